@@ -9,7 +9,8 @@ struct buf {
     char *bytes; /* owned */
     size_t byte_count, capacity;
     size_t limit; /* 0: none */
-    bool failed;  /* a write did not fit or found no memory: the content is cut, and all later writes are nothing */
+    bool failed; /* a write did not fit or found no memory: the content is cut, and all later writes
+                    are nothing */
 };
 
 void buf_add(struct buf *buf, const void *bytes, size_t byte_count);

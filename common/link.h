@@ -1,5 +1,6 @@
-/* Order on one connection: messages are numbered from 1, and what is not newer than the last one taken is dropped. So a
- * repeated or overtaken message cannot act twice or late; it counts as lost. Pure; one `struct link` for each connection. */
+/* Order on one connection: messages are numbered from 1, and what is not newer than the last one
+ * taken is dropped. So a repeated or overtaken message cannot act twice or late; it counts as lost.
+ * Pure; one `struct link` for each connection. */
 #ifndef COMMON_LINK_H
 #define COMMON_LINK_H
 
@@ -7,7 +8,7 @@
 #include <stdint.h>
 
 struct link {
-    uint32_t sent; /* number of the last message sent */
+    uint32_t sent;  /* number of the last message sent */
     uint32_t taken; /* number of the last message taken */
 };
 

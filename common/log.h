@@ -1,4 +1,5 @@
-/* Log lines on stderr: time, level, module, node/job/generation/rank where set, one sentence. Text or JSON lines. */
+/* Log lines on stderr: time, level, module, node/job/generation/rank where set, one sentence. Text
+ * or JSON lines. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
@@ -16,8 +17,9 @@ struct log_about {
 };
 #define LOG_ABOUT_NONE ((struct log_about){.rank = -1})
 
-/* Once, at the start. `module` ("rendezvous") is borrowed for ever. Level from DDP_LOG_LEVEL (debug, info, warning, error),
- * form from DDP_LOG_FORMAT (text, json) where set. Control characters in a line are escaped. */
+/* Once, at the start. `module` ("rendezvous") is borrowed for ever. Level from DDP_LOG_LEVEL
+ * (debug, info, warning, error), form from DDP_LOG_FORMAT (text, json) where set. Control
+ * characters in a line are escaped. */
 void log_open(const char *module, enum log_level level, bool as_json);
 void log_line(enum log_level level, struct log_about about, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

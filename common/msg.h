@@ -1,12 +1,15 @@
-/* Every message between the programs, declared once: fields, types, ranges. docs/protocol.md tells the flows.
+/* Every message between the programs, declared once: fields, types, ranges. docs/protocol.md tells
+ * the flows.
  *
- * On the wire: u32 big-endian byte count, then one JSON object {"type":"go","seq":7,...}. All fields of a message are
- * required, unknown and repeated keys are refused. `seq` counts the messages of one direction of one connection from 1: a
- * receiver drops what is not newer than the last it took (common/link.h), so a repeated or overtaken message is a lost one,
- * and losses are healed because both sides state what is, again and again, rather than what happened once.
- * u64 values travel as decimal strings (JSON numbers are doubles). Bytes travel as base64.
+ * On the wire: u32 big-endian byte count, then one JSON object {"type":"go","seq":7,...}. All
+ * fields of a message are required, unknown and repeated keys are refused. `seq` counts the
+ * messages of one direction of one connection from 1: a receiver drops what is not newer than the
+ * last it took (common/link.h), so a repeated or overtaken message is a lost one, and losses are
+ * healed because both sides state what is, again and again, rather than what happened once. u64
+ * values travel as decimal strings (JSON numbers are doubles). Bytes travel as base64.
  *
- * A decoded message borrows from the arena that it was decoded into. A message to encode borrows from its maker. */
+ * A decoded message borrows from the arena that it was decoded into. A message to encode borrows
+ * from its maker. */
 #ifndef COMMON_MSG_H
 #define COMMON_MSG_H
 
@@ -74,10 +77,11 @@ enum rank_state { RANK_STATE_TABLE(MSG_RANK_STATE) };
 enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
 
 /* Fields: F(kind, name, min, max) with the kinds
- *   U32 I32 F64: a JSON number in min..max (finite);  U64 I64: a decimal string in min..max;  BOOL (0, 0)
- *   TEXT: UTF-8 without NUL, min..max bytes;  LINE: TEXT without control characters;  NAME: [A-Za-z0-9._-]+
- *   TEXTS: array of min..max TEXTs;  PAIRS: object of up to max strings;  BYTES: base64, min..max bytes
- * E(name, enum, TABLE): a word of that table.  L(name, part, max): array of up to max of those parts. */
+ *   U32 I32 F64: a JSON number in min..max (finite);  U64 I64: a decimal string in min..max;  BOOL
+ * (0, 0) TEXT: UTF-8 without NUL, min..max bytes;  LINE: TEXT without control characters;  NAME:
+ * [A-Za-z0-9._-]+ TEXTS: array of min..max TEXTs;  PAIRS: object of up to max strings;  BYTES:
+ * base64, min..max bytes E(name, enum, TABLE): a word of that table.  L(name, part, max): array of
+ * up to max of those parts. */
 
 /* one shim as a node's beat lists it */
 #define PART_BEAT_SHIM(F, E, L)                                                                    \
@@ -150,7 +154,8 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(F64, samples_per_s, 0, 1e300)                                                                \
     F(U64, checkpoint_step, 0, JOB_ID_MAX)
 
-/* -- a node and the server ---------------------------------------------------------------------------------------- */
+/* -- a node and the server
+ * ---------------------------------------------------------------------------------------- */
 #define MSG_NODE_HELLO(F, E, L) /* node -> server, first */                                        \
     F(U32, protocol, 0, UINT32_MAX)                                                                \
     F(LINE, version, 0, 31)                                                                        \
@@ -166,7 +171,7 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(NAME, cluster, 1, 32)       /* random for each state directory of the server */              \
     F(U32, beat_interval_us, 1000, 60000000)                                                       \
     F(U64, lease_us, 1000, DURATION_US_MAX)
-#define MSG_BEAT(F, E, L) /* node -> server, every beat_interval_us: what is here */               \
+#define MSG_BEAT(F, E, L)           /* node -> server, every beat_interval_us: what is here */     \
     F(U64, sent_us, 0, TIME_US_MAX) /* the node's boot clock */                                    \
     L(shims, beat_shim, SHIMS_PER_NODE_MAX)
 #define MSG_BEAT_ACK(F, E, L) /* server -> node; the lease counts from `sent_us` */                \
@@ -199,7 +204,7 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
     F(U32, generation, 1, GENERATION_MAX)                                                          \
     F(BYTES, blob, 0, BLOB_BYTES_MAX) /* rank 0's */
-#define MSG_STOP(F, E, L) /* server -> node -> shim */                                             \
+#define MSG_STOP(F, E, L)             /* server -> node -> shim */                                 \
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
     F(U32, generation, 1, GENERATION_MAX)                                                          \
     F(U32, signal, 1, 64)                                                                          \
@@ -218,9 +223,9 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(BOOL, has_world, 0, 0)          /* `world` has come */                                       \
     F(I32, failed_rank, -1, RANKS_PER_JOB_MAX - 1) /* first to fail on this node; -1: none */      \
     F(U64, failed_age_us, 0, DURATION_US_MAX)      /* how long before sending this it failed */    \
-    F(I32, failed_errno_exit, 0, 127) /* 126/127: the command could not be run; else 0 */          \
-    F(LINE, cause, 0, REASON_BYTES_MAX - 1)    /* in words, when failed or lost */                 \
-    F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)       /* last lines of failed_rank */                     \
+    F(I32, failed_errno_exit, 0, 127)       /* 126/127: the command could not be run; else 0 */    \
+    F(LINE, cause, 0, REASON_BYTES_MAX - 1) /* in words, when failed or lost */                    \
+    F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)    /* last lines of failed_rank */                        \
     L(ranks, report_rank, SLOTS_PER_NODE_MAX)
 #define MSG_REPORT_ACK(F, E, L) /* server -> node -> shim */                                       \
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
@@ -238,16 +243,17 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(F64, samples_per_s, 0, 1e300)                                                                \
     F(U64, checkpoint_step, 0, JOB_ID_MAX) /* newest committed; 0: none */
 
-/* -- launcherd, its shims, their workers ----------------------------------------------------------------------------- */
+/* -- launcherd, its shims, their workers
+ * ----------------------------------------------------------------------------- */
 #define MSG_SHIM_HELLO(F, E, L) /* shim -> launcherd, first on the shim's socket */                \
     F(U32, protocol, 0, UINT32_MAX)                                                                \
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
     F(U32, generation, 1, GENERATION_MAX)                                                          \
     F(U32, pid, 0, INT32_MAX)                                                                      \
     E(phase, shim_phase, SHIM_PHASE_TABLE)
-#define MSG_LEASE(F, E, L) /* launcherd -> shim */                                                 \
+#define MSG_LEASE(F, E, L)           /* launcherd -> shim */                                       \
     F(U64, until_us, 0, TIME_US_MAX) /* CLOCK_BOOTTIME, the same clock on both sides */
-#define MSG_REPORT_REQUEST(F, E, L) /* launcherd -> shim: the server is new, say it all again */   \
+#define MSG_REPORT_REQUEST(F, E, L)  /* launcherd -> shim: the server is new, say it all again */  \
     F(BOOL, all, 0, 0)
 #define MSG_WORKER_JOIN(F, E, L) /* worker -> shim, on DDP_SHIM_FD */                              \
     F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
@@ -256,7 +262,8 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
 #define MSG_WORKER_ERROR(F, E, L) /* worker -> shim: its last words, for `why` */                  \
     F(TEXT, text, 0, TAIL_BYTES_MAX - 1)
 
-/* -- a client and the server ----------------------------------------------------------------------------------------- */
+/* -- a client and the server
+ * ----------------------------------------------------------------------------------------- */
 #define MSG_CLIENT_HELLO(F, E, L) /* client -> server, first; requests may follow at once */       \
     F(U32, protocol, 0, UINT32_MAX)                                                                \
     F(LINE, version, 0, 31)
@@ -276,16 +283,17 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(PAIRS, env, 0, ENV_MAX)
 #define MSG_SUBMITTED(F, E, L) /* server -> client: it is durable */                               \
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
-    F(BOOL, is_new, 0, 0) /* false: this request id was known */
-#define MSG_JOB_GET(F, E, L) /* client -> server; answer: job or error */                          \
+    F(BOOL, is_new, 0, 0)                   /* false: this request id was known */
+#define MSG_JOB_GET(F, E, L)                /* client -> server; answer: job or error */           \
     F(LINE, job, 1, JOB_NAME_BYTES_MAX - 1) /* number, name (newest of it) or @last */             \
     F(U64, after_version, 0, UINT64_MAX)    /* answer once the job's version is greater; 0: now */ \
     F(U64, wait_us, 0, 60000000)            /* ... or after this long, with what is */
-#define MSG_JOB_INFO(F, E, L) /* server -> client */                                               \
+#define MSG_JOB_INFO(F, E, L)               /* server -> client */                                 \
     F(U64, version, 1, UINT64_MAX)                                                                 \
     L(jobs, job, 1)                                                                                \
     L(ranks, job_rank, RANKS_PER_JOB_MAX)                                                          \
-    F(I32, failed_rank, -1, RANKS_PER_JOB_MAX - 1) /* first cause, of the last failed generation */\
+    F(I32, failed_rank, -1,                                                                        \
+      RANKS_PER_JOB_MAX - 1) /* first cause, of the last failed generation */                      \
     F(LINE, failed_node, 0, NODE_NAME_BYTES_MAX - 1)                                               \
     F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)                                                           \
     F(TEXTS, argv, 0, ARGS_MAX)                                                                    \
@@ -303,8 +311,8 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(I64, grace_us, -1, DURATION_US_MAX) /* -1: the job's own */
 #define MSG_NODE_LIST(F, E, L) /* client -> server; answer: nodes */ F(BOOL, all, 0, 0)
 #define MSG_NODES(F, E, L) L(nodes, node, NODES_MAX)
-#define MSG_EVENT_LIST(F, E, L)     /* client -> server; answer: events */                         \
-    F(U64, job_id, 0, JOB_ID_MAX)   /* 0: of all */                                                \
+#define MSG_EVENT_LIST(F, E, L)   /* client -> server; answer: events */                           \
+    F(U64, job_id, 0, JOB_ID_MAX) /* 0: of all */                                                  \
     F(U64, after_id, 0, JOB_ID_MAX)                                                                \
     F(U32, limit, 1, 200)                                                                          \
     F(U64, wait_us, 0, 60000000) /* answer once there is one, or after this long */
@@ -318,13 +326,13 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(U32, tail_lines, 0, 1000000) /* > 0: ignore offset, begin that many lines before the end */  \
     F(U32, bytes_max, 1, LOG_CHUNK_BYTES_MAX)                                                      \
     F(U64, wait_us, 0, 60000000) /* answer once there are bytes or the log is final, or then */
-#define MSG_LOG_DATA(F, E, L) /* node -> server -> client */                                       \
+#define MSG_LOG_DATA(F, E, L)    /* node -> server -> client */                                    \
     F(U64, request_id, 0, UINT64_MAX)                                                              \
     F(U64, offset, 0, TIME_US_MAX) /* of the first byte here */                                    \
     F(BYTES, bytes, 0, LOG_CHUNK_BYTES_MAX)                                                        \
     F(BOOL, is_final, 0, 0) /* these are the last bytes that this log will ever have */            \
     F(LINE, problem, 0, REASON_BYTES_MAX - 1) /* not empty: why there is nothing to read */
-#define MSG_ERROR(F, E, L) /* server -> anyone */                                                  \
+#define MSG_ERROR(F, E, L)                    /* server -> anyone */                               \
     F(NAME, code, 1, 31) /* bad_request not_found refused full unreachable internal */             \
     F(LINE, message, 1, 511)                                                                       \
     F(LINE, hint, 0, 511)
@@ -429,12 +437,14 @@ const char *shim_phase_word(enum shim_phase phase);
 const char *rank_state_word(enum rank_state state);
 const char *node_state_word(enum node_state state);
 
-/* Decode one frame's payload. `msg` borrows from `arena`. Errors: STATUS_BAD_INPUT or STATUS_TOO_BIG with the message,
- * the field and what was expected in `err`; then `msg` is not to be used. Pure but for the arena and cJSON's heap. */
+/* Decode one frame's payload. `msg` borrows from `arena`. Errors: STATUS_BAD_INPUT or
+ * STATUS_TOO_BIG with the message, the field and what was expected in `err`; then `msg` is not to
+ * be used. Pure but for the arena and cJSON's heap. */
 enum status msg_decode(const char *json, size_t byte_count, struct arena *arena, struct msg *msg,
                        struct err *err);
-/* Append a whole frame (length and JSON) to `out`. A value out of its range is a programmer's mistake in what we make
- * ourselves, but may come from a user (argv too long): STATUS_TOO_BIG or STATUS_BAD_INPUT, and `out` is as before. */
+/* Append a whole frame (length and JSON) to `out`. A value out of its range is a programmer's
+ * mistake in what we make ourselves, but may come from a user (argv too long): STATUS_TOO_BIG or
+ * STATUS_BAD_INPUT, and `out` is as before. */
 enum status msg_encode(const struct msg *msg, struct buf *out, struct err *err);
 
 #endif

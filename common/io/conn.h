@@ -1,11 +1,12 @@
-/* One framed connection on a libuv loop: bytes to messages and back, bounded queues, deadlines, orderly close.
- * Unix sockets, loopback TCP, and socket pairs. An edge: it decides nothing.
+/* One framed connection on a libuv loop: bytes to messages and back, bounded queues, deadlines,
+ * orderly close. Unix sockets, loopback TCP, and socket pairs. An edge: it decides nothing.
  *
- * Reading: each whole frame is decoded and handed to on_message, unless link_take refuses it. A bad frame ends the
- * connection: an `error` message is sent to the peer first, then on_closed says why. Writing: conn_send encodes at once
- * and queues; over CONN_QUEUE_BYTES_MAX waiting, the connection is closed ("too slow").
- * Ownership: `struct conn` is embedded by its owner, and is free only in or after on_closed, which is called exactly
- * once for each conn_open_* that succeeded. on_message may call conn_close. */
+ * Reading: each whole frame is decoded and handed to on_message, unless link_take refuses it. A bad
+ * frame ends the connection: an `error` message is sent to the peer first, then on_closed says why.
+ * Writing: conn_send encodes at once and queues; over CONN_QUEUE_BYTES_MAX waiting, the connection
+ * is closed ("too slow"). Ownership: `struct conn` is embedded by its owner, and is free only in or
+ * after on_closed, which is called exactly once for each conn_open_* that succeeded. on_message may
+ * call conn_close. */
 #ifndef COMMON_IO_CONN_H
 #define COMMON_IO_CONN_H
 
@@ -55,22 +56,26 @@ enum status conn_open_accept(struct conn *conn, uv_stream_t *listener, size_t pa
 /* Take over a connected stream socket `fd`. */
 enum status conn_open_fd(struct conn *conn, uv_loop_t *loop, int fd, size_t payload_max,
                          const struct conn_handlers *handlers, struct err *err);
-/* Connect to "unix:PATH" or "HOST:PORT" (a numeric address or localhost). Local, so it blocks only as long as the kernel
- * takes; paths longer than sun_path (108) work too. STATUS_NOT_FOUND or STATUS_REFUSED when nobody listens. */
-enum status conn_open_to(struct conn *conn, uv_loop_t *loop, const char *address, size_t payload_max,
-                         const struct conn_handlers *handlers, struct err *err);
+/* Connect to "unix:PATH" or "HOST:PORT" (a numeric address or localhost). Local, so it blocks only
+ * as long as the kernel takes; paths longer than sun_path (108) work too. STATUS_NOT_FOUND or
+ * STATUS_REFUSED when nobody listens. */
+enum status conn_open_to(struct conn *conn, uv_loop_t *loop, const char *address,
+                         size_t payload_max, const struct conn_handlers *handlers, struct err *err);
 
-/* Stamp, encode, queue. A message over its limits is STATUS_TOO_BIG or STATUS_BAD_INPUT and is not sent. */
+/* Stamp, encode, queue. A message over its limits is STATUS_TOO_BIG or STATUS_BAD_INPUT and is not
+ * sent. */
 enum status conn_send(struct conn *conn, struct msg *msg, struct err *err);
-/* Close if conn_deadline is not called again within `timeout_us`; 0 disarms. `what` is for the message. */
+/* Close if conn_deadline is not called again within `timeout_us`; 0 disarms. `what` is for the
+ * message. */
 void conn_deadline(struct conn *conn, uint64_t timeout_us, const char *what);
 /* Write out what is queued, then close; on_closed follows with `why`. Again is nothing. */
 void conn_close(struct conn *conn, enum status why, const char *text);
 /* Unix sockets: who is there, told by the kernel. */
 enum status conn_peer(const struct conn *conn, uid_t *uid, pid_t *pid, struct err *err);
 
-/* Listens on "unix:PATH" (a stale socket file, on which nobody answers, is replaced; a live one is STATUS_BUSY) or on
- * HOST:PORT; only loopback hosts: others are STATUS_REFUSED with the reason. `on_connection` calls conn_open_accept. */
+/* Listens on "unix:PATH" (a stale socket file, on which nobody answers, is replaced; a live one is
+ * STATUS_BUSY) or on HOST:PORT; only loopback hosts: others are STATUS_REFUSED with the reason.
+ * `on_connection` calls conn_open_accept. */
 struct listener {
     union {
         uv_stream_t stream;

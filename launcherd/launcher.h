@@ -1,0 +1,122 @@
+/* The node daemon's core: the link to the server, the shims on this node. Pure:
+ * launcher_step(state, event) -> actions.
+ *
+ * It relays: orders (go, world, stop, forget, report_ack) from the server to the shim that they
+ * name, reports and progress back. What it owns: which shims there are (their slots, phases), the
+ * lease, and what becomes of a shim that died. A shim is known from `start` (or from its run
+ * directory, after a restart of launcherd) until `forget`. */
+#ifndef LAUNCHERD_LAUNCHER_H
+#define LAUNCHERD_LAUNCHER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/msg.h"
+
+struct launcher_options {
+    char name[NODE_NAME_BYTES_MAX];
+    char boot_id[64];
+    char address[ADDRESS_BYTES_MAX];
+    char version[32];
+    uint64_t instance; /* random for each process */
+    uint32_t pid;
+    uint32_t slots, gpus;
+    uint64_t seed; /* for the jitter of reconnecting */
+};
+
+struct launcher_shim {
+    uint64_t job_id;
+    uint32_t generation;
+    enum shim_phase phase;
+    uint64_t slot_mask;
+    uint32_t rank_base, local_count;
+    bool connected; /* its socket is open */
+    bool dead; /* its process is gone, and what it left behind was swept: we report in its stead */
+    bool forgotten;           /* `forget` came; waits for its process to go */
+    uint32_t revision, acked; /* of our own report in its stead; the shim counts its own */
+    char cause[REASON_BYTES_MAX];
+};
+
+struct launcher {
+    struct launcher_options options;
+    bool server_open, welcomed;
+    uint32_t failures; /* connection attempts in a row */
+    uint64_t retry_at_us, beat_at_us;
+    uint64_t beat_interval_us, lease_us;
+    uint64_t lease_until_us; /* boot clock; 0: none was given yet */
+    char cluster[33];        /* of the first welcome; another one's shims are not ours to touch */
+    uint64_t random;
+    uint32_t shim_count;
+    struct launcher_shim shims[SHIMS_PER_NODE_MAX];
+};
+
+enum launcher_event_type {
+    LAUNCHER_EVENT_TICK,
+    LAUNCHER_EVENT_ADOPT, /* at the start, for each run directory: shim (all but connected), `alive`
+                           */
+    LAUNCHER_EVENT_ADOPTED,       /* after these; only now the server is called */
+    LAUNCHER_EVENT_SERVER_OPEN,   /* CONNECT_SERVER succeeded */
+    LAUNCHER_EVENT_SERVER_CLOSED, /* it failed, or the connection ended */
+    LAUNCHER_EVENT_SERVER_MSG,    /* msg: node_welcome, beat_ack, start, go, world, stop, forget,
+                                     report_ack, error */
+    LAUNCHER_EVENT_SHIM_OPEN, /* job_id, generation: its socket is connected and it said shim_hello
+                                 (msg) */
+    LAUNCHER_EVENT_SHIM_MSG,  /* job_id, generation, msg: shim_report, progress */
+    LAUNCHER_EVENT_SHIM_CLOSED, /* job_id, generation: the socket closed (the process may still be
+                                   alive) */
+    LAUNCHER_EVENT_SHIM_FAILED, /* job_id, generation, text: SPAWN_SHIM or PREPARE did not work */
+    LAUNCHER_EVENT_SHIM_GONE,   /* job_id, generation, text (how it ended): its process is gone and
+                                 * what it left   behind was killed */
+};
+
+struct launcher_event {
+    uint64_t now_us;
+    enum launcher_event_type type;
+    uint64_t job_id;
+    uint32_t generation;
+    const struct msg *msg; /* borrowed for the step */
+    const char *text;
+    const struct launcher_shim *shim; /* ADOPT */
+    bool alive;
+};
+
+enum launcher_action_type {
+    LAUNCHER_CONNECT_SERVER,
+    LAUNCHER_CLOSE_SERVER, /* text; SERVER_CLOSED follows */
+    LAUNCHER_SEND_SERVER,  /* msg */
+    LAUNCHER_SPAWN_SHIM,   /* msg (start, borrowed from the event): write the run directory, spawn,
+                              connect to its socket */
+    LAUNCHER_CONNECT_SHIM, /* job_id, generation: an adopted one, or again after its socket closed
+                            */
+    LAUNCHER_SEND_SHIM,    /* job_id, generation, msg */
+    LAUNCHER_REMOVE,       /* job_id, generation: remove the run directory (logs stay) */
+    LAUNCHER_LOG,          /* level is info; text */
+};
+
+struct launcher_action {
+    enum launcher_action_type type;
+    uint64_t job_id;
+    uint32_t generation;
+    const char *text;
+    struct msg msg; /* to send; borrows from the core or the event, until the next step */
+};
+
+#define LAUNCHER_ACTIONS_MAX (4 * SHIMS_PER_NODE_MAX + 16)
+struct launcher_actions {
+    uint32_t count;
+    uint64_t timer_at_us;
+    struct launcher_action items[LAUNCHER_ACTIONS_MAX];
+    /* backing for the messages' lists */
+    struct part_beat_shim beat_shims[SHIMS_PER_NODE_MAX];
+    struct part_report_rank ranks[SHIMS_PER_NODE_MAX][SLOTS_PER_NODE_MAX];
+};
+
+void launcher_init(struct launcher *launcher, const struct launcher_options *options);
+void launcher_step(struct launcher *launcher, const struct launcher_event *event,
+                   struct launcher_actions *actions);
+/* NULL: not known. */
+const struct launcher_shim *launcher_shim(const struct launcher *launcher, uint64_t job_id,
+                                          uint32_t generation);
+
+#endif
