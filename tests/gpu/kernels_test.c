@@ -1,0 +1,339 @@
+/* Every kernel against its twin on a GPU: fresh random inputs at odd and edge sizes, at aligned and
+ * unaligned addresses, outputs and everything around them poisoned, whole buffers compared to the
+ * bit (guards included). DDP_SEED=N repeats a run; the seed is printed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/half.h"
+#include "kernels/kernels.h"
+#include "tests/lib/test.h"
+#include "worker/backend/cuda/load.h"
+
+#define TENSORS_MAX 70
+#define POISON 0x7b /* as f32 1.3e36, as half 61,000: an element that was not written is far off   \
+                     */
+
+static const struct cuda_module *cuda;
+static uint64_t random_state;
+
+static void need_gpu(void)
+{
+    struct cuda_load_options options = {.device_index = 0};
+    static struct err err;
+    struct cuda_device device;
+    const char *seed = getenv("DDP_SEED");
+
+    if (cuda != NULL)
+        return;
+    if (cuda_load(&options, &cuda, &device, &err) != STATUS_OK)
+        SKIP(err.text);
+    random_state = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    (void)printf("# %s on %s, DDP_SEED=%llu\n", cuda->build, device.name,
+                 (unsigned long long)random_state);
+}
+
+/* splitmix64 (Steele, Lea, Flood 2014) */
+static uint64_t draw_u64(void)
+{
+    uint64_t z = random_state += 0x9e3779b97f4a7c15U;
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebU;
+    return z ^ z >> 31;
+}
+
+static float draw(void)
+{
+    return (float)(int32_t)(draw_u64() >> 40) * 0x1p-23F - 1.0F;
+}
+
+#define CHECK_CUDA(call)                                                                           \
+    do {                                                                                           \
+        struct err err_;                                                                           \
+        if ((call) != STATUS_OK)                                                                   \
+            FAIL("%s", err_.text);                                                                 \
+    } while (0)
+
+/* The same bytes twice: the twin works on `host`, the kernel on `device`. */
+struct twins {
+    uint8_t *host;
+    void *device;
+    size_t byte_count;
+};
+
+static struct twins twins_new(size_t byte_count)
+{
+    struct twins twins = {.host = malloc(byte_count), .byte_count = byte_count};
+
+    CHECK(twins.host != NULL);
+    memset(twins.host, POISON, byte_count);
+    CHECK_CUDA(cuda->memory_new(&twins.device, byte_count, POISON, &err_));
+    return twins;
+}
+
+static void twins_free(struct twins *twins)
+{
+    cuda->memory_free(&twins->device);
+    free(twins->host);
+}
+
+static void twins_upload(const struct twins *twins)
+{
+    CHECK_CUDA(cuda->copy_in(twins->device, twins->host, twins->byte_count, &err_));
+}
+
+/* Everything equal, guards and untouched elements too. */
+static void twins_compare(const struct twins *twins, const char *what)
+{
+    uint8_t *back = malloc(twins->byte_count);
+    size_t i = 0;
+
+    CHECK(back != NULL);
+    memset(back, ~POISON, twins->byte_count);
+    CHECK_CUDA(cuda->copy_out(back, twins->device, twins->byte_count, &err_));
+    while (i < twins->byte_count && back[i] == twins->host[i])
+        i++;
+    free(back);
+    if (i < twins->byte_count)
+        FAIL("%s: the kernel differs from its twin first at byte %zu of %zu", what, i,
+             twins->byte_count);
+}
+
+/* Sizes around the pack (4), the warp, the block's pass (1024) and the chunk (4096), and one of
+ * many chunks. */
+static const size_t counts[] = {0,   1,   2,    3,    4,    5,    7,    31,   32,   33,    127,
+                                255, 257, 1023, 1024, 1025, 4095, 4096, 4097, 8191, 12289, 100003};
+
+struct layout {
+    size_t at[TENSORS_MAX], count[TENSORS_MAX]; /* elements */
+    size_t end;
+    uint32_t tensor_count;
+};
+
+/* `n` tensors of random sizes, each at a random offset from the last: aligned or not. The same for
+ * all arrays. */
+static void layout_draw(struct layout *layout, uint32_t n, size_t alignment)
+{
+    const size_t kinds = sizeof counts / sizeof counts[0];
+
+    layout->end = 16;
+    layout->tensor_count = n;
+    for (uint32_t t = 0; t < n; t++) {
+        size_t kind = n == 1 ? random_state % kinds : draw_u64() % (kinds - 1);
+
+        layout->at[t] = (layout->end + draw_u64() % 9 + alignment - 1) / alignment * alignment;
+        layout->count[t] = counts[kind];
+        layout->end = layout->at[t] + layout->count[t];
+    }
+    layout->end += 16;
+}
+
+static void fill(const struct twins *twins, enum kernel_type type, const struct layout *layout,
+                 float scale)
+{
+    for (uint32_t t = 0; t < layout->tensor_count; t++)
+        for (size_t i = layout->at[t]; i < layout->at[t] + layout->count[t]; i++) {
+            float value = draw() * scale;
+
+            if (type == KERNEL_F32)
+                ((float *)(void *)twins->host)[i] = value;
+            else
+                ((uint16_t *)(void *)twins->host)[i] =
+                    type == KERNEL_F16 ? half_f16_from(value) : half_bf16_from(value);
+        }
+    twins_upload(twins);
+}
+
+static size_t type_bytes(enum kernel_type type)
+{
+    return type == KERNEL_F32 ? 4 : 2;
+}
+
+struct sgd_case {
+    struct twins grad, master, momentum, half, scale, found;
+    struct layout layout;
+    struct kernel_sgd sgd;
+};
+
+static void sgd_case_new(struct sgd_case *c)
+{
+    float scale = (float)(1U << draw_u64() % 17) * (draw_u64() % 2 ? 1.0F : 1.37F);
+
+    c->grad = twins_new(c->layout.end * type_bytes(c->sgd.grad_type));
+    c->master = twins_new(c->layout.end * 4);
+    c->momentum = twins_new(c->layout.end * 4);
+    c->half = twins_new(c->layout.end * 2);
+    c->scale = twins_new(4);
+    c->found = twins_new(4);
+    memcpy(c->scale.host, &scale, 4);
+    memset(c->found.host, 0, 4);
+    twins_upload(&c->scale);
+    twins_upload(&c->found);
+    fill(&c->grad, c->sgd.grad_type, &c->layout, 100.0F);
+    fill(&c->master, KERNEL_F32, &c->layout, 1.0F);
+}
+
+static void sgd_case_free(struct sgd_case *c)
+{
+    twins_free(&c->grad);
+    twins_free(&c->master);
+    twins_free(&c->momentum);
+    twins_free(&c->half);
+    twins_free(&c->scale);
+    twins_free(&c->found);
+}
+
+static void *offset(void *base, size_t elements, size_t bytes_each)
+{
+    return (uint8_t *)base + elements * bytes_each;
+}
+
+static void sgd_table(const struct sgd_case *c, bool on_device, struct kernel_sgd_tensor *tensors)
+{
+    bool has_momentum = c->sgd.momentum != 0.0F;
+
+    for (uint32_t t = 0; t < c->layout.tensor_count; t++) {
+        size_t at = c->layout.at[t];
+        void *momentum = on_device ? c->momentum.device : c->momentum.host;
+        void *half = on_device ? c->half.device : c->half.host;
+
+        tensors[t].grad =
+            offset(on_device ? c->grad.device : c->grad.host, at, type_bytes(c->sgd.grad_type));
+        tensors[t].master = offset(on_device ? c->master.device : c->master.host, at, 4);
+        tensors[t].momentum = has_momentum ? offset(momentum, at, 4) : NULL;
+        tensors[t].half = t % 5 == 4 ? NULL : offset(half, at, 2); /* some parameters have none */
+        tensors[t].count = c->layout.count[t];
+    }
+}
+
+/* Three steps in a row: the first writes the momentum, the next ones read it. */
+static void sgd_case_run(struct sgd_case *c)
+{
+    struct kernel_sgd_tensor on_host[TENSORS_MAX], on_device[TENSORS_MAX];
+    const uint32_t n = c->layout.tensor_count;
+
+    sgd_table(c, false, on_host);
+    sgd_table(c, true, on_device);
+    for (int step = 0; step < 3; step++) {
+        c->sgd.is_first_step = step == 0;
+        kernel_sgd_ref(on_host, n, &c->sgd, (const float *)(void *)c->scale.host,
+                       (const uint32_t *)(void *)c->found.host);
+        CHECK_CUDA(cuda->sgd(on_device, n, &c->sgd, c->scale.device, c->found.device, &err_));
+        CHECK_CUDA(cuda->sync(&err_));
+        twins_compare(&c->master, "master");
+        twins_compare(&c->momentum, "momentum");
+        twins_compare(&c->half, "half");
+        twins_compare(&c->grad, "grad");
+    }
+}
+
+static const struct kernel_sgd rules[] = {
+    {.lr = 0.1F},
+    {.lr = 0.05F, .weight_decay = 0.01F},
+    {.lr = 0.1F, .momentum = 0.9F, .dampening = 0.3F, .weight_decay = 1e-2F},
+    {.lr = 0.01F, .momentum = 0.9F, .weight_decay = 5e-3F, .nesterov = true},
+};
+
+static void sgd_all_types(const struct kernel_sgd *rule, const struct layout *layout)
+{
+    for (int grad_type = KERNEL_F32; grad_type <= KERNEL_BF16; grad_type++)
+        for (int half_type = KERNEL_F16; half_type <= KERNEL_BF16; half_type++) {
+            struct sgd_case c = {.layout = *layout, .sgd = *rule};
+
+            c.sgd.grad_type = (enum kernel_type)grad_type;
+            c.sgd.half_type = (enum kernel_type)half_type;
+            sgd_case_new(&c);
+            sgd_case_run(&c);
+            sgd_case_free(&c);
+        }
+}
+
+TEST(sgd_every_size)
+{
+    struct layout layout = {.tensor_count = 1};
+
+    need_gpu();
+    for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+        layout.at[0] = 16 + draw_u64() % 5; /* aligned one time in five or so */
+        layout.count[0] = counts[k];
+        layout.end = layout.at[0] + layout.count[0] + 16;
+        for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++)
+            sgd_all_types(&rules[r], &layout);
+    }
+}
+
+TEST(sgd_many_tensors)
+{
+    struct layout layout;
+
+    need_gpu();
+    for (int aligned = 0; aligned < 2; aligned++) {
+        layout_draw(&layout, TENSORS_MAX, aligned ? 8 : 1); /* over 64: two launches */
+        for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++)
+            sgd_all_types(&rules[r], &layout);
+    }
+}
+
+TEST(sgd_overflow_writes_nothing)
+{
+    struct sgd_case c = {.sgd = rules[3]};
+
+    need_gpu();
+    c.sgd.half_type = KERNEL_F16;
+    layout_draw(&c.layout, 5, 1);
+    sgd_case_new(&c);
+    c.found.host[0] = 1;
+    twins_upload(&c.found);
+    sgd_case_run(&c); /* the twin writes nothing either: everything is as it was uploaded */
+    sgd_case_free(&c);
+}
+
+/* 1, and one bad value at a random place; 0, and bad values in the guards alone. */
+static void finite_once(enum kernel_type type, const struct layout *layout, bool is_bad)
+{
+    struct kernel_values on_device[TENSORS_MAX], on_host[TENSORS_MAX];
+    const size_t bytes = type_bytes(type);
+    struct twins values = twins_new(layout->end * bytes), found = twins_new(4);
+    uint32_t t = (uint32_t)(draw_u64() % layout->tensor_count);
+
+    memset(values.host, 0xff, values.byte_count); /* NaN in all three types */
+    fill(&values, type, layout, 100.0F);
+    if (is_bad && layout->count[t] > 0) {
+        size_t i = layout->at[t] + draw_u64() % layout->count[t];
+
+        memset(values.host + i * bytes, 0xff, bytes);
+        twins_upload(&values);
+    }
+    memset(found.host, 0, 4);
+    twins_upload(&found);
+    for (t = 0; t < layout->tensor_count; t++) {
+        on_host[t] =
+            (struct kernel_values){offset(values.host, layout->at[t], bytes), layout->count[t]};
+        on_device[t] =
+            (struct kernel_values){offset(values.device, layout->at[t], bytes), layout->count[t]};
+    }
+    kernel_finite_ref(on_host, layout->tensor_count, type, (uint32_t *)(void *)found.host);
+    CHECK_CUDA(cuda->finite(on_device, layout->tensor_count, type, found.device, &err_));
+    CHECK_CUDA(cuda->sync(&err_));
+    twins_compare(&found, "found");
+    twins_compare(&values, "values");
+    twins_free(&values);
+    twins_free(&found);
+}
+
+TEST(finite_everywhere)
+{
+    struct layout layout;
+
+    need_gpu();
+    for (int round = 0; round < 60; round++)
+        for (int type = KERNEL_F32; type <= KERNEL_BF16; type++) {
+            layout_draw(&layout, round % 3 == 0 ? 1 : (uint32_t)round + 2, round % 2 ? 8 : 1);
+            finite_once((enum kernel_type)type, &layout, false);
+            finite_once((enum kernel_type)type, &layout, true);
+        }
+}
+
+TEST_MAIN
