@@ -14,6 +14,7 @@ static float step(const struct kernel_sgd *sgd, float param, float grad, float *
     grad = grad + sgd->weight_decay * param;
     if (sgd->momentum == 0.0F)
         return param - sgd->lr * grad;
+    assert(momentum != NULL);
     buf = sgd->is_first_step ? grad : sgd->momentum * *momentum + (1.0F - sgd->dampening) * grad;
     *momentum = buf;
     return param - sgd->lr * (sgd->nesterov ? grad + sgd->momentum * buf : buf);

@@ -12,8 +12,9 @@
 #include "worker/backend/cuda/load.h"
 
 #define TENSORS_MAX 70
-#define POISON 0x7b /* as f32 1.3e36, as half 61,000: an element that was not written is far off   \
-                     */
+#define POISON                                                                                     \
+    0x7b /* as f32 1.3e36, as half 61,000: an element that was not written is far off              \
+          */
 
 static const struct cuda_module *cuda;
 static uint64_t random_state;

@@ -3,6 +3,7 @@
  * process; the caller decides between --device cpu and giving up. */
 #include "worker/backend/cuda/load.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,8 +126,10 @@ enum status cuda_load(const struct cuda_load_options *options, const struct cuda
 
     if (status == STATUS_OK)
         status = open_module(path, &found, err);
-    if (status == STATUS_OK)
-        status = check_driver(driver, found, err);
+    if (status != STATUS_OK)
+        return status;
+    assert(found != NULL);
+    status = check_driver(driver, found, err);
     if (status == STATUS_OK)
         status = found->device_query(options->device_index, device, err);
     if (status == STATUS_OK)
