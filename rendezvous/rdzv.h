@@ -155,6 +155,10 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_ac
 const struct rdzv_record *rdzv_record(const struct rdzv *rdzv, uint64_t job_id);
 const struct rdzv_rank *rdzv_ranks(const struct rdzv *rdzv,
                                    uint64_t job_id); /* [nodes * nproc_per_node] */
+/* Of the last generation that ended: ranks [sum of local_count], and the parts they ran on. */
+const struct rdzv_rank *rdzv_ended_ranks(const struct rdzv *rdzv, uint64_t job_id);
+const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_id,
+                                         uint32_t *part_count);
 /* Valid while the job is active (and, for an ended one, until the next step after RDZV_JOB_ENDED).
  */
 void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *out);
