@@ -1,0 +1,132 @@
+#include "worker/comm/comm_greet.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "worker/comm/comm_sock.h"
+
+enum status comm_greeter_open(struct comm_greeter *greeter, const char *address,
+                              const struct comm_identity *identity, struct err *err)
+{
+    memset(greeter, 0, sizeof *greeter);
+    greeter->fd = -1;
+    greeter->identity = *identity;
+    for (uint32_t i = 0; i < COMM_GUESTS_MAX; i++)
+        greeter->guests[i].fd = -1;
+    return comm_listen(address, &greeter->fd, &greeter->place, err);
+}
+
+void comm_greeter_close(struct comm_greeter *greeter)
+{
+    comm_sock_close(&greeter->fd);
+    for (uint32_t i = 0; i < COMM_GUESTS_MAX; i++)
+        comm_sock_close(&greeter->guests[i].fd);
+}
+
+uint32_t comm_greeter_poll(const struct comm_greeter *greeter, struct pollfd *fds)
+{
+    uint32_t count = 0;
+
+    fds[count++] = (struct pollfd){.fd = greeter->fd, .events = POLLIN};
+    for (uint32_t i = 0; i < COMM_GUESTS_MAX; i++)
+        if (greeter->guests[i].fd >= 0)
+            fds[count++] = (struct pollfd){.fd = greeter->guests[i].fd, .events = POLLIN};
+    return count;
+}
+
+static void drop(struct comm_greeter *greeter, struct comm_guest *guest)
+{
+    greeter->refused++;
+    comm_sock_close(&guest->fd);
+}
+
+/* A free place, or that of the guest that has been silent for longest. */
+static struct comm_guest *place_for_guest(struct comm_greeter *greeter)
+{
+    struct comm_guest *oldest = &greeter->guests[0];
+
+    for (uint32_t i = 0; i < COMM_GUESTS_MAX; i++) {
+        struct comm_guest *guest = &greeter->guests[i];
+
+        if (guest->fd < 0)
+            return guest;
+        if (guest->deadline_us < oldest->deadline_us)
+            oldest = guest;
+    }
+    drop(greeter, oldest);
+    return oldest;
+}
+
+static void accept_all(struct comm_greeter *greeter)
+{
+    /* Bounded, so that a flood of strangers cannot keep us from reading. */
+    for (uint32_t i = 0; i < COMM_GUESTS_MAX / 2; i++) {
+        int fd = accept4(greeter->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct comm_guest *guest;
+
+        if (fd < 0)
+            return;
+        comm_sock_tune(fd);
+        guest = place_for_guest(greeter);
+        guest->fd = fd;
+        guest->byte_count = 0;
+        guest->deadline_us = comm_mono_us() + COMM_HELLO_WAIT_US;
+    }
+}
+
+/* true: the whole hello is there. A guest that is gone or late is dropped. */
+static bool read_guest(struct comm_greeter *greeter, struct comm_guest *guest, uint64_t now_us)
+{
+    while (guest->byte_count < COMM_HELLO_BYTES) {
+        ssize_t n = recv(guest->fd, guest->bytes + guest->byte_count,
+                         COMM_HELLO_BYTES - guest->byte_count, 0);
+
+        if (n > 0) {
+            guest->byte_count += (uint32_t)n;
+            continue;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0 || errno != EAGAIN || now_us > guest->deadline_us)
+            drop(greeter, guest);
+        return false;
+    }
+    return true;
+}
+
+void comm_greeter_refuse(struct comm_greeter *greeter, int fd, const struct comm_hello *hello,
+                         enum comm_why why)
+{
+    struct comm_note note = {.type = COMM_NOTE_REFUSED, .why = why, .rank = hello->rank};
+    uint8_t bytes[COMM_NOTE_BYTES];
+
+    comm_note_encode(&note, bytes);
+    (void)comm_send_all(fd, bytes, sizeof bytes, 0); /* into an empty buffer, or not at all */
+    greeter->refused++;
+    comm_sock_close(&fd);
+}
+
+int comm_greeter_next(struct comm_greeter *greeter, struct comm_hello *hello)
+{
+    uint64_t now_us = comm_mono_us();
+
+    accept_all(greeter);
+    for (uint32_t i = 0; i < COMM_GUESTS_MAX; i++) {
+        struct comm_guest *guest = &greeter->guests[i];
+        int fd = guest->fd;
+
+        if (fd < 0 || !read_guest(greeter, guest, now_us))
+            continue;
+        if (!comm_hello_decode(guest->bytes, hello)) {
+            drop(greeter, guest);
+            continue;
+        }
+        guest->fd = -1;
+        if (comm_identity_equal(&hello->identity, &greeter->identity))
+            return fd;
+        comm_greeter_refuse(greeter, fd, hello, COMM_WHY_STRANGER);
+    }
+    return -1;
+}
