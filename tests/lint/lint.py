@@ -134,7 +134,7 @@ def check_sizes():
 
 def check_paths():
     """No path and no mirror of the machine that somebody worked on."""
-    roots = "|".join(["/" + "work/", "/" + "home/[a-z]", re.escape(SOURCE) + "/"])
+    roots = "|".join(["/" + "work/", "/" + "root/", "/" + "home/[a-z]", re.escape(SOURCE) + "/"])
     pattern = re.compile(r"(?<![\w$}./])(" + roots + ")")
     files = tracked()
     findings = []
