@@ -25,6 +25,16 @@ struct launcher_options {
     uint64_t seed; /* for the jitter of reconnecting */
 };
 
+/* How a generation ended here, as its dead shim had recorded it: its last report. */
+struct launcher_end {
+    bool is_known;
+    int32_t failed_rank, failed_errno_exit;
+    uint64_t failed_at_us;
+    uint32_t rank_count;
+    struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
+    char tail[TAIL_BYTES_MAX];
+};
+
 struct launcher_shim {
     uint64_t job_id;
     uint32_t generation;
@@ -35,17 +45,24 @@ struct launcher_shim {
     bool dead; /* its process is gone, and what it left behind was swept: we report in its stead */
     bool forgotten;           /* `forget` came; waits for its process to go */
     uint32_t revision, acked; /* of our own report in its stead; the shim counts its own */
+    bool reported;            /* the shim has reported since the last welcome */
+    uint64_t connect_at_us;   /* when to connect again; 0: not wanted */
+    uint32_t connect_failures;
+    uint64_t gone_at_us;
+    char cluster[33]; /* of the server that ordered it */
     char cause[REASON_BYTES_MAX];
+    struct launcher_end end;
 };
 
 struct launcher {
     struct launcher_options options;
     bool server_open, welcomed;
-    uint32_t failures; /* connection attempts in a row */
-    uint64_t retry_at_us, beat_at_us;
+    uint32_t failures;                /* connection attempts in a row */
+    uint64_t retry_at_us, beat_at_us; /* UINT64_MAX: not armed */
+    uint64_t silent_at_us;            /* when a silent server is given up; UINT64_MAX: not armed */
     uint64_t beat_interval_us, lease_us;
     uint64_t lease_until_us; /* boot clock; 0: none was given yet */
-    char cluster[33];        /* of the first welcome; another one's shims are not ours to touch */
+    char cluster[33];        /* of the last welcome; another one's shims are not ours to touch */
     uint64_t random;
     uint32_t shim_count;
     struct launcher_shim shims[SHIMS_PER_NODE_MAX];
@@ -53,9 +70,10 @@ struct launcher {
 
 enum launcher_event_type {
     LAUNCHER_EVENT_TICK,
-    LAUNCHER_EVENT_ADOPT, /* at the start, for each run directory: shim (all but connected), `alive`
-                           */
-    LAUNCHER_EVENT_ADOPTED,       /* after these; only now the server is called */
+    LAUNCHER_EVENT_ADOPT,   /* at the start, for each run directory: shim (who it is, slots, ranks,
+                             * cluster, phase), `alive`; dead: text (how it ended), and msg: its last
+                             * report (shim_report), where it had recorded one, else NULL */
+    LAUNCHER_EVENT_ADOPTED, /* after these; only now the server is called */
     LAUNCHER_EVENT_SERVER_OPEN,   /* CONNECT_SERVER succeeded */
     LAUNCHER_EVENT_SERVER_CLOSED, /* it failed, or the connection ended */
     LAUNCHER_EVENT_SERVER_MSG,    /* msg: node_welcome, beat_ack, start, go, world, stop, forget,
@@ -66,8 +84,9 @@ enum launcher_event_type {
     LAUNCHER_EVENT_SHIM_CLOSED, /* job_id, generation: the socket closed (the process may still be
                                    alive) */
     LAUNCHER_EVENT_SHIM_FAILED, /* job_id, generation, text: SPAWN_SHIM or PREPARE did not work */
-    LAUNCHER_EVENT_SHIM_GONE,   /* job_id, generation, text (how it ended): its process is gone and
-                                 * what it left   behind was killed */
+    LAUNCHER_EVENT_SHIM_GONE,   /* job_id, generation, text (how it ended: "was killed (signal 9)"):
+                                 * its process is gone and what it left behind was killed; msg: its
+                                 * last report where it had recorded one, else NULL */
 };
 
 struct launcher_event {
@@ -102,6 +121,7 @@ struct launcher_action {
     struct msg msg; /* to send; borrows from the core or the event, until the next step */
 };
 
+#define LAUNCHER_TEXTS_MAX 16
 #define LAUNCHER_ACTIONS_MAX (4 * SHIMS_PER_NODE_MAX + 16)
 struct launcher_actions {
     uint32_t count;
@@ -110,6 +130,8 @@ struct launcher_actions {
     /* backing for the messages' lists */
     struct part_beat_shim beat_shims[SHIMS_PER_NODE_MAX];
     struct part_report_rank ranks[SHIMS_PER_NODE_MAX][SLOTS_PER_NODE_MAX];
+    uint32_t rank_rows, text_count; /* used of these */
+    char texts[LAUNCHER_TEXTS_MAX][320];
 };
 
 void launcher_init(struct launcher *launcher, const struct launcher_options *options);

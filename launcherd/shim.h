@@ -43,6 +43,12 @@ struct shim {
     uint64_t kill_at_us; /* stopping: when the grace is over; UINT64_MAX: killed already */
     bool tree_empty;     /* the edge saw no process of ours left */
     bool has_world, forgotten;
+    bool has_failed;      /* cause, failed_* say the first thing that went wrong */
+    bool go_taken;        /* the workers were ordered; each is RUNNING or has ended once settled */
+    bool exit_said;       /* SHIM_EXIT was ordered */
+    uint32_t stop_signal; /* last sent for a `stop`; 0: none */
+    uint64_t check_at_us; /* stopping with grace, all workers gone: when to look again; else 0 */
+    uint64_t ended_at_us;
     uint32_t master_port;
     int32_t failed_rank; /* global; -1: none */
     uint64_t failed_at_us;
@@ -109,7 +115,12 @@ struct shim_actions {
     struct shim_action items[SHIM_ACTIONS_MAX];
 };
 
+/* Signal 9 is "SIGKILL"; NULL for those without a name here. */
+const char *shim_signal_name(uint32_t signal);
+
 void shim_init(struct shim *shim, const struct shim_options *options);
+/* Where it says "reserve a port": only node rank 0 (rank_base 0) does, others are ready at START.
+ * A second `go`, `stop` or `world` changes nothing; `forget` before the end stops at once first. */
 void shim_step(struct shim *shim, const struct shim_event *event, struct shim_actions *actions);
 /* The report as of now; `ranks` [SLOTS_PER_NODE_MAX] backs its list; the tail is empty. */
 void shim_report(const struct shim *shim, uint64_t now_us, struct part_report_rank *ranks,
