@@ -105,17 +105,18 @@ struct rdzv_event {
 enum rdzv_action_type {
     RDZV_PERSIST, /* job_id: write rdzv_record(job_id); for a new job also its spec (argv, env, cwd
                      of the event) */
-    RDZV_PERSIST_RANKS, /* job_id, generation: keep the ranks' last states (rdzv_ranks) for `status`
-                           of ended jobs */
-    RDZV_EVENT_NOTE,    /* job_id, generation, text: append to the events table, and log */
-    RDZV_SEND_WELCOME,  /* conn */
-    RDZV_SEND_BEAT_ACK, /* conn, sent_us */
-    RDZV_SEND_START,    /* conn, job_id, generation, part: msg start, with argv, env, cwd from the
-                           store */
-    RDZV_SEND_GO,       /* conn, job_id, generation, text (master address), master_port */
-    RDZV_SEND_WORLD,    /* conn, job_id, generation, blob */
-    RDZV_SEND_STOP,     /* conn, job_id, generation, signal, grace_us, text */
-    RDZV_SEND_FORGET,   /* conn, job_id, generation */
+    RDZV_PERSIST_RANKS,   /* job_id, generation: it has ended; keep its ranks' last states, from
+                           * rdzv_ended_ranks() and rdzv_ended_parts() (the next generation may have
+                           * begun within the same step) */
+    RDZV_EVENT_NOTE,      /* job_id, generation, text: append to the events table, and log */
+    RDZV_SEND_WELCOME,    /* conn */
+    RDZV_SEND_BEAT_ACK,   /* conn, sent_us */
+    RDZV_SEND_START,      /* conn, job_id, generation, part: msg start, with argv, env, cwd from the
+                             store */
+    RDZV_SEND_GO,         /* conn, job_id, generation, text (master address), master_port */
+    RDZV_SEND_WORLD,      /* conn, job_id, generation, blob */
+    RDZV_SEND_STOP,       /* conn, job_id, generation, signal, grace_us, text */
+    RDZV_SEND_FORGET,     /* conn, job_id, generation */
     RDZV_SEND_REPORT_ACK, /* conn, job_id, generation, revision */
     RDZV_CLOSE_NODE,      /* conn, text: say why (msg error) and close; no NODE_CLOSED follows */
     RDZV_REPLY_SUBMITTED, /* client, job_id */
@@ -159,9 +160,16 @@ const struct rdzv_rank *rdzv_ranks(const struct rdzv *rdzv,
 const struct rdzv_rank *rdzv_ended_ranks(const struct rdzv *rdzv, uint64_t job_id);
 const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_id,
                                          uint32_t *part_count);
-/* Valid while the job is active (and, for an ended one, until the next step after RDZV_JOB_ENDED).
+/* A job's summary from its record alone (stored ones too); `out` borrows from `record` and `where`.
  */
-void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *out);
+void rdzv_summary(const struct rdzv_record *record, const char *where, struct part_job *out);
+/* "node0,node1": the names of the parts, cut with a count where they do not fit. Returns its
+ * length. */
+uint32_t rdzv_where(const struct rdzv_part *parts, uint32_t part_count, char *out, uint32_t bytes);
+/* The same with progress, of an active job (and, of an ended one, until the next step). `where`
+ * backs the text. */
+void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, char where[REASON_BYTES_MAX],
+                   struct part_job *out);
 /* Progress, version: 0 when there is no such active job. */
 uint64_t rdzv_job_version(const struct rdzv *rdzv, uint64_t job_id);
 uint32_t rdzv_job_count(const struct rdzv *rdzv);
