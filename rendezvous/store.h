@@ -1,0 +1,109 @@
+/* What must survive: one SQLite file, DIR/state.db (WAL, synchronous=FULL). An edge: it decides
+ * nothing.
+ *
+ * All writes of one step of the core are one transaction: store_begin, writes, store_commit, and
+ * only then the answers leave. A write that fails (disk full, I/O error, fsync error) ends the
+ * process with exit code STORE_EXIT_CODE and one clear line: after a failed fsync the kernel may
+ * have marked the page clean, so nothing may be tried again on it (Rebello et al., ATC 2020); the
+ * next start reads what is on the disk. So writes return nothing, and reads only say whether the
+ * row is there.
+ *
+ * The environment of a job may hold secrets: the directory is made 0700, the files 0600. */
+#ifndef RENDEZVOUS_STORE_H
+#define RENDEZVOUS_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/arena.h"
+#include "common/msg.h"
+#include "common/status.h"
+#include "rendezvous/rdzv.h"
+
+#define STORE_SCHEMA_VERSION 1
+#define STORE_EXIT_CODE 74       /* EX_IOERR of sysexits.h */
+#define STORE_EVENTS_MAX 100000u /* older ones are dropped */
+
+struct store;
+
+/* A row of `jobs`: what the core wants back, and how far it got for people who ask after its end.
+ */
+struct store_job {
+    struct rdzv_record record;
+    char where[REASON_BYTES_MAX];
+    uint32_t epoch, epochs;
+    uint64_t step, steps;
+    double loss, samples_per_s;
+};
+
+/* What to run. Borrows from the arena it was read into. */
+struct store_spec {
+    const char *cwd;
+    struct msg_text_list argv;
+    struct msg_pair_list env; /* empty where it was not asked for */
+};
+
+/* Who asks: rows of other users are as if they were not there. */
+struct store_viewer {
+    uint32_t uid;
+    bool sees_all;
+};
+
+/* Open or make DIR/state.db; DIR is made where it is missing (its parents too). One process per
+ * directory. Errors: STATUS_BUSY with the pid that holds it; STATUS_UNSUPPORTED for a newer schema
+ * or a foreign file, which is left as it was; STATUS_IO. */
+enum status store_open(struct store **store, const char *dir, struct err *err);
+void store_close(struct store **store); /* commits what is open */
+/* Random for each state directory, 32 hex digits. */
+const char *store_cluster(const struct store *store);
+/* One above the greatest id ever given to a job. */
+uint64_t store_next_job_id(struct store *store);
+
+/* Writing. store_begin again within a transaction is nothing. store_commit returns when all is
+ * durable; nothing when no transaction is open. */
+void store_begin(struct store *store);
+void store_commit(struct store *store);
+bool store_is_dirty(const struct store *store); /* a transaction is open */
+/* Insert or replace. A record with parts also makes the rows of its ranks for its generation, so
+ * that its logs are found whatever happens next. */
+void store_write_job(struct store *store, const struct store_job *job);
+/* argv, env, cwd and the request id of a new job; again is nothing. */
+void store_write_spec(struct store *store, uint64_t job_id, uint32_t uid,
+                      const struct msg_submit *submit);
+/* The last states of the ranks of a generation: `ranks` by rank, `parts` say where they ran. */
+void store_write_ranks(struct store *store, uint64_t job_id, uint32_t generation,
+                       const struct rdzv_part *parts, uint32_t part_count,
+                       const struct rdzv_rank *ranks);
+/* Returns the event's id. */
+uint64_t store_note_event(struct store *store, int64_t at_ms, uint64_t job_id, uint32_t generation,
+                          const char *text);
+
+/* Reading. */
+bool store_find_request(struct store *store, const char *request_id, uint32_t uid,
+                        uint64_t *job_id);
+/* "12" (a number), "@last" or a name: the newest of it. 0: none that this viewer may see. */
+uint64_t store_find_job(struct store *store, const char *text, struct store_viewer viewer);
+bool store_get_job(struct store *store, uint64_t job_id, struct store_job *job);
+/* Jobs that have not ended, by rising id. The callback must not use the store. */
+void store_load_active(struct store *store, void (*on_job)(const struct store_job *, void *),
+                       void *context);
+/* Jobs above `after_id` by rising id, `limit` at most. Likewise. */
+void store_list(struct store *store, struct store_viewer viewer, uint64_t after_id, uint32_t limit,
+                void (*on_job)(const struct store_job *, void *), void *context);
+/* STATUS_NOT_FOUND; STATUS_MEMORY when the arena is full. */
+enum status store_spec(struct store *store, uint64_t job_id, bool with_env, struct arena *arena,
+                       struct store_spec *spec);
+/* The ranks of one generation by rising rank; how many there are in `ranks`, `max` at most. */
+uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, struct arena *arena,
+                     struct part_job_rank *ranks, uint32_t max);
+/* The node that ran that rank in that generation. */
+bool store_rank_node(struct store *store, uint64_t job_id, uint32_t generation, uint32_t rank,
+                     char node[NODE_NAME_BYTES_MAX]);
+/* Events above `after_id` by rising id, of one job or (0) of all; how many, `limit` at most. */
+uint32_t store_events(struct store *store, struct store_viewer viewer, uint64_t job_id,
+                      uint64_t after_id, uint32_t limit, struct arena *arena,
+                      struct part_event *events);
+/* The newest event's id; 0: none yet. */
+uint64_t store_last_event_id(const struct store *store);
+
+#endif
