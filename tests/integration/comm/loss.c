@@ -1,0 +1,232 @@
+/* A rank dies, stops or leaves while others are in collectives: all of them name it, nobody hangs.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/integration/comm/group.h"
+#include "tests/lib/test.h"
+
+#define COUNT 100000
+
+static float values[COUNT];
+
+/* How ranks behave. */
+struct script {
+    uint32_t idle_rank;    /* does not call but sleeps; UINT32_MAX: none */
+    uint32_t leaving_rank; /* leaves after 20 rounds */
+    bool broadcasts;       /* instead of all-reduces */
+};
+
+/* Collectives without end; says "ready" once they run and prints how it failed. */
+static int stream(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
+{
+    const struct script *script = user;
+    struct err err = {.text = ""};
+    enum status status = STATUS_OK;
+
+    (void)world;
+    for (uint32_t round = 0; status == STATUS_OK; round++) {
+        if (round == 20)
+            (void)dprintf(out, "ready\n");
+        if (round == 20 && rank == script->leaving_rank)
+            return 0;
+        if (round == 20 && rank == script->idle_rank)
+            for (;;)
+                (void)pause();
+        memset(values, 0, sizeof values);
+        if (script->broadcasts)
+            status = comm_broadcast(comm, values, sizeof values, round % world, &err);
+        else
+            status = comm_all_reduce_sum(comm, values, COUNT, &err);
+    }
+    (void)dprintf(out, "%s: %s\n", status_name(status), err.text);
+    return status == STATUS_PEER_LOST ? 0 : 1;
+}
+
+static void start_stream(struct group *group)
+{
+    group_start(group);
+    group_release(group);
+    for (uint32_t i = 0; i < group->world; i++)
+        group_expect(group, i, "ready\n");
+}
+
+/* Every rank but `victim` must end in time with `words` in its text. */
+static void expect_all_but(struct group *group, uint32_t victim, const char *words,
+                           uint64_t limit_us)
+{
+    uint64_t begin_us = group_now_us();
+
+    for (uint32_t i = 0; i < group->world; i++) {
+        int rc;
+
+        if (i == victim)
+            continue;
+        rc = group_wait(group, i);
+        if (rc != 0 || strstr(group->texts[i], words) == NULL)
+            FAIL("rank %u ended with %d, \"%s\" is not in: %s", i, rc, words, group->texts[i]);
+    }
+    if (group_now_us() - begin_us > limit_us)
+        FAIL("rank %u's loss took %llu ms to notice", victim,
+             (unsigned long long)(group_now_us() - begin_us) / 1000);
+    (void)printf("# %u of %u: noticed by all after %llu ms\n", victim, group->world,
+                 (unsigned long long)(group_now_us() - begin_us) / 1000);
+}
+
+static void kill_each_of(uint32_t world, struct script *script)
+{
+    for (uint32_t victim = 0; victim < world; victim++) {
+        struct group group = group_of(world, stream, script);
+        char words[64];
+
+        (void)snprintf(words, sizeof words,
+                       "PEER_LOST: rank %u was lost (connection closed) during", victim);
+        start_stream(&group);
+        CHECK_EQ(kill(group.pids[victim], SIGKILL), 0);
+        expect_all_but(&group, victim, words, 5000000);
+        CHECK_EQ(group_wait(&group, victim), 128 + SIGKILL);
+    }
+}
+
+static struct script plain(void)
+{
+    return (struct script){.idle_rank = UINT32_MAX, .leaving_rank = UINT32_MAX};
+}
+
+TEST(killed_rank_is_named_by_all)
+{
+    struct script script = plain();
+
+    kill_each_of(2, &script);
+    kill_each_of(4, &script);
+    kill_each_of(5, &script);
+}
+
+TEST(killed_rank_is_named_in_broadcasts)
+{
+    struct script script = plain();
+
+    script.broadcasts = true;
+    kill_each_of(4, &script);
+}
+
+/* Rank 2 does not come, all wait for it; then another one dies, which none of them waits for
+ * directly. */
+TEST(death_is_noticed_by_ranks_that_wait_for_another)
+{
+    for (uint32_t victim = 0; victim < 4; victim++) {
+        struct script script = plain();
+        struct group group = group_of(4, stream, &script);
+        char words[64];
+
+        script.idle_rank = victim == 2 ? 1 : 2;
+        (void)snprintf(words, sizeof words, "rank %u was lost (connection closed) during", victim);
+        start_stream(&group);
+        CHECK_EQ(kill(group.pids[victim], SIGKILL), 0);
+        for (uint32_t i = 0; i < 4; i++)
+            if (i != victim && i != script.idle_rank) {
+                CHECK_EQ(group_wait(&group, i), 0);
+                CHECK(strstr(group.texts[i], words) != NULL);
+            }
+        CHECK_EQ(kill(group.pids[script.idle_rank], SIGKILL), 0);
+        (void)group_wait(&group, script.idle_rank);
+        (void)group_wait(&group, victim);
+    }
+}
+
+/* A stopped process answers nothing but keeps its connections: the heartbeat finds it. */
+TEST(stopped_rank_is_named_by_all)
+{
+    for (uint32_t victim = 0; victim < 3; victim += 2) {
+        struct script script = plain();
+        struct group group = group_of(3, stream, &script);
+        char words[64];
+
+        (void)snprintf(words, sizeof words, "rank %u was lost (no sign of life for 5 s)", victim);
+        start_stream(&group);
+        CHECK_EQ(kill(group.pids[victim], SIGSTOP), 0);
+        expect_all_but(&group, victim, words, 10000000);
+        CHECK_EQ(kill(group.pids[victim], SIGCONT), 0);
+        CHECK_EQ(group_wait(&group, victim), 0); /* wakes up, finds itself alone */
+        CHECK(strstr(group.texts[victim], "PEER_LOST: rank") != NULL);
+    }
+}
+
+TEST(leaving_is_not_dying)
+{
+    for (uint32_t leaver = 0; leaver < 3; leaver++) {
+        struct script script = plain();
+        struct group group = group_of(3, stream, &script);
+        char words[64];
+
+        script.leaving_rank = leaver;
+        (void)snprintf(words, sizeof words, "rank %u has left, all-reduce number 21 needs it",
+                       leaver);
+        start_stream(&group);
+        expect_all_but(&group, leaver, words, 5000000);
+        CHECK_EQ(group_wait(&group, leaver), 0);
+    }
+}
+
+/* Ranks end one by one after their last collective; none of them complains. */
+static int leave_in_turn(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
+{
+    struct err err = {.text = ""};
+    enum status status = STATUS_OK;
+
+    (void)user;
+    (void)world;
+    for (uint32_t i = 0; i < 30 && status == STATUS_OK; i++)
+        status = comm_broadcast(comm, values, sizeof values, i % world, &err);
+    if (status != STATUS_OK)
+        (void)dprintf(out, "rank %u: %s\n", rank, err.text);
+    return status == STATUS_OK ? 0 : 1;
+}
+
+TEST(last_collective_completes_for_all)
+{
+    for (uint32_t i = 0; i < 20; i++) {
+        struct group group = group_of(4, leave_in_turn, NULL);
+
+        group_run(&group);
+    }
+}
+
+/* Alive, but never comes to the collective: the time-out names it. */
+static int stall(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
+{
+    struct err err = {.text = ""};
+    enum status status = STATUS_OK;
+
+    (void)user;
+    for (uint32_t i = 0; i < 3 && status == STATUS_OK; i++)
+        status = comm_barrier(comm, &err);
+    if (status == STATUS_OK && rank == world - 1) {
+        (void)dprintf(out, "ready\n");
+        for (;;)
+            (void)pause();
+    }
+    if (status == STATUS_OK)
+        status = comm_all_reduce_sum(comm, values, COUNT, &err);
+    (void)dprintf(out, "%s: %s\n", status_name(status), err.text);
+    return status == STATUS_TIMEOUT ? 0 : 1;
+}
+
+TEST(stalled_rank_is_named_by_the_time_out)
+{
+    struct group group = group_of(3, stall, NULL);
+
+    group.timeout_us = 3000000;
+    group_start(&group);
+    group_release(&group);
+    group_expect(&group, 2, "ready");
+    expect_all_but(&group, 2,
+                   "TIMEOUT: all-reduce number 4 timed out: rank 2 did not come, it has begun 3",
+                   30000000);
+    CHECK_EQ(kill(group.pids[2], SIGKILL), 0);
+    (void)group_wait(&group, 2);
+}
+
+TEST_MAIN
