@@ -419,11 +419,28 @@ static void on_report_ack(struct launcher_shim *shim, const struct launcher_even
         shim->acked = event->msg->report_ack.revision;
 }
 
+/* A stop for what is not known here has come true already: its start order was lost, or it was
+ * forgotten. The server waits for the end of every part before it starts the next generation. */
+static void answer_unknown_stop(struct launcher_actions *actions, const struct msg_stop *stop)
+{
+    send_server(actions, MSG_TYPE_SHIM_REPORT)->shim_report = (struct msg_shim_report){
+        .job_id = stop->job_id,
+        .generation = stop->generation,
+        .revision = REVISION_LAST,
+        .phase = SHIM_ENDED,
+        .failed_rank = -1,
+        .cause = "this node does not know the job",
+        .tail = "",
+    };
+}
+
 /* An order to one shim: job_id and generation stand first in each of these messages. */
 static void on_order(struct launcher *launcher, const struct launcher_event *event, uint64_t job_id,
                      uint32_t generation, struct launcher_actions *actions)
 {
     struct launcher_shim *shim = find(launcher, job_id, generation);
+    if (shim == NULL && launcher->welcomed && event->msg->type == MSG_TYPE_STOP)
+        answer_unknown_stop(actions, &event->msg->stop);
     if (shim == NULL || !launcher->welcomed || !is_of_server(launcher, shim))
         return;
     if (event->msg->type == MSG_TYPE_FORGET) {
