@@ -5,9 +5,10 @@
 #define PROTOCOL_VERSION 1
 
 /* frames: what a connection buffers before it looks at a message */
-#define FRAME_BYTES_MAX (64u * 1024u) /* every message, but for these: */
-#define FRAME_SUBMIT_BYTES_MAX                                                                     \
-    (1024u * 1024u) /* submit; start, which carries the same; lists to a client */
+#define FRAME_BYTES_MAX (64u * 1024u)          /* every message, but for these: */
+#define FRAME_SUBMIT_BYTES_MAX (1024u * 1024u) /* submit */
+/* what carries a submit and more (start, job_info); lists to a client */
+#define FRAME_LARGE_BYTES_MAX (1536u * 1024u)
 #define JSON_DEPTH_MAX 16u
 #define JSON_TOKENS_MAX 40000u
 #define CONN_QUEUE_BYTES_MAX                                                                       \

@@ -75,6 +75,13 @@ enum job_state { JOB_STATE_TABLE(MSG_JOB_STATE) };
 enum shim_phase { SHIM_PHASE_TABLE(MSG_SHIM_PHASE) };
 enum rank_state { RANK_STATE_TABLE(MSG_RANK_STATE) };
 enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
+/* Every enumeration of this file: X(tag, TABLE). The codec and the _word functions are made from
+ * it. */
+#define MSG_ENUM_TABLE(X)                                                                          \
+    X(job_state, JOB_STATE_TABLE)                                                                  \
+    X(shim_phase, SHIM_PHASE_TABLE)                                                                \
+    X(rank_state, RANK_STATE_TABLE)                                                                \
+    X(node_state, NODE_STATE_TABLE)
 
 /* Fields: F(kind, name, min, max) with the kinds
  *   U32 I32 F64: a JSON number in min..max (finite);  U64 I64: a decimal string in min..max;  BOOL
@@ -337,13 +344,22 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(LINE, message, 1, 511)                                                                       \
     F(LINE, hint, 0, 511)
 
+/* P(tag, FIELDS): every part that a list is made of */
+#define MSG_PART_TABLE(P)                                                                          \
+    P(beat_shim, PART_BEAT_SHIM)                                                                   \
+    P(report_rank, PART_REPORT_RANK)                                                               \
+    P(job_rank, PART_JOB_RANK)                                                                     \
+    P(node, PART_NODE)                                                                             \
+    P(event, PART_EVENT)                                                                           \
+    P(job, PART_JOB)
+
 /* M(ENUM_SUFFIX, word, most bytes of a frame) */
 #define MSG_TABLE(M)                                                                               \
     M(NODE_HELLO, node_hello, FRAME_BYTES_MAX)                                                     \
     M(NODE_WELCOME, node_welcome, FRAME_BYTES_MAX)                                                 \
     M(BEAT, beat, FRAME_BYTES_MAX)                                                                 \
     M(BEAT_ACK, beat_ack, FRAME_BYTES_MAX)                                                         \
-    M(START, start, FRAME_SUBMIT_BYTES_MAX)                                                        \
+    M(START, start, FRAME_LARGE_BYTES_MAX)                                                         \
     M(GO, go, FRAME_BYTES_MAX)                                                                     \
     M(WORLD, world, FRAME_BYTES_MAX)                                                               \
     M(STOP, stop, FRAME_BYTES_MAX)                                                                 \
@@ -361,14 +377,14 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     M(SUBMIT, submit, FRAME_SUBMIT_BYTES_MAX)                                                      \
     M(SUBMITTED, submitted, FRAME_BYTES_MAX)                                                       \
     M(JOB_GET, job_get, FRAME_BYTES_MAX)                                                           \
-    M(JOB_INFO, job_info, FRAME_SUBMIT_BYTES_MAX)                                                  \
+    M(JOB_INFO, job_info, FRAME_LARGE_BYTES_MAX)                                                   \
     M(JOB_LIST, job_list, FRAME_BYTES_MAX)                                                         \
-    M(JOBS, jobs, FRAME_SUBMIT_BYTES_MAX)                                                          \
+    M(JOBS, jobs, FRAME_LARGE_BYTES_MAX)                                                           \
     M(CANCEL, cancel, FRAME_BYTES_MAX)                                                             \
     M(NODE_LIST, node_list, FRAME_BYTES_MAX)                                                       \
-    M(NODES, nodes, FRAME_SUBMIT_BYTES_MAX)                                                        \
+    M(NODES, nodes, FRAME_LARGE_BYTES_MAX)                                                         \
     M(EVENT_LIST, event_list, FRAME_BYTES_MAX)                                                     \
-    M(EVENTS, events, FRAME_SUBMIT_BYTES_MAX)                                                      \
+    M(EVENTS, events, FRAME_LARGE_BYTES_MAX)                                                       \
     M(LOG_READ, log_read, FRAME_BYTES_MAX)                                                         \
     M(LOG_DATA, log_data, FRAME_BYTES_MAX)                                                         \
     M(ERROR, error, FRAME_BYTES_MAX)
@@ -397,12 +413,7 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     struct part_##tag {                                                                            \
         FIELDS(MSG_STRUCT_F, MSG_STRUCT_E, MSG_STRUCT_L)                                           \
     };
-MSG_PART(beat_shim, PART_BEAT_SHIM)
-MSG_PART(report_rank, PART_REPORT_RANK)
-MSG_PART(job_rank, PART_JOB_RANK)
-MSG_PART(node, PART_NODE)
-MSG_PART(event, PART_EVENT)
-MSG_PART(job, PART_JOB)
+MSG_PART_TABLE(MSG_PART)
 #define MSG_STRUCT(NAME, word, bytes)                                                              \
     struct msg_##word {                                                                            \
         MSG_##NAME(MSG_STRUCT_F, MSG_STRUCT_E, MSG_STRUCT_L)                                       \
@@ -431,6 +442,8 @@ struct msg {
 struct arena; /* common/arena.h */
 struct buf;   /* common/buf.h */
 
+/* The word on the wire; "unknown" for what is no value of the enumeration. In common_words, which
+ * needs no heap. */
 const char *msg_type_word(enum msg_type type);
 const char *job_state_word(enum job_state state);
 const char *shim_phase_word(enum shim_phase phase);
@@ -444,7 +457,10 @@ enum status msg_decode(const char *json, size_t byte_count, struct arena *arena,
                        struct err *err);
 /* Append a whole frame (length and JSON) to `out`. A value out of its range is a programmer's
  * mistake in what we make ourselves, but may come from a user (argv too long): STATUS_TOO_BIG or
- * STATUS_BAD_INPUT, and `out` is as before. */
+ * STATUS_BAD_INPUT, without memory STATUS_MEMORY, and `out` is as before. A NULL text is the empty
+ * one. NaN and infinity are out of every range, JSON has neither: who sends `progress` with a loss
+ * that is not finite puts a finite value in its place. `seq` 0 is for messages kept in files; on a
+ * connection they count from 1. */
 enum status msg_encode(const struct msg *msg, struct buf *out, struct err *err);
 
 #endif
