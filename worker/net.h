@@ -1,9 +1,10 @@
 /* A network made ready to train: a graph, its parameters, one backend. The face of the executor.
  *
- * Life: model_*_build() makes a graph -> passes (types, fusion, buckets) -> net_new() picks layouts and makes every
- * primitive and buffer -> per step net_forward(), net_backward(), net_update(). No allocation in a step.
- * Parameters live in one arena in forward order, gradients in one arena in reverse order, both in the layout that the
- * backend chose; a bucket is a slice of the gradient arena. One thread calls; buckets are handed to a callback. */
+ * Life: model_*_build() makes a graph -> passes (types, fusion, buckets) -> net_new() picks layouts
+ * and makes every primitive and buffer -> per step net_forward(), net_backward(), net_update(). No
+ * allocation in a step. Parameters live in one arena in forward order, gradients in one arena in
+ * reverse order, both in the layout that the backend chose; a bucket is a slice of the gradient
+ * arena. One thread calls; buckets are handed to a callback. */
 #ifndef WORKER_NET_H
 #define WORKER_NET_H
 
@@ -15,10 +16,12 @@
 
 #define NET_DIMS_MAX 4
 
+struct backend;
 struct graph; /* worker/graph.h */
 struct net;
 
-/* A named tensor of the state: PyTorch's state_dict name and shape, row-major when read or written here. */
+/* A named tensor of the state: PyTorch's state_dict name and shape, row-major when read or written
+ * here. */
 struct net_tensor {
     const char *name; /* "layer1.0.weight", "layer1.1.running_mean"; owned by the net */
     uint32_t dims[NET_DIMS_MAX];
@@ -39,6 +42,17 @@ struct net_options {
     uint64_t bucket_bytes;       /* 0: 25 MiB */
     bool evaluate_only;          /* no gradients, no optimizer state */
     bool deterministic;
+    bool profile;                  /* time every layer: see net_profile */
+    const struct backend *backend; /* worker/net_backend.h; NULL: the CPU */
+};
+
+/* Time that one piece of work took since net_new. */
+struct net_profile {
+    const char *layer; /* "layer1.0" */
+    const char
+        *work; /* "forward", "backward", ... ; "conv ..." is time inside oneDNN's convolutions */
+    uint64_t calls;
+    uint64_t ns;
 };
 
 /* What one batch gave. Sums, so that batches and ranks add up exactly. */
@@ -54,12 +68,12 @@ struct net_sgd {
     bool nesterov;
 };
 
-/* Called by net_backward() on the caller's thread as soon as bucket `index` is complete; must not block. Buckets
- * complete in the order of their indices. */
+/* Called by net_backward() on the caller's thread as soon as bucket `index` is complete; must not
+ * block. Buckets complete in the order of their indices. */
 typedef void (*net_bucket_ready)(void *user, uint32_t index);
 
-/* `graph` is borrowed for the call. `*net` is owned by the caller. Errors: STATUS_UNSUPPORTED (a layer that the
- * backend cannot do, by name), STATUS_MEMORY, STATUS_LIBRARY. */
+/* `graph` is borrowed for the call. `*net` is owned by the caller. Errors: STATUS_UNSUPPORTED (a
+ * layer that the backend cannot do, by name), STATUS_MEMORY, STATUS_LIBRARY. */
 enum status net_new(struct net **net, const struct graph *graph, const struct net_options *options,
                     struct err *err);
 void net_free(struct net **net);
@@ -72,33 +86,40 @@ enum status net_tensor_read(struct net *net, uint32_t index, float *values, stru
 enum status net_tensor_write(struct net *net, uint32_t index, const float *values, struct err *err);
 /* Gradient of a trainable tensor after net_backward, row-major; for tests. */
 enum status net_grad_read(struct net *net, uint32_t index, float *values, struct err *err);
-/* Optimizer state of a trainable tensor (SGD's momentum buffer), same layout rules. `has_momentum` is false until
- * the first step with momentum (PyTorch's first step sets buf = grad). Both go into the checkpoint. */
+/* Optimizer state of a trainable tensor (SGD's momentum buffer), same layout rules. `has_momentum`
+ * is false until the first step with momentum (PyTorch's first step sets buf = grad). Both go into
+ * the checkpoint. */
 bool net_has_momentum(const struct net *net);
 enum status net_momentum_read(struct net *net, uint32_t index, float *values, struct err *err);
-enum status net_momentum_write(struct net *net, uint32_t index, const float *values, struct err *err);
+enum status net_momentum_write(struct net *net, uint32_t index, const float *values,
+                               struct err *err);
 
-/* The whole parameter arena (buffers behind the trainable part), in the backend's layout, as flat memory: what rank 0
- * broadcasts at the start, and what DDP broadcasts of the buffers. */
+/* The whole parameter arena (buffers behind the trainable part), in the backend's layout, as flat
+ * memory: what rank 0 broadcasts at the start, and what DDP broadcasts of the buffers. */
 float *net_params(struct net *net, size_t *count);
 float *net_buffers(struct net *net, size_t *count);
-/* SHA-256 over names, shapes, types, order and the backend's layouts, for the comparison across ranks; `index` < count
- * hashes that tensor alone, UINT32_MAX the whole net. */
+/* SHA-256 over names, shapes, types, order and the backend's layouts, for the comparison across
+ * ranks; `index` < count hashes that tensor alone, UINT32_MAX the whole net. */
 void net_hash(const struct net *net, uint32_t index, uint8_t hash[32]);
 
 uint32_t net_bucket_count(const struct net *net);
 struct net_bucket net_bucket(struct net *net, uint32_t index);
 
-/* images: [n][channels][h][w] f32 row-major; labels: [n], < classes; n <= batch_max. `training`: batch statistics and
- * what backward needs; else running statistics. Errors: STATUS_LIBRARY, STATUS_BAD_INPUT (a label out of range). */
+/* images: [n][channels][h][w] f32 row-major; labels: [n], < classes; n <= batch_max. `training`:
+ * batch statistics and what backward needs; else running statistics. Errors: STATUS_LIBRARY,
+ * STATUS_BAD_INPUT (a label out of range). */
 enum status net_forward(struct net *net, const float *images, const int64_t *labels, uint32_t n,
                         bool training, struct net_result *result, struct err *err);
-/* Gradients of the mean loss over the n images of the last training forward, written (not added) into the gradient
- * arena, each multiplied by `grad_scale` (1/world for DDP: divided before the reduce). */
+/* Gradients of the mean loss over the n images of the last training forward, written (not added)
+ * into the gradient arena, each multiplied by `grad_scale` (1/world for DDP: divided before the
+ * reduce). */
 enum status net_backward(struct net *net, float grad_scale, net_bucket_ready ready, void *user,
                          struct err *err);
 /* One optimizer step on the gradient arena as it is now. Source of the update: torch.optim.SGD. */
 void net_update(struct net *net, const struct net_sgd *sgd);
+
+/* Entry `index` of the profile; false past the end or without net_options.profile. */
+bool net_profile(const struct net *net, uint32_t index, struct net_profile *profile);
 
 /* Bytes allocated, for --print-graph and the benchmark. */
 size_t net_bytes(const struct net *net);

@@ -1,0 +1,454 @@
+/* The CPU backend: sets up values and layers, walks nothing itself. */
+#include "worker/backend/cpu/cpu.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "worker/optim.h"
+
+#define ALIGN 64
+
+void *cpu_alloc(struct cpu *cpu, size_t bytes)
+{
+    size_t rounded = (bytes + ALIGN) / ALIGN * ALIGN; /* never 0 */
+    void *memory = aligned_alloc(ALIGN, rounded);
+
+    if (memory == NULL)
+        return NULL;
+    memset(memory, 0, rounded);
+    cpu->bytes += bytes;
+    return memory;
+}
+
+enum status cpu_out_of_memory(const struct cpu_layer *layer, struct err *err)
+{
+    return err_set(err, STATUS_MEMORY, 0, "layer %s: out of memory",
+                   layer != NULL ? layer->graph->name : "(network)");
+}
+
+struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images)
+{
+    return (struct cpu_area){images, value->blocks, value->dims[1], value->dims[2]};
+}
+
+uint64_t cpu_clock(const struct cpu *cpu)
+{
+    struct timespec now;
+
+    if (!cpu->profile)
+        return 0;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+void cpu_count(const struct cpu *cpu, struct cpu_layer *layer, enum cpu_work work, uint64_t since)
+{
+    if (!cpu->profile)
+        return;
+    layer->ns[work] += cpu_clock(cpu) - since;
+    layer->calls[work]++;
+}
+
+static void layout_words(const dnnl_memory_desc_t *md, uint64_t *words, uint32_t *count)
+{
+    const dnnl_blocking_desc_t *blocking = &md->format_desc.blocking;
+
+    words[(*count)++] = (uint64_t)md->data_type;
+    for (int i = 0; i < md->ndims; i++) {
+        words[(*count)++] = (uint64_t)md->padded_dims[i];
+        words[(*count)++] = (uint64_t)blocking->strides[i];
+    }
+    for (int i = 0; i < blocking->inner_nblks && i < 8; i++) {
+        words[(*count)++] = (uint64_t)blocking->inner_blks[i];
+        words[(*count)++] = (uint64_t)blocking->inner_idxs[i];
+    }
+}
+
+static uint32_t cpu_tensor_layout(const void *state, uint32_t index,
+                                  uint64_t words[BACKEND_LAYOUT_WORDS])
+{
+    const struct cpu_tensor *tensor = &((const struct cpu *)state)->tensors[index];
+    uint32_t count = 0;
+
+    words[count++] = tensor->size;
+    if (!tensor->is_vector)
+        layout_words(&tensor->stored, words, &count);
+    assert(count <= BACKEND_LAYOUT_WORDS);
+    return count;
+}
+
+void cpu_tensor_set_layout(struct cpu_tensor *tensor, const dnnl_memory_desc_t *plain,
+                           const dnnl_memory_desc_t *stored)
+{
+    *tensor = (struct cpu_tensor){.plain = *plain, .stored = *stored, .count = 1};
+    for (int i = 0; i < plain->ndims; i++)
+        tensor->count *= (size_t)plain->dims[i];
+    tensor->size = dnnl_memory_desc_get_size(stored) / sizeof(float);
+}
+
+static size_t cpu_tensor_size(const void *state, uint32_t index)
+{
+    return ((const struct cpu *)state)->tensors[index].size;
+}
+
+static enum status cpu_tensor_pack(void *state, uint32_t index, const float *row_major,
+                                   float *stored, struct err *err)
+{
+    struct cpu *cpu = state;
+    const struct cpu_tensor *tensor = &cpu->tensors[index];
+
+    memset(stored, 0, tensor->size * sizeof(float));
+    if (!tensor->is_vector)
+        return cpu_reorder(cpu, &tensor->plain, row_major, &tensor->stored, stored, err);
+    memcpy(stored, row_major, tensor->count * sizeof(float));
+    return STATUS_OK;
+}
+
+static enum status cpu_tensor_unpack(void *state, uint32_t index, const float *stored,
+                                     float *row_major, struct err *err)
+{
+    struct cpu *cpu = state;
+    const struct cpu_tensor *tensor = &cpu->tensors[index];
+
+    if (!tensor->is_vector)
+        return cpu_reorder(cpu, &tensor->stored, stored, &tensor->plain, row_major, err);
+    memcpy(row_major, stored, tensor->count * sizeof(float));
+    return STATUS_OK;
+}
+
+static const struct cpu_kernels *best_kernels(void)
+{
+    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+
+    if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
+        return &cpu_kernels_avx512;
+    return (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 ? &cpu_kernels_avx2
+                                                          : &cpu_kernels_generic;
+}
+
+static const struct cpu_op *const ops[] = {
+    [GRAPH_INPUT] = &cpu_op_input,     [GRAPH_CONV2D] = &cpu_op_conv,
+    [GRAPH_BATCH_NORM] = &cpu_op_norm, [GRAPH_RELU] = &cpu_op_relu,
+    [GRAPH_MAX_POOL] = &cpu_op_pool,   [GRAPH_FLATTEN] = &cpu_op_flatten,
+    [GRAPH_LINEAR] = &cpu_op_linear,   [GRAPH_ADD] = &cpu_op_add,
+    [GRAPH_CAST] = &cpu_op_add,        [GRAPH_CROSS_ENTROPY] = &cpu_op_loss,
+};
+
+/* Channels lie in blocks from the first convolution on; an input of few channels and features are
+ * row-major. */
+static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
+{
+    const struct graph_value *shape = &layer->graph->out;
+    struct cpu_value *value = &layer->out;
+    const uint32_t block = cpu->kernels->block;
+
+    value->dims[0] = shape->dims[0];
+    value->dims[1] = shape->dim_count == 3 ? shape->dims[1] : 1;
+    value->dims[2] = shape->dim_count == 3 ? shape->dims[2] : 1;
+    value->image_size = graph_value_count(shape);
+    value->blocked =
+        shape->dim_count == 3 && (layer->graph->op != GRAPH_INPUT || shape->dims[0] > 3);
+    if (!value->blocked)
+        return;
+    value->blocks = (value->dims[0] + block - 1) / block;
+    value->image_size = (size_t)value->blocks * block * value->dims[1] * value->dims[2];
+}
+
+/* Gradients are needed behind the first layer that has parameters. */
+static bool needs_grad(const struct cpu *cpu, uint32_t index)
+{
+    const struct graph_layer *layer = &cpu->graph->layers[index];
+
+    if (cpu->evaluate_only || layer->op == GRAPH_CROSS_ENTROPY)
+        return false;
+    if (layer->tensor_count > 0)
+        return true;
+    for (uint32_t k = 0; k < 2; k++)
+        if (layer->inputs[k] != GRAPH_NONE && needs_grad(cpu, layer->inputs[k]))
+            return true;
+    return false;
+}
+
+static enum status make_value(struct cpu *cpu, uint32_t index, struct err *err)
+{
+    struct cpu_layer *layer = &cpu->layers[index];
+    struct cpu_value *value = &layer->out;
+    size_t bytes;
+
+    if (layer->graph->op == GRAPH_FLATTEN) {
+        *value = *layer->in;
+        value->owns_data = value->owns_grad = false;
+        return STATUS_OK;
+    }
+    shape_value(cpu, layer);
+    bytes = value->image_size * cpu->batch_max * sizeof(float);
+    value->data = cpu_alloc(cpu, bytes);
+    value->owns_data = true;
+    if (value->data == NULL)
+        return cpu_out_of_memory(layer, err);
+    if (!needs_grad(cpu, index))
+        return STATUS_OK;
+    if (layer->norm != NULL) {
+        value->grad =
+            value->data; /* dx replaces x: neither the norm nor the convolution reads x after */
+        return STATUS_OK;
+    }
+    value->grad = cpu_alloc(cpu, bytes);
+    value->owns_grad = true;
+    return value->grad != NULL ? STATUS_OK : cpu_out_of_memory(layer, err);
+}
+
+/* A convolution that only a batch norm reads works with it hand in hand. */
+static void link_norms(struct cpu *cpu)
+{
+    for (uint32_t i = 0; i < cpu->graph->layer_count; i++) {
+        uint32_t user = graph_only_user(cpu->graph, i);
+
+        if (cpu->graph->layers[i].op != GRAPH_CONV2D || user == GRAPH_NONE ||
+            cpu->graph->layers[user].op != GRAPH_BATCH_NORM)
+            continue;
+        cpu->layers[i].norm = &cpu->layers[user];
+        cpu->layers[user].conv = &cpu->layers[i];
+    }
+}
+
+static enum status open_layers(struct cpu *cpu, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    link_norms(cpu);
+    for (uint32_t i = 0; i < cpu->graph->layer_count && status == STATUS_OK; i++) {
+        struct cpu_layer *layer = &cpu->layers[i];
+        const struct graph_layer *graph = &cpu->graph->layers[i];
+
+        layer->graph = graph;
+        layer->op = ops[graph->op];
+        layer->tensors = cpu->tensors + graph->tensor_first;
+        if (graph->inputs[0] != GRAPH_NONE)
+            layer->in = &cpu->layers[graph->inputs[0]].out;
+        if (graph->inputs[1] != GRAPH_NONE)
+            layer->in2 = &cpu->layers[graph->inputs[1]].out;
+        if (graph->out.dtype != GRAPH_F32)
+            return err_set(err, STATUS_UNSUPPORTED, 0, "layer %s: the cpu backend computes in f32",
+                           graph->name);
+        status = make_value(cpu, i, err);
+        if (status == STATUS_OK)
+            status = layer->op->open(cpu, layer, err);
+    }
+    return status;
+}
+
+static enum status open_library(struct cpu *cpu, struct err *err)
+{
+    dnnl_status_t rc = dnnl_engine_create(&cpu->engine, dnnl_cpu, 0);
+
+    if (rc == dnnl_success)
+        rc = dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_attr_create(&cpu->attr);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_attr_set_scratchpad_mode(cpu->attr, dnnl_scratchpad_mode_user);
+    return cpu_check(rc, NULL, "starting oneDNN", err);
+}
+
+static void cpu_close(void **state)
+{
+    struct cpu *cpu = *state;
+
+    for (uint32_t i = 0; cpu->layers != NULL && i < cpu->graph->layer_count; i++) {
+        struct cpu_layer *layer = &cpu->layers[i];
+
+        if (layer->op != NULL)
+            layer->op->close(layer);
+        if (layer->out.owns_data)
+            free(layer->out.data);
+        if (layer->out.owns_grad)
+            free(layer->out.grad);
+    }
+    if (cpu->attr != NULL)
+        (void)dnnl_primitive_attr_destroy(cpu->attr);
+    if (cpu->stream != NULL)
+        (void)dnnl_stream_destroy(cpu->stream);
+    if (cpu->engine != NULL)
+        (void)dnnl_engine_destroy(cpu->engine);
+    free(cpu->scratch);
+    free(cpu->labels);
+    free(cpu->layers);
+    free(cpu->tensors);
+    free(cpu);
+    *state = NULL;
+}
+
+static enum status cpu_open(void **state, const struct graph *graph,
+                            const struct net_options *options, struct err *err)
+{
+    struct cpu *cpu = calloc(1, sizeof *cpu);
+    enum status status;
+
+    *state = cpu;
+    if (cpu == NULL)
+        return cpu_out_of_memory(NULL, err);
+    cpu->graph = graph;
+    cpu->kernels = best_kernels();
+    cpu->batch_max = options->batch_max;
+    cpu->evaluate_only = options->evaluate_only;
+    cpu->profile = options->profile;
+    cpu->layers = calloc(graph->layer_count, sizeof *cpu->layers);
+    cpu->tensors = calloc((size_t)graph->tensor_count + 1, sizeof *cpu->tensors);
+    cpu->labels = calloc(options->batch_max, sizeof *cpu->labels);
+    if (cpu->layers == NULL || cpu->tensors == NULL || cpu->labels == NULL)
+        status = cpu_out_of_memory(NULL, err);
+    else
+        status = open_library(cpu, err);
+    if (status == STATUS_OK)
+        status = open_layers(cpu, err);
+    if (status != STATUS_OK)
+        cpu_close(state);
+    return status;
+}
+
+static void *cpu_memory_new(void *state, size_t bytes)
+{
+    struct cpu *cpu = state;
+    void *memory = cpu_alloc(cpu, bytes);
+
+    if (memory != NULL)
+        cpu->bytes -= bytes; /* net.c counts the arenas */
+    return memory;
+}
+
+static void cpu_memory_free(void *state, void *memory)
+{
+    (void)state;
+    free(memory);
+}
+
+static void cpu_bind(void *state, uint32_t index, float *param, float *grad)
+{
+    struct cpu_tensor *tensor = &((struct cpu *)state)->tensors[index];
+
+    tensor->param = param;
+    tensor->grad = grad;
+}
+
+/* Row-major [n][channels][pixels] into channel blocks. */
+static void block_images(const struct cpu *cpu, const float *images)
+{
+    const struct cpu_value *value = &cpu->layers[0].out;
+    const size_t pixels = (size_t)value->dims[1] * value->dims[2], block = cpu->kernels->block;
+
+    for (size_t i = 0; i < cpu->n; i++) {
+        for (size_t c = 0; c < value->dims[0]; c++) {
+            const float *from = images + (i * value->dims[0] + c) * pixels;
+            float *to =
+                value->data + i * value->image_size + c / block * block * pixels + c % block;
+
+            for (size_t p = 0; p < pixels; p++)
+                to[p * block] = from[p];
+        }
+    }
+}
+
+static enum status cpu_step_begin(void *state, const float *images, const int64_t *labels,
+                                  uint32_t n, bool training, struct err *err)
+{
+    struct cpu *cpu = state;
+    struct cpu_value *input = &cpu->layers[0].out;
+    uint64_t start = cpu_clock(cpu);
+
+    (void)err;
+    assert(n > 0 && n <= cpu->batch_max);
+    cpu->n = n;
+    cpu->training = training;
+    memcpy(cpu->labels, labels, n * sizeof *labels);
+    if (input->blocked)
+        block_images(cpu, images);
+    else
+        memcpy(input->data, images, n * input->image_size * sizeof(float));
+    cpu_count(cpu, &cpu->layers[0], CPU_FORWARD, start);
+    return STATUS_OK;
+}
+
+static enum status cpu_layer_forward(void *state, uint32_t index, struct err *err)
+{
+    struct cpu *cpu = state;
+    struct cpu_layer *layer = &cpu->layers[index];
+    uint64_t start = cpu_clock(cpu);
+    enum status status = layer->op->forward(cpu, layer, err);
+
+    if (layer->graph->op != GRAPH_CONV2D && layer->graph->op != GRAPH_INPUT)
+        cpu_count(cpu, layer, CPU_FORWARD, start);
+    return status;
+}
+
+static enum status cpu_layer_backward(void *state, uint32_t index, float grad_scale,
+                                      struct err *err)
+{
+    struct cpu *cpu = state;
+    struct cpu_layer *layer = &cpu->layers[index];
+    uint64_t start = cpu_clock(cpu);
+    enum status status = layer->op->backward(cpu, layer, grad_scale, err);
+
+    if (layer->graph->op != GRAPH_CONV2D)
+        cpu_count(cpu, layer, CPU_BACKWARD, start);
+    return status;
+}
+
+static void cpu_result(void *state, struct net_result *result)
+{
+    *result = ((const struct cpu *)state)->result;
+}
+
+static void cpu_sgd(void *state, float *param, const float *grad, float *momentum, size_t n,
+                    const struct net_sgd *sgd, bool first)
+{
+    (void)state;
+    optim_sgd(param, grad, momentum, n, sgd, first);
+}
+
+static size_t cpu_bytes(const void *state)
+{
+    return ((const struct cpu *)state)->bytes;
+}
+
+static bool cpu_profile(const void *state, uint32_t index, struct net_profile *profile)
+{
+    static const char *const works[CPU_WORKS] = {
+        [CPU_FORWARD] = "forward",
+        [CPU_BACKWARD] = "backward",
+        [CPU_CONV_FORWARD] = "conv forward",
+        [CPU_CONV_DATA] = "conv backward data",
+        [CPU_CONV_WEIGHTS] = "conv backward weights",
+    };
+    const struct cpu *cpu = state;
+    const struct cpu_layer *layer;
+
+    if (!cpu->profile || index / CPU_WORKS >= cpu->graph->layer_count)
+        return false;
+    layer = &cpu->layers[index / CPU_WORKS];
+    *profile = (struct net_profile){layer->graph->name, works[index % CPU_WORKS],
+                                    layer->calls[index % CPU_WORKS], layer->ns[index % CPU_WORKS]};
+    return true;
+}
+
+const struct backend backend_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .tensor_size = cpu_tensor_size,
+    .tensor_layout = cpu_tensor_layout,
+    .tensor_pack = cpu_tensor_pack,
+    .tensor_unpack = cpu_tensor_unpack,
+    .memory_new = cpu_memory_new,
+    .memory_free = cpu_memory_free,
+    .bind = cpu_bind,
+    .step_begin = cpu_step_begin,
+    .layer_forward = cpu_layer_forward,
+    .layer_backward = cpu_layer_backward,
+    .result = cpu_result,
+    .sgd = cpu_sgd,
+    .bytes = cpu_bytes,
+    .profile = cpu_profile,
+};

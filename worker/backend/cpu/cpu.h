@@ -1,0 +1,143 @@
+/* Inside of the CPU backend: values in channel blocks, layers as tables of functions, oneDNN
+ * primitives. */
+#ifndef WORKER_BACKEND_CPU_H
+#define WORKER_BACKEND_CPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "common/status.h"
+#include "worker/backend/cpu/cpu_kernels.h"
+#include "worker/graph.h"
+#include "worker/net_backend.h"
+
+#define CPU_PRIM_ARGS_MAX 8
+#define CPU_CHUNK_BYTES                                                                            \
+    (512 * 1024) /* of a convolution's output worked on at once, so that it stays in the L2 cache  \
+                  */
+
+/* What a layer makes, for the whole batch, and its gradient. */
+struct cpu_value {
+    float *data;
+    float *grad; /* NULL where nobody needs it */
+    bool owns_data, owns_grad;
+    bool blocked;      /* [n][blocks][height][width][block]; else row-major */
+    uint32_t dims[3];  /* channels, height, width; 1 and 1 for features */
+    uint32_t blocks;   /* 0 where not blocked */
+    size_t image_size; /* floats stored per image */
+};
+
+/* A parameter or buffer as it is stored. */
+struct cpu_tensor {
+    dnnl_memory_desc_t plain, stored; /* weights */
+    bool is_vector;                   /* [count] and padding, no descriptors */
+    size_t count, size;               /* elements, stored elements */
+    float *param, *grad;
+};
+
+/* A primitive with its arguments. */
+struct cpu_prim {
+    dnnl_primitive_t prim; /* NULL: not made */
+    dnnl_exec_arg_t args[CPU_PRIM_ARGS_MAX];
+    int arg_count;
+};
+
+enum cpu_work {
+    CPU_FORWARD,
+    CPU_BACKWARD,
+    CPU_CONV_FORWARD,
+    CPU_CONV_DATA,
+    CPU_CONV_WEIGHTS,
+    CPU_WORKS
+};
+
+struct cpu;
+struct cpu_layer;
+
+struct cpu_op {
+    enum status (*open)(struct cpu *cpu, struct cpu_layer *layer, struct err *err);
+    void (*close)(struct cpu_layer *layer);
+    enum status (*forward)(struct cpu *cpu, struct cpu_layer *layer, struct err *err);
+    enum status (*backward)(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                            struct err *err);
+};
+
+struct cpu_layer {
+    const struct graph_layer *graph;
+    const struct cpu_op *op;
+    struct cpu_value out;
+    struct cpu_value *in, *in2; /* NULL where there is none */
+    struct cpu_tensor *tensors; /* in the order of the graph */
+    void *own;                  /* what the op keeps */
+    struct cpu_layer *norm;     /* CONV2D: the batch norm that alone reads it */
+    struct cpu_layer *conv;     /* BATCH_NORM: the reverse */
+    uint64_t ns[CPU_WORKS], calls[CPU_WORKS];
+};
+
+struct cpu {
+    const struct graph *graph;
+    const struct cpu_kernels *kernels;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_attr_t attr; /* user scratchpad */
+    void *scratch;
+    size_t scratch_bytes;
+    struct cpu_layer *layers;
+    struct cpu_tensor *tensors;
+    uint32_t batch_max;
+    bool evaluate_only, profile;
+    size_t bytes;
+
+    /* the step */
+    uint32_t n;
+    bool training;
+    int64_t *labels; /* [batch_max] */
+    struct net_result result;
+};
+
+extern const struct cpu_op cpu_op_input, cpu_op_conv, cpu_op_norm, cpu_op_relu, cpu_op_pool;
+extern const struct cpu_op cpu_op_flatten, cpu_op_linear, cpu_op_add, cpu_op_loss;
+
+/* Zeroed, 64-byte aligned, counted in cpu->bytes; NULL when out of memory. Free with free(). */
+void *cpu_alloc(struct cpu *cpu, size_t bytes);
+enum status cpu_out_of_memory(const struct cpu_layer *layer, struct err *err);
+/* STATUS_OK, or what oneDNN refused, by layer. */
+enum status cpu_check(dnnl_status_t rc, const struct cpu_layer *layer, const char *what,
+                      struct err *err);
+struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images);
+
+/* Nanoseconds now where the profile is on, else 0; and adding what passed since. */
+uint64_t cpu_clock(const struct cpu *cpu);
+void cpu_count(const struct cpu *cpu, struct cpu_layer *layer, enum cpu_work work, uint64_t since);
+
+/* Descriptors: of a value for n images, and of a tensor row-major. */
+dnnl_status_t cpu_value_md(const struct cpu *cpu, const struct cpu_value *value, uint32_t n,
+                           dnnl_memory_desc_t *md);
+void cpu_vector_md(size_t count, dnnl_memory_desc_t *md);
+/* A tensor stored in oneDNN's layout `stored`; its row-major side has the same dims. */
+void cpu_tensor_set_layout(struct cpu_tensor *tensor, const dnnl_memory_desc_t *plain,
+                           const dnnl_memory_desc_t *stored);
+
+/* Makes the primitive of `pd` and destroys `pd`; grows the shared scratchpad. */
+enum status cpu_prim_make(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
+                          dnnl_primitive_desc_t pd, struct err *err);
+enum status cpu_prim_arg(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
+                         int arg, const dnnl_memory_desc_t *md, const float *data, struct err *err);
+/* Points argument `arg` elsewhere. */
+void cpu_prim_point(struct cpu_prim *prim, int arg, const float *data);
+enum status cpu_prim_run(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
+                         struct err *err);
+void cpu_prim_close(struct cpu_prim *prim);
+/* Copies between two layouts of the same dims, once. */
+enum status cpu_reorder(struct cpu *cpu, const dnnl_memory_desc_t *from_md, const float *from,
+                        const dnnl_memory_desc_t *to_md, float *to, struct err *err);
+
+/* Batch norm in pieces, so that a convolution can call it while its output is in the cache: images
+ * first .. first + n. */
+void cpu_norm_sums(struct cpu *cpu, struct cpu_layer *norm, uint32_t first, uint32_t n);
+void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *norm, uint32_t first, uint32_t n);
+
+#endif

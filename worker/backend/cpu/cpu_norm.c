@@ -1,0 +1,240 @@
+/* Batch norm with the ReLU and the 2x2 max pool behind it.
+ *
+ * Own loops instead of oneDNN's: one pass over memory for norm, ReLU and pool together, and none of
+ * its own for the statistics and for dx where a convolution comes before (cpu_conv.c calls in). dx
+ * takes the place of x, which nobody reads any more by then. Source of the formulas: Ioffe and
+ * Szegedy 2015, algorithm 1 and section 3. */
+#include "worker/backend/cpu/cpu.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR };
+
+struct norm {
+    size_t channels;                      /* padded to whole blocks; length of the arrays below */
+    float *shift, *mean, *scale, *offset; /* forward */
+    float *a, *b, *c;                     /* backward: dx = a dy + b (x - mean) + c */
+    double *sum, *squares, *inverse_std;
+    uint8_t *best; /* with a pool: see cpu_kernels.h */
+    float *x_best;
+};
+
+static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct norm *norm,
+                                struct err *err)
+{
+    float **const floats[] = {&norm->shift, &norm->mean, &norm->scale, &norm->offset,
+                              &norm->a,     &norm->b,    &norm->c};
+    double **const doubles[] = {&norm->sum, &norm->squares, &norm->inverse_std};
+    const size_t pooled = layer->out.image_size * cpu->batch_max;
+    bool ok = true;
+
+    for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++)
+        ok = (*floats[i] = cpu_alloc(cpu, norm->channels * sizeof(float))) != NULL && ok;
+    for (size_t i = 0; i < sizeof doubles / sizeof doubles[0]; i++)
+        ok = (*doubles[i] = cpu_alloc(cpu, norm->channels * sizeof(double))) != NULL && ok;
+    if (layer->graph->fused_pool && !cpu->evaluate_only) {
+        ok = (norm->best = cpu_alloc(cpu, pooled)) != NULL && ok;
+        ok = (norm->x_best = cpu_alloc(cpu, pooled * sizeof(float))) != NULL && ok;
+    }
+    return ok ? STATUS_OK : cpu_out_of_memory(layer, err);
+}
+
+static enum status norm_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    struct norm *norm = calloc(1, sizeof *norm);
+
+    if (norm == NULL)
+        return cpu_out_of_memory(layer, err);
+    layer->own = norm;
+    if (!layer->in->blocked)
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "layer %s: batch_norm on the network's input is not supported",
+                       layer->graph->name);
+    norm->channels = (size_t)layer->in->blocks * cpu->kernels->block;
+    for (uint32_t i = 0; i < layer->graph->tensor_count; i++)
+        layer->tensors[i] = (struct cpu_tensor){
+            .is_vector = true, .count = layer->in->dims[0], .size = norm->channels};
+    return make_buffers(cpu, layer, norm, err);
+}
+
+static void norm_close(struct cpu_layer *layer)
+{
+    struct norm *norm = layer->own;
+
+    if (norm == NULL)
+        return;
+    free(norm->shift);
+    free(norm->mean);
+    free(norm->scale);
+    free(norm->offset);
+    free(norm->a);
+    free(norm->b);
+    free(norm->c);
+    free(norm->sum);
+    free(norm->squares);
+    free(norm->inverse_std);
+    free(norm->best);
+    free(norm->x_best);
+    free(norm);
+    layer->own = NULL;
+}
+
+/* The first image's mean: sums of squares around it lose nothing to cancellation. */
+static void choose_shift(struct cpu *cpu, struct cpu_layer *layer)
+{
+    struct norm *norm = layer->own;
+    const struct cpu_area one = cpu_area(layer->in, 1);
+    const double pixels = (double)one.height * one.width;
+
+    memset(norm->shift, 0, norm->channels * sizeof(float));
+    memset(norm->sum, 0, norm->channels * sizeof(double));
+    memset(norm->squares, 0, norm->channels * sizeof(double));
+    cpu->kernels->norm_sums(&one, layer->in->data, norm->shift, norm->sum, norm->squares);
+    for (size_t c = 0; c < norm->channels; c++)
+        norm->shift[c] = (float)(norm->sum[c] / pixels);
+    memset(norm->sum, 0, norm->channels * sizeof(double));
+    memset(norm->squares, 0, norm->channels * sizeof(double));
+}
+
+void cpu_norm_sums(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uint32_t n)
+{
+    struct norm *norm = layer->own;
+    const struct cpu_area area = cpu_area(layer->in, n);
+    uint64_t start = cpu_clock(cpu);
+
+    if (first == 0)
+        choose_shift(cpu, layer);
+    cpu->kernels->norm_sums(&area, layer->in->data + first * layer->in->image_size, norm->shift,
+                            norm->sum, norm->squares);
+    cpu_count(cpu, layer, CPU_FORWARD, start);
+}
+
+/* Batch statistics from the sums; running ones move towards them, the variance unbiased, as PyTorch
+ * does. */
+static void take_batch_statistics(const struct cpu *cpu, struct cpu_layer *layer)
+{
+    struct norm *norm = layer->own;
+    const double m = (double)cpu->n * layer->in->dims[1] * layer->in->dims[2];
+    const double momentum = (double)layer->graph->momentum;
+    float *running_mean = layer->tensors[RUNNING_MEAN].param;
+    float *running_var = layer->tensors[RUNNING_VAR].param;
+
+    for (size_t c = 0; c < layer->in->dims[0]; c++) {
+        double off = norm->sum[c] / m, mean = norm->shift[c] + off;
+        double var = fmax(norm->squares[c] / m - off * off, 0.0);
+        double unbiased = m > 1.0 ? var * m / (m - 1.0) : var;
+
+        norm->mean[c] = (float)mean;
+        norm->inverse_std[c] = 1.0 / sqrt(var + (double)layer->graph->eps);
+        running_mean[c] = (float)((1.0 - momentum) * running_mean[c] + momentum * mean);
+        running_var[c] = (float)((1.0 - momentum) * running_var[c] + momentum * unbiased);
+    }
+}
+
+static void take_running_statistics(struct cpu_layer *layer)
+{
+    struct norm *norm = layer->own;
+
+    for (size_t c = 0; c < layer->in->dims[0]; c++) {
+        double var = layer->tensors[RUNNING_VAR].param[c];
+
+        norm->mean[c] = layer->tensors[RUNNING_MEAN].param[c];
+        norm->inverse_std[c] = 1.0 / sqrt(var + (double)layer->graph->eps);
+    }
+}
+
+static enum status norm_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    struct norm *norm = layer->own;
+    const struct cpu_area area = cpu_area(layer->in, cpu->n);
+
+    (void)err;
+    if (!cpu->training) {
+        take_running_statistics(layer);
+    } else {
+        if (layer->conv == NULL)
+            cpu_norm_sums(cpu, layer, 0, cpu->n);
+        take_batch_statistics(cpu, layer);
+    }
+    for (size_t c = 0; c < layer->in->dims[0]; c++) { /* padding stays 0 */
+        double scale = layer->tensors[GAMMA].param[c] * norm->inverse_std[c];
+
+        norm->scale[c] = (float)scale;
+        norm->offset[c] = (float)(layer->tensors[BETA].param[c] - norm->mean[c] * scale);
+    }
+    if (layer->graph->fused_pool)
+        cpu->kernels->norm_pool_apply(&area, layer->in->data, norm->scale, norm->offset,
+                                      layer->out.data, cpu->training ? norm->best : NULL,
+                                      cpu->training ? norm->x_best : NULL);
+    else
+        cpu->kernels->norm_apply(&area, layer->in->data, norm->scale, norm->offset,
+                                 layer->graph->fused_relu, layer->out.data);
+    return STATUS_OK;
+}
+
+/* y where a ReLU was merged in: it tells where gradients are cut off. */
+static const float *relu_of(const struct cpu_layer *layer, uint32_t first)
+{
+    return layer->graph->fused_relu ? layer->out.data + first * layer->out.image_size : NULL;
+}
+
+void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uint32_t n)
+{
+    const struct norm *norm = layer->own;
+    const struct cpu_area area = cpu_area(layer->in, n);
+    const size_t in = first * layer->in->image_size, out = first * layer->out.image_size;
+    uint64_t start = cpu_clock(cpu);
+
+    if (layer->graph->fused_pool)
+        cpu->kernels->norm_pool_backward_apply(&area, layer->in->data + in, norm->best + out,
+                                               layer->out.grad + out, norm->mean, norm->a, norm->b,
+                                               norm->c, layer->in->grad + in);
+    else
+        cpu->kernels->norm_backward_apply(&area, layer->in->data + in, relu_of(layer, first),
+                                          layer->out.grad + out, norm->mean, norm->a, norm->b,
+                                          norm->c, layer->in->grad + in);
+    cpu_count(cpu, layer, CPU_BACKWARD, start);
+}
+
+static void sum_gradients(struct cpu *cpu, struct cpu_layer *layer)
+{
+    struct norm *norm = layer->own;
+    const struct cpu_area area = cpu_area(layer->in, cpu->n);
+
+    memset(norm->sum, 0, norm->channels * sizeof(double));
+    memset(norm->squares, 0, norm->channels * sizeof(double));
+    if (layer->graph->fused_pool)
+        cpu->kernels->norm_pool_backward_sums(&area, norm->x_best, norm->best, layer->out.grad,
+                                              norm->mean, norm->sum, norm->squares);
+    else
+        cpu->kernels->norm_backward_sums(&area, layer->in->data, relu_of(layer, 0), layer->out.grad,
+                                         norm->mean, norm->sum, norm->squares);
+}
+
+static enum status norm_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                                 struct err *err)
+{
+    struct norm *norm = layer->own;
+    const double m = (double)cpu->n * layer->in->dims[1] * layer->in->dims[2];
+
+    (void)grad_scale;
+    (void)err;
+    sum_gradients(cpu, layer);
+    for (size_t c = 0; c < layer->in->dims[0]; c++) {
+        double inverse_std = norm->inverse_std[c];
+        double a = layer->tensors[GAMMA].param[c] * inverse_std;
+
+        layer->tensors[GAMMA].grad[c] = (float)(norm->squares[c] * inverse_std);
+        layer->tensors[BETA].grad[c] = (float)norm->sum[c];
+        norm->a[c] = (float)a;
+        norm->b[c] = (float)(-a * inverse_std * inverse_std * norm->squares[c] / m);
+        norm->c[c] = (float)(-a * norm->sum[c] / m);
+    }
+    if (layer->conv == NULL && layer->in->grad != NULL)
+        cpu_norm_backward_apply(cpu, layer, 0, cpu->n);
+    return STATUS_OK;
+}
+
+const struct cpu_op cpu_op_norm = {norm_open, norm_close, norm_forward, norm_backward};

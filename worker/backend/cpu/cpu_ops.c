@@ -1,0 +1,146 @@
+/* The layers that are a few lines each: input, ReLU, max pool, flatten, the loss. */
+#include "worker/backend/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/loss.h"
+
+static enum status nothing(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    (void)cpu;
+    (void)layer;
+    (void)err;
+    return STATUS_OK;
+}
+
+static enum status nothing_back(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                                struct err *err)
+{
+    (void)grad_scale;
+    return nothing(cpu, layer, err);
+}
+
+static void close_nothing(struct cpu_layer *layer)
+{
+    (void)layer;
+}
+
+/* cpu_step_begin copied the images; flatten shares its input's memory. */
+const struct cpu_op cpu_op_input = {nothing, close_nothing, nothing, nothing_back};
+const struct cpu_op cpu_op_flatten = {nothing, close_nothing, nothing, nothing_back};
+
+static enum status relu_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    (void)err;
+    cpu->kernels->relu(layer->in->data, cpu->n * layer->out.image_size, layer->out.data);
+    return STATUS_OK;
+}
+
+static enum status relu_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                                 struct err *err)
+{
+    (void)grad_scale;
+    (void)err;
+    if (layer->in->grad != NULL)
+        cpu->kernels->relu_backward(layer->out.data, layer->out.grad,
+                                    cpu->n * layer->out.image_size, layer->in->grad);
+    return STATUS_OK;
+}
+
+const struct cpu_op cpu_op_relu = {nothing, close_nothing, relu_forward, relu_backward};
+
+/* `own` is the place of each maximum: one byte a value. */
+static enum status pool_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    if (!layer->in->blocked)
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "layer %s: max_pool on the network's input is not supported",
+                       layer->graph->name);
+    if (cpu->evaluate_only)
+        return STATUS_OK;
+    layer->own = cpu_alloc(cpu, cpu->batch_max * layer->out.image_size);
+    return layer->own != NULL ? STATUS_OK : cpu_out_of_memory(layer, err);
+}
+
+static void pool_close(struct cpu_layer *layer)
+{
+    free(layer->own);
+    layer->own = NULL;
+}
+
+static struct cpu_pool_shape pool_shape(const struct cpu_layer *layer)
+{
+    const struct graph_window *window = &layer->graph->window;
+
+    return (struct cpu_pool_shape){window->kernel, window->stride, window->pad, layer->out.dims[1],
+                                   layer->out.dims[2]};
+}
+
+static enum status pool_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    const struct cpu_area area = cpu_area(layer->in, cpu->n);
+    const struct cpu_pool_shape shape = pool_shape(layer);
+
+    (void)err;
+    cpu->kernels->max_pool(&area, &shape, layer->in->data, layer->out.data,
+                           cpu->training ? layer->own : NULL);
+    return STATUS_OK;
+}
+
+static enum status pool_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                                 struct err *err)
+{
+    const struct cpu_area area = cpu_area(layer->in, cpu->n);
+    const struct cpu_pool_shape shape = pool_shape(layer);
+
+    (void)grad_scale;
+    (void)err;
+    if (layer->in->grad != NULL)
+        cpu->kernels->max_pool_backward(&area, &shape, layer->own, layer->out.grad,
+                                        layer->in->grad);
+    return STATUS_OK;
+}
+
+const struct cpu_op cpu_op_pool = {pool_open, pool_close, pool_forward, pool_backward};
+
+static enum status add_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    (void)cpu;
+    return err_set(err, STATUS_UNSUPPORTED, 0, "layer %s: the cpu backend has no %s",
+                   layer->graph->name, graph_op_name(layer->graph->op));
+}
+
+/* Residuals and casts need gradients that add up; models that have them come with that. */
+const struct cpu_op cpu_op_add = {add_open, close_nothing, nothing, nothing_back};
+
+/* The loss's value holds the softmax. */
+static enum status loss_op_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    (void)err;
+    loss_forward(layer->in->data, cpu->labels, cpu->n, layer->out.dims[0], layer->out.data,
+                 &cpu->result);
+    return STATUS_OK;
+}
+
+static enum status loss_op_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                                    struct err *err)
+{
+    (void)err;
+    if (layer->in->grad != NULL)
+        loss_backward(layer->out.data, cpu->labels, cpu->n, layer->out.dims[0],
+                      grad_scale / (float)cpu->n, layer->in->grad);
+    return STATUS_OK;
+}
+
+static enum status loss_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    (void)cpu;
+    if (layer->in->blocked || layer->in->dims[1] != 1 || layer->in->dims[2] != 1)
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "layer %s: cross_entropy reads what a linear layer makes",
+                       layer->graph->name);
+    return STATUS_OK;
+}
+
+const struct cpu_op cpu_op_loss = {loss_open, close_nothing, loss_op_forward, loss_op_backward};

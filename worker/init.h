@@ -1,0 +1,16 @@
+/* Initial parameters, drawn as PyTorch draws them. */
+#ifndef WORKER_INIT_H
+#define WORKER_INIT_H
+
+#include "common/status.h"
+#include "worker/graph.h"
+#include "worker/net.h"
+#include "worker/rng.h"
+
+/* The defaults of torch.nn modules, layer after layer in the graph's order, from `rng` (rng_seed
+ * first: the values equal torch.manual_seed's to the bit). `graph` is the one that `net` was made
+ * from. Errors: STATUS_MEMORY, STATUS_LIBRARY. */
+enum status init_torch_default(struct net *net, const struct graph *graph, struct rng *rng,
+                               struct err *err);
+
+#endif

@@ -1,0 +1,67 @@
+/* What the executor asks of a backend: a table of functions, so that the CPU and CUDA stand side by
+ * side.
+ *
+ * The executor (net.c) owns the arenas and walks the layers; the backend owns values, workspaces
+ * and primitives, and decides in which layout each tensor is stored. Layers and tensors are named
+ * by their index in the graph. */
+#ifndef WORKER_NET_BACKEND_H
+#define WORKER_NET_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "worker/graph.h"
+#include "worker/net.h"
+
+#define BACKEND_LAYOUT_WORDS 32
+
+struct backend {
+    const char *name;
+
+    /* Choose layouts for the (already passed) graph, which stays valid until close. */
+    enum status (*open)(void **state, const struct graph *graph, const struct net_options *options,
+                        struct err *err);
+    void (*close)(void **state);
+
+    /* Elements that tensor `index` takes in the arena, padding included. */
+    size_t (*tensor_size)(const void *state, uint32_t index);
+    /* The layout as numbers, equal on two ranks exactly when the bytes mean the same. Returns how
+     * many. */
+    uint32_t (*tensor_layout)(const void *state, uint32_t index,
+                              uint64_t words[BACKEND_LAYOUT_WORDS]);
+    /* Between row-major [count] and the stored layout; padding is written as 0. */
+    enum status (*tensor_pack)(void *state, uint32_t index, const float *row_major, float *stored,
+                               struct err *err);
+    enum status (*tensor_unpack)(void *state, uint32_t index, const float *stored, float *row_major,
+                                 struct err *err);
+
+    /* Zeroed memory that the backend's kernels can reach, 64-byte aligned; NULL when out of memory.
+     */
+    void *(*memory_new)(void *state, size_t bytes);
+    void (*memory_free)(void *state, void *memory);
+    /* Where the tensor and its gradient live from now on; `grad` is NULL for buffers and in
+     * evaluation. */
+    void (*bind)(void *state, uint32_t index, float *param, float *grad);
+
+    /* One step: begin, then forward for layer 0, 1, ..., then backward for the last layer first. */
+    enum status (*step_begin)(void *state, const float *images, const int64_t *labels, uint32_t n,
+                              bool training, struct err *err);
+    enum status (*layer_forward)(void *state, uint32_t layer, struct err *err);
+    enum status (*layer_backward)(void *state, uint32_t layer, float grad_scale, struct err *err);
+    /* Valid once the last layer's forward has run. */
+    void (*result)(void *state, struct net_result *result);
+    /* torch.optim.SGD over n stored elements; `momentum` may be NULL, `first` says that it holds
+     * nothing yet. */
+    void (*sgd)(void *state, float *param, const float *grad, float *momentum, size_t n,
+                const struct net_sgd *sgd, bool first);
+
+    size_t (*bytes)(const void *state);
+    /* Time spent so far, where net_options.profile was set; false past the end. */
+    bool (*profile)(const void *state, uint32_t index, struct net_profile *profile);
+};
+
+extern const struct backend backend_cpu;
+
+#endif

@@ -1,0 +1,22 @@
+/* Passes over a graph: each makes a new graph and leaves the old one as it is. */
+#ifndef WORKER_PASS_H
+#define WORKER_PASS_H
+
+#include <stdint.h>
+
+#include "common/status.h"
+#include "worker/graph.h"
+
+/* Merges a ReLU into the batch norm (or add) whose value only it reads, and then a 2x2 max pool of
+ * stride 2 over even height and width. Tensors keep their order and names. Errors: STATUS_MEMORY.
+ */
+enum status pass_fuse(const struct graph *graph, struct graph **out, struct err *err);
+
+/* Orders gradients as backward completes them and cuts them into buckets as PyTorch's
+ * compute_bucket_assignment_by_size does: tensors in reverse order; a bucket closes as soon as its
+ * bytes reach the limit, `first_bytes` for the first and `bytes` for the others. Bytes are of f32,
+ * without a backend's padding. Errors: STATUS_MEMORY. */
+enum status pass_buckets(const struct graph *graph, uint64_t first_bytes, uint64_t bytes,
+                         struct graph **out, struct err *err);
+
+#endif

@@ -1,0 +1,71 @@
+/* Merges element-wise followers into the layer that makes their input, so that a backend passes
+ * over memory once. */
+#include "worker/pass.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* Removes layer `gone`; whoever read it reads `instead`. Indices behind it move down by one. */
+static void remove_layer(struct graph *graph, uint32_t gone, uint32_t instead)
+{
+    assert(graph->layers[gone].tensor_count == 0 && instead < gone);
+
+    for (uint32_t i = gone; i + 1 < graph->layer_count; i++)
+        graph->layers[i] = graph->layers[i + 1];
+    graph->layer_count--;
+    for (uint32_t i = gone; i < graph->layer_count; i++) {
+        for (uint32_t k = 0; k < 2; k++) {
+            uint32_t *input = &graph->layers[i].inputs[k];
+
+            if (*input == gone)
+                *input = instead;
+            else if (*input != GRAPH_NONE && *input > gone)
+                (*input)--;
+        }
+    }
+    for (uint32_t i = 0; i < graph->tensor_count; i++)
+        graph->tensors[i].layer -= graph->tensors[i].layer > gone;
+}
+
+static void fuse_relu(struct graph *graph, uint32_t at)
+{
+    struct graph_layer *layer = &graph->layers[at];
+    uint32_t user = graph_only_user(graph, at);
+
+    if (layer->op != GRAPH_BATCH_NORM && layer->op != GRAPH_ADD)
+        return;
+    if (user == GRAPH_NONE || graph->layers[user].op != GRAPH_RELU)
+        return;
+    layer->fused_relu = true;
+    remove_layer(graph, user, at);
+}
+
+static void fuse_pool(struct graph *graph, uint32_t at)
+{
+    struct graph_layer *layer = &graph->layers[at];
+    uint32_t user = graph_only_user(graph, at);
+    const struct graph_layer *pool;
+
+    if (layer->op != GRAPH_BATCH_NORM || !layer->fused_relu || user == GRAPH_NONE)
+        return;
+    pool = &graph->layers[user];
+    if (pool->op != GRAPH_MAX_POOL || pool->window.kernel != 2 || pool->window.stride != 2 ||
+        pool->window.pad != 0 || layer->out.dims[1] % 2 != 0 || layer->out.dims[2] % 2 != 0)
+        return;
+    layer->fused_pool = true;
+    layer->window = pool->window;
+    layer->out = pool->out;
+    remove_layer(graph, user, at);
+}
+
+enum status pass_fuse(const struct graph *graph, struct graph **out, struct err *err)
+{
+    *out = graph_copy(graph);
+    if (*out == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "fusing layers: out of memory");
+    for (uint32_t i = 0; i < (*out)->layer_count; i++) {
+        fuse_relu(*out, i);
+        fuse_pool(*out, i);
+    }
+    return STATUS_OK;
+}
