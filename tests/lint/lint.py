@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One check over the tree: lint.py CHECK. Exit 0 clean, 1 findings (one a line), 77 the tool is missing.
 
-SOURCE_ROOT and BUILD_ROOT say where; meson sets them. Every check looks at tracked files (all files where there is no
+SOURCE_ROOT and BUILD_ROOT say where (this tree and its build/ if they do not). Every check looks at tracked files (all files where there is no
 git), or at what was built.
 """
 import glob
@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-SOURCE = os.environ["SOURCE_ROOT"]
-BUILD = os.environ["BUILD_ROOT"]
+SOURCE = os.environ.get("SOURCE_ROOT") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("BUILD_ROOT") or os.path.join(SOURCE, "build")
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 CORES = ["rendezvous_core", "launcherd_core", "shim_core"]
@@ -95,12 +95,14 @@ def package_flags():
 
 def check_headers():
     compiler = os.environ.get("CC", "cc").split()
-    flags = ["-std=c17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", "-I", SOURCE]
+    flags = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", SOURCE]
     headers = with_suffix(".h")
     findings = []
     for header in headers:
         text = f'#include "{header}"\n#include "{header}"\n'  # twice: the guard
-        run = subprocess.run(compiler + flags + package_flags() + ["-"], input=text, capture_output=True, text=True)
+        is_cpp = re.search(r"^#include <[a-z_]+>$", text_of(header), re.M)  # <chrono>: the Gloo shim's own
+        language = ["-x", "c++", "-std=c++17"] if is_cpp else ["-x", "c", "-std=c17"]
+        run = subprocess.run(compiler + flags + language + package_flags() + ["-"], input=text, capture_output=True, text=True)
         if run.returncode != 0:
             findings.append(f"{header} does not compile alone:\n{run.stderr}")
         guard = re.sub(r"[^A-Z0-9]", "_", header.upper())
