@@ -1,0 +1,246 @@
+/* The IDX reader: real MNIST, and files that lie. */
+#include "worker/data/idx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <zlib.h>
+
+#include "tests/lib/test.h"
+
+enum { IMAGES_BYTES = 16 + 3 * 6, LABELS_BYTES = 8 + 3 };
+
+/* Three images of 2 x 3 pixels and their labels, good. */
+static const uint8_t good_images[IMAGES_BYTES] = {0, 0, 8,  3,  0,  0,  0,  3,  0,  0,  0, 2,
+                                                  0, 0, 0,  3,  0,  1,  2,  3,  4,  5,  6, 7,
+                                                  8, 9, 10, 11, 12, 13, 14, 15, 16, 255};
+static const uint8_t good_labels[LABELS_BYTES] = {0, 0, 8, 1, 0, 0, 0, 3, 7, 0, 9};
+
+static void write_file(const char *name, const void *bytes, size_t byte_count, bool packed)
+{
+    char path[512];
+
+    (void)snprintf(path, sizeof path, "%s/%s%s", test_dir(), name, packed ? ".gz" : "");
+    if (packed) {
+        gzFile gz = gzopen(path, "wb");
+        CHECK(gz != NULL);
+        CHECK_EQ(gzwrite(gz, bytes, (unsigned)byte_count), byte_count);
+        CHECK_EQ(gzclose(gz), Z_OK);
+        return;
+    }
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL);
+    CHECK_EQ(fwrite(bytes, 1, byte_count, file), byte_count);
+    CHECK_EQ(fclose(file), 0);
+}
+
+static void write_good(bool packed)
+{
+    write_file("train-images-idx3-ubyte", good_images, IMAGES_BYTES, packed);
+    write_file("train-labels-idx1-ubyte", good_labels, LABELS_BYTES, packed);
+}
+
+static void check_good(void)
+{
+    struct dataset *set;
+    struct err err;
+    const int64_t indices[2] = {2, 0};
+    float images[12];
+    int64_t labels[2];
+
+    CHECK_EQ(idx_read(&set, test_dir(), "train", 10, &err), STATUS_OK);
+    CHECK_EQ(dataset_count(set), 3);
+    CHECK_EQ(dataset_shape(set).height, 2);
+    CHECK_EQ(dataset_shape(set).width, 3);
+    dataset_fetch(set, indices, 2, images, labels);
+    CHECK_EQ(labels[0], 9);
+    CHECK_EQ(labels[1], 7);
+    CHECK(images[0] == 12.0F / 255.0F);
+    CHECK(images[5] == 1.0F);
+    CHECK(images[6] == 0.0F);
+    dataset_free(&set);
+}
+
+TEST(plain_files)
+{
+    write_good(false);
+    check_good();
+}
+
+TEST(packed_files)
+{
+    write_good(true);
+    check_good();
+}
+
+/* Expects a refusal whose text has both words. */
+static void check_refused(enum status expected, const char *word, const char *other_word)
+{
+    struct dataset *set;
+    struct err err = {0};
+    enum status status = idx_read(&set, test_dir(), "train", 10, &err);
+
+    if (status == STATUS_OK)
+        FAIL("a bad file was taken (expected: %s)", word);
+    CHECK_EQ(status, expected);
+    if (strstr(err.text, word) == NULL || strstr(err.text, other_word) == NULL)
+        FAIL("expected \"%s\" and \"%s\" in: %s", word, other_word, err.text);
+}
+
+TEST(headers_that_lie)
+{
+    static const struct {
+        size_t at;
+        uint8_t bytes[4];
+        enum status status;
+        const char *word;
+    } cases[] = {
+        {0, {0, 0, 8, 1}, STATUS_BAD_INPUT, "0x00000803"},       /* labels for images */
+        {0, {0x50, 0x4b, 3, 4}, STATUS_BAD_INPUT, "0x00000803"}, /* a zip */
+        {0, {0, 0, 13, 3}, STATUS_BAD_INPUT, "0x00000d03"},      /* floats */
+        {4, {0, 0, 0, 4}, STATUS_BAD_INPUT, "expected 40 bytes"},
+        {4, {0, 0, 0, 2}, STATUS_BAD_INPUT, "expected 28 bytes"},
+        {4, {0, 0, 0, 0}, STATUS_BAD_INPUT, "the header says 0"},
+        {4, {255, 255, 255, 255}, STATUS_BAD_INPUT, "4294967295"},
+        {8, {0, 0, 0, 0}, STATUS_BAD_INPUT, "side of 1"},
+        {8, {255, 255, 255, 255}, STATUS_BAD_INPUT, "4294967295"},
+        {12, {0, 0, 0x10, 0}, STATUS_BAD_INPUT, "bytes as the header says"},
+    };
+    uint8_t images[IMAGES_BYTES];
+
+    write_good(false);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        memcpy(images, good_images, sizeof images);
+        memcpy(images + cases[i].at, cases[i].bytes, 4);
+        write_file("train-images-idx3-ubyte", images, sizeof images, false);
+        check_refused(cases[i].status, cases[i].word, "train-images-idx3-ubyte");
+    }
+}
+
+TEST(every_truncation_is_named)
+{
+    for (int packed = 0; packed < 2; packed++) {
+        write_good(packed);
+        for (size_t n = 0; n < IMAGES_BYTES; n++) {
+            write_file("train-images-idx3-ubyte", good_images, n, packed);
+            check_refused(STATUS_BAD_INPUT, "expected", "train-images-idx3-ubyte");
+        }
+        write_good(packed);
+        for (size_t n = 0; n < LABELS_BYTES; n++) {
+            write_file("train-labels-idx1-ubyte", good_labels, n, packed);
+            check_refused(STATUS_BAD_INPUT, "expected", "train-labels-idx1-ubyte");
+        }
+        char path[512];
+        (void)snprintf(path, sizeof path, "%s/train-labels-idx1-ubyte", test_dir());
+        (void)remove(path);
+        (void)snprintf(path, sizeof path, "%s/train-images-idx3-ubyte", test_dir());
+        (void)remove(path);
+    }
+}
+
+TEST(too_long_is_named)
+{
+    uint8_t images[IMAGES_BYTES + 1] = {0};
+
+    memcpy(images, good_images, IMAGES_BYTES);
+    write_good(true);
+    write_file("train-images-idx3-ubyte", images, sizeof images, true);
+    check_refused(STATUS_BAD_INPUT, "more bytes", ".gz");
+    write_file("train-images-idx3-ubyte", images, sizeof images, false);
+    check_refused(STATUS_BAD_INPUT, "expected 34 bytes", "found 35");
+}
+
+/* Flips each byte of the .gz in turn: never a crash, and what is taken has the good pixels (gzip's
+ * header has free bytes). */
+TEST(every_damaged_byte_of_a_gz)
+{
+    uint8_t packed[256];
+    char path[512];
+    size_t n;
+    FILE *file;
+
+    write_good(true);
+    (void)snprintf(path, sizeof path, "%s/train-images-idx3-ubyte.gz", test_dir());
+    file = fopen(path, "rb");
+    CHECK(file != NULL);
+    n = fread(packed, 1, sizeof packed, file);
+    (void)fclose(file);
+    CHECK(n > 20 && n < sizeof packed);
+    for (size_t i = 0; i < n; i++) {
+        struct dataset *set = NULL;
+        packed[i] ^= 0x5a;
+        write_file("train-images-idx3-ubyte.gz", packed, n, false);
+        if (idx_read(&set, test_dir(), "train", 10, NULL) == STATUS_OK) {
+            CHECK_EQ(dataset_count(set), 3);
+            dataset_free(&set);
+            check_good();
+        }
+        packed[i] ^= 0x5a;
+        for (size_t cut = 0; i == 0 && cut < n;
+             cut++) { /* and every truncation of the packed file */
+            write_file("train-images-idx3-ubyte.gz", packed, cut, false);
+            check_refused(STATUS_BAD_INPUT, "expected", "train-images-idx3-ubyte.gz");
+        }
+    }
+}
+
+TEST(labels_are_checked)
+{
+    uint8_t labels[LABELS_BYTES];
+
+    write_good(false);
+    memcpy(labels, good_labels, sizeof labels);
+    labels[LABELS_BYTES - 1] = 10;
+    write_file("train-labels-idx1-ubyte", labels, sizeof labels, false);
+    check_refused(STATUS_BAD_INPUT, "item 2 has 10", "labels 0 to 9");
+    labels[7] = 2;
+    write_file("train-labels-idx1-ubyte", labels, sizeof labels - 1, false);
+    check_refused(STATUS_BAD_INPUT, "expected 3 labels", "found 2");
+}
+
+TEST(missing_and_odd_files)
+{
+    char path[512];
+
+    check_refused(STATUS_NOT_FOUND, "train-images-idx3-ubyte.gz", "built-in digits");
+    (void)snprintf(path, sizeof path, "%s/train-images-idx3-ubyte", test_dir());
+    CHECK_EQ(mkdir(path, 0700), 0);
+    check_refused(STATUS_BAD_INPUT, "not a regular file", "train-images-idx3-ubyte");
+    CHECK_EQ(remove(path), 0);
+    CHECK_EQ(mkfifo(path, 0600), 0); /* must not wait for a writer */
+    check_refused(STATUS_BAD_INPUT, "not a regular file", "train-images-idx3-ubyte");
+}
+
+/* A header that promises 24 GB over a file of a few bytes must cost nothing. */
+TEST(large_promises_cost_nothing)
+{
+    static const uint8_t header[17] = {0, 0, 8, 3, 0, 0, 0x80, 0, 0, 0, 4, 0, 0, 0, 4, 0, 1};
+
+    write_good(true);
+    write_file("train-images-idx3-ubyte", header, sizeof header, true);
+    check_refused(STATUS_BAD_INPUT, "bytes as the header says", "compressed");
+}
+
+TEST(real_mnist)
+{
+    struct dataset *set;
+    struct err err = {0};
+    const char *dir = test_shared("data/mnist");
+    const int64_t first = 0;
+    static float image[784];
+    int64_t label;
+
+    if (dir == NULL)
+        SKIP("MNIST (../shared/data/mnist) is not here");
+    if (idx_read(&set, dir, "t10k", 10, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK_EQ(dataset_count(set), 10000);
+    CHECK_EQ(dataset_shape(set).width, 28);
+    dataset_fetch(set, &first, 1, image, &label);
+    CHECK_EQ(label, 7); /* the first test image is a 7 */
+    dataset_free(&set);
+}
+
+TEST_MAIN

@@ -1,0 +1,229 @@
+#include "worker/data/idx.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <zlib.h>
+
+enum { PATH_BYTES = 1024, DIMS_MAX = 3, READ_BYTES = 1 << 20 };
+enum { TYPE_U8 = 0x08 };
+
+/* deflate cannot do better than this, zlib's technical details; so a header cannot make us reserve
+ * what cannot come */
+enum { DEFLATE_RATIO_MAX = 1032 };
+
+struct idx_file {
+    char path[PATH_BYTES];
+    gzFile gz;
+    uint64_t file_bytes; /* on disk */
+    uint32_t dims[DIMS_MAX];
+    uint64_t value_bytes;
+};
+
+static enum status open_one(struct idx_file *file, struct err *err)
+{
+    struct stat stat_now;
+
+    if (stat(file->path, &stat_now) != 0)
+        return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
+                       "%s: cannot open: %s", file->path, strerror(errno));
+    if (!S_ISREG(stat_now.st_mode)) /* opening a pipe would wait for ever */
+        return err_set(err, STATUS_BAD_INPUT, 0, "%s: not a regular file", file->path);
+    file->gz = gzopen(file->path, "rb");
+    if (file->gz == NULL)
+        return err_set(err, STATUS_IO, errno, "%s: cannot open: %s", file->path, strerror(errno));
+    file->file_bytes = (uint64_t)stat_now.st_size;
+    return STATUS_OK;
+}
+
+/* The plain file before the compressed one. */
+static enum status open_either(struct idx_file *file, const char *dir, const char *prefix,
+                               const char *kind, struct err *err)
+{
+    static const char *const endings[] = {"", ".gz"};
+
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        int n = snprintf(file->path, sizeof file->path, "%s/%s-%s-ubyte%s", dir, prefix, kind,
+                         endings[i]);
+        if (n < 0 || (size_t)n >= sizeof file->path)
+            return err_set(err, STATUS_TOO_BIG, 0, "%.100s...: the path is too long", dir);
+        enum status status = open_one(file, err);
+        if (status != STATUS_NOT_FOUND)
+            return status;
+    }
+    return err_set(
+        err, STATUS_NOT_FOUND, ENOENT,
+        "%s has neither %s-%s-ubyte nor %s-%s-ubyte.gz: give the folder with MNIST's IDX "
+        "files, or no folder for the built-in digits",
+        dir, prefix, kind, prefix, kind);
+}
+
+/* gzread() until `byte_count` came; says what ended it early. */
+static enum status read_exactly(struct idx_file *file, uint8_t *bytes, uint64_t byte_count,
+                                const char *what, struct err *err)
+{
+    uint64_t got = 0;
+
+    while (got < byte_count) {
+        uint64_t left = byte_count - got;
+        int n = gzread(file->gz, bytes + got, left < READ_BYTES ? (unsigned)left : READ_BYTES);
+        if (n <= 0) {
+            int code = Z_OK;
+            const char *why = gzerror(file->gz, &code);
+            return err_set(
+                err, STATUS_BAD_INPUT, code, "%s: expected %llu bytes of %s, found %llu%s%s",
+                file->path, (unsigned long long)byte_count, what, (unsigned long long)got,
+                code == Z_OK ? ": the file is truncated" : ": ", code == Z_OK ? "" : why);
+        }
+        got += (uint64_t)n;
+    }
+    return STATUS_OK;
+}
+
+static uint32_t big_endian(const uint8_t *bytes)
+{
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+static enum status check_dims(struct idx_file *file, uint32_t dim_count, struct err *err)
+{
+    uint64_t bytes = file->dims[0];
+
+    if (file->dims[0] == 0 || file->dims[0] > IDX_IMAGES_MAX)
+        return err_set(err, STATUS_BAD_INPUT, 0, "%s: expected 1 to %u items, the header says %u",
+                       file->path, IDX_IMAGES_MAX, file->dims[0]);
+    for (uint32_t i = 1; i < dim_count; i++) {
+        if (file->dims[i] == 0 || file->dims[i] > IDX_SIDE_MAX)
+            return err_set(err, STATUS_BAD_INPUT, 0,
+                           "%s: expected a side of 1 to %u pixels, the header says %u", file->path,
+                           IDX_SIDE_MAX, file->dims[i]);
+        bytes *= file->dims[i]; /* at most 1e8 * 2^24: fits */
+    }
+    if (bytes > IDX_BYTES_MAX)
+        return err_set(err, STATUS_TOO_BIG, 0, "%s: %llu bytes are over the limit of %llu",
+                       file->path, (unsigned long long)bytes, (unsigned long long)IDX_BYTES_MAX);
+    file->value_bytes = bytes;
+    return STATUS_OK;
+}
+
+static enum status check_room(const struct idx_file *file, uint32_t dim_count, struct err *err)
+{
+    uint64_t need = file->value_bytes + 4 + 4 * (uint64_t)dim_count;
+    bool plain = gzdirect(file->gz) != 0;
+
+    if (plain ? file->file_bytes == need : need / DEFLATE_RATIO_MAX <= file->file_bytes)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%s: expected %llu bytes as the header says, found %llu%s", file->path,
+                   (unsigned long long)need, (unsigned long long)file->file_bytes,
+                   plain ? "" : " compressed");
+}
+
+static enum status read_header(struct idx_file *file, uint32_t dim_count, struct err *err)
+{
+    uint8_t bytes[4 + 4 * DIMS_MAX];
+    uint32_t expected = TYPE_U8 << 8 | dim_count;
+    enum status status = read_exactly(file, bytes, 4, "header", err);
+
+    if (status != STATUS_OK)
+        return status;
+    if (big_endian(bytes) != expected)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "%s: expected an IDX file of %s (magic 0x%08x), found 0x%08x", file->path,
+                       dim_count == 3 ? "images" : "labels", expected, big_endian(bytes));
+    status = read_exactly(file, bytes + 4, 4 * (uint64_t)dim_count, "header", err);
+    if (status != STATUS_OK)
+        return status;
+    for (uint32_t i = 0; i < dim_count; i++)
+        file->dims[i] = big_endian(bytes + 4 + 4 * (size_t)i);
+    status = check_dims(file, dim_count, err);
+    return status != STATUS_OK ? status : check_room(file, dim_count, err);
+}
+
+/* The values, and proof that nothing follows them: the last read also checks the CRC of a .gz file.
+ */
+static enum status read_values(struct idx_file *file, uint8_t **values, struct err *err)
+{
+    uint8_t beyond;
+    enum status status;
+    int n, code = Z_OK;
+
+    *values = malloc(file->value_bytes);
+    if (*values == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "%s: no memory for %llu bytes", file->path,
+                       (unsigned long long)file->value_bytes);
+    status = read_exactly(file, *values, file->value_bytes, "values", err);
+    if (status != STATUS_OK)
+        return status;
+    n = gzread(file->gz, &beyond, 1);
+    (void)gzerror(file->gz, &code); /* Z_BUF_ERROR: cut off in the checksum */
+    if (n == 0 && code == Z_OK)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT, 0, "%s: expected the end after %llu values, found %s",
+                   file->path, (unsigned long long)file->value_bytes,
+                   n > 0 ? "more bytes" : "a damaged end (the checksum does not match)");
+}
+
+/* On success `*values` is the caller's. `dims` gets `dim_count` numbers. */
+static enum status read_file(const char *dir, const char *prefix, uint32_t dim_count,
+                             uint32_t *dims, uint8_t **values, struct idx_file *file,
+                             struct err *err)
+{
+    enum status status =
+        open_either(file, dir, prefix, dim_count == 3 ? "images-idx3" : "labels-idx1", err);
+
+    *values = NULL;
+    if (status != STATUS_OK)
+        return status;
+    status = read_header(file, dim_count, err);
+    if (status == STATUS_OK)
+        status = read_values(file, values, err);
+    (void)gzclose(file->gz);
+    if (status != STATUS_OK) {
+        free(*values);
+        *values = NULL;
+        return status;
+    }
+    memcpy(dims, file->dims, dim_count * sizeof *dims);
+    return STATUS_OK;
+}
+
+static enum status check_labels(const struct idx_file *file, const uint8_t *labels, size_t n,
+                                uint32_t classes, struct err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (labels[i] >= classes)
+            return err_set(err, STATUS_BAD_INPUT, 0, "%s: expected labels 0 to %u, item %zu has %u",
+                           file->path, classes - 1, i, labels[i]);
+    return STATUS_OK;
+}
+
+enum status idx_read(struct dataset **set, const char *dir, const char *prefix, uint32_t classes,
+                     struct err *err)
+{
+    struct idx_file images_file, labels_file;
+    uint32_t dims[DIMS_MAX], label_count = 0;
+    uint8_t *pixels = NULL, *labels = NULL;
+    enum status status = read_file(dir, prefix, 3, dims, &pixels, &images_file, err);
+
+    if (status == STATUS_OK)
+        status = read_file(dir, prefix, 1, &label_count, &labels, &labels_file, err);
+    if (status == STATUS_OK && label_count != dims[0])
+        status = err_set(err, STATUS_BAD_INPUT, 0,
+                         "%s: expected %u labels, one for each image, found %u", labels_file.path,
+                         dims[0], label_count);
+    if (status == STATUS_OK)
+        status = check_labels(&labels_file, labels, label_count, classes, err);
+    if (status != STATUS_OK) {
+        free(pixels);
+        free(labels);
+        return status;
+    }
+    struct dataset_shape shape = {1, dims[1], dims[2], classes};
+    return dataset_new(set, &shape, dims[0], pixels, labels, err);
+}

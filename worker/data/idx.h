@@ -1,0 +1,20 @@
+/* MNIST's IDX files, plain or .gz. Format: yann.lecun.com/exdb/mnist: 00 00 type ndim, big-endian
+ * u32 dims, values. */
+#ifndef WORKER_DATA_IDX_H
+#define WORKER_DATA_IDX_H
+
+#include "common/status.h"
+#include "worker/data/dataset.h"
+
+#define IDX_IMAGES_MAX 100000000U
+#define IDX_SIDE_MAX 4096U
+#define IDX_BYTES_MAX (UINT64_C(64) << 30)
+
+/* Reads `PREFIX-images-idx3-ubyte` and `PREFIX-labels-idx1-ubyte` (each also with .gz) in `dir`;
+ * prefix: "train" or "t10k". Every label must be under `classes`. Errors name the file, what was
+ * expected and what was found: STATUS_NOT_FOUND, STATUS_IO, STATUS_BAD_INPUT (header, length,
+ * label), STATUS_TOO_BIG, STATUS_MEMORY. */
+enum status idx_read(struct dataset **set, const char *dir, const char *prefix, uint32_t classes,
+                     struct err *err);
+
+#endif
