@@ -1,0 +1,175 @@
+#include "tests/unit/comm/fake_net.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct net {
+    struct fake_plan plan;
+    float *grads, *params, *buffers;
+    size_t param_count;
+    uint32_t step;
+    volatile double sink; /* keeps the work from being optimised away */
+};
+
+struct fake_plan fake_plan_of(uint32_t rank)
+{
+    struct fake_plan plan = {
+        .rank = rank,
+        .tensors =
+            {{.name = "layer1.0.weight",
+              .dims = {16, 1, 5, 5},
+              .dim_count = 4,
+              .count = 400,
+              .trainable = true},
+             {.name = "layer1.1.running_mean", .dims = {16}, .dim_count = 1, .count = 16},
+             {.name = "fc.bias", .dims = {10}, .dim_count = 1, .count = 10, .trainable = true}},
+        .tensor_count = 3,
+        .bucket_counts = {10, 0, 400},
+        .bucket_count = 3,
+        .buffer_count = 16,
+        .fail_bucket = UINT32_MAX};
+
+    return plan;
+}
+
+struct net *fake_net_new(const struct fake_plan *plan)
+{
+    struct net *net = calloc(1, sizeof *net);
+    size_t grad_count = 0;
+
+    assert(net != NULL);
+    net->plan = *plan;
+    for (uint32_t i = 0; i < plan->bucket_count; i++)
+        grad_count += plan->bucket_counts[i];
+    for (uint32_t i = 0; i < plan->tensor_count; i++)
+        net->param_count += plan->tensors[i].count;
+    net->grads = calloc(grad_count + 1, sizeof *net->grads);
+    net->params = calloc(net->param_count + 1, sizeof *net->params);
+    net->buffers = calloc(plan->buffer_count + 1, sizeof *net->buffers);
+    assert(net->grads != NULL && net->params != NULL && net->buffers != NULL);
+    for (size_t i = 0; i < net->param_count; i++)
+        net->params[i] = (float)i + 1000.0F * (float)plan->rank;
+    for (size_t i = 0; i < plan->buffer_count; i++)
+        net->buffers[i] = -(float)i - 1000.0F * (float)plan->rank;
+    return net;
+}
+
+void fake_net_free(struct net **net)
+{
+    free((*net)->grads);
+    free((*net)->params);
+    free((*net)->buffers);
+    free(*net);
+    *net = NULL;
+}
+
+uint32_t net_tensor_count(const struct net *net)
+{
+    return net->plan.tensor_count;
+}
+
+const struct net_tensor *net_tensor(const struct net *net, uint32_t index)
+{
+    assert(index < net->plan.tensor_count);
+    return &net->plan.tensors[index];
+}
+
+float *net_params(struct net *net, size_t *count)
+{
+    *count = net->param_count;
+    return net->params;
+}
+
+float *net_buffers(struct net *net, size_t *count)
+{
+    *count = net->plan.buffer_count;
+    return net->buffers;
+}
+
+static void fold(uint64_t *hash, const void *bytes, size_t byte_count)
+{
+    const uint8_t *next = bytes;
+
+    for (size_t i = 0; i < byte_count; i++)
+        *hash = (*hash ^ next[i]) * UINT64_C(1099511628211);
+}
+
+static void fold_tensor(const struct net *net, uint32_t index, uint64_t *hash)
+{
+    const struct net_tensor *tensor = &net->plan.tensors[index];
+
+    fold(hash, tensor->name, strlen(tensor->name));
+    fold(hash, tensor->dims, sizeof tensor->dims);
+    fold(hash, &net->plan.layouts[index], sizeof net->plan.layouts[index]);
+}
+
+void net_hash(const struct net *net, uint32_t index, uint8_t hash[32])
+{
+    uint64_t folded = UINT64_C(14695981039346656037);
+
+    if (index != UINT32_MAX) {
+        fold_tensor(net, index, &folded);
+    } else {
+        for (uint32_t i = 0; i < net->plan.tensor_count; i++)
+            fold_tensor(net, i, &folded);
+        fold(&folded, &net->plan.order, sizeof net->plan.order);
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        memcpy(hash + (size_t)i * 8, &folded, 8);
+}
+
+uint32_t net_bucket_count(const struct net *net)
+{
+    return net->plan.bucket_count;
+}
+
+struct net_bucket net_bucket(struct net *net, uint32_t index)
+{
+    size_t offset = 0;
+
+    assert(index < net->plan.bucket_count);
+    for (uint32_t i = 0; i < index; i++)
+        offset += net->plan.bucket_counts[i];
+    return (struct net_bucket){.grads = net->grads + offset,
+                               .count = net->plan.bucket_counts[index]};
+}
+
+float fake_grad(uint32_t rank, uint32_t step, uint32_t index, size_t i)
+{
+    return (float)(i % 1009) + 0.25F * (float)rank + 3.0F * (float)index + 7.0F * (float)step;
+}
+
+static void work(struct net *net, uint32_t work_us)
+{
+    struct timespec begin, now;
+    double value = net->sink;
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    do {
+        for (uint32_t i = 0; i < 1000; i++)
+            value = value * 0.999 + 1.0;
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    } while ((now.tv_sec - begin.tv_sec) * 1000000 + (now.tv_nsec - begin.tv_nsec) / 1000 <
+             (long)work_us);
+    net->sink = value;
+}
+
+enum status net_backward(struct net *net, float grad_scale, net_bucket_ready ready, void *user,
+                         struct err *err)
+{
+    for (uint32_t index = 0; index < net->plan.bucket_count; index++) {
+        struct net_bucket bucket = net_bucket(net, index);
+
+        if (index == net->plan.fail_bucket)
+            return err_set(err, STATUS_LIBRARY, 0, "backward fails on purpose");
+        if (net->plan.work_us > 0)
+            work(net, net->plan.work_us);
+        for (size_t i = 0; i < bucket.count; i++)
+            bucket.grads[i] = grad_scale * fake_grad(net->plan.rank, net->step, index, i);
+        ready(user, index);
+    }
+    net->step++;
+    return STATUS_OK;
+}

@@ -1,0 +1,239 @@
+/* The communication thread takes bucket after bucket in the order of their indices, which is the
+ * same on every rank; backward only counts how many are ready. So the collectives need no further
+ * agreement. Where a collective fails, the rest of the step's buckets are passed over, and the step
+ * ends with the first error. */
+#include "worker/ddp.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "worker/ddp_check.h"
+
+struct ddp {
+    struct comm *comm;
+    struct net *net;
+    uint32_t rank, world;
+    struct ddp_options options;
+    uint32_t bucket_count;
+    struct ddp_times times; /* of the last step; the caller's thread writes it */
+    bool thread_runs;
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t changed;
+    uint32_t ready_count; /* buckets that backward has completed in this step */
+    uint32_t done_count;  /* buckets that were reduced, or passed over after an error */
+    bool stopping;
+    uint64_t comm_us;
+    enum status status; /* of this step's collectives */
+    struct err err;
+};
+
+static uint64_t mono_us(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static enum status reduce(struct ddp *ddp, uint32_t index, struct err *err)
+{
+    struct net_bucket bucket = net_bucket(ddp->net, index);
+    struct err cause = {.text = ""};
+    enum status status = comm_all_reduce_sum(ddp->comm, bucket.grads, bucket.count, &cause);
+
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    return err_set(err, status, cause.code, "gradients, bucket %u of %u: %.200s", index + 1,
+                   ddp->bucket_count, cause.text);
+}
+
+static void *run(void *user)
+{
+    struct ddp *ddp = user;
+
+    (void)pthread_mutex_lock(&ddp->lock);
+    for (;;) {
+        struct err err = {.text = ""};
+        enum status status = ddp->status;
+        uint64_t begin_us;
+
+        while (ddp->ready_count == ddp->done_count && !ddp->stopping)
+            (void)pthread_cond_wait(&ddp->changed, &ddp->lock);
+        if (ddp->stopping)
+            break;
+        status = ddp->status;
+        if (status == STATUS_OK) {
+            uint32_t index = ddp->done_count;
+
+            (void)pthread_mutex_unlock(&ddp->lock);
+            begin_us = mono_us();
+            status = reduce(ddp, index, &err);
+            begin_us = mono_us() - begin_us;
+            (void)pthread_mutex_lock(&ddp->lock);
+            ddp->comm_us += begin_us;
+        }
+        if (status != STATUS_OK && ddp->status == STATUS_OK) {
+            ddp->status = status;
+            ddp->err = err;
+        }
+        ddp->done_count++;
+        (void)pthread_cond_broadcast(&ddp->changed);
+    }
+    (void)pthread_mutex_unlock(&ddp->lock);
+    return NULL;
+}
+
+/* Rank 0's parameters and buffers everywhere. */
+static enum status share_state(struct ddp *ddp, struct err *err)
+{
+    size_t count;
+    float *values = net_params(ddp->net, &count);
+    enum status status = comm_broadcast(ddp->comm, values, count * sizeof *values, 0, err);
+
+    if (status != STATUS_OK)
+        return status;
+    values = net_buffers(ddp->net, &count);
+    return comm_broadcast(ddp->comm, values, count * sizeof *values, 0, err);
+}
+
+static enum status start_thread(struct ddp *ddp, struct err *err)
+{
+    int rc = pthread_create(&ddp->thread, NULL, run, ddp);
+
+    if (rc != 0)
+        return err_set(err, STATUS_SYSTEM, rc, "communication thread: %s", strerror(rc));
+    ddp->thread_runs = true;
+    return STATUS_OK;
+}
+
+enum status ddp_new(struct ddp **out, struct comm *comm, struct net *net, uint32_t rank,
+                    uint32_t world, const struct ddp_options *options, struct err *err)
+{
+    struct ddp *ddp = calloc(1, sizeof *ddp);
+    uint64_t settings =
+        (options->delay_allreduce ? 1U : 0U) | (options->broadcast_buffers ? 2U : 0U);
+    enum status status = STATUS_OK;
+
+    assert(rank < world);
+    if (ddp == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for DDP");
+    ddp->comm = comm;
+    ddp->net = net;
+    ddp->rank = rank;
+    ddp->world = world;
+    ddp->options = *options;
+    ddp->bucket_count = net_bucket_count(net);
+    (void)pthread_mutex_init(&ddp->lock, NULL);
+    (void)pthread_cond_init(&ddp->changed, NULL);
+    if (world > 1)
+        status = ddp_check(comm, net, world, settings, err);
+    if (status == STATUS_OK && world > 1)
+        status = share_state(ddp, err);
+    if (status == STATUS_OK && world > 1 && !options->delay_allreduce)
+        status = start_thread(ddp, err);
+    if (status != STATUS_OK)
+        ddp_free(&ddp);
+    *out = ddp;
+    return status;
+}
+
+void ddp_free(struct ddp **out)
+{
+    struct ddp *ddp = *out;
+
+    if (ddp == NULL)
+        return;
+    if (ddp->thread_runs) {
+        (void)pthread_mutex_lock(&ddp->lock);
+        ddp->stopping = true;
+        (void)pthread_cond_broadcast(&ddp->changed);
+        (void)pthread_mutex_unlock(&ddp->lock);
+        (void)pthread_join(ddp->thread, NULL);
+    }
+    (void)pthread_cond_destroy(&ddp->changed);
+    (void)pthread_mutex_destroy(&ddp->lock);
+    free(ddp);
+    *out = NULL;
+}
+
+enum status ddp_forward_begin(struct ddp *ddp, struct err *err)
+{
+    size_t count;
+    float *values = net_buffers(ddp->net, &count);
+
+    if (ddp->world == 1 || !ddp->options.broadcast_buffers)
+        return STATUS_OK;
+    return comm_broadcast(ddp->comm, values, count * sizeof *values, 0, err);
+}
+
+static void ignore_ready(void *user, uint32_t index)
+{
+    (void)user;
+    (void)index;
+}
+
+static void on_ready(void *user, uint32_t index)
+{
+    struct ddp *ddp = user;
+
+    (void)pthread_mutex_lock(&ddp->lock);
+    assert(index == ddp->ready_count); /* in order, says net.h */
+    ddp->ready_count++;
+    (void)pthread_cond_broadcast(&ddp->changed);
+    (void)pthread_mutex_unlock(&ddp->lock);
+}
+
+static enum status backward_then_reduce(struct ddp *ddp, struct err *err)
+{
+    enum status status = net_backward(ddp->net, 1.0F / (float)ddp->world, ignore_ready, NULL, err);
+    uint64_t begin_us = mono_us();
+
+    for (uint32_t i = 0; i < ddp->bucket_count && status == STATUS_OK && ddp->world > 1; i++)
+        status = reduce(ddp, i, err);
+    ddp->times.comm_us = mono_us() - begin_us;
+    ddp->times.exposed_us = ddp->times.comm_us;
+    return status;
+}
+
+static enum status backward_and_reduce(struct ddp *ddp, struct err *err)
+{
+    enum status status;
+    uint64_t begin_us;
+
+    (void)pthread_mutex_lock(&ddp->lock);
+    ddp->ready_count = 0;
+    ddp->done_count = 0;
+    ddp->comm_us = 0;
+    (void)pthread_mutex_unlock(&ddp->lock);
+
+    status = net_backward(ddp->net, 1.0F / (float)ddp->world, on_ready, ddp, err);
+    begin_us = mono_us();
+
+    (void)pthread_mutex_lock(&ddp->lock);
+    assert(status != STATUS_OK || ddp->ready_count == ddp->bucket_count);
+    while (ddp->done_count < ddp->ready_count)
+        (void)pthread_cond_wait(&ddp->changed, &ddp->lock);
+    ddp->times.comm_us = ddp->comm_us;
+    ddp->times.exposed_us = mono_us() - begin_us;
+    if (status == STATUS_OK && ddp->status != STATUS_OK)
+        status = err_set(err, ddp->status, ddp->err.code, "%s", ddp->err.text);
+    (void)pthread_mutex_unlock(&ddp->lock);
+    return status;
+}
+
+enum status ddp_backward(struct ddp *ddp, struct err *err)
+{
+    if (ddp->thread_runs)
+        return backward_and_reduce(ddp, err);
+    return backward_then_reduce(ddp, err);
+}
+
+struct ddp_times ddp_times(const struct ddp *ddp)
+{
+    return ddp->times;
+}
