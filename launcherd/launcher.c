@@ -518,11 +518,11 @@ static void bury(const struct launcher *launcher, struct launcher_shim *shim,
 static void on_adopt(struct launcher *launcher, const struct launcher_event *event,
                      struct launcher_actions *actions)
 {
+    if (find(launcher, event->shim->job_id, event->shim->generation) != NULL)
+        return; /* a second directory of the same name cannot be */
     struct launcher_shim *shim = enter(launcher, actions);
-    if (shim == NULL || find(launcher, event->shim->job_id, event->shim->generation) != shim) {
-        launcher->shim_count -= shim != NULL; /* a second directory of the same name cannot be */
+    if (shim == NULL)
         return;
-    }
     *shim = *event->shim;
     shim->connected = false;
     shim->dead = false;

@@ -1,0 +1,201 @@
+/* What must hold after every event, and at the end. Numbers: the invariants of
+ * docs/architecture.md, "Invariants". */
+#include "tests/sim/sim.h"
+
+#include <string.h>
+
+#define KILL_SLACK_US 100000u
+
+static bool is_end(enum job_state state)
+{
+    return state == JOB_SUCCEEDED || state == JOB_FAILED || state == JOB_CANCELLED;
+}
+
+struct sim_generation *check_generation(struct sim *sim, uint64_t job_id, uint32_t generation)
+{
+    for (uint32_t i = 0; i < sim->generation_count; i++)
+        if (sim->generations[i].job_id == job_id && sim->generations[i].generation == generation)
+            return &sim->generations[i];
+    if (sim->generation_count == SIM_GENERATIONS_MAX) {
+        sim_fail(sim, "more than %u generations", SIM_GENERATIONS_MAX);
+        return NULL;
+    }
+    sim->generations[sim->generation_count] =
+        (struct sim_generation){.job_id = job_id, .generation = generation};
+    return &sim->generations[sim->generation_count++];
+}
+
+static uint32_t slot_of(const struct sim_shim *shim, uint32_t worker)
+{
+    uint64_t mask = shim->slot_mask;
+
+    while (worker-- > 0)
+        mask &= mask - 1;
+    return (uint32_t)__builtin_ctzll(mask);
+}
+
+/* I1: no two live workers of one rank. I5: one worker a slot. Each rank is spawned once in a
+ * generation, in one place; and a generation is on the disk before anything of it runs. */
+void check_spawn(struct sim *sim, uint32_t node, const struct sim_shim *shim, uint32_t worker)
+{
+    struct sim_generation *generation = check_generation(sim, shim->job_id, shim->generation);
+    const struct sim_row *row = store_row(sim, shim->job_id);
+    uint32_t rank = shim->rank_base + worker;
+
+    if (row == NULL || row->record.generation < shim->generation)
+        sim_fail(sim, "job %llu g%u runs, and is not in the store",
+                 (unsigned long long)shim->job_id, shim->generation);
+    if (generation == NULL)
+        return;
+    if (generation->node_of[rank] != 0)
+        sim_fail(sim, "job %llu g%u: rank %u is spawned again, on node%u after node%u",
+                 (unsigned long long)shim->job_id, shim->generation, rank, node,
+                 generation->node_of[rank] - 1);
+    generation->node_of[rank] = node + 1;
+    for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {
+        const struct sim_shim *other = &sim->nodes[node].shims[s];
+
+        for (uint32_t w = 0; other->alive && w < other->local_count; w++)
+            if (other->workers[w].alive && (other != shim || w != worker) &&
+                slot_of(other, w) == slot_of(shim, worker))
+                sim_fail(sim, "node%u: two workers on slot %u, of job %llu g%u and job %llu g%u",
+                         node, slot_of(shim, worker), (unsigned long long)shim->job_id,
+                         shim->generation, (unsigned long long)other->job_id, other->generation);
+    }
+}
+
+/* One world for each generation: every member got the same blob. */
+void check_world(struct sim *sim, const struct sim_shim *shim, uint8_t blob)
+{
+    struct sim_generation *generation = check_generation(sim, shim->job_id, shim->generation);
+
+    if (generation == NULL)
+        return;
+    if (generation->has_blob && generation->blob != blob)
+        sim_fail(sim, "job %llu g%u: two worlds, blobs %u and %u", (unsigned long long)shim->job_id,
+                 shim->generation, generation->blob, blob);
+    generation->has_blob = true;
+    generation->blob = blob;
+}
+
+/* What the store may be told: generations rise one by one, ends stay, budgets hold. */
+void check_write(struct sim *sim, const struct rdzv_record *before, const struct rdzv_record *after)
+{
+    unsigned long long id = (unsigned long long)after->job_id;
+    struct sim_generation *generation;
+
+    if (after->generation > 0 && after->restarts != after->generation - 1)
+        sim_fail(sim, "job %llu: generation %u, but %u restarts", id, after->generation,
+                 after->restarts);
+    if (after->restarts_without_progress > after->max_restarts)
+        sim_fail(sim, "job %llu: %u restarts without progress, %u are allowed", id,
+                 after->restarts_without_progress, after->max_restarts);
+    if (before != NULL &&
+        (after->generation < before->generation || after->generation > before->generation + 1 ||
+         after->checkpoint_step < before->checkpoint_step))
+        sim_fail(sim, "job %llu: generation %u after %u, checkpoint %llu after %llu", id,
+                 after->generation, before->generation, (unsigned long long)after->checkpoint_step,
+                 (unsigned long long)before->checkpoint_step);
+    if (before != NULL && is_end(before->state))
+        sim_fail(sim, "job %llu is written after its end", id);
+    if (after->state != JOB_SUCCEEDED)
+        return;
+    generation = check_generation(sim, after->job_id, after->generation);
+    if (generation != NULL && generation->exited_ok != after->nodes * after->nproc_per_node)
+        sim_fail(sim, "job %llu has succeeded with %u of %u ranks", id, generation->exited_ok,
+                 after->nodes * after->nproc_per_node);
+}
+
+/* I3, I4: each acknowledged job is in the store, once. */
+static void check_acknowledged(struct sim *sim)
+{
+    for (uint32_t c = 0; c < sim->client_count; c++) {
+        uint32_t found = 0;
+
+        for (uint32_t i = 0; i < sim->row_count; i++)
+            found += strcmp(sim->rows[i].record.request_id, sim->clients[c].request_id) == 0;
+        if (found > 1 || (sim->clients[c].acked && found == 0))
+            sim_fail(sim, "request %u: acknowledged %d, %u times in the store", c,
+                     sim->clients[c].acked, found);
+    }
+}
+
+/* No worker outlives its lease; none of an old generation lives beside the new one on a node that
+ * the server reaches. */
+static void check_workers(struct sim *sim)
+{
+    for (uint32_t n = 0; n < sim->node_count; n++)
+        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {
+            const struct sim_shim *shim = &sim->nodes[n].shims[s];
+
+            if (!shim->alive)
+                continue;
+            for (uint32_t w = 0; w < shim->local_count; w++)
+                if (shim->workers[w].alive &&
+                    sim->now_us > shim->core.lease_until_us + KILL_SLACK_US)
+                    sim_fail(sim, "node%u: a worker of job %llu g%u outlives its lease", n,
+                             (unsigned long long)shim->job_id, shim->generation);
+        }
+}
+
+/* An old generation acts in no way that counts: the server's picture of progress is of the current
+ * one. */
+static void check_progress(struct sim *sim)
+{
+    if (!sim->server.alive)
+        return;
+    for (uint32_t i = 0; i < rdzv_job_count(sim->server.core); i++) {
+        uint64_t job_id = rdzv_job_at(sim->server.core, i);
+        const struct rdzv_record *record = rdzv_record(sim->server.core, job_id);
+        const struct sim_row *row = store_row(sim, job_id);
+
+        if (row == NULL || row->record.generation != record->generation)
+            sim_fail(sim, "job %llu: the server works with generation %u, the store has %u",
+                     (unsigned long long)job_id, record->generation,
+                     row == NULL ? 0 : row->record.generation);
+    }
+}
+
+void check_all(struct sim *sim)
+{
+    check_acknowledged(sim);
+    check_workers(sim);
+    check_progress(sim);
+}
+
+static void check_outcome(struct sim *sim, uint32_t index)
+{
+    const struct sim_client *client = &sim->clients[index];
+    const struct sim_row *row = store_row(sim, client->job_id);
+    const struct rdzv_record *record;
+
+    if (!client->acked || row == NULL || !is_end(row->record.state)) {
+        sim_fail(sim, "request %u has not ended", index);
+        return;
+    }
+    record = &row->record;
+    if (record->state == JOB_CANCELLED && client->cancel_at_us == UINT64_MAX)
+        sim_fail(sim, "job %u was cancelled by nobody", index);
+    if (record->state == JOB_SUCCEEDED && client->fails)
+        sim_fail(sim, "job %u has succeeded, but its rank 0 always fails", index);
+    if (record->state == JOB_FAILED && !client->fails &&
+        record->restarts_without_progress < record->max_restarts)
+        sim_fail(sim, "job %u was given up after %u of %u restarts", index,
+                 record->restarts_without_progress, record->max_restarts);
+}
+
+/* I6, I7: all have ended, and nothing is left on any node. */
+void check_end(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->client_count; i++)
+        check_outcome(sim, i);
+    for (uint32_t n = 0; n < sim->node_count; n++) {
+        if (sim->nodes[n].core.shim_count != 0)
+            sim_fail(sim, "node%u still knows %u shims", n, sim->nodes[n].core.shim_count);
+        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++)
+            if (sim->nodes[n].shims[s].used)
+                sim_fail(sim, "node%u: the shim of job %llu g%u is left", n,
+                         (unsigned long long)sim->nodes[n].shims[s].job_id,
+                         sim->nodes[n].shims[s].generation);
+    }
+}

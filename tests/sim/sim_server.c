@@ -1,0 +1,327 @@
+/* The server's edge in the simulation: its disk, its clients, actions to messages. */
+#include "tests/sim/sim.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BEAT_US 1000000u
+
+static void step(struct sim *sim, struct rdzv_event event);
+
+const struct sim_row *store_row(const struct sim *sim, uint64_t job_id)
+{
+    for (uint32_t i = 0; i < sim->row_count; i++)
+        if (sim->rows[i].record.job_id == job_id)
+            return &sim->rows[i];
+    return NULL;
+}
+
+static void store_write(struct sim *sim, uint64_t job_id)
+{
+    const struct rdzv_record *record = rdzv_record(sim->server.core, job_id);
+    const struct sim_row *row = store_row(sim, job_id);
+    uint32_t i = row == NULL ? sim->row_count++ : (uint32_t)(row - sim->rows);
+
+    if (record == NULL) {
+        sim_fail(sim, "PERSIST of job %llu, which is not there", (unsigned long long)job_id);
+        return;
+    }
+    assert(i < SIM_STORE_MAX);
+    check_write(sim, row == NULL ? NULL : &row->record, record);
+    sim->rows[i].record = *record;
+    if (job_id > sim->last_job_id)
+        sim->last_job_id = job_id;
+}
+
+static void tick(struct sim *sim, const struct sim_event *event)
+{
+    if (sim->server.alive && sim->server.incarnation == event->incarnation &&
+        sim->server.timer_us == event->at_us)
+        step(sim, (struct rdzv_event){.type = RDZV_EVENT_TICK});
+}
+
+static void set_timer(struct sim *sim, uint64_t at_us)
+{
+    if (at_us == UINT64_MAX)
+        return;
+    sim->server.timer_us = at_us < sim->now_us + 1 ? sim->now_us + 1 : at_us;
+    sim_at(sim, sim->server.timer_us,
+           (struct sim_event){.run = tick, .incarnation = sim->server.incarnation});
+}
+
+static void make_start(struct sim *sim, const struct rdzv_action *action, struct msg *msg)
+{
+    static const char *const argv[] = {"train"};
+    const struct rdzv_record *record = rdzv_record(sim->server.core, action->job_id);
+    const struct rdzv_part *part = &record->parts[action->part];
+
+    msg->type = MSG_TYPE_START;
+    msg->start = (struct msg_start){
+        .cluster = "simulated",
+        .job_id = record->job_id,
+        .generation = action->generation,
+        .name = record->name,
+        .user = record->user,
+        .node_rank = action->part,
+        .node_count = record->part_count,
+        .rank_base = part->rank_base,
+        .local_count = part->local_count,
+        .world = record->nodes * record->nproc_per_node,
+        .slot_mask = part->slot_mask,
+        .max_restarts = record->max_restarts,
+        .grace_us = record->grace_us,
+        .cwd = "/",
+        .argv = {.items = argv, .count = 1},
+    };
+}
+
+static void make_order(const struct rdzv_action *action, struct msg *msg)
+{
+    uint64_t id = action->job_id;
+    uint32_t generation = action->generation;
+
+    if (action->type == RDZV_SEND_GO) {
+        msg->type = MSG_TYPE_GO;
+        msg->go = (struct msg_go){id, generation, action->text, action->master_port};
+    } else if (action->type == RDZV_SEND_WORLD) {
+        msg->type = MSG_TYPE_WORLD;
+        msg->world = (struct msg_world){id, generation, action->blob};
+    } else if (action->type == RDZV_SEND_STOP) {
+        msg->type = MSG_TYPE_STOP;
+        msg->stop =
+            (struct msg_stop){id, generation, action->signal, action->grace_us, action->text};
+    } else if (action->type == RDZV_SEND_FORGET) {
+        msg->type = MSG_TYPE_FORGET;
+        msg->forget = (struct msg_forget){id, generation};
+    } else {
+        assert(action->type == RDZV_SEND_REPORT_ACK);
+        msg->type = MSG_TYPE_REPORT_ACK;
+        msg->report_ack = (struct msg_report_ack){id, generation, action->revision};
+    }
+}
+
+static void make_message(struct sim *sim, const struct rdzv_action *action, struct msg *msg)
+{
+    if (action->type == RDZV_SEND_START) {
+        make_start(sim, action, msg);
+    } else if (action->type == RDZV_SEND_WELCOME) {
+        msg->type = MSG_TYPE_NODE_WELCOME;
+        msg->node_welcome = (struct msg_node_welcome){"simulated", BEAT_US, LEASE_DEFAULT_US};
+    } else if (action->type == RDZV_SEND_BEAT_ACK) {
+        msg->type = MSG_TYPE_BEAT_ACK;
+        msg->beat_ack.sent_us = action->sent_us;
+    } else if (action->type == RDZV_CLOSE_NODE) {
+        msg->type = MSG_TYPE_ERROR;
+        msg->error = (struct msg_error){"refused", action->text, ""};
+    } else {
+        make_order(action, msg);
+    }
+}
+
+static void carry_out(struct sim *sim, const struct rdzv_action *action)
+{
+    struct msg msg = {0};
+
+    switch (action->type) {
+    case RDZV_PERSIST:
+    case RDZV_PERSIST_RANKS:
+    case RDZV_JOB_CHANGED:
+    case RDZV_JOB_ENDED:
+    case RDZV_REPLY_CANCELLED:
+        break;
+    case RDZV_EVENT_NOTE:
+        sim_note(sim, "server: job %llu g%u: %s", (unsigned long long)action->job_id,
+                 action->generation, action->text);
+        break;
+    case RDZV_REPLY_ERROR:
+        if (action->client <= sim->client_count)
+            sim_note(sim, "server refuses client %llu: %s", (unsigned long long)action->client,
+                     action->text);
+        break;
+    case RDZV_REPLY_SUBMITTED:
+        if (!sim_chance(sim, 200)) { /* or the answer is lost */
+            sim->clients[action->client - 1].acked = true;
+            sim->clients[action->client - 1].job_id = action->job_id;
+        }
+        break;
+    case RDZV_SEND_WELCOME:
+    case RDZV_SEND_BEAT_ACK:
+    case RDZV_SEND_START:
+    case RDZV_SEND_GO:
+    case RDZV_SEND_WORLD:
+    case RDZV_SEND_STOP:
+    case RDZV_SEND_FORGET:
+    case RDZV_SEND_REPORT_ACK:
+    case RDZV_CLOSE_NODE:
+        make_message(sim, action, &msg);
+        net_send(sim, (uint32_t)action->conn, false, &msg);
+        if (action->type == RDZV_CLOSE_NODE)
+            net_close(sim, (uint32_t)action->conn, false);
+        break;
+    }
+}
+
+/* One durable transaction, then the sends; a torn step dies before it, or between two actions. */
+static void step(struct sim *sim, struct rdzv_event event)
+{
+    struct rdzv_actions *actions = &sim->server_actions;
+    uint32_t writes = 0, tear = 0;
+
+    event.now_us = sim->now_us;
+    event.wall_ms = (int64_t)(1000000 + sim->now_us / 1000);
+    rdzv_step(sim->server.core, &event, actions);
+    for (uint32_t i = 0; i < actions->count; i++)
+        writes += actions->items[i].type == RDZV_PERSIST;
+    if (writes > 0)
+        tear = sim->server.tear;
+    if (tear == 1) {
+        server_kill(sim);
+        return;
+    }
+    for (uint32_t i = 0; i < actions->count; i++)
+        if (actions->items[i].type == RDZV_PERSIST)
+            store_write(sim, actions->items[i].job_id);
+    for (uint32_t i = 0; i < actions->count; i++) {
+        if (tear > 1 && i + 2 == tear) {
+            server_kill(sim);
+            return;
+        }
+        carry_out(sim, &actions->items[i]);
+    }
+    set_timer(sim, actions->timer_at_us);
+}
+
+void server_start(struct sim *sim)
+{
+    struct rdzv_options options = {
+        .jobs_max = SIM_JOBS_MAX * 2,
+        .nodes_max = 8,
+        .lease_us = LEASE_DEFAULT_US,
+        .beat_interval_us = BEAT_US,
+        .suspect_us = NODE_SUSPECT_US,
+        .lost_us = NODE_LOST_US,
+        .seed = sim->seed + sim->server.incarnation,
+        .cluster = "simulated",
+    };
+    uint64_t bytes = rdzv_bytes(&options);
+
+    sim_note(sim, "server starts");
+    if (sim->server.memory == NULL)
+        sim->server.memory = malloc(bytes);
+    if (sim->server.memory == NULL)
+        abort();
+    memset(sim->server.memory, 0, bytes);
+    sim->server.core = rdzv_init(sim->server.memory, &options);
+    sim->server.alive = true;
+    sim->server.incarnation++;
+    for (uint64_t id = 1; id <= sim->last_job_id; id++) {
+        const struct sim_row *row = store_row(sim, id);
+
+        if (row != NULL && row->record.ended_ms == 0)
+            step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &row->record});
+    }
+    step(sim,
+         (struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = sim->last_job_id + 1});
+}
+
+void server_kill(struct sim *sim)
+{
+    sim_note(sim, "server is killed");
+    sim->server.alive = false;
+    sim->server.tear = 0;
+    for (uint32_t i = 1; i < sim->conn_count; i++)
+        if (sim->conns[i].is_server && sim->conns[i].far_open) {
+            sim->conns[i].far_open = false;
+            net_close(sim, i, false);
+        }
+}
+
+void server_message(struct sim *sim, uint32_t conn, const struct msg *msg)
+{
+    if (sim->server.alive)
+        step(sim, (struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = conn, .msg = msg});
+}
+
+void server_closed(struct sim *sim, uint32_t conn)
+{
+    if (sim->server.alive)
+        step(sim, (struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = conn});
+}
+
+/* -- clients ----------------------------------------------------------------------------------- */
+
+static const struct sim_row *row_of_request(const struct sim *sim, const char *request_id)
+{
+    for (uint32_t i = 0; i < sim->row_count; i++)
+        if (strcmp(sim->rows[i].record.request_id, request_id) == 0)
+            return &sim->rows[i];
+    return NULL;
+}
+
+static void submit(struct sim *sim, uint32_t index)
+{
+    static const char *const argv[] = {"train"};
+    struct sim_client *client = &sim->clients[index];
+    const struct sim_row *row = row_of_request(sim, client->request_id);
+    struct msg msg = {.type = MSG_TYPE_SUBMIT};
+
+    if (row != NULL) { /* the edge asks the store before the core */
+        client->acked = true;
+        client->job_id = row->record.job_id;
+        return;
+    }
+    msg.submit = (struct msg_submit){
+        .request_id = client->request_id,
+        .name = "job",
+        .nodes = client->nodes,
+        .nproc_per_node = client->nproc,
+        .max_restarts = client->max_restarts,
+        .grace_us = 2000000,
+        .cwd = "/",
+        .argv = {.items = argv, .count = 1},
+    };
+    step(sim, (struct rdzv_event){
+                  .type = RDZV_EVENT_SUBMIT, .client = index + 1, .msg = &msg, .user = "u"});
+}
+
+static void try_submit(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_client *client = &sim->clients[event->number];
+
+    if (client->acked)
+        return;
+    if (sim->server.alive && !sim_chance(sim, 100))
+        submit(sim, event->number);
+    sim_at(sim, sim->now_us + 500000 + sim_draw(sim, 2000000),
+           (struct sim_event){.run = try_submit, .number = event->number});
+}
+
+static void try_cancel(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_client *client = &sim->clients[event->number];
+    struct msg msg = {.type = MSG_TYPE_CANCEL,
+                      .cancel = {.job = "1", .signal = SIGTERM, .grace_us = -1}};
+
+    if (!sim->server.alive || !client->acked) {
+        sim_at(sim, sim->now_us + 1000000,
+               (struct sim_event){.run = try_cancel, .number = event->number});
+        return;
+    }
+    if (rdzv_record(sim->server.core, client->job_id) != NULL)
+        step(sim, (struct rdzv_event){.type = RDZV_EVENT_CANCEL,
+                                      .client = event->number + 1,
+                                      .job_id = client->job_id,
+                                      .msg = &msg});
+}
+
+void client_start(struct sim *sim, uint32_t index)
+{
+    const struct sim_client *client = &sim->clients[index];
+
+    sim_at(sim, client->submit_at_us, (struct sim_event){.run = try_submit, .number = index});
+    if (client->cancel_at_us != UINT64_MAX)
+        sim_at(sim, client->cancel_at_us, (struct sim_event){.run = try_cancel, .number = index});
+}
