@@ -62,7 +62,7 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_JOB_WRITE] =
         "INSERT OR REPLACE INTO jobs (" JOB_NAMES ") VALUES (" STORE_JOB_COLUMNS(COLUMN_VALUE) "?)",
     [STORE_JOB_GET] = "SELECT " JOB_NAMES " FROM jobs WHERE id = ?",
-    [STORE_JOB_ACTIVE] = "SELECT " JOB_NAMES " FROM jobs WHERE state IN"
+    [STORE_JOB_ACTIVE] = "SELECT id FROM jobs WHERE state IN"
                          " ('queued','starting','running','restarting') ORDER BY id",
     [STORE_JOB_LIST] = "SELECT " JOB_NAMES " FROM jobs WHERE id > ?1 AND (?2 OR uid = ?3)"
                        " ORDER BY id LIMIT ?4",

@@ -84,10 +84,10 @@ bool store_find_request(struct store *store, const char *request_id, uint32_t ui
 /* "12" (a number), "@last" or a name: the newest of it. 0: none that this viewer may see. */
 uint64_t store_find_job(struct store *store, const char *text, struct store_viewer viewer);
 bool store_get_job(struct store *store, uint64_t job_id, struct store_job *job);
-/* Jobs that have not ended, by rising id. The callback must not use the store. */
-void store_load_active(struct store *store, void (*on_job)(const struct store_job *, void *),
-                       void *context);
-/* Jobs above `after_id` by rising id, `limit` at most. Likewise. */
+/* Ids of jobs that have not ended, rising; how many, `max` at most. */
+uint32_t store_active_ids(struct store *store, uint64_t *ids, uint32_t max);
+/* Jobs above `after_id` by rising id, `limit` at most. The callback must not use
+ * the store. */
 void store_list(struct store *store, struct store_viewer viewer, uint64_t after_id, uint32_t limit,
                 void (*on_job)(const struct store_job *, void *), void *context);
 /* STATUS_NOT_FOUND; STATUS_MEMORY when the arena is full. */

@@ -137,33 +137,31 @@ bool store_get_job(struct store *store, uint64_t job_id, struct store_job *job)
     return found;
 }
 
-static void read_jobs(struct store *store, sqlite3_stmt *stmt,
-                      void (*on_job)(const struct store_job *, void *), void *context)
+uint32_t store_active_ids(struct store *store, uint64_t *ids, uint32_t max)
 {
-    struct store_job job;
+    sqlite3_stmt *stmt = store_use(store, STORE_JOB_ACTIVE);
+    uint32_t count = 0;
 
-    while (store_row(store, stmt, "read the jobs of")) {
-        read_job(stmt, &job);
-        on_job(&job, context);
-    }
-}
-
-void store_load_active(struct store *store, void (*on_job)(const struct store_job *, void *),
-                       void *context)
-{
-    read_jobs(store, store_use(store, STORE_JOB_ACTIVE), on_job, context);
+    while (count < max && store_row(store, stmt, "read the jobs of"))
+        ids[count++] = (uint64_t)sqlite3_column_int64(stmt, 0);
+    (void)sqlite3_reset(stmt);
+    return count;
 }
 
 void store_list(struct store *store, struct store_viewer viewer, uint64_t after_id, uint32_t limit,
                 void (*on_job)(const struct store_job *, void *), void *context)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_LIST);
+    struct store_job job;
 
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)after_id);
     (void)sqlite3_bind_int(stmt, 2, viewer.sees_all);
     (void)sqlite3_bind_int64(stmt, 3, viewer.uid);
     (void)sqlite3_bind_int64(stmt, 4, limit);
-    read_jobs(store, stmt, on_job, context);
+    while (store_row(store, stmt, "read the jobs of")) {
+        read_job(stmt, &job);
+        on_job(&job, context);
+    }
 }
 
 static uint64_t read_id(struct store *store, sqlite3_stmt *stmt)
