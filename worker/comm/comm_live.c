@@ -65,8 +65,9 @@ static void on_left(struct comm_live *live, const struct comm_live_event *event,
     /* Only rank 0 may speak for others. */
     uint32_t rank = live->rank == 0 ? event->from : event->note.rank;
 
-    if (rank >= live->world || rank == live->rank)
+    if (rank >= live->world || rank == live->rank || live->peers[rank].state == COMM_PEER_LEFT)
         return;
+    live->peers[rank].left_order = ++live->left_count;
     live->peers[rank].state = COMM_PEER_LEFT;
     live->peers[rank].seq = event->note.seq;
     if (live->rank == 0) {
@@ -150,8 +151,11 @@ struct comm_note comm_live_beat(const struct comm_live *live, uint64_t own_seq)
 
 uint32_t comm_live_missing(const struct comm_live *live, uint64_t seq)
 {
+    uint32_t first = COMM_RANK_NONE;
+
     for (uint32_t i = 0; i < live->world; i++)
-        if (live->peers[i].state == COMM_PEER_LEFT && live->peers[i].seq < seq)
-            return i;
-    return COMM_RANK_NONE;
+        if (live->peers[i].state == COMM_PEER_LEFT && live->peers[i].seq < seq &&
+            (first == COMM_RANK_NONE || live->peers[i].left_order < live->peers[first].left_order))
+            first = i;
+    return first;
 }

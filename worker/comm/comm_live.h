@@ -23,8 +23,9 @@ enum comm_peer_state {
 
 struct comm_peer {
     enum comm_peer_state state;
-    uint64_t heard_us; /* when it last said anything */
-    uint64_t seq;      /* collectives it has begun; once LEFT, those it has completed */
+    uint64_t heard_us;   /* when it last said anything */
+    uint64_t seq;        /* collectives it has begun; once LEFT, those it has completed */
+    uint32_t left_order; /* the how-manieth to leave, from 1 */
 };
 
 struct comm_live {
@@ -32,7 +33,8 @@ struct comm_live {
     struct comm_peer
         *peers; /* [world], the owner's memory; on other ranks than 0 only [0] is heard */
     uint64_t checked_us, beat_us;
-    uint32_t lost_rank; /* COMM_RANK_NONE while all is well */
+    uint32_t left_count; /* peers that have left */
+    uint32_t lost_rank;  /* COMM_RANK_NONE while all is well */
     enum comm_why lost_why;
     uint64_t lost_seq;    /* COMM_WHY_STALLED: the collectives that it had begun */
     uint32_t behind_rank; /* the one furthest behind, as rank 0 last saw it */
@@ -67,7 +69,8 @@ void comm_live_step(struct comm_live *live, const struct comm_live_event *event,
                     struct comm_live_actions *actions);
 /* `own_seq`: the collectives that this rank has begun. */
 struct comm_note comm_live_beat(const struct comm_live *live, uint64_t own_seq);
-/* The first rank that has left and cannot take part in collective `seq`; COMM_RANK_NONE: nobody. */
+/* Of the ranks that have left and cannot take part in collective `seq`, the one that left first;
+ * COMM_RANK_NONE: nobody. */
 uint32_t comm_live_missing(const struct comm_live *live, uint64_t seq);
 
 #endif

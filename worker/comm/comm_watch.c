@@ -16,7 +16,7 @@
 
 /* How long a failed collective waits for rank 0 to name the culprit: a silence is noticed after
  * COMM_SILENT_US. */
-#define EXPLAIN_US UINT64_C(2000000)
+#define EXPLAIN_US UINT64_C(4000000)
 #define LEAVE_US UINT64_C(1000000)
 
 /* One connection of the star; only the watcher's thread touches it. */

@@ -138,6 +138,16 @@ TEST(leaving_is_not_a_loss)
     CHECK_EQ(live.lost_rank, COMM_RANK_NONE);
 }
 
+/* Those who leave because somebody left are not the cause. */
+TEST(first_to_leave_is_the_one_missing)
+{
+    begin(2);
+    note(0, 11 * SECOND, (struct comm_note){.type = COMM_NOTE_LEFT, .rank = 3, .seq = 7});
+    note(0, 11 * SECOND, (struct comm_note){.type = COMM_NOTE_LEFT, .rank = 1, .seq = 7});
+    note(0, 11 * SECOND, (struct comm_note){.type = COMM_NOTE_LEFT, .rank = 0, .seq = 7});
+    CHECK_EQ(comm_live_missing(&live, 8), 3);
+}
+
 TEST(beat_of_rank_0_names_who_is_behind)
 {
     struct comm_note told;
