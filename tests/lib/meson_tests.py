@@ -7,11 +7,11 @@ meson_tests.py names BUILD FOLDER     names of the tests whose program or script
 """
 import json
 import os
+import re
 import subprocess
 import sys
 
 PASSED = ("OK", "EXPECTEDFAIL")
-REASONS_MAX = 4
 
 
 def runs(build):
@@ -24,13 +24,20 @@ def runs(build):
 
 
 def reasons(test):
-    """Lines that start with "skip"; for a test that was skipped as a whole, else its last line."""
-    lines = (test.get("stdout") or "").splitlines() + (test.get("stderr") or "").splitlines()
-    found = [line.strip() for line in lines if line.lower().startswith("skip")]
+    """One line for each different reason: of lines that start with "skip", else the last line of a skipped test."""
+    lines = [line.strip() for line in ((test.get("stdout") or "") + "\n" + (test.get("stderr") or "")).splitlines()]
+    found = {}
+    for line in lines:
+        match = re.match(r"skip[a-z]*(?: ([^:]*))?: *(.*)", line, re.I)
+        if match:
+            found.setdefault(match[2], []).append(match[1])
     if not found and test["result"] == "SKIP":
-        found = [line.strip() for line in lines if line.strip()][-1:] or ["no reason given"]
-    more = [f"... and {len(found) - REASONS_MAX} more"] if len(found) > REASONS_MAX else []
-    return found[:REASONS_MAX] + more
+        return [line for line in lines if line][-1:] or ["no reason given"]
+    said = []
+    for reason, parts in found.items():
+        more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+        said.append(f"{parts[0]}{more}: {reason}" if parts[0] else reason)
+    return said
 
 
 def summary(builds):
