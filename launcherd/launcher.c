@@ -206,6 +206,7 @@ static void on_server_open(struct launcher *launcher, uint64_t now_us,
     const struct launcher_options *options = &launcher->options;
     launcher->server_open = true;
     launcher->welcomed = false;
+    launcher->hello_at_us = now_us;
     launcher->retry_at_us = UINT64_MAX;
     launcher->silent_at_us = now_us + HELLO_TIMEOUT_US;
     struct msg_node_hello *hello = &send_server(actions, MSG_TYPE_NODE_HELLO)->node_hello;
@@ -244,6 +245,21 @@ static void on_server_closed(struct launcher *launcher, uint64_t now_us)
     launcher->retry_at_us = now_us + delay_us;
 }
 
+/* Leases count from when we spoke, not from when the answer came: our deadline is the earlier one.
+ */
+static void extend_lease(struct launcher *launcher, uint64_t sent_us,
+                         struct launcher_actions *actions)
+{
+    if (sent_us + launcher->lease_us <= launcher->lease_until_us)
+        return;
+    launcher->lease_until_us = sent_us + launcher->lease_us;
+    for (uint32_t i = 0; i < launcher->shim_count; i++) {
+        const struct launcher_shim *shim = &launcher->shims[i];
+        if (shim->connected && is_of_server(launcher, shim))
+            send_shim(actions, shim, MSG_TYPE_LEASE)->lease.until_us = launcher->lease_until_us;
+    }
+}
+
 static void on_welcome(struct launcher *launcher, const struct msg_node_welcome *welcome,
                        uint64_t now_us, struct launcher_actions *actions)
 {
@@ -264,6 +280,7 @@ static void on_welcome(struct launcher *launcher, const struct msg_node_welcome 
         note(actions,
              "%u shims belong to another server than cluster %s: left alone to their lease",
              foreign_count, launcher->cluster);
+    extend_lease(launcher, launcher->hello_at_us, actions);
     beat(launcher, now_us, actions);
 }
 
@@ -273,14 +290,7 @@ static void on_beat_ack(struct launcher *launcher, const struct msg_beat_ack *ac
     if (!launcher->welcomed || ack->sent_us > now_us)
         return;
     launcher->silent_at_us = now_us + SILENT_BEATS * launcher->beat_interval_us;
-    if (ack->sent_us + launcher->lease_us <= launcher->lease_until_us)
-        return;
-    launcher->lease_until_us = ack->sent_us + launcher->lease_us;
-    for (uint32_t i = 0; i < launcher->shim_count; i++) {
-        const struct launcher_shim *shim = &launcher->shims[i];
-        if (shim->connected && is_of_server(launcher, shim))
-            send_shim(actions, shim, MSG_TYPE_LEASE)->lease.until_us = launcher->lease_until_us;
-    }
+    extend_lease(launcher, ack->sent_us, actions);
 }
 
 /* -- orders

@@ -47,8 +47,10 @@ static void set_phase(struct shim *shim, enum shim_phase phase, uint64_t now_us)
 {
     assert(phase > shim->phase);
     shim->phase = phase;
-    if (phase == SHIM_ENDED)
+    if (phase == SHIM_ENDED) {
         shim->ended_at_us = now_us;
+        shim->check_at_us = 0;
+    }
     change(shim);
 }
 
@@ -128,6 +130,8 @@ static void on_port(struct shim *shim, const struct shim_event *event)
 static void on_start(struct shim *shim, const struct shim_event *event,
                      struct shim_actions *actions)
 {
+    if (shim->phase != SHIM_PREPARING)
+        return; /* the lease was over before it began */
     if (shim->options.rank_base == 0)
         add(actions, (struct shim_action){.type = SHIM_RESERVE_PORT});
     else

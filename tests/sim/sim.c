@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define SECOND_US 1000000ull
+#define SPINNING 20000u
 #define BOUND_US (1500 * SECOND_US) /* after the last fault: every job has ended by then */
 
 uint64_t sim_draw(struct sim *sim, uint64_t below)
@@ -120,6 +121,16 @@ static bool all_ended(const struct sim *sim)
     return true;
 }
 
+static void check_spinning(struct sim *sim)
+{
+    if (sim->now_us - sim->second_start_us >= SECOND_US) {
+        sim->second_start_us = sim->now_us;
+        sim->second_events = 0;
+    }
+    if (++sim->second_events == SPINNING)
+        sim_fail(sim, "%u events within a second: some timer spins", SPINNING);
+}
+
 void sim_run(struct sim *sim)
 {
     uint64_t grace_end_us = UINT64_MAX;
@@ -131,6 +142,7 @@ void sim_run(struct sim *sim)
         sift_down(sim);
         sim->now_us = event.at_us;
         sim->event_total++;
+        check_spinning(sim);
         event.run(sim, &event);
         free(event.bytes);
         check_all(sim);

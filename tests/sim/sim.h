@@ -140,6 +140,8 @@ struct sim {
     uint64_t now_us;
     uint64_t order;
     uint64_t event_total;
+    uint64_t second_start_us,
+        second_events; /* a timer that fires in the past spins: seen by counting */
     uint64_t hash;
     bool failed, verbose;
     uint32_t node_count, slots;

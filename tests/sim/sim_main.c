@@ -3,9 +3,23 @@
 #include "tests/sim/sim.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const struct sim *running;
+
+/* An assertion of a core: say where it was. */
+static void on_abort(int signal)
+{
+    (void)signal;
+    for (uint32_t i = running->trace_count > 40 ? running->trace_count - 40 : 0;
+         i < running->trace_count; i++)
+        puts(running->trace[i % 256]);
+    printf("seed %" PRIu64 ": aborted at %.6f s\n", running->seed, (double)running->now_us / 1e6);
+    (void)fflush(stdout);
+}
 
 struct totals {
     uint64_t events, simulated_us;
@@ -48,6 +62,8 @@ int main(int argc, char **argv)
 
     if (sim == NULL)
         abort();
+    running = sim;
+    (void)signal(SIGABRT, on_abort);
     for (int i = 1; i < argc; i++) {
         bool has_value = i + 1 < argc;
 
