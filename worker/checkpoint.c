@@ -526,7 +526,8 @@ enum status checkpoint_open_newest(struct checkpoint *checkpoint, const char *pa
         char state_path[PATH_BYTES];
         file_path(state_path, path, steps[i], ".json");
         status = checkpoint_open(checkpoint, state_path, &why);
-        if (status == STATUS_OK && checkpoint_check(&checkpoint->state, like, &why) != STATUS_OK) {
+        if (status == STATUS_OK && like != NULL &&
+            checkpoint_check(&checkpoint->state, like, &why) != STATUS_OK) {
             checkpoint_close(checkpoint);
             if (conflict.status == STATUS_OK)
                 (void)err_set(&conflict, STATUS_CONFLICT, 0, "%s: %s", state_path, why.text);

@@ -77,9 +77,9 @@ void checkpoint_close(struct checkpoint *checkpoint);
 
 /* Told of every checkpoint that was passed over, newest first. */
 typedef void (*checkpoint_skipped)(void *user, const struct err *why);
-/* The newest whole checkpoint in the folder `path` that agrees with `like` (checkpoint_check).
- * STATUS_NOT_FOUND: there is none at all, or all are torn. STATUS_CONFLICT: there are whole ones,
- * but of another run; err says how the newest differs. */
+/* The newest whole checkpoint in the folder `path` that agrees with `like` (checkpoint_check; NULL:
+ * any). STATUS_NOT_FOUND: there is none at all, or all are torn. STATUS_CONFLICT: there are whole
+ * ones, but of another run; err says how the newest differs. */
 enum status checkpoint_open_newest(struct checkpoint *checkpoint, const char *path,
                                    const struct checkpoint_state *like, checkpoint_skipped skipped,
                                    void *user, struct err *err);

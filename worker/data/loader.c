@@ -1,0 +1,200 @@
+#include "worker/data/loader.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Two batches: one is being used, one is being gathered. */
+enum { SLOTS = 2 };
+
+struct loader {
+    struct dataset *set;
+    uint32_t batch_max;
+    size_t image_floats;
+    struct slot {
+        float *images;
+        int64_t *labels;
+        uint32_t n;
+    } slots[SLOTS];
+
+    const int64_t *indices;
+    size_t index_count;
+    size_t begun;    /* images that were given out or are being gathered */
+    size_t gathered; /* batches since loader_begin: made by the thread, */
+    size_t taken;    /* asked for by the caller; gathered - taken <= 1 while one is in use */
+
+    bool in_background;
+    bool gathering; /* the thread is outside the mutex */
+    bool ending;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+};
+
+static uint32_t next_count(const struct loader *loader)
+{
+    size_t left = loader->index_count - loader->begun;
+    return left < loader->batch_max ? (uint32_t)left : loader->batch_max;
+}
+
+static void gather(struct loader *loader, struct slot *slot, const int64_t *indices, uint32_t n)
+{
+    slot->n = n;
+    dataset_fetch(loader->set, indices, n, slot->images, slot->labels);
+}
+
+/* One batch may be ahead of the one in use. */
+static bool has_work(const struct loader *loader)
+{
+    return loader->begun < loader->index_count && loader->gathered <= loader->taken;
+}
+
+static void *run(void *user)
+{
+    struct loader *loader = user;
+
+    (void)pthread_mutex_lock(&loader->mutex);
+    while (!loader->ending) {
+        if (!has_work(loader)) {
+            (void)pthread_cond_wait(&loader->changed, &loader->mutex);
+            continue;
+        }
+        struct slot *slot = &loader->slots[loader->gathered % SLOTS];
+        const int64_t *indices = loader->indices + loader->begun;
+        uint32_t n = next_count(loader);
+        loader->begun += n;
+        loader->gathering = true;
+        (void)pthread_mutex_unlock(&loader->mutex);
+        gather(loader, slot, indices, n);
+        (void)pthread_mutex_lock(&loader->mutex);
+        loader->gathering = false;
+        loader->gathered++;
+        (void)pthread_cond_broadcast(&loader->changed);
+    }
+    (void)pthread_mutex_unlock(&loader->mutex);
+    return NULL;
+}
+
+/* Signals are for the main thread. */
+static enum status start_thread(struct loader *loader, struct err *err)
+{
+    sigset_t all, before;
+    int code;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    code = pthread_create(&loader->thread, NULL, run, loader);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0)
+        return err_set(err, STATUS_SYSTEM, code, "cannot start the loader's thread: %s",
+                       strerror(code));
+    loader->in_background = true;
+    return STATUS_OK;
+}
+
+enum status loader_new(struct loader **out, struct dataset *set, uint32_t batch_max,
+                       bool in_background, struct err *err)
+{
+    struct dataset_shape shape = dataset_shape(set);
+    struct loader *loader = calloc(1, sizeof *loader);
+    bool complete = loader != NULL;
+    enum status status = STATUS_OK;
+
+    assert(batch_max > 0);
+    *out = loader;
+    if (loader == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the loader");
+    loader->set = set;
+    loader->batch_max = batch_max;
+    loader->image_floats = (size_t)shape.channels * shape.height * shape.width;
+    (void)pthread_mutex_init(&loader->mutex, NULL);
+    (void)pthread_cond_init(&loader->changed, NULL);
+    for (int i = 0; i < SLOTS; i++) {
+        struct slot *slot = &loader->slots[i];
+        slot->images = calloc(batch_max * loader->image_floats, sizeof *slot->images);
+        slot->labels = calloc(batch_max, sizeof *slot->labels);
+        complete = complete && slot->images != NULL && slot->labels != NULL;
+    }
+    if (!complete)
+        status = err_set(err, STATUS_MEMORY, 0, "no memory for batches of %u images", batch_max);
+    else if (in_background)
+        status = start_thread(loader, err);
+    if (status != STATUS_OK)
+        loader_free(out);
+    return status;
+}
+
+void loader_free(struct loader **out)
+{
+    struct loader *loader = *out;
+
+    if (loader == NULL)
+        return;
+    if (loader->in_background) {
+        (void)pthread_mutex_lock(&loader->mutex);
+        loader->ending = true;
+        (void)pthread_cond_broadcast(&loader->changed);
+        (void)pthread_mutex_unlock(&loader->mutex);
+        (void)pthread_join(loader->thread, NULL);
+    }
+    (void)pthread_cond_destroy(&loader->changed);
+    (void)pthread_mutex_destroy(&loader->mutex);
+    for (int i = 0; i < SLOTS; i++) {
+        free(loader->slots[i].images);
+        free(loader->slots[i].labels);
+    }
+    free(loader);
+    *out = NULL;
+}
+
+void loader_begin(struct loader *loader, const int64_t *indices, size_t count)
+{
+    (void)pthread_mutex_lock(&loader->mutex);
+    loader->index_count = 0; /* no new work */
+    loader->begun = 0;
+    while (loader->gathering)
+        (void)pthread_cond_wait(&loader->changed, &loader->mutex);
+    loader->indices = indices;
+    loader->index_count = count;
+    loader->gathered = 0;
+    loader->taken = 0;
+    (void)pthread_cond_broadcast(&loader->changed);
+    (void)pthread_mutex_unlock(&loader->mutex);
+}
+
+/* With the mutex held. False: the list is at its end. */
+static bool wait_for_batch(struct loader *loader)
+{
+    while (loader->gathered == loader->taken) {
+        if (!loader->gathering && loader->begun == loader->index_count)
+            return false;
+        if (loader->in_background) {
+            (void)pthread_cond_wait(&loader->changed, &loader->mutex);
+            continue;
+        }
+        uint32_t n = next_count(loader);
+        gather(loader, &loader->slots[loader->gathered % SLOTS], loader->indices + loader->begun,
+               n);
+        loader->begun += n;
+        loader->gathered++;
+    }
+    return true;
+}
+
+struct loader_batch loader_next(struct loader *loader)
+{
+    struct loader_batch batch = {0};
+
+    (void)pthread_mutex_lock(&loader->mutex);
+    if (wait_for_batch(loader)) {
+        const struct slot *slot = &loader->slots[loader->taken % SLOTS];
+        loader->taken++;
+        batch = (struct loader_batch){slot->images, slot->labels, slot->n};
+        (void)pthread_cond_broadcast(&loader->changed);
+    }
+    (void)pthread_mutex_unlock(&loader->mutex);
+    return batch;
+}

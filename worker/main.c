@@ -1,0 +1,92 @@
+/* ddp-worker: one rank of a training. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "worker/agent.h"
+#include "worker/options.h"
+#include "worker/train.h"
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGTERM = 128 + SIGTERM, STOP_TIMEOUT_S = 8 };
+
+static volatile bool stop;
+
+static void on_alarm(int signal_number)
+{
+    (void)signal_number;
+    _exit(EXIT_SIGTERM);
+}
+
+/* The step is finished first, but not for ever: a peer may be gone. */
+static void on_term(int signal_number)
+{
+    (void)signal_number;
+    stop = true;
+    (void)alarm(STOP_TIMEOUT_S);
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_term, .sa_flags = SA_RESTART};
+
+    (void)sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = on_alarm;
+    (void)sigaction(SIGALRM, &action, NULL);
+}
+
+static int fail(struct agent *agent, const struct err *err)
+{
+    if (err->status == STATUS_CLOSED) /* told to stop: whoever did it knows why */
+        return stop ? EXIT_SIGTERM : EXIT_FAILED;
+    (void)fprintf(stderr, "ddp-worker: %s\n", err->text);
+    agent_fail(agent, err->text);
+    return EXIT_FAILED;
+}
+
+static int run(const struct options *options, const struct agent_place *place)
+{
+    struct agent *agent = NULL;
+    struct train *train = NULL;
+    struct err err = {0};
+    int code = 0;
+    enum status status = agent_open(&agent, place, &err);
+
+    if (status == STATUS_OK)
+        status = train_new(&train, options, place, agent, &err);
+    if (status == STATUS_OK) {
+        catch_signals();
+        status = train_run(train, &stop, &err);
+    }
+    if (status != STATUS_OK)
+        code = fail(agent, &err);
+    train_free(&train);
+    agent_close(&agent);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    struct agent_place place;
+    struct err err = {0};
+
+    log_open("ddp-worker", LOG_INFO, false);
+    if (options_parse(&options, argc, argv, &err) != STATUS_OK) {
+        (void)fprintf(stderr, "ddp-worker: %s\n", err.text);
+        return EXIT_USAGE;
+    }
+    if (options.help || options.version) {
+        if (options.help)
+            options_print_help(stdout);
+        else
+            (void)printf("ddp-worker %s\n", DDP_VERSION);
+        return 0;
+    }
+    if (agent_read_place(&place, &err) != STATUS_OK) {
+        (void)fprintf(stderr, "ddp-worker: %s\n", err.text);
+        return EXIT_FAILED;
+    }
+    return run(&options, &place);
+}

@@ -1,0 +1,45 @@
+/* ddp-worker's options: names of PyTorch's ImageNet example and of Apex, one table. */
+#ifndef WORKER_OPTIONS_H
+#define WORKER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/status.h"
+
+/* Texts are borrowed from argv or constant. */
+struct options {
+    const char *data; /* folder with IDX files; NULL: the built-in digits */
+    const char *arch;
+    uint32_t epochs;
+    uint32_t batch; /* images per rank and step */
+    float lr, momentum, dampening, weight_decay;
+    bool nesterov;
+    uint64_t seed;
+    uint32_t loader_threads; /* 0: batches are gathered between the steps */
+    uint32_t print_freq;     /* steps */
+    uint32_t max_steps;      /* 0: no limit but the epochs */
+    const char *resume;      /* NULL: as the launcher says; "none", "auto", a file or a folder */
+    bool evaluate;
+    bool dummy;
+    const char *device;
+    const char *opt_level, *loss_scale, *keep_batchnorm_fp32;
+    bool deterministic;
+    const char *checkpoint_dir; /* NULL: none */
+    uint32_t checkpoint_every;  /* steps; 0: at the end of epochs alone */
+    uint32_t checkpoint_keep;
+    bool delay_allreduce;
+    float bucket_cap_mb;  /* MiB; 0: the default */
+    const char *loss_log; /* "%r" in it is the rank; NULL: none */
+    bool help, version;
+};
+
+/* Fills `options` from the command line. STATUS_BAD_INPUT: err says which option, why, and a guess
+ * what was meant; STATUS_UNSUPPORTED: understood, but not in this build. With help or version set
+ * nothing else was checked. */
+enum status options_parse(struct options *options, int argc, char **argv, struct err *err);
+/* Examples first. */
+void options_print_help(FILE *out);
+
+#endif

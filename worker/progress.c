@@ -1,0 +1,58 @@
+#include "worker/progress.h"
+
+#include <stdio.h>
+#include <time.h>
+
+int64_t progress_now_us(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+void progress_begin(struct progress *progress)
+{
+    *progress =
+        (struct progress){.begun_us = progress_now_us(), .images_per_s = progress->images_per_s};
+}
+
+void progress_add(struct progress *progress, uint64_t images, uint64_t wait_us, uint64_t comm_us,
+                  uint64_t exposed_us)
+{
+    int64_t us = progress_now_us() - progress->begun_us;
+
+    progress->images += images;
+    progress->wait_us += wait_us;
+    progress->comm_us += comm_us;
+    progress->exposed_us += exposed_us;
+    progress->steps++;
+    progress->images_per_s = us > 0 ? (double)progress->images * 1e6 / (double)us : 0;
+}
+
+static double step_ms(const struct progress *progress, uint64_t us)
+{
+    return progress->steps > 0 ? (double)us / 1e3 / progress->steps : 0;
+}
+
+void progress_print(struct progress *progress, const struct progress_place *place, double loss)
+{
+    (void)printf("Epoch [%u/%u], Step [%u/%u], Loss: %.4f, %.0f images/s, data %.2f ms/step",
+                 place->epoch, place->epochs, place->step, place->steps, loss,
+                 progress->images_per_s, step_ms(progress, progress->wait_us));
+    if (progress->comm_us > 0)
+        (void)printf(", comm %.2f ms/step, exposed %.2f ms/step",
+                     step_ms(progress, progress->comm_us), step_ms(progress, progress->exposed_us));
+    (void)printf("\n");
+    (void)fflush(stdout);
+    progress_begin(progress);
+}
+
+void progress_print_validation(const struct net_result *sums)
+{
+    double n = sums->images > 0 ? sums->images : 1;
+
+    (void)printf("Val: Acc@1 %.2f Acc@5 %.2f Loss %.4f\n", 100.0 * sums->top1 / n,
+                 100.0 * sums->top5 / n, sums->loss_sum / n);
+    (void)fflush(stdout);
+}

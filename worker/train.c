@@ -1,0 +1,215 @@
+/* The loop. Where training stands is state.epoch, state.step_in_epoch (steps done of it) and
+ * state.step (of all); an epoch whose steps are done but whose validation is not has step_in_epoch
+ * == steps_per_epoch, so a resume validates first. */
+#include "worker/train_parts.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+static uint64_t total_steps(const struct train *train)
+{
+    uint64_t steps = (uint64_t)train->options->epochs * train->steps_per_epoch;
+    uint32_t max = train->options->max_steps;
+
+    return max > 0 && max < steps ? max : steps;
+}
+
+static bool is_done(const struct train *train)
+{
+    return train->state.step >= total_steps(train);
+}
+
+static enum status stopped(struct err *err)
+{
+    return err_set(err, STATUS_CLOSED, 0, "stopped by a signal");
+}
+
+/* -- validation -- */
+
+static enum status count_batches(struct train *train, const volatile bool *stop,
+                                 struct net_result *sums, struct err *err)
+{
+    struct loader_batch batch;
+
+    loader_begin(train->validation_loader, train->validation_indices, train->validation_count);
+    while ((batch = loader_next(train->validation_loader)).n > 0) {
+        struct net_result result = {0};
+        enum status status;
+        if (*stop)
+            return stopped(err);
+        status = net_forward(train->net, batch.images, batch.labels, batch.n, false, &result, err);
+        if (status != STATUS_OK)
+            return status;
+        sums->loss_sum += result.loss_sum;
+        sums->images += result.images;
+        sums->top1 += result.top1;
+        sums->top5 += result.top5;
+    }
+    return STATUS_OK;
+}
+
+/* Counts are exact in a double. */
+static enum status add_ranks(struct train *train, struct net_result *sums, struct err *err)
+{
+    double all[4] = {sums->loss_sum, sums->images, sums->top1, sums->top5};
+    enum status status = comm_all_reduce_sum_f64(train->comm, all, 4, err);
+
+    if (status == STATUS_OK)
+        *sums = (struct net_result){all[0], (uint32_t)all[1], (uint32_t)all[2], (uint32_t)all[3]};
+    return status;
+}
+
+/* Running statistics are rank 0's, as under PyTorch's DDP. */
+static enum status validate(struct train *train, const volatile bool *stop, struct err *err)
+{
+    struct net_result sums = {0};
+    enum status status = train->ddp != NULL ? ddp_forward_begin(train->ddp, err) : STATUS_OK;
+
+    if (status == STATUS_OK)
+        status = count_batches(train, stop, &sums, err);
+    if (status == STATUS_OK && train->comm != NULL)
+        status = add_ranks(train, &sums, err);
+    if (status == STATUS_OK && train->place->rank == 0)
+        progress_print_validation(&sums);
+    return status;
+}
+
+/* -- training -- */
+
+static enum status compute(struct train *train, const struct loader_batch *batch,
+                           struct net_result *result, struct err *err)
+{
+    const struct options *options = train->options;
+    const struct net_sgd sgd = {options->lr, options->momentum, options->dampening,
+                                options->weight_decay, options->nesterov};
+    enum status status = train->ddp != NULL ? ddp_forward_begin(train->ddp, err) : STATUS_OK;
+
+    if (status == STATUS_OK)
+        status = net_forward(train->net, batch->images, batch->labels, batch->n, true, result, err);
+    if (status == STATUS_OK)
+        status = train->ddp != NULL ? ddp_backward(train->ddp, err)
+                                    : net_backward(train->net, 1.0F, NULL, NULL, err);
+    if (status == STATUS_OK)
+        net_update(train->net, &sgd);
+    return status;
+}
+
+/* STATUS_CLOSED: the shim is gone. */
+static enum status tell(struct train *train, double loss, bool is_last)
+{
+    const struct agent_progress progress = {
+        .epoch = train->state.epoch + 1,
+        .epochs = train->options->epochs,
+        .step = train->state.step,
+        .steps = total_steps(train),
+        .loss = loss,
+        .samples_per_s = train->progress.images_per_s,
+        .checkpoint_step = train->saved_step > 0 ? (uint64_t)train->saved_step : 0,
+    };
+    return agent_tell(train->agent, &progress, is_last);
+}
+
+static enum status show(struct train *train, double loss, struct err *err)
+{
+    const struct options *options = train->options;
+    const struct progress_place place = {train->state.epoch + 1, options->epochs,
+                                         train->state.step_in_epoch, train->steps_per_epoch};
+
+    if (train->loss_log != NULL)
+        (void)fprintf(train->loss_log, "%u %u %.9f\n", place.epoch, place.step, loss);
+    if (tell(train, loss, is_done(train)) != STATUS_OK)
+        return err_set(err, STATUS_CLOSED, 0, "the shim is gone: this generation is over");
+    if (train->place->rank == 0 && place.step % options->print_freq == 0)
+        progress_print(&train->progress, &place, loss);
+    return STATUS_OK;
+}
+
+static enum status step(struct train *train, struct err *err)
+{
+    int64_t begun_us = progress_now_us();
+    struct loader_batch batch = loader_next(train->loader);
+    uint64_t wait_us = (uint64_t)(progress_now_us() - begun_us);
+    struct ddp_times times = {0};
+    struct net_result result = {0};
+    enum status status;
+
+    assert(batch.n > 0);
+    status = compute(train, &batch, &result, err);
+    if (status != STATUS_OK)
+        return status;
+    train->state.step++;
+    train->state.step_in_epoch++;
+    if (train->ddp != NULL)
+        times = ddp_times(train->ddp);
+    progress_add(&train->progress, (uint64_t)batch.n * train->place->world, wait_us, times.comm_us,
+                 times.exposed_us);
+    return show(train, result.loss_sum / batch.n, err);
+}
+
+static bool is_checkpoint_due(const struct train *train)
+{
+    uint32_t every = train->options->checkpoint_every;
+
+    return (every > 0 && train->state.step % every == 0) || is_done(train) ||
+           train->state.step_in_epoch == train->steps_per_epoch;
+}
+
+/* A signal ends training behind a finished step. Rank 0 saves; the others wait for nobody. */
+static enum status steps_of_epoch(struct train *train, const volatile bool *stop, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    while (status == STATUS_OK && train->state.step_in_epoch < train->steps_per_epoch &&
+           !is_done(train)) {
+        status = step(train, err);
+        if (status == STATUS_OK && (*stop || is_checkpoint_due(train)))
+            status = train_save(train, err);
+        if (status == STATUS_OK && *stop)
+            status = stopped(err);
+    }
+    return status;
+}
+
+static void begin_epoch(struct train *train)
+{
+    size_t done = (size_t)train->state.step_in_epoch * train->options->batch;
+    size_t count = train->sampler.count;
+
+    sampler_set_epoch(&train->sampler, train->state.epoch);
+    for (size_t i = 0; i < count; i++)
+        train->indices[i] = sampler_index(&train->sampler, i);
+    loader_begin(train->loader, train->indices + (done < count ? done : count),
+                 done < count ? count - done : 0);
+    progress_begin(&train->progress);
+}
+
+static enum status run_epoch(struct train *train, const volatile bool *stop, struct err *err)
+{
+    enum status status;
+
+    begin_epoch(train);
+    status = steps_of_epoch(train, stop, err);
+    if (status == STATUS_OK)
+        status = validate(train, stop, err);
+    if (status != STATUS_OK || train->state.step_in_epoch < train->steps_per_epoch)
+        return status;
+    train->state.epoch++;
+    train->state.step_in_epoch = 0;
+    return STATUS_OK;
+}
+
+/* A signal that found everybody in different places shows as a lost peer on those who came last. */
+enum status train_run(struct train *train, const volatile bool *stop, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    if (train->options->evaluate)
+        return validate(train, stop, err);
+    do
+        status = run_epoch(train, stop, err);
+    while (status == STATUS_OK && !is_done(train));
+    if (status == STATUS_PEER_LOST && *stop)
+        return stopped(err);
+    return status;
+}

@@ -1,0 +1,269 @@
+/* Getting ready: data, net, world, checkpoint, in this order, so that what fails on one rank alone
+ * fails before it joins. */
+#include "worker/train_parts.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/data/digits.h"
+#include "worker/data/idx.h"
+#include "worker/graph.h"
+#include "worker/init.h"
+#include "worker/model.h"
+
+enum {
+    MESH_TIMEOUT_US = 60 * 1000000,
+    CLASSES = 10,
+    DUMMY_TRAIN = 60000,
+    DUMMY_VALIDATION = 10000
+};
+
+static enum status open_data(struct train *train, struct err *err)
+{
+    static const struct dataset_shape dummy_shape = {1, 28, 28, CLASSES};
+    const char *dir = train->options->data;
+    enum status status;
+
+    if (train->options->dummy) {
+        status = dataset_new_drawn(&train->train_set, &dummy_shape, DUMMY_TRAIN, dataset_draw_noise,
+                                   train->options->seed, err);
+        if (status == STATUS_OK)
+            status = dataset_new_drawn(&train->validation_set, &dummy_shape, DUMMY_VALIDATION,
+                                       dataset_draw_noise, ~train->options->seed, err);
+        return status;
+    }
+    if (dir == NULL) {
+        status = digits_new_train(&train->train_set, err);
+        return status != STATUS_OK ? status : digits_new_validation(&train->validation_set, err);
+    }
+    status = train->options->evaluate ? STATUS_OK
+                                      : idx_read(&train->train_set, dir, "train", CLASSES, err);
+    return status != STATUS_OK ? status
+                               : idx_read(&train->validation_set, dir, "t10k", CLASSES, err);
+}
+
+static enum status check_shapes(struct train *train, struct err *err)
+{
+    struct dataset_shape a = dataset_shape(train->validation_set), b = a;
+
+    if (train->train_set != NULL)
+        b = dataset_shape(train->train_set);
+    if (a.height == b.height && a.width == b.width && a.channels == b.channels)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%s: training images are %u x %u pixels, validation images %u x %u",
+                   train->options->data, b.width, b.height, a.width, a.height);
+}
+
+static enum status make_loaders(struct train *train, struct err *err)
+{
+    const struct sampler_options options = {
+        .image_count = train->train_set != NULL ? dataset_count(train->train_set) : 1,
+        .rank = train->place->rank,
+        .world = train->place->world,
+        .seed = train->options->seed,
+        .shuffle = true,
+    };
+    bool in_background = train->options->loader_threads > 0;
+    enum status status = sampler_init(&train->sampler, &options, err);
+
+    if (status != STATUS_OK)
+        return status;
+    train->indices = calloc(train->sampler.count, sizeof *train->indices);
+    if (train->indices == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for an epoch's order");
+    train->steps_per_epoch =
+        (uint32_t)((train->sampler.count + train->options->batch - 1) / train->options->batch);
+    if (train->train_set != NULL)
+        status =
+            loader_new(&train->loader, train->train_set, train->options->batch, in_background, err);
+    if (status == STATUS_OK)
+        status = loader_new(&train->validation_loader, train->validation_set, train->options->batch,
+                            in_background, err);
+    return status;
+}
+
+/* Every validation image on exactly one rank, none twice. */
+static enum status share_validation(struct train *train, struct err *err)
+{
+    size_t count = dataset_count(train->validation_set);
+
+    train->validation_indices =
+        calloc(count / train->place->world + 1, sizeof *train->validation_indices);
+    if (train->validation_indices == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the validation's order");
+    for (size_t i = train->place->rank; i < count; i += train->place->world)
+        train->validation_indices[train->validation_count++] = (int64_t)i;
+    return STATUS_OK;
+}
+
+static enum status make_net(struct train *train, struct err *err)
+{
+    const struct options *options = train->options;
+    struct dataset_shape shape = dataset_shape(train->validation_set);
+    const struct model_shape model = {shape.channels, shape.height, shape.width, shape.classes};
+    const struct net_options net_options = {
+        .batch_max = options->batch,
+        .bucket_bytes = (uint64_t)((double)options->bucket_cap_mb * 1024 * 1024),
+        .evaluate_only = options->evaluate && train->place->world == 1,
+        .deterministic = options->deterministic,
+    };
+    struct graph *graph = NULL;
+    struct rng rng;
+    enum status status = model_build(&graph, options->arch, &model, err);
+
+    if (status == STATUS_OK)
+        status = net_new(&train->net, graph, &net_options, err);
+    rng_seed(&rng, options->seed);
+    if (status == STATUS_OK)
+        status = init_torch_default(train->net, graph, &rng, err);
+    graph_free(&graph);
+    return status;
+}
+
+static void describe(struct train *train)
+{
+    const struct options *options = train->options;
+    struct checkpoint_state *state = &train->state;
+
+    *state = (struct checkpoint_state){
+        .generation = train->place->generation,
+        .image_count = (uint32_t)train->sampler.options.image_count,
+        .world = train->place->world,
+        .batch = options->batch,
+        .seed = options->seed,
+    };
+    if (train->place->job_id != 0)
+        (void)snprintf(state->job_id, sizeof state->job_id, "%" PRIu64, train->place->job_id);
+    (void)snprintf(state->arch, sizeof state->arch, "%s", options->arch);
+    (void)snprintf(state->data, sizeof state->data, "%s",
+                   options->dummy          ? "dummy"
+                   : options->data == NULL ? "digits"
+                                           : "idx");
+}
+
+/* The world meets: rank 0's address goes out through the shims, then everybody connects. */
+static enum status meet(struct train *train, struct err *err)
+{
+    const struct comm_options options = {
+        .rank = train->place->rank,
+        .world = train->place->world,
+        .job_id = train->place->job_id,
+        .generation = train->place->generation,
+        .address = train->place->address,
+        .timeout_us = MESH_TIMEOUT_US,
+    };
+    struct comm_blob blob = {.byte_count = 0};
+    enum status status = STATUS_OK;
+
+    if (options.world > 1 && options.rank == 0)
+        status = comm_open(&train->comm, &options, &blob, err);
+    if (status == STATUS_OK)
+        status = agent_join(train->agent, &blob, err);
+    if (status == STATUS_OK && options.world > 1)
+        status = comm_connect(&train->comm, &options, &blob, err);
+    return status;
+}
+
+static enum status make_equal(struct train *train, struct err *err)
+{
+    const struct ddp_options options = {
+        .delay_allreduce = train->options->delay_allreduce,
+        .broadcast_buffers = true,
+    };
+    enum status status = train_resume(train, err);
+
+    if (status == STATUS_OK && train->comm != NULL)
+        status = ddp_new(&train->ddp, train->comm, train->net, train->place->rank,
+                         train->place->world, &options, err);
+    if (status == STATUS_OK)
+        status = train_share_momentum(train, err);
+    if (status == STATUS_OK)
+        status = train_open_dir(train, err);
+    return status;
+}
+
+/* "loss-%r.txt" for rank 2 is "loss-2.txt". */
+static enum status open_loss_log(struct train *train, struct err *err)
+{
+    const char *name = train->options->loss_log, *mark;
+    char path[1024];
+
+    if (name == NULL)
+        return STATUS_OK;
+    mark = strstr(name, "%r");
+    if (mark == NULL)
+        (void)snprintf(path, sizeof path, "%s", name);
+    else
+        (void)snprintf(path, sizeof path, "%.*s%u%s", (int)(mark - name), name, train->place->rank,
+                       mark + 2);
+    train->loss_log = fopen(path, train->is_resumed ? "ae" : "we");
+    if (train->loss_log == NULL)
+        return err_set(err, STATUS_IO, errno, "--loss-log %s: cannot open: %s", path,
+                       strerror(errno));
+    (void)setvbuf(train->loss_log, NULL, _IOLBF, 0);
+    return STATUS_OK;
+}
+
+static enum status get_ready(struct train *train, struct err *err)
+{
+    static enum status (*const stages[])(struct train * train, struct err * err) = {
+        open_data, check_shapes, make_loaders, share_validation, make_net,
+    };
+    enum status status = STATUS_OK;
+
+    for (size_t i = 0; status == STATUS_OK && i < sizeof stages / sizeof stages[0]; i++)
+        status = stages[i](train, err);
+    if (status != STATUS_OK)
+        return status;
+    describe(train);
+    status = meet(train, err);
+    if (status == STATUS_OK)
+        status = make_equal(train, err);
+    return status != STATUS_OK ? status : open_loss_log(train, err);
+}
+
+enum status train_new(struct train **out, const struct options *options,
+                      const struct agent_place *place, struct agent *agent, struct err *err)
+{
+    struct train *train = calloc(1, sizeof *train);
+    enum status status;
+
+    *out = train;
+    if (train == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory to train");
+    train->options = options;
+    train->place = place;
+    train->agent = agent;
+    train->saved_step = -1;
+    status = get_ready(train, err);
+    if (status != STATUS_OK)
+        train_free(out);
+    return status;
+}
+
+void train_free(struct train **out)
+{
+    struct train *train = *out;
+
+    if (train == NULL)
+        return;
+    ddp_free(&train->ddp);
+    if (train->comm != NULL)
+        comm_close(&train->comm);
+    net_free(&train->net);
+    loader_free(&train->loader);
+    loader_free(&train->validation_loader);
+    dataset_free(&train->train_set);
+    dataset_free(&train->validation_set);
+    sampler_close(&train->sampler);
+    checkpoint_dir_close(&train->dir);
+    free(train->indices);
+    free(train->validation_indices);
+    if (train->loss_log != NULL)
+        (void)fclose(train->loss_log);
+    free(train);
+    *out = NULL;
+}

@@ -1,0 +1,56 @@
+/* What the files of training share; private to worker/train*.c. */
+#ifndef WORKER_TRAIN_PARTS_H
+#define WORKER_TRAIN_PARTS_H
+
+#include <stdio.h>
+
+#include "worker/checkpoint.h"
+#include "worker/comm/comm.h"
+#include "worker/data/dataset.h"
+#include "worker/data/loader.h"
+#include "worker/ddp.h"
+#include "worker/net.h"
+#include "worker/progress.h"
+#include "worker/sampler.h"
+#include "worker/train.h"
+
+struct train {
+    const struct options *options;
+    const struct agent_place *place;
+    struct agent *agent;
+
+    struct dataset *train_set, *validation_set;
+    struct loader *loader, *validation_loader;
+    struct sampler sampler;
+    int64_t *indices;            /* [sampler.count] of this epoch */
+    int64_t *validation_indices; /* [validation_count] of this rank */
+    size_t validation_count;
+
+    struct net *net;
+    struct comm *comm; /* NULL: alone */
+    struct ddp *ddp;   /* NULL: alone */
+
+    struct checkpoint_dir *dir;    /* rank 0 with --checkpoint-dir, else NULL */
+    struct checkpoint_state state; /* where training stands, and what identifies it */
+    bool is_resumed;
+    int64_t saved_step; /* newest committed by this run or resumed from; -1: none */
+    uint32_t steps_per_epoch;
+
+    struct progress progress;
+    FILE *loss_log; /* NULL: none */
+};
+
+/* train_state.c: between the net and the checkpoints. */
+
+/* Rank 0 looks for the checkpoint that is asked for; every rank gets its state, and what ddp_new
+ * does not broadcast comes with train_share_momentum after it. Without a checkpoint the state
+ * stays. */
+enum status train_resume(struct train *train, struct err *err);
+enum status train_share_momentum(struct train *train, struct err *err);
+/* Rank 0: takes the folder. */
+enum status train_open_dir(struct train *train, struct err *err);
+/* Rank 0 with a folder: commits where training stands, once per step. A full disk is a warning;
+ * STATUS_CONFLICT when a newer generation has taken over. */
+enum status train_save(struct train *train, struct err *err);
+
+#endif

@@ -1,0 +1,300 @@
+/* Between the net and its checkpoints. Rank 0 alone touches files; the others get everything from
+ * it. */
+#include "worker/train_parts.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/log.h"
+
+static const char momentum_prefix[] = "optimizer.momentum.";
+
+static struct log_about about(const struct train *train)
+{
+    return (struct log_about){.job_id = train->place->job_id,
+                              .generation = train->place->generation,
+                              .rank = (int32_t)train->place->rank};
+}
+
+/* -- out of the net -- */
+
+/* All tensors of the net, read out; two for a trainable one with momentum. */
+struct snapshot {
+    struct safetensors_tensor *tensors;
+    size_t count;
+};
+
+static void snapshot_free(struct snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->count; i++) {
+        free((void *)(uintptr_t)snapshot->tensors[i].values);
+        free((void *)(uintptr_t)snapshot->tensors[i].name);
+    }
+    free(snapshot->tensors);
+}
+
+typedef enum status (*read_tensor)(struct net *net, uint32_t index, float *values, struct err *err);
+
+static enum status add_tensor(struct snapshot *snapshot, struct net *net, uint32_t index,
+                              const char *prefix, read_tensor read, struct err *err)
+{
+    const struct net_tensor *tensor = net_tensor(net, index);
+    struct safetensors_tensor *out = &snapshot->tensors[snapshot->count];
+    float *values = calloc(tensor->count > 0 ? tensor->count : 1, sizeof *values);
+    char *name = NULL;
+
+    if (values == NULL || asprintf(&name, "%s%s", prefix, tensor->name) < 0) {
+        free(values);
+        return err_set(err, STATUS_MEMORY, 0, "no memory for a copy of %s", tensor->name);
+    }
+    *out = (struct safetensors_tensor){
+        .name = name, .type = SAFETENSORS_F32, .dim_count = tensor->dim_count, .values = values};
+    for (uint32_t i = 0; i < tensor->dim_count; i++)
+        out->dims[i] = tensor->dims[i];
+    snapshot->count++;
+    return read(net, index, values, err);
+}
+
+static enum status snapshot_take(struct snapshot *snapshot, struct net *net, struct err *err)
+{
+    uint32_t count = net_tensor_count(net);
+    enum status status = STATUS_OK;
+
+    *snapshot = (struct snapshot){calloc(2 * (size_t)count + 1, sizeof *snapshot->tensors), 0};
+    if (snapshot->tensors == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for a checkpoint");
+    for (uint32_t i = 0; status == STATUS_OK && i < count; i++)
+        status = add_tensor(snapshot, net, i, "", net_tensor_read, err);
+    for (uint32_t i = 0; status == STATUS_OK && net_has_momentum(net) && i < count; i++)
+        if (net_tensor(net, i)->trainable)
+            status = add_tensor(snapshot, net, i, momentum_prefix, net_momentum_read, err);
+    return status;
+}
+
+enum status train_save(struct train *train, struct err *err)
+{
+    struct snapshot snapshot;
+    struct err why;
+    enum status status;
+
+    if (train->dir == NULL || train->saved_step == (int64_t)train->state.step)
+        return STATUS_OK;
+    train->state.has_momentum = net_has_momentum(train->net);
+    status = snapshot_take(&snapshot, train->net, &why);
+    if (status == STATUS_OK)
+        status = checkpoint_save(train->dir, &train->state, snapshot.tensors, snapshot.count, &why);
+    snapshot_free(&snapshot);
+    if (status == STATUS_OK) {
+        train->saved_step = train->state.step;
+        return STATUS_OK;
+    }
+    if (status == STATUS_CONFLICT)
+        return err_set(err, status, why.code, "%s", why.text);
+    log_line(LOG_WARNING, about(train),
+             "no checkpoint at step %u: %s; training goes on, the earlier checkpoints stand",
+             train->state.step, why.text);
+    return STATUS_OK;
+}
+
+enum status train_open_dir(struct train *train, struct err *err)
+{
+    struct checkpoint_options options = {
+        .path = train->options->checkpoint_dir,
+        .job_id = train->state.job_id,
+        .generation = train->place->generation,
+        .keep = train->options->checkpoint_keep,
+        .step = train->is_resumed ? (int64_t)train->state.step : -1,
+    };
+    struct err notice;
+    enum status status;
+
+    if (train->place->rank != 0 || options.path == NULL || train->options->evaluate)
+        return STATUS_OK;
+    status = checkpoint_dir_open(&train->dir, &options, &notice, err);
+    if (status == STATUS_OK && notice.text[0] != '\0')
+        log_line(LOG_WARNING, about(train), "%s", notice.text);
+    return status;
+}
+
+/* -- into the net -- */
+
+typedef enum status (*write_tensor)(struct net *net, uint32_t index, const float *values,
+                                    struct err *err);
+
+static bool same_shape(const struct safetensors_tensor *there, const struct net_tensor *here)
+{
+    if (there->type != SAFETENSORS_F32 || there->dim_count != here->dim_count)
+        return false;
+    for (uint32_t i = 0; i < here->dim_count; i++)
+        if (there->dims[i] != here->dims[i])
+            return false;
+    return true;
+}
+
+static enum status load_tensor(struct net *net, uint32_t index, const struct safetensors *file,
+                               const char *prefix, write_tensor write, struct err *err)
+{
+    const struct net_tensor *tensor = net_tensor(net, index);
+    const struct safetensors_tensor *found;
+    char name[SAFETENSORS_NAME_BYTES_MAX + 1];
+    float *values;
+    enum status status;
+
+    (void)snprintf(name, sizeof name, "%s%s", prefix, tensor->name);
+    found = safetensors_find(file, name);
+    if (found == NULL || !same_shape(found, tensor))
+        return err_set(err, STATUS_CONFLICT, 0, "the checkpoint's %s %s", name,
+                       found == NULL ? "is missing" : "has another shape or type than the model's");
+    values = malloc(found->byte_count > 0 ? found->byte_count : 1);
+    if (values == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for %s", name);
+    status = safetensors_read(file, found, values, err);
+    if (status == STATUS_OK)
+        status = write(net, index, values, err);
+    free(values);
+    return status;
+}
+
+static enum status load_net(struct train *train, const struct checkpoint *checkpoint,
+                            struct err *err)
+{
+    struct net *net = train->net;
+    bool with_momentum = checkpoint->state.has_momentum && !train->options->evaluate;
+    enum status status = STATUS_OK;
+
+    for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(net); i++) {
+        status = load_tensor(net, i, &checkpoint->tensors, "", net_tensor_write, err);
+        if (status == STATUS_OK && with_momentum && net_tensor(net, i)->trainable)
+            status =
+                load_tensor(net, i, &checkpoint->tensors, momentum_prefix, net_momentum_write, err);
+    }
+    return status;
+}
+
+static void warn_skipped(void *user, const struct err *why)
+{
+    log_line(LOG_WARNING, about(user), "checkpoint passed over: %s", why->text);
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat now;
+    return stat(path, &now) == 0 && S_ISDIR(now.st_mode);
+}
+
+/* What was asked for: a folder, a file, or nothing (NULL). */
+static const char *resume_path(const struct train *train)
+{
+    const char *resume = train->options->resume;
+
+    if (resume == NULL) /* a restarted generation goes on by itself */
+        return train->place->generation > 1 ? train->options->checkpoint_dir : NULL;
+    if (strcmp(resume, "none") == 0)
+        return NULL;
+    return strcmp(resume, "auto") == 0 ? train->options->checkpoint_dir : resume;
+}
+
+static enum status open_asked(struct train *train, const char *path, struct checkpoint *checkpoint,
+                              struct err *err)
+{
+    const struct checkpoint_state *like = train->options->evaluate ? NULL : &train->state;
+    struct err why;
+    enum status status;
+
+    if (path == train->options->checkpoint_dir || is_folder(path)) {
+        status = checkpoint_open_newest(checkpoint, path, like, warn_skipped, train, err);
+        return status;
+    }
+    status = checkpoint_open(checkpoint, path, err);
+    if (status == STATUS_OK && like != NULL &&
+        checkpoint_check(&checkpoint->state, like, &why) != STATUS_OK) {
+        checkpoint_close(checkpoint);
+        return err_set(err, STATUS_CONFLICT, 0, "--resume %s: %s", path, why.text);
+    }
+    return status;
+}
+
+static enum status load_asked(struct train *train, struct err *err)
+{
+    const char *path = resume_path(train);
+    struct checkpoint checkpoint;
+    enum status status;
+
+    if (path == NULL)
+        return STATUS_OK;
+    status = open_asked(train, path, &checkpoint, err);
+    if (status == STATUS_NOT_FOUND && path == train->options->checkpoint_dir &&
+        !train->options->evaluate) {
+        log_line(LOG_INFO, about(train), "no checkpoint to go on from in %s: from the start", path);
+        return STATUS_OK;
+    }
+    if (status != STATUS_OK)
+        return status;
+    status = load_net(train, &checkpoint, err);
+    if (status == STATUS_OK) {
+        train->is_resumed = true;
+        train->saved_step = checkpoint.state.step;
+        train->state.epoch = checkpoint.state.epoch;
+        train->state.step_in_epoch = checkpoint.state.step_in_epoch;
+        train->state.step = checkpoint.state.step;
+        train->state.has_momentum = checkpoint.state.has_momentum;
+        log_line(LOG_INFO, about(train), "resumed at step %u (epoch %u, step %u) from %s",
+                 train->state.step, train->state.epoch + 1, train->state.step_in_epoch, path);
+    }
+    checkpoint_close(&checkpoint);
+    return status;
+}
+
+enum status train_resume(struct train *train, struct err *err)
+{
+    struct shared {
+        struct checkpoint_state state;
+        bool is_resumed;
+    } shared = {0};
+    enum status status = train->place->rank == 0 ? load_asked(train, err) : STATUS_OK;
+
+    if (status != STATUS_OK || train->comm == NULL)
+        return status;
+    shared.state = train->state;
+    shared.is_resumed = train->is_resumed;
+    status = comm_broadcast(train->comm, &shared, sizeof shared, 0, err);
+    if (status != STATUS_OK)
+        return status;
+    train->state = shared.state;
+    train->is_resumed = shared.is_resumed;
+    return STATUS_OK;
+}
+
+static enum status share_tensor(struct train *train, uint32_t index, struct err *err)
+{
+    size_t count = net_tensor(train->net, index)->count;
+    float *values = calloc(count > 0 ? count : 1, sizeof *values);
+    enum status status = STATUS_OK;
+
+    if (values == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for a momentum");
+    if (train->place->rank == 0)
+        status = net_momentum_read(train->net, index, values, err);
+    if (status == STATUS_OK)
+        status = comm_broadcast(train->comm, values, count * sizeof *values, 0, err);
+    if (status == STATUS_OK && train->place->rank != 0)
+        status = net_momentum_write(train->net, index, values, err);
+    free(values);
+    return status;
+}
+
+enum status train_share_momentum(struct train *train, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    if (train->comm == NULL || !train->is_resumed || !train->state.has_momentum ||
+        train->options->evaluate)
+        return STATUS_OK;
+    for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(train->net); i++)
+        if (net_tensor(train->net, i)->trainable)
+            status = share_tensor(train, i, err);
+    return status;
+}
