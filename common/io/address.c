@@ -1,0 +1,409 @@
+#include "common/io/address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define CONNECT_TIMEOUT_MS 2000
+#define BACKLOG 128
+#define PATH_BYTES_MAX 4096
+
+bool address_is_unix(const char *address)
+{
+    return strncmp(address, ADDRESS_UNIX_PREFIX, sizeof ADDRESS_UNIX_PREFIX - 1) == 0;
+}
+
+const char *address_path(const char *address)
+{
+    return address + sizeof ADDRESS_UNIX_PREFIX - 1;
+}
+
+/* -- HOST:PORT
+ * --------------------------------------------------------------------------------------------------------
+ */
+
+static bool parse_port(const char *text, in_port_t *port)
+{
+    uint32_t value = 0;
+
+    if (text[0] == '\0' || strlen(text) > 5)
+        return false;
+    for (; *text != '\0'; text++) {
+        if (*text < '0' || *text > '9')
+            return false;
+        value = value * 10 + (uint32_t)(*text - '0');
+    }
+    if (value > UINT16_MAX)
+        return false;
+    *port = htons((uint16_t)value);
+    return true;
+}
+
+/* "HOST:PORT" or "[HOST]:PORT"; `host` has room for INET6_ADDRSTRLEN. */
+static bool split(const char *address, char *host, in_port_t *port)
+{
+    const char *colon = strrchr(address, ':'), *first = address;
+    size_t count;
+
+    if (colon == NULL || !parse_port(colon + 1, port))
+        return false;
+    count = (size_t)(colon - address);
+    if (count >= 2 && first[0] == '[' && first[count - 1] == ']') {
+        first++;
+        count -= 2;
+    } else if (memchr(first, ':', count) != NULL) {
+        return false; /* IPv6 goes in brackets */
+    }
+    if (count == 0 || count >= INET6_ADDRSTRLEN)
+        return false;
+    memcpy(host, first, count);
+    host[count] = '\0';
+    return true;
+}
+
+static bool is_loopback(const struct sockaddr_storage *resolved)
+{
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)resolved;
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)resolved;
+
+    if (resolved->ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) != 0;
+    return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+static bool resolve(const char *host, in_port_t port, struct sockaddr_storage *resolved,
+                    socklen_t *byte_count)
+{
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)resolved;
+    struct sockaddr_in *v4 = (struct sockaddr_in *)resolved;
+
+    *resolved = (struct sockaddr_storage){0};
+    if (strcmp(host, "localhost") == 0)
+        host = "127.0.0.1";
+    if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = port;
+        *byte_count = sizeof *v4;
+        return true;
+    }
+    if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = port;
+        *byte_count = sizeof *v6;
+        return true;
+    }
+    return false;
+}
+
+enum status address_parse_tcp(const char *address, const char *verb,
+                              struct sockaddr_storage *resolved, socklen_t *byte_count,
+                              struct err *err)
+{
+    char host[INET6_ADDRSTRLEN];
+    in_port_t port;
+
+    if (!split(address, host, &port) || !resolve(host, port, resolved, byte_count))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "\"%.80s\" is no address: expected unix:PATH, or HOST:PORT with a numeric "
+                       "HOST or localhost",
+                       address);
+    if (!is_loopback(resolved))
+        return err_set(err, STATUS_REFUSED, 0,
+                       "refusing to %s %s: without keys only loopback is allowed (keys and TLS are "
+                       "not available in this version); use 127.0.0.1, or a unix socket",
+                       verb, address);
+    return STATUS_OK;
+}
+
+void address_format_tcp(const struct sockaddr_storage *resolved, char *text, size_t text_bytes)
+{
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)resolved;
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)resolved;
+    char host[INET6_ADDRSTRLEN] = "?";
+
+    if (resolved->ss_family == AF_INET6) {
+        (void)inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
+        (void)snprintf(text, text_bytes, "[%s]:%u", host, ntohs(v6->sin6_port));
+    } else {
+        (void)inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
+        (void)snprintf(text, text_bytes, "%s:%u", host, ntohs(v4->sin_port));
+    }
+}
+
+/* -- unix:PATH
+ * --------------------------------------------------------------------------------------------------------
+ */
+
+/* The directory of `path`, opened with `flags`. */
+static enum status open_parent(const char *path, int flags, int *fd, struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char parent[PATH_BYTES_MAX] = ".";
+
+    if (strlen(path) >= sizeof parent)
+        return err_set(err, STATUS_TOO_BIG, 0, "socket path of %zu bytes, at most %zu are allowed",
+                       strlen(path), sizeof parent - 1);
+    if (slash != NULL) {
+        size_t count = slash == path ? 1 : (size_t)(slash - path);
+
+        memcpy(parent, path, count);
+        parent[count] = '\0';
+    }
+    *fd = open(parent, flags | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0)
+        return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
+                       "unix:%.150s: its directory: %s", path, strerror(errno));
+    return STATUS_OK;
+}
+
+/* A path over 107 bytes does not fit a socket address; then it goes by way of its directory, opened
+ * as `*parent` (the caller's to close; -1 where there was no need). */
+static enum status unix_address(const char *path, struct sockaddr_un *address, int *parent,
+                                struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    enum status status;
+    int count;
+
+    *parent = -1;
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (path[0] == '\0')
+        return err_set(err, STATUS_BAD_INPUT, 0, "unix: needs a path, as unix:/run/ddp.sock");
+    if (strlen(path) < sizeof address->sun_path) {
+        memcpy(address->sun_path, path, strlen(path) + 1);
+        return STATUS_OK;
+    }
+    status = open_parent(path, O_PATH, parent, err);
+    if (status != STATUS_OK)
+        return status;
+    count = snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%s", *parent,
+                     slash != NULL ? slash + 1 : path);
+    if (count < (int)sizeof address->sun_path)
+        return STATUS_OK;
+    (void)close(*parent);
+    *parent = -1;
+    return err_set(err, STATUS_TOO_BIG, 0, "unix:%.120s: the name behind its last / is too long",
+                   path);
+}
+
+static enum status refuse_connect(const char *address, int code, struct err *err)
+{
+    if (code == ENOENT)
+        return err_set(err, STATUS_NOT_FOUND, code, "nobody listens on %.150s: %s", address,
+                       strerror(code));
+    if (code == ECONNREFUSED)
+        return err_set(err, STATUS_REFUSED, code, "nobody listens on %.150s: %s", address,
+                       strerror(code));
+    if (code == EAGAIN)
+        return err_set(err, STATUS_BUSY, code, "%.150s does not answer: its queue is full",
+                       address);
+    return err_set(err, STATUS_IO, code, "connect to %.150s: %s", address, strerror(code));
+}
+
+/* errno of the connect, 0 when it is connected */
+static int connect_unix(int fd, const struct sockaddr_un *address)
+{
+    return connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
+}
+
+static enum status open_socket(int family, int *fd, struct err *err)
+{
+    *fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0)
+        return err_set(err, STATUS_SYSTEM, errno, "socket: %s", strerror(errno));
+    return STATUS_OK;
+}
+
+static enum status connect_to_path(const char *address, int *fd, struct err *err)
+{
+    struct sockaddr_un resolved;
+    enum status status;
+    int parent, code;
+
+    status = unix_address(address_path(address), &resolved, &parent, err);
+    if (status != STATUS_OK)
+        return status;
+    status = open_socket(AF_UNIX, fd, err);
+    if (status == STATUS_OK) {
+        code = connect_unix(*fd, &resolved);
+        if (code != 0) {
+            (void)close(*fd);
+            status = refuse_connect(address, code, err);
+        }
+    }
+    if (parent >= 0)
+        (void)close(parent);
+    return status;
+}
+
+/* errno of a connect that goes on, 0 when it is connected */
+static int await_connect(int fd)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
+    int code = 0, count;
+    socklen_t code_bytes = sizeof code;
+
+    do
+        count = poll(&poll_fd, 1, CONNECT_TIMEOUT_MS);
+    while (count < 0 && errno == EINTR);
+    if (count < 0)
+        return errno;
+    if (count == 0)
+        return ETIMEDOUT;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &code_bytes) < 0 ? errno : code;
+}
+
+static enum status connect_to_tcp(const char *address, int *fd, struct err *err)
+{
+    struct sockaddr_storage resolved;
+    socklen_t byte_count;
+    enum status status;
+    int code = 0;
+
+    status = address_parse_tcp(address, "connect to", &resolved, &byte_count, err);
+    if (status == STATUS_OK)
+        status = open_socket(resolved.ss_family, fd, err);
+    if (status != STATUS_OK)
+        return status;
+    if (connect(*fd, (const struct sockaddr *)&resolved, byte_count) < 0)
+        code = errno == EINPROGRESS ? await_connect(*fd) : errno;
+    if (code == 0)
+        return STATUS_OK;
+    (void)close(*fd);
+    if (code == ETIMEDOUT)
+        return err_set(err, STATUS_TIMEOUT, code, "%.150s does not answer", address);
+    return refuse_connect(address, code, err);
+}
+
+enum status address_connect(const char *address, int *fd, struct err *err)
+{
+    return address_is_unix(address) ? connect_to_path(address, fd, err)
+                                    : connect_to_tcp(address, fd, err);
+}
+
+/* -- listening
+ * --------------------------------------------------------------------------------------------------------
+ */
+
+/* What is at `path` goes if it is a socket that nobody answers on. */
+static enum status remove_stale(const char *path, const struct sockaddr_un *resolved,
+                                struct err *err)
+{
+    enum status status;
+    struct stat info;
+    int fd, code;
+
+    if (lstat(path, &info) < 0)
+        return errno == ENOENT
+                   ? STATUS_OK
+                   : err_set(err, STATUS_IO, errno, "unix:%.150s: %s", path, strerror(errno));
+    if (!S_ISSOCK(info.st_mode))
+        return err_set(err, STATUS_CONFLICT, 0, "unix:%.150s exists and is not a socket", path);
+    status = open_socket(AF_UNIX, &fd, err);
+    if (status != STATUS_OK)
+        return status;
+    code = connect_unix(fd, resolved);
+    (void)close(fd);
+    if (code != ECONNREFUSED)
+        return err_set(err, STATUS_BUSY, 0, "another process listens on unix:%.150s", path);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return err_set(err, STATUS_IO, errno, "remove the stale socket %.150s: %s", path,
+                       strerror(errno));
+    return STATUS_OK;
+}
+
+/* The file is never there with more rights than `mode`: Linux gives it those of the socket's own
+ * inode, less the umask (unix_bind); chmod then gives back what the umask took. */
+static enum status bind_path(int fd, const char *path, int mode, const struct sockaddr_un *resolved,
+                             struct stat *made, struct err *err)
+{
+    mode_t rights = mode != 0 ? (mode_t)mode : 0600;
+
+    if (fchmod(fd, rights) < 0 || bind(fd, (const struct sockaddr *)resolved, sizeof *resolved) < 0)
+        return err_set(err, errno == EADDRINUSE ? STATUS_BUSY : STATUS_IO, errno,
+                       "listen on unix:%.150s: %s", path, strerror(errno));
+    if (chmod(path, rights) < 0 || lstat(path, made) < 0 || listen(fd, BACKLOG) < 0) {
+        enum status status =
+            err_set(err, STATUS_IO, errno, "listen on unix:%.150s: %s", path, strerror(errno));
+
+        (void)unlink(path);
+        return status;
+    }
+    return STATUS_OK;
+}
+
+/* Under a lock on the directory, so that of two that start at once neither removes the other's
+ * fresh socket. */
+static enum status listen_locked(const char *path, int mode, const struct sockaddr_un *resolved,
+                                 int *fd, struct stat *made, struct err *err)
+{
+    enum status status = remove_stale(path, resolved, err);
+
+    if (status == STATUS_OK)
+        status = open_socket(AF_UNIX, fd, err);
+    if (status != STATUS_OK)
+        return status;
+    status = bind_path(*fd, path, mode, resolved, made, err);
+    if (status != STATUS_OK)
+        (void)close(*fd);
+    return status;
+}
+
+static enum status listen_on_path(const char *path, int mode, int *fd, struct stat *made,
+                                  struct err *err)
+{
+    struct sockaddr_un resolved;
+    enum status status;
+    int parent, lock;
+
+    status = unix_address(path, &resolved, &parent, err);
+    if (status != STATUS_OK)
+        return status;
+    status = open_parent(path, O_RDONLY, &lock, err);
+    if (status == STATUS_OK) {
+        while (flock(lock, LOCK_EX) < 0 && errno == EINTR)
+            continue;
+        status = listen_locked(path, mode, &resolved, fd, made, err);
+        (void)close(lock); /* and with it the lock */
+    }
+    if (parent >= 0)
+        (void)close(parent);
+    return status;
+}
+
+static enum status listen_on_tcp(const char *address, int *fd, struct err *err)
+{
+    struct sockaddr_storage resolved;
+    socklen_t byte_count;
+    enum status status;
+    int on = 1;
+
+    status = address_parse_tcp(address, "listen on", &resolved, &byte_count, err);
+    if (status == STATUS_OK)
+        status = open_socket(resolved.ss_family, fd, err);
+    if (status != STATUS_OK)
+        return status;
+    (void)setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(*fd, (const struct sockaddr *)&resolved, byte_count) == 0 && listen(*fd, BACKLOG) == 0)
+        return STATUS_OK;
+    status = err_set(err, errno == EADDRINUSE ? STATUS_BUSY : STATUS_IO, errno, "listen on %s: %s",
+                     address, strerror(errno));
+    (void)close(*fd);
+    return status;
+}
+
+enum status address_listen(const char *address, int mode, int *fd, struct stat *made,
+                           struct err *err)
+{
+    return address_is_unix(address) ? listen_on_path(address_path(address), mode, fd, made, err)
+                                    : listen_on_tcp(address, fd, err);
+}

@@ -1,0 +1,97 @@
+#include <assert.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/io/address.h"
+#include "common/io/conn.h"
+#include "common/log.h"
+
+#define BACKLOG 128
+
+static void on_connection(uv_stream_t *stream, int code)
+{
+    struct listener *listener = stream->data;
+
+    if (code < 0)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "accept on %s: %s", listener->bound,
+                 uv_strerror(code));
+    else
+        listener->on_connection(listener);
+}
+
+static void set_bound(struct listener *listener, const char *address, int fd,
+                      const struct stat *made)
+{
+    struct sockaddr_storage resolved = {0};
+    socklen_t byte_count = sizeof resolved;
+
+    listener->unlink_path[0] = '\0';
+    if (address_is_unix(address)) {
+        (void)snprintf(listener->bound, sizeof listener->bound, "%s", address);
+        (void)snprintf(listener->unlink_path, sizeof listener->unlink_path, "%s",
+                       address_path(address));
+        listener->unlink_device = made->st_dev;
+        listener->unlink_inode = made->st_ino;
+        return;
+    }
+    (void)getsockname(fd, (struct sockaddr *)&resolved, &byte_count);
+    address_format_tcp(&resolved, listener->bound, sizeof listener->bound);
+}
+
+static int open_handle(struct listener *listener, uv_loop_t *loop, bool is_unix, int fd)
+{
+    int code = is_unix ? uv_pipe_init(loop, &listener->handle.pipe, 0)
+                       : uv_tcp_init(loop, &listener->handle.tcp);
+
+    assert(code == 0); /* neither allocates nor asks the kernel */
+    listener->handle.stream.data = listener;
+    code =
+        is_unix ? uv_pipe_open(&listener->handle.pipe, fd) : uv_tcp_open(&listener->handle.tcp, fd);
+    if (code < 0) {
+        (void)close(fd);
+        return code;
+    }
+    return uv_listen(&listener->handle.stream, BACKLOG, on_connection);
+}
+
+enum status listener_open(struct listener *listener, uv_loop_t *loop, const char *address, int mode,
+                          struct err *err)
+{
+    struct stat made = {0};
+    enum status status;
+    int fd, code;
+
+    assert(listener->on_connection != NULL);
+    (void)signal(SIGPIPE, SIG_IGN); /* see conn.h */
+    status = address_listen(address, mode, &fd, &made, err);
+    if (status != STATUS_OK)
+        return status;
+    set_bound(listener, address, fd, &made);
+    code = open_handle(listener, loop, address_is_unix(address), fd);
+    if (code < 0) {
+        listener_close(listener);
+        return err_set(err, STATUS_SYSTEM, code, "listen on %.150s: %s", address,
+                       uv_strerror(code));
+    }
+    return STATUS_OK;
+}
+
+/* Only our own file: somebody may have put another in its place. */
+static void remove_file(const struct listener *listener)
+{
+    struct stat info;
+
+    if (listener->unlink_path[0] != '\0' && lstat(listener->unlink_path, &info) == 0 &&
+        info.st_dev == listener->unlink_device && info.st_ino == listener->unlink_inode)
+        (void)unlink(listener->unlink_path);
+}
+
+void listener_close(struct listener *listener)
+{
+    if (uv_is_closing((uv_handle_t *)&listener->handle.stream))
+        return;
+    remove_file(listener);
+    uv_close((uv_handle_t *)&listener->handle.stream, NULL);
+}
