@@ -61,7 +61,7 @@ struct launcher {
     uint64_t retry_at_us, beat_at_us; /* UINT64_MAX: not armed */
     uint64_t silent_at_us;            /* when a silent server is given up; UINT64_MAX: not armed */
     uint64_t beat_interval_us, lease_us;
-    uint64_t hello_at_us; /* sent; the welcome is the first answer that a lease counts from */
+    uint64_t hello_at_us;    /* sent; the welcome is the first answer that a lease counts from */
     uint64_t lease_until_us; /* boot clock; 0: none was given yet */
     char cluster[33];        /* of the last welcome; another one's shims are not ours to touch */
     uint64_t random;

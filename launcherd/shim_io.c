@@ -1,0 +1,427 @@
+#include "launcherd/shim_io.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "common/io/conn.h"
+#include "common/log.h"
+#include "launcherd/proc.h"
+#include "launcherd/rundir.h"
+#include "launcherd/shim.h"
+#include "launcherd/shim_workers.h"
+#include "launcherd/spawn.h"
+
+/* One connection of launcherd. A new one, of a restarted launcherd, takes the place of the last. */
+struct shim_link {
+    struct conn conn;
+    struct shim_io *io;
+};
+
+struct shim_io {
+    uv_loop_t loop;
+    uv_timer_t timer;
+    uv_signal_t child_signal, stop_signal;
+    struct listener listener;
+    struct shim_link *link; /* owned; NULL: launcherd is not connected */
+    struct shim core;
+    struct shim_actions actions;
+    struct shim_workers workers;
+    struct arena order_arena;
+    struct msg order; /* start */
+    const char *run_dir;
+    bool end_written, leaving;
+    uint32_t event_count, event_at; /* queued by actions, for after them */
+    struct shim_event events[4 * SLOTS_PER_NODE_MAX];
+};
+
+static struct log_about about(const struct shim_io *io)
+{
+    return (struct log_about){
+        .job_id = io->order.start.job_id, .generation = io->order.start.generation, .rank = -1};
+}
+
+static void post(void *owner, struct shim_event event)
+{
+    struct shim_io *io = owner;
+    assert(io->event_count < sizeof io->events / sizeof io->events[0]);
+    io->events[io->event_count++] = event;
+}
+
+static void send_launcher(struct shim_io *io, struct msg *msg)
+{
+    struct err err;
+    if (io->link != NULL && conn_send(&io->link->conn, msg, &err) != STATUS_OK)
+        log_line(LOG_WARNING, about(io), "a %s was not sent to launcherd: %s",
+                 msg_type_word(msg->type), err.text);
+}
+
+static void fill_report(struct shim_io *io, struct msg *msg, struct part_report_rank *ranks,
+                        char tail[TAIL_BYTES_MAX])
+{
+    *msg = (struct msg){.type = MSG_TYPE_SHIM_REPORT};
+    shim_report(&io->core, clock_boot_us(), ranks, &msg->shim_report);
+    tail[0] = '\0';
+    if (io->core.failed_rank >= 0)
+        shim_workers_tail(&io->workers, (uint32_t)io->core.failed_rank - io->core.options.rank_base,
+                          tail);
+    msg->shim_report.tail = tail;
+}
+
+static void send_report(struct shim_io *io)
+{
+    struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
+    char tail[TAIL_BYTES_MAX];
+    struct msg msg;
+    fill_report(io, &msg, ranks, tail);
+    send_launcher(io, &msg);
+}
+
+/* Before anybody is told: then not even a kill of this process loses how the workers ended. */
+static void write_end(struct shim_io *io)
+{
+    struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
+    char tail[TAIL_BYTES_MAX];
+    struct msg msg;
+    struct err err;
+
+    io->end_written = true;
+    fill_report(io, &msg, ranks, tail);
+    log_line(LOG_INFO, about(io), "ended%s%s", msg.shim_report.cause[0] != '\0' ? ": " : "",
+             msg.shim_report.cause);
+    if (rundir_write_msg(io->run_dir, "end.msg", &msg, &err) != STATUS_OK)
+        log_line(LOG_ERROR, about(io), "%s", err.text);
+}
+
+static void leave(struct shim_io *io)
+{
+    if (io->leaving)
+        return;
+    io->leaving = true;
+    shim_workers_close(&io->workers);
+    listener_close(&io->listener);
+    uv_close((uv_handle_t *)&io->timer, NULL);
+    uv_close((uv_handle_t *)&io->child_signal, NULL);
+    uv_close((uv_handle_t *)&io->stop_signal, NULL);
+    if (io->link != NULL)
+        conn_close(&io->link->conn, STATUS_OK, "the shim has ended");
+}
+
+static void act(struct shim_io *io, const struct shim_action *action)
+{
+    struct msg msg;
+    switch (action->type) {
+    case SHIM_RESERVE_PORT:
+        shim_workers_reserve_port(&io->workers);
+        break;
+    case SHIM_SPAWN_ALL:
+        shim_workers_spawn(&io->workers, action->text, action->port);
+        break;
+    case SHIM_SIGNAL:
+        shim_workers_signal(&io->workers, (int)action->signal);
+        break;
+    case SHIM_KILL_TREE:
+        shim_workers_kill(&io->workers);
+        break;
+    case SHIM_CHECK_TREE:
+        shim_workers_check(&io->workers);
+        break;
+    case SHIM_SEND_REPORT:
+        send_report(io);
+        break;
+    case SHIM_SEND_PROGRESS:
+        msg = *action->msg;
+        send_launcher(io, &msg);
+        break;
+    case SHIM_SEND_WORLD:
+        shim_workers_send_world(&io->workers, action->local, io->core.world_bytes,
+                                io->core.world_byte_count);
+        break;
+    case SHIM_EXIT:
+        leave(io);
+        break;
+    }
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void arm_timer(struct shim_io *io, uint64_t at_us)
+{
+    uint64_t now_us = clock_boot_us();
+    if (io->leaving)
+        return;
+    if (at_us == UINT64_MAX) {
+        uv_timer_stop(&io->timer);
+        return;
+    }
+    uv_update_time(&io->loop);
+    uv_timer_start(&io->timer, on_timer, at_us > now_us ? (at_us - now_us + 999) / 1000 : 0, 0);
+}
+
+static void step_once(struct shim_io *io, struct shim_event *event)
+{
+    event->now_us = clock_boot_us();
+    shim_step(&io->core, event, &io->actions);
+    if (io->core.phase == SHIM_ENDED && !io->end_written)
+        write_end(io);
+    for (uint32_t i = 0; i < io->actions.count; i++)
+        act(io, &io->actions.items[i]);
+}
+
+/* One event, then what carrying out its actions gave rise to. */
+static void step(struct shim_io *io, struct shim_event event)
+{
+    step_once(io, &event);
+    while (io->event_at < io->event_count) {
+        struct shim_event next = io->events[io->event_at++];
+        if (io->event_at == io->event_count)
+            io->event_at = io->event_count = 0;
+        step_once(io, &next);
+    }
+    arm_timer(io, io->actions.timer_at_us);
+}
+
+static void step_from_workers(void *owner, struct shim_event event)
+{
+    step(owner, event);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    step(timer->data, (struct shim_event){.type = SHIM_EVENT_TICK});
+}
+
+static void on_child_signal(uv_signal_t *handle, int number)
+{
+    struct shim_io *io = handle->data;
+    (void)number;
+    shim_workers_reap(&io->workers);
+}
+
+/* SIGTERM: launcherd, or an administrator, wants the job gone from here, and nobody will ask for
+ * how it ended. */
+static void on_stop_signal(uv_signal_t *handle, int number)
+{
+    struct shim_io *io = handle->data;
+    struct msg forget = {.type = MSG_TYPE_FORGET};
+    (void)number;
+    log_line(LOG_INFO, about(io), "told to end");
+    forget.forget.job_id = io->order.start.job_id;
+    forget.forget.generation = io->order.start.generation;
+    step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_MSG, .msg = &forget});
+}
+
+static void on_link_message(struct conn *conn, const struct msg *msg)
+{
+    struct shim_link *link = conn->owner;
+    struct shim_io *io = link->io;
+    if (io->link == link && !io->leaving)
+        step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_MSG, .msg = msg});
+}
+
+static void on_link_closed(struct conn *conn, enum status why, const char *text)
+{
+    struct shim_link *link = conn->owner;
+    struct shim_io *io = link->io;
+    if (io->link == link) {
+        io->link = NULL;
+        if (!io->leaving) {
+            log_line(LOG_INFO, about(io), "launcherd is gone (%s: %s), the job goes on",
+                     status_name(why), text);
+            step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_CLOSED});
+        }
+    }
+    free(link);
+}
+
+static const struct conn_handlers link_handlers = {on_link_message, on_link_closed};
+
+static void take_link(struct shim_io *io, struct shim_link *link)
+{
+    struct msg hello = {.type = MSG_TYPE_SHIM_HELLO};
+    struct shim_link *last = io->link;
+
+    io->link = NULL;
+    if (last != NULL) {
+        conn_close(&last->conn, STATUS_OK, "another launcherd has connected");
+        step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_CLOSED});
+    }
+    io->link = link;
+    hello.shim_hello = (struct msg_shim_hello){
+        .protocol = PROTOCOL_VERSION,
+        .job_id = io->order.start.job_id,
+        .generation = io->order.start.generation,
+        .pid = (uint32_t)getpid(),
+        .phase = io->core.phase,
+    };
+    send_launcher(io, &hello);
+    step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_OPEN});
+}
+
+static struct shim_link *link_new(struct shim_io *io)
+{
+    struct shim_link *link = calloc(1, sizeof *link);
+    if (link == NULL)
+        return NULL;
+    link->io = io;
+    link->conn.owner = link;
+    return link;
+}
+
+/* Only the user that we run as, and root, may order us about. */
+static bool peer_is_ours(const struct shim_link *link)
+{
+    uid_t uid;
+    pid_t pid;
+    struct err err;
+    return conn_peer(&link->conn, &uid, &pid, &err) == STATUS_OK && (uid == geteuid() || uid == 0);
+}
+
+static void on_connection(struct listener *listener)
+{
+    struct shim_io *io = listener->owner;
+    struct shim_link *link = link_new(io);
+    struct err err;
+
+    if (link == NULL)
+        return;
+    if (conn_open_accept(&link->conn, &listener->handle.stream, FRAME_BYTES_MAX, &link_handlers,
+                         &err) != STATUS_OK) {
+        log_line(LOG_WARNING, about(io), "%s", err.text);
+        free(link);
+        return;
+    }
+    link->conn.owner = link;
+    if (io->leaving || !peer_is_ours(link))
+        conn_close(&link->conn, STATUS_REFUSED, "not allowed");
+    else
+        take_link(io, link);
+}
+
+static void make_token(char token[PROC_TOKEN_CHARS + 1])
+{
+    uint8_t bytes[PROC_TOKEN_CHARS / 2];
+    ssize_t got = getrandom(bytes, sizeof bytes, 0);
+    assert(got == (ssize_t)sizeof bytes); /* never interrupted below 256 bytes, random(7) */
+    for (uint32_t i = 0; i < sizeof bytes; i++)
+        snprintf(token + 2 * (size_t)i, 3, "%02x", bytes[i]);
+}
+
+static enum status introduce(struct shim_io *io, char token[PROC_TOKEN_CHARS + 1], struct err *err)
+{
+    struct rundir_shim self = {.pid = getpid(), .start_ticks = proc_start_ticks(getpid())};
+    char address[PATH_MAX + 8];
+
+    make_token(token);
+    proc_boot_id(self.boot_id, sizeof self.boot_id);
+    memcpy(self.token, token, sizeof self.token);
+    snprintf(address, sizeof address, "unix:%s/shim.sock", io->run_dir);
+    io->listener.owner = io;
+    io->listener.on_connection = on_connection;
+    enum status status = listener_open(&io->listener, &io->loop, address, 0600, err);
+    if (status != STATUS_OK)
+        return status;
+    return rundir_write_shim(io->run_dir, &self, err);
+}
+
+static void connect_first(struct shim_io *io)
+{
+    struct err err;
+    struct shim_link *link = link_new(io);
+    if (link == NULL)
+        return;
+    if (conn_open_fd(&link->conn, &io->loop, SPAWN_EXTRA_FD, FRAME_BYTES_MAX, &link_handlers,
+                     &err) != STATUS_OK) {
+        log_line(LOG_WARNING, about(io), "launcherd is gone already: %s", err.text);
+        free(link);
+        return;
+    }
+    link->conn.owner = link;
+    take_link(io, link);
+}
+
+static void open_loop(struct shim_io *io)
+{
+    int rc = uv_loop_init(&io->loop);
+    rc = rc != 0 ? rc : uv_timer_init(&io->loop, &io->timer);
+    rc = rc != 0 ? rc : uv_signal_init(&io->loop, &io->child_signal);
+    rc = rc != 0 ? rc : uv_signal_init(&io->loop, &io->stop_signal);
+    rc = rc != 0 ? rc : uv_signal_start(&io->child_signal, on_child_signal, SIGCHLD);
+    rc = rc != 0 ? rc : uv_signal_start(&io->stop_signal, on_stop_signal, SIGTERM);
+    assert(rc == 0); /* nothing but memory and descriptors, at the start of a process */
+    io->timer.data = io->child_signal.data = io->stop_signal.data = io;
+}
+
+static void init_core(struct shim_io *io, char *const *arguments)
+{
+    const struct msg_start *start = &io->order.start;
+    struct shim_options options = {
+        .job_id = start->job_id,
+        .generation = start->generation,
+        .rank_base = start->rank_base,
+        .local_count = start->local_count,
+        .world = start->world,
+        .grace_us = start->grace_us,
+        .lease_until_us = strtoull(arguments[SHIM_ARG_LEASE_UNTIL_US], NULL, 10),
+        .lease_us = strtoull(arguments[SHIM_ARG_LEASE_US], NULL, 10),
+        .pid = (uint32_t)getpid(),
+    };
+    shim_init(&io->core, &options);
+}
+
+static enum status init_workers(struct shim_io *io, char *const *arguments, struct err *err)
+{
+    struct shim_workers_options options = {
+        .loop = &io->loop,
+        .start = &io->order.start,
+        .log_dir = arguments[SHIM_ARG_LOG_DIR],
+        .node_name = arguments[SHIM_ARG_NODE_NAME],
+        .node_address = arguments[SHIM_ARG_NODE_ADDRESS],
+        .gpus = (uint32_t)strtoul(arguments[SHIM_ARG_GPUS], NULL, 10),
+        .owner = io,
+        .post = post,
+        .step = step_from_workers,
+    };
+    enum status status = introduce(io, options.token, err);
+    if (status == STATUS_OK)
+        shim_workers_init(&io->workers, &options);
+    return status;
+}
+
+int shim_main(char *const *arguments)
+{
+    static struct shim_io io; /* large, and there is one */
+    struct err err;
+
+    log_open("shim", LOG_INFO, false);
+    signal(SIGPIPE, SIG_IGN);
+    io.run_dir = arguments[SHIM_ARG_RUN_DIR];
+    fcntl(SPAWN_EXTRA_FD, F_SETFD, FD_CLOEXEC);
+    if (rundir_read_msg(io.run_dir, "start.msg", &io.order_arena, &io.order, &err) != STATUS_OK ||
+        io.order.type != MSG_TYPE_START) {
+        log_line(LOG_ERROR, LOG_ABOUT_NONE, "no order to carry out: %s", err.text);
+        return 1;
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    open_loop(&io);
+    init_core(&io, arguments);
+    if (init_workers(&io, arguments, &err) != STATUS_OK) {
+        log_line(LOG_ERROR, about(&io), "%s", err.text);
+        return 1;
+    }
+    step(&io, (struct shim_event){.type = SHIM_EVENT_START});
+    connect_first(&io);
+    uv_run(&io.loop, UV_RUN_DEFAULT);
+    int rc = uv_loop_close(&io.loop);
+    assert(rc == 0);
+    arena_reset(&io.order_arena);
+    return 0;
+}
