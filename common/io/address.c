@@ -227,7 +227,7 @@ static enum status connect_to_path(const char *address, int *fd, struct err *err
 {
     struct sockaddr_un resolved;
     enum status status;
-    int parent, code;
+    int parent = -1, code;
 
     status = unix_address(address_path(address), &resolved, &parent, err);
     if (status != STATUS_OK)
@@ -265,7 +265,7 @@ static int await_connect(int fd)
 static enum status connect_to_tcp(const char *address, int *fd, struct err *err)
 {
     struct sockaddr_storage resolved;
-    socklen_t byte_count;
+    socklen_t byte_count = 0;
     enum status status;
     int code = 0;
 
@@ -300,7 +300,7 @@ static enum status remove_stale(const char *path, const struct sockaddr_un *reso
 {
     enum status status;
     struct stat info;
-    int fd, code;
+    int fd = -1, code;
 
     if (lstat(path, &info) < 0)
         return errno == ENOENT
@@ -363,7 +363,7 @@ static enum status listen_on_path(const char *path, int mode, int *fd, struct st
 {
     struct sockaddr_un resolved;
     enum status status;
-    int parent, lock;
+    int parent = -1, lock = -1;
 
     status = unix_address(path, &resolved, &parent, err);
     if (status != STATUS_OK)
@@ -383,7 +383,7 @@ static enum status listen_on_path(const char *path, int mode, int *fd, struct st
 static enum status listen_on_tcp(const char *address, int *fd, struct err *err)
 {
     struct sockaddr_storage resolved;
-    socklen_t byte_count;
+    socklen_t byte_count = 0;
     enum status status;
     int on = 1;
 

@@ -458,7 +458,7 @@ enum status conn_open_to(struct conn *conn, uv_loop_t *loop, const char *address
                          size_t payload_max, const struct conn_handlers *handlers, struct err *err)
 {
     enum status status;
-    int fd;
+    int fd = -1;
 
     status = address_connect(address, &fd, err);
     if (status != STATUS_OK)

@@ -61,7 +61,7 @@ enum status listener_open(struct listener *listener, uv_loop_t *loop, const char
 {
     struct stat made = {0};
     enum status status;
-    int fd, code;
+    int fd = -1, code;
 
     assert(listener->on_connection != NULL);
     (void)signal(SIGPIPE, SIG_IGN); /* see conn.h */

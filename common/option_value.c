@@ -1,0 +1,190 @@
+#include "common/option_value.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool parse_u64(const char *text, const char **end, uint64_t *value)
+{
+    uint64_t sum = 0;
+
+    if (*text < '0' || *text > '9')
+        return false;
+    for (; *text >= '0' && *text <= '9'; text++) {
+        uint64_t digit = (uint64_t)(*text - '0');
+
+        if (sum > (UINT64_MAX - digit) / 10)
+            return false;
+        sum = sum * 10 + digit;
+    }
+    *end = text;
+    *value = sum;
+    return true;
+}
+
+bool options_parse_duration(const char *text, uint64_t *duration_us)
+{
+    static const struct {
+        const char *unit;
+        uint64_t us;
+    } units[] = {{"us", 1},         {"ms", 1000},      {"s", 1000000},     {"m", 60000000},
+                 {"min", 60000000}, {"h", 3600000000}, {"d", 86400000000}, {"", 1000000}};
+    const char *unit;
+    uint64_t count;
+
+    if (!parse_u64(text, &unit, &count))
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (strcmp(unit, units[i].unit) == 0 && count <= UINT64_MAX / units[i].us) {
+            *duration_us = count * units[i].us;
+            return true;
+        }
+    return false;
+}
+
+static enum status refuse(const char *shown, const char *text, const char *expected,
+                          struct err *err)
+{
+    return err_set(err, STATUS_BAD_INPUT, 0, "%s: \"%.60s\" is not %s", shown, text, expected);
+}
+
+static enum status set_integer(const struct option_row *row, const char *shown, const char *text,
+                               void *into, struct err *err)
+{
+    uint64_t value, max = row->max;
+    const char *end;
+
+    if (max == 0)
+        max = row->kind == OPTION_U32 ? UINT32_MAX : UINT64_MAX;
+    if (!parse_u64(text, &end, &value) || *end != '\0')
+        return refuse(shown, text, "a whole number", err);
+    if (value < row->min || value > max)
+        return err_set(err, STATUS_BAD_INPUT, 0, "%s: %.60s is not in %" PRIu64 "..%" PRIu64, shown,
+                       text, row->min, max);
+    if (row->kind == OPTION_U32)
+        *(uint32_t *)into = (uint32_t)value;
+    else
+        *(uint64_t *)into = value;
+    return STATUS_OK;
+}
+
+static enum status set_duration(const struct option_row *row, const char *shown, const char *text,
+                                void *into, struct err *err)
+{
+    uint64_t value;
+
+    if (!options_parse_duration(text, &value))
+        return refuse(shown, text, "a duration as 250ms, 10s, 5m, 2h or 1d", err);
+    if (value < row->min || (row->max != 0 && value > row->max))
+        return err_set(err, STATUS_BAD_INPUT, 0, "%s: %.60s is not in %g..%g seconds", shown, text,
+                       (double)row->min / 1e6, (double)row->max / 1e6);
+    *(uint64_t *)into = value;
+    return STATUS_OK;
+}
+
+static enum status set_real(const struct option_row *row, const char *shown, const char *text,
+                            void *into, struct err *err)
+{
+    bool has_range = row->real_min != 0 || row->real_max != 0;
+    double value;
+    char *end;
+
+    errno = 0;
+    value = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value) || *text == ' ' || *text == '\t')
+        return refuse(shown, text, "a number", err);
+    if (has_range && !(value >= row->real_min && value <= row->real_max))
+        return err_set(err, STATUS_BAD_INPUT, 0, "%s: %.60s is not in %g..%g", shown, text,
+                       row->real_min, row->real_max);
+    *(double *)into = value;
+    return STATUS_OK;
+}
+
+static enum status set_flag(const char *shown, const char *text, void *into, struct err *err)
+{
+    static const char *const yes[] = {"1", "true", "yes", "on"}, *const no[] = {"0", "false", "no",
+                                                                                "off"};
+
+    for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++) {
+        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
+            *(bool *)into = strcmp(text, yes[i]) == 0;
+            return STATUS_OK;
+        }
+    }
+    return refuse(shown, text, "true or false", err);
+}
+
+static enum status set_word(const struct option_row *row, const char *shown, const char *text,
+                            void *into, struct err *err)
+{
+    const char *at = row->words;
+
+    for (uint32_t i = 0;; i++) {
+        size_t count = strcspn(at, "|");
+
+        if (strlen(text) == count && strncmp(at, text, count) == 0) {
+            *(uint32_t *)into = i;
+            return STATUS_OK;
+        }
+        if (at[count] == '\0')
+            break;
+        at += count + 1;
+    }
+    return err_set(err, STATUS_BAD_INPUT, 0, "%s: \"%.60s\" is none of %s", shown, text,
+                   row->words);
+}
+
+static enum status add_text(const char *shown, const char *text, struct option_texts *texts,
+                            struct err *err)
+{
+    if (texts->count >= OPTION_TEXTS_MAX)
+        return err_set(err, STATUS_TOO_BIG, 0, "%s: given more than %u times", shown,
+                       OPTION_TEXTS_MAX);
+    texts->items[texts->count++] = text;
+    return STATUS_OK;
+}
+
+static void check_size(const struct option_row *row, size_t byte_count)
+{
+    assert(row->byte_count == byte_count); /* the member's type does not suit the kind */
+    (void)row;
+    (void)byte_count;
+}
+
+enum status option_value_set(const struct option_row *row, const char *shown, const char *text,
+                             void *into, struct err *err)
+{
+    switch (row->kind) {
+    case OPTION_FLAG:
+        check_size(row, sizeof(bool));
+        return set_flag(shown, text, into, err);
+    case OPTION_U32:
+        check_size(row, sizeof(uint32_t));
+        assert(row->max <= UINT32_MAX);
+        return set_integer(row, shown, text, into, err);
+    case OPTION_U64:
+        check_size(row, sizeof(uint64_t));
+        return set_integer(row, shown, text, into, err);
+    case OPTION_F64:
+        check_size(row, sizeof(double));
+        return set_real(row, shown, text, into, err);
+    case OPTION_DURATION:
+        check_size(row, sizeof(uint64_t));
+        return set_duration(row, shown, text, into, err);
+    case OPTION_TEXT:
+        check_size(row, sizeof(const char *));
+        *(const char **)into = text;
+        return STATUS_OK;
+    case OPTION_TEXTS:
+        check_size(row, sizeof(struct option_texts));
+        return add_text(shown, text, into, err);
+    case OPTION_WORD:
+        check_size(row, sizeof(uint32_t));
+        return set_word(row, shown, text, into, err);
+    }
+    assert(!"an unknown kind of option");
+    return STATUS_BAD_INPUT;
+}

@@ -1,0 +1,105 @@
+/* Command lines, by table. Pure: arguments and environment in, a struct out. Each option has a row;
+ * a value comes from the command line, else from its environment variable, else it is what the
+ * struct held before (the default).
+ *
+ *     struct settings { const char *server; uint32_t slots; uint64_t grace_us; bool json; };
+ *     static const struct option_row rows[] = {
+ *         {.name = "server", .env = "DDP_SERVER", .kind = OPTION_TEXT, .value = "ADDRESS",
+ *          OPTION_INTO(struct settings, server), .help = "where rendezvous listens"},
+ *         {.name = "slots", .letter = 's', .kind = OPTION_U32, .min = 1, .max = SLOTS_PER_NODE_MAX,
+ *          OPTION_INTO(struct settings, slots), .value = "N", .help = "workers that fit here"},
+ *     };
+ *
+ * Accepted: --slots 4, --slots=4, -s 4, -s4, -s=4, letters of flags together (-qv), --json,
+ * --no-json, --json=false; `_` for
+ * `-` in names (torchrun's --nproc_per_node); `--` ends options. Values of env: flags 1/0,
+ * true/false, yes/no. -h/--help and --version are always there. */
+#ifndef COMMON_OPTIONS_H
+#define COMMON_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/status.h"
+
+#define OPTION_ROWS_MAX 96u
+#define OPTION_TEXTS_MAX 1024u
+#define OPTION_POSITIONALS_MAX 32u
+
+enum option_kind {
+    OPTION_FLAG,     /* bool */
+    OPTION_U32,      /* uint32_t in min..max */
+    OPTION_U64,      /* uint64_t in min..max */
+    OPTION_F64,      /* double in real_min..real_max (both 0: any finite) */
+    OPTION_DURATION, /* uint64_t microseconds in min..max: "250ms", "10s", "5m", "2h", "1d"; a bare
+                        number is seconds */
+    OPTION_TEXT,     /* const char *, borrowed from the arguments or the environment */
+    OPTION_TEXTS,    /* struct option_texts, one more each time; env: one */
+    OPTION_WORD,     /* uint32_t: index in `words`, "auto|cpu|cuda" */
+};
+
+struct option_texts {
+    const char *items[OPTION_TEXTS_MAX];
+    uint32_t count;
+};
+
+struct option_row {
+    const char *name;     /* "nproc-per-node" */
+    const char *synonyms; /* "nproc ranks": further names; NULL: none */
+    const char *env;      /* "DDP_SERVER"; NULL: none */
+    const char *value;    /* "N": what the help calls the value */
+    const char *words;    /* of OPTION_WORD */
+    const char *help;     /* one line; NULL: taken, but not shown */
+    char letter;          /* 0: none */
+    enum option_kind kind;
+    size_t offset, byte_count;
+    uint64_t min, max; /* max 0: all that the type holds */
+    double real_min, real_max;
+};
+#define OPTION_INTO(type, member)                                                                  \
+    .offset = offsetof(type, member), .byte_count = sizeof(((type *)0)->member)
+
+struct option_table {
+    const char *program;         /* "ddpctl submit" */
+    const char *usage;           /* "[options] -- CMD..." */
+    const char *summary;         /* one or two lines */
+    const char *const *examples; /* lines, NULL at the end; NULL: none */
+    const struct option_row *rows;
+    size_t row_count;
+    bool stops_at_positional; /* `run CMD -x`: -x belongs to CMD */
+};
+
+enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_ENV, OPTION_FROM_ARGS };
+
+struct option_result {
+    bool wants_help, wants_version; /* then nothing else was checked */
+    const char *positionals[OPTION_POSITIONALS_MAX];
+    uint32_t positional_count;
+    /* What is behind `--`, or from the first positional on where the table stops there; ends in
+     * NULL as argv does. */
+    char *const *rest;
+    uint32_t rest_count;
+    bool has_separator;                          /* there was a `--` */
+    enum option_source sources[OPTION_ROWS_MAX]; /* [row] */
+};
+
+typedef const char *option_getenv(const char *name);
+
+/* `argv[0]` is skipped. `into`: the struct of the rows, holding the defaults. `env`: NULL for none.
+ * Errors: STATUS_BAD_INPUT with a sentence that names the option and, for an unknown one, the
+ * nearest that exists. */
+enum status options_parse(const struct option_table *table, int argc, char *const *argv,
+                          option_getenv *env, void *into, struct option_result *result,
+                          struct err *err);
+/* The program's own environment, for `env`. */
+const char *options_getenv(const char *name);
+/* What --help prints: examples, usage, options with their variables. */
+void options_help(const struct option_table *table, struct buf *out);
+/* The nearest of `count` names to a mistyped one; NULL when none is near. For verbs too. */
+const char *options_nearest(const char *typed, const char *const *names, size_t count);
+/* "5m" to microseconds; false: no duration, or over UINT64_MAX. */
+bool options_parse_duration(const char *text, uint64_t *duration_us);
+
+#endif

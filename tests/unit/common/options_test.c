@@ -1,0 +1,277 @@
+#include "common/options.h"
+
+#include <string.h>
+
+#include "common/limits.h"
+#include "tests/lib/test.h"
+
+struct settings {
+    const char *server;
+    uint32_t slots, device;
+    uint64_t grace_us, big;
+    double lr;
+    bool json, quiet;
+    struct option_texts env;
+};
+
+static const struct option_row rows[] = {
+    {.name = "server",
+     .env = "DDP_SERVER",
+     .kind = OPTION_TEXT,
+     .value = "ADDRESS",
+     OPTION_INTO(struct settings, server),
+     .help = "where rendezvous listens"},
+    {.name = "nproc-per-node",
+     .synonyms = "nproc ranks-per-node",
+     .letter = 's',
+     .env = "DDP_NPROC_PER_NODE",
+     .kind = OPTION_U32,
+     .min = 1,
+     .max = SLOTS_PER_NODE_MAX,
+     .value = "N",
+     OPTION_INTO(struct settings, slots),
+     .help = "workers on each node"},
+    {.name = "grace",
+     .env = "DDP_GRACE",
+     .kind = OPTION_DURATION,
+     .max = 3600000000,
+     OPTION_INTO(struct settings, grace_us),
+     .help = "between the signal and SIGKILL"},
+    {.name = "big", .kind = OPTION_U64, OPTION_INTO(struct settings, big), .help = "any"},
+    {.name = "lr",
+     .kind = OPTION_F64,
+     .real_max = 10,
+     OPTION_INTO(struct settings, lr),
+     .help = "learning rate"},
+    {.name = "device",
+     .kind = OPTION_WORD,
+     .words = "auto|cpu|cuda",
+     OPTION_INTO(struct settings, device),
+     .help = "where to compute"},
+    {.name = "json",
+     .letter = 'j',
+     .env = "DDP_JSON",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, json),
+     .help = "print JSON"},
+    {.name = "quiet",
+     .letter = 'q',
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, quiet),
+     .help = "print less"},
+    {.name = "env",
+     .letter = 'e',
+     .env = "DDP_ENV",
+     .kind = OPTION_TEXTS,
+     .value = "NAME=VALUE",
+     OPTION_INTO(struct settings, env),
+     .help = "given to the workers"},
+};
+static const char *const examples[] = {"ddpctl run -- python train.py", NULL};
+static struct option_table table = {.program = "ddpctl run",
+                                    .usage = "[options] -- CMD...",
+                                    .summary = "Run a job and wait for it.",
+                                    .examples = examples,
+                                    .rows = rows,
+                                    .row_count = sizeof rows / sizeof rows[0]};
+
+static const char *fake_env(const char *name)
+{
+    return strcmp(name, "DDP_SERVER") == 0           ? "unix:/env"
+           : strcmp(name, "DDP_NPROC_PER_NODE") == 0 ? "3"
+           : strcmp(name, "DDP_ENV") == 0            ? "FROM=env"
+           : strcmp(name, "DDP_GRACE") == 0          ? ""
+                                                     : NULL;
+}
+
+static const char *broken_env(const char *name)
+{
+    return strcmp(name, "DDP_NPROC_PER_NODE") == 0 ? "many" : NULL;
+}
+
+static struct settings settings;
+static struct option_result result;
+static struct err err;
+
+#define PARSE(env, ...) parse((env), (char *const[]){(char *)(uintptr_t) "p", __VA_ARGS__, NULL})
+#define ARG(text) (char *)(uintptr_t)(text)
+
+static enum status parse(option_getenv *env, char *const *argv)
+{
+    int argc = 0;
+
+    while (argv[argc] != NULL)
+        argc++;
+    settings = (struct settings){.server = "default", .slots = 1, .grace_us = 10, .lr = 0.1};
+    err = (struct err){.text = ""};
+    return options_parse(&table, argc, argv, env, &settings, &result, &err);
+}
+
+TEST(every_way_to_write_an_option)
+{
+    CHECK_EQ(PARSE(NULL, ARG("--server=a"), ARG("--nproc_per_node"), ARG("4"), ARG("--grace"),
+                   ARG("5m"), ARG("-jq"), ARG("-eA=1"), ARG("-e"), ARG("B=2"), ARG("-e=C=3"),
+                   ARG("--device"), ARG("cuda"), ARG("--lr=1e-4"), ARG("--big"),
+                   ARG("18446744073709551615")),
+             STATUS_OK);
+    CHECK_STR(settings.server, "a");
+    CHECK_EQ(settings.slots, 4);
+    CHECK_EQ(settings.grace_us, 300000000);
+    CHECK(settings.json && settings.quiet);
+    CHECK_EQ(settings.env.count, 3);
+    CHECK_STR(settings.env.items[0], "A=1");
+    CHECK_STR(settings.env.items[2], "C=3");
+    CHECK_EQ(settings.device, 2);
+    CHECK_NEAR(settings.lr, 1e-4, 0);
+    CHECK_EQ(settings.big, UINT64_MAX);
+    CHECK_EQ(PARSE(NULL, ARG("--nproc"), ARG("2"), ARG("--json"), ARG("--no-json"), ARG("-s8")),
+             STATUS_OK);
+    CHECK_EQ(settings.slots, 8);
+    CHECK(!settings.json);
+    CHECK_EQ(PARSE(NULL, ARG("--json=yes"), ARG("--quiet=0"), ARG("-s=64")), STATUS_OK);
+    CHECK(settings.json && !settings.quiet);
+    CHECK_EQ(settings.slots, 64);
+    CHECK_EQ(PARSE(NULL, ARG("--server="), ARG("--lr"), ARG("-0")), STATUS_OK);
+    CHECK_STR(settings.server, "");
+}
+
+TEST(flag_then_environment_then_default)
+{
+    CHECK_EQ(PARSE(fake_env, ARG("--json")), STATUS_OK);
+    CHECK_STR(settings.server, "unix:/env");
+    CHECK_EQ(settings.slots, 3);
+    CHECK_EQ(settings.grace_us, 10); /* an empty variable is none */
+    CHECK_EQ(settings.env.count, 1);
+    CHECK_EQ(result.sources[0], OPTION_FROM_ENV);
+    CHECK_EQ(result.sources[2], OPTION_FROM_DEFAULT);
+    CHECK_EQ(result.sources[6], OPTION_FROM_ARGS);
+    CHECK_EQ(PARSE(fake_env, ARG("--server"), ARG("b"), ARG("-e"), ARG("X=1")), STATUS_OK);
+    CHECK_STR(settings.server, "b");
+    CHECK_EQ(settings.env.count, 1);
+    CHECK_STR(settings.env.items[0], "X=1");
+    CHECK_EQ(PARSE(broken_env, ARG("--json")), STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "DDP_NPROC_PER_NODE: \"many\" is not a whole number");
+    CHECK_EQ(PARSE(broken_env, ARG("--help")), STATUS_OK);
+    CHECK(result.wants_help);
+}
+
+TEST(positionals_and_the_rest)
+{
+    CHECK_EQ(PARSE(NULL, ARG("5"), ARG("-q"), ARG("-"), ARG("--"), ARG("python"), ARG("--json")),
+             STATUS_OK);
+    CHECK_EQ(result.positional_count, 2);
+    CHECK_STR(result.positionals[1], "-");
+    CHECK(result.has_separator && settings.quiet && !settings.json);
+    CHECK_EQ(result.rest_count, 2);
+    CHECK_STR(result.rest[1], "--json");
+    CHECK(result.rest[2] == NULL);
+    table.stops_at_positional = true;
+    CHECK_EQ(PARSE(NULL, ARG("-q"), ARG("python"), ARG("--json"), ARG("--"), ARG("x")), STATUS_OK);
+    table.stops_at_positional = false;
+    CHECK_EQ(result.rest_count, 4);
+    CHECK_STR(result.rest[0], "python");
+    CHECK(settings.quiet && !settings.json && !result.has_separator);
+    CHECK_EQ(PARSE(NULL, ARG("-q")), STATUS_OK);
+    CHECK_EQ(result.rest_count, 0);
+    CHECK(result.rest[0] == NULL);
+    CHECK_EQ(PARSE(NULL, ARG("x"), ARG("--version"), ARG("--wrong")), STATUS_OK);
+    CHECK(result.wants_version);
+}
+
+TEST(what_is_wrong_is_named)
+{
+    static const struct {
+        const char *args[3];
+        const char *text;
+    } cases[] = {
+        {{"--serve", "x"}, "unknown option --serve; did you mean --server?"},
+        {{"--nproc-pre-node=1"}, "unknown option --nproc-pre-node; did you mean --nproc-per-node?"},
+        {{"--xyzzy"}, "unknown option --xyzzy; see ddpctl run --help"},
+        {{"--no-server"}, "unknown option --no-server; did you mean --server?"},
+        {{"-qz"}, "unknown option -z in -qz; see ddpctl run --help"},
+        {{"--server"}, "--server needs a value: --server ADDRESS"},
+        {{"--server", "--json"},
+         "--server needs a value, but --json follows; --server=--json if that is the value"},
+        {{"--nproc-per-node", "0"}, "--nproc-per-node: 0 is not in 1..64"},
+        {{"--nproc-per-node", "65"}, "--nproc-per-node: 65 is not in 1..64"},
+        {{"-s", "-1"}, "-s: \"-1\" is not a whole number"},
+        {{"-s", "4x"}, "-s: \"4x\" is not a whole number"},
+        {{"-s", "99999999999999999999"}, "-s: \"99999999999999999999\" is not a whole number"},
+        {{"--grace=5 m"}, "--grace: \"5 m\" is not a duration as 250ms, 10s, 5m, 2h or 1d"},
+        {{"--grace=2h"}, "--grace: 2h is not in 0..3600 seconds"},
+        {{"--lr", "nan"}, "--lr: \"nan\" is not a number"},
+        {{"--lr", "11"}, "--lr: 11 is not in 0..10"},
+        {{"--device", "gpu"}, "--device: \"gpu\" is none of auto|cpu|cuda"},
+        {{"--device", "cpu|cuda"}, "--device: \"cpu|cuda\" is none of auto|cpu|cuda"},
+        {{"--json=maybe"}, "--json: \"maybe\" is not true or false"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_EQ(PARSE(NULL, ARG(cases[i].args[0]), ARG(cases[i].args[1]), ARG(cases[i].args[2])),
+                 STATUS_BAD_INPUT);
+        CHECK_STR(err.text, cases[i].text);
+    }
+}
+
+TEST(durations)
+{
+    static const struct {
+        const char *text;
+        uint64_t us;
+    } good[] = {{"0", 0},           {"7", 7000000},    {"1us", 1},          {"250ms", 250000},
+                {"10s", 10000000},  {"5m", 300000000}, {"5min", 300000000}, {"2h", 7200000000},
+                {"1d", 86400000000}};
+    static const char *const bad[] = {"", "s", "-1s", "1.5s", "1 s", "1w", "99999999999999d"};
+    uint64_t us;
+
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        CHECK(options_parse_duration(good[i].text, &us));
+        CHECK_EQ(us, good[i].us);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        CHECK(!options_parse_duration(bad[i], &us));
+}
+
+TEST(guesses_for_verbs)
+{
+    static const char *const verbs[] = {"submit", "run", "ps", "status", "logs", "cancel", "wait"};
+
+    CHECK_STR(options_nearest("sumbit", verbs, 7), "submit");
+    CHECK_STR(options_nearest("stauts", verbs, 7), "status");
+    CHECK_STR(options_nearest("log", verbs, 7), "logs");
+    CHECK_STR(options_nearest("frobnicate", verbs, 7), NULL);
+    CHECK_STR(options_nearest("", verbs, 7), NULL);
+}
+
+TEST(help_begins_with_examples)
+{
+    struct buf out = {0};
+
+    options_help(&table, &out);
+    buf_add(&out, "", 1);
+    CHECK_EQ(
+        strncmp(out.bytes, "Examples:\n  ddpctl run -- python train.py\n\nUsage: ddpctl run", 55),
+        0);
+    CHECK(strstr(out.bytes, "  -s, --nproc-per-node N        workers on each node "
+                            "[DDP_NPROC_PER_NODE]\n") != NULL);
+    CHECK(strstr(out.bytes, "--device auto|cpu|cuda") != NULL);
+    CHECK(strstr(out.bytes, "--help") != NULL);
+    buf_free(&out);
+}
+
+TEST(too_many_of_one_is_refused)
+{
+    static char *argv[OPTION_TEXTS_MAX + 3];
+
+    argv[0] = ARG("p");
+    for (size_t i = 1; i <= OPTION_TEXTS_MAX + 1; i++)
+        argv[i] = ARG("-eA=1");
+    CHECK_EQ(parse(NULL, argv), STATUS_TOO_BIG);
+    argv[OPTION_TEXTS_MAX + 1] = NULL;
+    CHECK_EQ(parse(NULL, argv), STATUS_OK);
+    for (size_t i = 1; i <= OPTION_POSITIONALS_MAX + 1; i++)
+        argv[i] = ARG("x");
+    CHECK_EQ(parse(NULL, argv), STATUS_TOO_BIG);
+}
+
+TEST_MAIN
