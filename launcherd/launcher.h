@@ -30,6 +30,7 @@ struct launcher_end {
     bool is_known;
     int32_t failed_rank, failed_errno_exit;
     uint64_t failed_at_us;
+    uint32_t master_port; /* other nodes may still have to be told where rank 0 was */
     uint32_t rank_count;
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
     char tail[TAIL_BYTES_MAX];

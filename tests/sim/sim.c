@@ -40,6 +40,40 @@ void sim_note(struct sim *sim, const char *format, ...)
         puts(line);
 }
 
+/* Where everything stands, behind the trace of how it came to that. */
+static void dump(const struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->row_count; i++) {
+        const struct rdzv_record *record = &sim->rows[i].record;
+
+        if (record->ended_ms == 0)
+            printf("  stored: job %llu %s g%u, %u parts, %s\n", (unsigned long long)record->job_id,
+                   job_state_word(record->state), record->generation, record->part_count,
+                   record->reason);
+    }
+    for (uint32_t n = 0; n < sim->node_count; n++) {
+        const struct launcher *core = &sim->nodes[n].core;
+
+        printf("  node%u: launcherd %s, server %s, cut off %d\n", n,
+               sim->nodes[n].alive ? "alive" : "dead", core->welcomed ? "welcomed" : "not there",
+               sim->nodes[n].cut_off);
+        for (uint32_t i = 0; i < core->shim_count; i++)
+            printf("    knows job %llu g%u %s, dead %d, connected %d, reported %d, acked %u/%u\n",
+                   (unsigned long long)core->shims[i].job_id, core->shims[i].generation,
+                   shim_phase_word(core->shims[i].phase), core->shims[i].dead,
+                   core->shims[i].connected, core->shims[i].reported, core->shims[i].acked,
+                   core->shims[i].revision);
+        for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++)
+            if (sim->nodes[n].shims[i].used)
+                printf("    has job %llu g%u %s, alive %d, revision %u, acked %u\n",
+                       (unsigned long long)sim->nodes[n].shims[i].job_id,
+                       sim->nodes[n].shims[i].generation,
+                       shim_phase_word(sim->nodes[n].shims[i].core.phase),
+                       sim->nodes[n].shims[i].alive, sim->nodes[n].shims[i].core.revision,
+                       sim->nodes[n].shims[i].core.acked);
+    }
+}
+
 void sim_fail(struct sim *sim, const char *format, ...)
 {
     char text[256];
@@ -57,6 +91,7 @@ void sim_fail(struct sim *sim, const char *format, ...)
             puts(sim->trace[i % 256]);
     printf("seed %llu: at %.6f s: %s\n", (unsigned long long)sim->seed, (double)sim->now_us / 1e6,
            text);
+    dump(sim);
 }
 
 /* A binary heap, by time, then by insertion. */
