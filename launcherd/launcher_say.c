@@ -115,7 +115,6 @@ void launcher_report_dead(struct launcher_actions *actions, const struct launche
         .generation = shim->generation,
         .revision = shim->revision,
         .phase = SHIM_ENDED,
-        .master_port = shim->end.is_known ? shim->end.master_port : 0,
         .failed_rank = shim->end.is_known ? shim->end.failed_rank : -1,
         .failed_age_us = age_us < DURATION_US_MAX ? age_us : DURATION_US_MAX,
         .failed_errno_exit = shim->end.is_known ? shim->end.failed_errno_exit : 0,

@@ -194,7 +194,6 @@ static void keep_end(struct launcher_shim *shim, const struct msg_shim_report *r
     end->failed_rank = report->failed_rank;
     end->failed_errno_exit = report->failed_errno_exit;
     end->failed_at_us = now_us > report->failed_age_us ? now_us - report->failed_age_us : 0;
-    end->master_port = report->master_port;
     end->rank_count = report->ranks.count;
     if (report->ranks.count > 0)
         memcpy(end->ranks, report->ranks.items, report->ranks.count * sizeof end->ranks[0]);

@@ -365,7 +365,7 @@ enum status rdzv_io_open(struct rdzv_io **out, uv_loop_t *loop,
     io->core_memory = MAP_FAILED;
     io->version_base = (uint64_t)clock_wall_ms() << 20;
     timers_init(io);
-    status = store_open(&io->store, options->state_dir, err);
+    status = store_open(&io->store, options->state_dir, options->survives_power, err);
     if (status == STATUS_OK)
         status = core_open(io, options, err);
     if (status == STATUS_OK)

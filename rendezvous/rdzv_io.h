@@ -10,6 +10,7 @@
 #ifndef RENDEZVOUS_RDZV_IO_H
 #define RENDEZVOUS_RDZV_IO_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -19,6 +20,7 @@ struct rdzv_io;
 
 struct rdzv_io_options {
     const char *state_dir;
+    bool survives_power;     /* see store_open */
     const char *socket_path; /* "unix:..." is added here */
     const char *listen;      /* HOST:PORT, loopback; NULL: unix socket alone */
     uint64_t lease_us, suspect_us, lost_us, beat_interval_us;

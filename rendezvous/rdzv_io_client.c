@@ -38,18 +38,11 @@ static void on_submit(struct peer *peer, const struct msg *msg)
     struct msg answer = {.type = MSG_TYPE_SUBMITTED};
     struct rdzv_event event = {
         .type = RDZV_EVENT_SUBMIT, .client = peer->id, .msg = msg, .uid = peer->uid};
-    struct err err;
 
     event.user = peer_user(peer);
     if (store_find_request(io->store, msg->submit.request_id, peer->uid,
                            &answer.submitted.job_id)) {
         peer_send(peer, &answer);
-        return;
-    }
-    if (io_check_submit(io, &msg->submit, event.user, &err) != STATUS_OK) {
-        peer_error(peer, "bad_request", "put large data in a file and pass its name",
-                   "the job's command and environment are too large to send to a node: %s",
-                   err.text);
         return;
     }
     io_step(io, &event);
@@ -100,17 +93,6 @@ static uint32_t fill_ranks(const struct rdzv_record *record, const struct rdzv_r
     return count;
 }
 
-/* Send job_info. An argv that does not fit beside the ranks is left out. */
-static void send_info(struct peer *peer, struct msg *msg)
-{
-    struct err err;
-
-    if (peer->is_closing || conn_send(&peer->conn, msg, &err) == STATUS_OK)
-        return;
-    msg->job_info.argv = (struct msg_text_list){0};
-    peer_send(peer, msg);
-}
-
 void client_send_job(struct peer *peer, uint64_t job_id)
 {
     struct rdzv_io *io = peer->io;
@@ -149,7 +131,7 @@ void client_send_job(struct peer *peer, uint64_t job_id)
     msg.job_info.tail = record->tail;
     msg.job_info.argv = spec.argv;
     msg.job_info.cwd = spec.cwd;
-    send_info(peer, &msg);
+    peer_send(peer, &msg);
     arena_reset(&io->arena);
 }
 

@@ -95,10 +95,6 @@ const char *peer_user(struct peer *peer);
 void io_step(struct rdzv_io *io, struct rdzv_event *event);
 /* Commit notes that wait, tell those who follow events. */
 void io_flush(struct rdzv_io *io);
-/* What START would carry must fit a frame: found out before the job is taken. */
-enum status io_check_submit(struct rdzv_io *io, const struct msg_submit *submit, const char *user,
-                            struct err *err);
-
 /* rdzv_io_client.c: requests. */
 void client_request(struct peer *peer, const struct msg *msg);
 void client_send_job(struct peer *peer, uint64_t job_id);

@@ -111,36 +111,11 @@ static bool load_spec(struct rdzv_io *io, uint64_t job_id)
     return true;
 }
 
-static void make_start(const struct rdzv_record *record, const struct store_spec *spec,
-                       const char *cluster, uint32_t part, struct msg *msg)
-{
-    msg->type = MSG_TYPE_START;
-    msg->start = (struct msg_start){
-        .cluster = cluster,
-        .job_id = record->job_id,
-        .generation = record->generation,
-        .name = record->name,
-        .user = record->user,
-        .uid = record->uid,
-        .node_rank = part,
-        .node_count = record->part_count,
-        .rank_base = record->parts[part].rank_base,
-        .local_count = record->parts[part].local_count,
-        .world = record->nodes * record->nproc_per_node,
-        .slot_mask = record->parts[part].slot_mask,
-        .restart_count = record->restarts,
-        .max_restarts = record->max_restarts,
-        .grace_us = record->grace_us,
-        .cwd = spec->cwd,
-        .argv = spec->argv,
-        .env = spec->env,
-    };
-}
-
 static void send_start(struct rdzv_io *io, struct peer *peer, const struct rdzv_action *action)
 {
     const struct rdzv_record *record = rdzv_record(io->core, action->job_id);
-    struct msg msg = {0};
+    struct msg msg = {.type = MSG_TYPE_START};
+    const struct rdzv_part *part;
 
     assert(record != NULL && record->generation == action->generation);
     assert(action->part < record->part_count);
@@ -149,41 +124,28 @@ static void send_start(struct rdzv_io *io, struct peer *peer, const struct rdzv_
                  "the command of this job cannot be read from the store");
         return;
     }
-    make_start(record, &io->spec, store_cluster(io->store), action->part, &msg);
+    part = &record->parts[action->part];
+    msg.start = (struct msg_start){
+        .cluster = store_cluster(io->store),
+        .job_id = record->job_id,
+        .generation = record->generation,
+        .name = record->name,
+        .user = record->user,
+        .uid = record->uid,
+        .node_rank = action->part,
+        .node_count = record->part_count,
+        .rank_base = part->rank_base,
+        .local_count = part->local_count,
+        .world = record->nodes * record->nproc_per_node,
+        .slot_mask = part->slot_mask,
+        .restart_count = record->restarts,
+        .max_restarts = record->max_restarts,
+        .grace_us = record->grace_us,
+        .cwd = io->spec.cwd,
+        .argv = io->spec.argv,
+        .env = io->spec.env,
+    };
     peer_send(peer, &msg);
-}
-
-/* The greatest numbers that START may carry beside what this submit brings. */
-enum status io_check_submit(struct rdzv_io *io, const struct msg_submit *submit, const char *user,
-                            struct err *err)
-{
-    struct rdzv_record record = {.job_id = JOB_ID_MAX,
-                                 .generation = GENERATION_MAX,
-                                 .nodes = submit->nodes,
-                                 .nproc_per_node = submit->nproc_per_node,
-                                 .restarts = GENERATION_MAX,
-                                 .max_restarts = submit->max_restarts,
-                                 .grace_us = submit->grace_us,
-                                 .part_count = 1,
-                                 .uid = UINT32_MAX};
-    struct store_spec spec = {.cwd = submit->cwd, .argv = submit->argv, .env = submit->env};
-    struct buf frame = {0};
-    struct msg msg = {.seq = UINT32_MAX};
-    enum status status;
-
-    if (submit->nodes * submit->nproc_per_node > RANKS_PER_JOB_MAX)
-        return STATUS_OK; /* the core says so in words */
-    record.parts[0] = (struct rdzv_part){.rank_base = RANKS_PER_JOB_MAX - 1,
-                                         .local_count = submit->nproc_per_node,
-                                         .slot_mask = UINT64_MAX};
-    (void)snprintf(record.name, sizeof record.name, "%s", submit->name);
-    (void)snprintf(record.user, sizeof record.user, "%s", user);
-    make_start(&record, &spec, store_cluster(io->store), 0, &msg);
-    msg.start.node_rank = NODES_PER_JOB_MAX - 1;
-    msg.start.node_count = NODES_PER_JOB_MAX;
-    status = msg_encode(&msg, &frame, err);
-    buf_free(&frame);
-    return status;
 }
 
 /* The simple ones: every field is in the action. False: not one of these. */

@@ -1,58 +1,21 @@
-/* The file, its lock, its schema, transactions. Rows are in store_job.c, store_rank.c and
- * store_event.c. */
+/* Opening, statements, transactions. The file is made in store_file.c; rows are in store_job.c and
+ * store_rank.c. */
 #include "rendezvous/store.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/log.h"
 #include "rendezvous/store_internal.h"
 
-#define APPLICATION_ID 0x64647031 /* "ddp1": PRAGMA application_id */
-#define BUSY_TIMEOUT_MS 5000      /* somebody looks into the file with another program */
+#define BUSY_TIMEOUT_MS 5000 /* somebody looks into the file with another program */
 
-#define COLUMN_TYPE_INT "INTEGER NOT NULL"
-#define COLUMN_TYPE_REAL "REAL NOT NULL"
-#define COLUMN_TYPE_TEXT "TEXT NOT NULL"
-#define COLUMN_TYPE_STATE "TEXT NOT NULL"
-#define COLUMN_DECLARE(kind, column, field) #column " " COLUMN_TYPE_##kind ","
 #define COLUMN_NAME(kind, column, field) #column ","
 #define COLUMN_VALUE(kind, column, field) "?,"
 #define JOB_NAMES STORE_JOB_COLUMNS(COLUMN_NAME) "parts"
-
-/* Version STORE_SCHEMA_VERSION. A change of it needs a step from the version before. */
-static const char schema_sql[] =
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
-    "CREATE TABLE jobs (" STORE_JOB_COLUMNS(
-        COLUMN_DECLARE) "parts TEXT NOT NULL, PRIMARY KEY (id));"
-                        "CREATE INDEX jobs_name ON jobs (name, id);"
-                        "CREATE INDEX jobs_active ON jobs (id) WHERE state IN"
-                        " ('queued','starting','running','restarting');"
-                        "CREATE TABLE specs (job_id INTEGER PRIMARY KEY, cwd TEXT NOT NULL, argv "
-                        "TEXT NOT NULL,"
-                        " env TEXT NOT NULL);"
-                        "CREATE TABLE ranks (job_id INTEGER NOT NULL, generation INTEGER NOT NULL, "
-                        "rank INTEGER NOT NULL,"
-                        " local_rank INTEGER NOT NULL, node TEXT NOT NULL, slot INTEGER NOT NULL, "
-                        "pid INTEGER NOT NULL,"
-                        " state TEXT NOT NULL, exit_code INTEGER NOT NULL, signal INTEGER NOT NULL,"
-                        " PRIMARY KEY (job_id, generation, rank)) WITHOUT ROWID;"
-                        "CREATE TABLE events (id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, "
-                        "job_id INTEGER NOT NULL,"
-                        " generation INTEGER NOT NULL, text TEXT NOT NULL);"
-                        "CREATE INDEX events_job ON events (job_id, id);"
-                        "CREATE TABLE request_ids (request_id TEXT NOT NULL, uid INTEGER NOT NULL, "
-                        "job_id INTEGER NOT"
-                        " NULL, PRIMARY KEY (request_id, uid)) WITHOUT ROWID;";
 
 #define RANK_NAMES "job_id, generation, rank, local_rank, node, slot, pid, state, exit_code, signal"
 
@@ -159,163 +122,9 @@ const char *store_cluster(const struct store *store)
     return store->cluster;
 }
 
-/* mkdir -p, where what is made is for us alone. */
-static enum status make_dir(const char *dir, struct err *err)
-{
-    char path[4096];
-    size_t length = strlen(dir), i;
-
-    if (length == 0 || length >= sizeof path - 32)
-        return err_set(err, STATUS_TOO_BIG, 0,
-                       "state directory: a path of %zu bytes, 1 to %zu wanted", length,
-                       sizeof path - 33);
-    memcpy(path, dir, length + 1);
-    for (i = 1; i <= length; i++) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        path[i] = '\0';
-        if (mkdir(path, 0700) < 0 && errno != EEXIST)
-            return err_set(err, STATUS_IO, errno, "state directory %s: cannot make %s: %s", dir,
-                           path, strerror(errno));
-        if (i < length)
-            path[i] = '/';
-    }
-    return STATUS_OK;
-}
-
-/* flock on DIR/lock, which holds our pid for whoever comes second. The kernel drops it with the
- * process, so there is no stale lock. */
-static enum status take_lock(struct store *store, const char *dir, struct err *err)
-{
-    char path[4096 + 8], text[32] = "";
-    int length;
-
-    (void)snprintf(path, sizeof path, "%s/lock", dir);
-    store->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (store->lock_fd < 0)
-        return err_set(err, STATUS_IO, errno, "state directory %s: cannot open %s: %s", dir, path,
-                       strerror(errno));
-    if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno != EWOULDBLOCK)
-            return err_set(err, STATUS_IO, errno, "cannot lock %s: %s", path, strerror(errno));
-        if (pread(store->lock_fd, text, sizeof text - 1, 0) < 0)
-            text[0] = '\0';
-        text[strcspn(text, "\n")] = '\0';
-        return err_set(
-            err, STATUS_BUSY, 0,
-            "state directory %s is in use by another rendezvous, pid %s: stop it, or give "
-            "another --state-dir",
-            dir, text[0] != '\0' ? text : "unknown");
-    }
-    length = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    if (ftruncate(store->lock_fd, 0) < 0 ||
-        pwrite(store->lock_fd, text, (size_t)length, 0) != (ssize_t)length)
-        return err_set(err, STATUS_IO, errno, "cannot write %s: %s", path, strerror(errno));
-    return STATUS_OK;
-}
-
-/* SQLite gives its -wal and -shm files the mode of the file itself, so that one has to be ours
- * first. */
-static enum status make_file(struct store *store, const char *dir, struct err *err)
-{
-    int fd, dir_fd, rc;
-
-    fd = open(store->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return err_set(err, STATUS_IO, errno, "cannot open %s: %s", store->path, strerror(errno));
-    rc = fchmod(fd, 0600);
-    (void)close(fd);
-    if (rc < 0)
-        return err_set(err, STATUS_IO, errno, "cannot make %s private: %s", store->path,
-                       strerror(errno));
-    dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir_fd < 0)
-        return err_set(err, STATUS_IO, errno, "cannot open %s: %s", dir, strerror(errno));
-    rc = fsync(dir_fd); /* the name itself must survive */
-    (void)close(dir_fd);
-    if (rc < 0)
-        return err_set(err, STATUS_IO, errno, "fsync of %s: %s", dir, strerror(errno));
-    return STATUS_OK;
-}
-
-static enum status execute(struct store *store, const char *sql, struct err *err)
-{
-    if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
-        return STATUS_OK;
-    return err_set(err, STATUS_IO, sqlite3_extended_errcode(store->db), "%s: %s", store->path,
-                   sqlite3_errmsg(store->db));
-}
-
-static enum status read_number(struct store *store, const char *sql, int64_t *number,
-                               struct err *err)
-{
-    sqlite3_stmt *stmt = NULL;
-    enum status status = STATUS_OK;
-
-    if (sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL) == SQLITE_OK &&
-        sqlite3_step(stmt) == SQLITE_ROW)
-        *number = sqlite3_column_int64(stmt, 0);
-    else
-        status = err_set(err, STATUS_IO, sqlite3_extended_errcode(store->db),
-                         "cannot read %s: %s; move it away to begin anew", store->path,
-                         sqlite3_errmsg(store->db));
-    (void)sqlite3_finalize(stmt);
-    return status;
-}
-
-static enum status make_schema(struct store *store, struct err *err)
-{
-    char text[256], cluster[33];
-    uint8_t random[16];
-    enum status status;
-    size_t i;
-
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return err_set(err, STATUS_SYSTEM, errno, "no random bytes: %s", strerror(errno));
-    for (i = 0; i < sizeof random; i++)
-        (void)snprintf(cluster + 2 * i, 3, "%02x", random[i]);
-    status = execute(store, "BEGIN IMMEDIATE", err);
-    if (status == STATUS_OK)
-        status = execute(store, schema_sql, err);
-    (void)snprintf(text, sizeof text,
-                   "INSERT INTO meta VALUES ('cluster', '%s'); PRAGMA application_id = %d; "
-                   "PRAGMA user_version = %d; COMMIT",
-                   cluster, APPLICATION_ID, STORE_SCHEMA_VERSION);
-    if (status == STATUS_OK)
-        status = execute(store, text, err);
-    return status;
-}
-
-/* A file of a newer version, or of another program, is left as it is. */
-static enum status check_schema(struct store *store, struct err *err)
-{
-    int64_t version = 0, application = 0, tables = 0;
-    enum status status;
-
-    status = read_number(store, "PRAGMA user_version", &version, err);
-    if (status == STATUS_OK)
-        status = read_number(store, "PRAGMA application_id", &application, err);
-    if (status == STATUS_OK)
-        status = read_number(store, "SELECT count(*) FROM sqlite_master", &tables, err);
-    if (status != STATUS_OK)
-        return status;
-    if (tables == 0 && version == 0)
-        return make_schema(store, err);
-    if (application != APPLICATION_ID)
-        return err_set(err, STATUS_UNSUPPORTED, 0,
-                       "%s is not a state of rendezvous: give another --state-dir", store->path);
-    if (version != STORE_SCHEMA_VERSION)
-        return err_set(err, STATUS_UNSUPPORTED, 0,
-                       "%s has schema %" PRId64
-                       ", written by a %s rendezvous; this one (" DDP_VERSION
-                       ") knows schema %d: use the version that wrote it, or another --state-dir",
-                       store->path, version, version > STORE_SCHEMA_VERSION ? "newer" : "different",
-                       STORE_SCHEMA_VERSION);
-    return STATUS_OK;
-}
-
 /* Small caches: the state is small, and rows are found by key. WAL with FULL: a commit is one
- * fdatasync of the log (sqlite.org/pragma.html#pragma_synchronous). */
+ * fdatasync of the log (sqlite.org/pragma.html#pragma_synchronous); with OFF it is a write to the
+ * kernel, which a killed process does not take back. */
 static enum status open_file(struct store *store, struct err *err)
 {
     enum status status;
@@ -327,11 +136,15 @@ static enum status open_file(struct store *store, struct err *err)
                        store->path, sqlite3_errmsg(store->db));
     (void)sqlite3_extended_result_codes(store->db, 1);
     (void)sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
-    status = execute(store, "PRAGMA cache_size = -512; PRAGMA trusted_schema = OFF", err);
+    status = store_execute(store, "PRAGMA cache_size = -512; PRAGMA trusted_schema = OFF", err);
     if (status == STATUS_OK)
-        status = check_schema(store, err);
+        status = store_check_schema(store, err);
     if (status == STATUS_OK)
-        status = execute(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", err);
+        status = store_execute(store,
+                               store->survives_power
+                                   ? "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL"
+                                   : "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF",
+                               err);
     return status;
 }
 
@@ -372,22 +185,23 @@ static void release(struct store *store)
     free(store);
 }
 
-enum status store_open(struct store **out, const char *dir, struct err *err)
+enum status store_open(struct store **out, const char *dir, bool survives_power, struct err *err)
 {
     struct store *store;
     enum status status;
 
-    status = make_dir(dir, err);
+    status = store_make_dir(dir, err);
     if (status != STATUS_OK)
         return status;
     store = calloc(1, sizeof *store);
     if (store == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the state store");
     store->lock_fd = -1;
+    store->survives_power = survives_power;
     (void)snprintf(store->path, sizeof store->path, "%s/state.db", dir);
-    status = take_lock(store, dir, err);
+    status = store_take_lock(store, dir, err);
     if (status == STATUS_OK)
-        status = make_file(store, dir, err);
+        status = store_make_file(store, dir, err);
     if (status == STATUS_OK)
         status = open_file(store, err);
     if (status == STATUS_OK)

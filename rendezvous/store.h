@@ -50,9 +50,11 @@ struct store_viewer {
 };
 
 /* Open or make DIR/state.db; DIR is made where it is missing (its parents too). One process per
- * directory. Errors: STATUS_BUSY with the pid that holds it; STATUS_UNSUPPORTED for a newer schema
- * or a foreign file, which is left as it was; STATUS_IO. */
-enum status store_open(struct store **store, const char *dir, struct err *err);
+ * directory. `survives_power`: a commit is on the disk; without it, in the kernel: kill -9 of this
+ * process loses nothing, the end of the machine may. Errors: STATUS_BUSY with the pid that holds
+ * it; STATUS_UNSUPPORTED for a newer schema or a foreign file, which is left as it was; STATUS_IO.
+ */
+enum status store_open(struct store **store, const char *dir, bool survives_power, struct err *err);
 void store_close(struct store **store); /* commits what is open */
 /* Random for each state directory, 32 hex digits. */
 const char *store_cluster(const struct store *store);

@@ -42,7 +42,7 @@ struct store {
     char path[4096]; /* of state.db, for messages */
     char cluster[33];
     int lock_fd;
-    bool in_transaction;
+    bool survives_power, in_transaction;
     uint64_t next_event_id;
 };
 
@@ -92,6 +92,12 @@ void store_run(struct store *store, sqlite3_stmt *stmt, const char *doing);
 /* Step a query: true, there is a row. */
 bool store_row(struct store *store, sqlite3_stmt *stmt, const char *doing);
 
+/* store_file.c */
+enum status store_make_dir(const char *dir, struct err *err);
+enum status store_take_lock(struct store *store, const char *dir, struct err *err);
+enum status store_make_file(const struct store *store, const char *dir, struct err *err);
+enum status store_check_schema(struct store *store, struct err *err);
+enum status store_execute(struct store *store, const char *sql, struct err *err);
 /* Rows for the ranks of the record's generation, unless they are there. */
 void store_place_ranks(struct store *store, const struct rdzv_record *record);
 

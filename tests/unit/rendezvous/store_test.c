@@ -22,7 +22,7 @@ static struct store *open_or_fail(const char *dir)
     struct store *store = NULL;
     struct err err = {0};
 
-    if (store_open(&store, dir, &err) != STATUS_OK)
+    if (store_open(&store, dir, true, &err) != STATUS_OK)
         FAIL("store_open: %s", err.text);
     return store;
 }
@@ -298,7 +298,7 @@ TEST(kill_between_any_two_steps)
             struct rdzv_rank ranks[4] = {{.pid = 1}};
             int step = 0;
 
-            if (store_open(&store, dir, NULL) != STATUS_OK)
+            if (store_open(&store, dir, true, NULL) != STATUS_OK)
                 _exit(1);
 #define STEP(call)                                                                                 \
     if (step++ == die_after)                                                                       \
@@ -341,7 +341,7 @@ TEST(kill_at_any_moment)
         CHECK(pid >= 0);
         if (pid == 0) {
             store = NULL;
-            if (store_open(&store, dir, NULL) != STATUS_OK)
+            if (store_open(&store, dir, true, NULL) != STATUS_OK)
                 _exit(1);
             for (id = store_next_job_id(store);; id++) {
                 write_one(store, id, "a", 0);
@@ -372,7 +372,7 @@ TEST(a_second_server_is_refused_by_name)
     char pid[32];
 
     (void)snprintf(pid, sizeof pid, "pid %d", (int)getpid());
-    CHECK_EQ(store_open(&second, test_dir(), &err), STATUS_BUSY);
+    CHECK_EQ(store_open(&second, test_dir(), true, &err), STATUS_BUSY);
     CHECK(second == NULL);
     CHECK(strstr(err.text, pid) != NULL);
     store_close(&first);
@@ -409,14 +409,14 @@ TEST(newer_and_foreign_files_are_refused)
     write_one(store, 1, "a", 0);
     store_close(&store);
     execute("PRAGMA user_version = 2");
-    CHECK_EQ(store_open(&store, test_dir(), &err), STATUS_UNSUPPORTED);
+    CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_UNSUPPORTED);
     CHECK(strstr(err.text, "schema 2") != NULL && strstr(err.text, "newer") != NULL);
     execute("PRAGMA user_version = 1"); /* it was left as it was */
     store = open_or_fail(test_dir());
     CHECK_EQ(store_next_job_id(store), 2);
     store_close(&store);
     execute("PRAGMA application_id = 0");
-    CHECK_EQ(store_open(&store, test_dir(), &err), STATUS_UNSUPPORTED);
+    CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_UNSUPPORTED);
     CHECK(strstr(err.text, "not a state of rendezvous") != NULL);
 }
 
@@ -433,8 +433,61 @@ TEST(a_damaged_file_is_refused)
     for (int i = 0; i < 1000; i++)
         (void)fprintf(file, "this is no database %d\n", i);
     CHECK(fclose(file) == 0);
-    CHECK_EQ(store_open(&store, test_dir(), &err), STATUS_IO);
+    CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_IO);
     CHECK(strstr(err.text, "state.db") != NULL);
+}
+
+/* Somebody removed state.db of a killed server, and left its log: a new one begins, empty. */
+TEST(a_log_without_its_file_is_not_played)
+{
+    const char *dir = test_dir();
+    struct store_job got;
+    struct store *store;
+    char path[512];
+    int status;
+    pid_t pid = fork();
+
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        if (store_open(&store, dir, true, NULL) != STATUS_OK)
+            _exit(1);
+        write_one(store, 1, "a", 0);
+        (void)kill(getpid(), SIGKILL);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    (void)snprintf(path, sizeof path, "%s/state.db", dir);
+    CHECK(unlink(path) == 0);
+    store = open_or_fail(dir);
+    CHECK(!store_get_job(store, 1, &got));
+    CHECK_EQ(store_next_job_id(store), 1);
+    write_one(store, 1, "b", 0);
+    store_close(&store);
+    store = open_or_fail(dir);
+    CHECK(store_get_job(store, 1, &got));
+    CHECK_STR(got.record.name, "b");
+    store_close(&store);
+}
+
+/* Without fsync: still whole after kill -9. */
+TEST(kill_without_fsync)
+{
+    const char *dir = test_dir();
+    struct store *store = NULL;
+    struct store_job got;
+    int status;
+    pid_t pid = fork();
+
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        if (store_open(&store, dir, false, NULL) != STATUS_OK)
+            _exit(1);
+        write_one(store, 1, "a", 0);
+        (void)kill(getpid(), SIGKILL);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_EQ(store_open(&store, dir, false, NULL), STATUS_OK);
+    CHECK(store_get_job(store, 1, &got));
+    store_close(&store);
 }
 
 TEST(the_cluster_id_stays)
@@ -490,7 +543,7 @@ TEST(a_failed_write_ends_the_process)
     if (pid == 0) {
         struct rlimit limit;
 
-        if (store_open(&store, test_dir(), NULL) != STATUS_OK || dup2(said[1], 2) != 2)
+        if (store_open(&store, test_dir(), true, NULL) != STATUS_OK || dup2(said[1], 2) != 2)
             _exit(1);
         limit.rlim_cur = limit.rlim_max = (rlim_t)size_of_state() + 40000;
         (void)signal(SIGXFSZ, SIG_IGN);

@@ -1,0 +1,563 @@
+"""The real server process against scripted clients and nodes: server_test.py RENDEZVOUS [TEST...]"""
+
+import contextlib
+import os
+import random
+import select
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from ddpproto import (PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, encode, frame, request_id,
+                      run_tests, submission)
+from malformed import NODE_HELLO, malformed_inputs
+
+BINARY = sys.argv[1]
+
+
+@contextlib.contextmanager
+def state_dir():
+    root = tempfile.mkdtemp(prefix="ddp-server-")
+    try:
+        yield os.path.join(root, "state")
+    finally:
+        shutil.rmtree(root)
+
+
+@contextlib.contextmanager
+def server(*args, directory=None):
+    with contextlib.ExitStack() as stack:
+        directory = directory or stack.enter_context(state_dir())
+        process = Server(BINARY, directory, *args)
+        try:
+            yield process
+        except BaseException:
+            sys.stderr.write(process.log()[-4000:])
+            raise
+        finally:
+            if process.alive():
+                process.kill()
+
+
+@contextlib.contextmanager
+def node(address, name="node0", **fields):
+    one = Node(address, name, **fields)
+    try:
+        one.wait(lambda n: n.welcomed or n.error, "a welcome")
+        yield one
+    finally:
+        one.close()
+
+
+def dump(directory):
+    """All rows, by a reader of its own; what is still in the log is seen too."""
+    with contextlib.closing(sqlite3.connect("file:%s/state.db?mode=ro" % directory,
+                                            uri=True)) as db:
+        return list(db.iterdump())
+
+
+def expect_refused(code, call, *args, **fields):
+    try:
+        call(*args, **fields)
+    except Refused as error:
+        assert error.code == code, error
+        return error
+    raise AssertionError("was not refused")
+
+
+def test_acknowledged_means_durable():
+    request = request_id()
+    with state_dir() as directory:
+        with server(directory=directory) as one:
+            with Client(one.address) as client:
+                answer = client.submit(request, argv=["echo", "a b", ""], env={"X": "1"})
+                one.kill()
+        with server(directory=directory) as two, Client(two.address) as client:
+            jobs = client.ask("job_list", all=True, after_id=0, limit=500)["jobs"]
+            assert [j["job_id"] for j in jobs] == [answer["job_id"]], jobs
+            again = client.submit(request)
+            assert again["job_id"] == answer["job_id"] and not again["is_new"], again
+            info = client.job("@last")
+            assert info["argv"] == ["echo", "a b", ""] and info["cwd"] == "/tmp", info
+            assert client.submit()["job_id"] == answer["job_id"] + 1
+            assert two.stop() == 0
+
+
+def submit_all(address, requests, acked, stop_after):
+    """All at once, one connection each; returns when `stop_after` more were answered or none is
+    left. Answers go to `acked`."""
+    sent, target = {}, len(acked) + stop_after
+    for request in [r for r in requests if r not in acked]:
+        try:
+            peer = Peer(address)
+            peer.send("client_hello", protocol=1, version="test")
+            peer.send("submit", **submission(request, name="job-" + request[:8]))
+        except (OSError, Closed):
+            return sent
+        sent[peer.socket] = (peer, request)
+    open_sockets = list(sent)
+    while open_sockets and len(acked) < target:
+        ready, _, _ = select.select(open_sockets, [], [], PATIENCE_S)
+        assert ready, "the server does not answer"
+        for one in ready:
+            peer, request = sent[one]
+            message = peer.recv()
+            if message["type"] == "submitted":
+                acked[request] = message["job_id"]
+                open_sockets.remove(one)
+            else:
+                assert message["type"] == "client_welcome", message
+    return sent
+
+
+def test_kill_under_100_submits():
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    # 60 at a time stay below the cap of connections that said nothing yet
+    requests, acked = [request_id() for _ in range(100)], {}
+    with state_dir() as directory:
+        kills = 0
+        while len(acked) < len(requests):
+            with server(directory=directory) as process:
+                missing = [r for r in requests if r not in acked][:60]
+                sent = submit_all(process.address, missing, acked, rng.randrange(1, 20))
+                process.kill()
+                kills += 1
+                for peer, request in sent.values():  # answers on their way when it was killed
+                    for message in peer.recv_until_closed():
+                        if message["type"] == "submitted":
+                            acked[request] = message["job_id"]
+                    peer.close()
+        with server(directory=directory) as process, Client(process.address) as client:
+            for request in requests:
+                again = client.submit(request)
+                assert again["job_id"] == acked[request] and not again["is_new"], again
+            jobs = client.ask("job_list", all=True, after_id=0, limit=500)["jobs"]
+            assert len(jobs) == len(requests) == len(set(acked.values())), len(jobs)
+            for request in requests:
+                info = client.job(acked[request])
+                assert info["jobs"][0]["name"] == "job-" + request[:8], info
+        print("kills", kills)
+
+
+def test_a_job_runs_to_its_end():
+    with server() as process, node(process.address, slots=4) as one, \
+            Client(process.address) as client:
+        one.blob = "AAEC"
+        job = client.submit(nproc_per_node=2, argv=["train"], env={"A": "b"})["job_id"]
+        one.wait_phase(job, 1, "running")
+        one.wait(lambda n: n.shims[(job, 1)]["has_world"])
+        start = next(m for m in one.orders if m["type"] == "start")
+        assert start["argv"] == ["train"] and start["env"] == {"A": "b"}, start
+        assert start["world"] == 2 and start["local_count"] == 2, start
+        assert next(m for m in one.orders if m["type"] == "world")["blob"] == "AAEC"
+        info = client.wait_for(job, lambda j: j["state"] == "running" and j["ranks_running"] == 2)
+        assert [r["rank"] for r in info["ranks"]] == [0, 1], info
+        assert [r["node"] for r in info["ranks"]] == ["node0"] * 2, info
+        one.progress(job, 1, step=42, loss=0.25)
+        client.wait_for(job, lambda j: j["step"] == 42 and j["loss"] == 0.25)
+        one.finish(job, 1)
+        info = client.wait_for(job, lambda j: j["ended"])
+        summary = info["jobs"][0]
+        assert summary["state"] == "succeeded" and summary["exit_code"] == 0, info
+        assert summary["step"] == 42 and summary["where"] == "node0", summary
+        assert [r["state"] for r in info["ranks"]] == ["exited"] * 2, info
+        assert [r["pid"] for r in info["ranks"]] == [1000, 1001], info
+        events = client.ask("event_list", job_id=job, after_id=0, limit=200, wait_us=0)["events"]
+        assert any("submitted" in e["text"] for e in events), events
+        assert any("succeeded" in e["text"] for e in events), events
+        assert process.stop() == 0
+
+
+def test_a_failed_job_tells_why():
+    with server() as process, node(process.address) as one, Client(process.address) as client:
+        job = client.submit(max_restarts=0)["job_id"]
+        one.wait_phase(job, 1, "running")
+        one.finish(job, 1, exit_code=3)
+        info = client.wait_for(job, lambda j: j["ended"])
+        assert info["jobs"][0]["state"] == "failed" and info["jobs"][0]["exit_code"] == 3, info
+        assert info["failed_rank"] == 0 and info["failed_node"] == "node0", info
+        assert info["tail"] == "boom\n" and info["ranks"][0]["exit_code"] == 3, info
+        assert client.ask("cancel", job=str(job), signal=15, grace_us=-1)["jobs"][0]["state"] == \
+            "failed"
+
+
+def test_kill_the_server_under_a_running_job():
+    with state_dir() as directory:
+        with server(directory=directory) as process:
+            one = Node(process.address, "node0")
+            with Client(process.address) as client:
+                job = client.submit(max_restarts=3)["job_id"]
+                one.wait_phase(job, 1, "running")
+                client.wait_for(job, lambda j: j["state"] == "running")
+            process.kill()
+            one.wait(lambda n: n.error, "the end of the connection")
+        with server(directory=directory) as process, Client(process.address) as client:
+            again = Node(process.address, "node0", instance=one.instance, shims=one.shims)
+            again.wait(lambda n: n.welcomed, "a welcome")
+            client.wait_for(job, lambda j: j["state"] == "running" and j["ranks_running"] == 1)
+            again.finish(job, 1)
+            summary = client.wait_for(job, lambda j: j["ended"])["jobs"][0]
+            assert summary["state"] == "succeeded" and summary["restarts"] == 0, summary
+            assert summary["generation"] == 1, summary
+            again.close()
+        one.close()
+
+
+def test_long_poll():
+    with server() as process, Client(process.address) as one, Client(process.address) as two:
+        job = one.submit()["job_id"]
+        info = one.job(job)
+        begin = time.monotonic()
+        late = one.job(job, info["version"], 200000)  # nothing happens: answered when it is over
+        assert time.monotonic() - begin >= 0.19 and late["version"] == info["version"], late
+        one.send("job_get", job=str(job), after_version=info["version"], wait_us=60000000)
+        begin = time.monotonic()
+        two.ask("cancel", job=str(job), signal=15, grace_us=-1)
+        woken = one.answer()
+        assert time.monotonic() - begin < 30 and woken["jobs"][0]["state"] == "cancelled", woken
+        again = one.job(job, (1 << 64) - 1, 60000000)  # it has ended: at once, whatever is asked
+        assert time.monotonic() - begin < 30 and again["jobs"][0]["ended"], again
+
+
+def test_event_long_poll():
+    with server() as process, Client(process.address) as one, Client(process.address) as two:
+        events = one.ask("event_list", job_id=0, after_id=0, limit=10, wait_us=100000)["events"]
+        assert events == [], events
+        one.send("event_list", job_id=0, after_id=0, limit=10, wait_us=60000000)
+        job = two.submit()["job_id"]
+        events = one.answer()["events"]
+        assert events[0]["id"] == 1 and events[0]["job_id"] == job, events
+        one.send("event_list", job_id=0, after_id=events[-1]["id"], limit=10, wait_us=60000000)
+        with node(process.address):  # a note alone: no row of a job is written with it
+            events = one.answer()["events"]
+            assert any("node0" in e["text"] for e in events), events
+        expect_refused("not_found", one.ask, "event_list", job_id=99, after_id=0, limit=1,
+                       wait_us=0)
+
+
+def test_logs():
+    with server() as process, Client(process.address) as client, Client(process.address) as other:
+        def read(job, **fields):
+            wanted = dict(request_id=7, job_id=job, generation=1, rank=0, offset=0, tail_lines=0,
+                          bytes_max=1000, wait_us=0)
+            wanted.update(fields)
+            return client.ask("log_read", **wanted)
+
+        job = client.submit(nproc_per_node=2)["job_id"]
+        data = read(job, wait_us=1000)
+        assert data["problem"] == "" and data["bytes"] == "" and not data["is_final"], data
+        client.send("log_read", request_id=8, job_id=job, generation=1, rank=0, offset=0,
+                    tail_lines=0, bytes_max=1000, wait_us=50000000)
+        with node(process.address) as one:
+            one.logs[(job, 1, 0)] = b"hello\nworld\n"
+            one.logs[(job, 1, 1)] = b"one\n"
+            data = client.answer()  # the rank is somewhere now: forwarded
+            assert data["request_id"] == 8 and data["bytes"] == "aGVsbG8Kd29ybGQK", data
+            other.send("log_read", request_id=7, job_id=job, generation=1, rank=1, offset=0,
+                       tail_lines=0, bytes_max=1000, wait_us=0)
+            data = read(job, offset=6, rank=0)
+            assert data["request_id"] == 7 and data["bytes"] == "d29ybGQK", data
+            assert other.answer()["bytes"] == "b25lCg=="  # the same id of two clients
+            one.finish(job, 1)
+            client.wait_for(job, lambda j: j["ended"])
+            assert read(job, rank=1)["bytes"] == "b25lCg=="  # of an ended job
+            data = read(job, generation=2)
+            assert data["is_final"] and "generation 2" in data["problem"], data
+            one.logs["silent"] = True
+            client.send("log_read", request_id=9, job_id=job, generation=1, rank=0, offset=0,
+                        tail_lines=0, bytes_max=10, wait_us=50000000)
+            one.wait(lambda n: n.orders[-1]["type"] == "log_read")
+        data = client.answer()
+        assert data["request_id"] == 9 and "node0" in data["problem"], data
+        data = read(job)
+        assert "node0 is not connected" in data["problem"] and not data["is_final"], data
+        assert read(999)["problem"] != ""
+
+
+def test_names_numbers_and_last():
+    with server() as process, Client(process.address) as client:
+        expect_refused("not_found", client.job, "@last")
+        first = client.submit(name="sweep")["job_id"]
+        second = client.submit(name="sweep")["job_id"]
+        client.submit(name="other")
+        assert client.job("sweep")["jobs"][0]["job_id"] == second
+        assert client.job(first)["jobs"][0]["job_id"] == first
+        assert client.job("@last")["jobs"][0]["name"] == "other"
+        error = expect_refused("not_found", client.job, "nothing")
+        assert "nothing" in error.message and error.hint, error
+        listed = client.ask("job_list", all=False, after_id=0, limit=2)
+        assert listed["more"] and [j["job_id"] for j in listed["jobs"]] == [first, second], listed
+        listed = client.ask("job_list", all=False, after_id=second, limit=2)
+        assert not listed["more"] and len(listed["jobs"]) == 1, listed
+        client.ask("cancel", job="sweep", signal=15, grace_us=-1)
+        listed = client.ask("job_list", all=False, after_id=0, limit=10)
+        assert [j["job_id"] for j in listed["jobs"]] == [first, second + 1], listed
+        listed = client.ask("job_list", all=True, after_id=0, limit=10)
+        assert [j["state"] for j in listed["jobs"]] == ["queued", "cancelled", "queued"], listed
+        assert all(j["reason"] for j in listed["jobs"]), listed  # why it waits, in words
+
+
+def test_nodes_of_one_name():
+    with server() as process, Client(process.address) as client, node(process.address) as one:
+        with node(process.address) as two:
+            two.wait(lambda n: n.error, "a refusal")
+            assert "node0" in two.error and not two.welcomed, two.error
+        nodes = client.ask("node_list", all=True)["nodes"]
+        assert len(nodes) == 1 and nodes[0]["state"] == "up" and nodes[0]["slots"] == 2, nodes
+        assert nodes[0]["beat_age_us"] >= 0 and one.error is None, nodes
+
+
+def test_protocol_version_is_checked():
+    with server() as process:
+        for kind, rest in (("client_hello", {}),
+                           ("node_hello", dict(name="node0", boot_id="b", instance=1, pid=1,
+                                               address="127.0.0.1", slots=1, gpus=0, shims=[]))):
+            with Peer(process.address) as peer:
+                peer.send(kind, protocol=99, version="9", **rest)
+                messages = peer.recv_until_closed()
+                assert len(messages) == 1 and messages[0]["code"] == "refused", messages
+                assert "99" in messages[0]["message"], messages
+        with Peer(process.address) as peer:
+            peer.send("beat", sent_us=1, shims=[])
+            messages = peer.recv_until_closed()
+            assert messages[0]["code"] == "bad_request" and "hello" in messages[0]["message"]
+        with Client(process.address) as client:
+            expect_refused("bad_request", client.ask, "beat", sent_us=1, shims=[])
+            client.submit()  # the connection is still good
+
+
+def test_silent_connections_are_closed():
+    with server() as process:
+        silent, drip = Peer(process.address), Peer(process.address)
+        begin = time.monotonic()
+        drip.send_bytes(b"\0\0\1\0{")
+        stop = threading.Event()
+
+        def drop_by_drop():  # bytes do not buy time
+            with contextlib.suppress(OSError, Closed):
+                while not stop.wait(0.5):
+                    drip.send_bytes(b" ")
+
+        thread = threading.Thread(target=drop_by_drop)
+        thread.start()
+        for peer in (silent, drip):
+            peer.recv_until_closed()
+        stop.set()
+        thread.join()
+        took = time.monotonic() - begin
+        assert 4 < took < 30, took
+        with Client(process.address) as client:
+            client.submit()
+        silent.close()
+        drip.close()
+
+
+def test_a_crowd_of_connections():
+    with server() as process, Client(process.address) as before:
+        crowd = [Peer(process.address) for _ in range(100)]
+        told = crowd[-1].recv_until_closed()
+        assert told and told[0]["code"] == "full", told
+        before.submit()  # who is in is served
+        for peer in crowd:
+            peer.close()
+        deadline = time.monotonic() + PATIENCE_S
+        while True:  # the places come back
+            try:
+                with Client(process.address) as client:
+                    client.submit()
+                break
+            except (Refused, Closed):
+                assert time.monotonic() < deadline
+        assert process.stop() == 0
+
+
+def test_a_reader_that_does_not_read():
+    with server() as process, Client(process.address) as good, Client(process.address) as slow:
+        for _ in range(20):
+            good.submit(argv=["x" * 1000] * 20)
+        slow.socket.setblocking(False)
+        sent = b""
+        try:
+            for i in range(100000):
+                if not sent:
+                    slow.seq += 1
+                    sent = frame(b'{"type":"job_list","seq":%d,"all":true,"after_id":"0",'
+                                 b'"limit":500}' % slow.seq)
+                with contextlib.suppress(BlockingIOError):
+                    sent = sent[slow.socket.send(sent):]
+                if i % 1000 == 0:
+                    begin = time.monotonic()
+                    good.job("@last")
+                    assert time.monotonic() - begin < 10
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # closed: too slow
+        else:
+            raise AssertionError("a slow reader was never closed")
+        good.submit()
+        assert process.is_sanitized() or process.rss_kib() < 64 * 1024, process.rss_kib()
+        assert process.stop() == 0
+
+
+def test_only_loopback():
+    with state_dir() as directory:
+        for address in ("0.0.0.0:0", "[::]:0", "192.0.2.1:7400"):
+            run = subprocess.run([BINARY, "--state-dir", directory, "--listen", address],
+                                 capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            assert run.returncode != 0 and "ready" not in run.stdout, run
+            assert "loopback" in run.stderr, run.stderr
+        assert not os.path.exists(directory + "/rendezvous.sock")
+    with server("--listen", "127.0.0.1:0") as process:
+        assert len(process.addresses) == 2, process.addresses
+        with Client(process.addresses[1]) as tcp, Client(process.address) as unix:
+            job = tcp.submit()["job_id"]
+            assert unix.job(job)["jobs"][0]["user"] == tcp.job(job)["jobs"][0]["user"] != ""
+
+
+def test_orderly_close():
+    with state_dir() as directory:
+        with server("--listen", "127.0.0.1:0", directory=directory) as process:
+            idle, silent = Client(process.address), Peer(process.addresses[1])
+            waiting = Client(process.address)
+            job = waiting.submit()["job_id"]
+            version = waiting.job(job)["version"]
+            waiting.send("job_get", job=str(job), after_version=version, wait_us=60000000)
+            with node(process.address):
+                assert process.stop() == 0
+            for peer in (idle, silent, waiting):
+                peer.recv_until_closed()
+                peer.close()
+            left = sorted(os.listdir(directory))
+            assert "rendezvous.sock" not in left and "state.db-wal" not in left, left
+        with server(directory=directory) as process, Client(process.address) as client:
+            assert client.job(job)["jobs"][0]["job_id"] == job
+
+
+def test_one_server_for_a_directory():
+    with server() as process:
+        run = subprocess.run([BINARY, "--state-dir", process.state_dir], capture_output=True,
+                             text=True, timeout=PATIENCE_S, check=False)
+        assert run.returncode != 0 and str(process.process.pid) in run.stderr, run
+        with Client(process.address) as client:
+            client.submit()
+
+
+def test_users_see_their_own():
+    if os.geteuid() != 0:
+        return "skip (needs root, to be somebody else)"
+    with server() as process, Client(process.address) as root:
+        os.chmod(os.path.dirname(process.state_dir), 0o711)
+        os.chmod(process.state_dir, 0o711)
+        os.chmod(process.address[5:], 0o666)
+        mine = root.submit(name="secret")["job_id"]
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+                nobody = Client(process.address)
+                for name in ("secret", str(mine), "@last"):
+                    expect_refused("not_found", nobody.job, name)
+                    expect_refused("not_found", nobody.ask, "cancel", job=name, signal=9,
+                                   grace_us=0)
+                assert nobody.ask("job_list", all=True, after_id=0, limit=9)["jobs"] == []
+                assert nobody.ask("job_list", all=False, after_id=0, limit=9)["jobs"] == []
+                assert nobody.ask("event_list", job_id=0, after_id=0, limit=9,
+                                  wait_us=0)["events"] == []
+                assert nobody.ask("log_read", request_id=1, job_id=mine, generation=1, rank=0,
+                                  offset=0, tail_lines=0, bytes_max=9, wait_us=0)["problem"]
+                own = nobody.submit(name="own")["job_id"]
+                assert nobody.job("@last")["jobs"][0]["job_id"] == own
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert len(root.ask("job_list", all=True, after_id=0, limit=9)["jobs"]) == 2
+
+
+def test_the_largest_job():
+    """`submit` of exactly 1 MiB is taken, started and shown whole; one byte more is refused."""
+    with server() as process, Client(process.address) as client:
+        fields = submission(env={"V%d" % i: "x" * 500 for i in range(900)}, argv=["y"])
+
+        def submit(byte_count):
+            pad = byte_count - len(encode("submit", client.seq + 1, **fields))
+            return client.ask("submit", **dict(fields, argv=["y" + "y" * pad]))
+
+        job = submit(1 << 20)["job_id"]
+        with node(process.address) as one:
+            one.wait_phase(job, 1, "running")
+            start = next(m for m in one.orders if m["type"] == "start")
+            assert start["env"] == fields["env"] and len(start["argv"][0]) > 500000, "cut"
+            assert client.job(job)["argv"] == start["argv"]
+        fields["request_id"] = request_id()
+        error = expect_refused("bad_request", submit, (1 << 20) + 1)
+        assert "1048577" in error.message, error
+        with Client(process.address) as again:
+            assert len(again.ask("job_list", all=True, after_id=0, limit=9)["jobs"]) == 1
+
+
+def hello_first(peer, after):
+    if after == "client":
+        peer.send("client_hello", protocol=1, version="test")
+    elif after == "node":
+        peer.send("node_hello", **NODE_HELLO)
+    if after and peer.recv()["type"] not in ("client_welcome", "node_welcome"):
+        raise AssertionError("no welcome")
+
+
+def test_malformed_inputs():
+    """Each is answered with an error or closed; the server lives, nothing changes, memory stays."""
+    inputs = malformed_inputs()
+    assert len(inputs) >= 200, len(inputs)
+    with server() as process, Client(process.address) as good, node(process.address) as one:
+        job = good.submit()["job_id"]
+        one.wait_phase(job, 1, "running")
+        good.wait_for(job, lambda j: j["state"] == "running")
+        with Peer(process.address) as peer:  # the other node, and its notes, are there before
+            hello_first(peer, "node")
+        before = [row for row in dump(process.state_dir) if '"events"' not in row]
+        info = good.job(job)
+        rss, missed = process.rss_kib(), []
+        for what, data, after in inputs:
+            with Peer(process.address) as peer:
+                hello_first(peer, after)
+                with contextlib.suppress(Closed):
+                    peer.send_bytes(data)
+                with contextlib.suppress(OSError):
+                    peer.socket.shutdown(socket.SHUT_WR)
+                messages = [m for m in peer.recv_until_closed() if m["type"] != "beat_ack"]
+                assert all(m["type"] == "error" for m in messages), (what, messages)
+                missed.extend([] if messages else [what])
+        assert not missed, missed
+        assert process.alive()
+        assert [row for row in dump(process.state_dir) if '"events"' not in row] == before
+        now = good.job(job)
+        assert now["jobs"] == info["jobs"] and now["ranks"] == info["ranks"], now
+        assert process.is_sanitized() or process.rss_kib() < rss + 8 * 1024, process.rss_kib()
+        print("%d inputs, rss %d -> %d KiB" % (len(inputs), rss, process.rss_kib()))
+        assert process.stop() == 0
+
+
+def test_memory():
+    with server() as process, node(process.address) as one, Client(process.address) as client:
+        job = client.submit()["job_id"]
+        one.wait_phase(job, 1, "running")
+        client.wait_for(job, lambda j: j["state"] == "running")
+        print("rss with a running job: %d KiB" % process.rss_kib())
+        assert process.is_sanitized() or process.rss_kib() < 16 * 1024, process.rss_kib()
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests([value for name, value in list(globals().items())
+                        if name.startswith("test_")], sys.argv[2:]))
