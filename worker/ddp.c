@@ -59,7 +59,7 @@ static void *run(void *user)
     (void)pthread_mutex_lock(&ddp->lock);
     for (;;) {
         struct err err = {.text = ""};
-        enum status status = ddp->status;
+        enum status status;
         uint64_t begin_us;
 
         while (ddp->ready_count == ddp->done_count && !ddp->stopping)

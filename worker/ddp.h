@@ -1,7 +1,9 @@
-/* Data-parallel training over one net: equal parameters at the start, averaged gradients at every step.
+/* Data-parallel training over one net: equal parameters at the start, averaged gradients at every
+ * step.
  *
- * A communication thread reduces bucket after bucket, in index order on every rank, while backward goes on. Gradients were
- * divided by the world size before the reduce (net_backward's grad_scale), as PyTorch does. */
+ * A communication thread reduces bucket after bucket, in index order on every rank, while backward
+ * goes on. Gradients were divided by the world size before the reduce (net_backward's grad_scale),
+ * as PyTorch does. */
 #ifndef WORKER_DDP_H
 #define WORKER_DDP_H
 
@@ -16,19 +18,21 @@ struct ddp;
 
 struct ddp_options {
     bool delay_allreduce;   /* reduce after backward, no overlap */
-    bool broadcast_buffers; /* rank 0's running statistics at the start of every training forward, as PyTorch's DDP */
+    bool broadcast_buffers; /* rank 0's running statistics at the start of every training forward,
+                               as PyTorch's DDP */
 };
 
-/* Times of the last step. Formulas: spec "measuring overlap": exposed = what the step waited for. */
+/* Times of the last step. Formulas: spec "measuring overlap": exposed = what the step waited for.
+ */
 struct ddp_times {
     uint64_t comm_us;    /* sum over buckets of the time inside the collective */
     uint64_t exposed_us; /* wait between the end of backward and the end of the last bucket */
 };
 
-/* Compares net_hash across ranks (a mismatch is STATUS_CONFLICT naming rank and parameter), then broadcasts rank 0's
- * parameters and buffers. `comm` and `net` are borrowed until ddp_free. */
-enum status ddp_new(struct ddp **ddp, struct comm *comm, struct net *net, uint32_t rank, uint32_t world,
-                    const struct ddp_options *options, struct err *err);
+/* Compares net_hash across ranks (a mismatch is STATUS_CONFLICT naming rank and parameter), then
+ * broadcasts rank 0's parameters and buffers. `comm` and `net` are borrowed until ddp_free. */
+enum status ddp_new(struct ddp **ddp, struct comm *comm, struct net *net, uint32_t rank,
+                    uint32_t world, const struct ddp_options *options, struct err *err);
 void ddp_free(struct ddp **ddp);
 
 /* Before a training forward: broadcasts buffers where asked. */

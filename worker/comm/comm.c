@@ -61,7 +61,8 @@ static enum status make(struct comm **out, const struct comm_options *options, s
 static enum status open_greeter(struct comm *comm, const struct comm_options *options,
                                 const struct comm_identity *identity, struct err *err)
 {
-    enum status status = comm_greeter_open(&comm->greeter, options->address, identity, err);
+    enum status status =
+        comm_greeter_open(&comm->greeter, options->address, options->rank, identity, err);
 
     if (status != STATUS_OK)
         return status;

@@ -1,17 +1,23 @@
 #include "worker/comm/comm_greet.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "worker/comm/comm_sock.h"
 
-enum status comm_greeter_open(struct comm_greeter *greeter, const char *address,
+#define LOGGED_MAX 8 /* refusals */
+
+enum status comm_greeter_open(struct comm_greeter *greeter, const char *address, uint32_t rank,
                               const struct comm_identity *identity, struct err *err)
 {
     memset(greeter, 0, sizeof *greeter);
     greeter->fd = -1;
+    greeter->rank = rank;
     greeter->identity = *identity;
     for (uint32_t i = 0; i < COMM_GUESTS_MAX; i++)
         greeter->guests[i].fd = -1;
@@ -36,10 +42,33 @@ uint32_t comm_greeter_poll(const struct comm_greeter *greeter, struct pollfd *fd
     return count;
 }
 
-static void drop(struct comm_greeter *greeter, struct comm_guest *guest)
+static void name_caller(int fd, char name[INET6_ADDRSTRLEN])
 {
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    socklen_t length = sizeof address;
+    const void *host = &((struct sockaddr_in *)&address)->sin_addr;
+
+    (void)getpeername(fd, (struct sockaddr *)&address, &length);
+    if (address.ss_family == AF_INET6)
+        host = &((struct sockaddr_in6 *)&address)->sin6_addr;
+    if (inet_ntop(address.ss_family, host, name, INET6_ADDRSTRLEN) == NULL)
+        memcpy(name, "?", 2);
+}
+
+static void turn_away(struct comm_greeter *greeter, int *fd, const char *why)
+{
+    struct log_about about = {.job_id = greeter->identity.job_id,
+                              .generation = greeter->identity.generation,
+                              .rank = (int32_t)greeter->rank};
+    char name[INET6_ADDRSTRLEN];
+
     greeter->refused++;
-    comm_sock_close(&guest->fd);
+    name_caller(*fd, name);
+    if (greeter->refused <= LOGGED_MAX)
+        log_line(LOG_WARNING, about, "connection from %s to port %u refused: %s%s", name,
+                 greeter->place.port, why,
+                 greeter->refused == LOGGED_MAX ? "; further ones are not logged" : "");
+    comm_sock_close(fd);
 }
 
 /* A free place, or that of the guest that has been silent for longest. */
@@ -55,7 +84,7 @@ static struct comm_guest *place_for_guest(struct comm_greeter *greeter)
         if (guest->deadline_us < oldest->deadline_us)
             oldest = guest;
     }
-    drop(greeter, oldest);
+    turn_away(greeter, &oldest->fd, "silent while others wait");
     return oldest;
 }
 
@@ -89,8 +118,10 @@ static bool read_guest(struct comm_greeter *greeter, struct comm_guest *guest, u
         }
         if (n < 0 && errno == EINTR)
             continue;
-        if (n == 0 || errno != EAGAIN || now_us > guest->deadline_us)
-            drop(greeter, guest);
+        if (n == 0 || errno != EAGAIN)
+            turn_away(greeter, &guest->fd, "closed before its hello");
+        else if (now_us > guest->deadline_us)
+            turn_away(greeter, &guest->fd, "no hello in time");
         return false;
     }
     return true;
@@ -104,8 +135,9 @@ void comm_greeter_refuse(struct comm_greeter *greeter, int fd, const struct comm
 
     comm_note_encode(&note, bytes);
     (void)comm_send_all(fd, bytes, sizeof bytes, 0); /* into an empty buffer, or not at all */
-    greeter->refused++;
-    comm_sock_close(&fd);
+    turn_away(greeter, &fd,
+              why == COMM_WHY_STRANGER ? "wrong secret, job, generation or world"
+                                       : "its rank is here already, or comes too early");
 }
 
 int comm_greeter_next(struct comm_greeter *greeter, struct comm_hello *hello)
@@ -120,7 +152,7 @@ int comm_greeter_next(struct comm_greeter *greeter, struct comm_hello *hello)
         if (fd < 0 || !read_guest(greeter, guest, now_us))
             continue;
         if (!comm_hello_decode(guest->bytes, hello)) {
-            drop(greeter, guest);
+            turn_away(greeter, &guest->fd, "not a hello");
             continue;
         }
         guest->fd = -1;

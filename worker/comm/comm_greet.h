@@ -26,12 +26,13 @@ struct comm_greeter {
     int fd; /* listener */
     struct comm_place place;
     struct comm_identity identity;
+    uint32_t rank;    /* ours, for the log */
     uint32_t refused; /* connections turned away so far */
     struct comm_guest guests[COMM_GUESTS_MAX];
 };
 
-/* Listens on `address`, port from the kernel. */
-enum status comm_greeter_open(struct comm_greeter *greeter, const char *address,
+/* Listens on `address`, port from the kernel; `rank` is ours. */
+enum status comm_greeter_open(struct comm_greeter *greeter, const char *address, uint32_t rank,
                               const struct comm_identity *identity, struct err *err);
 void comm_greeter_close(struct comm_greeter *greeter);
 

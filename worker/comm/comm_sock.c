@@ -43,7 +43,7 @@ static int resolve(const char *host, uint16_t port, int flags, struct addrinfo *
 
 static bool name_socket(int fd, struct comm_place *place)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
     socklen_t length = sizeof address;
     const void *host;
 

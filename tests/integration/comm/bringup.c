@@ -190,6 +190,29 @@ TEST(options_that_cannot_be)
     CHECK(comm == NULL);
 }
 
+/* Only the address asked for is open; the port is closed on all others. */
+TEST(listens_on_its_address_alone)
+{
+    struct comm_options options = {
+        .rank = 0, .world = 2, .address = "127.0.0.2", .timeout_us = 1000};
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    struct comm_identity identity;
+    struct comm_place place;
+    struct comm_blob blob;
+    struct comm *comm = NULL;
+    struct err err;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    CHECK_EQ(comm_open(&comm, &options, &blob, &err), STATUS_OK);
+    CHECK_EQ(comm_blob_decode(&blob, &identity, &place, &err), STATUS_OK);
+    CHECK_STR(place.host, "127.0.0.2");
+    address.sin_port = htons(place.port);
+    CHECK_EQ(inet_pton(AF_INET, "127.0.0.1", &address.sin_addr), 1);
+    CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) < 0);
+    (void)close(fd);
+    comm_close(&comm);
+}
+
 /* Another generation than the blob's. */
 TEST(blob_of_another_generation)
 {
