@@ -43,21 +43,24 @@ static int resolve(const char *host, uint16_t port, int flags, struct addrinfo *
 
 static bool name_socket(int fd, struct comm_place *place)
 {
-    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address;
     socklen_t length = sizeof address;
-    const void *host;
+    const void *host = &address.v4.sin_addr;
+    uint16_t port;
 
     memset(place, 0, sizeof *place);
-    if (getsockname(fd, (struct sockaddr *)&address, &length) < 0)
+    memset(&address, 0, sizeof address);
+    if (getsockname(fd, &address.any, &length) < 0)
         return false;
-    if (address.ss_family == AF_INET6) {
-        host = &((struct sockaddr_in6 *)&address)->sin6_addr;
-        place->port = ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
-    } else {
-        host = &((struct sockaddr_in *)&address)->sin_addr;
-        place->port = ntohs(((struct sockaddr_in *)&address)->sin_port);
-    }
-    return inet_ntop(address.ss_family, host, place->host, sizeof place->host) != NULL;
+    if (address.any.sa_family == AF_INET6)
+        host = &address.v6.sin6_addr;
+    port = address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port;
+    place->port = ntohs(port);
+    return inet_ntop(address.any.sa_family, host, place->host, sizeof place->host) != NULL;
 }
 
 enum status comm_listen(const char *address, int *fd, struct comm_place *place, struct err *err)
