@@ -87,11 +87,12 @@ void options_print_help(FILE *out)
 {
     (void)fputs(examples, out);
     for (size_t i = 0; i < row_count; i++) {
-        char left[64];
-        int n = rows[i].letter != 0 ? snprintf(left, sizeof left, "-%c, ", rows[i].letter)
-                                    : snprintf(left, sizeof left, "    ");
-        n += snprintf(left + n, sizeof left - (size_t)n, "--%s%s%s", rows[i].name,
-                      rows[i].value != NULL ? " " : "", rows[i].value != NULL ? rows[i].value : "");
+        char letter[8] = "    ", left[64];
+        if (rows[i].letter != 0)
+            (void)snprintf(letter, sizeof letter, "-%c, ", rows[i].letter);
+        (void)snprintf(left, sizeof left, "%s--%s%s%s", letter, rows[i].name,
+                       rows[i].value != NULL ? " " : "",
+                       rows[i].value != NULL ? rows[i].value : "");
         (void)fprintf(out, "  %-30s %s\n", left, rows[i].help);
     }
 }
@@ -223,15 +224,22 @@ static enum status store(struct options *options, const struct row *row, const c
 
 /* -- the command line -- */
 
-static const struct row *find_name(const char *name, size_t n)
+/* torchrun's habit: --batch_size is --batch-size. */
+static bool same_name(const char *name, const char *typed, size_t n)
 {
-    for (size_t i = 0; i < row_count; i++) {
-        if (strlen(rows[i].name) == n && strncmp(rows[i].name, name, n) == 0)
+    if (name == NULL || strlen(name) != n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (name[i] != typed[i] && !(name[i] == '-' && typed[i] == '_'))
+            return false;
+    return true;
+}
+
+static const struct row *find_name(const char *typed, size_t n)
+{
+    for (size_t i = 0; i < row_count; i++)
+        if (same_name(rows[i].name, typed, n) || same_name(rows[i].other_name, typed, n))
             return &rows[i];
-        if (rows[i].other_name != NULL && strlen(rows[i].other_name) == n &&
-            strncmp(rows[i].other_name, name, n) == 0)
-            return &rows[i];
-    }
     return NULL;
 }
 

@@ -96,13 +96,13 @@ enum status fileio_read_file(const char *path, uint64_t byte_limit, char **bytes
     else
         status = fileio_read_at(fd, path, *bytes, *byte_count, 0, err);
     (void)close(fd);
-    if (status != STATUS_OK) {
-        free(*bytes);
-        *bytes = NULL;
-        return status;
+    if (status == STATUS_OK && *bytes != NULL) {
+        (*bytes)[*byte_count] = '\0';
+        return STATUS_OK;
     }
-    (*bytes)[*byte_count] = '\0';
-    return STATUS_OK;
+    free(*bytes);
+    *bytes = NULL;
+    return status;
 }
 
 static enum status digest_file(int fd, const char *path, uint64_t byte_count, EVP_MD_CTX *digest,

@@ -20,6 +20,7 @@ static void check_golden(const char *name)
     CHECK_EQ(sampler_init(&sampler, &options, NULL), STATUS_OK);
     cJSON_ArrayForEach(entry, epochs)
     {
+        CHECK(sampler.count > 0);
         int64_t *indices = calloc(sampler.count, sizeof *indices);
         CHECK(indices != NULL);
         sampler_set_epoch(&sampler, epoch++);

@@ -1,0 +1,242 @@
+#include "tests/numerics/data/gang.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/arena.h"
+#include "common/buf.h"
+#include "common/frame.h"
+#include "common/limits.h"
+#include "common/msg.h"
+#include "tests/lib/test.h"
+
+enum { JOB_ID = 77 };
+
+static char output[1 << 20];
+static size_t output_bytes;
+
+const char *gang_output(void)
+{
+    return output;
+}
+
+static void set_number(const char *name, uint64_t value)
+{
+    char text[24];
+
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    (void)setenv(name, text, 1); /* NOLINT(concurrency-mt-unsafe): in the child */
+}
+
+static void set_place(const struct gang *gang, uint32_t rank, int shim_fd)
+{
+    (void)setenv("OMP_NUM_THREADS", "1", 1); /* NOLINT(concurrency-mt-unsafe): in the child */
+    if (!gang->has_shim)
+        return;
+    set_number("RANK", rank);
+    set_number("LOCAL_RANK", rank);
+    set_number("WORLD_SIZE", gang->world);
+    set_number("LOCAL_WORLD_SIZE", gang->world);
+    set_number("DDP_JOB_ID", JOB_ID);
+    set_number("DDP_GENERATION", gang->generation);
+    set_number("DDP_SHIM_FD", (uint64_t)shim_fd);
+    (void)setenv("DDP_NODE_ADDRESS", "127.0.0.1", 1); /* NOLINT(concurrency-mt-unsafe): as above */
+}
+
+__attribute__((noreturn)) static void run_child(const struct gang *gang, uint32_t rank, int shim_fd,
+                                                int output_fd, const char *args)
+{
+    static char words[4096];
+    char *argv[GANG_ARGS_MAX + 2], *rest = words, *word;
+    int argc = 0;
+
+    (void)snprintf(words, sizeof words, "%s", args);
+    argv[argc++] = (char[]){DDP_WORKER};
+    while (argc <= GANG_ARGS_MAX && (word = strtok_r(argc == 1 ? words : NULL, " ", &rest)) != NULL)
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    set_place(gang, rank, shim_fd);
+    if (shim_fd >= 0)
+        (void)fcntl(shim_fd, F_SETFD, 0);
+    (void)dup2(output_fd, STDOUT_FILENO);
+    (void)dup2(output_fd, STDERR_FILENO);
+    (void)execv(argv[0], argv);
+    _exit(127);
+}
+
+static void start_rank(struct gang *gang, uint32_t rank, const char *args)
+{
+    int shim[2] = {-1, -1}, out[2];
+
+    CHECK_EQ(pipe2(out, O_CLOEXEC), 0);
+    if (gang->has_shim)
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, shim), 0);
+    gang->pids[rank] = fork();
+    CHECK(gang->pids[rank] >= 0);
+    if (gang->pids[rank] == 0)
+        run_child(gang, rank, shim[1], out[1], args);
+    (void)close(out[1]);
+    if (gang->has_shim)
+        (void)close(shim[1]);
+    gang->fds[rank] = shim[0];
+    gang->outputs[rank] = out[0];
+}
+
+void gang_start(struct gang *gang, uint32_t world, bool has_shim, uint32_t generation,
+                const char *args)
+{
+    CHECK(world <= GANG_RANKS_MAX && (world == 1 || has_shim));
+    *gang = (struct gang){.world = world, .generation = generation, .has_shim = has_shim};
+    output_bytes = 0;
+    output[0] = '\0';
+    for (uint32_t rank = 0; rank < world; rank++)
+        start_rank(gang, rank, args);
+}
+
+/* -- as the shim -- */
+
+/* Reads exactly one message. False at the end of the stream. */
+static bool read_message(int fd, struct arena *arena, struct msg *msg)
+{
+    static char bytes[FRAME_HEAD_BYTES + FRAME_BYTES_MAX];
+    const char *payload;
+    size_t have = 0, payload_bytes;
+    struct err err = {0};
+    enum status status;
+
+    while ((status = frame_next(bytes, have, FRAME_BYTES_MAX, &payload, &payload_bytes, &err)) ==
+           STATUS_BUSY) {
+        size_t want = have < FRAME_HEAD_BYTES ? FRAME_HEAD_BYTES - have : 1;
+        ssize_t n = recv(fd, bytes + have, want, 0);
+        if (n <= 0)
+            return false;
+        have += (size_t)n;
+    }
+    if (status != STATUS_OK || msg_decode(payload, payload_bytes, arena, msg, &err) != STATUS_OK)
+        FAIL("a message of the worker: %s", err.text);
+    return true;
+}
+
+static void send_world(const struct gang *gang, const uint8_t *blob, uint32_t blob_bytes)
+{
+    struct msg msg = {.type = MSG_TYPE_WORLD, .seq = 1};
+    struct buf out = {0};
+
+    msg.world.job_id = JOB_ID;
+    msg.world.generation = gang->generation;
+    msg.world.blob = (struct msg_bytes){blob, blob_bytes};
+    CHECK_EQ(msg_encode(&msg, &out, NULL), STATUS_OK);
+    for (uint32_t rank = 0; rank < gang->world; rank++)
+        CHECK_EQ(send(gang->fds[rank], out.bytes, out.byte_count, MSG_NOSIGNAL), out.byte_count);
+    buf_free(&out);
+}
+
+bool gang_meet(struct gang *gang)
+{
+    uint8_t blob[BLOB_BYTES_MAX];
+    uint32_t blob_bytes = 0;
+
+    for (uint32_t rank = 0; rank < gang->world; rank++) {
+        struct arena arena = {0};
+        struct msg msg;
+        if (!read_message(gang->fds[rank], &arena, &msg))
+            return false;
+        CHECK_EQ(msg.type, MSG_TYPE_WORKER_JOIN);
+        CHECK_EQ(msg.worker_join.rank, rank);
+        CHECK_EQ(msg.worker_join.generation, gang->generation);
+        if (rank == 0) {
+            blob_bytes = msg.worker_join.blob.count;
+            memcpy(blob, msg.worker_join.blob.items, blob_bytes);
+        }
+        arena_reset(&arena);
+    }
+    send_world(gang, blob, blob_bytes);
+    return true;
+}
+
+/* -- output -- */
+
+/* False: that rank's output is at its end. */
+static bool read_output(const struct gang *gang, uint32_t rank)
+{
+    static char ignored[4096];
+    char *into = rank == 0 ? output + output_bytes : ignored;
+    size_t room = rank == 0 ? sizeof output - 1 - output_bytes : sizeof ignored;
+    ssize_t n = read(gang->outputs[rank], into, room);
+
+    if (n <= 0)
+        return false;
+    if (rank == 0) {
+        output_bytes += (size_t)n;
+        output[output_bytes] = '\0';
+    } else {
+        (void)fwrite(ignored, 1, (size_t)n, stderr);
+    }
+    return true;
+}
+
+bool gang_wait_line(struct gang *gang, const char *line)
+{
+    while (strstr(output, line) == NULL)
+        if (!read_output(gang, 0))
+            return false;
+    return true;
+}
+
+static void take_messages(struct gang *gang, uint32_t rank)
+{
+    struct arena arena = {0};
+    struct msg msg;
+
+    while (gang->has_shim && read_message(gang->fds[rank], &arena, &msg)) {
+        if (msg.type == MSG_TYPE_PROGRESS) {
+            gang->progress_count++;
+            gang->progress_step = msg.progress.step;
+            CHECK_EQ(msg.progress.job_id, JOB_ID);
+            CHECK_EQ(msg.progress.rank, rank);
+        } else if (msg.type == MSG_TYPE_WORKER_ERROR) {
+            (void)snprintf(gang->error, sizeof gang->error, "%s", msg.worker_error.text);
+        }
+        arena_reset(&arena);
+    }
+}
+
+int gang_finish(struct gang *gang)
+{
+    int first = 0;
+
+    for (uint32_t rank = 0; rank < gang->world; rank++) {
+        int ended;
+        while (read_output(gang, rank))
+            ;
+        take_messages(gang, rank);
+        CHECK_EQ(waitpid(gang->pids[rank], &ended, 0), gang->pids[rank]);
+        int code = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
+        if (first == 0)
+            first = code;
+        (void)close(gang->outputs[rank]);
+        if (gang->fds[rank] >= 0)
+            (void)close(gang->fds[rank]);
+    }
+    return first;
+}
+
+int gang_run(uint32_t world, const char *args)
+{
+    struct gang gang;
+    int code;
+
+    gang_start(&gang, world, world > 1, 1, args);
+    if (world > 1)
+        (void)gang_meet(&gang);
+    code = gang_finish(&gang);
+    if (code != 0)
+        (void)fprintf(stderr, "%s", output);
+    return code;
+}

@@ -1,0 +1,43 @@
+/* Runs ddp-worker for real: as one rank, or as several with this process in the place of their
+ * shims. */
+#ifndef TESTS_NUMERICS_DATA_GANG_H
+#define TESTS_NUMERICS_DATA_GANG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define GANG_RANKS_MAX 8
+#define GANG_ARGS_MAX 48
+
+struct gang {
+    uint32_t world;
+    uint32_t generation;
+    bool has_shim;
+    pid_t pids[GANG_RANKS_MAX];
+    int fds[GANG_RANKS_MAX];     /* our ends of the sockets */
+    int outputs[GANG_RANKS_MAX]; /* stdout and stderr of each rank */
+    uint32_t progress_count;     /* messages that came */
+    uint64_t progress_step;      /* of the last */
+    char error[512];             /* the last worker_error */
+};
+
+/* Starts `world` ranks; `args` are words divided by blanks. With world 1 and no `has_shim` there is
+ * no launcher. */
+void gang_start(struct gang *gang, uint32_t world, bool has_shim, uint32_t generation,
+                const char *args);
+/* Lets the ranks join: the world goes to each once all have asked. False: one hung up before. */
+bool gang_meet(struct gang *gang);
+/* Waits until rank 0's output has `line`; the text so far is in gang_output. False: it ended
+ * without. */
+bool gang_wait_line(struct gang *gang, const char *line);
+/* Reads to the end of every rank and returns the first exit code that is not 0 (128 + signal), or
+ * 0. */
+int gang_finish(struct gang *gang);
+/* Rank 0's output so far. */
+const char *gang_output(void);
+
+/* All of it: start, meet, finish. */
+int gang_run(uint32_t world, const char *args);
+
+#endif

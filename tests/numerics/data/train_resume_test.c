@@ -1,0 +1,255 @@
+/* Stop, crash and go on: the final files must be those of an undisturbed run, to the bit. On a
+ * small set of drawn digits with a last incomplete batch, so that an epoch is 16 steps alone and 8
+ * with two ranks. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "tests/numerics/data/gang.h"
+#include "worker/data/digits.h"
+#include "worker/data/fileio.h"
+
+#define OPTIONS                                                                                    \
+    "-b 64 --lr 0.05 --momentum 0.9 --nesterov --wd 1e-4 --seed 5 -p 1 --checkpoint-keep 100"
+
+static void put_u32(FILE *file, uint32_t value)
+{
+    const uint8_t bytes[4] = {(uint8_t)(value >> 24), (uint8_t)(value >> 16), (uint8_t)(value >> 8),
+                              (uint8_t)value};
+    CHECK_EQ(fwrite(bytes, 1, 4, file), 4);
+}
+
+static FILE *begin_file(const char *prefix, const char *kind)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/data/%s-%s-ubyte", test_dir(), prefix, kind);
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL);
+    return file;
+}
+
+static void write_set(const char *prefix, uint64_t seed, uint32_t count)
+{
+    static const struct dataset_shape shape = {1, 28, 28, 10};
+    FILE *images = begin_file(prefix, "images-idx3"), *labels = begin_file(prefix, "labels-idx1");
+
+    put_u32(images, 0x803);
+    put_u32(images, count);
+    put_u32(images, 28);
+    put_u32(images, 28);
+    put_u32(labels, 0x801);
+    put_u32(labels, count);
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t pixels[784], label;
+        digits_draw(seed, i, &shape, pixels, &label);
+        CHECK_EQ(fwrite(pixels, 1, sizeof pixels, images), sizeof pixels);
+        CHECK_EQ(fwrite(&label, 1, 1, labels), 1);
+    }
+    CHECK_EQ(fclose(images), 0);
+    CHECK_EQ(fclose(labels), 0);
+}
+
+static void write_data(void)
+{
+    char path[512];
+
+    (void)snprintf(path, sizeof path, "%s/data", test_dir());
+    CHECK_EQ(mkdir(path, 0700), 0);
+    write_set("train", 1, 1000);
+    write_set("t10k", 2, 101);
+}
+
+/* Options, then "--checkpoint-dir TEST/name", extra words and the data. */
+static const char *arguments(const char *name, const char *extra)
+{
+    static char args[2048];
+
+    (void)snprintf(args, sizeof args, OPTIONS " --checkpoint-dir %s/%s %s %s/data", test_dir(),
+                   name, extra, test_dir());
+    return args;
+}
+
+static void check_same(const char *a, const char *b, uint32_t step)
+{
+    char path[512], sums[2][65];
+    const char *names[] = {a, b};
+    uint64_t bytes[2];
+    struct err err = {0};
+
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s/step-%08u.safetensors", test_dir(), names[i],
+                       step);
+        if (fileio_sha256(path, sums[i], &bytes[i], &err) != STATUS_OK)
+            FAIL("%s\n%s", err.text, gang_output());
+    }
+    CHECK_EQ(bytes[0], bytes[1]);
+    CHECK_STR(sums[0], sums[1]);
+}
+
+TEST(stopped_and_resumed_is_bit_identical)
+{
+    static const char *const cuts[] = {"1", "7", "16", "17", "31"};
+
+    write_data();
+    CHECK_EQ(gang_run(1, arguments("whole", "--epochs 3 --max-steps 40 --checkpoint-every 40")), 0);
+    for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+        char name[32], extra[128];
+        (void)snprintf(name, sizeof name, "cut-%s", cuts[i]);
+        (void)snprintf(extra, sizeof extra, "--epochs 3 --max-steps %s -j 0", cuts[i]);
+        CHECK_EQ(gang_run(1, arguments(name, extra)), 0);
+        CHECK_EQ(gang_run(1, arguments(name, "--epochs 3 --max-steps 40 --resume auto")), 0);
+        CHECK(strstr(gang_output(), "resumed at step") != NULL);
+        check_same("whole", name, 40);
+    }
+}
+
+TEST(two_ranks_resume_bit_identical)
+{
+    write_data();
+    CHECK_EQ(gang_run(2, arguments("whole", "--epochs 3")), 0);
+    CHECK_EQ(gang_run(2, arguments("cut", "--epochs 3 --max-steps 11")), 0);
+    CHECK_EQ(gang_run(2, arguments("cut", "--epochs 3 --resume auto")), 0);
+    CHECK(strstr(gang_output(), "resumed at step 11") != NULL);
+    check_same("whole", "cut", 24);
+}
+
+/* The second generation goes on by itself. */
+TEST(killed_and_restarted_is_bit_identical)
+{
+    struct gang gang;
+
+    write_data();
+    CHECK_EQ(gang_run(2, arguments("whole", "--epochs 20")), 0);
+    gang_start(&gang, 2, true, 1, arguments("cut", "--epochs 20 --checkpoint-every 5"));
+    CHECK(gang_meet(&gang));
+    CHECK(gang_wait_line(&gang, "Epoch [3/20], Step [4/8]"));
+    CHECK_EQ(kill(gang.pids[1], SIGKILL), 0);
+    CHECK(gang_finish(&gang) == 1); /* rank 0 says who is gone */
+    CHECK(strstr(gang_output(), "ddp-worker: ") != NULL && strstr(gang_output(), "rank 1") != NULL);
+    CHECK(strstr(gang.error, "rank 1") != NULL);
+    gang_start(&gang, 2, true, 2, arguments("cut", "--epochs 20 --checkpoint-every 5"));
+    CHECK(gang_meet(&gang));
+    CHECK_EQ(gang_finish(&gang), 0);
+    CHECK(strstr(gang_output(), "resumed at step") != NULL);
+    CHECK_EQ(gang.progress_step, 160);
+    check_same("whole", "cut", 160);
+}
+
+TEST(sigterm_saves_and_ends)
+{
+    struct gang gang;
+
+    write_data();
+    CHECK_EQ(gang_run(1, arguments("whole", "--epochs 40")), 0);
+    gang_start(&gang, 1, false, 1, arguments("cut", "--epochs 40"));
+    CHECK(gang_wait_line(&gang, "Epoch [2/40], Step [5/16]"));
+    CHECK_EQ(kill(gang.pids[0], SIGTERM), 0);
+    CHECK_EQ(gang_finish(&gang), 128 + SIGTERM);
+    CHECK_EQ(gang_run(1, arguments("cut", "--epochs 40 --resume auto")), 0);
+    CHECK(strstr(gang_output(), "resumed at step") != NULL);
+    check_same("whole", "cut", 640);
+}
+
+TEST(the_loader_changes_nothing)
+{
+    write_data();
+    CHECK_EQ(gang_run(1, arguments("a", "--epochs 1 -j 0")), 0);
+    CHECK_EQ(gang_run(1, arguments("b", "--epochs 1 -j 4")), 0);
+    check_same("a", "b", 16);
+}
+
+TEST(evaluation_needs_the_file_alone)
+{
+    char args[1024], accuracy[64];
+    const char *at;
+
+    write_data();
+    CHECK_EQ(gang_run(2, arguments("a", "--epochs 2")), 0);
+    at = strstr(gang_output(), "Val: "); /* of epoch 1 */
+    at = strstr(at + 1, "Val: ");
+    CHECK(at != NULL);
+    (void)snprintf(accuracy, sizeof accuracy, "%.*s", (int)strcspn(at, "\n"), at);
+    (void)snprintf(args, sizeof args, "-e --resume %s/a/step-00000016.safetensors %s/data",
+                   test_dir(), test_dir());
+    CHECK_EQ(gang_run(1, args), 0);
+    if (strstr(gang_output(), accuracy) == NULL)
+        FAIL("expected %s, got %s", accuracy, gang_output());
+}
+
+TEST(a_torn_checkpoint_costs_only_itself)
+{
+    char path[512];
+
+    write_data();
+    CHECK_EQ(gang_run(1, arguments("whole", "--epochs 2")), 0);
+    CHECK_EQ(gang_run(1, arguments("cut", "--epochs 2 --max-steps 20 --checkpoint-every 9")), 0);
+    (void)snprintf(path, sizeof path, "%s/cut/step-00000020.safetensors", test_dir());
+    CHECK_EQ(truncate(path, 5000), 0);
+    CHECK_EQ(gang_run(1, arguments("cut", "--epochs 2 --resume auto")), 0);
+    CHECK(strstr(gang_output(), "step-00000020.safetensors: torn") != NULL);
+    CHECK(strstr(gang_output(), "resumed at step 18") != NULL);
+    check_same("whole", "cut", 32);
+}
+
+/* Exit codes and words of what cannot be done. */
+TEST(refusals)
+{
+    static const struct {
+        const char *args;
+        int code;
+        const char *word;
+    } cases[] = {
+        {"--lrr 3", 2, "did you mean --lr?"},
+        {"--epochs 0", 2, "--epochs 0: expected a whole number from 1"},
+        {"--epochs", 2, "--epochs needs a value"},
+        {"--lr nan", 2, "--lr nan"},
+        {"--opt-level 02", 2, "the prefix O is the letter O"},
+        {"--opt-level O1", 2, "not in this version yet"},
+        {"--device cuda", 2, "no CUDA training backend"},
+        {"--nesterov", 2, "--nesterov requires"},
+        {"--resume auto", 2, "needs --checkpoint-dir"},
+        {"a b", 2, "one DATA folder"},
+        {"-a resnet5", 1, "resnet5"},
+        {"/nonexistent", 1, "neither train-images-idx3-ubyte"},
+        {"--resume /nonexistent/step-00000001.json", 1, "/nonexistent/step-00000001.json"},
+        {"--checkpoint-dir /proc/nothing", 1, "--checkpoint-dir /proc/nothing"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct gang gang;
+        gang_start(&gang, 1, false, 1, cases[i].args);
+        int code = gang_finish(&gang);
+        if (code != cases[i].code || strstr(gang_output(), cases[i].word) == NULL)
+            FAIL("%s: expected exit %d and \"%s\", got %d: %s", cases[i].args, cases[i].code,
+                 cases[i].word, code, gang_output());
+        CHECK(strncmp(gang_output(), "ddp-worker: ", 12) == 0);
+    }
+}
+
+TEST(another_world_is_refused)
+{
+    write_data();
+    CHECK_EQ(gang_run(1, arguments("a", "--epochs 1")), 0);
+    CHECK_EQ(gang_run(2, arguments("a", "--epochs 1 --resume auto")), 1);
+    CHECK(strstr(gang_output(), "a world of 1, now it is 2") != NULL);
+}
+
+/* The shim hangs up before the world is there: the gang is being stopped, nothing to say. */
+TEST(a_hung_up_shim_ends_the_worker)
+{
+    struct gang gang;
+
+    gang_start(&gang, 2, true, 1, "--dummy");
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(close(gang.fds[i]), 0);
+    gang.has_shim = false;
+    gang.fds[0] = gang.fds[1] = -1;
+    CHECK_EQ(gang_finish(&gang), 1);
+    CHECK_STR(gang_output(), "");
+}
+
+TEST_MAIN
