@@ -4,7 +4,9 @@
 SOURCE_ROOT and BUILD_ROOT say where (this tree and its build/ if they do not). Every check looks at tracked files (all files where there is no
 git), or at what was built.
 """
+import concurrent.futures
 import glob
+import hashlib
 import json
 import os
 import re
@@ -230,21 +232,50 @@ def check_shell():
     return report(findings, f"{len(scripts)} scripts")
 
 
+def tidy_key(command, version):
+    """A hash of all that clang-tidy's answer for one file depends on; None where the file cannot be preprocessed."""
+    words = [w for w in command["command"].split() if w not in ("-c", "-MD")]
+    for option in ("-o", "-MQ", "-MF"):
+        if option in words:
+            del words[words.index(option):words.index(option) + 2]
+    run = subprocess.run(" ".join(words + ["-E", "-CC"]), shell=True, cwd=command["directory"], capture_output=True)
+    if run.returncode != 0:
+        return None
+    return hashlib.sha256(version + text_of(".clang-tidy").encode() + run.stdout).hexdigest()
+
+
+def tidy_one(tidy, command, version):
+    """Findings in one file. What was clean once, with the same text and settings, is not looked at again."""
+    key = tidy_key(command, version)
+    stamp = os.path.join(BUILD, "lint-clean", key) if key else None
+    if stamp and os.path.exists(stamp):
+        return []
+    run = subprocess.run([tidy, "-quiet", "-p", BUILD, os.path.join(command["directory"], command["file"])],
+                         capture_output=True, text=True)
+    prefix = os.path.abspath(SOURCE) + "/"
+    lines = [re.sub(r"^(build[^/]*/)?(\.\./)+", "", line.replace(prefix, "")) for line in run.stdout.splitlines()]
+    findings = [line for line in lines if re.search(r": (warning|error): ", line)]
+    if run.returncode != 0 and not findings:
+        findings = [f"{command['file']}: clang-tidy failed: {run.stdout[-1000:]} {run.stderr[-1000:]}"]
+    if stamp and not findings:
+        with open(stamp, "w", encoding="utf-8"):
+            pass
+    return findings
+
+
 def check_tidy():
     tidy = tool("clang-tidy-14", "clang-tidy")
-    runner = tool("run-clang-tidy-14", "run-clang-tidy")
-    prefix = os.path.abspath(SOURCE) + "/"
-    files = sorted({os.path.abspath(os.path.join(c["directory"], c["file"])) for c in commands()})
-    files = [f for f in files if f.startswith(prefix) and f.endswith((".c", ".cc", ".cpp"))]
-    run = subprocess.run([runner, "-quiet", "-clang-tidy-binary", tidy, "-p", BUILD, "-j", str(os.cpu_count() or 1)]
-                         + ["^" + re.escape(f) + "$" for f in files], capture_output=True, text=True)
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", run.stdout)  # run-clang-tidy asks for colours by itself
-    lines = [re.sub(r"^(build[^/]*/)?(\.\./)+", "", line.replace(prefix, "")) for line in plain.splitlines()]
-    findings = list(dict.fromkeys(line for line in lines if re.search(r": (warning|error): ", line)))
-    if run.returncode != 0 and not findings:
-        print(plain[-4000:], run.stderr[-4000:])
-        return 1
-    return report(findings, f"{len(files)} files")
+    version = subprocess.run([tidy, "--version"], capture_output=True, check=True).stdout
+    root = os.path.abspath(SOURCE) + "/"
+    ours = {}
+    for command in commands():
+        path = os.path.abspath(os.path.join(command["directory"], command["file"]))
+        if path.startswith(root) and path.endswith((".c", ".cc", ".cpp")):
+            ours.setdefault(path, command)
+    os.makedirs(os.path.join(BUILD, "lint-clean"), exist_ok=True)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        found = list(pool.map(lambda command: tidy_one(tidy, command, version), ours.values()))
+    return report(list(dict.fromkeys(finding for one in found for finding in one)), f"{len(ours)} files")
 
 
 def main():
