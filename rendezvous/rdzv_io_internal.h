@@ -81,7 +81,7 @@ struct rdzv_io {
     bool is_stepping, is_stopping;
 };
 
-/* rdzv_io.c */
+/* rdzv_io_peer.c */
 struct peer *peer_find(const struct rdzv_io *io, uint64_t peer_id); /* NULL: gone or closing */
 void peer_send(struct peer *peer, struct msg *msg);
 void peer_close(struct peer *peer, enum status why, const char *text);
