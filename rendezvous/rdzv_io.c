@@ -25,6 +25,19 @@ static void identify(struct peer *peer)
         peer->uid = uid;
 }
 
+static void on_connection(struct listener *listener);
+
+/* A place is free again. */
+static void accept_waiting(struct rdzv_io *io)
+{
+    for (uint32_t i = 0; i < io->listener_count && !io->is_stopping; i++) {
+        if (!io->accept_waits[i])
+            continue;
+        io->accept_waits[i] = false;
+        on_connection(&io->listeners[i]);
+    }
+}
+
 static bool check_protocol(struct peer *peer, const char *who, uint32_t protocol)
 {
     if (protocol == PROTOCOL_VERSION)
@@ -43,6 +56,7 @@ static void become(struct peer *peer, enum peer_kind kind)
     peer->io->client_count += kind == PEER_CLIENT;
     peer->kind = kind;
     conn_deadline(&peer->conn, 0, "");
+    accept_waiting(peer->io);
 }
 
 static void on_client_hello(struct peer *peer, const struct msg_client_hello *hello)
@@ -130,8 +144,6 @@ static void on_message(struct conn *conn, const struct msg *msg)
     }
 }
 
-static void on_connection(struct listener *listener);
-
 static void on_closed(struct conn *conn, enum status why, const char *text)
 {
     struct peer *peer = conn->owner;
@@ -150,12 +162,7 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
     if (peer->is_core_node && !io->is_stopping)
         io_step(io, &event);
     free(peer);
-    for (uint32_t i = 0; i < io->listener_count && !io->is_stopping; i++) {
-        if (!io->accept_waits[i])
-            continue;
-        io->accept_waits[i] = false;
-        on_connection(&io->listeners[i]);
-    }
+    accept_waiting(io);
 }
 
 static const struct conn_handlers handlers = {.on_message = on_message, .on_closed = on_closed};
@@ -177,13 +184,15 @@ static struct peer *peer_new(struct rdzv_io *io)
     return NULL;
 }
 
+/* While too many have not said who they are, further ones stay in the kernel's backlog: a burst of
+ * clients is served in turn, and who says nothing makes room within HELLO_TIMEOUT_US. */
 static void on_connection(struct listener *listener)
 {
     struct rdzv_io *io = listener->owner;
-    struct peer *peer = peer_new(io);
+    struct peer *peer = io->unknown_count < PEERS_UNKNOWN_MAX ? peer_new(io) : NULL;
     struct err err;
 
-    if (peer == NULL) { /* stays in the backlog until a place is free */
+    if (peer == NULL) {
         io->accept_waits[listener - io->listeners] = true;
         return;
     }
@@ -197,15 +206,14 @@ static void on_connection(struct listener *listener)
     peer->conn.owner = peer;
     io->peers[peer->id % PEERS_MAX] = peer;
     io->peer_count++;
-    if (io->peer_count > CONNS_MAX || io->unknown_count >= PEERS_UNKNOWN_MAX) {
+    if (io->peer_count > CONNS_MAX) {
         peer->kind = PEER_REFUSED;
-        peer_error(peer, "full", "try again later", "the server has %u connections, %u of them new",
-                   io->peer_count - 1, io->unknown_count);
+        peer_error(peer, "full", "try again later", "the server has its %u connections", CONNS_MAX);
         peer_close(peer, STATUS_BUSY, "too many connections");
         return;
     }
     io->unknown_count++;
-    conn_deadline(&peer->conn, HELLO_TIMEOUT_US, "a hello");
+    conn_deadline(&peer->conn, HELLO_TIMEOUT_US, "hello");
 }
 
 static enum status listen_on(struct rdzv_io *io, const char *address, struct err *err)

@@ -62,8 +62,8 @@ class Peer:
     def __init__(self, address, timeout_s=PATIENCE_S):
         if address.startswith("unix:"):
             self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.connect(address[5:])  # blocks while the backlog is full
             self.socket.settimeout(timeout_s)
-            self.socket.connect(address[5:])
         else:
             host, port = address.rsplit(":", 1)
             self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
@@ -188,6 +188,7 @@ class Node(threading.Thread):
         for shim in self.shims.values():
             shim["acked"] = 0  # a server that is new hears it all again
         self.welcomed, self.error, self.closing = None, None, False
+        self.silent = False  # True: hears, says nothing
         self.blob = ""
         self.connect()
         self.start()
@@ -211,6 +212,8 @@ class Node(threading.Thread):
                 if now >= next_beat:
                     next_beat = now + self.beat_s
                     with self.lock:
+                        if self.silent:
+                            continue
                         self.peer.send("beat", sent_us=int(now * 1e6), shims=self.listing())
                         for shim in self.shims.values():
                             if shim["acked"] < shim["revision"]:
