@@ -1,6 +1,6 @@
 /* One file, compiled per instruction set: CPU_KERNELS names the table, CPU_BLOCK the channels side
- * by side. Inner loops run over one block, which the compiler turns into one or two vector
- * instructions. */
+ * by side. `lanes` is one block: gcc and clang make it one or two vector registers, or several
+ * where the machine has only small ones. */
 #include "worker/backend/cpu/cpu_kernels.h"
 
 #include <float.h>
@@ -9,15 +9,41 @@
 
 #define B CPU_BLOCK
 
-/* Offset of a block of one image, in floats, for values of `pixels` pixels. */
+typedef float lanes __attribute__((vector_size(sizeof(float) * B), may_alias));
+typedef int32_t lanes_mask __attribute__((vector_size(sizeof(int32_t) * B), may_alias));
+typedef uint8_t lanes_byte __attribute__((vector_size(B), may_alias));
+
+/* Values and their arrays are aligned to whole blocks. */
+static inline const lanes *at_lanes(const float *values)
+{
+    return (const lanes *)values;
+}
+
+static inline lanes pick(lanes_mask mask, lanes yes, lanes no)
+{
+    return (lanes)((mask & (lanes_mask)yes) | (~mask & (lanes_mask)no));
+}
+
+/* A NaN in `a` stays. */
+static inline lanes max_of(lanes a, lanes b)
+{
+    return pick(a < b, b, a);
+}
+
+static inline lanes cut(lanes_mask mask, lanes values)
+{
+    return (lanes)(mask & (lanes_mask)values);
+}
+
+/* Offset of a block of one image, in lanes, for values of `pixels` pixels. */
 static size_t block_at(const struct cpu_area *area, uint32_t image, uint32_t block, size_t pixels)
 {
-    return ((size_t)image * area->blocks + block) * pixels * B;
+    return ((size_t)image * area->blocks + block) * pixels;
 }
 
 /* Adds float sums over one image's block to the totals in double: that order is fixed, so results
  * are too. */
-static void add_sums(const float *restrict part, double *restrict total)
+static void add_sums(lanes part, double *restrict total)
 {
     for (int c = 0; c < B; c++)
         total[c] += (double)part[c];
@@ -30,20 +56,25 @@ static void norm_sums(const struct cpu_area *area, const float *x, const float *
 
     for (uint32_t i = 0; i < area->images; i++) {
         for (uint32_t b = 0; b < area->blocks; b++) {
-            const float *restrict in = x + block_at(area, i, b, pixels);
-            const float *restrict base = shift + (size_t)b * B;
-            float s[B] = {0}, q[B] = {0};
+            const lanes *in = at_lanes(x) + block_at(area, i, b, pixels);
+            const lanes base = at_lanes(shift)[b];
+            lanes s[4] = {0}, q[4] = {0};
+            size_t p = 0;
 
-            for (size_t p = 0; p < pixels; p++) {
-                for (int c = 0; c < B; c++) {
-                    float d = in[p * B + (size_t)c] - base[c];
+            for (; p + 4 <= pixels; p += 4) {
+                for (size_t k = 0; k < 4; k++) {
+                    lanes d = in[p + k] - base;
 
-                    s[c] += d;
-                    q[c] += d * d;
+                    s[k] += d;
+                    q[k] += d * d;
                 }
             }
-            add_sums(s, sum + (size_t)b * B);
-            add_sums(q, squares + (size_t)b * B);
+            for (; p < pixels; p++) {
+                s[0] += in[p] - base;
+                q[0] += (in[p] - base) * (in[p] - base);
+            }
+            add_sums((s[0] + s[1]) + (s[2] + s[3]), sum + (size_t)b * B);
+            add_sums((q[0] + q[1]) + (q[2] + q[3]), squares + (size_t)b * B);
         }
     }
 }
@@ -52,73 +83,56 @@ static void norm_apply(const struct cpu_area *area, const float *x, const float 
                        const float *offset, bool relu, float *y)
 {
     const size_t pixels = (size_t)area->height * area->width;
-    const float low = relu ? 0.0F : -INFINITY;
+    const lanes low = (lanes){0} - (relu ? 0.0F : INFINITY);
 
     for (uint32_t i = 0; i < area->images; i++) {
         for (uint32_t b = 0; b < area->blocks; b++) {
-            const size_t at = block_at(area, i, b, pixels);
-            const float *sc = scale + (size_t)b * B, *of = offset + (size_t)b * B;
+            const lanes *in = at_lanes(x) + block_at(area, i, b, pixels);
+            lanes *out = (lanes *)y + block_at(area, i, b, pixels);
+            const lanes sc = at_lanes(scale)[b], of = at_lanes(offset)[b];
 
-            for (size_t p = at; p < at + pixels * B; p += B) {
-                for (size_t c = 0; c < B; c++) {
-                    float v = x[p + c] * sc[c] + of[c];
-
-                    y[p + c] = v < low ? low : v;
-                }
-            }
+            for (size_t p = 0; p < pixels; p++)
+                out[p] = max_of(in[p] * sc + of, low);
         }
     }
 }
 
 /* One row of 2x2 windows: `in` is the upper of two rows of `width` pixels. */
-static void pool_row(const float *restrict in, uint32_t width, const float *restrict sc,
-                     const float *restrict of, float *restrict y)
+static void pool_row(const lanes *in, uint32_t width, lanes sc, lanes of, lanes *y)
 {
-    const float *restrict below = in + (size_t)width * B;
+    const lanes *below = in + width;
 
     for (size_t p = 0; p < width / 2; p++) {
-        for (size_t c = 0; c < B; c++) {
-            float v0 = in[2 * p * B + c] * sc[c] + of[c];
-            float v1 = in[(2 * p + 1) * B + c] * sc[c] + of[c];
-            float v2 = below[2 * p * B + c] * sc[c] + of[c];
-            float v3 = below[(2 * p + 1) * B + c] * sc[c] + of[c];
-            float top = v0 < v1 ? v1 : v0, bottom = v2 < v3 ? v3 : v2;
-            float max = top < bottom ? bottom : top;
+        lanes top = max_of(in[2 * p] * sc + of, in[2 * p + 1] * sc + of);
+        lanes bottom = max_of(below[2 * p] * sc + of, below[2 * p + 1] * sc + of);
 
-            y[p * B + c] = max < 0.0F ? 0.0F : max;
-        }
+        y[p] = max_of(max_of(top, bottom), (lanes){0});
     }
 }
 
 /* The same, remembering where the maximum was. */
-static void pool_row_best(const float *restrict in, uint32_t width, const float *restrict sc,
-                          const float *restrict of, float *restrict y, uint8_t *restrict best,
-                          float *restrict x_best)
+static void pool_row_best(const lanes *in, uint32_t width, lanes sc, lanes of, lanes *y,
+                          lanes_byte *best, lanes *x_best)
 {
-    const float *restrict below = in + (size_t)width * B;
+    const lanes *below = in + width;
 
     for (size_t p = 0; p < width / 2; p++) {
-        for (size_t c = 0; c < B; c++) {
-            float x0 = in[2 * p * B + c], x1 = in[(2 * p + 1) * B + c];
-            float x2 = below[2 * p * B + c], x3 = below[(2 * p + 1) * B + c];
-            float v0 = x0 * sc[c] + of[c], v1 = x1 * sc[c] + of[c];
-            float v2 = x2 * sc[c] + of[c], v3 = x3 * sc[c] + of[c];
-            float max = v0, from = x0;
-            int32_t at = 0;
+        const lanes x[4] = {in[2 * p], in[2 * p + 1], below[2 * p], below[2 * p + 1]};
+        lanes max = x[0] * sc + of, from = x[0];
+        lanes_mask at = {0};
 
-            at = v1 > max ? 1 : at;
-            from = v1 > max ? x1 : from;
-            max = v1 > max ? v1 : max;
-            at = v2 > max ? 2 : at;
-            from = v2 > max ? x2 : from;
-            max = v2 > max ? v2 : max;
-            at = v3 > max ? 3 : at;
-            from = v3 > max ? x3 : from;
-            max = v3 > max ? v3 : max;
-            y[p * B + c] = max > 0.0F ? max : max < 0.0F ? 0.0F : max;
-            x_best[p * B + c] = from;
-            best[p * B + c] = (uint8_t)(max <= 0.0F ? CPU_POOL_DEAD : at);
+        for (int k = 1; k < 4; k++) {
+            const lanes v = x[k] * sc + of;
+            const lanes_mask more = v > max;
+
+            at = (more & k) | (~more & at);
+            from = pick(more, x[k], from);
+            max = pick(more, v, max);
         }
+        at |= (max <= 0.0F) & CPU_POOL_DEAD;
+        y[p] = max_of(max, (lanes){0});
+        x_best[p] = from;
+        best[p] = __builtin_convertvector(at, lanes_byte);
     }
 }
 
@@ -126,21 +140,20 @@ static void norm_pool_apply(const struct cpu_area *area, const float *x, const f
                             const float *offset, float *y, uint8_t *best, float *x_best)
 {
     const size_t pixels = (size_t)area->height * area->width;
-    const size_t row = (size_t)area->width / 2 * B;
+    const uint32_t width = area->width;
 
     for (uint32_t i = 0; i < area->images; i++) {
         for (uint32_t b = 0; b < area->blocks; b++) {
-            const float *in = x + block_at(area, i, b, pixels);
-            const float *sc = scale + (size_t)b * B, *of = offset + (size_t)b * B;
+            const lanes *in = at_lanes(x) + block_at(area, i, b, pixels);
+            const lanes sc = at_lanes(scale)[b], of = at_lanes(offset)[b];
             size_t at = block_at(area, i, b, pixels / 4);
 
-            for (uint32_t h = 0; h < area->height / 2; h++, at += row) {
-                const float *two = in + (size_t)2 * h * area->width * B;
-
+            for (size_t h = 0; h < area->height / 2; h++, at += width / 2) {
                 if (best == NULL)
-                    pool_row(two, area->width, sc, of, y + at);
+                    pool_row(in + 2 * h * width, width, sc, of, (lanes *)y + at);
                 else
-                    pool_row_best(two, area->width, sc, of, y + at, best + at, x_best + at);
+                    pool_row_best(in + 2 * h * width, width, sc, of, (lanes *)y + at,
+                                  (lanes_byte *)best + at, (lanes *)x_best + at);
             }
         }
     }
@@ -154,16 +167,16 @@ static void norm_backward_sums(const struct cpu_area *area, const float *x, cons
     for (uint32_t i = 0; i < area->images; i++) {
         for (uint32_t b = 0; b < area->blocks; b++) {
             const size_t at = block_at(area, i, b, pixels);
-            const float *restrict m = mean + (size_t)b * B;
-            float s[B] = {0}, q[B] = {0};
+            const lanes *in = at_lanes(x) + at, *grad = at_lanes(dy) + at;
+            const lanes *out = y != NULL ? at_lanes(y) + at : NULL;
+            const lanes m = at_lanes(mean)[b];
+            lanes s = {0}, q = {0};
 
-            for (size_t p = at; p < at + pixels * B; p += B) {
-                for (size_t c = 0; c < B; c++) {
-                    float d = y == NULL || y[p + c] > 0.0F ? dy[p + c] : 0.0F;
+            for (size_t p = 0; p < pixels; p++) {
+                lanes d = out == NULL ? grad[p] : cut(out[p] > 0.0F, grad[p]);
 
-                    s[c] += d;
-                    q[c] += d * (x[p + c] - m[c]);
-                }
+                s += d;
+                q += d * (in[p] - m);
             }
             add_sums(s, sum + (size_t)b * B);
             add_sums(q, products + (size_t)b * B);
@@ -179,17 +192,24 @@ static void norm_backward_apply(const struct cpu_area *area, const float *x, con
 
     for (uint32_t i = 0; i < area->images; i++) {
         for (uint32_t k = 0; k < area->blocks; k++) {
-            const size_t at = block_at(area, i, k, pixels), ch = (size_t)k * B;
+            const size_t at = block_at(area, i, k, pixels);
+            const lanes *in = at_lanes(x) + at, *grad = at_lanes(dy) + at;
+            const lanes *out = y != NULL ? at_lanes(y) + at : NULL;
+            const lanes m = at_lanes(mean)[k], fa = at_lanes(a)[k], fb = at_lanes(b)[k];
+            const lanes fc = at_lanes(c)[k];
 
-            for (size_t p = at; p < at + pixels * B; p += B) {
-                for (size_t l = 0; l < B; l++) {
-                    float d = y == NULL || y[p + l] > 0.0F ? dy[p + l] : 0.0F;
+            for (size_t p = 0; p < pixels; p++) {
+                lanes d = out == NULL ? grad[p] : cut(out[p] > 0.0F, grad[p]);
 
-                    dx[p + l] = a[ch + l] * d + (b[ch + l] * (x[p + l] - mean[ch + l]) + c[ch + l]);
-                }
+                ((lanes *)dx + at)[p] = fa * d + (fb * (in[p] - m) + fc);
             }
         }
     }
+}
+
+static inline lanes_mask place_of(lanes_byte best)
+{
+    return __builtin_convertvector(best, lanes_mask);
 }
 
 static void norm_pool_backward_sums(const struct cpu_area *area, const float *x_best,
@@ -201,35 +221,40 @@ static void norm_pool_backward_sums(const struct cpu_area *area, const float *x_
     for (uint32_t i = 0; i < area->images; i++) {
         for (uint32_t b = 0; b < area->blocks; b++) {
             const size_t at = block_at(area, i, b, pixels);
-            const float *restrict m = mean + (size_t)b * B;
-            float s[B] = {0}, q[B] = {0};
+            const lanes *in = at_lanes(x_best) + at, *grad = at_lanes(dy) + at;
+            const lanes_byte *place = (const lanes_byte *)best + at;
+            const lanes m = at_lanes(mean)[b];
+            lanes s[2] = {0}, q[2] = {0};
 
-            for (size_t p = at; p < at + pixels * B; p += B) {
-                for (size_t c = 0; c < B; c++) {
-                    float d = best[p + c] != CPU_POOL_DEAD ? dy[p + c] : 0.0F;
+            for (size_t p = 0; p < pixels; p++) {
+                lanes d = cut(place_of(place[p]) != CPU_POOL_DEAD, grad[p]);
 
-                    s[c] += d;
-                    q[c] += d * (x_best[p + c] - m[c]);
-                }
+                s[p % 2] += d;
+                q[p % 2] += d * (in[p] - m);
             }
-            add_sums(s, sum + (size_t)b * B);
-            add_sums(q, products + (size_t)b * B);
+            add_sums(s[0] + s[1], sum + (size_t)b * B);
+            add_sums(q[0] + q[1], products + (size_t)b * B);
         }
     }
 }
 
-/* Place `k` of every window in one row of windows; x and dx point at its first pixel. */
-static void unpool_place(const float *x, const uint8_t *restrict best, const float *restrict dy,
-                         uint32_t windows, int32_t k, const float *restrict coef, float *dx)
+/* The coefficients of dx for one block. */
+struct unpool {
+    lanes mean, a, b, c;
+};
+
+/* One row of windows: x and dx point at the upper of its two rows of `width` pixels. */
+static void unpool_row(const struct unpool *u, const lanes *x, const lanes_byte *best,
+                       const lanes *dy, uint32_t width, lanes *dx)
 {
-    const float *restrict m = coef, *restrict a = coef + B;
-    const float *restrict b = coef + (ptrdiff_t)2 * B, *restrict c = coef + (ptrdiff_t)3 * B;
+    for (size_t p = 0; p < width / 2; p++) {
+        const lanes_mask place = place_of(best[p]);
+        const lanes d = u->a * dy[p];
 
-    for (size_t p = 0; p < windows; p++) {
-        for (size_t l = 0; l < B; l++) {
-            float d = best[p * B + l] == k ? dy[p * B + l] : 0.0F;
+        for (int k = 0; k < 4; k++) {
+            const size_t at = 2 * p + (size_t)(k / 2) * width + (size_t)(k % 2);
 
-            dx[2 * p * B + l] = a[l] * d + (b[l] * (x[2 * p * B + l] - m[l]) + c[l]);
+            dx[at] = cut(place == k, d) + (u->b * (x[at] - u->mean) + u->c);
         }
     }
 }
@@ -239,27 +264,17 @@ static void norm_pool_backward_apply(const struct cpu_area *area, const float *x
                                      const float *a, const float *b, const float *c, float *dx)
 {
     const size_t pixels = (size_t)area->height * area->width;
-    const size_t row = (size_t)area->width / 2 * B;
+    const uint32_t width = area->width;
 
     for (uint32_t i = 0; i < area->images; i++) {
         for (uint32_t k = 0; k < area->blocks; k++) {
-            const size_t at = block_at(area, i, k, pixels), ch = (size_t)k * B;
-            size_t pooled = block_at(area, i, k, pixels / 4);
-            float coef[4 * B];
+            const struct unpool u = {at_lanes(mean)[k], at_lanes(a)[k], at_lanes(b)[k],
+                                     at_lanes(c)[k]};
+            size_t at = block_at(area, i, k, pixels), pooled = block_at(area, i, k, pixels / 4);
 
-            memcpy(coef, mean + ch, B * sizeof(float));
-            memcpy(coef + B, a + ch, B * sizeof(float));
-            memcpy(coef + (ptrdiff_t)2 * B, b + ch, B * sizeof(float));
-            memcpy(coef + (ptrdiff_t)3 * B, c + ch, B * sizeof(float));
-            for (uint32_t h = 0; h < area->height / 2; h++, pooled += row) {
-                for (uint32_t place = 0; place < 4; place++) {
-                    const size_t from =
-                        at + ((size_t)(2 * h + place / 2) * area->width + place % 2) * B;
-
-                    unpool_place(x + from, best + pooled, dy + pooled, area->width / 2,
-                                 (int32_t)place, coef, dx + from);
-                }
-            }
+            for (size_t h = 0; h < area->height / 2; h++, pooled += width / 2, at += 2 * width)
+                unpool_row(&u, at_lanes(x) + at, (const lanes_byte *)best + pooled,
+                           at_lanes(dy) + pooled, width, (lanes *)dx + at);
         }
     }
 }
