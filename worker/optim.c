@@ -5,7 +5,7 @@ void optim_sgd(float *restrict param, const float *restrict grad, float *restric
                size_t n, const struct net_sgd *sgd, bool first)
 {
     const float lr = sgd->lr, mu = sgd->momentum, decay = sgd->weight_decay;
-    const float keep = first ? 0.0F : mu, take = first ? 1.0F : 1.0F - sgd->dampening;
+    const float take = 1.0F - sgd->dampening;
 
     if (momentum == NULL) {
         for (size_t i = 0; i < n; i++)
@@ -14,7 +14,7 @@ void optim_sgd(float *restrict param, const float *restrict grad, float *restric
     }
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] + decay * param[i];
-        float buf = keep * momentum[i] + take * g;
+        float buf = first ? g : mu * momentum[i] + take * g;
 
         momentum[i] = buf;
         param[i] -= lr * (sgd->nesterov ? g + mu * buf : buf);

@@ -144,6 +144,11 @@ static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
     struct cpu_value *value = &layer->out;
     const uint32_t block = cpu->kernels->block;
 
+    if (layer->graph->op ==
+        GRAPH_RELU) { /* element by element: as it comes, a flattened image blocked */
+        *value = *layer->in;
+        return;
+    }
     value->dims[0] = shape->dims[0];
     value->dims[1] = shape->dim_count == 3 ? shape->dims[1] : 1;
     value->dims[2] = shape->dim_count == 3 ? shape->dims[2] : 1;
@@ -184,6 +189,8 @@ static enum status make_value(struct cpu *cpu, uint32_t index, struct err *err)
     }
     shape_value(cpu, layer);
     bytes = value->image_size * cpu->batch_max * sizeof(float);
+    value->grad = NULL;
+    value->owns_grad = false;
     value->data = cpu_alloc(cpu, bytes);
     value->owns_data = true;
     if (value->data == NULL)
