@@ -28,14 +28,17 @@ static const char *const level_words[] = {
 struct line {
     char bytes[LINE_BYTES_MAX];
     size_t count;
+    bool is_full; /* something did not fit: nothing more is put */
 };
 
 static void put(struct line *line, const char *bytes, size_t byte_count)
 {
     size_t room = sizeof line->bytes - 8 - line->count; /* 8: the end of a line always fits */
 
-    if (byte_count > room)
-        return; /* whole escapes or none */
+    if (line->is_full || byte_count > room) { /* whole escapes or none */
+        line->is_full = true;
+        return;
+    }
     memcpy(line->bytes + line->count, bytes, byte_count);
     line->count += byte_count;
 }
@@ -83,8 +86,9 @@ static void put_text(struct line *line, const char *text, bool as_json)
             put_escaped(line, text + i, left, as_json);
         } else {
             if (as_json && (text[i] == '"' || text[i] == '\\'))
-                put(line, "\\", 1);
-            put(line, text + i, count);
+                putf(line, "\\%c", text[i]);
+            else
+                put(line, text + i, count);
         }
         i += count > 0 ? count : 1;
     }
@@ -170,6 +174,7 @@ void log_line(enum log_level level, struct log_about about, const char *format, 
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     line.count = 0;
+    line.is_full = false;
     if (settings.as_json)
         format_json(&line, level, &about, text);
     else

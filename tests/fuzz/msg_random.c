@@ -89,7 +89,8 @@ static size_t put_char(struct random *random, enum msg_kind kind, size_t room, c
         pick = wide[random_below(random, sizeof wide / sizeof wide[0])];
         if (strlen(pick) > room)
             break;
-        memcpy(out, pick, strlen(pick));
+        for (size_t i = 0; pick[i] != '\0'; i++)
+            out[i] = pick[i];
         return strlen(pick);
     case 5:
         if (kind == MSG_KIND_LINE)
