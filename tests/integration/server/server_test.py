@@ -613,10 +613,23 @@ def hello_first(peer, after):
         raise AssertionError("no welcome")
 
 
+def written_inputs(*args):
+    """What tests/fuzz knows, as (name, bytes)."""
+    with tempfile.TemporaryDirectory(prefix="ddp-inputs-") as directory:
+        subprocess.run([os.environ["DDP_INPUTS"], *args, directory], check=True,
+                       stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
+        found = []
+        for name in sorted(os.listdir(directory)):
+            with open(os.path.join(directory, name), "rb") as file:
+                found.append((name, file.read()))
+        return found
+
+
 def test_malformed_inputs():
     """Each is answered with an error or closed; the server lives, nothing changes, memory stays."""
     inputs = malformed_inputs()
-    assert len(inputs) >= 200, len(inputs)
+    inputs += [(name, data, None) for name, data in written_inputs()]
+    assert len(inputs) >= 900, len(inputs)
     with server() as process, Client(process.address) as good, node(process.address) as one:
         job = good.submit()["job_id"]
         one.wait_phase(job, 1, "running")
@@ -635,7 +648,7 @@ def test_malformed_inputs():
                     peer.socket.shutdown(socket.SHUT_WR)
                 messages = [m for m in peer.recv_until_closed() if m["type"] != "beat_ack"]
                 assert all(m["type"] == "error" for m in messages), (what, messages)
-                missed.extend([] if messages else [what])
+                missed.extend([] if messages or what.startswith("cut-") else [what])
         assert not missed, missed
         assert process.alive()
         assert [row for row in dump(process.state_dir) if '"events"' not in row] == before
@@ -643,6 +656,26 @@ def test_malformed_inputs():
         assert now["jobs"] == info["jobs"] and now["ranks"] == info["ranks"], now
         assert process.is_sanitized() or process.rss_kib() < rss + 8 * 1024, process.rss_kib()
         print("%d inputs, rss %d -> %d KiB" % (len(inputs), rss, process.rss_kib()))
+        assert process.stop() == 0
+
+
+def test_valid_messages_in_any_order():
+    """Whatever a client or a node may say, at any time: the server lives and answers."""
+    frames = written_inputs("--valid")
+    with server("--no-fsync") as process:
+        for after in ("client", "node", None):
+            for name, data in frames:
+                with Peer(process.address) as peer:
+                    hello_first(peer, after)
+                    with contextlib.suppress(Closed):
+                        peer.send_bytes(data)
+                    with contextlib.suppress(OSError):
+                        peer.socket.shutdown(socket.SHUT_WR)
+                    peer.recv_until_closed()
+                assert process.alive(), name
+        with Client(process.address) as client:
+            client.submit()
+        print("%d messages, 3 ways" % len(frames))
         assert process.stop() == 0
 
 
