@@ -13,8 +13,7 @@
 
 #define NUMBER_CHARS_MAX 63u /* cJSON 1.7.15 cuts a number behind these */
 
-/* -- the validator: a stack of open containers instead of recursion
- * ------------------------------------------------- */
+/* -- the validator: a stack of open containers instead of recursion ---------------------------- */
 
 enum expect {
     EXPECT_VALUE,
@@ -337,8 +336,7 @@ enum status json_validate(const char *text, size_t byte_count, const struct json
     return STATUS_OK;
 }
 
-/* -- repeated keys: cJSON has decoded the escapes, so "a" and "\u0061" are seen as one
- * -------------------------------- */
+/* -- repeated keys: cJSON has decoded the escapes, so "a" and "\u0061" are seen as one --------- */
 
 static int compare_keys(const void *a, const void *b)
 {

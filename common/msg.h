@@ -161,8 +161,7 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(F64, samples_per_s, 0, 1e300)                                                                \
     F(U64, checkpoint_step, 0, JOB_ID_MAX)
 
-/* -- a node and the server
- * ---------------------------------------------------------------------------------------- */
+/* -- a node and the server --------------------------------------------------------------------- */
 #define MSG_NODE_HELLO(F, E, L) /* node -> server, first */                                        \
     F(U32, protocol, 0, UINT32_MAX)                                                                \
     F(LINE, version, 0, 31)                                                                        \
@@ -250,8 +249,7 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(F64, samples_per_s, 0, 1e300)                                                                \
     F(U64, checkpoint_step, 0, JOB_ID_MAX) /* newest committed; 0: none */
 
-/* -- launcherd, its shims, their workers
- * ----------------------------------------------------------------------------- */
+/* -- launcherd, its shims, their workers ------------------------------------------------------- */
 #define MSG_SHIM_HELLO(F, E, L) /* shim -> launcherd, first on the shim's socket */                \
     F(U32, protocol, 0, UINT32_MAX)                                                                \
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
@@ -269,8 +267,7 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
 #define MSG_WORKER_ERROR(F, E, L) /* worker -> shim: its last words, for `why` */                  \
     F(TEXT, text, 0, TAIL_BYTES_MAX - 1)
 
-/* -- a client and the server
- * ----------------------------------------------------------------------------------------- */
+/* -- a client and the server ------------------------------------------------------------------- */
 #define MSG_CLIENT_HELLO(F, E, L) /* client -> server, first; requests may follow at once */       \
     F(U32, protocol, 0, UINT32_MAX)                                                                \
     F(LINE, version, 0, 31)

@@ -36,9 +36,7 @@ static enum status no_memory(struct decoder *decoder)
     return msg_refuse(&decoder->where, decoder->err, STATUS_MEMORY, "no memory for it");
 }
 
-/* -- numbers
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- numbers ----------------------------------------------------------------------------------- */
 
 /* A JSON number that is an integer, exactly: doubles hold those up to 2^53. */
 static bool number_to_integer(const cJSON *value, int64_t *integer)
@@ -144,9 +142,7 @@ static enum status decode_word(struct decoder *decoder, const struct msg_field *
                       field->words->items[field->words->count - 1]);
 }
 
-/* -- texts and bytes
- * --------------------------------------------------------------------------------------------------
- */
+/* -- texts and bytes --------------------------------------------------------------------------- */
 
 static enum status copy_text(struct decoder *decoder, const cJSON *value, const char **into)
 {
@@ -257,9 +253,7 @@ static enum status decode_bytes(struct decoder *decoder, const struct msg_field 
     return status;
 }
 
-/* -- objects
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- objects ----------------------------------------------------------------------------------- */
 
 static enum status decode_field(struct decoder *decoder, const struct msg_field *field,
                                 const cJSON *value, void *into)
@@ -393,9 +387,7 @@ static enum status decode_field_or_list(struct decoder *decoder, const struct ms
                                         : decode_field(decoder, field, value, into);
 }
 
-/* -- the message
- * ------------------------------------------------------------------------------------------------------
- */
+/* -- the message ------------------------------------------------------------------------------- */
 
 static enum status decode_type(struct decoder *decoder, const cJSON *value, enum msg_type *type)
 {

@@ -23,9 +23,7 @@ struct encoder {
 typedef enum status encode_one(struct encoder *encoder, const struct msg_field *field,
                                const void *from);
 
-/* -- numbers
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- numbers ----------------------------------------------------------------------------------- */
 
 static enum status encode_integer(struct encoder *encoder, const struct msg_field *field,
                                   bool in_range, const char *text)
@@ -88,9 +86,7 @@ static enum status encode_word(struct encoder *encoder, const struct msg_field *
     return STATUS_OK;
 }
 
-/* -- texts and bytes
- * --------------------------------------------------------------------------------------------------
- */
+/* -- texts and bytes --------------------------------------------------------------------------- */
 
 static void put_escape(struct buf *out, char c)
 {
@@ -217,9 +213,7 @@ static enum status encode_bytes(struct encoder *encoder, const struct msg_field 
     return STATUS_OK;
 }
 
-/* -- objects
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- objects ----------------------------------------------------------------------------------- */
 
 static enum status encode_field(struct encoder *encoder, const struct msg_field *field,
                                 const void *from)
@@ -309,9 +303,7 @@ static enum status encode_field_or_list(struct encoder *encoder, const struct ms
                                         : encode_field(encoder, field, from);
 }
 
-/* -- the message
- * ------------------------------------------------------------------------------------------------------
- */
+/* -- the message ------------------------------------------------------------------------------- */
 
 static enum status encode_frame(struct encoder *encoder, const struct msg *msg)
 {

@@ -18,9 +18,7 @@ struct parser {
     struct err *err;
 };
 
-/* -- names
- * ------------------------------------------------------------------------------------------------------------
- */
+/* -- names ------------------------------------------------------------------------------------- */
 
 static char dashed(char c)
 {
@@ -70,8 +68,7 @@ static const struct option_row *find_letter(const struct option_table *table, ch
     return NULL;
 }
 
-/* -- guesses: Levenshtein's distance, and a swap of neighbours counts once (Damerau 1964)
- * ------------------------------- */
+/* -- guesses: Levenshtein's distance, and a swap of neighbours counts once (Damerau 1964) ------ */
 
 static size_t min3(size_t a, size_t b, size_t c)
 {
@@ -141,9 +138,7 @@ static enum status refuse_unknown(struct parser *parser, const char *typed, size
                    name, nearest);
 }
 
-/* -- arguments
- * --------------------------------------------------------------------------------------------------------
- */
+/* -- arguments --------------------------------------------------------------------------------- */
 
 static void *member(const struct parser *parser, const struct option_row *row)
 {
@@ -330,9 +325,7 @@ const char *options_getenv(const char *name)
     return getenv(name);
 }
 
-/* -- help
- * -------------------------------------------------------------------------------------------------------------
- */
+/* -- help -------------------------------------------------------------------------------------- */
 
 static void help_row(const struct option_row *row, struct buf *out)
 {

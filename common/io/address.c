@@ -1,6 +1,7 @@
 #include "common/io/address.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -27,9 +28,7 @@ const char *address_path(const char *address)
     return address + sizeof ADDRESS_UNIX_PREFIX - 1;
 }
 
-/* -- HOST:PORT
- * --------------------------------------------------------------------------------------------------------
- */
+/* -- HOST:PORT --------------------------------------------------------------------------------- */
 
 static bool parse_port(const char *text, in_port_t *port)
 {
@@ -139,9 +138,7 @@ void address_format_tcp(const struct sockaddr_storage *resolved, char *text, siz
     }
 }
 
-/* -- unix:PATH
- * --------------------------------------------------------------------------------------------------------
- */
+/* -- unix:PATH --------------------------------------------------------------------------------- */
 
 /* The directory of `path`, opened with `flags`. */
 static enum status open_parent(const char *path, int flags, int *fd, struct err *err)
@@ -290,9 +287,7 @@ enum status address_connect(const char *address, int *fd, struct err *err)
                                     : connect_to_tcp(address, fd, err);
 }
 
-/* -- listening
- * --------------------------------------------------------------------------------------------------------
- */
+/* -- listening --------------------------------------------------------------------------------- */
 
 /* What is at `path` goes if it is a socket that nobody answers on. */
 static enum status remove_stale(const char *path, const struct sockaddr_un *resolved,
@@ -328,6 +323,7 @@ static enum status bind_path(int fd, const char *path, int mode, const struct so
 {
     mode_t rights = mode != 0 ? (mode_t)mode : 0600;
 
+    assert(path != NULL); /* for the compiler: with sanitizers it reckons with it */
     if (fchmod(fd, rights) < 0 || bind(fd, (const struct sockaddr *)resolved, sizeof *resolved) < 0)
         return err_set(err, errno == EADDRINUSE ? STATUS_BUSY : STATUS_IO, errno,
                        "listen on unix:%.150s: %s", path, strerror(errno));

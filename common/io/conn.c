@@ -32,9 +32,7 @@ struct pending_write {
 /* Reads go here first: libuv reads and hands over within one call, and a loop has one thread. */
 static _Thread_local char read_bytes[READ_BYTES];
 
-/* -- closing
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- closing ----------------------------------------------------------------------------------- */
 
 static void on_handle_closed(uv_handle_t *handle)
 {
@@ -135,9 +133,7 @@ void conn_deadline(struct conn *conn, uint64_t timeout_us, const char *what)
     arm(conn, timeout_us);
 }
 
-/* -- writing
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 /* The peer takes no more. It may have said why before it went: what it sent is still read, then its
  * end is seen. */
@@ -237,9 +233,7 @@ enum status conn_send(struct conn *conn, struct msg *msg, struct err *err)
     return write_out(conn, &buf, err);
 }
 
-/* -- reading
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 static void close_bad_frame(struct conn *conn, const struct err *why)
 {
@@ -350,9 +344,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
         take_bytes(conn, bytes->base, (size_t)count);
 }
 
-/* -- opening
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- opening ----------------------------------------------------------------------------------- */
 
 static void start(struct conn *conn, uv_loop_t *loop, bool is_unix, size_t payload_max,
                   const struct conn_handlers *handlers)

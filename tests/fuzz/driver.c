@@ -26,9 +26,7 @@ static struct input corpus[CORPUS_MAX];
 static size_t corpus_count;
 static uint64_t seed = 1, current;
 
-/* -- the corpus
- * -------------------------------------------------------------------------------------------------------
- */
+/* -- the corpus -------------------------------------------------------------------------------- */
 
 static void add_input(const char *bytes, size_t byte_count)
 {
@@ -89,9 +87,7 @@ static void free_corpus(void)
         free(corpus[--corpus_count].bytes);
 }
 
-/* -- mutations
- * --------------------------------------------------------------------------------------------------------
- */
+/* -- mutations --------------------------------------------------------------------------------- */
 
 static const char *const words[] = {"\"",        "\\",       "{",       "}",
                                     "[",         "]",        ",",       ":",
@@ -192,9 +188,7 @@ static void mutate(struct random *random, struct input *input)
     }
 }
 
-/* -- running
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- running ----------------------------------------------------------------------------------- */
 
 /* On its own piece of heap, so that a sanitizer sees a read beyond its end. */
 static void run_bytes(const uint8_t *bytes, size_t byte_count)

@@ -40,9 +40,7 @@ static void show_payload(struct walk *walk, const char *name, const char *payloa
     buf_free(&buf);
 }
 
-/* -- frames
- * -----------------------------------------------------------------------------------------------------------
- */
+/* -- frames ------------------------------------------------------------------------------------ */
 
 #define RAW(label, text)                                                                           \
     {                                                                                              \
@@ -83,9 +81,7 @@ static const struct {
     RAW("cut-payload-missing", "\0\0\0\x20"),
 };
 
-/* -- JSON
- * -------------------------------------------------------------------------------------------------------------
- */
+/* -- JSON -------------------------------------------------------------------------------------- */
 
 /* Around a value that would do but for what is tried here. */
 #define HELLO(rest) "{\"type\":\"client_hello\",\"seq\":1,\"protocol\":1,\"version\":" rest
@@ -224,8 +220,7 @@ static const struct {
     RAW("seq-null", "{\"type\":\"node_list\",\"seq\":null,\"all\":true}"),
 };
 
-/* -- messages: one field at a time of some that would do
- * ---------------------------------------------------------------- */
+/* -- messages: one field at a time of some that would do --------------------------------------- */
 
 struct member {
     const char *key, *value;
@@ -411,9 +406,7 @@ static void show_values(struct walk *walk)
                     show_changed(walk, values[i].name, s, m, CHANGE_VALUE, values[i].value);
 }
 
-/* -- sizes
- * ------------------------------------------------------------------------------------------------------------
- */
+/* -- sizes ------------------------------------------------------------------------------------- */
 
 static void show_repeated(struct walk *walk, const char *name, const char *begin,
                           const char *repeated, size_t times, const char *end)

@@ -1,0 +1,48 @@
+/* What the tests of connections share: one side that counts what it gets, on one loop for each
+ * test. The peer that misbehaves is a plain descriptor, written to before the loop runs and read
+ * after. */
+#ifndef TESTS_UNIT_COMMON_CONN_TOOLS_H
+#define TESTS_UNIT_COMMON_CONN_TOOLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/io/conn.h"
+#include "tests/lib/test.h"
+
+#define TIMEOUT_US 20000000u
+
+struct side {
+    struct conn conn;
+    uint32_t message_count, closed_count;
+    uint64_t last_sent_us; /* of the last beat_ack */
+    enum msg_type last_type;
+    enum status why;
+    char text[256];
+    bool answers, closes_on_message, sends_many_on_message;
+};
+
+extern uv_loop_t loop;
+extern const struct conn_handlers handlers; /* of a side, which is the connection's owner */
+
+void open_loop(void);
+/* Every handle must be closed by now. */
+void close_loop(void);
+
+#define RUN_UNTIL(condition)                                                                       \
+    for (uint64_t end_us = clock_boot_us() + TIMEOUT_US; !(condition);) {                          \
+        if (clock_boot_us() > end_us)                                                              \
+            FAIL("waited in vain for %s", #condition);                                             \
+        (void)uv_run(&loop, UV_RUN_ONCE);                                                          \
+    }
+
+void open_side(struct side *side, int fd, size_t payload_max);
+/* Opens the loop too. One end for the connection, one for the test. */
+int open_with_raw_peer(struct side *side);
+void write_raw(int fd, const void *bytes, size_t byte_count);
+void make_ack(struct buf *buf, uint64_t sent_us, uint32_t seq);
+/* The text of the first frame that is there to be read. */
+void read_answer(int fd, char *text, size_t text_bytes);
+
+#endif

@@ -1,0 +1,268 @@
+/* Listening and connecting: unix sockets and loopback TCP. */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/io/conn.h"
+#include "tests/lib/test.h"
+#include "tests/unit/common/conn_tools.h"
+
+struct server {
+    struct listener listener;
+    struct side sides[4];
+    uint32_t side_count;
+};
+
+static void on_connection(struct listener *listener)
+{
+    struct server *server = listener->owner;
+    struct side *side = &server->sides[server->side_count++];
+
+    *side = (struct side){.conn.owner = side, .answers = true};
+    CHECK_EQ(
+        conn_open_accept(&side->conn, &listener->handle.stream, FRAME_BYTES_MAX, &handlers, NULL),
+        STATUS_OK);
+}
+
+static enum status open_server(struct server *server, const char *address, struct err *err)
+{
+    *server = (struct server){.listener = {.owner = server, .on_connection = on_connection}};
+    return listener_open(&server->listener, &loop, address, 0600, err);
+}
+
+/* A message there and back, then all is closed. */
+static void check_echo(struct server *server, const char *address)
+{
+    struct msg msg = {.type = MSG_TYPE_BEAT_ACK, .beat_ack = {.sent_us = 42}};
+    struct err err = {.text = ""};
+    struct side client = {.conn.owner = &client};
+
+    if (conn_open_to(&client.conn, &loop, address, FRAME_BYTES_MAX, &handlers, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK_EQ(strncmp(client.conn.label, address, sizeof client.conn.label - 1), 0);
+    CHECK_EQ(conn_send(&client.conn, &msg, &err), STATUS_OK);
+    RUN_UNTIL(client.last_sent_us == 42);
+    conn_close(&client.conn, STATUS_OK, "done");
+    RUN_UNTIL(client.closed_count + server->sides[0].closed_count == 2);
+    CHECK_EQ(server->sides[0].why, STATUS_CLOSED);
+}
+
+TEST(loopback_tcp_with_a_port_of_the_kernels_choice)
+{
+    static const char *const addresses[] = {"127.0.0.1:0", "localhost:0", "[::1]:0"};
+
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
+        struct err err = {.text = ""};
+        struct server server;
+
+        open_loop();
+        if (open_server(&server, addresses[i], &err) != STATUS_OK) {
+            if (i < 2)
+                FAIL("%s", err.text);
+            (void)printf("# no IPv6 here: %s\n", err.text);
+        } else {
+            CHECK(strcmp(strrchr(server.listener.bound, ':'), ":0") != 0);
+            check_echo(&server, server.listener.bound);
+            listener_close(&server.listener);
+        }
+        close_loop();
+    }
+}
+
+TEST(unix_sockets_know_who_is_there_and_remove_their_file)
+{
+    struct err err = {.text = ""};
+    struct side client = {.conn.owner = &client};
+    struct server server;
+    struct stat info;
+    char address[256];
+    uid_t uid = 1;
+    pid_t pid = 0;
+
+    (void)snprintf(address, sizeof address, "unix:%s/s", test_dir());
+    open_loop();
+    if (open_server(&server, address, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK_STR(server.listener.bound, address);
+    CHECK_EQ(stat(address + 5, &info), 0);
+    CHECK_EQ(info.st_mode & 0777, 0600);
+    CHECK_EQ(conn_open_to(&client.conn, &loop, address, FRAME_BYTES_MAX, &handlers, &err),
+             STATUS_OK);
+    RUN_UNTIL(server.side_count == 1);
+    CHECK_EQ(conn_peer(&server.sides[0].conn, &uid, &pid, &err), STATUS_OK);
+    CHECK_EQ(uid, getuid());
+    CHECK_EQ(pid, getpid());
+    conn_close(&server.sides[0].conn, STATUS_OK, "done");
+    RUN_UNTIL(client.closed_count + server.sides[0].closed_count == 2);
+    listener_close(&server.listener);
+    listener_close(&server.listener);
+    CHECK_EQ(stat(address + 5, &info), -1);
+    close_loop();
+}
+
+TEST(paths_longer_than_a_socket_address_work)
+{
+    struct err err = {.text = ""};
+    struct server server;
+    struct stat info;
+    char address[600];
+    int count = snprintf(address, sizeof address, "unix:%s", test_dir());
+
+    for (int i = 0; i < 4; i++) {
+        count += snprintf(address + count, sizeof address - (size_t)count, "/%060d", i);
+        CHECK_EQ(mkdir(address + 5, 0700), 0);
+    }
+    (void)snprintf(address + count, sizeof address - (size_t)count, "/rendezvous.sock");
+    open_loop();
+    if (open_server(&server, address, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    check_echo(&server, address);
+    listener_close(&server.listener);
+    CHECK_EQ(stat(address + 5, &info), -1);
+    close_loop();
+}
+
+TEST(stale_sockets_are_replaced_live_ones_are_not)
+{
+    struct err err = {.text = ""};
+    struct server server, second;
+    char address[256];
+    int fd, copy;
+
+    (void)snprintf(address, sizeof address, "unix:%s/s", test_dir());
+    open_loop();
+    CHECK_EQ(open_server(&server, address, &err), STATUS_OK);
+    CHECK_EQ(open_server(&second, address, &err), STATUS_BUSY);
+    CHECK(strstr(err.text, "another process listens on unix:") != NULL);
+    server.listener.unlink_path[0] = '\0'; /* leaves its file, as a killed daemon does */
+    listener_close(&server.listener);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    CHECK_EQ(access(address + 5, F_OK), 0);
+    CHECK_EQ(open_server(&second, address, &err), STATUS_OK);
+    check_echo(&second, address);
+
+    /* somebody else's file in its place is left alone */
+    CHECK_EQ(unlink(address + 5), 0);
+    fd = open(address + 5, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0);
+    (void)close(fd);
+    listener_close(&second.listener);
+    CHECK_EQ(access(address + 5, F_OK), 0);
+    CHECK_EQ(open_server(&server, address, &err), STATUS_CONFLICT);
+    CHECK(strstr(err.text, "exists and is not a socket") != NULL);
+    copy = (int)err.status;
+    CHECK_EQ(copy, STATUS_CONFLICT);
+    close_loop();
+}
+
+TEST(addresses_that_will_not_do)
+{
+    static const struct {
+        const char *address;
+        enum status status;
+        const char *text;
+    } cases[] = {
+        {"0.0.0.0:7400", STATUS_REFUSED,
+         "refusing to listen on 0.0.0.0:7400: without keys only loopback is allowed (keys and TLS "
+         "are not available in this version); use 127.0.0.1, or a unix socket"},
+        {"10.1.2.3:7400", STATUS_REFUSED, "refusing to listen on 10.1.2.3:7400"},
+        {"[::]:7400", STATUS_REFUSED, "refusing to listen on [::]:7400"},
+        {"[::ffff:127.0.0.1]:7400", STATUS_REFUSED, "refusing to listen on"},
+        {"127.0.0.1", STATUS_BAD_INPUT, "\"127.0.0.1\" is no address"},
+        {"127.0.0.1:", STATUS_BAD_INPUT, "\"127.0.0.1:\" is no address"},
+        {"127.0.0.1:65536", STATUS_BAD_INPUT, "\"127.0.0.1:65536\" is no address"},
+        {"127.0.0.1:-1", STATUS_BAD_INPUT, "\"127.0.0.1:-1\" is no address"},
+        {"127.1:80", STATUS_BAD_INPUT, "\"127.1:80\" is no address"},
+        {"::1:80", STATUS_BAD_INPUT, "\"::1:80\" is no address"},
+        {"head:7400", STATUS_BAD_INPUT, "\"head:7400\" is no address"},
+        {":7400", STATUS_BAD_INPUT, "\":7400\" is no address"},
+        {"", STATUS_BAD_INPUT, "\"\" is no address"},
+        {"unix:", STATUS_BAD_INPUT, "unix: needs a path"},
+        {"unix:/no/such/directory/s", STATUS_NOT_FOUND, "unix:/no/such/directory/s: its directory"},
+    };
+
+    open_loop();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = {.text = ""};
+        struct server server;
+
+        CHECK_EQ(open_server(&server, cases[i].address, &err), cases[i].status);
+        if (strncmp(err.text, cases[i].text, strlen(cases[i].text)) != 0)
+            FAIL("\"%s\", expected \"%s\"", err.text, cases[i].text);
+    }
+    close_loop();
+}
+
+TEST(nobody_there_is_told)
+{
+    struct err err = {.text = ""};
+    struct side client = {.conn.owner = &client};
+    struct server server;
+    char address[sizeof server.listener.bound];
+
+    open_loop();
+    (void)snprintf(address, sizeof address, "unix:%s/s", test_dir());
+    CHECK_EQ(conn_open_to(&client.conn, &loop, address, 1000, &handlers, &err), STATUS_NOT_FOUND);
+    CHECK(strstr(err.text, "nobody listens on unix:") != NULL);
+    CHECK_EQ(open_server(&server, "127.0.0.1:0", &err), STATUS_OK);
+    (void)snprintf(address, sizeof address, "%s", server.listener.bound);
+    listener_close(&server.listener);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    CHECK_EQ(conn_open_to(&client.conn, &loop, address, 1000, &handlers, &err), STATUS_REFUSED);
+    CHECK(strstr(err.text, "nobody listens on 127.0.0.1:") != NULL);
+    CHECK_EQ(conn_open_to(&client.conn, &loop, "10.0.0.1:80", 1000, &handlers, &err),
+             STATUS_REFUSED);
+    CHECK(strstr(err.text, "refusing to connect to 10.0.0.1:80") != NULL);
+    close_loop();
+}
+
+TEST(descriptors_that_will_not_do_stay_the_callers)
+{
+    struct err err = {.text = ""};
+    struct side side = {.conn.owner = &side};
+    int fds[2];
+
+    open_loop();
+    CHECK_EQ(pipe2(fds, O_CLOEXEC), 0);
+    CHECK_EQ(conn_open_fd(&side.conn, &loop, fds[0], 1000, &handlers, &err), STATUS_SYSTEM);
+    CHECK_EQ(conn_open_fd(&side.conn, &loop, -1, 1000, &handlers, &err), STATUS_SYSTEM);
+    CHECK_EQ(close(fds[0]), 0);
+    CHECK_EQ(close(fds[1]), 0);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, fds), 0);
+    CHECK_EQ(conn_open_fd(&side.conn, &loop, fds[0], 1000, &handlers, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(close(fds[0]), 0);
+    CHECK_EQ(close(fds[1]), 0);
+    close_loop();
+}
+
+TEST(bad_frames_over_tcp_are_answered_though_more_is_unread)
+{
+    struct err err = {.text = ""};
+    struct server server;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char garbage[100000], answer[512];
+    int fd;
+
+    memset(garbage, 'G', sizeof garbage);
+    open_loop();
+    CHECK_EQ(open_server(&server, "127.0.0.1:0", &err), STATUS_OK);
+    to.sin_port = htons((uint16_t)strtoul(strrchr(server.listener.bound, ':') + 1, NULL, 10));
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_EQ(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    write_raw(fd, garbage, sizeof garbage);
+    RUN_UNTIL(server.side_count == 1 && server.sides[0].closed_count == 1);
+    CHECK_EQ(server.sides[0].why, STATUS_TOO_BIG);
+    read_answer(fd, answer, sizeof answer);
+    CHECK(strstr(answer, "\"type\":\"error\"") != NULL);
+    (void)close(fd);
+    listener_close(&server.listener);
+    close_loop();
+}
+
+TEST_MAIN
