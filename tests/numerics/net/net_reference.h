@@ -1,8 +1,8 @@
 /* A second, slow opinion on a graph: its forward pass in double, straight from the definitions,
  * layer by layer and not fused. Central differences over it give the gradients that ours are held
  * against. */
-#ifndef TESTS_NUMERICS_NET_REFERENCE_H
-#define TESTS_NUMERICS_NET_REFERENCE_H
+#ifndef TESTS_NUMERICS_NET_NET_REFERENCE_H
+#define TESTS_NUMERICS_NET_NET_REFERENCE_H
 
 #include <stdbool.h>
 #include <stdint.h>

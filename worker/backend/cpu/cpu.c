@@ -305,10 +305,11 @@ static enum status cpu_open(void **state, const struct graph *graph,
     cpu->layers = calloc(graph->layer_count, sizeof *cpu->layers);
     cpu->tensors = calloc((size_t)graph->tensor_count + 1, sizeof *cpu->tensors);
     cpu->labels = calloc(options->batch_max, sizeof *cpu->labels);
-    if (cpu->layers == NULL || cpu->tensors == NULL || cpu->labels == NULL)
-        status = cpu_out_of_memory(NULL, err);
-    else
-        status = open_library(cpu, err);
+    if (cpu->layers == NULL || cpu->tensors == NULL || cpu->labels == NULL) {
+        cpu_close(state);
+        return cpu_out_of_memory(NULL, err);
+    }
+    status = open_library(cpu, err);
     if (status == STATUS_OK)
         status = open_layers(cpu, err);
     if (status != STATUS_OK)

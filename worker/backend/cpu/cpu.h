@@ -1,7 +1,7 @@
 /* Inside of the CPU backend: values in channel blocks, layers as tables of functions, oneDNN
  * primitives. */
-#ifndef WORKER_BACKEND_CPU_H
-#define WORKER_BACKEND_CPU_H
+#ifndef WORKER_BACKEND_CPU_CPU_H
+#define WORKER_BACKEND_CPU_CPU_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * (oneDNN's nChw8c and nChw16c), channels behind the last one are padding and hold 0. cpu_kernels.c
  * is compiled once per instruction set; cpu_kernels_best() picks by what this machine can do. All
  * are deterministic and single-threaded. */
-#ifndef WORKER_BACKEND_CPU_KERNELS_H
-#define WORKER_BACKEND_CPU_KERNELS_H
+#ifndef WORKER_BACKEND_CPU_CPU_KERNELS_H
+#define WORKER_BACKEND_CPU_CPU_KERNELS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -53,7 +53,7 @@ TEST(errors_name_the_layer)
 
     x = graph_conv2d(graph, "layer9.0", x, 4, (struct graph_window){7, 1, 0}, true);
     CHECK_EQ(x, GRAPH_NONE);
-    x = graph_relu(graph, "later", x); /* the first error is the one that is told */
+    (void)graph_relu(graph, "later", x); /* the first error is the one that is told */
     expect_error(graph, "layer layer9.0: a kernel of 7 does not fit into 4x4 with padding 0");
 
     graph = graph_new();
@@ -77,7 +77,7 @@ TEST(errors_name_the_layer)
     expect_error(graph, "layer sum: adds small and input, whose shapes differ");
 
     graph = graph_new();
-    x = graph_input(graph, 0, 8, 8);
+    (void)graph_input(graph, 0, 8, 8);
     expect_error(graph, "layer input: channels, height and width are 1 to 65536");
 }
 
