@@ -1,0 +1,259 @@
+#include "ddpctl/follow.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "ddpctl/units.h"
+
+#define WAIT_US 10000000u        /* how long the server may hold a question for bytes */
+#define PROBLEM_PAUSE_US 100000u /* before a log is asked for again that could not be read */
+#define PROBLEMS_MAX 50u         /* ... so often, once nothing is written to it any more */
+
+void follow_init(struct follow *follow, const struct follow_options *options)
+{
+    memset(follow, 0, sizeof *follow);
+    follow->options = *options;
+    follow->only_one = options->generation > 0 || options->previous;
+}
+
+/* Every rank at the begin of the log of `generation`. */
+static void begin_generation(struct follow *follow, uint32_t generation)
+{
+    follow->generation = generation;
+    for (uint32_t i = 0; i < follow->world; i++)
+        follow->ranks[i] = (struct follow_rank){.wanted = follow->ranks[i].wanted};
+}
+
+static enum status choose_ranks(struct follow *follow, const struct msg_job_info *info,
+                                struct err *err)
+{
+    const struct follow_options *options = &follow->options;
+    uint32_t wanted = 0;
+
+    if (options->ranks_failed) {
+        if (info->failed_rank < 0 || (uint32_t)info->failed_rank >= follow->world)
+            return err_set(err, STATUS_NOT_FOUND, 0, "no rank of this job has failed");
+        follow->ranks[info->failed_rank].wanted = true;
+        return STATUS_OK;
+    }
+    for (uint32_t i = 0; i < RANKS_PER_JOB_MAX; i++) {
+        bool is_wanted = options->ranks_all || (options->rank_mask[i / 8] >> (i % 8) & 1);
+
+        if (is_wanted && i >= follow->world && !options->ranks_all)
+            return err_set(err, STATUS_NOT_FOUND, 0,
+                           "there is no rank %u: the job has ranks 0 to %u", i, follow->world - 1);
+        if (i < follow->world) {
+            follow->ranks[i].wanted = is_wanted;
+            wanted += is_wanted;
+        }
+    }
+    return wanted > 0 ? STATUS_OK : err_set(err, STATUS_NOT_FOUND, 0, "no rank is wanted");
+}
+
+static enum status choose_generation(struct follow *follow, struct err *err)
+{
+    const struct follow_options *options = &follow->options;
+    uint32_t wanted = options->generation ? options->generation : follow->current;
+
+    if (options->previous && follow->current < 2)
+        return err_set(err, STATUS_NOT_FOUND, 0,
+                       "there is no previous generation: the job is at generation %u",
+                       follow->current);
+    if (options->previous)
+        wanted = follow->current - 1;
+    else if (options->generation == 0 && options->from_generation > 0)
+        wanted = options->from_generation;
+    if (wanted > follow->current) {
+        if (options->keep_on && !follow->ended)
+            return STATUS_OK; /* it may come */
+        return err_set(err, STATUS_NOT_FOUND, 0,
+                       "there is no generation %u: the job is at generation %u", wanted,
+                       follow->current);
+    }
+    if (options->ranks_failed && !follow->only_one && !options->keep_on && !follow->ended &&
+        wanted > 1)
+        wanted--; /* the failure was in the generation before this one */
+    begin_generation(follow, wanted);
+    return STATUS_OK;
+}
+
+enum status follow_job(struct follow *follow, const struct msg_job_info *info, struct err *err)
+{
+    const struct part_job *job = &info->jobs.items[0];
+    enum status status;
+
+    assert(info->jobs.count == 1);
+    if (follow->world == 0) {
+        follow->job_id = job->job_id;
+        follow->world = job->nodes * job->nproc_per_node;
+        if (follow->world > RANKS_PER_JOB_MAX)
+            follow->world = RANKS_PER_JOB_MAX;
+        status = choose_ranks(follow, info, err);
+        if (status != STATUS_OK)
+            return status;
+    }
+    if (job->generation > follow->current)
+        follow->current = job->generation;
+    if (job->ended)
+        follow->ended = true;
+    if (follow->generation == 0 && follow->current > 0)
+        return choose_generation(follow, err);
+    return STATUS_OK;
+}
+
+/* Nothing is written any more to the logs of the generation that is read. */
+static bool is_over(const struct follow *follow)
+{
+    return follow->ended || follow->generation < follow->current;
+}
+
+bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *read,
+                 uint64_t *ask_at_us)
+{
+    if (follow->generation == 0)
+        return false;
+    for (uint32_t i = 0; i < follow->world; i++) {
+        uint32_t rank = (follow->next_rank + i) % follow->world;
+        struct follow_rank *cursor = &follow->ranks[rank];
+
+        if (!cursor->wanted || cursor->asked || cursor->final)
+            continue;
+        if (cursor->ask_at_us > now_us) {
+            if (cursor->ask_at_us < *ask_at_us)
+                *ask_at_us = cursor->ask_at_us;
+            continue;
+        }
+        cursor->asked = true;
+        follow->next_rank = (rank + 1) % follow->world;
+        *read = (struct msg_log_read){
+            .request_id = rank,
+            .job_id = follow->job_id,
+            .generation = follow->generation,
+            .rank = rank,
+            .offset = cursor->offset,
+            .tail_lines = cursor->begun ? 0 : follow->options.tail_lines,
+            .bytes_max = LOG_CHUNK_BYTES_MAX,
+            .wait_us = follow->options.keep_on ? WAIT_US : 0,
+        };
+        return true;
+    }
+    return false;
+}
+
+static enum follow_data take_problem(struct follow *follow, struct follow_rank *cursor,
+                                     bool no_more, uint64_t now_us, bool *is_final)
+{
+    cursor->problems++;
+    cursor->ask_at_us = now_us + PROBLEM_PAUSE_US;
+    if (!no_more && follow->options.keep_on &&
+        (!is_over(follow) || cursor->problems < PROBLEMS_MAX))
+        return FOLLOW_NOTHING;
+    cursor->final = *is_final = true;
+    return FOLLOW_PROBLEM;
+}
+
+enum follow_data follow_take(struct follow *follow, const struct msg_log_data *data,
+                             uint64_t now_us, uint32_t *rank, uint32_t *skip, bool *is_final)
+{
+    struct follow_rank *cursor;
+    enum follow_data result = FOLLOW_SHOW;
+
+    *skip = 0;
+    *is_final = false;
+    if (data->request_id >= follow->world || !follow->ranks[data->request_id].asked)
+        return FOLLOW_NOTHING; /* nobody asked */
+    *rank = (uint32_t)data->request_id;
+    cursor = &follow->ranks[*rank];
+    cursor->asked = false;
+    if (data->problem[0] != '\0')
+        return take_problem(follow, cursor, data->is_final, now_us, is_final);
+    cursor->problems = 0;
+    if (!cursor->begun && follow->options.tail_lines > 0)
+        cursor->offset = data->offset;
+    if (data->offset > cursor->offset)
+        result = FOLLOW_GAP;
+    else
+        *skip = cursor->offset - data->offset < data->bytes.count
+                    ? (uint32_t)(cursor->offset - data->offset)
+                    : data->bytes.count;
+    if (data->bytes.count > 0) {
+        cursor->begun = true;
+        if (data->offset + data->bytes.count > cursor->offset)
+            cursor->offset = data->offset + data->bytes.count;
+    }
+    if (data->is_final || (data->bytes.count == 0 && !follow->options.keep_on))
+        cursor->final = *is_final = true;
+    return result == FOLLOW_SHOW && *skip == data->bytes.count ? FOLLOW_NOTHING : result;
+}
+
+void follow_lost(struct follow *follow, uint32_t first, uint32_t stride)
+{
+    for (uint32_t i = first; i < follow->world; i += stride)
+        follow->ranks[i].asked = false;
+}
+
+static bool generation_read(const struct follow *follow)
+{
+    for (uint32_t i = 0; i < follow->world; i++)
+        if (follow->ranks[i].wanted && !follow->ranks[i].final)
+            return false;
+    return follow->generation > 0;
+}
+
+bool follow_turn(struct follow *follow)
+{
+    if (follow->only_one || !follow->options.keep_on || follow->generation >= follow->current ||
+        !generation_read(follow))
+        return false;
+    follow->options.tail_lines = 0; /* of the first alone */
+    begin_generation(follow, follow->generation + 1);
+    return true;
+}
+
+bool follow_done(const struct follow *follow)
+{
+    if (follow->world == 0)
+        return false;
+    if (follow->generation == 0) /* it never started */
+        return follow->ended || !follow->options.keep_on;
+    if (!generation_read(follow))
+        return false;
+    return follow->only_one || !follow->options.keep_on ||
+           (follow->ended && follow->generation == follow->current);
+}
+
+enum status follow_ranks_parse(const char *text, struct follow_options *options, uint8_t *mask,
+                               struct err *err)
+{
+    options->ranks_all = strcmp(text, "all") == 0;
+    options->ranks_failed = strcmp(text, "failed") == 0;
+    options->rank_mask = mask;
+    memset(mask, 0, RANKS_PER_JOB_MAX / 8);
+    if (options->ranks_all || options->ranks_failed)
+        return STATUS_OK;
+    while (*text) {
+        size_t length = strcspn(text, ",");
+        uint64_t first, last;
+        char part[32], *dash;
+        enum status status;
+
+        if (length == 0 || length >= sizeof part)
+            return err_set(err, STATUS_BAD_INPUT, 0,
+                           "--rank: '%.40s' should be like 0,4-7, all or failed", text);
+        memcpy(part, text, length);
+        part[length] = '\0';
+        dash = strchr(part, '-');
+        if (dash)
+            *dash = '\0';
+        status = number_parse("--rank", part, 0, RANKS_PER_JOB_MAX - 1, &first, err);
+        last = first;
+        if (status == STATUS_OK && dash)
+            status = number_parse("--rank", dash + 1, first, RANKS_PER_JOB_MAX - 1, &last, err);
+        if (status != STATUS_OK)
+            return status;
+        for (uint64_t i = first; i <= last; i++)
+            mask[i / 8] = (uint8_t)(mask[i / 8] | 1u << (i % 8));
+        text += length + (text[length] == ',');
+    }
+    return STATUS_OK;
+}

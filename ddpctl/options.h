@@ -1,0 +1,55 @@
+/* Every option of ddpctl: the table and the struct that it fills. */
+#ifndef DDPCTL_OPTIONS_H
+#define DDPCTL_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ddpctl/flags.h"
+
+enum verb {
+    VERB_RUN = 1u << 0,
+    VERB_SUBMIT = 1u << 1,
+    VERB_PS = 1u << 2,
+    VERB_STATUS = 1u << 3,
+    VERB_LOGS = 1u << 4,
+    VERB_CANCEL = 1u << 5,
+    VERB_WAIT = 1u << 6,
+    VERB_NODES = 1u << 7,
+    VERB_EVENTS = 1u << 8,
+    VERB_VERSION = 1u << 9,
+    VERB_HELP = 1u << 10,
+    VERB_LATER = 1u << 11, /* announced, not here yet */
+};
+
+struct options {
+    /* all verbs */
+    const char *server, *color;
+    bool json, quiet, help, version;
+    uint64_t patience_us;
+    /* the job */
+    const char *nodes, *nproc_per_node, *name, *cwd;
+    struct flag_list env;
+    bool env_clear, module, no_python;
+    uint32_t max_restarts;
+    uint64_t grace_us, time_us;
+    bool wait, follow, dry_run, standalone;
+    const char *state_dir, *bindir;
+    /* what is shown */
+    bool all, watch, raw, previous;
+    const char *rank, *job;
+    uint32_t generation, tail;
+    /* wait, cancel */
+    uint64_t timeout_us;
+    const char *until, *signal;
+    bool now;
+    /* names of accepted options that have no effect here */
+    const char *ignored[16];
+    uint32_t ignored_count;
+};
+
+/* Preset "not given". */
+void options_init(struct options *options);
+extern const struct flag_table options_table;
+
+#endif

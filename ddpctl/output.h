@@ -1,0 +1,62 @@
+/* What ddpctl prints: messages of the server to text or JSON. Pure: struct to buf. Text from a
+ * job's command or a worker is escaped. docs and the names of JSON fields: `ddpctl help json`. */
+#ifndef DDPCTL_OUTPUT_H
+#define DDPCTL_OUTPUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/msg.h"
+
+struct output_style {
+    bool color;
+    int64_t now_ms; /* wall clock, for what is counted from a stamp */
+};
+
+/* A job that is followed goes on to its next generation. */
+struct output_turn {
+    uint64_t job_id;
+    uint32_t generation, world;
+    uint64_t checkpoint_step; /* that it resumes from; 0: from its begin */
+    const char *cause;        /* of the end of the one before; may be empty */
+};
+
+/* -- text -- */
+void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, struct buf *out);
+void output_status(const struct msg_job_info *info, const struct output_style *style,
+                   struct buf *out);
+void output_nodes(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out);
+void output_events(const struct msg_events *events, struct buf *out);
+/* One line, without its end: "epoch 3/10  step 1.2k/6k  20%  loss 0.1234  5.1k/s"; empty while
+ * nothing was told. */
+void output_progress(const struct part_job *job, struct buf *out);
+/* How a job ended or stands, a sentence without its end: "r50 (41) failed: rank 3 on gpu03 exited
+ * 1". */
+void output_verdict(const struct msg_job_info *info, struct buf *out);
+/* "generation 2: rank 9 was killed by signal 9 (SIGKILL); 16 ranks resume at step 12000" */
+void output_turn(const struct output_turn *turn, struct buf *out);
+/* "queued r50: 16 ranks on 2 nodes, up to 3 restarts" and the next commands. */
+void output_submitted(const struct msg_submit *submit, uint64_t job_id, bool is_new,
+                      const char *server, struct buf *out);
+
+/* -- JSON: one object and an end of line -- */
+void output_jobs_json(const struct msg_jobs *jobs, struct buf *out);
+void output_status_json(const struct msg_job_info *info, struct buf *out);
+void output_nodes_json(const struct msg_nodes *nodes, struct buf *out);
+void output_events_json(const struct msg_events *events, struct buf *out);
+void output_event_line_json(const struct part_event *event, struct buf *out);
+/* The request as a job specification, which `submit` takes again. */
+void output_submit_json(const struct msg_submit *submit, struct buf *out);
+void output_submitted_json(const struct msg_submit *submit, uint64_t job_id, bool is_new,
+                           struct buf *out);
+/* A line of a log: whole text between ends of line, which are not part of it. */
+void output_log_json(uint64_t job_id, uint32_t generation, uint32_t rank, const char *node,
+                     const char *text, size_t byte_count, struct buf *out);
+/* {"type":"generation"}: a new one of a job that is followed. */
+void output_turn_json(const struct output_turn *turn, struct buf *out);
+/* The end of an attached verb: `code` is what ddpctl exits with. `info` may be NULL. */
+void output_exit_json(const struct msg_job_info *info, int code, bool is_ours, struct buf *out);
+void output_error_json(const char *code, const char *message, const char *hint, struct buf *out);
+
+#endif

@@ -1,0 +1,357 @@
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/utf8.h"
+#include "ddpctl/output.h"
+#include "ddpctl/units.h"
+
+/* An object is built and printed at once; where memory is spent the buf is marked as failed. */
+static cJSON *object_new(void)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    (void)cJSON_AddStringToObject(object, "schema", "ddp.v1");
+    return object;
+}
+
+static void object_print(cJSON *object, struct buf *out)
+{
+    char *text = cJSON_PrintUnformatted(object);
+
+    if (text) {
+        buf_add_text(out, text);
+        buf_add_text(out, "\n");
+    } else {
+        out->failed = true;
+    }
+    cJSON_free(text);
+    cJSON_Delete(object);
+}
+
+static void add_number(cJSON *object, const char *name, double value)
+{
+    (void)cJSON_AddNumberToObject(object, name, value);
+}
+
+/* A number, or null where `is_known` is false. */
+static void add_known(cJSON *object, const char *name, double value, bool is_known)
+{
+    if (is_known)
+        (void)cJSON_AddNumberToObject(object, name, value);
+    else
+        (void)cJSON_AddNullToObject(object, name);
+}
+
+/* A string, or null where it is empty. */
+static void add_text(cJSON *object, const char *name, const char *text)
+{
+    if (text[0])
+        (void)cJSON_AddStringToObject(object, name, text);
+    else
+        (void)cJSON_AddNullToObject(object, name);
+}
+
+static void add_time(cJSON *object, const char *name, int64_t wall_ms)
+{
+    char words[WORDS_BYTES];
+
+    time_words(wall_ms, words);
+    add_text(object, name, wall_ms > 0 ? words : "");
+}
+
+static void add_signal(cJSON *object, uint32_t signal)
+{
+    char words[WORDS_BYTES];
+
+    signal_words(signal, words);
+    add_known(object, "signal", signal, signal > 0);
+    add_text(object, "signal_name", signal > 0 ? words : "");
+}
+
+static void add_texts(cJSON *object, const char *name, const struct msg_text_list *texts)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, name);
+
+    for (uint32_t i = 0; i < texts->count; i++)
+        (void)cJSON_AddItemToArray(array, cJSON_CreateString(texts->items[i]));
+}
+
+static void add_exit(cJSON *object, const struct part_job *job)
+{
+    cJSON *exit;
+
+    if (!job->ended) {
+        (void)cJSON_AddNullToObject(object, "exit");
+        return;
+    }
+    exit = cJSON_AddObjectToObject(object, "exit");
+    add_number(exit, "code", job->exit_code);
+    add_signal(exit, job->signal);
+    (void)cJSON_AddStringToObject(exit, "source", job->exit_is_ours ? "ddpctl" : "job");
+}
+
+static void add_progress(cJSON *object, const struct part_job *job)
+{
+    cJSON *progress = cJSON_AddObjectToObject(object, "progress");
+    bool is_known = job->step > 0 || job->epoch > 0 || job->samples_per_s > 0;
+
+    add_known(progress, "epoch", job->epoch, is_known);
+    add_known(progress, "epochs", job->epochs, job->epochs > 0);
+    add_known(progress, "step", (double)job->step, is_known);
+    add_known(progress, "steps", (double)job->steps, job->steps > 0);
+    add_known(progress, "loss", job->loss, is_known);
+    add_known(progress, "samples_per_s", job->samples_per_s, is_known);
+    add_known(progress, "checkpoint_step", (double)job->checkpoint_step, job->checkpoint_step > 0);
+}
+
+/* The fields of a job that `ps` and `status` share. */
+static void add_job(cJSON *object, const struct part_job *job)
+{
+    add_number(object, "id", (double)job->job_id);
+    (void)cJSON_AddStringToObject(object, "name", job->name);
+    (void)cJSON_AddStringToObject(object, "user", job->user);
+    (void)cJSON_AddStringToObject(object, "state", job_state_word(job->state));
+    add_number(object, "generation", job->generation);
+    add_number(object, "restarts", job->restarts);
+    add_number(object, "max_restarts", job->max_restarts);
+    add_number(object, "nodes", job->nodes);
+    add_number(object, "nproc_per_node", job->nproc_per_node);
+    add_number(object, "world_size", (double)job->nodes * job->nproc_per_node);
+    add_number(object, "ranks_running", job->ranks_running);
+    add_text(object, "where", job->where);
+    add_text(object, "reason", job->reason);
+    add_exit(object, job);
+    add_time(object, "submitted_at", job->submitted_ms);
+    add_time(object, "started_at", job->started_ms);
+    add_time(object, "ended_at", job->ended_ms);
+    add_progress(object, job);
+}
+
+static void add_ranks(cJSON *object, const struct msg_job_info *info)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "ranks");
+
+    for (uint32_t i = 0; i < info->ranks.count; i++) {
+        const struct part_job_rank *rank = &info->ranks.items[i];
+        bool has_ended = rank->state == RANK_EXITED || rank->state == RANK_STOPPED;
+        cJSON *item = cJSON_CreateObject();
+
+        add_number(item, "rank", rank->rank);
+        add_number(item, "local_rank", rank->local_rank);
+        add_text(item, "node", rank->node);
+        add_known(item, "pid", rank->pid, rank->pid > 0);
+        add_number(item, "slot", rank->slot);
+        (void)cJSON_AddStringToObject(item, "state", rank_state_word(rank->state));
+        add_known(item, "exit_code", rank->exit_code, has_ended && rank->signal == 0);
+        add_known(item, "signal", rank->signal, has_ended && rank->signal > 0);
+        (void)cJSON_AddItemToArray(array, item);
+    }
+}
+
+static void add_failed(cJSON *object, const struct msg_job_info *info)
+{
+    cJSON *failed;
+
+    if (info->failed_rank < 0) {
+        (void)cJSON_AddNullToObject(object, "failed");
+        return;
+    }
+    failed = cJSON_AddObjectToObject(object, "failed");
+    add_number(failed, "rank", info->failed_rank);
+    add_text(failed, "node", info->failed_node);
+    (void)cJSON_AddStringToObject(failed, "tail", info->tail);
+}
+
+static void add_job_info(cJSON *object, const struct msg_job_info *info)
+{
+    cJSON *job = cJSON_AddObjectToObject(object, "job");
+
+    add_job(job, &info->jobs.items[0]);
+    add_ranks(job, info);
+    add_failed(job, info);
+    add_texts(job, "argv", &info->argv);
+    add_text(job, "cwd", info->cwd);
+}
+
+void output_status_json(const struct msg_job_info *info, struct buf *out)
+{
+    cJSON *object = object_new();
+
+    add_job_info(object, info);
+    object_print(object, out);
+}
+
+void output_jobs_json(const struct msg_jobs *jobs, struct buf *out)
+{
+    cJSON *object = object_new(), *array = cJSON_AddArrayToObject(object, "jobs");
+
+    for (uint32_t i = 0; i < jobs->jobs.count; i++) {
+        cJSON *item = cJSON_CreateObject();
+
+        add_job(item, &jobs->jobs.items[i]);
+        (void)cJSON_AddItemToArray(array, item);
+    }
+    object_print(object, out);
+}
+
+void output_nodes_json(const struct msg_nodes *nodes, struct buf *out)
+{
+    cJSON *object = object_new(), *array = cJSON_AddArrayToObject(object, "nodes");
+
+    for (uint32_t i = 0; i < nodes->nodes.count; i++) {
+        const struct part_node *node = &nodes->nodes.items[i];
+        cJSON *item = cJSON_CreateObject();
+
+        (void)cJSON_AddStringToObject(item, "name", node->name);
+        (void)cJSON_AddStringToObject(item, "state", node_state_word(node->state));
+        add_text(item, "address", node->address);
+        add_number(item, "slots", node->slots);
+        add_number(item, "slots_free", node->slots_free);
+        add_number(item, "gpus", node->gpus);
+        add_known(item, "pid", node->pid, node->pid > 0);
+        add_text(item, "version", node->version);
+        add_known(item, "seen_s_ago", (double)node->beat_age_us / 1e6, node->beat_age_us >= 0);
+        (void)cJSON_AddItemToArray(array, item);
+    }
+    object_print(object, out);
+}
+
+static void add_event(cJSON *object, const struct part_event *event)
+{
+    add_number(object, "id", (double)event->id);
+    add_time(object, "at", event->at_ms);
+    add_known(object, "job_id", (double)event->job_id, event->job_id > 0);
+    add_known(object, "generation", event->generation, event->generation > 0);
+    (void)cJSON_AddStringToObject(object, "text", event->text);
+}
+
+void output_events_json(const struct msg_events *events, struct buf *out)
+{
+    cJSON *object = object_new(), *array = cJSON_AddArrayToObject(object, "events");
+
+    for (uint32_t i = 0; i < events->events.count; i++) {
+        cJSON *item = cJSON_CreateObject();
+
+        add_event(item, &events->events.items[i]);
+        (void)cJSON_AddItemToArray(array, item);
+    }
+    object_print(object, out);
+}
+
+void output_event_line_json(const struct part_event *event, struct buf *out)
+{
+    cJSON *object = object_new();
+
+    (void)cJSON_AddStringToObject(object, "type", "event");
+    add_event(object, event);
+    object_print(object, out);
+}
+
+static void add_submit(cJSON *object, const struct msg_submit *submit)
+{
+    cJSON *env;
+
+    (void)cJSON_AddStringToObject(object, "name", submit->name);
+    add_number(object, "nodes", submit->nodes);
+    add_number(object, "nproc_per_node", submit->nproc_per_node);
+    add_number(object, "max_restarts", submit->max_restarts);
+    add_number(object, "grace", (double)submit->grace_us / 1e6);
+    add_number(object, "time", (double)submit->time_limit_us / 1e6);
+    (void)cJSON_AddStringToObject(object, "cwd", submit->cwd);
+    add_texts(object, "argv", &submit->argv);
+    env = cJSON_AddObjectToObject(object, "env");
+    for (uint32_t i = 0; i < submit->env.count; i++)
+        (void)cJSON_AddStringToObject(env, submit->env.items[i].name, submit->env.items[i].value);
+}
+
+void output_submit_json(const struct msg_submit *submit, struct buf *out)
+{
+    cJSON *object = object_new();
+
+    add_submit(object, submit);
+    object_print(object, out);
+}
+
+void output_submitted_json(const struct msg_submit *submit, uint64_t job_id, bool is_new,
+                           struct buf *out)
+{
+    cJSON *object = object_new(), *job = cJSON_AddObjectToObject(object, "job");
+
+    add_number(job, "id", (double)job_id);
+    (void)cJSON_AddStringToObject(job, "name", submit->name);
+    (void)cJSON_AddStringToObject(job, "state", job_state_word(JOB_QUEUED));
+    add_number(job, "nodes", submit->nodes);
+    add_number(job, "nproc_per_node", submit->nproc_per_node);
+    add_number(job, "max_restarts", submit->max_restarts);
+    (void)cJSON_AddBoolToObject(object, "is_new", is_new);
+    object_print(object, out);
+}
+
+/* `text` as a string for JSON: what is no UTF-8, and NUL, becomes U+FFFD. */
+static void add_valid(struct buf *line, const char *text, size_t byte_count)
+{
+    for (size_t at = 0; at < byte_count;) {
+        size_t length = text[at] == '\0' ? 0 : utf8_next(text + at, byte_count - at);
+
+        if (length > 0)
+            buf_add(line, text + at, length);
+        else
+            buf_add_text(line, "\xef\xbf\xbd");
+        at += length > 0 ? length : 1;
+    }
+    buf_add(line, "", 1);
+}
+
+void output_log_json(uint64_t job_id, uint32_t generation, uint32_t rank, const char *node,
+                     const char *text, size_t byte_count, struct buf *out)
+{
+    cJSON *object = object_new();
+    struct buf line = {0};
+
+    add_valid(&line, text, byte_count);
+    (void)cJSON_AddStringToObject(object, "type", "log");
+    add_number(object, "job_id", (double)job_id);
+    add_number(object, "generation", generation);
+    add_number(object, "rank", rank);
+    add_text(object, "node", node);
+    (void)cJSON_AddStringToObject(object, "text", line.failed ? "" : line.bytes);
+    object_print(object, out);
+    buf_free(&line);
+}
+
+void output_turn_json(const struct output_turn *turn, struct buf *out)
+{
+    cJSON *object = object_new();
+
+    (void)cJSON_AddStringToObject(object, "type", "generation");
+    add_number(object, "job_id", (double)turn->job_id);
+    add_number(object, "generation", turn->generation);
+    add_number(object, "world_size", turn->world);
+    add_text(object, "reason", turn->cause);
+    add_known(object, "checkpoint_step", (double)turn->checkpoint_step, turn->checkpoint_step > 0);
+    object_print(object, out);
+}
+
+void output_exit_json(const struct msg_job_info *info, int code, bool is_ours, struct buf *out)
+{
+    cJSON *object = object_new(), *exit;
+
+    (void)cJSON_AddStringToObject(object, "type", "end");
+    if (info)
+        add_job_info(object, info);
+    exit = cJSON_AddObjectToObject(object, "exit");
+    add_number(exit, "code", code);
+    (void)cJSON_AddStringToObject(exit, "source", is_ours ? "ddpctl" : "job");
+    object_print(object, out);
+}
+
+void output_error_json(const char *code, const char *message, const char *hint, struct buf *out)
+{
+    cJSON *object = cJSON_CreateObject(), *error = cJSON_AddObjectToObject(object, "error");
+
+    (void)cJSON_AddStringToObject(error, "code", code);
+    (void)cJSON_AddStringToObject(error, "message", message);
+    (void)cJSON_AddStringToObject(error, "hint", hint);
+    object_print(object, out);
+}

@@ -1,0 +1,457 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ddpctl/output.h"
+#include "ddpctl/units.h"
+#include "ddpctl/view.h"
+
+#define CELL_BYTES 320
+#define COLUMNS_MAX 12
+
+static const char *state_color(enum job_state state)
+{
+    switch (state) {
+    case JOB_QUEUED:
+    case JOB_STARTING:
+        return "\x1b[33m";
+    case JOB_RUNNING:
+    case JOB_SUCCEEDED:
+        return "\x1b[32m";
+    case JOB_RESTARTING:
+    case JOB_FAILED:
+        return "\x1b[31m";
+    case JOB_CANCELLED:
+        return "\x1b[35m";
+    }
+    return "";
+}
+
+/* -- tables: cells are collected, then written in columns as wide as their widest cell -- */
+
+struct table {
+    struct buf cells; /* each followed by a NUL */
+    uint32_t columns, count;
+    const char *right; /* of columns: 'r' for those set to the right */
+    size_t widths[COLUMNS_MAX];
+};
+
+/* Columns that `text` takes: characters, as UTF-8 begins them. Wide and combining ones count as
+ * one. */
+static size_t text_width(const char *text)
+{
+    size_t width = 0;
+
+    for (; *text; text++)
+        width += ((unsigned char)*text & 0xc0) != 0x80;
+    return width;
+}
+
+__attribute__((format(printf, 2, 3))) static void cell(struct table *table, const char *format, ...)
+{
+    char text[CELL_BYTES];
+    uint32_t column = table->count++ % table->columns;
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (text[0] == '\0')
+        (void)snprintf(text, sizeof text, "-");
+    if (text_width(text) > table->widths[column])
+        table->widths[column] = text_width(text);
+    buf_add(&table->cells, text, strlen(text) + 1);
+}
+
+/* `colors`: one for each row after the head, or NULL, for column `color_column`. */
+static void table_write(struct table *table, const char *const *colors, uint32_t color_column,
+                        struct buf *out)
+{
+    const char *at = table->cells.bytes;
+
+    for (uint32_t i = 0; i < table->count; i++) {
+        uint32_t row = i / table->columns, column = i % table->columns;
+        size_t pad = table->widths[column] - text_width(at);
+        bool is_last = column == table->columns - 1, is_right = table->right[column] == 'r';
+        bool is_colored = colors && row > 0 && column == color_column;
+
+        if (is_right)
+            buf_printf(out, "%*s", (int)pad, "");
+        if (is_colored)
+            buf_add_text(out, colors[row - 1]);
+        buf_add_text(out, at);
+        if (is_colored)
+            buf_add_text(out, "\x1b[0m");
+        if (!is_right && !is_last)
+            buf_printf(out, "%*s", (int)pad, "");
+        buf_add_text(out, is_last ? "\n" : "  ");
+        at += strlen(at) + 1;
+    }
+    buf_free(&table->cells);
+}
+
+/* -- jobs -- */
+
+static void up_words(const struct part_job *job, int64_t now_ms, char words[WORDS_BYTES])
+{
+    int64_t from_ms = job->started_ms ? job->started_ms : job->submitted_ms;
+    int64_t to_ms = job->ended_ms ? job->ended_ms : now_ms;
+
+    duration_words(to_ms > from_ms ? (uint64_t)(to_ms - from_ms) * 1000 : 0, words);
+}
+
+static bool has_progress(const struct part_job *job)
+{
+    return job->step > 0 || job->epoch > 0 || job->samples_per_s > 0;
+}
+
+static void progress_cell(struct table *table, const struct part_job *job)
+{
+    char step[WORDS_BYTES], steps[WORDS_BYTES];
+
+    count_words((double)job->step, step);
+    count_words((double)job->steps, steps);
+    if (!has_progress(job))
+        cell(table, "-");
+    else if (job->steps > 0)
+        cell(table, "%s/%s %3.0f%%", step, steps, (double)job->step * 100 / (double)job->steps);
+    else
+        cell(table, "%s", step);
+}
+
+static void job_row(struct table *table, const struct part_job *job, int64_t now_ms)
+{
+    char words[WORDS_BYTES];
+
+    cell(table, "%llu", (unsigned long long)job->job_id);
+    cell(table, "%s", job->name);
+    cell(table, "%s", job_state_word(job->state));
+    cell(table, "%u/%u", job->ranks_running, job->nodes * job->nproc_per_node);
+    cell(table, "%s", job->where);
+    progress_cell(table, job);
+    count_words(job->samples_per_s, words);
+    if (job->samples_per_s > 0)
+        cell(table, "%s/s", words);
+    else
+        cell(table, "-");
+    if (has_progress(job))
+        cell(table, "%.3g", job->loss);
+    else
+        cell(table, "-");
+    up_words(job, now_ms, words);
+    cell(table, "%s", words);
+    cell(table, "%s", job->reason);
+}
+
+void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, struct buf *out)
+{
+    static const char *const heads[] = {"ID",       "NAME", "STATE", "RANKS", "WHERE",
+                                        "PROGRESS", "RATE", "LOSS",  "UP",    "NOTE"};
+    struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "rllrllrrrl"};
+    const char *colors[500];
+
+    for (size_t i = 0; i < table.columns; i++)
+        cell(&table, "%s", heads[i]);
+    for (uint32_t i = 0; i < jobs->jobs.count; i++) {
+        job_row(&table, &jobs->jobs.items[i], style->now_ms);
+        colors[i] = state_color(jobs->jobs.items[i].state);
+    }
+    table_write(&table, style->color ? colors : NULL, 2, out);
+}
+
+void output_progress(const struct part_job *job, struct buf *out)
+{
+    char step[WORDS_BYTES], steps[WORDS_BYTES], rate[WORDS_BYTES];
+
+    if (!has_progress(job))
+        return;
+    count_words((double)job->step, step);
+    count_words((double)job->steps, steps);
+    count_words(job->samples_per_s, rate);
+    if (job->epochs > 0)
+        buf_printf(out, "epoch %u/%u  ", job->epoch, job->epochs);
+    else if (job->epoch > 0)
+        buf_printf(out, "epoch %u  ", job->epoch);
+    buf_printf(out, "step %s", step);
+    if (job->steps > 0)
+        buf_printf(out, "/%s  %.0f%%", steps, (double)job->step * 100 / (double)job->steps);
+    buf_printf(out, "  loss %.4f  %s/s", job->loss, rate);
+}
+
+/* -- sentences -- */
+
+static void count_of(uint32_t count, const char *noun, struct buf *out)
+{
+    buf_printf(out, "%u %s%s", count, noun, count == 1 ? "" : "s");
+}
+
+void output_verdict(const struct msg_job_info *info, struct buf *out)
+{
+    const struct part_job *job = &info->jobs.items[0];
+
+    buf_printf(out, "%s (%llu) %s", job->name, (unsigned long long)job->job_id,
+               job_state_word(job->state));
+    if (job->ended && job->state == JOB_SUCCEEDED) {
+        char words[WORDS_BYTES];
+
+        up_words(job, job->ended_ms, words);
+        buf_printf(out, " after %s", words);
+        if (job->restarts > 0) {
+            buf_add_text(out, ", ");
+            count_of(job->restarts, "restart", out);
+        }
+    } else if (job->reason[0]) {
+        buf_add_text(out, ": ");
+        view_escape(job->reason, strlen(job->reason), out);
+    }
+}
+
+void output_turn(const struct output_turn *turn, struct buf *out)
+{
+    const char *verb = turn->checkpoint_step > 0 ? "resume" : "start";
+
+    buf_printf(out, "generation %u: ", turn->generation);
+    view_escape(turn->cause, strlen(turn->cause), out);
+    buf_add_text(out, turn->cause[0] ? "; " : "");
+    count_of(turn->world, "rank", out);
+    buf_printf(out, " %s%s", verb, turn->world == 1 ? "s" : "");
+    if (turn->checkpoint_step > 0)
+        buf_printf(out, " at step %llu", (unsigned long long)turn->checkpoint_step);
+    else
+        buf_add_text(out, " again");
+}
+
+void output_submitted(const struct msg_submit *submit, uint64_t job_id, bool is_new,
+                      const char *server, struct buf *out)
+{
+    unsigned long long id = job_id;
+    char ddpctl[512] = "ddpctl";
+
+    if (server)
+        (void)snprintf(ddpctl, sizeof ddpctl, "ddpctl --server %s", server);
+    buf_printf(out, "queued %s: ", submit->name);
+    count_of(submit->nodes * submit->nproc_per_node, "rank", out);
+    buf_add_text(out, " on ");
+    count_of(submit->nodes, "node", out);
+    if (submit->max_restarts == 0) {
+        buf_add_text(out, ", no restarts");
+    } else {
+        buf_add_text(out, ", up to ");
+        count_of(submit->max_restarts, "restart", out);
+    }
+    buf_add_text(out, is_new ? "\n" : " (it was there already)\n");
+    buf_printf(out,
+               "  logs  %s logs -f %llu     watch  %s status -w %llu     stop  %s cancel %llu\n",
+               ddpctl, id, ddpctl, id, ddpctl, id);
+}
+
+/* -- status -- */
+
+static void command_line(const struct msg_job_info *info, struct buf *out)
+{
+    if (info->argv.count == 0)
+        return;
+    buf_add_text(out, "  command    ");
+    for (uint32_t i = 0; i < info->argv.count; i++) {
+        const char *word = info->argv.items[i];
+        bool is_plain =
+            *word &&
+            word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                              "_-./=:,@%+")] == '\0';
+
+        buf_add_text(out, i == 0 ? "" : " ");
+        buf_add_text(out, is_plain ? "" : "'");
+        view_escape(word, strlen(word), out);
+        buf_add_text(out, is_plain ? "" : "'");
+    }
+    buf_add_text(out, "   (in ");
+    view_escape(info->cwd, strlen(info->cwd), out);
+    buf_add_text(out, ")\n");
+}
+
+static void times_line(const struct part_job *job, int64_t now_ms, struct buf *out)
+{
+    char words[WORDS_BYTES], up[WORDS_BYTES];
+
+    time_words(job->submitted_ms, words);
+    buf_printf(out, "  submitted  %s by %s", words, job->user[0] ? job->user : "?");
+    up_words(job, now_ms, up);
+    if (job->started_ms) {
+        time_words(job->started_ms, words);
+        buf_printf(out, ", started %s", words);
+    }
+    buf_printf(out, ", %s %s\n", job->ended ? "took" : job->started_ms ? "up" : "waits for", up);
+}
+
+/* The last five lines of `tail`. */
+static void tail_lines(const char *tail, struct buf *out)
+{
+    size_t length = strlen(tail), from = length;
+    int lines = 0;
+
+    while (length > 0 && tail[length - 1] == '\n')
+        length--;
+    for (from = length; from > 0; from--)
+        if (tail[from - 1] == '\n' && ++lines == 5)
+            break;
+    while (from < length) {
+        size_t line = strcspn(tail + from, "\n");
+
+        if (from + line > length)
+            line = length - from;
+        buf_add_text(out, "    ");
+        view_escape(tail + from, line, out);
+        buf_add_text(out, "\n");
+        from += line + 1;
+    }
+}
+
+static void exit_cell(struct table *table, const struct part_job_rank *rank)
+{
+    char words[WORDS_BYTES];
+
+    signal_words(rank->signal, words);
+    if (rank->state == RANK_RUNNING || rank->state == RANK_WAITING || rank->state == RANK_LOST)
+        cell(table, "-");
+    else if (rank->signal)
+        cell(table, "%s", words);
+    else
+        cell(table, "%d", rank->exit_code);
+}
+
+static void ranks_table(const struct msg_job_info *info, struct buf *out)
+{
+    static const char *const heads[] = {"RANK", "LOCAL", "NODE", "SLOT", "PID", "STATE", "EXIT"};
+    struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "rrlrrll"};
+
+    for (size_t i = 0; i < table.columns; i++)
+        cell(&table, "%s", heads[i]);
+    for (uint32_t i = 0; i < info->ranks.count; i++) {
+        const struct part_job_rank *rank = &info->ranks.items[i];
+
+        cell(&table, "%u", rank->rank);
+        cell(&table, "%u", rank->local_rank);
+        cell(&table, "%s", rank->node);
+        cell(&table, "%u", rank->slot);
+        if (rank->pid)
+            cell(&table, "%u", rank->pid);
+        else
+            cell(&table, "-");
+        cell(&table, "%s", rank_state_word(rank->state));
+        exit_cell(&table, rank);
+    }
+    table_write(&table, NULL, 0, out);
+}
+
+static void next_commands(const struct msg_job_info *info, struct buf *out)
+{
+    const struct part_job *job = &info->jobs.items[0];
+    unsigned long long id = job->job_id;
+
+    if (job->ended && info->failed_rank >= 0)
+        buf_printf(out, "  next       ddpctl logs %llu --rank %d\n", id, info->failed_rank);
+    else if (job->ended)
+        buf_printf(out, "  next       ddpctl logs %llu\n", id);
+    else
+        buf_printf(out, "  next       ddpctl logs -f %llu     ddpctl cancel %llu\n", id, id);
+}
+
+static void head_line(const struct part_job *job, const struct output_style *style, struct buf *out)
+{
+    buf_printf(out, "%s (%llu) %s%s%s", job->name, (unsigned long long)job->job_id,
+               style->color ? state_color(job->state) : "", job_state_word(job->state),
+               style->color ? "\x1b[0m" : "");
+    if (job->where[0])
+        buf_printf(out, " on %s", job->where);
+    if (job->ended)
+        buf_printf(out, ", exit %d", job->exit_code);
+    else
+        buf_printf(out, ", %u of %u ranks", job->ranks_running, job->nodes * job->nproc_per_node);
+    buf_printf(out, ", generation %u, %u of %u restarts used\n", job->generation, job->restarts,
+               job->max_restarts);
+}
+
+void output_status(const struct msg_job_info *info, const struct output_style *style,
+                   struct buf *out)
+{
+    const struct part_job *job = &info->jobs.items[0];
+
+    head_line(job, style, out);
+    if (job->reason[0]) {
+        buf_add_text(out, "  reason     ");
+        view_escape(job->reason, strlen(job->reason), out);
+        buf_add_text(out, "\n");
+    }
+    command_line(info, out);
+    times_line(job, style->now_ms, out);
+    if (has_progress(job)) {
+        buf_add_text(out, "  progress   ");
+        output_progress(job, out);
+        if (job->checkpoint_step > 0)
+            buf_printf(out, "  checkpoint at step %llu", (unsigned long long)job->checkpoint_step);
+        buf_add_text(out, "\n");
+    }
+    if (info->failed_rank >= 0) {
+        buf_printf(out, "  failed     rank %d on %s%s\n", info->failed_rank, info->failed_node,
+                   info->tail[0] ? ", its last lines:" : "");
+        tail_lines(info->tail, out);
+    }
+    next_commands(info, out);
+    if (info->ranks.count > 0) {
+        buf_add_text(out, "\n");
+        ranks_table(info, out);
+    }
+}
+
+/* -- nodes, events -- */
+
+static void node_row(struct table *table, const struct part_node *node)
+{
+    char age[WORDS_BYTES];
+
+    duration_words(node->beat_age_us > 0 ? (uint64_t)node->beat_age_us : 0, age);
+    cell(table, "%s", node->name);
+    cell(table, "%s", node_state_word(node->state));
+    cell(table, "%u/%u", node->slots - node->slots_free, node->slots);
+    cell(table, "%u", node->gpus);
+    cell(table, "%s", node->address);
+    if (node->beat_age_us < 0)
+        cell(table, "never");
+    else
+        cell(table, "%s ago", age);
+    cell(table, "%s", node->version);
+}
+
+void output_nodes(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out)
+{
+    static const char *const heads[] = {"NAME",    "STATE", "USED",   "GPUS",
+                                        "ADDRESS", "SEEN",  "VERSION"};
+    struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "llrrlrl"};
+    const char *colors[NODES_MAX];
+
+    for (size_t i = 0; i < table.columns; i++)
+        cell(&table, "%s", heads[i]);
+    for (uint32_t i = 0; i < nodes->nodes.count; i++) {
+        node_row(&table, &nodes->nodes.items[i]);
+        colors[i] = state_color(nodes->nodes.items[i].state == NODE_UP ? JOB_RUNNING : JOB_FAILED);
+    }
+    table_write(&table, style->color ? colors : NULL, 1, out);
+}
+
+void output_events(const struct msg_events *events, struct buf *out)
+{
+    for (uint32_t i = 0; i < events->events.count; i++) {
+        const struct part_event *event = &events->events.items[i];
+        char words[WORDS_BYTES];
+
+        time_words(event->at_ms, words);
+        buf_add_text(out, words);
+        if (event->job_id)
+            buf_printf(out, "  job %llu", (unsigned long long)event->job_id);
+        if (event->generation)
+            buf_printf(out, " generation %u", event->generation);
+        buf_add_text(out, "  ");
+        view_escape(event->text, strlen(event->text), out);
+        buf_add_text(out, "\n");
+    }
+}

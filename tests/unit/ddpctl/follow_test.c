@@ -1,0 +1,228 @@
+#include <string.h>
+
+#include "ddpctl/follow.h"
+#include "tests/lib/test.h"
+
+static struct follow follow;
+static struct part_job job;
+static uint8_t mask[RANKS_PER_JOB_MAX / 8];
+
+static struct msg_job_info info(uint32_t generation, bool ended)
+{
+    job = (struct part_job){.job_id = 7,
+                            .nodes = 1,
+                            .nproc_per_node = 3,
+                            .generation = generation,
+                            .ended = ended,
+                            .state = ended ? JOB_SUCCEEDED : JOB_RUNNING};
+    return (struct msg_job_info){.jobs = {.items = &job, .count = 1}, .failed_rank = -1};
+}
+
+static void begin(const struct follow_options *options, uint32_t generation, bool ended)
+{
+    struct msg_job_info now = info(generation, ended);
+
+    follow_init(&follow, options);
+    CHECK_EQ(follow_job(&follow, &now, NULL), STATUS_OK);
+}
+
+static bool next(struct msg_log_read *read)
+{
+    uint64_t ask_at_us = UINT64_MAX;
+
+    return follow_next(&follow, 1000, read, &ask_at_us);
+}
+
+static enum follow_data answer(uint32_t rank, uint64_t offset, uint32_t count, bool is_final,
+                               uint32_t *skip)
+{
+    static const uint8_t bytes[64];
+    struct msg_log_data data = {.request_id = rank,
+                                .offset = offset,
+                                .bytes = {.items = bytes, .count = count},
+                                .is_final = is_final,
+                                .problem = ""};
+    uint32_t who = 99;
+    bool final;
+    enum follow_data result = follow_take(&follow, &data, 1000, &who, skip, &final);
+
+    CHECK_EQ(final, is_final && result != FOLLOW_PROBLEM);
+    return result;
+}
+
+TEST(every_rank_is_read_in_turn)
+{
+    struct follow_options options = {.keep_on = true, .ranks_all = true, .from_generation = 1};
+    struct msg_log_read read;
+    uint32_t skip;
+
+    begin(&options, 1, false);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(next(&read));
+        CHECK_EQ(read.rank, i);
+        CHECK_EQ(read.offset, 0);
+        CHECK_EQ(read.job_id, 7);
+        CHECK(read.wait_us > 0);
+    }
+    CHECK(!next(&read)); /* each is asked once at a time */
+    CHECK_EQ(answer(1, 0, 10, false, &skip), FOLLOW_SHOW);
+    CHECK(next(&read));
+    CHECK_EQ(read.rank, 1);
+    CHECK_EQ(read.offset, 10);
+}
+
+TEST(repeated_bytes_are_skipped_and_gaps_are_told)
+{
+    struct follow_options options = {.keep_on = true, .ranks_all = true};
+    struct msg_log_read read;
+    uint32_t skip;
+
+    begin(&options, 1, false);
+    CHECK(next(&read));
+    CHECK_EQ(answer(0, 0, 10, false, &skip), FOLLOW_SHOW);
+    CHECK_EQ(answer(0, 0, 10, false, &skip), FOLLOW_NOTHING); /* not asked */
+    CHECK(next(&read) && next(&read) && next(&read));
+    CHECK_EQ(answer(0, 5, 10, false, &skip), FOLLOW_SHOW);
+    CHECK_EQ(skip, 5);
+    CHECK_EQ(follow.ranks[0].offset, 15);
+    CHECK(next(&read));
+    CHECK_EQ(answer(0, 2, 10, false, &skip), FOLLOW_NOTHING);
+    CHECK_EQ(follow.ranks[0].offset, 15);
+    CHECK(next(&read));
+    CHECK_EQ(answer(0, 20, 4, false, &skip), FOLLOW_GAP);
+    CHECK_EQ(follow.ranks[0].offset, 24);
+}
+
+TEST(a_lost_connection_asks_again_from_the_cursor)
+{
+    struct follow_options options = {.keep_on = true, .ranks_all = true};
+    struct msg_log_read read;
+    uint32_t skip;
+
+    begin(&options, 1, false);
+    CHECK(next(&read) && next(&read) && next(&read));
+    CHECK_EQ(answer(2, 0, 8, false, &skip), FOLLOW_SHOW);
+    follow_lost(&follow, 0, 1);
+    CHECK(next(&read) && next(&read) && next(&read));
+    CHECK_EQ(read.rank, 2);
+    CHECK_EQ(read.offset, 8);
+}
+
+TEST(generations_are_read_to_the_end_before_the_next)
+{
+    struct follow_options options = {.keep_on = true, .ranks_all = true, .from_generation = 1};
+    struct msg_log_read read;
+    struct msg_job_info now;
+    uint32_t skip;
+
+    begin(&options, 1, false);
+    CHECK(next(&read) && next(&read) && next(&read));
+    (void)answer(0, 0, 5, true, &skip);
+    (void)answer(1, 0, 5, true, &skip);
+    CHECK(!follow_turn(&follow));
+    now = info(3, false); /* two generations went by */
+    CHECK_EQ(follow_job(&follow, &now, NULL), STATUS_OK);
+    CHECK(!follow_turn(&follow)); /* rank 2 is not read yet */
+    (void)answer(2, 0, 0, true, &skip);
+    CHECK(follow_turn(&follow));
+    CHECK_EQ(follow.generation, 2);
+    CHECK(!follow_turn(&follow));
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(next(&read));
+        CHECK_EQ(read.generation, 2);
+        CHECK_EQ(read.offset, 0);
+        (void)answer(i, 0, 1, true, &skip);
+    }
+    CHECK(!follow_done(&follow));
+    CHECK(follow_turn(&follow));
+    now = info(3, true);
+    CHECK_EQ(follow_job(&follow, &now, NULL), STATUS_OK);
+    CHECK(!follow_done(&follow)); /* the end of the job is not the end of its logs */
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(next(&read));
+        (void)answer(i, 0, 1, true, &skip);
+    }
+    CHECK(follow_done(&follow));
+}
+
+TEST(without_follow_what_is_there_is_enough)
+{
+    struct follow_options options = {.ranks_all = true, .tail_lines = 3};
+    struct msg_log_read read;
+    uint32_t skip;
+
+    begin(&options, 2, false);
+    CHECK(next(&read));
+    CHECK_EQ(read.generation, 2);
+    CHECK_EQ(read.tail_lines, 3);
+    CHECK_EQ(read.wait_us, 0);
+    CHECK_EQ(answer(0, 1000, 20, false, &skip), FOLLOW_SHOW);
+    CHECK_EQ(skip, 0);
+    CHECK(next(&read) && next(&read) && next(&read));
+    CHECK_EQ(read.tail_lines, 0);
+    CHECK_EQ(read.offset, 1020);
+    (void)answer(0, 1020, 0, true, &skip);
+    follow.ranks[1].final = follow.ranks[2].final = true;
+    CHECK(follow_done(&follow));
+}
+
+TEST(what_is_not_there_is_named)
+{
+    struct follow_options options = {.generation = 5, .ranks_all = true};
+    struct msg_job_info now = info(2, true);
+    struct err err = {0};
+
+    follow_init(&follow, &options);
+    CHECK_EQ(follow_job(&follow, &now, &err), STATUS_NOT_FOUND);
+    CHECK_STR(err.text, "there is no generation 5: the job is at generation 2");
+    options = (struct follow_options){.previous = true, .ranks_all = true};
+    follow_init(&follow, &options);
+    now = info(1, true);
+    CHECK_EQ(follow_job(&follow, &now, &err), STATUS_NOT_FOUND);
+    options = (struct follow_options){.keep_on = true};
+    CHECK_EQ(follow_ranks_parse("3", &options, mask, &err), STATUS_OK);
+    follow_init(&follow, &options);
+    CHECK_EQ(follow_job(&follow, &now, &err), STATUS_NOT_FOUND);
+    CHECK_STR(err.text, "there is no rank 3: the job has ranks 0 to 2");
+    options = (struct follow_options){.ranks_failed = true};
+    follow_init(&follow, &options);
+    CHECK_EQ(follow_job(&follow, &now, &err), STATUS_NOT_FOUND);
+}
+
+TEST(a_log_that_cannot_be_read_is_given_up_in_time)
+{
+    struct follow_options options = {.keep_on = true, .ranks_all = true};
+    struct msg_log_data data = {.problem = "node1 is not connected"};
+    struct msg_log_read read;
+    uint64_t now_us = 1000, ask_at_us = UINT64_MAX;
+    uint32_t rank, skip, tries = 0;
+    bool is_final = false;
+
+    begin(&options, 1, true);
+    follow.ranks[1].final = follow.ranks[2].final = true;
+    for (; !is_final && tries < 1000; tries++) {
+        CHECK(follow_next(&follow, now_us, &read, &ask_at_us));
+        (void)follow_take(&follow, &data, now_us, &rank, &skip, &is_final);
+        CHECK(!follow_next(&follow, now_us, &read, &ask_at_us)); /* not at once */
+        now_us += 1000000;
+    }
+    CHECK(tries > 10 && tries < 1000);
+    CHECK(follow_done(&follow));
+}
+
+TEST(rank_lists)
+{
+    struct follow_options options;
+    struct err err = {0};
+
+    CHECK_EQ(follow_ranks_parse("0,4-7", &options, mask, &err), STATUS_OK);
+    CHECK_EQ(mask[0], 0xf1);
+    CHECK_EQ(follow_ranks_parse("all", &options, mask, &err), STATUS_OK);
+    CHECK(options.ranks_all);
+    CHECK(follow_ranks_parse("7-4", &options, mask, &err) != STATUS_OK);
+    CHECK(follow_ranks_parse("1,,2", &options, mask, &err) != STATUS_OK);
+    CHECK(follow_ranks_parse("x", &options, mask, &err) != STATUS_OK);
+    CHECK(follow_ranks_parse("1024", &options, mask, &err) != STATUS_OK);
+}
+
+TEST_MAIN
