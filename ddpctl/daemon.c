@@ -1,0 +1,151 @@
+#include "ddpctl/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/io/conn.h"
+#include "ddpctl/units.h"
+
+#define QUICK_US 2000000u
+#define QUICK_ENDS_MAX 3u
+
+void daemon_arg(struct daemon *daemon, const char *format, ...)
+{
+    char *text = daemon->arg_texts[daemon->arg_count];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, PATH_MAX, format, args);
+    va_end(args);
+    daemon->args[daemon->arg_count++] = text;
+    daemon->args[daemon->arg_count] = NULL;
+}
+
+static void restart(struct daemon *daemon)
+{
+    struct err err = {0};
+
+    daemon->handlers->on_restart(daemon, daemon->ended);
+    if (daemon_start(daemon, daemon->loop, &err) != STATUS_OK) {
+        daemon->finished = true;
+        daemon->handlers->on_failed(daemon, err.text);
+    }
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct daemon *daemon = handle->data;
+
+    if (--daemon->handles_open > 0)
+        return;
+    if (daemon->stopping) {
+        daemon->finished = true;
+        daemon->handlers->on_stopped(daemon);
+    } else if (daemon->quick_ends >= QUICK_ENDS_MAX || !daemon->is_ready) {
+        daemon->finished = true;
+        daemon->handlers->on_failed(daemon, daemon->ended);
+    } else {
+        restart(daemon);
+    }
+}
+
+static void on_exit(uv_process_t *process, int64_t code, int signal)
+{
+    struct daemon *daemon = process->data;
+    char words[WORDS_BYTES];
+
+    daemon->running = false;
+    signal_words((uint32_t)signal, words);
+    if (signal)
+        (void)snprintf(daemon->ended, sizeof daemon->ended, "killed by %s", words);
+    else
+        (void)snprintf(daemon->ended, sizeof daemon->ended, "exit %lld", (long long)code);
+    daemon->quick_ends =
+        clock_boot_us() - daemon->started_us < QUICK_US ? daemon->quick_ends + 1 : 0;
+    uv_close((uv_handle_t *)process, on_handle_closed);
+    uv_close((uv_handle_t *)&daemon->out, on_handle_closed);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    static char bytes[4096]; /* looked at in on_output, then over */
+
+    (void)handle;
+    (void)suggested;
+    *buf = uv_buf_init(bytes, sizeof bytes);
+}
+
+/* The first whole line says that it is ready; what it says is in its own words. */
+static void on_output(uv_stream_t *stream, ssize_t byte_count, const uv_buf_t *buf)
+{
+    struct daemon *daemon = stream->data;
+
+    if (byte_count < 0) {
+        (void)uv_read_stop(stream);
+        return;
+    }
+    if (!daemon->is_ready && memchr(buf->base, '\n', (size_t)byte_count)) {
+        daemon->is_ready = true;
+        if (!daemon->stopping)
+            daemon->handlers->on_ready(daemon);
+    }
+}
+
+enum status daemon_start(struct daemon *daemon, uv_loop_t *loop, struct err *err)
+{
+    int log_fd = open(daemon->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    uv_stdio_container_t stdio[3] = {
+        {.flags = UV_IGNORE},
+        {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&daemon->out},
+        {.flags = UV_INHERIT_FD, .data.fd = log_fd}};
+    uv_process_options_t options = {
+        .exit_cb = on_exit,
+        .file = daemon->program,
+        .args = daemon->args,
+        .env = (char **)(uintptr_t)daemon->environ,
+        .flags = UV_PROCESS_DETACHED, /* a Ctrl-C at the terminal is for us alone */
+        .stdio_count = 3,
+        .stdio = stdio,
+    };
+    int code;
+
+    if (log_fd < 0)
+        return err_set(err, STATUS_IO, errno, "open %.180s: %s", daemon->log_path, strerror(errno));
+    daemon->loop = loop;
+    daemon->is_ready = false;
+    daemon->started_us = clock_boot_us();
+    (void)uv_pipe_init(loop, &daemon->out, 0);
+    daemon->out.data = daemon->process.data = daemon;
+    code = uv_spawn(loop, &daemon->process, &options);
+    (void)close(log_fd);
+    daemon->handles_open = 2;
+    if (code != 0) {
+        uv_close((uv_handle_t *)&daemon->process, NULL);
+        uv_close((uv_handle_t *)&daemon->out, NULL);
+        return err_set(err, STATUS_SYSTEM, code, "start %.180s: %s", daemon->program,
+                       uv_strerror(code));
+    }
+    daemon->running = true;
+    (void)uv_read_start((uv_stream_t *)&daemon->out, on_alloc, on_output);
+    return STATUS_OK;
+}
+
+void daemon_stop(struct daemon *daemon)
+{
+    if (daemon->stopping || daemon->finished)
+        return;
+    daemon->stopping = true;
+    if (daemon->running)
+        (void)uv_process_kill(&daemon->process, SIGTERM);
+}
+
+void daemon_kill(struct daemon *daemon)
+{
+    if (daemon->running)
+        (void)uv_process_kill(&daemon->process, SIGKILL);
+}

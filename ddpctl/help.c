@@ -1,0 +1,140 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "ddpctl/commands.h"
+
+static const char head[] =
+    "ddpctl submits training jobs, watches them and reads their logs.\n"
+    "\n"
+    "  ddpctl run --standalone --nproc-per-node 4 -- python3 train.py    one machine, no set-up\n"
+    "  ddpctl submit --nodes 2 --nproc-per-node 8 -- python3 train.py    queue it on a cluster\n"
+    "  ddpctl ps                      what runs, what waits and why\n"
+    "  ddpctl logs -f @last           its logs, through restarts\n"
+    "\n"
+    "A job is named by its number, its name (the newest of it) or @last.\n"
+    "\n";
+
+static const char exit_codes[] =
+    "run, submit --wait, wait exit as the job does:\n"
+    "  N        the code of the first rank that failed; 0 when all ended well\n"
+    "  128+N    that rank was killed by signal N; or signal N ended ddpctl, which cancelled the "
+    "job\n"
+    "  124      a time-out (wait --timeout, --time)\n"
+    "  125      ddpctl's own failure: options, server, a cancelled job\n"
+    "  126      the command cannot be run on the node\n"
+    "  127      the command is not found on the node\n"
+    "The other verbs:\n"
+    "  0 done   1 failed   2 usage   3 no such job or node   4 not allowed   5 server unreachable\n"
+    "With --json, \"exit\":{\"code\":N,\"source\":\"job\"|\"ddpctl\"} tells whose code it is.\n";
+
+static const char environment[] =
+    "Every option has a variable: --nproc-per-node is DDP_NPROC_PER_NODE; a switch is 1 or 0.\n"
+    "  DDP_SERVER       the server: unix:PATH or HOST:PORT\n"
+    "  DDP_STATE_DIR    of run --standalone: keep sockets, state and logs there\n"
+    "  DDP_BINDIR       of run --standalone: where rendezvous and launcherd are\n"
+    "  NO_COLOR, CLICOLOR_FORCE   no colour, colour always\n"
+    "  TMPDIR           of run --standalone: where its directory is made\n"
+    "A job gets the environment of whoever submits it, but for DDP_*; --env sets more, --env-clear "
+    "sends nothing else.\n"
+    "The ranks then get torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the "
+    "rest.\n";
+
+static const char json[] =
+    "--json prints one object, or one a line with -f, -w and for run; \"schema\":\"ddp.v1\". Times "
+    "are RFC 3339 in UTC,\n"
+    "durations seconds, sizes bytes; what is not known is null. Fields are only ever added.\n"
+    "  status   job.id name user state generation restarts max_restarts nodes nproc_per_node "
+    "world_size ranks_running\n"
+    "           where reason submitted_at started_at ended_at argv cwd\n"
+    "           job.exit {code signal signal_name source}, null while it runs\n"
+    "           job.progress {epoch epochs step steps loss samples_per_s checkpoint_step}\n"
+    "           job.ranks[] {rank local_rank node pid slot state exit_code signal}\n"
+    "           job.failed {rank node tail}\n"
+    "           state: queued starting running restarting succeeded failed cancelled\n"
+    "  ps       jobs[] as status, without ranks\n"
+    "  nodes    nodes[] {name state address slots slots_free gpus pid version seen_s_ago}\n"
+    "  events   events[] {id at job_id generation text}\n"
+    "  submit   job {id name state}, is_new\n"
+    "  run, logs: {\"type\":\"log\", rank, node, generation, text}, {\"type\":\"generation\", "
+    "...}, of run and wait at the end\n"
+    "           {\"type\":\"end\", job, exit {code source}}\n"
+    "Errors go to stderr: {\"error\":{\"code\",\"message\",\"hint\"}}.\n";
+
+static void write_flag(const struct flag *flag, struct buf *out)
+{
+    char left[64];
+    int length = snprintf(left, sizeof left, "  %c%c --%s%s%s", flag->letter ? '-' : ' ',
+                          flag->letter ? flag->letter : ' ', flag->name, flag->value ? " " : "",
+                          flag->value ? flag->value : "");
+
+    buf_printf(out, "%s%*s%s", left, length < 36 ? 36 - length : 2, "", flag->help);
+    if (flag->synonym)
+        buf_printf(out, " (also --%s)", flag->synonym);
+    buf_add_text(out, "\n");
+}
+
+static void write_flags(uint32_t verb, struct buf *out)
+{
+    for (int common = 0; common < 2; common++) { /* those of the verb first */
+        for (size_t i = 0; i < options_table.count; i++) {
+            const struct flag *flag = &options_table.flags[i];
+
+            if (flag->help && (flag->verbs & verb) && (flag->verbs == UINT32_MAX) == common)
+                write_flag(flag, out);
+        }
+    }
+}
+
+static void write_verb(const struct command *command, struct buf *out)
+{
+    if (!command->usage) {
+        buf_printf(out, "ddpctl %s: %s. It comes in a later version.\n", command->name,
+                   command->summary);
+        return;
+    }
+    if (command->examples)
+        buf_printf(out, "%s\n", command->examples);
+    buf_printf(out, "usage: ddpctl %s\n%s\n\n", command->usage, command->summary);
+    if (command->verb == VERB_RUN)
+        buf_add_text(out, "With --standalone DIR (--state-dir, else one under $TMPDIR that is "
+                          "removed) holds rendezvous.sock and\n"
+                          "each node's state and logs in node0, node1, ...; meanwhile this works:\n"
+                          "  ddpctl --server unix:DIR/rendezvous.sock status @last\n"
+                          "torchrun's options are accepted; those that the server makes needless "
+                          "are ignored, and said so.\n\n");
+    write_flags(command->verb, out);
+}
+
+static void write_all(struct buf *out)
+{
+    buf_add_text(out, head);
+    for (size_t i = 0; i < command_count; i++)
+        if (commands[i].usage)
+            buf_printf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    buf_add_text(out, "  later:    ");
+    for (size_t i = 0; i < command_count; i++)
+        if (!commands[i].usage)
+            buf_printf(out, " %s", commands[i].name);
+    buf_add_text(out, "\n\nFor all verbs:\n");
+    write_flags(VERB_HELP, out);
+    buf_add_text(out, "\nMore: ddpctl help VERB, ddpctl help exit-codes, environment, json\n");
+}
+
+bool help_write(const char *topic, struct buf *out)
+{
+    const struct command *command = topic ? command_find(topic) : NULL;
+
+    if (!topic)
+        write_all(out);
+    else if (command)
+        write_verb(command, out);
+    else if (strcmp(topic, "exit-codes") == 0)
+        buf_add_text(out, exit_codes);
+    else if (strcmp(topic, "environment") == 0)
+        buf_add_text(out, environment);
+    else if (strcmp(topic, "json") == 0)
+        buf_add_text(out, json);
+    else
+        return false;
+    return true;
+}

@@ -1,0 +1,160 @@
+#include "ddpctl/screen.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "common/io/conn.h"
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value;
+}
+
+enum status screen_open(struct screen *screen, bool json, bool quiet, const char *color,
+                        struct err *err)
+{
+    const char *force = getenv("CLICOLOR_FORCE");
+
+    *screen = (struct screen){.json = json, .quiet = quiet};
+    screen->out_is_tty = isatty(STDOUT_FILENO) == 1;
+    screen->err_is_tty = isatty(STDERR_FILENO) == 1;
+    if (!color || strcmp(color, "auto") == 0) {
+        screen->color = screen->out_is_tty;
+        if (is_set("NO_COLOR"))
+            screen->color = false;
+        else if (force && *force && strcmp(force, "0") != 0)
+            screen->color = true;
+    } else if (strcmp(color, "always") == 0) {
+        screen->color = true;
+    } else if (strcmp(color, "never") != 0) {
+        return err_set(err, STATUS_BAD_INPUT, 0, "--color: '%.40s' should be auto, always or never",
+                       color);
+    }
+    return STATUS_OK;
+}
+
+void screen_close(struct screen *screen)
+{
+    screen_line(screen, NULL);
+    buf_free(&screen->line);
+}
+
+struct output_style screen_style(const struct screen *screen)
+{
+    return (struct output_style){.color = screen->color, .now_ms = clock_wall_ms()};
+}
+
+/* Blocks until all is written: a slow reader of stdout slows what is read from the server, nothing
+ * is dropped. */
+static bool write_all(int fd, const char *bytes, size_t byte_count)
+{
+    while (byte_count > 0) {
+        ssize_t written = write(fd, bytes, byte_count);
+        struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
+
+        if (written >= 0) {
+            bytes += written;
+            byte_count -= (size_t)written;
+        } else if (errno == EAGAIN) {
+            (void)poll(&poll_fd, 1, -1);
+        } else if (errno != EINTR) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void wipe_line(struct screen *screen)
+{
+    if (screen->line_shown)
+        (void)write_all(STDERR_FILENO, "\r\x1b[K", 4);
+    screen->line_shown = false;
+}
+
+static void draw_line(struct screen *screen)
+{
+    struct winsize size = {.ws_col = 80};
+    size_t byte_count = screen->line.byte_count;
+
+    if (byte_count == 0 || screen->line_shown)
+        return;
+    (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
+    if (size.ws_col > 1 && byte_count > size.ws_col - 1u) /* ASCII: our own words */
+        byte_count = size.ws_col - 1u;
+    (void)write_all(STDERR_FILENO, screen->line.bytes, byte_count);
+    screen->line_shown = true;
+}
+
+enum status screen_out(struct screen *screen, struct buf *out)
+{
+    if (out->byte_count > 0 && !screen->out_failed) {
+        wipe_line(screen);
+        if (out->failed || !write_all(STDOUT_FILENO, out->bytes, out->byte_count))
+            screen->out_failed = true;
+        draw_line(screen);
+    }
+    buf_free(out);
+    *out = (struct buf){0};
+    return screen->out_failed ? STATUS_IO : STATUS_OK;
+}
+
+void screen_note(struct screen *screen, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    int length;
+
+    if (screen->quiet || screen->json)
+        return;
+    va_start(args, format);
+    length = vsnprintf(text, sizeof text - 1, format, args);
+    va_end(args);
+    if (length >= (int)sizeof text - 1)
+        length = (int)sizeof text - 2;
+    if (length == 0 || text[length - 1] != '\n')
+        text[length++] = '\n';
+    wipe_line(screen);
+    (void)write_all(STDERR_FILENO, text, (size_t)length);
+    draw_line(screen);
+}
+
+void screen_error(struct screen *screen, const char *code, const char *message, const char *hint)
+{
+    struct buf out = {0};
+
+    if (screen->json) {
+        output_error_json(code, message, hint, &out);
+    } else {
+        buf_printf(&out, "ddpctl: %s\n", message);
+        if (hint[0])
+            buf_printf(&out, "  %s\n", hint);
+    }
+    wipe_line(screen);
+    if (!out.failed)
+        (void)write_all(STDERR_FILENO, out.bytes, out.byte_count);
+    draw_line(screen);
+    buf_free(&out);
+}
+
+void screen_line(struct screen *screen, const char *text)
+{
+    if (!screen->err_is_tty || screen->quiet || screen->json)
+        return;
+    if (text && screen->line_shown && strlen(text) == screen->line.byte_count &&
+        memcmp(text, screen->line.bytes, screen->line.byte_count) == 0)
+        return;
+    wipe_line(screen);
+    buf_drop(&screen->line, screen->line.byte_count);
+    if (text) {
+        buf_add_text(&screen->line, text);
+        draw_line(screen);
+    }
+}

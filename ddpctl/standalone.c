@@ -1,0 +1,428 @@
+#include "ddpctl/standalone.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/io/conn.h"
+#include "ddpctl/daemon.h"
+#include "ddpctl/leftover.h"
+
+#define READY_TIMEOUT_MS 20000u
+#define STOP_TIMEOUT_MS 5000u
+
+extern char **environ;
+
+struct standalone {
+    struct ctl *ctl;
+    struct attach_options options;
+    uv_loop_t loop;
+    struct leftover leftover;
+    uv_timer_t timer; /* for the daemons to be ready, then for them to end */
+    struct attach attach;
+    bool attach_started, attach_done, stopping;
+    struct daemon *daemons; /* [daemon_count]: rendezvous first */
+    uint32_t daemon_count, daemons_running;
+    char **environ; /* what daemons get */
+    char dir[PATH_MAX - 64];
+    char server[PATH_MAX];
+    bool keep_dir;
+    sigset_t signals_before;
+    int exit_code;
+};
+
+void standalone_machine(uint32_t *cores, uint32_t *gpus)
+{
+    cpu_set_t set;
+    DIR *dir = opendir("/proc/driver/nvidia/gpus");
+
+    CPU_ZERO(&set);
+    *cores = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    *gpus = 0;
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
+        *gpus += entry->d_name[0] != '.';
+    if (dir)
+        (void)closedir(dir);
+}
+
+/* -- places -- */
+
+/* Beside our own program, as built or as installed; or where we were told. */
+static enum status find_program(const struct ctl *ctl, const char *name, char path[PATH_MAX],
+                                struct err *err)
+{
+    char own[PATH_MAX - 64];
+    const char *base = ctl->options.bindir;
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+
+    own[length > 0 ? length : 0] = '\0';
+    if (strrchr(own, '/'))
+        *strrchr(own, '/') = '\0';
+    if (!base)
+        base = own;
+    for (int i = 0; i < 5; i++) {
+        int bytes = i == 0   ? snprintf(path, PATH_MAX, "%s/%s", base, name)
+                    : i == 1 ? snprintf(path, PATH_MAX, "%s/%s/%s", base, name, name)
+                    : i == 2 ? snprintf(path, PATH_MAX, "%s/../%s/%s", base, name, name)
+                    : i == 3 ? snprintf(path, PATH_MAX, "%s/../libexec/ddp/%s", base, name)
+                             : snprintf(path, PATH_MAX, "%s/../sbin/%s", base, name);
+        struct stat stat_of;
+
+        if (bytes < PATH_MAX && stat(path, &stat_of) == 0 && S_ISREG(stat_of.st_mode) &&
+            access(path, X_OK) == 0)
+            return STATUS_OK;
+    }
+    return err_set(err, STATUS_NOT_FOUND, 0,
+                   "%s is not to be found beside %.160s; name its folder with --bindir", name,
+                   base);
+}
+
+static enum status make_dir(struct standalone *standalone, struct err *err)
+{
+    const char *wanted = standalone->ctl->options.state_dir, *temp = getenv("TMPDIR");
+    char path[sizeof standalone->dir], *whole;
+
+    if (!wanted) {
+        if (snprintf(standalone->dir, sizeof standalone->dir, "%s/ddp-XXXXXX",
+                     temp && *temp ? temp : "/tmp") >= (int)sizeof standalone->dir ||
+            !mkdtemp(standalone->dir))
+            return err_set(err, STATUS_IO, errno, "make a directory under %.160s: %s",
+                           temp && *temp ? temp : "/tmp", strerror(errno));
+        return STATUS_OK;
+    }
+    standalone->keep_dir = true;
+    if (snprintf(path, sizeof path, "%s", wanted) >= (int)sizeof path)
+        return err_set(err, STATUS_TOO_BIG, 0, "--state-dir: the path is too long");
+    for (char *at = path + 1; *at; at++) {
+        if (*at != '/')
+            continue;
+        *at = '\0';
+        (void)mkdir(path, 0700);
+        *at = '/';
+    }
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return err_set(err, STATUS_IO, errno, "make %.180s: %s", path, strerror(errno));
+    whole = realpath(path, NULL);
+    if (!whole || strlen(whole) >= sizeof standalone->dir) {
+        free(whole);
+        return err_set(err, STATUS_IO, errno, "%.180s: %s", path, strerror(errno));
+    }
+    (void)snprintf(standalone->dir, sizeof standalone->dir, "%s", whole);
+    free(whole);
+    return STATUS_OK;
+}
+
+static int remove_entry(const char *path, const struct stat *stat_of, int type, struct FTW *ftw)
+{
+    (void)stat_of;
+    (void)type;
+    (void)ftw;
+    (void)remove(path);
+    return 0;
+}
+
+/* Our environment without what would set the daemons up otherwise than we mean. */
+static bool make_environ(struct standalone *standalone)
+{
+    size_t count = 0;
+
+    while (environ[count])
+        count++;
+    standalone->environ = calloc(count + 1, sizeof *standalone->environ);
+    if (!standalone->environ)
+        return false;
+    for (size_t i = 0, kept = 0; i < count; i++)
+        if (strncmp(environ[i], "DDP_", 4) != 0 || strncmp(environ[i], "DDP_LOG_", 8) == 0)
+            standalone->environ[kept++] = environ[i];
+    return true;
+}
+
+/* -- the end -- */
+
+static void on_stop_timeout(uv_timer_t *timer)
+{
+    struct standalone *standalone = timer->data;
+
+    for (uint32_t i = 0; i < standalone->daemon_count; i++)
+        daemon_kill(&standalone->daemons[i]);
+}
+
+static void stop_if_over(struct standalone *standalone)
+{
+    if (standalone->daemons_running > 0 || uv_is_closing((uv_handle_t *)&standalone->timer))
+        return;
+    uv_close((uv_handle_t *)&standalone->timer, NULL);
+    leftover_stop(&standalone->leftover);
+}
+
+static void stop(struct standalone *standalone, int exit_code)
+{
+    if (standalone->stopping)
+        return;
+    standalone->stopping = true;
+    standalone->exit_code = exit_code;
+    if (standalone->attach_started && !standalone->attach_done)
+        attach_stop(&standalone->attach, exit_code);
+    (void)uv_timer_start(&standalone->timer, on_stop_timeout, STOP_TIMEOUT_MS, 0);
+    for (uint32_t i = standalone->daemon_count; i-- > 0;)
+        daemon_stop(&standalone->daemons[i]);
+    stop_if_over(standalone);
+}
+
+static void on_attach_done(struct attach *attach)
+{
+    struct standalone *standalone = attach->options.owner;
+
+    standalone->attach_done = true;
+    attach_say_end(attach);
+    stop(standalone, attach->exit_code);
+}
+
+static void on_daemon_stopped(struct daemon *daemon)
+{
+    struct standalone *standalone = daemon->owner;
+
+    leftover_reap(&standalone->leftover);
+    standalone->daemons_running--;
+    stop_if_over(standalone);
+}
+
+/* The last lines of a daemon's messages, as a hint. */
+static void last_words(const char *path, char *words, size_t words_bytes)
+{
+    FILE *file = fopen(path, "re");
+    char bytes[512];
+    size_t length = 0, from;
+
+    words[0] = '\0';
+    if (!file)
+        return;
+    if (fseek(file, -(long)(sizeof bytes - 1), SEEK_END) < 0)
+        rewind(file);
+    length = fread(bytes, 1, sizeof bytes - 1, file);
+    (void)fclose(file);
+    while (length > 0 && bytes[length - 1] == '\n')
+        length--;
+    bytes[length] = '\0';
+    for (from = length; from > 0 && bytes[from - 1] != '\n'; from--)
+        ;
+    (void)snprintf(words, words_bytes, "%s", bytes + from);
+}
+
+static void on_daemon_failed(struct daemon *daemon, const char *text)
+{
+    struct standalone *standalone = daemon->owner;
+    char message[256], words[512];
+
+    standalone->daemons_running--;
+    if (!standalone->stopping) {
+        last_words(daemon->log_path, words, sizeof words);
+        (void)snprintf(message, sizeof message, "%s could not be kept running: %.180s",
+                       daemon->name, text);
+        stop(standalone, ctl_fail(standalone->ctl, CTL_FAILED, message, words));
+    }
+    stop_if_over(standalone);
+}
+
+/* -- the start -- */
+
+static void on_daemon_restart(struct daemon *daemon, const char *how_it_ended)
+{
+    struct standalone *standalone = daemon->owner;
+
+    leftover_reap(&standalone->leftover);
+    screen_note(&standalone->ctl->screen,
+                "-- %s ended unexpectedly (%s); it is started again, the job goes on --",
+                daemon->name, how_it_ended);
+}
+
+static enum status start_daemon(struct standalone *standalone, struct daemon *daemon,
+                                struct err *err)
+{
+    enum status status = daemon_start(daemon, &standalone->loop, err);
+
+    if (status == STATUS_OK)
+        standalone->daemons_running++;
+    else
+        daemon->finished = true;
+    return status;
+}
+
+static void start_nodes(struct standalone *standalone)
+{
+    struct err err = {0};
+
+    for (uint32_t i = 1; i < standalone->daemon_count; i++) {
+        if (start_daemon(standalone, &standalone->daemons[i], &err) != STATUS_OK) {
+            stop(standalone, ctl_fail_err(standalone->ctl, CTL_FAILED, &err, ""));
+            return;
+        }
+    }
+    (void)uv_timer_stop(&standalone->timer);
+    standalone->attach_started = true;
+    attach_start(&standalone->attach, standalone->ctl, &standalone->loop, &standalone->options);
+    (void)sigprocmask(SIG_SETMASK, &standalone->signals_before, NULL);
+}
+
+static void on_daemon_ready(struct daemon *daemon)
+{
+    struct standalone *standalone = daemon->owner;
+
+    if (daemon == &standalone->daemons[0] && !standalone->attach_started)
+        start_nodes(standalone);
+}
+
+static void on_ready_timeout(uv_timer_t *timer)
+{
+    struct standalone *standalone = timer->data;
+    char words[512];
+
+    last_words(standalone->daemons[0].log_path, words, sizeof words);
+    stop(standalone,
+         ctl_fail(standalone->ctl, CTL_FAILED, "rendezvous did not get ready within 20 s", words));
+}
+
+static const struct daemon_handlers daemon_handlers = {
+    .on_ready = on_daemon_ready,
+    .on_restart = on_daemon_restart,
+    .on_failed = on_daemon_failed,
+    .on_stopped = on_daemon_stopped,
+};
+
+static enum status describe_daemon(struct standalone *standalone, uint32_t index, struct err *err)
+{
+    struct daemon *daemon = &standalone->daemons[index];
+    const char *dir = standalone->dir;
+    enum status status;
+
+    daemon->owner = standalone;
+    daemon->handlers = &daemon_handlers;
+    daemon->environ = standalone->environ;
+    status = find_program(standalone->ctl, index == 0 ? "rendezvous" : "launcherd", daemon->program,
+                          err);
+    if (status != STATUS_OK)
+        return status;
+    daemon_arg(daemon, "%s", daemon->program);
+    if (index == 0) {
+        (void)snprintf(daemon->name, sizeof daemon->name, "rendezvous");
+        daemon_arg(daemon, "--socket");
+        daemon_arg(daemon, "%s/rendezvous.sock", dir);
+    } else {
+        (void)snprintf(daemon->name, sizeof daemon->name, "node%u", index - 1);
+        daemon_arg(daemon, "--server");
+        daemon_arg(daemon, "%s", standalone->server);
+        daemon_arg(daemon, "--name");
+        daemon_arg(daemon, "%s", daemon->name);
+        daemon_arg(daemon, "--slots");
+        daemon_arg(daemon, "%u", standalone->options.submit->nproc_per_node);
+    }
+    daemon_arg(daemon, "--state-dir");
+    daemon_arg(daemon, "%s/%s", dir, daemon->name);
+    daemon_arg(daemon, "--exit-with-parent");
+    (void)snprintf(daemon->log_path, sizeof daemon->log_path, "%s/%s.log", dir, daemon->name);
+    return STATUS_OK;
+}
+
+static enum status prepare(struct standalone *standalone, struct err *err)
+{
+    enum status status = make_dir(standalone, err);
+
+    if (status != STATUS_OK)
+        return status;
+    (void)snprintf(standalone->server, sizeof standalone->server, "unix:%s/rendezvous.sock",
+                   standalone->dir);
+    standalone->options.server = standalone->server;
+    standalone->ctl->options.server = standalone->server; /* in commands to copy */
+    standalone->daemons =
+        calloc(1 + standalone->options.submit->nodes, sizeof *standalone->daemons);
+    if (!standalone->daemons || !make_environ(standalone))
+        return err_set(err, STATUS_MEMORY, 0, "out of memory");
+    standalone->daemon_count = 1 + standalone->options.submit->nodes;
+    for (uint32_t i = 0; i < standalone->daemon_count && status == STATUS_OK; i++)
+        status = describe_daemon(standalone, i, err);
+    return status;
+}
+
+static bool is_daemon(void *owner, pid_t pid)
+{
+    const struct standalone *standalone = owner;
+
+    for (uint32_t i = 0; i < standalone->daemon_count; i++)
+        if (standalone->daemons[i].running && standalone->daemons[i].process.pid == pid)
+            return true;
+    return false;
+}
+
+static void run_loop(struct standalone *standalone)
+{
+    struct err err = {0};
+    int rc, killed;
+
+    rc = uv_loop_init(&standalone->loop);
+    assert(rc == 0);
+    leftover_open(&standalone->leftover, &standalone->loop, is_daemon, standalone);
+    (void)uv_timer_init(&standalone->loop, &standalone->timer);
+    standalone->timer.data = standalone;
+    (void)uv_timer_start(&standalone->timer, on_ready_timeout, READY_TIMEOUT_MS, 0);
+    if (start_daemon(standalone, &standalone->daemons[0], &err) != STATUS_OK)
+        stop(standalone, ctl_fail_err(standalone->ctl, CTL_FAILED, &err, ""));
+    (void)uv_run(&standalone->loop, UV_RUN_DEFAULT);
+    rc = uv_loop_close(&standalone->loop);
+    assert(rc == 0);
+    killed = leftover_close(&standalone->leftover);
+    if (killed > 0)
+        screen_note(&standalone->ctl->screen, "-- %d processes were left and were killed --",
+                    killed);
+}
+
+int standalone_run(struct ctl *ctl, const struct attach_options *options)
+{
+    struct standalone *standalone = calloc(1, sizeof *standalone);
+    struct err err = {0};
+    sigset_t signals;
+    int code;
+
+    if (!standalone)
+        return ctl_fail(ctl, CTL_FAILED, "out of memory", "");
+    standalone->ctl = ctl;
+    standalone->options = *options;
+    standalone->options.can_detach = false;
+    standalone->options.first_is_patient = true;
+    standalone->options.on_done = on_attach_done;
+    standalone->options.on_submitted = NULL;
+    standalone->options.owner = standalone;
+    (void)sigemptyset(
+        &signals); /* until attach.h takes them, so that the directory is never left behind */
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &signals, &standalone->signals_before);
+    if (prepare(standalone, &err) == STATUS_OK)
+        run_loop(standalone);
+    else
+        standalone->exit_code = ctl_fail_err(ctl, CTL_FAILED, &err, "");
+    if (standalone->keep_dir)
+        screen_note(&ctl->screen, "-- state and logs are in %s --", standalone->dir);
+    else if (standalone->dir[0])
+        (void)nftw(standalone->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    (void)sigprocmask(SIG_SETMASK, &standalone->signals_before, NULL);
+    code = standalone->exit_code;
+    if (standalone->attach_started)
+        attach_free(&standalone->attach);
+    free(standalone->environ);
+    free(standalone->daemons);
+    free(standalone);
+    return code;
+}

@@ -1,0 +1,17 @@
+/* The verbs: each runs with parsed options and returns the exit code. */
+#ifndef DDPCTL_VERBS_H
+#define DDPCTL_VERBS_H
+
+#include "ddpctl/ctl.h"
+
+int verb_run(struct ctl *ctl);
+int verb_submit(struct ctl *ctl);
+int verb_ps(struct ctl *ctl);
+int verb_status(struct ctl *ctl);
+int verb_logs(struct ctl *ctl);
+int verb_cancel(struct ctl *ctl);
+int verb_wait(struct ctl *ctl);
+int verb_nodes(struct ctl *ctl);
+int verb_events(struct ctl *ctl);
+
+#endif

@@ -1,0 +1,152 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "ddpctl/cmdline.h"
+#include "tests/lib/test.h"
+
+#define ARGS_TEST_MAX 24
+
+struct parsed {
+    struct ctl ctl;
+    char *words[ARGS_TEST_MAX];
+    const struct command *command;
+    struct err err;
+    enum status status;
+};
+
+/* `line` cut at blanks, behind "ddpctl". */
+static void parse(struct parsed *parsed, const char *line)
+{
+    static char text[512];
+    char *argv[ARGS_TEST_MAX] = {text};
+    char *at = text + 7, *save = NULL;
+    int argc = 1;
+
+    memset(parsed, 0, sizeof *parsed);
+    CHECK(strlen(line) + 8 < sizeof text);
+    strcpy(text, "ddpctl");
+    strcpy(at, line);
+    for (char *word = strtok_r(at, " ", &save); word && argc < ARGS_TEST_MAX - 1;
+         word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
+    parsed->status =
+        cmdline_parse(&parsed->ctl, argc, argv, parsed->words, &parsed->command, &parsed->err);
+}
+
+static void expect_error(const char *line, const char *text)
+{
+    struct parsed parsed;
+
+    parse(&parsed, line);
+    CHECK(parsed.status != STATUS_OK);
+    CHECK_STR(parsed.err.text, text);
+}
+
+TEST(torchrun_line_carries_over)
+{
+    struct parsed parsed;
+    struct options *options = &parsed.ctl.options;
+
+    parse(&parsed,
+          "run --standalone --nnodes=1:1 --nproc_per_node=4 --max-restarts 2 --rdzv_backend c10d "
+          "--rdzv-endpoint=h:1 train.py --epochs 3 --nnodes 7");
+    CHECK_EQ(parsed.status, STATUS_OK);
+    CHECK_STR(parsed.command->name, "run");
+    CHECK(options->standalone);
+    CHECK_STR(options->nodes, "1:1");
+    CHECK_STR(options->nproc_per_node, "4");
+    CHECK_EQ(options->max_restarts, 2);
+    CHECK_EQ(options->ignored_count, 2);
+    CHECK_EQ(parsed.ctl.word_count, 5); /* behind the first word all is the command's */
+    CHECK_STR(parsed.ctl.words[0], "train.py");
+    CHECK_STR(parsed.ctl.words[3], "--nnodes");
+}
+
+TEST(dashes_end_the_options)
+{
+    struct parsed parsed;
+
+    parse(&parsed, "submit -n 2 -eA=b --env C=d job.json --name x -- --follow -- y");
+    CHECK_EQ(parsed.status, STATUS_OK);
+    CHECK_STR(parsed.ctl.options.name, "x");
+    CHECK_EQ(parsed.ctl.options.env.count, 2);
+    CHECK_STR(parsed.ctl.options.env.items[0], "A=b");
+    CHECK_EQ(parsed.ctl.word_count, 4);
+    CHECK_STR(parsed.ctl.words[0], "job.json");
+    CHECK_STR(parsed.ctl.words[1], "--follow");
+    CHECK_STR(parsed.ctl.words[2], "--");
+    CHECK(!parsed.ctl.options.follow);
+}
+
+TEST(words_and_options_in_any_order)
+{
+    struct parsed parsed;
+
+    parse(&parsed, "--server unix:/a logs 41 -f --rank 0,2-3 --tail 5");
+    CHECK_EQ(parsed.status, STATUS_OK);
+    CHECK_STR(parsed.ctl.options.server, "unix:/a");
+    CHECK(parsed.ctl.options.follow);
+    CHECK_EQ(parsed.ctl.options.tail, 5);
+    CHECK_EQ(parsed.ctl.word_count, 1);
+    parse(&parsed, "ps -aw");
+    CHECK(parsed.ctl.options.all && parsed.ctl.options.watch);
+}
+
+TEST(mistakes_get_a_guess)
+{
+    expect_error("statsu 41", "there is no verb 'statsu'; did you mean status?");
+    expect_error("frobnicate", "there is no verb 'frobnicate'; ddpctl help lists them");
+    expect_error("run --nproc-per-nod 3 x",
+                 "no option --nproc-per-nod; did you mean --nproc-per-node?");
+    expect_error("ps --tail 3", "--tail is not an option of ps; see ddpctl help ps");
+    expect_error("ps -z", "no option -z; see ddpctl help ps");
+    expect_error("run --max-restarts x -- y", "--max-restarts: 'x' is no whole number");
+    expect_error("run --max-restarts 1001 -- y", "--max-restarts: 1001 is not in 0..1000");
+    expect_error("run --name", "--name wants a value: NAME");
+    expect_error("run --time 5x y", "--time: '5x' is no duration; examples: 30s, 5m, 1h30m");
+    expect_error("run --standalone=maybe y", "--standalone is a switch: 'maybe' should be 1 or 0");
+}
+
+TEST(variables_stand_in_for_options)
+{
+    struct parsed parsed;
+
+    CHECK_EQ(setenv("DDP_NPROC_PER_NODE", "3", 1), 0);
+    CHECK_EQ(setenv("DDP_SERVER", "unix:/env", 1), 0);
+    CHECK_EQ(setenv("DDP_JSON", "1", 1), 0);
+    parse(&parsed, "run x");
+    CHECK_STR(parsed.ctl.options.nproc_per_node, "3");
+    CHECK_STR(parsed.ctl.options.server, "unix:/env");
+    CHECK(parsed.ctl.options.json);
+    parse(&parsed, "--server unix:/first run --nproc-per-node 5 --json=0 x");
+    CHECK_STR(parsed.ctl.options.nproc_per_node, "5");
+    CHECK_STR(parsed.ctl.options.server, "unix:/first");
+    CHECK(!parsed.ctl.options.json);
+    CHECK_EQ(setenv("DDP_MAX_RESTARTS", "many", 1), 0);
+    expect_error("run x",
+                 "DDP_MAX_RESTARTS in the environment: --max-restarts: 'many' is no whole number");
+    CHECK_EQ(unsetenv("DDP_NPROC_PER_NODE") + unsetenv("DDP_SERVER") + unsetenv("DDP_JSON") +
+                 unsetenv("DDP_MAX_RESTARTS"),
+             0);
+}
+
+TEST(help_is_found)
+{
+    struct parsed parsed;
+    struct buf out = {0};
+
+    parse(&parsed, "run --help");
+    CHECK_STR(parsed.command->name, "help");
+    CHECK_STR(parsed.ctl.words[0], "run");
+    parse(&parsed, "");
+    CHECK_STR(parsed.command->name, "help");
+    for (size_t i = 0; i < command_count; i++)
+        CHECK(help_write(commands[i].name, &out));
+    CHECK(help_write("exit-codes", &out) && help_write("environment", &out) &&
+          help_write("json", &out));
+    CHECK(help_write(NULL, &out) && !out.failed);
+    CHECK(!help_write("nothing", &out));
+    buf_free(&out);
+}
+
+TEST_MAIN
