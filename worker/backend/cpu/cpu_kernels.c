@@ -279,6 +279,43 @@ static void norm_pool_backward_apply(const struct cpu_area *area, const float *x
     }
 }
 
+/* Products of one row with `count` rows of weights; inlined with a constant count. */
+static inline void row_products(const lanes *x, const lanes *weights, size_t steps, size_t count,
+                                float *y)
+{
+    lanes sums[4] = {0};
+
+    for (size_t s = 0; s < steps; s++)
+        for (size_t k = 0; k < count; k++)
+            sums[k] += x[s] * weights[k * steps + s];
+    for (size_t k = 0; k < count; k++) {
+        y[k] = 0.0F;
+        for (int c = 0; c < B; c++)
+            y[k] += sums[k][c];
+    }
+}
+
+static void linear(const float *x, const float *weights, const float *bias, uint32_t n,
+                   size_t features, uint32_t outputs, float *y)
+{
+    const size_t steps = features / B;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const lanes *row = at_lanes(x) + i * steps;
+        float *out = y + (size_t)i * outputs;
+        uint32_t o = 0;
+
+        for (; o + 4 <= outputs; o += 4)
+            row_products(row, at_lanes(weights) + o * steps, steps, 4, out + o);
+        for (; o + 2 <= outputs; o += 2)
+            row_products(row, at_lanes(weights) + o * steps, steps, 2, out + o);
+        for (; o < outputs; o++)
+            row_products(row, at_lanes(weights) + o * steps, steps, 1, out + o);
+        for (o = 0; bias != NULL && o < outputs; o++)
+            out[o] += bias[o];
+    }
+}
+
 static void relu(const float *x, size_t n, float *y)
 {
     for (size_t i = 0; i < n; i++)
@@ -385,6 +422,7 @@ const struct cpu_kernels CPU_KERNELS = {
     .norm_backward_apply = norm_backward_apply,
     .norm_pool_backward_sums = norm_pool_backward_sums,
     .norm_pool_backward_apply = norm_pool_backward_apply,
+    .linear = linear,
     .relu = relu,
     .relu_backward = relu_backward,
     .max_pool = max_pool,

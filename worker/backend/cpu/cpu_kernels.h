@@ -54,6 +54,11 @@ struct cpu_kernels {
                                      const uint8_t *best, const float *dy, const float *mean,
                                      const float *a, const float *b, const float *c, float *dx);
 
+    /* y[i][o] = bias[o] + sum over features of x[i][f] * weights[o][f]. features: whole blocks;
+     * bias may be NULL. For few outputs, where a general matrix product spends its time on packing.
+     */
+    void (*linear)(const float *x, const float *weights, const float *bias, uint32_t n,
+                   size_t features, uint32_t outputs, float *y);
     /* n stored floats; y may be x, dx may be dy. */
     void (*relu)(const float *x, size_t n, float *y);
     void (*relu_backward)(const float *y, const float *dy, size_t n, float *dx);

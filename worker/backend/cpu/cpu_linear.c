@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define SETS_MAX 4
+#define OWN_OUTPUTS_MAX 32 /* above, oneDNN's matrix product is the faster */
 
 struct linear_set {
     uint32_t n; /* 0: free */
@@ -231,9 +232,17 @@ static enum status find_set(struct cpu *cpu, struct cpu_layer *layer, struct lin
 
 static enum status linear_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
+    const struct cpu_tensor *tensors = layer->tensors;
     struct linear_set *set;
-    enum status status = find_set(cpu, layer, &set, err);
+    enum status status;
 
+    if (layer->in->blocked && layer->out.dims[0] <= OWN_OUTPUTS_MAX) {
+        cpu->kernels->linear(layer->in->data, tensors[0].param,
+                             layer->graph->has_bias ? tensors[1].param : NULL, cpu->n,
+                             layer->in->image_size, layer->out.dims[0], layer->out.data);
+        return STATUS_OK;
+    }
+    status = find_set(cpu, layer, &set, err);
     return status == STATUS_OK ? cpu_prim_run(cpu, layer, &set->forward, err) : status;
 }
 
