@@ -1,0 +1,128 @@
+"""Kills every kind of process under a job that trains. usage: faults_test.py BUILD TEST [SEED]
+
+worker: 20 jobs, each with one worker killed with SIGKILL at a random step: one restart, and the last checkpoint is to the
+bit that of an undisturbed run. server, launcherd: the job neither stops nor restarts. shim: its workers die with
+it, the job restarts once. After each, nothing is left: processes, sockets, run directories, temporary files."""
+
+import glob
+import hashlib
+import os
+import random
+import signal
+import sys
+
+from faults_lib import Cluster, is_alive, wait_until
+
+STEPS = 60
+
+
+def train(cluster, name, steps=STEPS):
+    folder = f"{cluster.folder}/{name}"
+    job = cluster.submit("--name", name, "--nodes", "2", "--nproc-per-node", "2", "--max-restarts", "3",
+                         "--", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "--dummy",
+                         "-b", "20", "--lr", "0.01", "--momentum", "0.9", "--epochs", "1",
+                         "--max-steps", str(steps), "--checkpoint-every", "10",
+                         "--checkpoint-dir", folder)
+    return job, folder
+
+
+def last_parameters(folder):
+    """Name and hash of the newest checkpoint's tensors; no temporary file stands beside them."""
+    files = sorted(glob.glob(f"{folder}/step-*.safetensors"))
+    assert files, f"no checkpoint in {folder}"
+    strange = [name for name in os.listdir(folder)
+               if not name.endswith((".safetensors", ".json")) and not name.startswith((".lock", "lock"))]
+    assert not strange, f"left in {folder}: {strange}"
+    with open(files[-1], "rb") as file:
+        head = int.from_bytes(file.read(8), "little")
+        file.seek(8 + head)
+        return os.path.basename(files[-1]), hashlib.sha256(file.read()).hexdigest()
+
+
+def expect(cluster, job, restarts, state="succeeded"):
+    code = cluster.wait_end(job)
+    status = cluster.status(job)
+    assert status["state"] == state and code == 0, \
+        f"job {job} {status['state']}, exit {code}: {status['reason']}"
+    assert status["restarts"] == restarts, f"job {job}: {status['restarts']} restarts, not {restarts}"
+    return status
+
+
+def kill_workers(build, seed, jobs=20):
+    chance = random.Random(seed)
+    with Cluster(build) as cluster:
+        job, folder = train(cluster, "calm")
+        expect(cluster, job, 0)
+        calm = last_parameters(folder)
+        for i in range(jobs):
+            job, folder = train(cluster, f"kill{i}")
+            status = cluster.wait_step(job, chance.randint(1, STEPS // 2))
+            ranks = [rank for rank in status["ranks"] if rank["state"] == "running"]
+            assert ranks, f"job {job} was over before a worker could be killed: {status['state']}"
+            victim = chance.choice(ranks)
+            os.kill(victim["pid"], signal.SIGKILL)
+            status = expect(cluster, job, 1)
+            assert last_parameters(folder) == calm, f"job {job}: other parameters than undisturbed"
+            print(f"job {job}: rank {victim['rank']} killed, one restart, same parameters", flush=True)
+
+
+def kill_server(build, _seed):
+    with Cluster(build) as cluster:
+        job, folder = train(cluster, "server", 150)
+        status = cluster.wait_step(job, 5)
+        pids = cluster.pids(job)
+        assert len(pids) == 4, status
+        for _ in range(3):
+            cluster.server.kill()
+            assert all(is_alive(pid) for pid in pids), "a worker went with the server"
+            cluster.server.start()
+        status = cluster.status(job)
+        assert status["state"] in ("running", "succeeded") and status["generation"] == 1, status
+        other = cluster.submit("--nproc-per-node", "1", "--", "/bin/true")
+        expect(cluster, job, 0)
+        expect(cluster, other, 0)
+        assert last_parameters(folder)[0] == "step-00000150.safetensors"
+
+
+def kill_launcherd(build, _seed):
+    with Cluster(build) as cluster:
+        job, folder = train(cluster, "launcherd", 150)
+        cluster.wait_step(job, 5)
+        pids = cluster.pids(job)
+        assert len(pids) == 4
+        for node in cluster.nodes:
+            node.kill()
+            assert all(is_alive(pid) for pid in pids), "a worker went with launcherd"
+            node.start()
+        expect(cluster, job, 0)
+        assert last_parameters(folder)[0] == "step-00000150.safetensors"
+
+
+def shim_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        return int(stat.read().rsplit(")", 1)[1].split()[1])
+
+
+def kill_shim(build, _seed):
+    with Cluster(build) as cluster:
+        job, folder = train(cluster, "shim", 60)
+        cluster.wait_step(job, 5)
+        ranks = [rank for rank in cluster.status(job)["ranks"] if rank["node"] == "node1"]
+        pids = [rank["pid"] for rank in ranks]
+        os.kill(shim_of(pids[0]), signal.SIGKILL)
+        wait_until(lambda: not any(is_alive(pid) for pid in pids), "workers to go with their shim")
+        expect(cluster, job, 1)
+        assert last_parameters(folder)[0] == "step-00000060.safetensors"
+
+
+def main():
+    build, name = sys.argv[1], sys.argv[2]
+    seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.SystemRandom().randrange(1 << 30)
+    print(f"seed {seed}")
+    {"worker": kill_workers, "server": kill_server, "launcherd": kill_launcherd,
+     "shim": kill_shim}[name](build, seed)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
