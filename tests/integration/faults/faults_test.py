@@ -17,7 +17,7 @@ STEPS = 60
 
 
 def train(cluster, name, steps=STEPS):
-    folder = f"{cluster.folder}/{name}"
+    folder = f"{cluster.folder}/train-{name}"
     job = cluster.submit("--name", name, "--nodes", "2", "--nproc-per-node", "2", "--max-restarts", "3",
                          "--", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "--dummy",
                          "-b", "20", "--lr", "0.01", "--momentum", "0.9", "--epochs", "1",
