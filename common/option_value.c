@@ -185,6 +185,6 @@ enum status option_value_set(const struct option_row *row, const char *shown, co
         check_size(row, sizeof(uint32_t));
         return set_word(row, shown, text, into, err);
     }
-    assert(!"an unknown kind of option");
+    assert(row->kind <= OPTION_WORD);
     return STATUS_BAD_INPUT;
 }

@@ -261,7 +261,7 @@ static int await_connect(int fd)
 
 static enum status connect_to_tcp(const char *address, int *fd, struct err *err)
 {
-    struct sockaddr_storage resolved;
+    struct sockaddr_storage resolved = {0};
     socklen_t byte_count = 0;
     enum status status;
     int code = 0;
@@ -378,7 +378,7 @@ static enum status listen_on_path(const char *path, int mode, int *fd, struct st
 
 static enum status listen_on_tcp(const char *address, int *fd, struct err *err)
 {
-    struct sockaddr_storage resolved;
+    struct sockaddr_storage resolved = {0};
     socklen_t byte_count = 0;
     enum status status;
     int on = 1;

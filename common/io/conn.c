@@ -376,8 +376,8 @@ static void label_tcp(struct conn *conn)
 
 static void label_unix(struct conn *conn)
 {
-    pid_t pid;
-    uid_t uid;
+    pid_t pid = 0;
+    uid_t uid = 0;
 
     if (conn_peer(conn, &uid, &pid, NULL) == STATUS_OK)
         (void)snprintf(conn->label, sizeof conn->label, "unix:pid %ld", (long)pid);
