@@ -29,6 +29,7 @@ struct shim_link {
 struct shim_io {
     uv_loop_t loop;
     uv_timer_t timer;
+    uv_prepare_t flush; /* armed while a report is due */
     uv_signal_t child_signal, stop_signal;
     struct listener listener;
     struct shim_link *link; /* owned; NULL: launcherd is not connected */
@@ -76,11 +77,14 @@ static void fill_report(struct shim_io *io, struct msg *msg, struct part_report_
     msg->shim_report.tail = tail;
 }
 
-static void send_report(struct shim_io *io)
+/* Just before the loop waits: a report says all, so one stands for every change of a turn. */
+static void on_flush(uv_prepare_t *flush)
 {
+    struct shim_io *io = flush->data;
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
     char tail[TAIL_BYTES_MAX];
     struct msg msg;
+    uv_prepare_stop(flush);
     fill_report(io, &msg, ranks, tail);
     send_launcher(io, &msg);
 }
@@ -109,6 +113,7 @@ static void leave(struct shim_io *io)
     shim_workers_close(&io->workers);
     listener_close(&io->listener);
     uv_close((uv_handle_t *)&io->timer, NULL);
+    uv_close((uv_handle_t *)&io->flush, NULL);
     uv_close((uv_handle_t *)&io->child_signal, NULL);
     uv_close((uv_handle_t *)&io->stop_signal, NULL);
     if (io->link != NULL)
@@ -135,7 +140,7 @@ static void act(struct shim_io *io, const struct shim_action *action)
         shim_workers_check(&io->workers);
         break;
     case SHIM_SEND_REPORT:
-        send_report(io);
+        uv_prepare_start(&io->flush, on_flush);
         break;
     case SHIM_SEND_PROGRESS:
         msg = *action->msg;
@@ -352,12 +357,13 @@ static void open_loop(struct shim_io *io)
 {
     int rc = uv_loop_init(&io->loop);
     rc = rc != 0 ? rc : uv_timer_init(&io->loop, &io->timer);
+    rc = rc != 0 ? rc : uv_prepare_init(&io->loop, &io->flush);
     rc = rc != 0 ? rc : uv_signal_init(&io->loop, &io->child_signal);
     rc = rc != 0 ? rc : uv_signal_init(&io->loop, &io->stop_signal);
     rc = rc != 0 ? rc : uv_signal_start(&io->child_signal, on_child_signal, SIGCHLD);
     rc = rc != 0 ? rc : uv_signal_start(&io->stop_signal, on_stop_signal, SIGTERM);
     assert(rc == 0); /* nothing but memory and descriptors, at the start of a process */
-    io->timer.data = io->child_signal.data = io->stop_signal.data = io;
+    io->timer.data = io->flush.data = io->child_signal.data = io->stop_signal.data = io;
 }
 
 static void init_core(struct shim_io *io, char *const *arguments)

@@ -1,0 +1,593 @@
+#!/usr/bin/env python3
+"""launcherd and its shim as real processes, ordered by a scripted server: node_test.py LAUNCHERD [NAME...]"""
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import node_lib
+from node_lib import World, is_alive, token_holders, wait_until
+
+LAUNCHERD = os.path.abspath(sys.argv[1])
+SHELL = "/bin/sh"
+PYTHON = sys.executable
+
+
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(p) for p in file.read().split()]
+
+
+def wait_file(path):
+    return wait_until(lambda: os.path.exists(path) and os.path.getsize(path) > 0 and read(path), f"the file {path}")
+
+
+def test_true_runs_and_is_forgotten():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        report = world.server.run(1, ["true"], nproc=2)
+        assert [r["state"] for r in report["ranks"]] == ["exited", "exited"], report
+        assert [r["exit_code"] for r in report["ranks"]] == [0, 0], report
+        assert report["failed_rank"] == -1 and report["cause"] == "", report
+        world.forget(node, 1, 1)
+
+
+def test_exit_code_and_tail_of_the_first_failure():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        script = 'if [ "$RANK" = 1 ]; then for i in 1 2 3 4 5 6 7; do echo "line $i"; done; exit 7; else sleep 1000; fi'
+        report = world.server.run(1, [SHELL, "-c", script], nproc=3)
+        assert report["failed_rank"] == 1 and report["cause"] == "rank 1 exited with code 7", report
+        assert report["tail"] == "line 3\nline 4\nline 5\nline 6\nline 7\n", report
+        states = {r["rank"]: (r["state"], r["exit_code"], r["signal"]) for r in report["ranks"]}
+        assert states == {0: ("stopped", 0, 9), 1: ("exited", 7, 0), 2: ("stopped", 0, 9)}, states
+        world.forget(node, 1, 1)
+
+
+def test_death_by_signal():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        report = world.server.run(1, [SHELL, "-c", "kill -SEGV $$"])
+        assert report["cause"].startswith("rank 0 was killed by signal 11 (SIGSEGV)"), report
+        assert (report["ranks"][0]["state"], report["ranks"][0]["signal"]) == ("exited", 11), report
+        world.forget(node, 1, 1)
+
+
+def test_commands_that_cannot_run():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        plain = f"{world.folder}/plain"
+        write(plain, "no program\n")
+        os.chmod(plain, 0o644)
+        cases = [
+            (["no-such-program-here"], "/", 127, "cannot run 'no-such-program-here': No such file or directory"),
+            ([f"{world.folder}/none"], "/", 127, "No such file or directory"),
+            ([plain], "/", 126, f"cannot run '{plain}': Permission denied"),
+            (["true"], f"{world.folder}/gone", 126, f"its working directory {world.folder}/gone: No such file"),
+        ]
+        for job, (argv, cwd, code, words) in enumerate(cases, 1):
+            report = world.server.run(job, argv, cwd=cwd, nproc=2)
+            assert report["failed_errno_exit"] == code and report["failed_rank"] == 0, report
+            assert words in report["cause"] and report["cause"].startswith("rank 0: "), report
+            assert report["ranks"][0]["exit_code"] == code, report
+            world.forget(node, job, 1)
+
+
+def test_script_without_interpreter_line_runs_by_shell():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        script = f"{world.folder}/script"
+        write(script, 'exit "$1"\n')
+        os.chmod(script, 0o755)
+        report = world.server.run(1, ["script", "5"], env={"PATH": f"/nowhere:{world.folder}:/usr/bin:/bin"})
+        assert report["cause"] == "rank 0 exited with code 5", report
+        world.forget(node, 1, 1)
+
+
+def test_environment_exact():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        sent = {"PATH": os.environ["PATH"], "HOME": "/home/tester", "OWN": "a b=c\nd", "RANK": "99", "DDP_SHIM_FD": "0",
+                "LANG": "C.UTF-8"}
+        dump = f"import os; open('{world.folder}/env' + os.environ['RANK'], 'wb').write(open('/proc/self/environ','rb').read())"
+        world.server.start(1, 2, [PYTHON, "-c", dump], nproc=2, env=sent, rank_base=2, world=4, node_rank=1,
+                           node_count=2, slot_mask=0b1010, restart_count=1, max_restarts=3)
+        world.server.send("go", job_id=1, generation=2, master_addr="127.0.0.1", master_port=4711)
+        # the first go came before the shim was ready and is lost; the server says it again
+        world.server.go(1, 2)
+        report = world.server.wait_phase(1, 2, "ended")
+        assert report["cause"] == "", report
+        shim = world.note_token(node, 1, 2)
+        for local, rank in ((0, 2), (1, 3)):
+            raw = open(f"{world.folder}/env{rank}", "rb").read().decode().rstrip("\0").split("\0")
+            names = [entry.split("=", 1)[0] for entry in raw]
+            assert len(names) == len(set(names)), f"a name stands twice: {names}"
+            found = dict(entry.split("=", 1) for entry in raw)
+            port = found.pop("MASTER_PORT")
+            assert port == "29500" or port == "4711", port
+            expected = {
+                "PATH": sent["PATH"], "HOME": "/home/tester", "OWN": "a b=c\nd", "LANG": "C.UTF-8",
+                "RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2",
+                "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "ROLE_NAME": "default", "ROLE_RANK": str(rank),
+                "ROLE_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "1",
+                "TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "False",
+                "TORCHELASTIC_ERROR_FILE": f"{node.log_dir(1)}/g2-errors/rank{rank}.json",
+                "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": "1", "DDP_JOB_ID": "1",
+                "DDP_GENERATION": "2", "DDP_SHIM_FD": "3", "DDP_NODE_NAME": "node0", "DDP_NODE_ADDRESS": "127.0.0.1",
+                "DDP_JOB_TOKEN": shim["token"],
+            }
+            assert found == expected, sorted(set(found.items()) ^ set(expected.items()))
+        world.forget(node, 1, 2)
+
+
+def test_process_state_of_a_worker():
+    """Session of its own, default signals, no descriptor but 0 to 2 and the shim's, stdin empty, its directory."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        out = f"{world.folder}/state"
+        script = (
+            "import os, sys, signal\n"
+            "fds = sorted(int(f) for f in os.listdir('/proc/self/fd'))\n"
+            "fds = [f for f in fds if os.path.exists(f'/proc/self/fd/{f}')]\n"
+            "status = dict(l.split(':', 1) for l in open('/proc/self/status'))\n"
+            "text = repr((fds, os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid(), sys.stdin.read(), os.getcwd(),\n"
+            "             status['SigBlk'].strip(), status['SigIgn'].strip()))\n"
+            f"open('{out}.new', 'w').write(text); os.rename('{out}.new', '{out}')\n")
+        # python itself ignores SIGPIPE and SIGXFSZ: bits 12 and 24
+        report = world.server.run(1, [PYTHON, "-c", script], cwd=world.folder)
+        assert report["cause"] == "", report
+        fds, session, group, stdin, cwd, blocked, ignored = eval(read(out))
+        assert fds == [0, 1, 2, 3] and session and group and stdin == "" and cwd == world.folder, read(out)
+        assert int(blocked, 16) == 0 and int(ignored, 16) & ~((1 << 12) | (1 << 24)) == 0, read(out)
+        world.forget(node, 1, 1)
+
+
+def test_log_bytes_exact():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        script = ("import os, sys\n"
+                  "import random\n"
+                  "data = random.Random(7).randbytes(10_000_001)\n"
+                  "os.write(2, b'err'); sys.stdout.buffer.write(data); sys.stdout.flush(); os.write(2, b'end')\n")
+        world.server.start(1, 1, [PYTHON, "-c", script])
+        world.server.go(1, 1)
+        got = world.server.log_bytes(1, 1, 0)
+        import random
+        expected = b"err" + random.Random(7).randbytes(10_000_001) + b"end"
+        assert got == expected, f"{len(got)} bytes of {len(expected)}"
+        world.server.wait_phase(1, 1, "ended")
+        data = world.server.log_read(1, 1, 0, tail_lines=1, bytes_max=10)
+        tail = expected.rstrip(b"\n").rsplit(b"\n", 1)[1]
+        assert data["offset"] == len(expected) - len(tail) and data["bytes"] == tail[:10], data
+        world.forget(node, 1, 1)
+        assert world.server.log_bytes(1, 1, 0) == expected  # the logs stay
+        problem = world.server.log_read(1, 1, 5)["problem"]
+        assert problem == "node node0 has no log of job 1, generation 1, rank 5", problem
+
+
+def test_log_follows_as_it_grows():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        os.mkfifo(f"{world.folder}/fifo")
+        world.server.start(1, 1, [SHELL, "-c", f"printf one; cat {world.folder}/fifo"])
+        world.server.go(1, 1)
+        first = world.server.log_read(1, 1, 0)
+        assert first["bytes"] == b"one" and not first["is_final"], first
+        with open(f"{world.folder}/fifo", "w") as fifo:
+            fifo.write("two")
+            fifo.flush()
+            second = world.server.log_read(1, 1, 0, offset=3)
+            assert second["bytes"] == b"two" and not second["is_final"], second
+            none = world.server.log_read(1, 1, 0, offset=6, wait_us=10_000)
+            assert none["bytes"] == b"" and not none["is_final"] and none["problem"] == "", none
+        last = world.server.log_read(1, 1, 0, offset=6)
+        assert last["bytes"] == b"" and last["is_final"], last
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+def test_stop_with_grace_then_kill():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        script = 'trap "" TERM; echo started > "$0.$RANK"; while :; do sleep 0.05; done'
+        kind = 'trap "exit 0" TERM; echo started > "$0.$RANK"; while :; do sleep 0.01; done'
+        whole = f'if [ "$RANK" = 0 ]; then {script}; else {kind}; fi'
+        world.server.start(1, 1, [SHELL, "-c", whole, f"{world.folder}/mark"], nproc=2)
+        world.server.go(1, 1)
+        wait_file(f"{world.folder}/mark.0")
+        wait_file(f"{world.folder}/mark.1")
+        begin = time.monotonic()
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=500_000)
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begin
+        ranks = [(r["state"], r["exit_code"], r["signal"]) for r in report["ranks"]]
+        assert ranks == [("stopped", 0, 9), ("stopped", 0, 0)], ranks
+        assert took >= 0.5 and report["failed_rank"] == -1, (took, report)
+        world.forget(node, 1, 1)
+
+
+def test_stop_before_go():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.start(1, 1, ["sleep", "1000"])
+        world.server.wait_phase(1, 1, "ready")
+        world.server.stop(1, 1)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["ranks"][0]["state"] == "waiting", report
+        world.forget(node, 1, 1)
+
+
+ESCAPING = ("import os, sys, time\n"
+            "folder = sys.argv[1]\n"
+            "def child(name, clear):\n"
+            "    if os.fork(): return\n"
+            "    os.setsid()\n"
+            "    if os.fork(): os._exit(0)\n"
+            "    open(f'{folder}/{name}.new', 'w').write(str(os.getpid()))\n"
+            "    os.rename(f'{folder}/{name}.new', f'{folder}/{name}')\n"
+            "    if clear: os.execve('/bin/sleep', ['sleep', '1000'], {})\n"
+            "    os.execv('/bin/sleep', ['sleep', '1000'])\n"
+            "child('plain', False)\n"
+            "child('cleared', True)\n"
+            "if len(sys.argv) > 2: sys.exit(int(sys.argv[2]))\n"
+            "time.sleep(1000)\n")
+
+
+def start_escaping(world, *more):
+    """A worker with two daemonised children, one without any environment: their pids."""
+    world.server.start(1, 1, [PYTHON, "-c", ESCAPING, world.folder, *more])
+    world.server.go(1, 1)
+    return [int(wait_file(f"{world.folder}/{name}")) for name in ("plain", "cleared")]
+
+
+def test_stop_reaches_daemonised_children():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        pids = start_escaping(world)
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        assert not any(map(is_alive, pids)), "ended was said with processes left"
+        world.forget(node, 1, 1)
+
+
+def test_success_leaves_no_children():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        pids = start_escaping(world, "0")
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "" and report["ranks"][0]["state"] == "exited", report
+        assert not any(map(is_alive, pids)), "ended was said with processes left"
+        world.forget(node, 1, 1)
+
+
+def test_killed_shim():
+    """Its workers and what they daemonised are gone before the end is reported."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        pids = start_escaping(world)
+        shim = world.note_token(node, 1, 1)
+        workers = children_of(shim["pid"])
+        os.kill(shim["pid"], signal.SIGKILL)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "the shim of job 1 on node0 was killed (signal 9)", report
+        assert report["ranks"][0]["state"] == "lost", report
+        assert not any(map(is_alive, pids + workers)), "ended was said with processes left"
+        assert token_holders(shim["token"]) == []
+        world.server.forget(1, 1)
+        wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
+
+
+def test_killed_launcherd_is_replaced_under_a_running_job():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        script = 'n=0; while :; do n=$((n+1)); echo $n > "$0.new"; mv "$0.new" "$0"; sleep 0.01; done'
+        world.server.start(1, 1, [SHELL, "-c", script, f"{world.folder}/count"])
+        world.server.go(1, 1)
+        wait_file(f"{world.folder}/count")
+        before = world.server.wait_phase(1, 1, "running")
+        shim = world.note_token(node, 1, 1)
+        node.kill()
+        seen = int(read(f"{world.folder}/count"))
+        wait_until(lambda: int(read(f"{world.folder}/count")) > seen + 3, "the worker to go on")
+        since = len(world.server.said)
+        node.begin().ready()
+        hello = world.server.wait_for("node_hello", since=since)
+        assert [(s["job_id"], s["generation"], s["slot_mask"]) for s in hello["shims"]] == [(1, 1, 1)], hello
+        after = world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
+        assert after["ranks"] == before["ranks"] and is_alive(shim["pid"]), (before, after)
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+def test_shim_that_died_while_launcherd_was_away():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        pids = start_escaping(world)
+        shim = world.note_token(node, 1, 1)
+        workers = children_of(shim["pid"])
+        node.kill()
+        os.kill(shim["pid"], signal.SIGKILL)
+        wait_until(lambda: not is_alive(shim["pid"]), "the shim's end")
+        node.begin().ready()
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "the shim of job 1 on node0 ended while launcherd was away", report
+        # The one without environment and session is nobody's child by now: nothing but a cgroup would tell whose it was.
+        left = [p for p in workers + pids if is_alive(p) and p != pids[1]]
+        assert left == [], f"ended was said with processes left: {left}"
+        if is_alive(pids[1]):
+            os.kill(pids[1], signal.SIGKILL)
+        world.server.forget(1, 1)
+        wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
+
+
+def test_end_is_not_lost_with_the_shim():
+    """How the workers ended is told even when launcherd was away at the end and the shim was killed after it."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        os.mkfifo(f"{world.folder}/fifo")
+        world.server.start(1, 1, [SHELL, "-c", f"read x < {world.folder}/fifo; echo last words; exit 3"])
+        world.server.go(1, 1)
+        world.server.wait_phase(1, 1, "running")
+        shim = world.note_token(node, 1, 1)
+        node.kill()
+        write(f"{world.folder}/fifo", "go\n")
+        wait_until(lambda: os.path.exists(node.run_dir(1, 1) + "/end.msg"), "end.msg")
+        os.kill(shim["pid"], signal.SIGKILL)
+        wait_until(lambda: not is_alive(shim["pid"]), "the shim's end")
+        node.begin().ready()
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "rank 0 exited with code 3" and report["tail"] == "last words\n", report
+        assert report["ranks"][0]["state"] == "exited" and report["ranks"][0]["exit_code"] == 3, report
+        world.server.forget(1, 1)
+        wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
+
+
+def test_server_restart_under_a_running_job():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.start(1, 1, ["sleep", "1000"])
+        world.server.go(1, 1)
+        before = world.server.wait_phase(1, 1, "running")
+        world.server.cut()
+        since = len(world.server.said)
+        world.server.listen()
+        after = world.server.wait_for("shim_report", since=since)
+        assert after["phase"] == "running" and after["ranks"] == before["ranks"], after
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+def test_silent_server_is_called_again():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.acks_beats = False
+        world.server.wait(lambda: world.server.connections >= 2, "a second connection")
+        assert "has not answered 5 beats" in node.log_text()
+
+
+def test_lease():
+    """Cut off for longer than the lease: the workers are killed, without any server."""
+    with World(LAUNCHERD, lease_us=1_500_000) as world:
+        node = world.node()
+        world.server.start(1, 1, ["sleep", "1000"])
+        world.server.go(1, 1)
+        pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
+        world.note_token(node, 1, 1)
+        world.server.cut()
+        assert is_alive(pid)
+        wait_until(lambda: not is_alive(pid), "the end of the lease")
+        world.server.listen()
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "cut off from the server for longer than the lease (1 s)", report
+        world.forget(node, 1, 1)
+
+
+def test_slots_held_and_slots_missing():
+    with World(LAUNCHERD) as world:
+        node = world.node(slots=2)
+        world.server.start(1, 1, ["sleep", "1000"], nproc=2)
+        world.server.wait_phase(1, 1, "ready")
+        world.server.start(2, 1, ["true"], slot_mask=2)
+        report = world.server.wait_phase(2, 1, "ended")
+        assert report["cause"] == "slot 1 of node node0 is still held by job 1, generation 1", report
+        world.server.start(3, 1, ["true"], slot_mask=4)
+        report = world.server.wait_phase(3, 1, "ended")
+        assert report["cause"] == "slots 0x4 were ordered, node node0 has 2", report
+        world.server.start(1, 1, ["false"], nproc=2)  # said again: nothing
+        for job in (2, 3):
+            world.server.forget(job, 1)
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.server.start(1, 2, ["true"], nproc=2)  # the next generation, before the last is forgotten
+        world.server.go(1, 2)
+        report = world.server.wait_phase(1, 2, "ended")
+        assert report["cause"] == "", report
+        world.forget(node, 1, 1)
+        world.forget(node, 1, 2)
+
+
+def test_join_and_world():
+    """Workers that speak the protocol on DDP_SHIM_FD: blob of rank 0 up, world down to each."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        here = os.path.dirname(os.path.abspath(node_lib.__file__))
+        script = (
+            "import sys, os, socket, base64\n"
+            f"sys.path.insert(0, {here!r})\n"
+            "from node_lib import Peer\n"
+            "peer = Peer(socket.socket(fileno=int(os.environ['DDP_SHIM_FD'])))\n"
+            "rank = int(os.environ['RANK'])\n"
+            "peer.send('worker_join', rank=rank, generation=1, blob=base64.b64encode(b'id' if rank == 0 else b'').decode())\n"
+            "got = base64.b64decode(peer.receive()['blob'])\n"
+            "peer.send('progress', job_id=1, generation=1, rank=rank, epoch=1, epochs=2, step=3, steps=4, loss=0.5,\n"
+            "          samples_per_s=6.0, checkpoint_step=0)\n"
+            "peer.send('worker_error', text='my last words')\n"
+            "sys.exit(0 if got == b'the world' else 9)\n")
+        world.server.start(1, 1, [PYTHON, "-c", script], nproc=2)
+        world.server.go(1, 1)
+        report = world.server.wait_report(1, 1, lambda r: all(x["joined"] for x in r["ranks"]), "all joined")
+        assert report["blob"] == "aWQ=", report
+        world.server.send("world", job_id=1, generation=1, blob="dGhlIHdvcmxk")
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "" and report["has_world"], report
+        assert world.server.find("progress", lambda m: m["rank"] == 1 and m["step"] == 3)
+        world.forget(node, 1, 1)
+
+
+def test_master_port_is_held_and_can_be_taken():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        script = ("import os, socket\n"
+                  "port = int(os.environ['MASTER_PORT'])\n"
+                  "other = socket.socket(); \n"
+                  "try: other.bind(('127.0.0.1', port)); raise SystemExit(4)\n"
+                  "except OSError: pass\n"
+                  "store = socket.socket(socket.AF_INET6); store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+                  "store.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)\n"
+                  "store.bind(('::', port)); store.listen(5)\n"
+                  "client = socket.create_connection(('127.0.0.1', port)); store.accept()\n")
+        report = world.server.run(1, [PYTHON, "-c", script])
+        assert report["cause"] == "", report
+        world.forget(node, 1, 1)
+
+
+def test_sigterm_leaves_shims_running():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.start(1, 1, ["sleep", "1000"])
+        world.server.go(1, 1)
+        pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
+        assert node.end() == 0
+        assert is_alive(pid)
+        since = len(world.server.said)
+        node.begin().ready()
+        world.server.wait_for("shim_report", since=since)  # it has its shim again
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+def test_exit_with_parent_takes_its_jobs_along():
+    with World(LAUNCHERD) as world:
+        node = world.node(extra=["--exit-with-parent"])
+        pids = start_escaping(world)
+        shim = world.note_token(node, 1, 1)
+        assert node.end() == 0
+        assert not any(map(is_alive, pids + [shim["pid"]]))
+
+
+def test_parent_killed_takes_its_jobs_along():
+    """kill -9 of who started it: launcherd, shim, workers, daemonised children go."""
+    with World(LAUNCHERD) as world:
+        script = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+        arguments = node_lib.Node(LAUNCHERD, world.folder).arguments + ["--exit-with-parent"]
+        with open(f"{world.folder}/parent.log", "wb") as log:
+            parent = subprocess.Popen([PYTHON, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=log)
+        assert parent.stdout.readline().startswith(b"launcherd: ready")
+        pids = start_escaping(world)
+        launcherd = children_of(parent.pid)
+        parent.kill()
+        parent.wait()
+        wait_until(lambda: not any(map(is_alive, launcherd + pids)), "everything to end")
+        parent.stdout.close()
+
+
+def test_second_launcherd_is_refused():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        second = subprocess.run(node.arguments, capture_output=True, text=True, timeout=60)
+        assert second.returncode == 1, second
+        assert f"another launcherd (pid {node.process.pid}) uses the state directory" in second.stderr, second.stderr
+
+
+def test_bad_options():
+    for arguments, words in (
+            ([], "where is the server?"),
+            (["--server", "unix:/x", "--slots", "0"], "--slots 0: a number from 1 to 64 is wanted"),
+            (["--server", "unix:/x", "--slots", "2x"], "--slots 2x"),
+            (["--server", "unix:/x", "--name", "a b"], "--name 'a b'"),
+            (["--server", "unix:/x", "--frobnicate"], "--frobnicate"),
+            (["--server", "unix:/x", "more"], "more"),
+    ):
+        env = {k: v for k, v in os.environ.items() if k != "DDP_SERVER"}
+        done = subprocess.run([LAUNCHERD, *arguments], capture_output=True, text=True, timeout=60, env=env)
+        assert done.returncode == 2 and words in done.stderr, (arguments, done)
+    done = subprocess.run([LAUNCHERD, "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "--exit-with-parent" in done.stdout, done
+
+
+def test_job_of_another_user():
+    """As root: the worker runs as the job's user, with its groups. Otherwise: refused in words."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.start(1, 1, [SHELL, "-c", "id -u; id -g; id -G; grep -c ^CapEff:.0*$ /proc/self/status"], uid=1)
+        if os.geteuid() == 0:
+            world.server.go(1, 1)
+            report = world.server.wait_phase(1, 1, "ended")
+            assert report["cause"] == "", report
+            lines = world.server.log_bytes(1, 1, 0).decode().split("\n")
+            assert lines[0] == "1" and lines[1] == "1" and "0" not in lines[2].split() and lines[3] == "1", lines
+            world.forget(node, 1, 1)
+        else:
+            report = world.server.wait_phase(1, 1, "ended")
+            assert "cannot run a job of uid 1" in report["cause"], report
+            world.server.forget(1, 1)
+
+
+def test_long_state_directory():
+    """Longer than a socket's address can be."""
+    with World(LAUNCHERD) as world:
+        deep = "d" * 120
+        node = world.node(extra=["--state-dir", f"{world.folder}/node0/{deep}"])
+        world.server.start(1, 1, ["sleep", "1000"])
+        world.server.go(1, 1)
+        pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
+        node.kill()
+        since = len(world.server.said)
+        node.begin().ready()
+        world.server.wait_for("shim_report", since=since)
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.server.forget(1, 1)
+        wait_until(lambda: not is_alive(pid), "the end")
+        wait_until(lambda: not os.listdir(f"{world.folder}/node0/{deep}/run"), "the run directory to go")
+        assert node.end() == 0
+        os.makedirs(f"{world.folder}/node0/run", exist_ok=True)
+
+
+def main():
+    names = sys.argv[2:]
+    failed = 0
+    for name, function in list(globals().items()):
+        if not name.startswith("test_") or (names and name[5:] not in names):
+            continue
+        begin = time.monotonic()
+        try:
+            function()
+        except Exception as error:
+            failed += 1
+            import traceback
+            traceback.print_exc(file=sys.stdout)
+            print(f"not ok {name[5:]}: {error}", flush=True)
+        else:
+            print(f"ok {name[5:]} ({time.monotonic() - begin:.2f} s)", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""An unmodified PyTorch script, as torchrun would start it, finds its peers: node_torch_test.py LAUNCHERD
+
+PyTorch: the interpreter in $DDP_PYTORCH, else ~/.cache/ddp/pytorch/bin/python; skipped (77) without it.
+"""
+import os
+import sys
+
+from node_lib import World
+
+SCRIPT = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+one = torch.ones(3) * (dist.get_rank() + 1)
+dist.all_reduce(one)
+assert one.tolist() == [3.0, 3.0, 3.0], one
+assert dist.is_torchelastic_launched()
+print("sum", one.tolist(), "of", dist.get_world_size(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def main():
+    python = os.environ.get("DDP_PYTORCH", os.path.expanduser("~/.cache/ddp/pytorch/bin/python"))
+    if not os.access(python, os.X_OK):
+        print(f"skip: no PyTorch at {python}")
+        return 77
+    with World(os.path.abspath(sys.argv[1])) as world:
+        node = world.node()
+        env = {k: os.environ[k] for k in ("PATH", "HOME") if k in os.environ}
+        report = world.server.run(1, [python, "-c", SCRIPT], nproc=2, env=env)
+        print(world.server.log_bytes(1, 1, 0).decode())
+        assert report["cause"] == "", report
+        for rank in (0, 1):
+            assert b"sum [3.0, 3.0, 3.0] of 2" in world.server.log_bytes(1, 1, rank)
+        world.forget(node, 1, 1)
+    print("ok torch")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
