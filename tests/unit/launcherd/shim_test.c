@@ -1,0 +1,466 @@
+/* The shim's core: traces of events and actions. */
+#include <stdio.h>
+#include <string.h>
+
+#include "launcherd/shim.h"
+#include "tests/lib/test.h"
+
+#define SECOND_US 1000000u
+#define LEASE_US (60u * SECOND_US)
+
+static struct shim shim;
+static struct shim_actions actions;
+static char trace[4096];
+
+static const char *action_word(const struct shim_action *action)
+{
+    static char text[128];
+    switch (action->type) {
+    case SHIM_RESERVE_PORT:
+        return "port";
+    case SHIM_SPAWN_ALL:
+        snprintf(text, sizeof text, "spawn(%s:%u)", action->text, action->port);
+        return text;
+    case SHIM_SIGNAL:
+        snprintf(text, sizeof text, "signal(%u)", action->signal);
+        return text;
+    case SHIM_KILL_TREE:
+        return "kill";
+    case SHIM_CHECK_TREE:
+        return "check";
+    case SHIM_SEND_REPORT:
+        snprintf(text, sizeof text, "report(%s)", shim_phase_word(shim.phase));
+        return text;
+    case SHIM_SEND_PROGRESS:
+        return "progress";
+    case SHIM_SEND_WORLD:
+        snprintf(text, sizeof text, "world(%u)", action->local);
+        return text;
+    case SHIM_EXIT:
+        return "exit";
+    }
+    return "?";
+}
+
+/* The actions of one event, as words. */
+static const char *step(uint64_t now_us, struct shim_event event)
+{
+    event.now_us = now_us;
+    shim_step(&shim, &event, &actions);
+    trace[0] = '\0';
+    for (uint32_t i = 0; i < actions.count; i++) {
+        if (i > 0)
+            strcat(trace, " ");
+        strcat(trace, action_word(&actions.items[i]));
+    }
+    return trace;
+}
+
+static const char *event(uint64_t now_us, enum shim_event_type type)
+{
+    return step(now_us, (struct shim_event){.type = type});
+}
+
+static const char *message(uint64_t now_us, struct msg *msg)
+{
+    return step(now_us, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_MSG, .msg = msg});
+}
+
+static const char *spawned(uint64_t now_us, uint32_t local)
+{
+    return step(now_us, (struct shim_event){
+                            .type = SHIM_EVENT_SPAWNED, .local = local, .pid = 100 + local});
+}
+
+static const char *exited(uint64_t now_us, uint32_t local, int32_t code, uint32_t signal)
+{
+    return step(
+        now_us,
+        (struct shim_event){
+            .type = SHIM_EVENT_EXITED, .local = local, .code = code, .signal = signal, .text = ""});
+}
+
+static const char *go(uint64_t now_us, uint32_t generation)
+{
+    struct msg msg = {.type = MSG_TYPE_GO};
+    msg.go = (struct msg_go){
+        .job_id = 7, .generation = generation, .master_addr = "10.0.0.1", .master_port = 4711};
+    return message(now_us, &msg);
+}
+
+static const char *stop(uint64_t now_us, uint32_t signal, uint64_t grace_us)
+{
+    struct msg msg = {.type = MSG_TYPE_STOP};
+    msg.stop = (struct msg_stop){
+        .job_id = 7, .generation = 2, .signal = signal, .grace_us = grace_us, .reason = ""};
+    return message(now_us, &msg);
+}
+
+static const char *forget(uint64_t now_us)
+{
+    struct msg msg = {.type = MSG_TYPE_FORGET};
+    msg.forget = (struct msg_forget){.job_id = 7, .generation = 2};
+    return message(now_us, &msg);
+}
+
+static const char *ack(uint64_t now_us, uint32_t revision)
+{
+    struct msg msg = {.type = MSG_TYPE_REPORT_ACK};
+    msg.report_ack = (struct msg_report_ack){.job_id = 7, .generation = 2, .revision = revision};
+    return message(now_us, &msg);
+}
+
+static const char *join(uint64_t now_us, uint32_t local, uint32_t generation, uint32_t rank,
+                        const char *blob)
+{
+    struct msg msg = {.type = MSG_TYPE_WORKER_JOIN};
+    msg.worker_join = (struct msg_worker_join){
+        .rank = rank,
+        .generation = generation,
+        .blob = {.items = (const uint8_t *)blob, .count = (uint32_t)strlen(blob)}};
+    return step(now_us,
+                (struct shim_event){.type = SHIM_EVENT_WORKER_MSG, .local = local, .msg = &msg});
+}
+
+static const char *world(uint64_t now_us, const char *blob)
+{
+    struct msg msg = {.type = MSG_TYPE_WORLD};
+    msg.world = (struct msg_world){
+        .job_id = 7,
+        .generation = 2,
+        .blob = {.items = (const uint8_t *)blob, .count = (uint32_t)strlen(blob)}};
+    return message(now_us, &msg);
+}
+
+static struct msg_shim_report report(uint64_t now_us)
+{
+    static struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
+    struct msg_shim_report out;
+    shim_report(&shim, now_us, ranks, &out);
+    return out;
+}
+
+static void begin(uint32_t rank_base, uint32_t local_count)
+{
+    struct shim_options options = {
+        .job_id = 7,
+        .generation = 2,
+        .rank_base = rank_base,
+        .local_count = local_count,
+        .world = rank_base + local_count,
+        .lease_until_us = LEASE_US,
+        .lease_us = LEASE_US,
+    };
+    shim_init(&shim, &options);
+}
+
+/* Ready, with launcherd connected and the port reserved. */
+static void ready(uint32_t local_count)
+{
+    begin(0, local_count);
+    CHECK_STR(event(1, SHIM_EVENT_START), "port");
+    CHECK_STR(step(2, (struct shim_event){.type = SHIM_EVENT_PORT, .port = 5000}), "");
+    CHECK_STR(event(3, SHIM_EVENT_LAUNCHER_OPEN), "report(ready)");
+}
+
+static void running(uint32_t local_count)
+{
+    ready(local_count);
+    CHECK_STR(go(4, 2), "spawn(10.0.0.1:4711)");
+    for (uint32_t i = 0; i < local_count; i++)
+        spawned(5, i);
+    CHECK_EQ(shim.phase, SHIM_RUNNING);
+}
+
+TEST(two_workers_succeed)
+{
+    ready(2);
+    CHECK_EQ(report(3).master_port, 5000);
+    CHECK_STR(go(4, 2), "spawn(10.0.0.1:4711)");
+    CHECK_STR(spawned(5, 0), "report(ready)");
+    CHECK_STR(spawned(6, 1), "report(running)");
+    CHECK_STR(exited(7, 0, 0, 0), "report(running)");
+    CHECK_STR(exited(8, 1, 0, 0), "kill report(stopping)");
+    CHECK_STR(event(9, SHIM_EVENT_TREE_EMPTY), "report(ended)");
+    struct msg_shim_report last = report(9);
+    CHECK_EQ(last.failed_rank, -1);
+    CHECK_STR(last.cause, "");
+    CHECK_EQ(last.ranks.count, 2);
+    CHECK_EQ(last.ranks.items[1].state, RANK_EXITED);
+    CHECK_EQ(last.ranks.items[1].pid, 101);
+    CHECK_STR(ack(10, last.revision), "");
+    CHECK_STR(forget(11), "exit");
+    CHECK_STR(forget(12), "");
+}
+
+TEST(other_node_ranks_reserve_no_port)
+{
+    begin(4, 2);
+    CHECK_STR(event(1, SHIM_EVENT_START), "");
+    CHECK_EQ(shim.phase, SHIM_READY);
+    CHECK_STR(event(2, SHIM_EVENT_LAUNCHER_OPEN), "report(ready)");
+    CHECK_EQ(report(2).ranks.items[0].rank, 4);
+}
+
+TEST(no_port_ends)
+{
+    begin(0, 1);
+    event(1, SHIM_EVENT_START);
+    step(2, (struct shim_event){.type = SHIM_EVENT_PORT, .text = "no port: full"});
+    CHECK_EQ(shim.phase, SHIM_ENDED);
+    CHECK_STR(report(2).cause, "no port: full");
+}
+
+TEST(a_second_go_and_one_of_another_generation_are_nothing)
+{
+    ready(1);
+    CHECK_STR(go(4, 1), "");
+    CHECK_STR(go(4, 3), "");
+    CHECK_STR(go(4, 2), "spawn(10.0.0.1:4711)");
+    CHECK_STR(go(5, 2), "");
+    spawned(6, 0);
+    CHECK_STR(go(7, 2), "");
+}
+
+TEST(first_failure_stops_the_others)
+{
+    running(3);
+    CHECK_STR(exited(10 * SECOND_US, 1, 3, 0), "kill report(stopping)");
+    CHECK_STR(exited(10 * SECOND_US + 1, 0, 9, 0), "report(stopping)");
+    CHECK_STR(exited(10 * SECOND_US + 2, 2, 0, 9), "report(stopping)");
+    CHECK_STR(event(10 * SECOND_US + 3, SHIM_EVENT_TREE_EMPTY), "report(ended)");
+    struct msg_shim_report last = report(12 * SECOND_US);
+    CHECK_EQ(last.failed_rank, 1);
+    CHECK_EQ(last.failed_age_us, 2 * SECOND_US);
+    CHECK_STR(last.cause, "rank 1 exited with code 3");
+    CHECK_EQ(last.ranks.items[0].state, RANK_STOPPED);
+    CHECK_EQ(last.ranks.items[1].state, RANK_EXITED);
+    CHECK_EQ(last.ranks.items[1].exit_code, 3);
+    CHECK_EQ(last.ranks.items[2].signal, 9);
+}
+
+TEST(death_by_signal_in_words)
+{
+    running(1);
+    exited(6, 0, 0, 9);
+    CHECK_STR(report(6).cause, "rank 0 was killed by signal 9 (SIGKILL)");
+    running(1);
+    exited(6, 0, 0, 40);
+    CHECK_STR(report(6).cause, "rank 0 was killed by signal 40");
+    running(1);
+    step(6, (struct shim_event){
+                .type = SHIM_EVENT_EXITED, .local = 0, .signal = 11, .text = "core dumped"});
+    CHECK_STR(report(6).cause, "rank 0 was killed by signal 11 (SIGSEGV): core dumped");
+}
+
+TEST(a_worker_that_dies_before_the_others_are_spawned)
+{
+    ready(2);
+    go(4, 2);
+    spawned(5, 0);
+    CHECK_STR(exited(6, 0, 1, 0), "kill report(stopping)");
+    CHECK_STR(event(7, SHIM_EVENT_TREE_EMPTY), ""); /* rank 1 is still to come */
+    CHECK_STR(spawned(8, 1), "kill report(stopping)");
+    exited(9, 1, 0, 9);
+    CHECK_EQ(shim.phase, SHIM_STOPPING);
+    CHECK_STR(event(10, SHIM_EVENT_TREE_EMPTY), "report(ended)");
+    CHECK_EQ(report(10).failed_rank, 0);
+}
+
+TEST(commands_that_cannot_run)
+{
+    ready(2);
+    go(4, 2);
+    CHECK_STR(step(5, (struct shim_event){.type = SHIM_EVENT_SPAWN_FAILED,
+                                          .local = 0,
+                                          .code = 127,
+                                          .text = "cannot run 'foo': No such file or directory"}),
+              "kill report(stopping)");
+    step(5, (struct shim_event){
+                .type = SHIM_EVENT_SPAWN_FAILED, .local = 1, .code = 127, .text = "other"});
+    CHECK_STR(event(6, SHIM_EVENT_TREE_EMPTY), "report(ended)");
+    CHECK_EQ(report(6).failed_errno_exit, 127);
+    CHECK_STR(report(6).cause, "rank 0: cannot run 'foo': No such file or directory");
+}
+
+TEST(stop_before_go_ends_at_once)
+{
+    ready(1);
+    CHECK_STR(stop(5, 15, SECOND_US), "report(ended)");
+    CHECK_EQ(report(5).ranks.items[0].state, RANK_WAITING);
+    CHECK_STR(stop(6, 15, SECOND_US), "");
+    CHECK_STR(go(7, 2), "");
+}
+
+TEST(stop_signals_waits_and_kills)
+{
+    running(2);
+    uint64_t at_us = 10 * SECOND_US;
+    CHECK_STR(stop(at_us, 15, 2 * SECOND_US), "signal(15) report(stopping)");
+    CHECK_EQ(actions.timer_at_us, at_us + SECOND_US); /* the report, if it is not acked */
+    CHECK_STR(stop(at_us + 1, 15, 2 * SECOND_US), "");
+    CHECK_STR(exited(at_us + 2, 0, 0, 15), "report(stopping)");
+    ack(at_us + 3, shim.revision);
+    CHECK_EQ(actions.timer_at_us, at_us + 2 * SECOND_US);
+    CHECK_STR(event(at_us + 2 * SECOND_US - 1, SHIM_EVENT_TICK), "");
+    CHECK_STR(event(at_us + 2 * SECOND_US, SHIM_EVENT_TICK), "kill");
+    CHECK_STR(exited(at_us + 2 * SECOND_US + 1, 1, 0, 9), "report(stopping)");
+    CHECK_STR(event(at_us + 2 * SECOND_US + 2, SHIM_EVENT_TREE_EMPTY), "report(ended)");
+    CHECK_EQ(report(at_us).failed_rank, -1);
+    CHECK_EQ(report(at_us).ranks.items[0].state, RANK_STOPPED);
+}
+
+TEST(a_shorter_grace_counts_and_zero_kills)
+{
+    running(1);
+    uint64_t at_us = 10 * SECOND_US;
+    stop(at_us, 15, 30 * SECOND_US);
+    CHECK_STR(stop(at_us + 1, 2, SECOND_US), "signal(2)");
+    CHECK_EQ(shim.kill_at_us, at_us + 1 + SECOND_US);
+    CHECK_STR(stop(at_us + 2, 15, 0), "kill");
+    CHECK_STR(stop(at_us + 3, 15, 0), "");
+}
+
+TEST(children_of_workers_have_the_grace_too)
+{
+    running(1);
+    uint64_t at_us = 10 * SECOND_US;
+    stop(at_us, 15, 2 * SECOND_US);
+    CHECK_STR(exited(at_us + 1, 0, 0, 15), "check report(stopping)");
+    ack(at_us + 2, shim.revision);
+    CHECK_STR(event(actions.timer_at_us, SHIM_EVENT_TICK), "check");
+    CHECK_STR(event(at_us + 2 * SECOND_US, SHIM_EVENT_TICK), "kill");
+    CHECK_STR(event(at_us + 2 * SECOND_US + 1, SHIM_EVENT_TREE_EMPTY), "report(ended)");
+}
+
+TEST(lease_ends_the_workers)
+{
+    struct msg lease = {.type = MSG_TYPE_LEASE};
+    running(1);
+    lease.lease.until_us = 100u * SECOND_US;
+    CHECK_STR(message(SECOND_US, &lease), "");
+    lease.lease.until_us = 50u * SECOND_US; /* an older one */
+    CHECK_STR(message(SECOND_US, &lease), "");
+    event(2 * SECOND_US, SHIM_EVENT_LAUNCHER_CLOSED);
+    CHECK_EQ(actions.timer_at_us, 100u * SECOND_US);
+    CHECK_STR(event(100u * SECOND_US - 1, SHIM_EVENT_TICK), "");
+    CHECK_STR(event(100u * SECOND_US, SHIM_EVENT_TICK), "kill");
+    exited(100u * SECOND_US + 1, 0, 0, 9);
+    event(100u * SECOND_US + 2, SHIM_EVENT_TREE_EMPTY);
+    CHECK_EQ(shim.phase, SHIM_ENDED);
+    CHECK_STR(report(0).cause, "cut off from the server for longer than the lease (60 s)");
+    CHECK_EQ(report(0).ranks.items[0].state, RANK_STOPPED);
+    CHECK_STR(event(101u * SECOND_US, SHIM_EVENT_LAUNCHER_OPEN), "report(ended)");
+}
+
+TEST(lease_ends_what_waits_for_go_and_the_grace)
+{
+    ready(1);
+    CHECK_STR(event(LEASE_US, SHIM_EVENT_TICK), "report(ended)");
+    running(1);
+    stop(SECOND_US, 15, 3600ull * SECOND_US);
+    CHECK_STR(event(LEASE_US, SHIM_EVENT_TICK), "kill report(stopping)");
+}
+
+TEST(without_a_lease_the_first_step_counts)
+{
+    struct shim_options options = {
+        .job_id = 7, .generation = 2, .local_count = 1, .world = 1, .lease_us = LEASE_US};
+    shim_init(&shim, &options);
+    event(5, SHIM_EVENT_START);
+    CHECK_EQ(shim.lease_until_us, 5 + LEASE_US);
+}
+
+TEST(reports_until_acked)
+{
+    running(1);
+    uint64_t said_us = 5;
+    CHECK_EQ(actions.timer_at_us, said_us + SECOND_US);
+    CHECK_STR(event(said_us + SECOND_US, SHIM_EVENT_TICK), "report(running)");
+    CHECK_STR(ack(said_us + SECOND_US + 1, shim.revision - 1), "");
+    CHECK_STR(event(said_us + 2 * SECOND_US, SHIM_EVENT_TICK), "report(running)");
+    CHECK_STR(ack(said_us + 2 * SECOND_US + 1, shim.revision + 5), ""); /* of nothing said */
+    CHECK_STR(event(said_us + 3 * SECOND_US, SHIM_EVENT_TICK), "report(running)");
+    ack(said_us + 3 * SECOND_US + 1, shim.revision);
+    CHECK_EQ(actions.timer_at_us, LEASE_US);
+    CHECK_STR(event(said_us + 9 * SECOND_US, SHIM_EVENT_TICK), "");
+}
+
+TEST(a_new_server_is_told_again)
+{
+    struct msg request = {.type = MSG_TYPE_REPORT_REQUEST};
+    running(1);
+    ack(6, shim.revision);
+    CHECK_STR(message(7, &request), "report(running)");
+    CHECK_STR(event(7 + SECOND_US, SHIM_EVENT_TICK), "report(running)");
+}
+
+TEST(joins_and_world)
+{
+    running(3);
+    CHECK_STR(join(6, 0, 2, 0, "id"), "report(running)");
+    CHECK_EQ(report(6).blob.count, 2);
+    CHECK_BYTES(report(6).blob.items, "id", 2);
+    CHECK_STR(join(7, 1, 1, 1, ""), "");        /* an old generation */
+    CHECK_STR(join(7, 1, 2, 2, ""), "");        /* not its rank */
+    CHECK_STR(join(7, 0, 2, 0, "changed"), ""); /* again */
+    CHECK_BYTES(report(7).blob.items, "id", 2);
+    CHECK_STR(join(8, 1, 2, 1, "nobody's"), "report(running)");
+    CHECK_EQ(report(8).blob.count, 2);
+    CHECK_STR(world(9, "everybody"), "world(0) world(1) report(running)");
+    CHECK_EQ(shim.world_byte_count, 9);
+    CHECK_BYTES(shim.world_bytes, "everybody", 9);
+    CHECK_STR(world(10, "again"), "");
+    CHECK_STR(join(11, 2, 2, 2, ""), "world(2) report(running)");
+    CHECK_EQ(report(11).has_world, true);
+}
+
+TEST(progress_of_this_rank_and_generation_only)
+{
+    struct msg msg = {.type = MSG_TYPE_PROGRESS};
+    struct shim_event from = {.type = SHIM_EVENT_WORKER_MSG, .local = 1, .msg = &msg};
+    running(2);
+    msg.progress.job_id = 7;
+    msg.progress.generation = 2;
+    msg.progress.rank = 1;
+    CHECK_STR(step(6, from), "progress");
+    msg.progress.rank = 0;
+    CHECK_STR(step(6, from), "");
+    msg.progress.rank = 1;
+    msg.progress.generation = 1;
+    CHECK_STR(step(6, from), "");
+    msg.progress.generation = 2;
+    event(7, SHIM_EVENT_LAUNCHER_CLOSED);
+    CHECK_STR(step(8, from), "");
+}
+
+TEST(launcherd_comes_and_goes)
+{
+    running(1);
+    ack(6, shim.revision);
+    CHECK_STR(event(7, SHIM_EVENT_LAUNCHER_CLOSED), "");
+    CHECK_STR(exited(8, 0, 5, 0), "kill");
+    CHECK_STR(event(9, SHIM_EVENT_TREE_EMPTY), "");
+    CHECK_STR(event(10, SHIM_EVENT_LAUNCHER_OPEN), "report(ended)");
+}
+
+TEST(forget_before_the_end_stops_first)
+{
+    running(1);
+    CHECK_STR(forget(6), "kill report(stopping)");
+    exited(7, 0, 0, 9);
+    CHECK_STR(event(8, SHIM_EVENT_TREE_EMPTY), "report(ended) exit");
+}
+
+TEST(an_end_that_nobody_asks_for_is_kept_for_an_hour)
+{
+    running(1);
+    exited(6, 0, 0, 0);
+    event(7, SHIM_EVENT_TREE_EMPTY);
+    event(8, SHIM_EVENT_LAUNCHER_CLOSED);
+    CHECK_EQ(actions.timer_at_us, LEASE_US + 3600ull * SECOND_US);
+    CHECK_STR(event(actions.timer_at_us - 1, SHIM_EVENT_TICK), "");
+    CHECK_STR(event(LEASE_US + 3600ull * SECOND_US, SHIM_EVENT_TICK), "exit");
+}
+
+TEST_MAIN
