@@ -1,0 +1,415 @@
+/* The launcher's core: traces of events and actions. */
+#include <stdio.h>
+#include <string.h>
+
+#include "launcherd/launcher.h"
+#include "tests/lib/test.h"
+
+#define SECOND_US 1000000u
+#define BEAT_US SECOND_US
+#define LEASE_US (60u * SECOND_US)
+
+static struct launcher launcher;
+static struct launcher_actions actions;
+static char trace[8192];
+
+static void describe_msg(const struct msg *msg, char *out, size_t out_bytes)
+{
+    if (msg->type == MSG_TYPE_SHIM_REPORT)
+        snprintf(out, out_bytes, "shim_report(%llu.%u %s)",
+                 (unsigned long long)msg->shim_report.job_id, msg->shim_report.generation,
+                 shim_phase_word(msg->shim_report.phase));
+    else if (msg->type == MSG_TYPE_BEAT)
+        snprintf(out, out_bytes, "beat(%u)", msg->beat.shims.count);
+    else if (msg->type == MSG_TYPE_NODE_HELLO)
+        snprintf(out, out_bytes, "hello(%u)", msg->node_hello.shims.count);
+    else if (msg->type == MSG_TYPE_LEASE)
+        snprintf(out, out_bytes, "lease(%llu)", (unsigned long long)msg->lease.until_us);
+    else
+        snprintf(out, out_bytes, "%s", msg_type_word(msg->type));
+}
+
+static void describe(const struct launcher_action *action, char *out, size_t out_bytes)
+{
+    char text[128];
+    unsigned long long job = action->job_id;
+    switch (action->type) {
+    case LAUNCHER_CONNECT_SERVER:
+        snprintf(out, out_bytes, "connect");
+        return;
+    case LAUNCHER_CLOSE_SERVER:
+        snprintf(out, out_bytes, "close");
+        return;
+    case LAUNCHER_SEND_SERVER:
+        describe_msg(&action->msg, out, out_bytes);
+        return;
+    case LAUNCHER_SPAWN_SHIM:
+        snprintf(out, out_bytes, "spawn(%llu.%u)", job, action->generation);
+        return;
+    case LAUNCHER_CONNECT_SHIM:
+        snprintf(out, out_bytes, "connect(%llu.%u)", job, action->generation);
+        return;
+    case LAUNCHER_SEND_SHIM:
+        describe_msg(&action->msg, text, sizeof text);
+        snprintf(out, out_bytes, "%llu.%u<%s", job, action->generation, text);
+        return;
+    case LAUNCHER_REMOVE:
+        snprintf(out, out_bytes, "remove(%llu.%u)", job, action->generation);
+        return;
+    case LAUNCHER_LOG:
+        out[0] = '\0';
+        return;
+    }
+}
+
+/* The actions of one event, as words; lines for people are left out. */
+static const char *step(uint64_t now_us, struct launcher_event event)
+{
+    event.now_us = now_us;
+    launcher_step(&launcher, &event, &actions);
+    trace[0] = '\0';
+    for (uint32_t i = 0; i < actions.count; i++) {
+        char text[192];
+        describe(&actions.items[i], text, sizeof text);
+        if (text[0] != '\0' && trace[0] != '\0')
+            strcat(trace, " ");
+        strcat(trace, text);
+    }
+    return trace;
+}
+
+static const char *event(uint64_t now_us, enum launcher_event_type type)
+{
+    return step(now_us, (struct launcher_event){.type = type});
+}
+
+static const char *server(uint64_t now_us, const struct msg *msg)
+{
+    return step(now_us, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = msg});
+}
+
+static const char *shim_event(uint64_t now_us, enum launcher_event_type type, uint64_t job_id,
+                              uint32_t generation, const struct msg *msg, const char *text)
+{
+    return step(
+        now_us,
+        (struct launcher_event){
+            .type = type, .job_id = job_id, .generation = generation, .msg = msg, .text = text});
+}
+
+static const char *welcome(uint64_t now_us, const char *cluster)
+{
+    struct msg msg = {.type = MSG_TYPE_NODE_WELCOME};
+    msg.node_welcome = (struct msg_node_welcome){
+        .cluster = cluster, .beat_interval_us = BEAT_US, .lease_us = LEASE_US};
+    return server(now_us, &msg);
+}
+
+static const char *beat_ack(uint64_t now_us, uint64_t sent_us)
+{
+    struct msg msg = {.type = MSG_TYPE_BEAT_ACK};
+    msg.beat_ack.sent_us = sent_us;
+    return server(now_us, &msg);
+}
+
+static const char *start(uint64_t now_us, uint64_t job_id, uint32_t generation, uint64_t slot_mask)
+{
+    struct msg msg = {.type = MSG_TYPE_START};
+    msg.start = (struct msg_start){.cluster = "one",
+                                   .job_id = job_id,
+                                   .generation = generation,
+                                   .local_count = (uint32_t)__builtin_popcountll(slot_mask),
+                                   .world = 4,
+                                   .slot_mask = slot_mask};
+    return server(now_us, &msg);
+}
+
+static const char *order(uint64_t now_us, enum msg_type type, uint64_t job_id, uint32_t generation)
+{
+    struct msg msg = {.type = type};
+    if (type == MSG_TYPE_FORGET)
+        msg.forget = (struct msg_forget){.job_id = job_id, .generation = generation};
+    else if (type == MSG_TYPE_STOP)
+        msg.stop = (struct msg_stop){.job_id = job_id, .generation = generation, .signal = 15};
+    else if (type == MSG_TYPE_GO)
+        msg.go = (struct msg_go){.job_id = job_id, .generation = generation};
+    else if (type == MSG_TYPE_REPORT_ACK)
+        msg.report_ack = (struct msg_report_ack){
+            .job_id = job_id, .generation = generation, .revision = UINT32_MAX};
+    return server(now_us, &msg);
+}
+
+static const char *shim_open(uint64_t now_us, uint64_t job_id, uint32_t generation,
+                             enum shim_phase phase)
+{
+    struct msg msg = {.type = MSG_TYPE_SHIM_HELLO};
+    msg.shim_hello.phase = phase;
+    return shim_event(now_us, LAUNCHER_EVENT_SHIM_OPEN, job_id, generation, &msg, NULL);
+}
+
+static const char *shim_says(uint64_t now_us, uint64_t job_id, uint32_t generation,
+                             enum shim_phase phase)
+{
+    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT};
+    msg.shim_report = (struct msg_shim_report){
+        .job_id = job_id, .generation = generation, .revision = 3, .phase = phase};
+    return shim_event(now_us, LAUNCHER_EVENT_SHIM_MSG, job_id, generation, &msg, NULL);
+}
+
+static const char *adopt(uint64_t job_id, const char *cluster, bool alive, const struct msg *end)
+{
+    struct launcher_shim shim = {
+        .job_id = job_id, .generation = 1, .slot_mask = 1ull << job_id, .local_count = 1};
+    snprintf(shim.cluster, sizeof shim.cluster, "%s", cluster);
+    return step(1, (struct launcher_event){.type = LAUNCHER_EVENT_ADOPT,
+                                           .job_id = job_id,
+                                           .generation = 1,
+                                           .shim = &shim,
+                                           .alive = alive,
+                                           .msg = end,
+                                           .text = "ended while launcherd was away"});
+}
+
+static void begin(void)
+{
+    struct launcher_options options = {
+        .name = "node0", .boot_id = "b", .address = "127.0.0.1", .slots = 8, .seed = 1};
+    launcher_init(&launcher, &options);
+}
+
+static void connected(void)
+{
+    begin();
+    CHECK_STR(event(1, LAUNCHER_EVENT_ADOPTED), "connect");
+    CHECK_STR(event(2, LAUNCHER_EVENT_SERVER_OPEN), "hello(0)");
+    CHECK_STR(welcome(3, "one"), "beat(0)");
+}
+
+/* A shim of job 1, generation 1, on slots 0 and 1. */
+static void with_shim(void)
+{
+    connected();
+    CHECK_STR(start(10, 1, 1, 3), "spawn(1.1)");
+    shim_open(11, 1, 1, SHIM_READY);
+}
+
+static const struct msg_shim_report *last_report(void)
+{
+    for (uint32_t i = actions.count; i > 0; i--)
+        if (actions.items[i - 1].msg.type == MSG_TYPE_SHIM_REPORT)
+            return &actions.items[i - 1].msg.shim_report;
+    return NULL;
+}
+
+TEST(a_job_from_start_to_forget)
+{
+    connected();
+    CHECK_STR(start(10, 1, 1, 3), "spawn(1.1)");
+    CHECK_STR(start(11, 1, 1, 3), "");           /* said again */
+    CHECK_STR(order(12, MSG_TYPE_GO, 1, 1), ""); /* not connected yet: lost, as on the wire */
+    CHECK_STR(shim_open(13, 1, 1, SHIM_READY), "1.1<lease(60000002)");
+    CHECK_STR(shim_says(14, 1, 1, SHIM_READY), "shim_report(1.1 ready)");
+    CHECK_STR(order(15, MSG_TYPE_REPORT_ACK, 1, 1), "1.1<report_ack");
+    CHECK_STR(order(16, MSG_TYPE_GO, 1, 1), "1.1<go");
+    CHECK_STR(shim_says(17, 1, 1, SHIM_ENDED), "shim_report(1.1 ended)");
+    CHECK_STR(order(18, MSG_TYPE_FORGET, 1, 1), "1.1<forget");
+    CHECK_STR(shim_event(19, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "ended"), "remove(1.1)");
+    CHECK(launcher_shim(&launcher, 1, 1) == NULL);
+    CHECK_STR(order(20, MSG_TYPE_FORGET, 1, 1), "");
+}
+
+TEST(orders_for_what_is_not_here)
+{
+    connected();
+    CHECK_STR(order(10, MSG_TYPE_GO, 9, 1), "");
+    CHECK_STR(order(10, MSG_TYPE_FORGET, 9, 1), "");
+    CHECK_STR(order(10, MSG_TYPE_STOP, 9, 1), "shim_report(9.1 ended)");
+}
+
+TEST(beats_and_leases)
+{
+    with_shim();
+    CHECK_EQ(actions.timer_at_us, 3 + BEAT_US);
+    CHECK_STR(event(3 + BEAT_US, LAUNCHER_EVENT_TICK), "beat(1) 1.1<report_request");
+    CHECK_STR(beat_ack(4 + BEAT_US, 3 + BEAT_US), "1.1<lease(61000003)");
+    CHECK_STR(beat_ack(5 + BEAT_US, 3), "");           /* an older one */
+    CHECK_STR(beat_ack(5 + BEAT_US, 9 + BEAT_US), ""); /* of the future */
+    CHECK_EQ(launcher.lease_until_us, 3 + BEAT_US + LEASE_US);
+}
+
+TEST(silence_closes_the_connection)
+{
+    connected();
+    CHECK_STR(event(3 + 4 * BEAT_US, LAUNCHER_EVENT_TICK), "beat(0)");
+    CHECK_STR(event(3 + 5 * BEAT_US, LAUNCHER_EVENT_TICK), "close");
+    CHECK_STR(event(4 + 6 * BEAT_US, LAUNCHER_EVENT_TICK), "");
+    CHECK_STR(event(5 + 6 * BEAT_US, LAUNCHER_EVENT_SERVER_CLOSED), "");
+    CHECK_STR(event(actions.timer_at_us, LAUNCHER_EVENT_TICK), "connect");
+}
+
+TEST(no_welcome_closes_the_connection)
+{
+    begin();
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    event(2, LAUNCHER_EVENT_SERVER_OPEN);
+    CHECK_EQ(actions.timer_at_us, 2 + HELLO_TIMEOUT_US);
+    CHECK_STR(event(2 + HELLO_TIMEOUT_US, LAUNCHER_EVENT_TICK), "close");
+}
+
+TEST(reconnects_at_once_then_backs_off)
+{
+    uint64_t now_us = 100;
+    connected();
+    event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK_EQ(actions.timer_at_us, now_us + 5000);
+    for (uint32_t i = 1; i < 30; i++) {
+        uint64_t cap_us = i < 7 ? 10000ull << i : SECOND_US;
+        now_us = actions.timer_at_us;
+        CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
+        event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
+        CHECK(actions.timer_at_us >= now_us + 1000 && actions.timer_at_us <= now_us + cap_us);
+    }
+    CHECK_STR(event(actions.timer_at_us, LAUNCHER_EVENT_TICK), "connect");
+    event(now_us, LAUNCHER_EVENT_SERVER_OPEN);
+    welcome(now_us, "one");
+    event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK_EQ(actions.timer_at_us, now_us + 5000);
+}
+
+TEST(a_new_server_hears_all_again)
+{
+    with_shim();
+    shim_says(12, 1, 1, SHIM_RUNNING);
+    event(20, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK_STR(shim_says(21, 1, 1, SHIM_RUNNING), ""); /* nobody to tell */
+    CHECK_STR(event(30, LAUNCHER_EVENT_SERVER_OPEN), "hello(1)");
+    CHECK_STR(welcome(31, "one"), "1.1<lease(60000030) beat(1) 1.1<report_request");
+    CHECK_STR(event(31 + BEAT_US, LAUNCHER_EVENT_TICK), "beat(1) 1.1<report_request");
+    CHECK_STR(shim_says(32 + BEAT_US, 1, 1, SHIM_RUNNING), "shim_report(1.1 running)");
+    CHECK_STR(event(31 + 2 * BEAT_US, LAUNCHER_EVENT_TICK), "beat(1)");
+}
+
+TEST(slots_are_held_by_the_living)
+{
+    with_shim();
+    CHECK_STR(start(20, 2, 1, 6), "shim_report(2.1 ended)");
+    CHECK_STR(last_report()->cause, "slot 1 of node node0 is still held by job 1, generation 1");
+    CHECK_EQ(last_report()->ranks.items[0].state, RANK_LOST);
+    CHECK_STR(start(21, 2, 1, 6), ""); /* it is known as ended, until forgotten */
+    CHECK_STR(order(22, MSG_TYPE_FORGET, 2, 1), "remove(2.1)");
+    CHECK_STR(start(23, 1, 2, 3), "shim_report(1.2 ended)");
+    shim_says(24, 1, 1, SHIM_ENDED);
+    CHECK_STR(start(25, 1, 3, 3), "spawn(1.3)"); /* the last generation has ended */
+    CHECK_STR(start(26, 4, 1, 0x100), "shim_report(4.1 ended)");
+    CHECK_STR(last_report()->cause, "slots 0x100 were ordered, node node0 has 8");
+}
+
+TEST(a_dead_shim_is_reported_until_acked)
+{
+    with_shim();
+    CHECK_STR(shim_event(20, LAUNCHER_EVENT_SHIM_CLOSED, 1, 1, NULL, NULL), "");
+    CHECK_STR(shim_event(21, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "was killed (signal 9)"),
+              "shim_report(1.1 ended)");
+    CHECK_STR(last_report()->cause, "the shim of job 1 on node0 was killed (signal 9)");
+    CHECK_EQ(last_report()->ranks.count, 2);
+    CHECK_EQ(last_report()->ranks.items[1].state, RANK_LOST);
+    CHECK_STR(event(3 + BEAT_US, LAUNCHER_EVENT_TICK), "beat(1) shim_report(1.1 ended)");
+    CHECK_STR(order(4 + BEAT_US, MSG_TYPE_REPORT_ACK, 1, 1), "");
+    CHECK_STR(event(3 + 2 * BEAT_US, LAUNCHER_EVENT_TICK), "beat(1)");
+    event(4 + 2 * BEAT_US, LAUNCHER_EVENT_SERVER_CLOSED);
+    event(5 + 2 * BEAT_US, LAUNCHER_EVENT_SERVER_OPEN);
+    CHECK_STR(welcome(6 + 2 * BEAT_US, "one"), "beat(1) shim_report(1.1 ended)");
+    CHECK_STR(order(7 + 2 * BEAT_US, MSG_TYPE_FORGET, 1, 1), "remove(1.1)");
+    CHECK_STR(event(6 + 3 * BEAT_US, LAUNCHER_EVENT_TICK), "beat(0)");
+}
+
+TEST(what_a_dead_shim_recorded_counts)
+{
+    struct part_report_rank ranks[2] = {
+        {.rank = 0, .state = RANK_EXITED, .exit_code = 3},
+        {.rank = 1, .state = RANK_STOPPED, .signal = 9},
+    };
+    struct msg end = {.type = MSG_TYPE_SHIM_REPORT};
+    end.shim_report = (struct msg_shim_report){.phase = SHIM_ENDED,
+                                               .revision = 8,
+                                               .failed_rank = 0,
+                                               .cause = "rank 0 exited with code 3",
+                                               .tail = "last words",
+                                               .ranks = {.items = ranks, .count = 2}};
+    with_shim();
+    shim_event(20, LAUNCHER_EVENT_SHIM_GONE, 1, 1, &end, "was killed (signal 9)");
+    CHECK_STR(last_report()->cause, "rank 0 exited with code 3");
+    CHECK_STR(last_report()->tail, "last words");
+    CHECK_EQ(last_report()->failed_rank, 0);
+    CHECK_EQ(last_report()->ranks.items[0].exit_code, 3);
+    CHECK_EQ(last_report()->ranks.items[1].state, RANK_STOPPED);
+    CHECK_EQ(last_report()->revision, UINT32_MAX);
+}
+
+TEST(a_shim_that_was_not_started)
+{
+    connected();
+    start(10, 1, 1, 1);
+    CHECK_STR(shim_event(11, LAUNCHER_EVENT_SHIM_FAILED, 1, 1, NULL, "no space left"),
+              "shim_report(1.1 ended)");
+    CHECK_STR(last_report()->cause, "no space left");
+    CHECK_STR(start(12, 2, 1, 1), "spawn(2.1)"); /* the slot is free */
+}
+
+TEST(a_socket_that_closed_is_opened_again)
+{
+    with_shim();
+    shim_event(20, LAUNCHER_EVENT_SHIM_CLOSED, 1, 1, NULL, NULL);
+    CHECK_EQ(actions.timer_at_us, 20 + 5000);
+    CHECK_STR(event(20 + 5000, LAUNCHER_EVENT_TICK), "connect(1.1)");
+    shim_event(6000, LAUNCHER_EVENT_SHIM_CLOSED, 1, 1, NULL, NULL);
+    CHECK_EQ(actions.timer_at_us, 6000 + 10000);
+    CHECK_STR(order(6001, MSG_TYPE_FORGET, 1, 1), ""); /* told when it is open again */
+    event(16000, LAUNCHER_EVENT_TICK);
+    CHECK_STR(shim_open(16001, 1, 1, SHIM_ENDED), "1.1<lease(60000002) 1.1<forget");
+}
+
+TEST(shims_of_a_run_before_are_adopted)
+{
+    begin();
+    CHECK_STR(adopt(1, "one", true, NULL), "connect(1.1)");
+    CHECK_STR(adopt(2, "one", false, NULL), "");
+    CHECK_STR(event(2, LAUNCHER_EVENT_ADOPTED), "connect");
+    CHECK_STR(shim_open(3, 1, 1, SHIM_RUNNING), "");
+    CHECK_STR(event(4, LAUNCHER_EVENT_SERVER_OPEN), "hello(2)");
+    CHECK_STR(welcome(5, "one"), "1.1<lease(60000004) beat(2) 1.1<report_request "
+                                 "shim_report(2.1 ended)");
+    CHECK_STR(last_report()->cause, "the shim of job 2 on node0 ended while launcherd was away");
+}
+
+TEST(another_server_cannot_order_about_these_shims)
+{
+    begin();
+    adopt(1, "two", true, NULL);
+    event(2, LAUNCHER_EVENT_ADOPTED);
+    shim_open(3, 1, 1, SHIM_RUNNING);
+    event(4, LAUNCHER_EVENT_SERVER_OPEN);
+    CHECK_STR(welcome(5, "one"), "beat(0)");
+    CHECK_STR(order(6, MSG_TYPE_FORGET, 1, 1), "");
+    CHECK_STR(order(6, MSG_TYPE_STOP, 1, 1), "");
+    CHECK_STR(shim_says(7, 1, 1, SHIM_RUNNING), "");
+    CHECK_STR(beat_ack(8, 5), "");
+    CHECK_STR(start(9, 1, 1, 1), "shim_report(1.1 ended)");
+    CHECK_STR(last_report()->cause, "a job of another server, with this number, runs here");
+    shim_event(10, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "ended");
+    CHECK_STR(start(11, 1, 1, 1), "remove(1.1) spawn(1.1)");
+}
+
+TEST(a_full_table_refuses)
+{
+    connected();
+    for (uint32_t i = 1; i <= SHIMS_PER_NODE_MAX; i++) {
+        start(10, i, 1, 1);
+        shim_says(11, i, 1, SHIM_ENDED);
+    }
+    CHECK_STR(start(12, 1000, 1, 1), "shim_report(1000.1 ended)");
+    CHECK_STR(last_report()->cause, "this node has all the shims it can have");
+    CHECK_STR(event(3 + BEAT_US, LAUNCHER_EVENT_TICK), "beat(128)");
+}
+
+TEST_MAIN
