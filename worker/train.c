@@ -36,7 +36,7 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
     while ((batch = loader_next(train->validation_loader)).n > 0) {
         struct net_result result = {0};
         enum status status;
-        if (*stop)
+        if (*stop && train->place->rank == 0)
             return stopped(err);
         status = net_forward(train->net, batch.images, batch.labels, batch.n, false, &result, err);
         if (status != STATUS_OK)
@@ -155,17 +155,20 @@ static bool is_checkpoint_due(const struct train *train)
            train->state.step_in_epoch == train->steps_per_epoch;
 }
 
-/* A signal ends training behind a finished step. Rank 0 saves; the others wait for nobody. */
+/* A signal ends training behind a finished step of rank 0, which saves. The other ranks go on until
+ * rank 0 has left, so that its step can be finished; main bounds that by a time. */
 static enum status steps_of_epoch(struct train *train, const volatile bool *stop, struct err *err)
 {
     enum status status = STATUS_OK;
 
     while (status == STATUS_OK && train->state.step_in_epoch < train->steps_per_epoch &&
            !is_done(train)) {
+        bool is_stopped;
         status = step(train, err);
-        if (status == STATUS_OK && (*stop || is_checkpoint_due(train)))
+        is_stopped = *stop && train->place->rank == 0;
+        if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
             status = train_save(train, err);
-        if (status == STATUS_OK && *stop)
+        if (status == STATUS_OK && is_stopped)
             status = stopped(err);
     }
     return status;
@@ -199,7 +202,7 @@ static enum status run_epoch(struct train *train, const volatile bool *stop, str
     return STATUS_OK;
 }
 
-/* A signal that found everybody in different places shows as a lost peer on those who came last. */
+/* That rank 0 left because of a signal shows as a lost peer on the others. */
 enum status train_run(struct train *train, const volatile bool *stop, struct err *err)
 {
     enum status status = STATUS_OK;

@@ -154,6 +154,25 @@ TEST(sigterm_saves_and_ends)
     check_same("whole", "cut", 640);
 }
 
+/* The other rank is told first, as it happens: rank 0 still finishes a step and saves. */
+TEST(sigterm_ends_two_ranks)
+{
+    struct gang gang;
+
+    write_data();
+    CHECK_EQ(gang_run(2, arguments("whole", "--epochs 40")), 0);
+    gang_start(&gang, 2, true, 1, arguments("cut", "--epochs 40"));
+    CHECK(gang_meet(&gang));
+    CHECK(gang_wait_line(&gang, "Epoch [2/40], Step [3/8]"));
+    CHECK_EQ(kill(gang.pids[1], SIGTERM), 0);
+    CHECK(gang_wait_line(&gang, "Epoch [3/40], Step [3/8]"));
+    CHECK_EQ(kill(gang.pids[0], SIGTERM), 0);
+    CHECK_EQ(gang_finish(&gang), 128 + SIGTERM);
+    CHECK_STR(gang.error, "");
+    CHECK_EQ(gang_run(2, arguments("cut", "--epochs 40 --resume auto")), 0);
+    check_same("whole", "cut", 320);
+}
+
 TEST(the_loader_changes_nothing)
 {
     write_data();
