@@ -1,6 +1,4 @@
 /* launcherd: the daemon of a node. Options, loop, wiring; also the entry of its shims (--shim). */
-#include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,35 +11,23 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "common/buf.h"
+#include "common/io/notify.h"
 #include "common/log.h"
+#include "common/options.h"
 #include "launcherd/gpu.h"
 #include "launcherd/node_io.h"
-#include "launcherd/notify.h"
 #include "launcherd/proc.h"
 #include "launcherd/shim_io.h"
 
 #define GPU_TIMEOUT_US 5000000u
-
-static const char usage[] =
-    "usage: launcherd --server unix:PATH|HOST:PORT [options]\n"
-    "The daemon of a node: starts and watches the workers that rendezvous orders.\n"
-    "\n"
-    "  --server ADDRESS    where rendezvous listens (default: $DDP_SERVER)\n"
-    "  --name NAME         this node's name, unique in the cluster (default: the host name)\n"
-    "  --slots N           workers at a time, 1 to 64 (default: one for each GPU, or for each "
-    "core\n"
-    "                      where there is no GPU)\n"
-    "  --state-dir DIR     run directories of jobs, and their logs (default: "
-    "/var/lib/ddp/launcherd\n"
-    "                      for root, else $XDG_STATE_HOME/ddp/launcherd or ~/.local/state/...)\n"
-    "  --address ADDRESS   where this node's workers can be reached (default: 127.0.0.1)\n"
-    "  --exit-with-parent  end, with all jobs here, when the process that started this one ends\n"
-    "  --version, --help\n";
+#define EXIT_USAGE 2
 
 struct settings {
     const char *server, *name, *address, *state_dir;
     uint32_t slots; /* 0: find out */
     bool exit_with_parent;
+    uint32_t log_format; /* index in "text|json" */
 };
 
 struct launcherd {
@@ -51,69 +37,94 @@ struct launcherd {
     const struct node_options *options;
 };
 
+static const struct option_row rows[] = {
+    {.name = "server",
+     .env = "DDP_SERVER",
+     .kind = OPTION_TEXT,
+     .value = "ADDRESS",
+     OPTION_INTO(struct settings, server),
+     .help = "where rendezvous listens: unix:PATH or HOST:PORT"},
+    {.name = "name",
+     .kind = OPTION_TEXT,
+     .value = "NODE",
+     OPTION_INTO(struct settings, name),
+     .help = "this node's name, the only one of that name (default: the host name)"},
+    {.name = "slots",
+     .kind = OPTION_U32,
+     .value = "N",
+     .min = 1,
+     .max = SLOTS_PER_NODE_MAX,
+     OPTION_INTO(struct settings, slots),
+     .help = "workers at a time (default: one for each GPU, without GPUs one for each core)"},
+    {.name = "state-dir",
+     .kind = OPTION_TEXT,
+     .value = "DIR",
+     OPTION_INTO(struct settings, state_dir),
+     .help = "run directories and logs of jobs (default: /var/lib/ddp/launcherd for root, else "
+             "~/.local/state/ddp/launcherd)"},
+    {.name = "address",
+     .kind = OPTION_TEXT,
+     .value = "ADDRESS",
+     OPTION_INTO(struct settings, address),
+     .help = "where this node's workers can be reached (default: 127.0.0.1)"},
+    {.name = "log-format",
+     .env = "DDP_LOG_FORMAT",
+     .kind = OPTION_WORD,
+     .words = "text|json",
+     .value = "FORM",
+     OPTION_INTO(struct settings, log_format),
+     .help = "of the log lines on stderr: text or json"},
+    {.name = "exit-with-parent",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, exit_with_parent),
+     .help = "stop, with all jobs here, when the process that started this one ends"},
+};
+static const char *const examples[] = {"launcherd --server unix:/run/ddp/rendezvous.sock",
+                                       "launcherd --server 127.0.0.1:7400 --name node1 --slots 2",
+                                       NULL};
+static const struct option_table table = {
+    .program = "launcherd",
+    .usage = "--server ADDRESS [options]",
+    .summary = "The daemon of a node: starts and watches the workers that rendezvous orders.",
+    .examples = examples,
+    .rows = rows,
+    .row_count = sizeof rows / sizeof rows[0],
+};
+
 __attribute__((format(printf, 1, 2))) static int complain(const char *format, ...)
 {
     va_list args;
-    char text[512];
+    (void)fputs("launcherd: ", stderr);
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    (void)vfprintf(stderr, format, args);
     va_end(args);
-    fprintf(stderr, "launcherd: %s\nTry 'launcherd --help'.\n", text);
-    return 2;
+    (void)fputs("; see launcherd --help\n", stderr);
+    return EXIT_USAGE;
 }
 
-static bool parse_slots(const char *text, uint32_t *slots)
-{
-    char *end;
-    errno = 0;
-    unsigned long value = strtoul(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value < 1 ||
-        value > SLOTS_PER_NODE_MAX)
-        return false;
-    *slots = (uint32_t)value;
-    return true;
-}
-
-/* Answers -1 to go on, else the exit code. */
+/* -1: go on. Else the exit code. */
 static int parse(int argc, char **argv, struct settings *settings)
 {
-    enum { SERVER, NAME, SLOTS, STATE_DIR, ADDRESS, WITH_PARENT, VERSION, HELP };
-    static const struct option table[] = {
-        {"server", required_argument, NULL, SERVER},
-        {"name", required_argument, NULL, NAME},
-        {"slots", required_argument, NULL, SLOTS},
-        {"state-dir", required_argument, NULL, STATE_DIR},
-        {"address", required_argument, NULL, ADDRESS},
-        {"exit-with-parent", no_argument, NULL, WITH_PARENT},
-        {"version", no_argument, NULL, VERSION},
-        {"help", no_argument, NULL, HELP},
-        {NULL, 0, NULL, 0},
-    };
-    int found;
-    opterr = 0;
-    while ((found = getopt_long(argc, argv, "", table, NULL)) != -1) {
-        if (found == '?')
-            return complain("unknown option, or one without its value: %s", argv[optind - 1]);
-        if (found == SERVER)
-            settings->server = optarg;
-        else if (found == NAME)
-            settings->name = optarg;
-        else if (found == STATE_DIR)
-            settings->state_dir = optarg;
-        else if (found == ADDRESS)
-            settings->address = optarg;
-        else if (found == WITH_PARENT)
-            settings->exit_with_parent = true;
-        else if (found == SLOTS && !parse_slots(optarg, &settings->slots))
-            return complain("--slots %s: a number from 1 to %u is wanted", optarg,
-                            SLOTS_PER_NODE_MAX);
-        else if (found == VERSION)
-            return puts("launcherd " DDP_VERSION) < 0;
-        else if (found == HELP)
-            return fputs(usage, stdout) < 0;
+    struct option_result result = {0};
+    struct buf help = {0};
+    struct err err;
+
+    if (options_parse(&table, argc, argv, options_getenv, settings, &result, &err) != STATUS_OK) {
+        (void)fprintf(stderr, "launcherd: %s\n", err.text);
+        return EXIT_USAGE;
     }
-    if (optind < argc)
-        return complain("unexpected argument: %s", argv[optind]);
+    if (result.wants_version) {
+        (void)puts("launcherd " DDP_VERSION);
+        return EXIT_SUCCESS;
+    }
+    if (result.wants_help) {
+        options_help(&table, &help);
+        (void)fwrite(help.bytes, 1, help.byte_count, stdout);
+        buf_free(&help);
+        return EXIT_SUCCESS;
+    }
+    if (result.positional_count + result.rest_count > 0)
+        return complain("it takes options only");
     return -1;
 }
 
@@ -145,8 +156,7 @@ static int check(const struct settings *settings)
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     if (settings->server == NULL || settings->server[0] == '\0')
-        return complain("where is the server? Give --server unix:PATH or HOST:PORT, or set "
-                        "DDP_SERVER");
+        return complain("where is the server? Give --server, or set DDP_SERVER");
     if (settings->name[0] == '\0' || strlen(settings->name) >= NODE_NAME_BYTES_MAX ||
         strspn(settings->name, allowed) != strlen(settings->name))
         return complain("--name '%.80s': 1 to %u of letters, digits, '.', '_' and '-' are wanted",
@@ -257,7 +267,7 @@ int main(int argc, char **argv)
                              asprintf(&absolute, "%s/%s", state_dir, settings.state_dir) < 0))
         return complain("--state-dir %s: the current directory is gone", settings.state_dir);
     settings.state_dir = absolute;
-    log_open("launcherd", LOG_INFO, false);
+    log_open("launcherd", LOG_INFO, settings.log_format == 1);
     signal(SIGPIPE, SIG_IGN);
     if (settings.exit_with_parent) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);

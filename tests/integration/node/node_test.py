@@ -518,11 +518,11 @@ def test_second_launcherd_is_refused():
 def test_bad_options():
     for arguments, words in (
             ([], "where is the server?"),
-            (["--server", "unix:/x", "--slots", "0"], "--slots 0: a number from 1 to 64 is wanted"),
+            (["--server", "unix:/x", "--slots", "0"], "--slots"),
             (["--server", "unix:/x", "--slots", "2x"], "--slots 2x"),
             (["--server", "unix:/x", "--name", "a b"], "--name 'a b'"),
             (["--server", "unix:/x", "--frobnicate"], "--frobnicate"),
-            (["--server", "unix:/x", "more"], "more"),
+            (["--server", "unix:/x", "more"], "options only"),
     ):
         env = {k: v for k, v in os.environ.items() if k != "DDP_SERVER"}
         done = subprocess.run([LAUNCHERD, *arguments], capture_output=True, text=True, timeout=60, env=env)

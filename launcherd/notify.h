@@ -1,8 +1,0 @@
-/* Tells systemd, where it started us, that we are ready. Source: sd_notify(3), the protocol. */
-#ifndef LAUNCHERD_NOTIFY_H
-#define LAUNCHERD_NOTIFY_H
-
-/* One datagram to $NOTIFY_SOCKET; nothing where that is not set. */
-void notify_ready(void);
-
-#endif
