@@ -519,7 +519,7 @@ def test_bad_options():
     for arguments, words in (
             ([], "where is the server?"),
             (["--server", "unix:/x", "--slots", "0"], "--slots"),
-            (["--server", "unix:/x", "--slots", "2x"], "--slots 2x"),
+            (["--server", "unix:/x", "--slots", "2x"], '"2x" is not a whole number'),
             (["--server", "unix:/x", "--name", "a b"], "--name 'a b'"),
             (["--server", "unix:/x", "--frobnicate"], "--frobnicate"),
             (["--server", "unix:/x", "more"], "options only"),
