@@ -177,14 +177,14 @@ class Node(threading.Thread):
     `log` of a rank is served from self.logs[(job, generation, rank)]."""
 
     def __init__(self, address, name, slots=2, instance=None, beat_s=0.1, auto=True,
-                 shims=None):
+                 shims=None, logs=None):
         super().__init__(daemon=True)
         self.address, self.name_, self.slots, self.beat_s = address, name, slots, beat_s
         self.instance = instance or int.from_bytes(os.urandom(7), "big")
         self.auto = auto  # False: reports no phase by itself
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
-        self.shims, self.logs, self.orders = dict(shims or {}), {}, []
+        self.shims, self.logs, self.orders = dict(shims or {}), dict(logs or {}), []
         for shim in self.shims.values():
             shim["acked"] = 0  # a server that is new hears it all again
         self.welcomed, self.error, self.closing = None, None, False
