@@ -174,7 +174,8 @@ const char *test_shared(const char *name)
     return access(suite.path, R_OK) == 0 ? suite.path : NULL;
 }
 
-/* A crash: name the test, then die of the same signal. Its directory stays, for who looks into it. */
+/* A crash: name the test, then die of the same signal. Its directory stays, for who looks into it.
+ */
 static void on_crash(int signal_number)
 {
     static const char before[] = "\nnot ok ", after[] = " (crashed)\n";
