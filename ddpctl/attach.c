@@ -11,6 +11,7 @@
 #define LOG_TIMEOUT_US                                                                             \
     30000000u /* a node's answer: its wait, the server's patience with it, and some */
 #define TICK_MS 250
+#define EVENTS_PAGE 200u
 
 static void pump_logs(struct attach *attach);
 static void finish_if_done(struct attach *attach);
@@ -127,12 +128,14 @@ static void make_views(struct attach *attach, const struct msg_job_info *info)
 
 static void show_turn(struct attach *attach)
 {
+    const struct attach_cause *cause =
+        &attach->causes[(attach->follow.generation - 1) % ATTACH_CAUSES];
     struct output_turn turn = {
         .job_id = attach->job_id,
         .generation = attach->follow.generation,
         .world = attach->world,
         .checkpoint_step = attach->checkpoint_step,
-        .cause = attach->cause_generation == attach->follow.generation - 1 ? attach->cause : "",
+        .cause = cause->generation == attach->follow.generation - 1 ? cause->text : "",
     };
     struct buf out = {0};
 
@@ -233,7 +236,7 @@ static void pump_logs(struct attach *attach)
         struct client *client;
         struct err err = {0};
 
-        while (follow_turn(&attach->follow))
+        while (!attach->causes_wanted && follow_turn(&attach->follow))
             show_turn(attach);
         if (attach->done || !follow_next(&attach->follow, now_us, &msg.log_read, &ask_at_us))
             break;
@@ -260,28 +263,54 @@ static void ask_job(struct attach *attach)
         attach_stop(attach, ctl_fail_err(attach->ctl, CTL_FAILED, &err, ""));
 }
 
+static void ask_events(struct attach *attach)
+{
+    struct msg msg = {.type = MSG_TYPE_EVENT_LIST};
+    struct err err = {0};
+
+    msg.event_list.job_id = attach->job_id;
+    msg.event_list.after_id = attach->event_id;
+    msg.event_list.limit = EVENTS_PAGE;
+    client_expect(&attach->job_client, ANSWER_TIMEOUT_US);
+    if (client_send(&attach->job_client, &msg, &err) != STATUS_OK && err.status != STATUS_CLOSED)
+        attach_stop(attach, ctl_fail_err(attach->ctl, CTL_FAILED, &err, ""));
+}
+
+/* One question at a time: answers carry no number. */
+static void ask_next(struct attach *attach)
+{
+    if (attach->causes_wanted)
+        ask_events(attach);
+    else if (attach->version == 0 || (attach->follow.options.keep_on && !attach->ended))
+        ask_job(attach);
+    else
+        client_expect(&attach->job_client, 0);
+}
+
 static void know_job(struct attach *attach, uint64_t job_id)
 {
     attach->job_id = job_id;
     (void)snprintf(attach->job_word, sizeof attach->job_word, "%llu", (unsigned long long)job_id);
 }
 
-/* Why this generation will be left: the first reason that is told once it has failed. */
-static void keep_cause(struct attach *attach, const struct msg_job_info *info)
+/* The first thing that is said about a generation, besides its states, is why it failed. */
+static void take_events(struct attach *attach, const struct msg_events *events)
 {
-    const struct part_job *job = &info->jobs.items[0];
+    for (uint32_t i = 0; i < events->events.count; i++) {
+        const struct part_event *event = &events->events.items[i];
+        struct attach_cause *cause = &attach->causes[event->generation % ATTACH_CAUSES];
 
-    if (job->generation == 0 || attach->cause_generation == job->generation)
-        return;
-    if (job->state == JOB_RESTARTING && job->reason[0]) {
-        attach->cause_generation = job->generation;
-        (void)snprintf(attach->cause, sizeof attach->cause, "%s", job->reason);
-    } else if (job->restarts > 0 && attach->cause_generation + 1 < job->generation &&
-               info->failed_rank >= 0) {
-        attach->cause_generation = job->generation - 1; /* it went by between two answers */
-        (void)snprintf(attach->cause, sizeof attach->cause, "rank %d on %s failed",
-                       info->failed_rank, info->failed_node);
+        attach->event_id = event->id;
+        if (event->generation == 0 || event->generation <= cause->generation ||
+            strstr(event->text, attach->state_mark))
+            continue;
+        cause->generation = event->generation;
+        (void)snprintf(cause->text, sizeof cause->text, "%s", event->text);
     }
+    attach->causes_wanted = events->events.count == EVENTS_PAGE;
+    ask_next(attach);
+    if (!attach->done)
+        pump_logs(attach);
 }
 
 static void keep_end(struct attach *attach, const struct msg_job_info *info)
@@ -316,6 +345,8 @@ static void show_progress(struct attach *attach, const struct part_job *job)
 static bool first_info(struct attach *attach, const struct part_job *job)
 {
     know_job(attach, job->job_id);
+    (void)snprintf(attach->state_mark, sizeof attach->state_mark, "%s (%s) is ", job->name,
+                   attach->job_word);
     if (!make_ranks(attach, job)) {
         attach_stop(attach, ctl_fail(attach->ctl, CTL_FAILED, "out of memory", ""));
         return false;
@@ -334,7 +365,10 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
         return;
     attach->version = info->version;
     attach->checkpoint_step = job->checkpoint_step;
-    keep_cause(attach, info);
+    if (job->generation > attach->generation && job->generation > 1 &&
+        attach->follow.options.keep_on)
+        attach->causes_wanted = true;
+    attach->generation = job->generation;
     if (follow_job(&attach->follow, info, &err) != STATUS_OK) {
         attach_stop(attach, ctl_fail_err(attach->ctl, CTL_NOT_FOUND, &err, ""));
         return;
@@ -345,10 +379,7 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
         keep_end(attach, info);
     if (attach->options.job_decides)
         show_progress(attach, job);
-    if (attach->follow.options.keep_on && !attach->ended)
-        ask_job(attach);
-    else
-        client_expect(&attach->job_client, 0);
+    ask_next(attach);
     attach_cancel_if_wanted(attach);
     pump_logs(attach);
 }
@@ -368,6 +399,8 @@ static void on_job_message(struct client *client, const struct msg *msg)
 
     if (msg->type == MSG_TYPE_JOB_INFO && msg->job_info.jobs.count == 1)
         on_info(attach, &msg->job_info);
+    else if (msg->type == MSG_TYPE_EVENTS)
+        take_events(attach, &msg->events);
     else if (msg->type == MSG_TYPE_SUBMITTED && attach->job_id == 0)
         on_submitted(attach, &msg->submitted);
     else if (msg->type == MSG_TYPE_ERROR)
@@ -383,7 +416,7 @@ static void on_job_open(struct client *client)
     struct err err = {0};
 
     if (attach->job_id != 0 || !attach->options.submit) {
-        ask_job(attach);
+        ask_next(attach);
         return;
     }
     msg.submit =

@@ -34,6 +34,13 @@ struct attach_options {
     void *owner;
 };
 
+/* Why a generation ended. */
+#define ATTACH_CAUSES 16
+struct attach_cause {
+    uint32_t generation;
+    char text[REASON_BYTES_MAX];
+};
+
 struct attach_rank {
     struct view view;
     char node[NODE_NAME_BYTES_MAX];
@@ -68,8 +75,11 @@ struct attach {
     int rank_width, node_width;
     uint32_t shown_generation; /* that the views were made for */
 
-    uint32_t cause_generation; /* whose failure `cause` tells */
-    char cause[REASON_BYTES_MAX];
+    uint32_t generation;                      /* the job's, as last told */
+    char state_mark[JOB_NAME_BYTES_MAX + 40]; /* "r50 (41) is ": events that only tell its state */
+    bool causes_wanted; /* it has grown: the events tell why, before the logs go on */
+    uint64_t event_id;  /* newest that was read */
+    struct attach_cause causes[ATTACH_CAUSES]; /* at generation % ATTACH_CAUSES */
     uint64_t checkpoint_step;
     struct buf progress;
     struct buf end_json, end_text; /* made when the job had ended */

@@ -278,7 +278,20 @@ int verb_nodes(struct ctl *ctl)
 struct event_page {
     uint64_t last_id, job_id;
     uint32_t count;
+    struct buf items; /* --json without -f: all of them, each with a comma behind */
 };
+
+static int show_all_events(struct ctl *ctl, struct event_page *page)
+{
+    struct buf out = {0};
+
+    buf_add_text(&out, "{\"schema\":\"ddp.v1\",\"events\":[");
+    if (page->items.byte_count > 0)
+        buf_add(&out, page->items.bytes, page->items.byte_count - 1);
+    buf_add_text(&out, "]}\n");
+    out.failed = out.failed || page->items.failed;
+    return done(ctl, &out);
+}
 
 static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
 {
@@ -289,10 +302,12 @@ static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
     page->count = events->events.count;
     if (page->count > 0)
         page->last_id = events->events.items[page->count - 1].id;
-    if (ctl->screen.json && (ctl->options.follow || page->count > 0))
-        for (uint32_t i = 0; i < page->count; i++)
-            output_event_line_json(&events->events.items[i], &out);
-    else if (!ctl->screen.json)
+    for (uint32_t i = 0; ctl->screen.json && i < page->count; i++) {
+        output_event_line_json(&events->events.items[i], ctl->options.follow ? &out : &page->items);
+        if (!ctl->options.follow && page->items.byte_count > 0)
+            page->items.bytes[page->items.byte_count - 1] = ','; /* was an end of line */
+    }
+    if (!ctl->screen.json)
         output_events(events, &out);
     return done(ctl, &out);
 }
@@ -343,6 +358,9 @@ int verb_events(struct ctl *ctl)
         if (!ctl->options.follow && page.count == 0)
             break;
     }
+    if (rc == CTL_OK && ctl->screen.json && !ctl->options.follow)
+        rc = show_all_events(ctl, &page);
+    buf_free(&page.items);
     return rc;
 }
 

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""ddpctl against a private cluster: verbs, JSON, exit codes, logs to the last byte, a server that goes and comes back."""
+import json
+import os
+import signal
+
+from ctl_lib import Case, Cluster, equal, run_tests, wait_until
+
+
+def every_verb_speaks_json():
+    with Case() as case, Cluster(case) as cluster:
+        job = cluster.submit("--name", "quick", "-n", "2", "--", "sh", "-c", "echo $RANK")
+        equal(cluster.ctl("wait", job).returncode, 0)
+        for verb in (("ps", "-a"), ("status", "quick"), ("nodes",), ("events",), ("version",), ("logs", job),
+                     ("wait", job), ("cancel", job), ("submit", "--", "/bin/true"),
+                     ("submit", "--dry-run", "--", "/bin/true")):
+            done = cluster.ctl(verb[0], "--json", *verb[1:])
+            equal((done.returncode, done.stderr), (0, ""), verb)
+            for line in done.stdout.splitlines():
+                equal(json.loads(line)["schema"], "ddp.v1", verb)
+        done = cluster.ctl("status", "no-such", "--json")
+        equal((done.returncode, json.loads(done.stderr)["error"]["code"]), (3, "not_found"))
+        status = cluster.status("@last")
+        equal(status["id"], int(job) + 1)
+        status = cluster.status(job)
+        equal((status["name"], status["state"], status["exit"]["code"], status["exit"]["source"]),
+              ("quick", "succeeded", 0, "job"))
+        equal([(r["rank"], r["local_rank"], r["node"], r["state"], r["exit_code"]) for r in status["ranks"]],
+              [(0, 0, "node0", "exited", 0), (1, 1, "node0", "exited", 0)])
+        equal(set(status["progress"]) >= {"epoch", "step", "steps", "loss", "samples_per_s"}, True)
+
+
+def submit_prints_the_number_and_the_next_commands():
+    with Case() as case, Cluster(case) as cluster:
+        done = cluster.ctl("submit", "-n", "2", "--name", "r50", "--", "sleep", "600")
+        equal(done.stdout, "1\n")
+        assert done.stderr.startswith("queued r50: 2 ranks on 1 node, up to 3 restarts\n  logs  "), done.stderr
+        equal(cluster.ctl("ps", "-q").stdout, "1\n")
+        equal(cluster.ctl("submit", "-q", "-n", "4", "--", "true").stderr, "")
+        line = cluster.ctl("ps").stdout.splitlines()[2].split(None, 9)
+        equal(line[:4], ["2", "true", "queued", "0/4"])
+        assert "slot" in line[9], line
+        equal(cluster.ctl("cancel", "--now", "--wait", "1", "2").returncode, 0)
+        equal([cluster.status(j)["state"] for j in ("1", "2")], ["cancelled", "cancelled"])
+        equal(cluster.ctl("wait", "1").returncode, 125)
+
+
+def logs_follow_to_the_last_byte():
+    with Case() as case, Cluster(case) as cluster:
+        program = ("import os,sys\nfor i in range(50000): sys.stdout.write('%d %d %s\\n' % (int(os.environ['RANK']), i, "
+                   "'x' * 90))")
+        job = cluster.submit("-n", "2", "--max-restarts", "0", "--", "python3", "-c", program)
+        for rank in ("1", "0"):
+            done = cluster.ctl("logs", "-f", job, "--rank", rank, "--raw", raw=True)
+            equal(done.returncode, 0, done.stderr)
+            expected = b"".join(b"%s %d %s\n" % (rank.encode(), i, b"x" * 90) for i in range(50000))
+            assert done.stdout == expected, f"{len(done.stdout)} bytes, not {len(expected)}"
+        lines = cluster.ctl("logs", job).stdout.splitlines()
+        equal(len(lines), 100000)
+        equal([line for line in lines if line.startswith(" 1 ")],
+              [f" 1 node0 | 1 {i} {'x' * 90}" for i in range(50000)])
+        equal(cluster.ctl("logs", job, "--rank", "0", "--tail", "2", "--raw").stdout,
+              "".join(f"0 {i} {'x' * 90}\n" for i in (49998, 49999)))
+        done = cluster.ctl("logs", job, "--rank", "5")
+        equal(done.returncode, 3)
+        assert "there is no rank 5" in done.stderr, done.stderr
+
+
+def logs_go_through_restarts():
+    with Case() as case, Cluster(case) as cluster:
+        go = os.path.join(case.dir, "go")
+        script = 'echo "g$TORCHELASTIC_RESTART_COUNT r$RANK"; while ! test -e $GO; do sleep 0.02; done; test "$TORCHELASTIC_RESTART_COUNT$RANK" != 01 || exit 4; ' \
+                 'test "$TORCHELASTIC_RESTART_COUNT" = 1 || exec sleep 600'
+        job = cluster.submit("-n", "2", "-e", f"GO={go}", "--", "sh", "-c", script)
+        follow = case.start("--server", cluster.server, "logs", "-f", job)
+        equal(sorted(follow.stdout.readline() for _ in range(2)), [" 0 node0 | g0 r0\n", " 1 node0 | g0 r1\n"])
+        with open(go, "w", encoding="ascii"):
+            pass
+        output, errors = follow.communicate(timeout=60)
+        equal(sorted(output.splitlines()), [" 0 node0 | g1 r0", " 1 node0 | g1 r1"])
+        equal(errors, "-- generation 2: rank 1 exited with code 4; 2 ranks start again --\n")
+        equal(sorted(cluster.ctl("logs", job).stdout.splitlines()), [" 0 node0 | g1 r0", " 1 node0 | g1 r1"])
+        equal(cluster.ctl("logs", job, "--previous", "--rank", "1").stdout, " 1 node0 | g0 r1\n")
+        equal(cluster.ctl("logs", job, "--generation", "1", "--rank", "1").stdout, " 1 node0 | g0 r1\n")
+        equal(cluster.ctl("logs", job, "--generation", "7").returncode, 3)
+        equal(cluster.status(job)["restarts"], 1)
+
+
+def wait_knows_its_conditions():
+    with Case() as case, Cluster(case) as cluster:
+        job = cluster.submit("--", "sleep", "600")
+        equal(cluster.ctl("wait", job, "--for", "running").returncode, 0)
+        equal(cluster.ctl("wait", job, "--timeout", "100ms").returncode, 124)
+        equal(cluster.ctl("wait", job, "--for", "sometime").returncode, 125)
+        equal(cluster.ctl("wait", "999").returncode, 125)
+        seven = cluster.submit("--max-restarts", "0", "--", "sh", "-c", "exit 7")
+        equal(cluster.ctl("wait", seven).returncode, 7)
+        equal(cluster.ctl("wait", seven, "--for", "step=5").returncode, 7)
+        equal(cluster.ctl("submit", "--wait", "--max-restarts", "0", "--", "sh", "-c", "exit 9").returncode, 9)
+        equal(cluster.ctl("cancel", job, "--signal", "USR1").returncode, 0)
+        equal(cluster.ctl("wait", job).returncode, 125)
+
+
+def a_time_limit_exits_124():
+    with Case() as case, Cluster(case) as cluster:
+        done = cluster.ctl("run", "--time", "300ms", "--grace", "0", "--max-restarts", "0", "--", "sleep", "600")
+        equal(done.returncode, 124, done.stderr)
+
+
+def a_server_killed_under_run_is_survived():
+    with Case() as case, Cluster(case) as cluster:
+        go = os.path.join(case.dir, "go")
+        process = case.start("--server", cluster.server, "run", "-n", "2", "--", "sh", "-c",
+                             f'echo up; while ! test -e {go}; do sleep 0.05; done; echo end')
+        equal(sorted(process.stdout.readline() for _ in range(2)), [" 0 node0 | up\n", " 1 node0 | up\n"])
+        follow = case.start("--server", cluster.server, "logs", "-f", "@last", "--rank", "0")
+        equal(follow.stdout.readline(), " 0 node0 | up\n")
+        sockets = cluster.server_files()
+        waiter = case.start("--server", cluster.server, "wait", "@last")
+        wait_until("the waiter", lambda: cluster.server_files() > sockets)
+        for _ in range(2):
+            cluster.kill_server()
+            cluster.start_server()
+        wait_until("the node", lambda: '"up"' in cluster.ctl("nodes", "--json").stdout)
+        with open(go, "w", encoding="ascii"):
+            pass
+        output, errors = process.communicate(timeout=60)
+        equal(process.returncode, 0, errors)
+        equal(sorted(output.splitlines()), [" 0 node0 | end", " 1 node0 | end"])
+        equal(follow.communicate(timeout=60)[0], " 0 node0 | end\n")
+        equal(follow.returncode, 0)
+        waiter.communicate(timeout=60)
+        equal(waiter.returncode, 0)
+        equal(cluster.status("@last")["generation"], 1)
+
+
+def a_signalled_run_cancels_its_job():
+    with Case() as case, Cluster(case) as cluster:
+        process = case.start("--server", cluster.server, "run", "--", "sh", "-c", "echo up; exec sleep 600")
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        equal(process.returncode, 143)
+        equal(cluster.status("@last")["state"], "cancelled")
+
+
+def a_closed_laptop_does_not_kill_the_job():
+    with Case() as case, Cluster(case) as cluster:
+        process = case.start("--server", cluster.server, "run", "--", "sh", "-c", "echo up; exec sleep 600")
+        process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        process.communicate(timeout=60)
+        equal(cluster.status("@last")["state"], "running")
+        equal(cluster.ctl("cancel", "@last", "--now", "--wait").returncode, 0)
+
+
+def a_job_file_is_taken_as_it_is():
+    with Case() as case, Cluster(case) as cluster:
+        path = os.path.join(case.dir, "job.json")
+        with open(path, "w", encoding="ascii") as f:
+            json.dump({"name": "filed", "argv": ["sh", "-c", "echo $X in $PWD"], "env": {"X": "1"}, "cwd": case.temp}, f)
+        done = cluster.ctl("run", "--dry-run", "--env-clear", "--", "true")
+        equal(set(json.loads(done.stdout)) >= {"argv", "name", "nodes"}, True)
+        job = cluster.submit(path)
+        equal(cluster.ctl("wait", job).returncode, 0)
+        equal(cluster.ctl("logs", "filed").stdout, f"1 in {case.temp}\n")
+        with open(path, "w", encoding="ascii") as f:
+            f.write('{\n"argv": ["x"],\n"max_restart": 1}')
+        done = cluster.ctl("submit", path)
+        equal(done.returncode, 2)
+        assert "line 3: there is no key 'max_restart'; did you mean 'max_restarts'?" in done.stderr, done.stderr
+
+
+def no_server_is_said_at_once():
+    with Case() as case:
+        done = case.ctl("--server", f"unix:{case.dir}/none.sock", "ps")
+        equal(done.returncode, 5)
+        assert "cannot be reached" in done.stderr, done.stderr
+        equal(case.ctl("wait", "1", DDP_SERVER=f"unix:{case.dir}/none.sock").returncode, 125)
+
+
+if __name__ == "__main__":
+    run_tests([every_verb_speaks_json, submit_prints_the_number_and_the_next_commands, logs_follow_to_the_last_byte,
+               logs_go_through_restarts, wait_knows_its_conditions, a_time_limit_exits_124,
+               a_server_killed_under_run_is_survived, a_signalled_run_cancels_its_job,
+               a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, no_server_is_said_at_once])

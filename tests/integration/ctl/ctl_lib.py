@@ -1,0 +1,152 @@
+"""What the tests of ddpctl share: running it, a private cluster, and that nothing is left behind."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+BUILD = os.environ.get("BUILD_ROOT", sys.argv[1] if len(sys.argv) > 1 else "build")
+DDPCTL = os.path.join(BUILD, "ddpctl", "ddpctl")
+WAIT_S = 60
+
+
+def clean_environ(**more):
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("DDP_")}
+    environ.update(more)
+    return environ
+
+
+class Case:
+    """A temporary directory that must be empty of ours in the end, and of processes that name it."""
+
+    def __init__(self):
+        self.dir = os.path.realpath(tempfile.mkdtemp(prefix="ddp-ctl-"))
+        self.temp = os.path.join(self.dir, "tmp")
+        os.mkdir(self.temp)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *rest):
+        left = self.processes()
+        temps = os.listdir(self.temp)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.dir, ignore_errors=True)
+        if kind is None:
+            assert not left, f"processes are left: {left}"
+            assert not temps, f"temporary files are left: {temps}"
+
+    def processes(self):
+        """Processes of which the command line or the environment names our directory, but for ours and our parents."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/cmdline", "rb") as f:
+                    text = f.read()
+                with open(f"/proc/{name}/environ", "rb") as f:
+                    text += f.read()
+            except OSError:
+                continue
+            if self.dir.encode() in text and int(name) != os.getpid():
+                found.append(int(name))
+        return found
+
+    def environ(self, **more):
+        return clean_environ(TMPDIR=self.temp, **more)
+
+    def ctl(self, *args, **more):
+        """Runs ddpctl to its end; .returncode, .stdout, .stderr (bytes with raw=True)."""
+        raw = more.pop("raw", False)
+        timeout = more.pop("timeout", WAIT_S)
+        return subprocess.run([DDPCTL, *args], env=self.environ(**more), capture_output=True, text=not raw,
+                              stdin=subprocess.DEVNULL, timeout=timeout)
+
+    def start(self, *args, **more):
+        return subprocess.Popen([DDPCTL, *args], env=self.environ(**more), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+
+
+class Cluster:
+    """rendezvous and launcherds of a Case, on a unix socket."""
+
+    def __init__(self, case, nodes=1, slots=4):
+        self.case = case
+        self.server = f"unix:{case.dir}/rendezvous.sock"
+        self.daemons = {}
+        self.start_server()
+        for i in range(nodes):
+            self.launch(f"node{i}", "launcherd", "--server", self.server, "--name", f"node{i}", "--slots", str(slots))
+
+    def start_server(self):
+        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock")
+
+    def launch(self, name, program, *args):
+        log = open(f"{self.case.dir}/{name}.log", "ab")
+        daemon = subprocess.Popen([os.path.join(BUILD, program, program), *args, "--state-dir",
+                                   f"{self.case.dir}/{name}", "--exit-with-parent"],
+                                  env=clean_environ(), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
+        log.close()
+        assert daemon.stdout.readline(), f"{name} did not get ready"
+        self.daemons[name] = daemon
+
+    def ctl(self, *args, **more):
+        return self.case.ctl("--server", self.server, *args, **more)
+
+    def submit(self, *args):
+        done = self.ctl("submit", *args)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def status(self, job):
+        done = self.ctl("status", job, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["job"]
+
+    def server_files(self):
+        return len(os.listdir(f"/proc/{self.daemons['rendezvous'].pid}/fd"))
+
+    def kill_server(self):
+        self.daemons["rendezvous"].kill()
+        self.daemons["rendezvous"].wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *rest):
+        for daemon in reversed(list(self.daemons.values())):
+            daemon.terminate()
+        for daemon in self.daemons.values():
+            try:
+                daemon.wait(WAIT_S)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+            daemon.stdout.close()
+
+
+def wait_until(what, condition):
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.01)
+
+
+def equal(actual, expected, about=""):
+    assert actual == expected, f"{actual!r} is not {expected!r} {about}"
+
+
+def run_tests(tests):
+    failed = 0
+    for test in tests:
+        begin = time.monotonic()
+        try:
+            test()
+            print(f"ok {test.__name__} {time.monotonic() - begin:.2f} s", flush=True)
+        except Exception as error:  # pylint: disable=broad-except
+            failed += 1
+            print(f"not ok {test.__name__}: {type(error).__name__}: {error}", flush=True)
+    sys.exit(1 if failed else 0)

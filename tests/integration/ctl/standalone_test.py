@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""ddpctl run --standalone: exit codes, environment, logs, restarts of daemons, and that nothing is left behind."""
+import glob
+import json
+import os
+import signal
+import subprocess
+
+from ctl_lib import Case, DDPCTL, clean_environ, equal, run_tests, wait_until
+
+RUN = ("run", "--standalone", "--max-restarts", "0")
+
+
+def exit_codes_are_the_job_s():
+    with Case() as case:
+        for command, code in ((["/bin/true"], 0), (["/bin/false"], 1), (["sh", "-c", "exit 7"], 7),
+                              (["sh", "-c", "kill -9 $$"], 137), (["sh", "-c", "kill -15 $$"], 143),
+                              (["no-such-program"], 127), (["/etc/passwd"], 126)):
+            done = case.ctl(*RUN, "--", *command)
+            equal(done.returncode, code, f"{command} {done.stderr}")
+            if code:
+                assert "failed: " in done.stderr, done.stderr
+
+
+def the_first_failing_rank_decides():
+    with Case() as case:
+        done = case.ctl(*RUN, "-n", "4", "--", "sh", "-c", 'test "$RANK" = 2 && exit 9; exec sleep 600')
+        equal(done.returncode, 9, done.stderr)
+        assert "rank 2 exited with code 9" in done.stderr, done.stderr
+
+
+def four_ranks_on_two_nodes_get_torchrun_s_environment():
+    with Case() as case:
+        code = ("import os,json;print(json.dumps({k:os.environ.get(k) for k in ('RANK','LOCAL_RANK','WORLD_SIZE',"
+                "'LOCAL_WORLD_SIZE','GROUP_RANK','GROUP_WORLD_SIZE','MASTER_ADDR','MASTER_PORT','MINE','CLIENT')}))")
+        done = case.ctl(*RUN, "--nnodes=2", "--nproc_per_node=2", "--env", "MINE=a b", "--json", "--", "python3", "-c",
+                        code, CLIENT="here", DDP_QUIET="1")
+        equal(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        end = lines.pop()
+        equal(end["exit"], {"code": 0, "source": "job"})
+        equal(end["job"]["state"], "succeeded")
+        ranks = sorted((json.loads(line["text"]) for line in lines), key=lambda env: int(env["RANK"]))
+        equal([(e["RANK"], e["LOCAL_RANK"], e["GROUP_RANK"]) for e in ranks],
+              [("0", "0", "0"), ("1", "1", "0"), ("2", "0", "1"), ("3", "1", "1")])
+        for env in ranks:
+            equal((env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["GROUP_WORLD_SIZE"]), ("4", "2", "2"))
+            equal((env["MINE"], env["CLIENT"]), ("a b", "here"))
+            equal(env["MASTER_PORT"], ranks[0]["MASTER_PORT"])
+
+
+def arguments_never_see_a_shell():
+    with Case() as case:
+        words = ["", "a b", "$HOME", "'", '"', "*", ";id", "--json", "\u00e9\n"]
+        done = case.ctl(*RUN, "--", "python3", "-c", "import sys,json;print(json.dumps(sys.argv[1:]))", *words)
+        equal(json.loads(done.stdout), words)
+
+
+def one_rank_s_bytes_are_exact():
+    with Case() as case:
+        program = "import os;b=bytes(range(256))*4096+b'no end of line';i=0\nwhile i<len(b): i+=os.write(1,b[i:])"
+        done = case.ctl(*RUN, "--", "python3", "-c", program, raw=True)
+        equal(len(done.stdout), 256 * 4096 + 14)
+        assert done.stdout == bytes(range(256)) * 4096 + b"no end of line"
+
+
+def hostile_text_is_escaped():
+    with Case() as case:
+        done = case.ctl(*RUN, "-n", "2", "--rank", "1", "--", "printf", "a\\033[2Jb\\n")
+        equal(done.stdout, " 1 node0 | a\\x1b[2Jb\n")
+
+
+def restarts_are_told():
+    with Case() as case:
+        done = case.ctl("run", "--standalone", "--max-restarts", "1", "--", "sh", "-c",
+                        'echo "try $TORCHELASTIC_RESTART_COUNT"; test "$TORCHELASTIC_RESTART_COUNT" = 1 || kill -9 $$')
+        equal(done.returncode, 0, done.stderr)
+        equal(done.stdout, "try 0\ntry 1\n")
+        assert "-- generation 2: rank 0 was killed by signal 9 (SIGKILL); 1 rank starts again --" in done.stderr, \
+            done.stderr
+
+
+def a_signal_cancels_and_cleans_up():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with Case() as case:
+            process = case.start(*RUN, "-n", "2", "--", "sh", "-c", "echo up; exec sleep 600")
+            process.stdout.readline()
+            process.stdout.readline()
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=60)
+            equal(process.returncode, 128 + number, errors)
+
+
+def killed_daemons_come_back_and_the_job_goes_on():
+    with Case() as case:
+        state = os.path.join(case.dir, "state")
+        go = os.path.join(case.dir, "go")
+        process = case.start(*RUN, "-n", "2", "--state-dir", state, "--", "sh", "-c",
+                             f'echo up; while ! test -e {go}; do sleep 0.05; done; echo end')
+        process.stdout.readline()
+        process.stdout.readline()
+        server = f"unix:{state}/rendezvous.sock"
+
+        def daemon(name):
+            for path in glob.glob("/proc/[0-9]*/cmdline"):
+                try:
+                    with open(path, "rb") as f:
+                        words = f.read().split(b"\0")
+                except OSError:
+                    continue
+                if os.path.basename(words[0]).decode() == name and f"{state}".encode() in b" ".join(words) \
+                        and b"--exit-with-parent" in words:
+                    return int(path.split("/")[2])
+            return None
+
+        for name in ("rendezvous", "launcherd"):
+            first = daemon(name)
+            assert first, f"{name} is not there"
+            os.kill(first, signal.SIGKILL)
+            wait_until(f"another {name}", lambda: daemon(name) not in (None, first))
+        wait_until("the node", lambda: '"up"' in case.ctl("--server", server, "nodes", "--json").stdout)
+        job = json.loads(case.ctl("--server", server, "status", "@last", "--json").stdout)["job"]
+        equal((job["generation"], job["state"]), (1, "running"))
+        with open(go, "w", encoding="ascii"):
+            pass
+        output, errors = process.communicate(timeout=60)
+        equal(process.returncode, 0, errors)
+        equal(sorted(output.splitlines()), [" 0 node0 | end", " 1 node0 | end"])
+        assert "rendezvous ended unexpectedly" in errors and "node0 ended unexpectedly" in errors, errors
+
+
+def a_killed_ddpctl_takes_its_daemons_along():
+    with Case() as case:
+        process = case.start(*RUN, "-n", "2", "--state-dir", os.path.join(case.dir, "state"), "--", "sh", "-c",
+                             "echo up; exec sleep 600")
+        process.stdout.readline()
+        process.kill()
+        process.communicate()
+        wait_until("the end of all", lambda: not case.processes())
+
+
+def what_is_wrong_is_said_at_once():
+    with Case() as case:
+        for args, code, text in (((*RUN, "--nnodes", "1:2", "--", "x"), 125, "comes later"),
+                                 ((*RUN,), 125, "there is no command"),
+                                 ((*RUN, "--nproc-per-node", "0", "--", "x"), 125, "not in 1..64"),
+                                 ((*RUN, "--bindir", "/nonexistent", "--", "x"), 125, "not to be found"),
+                                 (("run", "--state-dir", "/x", "--", "x"), 125, "go with --standalone"),
+                                 (("rnu",), 2, "did you mean run?"),
+                                 (("top",), 2, "later version")):
+            done = case.ctl(*args)
+            equal(done.returncode, code, f"{args} {done.stderr}")
+            assert text in done.stderr, f"{args}: {done.stderr}"
+
+
+def scripts_run_as_with_torchrun():
+    with Case() as case:
+        path = os.path.join(case.dir, "train.py")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("import sys; print('trained', sys.argv[1:])\n")
+        done = case.ctl(*RUN, path, "--lr", "1")
+        equal((done.returncode, done.stdout), (0, "trained ['--lr', '1']\n"), done.stderr)
+
+
+def a_closed_pipe_ends_the_run():
+    with Case() as case:
+        process = subprocess.Popen([DDPCTL, *RUN, "--", "sh", "-c", "while :; do echo line; done"],
+                                   env=clean_environ(TMPDIR=case.temp), stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(60) != 0
+
+
+if __name__ == "__main__":
+    run_tests([exit_codes_are_the_job_s, the_first_failing_rank_decides,
+               four_ranks_on_two_nodes_get_torchrun_s_environment, arguments_never_see_a_shell,
+               one_rank_s_bytes_are_exact, hostile_text_is_escaped, restarts_are_told, a_signal_cancels_and_cleans_up,
+               killed_daemons_come_back_and_the_job_goes_on, a_killed_ddpctl_takes_its_daemons_along,
+               what_is_wrong_is_said_at_once, scripts_run_as_with_torchrun, a_closed_pipe_ends_the_run])
