@@ -8,7 +8,7 @@
 
 void launcher_copy(char *to, size_t to_bytes, const char *from)
 {
-    snprintf(to, to_bytes, "%s", from);
+    (void)snprintf(to, to_bytes, "%s", from);
 }
 
 struct launcher_action *launcher_add(struct launcher_actions *actions,
@@ -43,7 +43,7 @@ void launcher_note(struct launcher_actions *actions, const char *format, ...)
     char *text = actions->texts[actions->text_count++];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof actions->texts[0], format, args);
+    (void)vsnprintf(text, sizeof actions->texts[0], format, args);
     va_end(args);
     launcher_add(actions, (struct launcher_action){.type = LAUNCHER_LOG, .text = text});
 }

@@ -33,17 +33,18 @@ static bool start_is_refused(const struct launcher *launcher, const struct msg_s
 {
     uint32_t slots = launcher->options.slots;
     if (slots < 64 && start->slot_mask >> slots != 0) {
-        snprintf(cause, cause_bytes, "slots 0x%llx were ordered, node %s has %u",
-                 (unsigned long long)start->slot_mask, launcher->options.name, slots);
+        (void)snprintf(cause, cause_bytes, "slots 0x%llx were ordered, node %s has %u",
+                       (unsigned long long)start->slot_mask, launcher->options.name, slots);
         return true;
     }
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         const struct launcher_shim *shim = &launcher->shims[i];
         if (shim->dead || shim->phase == SHIM_ENDED || (shim->slot_mask & start->slot_mask) == 0)
             continue;
-        snprintf(cause, cause_bytes, "slot %d of node %s is still held by job %llu, generation %u",
-                 __builtin_ctzll(shim->slot_mask & start->slot_mask), launcher->options.name,
-                 (unsigned long long)shim->job_id, shim->generation);
+        (void)snprintf(cause, cause_bytes,
+                       "slot %d of node %s is still held by job %llu, generation %u",
+                       __builtin_ctzll(shim->slot_mask & start->slot_mask), launcher->options.name,
+                       (unsigned long long)shim->job_id, shim->generation);
         return true;
     }
     return false;
@@ -209,9 +210,9 @@ static void bury(const struct launcher *launcher, struct launcher_shim *shim,
     if (shim->dead)
         return;
     set_dead(shim, event->now_us);
-    snprintf(shim->cause, sizeof shim->cause, "the shim of job %llu on %s %s",
-             (unsigned long long)shim->job_id, launcher->options.name,
-             event->text != NULL ? event->text : "is gone");
+    (void)snprintf(shim->cause, sizeof shim->cause, "the shim of job %llu on %s %s",
+                   (unsigned long long)shim->job_id, launcher->options.name,
+                   event->text != NULL ? event->text : "is gone");
     if (event->msg != NULL && event->msg->type == MSG_TYPE_SHIM_REPORT)
         keep_end(shim, &event->msg->shim_report, event->now_us);
 }

@@ -132,11 +132,21 @@ static void default_state_dir(char out[PATH_MAX])
 {
     const char *state_home = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if (geteuid() == 0)
-        snprintf(out, PATH_MAX, "/var/lib/ddp/launcherd");
+        (void)snprintf(out, PATH_MAX, "/var/lib/ddp/launcherd");
     else if (state_home != NULL && state_home[0] == '/')
-        snprintf(out, PATH_MAX, "%s/ddp/launcherd", state_home);
+        (void)snprintf(out, PATH_MAX, "%s/ddp/launcherd", state_home);
     else
-        snprintf(out, PATH_MAX, "%s/.local/state/ddp/launcherd", home != NULL ? home : "");
+        (void)snprintf(out, PATH_MAX, "%s/.local/state/ddp/launcherd", home != NULL ? home : "");
+}
+
+static bool make_absolute(const char *path, char out[PATH_MAX])
+{
+    char here[PATH_MAX];
+    if (path[0] == '/')
+        return snprintf(out, PATH_MAX, "%s", path) < PATH_MAX - 300;
+    if (getcwd(here, sizeof here) == NULL)
+        return false;
+    return snprintf(out, PATH_MAX, "%s/%s", here, path) < PATH_MAX - 300;
 }
 
 static uint32_t count_slots(const struct settings *settings, uint32_t gpus)
@@ -179,9 +189,9 @@ static void fill_options(struct node_options *options, const struct settings *se
     options->server = settings->server;
     options->state_dir = settings->state_dir;
     options->exit_with_parent = settings->exit_with_parent;
-    snprintf(core->name, sizeof core->name, "%s", settings->name);
-    snprintf(core->address, sizeof core->address, "%s", settings->address);
-    snprintf(core->version, sizeof core->version, "%s", DDP_VERSION);
+    (void)snprintf(core->name, sizeof core->name, "%s", settings->name);
+    (void)snprintf(core->address, sizeof core->address, "%s", settings->address);
+    (void)snprintf(core->version, sizeof core->version, "%s", DDP_VERSION);
     proc_boot_id(core->boot_id, sizeof core->boot_id);
     core->pid = (uint32_t)getpid();
     core->gpus = gpus;
@@ -196,9 +206,9 @@ static void on_ready(void *owner)
 {
     const struct launcherd *launcherd = owner;
     const struct launcher_options *core = &launcherd->options->core;
-    printf("launcherd: ready %s, %u slot%s, server %s\n", core->name, core->slots,
-           core->slots == 1 ? "" : "s", launcherd->options->server);
-    fflush(stdout);
+    (void)printf("launcherd: ready %s, %u slot%s, server %s\n", core->name, core->slots,
+                 core->slots == 1 ? "" : "s", launcherd->options->server);
+    (void)fflush(stdout);
     notify_ready();
 }
 
@@ -247,7 +257,7 @@ int main(int argc, char **argv)
 {
     static struct launcherd launcherd;
     static struct node_options options;
-    char host[256] = "node", state_dir[PATH_MAX];
+    char host[256] = "node", state_dir[PATH_MAX], absolute[PATH_MAX];
     struct settings settings = {.server = getenv("DDP_SERVER"), .address = "127.0.0.1"};
 
     if (argc == 2 + SHIM_ARG_COUNT && strcmp(argv[1], SHIM_ARGUMENT) == 0)
@@ -262,20 +272,17 @@ int main(int argc, char **argv)
         code = check(&settings);
     if (code >= 0)
         return code;
-    char *absolute = settings.state_dir[0] == '/' ? strdup(settings.state_dir) : NULL;
-    if (absolute == NULL && (getcwd(state_dir, sizeof state_dir) == NULL ||
-                             asprintf(&absolute, "%s/%s", state_dir, settings.state_dir) < 0))
-        return complain("--state-dir %s: the current directory is gone", settings.state_dir);
+    if (!make_absolute(settings.state_dir, absolute))
+        return complain("--state-dir %s: too long, or the current directory is gone",
+                        settings.state_dir);
     settings.state_dir = absolute;
     log_open("launcherd", LOG_INFO, settings.log_format == 1);
-    signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN);
     if (settings.exit_with_parent) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
             return 0;
     }
     fill_options(&options, &settings);
-    code = run(&launcherd, &options);
-    free(absolute);
-    return code;
+    return run(&launcherd, &options);
 }

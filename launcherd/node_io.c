@@ -168,7 +168,7 @@ void node_post(struct node *node, struct launcher_event event)
     if (event.text != NULL) {
         assert(node->event_text_count < SHIMS_PER_NODE_MAX);
         char *text = node->event_texts[node->event_text_count++];
-        snprintf(text, sizeof node->event_texts[0], "%s", event.text);
+        (void)snprintf(text, sizeof node->event_texts[0], "%s", event.text);
         event.text = text;
     }
     node->events[node->event_count++] = event;

@@ -87,9 +87,9 @@ static bool try_answer(struct node *node, const struct msg_log_read *request, bo
     if (fd < 0 || fstat(fd, &stat) != 0) {
         if (grows && !must)
             return false;
-        snprintf(text, sizeof text, "node %s has no log of job %llu, generation %u, rank %u",
-                 node->options.core.name, (unsigned long long)request->job_id, request->generation,
-                 request->rank);
+        (void)snprintf(text, sizeof text, "node %s has no log of job %llu, generation %u, rank %u",
+                       node->options.core.name, (unsigned long long)request->job_id,
+                       request->generation, request->rank);
         answer(node, request->request_id, 0, (struct msg_bytes){0}, !grows, grows ? "" : text);
         return true;
     }

@@ -71,7 +71,7 @@ static struct node_shim *shim_new(struct node *node, const struct msg_start *sta
     shim->node = node;
     shim->job_id = start->job_id;
     shim->generation = start->generation;
-    snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
+    (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
     rundir_path(shim->dir, node->options.state_dir, start->cluster, start->job_id,
                 start->generation);
     shim->pidfd = -1;
@@ -123,7 +123,7 @@ void node_shim_connect(struct node *node, uint64_t job_id, uint32_t generation)
 
     if (shim == NULL || shim->exited || shim->conn_open)
         return;
-    snprintf(address, sizeof address, "unix:%s/shim.sock", shim->dir);
+    (void)snprintf(address, sizeof address, "unix:%s/shim.sock", shim->dir);
     shim->said_hello = false;
     shim->conn.owner = shim;
     if (conn_open_to(&shim->conn, node->loop, address, FRAME_BYTES_MAX, &shim_handlers, &err) ==
@@ -171,15 +171,15 @@ static enum status spawn(struct node_shim *shim, const char *log_dir, int link_f
     char node_name[NODE_NAME_BYTES_MAX], address[ADDRESS_BYTES_MAX];
     static char program[] = "launcherd", mode[] = SHIM_ARGUMENT;
 
-    snprintf(name, sizeof name, "shim-g%u.log", shim->generation);
+    (void)snprintf(name, sizeof name, "shim-g%u.log", shim->generation);
     rundir_join(path, log_dir, name);
-    snprintf(log_dir_text, sizeof log_dir_text, "%s", log_dir);
-    snprintf(node_name, sizeof node_name, "%s", node->options.core.name);
-    snprintf(address, sizeof address, "%s", node->options.core.address);
-    snprintf(gpus, sizeof gpus, "%u", node->options.core.gpus);
-    snprintf(lease_until, sizeof lease_until, "%llu",
-             (unsigned long long)node->core.lease_until_us);
-    snprintf(lease, sizeof lease, "%llu", (unsigned long long)node->core.lease_us);
+    (void)snprintf(log_dir_text, sizeof log_dir_text, "%s", log_dir);
+    (void)snprintf(node_name, sizeof node_name, "%s", node->options.core.name);
+    (void)snprintf(address, sizeof address, "%s", node->options.core.address);
+    (void)snprintf(gpus, sizeof gpus, "%u", node->options.core.gpus);
+    (void)snprintf(lease_until, sizeof lease_until, "%llu",
+                   (unsigned long long)node->core.lease_until_us);
+    (void)snprintf(lease, sizeof lease, "%llu", (unsigned long long)node->core.lease_us);
     char *argv[] = {program, mode, shim->dir,   log_dir_text, node_name,
                     address, gpus, lease_until, lease,        NULL};
     int log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -346,10 +346,11 @@ void node_shims_sweep(struct node *node)
 static void describe_exit(struct node_shim *shim, const siginfo_t *info)
 {
     if (info->si_code == CLD_EXITED)
-        snprintf(shim->how, sizeof shim->how, "ended early (exit code %d), see its shim-g%u.log",
-                 info->si_status, shim->generation);
+        (void)snprintf(shim->how, sizeof shim->how,
+                       "ended early (exit code %d), see its shim-g%u.log", info->si_status,
+                       shim->generation);
     else
-        snprintf(shim->how, sizeof shim->how, "was killed (signal %d)", info->si_status);
+        (void)snprintf(shim->how, sizeof shim->how, "was killed (signal %d)", info->si_status);
 }
 
 void node_shims_reap(struct node *node)
@@ -449,7 +450,7 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
     close_poll(shim);
     if (shim->exited)
         return;
-    snprintf(shim->how, sizeof shim->how, "has ended unexpectedly");
+    (void)snprintf(shim->how, sizeof shim->how, "has ended unexpectedly");
     set_exited(shim);
 }
 
@@ -482,7 +483,7 @@ static void fill_core_shim(struct launcher_shim *out, const struct msg_start *st
     out->slot_mask = start->slot_mask;
     out->rank_base = start->rank_base;
     out->local_count = start->local_count;
-    snprintf(out->cluster, sizeof out->cluster, "%s", start->cluster);
+    (void)snprintf(out->cluster, sizeof out->cluster, "%s", start->cluster);
 }
 
 /* One that died in this boot is taken for alive until what it left is swept; SHIM_GONE tells then.
@@ -503,9 +504,9 @@ static void adopt(struct node_shim *shim, const struct msg_start *start, struct 
     core.phase = has_end ? SHIM_ENDED : SHIM_PREPARING;
     event.shim = &core;
     event.alive = same_boot;
-    snprintf(shim->how, sizeof shim->how, "%s",
-             has_process && !same_boot ? "ended with a restart of the node"
-                                       : "ended while launcherd was away");
+    (void)snprintf(shim->how, sizeof shim->how, "%s",
+                   has_process && !same_boot ? "ended with a restart of the node"
+                                             : "ended while launcherd was away");
     event.text = shim->how;
     event.msg = has_end ? &end : NULL;
     log_line(LOG_INFO, about(shim),

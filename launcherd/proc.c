@@ -34,7 +34,7 @@ static ssize_t read_file(const char *path, char *bytes, size_t capacity)
 static bool read_stat(pid_t pid, struct proc_stat *stat)
 {
     char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     if (read_file(path, text, sizeof text) <= 0)
         return false;
     const char *at = strrchr(text, ')');
@@ -69,9 +69,9 @@ void proc_boot_id(char *text, uint32_t text_bytes)
 {
     char line[64];
     if (read_file("/proc/sys/kernel/random/boot_id", line, sizeof line) <= 0)
-        snprintf(line, sizeof line, "unknown");
+        (void)snprintf(line, sizeof line, "unknown");
     line[strcspn(line, "\n")] = '\0';
-    snprintf(text, text_bytes, "%s", line);
+    (void)snprintf(text, text_bytes, "%s", line);
 }
 
 int proc_pidfd(pid_t pid)
@@ -96,7 +96,7 @@ static bool environment_has(pid_t pid, const char *entry)
     size_t entry_bytes = strlen(entry), kept = 1;
     bool found = false;
 
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    (void)snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -139,7 +139,7 @@ uint32_t proc_kill_token(const char *token)
 
     if (dir == NULL)
         return 0;
-    snprintf(entry, sizeof entry, "%s=%.32s", PROC_TOKEN_NAME, token);
+    (void)snprintf(entry, sizeof entry, "%s=%.32s", PROC_TOKEN_NAME, token);
     for (pid_t pid = next_pid(dir); pid != 0; pid = next_pid(dir))
         if (pid != getpid())
             count += kill_if_token(pid, entry);

@@ -16,31 +16,31 @@
 
 void rundir_join(char out[PATH_MAX], const char *dir, const char *name)
 {
-    snprintf(out, PATH_MAX, "%.*s/%s", PATH_MAX - 300, dir, name);
+    (void)snprintf(out, PATH_MAX, "%.*s/%s", PATH_MAX - 300, dir, name);
 }
 
 void rundir_path(char out[PATH_MAX], const char *state_dir, const char *cluster, uint64_t job_id,
                  uint32_t generation)
 {
-    snprintf(out, PATH_MAX, "%.*s/run/%s-%llu-g%u", PATH_MAX - 300, state_dir, cluster,
-             (unsigned long long)job_id, generation);
+    (void)snprintf(out, PATH_MAX, "%.*s/run/%s-%llu-g%u", PATH_MAX - 300, state_dir, cluster,
+                   (unsigned long long)job_id, generation);
 }
 
 void rundir_log_dir(char out[PATH_MAX], const char *state_dir, const char *cluster, uint64_t job_id)
 {
-    snprintf(out, PATH_MAX, "%.*s/logs/%s-%llu", PATH_MAX - 300, state_dir, cluster,
-             (unsigned long long)job_id);
+    (void)snprintf(out, PATH_MAX, "%.*s/logs/%s-%llu", PATH_MAX - 300, state_dir, cluster,
+                   (unsigned long long)job_id);
 }
 
 void rundir_rank_log(char out[PATH_MAX], const char *log_dir, uint32_t generation, uint32_t rank)
 {
-    snprintf(out, PATH_MAX, "%.*s/g%u-rank%u.log", PATH_MAX - 300, log_dir, generation, rank);
+    (void)snprintf(out, PATH_MAX, "%.*s/g%u-rank%u.log", PATH_MAX - 300, log_dir, generation, rank);
 }
 
 enum status rundir_make(const char *path, mode_t mode, struct err *err)
 {
     char text[PATH_MAX];
-    snprintf(text, sizeof text, "%s", path);
+    (void)snprintf(text, sizeof text, "%s", path);
     for (char *at = text + 1;; at++) {
         if (*at != '/' && *at != '\0')
             continue;
@@ -90,7 +90,7 @@ enum status rundir_write(const char *dir, const char *name, const void *bytes, s
 {
     char path[PATH_MAX], temporary[PATH_MAX];
     rundir_join(path, dir, name);
-    snprintf(temporary, sizeof temporary, "%.*s/%s.new", PATH_MAX - 300, dir, name);
+    (void)snprintf(temporary, sizeof temporary, "%.*s/%s.new", PATH_MAX - 300, dir, name);
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     bool done = fd >= 0 && write_all(fd, bytes, byte_count);
     int code = errno;

@@ -101,7 +101,7 @@ fail(struct shim *shim, const struct shim_event *event, int32_t rank, const char
     shim->has_failed = true;
     va_list args;
     va_start(args, format);
-    vsnprintf(shim->cause, sizeof shim->cause, format, args);
+    (void)vsnprintf(shim->cause, sizeof shim->cause, format, args);
     va_end(args);
     shim->failed_rank = rank;
     shim->failed_at_us = event->now_us;

@@ -317,7 +317,7 @@ static void make_token(char token[PROC_TOKEN_CHARS + 1])
     ssize_t got = getrandom(bytes, sizeof bytes, 0);
     assert(got == (ssize_t)sizeof bytes); /* never interrupted below 256 bytes, random(7) */
     for (uint32_t i = 0; i < sizeof bytes; i++)
-        snprintf(token + 2 * (size_t)i, 3, "%02x", bytes[i]);
+        (void)snprintf(token + 2 * (size_t)i, 3, "%02x", bytes[i]);
 }
 
 static enum status introduce(struct shim_io *io, char token[PROC_TOKEN_CHARS + 1], struct err *err)
@@ -328,7 +328,7 @@ static enum status introduce(struct shim_io *io, char token[PROC_TOKEN_CHARS + 1
     make_token(token);
     proc_boot_id(self.boot_id, sizeof self.boot_id);
     memcpy(self.token, token, sizeof self.token);
-    snprintf(address, sizeof address, "unix:%s/shim.sock", io->run_dir);
+    (void)snprintf(address, sizeof address, "unix:%s/shim.sock", io->run_dir);
     io->listener.owner = io;
     io->listener.on_connection = on_connection;
     enum status status = listener_open(&io->listener, &io->loop, address, 0600, err);
@@ -408,7 +408,7 @@ int shim_main(char *const *arguments)
     struct err err;
 
     log_open("shim", LOG_INFO, false);
-    signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN);
     io.run_dir = arguments[SHIM_ARG_RUN_DIR];
     fcntl(SPAWN_EXTRA_FD, F_SETFD, FD_CLOEXEC);
     if (rundir_read_msg(io.run_dir, "start.msg", &io.order_arena, &io.order, &err) != STATUS_OK ||

@@ -108,8 +108,9 @@ void shim_workers_reserve_port(struct shim_workers *workers)
     static char text[160];
     workers->port_fd = bind_port(workers->options.node_address, &event.port);
     if (workers->port_fd < 0) {
-        snprintf(text, sizeof text, "no port could be reserved on %s, the address of node %s: %s",
-                 workers->options.node_address, workers->options.node_name, strerror(errno));
+        (void)snprintf(text, sizeof text,
+                       "no port could be reserved on %s, the address of node %s: %s",
+                       workers->options.node_address, workers->options.node_name, strerror(errno));
         event.text = text;
     }
     post(workers, event);
@@ -127,7 +128,7 @@ static void on_worker_message(struct conn *conn, const struct msg *msg)
     if (workers->closed)
         return;
     if (msg->type == MSG_TYPE_WORKER_ERROR)
-        snprintf(worker->error_text, sizeof worker->error_text, "%s", msg->worker_error.text);
+        (void)snprintf(worker->error_text, sizeof worker->error_text, "%s", msg->worker_error.text);
     else if (msg->type == MSG_TYPE_WORKER_JOIN &&
              (msg->worker_join.generation != start->generation ||
               msg->worker_join.rank != start->rank_base + worker->local))
@@ -191,7 +192,7 @@ static enum status prepare(struct start_facts *facts, const struct shim_workers 
     if (status != STATUS_OK)
         return status;
     char name[64];
-    snprintf(name, sizeof name, "g%u-errors", start->generation);
+    (void)snprintf(name, sizeof name, "g%u-errors", start->generation);
     rundir_join(facts->error_dir, options->log_dir, name);
     status = rundir_make(facts->error_dir, 0700, err);
     if (status == STATUS_OK && facts->as_user &&
@@ -273,7 +274,7 @@ static enum status spawn_one(struct shim_worker *worker, struct start_facts *fac
 static void fail_spawn(struct shim_worker *worker, int exit_code, const struct err *err)
 {
     worker->pid = 0;
-    snprintf(worker->spawn_text, sizeof worker->spawn_text, "%s", err->text);
+    (void)snprintf(worker->spawn_text, sizeof worker->spawn_text, "%s", err->text);
     log_line(LOG_ERROR, about(worker), "%s", err->text);
     post(worker->workers, (struct shim_event){.type = SHIM_EVENT_SPAWN_FAILED,
                                               .local = worker->local,
@@ -445,6 +446,6 @@ void shim_workers_tail(const struct shim_workers *workers, uint32_t local, char 
     size_t used = strlen(out);
     if (used + strlen(worker->error_text) + 2 > TAIL_BYTES_MAX)
         used = 0; /* its own words count more */
-    snprintf(out + used, TAIL_BYTES_MAX - used, "%s%s",
-             used > 0 && out[used - 1] != '\n' ? "\n" : "", worker->error_text);
+    (void)snprintf(out + used, TAIL_BYTES_MAX - used, "%s%s",
+                   used > 0 && out[used - 1] != '\n' ? "\n" : "", worker->error_text);
 }

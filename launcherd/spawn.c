@@ -267,8 +267,8 @@ enum status spawn_user_find(struct spawn_user *user, uid_t uid, struct err *err)
     user->group_count = (uint32_t)count;
     user->uid = uid;
     user->gid = entry->pw_gid;
-    snprintf(user->home, sizeof user->home, "%s", entry->pw_dir);
-    snprintf(user->name, sizeof user->name, "%s", entry->pw_name);
+    (void)snprintf(user->home, sizeof user->home, "%s", entry->pw_dir);
+    (void)snprintf(user->name, sizeof user->name, "%s", entry->pw_name);
     return STATUS_OK;
 }
 

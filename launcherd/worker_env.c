@@ -31,14 +31,14 @@ static void set_text(struct list *list, const char *name, const char *value)
         list->failed = true;
         return;
     }
-    snprintf(text, bytes, "%s=%s", name, value);
+    (void)snprintf(text, bytes, "%s=%s", name, value);
     list->items[list->count++] = text;
 }
 
 static void set_number(struct list *list, const char *name, uint64_t value)
 {
     char text[24];
-    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)value);
     set_text(list, name, text);
 }
 
@@ -77,11 +77,11 @@ static void set_ranks(struct list *list, const struct worker_env_facts *facts, u
     set_number(list, "MASTER_PORT", facts->master_port);
     set_number(list, "TORCHELASTIC_RESTART_COUNT", start->restart_count);
     set_number(list, "TORCHELASTIC_MAX_RESTARTS", start->max_restarts);
-    snprintf(run_id, sizeof run_id, "%llu", (unsigned long long)start->job_id);
+    (void)snprintf(run_id, sizeof run_id, "%llu", (unsigned long long)start->job_id);
     set_text(list, "TORCHELASTIC_RUN_ID", run_id);
     set_text(list, "TORCHELASTIC_USE_AGENT_STORE", "False");
-    snprintf(error_file, sizeof error_file, "%s/rank%u.json", facts->error_dir,
-             start->rank_base + local);
+    (void)snprintf(error_file, sizeof error_file, "%s/rank%u.json", facts->error_dir,
+                   start->rank_base + local);
     set_text(list, "TORCHELASTIC_ERROR_FILE", error_file);
     if (facts->gpus > 0)
         set_devices(list, start->slot_mask);

@@ -16,17 +16,17 @@ static char trace[8192];
 static void describe_msg(const struct msg *msg, char *out, size_t out_bytes)
 {
     if (msg->type == MSG_TYPE_SHIM_REPORT)
-        snprintf(out, out_bytes, "shim_report(%llu.%u %s)",
-                 (unsigned long long)msg->shim_report.job_id, msg->shim_report.generation,
-                 shim_phase_word(msg->shim_report.phase));
+        (void)snprintf(out, out_bytes, "shim_report(%llu.%u %s)",
+                       (unsigned long long)msg->shim_report.job_id, msg->shim_report.generation,
+                       shim_phase_word(msg->shim_report.phase));
     else if (msg->type == MSG_TYPE_BEAT)
-        snprintf(out, out_bytes, "beat(%u)", msg->beat.shims.count);
+        (void)snprintf(out, out_bytes, "beat(%u)", msg->beat.shims.count);
     else if (msg->type == MSG_TYPE_NODE_HELLO)
-        snprintf(out, out_bytes, "hello(%u)", msg->node_hello.shims.count);
+        (void)snprintf(out, out_bytes, "hello(%u)", msg->node_hello.shims.count);
     else if (msg->type == MSG_TYPE_LEASE)
-        snprintf(out, out_bytes, "lease(%llu)", (unsigned long long)msg->lease.until_us);
+        (void)snprintf(out, out_bytes, "lease(%llu)", (unsigned long long)msg->lease.until_us);
     else
-        snprintf(out, out_bytes, "%s", msg_type_word(msg->type));
+        (void)snprintf(out, out_bytes, "%s", msg_type_word(msg->type));
 }
 
 static void describe(const struct launcher_action *action, char *out, size_t out_bytes)
@@ -35,26 +35,26 @@ static void describe(const struct launcher_action *action, char *out, size_t out
     unsigned long long job = action->job_id;
     switch (action->type) {
     case LAUNCHER_CONNECT_SERVER:
-        snprintf(out, out_bytes, "connect");
+        (void)snprintf(out, out_bytes, "connect");
         return;
     case LAUNCHER_CLOSE_SERVER:
-        snprintf(out, out_bytes, "close");
+        (void)snprintf(out, out_bytes, "close");
         return;
     case LAUNCHER_SEND_SERVER:
         describe_msg(&action->msg, out, out_bytes);
         return;
     case LAUNCHER_SPAWN_SHIM:
-        snprintf(out, out_bytes, "spawn(%llu.%u)", job, action->generation);
+        (void)snprintf(out, out_bytes, "spawn(%llu.%u)", job, action->generation);
         return;
     case LAUNCHER_CONNECT_SHIM:
-        snprintf(out, out_bytes, "connect(%llu.%u)", job, action->generation);
+        (void)snprintf(out, out_bytes, "connect(%llu.%u)", job, action->generation);
         return;
     case LAUNCHER_SEND_SHIM:
         describe_msg(&action->msg, text, sizeof text);
-        snprintf(out, out_bytes, "%llu.%u<%s", job, action->generation, text);
+        (void)snprintf(out, out_bytes, "%llu.%u<%s", job, action->generation, text);
         return;
     case LAUNCHER_REMOVE:
-        snprintf(out, out_bytes, "remove(%llu.%u)", job, action->generation);
+        (void)snprintf(out, out_bytes, "remove(%llu.%u)", job, action->generation);
         return;
     case LAUNCHER_LOG:
         out[0] = '\0';
@@ -71,9 +71,9 @@ static const char *step(uint64_t now_us, struct launcher_event event)
     for (uint32_t i = 0; i < actions.count; i++) {
         char text[192];
         describe(&actions.items[i], text, sizeof text);
-        if (text[0] != '\0' && trace[0] != '\0')
-            strcat(trace, " ");
-        strcat(trace, text);
+        size_t used = strlen(trace);
+        const char *space = text[0] != '\0' && used > 0 ? " " : "";
+        (void)snprintf(trace + used, sizeof trace - used, "%s%s", space, text);
     }
     return trace;
 }
@@ -160,7 +160,7 @@ static const char *adopt(uint64_t job_id, const char *cluster, bool alive, const
 {
     struct launcher_shim shim = {
         .job_id = job_id, .generation = 1, .slot_mask = 1ull << job_id, .local_count = 1};
-    snprintf(shim.cluster, sizeof shim.cluster, "%s", cluster);
+    (void)snprintf(shim.cluster, sizeof shim.cluster, "%s", cluster);
     return step(1, (struct launcher_event){.type = LAUNCHER_EVENT_ADOPT,
                                            .job_id = job_id,
                                            .generation = 1,

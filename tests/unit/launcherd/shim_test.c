@@ -19,22 +19,22 @@ static const char *action_word(const struct shim_action *action)
     case SHIM_RESERVE_PORT:
         return "port";
     case SHIM_SPAWN_ALL:
-        snprintf(text, sizeof text, "spawn(%s:%u)", action->text, action->port);
+        (void)snprintf(text, sizeof text, "spawn(%s:%u)", action->text, action->port);
         return text;
     case SHIM_SIGNAL:
-        snprintf(text, sizeof text, "signal(%u)", action->signal);
+        (void)snprintf(text, sizeof text, "signal(%u)", action->signal);
         return text;
     case SHIM_KILL_TREE:
         return "kill";
     case SHIM_CHECK_TREE:
         return "check";
     case SHIM_SEND_REPORT:
-        snprintf(text, sizeof text, "report(%s)", shim_phase_word(shim.phase));
+        (void)snprintf(text, sizeof text, "report(%s)", shim_phase_word(shim.phase));
         return text;
     case SHIM_SEND_PROGRESS:
         return "progress";
     case SHIM_SEND_WORLD:
-        snprintf(text, sizeof text, "world(%u)", action->local);
+        (void)snprintf(text, sizeof text, "world(%u)", action->local);
         return text;
     case SHIM_EXIT:
         return "exit";
@@ -49,9 +49,9 @@ static const char *step(uint64_t now_us, struct shim_event event)
     shim_step(&shim, &event, &actions);
     trace[0] = '\0';
     for (uint32_t i = 0; i < actions.count; i++) {
-        if (i > 0)
-            strcat(trace, " ");
-        strcat(trace, action_word(&actions.items[i]));
+        size_t used = strlen(trace);
+        (void)snprintf(trace + used, sizeof trace - used, "%s%s", i > 0 ? " " : "",
+                       action_word(&actions.items[i]));
     }
     return trace;
 }
