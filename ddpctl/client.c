@@ -69,7 +69,7 @@ static void on_timer(uv_timer_t *timer)
     enum status status;
 
     memset(&client->conn, 0, sizeof client->conn);
-    status = conn_open_to(&client->conn, timer->loop, client->address, FRAME_SUBMIT_BYTES_MAX,
+    status = conn_open_to(&client->conn, timer->loop, client->address, FRAME_LARGE_BYTES_MAX,
                           &conn_handlers, &err);
     if (status != STATUS_OK) {
         lost(client, status, err.text);

@@ -67,7 +67,7 @@ static void connect_server(struct node *node)
     if (node->ending)
         return;
     node->server.owner = node;
-    if (conn_open_to(&node->server, node->loop, node->options.server, FRAME_SUBMIT_BYTES_MAX,
+    if (conn_open_to(&node->server, node->loop, node->options.server, FRAME_LARGE_BYTES_MAX,
                      &server_handlers, &err) != STATUS_OK) {
         if (!node->unreachable_said)
             log_line(LOG_WARNING, about(node), "%s: trying again", err.text);

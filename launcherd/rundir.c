@@ -123,7 +123,7 @@ static enum status read_whole(const char *path, struct arena *arena, char **byte
                        "cannot read %.180s: %s", path, strerror(errno));
     enum status status = STATUS_OK;
     if (fstat(fd, &stat) != 0 || stat.st_size < 0 ||
-        stat.st_size > (off_t)(FRAME_SUBMIT_BYTES_MAX + FRAME_HEAD_BYTES)) {
+        stat.st_size > (off_t)(FRAME_LARGE_BYTES_MAX + FRAME_HEAD_BYTES)) {
         status = err_set(err, STATUS_TOO_BIG, 0, "%.180s is larger than any message", path);
     } else {
         *byte_count = (size_t)stat.st_size;
@@ -147,7 +147,7 @@ enum status rundir_read_msg(const char *dir, const char *name, struct arena *are
     enum status status = read_whole(path, arena, &bytes, &byte_count, err);
     if (status != STATUS_OK)
         return status;
-    status = frame_next(bytes, byte_count, FRAME_SUBMIT_BYTES_MAX, &payload, &payload_bytes, err);
+    status = frame_next(bytes, byte_count, FRAME_LARGE_BYTES_MAX, &payload, &payload_bytes, err);
     if (status == STATUS_BUSY)
         return err_set(err, STATUS_BAD_INPUT, 0, "%.180s is cut short", path);
     if (status != STATUS_OK)
