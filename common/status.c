@@ -15,16 +15,15 @@ const char *status_name(enum status status)
     return "UNKNOWN";
 }
 
-enum status err_set(struct err *err, enum status status, int code, const char *format, ...)
+void err_fill(struct err *err, enum status status, int code, const char *format, ...)
 {
     va_list args;
 
     if (err == NULL)
-        return status;
+        return;
     err->status = status;
     err->code = code;
     va_start(args, format);
     (void)vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
-    return status;
 }
