@@ -36,11 +36,11 @@ struct err {
 /* "IO", "BAD_INPUT": for logs and `--json`. Never NULL. */
 const char *status_name(enum status status);
 
-/* Fill `err` (may be NULL) and give `status`, so that `return err_set(...)` reads as one step. A
+/* Fill `err` (may be NULL) and give `kind`, so that `return err_set(...)` reads as one step. A
  * text that does not fit is cut. A macro, so that whoever reads the code (the analyzer too) sees
- * that the value is `status`; it is evaluated twice. */
-#define err_set(err, status, code, ...)                                                            \
-    ((enum status)(err_fill((err), (status), (code), __VA_ARGS__), (status)))
+ * that the value is `kind`; it is evaluated twice. */
+#define err_set(err, kind, code, ...)                                                              \
+    ((enum status)(err_fill((err), (kind), (code), __VA_ARGS__), (kind)))
 void err_fill(struct err *err, enum status status, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
