@@ -1,5 +1,5 @@
-/* stamp FILE: appends "rank generation pid nanoseconds" (CLOCK_REALTIME, at main) and waits for a signal. What the restart
- * benchmark runs as a worker, under ours and under torchrun. */
+/* stamp FILE: appends "rank generation pid nanoseconds" (CLOCK_REALTIME, at main) and waits for a
+ * signal. What the restart benchmark runs as a worker, under ours and under torchrun. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

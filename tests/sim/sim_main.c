@@ -7,18 +7,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct sim *running;
+
+static char running_seed[48];
+
+static void say(const char *text)
+{
+    (void)!write(STDOUT_FILENO, text, strlen(text));
+}
 
 /* An assertion of a core: say where it was. */
 static void on_abort(int signal)
 {
     (void)signal;
     for (uint32_t i = running->trace_count > 40 ? running->trace_count - 40 : 0;
-         i < running->trace_count; i++)
-        puts(running->trace[i % 256]);
-    printf("seed %" PRIu64 ": aborted at %.6f s\n", running->seed, (double)running->now_us / 1e6);
-    (void)fflush(stdout);
+         i < running->trace_count; i++) {
+        say(running->trace[i % 256]);
+        say("\n");
+    }
+    say(running_seed);
 }
 
 struct totals {
@@ -30,6 +39,7 @@ static uint64_t run_seed(struct sim *sim, uint64_t seed, bool verbose, struct to
 {
     uint64_t hash;
 
+    (void)snprintf(running_seed, sizeof running_seed, "seed %" PRIu64 ": aborted\n", seed);
     sim_init(sim, seed);
     sim->verbose = verbose;
     sim_run(sim);
@@ -47,7 +57,7 @@ static uint64_t number(const char *text)
     unsigned long long value = strtoull(text, &end, 10);
 
     if (*text == '\0' || *end != '\0') {
-        fprintf(stderr, "sim: %s is not a number\n", text);
+        (void)fprintf(stderr, "sim: %s is not a number\n", text);
         exit(2);
     }
     return value;

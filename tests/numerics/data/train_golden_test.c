@@ -36,8 +36,9 @@ static void check_losses(const cJSON *golden, uint32_t rank)
     for (int i = 0; i < cJSON_GetArraySize(losses); i++) {
         unsigned epoch, step;
         double loss, expected = cJSON_GetArrayItem(losses, i)->valuedouble;
-        if (fscanf(file, "%u %u %lf", &epoch, &step, &loss) !=
-            3) /* NOLINT(cert-err34-c): our own numbers */
+        /* our own numbers: NOLINTNEXTLINE(cert-err34-c) */
+        int read = fscanf(file, "%u %u %lf", &epoch, &step, &loss);
+        if (read != 3)
             FAIL("rank %u has no step %d", rank, i + 1);
         CHECK_EQ(epoch, 1);
         CHECK_EQ(step, i + 1);
@@ -58,8 +59,11 @@ static void check_accuracies(const cJSON *golden, int epochs)
         const cJSON *expected = cJSON_GetArrayItem(cJSON_GetObjectItem(golden, "val"), i);
         double top1, top5, loss;
         at = strstr(at, "Val: Acc@1 ");
-        if (at == NULL || sscanf(at, "Val: Acc@1 %lf Acc@5 %lf Loss %lf", &top1, &top5, &loss) !=
-                              3) /* NOLINT(cert-err34-c) */
+        if (at == NULL)
+            FAIL("no validation of epoch %d in:\n%s", i + 1, gang_output());
+        /* our own numbers: NOLINTNEXTLINE(cert-err34-c) */
+        int read = sscanf(at, "Val: Acc@1 %lf Acc@5 %lf Loss %lf", &top1, &top5, &loss);
+        if (read != 3)
             FAIL("no validation of epoch %d in:\n%s", i + 1, gang_output());
         at++;
         CHECK_NEAR(top1, cJSON_GetObjectItem(expected, "acc1")->valuedouble, ACCURACY_TOLERANCE);
