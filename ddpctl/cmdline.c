@@ -81,6 +81,7 @@ enum status cmdline_parse(struct ctl *ctl, int argc, char *const *argv, char **w
         status = take_verb(ctl, argc, argv, &index, command, err);
     if (status != STATUS_OK)
         return status;
+    assert(*command != NULL);
     ctl->is_attached = (*command)->is_attached;
     if ((*command)->verb == VERB_LATER)
         return STATUS_OK;

@@ -93,12 +93,11 @@ int ctl_job_exit(const struct part_job *job)
 
 const char *ctl_server_shown(const struct ctl *ctl)
 {
+    const char *variable = getenv("DDP_SERVER");
     struct options defaults;
 
     options_init(&defaults);
     if (strcmp(ctl->options.server, defaults.server) == 0)
         return NULL;
-    return getenv("DDP_SERVER") && strcmp(getenv("DDP_SERVER"), ctl->options.server) == 0
-               ? NULL
-               : ctl->options.server;
+    return variable && strcmp(variable, ctl->options.server) == 0 ? NULL : ctl->options.server;
 }

@@ -35,7 +35,7 @@ static enum status set_number(const struct flag *flag, const char *text, void *f
                               struct err *err)
 {
     char what[NAME_BYTES + 2];
-    uint64_t number;
+    uint64_t number = 0;
     enum status status;
 
     (void)snprintf(what, sizeof what, "--%s", flag->name);

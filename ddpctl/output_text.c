@@ -286,7 +286,7 @@ static void times_line(const struct part_job *job, int64_t now_ms, struct buf *o
 /* The last five lines of `tail`. */
 static void tail_lines(const char *tail, struct buf *out)
 {
-    size_t length = strlen(tail), from = length;
+    size_t length = strlen(tail), from;
     int lines = 0;
 
     while (length > 0 && tail[length - 1] == '\n')

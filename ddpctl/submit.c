@@ -121,7 +121,7 @@ static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct e
 {
     const char *text = ctl->options.nproc_per_node;
     uint32_t gpus, cores;
-    uint64_t number;
+    uint64_t number = 0;
     enum status status;
 
     if (!text)

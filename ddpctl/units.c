@@ -88,7 +88,7 @@ void duration_words(uint64_t duration_us, char words[WORDS_BYTES])
 
 void count_words(double value, char words[WORDS_BYTES])
 {
-    static const char suffixes[] = "kMGTPE";
+    static const char suffixes[] = " kMGTPE";
     size_t thousands = 0;
 
     if (!isfinite(value) || value < 0) {
@@ -100,15 +100,14 @@ void count_words(double value, char words[WORDS_BYTES])
                        value);
         return;
     }
-    while (value >= 999.5 && thousands < sizeof suffixes - 1) {
+    while (value >= 999.5 && thousands < sizeof suffixes - 2) {
         value /= 1000;
         thousands++;
     }
     (void)snprintf(words, WORDS_BYTES, "%.1f", value);
     if (value >= 99.95 || strstr(words, ".0"))
         (void)snprintf(words, WORDS_BYTES, "%.0f", value);
-    (void)snprintf(words + strlen(words), WORDS_BYTES - strlen(words), "%c",
-                   suffixes[thousands - 1]);
+    (void)snprintf(words + strlen(words), WORDS_BYTES - strlen(words), "%c", suffixes[thousands]);
 }
 
 void time_words(int64_t wall_ms, char words[WORDS_BYTES])
@@ -138,7 +137,7 @@ void signal_words(uint32_t signal, char words[WORDS_BYTES])
 enum status signal_parse(const char *text, uint32_t *signal, struct err *err)
 {
     const char *name = strncasecmp(text, "SIG", 3) == 0 ? text + 3 : text;
-    uint64_t number;
+    uint64_t number = 0;
 
     if (number_parse("signal", text, 1, 64, &number, NULL) == STATUS_OK) {
         *signal = (uint32_t)number;
@@ -180,7 +179,7 @@ enum status number_parse(const char *what, const char *text, uint64_t min, uint6
  * Damerau-Levenshtein, optimal string alignment. */
 static unsigned edit_distance(const char *a, const char *b)
 {
-    unsigned rows[3][33];
+    unsigned rows[3][33] = {{0}};
     size_t a_length = strlen(a), b_length = strlen(b);
 
     if (a_length > 31 || b_length > 31)

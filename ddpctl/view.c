@@ -152,11 +152,9 @@ void view_bytes(struct view *view, const void *bytes, size_t byte_count, struct 
         while (stop < end && *stop != '\n' && *stop != '\r')
             stop++;
         add_text(view, at, (size_t)(stop - at));
-        if (stop < end && *stop == '\n')
-            end_line(view, out);
-        else if (stop < end)
+        if (stop < end && *stop == '\r')
             view->after_return = true;
-        else if (view->line.byte_count > VIEW_LINE_BYTES_MAX)
+        else if (stop < end || view->line.byte_count > VIEW_LINE_BYTES_MAX)
             end_line(view, out);
         at = stop + (stop < end);
     }
