@@ -79,10 +79,13 @@ static void cancel(struct attach *attach, int number)
 
 static void detach(struct attach *attach, int exit_code)
 {
-    screen_note(
-        &attach->ctl->screen,
-        "-- detached, the job goes on; logs  ddpctl logs -f %s     stop  ddpctl cancel %s --",
-        attach->job_word, attach->job_word);
+    const char *server = ctl_server_shown(attach->ctl), *option = server ? " --server " : "";
+
+    server = server ? server : "";
+    screen_note(&attach->ctl->screen,
+                "-- detached, the job goes on --\n"
+                "  logs  ddpctl%s%s logs -f %s     stop  ddpctl%s%s cancel %s",
+                option, server, attach->job_word, option, server, attach->job_word);
     attach_stop(attach, exit_code);
 }
 

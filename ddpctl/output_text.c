@@ -200,7 +200,7 @@ void output_verdict(const struct msg_job_info *info, struct buf *out)
             buf_add_text(out, ", ");
             count_of(job->restarts, "restart", out);
         }
-    } else if (job->reason[0]) {
+    } else if (job->reason[0] && strcmp(job->reason, job_state_word(job->state)) != 0) {
         buf_add_text(out, ": ");
         view_escape(job->reason, strlen(job->reason), out);
     }
