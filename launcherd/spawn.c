@@ -21,6 +21,9 @@
     16 /* above every target, so that one dup2 cannot overwrite the next source                    \
         */
 
+/* Runs in the child and never returns: what a sanitizer notes about the stack would stay behind. */
+#define IN_CHILD __attribute__((no_sanitize("address")))
+
 enum stage { STAGE_NONE, STAGE_DESCRIPTORS, STAGE_USER, STAGE_PARENT, STAGE_CWD, STAGE_EXEC };
 
 /* Shared with the child, which writes only `stage` and `code`. */
@@ -34,7 +37,7 @@ struct child {
     int code;
 };
 
-static int child_fail(struct child *child, enum stage stage)
+IN_CHILD static int child_fail(struct child *child, enum stage stage)
 {
     child->stage = stage;
     child->code = errno;
@@ -42,14 +45,14 @@ static int child_fail(struct child *child, enum stage stage)
 }
 
 /* glibc's own calls would try to change every thread of a process that we only borrow. */
-static bool become_user(const struct spawn_user *user)
+IN_CHILD static bool become_user(const struct spawn_user *user)
 {
     return syscall(SYS_setgroups, (size_t)user->group_count, user->groups) == 0 &&
            syscall(SYS_setresgid, user->gid, user->gid, user->gid) == 0 &&
            syscall(SYS_setresuid, user->uid, user->uid, user->uid) == 0;
 }
 
-static void reset_signals(void)
+IN_CHILD static void reset_signals(void)
 {
     struct sigaction action;
     memset(&action, 0, sizeof action);
@@ -60,7 +63,7 @@ static void reset_signals(void)
 }
 
 /* Source: execvp(3): try each place, go on where there is none, remember one that is forbidden. */
-static void run_program(struct child *child)
+IN_CHILD static void run_program(struct child *child)
 {
     int code = ENOENT;
     for (char **path = child->paths; *path != NULL; path++) {
@@ -75,7 +78,7 @@ static void run_program(struct child *child)
     errno = code;
 }
 
-static int child_main(void *arg)
+IN_CHILD static int child_main(void *arg)
 {
     struct child *child = arg;
     const struct spawn_order *order = child->order;
