@@ -172,27 +172,31 @@ static void say_why(struct job *job, const char *text)
     job->changed = true;
 }
 
+/* "wants 4 slots on one node", "wants 1 slot on each of 3 nodes" */
+static const char *wish(struct rdzv *rdzv, const struct job *job)
+{
+    uint32_t slots = job->record.nproc_per_node, nodes = job->record.nodes;
+    const char *plural = slots == 1 ? "" : "s";
+
+    if (nodes == 1)
+        return rdzv_text(rdzv, "wants %u slot%s on one node", slots, plural);
+    return rdzv_text(rdzv, "wants %u slot%s on each of %u nodes", slots, plural, nodes);
+}
+
 static void explain(struct rdzv *rdzv, struct job *job, const struct choice *choice)
 {
-    uint32_t wanted = job->record.nproc_per_node, nodes = job->record.nodes;
+    uint32_t nodes = job->record.nodes;
 
     if (choice->up_count == 0)
         say_why(job, "no node is connected");
     else if (choice->able_count < nodes)
-        say_why(job,
-                rdzv_text(rdzv,
-                          "wants %u slot%s on each of %u node%s; only %u of the %u connected have "
-                          "that many at all",
-                          wanted, wanted == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s",
-                          choice->able_count, choice->up_count));
+        say_why(job, rdzv_text(rdzv, "%s; %u of the %u connected %s that many at all",
+                               wish(rdzv, job), choice->able_count, choice->up_count,
+                               choice->able_count == 1 ? "has" : "have"));
     else
-        say_why(job,
-                rdzv_text(rdzv,
-                          "wants %u slot%s on each of %u node%s; %u ha%s them free, the best other "
-                          "has %u",
-                          wanted, wanted == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s",
-                          choice->fit_count, choice->fit_count == 1 ? "s" : "ve",
-                          choice->best_free));
+        say_why(job, rdzv_text(rdzv, "%s; %u %s them free, the best other has %u", wish(rdzv, job),
+                               choice->fit_count, choice->fit_count == 1 ? "has" : "have",
+                               choice->best_free));
 }
 
 static bool waits_for_slots(const struct job *job)

@@ -176,12 +176,12 @@ TEST(a_waiting_job_says_why)
     CHECK_STR(rdzv_record(core, first)->reason, "no node is connected");
     hello(1, "node0", 2);
     CHECK_STR(rdzv_record(core, first)->reason,
-              "wants 4 slots on each of 1 node; only 0 of the 1 connected have that many at all");
+              "wants 4 slots on one node; 0 of the 1 connected have that many at all");
     hello(2, "node1", 4);
     CHECK_EQ(rdzv_record(core, first)->state, JOB_STARTING);
     second = submit(1, 3, 0);
     CHECK_STR(rdzv_record(core, second)->reason,
-              "wants 3 slots on each of 1 node; 0 have them free, the best other has 2");
+              "wants 3 slots on one node; 0 have them free, the best other has 2");
     third = submit(1, 1, 0); /* would fit, but whoever came first goes first */
     CHECK_EQ(rdzv_record(core, third)->state, JOB_QUEUED);
     CHECK_STR(rdzv_record(core, third)->reason, "behind job 2 (job) in the queue");
