@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "ddpctl/cmdline.h"
@@ -24,8 +25,8 @@ static void parse(struct parsed *parsed, const char *line)
 
     memset(parsed, 0, sizeof *parsed);
     CHECK(strlen(line) + 8 < sizeof text);
-    strcpy(text, "ddpctl");
-    strcpy(at, line);
+    (void)snprintf(text, sizeof text, "ddpctl");
+    (void)snprintf(at, sizeof text - 7, "%s", line);
     for (char *word = strtok_r(at, " ", &save); word && argc < ARGS_TEST_MAX - 1;
          word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;

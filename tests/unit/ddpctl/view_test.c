@@ -63,6 +63,7 @@ TEST(progress_bars_show_their_last_state)
 TEST(control_characters_are_escaped)
 {
     struct buf out = {0};
+    /* misleading on purpose: NOLINTNEXTLINE(misc-misleading-bidirectional) */
     static const char hostile[] = "a\x1b]0;x\x07\tb\x7f\xc2\x9b"
                                   "1m\xff\xc3\xa9\xe2\x80\xae\xed\xa0\x80\xf0\x9f\x98\x80\0z";
 
