@@ -57,6 +57,8 @@ static void set_devices(struct list *list, uint64_t slot_mask)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", at > 0 ? "," : "",
                                __builtin_ctzll(slot_mask));
     set_text(list, "CUDA_VISIBLE_DEVICES", text);
+    /* slots count as NVML does; CUDA's own default would put the fastest device first */
+    set_text(list, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 }
 
 static void set_ranks(struct list *list, const struct worker_env_facts *facts, uint32_t local)
