@@ -1,11 +1,13 @@
 #include "common/option_value.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static bool parse_u64(const char *text, const char **end, uint64_t *value)
 {
@@ -25,7 +27,21 @@ static bool parse_u64(const char *text, const char **end, uint64_t *value)
     return true;
 }
 
-bool options_parse_duration(const char *text, uint64_t *duration_us)
+/* What is behind the dot of "0.25", to a fraction below one. */
+static double parse_fraction(const char *text, const char **end)
+{
+    double fraction = 0, place = 0.1;
+
+    for (; *text >= '0' && *text <= '9'; text++) {
+        fraction += (*text - '0') * place;
+        place /= 10;
+    }
+    *end = text;
+    return fraction;
+}
+
+/* The first part of "1h30m" to microseconds; `*text` is then behind it. */
+static bool take_part(const char **text, bool is_first, uint64_t *part_us)
 {
     static const struct {
         const char *unit;
@@ -33,16 +49,44 @@ bool options_parse_duration(const char *text, uint64_t *duration_us)
     } units[] = {{"us", 1},         {"ms", 1000},      {"s", 1000000},     {"m", 60000000},
                  {"min", 60000000}, {"h", 3600000000}, {"d", 86400000000}, {"", 1000000}};
     const char *unit;
-    uint64_t count;
+    uint64_t count, rest_us;
+    size_t letters = 0;
+    double fraction = 0;
 
-    if (!parse_u64(text, &unit, &count))
+    if (!parse_u64(*text, &unit, &count))
         return false;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (strcmp(unit, units[i].unit) == 0 && count <= UINT64_MAX / units[i].us) {
-            *duration_us = count * units[i].us;
-            return true;
-        }
+    if (unit[0] == '.' && isdigit((unsigned char)unit[1]))
+        fraction = parse_fraction(unit + 1, &unit);
+    while (isalpha((unsigned char)unit[letters]))
+        letters++;
+    if (letters == 0 && (!is_first || unit[0] != '\0'))
+        return false; /* "1h30" could be minutes or seconds */
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strlen(units[i].unit) != letters || strncmp(unit, units[i].unit, letters) != 0)
+            continue;
+        rest_us = (uint64_t)(fraction * (double)units[i].us + 0.5);
+        if (count > (UINT64_MAX - rest_us) / units[i].us)
+            return false;
+        *part_us = count * units[i].us + rest_us;
+        *text = unit + letters;
+        return true;
+    }
     return false;
+}
+
+bool options_parse_duration(const char *text, uint64_t *duration_us)
+{
+    uint64_t sum_us = 0, part_us = 0;
+    bool is_first = true;
+
+    do {
+        if (!take_part(&text, is_first, &part_us) || part_us > UINT64_MAX - sum_us)
+            return false;
+        sum_us += part_us;
+        is_first = false;
+    } while (*text != '\0');
+    *duration_us = sum_us;
+    return true;
 }
 
 static enum status refuse(const char *shown, const char *text, const char *expected,
@@ -51,19 +95,32 @@ static enum status refuse(const char *shown, const char *text, const char *expec
     return err_set(err, STATUS_BAD_INPUT, 0, "%s: \"%.60s\" is not %s", shown, text, expected);
 }
 
+enum status options_parse_number(const char *shown, const char *text, uint64_t min, uint64_t max,
+                                 uint64_t *value, struct err *err)
+{
+    const char *end;
+    uint64_t number;
+
+    if (!parse_u64(text, &end, &number) || *end != '\0')
+        return refuse(shown, text, "a whole number", err);
+    if (number < min || number > max)
+        return err_set(err, STATUS_BAD_INPUT, 0, "%s: %.60s is not in %" PRIu64 "..%" PRIu64, shown,
+                       text, min, max);
+    *value = number;
+    return STATUS_OK;
+}
+
 static enum status set_integer(const struct option_row *row, const char *shown, const char *text,
                                void *into, struct err *err)
 {
     uint64_t value, max = row->max;
-    const char *end;
+    enum status status;
 
     if (max == 0)
         max = row->kind == OPTION_U32 ? UINT32_MAX : UINT64_MAX;
-    if (!parse_u64(text, &end, &value) || *end != '\0')
-        return refuse(shown, text, "a whole number", err);
-    if (value < row->min || value > max)
-        return err_set(err, STATUS_BAD_INPUT, 0, "%s: %.60s is not in %" PRIu64 "..%" PRIu64, shown,
-                       text, row->min, max);
+    status = options_parse_number(shown, text, row->min, max, &value, err);
+    if (status != STATUS_OK)
+        return status;
     if (row->kind == OPTION_U32)
         *(uint32_t *)into = (uint32_t)value;
     else
@@ -77,10 +134,10 @@ static enum status set_duration(const struct option_row *row, const char *shown,
     uint64_t value;
 
     if (!options_parse_duration(text, &value))
-        return refuse(shown, text, "a duration as 250ms, 10s, 5m, 2h or 1d", err);
+        return refuse(shown, text, "a duration as 250ms, 10s, 1h30m or 1d", err);
     if (value < row->min || (row->max != 0 && value > row->max))
-        return err_set(err, STATUS_BAD_INPUT, 0, "%s: %.60s is not in %g..%g seconds", shown, text,
-                       (double)row->min / 1e6, (double)row->max / 1e6);
+        return err_set(err, STATUS_BAD_INPUT, 0, "%s: %.60s is not in %.15g..%.15g seconds", shown,
+                       text, (double)row->min / 1e6, (double)row->max / 1e6);
     *(uint64_t *)into = value;
     return STATUS_OK;
 }
@@ -109,8 +166,8 @@ static enum status set_flag(const char *shown, const char *text, void *into, str
                                                                                 "off"};
 
     for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++) {
-        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
-            *(bool *)into = strcmp(text, yes[i]) == 0;
+        if (strcasecmp(text, yes[i]) == 0 || strcasecmp(text, no[i]) == 0) {
+            *(bool *)into = strcasecmp(text, yes[i]) == 0;
             return STATUS_OK;
         }
     }
@@ -176,6 +233,9 @@ enum status option_value_set(const struct option_row *row, const char *shown, co
         return set_duration(row, shown, text, into, err);
     case OPTION_TEXT:
         check_size(row, sizeof(const char *));
+        assert(row->min <= 1);
+        if (row->min == 1 && text[0] == '\0')
+            return err_set(err, STATUS_BAD_INPUT, 0, "%s: the value is empty", shown);
         *(const char **)into = text;
         return STATUS_OK;
     case OPTION_TEXTS:
@@ -184,7 +244,9 @@ enum status option_value_set(const struct option_row *row, const char *shown, co
     case OPTION_WORD:
         check_size(row, sizeof(uint32_t));
         return set_word(row, shown, text, into, err);
+    case OPTION_IGNORED:
+        return STATUS_OK;
     }
-    assert(row->kind <= OPTION_WORD);
+    assert(row->kind <= OPTION_IGNORED);
     return STATUS_BAD_INPUT;
 }

@@ -1,6 +1,7 @@
 #include "common/options.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,11 +52,16 @@ static bool has_name(const struct option_row *row, const char *typed, size_t cou
     return false;
 }
 
+static bool is_taken(const struct option_table *table, const struct option_row *row)
+{
+    return row->verbs == 0 || (row->verbs & table->verb) != 0;
+}
+
 static const struct option_row *find_name(const struct option_table *table, const char *typed,
                                           size_t count)
 {
     for (size_t i = 0; i < table->row_count; i++)
-        if (has_name(&table->rows[i], typed, count))
+        if (is_taken(table, &table->rows[i]) && has_name(&table->rows[i], typed, count))
             return &table->rows[i];
     return NULL;
 }
@@ -63,7 +69,7 @@ static const struct option_row *find_name(const struct option_table *table, cons
 static const struct option_row *find_letter(const struct option_table *table, char letter)
 {
     for (size_t i = 0; i < table->row_count; i++)
-        if (table->rows[i].letter == letter)
+        if (is_taken(table, &table->rows[i]) && table->rows[i].letter == letter)
             return &table->rows[i];
     return NULL;
 }
@@ -108,12 +114,14 @@ static size_t distance(const char *a, const char *b)
 
 const char *options_nearest(const char *typed, const char *const *names, size_t count)
 {
-    size_t best = strlen(typed) / 3 + 2; /* longer words may be further off */
+    size_t length = strlen(typed), best = length / 3 + 2; /* longer words may be further off */
     const char *nearest = NULL;
 
     for (size_t i = 0; i < count; i++) {
         size_t steps = distance(typed, names[i]);
 
+        if (length >= 3 && steps > 1 && strncmp(typed, names[i], length) == 0)
+            steps = 1; /* an abbreviation */
         if (steps < best && steps < strlen(names[i])) {
             best = steps;
             nearest = names[i];
@@ -124,16 +132,24 @@ const char *options_nearest(const char *typed, const char *const *names, size_t 
 
 static enum status refuse_unknown(struct parser *parser, const char *typed, size_t count)
 {
+    const struct option_table *table = parser->table;
     const char *names[OPTION_ROWS_MAX], *nearest;
     char name[NAME_BYTES_MAX + 1];
+    size_t name_count = 0;
 
     (void)snprintf(name, sizeof name, "%.*s", (int)count, typed);
-    for (size_t i = 0; i < parser->table->row_count; i++)
-        names[i] = parser->table->rows[i].name;
-    nearest = options_nearest(name, names, parser->table->row_count);
+    for (size_t i = 0; i < table->row_count; i++) {
+        if (is_taken(table, &table->rows[i]))
+            names[name_count++] = table->rows[i].name;
+        else if (has_name(&table->rows[i], typed, count))
+            return err_set(parser->err, STATUS_BAD_INPUT, 0,
+                           "--%s is not an option of %s; see %s --help", name, table->program,
+                           table->program);
+    }
+    nearest = options_nearest(name, names, name_count);
     if (nearest == NULL)
         return err_set(parser->err, STATUS_BAD_INPUT, 0, "unknown option --%s; see %s --help", name,
-                       parser->table->program);
+                       table->program);
     return err_set(parser->err, STATUS_BAD_INPUT, 0, "unknown option --%s; did you mean --%s?",
                    name, nearest);
 }
@@ -228,9 +244,11 @@ static void take_rest(struct parser *parser)
 
 static enum status take_positional(struct parser *parser, const char *argument)
 {
+    const struct option_table *table = parser->table;
     struct option_result *result = parser->result;
+    bool passes = result->positional_count == 0 && table->passes != NULL && table->passes(argument);
 
-    if (parser->table->stops_at_positional) {
+    if (table->stops_at_positional && !passes) {
         parser->at--;
         take_rest(parser);
         return STATUS_OK;
@@ -275,16 +293,35 @@ static enum status take(struct parser *parser)
     return take_positional(parser, argument);
 }
 
+/* The variable of `row`, "" for none. */
+static void name_variable(const struct option_table *table, const struct option_row *row,
+                          char name[NAME_BYTES_MAX + 1])
+{
+    if (row->env != NULL)
+        (void)snprintf(name, NAME_BYTES_MAX + 1, "%s", row->env);
+    else if (table->env_prefix != NULL)
+        (void)snprintf(name, NAME_BYTES_MAX + 1, "%s%s", table->env_prefix, row->name);
+    else
+        name[0] = '\0';
+    for (char *at = name; *at != '\0'; at++)
+        *at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
+}
+
 static enum status take_env(struct parser *parser, option_getenv *env)
 {
     for (size_t i = 0; i < parser->table->row_count; i++) {
         const struct option_row *row = &parser->table->rows[i];
-        const char *text = row->env != NULL ? env(row->env) : NULL;
+        char name[NAME_BYTES_MAX + 1];
+        const char *text;
         enum status status;
 
+        name_variable(parser->table, row, name);
+        if (!is_taken(parser->table, row) || row->kind == OPTION_IGNORED || name[0] == '\0')
+            continue;
+        text = env(name);
         if (text == NULL || text[0] == '\0')
             continue;
-        status = option_value_set(row, row->env, text, member(parser, row), parser->err);
+        status = option_value_set(row, name, text, member(parser, row), parser->err);
         if (status != STATUS_OK)
             return status;
         parser->result->sources[i] = OPTION_FROM_ENV;
@@ -362,7 +399,7 @@ void options_help(const struct option_table *table, struct buf *out)
         buf_printf(out, "%s\n", table->summary);
     buf_add_text(out, "\nOptions (flag, else [VARIABLE], else the default):\n");
     for (size_t i = 0; i < table->row_count; i++)
-        if (table->rows[i].help != NULL)
+        if (table->rows[i].help != NULL && is_taken(table, &table->rows[i]))
             help_row(&table->rows[i], out);
     buf_add_text(out, "  -h, --help                    this text\n"
                       "      --version                 the version\n");

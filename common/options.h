@@ -11,9 +11,10 @@
  *     };
  *
  * Accepted: --slots 4, --slots=4, -s 4, -s4, -s=4, letters of flags together (-qv), --json,
- * --no-json, --json=false; `_` for
- * `-` in names (torchrun's --nproc_per_node); `--` ends options. Values of env: flags 1/0,
- * true/false, yes/no. -h/--help and --version are always there. */
+ * --no-json, --json=false; `_` for `-` in names (torchrun's --nproc_per_node); `--` ends options.
+ * Values of flags, in the environment too: 1/0, true/false, yes/no, on/off. -h/--help and --version
+ * are always there. A program with verbs has one table for all of them, and says with each parse
+ * which verb it is. */
 #ifndef COMMON_OPTIONS_H
 #define COMMON_OPTIONS_H
 
@@ -26,18 +27,21 @@
 
 #define OPTION_ROWS_MAX 96u
 #define OPTION_TEXTS_MAX 1024u
-#define OPTION_POSITIONALS_MAX 32u
+#define OPTION_POSITIONALS_MAX 1024u
 
 enum option_kind {
     OPTION_FLAG,     /* bool */
     OPTION_U32,      /* uint32_t in min..max */
     OPTION_U64,      /* uint64_t in min..max */
     OPTION_F64,      /* double in real_min..real_max (both 0: any finite) */
-    OPTION_DURATION, /* uint64_t microseconds in min..max: "250ms", "10s", "5m", "2h", "1d"; a bare
-                        number is seconds */
-    OPTION_TEXT,     /* const char *, borrowed from the arguments or the environment */
+    OPTION_DURATION, /* uint64_t microseconds in min..max: "250ms", "1.5s", "5m", "1h30m", "2d"; a
+                        bare number is seconds */
+    OPTION_TEXT,     /* const char *, borrowed from the arguments or the environment; of at least
+                        min bytes, 0 or 1 */
     OPTION_TEXTS,    /* struct option_texts, one more each time; env: one */
     OPTION_WORD,     /* uint32_t: index in `words`, "auto|cpu|cuda" */
+    OPTION_IGNORED,  /* takes a value and drops it: an option that others have and we need not; only
+                        `sources` tells that it was given */
 };
 
 struct option_texts {
@@ -48,12 +52,13 @@ struct option_texts {
 struct option_row {
     const char *name;     /* "nproc-per-node" */
     const char *synonyms; /* "nproc ranks": further names; NULL: none */
-    const char *env;      /* "DDP_SERVER"; NULL: none */
+    const char *env;      /* "DDP_SERVER"; NULL: none, or the table's env_prefix and the name */
     const char *value;    /* "N": what the help calls the value */
     const char *words;    /* of OPTION_WORD */
     const char *help;     /* one line; NULL: taken, but not shown */
     char letter;          /* 0: none */
     enum option_kind kind;
+    uint32_t verbs; /* bits of the verbs that take it; 0: all */
     size_t offset, byte_count;
     uint64_t min, max; /* max 0: all that the type holds */
     double real_min, real_max;
@@ -68,7 +73,11 @@ struct option_table {
     const char *const *examples; /* lines, NULL at the end; NULL: none */
     const struct option_row *rows;
     size_t row_count;
+    const char *env_prefix; /* "DDP_": --max-restarts is DDP_MAX_RESTARTS; NULL: named rows alone */
+    uint32_t verb;          /* one bit of the rows' `verbs`; 0: the rows of all verbs alone */
     bool stops_at_positional; /* `run CMD -x`: -x belongs to CMD */
+    /* Then: is the first positional one that does not stop it? `submit JOB.json -x`. NULL: none. */
+    bool (*passes)(const char *positional);
 };
 
 enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_ENV, OPTION_FROM_ARGS };
@@ -97,9 +106,13 @@ enum status options_parse(const struct option_table *table, int argc, char *cons
 const char *options_getenv(const char *name);
 /* What --help prints: examples, usage, options with their variables. */
 void options_help(const struct option_table *table, struct buf *out);
-/* The nearest of `count` names to a mistyped one; NULL when none is near. For verbs too. */
+/* The nearest of `count` names to a mistyped or shortened one; NULL when none is near. For verbs
+ * and keys too. */
 const char *options_nearest(const char *typed, const char *const *names, size_t count);
-/* "5m" to microseconds; false: no duration, or over UINT64_MAX. */
+/* "5m", "1h30m", "1.5s" to microseconds; false: no duration, or over UINT64_MAX. */
 bool options_parse_duration(const char *text, uint64_t *duration_us);
+/* A whole decimal number in min..max. `shown` names it in the error: STATUS_BAD_INPUT. */
+enum status options_parse_number(const char *shown, const char *text, uint64_t min, uint64_t max,
+                                 uint64_t *value, struct err *err);
 
 #endif

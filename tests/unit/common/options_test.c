@@ -197,7 +197,7 @@ TEST(what_is_wrong_is_named)
         {{"-s", "-1"}, "-s: \"-1\" is not a whole number"},
         {{"-s", "4x"}, "-s: \"4x\" is not a whole number"},
         {{"-s", "99999999999999999999"}, "-s: \"99999999999999999999\" is not a whole number"},
-        {{"--grace=5 m"}, "--grace: \"5 m\" is not a duration as 250ms, 10s, 5m, 2h or 1d"},
+        {{"--grace=5 m"}, "--grace: \"5 m\" is not a duration as 250ms, 10s, 1h30m or 1d"},
         {{"--grace=2h"}, "--grace: 2h is not in 0..3600 seconds"},
         {{"--lr", "nan"}, "--lr: \"nan\" is not a number"},
         {{"--lr", "11"}, "--lr: 11 is not in 0..10"},
@@ -218,10 +218,33 @@ TEST(durations)
     static const struct {
         const char *text;
         uint64_t us;
-    } good[] = {{"0", 0},           {"7", 7000000},    {"1us", 1},          {"250ms", 250000},
-                {"10s", 10000000},  {"5m", 300000000}, {"5min", 300000000}, {"2h", 7200000000},
-                {"1d", 86400000000}};
-    static const char *const bad[] = {"", "s", "-1s", "1.5s", "1 s", "1w", "99999999999999d"};
+    } good[] = {{"0", 0},
+                {"7", 7000000},
+                {"1us", 1},
+                {"250ms", 250000},
+                {"10s", 10000000},
+                {"5m", 300000000},
+                {"5min", 300000000},
+                {"2h", 7200000000},
+                {"1d", 86400000000},
+                {"1.5s", 1500000},
+                {"1h30m", 5400000000},
+                {"0.25", 250000},
+                {"18446744073709551615us", UINT64_MAX}};
+    static const char *const bad[] = {"",
+                                      "s",
+                                      "-1s",
+                                      "1 s",
+                                      "1w",
+                                      "5mm",
+                                      "1e3",
+                                      "1..5s",
+                                      " 5",
+                                      ".",
+                                      "99999999999999d",
+                                      "1s2",
+                                      "1.5.s",
+                                      "18446744073709551615us1us"};
     uint64_t us;
 
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -239,6 +262,8 @@ TEST(guesses_for_verbs)
     CHECK_STR(options_nearest("sumbit", verbs, 7), "submit");
     CHECK_STR(options_nearest("stauts", verbs, 7), "status");
     CHECK_STR(options_nearest("log", verbs, 7), "logs");
+    CHECK_STR(options_nearest("rnu", verbs, 7), "run");
+    CHECK_STR(options_nearest("can", verbs, 7), "cancel"); /* though "run" is one letter nearer */
     CHECK_STR(options_nearest("frobnicate", verbs, 7), NULL);
     CHECK_STR(options_nearest("", verbs, 7), NULL);
 }
@@ -257,6 +282,91 @@ TEST(help_begins_with_examples)
     CHECK(strstr(out.bytes, "--device auto|cpu|cuda") != NULL);
     CHECK(strstr(out.bytes, "--help") != NULL);
     buf_free(&out);
+}
+
+struct verb_settings {
+    const char *name;
+    uint32_t tail;
+};
+
+/* Of two verbs, 1 and 2. */
+static const struct option_row verb_rows[] = {
+    {.name = "name",
+     .kind = OPTION_TEXT,
+     .min = 1,
+     .verbs = 1,
+     OPTION_INTO(struct verb_settings, name),
+     .help = "the job's"},
+    {.name = "log-tail",
+     .letter = 't',
+     .kind = OPTION_U32,
+     .verbs = 2,
+     OPTION_INTO(struct verb_settings, tail),
+     .help = "lines"},
+    {.name = "rdzv-backend", .kind = OPTION_IGNORED, .verbs = 1},
+};
+
+static const char *verb_env(const char *name)
+{
+    return strcmp(name, "DDP_LOG_TAIL") == 0 ? "7" : strcmp(name, "DDP_NAME") == 0 ? "n" : NULL;
+}
+
+static bool is_file(const char *positional)
+{
+    return strcmp(positional, "job.json") == 0;
+}
+
+static enum status parse_verb(uint32_t verb, char *const *argv, struct verb_settings *into)
+{
+    struct option_table verbs = {.program = "ddpctl v",
+                                 .rows = verb_rows,
+                                 .row_count = sizeof verb_rows / sizeof verb_rows[0],
+                                 .env_prefix = "DDP_",
+                                 .verb = verb,
+                                 .stops_at_positional = true,
+                                 .passes = is_file};
+    int argc = 0;
+
+    while (argv[argc] != NULL)
+        argc++;
+    *into = (struct verb_settings){0};
+    return options_parse(&verbs, argc, argv, verb_env, into, &result, &err);
+}
+
+#define PARSE_VERB(verb, ...)                                                                      \
+    parse_verb((verb), (char *const[]){ARG("p"), __VA_ARGS__, NULL}, &of_verb)
+
+TEST(a_verb_takes_its_own_rows)
+{
+    struct verb_settings of_verb;
+
+    CHECK_EQ(PARSE_VERB(1, ARG("--name=x"), ARG("--rdzv_backend"), ARG("c10d")), STATUS_OK);
+    CHECK_STR(of_verb.name, "x");
+    CHECK_EQ(of_verb.tail, 0);
+    CHECK_EQ(result.sources[2], OPTION_FROM_ARGS);
+    CHECK_EQ(PARSE_VERB(2, ARG("x")), STATUS_OK);
+    CHECK(of_verb.name == NULL);
+    CHECK_EQ(of_verb.tail, 7);
+    CHECK_EQ(result.sources[2], OPTION_FROM_DEFAULT);
+    CHECK_EQ(PARSE_VERB(2, ARG("--name=x")), STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "--name is not an option of ddpctl v; see ddpctl v --help");
+    CHECK_EQ(PARSE_VERB(1, ARG("-t1")), STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "unknown option -t in -t1; see ddpctl v --help");
+    CHECK_EQ(PARSE_VERB(1, ARG("--name="), ARG("x")), STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "--name: the value is empty");
+    CHECK_EQ(PARSE_VERB(0, ARG("--name=x")), STATUS_BAD_INPUT);
+}
+
+TEST(a_file_may_pass_where_a_positional_stops)
+{
+    struct verb_settings of_verb;
+
+    CHECK_EQ(PARSE_VERB(1, ARG("job.json"), ARG("--name=x"), ARG("job.json"), ARG("--name=y")),
+             STATUS_OK);
+    CHECK_EQ(result.positional_count, 1);
+    CHECK_STR(of_verb.name, "x");
+    CHECK_EQ(result.rest_count, 2);
+    CHECK_STR(result.rest[0], "job.json");
 }
 
 TEST(too_many_of_one_is_refused)
