@@ -293,14 +293,13 @@ static enum status take(struct parser *parser)
     return take_positional(parser, argument);
 }
 
-/* The variable of `row`, "" for none. */
-static void name_variable(const struct option_table *table, const struct option_row *row,
-                          char name[NAME_BYTES_MAX + 1])
+void options_variable(const struct option_table *table, const struct option_row *row,
+                      char name[OPTION_NAME_BYTES])
 {
     if (row->env != NULL)
-        (void)snprintf(name, NAME_BYTES_MAX + 1, "%s", row->env);
+        (void)snprintf(name, OPTION_NAME_BYTES, "%s", row->env);
     else if (table->env_prefix != NULL)
-        (void)snprintf(name, NAME_BYTES_MAX + 1, "%s%s", table->env_prefix, row->name);
+        (void)snprintf(name, OPTION_NAME_BYTES, "%s%s", table->env_prefix, row->name);
     else
         name[0] = '\0';
     for (char *at = name; *at != '\0'; at++)
@@ -311,11 +310,11 @@ static enum status take_env(struct parser *parser, option_getenv *env)
 {
     for (size_t i = 0; i < parser->table->row_count; i++) {
         const struct option_row *row = &parser->table->rows[i];
-        char name[NAME_BYTES_MAX + 1];
+        char name[OPTION_NAME_BYTES];
         const char *text;
         enum status status;
 
-        name_variable(parser->table, row, name);
+        options_variable(parser->table, row, name);
         if (!is_taken(parser->table, row) || row->kind == OPTION_IGNORED || name[0] == '\0')
             continue;
         text = env(name);

@@ -28,6 +28,7 @@
 #define OPTION_ROWS_MAX 96u
 #define OPTION_TEXTS_MAX 1024u
 #define OPTION_POSITIONALS_MAX 1024u
+#define OPTION_NAME_BYTES 65u /* of a variable's name, NUL included */
 
 enum option_kind {
     OPTION_FLAG,     /* bool */
@@ -104,6 +105,9 @@ enum status options_parse(const struct option_table *table, int argc, char *cons
                           struct err *err);
 /* The program's own environment, for `env`. */
 const char *options_getenv(const char *name);
+/* The name of the row's variable; "" where it has none. */
+void options_variable(const struct option_table *table, const struct option_row *row,
+                      char name[OPTION_NAME_BYTES]);
 /* What --help prints: examples, usage, options with their variables. */
 void options_help(const struct option_table *table, struct buf *out);
 /* The nearest of `count` names to a mistyped or shortened one; NULL when none is near. For verbs

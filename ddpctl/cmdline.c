@@ -1,39 +1,8 @@
 #include "ddpctl/cmdline.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
-
-/* Options before the verb: those that all verbs take. */
-static enum status take_verb(struct ctl *ctl, int argc, char *const *argv, int *index,
-                             const struct command **command, struct err *err)
-{
-    const char *guess;
-    bool dashes;
-    enum status status;
-
-    *command = command_find("help");
-    assert(*command != NULL);
-    ctl->verb_name = "help";
-    status = flags_parse(&options_table, VERB_HELP, "help", argc, argv, index, &dashes,
-                         &ctl->options, err);
-    if (status != STATUS_OK)
-        return status;
-    if (ctl->options.version)
-        *command = command_find("version");
-    if (ctl->options.version || ctl->options.help || *index >= argc)
-        return STATUS_OK;
-    *command = command_find(argv[*index]);
-    if (*command) {
-        ctl->verb_name = argv[(*index)++];
-        return STATUS_OK;
-    }
-    guess = command_guess(argv[*index]);
-    if (guess)
-        return err_set(err, STATUS_NOT_FOUND, 0, "there is no verb '%.60s'; did you mean %s?",
-                       argv[*index], guess);
-    return err_set(err, STATUS_NOT_FOUND, 0, "there is no verb '%.60s'; ddpctl help lists them",
-                   argv[*index]);
-}
 
 static bool is_spec_file(const char *word)
 {
@@ -43,66 +12,115 @@ static bool is_spec_file(const char *word)
            (strcmp(dot, ".json") == 0 || strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
 }
 
+/* With `verb` 0: of the options before the verb, those that all verbs take. */
+static struct option_table make_table(const char *program, uint32_t verb)
+{
+    return (struct option_table){.program = program,
+                                 .rows = options_rows,
+                                 .row_count = options_row_count,
+                                 .env_prefix = "DDP_",
+                                 .verb = verb,
+                                 .stops_at_positional = true};
+}
+
+static enum status take_verb(struct ctl *ctl, const struct option_result *rest,
+                             const struct command **command, struct err *err)
+{
+    const char *guess;
+
+    if (rest->wants_version)
+        *command = command_find("version");
+    if (rest->wants_version || rest->wants_help || rest->rest_count == 0)
+        return STATUS_OK;
+    *command = command_find(rest->rest[0]);
+    if (*command) {
+        ctl->verb_name = rest->rest[0];
+        return STATUS_OK;
+    }
+    guess = command_guess(rest->rest[0]);
+    if (guess)
+        return err_set(err, STATUS_NOT_FOUND, 0, "there is no verb '%.60s'; did you mean %s?",
+                       rest->rest[0], guess);
+    return err_set(err, STATUS_NOT_FOUND, 0, "there is no verb '%.60s'; ddpctl help lists them",
+                   rest->rest[0]);
+}
+
+/* Options of all verbs had their variables before, and what stood before the verb is stronger. */
+static const char *variable_of_verb(const char *name)
+{
+    const struct option_table table = make_table("ddpctl", 0);
+    char common[OPTION_NAME_BYTES];
+
+    for (size_t i = 0; i < options_row_count; i++) {
+        options_variable(&table, &options_rows[i], common);
+        if (options_rows[i].verbs == 0 && strcmp(common, name) == 0)
+            return NULL;
+    }
+    return options_getenv(name);
+}
+
+static void note_ignored(struct options *options, const struct option_result *result)
+{
+    for (size_t i = 0; i < options_row_count; i++)
+        if (options_rows[i].kind == OPTION_IGNORED && result->sources[i] == OPTION_FROM_ARGS &&
+            options->ignored_count < sizeof options->ignored / sizeof options->ignored[0])
+            options->ignored[options->ignored_count++] = options_rows[i].name;
+}
+
 /* Words and options in any order; of run and submit, all from the first word on (but a
  * specification) is the command. */
 static enum status take_words(struct ctl *ctl, const struct command *command, int argc,
-                              char *const *argv, int *index, char **words, struct err *err)
+                              char *const *argv, char **words, struct option_result *result,
+                              struct err *err)
 {
-    bool dashes = false;
-    enum status status = STATUS_OK;
+    char program[32];
+    struct option_table table = make_table(program, command->verb);
+    enum status status;
 
-    while (status == STATUS_OK && !dashes) {
-        status = flags_parse(&options_table, command->verb, command->name, argc, argv, index,
-                             &dashes, &ctl->options, err);
-        if (status != STATUS_OK || dashes || *index >= argc)
-            break;
-        if (command->stops_at_word &&
-            !(command->verb == VERB_SUBMIT && ctl->word_count == 0 && is_spec_file(argv[*index])))
-            break;
-        words[ctl->word_count++] = argv[(*index)++];
-    }
-    while (status == STATUS_OK && *index < argc)
-        words[ctl->word_count++] = argv[(*index)++];
+    table.stops_at_positional = command->stops_at_word;
+    table.passes = command->verb == VERB_SUBMIT ? is_spec_file : NULL;
+    (void)snprintf(program, sizeof program, "ddpctl %s", command->name);
+    status = options_parse(&table, argc, argv, variable_of_verb, &ctl->options, result, err);
+    if (status != STATUS_OK)
+        return status;
+    for (uint32_t i = 0; i < result->positional_count; i++)
+        words[ctl->word_count++] = (char *)(uintptr_t)result->positionals[i];
+    for (uint32_t i = 0; i < result->rest_count; i++)
+        words[ctl->word_count++] = result->rest[i];
     words[ctl->word_count] = NULL;
-    return status;
+    note_ignored(&ctl->options, result);
+    return STATUS_OK;
 }
 
 enum status cmdline_parse(struct ctl *ctl, int argc, char *const *argv, char **words,
                           const struct command **command, struct err *err)
 {
-    int index = 1;
+    const struct option_table table = make_table("ddpctl", 0);
+    struct option_result result;
     enum status status;
 
     options_init(&ctl->options);
     ctl->words = words;
     words[0] = NULL;
-    status = flags_env(&options_table, VERB_HELP, &ctl->options, err);
+    *command = command_find("help");
+    assert(*command != NULL);
+    ctl->verb_name = "help";
+    status = options_parse(&table, argc, argv, options_getenv, &ctl->options, &result, err);
     if (status == STATUS_OK)
-        status = take_verb(ctl, argc, argv, &index, command, err);
+        status = take_verb(ctl, &result, command, err);
     if (status != STATUS_OK)
         return status;
     assert(*command != NULL);
     ctl->is_attached = (*command)->is_attached;
-    if ((*command)->verb == VERB_LATER)
+    if ((*command)->verb == VERB_LATER || result.rest_count == 0)
         return STATUS_OK;
-    if ((*command)->verb != VERB_HELP) {
-        struct options given = ctl->options; /* before the verb: stronger than the environment */
-
-        status = flags_env(&options_table, (*command)->verb, &ctl->options, err);
-        ctl->options.server = given.server;
-        ctl->options.json = given.json;
-        ctl->options.quiet = given.quiet;
-        ctl->options.color = given.color;
-        ctl->options.patience_us = given.patience_us;
-    }
-    if (status == STATUS_OK)
-        status = take_words(ctl, *command, argc, argv, &index, words, err);
-    if (status == STATUS_OK && ctl->options.help && (*command)->verb != VERB_HELP) {
-        words[0] = (char *)(uintptr_t)(*command)->name;
-        words[1] = NULL;
-        ctl->word_count = 1;
-        *command = command_find("help");
-        ctl->is_attached = false;
-    }
-    return status;
+    status = take_words(ctl, *command, (int)result.rest_count, result.rest, words, &result, err);
+    if (status != STATUS_OK || !(result.wants_help || result.wants_version))
+        return status;
+    words[0] = (char *)(uintptr_t)(result.wants_help ? (*command)->name : "version");
+    words[1] = NULL;
+    ctl->word_count = 1;
+    *command = command_find(result.wants_help ? "help" : "version");
+    ctl->is_attached = false;
+    return STATUS_OK;
 }

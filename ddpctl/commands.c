@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ddpctl/units.h"
 #include "ddpctl/verbs.h"
 
 static int verb_version(struct ctl *ctl)
@@ -140,5 +139,5 @@ const char *command_guess(const char *name)
 
     for (size_t i = 0; i < command_count; i++)
         words[i] = commands[i].name;
-    return guess_word(name, words, command_count);
+    return options_nearest(name, words, command_count);
 }

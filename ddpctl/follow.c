@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "ddpctl/units.h"
+#include "common/options.h"
 
 #define WAIT_US 10000000u        /* how long the server may hold a question for bytes */
 #define PROBLEM_PAUSE_US 100000u /* before a log is asked for again that could not be read */
@@ -245,10 +245,11 @@ enum status follow_ranks_parse(const char *text, struct follow_options *options,
         dash = strchr(part, '-');
         if (dash)
             *dash = '\0';
-        status = number_parse("--rank", part, 0, RANKS_PER_JOB_MAX - 1, &first, err);
+        status = options_parse_number("--rank", part, 0, RANKS_PER_JOB_MAX - 1, &first, err);
         last = first;
         if (status == STATUS_OK && dash)
-            status = number_parse("--rank", dash + 1, first, RANKS_PER_JOB_MAX - 1, &last, err);
+            status =
+                options_parse_number("--rank", dash + 1, first, RANKS_PER_JOB_MAX - 1, &last, err);
         if (status != STATUS_OK)
             return status;
         for (uint64_t i = first; i <= last; i++)

@@ -69,7 +69,7 @@ bool follow_turn(struct follow *follow);
 bool follow_done(const struct follow *follow);
 
 /* "all", "failed", "0,4-7" into the options; `mask` [RANKS_PER_JOB_MAX / 8] is kept.
- * STATUS_BAD_INPUT, STATUS_TOO_BIG. */
+ * STATUS_BAD_INPUT. */
 enum status follow_ranks_parse(const char *text, struct follow_options *options, uint8_t *mask,
                                struct err *err);
 

@@ -60,28 +60,40 @@ static const char json[] =
     "           {\"type\":\"end\", job, exit {code source}}\n"
     "Errors go to stderr: {\"error\":{\"code\",\"message\",\"hint\"}}.\n";
 
-static void write_flag(const struct flag *flag, struct buf *out)
+static void write_left(char letter, const char *name, const char *value, struct buf *out)
 {
     char left[64];
-    int length = snprintf(left, sizeof left, "  %c%c --%s%s%s", flag->letter ? '-' : ' ',
-                          flag->letter ? flag->letter : ' ', flag->name, flag->value ? " " : "",
-                          flag->value ? flag->value : "");
+    int length = snprintf(left, sizeof left, "  %c%c --%s%s%s", letter ? '-' : ' ',
+                          letter ? letter : ' ', name, value ? " " : "", value ? value : "");
 
-    buf_printf(out, "%s%*s%s", left, length < 36 ? 36 - length : 2, "", flag->help);
-    if (flag->synonym)
-        buf_printf(out, " (also --%s)", flag->synonym);
-    buf_add_text(out, "\n");
+    buf_printf(out, "%s%*s", left, length < 36 ? 36 - length : 2, "");
 }
 
-static void write_flags(uint32_t verb, struct buf *out)
+static void write_rows(uint32_t verbs, struct buf *out)
 {
-    for (int common = 0; common < 2; common++) { /* those of the verb first */
-        for (size_t i = 0; i < options_table.count; i++) {
-            const struct flag *flag = &options_table.flags[i];
+    for (size_t i = 0; i < options_row_count; i++) {
+        const struct option_row *row = &options_rows[i];
 
-            if (flag->help && (flag->verbs & verb) && (flag->verbs == UINT32_MAX) == common)
-                write_flag(flag, out);
-        }
+        if (!row->help || (verbs ? !(row->verbs & verbs) : row->verbs != 0))
+            continue;
+        write_left(row->letter, row->name, row->value, out);
+        buf_add_text(out, row->help);
+        if (row->synonyms)
+            buf_printf(out, " (also --%s)", row->synonyms);
+        buf_add_text(out, "\n");
+    }
+}
+
+/* Those of the verb first, then those of all. */
+static void write_options(enum verb verb, struct buf *out)
+{
+    write_rows(verb, out);
+    write_rows(0, out);
+    write_left('h', "help", NULL, out);
+    buf_add_text(out, "help on this verb\n");
+    if (verb == VERB_HELP) {
+        write_left(0, "version", NULL, out);
+        buf_add_text(out, "print the version\n");
     }
 }
 
@@ -102,7 +114,7 @@ static void write_verb(const struct command *command, struct buf *out)
                           "  ddpctl --server unix:DIR/rendezvous.sock status @last\n"
                           "torchrun's options are accepted; those that the server makes needless "
                           "are ignored, and said so.\n\n");
-    write_flags(command->verb, out);
+    write_options(command->verb, out);
 }
 
 static void write_all(struct buf *out)
@@ -116,7 +128,7 @@ static void write_all(struct buf *out)
         if (!commands[i].usage)
             buf_printf(out, " %s", commands[i].name);
     buf_add_text(out, "\n\nFor all verbs:\n");
-    write_flags(VERB_HELP, out);
+    write_options(VERB_HELP, out);
     buf_add_text(out, "\nMore: ddpctl help VERB, ddpctl help exit-codes, environment, json\n");
 }
 

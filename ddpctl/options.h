@@ -1,11 +1,15 @@
-/* Every option of ddpctl: the table and the struct that it fills. */
+/* Every option of ddpctl: the rows and the struct that they fill. */
 #ifndef DDPCTL_OPTIONS_H
 #define DDPCTL_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ddpctl/flags.h"
+#include "common/options.h"
+
+/* "not given": what numbers and durations are preset to where that matters */
+#define OPTION_NO_NUMBER UINT32_MAX
+#define OPTION_NO_DURATION UINT64_MAX
 
 enum verb {
     VERB_RUN = 1u << 0,
@@ -25,11 +29,11 @@ enum verb {
 struct options {
     /* all verbs */
     const char *server, *color;
-    bool json, quiet, help, version;
+    bool json, quiet;
     uint64_t patience_us;
     /* the job */
     const char *nodes, *nproc_per_node, *name, *cwd;
-    struct flag_list env;
+    struct option_texts env;
     bool env_clear, module, no_python;
     uint32_t max_restarts;
     uint64_t grace_us, time_us;
@@ -50,6 +54,8 @@ struct options {
 
 /* Preset "not given". */
 void options_init(struct options *options);
-extern const struct flag_table options_table;
+/* Of all verbs; each has a variable, DDP_ and its name. */
+extern const struct option_row options_rows[];
+extern const size_t options_row_count;
 
 #endif

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/options.h"
 #include "common/utf8.h"
-#include "ddpctl/units.h"
 
 static enum status no_memory(struct err *err)
 {
@@ -124,12 +124,12 @@ enum status spec_nodes_parse(const char *text, uint32_t *nodes, struct err *err)
     enum status status;
 
     (void)snprintf(part, sizeof part, "%.*s", colon ? (int)(colon - text) : 23, text);
-    status = number_parse("--nodes", part, 1, NODES_PER_JOB_MAX, &least, err);
+    status = options_parse_number("--nodes", part, 1, NODES_PER_JOB_MAX, &least, err);
     if (status != STATUS_OK)
         return status;
     most = least;
     if (colon)
-        status = number_parse("--nodes", colon + 1, 1, NODES_PER_JOB_MAX, &most, err);
+        status = options_parse_number("--nodes", colon + 1, 1, NODES_PER_JOB_MAX, &most, err);
     if (status != STATUS_OK)
         return status;
     if (least != most)

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "common/json_strict.h"
+#include "common/options.h"
 #include "ddpctl/spec.h"
-#include "ddpctl/units.h"
 
 /* What is being read, for messages. */
 struct source {
@@ -55,7 +55,8 @@ static enum status read_number(const struct source *source, const cJSON *item, u
 static enum status read_duration(const struct source *source, const cJSON *item,
                                  uint64_t *duration_us, struct err *err)
 {
-    if (cJSON_IsString(item) && duration_parse(item->valuestring, duration_us, NULL) == STATUS_OK)
+    if (cJSON_IsString(item) && options_parse_duration(item->valuestring, duration_us) &&
+        *duration_us <= DURATION_US_MAX)
         return STATUS_OK;
     if (cJSON_IsNumber(item) && item->valuedouble >= 0 &&
         item->valuedouble <= (double)DURATION_US_MAX / 1e6) {
@@ -151,7 +152,7 @@ static enum status read_key(const struct source *source, const cJSON *item, stru
         return cJSON_IsString(item) && strcmp(item->valuestring, "ddp.v1") == 0
                    ? STATUS_OK
                    : refuse(source, item, "\"ddp.v1\"", err);
-    guess = guess_word(key, keys, sizeof keys / sizeof keys[0]);
+    guess = options_nearest(key, keys, sizeof keys / sizeof keys[0]);
     return err_set(err, STATUS_BAD_INPUT, 0, "%.80s, line %u: there is no key '%.40s'%s%s%s",
                    source->file, key_line(source, key), key, guess ? "; did you mean '" : "",
                    guess ? guess : "", guess ? "'?" : "");

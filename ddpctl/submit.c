@@ -15,7 +15,6 @@
 #include "ddpctl/attach.h"
 #include "ddpctl/request.h"
 #include "ddpctl/standalone.h"
-#include "ddpctl/units.h"
 #include "ddpctl/verbs.h"
 
 extern char **environ;
@@ -128,7 +127,8 @@ static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct e
         return STATUS_OK;
     spec->nproc_given = true;
     if (strcmp(text, "gpu") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "auto") != 0) {
-        status = number_parse("--nproc-per-node", text, 1, SLOTS_PER_NODE_MAX, &number, err);
+        status =
+            options_parse_number("--nproc-per-node", text, 1, SLOTS_PER_NODE_MAX, &number, err);
         if (status == STATUS_OK)
             spec->nproc_per_node = (uint32_t)number;
         return status;
@@ -158,11 +158,11 @@ static enum status take_options(struct submission *submission, const struct ctl 
 
     if (options->name)
         spec->name = options->name;
-    if (options->max_restarts != FLAG_NO_NUMBER)
+    if (options->max_restarts != OPTION_NO_NUMBER)
         spec->max_restarts = options->max_restarts;
-    if (options->grace_us != FLAG_NO_DURATION)
+    if (options->grace_us != OPTION_NO_DURATION)
         spec->grace_us = options->grace_us;
-    if (options->time_us != FLAG_NO_DURATION)
+    if (options->time_us != OPTION_NO_DURATION)
         spec->time_limit_us = options->time_us;
     if (options->nodes)
         status = spec_nodes_parse(options->nodes, &spec->nodes, err);

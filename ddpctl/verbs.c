@@ -464,8 +464,8 @@ static int parse_until(struct ctl *ctl, struct waiting *waiting)
     if (waiting->for_running)
         return CTL_OK;
     if (strncmp(until, "step=", 5) == 0) {
-        if (number_parse("--for step", until + 5, 1, JOB_ID_MAX, &waiting->for_step, &err) ==
-            STATUS_OK)
+        if (options_parse_number("--for step", until + 5, 1, JOB_ID_MAX, &waiting->for_step,
+                                 &err) == STATUS_OK)
             return CTL_OK;
         return ctl_fail_err(ctl, CTL_USAGE, &err, "");
     }
@@ -478,7 +478,7 @@ int verb_wait(struct ctl *ctl)
 {
     uint64_t timeout_us = ctl->options.timeout_us;
     uint64_t deadline_us =
-        timeout_us == FLAG_NO_DURATION ? UINT64_MAX : clock_boot_us() + timeout_us;
+        timeout_us == OPTION_NO_DURATION ? UINT64_MAX : clock_boot_us() + timeout_us;
     struct buf json = {0};
     struct waiting waiting = {.json = &json};
     int rc = need_job(ctl), first = 0;
@@ -541,7 +541,7 @@ int verb_cancel(struct ctl *ctl)
                           .cancel = {.job = ctl->words[i],
                                      .signal = options->now ? 9 : signal,
                                      .grace_us = options->now ? 0
-                                                 : options->grace_us == FLAG_NO_DURATION
+                                                 : options->grace_us == OPTION_NO_DURATION
                                                      ? -1
                                                      : (int64_t)options->grace_us}};
 

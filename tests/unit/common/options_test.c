@@ -255,6 +255,21 @@ TEST(durations)
         CHECK(!options_parse_duration(bad[i], &us));
 }
 
+TEST(numbers_are_whole_and_in_range)
+{
+    uint64_t value = 0;
+
+    CHECK_EQ(options_parse_number("x", "18446744073709551615", 0, UINT64_MAX, &value, NULL),
+             STATUS_OK);
+    CHECK_EQ(value, UINT64_MAX);
+    CHECK_EQ(options_parse_number("x", "18446744073709551616", 0, UINT64_MAX, &value, NULL),
+             STATUS_BAD_INPUT);
+    CHECK_EQ(options_parse_number("x", "+1", 0, 9, &value, NULL), STATUS_BAD_INPUT);
+    CHECK_EQ(options_parse_number("x", "", 0, 9, &value, NULL), STATUS_BAD_INPUT);
+    CHECK_EQ(options_parse_number("x", "10", 0, 9, &value, NULL), STATUS_BAD_INPUT);
+    CHECK_EQ(value, UINT64_MAX);
+}
+
 TEST(guesses_for_verbs)
 {
     static const char *const verbs[] = {"submit", "run", "ps", "status", "logs", "cancel", "wait"};

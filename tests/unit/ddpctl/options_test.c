@@ -98,14 +98,16 @@ TEST(mistakes_get_a_guess)
     expect_error("statsu 41", "there is no verb 'statsu'; did you mean status?");
     expect_error("frobnicate", "there is no verb 'frobnicate'; ddpctl help lists them");
     expect_error("run --nproc-per-nod 3 x",
-                 "no option --nproc-per-nod; did you mean --nproc-per-node?");
-    expect_error("ps --tail 3", "--tail is not an option of ps; see ddpctl help ps");
-    expect_error("ps -z", "no option -z; see ddpctl help ps");
-    expect_error("run --max-restarts x -- y", "--max-restarts: 'x' is no whole number");
+                 "unknown option --nproc-per-nod; did you mean --nproc-per-node?");
+    expect_error("ps --tail 3", "--tail is not an option of ddpctl ps; see ddpctl ps --help");
+    expect_error("ps -z", "unknown option -z in -z; see ddpctl ps --help");
+    expect_error("run --max-restarts x -- y", "--max-restarts: \"x\" is not a whole number");
     expect_error("run --max-restarts 1001 -- y", "--max-restarts: 1001 is not in 0..1000");
-    expect_error("run --name", "--name wants a value: NAME");
-    expect_error("run --time 5x y", "--time: '5x' is no duration; examples: 30s, 5m, 1h30m");
-    expect_error("run --standalone=maybe y", "--standalone is a switch: 'maybe' should be 1 or 0");
+    expect_error("run --name= x", "--name: the value is empty");
+    expect_error("run --time 400d x", "--time: 400d is not in 0..31622400 seconds");
+    expect_error("run --name", "--name needs a value: --name NAME");
+    expect_error("run --time 5x y", "--time: \"5x\" is not a duration as 250ms, 10s, 1h30m or 1d");
+    expect_error("run --standalone=maybe y", "--standalone: \"maybe\" is not true or false");
 }
 
 TEST(variables_stand_in_for_options)
@@ -124,8 +126,7 @@ TEST(variables_stand_in_for_options)
     CHECK_STR(parsed.ctl.options.server, "unix:/first");
     CHECK(!parsed.ctl.options.json);
     CHECK_EQ(setenv("DDP_MAX_RESTARTS", "many", 1), 0);
-    expect_error("run x",
-                 "DDP_MAX_RESTARTS in the environment: --max-restarts: 'many' is no whole number");
+    expect_error("run x", "DDP_MAX_RESTARTS: \"many\" is not a whole number");
     CHECK_EQ(unsetenv("DDP_NPROC_PER_NODE") + unsetenv("DDP_SERVER") + unsetenv("DDP_JSON") +
                  unsetenv("DDP_MAX_RESTARTS"),
              0);
@@ -139,6 +140,13 @@ TEST(help_is_found)
     parse(&parsed, "run --help");
     CHECK_STR(parsed.command->name, "help");
     CHECK_STR(parsed.ctl.words[0], "run");
+    parse(&parsed, "run -h x");
+    CHECK_STR(parsed.command->name, "help");
+    parse(&parsed, "--json --help run");
+    CHECK_STR(parsed.command->name, "help");
+    CHECK(parsed.ctl.options.json && parsed.ctl.word_count == 0);
+    parse(&parsed, "ps --version");
+    CHECK_STR(parsed.command->name, "version");
     parse(&parsed, "");
     CHECK_STR(parsed.command->name, "help");
     for (size_t i = 0; i < command_count; i++)

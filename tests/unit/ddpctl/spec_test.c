@@ -79,7 +79,7 @@ TEST(node_counts)
     CHECK_EQ(nodes, 2);
     CHECK_EQ(spec_nodes_parse("1:4", &nodes, &err), STATUS_UNSUPPORTED);
     CHECK(strstr(err.text, "a job that changes its size comes later") != NULL);
-    CHECK_EQ(spec_nodes_parse("0", &nodes, &err), STATUS_TOO_BIG);
+    CHECK_EQ(spec_nodes_parse("0", &nodes, &err), STATUS_BAD_INPUT);
     CHECK_EQ(spec_nodes_parse("1:", &nodes, &err), STATUS_BAD_INPUT);
     CHECK_EQ(spec_nodes_parse("x", &nodes, &err), STATUS_BAD_INPUT);
 }
