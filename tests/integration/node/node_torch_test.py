@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """An unmodified PyTorch script, as torchrun would start it, finds its peers: node_torch_test.py LAUNCHERD
 
-PyTorch: the interpreter in $DDP_PYTORCH, else ~/.cache/ddp/pytorch/bin/python; skipped (77) without it.
+Skipped (77) without PyTorch.
 """
 import os
 import sys
 
 from node_lib import World
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "pytorch"))
+import pytorch  # noqa: E402
 
 SCRIPT = """
 import torch, torch.distributed as dist
@@ -21,10 +24,7 @@ dist.destroy_process_group()
 
 
 def main():
-    python = os.environ.get("DDP_PYTORCH", os.path.expanduser("~/.cache/ddp/pytorch/bin/python"))
-    if not os.access(python, os.X_OK):
-        print(f"skip: no PyTorch at {python}")
-        return 77
+    python = pytorch.python_or_skip()
     with World(os.path.abspath(sys.argv[1])) as world:
         node = world.node()
         env = {k: os.environ[k] for k in ("PATH", "HOME") if k in os.environ}

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""PyTorch as a client: an ordinary DDP script under ddpctl run --standalone. pytorch_test.py; skips (77) without PyTorch.
+
+Four ranks on two nodes train; one rank is killed and the job starts again once and ends with the same
+losses; the environment is the one that torchrun makes.
+"""
+import glob
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "pytorch")]
+import pytorch  # noqa: E402
+from ctl_lib import Case, clean_environ, equal, run_tests  # noqa: E402
+
+PYTHON = pytorch.python_or_skip()
+TORCHRUN = os.path.join(os.path.dirname(PYTHON), "torchrun")
+SCRIPT = os.path.join(HERE, "train_ddp.py")
+RUN = ("run", "--standalone", "--nodes", "2", "--nproc-per-node", "2", "--raw")
+LIMIT_S = 240
+
+# Where the two must differ, or may: places, ids and ports; the store, which rank 0 serves here.
+FREE = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE"}
+OURS = re.compile(r"DDP_[A-Z_]+$")
+# The shell's and Python's own, the tests' own, and what torchrun's agent tells itself and workers merely inherit.
+NOISE = {"_", "PWD", "OLDPWD", "SHLVL", "LC_CTYPE", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
+WRITE_ENVIRONMENT = ("import json, os, sys; open(os.path.join(sys.argv[1], os.environ['RANK'] + '.json'), 'w')"
+                     ".write(json.dumps(dict(os.environ)))")
+
+
+def losses(text):
+    return {int(epoch): float(loss) for epoch, loss in re.findall(r"epoch (\d+) loss ([\d.]+) over 1004", text)}
+
+
+def weights(text):
+    return re.findall(r"weights ([0-9a-f]{64})", text)
+
+
+def cache(case):
+    """PyTorch makes an empty cache folder; not among our temporary files, please."""
+    return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(case.dir, "inductor")}
+
+
+def undisturbed(case, name):
+    folder = os.path.join(case.dir, name)
+    os.mkdir(folder)
+    done = case.ctl(*RUN, "--max-restarts", "0", "--", PYTHON, SCRIPT, folder, timeout=LIMIT_S, **cache(case))
+    equal(done.returncode, 0, done.stderr)
+    return done
+
+
+def four_ranks_on_two_nodes_train():
+    with Case() as case:
+        done = undisturbed(case, "data")
+        equal(sorted(re.findall(r"rank (\d) of 4 starts at epoch 0", done.stdout)), ["0", "1", "2", "3"], done.stdout)
+        loss = losses(done.stdout)
+        equal(sorted(loss), [0, 1, 2, 3, 4], done.stdout)
+        assert loss[4] < 0.5 * loss[0], loss
+        equal((len(weights(done.stdout)), len(set(weights(done.stdout)))), (4, 1), done.stdout)
+
+
+def follow(run, pattern):
+    """The lines of `run` up to the one that has `pattern`, and its match."""
+    lines = []
+    for line in run.stdout:
+        lines.append(line)
+        match = re.search(pattern, line)
+        if match:
+            return lines, match
+    raise AssertionError(f"no {pattern}: {lines} {run.stderr.read()}")
+
+
+def a_killed_rank_costs_one_restart():
+    with Case() as case:
+        expected = losses(undisturbed(case, "undisturbed").stdout)
+        folder = os.path.join(case.dir, "data")
+        os.mkdir(folder)
+        run = case.start(*RUN, "--", PYTHON, SCRIPT, folder, "--hold", "2", **cache(case))
+        lines, match = follow(run, r"holding (\d+)")
+        os.kill(int(match[1]), signal.SIGKILL)
+        rest, told = run.communicate(timeout=LIMIT_S)
+        text = "".join(lines) + rest
+        equal(run.returncode, 0, told)
+        equal(len(re.findall(r"-- generation \d+: ", told)), 1, told)
+        assert "rank 2 was killed by signal 9 (SIGKILL); 4 ranks start again" in told, told
+        equal(len(re.findall(r"of 4 starts at epoch 0", text)), 4, text)
+        equal(len(re.findall(r"of 4 starts at epoch 1", text)), 4, text)
+        equal((len(weights(text)), len(set(weights(text)))), (4, 1), text)
+        found = losses(text)
+        equal(sorted(found), [0, 1, 2, 3, 4], text)
+        for epoch, loss in expected.items():  # not to the bit: PyTorch cuts other buckets in its first step
+            assert abs(found[epoch] - loss) <= 1e-3, (epoch, found[epoch], loss)
+
+
+def an_exception_is_the_job_s_failure():
+    with Case() as case:
+        code = ("import os, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+                "if dist.get_rank() == 1: raise ValueError('no such batch')\ndist.barrier()")
+        done = case.ctl(*RUN, "--max-restarts", "0", "--", PYTHON, "-c", code, timeout=LIMIT_S, **cache(case))
+        equal(done.returncode, 1, done.stderr)
+        assert "rank 1 exited with code 1" in done.stderr, done.stderr
+        assert "ValueError: no such batch" in done.stdout + done.stderr, (done.stdout, done.stderr)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environments(folder):
+    found = {}
+    for path in glob.glob(os.path.join(folder, "*.json")):
+        with open(path, encoding="utf-8") as file:
+            found[int(os.path.basename(path)[:-5])] = json.load(file)
+    return found
+
+
+def torchrun_environments(case, more):
+    folder = os.path.join(case.dir, "torchrun")
+    os.mkdir(folder)
+    port = str(free_port())
+    agents = [subprocess.Popen([TORCHRUN, "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2",
+                                "--master-addr", "127.0.0.1", "--master-port", port, "--max-restarts", "3", "--no-python",
+                                PYTHON, "-c", WRITE_ENVIRONMENT, folder],
+                               env=clean_environ(**more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+              for node in range(2)]
+    for agent in agents:
+        told, _ = agent.communicate(timeout=LIMIT_S)
+        equal(agent.returncode, 0, told)
+    return environments(folder)
+
+
+def our_environments(case, more):
+    folder = os.path.join(case.dir, "ours")
+    os.mkdir(folder)
+    done = case.ctl(*RUN, "--max-restarts", "3", "--", PYTHON, "-c", WRITE_ENVIRONMENT, folder, **more)
+    equal(done.returncode, 0, done.stderr)
+    return environments(folder)
+
+
+def check_environment(rank, ours, theirs):
+    names = {name for name in ours if not OURS.match(name)} - NOISE
+    equal(names ^ (set(theirs) - NOISE), set(), f"rank {rank}: names on one side only")
+    for name in sorted(names - FREE):
+        equal(ours[name], theirs[name], f"rank {rank}: {name}")
+    assert ours["TORCHELASTIC_USE_AGENT_STORE"] in ("True", "False"), ours["TORCHELASTIC_USE_AGENT_STORE"]
+    assert 0 < int(ours["MASTER_PORT"]) < 65536 and ours["MASTER_ADDR"], ours
+    assert ours["TORCHELASTIC_RUN_ID"] and os.path.isabs(ours["TORCHELASTIC_ERROR_FILE"]), ours
+
+
+def the_environment_is_torchrun_s():
+    for more in ({}, {"OMP_NUM_THREADS": "2", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}):
+        with Case() as case:
+            theirs, ours = torchrun_environments(case, more), our_environments(case, more)
+            equal((sorted(ours), sorted(theirs)), ([0, 1, 2, 3], [0, 1, 2, 3]))
+            for rank, env in ours.items():
+                check_environment(rank, env, theirs[rank])
+            for shared in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"):
+                equal(len({env[shared] for env in ours.values()}), 1, shared)
+            equal(len({env["TORCHELASTIC_ERROR_FILE"] for env in ours.values()}), 4)
+
+
+run_tests([four_ranks_on_two_nodes_train, a_killed_rank_costs_one_restart, an_exception_is_the_job_s_failure,
+           the_environment_is_torchrun_s])
