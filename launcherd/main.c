@@ -1,38 +1,31 @@
 /* launcherd: the daemon of a node. Options, loop, wiring; also the entry of its shims (--shim). */
 #include <limits.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 #include <uv.h>
 
-#include "common/buf.h"
-#include "common/io/notify.h"
+#include "common/io/service.h"
 #include "common/log.h"
-#include "common/options.h"
 #include "launcherd/gpu.h"
 #include "launcherd/node_io.h"
 #include "launcherd/proc.h"
 #include "launcherd/shim_io.h"
 
 #define GPU_TIMEOUT_US 5000000u
-#define EXIT_USAGE 2
 
 struct settings {
     const char *server, *name, *address, *state_dir;
     uint32_t slots; /* 0: find out */
-    bool exit_with_parent;
-    uint32_t log_format; /* index in "text|json" */
+    struct service_settings service;
 };
 
 struct launcherd {
     uv_loop_t loop;
-    uv_signal_t terminate, interrupt;
+    struct service_signals signals;
     struct node *node;
     const struct node_options *options;
 };
@@ -67,17 +60,7 @@ static const struct option_row rows[] = {
      .value = "ADDRESS",
      OPTION_INTO(struct settings, address),
      .help = "where this node's workers can be reached (default: 127.0.0.1)"},
-    {.name = "log-format",
-     .env = "DDP_LOG_FORMAT",
-     .kind = OPTION_WORD,
-     .words = "text|json",
-     .value = "FORM",
-     OPTION_INTO(struct settings, log_format),
-     .help = "of the log lines on stderr: text or json"},
-    {.name = "exit-with-parent",
-     .kind = OPTION_FLAG,
-     OPTION_INTO(struct settings, exit_with_parent),
-     .help = "stop, with all jobs here, when the process that started this one ends"},
+    SERVICE_OPTION_ROWS(struct settings, service, "stop, with all jobs here,"),
 };
 static const char *const examples[] = {"launcherd --server unix:/run/ddp/rendezvous.sock",
                                        "launcherd --server 127.0.0.1:7400 --name node1 --slots 2",
@@ -90,54 +73,6 @@ static const struct option_table table = {
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
 };
-
-__attribute__((format(printf, 1, 2))) static int complain(const char *format, ...)
-{
-    va_list args;
-    (void)fputs("launcherd: ", stderr);
-    va_start(args, format);
-    (void)vfprintf(stderr, format, args);
-    va_end(args);
-    (void)fputs("; see launcherd --help\n", stderr);
-    return EXIT_USAGE;
-}
-
-/* -1: go on. Else the exit code. */
-static int parse(int argc, char **argv, struct settings *settings)
-{
-    struct option_result result = {0};
-    struct buf help = {0};
-    struct err err;
-
-    if (options_parse(&table, argc, argv, options_getenv, settings, &result, &err) != STATUS_OK) {
-        (void)fprintf(stderr, "launcherd: %s\n", err.text);
-        return EXIT_USAGE;
-    }
-    if (result.wants_version) {
-        (void)puts("launcherd " DDP_VERSION);
-        return EXIT_SUCCESS;
-    }
-    if (result.wants_help) {
-        options_help(&table, &help);
-        (void)fwrite(help.bytes, 1, help.byte_count, stdout);
-        buf_free(&help);
-        return EXIT_SUCCESS;
-    }
-    if (result.positional_count + result.rest_count > 0)
-        return complain("it takes options only");
-    return -1;
-}
-
-static void default_state_dir(char out[PATH_MAX])
-{
-    const char *state_home = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if (geteuid() == 0)
-        (void)snprintf(out, PATH_MAX, "/var/lib/ddp/launcherd");
-    else if (state_home != NULL && state_home[0] == '/')
-        (void)snprintf(out, PATH_MAX, "%s/ddp/launcherd", state_home);
-    else
-        (void)snprintf(out, PATH_MAX, "%s/.local/state/ddp/launcherd", home != NULL ? home : "");
-}
 
 static bool make_absolute(const char *path, char out[PATH_MAX])
 {
@@ -166,13 +101,15 @@ static int check(const struct settings *settings)
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     if (settings->server == NULL || settings->server[0] == '\0')
-        return complain("where is the server? Give --server, or set DDP_SERVER");
+        return service_complain(&table, "where is the server? Give --server, or set DDP_SERVER");
     if (settings->name[0] == '\0' || strlen(settings->name) >= NODE_NAME_BYTES_MAX ||
         strspn(settings->name, allowed) != strlen(settings->name))
-        return complain("--name '%.80s': 1 to %u of letters, digits, '.', '_' and '-' are wanted",
-                        settings->name, NODE_NAME_BYTES_MAX - 1);
+        return service_complain(
+            &table, "--name '%.80s': 1 to %u of letters, digits, '.', '_' and '-' are wanted",
+            settings->name, NODE_NAME_BYTES_MAX - 1);
     if (settings->address[0] == '\0' || strlen(settings->address) >= ADDRESS_BYTES_MAX)
-        return complain("--address '%.80s': an address of this node is wanted", settings->address);
+        return service_complain(&table, "--address '%.80s': an address of this node is wanted",
+                                settings->address);
     return -1;
 }
 
@@ -188,7 +125,7 @@ static void fill_options(struct node_options *options, const struct settings *se
         gpus = SLOTS_PER_NODE_MAX;
     options->server = settings->server;
     options->state_dir = settings->state_dir;
-    options->exit_with_parent = settings->exit_with_parent;
+    options->exit_with_parent = settings->service.exit_with_parent;
     (void)snprintf(core->name, sizeof core->name, "%s", settings->name);
     (void)snprintf(core->address, sizeof core->address, "%s", settings->address);
     (void)snprintf(core->version, sizeof core->version, "%s", DDP_VERSION);
@@ -206,20 +143,16 @@ static void on_ready(void *owner)
 {
     const struct launcherd *launcherd = owner;
     const struct launcher_options *core = &launcherd->options->core;
-    (void)printf("launcherd: ready %s, %u slot%s, server %s\n", core->name, core->slots,
-                 core->slots == 1 ? "" : "s", launcherd->options->server);
-    (void)fflush(stdout);
-    notify_ready();
+
+    service_ready("launcherd: ready %s, %u slot%s, server %s\n", core->name, core->slots,
+                  core->slots == 1 ? "" : "s", launcherd->options->server);
 }
 
 static void on_end_signal(uv_signal_t *handle, int number)
 {
     struct launcherd *launcherd = handle->data;
     log_line(LOG_INFO, LOG_ABOUT_NONE, "%s: ending", number == SIGINT ? "SIGINT" : "SIGTERM");
-    if (!uv_is_closing((uv_handle_t *)&launcherd->terminate)) {
-        uv_close((uv_handle_t *)&launcherd->terminate, NULL);
-        uv_close((uv_handle_t *)&launcherd->interrupt, NULL);
-    }
+    service_signals_close(&launcherd->signals);
     node_end(launcherd->node);
 }
 
@@ -231,20 +164,17 @@ static int run(struct launcherd *launcherd, struct node_options *options)
     options->on_ready = on_ready;
     int rc = uv_loop_init(&launcherd->loop);
     if (rc == 0)
-        rc = uv_signal_init(&launcherd->loop, &launcherd->terminate);
-    if (rc == 0)
-        rc = uv_signal_init(&launcherd->loop, &launcherd->interrupt);
+        rc = service_signals_open(&launcherd->signals, &launcherd->loop, on_end_signal, launcherd);
     if (rc != 0) {
         log_line(LOG_ERROR, LOG_ABOUT_NONE, "no event loop: %s", uv_strerror(rc));
         return 1;
     }
-    launcherd->terminate.data = launcherd->interrupt.data = launcherd;
     if (node_open(&launcherd->node, &launcherd->loop, options, &err) != STATUS_OK) {
         log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s", err.text);
         return 1;
     }
-    uv_signal_start(&launcherd->terminate, on_end_signal, SIGTERM);
-    uv_signal_start(&launcherd->interrupt, on_end_signal, SIGINT);
+    uv_run(&launcherd->loop, UV_RUN_DEFAULT);
+    service_signals_close(&launcherd->signals);
     uv_run(&launcherd->loop, UV_RUN_DEFAULT);
     node_free(launcherd->node);
     rc = uv_loop_close(&launcherd->loop);
@@ -265,24 +195,20 @@ int main(int argc, char **argv)
     pid_t parent = getppid();
     gethostname(host, sizeof host - 1);
     settings.name = host;
-    default_state_dir(state_dir);
+    service_state_dir("/launcherd", state_dir);
     settings.state_dir = state_dir;
-    int code = parse(argc, argv, &settings);
+    int code = service_parse(&table, argc, argv, &settings);
     if (code < 0)
         code = check(&settings);
     if (code >= 0)
         return code;
     if (!make_absolute(settings.state_dir, absolute))
-        return complain("--state-dir %s: too long, or the current directory is gone",
-                        settings.state_dir);
+        return service_complain(&table,
+                                "--state-dir %s: too long, or the current directory is gone",
+                                settings.state_dir);
     settings.state_dir = absolute;
-    log_open("launcherd", LOG_INFO, settings.log_format == 1);
-    (void)signal(SIGPIPE, SIG_IGN);
-    if (settings.exit_with_parent) {
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() != parent)
-            return 0;
-    }
+    if (!service_begin("launcherd", &settings.service, parent))
+        return EXIT_SUCCESS;
     fill_options(&options, &settings);
     return run(&launcherd, &options);
 }
