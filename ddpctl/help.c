@@ -112,6 +112,8 @@ static void write_verb(const struct command *command, struct buf *out)
                           "removed) holds rendezvous.sock and\n"
                           "each node's state and logs in node0, node1, ...; meanwhile this works:\n"
                           "  ddpctl --server unix:DIR/rendezvous.sock status @last\n"
+                          "What --state-dir keeps is written to survive a crash of the machine; "
+                          "without it, of the server alone.\n"
                           "torchrun's options are accepted; those that the server makes needless "
                           "are ignored, and said so.\n\n");
     write_options(command->verb, out);

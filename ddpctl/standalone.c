@@ -319,6 +319,8 @@ static enum status describe_daemon(struct standalone *standalone, uint32_t index
         (void)snprintf(daemon->name, sizeof daemon->name, "rendezvous");
         daemon_arg(daemon, "--socket");
         daemon_arg(daemon, "%s/rendezvous.sock", dir);
+        if (!standalone->keep_dir)
+            daemon_arg(daemon, "--no-fsync"); /* what goes with the run need not outlast a crash */
     } else {
         (void)snprintf(daemon->name, sizeof daemon->name, "node%u", index - 1);
         daemon_arg(daemon, "--server");

@@ -153,6 +153,17 @@ def what_is_wrong_is_said_at_once():
             assert text in done.stderr, f"{args}: {done.stderr}"
 
 
+def what_is_not_kept_is_not_synced():
+    script = 'for f in /proc/[0-9]*/cmdline; do tr "\\0" " " <$f 2>/dev/null; echo; done'
+    with Case() as case:
+        for options, unsynced in (((), True), (("--state-dir", os.path.join(case.dir, "state")), False)):
+            done = case.ctl(*RUN, *options, "--raw", "--", "sh", "-c", script)
+            equal(done.returncode, 0, done.stderr)
+            servers = [line for line in done.stdout.splitlines() if f"--socket {case.dir}" in line
+                       and os.path.basename(line.split()[0]) == "rendezvous"]
+            equal([("--no-fsync" in line) for line in servers], [unsynced], done.stdout)
+
+
 def scripts_run_as_with_torchrun():
     with Case() as case:
         path = os.path.join(case.dir, "train.py")
@@ -177,4 +188,5 @@ if __name__ == "__main__":
                four_ranks_on_two_nodes_get_torchrun_s_environment, arguments_never_see_a_shell,
                one_rank_s_bytes_are_exact, hostile_text_is_escaped, restarts_are_told, a_signal_cancels_and_cleans_up,
                killed_daemons_come_back_and_the_job_goes_on, a_killed_ddpctl_takes_its_daemons_along,
-               what_is_wrong_is_said_at_once, scripts_run_as_with_torchrun, a_closed_pipe_ends_the_run])
+               what_is_wrong_is_said_at_once, what_is_not_kept_is_not_synced, scripts_run_as_with_torchrun,
+               a_closed_pipe_ends_the_run])
