@@ -152,6 +152,11 @@ struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options);
 /* `actions` is overwritten. */
 void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_actions *actions);
 
+/* The message to a node that `action` stands for, of one of the actions of the last step; it
+ * borrows from the core. False: not one that the core knows all of (SEND_WELCOME), or none. Of a
+ * START the caller adds cluster, cwd, argv and env, which are not in the core. */
+bool rdzv_order(const struct rdzv *rdzv, const struct rdzv_action *action, struct msg *msg);
+
 /* Reading, for the edge and for tests. NULL: no such active job. */
 const struct rdzv_record *rdzv_record(const struct rdzv *rdzv, uint64_t job_id);
 const struct rdzv_rank *rdzv_ranks(const struct rdzv *rdzv,

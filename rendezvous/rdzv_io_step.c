@@ -111,78 +111,29 @@ static bool load_spec(struct rdzv_io *io, uint64_t job_id)
     return true;
 }
 
-static void send_start(struct rdzv_io *io, struct peer *peer, const struct rdzv_action *action)
+static void send_start(struct rdzv_io *io, struct peer *peer, uint64_t job_id, struct msg *msg)
 {
-    const struct rdzv_record *record = rdzv_record(io->core, action->job_id);
-    struct msg msg = {.type = MSG_TYPE_START};
-    const struct rdzv_part *part;
-
-    assert(record != NULL && record->generation == action->generation);
-    assert(action->part < record->part_count);
-    if (!load_spec(io, action->job_id)) {
-        log_line(LOG_ERROR, (struct log_about){.job_id = action->job_id, .rank = -1},
+    if (!load_spec(io, job_id)) {
+        log_line(LOG_ERROR, (struct log_about){.job_id = job_id, .rank = -1},
                  "the command of this job cannot be read from the store");
         return;
     }
-    part = &record->parts[action->part];
-    msg.start = (struct msg_start){
-        .cluster = store_cluster(io->store),
-        .job_id = record->job_id,
-        .generation = record->generation,
-        .name = record->name,
-        .user = record->user,
-        .uid = record->uid,
-        .node_rank = action->part,
-        .node_count = record->part_count,
-        .rank_base = part->rank_base,
-        .local_count = part->local_count,
-        .world = record->nodes * record->nproc_per_node,
-        .slot_mask = part->slot_mask,
-        .restart_count = record->restarts,
-        .max_restarts = record->max_restarts,
-        .grace_us = record->grace_us,
-        .cwd = io->spec.cwd,
-        .argv = io->spec.argv,
-        .env = io->spec.env,
-    };
-    peer_send(peer, &msg);
+    msg->start.cluster = store_cluster(io->store);
+    msg->start.cwd = io->spec.cwd;
+    msg->start.argv = io->spec.argv;
+    msg->start.env = io->spec.env;
+    peer_send(peer, msg);
 }
 
-/* The simple ones: every field is in the action. False: not one of these. */
-static bool make_order(const struct rdzv_io *io, const struct rdzv_action *action, struct msg *msg)
+static void send_welcome(const struct rdzv_io *io, struct peer *peer)
 {
-    const uint64_t job_id = action->job_id;
-    const uint32_t generation = action->generation;
+    struct msg msg = {
+        .type = MSG_TYPE_NODE_WELCOME,
+        .node_welcome = {.cluster = store_cluster(io->store),
+                         .beat_interval_us = (uint32_t)io->core_options.beat_interval_us,
+                         .lease_us = io->core_options.lease_us}};
 
-    if (action->type == RDZV_SEND_WELCOME) {
-        msg->type = MSG_TYPE_NODE_WELCOME;
-        msg->node_welcome = (struct msg_node_welcome){
-            .cluster = store_cluster(io->store),
-            .beat_interval_us = (uint32_t)io->core_options.beat_interval_us,
-            .lease_us = io->core_options.lease_us};
-    } else if (action->type == RDZV_SEND_BEAT_ACK) {
-        msg->type = MSG_TYPE_BEAT_ACK;
-        msg->beat_ack.sent_us = action->sent_us;
-    } else if (action->type == RDZV_SEND_GO) {
-        msg->type = MSG_TYPE_GO;
-        msg->go = (struct msg_go){job_id, generation, action->text, action->master_port};
-    } else if (action->type == RDZV_SEND_WORLD) {
-        msg->type = MSG_TYPE_WORLD;
-        msg->world = (struct msg_world){job_id, generation, action->blob};
-    } else if (action->type == RDZV_SEND_STOP) {
-        msg->type = MSG_TYPE_STOP;
-        msg->stop = (struct msg_stop){job_id, generation, action->signal, action->grace_us,
-                                      action->text != NULL ? action->text : ""};
-    } else if (action->type == RDZV_SEND_FORGET) {
-        msg->type = MSG_TYPE_FORGET;
-        msg->forget = (struct msg_forget){job_id, generation};
-    } else if (action->type == RDZV_SEND_REPORT_ACK) {
-        msg->type = MSG_TYPE_REPORT_ACK;
-        msg->report_ack = (struct msg_report_ack){job_id, generation, action->revision};
-    } else {
-        return false;
-    }
-    return true;
+    peer_send(peer, &msg);
 }
 
 static void send_to_node(struct rdzv_io *io, const struct rdzv_action *action)
@@ -192,14 +143,17 @@ static void send_to_node(struct rdzv_io *io, const struct rdzv_action *action)
 
     if (peer == NULL)
         return; /* its end is on its way to the core */
-    if (action->type == RDZV_SEND_START) {
-        send_start(io, peer, action);
+    if (action->type == RDZV_SEND_WELCOME) {
+        send_welcome(io, peer);
     } else if (action->type == RDZV_CLOSE_NODE) {
         peer->is_core_node = false;
         peer_error(peer, "refused", "", "%s", action->text);
         peer_close(peer, STATUS_REFUSED, action->text);
-    } else if (make_order(io, action, &msg)) {
-        peer_send(peer, &msg);
+    } else if (rdzv_order(io->core, action, &msg)) {
+        if (msg.type == MSG_TYPE_START)
+            send_start(io, peer, action->job_id, &msg);
+        else
+            peer_send(peer, &msg);
     }
 }
 

@@ -52,72 +52,26 @@ static void set_timer(struct sim *sim, uint64_t at_us)
            (struct sim_event){.run = tick, .incarnation = sim->server.incarnation});
 }
 
-static void make_start(struct sim *sim, const struct rdzv_action *action, struct msg *msg)
-{
-    static const char *const argv[] = {"train"};
-    const struct rdzv_record *record = rdzv_record(sim->server.core, action->job_id);
-    const struct rdzv_part *part = &record->parts[action->part];
-
-    msg->type = MSG_TYPE_START;
-    msg->start = (struct msg_start){
-        .cluster = "simulated",
-        .job_id = record->job_id,
-        .generation = action->generation,
-        .name = record->name,
-        .user = record->user,
-        .node_rank = action->part,
-        .node_count = record->part_count,
-        .rank_base = part->rank_base,
-        .local_count = part->local_count,
-        .world = record->nodes * record->nproc_per_node,
-        .slot_mask = part->slot_mask,
-        .max_restarts = record->max_restarts,
-        .grace_us = record->grace_us,
-        .cwd = "/",
-        .argv = {.items = argv, .count = 1},
-    };
-}
-
-static void make_order(const struct rdzv_action *action, struct msg *msg)
-{
-    uint64_t id = action->job_id;
-    uint32_t generation = action->generation;
-
-    if (action->type == RDZV_SEND_GO) {
-        msg->type = MSG_TYPE_GO;
-        msg->go = (struct msg_go){id, generation, action->text, action->master_port};
-    } else if (action->type == RDZV_SEND_WORLD) {
-        msg->type = MSG_TYPE_WORLD;
-        msg->world = (struct msg_world){id, generation, action->blob};
-    } else if (action->type == RDZV_SEND_STOP) {
-        msg->type = MSG_TYPE_STOP;
-        msg->stop =
-            (struct msg_stop){id, generation, action->signal, action->grace_us, action->text};
-    } else if (action->type == RDZV_SEND_FORGET) {
-        msg->type = MSG_TYPE_FORGET;
-        msg->forget = (struct msg_forget){id, generation};
-    } else {
-        assert(action->type == RDZV_SEND_REPORT_ACK);
-        msg->type = MSG_TYPE_REPORT_ACK;
-        msg->report_ack = (struct msg_report_ack){id, generation, action->revision};
-    }
-}
-
 static void make_message(struct sim *sim, const struct rdzv_action *action, struct msg *msg)
 {
-    if (action->type == RDZV_SEND_START) {
-        make_start(sim, action, msg);
-    } else if (action->type == RDZV_SEND_WELCOME) {
+    static const char *const argv[] = {"train"};
+
+    if (action->type == RDZV_SEND_WELCOME) {
         msg->type = MSG_TYPE_NODE_WELCOME;
         msg->node_welcome = (struct msg_node_welcome){"simulated", BEAT_US, LEASE_DEFAULT_US};
-    } else if (action->type == RDZV_SEND_BEAT_ACK) {
-        msg->type = MSG_TYPE_BEAT_ACK;
-        msg->beat_ack.sent_us = action->sent_us;
     } else if (action->type == RDZV_CLOSE_NODE) {
         msg->type = MSG_TYPE_ERROR;
         msg->error = (struct msg_error){"refused", action->text, ""};
     } else {
-        make_order(action, msg);
+        bool is_order = rdzv_order(sim->server.core, action, msg);
+
+        assert(is_order);
+        (void)is_order;
+    }
+    if (msg->type == MSG_TYPE_START) {
+        msg->start.cluster = "simulated";
+        msg->start.cwd = "/";
+        msg->start.argv = (struct msg_text_list){.items = argv, .count = 1};
     }
 }
 

@@ -1,0 +1,64 @@
+/* What an action for a node says on the wire. */
+#include <assert.h>
+
+#include "rendezvous/rdzv.h"
+
+static void make_start(const struct rdzv_record *record, uint32_t part_index,
+                       struct msg_start *start)
+{
+    const struct rdzv_part *part = &record->parts[part_index];
+
+    assert(part_index < record->part_count);
+    *start = (struct msg_start){
+        .job_id = record->job_id,
+        .generation = record->generation,
+        .name = record->name,
+        .user = record->user,
+        .uid = record->uid,
+        .node_rank = part_index,
+        .node_count = record->part_count,
+        .rank_base = part->rank_base,
+        .local_count = part->local_count,
+        .world = record->nodes * record->nproc_per_node,
+        .slot_mask = part->slot_mask,
+        .restart_count = record->restarts,
+        .max_restarts = record->max_restarts,
+        .grace_us = record->grace_us,
+    };
+}
+
+bool rdzv_order(const struct rdzv *rdzv, const struct rdzv_action *action, struct msg *msg)
+{
+    const struct rdzv_record *record;
+    const uint64_t job_id = action->job_id;
+    const uint32_t generation = action->generation;
+
+    if (action->type == RDZV_SEND_START) {
+        record = rdzv_record(rdzv, job_id);
+        assert(record != NULL && record->generation == generation);
+        msg->type = MSG_TYPE_START;
+        make_start(record, action->part, &msg->start);
+    } else if (action->type == RDZV_SEND_BEAT_ACK) {
+        msg->type = MSG_TYPE_BEAT_ACK;
+        msg->beat_ack.sent_us = action->sent_us;
+    } else if (action->type == RDZV_SEND_GO) {
+        msg->type = MSG_TYPE_GO;
+        msg->go = (struct msg_go){job_id, generation, action->text, action->master_port};
+    } else if (action->type == RDZV_SEND_WORLD) {
+        msg->type = MSG_TYPE_WORLD;
+        msg->world = (struct msg_world){job_id, generation, action->blob};
+    } else if (action->type == RDZV_SEND_STOP) {
+        msg->type = MSG_TYPE_STOP;
+        msg->stop = (struct msg_stop){job_id, generation, action->signal, action->grace_us,
+                                      action->text != NULL ? action->text : ""};
+    } else if (action->type == RDZV_SEND_FORGET) {
+        msg->type = MSG_TYPE_FORGET;
+        msg->forget = (struct msg_forget){job_id, generation};
+    } else if (action->type == RDZV_SEND_REPORT_ACK) {
+        msg->type = MSG_TYPE_REPORT_ACK;
+        msg->report_ack = (struct msg_report_ack){job_id, generation, action->revision};
+    } else {
+        return false;
+    }
+    return true;
+}
