@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -355,13 +354,8 @@ static void describe_exit(struct node_shim *shim, const siginfo_t *info)
 
 void node_shims_reap(struct node *node)
 {
-    for (;;) {
-        siginfo_t info = {0};
-        int rc = waitid(P_ALL, 0, &info, WEXITED | WNOHANG);
-        if (rc != 0 && errno == EINTR)
-            continue;
-        if (rc != 0 || info.si_pid == 0)
-            return;
+    siginfo_t info;
+    while (proc_reap(&info)) {
         for (struct node_shim *shim = node->shims; shim != NULL; shim = shim->next) {
             if (shim->pid == info.si_pid && shim->is_child && !shim->exited) {
                 describe_exit(shim, &info);

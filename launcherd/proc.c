@@ -4,11 +4,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct proc_stat {
@@ -72,6 +72,17 @@ void proc_boot_id(char *text, uint32_t text_bytes)
         (void)snprintf(line, sizeof line, "unknown");
     line[strcspn(line, "\n")] = '\0';
     (void)snprintf(text, text_bytes, "%s", line);
+}
+
+bool proc_reap(siginfo_t *info)
+{
+    int rc;
+
+    do {
+        *info = (siginfo_t){0};
+        rc = waitid(P_ALL, 0, info, WEXITED | WNOHANG);
+    } while (rc != 0 && errno == EINTR);
+    return rc == 0 && info->si_pid != 0;
 }
 
 int proc_pidfd(pid_t pid)

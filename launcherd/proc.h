@@ -3,6 +3,7 @@
 #ifndef LAUNCHERD_PROC_H
 #define LAUNCHERD_PROC_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -15,6 +16,8 @@
 uint64_t proc_start_ticks(pid_t pid);
 /* This boot's id; "unknown" where the kernel does not say. */
 void proc_boot_id(char *text, uint32_t text_bytes);
+/* Takes the next of our children that has ended, if there is one. */
+bool proc_reap(siginfo_t *info);
 /* A descriptor of the process, close-on-exec; -1 and errno where it is gone. */
 int proc_pidfd(pid_t pid);
 

@@ -412,13 +412,8 @@ static bool workers_are_reaped(const struct shim_workers *workers)
 
 void shim_workers_reap(struct shim_workers *workers)
 {
-    for (;;) {
-        siginfo_t info = {0};
-        int rc = waitid(P_ALL, 0, &info, WEXITED | WNOHANG);
-        if (rc != 0 && errno == EINTR)
-            continue;
-        if (rc != 0 || info.si_pid == 0)
-            break;
+    siginfo_t info;
+    while (proc_reap(&info)) {
         struct shim_worker *worker = find(workers, info.si_pid);
         if (worker != NULL)
             step_exited(worker, &info);
