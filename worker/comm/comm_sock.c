@@ -132,6 +132,14 @@ static enum status wait_for(int fd, short events, uint64_t deadline_us)
     return rc == 0 ? STATUS_TIMEOUT : STATUS_OK;
 }
 
+/* After a send or a receive that moved nothing: until it can, unless it failed for good. */
+static enum status wait_to_retry(int fd, short events, uint64_t deadline_us)
+{
+    if (errno == EINTR)
+        return STATUS_OK;
+    return errno == EAGAIN ? wait_for(fd, events, deadline_us) : STATUS_CLOSED;
+}
+
 enum status comm_send_all(int fd, const void *bytes, size_t byte_count, uint64_t deadline_us)
 {
     const uint8_t *next = bytes;
@@ -145,11 +153,7 @@ enum status comm_send_all(int fd, const void *bytes, size_t byte_count, uint64_t
             byte_count -= (size_t)n;
             continue;
         }
-        if (errno == EINTR)
-            continue;
-        if (errno != EAGAIN)
-            return STATUS_CLOSED;
-        status = wait_for(fd, POLLOUT, deadline_us);
+        status = wait_to_retry(fd, POLLOUT, deadline_us);
         if (status != STATUS_OK)
             return status;
     }
@@ -171,11 +175,7 @@ enum status comm_receive_all(int fd, void *bytes, size_t byte_count, uint64_t de
             byte_count -= (size_t)n;
             continue;
         }
-        if (errno == EINTR)
-            continue;
-        if (errno != EAGAIN)
-            return STATUS_CLOSED;
-        status = wait_for(fd, POLLIN, deadline_us);
+        status = wait_to_retry(fd, POLLIN, deadline_us);
         if (status != STATUS_OK)
             return status;
     }
