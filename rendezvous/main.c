@@ -36,7 +36,9 @@ static const struct option_row rows[] = {
      .kind = OPTION_TEXT,
      .value = "HOST:PORT",
      OPTION_INTO(struct settings, listen),
-     .help = "TCP too, on a loopback address; port 0: one that is free"},
+     .help =
+         "TCP too, on a loopback address, where every local user counts as the server's; port 0: "
+         "one that is free"},
     {.name = "lease",
      .kind = OPTION_DURATION,
      .value = "TIME",
