@@ -614,6 +614,16 @@ def hello_first(peer, after):
         raise AssertionError("no welcome")
 
 
+def say_and_listen(peer, after, data):
+    """All that comes back to `data` said after a hello, until the server has closed."""
+    hello_first(peer, after)
+    with contextlib.suppress(Closed):
+        peer.send_bytes(data)
+    with contextlib.suppress(OSError):
+        peer.socket.shutdown(socket.SHUT_WR)
+    return peer.recv_until_closed()
+
+
 def written_inputs(*args):
     """What tests/fuzz knows, as (name, bytes)."""
     with tempfile.TemporaryDirectory(prefix="ddp-inputs-") as directory:
@@ -642,12 +652,7 @@ def test_malformed_inputs():
         rss, missed = process.rss_kib(), []
         for what, data, after in inputs:
             with Peer(process.address) as peer:
-                hello_first(peer, after)
-                with contextlib.suppress(Closed):
-                    peer.send_bytes(data)
-                with contextlib.suppress(OSError):
-                    peer.socket.shutdown(socket.SHUT_WR)
-                messages = [m for m in peer.recv_until_closed() if m["type"] != "beat_ack"]
+                messages = [m for m in say_and_listen(peer, after, data) if m["type"] != "beat_ack"]
                 assert all(m["type"] == "error" for m in messages), (what, messages)
                 missed.extend([] if messages or what.startswith("cut-") else [what])
         assert not missed, missed
@@ -667,12 +672,7 @@ def test_valid_messages_in_any_order():
         for after in ("client", "node", None):
             for name, data in frames:
                 with Peer(process.address) as peer:
-                    hello_first(peer, after)
-                    with contextlib.suppress(Closed):
-                        peer.send_bytes(data)
-                    with contextlib.suppress(OSError):
-                        peer.socket.shutdown(socket.SHUT_WR)
-                    peer.recv_until_closed()
+                    say_and_listen(peer, after, data)
                 assert process.alive(), name
         with Client(process.address) as client:
             client.submit()

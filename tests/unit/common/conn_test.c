@@ -12,15 +12,21 @@
 #include "tests/lib/test.h"
 #include "tests/unit/common/conn_tools.h"
 
+/* A loop, and both ends of a connection on it. */
+static void open_pair(struct side *a, struct side *b, int fds[2])
+{
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    open_loop();
+    open_side(a, fds[0], FRAME_BYTES_MAX);
+    open_side(b, fds[1], FRAME_BYTES_MAX);
+}
+
 TEST(messages_go_both_ways_in_order)
 {
     struct side a, b;
     int fds[2];
 
-    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-    open_loop();
-    open_side(&a, fds[0], FRAME_BYTES_MAX);
-    open_side(&b, fds[1], FRAME_BYTES_MAX);
+    open_pair(&a, &b, fds);
     b.answers = true;
     CHECK((fcntl(fds[0], F_GETFD) & FD_CLOEXEC) != 0);
     for (uint64_t i = 1; i <= 20000; i++) {
@@ -319,10 +325,7 @@ TEST(sending_much_from_a_callback_to_a_peer_that_closes)
     struct side a, b;
     int fds[2];
 
-    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-    open_loop();
-    open_side(&a, fds[0], FRAME_BYTES_MAX);
-    open_side(&b, fds[1], FRAME_BYTES_MAX);
+    open_pair(&a, &b, fds);
     a.sends_many_on_message = true;
     b.closes_on_message = true;
     CHECK_EQ(conn_send(&b.conn, &(struct msg){.type = MSG_TYPE_BEAT_ACK}, NULL), STATUS_OK);
