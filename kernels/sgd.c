@@ -20,11 +20,37 @@ static float step(const struct kernel_sgd *sgd, float param, float grad, float *
     return param - sgd->lr * (sgd->nesterov ? grad + sgd->momentum * buf : buf);
 }
 
+/* The common case: as step(), and the compiler may take several elements at once. */
+static void step_plain(const struct kernel_sgd_tensor *tensor, const struct kernel_sgd *sgd)
+{
+    const float *restrict grads = tensor->grad;
+    float *restrict params = tensor->master, *restrict bufs = tensor->momentum;
+    const float lr = sgd->lr, mu = sgd->momentum, decay = sgd->weight_decay;
+    const float take = 1.0F - sgd->dampening;
+
+    if (mu == 0.0F) {
+        for (size_t i = 0; i < tensor->count; i++)
+            params[i] = params[i] - lr * (grads[i] + decay * params[i]);
+        return;
+    }
+    for (size_t i = 0; i < tensor->count; i++) {
+        float grad = grads[i] + decay * params[i];
+        float buf = sgd->is_first_step ? grad : mu * bufs[i] + take * grad;
+
+        bufs[i] = buf;
+        params[i] = params[i] - lr * (sgd->nesterov ? grad + mu * buf : buf);
+    }
+}
+
 static void step_tensor(const struct kernel_sgd_tensor *tensor, const struct kernel_sgd *sgd,
                         float scale_inverse)
 {
     uint16_t *half = tensor->half;
 
+    if (sgd->grad_type == KERNEL_F32 && half == NULL && scale_inverse == 1.0F) {
+        step_plain(tensor, sgd);
+        return;
+    }
     for (size_t i = 0; i < tensor->count; i++) {
         float grad = values_get(tensor->grad, sgd->grad_type, i) * scale_inverse;
         float *momentum = tensor->momentum != NULL ? &tensor->momentum[i] : NULL;
