@@ -34,7 +34,11 @@ struct checkpoint_state {
     uint32_t image_count;             /* of the training set */
     uint32_t world, batch;
     uint64_t seed;
-    bool has_momentum; /* the optimizer had made a step with momentum */
+    bool has_momentum;                     /* the optimizer had made a step with momentum */
+    char opt_level[CHECKPOINT_TEXT_BYTES]; /* "O2", "O2 bf16"; the tensors are the fp32 masters
+                                              where there are some */
+    float loss_scale;
+    uint32_t unskipped, skipped_in_a_row; /* worker/scaler.h */
 };
 
 struct checkpoint_dir;

@@ -2,6 +2,7 @@
 #include "worker/checkpoint.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 
 static const char *const schema = "ddp.checkpoint.v1";
 
-enum field_type { FIELD_TEXT, FIELD_U32, FIELD_U64, FIELD_BOOL };
+enum field_type { FIELD_TEXT, FIELD_U32, FIELD_U64, FIELD_BOOL, FIELD_F32 /* above 0 */ };
 
 static const struct field {
     const char *name;
@@ -35,6 +36,10 @@ static const struct field {
     {"batch", FIELD_U32, AT(batch), 1, UINT32_MAX},
     {"seed", FIELD_U64, AT(seed), 0, 0}, /* a decimal string: JSON numbers are doubles */
     {"has_momentum", FIELD_BOOL, AT(has_momentum), 0, 0},
+    {"opt_level", FIELD_TEXT, AT(opt_level), 0, 0},
+    {"loss_scale", FIELD_F32, AT(loss_scale), 0, 0},
+    {"unskipped", FIELD_U32, AT(unskipped), 0, UINT32_MAX},
+    {"skipped_in_a_row", FIELD_U32, AT(skipped_in_a_row), 0, UINT32_MAX},
 #undef AT
 };
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0], OTHER_FIELDS = 3 };
@@ -55,6 +60,8 @@ static cJSON *add_field(cJSON *json, const struct field *field,
         return cJSON_AddStringToObject(json, field->name, digits);
     case FIELD_BOOL:
         return cJSON_AddBoolToObject(json, field->name, *(const bool *)(const void *)at);
+    case FIELD_F32: /* cJSON prints as many digits as it takes */
+        return cJSON_AddNumberToObject(json, field->name, (double)*(const float *)(const void *)at);
     }
     return NULL;
 }
@@ -126,6 +133,11 @@ static bool read_field(const cJSON *json, const struct field *field, struct chec
     case FIELD_BOOL:
         *(bool *)(void *)at = cJSON_IsTrue(item);
         return cJSON_IsBool(item);
+    case FIELD_F32:
+        if (!cJSON_IsNumber(item) || !(item->valuedouble > 0 && item->valuedouble <= FLT_MAX))
+            return false;
+        *(float *)(void *)at = (float)item->valuedouble;
+        return true;
     }
     return false;
 }
@@ -195,6 +207,8 @@ enum status checkpoint_check(const struct checkpoint_state *state,
 {
     enum status status = differs_text(err, "--arch", state->arch, like->arch);
 
+    if (status == STATUS_OK)
+        status = differs_text(err, "--opt-level", state->opt_level, like->opt_level);
     if (status == STATUS_OK)
         status = differs_text(err, "data set", state->data, like->data);
     if (status == STATUS_OK)

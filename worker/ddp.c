@@ -40,11 +40,24 @@ static uint64_t mono_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+static enum status reduce_typed(struct ddp *ddp, const struct net_bucket *bucket, struct err *err)
+{
+    enum comm_half type = bucket->dtype == GRAPH_BF16 ? COMM_BF16 : COMM_F16;
+    enum status status;
+
+    if (bucket->dtype != GRAPH_F32 && !ddp->options.allreduce_always_fp32)
+        return comm_all_reduce_sum_half(ddp->comm, bucket->grads, bucket->count, type, err);
+    status = comm_all_reduce_sum(ddp->comm, bucket->grads, bucket->count, err);
+    if (bucket->dtype != GRAPH_F32)
+        comm_half_round(type, bucket->grads, bucket->count);
+    return status;
+}
+
 static enum status reduce(struct ddp *ddp, uint32_t index, struct err *err)
 {
     struct net_bucket bucket = net_bucket(ddp->net, index);
     struct err cause = {.text = ""};
-    enum status status = comm_all_reduce_sum(ddp->comm, bucket.grads, bucket.count, &cause);
+    enum status status = reduce_typed(ddp, &bucket, &cause);
 
     if (status == STATUS_OK)
         return STATUS_OK;
@@ -115,8 +128,9 @@ enum status ddp_new(struct ddp **out, struct comm *comm, struct net *net, uint32
                     uint32_t world, const struct ddp_options *options, struct err *err)
 {
     struct ddp *ddp = calloc(1, sizeof *ddp);
-    uint64_t settings =
-        (options->delay_allreduce ? 1U : 0U) | (options->broadcast_buffers ? 2U : 0U);
+    uint64_t settings = (options->delay_allreduce ? 1U : 0U) |
+                        (options->broadcast_buffers ? 2U : 0U) |
+                        (options->allreduce_always_fp32 ? 4U : 0U);
     enum status status = STATUS_OK;
 
     assert(rank < world);

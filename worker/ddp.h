@@ -20,6 +20,7 @@ struct ddp_options {
     bool delay_allreduce;   /* reduce after backward, no overlap */
     bool broadcast_buffers; /* rank 0's running statistics at the start of every training forward,
                                as PyTorch's DDP */
+    bool allreduce_always_fp32; /* reduce fp16 and bf16 gradients in fp32, then round them once */
 };
 
 /* Times of the last step. Formulas: spec "measuring overlap": exposed = what the step waited for.

@@ -67,6 +67,19 @@ const char *graph_op_name(enum graph_op op)
     return names[op];
 }
 
+const char *graph_dtype_name(enum graph_dtype dtype)
+{
+    static const char *const names[] = {
+        [GRAPH_F32] = "fp32", [GRAPH_F16] = "fp16", [GRAPH_BF16] = "bf16"};
+
+    return names[dtype];
+}
+
+uint32_t graph_dtype_bytes(enum graph_dtype dtype)
+{
+    return dtype == GRAPH_F32 ? 4 : 2;
+}
+
 size_t graph_value_count(const struct graph_value *value)
 {
     size_t count = 1;

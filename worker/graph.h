@@ -79,6 +79,10 @@ struct graph_tensor {
     uint32_t dim_count;
     size_t count;
     bool trainable;
+    /* pass_amp sets these; builders leave fp32. */
+    enum graph_dtype dtype;      /* what the layer computes with */
+    enum graph_dtype grad_dtype; /* what the gradient is kept and reduced as */
+    bool has_master;             /* an fp32 parameter stands behind the low copy */
 };
 
 /* Trainable tensors whose gradients are reduced together: indices into graph->tensors, in the order
@@ -86,6 +90,7 @@ struct graph_tensor {
 struct graph_bucket {
     uint32_t order_first; /* first entry in graph->grad_order */
     uint32_t order_count;
+    enum graph_dtype dtype; /* of all its gradients */
 };
 
 struct graph {
@@ -128,6 +133,9 @@ uint32_t graph_cross_entropy(struct graph *graph, const char *name, uint32_t inp
 enum status graph_check(const struct graph *graph, struct err *err);
 
 const char *graph_op_name(enum graph_op op);
+/* "fp32", "fp16", "bf16"; and the bytes of one element. */
+const char *graph_dtype_name(enum graph_dtype dtype);
+uint32_t graph_dtype_bytes(enum graph_dtype dtype);
 /* Elements of one image's value. */
 size_t graph_value_count(const struct graph_value *value);
 /* How many layers read the value of `layer`. */

@@ -66,6 +66,16 @@ static int run(const struct options *options, const struct agent_place *place)
     return code;
 }
 
+static int print_graph(const struct options *options, const struct agent_place *place)
+{
+    struct err err = {0};
+
+    if (train_print_graph(options, place, &err) == STATUS_OK)
+        return 0;
+    (void)fprintf(stderr, "ddp-worker: %s\n", err.text);
+    return EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
@@ -88,5 +98,5 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "ddp-worker: %s\n", err.text);
         return EXIT_FAILED;
     }
-    return run(&options, &place);
+    return options.print_graph ? print_graph(&options, &place) : run(&options, &place);
 }

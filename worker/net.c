@@ -10,6 +10,7 @@
 
 #include "worker/net_backend.h"
 #include "worker/pass.h"
+#include "worker/pass_amp.h"
 
 #define ARENA_ALIGN 16 /* floats: one cache line */
 
@@ -29,10 +30,14 @@ struct net {
     struct net_tensor *tensors;
     struct slot *slots;
     float *params, *grads, *momentum;
+    float *low; /* copies of params in the types that layers compute with, where they have masters;
+                   NULL: there are none */
+    bool low_is_stale, is_scale_dynamic;
+    struct scaler *scaler; /* the backend's memory */
     size_t param_count, buffer_at, grad_count;
     struct net_bucket *buckets;
     uint32_t *bucket_layer; /* the layer whose backward completes the bucket */
-    bool evaluate_only, has_momentum, trained_forward;
+    bool evaluate_only, trained_forward;
 };
 
 static size_t align_up(size_t count)
@@ -49,14 +54,24 @@ static enum status run_passes(struct net *net, const struct graph *graph,
                               const struct net_options *options, struct err *err)
 {
     uint64_t first = options->bucket_first_bytes, bytes = options->bucket_bytes;
-    struct graph *fused = NULL;
+    const struct amp none = amp_none();
+    struct graph *typed = NULL, *fused = NULL;
     enum status status = graph_check(graph, err);
 
     if (status == STATUS_OK)
-        status = pass_fuse(graph, &fused, err);
+        status = pass_amp(graph, options->amp != NULL ? options->amp : &none, &typed, err);
+    if (status == STATUS_OK)
+        status = pass_fuse(typed, &fused, err);
     if (status == STATUS_OK)
         status = pass_buckets(fused, first != 0 ? first : BUCKET_FIRST_BYTES,
                               bytes != 0 ? bytes : BUCKET_BYTES, &net->graph, err);
+    if (status == STATUS_OK && options->graph_seen != NULL) {
+        options->graph_seen(options->graph_seen_user, "model", graph);
+        options->graph_seen(options->graph_seen_user, "amp", typed);
+        options->graph_seen(options->graph_seen_user, "fuse", fused);
+        options->graph_seen(options->graph_seen_user, "buckets", net->graph);
+    }
+    graph_free(&typed);
     graph_free(&fused);
     return status;
 }
@@ -105,11 +120,26 @@ static void place_tensors(struct net *net)
     }
 }
 
+static bool has_masters(const struct net *net)
+{
+    for (uint32_t i = 0; i < net->graph->tensor_count; i++)
+        if (net->graph->tensors[i].has_master)
+            return true;
+    return false;
+}
+
 static bool make_arenas(struct net *net)
 {
     net->params = net->backend->memory_new(net->state, net->param_count * sizeof(float));
-    if (net->params == NULL)
+    net->scaler = net->backend->memory_new(net->state, sizeof *net->scaler);
+    if (net->params == NULL || net->scaler == NULL)
         return false;
+    if (has_masters(net)) {
+        net->low = net->backend->memory_new(net->state, net->buffer_at * sizeof(float));
+        net->low_is_stale = true;
+        if (net->low == NULL)
+            return false;
+    }
     if (net->evaluate_only)
         return true;
     net->grads = net->backend->memory_new(net->state, net->grad_count * sizeof(float));
@@ -122,8 +152,9 @@ static void bind_tensors(struct net *net)
     for (uint32_t i = 0; i < net->graph->tensor_count; i++) {
         const struct slot *slot = &net->slots[i];
         bool has_grad = net->tensors[i].trainable && !net->evaluate_only;
+        float *arena = net->graph->tensors[i].has_master ? net->low : net->params;
 
-        net->backend->bind(net->state, i, net->params + slot->param_at,
+        net->backend->bind(net->state, i, arena + slot->param_at,
                            has_grad ? net->grads + slot->grad_at : NULL);
     }
 }
@@ -138,9 +169,19 @@ static void cut_buckets(struct net *net)
         const struct slot *first = &net->slots[graph->grad_order[bucket->order_first]];
         size_t end = net->slots[last].grad_at + align_up(net->slots[last].size);
 
-        net->buckets[b] = (struct net_bucket){net->grads + first->grad_at, end - first->grad_at};
+        net->buckets[b] = (struct net_bucket){net->grads + first->grad_at, end - first->grad_at,
+                                              graph->buckets[b].dtype};
         net->bucket_layer[b] = graph->tensors[last].layer;
     }
+}
+
+static void start_scaler(struct net *net, const struct amp *amp)
+{
+    const struct amp none = amp_none();
+
+    scaler_init(net->scaler, amp != NULL ? &amp->scaler : &none.scaler);
+    net->is_scale_dynamic = amp != NULL && amp->scaler.is_dynamic;
+    net->backend->bind_scaler(net->state, net->scaler);
 }
 
 static enum status build(struct net *net, const struct graph *graph,
@@ -168,6 +209,7 @@ static enum status build(struct net *net, const struct graph *graph,
     bind_tensors(net);
     if (!net->evaluate_only)
         cut_buckets(net);
+    start_scaler(net, options->amp);
     return STATUS_OK;
 }
 
@@ -199,6 +241,8 @@ void net_free(struct net **net)
         n->backend->memory_free(n->state, n->params);
         n->backend->memory_free(n->state, n->grads);
         n->backend->memory_free(n->state, n->momentum);
+        n->backend->memory_free(n->state, n->low);
+        n->backend->memory_free(n->state, n->scaler);
         n->backend->close(&n->state);
     }
     free(n->tensors);
@@ -230,9 +274,18 @@ enum status net_tensor_read(struct net *net, uint32_t index, float *values, stru
 
 enum status net_tensor_write(struct net *net, uint32_t index, const float *values, struct err *err)
 {
+    const struct graph_tensor *tensor = &net->graph->tensors[index];
+    const struct slot *slot = &net->slots[index];
+    float *stored = net->params + slot->param_at;
+    enum status status;
+
     assert(index < net->graph->tensor_count);
-    return net->backend->tensor_pack(net->state, index, values,
-                                     net->params + net->slots[index].param_at, err);
+    status = net->backend->tensor_pack(net->state, index, values, stored, err);
+    if (tensor->has_master)
+        net->low_is_stale = true;
+    else if (status == STATUS_OK)
+        net->backend->cast(net->state, stored, stored, slot->size, tensor->dtype);
+    return status;
 }
 
 static size_t grad_at(const struct net *net, uint32_t index)
@@ -250,7 +303,7 @@ enum status net_grad_read(struct net *net, uint32_t index, float *values, struct
 
 bool net_has_momentum(const struct net *net)
 {
-    return net->has_momentum;
+    return net->scaler->has_momentum != 0;
 }
 
 enum status net_momentum_read(struct net *net, uint32_t index, float *values, struct err *err)
@@ -262,7 +315,7 @@ enum status net_momentum_read(struct net *net, uint32_t index, float *values, st
 enum status net_momentum_write(struct net *net, uint32_t index, const float *values,
                                struct err *err)
 {
-    net->has_momentum = true;
+    net->scaler->has_momentum = 1;
     return net->backend->tensor_pack(net->state, index, values, net->momentum + grad_at(net, index),
                                      err);
 }
@@ -270,6 +323,7 @@ enum status net_momentum_write(struct net *net, uint32_t index, const float *val
 float *net_params(struct net *net, size_t *count)
 {
     *count = net->param_count;
+    net->low_is_stale = true; /* the caller may write */
     return net->params;
 }
 
@@ -282,12 +336,16 @@ float *net_buffers(struct net *net, size_t *count)
 static void hash_tensor(const struct net *net, uint32_t index, EVP_MD_CTX *sha)
 {
     const struct net_tensor *tensor = &net->tensors[index];
+    const struct graph_tensor *typed = &net->graph->tensors[index];
     uint64_t words[BACKEND_LAYOUT_WORDS];
     uint32_t count = net->backend->tensor_layout(net->state, index, words);
     int ok = EVP_DigestUpdate(sha, tensor->name, strlen(tensor->name) + 1) &&
              EVP_DigestUpdate(sha, tensor->dims, sizeof tensor->dims) &&
              EVP_DigestUpdate(sha, &tensor->dim_count, sizeof tensor->dim_count) &&
              EVP_DigestUpdate(sha, &tensor->trainable, sizeof tensor->trainable) &&
+             EVP_DigestUpdate(sha, &typed->dtype, sizeof typed->dtype) &&
+             EVP_DigestUpdate(sha, &typed->grad_dtype, sizeof typed->grad_dtype) &&
+             EVP_DigestUpdate(sha, &typed->has_master, sizeof typed->has_master) &&
              EVP_DigestUpdate(sha, words, count * sizeof words[0]);
 
     assert(ok);
@@ -335,6 +393,22 @@ static enum status check_labels(const struct net *net, const int64_t *labels, ui
     return STATUS_OK;
 }
 
+/* The low copies of the masters, once after every change. */
+static void refresh_low(struct net *net)
+{
+    if (net->low == NULL || !net->low_is_stale)
+        return;
+    for (uint32_t i = 0; i < net->graph->tensor_count; i++) {
+        const struct graph_tensor *tensor = &net->graph->tensors[i];
+        const struct slot *slot = &net->slots[i];
+
+        if (tensor->has_master)
+            net->backend->cast(net->state, net->params + slot->param_at, net->low + slot->param_at,
+                               slot->size, tensor->dtype);
+    }
+    net->low_is_stale = false;
+}
+
 enum status net_forward(struct net *net, const float *images, const int64_t *labels, uint32_t n,
                         bool training, struct net_result *result, struct err *err)
 {
@@ -343,6 +417,7 @@ enum status net_forward(struct net *net, const float *images, const int64_t *lab
     assert(n > 0 && !(training && net->evaluate_only));
 
     net->trained_forward = false;
+    refresh_low(net);
     if (status == STATUS_OK)
         status = net->backend->step_begin(net->state, images, labels, n, training, err);
     for (uint32_t i = 0; status == STATUS_OK && i < net->graph->layer_count; i++)
@@ -367,7 +442,7 @@ enum status net_backward(struct net *net, float grad_scale, net_bucket_ready rea
 
         if (status != STATUS_OK)
             return status;
-        for (; next < net->graph->bucket_count && net->bucket_layer[next] == i; next++)
+        for (; next < net->graph->bucket_count && net->bucket_layer[next] >= i; next++)
             if (ready != NULL)
                 ready(user, next);
     }
@@ -375,21 +450,72 @@ enum status net_backward(struct net *net, float grad_scale, net_bucket_ready rea
     return STATUS_OK;
 }
 
+static void round_state(struct net *net, float *param, float *momentum, size_t n,
+                        enum graph_dtype dtype)
+{
+    if (dtype == GRAPH_F32)
+        return;
+    net->backend->cast(net->state, param, param, n, dtype);
+    if (momentum != NULL)
+        net->backend->cast(net->state, momentum, momentum, n, dtype);
+}
+
 void net_update(struct net *net, const struct net_sgd *sgd)
 {
     bool uses_momentum = sgd->momentum > 0.0F;
 
     assert(!net->evaluate_only);
+    if (net->is_scale_dynamic)
+        net->backend->finite(net->state, net->grads, net->grad_count, net->scaler);
     for (uint32_t i = 0; i < net->graph->tensor_count; i++) {
         const struct slot *slot = &net->slots[i];
 
+        float *param = net->params + slot->param_at;
+        float *momentum = uses_momentum ? net->momentum + slot->grad_at : NULL;
+
         if (!net->tensors[i].trainable)
             continue;
-        net->backend->sgd(net->state, net->params + slot->param_at, net->grads + slot->grad_at,
-                          uses_momentum ? net->momentum + slot->grad_at : NULL, slot->size, sgd,
-                          !net->has_momentum);
+        net->backend->sgd(net->state, param, net->grads + slot->grad_at, momentum, slot->size, sgd,
+                          net->scaler);
+        if (!net->graph->tensors[i].has_master) /* pure fp16: what was written is rounded */
+            round_state(net, param, momentum, slot->size, net->graph->tensors[i].dtype);
     }
-    net->has_momentum = net->has_momentum || uses_momentum;
+    net->low_is_stale = true;
+    net->backend->scaler_end(net->state, net->scaler, uses_momentum);
+}
+
+struct scaler net_scaler(struct net *net)
+{
+    return *net->scaler;
+}
+
+void net_scaler_write(struct net *net, const struct scaler *scaler)
+{
+    net->scaler->scale = scaler->scale;
+    net->scaler->unskipped = scaler->unskipped;
+    net->scaler->skipped_in_a_row = scaler->skipped_in_a_row;
+}
+
+void net_describe_nonfinite(struct net *net, char *text, size_t byte_limit)
+{
+    uint32_t layer = net->backend->first_nonfinite(net->state);
+
+    text[0] = '\0';
+    if (layer != GRAPH_NONE) {
+        (void)snprintf(text, byte_limit, "the output of layer %s", net->graph->layers[layer].name);
+        return;
+    }
+    for (uint32_t i = 0; i < net->graph->grad_count; i++) {
+        uint32_t index = net->graph->grad_order[i];
+        struct scaler look = {0};
+
+        net->backend->finite(net->state, net->grads + net->slots[index].grad_at,
+                             net->slots[index].size, &look);
+        if (!look.found_inf)
+            continue;
+        (void)snprintf(text, byte_limit, "the gradient of %s", net->tensors[index].name);
+        return;
+    }
 }
 
 bool net_profile(const struct net *net, uint32_t index, struct net_profile *profile)
@@ -399,7 +525,8 @@ bool net_profile(const struct net *net, uint32_t index, struct net_profile *prof
 
 size_t net_bytes(const struct net *net)
 {
-    size_t arenas = net->param_count + (net->evaluate_only ? 0 : 2 * net->grad_count);
+    size_t arenas = net->param_count + (net->evaluate_only ? 0 : 2 * net->grad_count) +
+                    (net->low != NULL ? net->buffer_at : 0);
 
     return arenas * sizeof(float) + net->backend->bytes(net->state);
 }

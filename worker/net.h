@@ -13,15 +13,17 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "worker/amp.h"
+#include "worker/graph.h"
+#include "worker/scaler.h"
 
 #define NET_DIMS_MAX 4
 
 struct backend;
-struct graph; /* worker/graph.h */
 struct net;
 
 /* A named tensor of the state: PyTorch's state_dict name and shape, row-major when read or written
- * here. */
+ * here; fp32: the master where there is one. */
 struct net_tensor {
     const char *name; /* "layer1.0.weight", "layer1.1.running_mean"; owned by the net */
     uint32_t dims[NET_DIMS_MAX];
@@ -34,7 +36,10 @@ struct net_tensor {
 struct net_bucket {
     float *grads; /* [count] f32, in the arena */
     size_t count;
+    enum graph_dtype dtype; /* what the values are rounded to */
 };
+
+typedef void (*net_graph_seen)(void *user, const char *pass, const struct graph *graph);
 
 struct net_options {
     uint32_t batch_max;          /* images a step at most; smaller last batches are allowed */
@@ -42,7 +47,10 @@ struct net_options {
     uint64_t bucket_bytes;       /* 0: 25 MiB */
     bool evaluate_only;          /* no gradients, no optimizer state */
     bool deterministic;
-    bool profile;                  /* time every layer: see net_profile */
+    bool profile;              /* time every layer: see net_profile */
+    const struct amp *amp;     /* NULL: O0 */
+    net_graph_seen graph_seen; /* NULL: none; called with the graph behind each pass */
+    void *graph_seen_user;
     const struct backend *backend; /* worker/net_backend.h; NULL: the CPU */
 };
 
@@ -115,7 +123,18 @@ enum status net_forward(struct net *net, const float *images, const int64_t *lab
  * reduce). */
 enum status net_backward(struct net *net, float grad_scale, net_bucket_ready ready, void *user,
                          struct err *err);
-/* One optimizer step on the gradient arena as it is now. Source of the update: torch.optim.SGD. */
+/* The loss scaler's state: a copy out, for messages and checkpoints (waits for the device), and in,
+ * for a resume: `scale`, `unskipped` and `skipped_in_a_row` are taken. */
+struct scaler net_scaler(struct net *net);
+void net_scaler_write(struct net *net, const struct scaler *scaler);
+/* Where the last step's first infinity or NaN is: a layer's value in forward order, else a gradient
+ * in backward order, in words; "" when all are finite. After net_update, before the next forward.
+ */
+void net_describe_nonfinite(struct net *net, char *text, size_t byte_limit);
+
+/* One optimizer step on the gradient arena as it is now; with a dynamic loss scale a step whose
+ * gradients are not all finite changes nothing but the scaler. Source of the update:
+ * torch.optim.SGD. */
 void net_update(struct net *net, const struct net_sgd *sgd);
 
 /* Entry `index` of the profile; false past the end or without net_options.profile. */

@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "worker/graph.h"
 #include "worker/net.h"
+#include "worker/scaler.h"
 
 #define BACKEND_LAYOUT_WORDS 32
 
@@ -52,10 +53,21 @@ struct backend {
     enum status (*layer_backward)(void *state, uint32_t layer, float grad_scale, struct err *err);
     /* Valid once the last layer's forward has run. */
     void (*result)(void *state, struct net_result *result);
-    /* torch.optim.SGD over n stored elements; `momentum` may be NULL, `first` says that it holds
-     * nothing yet. */
+
+    /* The end of a step, on the device, in this order; the scaler is memory_new's, and the loss's
+     * backward multiplies by its scale. */
+    void (*bind_scaler)(void *state, struct scaler *scaler);
+    /* Sets scaler->found_inf where one of the n gradients is infinite or no number. */
+    void (*finite)(void *state, const float *grads, size_t n, struct scaler *scaler);
+    /* optim_sgd over n stored elements; `momentum` may be NULL. */
     void (*sgd)(void *state, float *param, const float *grad, float *momentum, size_t n,
-                const struct net_sgd *sgd, bool first);
+                const struct net_sgd *sgd, const struct scaler *scaler);
+    /* to = from, rounded to `dtype`; in place allowed. */
+    void (*cast)(void *state, const float *from, float *to, size_t n, enum graph_dtype dtype);
+    /* Takes note of a step with momentum unless it was skipped; then scaler_step. */
+    void (*scaler_end)(void *state, struct scaler *scaler, bool used_momentum);
+    /* The first layer whose value of the last forward holds an infinity or a NaN; GRAPH_NONE. */
+    uint32_t (*first_nonfinite)(void *state);
 
     size_t (*bytes)(const void *state);
     /* Time spent so far, where net_options.profile was set; false past the end. */

@@ -1,22 +1,23 @@
-/* torch.optim.SGD. */
+/* torch.optim.SGD: the twin of the CUDA kernel does it. */
 #include "worker/optim.h"
 
-void optim_sgd(float *restrict param, const float *restrict grad, float *restrict momentum,
-               size_t n, const struct net_sgd *sgd, bool first)
+#include "kernels/kernels.h"
+
+void optim_sgd(float *param, const float *grad, float *momentum, size_t n,
+               const struct net_sgd *sgd, const struct scaler *scaler)
 {
-    const float lr = sgd->lr, mu = sgd->momentum, decay = sgd->weight_decay;
-    const float take = 1.0F - sgd->dampening;
+    const struct kernel_sgd_tensor tensor = {
+        .grad = grad, .master = param, .momentum = momentum, .count = n};
+    const struct kernel_sgd kernel = {
+        .grad_type = KERNEL_F32,
+        .half_type = KERNEL_F32,
+        .lr = sgd->lr,
+        .momentum = momentum != NULL ? sgd->momentum : 0.0F,
+        .dampening = sgd->dampening,
+        .weight_decay = sgd->weight_decay,
+        .nesterov = sgd->nesterov,
+        .is_first_step = !scaler->has_momentum,
+    };
 
-    if (momentum == NULL) {
-        for (size_t i = 0; i < n; i++)
-            param[i] -= lr * (grad[i] + decay * param[i]);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        float g = grad[i] + decay * param[i];
-        float buf = first ? g : mu * momentum[i] + take * g;
-
-        momentum[i] = buf;
-        param[i] -= lr * (sgd->nesterov ? g + mu * buf : buf);
-    }
+    kernel_sgd_ref(&tensor, 1, &kernel, &scaler->scale, &scaler->found_inf);
 }

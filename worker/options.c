@@ -45,10 +45,25 @@ static const struct row {
      "random images in place of data, to measure speed"},
     {"device", NULL, 0, KIND_TEXT, AT(device), 0, 0, "NAME", "auto (default), cpu or cuda"},
     {"opt-level", NULL, 0, KIND_TEXT, AT(opt_level), 0, 0, "LEVEL",
-     "mixed precision: O0 (default), none; O1, O2 and O3 are to come"},
-    {"loss-scale", NULL, 0, KIND_TEXT, AT(loss_scale), 0, 0, "X", "only 1.0 under O0"},
+     "mixed precision as Apex's: O0 (default, fp32), O1, O2 or O3"},
+    {"low-type", NULL, 0, KIND_TEXT, AT(low_type), 0, 0, "TYPE",
+     "what O1 to O3 compute in: fp16 (default) or bf16"},
     {"keep-batchnorm-fp32", NULL, 0, KIND_TEXT, AT(keep_batchnorm_fp32), 0, 0, "BOOL",
-     "only True under O0, which keeps everything in fp32"},
+     "True or False, against the level's own (O2 True, O3 False)"},
+    {"loss-scale", NULL, 0, KIND_TEXT, AT(loss_scale), 0, 0, "X",
+     "dynamic (O1 and O2 with fp16) or a number (else 1.0)"},
+    {"init-loss-scale", NULL, 0, KIND_FLOAT, AT(init_loss_scale), 0, 1e30, "X",
+     "what a dynamic scale begins with (65536)"},
+    {"min-loss-scale", NULL, 0, KIND_FLOAT, AT(min_loss_scale), 0, 1e30, "X",
+     "a dynamic scale goes no lower (6.1e-05, 2^-14)"},
+    {"max-loss-scale", NULL, 0, KIND_FLOAT, AT(max_loss_scale), 0, 1e30, "X",
+     "nor higher (16777216, 2^24)"},
+    {"max-skipped-steps", NULL, 0, KIND_U32, AT(max_skipped_steps), 1, 1e6, "N",
+     "stop after so many overflows in a row (50)"},
+    {"allreduce-always-fp32", NULL, 0, KIND_FLAG, AT(allreduce_always_fp32), 0, 0, NULL,
+     "reduce fp16 and bf16 gradients in fp32"},
+    {"print-graph", NULL, 0, KIND_FLAG, AT(print_graph), 0, 0, NULL,
+     "print the graph after each pass, and end"},
     {"deterministic", NULL, 0, KIND_FLAG, AT(deterministic), 0, 0, NULL,
      "the same bits in every run, also where that is slower"},
     {"checkpoint-dir", NULL, 0, KIND_TEXT, AT(checkpoint_dir), 0, 0, "DIR",
@@ -68,6 +83,8 @@ static const struct row {
 #undef AT
 };
 static const size_t row_count = sizeof rows / sizeof rows[0];
+
+const char options_default_level[] = "O0";
 
 static const char examples[] =
     "ddp-worker: trains an image classifier; one process is one rank.\n"
@@ -328,40 +345,24 @@ static enum status take_words(struct options *options, int argc, char **argv, st
 
 /* -- what goes together -- */
 
-static bool is_true(const char *text)
+struct amp_request options_amp(const struct options *options)
 {
-    return strcmp(text, "True") == 0 || strcmp(text, "true") == 0;
+    return (struct amp_request){
+        .level = options->opt_level,
+        .low_type = options->low_type,
+        .keep_batchnorm_fp32 = options->keep_batchnorm_fp32,
+        .loss_scale = options->loss_scale,
+        .init_scale = options->init_loss_scale,
+        .min_scale = options->min_loss_scale,
+        .max_scale = options->max_loss_scale,
+    };
 }
 
-/* Texts of apex/amp/frontend.py where users know them. */
-static enum status check_precision(const struct options *options, struct err *err)
+static enum status check_precision(struct options *options, struct err *err)
 {
-    const char *level = options->opt_level;
-    char *end = NULL;
+    const struct amp_request request = options_amp(options);
 
-    if (strlen(level) != 2 || level[0] != 'O' || level[1] < '0' || level[1] > '3')
-        return err_set(
-            err, STATUS_BAD_INPUT, 0,
-            "Unexpected optimization level %.20s. Options are 'O0', 'O1', 'O2', 'O3'.  Note "
-            "that in `O0`, `O1`, etc., the prefix O is the letter O, not the number zero.",
-            level);
-    if (level[1] != '0')
-        return err_set(
-            err, STATUS_UNSUPPORTED, 0,
-            "--opt-level %s: mixed precision is not in this version yet; O0 trains in fp32", level);
-    if (options->loss_scale != NULL && (strtod(options->loss_scale, &end) != 1.0 || *end != '\0'))
-        return err_set(
-            err, STATUS_UNSUPPORTED, 0,
-            "--loss-scale %.40s: under --opt-level O0 the loss is not scaled: 1.0 or nothing",
-            options->loss_scale);
-    if (options->keep_batchnorm_fp32 != NULL && !is_true(options->keep_batchnorm_fp32) &&
-        strcmp(options->keep_batchnorm_fp32, "None") != 0)
-        return err_set(
-            err, STATUS_UNSUPPORTED, 0,
-            "--keep-batchnorm-fp32 %.40s: under --opt-level O0 everything is fp32: True or "
-            "nothing",
-            options->keep_batchnorm_fp32);
-    return STATUS_OK;
+    return amp_resolve(&options->amp, &request, err);
 }
 
 static enum status check_device(const struct options *options, struct err *err)
@@ -413,7 +414,8 @@ enum status options_parse(struct options *options, int argc, char **argv, struct
         .loader_threads = 1,
         .print_freq = 100,
         .device = "auto",
-        .opt_level = "O0",
+        .opt_level = options_default_level,
+        .max_skipped_steps = AMP_SKIPS_MAX,
         .checkpoint_keep = 2,
     };
     status = take_words(options, argc, argv, err);

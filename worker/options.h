@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "common/status.h"
+#include "worker/amp.h"
 
 /* Texts are borrowed from argv or constant. */
 struct options {
@@ -24,7 +25,12 @@ struct options {
     bool evaluate;
     bool dummy;
     const char *device;
-    const char *opt_level, *loss_scale, *keep_batchnorm_fp32;
+    const char *opt_level, *low_type, *loss_scale, *keep_batchnorm_fp32; /* as typed */
+    float init_loss_scale, min_loss_scale, max_loss_scale;               /* 0: the default */
+    uint32_t max_skipped_steps; /* in a row, before training stops */
+    bool allreduce_always_fp32;
+    bool print_graph;
+    struct amp amp; /* what the above come to */
     bool deterministic;
     const char *checkpoint_dir; /* NULL: none */
     uint32_t checkpoint_every;  /* steps; 0: at the end of epochs alone */
@@ -39,6 +45,10 @@ struct options {
  * what was meant; STATUS_UNSUPPORTED: understood, but not in this build. With help or version set
  * nothing else was checked. */
 enum status options_parse(struct options *options, int argc, char **argv, struct err *err);
+/* What Apex's amp.initialize was given. */
+struct amp_request options_amp(const struct options *options);
+/* options.opt_level points here where none was given: no banner then. */
+extern const char options_default_level[];
 /* Examples first. */
 void options_print_help(FILE *out);
 

@@ -8,14 +8,16 @@
 #include "worker/graph.h"
 
 /* Merges a ReLU into the batch norm (or add) whose value only it reads, and then a 2x2 max pool of
- * stride 2 over even height and width. Tensors keep their order and names. Errors: STATUS_MEMORY.
- */
+ * stride 2 over even height and width; a pool over fp16 or bf16 stays a layer, because values that
+ * were rounded to the same tie and ties decide where the gradient goes. Tensors keep their order
+ * and names. Errors: STATUS_MEMORY. */
 enum status pass_fuse(const struct graph *graph, struct graph **out, struct err *err);
 
 /* Orders gradients as backward completes them and cuts them into buckets as PyTorch's
- * compute_bucket_assignment_by_size does: tensors in reverse order; a bucket closes as soon as its
- * bytes reach the limit, `first_bytes` for the first and `bytes` for the others. Bytes are of f32,
- * without a backend's padding. Errors: STATUS_MEMORY. */
+ * compute_bucket_assignment_by_size does: tensors in reverse order, those of one type together; a
+ * bucket closes as soon as its bytes reach the limit, `first_bytes` for a type's first and `bytes`
+ * for the others. Bytes are of the gradients' type, without a backend's padding.
+ * Errors: STATUS_MEMORY. */
 enum status pass_buckets(const struct graph *graph, uint64_t first_bytes, uint64_t bytes,
                          struct graph **out, struct err *err);
 

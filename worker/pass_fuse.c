@@ -46,7 +46,8 @@ static void fuse_pool(struct graph *graph, uint32_t at)
     uint32_t user = graph_only_user(graph, at);
     const struct graph_layer *pool;
 
-    if (layer->op != GRAPH_BATCH_NORM || !layer->fused_relu || user == GRAPH_NONE)
+    if (layer->op != GRAPH_BATCH_NORM || !layer->fused_relu || user == GRAPH_NONE ||
+        layer->out.dtype != GRAPH_F32)
         return;
     pool = &graph->layers[user];
     if (pool->op != GRAPH_MAX_POOL || pool->window.kernel != 2 || pool->window.stride != 2 ||

@@ -77,6 +77,30 @@ static enum status validate(struct train *train, const volatile bool *stop, stru
 
 /* -- training -- */
 
+/* Apex's message. A loss scale that keeps falling explains nothing by itself: after too many skips
+ * in a row training stops and says where the first bad value is. */
+static enum status report_skip(struct train *train, struct err *err)
+{
+    const struct scaler scaler = net_scaler(train->net);
+    char where[128], scale[SCALER_TEXT_BYTES];
+
+    if (!scaler.was_skipped)
+        return STATUS_OK;
+    (void)scaler_text(scaler.scale, scale);
+    if (train->place->rank == 0) {
+        (void)printf("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to %s\n",
+                     scale);
+        (void)fflush(stdout);
+    }
+    if (scaler.skipped_in_a_row < train->options->max_skipped_steps)
+        return STATUS_OK;
+    net_describe_nonfinite(train->net, where, sizeof where);
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%u steps in a row were skipped, the loss scale is %s: the first infinity or "
+                   "NaN is in %.100s; a lower --lr or --opt-level O0 may help",
+                   scaler.skipped_in_a_row, scale, where);
+}
+
 static enum status compute(struct train *train, const struct loader_batch *batch,
                            struct net_result *result, struct err *err)
 {
@@ -90,9 +114,10 @@ static enum status compute(struct train *train, const struct loader_batch *batch
     if (status == STATUS_OK)
         status = train->ddp != NULL ? ddp_backward(train->ddp, err)
                                     : net_backward(train->net, 1.0F, NULL, NULL, err);
-    if (status == STATUS_OK)
-        net_update(train->net, &sgd);
-    return status;
+    if (status != STATUS_OK)
+        return status;
+    net_update(train->net, &sgd);
+    return train->options->amp.scaler.is_dynamic ? report_skip(train, err) : STATUS_OK;
 }
 
 /* STATUS_CLOSED: the shim is gone. */

@@ -13,6 +13,9 @@ struct train;
  * until train_free. On failure `*train` is NULL. */
 enum status train_new(struct train **train, const struct options *options,
                       const struct agent_place *place, struct agent *agent, struct err *err);
+/* Prints the graph after each pass and what the net takes, on stdout. */
+enum status train_print_graph(const struct options *options, const struct agent_place *place,
+                              struct err *err);
 void train_free(struct train **train);
 
 /* Trains to the end, or until `*stop` becomes true: then the step is finished, rank 0 writes a

@@ -12,6 +12,7 @@
 #include "worker/graph.h"
 #include "worker/init.h"
 #include "worker/model.h"
+#include "worker/print_graph.h"
 
 enum {
     MESH_TIMEOUT_US = 60 * 1000000,
@@ -109,6 +110,9 @@ static enum status make_net(struct train *train, struct err *err)
         .bucket_bytes = (uint64_t)((double)options->bucket_cap_mb * 1024 * 1024),
         .evaluate_only = options->evaluate && train->place->world == 1,
         .deterministic = options->deterministic,
+        .amp = &options->amp,
+        .graph_seen = options->print_graph ? print_graph_pass : NULL,
+        .graph_seen_user = stdout,
     };
     struct graph *graph = NULL;
     struct rng rng;
@@ -134,7 +138,10 @@ static void describe(struct train *train)
         .world = train->place->world,
         .batch = options->batch,
         .seed = options->seed,
+        .loss_scale = net_scaler(train->net).scale,
     };
+    (void)snprintf(state->opt_level, sizeof state->opt_level, "O%u%s", options->amp.level,
+                   options->amp.low == GRAPH_BF16 ? " bf16" : "");
     if (train->place->job_id != 0)
         (void)snprintf(state->job_id, sizeof state->job_id, "%" PRIu64, train->place->job_id);
     (void)snprintf(state->arch, sizeof state->arch, "%s", options->arch);
@@ -172,9 +179,12 @@ static enum status make_equal(struct train *train, struct err *err)
     const struct ddp_options options = {
         .delay_allreduce = train->options->delay_allreduce,
         .broadcast_buffers = true,
+        .allreduce_always_fp32 = train->options->allreduce_always_fp32,
     };
     enum status status = train_resume(train, err);
 
+    if (status == STATUS_OK)
+        train_load_scaler(train);
     if (status == STATUS_OK && train->comm != NULL)
         status = ddp_new(&train->ddp, train->comm, train->net, train->place->rank,
                          train->place->world, &options, err);
@@ -207,6 +217,22 @@ static enum status open_loss_log(struct train *train, struct err *err)
     return STATUS_OK;
 }
 
+/* Apex's words for those who know them, and what this CPU does instead of a GPU. */
+static void announce_amp(const struct train *train)
+{
+    const struct options *options = train->options;
+    const struct amp_request request = options_amp(options);
+
+    if (train->place->rank != 0 || options->opt_level == options_default_level)
+        return;
+    amp_print_banner(&request, &options->amp, stdout);
+    if (options->amp.level > 0)
+        (void)printf("%s is rounded, not computed, on this CPU: the numbers are those of %s, the "
+                     "speed is not\n",
+                     graph_dtype_name(options->amp.low), graph_dtype_name(options->amp.low));
+    (void)fflush(stdout);
+}
+
 static enum status get_ready(struct train *train, struct err *err)
 {
     static enum status (*const stages[])(struct train * train, struct err * err) = {
@@ -219,6 +245,7 @@ static enum status get_ready(struct train *train, struct err *err)
     if (status != STATUS_OK)
         return status;
     describe(train);
+    announce_amp(train);
     status = meet(train, err);
     if (status == STATUS_OK)
         status = make_equal(train, err);
@@ -241,6 +268,25 @@ enum status train_new(struct train **out, const struct options *options,
     status = get_ready(train, err);
     if (status != STATUS_OK)
         train_free(out);
+    return status;
+}
+
+enum status train_print_graph(const struct options *options, const struct agent_place *place,
+                              struct err *err)
+{
+    struct train *train = calloc(1, sizeof *train);
+    enum status status;
+
+    if (train == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory to train");
+    train->options = options;
+    train->place = place;
+    status = open_data(train, err);
+    if (status == STATUS_OK)
+        status = make_net(train, err);
+    if (status == STATUS_OK)
+        print_graph_memory(stdout, train->net);
+    train_free(&train);
     return status;
 }
 

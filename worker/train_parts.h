@@ -47,6 +47,8 @@ struct train {
  * stays. */
 enum status train_resume(struct train *train, struct err *err);
 enum status train_share_momentum(struct train *train, struct err *err);
+/* The loss scale of the resumed state into the net. */
+void train_load_scaler(struct train *train);
 /* Rank 0: takes the folder. */
 enum status train_open_dir(struct train *train, struct err *err);
 /* Rank 0 with a folder: commits where training stands, once per step. A full disk is a warning;

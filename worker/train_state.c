@@ -74,6 +74,25 @@ static enum status snapshot_take(struct snapshot *snapshot, struct net *net, str
     return status;
 }
 
+static void take_scaler(struct train *train)
+{
+    const struct scaler scaler = net_scaler(train->net);
+
+    train->state.loss_scale = scaler.scale;
+    train->state.unskipped = scaler.unskipped;
+    train->state.skipped_in_a_row = scaler.skipped_in_a_row;
+}
+
+void train_load_scaler(struct train *train)
+{
+    const struct scaler scaler = {.scale = train->state.loss_scale,
+                                  .unskipped = train->state.unskipped,
+                                  .skipped_in_a_row = train->state.skipped_in_a_row};
+
+    if (train->is_resumed && !train->options->evaluate && train->options->amp.scaler.is_dynamic)
+        net_scaler_write(train->net, &scaler);
+}
+
 enum status train_save(struct train *train, struct err *err)
 {
     struct snapshot snapshot;
@@ -82,6 +101,7 @@ enum status train_save(struct train *train, struct err *err)
 
     if (train->dir == NULL || train->saved_step == (int64_t)train->state.step)
         return STATUS_OK;
+    take_scaler(train);
     train->state.has_momentum = net_has_momentum(train->net);
     status = snapshot_take(&snapshot, train->net, &why);
     if (status == STATUS_OK)
@@ -241,6 +261,9 @@ static enum status load_asked(struct train *train, struct err *err)
         train->state.step_in_epoch = checkpoint.state.step_in_epoch;
         train->state.step = checkpoint.state.step;
         train->state.has_momentum = checkpoint.state.has_momentum;
+        train->state.loss_scale = checkpoint.state.loss_scale;
+        train->state.unskipped = checkpoint.state.unskipped;
+        train->state.skipped_in_a_row = checkpoint.state.skipped_in_a_row;
         log_line(LOG_INFO, about(train), "resumed at step %u (epoch %u, step %u) from %s",
                  train->state.step, train->state.epoch + 1, train->state.step_in_epoch, path);
     }

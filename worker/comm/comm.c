@@ -25,6 +25,8 @@ struct comm {
     int stop_fd; /* an eventfd: readable once nothing can complete any more */
     struct comm_watch *watch;
     struct comm_gloo *gloo;
+    uint16_t *halves; /* [half_count] what travels of comm_all_reduce_sum_half */
+    size_t half_count;
 };
 
 static enum status check_options(const struct comm_options *options, struct err *err)
@@ -223,6 +225,7 @@ void comm_close(struct comm **out)
     if (comm->stop_fd >= 0)
         (void)close(comm->stop_fd);
     free(comm->fds);
+    free(comm->halves);
     free(comm);
     *out = NULL;
 }
@@ -262,6 +265,42 @@ enum status comm_all_reduce_sum(struct comm *comm, float *values, size_t count, 
         return status;
     if (count > 0)
         (void)comm_gloo_all_reduce_f32(comm->gloo, values, count, &failure);
+    return finish(comm, "all-reduce", &failure, err);
+}
+
+static enum status grow_halves(struct comm *comm, size_t count, struct err *err)
+{
+    uint16_t *halves;
+
+    if (count <= comm->half_count)
+        return STATUS_OK;
+    halves = realloc(comm->halves, count * sizeof *halves);
+    if (halves == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory to reduce %zu values", count);
+    comm->halves = halves;
+    comm->half_count = count;
+    return STATUS_OK;
+}
+
+enum status comm_all_reduce_sum_half(struct comm *comm, float *values, size_t count,
+                                     enum comm_half type, struct err *err)
+{
+    struct comm_gloo_failure failure = {.result = COMM_GLOO_OK};
+    enum status status;
+
+    if (comm->world == 1)
+        return STATUS_OK;
+    status = grow_halves(comm, count, err);
+    if (status == STATUS_OK)
+        status = comm_watch_begin(comm->watch, "all-reduce", err);
+    if (status != STATUS_OK)
+        return status;
+    if (count > 0) {
+        comm_half_pack(type, values, count, comm->halves);
+        (void)comm_gloo_all_reduce_u16(comm->gloo, comm->halves, count, comm_half_adder(type),
+                                       &failure);
+        comm_half_unpack(type, comm->halves, count, values);
+    }
     return finish(comm, "all-reduce", &failure, err);
 }
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "worker/comm/comm_half.h"
 
 #define COMM_BLOB_BYTES_MAX 512
 
@@ -49,6 +50,10 @@ void comm_close(struct comm **comm);
  * every run. After a failure only comm_close() is left. Errors: STATUS_PEER_LOST naming the rank,
  * STATUS_TIMEOUT naming who did not come, STATUS_CONFLICT where a peer makes another call. */
 enum status comm_all_reduce_sum(struct comm *comm, float *values, size_t count, struct err *err);
+/* Floats that hold values of `type` (COMM_F16, COMM_BF16): 16 bits a value travel, each sum is
+ * rounded to the type. Half the bytes of comm_all_reduce_sum. */
+enum status comm_all_reduce_sum_half(struct comm *comm, float *values, size_t count,
+                                     enum comm_half type, struct err *err);
 enum status comm_all_reduce_sum_f64(struct comm *comm, double *values, size_t count,
                                     struct err *err);
 enum status comm_broadcast(struct comm *comm, void *bytes, size_t byte_count, uint32_t root,

@@ -44,14 +44,14 @@ enum comm_gloo_result guarded(struct comm_gloo_failure *failure, Body body) noex
 }
 
 template <typename T>
-void all_reduce(const std::shared_ptr<::gloo::Context> &mesh, T *values, size_t count)
+void all_reduce(const std::shared_ptr<::gloo::Context> &mesh, T *values, size_t count,
+                void (*add)(void *, const void *, const void *, size_t))
 {
     ::gloo::AllreduceOptions options(mesh);
 
     options.setOutput(values, count);
     options.setAlgorithm(::gloo::AllreduceOptions::Algorithm::RING);
-    options.setReduceFunction(
-        static_cast<void (*)(void *, const void *, const void *, size_t)>(&::gloo::sum<T>));
+    options.setReduceFunction(add);
     ::gloo::allreduce(options);
 }
 } // namespace
@@ -87,13 +87,21 @@ void comm_gloo_free(struct comm_gloo **gloo)
 enum comm_gloo_result comm_gloo_all_reduce_f32(struct comm_gloo *gloo, float *values, size_t count,
                                                struct comm_gloo_failure *failure)
 {
-    return guarded(failure, [&] { all_reduce(gloo->mesh, values, count); });
+    return guarded(failure, [&] { all_reduce(gloo->mesh, values, count, &::gloo::sum<float>); });
+}
+
+enum comm_gloo_result
+comm_gloo_all_reduce_u16(struct comm_gloo *gloo, uint16_t *values, size_t count,
+                         void (*add)(void *, const void *, const void *, size_t),
+                         struct comm_gloo_failure *failure)
+{
+    return guarded(failure, [&] { all_reduce(gloo->mesh, values, count, add); });
 }
 
 enum comm_gloo_result comm_gloo_all_reduce_f64(struct comm_gloo *gloo, double *values, size_t count,
                                                struct comm_gloo_failure *failure)
 {
-    return guarded(failure, [&] { all_reduce(gloo->mesh, values, count); });
+    return guarded(failure, [&] { all_reduce(gloo->mesh, values, count, &::gloo::sum<double>); });
 }
 
 enum comm_gloo_result comm_gloo_broadcast(struct comm_gloo *gloo, void *bytes, size_t byte_count,

@@ -43,6 +43,11 @@ enum comm_gloo_result comm_gloo_all_reduce_f32(struct comm_gloo *gloo, float *va
                                                struct comm_gloo_failure *failure);
 enum comm_gloo_result comm_gloo_all_reduce_f64(struct comm_gloo *gloo, double *values, size_t count,
                                                struct comm_gloo_failure *failure);
+/* `add` as comm_half_add: adds elements of 16 bits. */
+enum comm_gloo_result
+comm_gloo_all_reduce_u16(struct comm_gloo *gloo, uint16_t *values, size_t count,
+                         void (*add)(void *, const void *, const void *, size_t),
+                         struct comm_gloo_failure *failure);
 enum comm_gloo_result comm_gloo_broadcast(struct comm_gloo *gloo, void *bytes, size_t byte_count,
                                           uint32_t root, struct comm_gloo_failure *failure);
 /* mine: [byte_count], all: [world][byte_count] */

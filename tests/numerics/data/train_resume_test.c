@@ -227,7 +227,7 @@ TEST(refusals)
         {"--epochs", 2, "--epochs needs a value"},
         {"--lr nan", 2, "--lr nan"},
         {"--opt-level 02", 2, "the prefix O is the letter O"},
-        {"--opt-level O1", 2, "not in this version yet"},
+        {"--opt-level O3 --init-loss-scale 8", 2, "needs --loss-scale dynamic"},
         {"--device cuda", 2, "no CUDA training backend"},
         {"--nesterov", 2, "--nesterov requires"},
         {"--resume auto", 2, "needs --checkpoint-dir"},

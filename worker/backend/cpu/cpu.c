@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/kernels.h"
 #include "worker/optim.h"
 
 #define ALIGN 64
@@ -26,6 +27,14 @@ enum status cpu_out_of_memory(const struct cpu_layer *layer, struct err *err)
 {
     return err_set(err, STATUS_MEMORY, 0, "layer %s: out of memory",
                    layer != NULL ? layer->graph->name : "(network)");
+}
+
+void cpu_round(const struct cpu *cpu, enum graph_dtype dtype, float *values, size_t n)
+{
+    if (dtype == GRAPH_F16)
+        cpu->kernels->round_f16(values, n, values);
+    else if (dtype == GRAPH_BF16)
+        cpu->kernels->round_bf16(values, n, values);
 }
 
 struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images)
@@ -133,7 +142,7 @@ static const struct cpu_op *const ops[] = {
     [GRAPH_BATCH_NORM] = &cpu_op_norm, [GRAPH_RELU] = &cpu_op_relu,
     [GRAPH_MAX_POOL] = &cpu_op_pool,   [GRAPH_FLATTEN] = &cpu_op_flatten,
     [GRAPH_LINEAR] = &cpu_op_linear,   [GRAPH_ADD] = &cpu_op_add,
-    [GRAPH_CAST] = &cpu_op_add,        [GRAPH_CROSS_ENTROPY] = &cpu_op_loss,
+    [GRAPH_CAST] = &cpu_op_cast,       [GRAPH_CROSS_ENTROPY] = &cpu_op_loss,
 };
 
 /* Channels lie in blocks from the first convolution on; an input of few channels and features are
@@ -144,8 +153,8 @@ static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
     struct cpu_value *value = &layer->out;
     const uint32_t block = cpu->kernels->block;
 
-    if (layer->graph->op ==
-        GRAPH_RELU) { /* element by element: as it comes, a flattened image blocked */
+    if (layer->graph->op == GRAPH_RELU || layer->graph->op == GRAPH_CAST) {
+        /* element by element: as it comes, a flattened image blocked */
         *value = *layer->in;
         return;
     }
@@ -237,9 +246,6 @@ static enum status open_layers(struct cpu *cpu, struct err *err)
             layer->in = &cpu->layers[graph->inputs[0]].out;
         if (graph->inputs[1] != GRAPH_NONE)
             layer->in2 = &cpu->layers[graph->inputs[1]].out;
-        if (graph->out.dtype != GRAPH_F32)
-            return err_set(err, STATUS_UNSUPPORTED, 0, "layer %s: the cpu backend computes in f32",
-                           graph->name);
         status = make_value(cpu, i, err);
         if (status == STATUS_OK)
             status = layer->op->open(cpu, layer, err);
@@ -379,6 +385,35 @@ static enum status cpu_step_begin(void *state, const float *images, const int64_
     return STATUS_OK;
 }
 
+/* Whether a value is rounded when its layer is done: not where it is a choice among rounded ones,
+ * and a convolution has rounded chunk by chunk, before its batch norm looked. */
+static bool rounds_value(enum graph_op op)
+{
+    return op != GRAPH_INPUT && op != GRAPH_CONV2D && op != GRAPH_RELU && op != GRAPH_MAX_POOL &&
+           op != GRAPH_FLATTEN;
+}
+
+/* Each gradient that the layer wrote, to the type of what it is the gradient of. A batch norm has
+ * done so in cpu_norm_backward_apply. */
+static void round_gradients(const struct cpu *cpu, struct cpu_layer *layer)
+{
+    const struct graph_layer *graph = layer->graph;
+    struct cpu_value *const inputs[] = {layer->in, layer->in2};
+
+    for (uint32_t i = 0; i < graph->tensor_count; i++) {
+        const struct graph_tensor *tensor = &cpu->graph->tensors[graph->tensor_first + i];
+
+        if (tensor->trainable)
+            cpu_round(cpu, tensor->dtype, layer->tensors[i].grad, layer->tensors[i].size);
+    }
+    if (graph->op == GRAPH_BATCH_NORM || graph->op == GRAPH_RELU || graph->op == GRAPH_FLATTEN)
+        return;
+    for (uint32_t k = 0; k < 2; k++)
+        if (inputs[k] != NULL && inputs[k]->grad != NULL)
+            cpu_round(cpu, cpu->graph->layers[graph->inputs[k]].out.dtype, inputs[k]->grad,
+                      cpu->n * inputs[k]->image_size);
+}
+
 static enum status cpu_layer_forward(void *state, uint32_t index, struct err *err)
 {
     struct cpu *cpu = state;
@@ -386,6 +421,8 @@ static enum status cpu_layer_forward(void *state, uint32_t index, struct err *er
     uint64_t start = cpu_clock(cpu);
     enum status status = layer->op->forward(cpu, layer, err);
 
+    if (status == STATUS_OK && rounds_value(layer->graph->op))
+        cpu_round(cpu, layer->graph->out.dtype, layer->out.data, cpu->n * layer->out.image_size);
     if (layer->graph->op != GRAPH_CONV2D && layer->graph->op != GRAPH_INPUT)
         cpu_count(cpu, layer, CPU_FORWARD, start);
     return status;
@@ -399,6 +436,8 @@ static enum status cpu_layer_backward(void *state, uint32_t index, float grad_sc
     uint64_t start = cpu_clock(cpu);
     enum status status = layer->op->backward(cpu, layer, grad_scale, err);
 
+    if (status == STATUS_OK)
+        round_gradients(cpu, layer);
     if (layer->graph->op != GRAPH_CONV2D)
         cpu_count(cpu, layer, CPU_BACKWARD, start);
     return status;
@@ -409,11 +448,60 @@ static void cpu_result(void *state, struct net_result *result)
     *result = ((const struct cpu *)state)->result;
 }
 
+static void cpu_bind_scaler(void *state, struct scaler *scaler)
+{
+    ((struct cpu *)state)->scaler = scaler;
+}
+
+static void cpu_finite(void *state, const float *grads, size_t n, struct scaler *scaler)
+{
+    const struct kernel_values values = {grads, n};
+
+    (void)state;
+    kernel_finite_ref(&values, 1, KERNEL_F32, &scaler->found_inf);
+}
+
 static void cpu_sgd(void *state, float *param, const float *grad, float *momentum, size_t n,
-                    const struct net_sgd *sgd, bool first)
+                    const struct net_sgd *sgd, const struct scaler *scaler)
 {
     (void)state;
-    optim_sgd(param, grad, momentum, n, sgd, first);
+    optim_sgd(param, grad, momentum, n, sgd, scaler);
+}
+
+static void cpu_cast(void *state, const float *from, float *to, size_t n, enum graph_dtype dtype)
+{
+    if (from != to)
+        memcpy(to, from, n * sizeof *to);
+    cpu_round(state, dtype, to, n);
+}
+
+static void cpu_scaler_end(void *state, struct scaler *scaler, bool used_momentum)
+{
+    (void)state;
+    if (used_momentum && !scaler->found_inf)
+        scaler->has_momentum = 1;
+    scaler_step(scaler);
+}
+
+/* A convolution's value is gone once its batch norm has put the gradient there; that norm's
+ * statistics tell. */
+static uint32_t cpu_first_nonfinite(void *state)
+{
+    struct cpu *cpu = state;
+
+    for (uint32_t i = 0; i < cpu->graph->layer_count; i++) {
+        struct cpu_layer *layer = &cpu->layers[i];
+        const struct kernel_values values = {layer->out.data, cpu->n * layer->out.image_size};
+        uint32_t found = 0;
+
+        if (layer->norm != NULL)
+            found = !cpu_norm_is_finite(layer->norm);
+        else
+            kernel_finite_ref(&values, 1, KERNEL_F32, &found);
+        if (found)
+            return i;
+    }
+    return GRAPH_NONE;
 }
 
 static size_t cpu_bytes(const void *state)
@@ -456,7 +544,12 @@ const struct backend backend_cpu = {
     .layer_forward = cpu_layer_forward,
     .layer_backward = cpu_layer_backward,
     .result = cpu_result,
+    .bind_scaler = cpu_bind_scaler,
+    .finite = cpu_finite,
     .sgd = cpu_sgd,
+    .cast = cpu_cast,
+    .scaler_end = cpu_scaler_end,
+    .first_nonfinite = cpu_first_nonfinite,
     .bytes = cpu_bytes,
     .profile = cpu_profile,
 };

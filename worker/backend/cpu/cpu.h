@@ -13,6 +13,7 @@
 #include "worker/backend/cpu/cpu_kernels.h"
 #include "worker/graph.h"
 #include "worker/net_backend.h"
+#include "worker/scaler.h"
 
 #define CPU_PRIM_ARGS_MAX 8
 #define CPU_CHUNK_BYTES                                                                            \
@@ -94,12 +95,13 @@ struct cpu {
     /* the step */
     uint32_t n;
     bool training;
-    int64_t *labels; /* [batch_max] */
+    const struct scaler *scaler; /* the loss's gradient is multiplied by its scale */
+    int64_t *labels;             /* [batch_max] */
     struct net_result result;
 };
 
 extern const struct cpu_op cpu_op_input, cpu_op_conv, cpu_op_norm, cpu_op_relu, cpu_op_pool;
-extern const struct cpu_op cpu_op_flatten, cpu_op_linear, cpu_op_add, cpu_op_loss;
+extern const struct cpu_op cpu_op_flatten, cpu_op_linear, cpu_op_add, cpu_op_cast, cpu_op_loss;
 
 /* Zeroed, 64-byte aligned, counted in cpu->bytes; NULL when out of memory. Free with free(). */
 void *cpu_alloc(struct cpu *cpu, size_t bytes);
@@ -107,6 +109,8 @@ enum status cpu_out_of_memory(const struct cpu_layer *layer, struct err *err);
 /* STATUS_OK, or what oneDNN refused, by layer. */
 enum status cpu_check(dnnl_status_t rc, const struct cpu_layer *layer, const char *what,
                       struct err *err);
+/* Rounds n stored floats to `dtype`, in place; nothing for fp32. */
+void cpu_round(const struct cpu *cpu, enum graph_dtype dtype, float *values, size_t n);
 struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images);
 
 /* Nanoseconds now where the profile is on, else 0; and adding what passed since. */
@@ -139,5 +143,7 @@ enum status cpu_reorder(struct cpu *cpu, const dnnl_memory_desc_t *from_md, cons
  * first .. first + n. */
 void cpu_norm_sums(struct cpu *cpu, struct cpu_layer *norm, uint32_t first, uint32_t n);
 void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *norm, uint32_t first, uint32_t n);
+/* Whether the last forward read finite values only. */
+bool cpu_norm_is_finite(const struct cpu_layer *norm);
 
 #endif

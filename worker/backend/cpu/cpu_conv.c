@@ -366,6 +366,8 @@ static enum status conv_forward(struct cpu *cpu, struct cpu_layer *layer, struct
         cpu_count(cpu, layer, CPU_CONV_FORWARD, start);
         if (status != STATUS_OK)
             return status;
+        cpu_round(cpu, layer->graph->out.dtype, layer->out.data + first * layer->out.image_size,
+                  n * layer->out.image_size);
         if (layer->norm != NULL && cpu->training)
             cpu_norm_sums(cpu, layer->norm, first, n);
     }

@@ -7,6 +7,12 @@
 #include <math.h>
 #include <string.h>
 
+#if defined(__AVX512F__) || defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/half.h"
+
 #define B CPU_BLOCK
 
 typedef float lanes __attribute__((vector_size(sizeof(float) * B), may_alias));
@@ -409,6 +415,46 @@ static void max_pool_backward(const struct cpu_area *area, const struct cpu_pool
     }
 }
 
+/* How many of n elements the vector unit took. */
+static size_t round_f16_vectors(const float *x, size_t n, float *y)
+{
+    size_t i = 0;
+
+#if defined(__AVX512F__)
+    for (; i + 16 <= n; i += 16) {
+        __m256i half = _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
+        _mm512_storeu_ps(y + i, _mm512_cvtph_ps(half));
+    }
+#elif defined(__F16C__)
+    for (; i + 8 <= n; i += 8) {
+        __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
+        _mm256_storeu_ps(y + i, _mm256_cvtph_ps(half));
+    }
+#else
+    (void)x;
+    (void)n;
+    (void)y;
+#endif
+    return i;
+}
+
+static void round_f16(const float *x, size_t n, float *y)
+{
+    for (size_t i = round_f16_vectors(x, n, y); i < n; i++)
+        y[i] = half_f16_to(half_f16_from(x[i]));
+}
+
+static void round_bf16(const float *x, size_t n, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = half_float_bits(x[i]);
+        uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) & 0xffff0000U;
+        bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+
+        y[i] = half_bits_float(is_nan ? 0x7fff0000U : rounded);
+    }
+}
+
 #define CPU_TEXT_OF(name) #name
 #define CPU_TEXT(name) CPU_TEXT_OF(name)
 
@@ -427,4 +473,6 @@ const struct cpu_kernels CPU_KERNELS = {
     .relu_backward = relu_backward,
     .max_pool = max_pool,
     .max_pool_backward = max_pool_backward,
+    .round_f16 = round_f16,
+    .round_bf16 = round_bf16,
 };

@@ -68,6 +68,11 @@ struct cpu_kernels {
                      float *y, uint8_t *best);
     void (*max_pool_backward)(const struct cpu_area *area, const struct cpu_pool_shape *pool,
                               const uint8_t *best, const float *dy, float *dx);
+
+    /* y = x rounded to the nearest value of the type, ties to even; a NaN stays one. y may be x.
+     * fp16 and bf16 values are kept as floats here: they are rounded, not computed. */
+    void (*round_f16)(const float *x, size_t n, float *y);
+    void (*round_bf16)(const float *x, size_t n, float *y);
 };
 
 extern const struct cpu_kernels cpu_kernels_generic; /* block 8 */

@@ -111,6 +111,21 @@ void cpu_norm_sums(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uin
     cpu_count(cpu, layer, CPU_FORWARD, start);
 }
 
+static enum graph_dtype statistics_type(const struct cpu *cpu, const struct cpu_layer *layer)
+{
+    return cpu->graph->tensors[layer->graph->tensor_first + RUNNING_MEAN].dtype;
+}
+
+bool cpu_norm_is_finite(const struct cpu_layer *layer)
+{
+    const struct norm *norm = layer->own;
+
+    for (size_t c = 0; c < layer->in->dims[0]; c++)
+        if (!isfinite(norm->mean[c]) || !isfinite(norm->inverse_std[c]))
+            return false;
+    return true;
+}
+
 /* Batch statistics from the sums; running ones move towards them, the variance unbiased, as PyTorch
  * does. */
 static void take_batch_statistics(const struct cpu *cpu, struct cpu_layer *layer)
@@ -131,6 +146,8 @@ static void take_batch_statistics(const struct cpu *cpu, struct cpu_layer *layer
         running_mean[c] = (float)((1.0 - momentum) * running_mean[c] + momentum * mean);
         running_var[c] = (float)((1.0 - momentum) * running_var[c] + momentum * unbiased);
     }
+    cpu_round(cpu, statistics_type(cpu, layer), running_mean, layer->in->dims[0]);
+    cpu_round(cpu, statistics_type(cpu, layer), running_var, layer->in->dims[0]);
 }
 
 static void take_running_statistics(struct cpu_layer *layer)
@@ -195,6 +212,8 @@ void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *layer, uint32_t 
         cpu->kernels->norm_backward_apply(&area, layer->in->data + in, relu_of(layer, first),
                                           layer->out.grad + out, norm->mean, norm->a, norm->b,
                                           norm->c, layer->in->grad + in);
+    cpu_round(cpu, cpu->graph->layers[layer->graph->inputs[0]].out.dtype, layer->in->grad + in,
+              n * layer->in->image_size);
     cpu_count(cpu, layer, CPU_BACKWARD, start);
 }
 

@@ -111,8 +111,28 @@ static enum status add_open(struct cpu *cpu, struct cpu_layer *layer, struct err
                    layer->graph->name, graph_op_name(layer->graph->op));
 }
 
-/* Residuals and casts need gradients that add up; models that have them come with that. */
+/* Residuals need gradients that add up; models that have them come with that. */
 const struct cpu_op cpu_op_add = {add_open, close_nothing, nothing, nothing_back};
+
+/* The value is rounded, if at all, by cpu_layer_forward: this copies. */
+static enum status cast_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    (void)err;
+    memcpy(layer->out.data, layer->in->data, cpu->n * layer->out.image_size * sizeof(float));
+    return STATUS_OK;
+}
+
+static enum status cast_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                                 struct err *err)
+{
+    (void)grad_scale;
+    (void)err;
+    if (layer->in->grad != NULL)
+        memcpy(layer->in->grad, layer->out.grad, cpu->n * layer->out.image_size * sizeof(float));
+    return STATUS_OK;
+}
+
+const struct cpu_op cpu_op_cast = {nothing, close_nothing, cast_forward, cast_backward};
 
 /* The loss's value holds the softmax. */
 static enum status loss_op_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
@@ -129,7 +149,7 @@ static enum status loss_op_backward(struct cpu *cpu, struct cpu_layer *layer, fl
     (void)err;
     if (layer->in->grad != NULL)
         loss_backward(layer->out.data, cpu->labels, cpu->n, layer->out.dims[0],
-                      grad_scale / (float)cpu->n, layer->in->grad);
+                      grad_scale * cpu->scaler->scale / (float)cpu->n, layer->in->grad);
     return STATUS_OK;
 }
 

@@ -25,7 +25,11 @@ static struct checkpoint_state state_at(uint32_t step)
                                      .world = 4,
                                      .batch = 100,
                                      .seed = UINT64_MAX,
-                                     .has_momentum = true};
+                                     .has_momentum = true,
+                                     .opt_level = "O2",
+                                     .loss_scale = 0x1.23456p-11F,
+                                     .unskipped = 1999,
+                                     .skipped_in_a_row = 3};
 }
 
 static struct checkpoint_dir *open_dir(uint32_t generation, int64_t step)
@@ -115,6 +119,10 @@ TEST(state_goes_there_and_back)
     CHECK_EQ(again.step, 12);
     CHECK_EQ(again.image_count, 60000);
     CHECK(again.has_momentum);
+    CHECK_STR(again.opt_level, "O2");
+    CHECK(again.loss_scale == 0x1.23456p-11F);
+    CHECK_EQ(again.unskipped, 1999);
+    CHECK_EQ(again.skipped_in_a_row, 3);
     CHECK_EQ(bytes, 4711);
     CHECK_STR(sha_again, sha);
     free(text);

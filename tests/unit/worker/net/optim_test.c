@@ -8,6 +8,7 @@
 #define N 4
 #define TOLERANCE 1e-6 /* a few ulp: sums are rounded in another order */
 
+static const struct scaler fresh = {.scale = 1.0F}, later = {.scale = 1.0F, .has_momentum = 1};
 static const float start[N] = {1.0F, -2.0F, 0.5F, 0.0F};
 static const float grads[][N] = {{0.5F, 0.25F, -1.0F, 0.0F},
                                  {-0.125F, 2.0F, 0.75F, 0.0F},
@@ -51,7 +52,7 @@ TEST(steps_equal_torch)
         memcpy(param, start, sizeof param);
         for (size_t step = 0; step < sizeof grads / sizeof grads[0]; step++)
             optim_sgd(param, grads[step], sgd->momentum > 0.0F ? momentum : NULL, N, sgd,
-                      step == 0);
+                      step == 0 ? &fresh : &later);
         for (size_t k = 0; k < N; k++) {
             CHECK_NEAR(param[k], cases[i].param[k], TOLERANCE);
             if (sgd->momentum > 0.0F)
@@ -67,7 +68,7 @@ TEST(zeros_stay_zero)
     const float grad[N] = {0};
 
     for (int step = 0; step < 3; step++)
-        optim_sgd(param, grad, momentum, N, &sgd, step == 0);
+        optim_sgd(param, grad, momentum, N, &sgd, step == 0 ? &fresh : &later);
     for (int k = 0; k < N; k++)
         CHECK(param[k] == 0.0F && momentum[k] == 0.0F);
 }
