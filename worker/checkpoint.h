@@ -33,6 +33,7 @@ struct checkpoint_state {
     char data[CHECKPOINT_TEXT_BYTES]; /* which set: "digits", "idx", "dummy" */
     uint32_t image_count;             /* of the training set */
     uint32_t world, batch;
+    uint32_t accumulation_steps; /* 1 where the file has none */
     uint64_t seed;
     bool has_momentum;                     /* the optimizer had made a step with momentum */
     char opt_level[CHECKPOINT_TEXT_BYTES]; /* "O2", "O2 bf16"; the tensors are the fp32 masters

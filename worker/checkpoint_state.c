@@ -36,13 +36,16 @@ static const struct field {
     {"batch", FIELD_U32, AT(batch), 1, UINT32_MAX},
     {"seed", FIELD_U64, AT(seed), 0, 0}, /* a decimal string: JSON numbers are doubles */
     {"has_momentum", FIELD_BOOL, AT(has_momentum), 0, 0},
+    /* Behind FIRST_FIELDS: later versions'. A file without them has what checkpoint_state_parse
+     * begins with. */
     {"opt_level", FIELD_TEXT, AT(opt_level), 0, 0},
     {"loss_scale", FIELD_F32, AT(loss_scale), 0, 0},
     {"unskipped", FIELD_U32, AT(unskipped), 0, UINT32_MAX},
     {"skipped_in_a_row", FIELD_U32, AT(skipped_in_a_row), 0, UINT32_MAX},
+    {"accumulation_steps", FIELD_U32, AT(accumulation_steps), 1, UINT32_MAX},
 #undef AT
 };
-enum { FIELD_COUNT = sizeof fields / sizeof fields[0], OTHER_FIELDS = 3 };
+enum { FIELD_COUNT = sizeof fields / sizeof fields[0], FIRST_FIELDS = 12, OTHER_FIELDS = 3 };
 
 static cJSON *add_field(cJSON *json, const struct field *field,
                         const struct checkpoint_state *state)
@@ -147,13 +150,18 @@ static const char *read_fields(const cJSON *json, struct checkpoint_state *state
                                uint64_t *tensor_bytes, char *sha256)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "schema");
+    int count = OTHER_FIELDS;
     double number;
 
     if (!cJSON_IsString(item) || strcmp(item->valuestring, schema) != 0)
         return "schema";
-    for (size_t i = 0; i < FIELD_COUNT; i++)
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        if (i >= FIRST_FIELDS && !cJSON_HasObjectItem(json, fields[i].name))
+            continue;
         if (!read_field(json, &fields[i], state))
             return fields[i].name;
+        count++;
+    }
     item = cJSON_GetObjectItemCaseSensitive(json, "safetensors_bytes");
     if (!read_number(item, 0, 0x1p53, &number))
         return "safetensors_bytes";
@@ -161,7 +169,7 @@ static const char *read_fields(const cJSON *json, struct checkpoint_state *state
     item = cJSON_GetObjectItemCaseSensitive(json, "safetensors_sha256");
     if (!read_text(item, sha256, 65) || strspn(sha256, "0123456789abcdef") != 64)
         return "safetensors_sha256";
-    return cJSON_GetArraySize(json) == FIELD_COUNT + OTHER_FIELDS ? NULL : "one that is unknown";
+    return cJSON_GetArraySize(json) == count ? NULL : "one that is unknown";
 }
 
 enum status checkpoint_state_parse(struct checkpoint_state *state, uint64_t *tensor_bytes,
@@ -171,7 +179,11 @@ enum status checkpoint_state_parse(struct checkpoint_state *state, uint64_t *ten
     cJSON *json = fileio_parse_json(text, text_bytes);
     const char *wrong;
 
-    *state = (struct checkpoint_state){0};
+    *state = (struct checkpoint_state){
+        .opt_level = "O0",
+        .loss_scale = 1.0F,
+        .accumulation_steps = 1,
+    };
     if (json == NULL || !cJSON_IsObject(json)) {
         cJSON_Delete(json);
         return err_set(err, STATUS_BAD_INPUT, 0, "%s: torn or no checkpoint state: not JSON", what);
@@ -217,6 +229,9 @@ enum status checkpoint_check(const struct checkpoint_state *state,
         status = differs(err, "--seed", state->seed, like->seed);
     if (status == STATUS_OK)
         status = differs(err, "--batch-size", state->batch, like->batch);
+    if (status == STATUS_OK)
+        status = differs(err, "--accumulation-steps", state->accumulation_steps,
+                         like->accumulation_steps);
     if (status == STATUS_OK)
         status = differs(err, "a world of", state->world, like->world);
     return status;

@@ -53,14 +53,29 @@ static enum status reduce_typed(struct ddp *ddp, const struct net_bucket *bucket
     return status;
 }
 
+static void postdivide(const struct ddp *ddp, const struct net_bucket *bucket)
+{
+    const float factor = ddp->options.predivide / (float)ddp->world;
+
+    if (ddp->options.predivide <= 0.0F)
+        return;
+    for (size_t i = 0; i < bucket->count; i++)
+        bucket->grads[i] *= factor;
+    if (bucket->dtype != GRAPH_F32)
+        comm_half_round(bucket->dtype == GRAPH_BF16 ? COMM_BF16 : COMM_F16, bucket->grads,
+                        bucket->count);
+}
+
 static enum status reduce(struct ddp *ddp, uint32_t index, struct err *err)
 {
     struct net_bucket bucket = net_bucket(ddp->net, index);
     struct err cause = {.text = ""};
     enum status status = reduce_typed(ddp, &bucket, &cause);
 
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
+        postdivide(ddp, &bucket);
         return STATUS_OK;
+    }
     return err_set(err, status, cause.code, "gradients, bucket %u of %u: %.200s", index + 1,
                    ddp->bucket_count, cause.text);
 }
@@ -131,11 +146,14 @@ enum status ddp_new(struct ddp **out, struct comm *comm, struct net *net, uint32
     uint64_t settings = (options->delay_allreduce ? 1U : 0U) |
                         (options->broadcast_buffers ? 2U : 0U) |
                         (options->allreduce_always_fp32 ? 4U : 0U);
+    uint32_t predivide_bits;
     enum status status = STATUS_OK;
 
-    assert(rank < world);
+    assert(rank < world && options->predivide >= 0.0F);
     if (ddp == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for DDP");
+    memcpy(&predivide_bits, &options->predivide, sizeof predivide_bits);
+    settings |= (uint64_t)predivide_bits << 32;
     ddp->comm = comm;
     ddp->net = net;
     ddp->rank = rank;
@@ -202,9 +220,16 @@ static void on_ready(void *user, uint32_t index)
     (void)pthread_mutex_unlock(&ddp->lock);
 }
 
-static enum status backward_then_reduce(struct ddp *ddp, struct err *err)
+float ddp_grad_scale(const struct ddp *ddp)
 {
-    enum status status = net_backward(ddp->net, 1.0F / (float)ddp->world, ignore_ready, NULL, err);
+    bool predivides = ddp->options.predivide > 0.0F && ddp->world > 1;
+
+    return 1.0F / (predivides ? ddp->options.predivide : (float)ddp->world);
+}
+
+static enum status backward_then_reduce(struct ddp *ddp, float scale, struct err *err)
+{
+    enum status status = net_backward(ddp->net, scale, ignore_ready, NULL, err);
     uint64_t begin_us = mono_us();
 
     for (uint32_t i = 0; i < ddp->bucket_count && status == STATUS_OK && ddp->world > 1; i++)
@@ -214,7 +239,7 @@ static enum status backward_then_reduce(struct ddp *ddp, struct err *err)
     return status;
 }
 
-static enum status backward_and_reduce(struct ddp *ddp, struct err *err)
+static enum status backward_and_reduce(struct ddp *ddp, float scale, struct err *err)
 {
     enum status status;
     uint64_t begin_us;
@@ -225,7 +250,7 @@ static enum status backward_and_reduce(struct ddp *ddp, struct err *err)
     ddp->comm_us = 0;
     (void)pthread_mutex_unlock(&ddp->lock);
 
-    status = net_backward(ddp->net, 1.0F / (float)ddp->world, on_ready, ddp, err);
+    status = net_backward(ddp->net, scale, on_ready, ddp, err);
     begin_us = mono_us();
 
     (void)pthread_mutex_lock(&ddp->lock);
@@ -240,11 +265,13 @@ static enum status backward_and_reduce(struct ddp *ddp, struct err *err)
     return status;
 }
 
-enum status ddp_backward(struct ddp *ddp, struct err *err)
+enum status ddp_backward(struct ddp *ddp, float weight, struct err *err)
 {
+    const float scale = weight * ddp_grad_scale(ddp);
+
     if (ddp->thread_runs)
-        return backward_and_reduce(ddp, err);
-    return backward_then_reduce(ddp, err);
+        return backward_and_reduce(ddp, scale, err);
+    return backward_then_reduce(ddp, scale, err);
 }
 
 struct ddp_times ddp_times(const struct ddp *ddp)

@@ -2,8 +2,9 @@
  * step.
  *
  * A communication thread reduces bucket after bucket, in index order on every rank, while backward
- * goes on. Gradients were divided by the world size before the reduce (net_backward's grad_scale),
- * as PyTorch does. */
+ * goes on. Gradients are divided by the world size before the reduce (net_backward's grad_scale),
+ * as PyTorch does; with a predivide factor p by p before and by world / p behind it, as Apex does.
+ */
 #ifndef WORKER_DDP_H
 #define WORKER_DDP_H
 
@@ -18,6 +19,7 @@ struct ddp;
 
 struct ddp_options {
     bool delay_allreduce;   /* reduce after backward, no overlap */
+    float predivide;        /* 0: the world size */
     bool broadcast_buffers; /* rank 0's running statistics at the start of every training forward,
                                as PyTorch's DDP */
     bool allreduce_always_fp32; /* reduce fp16 and bf16 gradients in fp32, then round them once */
@@ -38,8 +40,11 @@ void ddp_free(struct ddp **ddp);
 
 /* Before a training forward: broadcasts buffers where asked. */
 enum status ddp_forward_begin(struct ddp *ddp, struct err *err);
-/* net_backward with overlapped reduction; returns when every bucket is reduced on this rank. */
-enum status ddp_backward(struct ddp *ddp, struct err *err);
+/* net_backward with overlapped reduction; returns when every bucket is reduced on this rank.
+ * `weight`: the part of this batch in the step, 1 without accumulation. Inner steps of an
+ * accumulation call net_backward themselves, with weight * ddp_grad_scale. */
+enum status ddp_backward(struct ddp *ddp, float weight, struct err *err);
+float ddp_grad_scale(const struct ddp *ddp);
 struct ddp_times ddp_times(const struct ddp *ddp);
 
 #endif

@@ -129,11 +129,11 @@ static enum status compare(struct comm *comm, struct net *net, uint32_t world,
                            i, (unsigned long long)cards[i].bucket_count,
                            (unsigned long long)cards[0].bucket_count);
         if (cards[i].settings != cards[0].settings)
-            return err_set(
-                err, STATUS_CONFLICT, 0,
-                "rank %u has other DDP options than rank 0: are --delay-allreduce, "
-                "--allreduce-always-fp32 and the broadcast of buffers the same on all ranks?",
-                i);
+            return err_set(err, STATUS_CONFLICT, 0,
+                           "rank %u has other DDP options than rank 0: are --delay-allreduce, "
+                           "--allreduce-always-fp32, --predivide-factor and the broadcast of "
+                           "buffers the same on all ranks?",
+                           i);
     }
     return STATUS_OK;
 }

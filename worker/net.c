@@ -30,14 +30,16 @@ struct net {
     struct net_tensor *tensors;
     struct slot *slots;
     float *params, *grads, *momentum;
-    float *low; /* copies of params in the types that layers compute with, where they have masters;
-                   NULL: there are none */
+    float *kept; /* sums of inner steps, like grads; NULL: there are none */
+    float *low;  /* copies of params in the types that layers compute with, where they have masters;
+                    NULL: there are none */
     bool low_is_stale, is_scale_dynamic;
     struct scaler *scaler; /* the backend's memory */
     size_t param_count, buffer_at, grad_count;
     struct net_bucket *buckets;
     uint32_t *bucket_layer; /* the layer whose backward completes the bucket */
     bool evaluate_only, trained_forward;
+    bool accumulate, joins_kept;
 };
 
 static size_t align_up(size_t count)
@@ -144,7 +146,9 @@ static bool make_arenas(struct net *net)
         return true;
     net->grads = net->backend->memory_new(net->state, net->grad_count * sizeof(float));
     net->momentum = net->backend->memory_new(net->state, net->grad_count * sizeof(float));
-    return net->grads != NULL && net->momentum != NULL;
+    if (net->accumulate)
+        net->kept = net->backend->memory_new(net->state, net->grad_count * sizeof(float));
+    return net->grads != NULL && net->momentum != NULL && (!net->accumulate || net->kept != NULL);
 }
 
 static void bind_tensors(struct net *net)
@@ -225,6 +229,7 @@ enum status net_new(struct net **net, const struct graph *graph, const struct ne
         return out_of_memory(err);
     (*net)->backend = options->backend != NULL ? options->backend : &backend_cpu;
     (*net)->evaluate_only = options->evaluate_only;
+    (*net)->accumulate = options->accumulate && !options->evaluate_only;
     status = build(*net, graph, options, err);
     if (status != STATUS_OK)
         net_free(net);
@@ -241,6 +246,7 @@ void net_free(struct net **net)
         n->backend->memory_free(n->state, n->params);
         n->backend->memory_free(n->state, n->grads);
         n->backend->memory_free(n->state, n->momentum);
+        n->backend->memory_free(n->state, n->kept);
         n->backend->memory_free(n->state, n->low);
         n->backend->memory_free(n->state, n->scaler);
         n->backend->close(&n->state);
@@ -429,6 +435,28 @@ enum status net_forward(struct net *net, const float *images, const int64_t *lab
     return STATUS_OK;
 }
 
+/* One bucket is complete; what was kept of it is used up. */
+static void join_kept(struct net *net, uint32_t index)
+{
+    const struct net_bucket *bucket = &net->buckets[index];
+    float *kept = net->kept + (bucket->grads - net->grads);
+
+    net->backend->add(net->state, bucket->grads, kept, bucket->count);
+    memset(kept, 0, bucket->count * sizeof *kept);
+}
+
+void net_grads_keep(struct net *net)
+{
+    assert(net->kept != NULL);
+    net->backend->add(net->state, net->kept, net->grads, net->grad_count);
+}
+
+void net_grads_join(struct net *net)
+{
+    assert(net->kept != NULL);
+    net->joins_kept = true;
+}
+
 enum status net_backward(struct net *net, float grad_scale, net_bucket_ready ready, void *user,
                          struct err *err)
 {
@@ -442,10 +470,14 @@ enum status net_backward(struct net *net, float grad_scale, net_bucket_ready rea
 
         if (status != STATUS_OK)
             return status;
-        for (; next < net->graph->bucket_count && net->bucket_layer[next] >= i; next++)
+        for (; next < net->graph->bucket_count && net->bucket_layer[next] >= i; next++) {
+            if (net->joins_kept)
+                join_kept(net, next);
             if (ready != NULL)
                 ready(user, next);
+        }
     }
+    net->joins_kept = false;
     assert(next == net->graph->bucket_count);
     return STATUS_OK;
 }
@@ -458,6 +490,14 @@ static void round_state(struct net *net, float *param, float *momentum, size_t n
     net->backend->cast(net->state, param, param, n, dtype);
     if (momentum != NULL)
         net->backend->cast(net->state, momentum, momentum, n, dtype);
+}
+
+void net_clip(struct net *net, const struct net_clip *clip)
+{
+    assert(!net->evaluate_only);
+    if (net->is_scale_dynamic) /* before an infinity is clipped to a number */
+        net->backend->finite(net->state, net->grads, net->grad_count, net->scaler);
+    net->backend->clip(net->state, net->grads, net->grad_count, clip, net->scaler);
 }
 
 void net_update(struct net *net, const struct net_sgd *sgd)
@@ -525,7 +565,8 @@ bool net_profile(const struct net *net, uint32_t index, struct net_profile *prof
 
 size_t net_bytes(const struct net *net)
 {
-    size_t arenas = net->param_count + (net->evaluate_only ? 0 : 2 * net->grad_count) +
+    size_t arenas = net->param_count +
+                    (net->evaluate_only ? 0 : (net->accumulate ? 3 : 2) * net->grad_count) +
                     (net->low != NULL ? net->buffer_at : 0);
 
     return arenas * sizeof(float) + net->backend->bytes(net->state);

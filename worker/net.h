@@ -47,6 +47,8 @@ struct net_options {
     uint64_t bucket_bytes;       /* 0: 25 MiB */
     bool evaluate_only;          /* no gradients, no optimizer state */
     bool deterministic;
+    bool accumulate;           /* net_grads_keep will be called */
+    float label_smoothing;     /* of the training loss, 0 to 1; validation has none */
     bool profile;              /* time every layer: see net_profile */
     const struct amp *amp;     /* NULL: O0 */
     net_graph_seen graph_seen; /* NULL: none; called with the graph behind each pass */
@@ -69,6 +71,13 @@ struct net_result {
     uint32_t images;
     uint32_t top1; /* images whose label had the highest score */
     uint32_t top5; /* ... one of the five highest */
+};
+
+/* Sources: torch.nn.utils.clip_grad_value_ and clip_grad_norm_. 0: not. With both the values come
+ * first, so that the norm holds at the end. */
+struct net_clip {
+    float value; /* every gradient is brought to within -value .. value */
+    float norm;  /* all gradients times min(1, norm / (their L2 norm + 1e-6)) */
 };
 
 struct net_sgd {
@@ -132,6 +141,15 @@ void net_scaler_write(struct net *net, const struct scaler *scaler);
  */
 void net_describe_nonfinite(struct net *net, char *text, size_t byte_limit);
 
+/* Gradient accumulation, with net_options.accumulate. net_grads_keep adds the gradients of the last
+ * net_backward to what is kept, in fp32. net_grads_join makes the next net_backward add what is
+ * kept to every bucket before it hands that bucket out; then nothing is kept any more. So the inner
+ * steps of a group keep, and only the last one is reduced. */
+void net_grads_keep(struct net *net);
+void net_grads_join(struct net *net);
+/* Clips the gradients of the whole net as they are now, between the reduce and net_update; the loss
+ * scale is taken into account. Gradients that a dynamic loss scale will skip stay as they are. */
+void net_clip(struct net *net, const struct net_clip *clip);
 /* One optimizer step on the gradient arena as it is now; with a dynamic loss scale a step whose
  * gradients are not all finite changes nothing but the scaler. Source of the update:
  * torch.optim.SGD. */

@@ -62,6 +62,10 @@ struct backend {
     /* optim_sgd over n stored elements; `momentum` may be NULL. */
     void (*sgd)(void *state, float *param, const float *grad, float *momentum, size_t n,
                 const struct net_sgd *sgd, const struct scaler *scaler);
+    /* to += from; and net_clip over n gradients, a no-op where found_inf is set. */
+    void (*add)(void *state, float *to, const float *from, size_t n);
+    void (*clip)(void *state, float *grads, size_t n, const struct net_clip *clip,
+                 const struct scaler *scaler);
     /* to = from, rounded to `dtype`; in place allowed. */
     void (*cast)(void *state, const float *from, float *to, size_t n, enum graph_dtype dtype);
     /* Takes note of a step with momentum unless it was skipped; then scaler_step. */

@@ -17,6 +17,10 @@ struct options {
     uint32_t batch; /* images per rank and step */
     float lr, momentum, dampening, weight_decay;
     bool nesterov;
+    float label_smoothing;
+    uint32_t accumulation_steps;           /* batches that make one step, at least 1 */
+    float clip_grad_norm, clip_grad_value; /* 0: not */
+    float predivide;                       /* 0: the world size */
     uint64_t seed;
     uint32_t loader_threads; /* 0: batches are gathered between the steps */
     uint32_t print_freq;     /* steps */

@@ -101,21 +101,19 @@ static enum status report_skip(struct train *train, struct err *err)
                    scaler.skipped_in_a_row, scale, where);
 }
 
-static enum status compute(struct train *train, const struct loader_batch *batch,
-                           struct net_result *result, struct err *err)
+static enum status compute(struct train *train, struct net_result *result, uint64_t *wait_us,
+                           struct err *err)
 {
     const struct options *options = train->options;
     const struct net_sgd sgd = {options->lr, options->momentum, options->dampening,
                                 options->weight_decay, options->nesterov};
-    enum status status = train->ddp != NULL ? ddp_forward_begin(train->ddp, err) : STATUS_OK;
+    const struct net_clip clip = {options->clip_grad_value, options->clip_grad_norm};
+    enum status status = train_group(train, result, wait_us, err);
 
-    if (status == STATUS_OK)
-        status = net_forward(train->net, batch->images, batch->labels, batch->n, true, result, err);
-    if (status == STATUS_OK)
-        status = train->ddp != NULL ? ddp_backward(train->ddp, err)
-                                    : net_backward(train->net, 1.0F, NULL, NULL, err);
     if (status != STATUS_OK)
         return status;
+    if (clip.value > 0.0F || clip.norm > 0.0F)
+        net_clip(train->net, &clip);
     net_update(train->net, &sgd);
     return train->options->amp.scaler.is_dynamic ? report_skip(train, err) : STATUS_OK;
 }
@@ -152,24 +150,20 @@ static enum status show(struct train *train, double loss, struct err *err)
 
 static enum status step(struct train *train, struct err *err)
 {
-    int64_t begun_us = progress_now_us();
-    struct loader_batch batch = loader_next(train->loader);
-    uint64_t wait_us = (uint64_t)(progress_now_us() - begun_us);
     struct ddp_times times = {0};
     struct net_result result = {0};
-    enum status status;
+    uint64_t wait_us = 0;
+    enum status status = compute(train, &result, &wait_us, err);
 
-    assert(batch.n > 0);
-    status = compute(train, &batch, &result, err);
     if (status != STATUS_OK)
         return status;
     train->state.step++;
     train->state.step_in_epoch++;
     if (train->ddp != NULL)
         times = ddp_times(train->ddp);
-    progress_add(&train->progress, (uint64_t)batch.n * train->place->world, wait_us, times.comm_us,
-                 times.exposed_us);
-    return show(train, result.loss_sum / batch.n, err);
+    progress_add(&train->progress, (uint64_t)result.images * train->place->world, wait_us,
+                 times.comm_us, times.exposed_us);
+    return show(train, result.loss_sum / result.images, err);
 }
 
 static bool is_checkpoint_due(const struct train *train)
@@ -201,7 +195,7 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
 
 static void begin_epoch(struct train *train)
 {
-    size_t done = (size_t)train->state.step_in_epoch * train->options->batch;
+    size_t done = (size_t)train->state.step_in_epoch * train_group_images(train);
     size_t count = train->sampler.count;
 
     sampler_set_epoch(&train->sampler, train->state.epoch);

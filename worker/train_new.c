@@ -75,8 +75,8 @@ static enum status make_loaders(struct train *train, struct err *err)
     train->indices = calloc(train->sampler.count, sizeof *train->indices);
     if (train->indices == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for an epoch's order");
-    train->steps_per_epoch =
-        (uint32_t)((train->sampler.count + train->options->batch - 1) / train->options->batch);
+    train->steps_per_epoch = (uint32_t)((train->sampler.count + train_group_images(train) - 1) /
+                                        train_group_images(train));
     if (train->train_set != NULL)
         status =
             loader_new(&train->loader, train->train_set, train->options->batch, in_background, err);
@@ -110,6 +110,8 @@ static enum status make_net(struct train *train, struct err *err)
         .bucket_bytes = (uint64_t)((double)options->bucket_cap_mb * 1024 * 1024),
         .evaluate_only = options->evaluate && train->place->world == 1,
         .deterministic = options->deterministic,
+        .label_smoothing = options->label_smoothing,
+        .accumulate = options->accumulation_steps > 1,
         .amp = &options->amp,
         .graph_seen = options->print_graph ? print_graph_pass : NULL,
         .graph_seen_user = stdout,
@@ -137,6 +139,7 @@ static void describe(struct train *train)
         .image_count = (uint32_t)train->sampler.options.image_count,
         .world = train->place->world,
         .batch = options->batch,
+        .accumulation_steps = options->accumulation_steps,
         .seed = options->seed,
         .loss_scale = net_scaler(train->net).scale,
     };
@@ -178,6 +181,7 @@ static enum status make_equal(struct train *train, struct err *err)
 {
     const struct ddp_options options = {
         .delay_allreduce = train->options->delay_allreduce,
+        .predivide = train->options->predivide,
         .broadcast_buffers = true,
         .allreduce_always_fp32 = train->options->allreduce_always_fp32,
     };

@@ -40,6 +40,14 @@ struct train {
     FILE *loss_log; /* NULL: none */
 };
 
+/* train_group.c: gradients of one step, reduced: of one batch, or of the --accumulation-steps
+ * batches (fewer at the end of an epoch) that make one. Each image counts the same. `result` sums
+ * over them, `wait_us` is the time spent waiting for images. */
+enum status train_group(struct train *train, struct net_result *result, uint64_t *wait_us,
+                        struct err *err);
+/* Images of this rank in a whole step. */
+size_t train_group_images(const struct train *train);
+
 /* train_state.c: between the net and the checkpoints. */
 
 /* Rank 0 looks for the checkpoint that is asked for; every rank gets its state, and what ddp_new

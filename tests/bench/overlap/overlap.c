@@ -75,7 +75,7 @@ static uint64_t measure_ddp(const struct bench *bench, struct comm *comm, struct
 
         must(comm_barrier(comm, &err), &err);
         begin_us = now_us();
-        must(ddp_backward(ddp, &err), &err);
+        must(ddp_backward(ddp, 1.0F, &err), &err);
         steps_us[i] = now_us() - begin_us;
         waits_us[i] = ddp_times(ddp).exposed_us;
     }

@@ -107,6 +107,34 @@ TEST(stopped_and_resumed_is_bit_identical)
     }
 }
 
+/* 1000 images are 16 batches of 64, the last with 40; by 3 they make 6 steps, the last of 1 batch.
+ */
+#define GROUPS                                                                                     \
+    "--epochs 3 --accumulation-steps 3 --clip-grad-norm 0.5 --label-smoothing 0.1 "                \
+    "--predivide-factor 2 "
+
+TEST(accumulation_resumes_bit_identical)
+{
+    write_data();
+    CHECK_EQ(gang_run(1, arguments("whole", GROUPS)), 0);
+    CHECK(strstr(gang_output(), "Epoch [3/3], Step [6/6]") != NULL);
+    CHECK_EQ(gang_run(1, arguments("cut", GROUPS "--max-steps 8")), 0);
+    CHECK_EQ(gang_run(1, arguments("cut", "--epochs 3 --resume auto")), 1);
+    CHECK(strstr(gang_output(), "--accumulation-steps 3, now it is 1") != NULL);
+    CHECK_EQ(gang_run(1, arguments("cut", GROUPS "--resume auto")), 0);
+    check_same("whole", "cut", 18);
+}
+
+/* 500 images a rank: 8 batches, 3 steps. */
+TEST(accumulation_on_two_ranks_resumes_bit_identical)
+{
+    write_data();
+    CHECK_EQ(gang_run(2, arguments("whole", GROUPS)), 0);
+    CHECK_EQ(gang_run(2, arguments("cut", GROUPS "--max-steps 4")), 0);
+    CHECK_EQ(gang_run(2, arguments("cut", GROUPS "--resume auto")), 0);
+    check_same("whole", "cut", 9);
+}
+
 TEST(two_ranks_resume_bit_identical)
 {
     write_data();

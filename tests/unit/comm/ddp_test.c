@@ -78,7 +78,7 @@ static int train(struct crew_seat *seat, struct ddp *ddp, struct net *net, uint3
 
         for (size_t i = 0; i < count; i++) /* as batch norm does, different on every rank */
             buffers[i] = seat->rank == 0 ? -(float)i : 5.0F;
-        if (ddp_forward_begin(ddp, &err) != STATUS_OK || ddp_backward(ddp, &err) != STATUS_OK)
+        if (ddp_forward_begin(ddp, &err) != STATUS_OK || ddp_backward(ddp, 1.0F, &err) != STATUS_OK)
             return snprintf(seat->text, sizeof seat->text, "%s", err.text);
         times = ddp_times(ddp);
         if (times.exposed_us > 60000000 || times.comm_us > 60000000)
@@ -130,6 +130,21 @@ TEST(gradients_are_averaged)
         task.options.delay_allreduce = true;
         crew_run(&crew, worlds[i], body, &task);
         crew_check(&crew);
+    }
+}
+
+TEST(predivided_gradients_are_averaged_too)
+{
+    static const float factors[] = {1.0F, 2.0F, 8.0F};
+
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        struct task task = {.steps = 3, .options = {.predivide = factors[i]}};
+        struct crew crew;
+
+        for (uint32_t world = 1; world <= 4; world++) {
+            crew_run(&crew, world, body, &task);
+            crew_check(&crew);
+        }
     }
 }
 
@@ -208,8 +223,9 @@ TEST(a_difference_names_rank_and_parameter)
                     "CONFLICT: the ranks have the same parameters in different nets: run the same "
                     "program with the same options on all nodes");
     expect_conflict(&(struct task){.odd_options_rank = 3},
-                    "CONFLICT: rank 3 has other DDP options than rank 0: are --delay-allreduce and "
-                    "the broadcast of buffers the same on all ranks?");
+                    "CONFLICT: rank 3 has other DDP options than rank 0: are --delay-allreduce, "
+                    "--allreduce-always-fp32, --predivide-factor and the broadcast of buffers the "
+                    "same on all ranks?");
 }
 
 static void spoil_backward(struct fake_plan *plan, uint32_t rank)

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "kernels/kernels.h"
+#include "worker/clip.h"
 #include "worker/optim.h"
 
 #define ALIGN 64
@@ -306,6 +307,7 @@ static enum status cpu_open(void **state, const struct graph *graph,
     cpu->graph = graph;
     cpu->kernels = best_kernels();
     cpu->batch_max = options->batch_max;
+    cpu->label_smoothing = options->label_smoothing;
     cpu->evaluate_only = options->evaluate_only;
     cpu->profile = options->profile;
     cpu->layers = calloc(graph->layer_count, sizeof *cpu->layers);
@@ -468,6 +470,21 @@ static void cpu_sgd(void *state, float *param, const float *grad, float *momentu
     optim_sgd(param, grad, momentum, n, sgd, scaler);
 }
 
+static void cpu_add(void *state, float *to, const float *from, size_t n)
+{
+    (void)state;
+    for (size_t i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
+static void cpu_clip(void *state, float *grads, size_t n, const struct net_clip *clip,
+                     const struct scaler *scaler)
+{
+    (void)state;
+    if (!scaler->found_inf)
+        clip_grads(grads, n, clip, scaler->scale);
+}
+
 static void cpu_cast(void *state, const float *from, float *to, size_t n, enum graph_dtype dtype)
 {
     if (from != to)
@@ -547,6 +564,8 @@ const struct backend backend_cpu = {
     .bind_scaler = cpu_bind_scaler,
     .finite = cpu_finite,
     .sgd = cpu_sgd,
+    .add = cpu_add,
+    .clip = cpu_clip,
     .cast = cpu_cast,
     .scaler_end = cpu_scaler_end,
     .first_nonfinite = cpu_first_nonfinite,

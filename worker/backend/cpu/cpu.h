@@ -90,6 +90,7 @@ struct cpu {
     struct cpu_tensor *tensors;
     uint32_t batch_max;
     bool evaluate_only, profile;
+    float label_smoothing;
     size_t bytes;
 
     /* the step */

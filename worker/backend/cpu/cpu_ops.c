@@ -138,8 +138,8 @@ const struct cpu_op cpu_op_cast = {nothing, close_nothing, cast_forward, cast_ba
 static enum status loss_op_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     (void)err;
-    loss_forward(layer->in->data, cpu->labels, cpu->n, layer->out.dims[0], layer->out.data,
-                 &cpu->result);
+    loss_forward(layer->in->data, cpu->labels, cpu->n, layer->out.dims[0],
+                 cpu->training ? cpu->label_smoothing : 0.0F, layer->out.data, &cpu->result);
     return STATUS_OK;
 }
 
@@ -149,7 +149,8 @@ static enum status loss_op_backward(struct cpu *cpu, struct cpu_layer *layer, fl
     (void)err;
     if (layer->in->grad != NULL)
         loss_backward(layer->out.data, cpu->labels, cpu->n, layer->out.dims[0],
-                      grad_scale * cpu->scaler->scale / (float)cpu->n, layer->in->grad);
+                      cpu->label_smoothing, grad_scale * cpu->scaler->scale / (float)cpu->n,
+                      layer->in->grad);
     return STATUS_OK;
 }
 

@@ -24,6 +24,7 @@ static struct checkpoint_state state_at(uint32_t step)
                                      .image_count = 60000,
                                      .world = 4,
                                      .batch = 100,
+                                     .accumulation_steps = 1,
                                      .seed = UINT64_MAX,
                                      .has_momentum = true,
                                      .opt_level = "O2",
@@ -126,6 +127,28 @@ TEST(state_goes_there_and_back)
     CHECK_EQ(bytes, 4711);
     CHECK_STR(sha_again, sha);
     free(text);
+}
+
+/* Files of the first version have none of the fields that came later. */
+TEST(an_older_state_is_read)
+{
+    const char *text = "{\"schema\":\"ddp.checkpoint.v1\",\"job_id\":\"\",\"generation\":1,"
+                       "\"epoch\":0,\"step_in_epoch\":5,\"step\":5,\"arch\":\"convnet\","
+                       "\"data\":\"digits\",\"image_count\":100,\"world\":1,\"batch\":10,"
+                       "\"seed\":\"0\",\"has_momentum\":true,\"safetensors_bytes\":1,"
+                       "\"safetensors_sha256\":\"0123456789abcdef0123456789abcdef"
+                       "0123456789abcdef0123456789abcdef\"}";
+    struct checkpoint_state state;
+    char sha[65];
+    uint64_t bytes;
+    struct err err = {0};
+
+    if (checkpoint_state_parse(&state, &bytes, sha, "test", text, strlen(text), &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK_EQ(state.step, 5);
+    CHECK_EQ(state.accumulation_steps, 1);
+    CHECK_STR(state.opt_level, "O0");
+    CHECK(state.loss_scale == 1.0F);
 }
 
 /* Each replacement of a part of a good state must be refused. */

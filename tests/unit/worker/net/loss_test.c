@@ -19,11 +19,11 @@ TEST(counts_rank_the_label)
     float probs[5 * CLASSES];
     struct net_result result;
 
-    loss_forward(&scores[0][0], labels, 4, CLASSES, probs, &result);
+    loss_forward(&scores[0][0], labels, 4, CLASSES, 0.0F, probs, &result);
     CHECK_EQ(result.images, 4);
     CHECK_EQ(result.top1, 2);
     CHECK_EQ(result.top5, 3);
-    loss_forward(scores[4], labels + 4, 1, CLASSES, probs, &result);
+    loss_forward(scores[4], labels + 4, 1, CLASSES, 0.0F, probs, &result);
     CHECK_EQ(result.top1, 0);
     CHECK_EQ(result.top5, 0);
 }
@@ -35,9 +35,9 @@ TEST(loss_survives_large_scores)
     float probs[3], grads[3];
     struct net_result result;
 
-    loss_forward(scores, &label, 1, 3, probs, &result);
+    loss_forward(scores, &label, 1, 3, 0.0F, probs, &result);
     CHECK_NEAR(result.loss_sum, log(1.0 + exp(2.0)), 1e-9);
-    loss_backward(probs, &label, 1, 3, 0.5F, grads);
+    loss_backward(probs, &label, 1, 3, 0.0F, 0.5F, grads);
     CHECK_NEAR(grads[0], 0.5 / (1.0 + exp(-2.0)), 1e-6);
     CHECK_NEAR(grads[1], -0.5 / (1.0 + exp(-2.0)), 1e-6);
     CHECK_NEAR(grads[2], 0.0, 1e-6);
