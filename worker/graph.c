@@ -293,8 +293,6 @@ uint32_t graph_batch_norm(struct graph *graph, const char *name, uint32_t input)
 
     if (layer == NULL)
         return GRAPH_NONE;
-    if (!is_image(&layer->out))
-        return fail(graph, name, "batch_norm reads [channels][height][width], not [features]");
     layer->eps = 1e-5F;
     layer->momentum = 0.1F;
     for (int role = GRAPH_WEIGHT; role <= GRAPH_RUNNING_VAR; role++)
@@ -322,6 +320,18 @@ uint32_t graph_max_pool(struct graph *graph, const char *name, uint32_t input,
     if (2 * window.pad > window.kernel)
         return fail(graph, name, "padding of a pool is at most half its kernel");
     slide(graph, layer, window);
+    return done(graph);
+}
+
+uint32_t graph_avg_pool(struct graph *graph, const char *name, uint32_t input)
+{
+    struct graph_layer *layer = add_layer(graph, name, GRAPH_AVG_POOL, input);
+
+    if (layer == NULL)
+        return GRAPH_NONE;
+    if (!is_image(&layer->out))
+        return fail(graph, name, "avg_pool reads [channels][height][width], not [features]");
+    layer->out.dims[1] = layer->out.dims[2] = 1;
     return done(graph);
 }
 

@@ -28,6 +28,7 @@
     X(BATCH_NORM, "batch_norm")                                                                    \
     X(RELU, "relu")                                                                                \
     X(MAX_POOL, "max_pool")                                                                        \
+    X(AVG_POOL, "avg_pool")                                                                        \
     X(FLATTEN, "flatten")                                                                          \
     X(LINEAR, "linear")                                                                            \
     X(ADD, "add")                                                                                  \
@@ -64,6 +65,7 @@ struct graph_layer {
     float eps, momentum;        /* BATCH_NORM */
     bool fused_relu;            /* BATCH_NORM, ADD: pass_fuse put the ReLU inside */
     bool fused_pool;            /* BATCH_NORM with fused_relu: and the max pool behind it */
+    bool fused_add;             /* BATCH_NORM: inputs[1] is added before the ReLU */
     uint32_t tensor_first;      /* its tensors in graph->tensors, in state_dict order */
     uint32_t tensor_count;
 };
@@ -116,11 +118,13 @@ struct graph *graph_copy(const struct graph *graph);
 uint32_t graph_input(struct graph *graph, uint32_t channels, uint32_t height, uint32_t width);
 uint32_t graph_conv2d(struct graph *graph, const char *name, uint32_t input, uint32_t out_channels,
                       struct graph_window window, bool has_bias);
-/* eps 1e-5, momentum 0.1, as PyTorch. */
+/* Over [channels][height][width] or [features]; eps 1e-5, momentum 0.1, as PyTorch. */
 uint32_t graph_batch_norm(struct graph *graph, const char *name, uint32_t input);
 uint32_t graph_relu(struct graph *graph, const char *name, uint32_t input);
 uint32_t graph_max_pool(struct graph *graph, const char *name, uint32_t input,
                         struct graph_window window);
+/* The mean over height and width: [channels][1][1], as AdaptiveAvgPool2d(1). */
+uint32_t graph_avg_pool(struct graph *graph, const char *name, uint32_t input);
 uint32_t graph_flatten(struct graph *graph, const char *name, uint32_t input);
 uint32_t graph_linear(struct graph *graph, const char *name, uint32_t input, uint32_t out_features,
                       bool has_bias);

@@ -7,7 +7,10 @@ static const struct {
     const char *arch;
     void (*build)(struct graph *graph, const struct model_shape *shape);
 } models[] = {
-    {"convnet", model_convnet_build},
+    {"convnet", model_convnet_build},     {"toynet", model_toynet_build},
+    {"resnet18", model_resnet18_build},   {"resnet34", model_resnet34_build},
+    {"resnet50", model_resnet50_build},   {"resnet101", model_resnet101_build},
+    {"resnet152", model_resnet152_build},
 };
 
 enum status model_build(struct graph **graph, const char *arch, const struct model_shape *shape,
@@ -28,5 +31,21 @@ enum status model_build(struct graph **graph, const char *arch, const struct mod
             graph_free(graph);
         return status;
     }
-    return err_set(err, STATUS_NOT_FOUND, 0, "no model \"%s\"; there is: convnet", arch);
+    return err_set(err, STATUS_NOT_FOUND, 0,
+                   "no model \"%.60s\"; there are: convnet, toynet, resnet18, resnet34, resnet50, "
+                   "resnet101, resnet152, and FILE.json",
+                   arch);
+}
+
+bool model_is_resnet(const char *arch)
+{
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        if (strcmp(models[i].arch, arch) == 0)
+            return strncmp(arch, "resnet", 6) == 0;
+    return false;
+}
+
+uint32_t model_channels(const char *arch)
+{
+    return model_is_resnet(arch) ? 3 : 0;
 }

@@ -2,6 +2,7 @@
 #ifndef WORKER_MODEL_H
 #define WORKER_MODEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -21,5 +22,19 @@ enum status model_build(struct graph **graph, const char *arch, const struct mod
 /* Two blocks of conv 5x5, batch norm, ReLU, max pool 2x2; then a linear layer: the tutorials'
  * ConvNet. */
 void model_convnet_build(struct graph *graph, const struct model_shape *shape);
+/* Four unpadded convolutions 3x3 and two linear layers; for images from 16x16 on. */
+void model_toynet_build(struct graph *graph, const struct model_shape *shape);
+/* As torchvision's; any image from 1x1 on, 28x28 included, though 224x224 is what they are for. */
+void model_resnet18_build(struct graph *graph, const struct model_shape *shape);
+void model_resnet34_build(struct graph *graph, const struct model_shape *shape);
+void model_resnet50_build(struct graph *graph, const struct model_shape *shape);
+void model_resnet101_build(struct graph *graph, const struct model_shape *shape);
+void model_resnet152_build(struct graph *graph, const struct model_shape *shape);
+
+/* What `-a ARCH` reads where its images have another number of channels: 3 for the ResNets, else 0
+ * (any). One-channel images are repeated. */
+uint32_t model_channels(const char *arch);
+/* Whether convolutions start as torchvision's ResNet has them: see init.h. */
+bool model_is_resnet(const char *arch);
 
 #endif

@@ -41,6 +41,10 @@ struct net_bucket {
 
 typedef void (*net_graph_seen)(void *user, const char *pass, const struct graph *graph);
 
+/* Adds up `values` over all ranks, in place: what synchronised batch norms ask for in forward and
+ * backward. On the caller's thread; blocks. Every rank asks in the same order. */
+typedef enum status (*net_sum)(void *user, double *values, size_t count, struct err *err);
+
 struct net_options {
     uint32_t batch_max;          /* images a step at most; smaller last batches are allowed */
     uint64_t bucket_first_bytes; /* 0: 1 MiB */
@@ -53,6 +57,9 @@ struct net_options {
     const struct amp *amp;     /* NULL: O0 */
     net_graph_seen graph_seen; /* NULL: none; called with the graph behind each pass */
     void *graph_seen_user;
+    net_sum
+        norm_sum; /* statistics of batch norms are of all ranks (SyncBatchNorm); NULL: of this */
+    void *norm_sum_user;
     const struct backend *backend; /* worker/net_backend.h; NULL: the CPU */
 };
 

@@ -7,10 +7,11 @@
 #include "common/status.h"
 #include "worker/graph.h"
 
-/* Merges a ReLU into the batch norm (or add) whose value only it reads, and then a 2x2 max pool of
- * stride 2 over even height and width; a pool over fp16 or bf16 stays a layer, because values that
- * were rounded to the same tie and ties decide where the gradient goes. Tensors keep their order
- * and names. Errors: STATUS_MEMORY. */
+/* Merges into a batch norm, in f32, the addition of something earlier where only that reads it;
+ * into a batch norm or an addition the ReLU behind it; and then a 2x2 max pool of stride 2 over
+ * even height and width; a pool over fp16 or bf16 stays a layer, because values that were rounded
+ * to the same tie and ties decide where the gradient goes. Tensors keep their order and names.
+ * Errors: STATUS_MEMORY. */
 enum status pass_fuse(const struct graph *graph, struct graph **out, struct err *err);
 
 /* Orders gradients as backward completes them and cuts them into buckets as PyTorch's

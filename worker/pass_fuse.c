@@ -27,6 +27,24 @@ static void remove_layer(struct graph *graph, uint32_t gone, uint32_t instead)
         graph->tensors[i].layer -= graph->tensors[i].layer > gone;
 }
 
+/* A residual: the batch norm that comes last takes the addition along. Only in f32: elsewhere the
+ * sum is rounded between the two. */
+static void fuse_add(struct graph *graph, uint32_t at)
+{
+    struct graph_layer *layer = &graph->layers[at];
+    uint32_t user = graph_only_user(graph, at), other;
+
+    if (layer->op != GRAPH_BATCH_NORM || layer->out.dim_count != 3 || user == GRAPH_NONE ||
+        graph->layers[user].op != GRAPH_ADD || layer->out.dtype != GRAPH_F32)
+        return;
+    other = graph->layers[user].inputs[graph->layers[user].inputs[0] == at ? 1 : 0];
+    if (other > at)
+        return; /* its value is not there yet; that one may take the addition */
+    layer->fused_add = true;
+    layer->inputs[1] = other;
+    remove_layer(graph, user, at);
+}
+
 static void fuse_relu(struct graph *graph, uint32_t at)
 {
     struct graph_layer *layer = &graph->layers[at];
@@ -47,7 +65,7 @@ static void fuse_pool(struct graph *graph, uint32_t at)
     const struct graph_layer *pool;
 
     if (layer->op != GRAPH_BATCH_NORM || !layer->fused_relu || user == GRAPH_NONE ||
-        layer->out.dtype != GRAPH_F32)
+        layer->fused_add || layer->out.dtype != GRAPH_F32)
         return;
     pool = &graph->layers[user];
     if (pool->op != GRAPH_MAX_POOL || pool->window.kernel != 2 || pool->window.stride != 2 ||
@@ -65,6 +83,7 @@ enum status pass_fuse(const struct graph *graph, struct graph **out, struct err 
     if (*out == NULL)
         return err_set(err, STATUS_MEMORY, 0, "fusing layers: out of memory");
     for (uint32_t i = 0; i < (*out)->layer_count; i++) {
+        fuse_add(*out, i);
         fuse_relu(*out, i);
         fuse_pool(*out, i);
     }

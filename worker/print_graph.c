@@ -18,6 +18,8 @@ static void print_inputs(FILE *out, const struct graph *graph, const struct grap
         if (layer->op != GRAPH_INPUT && layer->inputs[k] != GRAPH_NONE)
             (void)fprintf(out, "%s%s", k == 0 ? " <- " : ", ",
                           graph->layers[layer->inputs[k]].name);
+    if (layer->fused_add)
+        (void)fputs(" +add", out);
     if (layer->fused_relu)
         (void)fputs(" +relu", out);
     if (layer->fused_pool)

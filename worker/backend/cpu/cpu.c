@@ -139,11 +139,12 @@ static const struct cpu_kernels *best_kernels(void)
 }
 
 static const struct cpu_op *const ops[] = {
-    [GRAPH_INPUT] = &cpu_op_input,     [GRAPH_CONV2D] = &cpu_op_conv,
-    [GRAPH_BATCH_NORM] = &cpu_op_norm, [GRAPH_RELU] = &cpu_op_relu,
-    [GRAPH_MAX_POOL] = &cpu_op_pool,   [GRAPH_FLATTEN] = &cpu_op_flatten,
-    [GRAPH_LINEAR] = &cpu_op_linear,   [GRAPH_ADD] = &cpu_op_add,
-    [GRAPH_CAST] = &cpu_op_cast,       [GRAPH_CROSS_ENTROPY] = &cpu_op_loss,
+    [GRAPH_INPUT] = &cpu_op_input,       [GRAPH_CONV2D] = &cpu_op_conv,
+    [GRAPH_BATCH_NORM] = &cpu_op_norm,   [GRAPH_RELU] = &cpu_op_relu,
+    [GRAPH_MAX_POOL] = &cpu_op_pool,     [GRAPH_FLATTEN] = &cpu_op_flatten,
+    [GRAPH_LINEAR] = &cpu_op_linear,     [GRAPH_ADD] = &cpu_op_add,
+    [GRAPH_CAST] = &cpu_op_cast,         [GRAPH_CROSS_ENTROPY] = &cpu_op_loss,
+    [GRAPH_AVG_POOL] = &cpu_op_avg_pool,
 };
 
 /* Channels lie in blocks from the first convolution on; an input of few channels and features are
@@ -154,7 +155,8 @@ static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
     struct cpu_value *value = &layer->out;
     const uint32_t block = cpu->kernels->block;
 
-    if (layer->graph->op == GRAPH_RELU || layer->graph->op == GRAPH_CAST) {
+    if (layer->graph->op == GRAPH_RELU || layer->graph->op == GRAPH_CAST ||
+        layer->graph->op == GRAPH_ADD) {
         /* element by element: as it comes, a flattened image blocked */
         *value = *layer->in;
         return;
@@ -172,49 +174,33 @@ static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
 }
 
 /* Gradients are needed behind the first layer that has parameters. */
-static bool needs_grad(const struct cpu *cpu, uint32_t index)
+static void describe_value(const struct cpu *cpu, struct cpu_layer *layer)
 {
-    const struct graph_layer *layer = &cpu->graph->layers[index];
-
-    if (cpu->evaluate_only || layer->op == GRAPH_CROSS_ENTROPY)
-        return false;
-    if (layer->tensor_count > 0)
-        return true;
-    for (uint32_t k = 0; k < 2; k++)
-        if (layer->inputs[k] != GRAPH_NONE && needs_grad(cpu, layer->inputs[k]))
-            return true;
-    return false;
+    if (layer->graph->op == GRAPH_FLATTEN)
+        layer->out = *layer->in;
+    else
+        shape_value(cpu, layer);
+    layer->out.data = layer->out.grad = NULL;
+    layer->grad_of = GRAPH_NONE;
+    layer->out.needs_grad =
+        !cpu->evaluate_only && layer->graph->op != GRAPH_CROSS_ENTROPY &&
+        (layer->graph->tensor_count > 0 || (layer->in != NULL && layer->in->needs_grad) ||
+         (layer->in2 != NULL && layer->in2->needs_grad));
 }
 
-static enum status make_value(struct cpu *cpu, uint32_t index, struct err *err)
+enum status cpu_sync(struct cpu *cpu, const struct cpu_layer *layer, double *values, size_t count,
+                     struct err *err)
 {
-    struct cpu_layer *layer = &cpu->layers[index];
-    struct cpu_value *value = &layer->out;
-    size_t bytes;
+    struct err cause = {.text = ""};
+    enum status status;
 
-    if (layer->graph->op == GRAPH_FLATTEN) {
-        *value = *layer->in;
-        value->owns_data = value->owns_grad = false;
+    if (cpu->norm_sum == NULL || !cpu->training)
         return STATUS_OK;
-    }
-    shape_value(cpu, layer);
-    bytes = value->image_size * cpu->batch_max * sizeof(float);
-    value->grad = NULL;
-    value->owns_grad = false;
-    value->data = cpu_alloc(cpu, bytes);
-    value->owns_data = true;
-    if (value->data == NULL)
-        return cpu_out_of_memory(layer, err);
-    if (!needs_grad(cpu, index))
+    status = cpu->norm_sum(cpu->norm_sum_user, values, count, &cause);
+    if (status == STATUS_OK)
         return STATUS_OK;
-    if (layer->norm != NULL) {
-        value->grad =
-            value->data; /* dx replaces x: neither the norm nor the convolution reads x after */
-        return STATUS_OK;
-    }
-    value->grad = cpu_alloc(cpu, bytes);
-    value->owns_grad = true;
-    return value->grad != NULL ? STATUS_OK : cpu_out_of_memory(layer, err);
+    return err_set(err, status, cause.code, "layer %s, statistics of all ranks: %.160s",
+                   layer->graph->name, cause.text);
 }
 
 /* A convolution that only a batch norm reads works with it hand in hand. */
@@ -242,16 +228,17 @@ static enum status open_layers(struct cpu *cpu, struct err *err)
 
         layer->graph = graph;
         layer->op = ops[graph->op];
+        if (graph->op == GRAPH_BATCH_NORM && graph->out.dim_count == 1)
+            layer->op = &cpu_op_norm_features;
         layer->tensors = cpu->tensors + graph->tensor_first;
         if (graph->inputs[0] != GRAPH_NONE)
             layer->in = &cpu->layers[graph->inputs[0]].out;
         if (graph->inputs[1] != GRAPH_NONE)
             layer->in2 = &cpu->layers[graph->inputs[1]].out;
-        status = make_value(cpu, i, err);
-        if (status == STATUS_OK)
-            status = layer->op->open(cpu, layer, err);
+        describe_value(cpu, layer);
+        status = layer->op->open(cpu, layer, err);
     }
-    return status;
+    return status == STATUS_OK ? cpu_memory_make(cpu, err) : status;
 }
 
 static enum status open_library(struct cpu *cpu, struct err *err)
@@ -276,10 +263,6 @@ static void cpu_close(void **state)
 
         if (layer->op != NULL)
             layer->op->close(layer);
-        if (layer->out.owns_data)
-            free(layer->out.data);
-        if (layer->out.owns_grad)
-            free(layer->out.grad);
     }
     if (cpu->attr != NULL)
         (void)dnnl_primitive_attr_destroy(cpu->attr);
@@ -288,6 +271,8 @@ static void cpu_close(void **state)
     if (cpu->engine != NULL)
         (void)dnnl_engine_destroy(cpu->engine);
     free(cpu->scratch);
+    free(cpu->wants);
+    free(cpu->arena);
     free(cpu->labels);
     free(cpu->layers);
     free(cpu->tensors);
@@ -310,6 +295,8 @@ static enum status cpu_open(void **state, const struct graph *graph,
     cpu->label_smoothing = options->label_smoothing;
     cpu->evaluate_only = options->evaluate_only;
     cpu->profile = options->profile;
+    cpu->norm_sum = options->norm_sum;
+    cpu->norm_sum_user = options->norm_sum_user;
     cpu->layers = calloc(graph->layer_count, sizeof *cpu->layers);
     cpu->tensors = calloc((size_t)graph->tensor_count + 1, sizeof *cpu->tensors);
     cpu->labels = calloc(options->batch_max, sizeof *cpu->labels);
@@ -355,6 +342,8 @@ static void block_images(const struct cpu *cpu, const float *images)
     const struct cpu_value *value = &cpu->layers[0].out;
     const size_t pixels = (size_t)value->dims[1] * value->dims[2], block = cpu->kernels->block;
 
+    if (value->dims[0] % block != 0)
+        memset(value->data, 0, cpu->n * value->image_size * sizeof(float));
     for (size_t i = 0; i < cpu->n; i++) {
         for (size_t c = 0; c < value->dims[0]; c++) {
             const float *from = images + (i * value->dims[0] + c) * pixels;
@@ -430,13 +419,32 @@ static enum status cpu_layer_forward(void *state, uint32_t index, struct err *er
     return status;
 }
 
+/* The gradient goes to a place beside the one that holds another layer's share, and is added. */
+static enum status backward_and_add(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                                    struct err *err)
+{
+    const size_t count = cpu->n * layer->in->image_size;
+    float *sum = layer->in->grad;
+    enum graph_dtype dtype = cpu->graph->layers[layer->graph->inputs[0]].out.dtype;
+    enum status status;
+
+    layer->in->grad = layer->spare;
+    status = layer->op->backward(cpu, layer, grad_scale, err);
+    layer->in->grad = sum;
+    cpu_round(cpu, dtype, layer->spare, count);
+    cpu_add_grad(cpu, sum, layer->spare, count, true);
+    cpu_round(cpu, dtype, sum, count);
+    return status;
+}
+
 static enum status cpu_layer_backward(void *state, uint32_t index, float grad_scale,
                                       struct err *err)
 {
     struct cpu *cpu = state;
     struct cpu_layer *layer = &cpu->layers[index];
     uint64_t start = cpu_clock(cpu);
-    enum status status = layer->op->backward(cpu, layer, grad_scale, err);
+    enum status status = layer->spare != NULL ? backward_and_add(cpu, layer, grad_scale, err)
+                                              : layer->op->backward(cpu, layer, grad_scale, err);
 
     if (status == STATUS_OK)
         round_gradients(cpu, layer);
@@ -500,21 +508,21 @@ static void cpu_scaler_end(void *state, struct scaler *scaler, bool used_momentu
     scaler_step(scaler);
 }
 
-/* A convolution's value is gone once its batch norm has put the gradient there; that norm's
- * statistics tell. */
+/* Values are gone by now, their memory holds others: forward runs once more from the images, which
+ * stay, and each value is looked at while it is there. The running statistics move once more. */
 static uint32_t cpu_first_nonfinite(void *state)
 {
     struct cpu *cpu = state;
 
+    cpu->norm_sum = NULL; /* one rank may look alone */
     for (uint32_t i = 0; i < cpu->graph->layer_count; i++) {
         struct cpu_layer *layer = &cpu->layers[i];
         const struct kernel_values values = {layer->out.data, cpu->n * layer->out.image_size};
         uint32_t found = 0;
 
-        if (layer->norm != NULL)
-            found = !cpu_norm_is_finite(layer->norm);
-        else
-            kernel_finite_ref(&values, 1, KERNEL_F32, &found);
+        if (cpu_layer_forward(cpu, i, NULL) != STATUS_OK)
+            return GRAPH_NONE;
+        kernel_finite_ref(&values, 1, KERNEL_F32, &found);
         if (found)
             return i;
     }

@@ -11,6 +11,7 @@
 
 #include "common/status.h"
 #include "worker/backend/cpu/cpu_kernels.h"
+#include "worker/backend/cpu/cpu_kernels_add.h"
 #include "worker/graph.h"
 #include "worker/net_backend.h"
 #include "worker/scaler.h"
@@ -23,8 +24,8 @@
 /* What a layer makes, for the whole batch, and its gradient. */
 struct cpu_value {
     float *data;
-    float *grad; /* NULL where nobody needs it */
-    bool owns_data, owns_grad;
+    float *grad; /* NULL where nobody needs it, and before cpu_memory_make */
+    bool needs_grad;
     bool blocked;      /* [n][blocks][height][width][block]; else row-major */
     uint32_t dims[3];  /* channels, height, width; 1 and 1 for features */
     uint32_t blocks;   /* 0 where not blocked */
@@ -75,7 +76,18 @@ struct cpu_layer {
     void *own;                  /* what the op keeps */
     struct cpu_layer *norm;     /* CONV2D: the batch norm that alone reads it */
     struct cpu_layer *conv;     /* BATCH_NORM: the reverse */
+    bool adds[2];               /* backward adds to the gradient of this input */
+    float *spare;               /* where it is made before it is added */
+    bool grad_is_value;
+    uint32_t grad_of; /* index of the want whose memory is the value's gradient; GRAPH_NONE */
     uint64_t ns[CPU_WORKS], calls[CPU_WORKS];
+};
+
+/* Memory that somebody needs during a part of the step (cpu_plan.h says which times there are). */
+struct cpu_want {
+    float **at;
+    size_t bytes;
+    uint32_t birth, death;
 };
 
 struct cpu {
@@ -92,6 +104,9 @@ struct cpu {
     bool evaluate_only, profile;
     float label_smoothing;
     size_t bytes;
+    struct cpu_want *wants;
+    uint32_t want_count;
+    void *arena; /* all that was wanted */
 
     /* the step */
     uint32_t n;
@@ -99,10 +114,13 @@ struct cpu {
     const struct scaler *scaler; /* the loss's gradient is multiplied by its scale */
     int64_t *labels;             /* [batch_max] */
     struct net_result result;
+    net_sum norm_sum; /* or NULL */
+    void *norm_sum_user;
 };
 
 extern const struct cpu_op cpu_op_input, cpu_op_conv, cpu_op_norm, cpu_op_relu, cpu_op_pool;
 extern const struct cpu_op cpu_op_flatten, cpu_op_linear, cpu_op_add, cpu_op_cast, cpu_op_loss;
+extern const struct cpu_op cpu_op_avg_pool, cpu_op_norm_features;
 
 /* Zeroed, 64-byte aligned, counted in cpu->bytes; NULL when out of memory. Free with free(). */
 void *cpu_alloc(struct cpu *cpu, size_t bytes);
@@ -140,11 +158,25 @@ void cpu_prim_close(struct cpu_prim *prim);
 enum status cpu_reorder(struct cpu *cpu, const dnnl_memory_desc_t *from_md, const float *from,
                         const dnnl_memory_desc_t *to_md, float *to, struct err *err);
 
+/* `*at` is set by cpu_memory_make, behind the last open. What lies there is undefined at birth.
+ * Errors: STATUS_MEMORY. */
+enum status cpu_want(struct cpu *cpu, const struct cpu_layer *layer, float **at, size_t bytes,
+                     uint32_t birth, uint32_t death, struct err *err);
+/* For this layer's backward alone. */
+enum status cpu_want_in_backward(struct cpu *cpu, const struct cpu_layer *layer, float **at,
+                                 size_t bytes, struct err *err);
+/* Values, gradients and all wants in one arena. Errors: STATUS_MEMORY. */
+enum status cpu_memory_make(struct cpu *cpu, struct err *err);
+/* grad (+)= more: added or, where nobody wrote it yet, copied. */
+void cpu_add_grad(const struct cpu *cpu, float *grad, const float *more, size_t count, bool adds);
+
+/* Adds up over all ranks where statistics are synchronised and this is training. */
+enum status cpu_sync(struct cpu *cpu, const struct cpu_layer *layer, double *values, size_t count,
+                     struct err *err);
+
 /* Batch norm in pieces, so that a convolution can call it while its output is in the cache: images
  * first .. first + n. */
 void cpu_norm_sums(struct cpu *cpu, struct cpu_layer *norm, uint32_t first, uint32_t n);
 void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *norm, uint32_t first, uint32_t n);
-/* Whether the last forward read finite values only. */
-bool cpu_norm_is_finite(const struct cpu_layer *norm);
 
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define SETS_MAX 8
+#define WEIGHTS_PER_CHUNK 4 /* a chunk reads and writes all weights: it has to be worth it */
 
 /* The primitives for one number of images. */
 struct conv_set {
@@ -26,6 +27,7 @@ struct conv {
     float *data_weights;           /* NULL: the stored weights will do */
     float *weights_sum;            /* NULL: the gradient arena itself */
     float *partial;                /* one chunk's gradient of weights, then of bias */
+    float *input_grad;             /* one chunk's gradient of the input, to be added; or NULL */
     struct cpu_prim to_data, from_weights;
     struct conv_set sets[SETS_MAX];
     uint32_t set_next;
@@ -33,8 +35,15 @@ struct conv {
 
 static uint32_t chunk_images(const struct cpu *cpu, const struct cpu_layer *layer)
 {
-    size_t bytes = layer->out.image_size * sizeof(float);
-    size_t images = bytes < CPU_CHUNK_BYTES ? CPU_CHUNK_BYTES / bytes : 1;
+    const struct graph_window *window = &layer->graph->window;
+    const size_t bytes = layer->out.image_size * sizeof(float);
+    const size_t weights_bytes = (size_t)layer->out.dims[0] * layer->in->dims[0] * window->kernel *
+                                 window->kernel * sizeof(float);
+    size_t chunk = CPU_CHUNK_BYTES, images;
+
+    if (chunk < WEIGHTS_PER_CHUNK * weights_bytes)
+        chunk = WEIGHTS_PER_CHUNK * weights_bytes;
+    images = bytes < chunk ? chunk / bytes : 1;
 
     return images < cpu->batch_max ? (uint32_t)images : cpu->batch_max;
 }
@@ -135,7 +144,7 @@ static dnnl_status_t choose_layouts(const struct cpu *cpu, const struct cpu_laye
         return rc;
     cpu_tensor_set_layout(&layer->tensors[0], &plain,
                           dnnl_primitive_desc_query_md(forward, dnnl_query_weights_md, 0));
-    if (layer->in->grad != NULL) {
+    if (layer->in->needs_grad) {
         rc = data_pd(cpu, &mds, &any, forward, &pd);
         if (rc == dnnl_success) {
             conv->data_md = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
@@ -158,24 +167,29 @@ static bool fits(size_t *bytes, const dnnl_memory_desc_t *a, const dnnl_memory_d
     return dnnl_memory_desc_equal(a, b) != 0;
 }
 
+static bool has_other_reader(const struct cpu *cpu, const struct cpu_layer *layer)
+{
+    return graph_only_user(cpu->graph, layer->graph->inputs[0]) == GRAPH_NONE;
+}
+
 static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
                                 struct err *err)
 {
     const dnnl_memory_desc_t *stored = &layer->tensors[0].stored;
+    const size_t input_bytes = conv->chunk * layer->in->image_size * sizeof(float);
+    enum status status = STATUS_OK;
     size_t bytes;
 
-    if (layer->in->grad != NULL && !fits(&bytes, &conv->data_md, stored)) {
-        conv->data_weights = cpu_alloc(cpu, bytes);
-        if (conv->data_weights == NULL)
-            return cpu_out_of_memory(layer, err);
-    }
-    if (!fits(&bytes, &conv->weights_md, stored)) {
-        conv->weights_sum = cpu_alloc(cpu, bytes);
-        if (conv->weights_sum == NULL)
-            return cpu_out_of_memory(layer, err);
-    }
-    conv->partial = cpu_alloc(cpu, bytes + layer->out.dims[0] * sizeof(float));
-    return conv->partial != NULL ? STATUS_OK : cpu_out_of_memory(layer, err);
+    if (layer->in->needs_grad && !fits(&bytes, &conv->data_md, stored))
+        status = cpu_want_in_backward(cpu, layer, &conv->data_weights, bytes, err);
+    if (status == STATUS_OK && !fits(&bytes, &conv->weights_md, stored))
+        status = cpu_want_in_backward(cpu, layer, &conv->weights_sum, bytes, err);
+    if (status == STATUS_OK && conv->chunk < cpu->batch_max)
+        status = cpu_want_in_backward(cpu, layer, &conv->partial,
+                                      bytes + layer->out.dims[0] * sizeof(float), err);
+    if (status == STATUS_OK && layer->in->needs_grad && has_other_reader(cpu, layer))
+        status = cpu_want_in_backward(cpu, layer, &conv->input_grad, input_bytes, err);
+    return status;
 }
 
 static enum status conv_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
@@ -214,9 +228,6 @@ static void conv_close(struct cpu_layer *layer)
         close_set(&conv->sets[i]);
     cpu_prim_close(&conv->to_data);
     cpu_prim_close(&conv->from_weights);
-    free(conv->data_weights);
-    free(conv->weights_sum);
-    free(conv->partial);
     free(conv);
     layer->own = NULL;
 }
@@ -413,14 +424,22 @@ static enum status backward_weights(struct cpu *cpu, struct cpu_layer *layer, st
 static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer, struct conv_set *set,
                                  uint32_t first, struct err *err)
 {
+    const struct conv *conv = layer->own;
+    float *grad = layer->in->grad + first * layer->in->image_size;
+    float *made = layer->adds[0] ? conv->input_grad : grad;
+    const size_t count = set->n * layer->in->image_size;
     uint64_t start;
     enum status status;
 
-    cpu_prim_point(&set->data, DNNL_ARG_DIFF_SRC, layer->in->grad + first * layer->in->image_size);
+    cpu_prim_point(&set->data, DNNL_ARG_DIFF_SRC, made);
     cpu_prim_point(&set->data, DNNL_ARG_DIFF_DST, layer->out.grad + first * layer->out.image_size);
     start = cpu_clock(cpu);
     status = cpu_prim_run(cpu, layer, &set->data, err);
     cpu_count(cpu, layer, CPU_CONV_DATA, start);
+    if (layer->adds[0] && status == STATUS_OK) {
+        cpu_round(cpu, cpu->graph->layers[layer->graph->inputs[0]].out.dtype, made, count);
+        cpu_add_grad(cpu, grad, made, count, true);
+    }
     return status;
 }
 

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "worker/backend/cpu/cpu_kernels_add.h"
+
 #if defined(__AVX512F__) || defined(__F16C__)
 #include <immintrin.h>
 #endif
@@ -461,6 +463,7 @@ static void round_bf16(const float *x, size_t n, float *y)
 const struct cpu_kernels CPU_KERNELS = {
     .name = CPU_TEXT(CPU_KERNELS),
     .block = B,
+    .more = &CPU_KERNELS_ADD,
     .norm_sums = norm_sums,
     .norm_apply = norm_apply,
     .norm_pool_apply = norm_pool_apply,

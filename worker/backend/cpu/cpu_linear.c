@@ -253,8 +253,10 @@ static enum status linear_backward(struct cpu *cpu, struct cpu_layer *layer, flo
     enum status status = find_set(cpu, layer, &set, err);
 
     (void)grad_scale;
-    if (status == STATUS_OK && layer->in->grad != NULL)
+    if (status == STATUS_OK && layer->in->grad != NULL) {
+        cpu_prim_point(&set->data, DNNL_ARG_DIFF_SRC, layer->in->grad);
         status = cpu_prim_run(cpu, layer, &set->data, err);
+    }
     if (status == STATUS_OK)
         status = cpu_prim_run(cpu, layer, &set->weights, err);
     return status;

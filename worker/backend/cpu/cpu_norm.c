@@ -17,6 +17,8 @@ struct norm {
     float *shift, *mean, *scale, *offset; /* forward */
     float *a, *b, *c;                     /* backward: dx = a dy + b (x - mean) + c */
     double *sum, *squares, *inverse_std;
+    double
+        *synced; /* [2 * channels + 1], with sums over all ranks: two each, then how many pixels */
     uint8_t *best; /* with a pool: see cpu_kernels.h */
     float *x_best;
 };
@@ -34,6 +36,9 @@ static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct
         ok = (*floats[i] = cpu_alloc(cpu, norm->channels * sizeof(float))) != NULL && ok;
     for (size_t i = 0; i < sizeof doubles / sizeof doubles[0]; i++)
         ok = (*doubles[i] = cpu_alloc(cpu, norm->channels * sizeof(double))) != NULL && ok;
+    if (cpu->norm_sum != NULL)
+        ok = (norm->synced = cpu_alloc(cpu, (2 * norm->channels + 1) * sizeof(double))) != NULL &&
+             ok;
     if (layer->graph->fused_pool && !cpu->evaluate_only) {
         ok = (norm->best = cpu_alloc(cpu, pooled)) != NULL && ok;
         ok = (norm->x_best = cpu_alloc(cpu, pooled * sizeof(float))) != NULL && ok;
@@ -52,6 +57,9 @@ static enum status norm_open(struct cpu *cpu, struct cpu_layer *layer, struct er
         return err_set(err, STATUS_UNSUPPORTED, 0,
                        "layer %s: batch_norm on the network's input is not supported",
                        layer->graph->name);
+    if (layer->graph->fused_add && !layer->in2->blocked)
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "layer %s: adding the network's input is not supported", layer->graph->name);
     norm->channels = (size_t)layer->in->blocks * cpu->kernels->block;
     for (uint32_t i = 0; i < layer->graph->tensor_count; i++)
         layer->tensors[i] = (struct cpu_tensor){
@@ -75,6 +83,7 @@ static void norm_close(struct cpu_layer *layer)
     free(norm->sum);
     free(norm->squares);
     free(norm->inverse_std);
+    free(norm->synced);
     free(norm->best);
     free(norm->x_best);
     free(norm);
@@ -116,26 +125,56 @@ static enum graph_dtype statistics_type(const struct cpu *cpu, const struct cpu_
     return cpu->graph->tensors[layer->graph->tensor_first + RUNNING_MEAN].dtype;
 }
 
-bool cpu_norm_is_finite(const struct cpu_layer *layer)
+/* Sum and squares become those of all ranks; returns in `m` over how many pixels they go. */
+static enum status sync_sums(struct cpu *cpu, struct cpu_layer *layer, double *m, struct err *err)
 {
-    const struct norm *norm = layer->own;
+    struct norm *norm = layer->own;
+    const size_t count = norm->channels;
+    enum status status;
 
-    for (size_t c = 0; c < layer->in->dims[0]; c++)
-        if (!isfinite(norm->mean[c]) || !isfinite(norm->inverse_std[c]))
-            return false;
-    return true;
+    *m = (double)cpu->n * layer->in->dims[1] * layer->in->dims[2];
+    if (cpu->norm_sum == NULL)
+        return STATUS_OK;
+    memcpy(norm->synced, norm->sum, count * sizeof(double));
+    memcpy(norm->synced + count, norm->squares, count * sizeof(double));
+    norm->synced[2 * count] = *m;
+    status = cpu_sync(cpu, layer, norm->synced, 2 * count + 1, err);
+    memcpy(norm->sum, norm->synced, count * sizeof(double));
+    memcpy(norm->squares, norm->synced + count, count * sizeof(double));
+    *m = norm->synced[2 * count];
+    return status;
+}
+
+/* Every rank's sums are around its own shift; those of all ranks around 0. In double that costs
+ * digits only where the mean is more than a million times the deviation. */
+static void shift_to_zero(const struct cpu *cpu, struct cpu_layer *layer)
+{
+    struct norm *norm = layer->own;
+    const double m = (double)cpu->n * layer->in->dims[1] * layer->in->dims[2];
+
+    for (size_t c = 0; c < norm->channels; c++) {
+        const double shift = norm->shift[c];
+
+        norm->squares[c] += 2.0 * shift * norm->sum[c] + m * shift * shift;
+        norm->sum[c] += m * shift;
+        norm->shift[c] = 0.0F;
+    }
 }
 
 /* Batch statistics from the sums; running ones move towards them, the variance unbiased, as PyTorch
  * does. */
-static void take_batch_statistics(const struct cpu *cpu, struct cpu_layer *layer)
+static enum status take_batch_statistics(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     struct norm *norm = layer->own;
-    const double m = (double)cpu->n * layer->in->dims[1] * layer->in->dims[2];
     const double momentum = (double)layer->graph->momentum;
     float *running_mean = layer->tensors[RUNNING_MEAN].param;
     float *running_var = layer->tensors[RUNNING_VAR].param;
+    enum status status;
+    double m;
 
+    if (cpu->norm_sum != NULL)
+        shift_to_zero(cpu, layer);
+    status = sync_sums(cpu, layer, &m, err);
     for (size_t c = 0; c < layer->in->dims[0]; c++) {
         double off = norm->sum[c] / m, mean = norm->shift[c] + off;
         double var = fmax(norm->squares[c] / m - off * off, 0.0);
@@ -148,6 +187,7 @@ static void take_batch_statistics(const struct cpu *cpu, struct cpu_layer *layer
     }
     cpu_round(cpu, statistics_type(cpu, layer), running_mean, layer->in->dims[0]);
     cpu_round(cpu, statistics_type(cpu, layer), running_var, layer->in->dims[0]);
+    return status;
 }
 
 static void take_running_statistics(struct cpu_layer *layer)
@@ -166,14 +206,14 @@ static enum status norm_forward(struct cpu *cpu, struct cpu_layer *layer, struct
 {
     struct norm *norm = layer->own;
     const struct cpu_area area = cpu_area(layer->in, cpu->n);
+    enum status status = STATUS_OK;
 
-    (void)err;
     if (!cpu->training) {
         take_running_statistics(layer);
     } else {
         if (layer->conv == NULL)
             cpu_norm_sums(cpu, layer, 0, cpu->n);
-        take_batch_statistics(cpu, layer);
+        status = take_batch_statistics(cpu, layer, err);
     }
     for (size_t c = 0; c < layer->in->dims[0]; c++) { /* padding stays 0 */
         double scale = layer->tensors[GAMMA].param[c] * norm->inverse_std[c];
@@ -185,16 +225,22 @@ static enum status norm_forward(struct cpu *cpu, struct cpu_layer *layer, struct
         cpu->kernels->norm_pool_apply(&area, layer->in->data, norm->scale, norm->offset,
                                       layer->out.data, cpu->training ? norm->best : NULL,
                                       cpu->training ? norm->x_best : NULL);
+    else if (layer->graph->fused_add)
+        cpu->kernels->more->norm_add(&area, layer->in->data, norm->scale, norm->offset,
+                                     layer->in2->data, layer->graph->fused_relu, layer->out.data);
     else
         cpu->kernels->norm_apply(&area, layer->in->data, norm->scale, norm->offset,
                                  layer->graph->fused_relu, layer->out.data);
-    return STATUS_OK;
+    return status;
 }
 
-/* y where a ReLU was merged in: it tells where gradients are cut off. */
+/* y where a ReLU was merged in: it tells where gradients are cut off. Behind an addition that is
+ * done already. */
 static const float *relu_of(const struct cpu_layer *layer, uint32_t first)
 {
-    return layer->graph->fused_relu ? layer->out.data + first * layer->out.image_size : NULL;
+    return layer->graph->fused_relu && !layer->graph->fused_add
+               ? layer->out.data + first * layer->out.image_size
+               : NULL;
 }
 
 void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uint32_t n)
@@ -227,6 +273,10 @@ static void sum_gradients(struct cpu *cpu, struct cpu_layer *layer)
     if (layer->graph->fused_pool)
         cpu->kernels->norm_pool_backward_sums(&area, norm->x_best, norm->best, layer->out.grad,
                                               norm->mean, norm->sum, norm->squares);
+    else if (layer->graph->fused_add)
+        cpu->kernels->more->norm_add_backward_sums(
+            &area, layer->in->data, layer->graph->fused_relu ? layer->out.data : NULL,
+            layer->out.grad, norm->mean, norm->sum, norm->squares);
     else
         cpu->kernels->norm_backward_sums(&area, layer->in->data, relu_of(layer, 0), layer->out.grad,
                                          norm->mean, norm->sum, norm->squares);
@@ -236,24 +286,30 @@ static enum status norm_backward(struct cpu *cpu, struct cpu_layer *layer, float
                                  struct err *err)
 {
     struct norm *norm = layer->own;
-    const double m = (double)cpu->n * layer->in->dims[1] * layer->in->dims[2];
+    enum status status;
+    double m;
 
     (void)grad_scale;
-    (void)err;
     sum_gradients(cpu, layer);
+    for (size_t c = 0; c < layer->in->dims[0]; c++) { /* of this rank: reduced with the others */
+        layer->tensors[GAMMA].grad[c] = (float)(norm->squares[c] * norm->inverse_std[c]);
+        layer->tensors[BETA].grad[c] = (float)norm->sum[c];
+    }
+    status = sync_sums(cpu, layer, &m, err);
     for (size_t c = 0; c < layer->in->dims[0]; c++) {
         double inverse_std = norm->inverse_std[c];
         double a = layer->tensors[GAMMA].param[c] * inverse_std;
 
-        layer->tensors[GAMMA].grad[c] = (float)(norm->squares[c] * inverse_std);
-        layer->tensors[BETA].grad[c] = (float)norm->sum[c];
         norm->a[c] = (float)a;
         norm->b[c] = (float)(-a * inverse_std * inverse_std * norm->squares[c] / m);
         norm->c[c] = (float)(-a * norm->sum[c] / m);
     }
+    if (layer->graph->fused_add && layer->in2->grad != NULL)
+        cpu_add_grad(cpu, layer->in2->grad, layer->out.grad, cpu->n * layer->out.image_size,
+                     layer->adds[1]);
     if (layer->conv == NULL && layer->in->grad != NULL)
         cpu_norm_backward_apply(cpu, layer, 0, cpu->n);
-    return STATUS_OK;
+    return status;
 }
 
 const struct cpu_op cpu_op_norm = {norm_open, norm_close, norm_forward, norm_backward};

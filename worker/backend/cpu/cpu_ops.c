@@ -104,16 +104,6 @@ static enum status pool_backward(struct cpu *cpu, struct cpu_layer *layer, float
 
 const struct cpu_op cpu_op_pool = {pool_open, pool_close, pool_forward, pool_backward};
 
-static enum status add_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
-{
-    (void)cpu;
-    return err_set(err, STATUS_UNSUPPORTED, 0, "layer %s: the cpu backend has no %s",
-                   layer->graph->name, graph_op_name(layer->graph->op));
-}
-
-/* Residuals need gradients that add up; models that have them come with that. */
-const struct cpu_op cpu_op_add = {add_open, close_nothing, nothing, nothing_back};
-
 /* The value is rounded, if at all, by cpu_layer_forward: this copies. */
 static enum status cast_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {

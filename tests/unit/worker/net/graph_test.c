@@ -63,8 +63,8 @@ TEST(errors_name_the_layer)
 
     graph = graph_new();
     x = graph_flatten(graph, "f", graph_input(graph, 1, 4, 4));
-    (void)graph_batch_norm(graph, "bn", x);
-    expect_error(graph, "layer bn: batch_norm reads [channels][height][width], not [features]");
+    (void)graph_avg_pool(graph, "avg", x);
+    expect_error(graph, "layer avg: avg_pool reads [channels][height][width], not [features]");
 
     graph = graph_new();
     x = graph_relu(graph, "twin", graph_input(graph, 1, 4, 4));

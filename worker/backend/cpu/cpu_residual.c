@@ -1,0 +1,92 @@
+/* Layers of networks with residuals: the sum of two values, the mean over an image. */
+#include "worker/backend/cpu/cpu.h"
+
+#include <string.h>
+
+#include "worker/backend/cpu/cpu_kernels_add.h"
+
+static void close_nothing(struct cpu_layer *layer)
+{
+    (void)layer;
+}
+
+void cpu_add_grad(const struct cpu *cpu, float *grad, const float *more, size_t count, bool adds)
+{
+    if (adds)
+        cpu->kernels->more->add(grad, more, false, count, grad);
+    else if (grad != more)
+        memcpy(grad, more, count * sizeof *grad);
+}
+
+static enum status add_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    (void)cpu;
+    if (layer->in->blocked == layer->in2->blocked &&
+        layer->in->image_size == layer->in2->image_size &&
+        layer->in->dims[0] == layer->in2->dims[0])
+        return STATUS_OK;
+    return err_set(err, STATUS_UNSUPPORTED, 0,
+                   "layer %s: one of its inputs is a flattened image, the other is not",
+                   layer->graph->name);
+}
+
+static enum status add_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    (void)err;
+    cpu->kernels->more->add(layer->in->data, layer->in2->data, layer->graph->fused_relu,
+                            cpu->n * layer->out.image_size, layer->out.data);
+    return STATUS_OK;
+}
+
+static enum status add_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                                struct err *err)
+{
+    const size_t count = cpu->n * layer->out.image_size;
+    struct cpu_value *const inputs[] = {layer->in, layer->in2};
+
+    (void)grad_scale;
+    (void)err;
+    if (layer->out.grad == NULL)
+        return STATUS_OK;
+    if (layer->graph->fused_relu)
+        cpu->kernels->relu_backward(layer->out.data, layer->out.grad, count, layer->out.grad);
+    for (uint32_t k = 0; k < 2; k++)
+        if (inputs[k]->grad != NULL)
+            cpu_add_grad(cpu, inputs[k]->grad, layer->out.grad, count, layer->adds[k]);
+    return STATUS_OK;
+}
+
+const struct cpu_op cpu_op_add = {add_open, close_nothing, add_forward, add_backward};
+
+static enum status avg_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    (void)cpu;
+    if (layer->in->blocked)
+        return STATUS_OK;
+    return err_set(err, STATUS_UNSUPPORTED, 0,
+                   "layer %s: avg_pool on the network's input is not supported",
+                   layer->graph->name);
+}
+
+static enum status avg_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    const struct cpu_area area = cpu_area(layer->in, cpu->n);
+
+    (void)err;
+    cpu->kernels->more->avg_pool(&area, layer->in->data, layer->out.data);
+    return STATUS_OK;
+}
+
+static enum status avg_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                                struct err *err)
+{
+    const struct cpu_area area = cpu_area(layer->in, cpu->n);
+
+    (void)grad_scale;
+    (void)err;
+    if (layer->in->grad != NULL)
+        cpu->kernels->more->avg_pool_backward(&area, layer->out.grad, layer->in->grad);
+    return STATUS_OK;
+}
+
+const struct cpu_op cpu_op_avg_pool = {avg_open, close_nothing, avg_forward, avg_backward};
