@@ -17,6 +17,7 @@
 
 #include "common/status.h"
 #include "worker/safetensors.h"
+#include "worker/schedule.h"
 
 #define CHECKPOINT_TEXT_BYTES 64
 #define CHECKPOINT_STEP_MAX 99999999U /* eight digits */
@@ -40,6 +41,11 @@ struct checkpoint_state {
                                               where there are some */
     float loss_scale;
     uint32_t unskipped, skipped_in_a_row; /* worker/scaler.h */
+    uint32_t applied; /* optimizer steps that were not skipped: the position in a schedule */
+    struct schedule_state schedule;
+    bool early_has_best; /* early stopping */
+    double early_best;
+    uint32_t early_count;
 };
 
 struct checkpoint_dir;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,14 @@
 
 static const char *const schema = "ddp.checkpoint.v1";
 
-enum field_type { FIELD_TEXT, FIELD_U32, FIELD_U64, FIELD_BOOL, FIELD_F32 /* above 0 */ };
+enum field_type {
+    FIELD_TEXT,
+    FIELD_U32,
+    FIELD_U64,
+    FIELD_BOOL,
+    FIELD_F32, /* above 0 */
+    FIELD_F64
+};
 
 static const struct field {
     const char *name;
@@ -43,6 +51,15 @@ static const struct field {
     {"unskipped", FIELD_U32, AT(unskipped), 0, UINT32_MAX},
     {"skipped_in_a_row", FIELD_U32, AT(skipped_in_a_row), 0, UINT32_MAX},
     {"accumulation_steps", FIELD_U32, AT(accumulation_steps), 1, UINT32_MAX},
+    {"applied", FIELD_U32, AT(applied), 0, CHECKPOINT_STEP_MAX},
+    {"plateau_lr", FIELD_F64, AT(schedule.plateau_lr), 0, 0},
+    {"plateau_best", FIELD_F64, AT(schedule.plateau_best), 0, 0},
+    {"plateau_has_best", FIELD_BOOL, AT(schedule.plateau_has_best), 0, 0},
+    {"plateau_bad", FIELD_U32, AT(schedule.plateau_bad), 0, UINT32_MAX},
+    {"plateau_cooldown", FIELD_U32, AT(schedule.plateau_cooldown), 0, UINT32_MAX},
+    {"early_has_best", FIELD_BOOL, AT(early_has_best), 0, 0},
+    {"early_best", FIELD_F64, AT(early_best), 0, 0},
+    {"early_count", FIELD_U32, AT(early_count), 0, UINT32_MAX},
 #undef AT
 };
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0], FIRST_FIELDS = 12, OTHER_FIELDS = 3 };
@@ -65,6 +82,8 @@ static cJSON *add_field(cJSON *json, const struct field *field,
         return cJSON_AddBoolToObject(json, field->name, *(const bool *)(const void *)at);
     case FIELD_F32: /* cJSON prints as many digits as it takes */
         return cJSON_AddNumberToObject(json, field->name, (double)*(const float *)(const void *)at);
+    case FIELD_F64: /* printed with as many digits as it takes to read the same back */
+        return cJSON_AddNumberToObject(json, field->name, *(const double *)(const void *)at);
     }
     return NULL;
 }
@@ -141,6 +160,9 @@ static bool read_field(const cJSON *json, const struct field *field, struct chec
             return false;
         *(float *)(void *)at = (float)item->valuedouble;
         return true;
+    case FIELD_F64:
+        *(double *)(void *)at = cJSON_IsNumber(item) ? item->valuedouble : 0;
+        return cJSON_IsNumber(item) && isfinite(item->valuedouble);
     }
     return false;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { KIND_FLAG, KIND_U32, KIND_U64, KIND_FLOAT, KIND_TEXT };
+enum kind { KIND_FLAG, KIND_U32, KIND_U64, KIND_FLOAT, KIND_DOUBLE, KIND_TEXT };
 
 static const struct row {
     const char *name;
@@ -40,6 +40,48 @@ static const struct row {
      "bring every gradient to within -X and X (0: not)"},
     {"predivide-factor", "gradient-predivide-factor", 0, KIND_FLOAT, AT(predivide), 0, 1e6, "X",
      "divide gradients by X before the reduction, by world / X after"},
+    {"scale-lr", NULL, 0, KIND_FLAG, AT(scale_lr), 0, 0, NULL,
+     "--lr is for 256 images a step: multiply it by batch * world / 256"},
+    {"lr-schedule", NULL, 0, KIND_TEXT, AT(lr_schedule), 0, 0, "NAME",
+     "constant (default), step, imagenet, cosine, onecycle or plateau"},
+    {"lr-step-epochs", NULL, 0, KIND_U32, AT(schedule.step_epochs), 1, 1e6, "N",
+     "step: epochs between two drops (30)"},
+    {"lr-gamma", NULL, 0, KIND_DOUBLE, AT(schedule.gamma), 0, 1, "X",
+     "step, plateau: factor of a drop (0.1)"},
+    {"min-lr", NULL, 0, KIND_DOUBLE, AT(schedule.min_lr), 0, 1e6, "X",
+     "cosine, plateau: the lowest rate (0)"},
+    {"warmup-epochs", NULL, 0, KIND_U32, AT(schedule.warmup_epochs), 0, 1e6, "N",
+     "linear warm-up: lr * (epoch + 1) / N (0)"},
+    {"warmup-from-zero", NULL, 0, KIND_FLAG, AT(schedule.warmup_from_zero), 0, 0, NULL,
+     "lr * epoch / N: epoch 0 trains at rate 0, as LambdaLR(epoch / N) does"},
+    {"imagenet-as-apex", NULL, 0, KIND_FLAG, AT(schedule.imagenet_as_apex), 0, 0, NULL,
+     "imagenet: its warm-up one step ahead, as in Apex's example"},
+    {"onecycle-div", NULL, 0, KIND_DOUBLE, AT(schedule.div_factor), 1, 1e12, "X",
+     "onecycle: --lr is the maximum, it begins at lr / X (25)"},
+    {"onecycle-final-div", NULL, 0, KIND_DOUBLE, AT(schedule.final_div_factor), 1, 1e12, "X",
+     "onecycle: it ends at the beginning's rate / X (10000)"},
+    {"onecycle-pct-start", NULL, 0, KIND_DOUBLE, AT(schedule.pct_start), 0, 1, "X",
+     "onecycle: the part of all steps in which it rises (0.3)"},
+    {"onecycle-three-phase", NULL, 0, KIND_FLAG, AT(schedule.three_phase), 0, 0, NULL,
+     "onecycle: down again as it rose, then to the end"},
+    {"onecycle-keep-momentum", NULL, 0, KIND_FLAG, AT(keep_momentum), 0, 0, NULL,
+     "onecycle: leave --momentum alone; else it goes 0.95, 0.85, 0.95"},
+    {"plateau-metric", NULL, 0, KIND_TEXT, AT(plateau_metric), 0, 0, "NAME",
+     "plateau: val_loss (default), val_acc1 or val_acc5; greater accuracy is better"},
+    {"plateau-patience", NULL, 0, KIND_U32, AT(schedule.patience), 0, 1e6, "N",
+     "plateau: epochs without improvement that are let pass (10)"},
+    {"plateau-cooldown", NULL, 0, KIND_U32, AT(schedule.cooldown), 0, 1e6, "N",
+     "plateau: epochs after a drop that do not count (0)"},
+    {"plateau-threshold", NULL, 0, KIND_DOUBLE, AT(schedule.threshold), 0, 1e6, "X",
+     "plateau: what counts as improvement, relative (0.0001)"},
+    {"plateau-threshold-absolute", NULL, 0, KIND_FLAG, AT(schedule.threshold_absolute), 0, 0, NULL,
+     "plateau: ... or absolute"},
+    {"early-stop", NULL, 0, KIND_TEXT, AT(early_stop_metric), 0, 0, "METRIC",
+     "end when val_loss, val_acc1 or val_acc5 no longer improves"},
+    {"early-stop-patience", NULL, 0, KIND_U32, AT(early_stop_patience), 1, 1e6, "N",
+     "epochs without improvement until then (100)"},
+    {"early-stop-delta", NULL, 0, KIND_DOUBLE, AT(early_stop_delta), 0, 1e6, "X",
+     "what counts as improvement (0: a tie does)"},
     {"seed", NULL, 0, KIND_U64, AT(seed), 0, 0, "N",
      "of the initial weights and of the order (0): those of PyTorch"},
     {"workers", NULL, 'j', KIND_U32, AT(loader_threads), 0, 1024, "N",
@@ -222,7 +264,10 @@ static enum status store_float(struct options *options, const struct row *row, c
 
     if (end == text || *end != '\0' || !(value >= row->min && value <= row->max))
         return bad_number(row, text, err);
-    *(float *)(void *)at = (float)value;
+    if (row->kind == KIND_DOUBLE)
+        *(double *)(void *)at = value;
+    else
+        *(float *)(void *)at = (float)value;
     return STATUS_OK;
 }
 
@@ -239,6 +284,7 @@ static enum status store(struct options *options, const struct row *row, const c
     case KIND_U64:
         return store_whole(options, row, text, err);
     case KIND_FLOAT:
+    case KIND_DOUBLE:
         return store_float(options, row, text, err);
     case KIND_TEXT:
         if (*text == '\0')
@@ -388,12 +434,51 @@ static enum status check_device(const struct options *options, struct err *err)
                    options->device);
 }
 
+int options_metric_named(const char *name)
+{
+    static const char *const names[] = {[METRIC_VAL_LOSS] = "val_loss",
+                                        [METRIC_VAL_ACC1] = "val_acc1",
+                                        [METRIC_VAL_ACC5] = "val_acc5"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], name) == 0)
+            return (int)i;
+    return -1;
+}
+
+static enum status check_schedule(struct options *options, struct err *err)
+{
+    int kind = schedule_kind_named(options->lr_schedule);
+    int metric = options_metric_named(options->plateau_metric);
+
+    if (kind < 0)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--lr-schedule %.40s: expected constant, step, imagenet, cosine, onecycle "
+                       "or plateau",
+                       options->lr_schedule);
+    if (metric < 0 || (options->early_stop_metric != NULL &&
+                       options_metric_named(options->early_stop_metric) < 0))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--%s %.40s: expected val_loss, val_acc1 or val_acc5",
+                       metric < 0 ? "plateau-metric" : "early-stop",
+                       metric < 0 ? options->plateau_metric : options->early_stop_metric);
+    options->schedule.kind = (enum schedule_kind)kind;
+    options->schedule.plateau_max = metric != METRIC_VAL_LOSS;
+    options->schedule.cycle_momentum = !options->keep_momentum;
+    options->schedule.epochs = options->epochs;
+    if (kind == SCHEDULE_ONECYCLE)
+        return STATUS_OK; /* how many steps there are is known with the data */
+    return schedule_check(&options->schedule, err);
+}
+
 static enum status check(struct options *options, struct err *err)
 {
     enum status status = check_precision(options, err);
 
     if (status == STATUS_OK)
         status = check_device(options, err);
+    if (status == STATUS_OK)
+        status = check_schedule(options, err);
     if (status != STATUS_OK)
         return status;
     if (options->nesterov && (options->momentum <= 0 || options->dampening != 0))
@@ -428,7 +513,11 @@ enum status options_parse(struct options *options, int argc, char **argv, struct
         .opt_level = options_default_level,
         .max_skipped_steps = AMP_SKIPS_MAX,
         .checkpoint_keep = 2,
+        .lr_schedule = "constant",
+        .plateau_metric = "val_loss",
+        .early_stop_patience = 100,
     };
+    schedule_defaults(&options->schedule);
     status = take_words(options, argc, argv, err);
     if (status != STATUS_OK || options->help || options->version)
         return status;

@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "worker/amp.h"
+#include "worker/schedule.h"
 
 /* Texts are borrowed from argv or constant. */
 struct options {
@@ -21,6 +22,13 @@ struct options {
     uint32_t accumulation_steps;           /* batches that make one step, at least 1 */
     float clip_grad_norm, clip_grad_value; /* 0: not */
     float predivide;                       /* 0: the world size */
+    bool scale_lr;      /* --lr is meant for 256 images a step: scaled by batch * world / 256 */
+    bool keep_momentum; /* onecycle */
+    const char *lr_schedule, *plateau_metric;
+    struct schedule_options schedule; /* base_lr and the sizes are filled in by training */
+    const char *early_stop_metric;    /* NULL: never */
+    uint32_t early_stop_patience;
+    double early_stop_delta;
     uint64_t seed;
     uint32_t loader_threads; /* 0: batches are gathered between the steps */
     uint32_t print_freq;     /* steps */
@@ -55,5 +63,9 @@ struct amp_request options_amp(const struct options *options);
 extern const char options_default_level[];
 /* Examples first. */
 void options_print_help(FILE *out);
+
+/* Names: val_loss, val_acc1, val_acc5. -1: there is no such metric. */
+enum options_metric { METRIC_VAL_LOSS, METRIC_VAL_ACC1, METRIC_VAL_ACC5 };
+int options_metric_named(const char *name);
 
 #endif

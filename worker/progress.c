@@ -37,9 +37,10 @@ static double step_ms(const struct progress *progress, uint64_t us)
 
 void progress_print(struct progress *progress, const struct progress_place *place, double loss)
 {
-    (void)printf("Epoch [%u/%u], Step [%u/%u], Loss: %.4f, %.0f images/s, data %.2f ms/step",
-                 place->epoch, place->epochs, place->step, place->steps, loss,
-                 progress->images_per_s, step_ms(progress, progress->wait_us));
+    (void)printf(
+        "Epoch [%u/%u], Step [%u/%u], Loss: %.4f, %.0f images/s, lr %.6g, data %.2f ms/step",
+        place->epoch, place->epochs, place->step, place->steps, loss, progress->images_per_s,
+        place->lr, step_ms(progress, progress->wait_us));
     if (progress->comm_us > 0)
         (void)printf(", comm %.2f ms/step, exposed %.2f ms/step",
                      step_ms(progress, progress->comm_us), step_ms(progress, progress->exposed_us));
@@ -54,5 +55,11 @@ void progress_print_validation(const struct net_result *sums)
 
     (void)printf("Val: Acc@1 %.2f Acc@5 %.2f Loss %.4f\n", 100.0 * sums->top1 / n,
                  100.0 * sums->top5 / n, sums->loss_sum / n);
+    (void)fflush(stdout);
+}
+
+void progress_print_early_stop(const char *metric, uint32_t epochs)
+{
+    (void)printf("Early stopping: %s has not improved for %u epochs\n", metric, epochs);
     (void)fflush(stdout);
 }

@@ -19,6 +19,7 @@ struct progress {
 struct progress_place {
     uint32_t epoch, epochs; /* counted from 1 */
     uint32_t step, steps;   /* of the epoch, from 1 */
+    double lr;              /* of that step */
 };
 
 int64_t progress_now_us(void);
@@ -31,5 +32,7 @@ void progress_add(struct progress *progress, uint64_t images, uint64_t wait_us, 
 void progress_print(struct progress *progress, const struct progress_place *place, double loss);
 /* "Val: Acc@1 97.21 Acc@5 99.90 Loss 0.0912" */
 void progress_print_validation(const struct net_result *sums);
+/* "Early stopping: val_loss has not improved for 3 epochs" */
+void progress_print_early_stop(const char *metric, uint32_t epochs);
 
 #endif

@@ -17,7 +17,7 @@ static uint64_t total_steps(const struct train *train)
 
 static bool is_done(const struct train *train)
 {
-    return train->state.step >= total_steps(train);
+    return train->is_stopped_early || train->state.step >= total_steps(train);
 }
 
 static enum status stopped(struct err *err)
@@ -60,6 +60,47 @@ static enum status add_ranks(struct train *train, struct net_result *sums, struc
     return status;
 }
 
+static double metric_of(const char *name, const struct net_result *sums)
+{
+    const double n = sums->images > 0 ? sums->images : 1;
+
+    switch ((enum options_metric)options_metric_named(name)) {
+    case METRIC_VAL_LOSS:
+        return sums->loss_sum / n;
+    case METRIC_VAL_ACC1:
+        return 100.0 * sums->top1 / n;
+    case METRIC_VAL_ACC5:
+        return 100.0 * sums->top5 / n;
+    }
+    return 0;
+}
+
+/* Every rank has the same sums, so all come to the same end. */
+static void judge(struct train *train, const struct net_result *sums)
+{
+    const struct options *options = train->options;
+    struct checkpoint_state *state = &train->state;
+    struct early_stop stop;
+
+    schedule_metric(&train->schedule, &state->schedule, metric_of(options->plateau_metric, sums));
+    if (options->early_stop_metric == NULL)
+        return;
+    stop = (struct early_stop){
+        .maximize = options_metric_named(options->early_stop_metric) != METRIC_VAL_LOSS,
+        .patience = options->early_stop_patience,
+        .delta = options->early_stop_delta,
+        .has_best = state->early_has_best,
+        .best = state->early_best,
+        .count = state->early_count,
+    };
+    train->is_stopped_early = early_stop_tell(&stop, metric_of(options->early_stop_metric, sums));
+    state->early_has_best = stop.has_best;
+    state->early_best = stop.best;
+    state->early_count = stop.count;
+    if (train->is_stopped_early && train->place->rank == 0)
+        progress_print_early_stop(options->early_stop_metric, stop.count);
+}
+
 /* Running statistics are rank 0's, as under PyTorch's DDP. */
 static enum status validate(struct train *train, const volatile bool *stop, struct err *err)
 {
@@ -72,6 +113,8 @@ static enum status validate(struct train *train, const volatile bool *stop, stru
         status = add_ranks(train, &sums, err);
     if (status == STATUS_OK && train->place->rank == 0)
         progress_print_validation(&sums);
+    if (status == STATUS_OK && !train->options->evaluate)
+        judge(train, &sums);
     return status;
 }
 
@@ -101,11 +144,20 @@ static enum status report_skip(struct train *train, struct err *err)
                    scaler.skipped_in_a_row, scale, where);
 }
 
+static struct schedule_now rate_now(const struct train *train)
+{
+    const struct checkpoint_state *state = &train->state;
+
+    return schedule_at(&train->schedule, &state->schedule, state->applied, state->epoch,
+                       state->step_in_epoch);
+}
+
 static enum status compute(struct train *train, struct net_result *result, uint64_t *wait_us,
                            struct err *err)
 {
     const struct options *options = train->options;
-    const struct net_sgd sgd = {options->lr, options->momentum, options->dampening,
+    const struct schedule_now now = rate_now(train);
+    const struct net_sgd sgd = {(float)now.lr, (float)now.momentum, options->dampening,
                                 options->weight_decay, options->nesterov};
     const struct net_clip clip = {options->clip_grad_value, options->clip_grad_norm};
     enum status status = train_group(train, result, wait_us, err);
@@ -115,7 +167,13 @@ static enum status compute(struct train *train, struct net_result *result, uint6
     if (clip.value > 0.0F || clip.norm > 0.0F)
         net_clip(train->net, &clip);
     net_update(train->net, &sgd);
-    return train->options->amp.scaler.is_dynamic ? report_skip(train, err) : STATUS_OK;
+    train->lr = now.lr;
+    if (!train->options->amp.scaler.is_dynamic) {
+        train->state.applied++;
+        return STATUS_OK;
+    }
+    train->state.applied += !net_scaler(train->net).was_skipped;
+    return report_skip(train, err);
 }
 
 /* STATUS_CLOSED: the shim is gone. */
@@ -137,7 +195,8 @@ static enum status show(struct train *train, double loss, struct err *err)
 {
     const struct options *options = train->options;
     const struct progress_place place = {train->state.epoch + 1, options->epochs,
-                                         train->state.step_in_epoch, train->steps_per_epoch};
+                                         train->state.step_in_epoch, train->steps_per_epoch,
+                                         train->lr};
 
     if (train->loss_log != NULL)
         (void)fprintf(train->loss_log, "%u %u %.9f\n", place.epoch, place.step, loss);

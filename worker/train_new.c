@@ -100,6 +100,21 @@ static enum status share_validation(struct train *train, struct err *err)
     return STATUS_OK;
 }
 
+/* The rate for this world, and how long a schedule has. */
+static enum status make_schedule(struct train *train, struct err *err)
+{
+    const struct options *options = train->options;
+    struct schedule_options *schedule = &train->schedule;
+
+    *schedule = options->schedule;
+    schedule->base_lr = (double)options->lr;
+    if (options->scale_lr)
+        schedule->base_lr *= (double)train_group_images(train) * train->place->world / 256.0;
+    schedule->base_momentum = (double)options->momentum;
+    schedule->steps_per_epoch = train->steps_per_epoch;
+    return options->evaluate ? STATUS_OK : schedule_check(schedule, err);
+}
+
 static enum status make_net(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
@@ -240,7 +255,7 @@ static void announce_amp(const struct train *train)
 static enum status get_ready(struct train *train, struct err *err)
 {
     static enum status (*const stages[])(struct train * train, struct err * err) = {
-        open_data, check_shapes, make_loaders, share_validation, make_net,
+        open_data, check_shapes, make_loaders, share_validation, make_schedule, make_net,
     };
     enum status status = STATUS_OK;
 

@@ -32,6 +32,9 @@ struct train {
 
     struct checkpoint_dir *dir;    /* rank 0 with --checkpoint-dir, else NULL */
     struct checkpoint_state state; /* where training stands, and what identifies it */
+    struct schedule_options schedule;
+    double lr; /* of the last step */
+    bool is_stopped_early;
     bool is_resumed;
     int64_t saved_step; /* newest committed by this run or resumed from; -1: none */
     uint32_t steps_per_epoch;

@@ -264,6 +264,11 @@ static enum status load_asked(struct train *train, struct err *err)
         train->state.loss_scale = checkpoint.state.loss_scale;
         train->state.unskipped = checkpoint.state.unskipped;
         train->state.skipped_in_a_row = checkpoint.state.skipped_in_a_row;
+        train->state.applied = checkpoint.state.applied;
+        train->state.schedule = checkpoint.state.schedule;
+        train->state.early_has_best = checkpoint.state.early_has_best;
+        train->state.early_best = checkpoint.state.early_best;
+        train->state.early_count = checkpoint.state.early_count;
         log_line(LOG_INFO, about(train), "resumed at step %u (epoch %u, step %u) from %s",
                  train->state.step, train->state.epoch + 1, train->state.step_in_epoch, path);
     }
