@@ -156,7 +156,8 @@ static bool read_field(const cJSON *json, const struct field *field, struct chec
         *(bool *)(void *)at = cJSON_IsTrue(item);
         return cJSON_IsBool(item);
     case FIELD_F32:
-        if (!cJSON_IsNumber(item) || !(item->valuedouble > 0 && item->valuedouble <= FLT_MAX))
+        if (!cJSON_IsNumber(item) ||
+            !((float)item->valuedouble > 0 && item->valuedouble <= (double)FLT_MAX))
             return false;
         *(float *)(void *)at = (float)item->valuedouble;
         return true;

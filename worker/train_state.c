@@ -237,6 +237,23 @@ static enum status open_asked(struct train *train, const char *path, struct chec
     return status;
 }
 
+/* The tensors have a checksum, the state has none: somebody may have edited it. */
+static enum status check_position(const struct train *train, const struct checkpoint_state *state,
+                                  const char *path, struct err *err)
+{
+    const uint64_t per_epoch = train->steps_per_epoch;
+
+    if (train->options->evaluate ||
+        (state->step_in_epoch <= per_epoch &&
+         state->epoch * per_epoch + state->step_in_epoch == state->step))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%s: step %u in all cannot be step %u of epoch %u, with %u steps an epoch: the "
+                   "checkpoint's state was changed",
+                   path, state->step, state->step_in_epoch, state->epoch + 1,
+                   train->steps_per_epoch);
+}
+
 static enum status load_asked(struct train *train, struct err *err)
 {
     const char *path = resume_path(train);
@@ -253,7 +270,9 @@ static enum status load_asked(struct train *train, struct err *err)
     }
     if (status != STATUS_OK)
         return status;
-    status = load_net(train, &checkpoint, err);
+    status = check_position(train, &checkpoint.state, path, err);
+    if (status == STATUS_OK)
+        status = load_net(train, &checkpoint, err);
     if (status == STATUS_OK) {
         train->is_resumed = true;
         train->saved_step = checkpoint.state.step;

@@ -277,6 +277,35 @@ TEST(refusals)
     }
 }
 
+static void change_file(const char *path, const char *from, const char *to)
+{
+    char text[4096], *at;
+    FILE *file = fopen(path, "r+");
+    size_t n;
+
+    CHECK(file != NULL);
+    n = fread(text, 1, sizeof text - 1, file);
+    text[n] = '\0';
+    at = strstr(text, from);
+    CHECK(at != NULL);
+    rewind(file);
+    CHECK(fprintf(file, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0);
+    CHECK_EQ(fclose(file), 0);
+}
+
+/* A place that training cannot have been at. */
+TEST(a_changed_state_is_refused)
+{
+    char path[512];
+
+    write_data();
+    CHECK_EQ(gang_run(1, arguments("a", "--epochs 2 --max-steps 5")), 0);
+    (void)snprintf(path, sizeof path, "%s/a/step-00000005.json", test_dir());
+    change_file(path, "\"step\":\t5", "\"step\":\t99999999");
+    CHECK_EQ(gang_run(1, arguments("a", "--epochs 2 --resume auto")), 1);
+    CHECK(strstr(gang_output(), "step 99999999 in all cannot be step 5 of epoch 1") != NULL);
+}
+
 TEST(another_world_is_refused)
 {
     write_data();

@@ -176,6 +176,7 @@ TEST(bad_states_are_refused)
         {"convnet", "con\\nvnet"},
         {"convnet", "convnetconvnetconvnetconvnetconvnetconvnetconvnetconvnetconvnetconvnet"},
         {"true", "1"},
+        {"\"loss_scale\":\t", "\"loss_scale\":\t0.0000000000000000000000000000000000000000000000"},
         {"aaaa", "AAAA"},
         {"aaaa", "aaa"},
         {"}", ""},
