@@ -107,6 +107,55 @@ TEST(stopped_and_resumed_is_bit_identical)
     }
 }
 
+TEST(schedules_resume_bit_identical)
+{
+    static const char *const schedules[] = {
+        "--lr-schedule onecycle",
+        "--lr-schedule cosine --warmup-epochs 1 --min-lr 1e-4",
+        "--lr-schedule plateau --plateau-patience 0 --plateau-metric val_acc1 --lr-gamma 0.5",
+        "--lr-schedule step --lr-step-epochs 1",
+    };
+    static const char *const cuts[] = {"7", "16", "33"}; /* inside, at the end of an epoch, later */
+
+    write_data();
+    for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++) {
+        char whole[32], extra[256];
+        (void)snprintf(whole, sizeof whole, "rate-%zu", i);
+        (void)snprintf(extra, sizeof extra, "--epochs 3 %s", schedules[i]);
+        CHECK_EQ(gang_run(1, arguments(whole, extra)), 0);
+        for (size_t k = 0; k < sizeof cuts / sizeof cuts[0]; k++) {
+            char name[32];
+            (void)snprintf(name, sizeof name, "rate-%zu-%s", i, cuts[k]);
+            (void)snprintf(extra, sizeof extra, "--epochs 3 --max-steps %s %s", cuts[k],
+                           schedules[i]);
+            CHECK_EQ(gang_run(1, arguments(name, extra)), 0);
+            (void)snprintf(extra, sizeof extra, "--epochs 3 --resume auto %s", schedules[i]);
+            CHECK_EQ(gang_run(1, arguments(name, extra)), 0);
+            check_same(whole, name, 48);
+        }
+    }
+}
+
+TEST(early_stopping_ends_training_also_after_a_resume)
+{
+    static const char *const stop =
+        "--epochs 9 --lr-schedule plateau --lr-gamma 0.1 --plateau-patience 0 "
+        "--early-stop val_acc1 --early-stop-patience 2 --early-stop-delta 1000";
+    char extra[256];
+
+    write_data();
+    CHECK_EQ(gang_run(1, arguments("early", stop)), 0);
+    CHECK(strstr(gang_output(), "Early stopping: val_acc1 has not improved for 2 epochs") != NULL);
+    CHECK(strstr(gang_output(), "Epoch [3/9], Step [16/16]") != NULL);
+    CHECK(strstr(gang_output(), "Epoch [4/9]") == NULL);
+    (void)snprintf(extra, sizeof extra, "%s --max-steps 20", stop);
+    CHECK_EQ(gang_run(1, arguments("early-cut", extra)), 0);
+    (void)snprintf(extra, sizeof extra, "%s --resume auto", stop);
+    CHECK_EQ(gang_run(1, arguments("early-cut", extra)), 0);
+    CHECK(strstr(gang_output(), "Epoch [4/9]") == NULL);
+    check_same("early", "early-cut", 48);
+}
+
 /* 1000 images are 16 batches of 64, the last with 40; by 3 they make 6 steps, the last of 1 batch.
  */
 #define GROUPS                                                                                     \
