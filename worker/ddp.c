@@ -278,3 +278,19 @@ struct ddp_times ddp_times(const struct ddp *ddp)
 {
     return ddp->times;
 }
+
+enum status ddp_sum(struct ddp *ddp, double *values, size_t count, struct err *err)
+{
+    enum status status;
+
+    if (ddp->world == 1)
+        return STATUS_OK;
+    (void)pthread_mutex_lock(&ddp->lock);
+    while (ddp->thread_runs && ddp->done_count < ddp->ready_count)
+        (void)pthread_cond_wait(&ddp->changed, &ddp->lock);
+    status = ddp->status;
+    if (status != STATUS_OK)
+        status = err_set(err, status, ddp->err.code, "%s", ddp->err.text);
+    (void)pthread_mutex_unlock(&ddp->lock);
+    return status == STATUS_OK ? comm_all_reduce_sum_f64(ddp->comm, values, count, err) : status;
+}

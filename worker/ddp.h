@@ -44,6 +44,10 @@ enum status ddp_forward_begin(struct ddp *ddp, struct err *err);
  * `weight`: the part of this batch in the step, 1 without accumulation. Inner steps of an
  * accumulation call net_backward themselves, with weight * ddp_grad_scale. */
 enum status ddp_backward(struct ddp *ddp, float weight, struct err *err);
+/* Sums over all ranks in the middle of forward or backward, on the caller's thread: first the
+ * buckets that are ready are reduced, so that all ranks make their collectives in one order. For
+ * net_options.norm_sum. */
+enum status ddp_sum(struct ddp *ddp, double *values, size_t count, struct err *err);
 float ddp_grad_scale(const struct ddp *ddp);
 struct ddp_times ddp_times(const struct ddp *ddp);
 

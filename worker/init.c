@@ -50,23 +50,68 @@ static void draw_tensor(const struct graph *graph, const struct graph_tensor *te
     }
 }
 
+/* Source: torch.nn.init.kaiming_normal_, torchvision.models.resnet.ResNet.__init__. */
+static void draw_fan_out(const struct graph_tensor *tensor, struct rng *rng, float *values)
+{
+    const double fan = (double)(tensor->dims[0] * (size_t)tensor->dims[2] * tensor->dims[3]);
+
+    rng_normal_f32(rng, 0.0F, (float)(sqrt(2.0) / sqrt(fan)), values, tensor->count);
+}
+
+static float *room_for_largest(const struct graph *graph)
+{
+    size_t most = 1;
+
+    for (uint32_t i = 0; i < graph->tensor_count; i++)
+        most = graph->tensors[i].count > most ? graph->tensors[i].count : most;
+    return calloc(most, sizeof(float));
+}
+
+static enum status draw_all(struct net *net, const struct graph *graph, bool fan_out,
+                            struct rng *rng, float *values, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    for (uint32_t i = 0; i < graph->tensor_count && status == STATUS_OK; i++) {
+        const struct graph_tensor *tensor = &graph->tensors[i];
+        const bool is_conv_weight =
+            graph->layers[tensor->layer].op == GRAPH_CONV2D && tensor->role == GRAPH_WEIGHT;
+
+        if (fan_out && !is_conv_weight)
+            continue;
+        if (fan_out)
+            draw_fan_out(tensor, rng, values);
+        else
+            draw_tensor(graph, tensor, rng, values);
+        status = net_tensor_write(net, i, values, err);
+    }
+    return status;
+}
+
+static enum status init(struct net *net, const struct graph *graph, bool is_resnet, struct rng *rng,
+                        struct err *err)
+{
+    float *values = room_for_largest(graph);
+    enum status status;
+
+    assert(graph->tensor_count == net_tensor_count(net));
+    if (values == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "initial parameters: out of memory");
+    status = draw_all(net, graph, false, rng, values, err);
+    if (status == STATUS_OK && is_resnet)
+        status = draw_all(net, graph, true, rng, values, err);
+    free(values);
+    return status;
+}
+
 enum status init_torch_default(struct net *net, const struct graph *graph, struct rng *rng,
                                struct err *err)
 {
-    size_t most = 1;
-    float *values;
-    enum status status = STATUS_OK;
+    return init(net, graph, false, rng, err);
+}
 
-    assert(graph->tensor_count == net_tensor_count(net));
-    for (uint32_t i = 0; i < graph->tensor_count; i++)
-        most = graph->tensors[i].count > most ? graph->tensors[i].count : most;
-    values = calloc(most, sizeof *values);
-    if (values == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "initial parameters: out of memory");
-    for (uint32_t i = 0; i < graph->tensor_count && status == STATUS_OK; i++) {
-        draw_tensor(graph, &graph->tensors[i], rng, values);
-        status = net_tensor_write(net, i, values, err);
-    }
-    free(values);
-    return status;
+enum status init_torchvision_resnet(struct net *net, const struct graph *graph, struct rng *rng,
+                                    struct err *err)
+{
+    return init(net, graph, true, rng, err);
 }

@@ -13,4 +13,10 @@
 enum status init_torch_default(struct net *net, const struct graph *graph, struct rng *rng,
                                struct err *err);
 
+/* As torchvision's ResNet: the defaults are drawn first, then every convolution anew by
+ * kaiming_normal_(mode="fan_out", nonlinearity="relu"); differs from torch in the last bits alone
+ * (rng.h). Errors as above. */
+enum status init_torchvision_resnet(struct net *net, const struct graph *graph, struct rng *rng,
+                                    struct err *err);
+
 #endif

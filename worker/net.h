@@ -57,6 +57,8 @@ struct net_options {
     const struct amp *amp;     /* NULL: O0 */
     net_graph_seen graph_seen; /* NULL: none; called with the graph behind each pass */
     void *graph_seen_user;
+    uint32_t image_channels; /* of what net_forward gets: 1 where the graph's input has more, and
+                                every channel gets the same; 0: as the graph's input */
     net_sum
         norm_sum; /* statistics of batch norms are of all ranks (SyncBatchNorm); NULL: of this */
     void *norm_sum_user;

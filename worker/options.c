@@ -20,7 +20,8 @@ static const struct row {
     const char *help;
 } rows[] = {
 #define AT(member) offsetof(struct options, member)
-    {"arch", NULL, 'a', KIND_TEXT, AT(arch), 0, 0, "ARCH", "the network: convnet (default)"},
+    {"arch", NULL, 'a', KIND_TEXT, AT(arch), 0, 0, "ARCH",
+     "convnet (default), toynet, resnet18, 34, 50, 101, 152"},
     {"epochs", NULL, 0, KIND_U32, AT(epochs), 1, 1e6, "N", "passes over the training set (10)"},
     {"batch-size", NULL, 'b', KIND_U32, AT(batch), 1, 65536, "N", "images per rank and step (100)"},
     {"lr", "learning-rate", 0, KIND_FLOAT, AT(lr), 0, 1e6, "X", "learning rate of SGD (0.01)"},
@@ -95,6 +96,14 @@ static const struct row {
     {"evaluate", NULL, 'e', KIND_FLAG, AT(evaluate), 0, 0, NULL, "validate and end"},
     {"dummy", NULL, 0, KIND_FLAG, AT(dummy), 0, 0, NULL,
      "random images in place of data, to measure speed"},
+    {"image-size", NULL, 0, KIND_U32, AT(image_size), 1, 4096, "PIXELS",
+     "of --dummy (28; 224 for a resnet)"},
+    {"num-classes", NULL, 0, KIND_U32, AT(class_count), 2, 65536, "N",
+     "of --dummy (10; 1000 for a resnet)"},
+    {"sync-bn", NULL, 0, KIND_FLAG, AT(sync_bn), 0, 0, NULL,
+     "batch norms take their statistics over all ranks"},
+    {"channels-last", NULL, 0, KIND_FLAG, AT(channels_last), 0, 0, NULL,
+     "accepted: layouts here are always those that are fastest"},
     {"device", NULL, 0, KIND_TEXT, AT(device), 0, 0, "NAME", "auto (default), cpu or cuda"},
     {"opt-level", NULL, 0, KIND_TEXT, AT(opt_level), 0, 0, "LEVEL",
      "mixed precision as Apex's: O0 (default, fp32), O1, O2 or O3"},

@@ -36,6 +36,8 @@ struct options {
     const char *resume;      /* NULL: as the launcher says; "none", "auto", a file or a folder */
     bool evaluate;
     bool dummy;
+    uint32_t image_size, class_count; /* of --dummy; 0: the model's usual */
+    bool sync_bn, channels_last;
     const char *device;
     const char *opt_level, *low_type, *loss_scale, *keep_batchnorm_fp32; /* as typed */
     float init_loss_scale, min_loss_scale, max_loss_scale;               /* 0: the default */

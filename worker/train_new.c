@@ -18,20 +18,43 @@ enum {
     MESH_TIMEOUT_US = 60 * 1000000,
     CLASSES = 10,
     DUMMY_TRAIN = 60000,
-    DUMMY_VALIDATION = 10000
+    DUMMY_VALIDATION = 10000,
+    DUMMY_BYTES = 256 << 20
 };
+
+/* The shape that the model is made for. --dummy's labels are bytes: classes above 255 get none. */
+static struct dataset_shape dummy_shape_of(const struct options *options)
+{
+    const bool is_resnet = model_is_resnet(options->arch);
+    const uint32_t usual = is_resnet ? 224 : 28;
+    const uint32_t size = options->image_size > 0 ? options->image_size : usual;
+    const uint32_t classes = is_resnet ? 1000 : CLASSES;
+
+    return (struct dataset_shape){is_resnet ? 3 : 1, size, size,
+                                  options->class_count > 0 ? options->class_count : classes};
+}
+
+/* Images are kept once drawn: large ones are fewer. */
+static size_t dummy_count(const struct dataset_shape *shape, size_t usual)
+{
+    const size_t room = DUMMY_BYTES / ((size_t)shape->channels * shape->height * shape->width);
+
+    return room < usual ? room : usual;
+}
 
 static enum status open_data(struct train *train, struct err *err)
 {
-    static const struct dataset_shape dummy_shape = {1, 28, 28, CLASSES};
+    const struct dataset_shape dummy_shape = dummy_shape_of(train->options);
     const char *dir = train->options->data;
     enum status status;
 
     if (train->options->dummy) {
-        status = dataset_new_drawn(&train->train_set, &dummy_shape, DUMMY_TRAIN, dataset_draw_noise,
+        status = dataset_new_drawn(&train->train_set, &dummy_shape,
+                                   dummy_count(&dummy_shape, DUMMY_TRAIN), dataset_draw_noise,
                                    train->options->seed, err);
         if (status == STATUS_OK)
-            status = dataset_new_drawn(&train->validation_set, &dummy_shape, DUMMY_VALIDATION,
+            status = dataset_new_drawn(&train->validation_set, &dummy_shape,
+                                       dummy_count(&dummy_shape, DUMMY_VALIDATION),
                                        dataset_draw_noise, ~train->options->seed, err);
         return status;
     }
@@ -115,11 +138,20 @@ static enum status make_schedule(struct train *train, struct err *err)
     return options->evaluate ? STATUS_OK : schedule_check(schedule, err);
 }
 
+static enum status sum_over_ranks(void *user, double *values, size_t count, struct err *err)
+{
+    struct train *train = user;
+
+    return train->ddp != NULL ? ddp_sum(train->ddp, values, count, err) : STATUS_OK;
+}
+
 static enum status make_net(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
     struct dataset_shape shape = dataset_shape(train->validation_set);
-    const struct model_shape model = {shape.channels, shape.height, shape.width, shape.classes};
+    const uint32_t channels = model_channels(options->arch);
+    const struct model_shape model = {channels > 0 ? channels : shape.channels, shape.height,
+                                      shape.width, shape.classes};
     const struct net_options net_options = {
         .batch_max = options->batch,
         .bucket_bytes = (uint64_t)((double)options->bucket_cap_mb * 1024 * 1024),
@@ -128,6 +160,9 @@ static enum status make_net(struct train *train, struct err *err)
         .label_smoothing = options->label_smoothing,
         .accumulate = options->accumulation_steps > 1,
         .amp = &options->amp,
+        .norm_sum = options->sync_bn && train->place->world > 1 ? sum_over_ranks : NULL,
+        .norm_sum_user = train,
+        .image_channels = shape.channels,
         .graph_seen = options->print_graph ? print_graph_pass : NULL,
         .graph_seen_user = stdout,
     };
@@ -139,7 +174,9 @@ static enum status make_net(struct train *train, struct err *err)
         status = net_new(&train->net, graph, &net_options, err);
     rng_seed(&rng, options->seed);
     if (status == STATUS_OK)
-        status = init_torch_default(train->net, graph, &rng, err);
+        status = model_is_resnet(options->arch)
+                     ? init_torchvision_resnet(train->net, graph, &rng, err)
+                     : init_torch_default(train->net, graph, &rng, err);
     graph_free(&graph);
     return status;
 }

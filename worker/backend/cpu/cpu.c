@@ -296,6 +296,7 @@ static enum status cpu_open(void **state, const struct graph *graph,
     cpu->evaluate_only = options->evaluate_only;
     cpu->profile = options->profile;
     cpu->norm_sum = options->norm_sum;
+    cpu->widens = options->image_channels == 1 && graph->layers[0].out.dims[0] > 1;
     cpu->norm_sum_user = options->norm_sum_user;
     cpu->layers = calloc(graph->layer_count, sizeof *cpu->layers);
     cpu->tensors = calloc((size_t)graph->tensor_count + 1, sizeof *cpu->tensors);
@@ -346,7 +347,7 @@ static void block_images(const struct cpu *cpu, const float *images)
         memset(value->data, 0, cpu->n * value->image_size * sizeof(float));
     for (size_t i = 0; i < cpu->n; i++) {
         for (size_t c = 0; c < value->dims[0]; c++) {
-            const float *from = images + (i * value->dims[0] + c) * pixels;
+            const float *from = images + (cpu->widens ? i : i * value->dims[0] + c) * pixels;
             float *to =
                 value->data + i * value->image_size + c / block * block * pixels + c % block;
 
@@ -354,6 +355,17 @@ static void block_images(const struct cpu *cpu, const float *images)
                 to[p * block] = from[p];
         }
     }
+}
+
+/* Row-major [n][pixels] into every channel. */
+static void widen_images(const struct cpu *cpu, const float *images)
+{
+    const struct cpu_value *value = &cpu->layers[0].out;
+    const size_t pixels = (size_t)value->dims[1] * value->dims[2];
+
+    for (size_t plane = 0; plane < (size_t)cpu->n * value->dims[0]; plane++)
+        memcpy(value->data + plane * pixels, images + plane / value->dims[0] * pixels,
+               pixels * sizeof(float));
 }
 
 static enum status cpu_step_begin(void *state, const float *images, const int64_t *labels,
@@ -370,6 +382,8 @@ static enum status cpu_step_begin(void *state, const float *images, const int64_
     memcpy(cpu->labels, labels, n * sizeof *labels);
     if (input->blocked)
         block_images(cpu, images);
+    else if (cpu->widens)
+        widen_images(cpu, images);
     else
         memcpy(input->data, images, n * input->image_size * sizeof(float));
     cpu_count(cpu, &cpu->layers[0], CPU_FORWARD, start);

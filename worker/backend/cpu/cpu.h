@@ -102,6 +102,7 @@ struct cpu {
     struct cpu_tensor *tensors;
     uint32_t batch_max;
     bool evaluate_only, profile;
+    bool widens; /* images have one channel, the input has more */
     float label_smoothing;
     size_t bytes;
     struct cpu_want *wants;
