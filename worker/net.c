@@ -545,10 +545,11 @@ void net_describe_nonfinite(struct net *net, char *text, size_t byte_limit)
         (void)snprintf(text, byte_limit, "the output of layer %s", net->graph->layers[layer].name);
         return;
     }
-    for (uint32_t i = 0; i < net->graph->grad_count; i++) {
-        uint32_t index = net->graph->grad_order[i];
+    for (uint32_t index = net->graph->tensor_count; index-- > 0;) {
         struct scaler look = {0};
 
+        if (!net->tensors[index].trainable)
+            continue;
         net->backend->finite(net->state, net->grads + net->slots[index].grad_at,
                              net->slots[index].size, &look);
         if (!look.found_inf)

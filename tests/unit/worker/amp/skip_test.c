@@ -1,0 +1,213 @@
+/* Overflow in a real net: the step is skipped to the bit, at each level that has a dynamic scale;
+ * resume at each level goes on to the bit; what is non-finite is named. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "worker/init.h"
+#include "worker/model.h"
+#include "worker/net.h"
+#include "worker/rng.h"
+
+#define BATCH 4
+#define SIDE 8
+#define VALUES_MAX 13000
+
+static const struct net_sgd sgd = {.lr = 0.05F, .momentum = 0.9F, .weight_decay = 0.01F};
+
+static const struct amp_request requests[] = {
+    {.level = "O1"},
+    {.level = "O2"},
+    {.level = "O2", .keep_batchnorm_fp32 = "False"},
+    {.level = "O3", .loss_scale = "dynamic"},
+    {.level = "O0", .loss_scale = "dynamic"},
+    {.level = "O2", .low_type = "bf16", .loss_scale = "dynamic"},
+};
+#define REQUESTS (sizeof requests / sizeof requests[0])
+
+static struct net *make_net(const struct amp_request *request)
+{
+    const struct model_shape shape = {1, SIDE, SIDE, 10};
+    struct net_options options = {.batch_max = BATCH};
+    struct graph *graph = NULL;
+    struct net *net = NULL;
+    struct amp amp;
+    struct rng rng;
+
+    CHECK_EQ(amp_resolve(&amp, request, NULL), STATUS_OK);
+    options.amp = &amp;
+    CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
+    CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
+    rng_seed(&rng, 3);
+    CHECK_EQ(init_torch_default(net, graph, &rng, NULL), STATUS_OK);
+    graph_free(&graph);
+    return net;
+}
+
+/* `poison`: one pixel that is infinite. */
+static double step(struct net *net, uint32_t seed, bool poison)
+{
+    float images[BATCH * SIDE * SIDE];
+    int64_t labels[BATCH];
+    struct net_result result;
+    struct rng rng;
+
+    rng_seed(&rng, seed);
+    rng_uniform_f32(&rng, 0.0F, 1.0F, images, sizeof images / sizeof images[0]);
+    for (int i = 0; i < BATCH; i++)
+        labels[i] = (int64_t)(rng_u32(&rng) % 10);
+    if (poison)
+        images[70] = INFINITY;
+    CHECK_EQ(net_forward(net, images, labels, BATCH, true, &result, NULL), STATUS_OK);
+    CHECK_EQ(net_backward(net, 1.0F, NULL, NULL, NULL), STATUS_OK);
+    net_update(net, &sgd);
+    return result.loss_sum;
+}
+
+/* Trainable tensors and their momentum, row-major, one after the other. */
+static float *copy_state(struct net *net, size_t *count)
+{
+    float *values = malloc(sizeof *values * 4 * VALUES_MAX);
+
+    CHECK(values != NULL);
+    *count = 0;
+    for (uint32_t i = 0; i < net_tensor_count(net); i++) {
+        if (!net_tensor(net, i)->trainable)
+            continue;
+        CHECK(*count + 2 * net_tensor(net, i)->count <= (size_t)4 * VALUES_MAX);
+        CHECK_EQ(net_tensor_read(net, i, values + *count, NULL), STATUS_OK);
+        *count += net_tensor(net, i)->count;
+        CHECK_EQ(net_momentum_read(net, i, values + *count, NULL), STATUS_OK);
+        *count += net_tensor(net, i)->count;
+    }
+    return values;
+}
+
+static void force_overflow(struct net *net)
+{
+    struct scaler scaler = net_scaler(net);
+
+    scaler.scale = 0x1p127F;
+    net_scaler_write(net, &scaler);
+}
+
+TEST(an_overflow_changes_nothing_but_the_scale)
+{
+    for (size_t i = 0; i < REQUESTS; i++) {
+        struct net *net = make_net(&requests[i]);
+        size_t count;
+        float *before, *after;
+
+        for (uint32_t s = 0; s < 3; s++)
+            (void)step(net, s, false);
+        CHECK_EQ(net_scaler(net).was_skipped, 0);
+        before = copy_state(net, &count);
+        force_overflow(net);
+        for (uint32_t s = 3; s < 5; s++)
+            (void)step(net, s, true); /* for fp32, where the scale alone would not do */
+        CHECK_EQ(net_scaler(net).was_skipped, 1);
+        CHECK_EQ(net_scaler(net).skipped_in_a_row, 2);
+        CHECK(net_scaler(net).scale == 0x1p125F);
+        after = copy_state(net, &count);
+        CHECK_BYTES(after, before, count * sizeof *after);
+        free(before);
+        free(after);
+        net_free(&net);
+    }
+}
+
+/* The first step's rule for momentum waits for the first step that is taken. */
+TEST(a_skipped_first_step_leaves_no_trace)
+{
+    for (size_t i = 0; i < REQUESTS; i++) {
+        struct net *a = make_net(&requests[i]), *b = make_net(&requests[i]);
+        struct scaler scaler;
+        size_t count;
+        float *left, *right;
+
+        force_overflow(a);
+        (void)step(a, 7, true);
+        CHECK(!net_has_momentum(a));
+        scaler = net_scaler(b);
+        net_scaler_write(a, &scaler);
+        for (uint32_t s = 0; s < 3; s++)
+            CHECK(step(a, s, false) == step(b, s, false));
+        left = copy_state(a, &count);
+        right = copy_state(b, &count);
+        CHECK_BYTES(left, right, count * sizeof *left);
+        free(left);
+        free(right);
+        net_free(&a);
+        net_free(&b);
+    }
+}
+
+TEST(resume_goes_on_to_the_bit)
+{
+    static float values[VALUES_MAX];
+
+    for (size_t r = 0; r < REQUESTS; r++) {
+        struct net *a = make_net(&requests[r]), *b = make_net(&requests[r]);
+        struct scaler scaler;
+
+        for (uint32_t s = 0; s < 3; s++)
+            (void)step(a, s, false);
+        for (uint32_t i = 0; i < net_tensor_count(a); i++) {
+            CHECK_EQ(net_tensor_read(a, i, values, NULL), STATUS_OK);
+            CHECK_EQ(net_tensor_write(b, i, values, NULL), STATUS_OK);
+            if (!net_tensor(a, i)->trainable)
+                continue;
+            CHECK_EQ(net_momentum_read(a, i, values, NULL), STATUS_OK);
+            CHECK_EQ(net_momentum_write(b, i, values, NULL), STATUS_OK);
+        }
+        scaler = net_scaler(a);
+        net_scaler_write(b, &scaler);
+        for (uint32_t s = 3; s < 8; s++)
+            CHECK(step(a, s, false) == step(b, s, false));
+        CHECK_EQ(net_scaler(a).unskipped, net_scaler(b).unskipped);
+        net_free(&a);
+        net_free(&b);
+    }
+}
+
+/* O2's masters keep what fp16 cannot hold; O3 has nothing but fp16. */
+TEST(masters_are_unrounded_and_pure_fp16_is_rounded)
+{
+    static float values[VALUES_MAX];
+    uint32_t unrounded[2] = {0, 0};
+    const struct amp_request both[] = {{.level = "O2"}, {.level = "O3"}};
+
+    for (int k = 0; k < 2; k++) {
+        struct net *net = make_net(&both[k]);
+
+        (void)step(net, 1, false);
+        CHECK_EQ(net_tensor_read(net, 0, values, NULL), STATUS_OK);
+        for (size_t i = 0; i < net_tensor(net, 0)->count; i++)
+            unrounded[k] += fmodf(values[i], 0x1p-24F) != 0.0F;
+        net_free(&net);
+    }
+    CHECK(unrounded[0] > 0);
+    CHECK_EQ(unrounded[1], 0);
+}
+
+TEST(the_first_bad_layer_is_named)
+{
+    struct net *net = make_net(&requests[1]);
+    char text[128];
+
+    (void)step(net, 0, false);
+    net_describe_nonfinite(net, text, sizeof text);
+    CHECK_STR(text, "");
+    force_overflow(net);
+    (void)step(net, 1, false);
+    net_describe_nonfinite(net, text, sizeof text);
+    CHECK_STR(text, "the gradient of fc.bias");
+    (void)step(net, 2, true);
+    CHECK_EQ(net_scaler(net).was_skipped, 1);
+    net_describe_nonfinite(net, text, sizeof text);
+    CHECK_STR(text, "the output of layer input");
+    net_free(&net);
+}
+
+TEST_MAIN
