@@ -71,6 +71,8 @@ static uint32_t last_use(const struct cpu *cpu, uint32_t index)
     }
     if (trains && (backward_reads_output(&layers[index]) || cpu->layers[index].norm != NULL))
         last = later(last, backward_end(cpu, index));
+    if (trains && layers[index].op == GRAPH_INPUT) /* cpu_first_nonfinite goes forward again */
+        last = later(last, backward_time(cpu, index));
     return last;
 }
 
