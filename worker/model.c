@@ -33,7 +33,7 @@ enum status model_build(struct graph **graph, const char *arch, const struct mod
     }
     return err_set(err, STATUS_NOT_FOUND, 0,
                    "no model \"%.60s\"; there are: convnet, toynet, resnet18, resnet34, resnet50, "
-                   "resnet101, resnet152, and FILE.json",
+                   "resnet101 and resnet152",
                    arch);
 }
 
