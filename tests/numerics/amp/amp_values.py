@@ -79,6 +79,7 @@ CASES = [("O1", 1, "fp16", torch.float16, True, 65536.0), ("O2", 2, "fp16", torc
          ("O3", 3, "fp16", torch.float16, False, 1.0), ("O2", 2, "bf16", torch.bfloat16, False, 1.0),
          ("O3", 3, "bf16", torch.bfloat16, False, 1.0)]
 print(f"/* Made by amp_values.py with PyTorch {torch.__version__.split('+')[0]}. */")
+print("#ifndef TESTS_NUMERICS_AMP_AMP_VALUES_H\n#define TESTS_NUMERICS_AMP_AMP_VALUES_H\n")
 print(f"#define AMP_STEPS {STEPS}\n")
 print("static const struct amp_case {\n    const char *level, *low_type;\n    float losses[AMP_STEPS], scales[AMP_STEPS];\n} amp_cases[] = {")
 for level, number, name, low, dynamic, scale in CASES:
@@ -90,3 +91,4 @@ for level, number, name, low, dynamic, scale in CASES:
             last = i + 6 >= STEPS
             print(("     {" if i == 0 else "      ") + ", ".join(words[i:i + 6]) + (("}," if k == 0 else "}},") if last else ","))
 print("};")
+print("\n#endif")
