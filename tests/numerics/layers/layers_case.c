@@ -47,6 +47,8 @@ static uint32_t add_layer(struct graph *graph, const cJSON *layer, uint32_t befo
             return graph_relu(graph, name, x);
         if (strcmp(op, "max_pool") == 0)
             return graph_max_pool(graph, name, x, window);
+        if (strcmp(op, "avg_pool") == 0)
+            return graph_avg_pool(graph, name, x);
         if (strcmp(op, "flatten") == 0)
             return graph_flatten(graph, name, x);
         if (strcmp(op, "linear") == 0)
@@ -114,7 +116,7 @@ static enum status draw_tensors(struct layers_case *c, struct err *err)
 enum status layers_case_open(struct layers_case *c, const cJSON *json, struct err *err)
 {
     struct net_options options = {.bucket_first_bytes = 256, .bucket_bytes = 1024};
-    const cJSON *quantum = field(json, "quantum");
+    const cJSON *quantum = field(json, "quantum"), *smoothing = field(json, "smoothing");
     enum status status;
 
     *c = (struct layers_case){.json = json, .graph = graph_new(), .seed = number(json, "seed")};
@@ -124,6 +126,7 @@ enum status layers_case_open(struct layers_case *c, const cJSON *json, struct er
         return err_set(err, STATUS_MEMORY, 0, "out of memory");
     status = build(c, err);
     options.batch_max = c->batch_max;
+    options.label_smoothing = cJSON_IsNumber(smoothing) ? (float)smoothing->valuedouble : 0.0F;
     if (status == STATUS_OK && c->batch_max == 0)
         status = err_set(err, STATUS_BAD_INPUT, 0, "no batches");
     if (status == STATUS_OK)

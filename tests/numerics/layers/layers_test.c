@@ -13,10 +13,11 @@
 
 #define FILE_BYTES_MAX (UINT64_C(64) << 20)
 #define BATCH_MAX 64
-#define LOSS_TOLERANCE 3e-6  /* relative, or absolute below 1 */
+#define LOSS_TOLERANCE 5e-6  /* relative, or absolute below 1 */
 #define TERMS_TOLERANCE 5e-6 /* of the absolute values that were added up into an element */
+#define NOISE_FACTOR 8.0     /* of PyTorch's f32, relative to the same, anywhere in the net */
 #define OFF_FACTOR 8.0       /* PyTorch adds in pairs, which is a little better than one by one */
-#define ABSOLUTE_TOLERANCE 1e-7
+#define ABSOLUTE_TOLERANCE 3e-7
 
 static double worst; /* over all comparisons, in tolerances */
 
@@ -67,11 +68,12 @@ static unsigned compare(const struct layers_case *c, const char *what, size_t in
 
 /* `told`: {"norm", "stride", "values"}. */
 static unsigned compare_tensor(const struct layers_case *c, const char *what, const float *values,
-                               size_t count, const cJSON *told)
+                               size_t count, const cJSON *told, double noise)
 {
     const double norm = number(told, "norm"), stride = number(told, "stride");
-    const double tolerance = fmax(TERMS_TOLERANCE * number(told, "terms") + ABSOLUTE_TOLERANCE,
-                                  OFF_FACTOR * number(told, "off"));
+    const double tolerance = fmax(
+        fmax(TERMS_TOLERANCE, NOISE_FACTOR * noise) * number(told, "terms") + ABSOLUTE_TOLERANCE,
+        OFF_FACTOR * number(told, "off"));
     const cJSON *value;
     unsigned wrong = 0;
     double squares = 0.0;
@@ -94,7 +96,18 @@ static unsigned compare_tensor(const struct layers_case *c, const char *what, co
     return wrong;
 }
 
-static unsigned compare_tensors(struct layers_case *c, const cJSON *told, bool trainable)
+/* oneDNN adds a convolution's bias gradient up one by one in f32: thousands of terms. */
+static double noise_of(const struct layers_case *c, uint32_t index, double noise)
+{
+    const struct graph_tensor *tensor = &c->graph->tensors[index];
+    const bool is_long_sum =
+        tensor->role == GRAPH_BIAS && c->graph->layers[tensor->layer].op == GRAPH_CONV2D;
+
+    return is_long_sum ? fmax(noise, 1e-5) : noise;
+}
+
+static unsigned compare_tensors(struct layers_case *c, const cJSON *told, bool trainable,
+                                double noise)
 {
     unsigned wrong = 0;
     int seen = 0;
@@ -112,7 +125,8 @@ static unsigned compare_tensors(struct layers_case *c, const cJSON *told, bool t
                            : net_tensor_read(c->net, i, values, NULL),
                  STATUS_OK);
         wrong += compare_tensor(c, tensor->name, values, tensor->count,
-                                cJSON_GetObjectItemCaseSensitive(told, tensor->name));
+                                cJSON_GetObjectItemCaseSensitive(told, tensor->name),
+                                noise_of(c, i, noise));
         free(values);
     }
     if (seen != cJSON_GetArraySize(told)) {
@@ -144,7 +158,8 @@ static unsigned run_batch(struct layers_case *c, const cJSON *batch)
     wrong += compare(c, "top5", n, result.top5, number(batch, "top5"), 0.5);
     if (training) {
         CHECK_EQ(net_backward(c->net, 1.0F, NULL, NULL, NULL), STATUS_OK);
-        wrong += compare_tensors(c, cJSON_GetObjectItemCaseSensitive(batch, "grads"), true);
+        wrong += compare_tensors(c, cJSON_GetObjectItemCaseSensitive(batch, "grads"), true,
+                                 number(batch, "noise"));
     }
     free(images);
     return wrong;
@@ -163,7 +178,7 @@ static unsigned run_case(const cJSON *json)
     } else {
         cJSON_ArrayForEach(batch, cJSON_GetObjectItemCaseSensitive(json, "batches")) wrong +=
             run_batch(&c, batch);
-        wrong += compare_tensors(&c, cJSON_GetObjectItemCaseSensitive(json, "buffers"), false);
+        wrong += compare_tensors(&c, cJSON_GetObjectItemCaseSensitive(json, "buffers"), false, 0.0);
     }
     layers_case_close(&c);
     return wrong;
