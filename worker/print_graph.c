@@ -1,5 +1,6 @@
 #include "worker/print_graph.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static void print_shape(FILE *out, const struct graph_value *value)
@@ -51,8 +52,9 @@ static void print_buckets(FILE *out, const struct graph *graph)
 
         for (uint32_t i = 0; i < bucket->order_count; i++)
             count += graph->tensors[graph->grad_order[bucket->order_first + i]].count;
-        (void)fprintf(out, "  bucket %u: %s, %llu bytes:", b, graph_dtype_name(bucket->dtype),
-                      (unsigned long long)(count * graph_dtype_bytes(bucket->dtype)));
+        count *= graph_dtype_bytes(bucket->dtype);
+        (void)fprintf(out, "  bucket %u: %s, %" PRIu64 " bytes:", b,
+                      graph_dtype_name(bucket->dtype), count);
         for (uint32_t i = 0; i < bucket->order_count; i++)
             (void)fprintf(out, " %s",
                           graph->tensors[graph->grad_order[bucket->order_first + i]].name);

@@ -65,6 +65,6 @@ const char *scaler_text(float scale, char text[SCALER_TEXT_BYTES])
     if (value >= 1.0 && value < 1e16 && strchr(text, 'e') != NULL)
         (void)snprintf(text, SCALER_TEXT_BYTES, "%.0f", value);
     if (strpbrk(text, ".en") == NULL)
-        (void)strcat(text, ".0");
+        (void)snprintf(text + strlen(text), SCALER_TEXT_BYTES - strlen(text), ".0");
     return text;
 }

@@ -161,6 +161,7 @@ struct schedule_now schedule_at(const struct schedule_options *o,
                                 uint64_t step_in_epoch)
 {
     double lr = o->base_lr;
+    uint32_t drops;
 
     switch (o->kind) {
     case SCHEDULE_ONECYCLE:
@@ -170,7 +171,8 @@ struct schedule_now schedule_at(const struct schedule_options *o,
     case SCHEDULE_CONSTANT:
         break;
     case SCHEDULE_STEP:
-        lr = o->base_lr * pow(o->gamma, epoch / o->step_epochs);
+        drops = epoch / o->step_epochs;
+        lr = o->base_lr * pow(o->gamma, drops);
         break;
     case SCHEDULE_COSINE:
         lr = cosine(o, epoch);

@@ -217,7 +217,7 @@ enum status cpu_memory_make(struct cpu *cpu, struct err *err)
                                           .death = cpu->wants[i].death};
     if (items != NULL && scratch != NULL)
         cpu->arena = cpu_alloc(cpu, cpu_plan(items, cpu->want_count, scratch));
-    for (uint32_t i = 0; i < cpu->want_count && cpu->arena != NULL; i++)
+    for (uint32_t i = 0; i < cpu->want_count && items != NULL && cpu->arena != NULL; i++)
         *cpu->wants[i].at = (float *)(void *)((char *)cpu->arena + items[i].offset);
     if (cpu->arena != NULL)
         share_memory(cpu);
