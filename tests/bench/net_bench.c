@@ -1,0 +1,197 @@
+/* Training speed of one net on one process: forward, backward and SGD over synthetic images.
+ *
+ *   bench_convnet|bench_resnet [--arch NAME] [--size PIXELS] [--batch N] [--rounds R] [--steps S]
+ * [--profile]
+ *
+ * Prints one line a round, "round MILLISECONDS_A_STEP", as soon as the round is done, so that a
+ * script can run rounds of another program in between (it waits for a line on stdin before each
+ * round with --lockstep). Fixed values: seed 0. */
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/bench/net_bench.h"
+#include "worker/init.h"
+#include "worker/model.h"
+#include "worker/net.h"
+#include "worker/rng.h"
+
+#define PROFILE_MAX 4096
+
+struct bench {
+    const char *arch;
+    uint32_t batch, rounds, steps, size;
+    bool profile, lockstep;
+    struct net *net;
+    float *images;
+    int64_t *labels;
+    uint64_t warm_ns[PROFILE_MAX]; /* the profile before the first round: making primitives does not
+                                      count */
+};
+
+static double now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static int complain(const struct err *err)
+{
+    (void)fprintf(stderr, "%s: %s\n", bench_case.name, err->text);
+    return 1;
+}
+
+static enum status make_net(struct bench *bench, struct rng *rng, struct err *err)
+{
+    const struct net_options options = {.batch_max = bench->batch, .profile = bench->profile};
+    const struct model_shape shape = {bench_case.channels, bench->size, bench->size,
+                                      bench_case.classes};
+    struct graph *graph = NULL;
+    enum status status = model_build(&graph, bench->arch, &shape, err);
+
+    if (status == STATUS_OK)
+        status = net_new(&bench->net, graph, &options, err);
+    if (status == STATUS_OK)
+        status = bench_case.init(bench->net, graph, rng, err);
+    graph_free(&graph);
+    return status;
+}
+
+static enum status make(struct bench *bench, struct err *err)
+{
+    const size_t count = (size_t)bench->batch * bench_case.channels * bench->size * bench->size;
+    struct rng rng;
+
+    rng_seed(&rng, 0);
+    bench->images = malloc(count * sizeof *bench->images);
+    bench->labels = malloc(bench->batch * sizeof *bench->labels);
+    if (bench->images == NULL || bench->labels == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "images: out of memory");
+    if (make_net(bench, &rng, err) != STATUS_OK)
+        return err->status;
+    rng_uniform_f32(&rng, 0.0F, 1.0F, bench->images, count);
+    for (uint32_t i = 0; i < bench->batch; i++)
+        bench->labels[i] = (int64_t)(rng_u32(&rng) % bench_case.classes);
+    return STATUS_OK;
+}
+
+static enum status run_steps(struct bench *bench, uint32_t steps, double *loss, struct err *err)
+{
+    const struct net_sgd sgd = {.lr = 1e-4F};
+    struct net_result result = {0};
+
+    for (uint32_t i = 0; i < steps; i++) {
+        enum status status =
+            net_forward(bench->net, bench->images, bench->labels, bench->batch, true, &result, err);
+
+        if (status == STATUS_OK)
+            status = net_backward(bench->net, 1.0F, NULL, NULL, err);
+        if (status != STATUS_OK)
+            return status;
+        net_update(bench->net, &sgd);
+    }
+    *loss = result.loss_sum / bench->batch;
+    return STATUS_OK;
+}
+
+static enum status run_rounds(struct bench *bench, struct err *err)
+{
+    double loss = 0.0;
+    enum status status =
+        run_steps(bench, bench_case.warm_up_steps, &loss, err); /* primitives, pages, clocks */
+    char line[16];
+    struct net_profile p;
+
+    for (uint32_t i = 0; i < PROFILE_MAX && net_profile(bench->net, i, &p); i++)
+        bench->warm_ns[i] = p.ns;
+
+    for (uint32_t i = 0; i < bench->rounds && status == STATUS_OK; i++) {
+        double start;
+
+        if (bench->lockstep && fgets(line, sizeof line, stdin) == NULL)
+            break;
+        start = now_ms();
+        status = run_steps(bench, bench->steps, &loss, err);
+        (void)printf("round %.6f\n", (now_ms() - start) / bench->steps);
+        (void)fflush(stdout);
+    }
+    (void)printf("loss %.6f\nbytes %zu\n", loss, net_bytes(bench->net));
+    return status;
+}
+
+static void print_profile(const struct bench *bench)
+{
+    const double steps = (double)bench->steps * bench->rounds;
+    struct net_profile p;
+
+    for (uint32_t i = 0; i < PROFILE_MAX && net_profile(bench->net, i, &p); i++)
+        if (p.calls > 0)
+            (void)printf("profile %s | %s | %.1f us/step\n", p.layer, p.work,
+                         (double)(p.ns - bench->warm_ns[i]) * 1e-3 / steps);
+}
+
+static bool parse(struct bench *bench, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"batch", required_argument, NULL, 'b'}, {"arch", required_argument, NULL, 'a'},
+        {"size", required_argument, NULL, 'x'},  {"rounds", required_argument, NULL, 'r'},
+        {"steps", required_argument, NULL, 's'}, {"profile", no_argument, NULL, 'p'},
+        {"lockstep", no_argument, NULL, 'l'},    {NULL, 0, NULL, 0},
+    };
+    int option;
+
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        unsigned long value = optarg != NULL && option != 'a' ? strtoul(optarg, NULL, 10) : 1;
+
+        if (option == '?' || value < 1 || value > 100000)
+            return false;
+        if (option == 'b')
+            bench->batch = (uint32_t)value;
+        else if (option == 'r')
+            bench->rounds = (uint32_t)value;
+        else if (option == 's')
+            bench->steps = (uint32_t)value;
+        else if ((option == 'x' || option == 'a') && !bench_case.has_variants)
+            return false;
+        else if (option == 'x')
+            bench->size = (uint32_t)value;
+        else if (option == 'a')
+            bench->arch = optarg;
+        else if (option == 'p')
+            bench->profile = true;
+        else
+            bench->lockstep = true;
+    }
+    return optind == argc;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench bench = {.arch = bench_case.arch,
+                          .batch = bench_case.batch,
+                          .rounds = bench_case.rounds,
+                          .steps = bench_case.steps,
+                          .size = bench_case.size};
+    struct err err = {0};
+    int rc = 0;
+
+    if (!parse(&bench, argc, argv)) {
+        (void)fprintf(
+            stderr, "usage: %s %s[--batch N] [--rounds N] [--steps N] [--profile] [--lockstep]\n",
+            bench_case.name, bench_case.has_variants ? "[--arch NAME] [--size PIXELS] " : "");
+        return 2;
+    }
+    if (make(&bench, &err) != STATUS_OK || run_rounds(&bench, &err) != STATUS_OK)
+        rc = complain(&err);
+    else if (bench.profile)
+        print_profile(&bench);
+    net_free(&bench.net);
+    free(bench.images);
+    free(bench.labels);
+    return rc;
+}
