@@ -40,42 +40,48 @@ static uint64_t mono_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-static enum status reduce_typed(struct ddp *ddp, const struct net_bucket *bucket, struct err *err)
+static enum status reduce_typed(struct ddp *ddp, enum graph_dtype dtype,
+                                const struct net_view *view, struct err *err)
 {
-    enum comm_half type = bucket->dtype == GRAPH_BF16 ? COMM_BF16 : COMM_F16;
-    enum status status;
+    enum comm_half type = dtype == GRAPH_BF16 ? COMM_BF16 : COMM_F16;
 
-    if (bucket->dtype != GRAPH_F32 && !ddp->options.allreduce_always_fp32)
-        return comm_all_reduce_sum_half(ddp->comm, bucket->grads, bucket->count, type, err);
-    status = comm_all_reduce_sum(ddp->comm, bucket->grads, bucket->count, err);
-    if (bucket->dtype != GRAPH_F32)
-        comm_half_round(type, bucket->grads, bucket->count);
-    return status;
+    if (dtype != GRAPH_F32 && !ddp->options.allreduce_always_fp32)
+        return comm_all_reduce_sum_half(ddp->comm, view->values, view->count, type, err);
+    return comm_all_reduce_sum(ddp->comm, view->values, view->count, err);
 }
 
-static void postdivide(const struct ddp *ddp, const struct net_bucket *bucket)
+static void postdivide(const struct ddp *ddp, const struct net_view *view)
 {
     const float factor = ddp->options.predivide / (float)ddp->world;
 
     if (ddp->options.predivide <= 0.0F)
         return;
-    for (size_t i = 0; i < bucket->count; i++)
-        bucket->grads[i] *= factor;
-    if (bucket->dtype != GRAPH_F32)
-        comm_half_round(bucket->dtype == GRAPH_BF16 ? COMM_BF16 : COMM_F16, bucket->grads,
-                        bucket->count);
+    for (size_t i = 0; i < view->count; i++)
+        view->values[i] *= factor;
+}
+
+/* Closing the view rounds to the bucket's type. */
+static enum status reduce_view(struct ddp *ddp, uint32_t index, struct err *err)
+{
+    struct net_view view;
+    enum status status = net_bucket_open(ddp->net, index, &view, err);
+
+    if (status != STATUS_OK)
+        return status;
+    status = reduce_typed(ddp, net_bucket(ddp->net, index).dtype, &view, err);
+    if (status != STATUS_OK)
+        return status; /* only an end is left */
+    postdivide(ddp, &view);
+    return net_bucket_close(ddp->net, index, &view, err);
 }
 
 static enum status reduce(struct ddp *ddp, uint32_t index, struct err *err)
 {
-    struct net_bucket bucket = net_bucket(ddp->net, index);
     struct err cause = {.text = ""};
-    enum status status = reduce_typed(ddp, &bucket, &cause);
+    enum status status = reduce_view(ddp, index, &cause);
 
-    if (status == STATUS_OK) {
-        postdivide(ddp, &bucket);
+    if (status == STATUS_OK)
         return STATUS_OK;
-    }
     return err_set(err, status, cause.code, "gradients, bucket %u of %u: %.200s", index + 1,
                    ddp->bucket_count, cause.text);
 }
@@ -116,17 +122,16 @@ static void *run(void *user)
     return NULL;
 }
 
-/* Rank 0's parameters and buffers everywhere. */
-static enum status share_state(struct ddp *ddp, struct err *err)
+/* Rank 0's everywhere. */
+static enum status share_state(struct ddp *ddp, enum net_part part, struct err *err)
 {
-    size_t count;
-    float *values = net_params(ddp->net, &count);
-    enum status status = comm_broadcast(ddp->comm, values, count * sizeof *values, 0, err);
+    struct net_view view;
+    enum status status = net_state_open(ddp->net, part, &view, err);
 
     if (status != STATUS_OK)
         return status;
-    values = net_buffers(ddp->net, &count);
-    return comm_broadcast(ddp->comm, values, count * sizeof *values, 0, err);
+    status = comm_broadcast(ddp->comm, view.values, view.count * sizeof *view.values, 0, err);
+    return status == STATUS_OK ? net_state_close(ddp->net, part, &view, err) : status;
 }
 
 static enum status start_thread(struct ddp *ddp, struct err *err)
@@ -165,7 +170,7 @@ enum status ddp_new(struct ddp **out, struct comm *comm, struct net *net, uint32
     if (world > 1)
         status = ddp_check(comm, net, world, settings, err);
     if (status == STATUS_OK && world > 1)
-        status = share_state(ddp, err);
+        status = share_state(ddp, NET_PARAMS, err);
     if (status == STATUS_OK && world > 1 && !options->delay_allreduce)
         status = start_thread(ddp, err);
     if (status != STATUS_OK)
@@ -195,12 +200,9 @@ void ddp_free(struct ddp **out)
 
 enum status ddp_forward_begin(struct ddp *ddp, struct err *err)
 {
-    size_t count;
-    float *values = net_buffers(ddp->net, &count);
-
     if (ddp->world == 1 || !ddp->options.broadcast_buffers)
         return STATUS_OK;
-    return comm_broadcast(ddp->comm, values, count * sizeof *values, 0, err);
+    return share_state(ddp, NET_BUFFERS, err);
 }
 
 static void ignore_ready(void *user, uint32_t index)

@@ -1,46 +1,16 @@
-/* The executor: arenas, the walk over the layers, buckets, the optimizer step. */
-#include "worker/net.h"
-
+/* The executor's arenas: made, cut into tensors and buckets, given back. */
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <openssl/evp.h>
-
-#include "worker/net_backend.h"
+#include "worker/net_parts.h"
 #include "worker/pass.h"
 #include "worker/pass_amp.h"
 
-#define ARENA_ALIGN 16 /* floats: one cache line */
+#define ARENA_ALIGN 16 /* elements: a cache line of fp32, 32 bytes of a 16-bit type */
 
 #define BUCKET_FIRST_BYTES (UINT64_C(1) << 20)
 #define BUCKET_BYTES (UINT64_C(25) << 20)
-
-/* Where a tensor lives. Offsets and sizes in floats; a gradient has the momentum buffer at the same
- * offset. */
-struct slot {
-    size_t param_at, grad_at, size;
-};
-
-struct net {
-    const struct backend *backend;
-    void *state;
-    struct graph *graph; /* ours, behind the passes */
-    struct net_tensor *tensors;
-    struct slot *slots;
-    float *params, *grads, *momentum;
-    float *kept; /* sums of inner steps, like grads; NULL: there are none */
-    float *low;  /* copies of params in the types that layers compute with, where they have masters;
-                    NULL: there are none */
-    bool low_is_stale, is_scale_dynamic;
-    struct scaler *scaler; /* the backend's memory */
-    size_t param_count, buffer_at, grad_count;
-    struct net_bucket *buckets;
-    uint32_t *bucket_layer; /* the layer whose backward completes the bucket */
-    bool evaluate_only, trained_forward;
-    bool accumulate, joins_kept;
-};
 
 static size_t align_up(size_t count)
 {
@@ -122,47 +92,63 @@ static void place_tensors(struct net *net)
     }
 }
 
-static bool has_masters(const struct net *net)
+/* Whether a copy in the tensor's type stands beside its fp32 values. */
+static bool has_low(const struct net *net, uint32_t index)
 {
+    const struct graph_tensor *tensor = &net->graph->tensors[index];
+
+    if (net->backend->stores_types)
+        return tensor->trainable && tensor->dtype != GRAPH_F32;
+    return tensor->has_master;
+}
+
+static size_t element_bytes(const struct net *net, enum graph_dtype dtype)
+{
+    return net->backend->stores_types ? graph_dtype_bytes(dtype) : sizeof(float);
+}
+
+static bool make_low(struct net *net)
+{
+    size_t bytes = 0;
+
     for (uint32_t i = 0; i < net->graph->tensor_count; i++)
-        if (net->graph->tensors[i].has_master)
-            return true;
-    return false;
+        if (has_low(net, i))
+            bytes = net->buffer_at * element_bytes(net, net->graph->tensors[i].dtype);
+    if (bytes == 0)
+        return true;
+    net->low = net->backend->memory_new(net->state, bytes);
+    net->low_is_stale = true;
+    return net->low != NULL;
+}
+
+/* One type follows the other in the order of the buckets. */
+static size_t grad_bytes(const struct net *net)
+{
+    size_t bytes = 0;
+
+    for (uint32_t b = 0; b < net->graph->bucket_count; b++)
+        bytes += net->buckets[b].count * element_bytes(net, net->buckets[b].dtype);
+    return bytes;
 }
 
 static bool make_arenas(struct net *net)
 {
+    const size_t floats = net->grad_count * sizeof(float);
+
     net->params = net->backend->memory_new(net->state, net->param_count * sizeof(float));
     net->scaler = net->backend->memory_new(net->state, sizeof *net->scaler);
-    if (net->params == NULL || net->scaler == NULL)
+    if (net->params == NULL || net->scaler == NULL || !make_low(net))
         return false;
-    if (has_masters(net)) {
-        net->low = net->backend->memory_new(net->state, net->buffer_at * sizeof(float));
-        net->low_is_stale = true;
-        if (net->low == NULL)
-            return false;
-    }
     if (net->evaluate_only)
         return true;
-    net->grads = net->backend->memory_new(net->state, net->grad_count * sizeof(float));
-    net->momentum = net->backend->memory_new(net->state, net->grad_count * sizeof(float));
+    net->grads = net->backend->memory_new(net->state, grad_bytes(net));
+    net->momentum = net->backend->memory_new(net->state, floats);
     if (net->accumulate)
-        net->kept = net->backend->memory_new(net->state, net->grad_count * sizeof(float));
+        net->kept = net->backend->memory_new(net->state, floats);
     return net->grads != NULL && net->momentum != NULL && (!net->accumulate || net->kept != NULL);
 }
 
-static void bind_tensors(struct net *net)
-{
-    for (uint32_t i = 0; i < net->graph->tensor_count; i++) {
-        const struct slot *slot = &net->slots[i];
-        bool has_grad = net->tensors[i].trainable && !net->evaluate_only;
-        float *arena = net->graph->tensors[i].has_master ? net->low : net->params;
-
-        net->backend->bind(net->state, i, arena + slot->param_at,
-                           has_grad ? net->grads + slot->grad_at : NULL);
-    }
-}
-
+/* Buckets as counts alone; their memory comes behind. */
 static void cut_buckets(struct net *net)
 {
     const struct graph *graph = net->graph;
@@ -173,19 +159,93 @@ static void cut_buckets(struct net *net)
         const struct slot *first = &net->slots[graph->grad_order[bucket->order_first]];
         size_t end = net->slots[last].grad_at + align_up(net->slots[last].size);
 
-        net->buckets[b] = (struct net_bucket){net->grads + first->grad_at, end - first->grad_at,
-                                              graph->buckets[b].dtype};
+        net->buckets[b] =
+            (struct net_bucket){first->grad_at, end - first->grad_at, graph->buckets[b].dtype};
         net->bucket_layer[b] = graph->tensors[last].layer;
     }
 }
 
-static void start_scaler(struct net *net, const struct amp *amp)
+static void place_buckets(struct net *net)
+{
+    char *at = net->grads;
+
+    for (uint32_t b = 0; b < net->graph->bucket_count; b++) {
+        const struct net_bucket *bucket = &net->buckets[b];
+
+        net->spans[b] = (struct backend_span){at, bucket->count, bucket->dtype};
+        at += bucket->count * element_bytes(net, bucket->dtype);
+    }
+}
+
+struct backend_span net_grad_span(const struct net *net, uint32_t index)
+{
+    const struct slot *slot = &net->slots[index];
+    uint32_t b = 0;
+    size_t at;
+
+    assert(net->graph->tensors[index].trainable && !net->evaluate_only);
+    while (slot->grad_at >= net->buckets[b].at + net->buckets[b].count)
+        b++;
+    at = (slot->grad_at - net->buckets[b].at) * element_bytes(net, net->buckets[b].dtype);
+    return (struct backend_span){(char *)net->spans[b].memory + at, slot->size,
+                                 net->buckets[b].dtype};
+}
+
+struct backend_param net_param(const struct net *net, uint32_t index)
+{
+    const struct graph_tensor *tensor = &net->graph->tensors[index];
+    const struct slot *slot = &net->slots[index];
+    struct backend_param param = {
+        .param = net->params + slot->param_at,
+        .count = slot->size,
+        .dtype = tensor->dtype,
+        .has_master = tensor->has_master,
+    };
+
+    if (has_low(net, index))
+        param.low = (char *)net->low + slot->param_at * element_bytes(net, tensor->dtype);
+    if (tensor->trainable && !net->evaluate_only) {
+        param.grad = net_grad_span(net, index);
+        param.momentum = net->momentum + slot->grad_at;
+    }
+    return param;
+}
+
+static void bind_tensors(struct net *net)
+{
+    for (uint32_t i = 0; i < net->graph->tensor_count; i++) {
+        const struct backend_param param = net_param(net, i);
+
+        net->backend->bind(net->state, i, param.param, param.low, param.grad.memory);
+        if (param.grad.memory != NULL)
+            net->updates[net->update_count++] = param;
+    }
+}
+
+static enum status start_scaler(struct net *net, const struct amp *amp, struct err *err)
 {
     const struct amp none = amp_none();
+    struct scaler scaler;
 
-    scaler_init(net->scaler, amp != NULL ? &amp->scaler : &none.scaler);
+    scaler_init(&scaler, amp != NULL ? &amp->scaler : &none.scaler);
     net->is_scale_dynamic = amp != NULL && amp->scaler.is_dynamic;
     net->backend->bind_scaler(net->state, net->scaler);
+    return net->backend->memory_write(net->state, net->scaler, &scaler, sizeof scaler, err);
+}
+
+static bool make_tables(struct net *net)
+{
+    const size_t tensors = (size_t)net->graph->tensor_count + 1;
+    const size_t buckets = (size_t)net->graph->bucket_count + 1;
+
+    net->tensors = calloc(tensors, sizeof *net->tensors);
+    net->slots = calloc(tensors, sizeof *net->slots);
+    net->updates = calloc(tensors, sizeof *net->updates);
+    net->buckets = calloc(buckets, sizeof *net->buckets);
+    net->spans = calloc(buckets, sizeof *net->spans);
+    net->bucket_layer = calloc(buckets, sizeof *net->bucket_layer);
+    return net->tensors != NULL && net->slots != NULL && net->updates != NULL &&
+           net->buckets != NULL && net->spans != NULL && net->bucket_layer != NULL;
 }
 
 static enum status build(struct net *net, const struct graph *graph,
@@ -195,12 +255,7 @@ static enum status build(struct net *net, const struct graph *graph,
 
     if (status != STATUS_OK)
         return status;
-    net->tensors = calloc((size_t)net->graph->tensor_count + 1, sizeof *net->tensors);
-    net->slots = calloc((size_t)net->graph->tensor_count + 1, sizeof *net->slots);
-    net->buckets = calloc((size_t)net->graph->bucket_count + 1, sizeof *net->buckets);
-    net->bucket_layer = calloc((size_t)net->graph->bucket_count + 1, sizeof *net->bucket_layer);
-    if (net->tensors == NULL || net->slots == NULL || net->buckets == NULL ||
-        net->bucket_layer == NULL)
+    if (!make_tables(net))
         return out_of_memory(err);
 
     status = net->backend->open(&net->state, net->graph, options, err);
@@ -208,13 +263,14 @@ static enum status build(struct net *net, const struct graph *graph,
         return status;
     describe_tensors(net);
     place_tensors(net);
-    if (!make_arenas(net))
-        return out_of_memory(err);
-    bind_tensors(net);
     if (!net->evaluate_only)
         cut_buckets(net);
-    start_scaler(net, options->amp);
-    return STATUS_OK;
+    if (!make_arenas(net))
+        return out_of_memory(err);
+    if (!net->evaluate_only)
+        place_buckets(net);
+    bind_tensors(net);
+    return start_scaler(net, options->amp, err);
 }
 
 enum status net_new(struct net **net, const struct graph *graph, const struct net_options *options,
@@ -253,322 +309,23 @@ void net_free(struct net **net)
     }
     free(n->tensors);
     free(n->slots);
+    free(n->updates);
     free(n->buckets);
+    free(n->spans);
     free(n->bucket_layer);
     graph_free(&n->graph);
     free(n);
     *net = NULL;
 }
 
-uint32_t net_tensor_count(const struct net *net)
-{
-    return net->graph->tensor_count;
-}
-
-const struct net_tensor *net_tensor(const struct net *net, uint32_t index)
-{
-    assert(index < net->graph->tensor_count);
-    return &net->tensors[index];
-}
-
-enum status net_tensor_read(struct net *net, uint32_t index, float *values, struct err *err)
-{
-    assert(index < net->graph->tensor_count);
-    return net->backend->tensor_unpack(net->state, index, net->params + net->slots[index].param_at,
-                                       values, err);
-}
-
-enum status net_tensor_write(struct net *net, uint32_t index, const float *values, struct err *err)
-{
-    const struct graph_tensor *tensor = &net->graph->tensors[index];
-    const struct slot *slot = &net->slots[index];
-    float *stored = net->params + slot->param_at;
-    enum status status;
-
-    assert(index < net->graph->tensor_count);
-    status = net->backend->tensor_pack(net->state, index, values, stored, err);
-    if (tensor->has_master)
-        net->low_is_stale = true;
-    else if (status == STATUS_OK)
-        net->backend->cast(net->state, stored, stored, slot->size, tensor->dtype);
-    return status;
-}
-
-static size_t grad_at(const struct net *net, uint32_t index)
-{
-    assert(index < net->graph->tensor_count && net->tensors[index].trainable);
-    assert(!net->evaluate_only);
-    return net->slots[index].grad_at;
-}
-
-enum status net_grad_read(struct net *net, uint32_t index, float *values, struct err *err)
-{
-    return net->backend->tensor_unpack(net->state, index, net->grads + grad_at(net, index), values,
-                                       err);
-}
-
-bool net_has_momentum(const struct net *net)
-{
-    return net->scaler->has_momentum != 0;
-}
-
-enum status net_momentum_read(struct net *net, uint32_t index, float *values, struct err *err)
-{
-    return net->backend->tensor_unpack(net->state, index, net->momentum + grad_at(net, index),
-                                       values, err);
-}
-
-enum status net_momentum_write(struct net *net, uint32_t index, const float *values,
-                               struct err *err)
-{
-    net->scaler->has_momentum = 1;
-    return net->backend->tensor_pack(net->state, index, values, net->momentum + grad_at(net, index),
-                                     err);
-}
-
-float *net_params(struct net *net, size_t *count)
-{
-    *count = net->param_count;
-    net->low_is_stale = true; /* the caller may write */
-    return net->params;
-}
-
-float *net_buffers(struct net *net, size_t *count)
-{
-    *count = net->param_count - net->buffer_at;
-    return net->params + net->buffer_at;
-}
-
-static void hash_tensor(const struct net *net, uint32_t index, EVP_MD_CTX *sha)
-{
-    const struct net_tensor *tensor = &net->tensors[index];
-    const struct graph_tensor *typed = &net->graph->tensors[index];
-    uint64_t words[BACKEND_LAYOUT_WORDS];
-    uint32_t count = net->backend->tensor_layout(net->state, index, words);
-    int ok = EVP_DigestUpdate(sha, tensor->name, strlen(tensor->name) + 1) &&
-             EVP_DigestUpdate(sha, tensor->dims, sizeof tensor->dims) &&
-             EVP_DigestUpdate(sha, &tensor->dim_count, sizeof tensor->dim_count) &&
-             EVP_DigestUpdate(sha, &tensor->trainable, sizeof tensor->trainable) &&
-             EVP_DigestUpdate(sha, &typed->dtype, sizeof typed->dtype) &&
-             EVP_DigestUpdate(sha, &typed->grad_dtype, sizeof typed->grad_dtype) &&
-             EVP_DigestUpdate(sha, &typed->has_master, sizeof typed->has_master) &&
-             EVP_DigestUpdate(sha, words, count * sizeof words[0]);
-
-    assert(ok);
-    (void)ok;
-}
-
-void net_hash(const struct net *net, uint32_t index, uint8_t hash[32])
-{
-    EVP_MD_CTX *sha = EVP_MD_CTX_new();
-    int ok = sha != NULL && EVP_DigestInit_ex(sha, EVP_sha256(), NULL);
-
-    assert(index == UINT32_MAX || index < net->graph->tensor_count);
-    assert(ok); /* SHA-256 of memory: only out of memory could fail */
-    if (index != UINT32_MAX)
-        hash_tensor(net, index, sha);
-    for (uint32_t i = 0; index == UINT32_MAX && i < net->graph->tensor_count; i++)
-        hash_tensor(net, i, sha);
-    ok = EVP_DigestFinal_ex(sha, hash, NULL);
-    assert(ok);
-    (void)ok;
-    EVP_MD_CTX_free(sha);
-}
-
-uint32_t net_bucket_count(const struct net *net)
-{
-    return net->graph->bucket_count;
-}
-
-struct net_bucket net_bucket(struct net *net, uint32_t index)
-{
-    assert(index < net->graph->bucket_count && !net->evaluate_only);
-    return net->buckets[index];
-}
-
-static enum status check_labels(const struct net *net, const int64_t *labels, uint32_t n,
-                                struct err *err)
-{
-    uint32_t classes = net->graph->layers[net->graph->layer_count - 1].out.dims[0];
-
-    for (uint32_t i = 0; i < n; i++)
-        if (labels[i] < 0 || labels[i] >= (int64_t)classes)
-            return err_set(err, STATUS_BAD_INPUT, 0,
-                           "image %u of the batch: label %lld is not one of the %u classes", i,
-                           (long long)labels[i], classes);
-    return STATUS_OK;
-}
-
-/* The low copies of the masters, once after every change. */
-static void refresh_low(struct net *net)
-{
-    if (net->low == NULL || !net->low_is_stale)
-        return;
-    for (uint32_t i = 0; i < net->graph->tensor_count; i++) {
-        const struct graph_tensor *tensor = &net->graph->tensors[i];
-        const struct slot *slot = &net->slots[i];
-
-        if (tensor->has_master)
-            net->backend->cast(net->state, net->params + slot->param_at, net->low + slot->param_at,
-                               slot->size, tensor->dtype);
-    }
-    net->low_is_stale = false;
-}
-
-enum status net_forward(struct net *net, const float *images, const int64_t *labels, uint32_t n,
-                        bool training, struct net_result *result, struct err *err)
-{
-    enum status status = check_labels(net, labels, n, err);
-
-    assert(n > 0 && !(training && net->evaluate_only));
-
-    net->trained_forward = false;
-    refresh_low(net);
-    if (status == STATUS_OK)
-        status = net->backend->step_begin(net->state, images, labels, n, training, err);
-    for (uint32_t i = 0; status == STATUS_OK && i < net->graph->layer_count; i++)
-        status = net->backend->layer_forward(net->state, i, err);
-    if (status != STATUS_OK)
-        return status;
-    net->trained_forward = training;
-    net->backend->result(net->state, result);
-    return STATUS_OK;
-}
-
-/* One bucket is complete; what was kept of it is used up. */
-static void join_kept(struct net *net, uint32_t index)
-{
-    const struct net_bucket *bucket = &net->buckets[index];
-    float *kept = net->kept + (bucket->grads - net->grads);
-
-    net->backend->add(net->state, bucket->grads, kept, bucket->count);
-    memset(kept, 0, bucket->count * sizeof *kept);
-}
-
-void net_grads_keep(struct net *net)
-{
-    assert(net->kept != NULL);
-    net->backend->add(net->state, net->kept, net->grads, net->grad_count);
-}
-
-void net_grads_join(struct net *net)
-{
-    assert(net->kept != NULL);
-    net->joins_kept = true;
-}
-
-enum status net_backward(struct net *net, float grad_scale, net_bucket_ready ready, void *user,
-                         struct err *err)
-{
-    uint32_t next = 0;
-
-    assert(net->trained_forward); /* values of a training forward are what backward needs */
-    net->trained_forward = false; /* and it uses them up */
-
-    for (uint32_t i = net->graph->layer_count; i-- > 0;) {
-        enum status status = net->backend->layer_backward(net->state, i, grad_scale, err);
-
-        if (status != STATUS_OK)
-            return status;
-        for (; next < net->graph->bucket_count && net->bucket_layer[next] >= i; next++) {
-            if (net->joins_kept)
-                join_kept(net, next);
-            if (ready != NULL)
-                ready(user, next);
-        }
-    }
-    net->joins_kept = false;
-    assert(next == net->graph->bucket_count);
-    return STATUS_OK;
-}
-
-static void round_state(struct net *net, float *param, float *momentum, size_t n,
-                        enum graph_dtype dtype)
-{
-    if (dtype == GRAPH_F32)
-        return;
-    net->backend->cast(net->state, param, param, n, dtype);
-    if (momentum != NULL)
-        net->backend->cast(net->state, momentum, momentum, n, dtype);
-}
-
-void net_clip(struct net *net, const struct net_clip *clip)
-{
-    assert(!net->evaluate_only);
-    if (net->is_scale_dynamic) /* before an infinity is clipped to a number */
-        net->backend->finite(net->state, net->grads, net->grad_count, net->scaler);
-    net->backend->clip(net->state, net->grads, net->grad_count, clip, net->scaler);
-}
-
-void net_update(struct net *net, const struct net_sgd *sgd)
-{
-    bool uses_momentum = sgd->momentum > 0.0F;
-
-    assert(!net->evaluate_only);
-    if (net->is_scale_dynamic)
-        net->backend->finite(net->state, net->grads, net->grad_count, net->scaler);
-    for (uint32_t i = 0; i < net->graph->tensor_count; i++) {
-        const struct slot *slot = &net->slots[i];
-
-        float *param = net->params + slot->param_at;
-        float *momentum = uses_momentum ? net->momentum + slot->grad_at : NULL;
-
-        if (!net->tensors[i].trainable)
-            continue;
-        net->backend->sgd(net->state, param, net->grads + slot->grad_at, momentum, slot->size, sgd,
-                          net->scaler);
-        if (!net->graph->tensors[i].has_master) /* pure fp16: what was written is rounded */
-            round_state(net, param, momentum, slot->size, net->graph->tensors[i].dtype);
-    }
-    net->low_is_stale = true;
-    net->backend->scaler_end(net->state, net->scaler, uses_momentum);
-}
-
-struct scaler net_scaler(struct net *net)
-{
-    return *net->scaler;
-}
-
-void net_scaler_write(struct net *net, const struct scaler *scaler)
-{
-    net->scaler->scale = scaler->scale;
-    net->scaler->unskipped = scaler->unskipped;
-    net->scaler->skipped_in_a_row = scaler->skipped_in_a_row;
-}
-
-void net_describe_nonfinite(struct net *net, char *text, size_t byte_limit)
-{
-    uint32_t layer = net->backend->first_nonfinite(net->state);
-
-    text[0] = '\0';
-    if (layer != GRAPH_NONE) {
-        (void)snprintf(text, byte_limit, "the output of layer %s", net->graph->layers[layer].name);
-        return;
-    }
-    for (uint32_t index = net->graph->tensor_count; index-- > 0;) {
-        struct scaler look = {0};
-
-        if (!net->tensors[index].trainable)
-            continue;
-        net->backend->finite(net->state, net->grads + net->slots[index].grad_at,
-                             net->slots[index].size, &look);
-        if (!look.found_inf)
-            continue;
-        (void)snprintf(text, byte_limit, "the gradient of %s", net->tensors[index].name);
-        return;
-    }
-}
-
-bool net_profile(const struct net *net, uint32_t index, struct net_profile *profile)
-{
-    return net->backend->profile(net->state, index, profile);
-}
-
 size_t net_bytes(const struct net *net)
 {
-    size_t arenas = net->param_count +
-                    (net->evaluate_only ? 0 : (net->accumulate ? 3 : 2) * net->grad_count) +
-                    (net->low != NULL ? net->buffer_at : 0);
+    size_t bytes = net->param_count * sizeof(float);
 
-    return arenas * sizeof(float) + net->backend->bytes(net->state);
+    for (uint32_t i = 0; net->low != NULL && i < net->graph->tensor_count; i++)
+        if (has_low(net, i))
+            bytes += net->slots[i].size * element_bytes(net, net->graph->tensors[i].dtype);
+    if (!net->evaluate_only)
+        bytes += grad_bytes(net) + (net->accumulate ? 2 : 1) * net->grad_count * sizeof(float);
+    return bytes + net->backend->bytes(net->state);
 }

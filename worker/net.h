@@ -34,10 +34,19 @@ struct net_tensor {
 
 /* A slice of the gradient arena: complete when backward has passed its last layer. */
 struct net_bucket {
-    float *grads; /* [count] f32, in the arena */
-    size_t count;
-    enum graph_dtype dtype; /* what the values are rounded to */
+    size_t at;    /* its first element, counted over all buckets */
+    size_t count; /* elements, padding included */
+    enum graph_dtype dtype;
 };
+
+/* Values of the net in the host's hands, between an open and a close: the backend's own memory
+ * where the host can reach that, a copy elsewhere. The host reaches no other memory of the net. */
+struct net_view {
+    float *values; /* [count] */
+    size_t count;
+};
+
+enum net_part { NET_PARAMS, NET_BUFFERS }; /* parameters and buffers behind them; buffers alone */
 
 typedef void (*net_graph_seen)(void *user, const char *pass, const struct graph *graph);
 
@@ -89,6 +98,14 @@ struct net_clip {
     float norm;  /* all gradients times min(1, norm / (their L2 norm + 1e-6)) */
 };
 
+/* What a whole step gave: of the last forward, and the loss scaler behind net_update. */
+struct net_outcome {
+    struct net_result result;
+    struct scaler scaler;
+};
+
+#define NET_OUTCOMES 2 /* that wait to be taken; older ones are dropped */
+
 struct net_sgd {
     float lr, momentum, dampening, weight_decay;
     bool nesterov;
@@ -115,25 +132,36 @@ enum status net_grad_read(struct net *net, uint32_t index, float *values, struct
 /* Optimizer state of a trainable tensor (SGD's momentum buffer), same layout rules. `has_momentum`
  * is false until the first step with momentum (PyTorch's first step sets buf = grad). Both go into
  * the checkpoint. */
-bool net_has_momentum(const struct net *net);
+bool net_has_momentum(struct net *net);
 enum status net_momentum_read(struct net *net, uint32_t index, float *values, struct err *err);
 enum status net_momentum_write(struct net *net, uint32_t index, const float *values,
                                struct err *err);
 
-/* The whole parameter arena (buffers behind the trainable part), in the backend's layout, as flat
- * memory: what rank 0 broadcasts at the start, and what DDP broadcasts of the buffers. */
-float *net_params(struct net *net, size_t *count);
-float *net_buffers(struct net *net, size_t *count);
+/* The state in the backend's layout as flat fp32 values: what rank 0 broadcasts at the start, and
+ * what DDP broadcasts of the buffers. Open waits for the device; close makes the net take what the
+ * view holds by then. One view at a time. Errors: STATUS_LIBRARY, STATUS_MEMORY. */
+enum status net_state_open(struct net *net, enum net_part part, struct net_view *view,
+                           struct err *err);
+enum status net_state_close(struct net *net, enum net_part part, const struct net_view *view,
+                            struct err *err);
 /* SHA-256 over names, shapes, types, order and the backend's layouts, for the comparison across
  * ranks; `index` < count hashes that tensor alone, UINT32_MAX the whole net. */
 void net_hash(const struct net *net, uint32_t index, uint8_t hash[32]);
 
 uint32_t net_bucket_count(const struct net *net);
-struct net_bucket net_bucket(struct net *net, uint32_t index);
+struct net_bucket net_bucket(const struct net *net, uint32_t index);
+/* The gradients of a complete bucket, rounded to its type; allowed on another thread while
+ * net_backward goes on. Open waits for the bucket alone; close makes the net take what the view
+ * holds by then, rounded to the type. One bucket at a time. Errors: STATUS_LIBRARY. */
+enum status net_bucket_open(struct net *net, uint32_t index, struct net_view *view,
+                            struct err *err);
+enum status net_bucket_close(struct net *net, uint32_t index, const struct net_view *view,
+                             struct err *err);
 
 /* images: [n][channels][h][w] f32 row-major; labels: [n], < classes; n <= batch_max. `training`:
- * batch statistics and what backward needs; else running statistics. Errors: STATUS_LIBRARY,
- * STATUS_BAD_INPUT (a label out of range). */
+ * batch statistics and what backward needs; else running statistics. `result` waits for the device;
+ * NULL: nothing is waited for, see net_outcome_take. Both arrays are free when this returns.
+ * Errors: STATUS_LIBRARY, STATUS_BAD_INPUT (a label out of range). */
 enum status net_forward(struct net *net, const float *images, const int64_t *labels, uint32_t n,
                         bool training, struct net_result *result, struct err *err);
 /* Gradients of the mean loss over the n images of the last training forward, written (not added)
@@ -141,6 +169,15 @@ enum status net_forward(struct net *net, const float *images, const int64_t *lab
  * reduce). */
 enum status net_backward(struct net *net, float grad_scale, net_bucket_ready ready, void *user,
                          struct err *err);
+/* The oldest outcome of a net_update that was not taken yet. Without `wait`, `*taken` is false
+ * while the device is still at work on it; with it only where there is none. Errors:
+ * STATUS_LIBRARY, what the device reported since. */
+enum status net_outcome_take(struct net *net, bool wait, struct net_outcome *outcome, bool *taken,
+                             struct err *err);
+/* Before net_forward: a promise that the next calls are a training net_forward without `result`,
+ * net_backward, net_clip where every such step has one, and net_update, with the same options but
+ * for the rates. So the backend may record the step once and repeat it. */
+void net_step_whole(struct net *net);
 /* The loss scaler's state: a copy out, for messages and checkpoints (waits for the device), and in,
  * for a resume: `scale`, `unskipped` and `skipped_in_a_row` are taken. */
 struct scaler net_scaler(struct net *net);

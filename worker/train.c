@@ -122,9 +122,9 @@ static enum status validate(struct train *train, const volatile bool *stop, stru
 
 /* Apex's message. A loss scale that keeps falling explains nothing by itself: after too many skips
  * in a row training stops and says where the first bad value is. */
-static enum status report_skip(struct train *train, struct err *err)
+static enum status report_skip(struct train *train, const struct scaler *outcome, struct err *err)
 {
-    const struct scaler scaler = net_scaler(train->net);
+    const struct scaler scaler = *outcome;
     char where[128], scale[SCALER_TEXT_BYTES];
 
     if (!scaler.was_skipped)
@@ -152,7 +152,7 @@ static struct schedule_now rate_now(const struct train *train)
                        state->step_in_epoch);
 }
 
-static enum status compute(struct train *train, struct net_result *result, uint64_t *wait_us,
+static enum status compute(struct train *train, struct train_queued *queued, uint64_t *wait_us,
                            struct err *err)
 {
     const struct options *options = train->options;
@@ -160,69 +160,106 @@ static enum status compute(struct train *train, struct net_result *result, uint6
     const struct net_sgd sgd = {(float)now.lr, (float)now.momentum, options->dampening,
                                 options->weight_decay, options->nesterov};
     const struct net_clip clip = {options->clip_grad_value, options->clip_grad_norm};
-    enum status status = train_group(train, result, wait_us, err);
+    enum status status = train_group(train, queued, wait_us, err);
 
     if (status != STATUS_OK)
         return status;
     if (clip.value > 0.0F || clip.norm > 0.0F)
         net_clip(train->net, &clip);
     net_update(train->net, &sgd);
-    train->lr = now.lr;
-    if (!train->options->amp.scaler.is_dynamic) {
-        train->state.applied++;
-        return STATUS_OK;
-    }
-    train->state.applied += !net_scaler(train->net).was_skipped;
-    return report_skip(train, err);
+    queued->lr = now.lr;
+    return STATUS_OK;
 }
 
 /* STATUS_CLOSED: the shim is gone. */
-static enum status tell(struct train *train, double loss, bool is_last)
+static enum status tell(struct train *train, const struct train_queued *queued, double loss)
 {
     const struct agent_progress progress = {
-        .epoch = train->state.epoch + 1,
+        .epoch = queued->epoch,
         .epochs = train->options->epochs,
-        .step = train->state.step,
+        .step = queued->step,
         .steps = total_steps(train),
         .loss = loss,
         .samples_per_s = train->progress.images_per_s,
         .checkpoint_step = train->saved_step > 0 ? (uint64_t)train->saved_step : 0,
     };
-    return agent_tell(train->agent, &progress, is_last);
+    return agent_tell(train->agent, &progress, queued->step >= total_steps(train));
 }
 
-static enum status show(struct train *train, double loss, struct err *err)
+static enum status show(struct train *train, const struct train_queued *queued, double loss,
+                        struct err *err)
 {
     const struct options *options = train->options;
-    const struct progress_place place = {train->state.epoch + 1, options->epochs,
-                                         train->state.step_in_epoch, train->steps_per_epoch,
-                                         train->lr};
+    const struct progress_place place = {queued->epoch, options->epochs, queued->step_in_epoch,
+                                         train->steps_per_epoch, queued->lr};
 
     if (train->loss_log != NULL)
         (void)fprintf(train->loss_log, "%u %u %.9f\n", place.epoch, place.step, loss);
-    if (tell(train, loss, is_done(train)) != STATUS_OK)
+    if (tell(train, queued, loss) != STATUS_OK)
         return err_set(err, STATUS_CLOSED, 0, "the shim is gone: this generation is over");
     if (train->place->rank == 0 && place.step % options->print_freq == 0)
         progress_print(&train->progress, &place, loss);
     return STATUS_OK;
 }
 
+/* The oldest step's outcome is there. */
+static enum status finish(struct train *train, const struct net_outcome *outcome, struct err *err)
+{
+    const struct train_queued queued = train->queued[0];
+    const struct net_result *sums = queued.is_summed ? &queued.sums : &outcome->result;
+    enum status status = STATUS_OK;
+
+    train->queued_count--;
+    memmove(train->queued, train->queued + 1, train->queued_count * sizeof *train->queued);
+    if (train->options->amp.scaler.is_dynamic) {
+        train->state.applied += !outcome->scaler.was_skipped;
+        status = report_skip(train, &outcome->scaler, err);
+    }
+    return status == STATUS_OK ? show(train, &queued, sums->loss_sum / sums->images, err) : status;
+}
+
+/* Finishes the steps whose outcomes are there; `all`: waits for the others too. The newest may stay
+ * under way, so that the device always has work. */
+static enum status settle(struct train *train, bool all, struct err *err)
+{
+    enum status status = STATUS_OK;
+    bool taken = true;
+
+    while (status == STATUS_OK && taken && train->queued_count > 0) {
+        struct net_outcome outcome;
+        bool wait = all || train->queued_count == NET_OUTCOMES;
+
+        status = net_outcome_take(train->net, wait, &outcome, &taken, err);
+        if (status == STATUS_OK && taken)
+            status = finish(train, &outcome, err);
+    }
+    return status;
+}
+
+/* The rate of the next step needs to know whether this one was skipped, with a dynamic loss scale.
+ */
 static enum status step(struct train *train, struct err *err)
 {
+    const bool is_dynamic = train->options->amp.scaler.is_dynamic;
+    struct train_queued *queued = &train->queued[train->queued_count];
     struct ddp_times times = {0};
-    struct net_result result = {0};
     uint64_t wait_us = 0;
-    enum status status = compute(train, &result, &wait_us, err);
+    enum status status = compute(train, queued, &wait_us, err);
 
     if (status != STATUS_OK)
         return status;
     train->state.step++;
     train->state.step_in_epoch++;
+    train->state.applied += !is_dynamic;
+    queued->epoch = train->state.epoch + 1;
+    queued->step_in_epoch = train->state.step_in_epoch;
+    queued->step = train->state.step;
+    train->queued_count++;
     if (train->ddp != NULL)
         times = ddp_times(train->ddp);
-    progress_add(&train->progress, (uint64_t)result.images * train->place->world, wait_us,
+    progress_add(&train->progress, (uint64_t)queued->sums.images * train->place->world, wait_us,
                  times.comm_us, times.exposed_us);
-    return show(train, result.loss_sum / result.images, err);
+    return settle(train, is_dynamic, err);
 }
 
 static bool is_checkpoint_due(const struct train *train)
@@ -244,6 +281,8 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
         bool is_stopped;
         status = step(train, err);
         is_stopped = *stop && train->place->rank == 0;
+        if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
+            status = settle(train, true, err);
         if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
             status = train_save(train, err);
         if (status == STATUS_OK && is_stopped)

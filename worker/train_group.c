@@ -33,37 +33,47 @@ static enum status backward(struct train *train, float weight, bool is_last, str
     return status;
 }
 
-static enum status next_batch(struct train *train, struct loader_batch *batch, uint64_t *wait_us,
-                              struct net_result *result, struct err *err)
+static void next_batch(struct train *train, struct loader_batch *batch, uint64_t *wait_us)
 {
     int64_t begun_us = progress_now_us();
 
     *batch = loader_next(train->loader);
     *wait_us += (uint64_t)(progress_now_us() - begun_us);
     assert(batch->n > 0);
-    return net_forward(train->net, batch->images, batch->labels, batch->n, true, result, err);
+}
+
+static void add_result(struct net_result *sums, const struct net_result *result)
+{
+    sums->loss_sum += result->loss_sum;
+    sums->images += result->images;
+    sums->top1 += result->top1;
+    sums->top5 += result->top5;
 }
 
 /* Buffers come from rank 0 before the first forward only, as under PyTorch's no_sync. */
-enum status train_group(struct train *train, struct net_result *sums, uint64_t *wait_us,
+enum status train_group(struct train *train, struct train_queued *queued, uint64_t *wait_us,
                         struct err *err)
 {
     const size_t images = images_now(train);
+    struct net_result *sums = &queued->sums;
     enum status status = train->ddp != NULL ? ddp_forward_begin(train->ddp, err) : STATUS_OK;
 
     *sums = (struct net_result){0};
+    queued->is_summed = train->options->accumulation_steps > 1;
     while (status == STATUS_OK && sums->images < images) {
         struct net_result result = {0};
         struct loader_batch batch;
         bool is_first = sums->images == 0, is_last;
 
-        status = next_batch(train, &batch, wait_us, &result, err);
+        next_batch(train, &batch, wait_us);
+        if (!queued->is_summed && train->ddp == NULL)
+            net_step_whole(train->net);
+        status = net_forward(train->net, batch.images, batch.labels, batch.n, true,
+                             queued->is_summed ? &result : NULL, err);
         if (status != STATUS_OK)
             return status;
-        sums->loss_sum += result.loss_sum;
-        sums->images += result.images;
-        sums->top1 += result.top1;
-        sums->top5 += result.top5;
+        result.images = batch.n;
+        add_result(sums, &result);
         is_last = sums->images >= images;
         if (is_last && !is_first)
             net_grads_join(train->net);

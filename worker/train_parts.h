@@ -14,6 +14,14 @@
 #include "worker/sampler.h"
 #include "worker/train.h"
 
+/* A step that is on its way: what its line says, until the device has its outcome. */
+struct train_queued {
+    uint32_t epoch, step_in_epoch, step; /* step counts from 1 */
+    double lr;
+    struct net_result sums; /* over its batches; one batch: the images alone */
+    bool is_summed;
+};
+
 struct train {
     const struct options *options;
     const struct agent_place *place;
@@ -33,7 +41,8 @@ struct train {
     struct checkpoint_dir *dir;    /* rank 0 with --checkpoint-dir, else NULL */
     struct checkpoint_state state; /* where training stands, and what identifies it */
     struct schedule_options schedule;
-    double lr; /* of the last step */
+    struct train_queued queued[NET_OUTCOMES]; /* the oldest first */
+    uint32_t queued_count;
     bool is_stopped_early;
     bool is_resumed;
     int64_t saved_step; /* newest committed by this run or resumed from; -1: none */
@@ -44,9 +53,10 @@ struct train {
 };
 
 /* train_group.c: gradients of one step, reduced: of one batch, or of the --accumulation-steps
- * batches (fewer at the end of an epoch) that make one. Each image counts the same. `result` sums
- * over them, `wait_us` is the time spent waiting for images. */
-enum status train_group(struct train *train, struct net_result *result, uint64_t *wait_us,
+ * batches (fewer at the end of an epoch) that make one. Each image counts the same. `queued` gets
+ * the sums over them; of one batch nothing but the images, so that nobody waits for the device.
+ * `wait_us` is the time spent waiting for images. */
+enum status train_group(struct train *train, struct train_queued *queued, uint64_t *wait_us,
                         struct err *err);
 /* Images of this rank in a whole step. */
 size_t train_group_images(const struct train *train);

@@ -34,15 +34,14 @@ static void randomize_buckets(struct fake_plan *plan, uint32_t seed)
 
 static int check_state(struct crew_seat *seat, struct net *net)
 {
-    size_t count;
-    float *values = net_params(net, &count);
+    struct net_view view = fake_params(net);
 
-    for (size_t i = 0; i < count; i++)
-        if (values[i] != (float)i)
+    for (size_t i = 0; i < view.count; i++)
+        if (view.values[i] != (float)i)
             return snprintf(seat->text, sizeof seat->text, "parameter %zu is not rank 0's", i);
-    values = net_buffers(net, &count);
-    for (size_t i = 0; i < count; i++)
-        if (values[i] != -(float)i)
+    view = fake_buffers(net);
+    for (size_t i = 0; i < view.count; i++)
+        if (view.values[i] != -(float)i)
             return snprintf(seat->text, sizeof seat->text, "buffer %zu is not rank 0's", i);
     return 0;
 }
@@ -50,16 +49,16 @@ static int check_state(struct crew_seat *seat, struct net *net)
 static int check_grads(struct crew_seat *seat, struct net *net, uint32_t step)
 {
     for (uint32_t index = 0; index < net_bucket_count(net); index++) {
-        struct net_bucket bucket = net_bucket(net, index);
+        const struct net_view bucket = fake_bucket(net, index);
 
         for (size_t i = 0; i < bucket.count; i++) {
             float want = 0.0F;
 
             for (uint32_t r = 0; r < seat->world; r++)
                 want += fake_grad(r, step, index, i) / (float)seat->world;
-            if (!(bucket.grads[i] - want <= 1e-2F && want - bucket.grads[i] <= 1e-2F))
+            if (!(bucket.values[i] - want <= 1e-2F && want - bucket.values[i] <= 1e-2F))
                 return snprintf(seat->text, sizeof seat->text, "step %u bucket %u, %zu: %g not %g",
-                                step, index, i, (double)bucket.grads[i], (double)want);
+                                step, index, i, (double)bucket.values[i], (double)want);
         }
     }
     return 0;
@@ -67,8 +66,7 @@ static int check_grads(struct crew_seat *seat, struct net *net, uint32_t step)
 
 static int train(struct crew_seat *seat, struct ddp *ddp, struct net *net, uint32_t steps)
 {
-    size_t count;
-    float *buffers = net_buffers(net, &count);
+    const struct net_view buffers = fake_buffers(net);
     struct err err = {.text = ""};
 
     if (check_state(seat, net) != 0)
@@ -76,8 +74,8 @@ static int train(struct crew_seat *seat, struct ddp *ddp, struct net *net, uint3
     for (uint32_t step = 0; step < steps; step++) {
         struct ddp_times times;
 
-        for (size_t i = 0; i < count; i++) /* as batch norm does, different on every rank */
-            buffers[i] = seat->rank == 0 ? -(float)i : 5.0F;
+        for (size_t i = 0; i < buffers.count; i++) /* as batch norm does, different on every rank */
+            buffers.values[i] = seat->rank == 0 ? -(float)i : 5.0F;
         if (ddp_forward_begin(ddp, &err) != STATUS_OK || ddp_backward(ddp, 1.0F, &err) != STATUS_OK)
             return snprintf(seat->text, sizeof seat->text, "%s", err.text);
         times = ddp_times(ddp);

@@ -7,7 +7,7 @@
 
 struct net {
     struct fake_plan plan;
-    float *grads, *params, *buffers;
+    float *grads, *params; /* buffers lie behind the parameters */
     size_t param_count;
     uint32_t step;
     volatile double sink; /* keeps the work from being optimised away */
@@ -46,13 +46,12 @@ struct net *fake_net_new(const struct fake_plan *plan)
     for (uint32_t i = 0; i < plan->tensor_count; i++)
         net->param_count += plan->tensors[i].count;
     net->grads = calloc(grad_count + 1, sizeof *net->grads);
-    net->params = calloc(net->param_count + 1, sizeof *net->params);
-    net->buffers = calloc(plan->buffer_count + 1, sizeof *net->buffers);
-    assert(net->grads != NULL && net->params != NULL && net->buffers != NULL);
+    net->params = calloc(net->param_count + plan->buffer_count + 1, sizeof *net->params);
+    assert(net->grads != NULL && net->params != NULL);
     for (size_t i = 0; i < net->param_count; i++)
         net->params[i] = (float)i + 1000.0F * (float)plan->rank;
     for (size_t i = 0; i < plan->buffer_count; i++)
-        net->buffers[i] = -(float)i - 1000.0F * (float)plan->rank;
+        net->params[net->param_count + i] = -(float)i - 1000.0F * (float)plan->rank;
     return net;
 }
 
@@ -60,7 +59,6 @@ void fake_net_free(struct net **net)
 {
     free((*net)->grads);
     free((*net)->params);
-    free((*net)->buffers);
     free(*net);
     *net = NULL;
 }
@@ -76,16 +74,34 @@ const struct net_tensor *net_tensor(const struct net *net, uint32_t index)
     return &net->plan.tensors[index];
 }
 
-float *net_params(struct net *net, size_t *count)
+enum status net_state_open(struct net *net, enum net_part part, struct net_view *view,
+                           struct err *err)
 {
-    *count = net->param_count;
-    return net->params;
+    (void)err;
+    *view = fake_buffers(net);
+    if (part == NET_PARAMS)
+        *view = (struct net_view){net->params, net->param_count + net->plan.buffer_count};
+    return STATUS_OK;
 }
 
-float *net_buffers(struct net *net, size_t *count)
+enum status net_state_close(struct net *net, enum net_part part, const struct net_view *view,
+                            struct err *err)
 {
-    *count = net->plan.buffer_count;
-    return net->buffers;
+    (void)net;
+    (void)part;
+    (void)view;
+    (void)err;
+    return STATUS_OK;
+}
+
+struct net_view fake_params(struct net *net)
+{
+    return (struct net_view){net->params, net->param_count};
+}
+
+struct net_view fake_buffers(struct net *net)
+{
+    return (struct net_view){net->params + net->param_count, net->plan.buffer_count};
 }
 
 static void fold(uint64_t *hash, const void *bytes, size_t byte_count)
@@ -125,15 +141,38 @@ uint32_t net_bucket_count(const struct net *net)
     return net->plan.bucket_count;
 }
 
-struct net_bucket net_bucket(struct net *net, uint32_t index)
+struct net_bucket net_bucket(const struct net *net, uint32_t index)
 {
-    size_t offset = 0;
+    struct net_bucket bucket = {.count = net->plan.bucket_counts[index]};
 
     assert(index < net->plan.bucket_count);
     for (uint32_t i = 0; i < index; i++)
-        offset += net->plan.bucket_counts[i];
-    return (struct net_bucket){.grads = net->grads + offset,
-                               .count = net->plan.bucket_counts[index]};
+        bucket.at += net->plan.bucket_counts[i];
+    return bucket;
+}
+
+struct net_view fake_bucket(struct net *net, uint32_t index)
+{
+    const struct net_bucket bucket = net_bucket(net, index);
+
+    return (struct net_view){net->grads + bucket.at, bucket.count};
+}
+
+enum status net_bucket_open(struct net *net, uint32_t index, struct net_view *view, struct err *err)
+{
+    (void)err;
+    *view = fake_bucket(net, index);
+    return STATUS_OK;
+}
+
+enum status net_bucket_close(struct net *net, uint32_t index, const struct net_view *view,
+                             struct err *err)
+{
+    (void)net;
+    (void)index;
+    (void)view;
+    (void)err;
+    return STATUS_OK;
 }
 
 float fake_grad(uint32_t rank, uint32_t step, uint32_t index, size_t i)
@@ -160,14 +199,14 @@ enum status net_backward(struct net *net, float grad_scale, net_bucket_ready rea
                          struct err *err)
 {
     for (uint32_t index = 0; index < net->plan.bucket_count; index++) {
-        struct net_bucket bucket = net_bucket(net, index);
+        const struct net_view bucket = fake_bucket(net, index);
 
         if (index == net->plan.fail_bucket)
             return err_set(err, STATUS_LIBRARY, 0, "backward fails on purpose");
         if (net->plan.work_us > 0)
             work(net, net->plan.work_us);
         for (size_t i = 0; i < bucket.count; i++)
-            bucket.grads[i] = grad_scale * fake_grad(net->plan.rank, net->step, index, i);
+            bucket.values[i] = grad_scale * fake_grad(net->plan.rank, net->step, index, i);
         ready(user, index);
     }
     net->step++;

@@ -25,6 +25,10 @@ struct fake_plan {
 struct fake_plan fake_plan_of(uint32_t rank);
 struct net *fake_net_new(const struct fake_plan *plan);
 void fake_net_free(struct net **net);
+/* The memory itself. */
+struct net_view fake_params(struct net *net);
+struct net_view fake_buffers(struct net *net);
+struct net_view fake_bucket(struct net *net, uint32_t index);
 /* What backward writes at `i` of bucket `index` in step `step` (counted from 0) on `rank`, before
  * the scale. */
 float fake_grad(uint32_t rank, uint32_t step, uint32_t index, size_t i);

@@ -7,8 +7,6 @@
 #include <time.h>
 
 #include "kernels/kernels.h"
-#include "worker/clip.h"
-#include "worker/optim.h"
 
 #define ALIGN 64
 
@@ -116,12 +114,13 @@ static enum status cpu_tensor_pack(void *state, uint32_t index, const float *row
     return STATUS_OK;
 }
 
-static enum status cpu_tensor_unpack(void *state, uint32_t index, const float *stored,
-                                     float *row_major, struct err *err)
+static enum status cpu_tensor_unpack(void *state, uint32_t index, const void *stored,
+                                     enum graph_dtype dtype, float *row_major, struct err *err)
 {
     struct cpu *cpu = state;
     const struct cpu_tensor *tensor = &cpu->tensors[index];
 
+    (void)dtype;
     if (!tensor->is_vector)
         return cpu_reorder(cpu, &tensor->stored, stored, &tensor->plain, row_major, err);
     memcpy(row_major, stored, tensor->count * sizeof(float));
@@ -329,11 +328,11 @@ static void cpu_memory_free(void *state, void *memory)
     free(memory);
 }
 
-static void cpu_bind(void *state, uint32_t index, float *param, float *grad)
+static void cpu_bind(void *state, uint32_t index, float *param, void *low, void *grad)
 {
     struct cpu_tensor *tensor = &((struct cpu *)state)->tensors[index];
 
-    tensor->param = param;
+    tensor->param = low != NULL ? low : param;
     tensor->grad = grad;
 }
 
@@ -467,61 +466,6 @@ static enum status cpu_layer_backward(void *state, uint32_t index, float grad_sc
     return status;
 }
 
-static void cpu_result(void *state, struct net_result *result)
-{
-    *result = ((const struct cpu *)state)->result;
-}
-
-static void cpu_bind_scaler(void *state, struct scaler *scaler)
-{
-    ((struct cpu *)state)->scaler = scaler;
-}
-
-static void cpu_finite(void *state, const float *grads, size_t n, struct scaler *scaler)
-{
-    const struct kernel_values values = {grads, n};
-
-    (void)state;
-    kernel_finite_ref(&values, 1, KERNEL_F32, &scaler->found_inf);
-}
-
-static void cpu_sgd(void *state, float *param, const float *grad, float *momentum, size_t n,
-                    const struct net_sgd *sgd, const struct scaler *scaler)
-{
-    (void)state;
-    optim_sgd(param, grad, momentum, n, sgd, scaler);
-}
-
-static void cpu_add(void *state, float *to, const float *from, size_t n)
-{
-    (void)state;
-    for (size_t i = 0; i < n; i++)
-        to[i] += from[i];
-}
-
-static void cpu_clip(void *state, float *grads, size_t n, const struct net_clip *clip,
-                     const struct scaler *scaler)
-{
-    (void)state;
-    if (!scaler->found_inf)
-        clip_grads(grads, n, clip, scaler->scale);
-}
-
-static void cpu_cast(void *state, const float *from, float *to, size_t n, enum graph_dtype dtype)
-{
-    if (from != to)
-        memcpy(to, from, n * sizeof *to);
-    cpu_round(state, dtype, to, n);
-}
-
-static void cpu_scaler_end(void *state, struct scaler *scaler, bool used_momentum)
-{
-    (void)state;
-    if (used_momentum && !scaler->found_inf)
-        scaler->has_momentum = 1;
-    scaler_step(scaler);
-}
-
 /* Values are gone by now, their memory holds others: forward runs once more from the images, which
  * stay, and each value is looked at while it is there. The running statistics move once more. */
 static uint32_t cpu_first_nonfinite(void *state)
@@ -578,18 +522,27 @@ const struct backend backend_cpu = {
     .tensor_unpack = cpu_tensor_unpack,
     .memory_new = cpu_memory_new,
     .memory_free = cpu_memory_free,
+    .memory_read = cpu_memory_read,
+    .memory_write = cpu_memory_write,
+    .view_open = cpu_view_open,
+    .view_close = cpu_view_close,
     .bind = cpu_bind,
+    .step_whole = cpu_step_whole,
     .step_begin = cpu_step_begin,
     .layer_forward = cpu_layer_forward,
     .layer_backward = cpu_layer_backward,
+    .bucket_ready = cpu_bucket_ready,
     .result = cpu_result,
     .bind_scaler = cpu_bind_scaler,
     .finite = cpu_finite,
-    .sgd = cpu_sgd,
-    .add = cpu_add,
     .clip = cpu_clip,
-    .cast = cpu_cast,
+    .update = cpu_update,
     .scaler_end = cpu_scaler_end,
+    .step_end = cpu_step_end,
+    .outcome_take = cpu_outcome_take,
+    .add = cpu_add,
+    .refresh = cpu_refresh,
+    .is_finite = cpu_is_finite,
     .first_nonfinite = cpu_first_nonfinite,
     .bytes = cpu_bytes,
     .profile = cpu_profile,

@@ -115,6 +115,8 @@ struct cpu {
     const struct scaler *scaler; /* the loss's gradient is multiplied by its scale */
     int64_t *labels;             /* [batch_max] */
     struct net_result result;
+    struct net_outcome outcomes[NET_OUTCOMES]; /* a ring, the oldest at outcome_first */
+    uint32_t outcome_first, outcome_count;
     net_sum norm_sum; /* or NULL */
     void *norm_sum_user;
 };
@@ -174,6 +176,35 @@ void cpu_add_grad(const struct cpu *cpu, float *grad, const float *more, size_t 
 /* Adds up over all ranks where statistics are synchronised and this is training. */
 enum status cpu_sync(struct cpu *cpu, const struct cpu_layer *layer, double *values, size_t count,
                      struct err *err);
+
+/* cpu_end.c: what struct backend asks for around a step; memory is the host's, nothing is queued.
+ */
+enum status cpu_memory_read(void *state, const void *memory, void *host, size_t bytes,
+                            struct err *err);
+enum status cpu_memory_write(void *state, void *memory, const void *host, size_t bytes,
+                             struct err *err);
+enum status cpu_view_open(void *state, const struct backend_span *span, uint32_t bucket,
+                          float **values, struct err *err);
+enum status cpu_view_close(void *state, const struct backend_span *span, uint32_t bucket,
+                           float *values, struct err *err);
+void cpu_step_whole(void *state);
+void cpu_bucket_ready(void *state, uint32_t bucket);
+enum status cpu_result(void *state, struct net_result *result, struct err *err);
+void cpu_bind_scaler(void *state, struct scaler *scaler);
+void cpu_finite(void *state, const struct backend_span *grads, uint32_t count,
+                struct scaler *scaler);
+void cpu_clip(void *state, const struct backend_span *grads, uint32_t count,
+              const struct net_clip *clip, const struct scaler *scaler);
+void cpu_update(void *state, const struct backend_param *params, uint32_t count,
+                const struct net_sgd *sgd, const struct scaler *scaler);
+void cpu_scaler_end(void *state, struct scaler *scaler, bool used_momentum);
+void cpu_step_end(void *state, const struct scaler *scaler);
+enum status cpu_outcome_take(void *state, bool wait, struct net_outcome *outcome, bool *taken,
+                             struct err *err);
+void cpu_add(void *state, const struct backend_span *to, const struct backend_span *from,
+             bool clear);
+void cpu_refresh(void *state, const struct backend_param *param);
+bool cpu_is_finite(void *state, const struct backend_span *span);
 
 /* Batch norm in pieces, so that a convolution can call it while its output is in the cache: images
  * first .. first + n. */

@@ -131,10 +131,12 @@ struct seen {
 static void on_ready(void *user, uint32_t index)
 {
     struct seen *seen = user;
-    struct net_bucket bucket = net_bucket(seen->net, index);
+    struct net_view view;
 
-    for (size_t i = 0; i < bucket.count; i++)
-        seen->sum += (double)bucket.grads[i];
+    CHECK_EQ(net_bucket_open(seen->net, index, &view, NULL), STATUS_OK);
+    for (size_t i = 0; i < view.count; i++)
+        seen->sum += (double)view.values[i];
+    CHECK_EQ(net_bucket_close(seen->net, index, &view, NULL), STATUS_OK);
 }
 
 static double sum_of_buckets(struct net *net)
@@ -194,6 +196,7 @@ TEST(an_overflow_is_still_skipped_behind_a_clip)
     const struct net_clip clip = {.value = 0.1F};
     const struct net_sgd sgd = {.lr = 0.1F};
     struct amp amp = amp_none();
+    struct net_view view;
     struct net *net;
     static float before[VALUES_MAX], after[VALUES_MAX];
 
@@ -201,7 +204,9 @@ TEST(an_overflow_is_still_skipped_behind_a_clip)
     amp.scaler.init = 4.0F;
     net = make_net(&amp);
     run_images(net, 0, BATCH, 1.0F, NULL, NULL);
-    net_bucket(net, 0).grads[0] = INFINITY;
+    CHECK_EQ(net_bucket_open(net, 0, &view, NULL), STATUS_OK);
+    view.values[0] = INFINITY;
+    CHECK_EQ(net_bucket_close(net, 0, &view, NULL), STATUS_OK);
     CHECK_EQ(net_tensor_read(net, 0, before, NULL), STATUS_OK);
     net_clip(net, &clip);
     net_update(net, &sgd);

@@ -1,0 +1,183 @@
+/* The end of a step on the CPU: memory is the host's own, and every call has done its work when it
+ * returns. */
+#include "worker/backend/cpu/cpu.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "worker/clip.h"
+#include "worker/optim.h"
+
+enum status cpu_memory_read(void *state, const void *memory, void *host, size_t bytes,
+                            struct err *err)
+{
+    (void)state;
+    (void)err;
+    memcpy(host, memory, bytes);
+    return STATUS_OK;
+}
+
+enum status cpu_memory_write(void *state, void *memory, const void *host, size_t bytes,
+                             struct err *err)
+{
+    (void)state;
+    (void)err;
+    memcpy(memory, host, bytes);
+    return STATUS_OK;
+}
+
+enum status cpu_view_open(void *state, const struct backend_span *span, uint32_t bucket,
+                          float **values, struct err *err)
+{
+    (void)state;
+    (void)bucket;
+    (void)err;
+    *values = span->memory;
+    return STATUS_OK;
+}
+
+/* The host wrote in place; it may have left more digits than a 16-bit type has. */
+enum status cpu_view_close(void *state, const struct backend_span *span, uint32_t bucket,
+                           float *values, struct err *err)
+{
+    (void)bucket;
+    (void)err;
+    cpu_round(state, span->dtype, values, span->count);
+    return STATUS_OK;
+}
+
+void cpu_step_whole(void *state)
+{
+    (void)state;
+}
+
+void cpu_bucket_ready(void *state, uint32_t bucket)
+{
+    (void)state;
+    (void)bucket;
+}
+
+enum status cpu_result(void *state, struct net_result *result, struct err *err)
+{
+    (void)err;
+    *result = ((const struct cpu *)state)->result;
+    return STATUS_OK;
+}
+
+void cpu_bind_scaler(void *state, struct scaler *scaler)
+{
+    ((struct cpu *)state)->scaler = scaler;
+}
+
+void cpu_finite(void *state, const struct backend_span *grads, uint32_t count,
+                struct scaler *scaler)
+{
+    (void)state;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct kernel_values values = {grads[i].memory, grads[i].count};
+
+        kernel_finite_ref(&values, 1, KERNEL_F32, &scaler->found_inf);
+    }
+}
+
+bool cpu_is_finite(void *state, const struct backend_span *span)
+{
+    struct scaler look = {0};
+
+    cpu_finite(state, span, 1, &look);
+    return !look.found_inf;
+}
+
+/* The spans follow one another. */
+void cpu_clip(void *state, const struct backend_span *grads, uint32_t count,
+              const struct net_clip *clip, const struct scaler *scaler)
+{
+    size_t n = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < count; i++) {
+        assert((float *)grads[i].memory == (float *)grads[0].memory + n);
+        n += grads[i].count;
+    }
+    if (!scaler->found_inf && count > 0)
+        clip_grads(grads[0].memory, n, clip, scaler->scale);
+}
+
+static void copy_low(const struct cpu *cpu, const struct backend_param *param)
+{
+    if (param->low == NULL)
+        return;
+    memcpy(param->low, param->param, param->count * sizeof(float));
+    cpu_round(cpu, param->dtype, param->low, param->count);
+}
+
+void cpu_refresh(void *state, const struct backend_param *param)
+{
+    if (!param->has_master)
+        cpu_round(state, param->dtype, param->param, param->count);
+    copy_low(state, param);
+}
+
+/* Without a master what was written is rounded: pure 16-bit training. */
+void cpu_update(void *state, const struct backend_param *params, uint32_t count,
+                const struct net_sgd *sgd, const struct scaler *scaler)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct backend_param *param = &params[i];
+        float *momentum = sgd->momentum > 0.0F ? param->momentum : NULL;
+
+        optim_sgd(param->param, param->grad.memory, momentum, param->count, sgd, scaler);
+        if (momentum != NULL && !param->has_master)
+            cpu_round(state, param->dtype, momentum, param->count);
+        cpu_refresh(state, param);
+    }
+}
+
+void cpu_scaler_end(void *state, struct scaler *scaler, bool used_momentum)
+{
+    (void)state;
+    if (used_momentum && !scaler->found_inf)
+        scaler->has_momentum = 1;
+    scaler_step(scaler);
+}
+
+void cpu_step_end(void *state, const struct scaler *scaler)
+{
+    struct cpu *cpu = state;
+
+    if (cpu->outcome_count == NET_OUTCOMES) {
+        cpu->outcome_first = (cpu->outcome_first + 1) % NET_OUTCOMES;
+        cpu->outcome_count--;
+    }
+    cpu->outcomes[(cpu->outcome_first + cpu->outcome_count++) % NET_OUTCOMES] =
+        (struct net_outcome){cpu->result, *scaler};
+}
+
+enum status cpu_outcome_take(void *state, bool wait, struct net_outcome *outcome, bool *taken,
+                             struct err *err)
+{
+    struct cpu *cpu = state;
+
+    (void)wait;
+    (void)err;
+    *taken = cpu->outcome_count > 0;
+    if (!*taken)
+        return STATUS_OK;
+    *outcome = cpu->outcomes[cpu->outcome_first];
+    cpu->outcome_first = (cpu->outcome_first + 1) % NET_OUTCOMES;
+    cpu->outcome_count--;
+    return STATUS_OK;
+}
+
+void cpu_add(void *state, const struct backend_span *to, const struct backend_span *from,
+             bool clear)
+{
+    float *sum = to->memory, *more = from->memory;
+
+    (void)state;
+    for (size_t i = 0; i < to->count; i++)
+        sum[i] += more[i];
+    if (clear)
+        memset(more, 0, from->count * sizeof *more);
+}
