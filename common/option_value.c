@@ -156,7 +156,10 @@ static enum status set_real(const struct option_row *row, const char *shown, con
     if (has_range && !(value >= row->real_min && value <= row->real_max))
         return err_set(err, STATUS_BAD_INPUT, 0, "%s: %.60s is not in %g..%g", shown, text,
                        row->real_min, row->real_max);
-    *(double *)into = value;
+    if (row->kind == OPTION_F32)
+        *(float *)into = (float)value;
+    else
+        *(double *)into = value;
     return STATUS_OK;
 }
 
@@ -225,6 +228,9 @@ enum status option_value_set(const struct option_row *row, const char *shown, co
     case OPTION_U64:
         check_size(row, sizeof(uint64_t));
         return set_integer(row, shown, text, into, err);
+    case OPTION_F32:
+        check_size(row, sizeof(float));
+        return set_real(row, shown, text, into, err);
     case OPTION_F64:
         check_size(row, sizeof(double));
         return set_real(row, shown, text, into, err);

@@ -25,7 +25,7 @@
 #include "common/buf.h"
 #include "common/status.h"
 
-#define OPTION_ROWS_MAX 96u
+#define OPTION_ROWS_MAX 160u
 #define OPTION_TEXTS_MAX 1024u
 #define OPTION_POSITIONALS_MAX 1024u
 #define OPTION_NAME_BYTES 65u /* of a variable's name, NUL included */
@@ -35,6 +35,7 @@ enum option_kind {
     OPTION_U32,      /* uint32_t in min..max */
     OPTION_U64,      /* uint64_t in min..max */
     OPTION_F64,      /* double in real_min..real_max (both 0: any finite) */
+    OPTION_F32,      /* float, as OPTION_F64 */
     OPTION_DURATION, /* uint64_t microseconds in min..max: "250ms", "1.5s", "5m", "1h30m", "2d"; a
                         bare number is seconds */
     OPTION_TEXT,     /* const char *, borrowed from the arguments or the environment; of at least

@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     struct err err = {0};
 
     log_open("ddp-worker", LOG_INFO, false);
-    if (options_parse(&options, argc, argv, &err) != STATUS_OK) {
+    if (options_read(&options, argc, argv, &err) != STATUS_OK) {
         (void)fprintf(stderr, "ddp-worker: %s\n", err.text);
         return EXIT_USAGE;
     }

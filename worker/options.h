@@ -58,7 +58,7 @@ struct options {
 /* Fills `options` from the command line. STATUS_BAD_INPUT: err says which option, why, and a guess
  * what was meant; STATUS_UNSUPPORTED: understood, but not in this build. With help or version set
  * nothing else was checked. */
-enum status options_parse(struct options *options, int argc, char **argv, struct err *err);
+enum status options_read(struct options *options, int argc, char *const *argv, struct err *err);
 /* What Apex's amp.initialize was given. */
 struct amp_request options_amp(const struct options *options);
 /* options.opt_level points here where none was given: no banner then. */
