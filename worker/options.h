@@ -10,6 +10,8 @@
 #include "worker/amp.h"
 #include "worker/schedule.h"
 
+struct backend;
+
 /* Texts are borrowed from argv or constant. */
 struct options {
     const char *data; /* folder with IDX files; NULL: the built-in digits */
@@ -39,6 +41,7 @@ struct options {
     uint32_t image_size, class_count; /* of --dummy; 0: the model's usual */
     bool sync_bn, channels_last;
     const char *device;
+    const struct backend *backend; /* not an option: what `device` came to, NULL: the CPU */
     const char *opt_level, *low_type, *loss_scale, *keep_batchnorm_fp32; /* as typed */
     float init_loss_scale, min_loss_scale, max_loss_scale;               /* 0: the default */
     uint32_t max_skipped_steps; /* in a row, before training stops */

@@ -163,6 +163,7 @@ static enum status make_net(struct train *train, struct err *err)
         .norm_sum = options->sync_bn && train->place->world > 1 ? sum_over_ranks : NULL,
         .norm_sum_user = train,
         .image_channels = shape.channels,
+        .backend = options->backend,
         .graph_seen = options->print_graph ? print_graph_pass : NULL,
         .graph_seen_user = stdout,
     };
