@@ -126,6 +126,7 @@ const struct cuda_module *ddp_cuda_module(void)
         .sync = sync_all,
         .finite = finite,
         .sgd = sgd,
+        .runtime = &cuda_runtime,
     };
 
     return &module;

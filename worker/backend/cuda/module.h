@@ -12,8 +12,9 @@
 
 #include "common/status.h"
 #include "kernels/kernels.h"
+#include "worker/backend/cuda/module_runtime.h"
 
-#define CUDA_MODULE_ABI 1 /* raised with every change of the table */
+#define CUDA_MODULE_ABI 2 /* raised with every change of the table */
 #define CUDA_MODULE_SYMBOL "ddp_cuda_module"
 
 /* One GPU as the CUDA runtime sees it. */
@@ -51,6 +52,8 @@ struct cuda_module {
     enum status (*sgd)(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
                        const struct kernel_sgd *sgd, const float *scale, const uint32_t *found,
                        struct err *err);
+
+    const struct cuda_runtime *runtime; /* streams, events, recorded steps */
 };
 
 typedef const struct cuda_module *(*cuda_module_function)(void);
