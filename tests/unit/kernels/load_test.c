@@ -2,6 +2,7 @@
  * last one runs the real module where it was built. */
 #include "worker/backend/cuda/load.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +44,11 @@ TEST(environment_names_the_module)
 
 TEST(module_of_another_version_is_refused)
 {
-    refuse(WRONG_DIR "/wrong-other-abi.so", NULL, STATUS_CONFLICT, "interface 2", "this program 1");
+    char theirs[32], ours[32];
+
+    (void)snprintf(theirs, sizeof theirs, "interface %d", CUDA_MODULE_ABI + 1);
+    (void)snprintf(ours, sizeof ours, "this program %d", CUDA_MODULE_ABI);
+    refuse(WRONG_DIR "/wrong-other-abi.so", NULL, STATUS_CONFLICT, theirs, ours);
 }
 
 TEST(other_library_is_refused)
