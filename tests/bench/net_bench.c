@@ -1,7 +1,7 @@
 /* Training speed of one net on one process: forward, backward and SGD over synthetic images.
  *
  *   bench_convnet|bench_resnet [--arch NAME] [--size PIXELS] [--batch N] [--rounds R] [--steps S]
- * [--profile]
+ * [--profile] [--bf16]
  *
  * Prints one line a round, "round MILLISECONDS_A_STEP", as soon as the round is done, so that a
  * script can run rounds of another program in between (it waits for a line on stdin before each
@@ -24,7 +24,7 @@
 struct bench {
     const char *arch;
     uint32_t batch, rounds, steps, size;
-    bool profile, lockstep;
+    bool profile, lockstep, bf16;
     struct net *net;
     float *images;
     int64_t *labels;
@@ -46,14 +46,27 @@ static int complain(const struct err *err)
     return 1;
 }
 
+/* Apex's O1, which is what autocast does; in bf16. */
+static enum status choose_types(const struct bench *bench, struct amp *amp, struct err *err)
+{
+    const struct amp_request request = {.level = "O1", .low_type = "bf16"};
+
+    *amp = amp_none();
+    return bench->bf16 ? amp_resolve(amp, &request, err) : STATUS_OK;
+}
+
 static enum status make_net(struct bench *bench, struct rng *rng, struct err *err)
 {
-    const struct net_options options = {.batch_max = bench->batch, .profile = bench->profile};
+    struct amp amp;
+    const struct net_options options = {
+        .batch_max = bench->batch, .profile = bench->profile, .amp = &amp};
     const struct model_shape shape = {bench_case.channels, bench->size, bench->size,
                                       bench_case.classes};
     struct graph *graph = NULL;
-    enum status status = model_build(&graph, bench->arch, &shape, err);
+    enum status status = choose_types(bench, &amp, err);
 
+    if (status == STATUS_OK)
+        status = model_build(&graph, bench->arch, &shape, err);
     if (status == STATUS_OK)
         status = net_new(&bench->net, graph, &options, err);
     if (status == STATUS_OK)
@@ -138,10 +151,15 @@ static void print_profile(const struct bench *bench)
 static bool parse(struct bench *bench, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"batch", required_argument, NULL, 'b'}, {"arch", required_argument, NULL, 'a'},
-        {"size", required_argument, NULL, 'x'},  {"rounds", required_argument, NULL, 'r'},
-        {"steps", required_argument, NULL, 's'}, {"profile", no_argument, NULL, 'p'},
-        {"lockstep", no_argument, NULL, 'l'},    {NULL, 0, NULL, 0},
+        {"batch", required_argument, NULL, 'b'},
+        {"arch", required_argument, NULL, 'a'},
+        {"size", required_argument, NULL, 'x'},
+        {"rounds", required_argument, NULL, 'r'},
+        {"steps", required_argument, NULL, 's'},
+        {"profile", no_argument, NULL, 'p'},
+        {"lockstep", no_argument, NULL, 'l'},
+        {"bf16", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     int option;
 
@@ -164,6 +182,8 @@ static bool parse(struct bench *bench, int argc, char **argv)
             bench->arch = optarg;
         else if (option == 'p')
             bench->profile = true;
+        else if (option == 'h')
+            bench->bf16 = true;
         else
             bench->lockstep = true;
     }
@@ -181,9 +201,11 @@ int main(int argc, char **argv)
     int rc = 0;
 
     if (!parse(&bench, argc, argv)) {
-        (void)fprintf(
-            stderr, "usage: %s %s[--batch N] [--rounds N] [--steps N] [--profile] [--lockstep]\n",
-            bench_case.name, bench_case.has_variants ? "[--arch NAME] [--size PIXELS] " : "");
+        (void)fprintf(stderr,
+                      "usage: %s %s[--batch N] [--rounds N] [--steps N] [--profile] [--lockstep] "
+                      "[--bf16]\n",
+                      bench_case.name,
+                      bench_case.has_variants ? "[--arch NAME] [--size PIXELS] " : "");
         return 2;
     }
     if (make(&bench, &err) != STATUS_OK || run_rounds(&bench, &err) != STATUS_OK)

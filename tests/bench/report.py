@@ -57,6 +57,17 @@ def control_lines(control):
     return lines + [f"| {name.removesuffix('_rss_mb')} | {value} |" for name, value in sorted(memory.items())]
 
 
+def speed_lines(result):
+    if "failed" in result:
+        return [f"Speed: {result['failed']}"]
+    lines = [f"| {result['bench']}, batch {result['batch']}, one thread | images/s | ours against it | peak RSS, MB |",
+             "|---|---|---|---|"]
+    for name, value in result["images_per_s"].items():
+        ratio = result["ratio"].get(name)
+        lines.append(f"| {name} | {value} | {f'{ratio} x' if ratio else ''} | {result['peak_rss_mb'][name]} |")
+    return [*lines, "", f"{100 * result['conv_share']:.0f} % of our step is inside oneDNN's convolutions.", ""]
+
+
 def main():
     parser = argparse.ArgumentParser()
     for name in ("root", "build", "write", "torchrun", "python"):
@@ -69,12 +80,15 @@ def main():
         "overlap": last_json([f"{bench}/overlap/overlap"]),
     }
     if args.python:
-        results["convnet"] = last_json([args.python, f"{args.root}/tests/bench/convnet.py",
-                                        f"{bench}/bench_convnet"])
+        for case, program in (("convnet", "bench_convnet"), ("resnet50", "bench_resnet")):
+            command = [args.python, f"{args.root}/tests/bench/speed.py", case, f"{bench}/{program}"]
+            results[case] = last_json(command)
+            results[f"{case} bf16"] = last_json([*command, "--bf16"])
     today = datetime.date.today().isoformat()
     lines = [f"# Benchmarks, {today}", "",
              f"Commit {commit(args.root)}. {os.cpu_count()} cores, {cpu_name()}. Made by `tests/bench/run --write`.", "",
              *control_lines(results["control"]), "",
+             *[line for result in results.values() if "images_per_s" in result for line in speed_lines(result)],
              *[f"```json\n{json.dumps({name: value}, indent=1)}\n```" for name, value in results.items()]]
     text = "\n".join(lines) + "\n"
     print(text)
