@@ -78,6 +78,9 @@ def main():
         "control": last_json([sys.executable, f"{args.root}/tests/bench/control.py", args.build,
                               "--torchrun", args.torchrun]),
         "overlap": last_json([f"{bench}/overlap/overlap"]),
+        "ddp resnet50": last_json([f"{bench}/overlap/ddp_bench", "--batch", "8"]),
+        "ddp convnet": last_json([f"{bench}/overlap/ddp_bench", "--arch", "convnet", "--size", "28", "--batch", "100",
+                                  "--rounds", "11", "--steps", "20"]),
     }
     if args.python:
         for case, program in (("convnet", "bench_convnet"), ("resnet50", "bench_resnet")):

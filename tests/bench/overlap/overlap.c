@@ -7,15 +7,11 @@
  * nccl-tests counts it).
  *
  *     overlap [--world N] [--buckets B] [--bucket-kib K] [--work-us U] [--steps S] */
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tests/bench/overlap/ranks.h"
 #include "tests/unit/comm/fake_net.h"
 #include "worker/ddp.h"
 
@@ -24,35 +20,6 @@
 struct bench {
     uint32_t world, buckets, bucket_kib, work_us, steps;
 };
-
-static uint64_t now_us(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-static uint64_t median(uint64_t *values, uint32_t count)
-{
-    qsort(values, count, sizeof *values, by_value);
-    return values[count / 2];
-}
-
-static void must(enum status status, const struct err *err)
-{
-    if (status == STATUS_OK)
-        return;
-    (void)fprintf(stderr, "overlap: %s\n", err->text);
-    exit(1);
-}
 
 static void ignore_ready(void *user, uint32_t index)
 {
@@ -69,19 +36,19 @@ static uint64_t measure_ddp(const struct bench *bench, struct comm *comm, struct
     struct ddp *ddp = NULL;
     struct err err;
 
-    must(ddp_new(&ddp, comm, net, rank, bench->world, &options, &err), &err);
+    ranks_must(ddp_new(&ddp, comm, net, rank, bench->world, &options, &err), &err);
     for (uint32_t i = 0; i < bench->steps; i++) {
         uint64_t begin_us;
 
-        must(comm_barrier(comm, &err), &err);
-        begin_us = now_us();
-        must(ddp_backward(ddp, 1.0F, &err), &err);
-        steps_us[i] = now_us() - begin_us;
+        ranks_must(comm_barrier(comm, &err), &err);
+        begin_us = ranks_now_us();
+        ranks_must(ddp_backward(ddp, 1.0F, &err), &err);
+        steps_us[i] = ranks_now_us() - begin_us;
         waits_us[i] = ddp_times(ddp).exposed_us;
     }
     ddp_free(&ddp);
-    *exposed_us = median(waits_us, bench->steps);
-    return median(steps_us, bench->steps);
+    *exposed_us = ranks_median(waits_us, bench->steps);
+    return ranks_median(steps_us, bench->steps);
 }
 
 static uint64_t measure_compute(const struct bench *bench, struct comm *comm, struct net *net)
@@ -92,12 +59,12 @@ static uint64_t measure_compute(const struct bench *bench, struct comm *comm, st
     for (uint32_t i = 0; i < bench->steps; i++) {
         uint64_t begin_us;
 
-        must(comm_barrier(comm, &err), &err);
-        begin_us = now_us();
-        must(net_backward(net, 1.0F, ignore_ready, NULL, &err), &err);
-        steps_us[i] = now_us() - begin_us;
+        ranks_must(comm_barrier(comm, &err), &err);
+        begin_us = ranks_now_us();
+        ranks_must(net_backward(net, 1.0F, ignore_ready, NULL, &err), &err);
+        steps_us[i] = ranks_now_us() - begin_us;
     }
-    return median(steps_us, bench->steps);
+    return ranks_median(steps_us, bench->steps);
 }
 
 static uint64_t measure_comm(const struct bench *bench, struct comm *comm, struct net *net)
@@ -108,16 +75,16 @@ static uint64_t measure_comm(const struct bench *bench, struct comm *comm, struc
     for (uint32_t i = 0; i < bench->steps; i++) {
         uint64_t begin_us;
 
-        must(comm_barrier(comm, &err), &err);
-        begin_us = now_us();
+        ranks_must(comm_barrier(comm, &err), &err);
+        begin_us = ranks_now_us();
         for (uint32_t j = 0; j < bench->buckets; j++) {
             const struct net_view bucket = fake_bucket(net, j);
 
-            must(comm_all_reduce_sum(comm, bucket.values, bucket.count, &err), &err);
+            ranks_must(comm_all_reduce_sum(comm, bucket.values, bucket.count, &err), &err);
         }
-        steps_us[i] = now_us() - begin_us;
+        steps_us[i] = ranks_now_us() - begin_us;
     }
-    return median(steps_us, bench->steps);
+    return ranks_median(steps_us, bench->steps);
 }
 
 static void report(const struct bench *bench, struct comm *comm, struct net *net, uint32_t rank)
@@ -142,29 +109,12 @@ static void report(const struct bench *bench, struct comm *comm, struct net *net
                  comm_us == 0 ? 0.0 : bus_bytes / (double)comm_us);
 }
 
-static int run_rank(const struct bench *bench, uint32_t rank, const int *pipes)
+static void run_rank(void *user, struct comm *comm, uint32_t rank)
 {
-    struct comm_options options = {.rank = rank,
-                                   .world = bench->world,
-                                   .job_id = 1,
-                                   .generation = 1,
-                                   .address = "127.0.0.1",
-                                   .timeout_us = 60000000};
+    const struct bench *bench = user;
     struct fake_plan plan = fake_plan_of(rank);
-    struct comm *comm = NULL;
-    struct comm_blob blob;
     struct net *net;
-    struct err err;
 
-    if (rank == 0) {
-        must(comm_open(&comm, &options, &blob, &err), &err);
-        for (uint32_t i = 1; i < bench->world; i++)
-            if (write(pipes[1], &blob, sizeof blob) != (ssize_t)sizeof blob)
-                return 1;
-    } else if (read(pipes[0], &blob, sizeof blob) != (ssize_t)sizeof blob) {
-        return 1;
-    }
-    must(comm_connect(&comm, &options, &blob, &err), &err);
     plan.bucket_count = bench->buckets;
     plan.work_us = bench->work_us;
     for (uint32_t i = 0; i < bench->buckets; i++)
@@ -172,20 +122,6 @@ static int run_rank(const struct bench *bench, uint32_t rank, const int *pipes)
     net = fake_net_new(&plan);
     report(bench, comm, net, rank);
     fake_net_free(&net);
-    comm_close(&comm);
-    return 0;
-}
-
-/* false: not a number from 1 to `most`. */
-static bool parse(const char *text, uint32_t most, uint32_t *value)
-{
-    char *end;
-    unsigned long number;
-
-    errno = 0;
-    number = strtoul(text, &end, 10);
-    *value = (uint32_t)number;
-    return errno == 0 && *end == '\0' && number >= 1 && number <= most;
 }
 
 static bool parse_options(int argc, char **argv, struct bench *bench)
@@ -199,15 +135,15 @@ static bool parse_options(int argc, char **argv, struct bench *bench)
 
     while (is_fine && (option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (option == 'w')
-            is_fine = parse(optarg, 16, &bench->world);
+            is_fine = ranks_parse(optarg, 16, &bench->world);
         else if (option == 'b')
-            is_fine = parse(optarg, FAKE_BUCKETS_MAX, &bench->buckets);
+            is_fine = ranks_parse(optarg, FAKE_BUCKETS_MAX, &bench->buckets);
         else if (option == 'k')
-            is_fine = parse(optarg, 65536, &bench->bucket_kib);
+            is_fine = ranks_parse(optarg, 65536, &bench->bucket_kib);
         else if (option == 'u')
-            is_fine = parse(optarg, 1000000, &bench->work_us);
+            is_fine = ranks_parse(optarg, 1000000, &bench->work_us);
         else
-            is_fine = option == 's' && parse(optarg, STEPS_MAX, &bench->steps);
+            is_fine = option == 's' && ranks_parse(optarg, STEPS_MAX, &bench->steps);
     }
     return is_fine && optind == argc;
 }
@@ -216,29 +152,11 @@ int main(int argc, char **argv)
 {
     struct bench bench = {
         .world = 2, .buckets = 8, .bucket_kib = 1024, .work_us = 2000, .steps = 50};
-    int pipes[2];
-    int rc = 0;
 
     if (!parse_options(argc, argv, &bench)) {
         (void)fprintf(stderr, "usage: overlap [--world N] [--buckets B] [--bucket-kib K] "
                               "[--work-us U] [--steps S]\n");
         return 2;
     }
-    if (pipe(pipes) < 0)
-        return 1;
-    for (uint32_t rank = 0; rank < bench.world; rank++) {
-        pid_t pid = fork();
-
-        if (pid < 0)
-            return 1;
-        if (pid == 0)
-            exit(run_rank(&bench, rank, pipes));
-    }
-    for (uint32_t rank = 0; rank < bench.world; rank++) {
-        int wait_status;
-
-        if (wait(&wait_status) < 0 || wait_status != 0)
-            rc = 1;
-    }
-    return rc;
+    return ranks_run(bench.world, run_rank, &bench) ? 0 : 1;
 }
