@@ -20,7 +20,6 @@
 #include "worker/net.h"
 
 #define ROUNDS_MAX 1000
-#define CLASSES 1000u
 
 enum kind { OVERLAPPED, DELAYED, NONE, ALONE, KINDS };
 
@@ -43,6 +42,11 @@ static uint32_t channels_of(const struct bench *bench)
     return model_is_resnet(bench->arch) ? 3 : 1;
 }
 
+static uint32_t classes_of(const struct bench *bench)
+{
+    return model_is_resnet(bench->arch) ? 1000 : 10;
+}
+
 static void make_images(struct rank *rank, uint32_t index)
 {
     const struct bench *bench = rank->bench;
@@ -56,14 +60,15 @@ static void make_images(struct rank *rank, uint32_t index)
         exit(1);
     rng_uniform_f32(&rng, 0.0F, 1.0F, rank->images, count);
     for (uint32_t i = 0; i < bench->batch; i++)
-        rank->labels[i] = (int64_t)(rng_u32(&rng) % CLASSES);
+        rank->labels[i] = (int64_t)(rng_u32(&rng) % classes_of(bench));
 }
 
 static void make_net(struct rank *rank, uint32_t index)
 {
     const struct bench *bench = rank->bench;
     const struct net_options options = {.batch_max = bench->batch};
-    const struct model_shape shape = {channels_of(bench), bench->size, bench->size, CLASSES};
+    const struct model_shape shape = {channels_of(bench), bench->size, bench->size,
+                                      classes_of(bench)};
     struct graph *graph = NULL;
     struct rng rng;
     struct err err;
@@ -87,9 +92,11 @@ static void reduce_alone(struct rank *rank)
     struct err err;
 
     for (uint32_t i = 0; i < net_bucket_count(rank->net); i++) {
-        const struct net_bucket bucket = net_bucket(rank->net, i);
+        struct net_view view;
 
-        ranks_must(comm_all_reduce_sum(rank->comm, bucket.grads, bucket.count, &err), &err);
+        ranks_must(net_bucket_open(rank->net, i, &view, &err), &err);
+        ranks_must(comm_all_reduce_sum(rank->comm, view.values, view.count, &err), &err);
+        ranks_must(net_bucket_close(rank->net, i, &view, &err), &err);
     }
 }
 
@@ -195,6 +202,18 @@ static bool parse_options(int argc, char **argv, struct bench *bench)
     return is_fine && optind == argc;
 }
 
+/* OpenMP has read its environment by now: begin again. */
+static void one_thread(char **argv)
+{
+    const char *threads = getenv("OMP_NUM_THREADS");
+
+    if (threads != NULL && strcmp(threads, "1") == 0)
+        return;
+    if (setenv("OMP_NUM_THREADS", "1", 1) == 0)
+        (void)execv("/proc/self/exe", argv);
+    exit(1);
+}
+
 int main(int argc, char **argv)
 {
     struct bench bench = {
@@ -205,7 +224,6 @@ int main(int argc, char **argv)
                               "[--size PIXELS] [--rounds R] [--steps S]\n");
         return 2;
     }
-    if (setenv("OMP_NUM_THREADS", "1", 1) != 0)
-        return 1;
+    one_thread(argv);
     return ranks_run(bench.world, run_rank, &bench) ? 0 : 1;
 }
