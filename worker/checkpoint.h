@@ -41,11 +41,14 @@ struct checkpoint_state {
                                               where there are some */
     float loss_scale;
     uint32_t unskipped, skipped_in_a_row; /* worker/scaler.h */
-    uint32_t applied; /* optimizer steps that were not skipped: the position in a schedule */
+    uint32_t applied; /* optimizer steps that were not skipped: the position in a schedule, and what
+                         an optimizer counts */
     struct schedule_state schedule;
     bool early_has_best; /* early stopping */
     double early_best;
     uint32_t early_count;
+    char optimizer[CHECKPOINT_TEXT_BYTES]; /* "adamw", "sgd + lookahead (paper)"; "sgd" where the
+                                              file has none */
 };
 
 struct checkpoint_dir;

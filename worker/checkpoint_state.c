@@ -60,6 +60,7 @@ static const struct field {
     {"early_has_best", FIELD_BOOL, AT(early_has_best), 0, 0},
     {"early_best", FIELD_F64, AT(early_best), 0, 0},
     {"early_count", FIELD_U32, AT(early_count), 0, UINT32_MAX},
+    {"optimizer", FIELD_TEXT, AT(optimizer), 0, 0},
 #undef AT
 };
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0], FIRST_FIELDS = 12, OTHER_FIELDS = 3 };
@@ -206,6 +207,7 @@ enum status checkpoint_state_parse(struct checkpoint_state *state, uint64_t *ten
         .opt_level = "O0",
         .loss_scale = 1.0F,
         .accumulation_steps = 1,
+        .optimizer = "sgd",
     };
     if (json == NULL || !cJSON_IsObject(json)) {
         cJSON_Delete(json);
@@ -244,6 +246,8 @@ enum status checkpoint_check(const struct checkpoint_state *state,
 
     if (status == STATUS_OK)
         status = differs_text(err, "--opt-level", state->opt_level, like->opt_level);
+    if (status == STATUS_OK)
+        status = differs_text(err, "--optimizer", state->optimizer, like->optimizer);
     if (status == STATUS_OK)
         status = differs_text(err, "data set", state->data, like->data);
     if (status == STATUS_OK)

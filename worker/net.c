@@ -131,7 +131,21 @@ static size_t grad_bytes(const struct net *net)
     return bytes;
 }
 
-static bool make_arenas(struct net *net)
+static bool make_states(struct net *net, const struct optim *optim)
+{
+    const struct optim sgd = {.kind = OPTIM_SGD};
+
+    for (uint32_t s = 0; s < OPTIM_STATES; s++) {
+        if (!optim_uses(optim != NULL ? optim : &sgd, s))
+            continue;
+        net->states[s] = net->backend->memory_new(net->state, net->grad_count * sizeof(float));
+        if (net->states[s] == NULL)
+            return false;
+    }
+    return true;
+}
+
+static bool make_arenas(struct net *net, const struct optim *optim)
 {
     const size_t floats = net->grad_count * sizeof(float);
 
@@ -142,10 +156,9 @@ static bool make_arenas(struct net *net)
     if (net->evaluate_only)
         return true;
     net->grads = net->backend->memory_new(net->state, grad_bytes(net));
-    net->momentum = net->backend->memory_new(net->state, floats);
     if (net->accumulate)
         net->kept = net->backend->memory_new(net->state, floats);
-    return net->grads != NULL && net->momentum != NULL && (!net->accumulate || net->kept != NULL);
+    return net->grads != NULL && make_states(net, optim) && (!net->accumulate || net->kept != NULL);
 }
 
 /* Buckets as counts alone; their memory comes behind. */
@@ -200,13 +213,15 @@ struct backend_param net_param(const struct net *net, uint32_t index)
         .count = slot->size,
         .dtype = tensor->dtype,
         .has_master = tensor->has_master,
+        .adapts = tensor->dim_count > 1,
     };
 
     if (has_low(net, index))
         param.low = (char *)net->low + slot->param_at * element_bytes(net, tensor->dtype);
     if (tensor->trainable && !net->evaluate_only) {
         param.grad = net_grad_span(net, index);
-        param.momentum = net->momentum + slot->grad_at;
+        for (uint32_t s = 0; s < OPTIM_STATES; s++)
+            param.states[s] = net->states[s] != NULL ? net->states[s] + slot->grad_at : NULL;
     }
     return param;
 }
@@ -265,7 +280,7 @@ static enum status build(struct net *net, const struct graph *graph,
     place_tensors(net);
     if (!net->evaluate_only)
         cut_buckets(net);
-    if (!make_arenas(net))
+    if (!make_arenas(net, options->optim))
         return out_of_memory(err);
     if (!net->evaluate_only)
         place_buckets(net);
@@ -301,7 +316,8 @@ void net_free(struct net **net)
     if (n->state != NULL) {
         n->backend->memory_free(n->state, n->params);
         n->backend->memory_free(n->state, n->grads);
-        n->backend->memory_free(n->state, n->momentum);
+        for (uint32_t s = 0; s < OPTIM_STATES; s++)
+            n->backend->memory_free(n->state, n->states[s]);
         n->backend->memory_free(n->state, n->kept);
         n->backend->memory_free(n->state, n->low);
         n->backend->memory_free(n->state, n->scaler);
@@ -320,12 +336,14 @@ void net_free(struct net **net)
 
 size_t net_bytes(const struct net *net)
 {
-    size_t bytes = net->param_count * sizeof(float);
+    size_t bytes = net->param_count * sizeof(float), arenas = net->accumulate ? 1 : 0;
 
+    for (uint32_t s = 0; s < OPTIM_STATES; s++)
+        arenas += net->states[s] != NULL;
     for (uint32_t i = 0; net->low != NULL && i < net->graph->tensor_count; i++)
         if (has_low(net, i))
             bytes += net->slots[i].size * element_bytes(net, net->graph->tensors[i].dtype);
     if (!net->evaluate_only)
-        bytes += grad_bytes(net) + (net->accumulate ? 2 : 1) * net->grad_count * sizeof(float);
+        bytes += grad_bytes(net) + arenas * net->grad_count * sizeof(float);
     return bytes + net->backend->bytes(net->state);
 }

@@ -15,6 +15,7 @@
 #include "common/status.h"
 #include "worker/amp.h"
 #include "worker/graph.h"
+#include "worker/optim.h"
 #include "worker/scaler.h"
 
 #define NET_DIMS_MAX 4
@@ -64,6 +65,7 @@ struct net_options {
     float label_smoothing;     /* of the training loss, 0 to 1; validation has none */
     bool profile;              /* time every layer: see net_profile */
     const struct amp *amp;     /* NULL: O0 */
+    const struct optim *optim; /* whose states to keep room for; NULL: SGD */
     net_graph_seen graph_seen; /* NULL: none; called with the graph behind each pass */
     void *graph_seen_user;
     uint32_t image_channels; /* of what net_forward gets: 1 where the graph's input has more, and
@@ -106,11 +108,6 @@ struct net_outcome {
 
 #define NET_OUTCOMES 2 /* that wait to be taken; older ones are dropped */
 
-struct net_sgd {
-    float lr, momentum, dampening, weight_decay;
-    bool nesterov;
-};
-
 /* Called by net_backward() on the caller's thread as soon as bucket `index` is complete; must not
  * block. Buckets complete in the order of their indices. */
 typedef void (*net_bucket_ready)(void *user, uint32_t index);
@@ -129,13 +126,15 @@ enum status net_tensor_read(struct net *net, uint32_t index, float *values, stru
 enum status net_tensor_write(struct net *net, uint32_t index, const float *values, struct err *err);
 /* Gradient of a trainable tensor after net_backward, row-major; for tests. */
 enum status net_grad_read(struct net *net, uint32_t index, float *values, struct err *err);
-/* Optimizer state of a trainable tensor (SGD's momentum buffer), same layout rules. `has_momentum`
- * is false until the first step with momentum (PyTorch's first step sets buf = grad). Both go into
- * the checkpoint. */
-bool net_has_momentum(struct net *net);
-enum status net_momentum_read(struct net *net, uint32_t index, float *values, struct err *err);
-enum status net_momentum_write(struct net *net, uint32_t index, const float *values,
-                               struct err *err);
+/* One of the optimizer's states of a trainable tensor, same layout rules. net_has_state: the
+ * optimizer keeps it and it holds something yet; until then nothing reads it (PyTorch's first step
+ * with momentum sets buf = grad). Writing the momentum makes it hold something; for the others the
+ * scaler's count of steps does. */
+bool net_has_state(struct net *net, enum optim_state state);
+enum status net_optim_read(struct net *net, enum optim_state state, uint32_t index, float *values,
+                           struct err *err);
+enum status net_optim_write(struct net *net, enum optim_state state, uint32_t index,
+                            const float *values, struct err *err);
 
 /* The state in the backend's layout as flat fp32 values: what rank 0 broadcasts at the start, and
  * what DDP broadcasts of the buffers. Open waits for the device; close makes the net take what the
@@ -179,7 +178,7 @@ enum status net_outcome_take(struct net *net, bool wait, struct net_outcome *out
  * for the rates. So the backend may record the step once and repeat it. */
 void net_step_whole(struct net *net);
 /* The loss scaler's state: a copy out, for messages and checkpoints (waits for the device), and in,
- * for a resume: `scale`, `unskipped` and `skipped_in_a_row` are taken. */
+ * for a resume: `scale`, `unskipped`, `skipped_in_a_row` and `applied` are taken. */
 struct scaler net_scaler(struct net *net);
 void net_scaler_write(struct net *net, const struct scaler *scaler);
 /* Where the last step's first infinity or NaN is: a layer's value in forward order, else a gradient
@@ -197,9 +196,9 @@ void net_grads_join(struct net *net);
  * scale is taken into account. Gradients that a dynamic loss scale will skip stay as they are. */
 void net_clip(struct net *net, const struct net_clip *clip);
 /* One optimizer step on the gradient arena as it is now; with a dynamic loss scale a step whose
- * gradients are not all finite changes nothing but the scaler. Source of the update:
- * torch.optim.SGD. */
-void net_update(struct net *net, const struct net_sgd *sgd);
+ * gradients are not all finite changes nothing but the scaler. `optim` keeps the states that it had
+ * in net_new. */
+void net_update(struct net *net, const struct optim *optim);
 
 /* Entry `index` of the profile; false past the end or without net_options.profile. */
 bool net_profile(const struct net *net, uint32_t index, struct net_profile *profile);

@@ -31,10 +31,11 @@ struct backend_param {
     float *param; /* fp32: the master where there is one */
     void *low;    /* the copy that layers compute with, in `dtype`; NULL: none */
     struct backend_span grad;
-    float *momentum;        /* fp32 */
-    size_t count;           /* of stored elements */
-    enum graph_dtype dtype; /* what the layer computes with */
-    bool has_master;        /* else param and momentum are rounded to dtype */
+    float *states[OPTIM_STATES]; /* fp32; NULL where the optimizer has none */
+    size_t count;                /* of stored elements */
+    enum graph_dtype dtype;      /* what the layer computes with */
+    bool has_master;             /* else param and states are rounded to dtype */
+    bool adapts;                 /* LARS measures it: neither a bias nor of a batch norm */
 };
 
 struct backend {
@@ -102,9 +103,9 @@ struct backend {
     void (*clip)(void *state, const struct backend_span *grads, uint32_t count,
                  const struct net_clip *clip, const struct scaler *scaler);
     /* The optimizer step of every parameter, low copies and rounding included; changes nothing
-     * where found_inf is set. */
+     * where found_inf is set. Lookahead's turn sees parameters that are rounded. */
     void (*update)(void *state, const struct backend_param *params, uint32_t count,
-                   const struct net_sgd *sgd, const struct scaler *scaler);
+                   const struct optim *optim, const struct scaler *scaler);
     /* Takes note of a step with momentum unless it was skipped; then scaler_step. */
     void (*scaler_end)(void *state, struct scaler *scaler, bool used_momentum);
     /* The step is over: its outcome is kept for outcome_take, as net_outcome_take has it. */

@@ -5,8 +5,8 @@
 #include "worker/net.h"
 #include "worker/net_backend.h"
 
-/* Where a tensor lives, in elements of its arena; a gradient has the momentum buffer at the same
- * offset. */
+/* Where a tensor lives, in elements of its arena; a gradient has the optimizer's states at the
+ * same offset. */
 struct slot {
     size_t param_at, grad_at, size;
 };
@@ -18,7 +18,8 @@ struct net {
     struct graph *graph; /* ours, behind the passes */
     struct net_tensor *tensors;
     struct slot *slots;
-    float *params, *momentum;
+    float *params;
+    float *states[OPTIM_STATES]; /* of the optimizer; NULL: it has no such state */
     void *grads;
     float *kept; /* sums of inner steps, one fp32 for each gradient; NULL: there are none */
     void *low;   /* copies of params in the types that layers compute with; NULL: there are none */

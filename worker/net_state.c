@@ -36,11 +36,11 @@ enum status net_tensor_write(struct net *net, uint32_t index, const float *value
     return status;
 }
 
-static float *momentum_of(const struct net *net, uint32_t index)
+static float *state_of(const struct net *net, enum optim_state state, uint32_t index)
 {
     assert(index < net->graph->tensor_count && net->tensors[index].trainable);
-    assert(!net->evaluate_only);
-    return net->momentum + net->slots[index].grad_at;
+    assert(!net->evaluate_only && net->states[state] != NULL);
+    return net->states[state] + net->slots[index].grad_at;
 }
 
 enum status net_grad_read(struct net *net, uint32_t index, float *values, struct err *err)
@@ -50,28 +50,31 @@ enum status net_grad_read(struct net *net, uint32_t index, float *values, struct
     return net->backend->tensor_unpack(net->state, index, span.memory, span.dtype, values, err);
 }
 
-bool net_has_momentum(struct net *net)
+bool net_has_state(struct net *net, enum optim_state state)
 {
-    return net_scaler(net).has_momentum != 0;
+    const struct scaler scaler = net_scaler(net);
+
+    return net->states[state] != NULL && optim_is_set(state, &scaler);
 }
 
-enum status net_momentum_read(struct net *net, uint32_t index, float *values, struct err *err)
+enum status net_optim_read(struct net *net, enum optim_state state, uint32_t index, float *values,
+                           struct err *err)
 {
-    return net->backend->tensor_unpack(net->state, index, momentum_of(net, index), GRAPH_F32,
+    return net->backend->tensor_unpack(net->state, index, state_of(net, state, index), GRAPH_F32,
                                        values, err);
 }
 
-enum status net_momentum_write(struct net *net, uint32_t index, const float *values,
-                               struct err *err)
+enum status net_optim_write(struct net *net, enum optim_state state, uint32_t index,
+                            const float *values, struct err *err)
 {
     struct scaler scaler = net_scaler(net);
-    enum status status;
+    enum status status = STATUS_OK;
 
-    scaler.has_momentum = 1;
+    scaler.has_momentum |= state == OPTIM_MOMENTUM;
     status = net->backend->memory_write(net->state, net->scaler, &scaler, sizeof scaler, err);
     if (status != STATUS_OK)
         return status;
-    return net->backend->tensor_pack(net->state, index, values, momentum_of(net, index), err);
+    return net->backend->tensor_pack(net->state, index, values, state_of(net, state, index), err);
 }
 
 /* A failure here comes up again in the step. */
@@ -90,6 +93,7 @@ void net_scaler_write(struct net *net, const struct scaler *scaler)
     now.scale = scaler->scale;
     now.unskipped = scaler->unskipped;
     now.skipped_in_a_row = scaler->skipped_in_a_row;
+    now.applied = scaler->applied;
     (void)net->backend->memory_write(net->state, net->scaler, &now, sizeof now, NULL);
 }
 

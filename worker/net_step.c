@@ -121,12 +121,15 @@ void net_clip(struct net *net, const struct net_clip *clip)
     net->backend->clip(net->state, net->spans, net->graph->bucket_count, clip, net->scaler);
 }
 
-void net_update(struct net *net, const struct net_sgd *sgd)
+void net_update(struct net *net, const struct optim *optim)
 {
     assert(!net->evaluate_only);
+    for (uint32_t s = 0; s < OPTIM_STATES; s++)
+        assert((net->states[s] != NULL) == optim_uses(optim, s));
     look_for_infinities(net);
-    net->backend->update(net->state, net->updates, net->update_count, sgd, net->scaler);
-    net->backend->scaler_end(net->state, net->scaler, sgd->momentum > 0.0F);
+    net->backend->update(net->state, net->updates, net->update_count, optim, net->scaler);
+    net->backend->scaler_end(net->state, net->scaler,
+                             optim_uses(optim, OPTIM_MOMENTUM) && optim->momentum > 0.0F);
     net->backend->step_end(net->state, net->scaler);
 }
 

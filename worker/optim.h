@@ -1,21 +1,81 @@
-/* Optimizer steps over flat memory. */
+/* Optimizers by name: what each computes, and which state each keeps beside the parameters.
+ *
+ * An optimizer is plain data; a backend carries it out for all tensors in one call. States have
+ * names, which are those in a checkpoint ("optimizer.exp_avg.conv1.weight"), and one fp32 value for
+ * each stored element. What is counted (Adam's bias correction, Lookahead's turns) is
+ * scaler.applied: steps that were not skipped. */
 #ifndef WORKER_OPTIM_H
 #define WORKER_OPTIM_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-#include "worker/net.h"
+#include "worker/scaler.h"
 
-/* One step of torch.optim.SGD over n elements, in place:
- *   g = grad / scaler->scale
- *   g += weight_decay * p;  buf = g (first) or momentum * buf + (1 - dampening) * g;
- *   g = nesterov ? g + momentum * buf : buf;  p -= lr * g
- *   param, grad, momentum: [n]; momentum NULL without momentum. grad is not changed.
- *   first: !scaler->has_momentum, momentum holds nothing yet
- * Nothing is written where scaler->found_inf is set. A slot that is 0 in all three stays 0, so a
- * layout's padding may lie inside. */
-void optim_sgd(float *param, const float *grad, float *momentum, size_t n,
-               const struct net_sgd *sgd, const struct scaler *scaler);
+enum optim_kind {
+    OPTIM_SGD,   /* torch.optim.SGD */
+    OPTIM_ADAM,  /* torch.optim.Adam: weight decay is added to the gradient */
+    OPTIM_ADAMW, /* torch.optim.AdamW: weight decay is taken off the parameter */
+    OPTIM_LARS, /* You et al. 2017, "Large Batch Training of Convolutional Networks", algorithm 1 */
+    OPTIM_LARC, /* Apex's LARC around SGD, with its clip: a layer's rate is never above lr */
+};
+
+/* With either, every `every` steps: slow += alpha * (param - slow); param = slow. */
+enum optim_lookahead {
+    OPTIM_LOOKAHEAD_NONE,
+    OPTIM_LOOKAHEAD_PAPER, /* Zhang et al. 2019, algorithm 1: slow begins as the parameters before
+                              step 1; turns are at steps k, 2k, ... */
+    OPTIM_LOOKAHEAD_SEED,  /* alphadl/lookahead.pytorch: slow begins as the parameters behind step
+                              1; turns are at steps k + 1, 2k + 1, ... */
+};
+
+/* A state is an fp32 arena; a new one is 0. */
+enum optim_state {
+    OPTIM_MOMENTUM, /* SGD, LARS, LARC; holds something behind the first step with momentum */
+    OPTIM_EXP_AVG,
+    OPTIM_EXP_AVG_SQ,
+    OPTIM_SLOW, /* Lookahead's slow weights */
+};
+#define OPTIM_STATES 4
+
+struct optim {
+    float lr, momentum, dampening, weight_decay;
+    bool nesterov;
+    enum optim_kind kind;
+    double beta1, beta2; /* Adam: doubles, since 1 - beta has far fewer digits in fp32 */
+    float eps;           /* Adam, LARC */
+    float trust;         /* LARS, LARC: the trust coefficient */
+    enum optim_lookahead lookahead;
+    uint32_t every; /* Lookahead: k, at least 1 */
+    float alpha;
+};
+
+/* -1: there is no such optimizer. */
+int optim_kind_named(const char *name);
+const char *optim_kind_name(enum optim_kind kind);
+const char *optim_state_name(enum optim_state state);
+/* Whether this optimizer keeps that state. */
+bool optim_uses(const struct optim *optim, enum optim_state state);
+/* Whether the state holds anything yet: else it is neither saved nor read. */
+bool optim_is_set(enum optim_state state, const struct scaler *scaler);
+
+/* One step over n elements, in place, as the twins in kernels/ have it: nothing is written where
+ * scaler->found_inf is set; the gradient is divided by scaler->scale. A slot that is 0 in all
+ * arrays stays 0, so a layout's padding may lie inside.
+ *   adapts: LARS and LARC measure this tensor; else its rate is lr as it is */
+struct optim_tensor {
+    float *param;                /* [count] */
+    const float *grad;           /* [count] */
+    float *states[OPTIM_STATES]; /* [count] each; NULL where optim_uses says no */
+    size_t count;
+    bool adapts;
+};
+void optim_step(const struct optim_tensor *tensor, const struct optim *optim,
+                const struct scaler *scaler);
+/* Behind optim_step, and behind the rounding of what that wrote where there is one: the turn of the
+ * slow weights, where there are some and this step has one. */
+void optim_look_ahead(const struct optim_tensor *tensor, const struct optim *optim,
+                      const struct scaler *scaler);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "worker/options_optim.h"
 #include "worker/options_table.h"
 
 const char options_default_level[] = "O0";
@@ -86,11 +87,10 @@ static enum status check(struct options *options, struct err *err)
         status = check_device(options, err);
     if (status == STATUS_OK)
         status = check_schedule(options, err);
+    if (status == STATUS_OK)
+        status = options_check_optim(options, err);
     if (status != STATUS_OK)
         return status;
-    if (options->nesterov && (options->momentum <= 0 || options->dampening != 0))
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "--nesterov requires a --momentum and zero --dampening"); /* torch's words */
     if (options->checkpoint_dir == NULL && options->checkpoint_every > 0)
         return err_set(err, STATUS_BAD_INPUT, 0, "--checkpoint-every needs --checkpoint-dir DIR");
     if (options->checkpoint_dir == NULL && options->resume != NULL &&
@@ -138,6 +138,7 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
         .batch = 100,
         .accumulation_steps = 1,
         .lr = 0.01F,
+        .optimizer = "sgd",
         .loader_threads = 1,
         .print_freq = 100,
         .device = "auto",

@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "worker/amp.h"
+#include "worker/optim.h"
 #include "worker/schedule.h"
 
 struct backend;
@@ -20,6 +21,9 @@ struct options {
     uint32_t batch; /* images per rank and step */
     float lr, momentum, dampening, weight_decay;
     bool nesterov;
+    const char *optimizer, *betas, *lookahead, *lookahead_variant; /* as typed; NULL: not given */
+    float eps, trust;                                              /* 0: the default */
+    struct optim optim;                                            /* what the above come to */
     float label_smoothing;
     uint32_t accumulation_steps;           /* batches that make one step, at least 1 */
     float clip_grad_norm, clip_grad_value; /* 0: not */

@@ -47,6 +47,7 @@ void scaler_step(struct scaler *scaler)
         return;
     }
     scaler->skipped_in_a_row = 0;
+    scaler->applied++;
     if (scaler->unskipped < UINT32_MAX)
         scaler->unskipped++;
     if (scaler->is_dynamic && scaler->unskipped == scaler->window)

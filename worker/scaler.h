@@ -34,6 +34,7 @@ struct scaler {
     float min, max;
     uint32_t window;
     uint32_t is_dynamic;
+    uint32_t applied; /* steps that were not skipped, in all: what an optimizer counts */
 };
 
 void scaler_init(struct scaler *scaler, const struct scaler_options *options);

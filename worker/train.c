@@ -152,13 +152,25 @@ static struct schedule_now rate_now(const struct train *train)
                        state->step_in_epoch);
 }
 
+/* The schedule's rate, and its momentum: beta1 where that is Adam's, as in PyTorch's OneCycleLR. */
+static struct optim optim_now(const struct options *options, const struct schedule_now *now)
+{
+    struct optim optim = options->optim;
+
+    optim.lr = (float)now->lr;
+    if (optim_uses(&optim, OPTIM_MOMENTUM))
+        optim.momentum = (float)now->momentum;
+    else
+        optim.beta1 = now->momentum;
+    return optim;
+}
+
 static enum status compute(struct train *train, struct train_queued *queued, uint64_t *wait_us,
                            struct err *err)
 {
     const struct options *options = train->options;
     const struct schedule_now now = rate_now(train);
-    const struct net_sgd sgd = {(float)now.lr, (float)now.momentum, options->dampening,
-                                options->weight_decay, options->nesterov};
+    const struct optim optim = optim_now(options, &now);
     const struct net_clip clip = {options->clip_grad_value, options->clip_grad_norm};
     enum status status = train_group(train, queued, wait_us, err);
 
@@ -166,7 +178,7 @@ static enum status compute(struct train *train, struct train_queued *queued, uin
         return status;
     if (clip.value > 0.0F || clip.norm > 0.0F)
         net_clip(train->net, &clip);
-    net_update(train->net, &sgd);
+    net_update(train->net, &optim);
     queued->lr = now.lr;
     return STATUS_OK;
 }

@@ -133,7 +133,9 @@ static enum status make_schedule(struct train *train, struct err *err)
     schedule->base_lr = (double)options->lr;
     if (options->scale_lr)
         schedule->base_lr *= (double)train_group_images(train) * train->place->world / 256.0;
-    schedule->base_momentum = (double)options->momentum;
+    schedule->base_momentum = optim_uses(&options->optim, OPTIM_MOMENTUM)
+                                  ? (double)options->optim.momentum
+                                  : options->optim.beta1;
     schedule->steps_per_epoch = train->steps_per_epoch;
     return options->evaluate ? STATUS_OK : schedule_check(schedule, err);
 }
@@ -160,6 +162,7 @@ static enum status make_net(struct train *train, struct err *err)
         .label_smoothing = options->label_smoothing,
         .accumulate = options->accumulation_steps > 1,
         .amp = &options->amp,
+        .optim = &options->optim,
         .norm_sum = options->sync_bn && train->place->world > 1 ? sum_over_ranks : NULL,
         .norm_sum_user = train,
         .image_channels = shape.channels,
@@ -198,6 +201,11 @@ static void describe(struct train *train)
     };
     (void)snprintf(state->opt_level, sizeof state->opt_level, "O%u%s", options->amp.level,
                    options->amp.low == GRAPH_BF16 ? " bf16" : "");
+    (void)snprintf(state->optimizer, sizeof state->optimizer, "%s%s",
+                   optim_kind_name(options->optim.kind),
+                   options->optim.lookahead == OPTIM_LOOKAHEAD_NONE    ? ""
+                   : options->optim.lookahead == OPTIM_LOOKAHEAD_PAPER ? " + lookahead (paper)"
+                                                                       : " + lookahead (seed)");
     if (train->place->job_id != 0)
         (void)snprintf(state->job_id, sizeof state->job_id, "%" PRIu64, train->place->job_id);
     (void)snprintf(state->arch, sizeof state->arch, "%s", options->arch);
@@ -246,7 +254,7 @@ static enum status make_equal(struct train *train, struct err *err)
         status = ddp_new(&train->ddp, train->comm, train->net, train->place->rank,
                          train->place->world, &options, err);
     if (status == STATUS_OK)
-        status = train_share_momentum(train, err);
+        status = train_share_optim(train, err);
     if (status == STATUS_OK)
         status = train_open_dir(train, err);
     return status;

@@ -64,11 +64,11 @@ size_t train_group_images(const struct train *train);
 /* train_state.c: between the net and the checkpoints. */
 
 /* Rank 0 looks for the checkpoint that is asked for; every rank gets its state, and what ddp_new
- * does not broadcast comes with train_share_momentum after it. Without a checkpoint the state
+ * does not broadcast comes with train_share_optim after it. Without a checkpoint the state
  * stays. */
 enum status train_resume(struct train *train, struct err *err);
-enum status train_share_momentum(struct train *train, struct err *err);
-/* The loss scale of the resumed state into the net. */
+enum status train_share_optim(struct train *train, struct err *err);
+/* The loss scale and the optimizer's count of steps of the resumed state into the net. */
 void train_load_scaler(struct train *train);
 /* Rank 0: takes the folder. */
 enum status train_open_dir(struct train *train, struct err *err);

@@ -10,7 +10,9 @@
 
 #include "common/log.h"
 
-static const char momentum_prefix[] = "optimizer.momentum.";
+enum { PARAMETER = -1 }; /* beside the optimizer's states */
+
+#define PREFIX_BYTES 32 /* "optimizer.exp_avg_sq." */
 
 static struct log_about about(const struct train *train)
 {
@@ -21,7 +23,7 @@ static struct log_about about(const struct train *train)
 
 /* -- out of the net -- */
 
-/* All tensors of the net, read out; two for a trainable one with momentum. */
+/* All tensors of the net, read out, and the optimizer's states of the trainable ones. */
 struct snapshot {
     struct safetensors_tensor *tensors;
     size_t count;
@@ -36,17 +38,33 @@ static void snapshot_free(struct snapshot *snapshot)
     free(snapshot->tensors);
 }
 
-typedef enum status (*read_tensor)(struct net *net, uint32_t index, float *values, struct err *err);
+/* What stands before a tensor's name; "" for the tensor itself. */
+static const char *prefix_of(int state, char prefix[PREFIX_BYTES])
+{
+    if (state == PARAMETER)
+        prefix[0] = '\0';
+    else
+        (void)snprintf(prefix, PREFIX_BYTES, "optimizer.%s.",
+                       optim_state_name((enum optim_state)state));
+    return prefix;
+}
 
-static enum status add_tensor(struct snapshot *snapshot, struct net *net, uint32_t index,
-                              const char *prefix, read_tensor read, struct err *err)
+static enum status read_state(struct net *net, int state, uint32_t index, float *values,
+                              struct err *err)
+{
+    return state == PARAMETER ? net_tensor_read(net, index, values, err)
+                              : net_optim_read(net, (enum optim_state)state, index, values, err);
+}
+
+static enum status add_tensor(struct snapshot *snapshot, struct net *net, uint32_t index, int state,
+                              struct err *err)
 {
     const struct net_tensor *tensor = net_tensor(net, index);
     struct safetensors_tensor *out = &snapshot->tensors[snapshot->count];
     float *values = calloc(tensor->count > 0 ? tensor->count : 1, sizeof *values);
-    char *name = NULL;
+    char prefix[PREFIX_BYTES], *name = NULL;
 
-    if (values == NULL || asprintf(&name, "%s%s", prefix, tensor->name) < 0) {
+    if (values == NULL || asprintf(&name, "%s%s", prefix_of(state, prefix), tensor->name) < 0) {
         free(values);
         return err_set(err, STATUS_MEMORY, 0, "no memory for a copy of %s", tensor->name);
     }
@@ -55,7 +73,7 @@ static enum status add_tensor(struct snapshot *snapshot, struct net *net, uint32
     for (uint32_t i = 0; i < tensor->dim_count; i++)
         out->dims[i] = tensor->dims[i];
     snapshot->count++;
-    return read(net, index, values, err);
+    return read_state(net, state, index, values, err);
 }
 
 static enum status snapshot_take(struct snapshot *snapshot, struct net *net, struct err *err)
@@ -63,14 +81,17 @@ static enum status snapshot_take(struct snapshot *snapshot, struct net *net, str
     uint32_t count = net_tensor_count(net);
     enum status status = STATUS_OK;
 
-    *snapshot = (struct snapshot){calloc(2 * (size_t)count + 1, sizeof *snapshot->tensors), 0};
+    *snapshot = (struct snapshot){
+        calloc((OPTIM_STATES + 1) * (size_t)count + 1, sizeof *snapshot->tensors), 0};
     if (snapshot->tensors == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for a checkpoint");
-    for (uint32_t i = 0; status == STATUS_OK && i < count; i++)
-        status = add_tensor(snapshot, net, i, "", net_tensor_read, err);
-    for (uint32_t i = 0; status == STATUS_OK && net_has_momentum(net) && i < count; i++)
-        if (net_tensor(net, i)->trainable)
-            status = add_tensor(snapshot, net, i, momentum_prefix, net_momentum_read, err);
+    for (int state = PARAMETER; state < OPTIM_STATES; state++) {
+        if (state != PARAMETER && !net_has_state(net, (enum optim_state)state))
+            continue;
+        for (uint32_t i = 0; status == STATUS_OK && i < count; i++)
+            if (state == PARAMETER || net_tensor(net, i)->trainable)
+                status = add_tensor(snapshot, net, i, state, err);
+    }
     return status;
 }
 
@@ -85,12 +106,18 @@ static void take_scaler(struct train *train)
 
 void train_load_scaler(struct train *train)
 {
-    const struct scaler scaler = {.scale = train->state.loss_scale,
-                                  .unskipped = train->state.unskipped,
-                                  .skipped_in_a_row = train->state.skipped_in_a_row};
+    struct scaler scaler;
 
-    if (train->is_resumed && !train->options->evaluate && train->options->amp.scaler.is_dynamic)
-        net_scaler_write(train->net, &scaler);
+    if (!train->is_resumed || train->options->evaluate)
+        return;
+    scaler = net_scaler(train->net);
+    scaler.applied = train->state.applied;
+    if (train->options->amp.scaler.is_dynamic) {
+        scaler.scale = train->state.loss_scale;
+        scaler.unskipped = train->state.unskipped;
+        scaler.skipped_in_a_row = train->state.skipped_in_a_row;
+    }
+    net_scaler_write(train->net, &scaler);
 }
 
 enum status train_save(struct train *train, struct err *err)
@@ -102,7 +129,7 @@ enum status train_save(struct train *train, struct err *err)
     if (train->dir == NULL || train->saved_step == (int64_t)train->state.step)
         return STATUS_OK;
     take_scaler(train);
-    train->state.has_momentum = net_has_momentum(train->net);
+    train->state.has_momentum = net_has_state(train->net, OPTIM_MOMENTUM);
     status = snapshot_take(&snapshot, train->net, &why);
     if (status == STATUS_OK)
         status = checkpoint_save(train->dir, &train->state, snapshot.tensors, snapshot.count, &why);
@@ -141,8 +168,12 @@ enum status train_open_dir(struct train *train, struct err *err)
 
 /* -- into the net -- */
 
-typedef enum status (*write_tensor)(struct net *net, uint32_t index, const float *values,
-                                    struct err *err);
+static enum status write_state(struct net *net, int state, uint32_t index, const float *values,
+                               struct err *err)
+{
+    return state == PARAMETER ? net_tensor_write(net, index, values, err)
+                              : net_optim_write(net, (enum optim_state)state, index, values, err);
+}
 
 static bool same_shape(const struct safetensors_tensor *there, const struct net_tensor *here)
 {
@@ -155,15 +186,15 @@ static bool same_shape(const struct safetensors_tensor *there, const struct net_
 }
 
 static enum status load_tensor(struct net *net, uint32_t index, const struct safetensors *file,
-                               const char *prefix, write_tensor write, struct err *err)
+                               int state, struct err *err)
 {
     const struct net_tensor *tensor = net_tensor(net, index);
     const struct safetensors_tensor *found;
-    char name[SAFETENSORS_NAME_BYTES_MAX + 1];
+    char name[SAFETENSORS_NAME_BYTES_MAX + 1], prefix[PREFIX_BYTES];
     float *values;
     enum status status;
 
-    (void)snprintf(name, sizeof name, "%s%s", prefix, tensor->name);
+    (void)snprintf(name, sizeof name, "%s%s", prefix_of(state, prefix), tensor->name);
     found = safetensors_find(file, name);
     if (found == NULL || !same_shape(found, tensor))
         return err_set(err, STATUS_CONFLICT, 0, "the checkpoint's %s %s", name,
@@ -173,23 +204,35 @@ static enum status load_tensor(struct net *net, uint32_t index, const struct saf
         return err_set(err, STATUS_MEMORY, 0, "no memory for %s", name);
     status = safetensors_read(file, found, values, err);
     if (status == STATUS_OK)
-        status = write(net, index, values, err);
+        status = write_state(net, state, index, values, err);
     free(values);
     return status;
+}
+
+/* Whether the resumed state says that the optimizer's state is in the checkpoint. */
+static bool is_saved(const struct train *train, const struct checkpoint_state *from, int state)
+{
+    const struct scaler scaler = {.has_momentum = from->has_momentum, .applied = from->applied};
+
+    if (state == PARAMETER)
+        return true;
+    return !train->options->evaluate &&
+           optim_uses(&train->options->optim, (enum optim_state)state) &&
+           optim_is_set((enum optim_state)state, &scaler);
 }
 
 static enum status load_net(struct train *train, const struct checkpoint *checkpoint,
                             struct err *err)
 {
     struct net *net = train->net;
-    bool with_momentum = checkpoint->state.has_momentum && !train->options->evaluate;
     enum status status = STATUS_OK;
 
-    for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(net); i++) {
-        status = load_tensor(net, i, &checkpoint->tensors, "", net_tensor_write, err);
-        if (status == STATUS_OK && with_momentum && net_tensor(net, i)->trainable)
-            status =
-                load_tensor(net, i, &checkpoint->tensors, momentum_prefix, net_momentum_write, err);
+    for (int state = PARAMETER; state < OPTIM_STATES; state++) {
+        if (!is_saved(train, &checkpoint->state, state))
+            continue;
+        for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(net); i++)
+            if (state == PARAMETER || net_tensor(net, i)->trainable)
+                status = load_tensor(net, i, &checkpoint->tensors, state, err);
     }
     return status;
 }
@@ -315,33 +358,37 @@ enum status train_resume(struct train *train, struct err *err)
     return STATUS_OK;
 }
 
-static enum status share_tensor(struct train *train, uint32_t index, struct err *err)
+static enum status share_tensor(struct train *train, enum optim_state state, uint32_t index,
+                                struct err *err)
 {
     size_t count = net_tensor(train->net, index)->count;
     float *values = calloc(count > 0 ? count : 1, sizeof *values);
     enum status status = STATUS_OK;
 
     if (values == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for a momentum");
+        return err_set(err, STATUS_MEMORY, 0, "no memory for an optimizer's state");
     if (train->place->rank == 0)
-        status = net_momentum_read(train->net, index, values, err);
+        status = net_optim_read(train->net, state, index, values, err);
     if (status == STATUS_OK)
         status = comm_broadcast(train->comm, values, count * sizeof *values, 0, err);
     if (status == STATUS_OK && train->place->rank != 0)
-        status = net_momentum_write(train->net, index, values, err);
+        status = net_optim_write(train->net, state, index, values, err);
     free(values);
     return status;
 }
 
-enum status train_share_momentum(struct train *train, struct err *err)
+enum status train_share_optim(struct train *train, struct err *err)
 {
     enum status status = STATUS_OK;
 
-    if (train->comm == NULL || !train->is_resumed || !train->state.has_momentum ||
-        train->options->evaluate)
+    if (train->comm == NULL || !train->is_resumed)
         return STATUS_OK;
-    for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(train->net); i++)
-        if (net_tensor(train->net, i)->trainable)
-            status = share_tensor(train, i, err);
+    for (int state = 0; state < OPTIM_STATES; state++) {
+        if (!is_saved(train, &train->state, state))
+            continue;
+        for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(train->net); i++)
+            if (net_tensor(train->net, i)->trainable)
+                status = share_tensor(train, (enum optim_state)state, i, err);
+    }
     return status;
 }

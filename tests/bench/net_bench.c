@@ -95,7 +95,7 @@ static enum status make(struct bench *bench, struct err *err)
 
 static enum status run_steps(struct bench *bench, uint32_t steps, double *loss, struct err *err)
 {
-    const struct net_sgd sgd = {.lr = 1e-4F};
+    const struct optim sgd = {.lr = 1e-4F};
     struct net_result result = {0};
 
     for (uint32_t i = 0; i < steps; i++) {

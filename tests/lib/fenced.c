@@ -299,9 +299,9 @@ static void fence_clip(void *state, const struct backend_span *grads, uint32_t c
 }
 
 static void fence_update(void *state, const struct backend_param *params, uint32_t count,
-                         const struct net_sgd *sgd, const struct scaler *scaler)
+                         const struct optim *optim, const struct scaler *scaler)
 {
-    backend_cpu.update(enter(state), params, count, sgd, scaler);
+    backend_cpu.update(enter(state), params, count, optim, scaler);
     leave(state);
 }
 

@@ -102,7 +102,7 @@ static void reduce_alone(struct rank *rank)
 
 static void step(struct rank *rank, enum kind kind)
 {
-    const struct net_sgd sgd = {.lr = 0.0F}; /* gradients of `ALONE` are no gradients */
+    const struct optim sgd = {.lr = 0.0F}; /* gradients of `ALONE` are no gradients */
     struct net_result result;
     struct err err;
 

@@ -64,7 +64,7 @@ static struct net *make_net(const struct amp_case *expected)
 static double run_case(const struct amp_case *expected, const unsigned char *pixels,
                        const unsigned char *labels, double tolerance)
 {
-    const struct net_sgd sgd = {.lr = 0.01F, .momentum = 0.9F};
+    const struct optim sgd = {.lr = 0.01F, .momentum = 0.9F};
     struct net *net = make_net(expected);
     static float images[BATCH * PIXELS];
     static int64_t batch_labels[BATCH], order[IMAGES];

@@ -155,7 +155,7 @@ static void check_accuracy(struct net *net, const cJSON *val)
 static double train_epoch(struct net *net, const struct mnist *train, const int64_t *order,
                           const cJSON *losses)
 {
-    const struct net_sgd sgd = {.lr = 1e-4F};
+    const struct optim sgd = {.lr = 1e-4F};
     static float images[BATCH * PIXELS];
     static int64_t labels[BATCH];
     const cJSON *expected = losses->child;

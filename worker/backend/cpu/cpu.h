@@ -196,7 +196,7 @@ void cpu_finite(void *state, const struct backend_span *grads, uint32_t count,
 void cpu_clip(void *state, const struct backend_span *grads, uint32_t count,
               const struct net_clip *clip, const struct scaler *scaler);
 void cpu_update(void *state, const struct backend_param *params, uint32_t count,
-                const struct net_sgd *sgd, const struct scaler *scaler);
+                const struct optim *optim, const struct scaler *scaler);
 void cpu_scaler_end(void *state, struct scaler *scaler, bool used_momentum);
 void cpu_step_end(void *state, const struct scaler *scaler);
 enum status cpu_outcome_take(void *state, bool wait, struct net_outcome *outcome, bool *taken,

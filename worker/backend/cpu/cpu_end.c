@@ -120,17 +120,34 @@ void cpu_refresh(void *state, const struct backend_param *param)
 }
 
 /* Without a master what was written is rounded: pure 16-bit training. */
+static void round_written(const struct cpu *cpu, const struct backend_param *param)
+{
+    if (param->has_master)
+        return;
+    cpu_round(cpu, param->dtype, param->param, param->count);
+    for (uint32_t s = 0; s < OPTIM_STATES; s++)
+        if (param->states[s] != NULL)
+            cpu_round(cpu, param->dtype, param->states[s], param->count);
+}
+
 void cpu_update(void *state, const struct backend_param *params, uint32_t count,
-                const struct net_sgd *sgd, const struct scaler *scaler)
+                const struct optim *optim, const struct scaler *scaler)
 {
     for (uint32_t i = 0; i < count; i++) {
         const struct backend_param *param = &params[i];
-        float *momentum = sgd->momentum > 0.0F ? param->momentum : NULL;
+        struct optim_tensor tensor = {.param = param->param,
+                                      .grad = param->grad.memory,
+                                      .count = param->count,
+                                      .adapts = param->adapts};
 
-        optim_sgd(param->param, param->grad.memory, momentum, param->count, sgd, scaler);
-        if (momentum != NULL && !param->has_master)
-            cpu_round(state, param->dtype, momentum, param->count);
-        cpu_refresh(state, param);
+        memcpy(tensor.states, param->states, sizeof tensor.states);
+        optim_step(&tensor, optim, scaler);
+        round_written(state, param);
+        if (optim->lookahead != OPTIM_LOOKAHEAD_NONE) {
+            optim_look_ahead(&tensor, optim, scaler);
+            round_written(state, param);
+        }
+        copy_low(state, param);
     }
 }
 

@@ -14,7 +14,7 @@
 #define SIDE 8
 #define VALUES_MAX 13000
 
-static const struct net_sgd sgd = {.lr = 0.05F, .momentum = 0.9F, .weight_decay = 0.01F};
+static const struct optim sgd = {.lr = 0.05F, .momentum = 0.9F, .weight_decay = 0.01F};
 
 static const struct amp_request requests[] = {
     {.level = "O1"},
@@ -78,7 +78,7 @@ static float *copy_state(struct net *net, size_t *count)
         CHECK(*count + 2 * net_tensor(net, i)->count <= (size_t)4 * VALUES_MAX);
         CHECK_EQ(net_tensor_read(net, i, values + *count, NULL), STATUS_OK);
         *count += net_tensor(net, i)->count;
-        CHECK_EQ(net_momentum_read(net, i, values + *count, NULL), STATUS_OK);
+        CHECK_EQ(net_optim_read(net, OPTIM_MOMENTUM, i, values + *count, NULL), STATUS_OK);
         *count += net_tensor(net, i)->count;
     }
     return values;
@@ -128,7 +128,7 @@ TEST(a_skipped_first_step_leaves_no_trace)
 
         force_overflow(a);
         (void)step(a, 7, true);
-        CHECK(!net_has_momentum(a));
+        CHECK(!net_has_state(a, OPTIM_MOMENTUM));
         scaler = net_scaler(b);
         net_scaler_write(a, &scaler);
         for (uint32_t s = 0; s < 3; s++)
@@ -158,8 +158,8 @@ TEST(resume_goes_on_to_the_bit)
             CHECK_EQ(net_tensor_write(b, i, values, NULL), STATUS_OK);
             if (!net_tensor(a, i)->trainable)
                 continue;
-            CHECK_EQ(net_momentum_read(a, i, values, NULL), STATUS_OK);
-            CHECK_EQ(net_momentum_write(b, i, values, NULL), STATUS_OK);
+            CHECK_EQ(net_optim_read(a, OPTIM_MOMENTUM, i, values, NULL), STATUS_OK);
+            CHECK_EQ(net_optim_write(b, OPTIM_MOMENTUM, i, values, NULL), STATUS_OK);
         }
         scaler = net_scaler(a);
         net_scaler_write(b, &scaler);

@@ -28,6 +28,7 @@ static struct checkpoint_state state_at(uint32_t step)
                                      .seed = UINT64_MAX,
                                      .has_momentum = true,
                                      .opt_level = "O2",
+                                     .optimizer = "adamw",
                                      .loss_scale = 0x1.23456p-11F,
                                      .unskipped = 1999,
                                      .skipped_in_a_row = 3};
@@ -121,6 +122,7 @@ TEST(state_goes_there_and_back)
     CHECK_EQ(again.image_count, 60000);
     CHECK(again.has_momentum);
     CHECK_STR(again.opt_level, "O2");
+    CHECK_STR(again.optimizer, "adamw");
     CHECK(again.loss_scale == 0x1.23456p-11F);
     CHECK_EQ(again.unskipped, 1999);
     CHECK_EQ(again.skipped_in_a_row, 3);
@@ -147,6 +149,7 @@ TEST(an_older_state_is_read)
         FAIL("%s", err.text);
     CHECK_EQ(state.step, 5);
     CHECK_EQ(state.accumulation_steps, 1);
+    CHECK_STR(state.optimizer, "sgd");
     CHECK_STR(state.opt_level, "O0");
     CHECK(state.loss_scale == 1.0F);
 }

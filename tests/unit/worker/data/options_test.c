@@ -38,6 +38,30 @@ TEST(defaults)
     CHECK(options.data == NULL);
 }
 
+TEST(optimizers)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options, "", &err), STATUS_OK);
+    CHECK(options.optim.kind == OPTIM_SGD && options.optim.lookahead == OPTIM_LOOKAHEAD_NONE);
+    CHECK_EQ(parse(&options, "--optimizer adamw --wd .05 --betas 0.8,.95 --eps 1e-6", &err),
+             STATUS_OK);
+    CHECK_EQ(options.optim.kind, OPTIM_ADAMW);
+    CHECK(options.optim.beta1 == .8 && options.optim.beta2 == .95 && options.optim.eps == 1e-6F);
+    CHECK(options.optim.weight_decay == .05F);
+    CHECK_EQ(parse(&options, "--optimizer lars --momentum .9 --lookahead 7", &err), STATUS_OK);
+    CHECK(options.optim.trust == .001F && options.optim.momentum == .9F);
+    CHECK(options.optim.lookahead == OPTIM_LOOKAHEAD_PAPER && options.optim.every == 7);
+    CHECK(options.optim.alpha == .5F);
+    CHECK_EQ(parse(&options, "--optimizer larc --lookahead 10,.8 --lookahead-variant seed", &err),
+             STATUS_OK);
+    CHECK(options.optim.trust == .02F && options.optim.lookahead == OPTIM_LOOKAHEAD_SEED);
+    CHECK(options.optim.every == 10 && options.optim.alpha == .8F);
+    CHECK_EQ(parse(&options, "--optimizer adam --opt-level O3 --eps 1e-4", &err), STATUS_OK);
+    CHECK_EQ(parse(&options, "--optimizer adam --opt-level O3 --low-type bf16", &err), STATUS_OK);
+}
+
 TEST(every_way_to_write_one)
 {
     static const char *const lines[] = {
@@ -127,6 +151,43 @@ TEST(refusals_name_the_option)
             FAIL("%s: expected \"%s\", got %s: %s", cases[i].line, cases[i].word,
                  status_name(status), err.text);
     }
+}
+
+TEST(optimizers_that_make_no_sense)
+{
+    static const struct {
+        const char *line, *word;
+    } cases[] = {
+        {"--optimizer adams", "expected sgd, adam, adamw, lars or larc"},
+        {"--optimizer adam --momentum .9", "it has --betas"},
+        {"--optimizer adamw --nesterov", "--nesterov is not an option of --optimizer adamw"},
+        {"--optimizer lars --dampening .1", "--dampening is not an option"},
+        {"--optimizer lars --momentum .9 --nesterov", "--nesterov is not"},
+        {"--optimizer larc --nesterov", "--nesterov requires a --momentum"},
+        {"--optimizer lars --eps 1e-6", "--eps is not an option"},
+        {"--betas .9,.99", "--betas is not an option of --optimizer sgd"},
+        {"--trust-coefficient .1", "--trust-coefficient is not an option"},
+        {"--optimizer adam --betas .9", "--betas .9: expected two numbers"},
+        {"--optimizer adam --betas .9,1", "--betas .9,1: expected two"},
+        {"--optimizer adam --betas .9,.99,", "expected two numbers"},
+        {"--optimizer adam --betas -1,.99", "expected two numbers"},
+        {"--optimizer adam --betas nan,.99", "expected two numbers"},
+        {"--optimizer adam --opt-level O3", "--eps of 1e-08 is 0 in fp16"},
+        {"--lookahead 0", "--lookahead 0: expected K[,ALPHA]"},
+        {"--lookahead 5,", "expected K[,ALPHA]"},
+        {"--lookahead 2.5", "expected K[,ALPHA]"},
+        {"--lookahead 5,1.5", "expected K[,ALPHA]"},
+        {"--lookahead 5,0", "expected K[,ALPHA]"},
+        {"--lookahead-variant seed", "needs --lookahead"},
+        {"--lookahead 5 --lookahead-variant mine", "expected paper or seed"},
+    };
+    struct options options;
+    struct err err;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (parse(&options, cases[i].line, &err) != STATUS_BAD_INPUT ||
+            strstr(err.text, cases[i].word) == NULL)
+            FAIL("%s: expected \"%s\", got %s", cases[i].line, cases[i].word, err.text);
 }
 
 TEST(help_has_examples_and_every_option)

@@ -19,7 +19,7 @@
 
 enum { BATCH = 4, SIDE = 28, STEPS = 4, WORLD = 2 };
 
-static const struct net_sgd sgd = {.lr = 0.05F, .momentum = 0.9F, .weight_decay = 1e-3F};
+static const struct optim sgd = {.lr = 0.05F, .momentum = 0.9F, .weight_decay = 1e-3F};
 
 static struct amp amp_of(const char *level)
 {
@@ -104,8 +104,8 @@ static void check_same(struct net *a, struct net *b)
         CHECK_BYTES(of_a, of_b, tensor->count * sizeof *of_a);
         if (!tensor->trainable)
             continue;
-        CHECK_EQ(net_momentum_read(a, i, of_a, NULL), STATUS_OK);
-        CHECK_EQ(net_momentum_read(b, i, of_b, NULL), STATUS_OK);
+        CHECK_EQ(net_optim_read(a, OPTIM_MOMENTUM, i, of_a, NULL), STATUS_OK);
+        CHECK_EQ(net_optim_read(b, OPTIM_MOMENTUM, i, of_b, NULL), STATUS_OK);
         CHECK_BYTES(of_a, of_b, tensor->count * sizeof *of_a);
         CHECK_EQ(net_grad_read(a, i, of_a, NULL), STATUS_OK);
         CHECK_EQ(net_grad_read(b, i, of_b, NULL), STATUS_OK);
@@ -156,7 +156,7 @@ TEST(every_part_of_a_step)
                 one_step(plain, step, accumulate != 0);
             }
             check_same(fenced, plain);
-            CHECK(net_has_momentum(fenced));
+            CHECK(net_has_state(fenced, OPTIM_MOMENTUM));
             net_free(&fenced);
             net_free(&plain);
         }

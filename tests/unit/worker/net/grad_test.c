@@ -194,7 +194,7 @@ TEST(the_nets_norm_is_brought_down)
 TEST(an_overflow_is_still_skipped_behind_a_clip)
 {
     const struct net_clip clip = {.value = 0.1F};
-    const struct net_sgd sgd = {.lr = 0.1F};
+    const struct optim sgd = {.lr = 0.1F};
     struct amp amp = amp_none();
     struct net_view view;
     struct net *net;

@@ -12,7 +12,7 @@
 #define SIDE 8
 #define VALUES_MAX 13000 /* of the largest tensor */
 
-static const struct net_sgd nesterov = {
+static const struct optim nesterov = {
     .lr = 0.05F, .momentum = 0.9F, .weight_decay = 0.01F, .nesterov = true};
 
 static struct net *make_net(uint32_t classes)
@@ -86,14 +86,14 @@ TEST(resumed_runs_are_equal_to_the_bit)
         (void)run_batch(a, step, NULL, NULL);
         net_update(a, &nesterov);
     }
-    CHECK(net_has_momentum(a) && !net_has_momentum(b));
+    CHECK(net_has_state(a, OPTIM_MOMENTUM) && !net_has_state(b, OPTIM_MOMENTUM));
     for (uint32_t i = 0; i < net_tensor_count(a); i++) {
         CHECK_EQ(net_tensor_read(a, i, values, NULL), STATUS_OK);
         CHECK_EQ(net_tensor_write(b, i, values, NULL), STATUS_OK);
         if (!net_tensor(a, i)->trainable)
             continue;
-        CHECK_EQ(net_momentum_read(a, i, values, NULL), STATUS_OK);
-        CHECK_EQ(net_momentum_write(b, i, values, NULL), STATUS_OK);
+        CHECK_EQ(net_optim_read(a, OPTIM_MOMENTUM, i, values, NULL), STATUS_OK);
+        CHECK_EQ(net_optim_write(b, OPTIM_MOMENTUM, i, values, NULL), STATUS_OK);
     }
     for (uint32_t step = 3; step < 6; step++) {
         CHECK(run_batch(a, step, NULL, NULL) == run_batch(b, step, NULL, NULL));
@@ -120,7 +120,7 @@ TEST(updates_follow_the_formula)
         (void)run_batch(net, i, NULL, NULL);
         CHECK_EQ(net_tensor_read(net, i, before, NULL), STATUS_OK);
         CHECK_EQ(net_grad_read(net, i, grad, NULL), STATUS_OK);
-        CHECK_EQ(net_momentum_read(net, i, buf, NULL), STATUS_OK);
+        CHECK_EQ(net_optim_read(net, OPTIM_MOMENTUM, i, buf, NULL), STATUS_OK);
         net_update(net, &nesterov);
         CHECK_EQ(net_tensor_read(net, i, after, NULL), STATUS_OK);
         for (size_t k = 0; k < tensor->count; k++) {
