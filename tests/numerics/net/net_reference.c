@@ -82,7 +82,7 @@ static void pool(const struct reference *r, const struct graph_layer *layer,
 static void channel_statistics(const struct reference *r, const struct graph_value *in,
                                const double *x, size_t c, double *mean, double *var)
 {
-    const size_t pixels = (size_t)in->dims[1] * in->dims[2];
+    const size_t pixels = graph_value_count(in) / in->dims[0];
     const double m = (double)r->n * (double)pixels;
 
     *mean = *var = 0.0;
@@ -98,7 +98,7 @@ static void norm(const struct reference *r, const struct graph_layer *layer,
                  const struct graph_value *in, const double *x, double *y)
 {
     double *const *t = r->tensors + layer->tensor_first; /* weight, bias, running mean and var */
-    const size_t pixels = (size_t)in->dims[1] * in->dims[2];
+    const size_t pixels = graph_value_count(in) / in->dims[0];
     const double m = (double)r->n * (double)pixels;
 
     for (size_t c = 0; c < in->dims[0]; c++) {
@@ -132,8 +132,20 @@ static void linear(const struct reference *r, const struct graph_layer *layer,
         }
 }
 
+/* The mean over height and width. */
+static void average(const struct reference *r, const struct graph_value *in, const double *x,
+                    double *y)
+{
+    const size_t pixels = (size_t)in->dims[1] * in->dims[2];
+
+    for (size_t plane = 0; plane < (size_t)r->n * in->dims[0]; plane++)
+        for (size_t p = 0; p < pixels; p++)
+            y[plane] += x[plane * pixels + p] / (double)pixels;
+}
+
+/* (1 - smoothing) * nll + smoothing / classes * sum of -log p. */
 static double cross_entropy(const double *scores, const int64_t *labels, uint32_t n,
-                            uint32_t classes)
+                            uint32_t classes, double smoothing)
 {
     double loss = 0.0;
 
@@ -143,6 +155,8 @@ static double cross_entropy(const double *scores, const int64_t *labels, uint32_
         for (uint32_t c = 0; c < classes; c++)
             sum += exp(scores[c] - scores[labels[i]]);
         loss += log(sum) / n;
+        for (uint32_t c = 0; c < classes; c++)
+            loss += smoothing * (scores[labels[i]] - scores[c]) / classes / n;
     }
     return loss;
 }
@@ -164,6 +178,8 @@ static void layer_forward(const struct reference *r, uint32_t index)
         pool(r, layer, in, x, y);
     else if (layer->op == GRAPH_LINEAR)
         linear(r, layer, in, x, y);
+    else if (layer->op == GRAPH_AVG_POOL)
+        average(r, in, x, y);
     else
         for (size_t i = 0; i < count; i++)
             y[i] = layer->op == GRAPH_RELU  ? fmax(x[i], 0.0)
@@ -172,7 +188,8 @@ static void layer_forward(const struct reference *r, uint32_t index)
 }
 
 double reference_loss(const struct graph *graph, double *const *tensors, const float *images,
-                      const int64_t *labels, uint32_t n, bool training, bool update)
+                      const int64_t *labels, uint32_t n, double smoothing, bool training,
+                      bool update)
 {
     struct reference r = {graph, tensors, n, training, update, NULL};
     const uint32_t last = graph->layer_count - 1;
@@ -187,7 +204,7 @@ double reference_loss(const struct graph *graph, double *const *tensors, const f
     for (uint32_t i = 1; i < last; i++)
         layer_forward(&r, i);
     loss = cross_entropy(r.values[graph->layers[last].inputs[0]], labels, n,
-                         graph->layers[last].out.dims[0]);
+                         graph->layers[last].out.dims[0], training ? smoothing : 0.0);
     for (uint32_t i = 0; i <= last; i++)
         free(r.values[i]);
     free(r.values);

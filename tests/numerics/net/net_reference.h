@@ -10,9 +10,10 @@
 #include "worker/graph.h"
 
 /* tensors[i]: [graph->tensors[i].count]; images [n][channels][h][w]. Running statistics in
- * `tensors` are read in evaluation and, where `update`, moved in training. Returns the mean loss
- * over the n images. */
+ * `tensors` are read in evaluation and, where `update`, moved in training. `smoothing` of the
+ * labels counts in training alone. Returns the mean loss over the n images. */
 double reference_loss(const struct graph *graph, double *const *tensors, const float *images,
-                      const int64_t *labels, uint32_t n, bool training, bool update);
+                      const int64_t *labels, uint32_t n, double smoothing, bool training,
+                      bool update);
 
 #endif
