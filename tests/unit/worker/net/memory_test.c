@@ -107,7 +107,7 @@ static struct net *make_net(const struct run *run, const struct backend *backend
 
 static void step(struct net *net, const struct run *run, uint32_t number, struct net_result *result)
 {
-    const struct net_sgd sgd = {.lr = 1e-6F, .momentum = 0.9F};
+    const struct optim sgd = {.kind = OPTIM_SGD, .lr = 1e-6F, .momentum = 0.9F};
     const uint32_t n = number == 1 ? BATCH - 1 : BATCH;
     const uint32_t channels = run->image_channels > 0 ? run->image_channels : run->channels;
     const size_t count = (size_t)BATCH * channels * run->side * run->side;
