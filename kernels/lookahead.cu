@@ -1,0 +1,116 @@
+/* Lookahead around another optimizer. Both launches are there in every step, so that a recorded
+ * step is the same each time; a block looks at the count of steps and mostly ends at once. */
+#include "kernels/multi.cuh"
+
+#include "kernels/kernels_optim.h"
+
+enum turn { TURN_NONE, TURN_COPY, TURN_JOIN };
+
+static __device__ enum turn turn_of(const struct kernel_lookahead &lookahead, bool is_before,
+                                    uint32_t t)
+{
+    if (is_before)
+        return lookahead.is_paper && t == 1 ? TURN_COPY : TURN_NONE;
+    if (lookahead.is_paper)
+        return t % lookahead.every == 0 ? TURN_JOIN : TURN_NONE;
+    if (t == 1)
+        return TURN_COPY;
+    return (t - 1) % lookahead.every == 0 ? TURN_JOIN : TURN_NONE;
+}
+
+/* `n` (1 to 4) elements from index `i`. */
+template <typename H>
+static __device__ void join_pack(const struct kernel_lookahead_tensor &tensor, float alpha,
+                                 size_t i, uint32_t n)
+{
+    alignas(struct multi_pack<float>) float fast[MULTI_PACK];
+    alignas(struct multi_pack<float>) float slow[MULTI_PACK];
+    alignas(struct multi_pack<H>) H half[MULTI_PACK];
+
+    multi_read(tensor.master, i, n, fast);
+    multi_read(tensor.slow, i, n, slow);
+    for (uint32_t k = 0; k < n; k++) {
+        slow[k] = __fadd_rn(slow[k], __fmul_rn(alpha, __fsub_rn(fast[k], slow[k])));
+        multi_round(slow[k], &half[k]);
+    }
+    multi_write(tensor.slow, i, n, slow);
+    multi_write(tensor.master, i, n, slow);
+    if (tensor.half != NULL)
+        multi_write((H *)tensor.half, i, n, half);
+}
+
+static __device__ void copy_pack(const struct kernel_lookahead_tensor &tensor, size_t i, uint32_t n)
+{
+    alignas(struct multi_pack<float>) float fast[MULTI_PACK];
+
+    multi_read(tensor.master, i, n, fast);
+    multi_write(tensor.slow, i, n, fast);
+}
+
+template <typename H>
+static __global__ void __launch_bounds__(MULTI_THREADS)
+    look_ahead(const __grid_constant__ struct multi_table<struct kernel_lookahead_tensor> table,
+               const __grid_constant__ struct kernel_lookahead lookahead, bool is_before,
+               const uint32_t *found, const uint32_t *applied)
+{
+    if (found != NULL && *found != 0)
+        return;
+
+    const enum turn turn = turn_of(lookahead, is_before, *applied + 1);
+    if (turn == TURN_NONE)
+        return;
+
+    const uint32_t t = multi_find(table);
+    const size_t begin = (size_t)(blockIdx.x - table.chunk_first[t]) * MULTI_CHUNK;
+    const size_t end = min(begin + MULTI_CHUNK, table.tensors[t].count);
+
+    for (size_t i = begin + threadIdx.x * MULTI_PACK; i < end; i += MULTI_THREADS * MULTI_PACK) {
+        const uint32_t n = (uint32_t)min((size_t)MULTI_PACK, end - i);
+
+        if (turn == TURN_COPY)
+            copy_pack(table.tensors[t], i, n);
+        else
+            join_pack<H>(table.tensors[t], lookahead.alpha, i, n);
+    }
+}
+
+static int launch_all(const struct kernel_lookahead_tensor *tensors, uint32_t tensor_count,
+                      const struct kernel_lookahead &lookahead, bool is_before,
+                      const uint32_t *found, const uint32_t *applied, cudaStream_t stream)
+{
+    while (tensor_count > 0) {
+        struct multi_table<struct kernel_lookahead_tensor> table;
+        const uint32_t taken = multi_take(tensors, tensor_count, &table);
+        const uint32_t grid = table.chunk_first[table.tensor_count];
+
+        tensors += taken;
+        tensor_count -= taken;
+        if (grid == 0)
+            continue;
+        if (lookahead.half_type == KERNEL_BF16)
+            look_ahead<__nv_bfloat16>
+                <<<grid, MULTI_THREADS, 0, stream>>>(table, lookahead, is_before, found, applied);
+        else
+            look_ahead<__half>
+                <<<grid, MULTI_THREADS, 0, stream>>>(table, lookahead, is_before, found, applied);
+        if (cudaError_t error = cudaGetLastError())
+            return (int)error;
+    }
+    return 0;
+}
+
+int kernel_lookahead_before(const struct kernel_lookahead_tensor *tensors, uint32_t tensor_count,
+                            const struct kernel_lookahead *lookahead, const uint32_t *found,
+                            const uint32_t *applied, struct CUstream_st *stream)
+{
+    if (!lookahead->is_paper)
+        return 0;
+    return launch_all(tensors, tensor_count, *lookahead, true, found, applied, stream);
+}
+
+int kernel_lookahead(const struct kernel_lookahead_tensor *tensors, uint32_t tensor_count,
+                     const struct kernel_lookahead *lookahead, const uint32_t *found,
+                     const uint32_t *applied, struct CUstream_st *stream)
+{
+    return launch_all(tensors, tensor_count, *lookahead, false, found, applied, stream);
+}
