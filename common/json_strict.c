@@ -312,28 +312,43 @@ static enum status scan_step(struct scan *scan, enum expect *expect)
     return STATUS_OK;
 }
 
-enum status json_validate(const char *text, size_t byte_count, const struct json_limits *limits,
-                          struct err *err)
+static enum status scan_text(struct scan *scan)
+{
+    enum expect expect = EXPECT_VALUE;
+
+    for (;;) {
+        enum status status;
+
+        skip_space(scan);
+        if (expect == EXPECT_NOTHING)
+            break;
+        status = scan_step(scan, &expect);
+        if (status != STATUS_OK)
+            return status;
+    }
+    return scan->at < scan->byte_count ? refuse(scan, "more text behind the value") : STATUS_OK;
+}
+
+enum status json_validate_at(const char *text, size_t byte_count, const struct json_limits *limits,
+                             size_t *at, struct err *err)
 {
     struct scan scan = {.text = text, .byte_count = byte_count, .err = err};
-    enum expect expect = EXPECT_VALUE;
+    enum status status;
 
     scan.depth_max = limits != NULL ? limits->depth_max : JSON_DEPTH_MAX;
     scan.token_max = limits != NULL ? limits->token_max : JSON_TOKENS_MAX;
     assert(scan.depth_max >= 1 && scan.depth_max <= JSON_DEPTH_CAP);
-    for (;;) {
-        enum status status;
+    status = scan_text(&scan);
+    *at = scan.at;
+    return status;
+}
 
-        skip_space(&scan);
-        if (expect == EXPECT_NOTHING)
-            break;
-        status = scan_step(&scan, &expect);
-        if (status != STATUS_OK)
-            return status;
-    }
-    if (scan.at < byte_count)
-        return refuse(&scan, "more text behind the value");
-    return STATUS_OK;
+enum status json_validate(const char *text, size_t byte_count, const struct json_limits *limits,
+                          struct err *err)
+{
+    size_t at;
+
+    return json_validate_at(text, byte_count, limits, &at, err);
 }
 
 /* -- repeated keys: cJSON has decoded the escapes, so "a" and "\u0061" are seen as one --------- */

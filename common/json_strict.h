@@ -25,6 +25,9 @@ struct json_limits {
  * STATUS_TOO_BIG. */
 enum status json_validate(const char *text, size_t byte_count, const struct json_limits *limits,
                           struct err *err);
+/* The same, and where it went wrong: `*at` gets the byte. */
+enum status json_validate_at(const char *text, size_t byte_count, const struct json_limits *limits,
+                             size_t *at, struct err *err);
 /* Validate, parse, refuse repeated keys. `*out` is the caller's: cJSON_Delete. On failure `*out` is
  * NULL. Errors: as above and STATUS_MEMORY. Numbers are doubles. */
 enum status json_strict_parse(const char *text, size_t byte_count, const struct json_limits *limits,

@@ -231,6 +231,19 @@ static enum status differs_text(struct err *err, const char *what, const char *t
                    here);
 }
 
+/* A model from a file is "name@hash". */
+static enum status differs_arch(struct err *err, const char *there, const char *here)
+{
+    const char *mark = strchr(here, '@');
+
+    if (mark != NULL && strcmp(there, here) != 0 &&
+        strncmp(there, here, (size_t)(mark - here) + 1) == 0)
+        return err_set(err, STATUS_CONFLICT, 0,
+                       "the model file was changed since: it was made with %s, now it is %s", there,
+                       here);
+    return differs_text(err, "--arch", there, here);
+}
+
 static enum status differs(struct err *err, const char *what, uint64_t there, uint64_t here)
 {
     if (there == here)
@@ -242,7 +255,7 @@ static enum status differs(struct err *err, const char *what, uint64_t there, ui
 enum status checkpoint_check(const struct checkpoint_state *state,
                              const struct checkpoint_state *like, struct err *err)
 {
-    enum status status = differs_text(err, "--arch", state->arch, like->arch);
+    enum status status = differs_arch(err, state->arch, like->arch);
 
     if (status == STATUS_OK)
         status = differs_text(err, "--opt-level", state->opt_level, like->opt_level);

@@ -99,7 +99,7 @@ static enum status find_tensor(struct comm *comm, struct net *net, uint32_t worl
     if (!found)
         return err_set(err, STATUS_CONFLICT, 0,
                        "the ranks have the same parameters in different nets: run the same program "
-                       "with the same options on all nodes");
+                       "with the same options on all nodes; with -a FILE.json, the same file");
     return name_tensor(comm, net, world, rank, index, err);
 }
 

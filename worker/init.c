@@ -115,3 +115,27 @@ enum status init_torchvision_resnet(struct net *net, const struct graph *graph, 
 {
     return init(net, graph, true, rng, err);
 }
+
+enum status init_zero_residual(struct net *net, const struct graph *graph, uint32_t *count,
+                               struct err *err)
+{
+    float *zeros = room_for_largest(graph);
+    enum status status = STATUS_OK;
+
+    *count = 0;
+    if (zeros == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "initial parameters: out of memory");
+    for (uint32_t i = 0; i < graph->layer_count && status == STATUS_OK; i++) {
+        const struct graph_layer *layer = &graph->layers[i];
+        const struct graph_layer *last = layer;
+
+        if (layer->op == GRAPH_ADD)
+            last = &graph->layers[layer->inputs[0]];
+        if (last->op != GRAPH_BATCH_NORM || last == layer)
+            continue;
+        status = net_tensor_write(net, last->tensor_first, zeros, err);
+        ++*count;
+    }
+    free(zeros);
+    return status;
+}

@@ -19,4 +19,10 @@ enum status init_torch_default(struct net *net, const struct graph *graph, struc
 enum status init_torchvision_resnet(struct net *net, const struct graph *graph, struct rng *rng,
                                     struct err *err);
 
+/* Every residual block begins as the identity: the scale of a batch norm whose value is the first
+ * input of an add becomes 0. Source: torchvision's zero_init_residual; Goyal et al. 2017, section
+ * 5.1. `*count` gets how many there were. Errors as above. */
+enum status init_zero_residual(struct net *net, const struct graph *graph, uint32_t *count,
+                               struct err *err);
+
 #endif

@@ -33,8 +33,15 @@ enum status model_build(struct graph **graph, const char *arch, const struct mod
     }
     return err_set(err, STATUS_NOT_FOUND, 0,
                    "no model \"%.60s\"; there are: convnet, toynet, resnet18, resnet34, resnet50, "
-                   "resnet101 and resnet152",
+                   "resnet101 and resnet152, or a file: ./NAME.json",
                    arch);
+}
+
+bool model_is_file(const char *arch)
+{
+    const size_t count = strlen(arch);
+
+    return strchr(arch, '/') != NULL || (count > 5 && strcmp(arch + count - 5, ".json") == 0);
 }
 
 bool model_is_resnet(const char *arch)

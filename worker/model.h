@@ -19,6 +19,9 @@ struct model_shape {
 enum status model_build(struct graph **graph, const char *arch, const struct model_shape *shape,
                         struct err *err);
 
+/* Whether `-a ARCH` is a file (model_file.h): it has a '/' or ends in ".json". */
+bool model_is_file(const char *arch);
+
 /* Two blocks of conv 5x5, batch norm, ReLU, max pool 2x2; then a linear layer: the tutorials'
  * ConvNet. */
 void model_convnet_build(struct graph *graph, const struct model_shape *shape);

@@ -144,7 +144,7 @@ enum status net_state_open(struct net *net, enum net_part part, struct net_view 
 enum status net_state_close(struct net *net, enum net_part part, const struct net_view *view,
                             struct err *err);
 /* SHA-256 over names, shapes, types, order and the backend's layouts, for the comparison across
- * ranks; `index` < count hashes that tensor alone, UINT32_MAX the whole net. */
+ * ranks; `index` < count hashes that tensor alone, UINT32_MAX the whole net, layers included. */
 void net_hash(const struct net *net, uint32_t index, uint8_t hash[32]);
 
 uint32_t net_bucket_count(const struct net *net);

@@ -4,6 +4,7 @@
 
 #include <openssl/evp.h>
 
+#include "worker/graph_hash.h"
 #include "worker/net_parts.h"
 
 uint32_t net_tensor_count(const struct net *net)
@@ -141,6 +142,18 @@ static void hash_tensor(const struct net *net, uint32_t index, EVP_MD_CTX *sha)
     (void)ok;
 }
 
+/* Two nets can have the same parameters and still differ: a stride, a residual edge. */
+static void hash_layers(const struct net *net, EVP_MD_CTX *sha)
+{
+    uint8_t hash[32];
+    int ok;
+
+    graph_hash(net->graph, hash);
+    ok = EVP_DigestUpdate(sha, hash, sizeof hash);
+    assert(ok);
+    (void)ok;
+}
+
 void net_hash(const struct net *net, uint32_t index, uint8_t hash[32])
 {
     EVP_MD_CTX *sha = EVP_MD_CTX_new();
@@ -152,6 +165,8 @@ void net_hash(const struct net *net, uint32_t index, uint8_t hash[32])
         hash_tensor(net, index, sha);
     for (uint32_t i = 0; index == UINT32_MAX && i < net->graph->tensor_count; i++)
         hash_tensor(net, i, sha);
+    if (index == UINT32_MAX)
+        hash_layers(net, sha);
     ok = EVP_DigestFinal_ex(sha, hash, NULL);
     assert(ok);
     (void)ok;

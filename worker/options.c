@@ -96,6 +96,10 @@ static enum status check(struct options *options, struct err *err)
     if (options->checkpoint_dir == NULL && options->resume != NULL &&
         strcmp(options->resume, "auto") == 0)
         return err_set(err, STATUS_BAD_INPUT, 0, "--resume auto needs --checkpoint-dir DIR");
+    if (options->new_classifier && options->pretrained == NULL)
+        return err_set(
+            err, STATUS_BAD_INPUT, 0,
+            "--new-classifier says what to leave out of --pretrained FILE: there is none");
     if (options->dummy && options->data != NULL)
         return err_set(err, STATUS_BAD_INPUT, 0, "--dummy makes its own images: leave %.80s out",
                        options->data);

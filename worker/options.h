@@ -44,6 +44,9 @@ struct options {
     bool dummy;
     uint32_t image_size, class_count; /* of --dummy; 0: the model's usual */
     bool sync_bn, channels_last;
+    bool zero_init_residual;
+    const char *pretrained; /* NULL: none */
+    bool new_classifier;    /* ... whose last linear layer is left out */
     const char *device;
     const struct backend *backend; /* not an option: what `device` came to, NULL: the CPU */
     const char *opt_level, *low_type, *loss_scale, *keep_batchnorm_fp32; /* as typed */

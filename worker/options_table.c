@@ -15,7 +15,8 @@
 #define TEXT(name, member, value, ...) ROW(OPTION_TEXT, name, member, value, __VA_ARGS__, .min = 1)
 
 static const struct option_row rows[] = {
-    TEXT("arch", arch, "ARCH", "convnet (default), toynet, resnet18, 34, 50, 101, 152",
+    TEXT("arch", arch, "ARCH",
+         "convnet (default), toynet, resnet18, 34, 50, 101, 152, or a FILE.json: docs/models.md",
          .letter = 'a'),
     WHOLE("epochs", epochs, 1, 1000000, "N", "passes over the training set (10)"),
     WHOLE("batch-size", batch, 1, 65536, "N", "images per rank and step (100)", .letter = 'b'),
@@ -101,7 +102,13 @@ static const struct option_row rows[] = {
     WHOLE("num-classes", class_count, 2, 65536, "N", "of --dummy (10; 1000 for a resnet)"),
     FLAG("sync-bn", sync_bn, "batch norms take their statistics over all ranks"),
     FLAG("channels-last", channels_last,
-         "accepted: layouts here are always those that are fastest"),
+         "accepted: a GPU always works in NHWC here, a CPU in what is fastest there"),
+    FLAG("zero-init-residual", zero_init_residual,
+         "the last batch norm of every residual block begins at 0, as torchvision's"),
+    TEXT("pretrained", pretrained, "FILE",
+         "begin with these weights: safetensors with torchvision's names, or a checkpoint"),
+    FLAG("new-classifier", new_classifier,
+         "with --pretrained: leave the last linear layer at its initialisation"),
     TEXT("device", device, "NAME", "auto (default), cpu or cuda"),
     TEXT("opt-level", opt_level, "LEVEL",
          "mixed precision as Apex's: O0 (default, fp32), O1, O2 or O3"),
@@ -137,6 +144,8 @@ static const char *const examples[] = {
     "ddp-worker --epochs 3 --lr 0.01 --momentum 0.9 ~/mnist",
     "ddp-worker --checkpoint-dir ckpt --checkpoint-every 100 --resume auto ~/mnist",
     "ddp-worker -e --resume ckpt ~/mnist            accuracy of the newest checkpoint",
+    "ddp-worker -a ./net.json ~/mnist               a model of your own: docs/models.md",
+    "ddp-worker -a resnet18 --pretrained resnet18.safetensors --new-classifier ~/mnist",
     "ddpctl run --standalone --nproc-per-node 4 -- ddp-worker ~/mnist",
     NULL,
 };

@@ -10,8 +10,6 @@
 #include "worker/data/digits.h"
 #include "worker/data/idx.h"
 #include "worker/graph.h"
-#include "worker/init.h"
-#include "worker/model.h"
 #include "worker/print_graph.h"
 
 enum {
@@ -21,18 +19,6 @@ enum {
     DUMMY_VALIDATION = 10000,
     DUMMY_BYTES = 256 << 20
 };
-
-/* The shape that the model is made for. --dummy's labels are bytes: classes above 255 get none. */
-static struct dataset_shape dummy_shape_of(const struct options *options)
-{
-    const bool is_resnet = model_is_resnet(options->arch);
-    const uint32_t usual = is_resnet ? 224 : 28;
-    const uint32_t size = options->image_size > 0 ? options->image_size : usual;
-    const uint32_t classes = is_resnet ? 1000 : CLASSES;
-
-    return (struct dataset_shape){is_resnet ? 3 : 1, size, size,
-                                  options->class_count > 0 ? options->class_count : classes};
-}
 
 /* Images are kept once drawn: large ones are fewer. */
 static size_t dummy_count(const struct dataset_shape *shape, size_t usual)
@@ -44,7 +30,7 @@ static size_t dummy_count(const struct dataset_shape *shape, size_t usual)
 
 static enum status open_data(struct train *train, struct err *err)
 {
-    const struct dataset_shape dummy_shape = dummy_shape_of(train->options);
+    const struct dataset_shape dummy_shape = train_model_dummy(train);
     const char *dir = train->options->data;
     enum status status;
 
@@ -151,9 +137,6 @@ static enum status make_net(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
     struct dataset_shape shape = dataset_shape(train->validation_set);
-    const uint32_t channels = model_channels(options->arch);
-    const struct model_shape model = {channels > 0 ? channels : shape.channels, shape.height,
-                                      shape.width, shape.classes};
     const struct net_options net_options = {
         .batch_max = options->batch,
         .bucket_bytes = (uint64_t)((double)options->bucket_cap_mb * 1024 * 1024),
@@ -171,16 +154,12 @@ static enum status make_net(struct train *train, struct err *err)
         .graph_seen_user = stdout,
     };
     struct graph *graph = NULL;
-    struct rng rng;
-    enum status status = model_build(&graph, options->arch, &model, err);
+    enum status status = train_model_build(train, &shape, &graph, err);
 
     if (status == STATUS_OK)
         status = net_new(&train->net, graph, &net_options, err);
-    rng_seed(&rng, options->seed);
     if (status == STATUS_OK)
-        status = model_is_resnet(options->arch)
-                     ? init_torchvision_resnet(train->net, graph, &rng, err)
-                     : init_torch_default(train->net, graph, &rng, err);
+        status = train_model_init(train, graph, err);
     graph_free(&graph);
     return status;
 }
@@ -208,7 +187,7 @@ static void describe(struct train *train)
                                                                        : " + lookahead (seed)");
     if (train->place->job_id != 0)
         (void)snprintf(state->job_id, sizeof state->job_id, "%" PRIu64, train->place->job_id);
-    (void)snprintf(state->arch, sizeof state->arch, "%s", options->arch);
+    (void)snprintf(state->arch, sizeof state->arch, "%s", train->model_identity);
     (void)snprintf(state->data, sizeof state->data, "%s",
                    options->dummy          ? "dummy"
                    : options->data == NULL ? "digits"
@@ -301,7 +280,8 @@ static void announce_amp(const struct train *train)
 static enum status get_ready(struct train *train, struct err *err)
 {
     static enum status (*const stages[])(struct train * train, struct err * err) = {
-        open_data, check_shapes, make_loaders, share_validation, make_schedule, make_net,
+        train_model_open, open_data,     check_shapes, make_loaders,
+        share_validation, make_schedule, make_net,
     };
     enum status status = STATUS_OK;
 
@@ -346,7 +326,9 @@ enum status train_print_graph(const struct options *options, const struct agent_
         return err_set(err, STATUS_MEMORY, 0, "no memory to train");
     train->options = options;
     train->place = place;
-    status = open_data(train, err);
+    status = train_model_open(train, err);
+    if (status == STATUS_OK)
+        status = open_data(train, err);
     if (status == STATUS_OK)
         status = make_net(train, err);
     if (status == STATUS_OK)
@@ -365,6 +347,7 @@ void train_free(struct train **out)
     if (train->comm != NULL)
         comm_close(&train->comm);
     net_free(&train->net);
+    model_file_free(&train->model_file);
     loader_free(&train->loader);
     loader_free(&train->validation_loader);
     dataset_free(&train->train_set);

@@ -9,6 +9,8 @@
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
 #include "worker/ddp.h"
+#include "worker/graph.h"
+#include "worker/model_file.h"
 #include "worker/net.h"
 #include "worker/progress.h"
 #include "worker/sampler.h"
@@ -34,6 +36,8 @@ struct train {
     int64_t *validation_indices; /* [validation_count] of this rank */
     size_t validation_count;
 
+    struct model_file *model_file; /* NULL: the model has a name */
+    char model_identity[CHECKPOINT_TEXT_BYTES];
     struct net *net;
     struct comm *comm; /* NULL: alone */
     struct ddp *ddp;   /* NULL: alone */
@@ -60,6 +64,18 @@ enum status train_group(struct train *train, struct train_queued *queued, uint64
                         struct err *err);
 /* Images of this rank in a whole step. */
 size_t train_group_images(const struct train *train);
+
+/* train_model.c */
+
+/* Reads the file where --arch is one. */
+enum status train_model_open(struct train *train, struct err *err);
+/* Images that --dummy draws for this model. */
+struct dataset_shape train_model_dummy(const struct train *train);
+/* The graph for data of this shape, owned by the caller, and train->model_identity. */
+enum status train_model_build(struct train *train, const struct dataset_shape *data,
+                              struct graph **graph, struct err *err);
+/* What parameters begin with: drawn, then --zero-init-residual, then --pretrained. */
+enum status train_model_init(struct train *train, const struct graph *graph, struct err *err);
 
 /* train_state.c: between the net and the checkpoints. */
 

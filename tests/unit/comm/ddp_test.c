@@ -219,7 +219,7 @@ TEST(a_difference_names_rank_and_parameter)
                     "are the bucket sizes the same on all ranks?");
     expect_conflict(&(struct task){.spoil = spoil_order},
                     "CONFLICT: the ranks have the same parameters in different nets: run the same "
-                    "program with the same options on all nodes");
+                    "program with the same options on all nodes; with -a FILE.json, the same file");
     expect_conflict(&(struct task){.odd_options_rank = 3},
                     "CONFLICT: rank 3 has other DDP options than rank 0: are --delay-allreduce, "
                     "--allreduce-always-fp32, --predivide-factor and the broadcast of buffers the "
