@@ -61,6 +61,7 @@ struct net_options {
     uint64_t bucket_bytes;       /* 0: 25 MiB */
     bool evaluate_only;          /* no gradients, no optimizer state */
     bool deterministic;
+    bool emulate_low;          /* round to 16-bit types, even where the machine computes in them */
     bool accumulate;           /* net_grads_keep will be called */
     float label_smoothing;     /* of the training loss, 0 to 1; validation has none */
     bool profile;              /* time every layer: see net_profile */
@@ -83,6 +84,13 @@ struct net_profile {
         *work; /* "forward", "backward", ... ; "conv ..." is time inside oneDNN's convolutions */
     uint64_t calls;
     uint64_t ns;
+};
+
+/* A convolution or linear layer in a 16-bit type. */
+struct net_low_layer {
+    const char *name;
+    enum graph_dtype dtype;
+    bool is_computed; /* by the hardware in that type; else in fp32, and the result is rounded */
 };
 
 /* What one batch gave. Sums, so that batches and ranks add up exactly. */
@@ -200,6 +208,8 @@ void net_clip(struct net *net, const struct net_clip *clip);
  * in net_new. */
 void net_update(struct net *net, const struct optim *optim);
 
+/* The layers of that kind, one by one; false past the last. */
+bool net_low_layer(const struct net *net, uint32_t index, struct net_low_layer *low);
 /* Entry `index` of the profile; false past the end or without net_options.profile. */
 bool net_profile(const struct net *net, uint32_t index, struct net_profile *profile);
 

@@ -123,6 +123,9 @@ struct backend {
     /* The first layer whose value of the last forward holds an infinity or a NaN; GRAPH_NONE. */
     uint32_t (*first_nonfinite)(void *state);
 
+    /* Whether the hardware computes the layer in its type; asked of layers in fp16 or bf16. NULL:
+     * as stores_types. */
+    bool (*computes_low)(const void *state, uint32_t layer);
     size_t (*bytes)(const void *state);
     /* Time spent so far, where net_options.profile was set; false past the end. */
     bool (*profile)(const void *state, uint32_t index, struct net_profile *profile);

@@ -161,6 +161,22 @@ void net_describe_nonfinite(struct net *net, char *text, size_t byte_limit)
     }
 }
 
+bool net_low_layer(const struct net *net, uint32_t index, struct net_low_layer *low)
+{
+    for (uint32_t i = 0; i < net->graph->layer_count; i++) {
+        const struct graph_layer *layer = &net->graph->layers[i];
+
+        if ((layer->op != GRAPH_CONV2D && layer->op != GRAPH_LINEAR) ||
+            layer->out.dtype == GRAPH_F32 || index-- > 0)
+            continue;
+        *low = (struct net_low_layer){layer->name, layer->out.dtype, net->backend->stores_types};
+        if (net->backend->computes_low != NULL)
+            low->is_computed = net->backend->computes_low(net->state, i);
+        return true;
+    }
+    return false;
+}
+
 bool net_profile(const struct net *net, uint32_t index, struct net_profile *profile)
 {
     return net->backend->profile(net->state, index, profile);

@@ -81,6 +81,22 @@ void print_graph_pass(void *user, const char *pass, const struct graph *graph)
     print_buckets(out, graph);
 }
 
+void print_graph_low(FILE *out, const struct net *net)
+{
+    struct net_low_layer low;
+
+    for (uint32_t i = 0; net_low_layer(net, i, &low); i++) {
+        const char *type = graph_dtype_name(low.dtype);
+
+        if (i == 0)
+            (void)fputs("-- how 16 bits are computed --\n", out);
+        if (low.is_computed)
+            (void)fprintf(out, "  %s: computed in %s, sums in fp32\n", low.name, type);
+        else
+            (void)fprintf(out, "  %s: computed in fp32, rounded to %s\n", low.name, type);
+    }
+}
+
 void print_graph_memory(FILE *out, struct net *net)
 {
     uint64_t reduced = 0;

@@ -261,7 +261,25 @@ static enum status open_loss_log(struct train *train, struct err *err)
     return STATUS_OK;
 }
 
-/* Apex's words for those who know them, and what this CPU does instead of a GPU. */
+/* What this CPU does in the place of a GPU. */
+static void announce_low(const struct train *train)
+{
+    const char *type = graph_dtype_name(train->options->amp.low);
+    uint32_t computed = 0, count = 0;
+
+    for (struct net_low_layer low; net_low_layer(train->net, count, &low); count++)
+        computed += low.is_computed;
+    if (computed == 0)
+        (void)printf("%s is rounded, not computed, on this CPU: the numbers are those of %s, the "
+                     "speed is not\n",
+                     type, type);
+    else
+        (void)printf("%s is computed by this CPU (AMX) in %u of %u convolutions and linear layers; "
+                     "everything else is rounded to it\n",
+                     type, computed, count);
+}
+
+/* Apex's words for those who know them, and what they mean here. */
 static void announce_amp(const struct train *train)
 {
     const struct options *options = train->options;
@@ -271,9 +289,7 @@ static void announce_amp(const struct train *train)
         return;
     amp_print_banner(&request, &options->amp, stdout);
     if (options->amp.level > 0)
-        (void)printf("%s is rounded, not computed, on this CPU: the numbers are those of %s, the "
-                     "speed is not\n",
-                     graph_dtype_name(options->amp.low), graph_dtype_name(options->amp.low));
+        announce_low(train);
     (void)fflush(stdout);
 }
 
@@ -331,6 +347,8 @@ enum status train_print_graph(const struct options *options, const struct agent_
         status = open_data(train, err);
     if (status == STATUS_OK)
         status = make_net(train, err);
+    if (status == STATUS_OK)
+        print_graph_low(stdout, train->net);
     if (status == STATUS_OK)
         print_graph_memory(stdout, train->net);
     train_free(&train);

@@ -137,6 +137,13 @@ static const struct cpu_kernels *best_kernels(void)
                                                           : &cpu_kernels_generic;
 }
 
+/* bf16 by AMX. ONEDNN_MAX_CPU_ISA can hide it. */
+static bool has_matrix_unit(void)
+{
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) ==
+           dnnl_cpu_isa_avx512_core_amx;
+}
+
 static const struct cpu_op *const ops[] = {
     [GRAPH_INPUT] = &cpu_op_input,       [GRAPH_CONV2D] = &cpu_op_conv,
     [GRAPH_BATCH_NORM] = &cpu_op_norm,   [GRAPH_RELU] = &cpu_op_relu,
@@ -290,6 +297,7 @@ static enum status cpu_open(void **state, const struct graph *graph,
         return cpu_out_of_memory(NULL, err);
     cpu->graph = graph;
     cpu->kernels = best_kernels();
+    cpu->has_bf16 = !options->emulate_low && has_matrix_unit();
     cpu->batch_max = options->batch_max;
     cpu->label_smoothing = options->label_smoothing;
     cpu->evaluate_only = options->evaluate_only;
@@ -398,7 +406,7 @@ static bool rounds_value(enum graph_op op)
 }
 
 /* Each gradient that the layer wrote, to the type of what it is the gradient of. A batch norm has
- * done so in cpu_norm_backward_apply. */
+ * done so in cpu_norm_backward_apply, a convolution chunk by chunk. */
 static void round_gradients(const struct cpu *cpu, struct cpu_layer *layer)
 {
     const struct graph_layer *graph = layer->graph;
@@ -410,7 +418,8 @@ static void round_gradients(const struct cpu *cpu, struct cpu_layer *layer)
         if (tensor->trainable)
             cpu_round(cpu, tensor->dtype, layer->tensors[i].grad, layer->tensors[i].size);
     }
-    if (graph->op == GRAPH_BATCH_NORM || graph->op == GRAPH_RELU || graph->op == GRAPH_FLATTEN)
+    if (graph->op == GRAPH_BATCH_NORM || graph->op == GRAPH_RELU || graph->op == GRAPH_FLATTEN ||
+        graph->op == GRAPH_CONV2D)
         return;
     for (uint32_t k = 0; k < 2; k++)
         if (inputs[k] != NULL && inputs[k]->grad != NULL)
@@ -487,6 +496,11 @@ static uint32_t cpu_first_nonfinite(void *state)
     return GRAPH_NONE;
 }
 
+static bool cpu_computes_low(const void *state, uint32_t layer)
+{
+    return ((const struct cpu *)state)->layers[layer].is_low;
+}
+
 static size_t cpu_bytes(const void *state)
 {
     return ((const struct cpu *)state)->bytes;
@@ -544,6 +558,7 @@ const struct backend backend_cpu = {
     .refresh = cpu_refresh,
     .is_finite = cpu_is_finite,
     .first_nonfinite = cpu_first_nonfinite,
+    .computes_low = cpu_computes_low,
     .bytes = cpu_bytes,
     .profile = cpu_profile,
 };

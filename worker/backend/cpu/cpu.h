@@ -74,6 +74,7 @@ struct cpu_layer {
     struct cpu_value *in, *in2; /* NULL where there is none */
     struct cpu_tensor *tensors; /* in the order of the graph */
     void *own;                  /* what the op keeps */
+    bool is_low;                /* computed in bf16 (cpu_low.h), not in fp32 and rounded */
     struct cpu_layer *norm;     /* CONV2D: the batch norm that alone reads it */
     struct cpu_layer *conv;     /* BATCH_NORM: the reverse */
     bool adds[2];               /* backward adds to the gradient of this input */
@@ -102,7 +103,8 @@ struct cpu {
     struct cpu_tensor *tensors;
     uint32_t batch_max;
     bool evaluate_only, profile;
-    bool widens; /* images have one channel, the input has more */
+    bool has_bf16; /* the machine computes in bf16, and is to */
+    bool widens;   /* images have one channel, the input has more */
     float label_smoothing;
     size_t bytes;
     struct cpu_want *wants;
@@ -151,9 +153,9 @@ void cpu_tensor_set_layout(struct cpu_tensor *tensor, const dnnl_memory_desc_t *
 enum status cpu_prim_make(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
                           dnnl_primitive_desc_t pd, struct err *err);
 enum status cpu_prim_arg(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
-                         int arg, const dnnl_memory_desc_t *md, const float *data, struct err *err);
+                         int arg, const dnnl_memory_desc_t *md, const void *data, struct err *err);
 /* Points argument `arg` elsewhere. */
-void cpu_prim_point(struct cpu_prim *prim, int arg, const float *data);
+void cpu_prim_point(struct cpu_prim *prim, int arg, const void *data);
 enum status cpu_prim_run(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
                          struct err *err);
 void cpu_prim_close(struct cpu_prim *prim);

@@ -4,33 +4,27 @@
  * it sums up each chunk as soon as it is made; backward, it turns each chunk into dx just before
  * the two backward convolutions read it. Weights stay in the layout that the forward convolution
  * likes best; where backward likes another, they are reordered once a step (some KiB). No gradient
- * is computed for the network's input. */
-#include "worker/backend/cpu/cpu.h"
-
-#include <assert.h>
+ * is computed for the network's input.
+ *
+ * In bf16 on a matrix unit (cpu_low.h) the convolution reads and makes pixels with their channels
+ * side by side, and one of 1x1 is a matrix product over pixels: oneDNN's inner product is up to
+ * five times as fast there as its convolution. Weights are then kept as their gradient comes, since
+ * the two other directions read a 16-bit copy anyway. */
 #include <stdlib.h>
 #include <string.h>
 
-#define SETS_MAX 8
+#include "worker/backend/cpu/cpu_low.h"
+#include "worker/backend/cpu/cpu_product.h"
+
 #define WEIGHTS_PER_CHUNK 4 /* a chunk reads and writes all weights: it has to be worth it */
 
-/* The primitives for one number of images. */
-struct conv_set {
-    uint32_t n; /* 0: free */
-    struct cpu_prim forward, data, weights;
-};
-
 struct conv {
+    struct cpu_product product;
+    struct cpu_low low;
+    bool is_matrix; /* low and 1x1 */
     uint32_t chunk;
-    dnnl_memory_desc_t data_md;    /* weights as backward-data reads them */
-    dnnl_memory_desc_t weights_md; /* their gradient as backward-weights makes it */
-    float *data_weights;           /* NULL: the stored weights will do */
-    float *weights_sum;            /* NULL: the gradient arena itself */
-    float *partial;                /* one chunk's gradient of weights, then of bias */
-    float *input_grad;             /* one chunk's gradient of the input, to be added; or NULL */
-    struct cpu_prim to_data, from_weights;
-    struct conv_set sets[SETS_MAX];
-    uint32_t set_next;
+    float *partial;    /* one chunk's gradient of weights, then of bias */
+    float *input_grad; /* one chunk's gradient of the input, to be added; or NULL */
 };
 
 static uint32_t chunk_images(const struct cpu *cpu, const struct cpu_layer *layer)
@@ -48,30 +42,35 @@ static uint32_t chunk_images(const struct cpu *cpu, const struct cpu_layer *laye
     return images < cpu->batch_max ? (uint32_t)images : cpu->batch_max;
 }
 
-static void weights_dims(const struct cpu_layer *layer, dnnl_dims_t dims)
+static const struct conv *conv_of(const struct cpu_layer *layer)
 {
-    dims[0] = layer->out.dims[0];
-    dims[1] = layer->in->dims[0];
-    dims[2] = layer->graph->window.kernel;
-    dims[3] = layer->graph->window.kernel;
+    return layer->own;
+}
+
+static uint32_t input_step(const struct cpu_layer *layer)
+{
+    return conv_of(layer)->is_matrix ? layer->graph->window.stride : 1;
 }
 
 struct conv_mds {
     dnnl_memory_desc_t in, out, bias;
+    const dnnl_memory_desc_t *bias_or_null;
     dnnl_dims_t stride, pad;
 };
 
-static dnnl_status_t describe(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
+static dnnl_status_t fill_mds(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
                               struct conv_mds *mds)
 {
     const struct graph_window *window = &layer->graph->window;
-    dnnl_status_t rc = cpu_value_md(cpu, layer->in, n, &mds->in);
+    const bool low = conv_of(layer)->low.on;
+    dnnl_status_t rc =
+        low ? cpu_low_md(layer->in, n, &mds->in) : cpu_value_md(cpu, layer->in, n, &mds->in);
 
     if (rc == dnnl_success)
-        rc = cpu_value_md(cpu, &layer->out, n, &mds->out);
-    memset(&mds->bias, 0, sizeof mds->bias);
-    if (layer->graph->has_bias)
-        cpu_vector_md(layer->out.dims[0], &mds->bias);
+        rc = low ? cpu_low_md(&layer->out, n, &mds->out)
+                 : cpu_value_md(cpu, &layer->out, n, &mds->out);
+    cpu_vector_md(layer->out.dims[0], &mds->bias);
+    mds->bias_or_null = layer->graph->has_bias ? &mds->bias : NULL;
     for (int i = 0; i < 2; i++) {
         mds->stride[i] = window->stride;
         mds->pad[i] = window->pad;
@@ -79,92 +78,81 @@ static dnnl_status_t describe(const struct cpu *cpu, const struct cpu_layer *lay
     return rc;
 }
 
-static dnnl_status_t forward_pd(const struct cpu *cpu, const struct cpu_layer *layer,
-                                const struct conv_mds *mds, const dnnl_memory_desc_t *weights,
-                                dnnl_primitive_desc_t *pd)
+static dnnl_status_t describe(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
+                              enum cpu_direction direction, const dnnl_memory_desc_t *weights,
+                              const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
 {
+    const dnnl_alg_kind_t direct = dnnl_convolution_direct;
     dnnl_convolution_desc_t desc;
-    dnnl_status_t rc = dnnl_convolution_forward_desc_init(
-        &desc, dnnl_forward_training, dnnl_convolution_direct, &mds->in, weights,
-        layer->graph->has_bias ? &mds->bias : NULL, &mds->out, mds->stride, mds->pad, mds->pad);
+    struct conv_mds mds;
+    dnnl_status_t rc = fill_mds(cpu, layer, n, &mds);
 
-    if (rc != dnnl_success)
-        return rc;
-    return dnnl_primitive_desc_create(pd, &desc, cpu->attr, cpu->engine, NULL);
+    if (rc == dnnl_success && direction == CPU_DIRECTION_FORWARD)
+        rc = dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, direct, &mds.in,
+                                                weights, mds.bias_or_null, &mds.out, mds.stride,
+                                                mds.pad, mds.pad);
+    else if (rc == dnnl_success && direction == CPU_DIRECTION_DATA)
+        rc = dnnl_convolution_backward_data_desc_init(&desc, direct, &mds.in, weights, &mds.out,
+                                                      mds.stride, mds.pad, mds.pad);
+    else if (rc == dnnl_success)
+        rc = dnnl_convolution_backward_weights_desc_init(&desc, direct, &mds.in, weights,
+                                                         mds.bias_or_null, &mds.out, mds.stride,
+                                                         mds.pad, mds.pad);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_desc_create(pd, &desc, cpu->attr, cpu->engine, hint);
+    return rc == dnnl_success && conv_of(layer)->low.on ? cpu_low_check(weights, pd) : rc;
 }
 
-/* `hint`: the forward primitive's descriptor. */
-static dnnl_status_t data_pd(const struct cpu *cpu, const struct conv_mds *mds,
-                             const dnnl_memory_desc_t *weights, const_dnnl_primitive_desc_t hint,
-                             dnnl_primitive_desc_t *pd)
+/* The pixels of n images as rows of a matrix. */
+static dnnl_status_t describe_matrix(const struct cpu *cpu, const struct cpu_layer *layer,
+                                     uint32_t n, enum cpu_direction direction,
+                                     const dnnl_memory_desc_t *weights,
+                                     const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
 {
-    dnnl_convolution_desc_t desc;
-    dnnl_status_t rc =
-        dnnl_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &mds->in, weights,
-                                                 &mds->out, mds->stride, mds->pad, mds->pad);
+    const uint32_t pixels = layer->out.dims[1] * layer->out.dims[2];
+    const struct cpu_matrix matrix = {.rows = (int64_t)n * pixels,
+                                      .in = layer->in->dims[0],
+                                      .out = layer->out.dims[0],
+                                      .has_bias = layer->graph->has_bias};
 
-    if (rc != dnnl_success)
-        return rc;
-    return dnnl_primitive_desc_create(pd, &desc, cpu->attr, cpu->engine, hint);
+    return cpu_low_describe(cpu, &matrix, direction, weights, hint, pd);
 }
 
-static dnnl_status_t weights_pd(const struct cpu *cpu, const struct cpu_layer *layer,
-                                const struct conv_mds *mds, const dnnl_memory_desc_t *weights,
-                                const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
-{
-    dnnl_convolution_desc_t desc;
-    dnnl_status_t rc = dnnl_convolution_backward_weights_desc_init(
-        &desc, dnnl_convolution_direct, &mds->in, weights,
-        layer->graph->has_bias ? &mds->bias : NULL, &mds->out, mds->stride, mds->pad, mds->pad);
-
-    if (rc != dnnl_success)
-        return rc;
-    return dnnl_primitive_desc_create(pd, &desc, cpu->attr, cpu->engine, hint);
-}
-
-/* Asks oneDNN which layouts of the weights it likes best in the three directions. */
+/* Layouts of the weights by oneDNN's taste. dnnl_unimplemented: not in bf16 after all. */
 static dnnl_status_t choose_layouts(const struct cpu *cpu, const struct cpu_layer *layer,
                                     struct conv *conv)
 {
-    dnnl_memory_desc_t any, plain;
-    dnnl_primitive_desc_t forward = NULL, pd = NULL;
-    struct conv_mds mds;
-    dnnl_dims_t dims;
-    dnnl_status_t rc;
+    const dnnl_dim_t kernel = layer->graph->window.kernel;
+    const dnnl_dims_t dims = {layer->out.dims[0], layer->in->dims[0], kernel, kernel};
+    const int dim_count = conv->is_matrix ? 2 : 4;
+    dnnl_memory_desc_t plain;
+    dnnl_status_t rc = dnnl_memory_desc_init_by_tag(&plain, dim_count, dims, dnnl_f32,
+                                                    dim_count == 2 ? dnnl_ab : dnnl_abcd);
 
-    weights_dims(layer, dims);
-    rc = dnnl_memory_desc_init_by_tag(&any, 4, dims, dnnl_f32, dnnl_format_tag_any);
+    conv->product.describe = conv->is_matrix ? describe_matrix : describe;
     if (rc == dnnl_success)
-        rc = dnnl_memory_desc_init_by_tag(&plain, 4, dims, dnnl_f32, dnnl_oihw);
+        rc = cpu_product_choose(cpu, layer, &conv->product, conv->chunk, dims, dim_count,
+                                conv->low.on ? dnnl_bf16 : dnnl_f32);
     if (rc == dnnl_success)
-        rc = describe(cpu, layer, conv->chunk, &mds);
-    if (rc == dnnl_success)
-        rc = forward_pd(cpu, layer, &mds, &any, &forward);
-    if (rc != dnnl_success)
-        return rc;
-    cpu_tensor_set_layout(&layer->tensors[0], &plain,
-                          dnnl_primitive_desc_query_md(forward, dnnl_query_weights_md, 0));
-    if (layer->in->needs_grad) {
-        rc = data_pd(cpu, &mds, &any, forward, &pd);
-        if (rc == dnnl_success) {
-            conv->data_md = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
-            (void)dnnl_primitive_desc_destroy(pd);
-        }
-    }
-    if (rc == dnnl_success)
-        rc = weights_pd(cpu, layer, &mds, &any, forward, &pd);
-    if (rc == dnnl_success) {
-        conv->weights_md = *dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0);
-        (void)dnnl_primitive_desc_destroy(pd);
-    }
-    (void)dnnl_primitive_desc_destroy(forward);
+        cpu_tensor_set_layout(&layer->tensors[0], &plain,
+                              &conv->product.weights_mds[conv->low.on ? CPU_DIRECTION_WEIGHTS
+                                                                      : CPU_DIRECTION_FORWARD]);
     return rc;
 }
 
-static bool fits(size_t *bytes, const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b)
+static dnnl_status_t choose_type(const struct cpu *cpu, const struct cpu_layer *layer,
+                                 struct conv *conv)
 {
-    *bytes = dnnl_memory_desc_get_size(a);
-    return dnnl_memory_desc_equal(a, b) != 0;
+    const struct graph_window *window = &layer->graph->window;
+    dnnl_status_t rc;
+
+    conv->low.on = cpu_low_wanted(cpu, layer);
+    conv->is_matrix = conv->low.on && window->kernel == 1 && window->pad == 0;
+    rc = choose_layouts(cpu, layer, conv);
+    if (rc != dnnl_unimplemented || !conv->low.on)
+        return rc;
+    conv->low.on = conv->is_matrix = false;
+    return choose_layouts(cpu, layer, conv);
 }
 
 static bool has_other_reader(const struct cpu *cpu, const struct cpu_layer *layer)
@@ -172,21 +160,26 @@ static bool has_other_reader(const struct cpu *cpu, const struct cpu_layer *laye
     return graph_only_user(cpu->graph, layer->graph->inputs[0]) == GRAPH_NONE;
 }
 
+static size_t weights_bytes(const struct conv *conv)
+{
+    return dnnl_memory_desc_get_size(&conv->product.weights_mds[CPU_DIRECTION_WEIGHTS]);
+}
+
 static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
                                 struct err *err)
 {
-    const dnnl_memory_desc_t *stored = &layer->tensors[0].stored;
     const size_t input_bytes = conv->chunk * layer->in->image_size * sizeof(float);
-    enum status status = STATUS_OK;
-    size_t bytes;
+    enum status status = cpu_product_want(cpu, layer, &conv->product, err);
 
-    if (layer->in->needs_grad && !fits(&bytes, &conv->data_md, stored))
-        status = cpu_want_in_backward(cpu, layer, &conv->data_weights, bytes, err);
-    if (status == STATUS_OK && !fits(&bytes, &conv->weights_md, stored))
-        status = cpu_want_in_backward(cpu, layer, &conv->weights_sum, bytes, err);
+    if (status == STATUS_OK && conv->low.on)
+        status = cpu_low_want(cpu, layer, &conv->low, conv->chunk, layer->in->image_size,
+                              layer->out.image_size, err);
+    if (cpu->evaluate_only)
+        return status;
     if (status == STATUS_OK && conv->chunk < cpu->batch_max)
-        status = cpu_want_in_backward(cpu, layer, &conv->partial,
-                                      bytes + layer->out.dims[0] * sizeof(float), err);
+        status =
+            cpu_want_in_backward(cpu, layer, &conv->partial,
+                                 weights_bytes(conv) + layer->out.dims[0] * sizeof(float), err);
     if (status == STATUS_OK && layer->in->needs_grad && has_other_reader(cpu, layer))
         status = cpu_want_in_backward(cpu, layer, &conv->input_grad, input_bytes, err);
     return status;
@@ -201,21 +194,12 @@ static enum status conv_open(struct cpu *cpu, struct cpu_layer *layer, struct er
         return cpu_out_of_memory(layer, err);
     layer->own = conv;
     conv->chunk = chunk_images(cpu, layer);
-    status = cpu_check(choose_layouts(cpu, layer, conv), layer, "conv2d", err);
+    status = cpu_check(choose_type(cpu, layer, conv), layer, "conv2d", err);
     if (status == STATUS_OK && layer->graph->has_bias)
         layer->tensors[1] = (struct cpu_tensor){
             .is_vector = true, .count = layer->out.dims[0], .size = layer->out.dims[0]};
-    if (status == STATUS_OK && !cpu->evaluate_only)
-        status = make_buffers(cpu, layer, conv, err);
-    return status;
-}
-
-static void close_set(struct conv_set *set)
-{
-    cpu_prim_close(&set->forward);
-    cpu_prim_close(&set->data);
-    cpu_prim_close(&set->weights);
-    set->n = 0;
+    layer->is_low = conv->low.on;
+    return status == STATUS_OK ? make_buffers(cpu, layer, conv, err) : status;
 }
 
 static void conv_close(struct cpu_layer *layer)
@@ -224,129 +208,9 @@ static void conv_close(struct cpu_layer *layer)
 
     if (conv == NULL)
         return;
-    for (uint32_t i = 0; i < SETS_MAX; i++)
-        close_set(&conv->sets[i]);
-    cpu_prim_close(&conv->to_data);
-    cpu_prim_close(&conv->from_weights);
+    cpu_product_close(&conv->product);
     free(conv);
     layer->own = NULL;
-}
-
-static const float *bias_of(const struct cpu_layer *layer)
-{
-    return layer->graph->has_bias ? layer->tensors[1].param : NULL;
-}
-
-static enum status make_forward(struct cpu *cpu, struct cpu_layer *layer, struct conv_set *set,
-                                const struct conv_mds *mds, dnnl_primitive_desc_t pd,
-                                struct err *err)
-{
-    struct cpu_prim *prim = &set->forward;
-    const struct cpu_tensor *weights = &layer->tensors[0];
-    enum status status = cpu_prim_make(cpu, layer, prim, pd, err);
-
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_SRC, &mds->in, layer->in->data, err);
-    if (status == STATUS_OK)
-        status =
-            cpu_prim_arg(cpu, layer, prim, DNNL_ARG_WEIGHTS, &weights->stored, weights->param, err);
-    if (status == STATUS_OK && bias_of(layer) != NULL)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_BIAS, &mds->bias, bias_of(layer), err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DST, &mds->out, layer->out.data, err);
-    return status;
-}
-
-static enum status make_data(struct cpu *cpu, struct cpu_layer *layer, struct conv_set *set,
-                             const struct conv_mds *mds, const_dnnl_primitive_desc_t hint,
-                             struct err *err)
-{
-    const struct conv *conv = layer->own;
-    const float *weights =
-        conv->data_weights != NULL ? conv->data_weights : layer->tensors[0].param;
-    struct cpu_prim *prim = &set->data;
-    dnnl_primitive_desc_t pd = NULL;
-    enum status status =
-        cpu_check(data_pd(cpu, mds, &conv->data_md, hint, &pd), layer, "backward data", err);
-
-    if (status == STATUS_OK)
-        status = cpu_prim_make(cpu, layer, prim, pd, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DIFF_SRC, &mds->in, layer->in->grad, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_WEIGHTS, &conv->data_md, weights, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DIFF_DST, &mds->out, layer->out.grad, err);
-    return status;
-}
-
-static enum status make_weights(struct cpu *cpu, struct cpu_layer *layer, struct conv_set *set,
-                                const struct conv_mds *mds, const_dnnl_primitive_desc_t hint,
-                                struct err *err)
-{
-    const struct conv *conv = layer->own;
-    struct cpu_prim *prim = &set->weights;
-    dnnl_primitive_desc_t pd = NULL;
-    enum status status = cpu_check(weights_pd(cpu, layer, mds, &conv->weights_md, hint, &pd), layer,
-                                   "backward weights", err);
-
-    if (status == STATUS_OK)
-        status = cpu_prim_make(cpu, layer, prim, pd, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_SRC, &mds->in, layer->in->data, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DIFF_DST, &mds->out, layer->out.grad, err);
-    if (status == STATUS_OK)
-        status =
-            cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DIFF_WEIGHTS, &conv->weights_md, NULL, err);
-    if (status == STATUS_OK && bias_of(layer) != NULL)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DIFF_BIAS, &mds->bias, NULL, err);
-    return status;
-}
-
-static enum status make_set(struct cpu *cpu, struct cpu_layer *layer, struct conv_set *set,
-                            uint32_t n, struct err *err)
-{
-    dnnl_primitive_desc_t forward = NULL, hint = NULL;
-    struct conv_mds mds;
-    enum status status = cpu_check(describe(cpu, layer, n, &mds), layer, "conv2d", err);
-
-    if (status == STATUS_OK)
-        status = cpu_check(forward_pd(cpu, layer, &mds, &layer->tensors[0].stored, &forward), layer,
-                           "forward", err);
-    if (status == STATUS_OK)
-        status = cpu_check(dnnl_primitive_desc_clone(&hint, forward), layer, "forward", err);
-    if (status == STATUS_OK)
-        status = make_forward(cpu, layer, set, &mds, forward, err);
-    if (status == STATUS_OK && !cpu->evaluate_only && layer->in->grad != NULL)
-        status = make_data(cpu, layer, set, &mds, hint, err);
-    if (status == STATUS_OK && !cpu->evaluate_only)
-        status = make_weights(cpu, layer, set, &mds, hint, err);
-    if (hint != NULL)
-        (void)dnnl_primitive_desc_destroy(hint);
-    if (status == STATUS_OK)
-        set->n = n;
-    else
-        close_set(set);
-    return status;
-}
-
-/* The set for n images; makes it at its first use, in place of the oldest when there are too many.
- */
-static enum status find_set(struct cpu *cpu, struct cpu_layer *layer, uint32_t n,
-                            struct conv_set **set, struct err *err)
-{
-    struct conv *conv = layer->own;
-
-    for (uint32_t i = 0; i < SETS_MAX; i++) {
-        *set = &conv->sets[i];
-        if ((*set)->n == n)
-            return STATUS_OK;
-    }
-    *set = &conv->sets[conv->set_next];
-    conv->set_next = (conv->set_next + 1) % SETS_MAX;
-    close_set(*set);
-    return make_set(cpu, layer, *set, n, err);
 }
 
 static uint32_t next_chunk(const struct cpu *cpu, const struct conv *conv, uint32_t first)
@@ -354,35 +218,61 @@ static uint32_t next_chunk(const struct cpu *cpu, const struct conv *conv, uint3
     return cpu->n - first < conv->chunk ? cpu->n - first : conv->chunk;
 }
 
+/* Timed as time inside oneDNN's convolutions. */
+static enum status run(struct cpu *cpu, struct cpu_layer *layer, struct cpu_product_set *set,
+                       enum cpu_direction direction, const struct cpu_product_memory *memory,
+                       struct err *err)
+{
+    static const enum cpu_work works[CPU_DIRECTIONS] = {CPU_CONV_FORWARD, CPU_CONV_DATA,
+                                                        CPU_CONV_WEIGHTS};
+    const uint64_t start = cpu_clock(cpu);
+    enum status status = cpu_product_run(cpu, layer, set, direction, memory, err);
+
+    cpu_count(cpu, layer, works[direction], start);
+    return status;
+}
+
+static enum status forward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint32_t first,
+                                 uint32_t n, struct err *err)
+{
+    struct conv *conv = layer->own;
+    const float *in = layer->in->data + first * layer->in->image_size;
+    float *out = layer->out.data + first * layer->out.image_size;
+    const bool low = conv->low.on;
+    const struct cpu_product_memory memory = {
+        .in = low ? conv->low.in[0] : in,
+        .weights = cpu_product_weights(layer, &conv->product, CPU_DIRECTION_FORWARD),
+        .bias = layer->graph->has_bias ? layer->tensors[1].param : NULL,
+        .out = low ? conv->low.out[0] : out};
+    struct cpu_product_set *set;
+    enum status status = cpu_product_find(cpu, layer, &conv->product, n, &set, err);
+
+    if (status != STATUS_OK)
+        return status;
+    if (low)
+        cpu_low_pack(cpu, layer->in, n, input_step(layer), in, conv->low.in[0]);
+    status = run(cpu, layer, set, CPU_DIRECTION_FORWARD, &memory, err);
+    if (low)
+        cpu_low_unpack(cpu, &layer->out, n, 1, conv->low.out[0], out);
+    else
+        cpu_round(cpu, layer->graph->out.dtype, out, n * layer->out.image_size);
+    return status;
+}
+
 static enum status conv_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
-    const struct conv *conv = layer->own;
-    struct conv_set *set;
+    struct conv *conv = layer->own;
+    enum status status =
+        cpu_product_convert(cpu, layer, &conv->product, CPU_DIRECTION_FORWARD, err);
     uint32_t n;
 
-    for (uint32_t first = 0; first < cpu->n; first += n) {
-        enum status status;
-        uint64_t start;
-
+    for (uint32_t first = 0; first < cpu->n && status == STATUS_OK; first += n) {
         n = next_chunk(cpu, conv, first);
-        status = find_set(cpu, layer, n, &set, err);
-        if (status != STATUS_OK)
-            return status;
-        cpu_prim_point(&set->forward, DNNL_ARG_SRC,
-                       layer->in->data + first * layer->in->image_size);
-        cpu_prim_point(&set->forward, DNNL_ARG_DST,
-                       layer->out.data + first * layer->out.image_size);
-        start = cpu_clock(cpu);
-        status = cpu_prim_run(cpu, layer, &set->forward, err);
-        cpu_count(cpu, layer, CPU_CONV_FORWARD, start);
-        if (status != STATUS_OK)
-            return status;
-        cpu_round(cpu, layer->graph->out.dtype, layer->out.data + first * layer->out.image_size,
-                  n * layer->out.image_size);
-        if (layer->norm != NULL && cpu->training)
+        status = forward_chunk(cpu, layer, first, n, err);
+        if (status == STATUS_OK && layer->norm != NULL && cpu->training)
             cpu_norm_sums(cpu, layer->norm, first, n);
     }
-    return STATUS_OK;
+    return status;
 }
 
 static void add_to(float *restrict sum, const float *restrict part, size_t count)
@@ -392,27 +282,24 @@ static void add_to(float *restrict sum, const float *restrict part, size_t count
 }
 
 /* Gradient of weights and bias over one chunk, written for the first and added for the others. */
-static enum status backward_weights(struct cpu *cpu, struct cpu_layer *layer, struct conv_set *set,
-                                    uint32_t first, struct err *err)
+static enum status backward_weights(struct cpu *cpu, struct cpu_layer *layer,
+                                    struct cpu_product_set *set, uint32_t first, const float *dy,
+                                    struct err *err)
 {
     const struct conv *conv = layer->own;
-    const size_t count = dnnl_memory_desc_get_size(&conv->weights_md) / sizeof(float);
-    float *sum = conv->weights_sum != NULL ? conv->weights_sum : layer->tensors[0].grad;
+    const size_t count = weights_bytes(conv) / sizeof(float);
+    const float *in = layer->in->data + first * layer->in->image_size;
+    float *sum = cpu_product_weights(layer, &conv->product, CPU_DIRECTION_WEIGHTS);
     float *weights = first == 0 ? sum : conv->partial;
-    float *bias_sum = bias_of(layer) != NULL ? layer->tensors[1].grad : NULL;
-    float *bias = first == 0 ? bias_sum : conv->partial + count;
-    uint64_t start;
+    float *bias_sum = layer->graph->has_bias ? layer->tensors[1].grad : NULL;
+    float *bias = first == 0 || bias_sum == NULL ? bias_sum : conv->partial + count;
+    const struct cpu_product_memory memory = {
+        .in = conv->low.on ? conv->low.in[1] : in, .weights = weights, .bias = bias, .out = dy};
     enum status status;
 
-    cpu_prim_point(&set->weights, DNNL_ARG_SRC, layer->in->data + first * layer->in->image_size);
-    cpu_prim_point(&set->weights, DNNL_ARG_DIFF_DST,
-                   layer->out.grad + first * layer->out.image_size);
-    cpu_prim_point(&set->weights, DNNL_ARG_DIFF_WEIGHTS, weights);
-    if (bias_sum != NULL)
-        cpu_prim_point(&set->weights, DNNL_ARG_DIFF_BIAS, bias);
-    start = cpu_clock(cpu);
-    status = cpu_prim_run(cpu, layer, &set->weights, err);
-    cpu_count(cpu, layer, CPU_CONV_WEIGHTS, start);
+    if (conv->low.on)
+        cpu_low_pack(cpu, layer->in, set->n, input_step(layer), in, conv->low.in[1]);
+    status = run(cpu, layer, set, CPU_DIRECTION_WEIGHTS, &memory, err);
     if (status != STATUS_OK || first == 0)
         return status;
     add_to(sum, weights, count);
@@ -421,80 +308,69 @@ static enum status backward_weights(struct cpu *cpu, struct cpu_layer *layer, st
     return STATUS_OK;
 }
 
-static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer, struct conv_set *set,
-                                 uint32_t first, struct err *err)
+static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
+                                 struct cpu_product_set *set, uint32_t first, const float *dy,
+                                 struct err *err)
 {
     const struct conv *conv = layer->own;
+    const enum graph_dtype dtype = cpu->graph->layers[layer->graph->inputs[0]].out.dtype;
+    const size_t count = set->n * layer->in->image_size;
     float *grad = layer->in->grad + first * layer->in->image_size;
     float *made = layer->adds[0] ? conv->input_grad : grad;
-    const size_t count = set->n * layer->in->image_size;
-    uint64_t start;
-    enum status status;
+    const struct cpu_product_memory memory = {
+        .in = conv->low.on ? conv->low.in[1] : made,
+        .weights = cpu_product_weights(layer, &conv->product, CPU_DIRECTION_DATA),
+        .out = dy};
+    enum status status = run(cpu, layer, set, CPU_DIRECTION_DATA, &memory, err);
 
-    cpu_prim_point(&set->data, DNNL_ARG_DIFF_SRC, made);
-    cpu_prim_point(&set->data, DNNL_ARG_DIFF_DST, layer->out.grad + first * layer->out.image_size);
-    start = cpu_clock(cpu);
-    status = cpu_prim_run(cpu, layer, &set->data, err);
-    cpu_count(cpu, layer, CPU_CONV_DATA, start);
-    if (layer->adds[0] && status == STATUS_OK) {
-        cpu_round(cpu, cpu->graph->layers[layer->graph->inputs[0]].out.dtype, made, count);
+    if (status != STATUS_OK)
+        return status;
+    if (conv->low.on)
+        cpu_low_unpack(cpu, layer->in, set->n, input_step(layer), conv->low.in[1], made);
+    else
+        cpu_round(cpu, dtype, made, count);
+    if (layer->adds[0]) {
         cpu_add_grad(cpu, grad, made, count, true);
+        cpu_round(cpu, dtype, grad, count);
     }
-    return status;
+    return STATUS_OK;
 }
 
-/* Runs a reorder, making it the first time. */
-static enum status convert(struct cpu *cpu, struct cpu_layer *layer, struct cpu_prim *prim,
-                           const dnnl_memory_desc_t *from_md, const float *from,
-                           const dnnl_memory_desc_t *to_md, float *to, struct err *err)
+static enum status backward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint32_t first,
+                                  uint32_t n, struct err *err)
 {
-    dnnl_primitive_desc_t pd = NULL;
-    enum status status = STATUS_OK;
+    struct conv *conv = layer->own;
+    const float *dy = layer->out.grad + first * layer->out.image_size;
+    struct cpu_product_set *set;
+    enum status status = cpu_product_find(cpu, layer, &conv->product, n, &set, err);
 
-    if (prim->prim != NULL)
-        return cpu_prim_run(cpu, layer, prim, err);
-    status = cpu_check(dnnl_reorder_primitive_desc_create(&pd, from_md, cpu->engine, to_md,
-                                                          cpu->engine, cpu->attr),
-                       layer, "reorder of weights", err);
-    if (status == STATUS_OK)
-        status = cpu_prim_make(cpu, layer, prim, pd, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_FROM, from_md, from, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_TO, to_md, to, err);
-    if (status == STATUS_OK)
-        return cpu_prim_run(cpu, layer, prim, err);
-    cpu_prim_close(prim);
-    return status;
+    if (status != STATUS_OK)
+        return status;
+    if (layer->norm != NULL)
+        cpu_norm_backward_apply(cpu, layer->norm, first, n);
+    if (conv->low.on) {
+        cpu_low_pack(cpu, &layer->out, n, 1, dy, conv->low.out[1]);
+        dy = conv->low.out[1];
+    }
+    if (layer->in->grad != NULL)
+        status = backward_data(cpu, layer, set, first, dy, err);
+    return status == STATUS_OK ? backward_weights(cpu, layer, set, first, dy, err) : status;
 }
 
 static enum status conv_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
                                  struct err *err)
 {
     struct conv *conv = layer->own;
-    struct cpu_tensor *weights = &layer->tensors[0];
-    enum status status = STATUS_OK;
+    enum status status = cpu_product_convert(cpu, layer, &conv->product, CPU_DIRECTION_DATA, err);
     uint32_t n;
 
     (void)grad_scale;
-    if (conv->data_weights != NULL)
-        status = convert(cpu, layer, &conv->to_data, &weights->stored, weights->param,
-                         &conv->data_md, conv->data_weights, err);
     for (uint32_t first = 0; first < cpu->n && status == STATUS_OK; first += n) {
-        struct conv_set *set;
-
         n = next_chunk(cpu, conv, first);
-        status = find_set(cpu, layer, n, &set, err);
-        if (status == STATUS_OK && layer->norm != NULL)
-            cpu_norm_backward_apply(cpu, layer->norm, first, n);
-        if (status == STATUS_OK && layer->in->grad != NULL)
-            status = backward_data(cpu, layer, set, first, err);
-        if (status == STATUS_OK)
-            status = backward_weights(cpu, layer, set, first, err);
+        status = backward_chunk(cpu, layer, first, n, err);
     }
-    if (status == STATUS_OK && conv->weights_sum != NULL)
-        status = convert(cpu, layer, &conv->from_weights, &conv->weights_md, conv->weights_sum,
-                         &weights->stored, weights->grad, err);
+    if (status == STATUS_OK)
+        status = cpu_product_convert(cpu, layer, &conv->product, CPU_DIRECTION_WEIGHTS, err);
     return status;
 }
 

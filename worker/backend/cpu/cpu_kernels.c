@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "worker/backend/cpu/cpu_kernels_add.h"
+#include "worker/backend/cpu/cpu_kernels_low.h"
 
 #if defined(__AVX512F__) || defined(__F16C__)
 #include <immintrin.h>
@@ -464,6 +465,7 @@ const struct cpu_kernels CPU_KERNELS = {
     .name = CPU_TEXT(CPU_KERNELS),
     .block = B,
     .more = &CPU_KERNELS_ADD,
+    .low = &CPU_KERNELS_LOW,
     .norm_sums = norm_sums,
     .norm_apply = norm_apply,
     .norm_pool_apply = norm_pool_apply,

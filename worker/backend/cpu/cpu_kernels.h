@@ -15,6 +15,7 @@
 #define CPU_POOL_DEAD 255 /* in `best`: ReLU cut this maximum off, no gradient flows */
 
 struct cpu_add_kernels; /* cpu_kernels_add.h */
+struct cpu_low_kernels; /* cpu_kernels_low.h */
 
 struct cpu_area {
     uint32_t images, blocks, height, width; /* of the larger side where there is a pool */
@@ -29,6 +30,7 @@ struct cpu_kernels {
     const char *name;
     uint32_t block;
     const struct cpu_add_kernels *more;
+    const struct cpu_low_kernels *low;
 
     /* sum += x - shift, squares += (x - shift)^2 per channel; shift, sum, squares: [blocks *
      * block]. */

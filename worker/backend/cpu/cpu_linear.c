@@ -1,50 +1,51 @@
 /* Fully connected layer by oneDNN. Behind a flatten it reads the blocked value as it lies: the
  * weights' columns are stored in that order instead, so that activations are never reordered. */
-#include "worker/backend/cpu/cpu.h"
-
 #include <stdlib.h>
-#include <string.h>
 
-#define SETS_MAX 4
+#include "worker/backend/cpu/cpu_kernels_low.h"
+#include "worker/backend/cpu/cpu_low.h"
+#include "worker/backend/cpu/cpu_product.h"
+
 #define OWN_OUTPUTS_MAX 32 /* above, oneDNN's matrix product is the faster */
 
-struct linear_set {
-    uint32_t n; /* 0: free */
-    struct cpu_prim forward, data, weights;
-};
-
 struct linear {
-    struct linear_set sets[SETS_MAX];
-    uint32_t set_next;
-};
-
-struct linear_mds {
-    dnnl_memory_desc_t in, out, bias;
-    const dnnl_memory_desc_t *bias_or_null;
+    struct cpu_product product;
+    struct cpu_low low;
 };
 
 static dnnl_status_t describe(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
-                              struct linear_mds *mds)
+                              enum cpu_direction direction, const dnnl_memory_desc_t *weights,
+                              const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
 {
-    dnnl_status_t rc = cpu_value_md(cpu, layer->in, n, &mds->in);
+    dnnl_memory_desc_t in, out, bias, *bias_or_null = layer->graph->has_bias ? &bias : NULL;
+    dnnl_inner_product_desc_t desc;
+    dnnl_status_t rc = cpu_value_md(cpu, layer->in, n, &in);
 
     if (rc == dnnl_success)
-        rc = cpu_value_md(cpu, &layer->out, n, &mds->out);
-    cpu_vector_md(layer->out.dims[0], &mds->bias);
-    mds->bias_or_null = layer->graph->has_bias ? &mds->bias : NULL;
+        rc = cpu_value_md(cpu, &layer->out, n, &out);
+    cpu_vector_md(layer->out.dims[0], &bias);
+    if (rc == dnnl_success && direction == CPU_DIRECTION_FORWARD)
+        rc = dnnl_inner_product_forward_desc_init(&desc, dnnl_forward_training, &in, weights,
+                                                  bias_or_null, &out);
+    else if (rc == dnnl_success && direction == CPU_DIRECTION_DATA)
+        rc = dnnl_inner_product_backward_data_desc_init(&desc, &in, weights, &out);
+    else if (rc == dnnl_success)
+        rc = dnnl_inner_product_backward_weights_desc_init(&desc, &in, weights, bias_or_null, &out);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_desc_create(pd, &desc, cpu->attr, cpu->engine, hint);
     return rc;
 }
 
-static dnnl_status_t forward_pd(const struct cpu *cpu, const struct linear_mds *mds,
-                                const dnnl_memory_desc_t *weights, dnnl_primitive_desc_t *pd)
+static dnnl_status_t describe_low(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
+                                  enum cpu_direction direction, const dnnl_memory_desc_t *weights,
+                                  const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
 {
-    dnnl_inner_product_desc_t desc;
-    dnnl_status_t rc = dnnl_inner_product_forward_desc_init(&desc, dnnl_forward_training, &mds->in,
-                                                            weights, mds->bias_or_null, &mds->out);
+    const struct cpu_matrix matrix = {.rows = n,
+                                      .in = (int64_t)layer->in->image_size,
+                                      .out = layer->out.dims[0],
+                                      .has_bias = layer->graph->has_bias};
 
-    if (rc != dnnl_success)
-        return rc;
-    return dnnl_primitive_desc_create(pd, &desc, cpu->attr, cpu->engine, NULL);
+    return cpu_low_describe(cpu, &matrix, direction, weights, hint, pd);
 }
 
 /* [out][in features] row-major, seen as [out][channels][height][width] where the input is an image,
@@ -71,30 +72,76 @@ static dnnl_status_t weights_mds(const struct cpu *cpu, const struct cpu_layer *
                                         cpu->kernels->block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b);
 }
 
-static enum status linear_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+static bool has_own_loop(const struct cpu_layer *layer)
 {
-    dnnl_memory_desc_t plain, stored;
-    enum status status;
-
-    layer->own = calloc(1, sizeof(struct linear));
-    if (layer->own == NULL)
-        return cpu_out_of_memory(layer, err);
-    status = cpu_check(weights_mds(cpu, layer, &plain, &stored), layer, "linear", err);
-    if (status != STATUS_OK)
-        return status;
-    cpu_tensor_set_layout(&layer->tensors[0], &plain, &stored);
-    if (layer->graph->has_bias)
-        layer->tensors[1] = (struct cpu_tensor){
-            .is_vector = true, .count = layer->out.dims[0], .size = layer->out.dims[0]};
-    return STATUS_OK;
+    return layer->in->blocked && layer->out.dims[0] <= OWN_OUTPUTS_MAX;
 }
 
-static void close_set(struct linear_set *set)
+/* Whether the input lies row-major without padding, whatever its shape. */
+static bool is_flat(const struct cpu_value *in)
 {
-    cpu_prim_close(&set->forward);
-    cpu_prim_close(&set->data);
-    cpu_prim_close(&set->weights);
-    set->n = 0;
+    return in->image_size == (size_t)in->dims[0] * in->dims[1] * in->dims[2] &&
+           (!in->blocked || (in->dims[1] == 1 && in->dims[2] == 1));
+}
+
+/* In bf16 on a matrix unit, where there is one and the layer is worth it. */
+static dnnl_status_t choose_low(const struct cpu *cpu, const struct cpu_layer *layer,
+                                struct linear *linear)
+{
+    const dnnl_dims_t dims = {layer->out.dims[0], (dnnl_dim_t)layer->in->image_size};
+    dnnl_memory_desc_t plain;
+    dnnl_status_t rc;
+
+    if (!cpu_low_wanted(cpu, layer) || has_own_loop(layer) || !is_flat(layer->in))
+        return dnnl_unimplemented;
+    linear->product.describe = describe_low;
+    rc = cpu_product_choose(cpu, layer, &linear->product, cpu->batch_max, dims, 2, dnnl_bf16);
+    if (rc == dnnl_success)
+        rc = dnnl_memory_desc_init_by_tag(&plain, 2, dims, dnnl_f32, dnnl_ab);
+    if (rc == dnnl_success)
+        cpu_tensor_set_layout(&layer->tensors[0], &plain,
+                              &linear->product.weights_mds[CPU_DIRECTION_WEIGHTS]);
+    linear->low.on = rc == dnnl_success;
+    return rc;
+}
+
+static dnnl_status_t choose_layouts(const struct cpu *cpu, const struct cpu_layer *layer,
+                                    struct linear *linear)
+{
+    dnnl_memory_desc_t plain, stored;
+    dnnl_status_t rc = choose_low(cpu, layer, linear);
+
+    if (rc != dnnl_unimplemented)
+        return rc;
+    linear->product.describe = describe;
+    rc = weights_mds(cpu, layer, &plain, &stored);
+    if (rc != dnnl_success)
+        return rc;
+    cpu_tensor_set_layout(&layer->tensors[0], &plain, &stored);
+    for (uint32_t d = 0; d < CPU_DIRECTIONS; d++)
+        linear->product.weights_mds[d] = stored;
+    return dnnl_success;
+}
+
+static enum status linear_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    struct linear *linear = calloc(1, sizeof *linear);
+    enum status status;
+
+    if (linear == NULL)
+        return cpu_out_of_memory(layer, err);
+    layer->own = linear;
+    status = cpu_check(choose_layouts(cpu, layer, linear), layer, "linear", err);
+    if (status == STATUS_OK && layer->graph->has_bias)
+        layer->tensors[1] = (struct cpu_tensor){
+            .is_vector = true, .count = layer->out.dims[0], .size = layer->out.dims[0]};
+    layer->is_low = linear->low.on;
+    if (status == STATUS_OK)
+        status = cpu_product_want(cpu, layer, &linear->product, err);
+    if (status == STATUS_OK && linear->low.on)
+        status = cpu_low_want(cpu, layer, &linear->low, cpu->batch_max, layer->in->image_size,
+                              layer->out.image_size, err);
+    return status;
 }
 
 static void linear_close(struct cpu_layer *layer)
@@ -103,162 +150,99 @@ static void linear_close(struct cpu_layer *layer)
 
     if (linear == NULL)
         return;
-    for (uint32_t i = 0; i < SETS_MAX; i++)
-        close_set(&linear->sets[i]);
+    cpu_product_close(&linear->product);
     free(linear);
     layer->own = NULL;
 }
 
-static enum status make_forward(struct cpu *cpu, struct cpu_layer *layer, struct linear_set *set,
-                                const struct linear_mds *mds, dnnl_primitive_desc_t pd,
-                                struct err *err)
+static void narrow(const struct cpu *cpu, const float *values, size_t n, float *low)
 {
-    const struct cpu_tensor *tensors = layer->tensors;
-    struct cpu_prim *prim = &set->forward;
-    enum status status = cpu_prim_make(cpu, layer, prim, pd, err);
-
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_SRC, &mds->in, layer->in->data, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_WEIGHTS, &tensors[0].stored,
-                              tensors[0].param, err);
-    if (status == STATUS_OK && mds->bias_or_null != NULL)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_BIAS, &mds->bias, tensors[1].param, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DST, &mds->out, layer->out.data, err);
-    return status;
+    cpu->kernels->low->narrow(values, n, (uint16_t *)(void *)low);
 }
 
-static enum status make_data(struct cpu *cpu, struct cpu_layer *layer, struct linear_set *set,
-                             const struct linear_mds *mds, const_dnnl_primitive_desc_t hint,
-                             struct err *err)
+static void widen(const struct cpu *cpu, const float *low, size_t n, float *values)
 {
-    const struct cpu_tensor *weights = &layer->tensors[0];
-    struct cpu_prim *prim = &set->data;
-    dnnl_inner_product_desc_t desc;
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t rc =
-        dnnl_inner_product_backward_data_desc_init(&desc, &mds->in, &weights->stored, &mds->out);
-    enum status status;
-
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_desc_create(&pd, &desc, cpu->attr, cpu->engine, hint);
-    status = cpu_check(rc, layer, "backward data", err);
-    if (status == STATUS_OK)
-        status = cpu_prim_make(cpu, layer, prim, pd, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DIFF_SRC, &mds->in, layer->in->grad, err);
-    if (status == STATUS_OK)
-        status =
-            cpu_prim_arg(cpu, layer, prim, DNNL_ARG_WEIGHTS, &weights->stored, weights->param, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DIFF_DST, &mds->out, layer->out.grad, err);
-    return status;
+    cpu->kernels->low->widen((const uint16_t *)(const void *)low, n, values);
 }
 
-static enum status make_weights(struct cpu *cpu, struct cpu_layer *layer, struct linear_set *set,
-                                const struct linear_mds *mds, const_dnnl_primitive_desc_t hint,
-                                struct err *err)
-{
-    const struct cpu_tensor *tensors = layer->tensors;
-    struct cpu_prim *prim = &set->weights;
-    dnnl_inner_product_desc_t desc;
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t rc = dnnl_inner_product_backward_weights_desc_init(
-        &desc, &mds->in, &tensors[0].stored, mds->bias_or_null, &mds->out);
-    enum status status;
-
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_desc_create(&pd, &desc, cpu->attr, cpu->engine, hint);
-    status = cpu_check(rc, layer, "backward weights", err);
-    if (status == STATUS_OK)
-        status = cpu_prim_make(cpu, layer, prim, pd, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_SRC, &mds->in, layer->in->data, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DIFF_DST, &mds->out, layer->out.grad, err);
-    if (status == STATUS_OK)
-        status = cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DIFF_WEIGHTS, &tensors[0].stored,
-                              tensors[0].grad, err);
-    if (status == STATUS_OK && mds->bias_or_null != NULL)
-        status =
-            cpu_prim_arg(cpu, layer, prim, DNNL_ARG_DIFF_BIAS, &mds->bias, tensors[1].grad, err);
-    return status;
-}
-
-static enum status make_set(struct cpu *cpu, struct cpu_layer *layer, struct linear_set *set,
-                            uint32_t n, struct err *err)
-{
-    dnnl_primitive_desc_t forward = NULL, hint = NULL;
-    struct linear_mds mds;
-    dnnl_status_t rc = describe(cpu, layer, n, &mds);
-    enum status status;
-
-    if (rc == dnnl_success)
-        rc = forward_pd(cpu, &mds, &layer->tensors[0].stored, &forward);
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_desc_clone(&hint, forward);
-    status = cpu_check(rc, layer, "linear", err);
-    if (status == STATUS_OK)
-        status = make_forward(cpu, layer, set, &mds, forward, err);
-    if (status == STATUS_OK && !cpu->evaluate_only && layer->in->grad != NULL)
-        status = make_data(cpu, layer, set, &mds, hint, err);
-    if (status == STATUS_OK && !cpu->evaluate_only)
-        status = make_weights(cpu, layer, set, &mds, hint, err);
-    if (hint != NULL)
-        (void)dnnl_primitive_desc_destroy(hint);
-    if (status == STATUS_OK)
-        set->n = n;
-    else
-        close_set(set);
-    return status;
-}
-
-static enum status find_set(struct cpu *cpu, struct cpu_layer *layer, struct linear_set **set,
-                            struct err *err)
+static enum status forward_product(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     struct linear *linear = layer->own;
+    const bool low = linear->low.on;
+    const struct cpu_product_memory memory = {
+        .in = low ? linear->low.in[0] : layer->in->data,
+        .weights = cpu_product_weights(layer, &linear->product, CPU_DIRECTION_FORWARD),
+        .bias = layer->graph->has_bias ? layer->tensors[1].param : NULL,
+        .out = low ? linear->low.out[0] : layer->out.data};
+    struct cpu_product_set *set;
+    enum status status = cpu_product_find(cpu, layer, &linear->product, cpu->n, &set, err);
 
-    for (uint32_t i = 0; i < SETS_MAX; i++) {
-        *set = &linear->sets[i];
-        if ((*set)->n == cpu->n)
-            return STATUS_OK;
-    }
-    *set = &linear->sets[linear->set_next];
-    linear->set_next = (linear->set_next + 1) % SETS_MAX;
-    close_set(*set);
-    return make_set(cpu, layer, *set, cpu->n, err);
+    if (status == STATUS_OK)
+        status = cpu_product_convert(cpu, layer, &linear->product, CPU_DIRECTION_FORWARD, err);
+    if (status == STATUS_OK && low)
+        narrow(cpu, layer->in->data, cpu->n * layer->in->image_size, linear->low.in[0]);
+    if (status == STATUS_OK)
+        status = cpu_product_run(cpu, layer, set, CPU_DIRECTION_FORWARD, &memory, err);
+    if (status == STATUS_OK && low)
+        widen(cpu, linear->low.out[0], cpu->n * layer->out.image_size, layer->out.data);
+    return status;
 }
 
 static enum status linear_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     const struct cpu_tensor *tensors = layer->tensors;
-    struct linear_set *set;
-    enum status status;
 
-    if (layer->in->blocked && layer->out.dims[0] <= OWN_OUTPUTS_MAX) {
-        cpu->kernels->linear(layer->in->data, tensors[0].param,
-                             layer->graph->has_bias ? tensors[1].param : NULL, cpu->n,
-                             layer->in->image_size, layer->out.dims[0], layer->out.data);
-        return STATUS_OK;
-    }
-    status = find_set(cpu, layer, &set, err);
-    return status == STATUS_OK ? cpu_prim_run(cpu, layer, &set->forward, err) : status;
+    if (!has_own_loop(layer))
+        return forward_product(cpu, layer, err);
+    cpu->kernels->linear(layer->in->data, tensors[0].param,
+                         layer->graph->has_bias ? tensors[1].param : NULL, cpu->n,
+                         layer->in->image_size, layer->out.dims[0], layer->out.data);
+    return STATUS_OK;
+}
+
+static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
+                                 struct cpu_product_set *set, const float *dy, struct err *err)
+{
+    struct linear *linear = layer->own;
+    const bool low = linear->low.on;
+    const struct cpu_product_memory memory = {
+        .in = low ? linear->low.in[1] : layer->in->grad,
+        .weights = cpu_product_weights(layer, &linear->product, CPU_DIRECTION_DATA),
+        .out = dy};
+    enum status status = cpu_product_convert(cpu, layer, &linear->product, CPU_DIRECTION_DATA, err);
+
+    if (status == STATUS_OK)
+        status = cpu_product_run(cpu, layer, set, CPU_DIRECTION_DATA, &memory, err);
+    if (status == STATUS_OK && low)
+        widen(cpu, linear->low.in[1], cpu->n * layer->in->image_size, layer->in->grad);
+    return status;
 }
 
 static enum status linear_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
                                    struct err *err)
 {
-    struct linear_set *set;
-    enum status status = find_set(cpu, layer, &set, err);
+    struct linear *linear = layer->own;
+    const bool low = linear->low.on;
+    const float *dy = low ? linear->low.out[1] : layer->out.grad;
+    const struct cpu_product_memory memory = {
+        .in = low ? linear->low.in[1] : layer->in->data,
+        .weights = cpu_product_weights(layer, &linear->product, CPU_DIRECTION_WEIGHTS),
+        .bias = layer->graph->has_bias ? layer->tensors[1].grad : NULL,
+        .out = dy};
+    struct cpu_product_set *set;
+    enum status status = cpu_product_find(cpu, layer, &linear->product, cpu->n, &set, err);
 
     (void)grad_scale;
-    if (status == STATUS_OK && layer->in->grad != NULL) {
-        cpu_prim_point(&set->data, DNNL_ARG_DIFF_SRC, layer->in->grad);
-        status = cpu_prim_run(cpu, layer, &set->data, err);
-    }
+    if (status == STATUS_OK && low)
+        narrow(cpu, layer->out.grad, cpu->n * layer->out.image_size, linear->low.out[1]);
+    if (status == STATUS_OK && layer->in->grad != NULL)
+        status = backward_data(cpu, layer, set, dy, err);
+    if (status == STATUS_OK && low)
+        narrow(cpu, layer->in->data, cpu->n * layer->in->image_size, linear->low.in[1]);
     if (status == STATUS_OK)
-        status = cpu_prim_run(cpu, layer, &set->weights, err);
+        status = cpu_product_run(cpu, layer, set, CPU_DIRECTION_WEIGHTS, &memory, err);
+    if (status == STATUS_OK)
+        status = cpu_product_convert(cpu, layer, &linear->product, CPU_DIRECTION_WEIGHTS, err);
     return status;
 }
 

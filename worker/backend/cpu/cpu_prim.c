@@ -60,7 +60,7 @@ static enum status grow_scratch(struct cpu *cpu, size_t bytes, const struct cpu_
 }
 
 enum status cpu_prim_arg(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
-                         int arg, const dnnl_memory_desc_t *md, const float *data, struct err *err)
+                         int arg, const dnnl_memory_desc_t *md, const void *data, struct err *err)
 {
     dnnl_memory_t memory;
     enum status status;
@@ -88,7 +88,7 @@ enum status cpu_prim_make(struct cpu *cpu, const struct cpu_layer *layer, struct
     return status;
 }
 
-void cpu_prim_point(struct cpu_prim *prim, int arg, const float *data)
+void cpu_prim_point(struct cpu_prim *prim, int arg, const void *data)
 {
     for (int i = 0; i < prim->arg_count; i++)
         if (prim->args[i].arg == arg)
