@@ -356,6 +356,11 @@ enum status comm_all_gather(struct comm *comm, const void *mine, size_t byte_cou
     return finish(comm, "all-gather", &failure, err);
 }
 
+enum status comm_lost(struct comm *comm, const char *what, struct err *err)
+{
+    return comm->watch != NULL ? comm_watch_lost(comm->watch, what, err) : STATUS_OK;
+}
+
 enum status comm_barrier(struct comm *comm, struct err *err)
 {
     struct comm_gloo_failure failure = {.result = COMM_GLOO_OK};

@@ -63,4 +63,8 @@ enum status comm_all_gather(struct comm *comm, const void *mine, size_t byte_cou
                             struct err *err);
 enum status comm_barrier(struct comm *comm, struct err *err);
 
+/* For whoever waits for the peers by other means (NCCL): STATUS_PEER_LOST, naming the rank, once
+ * one was lost; `what` is what goes on meanwhile, "training". From any thread; does not block. */
+enum status comm_lost(struct comm *comm, const char *what, struct err *err);
+
 #endif

@@ -365,6 +365,17 @@ enum status comm_watch_begin(struct comm_watch *watch, const char *what, struct 
     return status;
 }
 
+enum status comm_watch_lost(struct comm_watch *watch, const char *what, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    (void)pthread_mutex_lock(&watch->lock);
+    if (watch->live.lost_rank != COMM_RANK_NONE)
+        status = verdict(watch, what, err);
+    (void)pthread_mutex_unlock(&watch->lock);
+    return status;
+}
+
 void comm_watch_end(struct comm_watch *watch)
 {
     (void)pthread_mutex_lock(&watch->lock);

@@ -28,6 +28,9 @@ void comm_watch_free(struct comm_watch **watch);
  * STATUS_TIMEOUT when somebody whom it needs is lost, has stalled or has left. */
 enum status comm_watch_begin(struct comm_watch *watch, const char *what, struct err *err);
 void comm_watch_end(struct comm_watch *watch);
+/* STATUS_PEER_LOST or STATUS_TIMEOUT when somebody was lost or has stalled; who left in order was
+ * not lost. */
+enum status comm_watch_lost(struct comm_watch *watch, const char *what, struct err *err);
 
 /* After a collective failed: waits a little for the cause and puts it into words. `suspect`, a rank
  * or COMM_RANK_NONE, and `cause`, the transport's own text, are for when nobody knows better. */

@@ -90,6 +90,36 @@ static void kill_each_of(uint32_t world, struct script *script)
     }
 }
 
+/* No collective of ours runs: the peers wait in another library's. */
+static int work_elsewhere(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
+{
+    struct err err = {.text = ""};
+
+    (void)rank;
+    (void)world;
+    (void)user;
+    (void)dprintf(out, "ready\n");
+    while (comm_lost(comm, "training", &err) == STATUS_OK)
+        (void)usleep(1000);
+    (void)dprintf(out, "%s: %s\n", status_name(err.status), err.text);
+    return 0;
+}
+
+TEST(a_loss_is_seen_outside_collectives_too)
+{
+    for (uint32_t victim = 0; victim < 4; victim++) {
+        struct group group = group_of(4, work_elsewhere, NULL);
+        char words[80];
+
+        (void)snprintf(words, sizeof words,
+                       "PEER_LOST: rank %u was lost (connection closed) during training", victim);
+        start_stream(&group);
+        CHECK_EQ(kill(group.pids[victim], SIGKILL), 0);
+        expect_all_but(&group, victim, words, 5000000);
+        CHECK_EQ(group_wait(&group, victim), 128 + SIGKILL);
+    }
+}
+
 static struct script plain(void)
 {
     return (struct script){.idle_rank = UINT32_MAX, .leaving_rank = UINT32_MAX};
