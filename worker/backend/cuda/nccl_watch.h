@@ -1,0 +1,52 @@
+/* When training over NCCL has to be ended: a peer was lost, NCCL reports an error, or no step ends
+ * any more. Pure; the guard (nccl_guard.h) is its edge.
+ *
+ * A collective on the device cannot fail by itself when a peer dies: it waits. So somebody looks
+ * every NCCL_WATCH_TICK_US and ends it. A stall is NCCL_WATCH_STALL_US, or five times the longest
+ * step so far, without an end of a step; before the first step ended it is NCCL_WATCH_FIRST_US.
+ * Source: spec "reliability", fault table, NCCL hang. */
+#ifndef WORKER_BACKEND_CUDA_NCCL_WATCH_H
+#define WORKER_BACKEND_CUDA_NCCL_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NCCL_WATCH_TICK_US UINT64_C(100000)
+#define NCCL_WATCH_STALL_US UINT64_C(30000000)
+#define NCCL_WATCH_FIRST_US UINT64_C(600000000)
+
+enum nccl_watch_verdict {
+    NCCL_WATCH_FINE,
+    NCCL_WATCH_PEER,    /* a peer is lost */
+    NCCL_WATCH_ERROR,   /* NCCL's own report */
+    NCCL_WATCH_STALLED, /* nothing moves */
+};
+
+struct nccl_watch {
+    enum nccl_watch_verdict verdict; /* the first that was not FINE stands */
+    bool is_resting;                 /* no steps are expected */
+    bool has_step;                   /* one has ended */
+    uint64_t since_us;               /* of the last progress */
+    uint64_t longest_us;             /* step */
+};
+
+enum nccl_watch_event_type {
+    NCCL_WATCH_TICK,
+    NCCL_WATCH_STEP, /* a step has ended on the device */
+    NCCL_WATCH_REST, /* validation, a checkpoint, new plans: what comes is no step */
+    NCCL_WATCH_WORK, /* steps again */
+};
+
+struct nccl_watch_event {
+    enum nccl_watch_event_type type;
+    uint64_t now_us;
+    bool peer_lost, has_error; /* TICK */
+};
+
+void nccl_watch_init(struct nccl_watch *watch, uint64_t now_us);
+/* True once: the communicator has to be ended now, for watch->verdict. */
+bool nccl_watch_step(struct nccl_watch *watch, const struct nccl_watch_event *event);
+/* How long without progress is a stall, as things are. */
+uint64_t nccl_watch_limit_us(const struct nccl_watch *watch);
+
+#endif
