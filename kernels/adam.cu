@@ -99,25 +99,22 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
 }
 
 template <typename G>
-static void launch(const struct multi_table<struct kernel_adam_tensor> &table,
-                   const struct kernel_adam &adam, const float *scale, const uint32_t *found,
-                   const uint32_t *applied, cudaStream_t stream)
+static int launch(const struct multi_table<struct kernel_adam_tensor> &table,
+                  const struct kernel_adam &adam, const float *scale, const uint32_t *found,
+                  const uint32_t *applied, cudaStream_t stream)
 {
-    const uint32_t grid = table.chunk_first[table.tensor_count];
-
-    if (adam.half_type == KERNEL_BF16)
-        adam_step<G, __nv_bfloat16>
-            <<<grid, MULTI_THREADS, 0, stream>>>(table, adam, scale, found, applied);
-    else
-        adam_step<G, __half>
-            <<<grid, MULTI_THREADS, 0, stream>>>(table, adam, scale, found, applied);
+    return multi_launch(
+        adam.half_type == KERNEL_BF16 ? adam_step<G, __nv_bfloat16> : adam_step<G, __half>,
+        table.chunk_first[table.tensor_count], stream, table, adam, scale, found, applied);
 }
 
 int kernel_adam(const struct kernel_adam_tensor *tensors, uint32_t tensor_count,
                 const struct kernel_adam *adam, const float *scale, const uint32_t *found,
                 const uint32_t *applied, struct CUstream_st *stream)
 {
-    while (tensor_count > 0) {
+    int error = 0;
+
+    while (error == 0 && tensor_count > 0) {
         struct multi_table<struct kernel_adam_tensor> table;
         const uint32_t taken = multi_take(tensors, tensor_count, &table);
 
@@ -126,13 +123,11 @@ int kernel_adam(const struct kernel_adam_tensor *tensors, uint32_t tensor_count,
         if (table.tensor_count == 0)
             continue;
         if (adam->grad_type == KERNEL_F32)
-            launch<float>(table, *adam, scale, found, applied, stream);
+            error = launch<float>(table, *adam, scale, found, applied, stream);
         else if (adam->grad_type == KERNEL_F16)
-            launch<__half>(table, *adam, scale, found, applied, stream);
+            error = launch<__half>(table, *adam, scale, found, applied, stream);
         else
-            launch<__nv_bfloat16>(table, *adam, scale, found, applied, stream);
-        if (cudaError_t error = cudaGetLastError())
-            return (int)error;
+            error = launch<__nv_bfloat16>(table, *adam, scale, found, applied, stream);
     }
-    return 0;
+    return error;
 }

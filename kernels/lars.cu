@@ -183,20 +183,21 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
 }
 
 template <typename G>
-static void launch(const lars_table &table, const struct kernel_lars &lars,
-                   struct workspace workspace, const float *scale, const uint32_t *found,
-                   cudaStream_t stream)
+static int launch(const lars_table &table, const struct kernel_lars &lars,
+                  struct workspace workspace, const float *scale, const uint32_t *found,
+                  cudaStream_t stream)
 {
     const uint32_t grid = table.chunk_first[table.tensor_count];
+    int error = multi_launch(lars_squares<G>, grid, stream, table, workspace, scale, found);
 
-    lars_squares<G><<<grid, MULTI_THREADS, 0, stream>>>(table, workspace, scale, found);
-    lars_ratios<<<table.tensor_count, MULTI_THREADS, 0, stream>>>(table, lars, workspace, found);
-    if (lars.half_type == KERNEL_BF16)
-        lars_step<G, __nv_bfloat16>
-            <<<grid, MULTI_THREADS, 0, stream>>>(table, lars, workspace, scale, found);
-    else
-        lars_step<G, __half>
-            <<<grid, MULTI_THREADS, 0, stream>>>(table, lars, workspace, scale, found);
+    if (error == 0)
+        error =
+            multi_launch(lars_ratios, table.tensor_count, stream, table, lars, workspace, found);
+    if (error != 0)
+        return error;
+    return multi_launch(lars.half_type == KERNEL_BF16 ? lars_step<G, __nv_bfloat16>
+                                                      : lars_step<G, __half>,
+                        grid, stream, table, lars, workspace, scale, found);
 }
 
 /* Launches follow one another on the stream, so each may use the whole of it. */
@@ -214,8 +215,9 @@ int kernel_lars(const struct kernel_lars_tensor *tensors, uint32_t tensor_count,
                 const uint32_t *found, struct CUstream_st *stream)
 {
     const struct workspace workspace = {(double *)memory + MULTI_TENSORS_MAX, (float *)memory};
+    int error = 0;
 
-    while (tensor_count > 0) {
+    while (error == 0 && tensor_count > 0) {
         lars_table table;
         const uint32_t taken = multi_take(tensors, tensor_count, &table);
 
@@ -224,13 +226,11 @@ int kernel_lars(const struct kernel_lars_tensor *tensors, uint32_t tensor_count,
         if (table.tensor_count == 0)
             continue;
         if (lars->grad_type == KERNEL_F32)
-            launch<float>(table, *lars, workspace, scale, found, stream);
+            error = launch<float>(table, *lars, workspace, scale, found, stream);
         else if (lars->grad_type == KERNEL_F16)
-            launch<__half>(table, *lars, workspace, scale, found, stream);
+            error = launch<__half>(table, *lars, workspace, scale, found, stream);
         else
-            launch<__nv_bfloat16>(table, *lars, workspace, scale, found, stream);
-        if (cudaError_t error = cudaGetLastError())
-            return (int)error;
+            error = launch<__nv_bfloat16>(table, *lars, workspace, scale, found, stream);
     }
-    return 0;
+    return error;
 }

@@ -78,25 +78,22 @@ static int launch_all(const struct kernel_lookahead_tensor *tensors, uint32_t te
                       const struct kernel_lookahead &lookahead, bool is_before,
                       const uint32_t *found, const uint32_t *applied, cudaStream_t stream)
 {
-    while (tensor_count > 0) {
+    int error = 0;
+
+    while (error == 0 && tensor_count > 0) {
         struct multi_table<struct kernel_lookahead_tensor> table;
         const uint32_t taken = multi_take(tensors, tensor_count, &table);
-        const uint32_t grid = table.chunk_first[table.tensor_count];
 
         tensors += taken;
         tensor_count -= taken;
-        if (grid == 0)
+        if (table.tensor_count == 0)
             continue;
-        if (lookahead.half_type == KERNEL_BF16)
-            look_ahead<__nv_bfloat16>
-                <<<grid, MULTI_THREADS, 0, stream>>>(table, lookahead, is_before, found, applied);
-        else
-            look_ahead<__half>
-                <<<grid, MULTI_THREADS, 0, stream>>>(table, lookahead, is_before, found, applied);
-        if (cudaError_t error = cudaGetLastError())
-            return (int)error;
+        error = multi_launch(lookahead.half_type == KERNEL_BF16 ? look_ahead<__nv_bfloat16>
+                                                                : look_ahead<__half>,
+                             table.chunk_first[table.tensor_count], stream, table, lookahead,
+                             is_before, found, applied);
     }
-    return 0;
+    return error;
 }
 
 int kernel_lookahead_before(const struct kernel_lookahead_tensor *tensors, uint32_t tensor_count,

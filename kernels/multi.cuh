@@ -51,6 +51,18 @@ static uint32_t multi_take(const T *tensors, uint32_t count, struct multi_table<
     return taken;
 }
 
+/* As <<<grid, MULTI_THREADS, 0, stream>>>, in plain C++. Returns 0 or the CUDA error. */
+template <typename... P, typename... A>
+static int multi_launch(void (*kernel)(P...), uint32_t grid, cudaStream_t stream, A... args)
+{
+    cudaLaunchConfig_t config = {};
+
+    config.gridDim = dim3(grid);
+    config.blockDim = dim3(MULTI_THREADS);
+    config.stream = stream;
+    return (int)cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+}
+
 /* The tensor of this block: the last one whose first chunk is not behind it. */
 template <typename T> static __device__ uint32_t multi_find(const struct multi_table<T> &table)
 {
