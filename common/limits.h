@@ -22,6 +22,8 @@
 #define RANKS_PER_JOB_MAX 1024u
 #define JOBS_ACTIVE_MAX 512u /* queued, starting, running, restarting */
 #define SHIMS_PER_NODE_MAX 128u
+#define SLOTS_LISTED_MAX 1024u /* closed slots in one list of nodes */
+#define DRAINS_MAX 512u        /* nodes and slots that operators drained */
 
 #define NODE_NAME_BYTES_MAX 64u /* with the final NUL, as all below */
 #define JOB_NAME_BYTES_MAX 64u

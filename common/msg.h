@@ -66,22 +66,32 @@ struct msg_bytes {
     X(UP, "up")                                                                                    \
     X(SUSPECT, "suspect") /* silent for NODE_SUSPECT_US, or its connection is closed */            \
     X(LOST, "lost")
+#define SLOT_STATE_TABLE(X)                                                                        \
+    X(FREE, "free")                                                                                \
+    X(BUSY, "busy")               /* a shim has it */                                              \
+    X(CHECKING, "checking")       /* its GPU is being proved free */                               \
+    X(QUARANTINED, "quarantined") /* somebody is on its GPU; open again when that is gone */       \
+    X(UNKNOWN, "unknown")         /* NVML does not tell; open again when it does */                \
+    X(DRAINED, "drained")         /* a fault, or an operator: until it is resumed */
 
 #define MSG_JOB_STATE(name, word) JOB_##name,
 #define MSG_SHIM_PHASE(name, word) SHIM_##name,
 #define MSG_RANK_STATE(name, word) RANK_##name,
 #define MSG_NODE_STATE(name, word) NODE_##name,
+#define MSG_SLOT_STATE(name, word) SLOT_##name,
 enum job_state { JOB_STATE_TABLE(MSG_JOB_STATE) };
 enum shim_phase { SHIM_PHASE_TABLE(MSG_SHIM_PHASE) };
 enum rank_state { RANK_STATE_TABLE(MSG_RANK_STATE) };
 enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
+enum slot_state { SLOT_STATE_TABLE(MSG_SLOT_STATE) };
 /* Every enumeration of this file: X(tag, TABLE). The codec and the _word functions are made from
  * it. */
 #define MSG_ENUM_TABLE(X)                                                                          \
     X(job_state, JOB_STATE_TABLE)                                                                  \
     X(shim_phase, SHIM_PHASE_TABLE)                                                                \
     X(rank_state, RANK_STATE_TABLE)                                                                \
-    X(node_state, NODE_STATE_TABLE)
+    X(node_state, NODE_STATE_TABLE)                                                                \
+    X(slot_state, SLOT_STATE_TABLE)
 
 /* Fields: F(kind, name, min, max) with the kinds
  *   U32 I32 F64: a JSON number in min..max (finite);  U64 I64: a decimal string in min..max;  BOOL
@@ -96,6 +106,32 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(U32, generation, 1, GENERATION_MAX)                                                          \
     E(phase, shim_phase, SHIM_PHASE_TABLE)                                                         \
     F(U64, slot_mask, 0, UINT64_MAX) /* bit i: slot i of the node is in use by it */
+/* one slot of a node that must not be given out, as its beat lists it */
+#define PART_SLOT_CLOSED(F, E, L)                                                                  \
+    F(U32, slot, 0, SLOTS_PER_NODE_MAX - 1)                                                        \
+    E(state, slot_state, SLOT_STATE_TABLE) /* never free or busy */                                \
+    F(U64, incident, 0, UINT64_MAX)        /* of drained: what slot_resume must name */            \
+    F(LINE, reason, 0, REASON_BYTES_MAX - 1)
+/* what launcherd keeps of one GPU's slot over its own restarts, within one boot */
+#define PART_SLOT_KEPT(F, E, L)                                                                    \
+    F(U32, slot, 0, SLOTS_PER_NODE_MAX - 1)                                                        \
+    F(BOOL, has_baseline, 0, 0)                                                                    \
+    F(U64, baseline_bytes, 0, UINT64_MAX) /* in use while nobody is on the device */               \
+    F(BOOL, has_ecc, 0, 0)                                                                         \
+    F(U64, ecc_uncorrected, 0, UINT64_MAX) /* counter that was seen last */                        \
+    F(BOOL, remap_failed, 0, 0)                                                                    \
+    F(U64, incident, 0, UINT64_MAX) /* 0: not drained */                                           \
+    F(LINE, reason, 0, REASON_BYTES_MAX - 1)
+/* one slot as a client sees it */
+#define PART_SLOT(F, E, L)                                                                         \
+    F(NAME, node, 1, NODE_NAME_BYTES_MAX - 1)                                                      \
+    F(U32, slot, 0, SLOTS_PER_NODE_MAX - 1)                                                        \
+    E(state, slot_state, SLOT_STATE_TABLE)                                                         \
+    F(U64, job_id, 0, JOB_ID_MAX) /* on it; 0: none */                                             \
+    F(U32, generation, 0, GENERATION_MAX)                                                          \
+    F(LINE, reason, 0, REASON_BYTES_MAX - 1)                                                       \
+    F(LINE, drained_by, 0, USER_NAME_BYTES_MAX - 1) /* empty: the node itself */                   \
+    F(I64, since_ms, 0, TIME_US_MAX)                /* wall clock; 0: open */
 /* one rank in a shim's report */
 #define PART_REPORT_RANK(F, E, L)                                                                  \
     F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
@@ -121,7 +157,12 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(LINE, address, 0, ADDRESS_BYTES_MAX - 1)                                                     \
     F(U32, slots, 0, SLOTS_PER_NODE_MAX)                                                           \
     F(U32, slots_free, 0, SLOTS_PER_NODE_MAX)                                                      \
+    F(U32, slots_closed, 0, SLOTS_PER_NODE_MAX)                                                    \
     F(U32, gpus, 0, SLOTS_PER_NODE_MAX)                                                            \
+    F(BOOL, drained, 0, 0) /* as a whole, by an operator: */                                       \
+    F(LINE, drain_reason, 0, REASON_BYTES_MAX - 1)                                                 \
+    F(LINE, drained_by, 0, USER_NAME_BYTES_MAX - 1)                                                \
+    F(I64, drained_ms, 0, TIME_US_MAX) /* wall clock */                                            \
     F(U32, pid, 0, INT32_MAX)                                                                      \
     F(LINE, version, 0, 31)                                                                        \
     F(I64, beat_age_us, -1, TIME_US_MAX) /* since the last beat; -1: none yet */
@@ -172,16 +213,24 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(LINE, address, 1, ADDRESS_BYTES_MAX - 1) /* where its workers can be reached */              \
     F(U32, slots, 1, SLOTS_PER_NODE_MAX)                                                           \
     F(U32, gpus, 0, SLOTS_PER_NODE_MAX) /* 0: slots are CPU shares */                              \
-    L(shims, beat_shim, SHIMS_PER_NODE_MAX)
+    L(shims, beat_shim, SHIMS_PER_NODE_MAX)                                                        \
+    L(closed, slot_closed, SLOTS_PER_NODE_MAX)
 #define MSG_NODE_WELCOME(F, E, L) /* server -> node */                                             \
     F(NAME, cluster, 1, 32)       /* random for each state directory of the server */              \
     F(U32, beat_interval_us, 1000, 60000000)                                                       \
     F(U64, lease_us, 1000, DURATION_US_MAX)
 #define MSG_BEAT(F, E, L)           /* node -> server, every beat_interval_us: what is here */     \
     F(U64, sent_us, 0, TIME_US_MAX) /* the node's boot clock */                                    \
-    L(shims, beat_shim, SHIMS_PER_NODE_MAX)
+    L(shims, beat_shim, SHIMS_PER_NODE_MAX)                                                        \
+    L(closed, slot_closed, SLOTS_PER_NODE_MAX)
 #define MSG_BEAT_ACK(F, E, L) /* server -> node; the lease counts from `sent_us` */                \
     F(U64, sent_us, 0, TIME_US_MAX)
+#define MSG_NODE_EVENT(F, E, L) /* node -> server: for people; may be lost */                      \
+    F(U32, slot, 0, SLOTS_PER_NODE_MAX - 1)                                                        \
+    F(LINE, text, 1, REASON_BYTES_MAX - 1)
+#define MSG_SLOT_RESUME(F, E, L) /* server -> node: an operator says that this fault is mended */  \
+    F(U32, slot, 0, SLOTS_PER_NODE_MAX - 1)                                                        \
+    F(U64, incident, 0, UINT64_MAX) /* a later fault of the slot is not meant */
 #define MSG_START(F, E, L) /* server -> node: prepare one shim; kept in its run directory */       \
     F(NAME, cluster, 1, 32)                                                                        \
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
@@ -260,6 +309,10 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     F(U64, until_us, 0, TIME_US_MAX) /* CLOCK_BOOTTIME, the same clock on both sides */
 #define MSG_REPORT_REQUEST(F, E, L)  /* launcherd -> shim: the server is new, say it all again */  \
     F(BOOL, all, 0, 0)
+#define MSG_SLOTS_KEPT(F, E, L) /* in launcherd's state directory */                               \
+    F(LINE, boot_id, 1, 63)                                                                        \
+    F(U32, gpus, 0, SLOTS_PER_NODE_MAX)                                                            \
+    L(slots, slot_kept, SLOTS_PER_NODE_MAX)
 #define MSG_WORKER_JOIN(F, E, L) /* worker -> shim, on DDP_SHIM_FD */                              \
     F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
     F(U32, generation, 1, GENERATION_MAX)                                                          \
@@ -312,11 +365,22 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
 #define MSG_CANCEL(F, E, L) /* client -> server; answer: job_info; again is the same */            \
     F(LINE, job, 1, JOB_NAME_BYTES_MAX - 1)                                                        \
     F(U32, signal, 1, 64)                                                                          \
-    F(I64, grace_us, -1, DURATION_US_MAX) /* -1: the job's own */
-#define MSG_NODE_LIST(F, E, L) /* client -> server; answer: nodes */ F(BOOL, all, 0, 0)
-#define MSG_NODES(F, E, L) L(nodes, node, NODES_MAX)
-#define MSG_EVENT_LIST(F, E, L)   /* client -> server; answer: events */                           \
-    F(U64, job_id, 0, JOB_ID_MAX) /* 0: of all */                                                  \
+    F(I64, grace_us, -1, DURATION_US_MAX)     /* -1: the job's own */
+#define MSG_NODE_LIST(F, E, L)                /* client -> server; answer: nodes */                \
+    F(BOOL, all, 0, 0)                        /* lost ones too */                                  \
+    F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1) /* not empty: of that one, with all its slots */
+#define MSG_NODES(F, E, L)                                                                         \
+    L(nodes, node, NODES_MAX)                                                                      \
+    L(slots, slot, SLOTS_LISTED_MAX) /* the closed ones; of a node that was named, all */
+#define MSG_NODE_DRAIN(F, E, L) /* client -> server: no new ranks there; answer: nodes or error */ \
+    F(NAME, name, 1, NODE_NAME_BYTES_MAX - 1)                                                      \
+    F(U64, slot_mask, 0, UINT64_MAX) /* 0: the node as a whole */                                  \
+    F(LINE, reason, 1, REASON_BYTES_MAX - 1)
+#define MSG_NODE_RESUME(F, E, L) /* client -> server; answer: nodes or error */                    \
+    F(NAME, name, 1, NODE_NAME_BYTES_MAX - 1)                                                      \
+    F(U64, slot_mask, 0, UINT64_MAX) /* 0: whatever was drained there */
+#define MSG_EVENT_LIST(F, E, L)      /* client -> server; answer: events */                        \
+    F(U64, job_id, 0, JOB_ID_MAX)    /* 0: of all */                                               \
     F(U64, after_id, 0, JOB_ID_MAX)                                                                \
     F(U32, limit, 1, 200)                                                                          \
     F(U64, wait_us, 0, 60000000) /* answer once there is one, or after this long */
@@ -344,6 +408,9 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
 /* P(tag, FIELDS): every part that a list is made of */
 #define MSG_PART_TABLE(P)                                                                          \
     P(beat_shim, PART_BEAT_SHIM)                                                                   \
+    P(slot_closed, PART_SLOT_CLOSED)                                                               \
+    P(slot_kept, PART_SLOT_KEPT)                                                                   \
+    P(slot, PART_SLOT)                                                                             \
     P(report_rank, PART_REPORT_RANK)                                                               \
     P(job_rank, PART_JOB_RANK)                                                                     \
     P(node, PART_NODE)                                                                             \
@@ -356,6 +423,8 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     M(NODE_WELCOME, node_welcome, FRAME_BYTES_MAX)                                                 \
     M(BEAT, beat, FRAME_BYTES_MAX)                                                                 \
     M(BEAT_ACK, beat_ack, FRAME_BYTES_MAX)                                                         \
+    M(NODE_EVENT, node_event, FRAME_BYTES_MAX)                                                     \
+    M(SLOT_RESUME, slot_resume, FRAME_BYTES_MAX)                                                   \
     M(START, start, FRAME_LARGE_BYTES_MAX)                                                         \
     M(GO, go, FRAME_BYTES_MAX)                                                                     \
     M(WORLD, world, FRAME_BYTES_MAX)                                                               \
@@ -367,6 +436,7 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     M(SHIM_HELLO, shim_hello, FRAME_BYTES_MAX)                                                     \
     M(LEASE, lease, FRAME_BYTES_MAX)                                                               \
     M(REPORT_REQUEST, report_request, FRAME_BYTES_MAX)                                             \
+    M(SLOTS_KEPT, slots_kept, FRAME_BYTES_MAX)                                                     \
     M(WORKER_JOIN, worker_join, FRAME_BYTES_MAX)                                                   \
     M(WORKER_ERROR, worker_error, FRAME_BYTES_MAX)                                                 \
     M(CLIENT_HELLO, client_hello, FRAME_BYTES_MAX)                                                 \
@@ -380,6 +450,8 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
     M(CANCEL, cancel, FRAME_BYTES_MAX)                                                             \
     M(NODE_LIST, node_list, FRAME_BYTES_MAX)                                                       \
     M(NODES, nodes, FRAME_LARGE_BYTES_MAX)                                                         \
+    M(NODE_DRAIN, node_drain, FRAME_BYTES_MAX)                                                     \
+    M(NODE_RESUME, node_resume, FRAME_BYTES_MAX)                                                   \
     M(EVENT_LIST, event_list, FRAME_BYTES_MAX)                                                     \
     M(EVENTS, events, FRAME_LARGE_BYTES_MAX)                                                       \
     M(LOG_READ, log_read, FRAME_BYTES_MAX)                                                         \
@@ -446,6 +518,7 @@ const char *job_state_word(enum job_state state);
 const char *shim_phase_word(enum shim_phase phase);
 const char *rank_state_word(enum rank_state state);
 const char *node_state_word(enum node_state state);
+const char *slot_state_word(enum slot_state state);
 
 /* Decode one frame's payload. `msg` borrows from `arena`. Errors: STATUS_BAD_INPUT or
  * STATUS_TOO_BIG with the message, the field and what was expected in `err`; then `msg` is not to

@@ -101,6 +101,14 @@ const struct command commands[] = {
      .usage = "nodes [-a]",
      .summary = "nodes and their slots",
      .run = verb_nodes},
+    {.name = "node",
+     .verb = VERB_NODE,
+     .usage = "node show|drain|resume [options] NAME",
+     .summary = "one node's slots; take it, or some of them, out of use and back",
+     .examples = "  ddpctl node drain gpu01 --slot 3 --reason 'fan is loud'\n"
+                 "  ddpctl node resume gpu01        what operators drained, and faults that were "
+                 "mended\n",
+     .run = verb_node},
     {.name = "events",
      .verb = VERB_EVENTS,
      .usage = "events [-f] [JOB]",
@@ -119,7 +127,6 @@ const struct command commands[] = {
     LATER("top", "live view of jobs"),
     LATER("why", "root cause of a failure, report on a wait"),
     LATER("metrics", "a job's numbers over time"),
-    LATER("node", "add, show, drain, resume, remove nodes"),
     LATER("doctor", "checks of the cluster"),
     LATER("completion", "completion for shells"),
 };

@@ -23,7 +23,8 @@ enum verb {
     VERB_EVENTS = 1u << 8,
     VERB_VERSION = 1u << 9,
     VERB_HELP = 1u << 10,
-    VERB_LATER = 1u << 11, /* announced, not here yet */
+    VERB_NODE = 1u << 11,
+    VERB_LATER = 1u << 12, /* announced, not here yet */
 };
 
 struct options {
@@ -47,6 +48,8 @@ struct options {
     uint64_t timeout_us;
     const char *until, *signal;
     bool now;
+    /* node */
+    const char *slot, *reason;
     /* names of accepted options that have no effect here */
     const char *ignored[16];
     uint32_t ignored_count;

@@ -27,6 +27,8 @@ void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, 
 void output_status(const struct msg_job_info *info, const struct output_style *style,
                    struct buf *out);
 void output_nodes(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out);
+/* Of exactly one node, with all its slots. */
+void output_node(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out);
 void output_events(const struct msg_events *events, struct buf *out);
 /* One line, without its end: "epoch 3/10  step 1.2k/6k  20%  loss 0.1234  5.1k/s"; empty while
  * nothing was told. */
@@ -44,6 +46,7 @@ void output_submitted(const struct msg_submit *submit, uint64_t job_id, bool is_
 void output_jobs_json(const struct msg_jobs *jobs, struct buf *out);
 void output_status_json(const struct msg_job_info *info, struct buf *out);
 void output_nodes_json(const struct msg_nodes *nodes, struct buf *out);
+void output_node_json(const struct msg_nodes *nodes, struct buf *out); /* of exactly one */
 void output_events_json(const struct msg_events *events, struct buf *out);
 void output_event_line_json(const struct part_event *event, struct buf *out);
 /* The request as a job specification, which `submit` takes again. */

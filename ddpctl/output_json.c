@@ -195,25 +195,79 @@ void output_jobs_json(const struct msg_jobs *jobs, struct buf *out)
     object_print(object, out);
 }
 
+static void add_drained(cJSON *object, const struct part_node *node)
+{
+    cJSON *drained;
+
+    if (!node->drained) {
+        (void)cJSON_AddNullToObject(object, "drained");
+        return;
+    }
+    drained = cJSON_AddObjectToObject(object, "drained");
+    add_text(drained, "by", node->drained_by);
+    add_text(drained, "reason", node->drain_reason);
+    add_time(drained, "at", node->drained_ms);
+}
+
+/* Those of this node. */
+static void add_slots(cJSON *object, const char *name, const struct msg_nodes *nodes,
+                      const struct part_node *node)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, name);
+
+    for (uint32_t i = 0; i < nodes->slots.count; i++) {
+        const struct part_slot *slot = &nodes->slots.items[i];
+        cJSON *item;
+
+        if (strcmp(slot->node, node->name) != 0)
+            continue;
+        item = cJSON_CreateObject();
+        add_number(item, "slot", slot->slot);
+        (void)cJSON_AddStringToObject(item, "state", slot_state_word(slot->state));
+        add_known(item, "job_id", (double)slot->job_id, slot->job_id > 0);
+        add_known(item, "generation", slot->generation, slot->job_id > 0);
+        add_text(item, "reason", slot->reason);
+        add_text(item, "drained_by", slot->drained_by);
+        add_time(item, "since", slot->since_ms);
+        (void)cJSON_AddItemToArray(array, item);
+    }
+}
+
+static void add_node(cJSON *item, const struct part_node *node)
+{
+    (void)cJSON_AddStringToObject(item, "name", node->name);
+    (void)cJSON_AddStringToObject(item, "state", node_state_word(node->state));
+    add_text(item, "address", node->address);
+    add_number(item, "slots", node->slots);
+    add_number(item, "slots_free", node->slots_free);
+    add_number(item, "slots_closed", node->slots_closed);
+    add_number(item, "gpus", node->gpus);
+    add_drained(item, node);
+    add_known(item, "pid", node->pid, node->pid > 0);
+    add_text(item, "version", node->version);
+    add_known(item, "seen_s_ago", (double)node->beat_age_us / 1e6, node->beat_age_us >= 0);
+}
+
 void output_nodes_json(const struct msg_nodes *nodes, struct buf *out)
 {
     cJSON *object = object_new(), *array = cJSON_AddArrayToObject(object, "nodes");
 
     for (uint32_t i = 0; i < nodes->nodes.count; i++) {
-        const struct part_node *node = &nodes->nodes.items[i];
         cJSON *item = cJSON_CreateObject();
 
-        (void)cJSON_AddStringToObject(item, "name", node->name);
-        (void)cJSON_AddStringToObject(item, "state", node_state_word(node->state));
-        add_text(item, "address", node->address);
-        add_number(item, "slots", node->slots);
-        add_number(item, "slots_free", node->slots_free);
-        add_number(item, "gpus", node->gpus);
-        add_known(item, "pid", node->pid, node->pid > 0);
-        add_text(item, "version", node->version);
-        add_known(item, "seen_s_ago", (double)node->beat_age_us / 1e6, node->beat_age_us >= 0);
+        add_node(item, &nodes->nodes.items[i]);
+        add_slots(item, "closed_slots", nodes, &nodes->nodes.items[i]);
         (void)cJSON_AddItemToArray(array, item);
     }
+    object_print(object, out);
+}
+
+void output_node_json(const struct msg_nodes *nodes, struct buf *out)
+{
+    cJSON *object = object_new(), *item = cJSON_AddObjectToObject(object, "node");
+
+    add_node(item, &nodes->nodes.items[0]);
+    add_slots(item, "slot_list", nodes, &nodes->nodes.items[0]);
     object_print(object, out);
 }
 

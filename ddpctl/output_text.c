@@ -407,12 +407,14 @@ void output_status(const struct msg_job_info *info, const struct output_style *s
 
 static void node_row(struct table *table, const struct part_node *node)
 {
+    uint32_t open = node->slots_free + node->slots_closed;
     char age[WORDS_BYTES];
 
     duration_words(node->beat_age_us > 0 ? (uint64_t)node->beat_age_us : 0, age);
     cell(table, "%s", node->name);
-    cell(table, "%s", node_state_word(node->state));
-    cell(table, "%u/%u", node->slots - node->slots_free, node->slots);
+    cell(table, "%s%s", node_state_word(node->state), node->drained ? ", drained" : "");
+    cell(table, "%u/%u", node->slots > open ? node->slots - open : 0, node->slots);
+    cell(table, "%u", node->slots_closed);
     cell(table, "%u", node->gpus);
     cell(table, "%s", node->address);
     if (node->beat_age_us < 0)
@@ -422,20 +424,103 @@ static void node_row(struct table *table, const struct part_node *node)
     cell(table, "%s", node->version);
 }
 
-void output_nodes(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out)
+static bool is_drained_whole(const struct msg_nodes *nodes, const char *name)
 {
-    static const char *const heads[] = {"NAME",    "STATE", "USED",   "GPUS",
-                                        "ADDRESS", "SEEN",  "VERSION"};
-    struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "llrrlrl"};
+    for (uint32_t i = 0; i < nodes->nodes.count; i++)
+        if (strcmp(nodes->nodes.items[i].name, name) == 0)
+            return nodes->nodes.items[i].drained;
+    return false;
+}
+
+/* "gpu01 slot 3 quarantined: pid 4711 ..." */
+static void closed_line(const struct part_slot *slot, struct buf *out)
+{
+    buf_printf(out, "%s slot %u %s", slot->node, slot->slot, slot_state_word(slot->state));
+    if (slot->drained_by[0])
+        buf_printf(out, " by %s", slot->drained_by);
+    buf_add_text(out, slot->reason[0] ? ": " : "");
+    view_escape(slot->reason, strlen(slot->reason), out);
+    buf_add_text(out, "\n");
+}
+
+static void drained_line(const struct part_node *node, struct buf *out)
+{
+    buf_printf(out, "%s drained by %s: ", node->name, node->drained_by);
+    view_escape(node->drain_reason, strlen(node->drain_reason), out);
+    buf_add_text(out, "\n");
+}
+
+/* Below the table: why something there is out of use. */
+static void closed_lines(const struct msg_nodes *nodes, struct buf *out)
+{
+    for (uint32_t i = 0; i < nodes->nodes.count; i++)
+        if (nodes->nodes.items[i].drained)
+            drained_line(&nodes->nodes.items[i], out);
+    for (uint32_t i = 0; i < nodes->slots.count; i++)
+        if (!is_drained_whole(nodes, nodes->slots.items[i].node))
+            closed_line(&nodes->slots.items[i], out);
+}
+
+static void nodes_table(const struct msg_nodes *nodes, const struct output_style *style,
+                        struct buf *out)
+{
+    static const char *const heads[] = {"NAME", "STATE",   "USED", "CLOSED",
+                                        "GPUS", "ADDRESS", "SEEN", "VERSION"};
+    struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "llrrrlrl"};
     const char *colors[NODES_MAX];
 
     for (size_t i = 0; i < table.columns; i++)
         cell(&table, "%s", heads[i]);
     for (uint32_t i = 0; i < nodes->nodes.count; i++) {
-        node_row(&table, &nodes->nodes.items[i]);
-        colors[i] = state_color(nodes->nodes.items[i].state == NODE_UP ? JOB_RUNNING : JOB_FAILED);
+        const struct part_node *node = &nodes->nodes.items[i];
+
+        node_row(&table, node);
+        colors[i] = state_color(node->state != NODE_UP ? JOB_FAILED
+                                : node->drained        ? JOB_RESTARTING
+                                                       : JOB_RUNNING);
     }
     table_write(&table, style->color ? colors : NULL, 1, out);
+}
+
+void output_nodes(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out)
+{
+    nodes_table(nodes, style, out);
+    closed_lines(nodes, out);
+}
+
+void output_node(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out)
+{
+    static const char *const heads[] = {"SLOT", "STATE", "JOB", "SINCE", "WHY"};
+    struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "rlrll"};
+    char since[WORDS_BYTES];
+
+    nodes_table(nodes, style, out);
+    if (nodes->nodes.items[0].drained)
+        drained_line(&nodes->nodes.items[0], out);
+    for (size_t i = 0; i < table.columns; i++)
+        cell(&table, "%s", heads[i]);
+    for (uint32_t i = 0; i < nodes->slots.count; i++) {
+        const struct part_slot *slot = &nodes->slots.items[i];
+        struct buf why = {0};
+
+        if (strcmp(slot->node, nodes->nodes.items[0].name) != 0)
+            continue;
+        cell(&table, "%u", slot->slot);
+        cell(&table, "%s", slot_state_word(slot->state));
+        if (slot->job_id != 0)
+            cell(&table, "%llu", (unsigned long long)slot->job_id);
+        else
+            cell(&table, "-");
+        time_words(slot->since_ms, since);
+        cell(&table, "%s", slot->since_ms > 0 ? since : "-");
+        view_escape(slot->reason, strlen(slot->reason), &why);
+        buf_add(&why, "", 1);
+        cell(&table, "%s%s%s%s", slot->drained_by[0] ? "by " : "", slot->drained_by,
+             slot->drained_by[0] ? ": " : "", why.failed ? "" : why.bytes);
+        buf_free(&why);
+    }
+    buf_add_text(out, "\n");
+    table_write(&table, NULL, 0, out);
 }
 
 void output_events(const struct msg_events *events, struct buf *out)

@@ -243,36 +243,6 @@ int verb_status(struct ctl *ctl)
     return rc;
 }
 
-/* -- nodes -- */
-
-static int on_nodes(struct ctl *ctl, const struct msg *msg, void *context)
-{
-    struct output_style style = screen_style(&ctl->screen);
-    struct buf out = {0};
-
-    (void)context;
-    if (ctl->screen.json) {
-        output_nodes_json(&msg->nodes, &out);
-    } else if (ctl->screen.quiet) {
-        for (uint32_t i = 0; i < msg->nodes.nodes.count; i++)
-            buf_printf(&out, "%s\n", msg->nodes.nodes.items[i].name);
-    } else if (msg->nodes.nodes.count == 0) {
-        screen_note(&ctl->screen, "no nodes; start one with: launcherd --server %s",
-                    ctl->options.server);
-    } else {
-        output_nodes(&msg->nodes, &style, &out);
-    }
-    return done(ctl, &out);
-}
-
-int verb_nodes(struct ctl *ctl)
-{
-    struct msg msg = {.type = MSG_TYPE_NODE_LIST, .node_list = {.all = ctl->options.all}};
-    int rc = too_many(ctl, 0);
-
-    return rc != CTL_OK ? rc : ask(ctl, &msg, MSG_TYPE_NODES, on_nodes, NULL);
-}
-
 /* -- events -- */
 
 struct event_page {

@@ -12,6 +12,7 @@ int verb_logs(struct ctl *ctl);
 int verb_cancel(struct ctl *ctl);
 int verb_wait(struct ctl *ctl);
 int verb_nodes(struct ctl *ctl);
+int verb_node(struct ctl *ctl);
 int verb_events(struct ctl *ctl);
 
 #endif

@@ -65,6 +65,8 @@ static void on_server_open(struct launcher *launcher, uint64_t now_us,
     };
     hello->shims.count = launcher_list(launcher, actions->beat_shims);
     hello->shims.items = actions->beat_shims;
+    hello->closed.count = launcher_list_closed(launcher, actions->closed);
+    hello->closed.items = actions->closed;
 }
 
 /* At once after a connection that had worked, then full jitter under a doubling cap: a server that
@@ -159,6 +161,8 @@ static void on_server_msg(struct launcher *launcher, const struct launcher_event
     else if (msg->type == MSG_TYPE_REPORT_ACK)
         launcher_order(launcher, event, msg->report_ack.job_id, msg->report_ack.generation,
                        actions);
+    else if (msg->type == MSG_TYPE_SLOT_RESUME)
+        launcher_slot_resume(launcher, &msg->slot_resume, event->now_us, actions);
     else if (msg->type == MSG_TYPE_ERROR)
         launcher_note(actions, "the server says: %s%s%s", msg->error.message,
                       msg->error.hint[0] != '\0' ? "; " : "", msg->error.hint);
@@ -203,7 +207,8 @@ static uint64_t next_timer_us(const struct launcher *launcher)
     for (uint32_t i = 0; i < launcher->shim_count; i++)
         if (launcher->shims[i].connect_at_us != 0 && launcher->shims[i].connect_at_us < at_us)
             at_us = launcher->shims[i].connect_at_us;
-    return at_us;
+    uint64_t slots_us = launcher_slots_timer_us(launcher);
+    return slots_us < at_us ? slots_us : at_us;
 }
 
 void launcher_step(struct launcher *launcher, const struct launcher_event *event,
@@ -219,7 +224,11 @@ void launcher_step(struct launcher *launcher, const struct launcher_event *event
     case LAUNCHER_EVENT_ADOPT:
         launcher_adopt(launcher, event, actions);
         break;
+    case LAUNCHER_EVENT_SLOTS_KEPT:
+        launcher_slots_kept(launcher, &event->msg->slots_kept);
+        break;
     case LAUNCHER_EVENT_ADOPTED:
+        launcher_slots_begin(launcher, event->now_us);
         launcher_add(actions, (struct launcher_action){.type = LAUNCHER_CONNECT_SERVER});
         break;
     case LAUNCHER_EVENT_SERVER_OPEN:
@@ -238,6 +247,13 @@ void launcher_step(struct launcher *launcher, const struct launcher_event *event
     case LAUNCHER_EVENT_SHIM_GONE:
         launcher_on_shim(launcher, event, actions);
         break;
+    case LAUNCHER_EVENT_GPU:
+        launcher_on_gpu(launcher, event, actions);
+        break;
+    case LAUNCHER_EVENT_XID:
+        launcher_on_xid(launcher, event, actions);
+        break;
     }
+    launcher_slots_settle(launcher, event->now_us, actions);
     actions->timer_at_us = next_timer_us(launcher);
 }

@@ -152,6 +152,9 @@ void launcher_beat(struct launcher *launcher, uint64_t now_us, struct launcher_a
     msg->sent_us = now_us;
     msg->shims.count = launcher_list(launcher, actions->beat_shims);
     msg->shims.items = actions->beat_shims;
+    msg->closed.count = launcher_list_closed(launcher, actions->closed);
+    msg->closed.items = actions->closed;
+    launcher->slots_changed = false;
     request_reports(launcher, actions);
     report_all_dead(launcher, now_us, actions);
     launcher->beat_at_us = now_us + launcher->beat_interval_us;

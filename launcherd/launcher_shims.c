@@ -47,6 +47,14 @@ static bool start_is_refused(const struct launcher *launcher, const struct msg_s
                        (unsigned long long)shim->job_id, shim->generation);
         return true;
     }
+    int closed = launcher_slot_closed(launcher, start->slot_mask);
+    if (closed >= 0) {
+        const struct launcher_slot *slot = &launcher->slots[closed];
+        (void)snprintf(cause, cause_bytes, "slot %d of node %s is %s%s%s", closed,
+                       launcher->options.name, slot_state_word(slot->state),
+                       slot->reason[0] != '\0' ? ": " : "", slot->reason);
+        return true;
+    }
     return false;
 }
 

@@ -1,5 +1,6 @@
 /* What the parts of the launcher's core share: launcher.c (the server, time), launcher_shims.c
- * (orders, shims), launcher_say.c (actions, beats, reports). Private to them. */
+ * (orders, shims), launcher_slots.c and launcher_judge.c (GPUs), launcher_say.c (actions, beats,
+ * reports). Private to them. */
 #ifndef LAUNCHERD_LAUNCHER_STATE_H
 #define LAUNCHERD_LAUNCHER_STATE_H
 
@@ -32,6 +33,24 @@ uint32_t launcher_list(const struct launcher *launcher, struct part_beat_shim *o
 void launcher_report_dead(struct launcher_actions *actions, const struct launcher_shim *shim,
                           uint64_t now_us);
 void launcher_beat(struct launcher *launcher, uint64_t now_us, struct launcher_actions *actions);
+
+/* -- launcher_slots.c */
+/* A GPU's slot that must not be given out now: the lowest of `mask`; -1: there is none. */
+int launcher_slot_closed(const struct launcher *launcher, uint64_t mask);
+uint32_t launcher_list_closed(const struct launcher *launcher, struct part_slot_closed *out);
+void launcher_slots_kept(struct launcher *launcher, const struct msg_slots_kept *kept);
+/* Once all shims are adopted: what is idle must be proved free. */
+void launcher_slots_begin(struct launcher *launcher, uint64_t now_us);
+void launcher_on_gpu(struct launcher *launcher, const struct launcher_event *event,
+                     struct launcher_actions *actions);
+void launcher_on_xid(struct launcher *launcher, const struct launcher_event *event,
+                     struct launcher_actions *actions);
+void launcher_slot_resume(struct launcher *launcher, const struct msg_slot_resume *resume,
+                          uint64_t now_us, struct launcher_actions *actions);
+/* At the end of every step: slots that were left, questions that are due, what must be told. */
+void launcher_slots_settle(struct launcher *launcher, uint64_t now_us,
+                           struct launcher_actions *actions);
+uint64_t launcher_slots_timer_us(const struct launcher *launcher);
 
 /* -- launcher_shims.c */
 void launcher_start(struct launcher *launcher, const struct launcher_event *event,

@@ -10,12 +10,12 @@
 
 #include "common/io/service.h"
 #include "common/log.h"
-#include "launcherd/gpu.h"
+#include "launcherd/gpu_watch.h"
 #include "launcherd/node_io.h"
 #include "launcherd/proc.h"
 #include "launcherd/shim_io.h"
 
-#define GPU_TIMEOUT_US 5000000u
+#define GPU_END_US 1000000u
 
 struct settings {
     const char *server, *name, *address, *state_dir;
@@ -116,13 +116,7 @@ static int check(const struct settings *settings)
 static void fill_options(struct node_options *options, const struct settings *settings)
 {
     struct launcher_options *core = &options->core;
-    struct err err;
-    uint32_t gpus = 0;
-    enum status status = gpu_count(&gpus, GPU_TIMEOUT_US, &err);
-    if (status != STATUS_OK && status != STATUS_NOT_FOUND)
-        log_line(LOG_WARNING, LOG_ABOUT_NONE, "GPUs are not used: %s", err.text);
-    if (gpus > SLOTS_PER_NODE_MAX)
-        gpus = SLOTS_PER_NODE_MAX;
+    uint32_t gpus;
     options->server = settings->server;
     options->state_dir = settings->state_dir;
     options->exit_with_parent = settings->service.exit_with_parent;
@@ -130,6 +124,7 @@ static void fill_options(struct node_options *options, const struct settings *se
     (void)snprintf(core->address, sizeof core->address, "%s", settings->address);
     (void)snprintf(core->version, sizeof core->version, "%s", DDP_VERSION);
     proc_boot_id(core->boot_id, sizeof core->boot_id);
+    options->gpus = node_gpus_find(settings->state_dir, core->boot_id, &gpus);
     core->pid = (uint32_t)getpid();
     core->gpus = gpus;
     core->slots = count_slots(settings, gpus);
@@ -210,5 +205,8 @@ int main(int argc, char **argv)
     if (!service_begin("launcherd", &settings.service, parent))
         return EXIT_SUCCESS;
     fill_options(&options, &settings);
-    return run(&launcherd, &options);
+    code = run(&launcherd, &options);
+    if (!gpu_watch_close(&options.gpus, GPU_END_US))
+        _exit(code);
+    return code;
 }

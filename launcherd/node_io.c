@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "launcherd/gpu_watch.h"
 #include "launcherd/node_state.h"
 
 #define END_SHIMS_MS 2000u
@@ -114,6 +115,12 @@ static void act(struct node *node, const struct launcher_action *action)
         break;
     case LAUNCHER_SEND_SHIM:
         node_shim_send(node, action->job_id, action->generation, &action->msg);
+        break;
+    case LAUNCHER_ASK_GPU:
+        node_gpu_ask(node, action);
+        break;
+    case LAUNCHER_KEEP_SLOTS:
+        node_gpu_keep(node, &action->msg);
         break;
     case LAUNCHER_REMOVE:
         node_shim_remove(node, action->job_id, action->generation);
@@ -238,6 +245,7 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
                       struct err *err)
 {
     struct node *node = calloc(1, sizeof *node);
+    struct err gpu_err;
     if (node == NULL)
         return err_set(err, STATUS_MEMORY, ENOMEM, "no memory");
     node->options = *options;
@@ -252,9 +260,11 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     }
     launcher_init(&node->core, &options->core);
     open_handles(node);
+    *out = node;
+    if (node_gpu_open(node, &gpu_err) != STATUS_OK)
+        log_line(LOG_WARNING, about(node), "GPUs are not watched: %s", gpu_err.text);
     node_shims_adopt(node);
     node_step(node, (struct launcher_event){.type = LAUNCHER_EVENT_ADOPTED});
-    *out = node;
     return STATUS_OK;
 }
 
@@ -267,6 +277,7 @@ void node_close(struct node *node)
     uv_close((uv_handle_t *)&node->sweep_timer, NULL);
     uv_close((uv_handle_t *)&node->end_timer, NULL);
     uv_close((uv_handle_t *)&node->child_signal, NULL);
+    gpu_watch_detach(node->options.gpus);
     node_logs_close(node);
     node_shims_close(node);
     if (node->server_open)

@@ -1,5 +1,5 @@
 /* What the parts of launcherd's edge share: node_io.c (server, core), node_shims.c (shims),
- * node_logs.c (log_read). Private to them. */
+ * node_logs.c (log_read), node_gpu.c (GPUs). Private to them. */
 #ifndef LAUNCHERD_NODE_STATE_H
 #define LAUNCHERD_NODE_STATE_H
 
@@ -84,6 +84,11 @@ uint32_t node_shims_left(const struct node *node);
 /* Close all connections and watches; shims live on. */
 void node_shims_close(struct node *node);
 void node_shims_free(struct node *node);
+
+/* -- node_gpu.c */
+enum status node_gpu_open(struct node *node, struct err *err);
+void node_gpu_ask(struct node *node, const struct launcher_action *action);
+void node_gpu_keep(struct node *node, const struct msg *kept);
 
 /* -- node_logs.c */
 void node_log_read(struct node *node, const struct msg_log_read *request);

@@ -337,7 +337,7 @@ static void close_generation(struct rdzv *rdzv, struct job *job)
         struct node *node = node_of(rdzv, job, i);
 
         if (node != NULL && job->parts[i].phase == SHIM_ENDED)
-            roster_phase(node, job->record.job_id, job->record.generation, SHIM_ENDED);
+            roster_phase(rdzv, node, job->record.job_id, job->record.generation, SHIM_ENDED);
         (void)order(rdzv, job, i, RDZV_SEND_FORGET);
     }
     job->record.part_count = 0;

@@ -66,8 +66,14 @@ const char *rdzv_text(struct rdzv *rdzv, const char *format, ...)
     va_start(args, format);
     length = vsnprintf(text, REASON_BYTES_MAX, format, args);
     va_end(args);
-    if (length >= (int)REASON_BYTES_MAX)
+    if (length >= (int)REASON_BYTES_MAX) {
         length = REASON_BYTES_MAX - 1;
+        while (length > 0 && ((unsigned char)text[length - 1] & 0xc0) == 0x80)
+            length--; /* not within a character of UTF-8 */
+        if (length > 0 && (unsigned char)text[length - 1] >= 0xc0)
+            length--;
+        text[length] = '\0';
+    }
     rdzv->texts_used += (uint32_t)(length < 0 ? 0 : length) + 1;
     return text;
 }
@@ -126,7 +132,7 @@ static void drop_ended(struct rdzv *rdzv)
     rdzv->job_count = kept;
 }
 
-static void reply_error(struct rdzv *rdzv, uint64_t client, enum status status, const char *text)
+void rdzv_reply_error(struct rdzv *rdzv, uint64_t client, enum status status, const char *text)
 {
     struct rdzv_action *action = rdzv_act(rdzv, RDZV_REPLY_ERROR);
 
@@ -142,16 +148,16 @@ static void on_submit(struct rdzv *rdzv, const struct rdzv_event *event)
     struct job *job;
 
     if (wish->nodes * wish->nproc_per_node > RANKS_PER_JOB_MAX) {
-        reply_error(rdzv, event->client, STATUS_TOO_BIG,
-                    rdzv_text(rdzv, "%u ranks are over the limit of %u for one job",
-                              wish->nodes * wish->nproc_per_node, RANKS_PER_JOB_MAX));
+        rdzv_reply_error(rdzv, event->client, STATUS_TOO_BIG,
+                         rdzv_text(rdzv, "%u ranks are over the limit of %u for one job",
+                                   wish->nodes * wish->nproc_per_node, RANKS_PER_JOB_MAX));
         return;
     }
     job = add_job(rdzv);
     if (job == NULL) {
-        reply_error(rdzv, event->client, STATUS_TOO_BIG,
-                    rdzv_text(rdzv, "the queue is full (%u jobs); wait for one to end",
-                              rdzv->options.jobs_max));
+        rdzv_reply_error(rdzv, event->client, STATUS_TOO_BIG,
+                         rdzv_text(rdzv, "the queue is full (%u jobs); wait for one to end",
+                                   rdzv->options.jobs_max));
         return;
     }
     job->record.job_id = rdzv->next_job_id++;
@@ -182,7 +188,7 @@ static void on_cancel(struct rdzv *rdzv, const struct rdzv_event *event)
     struct rdzv_action *action;
 
     if (job == NULL) {
-        reply_error(rdzv, event->client, STATUS_NOT_FOUND, "no such job is queued or running");
+        rdzv_reply_error(rdzv, event->client, STATUS_NOT_FOUND, "no such job is queued or running");
         return;
     }
     if (!job->record.cancel_wanted) {
@@ -232,13 +238,16 @@ static void on_report(struct rdzv *rdzv, struct node *node, const struct msg_shi
     action->job_id = report->job_id;
     action->generation = report->generation;
     action->revision = report->revision;
-    roster_phase(node, report->job_id, report->generation, report->phase);
+    roster_phase(rdzv, node, report->job_id, report->generation, report->phase);
     if (job != NULL && !job->ended && job->record.generation == report->generation)
         part = job_part_on(job, node->name);
     if (part == UINT32_MAX || job->parts[part].is_lost)
         roster_clear(rdzv, node, report->job_id, report->generation, report->phase);
-    else
+    else {
+        if (report->phase == SHIM_ENDED && job->parts[part].phase != SHIM_ENDED)
+            slots_left(rdzv, node, job->record.parts[part].slot_mask); /* no beat need have told */
         generation_report(rdzv, job, part, report);
+    }
 }
 
 static void on_progress(struct rdzv *rdzv, const struct node *node,
@@ -274,6 +283,8 @@ static void on_node_msg(struct rdzv *rdzv, const struct rdzv_event *event)
         on_report(rdzv, node, &event->msg->shim_report);
     } else if (event->msg->type == MSG_TYPE_PROGRESS) {
         on_progress(rdzv, node, &event->msg->progress);
+    } else if (event->msg->type == MSG_TYPE_NODE_EVENT) {
+        slots_on_event(rdzv, node, &event->msg->node_event);
     } else {
         struct rdzv_action *action = rdzv_act(rdzv, RDZV_CLOSE_NODE);
 
@@ -330,6 +341,9 @@ static void dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
     case RDZV_EVENT_RESTORE:
         on_restore(rdzv, event);
         break;
+    case RDZV_EVENT_RESTORE_DRAIN:
+        slots_on_restore(rdzv, event->drain);
+        break;
     case RDZV_EVENT_RESTORED:
         rdzv->next_job_id = event->next_job_id;
         rdzv->is_restored = true;
@@ -348,13 +362,19 @@ static void dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
     case RDZV_EVENT_CANCEL:
         on_cancel(rdzv, event);
         break;
+    case RDZV_EVENT_NODE_DRAIN:
+        slots_on_drain(rdzv, event);
+        break;
+    case RDZV_EVENT_NODE_RESUME:
+        slots_on_resume(rdzv, event);
+        break;
     }
 }
 
 void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_actions *actions)
 {
     assert(rdzv->is_restored || event->type == RDZV_EVENT_RESTORE ||
-           event->type == RDZV_EVENT_RESTORED);
+           event->type == RDZV_EVENT_RESTORE_DRAIN || event->type == RDZV_EVENT_RESTORED);
     rdzv->now_us = event->now_us;
     rdzv->wall_ms = event->wall_ms;
     rdzv->out = actions;

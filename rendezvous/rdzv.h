@@ -67,6 +67,16 @@ struct rdzv_record {
     struct rdzv_part parts[NODES_PER_JOB_MAX];
 };
 
+/* Where an operator wants no new ranks: it stands until it is resumed, whatever the node does. */
+struct rdzv_drain {
+    char node[NODE_NAME_BYTES_MAX];
+    uint32_t slot; /* RDZV_WHOLE_NODE: all of it */
+    char user[USER_NAME_BYTES_MAX];
+    char reason[REASON_BYTES_MAX];
+    int64_t at_ms; /* wall clock */
+};
+#define RDZV_WHOLE_NODE SLOTS_PER_NODE_MAX
+
 /* One rank as last reported. rank = index. */
 struct rdzv_rank {
     uint32_t pid;
@@ -77,15 +87,19 @@ struct rdzv_rank {
 };
 
 enum rdzv_event_type {
-    RDZV_EVENT_TICK,     /* the timer, or any time */
-    RDZV_EVENT_RESTORE,  /* at the start, once for each stored job that has not ended, by rising id:
-                            `record` */
-    RDZV_EVENT_RESTORED, /* after these: `next_job_id`; before it no other event comes */
-    RDZV_EVENT_NODE_MSG, /* `conn`, `msg`: one of node_hello (first), beat, shim_report, progress */
+    RDZV_EVENT_TICK,    /* the timer, or any time */
+    RDZV_EVENT_RESTORE, /* at the start, once for each stored job that has not ended, by rising id:
+                           `record` */
+    RDZV_EVENT_RESTORE_DRAIN, /* likewise, for each stored drain: `drain` */
+    RDZV_EVENT_RESTORED,      /* after these: `next_job_id`; before it no other event comes */
+    RDZV_EVENT_NODE_MSG, /* `conn`, `msg`: one of node_hello (first), beat, shim_report, progress,
+                             node_event */
     RDZV_EVENT_NODE_CLOSED, /* `conn` */
     RDZV_EVENT_SUBMIT, /* `client`, `msg` (submit), `user`, `uid`; the edge has looked the request
                         * id up in the store before: it is new */
     RDZV_EVENT_CANCEL, /* `client`, `job_id`, `msg` (cancel) */
+    RDZV_EVENT_NODE_DRAIN,  /* `client`, `msg` (node_drain), `user` */
+    RDZV_EVENT_NODE_RESUME, /* `client`, `msg` (node_resume), `user` */
 };
 
 struct rdzv_event {
@@ -99,6 +113,7 @@ struct rdzv_event {
     const char *user;
     uint32_t uid;
     const struct rdzv_record *record;
+    const struct rdzv_drain *drain;
     uint64_t next_job_id;
 };
 
@@ -108,6 +123,7 @@ enum rdzv_action_type {
     RDZV_PERSIST_RANKS,   /* job_id, generation: it has ended; keep its ranks' last states, from
                            * rdzv_ended_ranks() and rdzv_ended_parts() (the next generation may have
                            * begun within the same step) */
+    RDZV_PERSIST_DRAINS,  /* write all of rdzv_drains() in place of what is stored */
     RDZV_EVENT_NOTE,      /* job_id, generation, text: append to the events table, and log */
     RDZV_SEND_WELCOME,    /* conn */
     RDZV_SEND_BEAT_ACK,   /* conn, sent_us */
@@ -118,11 +134,13 @@ enum rdzv_action_type {
     RDZV_SEND_STOP,       /* conn, job_id, generation, signal, grace_us, text */
     RDZV_SEND_FORGET,     /* conn, job_id, generation */
     RDZV_SEND_REPORT_ACK, /* conn, job_id, generation, revision */
-    RDZV_CLOSE_NODE,      /* conn, text: say why (msg error) and close; no NODE_CLOSED follows */
-    RDZV_REPLY_SUBMITTED, /* client, job_id */
-    RDZV_REPLY_CANCELLED, /* client, job_id: answer with job_info */
-    RDZV_REPLY_ERROR,     /* client, status, text */
-    RDZV_JOB_CHANGED,     /* job_id: its version grew; wake those who wait for it */
+    RDZV_SEND_SLOT_RESUME, /* conn, slot, incident */
+    RDZV_CLOSE_NODE,       /* conn, text: say why (msg error) and close; no NODE_CLOSED follows */
+    RDZV_REPLY_SUBMITTED,  /* client, job_id */
+    RDZV_REPLY_CANCELLED,  /* client, job_id: answer with job_info */
+    RDZV_REPLY_NODE,       /* client, text (its name): answer with nodes, of that one */
+    RDZV_REPLY_ERROR,      /* client, status, text */
+    RDZV_JOB_CHANGED,      /* job_id: its version grew; wake those who wait for it */
     RDZV_JOB_ENDED, /* job_id: the state is an end; comes after its PERSIST; the core has dropped
                      * the job when the step returns, the store has all of it */
 };
@@ -132,7 +150,8 @@ struct rdzv_action {
     uint32_t generation;
     uint64_t conn, client, job_id;
     uint64_t sent_us, grace_us;
-    uint32_t part, signal, master_port, revision;
+    uint32_t part, signal, master_port, revision, slot;
+    uint64_t incident;
     enum status status;
     const char *text;      /* borrowed from the core until the next step */
     struct msg_bytes blob; /* likewise */
@@ -182,6 +201,12 @@ uint32_t rdzv_job_count(const struct rdzv *rdzv);
 uint64_t rdzv_job_at(const struct rdzv *rdzv, uint32_t index);
 uint32_t rdzv_node_count(const struct rdzv *rdzv);
 void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, struct part_node *out);
+/* Slots, by node and number: the closed ones of all nodes, or (`node` not NULL) all of that one. At
+ * most `max`; borrows from the core. Returns how many. */
+uint32_t rdzv_slots(const struct rdzv *rdzv, const char *node, struct part_slot *out, uint32_t max);
+bool rdzv_has_node(const struct rdzv *rdzv, const char *name);
+/* [*count] */
+const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count);
 /* The connection of a node that is up, 0 when there is none: to forward log_read. */
 uint64_t rdzv_node_conn(const struct rdzv *rdzv, const char *name);
 

@@ -260,6 +260,19 @@ static enum status core_open(struct rdzv_io *io, const struct rdzv_io_options *o
     return STATUS_OK;
 }
 
+static void restore_drains(struct rdzv_io *io)
+{
+    struct rdzv_drain *drains = calloc(DRAINS_MAX, sizeof *drains);
+    uint32_t count = drains != NULL ? store_drains(io->store, drains, DRAINS_MAX) : 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct rdzv_event event = {.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &drains[i]};
+
+        io_step(io, &event);
+    }
+    free(drains);
+}
+
 /* Every job that has not ended goes back into the core, oldest first. */
 static void restore(struct rdzv_io *io)
 {
@@ -268,6 +281,7 @@ static void restore(struct rdzv_io *io)
     struct rdzv_event event = {.type = RDZV_EVENT_RESTORED};
     struct store_job job;
 
+    restore_drains(io);
     for (uint32_t i = 0; i < count; i++) {
         struct rdzv_event one = {.type = RDZV_EVENT_RESTORE, .job_id = ids[i]};
 

@@ -253,25 +253,56 @@ static void on_cancel(struct peer *peer, const struct msg *msg)
         client_send_job(peer, event.job_id); /* it has ended: as it is */
 }
 
-static void on_node_list(struct peer *peer, const struct msg_node_list *request)
+void client_send_nodes(struct peer *peer, bool with_lost, const char *name)
 {
     struct rdzv_io *io = peer->io;
     struct msg msg = {.type = MSG_TYPE_NODES};
     uint32_t count = rdzv_node_count(io->core);
     uint64_t now_us = clock_boot_us();
+    bool is_one = name[0] != '\0';
     struct part_node *nodes;
+    struct part_slot *slots;
 
     arena_reset(&io->arena);
     nodes = arena_alloc(&io->arena, sizeof *nodes * (count + 1));
-    for (uint32_t i = 0; i < count && nodes != NULL; i++) {
+    slots = arena_alloc(&io->arena, sizeof *slots * SLOTS_LISTED_MAX);
+    if (nodes == NULL || slots == NULL) {
+        peer_error(peer, "internal", "", "no memory for a list of nodes");
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
         struct part_node *node = &nodes[msg.nodes.nodes.count];
 
         rdzv_node_at(io->core, i, now_us, node);
-        msg.nodes.nodes.count += request->all || node->state != NODE_LOST;
+        msg.nodes.nodes.count +=
+            is_one ? strcmp(node->name, name) == 0 : with_lost || node->state != NODE_LOST;
     }
     msg.nodes.nodes.items = nodes;
+    msg.nodes.slots.items = slots;
+    msg.nodes.slots.count = rdzv_slots(io->core, is_one ? name : NULL, slots, SLOTS_LISTED_MAX);
     peer_send(peer, &msg);
     arena_reset(&io->arena);
+}
+
+static void on_node_list(struct peer *peer, const struct msg_node_list *request)
+{
+    if (request->node[0] != '\0' && !rdzv_has_node(peer->io->core, request->node))
+        peer_error(peer, "not_found", "list them: ddpctl nodes -a", "there is no node %s",
+                   request->node);
+    else
+        client_send_nodes(peer, request->all, request->node);
+}
+
+static void on_node_change(struct peer *peer, const struct msg *msg, enum rdzv_event_type type)
+{
+    struct rdzv_event event = {.type = type, .client = peer->id, .msg = msg, .uid = peer->uid};
+
+    event.user = peer_user(peer);
+    if (peer_viewer(peer).sees_all)
+        io_step(peer->io, &event);
+    else
+        peer_error(peer, "refused", "ask root, or the user that the server runs as",
+                   "user %s may not drain or resume nodes", event.user);
 }
 
 bool events_answer(struct peer *peer, uint64_t job_id, uint64_t after_id, uint32_t limit, bool now)
@@ -323,6 +354,10 @@ void client_request(struct peer *peer, const struct msg *msg)
         on_cancel(peer, msg);
     else if (msg->type == MSG_TYPE_NODE_LIST)
         on_node_list(peer, &msg->node_list);
+    else if (msg->type == MSG_TYPE_NODE_DRAIN)
+        on_node_change(peer, msg, RDZV_EVENT_NODE_DRAIN);
+    else if (msg->type == MSG_TYPE_NODE_RESUME)
+        on_node_change(peer, msg, RDZV_EVENT_NODE_RESUME);
     else if (msg->type == MSG_TYPE_EVENT_LIST)
         on_event_list(peer, &msg->event_list);
     else if (msg->type == MSG_TYPE_LOG_READ)

@@ -98,6 +98,8 @@ void io_flush(struct rdzv_io *io);
 /* rdzv_io_client.c: requests. */
 void client_request(struct peer *peer, const struct msg *msg);
 void client_send_job(struct peer *peer, uint64_t job_id);
+/* Of all nodes, or of the one of that name (not empty), with all its slots. */
+void client_send_nodes(struct peer *peer, bool with_lost, const char *name);
 bool job_is_active(const struct rdzv_io *io, uint64_t job_id);
 
 /* rdzv_io_wait.c: requests that wait, and logs. */

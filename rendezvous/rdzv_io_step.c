@@ -47,6 +47,14 @@ static void write_ranks(struct rdzv_io *io, const struct rdzv_action *action)
                           rdzv_ended_ranks(io->core, action->job_id));
 }
 
+static void write_drains(struct rdzv_io *io)
+{
+    uint32_t count;
+    const struct rdzv_drain *drains = rdzv_drains(io->core, &count);
+
+    store_write_drains(io->store, drains, count);
+}
+
 static void note(struct rdzv_io *io, const struct rdzv_action *action, int64_t wall_ms)
 {
     struct log_about about = {
@@ -81,7 +89,8 @@ static void persist(struct rdzv_io *io, const struct rdzv_event *event)
         const struct rdzv_action *action = &actions->items[i];
         bool is_note = action->type == RDZV_EVENT_NOTE;
 
-        if (!is_note && action->type != RDZV_PERSIST && action->type != RDZV_PERSIST_RANKS)
+        if (!is_note && action->type != RDZV_PERSIST && action->type != RDZV_PERSIST_RANKS &&
+            action->type != RDZV_PERSIST_DRAINS)
             continue;
         store_begin(io->store);
         must_last = must_last || !is_note;
@@ -89,6 +98,8 @@ static void persist(struct rdzv_io *io, const struct rdzv_event *event)
             note(io, action, event->wall_ms);
         else if (action->type == RDZV_PERSIST)
             write_job(io, action->job_id, event);
+        else if (action->type == RDZV_PERSIST_DRAINS)
+            write_drains(io);
         else
             write_ranks(io, action);
     }
@@ -197,6 +208,8 @@ static void reply(struct rdzv_io *io, const struct rdzv_action *action)
         peer_send(peer, &msg);
     } else if (action->type == RDZV_REPLY_CANCELLED) {
         client_send_job(peer, action->job_id);
+    } else if (action->type == RDZV_REPLY_NODE) {
+        client_send_nodes(peer, true, action->text);
     } else {
         peer_error(peer, code_of(action->status), "", "%s", action->text);
     }
@@ -207,6 +220,7 @@ static void carry_out(struct rdzv_io *io, const struct rdzv_action *action)
     switch (action->type) {
     case RDZV_PERSIST:
     case RDZV_PERSIST_RANKS:
+    case RDZV_PERSIST_DRAINS:
     case RDZV_EVENT_NOTE:
         break; /* done, before anything was sent */
     case RDZV_SEND_WELCOME:
@@ -217,11 +231,13 @@ static void carry_out(struct rdzv_io *io, const struct rdzv_action *action)
     case RDZV_SEND_STOP:
     case RDZV_SEND_FORGET:
     case RDZV_SEND_REPORT_ACK:
+    case RDZV_SEND_SLOT_RESUME:
     case RDZV_CLOSE_NODE:
         send_to_node(io, action);
         break;
     case RDZV_REPLY_SUBMITTED:
     case RDZV_REPLY_CANCELLED:
+    case RDZV_REPLY_NODE:
     case RDZV_REPLY_ERROR:
         reply(io, action);
         break;

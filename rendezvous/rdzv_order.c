@@ -41,6 +41,9 @@ bool rdzv_order(const struct rdzv *rdzv, const struct rdzv_action *action, struc
     } else if (action->type == RDZV_SEND_BEAT_ACK) {
         msg->type = MSG_TYPE_BEAT_ACK;
         msg->beat_ack.sent_us = action->sent_us;
+    } else if (action->type == RDZV_SEND_SLOT_RESUME) {
+        msg->type = MSG_TYPE_SLOT_RESUME;
+        msg->slot_resume = (struct msg_slot_resume){action->slot, action->incident};
     } else if (action->type == RDZV_SEND_GO) {
         msg->type = MSG_TYPE_GO;
         msg->go = (struct msg_go){job_id, generation, action->text, action->master_port};

@@ -41,6 +41,16 @@ struct job {
     struct rdzv_rank ended_ranks[RANKS_PER_JOB_MAX];
 };
 
+/* What a node says of one of its slots. */
+struct node_slot {
+    enum slot_state state; /* FREE: may be given out; never BUSY */
+    uint64_t incident;
+    uint64_t resume_incident; /* an operator has resumed this one; said until the node takes it */
+    int64_t since_ms;         /* wall clock */
+    bool noted;               /* as closed; its opening will be, too */
+    char reason[REASON_BYTES_MAX];
+};
+
 struct node {
     bool used;
     char name[NODE_NAME_BYTES_MAX];
@@ -56,6 +66,9 @@ struct node {
     uint32_t pid, slots, gpus;
     uint32_t shim_count; /* as it last said */
     struct part_beat_shim shims[SHIMS_PER_NODE_MAX];
+    struct node_slot slot_states[SLOTS_PER_NODE_MAX];
+    bool is_drained;     /* as a whole, by an operator */
+    uint64_t drain_mask; /* slots, by an operator */
 };
 
 #define RDZV_TEXTS_BYTES (256u * 1024u)
@@ -75,12 +88,15 @@ struct rdzv {
     uint16_t order[JOBS_ACTIVE_MAX]; /* active jobs by rising id: indices into jobs */
     struct node *nodes;              /* [options.nodes_max] */
     struct job *jobs;                /* [options.jobs_max] */
+    uint32_t drain_count;
+    struct rdzv_drain drains[DRAINS_MAX];
 };
 
 /* rdzv.c: actions */
 struct rdzv_action *rdzv_act(struct rdzv *rdzv, enum rdzv_action_type type);
 const char *rdzv_text(struct rdzv *rdzv, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+void rdzv_reply_error(struct rdzv *rdzv, uint64_t client, enum status status, const char *text);
 void rdzv_note(struct rdzv *rdzv, const struct job *job, const char *text);
 bool rdzv_has_room(const struct rdzv *rdzv, uint32_t action_count);
 void rdzv_wake_at(struct rdzv *rdzv, uint64_t at_us);
@@ -108,7 +124,8 @@ struct node *roster_find(const struct rdzv *rdzv, const char *name);
 struct node *roster_find_conn(const struct rdzv *rdzv, uint64_t conn);
 void roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello *hello);
 void roster_beat(struct rdzv *rdzv, struct node *node, const struct msg_beat *beat);
-void roster_phase(struct node *node, uint64_t job_id, uint32_t generation, enum shim_phase phase);
+void roster_phase(struct rdzv *rdzv, struct node *node, uint64_t job_id, uint32_t generation,
+                  enum shim_phase phase);
 void roster_closed(struct rdzv *rdzv, struct node *node);
 void roster_expect(struct rdzv *rdzv, const char *name);
 void roster_tick(struct rdzv *rdzv);
@@ -117,6 +134,23 @@ void roster_clear(struct rdzv *rdzv, struct node *node, uint64_t job_id, uint32_
                   enum shim_phase phase);
 uint64_t roster_free_mask(const struct rdzv *rdzv, const struct node *node);
 uint32_t bits_count(uint64_t mask);
+
+/* slots.c: which slots may be given out */
+void slots_take(struct rdzv *rdzv, struct node *node, const struct part_slot_closed *closed,
+                uint32_t count);
+/* A shim has left them: with a GPU they are closed until the node's next word on them. */
+void slots_left(struct rdzv *rdzv, struct node *node, uint64_t mask);
+uint64_t slots_closed_mask(const struct node *node);
+/* Of a closed slot, in words: "slot 3 of gpu01 is quarantined: ..." */
+const char *slots_why(struct rdzv *rdzv, const struct node *node, uint32_t slot);
+/* What operators want of this node, into the node. */
+void slots_apply_drains(const struct rdzv *rdzv, struct node *node);
+/* NULL: none of that node, or slot. */
+const struct rdzv_drain *slots_drain_of(const struct rdzv *rdzv, const char *node, uint32_t slot);
+void slots_on_restore(struct rdzv *rdzv, const struct rdzv_drain *drain);
+void slots_on_drain(struct rdzv *rdzv, const struct rdzv_event *event);
+void slots_on_resume(struct rdzv *rdzv, const struct rdzv_event *event);
+void slots_on_event(struct rdzv *rdzv, const struct node *node, const struct msg_node_event *said);
 
 /* sched.c: who runs where, next */
 void sched_run(struct rdzv *rdzv);

@@ -123,6 +123,19 @@ uint32_t rdzv_node_count(const struct rdzv *rdzv)
     return count;
 }
 
+static uint64_t all_slots(const struct node *node)
+{
+    return node->slots >= 64 ? UINT64_MAX : (1ull << node->slots) - 1;
+}
+
+static void fill_drain(const struct rdzv_drain *drain, struct part_node *out)
+{
+    out->drained = drain != NULL;
+    out->drain_reason = drain != NULL ? drain->reason : "";
+    out->drained_by = drain != NULL ? drain->user : "";
+    out->drained_ms = drain != NULL ? drain->at_ms : 0;
+}
+
 void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, struct part_node *out)
 {
     for (uint32_t i = 0; i < rdzv->options.nodes_max; i++) {
@@ -131,6 +144,7 @@ void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, stru
         if (!node->used || index-- != 0)
             continue;
         *out = (struct part_node){
+            .slots_closed = bits_count(slots_closed_mask(node) & all_slots(node)),
             .name = node->name,
             .state = node->state,
             .address = node->address,
@@ -141,9 +155,78 @@ void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, stru
             .version = node->version,
             .beat_age_us = node->has_beat ? (int64_t)(now_us - node->beat_at_us) : -1,
         };
+        fill_drain(slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE), out);
         return;
     }
     assert(false);
+}
+
+bool rdzv_has_node(const struct rdzv *rdzv, const char *name)
+{
+    return roster_find(rdzv, name) != NULL;
+}
+
+const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count)
+{
+    *count = rdzv->drain_count;
+    return rdzv->drains;
+}
+
+/* What runs on a slot, by the node's own word. */
+static const struct part_beat_shim *shim_on(const struct node *node, uint32_t slot)
+{
+    for (uint32_t i = 0; i < node->shim_count; i++)
+        if (node->shims[i].phase != SHIM_ENDED && (node->shims[i].slot_mask >> slot & 1) != 0)
+            return &node->shims[i];
+    return NULL;
+}
+
+/* An operator's drain says more than the node's own state. */
+static void fill_slot(const struct rdzv *rdzv, const struct node *node, uint32_t slot,
+                      struct part_slot *out)
+{
+    const struct rdzv_drain *drain = slots_drain_of(rdzv, node->name, slot);
+    const struct node_slot *state = &node->slot_states[slot];
+    const struct part_beat_shim *shim = shim_on(node, slot);
+    bool is_taken = (roster_free_mask(rdzv, node) >> slot & 1) == 0;
+
+    if (drain == NULL)
+        drain = slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE);
+    *out = (struct part_slot){.node = node->name, .slot = slot, .reason = "", .drained_by = ""};
+    if (shim != NULL) {
+        out->job_id = shim->job_id;
+        out->generation = shim->generation;
+    }
+    if (drain != NULL) {
+        out->state = SLOT_DRAINED;
+        out->reason = drain->reason;
+        out->drained_by = drain->user;
+        out->since_ms = drain->at_ms;
+    } else if (state->state != SLOT_FREE) {
+        out->state = state->state;
+        out->reason = state->reason;
+        out->since_ms = state->since_ms;
+    } else {
+        out->state = is_taken ? SLOT_BUSY : SLOT_FREE;
+    }
+}
+
+uint32_t rdzv_slots(const struct rdzv *rdzv, const char *name, struct part_slot *out, uint32_t max)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < rdzv->options.nodes_max; i++) {
+        const struct node *node = &rdzv->nodes[i];
+        uint64_t mask = all_slots(node);
+
+        if (!node->used || (name != NULL && strcmp(node->name, name) != 0))
+            continue;
+        if (name == NULL)
+            mask &= slots_closed_mask(node);
+        for (; mask != 0 && count < max; mask &= mask - 1)
+            fill_slot(rdzv, node, (uint32_t)__builtin_ctzll(mask), &out[count++]);
+    }
+    return count;
 }
 
 uint64_t rdzv_node_conn(const struct rdzv *rdzv, const char *name)

@@ -63,6 +63,7 @@ static struct node *add(struct rdzv *rdzv, const char *name)
     memset(node, 0, sizeof *node);
     node->used = true;
     (void)snprintf(node->name, sizeof node->name, "%s", name);
+    slots_apply_drains(rdzv, node);
     return node;
 }
 
@@ -197,6 +198,7 @@ void roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello 
     heard(rdzv, node);
     action = rdzv_act(rdzv, RDZV_SEND_WELCOME);
     action->conn = conn;
+    slots_take(rdzv, node, hello->closed.items, hello->closed.count);
     reconcile(rdzv, node, hello->shims.items, hello->shims.count);
 }
 
@@ -207,14 +209,22 @@ void roster_beat(struct rdzv *rdzv, struct node *node, const struct msg_beat *be
     action->conn = node->conn;
     action->sent_us = beat->sent_us;
     heard(rdzv, node);
+    slots_take(rdzv, node, beat->closed.items, beat->closed.count);
     reconcile(rdzv, node, beat->shims.items, beat->shims.count);
 }
 
-void roster_phase(struct node *node, uint64_t job_id, uint32_t generation, enum shim_phase phase)
+void roster_phase(struct rdzv *rdzv, struct node *node, uint64_t job_id, uint32_t generation,
+                  enum shim_phase phase)
 {
-    for (uint32_t i = 0; i < node->shim_count; i++)
-        if (node->shims[i].job_id == job_id && node->shims[i].generation == generation)
-            node->shims[i].phase = phase;
+    for (uint32_t i = 0; i < node->shim_count; i++) {
+        struct part_beat_shim *shim = &node->shims[i];
+
+        if (shim->job_id != job_id || shim->generation != generation)
+            continue;
+        if (phase == SHIM_ENDED && shim->phase != SHIM_ENDED)
+            slots_left(rdzv, node, shim->slot_mask);
+        shim->phase = phase;
+    }
 }
 
 void roster_closed(struct rdzv *rdzv, struct node *node)
@@ -285,10 +295,10 @@ void roster_tick(struct rdzv *rdzv)
     }
 }
 
-/* Slots that nothing of ours is on and nothing is meant for. */
+/* Slots that nothing of ours is on and nothing is meant for, and that are not closed. */
 uint64_t roster_free_mask(const struct rdzv *rdzv, const struct node *node)
 {
-    uint64_t taken = 0;
+    uint64_t taken = slots_closed_mask(node);
 
     for (uint32_t i = 0; i < node->shim_count; i++)
         if (node->shims[i].phase != SHIM_ENDED)

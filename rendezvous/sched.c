@@ -48,8 +48,31 @@ struct choice {
     uint32_t up_count;   /* nodes that are up */
     uint32_t able_count; /* nodes that would have enough were they empty */
     uint32_t best_free;  /* the most free slots of a node that does not fit */
+    uint32_t closed_count;
+    const struct node *closed_node; /* of one closed slot, to name; NULL: none is */
+    uint32_t closed_slot;
     struct candidate fits[NODES_MAX];
 };
+
+/* What is being checked opens by itself within seconds: any other is the better one to name. */
+static void note_closed(struct choice *choice, const struct node *node)
+{
+    uint64_t mask =
+        slots_closed_mask(node) & (node->slots >= 64 ? UINT64_MAX : (1ull << node->slots) - 1);
+    bool is_passing;
+
+    choice->closed_count += bits_count(mask);
+    for (; mask != 0; mask &= mask - 1) {
+        uint32_t slot = (uint32_t)__builtin_ctzll(mask);
+
+        is_passing = choice->closed_node != NULL && !choice->closed_node->is_drained &&
+                     choice->closed_node->slot_states[choice->closed_slot].state == SLOT_CHECKING;
+        if (choice->closed_node != NULL && !is_passing)
+            return;
+        choice->closed_node = node;
+        choice->closed_slot = slot;
+    }
+}
 
 static void look(const struct rdzv *rdzv, uint32_t wanted, struct choice *choice)
 {
@@ -65,6 +88,7 @@ static void look(const struct rdzv *rdzv, uint32_t wanted, struct choice *choice
         free_count = bits_count(free_mask);
         choice->up_count++;
         choice->able_count += node->slots >= wanted;
+        note_closed(choice, node);
         if (free_count >= wanted)
             choice->fits[choice->fit_count++] = (struct candidate){node, free_mask};
         else if (free_count > choice->best_free)
@@ -183,6 +207,19 @@ static const char *wish(struct rdzv *rdzv, const struct job *job)
     return rdzv_text(rdzv, "wants %u slot%s on each of %u nodes", slots, plural, nodes);
 }
 
+/* "; 2 slots are closed: slot 1 of gpu01 is quarantined: ..." */
+static const char *closed_words(struct rdzv *rdzv, const struct choice *choice)
+{
+    const char *why;
+
+    if (choice->closed_node == NULL)
+        return "";
+    why = slots_why(rdzv, choice->closed_node, choice->closed_slot);
+    if (choice->closed_count == 1)
+        return rdzv_text(rdzv, "; %s", why);
+    return rdzv_text(rdzv, "; %u slots are closed: %s", choice->closed_count, why);
+}
+
 static void explain(struct rdzv *rdzv, struct job *job, const struct choice *choice)
 {
     uint32_t nodes = job->record.nodes;
@@ -194,9 +231,10 @@ static void explain(struct rdzv *rdzv, struct job *job, const struct choice *cho
                                wish(rdzv, job), choice->able_count, choice->up_count,
                                choice->able_count == 1 ? "has" : "have"));
     else
-        say_why(job, rdzv_text(rdzv, "%s; %u %s them free, the best other has %u", wish(rdzv, job),
-                               choice->fit_count, choice->fit_count == 1 ? "has" : "have",
-                               choice->best_free));
+        say_why(job,
+                rdzv_text(rdzv, "%s; %u %s them free, the best other has %u%s", wish(rdzv, job),
+                          choice->fit_count, choice->fit_count == 1 ? "has" : "have",
+                          choice->best_free, closed_words(rdzv, choice)));
 }
 
 static bool waits_for_slots(const struct job *job)

@@ -44,6 +44,11 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_RANK_LIST] = "SELECT rank, local_rank, node, slot, pid, state, exit_code, signal"
                         " FROM ranks WHERE job_id = ? AND generation = ? ORDER BY rank LIMIT ?",
     [STORE_RANK_NODE] = "SELECT node FROM ranks WHERE job_id = ? AND generation = ? AND rank = ?",
+    [STORE_DRAIN_WRITE] = "INSERT INTO drains (node, slot, user, reason, at_ms)"
+                          " VALUES (?, ?, ?, ?, ?)",
+    [STORE_DRAIN_DROP] = "DELETE FROM drains",
+    [STORE_DRAIN_LIST] = "SELECT node, slot, user, reason, at_ms FROM drains"
+                         " ORDER BY node, slot LIMIT ?",
     [STORE_EVENT_WRITE] = "INSERT INTO events (id, at_ms, job_id, generation, text)"
                           " VALUES (?, ?, ?, ?, ?)",
     [STORE_EVENT_DROP] = "DELETE FROM events WHERE id <= ?",

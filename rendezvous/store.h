@@ -20,7 +20,7 @@
 #include "common/status.h"
 #include "rendezvous/rdzv.h"
 
-#define STORE_SCHEMA_VERSION 1
+#define STORE_SCHEMA_VERSION 2
 #define STORE_EXIT_CODE 74       /* EX_IOERR of sysexits.h */
 #define STORE_EVENTS_MAX 100000u /* older ones are dropped */
 
@@ -76,11 +76,15 @@ void store_write_spec(struct store *store, uint64_t job_id, uint32_t uid,
 void store_write_ranks(struct store *store, uint64_t job_id, uint32_t generation,
                        const struct rdzv_part *parts, uint32_t part_count,
                        const struct rdzv_rank *ranks);
+/* All of them, in place of what was there. */
+void store_write_drains(struct store *store, const struct rdzv_drain *drains, uint32_t count);
 /* Returns the event's id. */
 uint64_t store_note_event(struct store *store, int64_t at_ms, uint64_t job_id, uint32_t generation,
                           const char *text);
 
 /* Reading. */
+/* How many, `max` at most. */
+uint32_t store_drains(struct store *store, struct rdzv_drain *drains, uint32_t max);
 bool store_find_request(struct store *store, const char *request_id, uint32_t uid,
                         uint64_t *job_id);
 /* "12" (a number), "@last" or a name: the newest of it. 0: none that this viewer may see. */

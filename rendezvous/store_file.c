@@ -18,6 +18,9 @@
 #define COLUMN_TYPE_TEXT "TEXT NOT NULL"
 #define COLUMN_TYPE_STATE "TEXT NOT NULL"
 #define COLUMN_DECLARE(kind, column, field) #column " " COLUMN_TYPE_##kind ","
+#define DRAINS_SQL                                                                                 \
+    "CREATE TABLE drains (node TEXT NOT NULL, slot INTEGER NOT NULL, user TEXT NOT NULL,"          \
+    " reason TEXT NOT NULL, at_ms INTEGER NOT NULL, PRIMARY KEY (node, slot)) WITHOUT ROWID;"
 /* Version STORE_SCHEMA_VERSION. A change of it needs a step from the version before. */
 static const char schema_sql[] =
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -41,7 +44,9 @@ static const char schema_sql[] =
                         "CREATE INDEX events_job ON events (job_id, id);"
                         "CREATE TABLE request_ids (request_id TEXT NOT NULL, uid INTEGER NOT NULL, "
                         "job_id INTEGER NOT"
-                        " NULL, PRIMARY KEY (request_id, uid)) WITHOUT ROWID;";
+                        " NULL, PRIMARY KEY (request_id, uid)) WITHOUT ROWID;" DRAINS_SQL;
+/* From version 1; 2 has drains. */
+static const char upgrade_sql[] = "BEGIN IMMEDIATE;" DRAINS_SQL "PRAGMA user_version = 2; COMMIT";
 
 /* mkdir -p, where what is made is for us alone. */
 enum status store_make_dir(const char *dir, struct err *err)
@@ -215,7 +220,8 @@ enum status store_make_file(const struct store *store, const char *dir, struct e
     return status;
 }
 
-/* A file of a newer version, or of another program, is left as it is. */
+/* A file of the version before is brought up to this one. A file of a newer version, or of another
+ * program, is left as it is. */
 enum status store_check_schema(struct store *store, struct err *err)
 {
     int64_t version = 0, application = 0;
@@ -229,6 +235,8 @@ enum status store_check_schema(struct store *store, struct err *err)
     if (application != APPLICATION_ID)
         return err_set(err, STATUS_UNSUPPORTED, 0,
                        "%s is not a state of rendezvous: give another --state-dir", store->path);
+    if (version == 1)
+        return store_execute(store, upgrade_sql, err);
     if (version != STORE_SCHEMA_VERSION)
         return err_set(err, STATUS_UNSUPPORTED, 0,
                        "%s has schema %" PRId64

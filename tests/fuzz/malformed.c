@@ -245,7 +245,8 @@ static const struct member log_read[] = {
     {"offset", "\"0\""},     {"tail_lines", "0"}, {"bytes_max", "4096"}, {"wait_us", "\"0\""}};
 static const struct member beat[] = {
     {"sent_us", "\"1\""},
-    {"shims", "[{\"job_id\":\"1\",\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}]"}};
+    {"shims", "[{\"job_id\":\"1\",\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}]"},
+    {"closed", "[{\"slot\":0,\"state\":\"drained\",\"incident\":\"1\",\"reason\":\"x\"}]"}};
 static const struct member world[] = {
     {"job_id", "\"1\""}, {"generation", "1"}, {"blob", "\"QUJD\""}};
 
@@ -324,6 +325,9 @@ static const struct {
     {"log_read-bytes-0", "log_read", "bytes_max", "0"},
     {"log_read-bytes-over", "log_read", "bytes_max", "32769"},
     {"log_read-offset-negative", "log_read", "offset", "\"-1\""},
+    {"beat-closed-object", "beat", "closed", "{}"},
+    {"beat-closed-state", "beat", "closed",
+     "[{\"slot\":0,\"state\":\"gone\",\"incident\":\"1\",\"reason\":\"x\"}]"},
     {"beat-shims-object", "beat", "shims", "{}"},
     {"beat-shims-null-entry", "beat", "shims", "[null]"},
     {"beat-shims-empty-entry", "beat", "shims", "[{}]"},

@@ -19,7 +19,8 @@ PATIENCE_S = 60  # generous: for slow machines, never for synchronisation
 U64_FIELDS = frozenset(
     "job_id slot_mask instance lease_us sent_us grace_us time_limit_us failed_age_us step steps "
     "checkpoint_step until_us version after_version wait_us after_id id at_ms request_id offset "
-    "submitted_ms started_ms ended_ms beat_age_us".split())
+    "submitted_ms started_ms ended_ms beat_age_us incident since_ms drained_ms baseline_bytes "
+    "ecc_uncorrected".split())
 
 
 class Closed(Exception):
@@ -177,10 +178,12 @@ class Node(threading.Thread):
     `log` of a rank is served from self.logs[(job, generation, rank)]."""
 
     def __init__(self, address, name, slots=2, instance=None, beat_s=0.1, auto=True,
-                 shims=None, logs=None):
+                 shims=None, logs=None, gpus=0):
         super().__init__(daemon=True)
         self.address, self.name_, self.slots, self.beat_s = address, name, slots, beat_s
         self.instance = instance or int.from_bytes(os.urandom(7), "big")
+        self.gpus = gpus
+        self.closed = []  # slots that must not be given out
         self.auto = auto  # False: reports no phase by itself
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
@@ -197,7 +200,8 @@ class Node(threading.Thread):
         self.peer = Peer(self.address)
         self.peer.send("node_hello", protocol=PROTOCOL, version="test", name=self.name_,
                        boot_id="boot", instance=self.instance, pid=os.getpid(),
-                       address="127.0.0.1", slots=self.slots, gpus=0, shims=self.listing())
+                       address="127.0.0.1", slots=self.slots, gpus=self.gpus, shims=self.listing(),
+                       closed=self.closed)
 
     def listing(self):
         with self.lock:
@@ -214,7 +218,8 @@ class Node(threading.Thread):
                     with self.lock:
                         if self.silent:
                             continue
-                        self.peer.send("beat", sent_us=int(now * 1e6), shims=self.listing())
+                        self.peer.send("beat", sent_us=int(now * 1e6), shims=self.listing(),
+                                       closed=self.closed)
                         for shim in self.shims.values():
                             if shim["acked"] < shim["revision"]:
                                 self.report(shim)

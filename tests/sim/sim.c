@@ -57,6 +57,9 @@ static void dump(const struct sim *sim)
         printf("  node%u: launcherd %s, server %s, cut off %d\n", n,
                sim->nodes[n].alive ? "alive" : "dead", core->welcomed ? "welcomed" : "not there",
                sim->nodes[n].cut_off);
+        for (uint32_t i = 0; i < sim->nodes[n].gpu_count; i++)
+            printf("    slot %u is %s: %s\n", i, slot_state_word(core->slots[i].state),
+                   core->slots[i].reason);
         for (uint32_t i = 0; i < core->shim_count; i++)
             printf("    knows job %llu g%u %s, dead %d, connected %d, reported %d, acked %u/%u\n",
                    (unsigned long long)core->shims[i].job_id, core->shims[i].generation,
@@ -322,6 +325,15 @@ static void choose_faults(struct sim *sim)
     faults->launcher_kills = sim_chance(sim, 500) ? (uint32_t)sim_draw(sim, 12) : 0;
     faults->shim_kills = sim_chance(sim, 400) ? (uint32_t)sim_draw(sim, 5) : 0;
     faults->worker_kills = sim_chance(sim, 600) ? (uint32_t)sim_draw(sim, 6) : 0;
+    faults->strangers = sim_chance(sim, 400) ? (uint32_t)sim_draw(sim, 8) : 0;
+    faults->hangs = sim_chance(sim, 300) ? (uint32_t)sim_draw(sim, 4) : 0;
+    faults->xids = sim_chance(sim, 400) ? (uint32_t)sim_draw(sim, 8) : 0;
+    faults->drains = sim_chance(sim, 300) ? (uint32_t)sim_draw(sim, 5) : 0;
+    faults->leak_pm = sim_chance(sim, 500) ? (uint32_t)sim_draw(sim, 300) : 0;
+    plan(sim, faults->strangers, gpu_hold);
+    plan(sim, faults->hangs, gpu_hang);
+    plan(sim, faults->xids, gpu_fault);
+    plan(sim, faults->drains, gpu_drain);
     plan(sim, faults->cuts, cut);
     plan(sim, faults->isolations, isolate);
     plan(sim, faults->server_kills, kill_server);
@@ -367,8 +379,11 @@ void sim_init(struct sim *sim, uint64_t seed)
     sim->slots = 1 + (uint32_t)sim_draw(sim, SIM_WORKERS_MAX);
     choose_faults(sim);
     server_start(sim);
-    for (uint32_t i = 0; i < sim->node_count; i++)
+    for (uint32_t i = 0; i < sim->node_count; i++) {
+        if (sim_chance(sim, 600))
+            sim->nodes[i].gpu_count = sim_chance(sim, 800) ? sim->slots : 1;
         node_start(sim, i);
+    }
     choose_jobs(sim);
 }
 

@@ -67,8 +67,26 @@ struct sim_shim {
     struct sim_worker workers[SIM_WORKERS_MAX];
 };
 
+/* What is true of one GPU, whatever launcherd knows of it. */
+struct sim_gpu {
+    uint64_t held_until_us;   /* a stranger is on it */
+    uint64_t leaked_until_us; /* memory of a job that has ended */
+    uint64_t ecc;
+};
+
+/* launcherd's file of slots. */
+struct sim_kept {
+    uint32_t count;
+    struct part_slot_kept items[SIM_WORKERS_MAX];
+    char reasons[SIM_WORKERS_MAX][REASON_BYTES_MAX];
+};
+
 struct sim_node {
-    bool alive; /* launcherd */
+    bool alive;         /* launcherd */
+    uint32_t gpu_count; /* slots below it have one */
+    struct sim_gpu gpus[SIM_WORKERS_MAX];
+    uint64_t nvml_hangs_until_us;
+    struct sim_kept kept;
     bool cut_off;
     uint32_t incarnation;
     struct launcher core;
@@ -119,6 +137,7 @@ struct sim_client {
 struct sim_faults {
     uint32_t loss_pm, repeat_pm, late_pm; /* per mille of messages */
     uint64_t late_max_us;
+    uint32_t strangers, hangs, xids, drains, leak_pm; /* the last per mille of workers */
     uint32_t cuts, isolations, server_kills, launcher_kills, shim_kills, worker_kills;
     bool torn_steps; /* a server kill may fall between transaction and sends */
     uint64_t until_us;
@@ -133,6 +152,7 @@ struct sim_event {
     char *bytes; /* owned */
     uint32_t byte_count;
     uint32_t number;
+    uint64_t asked_us;
 };
 
 struct sim {
@@ -150,6 +170,8 @@ struct sim {
     struct sim_node nodes[SIM_NODES_MAX];
     uint32_t row_count;
     struct sim_row rows[SIM_STORE_MAX];
+    uint32_t drain_count;
+    struct rdzv_drain drains[DRAINS_MAX];
     uint64_t last_job_id;
     uint32_t client_count;
     struct sim_client clients[SIM_JOBS_MAX];
@@ -189,6 +211,8 @@ void server_start(struct sim *sim);
 void server_kill(struct sim *sim);
 void server_message(struct sim *sim, uint32_t conn, const struct msg *msg);
 void server_closed(struct sim *sim, uint32_t conn);
+/* An operator's request; nothing while the server is away. */
+void server_operate(struct sim *sim, enum rdzv_event_type type, const struct msg *msg);
 void client_start(struct sim *sim, uint32_t client);
 const struct sim_row *store_row(const struct sim *sim, uint64_t job_id);
 
@@ -204,7 +228,21 @@ void shim_kill(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_event(struct sim *sim, uint32_t node, uint32_t shim, struct shim_event event);
 void worker_kill(struct sim *sim, uint32_t node, uint32_t shim, uint32_t worker);
 
+/* sim_gpu.c */
+/* Carries out ASK_GPU, KEEP_SLOTS. */
+void gpu_action(struct sim *sim, uint32_t node, const struct launcher_action *action);
+void gpu_restore(struct sim *sim, uint32_t node);
+/* A worker has ended on this slot. */
+void gpu_left(struct sim *sim, uint32_t node, uint32_t slot);
+/* Faults: a stranger comes, NVML hangs, an Xid or an ECC error, an operator drains. */
+void gpu_hold(struct sim *sim, const struct sim_event *event);
+void gpu_hang(struct sim *sim, const struct sim_event *event);
+void gpu_fault(struct sim *sim, const struct sim_event *event);
+void gpu_drain(struct sim *sim, const struct sim_event *event);
+
 /* sim_check.c */
+void check_placed(struct sim *sim, const struct rdzv_record *record);
+void check_order(struct sim *sim, uint32_t node, uint64_t slot_mask);
 struct sim_generation *check_generation(struct sim *sim, uint64_t job_id, uint32_t generation);
 void check_spawn(struct sim *sim, uint32_t node, const struct sim_shim *shim, uint32_t worker);
 void check_world(struct sim *sim, const struct sim_shim *shim, uint8_t blob);

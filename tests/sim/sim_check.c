@@ -64,6 +64,41 @@ void check_spawn(struct sim *sim, uint32_t node, const struct sim_shim *shim, ui
     }
 }
 
+/* I9: what the server starts is on slots that it takes for open. */
+void check_placed(struct sim *sim, const struct rdzv_record *record)
+{
+    struct part_slot slots[SLOTS_PER_NODE_MAX];
+
+    for (uint32_t p = 0; p < record->part_count; p++) {
+        uint32_t count =
+            rdzv_slots(sim->server.core, record->parts[p].node, slots, SLOTS_PER_NODE_MAX);
+
+        for (uint32_t i = 0; i < count; i++)
+            if ((record->parts[p].slot_mask >> slots[i].slot & 1) != 0 &&
+                slots[i].state != SLOT_BUSY)
+                sim_fail(sim, "job %llu g%u is placed on slot %u of %s, which is %s: %s",
+                         (unsigned long long)record->job_id, record->generation, slots[i].slot,
+                         slots[i].node, slot_state_word(slots[i].state), slots[i].reason);
+    }
+}
+
+/* I9: what a node starts is on GPUs that are free in truth: nothing of an earlier job is on them;
+ * and no fault that the node knows of. */
+void check_order(struct sim *sim, uint32_t node, uint64_t slot_mask)
+{
+    const struct sim_node *on = &sim->nodes[node];
+
+    for (uint32_t i = 0; i < on->gpu_count; i++) {
+        if ((slot_mask >> i & 1) == 0)
+            continue;
+        if (sim->now_us < on->gpus[i].leaked_until_us)
+            sim_fail(sim, "node%u: a shim is ordered on slot %u, and its GPU is not free", node, i);
+        if (on->core.slots[i].state != SLOT_FREE)
+            sim_fail(sim, "node%u: a shim is ordered on slot %u, which is %s", node, i,
+                     slot_state_word(on->core.slots[i].state));
+    }
+}
+
 /* One world for each generation: every member got the same blob. */
 void check_world(struct sim *sim, const struct sim_shim *shim, uint8_t blob)
 {
@@ -190,6 +225,11 @@ void check_end(struct sim *sim)
     for (uint32_t i = 0; i < sim->client_count; i++)
         check_outcome(sim, i);
     for (uint32_t n = 0; n < sim->node_count; n++) {
+        for (uint32_t i = 0; i < sim->nodes[n].gpu_count; i++)
+            if (sim->nodes[n].core.slots[i].state != SLOT_FREE)
+                sim_fail(sim, "node%u: slot %u is still %s: %s", n, i,
+                         slot_state_word(sim->nodes[n].core.slots[i].state),
+                         sim->nodes[n].core.slots[i].reason);
         if (sim->nodes[n].core.shim_count != 0)
             sim_fail(sim, "node%u still knows %u shims", n, sim->nodes[n].core.shim_count);
         for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++)

@@ -79,6 +79,7 @@ static void spawned(struct sim *sim, const struct sim_event *event)
 
 static void spawn(struct sim *sim, uint32_t node, const struct msg_start *start)
 {
+    check_order(sim, node, start->slot_mask);
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
         struct sim_shim *shim = &sim->nodes[node].shims[i];
 
@@ -147,6 +148,10 @@ static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *ac
         if (shim != NULL && shim->conn != 0)
             net_send(sim, shim->conn, true, &action->msg);
         break;
+    case LAUNCHER_ASK_GPU:
+    case LAUNCHER_KEEP_SLOTS:
+        gpu_action(sim, node, action);
+        break;
     case LAUNCHER_REMOVE:
         remove_directory(sim, node, action);
         break;
@@ -205,6 +210,7 @@ void node_start(struct sim *sim, uint32_t index)
         .instance = sim_draw(sim, UINT64_MAX),
         .pid = ++sim->pid_next,
         .slots = sim->slots,
+        .gpus = sim->nodes[index].gpu_count,
         .seed = sim_draw(sim, UINT64_MAX),
     };
 
@@ -214,6 +220,7 @@ void node_start(struct sim *sim, uint32_t index)
     node->incarnation++;
     node->conn = 0;
     launcher_init(&node->core, &options);
+    gpu_restore(sim, index);
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++)
         if (node->shims[i].used)
             adopt(sim, index, &node->shims[i]);

@@ -31,9 +31,18 @@ static void store_write(struct sim *sim, uint64_t job_id)
     }
     assert(i < SIM_STORE_MAX);
     check_write(sim, row == NULL ? NULL : &row->record, record);
+    if (row == NULL || row->record.generation != record->generation)
+        check_placed(sim, record);
     sim->rows[i].record = *record;
     if (job_id > sim->last_job_id)
         sim->last_job_id = job_id;
+}
+
+static void store_drains(struct sim *sim)
+{
+    const struct rdzv_drain *drains = rdzv_drains(sim->server.core, &sim->drain_count);
+
+    memcpy(sim->drains, drains, sim->drain_count * sizeof *drains);
 }
 
 static void tick(struct sim *sim, const struct sim_event *event)
@@ -85,6 +94,8 @@ static void carry_out(struct sim *sim, const struct rdzv_action *action)
     case RDZV_JOB_CHANGED:
     case RDZV_JOB_ENDED:
     case RDZV_REPLY_CANCELLED:
+    case RDZV_PERSIST_DRAINS:
+    case RDZV_REPLY_NODE:
         break;
     case RDZV_EVENT_NOTE:
         sim_note(sim, "server: job %llu g%u: %s", (unsigned long long)action->job_id,
@@ -109,6 +120,7 @@ static void carry_out(struct sim *sim, const struct rdzv_action *action)
     case RDZV_SEND_STOP:
     case RDZV_SEND_FORGET:
     case RDZV_SEND_REPORT_ACK:
+    case RDZV_SEND_SLOT_RESUME:
     case RDZV_CLOSE_NODE:
         make_message(sim, action, &msg);
         net_send(sim, (uint32_t)action->conn, false, &msg);
@@ -135,9 +147,12 @@ static void step(struct sim *sim, struct rdzv_event event)
         server_kill(sim);
         return;
     }
-    for (uint32_t i = 0; i < actions->count; i++)
+    for (uint32_t i = 0; i < actions->count; i++) {
         if (actions->items[i].type == RDZV_PERSIST)
             store_write(sim, actions->items[i].job_id);
+        else if (actions->items[i].type == RDZV_PERSIST_DRAINS)
+            store_drains(sim);
+    }
     for (uint32_t i = 0; i < actions->count; i++) {
         if (tear > 1 && i + 2 == tear) {
             server_kill(sim);
@@ -171,6 +186,8 @@ void server_start(struct sim *sim)
     sim->server.core = rdzv_init(sim->server.memory, &options);
     sim->server.alive = true;
     sim->server.incarnation++;
+    for (uint32_t i = 0; i < sim->drain_count; i++)
+        step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &sim->drains[i]});
     for (uint64_t id = 1; id <= sim->last_job_id; id++) {
         const struct sim_row *row = store_row(sim, id);
 
@@ -203,6 +220,13 @@ void server_closed(struct sim *sim, uint32_t conn)
 {
     if (sim->server.alive)
         step(sim, (struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = conn});
+}
+
+void server_operate(struct sim *sim, enum rdzv_event_type type, const struct msg *msg)
+{
+    if (sim->server.alive)
+        step(sim, (struct rdzv_event){
+                      .type = type, .client = SIM_JOBS_MAX + 1, .msg = msg, .user = "operator"});
 }
 
 /* -- clients ----------------------------------------------------------------------------------- */

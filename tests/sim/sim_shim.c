@@ -22,6 +22,15 @@ static const struct sim_client *client_of(const struct sim *sim, uint64_t job_id
     return &sim->clients[0];
 }
 
+static uint32_t slot_of(const struct sim_shim *shim, uint32_t worker)
+{
+    uint64_t mask = shim->slot_mask;
+
+    while (worker-- > 0)
+        mask &= mask - 1;
+    return (uint32_t)__builtin_ctzll(mask);
+}
+
 static struct sim_event worker_event(const struct sim *sim, uint32_t node, uint32_t shim,
                                      uint32_t worker,
                                      void (*run)(struct sim *, const struct sim_event *))
@@ -63,6 +72,7 @@ static void worker_end(struct sim *sim, uint32_t node, uint32_t shim, uint32_t w
     struct sim_event event = worker_event(sim, node, shim, worker, exited);
 
     shim_at(sim, node, shim)->workers[worker].alive = false;
+    gpu_left(sim, node, slot_of(shim_at(sim, node, shim), worker));
     event.number = number;
     sim_at(sim, sim->now_us + 100 + sim_draw(sim, 500), event);
 }

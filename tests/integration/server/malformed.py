@@ -7,8 +7,9 @@ import struct
 from ddpproto import encode, frame, submission
 
 NODE_HELLO = dict(protocol=1, version="test", name="evil", boot_id="b", instance=1, pid=1,
-                  address="127.0.0.1", slots=1, gpus=0, shims=[])
+                  address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[])
 SHIM = dict(job_id=1, generation=1, phase="running", slot_mask=1)
+CLOSED = dict(slot=0, state="quarantined", incident="0", reason="r")
 RANK = dict(rank=0, state="running", pid=1, exit_code=0, signal=0, joined=True)
 REPORT = dict(job_id=1, generation=1, revision=1, phase="running", master_port=1, blob="",
               has_world=False, failed_rank=-1, failed_age_us=0, failed_errno_exit=0, cause="",
@@ -20,11 +21,14 @@ VALID = [
     ("client", "job_get", dict(job="1", after_version=0, wait_us=0)),
     ("client", "job_list", dict(all=True, after_id=0, limit=1)),
     ("client", "cancel", dict(job="1", signal=15, grace_us=-1)),
-    ("client", "node_list", dict(all=True)),
+    ("client", "node_list", dict(all=True, node="")),
+    ("client", "node_drain", dict(name="n", slot_mask=1, reason="r")),
+    ("client", "node_resume", dict(name="n", slot_mask=1)),
     ("client", "event_list", dict(job_id=0, after_id=0, limit=1, wait_us=0)),
     ("client", "log_read", dict(request_id=1, job_id=1, generation=1, rank=0, offset=0,
                                 tail_lines=0, bytes_max=1, wait_us=0)),
-    ("node", "beat", dict(sent_us=1, shims=[SHIM])),
+    ("node", "beat", dict(sent_us=1, shims=[SHIM], closed=[CLOSED])),
+    ("node", "node_event", dict(slot=0, text="x")),
     ("node", "shim_report", REPORT),
     ("node", "progress", dict(job_id=1, generation=1, rank=0, epoch=1, epochs=1, step=1, steps=1,
                               loss=0.5, samples_per_s=1.0, checkpoint_step=0)),
@@ -44,6 +48,10 @@ WRONG = dict(
     job_id=["-1", "9007199254740992", 1], sent_us=["-1", "9223372036854775808"],
     shims=[None, [SHIM, 1], [dict(SHIM, phase="gone")], [dict(SHIM, slot_mask="-1")],
            [dict(SHIM, extra=1)], [{}], [SHIM] * 129],
+    closed=[None, {}, [dict(CLOSED, state="gone")], [dict(CLOSED, slot=64)], [dict(CLOSED, extra=1)], [CLOSED] * 65,
+            [dict(CLOSED, reason="a\nb")], [dict(CLOSED, incident="-1")]],
+    node=["x" * 64, "a\nb", 1], slot=[-1, 64], text=["", "a\nb", "x" * 256], reason=["", "a\nb", "x" * 256],
+    slot_mask=["-1", "18446744073709551616"],
     revision=[0, "1"], phase=["", "Running", 1], master_port=[-1, 65536], blob=["=", "A", "AA", "A=A=",
                                                                              "A" * 700, "AAA\n"],
     has_world=[0], failed_rank=[-2, 1024], failed_age_us=["-1"], failed_errno_exit=[128],

@@ -310,7 +310,7 @@ def test_nodes_of_one_name():
         with node(process.address) as two:
             two.wait(lambda n: n.error, "a refusal")
             assert "node0" in two.error and not two.welcomed, two.error
-        nodes = client.ask("node_list", all=True)["nodes"]
+        nodes = client.ask("node_list", all=True, node="")["nodes"]
         assert len(nodes) == 1 and nodes[0]["state"] == "up" and nodes[0]["slots"] == 2, nodes
         assert nodes[0]["beat_age_us"] >= 0 and one.error is None, nodes
 
@@ -319,18 +319,18 @@ def test_protocol_version_is_checked():
     with server() as process:
         for kind, rest in (("client_hello", {}),
                            ("node_hello", dict(name="node0", boot_id="b", instance=1, pid=1,
-                                               address="127.0.0.1", slots=1, gpus=0, shims=[]))):
+                                               address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[]))):
             with Peer(process.address) as peer:
                 peer.send(kind, protocol=99, version="9", **rest)
                 messages = peer.recv_until_closed()
                 assert len(messages) == 1 and messages[0]["code"] == "refused", messages
                 assert "99" in messages[0]["message"], messages
         with Peer(process.address) as peer:
-            peer.send("beat", sent_us=1, shims=[])
+            peer.send("beat", sent_us=1, shims=[], closed=[])
             messages = peer.recv_until_closed()
             assert messages[0]["code"] == "bad_request" and "hello" in messages[0]["message"]
         with Client(process.address) as client:
-            expect_refused("bad_request", client.ask, "beat", sent_us=1, shims=[])
+            expect_refused("bad_request", client.ask, "beat", sent_us=1, shims=[], closed=[])
             client.submit()  # the connection is still good
 
 
@@ -423,7 +423,7 @@ def test_a_silent_node_is_lost():
         with node(process.address, "node1") as two:
             two.wait_phase(job, 2, "running")
             client.wait_for(job, lambda j: j["state"] == "running" and j["where"] == "node1")
-            nodes = client.ask("node_list", all=True)["nodes"]
+            nodes = client.ask("node_list", all=True, node="")["nodes"]
             assert {n["name"]: n["state"] for n in nodes} == {"node0": "lost", "node1": "up"}, nodes
             assert one.error and "silent" in one.error, one.error
             ranks = client.ask("log_read", request_id=1, job_id=job, generation=1, rank=0, offset=0,

@@ -71,9 +71,9 @@ TEST(what_they_were_made_from_is_taken)
 {
     static const char *const good[] = {
         "{\"type\":\"client_hello\",\"seq\":1,\"protocol\":1,\"version\":\"\\ud83d\\ude00\"}",
-        " {\"type\" : \"node_list\",\r\n\t\"seq\":1,\"all\":true} ",
+        " {\"type\" : \"node_list\",\r\n\t\"seq\":1,\"all\":true,\"node\":\"\"} ",
         "{\"type\":\"beat\",\"seq\":1,\"sent_us\":\"1\",\"shims\":[{\"job_id\":\"1\","
-        "\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}]}",
+        "\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}],\"closed\":[]}",
         "{\"type\":\"submit\",\"seq\":1,\"request_id\":\"0123456789abcdef0123456789abcdef\","
         "\"name\":\"r50\",\"nodes\":1,\"nproc_per_node\":1,\"max_restarts\":0,\"grace_us\":\"1\","
         "\"time_limit_us\":\"0\",\"cwd\":\"/\",\"argv\":[\"true\"],\"env\":{\"A\":\"1\"}}",

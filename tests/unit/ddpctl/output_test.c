@@ -226,7 +226,10 @@ TEST(nodes_and_events)
                                  .address = "10.0.0.1",
                                  .slots = 8,
                                  .slots_free = 3,
+                                 .slots_closed = 2,
                                  .gpus = 8,
+                                 .drain_reason = "",
+                                 .drained_by = "",
                                  .pid = 12,
                                  .version = "0.1.0",
                                  .beat_age_us = 400000},
@@ -234,7 +237,12 @@ TEST(nodes_and_events)
                                  .state = NODE_LOST,
                                  .address = "",
                                  .slots = 64,
-                                 .slots_free = 64,
+                                 .slots_free = 0,
+                                 .slots_closed = 64,
+                                 .drained = true,
+                                 .drain_reason = "fan\x1b[2J",
+                                 .drained_by = "ann",
+                                 .drained_ms = NOW_MS,
                                  .version = "",
                                  .beat_age_us = -1}};
     struct part_event events[] = {{.id = 1, .at_ms = NOW_MS, .text = "node gpu01 is up"},
@@ -243,14 +251,36 @@ TEST(nodes_and_events)
                                    .job_id = 41,
                                    .generation = 2,
                                    .text = "rank 9 exited with code 1"}};
-    struct msg_nodes msg_nodes = {.nodes = {.items = nodes, .count = 2}};
+    struct part_slot slots[] = {
+        {.node = "gpu01",
+         .slot = 3,
+         .state = SLOT_QUARANTINED,
+         .reason = "pid 4711 (python3 of bob) holds 1830 MiB",
+         .drained_by = "",
+         .since_ms = NOW_MS},
+        {.node = "gpu01",
+         .slot = 5,
+         .state = SLOT_DRAINED,
+         .job_id = 41,
+         .generation = 2,
+         .reason = "loud",
+         .drained_by = "ann",
+         .since_ms = NOW_MS},
+        {.node = "cpu-1", .slot = 0, .state = SLOT_DRAINED, .reason = "fan", .drained_by = "ann"},
+        {.node = "gpu01", .slot = 6, .state = SLOT_FREE, .reason = "", .drained_by = ""}};
+    struct msg_nodes msg_nodes = {.nodes = {.items = nodes, .count = 2},
+                                  .slots = {.items = slots, .count = 3}};
+    struct msg_nodes msg_node = {.nodes = {.items = nodes, .count = 1},
+                                 .slots = {.items = slots, .count = 4}};
     struct msg_events msg_events = {.events = {.items = events, .count = 2}};
     struct buf out = {0};
 
     output_nodes(&msg_nodes, &style, &out);
+    output_node(&msg_node, &style, &out);
     output_events(&msg_events, &out);
     check_golden("nodes-events", &out);
     output_nodes_json(&msg_nodes, &out);
+    output_node_json(&msg_node, &out);
     output_events_json(&msg_events, &out);
     output_event_line_json(&events[1], &out);
     check_json(&out);

@@ -53,6 +53,12 @@ static void describe(const struct launcher_action *action, char *out, size_t out
         describe_msg(&action->msg, text, sizeof text);
         (void)snprintf(out, out_bytes, "%llu.%u<%s", job, action->generation, text);
         return;
+    case LAUNCHER_ASK_GPU:
+        (void)snprintf(out, out_bytes, "ask(%u)", action->slot);
+        return;
+    case LAUNCHER_KEEP_SLOTS:
+        (void)snprintf(out, out_bytes, "keep(%u)", action->msg.slots_kept.slots.count);
+        return;
     case LAUNCHER_REMOVE:
         (void)snprintf(out, out_bytes, "remove(%llu.%u)", job, action->generation);
         return;

@@ -422,10 +422,10 @@ TEST(newer_and_foreign_files_are_refused)
 
     write_one(store, 1, "a", 0);
     store_close(&store);
-    execute("PRAGMA user_version = 2");
+    execute("PRAGMA user_version = 3");
     CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_UNSUPPORTED);
-    CHECK(strstr(err.text, "schema 2") != NULL && strstr(err.text, "newer") != NULL);
-    execute("PRAGMA user_version = 1"); /* it was left as it was */
+    CHECK(strstr(err.text, "schema 3") != NULL && strstr(err.text, "newer") != NULL);
+    execute("PRAGMA user_version = 2"); /* it was left as it was */
     store = open_or_fail(test_dir());
     CHECK_EQ(store_next_job_id(store), 2);
     store_close(&store);

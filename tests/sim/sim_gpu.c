@@ -1,0 +1,167 @@
+/* The GPUs of the simulation: what is true of them, NVML's answers (late ones too), and those who
+ * make trouble with them; and the operators. Whatever goes wrong is mended again within minutes, so
+ * that every job can end. */
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SECOND_US 1000000ull
+#define MIB (1ull << 20)
+#define IDLE_BYTES (400 * MIB)
+
+static void answer(struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_node *node = &sim->nodes[event->node];
+    const struct sim_gpu *gpu = &node->gpus[event->number];
+    struct gpu_facts facts = {.slot = event->number,
+                              .asked_us = event->asked_us,
+                              .used_bytes = IDLE_BYTES + sim_draw(sim, 8 * MIB),
+                              .has_ecc = true,
+                              .ecc_uncorrected = gpu->ecc};
+
+    if (!node->alive || node->incarnation != event->incarnation)
+        return;
+    if (sim->now_us < node->nvml_hangs_until_us) { /* it began to hang after it was asked */
+        struct sim_event later = *event;
+
+        sim_at(sim, node->nvml_hangs_until_us, later);
+        return;
+    }
+    if (sim->now_us < gpu->leaked_until_us && sim_chance(sim, 500))
+        facts.used_bytes += 5000 * MIB;
+    else if (sim->now_us < gpu->leaked_until_us)
+        facts.processes[facts.process_count++] =
+            (struct gpu_process){.pid = 9, .bytes = 5000 * MIB, .is_gone = true};
+    if (sim->now_us < gpu->held_until_us)
+        facts.processes[facts.process_count++] = (struct gpu_process){
+            .pid = 77, .bytes = 300 * MIB, .program = "stranger", .user = "eve"};
+    node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_GPU, .gpu = &facts});
+}
+
+static void keep(struct sim_kept *kept, const struct msg_slots_kept *msg)
+{
+    kept->count = msg->slots.count;
+    for (uint32_t i = 0; i < msg->slots.count; i++) {
+        kept->items[i] = msg->slots.items[i];
+        (void)snprintf(kept->reasons[i], sizeof kept->reasons[i], "%s", msg->slots.items[i].reason);
+        kept->items[i].reason = kept->reasons[i];
+    }
+}
+
+void gpu_action(struct sim *sim, uint32_t node, const struct launcher_action *action)
+{
+    if (action->type == LAUNCHER_KEEP_SLOTS) {
+        keep(&sim->nodes[node].kept, &action->msg.slots_kept);
+        return;
+    }
+    sim_at(sim, sim->now_us + 1000 + sim_draw(sim, 50000),
+           (struct sim_event){.run = answer,
+                              .node = node,
+                              .number = action->slot,
+                              .asked_us = action->asked_us,
+                              .incarnation = sim->nodes[node].incarnation});
+}
+
+void gpu_restore(struct sim *sim, uint32_t node)
+{
+    const struct sim_kept *kept = &sim->nodes[node].kept;
+    struct msg msg = {.type = MSG_TYPE_SLOTS_KEPT, .slots_kept = {.boot_id = "boot"}};
+
+    msg.slots_kept.slots.items = kept->items;
+    msg.slots_kept.slots.count = kept->count;
+    if (kept->count > 0)
+        node_step(sim, node,
+                  (struct launcher_event){.type = LAUNCHER_EVENT_SLOTS_KEPT, .msg = &msg});
+}
+
+void gpu_left(struct sim *sim, uint32_t node, uint32_t slot)
+{
+    uint64_t for_us = sim_draw(sim, sim_chance(sim, 700) ? 2 * SECOND_US : 60 * SECOND_US);
+
+    if (slot < sim->nodes[node].gpu_count && sim->now_us < sim->faults.until_us &&
+        sim_chance(sim, sim->faults.leak_pm))
+        sim->nodes[node].gpus[slot].leaked_until_us = sim->now_us + for_us;
+}
+
+void gpu_hold(struct sim *sim, const struct sim_event *event)
+{
+    uint32_t node = (uint32_t)sim_draw(sim, sim->node_count);
+    uint32_t slot = (uint32_t)sim_draw(sim, sim->slots);
+
+    (void)event;
+    sim_note(sim, "node%u: a stranger takes GPU %u", node, slot);
+    sim->nodes[node].gpus[slot].held_until_us = sim->now_us + sim_draw(sim, 60 * SECOND_US);
+}
+
+void gpu_hang(struct sim *sim, const struct sim_event *event)
+{
+    uint32_t node = (uint32_t)sim_draw(sim, sim->node_count);
+
+    (void)event;
+    sim_note(sim, "node%u: NVML hangs", node);
+    sim->nodes[node].nvml_hangs_until_us = sim->now_us + sim_draw(sim, 90 * SECOND_US);
+}
+
+/* An operator who asks until it is so: the server, the node or a message may be away. */
+static void resume(struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_node *node = &sim->nodes[event->node];
+    char name[16];
+    struct msg msg = {.type = MSG_TYPE_NODE_RESUME};
+    bool is_drained = !node->alive || !sim->server.alive;
+
+    (void)snprintf(name, sizeof name, "node%u", event->node);
+    for (uint32_t i = 0; i < node->gpu_count; i++)
+        is_drained = is_drained || node->core.slots[i].state == SLOT_DRAINED;
+    for (uint32_t i = 0; i < sim->drain_count; i++)
+        is_drained = is_drained || strcmp(sim->drains[i].node, name) == 0;
+    if (!is_drained)
+        return;
+    msg.node_resume = (struct msg_node_resume){.name = name};
+    server_operate(sim, RDZV_EVENT_NODE_RESUME, &msg);
+    sim_at(sim, sim->now_us + 2 * SECOND_US,
+           (struct sim_event){.run = resume, .node = event->node});
+}
+
+static void resume_later(struct sim *sim, uint32_t node)
+{
+    sim_at(sim, sim->now_us + SECOND_US + sim_draw(sim, 60 * SECOND_US),
+           (struct sim_event){.run = resume, .node = node});
+}
+
+void gpu_fault(struct sim *sim, const struct sim_event *event)
+{
+    static const uint32_t xids[] = {13, 31, 43, 48, 63, 74, 79, 94, 95, 109, 119, 999};
+    uint32_t node = (uint32_t)sim_draw(sim, sim->node_count);
+    uint32_t slot = (uint32_t)sim_draw(sim, sim->slots);
+    uint32_t xid = xids[sim_draw(sim, sizeof xids / sizeof xids[0])];
+
+    (void)event;
+    if (slot >= sim->nodes[node].gpu_count)
+        return;
+    sim_note(sim, "node%u: GPU %u has a fault, Xid %u", node, slot, xid);
+    if (sim_chance(sim, 300))
+        sim->nodes[node].gpus[slot].ecc++;
+    else
+        node_step(sim, node,
+                  (struct launcher_event){.type = LAUNCHER_EVENT_XID, .slot = slot, .xid = xid});
+    resume_later(sim, node);
+    sim_at(sim, sim->faults.until_us + 100 * SECOND_US, /* a counter is looked at when NVML can */
+           (struct sim_event){.run = resume, .node = node});
+}
+
+void gpu_drain(struct sim *sim, const struct sim_event *event)
+{
+    uint32_t node = (uint32_t)sim_draw(sim, sim->node_count);
+    bool is_whole = sim_chance(sim, 500);
+    uint64_t slot_mask = is_whole ? 0 : 1ull << sim_draw(sim, sim->slots);
+    char name[16];
+    struct msg msg = {.type = MSG_TYPE_NODE_DRAIN};
+
+    (void)event;
+    (void)snprintf(name, sizeof name, "node%u", node);
+    msg.node_drain = (struct msg_node_drain){name, slot_mask, "maintenance"};
+    server_operate(sim, RDZV_EVENT_NODE_DRAIN, &msg);
+    resume_later(sim, node);
+}

@@ -1,0 +1,99 @@
+/* Who is behind a pid, and who has a file open: with children of our own. */
+#include <fcntl.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcherd/gpu_holders.h"
+#include "tests/lib/test.h"
+
+/* A child that has `path` open (NULL: nothing) and DDP_JOB_ID=job in its environment; it waits to
+ * be killed. */
+static pid_t begin_child(const char *path, const char *job)
+{
+    int ready[2];
+    char byte;
+    CHECK_EQ(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *argv[] = {(char[]){"sleep"}, (char[]){"600"}, NULL};
+        char entry[64];
+        char *envp[] = {(char[]){"A=1"}, entry, NULL};
+        (void)snprintf(entry, sizeof entry, "DDP_JOB_ID=%s", job);
+        if (path != NULL && open(path, O_RDONLY) < 0) /* inherited over execve */
+            _exit(1);
+        (void)fcntl(ready[1], F_SETFD, FD_CLOEXEC);
+        execve("/bin/sleep", argv, envp);
+        _exit(1);
+    }
+    (void)close(ready[1]);
+    CHECK_EQ(read(ready[0], &byte, 1), 0); /* the end: it runs the other program */
+    (void)close(ready[0]);
+    return pid;
+}
+
+static void end_child(pid_t pid)
+{
+    CHECK_EQ(kill(pid, SIGKILL), 0);
+    CHECK_EQ(waitpid(pid, NULL, 0), pid);
+}
+
+TEST(a_process_is_described)
+{
+    struct gpu_process process = {.pid = (uint32_t)begin_child(NULL, "41"), .bytes = 5};
+    const struct passwd *user = getpwuid(getuid());
+    gpu_process_describe(&process);
+    CHECK(!process.is_gone);
+    CHECK_EQ(process.job_id, 41);
+    CHECK_STR(process.program, "sleep");
+    if (user != NULL)
+        CHECK_STR(process.user, user->pw_name);
+    CHECK_EQ(process.bytes, 5);
+    CHECK_EQ(kill((pid_t)process.pid, SIGKILL), 0);
+    while (!process.is_gone) /* a zombie holds nothing any more */
+        gpu_process_describe(&process);
+    CHECK_EQ(process.job_id, 0);
+    CHECK_EQ(waitpid((pid_t)process.pid, NULL, 0), (pid_t)process.pid);
+    process.is_gone = false;
+    gpu_process_describe(&process);
+    CHECK(process.is_gone);
+    CHECK_STR(process.user, "?");
+}
+
+TEST(who_has_a_file_open)
+{
+    struct gpu_process found[2];
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/device", test_dir());
+    int fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0); /* ourselves: not of interest */
+    CHECK_EQ(gpu_openers_find(path, found, 2), 0);
+    pid_t first = begin_child(path, "1"), second = begin_child(path, "2");
+    pid_t other = begin_child(NULL, "3");
+    CHECK_EQ(gpu_openers_find(path, found, 2), 2);
+    CHECK(found[0].pid != (uint32_t)other && found[1].pid != (uint32_t)other);
+    CHECK_STR(found[0].program, "sleep");
+    CHECK_EQ(gpu_openers_find(path, found, 1), 1);
+    end_child(first);
+    end_child(second);
+    end_child(other);
+    CHECK_EQ(gpu_openers_find(path, found, 2), 0);
+    (void)close(fd);
+}
+
+TEST(words_are_printable)
+{
+    char out[8];
+    gpu_printable("a\nb\xc3\xa9", out, sizeof out);
+    CHECK_STR(out, "a?b??");
+    gpu_printable("0123456789", out, sizeof out);
+    CHECK_STR(out, "0123456");
+    gpu_printable("", out, sizeof out);
+    CHECK_STR(out, "?");
+}
+
+TEST_MAIN
