@@ -172,13 +172,30 @@ const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count)
     return rdzv->drains;
 }
 
-/* What runs on a slot, by the node's own word. */
-static const struct part_beat_shim *shim_on(const struct node *node, uint32_t slot)
+/* What has a slot: a job's part, or what the node says of one that the server has given up. */
+static void fill_job(const struct rdzv *rdzv, const struct node *node, uint32_t slot,
+                     struct part_slot *out)
 {
-    for (uint32_t i = 0; i < node->shim_count; i++)
-        if (node->shims[i].phase != SHIM_ENDED && (node->shims[i].slot_mask >> slot & 1) != 0)
-            return &node->shims[i];
-    return NULL;
+    for (uint32_t i = 0; i < node->shim_count; i++) {
+        const struct part_beat_shim *shim = &node->shims[i];
+
+        if (shim->phase == SHIM_ENDED || (shim->slot_mask >> slot & 1) == 0)
+            continue;
+        out->job_id = shim->job_id;
+        out->generation = shim->generation;
+        return;
+    }
+    for (uint32_t i = 0; i < rdzv->job_count; i++) {
+        const struct job *job = &rdzv->jobs[rdzv->order[i]];
+        uint32_t part = job->ended ? UINT32_MAX : job_part_on(job, node->name);
+
+        if (part == UINT32_MAX || job->parts[part].is_lost ||
+            (job->record.parts[part].slot_mask >> slot & 1) == 0)
+            continue;
+        out->job_id = job->record.job_id;
+        out->generation = job->record.generation;
+        return;
+    }
 }
 
 /* An operator's drain says more than the node's own state. */
@@ -187,16 +204,11 @@ static void fill_slot(const struct rdzv *rdzv, const struct node *node, uint32_t
 {
     const struct rdzv_drain *drain = slots_drain_of(rdzv, node->name, slot);
     const struct node_slot *state = &node->slot_states[slot];
-    const struct part_beat_shim *shim = shim_on(node, slot);
-    bool is_taken = (roster_free_mask(rdzv, node) >> slot & 1) == 0;
 
     if (drain == NULL)
         drain = slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE);
     *out = (struct part_slot){.node = node->name, .slot = slot, .reason = "", .drained_by = ""};
-    if (shim != NULL) {
-        out->job_id = shim->job_id;
-        out->generation = shim->generation;
-    }
+    fill_job(rdzv, node, slot, out);
     if (drain != NULL) {
         out->state = SLOT_DRAINED;
         out->reason = drain->reason;
@@ -207,7 +219,7 @@ static void fill_slot(const struct rdzv *rdzv, const struct node *node, uint32_t
         out->reason = state->reason;
         out->since_ms = state->since_ms;
     } else {
-        out->state = is_taken ? SLOT_BUSY : SLOT_FREE;
+        out->state = out->job_id != 0 ? SLOT_BUSY : SLOT_FREE;
     }
 }
 
