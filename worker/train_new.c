@@ -54,6 +54,21 @@ static enum status open_data(struct train *train, struct err *err)
                                : idx_read(&train->validation_set, dir, "t10k", CLASSES, err);
 }
 
+/* A checkpoint's name has eight digits for the step. */
+static enum status check_steps(const struct train *train, struct err *err)
+{
+    const struct options *options = train->options;
+    const uint64_t steps = (uint64_t)options->epochs * train->steps_per_epoch;
+
+    if (options->evaluate || steps <= CHECKPOINT_STEP_MAX ||
+        (options->max_steps > 0 && options->max_steps <= CHECKPOINT_STEP_MAX))
+        return STATUS_OK;
+    return err_set(err, STATUS_TOO_BIG, 0,
+                   "--epochs %u of %u steps are %" PRIu64
+                   " steps, at most %u can be counted: fewer epochs, or --max-steps",
+                   options->epochs, train->steps_per_epoch, steps, CHECKPOINT_STEP_MAX);
+}
+
 static enum status check_shapes(struct train *train, struct err *err)
 {
     struct dataset_shape a = dataset_shape(train->validation_set), b = a;
@@ -86,7 +101,8 @@ static enum status make_loaders(struct train *train, struct err *err)
         return err_set(err, STATUS_MEMORY, 0, "no memory for an epoch's order");
     train->steps_per_epoch = (uint32_t)((train->sampler.count + train_group_images(train) - 1) /
                                         train_group_images(train));
-    if (train->train_set != NULL)
+    status = check_steps(train, err);
+    if (status == STATUS_OK && train->train_set != NULL)
         status =
             loader_new(&train->loader, train->train_set, train->options->batch, in_background, err);
     if (status == STATUS_OK)
@@ -244,15 +260,19 @@ static enum status open_loss_log(struct train *train, struct err *err)
 {
     const char *name = train->options->loss_log, *mark;
     char path[1024];
+    int bytes;
 
     if (name == NULL)
         return STATUS_OK;
     mark = strstr(name, "%r");
     if (mark == NULL)
-        (void)snprintf(path, sizeof path, "%s", name);
+        bytes = snprintf(path, sizeof path, "%s", name);
     else
-        (void)snprintf(path, sizeof path, "%.*s%u%s", (int)(mark - name), name, train->place->rank,
-                       mark + 2);
+        bytes = snprintf(path, sizeof path, "%.*s%u%s", (int)(mark - name), name,
+                         train->place->rank, mark + 2);
+    if (bytes < 0 || (size_t)bytes >= sizeof path)
+        return err_set(err, STATUS_TOO_BIG, 0, "--loss-log %.60s...: the path is over %zu bytes",
+                       name, sizeof path - 1);
     train->loss_log = fopen(path, train->is_resumed ? "ae" : "we");
     if (train->loss_log == NULL)
         return err_set(err, STATUS_IO, errno, "--loss-log %s: cannot open: %s", path,

@@ -11,7 +11,7 @@ struct dataset {
     size_t image_count;
     size_t image_bytes;
     uint8_t *pixels;
-    uint8_t *labels;
+    uint16_t *labels;
     float scaled[256]; /* byte / 255 */
     dataset_draw draw; /* NULL: all images are there */
     uint64_t seed;
@@ -23,6 +23,7 @@ static enum status new_empty(struct dataset **out, const struct dataset_shape *s
 {
     struct dataset *set = calloc(1, sizeof *set);
 
+    assert(shape->classes <= UINT16_MAX + 1U);
     if (set == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for a data set");
     set->shape = *shape;
@@ -35,7 +36,7 @@ static enum status new_empty(struct dataset **out, const struct dataset_shape *s
 }
 
 enum status dataset_new(struct dataset **out, const struct dataset_shape *shape, size_t image_count,
-                        uint8_t *pixels, uint8_t *labels, struct err *err)
+                        uint8_t *pixels, uint16_t *labels, struct err *err)
 {
     enum status status = new_empty(out, shape, image_count, err);
 
@@ -60,7 +61,7 @@ enum status dataset_new_drawn(struct dataset **out, const struct dataset_shape *
     set->draw = draw;
     set->seed = seed;
     set->pixels = calloc(image_count, set->image_bytes); /* pages come when an image is drawn */
-    set->labels = calloc(image_count, 1);
+    set->labels = calloc(image_count, sizeof *set->labels);
     set->drawn = calloc(image_count, sizeof *set->drawn);
     if (set->pixels == NULL || set->labels == NULL || set->drawn == NULL) {
         dataset_free(out);
@@ -116,12 +117,12 @@ void dataset_fetch(struct dataset *set, const int64_t *indices, uint32_t n, floa
 }
 
 void dataset_draw_noise(uint64_t seed, uint64_t index, const struct dataset_shape *shape,
-                        uint8_t *pixels, uint8_t *label)
+                        uint8_t *pixels, uint16_t *label)
 {
     struct draw draw = draw_begin(seed, index);
     size_t image_bytes = (size_t)shape->channels * shape->height * shape->width;
 
-    *label = (uint8_t)draw_below(&draw, shape->classes);
+    *label = (uint16_t)draw_below(&draw, shape->classes);
     for (size_t i = 0; i < image_bytes; i++)
         pixels[i] = (uint8_t)draw_below(&draw, 256);
 }

@@ -13,20 +13,20 @@
 
 struct dataset_shape {
     uint32_t channels, height, width;
-    uint32_t classes;
+    uint32_t classes; /* at most 65536 */
 };
 
 /* Draws image `index` of the set `seed`: pixels [channels * height * width], label < classes. Pure.
  */
 typedef void (*dataset_draw)(uint64_t seed, uint64_t index, const struct dataset_shape *shape,
-                             uint8_t *pixels, uint8_t *label);
+                             uint8_t *pixels, uint16_t *label);
 
 struct dataset;
 
 /* Takes `pixels` [image_count][channels][height][width] and `labels` [image_count], both from
  * malloc, also on failure. */
 enum status dataset_new(struct dataset **set, const struct dataset_shape *shape, size_t image_count,
-                        uint8_t *pixels, uint8_t *labels, struct err *err);
+                        uint8_t *pixels, uint16_t *labels, struct err *err);
 enum status dataset_new_drawn(struct dataset **set, const struct dataset_shape *shape,
                               size_t image_count, dataset_draw draw, uint64_t seed,
                               struct err *err);
@@ -41,6 +41,6 @@ void dataset_fetch(struct dataset *set, const int64_t *indices, uint32_t n, floa
 
 /* Random pixels and labels of any shape: --dummy. A dataset_draw. */
 void dataset_draw_noise(uint64_t seed, uint64_t index, const struct dataset_shape *shape,
-                        uint8_t *pixels, uint8_t *label);
+                        uint8_t *pixels, uint16_t *label);
 
 #endif

@@ -312,7 +312,7 @@ static void add_noise(const float *sheet, struct draw *draw, uint8_t *pixels)
 }
 
 void digits_draw(uint64_t seed, uint64_t index, const struct dataset_shape *shape, uint8_t *pixels,
-                 uint8_t *label)
+                 uint16_t *label)
 {
     struct draw draw = draw_begin(seed, index);
     uint32_t digit = draw_below(&draw, DIGITS_CLASSES);
@@ -327,7 +327,7 @@ void digits_draw(uint64_t seed, uint64_t index, const struct dataset_shape *shap
         ink_stroke(sheet, &form->strokes[i], &hand, &draw);
     ink_stray_marks(sheet, &draw);
     add_noise(sheet, &draw, pixels);
-    *label = (uint8_t)digit;
+    *label = (uint16_t)digit;
 }
 
 static const struct dataset_shape digits_shape = {1, SIDE, SIDE, DIGITS_CLASSES};

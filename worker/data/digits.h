@@ -17,7 +17,7 @@
 
 /* A dataset_draw for shape {1, 28, 28, 10}. */
 void digits_draw(uint64_t seed, uint64_t index, const struct dataset_shape *shape, uint8_t *pixels,
-                 uint8_t *label);
+                 uint16_t *label);
 
 /* The two sets share the look and no image: DIGITS_TRAIN_COUNT and DIGITS_VALIDATION_COUNT images.
  */

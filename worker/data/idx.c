@@ -203,6 +203,22 @@ static enum status check_labels(const struct idx_file *file, const uint8_t *labe
     return STATUS_OK;
 }
 
+/* The set keeps wider labels than a file has. Takes both arrays. */
+static enum status make_set(struct dataset **set, const struct dataset_shape *shape,
+                            size_t image_count, uint8_t *pixels, uint8_t *labels, struct err *err)
+{
+    uint16_t *wide = malloc(image_count * sizeof *wide);
+
+    for (size_t i = 0; i < image_count && wide != NULL; i++)
+        wide[i] = labels[i];
+    free(labels);
+    if (wide == NULL) {
+        free(pixels);
+        return err_set(err, STATUS_MEMORY, 0, "no memory for %zu labels", image_count);
+    }
+    return dataset_new(set, shape, image_count, pixels, wide, err);
+}
+
 enum status idx_read(struct dataset **set, const char *dir, const char *prefix, uint32_t classes,
                      struct err *err)
 {
@@ -225,5 +241,5 @@ enum status idx_read(struct dataset **set, const char *dir, const char *prefix, 
         return status;
     }
     struct dataset_shape shape = {1, dims[1], dims[2], classes};
-    return dataset_new(set, &shape, dims[0], pixels, labels, err);
+    return make_set(set, &shape, dims[0], pixels, labels, err);
 }

@@ -6,7 +6,6 @@
 
 #include "tests/lib/test.h"
 #include "tests/numerics/data/gang.h"
-#include "worker/data/fileio.h"
 
 static const char *const levels[] = {
     "--opt-level O1",
@@ -28,22 +27,6 @@ static const char *arguments(const char *name, const char *level, const char *ex
     return args;
 }
 
-static void check_same(const char *a, const char *b, uint32_t step)
-{
-    char path[512], sums[2][65];
-    const char *names[] = {a, b};
-    uint64_t bytes[2];
-    struct err err = {0};
-
-    for (int i = 0; i < 2; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s/step-%08u.safetensors", test_dir(), names[i],
-                       step);
-        if (fileio_sha256(path, sums[i], &bytes[i], &err) != STATUS_OK)
-            FAIL("%s\n%s", err.text, gang_output());
-    }
-    CHECK_STR(sums[0], sums[1]);
-}
-
 /* A scale to begin with that is too much for fp16 here: it falls in the first steps, and where it
  * stands is resumed. */
 static void cut_and_resume(uint32_t world, const char *level, size_t number)
@@ -60,7 +43,7 @@ static void cut_and_resume(uint32_t world, const char *level, size_t number)
     CHECK_EQ(gang_run(world, arguments(cut, words, "--max-steps 5")), 0);
     CHECK_EQ(gang_run(world, arguments(cut, words, "--max-steps 24 --resume auto")), 0);
     CHECK(strstr(gang_output(), "resumed at step 5") != NULL);
-    check_same(whole, cut, 24);
+    gang_check_same(whole, cut, 24);
 }
 
 TEST(resume_is_bit_identical_at_every_level)

@@ -15,6 +15,7 @@
 #include "common/limits.h"
 #include "common/msg.h"
 #include "tests/lib/test.h"
+#include "worker/data/fileio.h"
 
 enum { JOB_ID = 77 };
 
@@ -239,4 +240,21 @@ int gang_run(uint32_t world, const char *args)
     if (code != 0)
         (void)fprintf(stderr, "%s", output);
     return code;
+}
+
+void gang_check_same(const char *a, const char *b, uint32_t step)
+{
+    char path[512], sums[2][65];
+    const char *names[] = {a, b};
+    uint64_t bytes[2];
+    struct err err = {0};
+
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s/step-%08u.safetensors", test_dir(), names[i],
+                       step);
+        if (fileio_sha256(path, sums[i], &bytes[i], &err) != STATUS_OK)
+            FAIL("%s\n%s", err.text, gang_output());
+    }
+    CHECK_EQ(bytes[0], bytes[1]);
+    CHECK_STR(sums[0], sums[1]);
 }

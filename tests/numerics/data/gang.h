@@ -39,5 +39,8 @@ const char *gang_output(void);
 
 /* All of it: start, meet, finish. */
 int gang_run(uint32_t world, const char *args);
+/* Fails the test unless the checkpoints of `step` in the folders a and b of test_dir() are equal to
+ * the bit. */
+void gang_check_same(const char *a, const char *b, uint32_t step);
 
 #endif

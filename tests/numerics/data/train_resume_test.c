@@ -11,7 +11,6 @@
 #include "tests/lib/test.h"
 #include "tests/numerics/data/gang.h"
 #include "worker/data/digits.h"
-#include "worker/data/fileio.h"
 
 #define OPTIONS                                                                                    \
     "-b 64 --lr 0.05 --momentum 0.9 --nesterov --wd 1e-4 --seed 5 -p 1 --checkpoint-keep 100"
@@ -44,10 +43,11 @@ static void write_set(const char *prefix, uint64_t seed, uint32_t count)
     put_u32(labels, 0x801);
     put_u32(labels, count);
     for (uint32_t i = 0; i < count; i++) {
-        uint8_t pixels[784], label;
+        uint8_t pixels[784];
+        uint16_t label;
         digits_draw(seed, i, &shape, pixels, &label);
         CHECK_EQ(fwrite(pixels, 1, sizeof pixels, images), sizeof pixels);
-        CHECK_EQ(fwrite(&label, 1, 1, labels), 1);
+        CHECK_EQ(fputc(label, labels), label);
     }
     CHECK_EQ(fclose(images), 0);
     CHECK_EQ(fclose(labels), 0);
@@ -73,23 +73,6 @@ static const char *arguments(const char *name, const char *extra)
     return args;
 }
 
-static void check_same(const char *a, const char *b, uint32_t step)
-{
-    char path[512], sums[2][65];
-    const char *names[] = {a, b};
-    uint64_t bytes[2];
-    struct err err = {0};
-
-    for (int i = 0; i < 2; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s/step-%08u.safetensors", test_dir(), names[i],
-                       step);
-        if (fileio_sha256(path, sums[i], &bytes[i], &err) != STATUS_OK)
-            FAIL("%s\n%s", err.text, gang_output());
-    }
-    CHECK_EQ(bytes[0], bytes[1]);
-    CHECK_STR(sums[0], sums[1]);
-}
-
 TEST(stopped_and_resumed_is_bit_identical)
 {
     static const char *const cuts[] = {"1", "7", "16", "17", "31"};
@@ -103,7 +86,7 @@ TEST(stopped_and_resumed_is_bit_identical)
         CHECK_EQ(gang_run(1, arguments(name, extra)), 0);
         CHECK_EQ(gang_run(1, arguments(name, "--epochs 3 --max-steps 40 --resume auto")), 0);
         CHECK(strstr(gang_output(), "resumed at step") != NULL);
-        check_same("whole", name, 40);
+        gang_check_same("whole", name, 40);
     }
 }
 
@@ -131,7 +114,7 @@ TEST(schedules_resume_bit_identical)
             CHECK_EQ(gang_run(1, arguments(name, extra)), 0);
             (void)snprintf(extra, sizeof extra, "--epochs 3 --resume auto %s", schedules[i]);
             CHECK_EQ(gang_run(1, arguments(name, extra)), 0);
-            check_same(whole, name, 48);
+            gang_check_same(whole, name, 48);
         }
     }
 }
@@ -153,7 +136,7 @@ TEST(early_stopping_ends_training_also_after_a_resume)
     (void)snprintf(extra, sizeof extra, "%s --resume auto", stop);
     CHECK_EQ(gang_run(1, arguments("early-cut", extra)), 0);
     CHECK(strstr(gang_output(), "Epoch [4/9]") == NULL);
-    check_same("early", "early-cut", 48);
+    gang_check_same("early", "early-cut", 48);
 }
 
 /* Two ranks, 8 steps an epoch; the cut lies inside an epoch and between two turns of Lookahead. */
@@ -175,7 +158,7 @@ static void check_optimizer(size_t index, const char *level, const char *optimiz
             FAIL("%s\n%s", args, gang_output());
     }
     CHECK(strstr(gang_output(), "resumed at step 11") != NULL);
-    check_same(whole, cut, 24);
+    gang_check_same(whole, cut, 24);
 }
 
 TEST(every_optimizer_resumes_bit_identical)
@@ -221,7 +204,7 @@ TEST(accumulation_resumes_bit_identical)
     CHECK_EQ(gang_run(1, arguments("cut", "--epochs 3 --resume auto")), 1);
     CHECK(strstr(gang_output(), "--accumulation-steps 3, now it is 1") != NULL);
     CHECK_EQ(gang_run(1, arguments("cut", GROUPS "--resume auto")), 0);
-    check_same("whole", "cut", 18);
+    gang_check_same("whole", "cut", 18);
 }
 
 /* 500 images a rank: 8 batches, 3 steps. */
@@ -231,7 +214,7 @@ TEST(accumulation_on_two_ranks_resumes_bit_identical)
     CHECK_EQ(gang_run(2, arguments("whole", GROUPS)), 0);
     CHECK_EQ(gang_run(2, arguments("cut", GROUPS "--max-steps 4")), 0);
     CHECK_EQ(gang_run(2, arguments("cut", GROUPS "--resume auto")), 0);
-    check_same("whole", "cut", 9);
+    gang_check_same("whole", "cut", 9);
 }
 
 TEST(two_ranks_resume_bit_identical)
@@ -241,7 +224,7 @@ TEST(two_ranks_resume_bit_identical)
     CHECK_EQ(gang_run(2, arguments("cut", "--epochs 3 --max-steps 11")), 0);
     CHECK_EQ(gang_run(2, arguments("cut", "--epochs 3 --resume auto")), 0);
     CHECK(strstr(gang_output(), "resumed at step 11") != NULL);
-    check_same("whole", "cut", 24);
+    gang_check_same("whole", "cut", 24);
 }
 
 /* The second generation goes on by itself. */
@@ -263,7 +246,7 @@ TEST(killed_and_restarted_is_bit_identical)
     CHECK_EQ(gang_finish(&gang), 0);
     CHECK(strstr(gang_output(), "resumed at step") != NULL);
     CHECK_EQ(gang.progress_step, 160);
-    check_same("whole", "cut", 160);
+    gang_check_same("whole", "cut", 160);
 }
 
 TEST(sigterm_saves_and_ends)
@@ -278,7 +261,7 @@ TEST(sigterm_saves_and_ends)
     CHECK_EQ(gang_finish(&gang), 128 + SIGTERM);
     CHECK_EQ(gang_run(1, arguments("cut", "--epochs 40 --resume auto")), 0);
     CHECK(strstr(gang_output(), "resumed at step") != NULL);
-    check_same("whole", "cut", 640);
+    gang_check_same("whole", "cut", 640);
 }
 
 /* The other rank is told first, as it happens: rank 0 still finishes a step and saves. */
@@ -297,7 +280,7 @@ TEST(sigterm_ends_two_ranks)
     CHECK_EQ(gang_finish(&gang), 128 + SIGTERM);
     CHECK_STR(gang.error, "");
     CHECK_EQ(gang_run(2, arguments("cut", "--epochs 40 --resume auto")), 0);
-    check_same("whole", "cut", 320);
+    gang_check_same("whole", "cut", 320);
 }
 
 TEST(the_loader_changes_nothing)
@@ -305,7 +288,7 @@ TEST(the_loader_changes_nothing)
     write_data();
     CHECK_EQ(gang_run(1, arguments("a", "--epochs 1 -j 0")), 0);
     CHECK_EQ(gang_run(1, arguments("b", "--epochs 1 -j 4")), 0);
-    check_same("a", "b", 16);
+    gang_check_same("a", "b", 16);
 }
 
 TEST(evaluation_needs_the_file_alone)
@@ -338,7 +321,7 @@ TEST(a_torn_checkpoint_costs_only_itself)
     CHECK_EQ(gang_run(1, arguments("cut", "--epochs 2 --resume auto")), 0);
     CHECK(strstr(gang_output(), "step-00000020.safetensors: torn") != NULL);
     CHECK(strstr(gang_output(), "resumed at step 18") != NULL);
-    check_same("whole", "cut", 32);
+    gang_check_same("whole", "cut", 32);
 }
 
 /* Exit codes and words of what cannot be done. */
@@ -363,6 +346,7 @@ TEST(refusals)
         {"/nonexistent", 1, "neither train-images-idx3-ubyte"},
         {"--resume /nonexistent/step-00000001.json", 1, "/nonexistent/step-00000001.json"},
         {"--checkpoint-dir /proc/nothing", 1, "--checkpoint-dir /proc/nothing"},
+        {"--epochs 1000000", 1, "600000000 steps, at most 99999999 can be counted"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -374,6 +358,16 @@ TEST(refusals)
                  cases[i].word, code, gang_output());
         CHECK(strncmp(gang_output(), "ddp-worker: ", 12) == 0);
     }
+}
+
+/* Not cut: the log would be another file. */
+TEST(a_loss_log_with_too_long_a_path_is_refused)
+{
+    char args[1200];
+
+    (void)snprintf(args, sizeof args, "--max-steps 1 --loss-log %01030d", 0);
+    CHECK_EQ(gang_run(1, args), 1);
+    CHECK(strstr(gang_output(), "...: the path is over 1023 bytes") != NULL);
 }
 
 static void change_file(const char *path, const char *from, const char *to)

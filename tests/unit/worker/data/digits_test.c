@@ -20,8 +20,11 @@ TEST(pictures_are_pinned)
     static uint8_t images[1000][785];
     char hex[65];
 
-    for (uint64_t i = 0; i < 1000; i++)
-        digits_draw(1, i, &shape, images[i], &images[i][784]);
+    for (uint64_t i = 0; i < 1000; i++) {
+        uint16_t label;
+        digits_draw(1, i, &shape, images[i], &label);
+        images[i][784] = (uint8_t)label;
+    }
     golden_sha256(images, sizeof images, hex);
     CHECK_STR(hex, first_thousand);
 }
@@ -50,7 +53,7 @@ TEST(classes_are_even)
 {
     static uint8_t image[784];
     uint32_t counts[10] = {0};
-    uint8_t label;
+    uint16_t label;
 
     for (uint64_t i = 0; i < 5000; i++) {
         digits_draw(2, i, &shape, image, &label);
@@ -95,7 +98,7 @@ TEST(class_means_are_not_enough)
     static double means[10][784];
     static uint8_t image[784];
     uint32_t counts[10] = {0}, right = 0;
-    uint8_t label;
+    uint16_t label;
 
     for (uint64_t i = 0; i < 4000; i++) {
         digits_draw(3, i, &shape, image, &label);
@@ -127,7 +130,7 @@ TEST(noise_is_seeded)
 {
     static uint8_t a[3 * 5 * 7], b[3 * 5 * 7];
     const struct dataset_shape small = {3, 5, 7, 4};
-    uint8_t label_a, label_b;
+    uint16_t label_a, label_b;
 
     dataset_draw_noise(9, 4, &small, a, &label_a);
     dataset_draw_noise(9, 4, &small, b, &label_b);
@@ -136,6 +139,27 @@ TEST(noise_is_seeded)
     CHECK(label_a < 4);
     dataset_draw_noise(9, 5, &small, b, &label_b);
     CHECK(memcmp(a, b, sizeof a) != 0);
+}
+
+/* Labels are wider than a byte: every class of a large set comes, and only those. */
+TEST(all_classes_are_drawn)
+{
+    const struct dataset_shape one = {1, 1, 1, 1000};
+    uint32_t counts[1000] = {0}, empty = 0;
+    struct dataset *set;
+
+    CHECK_EQ(dataset_new_drawn(&set, &one, 20000, dataset_draw_noise, 5, NULL), STATUS_OK);
+    for (int64_t i = 0; i < 20000; i++) {
+        float pixel;
+        int64_t label;
+        dataset_fetch(set, &i, 1, &pixel, &label);
+        CHECK(label >= 0 && label < 1000);
+        counts[label]++;
+    }
+    dataset_free(&set);
+    for (int i = 0; i < 1000; i++)
+        empty += counts[i] == 0;
+    CHECK_EQ(empty, 0); /* 20 of each on the average */
 }
 
 TEST_MAIN
