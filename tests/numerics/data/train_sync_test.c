@@ -159,12 +159,12 @@ TEST(four_ranks_are_one_in_fp32)
  * it; the momentum shows that most. */
 TEST(four_ranks_are_one_at_o2)
 {
-    compare(&(struct comparison){"-a convnet --opt-level O2", 8, 1e-3, 5e-3, 0.2});
+    compare(&(struct comparison){"-a convnet --opt-level O2", 8, 1e-3, 3e-2, 0.2});
 }
 
 TEST(four_ranks_are_one_at_o2_in_bf16)
 {
-    compare(&(struct comparison){"-a convnet --opt-level O2 --low-type bf16", 8, 5e-3, 2e-2, 0.4});
+    compare(&(struct comparison){"-a convnet --opt-level O2 --low-type bf16", 8, 5e-3, 6e-2, 0.4});
 }
 
 TEST(four_ranks_are_one_with_residuals)
