@@ -70,30 +70,30 @@ enum plan_kind {
 };
 
 /* Places in run()'s pointers; NULL where a plan does not take one. */
-#define PLAN_PORT_TABLE(X)                                                                         \
-    X(X)                                                                                           \
-    X(W)                                                                                           \
-    X(BIAS)                                                                                        \
-    X(Y)                                                                                           \
-    X(DX)                                                                                          \
-    X(DW)                                                                                          \
-    X(DBIAS)                                                                                       \
-    X(DY)                                                                                          \
-    X(ADD)                                                                                         \
-    X(DADD)                                                                                        \
-    X(MASK)                                                                                        \
-    X(SCALE)                                                                                       \
-    X(SHIFT)                                                                                       \
-    X(DSCALE)                                                                                      \
-    X(DSHIFT)                                                                                      \
-    X(MEAN)                                                                                        \
-    X(INV_STD)                                                                                     \
-    X(RUNNING_MEAN)                                                                                \
-    X(RUNNING_VAR)                                                                                 \
-    X(SUM)                                                                                         \
-    X(SQ_SUM)                                                                                      \
-    X(EQ_SCALE)                                                                                    \
-    X(EQ_SHIFT)
+#define PLAN_PORT_TABLE(ENTRY)                                                                     \
+    ENTRY(X)                                                                                       \
+    ENTRY(W)                                                                                       \
+    ENTRY(BIAS)                                                                                    \
+    ENTRY(Y)                                                                                       \
+    ENTRY(DX)                                                                                      \
+    ENTRY(DW)                                                                                      \
+    ENTRY(DBIAS)                                                                                   \
+    ENTRY(DY)                                                                                      \
+    ENTRY(ADD)                                                                                     \
+    ENTRY(DADD)                                                                                    \
+    ENTRY(MASK)                                                                                    \
+    ENTRY(SCALE)                                                                                   \
+    ENTRY(SHIFT)                                                                                   \
+    ENTRY(DSCALE)                                                                                  \
+    ENTRY(DSHIFT)                                                                                  \
+    ENTRY(MEAN)                                                                                    \
+    ENTRY(INV_STD)                                                                                 \
+    ENTRY(RUNNING_MEAN)                                                                            \
+    ENTRY(RUNNING_VAR)                                                                             \
+    ENTRY(SUM)                                                                                     \
+    ENTRY(SQ_SUM)                                                                                  \
+    ENTRY(EQ_SCALE)                                                                                \
+    ENTRY(EQ_SHIFT)
 
 enum plan_port {
 #define PLAN_PORT_ENUM(name) PLAN_PORT_##name,
