@@ -127,6 +127,9 @@ const struct cuda_module *ddp_cuda_module(void)
         .finite = finite,
         .sgd = sgd,
         .runtime = &cuda_runtime,
+#ifdef CUDA_HAS_PLANS
+        .plans = &cuda_plans,
+#endif
     };
 
     return &module;

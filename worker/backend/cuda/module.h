@@ -13,8 +13,9 @@
 #include "common/status.h"
 #include "kernels/kernels.h"
 #include "worker/backend/cuda/module_runtime.h"
+#include "worker/backend/cuda/plans.h"
 
-#define CUDA_MODULE_ABI 2 /* raised with every change of the table */
+#define CUDA_MODULE_ABI 3 /* raised with every change of the table */
 #define CUDA_MODULE_SYMBOL "ddp_cuda_module"
 
 /* One GPU as the CUDA runtime sees it. */
@@ -54,6 +55,8 @@ struct cuda_module {
                        struct err *err);
 
     const struct cuda_runtime *runtime; /* streams, events, recorded steps */
+    const struct cuda_plans *plans;     /* NULL: built where cuDNN's, cuBLAS' or NCCL's headers were
+                                           missing */
 };
 
 typedef const struct cuda_module *(*cuda_module_function)(void);

@@ -121,8 +121,9 @@ struct plan_info {
     enum status status;     /* UNSUPPORTED: no engine does this here; use another way */
     size_t workspace_bytes; /* one workspace of the largest serves all plans of a stream */
     bool from_cache;
-    float time_us;   /* measured for the chosen candidate; 0: not measured */
-    char engine[96]; /* the chosen engine, or why there is none, in words */
+    bool needs_driver; /* nothing but a driver is missing: an engine compiles its kernel */
+    float time_us;     /* measured for the chosen candidate; 0: not measured */
+    char engine[96];   /* the chosen engine, or why there is none, in words */
 };
 
 struct plan_options {
@@ -135,6 +136,8 @@ struct plan_options {
     const char *cache_folder; /* NULL: the user's cache folder (ddp/plans in it); "": no cache */
     const char *cudnn_name;   /* libraries, for tests; NULL: libcudnn.so.9, libcublasLt.so.13 */
     const char *cublaslt_name;
+    void (*note)(void *user, const char *text); /* a cache that is not usable; NULL: nobody */
+    void *note_user;
     const char *device_file; /* a description of a device in cuDNN's JSON, to build plans where
                                 there is none; such plans cannot run; NULL: the device */
 };
@@ -159,13 +162,16 @@ struct cuda_plans {
                        void *workspace, void *const *pointers, struct err *err);
 };
 
-/* Never NULL; the table of this module. */
-const struct cuda_plans *cuda_plans_table(void);
+extern const struct cuda_plans cuda_plans; /* in the module alone */
 
 const char *plan_kind_name(enum plan_kind kind);
 const char *plan_port_name(enum plan_port port);
+const char *plan_type_name(enum graph_dtype type); /* "fp16" */
 /* Whether a plan of this want takes a pointer there. */
 bool plan_takes(const struct plan_want *want, enum plan_port port);
+
+/* Bytes that the port's memory has for this want. */
+size_t plan_port_bytes(const struct plan_want *want, enum plan_port port);
 
 /* How many channels (or features) memory has for `channels`: the next multiple of 8; of 4 for the
  * network's input, which then needs no workspace in the first convolution. */

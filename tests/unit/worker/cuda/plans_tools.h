@@ -1,0 +1,18 @@
+/* Descriptions of devices and sets of plans for the tests that build plans without a GPU. */
+#ifndef TESTS_UNIT_WORKER_CUDA_PLANS_TOOLS_H
+#define TESTS_UNIT_WORKER_CUDA_PLANS_TOOLS_H
+
+#include "worker/backend/cuda/plans.h"
+
+/* A file that describes a device of compute capability 8.0, 9.0 or 10.0 (80, 90, 100) as cuDNN has
+ * it in JSON; lives in the test's folder. */
+const char *describe_device(int capability);
+/* A set of `options` on that device. SKIPs where cuDNN or cublasLt is missing. */
+struct plan_set *open_set(struct plan_options options, int capability);
+
+/* The wants of a model at an opt level, as the executor passes it; malloc'ed. `fused`: additions
+ * are merged into batch norms at 16 bit too. */
+struct plan_want *model_wants(const char *arch, uint32_t side, uint32_t batch, uint32_t level,
+                              enum graph_dtype low, bool fused, uint32_t *count);
+
+#endif

@@ -1,0 +1,315 @@
+/* What cuDNN 9.19 accepts, found by trying (training-semantics of the project, section 4.2): an
+ * intermediate is f32, except where a convolution or a batch norm's backward reads it, which want
+ * the values' own type. Filters are k, c, r, s with the strides of [k][r][s][c]. */
+#include "worker/backend/cuda/cudnn_layers.h"
+
+#include <assert.h>
+
+typedef cudnnBackendDescriptor_t descriptor;
+
+static struct cudnn_dims in_dims(const struct plan_want *want)
+{
+    return (struct cudnn_dims){want->n, want->c, want->h, want->w};
+}
+
+static struct cudnn_dims out_dims(const struct plan_want *want)
+{
+    return (struct cudnn_dims){want->n, want->k, want->out_h, want->out_w};
+}
+
+static struct cudnn_dims weight_dims(const struct plan_want *want)
+{
+    return (struct cudnn_dims){want->k, want->c, want->window.kernel, want->window.kernel};
+}
+
+/* A bound tensor of [c] in f32. */
+static descriptor per_channel(struct cudnn_graph *graph, enum plan_port port, uint32_t c)
+{
+    return cudnn_tensor(graph, port, cudnn_channels(c), CUDNN_DATA_FLOAT);
+}
+
+/* y = x * factor + term with factor and term of [c], both bound and of the values' type; then
+ * [+ ADD], ReLU. The result is `y`. */
+static void scale_shift_relu(struct cudnn_graph *graph, const struct plan_want *want, descriptor x,
+                             descriptor y, bool adds)
+{
+    const struct cudnn_dims dims = in_dims(want);
+    const cudnnDataType_t type = cudnn_type(want->type);
+    descriptor scaled = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
+    descriptor shifted = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
+
+    cudnn_pointwise(graph, CUDNN_POINTWISE_MUL, x,
+                    cudnn_tensor(graph, PLAN_PORT_EQ_SCALE, cudnn_channels(want->c), type), scaled);
+    cudnn_pointwise(graph, CUDNN_POINTWISE_ADD, scaled,
+                    cudnn_tensor(graph, PLAN_PORT_EQ_SHIFT, cudnn_channels(want->c), type),
+                    shifted);
+    if (adds) {
+        descriptor sum = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
+
+        cudnn_pointwise(graph, CUDNN_POINTWISE_ADD, shifted,
+                        cudnn_tensor(graph, PLAN_PORT_ADD, dims, type), sum);
+        shifted = sum;
+    }
+    cudnn_pointwise(graph, CUDNN_POINTWISE_RELU_FWD, shifted, NULL, y);
+}
+
+static void conv_forward(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const cudnnDataType_t type = cudnn_type(want->type);
+    const struct cudnn_dims out = out_dims(want);
+    descriptor x = cudnn_tensor(graph, PLAN_PORT_X, in_dims(want), type);
+    descriptor w = cudnn_tensor(graph, PLAN_PORT_W, weight_dims(want), type);
+    descriptor y = cudnn_tensor(graph, PLAN_PORT_Y, out, type);
+    descriptor product = want->has_bias ? cudnn_tensor_virtual(graph, out, CUDNN_DATA_FLOAT) : y;
+
+    cudnn_conv(graph, CUDNN_CONV_FORWARD, &want->window, x, w, product);
+    if (want->has_bias)
+        cudnn_pointwise(graph, CUDNN_POINTWISE_ADD, product,
+                        cudnn_tensor(graph, PLAN_PORT_BIAS, cudnn_channels(want->k), type), y);
+}
+
+static void conv_gradient(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const cudnnDataType_t type = cudnn_type(want->type);
+    const bool is_dgrad = want->kind == PLAN_CONV_DGRAD;
+    descriptor y = cudnn_tensor(graph, PLAN_PORT_DY, out_dims(want), type);
+    descriptor x = cudnn_tensor(graph, is_dgrad ? PLAN_PORT_DX : PLAN_PORT_X, in_dims(want), type);
+    descriptor w =
+        cudnn_tensor(graph, is_dgrad ? PLAN_PORT_W : PLAN_PORT_DW, weight_dims(want), type);
+
+    cudnn_conv(graph, is_dgrad ? CUDNN_CONV_DGRAD : CUDNN_CONV_WGRAD, &want->window, x, w, y);
+}
+
+/* Behind a batch norm's value: [+ ADD], [ReLU], [MASK]. The last operation writes Y. */
+static descriptor norm_value(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    return want->has_add || want->has_relu
+               ? cudnn_tensor_virtual(graph, in_dims(want), CUDNN_DATA_FLOAT)
+               : cudnn_tensor(graph, PLAN_PORT_Y, in_dims(want), cudnn_type(want->type));
+}
+
+static void norm_followers(struct cudnn_graph *graph, const struct plan_want *want,
+                           descriptor value, bool has_mask)
+{
+    const cudnnDataType_t type = cudnn_type(want->type);
+    const struct cudnn_dims dims = in_dims(want);
+
+    if (want->has_add) {
+        descriptor sum = want->has_relu ? cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT)
+                                        : cudnn_tensor(graph, PLAN_PORT_Y, dims, type);
+
+        cudnn_pointwise(graph, CUDNN_POINTWISE_ADD, value,
+                        cudnn_tensor(graph, PLAN_PORT_ADD, dims, type), sum);
+        value = sum;
+    }
+    if (!want->has_relu)
+        return;
+    descriptor y = cudnn_tensor(graph, PLAN_PORT_Y, dims, type);
+
+    cudnn_pointwise(graph, CUDNN_POINTWISE_RELU_FWD, value, NULL, y);
+    if (has_mask)
+        cudnn_pointwise(graph, CUDNN_POINTWISE_CMP_GT, y,
+                        cudnn_number_f32(graph, CUDNN_NUMBER_ZERO, 0.0F),
+                        cudnn_tensor(graph, PLAN_PORT_MASK, dims, CUDNN_DATA_BOOLEAN));
+}
+
+static void norm_forward(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const uint32_t c = want->c;
+    const struct cudnn_slot slots[] = {
+        {CUDNN_ATTR_OPERATION_NORM_FWD_XDESC,
+         cudnn_tensor(graph, PLAN_PORT_X, in_dims(want), cudnn_type(want->type))},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, per_channel(graph, PLAN_PORT_SCALE, c)},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, per_channel(graph, PLAN_PORT_SHIFT, c)},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC,
+         cudnn_number_f32(graph, CUDNN_NUMBER_EPS, want->eps)},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC,
+         cudnn_number_f32(graph, CUDNN_NUMBER_MOMENTUM, want->momentum)},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_MEAN_DESC,
+         per_channel(graph, PLAN_PORT_RUNNING_MEAN, c)},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_VAR_DESC,
+         per_channel(graph, PLAN_PORT_RUNNING_VAR, c)},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC,
+         per_channel(graph, PLAN_PORT_RUNNING_MEAN, c)},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC,
+         per_channel(graph, PLAN_PORT_RUNNING_VAR, c)},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, per_channel(graph, PLAN_PORT_MEAN, c)},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, per_channel(graph, PLAN_PORT_INV_STD, c)},
+        {CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, norm_value(graph, want)},
+    };
+    const uint32_t count = sizeof slots / sizeof slots[0];
+
+    cudnn_norm_forward(graph, CUDNN_NORM_FWD_TRAINING, slots, count);
+    norm_followers(graph, want, slots[count - 1].tensor, true);
+}
+
+/* As operations one by one: cuDNN's own inference batch norm has no engine for these. */
+static void norm_evaluate(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    static const struct {
+        cudnnPointwiseMode_t mode;
+        enum plan_port port;
+    } steps[] = {{CUDNN_POINTWISE_SUB, PLAN_PORT_MEAN},
+                 {CUDNN_POINTWISE_MUL, PLAN_PORT_INV_STD},
+                 {CUDNN_POINTWISE_MUL, PLAN_PORT_SCALE},
+                 {CUDNN_POINTWISE_ADD, PLAN_PORT_SHIFT}};
+    const uint32_t count = sizeof steps / sizeof steps[0];
+    descriptor value = cudnn_tensor(graph, PLAN_PORT_X, in_dims(want), cudnn_type(want->type));
+
+    for (uint32_t i = 0; i < count; i++) {
+        descriptor next = i + 1 < count
+                              ? cudnn_tensor_virtual(graph, in_dims(want), CUDNN_DATA_FLOAT)
+                              : norm_value(graph, want);
+
+        cudnn_pointwise(graph, steps[i].mode, value, per_channel(graph, steps[i].port, want->c),
+                        next);
+        value = next;
+    }
+    norm_followers(graph, want, value, false);
+}
+
+/* The gradient that reaches the norm: DY, or DY where MASK is set, which is DADD's value too. */
+static descriptor norm_gradient(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const cudnnDataType_t type = cudnn_type(want->type);
+    const struct cudnn_dims dims = in_dims(want);
+    descriptor dy = cudnn_tensor(graph, PLAN_PORT_DY, dims, type), masked;
+
+    if (!want->has_relu)
+        return dy;
+    masked = want->has_add ? cudnn_tensor(graph, PLAN_PORT_DADD, dims, type)
+                           : cudnn_tensor_virtual(graph, dims, type);
+    cudnn_pointwise(graph, CUDNN_POINTWISE_MUL, dy,
+                    cudnn_tensor(graph, PLAN_PORT_MASK, dims, CUDNN_DATA_BOOLEAN), masked);
+    return masked;
+}
+
+static void norm_backward(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const uint32_t c = want->c;
+    const cudnnDataType_t type = cudnn_type(want->type);
+    const struct cudnn_slot slots[] = {
+        {CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC, norm_gradient(graph, want)},
+        {CUDNN_ATTR_OPERATION_NORM_BWD_XDESC,
+         cudnn_tensor(graph, PLAN_PORT_X, in_dims(want), type)},
+        {CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC, per_channel(graph, PLAN_PORT_MEAN, c)},
+        {CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC, per_channel(graph, PLAN_PORT_INV_STD, c)},
+        {CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC, per_channel(graph, PLAN_PORT_SCALE, c)},
+        {CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC, per_channel(graph, PLAN_PORT_DSCALE, c)},
+        {CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, per_channel(graph, PLAN_PORT_DSHIFT, c)},
+        {CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC,
+         cudnn_tensor(graph, PLAN_PORT_DX, in_dims(want), type)},
+    };
+
+    cudnn_norm_backward(graph, slots, sizeof slots / sizeof slots[0]);
+}
+
+/* X, or what a batch norm and a ReLU make of it on the way into a convolution. */
+static descriptor conv_input(struct cudnn_graph *graph, const struct plan_want *want,
+                             bool has_prologue)
+{
+    const cudnnDataType_t type = cudnn_type(want->type);
+    descriptor x = cudnn_tensor(graph, PLAN_PORT_X, in_dims(want), type), y;
+
+    if (!has_prologue)
+        return x;
+    y = cudnn_tensor_virtual(graph, in_dims(want), type);
+    scale_shift_relu(graph, want, x, y, false);
+    return y;
+}
+
+static void conv_stats(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const cudnnDataType_t type = cudnn_type(want->type);
+    descriptor x = conv_input(graph, want, want->kind == PLAN_CONV_STATS_PROLOGUE);
+    descriptor w = cudnn_tensor(graph, PLAN_PORT_W, weight_dims(want), type);
+    descriptor y = cudnn_tensor(graph, PLAN_PORT_Y, out_dims(want), type);
+
+    cudnn_conv(graph, CUDNN_CONV_FORWARD, &want->window, x, w, y);
+    cudnn_stats(graph, y, per_channel(graph, PLAN_PORT_SUM, want->k),
+                per_channel(graph, PLAN_PORT_SQ_SUM, want->k));
+}
+
+static void wgrad_prologue(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const cudnnDataType_t type = cudnn_type(want->type);
+    descriptor dy = cudnn_tensor(graph, PLAN_PORT_DY, out_dims(want), type);
+    descriptor x = conv_input(graph, want, true);
+    descriptor dw = cudnn_tensor(graph, PLAN_PORT_DW, weight_dims(want), type);
+
+    cudnn_conv(graph, CUDNN_CONV_WGRAD, &want->window, x, dw, dy);
+}
+
+static void stats_finalize(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const uint32_t c = want->c;
+    const cudnnDataType_t type = cudnn_type(want->type);
+    const int64_t count = (int64_t)want->n * want->h * want->w;
+    const struct cudnn_slot slots[] = {
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_Y_SUM_DESC, per_channel(graph, PLAN_PORT_SUM, c)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_Y_SQ_SUM_DESC, per_channel(graph, PLAN_PORT_SQ_SUM, c)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_SCALE_DESC, per_channel(graph, PLAN_PORT_SCALE, c)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_BIAS_DESC, per_channel(graph, PLAN_PORT_SHIFT, c)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_PREV_RUNNING_MEAN_DESC,
+         per_channel(graph, PLAN_PORT_RUNNING_MEAN, c)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_PREV_RUNNING_VAR_DESC,
+         per_channel(graph, PLAN_PORT_RUNNING_VAR, c)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_UPDATED_RUNNING_MEAN_DESC,
+         per_channel(graph, PLAN_PORT_RUNNING_MEAN, c)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_UPDATED_RUNNING_VAR_DESC,
+         per_channel(graph, PLAN_PORT_RUNNING_VAR, c)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_SAVED_MEAN_DESC, per_channel(graph, PLAN_PORT_MEAN, c)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_SAVED_INV_STD_DESC,
+         per_channel(graph, PLAN_PORT_INV_STD, c)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_EQ_SCALE_DESC,
+         cudnn_tensor(graph, PLAN_PORT_EQ_SCALE, cudnn_channels(c), type)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_EQ_BIAS_DESC,
+         cudnn_tensor(graph, PLAN_PORT_EQ_SHIFT, cudnn_channels(c), type)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_ACCUM_COUNT_DESC,
+         cudnn_number_i64(graph, CUDNN_NUMBER_COUNT, count)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_EPSILON_DESC,
+         cudnn_number_f32(graph, CUDNN_NUMBER_EPS, want->eps)},
+        {CUDNN_ATTR_OPERATION_BN_FINALIZE_EXP_AVERATE_FACTOR_DESC,
+         cudnn_number_f32(graph, CUDNN_NUMBER_MOMENTUM, want->momentum)},
+    };
+
+    cudnn_stats_finalize(graph, slots, sizeof slots / sizeof slots[0]);
+}
+
+static void norm_apply(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const cudnnDataType_t type = cudnn_type(want->type);
+    const struct cudnn_dims dims = in_dims(want);
+    descriptor x = cudnn_tensor(graph, PLAN_PORT_X, dims, type);
+    descriptor y = cudnn_tensor(graph, PLAN_PORT_Y, dims, type);
+
+    scale_shift_relu(graph, want, x, y, want->has_add);
+    cudnn_pointwise(graph, CUDNN_POINTWISE_CMP_GT, y,
+                    cudnn_number_f32(graph, CUDNN_NUMBER_ZERO, 0.0F),
+                    cudnn_tensor(graph, PLAN_PORT_MASK, dims, CUDNN_DATA_BOOLEAN));
+}
+
+static void (*const builders[PLAN_KINDS])(struct cudnn_graph *, const struct plan_want *) = {
+    [PLAN_CONV_FORWARD] = conv_forward,
+    [PLAN_CONV_DGRAD] = conv_gradient,
+    [PLAN_CONV_WGRAD] = conv_gradient,
+    [PLAN_NORM_FORWARD] = norm_forward,
+    [PLAN_NORM_EVALUATE] = norm_evaluate,
+    [PLAN_NORM_BACKWARD] = norm_backward,
+    [PLAN_CONV_STATS] = conv_stats,
+    [PLAN_CONV_STATS_PROLOGUE] = conv_stats,
+    [PLAN_STATS_FINALIZE] = stats_finalize,
+    [PLAN_NORM_APPLY] = norm_apply,
+    [PLAN_CONV_WGRAD_PROLOGUE] = wgrad_prologue,
+};
+
+bool cudnn_serves(enum plan_kind kind)
+{
+    return builders[kind] != NULL;
+}
+
+void cudnn_layer_build(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    assert(cudnn_serves(want->kind));
+    builders[want->kind](graph, want);
+}

@@ -1,0 +1,162 @@
+#include "worker/backend/cuda/libs.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+struct entry {
+    const char *symbol;
+    size_t offset; /* in the api struct */
+};
+
+struct version {
+    int major, minor, patch;
+};
+
+struct library {
+    const char *words;  /* "cuDNN" */
+    const char *soname; /* what is opened where nobody names another */
+    const char *remedy;
+    const struct entry *entries;
+    uint32_t entry_count;
+};
+
+static const char *const folders[] = {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/"};
+
+/* NULL when nowhere; `why` is the dynamic linker's first sentence. */
+static void *open_library(const struct library *library, const char *name, char *why,
+                          size_t why_bytes)
+{
+    const size_t folder_count = name == NULL ? sizeof folders / sizeof folders[0] : 1;
+
+    for (size_t i = 0; i < folder_count; i++) {
+        char path[256];
+        const char *words;
+        void *opened;
+
+        (void)snprintf(path, sizeof path, "%s%s", name == NULL ? folders[i] : "",
+                       name == NULL ? library->soname : name);
+        opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (opened != NULL)
+            return opened;
+        words = dlerror();
+        if (i == 0)
+            (void)snprintf(why, why_bytes, "%.150s", words != NULL ? words : path);
+    }
+    return NULL;
+}
+
+static enum status load(const struct library *library, const char *name, void *api, struct err *err)
+{
+    char why[160];
+    void *opened = open_library(library, name, why, sizeof why);
+
+    if (opened == NULL)
+        return err_set(err, STATUS_NOT_FOUND, 0, "%s is missing (%s): %s", library->words, why,
+                       library->remedy);
+    for (uint32_t i = 0; i < library->entry_count; i++) {
+        void *symbol = dlsym(opened, library->entries[i].symbol);
+
+        if (symbol == NULL) {
+            (void)dlclose(opened);
+            return err_set(err, STATUS_UNSUPPORTED, 0, "%s: %s has no %s, it is too old: %s",
+                           library->words, name != NULL ? name : library->soname,
+                           library->entries[i].symbol, library->remedy);
+        }
+        memcpy((char *)api + library->entries[i].offset, &symbol, sizeof symbol);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_version(const struct library *library, const char *name,
+                                 struct version found, struct version needed, struct err *err)
+{
+    const bool is_older =
+        found.minor < needed.minor || (found.minor == needed.minor && found.patch < needed.patch);
+
+    if (found.major == needed.major && !is_older)
+        return STATUS_OK;
+    return err_set(err, STATUS_UNSUPPORTED, 0,
+                   "%s is version %d.%d.%d (%s), %d.%d.%d or a newer %d is needed: %s",
+                   library->words, found.major, found.minor, found.patch,
+                   name != NULL ? name : library->soname, needed.major, needed.minor, needed.patch,
+                   needed.major, library->remedy);
+}
+
+/* All three count as major * 10000 + minor * 100 + patch. */
+static struct version split(size_t number)
+{
+    return (struct version){(int)(number / 10000), (int)(number / 100 % 100), (int)(number % 100)};
+}
+
+enum status libs_cudnn(const char *name, struct cudnn_api *api, struct err *err)
+{
+    static const struct entry entries[] = {
+#define LIBS_ENTRY(name) {"cudnn" #name, offsetof(struct cudnn_api, name)},
+        LIBS_CUDNN_TABLE(LIBS_ENTRY)
+#undef LIBS_ENTRY
+    };
+    static const struct library library = {
+        .words = "cuDNN",
+        .soname = "libcudnn.so.9",
+        .remedy = "install cuDNN 9 or put its folder into LD_LIBRARY_PATH, or use --device cpu",
+        .entries = entries,
+        .entry_count = sizeof entries / sizeof entries[0],
+    };
+    enum status status = load(&library, name, api, err);
+
+    if (status != STATUS_OK)
+        return status;
+    return check_version(&library, name, split(api->GetVersion()), split(LIBS_CUDNN_NEEDED), err);
+}
+
+enum status libs_cublaslt(const char *name, struct cublaslt_api *api, struct err *err)
+{
+    static const struct entry entries[] = {
+#define LIBS_ENTRY(name) {"cublasLt" #name, offsetof(struct cublaslt_api, name)},
+        LIBS_CUBLASLT_TABLE(LIBS_ENTRY)
+#undef LIBS_ENTRY
+    };
+    static const struct library library = {
+        .words = "cublasLt",
+        .soname = "libcublasLt.so.13",
+        .remedy = "install cuBLAS of CUDA 13 or put its folder into LD_LIBRARY_PATH, or use "
+                  "--device cpu",
+        .entries = entries,
+        .entry_count = sizeof entries / sizeof entries[0],
+    };
+    enum status status = load(&library, name, api, err);
+
+    if (status != STATUS_OK)
+        return status;
+    return check_version(&library, name, split(api->GetVersion()), split(LIBS_CUBLASLT_NEEDED),
+                         err);
+}
+
+enum status libs_nccl(const char *name, struct nccl_api *api, struct err *err)
+{
+    static const struct entry entries[] = {
+#define LIBS_ENTRY(name) {"nccl" #name, offsetof(struct nccl_api, name)},
+        LIBS_NCCL_TABLE(LIBS_ENTRY)
+#undef LIBS_ENTRY
+    };
+    static const struct library library = {
+        .words = "NCCL",
+        .soname = "libnccl.so.2",
+        .remedy = "install NCCL 2 or put its folder into LD_LIBRARY_PATH, or use --comm gloo",
+        .entries = entries,
+        .entry_count = sizeof entries / sizeof entries[0],
+    };
+    enum status status = load(&library, name, api, err);
+    int number = 0;
+
+    if (status != STATUS_OK)
+        return status;
+    if (api->GetVersion(&number) != ncclSuccess)
+        return err_set(err, STATUS_UNSUPPORTED, 0, "NCCL does not tell its version: %s",
+                       library.remedy);
+    return check_version(&library, name, split((size_t)number), split(LIBS_NCCL_NEEDED), err);
+}

@@ -1,0 +1,97 @@
+/* The NVIDIA libraries that are opened at run time: one struct of entry points each. Types come
+ * from their headers, nothing of them is linked, so the module loads where they are missing and can
+ * say so. A library stays loaded until the process ends. */
+#ifndef WORKER_BACKEND_CUDA_LIBS_H
+#define WORKER_BACKEND_CUDA_LIBS_H
+
+#include <cublasLt.h>
+#include <cudnn_graph.h>
+#include <nccl.h>
+
+#include "common/status.h"
+
+/* cuDNN 9.8 is the first that builds plans from a description of a device. NCCL's configuration
+ * struct grows with versions, and an older library does not know a newer one's size. */
+#define LIBS_CUDNN_NEEDED 90800
+#define LIBS_CUBLASLT_NEEDED 130000
+#define LIBS_NCCL_NEEDED NCCL_VERSION_CODE
+
+/* X(entry point without the library's prefix) */
+#define LIBS_CUDNN_TABLE(X)                                                                        \
+    X(GetVersion)                                                                                  \
+    X(GetErrorString)                                                                              \
+    X(GetLastErrorString)                                                                          \
+    X(Create)                                                                                      \
+    X(Destroy)                                                                                     \
+    X(SetStream)                                                                                   \
+    X(BackendCreateDescriptor)                                                                     \
+    X(BackendDestroyDescriptor)                                                                    \
+    X(BackendSetAttribute)                                                                         \
+    X(BackendGetAttribute)                                                                         \
+    X(BackendFinalize)                                                                             \
+    X(BackendExecute)
+
+#define LIBS_CUBLASLT_TABLE(X)                                                                     \
+    X(GetVersion)                                                                                  \
+    X(GetStatusString)                                                                             \
+    X(Create)                                                                                      \
+    X(Destroy)                                                                                     \
+    X(Matmul)                                                                                      \
+    X(MatmulDescCreate)                                                                            \
+    X(MatmulDescDestroy)                                                                           \
+    X(MatmulDescSetAttribute)                                                                      \
+    X(MatrixLayoutCreate)                                                                          \
+    X(MatrixLayoutDestroy)                                                                         \
+    X(MatmulPreferenceCreate)                                                                      \
+    X(MatmulPreferenceDestroy)                                                                     \
+    X(MatmulPreferenceSetAttribute)                                                                \
+    X(MatmulAlgoGetHeuristic)
+
+#define LIBS_NCCL_TABLE(X)                                                                         \
+    X(GetVersion)                                                                                  \
+    X(GetUniqueId)                                                                                 \
+    X(GetErrorString)                                                                              \
+    X(GetLastError)                                                                                \
+    X(CommInitRankConfig)                                                                          \
+    X(CommGetAsyncError)                                                                           \
+    X(CommFinalize)                                                                                \
+    X(CommDestroy)                                                                                 \
+    X(CommAbort)                                                                                   \
+    X(CommRegister)                                                                                \
+    X(CommDeregister)                                                                              \
+    X(MemAlloc)                                                                                    \
+    X(MemFree)                                                                                     \
+    X(RedOpCreatePreMulSum)                                                                        \
+    X(RedOpDestroy)                                                                                \
+    X(AllReduce)                                                                                   \
+    X(Broadcast)                                                                                   \
+    X(GroupStart)                                                                                  \
+    X(GroupEnd)
+
+struct cudnn_api {
+#define LIBS_FIELD(name) __typeof__(cudnn##name) *name;
+    LIBS_CUDNN_TABLE(LIBS_FIELD)
+#undef LIBS_FIELD
+};
+
+struct cublaslt_api {
+#define LIBS_FIELD(name) __typeof__(cublasLt##name) *name;
+    LIBS_CUBLASLT_TABLE(LIBS_FIELD)
+#undef LIBS_FIELD
+};
+
+struct nccl_api {
+#define LIBS_FIELD(name) __typeof__(nccl##name) *name;
+    LIBS_NCCL_TABLE(LIBS_FIELD)
+#undef LIBS_FIELD
+};
+
+/* Each opens `name` (NULL: libcudnn.so.9, libcublasLt.so.13, libnccl.so.2, then the same in
+ * /usr/local/cuda), finds every entry point and compares versions. `err` names the library, the
+ * version found, the one needed and what to do. Errors: STATUS_NOT_FOUND (no such library),
+ * STATUS_UNSUPPORTED (too old, of another major version, or not that library). */
+enum status libs_cudnn(const char *name, struct cudnn_api *api, struct err *err);
+enum status libs_cublaslt(const char *name, struct cublaslt_api *api, struct err *err);
+enum status libs_nccl(const char *name, struct nccl_api *api, struct err *err);
+
+#endif

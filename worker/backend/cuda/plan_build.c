@@ -1,0 +1,168 @@
+/* Candidates for every want: from the cache, or from the heuristics; several threads take one want
+ * after the other. */
+#include "worker/backend/cuda/plan_set.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define THREADS_MAX 16
+#define BUILDER_VERSION 1 /* raised whenever cudnn_layers.c builds another graph for a want */
+
+void plan_key(const struct plan_set *set, const struct plan_want *want,
+              char key[PLAN_CACHE_KEY_MAX])
+{
+    (void)snprintf(key, PLAN_CACHE_KEY_MAX,
+                   "%s builder %d%s%s limit %zu candidates %u: %s %s n%u c%u h%u w%u k%u to %ux%u "
+                   "window %u %u "
+                   "%u%s%s%s",
+                   set->device_key, BUILDER_VERSION,
+                   set->target.deterministic ? " deterministic" : "",
+                   set->target.tf32 ? " tf32" : "", set->target.workspace_limit, set->candidates,
+                   plan_kind_name(want->kind), plan_type_name(want->type), want->n, want->c,
+                   want->h, want->w, want->k, want->out_h, want->out_w, want->window.kernel,
+                   want->window.stride, want->window.pad, want->has_bias ? " bias" : "",
+                   want->has_add ? " add" : "", want->has_relu ? " relu" : "");
+}
+
+static void refused(struct plan *plan, const char *words, bool needs_driver)
+{
+    plan->info.status = STATUS_UNSUPPORTED;
+    plan->info.needs_driver = needs_driver;
+    (void)snprintf(plan->info.engine, sizeof plan->info.engine, "%.95s", words);
+}
+
+static void count_damage(struct plan_set *set)
+{
+    (void)pthread_mutex_lock(&set->lock);
+    set->damaged_count++;
+    (void)pthread_mutex_unlock(&set->lock);
+}
+
+static bool take_from_cache(struct plan_set *set, struct plan *plan, const char *key)
+{
+    struct cudnn_refusal refusal;
+    char *json = NULL;
+    size_t byte_count = 0;
+    const enum plan_cache_answer answer = plan_cache_read(&set->cache, key, &json, &byte_count);
+
+    if (answer == PLAN_CACHE_FOUND &&
+        cudnn_plan_read(&set->target, json, byte_count, &plan->candidates[0], &refusal)) {
+        plan->candidate_count = 1;
+        plan->info.from_cache = true;
+    } else if (answer != PLAN_CACHE_NONE) {
+        count_damage(set);
+    }
+    free(json);
+    return plan->candidate_count > 0;
+}
+
+static void build_cudnn(struct plan_set *set, uint32_t index)
+{
+    struct plan *plan = &set->plans[index];
+    struct cudnn_refusal refusal;
+    cudnnBackendDescriptor_t whole;
+    struct cudnn_graph graph;
+    char key[PLAN_CACHE_KEY_MAX];
+
+    cudnn_graph_init(&graph, &set->cudnn);
+    cudnn_layer_build(&graph, &plan->want);
+    whole = cudnn_graph_finish(&graph);
+    memcpy(plan->bindings, graph.bindings, sizeof plan->bindings);
+    plan->binding_count = graph.binding_count;
+    if (whole == NULL) {
+        refused(plan, graph.words, false);
+    } else if (plan->twin == index) {
+        plan_key(set, &plan->want, key);
+        if (!take_from_cache(set, plan, key))
+            plan->candidate_count = cudnn_plan_propose(&set->target, whole, plan->want.type,
+                                                       plan->candidates, set->candidates, &refusal);
+        if (plan->candidate_count == 0)
+            refused(plan, refusal.words, cudnn_needs_driver(refusal.code));
+    }
+    cudnn_graph_close(&graph);
+}
+
+static void build_linear(struct plan_set *set, uint32_t index)
+{
+    struct plan *plan = &set->plans[index];
+    const uint32_t limit =
+        set->candidates < LT_CANDIDATES_MAX ? set->candidates : LT_CANDIDATES_MAX;
+    struct err why = {.status = STATUS_OK};
+    enum status status;
+
+    plan->is_linear = true;
+    if (plan->twin != index)
+        return;
+    status = lt_plan_open(&set->lt, &plan->want, set->target.tf32, &plan->lt, &why);
+    if (status == STATUS_OK && set->lt_handle == NULL) {
+        refused(plan, "cublasLt chooses algorithms on a device alone", true);
+        return;
+    }
+    if (status == STATUS_OK)
+        status = lt_plan_propose(&set->lt, set->lt_handle, set->target.workspace_limit, limit,
+                                 &plan->lt, &why);
+    if (status == STATUS_OK)
+        plan->candidate_count = plan->lt.algorithm_count;
+    else
+        refused(plan, why.text, false);
+}
+
+static void *build_some(void *user)
+{
+    struct plan_set *set = user;
+
+    if (set->has_device)
+        plan_device_use(set->device_index);
+    for (;;) {
+        uint32_t index;
+
+        (void)pthread_mutex_lock(&set->lock);
+        index = set->next++;
+        (void)pthread_mutex_unlock(&set->lock);
+        if (index >= set->count)
+            return NULL;
+        if (cudnn_serves(set->plans[index].want.kind))
+            build_cudnn(set, index);
+        else
+            build_linear(set, index);
+    }
+}
+
+static void find_twins(struct plan_set *set)
+{
+    char key[PLAN_CACHE_KEY_MAX], other[PLAN_CACHE_KEY_MAX];
+
+    for (uint32_t i = 0; i < set->count; i++) {
+        set->plans[i].twin = i;
+        plan_key(set, &set->plans[i].want, key);
+        for (uint32_t k = 0; k < i && set->plans[i].twin == i; k++) {
+            plan_key(set, &set->plans[k].want, other);
+            if (strcmp(key, other) == 0)
+                set->plans[i].twin = k;
+        }
+    }
+}
+
+enum status plan_build_all(struct plan_set *set, struct err *err)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t wanted =
+        set->threads != 0 ? set->threads : (uint32_t)(processors > 0 ? processors : 1);
+    pthread_t threads[THREADS_MAX];
+    uint32_t started = 0;
+
+    if (wanted > THREADS_MAX)
+        wanted = THREADS_MAX;
+    find_twins(set);
+    set->next = 0;
+    while (started < wanted && pthread_create(&threads[started], NULL, build_some, set) == 0)
+        started++;
+    for (uint32_t i = 0; i < started; i++)
+        (void)pthread_join(threads[i], NULL);
+    if (started == 0)
+        return err_set(err, STATUS_SYSTEM, 0, "building plans: no thread could be started");
+    return STATUS_OK;
+}

@@ -1,0 +1,31 @@
+/* Plans on disk, one file each, named by a hash of the key and holding the whole key: what was
+ * built once for a cuDNN, a device and a shape is read the next time. Files are replaced whole; one
+ * that is damaged, or another's, is as good as none. Several processes may use one folder. */
+#ifndef WORKER_BACKEND_CUDA_PLAN_CACHE_H
+#define WORKER_BACKEND_CUDA_PLAN_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define PLAN_CACHE_KEY_MAX 512
+
+struct plan_cache {
+    char folder[512]; /* "": no cache */
+};
+
+/* What became of a read. */
+enum plan_cache_answer { PLAN_CACHE_FOUND, PLAN_CACHE_NONE, PLAN_CACHE_DAMAGED };
+
+/* Make the folder (and those above it), for this user alone. folder: NULL for the user's cache
+ * folder, "" for no cache. False, with words in `why`, where it cannot be used: no home, no right
+ * to write, somebody else's or writable by others. Then there is no cache. */
+bool plan_cache_open(struct plan_cache *cache, const char *folder, char *why, size_t why_bytes);
+
+/* The text kept under `key` (one line), malloc'ed, NUL behind `*byte_count`; NULL unless FOUND. */
+enum plan_cache_answer plan_cache_read(const struct plan_cache *cache, const char *key, char **text,
+                                       size_t *byte_count);
+/* Whether it is kept now. */
+bool plan_cache_write(const struct plan_cache *cache, const char *key, const char *text,
+                      size_t byte_count);
+
+#endif
