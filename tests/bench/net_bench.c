@@ -1,7 +1,7 @@
 /* Training speed of one net on one process: forward, backward and SGD over synthetic images.
  *
  *   bench_convnet|bench_resnet [--arch NAME] [--size PIXELS] [--batch N] [--rounds R] [--steps S]
- * [--profile] [--bf16]
+ * [--profile] [--opt-level LEVEL] [--low-type fp16|bf16]
  *
  * Prints one line a round, "round MILLISECONDS_A_STEP", as soon as the round is done, so that a
  * script can run rounds of another program in between (it waits for a line on stdin before each
@@ -22,9 +22,9 @@
 #define PROFILE_MAX 4096
 
 struct bench {
-    const char *arch;
+    const char *arch, *opt_level, *low_type;
     uint32_t batch, rounds, steps, size;
-    bool profile, lockstep, bf16;
+    bool profile, lockstep;
     struct net *net;
     float *images;
     int64_t *labels;
@@ -46,13 +46,11 @@ static int complain(const struct err *err)
     return 1;
 }
 
-/* Apex's O1, which is what autocast does; in bf16. */
 static enum status choose_types(const struct bench *bench, struct amp *amp, struct err *err)
 {
-    const struct amp_request request = {.level = "O1", .low_type = "bf16"};
+    const struct amp_request request = {.level = bench->opt_level, .low_type = bench->low_type};
 
-    *amp = amp_none();
-    return bench->bf16 ? amp_resolve(amp, &request, err) : STATUS_OK;
+    return amp_resolve(amp, &request, err);
 }
 
 static enum status make_net(struct bench *bench, struct rng *rng, struct err *err)
@@ -93,23 +91,47 @@ static enum status make(struct bench *bench, struct err *err)
     return STATUS_OK;
 }
 
+/* Takes outcomes: the newest may stay on its way, as in training, unless `all`. */
+static enum status take(struct bench *bench, bool all, uint32_t *queued, double *loss,
+                        struct err *err)
+{
+    enum status status = STATUS_OK;
+    bool taken = true;
+
+    while (status == STATUS_OK && taken && *queued > (all ? 0 : NET_OUTCOMES - 1)) {
+        struct net_outcome outcome;
+
+        status = net_outcome_take(bench->net, true, &outcome, &taken, err);
+        if (status != STATUS_OK || !taken)
+            break;
+        (*queued)--;
+        *loss = outcome.result.loss_sum / bench->batch;
+    }
+    return status;
+}
+
 static enum status run_steps(struct bench *bench, uint32_t steps, double *loss, struct err *err)
 {
-    const struct optim sgd = {.lr = 1e-4F};
-    struct net_result result = {0};
+    const struct optim optim = {.lr = 1e-4F};
+    uint32_t queued = 0;
 
     for (uint32_t i = 0; i < steps; i++) {
-        enum status status =
-            net_forward(bench->net, bench->images, bench->labels, bench->batch, true, &result, err);
+        enum status status;
 
+        net_step_whole(bench->net);
+        status =
+            net_forward(bench->net, bench->images, bench->labels, bench->batch, true, NULL, err);
         if (status == STATUS_OK)
             status = net_backward(bench->net, 1.0F, NULL, NULL, err);
         if (status != STATUS_OK)
             return status;
-        net_update(bench->net, &sgd);
+        net_update(bench->net, &optim);
+        queued++;
+        status = take(bench, false, &queued, loss, err);
+        if (status != STATUS_OK)
+            return status;
     }
-    *loss = result.loss_sum / bench->batch;
-    return STATUS_OK;
+    return take(bench, true, &queued, loss, err);
 }
 
 static enum status run_rounds(struct bench *bench, struct err *err)
@@ -151,20 +173,17 @@ static void print_profile(const struct bench *bench)
 static bool parse(struct bench *bench, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"batch", required_argument, NULL, 'b'},
-        {"arch", required_argument, NULL, 'a'},
-        {"size", required_argument, NULL, 'x'},
-        {"rounds", required_argument, NULL, 'r'},
-        {"steps", required_argument, NULL, 's'},
-        {"profile", no_argument, NULL, 'p'},
-        {"lockstep", no_argument, NULL, 'l'},
-        {"bf16", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"batch", required_argument, NULL, 'b'},    {"arch", required_argument, NULL, 'a'},
+        {"size", required_argument, NULL, 'x'},     {"rounds", required_argument, NULL, 'r'},
+        {"steps", required_argument, NULL, 's'},    {"profile", no_argument, NULL, 'p'},
+        {"lockstep", no_argument, NULL, 'l'},       {"opt-level", required_argument, NULL, 'o'},
+        {"low-type", required_argument, NULL, 't'}, {NULL, 0, NULL, 0},
     };
     int option;
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        unsigned long value = optarg != NULL && option != 'a' ? strtoul(optarg, NULL, 10) : 1;
+        unsigned long value =
+            optarg != NULL && strchr("aot", option) == NULL ? strtoul(optarg, NULL, 10) : 1;
 
         if (option == '?' || value < 1 || value > 100000)
             return false;
@@ -182,8 +201,10 @@ static bool parse(struct bench *bench, int argc, char **argv)
             bench->arch = optarg;
         else if (option == 'p')
             bench->profile = true;
-        else if (option == 'h')
-            bench->bf16 = true;
+        else if (option == 'o')
+            bench->opt_level = optarg;
+        else if (option == 't')
+            bench->low_type = optarg;
         else
             bench->lockstep = true;
     }
@@ -193,6 +214,7 @@ static bool parse(struct bench *bench, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct bench bench = {.arch = bench_case.arch,
+                          .opt_level = "O0",
                           .batch = bench_case.batch,
                           .rounds = bench_case.rounds,
                           .steps = bench_case.steps,
@@ -203,7 +225,7 @@ int main(int argc, char **argv)
     if (!parse(&bench, argc, argv)) {
         (void)fprintf(stderr,
                       "usage: %s %s[--batch N] [--rounds N] [--steps N] [--profile] [--lockstep] "
-                      "[--bf16]\n",
+                      "[--opt-level LEVEL] [--low-type TYPE]\n",
                       bench_case.name,
                       bench_case.has_variants ? "[--arch NAME] [--size PIXELS] " : "");
         return 2;

@@ -102,7 +102,7 @@ class Runner:
 
 
 def ours_command(args, *more):
-    return [args.program, "--batch", str(args.batch), "--steps", str(args.steps), *(["--bf16"] if args.bf16 else []), *more]
+    return [args.program, "--batch", str(args.batch), "--steps", str(args.steps), *(["--opt-level", "O1", "--low-type", "bf16"] if args.bf16 else []), *more]
 
 
 def start(args):
