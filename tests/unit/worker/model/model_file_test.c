@@ -8,6 +8,7 @@
 
 #include "tests/lib/test.h"
 #include "worker/graph_hash.h"
+#include "worker/net.h"
 
 static const struct model_shape digits = {1, 28, 28, 10};
 
@@ -260,6 +261,64 @@ TEST(a_file_can_be_the_convnet)
     model_file_free(&file);
 }
 
+/* A built graph written as a file. */
+static size_t write_layer(const struct graph *graph, uint32_t i, char *text, size_t room)
+{
+    const struct graph_layer *layer = &graph->layers[i];
+    const char *op = graph_op_name(layer->op), *first = graph->layers[layer->inputs[0]].name;
+    const uint32_t *dims = layer->out.dims;
+    size_t used = (size_t)snprintf(text, room, "%s{\"op\": \"%s\", \"name\": \"%s\"",
+                                   i == 1 ? "" : ",\n", op, layer->name);
+
+    if (layer->op == GRAPH_ADD)
+        used += (size_t)snprintf(text + used, room - used, ", \"inputs\": [\"%s\", \"%s\"]", first,
+                                 graph->layers[layer->inputs[1]].name);
+    else
+        used += (size_t)snprintf(text + used, room - used, ", \"input\": \"%s\"", first);
+    if (layer->op == GRAPH_CONV2D || layer->op == GRAPH_LINEAR)
+        used += (size_t)snprintf(text + used, room - used, ", \"%s\": %u, \"bias\": %s",
+                                 layer->op == GRAPH_LINEAR ? "out_features" : "out_channels",
+                                 dims[0], layer->has_bias ? "true" : "false");
+    if (layer->window.kernel > 0)
+        used += (size_t)snprintf(text + used, room - used,
+                                 ", \"kernel\": %u, \"stride\": %u, \"padding\": %u",
+                                 layer->window.kernel, layer->window.stride, layer->window.pad);
+    return used + (size_t)snprintf(text + used, room - used, "}");
+}
+
+TEST(every_built_in_model_can_be_a_file)
+{
+    static const char *const archs[] = {"toynet", "resnet18", "resnet50", "resnet152"};
+    static const struct model_shape shape = {3, 64, 64, 10};
+    enum { ROOM = 1 << 17 };
+    char *text = malloc(ROOM);
+
+    CHECK(text != NULL);
+    for (size_t a = 0; a < sizeof archs / sizeof archs[0]; a++) {
+        struct graph *built = NULL, *graph = NULL;
+        struct model_file *file = NULL;
+        struct err err = {.text = ""};
+        uint8_t hash[32], built_hash[32];
+        size_t used = (size_t)snprintf(text, ROOM, "{\"layers\": [");
+
+        CHECK_EQ(model_build(&built, archs[a], &shape, NULL), STATUS_OK);
+        for (uint32_t i = 1; i < built->layer_count; i++)
+            used += write_layer(built, i, text + used, ROOM - used);
+        used += (size_t)snprintf(text + used, ROOM - used, "]}");
+        if (model_file_parse(&file, "x.json", text, used, &err) != STATUS_OK ||
+            model_file_build(&graph, file, &shape, &err) != STATUS_OK)
+            FAIL("%s: %s", archs[a], err.text);
+        graph_hash(graph, hash);
+        graph_hash(built, built_hash);
+        CHECK_BYTES(hash, built_hash, sizeof hash);
+        CHECK_EQ(graph->tensor_count, built->tensor_count);
+        graph_free(&graph);
+        graph_free(&built);
+        model_file_free(&file);
+    }
+    free(text);
+}
+
 TEST(the_example_follows_its_data)
 {
     const struct model_shape letters = {1, 32, 32, 26};
@@ -310,26 +369,37 @@ TEST(the_hash_sees_what_shapes_do_not)
     static const char *const texts[] = {
         "{\"layers\":[{\"op\":\"relu\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},"
         "{\"op\":\"add\",\"name\":\"c\",\"inputs\":[\"a\",\"b\"]},"
-        "{\"op\":\"flatten\",\"name\":\"f\"}]}",
+        "{\"op\":\"flatten\",\"name\":\"f\"},"
+        "{\"op\":\"linear\",\"name\":\"l\",\"out_features\":10}]}",
         "{\"layers\":[{\"op\":\"relu\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},"
         "{\"op\":\"add\",\"name\":\"c\",\"inputs\":[\"b\",\"a\"]},"
-        "{\"op\":\"flatten\",\"name\":\"f\"}]}",
+        "{\"op\":\"flatten\",\"name\":\"f\"},"
+        "{\"op\":\"linear\",\"name\":\"l\",\"out_features\":10}]}",
         "{\"layers\":[{\"op\":\"relu\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},\n"
         "{\"inputs\":[\"a\",\"b\"],\"op\":\"add\",\"name\":\"c\"},"
-        "{\"op\":\"flatten\",\"name\":\"f\"}]}"};
+        "{\"op\":\"flatten\",\"name\":\"f\"},"
+        "{\"op\":\"linear\",\"name\":\"l\",\"out_features\":10}]}"};
+    const struct net_options options = {.batch_max = 1};
     char identities[3][64];
+    uint8_t hashes[3][32];
 
     for (int i = 0; i < 3; i++) {
         struct model_file *file = NULL;
         struct graph *graph = NULL;
+        struct net *net = NULL;
 
         CHECK_EQ(model_file_parse(&file, "x.json", texts[i], strlen(texts[i]), NULL), STATUS_OK);
         CHECK_EQ(model_file_build(&graph, file, &digits, NULL), STATUS_OK);
         model_file_identity(file, graph, identities[i]);
+        CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
+        net_hash(net, UINT32_MAX, hashes[i]); /* what ranks compare */
+        net_free(&net);
         graph_free(&graph);
         model_file_free(&file);
     }
     CHECK(strcmp(identities[0], identities[1]) != 0);
+    CHECK(memcmp(hashes[0], hashes[1], sizeof hashes[0]) != 0);
+    CHECK_BYTES(hashes[2], hashes[0], sizeof hashes[0]);
     CHECK_STR(identities[2], identities[0]); /* how it is written does not count */
 }
 
