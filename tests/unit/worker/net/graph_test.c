@@ -77,6 +77,16 @@ TEST(errors_name_the_layer)
     expect_error(graph, "layer sum: adds small and input, whose shapes differ");
 
     graph = graph_new();
+    x = graph_input(graph, 4, 8, 8);
+    (void)graph_add(graph, "sum", x, x + 1); /* itself */
+    expect_error(graph, "layer sum: its second input is not a layer of this graph");
+
+    graph = graph_new();
+    x = graph_input(graph, 4, 8, 8);
+    (void)graph_add(graph, "sum", graph_flatten(graph, "f", x), x);
+    expect_error(graph, "layer sum: adds f and input, whose shapes differ");
+
+    graph = graph_new();
     (void)graph_input(graph, 0, 8, 8);
     expect_error(graph, "layer input: channels, height and width are 1 to 65536");
 }
