@@ -14,7 +14,28 @@
 #define SIDE 8
 #define VALUES_MAX 13000
 
-static const struct optim sgd = {.lr = 0.05F, .momentum = 0.9F, .weight_decay = 0.01F};
+/* Between them every state, and turns of Lookahead in the steps below. */
+static const struct optim optims[] = {
+    {.lr = 0.05F, .momentum = 0.9F, .weight_decay = 0.01F},
+    {.lr = 0.01F,
+     .weight_decay = 0.01F,
+     .kind = OPTIM_ADAMW,
+     .beta1 = 0.9,
+     .beta2 = 0.99,
+     .eps = 1e-3F,
+     .lookahead = OPTIM_LOOKAHEAD_PAPER,
+     .every = 2,
+     .alpha = 0.5F},
+    {.lr = 1.0F,
+     .momentum = 0.9F,
+     .kind = OPTIM_LARS,
+     .trust = 0.01F,
+     .lookahead = OPTIM_LOOKAHEAD_SEED,
+     .every = 3,
+     .alpha = 0.8F},
+};
+#define OPTIMS (sizeof optims / sizeof optims[0])
+static const struct optim *optim = &optims[0]; /* of the nets being made */
 
 static const struct amp_request requests[] = {
     {.level = "O1"},
@@ -37,6 +58,7 @@ static struct net *make_net(const struct amp_request *request)
 
     CHECK_EQ(amp_resolve(&amp, request, NULL), STATUS_OK);
     options.amp = &amp;
+    options.optim = optim;
     CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
     CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
     rng_seed(&rng, 3);
@@ -61,25 +83,32 @@ static double step(struct net *net, uint32_t seed, bool poison)
         images[70] = INFINITY;
     CHECK_EQ(net_forward(net, images, labels, BATCH, true, &result, NULL), STATUS_OK);
     CHECK_EQ(net_backward(net, 1.0F, NULL, NULL, NULL), STATUS_OK);
-    net_update(net, &sgd);
+    net_update(net, optim);
     return result.loss_sum;
 }
 
-/* Trainable tensors and their momentum, row-major, one after the other. */
+/* Trainable tensors and their states, row-major, one after the other. */
 static float *copy_state(struct net *net, size_t *count)
 {
-    float *values = malloc(sizeof *values * 4 * VALUES_MAX);
+    const size_t count_max = (size_t)2 * (OPTIM_STATES + 1) * VALUES_MAX;
+    float *values = malloc(sizeof *values * count_max);
 
     CHECK(values != NULL);
     *count = 0;
     for (uint32_t i = 0; i < net_tensor_count(net); i++) {
+        const size_t more = net_tensor(net, i)->count;
+
         if (!net_tensor(net, i)->trainable)
             continue;
-        CHECK(*count + 2 * net_tensor(net, i)->count <= (size_t)4 * VALUES_MAX);
+        CHECK(*count + (OPTIM_STATES + 1) * more <= count_max);
         CHECK_EQ(net_tensor_read(net, i, values + *count, NULL), STATUS_OK);
-        *count += net_tensor(net, i)->count;
-        CHECK_EQ(net_optim_read(net, OPTIM_MOMENTUM, i, values + *count, NULL), STATUS_OK);
-        *count += net_tensor(net, i)->count;
+        *count += more;
+        for (enum optim_state state = 0; state < OPTIM_STATES; state++) {
+            if (!optim_uses(optim, state))
+                continue;
+            CHECK_EQ(net_optim_read(net, state, i, values + *count, NULL), STATUS_OK);
+            *count += more;
+        }
     }
     return values;
 }
@@ -92,7 +121,7 @@ static void force_overflow(struct net *net)
     net_scaler_write(net, &scaler);
 }
 
-TEST(an_overflow_changes_nothing_but_the_scale)
+static void overflow(void)
 {
     for (size_t i = 0; i < REQUESTS; i++) {
         struct net *net = make_net(&requests[i]);
@@ -117,8 +146,15 @@ TEST(an_overflow_changes_nothing_but_the_scale)
     }
 }
 
+TEST(an_overflow_changes_nothing_but_the_scale)
+{
+    for (optim = optims; optim < optims + OPTIMS; optim++)
+        overflow();
+    optim = &optims[0];
+}
+
 /* The first step's rule for momentum waits for the first step that is taken. */
-TEST(a_skipped_first_step_leaves_no_trace)
+static void skip_first(void)
 {
     for (size_t i = 0; i < REQUESTS; i++) {
         struct net *a = make_net(&requests[i]), *b = make_net(&requests[i]);
@@ -128,7 +164,8 @@ TEST(a_skipped_first_step_leaves_no_trace)
 
         force_overflow(a);
         (void)step(a, 7, true);
-        CHECK(!net_has_state(a, OPTIM_MOMENTUM));
+        for (enum optim_state state = 0; state < OPTIM_STATES; state++)
+            CHECK(!net_has_state(a, state));
         scaler = net_scaler(b);
         net_scaler_write(a, &scaler);
         for (uint32_t s = 0; s < 3; s++)
@@ -143,7 +180,14 @@ TEST(a_skipped_first_step_leaves_no_trace)
     }
 }
 
-TEST(resume_goes_on_to_the_bit)
+TEST(a_skipped_first_step_leaves_no_trace)
+{
+    for (optim = optims; optim < optims + OPTIMS; optim++)
+        skip_first();
+    optim = &optims[0];
+}
+
+static void resume(void)
 {
     static float values[VALUES_MAX];
 
@@ -158,8 +202,13 @@ TEST(resume_goes_on_to_the_bit)
             CHECK_EQ(net_tensor_write(b, i, values, NULL), STATUS_OK);
             if (!net_tensor(a, i)->trainable)
                 continue;
-            CHECK_EQ(net_optim_read(a, OPTIM_MOMENTUM, i, values, NULL), STATUS_OK);
-            CHECK_EQ(net_optim_write(b, OPTIM_MOMENTUM, i, values, NULL), STATUS_OK);
+            for (enum optim_state state = 0; state < OPTIM_STATES; state++) {
+                CHECK_EQ(net_has_state(a, state), optim_uses(optim, state));
+                if (!optim_uses(optim, state))
+                    continue;
+                CHECK_EQ(net_optim_read(a, state, i, values, NULL), STATUS_OK);
+                CHECK_EQ(net_optim_write(b, state, i, values, NULL), STATUS_OK);
+            }
         }
         scaler = net_scaler(a);
         net_scaler_write(b, &scaler);
@@ -171,24 +220,41 @@ TEST(resume_goes_on_to_the_bit)
     }
 }
 
-/* O2's masters keep what fp16 cannot hold; O3 has nothing but fp16. */
+TEST(resume_goes_on_to_the_bit)
+{
+    for (optim = optims; optim < optims + OPTIMS; optim++)
+        resume();
+    optim = &optims[0];
+}
+
+static uint32_t count_unrounded(const float *values, size_t count)
+{
+    uint32_t unrounded = 0;
+
+    for (size_t i = 0; i < count; i++)
+        unrounded += fmodf(values[i], 0x1p-24F) != 0.0F;
+    return unrounded;
+}
+
+/* O2's masters and states keep what fp16 cannot hold; O3 has nothing but fp16. */
 TEST(masters_are_unrounded_and_pure_fp16_is_rounded)
 {
-    static float values[VALUES_MAX];
-    uint32_t unrounded[2] = {0, 0};
     const struct amp_request both[] = {{.level = "O2"}, {.level = "O3"}};
 
-    for (int k = 0; k < 2; k++) {
-        struct net *net = make_net(&both[k]);
+    for (optim = optims; optim < optims + OPTIMS; optim++)
+        for (int k = 0; k < 2; k++) {
+            struct net *net = make_net(&both[k]);
+            size_t count;
+            float *values;
 
-        (void)step(net, 1, false);
-        CHECK_EQ(net_tensor_read(net, 0, values, NULL), STATUS_OK);
-        for (size_t i = 0; i < net_tensor(net, 0)->count; i++)
-            unrounded[k] += fmodf(values[i], 0x1p-24F) != 0.0F;
-        net_free(&net);
-    }
-    CHECK(unrounded[0] > 0);
-    CHECK_EQ(unrounded[1], 0);
+            for (uint32_t s = 0; s < 4; s++)
+                (void)step(net, s, false);
+            values = copy_state(net, &count);
+            CHECK((count_unrounded(values, count) > 0) == (k == 0));
+            free(values);
+            net_free(&net);
+        }
+    optim = &optims[0];
 }
 
 TEST(the_first_bad_layer_is_named)
