@@ -17,19 +17,38 @@ static double fold(double lanes[NORM_LANES])
     return lanes[0];
 }
 
-/* f32, times `factor`; `count` up to NORM_CHUNK. */
+#define LANES_AT_ONCE 16 /* that the compiler keeps in registers */
+
+/* A whole chunk of f32, times `factor`. */
+static double sum_whole_chunk(const float *restrict values, float factor)
+{
+    double lanes[NORM_LANES];
+
+    for (size_t lane = 0; lane < NORM_LANES; lane += LANES_AT_ONCE) {
+        double sums[LANES_AT_ONCE] = {0};
+
+        for (size_t i = lane; i < NORM_CHUNK; i += NORM_LANES)
+            for (size_t k = 0; k < LANES_AT_ONCE; k++) {
+                double value = (double)(values[i + k] * factor);
+
+                sums[k] += value * value;
+            }
+        memcpy(lanes + lane, sums, sizeof sums);
+    }
+    return fold(lanes);
+}
+
+/* `count` up to NORM_CHUNK. */
 static double sum_chunk_f32(const float *values, size_t count, float factor)
 {
     double lanes[NORM_LANES] = {0};
 
-    for (size_t i = 0; i < count; i += NORM_LANES) {
-        size_t n = count - i < NORM_LANES ? count - i : NORM_LANES;
+    if (count == NORM_CHUNK)
+        return sum_whole_chunk(values, factor);
+    for (size_t i = 0; i < count; i++) {
+        double value = (double)(values[i] * factor);
 
-        for (size_t k = 0; k < n; k++) {
-            double value = (double)(values[i + k] * factor);
-
-            lanes[k] += value * value;
-        }
+        lanes[i % NORM_LANES] += value * value;
     }
     return fold(lanes);
 }
@@ -84,16 +103,18 @@ struct rates {
     bool nesterov;
 };
 
-/* grad: still scaled; buf: NULL without momentum. Returns the new parameter. */
-static inline float step(const struct rates *r, float param, float grad, float *buf)
+/* What the parameter goes by; grad: still scaled. */
+static inline float change_of(const struct rates *r, float param, float grad)
 {
-    float change = (grad * r->scale_inverse + r->decay * param) * r->ratio * r->inner;
+    return (grad * r->scale_inverse + r->decay * param) * r->ratio * r->inner;
+}
 
-    if (buf != NULL) {
-        *buf = r->momentum * *buf + change;
-        change = r->nesterov ? change + r->momentum * *buf : *buf;
-    }
-    return param - r->outer * change;
+/* The same through the momentum buffer. `nesterov` is r->nesterov, apart because as a constant it
+ * lets the compiler take several elements at once. */
+static inline float change_by(const struct rates *r, bool nesterov, float change, float *buf)
+{
+    *buf = r->momentum * *buf + change;
+    return nesterov ? change + r->momentum * *buf : *buf;
 }
 
 /* The common case: the compiler may take several elements at once. */
@@ -102,12 +123,18 @@ static void step_plain(const struct kernel_lars_tensor *tensor, struct rates r)
     const float *restrict grads = tensor->grad;
     float *restrict params = tensor->master, *restrict bufs = tensor->momentum;
 
-    if (r.momentum == 0.0F)
-        for (size_t i = 0; i < tensor->count; i++)
-            params[i] = step(&r, params[i], grads[i], NULL);
-    else
-        for (size_t i = 0; i < tensor->count; i++)
-            params[i] = step(&r, params[i], grads[i], &bufs[i]);
+    for (size_t i = 0; r.momentum == 0.0F && i < tensor->count; i++)
+        params[i] = params[i] - r.outer * change_of(&r, params[i], grads[i]);
+    for (size_t i = 0; r.momentum != 0.0F && r.nesterov && i < tensor->count; i++) {
+        float change = change_of(&r, params[i], grads[i]);
+
+        params[i] = params[i] - r.outer * change_by(&r, true, change, &bufs[i]);
+    }
+    for (size_t i = 0; r.momentum != 0.0F && !r.nesterov && i < tensor->count; i++) {
+        float change = change_of(&r, params[i], grads[i]);
+
+        params[i] = params[i] - r.outer * change_by(&r, false, change, &bufs[i]);
+    }
 }
 
 static void step_tensor(const struct kernel_lars_tensor *tensor, const struct kernel_lars *lars,
@@ -122,8 +149,12 @@ static void step_tensor(const struct kernel_lars_tensor *tensor, const struct ke
         return;
     }
     for (size_t i = 0; i < tensor->count; i++) {
-        tensor->master[i] = step(r, tensor->master[i], values_get(tensor->grad, lars->grad_type, i),
-                                 lars->momentum != 0.0F ? &tensor->momentum[i] : NULL);
+        float change =
+            change_of(r, tensor->master[i], values_get(tensor->grad, lars->grad_type, i));
+
+        if (lars->momentum != 0.0F)
+            change = change_by(r, r->nesterov, change, &tensor->momentum[i]);
+        tensor->master[i] = tensor->master[i] - r->outer * change;
         if (half != NULL)
             half[i] = values_round(tensor->master[i], lars->half_type);
     }
