@@ -62,7 +62,7 @@ static void add_malformed(const struct malformed *malformed, void *context)
     add_frame(malformed->bytes, malformed->byte_count);
 }
 
-static void make_corpus(void)
+static void make_messages(void)
 {
     struct random random = {.state = seed};
 
@@ -78,6 +78,14 @@ static void make_corpus(void)
             buf_free(&buf);
             arena_reset(&arena);
         }
+}
+
+static void make_corpus(void)
+{
+    if (fuzz_corpus != NULL)
+        fuzz_corpus(add_input);
+    else
+        make_messages();
     (void)malformed_each(add_malformed, NULL);
 }
 

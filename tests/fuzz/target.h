@@ -10,6 +10,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t byte_count);
 
+typedef void fuzz_add(const char *bytes, size_t byte_count);
+/* A target may have it: inputs of its own for driver.c, in place of the messages. */
+void fuzz_corpus(fuzz_add *add) __attribute__((weak));
+
 #define FUZZ_CHECK(condition)                                                                      \
     do {                                                                                           \
         if (!(condition)) {                                                                        \

@@ -38,42 +38,49 @@ static void close_subject(struct subject *s)
 }
 
 /* A file with the ConvNet's tensors for ten classes, all of `value`, which every type has. */
+#define VALUES 16384 /* of the largest */
+static float file_values[VALUES];
+
 struct file {
     struct safetensors_tensor tensors[TENSORS + 4];
+    char names[TENSORS + 4][GRAPH_NAME_MAX];
     size_t count;
-    void *values;
     char path[512];
 };
+
+static void rename_tensor(struct file *file, size_t index, const char *name)
+{
+    (void)snprintf(file->names[index], sizeof file->names[index], "%s", name);
+    file->tensors[index].name = file->names[index];
+}
 
 static void begin_file(struct file *file, enum safetensors_type type, float value)
 {
     const struct model_shape shape = {1, 28, 28, 10};
     struct graph *graph = NULL;
-    const size_t count = 16384;
+    char *values = (char *)file_values;
 
-    *file = (struct file){.values = malloc(count * sizeof(float))};
-    CHECK(file->values != NULL);
-    for (size_t i = 0; i < count; i++) {
+    *file = (struct file){.count = 0};
+    for (size_t i = 0; i < VALUES; i++) {
         const uint16_t half =
             type == SAFETENSORS_F16 ? half_f16_from(value) : half_bf16_from(value);
 
         if (type == SAFETENSORS_F32)
-            memcpy((char *)file->values + i * sizeof value, &value, sizeof value);
+            memcpy(values + i * sizeof value, &value, sizeof value);
         else
-            memcpy((char *)file->values + i * sizeof half, &half, sizeof half);
+            memcpy(values + i * sizeof half, &half, sizeof half);
     }
     CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
     CHECK_EQ(graph->tensor_count, TENSORS);
     for (uint32_t i = 0; i < TENSORS; i++) {
         struct safetensors_tensor *to = &file->tensors[file->count++];
 
-        CHECK(graph->tensors[i].count <= count);
-        *to = (struct safetensors_tensor){.name = strdup(graph->tensors[i].name),
-                                          .type = type,
-                                          .dim_count = graph->tensors[i].dim_count,
-                                          .values = file->values};
+        CHECK(graph->tensors[i].count <= VALUES);
+        *to = (struct safetensors_tensor){
+            .type = type, .dim_count = graph->tensors[i].dim_count, .values = file_values};
         for (uint32_t k = 0; k < to->dim_count; k++)
             to->dims[k] = graph->tensors[i].dims[k];
+        rename_tensor(file, i, graph->tensors[i].name);
     }
     graph_free(&graph);
     (void)snprintf(file->path, sizeof file->path, "%s/w", test_dir());
@@ -81,14 +88,9 @@ static void begin_file(struct file *file, enum safetensors_type type, float valu
 
 static void add_scalar(struct file *file, const char *name)
 {
-    file->tensors[file->count++] = (struct safetensors_tensor){
-        .name = strdup(name), .type = SAFETENSORS_I64, .values = file->values};
-}
-
-static void rename_tensor(struct file *file, size_t index, const char *name)
-{
-    free((void *)(uintptr_t)file->tensors[index].name);
-    file->tensors[index].name = strdup(name);
+    file->tensors[file->count] =
+        (struct safetensors_tensor){.type = SAFETENSORS_I64, .values = file_values};
+    rename_tensor(file, file->count++, name);
 }
 
 static void end_file(struct file *file)
@@ -98,9 +100,6 @@ static void end_file(struct file *file)
     CHECK(fd >= 0);
     CHECK_EQ(safetensors_write(fd, file->tensors, file->count, NULL, 0, NULL), STATUS_OK);
     CHECK_EQ(close(fd), 0);
-    for (size_t i = 0; i < file->count; i++)
-        free((void *)(uintptr_t)file->tensors[i].name);
-    free(file->values);
 }
 
 static void check_values(struct subject *s, uint32_t from, uint32_t to, float value)
