@@ -43,7 +43,7 @@ static float file_values[VALUES];
 
 struct file {
     struct safetensors_tensor tensors[TENSORS + 4];
-    char names[TENSORS + 4][GRAPH_NAME_MAX];
+    char names[TENSORS + 4][GRAPH_NAME_MAX + 16];
     size_t count;
     char path[512];
 };
