@@ -56,7 +56,8 @@ enum status plan_build_all(struct plan_set *set, struct err *err);
 enum status plan_queue(struct plan_set *set, struct plan *plan, uint32_t index,
                        struct CUstream_st *stream, void *workspace, void *const *pointers,
                        struct err *err);
-/* On a device: times the candidates and sets `chosen`. Errors: STATUS_MEMORY, STATUS_LIBRARY. */
+/* On a device: times the candidates and sets `chosen`; leaves it at the first, with a note, where
+ * there is no memory for the operands. Errors: STATUS_LIBRARY. */
 enum status plan_tune_all(struct plan_set *set, struct err *err);
 
 /* CUDA, kept apart so that the rest builds plans without it (plan_tune.c). */

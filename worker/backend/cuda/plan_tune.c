@@ -11,11 +11,11 @@
 #define ALIGN 256    /* bytes */
 #define PATTERN 0x3c /* every byte: 1.06 as fp16, small as bf16 and fp32, true as a mask */
 
-static enum status fail(const char *what, cudaError_t error, struct err *err)
+static enum status fail(cudaError_t error, struct err *err)
 {
     (void)cudaGetLastError();
-    return err_set(err, error == cudaErrorMemoryAllocation ? STATUS_MEMORY : STATUS_LIBRARY,
-                   (int)error, "timing plans: %s: %s", what, cudaGetErrorString(error));
+    return err_set(err, STATUS_LIBRARY, (int)error, "timing plans: %s (%s)",
+                   cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 enum status plan_device_open(uint32_t index, struct plan_device *device, struct err *err)
@@ -139,6 +139,18 @@ static size_t memory_needed(const struct plan_set *set)
     return most;
 }
 
+static void tell_no_memory(const struct plan_set *set, size_t bytes)
+{
+    char text[160];
+
+    if (set->note == NULL)
+        return;
+    (void)snprintf(text, sizeof text,
+                   "no %zu MiB on the device to time plans with: cuDNN's first proposals are taken",
+                   bytes >> 20);
+    set->note(set->note_user, text);
+}
+
 enum status plan_tune_all(struct plan_set *set, struct err *err)
 {
     const size_t bytes = memory_needed(set);
@@ -171,5 +183,10 @@ enum status plan_tune_all(struct plan_set *set, struct err *err)
     if (watch.stream != NULL)
         (void)cudaStreamDestroy(watch.stream);
     set->stream = NULL; /* it is gone; the handle is set anew */
-    return error == cudaSuccess ? STATUS_OK : fail("a call to CUDA", error, err);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        tell_no_memory(set, bytes);
+        return STATUS_OK;
+    }
+    return error == cudaSuccess ? STATUS_OK : fail(error, err);
 }

@@ -273,6 +273,39 @@ TEST(written_plans_are_read_back)
     CHECK_EQ(api.BackendDestroyDescriptor(target.device), CUDNN_STATUS_SUCCESS);
 }
 
+/* Without a GPU the refusal says so; with one there is a set. */
+TEST(device_or_a_clear_refusal)
+{
+    struct plan_options options = {.cache_folder = ""};
+    struct plan_set *set = NULL;
+    struct err err = {.status = STATUS_OK};
+    const enum status status = cuda_plans.open(&set, &options, &err);
+
+    if (status == STATUS_NOT_FOUND)
+        SKIP("no cuDNN or cublasLt on this machine");
+    if (status == STATUS_OK) {
+        cuda_plans.close(&set);
+        return;
+    }
+    CHECK_EQ(status, STATUS_UNSUPPORTED);
+    CHECK(set == NULL);
+    CHECK(strstr(err.text, "CUDA device 0: ") != NULL);
+}
+
+TEST(missing_library_is_named)
+{
+    struct plan_options options = {.cache_folder = "", .cudnn_name = "libcudnn-nowhere.so.9"};
+    struct plan_set *set = NULL;
+    struct err err = {.status = STATUS_OK};
+
+    CHECK_EQ(cuda_plans.open(&set, &options, &err), STATUS_NOT_FOUND);
+    CHECK(strstr(err.text, "libcudnn-nowhere.so.9") != NULL && set == NULL);
+    options.cudnn_name = NULL;
+    options.cublaslt_name = "libcublasLt-nowhere.so.13";
+    CHECK_EQ(cuda_plans.open(&set, &options, &err), STATUS_NOT_FOUND);
+    CHECK(strstr(err.text, "is missing") != NULL && set == NULL);
+}
+
 TEST(bad_description_is_refused)
 {
     struct plan_options options = {.cache_folder = ""};
