@@ -398,15 +398,20 @@ static enum status cpu_step_begin(void *state, const float *images, const int64_
 }
 
 /* Whether a value is rounded when its layer is done: not where it is a choice among rounded ones,
- * and a convolution has rounded chunk by chunk, before its batch norm looked. */
-static bool rounds_value(enum graph_op op)
+ * and convolution, batch norm and addition have rounded piece by piece. */
+static bool rounds_value(const struct cpu_layer *layer)
 {
-    return op != GRAPH_INPUT && op != GRAPH_CONV2D && op != GRAPH_RELU && op != GRAPH_MAX_POOL &&
-           op != GRAPH_FLATTEN;
+    const enum graph_op op = layer->graph->op;
+    const bool is_fused = layer->graph->fused_pool || layer->graph->fused_add;
+
+    if (layer->op == &cpu_op_norm)
+        return is_fused;
+    return op != GRAPH_ADD && op != GRAPH_INPUT && op != GRAPH_CONV2D && op != GRAPH_RELU &&
+           op != GRAPH_MAX_POOL && op != GRAPH_FLATTEN;
 }
 
 /* Each gradient that the layer wrote, to the type of what it is the gradient of. A batch norm has
- * done so in cpu_norm_backward_apply, a convolution chunk by chunk. */
+ * done so in cpu_norm_backward_apply, a convolution and an addition piece by piece. */
 static void round_gradients(const struct cpu *cpu, struct cpu_layer *layer)
 {
     const struct graph_layer *graph = layer->graph;
@@ -419,7 +424,7 @@ static void round_gradients(const struct cpu *cpu, struct cpu_layer *layer)
             cpu_round(cpu, tensor->dtype, layer->tensors[i].grad, layer->tensors[i].size);
     }
     if (graph->op == GRAPH_BATCH_NORM || graph->op == GRAPH_RELU || graph->op == GRAPH_FLATTEN ||
-        graph->op == GRAPH_CONV2D)
+        graph->op == GRAPH_CONV2D || graph->op == GRAPH_ADD)
         return;
     for (uint32_t k = 0; k < 2; k++)
         if (inputs[k] != NULL && inputs[k]->grad != NULL)
@@ -434,7 +439,7 @@ static enum status cpu_layer_forward(void *state, uint32_t index, struct err *er
     uint64_t start = cpu_clock(cpu);
     enum status status = layer->op->forward(cpu, layer, err);
 
-    if (status == STATUS_OK && rounds_value(layer->graph->op))
+    if (status == STATUS_OK && rounds_value(layer))
         cpu_round(cpu, layer->graph->out.dtype, layer->out.data, cpu->n * layer->out.image_size);
     if (layer->graph->op != GRAPH_CONV2D && layer->graph->op != GRAPH_INPUT)
         cpu_count(cpu, layer, CPU_FORWARD, start);

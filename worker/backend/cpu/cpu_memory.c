@@ -121,8 +121,8 @@ static bool takes_over(const struct cpu *cpu, uint32_t user, uint32_t index)
 {
     const struct graph_layer *layer = &cpu->graph->layers[user];
 
-    return layer->fused_add && layer->inputs[1] == index && !reads(cpu, user, 0, index) &&
-           backward_end(cpu, user) <= backward_time(cpu, user) + 1;
+    return (layer->fused_add || layer->op == GRAPH_ADD) && layer->inputs[1] == index &&
+           !reads(cpu, user, 0, index) && backward_end(cpu, user) <= backward_time(cpu, user) + 1;
 }
 
 static enum status want_gradient(struct cpu *cpu, uint32_t index, struct err *err)

@@ -202,6 +202,30 @@ static void take_running_statistics(struct cpu_layer *layer)
     }
 }
 
+/* Plane by plane where the value is rounded, so that it is while it is in the cache. */
+static void apply(struct cpu *cpu, struct cpu_layer *layer)
+{
+    const struct norm *norm = layer->own;
+    const struct cpu_area area = cpu_area(layer->in, cpu->n),
+                          plane = {1, 1, area.height, area.width};
+    const size_t block = cpu->kernels->block, size = block * area.height * area.width;
+    const bool relu = layer->graph->fused_relu;
+
+    if (layer->graph->out.dtype == GRAPH_F32) {
+        cpu->kernels->norm_apply(&area, layer->in->data, norm->scale, norm->offset, relu,
+                                 layer->out.data);
+        return;
+    }
+    for (size_t i = 0; i < (size_t)area.images * area.blocks; i++) {
+        const size_t channel = i % area.blocks * block;
+        float *out = layer->out.data + i * size;
+
+        cpu->kernels->norm_apply(&plane, layer->in->data + i * size, norm->scale + channel,
+                                 norm->offset + channel, relu, out);
+        cpu_round(cpu, layer->graph->out.dtype, out, size);
+    }
+}
+
 static enum status norm_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     struct norm *norm = layer->own;
@@ -229,8 +253,7 @@ static enum status norm_forward(struct cpu *cpu, struct cpu_layer *layer, struct
         cpu->kernels->more->norm_add(&area, layer->in->data, norm->scale, norm->offset,
                                      layer->in2->data, layer->graph->fused_relu, layer->out.data);
     else
-        cpu->kernels->norm_apply(&area, layer->in->data, norm->scale, norm->offset,
-                                 layer->graph->fused_relu, layer->out.data);
+        apply(cpu, layer);
     return status;
 }
 

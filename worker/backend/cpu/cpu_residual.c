@@ -5,6 +5,9 @@
 
 #include "worker/backend/cpu/cpu_kernels_add.h"
 
+/* Floats worked on at once where there are several steps: they stay in the cache. */
+#define PIECE 8192
+
 static void close_nothing(struct cpu_layer *layer)
 {
     (void)layer;
@@ -32,27 +35,45 @@ static enum status add_open(struct cpu *cpu, struct cpu_layer *layer, struct err
 
 static enum status add_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
+    const size_t count = cpu->n * layer->out.image_size;
+
     (void)err;
-    cpu->kernels->more->add(layer->in->data, layer->in2->data, layer->graph->fused_relu,
-                            cpu->n * layer->out.image_size, layer->out.data);
+    for (size_t at = 0, n; at < count; at += n) {
+        n = count - at < PIECE ? count - at : PIECE;
+        cpu->kernels->more->add(layer->in->data + at, layer->in2->data + at,
+                                layer->graph->fused_relu, n, layer->out.data + at);
+        cpu_round(cpu, layer->graph->out.dtype, layer->out.data + at, n);
+    }
     return STATUS_OK;
+}
+
+/* The gradient of the sum, floats at .. at + n, for both inputs. One that is copied is rounded
+ * already: pass_amp gives all three the same type. */
+static void add_backward_piece(struct cpu *cpu, struct cpu_layer *layer, size_t at, size_t n)
+{
+    struct cpu_value *const inputs[] = {layer->in, layer->in2};
+    float *dy = layer->out.grad + at;
+
+    if (layer->graph->fused_relu)
+        cpu->kernels->relu_backward(layer->out.data + at, dy, n, dy);
+    for (uint32_t k = 0; k < 2; k++) {
+        if (inputs[k]->grad == NULL)
+            continue;
+        cpu_add_grad(cpu, inputs[k]->grad + at, dy, n, layer->adds[k]);
+        if (layer->adds[k])
+            cpu_round(cpu, layer->graph->out.dtype, inputs[k]->grad + at, n);
+    }
 }
 
 static enum status add_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
                                 struct err *err)
 {
     const size_t count = cpu->n * layer->out.image_size;
-    struct cpu_value *const inputs[] = {layer->in, layer->in2};
 
     (void)grad_scale;
     (void)err;
-    if (layer->out.grad == NULL)
-        return STATUS_OK;
-    if (layer->graph->fused_relu)
-        cpu->kernels->relu_backward(layer->out.data, layer->out.grad, count, layer->out.grad);
-    for (uint32_t k = 0; k < 2; k++)
-        if (inputs[k]->grad != NULL)
-            cpu_add_grad(cpu, inputs[k]->grad, layer->out.grad, count, layer->adds[k]);
+    for (size_t at = 0; layer->out.grad != NULL && at < count; at += PIECE)
+        add_backward_piece(cpu, layer, at, count - at < PIECE ? count - at : PIECE);
     return STATUS_OK;
 }
 
