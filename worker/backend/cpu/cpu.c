@@ -519,6 +519,7 @@ static bool cpu_profile(const void *state, uint32_t index, struct net_profile *p
         [CPU_CONV_FORWARD] = "conv forward",
         [CPU_CONV_DATA] = "conv backward data",
         [CPU_CONV_WEIGHTS] = "conv backward weights",
+        [CPU_CONV_COPIES] = "16-bit copies",
     };
     const struct cpu *cpu = state;
     const struct cpu_layer *layer;

@@ -53,6 +53,7 @@ enum cpu_work {
     CPU_CONV_FORWARD,
     CPU_CONV_DATA,
     CPU_CONV_WEIGHTS,
+    CPU_CONV_COPIES, /* to and from 16 bits */
     CPU_WORKS
 };
 

@@ -232,6 +232,35 @@ static enum status run(struct cpu *cpu, struct cpu_layer *layer, struct cpu_prod
     return status;
 }
 
+static void pack(struct cpu *cpu, struct cpu_layer *layer, const struct cpu_value *value,
+                 uint32_t n, uint32_t step, const float *stored, float *low)
+{
+    const uint64_t start = cpu_clock(cpu);
+
+    cpu_low_pack(cpu, value, n, step, stored, low);
+    cpu_count(cpu, layer, CPU_CONV_COPIES, start);
+}
+
+static void unpack(struct cpu *cpu, struct cpu_layer *layer, const struct cpu_value *value,
+                   uint32_t n, uint32_t step, const float *low, float *stored)
+{
+    const uint64_t start = cpu_clock(cpu);
+
+    cpu_low_unpack(cpu, value, n, step, low, stored);
+    cpu_count(cpu, layer, CPU_CONV_COPIES, start);
+}
+
+static enum status convert(struct cpu *cpu, struct cpu_layer *layer, enum cpu_direction direction,
+                           struct err *err)
+{
+    struct conv *conv = layer->own;
+    const uint64_t start = cpu_clock(cpu);
+    enum status status = cpu_product_convert(cpu, layer, &conv->product, direction, err);
+
+    cpu_count(cpu, layer, conv->low.on ? CPU_CONV_COPIES : CPU_FORWARD, start);
+    return status;
+}
+
 static enum status forward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint32_t first,
                                  uint32_t n, struct err *err)
 {
@@ -250,10 +279,10 @@ static enum status forward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint3
     if (status != STATUS_OK)
         return status;
     if (low)
-        cpu_low_pack(cpu, layer->in, n, input_step(layer), in, conv->low.in[0]);
+        pack(cpu, layer, layer->in, n, input_step(layer), in, conv->low.in[0]);
     status = run(cpu, layer, set, CPU_DIRECTION_FORWARD, &memory, err);
     if (low)
-        cpu_low_unpack(cpu, &layer->out, n, 1, conv->low.out[0], out);
+        unpack(cpu, layer, &layer->out, n, 1, conv->low.out[0], out);
     else
         cpu_round(cpu, layer->graph->out.dtype, out, n * layer->out.image_size);
     return status;
@@ -262,8 +291,7 @@ static enum status forward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint3
 static enum status conv_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     struct conv *conv = layer->own;
-    enum status status =
-        cpu_product_convert(cpu, layer, &conv->product, CPU_DIRECTION_FORWARD, err);
+    enum status status = convert(cpu, layer, CPU_DIRECTION_FORWARD, err);
     uint32_t n;
 
     for (uint32_t first = 0; first < cpu->n && status == STATUS_OK; first += n) {
@@ -298,7 +326,7 @@ static enum status backward_weights(struct cpu *cpu, struct cpu_layer *layer,
     enum status status;
 
     if (conv->low.on)
-        cpu_low_pack(cpu, layer->in, set->n, input_step(layer), in, conv->low.in[1]);
+        pack(cpu, layer, layer->in, set->n, input_step(layer), in, conv->low.in[1]);
     status = run(cpu, layer, set, CPU_DIRECTION_WEIGHTS, &memory, err);
     if (status != STATUS_OK || first == 0)
         return status;
@@ -326,7 +354,7 @@ static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
     if (status != STATUS_OK)
         return status;
     if (conv->low.on)
-        cpu_low_unpack(cpu, layer->in, set->n, input_step(layer), conv->low.in[1], made);
+        unpack(cpu, layer, layer->in, set->n, input_step(layer), conv->low.in[1], made);
     else
         cpu_round(cpu, dtype, made, count);
     if (layer->adds[0]) {
@@ -349,7 +377,7 @@ static enum status backward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint
     if (layer->norm != NULL)
         cpu_norm_backward_apply(cpu, layer->norm, first, n);
     if (conv->low.on) {
-        cpu_low_pack(cpu, &layer->out, n, 1, dy, conv->low.out[1]);
+        pack(cpu, layer, &layer->out, n, 1, dy, conv->low.out[1]);
         dy = conv->low.out[1];
     }
     if (layer->in->grad != NULL)
@@ -361,7 +389,7 @@ static enum status conv_backward(struct cpu *cpu, struct cpu_layer *layer, float
                                  struct err *err)
 {
     struct conv *conv = layer->own;
-    enum status status = cpu_product_convert(cpu, layer, &conv->product, CPU_DIRECTION_DATA, err);
+    enum status status = convert(cpu, layer, CPU_DIRECTION_DATA, err);
     uint32_t n;
 
     (void)grad_scale;
@@ -370,7 +398,7 @@ static enum status conv_backward(struct cpu *cpu, struct cpu_layer *layer, float
         status = backward_chunk(cpu, layer, first, n, err);
     }
     if (status == STATUS_OK)
-        status = cpu_product_convert(cpu, layer, &conv->product, CPU_DIRECTION_WEIGHTS, err);
+        status = convert(cpu, layer, CPU_DIRECTION_WEIGHTS, err);
     return status;
 }
 
