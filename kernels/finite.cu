@@ -35,14 +35,11 @@ int kernel_finite(const struct kernel_values *tensors, uint32_t tensor_count, en
         tensor_count -= taken;
         if (grid == 0)
             continue;
-        if (type == KERNEL_F32)
-            finite<float><<<grid, MULTI_THREADS, 0, stream>>>(table, found);
-        else if (type == KERNEL_F16)
-            finite<__half><<<grid, MULTI_THREADS, 0, stream>>>(table, found);
-        else
-            finite<__nv_bfloat16><<<grid, MULTI_THREADS, 0, stream>>>(table, found);
-        if (cudaError_t error = cudaGetLastError())
-            return (int)error;
+        const int error = launch_typed(type, [&](auto t) {
+            return launch(finite<decltype(t)>, dim3(grid), stream, table, found);
+        });
+        if (error != 0)
+            return error;
     }
     return 0;
 }

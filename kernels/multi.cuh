@@ -14,6 +14,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/kernels.h"
+#include "kernels/launch.cuh"
 
 constexpr uint32_t MULTI_TENSORS_MAX = 64;
 constexpr uint32_t MULTI_THREADS = 256;
@@ -51,16 +52,11 @@ static uint32_t multi_take(const T *tensors, uint32_t count, struct multi_table<
     return taken;
 }
 
-/* As <<<grid, MULTI_THREADS, 0, stream>>>, in plain C++. Returns 0 or the CUDA error. */
 template <typename... P, typename... A>
 static int multi_launch(void (*kernel)(P...), uint32_t grid, cudaStream_t stream, A... args)
 {
-    cudaLaunchConfig_t config = {};
-
-    config.gridDim = dim3(grid);
-    config.blockDim = dim3(MULTI_THREADS);
-    config.stream = stream;
-    return (int)cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+    static_assert(MULTI_THREADS == LAUNCH_THREADS, "one size of block");
+    return launch(kernel, dim3(grid), stream, args...);
 }
 
 /* The tensor of this block: the last one whose first chunk is not behind it. */

@@ -67,19 +67,6 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
                         (uint32_t)min((size_t)MULTI_PACK, end - i));
 }
 
-template <typename G>
-static void launch(const struct multi_table<struct kernel_sgd_tensor> &table,
-                   const struct kernel_sgd &sgd, const float *scale, const uint32_t *found,
-                   cudaStream_t stream)
-{
-    const uint32_t grid = table.chunk_first[table.tensor_count];
-
-    if (sgd.half_type == KERNEL_BF16)
-        sgd_step<G, __nv_bfloat16><<<grid, MULTI_THREADS, 0, stream>>>(table, sgd, scale, found);
-    else
-        sgd_step<G, __half><<<grid, MULTI_THREADS, 0, stream>>>(table, sgd, scale, found);
-}
-
 int kernel_sgd(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
                const struct kernel_sgd *sgd, const float *scale, const uint32_t *found,
                struct CUstream_st *stream)
@@ -87,19 +74,22 @@ int kernel_sgd(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
     while (tensor_count > 0) {
         struct multi_table<struct kernel_sgd_tensor> table;
         const uint32_t taken = multi_take(tensors, tensor_count, &table);
+        const dim3 grid(table.chunk_first[table.tensor_count]);
+        int error;
 
         tensors += taken;
         tensor_count -= taken;
         if (table.tensor_count == 0)
             continue;
-        if (sgd->grad_type == KERNEL_F32)
-            launch<float>(table, *sgd, scale, found, stream);
-        else if (sgd->grad_type == KERNEL_F16)
-            launch<__half>(table, *sgd, scale, found, stream);
-        else
-            launch<__nv_bfloat16>(table, *sgd, scale, found, stream);
-        if (cudaError_t error = cudaGetLastError())
-            return (int)error;
+        error = launch_typed(sgd->grad_type, [&](auto g) {
+            using G = decltype(g);
+
+            if (sgd->half_type == KERNEL_BF16)
+                return launch(sgd_step<G, __nv_bfloat16>, grid, stream, table, *sgd, scale, found);
+            return launch(sgd_step<G, __half>, grid, stream, table, *sgd, scale, found);
+        });
+        if (error != 0)
+            return error;
     }
     return 0;
 }

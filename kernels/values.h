@@ -1,4 +1,4 @@
-/* Element access of the twins: any of the three types, read as f32. */
+/* Element access of the twins: any of the three types, read and written as f32. */
 #ifndef KERNELS_VALUES_H
 #define KERNELS_VALUES_H
 
@@ -24,6 +24,14 @@ static inline float values_get(const void *values, enum kernel_type type, size_t
 static inline uint16_t values_round(float value, enum kernel_type type)
 {
     return type == KERNEL_F16 ? half_f16_from(value) : half_bf16_from(value);
+}
+
+static inline void values_set(void *values, enum kernel_type type, size_t i, float value)
+{
+    if (type == KERNEL_F32)
+        ((float *)values)[i] = value;
+    else
+        ((uint16_t *)values)[i] = values_round(value, type);
 }
 
 #endif

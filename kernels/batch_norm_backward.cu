@@ -1,0 +1,170 @@
+/* Batch norm backward. Bound by memory: sums read x and dy (4 bytes an element of halves and a bit
+ * of mask), apply reads both again and writes dx, 2 more where the skip edge is written. */
+#include "kernels/columns.cuh"
+#include "kernels/batch_norm.cuh"
+
+namespace
+{
+/* d: dy behind the mask. */
+template <typename T, int N>
+static __device__ inline void read_masked(const T *dy, const uint8_t *mask, size_t at, float d[N])
+{
+    pack_read<N>(dy, at, d);
+    if (mask != NULL) {
+        const uint32_t bits = mask[at / N];
+
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            d[n] = bits >> n & 1 ? d[n] : 0.0F;
+    }
+}
+
+template <typename T, int N> struct products {
+    struct at {
+        float mean[N];
+    };
+    const T *x, *dy;
+    const uint8_t *mask;
+    const float *stats;
+
+    __device__ at begin(uint32_t channel) const
+    {
+        at at;
+
+        static_assert(KERNEL_NORM_MEAN == 0, "the means come first");
+        pack_read<N>(stats, channel, at.mean);
+        return at;
+    }
+    __device__ void add(const at &at, size_t element, float sums[2][N]) const
+    {
+        float in[N], d[N];
+
+        pack_read<N>(x, element, in);
+        read_masked<T, N>(dy, mask, element, d);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            sums[0][n] += d[n];
+            sums[1][n] += d[n] * (in[n] - at.mean[n]);
+        }
+    }
+};
+
+struct as_sums {
+    size_t rows;
+    uint32_t channels;
+    double *sums;
+
+    __device__ void operator()(uint32_t channel, const double in[2]) const
+    {
+        sums[channel] = in[0];
+        sums[channels + channel] = in[1];
+        if (channel == 0)
+            sums[2 * (size_t)channels] = (double)rows;
+    }
+};
+} // namespace
+
+int kernel_norm_backward_sums(const struct kernel_norm *norm, const void *x, const void *dy,
+                              const uint8_t *mask, const float *stats, double *sums, void *scratch,
+                              struct CUstream_st *stream)
+{
+    const size_t rows = norm->rows;
+    const uint32_t channels = norm->channels;
+
+    if (norm_is_wrong(norm))
+        return (int)cudaErrorInvalidValue;
+    return launch_packed(norm->type, channels, [=](auto t, auto n) {
+        using T = decltype(t);
+        constexpr int N = decltype(n)::value;
+
+        return columns_launch<2, N>(products<T, N>{(const T *)x, (const T *)dy, mask, stats},
+                                    as_sums{rows, channels, sums}, rows, channels, scratch, stream);
+    });
+}
+
+static __device__ void write_param(double value, void *params, enum kernel_type type, uint32_t i)
+{
+    if (type == KERNEL_F32)
+        ((float *)params)[i] = (float)value;
+    else if (type == KERNEL_F16)
+        round_to((float)value, &((__half *)params)[i]);
+    else
+        round_to((float)value, &((__nv_bfloat16 *)params)[i]);
+}
+
+static __global__ void __launch_bounds__(LAUNCH_THREADS)
+    finish(const struct kernel_norm norm, const double *own, const double *all, const float *stats,
+           void *dgamma, void *dbeta, float *coefs)
+{
+    const uint32_t c = blockIdx.x * LAUNCH_THREADS + threadIdx.x;
+    const size_t channels = norm.channels;
+
+    if (c >= channels)
+        return;
+
+    const double inv_std = stats[KERNEL_NORM_INV_STD * channels + c];
+    const double a = stats[KERNEL_NORM_SCALE * channels + c], count = all[2 * channels];
+
+    write_param(own[channels + c] * inv_std, dgamma, norm.param_type, c);
+    write_param(own[c], dbeta, norm.param_type, c);
+    coefs[c] = (float)a;
+    coefs[channels + c] = (float)(-a * inv_std * inv_std * all[channels + c] / count);
+    coefs[2 * channels + c] = (float)(-a * all[c] / count);
+}
+
+int kernel_norm_backward_finish(const struct kernel_norm *norm, const double *own,
+                                const double *all, const float *stats, void *dgamma, void *dbeta,
+                                float *coefs, struct CUstream_st *stream)
+{
+    if (norm_is_wrong(norm))
+        return (int)cudaErrorInvalidValue;
+    return launch(finish, dim3(launch_blocks(norm->channels)), stream, *norm, own, all, stats,
+                  dgamma, dbeta, coefs);
+}
+
+template <typename T, int N>
+static __global__ void __launch_bounds__(LAUNCH_THREADS)
+    apply(size_t rows, uint32_t channels, const T *x, const T *dy, const uint8_t *mask,
+          const float *stats, const float *coefs, T *dx, T *dskip)
+{
+    const uint32_t channel = norm_channel<N>();
+    float mean[N], a[N], b[N], c[N];
+
+    if (channel >= channels)
+        return;
+    pack_read<N>(stats, KERNEL_NORM_MEAN * (size_t)channels + channel, mean);
+    pack_read<N>(coefs, channel, a);
+    pack_read<N>(coefs, (size_t)channels + channel, b);
+    pack_read<N>(coefs, 2 * (size_t)channels + channel, c);
+    for (size_t row = norm_row(); row < rows; row += norm_stride()) {
+        const size_t at = row * channels + channel;
+        float in[N], d[N];
+
+        pack_read<N>(x, at, in);
+        read_masked<T, N>(dy, mask, at, d);
+        if (dskip != NULL)
+            pack_write<N>(dskip, at, d);
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            in[n] = a[n] * d[n] + b[n] * (in[n] - mean[n]) + c[n];
+        pack_write<N>(dx, at, in);
+    }
+}
+
+int kernel_norm_backward_apply(const struct kernel_norm *norm, const void *x, const void *dy,
+                               const uint8_t *mask, const float *stats, const float *coefs,
+                               void *dx, void *dskip, struct CUstream_st *stream)
+{
+    const size_t rows = norm->rows;
+    const uint32_t channels = norm->channels;
+
+    if (norm_is_wrong(norm))
+        return (int)cudaErrorInvalidValue;
+    return launch_packed(norm->type, channels, [=](auto t, auto n) {
+        using T = decltype(t);
+        constexpr int N = decltype(n)::value;
+
+        return launch(apply<T, N>, norm_grid(rows, channels, N), stream, rows, channels,
+                      (const T *)x, (const T *)dy, mask, stats, coefs, (T *)dx, (T *)dskip);
+    });
+}

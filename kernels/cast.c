@@ -1,0 +1,11 @@
+/* Twin of cast.cu. */
+#include "kernels/kernels_elements.h"
+
+#include "kernels/values.h"
+
+void kernel_cast_ref(void *to, enum kernel_type to_type, const void *from,
+                     enum kernel_type from_type, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        values_set(to, to_type, i, values_get(from, from_type, i));
+}

@@ -1,0 +1,109 @@
+/* Twin of columns.cu and of what columns.cuh adds up for others. */
+#include "kernels/kernels_layers.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "kernels/columns.h"
+#include "kernels/columns_ref.h"
+#include "kernels/values.h"
+
+struct walk {
+    columns_terms terms;
+    const void *user;
+    size_t rows;
+    uint32_t channel, blocks;
+};
+
+/* What one lane of one block adds. */
+static void add_lane(const struct walk *walk, uint32_t block, uint32_t lane,
+                     double total[COLUMNS_REF_KINDS])
+{
+    const size_t stride = (size_t)walk->blocks * COLUMNS_LANES;
+
+    for (uint32_t k = 0; k < COLUMNS_REF_KINDS; k++)
+        total[k] = 0.0;
+    for (size_t run = (size_t)block * COLUMNS_LANES + lane; run < walk->rows;
+         run += stride * COLUMNS_RUN) {
+        float sums[COLUMNS_REF_KINDS] = {0};
+
+        for (size_t i = 0; i < COLUMNS_RUN && run + i * stride < walk->rows; i++) {
+            float terms[COLUMNS_REF_KINDS] = {0};
+
+            walk->terms(walk->user, run + i * stride, walk->channel, terms);
+            for (uint32_t k = 0; k < COLUMNS_REF_KINDS; k++)
+                sums[k] += terms[k];
+        }
+        for (uint32_t k = 0; k < COLUMNS_REF_KINDS; k++)
+            total[k] += (double)sums[k];
+    }
+}
+
+static void add_block(const struct walk *walk, uint32_t block, double sums[COLUMNS_REF_KINDS])
+{
+    for (uint32_t k = 0; k < COLUMNS_REF_KINDS; k++)
+        sums[k] = 0.0;
+    for (uint32_t warp = 0; warp < COLUMNS_LANES / 4; warp++) {
+        double lane[4][COLUMNS_REF_KINDS];
+
+        for (uint32_t i = 0; i < 4; i++)
+            add_lane(walk, block, warp * 4 + i, lane[i]);
+        for (uint32_t k = 0; k < COLUMNS_REF_KINDS; k++)
+            sums[k] += (lane[0][k] + lane[2][k]) + (lane[1][k] + lane[3][k]);
+    }
+}
+
+void columns_ref(columns_terms terms, const void *user, size_t rows, uint32_t channels,
+                 uint32_t channel, uint32_t pack, double sums[COLUMNS_REF_KINDS])
+{
+    const struct walk walk = {terms, user, rows, channel, columns_blocks_y(rows, channels, pack)};
+    double parts[COLUMNS_MERGE][COLUMNS_REF_KINDS] = {{0}};
+
+    for (uint32_t block = 0; block < walk.blocks; block++) {
+        double part[COLUMNS_REF_KINDS];
+
+        add_block(&walk, block, part);
+        for (uint32_t k = 0; k < COLUMNS_REF_KINDS; k++)
+            parts[block % COLUMNS_MERGE][k] += part[k];
+    }
+    for (uint32_t k = 0; k < COLUMNS_REF_KINDS; k++) {
+        sums[k] = 0.0;
+        for (uint32_t p = 0; p < COLUMNS_MERGE; p++)
+            sums[k] += parts[p][k];
+    }
+}
+
+struct plain {
+    const void *x;
+    enum kernel_type type;
+    uint32_t channels;
+};
+
+static void plain_terms(const void *user, size_t row, uint32_t channel,
+                        float terms[COLUMNS_REF_KINDS])
+{
+    const struct plain *plain = user;
+
+    terms[0] = values_get(plain->x, plain->type, row * plain->channels + channel);
+}
+
+void kernel_columns_ref(const void *x, enum kernel_type type, size_t rows, uint32_t channels,
+                        void *sums, enum kernel_type sums_type)
+{
+    const struct plain plain = {x, type, channels};
+
+    assert(channels % 4 == 0);
+    for (uint32_t c = 0; c < channels; c++) {
+        double in[COLUMNS_REF_KINDS];
+
+        columns_ref(plain_terms, &plain, rows, channels, c, kernel_pack(type, channels), in);
+        values_set(sums, sums_type, c, (float)in[0]);
+    }
+}
+
+size_t kernel_columns_bytes(enum kernel_type type, size_t rows, uint32_t channels, uint32_t kinds)
+{
+    const uint32_t pack = kernel_pack(type, channels);
+
+    return (size_t)columns_blocks_y(rows, channels, pack) * kinds * channels * sizeof(double);
+}

@@ -1,0 +1,29 @@
+/* Twin of images.cu. */
+#include "kernels/kernels_layers.h"
+
+#include <assert.h>
+
+#include "kernels/values.h"
+
+void kernel_images_ref(const struct kernel_images *images, const void *x, void *y)
+{
+    const size_t pixels = (size_t)images->height * images->width;
+    const uint32_t in = images->in_channels;
+
+    assert(in >= 1 && images->out_channels <= KERNEL_IMAGE_CHANNELS);
+    assert(in == images->out_channels || in == 1);
+    for (size_t i = 0; i < images->images * pixels; i++)
+        for (uint32_t c = 0; c < KERNEL_IMAGE_CHANNELS; c++) {
+            const uint32_t from = in == 1 ? 0 : c;
+            const size_t image = i / pixels, pixel = i % pixels;
+            float value = 0.0F;
+
+            if (c < images->out_channels) {
+                value = images->from_bytes
+                            ? (float)((const uint8_t *)x)[i * in + from] / 255.0F
+                            : ((const float *)x)[(image * in + from) * pixels + pixel];
+                value = (value + -images->mean[c]) * (1.0F / images->std[c]);
+            }
+            values_set(y, images->type, i * KERNEL_IMAGE_CHANNELS + c, value);
+        }
+}

@@ -1,0 +1,61 @@
+/* Images for the first convolution. Bound by memory: a thread makes one pixel, a warp reads and
+ * writes neighbours. */
+#include "kernels/kernels_layers.h"
+#include "kernels/launch.cuh"
+
+namespace
+{
+/* y = (x + add) * times, for each out channel. */
+struct rule {
+    float add[KERNEL_IMAGE_CHANNELS], times[KERNEL_IMAGE_CHANNELS];
+};
+} // namespace
+
+template <typename T>
+static __global__ void __launch_bounds__(LAUNCH_THREADS)
+    make_pixels(const struct kernel_images images, const struct rule rule, const void *x, T *y)
+{
+    const uint32_t pixels = images.height * images.width;
+    const size_t image = (size_t)blockIdx.y * pixels;
+
+    for (uint32_t i = blockIdx.x * LAUNCH_THREADS + threadIdx.x; i < pixels;
+         i += gridDim.x * LAUNCH_THREADS) {
+        float out[KERNEL_IMAGE_CHANNELS] = {};
+
+#pragma unroll
+        for (uint32_t c = 0; c < KERNEL_IMAGE_CHANNELS; c++) {
+            const uint32_t from = images.in_channels == 1 ? 0 : c;
+
+            if (c >= images.out_channels)
+                break;
+            if (images.from_bytes)
+                out[c] = ((const uint8_t *)x)[(image + i) * images.in_channels + from] / 255.0F;
+            else
+                out[c] = ((const float *)x)[image * images.in_channels + (size_t)from * pixels + i];
+            out[c] = (out[c] + rule.add[c]) * rule.times[c];
+        }
+        pack_write<KERNEL_IMAGE_CHANNELS>(y, (image + i) * KERNEL_IMAGE_CHANNELS, out);
+    }
+}
+
+int kernel_images(const struct kernel_images *images, const void *x, void *y,
+                  struct CUstream_st *stream)
+{
+    const size_t pixels = (size_t)images->height * images->width;
+    struct rule rule = {};
+
+    if (images->images == 0 || pixels == 0)
+        return 0;
+    if (images->in_channels == 0 || images->out_channels > KERNEL_IMAGE_CHANNELS ||
+        (images->in_channels != images->out_channels && images->in_channels != 1) ||
+        pixels > INT32_MAX || images->images > LAUNCH_GRID_Y_MAX)
+        return (int)cudaErrorInvalidValue;
+    for (uint32_t c = 0; c < images->out_channels; c++) {
+        rule.add[c] = -images->mean[c];
+        rule.times[c] = 1.0F / images->std[c];
+    }
+    return launch_typed(images->type, [=](auto t) {
+        return launch(make_pixels<decltype(t)>, dim3(launch_blocks(pixels), images->images), stream,
+                      *images, rule, x, (decltype(t) *)y);
+    });
+}

@@ -1,0 +1,25 @@
+/* The order in which a block of 256 threads adds up one value of each: for the twins. */
+#ifndef KERNELS_SUMS_H
+#define KERNELS_SUMS_H
+
+#include <stdint.h>
+
+#define SUMS_THREADS 256
+#define SUMS_WARP 32
+
+/* Halves a warp's values five times, then adds the warps one after the other; `values` is used up.
+ */
+static inline double sums_block(double values[SUMS_THREADS])
+{
+    double sum = 0.0;
+
+    for (uint32_t first = 0; first < SUMS_THREADS; first += SUMS_WARP) {
+        for (uint32_t step = SUMS_WARP / 2; step > 0; step /= 2)
+            for (uint32_t lane = 0; lane < step; lane++)
+                values[first + lane] += values[first + lane + step];
+        sum += values[first];
+    }
+    return sum;
+}
+
+#endif
