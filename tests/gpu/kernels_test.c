@@ -1,106 +1,11 @@
-/* Every kernel against its twin on a GPU: fresh random inputs at odd and edge sizes, at aligned and
- * unaligned addresses, outputs and everything around them poisoned, whole buffers compared to the
- * bit (guards included). DDP_SEED=N repeats a run; the seed is printed. */
-#include <stdio.h>
-#include <stdlib.h>
+/* sgd and finite on a device: odd and edge sizes, one tensor and many, aligned and not. The
+ * program's other tests are in the files beside this one. */
 #include <string.h>
-#include <time.h>
 
-#include "kernels/half.h"
-#include "kernels/kernels.h"
-#include "tests/lib/test.h"
-#include "worker/backend/cuda/load.h"
+#include "kernels/values.h"
+#include "tests/gpu/twins.h"
 
 #define TENSORS_MAX 70
-#define POISON                                                                                     \
-    0x7b /* as f32 1.3e36, as half 61,000: an element that was not written is far off              \
-          */
-
-static const struct cuda_module *cuda;
-static uint64_t random_state;
-
-static void need_gpu(void)
-{
-    struct cuda_load_options options = {.device_index = 0};
-    static struct err err;
-    struct cuda_device device;
-    const char *seed = getenv("DDP_SEED");
-
-    if (cuda != NULL)
-        return;
-    if (cuda_load(&options, &cuda, &device, &err) != STATUS_OK)
-        SKIP(err.text);
-    random_state = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
-    (void)printf("# %s on %s, DDP_SEED=%llu\n", cuda->build, device.name,
-                 (unsigned long long)random_state);
-}
-
-/* splitmix64 (Steele, Lea, Flood 2014) */
-static uint64_t draw_u64(void)
-{
-    uint64_t z = random_state += 0x9e3779b97f4a7c15U;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebU;
-    return z ^ z >> 31;
-}
-
-static float draw(void)
-{
-    return (float)(int32_t)(draw_u64() >> 40) * 0x1p-23F - 1.0F;
-}
-
-#define CHECK_CUDA(call)                                                                           \
-    do {                                                                                           \
-        struct err err_;                                                                           \
-        if ((call) != STATUS_OK)                                                                   \
-            FAIL("%s", err_.text);                                                                 \
-    } while (0)
-
-/* The same bytes twice: the twin works on `host`, the kernel on `device`. */
-struct twins {
-    uint8_t *host;
-    void *device;
-    size_t byte_count;
-};
-
-static struct twins twins_new(size_t byte_count)
-{
-    struct twins twins = {.host = malloc(byte_count), .byte_count = byte_count};
-
-    CHECK(twins.host != NULL);
-    memset(twins.host, POISON, byte_count);
-    CHECK_CUDA(cuda->memory_new(&twins.device, byte_count, POISON, &err_));
-    return twins;
-}
-
-static void twins_free(struct twins *twins)
-{
-    cuda->memory_free(&twins->device);
-    free(twins->host);
-}
-
-static void twins_upload(const struct twins *twins)
-{
-    CHECK_CUDA(cuda->copy_in(twins->device, twins->host, twins->byte_count, &err_));
-}
-
-/* Everything equal, guards and untouched elements too. */
-static void twins_compare(const struct twins *twins, const char *what)
-{
-    uint8_t *back = malloc(twins->byte_count);
-    size_t i = 0;
-
-    CHECK(back != NULL);
-    memset(back, ~POISON, twins->byte_count);
-    CHECK_CUDA(cuda->copy_out(back, twins->device, twins->byte_count, &err_));
-    while (i < twins->byte_count && back[i] == twins->host[i])
-        i++;
-    free(back);
-    if (i < twins->byte_count)
-        FAIL("%s: the kernel differs from its twin first at byte %zu of %zu", what, i,
-             twins->byte_count);
-}
 
 /* Sizes around the pack (4), the warp, the block's pass (1024) and the chunk (4096), and one of
  * many chunks. */
@@ -122,7 +27,7 @@ static void layout_draw(struct layout *layout, uint32_t n, size_t alignment)
     layout->end = 16;
     layout->tensor_count = n;
     for (uint32_t t = 0; t < n; t++) {
-        size_t kind = n == 1 ? random_state % kinds : draw_u64() % (kinds - 1);
+        size_t kind = n == 1 ? draw_u64() % kinds : draw_u64() % (kinds - 1);
 
         layout->at[t] = (layout->end + draw_u64() % 9 + alignment - 1) / alignment * alignment;
         layout->count[t] = counts[kind];
@@ -135,21 +40,9 @@ static void fill(const struct twins *twins, enum kernel_type type, const struct 
                  float scale)
 {
     for (uint32_t t = 0; t < layout->tensor_count; t++)
-        for (size_t i = layout->at[t]; i < layout->at[t] + layout->count[t]; i++) {
-            float value = draw() * scale;
-
-            if (type == KERNEL_F32)
-                ((float *)(void *)twins->host)[i] = value;
-            else
-                ((uint16_t *)(void *)twins->host)[i] =
-                    type == KERNEL_F16 ? half_f16_from(value) : half_bf16_from(value);
-        }
+        for (size_t i = layout->at[t]; i < layout->at[t] + layout->count[t]; i++)
+            values_set(twins->host, type, i, draw() * scale);
     twins_upload(twins);
-}
-
-static size_t type_bytes(enum kernel_type type)
-{
-    return type == KERNEL_F32 ? 4 : 2;
 }
 
 struct sgd_case {
@@ -162,12 +55,12 @@ static void sgd_case_new(struct sgd_case *c)
 {
     float scale = (float)(1U << draw_u64() % 17) * (draw_u64() % 2 ? 1.0F : 1.37F);
 
-    c->grad = twins_new(c->layout.end * type_bytes(c->sgd.grad_type));
-    c->master = twins_new(c->layout.end * 4);
-    c->momentum = twins_new(c->layout.end * 4);
-    c->half = twins_new(c->layout.end * 2);
-    c->scale = twins_new(4);
-    c->found = twins_new(4);
+    c->grad = twins_new(c->layout.end * type_bytes(c->sgd.grad_type), 0);
+    c->master = twins_new(c->layout.end * 4, 0);
+    c->momentum = twins_new(c->layout.end * 4, 0);
+    c->half = twins_new(c->layout.end * 2, 0);
+    c->scale = twins_new(4, 0);
+    c->found = twins_new(4, 0);
     memcpy(c->scale.host, &scale, 4);
     memset(c->found.host, 0, 4);
     twins_upload(&c->scale);
@@ -219,10 +112,8 @@ static void sgd_case_run(struct sgd_case *c)
     sgd_table(c, true, on_device);
     for (int step = 0; step < 3; step++) {
         c->sgd.is_first_step = step == 0;
-        kernel_sgd_ref(on_host, n, &c->sgd, (const float *)(void *)c->scale.host,
-                       (const uint32_t *)(void *)c->found.host);
-        CHECK_CUDA(cuda->sgd(on_device, n, &c->sgd, c->scale.device, c->found.device, &err_));
-        CHECK_CUDA(cuda->sync(&err_));
+        kernel_sgd_ref(on_host, n, &c->sgd, c->scale.host, c->found.host);
+        RUN(sgd, on_device, n, &c->sgd, c->scale.device, c->found.device);
         twins_compare(&c->master, "master");
         twins_compare(&c->momentum, "momentum");
         twins_compare(&c->half, "half");
@@ -255,7 +146,7 @@ TEST(sgd_every_size)
 {
     struct layout layout = {.tensor_count = 1};
 
-    need_gpu();
+    twins_need_device();
     for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
         layout.at[0] = 16 + draw_u64() % 5; /* aligned one time in five or so */
         layout.count[0] = counts[k];
@@ -269,7 +160,7 @@ TEST(sgd_many_tensors)
 {
     struct layout layout;
 
-    need_gpu();
+    twins_need_device();
     for (int aligned = 0; aligned < 2; aligned++) {
         layout_draw(&layout, TENSORS_MAX, aligned ? 8 : 1); /* over 64: two launches */
         for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++)
@@ -281,11 +172,11 @@ TEST(sgd_overflow_writes_nothing)
 {
     struct sgd_case c = {.sgd = rules[3]};
 
-    need_gpu();
+    twins_need_device();
     c.sgd.half_type = KERNEL_F16;
     layout_draw(&c.layout, 5, 1);
     sgd_case_new(&c);
-    c.found.host[0] = 1;
+    *(uint32_t *)c.found.host = 1;
     twins_upload(&c.found);
     sgd_case_run(&c); /* the twin writes nothing either: everything is as it was uploaded */
     sgd_case_free(&c);
@@ -296,7 +187,7 @@ static void finite_once(enum kernel_type type, const struct layout *layout, bool
 {
     struct kernel_values on_device[TENSORS_MAX], on_host[TENSORS_MAX];
     const size_t bytes = type_bytes(type);
-    struct twins values = twins_new(layout->end * bytes), found = twins_new(4);
+    struct twins values = twins_new(layout->end * bytes, 0), found = twins_new(4, 0);
     uint32_t t = (uint32_t)(draw_u64() % layout->tensor_count);
 
     memset(values.host, 0xff, values.byte_count); /* NaN in all three types */
@@ -304,7 +195,7 @@ static void finite_once(enum kernel_type type, const struct layout *layout, bool
     if (is_bad && layout->count[t] > 0) {
         size_t i = layout->at[t] + draw_u64() % layout->count[t];
 
-        memset(values.host + i * bytes, 0xff, bytes);
+        memset((uint8_t *)values.host + i * bytes, 0xff, bytes);
         twins_upload(&values);
     }
     memset(found.host, 0, 4);
@@ -315,9 +206,8 @@ static void finite_once(enum kernel_type type, const struct layout *layout, bool
         on_device[t] =
             (struct kernel_values){offset(values.device, layout->at[t], bytes), layout->count[t]};
     }
-    kernel_finite_ref(on_host, layout->tensor_count, type, (uint32_t *)(void *)found.host);
-    CHECK_CUDA(cuda->finite(on_device, layout->tensor_count, type, found.device, &err_));
-    CHECK_CUDA(cuda->sync(&err_));
+    kernel_finite_ref(on_host, layout->tensor_count, type, found.host);
+    RUN(finite, on_device, layout->tensor_count, type, found.device);
     twins_compare(&found, "found");
     twins_compare(&values, "values");
     twins_free(&values);
@@ -328,7 +218,7 @@ TEST(finite_everywhere)
 {
     struct layout layout;
 
-    need_gpu();
+    twins_need_device();
     for (int round = 0; round < 60; round++)
         for (int type = KERNEL_F32; type <= KERNEL_BF16; type++) {
             layout_draw(&layout, round % 3 == 0 ? 1 : (uint32_t)round + 2, round % 2 ? 8 : 1);

@@ -95,23 +95,6 @@ static enum status sync_all(struct err *err)
     return error == cudaSuccess ? STATUS_OK : fail(err, "work on the device", error);
 }
 
-static enum status finite(const struct kernel_values *tensors, uint32_t tensor_count,
-                          enum kernel_type type, uint32_t *found, struct err *err)
-{
-    int error = kernel_finite(tensors, tensor_count, type, found, NULL);
-
-    return error == 0 ? STATUS_OK : fail(err, "launch of finite", (cudaError_t)error);
-}
-
-static enum status sgd(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
-                       const struct kernel_sgd *options, const float *scale, const uint32_t *found,
-                       struct err *err)
-{
-    int error = kernel_sgd(tensors, tensor_count, options, scale, found, NULL);
-
-    return error == 0 ? STATUS_OK : fail(err, "launch of sgd", (cudaError_t)error);
-}
-
 const struct cuda_module *ddp_cuda_module(void)
 {
     static const struct cuda_module module = {
@@ -124,8 +107,7 @@ const struct cuda_module *ddp_cuda_module(void)
         .copy_in = copy_in,
         .copy_out = copy_out,
         .sync = sync_all,
-        .finite = finite,
-        .sgd = sgd,
+        .kernel = kernel_find,
         .runtime = &cuda_runtime,
 #ifdef CUDA_HAS_PLANS
         .plans = &cuda_plans,

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "kernels/kernels.h"
+#include "kernels/table.h"
 #include "worker/backend/cuda/module_runtime.h"
 #include "worker/backend/cuda/plans.h"
 
@@ -47,12 +47,9 @@ struct cuda_module {
     /* Wait for everything queued; reports what failed in the meantime. STATUS_LIBRARY. */
     enum status (*sync)(struct err *err);
 
-    /* kernels.h, on the default stream. STATUS_LIBRARY with the launch error's words. */
-    enum status (*finite)(const struct kernel_values *tensors, uint32_t tensor_count,
-                          enum kernel_type type, uint32_t *found, struct err *err);
-    enum status (*sgd)(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
-                       const struct kernel_sgd *sgd, const float *scale, const uint32_t *found,
-                       struct err *err);
+    /* Every kernel by its name; NULL where there is none. Takes a stream, and returns as its header
+     * says: kernels/table.h. */
+    kernel_function (*kernel)(const char *name);
 
     const struct cuda_runtime *runtime; /* streams, events, recorded steps */
     const struct cuda_plans *plans;     /* NULL: built where cuDNN's, cuBLAS' or NCCL's headers were
