@@ -72,6 +72,7 @@ struct sim_gpu {
     uint64_t held_until_us;   /* a stranger is on it */
     uint64_t leaked_until_us; /* memory of a job that has ended */
     uint64_t ecc;
+    bool is_faulty; /* launcherd was told of a fault that drains, and nobody has mended it */
 };
 
 /* launcherd's file of slots. */

@@ -64,12 +64,24 @@ void check_spawn(struct sim *sim, uint32_t node, const struct sim_shim *shim, ui
     }
 }
 
-/* I9: what the server starts is on slots that it takes for open. */
+static void check_drained(struct sim *sim, const struct rdzv_part *part)
+{
+    for (uint32_t i = 0; i < sim->drain_count; i++) {
+        const struct rdzv_drain *drain = &sim->drains[i];
+
+        if (strcmp(drain->node, part->node) == 0 &&
+            (drain->slot == RDZV_WHOLE_NODE || (part->slot_mask >> drain->slot & 1) != 0))
+            sim_fail(sim, "ranks are placed on %s, and the store has it as drained", part->node);
+    }
+}
+
+/* I9: what the server starts is on slots that it takes for open, and on none that is drained. */
 void check_placed(struct sim *sim, const struct rdzv_record *record)
 {
     struct part_slot slots[SLOTS_PER_NODE_MAX];
 
     for (uint32_t p = 0; p < record->part_count; p++) {
+        check_drained(sim, &record->parts[p]);
         uint32_t count =
             rdzv_slots(sim->server.core, record->parts[p].node, slots, SLOTS_PER_NODE_MAX);
 
@@ -91,6 +103,8 @@ void check_order(struct sim *sim, uint32_t node, uint64_t slot_mask)
     for (uint32_t i = 0; i < on->gpu_count; i++) {
         if ((slot_mask >> i & 1) == 0)
             continue;
+        if (on->gpus[i].is_faulty)
+            sim_fail(sim, "node%u: a shim is ordered on slot %u, and its GPU has a fault", node, i);
         if (sim->now_us < on->gpus[i].leaked_until_us)
             sim_fail(sim, "node%u: a shim is ordered on slot %u, and its GPU is not free", node, i);
         if (on->core.slots[i].state != SLOT_FREE)

@@ -6,37 +6,56 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launcherd/fault.h"
+
 #define SECOND_US 1000000ull
 #define MIB (1ull << 20)
 #define IDLE_BYTES (400 * MIB)
 
-static void answer(struct sim *sim, const struct sim_event *event)
+#define SAW_MEMORY 0x100u /* in an event's number, above the slot: what was seen */
+#define SAW_GONE 0x200u
+#define SAW_STRANGER 0x400u
+
+static void deliver(struct sim *sim, const struct sim_event *event)
 {
     const struct sim_node *node = &sim->nodes[event->node];
-    const struct sim_gpu *gpu = &node->gpus[event->number];
-    struct gpu_facts facts = {.slot = event->number,
+    struct gpu_facts facts = {.slot = event->number & 0xffu,
                               .asked_us = event->asked_us,
                               .used_bytes = IDLE_BYTES + sim_draw(sim, 8 * MIB),
                               .has_ecc = true,
-                              .ecc_uncorrected = gpu->ecc};
+                              .ecc_uncorrected = event->worker};
 
     if (!node->alive || node->incarnation != event->incarnation)
         return;
-    if (sim->now_us < node->nvml_hangs_until_us) { /* it began to hang after it was asked */
-        struct sim_event later = *event;
-
-        sim_at(sim, node->nvml_hangs_until_us, later);
-        return;
-    }
-    if (sim->now_us < gpu->leaked_until_us && sim_chance(sim, 500))
+    if ((event->number & SAW_MEMORY) != 0)
         facts.used_bytes += 5000 * MIB;
-    else if (sim->now_us < gpu->leaked_until_us)
+    if ((event->number & SAW_GONE) != 0)
         facts.processes[facts.process_count++] =
             (struct gpu_process){.pid = 9, .bytes = 5000 * MIB, .is_gone = true};
-    if (sim->now_us < gpu->held_until_us)
+    if ((event->number & SAW_STRANGER) != 0)
         facts.processes[facts.process_count++] = (struct gpu_process){
             .pid = 77, .bytes = 300 * MIB, .program = "stranger", .user = "eve"};
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_GPU, .gpu = &facts});
+}
+
+/* What is seen now may be told much later. */
+static void look(struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_node *node = &sim->nodes[event->node];
+    const struct sim_gpu *gpu = &node->gpus[event->number];
+    struct sim_event later = *event;
+
+    if (sim->now_us < node->nvml_hangs_until_us) { /* it began to hang after it was asked */
+        sim_at(sim, node->nvml_hangs_until_us, later);
+        return;
+    }
+    later.run = deliver;
+    later.worker = (uint32_t)gpu->ecc;
+    if (sim->now_us < gpu->leaked_until_us)
+        later.number |= sim_chance(sim, 500) ? SAW_MEMORY : SAW_GONE;
+    if (sim->now_us < gpu->held_until_us)
+        later.number |= SAW_STRANGER;
+    sim_at(sim, sim->now_us + sim_draw(sim, sim_chance(sim, 100) ? 4 * SECOND_US : 30000), later);
 }
 
 static void keep(struct sim_kept *kept, const struct msg_slots_kept *msg)
@@ -55,8 +74,8 @@ void gpu_action(struct sim *sim, uint32_t node, const struct launcher_action *ac
         keep(&sim->nodes[node].kept, &action->msg.slots_kept);
         return;
     }
-    sim_at(sim, sim->now_us + 1000 + sim_draw(sim, 50000),
-           (struct sim_event){.run = answer,
+    sim_at(sim, sim->now_us + 1000 + sim_draw(sim, 20000),
+           (struct sim_event){.run = look,
                               .node = node,
                               .number = action->slot,
                               .asked_us = action->asked_us,
@@ -118,6 +137,8 @@ static void resume(struct sim *sim, const struct sim_event *event)
         is_drained = is_drained || strcmp(sim->drains[i].node, name) == 0;
     if (!is_drained)
         return;
+    for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
+        sim->nodes[event->node].gpus[i].is_faulty = false; /* mended */
     msg.node_resume = (struct msg_node_resume){.name = name};
     server_operate(sim, RDZV_EVENT_NODE_RESUME, &msg);
     sim_at(sim, sim->now_us + 2 * SECOND_US,
@@ -141,11 +162,14 @@ void gpu_fault(struct sim *sim, const struct sim_event *event)
     if (slot >= sim->nodes[node].gpu_count)
         return;
     sim_note(sim, "node%u: GPU %u has a fault, Xid %u", node, slot, xid);
-    if (sim_chance(sim, 300))
+    if (sim_chance(sim, 300)) {
         sim->nodes[node].gpus[slot].ecc++;
-    else
+    } else {
         node_step(sim, node,
                   (struct launcher_event){.type = LAUNCHER_EVENT_XID, .slot = slot, .xid = xid});
+        if (sim->nodes[node].alive && fault_drains(fault_of_xid(xid)->action))
+            sim->nodes[node].gpus[slot].is_faulty = true;
+    }
     resume_later(sim, node);
     sim_at(sim, sim->faults.until_us + 100 * SECOND_US, /* a counter is looked at when NVML can */
            (struct sim_event){.run = resume, .node = node});
