@@ -20,8 +20,8 @@ static void holder_words(const struct gpu_process *process, char *out, size_t ou
     if (process->bytes != GPU_BYTES_UNKNOWN)
         (void)snprintf(memory, sizeof memory, "%" PRIu64 " MiB", process->bytes / MIB);
     if (process->is_gone)
-        (void)snprintf(out, out_bytes, "pid %u, which is gone, still holds %s", process->pid,
-                       memory);
+        (void)snprintf(out, out_bytes, "pid %u (gone, or in another container) holds %s",
+                       process->pid, memory);
     else
         (void)snprintf(out, out_bytes, "pid %u (%s of %s%s) holds %s", process->pid,
                        process->program, process->user, job, memory);

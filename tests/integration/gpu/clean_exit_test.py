@@ -45,7 +45,7 @@ def what_a_job_leaves_holds_its_slot():
         cluster.wait_reason(second, "wants 1 slot on one node; 0 have them free, the best other has 0; slot 0 of node0 "
                                     "is being proved free after its last job")
         equal((cluster.slot(0)["state"], cluster.slot(0)["reason"]), ("checking", None))
-        reason = f"pid {pid}, which is gone, still holds 1830 MiB"
+        reason = f"pid {pid} (gone, or in another container) holds 1830 MiB"
         slot = cluster.wait_slot(0, "quarantined", reason)
         assert time.monotonic() - begin > 2, "the usual end of a process gets its time"
         assert slot["since"] and slot["drained_by"] is None, slot

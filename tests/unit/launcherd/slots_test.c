@@ -212,7 +212,7 @@ TEST(what_stays_is_named)
     check_slot(0, SLOT_QUARANTINED, "pid 4711 (python3 of bob, job 1) holds 2000 MiB");
     tick(2 * SECOND_US);
     answer(held(1, true));
-    check_slot(0, SLOT_QUARANTINED, "pid 4711, which is gone, still holds 2000 MiB");
+    check_slot(0, SLOT_QUARANTINED, "pid 4711 (gone, or in another container) holds 2000 MiB");
     tick(2 * SECOND_US);
     CHECK(was_asked(0));
     struct gpu_facts leak = {.used_bytes = 2500 * MIB, .opener_count = 1};
