@@ -240,6 +240,75 @@ static void wgrad_prologue(struct cudnn_graph *graph, const struct plan_want *wa
     cudnn_conv(graph, CUDNN_CONV_WGRAD, &want->window, x, dw, dy);
 }
 
+/* Found to be accepted in this form alone: the norm made again step by step, coefficients in f32.
+ */
+static void dgrad_norm(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const cudnnDataType_t type = cudnn_type(want->type);
+    const struct cudnn_dims dims = in_dims(want);
+    const uint32_t c = want->c;
+    descriptor dy = cudnn_tensor(graph, PLAN_PORT_DY, out_dims(want), type);
+    descriptor w = cudnn_tensor(graph, PLAN_PORT_W, weight_dims(want), type);
+    descriptor x = cudnn_tensor(graph, PLAN_PORT_X, dims, type);
+    descriptor mean = per_channel(graph, PLAN_PORT_MEAN, c);
+    descriptor inv_std = per_channel(graph, PLAN_PORT_INV_STD, c);
+    descriptor scale = per_channel(graph, PLAN_PORT_SCALE, c);
+    descriptor gradient = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
+    descriptor masked = cudnn_tensor(graph, PLAN_PORT_DADD, dims, type);
+    const struct {
+        cudnnPointwiseMode_t mode;
+        descriptor by;
+    } steps[] = {{CUDNN_POINTWISE_SUB, mean},
+                 {CUDNN_POINTWISE_MUL, inv_std},
+                 {CUDNN_POINTWISE_MUL, scale},
+                 {CUDNN_POINTWISE_ADD, per_channel(graph, PLAN_PORT_SHIFT, c)}};
+    descriptor value = x;
+
+    cudnn_conv(graph, CUDNN_CONV_DGRAD, &want->window, gradient, w, dy);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        descriptor next = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
+
+        cudnn_pointwise(graph, steps[i].mode, value, steps[i].by, next);
+        value = next;
+    }
+    cudnn_relu_backward(graph, gradient, value, masked);
+    const struct cudnn_slot slots[] = {
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, mean},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, inv_std},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, scale},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, masked},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+         per_channel(graph, PLAN_PORT_DSCALE, c)},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+         per_channel(graph, PLAN_PORT_DSHIFT, c)},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
+         per_channel(graph, PLAN_PORT_DY_FACTOR, c)},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
+         per_channel(graph, PLAN_PORT_X_FACTOR, c)},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, per_channel(graph, PLAN_PORT_TERM, c)},
+    };
+
+    cudnn_norm_weights(graph, slots, sizeof slots / sizeof slots[0]);
+}
+
+static void norm_dx(struct cudnn_graph *graph, const struct plan_want *want)
+{
+    const cudnnDataType_t type = cudnn_type(want->type);
+    const struct cudnn_dims dims = in_dims(want);
+    descriptor from_dy = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
+    descriptor from_x = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
+    descriptor sum = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
+
+    cudnn_pointwise(graph, CUDNN_POINTWISE_MUL, cudnn_tensor(graph, PLAN_PORT_DADD, dims, type),
+                    per_channel(graph, PLAN_PORT_DY_FACTOR, want->c), from_dy);
+    cudnn_pointwise(graph, CUDNN_POINTWISE_MUL, cudnn_tensor(graph, PLAN_PORT_X, dims, type),
+                    per_channel(graph, PLAN_PORT_X_FACTOR, want->c), from_x);
+    cudnn_pointwise(graph, CUDNN_POINTWISE_ADD, from_dy, from_x, sum);
+    cudnn_pointwise(graph, CUDNN_POINTWISE_ADD, sum, per_channel(graph, PLAN_PORT_TERM, want->c),
+                    cudnn_tensor(graph, PLAN_PORT_DX, dims, type));
+}
+
 static void stats_finalize(struct cudnn_graph *graph, const struct plan_want *want)
 {
     const uint32_t c = want->c;
@@ -301,6 +370,8 @@ static void (*const builders[PLAN_KINDS])(struct cudnn_graph *, const struct pla
     [PLAN_STATS_FINALIZE] = stats_finalize,
     [PLAN_NORM_APPLY] = norm_apply,
     [PLAN_CONV_WGRAD_PROLOGUE] = wgrad_prologue,
+    [PLAN_CONV_DGRAD_NORM] = dgrad_norm,
+    [PLAN_NORM_DX] = norm_dx,
 };
 
 bool cudnn_serves(enum plan_kind kind)

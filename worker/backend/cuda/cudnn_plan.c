@@ -282,7 +282,7 @@ static uint32_t propose_all(const struct cudnn_target *target, cudnnBackendDescr
                  finalise(target, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config, &plans[found], &why))
             found++;
-        if (!cudnn_needs_driver(refusal->code) || cudnn_needs_driver(why.code))
+        if (!cudnn_needs_driver(refusal->code))
             *refusal = why;
         if (config != NULL)
             (void)target->api->BackendDestroyDescriptor(config);
@@ -294,12 +294,13 @@ uint32_t cudnn_plan_propose(const struct cudnn_target *target, cudnnBackendDescr
                             enum graph_dtype type, struct cudnn_plan plans[CUDNN_CANDIDATES_MAX],
                             uint32_t limit, struct cudnn_refusal *refusal)
 {
-    uint32_t found;
+    uint32_t found = 0;
 
     assert(limit > 0 && limit <= CUDNN_CANDIDATES_MAX);
     *refusal = (struct cudnn_refusal){CUDNN_STATUS_NOT_SUPPORTED, "no engine was proposed"};
-    found = propose(target, graph, type, CUDNN_HEUR_MODE_A, plans, 0, limit, refusal);
-    if (found == 0)
+    if (!target->skips_heuristics)
+        found = propose(target, graph, type, CUDNN_HEUR_MODE_A, plans, 0, limit, refusal);
+    if (found == 0 && !target->skips_heuristics)
         found = propose(target, graph, type, CUDNN_HEUR_MODE_FALLBACK, plans, 0, limit, refusal);
     if (found == 0)
         found = propose_all(target, graph, type, plans, limit, refusal);

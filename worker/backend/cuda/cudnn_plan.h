@@ -15,6 +15,7 @@ struct cudnn_target {
     bool deterministic;
     bool tf32;
     size_t workspace_limit;
+    bool skips_heuristics; /* engines in the order of their numbers */
 };
 
 struct cudnn_plan {

@@ -241,26 +241,43 @@ void cudnn_conv(struct cudnn_graph *graph, enum cudnn_conv kind, const struct gr
     add_op(graph, op, "convolution");
 }
 
-void cudnn_pointwise(struct cudnn_graph *graph, cudnnPointwiseMode_t mode,
-                     cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
-                     cudnnBackendDescriptor_t y)
+static cudnnBackendDescriptor_t pointwise_mode(struct cudnn_graph *graph, cudnnPointwiseMode_t mode)
 {
     cudnnBackendDescriptor_t pointwise =
         cudnn_descriptor(graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    struct cudnn_slot slots[4];
-    uint32_t slot_count = 0;
 
     cudnn_set(graph, pointwise, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     set_compute_f32(graph, pointwise, CUDNN_ATTR_POINTWISE_MATH_PREC);
     cudnn_finalize(graph, pointwise, "pointwise mode");
-    slots[slot_count++] =
-        (struct cudnn_slot){CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise};
-    slots[slot_count++] = (struct cudnn_slot){CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x};
-    if (b != NULL)
-        slots[slot_count++] = (struct cudnn_slot){CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b};
-    slots[slot_count++] = (struct cudnn_slot){CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y};
-    add_op(graph, new_op(graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, slots, slot_count),
+    return pointwise;
+}
+
+void cudnn_pointwise(struct cudnn_graph *graph, cudnnPointwiseMode_t mode,
+                     cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
+                     cudnnBackendDescriptor_t y)
+{
+    const struct cudnn_slot slots[] = {
+        {CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise_mode(graph, mode)},
+        {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x},
+        {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y},
+        {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b}}; /* last: not all have it */
+
+    add_op(graph,
+           new_op(graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, slots, b != NULL ? 4 : 3),
            "pointwise operation");
+}
+
+void cudnn_relu_backward(struct cudnn_graph *graph, cudnnBackendDescriptor_t dy,
+                         cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t dx)
+{
+    const struct cudnn_slot slots[] = {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+                                        pointwise_mode(graph, CUDNN_POINTWISE_RELU_BWD)},
+                                       {CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy},
+                                       {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x},
+                                       {CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx}};
+
+    add_op(graph, new_op(graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, slots, 4),
+           "ReLU backward");
 }
 
 void cudnn_stats(struct cudnn_graph *graph, cudnnBackendDescriptor_t x,
@@ -299,6 +316,16 @@ void cudnn_norm_backward(struct cudnn_graph *graph, const struct cudnn_slot *slo
 
     cudnn_set(graph, op, CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_TYPE_NORM_MODE, 1, &mode);
     add_op(graph, op, "batch norm backward");
+}
+
+void cudnn_norm_weights(struct cudnn_graph *graph, const struct cudnn_slot *slots,
+                        uint32_t slot_count)
+{
+    cudnnBackendDescriptor_t op =
+        new_op(graph, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR, slots, slot_count);
+
+    set_compute_f32(graph, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC);
+    add_op(graph, op, "batch norm's weight gradients");
 }
 
 void cudnn_stats_finalize(struct cudnn_graph *graph, const struct cudnn_slot *slots,

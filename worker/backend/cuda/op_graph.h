@@ -14,7 +14,7 @@
 #include "worker/backend/cuda/plans.h"
 
 #define CUDNN_GRAPH_DESCRIPTORS_MAX 64
-#define CUDNN_GRAPH_OPS_MAX 8
+#define CUDNN_GRAPH_OPS_MAX 12
 #define CUDNN_GRAPH_BINDINGS_MAX 24
 
 /* Numbers that a plan is given when it runs. Every number and port has an id of its own, so that a
@@ -90,6 +90,9 @@ void cudnn_conv(struct cudnn_graph *graph, enum cudnn_conv kind, const struct gr
 void cudnn_pointwise(struct cudnn_graph *graph, cudnnPointwiseMode_t mode,
                      cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
                      cudnnBackendDescriptor_t y);
+/* dx = dy where x is above 0. */
+void cudnn_relu_backward(struct cudnn_graph *graph, cudnnBackendDescriptor_t dy,
+                         cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t dx);
 void cudnn_stats(struct cudnn_graph *graph, cudnnBackendDescriptor_t x,
                  cudnnBackendDescriptor_t sum, cudnnBackendDescriptor_t sq_sum);
 
@@ -104,6 +107,9 @@ void cudnn_norm_forward(struct cudnn_graph *graph, cudnnBackendNormFwdPhase_t ph
                         const struct cudnn_slot *slots, uint32_t slot_count);
 void cudnn_norm_backward(struct cudnn_graph *graph, const struct cudnn_slot *slots,
                          uint32_t slot_count);
+/* The gradients of scale and shift, and what the data gradient is made of. */
+void cudnn_norm_weights(struct cudnn_graph *graph, const struct cudnn_slot *slots,
+                        uint32_t slot_count);
 void cudnn_stats_finalize(struct cudnn_graph *graph, const struct cudnn_slot *slots,
                           uint32_t slot_count);
 

@@ -42,6 +42,7 @@ const char *plan_type_name(enum graph_dtype type)
 #define RUNNING (BIT(RUNNING_MEAN) | BIT(RUNNING_VAR))
 #define AFFINE (BIT(SCALE) | BIT(SHIFT))
 #define EQUAL (BIT(EQ_SCALE) | BIT(EQ_SHIFT))
+#define FACTORS (BIT(DY_FACTOR) | BIT(X_FACTOR) | BIT(TERM))
 #define SUMS (BIT(SUM) | BIT(SQ_SUM))
 
 /* Ports by kind: always, and with has_bias, has_add, has_relu. */
@@ -64,6 +65,10 @@ static const struct {
     [PLAN_STATS_FINALIZE] = {SUMS | AFFINE | STATISTICS | RUNNING | EQUAL, 0, 0, 0},
     [PLAN_NORM_APPLY] = {BIT(X) | EQUAL | BIT(Y) | BIT(MASK), 0, BIT(ADD), 0},
     [PLAN_CONV_WGRAD_PROLOGUE] = {BIT(DY) | BIT(X) | EQUAL | BIT(DW), 0, 0, 0},
+    [PLAN_CONV_DGRAD_NORM] = {BIT(DY) | BIT(W) | BIT(X) | STATISTICS | AFFINE | BIT(DADD) |
+                                  BIT(DSCALE) | BIT(DSHIFT) | FACTORS,
+                              0, 0, 0},
+    [PLAN_NORM_DX] = {BIT(DADD) | BIT(X) | FACTORS | BIT(DX), 0, 0, 0},
 };
 
 bool plan_takes(const struct plan_want *want, enum plan_port port)
@@ -121,6 +126,10 @@ size_t plan_port_bytes(const struct plan_want *want, enum plan_port port)
     case PLAN_PORT_INV_STD:
     case PLAN_PORT_RUNNING_MEAN:
     case PLAN_PORT_RUNNING_VAR:
+    case PLAN_PORT_DY_FACTOR:
+    case PLAN_PORT_X_FACTOR:
+    case PLAN_PORT_TERM:
+        return want->c * sizeof(float);
     case PLAN_PORT_SUM:
     case PLAN_PORT_SQ_SUM:
         return want->k * sizeof(float);
@@ -144,6 +153,22 @@ static uint32_t source(const struct graph *graph, uint32_t layer)
     while (graph->layers[layer].op == GRAPH_CAST)
         layer = graph->layers[layer].inputs[0];
     return layer;
+}
+
+/* The only layer that reads the value of `layer`; GRAPH_NONE. */
+static uint32_t only_user(const struct graph *graph, uint32_t layer)
+{
+    uint32_t user = GRAPH_NONE;
+
+    for (uint32_t i = layer + 1; i < graph->layer_count; i++)
+        for (uint32_t k = 0; k < 2; k++) {
+            if (graph->layers[i].inputs[k] != layer)
+                continue;
+            if (user != GRAPH_NONE)
+                return GRAPH_NONE;
+            user = i;
+        }
+    return user;
 }
 
 /* Stored channels of a layer's value, or stored features: those of a flattened image are its
@@ -198,21 +223,29 @@ static struct plan_want common(const struct lister *lister, uint32_t index)
     return want;
 }
 
+static struct plan_want window_want(const struct lister *lister, uint32_t index)
+{
+    const struct graph_layer *layer = &lister->graph->layers[index];
+    struct plan_want want = common(lister, index);
+
+    want.k = plan_stored_channels(layer->out.dims[0], false);
+    want.has_bias = layer->has_bias;
+    if (layer->op == GRAPH_CONV2D) {
+        want.out_h = layer->out.dims[1];
+        want.out_w = layer->out.dims[2];
+        want.window = layer->window;
+    }
+    return want;
+}
+
 static void list_window(struct lister *lister, uint32_t index)
 {
     const struct graph_layer *layer = &lister->graph->layers[index];
     const bool is_conv = layer->op == GRAPH_CONV2D;
     const bool first =
         lister->graph->layers[source(lister->graph, layer->inputs[0])].op == GRAPH_INPUT;
-    struct plan_want want = common(lister, index);
+    struct plan_want want = window_want(lister, index);
 
-    want.k = plan_stored_channels(layer->out.dims[0], false);
-    want.has_bias = layer->has_bias;
-    if (is_conv) {
-        want.out_h = layer->out.dims[1];
-        want.out_w = layer->out.dims[2];
-        want.window = layer->window;
-    }
     add(lister, want, is_conv ? PLAN_CONV_FORWARD : PLAN_LINEAR_FORWARD);
     if (!lister->trains)
         return;
@@ -224,7 +257,7 @@ static void list_window(struct lister *lister, uint32_t index)
         add(lister, want, is_conv ? PLAN_CONV_DGRAD : PLAN_LINEAR_DGRAD);
 }
 
-static void list_norm(struct lister *lister, uint32_t index)
+static struct plan_want norm_want(const struct lister *lister, uint32_t index)
 {
     const struct graph_layer *layer = &lister->graph->layers[index];
     struct plan_want want = common(lister, index);
@@ -234,6 +267,13 @@ static void list_norm(struct lister *lister, uint32_t index)
     want.momentum = layer->momentum;
     want.has_add = layer->fused_add;
     want.has_relu = layer->fused_relu;
+    return want;
+}
+
+static void list_norm(struct lister *lister, uint32_t index)
+{
+    const struct plan_want want = norm_want(lister, index);
+
     add(lister, want, PLAN_NORM_EVALUATE);
     if (!lister->trains)
         return;
@@ -253,6 +293,57 @@ uint32_t plan_list(const struct graph *graph, uint32_t batch, bool evaluate_only
             list_window(&lister, i);
         else if (op == GRAPH_BATCH_NORM)
             list_norm(&lister, i);
+    }
+    return lister.count;
+}
+
+/* The batch norm that takes its statistics from convolution `index`; GRAPH_NONE. */
+static uint32_t norm_of(const struct graph *graph, uint32_t index)
+{
+    const struct graph_layer *conv = &graph->layers[index];
+    const uint32_t user =
+        graph->layers[index].op == GRAPH_CONV2D ? only_user(graph, index) : GRAPH_NONE;
+
+    if (user == GRAPH_NONE || graph->layers[user].op != GRAPH_BATCH_NORM || conv->has_bias ||
+        graph->layers[user].inputs[0] != index || conv->out.dtype != GRAPH_F16 ||
+        conv->out.dims[0] % 64 != 0 ||
+        graph->layers[source(graph, conv->inputs[0])].op == GRAPH_INPUT)
+        return GRAPH_NONE;
+    return user;
+}
+
+/* Whether batch norm `index`, whose statistics come out of a convolution, has its value made on the
+ * way into the only convolution that reads it. */
+static bool is_absorbed(const struct graph *graph, uint32_t index)
+{
+    const struct graph_layer *norm = &graph->layers[index];
+    const uint32_t user = only_user(graph, index);
+
+    return norm->op == GRAPH_BATCH_NORM && norm_of(graph, norm->inputs[0]) == index &&
+           norm->fused_relu && !norm->fused_add && !norm->fused_pool && user != GRAPH_NONE &&
+           norm_of(graph, user) != GRAPH_NONE;
+}
+
+uint32_t plan_list_statistics(const struct graph *graph, uint32_t batch, struct plan_want *wants)
+{
+    struct lister lister = {graph, batch, true, wants, 0};
+
+    for (uint32_t i = 0; i < graph->layer_count; i++) {
+        const struct graph_layer *layer = &graph->layers[i];
+
+        if (norm_of(graph, i) != GRAPH_NONE && is_absorbed(graph, layer->inputs[0])) {
+            add(&lister, window_want(&lister, i), PLAN_CONV_STATS_PROLOGUE);
+            add(&lister, window_want(&lister, i), PLAN_CONV_WGRAD_PROLOGUE);
+            add(&lister, window_want(&lister, i), PLAN_CONV_DGRAD_NORM);
+        } else if (norm_of(graph, i) != GRAPH_NONE) {
+            add(&lister, window_want(&lister, i), PLAN_CONV_STATS);
+        } else if (layer->op == GRAPH_BATCH_NORM && norm_of(graph, layer->inputs[0]) == i) {
+            add(&lister, norm_want(&lister, i), PLAN_STATS_FINALIZE);
+            if (is_absorbed(graph, i))
+                add(&lister, norm_want(&lister, i), PLAN_NORM_DX);
+            else if (layer->fused_relu)
+                add(&lister, norm_want(&lister, i), PLAN_NORM_APPLY);
+        }
     }
     return lister.count;
 }

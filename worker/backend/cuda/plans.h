@@ -60,7 +60,14 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
     /* y = relu(x * eq_scale + eq_shift [+ add]): X, EQ_SCALE, EQ_SHIFT, [ADD], Y, [MASK] */       \
     X(NORM_APPLY, "batch norm application")                                                        \
     /* dw = dy * relu(x * eq_scale + eq_shift): DY, X, EQ_SCALE, EQ_SHIFT, DW */                   \
-    X(CONV_WGRAD_PROLOGUE, "convolution weight gradient of a normalised value")
+    X(CONV_WGRAD_PROLOGUE, "convolution weight gradient of a normalised value")                    \
+    /* Its data gradient, as far as the batch norm: dadd = dy * w where the ReLU let               \
+       norm(x) * scale + shift through, which is made again; and the norm's gradients: DY, W, X,   \
+       MEAN, INV_STD, SCALE, SHIFT, DADD, DSCALE, DSHIFT, DY_FACTOR, X_FACTOR, TERM (f32 [c]) */   \
+    X(CONV_DGRAD_NORM, "convolution data gradient of a normalised value")                          \
+    /* The rest of it: dx = dadd * dy_factor + x * x_factor + term: DADD, X, DY_FACTOR, X_FACTOR,  \
+       TERM, DX */                                                                                 \
+    X(NORM_DX, "batch norm data gradient")
 
 enum plan_kind {
 #define PLAN_KIND_ENUM(name, words) PLAN_##name,
@@ -93,7 +100,10 @@ enum plan_kind {
     ENTRY(SUM)                                                                                     \
     ENTRY(SQ_SUM)                                                                                  \
     ENTRY(EQ_SCALE)                                                                                \
-    ENTRY(EQ_SHIFT)
+    ENTRY(EQ_SHIFT)                                                                                \
+    ENTRY(DY_FACTOR)                                                                               \
+    ENTRY(X_FACTOR)                                                                                \
+    ENTRY(TERM)
 
 enum plan_port {
 #define PLAN_PORT_ENUM(name) PLAN_PORT_##name,
@@ -182,5 +192,11 @@ uint32_t plan_stored_channels(uint32_t channels, bool is_input);
  * gradient of what reads the network's input. Returns how many; `wants` NULL: only counts. */
 uint32_t plan_list(const struct graph *graph, uint32_t batch, bool evaluate_only,
                    struct plan_want *wants);
+/* Stage two, beside plan_list's: wherever a convolution without bias, of a multiple of 64 channels
+ * in fp16, is read by a batch norm alone, CONV_STATS and STATS_FINALIZE; where that has a ReLU,
+ * NORM_APPLY, or, where its value in turn is read by such a convolution alone, nothing: that one
+ * takes the prologue kinds, and the norm NORM_DX. A caller takes this way for a pair of layers when
+ * all their plans are STATUS_OK. Returns how many, as plan_list. */
+uint32_t plan_list_statistics(const struct graph *graph, uint32_t batch, struct plan_want *wants);
 
 #endif

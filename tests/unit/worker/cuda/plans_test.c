@@ -102,43 +102,63 @@ TEST(deterministic_without_tf32)
     build_all((struct plan_options){.cache_folder = "", .deterministic = true}, 90, wants, count);
 }
 
-/* Every pair of conv and conv in a block of the second stage, 64 channels at 56x56. */
+/* A 3x3 convolution of the first stage, 64 channels at 56x56, or a batch norm there. */
 static struct plan_want stage_two_want(enum plan_kind kind)
 {
-    return (struct plan_want){
-        .kind = kind,
-        .name = "layer1.0.conv2",
-        .type = GRAPH_F16,
-        .n = 64,
-        .c = 64,
-        .h = 56,
-        .w = 56,
-        .k = 64,
-        .out_h = kind == PLAN_STATS_FINALIZE || kind == PLAN_NORM_APPLY ? 0 : 56,
-        .out_w = kind == PLAN_STATS_FINALIZE || kind == PLAN_NORM_APPLY ? 0 : 56,
-        .window = {3, 1, 1},
-        .eps = 1e-5F,
-        .momentum = 0.1F};
+    struct plan_want want = {.kind = kind,
+                             .name = "layer1.0.conv2",
+                             .type = GRAPH_F16,
+                             .n = 64,
+                             .c = 64,
+                             .h = 56,
+                             .w = 56,
+                             .k = 64,
+                             .out_h = 56,
+                             .out_w = 56,
+                             .window = {3, 1, 1},
+                             .eps = 1e-5F,
+                             .momentum = 0.1F};
+
+    if (kind == PLAN_STATS_FINALIZE || kind == PLAN_NORM_APPLY || kind == PLAN_NORM_DX)
+        want.out_h = want.out_w = 0;
+    return want;
 }
 
-TEST(statistics_in_the_convolution)
+/* Both ResNets' pairs of convolution and batch norm: all but the stem's, and precompiled where no
+ * value is only scaled and shifted. */
+static void build_statistics(const char *arch, uint32_t pairs, uint32_t absorbed)
 {
-    static const enum plan_kind kinds[] = {PLAN_CONV_STATS, PLAN_CONV_STATS_PROLOGUE,
-                                           PLAN_STATS_FINALIZE, PLAN_CONV_WGRAD_PROLOGUE,
-                                           PLAN_NORM_APPLY};
-    const uint32_t count = sizeof kinds / sizeof kinds[0];
     struct plan_set *set = open_set((struct plan_options){.cache_folder = ""}, 90);
-    struct plan_want wants[sizeof kinds / sizeof kinds[0]];
+    uint32_t count, seen[PLAN_KINDS] = {0};
+    struct plan_want *wants = model_statistics(arch, 224, 256, &count);
     struct err err;
 
-    for (uint32_t i = 0; i < count; i++)
-        wants[i] = stage_two_want(kinds[i]);
     CHECK_EQ(cuda_plans.build(set, wants, count, &err), STATUS_OK);
-    for (uint32_t i = 0; i + 1 < count; i++)
-        if (cuda_plans.info(set, i)->status != STATUS_OK)
-            FAIL("%s: %s", plan_kind_name(kinds[i]), cuda_plans.info(set, i)->engine);
-    CHECK(cuda_plans.info(set, count - 1)->needs_driver); /* compiled */
+    for (uint32_t i = 0; i < count; i++) {
+        const struct plan_info *info = cuda_plans.info(set, i);
+        const bool is_compiled = wants[i].kind == PLAN_NORM_APPLY || wants[i].kind == PLAN_NORM_DX;
+
+        seen[wants[i].kind]++;
+        if (info->status != STATUS_OK && !(is_compiled && info->needs_driver))
+            FAIL("%s: %s, c %u k %u h %u: %s", wants[i].name, plan_kind_name(wants[i].kind),
+                 wants[i].c, wants[i].k, wants[i].h, info->engine);
+    }
+    CHECK_EQ(seen[PLAN_STATS_FINALIZE], pairs);
+    CHECK_EQ(seen[PLAN_CONV_STATS] + seen[PLAN_CONV_STATS_PROLOGUE], pairs);
+    CHECK_EQ(seen[PLAN_CONV_STATS_PROLOGUE], absorbed);
+    CHECK_EQ(seen[PLAN_CONV_DGRAD_NORM], absorbed);
+    CHECK_EQ(seen[PLAN_CONV_WGRAD_PROLOGUE], absorbed);
+    CHECK_EQ(seen[PLAN_NORM_DX], absorbed);
     cuda_plans.close(&set);
+    free(wants);
+}
+
+/* ResNet-18: 8 blocks of two, 3 shortcuts; ResNet-50: 16 blocks of three, 4 shortcuts. The norms
+ * inside a block are read by its next convolution alone. */
+TEST(statistics_in_the_convolution)
+{
+    build_statistics("resnet18", 19, 8);
+    build_statistics("resnet50", 52, 32);
 }
 
 /* The ports that a graph binds are those that plan_takes names, for every kind and every flag. */

@@ -75,24 +75,46 @@ static struct graph *pass(const struct graph *graph, const struct amp *amp, bool
     return two;
 }
 
-struct plan_want *model_wants(const char *arch, uint32_t side, uint32_t batch, uint32_t level,
-                              enum graph_dtype low, bool fused, uint32_t *count)
+/* A model's graph behind the passes. */
+static struct graph *model_graph(const char *arch, uint32_t side, uint32_t level,
+                                 enum graph_dtype low, bool fused)
 {
     const bool is_small = side < 64;
     const struct model_shape shape = {is_small ? 1 : 3, side, side, is_small ? 10 : 1000};
     const struct amp amp = {.level = level, .low = low, .norm_is_fp32 = level < 3};
     struct graph *graph = NULL, *passed;
-    struct plan_want *wants;
     struct err err = {.status = STATUS_OK};
 
     if (model_build(&graph, arch, &shape, &err) != STATUS_OK)
         FAIL("%s: %s", arch, err.text);
     passed = pass(graph, &amp, !fused);
-    *count = plan_list(passed, batch, false, NULL);
+    graph_free(&graph);
+    return passed;
+}
+
+struct plan_want *model_wants(const char *arch, uint32_t side, uint32_t batch, uint32_t level,
+                              enum graph_dtype low, bool fused, uint32_t *count)
+{
+    struct graph *graph = model_graph(arch, side, level, low, fused);
+    struct plan_want *wants;
+
+    *count = plan_list(graph, batch, false, NULL);
     wants = calloc(*count, sizeof *wants);
     CHECK(wants != NULL);
-    CHECK_EQ(plan_list(passed, batch, false, wants), *count);
-    graph_free(&passed);
+    CHECK_EQ(plan_list(graph, batch, false, wants), *count);
+    graph_free(&graph);
+    return wants;
+}
+
+struct plan_want *model_statistics(const char *arch, uint32_t side, uint32_t batch, uint32_t *count)
+{
+    struct graph *graph = model_graph(arch, side, 2, GRAPH_F16, true);
+    struct plan_want *wants;
+
+    *count = plan_list_statistics(graph, batch, NULL);
+    wants = calloc(*count, sizeof *wants);
+    CHECK(wants != NULL);
+    CHECK_EQ(plan_list_statistics(graph, batch, wants), *count);
     graph_free(&graph);
     return wants;
 }
