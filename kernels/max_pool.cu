@@ -5,9 +5,8 @@
 
 namespace
 {
-template <int N> struct alignas(N) bytes_pack {
-    uint8_t v[N];
-};
+/* A byte for each of N channels, the first one lowest. */
+template <int N> using places = std::conditional_t<N == 8, uint64_t, uint32_t>;
 
 /* Which pixel, and which channels of it. */
 struct place {
@@ -34,8 +33,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
         const struct place at = place_of<N>(i, pool.out_width, packs);
         const size_t out = ((size_t)blockIdx.y * count + i) * N;
         float max[N] = {};
-        struct bytes_pack<N> where = {
-        };
+        places<N> where = 0;
         bool is_first = true;
 
         for (uint32_t ky = 0; ky < pool.kernel; ky++)
@@ -52,13 +50,14 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
                 for (int k = 0; k < N; k++)
                     if (is_first || in[k] > max[k] || in[k] != in[k]) {
                         max[k] = in[k];
-                        where.v[k] = (uint8_t)(ky * pool.kernel + kx);
+                        where &= ~((places<N>)0xff << 8 * k);
+                        where |= (places<N>)(ky * pool.kernel + kx) << 8 * k;
                     }
                 is_first = false;
             }
         pack_write<N>(y, out, max);
         if (best != NULL)
-            *reinterpret_cast<struct bytes_pack<N> *>(best + out) = where;
+            *reinterpret_cast<places<N> *>(best + out) = where;
     }
 }
 
@@ -93,14 +92,13 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
                     image + ((size_t)oy * pool.out_width + ox) * pool.channels + at.channel;
                 const uint32_t mine = (at.y + pool.pad - oy * pool.stride) * pool.kernel + at.x +
                                       pool.pad - ox * pool.stride;
-                const struct bytes_pack<N> where =
-                    *reinterpret_cast<const struct bytes_pack<N> *>(best + out);
+                const places<N> where = *reinterpret_cast<const places<N> *>(best + out);
                 float in[N];
 
                 pack_read<N>(dy, out, in);
 #pragma unroll
                 for (int k = 0; k < N; k++)
-                    sum[k] += where.v[k] == mine ? in[k] : 0.0F;
+                    sum[k] += (where >> 8 * k & 0xff) == mine ? in[k] : 0.0F;
             }
         pack_write<N>(dx, ((size_t)blockIdx.y * count + i) * N, sum);
     }

@@ -64,6 +64,32 @@ TEST(clip_every_way)
         }
 }
 
+/* A norm of 5 under limits of 6 and of 5.5: the factor is above 1 and nothing changes; then 4. */
+TEST(clip_leaves_what_is_within)
+{
+    static const float limits[] = {6.0F, 5.5F, 4.0F}, values[2] = {3.0F, -4.0F}, scale = 1.0F;
+    struct twins twins, scratch, one;
+
+    twins_need_device();
+    twins = twins_of(values, sizeof values);
+    one = twins_of(&scale, sizeof scale);
+    scratch = twins_zeros(KERNEL_CLIP_SCRATCH_BYTES);
+    for (size_t k = 0; k < 3; k++) {
+        const struct kernel_clip clip = {0.0F, limits[k]};
+        const struct kernel_span on_host = {twins.host, 2, KERNEL_F32};
+        const struct kernel_span on_device = {twins.device, 2, KERNEL_F32};
+
+        kernel_clip_ref(&on_host, 1, &clip, one.host, NULL, scratch.host);
+        RUN(clip, &on_device, 1, &clip, one.device, (uint32_t *)NULL, scratch.device);
+        twins_compare(&twins, "values");
+        CHECK(k == 2 || memcmp(twins.host, values, sizeof values) == 0);
+    }
+    CHECK_NEAR(((float *)twins.host)[1], -3.2, 1e-5);
+    twins_free(&twins);
+    twins_free(&scratch);
+    twins_free(&one);
+}
+
 TEST(scaler_steps)
 {
     struct kernel_scaler start = {
