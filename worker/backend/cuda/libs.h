@@ -59,14 +59,9 @@
     X(CommAbort)                                                                                   \
     X(CommRegister)                                                                                \
     X(CommDeregister)                                                                              \
-    X(MemAlloc)                                                                                    \
-    X(MemFree)                                                                                     \
     X(RedOpCreatePreMulSum)                                                                        \
     X(RedOpDestroy)                                                                                \
-    X(AllReduce)                                                                                   \
-    X(Broadcast)                                                                                   \
-    X(GroupStart)                                                                                  \
-    X(GroupEnd)
+    X(AllReduce)
 
 struct cudnn_api {
 #define LIBS_FIELD(name) __typeof__(cudnn##name) *name;
