@@ -110,6 +110,7 @@ const struct cuda_module *ddp_cuda_module(void)
         .kernel = kernel_find,
         .runtime = &cuda_runtime,
 #ifdef CUDA_HAS_PLANS
+        .nccl = &cuda_nccl,
         .plans = &cuda_plans,
 #endif
     };

@@ -12,10 +12,11 @@
 
 #include "common/status.h"
 #include "kernels/table.h"
+#include "worker/backend/cuda/module_nccl.h"
 #include "worker/backend/cuda/module_runtime.h"
 #include "worker/backend/cuda/plans.h"
 
-#define CUDA_MODULE_ABI 4 /* raised with every change of the table */
+#define CUDA_MODULE_ABI 5 /* raised with every change of the table */
 #define CUDA_MODULE_SYMBOL "ddp_cuda_module"
 
 /* One GPU as the CUDA runtime sees it. */
@@ -52,6 +53,7 @@ struct cuda_module {
     kernel_function (*kernel)(const char *name);
 
     const struct cuda_runtime *runtime; /* streams, events, recorded steps */
+    const struct cuda_nccl *nccl;       /* NULL: as `plans` */
     const struct cuda_plans *plans;     /* NULL: built where cuDNN's, cuBLAS' or NCCL's headers were
                                            missing */
 };
