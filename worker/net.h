@@ -185,6 +185,10 @@ enum status net_outcome_take(struct net *net, bool wait, struct net_outcome *out
  * net_backward, net_clip where every such step has one, and net_update, with the same options but
  * for the rates. So the backend may record the step once and repeat it. */
 void net_step_whole(struct net *net);
+/* Whether the backend averages gradients over ranks by itself, on the device. Then, before
+ * net_backward: it does so with that one's buckets, as they are ready, and nobody opens them. */
+bool net_reduces(const struct net *net);
+void net_step_reduce(struct net *net);
 /* The loss scaler's state: a copy out, for messages and checkpoints (waits for the device), and in,
  * for a resume: `scale`, `unskipped`, `skipped_in_a_row` and `applied` are taken. */
 struct scaler net_scaler(struct net *net);

@@ -88,8 +88,11 @@ struct backend {
                               bool training, struct err *err);
     enum status (*layer_forward)(void *state, uint32_t layer, struct err *err);
     enum status (*layer_backward)(void *state, uint32_t layer, float grad_scale, struct err *err);
+    /* Whether the backend can average gradients over ranks by itself; net_step_reduce. NULL: no. */
+    bool (*reduces)(const void *state);
+    void (*step_reduce)(void *state);
     /* Nothing that is queued from now on changes the gradients of this bucket. */
-    void (*bucket_ready)(void *state, uint32_t bucket);
+    void (*bucket_ready)(void *state, uint32_t bucket, const struct backend_span *grads);
     /* Of the last forward; waits. */
     enum status (*result)(void *state, struct net_result *result, struct err *err);
 

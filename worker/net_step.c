@@ -37,6 +37,17 @@ void net_step_whole(struct net *net)
     net->backend->step_whole(net->state);
 }
 
+bool net_reduces(const struct net *net)
+{
+    return net->backend->reduces != NULL && net->backend->reduces(net->state);
+}
+
+void net_step_reduce(struct net *net)
+{
+    assert(net_reduces(net));
+    net->backend->step_reduce(net->state);
+}
+
 enum status net_forward(struct net *net, const float *images, const int64_t *labels, uint32_t n,
                         bool training, struct net_result *result, struct err *err)
 {
@@ -98,7 +109,7 @@ enum status net_backward(struct net *net, float grad_scale, net_bucket_ready rea
         for (; next < net->graph->bucket_count && net->bucket_layer[next] >= i; next++) {
             if (net->joins_kept)
                 join_kept(net, next);
-            net->backend->bucket_ready(net->state, next);
+            net->backend->bucket_ready(net->state, next, &net->spans[next]);
             if (ready != NULL)
                 ready(user, next);
         }

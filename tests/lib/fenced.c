@@ -264,9 +264,9 @@ static enum status fence_layer_backward(void *state, uint32_t layer, float grad_
     return status;
 }
 
-static void fence_bucket_ready(void *state, uint32_t bucket)
+static void fence_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads)
 {
-    backend_cpu.bucket_ready(enter(state), bucket);
+    backend_cpu.bucket_ready(enter(state), bucket, grads);
     leave(state);
 }
 

@@ -191,7 +191,7 @@ enum status cpu_view_open(void *state, const struct backend_span *span, uint32_t
 enum status cpu_view_close(void *state, const struct backend_span *span, uint32_t bucket,
                            float *values, struct err *err);
 void cpu_step_whole(void *state);
-void cpu_bucket_ready(void *state, uint32_t bucket);
+void cpu_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads);
 enum status cpu_result(void *state, struct net_result *result, struct err *err);
 void cpu_bind_scaler(void *state, struct scaler *scaler);
 void cpu_finite(void *state, const struct backend_span *grads, uint32_t count,

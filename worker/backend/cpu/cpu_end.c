@@ -52,10 +52,11 @@ void cpu_step_whole(void *state)
     (void)state;
 }
 
-void cpu_bucket_ready(void *state, uint32_t bucket)
+void cpu_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads)
 {
     (void)state;
     (void)bucket;
+    (void)grads;
 }
 
 enum status cpu_result(void *state, struct net_result *result, struct err *err)

@@ -184,6 +184,11 @@ static void graph_free(struct CUgraphExec_st **graph)
     *graph = NULL;
 }
 
+static enum status launched(int code, const char *what, struct err *err)
+{
+    return check((cudaError_t)code, what, err);
+}
+
 static void device_reset(void)
 {
     (void)cudaDeviceReset();
@@ -213,5 +218,6 @@ const struct cuda_runtime cuda_runtime = {
     .record_end = record_end,
     .queue_graph = queue_graph,
     .graph_free = graph_free,
+    .launched = launched,
     .device_reset = device_reset,
 };

@@ -65,6 +65,8 @@ struct cuda_runtime {
                                struct err *err);
     void (*graph_free)(struct CUgraphExec_st **graph);
 
+    /* Words for what a kernel's launch returned: STATUS_OK for 0, else STATUS_LIBRARY. */
+    enum status (*launched)(int code, const char *what, struct err *err);
     /* Ends this process's use of the device and gives all its memory back. */
     void (*device_reset)(void);
 };

@@ -1,0 +1,50 @@
+/* Two nets of one model with equal weights, one on the CPU backend, one on another, that are fed
+ * the same batches and compared: losses, gradients, parameters, buffers, scaler. */
+#ifndef TESTS_LIB_NET_PAIR_H
+#define TESTS_LIB_NET_PAIR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/model.h"
+#include "worker/net.h"
+
+struct pair_options {
+    const char *arch, *level;
+    struct graph *graph;      /* instead of arch; borrowed */
+    struct model_shape shape; /* 0: 1 x 28 x 28, 10 classes */
+    uint32_t batch;           /* 0: 4 */
+    bool accumulate, clips, bf16, deterministic;
+    bool halves; /* the other backend has a reducer that halves: the CPU does it by its scale */
+    float label_smoothing;
+    const struct backend *backend; /* NULL: backend_cuda */
+    const struct backend *plain;   /* what it is held against; NULL: backend_cpu */
+    struct optim optim;            /* lr 0: SGD with momentum */
+};
+
+struct pair {
+    struct pair_options options;
+    struct amp amp;
+    struct net *cpu, *other;
+    uint32_t step;
+    double tolerance; /* relative, of losses and of a tensor's norm */
+};
+
+/* Cuts between layers that the built-in models do not have: channels that are no multiple of 8,
+ * also behind a flatten, a value added to itself, residuals of one and two types, biases
+ * everywhere. For images of 3 x 12 x 12 and 10 classes. */
+struct graph *pair_odd_graph(void);
+
+struct pair pair_new(const struct pair_options *options);
+void pair_free(struct pair *pair);
+/* `steps` steps with batches of seeded noise, compared behind each. */
+void pair_train(struct pair *pair, uint32_t steps);
+/* One step of `n` images; announced whole where nothing is compared in between. */
+void pair_step(struct pair *pair, uint32_t n, bool whole);
+void pair_check(struct pair *pair);
+/* Trains `plain` alone, then carries its whole state over to the other through the host. */
+void pair_resume(struct pair *pair, uint32_t steps);
+/* Forward without training. */
+void pair_evaluate(struct pair *pair, uint32_t n);
+
+#endif

@@ -1,0 +1,353 @@
+/* Plans as plain loops: slow, in double, every sum in one order. Sources: the definitions in
+ * plans.h; Ioffe and Szegedy 2015 for the batch norm. */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/values.h"
+#include "tests/lib/standin.h"
+
+struct plan_set {
+    struct plan_want *wants;
+    struct plan_info *infos;
+    uint32_t count;
+};
+
+/* What a launch keeps. */
+struct plan_call {
+    struct plan_want want;
+    void *pointers[PLAN_PORTS];
+};
+
+static double get(const struct plan_call *call, enum plan_port port, size_t i)
+{
+    return (double)values_get(call->pointers[port], (enum kernel_type)call->want.type, i);
+}
+
+static void set(const struct plan_call *call, enum plan_port port, size_t i, double value)
+{
+    values_set(call->pointers[port], (enum kernel_type)call->want.type, i, (float)value);
+}
+
+static double get_f32(const struct plan_call *call, enum plan_port port, size_t i)
+{
+    return (double)((const float *)call->pointers[port])[i];
+}
+
+/* One pair of an output pixel and a place of the window that falls into the input. */
+struct place {
+    size_t y, x, w; /* offsets of channel 0 of the output, the input, the weights of output 0 */
+};
+
+typedef void (*each_place)(const struct plan_call *call, const struct place *place);
+
+static void walk_row(const struct plan_call *call, uint32_t n, uint32_t oy, uint32_t ox,
+                     each_place each)
+{
+    const struct plan_want *want = &call->want;
+    const struct graph_window *window = &want->window;
+
+    for (uint32_t r = 0; r < window->kernel; r++)
+        for (uint32_t s = 0; s < window->kernel; s++) {
+            const uint32_t y = oy * window->stride + r - window->pad;
+            const uint32_t x = ox * window->stride + s - window->pad;
+            const struct place place = {(((size_t)n * want->out_h + oy) * want->out_w + ox) *
+                                            want->k,
+                                        (((size_t)n * want->h + y) * want->w + x) * want->c,
+                                        ((size_t)r * window->kernel + s) * want->c};
+
+            if (y < want->h && x < want->w) /* below 0 is far above */
+                each(call, &place);
+        }
+}
+
+static void walk(const struct plan_call *call, each_place each)
+{
+    for (uint32_t n = 0; n < call->want.n; n++)
+        for (uint32_t y = 0; y < call->want.out_h; y++)
+            for (uint32_t x = 0; x < call->want.out_w; x++)
+                walk_row(call, n, y, x, each);
+}
+
+static double *sums; /* of the output that is being made; one call runs at a time */
+
+static size_t weight_stride(const struct plan_want *want)
+{
+    return (size_t)want->window.kernel * want->window.kernel * want->c;
+}
+
+static void add_forward(const struct plan_call *call, const struct place *place)
+{
+    const struct plan_want *want = &call->want;
+
+    for (uint32_t k = 0; k < want->k; k++) {
+        const size_t w = place->w + k * weight_stride(want);
+        double sum = 0;
+
+        for (uint32_t c = 0; c < want->c; c++)
+            sum += get(call, PLAN_PORT_X, place->x + c) * get(call, PLAN_PORT_W, w + c);
+        sums[place->y + k] += sum;
+    }
+}
+
+static void add_dgrad(const struct plan_call *call, const struct place *place)
+{
+    const struct plan_want *want = &call->want;
+
+    for (uint32_t k = 0; k < want->k; k++) {
+        const double dy = get(call, PLAN_PORT_DY, place->y + k);
+        const size_t w = place->w + k * weight_stride(want);
+
+        for (uint32_t c = 0; c < want->c; c++)
+            sums[place->x + c] += dy * get(call, PLAN_PORT_W, w + c);
+    }
+}
+
+static void add_wgrad(const struct plan_call *call, const struct place *place)
+{
+    const struct plan_want *want = &call->want;
+
+    for (uint32_t k = 0; k < want->k; k++) {
+        const double dy = get(call, PLAN_PORT_DY, place->y + k);
+        const size_t w = place->w + k * weight_stride(want);
+
+        for (uint32_t c = 0; c < want->c; c++)
+            sums[w + c] += dy * get(call, PLAN_PORT_X, place->x + c);
+    }
+}
+
+/* All sums of `count` outputs, then one rounding. */
+static void convolve(const struct plan_call *call, each_place each, enum plan_port out,
+                     size_t count)
+{
+    sums = calloc(count, sizeof *sums);
+    assert(sums != NULL);
+    walk(call, each);
+    for (size_t i = 0; i < count; i++) {
+        const bool has_bias = out == PLAN_PORT_Y && call->want.has_bias;
+
+        set(call, out, i, sums[i] + (has_bias ? get(call, PLAN_PORT_BIAS, i % call->want.k) : 0));
+    }
+    free(sums);
+}
+
+/* A linear layer is a convolution of one pixel. */
+static struct plan_call as_conv(const struct plan_call *call)
+{
+    struct plan_call conv = *call;
+
+    conv.want.h = conv.want.w = conv.want.out_h = conv.want.out_w = 1;
+    conv.want.window = (struct graph_window){1, 1, 0};
+    return conv;
+}
+
+static void linear_bias(const struct plan_call *call)
+{
+    if (call->pointers[PLAN_PORT_DBIAS] == NULL)
+        return;
+    for (uint32_t k = 0; k < call->want.k; k++) {
+        double sum = 0;
+
+        for (uint32_t n = 0; n < call->want.n; n++)
+            sum += get(call, PLAN_PORT_DY, (size_t)n * call->want.k + k);
+        set(call, PLAN_PORT_DBIAS, k, sum);
+    }
+}
+
+/* -- batch norm, channel by channel -- */
+
+static size_t norm_rows(const struct plan_call *call)
+{
+    return (size_t)call->want.n * call->want.h * call->want.w;
+}
+
+static void norm_statistics(const struct plan_call *call, uint32_t c)
+{
+    const size_t rows = norm_rows(call);
+    float *mean = call->pointers[PLAN_PORT_MEAN], *inv_std = call->pointers[PLAN_PORT_INV_STD];
+    float *running_mean = call->pointers[PLAN_PORT_RUNNING_MEAN];
+    float *running_var = call->pointers[PLAN_PORT_RUNNING_VAR];
+    const double m = (double)call->want.momentum;
+    double sum = 0, squares = 0, var;
+
+    for (size_t i = 0; i < rows; i++)
+        sum += get(call, PLAN_PORT_X, i * call->want.c + c);
+    sum /= (double)rows;
+    for (size_t i = 0; i < rows; i++) {
+        const double d = get(call, PLAN_PORT_X, i * call->want.c + c) - sum;
+
+        squares += d * d;
+    }
+    var = squares / (double)rows;
+    mean[c] = (float)sum;
+    inv_std[c] = (float)(1.0 / sqrt(var + (double)call->want.eps));
+    running_mean[c] = (float)((1 - m) * (double)running_mean[c] + m * sum);
+    running_var[c] = (float)((1 - m) * (double)running_var[c] + m * squares / ((double)rows - 1));
+}
+
+static void norm_write(const struct plan_call *call, uint32_t c)
+{
+    const double mean = get_f32(call, PLAN_PORT_MEAN, c);
+    const double scale = get_f32(call, PLAN_PORT_SCALE, c) * get_f32(call, PLAN_PORT_INV_STD, c);
+    uint8_t *mask = call->pointers[PLAN_PORT_MASK];
+
+    for (size_t i = c; i < norm_rows(call) * call->want.c; i += call->want.c) {
+        double y = (get(call, PLAN_PORT_X, i) - mean) * scale + get_f32(call, PLAN_PORT_SHIFT, c);
+
+        if (call->want.has_add)
+            y += get(call, PLAN_PORT_ADD, i);
+        if (call->want.has_relu && mask != NULL)
+            mask[i] = y > 0;
+        set(call, PLAN_PORT_Y, i, call->want.has_relu && !(y > 0) ? 0 : y);
+    }
+}
+
+static void norm_forward(const struct plan_call *call, bool has_statistics)
+{
+    for (uint32_t c = 0; c < call->want.c; c++) {
+        if (!has_statistics)
+            norm_statistics(call, c);
+        norm_write(call, c);
+    }
+}
+
+static double masked(const struct plan_call *call, size_t i)
+{
+    const uint8_t *mask = call->pointers[PLAN_PORT_MASK];
+
+    return call->want.has_relu && !mask[i] ? 0 : get(call, PLAN_PORT_DY, i);
+}
+
+static void norm_backward_channel(const struct plan_call *call, uint32_t c)
+{
+    const struct plan_want *want = &call->want;
+    const size_t rows = norm_rows(call), end = rows * call->want.c;
+    const double mean = get_f32(call, PLAN_PORT_MEAN, c);
+    const double inv_std = get_f32(call, PLAN_PORT_INV_STD, c);
+    double sum = 0, dot = 0;
+
+    for (size_t i = c; i < end; i += call->want.c) {
+        sum += masked(call, i);
+        dot += masked(call, i) * (get(call, PLAN_PORT_X, i) - mean) * inv_std;
+    }
+    ((float *)call->pointers[PLAN_PORT_DSCALE])[c] = (float)dot;
+    ((float *)call->pointers[PLAN_PORT_DSHIFT])[c] = (float)sum;
+    for (size_t i = c; i < end; i += call->want.c) {
+        const double x = (get(call, PLAN_PORT_X, i) - mean) * inv_std;
+        const double d = masked(call, i);
+
+        if (plan_takes(want, PLAN_PORT_DADD))
+            set(call, PLAN_PORT_DADD, i, d);
+        set(call, PLAN_PORT_DX, i,
+            get_f32(call, PLAN_PORT_SCALE, c) * inv_std *
+                (d - sum / (double)rows - x * dot / (double)rows));
+    }
+}
+
+static void run_call(void *args)
+{
+    const struct plan_call *call = args, conv = as_conv(call);
+    const struct plan_want *want = &call->want;
+    const size_t in = (size_t)want->n * want->h * want->w * want->c;
+    const size_t out = (size_t)want->n * want->out_h * want->out_w * want->k;
+
+    switch (want->kind) {
+    case PLAN_CONV_FORWARD:
+        convolve(call, add_forward, PLAN_PORT_Y, out);
+        return;
+    case PLAN_CONV_DGRAD:
+        convolve(call, add_dgrad, PLAN_PORT_DX, in);
+        return;
+    case PLAN_CONV_WGRAD:
+        convolve(call, add_wgrad, PLAN_PORT_DW, want->k * weight_stride(want));
+        return;
+    case PLAN_LINEAR_FORWARD:
+        convolve(&conv, add_forward, PLAN_PORT_Y, (size_t)want->n * want->k);
+        return;
+    case PLAN_LINEAR_DGRAD:
+        convolve(&conv, add_dgrad, PLAN_PORT_DX, (size_t)want->n * want->c);
+        return;
+    case PLAN_LINEAR_WGRAD:
+        convolve(&conv, add_wgrad, PLAN_PORT_DW, (size_t)want->k * want->c);
+        linear_bias(call);
+        return;
+    case PLAN_NORM_FORWARD:
+    case PLAN_NORM_EVALUATE:
+        norm_forward(call, want->kind == PLAN_NORM_EVALUATE);
+        return;
+    case PLAN_NORM_BACKWARD:
+        for (uint32_t c = 0; c < want->c; c++)
+            norm_backward_channel(call, c);
+        return;
+    default:
+        assert(!"a plan that the stand-in does not have");
+    }
+}
+
+/* -- the table -- */
+
+static enum status open_set(struct plan_set **set_out, const struct plan_options *options,
+                            struct err *err)
+{
+    (void)options;
+    *set_out = calloc(1, sizeof **set_out);
+    return *set_out != NULL ? STATUS_OK : err_set(err, STATUS_MEMORY, 0, "stand-in: out of memory");
+}
+
+static void close_set(struct plan_set **set_at)
+{
+    free((*set_at)->wants);
+    free((*set_at)->infos);
+    free(*set_at);
+    *set_at = NULL;
+}
+
+static bool can_do(enum plan_kind kind)
+{
+    if (kind == PLAN_NORM_FORWARD || kind == PLAN_NORM_BACKWARD || kind == PLAN_NORM_EVALUATE)
+        return !standin_faults.no_norm_plans;
+    return kind <= PLAN_LINEAR_WGRAD;
+}
+
+static enum status build(struct plan_set *plans, const struct plan_want *wants, uint32_t count,
+                         struct err *err)
+{
+    plans->wants = calloc((size_t)count + 1, sizeof *plans->wants);
+    plans->infos = calloc((size_t)count + 1, sizeof *plans->infos);
+    if (plans->wants == NULL || plans->infos == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "stand-in: out of memory");
+    memcpy(plans->wants, wants, count * sizeof *wants);
+    plans->count = count;
+    for (uint32_t i = 0; i < count; i++)
+        plans->infos[i] = (struct plan_info){
+            .status = can_do(wants[i].kind) ? STATUS_OK : STATUS_UNSUPPORTED,
+            .workspace_bytes = 256,
+            .engine = "a plain loop",
+        };
+    return STATUS_OK;
+}
+
+static const struct plan_info *info(const struct plan_set *plans, uint32_t index)
+{
+    assert(index < plans->count);
+    return &plans->infos[index];
+}
+
+static enum status run(struct plan_set *plans, uint32_t index, struct CUstream_st *stream,
+                       void *workspace, void *const *pointers, struct err *err)
+{
+    struct plan_call call;
+    int code;
+
+    assert(index < plans->count && stream != NULL && workspace != NULL);
+    call.want = plans->wants[index];
+    for (int port = 0; port < PLAN_PORTS; port++)
+        assert((pointers[port] != NULL) == plan_takes(&call.want, (enum plan_port)port));
+    memcpy(call.pointers, pointers, sizeof call.pointers);
+    code = standin_queue(run_call, &call, sizeof call);
+    return code == 0 ? STATUS_OK
+                     : err_set(err, STATUS_LIBRARY, code, "stand-in plan: failed on purpose");
+}
+
+const struct cuda_plans standin_plans = {open_set, close_set, build, info, run};

@@ -1,0 +1,302 @@
+/* The CUDA backend end to end on a machine without a GPU: its tables are stood in for by the
+ * kernels' twins and plain loops over fenced memory (tests/lib/standin.h), and what it trains is
+ * held against the CPU backend. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/values.h"
+#include "tests/lib/standin.h"
+#include "tests/lib/test.h"
+#include "tests/lib/net_pair.h"
+#include "worker/backend/cuda/cuda_backend.h"
+
+static void use_standin(void)
+{
+    cuda_backend_use(&standin_runtime, &standin_kernels, &standin_plans, 0);
+}
+
+TEST(convnet_at_every_level)
+{
+    static const char *const levels[] = {"O0", "O1", "O2", "O3"};
+
+    use_standin();
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+        struct pair pair = pair_new(&(struct pair_options){.arch = "convnet", .level = levels[l]});
+
+        pair_train(&pair, 4);
+        pair_free(&pair);
+    }
+}
+
+static void train_odd(const char *level, bool bf16)
+{
+    struct graph *graph = pair_odd_graph();
+    struct err err = {.text = ""};
+    struct pair pair;
+
+    if (graph_check(graph, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    pair = pair_new(&(struct pair_options){.arch = "odd",
+                                           .level = level,
+                                           .graph = graph,
+                                           .shape = {3, 12, 12, 10},
+                                           .bf16 = bf16,
+                                           .label_smoothing = 0.1F});
+    pair_train(&pair, 3);
+    pair_free(&pair);
+    graph_free(&graph);
+}
+
+TEST(odd_layers_at_every_level)
+{
+    use_standin();
+    train_odd("O0", false);
+    train_odd("O1", false);
+    train_odd("O2", false);
+    train_odd("O3", false);
+    train_odd("O2", true);
+}
+
+TEST(batch_norm_by_our_own_kernels)
+{
+    use_standin();
+    standin_faults.no_norm_plans = true;
+    train_odd("O0", false);
+    train_odd("O2", false);
+    train_odd("O3", false);
+    standin_faults.no_norm_plans = false;
+}
+
+TEST(resnet18)
+{
+    static const char *const levels[] = {"O0", "O2"};
+
+    use_standin();
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+        struct pair pair = pair_new(&(struct pair_options){
+            .arch = "resnet18", .level = levels[l], .shape = {3, 32, 32, 10}, .batch = 2});
+
+        pair_step(&pair, 2, false);
+        pair_free(&pair);
+    }
+}
+
+TEST(clipping_and_accumulation)
+{
+    static const char *const levels[] = {"O0", "O1", "O2"};
+
+    use_standin();
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+        struct pair pair = pair_new(&(struct pair_options){
+            .arch = "convnet", .level = levels[l], .accumulate = true, .clips = true});
+
+        pair_train(&pair, 3);
+        pair_free(&pair);
+    }
+}
+
+/* The first step is queued as it comes, the second recorded, the others repeat the record; a
+ * smaller batch has a record of its own. Equal to the bit to steps that are not. */
+TEST(recorded_steps_are_the_same_steps)
+{
+    static const uint32_t sizes[] = {4, 4, 4, 4, 3, 3, 3, 4};
+    struct pair pair;
+    struct standin_counts before;
+
+    use_standin();
+    pair = pair_new(&(struct pair_options){
+        .arch = "convnet", .level = "O2", .backend = &backend_cuda, .plain = &backend_cuda});
+    pair.tolerance = 0;
+    before = standin_counts();
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        pair_step(&pair, sizes[i], true);
+        pair_check(&pair);
+    }
+    CHECK_EQ(standin_counts().repeated - before.repeated, 6);
+    CHECK(standin_counts().recorded > before.recorded);
+    pair_evaluate(&pair, 2);
+    pair_free(&pair);
+}
+
+struct halve {
+    void *memory;
+    size_t count;
+    enum graph_dtype dtype;
+};
+
+static void run_halve(void *args)
+{
+    const struct halve *halve = args;
+
+    for (size_t i = 0; i < halve->count; i++)
+        values_set(halve->memory, (enum kernel_type)halve->dtype, i,
+                   0.5F * values_get(halve->memory, (enum kernel_type)halve->dtype, i));
+}
+
+static enum status reduce_halve(void *user, void *memory, size_t count, enum graph_dtype dtype,
+                                struct CUstream_st *stream, struct err *err)
+{
+    const struct halve halve = {memory, count, dtype};
+
+    ++*(uint32_t *)user;
+    if (stream == NULL || standin_queue(run_halve, &halve, sizeof halve) != 0)
+        return err_set(err, STATUS_LIBRARY, 0, "no reduce on purpose");
+    return STATUS_OK;
+}
+
+/* Every bucket once in each step that is queued or recorded; a record carries them with it. */
+TEST(gradients_are_reduced_on_the_device)
+{
+    for (int no_records = 0; no_records < 2; no_records++) {
+        uint32_t calls = 0;
+        struct pair pair;
+
+        use_standin();
+        cuda_backend_reduce_with(&(struct cuda_reduce){reduce_halve, &calls});
+        pair = pair_new(&(struct pair_options){.arch = "convnet", .level = "O2", .halves = true});
+        cuda_backend_reduce_with(NULL);
+        standin_faults.no_records = no_records != 0;
+        for (int i = 0; i < 4; i++) {
+            pair_step(&pair, 4, true);
+            pair_check(&pair);
+        }
+        standin_faults.no_records = false;
+        CHECK_EQ(calls, net_bucket_count(pair.cpu) * (no_records ? 5U : 2U));
+        pair_free(&pair);
+    }
+}
+
+/* Through the host and back: then steps are equal to the bit. */
+TEST(resume_is_bit_exact)
+{
+    static const char *const levels[] = {"O0", "O1", "O2", "O3"};
+
+    use_standin();
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+        struct pair pair = pair_new(
+            &(struct pair_options){.arch = "convnet", .level = levels[l], .plain = &backend_cuda});
+
+        pair.tolerance = 0;
+        pair_resume(&pair, 2);
+        pair_step(&pair, 4, false);
+        pair_check(&pair);
+        pair_free(&pair);
+    }
+}
+
+TEST(every_optimizer)
+{
+    static const struct optim optims[] = {
+        {.lr = 0.01F, .momentum = 0.9F, .dampening = 0.3F, .weight_decay = 1e-3F},
+        {.lr = 0.01F, .momentum = 0.9F, .nesterov = true},
+        {.kind = OPTIM_ADAM, .lr = 1e-3F, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-4F},
+        {.kind = OPTIM_ADAMW,
+         .lr = 1e-3F,
+         .beta1 = 0.9,
+         .beta2 = 0.999,
+         .eps = 1e-4F,
+         .weight_decay = 0.01F},
+        {.kind = OPTIM_LARS, .lr = 0.1F, .momentum = 0.9F, .weight_decay = 1e-4F, .trust = 1e-3F},
+        {.kind = OPTIM_LARC,
+         .lr = 0.1F,
+         .momentum = 0.9F,
+         .weight_decay = 1e-4F,
+         .trust = 0.02F,
+         .eps = 1e-8F},
+        {.lr = 0.01F,
+         .momentum = 0.9F,
+         .lookahead = OPTIM_LOOKAHEAD_PAPER,
+         .every = 2,
+         .alpha = 0.5F},
+        {.lr = 0.01F,
+         .momentum = 0.9F,
+         .lookahead = OPTIM_LOOKAHEAD_SEED,
+         .every = 2,
+         .alpha = 0.5F},
+    };
+    static const char *const levels[] = {"O0", "O2", "O3"};
+
+    use_standin();
+    for (size_t i = 0; i < sizeof optims / sizeof optims[0]; i++)
+        for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+            struct pair pair = pair_new(
+                &(struct pair_options){.arch = "convnet", .level = levels[l], .optim = optims[i]});
+
+            for (int step = 0; step < 5; step++)
+                pair_step(&pair, 4, false);
+            pair_free(&pair);
+        }
+}
+
+TEST(a_record_that_fails_is_done_without)
+{
+    struct pair pair;
+    struct standin_counts before;
+
+    use_standin();
+    pair = pair_new(&(struct pair_options){.arch = "convnet", .level = "O0"});
+    before = standin_counts();
+    standin_faults.no_records = true;
+    for (int i = 0; i < 4; i++) {
+        pair_step(&pair, 4, true);
+        pair_check(&pair);
+    }
+    standin_faults.no_records = false;
+    CHECK_EQ(standin_counts().repeated, before.repeated);
+    pair_free(&pair);
+}
+
+static size_t things(void)
+{
+    const struct standin_counts now = standin_counts();
+
+    return now.device_blocks + now.pinned_blocks + now.streams + now.events + now.graphs;
+}
+
+/* Whichever launch fails, the next call that can says so, with a layer, and all is given back. */
+TEST(every_failed_launch_is_reported_and_nothing_leaks)
+{
+    const size_t before = things();
+
+    use_standin();
+    for (uint32_t call = 1;; call += 5) {
+        const struct model_shape shape = {1, 28, 28, 10};
+        const struct net_options options = {.batch_max = 2, .backend = &backend_cuda};
+        const struct optim sgd = {.lr = 0.1F};
+        static float images[2 * 28 * 28];
+        const int64_t labels[] = {1, 2};
+        struct graph *graph = NULL;
+        struct net_outcome outcome;
+        struct net *net = NULL;
+        struct err err = {.text = ""};
+        enum status status;
+        bool taken;
+
+        CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
+        status = net_new(&net, graph, &options, &err);
+        graph_free(&graph);
+        standin_faults.fail_call = call;
+        if (status == STATUS_OK)
+            status = net_forward(net, images, labels, 2, true, NULL, &err);
+        if (status == STATUS_OK)
+            status = net_backward(net, 1.0F, NULL, NULL, &err);
+        if (status == STATUS_OK) {
+            net_update(net, &sgd);
+            status = net_outcome_take(net, true, &outcome, &taken, &err);
+        }
+        net_free(&net);
+        CHECK_EQ(things(), before);
+        if (standin_faults.fail_call > 0) { /* there were not that many */
+            standin_faults.fail_call = 0;
+            CHECK_EQ(status, STATUS_OK);
+            CHECK(call > 20);
+            return;
+        }
+        CHECK_EQ(status, STATUS_LIBRARY);
+        CHECK(strstr(err.text, "on purpose") != NULL || strstr(err.text, "copy failed") != NULL);
+    }
+}
+
+TEST_MAIN

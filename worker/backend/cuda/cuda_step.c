@@ -1,0 +1,395 @@
+/* A step: its batch on the way to the device, its layers queued one by one or repeated from a
+ * record.
+ *
+ * A batch goes into one of two pinned slots and is copied on a stream of its own while the step
+ * before it computes. A record holds forward and backward of one batch size (a CUDA graph), from
+ * the images in their place to the last gradient; the optimizer's few launches stay outside, since
+ * their rates change. It is made at the second step that is announced by net_step_whole, the first
+ * one lets libraries settle. */
+#include <assert.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "worker/backend/cuda/cuda.h"
+
+static size_t image_bytes(const struct cuda *cuda)
+{
+    const struct cuda_value *input = &cuda->layers[0].out;
+
+    return (size_t)cuda->image_channels * input->h * input->w * sizeof(float);
+}
+
+static enum status open_slot(struct cuda *cuda, uint32_t index, struct err *err)
+{
+    const struct cuda_runtime *runtime = cuda->runtime;
+    const size_t images = cuda->batch_max * image_bytes(cuda);
+    const size_t labels = cuda->batch_max * sizeof(int64_t);
+    enum status status = runtime->pinned_new(&cuda->slots[index].pinned, images + labels, err);
+
+    if (status == STATUS_OK)
+        status = runtime->memory_new(&cuda->slots[index].images, images + labels, err);
+    if (status == STATUS_OK)
+        status = runtime->event_new(&cuda->slots[index].copied, err);
+    if (status == STATUS_OK)
+        status = runtime->event_new(&cuda->slots[index].used, err);
+    cuda->bytes += images + labels;
+    return status;
+}
+
+enum status cuda_slots_open(struct cuda *cuda, struct err *err)
+{
+    void *labels = NULL;
+    enum status status = STATUS_OK;
+
+    for (uint32_t i = 0; i < CUDA_SLOTS && status == STATUS_OK; i++)
+        status = open_slot(cuda, i, err);
+    if (status == STATUS_OK)
+        status = cuda->runtime->memory_new(&labels, cuda->batch_max * sizeof(int64_t), err);
+    cuda->labels = labels;
+    return status;
+}
+
+void cuda_slots_close(struct cuda *cuda)
+{
+    void *labels = cuda->labels;
+
+    for (uint32_t i = 0; i < CUDA_SLOTS; i++) {
+        cuda->runtime->pinned_free(&cuda->slots[i].pinned);
+        cuda->runtime->memory_free(&cuda->slots[i].images);
+        cuda->runtime->event_free(&cuda->slots[i].copied);
+        cuda->runtime->event_free(&cuda->slots[i].used);
+    }
+    cuda->runtime->memory_free(&labels);
+    cuda->labels = NULL;
+}
+
+/* Into the slot, and from there to the device behind what still reads the slot's last batch. */
+static enum status send(struct cuda *cuda, uint32_t slot, const float *images,
+                        const int64_t *labels, struct err *err)
+{
+    const struct cuda_runtime *runtime = cuda->runtime;
+    const size_t bytes = cuda->n * image_bytes(cuda), label_bytes = cuda->n * sizeof *labels;
+    const size_t labels_at = cuda->batch_max * image_bytes(cuda);
+    char *pinned = cuda->slots[slot].pinned, *device = cuda->slots[slot].images;
+    enum status status = STATUS_OK;
+
+    if (cuda->slots[slot].is_used) {
+        status = runtime->event_sync(cuda->slots[slot].copied, err);
+        if (status == STATUS_OK)
+            status = runtime->event_wait(cuda->slots[slot].used, cuda->copies, err);
+    }
+    if (status != STATUS_OK)
+        return status;
+    memcpy(pinned, images, bytes);
+    memcpy(pinned + labels_at, labels, label_bytes);
+    status = runtime->queue_copy_in(device, pinned, bytes, cuda->copies, err);
+    if (status == STATUS_OK)
+        status = runtime->queue_copy_in(device + labels_at, pinned + labels_at, label_bytes,
+                                        cuda->copies, err);
+    return status == STATUS_OK ? runtime->event_record(cuda->slots[slot].copied, cuda->copies, err)
+                               : status;
+}
+
+/* To where the step reads them, as NHWC in the input's type. */
+static enum status unpack(struct cuda *cuda, uint32_t slot, struct err *err)
+{
+    const struct cuda_layer *input = &cuda->layers[0];
+    const size_t labels_at = cuda->batch_max * image_bytes(cuda);
+    const struct kernel_images shape = {
+        .images = cuda->n,
+        .height = input->out.h,
+        .width = input->out.w,
+        .in_channels = cuda->image_channels,
+        .out_channels = input->graph->out.dims[0],
+        .type = cuda_type(input->out.dtype),
+        .std = {1.0F, 1.0F, 1.0F, 1.0F},
+    };
+    const char *from = cuda->slots[slot].images;
+    enum status status = cuda->runtime->event_wait(cuda->slots[slot].copied, cuda->stream, err);
+    int code;
+
+    if (status != STATUS_OK)
+        return status;
+    code = cuda->kernels->images(&shape, from, input->out.data, cuda->stream);
+    status = cuda_launched(cuda, input, code, "images", err);
+    if (status == STATUS_OK)
+        status = cuda->runtime->queue_copy(cuda->labels, from + labels_at,
+                                           cuda->n * sizeof *cuda->labels, cuda->stream, err);
+    if (status == STATUS_OK)
+        status = cuda->runtime->event_record(cuda->slots[slot].used, cuda->stream, err);
+    cuda->slots[slot].is_used = true;
+    return status;
+}
+
+static bool can_record(const struct cuda *cuda)
+{
+    return cuda->is_promised && cuda->records && cuda->norm_sum == NULL;
+}
+
+void cuda_step_whole(void *state)
+{
+    ((struct cuda *)state)->is_promised = true;
+}
+
+static struct cuda_step *find_step(struct cuda *cuda, uint32_t n)
+{
+    for (uint32_t i = 0; i < CUDA_STEPS_MAX; i++)
+        if (cuda->steps[i].n == n || cuda->steps[i].n == 0)
+            return &cuda->steps[i];
+    return NULL;
+}
+
+static enum status choose_mode(struct cuda *cuda, struct err *err)
+{
+    struct cuda_step *step = can_record(cuda) ? find_step(cuda, cuda->n) : NULL;
+
+    cuda->mode = CUDA_PLAIN;
+    cuda->step = step;
+    if (step == NULL)
+        return STATUS_OK;
+    step->n = cuda->n;
+    if (step->graph != NULL) {
+        cuda->mode = CUDA_REPEAT;
+        return STATUS_OK;
+    }
+    if (!step->is_warm) {
+        step->is_warm = true;
+        return STATUS_OK;
+    }
+    cuda->mode = CUDA_RECORD;
+    return cuda->runtime->record_begin(cuda->stream, err);
+}
+
+/* Plans of a training step have its size, because statistics count every row; an evaluation of
+ * fewer images computes rows that nobody looks at. */
+static enum status take_plans(struct cuda *cuda, struct err *err)
+{
+    cuda->rows = cuda->training ? cuda->n : cuda->batch_max;
+    return cuda_sets_use(cuda, cuda->rows, err);
+}
+
+enum status cuda_step_begin(void *state, const float *images, const int64_t *labels, uint32_t n,
+                            bool training, struct err *err)
+{
+    struct cuda *cuda = state;
+    const uint32_t slot = cuda->slot_next;
+    enum status status = cuda_failed(cuda, err);
+
+    assert(n > 0 && n <= cuda->batch_max && cuda->mode == CUDA_PLAIN);
+    cuda->n = n;
+    cuda->training = training;
+    cuda->slot_next = (slot + 1) % CUDA_SLOTS;
+    if (status == STATUS_OK)
+        status = take_plans(cuda, err);
+    if (status == STATUS_OK)
+        status = send(cuda, slot, images, labels, err);
+    if (status == STATUS_OK)
+        status = unpack(cuda, slot, err);
+    if (status == STATUS_OK)
+        status = choose_mode(cuda, err);
+    cuda->is_promised = false;
+    return status;
+}
+
+static enum status forward(struct cuda *cuda, uint32_t index, struct err *err)
+{
+    struct cuda_layer *layer = &cuda->layers[index];
+
+    return layer->op->forward(cuda, layer, err);
+}
+
+/* What other layers have left of the gradient, and this layer's share. */
+static enum status add_shares(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    for (uint32_t k = 0; k < 2 && status == STATUS_OK; k++) {
+        const struct cuda_value *in = layer->in[k];
+        int code;
+
+        if (!layer->adds[k])
+            continue;
+        code = cuda->kernels->add(in->grad, in->grad, layer->spare[k], cuda_type(in->dtype), false,
+                                  cuda->rows * in->image_size, cuda->stream);
+        status = cuda_launched(cuda, layer, code, "sum of gradients", err);
+    }
+    return status;
+}
+
+static enum status backward(struct cuda *cuda, uint32_t index, float grad_scale, struct err *err)
+{
+    struct cuda_layer *layer = &cuda->layers[index];
+    enum status status = layer->op->backward(cuda, layer, grad_scale, err);
+
+    return status == STATUS_OK ? add_shares(cuda, layer, err) : status;
+}
+
+/* Back to a step like any other, without what was written down so far. */
+static void give_up_record(struct cuda *cuda)
+{
+    struct err ignored;
+
+    if (cuda->mode == CUDA_RECORD) {
+        (void)cuda->runtime->record_end(cuda->stream, &cuda->step->graph, &ignored);
+        cuda->runtime->graph_free(&cuda->step->graph);
+    }
+    cuda->mode = CUDA_PLAIN;
+}
+
+enum status cuda_layer_forward(void *state, uint32_t layer, struct err *err)
+{
+    struct cuda *cuda = state;
+    enum status status = cuda->mode == CUDA_REPEAT ? STATUS_OK : forward(cuda, layer, err);
+
+    if (status != STATUS_OK)
+        give_up_record(cuda);
+    return status;
+}
+
+/* -- gradients of all ranks -- */
+
+bool cuda_reduces(const void *state)
+{
+    return ((const struct cuda *)state)->reduce.reduce != NULL;
+}
+
+void cuda_step_reduce(void *state)
+{
+    ((struct cuda *)state)->is_reduced = true;
+}
+
+/* On a stream of its own, behind the work that made the bucket, while backward goes on. */
+static enum status reduce_bucket(struct cuda *cuda, uint32_t bucket, struct err *err)
+{
+    const struct backend_span *span = &cuda->buckets[bucket];
+    enum status status = cuda->runtime->event_record(cuda->bucket_done[bucket], cuda->stream, err);
+
+    if (status == STATUS_OK)
+        status = cuda->runtime->event_wait(cuda->bucket_done[bucket], cuda->reduces, err);
+    if (status == STATUS_OK)
+        status = cuda->reduce.reduce(cuda->reduce.user, span->memory, span->count, span->dtype,
+                                     cuda->reduces, err);
+    return status;
+}
+
+static enum status join_reduces(struct cuda *cuda, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    if (!cuda->is_reduced)
+        return STATUS_OK;
+    status = cuda->runtime->event_record(cuda->reduced, cuda->reduces, err);
+    return status == STATUS_OK ? cuda->runtime->event_wait(cuda->reduced, cuda->stream, err)
+                               : status;
+}
+
+/* The whole of a step as it comes. */
+static enum status run_plain(struct cuda *cuda, struct err *err)
+{
+    const uint32_t count = cuda->graph->layer_count;
+    enum status status = STATUS_OK;
+
+    cuda->mode = CUDA_PLAIN;
+    for (uint32_t i = 0; i < count && status == STATUS_OK; i++)
+        status = forward(cuda, i, err);
+    for (uint32_t i = count; i-- > 0 && status == STATUS_OK;)
+        status = backward(cuda, i, cuda->step->grad_scale, err);
+    for (uint32_t b = 0; cuda->is_reduced && b < cuda->graph->bucket_count; b++)
+        if (status == STATUS_OK)
+            status = reduce_bucket(cuda, b, err);
+    return status == STATUS_OK ? join_reduces(cuda, err) : status;
+}
+
+/* Where nothing could be recorded the step is queued as it comes, and all later ones. */
+static enum status end_record(struct cuda *cuda, struct err *err)
+{
+    struct err why = {.text = ""};
+    enum status joined = join_reduces(cuda, &why);
+
+    if (cuda->runtime->record_end(cuda->stream, &cuda->step->graph, &why) == STATUS_OK &&
+        joined == STATUS_OK) {
+        cuda->mode = CUDA_PLAIN;
+        return cuda->runtime->queue_graph(cuda->step->graph, cuda->stream, err);
+    }
+    cuda->runtime->graph_free(&cuda->step->graph);
+    log_line(LOG_WARNING, LOG_ABOUT_NONE,
+             "steps are queued layer by layer, since recording one failed: %s", why.text);
+    cuda->records = false;
+    return run_plain(cuda, err);
+}
+
+/* Backward is complete, its last bucket too. */
+static enum status end_backward(struct cuda *cuda, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    if (cuda->mode == CUDA_RECORD)
+        status = end_record(cuda, err);
+    else if (cuda->mode == CUDA_REPEAT)
+        status = cuda->runtime->queue_graph(cuda->step->graph, cuda->stream, err);
+    else
+        status = join_reduces(cuda, err);
+    cuda->mode = CUDA_PLAIN;
+    cuda->is_reduced = false;
+    return status;
+}
+
+/* A record has one scale of the gradients: with another one it is made again. */
+static enum status check_scale(struct cuda *cuda, float grad_scale, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    if (cuda->step == NULL || cuda->mode == CUDA_PLAIN)
+        return STATUS_OK;
+    if (cuda->mode == CUDA_REPEAT && grad_scale != cuda->step->grad_scale) {
+        cuda->runtime->graph_free(&cuda->step->graph);
+        cuda->mode = CUDA_PLAIN;
+        for (uint32_t i = 0; i < cuda->graph->layer_count && status == STATUS_OK; i++)
+            status = forward(cuda, i, err);
+    }
+    cuda->step->grad_scale = grad_scale;
+    return status;
+}
+
+enum status cuda_layer_backward(void *state, uint32_t layer, float grad_scale, struct err *err)
+{
+    struct cuda *cuda = state;
+    enum status status = STATUS_OK;
+
+    if (layer + 1 == cuda->graph->layer_count)
+        status = check_scale(cuda, grad_scale, err);
+    if (status == STATUS_OK && cuda->mode != CUDA_REPEAT)
+        status = backward(cuda, layer, grad_scale, err);
+    if (status != STATUS_OK)
+        give_up_record(cuda);
+    return status;
+}
+
+/* Without a reduction on the device a host may do it, bucket by bucket, while backward goes on;
+ * such a step is never recorded. */
+static enum status mark_ready(struct cuda *cuda, uint32_t bucket, struct err *err)
+{
+    if (cuda->mode == CUDA_REPEAT)
+        return STATUS_OK;
+    if (cuda->is_reduced)
+        return reduce_bucket(cuda, bucket, err);
+    return cuda->mode == CUDA_PLAIN
+               ? cuda->runtime->event_record(cuda->bucket_done[bucket], cuda->stream, err)
+               : STATUS_OK;
+}
+
+void cuda_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads)
+{
+    struct cuda *cuda = state;
+    struct err err = {.text = ""};
+    enum status status;
+
+    cuda->buckets[bucket] = *grads;
+    status = mark_ready(cuda, bucket, &err);
+
+    if (status != STATUS_OK)
+        give_up_record(cuda);
+    else if (bucket + 1 == cuda->graph->bucket_count)
+        status = end_backward(cuda, &err);
+    cuda_keep(cuda, status, &err);
+}
