@@ -12,11 +12,12 @@
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGTERM = 128 + SIGTERM, STOP_TIMEOUT_S = 8 };
 
 static volatile bool stop;
+static volatile sig_atomic_t late_code = EXIT_SIGTERM; /* where it takes too long to end */
 
 static void on_alarm(int signal_number)
 {
     (void)signal_number;
-    _exit(EXIT_SIGTERM);
+    _exit(late_code);
 }
 
 /* The step is finished first, but not for ever: a peer may be gone. */
@@ -61,6 +62,9 @@ static int run(const struct options *options, const struct agent_place *place)
     }
     if (status != STATUS_OK)
         code = fail(agent, &err);
+    late_code = code; /* a GPU is given back in order, but nobody waits for that for ever */
+    if (train != NULL)
+        (void)alarm(STOP_TIMEOUT_S);
     train_free(&train);
     agent_close(&agent);
     return code;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "worker/device.h"
 #include "worker/options_optim.h"
 #include "worker/options_table.h"
 
@@ -31,15 +32,12 @@ static enum status check_precision(struct options *options, struct err *err)
 
 static enum status check_device(const struct options *options, struct err *err)
 {
-    if (strcmp(options->device, "auto") == 0 || strcmp(options->device, "cpu") == 0)
+    if (!device_is_word(options->device))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--device %.40s: expected auto, cpu, cuda or cuda:N", options->device);
+    if (strcmp(options->comm, "auto") == 0 || strcmp(options->comm, "gloo") == 0)
         return STATUS_OK;
-    if (strncmp(options->device, "cuda", 4) == 0)
-        return err_set(
-            err, STATUS_UNSUPPORTED, 0,
-            "--device %.40s: this build has no CUDA training backend yet; use --device cpu",
-            options->device);
-    return err_set(err, STATUS_BAD_INPUT, 0, "--device %.40s: expected auto, cpu or cuda",
-                   options->device);
+    return err_set(err, STATUS_BAD_INPUT, 0, "--comm %.40s: expected auto or gloo", options->comm);
 }
 
 int options_metric_named(const char *name)
@@ -146,6 +144,7 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
         .loader_threads = 1,
         .print_freq = 100,
         .device = "auto",
+        .comm = "auto",
         .opt_level = options_default_level,
         .max_skipped_steps = AMP_SKIPS_MAX,
         .checkpoint_keep = 2,

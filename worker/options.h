@@ -47,8 +47,8 @@ struct options {
     bool zero_init_residual;
     const char *pretrained; /* NULL: none */
     bool new_classifier;    /* ... whose last linear layer is left out */
-    const char *device;
-    const struct backend *backend; /* not an option: what `device` came to, NULL: the CPU */
+    const char *device, *comm;
+    const struct backend *backend; /* not an option: instead of `device`, for tests; NULL: none */
     const char *opt_level, *low_type, *loss_scale, *keep_batchnorm_fp32; /* as typed */
     float init_loss_scale, min_loss_scale, max_loss_scale;               /* 0: the default */
     uint32_t max_skipped_steps; /* in a row, before training stops */

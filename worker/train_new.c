@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "worker/data/digits.h"
 #include "worker/data/idx.h"
 #include "worker/graph.h"
@@ -149,6 +150,27 @@ static enum status sum_over_ranks(void *user, double *values, size_t count, stru
     return train->ddp != NULL ? ddp_sum(train->ddp, values, count, err) : STATUS_OK;
 }
 
+/* The first of all: what cannot be had is said before data are read. */
+static enum status pick_device(struct train *train, struct err *err)
+{
+    const struct options *options = train->options;
+    struct err notice;
+    enum status status;
+
+    if (options->backend != NULL) {
+        train->device.backend = options->backend;
+        return STATUS_OK;
+    }
+    status = device_open(&train->device, options->device, train->place->local_rank, &notice, err);
+    if (status != STATUS_OK || train->place->local_rank != 0)
+        return status;
+    if (notice.text[0] != '\0')
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "%s", notice.text);
+    else if (train->device.runtime != NULL)
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "training on %s", train->device.card.name);
+    return STATUS_OK;
+}
+
 static enum status make_net(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
@@ -165,7 +187,7 @@ static enum status make_net(struct train *train, struct err *err)
         .norm_sum = options->sync_bn && train->place->world > 1 ? sum_over_ranks : NULL,
         .norm_sum_user = train,
         .image_channels = shape.channels,
-        .backend = options->backend,
+        .backend = train->device.backend,
         .graph_seen = options->print_graph ? print_graph_pass : NULL,
         .graph_seen_user = stdout,
     };
@@ -230,6 +252,9 @@ static enum status meet(struct train *train, struct err *err)
         status = agent_join(train->agent, &blob, err);
     if (status == STATUS_OK && options.world > 1)
         status = comm_connect(&train->comm, &options, &blob, err);
+    if (status == STATUS_OK && options.world > 1)
+        status = device_check(&train->device, train->comm, options.world,
+                              strcmp(train->options->comm, "gloo") == 0, err);
     return status;
 }
 
@@ -308,7 +333,7 @@ static void announce_amp(const struct train *train)
     if (train->place->rank != 0 || options->opt_level == options_default_level)
         return;
     amp_print_banner(&request, &options->amp, stdout);
-    if (options->amp.level > 0)
+    if (options->amp.level > 0 && train->device.runtime == NULL)
         announce_low(train);
     (void)fflush(stdout);
 }
@@ -316,8 +341,8 @@ static void announce_amp(const struct train *train)
 static enum status get_ready(struct train *train, struct err *err)
 {
     static enum status (*const stages[])(struct train * train, struct err * err) = {
-        train_model_open, open_data,     check_shapes, make_loaders,
-        share_validation, make_schedule, make_net,
+        pick_device,  train_model_open, open_data,     check_shapes,
+        make_loaders, share_validation, make_schedule, make_net,
     };
     enum status status = STATUS_OK;
 
@@ -362,7 +387,9 @@ enum status train_print_graph(const struct options *options, const struct agent_
         return err_set(err, STATUS_MEMORY, 0, "no memory to train");
     train->options = options;
     train->place = place;
-    status = train_model_open(train, err);
+    status = pick_device(train, err);
+    if (status == STATUS_OK)
+        status = train_model_open(train, err);
     if (status == STATUS_OK)
         status = open_data(train, err);
     if (status == STATUS_OK)
@@ -385,6 +412,7 @@ void train_free(struct train **out)
     if (train->comm != NULL)
         comm_close(&train->comm);
     net_free(&train->net);
+    device_close(&train->device);
     model_file_free(&train->model_file);
     loader_free(&train->loader);
     loader_free(&train->validation_loader);

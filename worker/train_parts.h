@@ -9,6 +9,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
 #include "worker/ddp.h"
+#include "worker/device.h"
 #include "worker/graph.h"
 #include "worker/model_file.h"
 #include "worker/net.h"
@@ -36,6 +37,7 @@ struct train {
     int64_t *validation_indices; /* [validation_count] of this rank */
     size_t validation_count;
 
+    struct device device;
     struct model_file *model_file; /* NULL: the model has a name */
     char model_identity[CHECKPOINT_TEXT_BYTES];
     struct net *net;

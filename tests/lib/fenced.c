@@ -29,7 +29,7 @@ static uint32_t whole_steps;
 
 static void protect(struct fence *fence, int protection)
 {
-    int rc = mprotect(fence->memory, fence_bytes, protection);
+    int rc = mprotect(fence->memory, fence->used > 0 ? fence->used : 1, protection);
 
     assert(rc == 0);
     (void)rc;

@@ -47,6 +47,7 @@ static enum status device_query(uint32_t index, struct cuda_device *device, stru
                                    .device_count = (uint32_t)count,
                                    .driver_cuda = (uint32_t)driver};
     (void)snprintf(device->name, sizeof device->name, "%s", prop.name);
+    memcpy(device->uuid, &prop.uuid, sizeof device->uuid);
     return STATUS_OK;
 }
 

@@ -25,6 +25,7 @@ struct cuda_device {
     uint64_t memory_bytes;
     uint32_t capability; /* 90 for compute capability 9.0 */
     uint32_t device_count;
+    uint8_t uuid[16];     /* the same in every process that sees it */
     uint32_t driver_cuda; /* the newest CUDA that the driver serves, 13000 for 13.0 */
 };
 

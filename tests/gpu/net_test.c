@@ -1,0 +1,174 @@
+/* The CUDA backend on a GPU against the CPU backend: every kind of layer, whole steps of the
+ * ConvNet and of ResNets at every opt level, recorded steps, resume to the bit with
+ * net_options.deterministic. The same pairs run on stand-ins without a GPU (unit test net-cuda). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/net_pair.h"
+#include "tests/lib/test.h"
+#include "worker/backend/cuda/cuda_backend.h"
+#include "worker/backend/cuda/load.h"
+
+static void need_gpu(void)
+{
+    static const struct cuda_module *module;
+    static struct cuda_kernels kernels;
+    static struct err err;
+    const struct cuda_load_options options = {.device_index = 0};
+    struct cuda_device device;
+
+    if (module != NULL)
+        return;
+    if (cuda_load(&options, &module, &device, &err) != STATUS_OK)
+        SKIP(err.text);
+    if (cuda_kernels_find(&kernels, module->kernel, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    if (module->plans == NULL)
+        SKIP("the module was built without cuDNN's headers");
+    cuda_backend_use(module->runtime, &kernels, module->plans, 0);
+    (void)printf("# %s on %s\n", module->build, device.name);
+}
+
+static const char *const levels[] = {"O0", "O1", "O2", "O3"};
+enum { LEVELS = sizeof levels / sizeof levels[0] };
+
+TEST(convnet_at_every_level)
+{
+    need_gpu();
+    for (size_t l = 0; l < LEVELS; l++) {
+        struct pair pair =
+            pair_new(&(struct pair_options){.arch = "convnet", .level = levels[l], .batch = 100});
+
+        pair_train(&pair, 4);
+        pair_free(&pair);
+    }
+}
+
+TEST(odd_layers_at_every_level)
+{
+    struct graph *graph = pair_odd_graph();
+
+    need_gpu();
+    for (size_t l = 0; l < LEVELS; l++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            struct pair pair = pair_new(&(struct pair_options){.arch = "odd",
+                                                               .level = levels[l],
+                                                               .graph = graph,
+                                                               .shape = {3, 12, 12, 10},
+                                                               .bf16 = bf16 != 0,
+                                                               .label_smoothing = 0.1F});
+            pair_train(&pair, 3);
+            pair_free(&pair);
+        }
+    graph_free(&graph);
+}
+
+static void one_resnet(const char *arch, uint32_t size, uint32_t batch)
+{
+    for (size_t l = 0; l < LEVELS; l++) {
+        struct pair pair = pair_new(&(struct pair_options){
+            .arch = arch, .level = levels[l], .shape = {3, size, size, 1000}, .batch = batch});
+
+        if (l > 0)
+            pair.tolerance = 5e-2;
+        pair_step(&pair, batch, false);
+        pair_free(&pair);
+    }
+}
+
+TEST(resnet18_step)
+{
+    need_gpu();
+    one_resnet("resnet18", 64, 16);
+}
+
+TEST(resnet50_step)
+{
+    need_gpu();
+    one_resnet("resnet50", 224, 8);
+}
+
+TEST(every_optimizer)
+{
+    static const struct optim optims[] = {
+        {.lr = 0.01F, .momentum = 0.9F, .dampening = 0.3F, .weight_decay = 1e-3F},
+        {.lr = 0.01F, .momentum = 0.9F, .nesterov = true},
+        {.kind = OPTIM_ADAM, .lr = 1e-3F, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-4F},
+        {.kind = OPTIM_ADAMW,
+         .lr = 1e-3F,
+         .beta1 = 0.9,
+         .beta2 = 0.999,
+         .eps = 1e-4F,
+         .weight_decay = 0.01F},
+        {.kind = OPTIM_LARS, .lr = 0.1F, .momentum = 0.9F, .weight_decay = 1e-4F, .trust = 1e-3F},
+    };
+
+    need_gpu();
+    for (size_t i = 0; i < sizeof optims / sizeof optims[0]; i++) {
+        struct pair pair =
+            pair_new(&(struct pair_options){.arch = "convnet", .level = "O2", .optim = optims[i]});
+
+        pair_train(&pair, 3);
+        pair_free(&pair);
+    }
+}
+
+/* Against steps that are not recorded, to the bit. */
+TEST(recorded_steps_are_the_same_steps)
+{
+    static const uint32_t sizes[] = {16, 16, 16, 16, 12, 12, 12, 16};
+
+    need_gpu();
+    for (size_t l = 0; l < LEVELS; l++) {
+        struct pair pair = pair_new(&(struct pair_options){.arch = "convnet",
+                                                           .level = levels[l],
+                                                           .batch = 16,
+                                                           .deterministic = true,
+                                                           .plain = &backend_cuda});
+
+        pair.tolerance = 0;
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            pair_step(&pair, sizes[i], true);
+            pair_check(&pair);
+        }
+        pair_free(&pair);
+    }
+}
+
+/* Everything that a checkpoint has, through the host and back: then two more steps are equal to the
+ * bit. */
+TEST(resume_is_bit_exact)
+{
+    need_gpu();
+    for (size_t l = 0; l < LEVELS; l++) {
+        struct pair pair = pair_new(&(struct pair_options){.arch = "resnet18",
+                                                           .level = levels[l],
+                                                           .shape = {3, 64, 64, 10},
+                                                           .batch = 16,
+                                                           .deterministic = true,
+                                                           .plain = &backend_cuda});
+
+        pair.tolerance = 0;
+        pair_resume(&pair, 3);
+        for (int i = 0; i < 2; i++) {
+            pair_step(&pair, 16, false);
+            pair_check(&pair);
+        }
+        pair_free(&pair);
+    }
+}
+
+TEST(clipping_and_accumulation)
+{
+    need_gpu();
+    for (size_t l = 0; l < LEVELS; l++) {
+        struct pair pair = pair_new(&(struct pair_options){
+            .arch = "convnet", .level = levels[l], .accumulate = true, .clips = true});
+
+        pair_train(&pair, 3);
+        pair_free(&pair);
+    }
+}
+
+TEST_MAIN
