@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ucontext.h>
+#include <utility>
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -18,8 +19,37 @@ constexpr size_t STACK_BYTES = 64 * 1024;
 
 enum state { RUNS, AT_BARRIER, AT_SHUFFLE, ENDED };
 
+/* Where a coroutine goes on. AddressSanitizer's longjmp knows one stack alone, its swapcontext
+ * several. */
+#ifdef __SANITIZE_ADDRESS__
+using place = ucontext_t;
+
+void leave(place &own, place &other)
+{
+    (void)swapcontext(&own, &other);
+}
+
+void leave_for_good(place &other)
+{
+    (void)setcontext(&other);
+}
+#else
+using place = jmp_buf;
+
+void leave(place &own, place &other)
+{
+    if (_setjmp(own) == 0)
+        _longjmp(other, 1);
+}
+
+void leave_for_good(place &other)
+{
+    _longjmp(other, 1);
+}
+#endif
+
 struct thread {
-    jmp_buf place; /* where it goes on, once it has begun */
+    place goes_on;
     bool has_begun;
     enum state state;
     uint64_t given; /* to the shuffle */
@@ -27,7 +57,7 @@ struct thread {
 };
 
 struct thread threads[THREADS_MAX];
-jmp_buf scheduler;
+place scheduler;
 uint32_t thread_count, running;
 void (*body)(void *);
 void *body_user;
@@ -49,7 +79,7 @@ void on_start(void)
 {
     body(body_user);
     threads[running].state = ENDED;
-    _longjmp(scheduler, 1);
+    leave_for_good(scheduler);
 }
 
 /* Begins `thread` on its own stack. */
@@ -63,7 +93,12 @@ void begin(struct thread *thread)
     context.uc_link = NULL;
     makecontext(&context, on_start, 0);
     thread->has_begun = true;
-    (void)setcontext(&context);
+#ifdef __SANITIZE_ADDRESS__
+    (void)swapcontext(&scheduler, &context);
+#else
+    if (_setjmp(scheduler) == 0)
+        (void)setcontext(&context);
+#endif
 }
 
 /* Comes back when thread `index` waits or has ended. */
@@ -71,18 +106,16 @@ void go_on(uint32_t index)
 {
     running = index;
     threadIdx = {index, 0, 0};
-    if (_setjmp(scheduler) != 0)
-        return;
     if (threads[index].has_begun)
-        _longjmp(threads[index].place, 1);
-    begin(&threads[index]);
+        leave(scheduler, threads[index].goes_on);
+    else
+        begin(&threads[index]);
 }
 
 void wait_as(enum state state)
 {
     threads[running].state = state;
-    if (_setjmp(threads[running].place) == 0)
-        _longjmp(scheduler, 1);
+    leave(threads[running].goes_on, scheduler);
 }
 
 /* Runs what can run, each until its next wait, in a drawn order. */
@@ -91,12 +124,10 @@ bool run_some(void)
     uint32_t order[THREADS_MAX];
     bool any = false;
 
-    for (uint32_t i = 0; i < thread_count; i++) {
-        const uint32_t other = draw_below(i + 1);
-
-        order[i] = order[other];
-        order[other] = i;
-    }
+    for (uint32_t i = 0; i < thread_count; i++)
+        order[i] = i;
+    for (uint32_t i = thread_count; i > 1; i--)
+        std::swap(order[i - 1], order[draw_below(i)]);
     for (uint32_t i = 0; i < thread_count; i++) {
         if (threads[order[i]].state != RUNS)
             continue;
