@@ -57,6 +57,13 @@ struct launcher_shim {
     struct launcher_end end;
 };
 
+/* A fault that the driver has reported, and when that was told. */
+struct launcher_xid {
+    uint32_t number; /* 0: none */
+    uint64_t at_us;
+};
+#define LAUNCHER_XIDS_MAX 8u
+
 /* A GPU's slot. It is given out only while FREE; what is on it (a shim) is not of the state. */
 struct launcher_slot {
     enum slot_state state; /* never BUSY */
@@ -67,10 +74,9 @@ struct launcher_slot {
     bool has_baseline, has_ecc, remap_failed, remap_pending;
     bool contained_seen; /* Xid 94: explains the next rise of the counter */
     uint64_t baseline_bytes, ecc_uncorrected;
-    uint64_t incident;             /* of DRAINED */
-    uint32_t xid;                  /* the last one, */
-    uint64_t xid_us;               /* and when */
-    char reason[REASON_BYTES_MAX]; /* while it is closed */
+    uint64_t incident;                           /* of DRAINED */
+    struct launcher_xid xids[LAUNCHER_XIDS_MAX]; /* the last ones, each once */
+    char reason[REASON_BYTES_MAX];               /* while it is closed */
 };
 
 struct launcher {

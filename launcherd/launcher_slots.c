@@ -210,6 +210,19 @@ static void keep(struct launcher *launcher, struct launcher_actions *actions)
 /* -- faults
  * ----------------------------------------------------------------------------------------- */
 
+/* That of the same number, else a free one, else the oldest. */
+static struct launcher_xid *xid_entry(struct launcher_slot *slot, uint32_t number)
+{
+    struct launcher_xid *oldest = &slot->xids[0];
+    for (uint32_t i = 0; i < LAUNCHER_XIDS_MAX; i++) {
+        if (slot->xids[i].number == number)
+            return &slot->xids[i];
+        if (slot->xids[i].at_us < oldest->at_us)
+            oldest = &slot->xids[i];
+    }
+    return oldest;
+}
+
 void launcher_on_xid(struct launcher *launcher, const struct launcher_event *event,
                      struct launcher_actions *actions)
 {
@@ -218,13 +231,13 @@ void launcher_on_xid(struct launcher *launcher, const struct launcher_event *eve
     char what[128];
     if (slot == NULL)
         return;
-    bool same = slot->xid == event->xid;
-    uint64_t age_us = event->now_us - slot->xid_us;
+    struct launcher_xid *entry = xid_entry(slot, event->xid);
+    bool same = entry->number == event->xid;
+    uint64_t age_us = event->now_us - entry->at_us;
     slot->contained_seen = slot->contained_seen || event->xid == FAULT_XID_CONTAINED;
     if (same && age_us < XID_BURST_US)
         return;
-    slot->xid = event->xid;
-    slot->xid_us = event->now_us;
+    *entry = (struct launcher_xid){event->xid, event->now_us};
     (void)snprintf(what, sizeof what, "Xid %u: %s", event->xid, fault->words);
     if (fault->action == FAULT_DRAIN_REPEATED && same && age_us < FAULT_REPEAT_US) {
         static const struct fault again = {.action = FAULT_DRAIN_RESET};
