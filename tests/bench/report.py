@@ -60,12 +60,14 @@ def control_lines(control):
 def speed_lines(result):
     if "failed" in result:
         return [f"Speed: {result['failed']}"]
-    lines = [f"| {result['bench']}, batch {result['batch']}, one thread | images/s | ours against it | peak RSS, MB |",
+    lines = [f"| {result['bench']}, batch {result['batch']}, {result['on']} | images/s | ours against it | peak memory, MB |",
              "|---|---|---|---|"]
     for name, value in result["images_per_s"].items():
         ratio = result["ratio"].get(name)
-        lines.append(f"| {name} | {value} | {f'{ratio} x' if ratio else ''} | {result['peak_rss_mb'][name]} |")
-    return [*lines, "", f"{100 * result['conv_share']:.0f} % of our step is inside oneDNN's convolutions.", ""]
+        lines.append(f"| {name} | {value} | {f'{ratio} x' if ratio else ''} | {result['peak_mb'][name]} |")
+    if result["conv_share"] is not None:
+        lines += ["", f"{100 * result['conv_share']:.0f} % of our step is inside oneDNN's convolutions."]
+    return [*lines, ""]
 
 
 def main():
@@ -86,7 +88,7 @@ def main():
         for case, program in (("convnet", "bench_convnet"), ("resnet50", "bench_resnet")):
             command = [args.python, f"{args.root}/tests/bench/speed.py", case, f"{bench}/{program}"]
             results[case] = last_json(command)
-            results[f"{case} bf16"] = last_json([*command, "--bf16"])
+            results[f"{case} bf16"] = last_json([*command, "--amp", "bf16"])
     today = datetime.date.today().isoformat()
     lines = [f"# Benchmarks, {today}", "",
              f"Commit {commit(args.root)}. {os.cpu_count()} cores, {cpu_name()}. Made by `tests/bench/run --write`.", "",
