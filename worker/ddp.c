@@ -171,7 +171,7 @@ enum status ddp_new(struct ddp **out, struct comm *comm, struct net *net, uint32
         status = ddp_check(comm, net, world, settings, err);
     if (status == STATUS_OK && world > 1)
         status = share_state(ddp, NET_PARAMS, err);
-    if (status == STATUS_OK && world > 1 && !options->delay_allreduce)
+    if (status == STATUS_OK && world > 1 && !options->delay_allreduce && !net_reduces(net))
         status = start_thread(ddp, err);
     if (status != STATUS_OK)
         ddp_free(&ddp);
@@ -226,6 +226,8 @@ float ddp_grad_scale(const struct ddp *ddp)
 {
     bool predivides = ddp->options.predivide > 0.0F && ddp->world > 1;
 
+    if (net_reduces(ddp->net))
+        return 1.0F; /* the device's mean divides */
     return 1.0F / (predivides ? ddp->options.predivide : (float)ddp->world);
 }
 
@@ -271,6 +273,10 @@ enum status ddp_backward(struct ddp *ddp, float weight, struct err *err)
 {
     const float scale = weight * ddp_grad_scale(ddp);
 
+    if (net_reduces(ddp->net) && ddp->world > 1) {
+        net_step_reduce(ddp->net);
+        return net_backward(ddp->net, scale, ignore_ready, NULL, err);
+    }
     if (ddp->thread_runs)
         return backward_and_reduce(ddp, scale, err);
     return backward_then_reduce(ddp, scale, err);

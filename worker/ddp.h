@@ -4,6 +4,7 @@
  * A communication thread reduces bucket after bucket, in index order on every rank, while backward
  * goes on. Gradients are divided by the world size before the reduce (net_backward's grad_scale),
  * as PyTorch does; with a predivide factor p by p before and by world / p behind it, as Apex does.
+ * Where the net's backend reduces on the device (net_reduces) there is no thread, and no waiting.
  */
 #ifndef WORKER_DDP_H
 #define WORKER_DDP_H

@@ -87,6 +87,7 @@ static enum status open_cuda(struct device *device, uint32_t index, uint32_t loc
     cuda_backend_use(module->runtime, &kernels, module->plans, index);
     device->backend = &backend_cuda;
     device->runtime = module->runtime;
+    device->nccl = module->nccl;
     (void)snprintf(device->card.name, sizeof device->card.name, "%.72s, device %u", seen.name,
                    index);
     memcpy(device->card.uuid, seen.uuid, sizeof device->card.uuid);

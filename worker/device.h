@@ -10,6 +10,7 @@
 #include "worker/comm/comm.h"
 #include "worker/net_backend.h"
 
+struct cuda_nccl;
 struct cuda_runtime;
 
 #define DEVICE_UUID_BYTES 16
@@ -25,6 +26,7 @@ struct device {
     const struct backend *backend;
     struct device_card card;
     const struct cuda_runtime *runtime; /* NULL: the CPU */
+    const struct cuda_nccl *nccl;       /* NULL with it */
 };
 
 /* `asked`: auto, cpu, cuda or cuda:N (else the local rank's). auto takes the GPU where module,

@@ -35,9 +35,11 @@ static enum status check_device(const struct options *options, struct err *err)
     if (!device_is_word(options->device))
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--device %.40s: expected auto, cpu, cuda or cuda:N", options->device);
-    if (strcmp(options->comm, "auto") == 0 || strcmp(options->comm, "gloo") == 0)
+    if (strcmp(options->comm, "auto") == 0 || strcmp(options->comm, "gloo") == 0 ||
+        strcmp(options->comm, "nccl") == 0)
         return STATUS_OK;
-    return err_set(err, STATUS_BAD_INPUT, 0, "--comm %.40s: expected auto or gloo", options->comm);
+    return err_set(err, STATUS_BAD_INPUT, 0, "--comm %.40s: expected auto, nccl or gloo",
+                   options->comm);
 }
 
 int options_metric_named(const char *name)

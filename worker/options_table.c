@@ -111,7 +111,7 @@ static const struct option_row rows[] = {
          "with --pretrained: leave the last linear layer at its initialisation"),
     TEXT("device", device, "NAME", "auto (default: a GPU where there is one), cpu, cuda or cuda:N"),
     TEXT("comm", comm, "NAME",
-         "how gradients travel: auto (default) or gloo, also between workers on one GPU"),
+         "how gradients travel: auto (default: nccl between GPUs, else gloo), nccl or gloo"),
     TEXT("opt-level", opt_level, "LEVEL",
          "mixed precision as Apex's: O0 (default, fp32), O1, O2 or O3"),
     TEXT("low-type", low_type, "TYPE", "what O1 to O3 compute in: fp16 (default) or bf16"),

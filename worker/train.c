@@ -107,6 +107,7 @@ static enum status validate(struct train *train, const volatile bool *stop, stru
     struct net_result sums = {0};
     enum status status = train->ddp != NULL ? ddp_forward_begin(train->ddp, err) : STATUS_OK;
 
+    train_nccl_rest(train);
     if (status == STATUS_OK)
         status = count_batches(train, stop, &sums, err);
     if (status == STATUS_OK && train->comm != NULL)
@@ -221,6 +222,7 @@ static enum status finish(struct train *train, const struct net_outcome *outcome
     const struct net_result *sums = queued.is_summed ? &queued.sums : &outcome->result;
     enum status status = STATUS_OK;
 
+    train_nccl_progress(train);
     train->queued_count--;
     memmove(train->queued, train->queued + 1, train->queued_count * sizeof *train->queued);
     if (train->options->amp.scaler.is_dynamic) {
@@ -256,8 +258,10 @@ static enum status step(struct train *train, struct err *err)
     struct train_queued *queued = &train->queued[train->queued_count];
     struct ddp_times times = {0};
     uint64_t wait_us = 0;
-    enum status status = compute(train, queued, &wait_us, err);
+    enum status status = train_nccl_verdict(train, err);
 
+    if (status == STATUS_OK)
+        status = compute(train, queued, &wait_us, err);
     if (status != STATUS_OK)
         return status;
     train->state.step++;
@@ -295,6 +299,8 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
         is_stopped = *stop && train->place->rank == 0;
         if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
             status = settle(train, true, err);
+        if (is_checkpoint_due(train))
+            train_nccl_rest(train); /* rank 0 writes, the others wait for it in the next step */
         if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
             status = train_save(train, err);
         if (status == STATUS_OK && is_stopped)
@@ -334,6 +340,7 @@ static enum status run_epoch(struct train *train, const volatile bool *stop, str
 /* That rank 0 left because of a signal shows as a lost peer on the others. */
 enum status train_run(struct train *train, const volatile bool *stop, struct err *err)
 {
+    struct err verdict = {.text = ""}; /* a loss shows as some failure of the device first */
     enum status status = STATUS_OK;
 
     if (train->options->evaluate)
@@ -341,6 +348,8 @@ enum status train_run(struct train *train, const volatile bool *stop, struct err
     do
         status = run_epoch(train, stop, err);
     while (status == STATUS_OK && !is_done(train));
+    if (status != STATUS_OK && train_nccl_verdict(train, &verdict) != STATUS_OK)
+        status = err_set(err, verdict.status, verdict.code, "%s", verdict.text);
     if (status == STATUS_PEER_LOST && *stop)
         return stopped(err);
     return status;

@@ -50,13 +50,14 @@ static void add_result(struct net_result *sums, const struct net_result *result)
     sums->top5 += result->top5;
 }
 
-/* Buffers come from rank 0 before the first forward only, as under PyTorch's no_sync. */
+/* Running statistics are not shared here: nothing in a training step reads them, and those that
+ * count, rank 0's, are shared before a validation. PyTorch's DDP sends them at every forward. */
 enum status train_group(struct train *train, struct train_queued *queued, uint64_t *wait_us,
                         struct err *err)
 {
     const size_t images = images_now(train);
     struct net_result *sums = &queued->sums;
-    enum status status = train->ddp != NULL ? ddp_forward_begin(train->ddp, err) : STATUS_OK;
+    enum status status = STATUS_OK;
 
     *sums = (struct net_result){0};
     queued->is_summed = train->options->accumulation_steps > 1;
@@ -66,8 +67,10 @@ enum status train_group(struct train *train, struct train_queued *queued, uint64
         bool is_first = sums->images == 0, is_last;
 
         next_batch(train, &batch, wait_us);
-        if (!queued->is_summed && train->ddp == NULL)
+        if (!queued->is_summed && (train->ddp == NULL || net_reduces(train->net)))
             net_step_whole(train->net);
+        if (batch.n != train->options->batch)
+            train_nccl_rest(train); /* another size: plans may have to be built first */
         status = net_forward(train->net, batch.images, batch.labels, batch.n, true,
                              queued->is_summed ? &result : NULL, err);
         if (status != STATUS_OK)

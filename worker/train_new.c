@@ -248,14 +248,18 @@ static enum status meet(struct train *train, struct err *err)
 
     if (options.world > 1 && options.rank == 0)
         status = comm_open(&train->comm, &options, &blob, err);
+    if (status == STATUS_OK && options.rank == 0)
+        status = train_nccl_pack(train, &blob, err);
     if (status == STATUS_OK)
         status = agent_join(train->agent, &blob, err);
+    if (status == STATUS_OK)
+        status = train_nccl_unpack(train, &blob, err);
     if (status == STATUS_OK && options.world > 1)
         status = comm_connect(&train->comm, &options, &blob, err);
     if (status == STATUS_OK && options.world > 1)
         status = device_check(&train->device, train->comm, options.world,
                               strcmp(train->options->comm, "gloo") == 0, err);
-    return status;
+    return status == STATUS_OK ? train_nccl_open(train, err) : status;
 }
 
 static enum status make_equal(struct train *train, struct err *err)
@@ -341,8 +345,8 @@ static void announce_amp(const struct train *train)
 static enum status get_ready(struct train *train, struct err *err)
 {
     static enum status (*const stages[])(struct train * train, struct err * err) = {
-        pick_device,  train_model_open, open_data,     check_shapes,
-        make_loaders, share_validation, make_schedule, make_net,
+        pick_device,  train_nccl_choose, train_model_open, open_data, check_shapes,
+        make_loaders, share_validation,  make_schedule,    make_net,
     };
     enum status status = STATUS_OK;
 
@@ -408,6 +412,7 @@ void train_free(struct train **out)
 
     if (train == NULL)
         return;
+    train_nccl_close(train);
     ddp_free(&train->ddp);
     if (train->comm != NULL)
         comm_close(&train->comm);

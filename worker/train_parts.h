@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "worker/checkpoint.h"
+#include "worker/backend/cuda/module_nccl.h"
 #include "worker/comm/comm.h"
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
@@ -38,11 +39,15 @@ struct train {
     size_t validation_count;
 
     struct device device;
+    bool uses_nccl;
+    uint8_t nccl_id[NCCL_ID_BYTES];
     struct model_file *model_file; /* NULL: the model has a name */
     char model_identity[CHECKPOINT_TEXT_BYTES];
     struct net *net;
-    struct comm *comm; /* NULL: alone */
-    struct ddp *ddp;   /* NULL: alone */
+    struct comm *comm;             /* NULL: alone */
+    struct ddp *ddp;               /* NULL: alone */
+    struct nccl_link *nccl_link;   /* NULL: gradients do not travel by NCCL */
+    struct nccl_guard *nccl_guard; /* NULL with it */
 
     struct checkpoint_dir *dir;    /* rank 0 with --checkpoint-dir, else NULL */
     struct checkpoint_state state; /* where training stands, and what identifies it */
@@ -78,6 +83,19 @@ enum status train_model_build(struct train *train, const struct dataset_shape *d
                               struct graph **graph, struct err *err);
 /* What parameters begin with: drawn, then --zero-init-residual, then --pretrained. */
 enum status train_model_init(struct train *train, const struct graph *graph, struct err *err);
+
+/* train_nccl.c: gradients by NCCL, where ranks have a GPU each and --comm does not say gloo; else
+ * all of these do nothing. choose: before the net is made. pack: rank 0 adds the unique id to the
+ * blob that goes to all ranks; unpack: every rank takes it off again. */
+enum status train_nccl_choose(struct train *train, struct err *err);
+enum status train_nccl_pack(struct train *train, struct comm_blob *blob, struct err *err);
+enum status train_nccl_unpack(struct train *train, struct comm_blob *blob, struct err *err);
+enum status train_nccl_open(struct train *train, struct err *err);
+void train_nccl_close(struct train *train);
+/* See nccl_guard.h. */
+void train_nccl_progress(struct train *train);
+void train_nccl_rest(struct train *train);
+enum status train_nccl_verdict(struct train *train, struct err *err);
 
 /* train_state.c: between the net and the checkpoints. */
 

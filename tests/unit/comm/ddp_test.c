@@ -131,6 +131,38 @@ TEST(gradients_are_averaged)
     }
 }
 
+/* The device does it: DDP asks for it once a step and touches nothing. */
+static int body_on_device(struct crew_seat *seat)
+{
+    struct fake_plan plan = fake_plan_of(seat->rank);
+    const struct ddp_options options = {.broadcast_buffers = true};
+    struct err err = {.text = ""};
+    struct ddp *ddp = NULL;
+    struct net *net;
+    int rc = 0;
+
+    plan.reduces = true;
+    net = fake_net_new(&plan);
+    if (ddp_new(&ddp, seat->comm, net, seat->rank, seat->world, &options, &err) != STATUS_OK ||
+        ddp_backward(ddp, 0.5F, &err) != STATUS_OK || ddp_backward(ddp, 0.5F, &err) != STATUS_OK)
+        rc = snprintf(seat->text, sizeof seat->text, "%s", err.text);
+    else if (fake_reduces(net) != 2 || ddp_grad_scale(ddp) != 1.0F)
+        rc = snprintf(seat->text, sizeof seat->text, "asked %u times", fake_reduces(net));
+    else if (fake_bucket(net, 2).values[7] != 0.5F * fake_grad(seat->rank, 1, 2, 7))
+        rc = snprintf(seat->text, sizeof seat->text, "a gradient was touched");
+    ddp_free(&ddp);
+    fake_net_free(&net);
+    return rc;
+}
+
+TEST(gradients_that_the_device_averages_are_left_alone)
+{
+    struct crew crew;
+
+    crew_run(&crew, 4, body_on_device, NULL);
+    crew_check(&crew);
+}
+
 TEST(predivided_gradients_are_averaged_too)
 {
     static const float factors[] = {1.0F, 2.0F, 8.0F};

@@ -9,7 +9,7 @@ struct net {
     struct fake_plan plan;
     float *grads, *params; /* buffers lie behind the parameters */
     size_t param_count;
-    uint32_t step;
+    uint32_t step, reduces;
     volatile double sink; /* keeps the work from being optimised away */
 };
 
@@ -61,6 +61,21 @@ void fake_net_free(struct net **net)
     free((*net)->params);
     free(*net);
     *net = NULL;
+}
+
+bool net_reduces(const struct net *net)
+{
+    return net->plan.reduces;
+}
+
+void net_step_reduce(struct net *net)
+{
+    net->reduces++;
+}
+
+uint32_t fake_reduces(const struct net *net)
+{
+    return net->reduces;
 }
 
 uint32_t net_tensor_count(const struct net *net)

@@ -18,6 +18,7 @@ struct fake_plan {
     uint32_t bucket_count;
     size_t buffer_count;
     uint32_t work_us;     /* computing before each bucket is ready, of this thread's CPU time */
+    bool reduces;         /* says that its backend reduces on the device; it does not */
     uint32_t fail_bucket; /* backward fails before this bucket; UINT32_MAX: never */
 };
 
@@ -28,6 +29,8 @@ void fake_net_free(struct net **net);
 /* The memory itself. */
 struct net_view fake_params(struct net *net);
 struct net_view fake_buffers(struct net *net);
+/* How often net_step_reduce was called. */
+uint32_t fake_reduces(const struct net *net);
 struct net_view fake_bucket(struct net *net, uint32_t index);
 /* What backward writes at `i` of bucket `index` in step `step` (counted from 0) on `rank`, before
  * the scale. */

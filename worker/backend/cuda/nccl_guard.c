@@ -164,11 +164,6 @@ void nccl_guard_rest(struct nccl_guard *guard)
     tell(guard, NCCL_WATCH_REST);
 }
 
-void nccl_guard_work(struct nccl_guard *guard)
-{
-    tell(guard, NCCL_WATCH_WORK);
-}
-
 enum status nccl_guard_verdict(struct nccl_guard *guard, struct err *err)
 {
     enum status status = STATUS_OK;

@@ -31,9 +31,8 @@ enum status nccl_guard_new(struct nccl_guard **guard, const struct nccl_guard_op
 void nccl_guard_free(struct nccl_guard **guard);
 /* A step has ended on the device. */
 void nccl_guard_progress(struct nccl_guard *guard);
-/* Between rest and work no steps are expected. */
+/* Until the next step has ended none is expected. */
 void nccl_guard_rest(struct nccl_guard *guard);
-void nccl_guard_work(struct nccl_guard *guard);
 /* STATUS_OK, or why it was ended: STATUS_PEER_LOST naming the rank, STATUS_LIBRARY, STATUS_TIMEOUT.
  */
 enum status nccl_guard_verdict(struct nccl_guard *guard, struct err *err);

@@ -39,15 +39,13 @@ bool nccl_watch_step(struct nccl_watch *watch, const struct nccl_watch_event *ev
         watch->verdict = judge(watch, event);
         return watch->verdict != NCCL_WATCH_FINE;
     case NCCL_WATCH_STEP:
-        if (watch->has_step && took_us > watch->longest_us)
+        if (watch->has_step && !watch->is_resting && took_us > watch->longest_us)
             watch->longest_us = took_us; /* the first has plans and records in it */
         watch->has_step = true;
+        watch->is_resting = false;
         break;
     case NCCL_WATCH_REST:
         watch->is_resting = true;
-        break;
-    case NCCL_WATCH_WORK:
-        watch->is_resting = false;
         break;
     }
     watch->since_us = event->now_us;

@@ -32,9 +32,8 @@ struct nccl_watch {
 
 enum nccl_watch_event_type {
     NCCL_WATCH_TICK,
-    NCCL_WATCH_STEP, /* a step has ended on the device */
+    NCCL_WATCH_STEP, /* a step has ended on the device; ends a rest */
     NCCL_WATCH_REST, /* validation, a checkpoint, new plans: what comes is no step */
-    NCCL_WATCH_WORK, /* steps again */
 };
 
 struct nccl_watch_event {

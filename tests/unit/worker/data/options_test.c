@@ -138,7 +138,7 @@ TEST(refusals_name_the_option)
          "keep_batchnorm_fp32 should be None. keep_batchnorm_fp32 was True"},
         {"--device cuda:x", STATUS_BAD_INPUT, "expected auto, cpu, cuda or cuda:N"},
         {"--device tpu", STATUS_BAD_INPUT, "expected auto, cpu, cuda or cuda:N"},
-        {"--comm mpi", STATUS_BAD_INPUT, "--comm mpi: expected auto or gloo"},
+        {"--comm mpi", STATUS_BAD_INPUT, "--comm mpi: expected auto, nccl or gloo"},
         {"--nesterov --momentum .9 --dampening .1", STATUS_BAD_INPUT, "--nesterov requires"},
         {"--checkpoint-every 5", STATUS_BAD_INPUT, "needs --checkpoint-dir"},
         {"--dummy somewhere", STATUS_BAD_INPUT, "leave somewhere out"},

@@ -1,0 +1,185 @@
+/* Training over NCCL: its id travels with the world's blob, its communicator averages the buckets,
+ * the guard ends it when a peer is lost. The CPU's connections (comm) stay: they are how a loss is
+ * noticed and named, and how the few values travel that are the host's. */
+#include "worker/train_parts.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker/backend/cuda/cuda_backend.h"
+#include "worker/backend/cuda/nccl_guard.h"
+
+enum {
+    EXIT_GIVEN_UP = 1,
+    JOIN_TIMEOUT_US = 120 * 1000000,
+    GRACE_US = 10 * 1000000,
+    CLOSE_TIMEOUT_US = 10 * 1000000
+};
+
+/* The blob of a world: how many bytes are comm's, low byte first; these; the unique id or nothing.
+ */
+#define LENGTH_BYTES 2
+
+static enum status reduce(void *user, void *memory, size_t count, enum graph_dtype dtype,
+                          struct CUstream_st *stream, struct err *err)
+{
+    const struct train *train = user;
+
+    assert(train->nccl_link != NULL); /* the world met before the first step */
+    return train->device.nccl->queue_average(train->nccl_link, memory, count, dtype, stream, err);
+}
+
+static enum status refuse_options(const struct options *options, struct err *err)
+{
+    const char *option = options->predivide > 0.0F        ? "--predivide-factor"
+                         : options->allreduce_always_fp32 ? "--allreduce-always-fp32"
+                         : options->delay_allreduce       ? "--delay-allreduce"
+                                                          : NULL;
+
+    if (option == NULL)
+        return STATUS_OK;
+    return err_set(err, STATUS_UNSUPPORTED, 0,
+                   "%s is not for NCCL, whose mean is made on the way: leave it out, or give "
+                   "--comm gloo",
+                   option);
+}
+
+enum status train_nccl_choose(struct train *train, struct err *err)
+{
+    const struct cuda_reduce on_device = {.reduce = reduce, .user = train};
+    const struct options *options = train->options;
+    const bool may = train->device.runtime != NULL && train->place->world > 1;
+    enum status status;
+
+    if (!may || strcmp(options->comm, "gloo") == 0) {
+        if (strcmp(options->comm, "nccl") == 0 && train->device.runtime == NULL)
+            return err_set(err, STATUS_UNSUPPORTED, 0,
+                           "--comm nccl: NCCL is for GPUs, and this rank trains on the CPU: leave "
+                           "it out, or give --device cuda to hear why there is no GPU");
+        return STATUS_OK;
+    }
+    if (train->device.nccl == NULL)
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "the CUDA module was built without NCCL: give --comm gloo");
+    status = refuse_options(options, err);
+    if (status != STATUS_OK)
+        return status;
+    train->uses_nccl = true;
+    cuda_backend_reduce_with(&on_device);
+    return STATUS_OK;
+}
+
+enum status train_nccl_pack(struct train *train, struct comm_blob *blob, struct err *err)
+{
+    const struct comm_blob own = *blob;
+    const uint32_t id_bytes = train->uses_nccl ? NCCL_ID_BYTES : 0;
+    enum status status = STATUS_OK;
+
+    if (own.byte_count == 0)
+        return STATUS_OK; /* alone */
+    if (LENGTH_BYTES + own.byte_count + id_bytes > sizeof blob->bytes)
+        return err_set(err, STATUS_TOO_BIG, 0, "no room for NCCL's unique id in the world's blob");
+    if (train->uses_nccl)
+        status = train->device.nccl->id_new(NULL, train->place->address, train->nccl_id, err);
+    if (status != STATUS_OK)
+        return status;
+    blob->bytes[0] = (uint8_t)(own.byte_count & 0xff);
+    blob->bytes[1] = (uint8_t)(own.byte_count >> 8);
+    memcpy(blob->bytes + LENGTH_BYTES, own.bytes, own.byte_count);
+    memcpy(blob->bytes + LENGTH_BYTES + own.byte_count, train->nccl_id, id_bytes);
+    blob->byte_count = LENGTH_BYTES + own.byte_count + id_bytes;
+    return STATUS_OK;
+}
+
+enum status train_nccl_unpack(struct train *train, struct comm_blob *blob, struct err *err)
+{
+    const struct comm_blob all = *blob;
+    uint32_t own, id_bytes;
+
+    if (train->place->world == 1)
+        return STATUS_OK;
+    own = all.bytes[0] + 256U * all.bytes[1];
+    if (all.byte_count < LENGTH_BYTES || all.byte_count > sizeof all.bytes ||
+        own > all.byte_count - LENGTH_BYTES)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "rank 0's blob of %u bytes is none of this version", all.byte_count);
+    id_bytes = all.byte_count - LENGTH_BYTES - own;
+    memcpy(blob->bytes, all.bytes + LENGTH_BYTES, own);
+    blob->byte_count = own;
+    if (id_bytes != (train->uses_nccl ? NCCL_ID_BYTES : 0))
+        return err_set(err, STATUS_CONFLICT, 0,
+                       "rank 0 has %s, this rank %s: give every rank the same --device and --comm",
+                       id_bytes > 0 ? "NCCL" : "no NCCL", train->uses_nccl ? "has" : "has none");
+    memcpy(train->nccl_id, all.bytes + LENGTH_BYTES + own, id_bytes);
+    return STATUS_OK;
+}
+
+static bool is_gone(void *user, struct err *err)
+{
+    const struct train *train = user;
+
+    return comm_lost(train->comm, "training", err) != STATUS_OK;
+}
+
+/* On the guard's thread: the training thread does not come back from the device. */
+static void give_up(void *user, const struct err *why)
+{
+    struct train *train = user;
+
+    (void)fprintf(stderr, "ddp-worker: %s\n", why->text);
+    agent_fail(train->agent, why->text);
+    _exit(EXIT_GIVEN_UP);
+}
+
+enum status train_nccl_open(struct train *train, struct err *err)
+{
+    struct nccl_link_options link = {
+        .rank = train->place->rank,
+        .world = train->place->world,
+        .timeout_us = JOIN_TIMEOUT_US,
+        .address = train->place->address,
+        .gone = is_gone,
+        .user = train,
+    };
+    struct nccl_guard_options guard = {
+        .nccl = train->device.nccl,
+        .gone = is_gone,
+        .give_up = give_up,
+        .user = train,
+        .grace_us = GRACE_US,
+    };
+    enum status status;
+
+    if (!train->uses_nccl)
+        return STATUS_OK;
+    memcpy(link.id, train->nccl_id, sizeof link.id);
+    status = train->device.nccl->open(&train->nccl_link, &link, err);
+    guard.link = train->nccl_link;
+    return status == STATUS_OK ? nccl_guard_new(&train->nccl_guard, &guard, err) : status;
+}
+
+void train_nccl_close(struct train *train)
+{
+    nccl_guard_free(&train->nccl_guard);
+    if (train->nccl_link != NULL)
+        train->device.nccl->close(&train->nccl_link, CLOSE_TIMEOUT_US);
+}
+
+void train_nccl_progress(struct train *train)
+{
+    if (train->nccl_guard != NULL)
+        nccl_guard_progress(train->nccl_guard);
+}
+
+void train_nccl_rest(struct train *train)
+{
+    if (train->nccl_guard != NULL)
+        nccl_guard_rest(train->nccl_guard);
+}
+
+enum status train_nccl_verdict(struct train *train, struct err *err)
+{
+    return train->nccl_guard != NULL ? nccl_guard_verdict(train->nccl_guard, err) : STATUS_OK;
+}
