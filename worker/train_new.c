@@ -337,7 +337,7 @@ static void announce_amp(const struct train *train)
     if (train->place->rank != 0 || options->opt_level == options_default_level)
         return;
     amp_print_banner(&request, &options->amp, stdout);
-    if (options->amp.level > 0 && train->device.runtime == NULL)
+    if (options->amp.level > 0 && train->device.backend == &backend_cpu)
         announce_low(train);
     (void)fflush(stdout);
 }

@@ -34,7 +34,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *device;
 static size_t device_used, block_bytes[BLOCKS_MAX]; /* by the page that a block begins at */
 static uint32_t inside;
-static struct CUgraphExec_st *recording;
+static _Thread_local struct CUgraphExec_st *recording;
 
 struct standin_counts standin_counts(void)
 {

@@ -70,7 +70,7 @@ static void walk(const struct plan_call *call, each_place each)
                 walk_row(call, n, y, x, each);
 }
 
-static double *sums; /* of the output that is being made; one call runs at a time */
+static _Thread_local double *sums; /* of the output that is being made */
 
 static size_t weight_stride(const struct plan_want *want)
 {

@@ -235,7 +235,7 @@ static struct cuda *make_state(const struct graph *graph, const struct net_optio
     cuda->tensors = calloc((size_t)graph->tensor_count + 1, sizeof *cuda->tensors);
     cuda->tables = calloc((size_t)graph->tensor_count + 1, TABLE_ENTRY_BYTES);
     cuda->buckets = calloc((size_t)graph->bucket_count + 1, sizeof *cuda->buckets);
-    cuda->bucket_done = calloc((size_t)graph->bucket_count + 1, sizeof *cuda->bucket_done);
+    cuda->bucket_done = calloc((size_t)graph->bucket_count + 1, sizeof(void *));
     return cuda;
 }
 

@@ -81,7 +81,7 @@ static enum status make_set(struct cuda *cuda, struct cuda_set *set, uint32_t n,
         status = cuda->plans->open(&set->plans, &options, err);
     if (status == STATUS_OK) {
         (void)plan_list(cuda->graph, n, cuda->evaluate_only, wants);
-        for (uint32_t i = 0; i < count; i++)
+        for (uint32_t i = 0; i < count && wants != NULL; i++)
             adapt(cuda, &wants[i]);
         status = cuda->plans->build(set->plans, wants, count, err);
     }

@@ -1,5 +1,7 @@
 /* The layers with weights: convolution and linear, by plans; what a plan makes in its own type goes
  * into the gradient arena by a cast. */
+#include <assert.h>
+
 #include "worker/backend/cuda/cuda.h"
 
 enum { WEIGHT, BIAS };
@@ -26,6 +28,7 @@ static enum status keep_made(struct cuda *cuda, struct cuda_layer *layer,
 {
     int code;
 
+    assert(tensor != NULL);
     if (tensor->made == NULL)
         return STATUS_OK;
     code = cuda->kernels->cast(tensor->grad, cuda_type(tensor->graph->grad_dtype), tensor->made,
@@ -35,6 +38,7 @@ static enum status keep_made(struct cuda *cuda, struct cuda_layer *layer,
 
 static void *made(const struct cuda_tensor *tensor)
 {
+    assert(tensor != NULL);
     return tensor->made != NULL ? tensor->made : tensor->grad;
 }
 
