@@ -1,4 +1,5 @@
-/* --sync-bn: four ranks with 16 images each are one rank with 64. Equal would be too much to ask:
+/* --sync-bn: four ranks with 16 images each are one rank with 64. So are two ranks with two batches
+ * of 16 that are accumulated, in a net without norms. Equal would be too much to ask:
  * sums are taken in another order, and training carries that on. */
 #include <math.h>
 #include <stdio.h>
@@ -10,10 +11,11 @@
 #include "worker/safetensors.h"
 
 #define STEPS_MAX 8
-#define RANKS 4
 #define RUN "--dummy --image-size 32 --num-classes 10 --lr 0.01 --momentum 0.9 --seed 3 -p 1 "
 
 struct comparison {
+    uint32_t ranks;
+    const char *split_words; /* of the ranks alone */
     const char *words;
     int steps;
     double loss; /* tolerance, of its value */
@@ -131,13 +133,14 @@ static void compare_tensors(const char *split, const char *whole, const struct c
 static void compare(const struct comparison *c)
 {
     double split[STEPS_MAX], whole[STEPS_MAX];
-    char words[256];
+    char words[1024];
 
-    (void)snprintf(words, sizeof words, "-b 16 --sync-bn --max-steps %d %s", c->steps, c->words);
-    CHECK_EQ(gang_run(RANKS, arguments("split", words)), 0);
+    (void)snprintf(words, sizeof words, "-b 16 %s --max-steps %d %s", c->split_words, c->steps,
+                   c->words);
+    CHECK_EQ(gang_run(c->ranks, arguments("split", words)), 0);
     (void)snprintf(words, sizeof words, "-b 64 --max-steps %d %s", c->steps, c->words);
     CHECK_EQ(gang_run(1, arguments("whole", words)), 0);
-    read_losses("split", RANKS, c->steps, split);
+    read_losses("split", c->ranks, c->steps, split);
     read_losses("whole", 1, c->steps, whole);
     for (int i = 0; i < c->steps; i++) {
         const double off = fabs(split[i] - whole[i]) / whole[i];
@@ -152,24 +155,45 @@ static void compare(const struct comparison *c)
 
 TEST(four_ranks_are_one_in_fp32)
 {
-    compare(&(struct comparison){"-a convnet", 8, 1e-6, 1e-5, 1e-4});
+    compare(&(struct comparison){4, "--sync-bn", "-a convnet", 8, 1e-6, 1e-5, 1e-4});
 }
 
 /* The gradient before the first norm is what is left of a cancellation, so 16 bits leave little of
  * it; the momentum shows that most. */
 TEST(four_ranks_are_one_at_o2)
 {
-    compare(&(struct comparison){"-a convnet --opt-level O2", 8, 1e-3, 3e-2, 0.2});
+    compare(&(struct comparison){4, "--sync-bn", "-a convnet --opt-level O2", 8, 1e-3, 3e-2, 0.2});
 }
 
 TEST(four_ranks_are_one_at_o2_in_bf16)
 {
-    compare(&(struct comparison){"-a convnet --opt-level O2 --low-type bf16", 8, 5e-3, 6e-2, 0.4});
+    compare(&(struct comparison){4, "--sync-bn", "-a convnet --opt-level O2 --low-type bf16", 8,
+                                 5e-3, 6e-2, 0.4});
 }
 
 TEST(four_ranks_are_one_with_residuals)
 {
-    compare(&(struct comparison){"-a resnet18", 2, 1e-6, 1e-4, 1e-4});
+    compare(&(struct comparison){4, "--sync-bn", "-a resnet18", 2, 1e-6, 1e-4, 1e-4});
+}
+
+/* Nothing but the reduction ties ranks and batches together here. */
+TEST(two_ranks_that_accumulate_are_one)
+{
+    static const char model[] =
+        "{\"name\": \"plain\", \"layers\": [\n"
+        "{\"op\": \"conv2d\", \"name\": \"a\", \"out_channels\": 8, \"kernel\": 5, \"stride\": "
+        "2},\n"
+        "{\"op\": \"relu\", \"name\": \"b\"},\n"
+        "{\"op\": \"flatten\", \"name\": \"c\"},\n"
+        "{\"op\": \"linear\", \"name\": \"d\", \"out_features\": \"classes\"}]}\n";
+    char path[512], words[600];
+    FILE *file;
+
+    (void)snprintf(path, sizeof path, "%s/plain.json", test_dir());
+    file = fopen(path, "w");
+    CHECK(file != NULL && fputs(model, file) >= 0 && fclose(file) == 0);
+    (void)snprintf(words, sizeof words, "-a %s", path);
+    compare(&(struct comparison){2, "--accumulation-steps 2", words, STEPS_MAX, 1e-6, 1e-5, 1e-4});
 }
 
 TEST_MAIN
