@@ -2,6 +2,7 @@
  *
  *   bench_convnet|bench_resnet [--arch NAME] [--size PIXELS] [--batch N] [--rounds R] [--steps S]
  * [--profile] [--opt-level LEVEL] [--low-type fp16|bf16]
+ * [--device cpu|cuda]
  *
  * Prints one line a round, "round MILLISECONDS_A_STEP", as soon as the round is done, so that a
  * script can run rounds of another program in between (it waits for a line on stdin before each
@@ -14,6 +15,7 @@
 #include <time.h>
 
 #include "tests/bench/net_bench.h"
+#include "worker/device.h"
 #include "worker/init.h"
 #include "worker/model.h"
 #include "worker/net.h"
@@ -22,7 +24,8 @@
 #define PROFILE_MAX 4096
 
 struct bench {
-    const char *arch, *opt_level, *low_type;
+    const char *arch, *opt_level, *low_type, *device_name;
+    struct device device;
     uint32_t batch, rounds, steps, size;
     bool profile, lockstep;
     struct net *net;
@@ -56,8 +59,10 @@ static enum status choose_types(const struct bench *bench, struct amp *amp, stru
 static enum status make_net(struct bench *bench, struct rng *rng, struct err *err)
 {
     struct amp amp;
-    const struct net_options options = {
-        .batch_max = bench->batch, .profile = bench->profile, .amp = &amp};
+    const struct net_options options = {.batch_max = bench->batch,
+                                        .profile = bench->profile,
+                                        .amp = &amp,
+                                        .backend = bench->device.backend};
     const struct model_shape shape = {bench_case.channels, bench->size, bench->size,
                                       bench_case.classes};
     struct graph *graph = NULL;
@@ -76,8 +81,11 @@ static enum status make_net(struct bench *bench, struct rng *rng, struct err *er
 static enum status make(struct bench *bench, struct err *err)
 {
     const size_t count = (size_t)bench->batch * bench_case.channels * bench->size * bench->size;
+    struct err notice;
     struct rng rng;
 
+    if (device_open(&bench->device, bench->device_name, 0, &notice, err) != STATUS_OK)
+        return err->status;
     rng_seed(&rng, 0);
     bench->images = malloc(count * sizeof *bench->images);
     bench->labels = malloc(bench->batch * sizeof *bench->labels);
@@ -173,17 +181,23 @@ static void print_profile(const struct bench *bench)
 static bool parse(struct bench *bench, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"batch", required_argument, NULL, 'b'},    {"arch", required_argument, NULL, 'a'},
-        {"size", required_argument, NULL, 'x'},     {"rounds", required_argument, NULL, 'r'},
-        {"steps", required_argument, NULL, 's'},    {"profile", no_argument, NULL, 'p'},
-        {"lockstep", no_argument, NULL, 'l'},       {"opt-level", required_argument, NULL, 'o'},
-        {"low-type", required_argument, NULL, 't'}, {NULL, 0, NULL, 0},
+        {"batch", required_argument, NULL, 'b'},
+        {"arch", required_argument, NULL, 'a'},
+        {"size", required_argument, NULL, 'x'},
+        {"rounds", required_argument, NULL, 'r'},
+        {"steps", required_argument, NULL, 's'},
+        {"profile", no_argument, NULL, 'p'},
+        {"lockstep", no_argument, NULL, 'l'},
+        {"opt-level", required_argument, NULL, 'o'},
+        {"low-type", required_argument, NULL, 't'},
+        {"device", required_argument, NULL, 'd'},
+        {NULL, 0, NULL, 0},
     };
     int option;
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         unsigned long value =
-            optarg != NULL && strchr("aot", option) == NULL ? strtoul(optarg, NULL, 10) : 1;
+            optarg != NULL && strchr("aotd", option) == NULL ? strtoul(optarg, NULL, 10) : 1;
 
         if (option == '?' || value < 1 || value > 100000)
             return false;
@@ -203,6 +217,8 @@ static bool parse(struct bench *bench, int argc, char **argv)
             bench->profile = true;
         else if (option == 'o')
             bench->opt_level = optarg;
+        else if (option == 'd')
+            bench->device_name = optarg;
         else if (option == 't')
             bench->low_type = optarg;
         else
@@ -215,6 +231,7 @@ int main(int argc, char **argv)
 {
     struct bench bench = {.arch = bench_case.arch,
                           .opt_level = "O0",
+                          .device_name = "cpu",
                           .batch = bench_case.batch,
                           .rounds = bench_case.rounds,
                           .steps = bench_case.steps,
@@ -225,7 +242,7 @@ int main(int argc, char **argv)
     if (!parse(&bench, argc, argv)) {
         (void)fprintf(stderr,
                       "usage: %s %s[--batch N] [--rounds N] [--steps N] [--profile] [--lockstep] "
-                      "[--opt-level LEVEL] [--low-type TYPE]\n",
+                      "[--opt-level LEVEL] [--low-type TYPE] [--device NAME]\n",
                       bench_case.name,
                       bench_case.has_variants ? "[--arch NAME] [--size PIXELS] " : "");
         return 2;
@@ -235,6 +252,7 @@ int main(int argc, char **argv)
     else if (bench.profile)
         print_profile(&bench);
     net_free(&bench.net);
+    device_close(&bench.device);
     free(bench.images);
     free(bench.labels);
     return rc;
