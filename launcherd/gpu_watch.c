@@ -197,6 +197,16 @@ static int init_and_count(struct gpu_watch *watch, bool *is_ready)
     return code;
 }
 
+/* Once NVML is loaded and somebody wants to know: a node without GPUs that has the library would
+ * else try to init it for ever. Without this thread counters are still looked at. Under the lock.
+ */
+static void begin_events(struct gpu_watch *watch)
+{
+    struct err err;
+    if (watch->counted && watch->attached && !watch->stopping && watch->nvml.events_new != NULL)
+        (void)begin_thread(watch, watch_events, &err);
+}
+
 /* What gpu_watch_count tells. */
 static bool first_look(struct gpu_watch *watch, bool *is_ready)
 {
@@ -211,9 +221,7 @@ static bool first_look(struct gpu_watch *watch, bool *is_ready)
     watch->status = status;
     watch->err = err;
     watch->counted = true;
-    if (watch->nvml.events_new != NULL && !watch->stopping)
-        (void)begin_thread(watch, watch_events,
-                           &err); /* without it, counters are still looked at */
+    begin_events(watch);
     pthread_cond_broadcast(&watch->changed);
     pthread_mutex_unlock(&watch->lock);
     return watch->nvml.library != NULL;
@@ -368,6 +376,7 @@ enum status gpu_watch_attach(struct gpu_watch *watch, uv_loop_t *loop,
     watch->owner = owner;
     pthread_mutex_lock(&watch->lock);
     watch->attached = true;
+    begin_events(watch);
     if (watch->answered != 0 || watch->xid_count > 0)
         uv_async_send(&watch->async);
     pthread_mutex_unlock(&watch->lock);

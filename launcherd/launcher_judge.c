@@ -125,6 +125,8 @@ static bool judge_error(struct launcher *launcher, const struct gpu_facts *facts
     if (facts->error == 0)
         return false;
     slot->next_ask_us = now_us + ASK_QUARANTINED_US;
+    if (slot->state == SLOT_DRAINED)
+        return true; /* as it was: no new incident */
     if (facts->is_lost || facts->needs_reset)
         launcher_slot_drain(launcher, facts->slot, fault, fault->words, now_us, actions);
     else

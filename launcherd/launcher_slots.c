@@ -128,16 +128,18 @@ static void check_anew(struct launcher *launcher, uint32_t index, uint64_t now_u
     launcher->slots_changed = true;
 }
 
+/* A slot that is drained already keeps the reason of its first fault, unless the new one needs
+ * more; but it is another incident: a resume that is on its way was not meant for it. */
 void launcher_slot_drain(struct launcher *launcher, uint32_t index, const struct fault *fault,
                          const char *what, uint64_t now_us, struct launcher_actions *actions)
 {
     struct launcher_slot *slot = &launcher->slots[index];
     const char *remedy = fault_remedy(fault->action);
-    if (slot->state == SLOT_DRAINED)
-        return; /* for its first fault; what follows from it changes nothing */
-    launcher_slot_close(launcher, index, SLOT_DRAINED, actions, "%s; %s", what, remedy);
+    if (slot->state != SLOT_DRAINED || fault->action == FAULT_DRAIN_RESTART)
+        launcher_slot_close(launcher, index, SLOT_DRAINED, actions, "%s; %s", what, remedy);
     slot->incident = now_us;
     launcher->slots_dirty = true;
+    launcher->slots_changed = true;
 }
 
 void launcher_slot_resume(struct launcher *launcher, const struct msg_slot_resume *resume,

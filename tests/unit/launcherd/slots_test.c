@@ -276,6 +276,9 @@ TEST(an_error_of_nvml_is_unknown)
     facts = (struct gpu_facts){.error = 15, .is_lost = true, .error_text = "GPU is lost"};
     answer(facts);
     check_slot(0, SLOT_DRAINED, "the GPU has fallen off the bus; restart the machine");
+    tick(2 * SECOND_US);
+    answer(facts);
+    CHECK(find(LAUNCHER_KEEP_SLOTS) == NULL && sent(MSG_TYPE_BEAT) == NULL); /* still the same */
 }
 
 TEST(xids_by_the_table)
@@ -356,8 +359,14 @@ TEST(a_drained_slot_keeps_its_job_and_is_resumed_by_its_incident)
     CHECK(launcher_shim(&launcher, 1, 1) != NULL);
     end_job(1);
     CHECK(launcher.slots[0].state == SLOT_DRAINED);
-    server((struct msg){.type = MSG_TYPE_SLOT_RESUME, .slot_resume = {0, incident + 1}});
-    CHECK(launcher.slots[0].state == SLOT_DRAINED);
+    now_us += SECOND_US;
+    xid(0, 95); /* before the resume of the first one has come */
+    CHECK_EQ(sent(MSG_TYPE_BEAT)->beat.closed.items[0].incident, now_us);
+    server((struct msg){.type = MSG_TYPE_SLOT_RESUME, .slot_resume = {0, incident}});
+    check_slot(0, SLOT_DRAINED,
+               "Xid 48: an uncorrectable memory error (double-bit ECC); reset the GPU, then resume "
+               "the slot");
+    incident = now_us;
     server((struct msg){.type = MSG_TYPE_SLOT_RESUME, .slot_resume = {0, incident}});
     check_slot(0, SLOT_CHECKING, "");
     CHECK(was_asked(0));
