@@ -242,6 +242,7 @@ ESCAPING = ("import os, sys, time\n"
             "    os.execv('/bin/sleep', ['sleep', '1000'])\n"
             "child('plain', False)\n"
             "child('cleared', True)\n"
+            "while not all(os.path.exists(f'{folder}/{name}') for name in ('plain', 'cleared')): time.sleep(0.01)\n"
             "if len(sys.argv) > 2: sys.exit(int(sys.argv[2]))\n"
             "time.sleep(1000)\n")
 
