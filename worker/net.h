@@ -182,8 +182,9 @@ enum status net_backward(struct net *net, float grad_scale, net_bucket_ready rea
 enum status net_outcome_take(struct net *net, bool wait, struct net_outcome *outcome, bool *taken,
                              struct err *err);
 /* Before net_forward: a promise that the next calls are a training net_forward without `result`,
- * net_backward, net_clip where every such step has one, and net_update, with the same options but
- * for the rates. So the backend may record the step once and repeat it. */
+ * net_backward, net_clip where every such step has one, and net_update, outcomes taken in between
+ * or not, with the same options but for the rates. So the backend may record the step once and
+ * repeat it. */
 void net_step_whole(struct net *net);
 /* Whether the backend averages gradients over ranks by itself, on the device. Then, before
  * net_backward: it does so with that one's buckets, as they are ready, and nobody opens them. */

@@ -166,24 +166,6 @@ static struct optim optim_now(const struct options *options, const struct schedu
     return optim;
 }
 
-static enum status compute(struct train *train, struct train_queued *queued, uint64_t *wait_us,
-                           struct err *err)
-{
-    const struct options *options = train->options;
-    const struct schedule_now now = rate_now(train);
-    const struct optim optim = optim_now(options, &now);
-    const struct net_clip clip = {options->clip_grad_value, options->clip_grad_norm};
-    enum status status = train_group(train, queued, wait_us, err);
-
-    if (status != STATUS_OK)
-        return status;
-    if (clip.value > 0.0F || clip.norm > 0.0F)
-        net_clip(train->net, &clip);
-    net_update(train->net, &optim);
-    queued->lr = now.lr;
-    return STATUS_OK;
-}
-
 /* STATUS_CLOSED: the shim is gone. */
 static enum status tell(struct train *train, const struct train_queued *queued, double loss)
 {
@@ -250,32 +232,53 @@ static enum status settle(struct train *train, bool all, struct err *err)
     return status;
 }
 
-/* The rate of the next step needs to know whether this one was skipped, with a dynamic loss scale.
- */
+/* With a dynamic loss scale the rate depends on whether the step before was skipped. That is asked
+ * when this step's gradients are under way, so the device has work while the host waits. */
+static enum status compute(struct train *train, struct train_queued *queued, uint64_t *wait_us,
+                           struct err *err)
+{
+    const struct options *options = train->options;
+    const struct net_clip clip = {options->clip_grad_value, options->clip_grad_norm};
+    struct schedule_now now;
+    struct optim optim;
+    enum status status = train_group(train, queued, wait_us, err);
+
+    if (status == STATUS_OK)
+        status = settle(train, options->amp.scaler.is_dynamic, err);
+    if (status != STATUS_OK)
+        return status;
+    now = rate_now(train);
+    optim = optim_now(options, &now);
+    if (clip.value > 0.0F || clip.norm > 0.0F)
+        net_clip(train->net, &clip);
+    net_update(train->net, &optim);
+    queued->lr = now.lr;
+    return STATUS_OK;
+}
+
 static enum status step(struct train *train, struct err *err)
 {
-    const bool is_dynamic = train->options->amp.scaler.is_dynamic;
-    struct train_queued *queued = &train->queued[train->queued_count];
+    struct train_queued queued;
     struct ddp_times times = {0};
     uint64_t wait_us = 0;
     enum status status = train_nccl_verdict(train, err);
 
     if (status == STATUS_OK)
-        status = compute(train, queued, &wait_us, err);
+        status = compute(train, &queued, &wait_us, err);
     if (status != STATUS_OK)
         return status;
     train->state.step++;
     train->state.step_in_epoch++;
-    train->state.applied += !is_dynamic;
-    queued->epoch = train->state.epoch + 1;
-    queued->step_in_epoch = train->state.step_in_epoch;
-    queued->step = train->state.step;
-    train->queued_count++;
+    train->state.applied += !train->options->amp.scaler.is_dynamic;
+    queued.epoch = train->state.epoch + 1;
+    queued.step_in_epoch = train->state.step_in_epoch;
+    queued.step = train->state.step;
+    train->queued[train->queued_count++] = queued;
     if (train->ddp != NULL)
         times = ddp_times(train->ddp);
-    progress_add(&train->progress, (uint64_t)queued->sums.images * train->place->world, wait_us,
+    progress_add(&train->progress, (uint64_t)queued.sums.images * train->place->world, wait_us,
                  times.comm_us, times.exposed_us);
-    return settle(train, is_dynamic, err);
+    return settle(train, false, err);
 }
 
 static bool is_checkpoint_due(const struct train *train)

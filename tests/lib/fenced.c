@@ -333,7 +333,7 @@ static enum status fence_outcome_take(void *state, bool wait, struct net_outcome
     *taken = false;
     if (!wait && fence->outcome_count <= 1)
         return STATUS_OK; /* the device is still at it */
-    status = backend_cpu.outcome_take(enter_host(state), wait, outcome, taken, err);
+    status = backend_cpu.outcome_take(enter(state), wait, outcome, taken, err);
     leave(state);
     fence->outcome_count -= *taken;
     return status;
