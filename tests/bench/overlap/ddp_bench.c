@@ -7,6 +7,7 @@
  * microseconds a step; exposed = overlapped - none (spec, "measuring overlap").
  *
  *     ddp_bench [--arch NAME] [--world N] [--batch N] [--size PIXELS] [--rounds R] [--steps S] */
+#include <assert.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,6 +127,7 @@ static uint64_t time_block(struct rank *rank, enum kind kind)
     uint64_t begin_us;
     struct err err;
 
+    assert(rank->bench->steps > 0);
     ranks_must(comm_barrier(rank->comm, &err), &err);
     begin_us = ranks_now_us();
     for (uint32_t i = 0; i < rank->bench->steps; i++)
