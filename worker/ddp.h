@@ -19,10 +19,9 @@
 struct ddp;
 
 struct ddp_options {
-    bool delay_allreduce;   /* reduce after backward, no overlap */
-    float predivide;        /* 0: the world size */
-    bool broadcast_buffers; /* rank 0's running statistics at the start of every training forward,
-                               as PyTorch's DDP */
+    bool delay_allreduce;       /* reduce after backward, no overlap */
+    float predivide;            /* 0: the world size */
+    bool broadcast_buffers;     /* ddp_forward_begin sends rank 0's running statistics */
     bool allreduce_always_fp32; /* reduce fp16 and bf16 gradients in fp32, then round them once */
 };
 
@@ -39,7 +38,7 @@ enum status ddp_new(struct ddp **ddp, struct comm *comm, struct net *net, uint32
                     uint32_t world, const struct ddp_options *options, struct err *err);
 void ddp_free(struct ddp **ddp);
 
-/* Before a training forward: broadcasts buffers where asked. */
+/* Before a forward that reads buffers, a validation's: broadcasts them where asked. */
 enum status ddp_forward_begin(struct ddp *ddp, struct err *err);
 /* net_backward with overlapped reduction; returns when every bucket is reduced on this rank.
  * `weight`: the part of this batch in the step, 1 without accumulation. Inner steps of an
