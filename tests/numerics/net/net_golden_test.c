@@ -6,16 +6,12 @@
 
 #include <cjson/cJSON.h>
 #include <openssl/sha.h>
-#include <zlib.h>
 
 #include "tests/lib/test.h"
-#include "worker/init.h"
-#include "worker/model.h"
+#include "tests/numerics/net/mnist.h"
 #include "worker/net.h"
 #include "worker/rng.h"
 
-#define IMAGES 60000U
-#define PIXELS (28U * 28U)
 #define BATCH 100U
 #define STEPS 600U
 #define LOSS_TOLERANCE 1e-4
@@ -38,41 +34,6 @@ static cJSON *read_golden(void)
     return cJSON_Parse(text);
 }
 
-/* [count] bytes behind the header of a gzipped IDX file. */
-static unsigned char *read_idx(const char *name, unsigned header, unsigned count)
-{
-    const char *path = test_shared(name);
-    unsigned char *bytes = malloc(count);
-    gzFile file;
-
-    if (path == NULL)
-        SKIP("no data/mnist in the shared folder");
-    file = gzopen(path, "rb");
-    CHECK(file != NULL && bytes != NULL);
-    CHECK_EQ(gzread(file, bytes, header), header);
-    CHECK_EQ(gzread(file, bytes, count), count);
-    (void)gzclose(file);
-    return bytes;
-}
-
-static struct net *make_net(uint32_t batch_max)
-{
-    const struct model_shape shape = {1, 28, 28, 10};
-    const struct net_options options = {.batch_max = batch_max};
-    struct graph *graph = NULL;
-    struct net *net = NULL;
-    struct rng rng;
-    struct err err = {0};
-
-    if (model_build(&graph, "convnet", &shape, &err) != STATUS_OK ||
-        net_new(&net, graph, &options, &err) != STATUS_OK)
-        FAIL("%s", err.text);
-    rng_seed(&rng, 0);
-    CHECK_EQ(init_torch_default(net, graph, &rng, &err), STATUS_OK);
-    graph_free(&graph);
-    return net;
-}
-
 static void hex_of(const float *values, size_t count, char hex[65])
 {
     unsigned char hash[32];
@@ -86,7 +47,7 @@ TEST(initial_parameters_equal_torch_to_the_bit)
 {
     cJSON *golden = read_golden();
     const cJSON *init = cJSON_GetObjectItemCaseSensitive(golden, "init");
-    struct net *net = make_net(BATCH);
+    struct net *net = mnist_convnet(BATCH, NULL);
     static float values[16000];
     char hex[65];
 
@@ -109,34 +70,18 @@ TEST(initial_parameters_equal_torch_to_the_bit)
     cJSON_Delete(golden);
 }
 
-struct mnist {
-    unsigned char *pixels, *labels;
-};
-
-static void fill_batch(const struct mnist *mnist, const int64_t *order, uint32_t n, float *images,
-                       int64_t *labels)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        const size_t at = order != NULL ? (size_t)order[i] : i;
-
-        labels[i] = mnist->labels[at];
-        for (size_t p = 0; p < PIXELS; p++)
-            images[i * PIXELS + p] = (float)mnist->pixels[at * PIXELS + p] / 255.0F;
-    }
-}
-
 static void check_accuracy(struct net *net, const cJSON *val)
 {
-    struct mnist test = {read_idx("data/mnist/t10k-images-idx3-ubyte.gz", 16, 10000 * PIXELS),
-                         read_idx("data/mnist/t10k-labels-idx1-ubyte.gz", 8, 10000)};
-    static float images[BATCH * PIXELS];
+    struct mnist test;
+    static float images[BATCH * MNIST_PIXELS];
     static int64_t labels[BATCH];
     struct net_result sum = {0}, result;
 
-    for (size_t first = 0; first < 10000; first += BATCH) {
-        const struct mnist part = {test.pixels + first * PIXELS, test.labels + first};
+    mnist_read(&test, "t10k", MNIST_TEST_COUNT);
+    for (size_t first = 0; first < MNIST_TEST_COUNT; first += BATCH) {
+        const struct mnist part = {test.pixels + first * MNIST_PIXELS, test.labels + first};
 
-        fill_batch(&part, NULL, BATCH, images, labels);
+        mnist_batch(&part, NULL, BATCH, images, labels);
         CHECK_EQ(net_forward(net, images, labels, BATCH, false, &result, NULL), STATUS_OK);
         sum.loss_sum += result.loss_sum;
         sum.top1 += result.top1;
@@ -148,15 +93,14 @@ static void check_accuracy(struct net *net, const cJSON *val)
     CHECK_NEAR(sum.top5 / 100.0, cJSON_GetObjectItemCaseSensitive(val, "acc5")->valuedouble, 0.1);
     CHECK_NEAR(sum.loss_sum / 10000, cJSON_GetObjectItemCaseSensitive(val, "loss")->valuedouble,
                1e-3);
-    free(test.pixels);
-    free(test.labels);
+    mnist_close(&test);
 }
 
 static double train_epoch(struct net *net, const struct mnist *train, const int64_t *order,
                           const cJSON *losses)
 {
     const struct optim sgd = {.lr = 1e-4F};
-    static float images[BATCH * PIXELS];
+    static float images[BATCH * MNIST_PIXELS];
     static int64_t labels[BATCH];
     const cJSON *expected = losses->child;
     struct net_result result;
@@ -165,7 +109,7 @@ static double train_epoch(struct net *net, const struct mnist *train, const int6
     for (size_t step = 0; step < STEPS; step++, expected = expected->next) {
         double off;
 
-        fill_batch(train, order + step * BATCH, BATCH, images, labels);
+        mnist_batch(train, order + step * BATCH, BATCH, images, labels);
         CHECK_EQ(net_forward(net, images, labels, BATCH, true, &result, NULL), STATUS_OK);
         CHECK_EQ(net_backward(net, 1.0F, NULL, NULL, NULL), STATUS_OK);
         net_update(net, &sgd);
@@ -180,24 +124,23 @@ static double train_epoch(struct net *net, const struct mnist *train, const int6
 TEST(losses_of_epoch_one_equal_torch)
 {
     cJSON *golden = read_golden();
-    struct mnist train = {read_idx("data/mnist/train-images-idx3-ubyte.gz", 16, IMAGES * PIXELS),
-                          read_idx("data/mnist/train-labels-idx1-ubyte.gz", 8, IMAGES)};
+    struct mnist train;
     const cJSON *losses = cJSON_GetObjectItemCaseSensitive(golden, "losses");
     const cJSON *val = cJSON_GetObjectItemCaseSensitive(golden, "val");
-    static int64_t order[IMAGES];
-    struct net *net = make_net(BATCH);
+    static int64_t order[MNIST_TRAIN_COUNT];
+    struct net *net = mnist_convnet(BATCH, NULL);
     struct rng rng;
     double worst;
 
+    mnist_read(&train, "train", MNIST_TRAIN_COUNT);
     rng_seed(&rng, 0); /* DistributedSampler: seed + epoch */
-    rng_permute(&rng, order, IMAGES);
+    rng_permute(&rng, order, MNIST_TRAIN_COUNT);
     worst = train_epoch(net, &train, order, losses->child->child);
     (void)printf("600 losses within %.2e\n", worst);
     check_accuracy(net, val->child);
     net_free(&net);
     cJSON_Delete(golden);
-    free(train.pixels);
-    free(train.labels);
+    mnist_close(&train);
 }
 
 TEST_MAIN
