@@ -178,12 +178,16 @@ static void check_mean(enum graph_dtype dtype)
 
 TEST(means_in_every_type)
 {
+    const char *ras;
+    const char *interface;
+
     check_mean(GRAPH_F32);
     check_mean(GRAPH_F16);
     check_mean(GRAPH_BF16);
-    CHECK(getenv("NCCL_RAS_ENABLE") != NULL && strcmp(getenv("NCCL_RAS_ENABLE"), "0") == 0);
-    CHECK(getenv("NCCL_SOCKET_IFNAME") != NULL);
-    CHECK_STR(getenv("NCCL_SOCKET_IFNAME"), "=lo");
+    ras = getenv("NCCL_RAS_ENABLE");
+    interface = getenv("NCCL_SOCKET_IFNAME");
+    CHECK_STR(ras != NULL ? ras : "not set", "0");
+    CHECK_STR(interface != NULL ? interface : "not set", "=lo");
 }
 
 TEST(a_rank_that_does_not_come_is_a_timeout)

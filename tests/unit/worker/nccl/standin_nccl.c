@@ -207,7 +207,7 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
     return ncclInProgress;
 }
 
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
+ncclResult_t ncclCommRegister(ncclComm_t comm, void *memory, size_t bytes, void **handle)
 {
     (void)comm;
     *handle = bytes > 0 ? memory : NULL;
@@ -215,7 +215,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes,
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle)
 {
     (void)comm;
     (void)handle;
