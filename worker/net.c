@@ -33,7 +33,7 @@ static enum status run_passes(struct net *net, const struct graph *graph,
     if (status == STATUS_OK)
         status = pass_amp(graph, options->amp != NULL ? options->amp : &none, &typed, err);
     if (status == STATUS_OK)
-        status = pass_fuse(typed, &fused, err);
+        status = pass_fuse(typed, net->backend->adds_low, &fused, err);
     if (status == STATUS_OK)
         status = pass_buckets(fused, first != 0 ? first : BUCKET_FIRST_BYTES,
                               bytes != 0 ? bytes : BUCKET_BYTES, &net->graph, err);

@@ -42,6 +42,7 @@ struct backend {
     const char *name;
     bool stores_types; /* 16-bit types take 16 bits in memory; a low copy stands beside every
                           parameter that is not fp32 */
+    bool adds_low;     /* a batch norm takes an addition along in 16-bit types too (pass_fuse) */
 
     /* Choose layouts for the (already passed) graph, which stays valid until close. */
     enum status (*open)(void **state, const struct graph *graph, const struct net_options *options,

@@ -27,15 +27,15 @@ static void remove_layer(struct graph *graph, uint32_t gone, uint32_t instead)
         graph->tensors[i].layer -= graph->tensors[i].layer > gone;
 }
 
-/* A residual: the batch norm that comes last takes the addition along. Only in f32: elsewhere the
- * sum is rounded between the two. */
-static void fuse_add(struct graph *graph, uint32_t at)
+/* A residual: the batch norm that comes last takes the addition along; all three values have one
+ * type. */
+static void fuse_add(struct graph *graph, uint32_t at, bool adds_low)
 {
     struct graph_layer *layer = &graph->layers[at];
     uint32_t user = graph_only_user(graph, at), other;
 
     if (layer->op != GRAPH_BATCH_NORM || layer->out.dim_count != 3 || user == GRAPH_NONE ||
-        graph->layers[user].op != GRAPH_ADD || layer->out.dtype != GRAPH_F32)
+        graph->layers[user].op != GRAPH_ADD || (layer->out.dtype != GRAPH_F32 && !adds_low))
         return;
     other = graph->layers[user].inputs[graph->layers[user].inputs[0] == at ? 1 : 0];
     if (other > at)
@@ -77,13 +77,13 @@ static void fuse_pool(struct graph *graph, uint32_t at)
     remove_layer(graph, user, at);
 }
 
-enum status pass_fuse(const struct graph *graph, struct graph **out, struct err *err)
+enum status pass_fuse(const struct graph *graph, bool adds_low, struct graph **out, struct err *err)
 {
     *out = graph_copy(graph);
     if (*out == NULL)
         return err_set(err, STATUS_MEMORY, 0, "fusing layers: out of memory");
     for (uint32_t i = 0; i < (*out)->layer_count; i++) {
-        fuse_add(*out, i);
+        fuse_add(*out, i, adds_low);
         fuse_relu(*out, i);
         fuse_pool(*out, i);
     }

@@ -50,7 +50,7 @@ static void check_graph(const struct graph *graph)
         FUZZ_CHECK(graph->layers[i].inputs[0] < i &&
                    (graph->layers[i].inputs[1] < i || graph->layers[i].inputs[1] == GRAPH_NONE));
     graph_hash(graph, hash);
-    FUZZ_CHECK(pass_fuse(graph, &fused, NULL) == STATUS_OK);
+    FUZZ_CHECK(pass_fuse(graph, true, &fused, NULL) == STATUS_OK);
     FUZZ_CHECK(graph_check(fused, NULL) == STATUS_OK);
     graph_free(&fused);
 }

@@ -36,6 +36,33 @@ struct graph *pair_odd_graph(void)
     return graph;
 }
 
+struct graph *pair_residual_graph(void)
+{
+    struct graph *graph = graph_new();
+    const struct graph_window one = {1, 1, 0}, three = {3, 1, 1}, half = {1, 2, 0},
+                              down = {3, 2, 1};
+    uint32_t at = graph_input(graph, 3, 8, 8), skip;
+
+    at = graph_batch_norm(graph, "b", graph_conv2d(graph, "a", at, 64, three, false));
+    skip = at = graph_relu(graph, "c", at);
+    at = graph_batch_norm(graph, "e", graph_conv2d(graph, "d", at, 64, three, false));
+    at = graph_relu(graph, "f", at);
+    at = graph_batch_norm(graph, "h", graph_conv2d(graph, "g", at, 64, one, false));
+    skip = at = graph_relu(graph, "k", graph_add(graph, "i", at, skip));
+    at = graph_batch_norm(graph, "m", graph_conv2d(graph, "l", at, 64, one, false));
+    at = graph_relu(graph, "n", at);
+    at = graph_batch_norm(graph, "p", graph_conv2d(graph, "o", at, 64, down, false));
+    at = graph_relu(graph, "q", at);
+    at = graph_batch_norm(graph, "s", graph_conv2d(graph, "r", at, 128, one, false));
+    skip = graph_batch_norm(graph, "u", graph_conv2d(graph, "t", skip, 128, half, false));
+    skip = at = graph_relu(graph, "w", graph_add(graph, "v", at, skip));
+    at = graph_batch_norm(graph, "y", graph_conv2d(graph, "x", at, 128, one, false));
+    at = graph_avg_pool(graph, "pool", graph_add(graph, "z", skip, at));
+    at = graph_linear(graph, "fc", graph_flatten(graph, "flat", at), 10, true);
+    (void)graph_cross_entropy(graph, "loss", at);
+    return graph;
+}
+
 static struct net *make_net(const struct pair *pair, const struct graph *graph,
                             const struct backend *backend)
 {
@@ -80,6 +107,7 @@ static void draw_weights(struct pair *pair)
 
 struct pair pair_new(const struct pair_options *options)
 {
+    static struct backend plain; /* the nets keep it */
     struct pair pair = {.options = *options};
     struct amp_request request = {.level = options->level,
                                   .low_type = options->bf16 ? "bf16" : "fp16"};
@@ -102,8 +130,9 @@ struct pair pair_new(const struct pair_options *options)
         graph = graph_copy(options->graph);
     else if (model_build(&graph, options->arch, &pair.options.shape, &err) != STATUS_OK)
         FAIL("%s", err.text);
-    pair.cpu =
-        make_net(&pair, graph, pair.options.plain != NULL ? pair.options.plain : &backend_cpu);
+    plain = backend_cpu;
+    plain.adds_low = pair.options.backend->adds_low;
+    pair.cpu = make_net(&pair, graph, pair.options.plain != NULL ? pair.options.plain : &plain);
     pair.other = make_net(&pair, graph, pair.options.backend);
     rng_seed(&rng, 1);
     CHECK_EQ(init_torch_default(pair.cpu, graph, &rng, NULL), STATUS_OK);

@@ -18,7 +18,8 @@ struct pair_options {
     bool halves; /* the other backend has a reducer that halves: the CPU does it by its scale */
     float label_smoothing;
     const struct backend *backend; /* NULL: backend_cuda */
-    const struct backend *plain;   /* what it is held against; NULL: backend_cpu */
+    const struct backend *plain;   /* what it is held against; NULL: the CPU, which then merges
+                                      additions into batch norms where `backend` does */
     struct optim optim;            /* lr 0: SGD with momentum */
 };
 
@@ -34,6 +35,11 @@ struct pair {
  * also behind a flatten, a value added to itself, residuals of one and two types, biases
  * everywhere. For images of 3 x 12 x 12 and 10 classes. */
 struct graph *pair_odd_graph(void);
+
+/* Residual blocks of 64 and 128 channels, a shortcut with a convolution, a sum without a ReLU: what
+ * batch norms take along, and what convolutions may take of batch norms. For images of 3 x 8 x 8
+ * and 10 classes. */
+struct graph *pair_residual_graph(void);
 
 struct pair pair_new(const struct pair_options *options);
 void pair_free(struct pair *pair);

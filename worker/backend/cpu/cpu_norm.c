@@ -305,6 +305,16 @@ static void sum_gradients(struct cpu *cpu, struct cpu_layer *layer)
                                          norm->mean, norm->sum, norm->squares);
 }
 
+/* A share that is the only one is a copy, and rounded already. */
+static void add_skip_grad(struct cpu *cpu, struct cpu_layer *layer)
+{
+    const size_t count = cpu->n * layer->out.image_size;
+
+    cpu_add_grad(cpu, layer->in2->grad, layer->out.grad, count, layer->adds[1]);
+    if (layer->adds[1])
+        cpu_round(cpu, layer->graph->out.dtype, layer->in2->grad, count);
+}
+
 static enum status norm_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
                                  struct err *err)
 {
@@ -328,8 +338,7 @@ static enum status norm_backward(struct cpu *cpu, struct cpu_layer *layer, float
         norm->c[c] = (float)(-a * norm->sum[c] / m);
     }
     if (layer->graph->fused_add && layer->in2->grad != NULL)
-        cpu_add_grad(cpu, layer->in2->grad, layer->out.grad, cpu->n * layer->out.image_size,
-                     layer->adds[1]);
+        add_skip_grad(cpu, layer);
     if (layer->conv == NULL && layer->in->grad != NULL)
         cpu_norm_backward_apply(cpu, layer, 0, cpu->n);
     return status;

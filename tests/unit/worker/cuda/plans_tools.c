@@ -59,18 +59,13 @@ struct plan_set *open_set(struct plan_options options, int capability)
     return set;
 }
 
-static struct graph *pass(const struct graph *graph, const struct amp *amp, bool amp_first)
+static struct graph *pass(const struct graph *graph, const struct amp *amp, bool adds_low)
 {
     struct graph *one = NULL, *two = NULL;
     struct err err;
 
-    if (amp_first) {
-        CHECK_EQ(pass_amp(graph, amp, &one, &err), STATUS_OK);
-        CHECK_EQ(pass_fuse(one, &two, &err), STATUS_OK);
-    } else {
-        CHECK_EQ(pass_fuse(graph, &one, &err), STATUS_OK);
-        CHECK_EQ(pass_amp(one, amp, &two, &err), STATUS_OK);
-    }
+    CHECK_EQ(pass_amp(graph, amp, &one, &err), STATUS_OK);
+    CHECK_EQ(pass_fuse(one, adds_low, &two, &err), STATUS_OK);
     graph_free(&one);
     return two;
 }
@@ -87,7 +82,7 @@ static struct graph *model_graph(const char *arch, uint32_t side, uint32_t level
 
     if (model_build(&graph, arch, &shape, &err) != STATUS_OK)
         FAIL("%s: %s", arch, err.text);
-    passed = pass(graph, &amp, !fused);
+    passed = pass(graph, &amp, fused);
     graph_free(&graph);
     return passed;
 }

@@ -6,6 +6,7 @@
 #include "worker/graph.h"
 #include "worker/model.h"
 #include "worker/pass.h"
+#include "worker/pass_amp.h"
 #include "worker/rng.h"
 
 static const struct graph_window same3 = {3, 1, 1};
@@ -131,7 +132,7 @@ TEST(fuse_merges_norm_relu_and_pool)
     struct graph *graph = NULL, *fused = NULL;
 
     CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
-    CHECK_EQ(pass_fuse(graph, &fused, NULL), STATUS_OK);
+    CHECK_EQ(pass_fuse(graph, false, &fused, NULL), STATUS_OK);
     CHECK_EQ(graph->layer_count, 12);
     CHECK_EQ(fused->layer_count, 8);
     CHECK_STR(fused->layers[2].name, "layer1.1");
@@ -165,7 +166,7 @@ TEST(fuse_leaves_what_others_read)
     x = graph_linear(graph, "fc", graph_flatten(graph, "f", x), 2, true);
     (void)graph_cross_entropy(graph, "loss", x);
     CHECK_EQ(graph_check(graph, NULL), STATUS_OK);
-    CHECK_EQ(pass_fuse(graph, &fused, NULL), STATUS_OK);
+    CHECK_EQ(pass_fuse(graph, false, &fused, NULL), STATUS_OK);
     CHECK_EQ(graph_check(fused, NULL), STATUS_OK);
     CHECK_EQ(fused->layer_count, graph->layer_count - 2); /* r2 into sum, r3 into bn2 */
     CHECK(!fused->layers[2].fused_relu);
@@ -173,6 +174,64 @@ TEST(fuse_leaves_what_others_read)
     CHECK(fused->layers[5].fused_relu && !fused->layers[5].fused_pool);
     CHECK_EQ(fused->layers[6].op, GRAPH_MAX_POOL);
     graph_free(&graph);
+    graph_free(&fused);
+}
+
+static uint32_t count_adds(const struct graph *graph, uint32_t *inside)
+{
+    uint32_t alone = 0;
+
+    *inside = 0;
+    for (uint32_t i = 0; i < graph->layer_count; i++) {
+        alone += graph->layers[i].op == GRAPH_ADD;
+        *inside += graph->layers[i].fused_add;
+    }
+    return alone;
+}
+
+/* ResNet-18 has 8 residuals: in fp32 always inside a batch norm, in fp16 where that is wished. */
+TEST(fuse_takes_additions_in_16_bit_where_asked)
+{
+    const struct model_shape shape = {3, 32, 32, 10};
+    struct graph *graph = NULL;
+
+    CHECK_EQ(model_build(&graph, "resnet18", &shape, NULL), STATUS_OK);
+    for (uint32_t level = 0; level <= 3; level++)
+        for (int adds_low = 0; adds_low < 2; adds_low++) {
+            const struct amp amp = {.level = level, .low = GRAPH_F16, .norm_is_fp32 = level < 3};
+            const bool fuses = level == 0 || adds_low != 0;
+            struct graph *typed = NULL, *fused = NULL;
+            uint32_t inside;
+
+            CHECK_EQ(pass_amp(graph, &amp, &typed, NULL), STATUS_OK);
+            CHECK_EQ(pass_fuse(typed, adds_low != 0, &fused, NULL), STATUS_OK);
+            CHECK_EQ(graph_check(fused, NULL), STATUS_OK);
+            CHECK_EQ(count_adds(fused, &inside), fuses ? 0 : 8);
+            CHECK_EQ(inside, fuses ? 8 : 0);
+            graph_free(&typed);
+            graph_free(&fused);
+        }
+    graph_free(&graph);
+}
+
+/* An addition of two types is one in fp32 of a cast value: not the norm's. */
+TEST(fuse_leaves_an_addition_of_two_types)
+{
+    const struct amp amp = {.level = 1, .low = GRAPH_F16, .norm_is_fp32 = true};
+    struct graph *graph = graph_new(), *typed = NULL, *fused = NULL;
+    uint32_t x = graph_input(graph, 4, 8, 8), y, inside;
+
+    y = graph_conv2d(graph, "c", x, 4, same3, false);
+    y = graph_add(graph, "sum", graph_batch_norm(graph, "bn", y), x);
+    y = graph_linear(graph, "fc", graph_flatten(graph, "f", y), 2, true);
+    (void)graph_cross_entropy(graph, "loss", y);
+    CHECK_EQ(pass_amp(graph, &amp, &typed, NULL), STATUS_OK);
+    CHECK_EQ(pass_fuse(typed, true, &fused, NULL), STATUS_OK);
+    CHECK_EQ(graph_check(fused, NULL), STATUS_OK);
+    CHECK_EQ(count_adds(fused, &inside), 1);
+    CHECK_EQ(inside, 0);
+    graph_free(&graph);
+    graph_free(&typed);
     graph_free(&fused);
 }
 
