@@ -23,6 +23,7 @@ extern const struct cuda_plans standin_plans;
 /* What goes wrong on purpose; all zeros: nothing. */
 struct standin_faults {
     bool no_norm_plans; /* plans say that they can do no batch norm */
+    bool no_bias_plans; /* plans of weights leave the gradient of the bias out */
     bool no_records;    /* recording a step fails */
     uint32_t fail_call; /* this launch from now on, counted from 1, returns an error */
 };

@@ -324,6 +324,8 @@ static enum status build(struct plan_set *plans, const struct plan_want *wants, 
             .status = can_do(wants[i].kind) ? STATUS_OK : STATUS_UNSUPPORTED,
             .workspace_bytes = 256,
             .engine = "a plain loop",
+            .lacks_bias = standin_faults.no_bias_plans && wants[i].kind == PLAN_LINEAR_WGRAD &&
+                          wants[i].has_bias,
         };
     return STATUS_OK;
 }
@@ -345,6 +347,8 @@ static enum status run(struct plan_set *plans, uint32_t index, struct CUstream_s
     for (int port = 0; port < PLAN_PORTS; port++)
         assert((pointers[port] != NULL) == plan_takes(&call.want, (enum plan_port)port));
     memcpy(call.pointers, pointers, sizeof call.pointers);
+    if (plans->infos[index].lacks_bias)
+        call.pointers[PLAN_PORT_DBIAS] = NULL;
     code = standin_queue(run_call, &call, sizeof call);
     return code == 0 ? STATUS_OK
                      : err_set(err, STATUS_LIBRARY, code, "stand-in plan: failed on purpose");

@@ -237,6 +237,8 @@ void cuda_narrow(const float *from, enum graph_dtype type, size_t n, void *to);
 enum status cuda_sets_use(struct cuda *cuda, uint32_t n, struct err *err);
 void cuda_sets_close(struct cuda *cuda);
 bool cuda_has_plan(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
+/* The plan leaves the gradient of the bias to others. */
+bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
 /* STATUS_UNSUPPORTED with the reason. */
 enum status cuda_no_plan(const struct cuda *cuda, const struct cuda_layer *layer,
                          enum plan_kind kind, struct err *err);

@@ -137,6 +137,13 @@ bool cuda_has_plan(const struct cuda *cuda, const struct cuda_layer *layer, enum
     return index >= 0 && cuda->plans->info(cuda->set->plans, (uint32_t)index)->status == STATUS_OK;
 }
 
+bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind)
+{
+    int32_t index = *entry(cuda, cuda->set, layer->index, kind);
+
+    return index >= 0 && cuda->plans->info(cuda->set->plans, (uint32_t)index)->lacks_bias;
+}
+
 enum status cuda_no_plan(const struct cuda *cuda, const struct cuda_layer *layer,
                          enum plan_kind kind, struct err *err)
 {

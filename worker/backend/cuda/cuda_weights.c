@@ -99,6 +99,27 @@ static size_t output_rows(const struct cuda *cuda, const struct cuda_layer *laye
     return (size_t)cuda->rows * layer->out.h * layer->out.w;
 }
 
+static enum status want_columns(struct cuda *cuda, struct cuda_layer *layer, size_t rows,
+                                struct err *err)
+{
+    return cuda_want_in_backward(
+        cuda, layer, &layer->scratch,
+        cuda->kernels->columns_bytes(cuda_type(layer->out.dtype), rows, layer->out.channels, 1),
+        err);
+}
+
+/* The gradient of the bias: the sum of the output's over its rows. */
+static enum status bias_columns(struct cuda *cuda, struct cuda_layer *layer, size_t rows,
+                                struct err *err)
+{
+    const struct cuda_tensor *bias = &layer->tensors[BIAS];
+    int code = cuda->kernels->columns(
+        layer->out.grad, cuda_type(layer->out.dtype), rows, layer->out.channels, bias->grad,
+        cuda_type(bias->graph->grad_dtype), layer->scratch, cuda->stream);
+
+    return cuda_launched(cuda, layer, code, "gradient of the bias", err);
+}
+
 static enum status conv_open(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     static const enum plan_kind kinds[] = {PLAN_CONV_FORWARD, PLAN_CONV_WGRAD, PLAN_CONV_DGRAD};
@@ -108,10 +129,7 @@ static enum status conv_open(struct cuda *cuda, struct cuda_layer *layer, struct
     if (status == STATUS_OK)
         status = want_made(cuda, layer, &layer->tensors[WEIGHT], err);
     if (status == STATUS_OK && layer->graph->has_bias)
-        status = cuda_want_in_backward(
-            cuda, layer, &layer->scratch,
-            cuda->kernels->columns_bytes(cuda_type(layer->out.dtype), rows, layer->out.channels, 1),
-            err);
+        status = want_columns(cuda, layer, rows, err);
     return status;
 }
 
@@ -126,15 +144,8 @@ static enum status conv_backward(struct cuda *cuda, struct cuda_layer *layer, fl
     enum status status = weight_gradient(cuda, layer, PLAN_CONV_WGRAD, NULL, err);
 
     (void)grad_scale;
-    if (status == STATUS_OK && layer->graph->has_bias) {
-        const struct cuda_tensor *bias = &layer->tensors[BIAS];
-        int code = cuda->kernels->columns(layer->out.grad, cuda_type(layer->out.dtype),
-                                          output_rows(cuda, layer), layer->out.channels, bias->grad,
-                                          cuda_type(bias->graph->grad_dtype), layer->scratch,
-                                          cuda->stream);
-
-        status = cuda_launched(cuda, layer, code, "gradient of the bias", err);
-    }
+    if (status == STATUS_OK && layer->graph->has_bias)
+        status = bias_columns(cuda, layer, output_rows(cuda, layer), err);
     return status == STATUS_OK ? data_gradient(cuda, layer, PLAN_CONV_DGRAD, err) : status;
 }
 
@@ -150,6 +161,8 @@ static enum status linear_open(struct cuda *cuda, struct cuda_layer *layer, stru
 
     for (uint32_t i = 0; status == STATUS_OK && i < layer->graph->tensor_count; i++)
         status = want_made(cuda, layer, &layer->tensors[i], err);
+    if (status == STATUS_OK && layer->graph->has_bias)
+        status = want_columns(cuda, layer, cuda->batch_max, err);
     return status;
 }
 
@@ -167,7 +180,9 @@ static enum status linear_backward(struct cuda *cuda, struct cuda_layer *layer, 
 
     (void)grad_scale;
     if (status == STATUS_OK && bias != NULL)
-        status = keep_made(cuda, layer, bias, err);
+        status = cuda_lacks_bias(cuda, layer, PLAN_LINEAR_WGRAD)
+                     ? bias_columns(cuda, layer, cuda->rows, err)
+                     : keep_made(cuda, layer, bias, err);
     return status == STATUS_OK ? data_gradient(cuda, layer, PLAN_LINEAR_DGRAD, err) : status;
 }
 

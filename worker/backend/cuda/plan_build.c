@@ -85,25 +85,45 @@ static void build_cudnn(struct plan_set *set, uint32_t index)
     cudnn_graph_close(&graph);
 }
 
+static enum status propose_linear(struct plan_set *set, struct plan *plan,
+                                  const struct plan_want *want, struct err *err)
+{
+    const uint32_t limit =
+        set->candidates < LT_CANDIDATES_MAX ? set->candidates : LT_CANDIDATES_MAX;
+    enum status status = lt_plan_open(&set->lt, want, set->target.tf32, &plan->lt, err);
+
+    if (status == STATUS_OK && set->lt_handle == NULL)
+        return err_set(err, STATUS_NOT_FOUND, 0, "cublasLt chooses algorithms on a device alone");
+    if (status == STATUS_OK)
+        status = lt_plan_propose(&set->lt, set->lt_handle, set->target.workspace_limit, limit,
+                                 &plan->lt, err);
+    return status;
+}
+
+/* The bias's gradient as the product's epilogue exists for some types and sizes only; elsewhere it
+ * is left to the caller. */
 static void build_linear(struct plan_set *set, uint32_t index)
 {
     struct plan *plan = &set->plans[index];
-    const uint32_t limit =
-        set->candidates < LT_CANDIDATES_MAX ? set->candidates : LT_CANDIDATES_MAX;
+    struct plan_want bare = plan->want;
     struct err why = {.status = STATUS_OK};
     enum status status;
 
     plan->is_linear = true;
     if (plan->twin != index)
         return;
-    status = lt_plan_open(&set->lt, &plan->want, set->target.tf32, &plan->lt, &why);
-    if (status == STATUS_OK && set->lt_handle == NULL) {
-        refused(plan, "cublasLt chooses algorithms on a device alone", true);
+    status = propose_linear(set, plan, &plan->want, &why);
+    if (status == STATUS_NOT_FOUND) {
+        refused(plan, why.text, true);
         return;
     }
-    if (status == STATUS_OK)
-        status = lt_plan_propose(&set->lt, set->lt_handle, set->target.workspace_limit, limit,
-                                 &plan->lt, &why);
+    if (status == STATUS_UNSUPPORTED && plan->want.kind == PLAN_LINEAR_WGRAD &&
+        plan->want.has_bias) {
+        bare.has_bias = false;
+        lt_plan_close(&set->lt, &plan->lt);
+        status = propose_linear(set, plan, &bare, &why);
+        plan->info.lacks_bias = status == STATUS_OK;
+    }
     if (status == STATUS_OK)
         plan->candidate_count = plan->lt.algorithm_count;
     else

@@ -131,6 +131,7 @@ struct plan_info {
     enum status status;     /* UNSUPPORTED: no engine does this here; use another way */
     size_t workspace_bytes; /* one workspace of the largest serves all plans of a stream */
     bool from_cache;
+    bool lacks_bias;   /* LINEAR_WGRAD with a bias: DBIAS is not written, no engine could */
     bool needs_driver; /* nothing but a driver is missing: an engine compiles its kernel */
     float time_us;     /* measured for the chosen candidate; 0: not measured */
     char engine[96];   /* the chosen engine, or why there is none, in words */

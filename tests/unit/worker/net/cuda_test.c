@@ -144,6 +144,16 @@ TEST(no_addition_is_left_at_any_level)
     }
 }
 
+TEST(gradient_of_the_bias_by_our_own_kernel)
+{
+    use_standin();
+    standin_faults.no_bias_plans = true;
+    train_odd("O0", false);
+    train_odd("O1", false);
+    train_odd("O2", true);
+    standin_faults.no_bias_plans = false;
+}
+
 TEST(resnet18)
 {
     static const char *const levels[] = {"O0", "O1", "O2", "O3"};
