@@ -61,6 +61,8 @@ struct net_options {
     uint64_t bucket_bytes;       /* 0: 25 MiB */
     bool evaluate_only;          /* no gradients, no optimizer state */
     bool deterministic;
+    bool tf32;                 /* fp32 convolutions and linear layers may round their inputs to TF32
+                                  where the device has it */
     bool emulate_low;          /* round to 16-bit types, even where the machine computes in them */
     bool accumulate;           /* net_grads_keep will be called */
     float label_smoothing;     /* of the training loss, 0 to 1; validation has none */

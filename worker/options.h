@@ -55,7 +55,7 @@ struct options {
     bool allreduce_always_fp32;
     bool print_graph;
     struct amp amp; /* what the above come to */
-    bool deterministic;
+    bool deterministic, tf32;
     const char *checkpoint_dir; /* NULL: none */
     uint32_t checkpoint_every;  /* steps; 0: at the end of epochs alone */
     uint32_t checkpoint_keep;

@@ -128,6 +128,7 @@ static const struct option_row rows[] = {
     FLAG("allreduce-always-fp32", allreduce_always_fp32, "reduce fp16 and bf16 gradients in fp32"),
     FLAG("print-graph", print_graph, "print the graph after each pass, and end"),
     FLAG("deterministic", deterministic, "the same bits in every run, also where that is slower"),
+    FLAG("tf32", tf32, "a GPU may round inputs of fp32 convolutions and linear layers to TF32"),
     TEXT("checkpoint-dir", checkpoint_dir, "DIR",
          "write step-<8 digits>.safetensors and .json there, each epoch"),
     WHOLE("checkpoint-every", checkpoint_every, 0, 99999999, "STEPS",

@@ -180,6 +180,7 @@ static enum status make_net(struct train *train, struct err *err)
         .bucket_bytes = (uint64_t)((double)options->bucket_cap_mb * 1024 * 1024),
         .evaluate_only = options->evaluate && train->place->world == 1,
         .deterministic = options->deterministic,
+        .tf32 = options->tf32,
         .label_smoothing = options->label_smoothing,
         .accumulate = options->accumulation_steps > 1,
         .amp = &options->amp,

@@ -29,6 +29,9 @@ struct standin_faults {
 };
 extern struct standin_faults standin_faults;
 
+/* What the last set of plans was opened with. */
+extern struct plan_options standin_plan_options;
+
 /* So far: launches, launches written down in records, records that were queued, and memory that was
  * not given back. */
 struct standin_counts {

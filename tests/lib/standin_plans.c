@@ -287,10 +287,12 @@ static void run_call(void *args)
 
 /* -- the table -- */
 
+struct plan_options standin_plan_options;
+
 static enum status open_set(struct plan_set **set_out, const struct plan_options *options,
                             struct err *err)
 {
-    (void)options;
+    standin_plan_options = *options;
     *set_out = calloc(1, sizeof **set_out);
     return *set_out != NULL ? STATUS_OK : err_set(err, STATUS_MEMORY, 0, "stand-in: out of memory");
 }

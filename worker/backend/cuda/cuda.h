@@ -140,7 +140,7 @@ struct cuda {
     struct cuda_layer *layers;
     struct cuda_tensor *tensors;
     uint32_t batch_max;
-    bool evaluate_only, deterministic;
+    bool evaluate_only, deterministic, tf32;
     uint32_t image_channels;
     float label_smoothing;
 

@@ -69,6 +69,7 @@ static enum status make_set(struct cuda *cuda, struct cuda_set *set, uint32_t n,
     const struct plan_options options = {
         .device_index = cuda->options.device_index,
         .deterministic = cuda->deterministic,
+        .tf32 = cuda->tf32,
     };
     uint32_t count = plan_list(cuda->graph, n, cuda->evaluate_only, NULL);
     struct plan_want *wants = calloc((size_t)count + 1, sizeof *wants);

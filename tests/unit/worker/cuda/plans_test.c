@@ -102,6 +102,36 @@ TEST(deterministic_without_tf32)
     build_all((struct plan_options){.cache_folder = "", .deterministic = true}, 90, wants, count);
 }
 
+/* An engine that rounds to TF32 is proposed where that is allowed, and only there. */
+TEST(tf32_only_where_asked)
+{
+    char engines[2][sizeof((struct plan_info *)NULL)->engine];
+
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        const struct plan_options options = {.cache_folder = "", .tf32 = tf32 != 0};
+        struct plan_set *set = open_set(options, 90);
+        const struct plan_want want = {.kind = PLAN_CONV_FORWARD,
+                                       .name = "layer1.0.conv2",
+                                       .type = GRAPH_F32,
+                                       .n = 64,
+                                       .c = 64,
+                                       .h = 56,
+                                       .w = 56,
+                                       .k = 64,
+                                       .out_h = 56,
+                                       .out_w = 56,
+                                       .window = {3, 1, 1}};
+        struct err err = {.status = STATUS_OK};
+
+        if (cuda_plans.build(set, &want, 1, &err) != STATUS_OK)
+            FAIL("build: %s", err.text);
+        CHECK_EQ(cuda_plans.info(set, 0)->status, STATUS_OK);
+        memcpy(engines[tf32], cuda_plans.info(set, 0)->engine, sizeof engines[tf32]);
+        cuda_plans.close(&set);
+    }
+    CHECK(strcmp(engines[0], engines[1]) != 0);
+}
+
 /* A 3x3 convolution of the first stage, 64 channels at 56x56, or a batch norm there. */
 static struct plan_want stage_two_want(enum plan_kind kind)
 {

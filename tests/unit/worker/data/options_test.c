@@ -101,6 +101,17 @@ TEST(names_of_the_examples)
     CHECK(options.help);
 }
 
+TEST(roundings_are_asked_for)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options, "--lr 1", &err), STATUS_OK);
+    CHECK(!options.tf32 && !options.deterministic);
+    CHECK_EQ(parse(&options, "--tf32 --deterministic", &err), STATUS_OK);
+    CHECK(options.tf32 && options.deterministic);
+}
+
 TEST(refusals_name_the_option)
 {
     static const struct {

@@ -69,6 +69,28 @@ TEST(batch_norm_by_our_own_kernels)
     standin_faults.no_norm_plans = false;
 }
 
+/* TF32 and the same bits in every run are the plans' business: a net hands the wish on. */
+TEST(plans_are_told_what_was_asked_for)
+{
+    use_standin();
+    for (int asked = 0; asked < 4; asked++) {
+        const struct model_shape shape = {1, 28, 28, 10};
+        const struct net_options options = {.batch_max = 2,
+                                            .tf32 = (asked & 1) != 0,
+                                            .deterministic = (asked & 2) != 0,
+                                            .backend = &backend_cuda};
+        struct graph *graph = NULL;
+        struct net *net = NULL;
+
+        CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
+        CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
+        CHECK_EQ(standin_plan_options.tf32, options.tf32);
+        CHECK_EQ(standin_plan_options.deterministic, options.deterministic);
+        net_free(&net);
+        graph_free(&graph);
+    }
+}
+
 static void train_residual(const char *level, bool bf16, const struct backend *plain)
 {
     struct graph *graph = pair_residual_graph();
