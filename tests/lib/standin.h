@@ -22,15 +22,19 @@ extern const struct cuda_plans standin_plans;
 
 /* What goes wrong on purpose; all zeros: nothing. */
 struct standin_faults {
-    bool no_norm_plans; /* plans say that they can do no batch norm */
-    bool no_bias_plans; /* plans of weights leave the gradient of the bias out */
-    bool no_records;    /* recording a step fails */
-    uint32_t fail_call; /* this launch from now on, counted from 1, returns an error */
+    bool no_norm_plans;     /* plans say that they can do no batch norm */
+    bool no_bias_plans;     /* plans of weights leave the gradient of the bias out */
+    bool no_apply_plans;    /* plans say that they can do no NORM_APPLY */
+    bool no_prologue_plans; /* ... and make no batch norm on the way into a convolution */
+    bool no_records;        /* recording a step fails */
+    uint32_t fail_call;     /* this launch from now on, counted from 1, returns an error */
 };
 extern struct standin_faults standin_faults;
 
 /* What the last set of plans was opened with. */
 extern struct plan_options standin_plan_options;
+/* Plans that were queued or written down, by kind. */
+extern uint32_t standin_plan_runs[PLAN_KINDS];
 
 /* So far: launches, launches written down in records, records that were queued, and memory that was
  * not given back. */

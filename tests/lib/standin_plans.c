@@ -245,6 +245,156 @@ static void norm_backward_channel(const struct plan_call *call, uint32_t c)
     }
 }
 
+/* -- statistics of the convolution -- */
+
+/* The call with X as a batch norm and a ReLU make it of X: rounded to the type, as what a
+ * convolution reads. The copy is the caller's. */
+static struct plan_call with_prologue(const struct plan_call *call)
+{
+    const struct plan_want *want = &call->want;
+    const size_t count = norm_rows(call) * want->c;
+    struct plan_call made = *call;
+
+    made.pointers[PLAN_PORT_X] = malloc(plan_port_bytes(want, PLAN_PORT_X));
+    assert(made.pointers[PLAN_PORT_X] != NULL);
+    for (size_t i = 0; i < count; i++) {
+        const double y = get(call, PLAN_PORT_X, i) * get(call, PLAN_PORT_EQ_SCALE, i % want->c) +
+                         get(call, PLAN_PORT_EQ_SHIFT, i % want->c);
+
+        set(&made, PLAN_PORT_X, i, y > 0 ? y : 0);
+    }
+    return made;
+}
+
+static void conv_stats(const struct plan_call *call)
+{
+    const struct plan_want *want = &call->want;
+    const size_t rows = (size_t)want->n * want->out_h * want->out_w;
+
+    convolve(call, add_forward, PLAN_PORT_Y, rows * want->k);
+    for (uint32_t k = 0; k < want->k; k++) {
+        double sum = 0, squares = 0;
+
+        for (size_t i = k; i < rows * want->k; i += want->k) {
+            const double y = get(call, PLAN_PORT_Y, i);
+
+            sum += y;
+            squares += y * y;
+        }
+        ((float *)call->pointers[PLAN_PORT_SUM])[k] = (float)sum;
+        ((float *)call->pointers[PLAN_PORT_SQ_SUM])[k] = (float)squares;
+    }
+}
+
+static void stats_finalize(const struct plan_call *call, uint32_t c)
+{
+    const double rows = (double)norm_rows(call), m = (double)call->want.momentum;
+    const double mean = get_f32(call, PLAN_PORT_SUM, c) / rows;
+    const double var = get_f32(call, PLAN_PORT_SQ_SUM, c) / rows - mean * mean;
+    const double inv_std = 1.0 / sqrt(var + (double)call->want.eps);
+    const double scale = get_f32(call, PLAN_PORT_SCALE, c) * inv_std;
+    float *running_mean = call->pointers[PLAN_PORT_RUNNING_MEAN];
+    float *running_var = call->pointers[PLAN_PORT_RUNNING_VAR];
+
+    ((float *)call->pointers[PLAN_PORT_MEAN])[c] = (float)mean;
+    ((float *)call->pointers[PLAN_PORT_INV_STD])[c] = (float)inv_std;
+    running_mean[c] = (float)((1 - m) * (double)running_mean[c] + m * mean);
+    running_var[c] = (float)((1 - m) * (double)running_var[c] + m * var * rows / (rows - 1));
+    set(call, PLAN_PORT_EQ_SCALE, c, scale);
+    set(call, PLAN_PORT_EQ_SHIFT, c, get_f32(call, PLAN_PORT_SHIFT, c) - mean * scale);
+}
+
+static void norm_apply(const struct plan_call *call)
+{
+    const uint32_t channels = call->want.c;
+    uint8_t *mask = call->pointers[PLAN_PORT_MASK];
+
+    for (size_t i = 0; i < norm_rows(call) * channels; i++) {
+        double y = get(call, PLAN_PORT_X, i) * get(call, PLAN_PORT_EQ_SCALE, i % channels) +
+                   get(call, PLAN_PORT_EQ_SHIFT, i % channels);
+
+        if (call->want.has_add)
+            y += get(call, PLAN_PORT_ADD, i);
+        set(call, PLAN_PORT_Y, i, y > 0 ? y : 0);
+        mask[i] = get(call, PLAN_PORT_Y, i) > 0;
+    }
+}
+
+/* DADD of the channel where the ReLU let its value through, then the norm's gradients and what is
+ * left to do: dx = dadd * dy_factor + x * x_factor + term. */
+static void dgrad_norm_channel(const struct plan_call *call, uint32_t c)
+{
+    const size_t rows = norm_rows(call), end = rows * call->want.c;
+    const double mean = get_f32(call, PLAN_PORT_MEAN, c);
+    const double inv_std = get_f32(call, PLAN_PORT_INV_STD, c);
+    const double scale = get_f32(call, PLAN_PORT_SCALE, c);
+    double sum = 0, dot = 0, x_factor;
+
+    for (size_t i = c; i < end; i += call->want.c) {
+        const double x = (get(call, PLAN_PORT_X, i) - mean) * inv_std;
+        double d;
+
+        if (!(x * scale + get_f32(call, PLAN_PORT_SHIFT, c) > 0))
+            set(call, PLAN_PORT_DADD, i, 0);
+        d = get(call, PLAN_PORT_DADD, i);
+        sum += d;
+        dot += d * x;
+    }
+    x_factor = -scale * inv_std * inv_std * dot / (double)rows;
+    ((float *)call->pointers[PLAN_PORT_DSCALE])[c] = (float)dot;
+    ((float *)call->pointers[PLAN_PORT_DSHIFT])[c] = (float)sum;
+    ((float *)call->pointers[PLAN_PORT_DY_FACTOR])[c] = (float)(scale * inv_std);
+    ((float *)call->pointers[PLAN_PORT_X_FACTOR])[c] = (float)x_factor;
+    ((float *)call->pointers[PLAN_PORT_TERM])[c] =
+        (float)(-scale * inv_std * sum / (double)rows - x_factor * mean);
+}
+
+static void norm_dx(const struct plan_call *call)
+{
+    const uint32_t channels = call->want.c;
+
+    for (size_t i = 0; i < norm_rows(call) * channels; i++) {
+        const uint32_t c = (uint32_t)(i % channels);
+
+        set(call, PLAN_PORT_DX, i,
+            get(call, PLAN_PORT_DADD, i) * get_f32(call, PLAN_PORT_DY_FACTOR, c) +
+                get(call, PLAN_PORT_X, i) * get_f32(call, PLAN_PORT_X_FACTOR, c) +
+                get_f32(call, PLAN_PORT_TERM, c));
+    }
+}
+
+/* The kinds of stage two; false: it is none of them. */
+static bool run_statistics(const struct plan_call *call)
+{
+    const struct plan_want *want = &call->want;
+    const size_t in = norm_rows(call) * want->c;
+    struct plan_call made = *call;
+
+    if (want->kind == PLAN_CONV_STATS_PROLOGUE || want->kind == PLAN_CONV_WGRAD_PROLOGUE)
+        made = with_prologue(call);
+    if (want->kind == PLAN_CONV_STATS || want->kind == PLAN_CONV_STATS_PROLOGUE)
+        conv_stats(&made);
+    else if (want->kind == PLAN_CONV_WGRAD_PROLOGUE)
+        convolve(&made, add_wgrad, PLAN_PORT_DW, want->k * weight_stride(want));
+    else if (want->kind == PLAN_CONV_DGRAD_NORM)
+        convolve(call, add_dgrad, PLAN_PORT_DADD, in);
+    else if (want->kind == PLAN_NORM_APPLY)
+        norm_apply(call);
+    else if (want->kind == PLAN_NORM_DX)
+        norm_dx(call);
+    else if (want->kind != PLAN_STATS_FINALIZE)
+        return false;
+    for (uint32_t c = 0; c < want->c; c++) {
+        if (want->kind == PLAN_STATS_FINALIZE)
+            stats_finalize(call, c);
+        else if (want->kind == PLAN_CONV_DGRAD_NORM)
+            dgrad_norm_channel(call, c);
+    }
+    if (made.pointers[PLAN_PORT_X] != call->pointers[PLAN_PORT_X])
+        free(made.pointers[PLAN_PORT_X]);
+    return true;
+}
+
 static void run_call(void *args)
 {
     const struct plan_call *call = args, conv = as_conv(call);
@@ -281,13 +431,15 @@ static void run_call(void *args)
             norm_backward_channel(call, c);
         return;
     default:
-        assert(!"a plan that the stand-in does not have");
+        if (!run_statistics(call))
+            assert(!"a plan that the stand-in does not have");
     }
 }
 
 /* -- the table -- */
 
 struct plan_options standin_plan_options;
+uint32_t standin_plan_runs[PLAN_KINDS];
 
 static enum status open_set(struct plan_set **set_out, const struct plan_options *options,
                             struct err *err)
@@ -309,7 +461,9 @@ static bool can_do(enum plan_kind kind)
 {
     if (kind == PLAN_NORM_FORWARD || kind == PLAN_NORM_BACKWARD || kind == PLAN_NORM_EVALUATE)
         return !standin_faults.no_norm_plans;
-    return kind <= PLAN_LINEAR_WGRAD;
+    if (kind == PLAN_CONV_STATS_PROLOGUE || kind == PLAN_CONV_DGRAD_NORM)
+        return !standin_faults.no_prologue_plans;
+    return kind != PLAN_NORM_APPLY || !standin_faults.no_apply_plans;
 }
 
 static enum status build(struct plan_set *plans, const struct plan_want *wants, uint32_t count,
@@ -349,6 +503,7 @@ static enum status run(struct plan_set *plans, uint32_t index, struct CUstream_s
     for (int port = 0; port < PLAN_PORTS; port++)
         assert((pointers[port] != NULL) == plan_takes(&call.want, (enum plan_port)port));
     memcpy(call.pointers, pointers, sizeof call.pointers);
+    standin_plan_runs[call.want.kind]++;
     if (plans->infos[index].lacks_bias)
         call.pointers[PLAN_PORT_DBIAS] = NULL;
     code = standin_queue(run_call, &call, sizeof call);

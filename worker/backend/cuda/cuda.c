@@ -31,6 +31,9 @@ void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kern
         .device_index = device_index,
         .is_synchronous = is_set("DDP_CUDA_SYNC", "1"),
         .no_records = is_set("DDP_CUDA_GRAPH", "0"),
+        .stats = is_set("DDP_CUDA_STATS", "1")   ? 1
+                 : is_set("DDP_CUDA_STATS", "2") ? 2
+                                                 : 0,
     };
 }
 

@@ -86,6 +86,9 @@ struct cuda_layer {
     double *sums, *own_sums;    /* ... and by our kernels */
     void *unwanted;             /* ... the gradient of what is added, where nobody needs it */
     void *inside, *inside_grad; /* ... with a pool: the value before it */
+    float *channel_sums;        /* BATCH_NORM that cuda_stats.c serves: SUM, SQ_SUM */
+    void *equal;                /* ... EQ_SCALE, EQ_SHIFT, of its type */
+    float *factors;             /* ... DY_FACTOR, X_FACTOR, TERM */
     void *scratch;              /* sums over columns */
     uint8_t *place;             /* pools: of each maximum */
 };
@@ -97,11 +100,15 @@ struct cuda_want {
     uint32_t birth, death;
 };
 
+/* How a batch norm gets its statistics and its value: see cuda_stats.c. */
+enum cuda_stats { CUDA_STATS_NONE, CUDA_STATS_APPLY, CUDA_STATS_PROLOGUE };
+
 /* The plans of one batch size. */
 struct cuda_set {
     uint32_t n; /* 0: unused */
     struct plan_set *plans;
     int32_t *index; /* [layer][PLAN_KINDS]; -1: there is none */
+    uint8_t *forms; /* [layer], of enum cuda_stats */
 };
 
 /* What happens to the calls of a step. */
@@ -244,6 +251,27 @@ enum status cuda_no_plan(const struct cuda *cuda, const struct cuda_layer *layer
                          enum plan_kind kind, struct err *err);
 enum status cuda_run(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind kind,
                      void *const *pointers, struct err *err);
+
+/* cuda_stats.c: batch norms whose statistics come out of the convolution before. Whether plans for
+ * that are asked for; the form of every norm in the newest set, chosen once; the one of this step.
+ */
+bool cuda_stats_wanted(const struct cuda *cuda);
+void cuda_stats_choose(struct cuda *cuda);
+enum cuda_stats cuda_stats_form(const struct cuda *cuda, const struct cuda_layer *norm);
+/* Memory; and when gradients of scale and shift are first written. */
+enum status cuda_stats_open(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
+uint32_t cuda_stats_grads_birth(const struct cuda *cuda, const struct cuda_layer *norm);
+/* What a convolution runs instead, where it does a norm's work, and the pointers for that. */
+void cuda_stats_forward(const struct cuda *cuda, const struct cuda_layer *conv,
+                        enum plan_kind *kind, void **pointers);
+void cuda_stats_wgrad(const struct cuda *cuda, const struct cuda_layer *conv, enum plan_kind *kind,
+                      void **pointers);
+void cuda_stats_dgrad(const struct cuda *cuda, const struct cuda_layer *conv, enum plan_kind *kind,
+                      void **pointers);
+/* What is left of the norm; `given`: the pointers of NORM_FORWARD. */
+enum status cuda_stats_norm_forward(struct cuda *cuda, struct cuda_layer *norm, void *const *given,
+                                    struct err *err);
+enum status cuda_stats_norm_dx(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
 
 /* cuda_step.c: batches to the device, recorded steps. */
 enum status cuda_slots_open(struct cuda *cuda, struct err *err);

@@ -65,13 +65,15 @@ static bool plans_do(const struct cuda *cuda, const struct cuda_layer *layer)
 
 static enum status want_grads(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
+    const uint32_t end = 2 * cuda->graph->layer_count - 1 - layer->index; /* its backward */
     enum status status = STATUS_OK;
 
     for (uint32_t i = GAMMA; i <= BETA && layer->uses_plans && !has_fp32_grads(layer); i++) {
         layer->tensors[i].made_type = GRAPH_F32;
-        if (status == STATUS_OK)
-            status = cuda_want_in_backward(cuda, layer, &layer->tensors[i].made,
-                                           layer->tensors[i].size * sizeof(float), err);
+        if (status == STATUS_OK && !cuda->evaluate_only)
+            status = cuda_want(cuda, layer, &layer->tensors[i].made,
+                               layer->tensors[i].size * sizeof(float),
+                               cuda_stats_grads_birth(cuda, layer), end, err);
     }
     return status;
 }
@@ -123,6 +125,8 @@ static enum status norm_open(struct cuda *cuda, struct cuda_layer *layer, struct
 
     layer->uses_plans = plans_do(cuda, layer);
     status = want_stats(cuda, layer, err);
+    if (status == STATUS_OK)
+        status = cuda_stats_open(cuda, layer, err);
     if (status == STATUS_OK)
         status = want_inside(cuda, layer, err);
     if (status == STATUS_OK)
@@ -221,7 +225,10 @@ static enum status plan_forward(struct cuda *cuda, struct cuda_layer *layer, str
     pointers[PLAN_PORT_RUNNING_MEAN] = layer->tensors[RUNNING_MEAN].param;
     pointers[PLAN_PORT_RUNNING_VAR] = layer->tensors[RUNNING_VAR].param;
     pointers[PLAN_PORT_MASK] = layer->mask;
-    status = cuda_run(cuda, layer, PLAN_NORM_FORWARD, pointers, err);
+    if (cuda_stats_form(cuda, layer) != CUDA_STATS_NONE)
+        status = cuda_stats_norm_forward(cuda, layer, pointers, err);
+    else
+        status = cuda_run(cuda, layer, PLAN_NORM_FORWARD, pointers, err);
     for (uint32_t i = RUNNING_MEAN; i <= RUNNING_VAR && status == STATUS_OK; i++)
         status = cuda_round_floats(cuda, layer->tensors[i].param, layer->tensors[i].graph->dtype,
                                    layer->tensors[i].size, err);
@@ -321,7 +328,9 @@ static enum status plan_backward(struct cuda *cuda, struct cuda_layer *layer, st
         [PLAN_PORT_DSHIFT] = beta->made != NULL ? beta->made : beta->grad,
         [PLAN_PORT_DADD] = layer->graph->fused_relu ? skip_grad(layer) : NULL,
     };
-    enum status status = cuda_run(cuda, layer, PLAN_NORM_BACKWARD, pointers, err);
+    enum status status = cuda_stats_form(cuda, layer) == CUDA_STATS_PROLOGUE
+                             ? cuda_stats_norm_dx(cuda, layer, err)
+                             : cuda_run(cuda, layer, PLAN_NORM_BACKWARD, pointers, err);
 
     if (status == STATUS_OK)
         status = copy_skip(cuda, layer, err);

@@ -64,6 +64,18 @@ static enum status take_infos(struct cuda *cuda, struct cuda_set *set,
     return grow_workspace(cuda, workspace, err);
 }
 
+static uint32_t list_wants(const struct cuda *cuda, uint32_t n, struct plan_want *wants)
+{
+    uint32_t count = plan_list(cuda->graph, n, cuda->evaluate_only, wants);
+
+    if (cuda_stats_wanted(cuda))
+        count += plan_list_statistics(cuda->graph, n, cuda->options.stats > 1,
+                                      wants != NULL ? wants + count : NULL);
+    for (uint32_t i = 0; i < count && wants != NULL; i++)
+        adapt(cuda, &wants[i]);
+    return count;
+}
+
 static enum status make_set(struct cuda *cuda, struct cuda_set *set, uint32_t n, struct err *err)
 {
     const struct plan_options options = {
@@ -71,23 +83,24 @@ static enum status make_set(struct cuda *cuda, struct cuda_set *set, uint32_t n,
         .deterministic = cuda->deterministic,
         .tf32 = cuda->tf32,
     };
-    uint32_t count = plan_list(cuda->graph, n, cuda->evaluate_only, NULL);
+    uint32_t count = list_wants(cuda, n, NULL);
     struct plan_want *wants = calloc((size_t)count + 1, sizeof *wants);
     enum status status = STATUS_OK;
 
     set->index = calloc((size_t)cuda->graph->layer_count * PLAN_KINDS, sizeof *set->index);
-    if (wants == NULL || set->index == NULL)
+    set->forms = calloc(cuda->graph->layer_count, sizeof *set->forms);
+    if (wants == NULL || set->index == NULL || set->forms == NULL)
         status = cuda_out_of_memory(NULL, err);
     if (status == STATUS_OK)
         status = cuda->plans->open(&set->plans, &options, err);
     if (status == STATUS_OK) {
-        (void)plan_list(cuda->graph, n, cuda->evaluate_only, wants);
-        for (uint32_t i = 0; i < count && wants != NULL; i++)
-            adapt(cuda, &wants[i]);
+        (void)list_wants(cuda, n, wants);
         status = cuda->plans->build(set->plans, wants, count, err);
     }
     if (status == STATUS_OK)
         status = take_infos(cuda, set, wants, count, err);
+    if (status == STATUS_OK)
+        cuda_stats_choose(cuda);
     free(wants);
     return status;
 }
@@ -97,6 +110,7 @@ static void close_set(struct cuda *cuda, struct cuda_set *set)
     if (set->plans != NULL)
         cuda->plans->close(&set->plans);
     free(set->index);
+    free(set->forms);
     *set = (struct cuda_set){0};
 }
 

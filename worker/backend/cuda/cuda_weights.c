@@ -52,6 +52,7 @@ static enum status forward(struct cuda *cuda, struct cuda_layer *layer, enum pla
         [PLAN_PORT_Y] = layer->out.data,
     };
 
+    cuda_stats_forward(cuda, layer, &kind, pointers);
     return cuda_run(cuda, layer, kind, pointers, err);
 }
 
@@ -64,7 +65,10 @@ static enum status data_gradient(struct cuda *cuda, struct cuda_layer *layer, en
         [PLAN_PORT_DX] = layer->dx[0],
     };
 
-    return layer->dx[0] == NULL ? STATUS_OK : cuda_run(cuda, layer, kind, pointers, err);
+    if (layer->dx[0] == NULL)
+        return STATUS_OK;
+    cuda_stats_dgrad(cuda, layer, &kind, pointers);
+    return cuda_run(cuda, layer, kind, pointers, err);
 }
 
 static enum status weight_gradient(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind kind,
@@ -76,8 +80,10 @@ static enum status weight_gradient(struct cuda *cuda, struct cuda_layer *layer, 
         [PLAN_PORT_DW] = made(&layer->tensors[WEIGHT]),
         [PLAN_PORT_DBIAS] = bias_grad,
     };
-    enum status status = cuda_run(cuda, layer, kind, pointers, err);
+    enum status status;
 
+    cuda_stats_wgrad(cuda, layer, &kind, pointers);
+    status = cuda_run(cuda, layer, kind, pointers, err);
     return status == STATUS_OK ? keep_made(cuda, layer, &layer->tensors[WEIGHT], err) : status;
 }
 

@@ -324,26 +324,41 @@ static bool is_absorbed(const struct graph *graph, uint32_t index)
            norm_of(graph, user) != GRAPH_NONE;
 }
 
-uint32_t plan_list_statistics(const struct graph *graph, uint32_t batch, struct plan_want *wants)
+static void list_conv_statistics(struct lister *lister, uint32_t index, bool prologues)
+{
+    const struct plan_want want = window_want(lister, index);
+
+    add(lister, want, PLAN_CONV_STATS);
+    if (!prologues || !is_absorbed(lister->graph, lister->graph->layers[index].inputs[0]))
+        return;
+    add(lister, want, PLAN_CONV_STATS_PROLOGUE);
+    add(lister, want, PLAN_CONV_WGRAD_PROLOGUE);
+    add(lister, want, PLAN_CONV_DGRAD_NORM);
+}
+
+static void list_norm_statistics(struct lister *lister, uint32_t index, bool prologues)
+{
+    const struct plan_want want = norm_want(lister, index);
+
+    add(lister, want, PLAN_STATS_FINALIZE);
+    if (want.has_relu)
+        add(lister, want, PLAN_NORM_APPLY);
+    if (prologues && is_absorbed(lister->graph, index))
+        add(lister, want, PLAN_NORM_DX);
+}
+
+uint32_t plan_list_statistics(const struct graph *graph, uint32_t batch, bool prologues,
+                              struct plan_want *wants)
 {
     struct lister lister = {graph, batch, true, wants, 0};
 
     for (uint32_t i = 0; i < graph->layer_count; i++) {
         const struct graph_layer *layer = &graph->layers[i];
 
-        if (norm_of(graph, i) != GRAPH_NONE && is_absorbed(graph, layer->inputs[0])) {
-            add(&lister, window_want(&lister, i), PLAN_CONV_STATS_PROLOGUE);
-            add(&lister, window_want(&lister, i), PLAN_CONV_WGRAD_PROLOGUE);
-            add(&lister, window_want(&lister, i), PLAN_CONV_DGRAD_NORM);
-        } else if (norm_of(graph, i) != GRAPH_NONE) {
-            add(&lister, window_want(&lister, i), PLAN_CONV_STATS);
-        } else if (layer->op == GRAPH_BATCH_NORM && norm_of(graph, layer->inputs[0]) == i) {
-            add(&lister, norm_want(&lister, i), PLAN_STATS_FINALIZE);
-            if (is_absorbed(graph, i))
-                add(&lister, norm_want(&lister, i), PLAN_NORM_DX);
-            else if (layer->fused_relu)
-                add(&lister, norm_want(&lister, i), PLAN_NORM_APPLY);
-        }
+        if (norm_of(graph, i) != GRAPH_NONE)
+            list_conv_statistics(&lister, i, prologues);
+        else if (layer->op == GRAPH_BATCH_NORM && norm_of(graph, layer->inputs[0]) == i)
+            list_norm_statistics(&lister, i, prologues);
     }
     return lister.count;
 }

@@ -194,10 +194,11 @@ uint32_t plan_stored_channels(uint32_t channels, bool is_input);
 uint32_t plan_list(const struct graph *graph, uint32_t batch, bool evaluate_only,
                    struct plan_want *wants);
 /* Stage two, beside plan_list's: wherever a convolution without bias, of a multiple of 64 channels
- * in fp16, is read by a batch norm alone, CONV_STATS and STATS_FINALIZE; where that has a ReLU,
- * NORM_APPLY, or, where its value in turn is read by such a convolution alone, nothing: that one
- * takes the prologue kinds, and the norm NORM_DX. A caller takes this way for a pair of layers when
- * all their plans are STATUS_OK. Returns how many, as plan_list. */
-uint32_t plan_list_statistics(const struct graph *graph, uint32_t batch, struct plan_want *wants);
+ * in fp16, is read by a batch norm alone, CONV_STATS and STATS_FINALIZE, and where that has a ReLU
+ * NORM_APPLY. With `prologues`, where the norm's value in turn is read by such a convolution alone,
+ * also the prologue kinds for that one and NORM_DX for the norm. A caller takes this way for a pair
+ * of layers when all their plans are STATUS_OK. Returns how many, as plan_list. */
+uint32_t plan_list_statistics(const struct graph *graph, uint32_t batch, bool prologues,
+                              struct plan_want *wants);
 
 #endif

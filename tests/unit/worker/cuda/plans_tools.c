@@ -106,10 +106,10 @@ struct plan_want *model_statistics(const char *arch, uint32_t side, uint32_t bat
     struct graph *graph = model_graph(arch, side, 2, GRAPH_F16, true);
     struct plan_want *wants;
 
-    *count = plan_list_statistics(graph, batch, NULL);
+    *count = plan_list_statistics(graph, batch, true, NULL);
     wants = calloc(*count, sizeof *wants);
     CHECK(wants != NULL);
-    CHECK_EQ(plan_list_statistics(graph, batch, wants), *count);
+    CHECK_EQ(plan_list_statistics(graph, batch, true, wants), *count);
     graph_free(&graph);
     return wants;
 }

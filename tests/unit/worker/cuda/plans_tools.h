@@ -14,7 +14,7 @@ struct plan_set *open_set(struct plan_options options, int capability);
  * are merged into batch norms at 16 bit too. */
 struct plan_want *model_wants(const char *arch, uint32_t side, uint32_t batch, uint32_t level,
                               enum graph_dtype low, bool fused, uint32_t *count);
-/* Those of plan_list_statistics, for O2 and fp16, fused; malloc'ed. */
+/* Those of plan_list_statistics with prologues, for O2 and fp16, fused; malloc'ed. */
 struct plan_want *model_statistics(const char *arch, uint32_t side, uint32_t batch,
                                    uint32_t *count);
 

@@ -1,0 +1,289 @@
+/* Batch norms whose statistics come out of the convolution before them, so that what it made is
+ * read once less (DDP_CUDA_STATS).
+ *
+ *   apply:    CONV_STATS -> STATS_FINALIZE -> one pass that norms, adds and cuts (NORM_APPLY;
+ * without a ReLU NORM_EVALUATE by the batch's statistics). Backward is NORM_BACKWARD's. prologue:
+ * the value is never written: the only convolution that reads it makes it on the way in
+ *             (CONV_STATS_PROLOGUE, CONV_WGRAD_PROLOGUE). That one's data gradient goes on as far
+ * as the norm's sums (CONV_DGRAD_NORM), and the norm is left with NORM_DX.
+ *
+ * Which norm takes which form is chosen once a set, by the plans that there are; evaluation runs as
+ * without. Accuracy: the variance is the mean of the squares less the square of the mean, in f32;
+ * the pass multiplies by a scale and adds a shift that were rounded to 16 bit. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "worker/backend/cuda/cuda.h"
+
+enum { GAMMA, BETA };
+
+/* The only convolution that reads the norm's value; NULL. */
+static const struct cuda_layer *reader(const struct cuda *cuda, const struct cuda_layer *norm)
+{
+    const uint32_t user = graph_only_user(cuda->graph, norm->index);
+
+    return user != GRAPH_NONE && cuda->graph->layers[user].op == GRAPH_CONV2D ? &cuda->layers[user]
+                                                                              : NULL;
+}
+
+static const struct cuda_layer *maker(const struct cuda *cuda, const struct cuda_layer *norm)
+{
+    return &cuda->layers[norm->graph->inputs[0]];
+}
+
+/* -- which norm takes which form -- */
+
+static bool can_apply(const struct cuda *cuda, const struct cuda_layer *norm)
+{
+    return cuda_has_plan(cuda, maker(cuda, norm), PLAN_CONV_STATS) &&
+           cuda_has_plan(cuda, norm, PLAN_STATS_FINALIZE) &&
+           cuda_has_plan(cuda, norm, PLAN_NORM_EVALUATE) &&
+           cuda_has_plan(cuda, norm, PLAN_NORM_FORWARD) &&
+           cuda_has_plan(cuda, norm, PLAN_NORM_BACKWARD) &&
+           (!norm->graph->fused_relu || cuda_has_plan(cuda, norm, PLAN_NORM_APPLY));
+}
+
+static bool can_prologue(const struct cuda *cuda, const struct cuda_layer *norm)
+{
+    const struct cuda_layer *conv = reader(cuda, norm);
+
+    return conv != NULL && cuda_has_plan(cuda, norm, PLAN_NORM_DX) &&
+           cuda_has_plan(cuda, conv, PLAN_CONV_STATS_PROLOGUE) &&
+           cuda_has_plan(cuda, conv, PLAN_CONV_WGRAD_PROLOGUE) &&
+           cuda_has_plan(cuda, conv, PLAN_CONV_DGRAD_NORM) &&
+           cuda->set->forms[graph_only_user(cuda->graph, conv->index)] != CUDA_STATS_NONE;
+}
+
+/* Buffers were laid out for the forms of the first set. */
+static bool is_laid_out(const struct cuda *cuda, const struct cuda_layer *layer,
+                        enum cuda_stats form)
+{
+    return cuda->set == cuda->sets ||
+           (layer->uses_plans && cuda->sets[0].forms[layer->index] >= (uint8_t)form);
+}
+
+void cuda_stats_choose(struct cuda *cuda)
+{
+    if (!cuda_stats_wanted(cuda))
+        return;
+    for (uint32_t i = 0; i < cuda->graph->layer_count; i++) {
+        const struct cuda_layer *layer = &cuda->layers[i];
+
+        if (layer->graph->op == GRAPH_BATCH_NORM && can_apply(cuda, layer) &&
+            is_laid_out(cuda, layer, CUDA_STATS_APPLY))
+            cuda->set->forms[i] = CUDA_STATS_APPLY;
+    }
+    for (uint32_t i = 0; i < cuda->graph->layer_count; i++) {
+        const struct cuda_layer *layer = &cuda->layers[i];
+
+        if (cuda->set->forms[i] == CUDA_STATS_APPLY && can_prologue(cuda, layer) &&
+            is_laid_out(cuda, layer, CUDA_STATS_PROLOGUE))
+            cuda->set->forms[i] = CUDA_STATS_PROLOGUE;
+    }
+}
+
+bool cuda_stats_wanted(const struct cuda *cuda)
+{
+    return cuda->options.stats > 0 && !cuda->evaluate_only && cuda->norm_sum == NULL;
+}
+
+enum cuda_stats cuda_stats_form(const struct cuda *cuda, const struct cuda_layer *norm)
+{
+    if (!cuda->training || cuda->options.stats == 0)
+        return CUDA_STATS_NONE;
+    return (enum cuda_stats)cuda->set->forms[norm->index];
+}
+
+/* -- memory -- */
+
+static uint32_t backward_time(const struct cuda *cuda, const struct cuda_layer *layer)
+{
+    return 2 * cuda->graph->layer_count - 1 - layer->index;
+}
+
+/* Where somebody first writes gradients of the norm's parameters. */
+uint32_t cuda_stats_grads_birth(const struct cuda *cuda, const struct cuda_layer *norm)
+{
+    const bool is_early = cuda->set->forms[norm->index] == CUDA_STATS_PROLOGUE;
+
+    return backward_time(cuda, is_early ? reader(cuda, norm) : norm);
+}
+
+enum status cuda_stats_open(struct cuda *cuda, struct cuda_layer *norm, struct err *err)
+{
+    const enum cuda_stats form = (enum cuda_stats)cuda->set->forms[norm->index];
+    const size_t floats = norm->in[0]->channels * sizeof(float);
+    const size_t elements = norm->in[0]->channels * (size_t)graph_dtype_bytes(norm->out.dtype);
+    const bool is_early = form == CUDA_STATS_PROLOGUE;
+    const uint32_t end = backward_time(cuda, norm);
+    enum status status;
+
+    if (form == CUDA_STATS_NONE)
+        return STATUS_OK;
+    status = cuda_want(cuda, norm, (void **)&norm->channel_sums, 2 * floats,
+                       maker(cuda, norm)->index, norm->index, err);
+    if (status == STATUS_OK)
+        status = cuda_want(cuda, norm, &norm->equal, 2 * elements, norm->index,
+                           is_early ? end : norm->index, err);
+    if (status != STATUS_OK || !is_early)
+        return status;
+    return cuda_want(cuda, norm, (void **)&norm->factors, 3 * floats,
+                     cuda_stats_grads_birth(cuda, norm), end, err);
+}
+
+/* -- ports -- */
+
+static void add_sums(const struct cuda_layer *norm, void **pointers)
+{
+    pointers[PLAN_PORT_SUM] = norm->channel_sums;
+    pointers[PLAN_PORT_SQ_SUM] = norm->channel_sums + norm->in[0]->channels;
+}
+
+static void add_equal(const struct cuda_layer *norm, void **pointers)
+{
+    const size_t bytes = norm->in[0]->channels * (size_t)graph_dtype_bytes(norm->out.dtype);
+
+    pointers[PLAN_PORT_EQ_SCALE] = norm->equal;
+    pointers[PLAN_PORT_EQ_SHIFT] = (char *)norm->equal + bytes;
+}
+
+static void add_statistics(const struct cuda_layer *norm, void **pointers)
+{
+    const size_t c = norm->in[0]->channels;
+
+    pointers[PLAN_PORT_SCALE] = norm->tensors[GAMMA].param;
+    pointers[PLAN_PORT_SHIFT] = norm->tensors[BETA].param;
+    pointers[PLAN_PORT_MEAN] = norm->stats + KERNEL_NORM_MEAN * c;
+    pointers[PLAN_PORT_INV_STD] = norm->stats + KERNEL_NORM_INV_STD * c;
+}
+
+static void add_factors(const struct cuda_layer *norm, void **pointers)
+{
+    const size_t c = norm->in[0]->channels;
+
+    pointers[PLAN_PORT_DY_FACTOR] = norm->factors;
+    pointers[PLAN_PORT_X_FACTOR] = norm->factors + c;
+    pointers[PLAN_PORT_TERM] = norm->factors + 2 * c;
+}
+
+static void *made(const struct cuda_tensor *tensor)
+{
+    return tensor->made != NULL ? tensor->made : tensor->grad;
+}
+
+/* -- the convolution's side -- */
+
+/* The norm that this convolution gives its statistics to in this step; NULL. */
+static const struct cuda_layer *norm_behind(const struct cuda *cuda, const struct cuda_layer *conv)
+{
+    const uint32_t user = graph_only_user(cuda->graph, conv->index);
+
+    if (user == GRAPH_NONE || cuda->graph->layers[user].inputs[0] != conv->index ||
+        cuda_stats_form(cuda, &cuda->layers[user]) == CUDA_STATS_NONE)
+        return NULL;
+    return &cuda->layers[user];
+}
+
+/* The norm that is made on the way into this convolution; NULL. */
+static const struct cuda_layer *norm_before(const struct cuda *cuda, const struct cuda_layer *conv)
+{
+    const struct cuda_layer *in = &cuda->layers[conv->graph->inputs[0]];
+
+    return conv->graph->op == GRAPH_CONV2D && cuda_stats_form(cuda, in) == CUDA_STATS_PROLOGUE
+               ? in
+               : NULL;
+}
+
+void cuda_stats_forward(const struct cuda *cuda, const struct cuda_layer *conv,
+                        enum plan_kind *kind, void **pointers)
+{
+    const struct cuda_layer *behind = norm_behind(cuda, conv), *before = norm_before(cuda, conv);
+
+    if (behind == NULL)
+        return;
+    assert(*kind == PLAN_CONV_FORWARD);
+    *kind = before != NULL ? PLAN_CONV_STATS_PROLOGUE : PLAN_CONV_STATS;
+    add_sums(behind, pointers);
+    if (before == NULL)
+        return;
+    pointers[PLAN_PORT_X] = before->in[0]->data;
+    add_equal(before, pointers);
+}
+
+void cuda_stats_wgrad(const struct cuda *cuda, const struct cuda_layer *conv, enum plan_kind *kind,
+                      void **pointers)
+{
+    const struct cuda_layer *before = norm_before(cuda, conv);
+
+    if (before == NULL)
+        return;
+    *kind = PLAN_CONV_WGRAD_PROLOGUE;
+    pointers[PLAN_PORT_X] = before->in[0]->data;
+    add_equal(before, pointers);
+}
+
+void cuda_stats_dgrad(const struct cuda *cuda, const struct cuda_layer *conv, enum plan_kind *kind,
+                      void **pointers)
+{
+    const struct cuda_layer *before = norm_before(cuda, conv);
+
+    if (before == NULL)
+        return;
+    *kind = PLAN_CONV_DGRAD_NORM;
+    pointers[PLAN_PORT_DADD] = pointers[PLAN_PORT_DX];
+    pointers[PLAN_PORT_DX] = NULL;
+    pointers[PLAN_PORT_X] = before->in[0]->data;
+    pointers[PLAN_PORT_DSCALE] = made(&before->tensors[GAMMA]);
+    pointers[PLAN_PORT_DSHIFT] = made(&before->tensors[BETA]);
+    add_statistics(before, pointers);
+    add_factors(before, pointers);
+}
+
+/* -- the norm's side -- */
+
+static enum status finalize(struct cuda *cuda, struct cuda_layer *norm, void *const *given,
+                            struct err *err)
+{
+    void *pointers[PLAN_PORTS] = {
+        [PLAN_PORT_RUNNING_MEAN] = given[PLAN_PORT_RUNNING_MEAN],
+        [PLAN_PORT_RUNNING_VAR] = given[PLAN_PORT_RUNNING_VAR],
+    };
+
+    add_sums(norm, pointers);
+    add_statistics(norm, pointers);
+    add_equal(norm, pointers);
+    return cuda_run(cuda, norm, PLAN_STATS_FINALIZE, pointers, err);
+}
+
+enum status cuda_stats_norm_forward(struct cuda *cuda, struct cuda_layer *norm, void *const *given,
+                                    struct err *err)
+{
+    void *pointers[PLAN_PORTS] = {
+        [PLAN_PORT_X] = given[PLAN_PORT_X],
+        [PLAN_PORT_ADD] = given[PLAN_PORT_ADD],
+        [PLAN_PORT_Y] = given[PLAN_PORT_Y],
+    };
+    enum status status = finalize(cuda, norm, given, err);
+
+    if (status != STATUS_OK || cuda_stats_form(cuda, norm) == CUDA_STATS_PROLOGUE)
+        return status;
+    if (!norm->graph->fused_relu) {
+        add_statistics(norm, pointers);
+        return cuda_run(cuda, norm, PLAN_NORM_EVALUATE, pointers, err);
+    }
+    pointers[PLAN_PORT_MASK] = given[PLAN_PORT_MASK];
+    add_equal(norm, pointers);
+    return cuda_run(cuda, norm, PLAN_NORM_APPLY, pointers, err);
+}
+
+enum status cuda_stats_norm_dx(struct cuda *cuda, struct cuda_layer *norm, struct err *err)
+{
+    void *pointers[PLAN_PORTS] = {
+        [PLAN_PORT_DADD] = norm->out.grad,
+        [PLAN_PORT_X] = norm->in[0]->data,
+        [PLAN_PORT_DX] = norm->dx[0],
+    };
+
+    add_factors(norm, pointers);
+    return cuda_run(cuda, norm, PLAN_NORM_DX, pointers, err);
+}
