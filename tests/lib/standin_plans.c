@@ -70,7 +70,19 @@ static void walk(const struct plan_call *call, each_place each)
                 walk_row(call, n, y, x, each);
 }
 
-static _Thread_local double *sums; /* of the output that is being made */
+static _Thread_local double *sums;             /* of the output that is being made */
+static _Thread_local double *wide[PLAN_PORTS]; /* what it is made of */
+
+static void widen(const struct plan_call *call, enum plan_port port)
+{
+    const size_t bytes = plan_port_bytes(&call->want, port);
+    const size_t count = call->want.type == GRAPH_F32 ? bytes / 4 : bytes / 2;
+
+    wide[port] = malloc((count + 1) * sizeof(double));
+    assert(wide[port] != NULL);
+    for (size_t i = 0; i < count; i++)
+        wide[port][i] = get(call, port, i);
+}
 
 static size_t weight_stride(const struct plan_want *want)
 {
@@ -80,13 +92,14 @@ static size_t weight_stride(const struct plan_want *want)
 static void add_forward(const struct plan_call *call, const struct place *place)
 {
     const struct plan_want *want = &call->want;
+    const double *x = wide[PLAN_PORT_X] + place->x;
 
     for (uint32_t k = 0; k < want->k; k++) {
-        const size_t w = place->w + k * weight_stride(want);
+        const double *w = wide[PLAN_PORT_W] + place->w + k * weight_stride(want);
         double sum = 0;
 
         for (uint32_t c = 0; c < want->c; c++)
-            sum += get(call, PLAN_PORT_X, place->x + c) * get(call, PLAN_PORT_W, w + c);
+            sum += x[c] * w[c];
         sums[place->y + k] += sum;
     }
 }
@@ -94,26 +107,28 @@ static void add_forward(const struct plan_call *call, const struct place *place)
 static void add_dgrad(const struct plan_call *call, const struct place *place)
 {
     const struct plan_want *want = &call->want;
+    double *dx = sums + place->x;
 
     for (uint32_t k = 0; k < want->k; k++) {
-        const double dy = get(call, PLAN_PORT_DY, place->y + k);
-        const size_t w = place->w + k * weight_stride(want);
+        const double dy = wide[PLAN_PORT_DY][place->y + k];
+        const double *w = wide[PLAN_PORT_W] + place->w + k * weight_stride(want);
 
         for (uint32_t c = 0; c < want->c; c++)
-            sums[place->x + c] += dy * get(call, PLAN_PORT_W, w + c);
+            dx[c] += dy * w[c];
     }
 }
 
 static void add_wgrad(const struct plan_call *call, const struct place *place)
 {
     const struct plan_want *want = &call->want;
+    const double *x = wide[PLAN_PORT_X] + place->x;
 
     for (uint32_t k = 0; k < want->k; k++) {
-        const double dy = get(call, PLAN_PORT_DY, place->y + k);
-        const size_t w = place->w + k * weight_stride(want);
+        const double dy = wide[PLAN_PORT_DY][place->y + k];
+        double *dw = sums + place->w + k * weight_stride(want);
 
         for (uint32_t c = 0; c < want->c; c++)
-            sums[w + c] += dy * get(call, PLAN_PORT_X, place->x + c);
+            dw[c] += dy * x[c];
     }
 }
 
@@ -121,9 +136,18 @@ static void add_wgrad(const struct plan_call *call, const struct place *place)
 static void convolve(const struct plan_call *call, each_place each, enum plan_port out,
                      size_t count)
 {
+    static const enum plan_port sources[] = {PLAN_PORT_X, PLAN_PORT_W, PLAN_PORT_DY};
+
     sums = calloc(count, sizeof *sums);
     assert(sums != NULL);
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
+        if (call->pointers[sources[i]] != NULL)
+            widen(call, sources[i]);
     walk(call, each);
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+        free(wide[sources[i]]);
+        wide[sources[i]] = NULL;
+    }
     for (size_t i = 0; i < count; i++) {
         const bool has_bias = out == PLAN_PORT_Y && call->want.has_bias;
 

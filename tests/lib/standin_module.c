@@ -1,0 +1,141 @@
+/* A module as ddp_cuda.so is one, over the tables of standin.h: with DDP_CUDA_MODULE set to it (and
+ * the stand-in driver beside it in LD_LIBRARY_PATH) ddp-worker --device cuda trains through the
+ * whole CUDA backend on a machine without a GPU. It is one card, which every process sees. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/lib/standin.h"
+#include "worker/backend/cuda/module.h"
+
+enum { DRIVER_CUDA = 13000 };
+
+static enum status device_query(uint32_t index, struct cuda_device *device, struct err *err)
+{
+    if (index != 0)
+        return err_set(err, STATUS_UNSUPPORTED, 0, "no CUDA device %u: the stand-in is one card",
+                       index);
+    *device = (struct cuda_device){.name = "stand-in card",
+                                   .memory_bytes = (uint64_t)4 << 30,
+                                   .capability = 90,
+                                   .device_count = 1,
+                                   .uuid = "stand-in card 0",
+                                   .driver_cuda = DRIVER_CUDA};
+    return STATUS_OK;
+}
+
+/* -- memory and copies that wait -- */
+
+struct fill {
+    void *memory;
+    size_t bytes;
+    uint8_t value;
+};
+
+static void run_fill(void *args)
+{
+    const struct fill *fill = args;
+
+    memset(fill->memory, fill->value, fill->bytes);
+}
+
+static enum status memory_new(void **memory, size_t byte_count, uint8_t value, struct err *err)
+{
+    enum status status = standin_runtime.memory_new(memory, byte_count, err);
+    const struct fill fill = {*memory, byte_count, value};
+
+    if (status == STATUS_OK && byte_count > 0)
+        (void)standin_queue(run_fill, &fill, sizeof fill);
+    return status;
+}
+
+static void memory_free(void **memory)
+{
+    standin_runtime.memory_free(memory);
+}
+
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+static void run_copy(void *args)
+{
+    const struct copy *copy = args;
+
+    memcpy(copy->to, copy->from, copy->bytes);
+}
+
+static enum status copy_now(void *to, const void *from, size_t byte_count, struct err *err)
+{
+    const struct copy copy = {to, from, byte_count};
+    const int code = standin_queue(run_copy, &copy, sizeof copy);
+
+    return standin_runtime.launched(code, "copy", err);
+}
+
+static enum status sync_all(struct err *err)
+{
+    (void)err;
+    return STATUS_OK; /* everything ran when it was queued */
+}
+
+static kernel_function find(const char *name)
+{
+#define FIND(kernel_name)                                                                          \
+    if (strcmp(name, #kernel_name) == 0)                                                           \
+        return (kernel_function)standin_kernels.kernel_name;
+
+    CUDA_KERNEL_TABLE(FIND)
+#undef FIND
+    return NULL;
+}
+
+/* -- NCCL: there is one card, and NCCL takes one rank a card -- */
+
+static enum status id_new(const char *library, const char *address, uint8_t id[NCCL_ID_BYTES],
+                          struct err *err)
+{
+    (void)library;
+    (void)address;
+    (void)err;
+    memset(id, 'i', NCCL_ID_BYTES);
+    return STATUS_OK;
+}
+
+static enum status link_open(struct nccl_link **link, const struct nccl_link_options *options,
+                             struct err *err)
+{
+    *link = NULL;
+    return err_set(err, STATUS_LIBRARY, 5, "stand-in NCCL: %u ranks on one card", options->world);
+}
+
+static void link_close(struct nccl_link **link, uint64_t timeout_us)
+{
+    (void)timeout_us;
+    assert(*link == NULL);
+}
+
+static const struct cuda_nccl nccl = {.id_new = id_new, .open = link_open, .close = link_close};
+
+const struct cuda_module *ddp_cuda_module(void)
+{
+    static const struct cuda_module module = {
+        .abi = CUDA_MODULE_ABI,
+        .build = "ddp " DDP_VERSION ", stand-in",
+        .runtime_cuda = DRIVER_CUDA,
+        .device_query = device_query,
+        .memory_new = memory_new,
+        .memory_free = memory_free,
+        .copy_in = copy_now,
+        .copy_out = copy_now,
+        .sync = sync_all,
+        .kernel = find,
+        .runtime = &standin_runtime,
+        .nccl = &nccl,
+        .plans = &standin_plans,
+    };
+
+    return &module;
+}
