@@ -10,23 +10,33 @@
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/backend/cuda/load.h"
 
+static const struct cuda_module *module;
+static struct cuda_kernels kernels;
+
+/* The backend with that DDP_CUDA_STATS. */
+static void use_stats(const char *stats)
+{
+    CHECK_EQ(setenv("DDP_CUDA_STATS", stats, 1), 0);
+    cuda_backend_use(module->runtime, &kernels, module->plans, 0);
+}
+
 static void need_gpu(void)
 {
-    static const struct cuda_module *module;
-    static struct cuda_kernels kernels;
     static struct err err;
     const struct cuda_load_options options = {.device_index = 0};
     struct cuda_device device;
 
-    if (module != NULL)
+    if (module != NULL) {
+        use_stats("");
         return;
+    }
     if (cuda_load(&options, &module, &device, &err) != STATUS_OK)
         SKIP(err.text);
     if (cuda_kernels_find(&kernels, module->kernel, &err) != STATUS_OK)
         FAIL("%s", err.text);
     if (module->plans == NULL)
         SKIP("the module was built without cuDNN's headers");
-    cuda_backend_use(module->runtime, &kernels, module->plans, 0);
+    use_stats("");
     (void)printf("# %s on %s\n", module->build, device.name);
 }
 
@@ -87,6 +97,45 @@ TEST(resnet50_step)
 {
     need_gpu();
     one_resnet("resnet50", 224, 8);
+}
+
+/* Residual blocks with gradients, then whole ResNets: statistics by the norms, by the convolutions
+ * before them, and values made on the way into the next ones. */
+TEST(batch_norms_of_every_form)
+{
+    static const char *const forms[] = {"0", "1", "2"};
+    struct graph *graph = pair_residual_graph();
+
+    need_gpu();
+    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++)
+        for (size_t l = 0; l < LEVELS; l++) {
+            struct pair pair;
+
+            use_stats(forms[f]);
+            pair = pair_new(&(struct pair_options){.arch = "residual",
+                                                   .level = levels[l],
+                                                   .graph = graph,
+                                                   .shape = {3, 8, 8, 10},
+                                                   .batch = 16});
+            pair_train(&pair, 3);
+            pair_free(&pair);
+        }
+    graph_free(&graph);
+}
+
+TEST(resnet50_with_statistics_in_the_convolution)
+{
+    need_gpu();
+    for (int form = 1; form <= 2; form++) {
+        struct pair pair;
+
+        use_stats(form == 1 ? "1" : "2");
+        pair = pair_new(&(struct pair_options){
+            .arch = "resnet50", .level = "O2", .shape = {3, 224, 224, 1000}, .batch = 8});
+        pair.tolerance = 5e-2;
+        pair_step(&pair, 8, false);
+        pair_free(&pair);
+    }
 }
 
 TEST(every_optimizer)

@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "common/log.h"
 #include "worker/backend/cuda/cuda.h"
 
 enum { GAMMA, BETA };
@@ -62,6 +63,21 @@ static bool is_laid_out(const struct cuda *cuda, const struct cuda_layer *layer,
            (layer->uses_plans && cuda->sets[0].forms[layer->index] >= (uint8_t)form);
 }
 
+/* Which forms were found, once a net: a missing plan shows nowhere else. */
+static void tell(const struct cuda *cuda)
+{
+    uint32_t counts[CUDA_STATS_PROLOGUE + 1] = {0};
+
+    for (uint32_t i = 0; i < cuda->graph->layer_count; i++)
+        if (cuda->graph->layers[i].op == GRAPH_BATCH_NORM)
+            counts[cuda->set->forms[i]]++;
+    log_line(LOG_INFO, LOG_ABOUT_NONE,
+             "DDP_CUDA_STATS=%u: of %u batch norms %u take statistics from the convolution before, "
+             "%u more are made on the way into the next one too",
+             cuda->options.stats, counts[0] + counts[1] + counts[2], counts[CUDA_STATS_APPLY],
+             counts[CUDA_STATS_PROLOGUE]);
+}
+
 void cuda_stats_choose(struct cuda *cuda)
 {
     if (!cuda_stats_wanted(cuda))
@@ -80,6 +96,8 @@ void cuda_stats_choose(struct cuda *cuda)
             is_laid_out(cuda, layer, CUDA_STATS_PROLOGUE))
             cuda->set->forms[i] = CUDA_STATS_PROLOGUE;
     }
+    if (cuda->set == cuda->sets)
+        tell(cuda);
 }
 
 bool cuda_stats_wanted(const struct cuda *cuda)
