@@ -156,7 +156,7 @@ struct cuda {
     struct CUevent_st *reduced;
     struct cuda_reduce reduce; /* .reduce NULL: none */
     bool is_reduced;           /* this step's gradients */
-    struct cuda_want *wants;
+    struct cuda_want *wants;   /* kept: what lives when is for tests to look at */
     uint32_t want_count;
     void *arena;
     void *workspace;

@@ -199,7 +199,5 @@ enum status cuda_memory_make(struct cuda *cuda, struct err *err)
             if (cuda->layers[i].in[k] != NULL)
                 cuda->layers[i].dx[k] = cuda->layers[i].adds[k] ? cuda->layers[i].spare[k]
                                                                 : cuda->layers[i].in[k]->grad;
-    free(cuda->wants);
-    cuda->wants = NULL;
     return status;
 }
