@@ -322,6 +322,7 @@ enum status cuda_tensor_unpack(void *state, uint32_t index, const void *stored,
                                enum graph_dtype dtype, float *row_major, struct err *err);
 
 /* cuda_ops.c */
+enum status cuda_same_storage(const struct cuda_layer *layer, struct err *err);
 struct kernel_pool cuda_pool_shape(const struct cuda *cuda, const struct cuda_layer *layer);
 
 #endif

@@ -121,10 +121,11 @@ static enum status want_stats(struct cuda *cuda, struct cuda_layer *layer, struc
 
 static enum status norm_open(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
-    enum status status;
+    enum status status = cuda_same_storage(layer, err);
 
     layer->uses_plans = plans_do(cuda, layer);
-    status = want_stats(cuda, layer, err);
+    if (status == STATUS_OK)
+        status = want_stats(cuda, layer, err);
     if (status == STATUS_OK)
         status = cuda_stats_open(cuda, layer, err);
     if (status == STATUS_OK)

@@ -18,6 +18,30 @@ static enum status nothing_back(struct cuda *cuda, struct cuda_layer *layer, flo
     return nothing(cuda, layer, err);
 }
 
+/* Images have fewer stored channels than other values, and a flattened image another order: what
+ * works element by element, or channel by channel, needs equal ones. */
+enum status cuda_same_storage(const struct cuda_layer *layer, struct err *err)
+{
+    for (uint32_t k = 0; k < 2; k++) {
+        const struct cuda_value *in = layer->in[k];
+
+        if (in == NULL || (in->channels == layer->out.channels && in->planes == layer->out.planes))
+            continue;
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "layer %s: on CUDA %s does not read the images, nor a flattened one beside "
+                       "another value: put a convolution or linear layer between, or use --device "
+                       "cpu",
+                       layer->graph->name, graph_op_name(layer->graph->op));
+    }
+    return STATUS_OK;
+}
+
+static enum status elements_open(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    (void)cuda;
+    return cuda_same_storage(layer, err);
+}
+
 static enum status input_open(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const uint32_t channels = layer->graph->out.dims[0];
@@ -56,12 +80,16 @@ static enum status relu_backward(struct cuda *cuda, struct cuda_layer *layer, fl
     return cuda_launched(cuda, layer, code, "relu backward", err);
 }
 
-const struct cuda_op cuda_op_relu = {nothing, relu_forward, relu_backward};
+const struct cuda_op cuda_op_relu = {elements_open, relu_forward, relu_backward};
 
 static enum status pool_open(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
-    return cuda_want_until_backward(cuda, layer, (void **)&layer->place,
-                                    layer->out.image_size * cuda->batch_max, err);
+    const enum status status = cuda_same_storage(layer, err);
+
+    return status == STATUS_OK
+               ? cuda_want_until_backward(cuda, layer, (void **)&layer->place,
+                                          layer->out.image_size * cuda->batch_max, err)
+               : status;
 }
 
 struct kernel_pool cuda_pool_shape(const struct cuda *cuda, const struct cuda_layer *layer)
@@ -130,7 +158,7 @@ static enum status avg_backward(struct cuda *cuda, struct cuda_layer *layer, flo
     return cuda_launched(cuda, layer, code, "average pool backward", err);
 }
 
-const struct cuda_op cuda_op_avg_pool = {nothing, avg_forward, avg_backward};
+const struct cuda_op cuda_op_avg_pool = {elements_open, avg_forward, avg_backward};
 
 static enum status add_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
@@ -167,7 +195,7 @@ static enum status add_backward(struct cuda *cuda, struct cuda_layer *layer, flo
     return status == STATUS_OK ? add_back_to(cuda, layer, layer->dx[1], err) : status;
 }
 
-const struct cuda_op cuda_op_add = {nothing, add_forward, add_backward};
+const struct cuda_op cuda_op_add = {elements_open, add_forward, add_backward};
 
 static enum status cast_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {

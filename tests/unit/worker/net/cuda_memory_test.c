@@ -31,7 +31,7 @@ static void run_poison(void *args)
     for (uint32_t i = 0; i < cuda->want_count; i++)
         if (place_of(cuda, &cuda->wants[i]) + cuda->wants[i].bytes > end)
             end = place_of(cuda, &cuda->wants[i]) + cuda->wants[i].bytes;
-    lives = calloc(end, 1);
+    lives = calloc(end + 1, 1);
     CHECK(lives != NULL);
     for (uint32_t i = 0; i < cuda->want_count; i++) {
         const struct cuda_want *want = &cuda->wants[i];

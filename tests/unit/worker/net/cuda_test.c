@@ -91,6 +91,45 @@ TEST(plans_are_told_what_was_asked_for)
     }
 }
 
+static void check_refused(struct graph *graph, uint32_t at, const char *name)
+{
+    const struct net_options options = {.batch_max = 2, .backend = &backend_cuda};
+    struct err err = {.text = ""};
+    struct net *net = NULL;
+
+    at = graph_linear(graph, "fc", graph_flatten(graph, "flat", at), 10, true);
+    (void)graph_cross_entropy(graph, "loss", at);
+    CHECK_EQ(graph_check(graph, NULL), STATUS_OK);
+    CHECK_EQ(net_new(&net, graph, &options, &err), STATUS_UNSUPPORTED);
+    CHECK(net == NULL);
+    if (strstr(err.text, name) == NULL)
+        FAIL("%s is not in: %s", name, err.text);
+    graph_free(&graph);
+}
+
+/* Images are stored with 4 channels, other values with 8 at least. */
+TEST(images_are_read_by_convolutions)
+{
+    const struct graph_window one = {1, 1, 0}, half = {2, 2, 0};
+    struct graph *graphs[5];
+    uint32_t at;
+
+    use_standin();
+    for (size_t i = 0; i < sizeof graphs / sizeof graphs[0]; i++)
+        graphs[i] = graph_new();
+    at = graph_input(graphs[0], 3, 8, 8);
+    check_refused(graphs[0], graph_batch_norm(graphs[0], "norm", at), "layer norm: ");
+    at = graph_input(graphs[1], 3, 8, 8);
+    check_refused(graphs[1], graph_relu(graphs[1], "cut", at), "layer cut: ");
+    at = graph_input(graphs[2], 3, 8, 8);
+    check_refused(graphs[2], graph_max_pool(graphs[2], "pool", at, half), "layer pool: ");
+    at = graph_input(graphs[3], 3, 8, 8);
+    check_refused(graphs[3], graph_avg_pool(graphs[3], "mean", at), "layer mean: ");
+    at = graph_input(graphs[4], 4, 8, 8);
+    at = graph_add(graphs[4], "sum", graph_conv2d(graphs[4], "conv", at, 4, one, false), at);
+    check_refused(graphs[4], at, "layer sum: ");
+}
+
 static void train_residual(const char *level, bool bf16, const struct backend *plain)
 {
     struct graph *graph = pair_residual_graph();
