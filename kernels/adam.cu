@@ -22,18 +22,20 @@ static __device__ double power(double base, uint32_t n)
     return product;
 }
 
-static __device__ void make_rates(const struct kernel_adam &adam, float scale, uint32_t t,
-                                  struct rates *rates)
+static __device__ void make_rates(const struct kernel_adam &adam, const struct kernel_rates *given,
+                                  float scale, uint32_t t, struct rates *rates)
 {
-    const double shrink = __dsub_rn(1.0, __dmul_rn(adam.lr, adam.weight_decay));
+    const double lr = given != NULL ? given->wide_lr : adam.lr;
+    const double beta1 = given != NULL ? given->beta1 : adam.beta1;
+    const double shrink = __dsub_rn(1.0, __dmul_rn(lr, adam.weight_decay));
 
     rates->scale_inverse = __frcp_rn(scale);
     rates->decay = adam.is_adamw ? 0.0F : __double2float_rn(adam.weight_decay);
     rates->shrink = adam.is_adamw ? __double2float_rn(shrink) : 1.0F;
-    rates->take1 = __double2float_rn(__dsub_rn(1.0, adam.beta1));
+    rates->take1 = __double2float_rn(__dsub_rn(1.0, beta1));
     rates->keep2 = __double2float_rn(adam.beta2);
     rates->take2 = __double2float_rn(__dsub_rn(1.0, adam.beta2));
-    rates->step = __double2float_rn(__ddiv_rn(adam.lr, __dsub_rn(1.0, power(adam.beta1, t))));
+    rates->step = __double2float_rn(__ddiv_rn(lr, __dsub_rn(1.0, power(beta1, t))));
     rates->root2 = __double2float_rn(__dsqrt_rn(__dsub_rn(1.0, power(adam.beta2, t))));
 }
 
@@ -78,15 +80,15 @@ static __device__ void step_pack(const struct kernel_adam_tensor &tensor, const 
 template <typename G, typename H>
 static __global__ void __launch_bounds__(MULTI_THREADS)
     adam_step(const __grid_constant__ struct multi_table<struct kernel_adam_tensor> table,
-              const __grid_constant__ struct kernel_adam adam, const float *scale,
-              const uint32_t *found, const uint32_t *applied)
+              const __grid_constant__ struct kernel_adam adam, const struct kernel_rates *given,
+              const float *scale, const uint32_t *found, const uint32_t *applied)
 {
     __shared__ struct rates rates;
 
     if (found != NULL && *found != 0)
         return;
     if (threadIdx.x == 0)
-        make_rates(adam, *scale, *applied + 1, &rates);
+        make_rates(adam, given, *scale, *applied + 1, &rates);
     __syncthreads();
 
     const uint32_t t = multi_find(table);
@@ -100,17 +102,19 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
 
 template <typename G>
 static int launch(const struct multi_table<struct kernel_adam_tensor> &table,
-                  const struct kernel_adam &adam, const float *scale, const uint32_t *found,
-                  const uint32_t *applied, cudaStream_t stream)
+                  const struct kernel_adam &adam, const struct kernel_rates *given,
+                  const float *scale, const uint32_t *found, const uint32_t *applied,
+                  cudaStream_t stream)
 {
     return multi_launch(
         adam.half_type == KERNEL_BF16 ? adam_step<G, __nv_bfloat16> : adam_step<G, __half>,
-        table.chunk_first[table.tensor_count], stream, table, adam, scale, found, applied);
+        table.chunk_first[table.tensor_count], stream, table, adam, given, scale, found, applied);
 }
 
 int kernel_adam(const struct kernel_adam_tensor *tensors, uint32_t tensor_count,
-                const struct kernel_adam *adam, const float *scale, const uint32_t *found,
-                const uint32_t *applied, struct CUstream_st *stream)
+                const struct kernel_adam *adam, const struct kernel_rates *rates,
+                const float *scale, const uint32_t *found, const uint32_t *applied,
+                struct CUstream_st *stream)
 {
     int error = 0;
 
@@ -123,11 +127,11 @@ int kernel_adam(const struct kernel_adam_tensor *tensors, uint32_t tensor_count,
         if (table.tensor_count == 0)
             continue;
         if (adam->grad_type == KERNEL_F32)
-            error = launch<float>(table, *adam, scale, found, applied, stream);
+            error = launch<float>(table, *adam, rates, scale, found, applied, stream);
         else if (adam->grad_type == KERNEL_F16)
-            error = launch<__half>(table, *adam, scale, found, applied, stream);
+            error = launch<__half>(table, *adam, rates, scale, found, applied, stream);
         else
-            error = launch<__nv_bfloat16>(table, *adam, scale, found, applied, stream);
+            error = launch<__nv_bfloat16>(table, *adam, rates, scale, found, applied, stream);
     }
     return error;
 }

@@ -53,6 +53,20 @@ struct kernel_sgd {
     bool is_first_step; /* the momentum buffer becomes the gradient; what it held is not read */
 };
 
+/* What a schedule changes from step to step. On the device a recorded step reads it anew each time.
+ */
+struct kernel_rates {
+    float lr, momentum;
+    double wide_lr, beta1;  /* Adam's */
+    uint64_t is_first_step; /* 0 or 1 */
+};
+
+/* Write *values (host memory, read before the call returns) to *rates, on the device for the
+ * kernel. The kernel returns 0 or the CUDA error of the launch. */
+void kernel_rates_ref(struct kernel_rates *rates, const struct kernel_rates *values);
+int kernel_rates(struct kernel_rates *rates, const struct kernel_rates *values,
+                 struct CUstream_st *stream);
+
 /* One step of SGD over many tensors, with the gradients unscaled and the half copies made on the
  * way: g = grad / scale + weight_decay * p buf = is_first_step ? g : momentum * buf + (1 -
  * dampening) * g      (where momentum is not 0) p -= lr * (nesterov ? g + momentum * buf : buf);
@@ -64,9 +78,11 @@ struct kernel_sgd {
  * update (PyTorch 2.x documentation); Sutskever et al. 2013, eq. 1-2. */
 void kernel_sgd_ref(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
                     const struct kernel_sgd *sgd, const float *scale, const uint32_t *found);
+/* The kernel takes lr, momentum and is_first_step from `rates`, on the device, where that is not
+ * NULL; every tensor has a momentum then, if one may come. */
 int kernel_sgd(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
-               const struct kernel_sgd *sgd, const float *scale, const uint32_t *found,
-               struct CUstream_st *stream);
+               const struct kernel_sgd *sgd, const struct kernel_rates *rates, const float *scale,
+               const uint32_t *found, struct CUstream_st *stream);
 
 #ifdef __cplusplus
 }

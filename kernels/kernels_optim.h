@@ -4,8 +4,9 @@
  * Common to all: one table of tensors a call, in host memory, read before the call returns; nothing
  * at all is written where *found is not 0 (NULL: never); `half`, where not NULL, gets the new
  * parameter rounded to half_type. `scale`, `found` and `applied` (steps taken before this one) are
- * on the device for a kernel, so a step needs nothing from the host. Deterministic. Kernels return
- * 0 or the CUDA error of the launch. */
+ * on the device for a kernel, so a step needs nothing from the host; so are `rates`, which a kernel
+ * takes lr, momentum and beta1 from where they are not NULL. Deterministic. Kernels return 0 or the
+ * CUDA error of the launch. */
 #ifndef KERNELS_KERNELS_OPTIM_H
 #define KERNELS_KERNELS_OPTIM_H
 
@@ -42,8 +43,9 @@ void kernel_adam_ref(const struct kernel_adam_tensor *tensors, uint32_t tensor_c
                      const struct kernel_adam *adam, const float *scale, const uint32_t *found,
                      const uint32_t *applied);
 int kernel_adam(const struct kernel_adam_tensor *tensors, uint32_t tensor_count,
-                const struct kernel_adam *adam, const float *scale, const uint32_t *found,
-                const uint32_t *applied, struct CUstream_st *stream);
+                const struct kernel_adam *adam, const struct kernel_rates *rates,
+                const float *scale, const uint32_t *found, const uint32_t *applied,
+                struct CUstream_st *stream);
 
 /* A whole parameter tensor: its norms are measured. */
 struct kernel_lars_tensor {
@@ -80,8 +82,8 @@ void kernel_lars_ref(const struct kernel_lars_tensor *tensors, uint32_t tensor_c
                      const struct kernel_lars *lars, const float *scale, const uint32_t *found);
 size_t kernel_lars_workspace(const struct kernel_lars_tensor *tensors, uint32_t tensor_count);
 int kernel_lars(const struct kernel_lars_tensor *tensors, uint32_t tensor_count,
-                const struct kernel_lars *lars, void *workspace, const float *scale,
-                const uint32_t *found, struct CUstream_st *stream);
+                const struct kernel_lars *lars, const struct kernel_rates *rates, void *workspace,
+                const float *scale, const uint32_t *found, struct CUstream_st *stream);
 
 struct kernel_lookahead_tensor {
     float *master, *slow; /* [count] f32 */

@@ -18,6 +18,18 @@ struct workspace {
     float *ratios; /* [tensors] */
 };
 
+static __device__ struct kernel_lars with_rates(const struct kernel_lars &given,
+                                                const struct kernel_rates *rates)
+{
+    struct kernel_lars lars = given;
+
+    if (rates != NULL) {
+        lars.lr = rates->lr;
+        lars.momentum = rates->momentum;
+    }
+    return lars;
+}
+
 /* The sum of `value` over the block's threads, in thread 0. */
 static __device__ double fold(double value)
 {
@@ -90,8 +102,8 @@ static __device__ float ratio_of(const struct kernel_lars &lars, double param_no
 /* One block a tensor. */
 static __global__ void __launch_bounds__(MULTI_THREADS)
     lars_ratios(const __grid_constant__ lars_table table,
-                const __grid_constant__ struct kernel_lars lars, struct workspace workspace,
-                const uint32_t *found)
+                const __grid_constant__ struct kernel_lars given, const struct kernel_rates *rates,
+                struct workspace workspace, const uint32_t *found)
 {
     if (found != NULL && *found != 0)
         return;
@@ -112,7 +124,8 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
     param = fold(param);
     grad = fold(grad);
     if (threadIdx.x == 0)
-        workspace.ratios[t] = ratio_of(lars, __dsqrt_rn(param), __dsqrt_rn(grad));
+        workspace.ratios[t] =
+            ratio_of(with_rates(given, rates), __dsqrt_rn(param), __dsqrt_rn(grad));
 }
 
 /* One element; `grad` is unscaled. Returns the new parameter. */
@@ -166,8 +179,8 @@ static __device__ void step_pack(const struct kernel_lars_tensor &tensor,
 template <typename G, typename H>
 static __global__ void __launch_bounds__(MULTI_THREADS)
     lars_step(const __grid_constant__ lars_table table,
-              const __grid_constant__ struct kernel_lars lars, struct workspace workspace,
-              const float *scale, const uint32_t *found)
+              const __grid_constant__ struct kernel_lars given, const struct kernel_rates *rates,
+              struct workspace workspace, const float *scale, const uint32_t *found)
 {
     if (found != NULL && *found != 0)
         return;
@@ -176,6 +189,7 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
     const size_t begin = (size_t)(blockIdx.x - table.chunk_first[t]) * MULTI_CHUNK;
     const size_t end = min(begin + MULTI_CHUNK, table.tensors[t].count);
     const float scale_inverse = __frcp_rn(*scale), ratio = workspace.ratios[t];
+    const struct kernel_lars lars = with_rates(given, rates);
 
     for (size_t i = begin + threadIdx.x * MULTI_PACK; i < end; i += MULTI_THREADS * MULTI_PACK)
         step_pack<G, H>(table.tensors[t], lars, ratio, scale_inverse, i,
@@ -184,20 +198,20 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
 
 template <typename G>
 static int launch(const lars_table &table, const struct kernel_lars &lars,
-                  struct workspace workspace, const float *scale, const uint32_t *found,
-                  cudaStream_t stream)
+                  const struct kernel_rates *rates, struct workspace workspace, const float *scale,
+                  const uint32_t *found, cudaStream_t stream)
 {
     const uint32_t grid = table.chunk_first[table.tensor_count];
     int error = multi_launch(lars_squares<G>, grid, stream, table, workspace, scale, found);
 
     if (error == 0)
-        error =
-            multi_launch(lars_ratios, table.tensor_count, stream, table, lars, workspace, found);
+        error = multi_launch(lars_ratios, table.tensor_count, stream, table, lars, rates, workspace,
+                             found);
     if (error != 0)
         return error;
     return multi_launch(lars.half_type == KERNEL_BF16 ? lars_step<G, __nv_bfloat16>
                                                       : lars_step<G, __half>,
-                        grid, stream, table, lars, workspace, scale, found);
+                        grid, stream, table, lars, rates, workspace, scale, found);
 }
 
 /* Launches follow one another on the stream, so each may use the whole of it. */
@@ -211,8 +225,8 @@ size_t kernel_lars_workspace(const struct kernel_lars_tensor *tensors, uint32_t 
 }
 
 int kernel_lars(const struct kernel_lars_tensor *tensors, uint32_t tensor_count,
-                const struct kernel_lars *lars, void *memory, const float *scale,
-                const uint32_t *found, struct CUstream_st *stream)
+                const struct kernel_lars *lars, const struct kernel_rates *rates, void *memory,
+                const float *scale, const uint32_t *found, struct CUstream_st *stream)
 {
     const struct workspace workspace = {(double *)memory + MULTI_TENSORS_MAX, (float *)memory};
     int error = 0;
@@ -226,11 +240,11 @@ int kernel_lars(const struct kernel_lars_tensor *tensors, uint32_t tensor_count,
         if (table.tensor_count == 0)
             continue;
         if (lars->grad_type == KERNEL_F32)
-            error = launch<float>(table, *lars, workspace, scale, found, stream);
+            error = launch<float>(table, *lars, rates, workspace, scale, found, stream);
         else if (lars->grad_type == KERNEL_F16)
-            error = launch<__half>(table, *lars, workspace, scale, found, stream);
+            error = launch<__half>(table, *lars, rates, workspace, scale, found, stream);
         else
-            error = launch<__nv_bfloat16>(table, *lars, workspace, scale, found, stream);
+            error = launch<__nv_bfloat16>(table, *lars, rates, workspace, scale, found, stream);
     }
     return error;
 }

@@ -51,11 +51,18 @@ static __device__ void step_pack(const struct kernel_sgd_tensor &tensor,
 template <typename G, typename H>
 static __global__ void __launch_bounds__(MULTI_THREADS)
     sgd_step(const __grid_constant__ struct multi_table<struct kernel_sgd_tensor> table,
-             const __grid_constant__ struct kernel_sgd sgd, const float *scale,
-             const uint32_t *found)
+             const __grid_constant__ struct kernel_sgd given, const struct kernel_rates *rates,
+             const float *scale, const uint32_t *found)
 {
     if (found != NULL && *found != 0)
         return;
+
+    struct kernel_sgd sgd = given;
+    if (rates != NULL) {
+        sgd.lr = rates->lr;
+        sgd.momentum = rates->momentum;
+        sgd.is_first_step = rates->is_first_step != 0;
+    }
 
     const uint32_t t = multi_find(table);
     const size_t begin = (size_t)(blockIdx.x - table.chunk_first[t]) * MULTI_CHUNK;
@@ -68,8 +75,8 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
 }
 
 int kernel_sgd(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
-               const struct kernel_sgd *sgd, const float *scale, const uint32_t *found,
-               struct CUstream_st *stream)
+               const struct kernel_sgd *sgd, const struct kernel_rates *rates, const float *scale,
+               const uint32_t *found, struct CUstream_st *stream)
 {
     while (tensor_count > 0) {
         struct multi_table<struct kernel_sgd_tensor> table;
@@ -85,8 +92,9 @@ int kernel_sgd(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
             using G = decltype(g);
 
             if (sgd->half_type == KERNEL_BF16)
-                return launch(sgd_step<G, __nv_bfloat16>, grid, stream, table, *sgd, scale, found);
-            return launch(sgd_step<G, __half>, grid, stream, table, *sgd, scale, found);
+                return launch(sgd_step<G, __nv_bfloat16>, grid, stream, table, *sgd, rates, scale,
+                              found);
+            return launch(sgd_step<G, __half>, grid, stream, table, *sgd, rates, scale, found);
         });
         if (error != 0)
             return error;

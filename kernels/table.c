@@ -35,6 +35,7 @@
     X(norm_finish)                                                                                 \
     X(norm_running)                                                                                \
     X(norm_sums)                                                                                   \
+    X(rates)                                                                                       \
     X(relu)                                                                                        \
     X(relu_backward)                                                                               \
     X(scaler_step)                                                                                 \

@@ -102,6 +102,22 @@ static void sgd_table(const struct sgd_case *c, bool on_device, struct kernel_sg
     }
 }
 
+/* With rates on the device, and others in the rule that must not count. */
+static void run_with_rates(const struct sgd_case *c, const struct kernel_sgd_tensor *on_device)
+{
+    struct kernel_sgd other = c->sgd;
+    const struct kernel_rates values = {
+        .lr = c->sgd.lr, .momentum = c->sgd.momentum, .is_first_step = c->sgd.is_first_step};
+    struct twins rates = twins_rates(&values);
+
+    other.lr = 77.0F;
+    other.momentum = 0.77F;
+    other.is_first_step = !other.is_first_step;
+    RUN(sgd, on_device, c->layout.tensor_count, &other, rates.device, c->scale.device,
+        c->found.device);
+    twins_free(&rates);
+}
+
 /* Three steps in a row: the first writes the momentum, the next ones read it. */
 static void sgd_case_run(struct sgd_case *c)
 {
@@ -113,7 +129,10 @@ static void sgd_case_run(struct sgd_case *c)
     for (int step = 0; step < 3; step++) {
         c->sgd.is_first_step = step == 0;
         kernel_sgd_ref(on_host, n, &c->sgd, c->scale.host, c->found.host);
-        RUN(sgd, on_device, n, &c->sgd, c->scale.device, c->found.device);
+        if (draw_u64() % 2)
+            run_with_rates(c, on_device);
+        else
+            RUN(sgd, on_device, n, &c->sgd, NULL, c->scale.device, c->found.device);
         twins_compare(&c->master, "master");
         twins_compare(&c->momentum, "momentum");
         twins_compare(&c->half, "half");

@@ -140,23 +140,10 @@ TEST(resnet50_with_statistics_in_the_convolution)
 
 TEST(every_optimizer)
 {
-    static const struct optim optims[] = {
-        {.lr = 0.01F, .momentum = 0.9F, .dampening = 0.3F, .weight_decay = 1e-3F},
-        {.lr = 0.01F, .momentum = 0.9F, .nesterov = true},
-        {.kind = OPTIM_ADAM, .lr = 1e-3F, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-4F},
-        {.kind = OPTIM_ADAMW,
-         .lr = 1e-3F,
-         .beta1 = 0.9,
-         .beta2 = 0.999,
-         .eps = 1e-4F,
-         .weight_decay = 0.01F},
-        {.kind = OPTIM_LARS, .lr = 0.1F, .momentum = 0.9F, .weight_decay = 1e-4F, .trust = 1e-3F},
-    };
-
     need_gpu();
-    for (size_t i = 0; i < sizeof optims / sizeof optims[0]; i++) {
-        struct pair pair =
-            pair_new(&(struct pair_options){.arch = "convnet", .level = "O2", .optim = optims[i]});
+    for (size_t i = 0; i < PAIR_OPTIMS; i++) {
+        struct pair pair = pair_new(
+            &(struct pair_options){.arch = "convnet", .level = "O2", .optim = pair_optims[i]});
 
         pair_train(&pair, 3);
         pair_free(&pair);

@@ -91,6 +91,24 @@ static void adam_table(const struct optim_case *c, bool on_device, struct kernel
             .count = c->count[t]};
 }
 
+/* With rates of its own or, every other time, on the device and others in the rule. */
+static void run_adam(const struct optim_case *c, const struct kernel_adam *adam,
+                     const struct kernel_adam_tensor *table)
+{
+    const struct kernel_rates values = {.wide_lr = adam->lr, .beta1 = adam->beta1};
+    struct kernel_adam other = *adam;
+    struct twins rates = twins_rates(&values);
+    const bool takes = draw_u64() % 2 != 0;
+
+    if (takes) {
+        other.lr = 77.0;
+        other.beta1 = 0.77;
+    }
+    RUN(adam, table, TENSORS, &other, takes ? rates.device : NULL, c->scale.device, c->found.device,
+        c->applied.device);
+    twins_free(&rates);
+}
+
 TEST(adam)
 {
     struct kernel_adam_tensor on_host[TENSORS], on_device[TENSORS];
@@ -113,7 +131,7 @@ TEST(adam)
         for (uint32_t step = 0; step < STEPS; step++) {
             case_begin(&c, step);
             kernel_adam_ref(on_host, TENSORS, &adam, c.scale.host, c.found.host, c.applied.host);
-            RUN(adam, on_device, TENSORS, &adam, c.scale.device, c.found.device, c.applied.device);
+            run_adam(&c, &adam, on_device);
             case_compare(&c);
         }
         case_free(&c);
@@ -130,6 +148,23 @@ static void lars_table(const struct optim_case *c, bool on_device, struct kernel
             .half = half_of(c, on_device, t),
             .count = c->count[t],
             .adapts = t % 3 != 1};
+}
+
+static void run_lars(const struct optim_case *c, const struct kernel_lars *lars,
+                     const struct kernel_lars_tensor *table, void *workspace)
+{
+    const struct kernel_rates values = {.lr = lars->lr, .momentum = lars->momentum};
+    struct kernel_lars other = *lars;
+    struct twins rates = twins_rates(&values);
+    const bool takes = draw_u64() % 2 != 0;
+
+    if (takes) {
+        other.lr = 77.0F;
+        other.momentum = 0.77F;
+    }
+    RUN(lars, table, TENSORS, &other, takes ? rates.device : NULL, workspace, c->scale.device,
+        c->found.device);
+    twins_free(&rates);
 }
 
 TEST(lars)
@@ -158,7 +193,7 @@ TEST(lars)
         for (uint32_t step = 0; step < STEPS; step++) {
             case_begin(&c, step);
             kernel_lars_ref(on_host, TENSORS, &lars, c.scale.host, c.found.host);
-            RUN(lars, on_device, TENSORS, &lars, workspace.device, c.scale.device, c.found.device);
+            run_lars(&c, &lars, on_device, workspace.device);
             case_compare(&c);
         }
         twins_free(&workspace);

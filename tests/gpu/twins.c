@@ -138,3 +138,13 @@ struct twins twins_zeros(size_t byte_count)
     twins_upload(&twins);
     return twins;
 }
+
+struct twins twins_rates(const struct kernel_rates *values)
+{
+    struct twins rates = twins_zeros(sizeof *values);
+
+    kernel_rates_ref(rates.host, values);
+    RUN(rates, (struct kernel_rates *)rates.device, values);
+    twins_compare(&rates, "rates");
+    return rates;
+}

@@ -49,6 +49,9 @@ struct twins twins_random(enum kernel_type type, size_t count, size_t skew, floa
 struct twins twins_of(const void *bytes, size_t byte_count);
 struct twins twins_zeros(size_t byte_count);
 
+/* The rates on both sides, by the kernel and its twin, and compared. */
+struct twins twins_rates(const struct kernel_rates *values);
+
 /* Runs kernel_NAME(...) on the default stream, which must be the last argument, and waits. */
 #define RUN(name, ...)                                                                             \
     do {                                                                                           \

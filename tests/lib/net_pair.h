@@ -9,13 +9,18 @@
 #include "worker/model.h"
 #include "worker/net.h"
 
+/* Each kind, with every part of its formula. */
+#define PAIR_OPTIMS 8
+extern const struct optim pair_optims[PAIR_OPTIMS];
+
 struct pair_options {
     const char *arch, *level;
     struct graph *graph;      /* instead of arch; borrowed */
     struct model_shape shape; /* 0: 1 x 28 x 28, 10 classes */
     uint32_t batch;           /* 0: 4 */
     bool accumulate, clips, bf16, deterministic;
-    bool halves; /* the other backend has a reducer that halves: the CPU does it by its scale */
+    bool overflows; /* a dynamic loss scale: steps may be skipped */
+    bool halves;    /* the other backend has a reducer that halves: the CPU does it by its scale */
     float label_smoothing;
     const struct backend *backend; /* NULL: backend_cuda */
     const struct backend *plain;   /* what it is held against; NULL: the CPU, which then merges

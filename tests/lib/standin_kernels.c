@@ -544,6 +544,7 @@ static int norm_backward_apply(const struct kernel_norm *norm, const void *x, co
 
 const struct cuda_kernels standin_kernels = {
     .finite = standin_finite,
+    .rates = standin_rates,
     .sgd = standin_sgd,
     .cast = cast,
     .add = add,

@@ -44,6 +44,7 @@ struct sgd_args {
     struct kernel_sgd_tensor tensors[TABLE_MAX];
     uint32_t tensor_count;
     struct kernel_sgd sgd;
+    const struct kernel_rates *rates;
     const float *scale;
     const uint32_t *found;
 };
@@ -52,17 +53,25 @@ static void sgd_run(void *args)
 {
     struct sgd_args *a = args;
 
+    if (a->rates != NULL) {
+        a->sgd.lr = a->rates->lr;
+        a->sgd.momentum = a->rates->momentum;
+        a->sgd.is_first_step = a->rates->is_first_step != 0;
+    }
     kernel_sgd_ref(a->tensors, a->tensor_count, &a->sgd, a->scale, a->found);
 }
 
 int standin_sgd(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
-                const struct kernel_sgd *sgd, const float *scale, const uint32_t *found,
-                struct CUstream_st *stream)
+                const struct kernel_sgd *sgd, const struct kernel_rates *rates, const float *scale,
+                const uint32_t *found, struct CUstream_st *stream)
 {
     for (uint32_t first = 0; first < tensor_count; first += TABLE_MAX) {
         uint32_t n = tensor_count - first < TABLE_MAX ? tensor_count - first : TABLE_MAX;
-        struct sgd_args args = {
-            .tensor_count = tensor_count, .sgd = *sgd, .scale = scale, .found = found};
+        struct sgd_args args = {.tensor_count = tensor_count,
+                                .sgd = *sgd,
+                                .rates = rates,
+                                .scale = scale,
+                                .found = found};
         int code;
 
         args.tensor_count = n;
@@ -73,6 +82,27 @@ int standin_sgd(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
             return code;
     }
     return 0;
+}
+
+struct rates_args {
+    struct kernel_rates *rates;
+    struct kernel_rates values;
+};
+
+static void rates_run(void *args)
+{
+    struct rates_args *a = args;
+
+    kernel_rates_ref(a->rates, &a->values);
+}
+
+int standin_rates(struct kernel_rates *rates, const struct kernel_rates *values,
+                  struct CUstream_st *stream)
+{
+    const struct rates_args args = {.rates = rates, .values = *values};
+
+    assert(stream != NULL);
+    return standin_queue(rates_run, &args, sizeof args);
 }
 
 struct clip_args {
@@ -139,6 +169,7 @@ struct adam_args {
     struct kernel_adam_tensor tensors[TABLE_MAX];
     uint32_t tensor_count;
     struct kernel_adam adam;
+    const struct kernel_rates *rates;
     const float *scale;
     const uint32_t *found;
     const uint32_t *applied;
@@ -148,17 +179,23 @@ static void adam_run(void *args)
 {
     struct adam_args *a = args;
 
+    if (a->rates != NULL) {
+        a->adam.lr = a->rates->wide_lr;
+        a->adam.beta1 = a->rates->beta1;
+    }
     kernel_adam_ref(a->tensors, a->tensor_count, &a->adam, a->scale, a->found, a->applied);
 }
 
 int standin_adam(const struct kernel_adam_tensor *tensors, uint32_t tensor_count,
-                 const struct kernel_adam *adam, const float *scale, const uint32_t *found,
-                 const uint32_t *applied, struct CUstream_st *stream)
+                 const struct kernel_adam *adam, const struct kernel_rates *rates,
+                 const float *scale, const uint32_t *found, const uint32_t *applied,
+                 struct CUstream_st *stream)
 {
     for (uint32_t first = 0; first < tensor_count; first += TABLE_MAX) {
         uint32_t n = tensor_count - first < TABLE_MAX ? tensor_count - first : TABLE_MAX;
         struct adam_args args = {.tensor_count = tensor_count,
                                  .adam = *adam,
+                                 .rates = rates,
                                  .scale = scale,
                                  .found = found,
                                  .applied = applied};
@@ -186,6 +223,7 @@ struct lars_args {
     struct kernel_lars_tensor tensors[TABLE_MAX];
     uint32_t tensor_count;
     struct kernel_lars lars;
+    const struct kernel_rates *rates;
     const float *scale;
     const uint32_t *found;
 };
@@ -194,17 +232,24 @@ static void lars_run(void *args)
 {
     struct lars_args *a = args;
 
+    if (a->rates != NULL) {
+        a->lars.lr = a->rates->lr;
+        a->lars.momentum = a->rates->momentum;
+    }
     kernel_lars_ref(a->tensors, a->tensor_count, &a->lars, a->scale, a->found);
 }
 
 int standin_lars(const struct kernel_lars_tensor *tensors, uint32_t tensor_count,
-                 const struct kernel_lars *lars, void *workspace, const float *scale,
-                 const uint32_t *found, struct CUstream_st *stream)
+                 const struct kernel_lars *lars, const struct kernel_rates *rates, void *workspace,
+                 const float *scale, const uint32_t *found, struct CUstream_st *stream)
 {
     for (uint32_t first = 0; first < tensor_count; first += TABLE_MAX) {
         uint32_t n = tensor_count - first < TABLE_MAX ? tensor_count - first : TABLE_MAX;
-        struct lars_args args = {
-            .tensor_count = tensor_count, .lars = *lars, .scale = scale, .found = found};
+        struct lars_args args = {.tensor_count = tensor_count,
+                                 .lars = *lars,
+                                 .rates = rates,
+                                 .scale = scale,
+                                 .found = found};
         int code;
 
         args.tensor_count = n;

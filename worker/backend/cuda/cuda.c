@@ -128,13 +128,15 @@ static size_t rounded_bytes(const struct cuda *cuda)
 
 static enum status open_small(struct cuda *cuda, struct err *err)
 {
-    void *rows = NULL, *result = NULL, *flag = NULL, *outcomes = NULL;
+    void *rows = NULL, *result = NULL, *flag = NULL, *rates = NULL, *outcomes = NULL;
     enum status status = make(cuda, &rows, cuda->batch_max * sizeof *cuda->loss_rows, err);
 
     if (status == STATUS_OK)
         status = make(cuda, &result, sizeof *cuda->loss_result, err);
     if (status == STATUS_OK)
         status = make(cuda, &flag, sizeof *cuda->flag, err);
+    if (status == STATUS_OK)
+        status = make(cuda, &rates, sizeof *cuda->rates, err);
     if (status == STATUS_OK)
         status = make(cuda, &cuda->clip_scratch, KERNEL_CLIP_SCRATCH_BYTES, err);
     if (status == STATUS_OK)
@@ -144,14 +146,16 @@ static enum status open_small(struct cuda *cuda, struct err *err)
     cuda->loss_rows = rows;
     cuda->loss_result = result;
     cuda->flag = flag;
+    cuda->rates = rates;
     cuda->outcomes = outcomes;
     return status;
 }
 
 static void close_small(struct cuda *cuda)
 {
-    void *const memory[] = {cuda->loss_rows, cuda->loss_result,    cuda->flag, cuda->clip_scratch,
-                            cuda->rounded,   cuda->lars_workspace, cuda->arena};
+    void *const memory[] = {cuda->loss_rows,      cuda->loss_result,  cuda->flag,
+                            cuda->rates,          cuda->clip_scratch, cuda->rounded,
+                            cuda->lars_workspace, cuda->arena};
     void *outcomes = cuda->outcomes;
 
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
@@ -189,6 +193,7 @@ static void cuda_close(void **state)
         (void)cuda->runtime->stream_sync(cuda->copies, &ignored);
     for (uint32_t i = 0; i < CUDA_STEPS_MAX; i++)
         cuda->runtime->graph_free(&cuda->steps[i].graph);
+    cuda->runtime->graph_free(&cuda->tail_record.graph);
     cuda_sets_close(cuda);
     cuda_slots_close(cuda);
     cuda_stage_free(cuda, &cuda->state_stage);

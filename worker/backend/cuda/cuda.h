@@ -138,6 +138,20 @@ struct cuda_outcome {
     struct scaler scaler;
 };
 
+/* What is asked for at the end of a step; pointers stay valid, and the same, from step to step. */
+struct cuda_tail {
+    bool waits; /* collected until it is complete */
+    const struct backend_span *grads;
+    uint32_t grad_count;
+    bool checks, clips;
+    struct net_clip clip;
+    const struct backend_param *params;
+    uint32_t param_count;
+    struct optim optim;
+    struct scaler *scaler;
+    bool used_momentum;
+};
+
 struct cuda {
     const struct graph *graph;
     const struct cuda_runtime *runtime;
@@ -193,6 +207,14 @@ struct cuda {
     bool is_promised, records;
     enum cuda_mode mode;
     struct cuda_step steps[CUDA_STEPS_MAX], *step;
+
+    struct cuda_tail tail;
+    struct {
+        struct cuda_tail of;
+        bool is_warm; /* it ran once as it came */
+        struct CUgraphExec_st *graph;
+    } tail_record;
+    struct kernel_rates *rates; /* on the device */
 
     struct cuda_outcome *outcomes; /* pinned, a ring: the oldest at outcome_first */
     struct CUevent_st *outcome_done[NET_OUTCOMES];
@@ -285,7 +307,24 @@ bool cuda_reduces(const void *state);
 void cuda_step_reduce(void *state);
 void cuda_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads);
 
-/* cuda_end.c, cuda_update.c, cuda_views.c: what struct backend asks for around a step. */
+/* cuda_end.c, cuda_update.c: the parts of a step's end, each queued as it comes. */
+void cuda_queue_finite(struct cuda *cuda, const struct backend_span *grads, uint32_t count,
+                       struct scaler *scaler);
+void cuda_queue_clip(struct cuda *cuda, const struct backend_span *grads, uint32_t count,
+                     const struct net_clip *clip, const struct scaler *scaler);
+/* Before cuda_queue_update, which reads them on the device. Waits for the device where it is not
+ * known whether this is the first step with momentum. */
+void cuda_queue_rates(struct cuda *cuda, const struct optim *optim, const struct scaler *scaler);
+bool cuda_update_is_settled(const struct cuda *cuda, const struct optim *optim);
+void cuda_queue_update(struct cuda *cuda, const struct backend_param *params, uint32_t count,
+                       const struct optim *optim, const struct scaler *scaler);
+void cuda_queue_scaler_end(struct cuda *cuda, struct scaler *scaler, bool used_momentum);
+
+/* cuda_tail.c: a step begins, whose end is recorded where it `waits`. */
+void cuda_tail_begin(struct cuda *cuda, bool waits);
+
+/* cuda_tail.c, cuda_end.c, cuda_update.c, cuda_views.c: what struct backend asks for around a step.
+ */
 void cuda_bind_scaler(void *state, struct scaler *scaler);
 void cuda_finite(void *state, const struct backend_span *grads, uint32_t count,
                  struct scaler *scaler);

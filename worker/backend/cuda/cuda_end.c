@@ -1,5 +1,5 @@
-/* The end of a step on the device: finite check, clipping, the loss scaler, outcomes. Every call
- * queues; a failure is kept for the next call that can report it. */
+/* What a step ends with on the device: finite check, clipping, the loss scaler, outcomes. Every
+ * call queues; a failure is kept for the next call that can report it. */
 #include <assert.h>
 #include <string.h>
 
@@ -33,11 +33,11 @@ static void finite_of_type(struct cuda *cuda, const struct backend_span *spans, 
     }
 }
 
-void cuda_finite(void *state, const struct backend_span *grads, uint32_t count,
-                 struct scaler *scaler)
+void cuda_queue_finite(struct cuda *cuda, const struct backend_span *grads, uint32_t count,
+                       struct scaler *scaler)
 {
     for (int dtype = GRAPH_F32; dtype <= GRAPH_BF16; dtype++)
-        finite_of_type(state, grads, count, (enum graph_dtype)dtype, &scaler->found_inf);
+        finite_of_type(cuda, grads, count, (enum graph_dtype)dtype, &scaler->found_inf);
 }
 
 bool cuda_is_finite(void *state, const struct backend_span *span)
@@ -75,10 +75,9 @@ static uint32_t merge_spans(const struct backend_span *grads, uint32_t count,
     return n;
 }
 
-void cuda_clip(void *state, const struct backend_span *grads, uint32_t count,
-               const struct net_clip *clip, const struct scaler *scaler)
+void cuda_queue_clip(struct cuda *cuda, const struct backend_span *grads, uint32_t count,
+                     const struct net_clip *clip, const struct scaler *scaler)
 {
-    struct cuda *cuda = state;
     const struct kernel_clip limits = {clip->value, clip->norm};
     struct kernel_span spans[KERNEL_SPANS_MAX];
     uint32_t n = merge_spans(grads, count, spans);
@@ -89,9 +88,8 @@ void cuda_clip(void *state, const struct backend_span *grads, uint32_t count,
     cuda_keep(cuda, cuda_launched(cuda, NULL, code, "clipping", &err), &err);
 }
 
-void cuda_scaler_end(void *state, struct scaler *scaler, bool used_momentum)
+void cuda_queue_scaler_end(struct cuda *cuda, struct scaler *scaler, bool used_momentum)
 {
-    struct cuda *cuda = state;
     struct err err;
     int code =
         cuda->kernels->scaler_step((struct kernel_scaler *)scaler, used_momentum, cuda->stream);

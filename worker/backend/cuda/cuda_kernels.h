@@ -14,6 +14,7 @@
 
 #define CUDA_KERNEL_TABLE(X)                                                                       \
     X(finite)                                                                                      \
+    X(rates)                                                                                       \
     X(sgd)                                                                                         \
     X(cast)                                                                                        \
     X(add)                                                                                         \

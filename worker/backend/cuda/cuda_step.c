@@ -3,9 +3,9 @@
  *
  * A batch goes into one of two pinned slots and is copied on a stream of its own while the step
  * before it computes. A record holds forward and backward of one batch size (a CUDA graph), from
- * the images in their place to the last gradient; the optimizer's few launches stay outside, since
- * their rates change. It is made at the second step that is announced by net_step_whole, the first
- * one lets libraries settle. */
+ * the images in their place to the last gradient, reductions included; the end of the step is one
+ * of its own (cuda_tail.c). It is made at the second step that is announced by net_step_whole, the
+ * first one lets libraries settle. */
 #include <assert.h>
 #include <string.h>
 
@@ -141,8 +141,10 @@ static struct cuda_step *find_step(struct cuda *cuda, uint32_t n)
 
 static enum status choose_mode(struct cuda *cuda, struct err *err)
 {
-    struct cuda_step *step = can_record(cuda) ? find_step(cuda, cuda->n) : NULL;
+    const bool records = can_record(cuda);
+    struct cuda_step *step = records ? find_step(cuda, cuda->n) : NULL;
 
+    cuda_tail_begin(cuda, records);
     cuda->mode = CUDA_PLAIN;
     cuda->step = step;
     if (step == NULL)

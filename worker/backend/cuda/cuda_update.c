@@ -1,5 +1,6 @@
 /* The optimizer step: a few launches over all tensors, one for each type of gradients. Pointers and
- * counts go into tables that the launches carry, so nothing waits for the device. */
+ * counts go into tables that the launches carry, so nothing waits for the device; rates are read
+ * from there. */
 #include <assert.h>
 
 #include "worker/backend/cuda/cuda.h"
@@ -20,12 +21,9 @@ static enum status run_sgd(struct cuda *cuda, const struct update *update, struc
     const struct kernel_sgd sgd = {
         .grad_type = update->grad_type,
         .half_type = update->half_type,
-        .lr = optim->lr,
-        .momentum = optim->momentum,
         .dampening = optim->dampening,
         .weight_decay = optim->weight_decay,
         .nesterov = optim->nesterov,
-        .is_first_step = cuda->is_first_momentum,
     };
     struct kernel_sgd_tensor *tensors = cuda->tables;
     uint32_t n = 0;
@@ -43,7 +41,7 @@ static enum status run_sgd(struct cuda *cuda, const struct update *update, struc
     if (n == 0)
         return STATUS_OK;
     return cuda_launched(cuda, NULL,
-                         cuda->kernels->sgd(tensors, n, &sgd, &update->scaler->scale,
+                         cuda->kernels->sgd(tensors, n, &sgd, cuda->rates, &update->scaler->scale,
                                             &update->scaler->found_inf, cuda->stream),
                          "SGD", err);
 }
@@ -54,8 +52,6 @@ static enum status run_adam(struct cuda *cuda, const struct update *update, stru
     const struct kernel_adam adam = {
         .grad_type = update->grad_type,
         .half_type = update->half_type,
-        .lr = (double)optim->lr,
-        .beta1 = optim->beta1,
         .beta2 = optim->beta2,
         .weight_decay = (double)optim->weight_decay,
         .eps = optim->eps,
@@ -79,7 +75,7 @@ static enum status run_adam(struct cuda *cuda, const struct update *update, stru
     if (n == 0)
         return STATUS_OK;
     return cuda_launched(cuda, NULL,
-                         cuda->kernels->adam(tensors, n, &adam, &update->scaler->scale,
+                         cuda->kernels->adam(tensors, n, &adam, cuda->rates, &update->scaler->scale,
                                              &update->scaler->found_inf, &update->scaler->applied,
                                              cuda->stream),
                          "Adam", err);
@@ -104,8 +100,6 @@ static enum status run_lars(struct cuda *cuda, const struct update *update, stru
     const struct kernel_lars lars = {
         .grad_type = update->grad_type,
         .half_type = update->half_type,
-        .lr = optim->lr,
-        .momentum = optim->momentum,
         .weight_decay = optim->weight_decay,
         .trust = optim->trust,
         .eps = optim->eps,
@@ -133,7 +127,7 @@ static enum status run_lars(struct cuda *cuda, const struct update *update, stru
     if (status != STATUS_OK)
         return status;
     return cuda_launched(cuda, NULL,
-                         cuda->kernels->lars(tensors, n, &lars, cuda->lars_workspace,
+                         cuda->kernels->lars(tensors, n, &lars, cuda->rates, cuda->lars_workspace,
                                              &update->scaler->scale, &update->scaler->found_inf,
                                              cuda->stream),
                          "LARS", err);
@@ -220,27 +214,57 @@ static enum status round_written(struct cuda *cuda, const struct update *update,
 
 /* A momentum buffer of zeros is what the first step wants, unless it dampens. Then whether there
  * was one is known to the device alone, as that may have been skipped. */
-static enum status learn_momentum(struct cuda *cuda, const struct update *update, struct err *err)
+bool cuda_update_is_settled(const struct cuda *cuda, const struct optim *optim)
+{
+    return optim->kind != OPTIM_SGD || optim->momentum == 0.0F || optim->dampening == 0.0F ||
+           cuda->had_momentum;
+}
+
+static enum status learn_momentum(struct cuda *cuda, const struct optim *optim,
+                                  const struct scaler *scaler, struct err *err)
 {
     struct scaler now;
     enum status status;
 
-    if (update->optim->kind != OPTIM_SGD || update->optim->momentum == 0.0F ||
-        update->optim->dampening == 0.0F || cuda->had_momentum) {
-        cuda->is_first_momentum = false;
+    cuda->is_first_momentum = false;
+    if (cuda_update_is_settled(cuda, optim))
         return STATUS_OK;
-    }
-    status = cuda_memory_read(cuda, update->scaler, &now, sizeof now, err);
+    status = cuda_memory_read(cuda, scaler, &now, sizeof now, err);
     cuda->had_momentum = now.has_momentum != 0;
     cuda->is_first_momentum = !cuda->had_momentum;
     return status;
 }
 
+static enum status queue_rates(struct cuda *cuda, const struct optim *optim,
+                               const struct scaler *scaler, struct err *err)
+{
+    enum status status = learn_momentum(cuda, optim, scaler, err);
+    const struct kernel_rates rates = {
+        .lr = optim->lr,
+        .momentum = optim->momentum,
+        .wide_lr = (double)optim->lr,
+        .beta1 = optim->beta1,
+        .is_first_step = cuda->is_first_momentum,
+    };
+
+    if (status != STATUS_OK)
+        return status;
+    return cuda_launched(cuda, NULL, cuda->kernels->rates(cuda->rates, &rates, cuda->stream),
+                         "rates", err);
+}
+
+void cuda_queue_rates(struct cuda *cuda, const struct optim *optim, const struct scaler *scaler)
+{
+    struct err err;
+
+    cuda_keep(cuda, queue_rates(cuda, optim, scaler, &err), &err);
+}
+
 static enum status run(struct cuda *cuda, struct update *update, struct err *err)
 {
-    enum status status = learn_momentum(cuda, update, err);
+    enum status status = STATUS_OK;
 
-    if (status == STATUS_OK && update->optim->lookahead == OPTIM_LOOKAHEAD_PAPER)
+    if (update->optim->lookahead == OPTIM_LOOKAHEAD_PAPER)
         status = look_ahead(cuda, update, true, err);
     for (int type = KERNEL_F32; type <= KERNEL_BF16 && status == STATUS_OK; type++) {
         update->grad_type = (enum kernel_type)type;
@@ -254,10 +278,9 @@ static enum status run(struct cuda *cuda, struct update *update, struct err *err
     return status == STATUS_OK ? round_written(cuda, update, err) : status;
 }
 
-void cuda_update(void *state, const struct backend_param *params, uint32_t count,
-                 const struct optim *optim, const struct scaler *scaler)
+void cuda_queue_update(struct cuda *cuda, const struct backend_param *params, uint32_t count,
+                       const struct optim *optim, const struct scaler *scaler)
 {
-    struct cuda *cuda = state;
     struct update update = {params, count, optim, scaler, KERNEL_F32, KERNEL_F16};
     struct err err;
 

@@ -264,7 +264,7 @@ TEST(recorded_steps_are_the_same_steps)
         pair_step(&pair, sizes[i], true);
         pair_check(&pair);
     }
-    CHECK_EQ(standin_counts().repeated - before.repeated, 6);
+    CHECK_EQ(standin_counts().repeated - before.repeated, 6 + 7); /* steps, and ends of steps */
     CHECK(standin_counts().recorded > before.recorded);
     pair_evaluate(&pair, 2);
     pair_free(&pair);
@@ -338,41 +338,13 @@ TEST(resume_is_bit_exact)
 
 TEST(every_optimizer)
 {
-    static const struct optim optims[] = {
-        {.lr = 0.01F, .momentum = 0.9F, .dampening = 0.3F, .weight_decay = 1e-3F},
-        {.lr = 0.01F, .momentum = 0.9F, .nesterov = true},
-        {.kind = OPTIM_ADAM, .lr = 1e-3F, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-4F},
-        {.kind = OPTIM_ADAMW,
-         .lr = 1e-3F,
-         .beta1 = 0.9,
-         .beta2 = 0.999,
-         .eps = 1e-4F,
-         .weight_decay = 0.01F},
-        {.kind = OPTIM_LARS, .lr = 0.1F, .momentum = 0.9F, .weight_decay = 1e-4F, .trust = 1e-3F},
-        {.kind = OPTIM_LARC,
-         .lr = 0.1F,
-         .momentum = 0.9F,
-         .weight_decay = 1e-4F,
-         .trust = 0.02F,
-         .eps = 1e-8F},
-        {.lr = 0.01F,
-         .momentum = 0.9F,
-         .lookahead = OPTIM_LOOKAHEAD_PAPER,
-         .every = 2,
-         .alpha = 0.5F},
-        {.lr = 0.01F,
-         .momentum = 0.9F,
-         .lookahead = OPTIM_LOOKAHEAD_SEED,
-         .every = 2,
-         .alpha = 0.5F},
-    };
     static const char *const levels[] = {"O0", "O2", "O3"};
 
     use_standin();
-    for (size_t i = 0; i < sizeof optims / sizeof optims[0]; i++)
+    for (size_t i = 0; i < PAIR_OPTIMS; i++)
         for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
-            struct pair pair = pair_new(
-                &(struct pair_options){.arch = "convnet", .level = levels[l], .optim = optims[i]});
+            struct pair pair = pair_new(&(struct pair_options){
+                .arch = "convnet", .level = levels[l], .optim = pair_optims[i]});
 
             for (int step = 0; step < 5; step++)
                 pair_step(&pair, 4, false);
