@@ -103,7 +103,7 @@ TEST(resnet50_step)
  * before them, and values made on the way into the next ones. */
 TEST(batch_norms_of_every_form)
 {
-    static const char *const forms[] = {"0", "1", "2"};
+    static const char *const forms[] = {"0", "1", "2", "auto"};
     struct graph *graph = pair_residual_graph();
 
     need_gpu();

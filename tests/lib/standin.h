@@ -35,6 +35,8 @@ extern struct standin_faults standin_faults;
 extern struct plan_options standin_plan_options;
 /* Plans that were queued or written down, by kind. */
 extern uint32_t standin_plan_runs[PLAN_KINDS];
+/* What plans of a kind say that was measured; 0: nothing. */
+extern float standin_plan_times_us[PLAN_KINDS];
 
 /* So far: launches, launches written down in records, records that were queued, and memory that was
  * not given back. */

@@ -464,6 +464,7 @@ static void run_call(void *args)
 
 struct plan_options standin_plan_options;
 uint32_t standin_plan_runs[PLAN_KINDS];
+float standin_plan_times_us[PLAN_KINDS];
 
 static enum status open_set(struct plan_set **set_out, const struct plan_options *options,
                             struct err *err)
@@ -503,6 +504,7 @@ static enum status build(struct plan_set *plans, const struct plan_want *wants, 
         plans->infos[i] = (struct plan_info){
             .status = can_do(wants[i].kind) ? STATUS_OK : STATUS_UNSUPPORTED,
             .workspace_bytes = 256,
+            .time_us = standin_plan_times_us[wants[i].kind],
             .engine = "a plain loop",
             .lacks_bias = standin_faults.no_bias_plans && wants[i].kind == PLAN_LINEAR_WGRAD &&
                           wants[i].has_bias,

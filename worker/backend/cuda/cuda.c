@@ -21,6 +21,15 @@ static bool is_set(const char *name, const char *value)
     return text != NULL && strcmp(text, value) == 0;
 }
 
+static enum cuda_stats stats_wish(void)
+{
+    if (is_set("DDP_CUDA_STATS", "1"))
+        return CUDA_STATS_APPLY;
+    if (is_set("DDP_CUDA_STATS", "2"))
+        return CUDA_STATS_PROLOGUE;
+    return is_set("DDP_CUDA_STATS", "auto") ? CUDA_STATS_MEASURED : CUDA_STATS_NONE;
+}
+
 void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kernels *kernels,
                       const struct cuda_plans *plans, uint32_t device_index)
 {
@@ -31,9 +40,7 @@ void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kern
         .device_index = device_index,
         .is_synchronous = is_set("DDP_CUDA_SYNC", "1"),
         .no_records = is_set("DDP_CUDA_GRAPH", "0"),
-        .stats = is_set("DDP_CUDA_STATS", "1")   ? 1
-                 : is_set("DDP_CUDA_STATS", "2") ? 2
-                                                 : 0,
+        .stats = stats_wish(),
     };
 }
 

@@ -100,9 +100,6 @@ struct cuda_want {
     uint32_t birth, death;
 };
 
-/* How a batch norm gets its statistics and its value: see cuda_stats.c. */
-enum cuda_stats { CUDA_STATS_NONE, CUDA_STATS_APPLY, CUDA_STATS_PROLOGUE };
-
 /* The plans of one batch size. */
 struct cuda_set {
     uint32_t n; /* 0: unused */
@@ -268,17 +265,22 @@ void cuda_sets_close(struct cuda *cuda);
 bool cuda_has_plan(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
 /* The plan leaves the gradient of the bias to others. */
 bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
+/* As measured when it was built; 0: not known. */
+float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
+                        enum plan_kind kind);
 /* STATUS_UNSUPPORTED with the reason. */
 enum status cuda_no_plan(const struct cuda *cuda, const struct cuda_layer *layer,
                          enum plan_kind kind, struct err *err);
 enum status cuda_run(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind kind,
                      void *const *pointers, struct err *err);
 
-/* cuda_stats.c: batch norms whose statistics come out of the convolution before. Whether plans for
- * that are asked for; the form of every norm in the newest set, chosen once; the one of this step.
- */
+/* cuda_stats_choose.c: whether plans for such batch norms are asked for; the form of every norm in
+ * the newest set, chosen once; the only convolution that reads a norm's value, NULL. */
 bool cuda_stats_wanted(const struct cuda *cuda);
 void cuda_stats_choose(struct cuda *cuda);
+const struct cuda_layer *cuda_stats_reader(const struct cuda *cuda, const struct cuda_layer *norm);
+/* cuda_stats.c: batch norms whose statistics come out of the convolution before. The form of this
+ * step. */
 enum cuda_stats cuda_stats_form(const struct cuda *cuda, const struct cuda_layer *norm);
 /* Memory; and when gradients of scale and shift are first written. */
 enum status cuda_stats_open(struct cuda *cuda, struct cuda_layer *norm, struct err *err);

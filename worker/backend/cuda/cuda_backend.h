@@ -11,16 +11,23 @@
 #include "worker/backend/cuda/plans.h"
 #include "worker/net_backend.h"
 
+/* How batch norms get their statistics and values, see cuda_stats.c. */
+enum cuda_stats {
+    CUDA_STATS_NONE,     /* by themselves */
+    CUDA_STATS_APPLY,    /* sums out of the convolution before, applied in a pass */
+    CUDA_STATS_PROLOGUE, /* or on the way into the next convolution, where it can */
+    CUDA_STATS_MEASURED  /* as a wish: each as was the fastest when plans were timed */
+};
+
 struct cuda_backend_options {
     uint32_t device_index;
     bool is_synchronous; /* wait behind every launch, so that a failure names its layer */
     bool no_records;     /* every step is queued anew, none is repeated from a record */
-    uint32_t stats; /* statistics of batch norms in the convolution before, see cuda_stats.c: 0:
-                       not, 1: applied in a pass, 2: on the way into the next one where it can */
+    enum cuda_stats stats;
 };
 
 /* The tables of a loaded module, or a test's; borrowed for good. Options begin as 0 and as
- * DDP_CUDA_SYNC=1, DDP_CUDA_GRAPH=0 and DDP_CUDA_STATS=1 or 2 in the environment say. */
+ * DDP_CUDA_SYNC=1, DDP_CUDA_GRAPH=0 and DDP_CUDA_STATS=1, 2 or auto in the environment say. */
 void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kernels *kernels,
                       const struct cuda_plans *plans, uint32_t device_index);
 

@@ -188,8 +188,8 @@ uint32_t cuda_first_nonfinite(void *state)
 {
     struct cuda *cuda = state;
 
-    cuda->norm_sum = NULL;   /* one rank may look alone */
-    cuda->options.stats = 0; /* and every value is written */
+    cuda->norm_sum = NULL;                 /* one rank may look alone */
+    cuda->options.stats = CUDA_STATS_NONE; /* and every value is written */
     for (uint32_t i = 0; i < cuda->graph->layer_count; i++) {
         struct cuda_layer *layer = &cuda->layers[i];
         const struct backend_span span = {layer->out.data, cuda->rows * layer->out.image_size,

@@ -69,7 +69,7 @@ static uint32_t list_wants(const struct cuda *cuda, uint32_t n, struct plan_want
     uint32_t count = plan_list(cuda->graph, n, cuda->evaluate_only, wants);
 
     if (cuda_stats_wanted(cuda))
-        count += plan_list_statistics(cuda->graph, n, cuda->options.stats > 1,
+        count += plan_list_statistics(cuda->graph, n, cuda->options.stats >= CUDA_STATS_PROLOGUE,
                                       wants != NULL ? wants + count : NULL);
     for (uint32_t i = 0; i < count && wants != NULL; i++)
         adapt(cuda, &wants[i]);
@@ -157,6 +157,14 @@ bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, en
     int32_t index = *entry(cuda, cuda->set, layer->index, kind);
 
     return index >= 0 && cuda->plans->info(cuda->set->plans, (uint32_t)index)->lacks_bias;
+}
+
+float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
+                        enum plan_kind kind)
+{
+    int32_t index = *entry(cuda, cuda->set, layer->index, kind);
+
+    return index >= 0 ? cuda->plans->info(cuda->set->plans, (uint32_t)index)->time_us : 0.0F;
 }
 
 enum status cuda_no_plan(const struct cuda *cuda, const struct cuda_layer *layer,

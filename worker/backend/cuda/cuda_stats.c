@@ -7,107 +7,18 @@
  *             (CONV_STATS_PROLOGUE, CONV_WGRAD_PROLOGUE). That one's data gradient goes on as far
  * as the norm's sums (CONV_DGRAD_NORM), and the norm is left with NORM_DX.
  *
- * Which norm takes which form is chosen once a set, by the plans that there are; evaluation runs as
- * without. Accuracy: the variance is the mean of the squares less the square of the mean, in f32;
- * the pass multiplies by a scale and adds a shift that were rounded to 16 bit. */
+ * Which norm takes which form is chosen in cuda_stats_choose.c; evaluation runs as without.
+ * Accuracy: the variance is the mean of the squares less the square of the mean, in f32; the pass
+ * multiplies by a scale and adds a shift that were rounded to 16 bit. */
 #include <assert.h>
-#include <stdlib.h>
 
-#include "common/log.h"
 #include "worker/backend/cuda/cuda.h"
 
 enum { GAMMA, BETA };
 
-/* The only convolution that reads the norm's value; NULL. */
-static const struct cuda_layer *reader(const struct cuda *cuda, const struct cuda_layer *norm)
-{
-    const uint32_t user = graph_only_user(cuda->graph, norm->index);
-
-    return user != GRAPH_NONE && cuda->graph->layers[user].op == GRAPH_CONV2D ? &cuda->layers[user]
-                                                                              : NULL;
-}
-
-static const struct cuda_layer *maker(const struct cuda *cuda, const struct cuda_layer *norm)
-{
-    return &cuda->layers[norm->graph->inputs[0]];
-}
-
-/* -- which norm takes which form -- */
-
-static bool can_apply(const struct cuda *cuda, const struct cuda_layer *norm)
-{
-    return cuda_has_plan(cuda, maker(cuda, norm), PLAN_CONV_STATS) &&
-           cuda_has_plan(cuda, norm, PLAN_STATS_FINALIZE) &&
-           cuda_has_plan(cuda, norm, PLAN_NORM_EVALUATE) &&
-           cuda_has_plan(cuda, norm, PLAN_NORM_FORWARD) &&
-           cuda_has_plan(cuda, norm, PLAN_NORM_BACKWARD) &&
-           (!norm->graph->fused_relu || cuda_has_plan(cuda, norm, PLAN_NORM_APPLY));
-}
-
-static bool can_prologue(const struct cuda *cuda, const struct cuda_layer *norm)
-{
-    const struct cuda_layer *conv = reader(cuda, norm);
-
-    return conv != NULL && cuda_has_plan(cuda, norm, PLAN_NORM_DX) &&
-           cuda_has_plan(cuda, conv, PLAN_CONV_STATS_PROLOGUE) &&
-           cuda_has_plan(cuda, conv, PLAN_CONV_WGRAD_PROLOGUE) &&
-           cuda_has_plan(cuda, conv, PLAN_CONV_DGRAD_NORM) &&
-           cuda->set->forms[graph_only_user(cuda->graph, conv->index)] != CUDA_STATS_NONE;
-}
-
-/* Buffers were laid out for the forms of the first set. */
-static bool is_laid_out(const struct cuda *cuda, const struct cuda_layer *layer,
-                        enum cuda_stats form)
-{
-    return cuda->set == cuda->sets ||
-           (layer->uses_plans && cuda->sets[0].forms[layer->index] >= (uint8_t)form);
-}
-
-/* Which forms were found, once a net: a missing plan shows nowhere else. */
-static void tell(const struct cuda *cuda)
-{
-    uint32_t counts[CUDA_STATS_PROLOGUE + 1] = {0};
-
-    for (uint32_t i = 0; i < cuda->graph->layer_count; i++)
-        if (cuda->graph->layers[i].op == GRAPH_BATCH_NORM)
-            counts[cuda->set->forms[i]]++;
-    log_line(LOG_INFO, LOG_ABOUT_NONE,
-             "DDP_CUDA_STATS=%u: of %u batch norms %u take statistics from the convolution before, "
-             "%u more are made on the way into the next one too",
-             cuda->options.stats, counts[0] + counts[1] + counts[2], counts[CUDA_STATS_APPLY],
-             counts[CUDA_STATS_PROLOGUE]);
-}
-
-void cuda_stats_choose(struct cuda *cuda)
-{
-    if (!cuda_stats_wanted(cuda))
-        return;
-    for (uint32_t i = 0; i < cuda->graph->layer_count; i++) {
-        const struct cuda_layer *layer = &cuda->layers[i];
-
-        if (layer->graph->op == GRAPH_BATCH_NORM && can_apply(cuda, layer) &&
-            is_laid_out(cuda, layer, CUDA_STATS_APPLY))
-            cuda->set->forms[i] = CUDA_STATS_APPLY;
-    }
-    for (uint32_t i = 0; i < cuda->graph->layer_count; i++) {
-        const struct cuda_layer *layer = &cuda->layers[i];
-
-        if (cuda->set->forms[i] == CUDA_STATS_APPLY && can_prologue(cuda, layer) &&
-            is_laid_out(cuda, layer, CUDA_STATS_PROLOGUE))
-            cuda->set->forms[i] = CUDA_STATS_PROLOGUE;
-    }
-    if (cuda->set == cuda->sets)
-        tell(cuda);
-}
-
-bool cuda_stats_wanted(const struct cuda *cuda)
-{
-    return cuda->options.stats > 0 && !cuda->evaluate_only && cuda->norm_sum == NULL;
-}
-
 enum cuda_stats cuda_stats_form(const struct cuda *cuda, const struct cuda_layer *norm)
 {
-    if (!cuda->training || cuda->options.stats == 0)
+    if (!cuda->training || cuda->options.stats == CUDA_STATS_NONE)
         return CUDA_STATS_NONE;
     return (enum cuda_stats)cuda->set->forms[norm->index];
 }
@@ -124,7 +35,7 @@ uint32_t cuda_stats_grads_birth(const struct cuda *cuda, const struct cuda_layer
 {
     const bool is_early = cuda->set->forms[norm->index] == CUDA_STATS_PROLOGUE;
 
-    return backward_time(cuda, is_early ? reader(cuda, norm) : norm);
+    return backward_time(cuda, is_early ? cuda_stats_reader(cuda, norm) : norm);
 }
 
 enum status cuda_stats_open(struct cuda *cuda, struct cuda_layer *norm, struct err *err)
@@ -138,8 +49,8 @@ enum status cuda_stats_open(struct cuda *cuda, struct cuda_layer *norm, struct e
 
     if (form == CUDA_STATS_NONE)
         return STATUS_OK;
-    status = cuda_want(cuda, norm, (void **)&norm->channel_sums, 2 * floats,
-                       maker(cuda, norm)->index, norm->index, err);
+    status = cuda_want(cuda, norm, (void **)&norm->channel_sums, 2 * floats, norm->graph->inputs[0],
+                       norm->index, err);
     if (status == STATUS_OK)
         status = cuda_want(cuda, norm, &norm->equal, 2 * elements, norm->index,
                            is_early ? end : norm->index, err);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define THREADS_MAX 16
-#define BUILDER_VERSION 1 /* raised whenever cudnn_layers.c builds another graph for a want */
+#define BUILDER_VERSION 2 /* raised whenever cudnn_layers.c builds another graph for a want */
 
 void plan_key(const struct plan_set *set, const struct plan_want *want,
               char key[PLAN_CACHE_KEY_MAX])
@@ -41,21 +41,35 @@ static void count_damage(struct plan_set *set)
     (void)pthread_mutex_unlock(&set->lock);
 }
 
+/* "time_us 12.500", a line, before the plan. */
+static const char *read_time(const char *text, float *time_us)
+{
+    const char *end = strchr(text, '\n');
+
+    if (strncmp(text, "time_us ", 8) != 0 || end == NULL)
+        return NULL;
+    *time_us = strtof(text + 8, NULL);
+    return end + 1;
+}
+
 static bool take_from_cache(struct plan_set *set, struct plan *plan, const char *key)
 {
     struct cudnn_refusal refusal;
-    char *json = NULL;
+    char *text = NULL;
     size_t byte_count = 0;
-    const enum plan_cache_answer answer = plan_cache_read(&set->cache, key, &json, &byte_count);
+    float time_us = 0;
+    const enum plan_cache_answer answer = plan_cache_read(&set->cache, key, &text, &byte_count);
+    const char *json = answer == PLAN_CACHE_FOUND ? read_time(text, &time_us) : NULL;
 
-    if (answer == PLAN_CACHE_FOUND &&
-        cudnn_plan_read(&set->target, json, byte_count, &plan->candidates[0], &refusal)) {
+    if (json != NULL && cudnn_plan_read(&set->target, json, byte_count - (size_t)(json - text),
+                                        &plan->candidates[0], &refusal)) {
         plan->candidate_count = 1;
         plan->info.from_cache = true;
+        plan->info.time_us = time_us;
     } else if (answer != PLAN_CACHE_NONE) {
         count_damage(set);
     }
-    free(json);
+    free(text);
     return plan->candidate_count > 0;
 }
 

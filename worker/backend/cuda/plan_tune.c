@@ -113,11 +113,14 @@ static void tune(struct plan_set *set, struct plan *plan, const struct stopwatch
     }
 }
 
+/* One that is alone, too: its time is asked for, and whether it runs at all. */
 static bool needs_tuning(const struct plan_set *set, uint32_t index)
 {
     const struct plan *plan = &set->plans[index];
 
-    return plan->twin == index && plan->candidate_count > 1;
+    if (plan->twin != index || plan->info.from_cache)
+        return false;
+    return plan->candidate_count > 1 || (plan->candidate_count == 1 && set->candidates > 1);
 }
 
 static size_t memory_needed(const struct plan_set *set)

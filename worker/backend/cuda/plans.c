@@ -180,20 +180,31 @@ static void describe(struct plan *plan)
                        plan->candidate_count);
 }
 
+/* The plan into the cache, behind a line with its time. */
+static void write_chosen(struct plan_set *set, const struct plan *plan)
+{
+    char key[PLAN_CACHE_KEY_MAX], line[64];
+    size_t byte_count = 0;
+    char *json = cudnn_plan_write(&set->cudnn, &plan->candidates[plan->chosen], &byte_count);
+    const size_t line_bytes =
+        (size_t)snprintf(line, sizeof line, "time_us %.3f\n", (double)plan->info.time_us);
+    char *text = json != NULL ? malloc(line_bytes + byte_count) : NULL;
+
+    if (text != NULL) {
+        memcpy(text, line, line_bytes);
+        memcpy(text + line_bytes, json, byte_count);
+        plan_key(set, &plan->want, key);
+        (void)plan_cache_write(&set->cache, key, text, line_bytes + byte_count);
+    }
+    free(text);
+    free(json);
+}
+
 /* Into the cache, and away with the candidates that were not chosen. */
 static void keep_chosen(struct plan_set *set, struct plan *plan)
 {
-    char key[PLAN_CACHE_KEY_MAX];
-    size_t byte_count = 0;
-    char *json = NULL;
-
     if (!plan->is_linear && !plan->info.from_cache && set->cache.folder[0] != '\0')
-        json = cudnn_plan_write(&set->cudnn, &plan->candidates[plan->chosen], &byte_count);
-    if (json != NULL) {
-        plan_key(set, &plan->want, key);
-        (void)plan_cache_write(&set->cache, key, json, byte_count);
-    }
-    free(json);
+        write_chosen(set, plan);
     for (uint32_t i = 0; i < plan->candidate_count && !plan->is_linear; i++)
         if (i != plan->chosen)
             cudnn_plan_close(&set->cudnn, &plan->candidates[i]);

@@ -133,7 +133,8 @@ struct plan_info {
     bool from_cache;
     bool lacks_bias;   /* LINEAR_WGRAD with a bias: DBIAS is not written, no engine could */
     bool needs_driver; /* nothing but a driver is missing: an engine compiles its kernel */
-    float time_us;     /* measured for the chosen candidate; 0: not measured */
+    float time_us;     /* measured for the chosen candidate, maybe when it was put into the cache;
+                          0: not measured */
     char engine[96];   /* the chosen engine, or why there is none, in words */
 };
 

@@ -130,6 +130,8 @@ TEST(file_in_place_of_the_folder)
     CHECK(strstr(why, "Not a directory") != NULL);
 }
 
+static uint32_t timed_convs; /* of the last build, whose time is 7.25 us */
+
 /* Builds the ConvNet's plans; how many convolutions there are, and how many of them were kept. */
 static uint32_t build_convnet(uint32_t *kept)
 {
@@ -140,7 +142,7 @@ static uint32_t build_convnet(uint32_t *kept)
     struct err err;
 
     notes[0] = '\0';
-    *kept = 0;
+    *kept = timed_convs = 0;
     CHECK_EQ(cuda_plans.build(set, wants, count, &err), STATUS_OK);
     for (uint32_t i = 0; i < count; i++) {
         if (wants[i].kind > PLAN_CONV_WGRAD)
@@ -148,6 +150,7 @@ static uint32_t build_convnet(uint32_t *kept)
         CHECK_EQ(cuda_plans.info(set, i)->status, STATUS_OK);
         convs++;
         *kept += cuda_plans.info(set, i)->from_cache;
+        timed_convs += cuda_plans.info(set, i)->time_us == 7.25F;
     }
     cuda_plans.close(&set);
     free(wants);
@@ -179,27 +182,63 @@ TEST(second_set_takes_from_the_cache)
     CHECK_STR(notes, "");
 }
 
-/* A file that is whole but whose JSON this cuDNN refuses. */
+/* The key of a file of the cache: its second line. */
+static void key_of(const char *path, char key[PLAN_CACHE_KEY_MAX + 2])
+{
+    FILE *file = fopen(path, "r");
+
+    CHECK(file != NULL);
+    CHECK(fgets(key, PLAN_CACHE_KEY_MAX + 2, file) != NULL);
+    CHECK(fgets(key, PLAN_CACHE_KEY_MAX + 2, file) != NULL);
+    CHECK_EQ(fclose(file), 0);
+    key[strlen(key) - 1] = '\0';
+}
+
+/* A file that is whole but whose JSON this cuDNN refuses, or that has no time. */
 TEST(foreign_plan_is_made_anew)
 {
+    static const char *const texts[] = {"time_us 1.000\n{\"version\": 99}", "{\"version\": 99}",
+                                        "time_us 1.000"};
     char paths[16][640];
     struct plan_cache cache;
     char why[320], key[PLAN_CACHE_KEY_MAX + 2];
     uint32_t kept;
-    FILE *file;
 
     CHECK_EQ(build_convnet(&kept), 5);
     CHECK_EQ(files_of(cache_folder(), paths, 16), 5);
-    file = fopen(paths[0], "r");
-    CHECK(file != NULL);
-    CHECK(fgets(key, sizeof key, file) != NULL && fgets(key, sizeof key, file) != NULL);
-    CHECK_EQ(fclose(file), 0);
-    key[strlen(key) - 1] = '\0';
+    key_of(paths[0], key);
     CHECK(plan_cache_open(&cache, cache_folder(), why, sizeof why));
-    CHECK(plan_cache_write(&cache, key, "{\"version\": 99}", 15));
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        CHECK(plan_cache_write(&cache, key, texts[i], strlen(texts[i])));
+        CHECK_EQ(build_convnet(&kept), 5);
+        CHECK_EQ(kept, 4);
+        CHECK(strstr(notes, "1 plans in") != NULL);
+    }
+}
+
+/* What was measured when the plan was made comes back with it. */
+TEST(times_are_kept)
+{
+    static const char line[] = "time_us 7.250\n";
+    char paths[16][640], why[320], key[PLAN_CACHE_KEY_MAX + 2];
+    struct plan_cache cache;
+    uint32_t kept;
+    size_t bytes = 0;
+    char *text;
+
     CHECK_EQ(build_convnet(&kept), 5);
-    CHECK_EQ(kept, 4);
-    CHECK(strstr(notes, "1 plans in") != NULL);
+    CHECK_EQ(timed_convs, 0); /* there was no device */
+    CHECK_EQ(files_of(cache_folder(), paths, 16), 5);
+    key_of(paths[0], key);
+    CHECK(plan_cache_open(&cache, cache_folder(), why, sizeof why));
+    CHECK_EQ(plan_cache_read(&cache, key, &text, &bytes), PLAN_CACHE_FOUND);
+    CHECK(strncmp(text, "time_us 0.000\n", strlen(line)) == 0);
+    memcpy(text, line, strlen(line));
+    CHECK(plan_cache_write(&cache, key, text, bytes));
+    free(text);
+    CHECK_EQ(build_convnet(&kept), 5);
+    CHECK_EQ(kept, 5);
+    CHECK_EQ(timed_convs, 1);
 }
 
 TEST_MAIN

@@ -119,6 +119,47 @@ TEST(a_pair_without_its_plans_runs_as_without)
     standin_faults.no_norm_plans = false;
 }
 
+/* Steps of one net with DDP_CUDA_STATS=auto and these times. */
+static void check_choice(uint32_t pairs, uint32_t applied, uint32_t inside)
+{
+    struct pair pair;
+
+    use_standin("auto");
+    pair = residual_pair("O2", false, NULL);
+    pair_train(&pair, 1);
+    check_runs(1, pairs, applied, inside);
+    pair_free(&pair);
+}
+
+/* Without: 30 + 20 forward, then 32 + 30 + 30 + 20 in the next convolution and the norm's backward.
+ * Applied: 32 + 2 + 10, then the same. On the way into the next: 32 + 2, then 36 + 33 + 42.5 + 10.
+ */
+TEST(the_fastest_is_taken)
+{
+    static const float times[PLAN_KINDS] = {
+        [PLAN_CONV_FORWARD] = 30,       [PLAN_CONV_DGRAD] = 30,          [PLAN_CONV_WGRAD] = 30,
+        [PLAN_NORM_FORWARD] = 20,       [PLAN_NORM_EVALUATE] = 10,       [PLAN_NORM_BACKWARD] = 20,
+        [PLAN_CONV_STATS] = 32,         [PLAN_CONV_STATS_PROLOGUE] = 36, [PLAN_STATS_FINALIZE] = 2,
+        [PLAN_NORM_APPLY] = 10,         [PLAN_CONV_WGRAD_PROLOGUE] = 33, [PLAN_NORM_DX] = 10,
+        [PLAN_CONV_DGRAD_NORM] = 42.5F,
+    };
+
+    memcpy(standin_plan_times_us, times, sizeof times);
+    check_choice(PAIRS, CUT - INSIDE, INSIDE); /* 155.5 instead of 156 */
+    standin_plan_times_us[PLAN_CONV_DGRAD_NORM] = 43.5F;
+    check_choice(PAIRS, CUT, 0);
+    standin_plan_times_us[PLAN_NORM_APPLY] = 17; /* 51 instead of 50 with a ReLU; two are made on
+                                                    the way: behind them is one that is applied */
+    check_choice(PAIRS - CUT + 2, 0, 2);
+    standin_plan_times_us[PLAN_CONV_STATS] = 39;
+    check_choice(0, 0, 0);
+    memcpy(standin_plan_times_us, times, sizeof times);
+    standin_plan_times_us[PLAN_CONV_WGRAD] = 0; /* not known */
+    check_choice(PAIRS, CUT, 0);
+    memset(standin_plan_times_us, 0, sizeof times);
+    check_choice(0, 0, 0);
+}
+
 /* A smaller last batch has plans of its own: also fewer kinds of them than the whole one. */
 TEST(a_later_set_may_lack_plans)
 {
