@@ -16,12 +16,13 @@ void kernel_images_ref(const struct kernel_images *images, const void *x, void *
         for (uint32_t c = 0; c < KERNEL_IMAGE_CHANNELS; c++) {
             const uint32_t from = in == 1 ? 0 : c;
             const size_t image = i / pixels, pixel = i % pixels;
+            const size_t at =
+                images->is_planar ? (image * in + from) * pixels + pixel : i * in + from;
             float value = 0.0F;
 
             if (c < images->out_channels) {
-                value = images->from_bytes
-                            ? (float)((const uint8_t *)x)[i * in + from] / 255.0F
-                            : ((const float *)x)[(image * in + from) * pixels + pixel];
+                value = images->from_bytes ? (float)((const uint8_t *)x)[at] / 255.0F
+                                           : ((const float *)x)[at];
                 value = (value + -images->mean[c]) * (1.0F / images->std[c]);
             }
             values_set(y, images->type, i * KERNEL_IMAGE_CHANNELS + c, value);

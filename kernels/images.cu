@@ -25,13 +25,13 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 #pragma unroll
         for (uint32_t c = 0; c < KERNEL_IMAGE_CHANNELS; c++) {
             const uint32_t from = images.in_channels == 1 ? 0 : c;
+            const size_t at = images.is_planar
+                                  ? image * images.in_channels + (size_t)from * pixels + i
+                                  : (image + i) * images.in_channels + from;
 
             if (c >= images.out_channels)
                 break;
-            if (images.from_bytes)
-                out[c] = ((const uint8_t *)x)[(image + i) * images.in_channels + from] / 255.0F;
-            else
-                out[c] = ((const float *)x)[image * images.in_channels + (size_t)from * pixels + i];
+            out[c] = images.from_bytes ? ((const uint8_t *)x)[at] / 255.0F : ((const float *)x)[at];
             out[c] = (out[c] + rule.add[c]) * rule.times[c];
         }
         pack_write<KERNEL_IMAGE_CHANNELS>(y, (image + i) * KERNEL_IMAGE_CHANNELS, out);

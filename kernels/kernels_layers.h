@@ -29,7 +29,8 @@ static inline uint32_t kernel_pack(enum kernel_type type, uint32_t channels)
 struct kernel_images {
     uint32_t images, height, width;
     uint32_t in_channels, out_channels; /* 1 to 4; equal, or one that becomes several */
-    bool from_bytes;                    /* u8 [n][h][w][in], else f32 [n][in][h][w] from 0 to 1 */
+    bool from_bytes;                    /* u8, else f32 from 0 to 1 */
+    bool is_planar;                     /* [n][in][h][w], else [n][h][w][in] */
     enum kernel_type type;              /* of what is written */
     float mean[KERNEL_IMAGE_CHANNELS];  /* of each out channel; std > 0. 0 and 1: as it is */
     float std[KERNEL_IMAGE_CHANNELS];

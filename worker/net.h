@@ -167,10 +167,24 @@ enum status net_bucket_open(struct net *net, uint32_t index, struct net_view *vi
 enum status net_bucket_close(struct net *net, uint32_t index, const struct net_view *view,
                              struct err *err);
 
-/* images: [n][channels][h][w] f32 row-major; labels: [n], < classes; n <= batch_max. `training`:
- * batch statistics and what backward needs; else running statistics. `result` waits for the device;
- * NULL: nothing is waited for, see net_outcome_take. Both arrays are free when this returns.
- * Errors: STATUS_LIBRARY, STATUS_BAD_INPUT (a label out of range). */
+/* Images of a step, [n][channels][h][w]: as floats, or as bytes where net_takes_bytes, a byte
+ * counting as byte / 255. The other one is NULL. */
+struct net_images {
+    const float *floats;
+    const uint8_t *bytes;
+};
+
+/* Bytes are welcome: a quarter of what there is to copy to a device. */
+bool net_takes_bytes(const struct net *net);
+
+/* labels: [n], < classes; n <= batch_max. `training`: batch statistics and what backward needs;
+ * else running statistics. `result` waits for the device; NULL: nothing is waited for, see
+ * net_outcome_take. Both arrays are free when this returns. Errors: STATUS_LIBRARY,
+ * STATUS_BAD_INPUT (a label out of range). */
+enum status net_forward_images(struct net *net, const struct net_images *images,
+                               const int64_t *labels, uint32_t n, bool training,
+                               struct net_result *result, struct err *err);
+/* The same of floats. */
 enum status net_forward(struct net *net, const float *images, const int64_t *labels, uint32_t n,
                         bool training, struct net_result *result, struct err *err);
 /* Gradients of the mean loss over the n images of the last training forward, written (not added)

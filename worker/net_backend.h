@@ -42,6 +42,7 @@ struct backend {
     const char *name;
     bool stores_types; /* 16-bit types take 16 bits in memory; a low copy stands beside every
                           parameter that is not fp32 */
+    bool takes_bytes;  /* images as bytes too */
     bool adds_low;     /* a batch norm takes an addition along in 16-bit types too (pass_fuse) */
 
     /* Choose layouts for the (already passed) graph, which stays valid until close. */
@@ -85,8 +86,8 @@ struct backend {
      * One step: begin, then forward for layer 0, 1, ..., then backward for the last layer first.
      * step_whole is net_step_whole; images and labels are free when step_begin returns. */
     void (*step_whole)(void *state);
-    enum status (*step_begin)(void *state, const float *images, const int64_t *labels, uint32_t n,
-                              bool training, struct err *err);
+    enum status (*step_begin)(void *state, const struct net_images *images, const int64_t *labels,
+                              uint32_t n, bool training, struct err *err);
     enum status (*layer_forward)(void *state, uint32_t layer, struct err *err);
     enum status (*layer_backward)(void *state, uint32_t layer, float grad_scale, struct err *err);
     /* Whether the backend can average gradients over ranks by itself; net_step_reduce. NULL: no. */

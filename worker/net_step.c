@@ -48,12 +48,28 @@ void net_step_reduce(struct net *net)
     net->backend->step_reduce(net->state);
 }
 
+bool net_takes_bytes(const struct net *net)
+{
+    return net->backend->takes_bytes;
+}
+
 enum status net_forward(struct net *net, const float *images, const int64_t *labels, uint32_t n,
                         bool training, struct net_result *result, struct err *err)
+{
+    const struct net_images floats = {images, NULL};
+
+    return net_forward_images(net, &floats, labels, n, training, result, err);
+}
+
+enum status net_forward_images(struct net *net, const struct net_images *images,
+                               const int64_t *labels, uint32_t n, bool training,
+                               struct net_result *result, struct err *err)
 {
     enum status status = check_labels(net, labels, n, err);
 
     assert(n > 0 && !(training && net->evaluate_only));
+    assert((images->floats == NULL) != (images->bytes == NULL));
+    assert(images->bytes == NULL || net_takes_bytes(net));
 
     net->trained_forward = false;
     refresh_low(net);

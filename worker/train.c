@@ -38,7 +38,7 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
         enum status status;
         if (*stop && train->place->rank == 0)
             return stopped(err);
-        status = net_forward(train->net, batch.images, batch.labels, batch.n, false, &result, err);
+        status = train_forward(train, &batch, false, &result, err);
         if (status != STATUS_OK)
             return status;
         sums->loss_sum += result.loss_sum;

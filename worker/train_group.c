@@ -33,6 +33,14 @@ static enum status backward(struct train *train, float weight, bool is_last, str
     return status;
 }
 
+enum status train_forward(struct train *train, const struct loader_batch *batch, bool training,
+                          struct net_result *result, struct err *err)
+{
+    const struct net_images images = {batch->floats, batch->bytes};
+
+    return net_forward_images(train->net, &images, batch->labels, batch->n, training, result, err);
+}
+
 static void next_batch(struct train *train, struct loader_batch *batch, uint64_t *wait_us)
 {
     int64_t begun_us = progress_now_us();
@@ -71,8 +79,7 @@ enum status train_group(struct train *train, struct train_queued *queued, uint64
             net_step_whole(train->net);
         if (batch.n != train->options->batch)
             train_nccl_rest(train); /* another size: plans may have to be built first */
-        status = net_forward(train->net, batch.images, batch.labels, batch.n, true,
-                             queued->is_summed ? &result : NULL, err);
+        status = train_forward(train, &batch, true, queued->is_summed ? &result : NULL, err);
         if (status != STATUS_OK)
             return status;
         result.images = batch.n;

@@ -92,7 +92,11 @@ static enum status make_loaders(struct train *train, struct err *err)
         .seed = train->options->seed,
         .shuffle = true,
     };
-    bool in_background = train->options->loader_threads > 0;
+    const struct loader_options loading = {
+        .batch_max = train->options->batch,
+        .in_background = train->options->loader_threads > 0,
+        .as_bytes = train->device.backend->takes_bytes,
+    };
     enum status status = sampler_init(&train->sampler, &options, err);
 
     if (status != STATUS_OK)
@@ -104,11 +108,9 @@ static enum status make_loaders(struct train *train, struct err *err)
                                         train_group_images(train));
     status = check_steps(train, err);
     if (status == STATUS_OK && train->train_set != NULL)
-        status =
-            loader_new(&train->loader, train->train_set, train->options->batch, in_background, err);
+        status = loader_new(&train->loader, train->train_set, &loading, err);
     if (status == STATUS_OK)
-        status = loader_new(&train->validation_loader, train->validation_set, train->options->batch,
-                            in_background, err);
+        status = loader_new(&train->validation_loader, train->validation_set, &loading, err);
     return status;
 }
 

@@ -69,6 +69,9 @@ struct train {
  * `wait_us` is the time spent waiting for images. */
 enum status train_group(struct train *train, struct train_queued *queued, uint64_t *wait_us,
                         struct err *err);
+/* net_forward of a batch of the loader. */
+enum status train_forward(struct train *train, const struct loader_batch *batch, bool training,
+                          struct net_result *result, struct err *err);
 /* Images of this rank in a whole step. */
 size_t train_group_images(const struct train *train);
 

@@ -46,14 +46,15 @@ TEST(images)
     twins_need_device();
     for (size_t c = 0; c < sizeof channels / sizeof channels[0]; c++)
         for (size_t s = 0; s < sizeof sides / sizeof sides[0]; s++)
-            for (int bytes = 0; bytes < 2; bytes++)
+            for (int form = 0; form < 4; form++)
                 ALL_TYPES(type)
     images_once((struct kernel_images){.images = sides[s][0],
                                        .height = sides[s][1],
                                        .width = sides[s][2],
                                        .in_channels = channels[c][0],
                                        .out_channels = channels[c][1],
-                                       .from_bytes = bytes,
+                                       .from_bytes = form % 2 != 0,
+                                       .is_planar = form / 2 != 0,
                                        .type = type});
 }
 

@@ -233,8 +233,9 @@ static void fence_step_whole(void *state)
     fence->promise = PROMISE_GIVEN;
 }
 
-static enum status fence_step_begin(void *state, const float *images, const int64_t *labels,
-                                    uint32_t n, bool training, struct err *err)
+static enum status fence_step_begin(void *state, const struct net_images *images,
+                                    const int64_t *labels, uint32_t n, bool training,
+                                    struct err *err)
 {
     struct fence *fence = state;
     enum status status;

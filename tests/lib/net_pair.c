@@ -170,6 +170,7 @@ const struct optim pair_optims[PAIR_OPTIMS] = {
 
 struct batch {
     float *images;
+    uint8_t *bytes; /* NULL: none */
     int64_t *labels;
 };
 
@@ -178,13 +179,21 @@ static struct batch draw_batch(const struct pair *pair, uint32_t seed)
     const struct model_shape *shape = &pair->options.shape;
     const size_t count =
         (size_t)pair->options.batch * shape->channels * shape->height * shape->width;
-    struct batch batch = {malloc(count * sizeof *batch.images),
-                          malloc(pair->options.batch * sizeof *batch.labels)};
+    struct batch batch = {.images = malloc(count * sizeof *batch.images),
+                          .labels = malloc(pair->options.batch * sizeof *batch.labels)};
     struct rng rng;
 
     CHECK(batch.images != NULL && batch.labels != NULL);
     rng_seed(&rng, seed);
     rng_uniform_f32(&rng, 0.0F, 1.0F, batch.images, count);
+    if (pair->options.bytes) {
+        batch.bytes = malloc(count);
+        CHECK(batch.bytes != NULL);
+        for (size_t i = 0; i < count; i++) {
+            batch.bytes[i] = (uint8_t)(batch.images[i] * 256.0F);
+            batch.images[i] = (float)batch.bytes[i] / 255.0F;
+        }
+    }
     for (uint32_t i = 0; i < pair->options.batch; i++)
         batch.labels[i] = (int64_t)(rng_u32(&rng) % shape->classes);
     return batch;
@@ -193,6 +202,7 @@ static struct batch draw_batch(const struct pair *pair, uint32_t seed)
 static void batch_free(struct batch *batch)
 {
     free(batch->images);
+    free(batch->bytes);
     free(batch->labels);
 }
 
@@ -202,13 +212,24 @@ static void check(enum status status, const struct err *err)
         FAIL("%s", err->text);
 }
 
+/* The other net gets bytes where there are some. */
+static enum status forward(const struct pair *pair, struct net *net, const struct batch *batch,
+                           uint32_t n, bool training, struct net_result *result, struct err *err)
+{
+    const struct net_images bytes = {NULL, batch->bytes};
+
+    if (batch->bytes == NULL || net != pair->other)
+        return net_forward(net, batch->images, batch->labels, n, training, result, err);
+    CHECK(net_takes_bytes(net));
+    return net_forward_images(net, &bytes, batch->labels, n, training, result, err);
+}
+
 static void forward_back(struct pair *pair, struct net *net, const struct batch *batch, uint32_t n,
                          float scale)
 {
     struct err err = {.text = ""};
 
-    (void)pair;
-    check(net_forward(net, batch->images, batch->labels, n, true, NULL, &err), &err);
+    check(forward(pair, net, batch, n, true, NULL, &err), &err);
     check(net_backward(net, scale, NULL, NULL, &err), &err);
 }
 
@@ -333,8 +354,8 @@ void pair_evaluate(struct pair *pair, uint32_t n)
     struct net_result a, b;
     struct err err = {.text = ""};
 
-    check(net_forward(pair->cpu, batch.images, batch.labels, n, false, &a, &err), &err);
-    check(net_forward(pair->other, batch.images, batch.labels, n, false, &b, &err), &err);
+    check(forward(pair, pair->cpu, &batch, n, false, &a, &err), &err);
+    check(forward(pair, pair->other, &batch, n, false, &b, &err), &err);
     CHECK_EQ(b.images, n);
     if (!(fabs(a.loss_sum - b.loss_sum) <= pair->tolerance * fabs(a.loss_sum)))
         FAIL("evaluation: loss %.7f, the CPU's is %.7f", b.loss_sum, a.loss_sum);

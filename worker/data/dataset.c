@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker/data/draw.h"
 
@@ -100,20 +101,31 @@ static void draw_missing(struct dataset *set, size_t index)
     set->drawn[index] = true;
 }
 
+/* Pixels of image `index`, and its label. */
+static const uint8_t *find(struct dataset *set, int64_t index, int64_t *label)
+{
+    assert(index >= 0 && (size_t)index < set->image_count);
+    draw_missing(set, (size_t)index);
+    *label = set->labels[index];
+    return set->pixels + (size_t)index * set->image_bytes;
+}
+
 void dataset_fetch(struct dataset *set, const int64_t *indices, uint32_t n, float *images,
                    int64_t *labels)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *pixels;
+    for (uint32_t i = 0; i < n; i++, images += set->image_bytes) {
+        const uint8_t *pixels = find(set, indices[i], &labels[i]);
 
-        assert(indices[i] >= 0 && (size_t)indices[i] < set->image_count);
-        draw_missing(set, (size_t)indices[i]);
-        pixels = set->pixels + (size_t)indices[i] * set->image_bytes;
         for (size_t k = 0; k < set->image_bytes; k++)
             images[k] = set->scaled[pixels[k]];
-        images += set->image_bytes;
-        labels[i] = set->labels[indices[i]];
     }
+}
+
+void dataset_fetch_bytes(struct dataset *set, const int64_t *indices, uint32_t n, uint8_t *images,
+                         int64_t *labels)
+{
+    for (uint32_t i = 0; i < n; i++, images += set->image_bytes)
+        memcpy(images, find(set, indices[i], &labels[i]), set->image_bytes);
 }
 
 void dataset_draw_noise(uint64_t seed, uint64_t index, const struct dataset_shape *shape,
@@ -123,6 +135,10 @@ void dataset_draw_noise(uint64_t seed, uint64_t index, const struct dataset_shap
     size_t image_bytes = (size_t)shape->channels * shape->height * shape->width;
 
     *label = (uint16_t)draw_below(&draw, shape->classes);
-    for (size_t i = 0; i < image_bytes; i++)
-        pixels[i] = (uint8_t)draw_below(&draw, 256);
+    for (size_t i = 0; i < image_bytes; i += sizeof(uint64_t)) {
+        const uint64_t word = draw_u64(&draw);
+        const size_t left = image_bytes - i;
+
+        memcpy(pixels + i, &word, left < sizeof word ? left : sizeof word);
+    }
 }

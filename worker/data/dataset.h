@@ -39,6 +39,10 @@ struct dataset_shape dataset_shape(const struct dataset *set);
 void dataset_fetch(struct dataset *set, const int64_t *indices, uint32_t n, float *images,
                    int64_t *labels);
 
+/* The same as bytes. */
+void dataset_fetch_bytes(struct dataset *set, const int64_t *indices, uint32_t n, uint8_t *images,
+                         int64_t *labels);
+
 /* Random pixels and labels of any shape: --dummy. A dataset_draw. */
 void dataset_draw_noise(uint64_t seed, uint64_t index, const struct dataset_shape *shape,
                         uint8_t *pixels, uint16_t *label);

@@ -13,9 +13,9 @@ enum { SLOTS = 2 };
 struct loader {
     struct dataset *set;
     uint32_t batch_max;
-    size_t image_floats;
+    bool as_bytes;
     struct slot {
-        float *images;
+        void *images; /* floats or bytes */
         int64_t *labels;
         uint32_t n;
     } slots[SLOTS];
@@ -43,7 +43,10 @@ static uint32_t next_count(const struct loader *loader)
 static void gather(struct loader *loader, struct slot *slot, const int64_t *indices, uint32_t n)
 {
     slot->n = n;
-    dataset_fetch(loader->set, indices, n, slot->images, slot->labels);
+    if (loader->as_bytes)
+        dataset_fetch_bytes(loader->set, indices, n, slot->images, slot->labels);
+    else
+        dataset_fetch(loader->set, indices, n, slot->images, slot->labels);
 }
 
 /* One batch may be ahead of the one in use. */
@@ -95,32 +98,41 @@ static enum status start_thread(struct loader *loader, struct err *err)
     return STATUS_OK;
 }
 
-enum status loader_new(struct loader **out, struct dataset *set, uint32_t batch_max,
-                       bool in_background, struct err *err)
+static bool new_slots(struct loader *loader)
 {
-    struct dataset_shape shape = dataset_shape(set);
+    const struct dataset_shape shape = dataset_shape(loader->set);
+    const size_t pixels = (size_t)shape.channels * shape.height * shape.width;
+    bool complete = true;
+
+    for (int i = 0; i < SLOTS; i++) {
+        struct slot *slot = &loader->slots[i];
+
+        slot->images = calloc(loader->batch_max * pixels, loader->as_bytes ? 1 : sizeof(float));
+        slot->labels = calloc(loader->batch_max, sizeof *slot->labels);
+        complete = complete && slot->images != NULL && slot->labels != NULL;
+    }
+    return complete;
+}
+
+enum status loader_new(struct loader **out, struct dataset *set,
+                       const struct loader_options *options, struct err *err)
+{
     struct loader *loader = calloc(1, sizeof *loader);
-    bool complete = loader != NULL;
     enum status status = STATUS_OK;
 
-    assert(batch_max > 0);
+    assert(options->batch_max > 0);
     *out = loader;
     if (loader == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the loader");
     loader->set = set;
-    loader->batch_max = batch_max;
-    loader->image_floats = (size_t)shape.channels * shape.height * shape.width;
+    loader->batch_max = options->batch_max;
+    loader->as_bytes = options->as_bytes;
     (void)pthread_mutex_init(&loader->mutex, NULL);
     (void)pthread_cond_init(&loader->changed, NULL);
-    for (int i = 0; i < SLOTS; i++) {
-        struct slot *slot = &loader->slots[i];
-        slot->images = calloc(batch_max * loader->image_floats, sizeof *slot->images);
-        slot->labels = calloc(batch_max, sizeof *slot->labels);
-        complete = complete && slot->images != NULL && slot->labels != NULL;
-    }
-    if (!complete)
-        status = err_set(err, STATUS_MEMORY, 0, "no memory for batches of %u images", batch_max);
-    else if (in_background)
+    if (!new_slots(loader))
+        status =
+            err_set(err, STATUS_MEMORY, 0, "no memory for batches of %u images", loader->batch_max);
+    else if (options->in_background)
         status = start_thread(loader, err);
     if (status != STATUS_OK)
         loader_free(out);
@@ -192,7 +204,11 @@ struct loader_batch loader_next(struct loader *loader)
     if (wait_for_batch(loader)) {
         const struct slot *slot = &loader->slots[loader->taken % SLOTS];
         loader->taken++;
-        batch = (struct loader_batch){slot->images, slot->labels, slot->n};
+        batch = (struct loader_batch){.labels = slot->labels, .n = slot->n};
+        if (loader->as_bytes)
+            batch.bytes = slot->images;
+        else
+            batch.floats = slot->images;
         (void)pthread_cond_broadcast(&loader->changed);
     }
     (void)pthread_mutex_unlock(&loader->mutex);

@@ -12,16 +12,24 @@
 
 struct loader;
 
+struct loader_options {
+    uint32_t batch_max;
+    bool in_background;
+    bool as_bytes; /* as they are in the set, else as floats from 0 to 1 */
+};
+
+/* One of floats and bytes is NULL: [n][channels][height][width]. */
 struct loader_batch {
-    const float *images;   /* [n][channels][height][width] */
+    const float *floats;
+    const uint8_t *bytes;
     const int64_t *labels; /* [n] */
     uint32_t n;
 };
 
 /* `set` is borrowed until loader_free, and is the loader's alone between loader_begin and the last
  * loader_next. */
-enum status loader_new(struct loader **loader, struct dataset *set, uint32_t batch_max,
-                       bool in_background, struct err *err);
+enum status loader_new(struct loader **loader, struct dataset *set,
+                       const struct loader_options *options, struct err *err);
 void loader_free(struct loader **loader);
 
 /* Begins with the images `indices` [count], borrowed until the next loader_begin or loader_free;

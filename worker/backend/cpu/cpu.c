@@ -375,11 +375,12 @@ static void widen_images(const struct cpu *cpu, const float *images)
                pixels * sizeof(float));
 }
 
-static enum status cpu_step_begin(void *state, const float *images, const int64_t *labels,
-                                  uint32_t n, bool training, struct err *err)
+static enum status cpu_step_begin(void *state, const struct net_images *given,
+                                  const int64_t *labels, uint32_t n, bool training, struct err *err)
 {
     struct cpu *cpu = state;
     struct cpu_value *input = &cpu->layers[0].out;
+    const float *images = given->floats;
     uint64_t start = cpu_clock(cpu);
 
     (void)err;

@@ -342,6 +342,7 @@ static bool cuda_profile(const void *state, uint32_t index, struct net_profile *
 const struct backend backend_cuda = {
     .name = "cuda",
     .stores_types = true,
+    .takes_bytes = true,
     .adds_low = true,
     .open = cuda_open,
     .close = cuda_close,

@@ -177,7 +177,7 @@ struct cuda {
         void *pinned, *images;
         int64_t *labels; /* on the device */
         struct CUevent_st *copied, *used;
-        bool is_used;
+        bool is_used, are_bytes;
     } slots[CUDA_SLOTS];
     uint32_t slot_next;
     int64_t *labels;
@@ -301,8 +301,8 @@ enum status cuda_stats_norm_dx(struct cuda *cuda, struct cuda_layer *norm, struc
 enum status cuda_slots_open(struct cuda *cuda, struct err *err);
 void cuda_slots_close(struct cuda *cuda);
 void cuda_step_whole(void *state);
-enum status cuda_step_begin(void *state, const float *images, const int64_t *labels, uint32_t n,
-                            bool training, struct err *err);
+enum status cuda_step_begin(void *state, const struct net_images *images, const int64_t *labels,
+                            uint32_t n, bool training, struct err *err);
 enum status cuda_layer_forward(void *state, uint32_t layer, struct err *err);
 enum status cuda_layer_backward(void *state, uint32_t layer, float grad_scale, struct err *err);
 bool cuda_reduces(const void *state);

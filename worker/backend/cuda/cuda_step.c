@@ -12,27 +12,32 @@
 #include "common/log.h"
 #include "worker/backend/cuda/cuda.h"
 
-static size_t image_bytes(const struct cuda *cuda)
+static size_t image_pixels(const struct cuda *cuda)
 {
     const struct cuda_value *input = &cuda->layers[0].out;
 
-    return (size_t)cuda->image_channels * input->h * input->w * sizeof(float);
+    return (size_t)cuda->image_channels * input->h * input->w;
+}
+
+/* Where labels lie in a slot: behind images of the larger kind. */
+static size_t labels_at(const struct cuda *cuda)
+{
+    return cuda->batch_max * image_pixels(cuda) * sizeof(float);
 }
 
 static enum status open_slot(struct cuda *cuda, uint32_t index, struct err *err)
 {
     const struct cuda_runtime *runtime = cuda->runtime;
-    const size_t images = cuda->batch_max * image_bytes(cuda);
-    const size_t labels = cuda->batch_max * sizeof(int64_t);
-    enum status status = runtime->pinned_new(&cuda->slots[index].pinned, images + labels, err);
+    const size_t bytes = labels_at(cuda) + cuda->batch_max * sizeof(int64_t);
+    enum status status = runtime->pinned_new(&cuda->slots[index].pinned, bytes, err);
 
     if (status == STATUS_OK)
-        status = runtime->memory_new(&cuda->slots[index].images, images + labels, err);
+        status = runtime->memory_new(&cuda->slots[index].images, bytes, err);
     if (status == STATUS_OK)
         status = runtime->event_new(&cuda->slots[index].copied, err);
     if (status == STATUS_OK)
         status = runtime->event_new(&cuda->slots[index].used, err);
-    cuda->bytes += images + labels;
+    cuda->bytes += bytes;
     return status;
 }
 
@@ -64,12 +69,13 @@ void cuda_slots_close(struct cuda *cuda)
 }
 
 /* Into the slot, and from there to the device behind what still reads the slot's last batch. */
-static enum status send(struct cuda *cuda, uint32_t slot, const float *images,
+static enum status send(struct cuda *cuda, uint32_t slot, const struct net_images *images,
                         const int64_t *labels, struct err *err)
 {
     const struct cuda_runtime *runtime = cuda->runtime;
-    const size_t bytes = cuda->n * image_bytes(cuda), label_bytes = cuda->n * sizeof *labels;
-    const size_t labels_at = cuda->batch_max * image_bytes(cuda);
+    const bool are_bytes = images->bytes != NULL;
+    const size_t bytes = cuda->n * image_pixels(cuda) * (are_bytes ? 1 : sizeof(float));
+    const size_t label_bytes = cuda->n * sizeof *labels, behind = labels_at(cuda);
     char *pinned = cuda->slots[slot].pinned, *device = cuda->slots[slot].images;
     enum status status = STATUS_OK;
 
@@ -80,12 +86,13 @@ static enum status send(struct cuda *cuda, uint32_t slot, const float *images,
     }
     if (status != STATUS_OK)
         return status;
-    memcpy(pinned, images, bytes);
-    memcpy(pinned + labels_at, labels, label_bytes);
+    cuda->slots[slot].are_bytes = are_bytes;
+    memcpy(pinned, are_bytes ? (const void *)images->bytes : images->floats, bytes);
+    memcpy(pinned + behind, labels, label_bytes);
     status = runtime->queue_copy_in(device, pinned, bytes, cuda->copies, err);
     if (status == STATUS_OK)
-        status = runtime->queue_copy_in(device + labels_at, pinned + labels_at, label_bytes,
-                                        cuda->copies, err);
+        status = runtime->queue_copy_in(device + behind, pinned + behind, label_bytes, cuda->copies,
+                                        err);
     return status == STATUS_OK ? runtime->event_record(cuda->slots[slot].copied, cuda->copies, err)
                                : status;
 }
@@ -94,13 +101,14 @@ static enum status send(struct cuda *cuda, uint32_t slot, const float *images,
 static enum status unpack(struct cuda *cuda, uint32_t slot, struct err *err)
 {
     const struct cuda_layer *input = &cuda->layers[0];
-    const size_t labels_at = cuda->batch_max * image_bytes(cuda);
     const struct kernel_images shape = {
         .images = cuda->n,
         .height = input->out.h,
         .width = input->out.w,
         .in_channels = cuda->image_channels,
         .out_channels = input->graph->out.dims[0],
+        .from_bytes = cuda->slots[slot].are_bytes,
+        .is_planar = true,
         .type = cuda_type(input->out.dtype),
         .std = {1.0F, 1.0F, 1.0F, 1.0F},
     };
@@ -113,7 +121,7 @@ static enum status unpack(struct cuda *cuda, uint32_t slot, struct err *err)
     code = cuda->kernels->images(&shape, from, input->out.data, cuda->stream);
     status = cuda_launched(cuda, input, code, "images", err);
     if (status == STATUS_OK)
-        status = cuda->runtime->queue_copy(cuda->labels, from + labels_at,
+        status = cuda->runtime->queue_copy(cuda->labels, from + labels_at(cuda),
                                            cuda->n * sizeof *cuda->labels, cuda->stream, err);
     if (status == STATUS_OK)
         status = cuda->runtime->event_record(cuda->slots[slot].used, cuda->stream, err);
@@ -170,8 +178,8 @@ static enum status take_plans(struct cuda *cuda, struct err *err)
     return cuda_sets_use(cuda, cuda->rows, err);
 }
 
-enum status cuda_step_begin(void *state, const float *images, const int64_t *labels, uint32_t n,
-                            bool training, struct err *err)
+enum status cuda_step_begin(void *state, const struct net_images *images, const int64_t *labels,
+                            uint32_t n, bool training, struct err *err)
 {
     struct cuda *cuda = state;
     const uint32_t slot = cuda->slot_next;

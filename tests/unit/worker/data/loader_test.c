@@ -8,11 +8,30 @@
 
 enum { COUNT = 23, BATCH = 5, PIXELS = 784 };
 
+static void check_images(const struct loader_batch *batch, struct dataset *reference,
+                         const int64_t *indices)
+{
+    static float floats[BATCH * PIXELS];
+    static uint8_t bytes[BATCH * PIXELS];
+    int64_t labels[BATCH];
+
+    CHECK((batch->floats == NULL) != (batch->bytes == NULL));
+    dataset_fetch(reference, indices, batch->n, floats, labels);
+    CHECK_BYTES(batch->labels, labels, batch->n * sizeof *labels);
+    if (batch->floats != NULL) {
+        CHECK_BYTES(batch->floats, floats, batch->n * PIXELS * sizeof *floats);
+        return;
+    }
+    dataset_fetch_bytes(reference, indices, batch->n, bytes, labels);
+    CHECK_BYTES(batch->bytes, bytes, batch->n * PIXELS);
+    CHECK_BYTES(batch->labels, labels, batch->n * sizeof *labels);
+    for (size_t i = 0; i < (size_t)batch->n * PIXELS; i++) /* one image in two forms */
+        CHECK(floats[i] == (float)bytes[i] / 255.0F);
+}
+
 static void check_list(struct loader *loader, struct dataset *reference, const int64_t *indices,
                        size_t count, size_t stop_after)
 {
-    static float images[BATCH * PIXELS];
-    int64_t labels[BATCH];
     size_t done = 0;
 
     loader_begin(loader, indices, count);
@@ -22,15 +41,14 @@ static void check_list(struct loader *loader, struct dataset *reference, const i
         CHECK_EQ(batch.n, expected);
         if (batch.n == 0)
             return;
-        dataset_fetch(reference, indices + done, batch.n, images, labels);
-        CHECK_BYTES(batch.images, images, batch.n * PIXELS * sizeof *images);
-        CHECK_BYTES(batch.labels, labels, batch.n * sizeof *labels);
+        check_images(&batch, reference, indices + done);
         done += batch.n;
     }
 }
 
-static void check_loader(bool in_background)
+static void check_loader(bool in_background, bool as_bytes)
 {
+    const struct loader_options options = {BATCH, in_background, as_bytes};
     struct dataset *set, *reference;
     struct loader *loader;
     int64_t forward[COUNT], backward[COUNT];
@@ -41,7 +59,7 @@ static void check_loader(bool in_background)
     }
     CHECK_EQ(digits_new_train(&set, NULL), STATUS_OK);
     CHECK_EQ(digits_new_train(&reference, NULL), STATUS_OK);
-    CHECK_EQ(loader_new(&loader, set, BATCH, in_background, NULL), STATUS_OK);
+    CHECK_EQ(loader_new(&loader, set, &options, NULL), STATUS_OK);
     for (int round = 0; round < 20; round++) {
         check_list(loader, reference, forward, COUNT, SIZE_MAX);
         check_list(loader, reference, backward, COUNT, BATCH * (size_t)(round % 4)); /* left */
@@ -57,12 +75,14 @@ static void check_loader(bool in_background)
 
 TEST(without_a_thread)
 {
-    check_loader(false);
+    check_loader(false, false);
+    check_loader(false, true);
 }
 
 TEST(with_a_thread)
 {
-    check_loader(true);
+    check_loader(true, false);
+    check_loader(true, true);
 }
 
 TEST_MAIN

@@ -54,8 +54,8 @@ static void poison(const struct cuda *cuda, uint32_t time)
 }
 
 /* Which writes the images: those of layer 0, time 0. */
-static enum status begin(void *state, const float *images, const int64_t *labels, uint32_t n,
-                         bool training, struct err *err)
+static enum status begin(void *state, const struct net_images *images, const int64_t *labels,
+                         uint32_t n, bool training, struct err *err)
 {
     poison(state, 0);
     return backend_cuda.step_begin(state, images, labels, n, training, err);

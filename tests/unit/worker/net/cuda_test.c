@@ -233,6 +233,32 @@ TEST(resnet18)
     }
 }
 
+/* Equal to the bit to the same images as floats. */
+TEST(images_as_bytes)
+{
+    static const char *const levels[] = {"O0", "O2"};
+    static const struct model_shape shapes[] = {{1, 28, 28, 10}, {3, 32, 32, 10}};
+
+    use_standin();
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+        for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+            struct pair pair =
+                pair_new(&(struct pair_options){.arch = s == 0 ? "convnet" : "resnet18",
+                                                .level = levels[l],
+                                                .shape = shapes[s],
+                                                .batch = 2,
+                                                .bytes = true,
+                                                .plain = &backend_cuda});
+
+            pair.tolerance = 0;
+            for (int i = 0; i < 3; i++)
+                pair_step(&pair, 2, true);
+            pair_check(&pair);
+            pair_evaluate(&pair, 1);
+            pair_free(&pair);
+        }
+}
+
 TEST(clipping_and_accumulation)
 {
     static const char *const levels[] = {"O0", "O1", "O2"};

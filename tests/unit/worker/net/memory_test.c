@@ -38,8 +38,8 @@ static void poison_deaths(const struct cpu *cpu, uint32_t time)
 }
 
 /* All that the last step left; the images are written in here. */
-static enum status poisoned_begin(void *state, const float *images, const int64_t *labels,
-                                  uint32_t n, bool training, struct err *err)
+static enum status poisoned_begin(void *state, const struct net_images *images,
+                                  const int64_t *labels, uint32_t n, bool training, struct err *err)
 {
     const struct cpu *cpu = state;
 
