@@ -16,7 +16,7 @@
 #include "worker/options.h"
 #include "worker/train.h"
 
-enum { BATCH = 4, SIDE = 12, STEPS = 3, WORLD = 2 };
+enum { BATCH = 4, SIDE = 12, STEPS = 3, WORLD_MAX = 4 };
 
 static void use_standin(void)
 {
@@ -27,15 +27,27 @@ struct ranks {
     const struct backend *backend;
     const char *level;
     struct ddp_options options;
-    struct net *nets[WORLD];
+    uint32_t world; /* 1: BATCH images for each of the ranks that it stands for */
+    uint32_t images_of;
+    bool sync_bn;
+    struct net *nets[WORLD_MAX];
+    struct ddp *ddps[WORLD_MAX];
+    double losses[WORLD_MAX][STEPS];
 };
 
-static struct net *make_net(const struct ranks *ranks)
+static enum status sum_over_ranks(void *user, double *values, size_t count, struct err *err)
+{
+    return ddp_sum(*(struct ddp *const *)user, values, count, err);
+}
+
+static struct net *make_net(struct ranks *ranks, uint32_t rank)
 {
     const struct model_shape shape = {1, SIDE, SIDE, 10};
     const struct amp_request request = {.level = ranks->level, .loss_scale = "128.0"};
     struct amp amp;
-    const struct net_options options = {.batch_max = BATCH,
+    const struct net_options options = {.batch_max = BATCH * ranks->images_of,
+                                        .norm_sum = ranks->sync_bn ? sum_over_ranks : NULL,
+                                        .norm_sum_user = &ranks->ddps[rank],
                                         .bucket_first_bytes = 4096,
                                         .bucket_bytes = 8192,
                                         .amp = &amp,
@@ -55,20 +67,35 @@ static struct net *make_net(const struct ranks *ranks)
     return net;
 }
 
-static enum status step(struct net *net, struct ddp *ddp, uint32_t seed, struct err *err)
+/* Images of `count` ranks from `rank` on, of one step. */
+static void draw_batch(uint32_t seed, uint32_t count, float *images, int64_t *labels)
 {
-    const struct optim sgd = {.lr = 0.01F, .momentum = 0.9F};
-    float images[BATCH * SIDE * SIDE];
-    int64_t labels[BATCH];
     struct rng rng;
+
+    for (uint32_t r = 0; r < count; r++) {
+        rng_seed(&rng, seed + r);
+        rng_uniform_f32(&rng, 0.0F, 1.0F, images + (size_t)r * BATCH * SIDE * SIDE,
+                        (size_t)BATCH * SIDE * SIDE);
+        for (int i = 0; i < BATCH; i++)
+            *labels++ = (int64_t)(rng_u32(&rng) % 10);
+    }
+}
+
+static enum status step(struct ranks *ranks, uint32_t rank, uint32_t index, struct err *err)
+{
+    static _Thread_local float images[WORLD_MAX * BATCH * SIDE * SIDE];
+    const struct optim sgd = {.lr = 0.01F, .momentum = 0.9F};
+    const uint32_t n = BATCH * ranks->images_of;
+    struct net *net = ranks->nets[rank];
+    struct ddp *ddp = ranks->ddps[rank];
+    int64_t labels[WORLD_MAX * BATCH];
+    struct net_result result = {0};
     enum status status = ddp_forward_begin(ddp, err);
 
-    rng_seed(&rng, seed);
-    rng_uniform_f32(&rng, 0.0F, 1.0F, images, sizeof images / sizeof images[0]);
-    for (int i = 0; i < BATCH; i++)
-        labels[i] = (int64_t)(rng_u32(&rng) % 10);
+    draw_batch(index * WORLD_MAX + rank, ranks->images_of, images, labels);
     if (status == STATUS_OK)
-        status = net_forward(net, images, labels, BATCH, true, NULL, err);
+        status = net_forward(net, images, labels, n, true, &result, err);
+    ranks->losses[rank][index] = result.loss_sum / n;
     if (status == STATUS_OK)
         status = ddp_backward(ddp, 1.0F, err);
     if (status == STATUS_OK)
@@ -79,15 +106,14 @@ static enum status step(struct net *net, struct ddp *ddp, uint32_t seed, struct 
 static int train_rank(struct crew_seat *seat)
 {
     struct ranks *ranks = seat->user;
-    struct net *net = ranks->nets[seat->rank];
+    struct ddp **ddp = &ranks->ddps[seat->rank];
     struct err err = {.text = ""};
-    struct ddp *ddp = NULL;
-    enum status status =
-        ddp_new(&ddp, seat->comm, net, seat->rank, seat->world, &ranks->options, &err);
+    enum status status = ddp_new(ddp, seat->comm, ranks->nets[seat->rank], seat->rank, seat->world,
+                                 &ranks->options, &err);
 
     for (uint32_t i = 0; status == STATUS_OK && i < STEPS; i++)
-        status = step(net, ddp, i * WORLD + seat->rank, &err);
-    ddp_free(&ddp);
+        status = step(ranks, seat->rank, i, &err);
+    ddp_free(ddp);
     (void)snprintf(seat->text, sizeof seat->text, "%s", err.text);
     return status == STATUS_OK ? 0 : 1;
 }
@@ -96,12 +122,18 @@ static void run_ranks(struct ranks *ranks)
 {
     static struct crew crew;
 
-    for (uint32_t i = 0; i < WORLD; i++)
-        ranks->nets[i] = make_net(ranks);
-    crew_run(&crew, WORLD, train_rank, ranks);
-    for (uint32_t i = 0; i < WORLD; i++)
+    for (uint32_t i = 0; i < ranks->world; i++)
+        ranks->nets[i] = make_net(ranks, i);
+    crew_run(&crew, ranks->world, train_rank, ranks);
+    for (uint32_t i = 0; i < ranks->world; i++)
         if (crew.seats[i].rc != 0)
             FAIL("rank %u: %s", i, crew.seats[i].text);
+}
+
+static void free_ranks(struct ranks *ranks)
+{
+    for (uint32_t i = 0; i < ranks->world; i++)
+        net_free(&ranks->nets[i]);
 }
 
 /* Relative to the CPU's norm; equal to the bit where the tolerance is 0. */
@@ -138,18 +170,64 @@ TEST(ranks_reduce_through_host_memory)
     use_standin();
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         for (int half = 0; half < 2; half++) {
-            struct ranks cuda = {&backend_cuda, half ? "O2" : "O0", all[i], {NULL}};
-            struct ranks cpu = {&backend_cpu, half ? "O2" : "O0", all[i], {NULL}};
+            struct ranks cuda = {.backend = &backend_cuda,
+                                 .level = half ? "O2" : "O0",
+                                 .options = all[i],
+                                 .world = 2,
+                                 .images_of = 1};
+            struct ranks cpu = cuda;
 
+            cpu.backend = &backend_cpu;
             run_ranks(&cuda);
             run_ranks(&cpu);
             if (all[i].broadcast_buffers) /* of the last step they are each rank's own */
                 check_near(cuda.nets[0], cpu.nets[0], half ? 2e-2 : 1e-4);
-            for (uint32_t rank = 0; rank < WORLD; rank++) {
-                net_free(&cuda.nets[rank]);
-                net_free(&cpu.nets[rank]);
-            }
+            free_ranks(&cuda);
+            free_ranks(&cpu);
         }
+}
+
+/* --sync-bn: ranks with a part of the images each are one rank with all of them, on the CPU too. */
+static void check_sync(uint32_t world, const char *level, double tolerance)
+{
+    struct ranks parts = {.backend = &backend_cuda,
+                          .level = level,
+                          .options = {.broadcast_buffers = true},
+                          .world = world,
+                          .images_of = 1,
+                          .sync_bn = true};
+    struct ranks whole = parts, cpu = parts;
+
+    whole.world = 1;
+    whole.images_of = world;
+    cpu.backend = &backend_cpu;
+    run_ranks(&parts);
+    run_ranks(&whole);
+    run_ranks(&cpu);
+    for (uint32_t i = 0; i < STEPS; i++) {
+        double mean = 0, of_cpu = 0;
+
+        for (uint32_t rank = 0; rank < world; rank++) {
+            mean += parts.losses[rank][i] / world;
+            of_cpu += cpu.losses[rank][i] / world;
+        }
+        CHECK_NEAR(mean, whole.losses[0][i], tolerance * whole.losses[0][i]);
+        CHECK_NEAR(mean, of_cpu, tolerance * of_cpu);
+    }
+    check_near(parts.nets[0], whole.nets[0], 20 * tolerance);
+    check_near(parts.nets[0], cpu.nets[0], 20 * tolerance);
+    free_ranks(&parts);
+    free_ranks(&whole);
+    free_ranks(&cpu);
+}
+
+TEST(statistics_over_all_ranks)
+{
+    use_standin();
+    check_sync(2, "O0", 1e-5);
+    check_sync(4, "O0", 1e-5);
+    check_sync(2, "O2", 2e-3);
+    check_sync(4, "O1", 2e-3);
 }
 
 /* -- the loop -- */
