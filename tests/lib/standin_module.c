@@ -1,9 +1,12 @@
 /* A module as ddp_cuda.so is one, over the tables of standin.h: with DDP_CUDA_MODULE set to it (and
  * the stand-in driver beside it in LD_LIBRARY_PATH) ddp-worker --device cuda trains through the
- * whole CUDA backend on a machine without a GPU. It is one card, which every process sees. */
+ * whole CUDA backend on a machine without a GPU. It is one card, which every process sees.
+ * STANDIN_BUILD_MS, STANDIN_RESET_MS: how long plans and the end take. */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/lib/standin.h"
 #include "worker/backend/cuda/module.h"
@@ -92,6 +95,30 @@ static kernel_function find(const char *name)
     return NULL;
 }
 
+/* -- what takes a moment on a card, and so can be met by a signal -- */
+
+static void pause_ms(const char *variable)
+{
+    const char *text = getenv(variable);
+    const long ms = text != NULL ? strtol(text, NULL, 10) : 0;
+    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+    (void)nanosleep(&pause, NULL);
+}
+
+static enum status build(struct plan_set *set, const struct plan_want *wants, uint32_t count,
+                         struct err *err)
+{
+    pause_ms("STANDIN_BUILD_MS");
+    return standin_plans.build(set, wants, count, err);
+}
+
+static void device_reset(void)
+{
+    pause_ms("STANDIN_RESET_MS");
+    standin_runtime.device_reset();
+}
+
 /* -- NCCL: there is one card, and NCCL takes one rank a card -- */
 
 static enum status id_new(const char *library, const char *address, uint8_t id[NCCL_ID_BYTES],
@@ -121,6 +148,8 @@ static const struct cuda_nccl nccl = {.id_new = id_new, .open = link_open, .clos
 
 const struct cuda_module *ddp_cuda_module(void)
 {
+    static struct cuda_runtime runtime;
+    static struct cuda_plans plans;
     static const struct cuda_module module = {
         .abi = CUDA_MODULE_ABI,
         .build = "ddp " DDP_VERSION ", stand-in",
@@ -132,10 +161,14 @@ const struct cuda_module *ddp_cuda_module(void)
         .copy_out = copy_now,
         .sync = sync_all,
         .kernel = find,
-        .runtime = &standin_runtime,
+        .runtime = &runtime,
         .nccl = &nccl,
-        .plans = &standin_plans,
+        .plans = &plans,
     };
 
+    runtime = standin_runtime;
+    runtime.device_reset = device_reset;
+    plans = standin_plans;
+    plans.build = build;
     return &module;
 }

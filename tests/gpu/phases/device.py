@@ -1,0 +1,68 @@
+"""Which card, driver and libraries there are: lines "fact: NAME: VALUE" for the head of the results. usage: device.py BUILD"""
+import ctypes
+import os
+import sys
+
+import card
+import common
+
+
+def version_of(library, call, parts):
+    """"9.19.0" of cuDNN's 91900; why there is none otherwise."""
+    try:
+        loaded = ctypes.CDLL(library)
+    except OSError as error:
+        return f"not there: {error}"
+    function = getattr(loaded, call)
+    if call == "ncclGetVersion":
+        number = ctypes.c_int()
+        code = function(ctypes.byref(number))
+        if code != 0:
+            return f"{call} failed with {code}"
+        value = number.value
+    else:
+        function.restype = ctypes.c_size_t
+        value = function()
+    return ".".join(str(value // big % small) for big, small in parts)
+
+
+def torch_facts():
+    try:
+        import torch
+    except ImportError as error:
+        return [("PyTorch", f"not there: {error}")]
+    words = torch.__version__
+    if torch.cuda.is_available():
+        words += f", CUDA {torch.version.cuda}, its cuDNN {torch.backends.cudnn.version()}"
+    else:
+        words += ", finds no GPU"
+    return [("PyTorch", words)]
+
+
+def main():
+    try:
+        name, driver, memory, used = card.ask("name,driver_version,memory.total,memory.used")[0]
+    except (OSError, IndexError, ValueError) as error:
+        print(f"skip: no GPU: {error}")
+        return 77
+    facts = [("device", f"{name}, {memory} MiB of which {used} in use"), ("driver", driver),
+             ("cuDNN", version_of("libcudnn.so.9", "cudnnGetVersion", ((10000, 100), (100, 100), (1, 100)))),
+             ("cuBLAS", version_of("libcublasLt.so.13", "cublasLtGetVersion", ((10000, 100), (100, 100), (1, 100)))),
+             ("NCCL", version_of("libnccl.so.2", "ncclGetVersion", ((10000, 100), (100, 100), (1, 100)))),
+             *torch_facts(), ("processors", str(os.cpu_count()))]
+    for fact in facts:
+        print(f"fact: {fact[0]}: {fact[1]}", flush=True)
+    with common.folder() as where:
+        data = common.write_data(os.path.join(where, "data"), 16, 8)
+        code, said = common.run([common.WORKER, "--device", "cuda", "--opt-level", "O2", "-b", "8", "--max-steps", "1", "-p", "1",
+                                 data])
+    print(said)
+    if code != 0 or "training on" not in said:
+        print(f"ddp-worker --device cuda: exit code {code}")
+        return 1
+    common.figure(next(line for line in said.splitlines() if "training on" in line).partition("training on ")[2])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

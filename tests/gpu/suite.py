@@ -1,0 +1,259 @@
+"""What tests/gpu/run runs: every check and the benchmark on a machine with a GPU, in one call with a time budget.
+
+    tests/gpu/run BUILD [--out DIR] [--budget SECONDS] [--only PHASE,...] [--skip PHASE,...] [--list]
+
+BUILD is a build folder, or what tests/gpu/pack made of one. Writes one table, DATE-gpu.md, and with --out all logs beside it.
+A phase that fails stops no other; one over its limit is killed with all its children. Phases that mind nobody else on the
+card run side by side, the others behind them, one after the other. Exit: 0 all passed; 1 some failed, or there was no time
+left for them; 77 nothing could run: no GPU."""
+import argparse
+import concurrent.futures
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import report
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
+SIDE_BY_SIDE = max(1, min(8, (os.cpu_count() or 2) // 2))
+TAIL_BYTES = 6000
+LEAST_S = 5  # less time left than this is none
+
+
+@dataclasses.dataclass
+class Phase:
+    name: str
+    words: str
+    argv: list
+    limit_s: float
+    alone: bool = False
+    env: dict = dataclasses.field(default_factory=dict)
+
+
+def phases_of(build, out, stem, seed):
+    def tool(path, *args):
+        return [os.path.join(build, path), *args]
+
+    def script(name, *args):
+        return [sys.executable, os.path.join(HERE, "phases", name), build, *args]
+
+    drawn = {"DDP_SEED": str(seed)}
+    return [
+        Phase("device", "card, driver and libraries are there", script("device.py"), 90),
+        Phase("kernels", "every kernel against its C twin to the bit, random inputs, poisoned outputs",
+              tool("tests/gpu/test-gpu-kernels"), 150, env=drawn),
+        Phase("plans", "every kind of plan against plain C, odd shapes, poisoned outputs", tool("tests/gpu/test-gpu-plans"), 150,
+              env=drawn),
+        Phase("net", "layers, ConvNet and ResNets at every opt level against the CPU backend; recorded steps",
+              tool("tests/gpu/test-gpu-net"), 200),
+        Phase("torch", "a ResNet-50 step at O0 to O3 beside PyTorch, both against float64", script("torch_step.py"), 200),
+        Phase("train", "training at every opt level: the CPU's losses", script("train.py"), 150),
+        Phase("resume", "resume with --deterministic at every opt level: the same bits", script("resume.py"), 120),
+        Phase("every-plan", "plans of every layer of the models are built (DDP_TEST_PLANS=all)",
+              tool("tests/unit/worker/cuda/test-cuda-plans"), 150, env={"DDP_TEST_PLANS": "all"}),
+        Phase("memcheck", "compute-sanitizer memcheck over every kernel", script("sanitize.py", "memcheck"), 200, env=drawn),
+        Phase("racecheck", "compute-sanitizer racecheck over kernels with shared memory", script("sanitize.py", "racecheck"), 200,
+              env=drawn),
+        Phase("ranks", "2 and 4 ranks on the card over Gloo: the CPU's losses; NCCL refused", script("ranks.py"), 120, True),
+        Phase("kill", "kill -9 in every place, SIGTERM: the card is back at its baseline", script("kill.py"), 120, True),
+        Phase("launcher", "kill -9 under launcherd: the slot is proved free and used again", script("launcher.py"), 60, True),
+        Phase("bench", "speed beside PyTorch", [sys.executable, os.path.join(HERE, "bench.py"), build, "--out",
+                                               os.path.join(out, f"{stem}-bench.md"), "--seconds", "{seconds}"], 400, True),
+    ]
+
+
+def phases_from(path):
+    with open(path, encoding="utf-8") as file:
+        return [Phase(**entry) for entry in json.load(file)]
+
+
+class Budget:
+    def __init__(self, seconds):
+        self.end = time.monotonic() + seconds
+
+    def left(self):
+        return self.end - time.monotonic()
+
+
+def kill_group(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def tail_of(path):
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - TAIL_BYTES))
+        return file.read().decode(errors="replace")
+
+
+def lines_of(path, word):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return [line[len(word):].strip() for line in file if line.startswith(word)]
+
+
+def judge(code, limit_s, was_cut, log):
+    """(result, figure)."""
+    if code is None:
+        return (report.NO_TIME, f"ended after {limit_s:.0f} s") if was_cut else (report.FAILED, f"over its limit of {limit_s:.0f} s")
+    if code == 77:
+        reasons = [line for line in tail_of(log).splitlines() if "skip" in line]
+        return report.CANNOT, (reasons or ["skipped"])[-1].partition("skip")[2].lstrip("ped: ")[:150]
+    figures = "; ".join(lines_of(log, "figure:"))
+    if code == 0:
+        return report.PASSED, figures
+    return report.FAILED, f"exit code {code}" + (f"; {figures}" if figures else "")
+
+
+def run_phase(phase, budget, logs, environ):
+    log = os.path.join(logs, f"{phase.name}.log")
+    begin = time.monotonic()
+    limit_s = min(phase.limit_s, budget.left())
+    if limit_s < LEAST_S and limit_s < phase.limit_s:
+        return report.Row(phase.name, phase.words, report.NO_TIME, 0.0, "", "")
+    argv = [word.replace("{seconds}", str(int(limit_s - 3))) for word in phase.argv]
+    print(f"-- {phase.name}: {phase.words}", flush=True)
+    with open(log, "wb") as file:
+        try:
+            process = subprocess.Popen(argv, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT,
+                                       env={**environ, **phase.env}, start_new_session=True)
+        except OSError as error:
+            return report.Row(phase.name, phase.words, report.FAILED, 0.0, f"{argv[0]}: {error.strerror}", str(error))
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            kill_group(process)  # and whatever it left
+    result, figure = judge(code, limit_s, limit_s < phase.limit_s, log)
+    row = report.Row(phase.name, phase.words, result, time.monotonic() - begin, figure, tail_of(log))
+    print(f"   {phase.name}: {result}, {row.seconds:.1f} s {figure}", flush=True)
+    return row
+
+
+def run_all(phases, budget, logs, environ):
+    rows = {}
+    shared = [phase for phase in phases if not phase.alone]
+    with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        jobs = {phase.name: pool.submit(run_phase, phase, budget, logs, environ) for phase in shared}
+        for name, job in jobs.items():
+            rows[name] = job.result()
+    for phase in phases:
+        if phase.alone:
+            rows[phase.name] = run_phase(phase, budget, logs, environ)
+    return [rows[phase.name] for phase in phases]
+
+
+# -- where libraries lie --
+
+def library_folders(build):
+    """What pack laid beside the programs, then what Python's packages bring: cuDNN, cuBLAS and NCCL may be nowhere else."""
+    folders = [os.path.join(build, "lib")]
+    for path in sys.path:
+        for package in ("cudnn", "nccl", "cublas", "cu13", "cuda_runtime"):
+            folders.append(os.path.join(path, "nvidia", package, "lib"))
+    folders += ["/usr/local/cuda/lib64"]
+    return [folder for folder in folders if os.path.isdir(folder)]
+
+
+def environ_of(build, cache):
+    known = os.environ.get("LD_LIBRARY_PATH", "")
+    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "XDG_CACHE_HOME": cache,
+               "LD_LIBRARY_PATH": os.pathsep.join([*filter(None, [known]), *library_folders(build)]),
+               "PATH": os.environ.get("PATH", "") + os.pathsep + "/usr/local/cuda/bin"}
+    environ.setdefault("DDP_CUDA_MODULE", os.path.join(build, "worker", "backend", "cuda", "ddp_cuda.so"))
+    return environ
+
+
+def commit_of(build):
+    """Of what was built, where pack wrote it down; else of the tree."""
+    try:
+        with open(os.path.join(build, "commit"), encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        pass
+    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=10", "--exclude", "*"],
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "unknown"
+
+
+def read_options():
+    parser = argparse.ArgumentParser(prog="tests/gpu/run", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("build", nargs="?", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--out", help="where results and logs go (docs/results, without logs)")
+    parser.add_argument("--budget", type=float, default=540, metavar="SECONDS", help="for all of it (540)")
+    parser.add_argument("--only", default="", metavar="PHASE,...")
+    parser.add_argument("--skip", default="", metavar="PHASE,...")
+    parser.add_argument("--list", action="store_true", help="name the phases and end")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1000000, help="of random inputs (the clock's)")
+    parser.add_argument("--phases", metavar="FILE", help="other phases, as JSON: for the tests of this program")
+    return parser, parser.parse_args()
+
+
+def choose(parser, phases, options):
+    names = [phase.name for phase in phases]
+    only, skip = ([name for name in text.split(",") if name] for text in (options.only, options.skip))
+    for name in only + skip:
+        if name not in names:
+            parser.error(f"no phase {name}: there are {', '.join(names)}")
+    return [phase for phase in phases if (not only or phase.name in only) and phase.name not in skip]
+
+
+def keep_logs(phases, logs, path):
+    with open(path, "w", encoding="utf-8") as out:
+        for phase in phases:
+            try:
+                with open(os.path.join(logs, f"{phase.name}.log"), encoding="utf-8", errors="replace") as log:
+                    text = log.read()
+            except OSError:
+                continue
+            cut = len(text) - 500000
+            out.write(f"==== {phase.name}\n" + (f"[{cut} characters cut]\n" if cut > 0 else "") + text[max(0, cut):] + "\n")
+
+
+def main():
+    parser, options = read_options()
+    budget = Budget(options.budget)
+    build = os.path.abspath(options.build)
+    out = os.path.abspath(options.out) if options.out else os.path.join(ROOT, "docs", "results")
+    stem = report.new_stem(out)
+    phases = phases_from(options.phases) if options.phases else phases_of(build, out, stem, options.seed)
+    phases = choose(parser, phases, options)
+    if options.list:
+        print("\n".join(f"{phase.name:12}{phase.words}" for phase in phases))
+        return 0
+    os.makedirs(out, exist_ok=True)
+    scratch = tempfile.mkdtemp(prefix="ddp-gpu-suite-")
+    try:
+        # plans that are chosen while others use the card are not for the benchmark
+        environ = environ_of(build, os.path.join(scratch, "cache"))
+        for phase in phases:
+            if phase.name == "bench":
+                phase.env["XDG_CACHE_HOME"] = os.path.join(scratch, "cache-bench")
+        rows = run_all(phases, budget, scratch, environ)
+        facts = [("commit", commit_of(build)), ("seed of random inputs", str(options.seed))]
+        device_log = os.path.join(scratch, "device.log")
+        if os.path.exists(device_log):
+            facts += [tuple(line.split(": ", 1)) for line in lines_of(device_log, "fact:") if ": " in line]
+        text = report.text_of(rows, facts, options.budget)
+        with open(os.path.join(out, f"{stem}.md"), "w", encoding="utf-8") as file:
+            file.write(text)
+        if options.out:
+            keep_logs(phases, scratch, os.path.join(out, f"{stem}-logs.txt"))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print(text)
+    return report.exit_code(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
