@@ -84,7 +84,7 @@ struct cuda_layer {
     uint8_t *mask;              /* BATCH_NORM: where the ReLU let through */
     float *stats, *coefs;       /* BATCH_NORM: see kernels_norm.h */
     double *sums, *own_sums;    /* ... and by our kernels */
-    void *unwanted;             /* ... the gradient of what is added, where nobody needs it */
+    void *unwanted[2];          /* ... the gradients of its inputs, where nobody needs them */
     void *inside, *inside_grad; /* ... with a pool: the value before it */
     float *channel_sums;        /* BATCH_NORM that cuda_stats.c serves: SUM, SQ_SUM */
     void *equal;                /* ... EQ_SCALE, EQ_SHIFT, of its type */

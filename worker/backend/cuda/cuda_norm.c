@@ -132,10 +132,11 @@ static enum status norm_open(struct cuda *cuda, struct cuda_layer *layer, struct
         status = want_inside(cuda, layer, err);
     if (status == STATUS_OK)
         status = want_grads(cuda, layer, err);
-    /* a plan writes the gradient of what is added, wanted or not */
-    if (status == STATUS_OK && layer->graph->fused_add && !layer->in[1]->needs_grad)
-        status = cuda_want_in_backward(cuda, layer, &layer->unwanted,
-                                       cuda_value_bytes(cuda, layer->in[1]), err);
+    /* a plan writes the gradients of its inputs, wanted or not */
+    for (uint32_t k = 0; k < 2; k++)
+        if (status == STATUS_OK && layer->in[k] != NULL && !layer->in[k]->needs_grad)
+            status = cuda_want_in_backward(cuda, layer, &layer->unwanted[k],
+                                           cuda_value_bytes(cuda, layer->in[k]), err);
     return status;
 }
 
@@ -256,7 +257,7 @@ static void *skip_grad(const struct cuda_layer *layer)
 {
     if (!layer->graph->fused_add)
         return NULL;
-    return layer->dx[1] != NULL ? layer->dx[1] : layer->unwanted;
+    return layer->dx[1] != NULL ? layer->dx[1] : layer->unwanted[1];
 }
 
 /* Without a ReLU a plan leaves the gradient of what was added to us: it is dy. */
@@ -324,7 +325,7 @@ static enum status plan_backward(struct cuda *cuda, struct cuda_layer *layer, st
         [PLAN_PORT_SCALE] = gamma->param,
         [PLAN_PORT_MEAN] = layer->stats + KERNEL_NORM_MEAN * c,
         [PLAN_PORT_INV_STD] = layer->stats + KERNEL_NORM_INV_STD * c,
-        [PLAN_PORT_DX] = layer->dx[0],
+        [PLAN_PORT_DX] = layer->dx[0] != NULL ? layer->dx[0] : layer->unwanted[0],
         [PLAN_PORT_DSCALE] = gamma->made != NULL ? gamma->made : gamma->grad,
         [PLAN_PORT_DSHIFT] = beta->made != NULL ? beta->made : beta->grad,
         [PLAN_PORT_DADD] = layer->graph->fused_relu ? skip_grad(layer) : NULL,

@@ -91,6 +91,33 @@ TEST(plans_are_told_what_was_asked_for)
     }
 }
 
+/* A batch norm whose input nobody wants a gradient of; the CPU has none of a flattened image. A
+ * plan that lacks a pointer ends the stand-in. */
+TEST(batch_norm_of_flattened_images)
+{
+    struct graph *graph = graph_new();
+    uint32_t at = graph_flatten(graph, "flat", graph_input(graph, 3, 5, 5));
+
+    use_standin();
+    at = graph_relu(graph, "cut", graph_batch_norm(graph, "norm", at));
+    at = graph_linear(graph, "fc", at, 10, true);
+    (void)graph_cross_entropy(graph, "loss", at);
+    for (int no_plans = 0; no_plans < 2; no_plans++) {
+        struct pair pair;
+
+        standin_faults.no_norm_plans = no_plans != 0;
+        pair = pair_new(&(struct pair_options){.arch = "flat",
+                                               .level = "O2",
+                                               .graph = graph,
+                                               .shape = {3, 5, 5, 10},
+                                               .plain = &backend_cuda});
+        pair_train(&pair, 2);
+        pair_free(&pair);
+    }
+    standin_faults.no_norm_plans = false;
+    graph_free(&graph);
+}
+
 static void check_refused(struct graph *graph, uint32_t at, const char *name)
 {
     const struct net_options options = {.batch_max = 2, .backend = &backend_cuda};
