@@ -21,6 +21,13 @@ void kernel_cast_ref(void *to, enum kernel_type to_type, const void *from,
 int kernel_cast(void *to, enum kernel_type to_type, const void *from, enum kernel_type from_type,
                 size_t count, struct CUstream_st *stream);
 
+/* to = from * factor, in f32 and rounded once. No overlap, but the same memory where both types are
+ * the same. */
+void kernel_scale_ref(void *to, enum kernel_type to_type, const void *from,
+                      enum kernel_type from_type, float factor, size_t count);
+int kernel_scale(void *to, enum kernel_type to_type, const void *from, enum kernel_type from_type,
+                 float factor, size_t count, struct CUstream_st *stream);
+
 /* y = a + b, cut at 0 where `relu`. All of one type; y may be a or b. */
 void kernel_add_ref(void *y, const void *a, const void *b, enum kernel_type type, bool relu,
                     size_t count);

@@ -38,6 +38,7 @@
     X(rates)                                                                                       \
     X(relu)                                                                                        \
     X(relu_backward)                                                                               \
+    X(scale)                                                                                       \
     X(scaler_step)                                                                                 \
     X(sgd)
 

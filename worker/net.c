@@ -131,6 +131,12 @@ static size_t grad_bytes(const struct net *net)
     return bytes;
 }
 
+void net_grad_arena(const struct net *net, void **memory, size_t *bytes)
+{
+    *memory = net->grads;
+    *bytes = net->grads != NULL ? grad_bytes(net) : 0;
+}
+
 static bool make_states(struct net *net, const struct optim *optim)
 {
     const struct optim sgd = {.kind = OPTIM_SGD};

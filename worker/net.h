@@ -159,6 +159,8 @@ void net_hash(const struct net *net, uint32_t index, uint8_t hash[32]);
 
 uint32_t net_bucket_count(const struct net *net);
 struct net_bucket net_bucket(const struct net *net, uint32_t index);
+/* All gradients, buckets and what lies between them: memory of the backend. */
+void net_grad_arena(const struct net *net, void **memory, size_t *bytes);
 /* The gradients of a complete bucket, rounded to its type; allowed on another thread while
  * net_backward goes on. Open waits for the bucket alone; close makes the net take what the view
  * holds by then, rounded to the type. One bucket at a time. Errors: STATUS_LIBRARY. */

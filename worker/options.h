@@ -60,8 +60,9 @@ struct options {
     uint32_t checkpoint_every;  /* steps; 0: at the end of epochs alone */
     uint32_t checkpoint_keep;
     bool delay_allreduce;
-    float bucket_cap_mb;  /* MiB; 0: the default */
-    const char *loss_log; /* "%r" in it is the rank; NULL: none */
+    uint32_t nccl_max_ctas; /* 0: NCCL's choice */
+    float bucket_cap_mb;    /* MiB; 0: the default */
+    const char *loss_log;   /* "%r" in it is the rank; NULL: none */
     bool help, version;
 };
 

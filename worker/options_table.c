@@ -138,6 +138,8 @@ static const struct option_row rows[] = {
     FLAG("delay-allreduce", delay_allreduce, "reduce gradients after backward, not beside it"),
     REAL(OPTION_F32, "bucket-cap-mb", bucket_cap_mb, 0, 65536, "X",
          "MiB of a gradient bucket (25; the first has 1)"),
+    WHOLE("nccl-max-ctas", nccl_max_ctas, 0, 64, "N",
+          "blocks of a GPU that an all-reduce may take from backward (0: NCCL's choice)"),
     TEXT("loss-log", loss_log, "FILE",
          "every rank's loss at every step: epoch, step, loss; %r: the rank"),
 };

@@ -31,27 +31,17 @@ static enum status reduce(void *user, void *memory, size_t count, enum graph_dty
     return train->device.nccl->queue_average(train->nccl_link, memory, count, dtype, stream, err);
 }
 
-static enum status refuse_options(const struct options *options, struct err *err)
-{
-    const char *option = options->predivide > 0.0F        ? "--predivide-factor"
-                         : options->allreduce_always_fp32 ? "--allreduce-always-fp32"
-                         : options->delay_allreduce       ? "--delay-allreduce"
-                                                          : NULL;
-
-    if (option == NULL)
-        return STATUS_OK;
-    return err_set(err, STATUS_UNSUPPORTED, 0,
-                   "%s is not for NCCL, whose mean is made on the way: leave it out, or give "
-                   "--comm gloo",
-                   option);
-}
-
 enum status train_nccl_choose(struct train *train, struct err *err)
 {
-    const struct cuda_reduce on_device = {.reduce = reduce, .user = train};
     const struct options *options = train->options;
+    const struct cuda_reduce on_device = {
+        .reduce = reduce,
+        .user = train,
+        .after = options->predivide / (float)train->place->world,
+        .in_fp32 = options->allreduce_always_fp32,
+        .delays = options->delay_allreduce,
+    };
     const bool may = train->device.runtime != NULL && train->place->world > 1;
-    enum status status;
 
     if (!may || strcmp(options->comm, "gloo") == 0) {
         if (strcmp(options->comm, "nccl") == 0 && train->device.runtime == NULL)
@@ -63,9 +53,6 @@ enum status train_nccl_choose(struct train *train, struct err *err)
     if (train->device.nccl == NULL)
         return err_set(err, STATUS_UNSUPPORTED, 0,
                        "the CUDA module was built without NCCL: give --comm gloo");
-    status = refuse_options(options, err);
-    if (status != STATUS_OK)
-        return status;
     train->uses_nccl = true;
     cuda_backend_reduce_with(&on_device);
     return STATUS_OK;
@@ -133,12 +120,24 @@ static void give_up(void *user, const struct err *why)
     _exit(EXIT_GIVEN_UP);
 }
 
+static enum status hold_gradients(struct train *train, struct err *err)
+{
+    void *memory;
+    size_t bytes;
+
+    net_grad_arena(train->net, &memory, &bytes);
+    return memory != NULL ? train->device.nccl->hold(train->nccl_link, memory, bytes, err)
+                          : STATUS_OK;
+}
+
 enum status train_nccl_open(struct train *train, struct err *err)
 {
     struct nccl_link_options link = {
         .rank = train->place->rank,
         .world = train->place->world,
         .timeout_us = JOIN_TIMEOUT_US,
+        .ctas_max = train->options->nccl_max_ctas,
+        .factor = train->options->predivide > 0.0F ? 1.0F / train->options->predivide : 0.0F,
         .address = train->place->address,
         .gone = is_gone,
         .user = train,
@@ -156,6 +155,8 @@ enum status train_nccl_open(struct train *train, struct err *err)
         return STATUS_OK;
     memcpy(link.id, train->nccl_id, sizeof link.id);
     status = train->device.nccl->open(&train->nccl_link, &link, err);
+    if (status == STATUS_OK)
+        status = hold_gradients(train, err);
     guard.link = train->nccl_link;
     return status == STATUS_OK ? nccl_guard_new(&train->nccl_guard, &guard, err) : status;
 }

@@ -45,6 +45,27 @@ TEST(cast)
     }
 }
 
+TEST(scale)
+{
+    twins_need_device();
+    for (size_t k = 0; k < COUNT_KINDS; k++)
+        ALL_TYPES(to)
+    ALL_TYPES(from)
+    {
+        struct twins x = random_of(from, counts[k]), y = poison_of(to, counts[k]);
+        const float factor = 0.5F + draw();
+
+        kernel_scale_ref(y.host, to, x.host, from, factor, counts[k]);
+        RUN(scale, y.device, to, x.device, from, factor, counts[k]);
+        twins_compare(&y, "y");
+        kernel_scale_ref(x.host, from, x.host, from, factor, counts[k]); /* in place */
+        RUN(scale, x.device, from, x.device, from, factor, counts[k]);
+        twins_compare(&x, "x");
+        twins_free(&x);
+        twins_free(&y);
+    }
+}
+
 TEST(add)
 {
     twins_need_device();

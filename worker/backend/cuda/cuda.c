@@ -162,7 +162,7 @@ static void close_small(struct cuda *cuda)
 {
     void *const memory[] = {cuda->loss_rows,      cuda->loss_result,  cuda->flag,
                             cuda->rates,          cuda->clip_scratch, cuda->rounded,
-                            cuda->lars_workspace, cuda->arena};
+                            cuda->lars_workspace, cuda->arena,        cuda->wide};
     void *outcomes = cuda->outcomes;
 
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {

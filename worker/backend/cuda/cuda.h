@@ -167,7 +167,9 @@ struct cuda {
     struct CUevent_st *reduced;
     struct cuda_reduce reduce; /* .reduce NULL: none */
     bool is_reduced;           /* this step's gradients */
-    struct cuda_want *wants;   /* kept: what lives when is for tests to look at */
+    void *wide;                /* a bucket of 16-bit gradients as fp32, for reduce.in_fp32 */
+    size_t wide_bytes;
+    struct cuda_want *wants; /* kept: what lives when is for tests to look at */
     uint32_t want_count;
     void *arena;
     void *workspace;
@@ -305,9 +307,14 @@ enum status cuda_step_begin(void *state, const struct net_images *images, const 
                             uint32_t n, bool training, struct err *err);
 enum status cuda_layer_forward(void *state, uint32_t layer, struct err *err);
 enum status cuda_layer_backward(void *state, uint32_t layer, float grad_scale, struct err *err);
+void cuda_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads);
+
+/* cuda_reduce.c: the bucket that was ready last time there was one of this index; behind which the
+ * step goes on when all of them were queued. */
 bool cuda_reduces(const void *state);
 void cuda_step_reduce(void *state);
-void cuda_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads);
+enum status cuda_reduce_bucket(struct cuda *cuda, uint32_t bucket, struct err *err);
+enum status cuda_reduce_join(struct cuda *cuda, struct err *err);
 
 /* cuda_end.c, cuda_update.c: the parts of a step's end, each queued as it comes. */
 void cuda_queue_finite(struct cuda *cuda, const struct backend_span *grads, uint32_t count,

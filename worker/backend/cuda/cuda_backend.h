@@ -37,6 +37,9 @@ struct cuda_reduce {
     enum status (*reduce)(void *user, void *memory, size_t count, enum graph_dtype dtype,
                           struct CUstream_st *stream, struct err *err);
     void *user;
+    float after;  /* every value is multiplied by this behind it; 0: stays */
+    bool in_fp32; /* 16-bit gradients go there as fp32, and are rounded when they come back */
+    bool delays;  /* none before backward is over */
 };
 
 /* For the nets made from now on: net_step_reduce asks for it. Copied; NULL: none. */

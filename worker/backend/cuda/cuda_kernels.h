@@ -17,6 +17,7 @@
     X(rates)                                                                                       \
     X(sgd)                                                                                         \
     X(cast)                                                                                        \
+    X(scale)                                                                                       \
     X(add)                                                                                         \
     X(accumulate)                                                                                  \
     X(relu)                                                                                        \

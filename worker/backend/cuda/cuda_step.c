@@ -256,43 +256,6 @@ enum status cuda_layer_forward(void *state, uint32_t layer, struct err *err)
     return status;
 }
 
-/* -- gradients of all ranks -- */
-
-bool cuda_reduces(const void *state)
-{
-    return ((const struct cuda *)state)->reduce.reduce != NULL;
-}
-
-void cuda_step_reduce(void *state)
-{
-    ((struct cuda *)state)->is_reduced = true;
-}
-
-/* On a stream of its own, behind the work that made the bucket, while backward goes on. */
-static enum status reduce_bucket(struct cuda *cuda, uint32_t bucket, struct err *err)
-{
-    const struct backend_span *span = &cuda->buckets[bucket];
-    enum status status = cuda->runtime->event_record(cuda->bucket_done[bucket], cuda->stream, err);
-
-    if (status == STATUS_OK)
-        status = cuda->runtime->event_wait(cuda->bucket_done[bucket], cuda->reduces, err);
-    if (status == STATUS_OK)
-        status = cuda->reduce.reduce(cuda->reduce.user, span->memory, span->count, span->dtype,
-                                     cuda->reduces, err);
-    return status;
-}
-
-static enum status join_reduces(struct cuda *cuda, struct err *err)
-{
-    enum status status = STATUS_OK;
-
-    if (!cuda->is_reduced)
-        return STATUS_OK;
-    status = cuda->runtime->event_record(cuda->reduced, cuda->reduces, err);
-    return status == STATUS_OK ? cuda->runtime->event_wait(cuda->reduced, cuda->stream, err)
-                               : status;
-}
-
 /* The whole of a step as it comes. */
 static enum status run_plain(struct cuda *cuda, struct err *err)
 {
@@ -306,15 +269,15 @@ static enum status run_plain(struct cuda *cuda, struct err *err)
         status = backward(cuda, i, cuda->step->grad_scale, err);
     for (uint32_t b = 0; cuda->is_reduced && b < cuda->graph->bucket_count; b++)
         if (status == STATUS_OK)
-            status = reduce_bucket(cuda, b, err);
-    return status == STATUS_OK ? join_reduces(cuda, err) : status;
+            status = cuda_reduce_bucket(cuda, b, err);
+    return status == STATUS_OK ? cuda_reduce_join(cuda, err) : status;
 }
 
 /* Where nothing could be recorded the step is queued as it comes, and all later ones. */
 static enum status end_record(struct cuda *cuda, struct err *err)
 {
     struct err why = {.text = ""};
-    enum status joined = join_reduces(cuda, &why);
+    enum status joined = cuda_reduce_join(cuda, &why);
 
     if (cuda->runtime->record_end(cuda->stream, &cuda->step->graph, &why) == STATUS_OK &&
         joined == STATUS_OK) {
@@ -333,12 +296,19 @@ static enum status end_backward(struct cuda *cuda, struct err *err)
 {
     enum status status = STATUS_OK;
 
-    if (cuda->mode == CUDA_RECORD)
+    for (uint32_t b = 0; cuda->is_reduced && cuda->reduce.delays && cuda->mode != CUDA_REPEAT &&
+                         b < cuda->graph->bucket_count;
+         b++)
+        if (status == STATUS_OK)
+            status = cuda_reduce_bucket(cuda, b, err);
+    if (status != STATUS_OK)
+        give_up_record(cuda);
+    else if (cuda->mode == CUDA_RECORD)
         status = end_record(cuda, err);
     else if (cuda->mode == CUDA_REPEAT)
         status = cuda->runtime->queue_graph(cuda->step->graph, cuda->stream, err);
     else
-        status = join_reduces(cuda, err);
+        status = cuda_reduce_join(cuda, err);
     cuda->mode = CUDA_PLAIN;
     cuda->is_reduced = false;
     return status;
@@ -382,7 +352,7 @@ static enum status mark_ready(struct cuda *cuda, uint32_t bucket, struct err *er
     if (cuda->mode == CUDA_REPEAT)
         return STATUS_OK;
     if (cuda->is_reduced)
-        return reduce_bucket(cuda, bucket, err);
+        return cuda->reduce.delays ? STATUS_OK : cuda_reduce_bucket(cuda, bucket, err);
     return cuda->mode == CUDA_PLAIN
                ? cuda->runtime->event_record(cuda->bucket_done[bucket], cuda->stream, err)
                : STATUS_OK;

@@ -27,6 +27,7 @@ struct nccl_link_options {
     uint32_t rank, world;
     uint64_t timeout_us; /* for all ranks to come */
     uint32_t ctas_max;   /* blocks that a collective may take from backward; 0: NCCL's choice */
+    float factor;        /* every value is multiplied by this before the sum; 0: by 1 / world */
     const char *address; /* of this node: NCCL uses the interface that has it, unless
                             NCCL_SOCKET_IFNAME is set; NULL: NCCL's choice */
     /* False: all peers live. True: *err says who was lost. */
@@ -44,8 +45,9 @@ struct cuda_nccl {
     /* Makes device memory known to NCCL, so that it needs no copies of its own; until close. That
      * NCCL cannot is no error. */
     enum status (*hold)(struct nccl_link *link, void *memory, size_t bytes, struct err *err);
-    /* Queues: `memory`, [count] of dtype, becomes the mean over all ranks; each value is multiplied
-     * by 1 / world before the sum, as PyTorch does. May be recorded. */
+    /* Queues: `memory`, [count] of dtype, becomes the mean over all ranks (with options.factor the
+     * sum of products); each value is multiplied before the sum, as PyTorch does. May be recorded.
+     */
     enum status (*queue_average)(struct nccl_link *link, void *memory, size_t count,
                                  enum graph_dtype dtype, struct CUstream_st *stream,
                                  struct err *err);

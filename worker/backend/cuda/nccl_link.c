@@ -142,7 +142,8 @@ static enum status id_new(const char *library, const char *address, uint8_t id[N
 
 static enum status make_average(struct nccl_link *link, enum graph_dtype dtype, struct err *err)
 {
-    const float factor = 1.0F / (float)link->options.world;
+    const float factor =
+        link->options.factor > 0.0F ? link->options.factor : 1.0F / (float)link->options.world;
     uint16_t half = dtype == GRAPH_F16 ? half_f16_from(factor) : half_bf16_from(factor);
     void *scalar = dtype == GRAPH_F32 ? (void *)(uintptr_t)&factor : &half;
     ncclResult_t rc = link->api.RedOpCreatePreMulSum(&link->average[dtype], scalar, types[dtype],

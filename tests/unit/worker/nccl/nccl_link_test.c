@@ -143,7 +143,8 @@ static void open_all(struct rank *ranks)
             FAIL("rank %u: %s", i, ranks[i].err.text);
 }
 
-static void check_mean(enum graph_dtype dtype)
+/* factor: of each value before the sum; 0: the mean. */
+static void check_mean(enum graph_dtype dtype, float factor)
 {
     struct rank *ranks = ranks_new(10 * SECOND_US, nobody_gone);
 
@@ -155,13 +156,15 @@ static void check_mean(enum graph_dtype dtype)
             ranks[r].values[i] = value;
             ranks[r].halves[i] = dtype == GRAPH_F16 ? half_f16_from(value) : half_bf16_from(value);
         }
+    for (uint32_t r = 0; r < WORLD; r++)
+        ranks[r].options.factor = factor;
     open_all(ranks);
     all(ranks, average_one);
     CHECK_EQ(held(), WORLD);
     for (uint32_t r = 0; r < WORLD; r++) {
         CHECK_EQ(ranks[r].status, STATUS_OK);
         for (uint32_t i = 0; i < COUNT; i++) {
-            const float mean = (float)(i % 64) * 2.5F;
+            const float mean = (float)(i % 64) * (factor > 0.0F ? 10.0F * factor : 2.5F);
             const float got = dtype == GRAPH_F32   ? ranks[r].values[i]
                               : dtype == GRAPH_F16 ? half_f16_to(ranks[r].halves[i])
                                                    : half_bf16_to(ranks[r].halves[i]);
@@ -181,9 +184,12 @@ TEST(means_in_every_type)
     const char *ras;
     const char *interface;
 
-    check_mean(GRAPH_F32);
-    check_mean(GRAPH_F16);
-    check_mean(GRAPH_BF16);
+    check_mean(GRAPH_F32, 0.0F);
+    check_mean(GRAPH_F32, 0.5F);
+    check_mean(GRAPH_F16, 0.0F);
+    check_mean(GRAPH_F16, 0.5F);
+    check_mean(GRAPH_BF16, 0.0F);
+    check_mean(GRAPH_BF16, 0.5F);
     ras = getenv("NCCL_RAS_ENABLE");
     interface = getenv("NCCL_SOCKET_IFNAME");
     CHECK_STR(ras != NULL ? ras : "not set", "0");

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/values.h"
 #include "tests/lib/standin.h"
 #include "tests/lib/test.h"
 #include "tests/lib/net_pair.h"
@@ -321,54 +320,6 @@ TEST(recorded_steps_are_the_same_steps)
     CHECK(standin_counts().recorded > before.recorded);
     pair_evaluate(&pair, 2);
     pair_free(&pair);
-}
-
-struct halve {
-    void *memory;
-    size_t count;
-    enum graph_dtype dtype;
-};
-
-static void run_halve(void *args)
-{
-    const struct halve *halve = args;
-
-    for (size_t i = 0; i < halve->count; i++)
-        values_set(halve->memory, (enum kernel_type)halve->dtype, i,
-                   0.5F * values_get(halve->memory, (enum kernel_type)halve->dtype, i));
-}
-
-static enum status reduce_halve(void *user, void *memory, size_t count, enum graph_dtype dtype,
-                                struct CUstream_st *stream, struct err *err)
-{
-    const struct halve halve = {memory, count, dtype};
-
-    ++*(uint32_t *)user;
-    if (stream == NULL || standin_queue(run_halve, &halve, sizeof halve) != 0)
-        return err_set(err, STATUS_LIBRARY, 0, "no reduce on purpose");
-    return STATUS_OK;
-}
-
-/* Every bucket once in each step that is queued or recorded; a record carries them with it. */
-TEST(gradients_are_reduced_on_the_device)
-{
-    for (int no_records = 0; no_records < 2; no_records++) {
-        uint32_t calls = 0;
-        struct pair pair;
-
-        use_standin();
-        cuda_backend_reduce_with(&(struct cuda_reduce){reduce_halve, &calls});
-        pair = pair_new(&(struct pair_options){.arch = "convnet", .level = "O2", .halves = true});
-        cuda_backend_reduce_with(NULL);
-        standin_faults.no_records = no_records != 0;
-        for (int i = 0; i < 4; i++) {
-            pair_step(&pair, 4, true);
-            pair_check(&pair);
-        }
-        standin_faults.no_records = false;
-        CHECK_EQ(calls, net_bucket_count(pair.cpu) * (no_records ? 5U : 2U));
-        pair_free(&pair);
-    }
 }
 
 /* Through the host and back: then steps are equal to the bit. */

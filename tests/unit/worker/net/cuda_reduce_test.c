@@ -1,0 +1,140 @@
+/* Gradients that are reduced on the device: every bucket once in each step, inside what is
+ * recorded, in the form that was asked for. The reducer here halves, as if the other rank's
+ * gradients were 0. */
+#include <string.h>
+
+#include "kernels/values.h"
+#include "tests/lib/net_pair.h"
+#include "tests/lib/standin.h"
+#include "tests/lib/test.h"
+#include "worker/backend/cuda/cuda_backend.h"
+
+enum { CALLS_MAX = 64, STEPS = 4 };
+
+struct halve {
+    void *memory;
+    size_t count;
+    enum graph_dtype dtype;
+};
+
+/* What the reducer was asked for. */
+struct seen {
+    uint32_t calls;
+    enum graph_dtype dtypes[CALLS_MAX];
+    uint64_t launches[CALLS_MAX]; /* of the stand-in, before the call */
+};
+
+static void run_halve(void *args)
+{
+    const struct halve *halve = args;
+
+    for (size_t i = 0; i < halve->count; i++)
+        values_set(halve->memory, (enum kernel_type)halve->dtype, i,
+                   0.5F * values_get(halve->memory, (enum kernel_type)halve->dtype, i));
+}
+
+static enum status reduce_halve(void *user, void *memory, size_t count, enum graph_dtype dtype,
+                                struct CUstream_st *stream, struct err *err)
+{
+    const struct halve halve = {memory, count, dtype};
+    struct seen *seen = user;
+
+    CHECK(seen->calls < CALLS_MAX);
+    seen->dtypes[seen->calls] = dtype;
+    seen->launches[seen->calls++] = standin_counts().launches;
+    if (stream == NULL || standin_queue(run_halve, &halve, sizeof halve) != 0)
+        return err_set(err, STATUS_LIBRARY, 0, "no reduce on purpose");
+    return STATUS_OK;
+}
+
+/* `reduce`: the form; its function and user are set here. */
+static struct pair new_pair(struct cuda_reduce reduce, struct seen *seen, const char *level)
+{
+    const bool halves = reduce.after == 0.0F;
+    struct pair pair;
+
+    *seen = (struct seen){0};
+    reduce.reduce = reduce_halve;
+    reduce.user = seen;
+    cuda_backend_use(&standin_runtime, &standin_kernels, &standin_plans, 0);
+    cuda_backend_reduce_with(&reduce);
+    pair = pair_new(&(struct pair_options){.arch = "convnet", .level = level, .halves = halves});
+    cuda_backend_reduce_with(NULL);
+    CHECK(net_bucket_count(pair.cpu) > 1);
+    return pair;
+}
+
+static void train(struct pair *pair)
+{
+    for (int i = 0; i < STEPS; i++) {
+        pair_step(pair, 4, true);
+        pair_check(pair);
+    }
+}
+
+/* The first step comes plain, the second is recorded; where nothing can be, it is tried and then
+ * queued as the others are. */
+TEST(once_a_step_and_in_the_record)
+{
+    for (int no_records = 0; no_records < 2; no_records++) {
+        struct seen seen;
+        struct pair pair = new_pair((struct cuda_reduce){.reduce = NULL}, &seen, "O2");
+
+        standin_faults.no_records = no_records != 0;
+        train(&pair);
+        standin_faults.no_records = false;
+        CHECK_EQ(seen.calls, net_bucket_count(pair.cpu) * (no_records ? STEPS + 1U : 2U));
+        pair_free(&pair);
+    }
+}
+
+TEST(with_a_factor_behind_it)
+{
+    static const char *const levels[] = {"O0", "O2", "O3"};
+
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+        struct seen seen;
+        struct pair pair = new_pair((struct cuda_reduce){.after = 2.0F}, &seen, levels[l]);
+
+        train(&pair);
+        pair_free(&pair);
+    }
+}
+
+TEST(halves_travel_as_floats)
+{
+    for (int factor = 0; factor < 2; factor++) {
+        struct seen seen;
+        struct pair pair = new_pair(
+            (struct cuda_reduce){.in_fp32 = true, .after = factor ? 2.0F : 0.0F}, &seen, "O3");
+
+        train(&pair);
+        CHECK_EQ(seen.calls, 2 * net_bucket_count(pair.cpu));
+        for (uint32_t i = 0; i < seen.calls; i++)
+            CHECK_EQ(seen.dtypes[i], GRAPH_F32);
+        pair_free(&pair);
+    }
+}
+
+/* Launches of backward between the first bucket's reduction and the last one's, in a plain step. */
+static uint64_t between(bool delays)
+{
+    struct seen seen;
+    struct pair pair = new_pair((struct cuda_reduce){.delays = delays}, &seen, "O0");
+    const uint32_t buckets = net_bucket_count(pair.cpu);
+    uint64_t launches;
+
+    train(&pair);
+    CHECK_EQ(seen.calls, 2 * buckets);
+    launches = seen.launches[buckets - 1] - seen.launches[0];
+    pair_free(&pair);
+    return launches - (buckets - 1); /* the reducer's own */
+}
+
+TEST(beside_backward_or_behind_it)
+{
+    CHECK(between(false) > 0);
+    CHECK_EQ(between(true), 0);
+}
+
+TEST_MAIN

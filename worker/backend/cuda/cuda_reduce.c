@@ -1,0 +1,92 @@
+/* Gradients of all ranks, averaged on the device by what cuda_backend_reduce_with was given. */
+#include <assert.h>
+
+#include "worker/backend/cuda/cuda.h"
+
+bool cuda_reduces(const void *state)
+{
+    return ((const struct cuda *)state)->reduce.reduce != NULL;
+}
+
+void cuda_step_reduce(void *state)
+{
+    ((struct cuda *)state)->is_reduced = true;
+}
+
+/* Room for a bucket as fp32. It grows in a step's first run, which is never recorded. */
+static enum status make_room(struct cuda *cuda, size_t count, struct err *err)
+{
+    const size_t bytes = count * sizeof(float);
+    enum status status = STATUS_OK;
+
+    if (bytes <= cuda->wide_bytes)
+        return STATUS_OK;
+    if (cuda->mode != CUDA_PLAIN)
+        return err_set(err, STATUS_CONFLICT, 0, "gradients of %zu values came unannounced", count);
+    status = cuda->runtime->stream_sync(cuda->reduces, err); /* nobody uses the old one */
+    if (status != STATUS_OK)
+        return status;
+    cuda->runtime->memory_free(&cuda->wide);
+    cuda->bytes -= cuda->wide_bytes;
+    cuda->wide_bytes = 0;
+    status = cuda->runtime->memory_new(&cuda->wide, bytes, err);
+    if (status == STATUS_OK) {
+        cuda->wide_bytes = bytes;
+        cuda->bytes += bytes;
+    }
+    return status;
+}
+
+static enum status queue_scale(struct cuda *cuda, void *to, enum graph_dtype to_type,
+                               const void *from, enum graph_dtype from_type, float factor,
+                               size_t count, struct err *err)
+{
+    int code = cuda->kernels->scale(to, cuda_type(to_type), from, cuda_type(from_type), factor,
+                                    count, cuda->reduces);
+
+    return cuda_launched(cuda, NULL, code, "factor of reduced gradients", err);
+}
+
+static enum status reduce_span(struct cuda *cuda, const struct backend_span *span, struct err *err)
+{
+    const struct cuda_reduce *reduce = &cuda->reduce;
+    const bool is_wide = reduce->in_fp32 && span->dtype != GRAPH_F32;
+    const enum graph_dtype dtype = is_wide ? GRAPH_F32 : span->dtype;
+    const float after = reduce->after > 0.0F ? reduce->after : 1.0F;
+    void *memory = span->memory;
+    enum status status = STATUS_OK;
+
+    if (is_wide) {
+        status = make_room(cuda, span->count, err);
+        memory = cuda->wide;
+        if (status == STATUS_OK)
+            status = queue_scale(cuda, memory, GRAPH_F32, span->memory, span->dtype, 1.0F,
+                                 span->count, err);
+    }
+    if (status == STATUS_OK)
+        status = reduce->reduce(reduce->user, memory, span->count, dtype, cuda->reduces, err);
+    if (status != STATUS_OK || (!is_wide && after == 1.0F))
+        return status;
+    return queue_scale(cuda, span->memory, span->dtype, memory, dtype, after, span->count, err);
+}
+
+/* On a stream of its own, behind the work that made the bucket, while backward goes on. */
+enum status cuda_reduce_bucket(struct cuda *cuda, uint32_t bucket, struct err *err)
+{
+    enum status status = cuda->runtime->event_record(cuda->bucket_done[bucket], cuda->stream, err);
+
+    if (status == STATUS_OK)
+        status = cuda->runtime->event_wait(cuda->bucket_done[bucket], cuda->reduces, err);
+    return status == STATUS_OK ? reduce_span(cuda, &cuda->buckets[bucket], err) : status;
+}
+
+enum status cuda_reduce_join(struct cuda *cuda, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    if (!cuda->is_reduced)
+        return STATUS_OK;
+    status = cuda->runtime->event_record(cuda->reduced, cuda->reduces, err);
+    return status == STATUS_OK ? cuda->runtime->event_wait(cuda->reduced, cuda->stream, err)
+                               : status;
+}
