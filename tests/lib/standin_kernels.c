@@ -30,36 +30,6 @@ static int cast(void *to, enum kernel_type to_type, const void *from, enum kerne
     return standin_queue(cast_run, &args, sizeof args);
 }
 
-struct scale_args {
-    void *to;
-    enum kernel_type to_type;
-    const void *from;
-    enum kernel_type from_type;
-    float factor;
-    size_t count;
-};
-
-static void scale_run(void *args)
-{
-    struct scale_args *a = args;
-
-    kernel_scale_ref(a->to, a->to_type, a->from, a->from_type, a->factor, a->count);
-}
-
-static int scale(void *to, enum kernel_type to_type, const void *from, enum kernel_type from_type,
-                 float factor, size_t count, struct CUstream_st *stream)
-{
-    const struct scale_args args = {.to = to,
-                                    .to_type = to_type,
-                                    .from = from,
-                                    .from_type = from_type,
-                                    .factor = factor,
-                                    .count = count};
-
-    assert(stream != NULL);
-    return standin_queue(scale_run, &args, sizeof args);
-}
-
 struct add_args {
     void *y;
     const void *a;
@@ -110,7 +80,7 @@ static int accumulate(void *to, enum kernel_type to_type, void *from, enum kerne
                                          .to_type = to_type,
                                          .from = from,
                                          .from_type = from_type,
-                                         .scale = scale,
+                                         .scale = standin_scale,
                                          .clear = clear,
                                          .count = count};
 
@@ -310,7 +280,7 @@ static int loss(const struct kernel_loss *loss, const void *logits, const void *
     const struct loss_args args = {.loss = *loss,
                                    .logits = logits,
                                    .labels = labels,
-                                   .scale = scale,
+                                   .scale = standin_scale,
                                    .grads = grads,
                                    .rows_out = rows_out,
                                    .result = result};
@@ -577,7 +547,7 @@ const struct cuda_kernels standin_kernels = {
     .rates = standin_rates,
     .sgd = standin_sgd,
     .cast = cast,
-    .scale = scale,
+    .scale = standin_scale,
     .add = add,
     .accumulate = accumulate,
     .relu = relu,

@@ -105,6 +105,36 @@ int standin_rates(struct kernel_rates *rates, const struct kernel_rates *values,
     return standin_queue(rates_run, &args, sizeof args);
 }
 
+struct scale_args {
+    void *to;
+    enum kernel_type to_type;
+    const void *from;
+    enum kernel_type from_type;
+    float factor;
+    size_t count;
+};
+
+static void scale_run(void *args)
+{
+    struct scale_args *a = args;
+
+    kernel_scale_ref(a->to, a->to_type, a->from, a->from_type, a->factor, a->count);
+}
+
+int standin_scale(void *to, enum kernel_type to_type, const void *from, enum kernel_type from_type,
+                  float factor, size_t count, struct CUstream_st *stream)
+{
+    const struct scale_args args = {.to = to,
+                                    .to_type = to_type,
+                                    .from = from,
+                                    .from_type = from_type,
+                                    .factor = factor,
+                                    .count = count};
+
+    assert(stream != NULL);
+    return standin_queue(scale_run, &args, sizeof args);
+}
+
 struct clip_args {
     struct kernel_span spans[TABLE_MAX];
     uint32_t span_count;

@@ -6,6 +6,8 @@
 
 int standin_finite(const struct kernel_values *tensors, uint32_t tensor_count,
                    enum kernel_type type, uint32_t *found, struct CUstream_st *stream);
+int standin_scale(void *to, enum kernel_type to_type, const void *from, enum kernel_type from_type,
+                  float factor, size_t count, struct CUstream_st *stream);
 int standin_sgd(const struct kernel_sgd_tensor *tensors, uint32_t tensor_count,
                 const struct kernel_sgd *sgd, const struct kernel_rates *rates, const float *scale,
                 const uint32_t *found, struct CUstream_st *stream);
