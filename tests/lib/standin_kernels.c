@@ -80,7 +80,7 @@ static int accumulate(void *to, enum kernel_type to_type, void *from, enum kerne
                                          .to_type = to_type,
                                          .from = from,
                                          .from_type = from_type,
-                                         .scale = standin_scale,
+                                         .scale = scale,
                                          .clear = clear,
                                          .count = count};
 
@@ -280,7 +280,7 @@ static int loss(const struct kernel_loss *loss, const void *logits, const void *
     const struct loss_args args = {.loss = *loss,
                                    .logits = logits,
                                    .labels = labels,
-                                   .scale = standin_scale,
+                                   .scale = scale,
                                    .grads = grads,
                                    .rows_out = rows_out,
                                    .result = result};
