@@ -66,7 +66,7 @@ struct net_options {
     bool emulate_low;          /* round to 16-bit types, even where the machine computes in them */
     bool accumulate;           /* net_grads_keep will be called */
     float label_smoothing;     /* of the training loss, 0 to 1; validation has none */
-    bool profile;              /* time every layer: see net_profile */
+    bool profile;              /* time every layer, from the start: see net_profile */
     const struct amp *amp;     /* NULL: O0 */
     const struct optim *optim; /* whose states to keep room for; NULL: SGD */
     net_graph_seen graph_seen; /* NULL: none; called with the graph behind each pass */
@@ -79,11 +79,23 @@ struct net_options {
     const struct backend *backend; /* worker/net_backend.h; NULL: the CPU */
 };
 
-/* Time that one piece of work took since net_new. */
+enum net_phase {
+    NET_PHASE_INPUT, /* images on their way to the first layer */
+    NET_PHASE_FORWARD,
+    NET_PHASE_BACKWARD,
+    NET_PHASE_REDUCE, /* gradients of all ranks, where the backend adds them up */
+    NET_PHASE_OPTIMIZER,
+    NET_PHASES
+};
+
+/* Time that one piece of work took while the profile was on. */
 struct net_profile {
-    const char *layer; /* "layer1.0" */
+    const char *layer; /* "layer1.0"; of what belongs to no layer: what it is, "optimizer" */
     const char
         *work; /* "forward", "backward", ... ; "conv ..." is time inside oneDNN's convolutions */
+    uint32_t index; /* of the layer in net_graph; GRAPH_NONE: it belongs to none */
+    enum net_phase phase;
+    bool is_beside; /* done while other work goes on: no part of the step's own time */
     uint64_t calls;
     uint64_t ns;
 };
@@ -233,8 +245,16 @@ void net_update(struct net *net, const struct optim *optim);
 
 /* The layers of that kind, one by one; false past the last. */
 bool net_low_layer(const struct net *net, uint32_t index, struct net_low_layer *low);
-/* Entry `index` of the profile; false past the end or without net_options.profile. */
+/* Entry `index` of the profile; false past the end or without net_options.profile. On a GPU it has
+ * the steps that net_update has ended, each of which waited for the device. */
 bool net_profile(const struct net *net, uint32_t index, struct net_profile *profile);
+/* Between two steps: whether those to come are timed; with net_options.profile alone. What was
+ * counted stays. Steps that are not timed run as in any net. */
+void net_profile_set(struct net *net, bool is_on);
+/* The graph as it runs, behind all passes; the net's. And whether values of 16-bit types take 16
+ * bits in memory. */
+const struct graph *net_graph(const struct net *net);
+bool net_stores_types(const struct net *net);
 
 /* Bytes allocated, for --print-graph and the benchmark. */
 size_t net_bytes(const struct net *net);

@@ -134,6 +134,8 @@ struct backend {
     size_t (*bytes)(const void *state);
     /* Time spent so far, where net_options.profile was set; false past the end. */
     bool (*profile)(const void *state, uint32_t index, struct net_profile *profile);
+    /* net_profile_set. NULL: it is always on. */
+    void (*profile_set)(void *state, bool is_on);
 };
 
 extern const struct backend backend_cpu;

@@ -208,3 +208,19 @@ bool net_profile(const struct net *net, uint32_t index, struct net_profile *prof
 {
     return net->backend->profile(net->state, index, profile);
 }
+
+void net_profile_set(struct net *net, bool is_on)
+{
+    if (net->backend->profile_set != NULL)
+        net->backend->profile_set(net->state, is_on);
+}
+
+const struct graph *net_graph(const struct net *net)
+{
+    return net->graph;
+}
+
+bool net_stores_types(const struct net *net)
+{
+    return net->backend->stores_types;
+}

@@ -100,6 +100,12 @@ static enum status check(struct options *options, struct err *err)
         return err_set(
             err, STATUS_BAD_INPUT, 0,
             "--new-classifier says what to leave out of --pretrained FILE: there is none");
+    if (options->profile_json != NULL && options->profile_steps == 0)
+        return err_set(err, STATUS_BAD_INPUT, 0, "--profile-json needs --profile N");
+    if (options->profile_steps > 0 && (options->evaluate || options->checkpoint_dir != NULL))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--profile times training steps and saves nothing: leave --%s out",
+                       options->evaluate ? "evaluate" : "checkpoint-dir");
     if (options->dummy && options->data != NULL)
         return err_set(err, STATUS_BAD_INPUT, 0, "--dummy makes its own images: leave %.80s out",
                        options->data);

@@ -54,7 +54,9 @@ struct options {
     uint32_t max_skipped_steps; /* in a row, before training stops */
     bool allreduce_always_fp32;
     bool print_graph;
-    struct amp amp; /* what the above come to */
+    uint32_t profile_steps;   /* 0: no profile */
+    const char *profile_json; /* NULL: none */
+    struct amp amp;           /* what the above come to */
     bool deterministic, tf32;
     const char *checkpoint_dir; /* NULL: none */
     uint32_t checkpoint_every;  /* steps; 0: at the end of epochs alone */

@@ -214,9 +214,7 @@ static enum status finish(struct train *train, const struct net_outcome *outcome
     return status == STATUS_OK ? show(train, &queued, sums->loss_sum / sums->images, err) : status;
 }
 
-/* Finishes the steps whose outcomes are there; `all`: waits for the others too. The newest may stay
- * under way, so that the device always has work. */
-static enum status settle(struct train *train, bool all, struct err *err)
+enum status train_settle(struct train *train, bool all, struct err *err)
 {
     enum status status = STATUS_OK;
     bool taken = true;
@@ -244,7 +242,7 @@ static enum status compute(struct train *train, struct train_queued *queued, uin
     enum status status = train_group(train, queued, wait_us, err);
 
     if (status == STATUS_OK)
-        status = settle(train, options->amp.scaler.is_dynamic, err);
+        status = train_settle(train, options->amp.scaler.is_dynamic, err);
     if (status != STATUS_OK)
         return status;
     now = rate_now(train);
@@ -256,7 +254,7 @@ static enum status compute(struct train *train, struct train_queued *queued, uin
     return STATUS_OK;
 }
 
-static enum status step(struct train *train, struct err *err)
+enum status train_step(struct train *train, struct err *err)
 {
     struct train_queued queued;
     struct ddp_times times = {0};
@@ -276,9 +274,12 @@ static enum status step(struct train *train, struct err *err)
     train->queued[train->queued_count++] = queued;
     if (train->ddp != NULL)
         times = ddp_times(train->ddp);
+    train->profile_wait_us += wait_us;
+    train->profile_comm_us += times.comm_us;
+    train->profile_exposed_us += times.exposed_us;
     progress_add(&train->progress, (uint64_t)queued.sums.images * train->place->world, wait_us,
                  times.comm_us, times.exposed_us);
-    return settle(train, false, err);
+    return train_settle(train, false, err);
 }
 
 static bool is_checkpoint_due(const struct train *train)
@@ -298,10 +299,10 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
     while (status == STATUS_OK && train->state.step_in_epoch < train->steps_per_epoch &&
            !is_done(train)) {
         bool is_stopped;
-        status = step(train, err);
+        status = train_step(train, err);
         is_stopped = *stop && train->place->rank == 0;
         if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
-            status = settle(train, true, err);
+            status = train_settle(train, true, err);
         if (is_checkpoint_due(train))
             train_nccl_rest(train); /* rank 0 writes, the others wait for it in the next step */
         if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
@@ -348,6 +349,8 @@ enum status train_run(struct train *train, const volatile bool *stop, struct err
 
     if (train->options->evaluate)
         return validate(train, stop, err);
+    if (train->options->profile_steps > 0)
+        return train_profile(train, stop, err);
     do
         status = run_epoch(train, stop, err);
     while (status == STATUS_OK && !is_done(train));

@@ -179,6 +179,7 @@ static enum status make_net(struct train *train, struct err *err)
     struct dataset_shape shape = dataset_shape(train->validation_set);
     const struct net_options net_options = {
         .batch_max = options->batch,
+        .profile = options->profile_steps > 0,
         .bucket_bytes = (uint64_t)((double)options->bucket_cap_mb * 1024 * 1024),
         .evaluate_only = options->evaluate && train->place->world == 1,
         .deterministic = options->deterministic,
@@ -199,6 +200,8 @@ static enum status make_net(struct train *train, struct err *err)
 
     if (status == STATUS_OK)
         status = net_new(&train->net, graph, &net_options, err);
+    if (status == STATUS_OK)
+        net_profile_set(train->net, false); /* until the steps that are to be timed */
     if (status == STATUS_OK)
         status = train_model_init(train, graph, err);
     graph_free(&graph);
@@ -345,24 +348,44 @@ static void announce_amp(const struct train *train)
     (void)fflush(stdout);
 }
 
-static enum status get_ready(struct train *train, struct err *err)
+struct stage {
+    enum status (*run)(struct train *train, struct err *err);
+    const char *name;
+};
+
+static enum status run_stages(struct train *train, const struct stage *stages, size_t count,
+                              struct err *err)
 {
-    static enum status (*const stages[])(struct train * train, struct err * err) = {
-        pick_device,  train_nccl_choose, train_model_open, open_data, check_shapes,
-        make_loaders, share_validation,  make_schedule,    make_net,
-    };
     enum status status = STATUS_OK;
 
-    for (size_t i = 0; status == STATUS_OK && i < sizeof stages / sizeof stages[0]; i++)
-        status = stages[i](train, err);
+    for (size_t i = 0; status == STATUS_OK && i < count; i++) {
+        int64_t begun_us = progress_now_us();
+
+        status = stages[i].run(train, err);
+        train_stage_add(train, stages[i].name, (uint64_t)(progress_now_us() - begun_us));
+    }
+    return status;
+}
+
+static enum status get_ready(struct train *train, struct err *err)
+{
+    static const struct stage alone[] = {
+        {pick_device, "device"},    {train_nccl_choose, "device"}, {train_model_open, "data"},
+        {open_data, "data"},        {check_shapes, "data"},        {make_loaders, "data"},
+        {share_validation, "data"}, {make_schedule, "data"},       {make_net, "net: plans, memory"},
+    };
+    static const struct stage together[] = {
+        {meet, "world"},
+        {make_equal, "equal parameters"},
+        {open_loss_log, "equal parameters"},
+    };
+    enum status status = run_stages(train, alone, sizeof alone / sizeof alone[0], err);
+
     if (status != STATUS_OK)
         return status;
     describe(train);
     announce_amp(train);
-    status = meet(train, err);
-    if (status == STATUS_OK)
-        status = make_equal(train, err);
-    return status != STATUS_OK ? status : open_loss_log(train, err);
+    return run_stages(train, together, sizeof together / sizeof together[0], err);
 }
 
 enum status train_new(struct train **out, const struct options *options,
@@ -378,6 +401,7 @@ enum status train_new(struct train **out, const struct options *options,
     train->place = place;
     train->agent = agent;
     train->saved_step = -1;
+    train->begun_us = progress_now_us();
     status = get_ready(train, err);
     if (status != STATUS_OK)
         train_free(out);

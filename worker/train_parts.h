@@ -14,6 +14,7 @@
 #include "worker/graph.h"
 #include "worker/model_file.h"
 #include "worker/net.h"
+#include "worker/profile.h"
 #include "worker/progress.h"
 #include "worker/sampler.h"
 #include "worker/train.h"
@@ -58,10 +59,25 @@ struct train {
     bool is_resumed;
     int64_t saved_step; /* newest committed by this run or resumed from; -1: none */
     uint32_t steps_per_epoch;
+    int64_t begun_us; /* when this began to get ready, monotonic */
+    struct profile_stage stages[PROFILE_STAGES_MAX];
+    uint32_t stage_count;
+    uint64_t profile_wait_us, profile_comm_us, profile_exposed_us; /* over all steps so far */
 
     struct progress progress;
     FILE *loss_log; /* NULL: none */
 };
+
+/* train.c: one step, queued; what came of it may still be on its way. */
+enum status train_step(struct train *train, struct err *err);
+/* Finishes the steps whose outcomes are there; `all`: waits for the others too. The newest may stay
+ * under way, so that the device always has work. */
+enum status train_settle(struct train *train, bool all, struct err *err);
+
+/* train_profile.c: --profile in the place of training; rank 0 prints. A stage is a part of the time
+ * before the first step; one of the name of the last is added to it. */
+enum status train_profile(struct train *train, const volatile bool *stop, struct err *err);
+void train_stage_add(struct train *train, const char *name, uint64_t us);
 
 /* train_group.c: gradients of one step, reduced: of one batch, or of the --accumulation-steps
  * batches (fewer at the end of an epoch) that make one. Each image counts the same. `queued` gets

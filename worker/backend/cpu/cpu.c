@@ -41,24 +41,6 @@ struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images)
     return (struct cpu_area){images, value->blocks, value->dims[1], value->dims[2]};
 }
 
-uint64_t cpu_clock(const struct cpu *cpu)
-{
-    struct timespec now;
-
-    if (!cpu->profile)
-        return 0;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
-void cpu_count(const struct cpu *cpu, struct cpu_layer *layer, enum cpu_work work, uint64_t since)
-{
-    if (!cpu->profile)
-        return;
-    layer->ns[work] += cpu_clock(cpu) - since;
-    layer->calls[work]++;
-}
-
 static void layout_words(const dnnl_memory_desc_t *md, uint64_t *words, uint32_t *count)
 {
     const dnnl_blocking_desc_t *blocking = &md->format_desc.blocking;
@@ -301,7 +283,7 @@ static enum status cpu_open(void **state, const struct graph *graph,
     cpu->batch_max = options->batch_max;
     cpu->label_smoothing = options->label_smoothing;
     cpu->evaluate_only = options->evaluate_only;
-    cpu->profile = options->profile;
+    cpu->profile = cpu->has_profile = options->profile;
     cpu->norm_sum = options->norm_sum;
     cpu->widens = options->image_channels == 1 && graph->layers[0].out.dims[0] > 1;
     cpu->norm_sum_user = options->norm_sum_user;
@@ -394,7 +376,7 @@ static enum status cpu_step_begin(void *state, const struct net_images *given,
         widen_images(cpu, images);
     else
         memcpy(input->data, images, n * input->image_size * sizeof(float));
-    cpu_count(cpu, &cpu->layers[0], CPU_FORWARD, start);
+    cpu_count_part(cpu, CPU_IMAGES, start);
     return STATUS_OK;
 }
 
@@ -512,27 +494,6 @@ static size_t cpu_bytes(const void *state)
     return ((const struct cpu *)state)->bytes;
 }
 
-static bool cpu_profile(const void *state, uint32_t index, struct net_profile *profile)
-{
-    static const char *const works[CPU_WORKS] = {
-        [CPU_FORWARD] = "forward",
-        [CPU_BACKWARD] = "backward",
-        [CPU_CONV_FORWARD] = "conv forward",
-        [CPU_CONV_DATA] = "conv backward data",
-        [CPU_CONV_WEIGHTS] = "conv backward weights",
-        [CPU_CONV_COPIES] = "16-bit copies",
-    };
-    const struct cpu *cpu = state;
-    const struct cpu_layer *layer;
-
-    if (!cpu->profile || index / CPU_WORKS >= cpu->graph->layer_count)
-        return false;
-    layer = &cpu->layers[index / CPU_WORKS];
-    *profile = (struct net_profile){layer->graph->name, works[index % CPU_WORKS],
-                                    layer->calls[index % CPU_WORKS], layer->ns[index % CPU_WORKS]};
-    return true;
-}
-
 const struct backend backend_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -568,4 +529,5 @@ const struct backend backend_cpu = {
     .computes_low = cpu_computes_low,
     .bytes = cpu_bytes,
     .profile = cpu_profile,
+    .profile_set = cpu_profile_set,
 };

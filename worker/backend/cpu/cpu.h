@@ -57,6 +57,9 @@ enum cpu_work {
     CPU_WORKS
 };
 
+/* Work of no layer. */
+enum cpu_part { CPU_IMAGES, CPU_FINITE, CPU_CLIP, CPU_UPDATE, CPU_PARTS };
+
 struct cpu;
 struct cpu_layer;
 
@@ -103,7 +106,9 @@ struct cpu {
     struct cpu_layer *layers;
     struct cpu_tensor *tensors;
     uint32_t batch_max;
-    bool evaluate_only, profile;
+    bool evaluate_only;
+    bool has_profile, profile; /* it is asked for at all; it is on */
+    uint64_t part_ns[CPU_PARTS], part_calls[CPU_PARTS];
     bool has_bf16; /* the machine computes in bf16, and is to */
     bool widens;   /* images have one channel, the input has more */
     float label_smoothing;
@@ -138,9 +143,13 @@ enum status cpu_check(dnnl_status_t rc, const struct cpu_layer *layer, const cha
 void cpu_round(const struct cpu *cpu, enum graph_dtype dtype, float *values, size_t n);
 struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images);
 
-/* Nanoseconds now where the profile is on, else 0; and adding what passed since. */
+/* cpu_profile.c. Nanoseconds now where the profile is on, else 0; and adding what passed since. */
 uint64_t cpu_clock(const struct cpu *cpu);
 void cpu_count(const struct cpu *cpu, struct cpu_layer *layer, enum cpu_work work, uint64_t since);
+void cpu_count_part(struct cpu *cpu, enum cpu_part part, uint64_t since);
+/* What struct backend asks for. */
+bool cpu_profile(const void *state, uint32_t index, struct net_profile *profile);
+void cpu_profile_set(void *state, bool is_on);
 
 /* Descriptors: of a value for n images, and of a tensor row-major. */
 dnnl_status_t cpu_value_md(const struct cpu *cpu, const struct cpu_value *value, uint32_t n,

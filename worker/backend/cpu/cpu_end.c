@@ -71,10 +71,8 @@ void cpu_bind_scaler(void *state, struct scaler *scaler)
     ((struct cpu *)state)->scaler = scaler;
 }
 
-void cpu_finite(void *state, const struct backend_span *grads, uint32_t count,
-                struct scaler *scaler)
+static void look(const struct backend_span *grads, uint32_t count, struct scaler *scaler)
 {
-    (void)state;
     for (uint32_t i = 0; i < count; i++) {
         const struct kernel_values values = {grads[i].memory, grads[i].count};
 
@@ -82,27 +80,38 @@ void cpu_finite(void *state, const struct backend_span *grads, uint32_t count,
     }
 }
 
+void cpu_finite(void *state, const struct backend_span *grads, uint32_t count,
+                struct scaler *scaler)
+{
+    const uint64_t start = cpu_clock(state);
+
+    look(grads, count, scaler);
+    cpu_count_part(state, CPU_FINITE, start);
+}
+
 bool cpu_is_finite(void *state, const struct backend_span *span)
 {
-    struct scaler look = {0};
+    struct scaler found = {0};
 
-    cpu_finite(state, span, 1, &look);
-    return !look.found_inf;
+    (void)state;
+    look(span, 1, &found);
+    return !found.found_inf;
 }
 
 /* The spans follow one another. */
 void cpu_clip(void *state, const struct backend_span *grads, uint32_t count,
               const struct net_clip *clip, const struct scaler *scaler)
 {
+    const uint64_t start = cpu_clock(state);
     size_t n = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < count; i++) {
         assert((float *)grads[i].memory == (float *)grads[0].memory + n);
         n += grads[i].count;
     }
     if (!scaler->found_inf && count > 0)
         clip_grads(grads[0].memory, n, clip, scaler->scale);
+    cpu_count_part(state, CPU_CLIP, start);
 }
 
 static void copy_low(const struct cpu *cpu, const struct backend_param *param)
@@ -134,6 +143,8 @@ static void round_written(const struct cpu *cpu, const struct backend_param *par
 void cpu_update(void *state, const struct backend_param *params, uint32_t count,
                 const struct optim *optim, const struct scaler *scaler)
 {
+    const uint64_t start = cpu_clock(state);
+
     for (uint32_t i = 0; i < count; i++) {
         const struct backend_param *param = &params[i];
         struct optim_tensor tensor = {.param = param->param,
@@ -150,6 +161,7 @@ void cpu_update(void *state, const struct backend_param *params, uint32_t count,
         }
         copy_low(state, param);
     }
+    cpu_count_part(state, CPU_UPDATE, start);
 }
 
 void cpu_scaler_end(void *state, struct scaler *scaler, bool used_momentum)

@@ -117,7 +117,8 @@ void cpu_norm_sums(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uin
         choose_shift(cpu, layer);
     cpu->kernels->norm_sums(&area, layer->in->data + first * layer->in->image_size, norm->shift,
                             norm->sum, norm->squares);
-    cpu_count(cpu, layer, CPU_FORWARD, start);
+    if (layer->conv != NULL) /* else inside the norm's own forward */
+        cpu_count(cpu, layer, CPU_FORWARD, start);
 }
 
 static enum graph_dtype statistics_type(const struct cpu *cpu, const struct cpu_layer *layer)
@@ -283,7 +284,8 @@ void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *layer, uint32_t 
                                           norm->c, layer->in->grad + in);
     cpu_round(cpu, cpu->graph->layers[layer->graph->inputs[0]].out.dtype, layer->in->grad + in,
               n * layer->in->image_size);
-    cpu_count(cpu, layer, CPU_BACKWARD, start);
+    if (layer->conv != NULL)
+        cpu_count(cpu, layer, CPU_BACKWARD, start);
 }
 
 static void sum_gradients(struct cpu *cpu, struct cpu_layer *layer)

@@ -1,0 +1,64 @@
+"""`ddp-worker --profile` as a user starts it. usage: profile_test.py BUILD
+
+The table is there, the JSON is whole, parts add up to the step; two ranks show their collectives; what does not go together
+is refused."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+
+def run(command):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def check(profile, ranks):
+    names = [layer["name"] for layer in profile["layers"]]
+    parts = sum(profile["groups_ms"].values())
+    assert {"layer1.0", "layer1.1", "layer2.0", "fc", "loss", "optimizer"} <= set(names), names
+    assert profile["world"] == ranks and profile["steps"] == 5 and profile["images"] == 50, profile
+    assert abs(parts - profile["sum_ms"]) < 1e-3, (parts, profile["sum_ms"])
+    assert 0.6 * profile["profiled_step_ms"] < parts < 1.05 * profile["profiled_step_ms"], profile
+    conv = sum(layer["gflop"] for layer in profile["layers"] if layer["op"] == "conv2d")
+    # per image: 16*28*28*25 and 32*14*14*400 multiplications; the first has no data gradient
+    wanted = 2 * 50 * (2 * 16 * 28 * 28 * 25 + 3 * 32 * 14 * 14 * 400) * 1e-9
+    assert abs(conv - wanted) < 1e-6, (conv, wanted)
+    assert profile["start_ms"]["first step"] > 0 and profile["begun_s"] > 0
+
+
+def main():
+    build = os.path.abspath(sys.argv[1])
+    worker = f"{build}/worker/ddp-worker"
+    with tempfile.TemporaryDirectory(prefix="ddp-profile-") as folder:
+        def profile_of(ranks, *words):
+            path = f"{folder}/{ranks}.json"
+            launch = [] if ranks == 1 else [f"{build}/ddpctl/ddpctl", "run", "--standalone", "--nproc-per-node", str(ranks),
+                                            "--state-dir", f"{folder}/state", "--"]
+            done = run([*launch, worker, "--device", "cpu", "-b", "50", "--profile", "5", "--profile-json", path, *words])
+            assert done.returncode == 0, done.stdout
+            assert "part of a step" in done.stdout and "rest of the step" in done.stdout, done.stdout
+            with open(path, encoding="utf-8") as file:
+                return json.load(file)
+        alone = profile_of(1)
+        check(alone, 1)
+        assert alone["groups_ms"]["reduce"] == 0
+        pair = profile_of(2, "--clip-grad-norm", "1")
+        check(pair, 2)
+        assert {"collectives of the host", "clipping"} <= {layer["name"] for layer in pair["layers"]}
+        for words, said in ((["--profile-json", "x"], "--profile-json needs --profile N"),
+                            (["--profile", "3", "-e"], "leave --evaluate out"),
+                            (["--profile", "3", "--checkpoint-dir", folder], "leave --checkpoint-dir out"),
+                            (["--profile", "0"], "--profile"),
+                            (["--profile", "1", "--dummy", "-b", "60001"], "a smaller --batch-size")):
+            done = run([worker, "--device", "cpu", *words])
+            assert done.returncode != 0 and said in done.stdout, (words, done.stdout)
+        done = run([worker, "--device", "cpu", "--profile", "1", "--profile-json", f"{folder}/none/x.json"])
+        assert done.returncode == 1 and "none/x.json: cannot open" in done.stdout, done.stdout
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
