@@ -28,13 +28,11 @@ static void on_term(int signal_number)
     (void)alarm(STOP_TIMEOUT_S);
 }
 
-static void catch_signals(void)
+static void catch_signal(int signal_number, void (*handler)(int signal_number))
 {
-    struct sigaction action = {.sa_handler = on_term, .sa_flags = SA_RESTART};
+    const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
 
-    (void)sigaction(SIGTERM, &action, NULL);
-    action.sa_handler = on_alarm;
-    (void)sigaction(SIGALRM, &action, NULL);
+    (void)sigaction(signal_number, &action, NULL);
 }
 
 static int fail(struct agent *agent, const struct err *err)
@@ -54,10 +52,11 @@ static int run(const struct options *options, const struct agent_place *place)
     int code = 0;
     enum status status = agent_open(&agent, place, &err);
 
+    catch_signal(SIGALRM, on_alarm);
     if (status == STATUS_OK)
         status = train_new(&train, options, place, agent, &err);
     if (status == STATUS_OK) {
-        catch_signals();
+        catch_signal(SIGTERM, on_term);
         status = train_run(train, &stop, &err);
     }
     if (status != STATUS_OK)

@@ -10,7 +10,8 @@ struct train;
 
 /* Data, net and, with several ranks, the mesh and everybody's equal parameters; goes on from a
  * checkpoint where one is asked for. Blocks until the world has met. All pointers are borrowed
- * until train_free. On failure `*train` is NULL. */
+ * until train_free, which has to be called on failure too: to give a device back may take a while,
+ * and the caller knows how long it may. */
 enum status train_new(struct train **train, const struct options *options,
                       const struct agent_place *place, struct agent *agent, struct err *err);
 /* Prints the graph after each pass and what the net takes, on stdout. */

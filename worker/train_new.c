@@ -392,7 +392,6 @@ enum status train_new(struct train **out, const struct options *options,
                       const struct agent_place *place, struct agent *agent, struct err *err)
 {
     struct train *train = calloc(1, sizeof *train);
-    enum status status;
 
     *out = train;
     if (train == NULL)
@@ -402,10 +401,7 @@ enum status train_new(struct train **out, const struct options *options,
     train->agent = agent;
     train->saved_step = -1;
     train->begun_us = progress_now_us();
-    status = get_ready(train, err);
-    if (status != STATUS_OK)
-        train_free(out);
-    return status;
+    return get_ready(train, err);
 }
 
 enum status train_print_graph(const struct options *options, const struct agent_place *place,
