@@ -92,6 +92,24 @@ TEST(every_net_on_every_device)
             }
 }
 
+/* As --opt-level O0 asks for them, where --tf32 is not given: every device has engines that stay in
+ * fp32. */
+TEST(fp32_without_tf32_on_every_device)
+{
+    for (int capability = 80; capability <= 100; capability += 10) {
+        static const char *const archs[] = {"convnet", "resnet18", "resnet50"};
+
+        for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) {
+            const bool is_convnet = strcmp(archs[i], "convnet") == 0;
+            uint32_t count;
+            struct plan_want *wants =
+                model_wants(archs[i], is_convnet ? 28 : 224, 100, 0, GRAPH_F32, true, &count);
+
+            build_all((struct plan_options){.cache_folder = ""}, capability, wants, count);
+        }
+    }
+}
+
 TEST(deterministic_without_tf32)
 {
     uint32_t count;
@@ -156,9 +174,10 @@ static struct plan_want stage_two_want(enum plan_kind kind)
 
 /* Both ResNets' pairs of convolution and batch norm: all but the stem's, and precompiled where no
  * value is only scaled and shifted. */
-static void build_statistics(const char *arch, uint32_t pairs, uint32_t applied, uint32_t absorbed)
+static void build_statistics(const char *arch, int capability, uint32_t pairs, uint32_t applied,
+                             uint32_t absorbed)
 {
-    struct plan_set *set = open_set((struct plan_options){.cache_folder = ""}, 90);
+    struct plan_set *set = open_set((struct plan_options){.cache_folder = ""}, capability);
     uint32_t count, seen[PLAN_KINDS] = {0};
     struct plan_want *wants = model_statistics(arch, 224, 256, &count);
     struct err err;
@@ -188,8 +207,9 @@ static void build_statistics(const char *arch, uint32_t pairs, uint32_t applied,
  * inside a block are read by its next convolution alone. */
 TEST(statistics_in_the_convolution)
 {
-    build_statistics("resnet18", 19, 16, 8);
-    build_statistics("resnet50", 52, 48, 32);
+    for (int capability = 80; capability <= 100; capability += 10)
+        build_statistics("resnet18", capability, 19, 16, 8);
+    build_statistics("resnet50", 90, 52, 48, 32);
 }
 
 /* The ports that a graph binds are those that plan_takes names, for every kind and every flag. */
