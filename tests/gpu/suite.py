@@ -8,6 +8,7 @@ card run side by side, the others behind them, one after the other. Exit: 0 all 
 left for them; 77 nothing could run: no GPU."""
 import argparse
 import concurrent.futures
+import ctypes
 import dataclasses
 import json
 import os
@@ -15,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 
@@ -153,22 +155,59 @@ def run_all(phases, budget, logs, environ):
     return [rows[phase.name] for phase in phases]
 
 
-# -- where libraries lie --
+# -- where programs and libraries lie --
 
-def library_folders(build):
-    """What pack laid beside the programs, then what Python's packages bring: cuDNN, cuBLAS and NCCL may be nowhere else."""
-    folders = [os.path.join(build, "lib")]
-    for path in sys.path:
-        for package in ("cudnn", "nccl", "cublas", "cu13", "cuda_runtime"):
-            folders.append(os.path.join(path, "nvidia", package, "lib"))
-    folders += ["/usr/local/cuda/lib64"]
-    return [folder for folder in folders if os.path.isdir(folder)]
+def unpack(build, scratch):
+    """The build folder; of what tests/gpu/pack made, in `scratch`."""
+    packed = os.path.join(build, "build.tar.gz")
+    if not os.path.isfile(packed):
+        return build
+    folder = os.path.join(scratch, "build")
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    return folder
 
 
-def environ_of(build, cache):
-    known = os.environ.get("LD_LIBRARY_PATH", "")
-    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "XDG_CACHE_HOME": cache,
-               "LD_LIBRARY_PATH": os.pathsep.join([*filter(None, [known]), *library_folders(build)]),
+def is_here(name):
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def starts(build, folders):
+    environ = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(folders)}
+    return subprocess.run([os.path.join(build, "worker", "ddp-worker"), "--version"], env=environ, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def carried_libraries(build, scratch, known):
+    """Of the libraries that pack carries those that this machine lacks: its own belong to its Python. All, where that is not
+    enough, as where they are too old here."""
+    carried = os.path.join(build, "lib")
+    if not os.path.isdir(carried):
+        return []
+    lacking = os.path.join(scratch, "lib")
+    os.makedirs(lacking)
+    for name in os.listdir(carried):
+        if not is_here(name):
+            os.symlink(os.path.join(carried, name), os.path.join(lacking, name))
+    return [lacking] if starts(build, [*known, lacking]) else [carried]
+
+
+def library_folders():
+    """Python's packages may be the only ones that bring cuDNN, cuBLAS and NCCL."""
+    folders = [os.path.join(path, "nvidia", package, "lib") for path in sys.path
+               for package in ("cudnn", "nccl", "cublas", "cu13", "cuda_runtime")]
+    return [folder for folder in [*folders, "/usr/local/cuda/lib64"] if os.path.isdir(folder)]
+
+
+def environ_of(build, scratch):
+    known = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
+    folders = [*known, *carried_libraries(build, scratch, known), *library_folders()]
+    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1",
+               "XDG_CACHE_HOME": os.path.join(scratch, "cache"), "LD_LIBRARY_PATH": os.pathsep.join(folders),
                "PATH": os.environ.get("PATH", "") + os.pathsep + "/usr/local/cuda/bin"}
     environ.setdefault("DDP_CUDA_MODULE", os.path.join(build, "worker", "backend", "cuda", "ddp_cuda.so"))
     return environ
@@ -220,39 +259,41 @@ def keep_logs(phases, logs, path):
             out.write(f"==== {phase.name}\n" + (f"[{cut} characters cut]\n" if cut > 0 else "") + text[max(0, cut):] + "\n")
 
 
-def main():
-    parser, options = read_options()
+def run_here(parser, options, scratch):
     budget = Budget(options.budget)
-    build = os.path.abspath(options.build)
+    build = unpack(os.path.abspath(options.build), scratch)
     out = os.path.abspath(options.out) if options.out else os.path.join(ROOT, "docs", "results")
-    stem = report.new_stem(out)
-    phases = phases_from(options.phases) if options.phases else phases_of(build, out, stem, options.seed)
-    phases = choose(parser, phases, options)
-    if options.list:
-        print("\n".join(f"{phase.name:12}{phase.words}" for phase in phases))
-        return 0
     os.makedirs(out, exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix="ddp-gpu-suite-")
-    try:
-        # plans that are chosen while others use the card are not for the benchmark
-        environ = environ_of(build, os.path.join(scratch, "cache"))
-        for phase in phases:
-            if phase.name == "bench":
-                phase.env["XDG_CACHE_HOME"] = os.path.join(scratch, "cache-bench")
-        rows = run_all(phases, budget, scratch, environ)
-        facts = [("commit", commit_of(build)), ("seed of random inputs", str(options.seed))]
-        device_log = os.path.join(scratch, "device.log")
-        if os.path.exists(device_log):
-            facts += [tuple(line.split(": ", 1)) for line in lines_of(device_log, "fact:") if ": " in line]
-        text = report.text_of(rows, facts, options.budget)
-        with open(os.path.join(out, f"{stem}.md"), "w", encoding="utf-8") as file:
-            file.write(text)
-        if options.out:
-            keep_logs(phases, scratch, os.path.join(out, f"{stem}-logs.txt"))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    stem = report.new_stem(out)
+    phases = choose(parser, phases_from(options.phases) if options.phases else phases_of(build, out, stem, options.seed), options)
+    for phase in phases:  # plans that are chosen while others use the card are not for the benchmark
+        if phase.name == "bench":
+            phase.env["XDG_CACHE_HOME"] = os.path.join(scratch, "cache-bench")
+    rows = run_all(phases, budget, scratch, environ_of(build, scratch))
+    facts = [("commit", commit_of(build)), ("seed of random inputs", str(options.seed))]
+    device_log = os.path.join(scratch, "device.log")
+    if os.path.exists(device_log):
+        facts += [tuple(line.split(": ", 1)) for line in lines_of(device_log, "fact:") if ": " in line]
+    text = report.text_of(rows, facts, options.budget)
+    with open(os.path.join(out, f"{stem}.md"), "w", encoding="utf-8") as file:
+        file.write(text)
+    if options.out:
+        keep_logs(phases, scratch, os.path.join(out, f"{stem}-logs.txt"))
     print(text)
     return report.exit_code(rows)
+
+
+def main():
+    parser, options = read_options()
+    if options.list:
+        phases = phases_from(options.phases) if options.phases else phases_of("", "", "", 0)
+        print("\n".join(f"{phase.name:12}{phase.words}" for phase in phases))
+        return 0
+    scratch = tempfile.mkdtemp(prefix="ddp-gpu-suite-")
+    try:
+        return run_here(parser, options, scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":
