@@ -97,6 +97,18 @@ def nothing_could_run(folder):
     assert row(text, "skips")[2] == "not run: cannot here", text
 
 
+def without_a_card_nothing_is_tried(folder):
+    mark = os.path.join(folder, "tried")
+    code, text, said = run(folder, [{"name": "device", "argv": SKIP}, {"name": "other", "argv": ["touch", mark]}])
+    assert code == 77 and not os.path.exists(mark), said
+    assert row(text, "other")[2] == "not run: cannot here" and row(text, "other")[4] == "no such tool", text
+
+
+def too_little_time_is_not_begun(folder):
+    text = run(folder, [{"name": "bench", "argv": PASS, "limit_s": 400, "alone": True, "least_s": 60}], "--budget", "30")[1]
+    assert row(text, "bench")[2] == "not run: no time left" and row(text, "bench")[3] == "0.0", text
+
+
 def some_are_chosen(folder):
     phases = [{"name": name, "argv": PASS} for name in ("a", "b", "c")]
     text = run(folder, phases, "--only", "a,b", "--skip", "b")[1]
@@ -117,7 +129,7 @@ def the_time_left_is_passed_on(folder):
 def main():
     failed = 0
     for test in (all_passed, a_failure_stops_nothing, a_hang_is_killed_with_its_children, no_time_left_is_no_pass,
-                 nothing_could_run, some_are_chosen, the_time_left_is_passed_on):
+                 nothing_could_run, without_a_card_nothing_is_tried, too_little_time_is_not_begun, some_are_chosen, the_time_left_is_passed_on):
         with tempfile.TemporaryDirectory(prefix="ddp-suite-") as folder:
             try:
                 test(folder)

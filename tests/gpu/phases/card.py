@@ -1,9 +1,21 @@
 """What nvidia-smi says of the card: memory in use, processes; and the wait until it is as it was."""
+import ctypes
 import subprocess
 import time
 
 FREE_WITHIN_S = 5.0  # what launcherd allows, too
 SLACK_MIB = 64
+
+
+def hold_driver():
+    """While nobody has the driver open it may unload, and then takes seconds for each answer."""
+    try:
+        return ctypes.CDLL("libnvidia-ml.so.1").nvmlInit_v2()
+    except (OSError, AttributeError):
+        return None
+
+
+hold_driver()
 
 
 def ask(query, kind="gpu"):
