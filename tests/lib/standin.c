@@ -25,7 +25,8 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
-    bool is_recorded;
+    bool is_recorded, is_timed;
+    uint64_t at_us; /* of its record */
 };
 
 struct standin_faults standin_faults;
@@ -83,6 +84,7 @@ static void run_now(void (*run)(void *args), void *args)
 {
     enter();
     run(args);
+    counts.runs++;
     leave();
 }
 
@@ -222,6 +224,7 @@ static enum status event_record(struct CUevent_st *event, struct CUstream_st *st
     (void)err;
     assert(stream != NULL);
     event->is_recorded = true;
+    event->at_us = counts.runs;
     return STATUS_OK;
 }
 
@@ -245,6 +248,24 @@ static enum status event_passed(struct CUevent_st *event, bool *passed, struct e
     (void)err;
     assert(event->is_recorded);
     *passed = false;
+    return STATUS_OK;
+}
+
+static enum status event_new_timed(struct CUevent_st **event, struct err *err)
+{
+    enum status status = event_new(event, err);
+
+    if (status == STATUS_OK)
+        (*event)->is_timed = true;
+    return status;
+}
+
+static enum status event_elapsed(struct CUevent_st *begin, struct CUevent_st *end, double *us,
+                                 struct err *err)
+{
+    (void)err;
+    assert(begin->is_timed && end->is_timed && begin->is_recorded && end->is_recorded);
+    *us = (double)(end->at_us - begin->at_us);
     return STATUS_OK;
 }
 
@@ -377,6 +398,8 @@ const struct cuda_runtime standin_runtime = {
     .event_wait = event_wait,
     .event_sync = event_sync,
     .event_passed = event_passed,
+    .event_new_timed = event_new_timed,
+    .event_elapsed = event_elapsed,
     .queue_copy_in = queue_copy_in,
     .queue_copy_out = queue_copy_out,
     .queue_copy = queue_copy,

@@ -41,6 +41,7 @@ extern float standin_plan_times_us[PLAN_KINDS];
 /* So far: launches, launches written down in records, records that were queued, and memory that was
  * not given back. */
 struct standin_counts {
+    uint64_t runs; /* that were carried out: the device's clock, each takes a microsecond */
     uint64_t launches, recorded, repeated;
     size_t device_blocks, pinned_blocks, streams, events, graphs;
 };

@@ -206,6 +206,7 @@ static void cuda_close(void **state)
     cuda_stage_free(cuda, &cuda->state_stage);
     cuda_stage_free(cuda, &cuda->bucket_stage);
     close_small(cuda);
+    cuda_profile_close(cuda);
     close_streams(cuda);
     free(cuda->wants);
     free(cuda->tables);
@@ -276,6 +277,8 @@ static enum status cuda_open(void **state, const struct graph *graph,
         status = cuda_slots_open(cuda, err);
     if (status == STATUS_OK)
         status = open_small(cuda, err);
+    if (status == STATUS_OK && options->profile)
+        status = cuda_profile_open(cuda, err);
     if (status != STATUS_OK)
         cuda_close(state);
     return status;
@@ -330,15 +333,6 @@ static size_t cuda_bytes(const void *state)
     return ((const struct cuda *)state)->bytes;
 }
 
-/* Times of single layers would need the device to wait: a profiler is the tool (nsys). */
-static bool cuda_profile(const void *state, uint32_t index, struct net_profile *profile)
-{
-    (void)state;
-    (void)index;
-    (void)profile;
-    return false;
-}
-
 const struct backend backend_cuda = {
     .name = "cuda",
     .stores_types = true,
@@ -377,5 +371,6 @@ const struct backend backend_cuda = {
     .is_finite = cuda_is_finite,
     .first_nonfinite = cuda_first_nonfinite,
     .bytes = cuda_bytes,
-    .profile = cuda_profile,
+    .profile = cuda_profile_entry,
+    .profile_set = cuda_profile_set,
 };

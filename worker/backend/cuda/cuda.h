@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/backend/cuda/cuda_kernels.h"
+#include "worker/backend/cuda/cuda_profile.h"
 #include "worker/backend/cuda/module_runtime.h"
 #include "worker/backend/cuda/plans.h"
 #include "worker/graph.h"
@@ -220,7 +221,8 @@ struct cuda {
     uint32_t outcome_n[NET_OUTCOMES];
     uint32_t outcome_first, outcome_count;
 
-    struct err failed; /* the first failure of a call that cannot report it */
+    struct cuda_profile *profile; /* NULL: none was asked for */
+    struct err failed;            /* the first failure of a call that cannot report it */
 };
 
 extern const struct cuda_op cuda_op_input, cuda_op_conv, cuda_op_norm, cuda_op_relu, cuda_op_pool;

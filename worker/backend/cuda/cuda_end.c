@@ -156,6 +156,7 @@ void cuda_step_end(void *state, const struct scaler *scaler)
     slot = (cuda->outcome_first + cuda->outcome_count++) % NET_OUTCOMES;
     cuda->outcome_n[slot] = cuda->n;
     cuda_keep(cuda, queue_outcome(cuda, slot, scaler, &err), &err);
+    cuda_profile_collect(cuda);
 }
 
 enum status cuda_outcome_take(void *state, bool wait, struct net_outcome *outcome, bool *taken,

@@ -77,7 +77,12 @@ enum status cuda_reduce_bucket(struct cuda *cuda, uint32_t bucket, struct err *e
 
     if (status == STATUS_OK)
         status = cuda->runtime->event_wait(cuda->bucket_done[bucket], cuda->reduces, err);
-    return status == STATUS_OK ? reduce_span(cuda, &cuda->buckets[bucket], err) : status;
+    if (status != STATUS_OK)
+        return status;
+    cuda_profile_part(cuda, CUDA_PART_REDUCE, cuda->reduces);
+    status = reduce_span(cuda, &cuda->buckets[bucket], err);
+    cuda_profile_end(cuda);
+    return status;
 }
 
 enum status cuda_reduce_join(struct cuda *cuda, struct err *err)
@@ -87,6 +92,9 @@ enum status cuda_reduce_join(struct cuda *cuda, struct err *err)
     if (!cuda->is_reduced)
         return STATUS_OK;
     status = cuda->runtime->event_record(cuda->reduced, cuda->reduces, err);
-    return status == STATUS_OK ? cuda->runtime->event_wait(cuda->reduced, cuda->stream, err)
-                               : status;
+    cuda_profile_part(cuda, CUDA_PART_JOIN, cuda->stream);
+    if (status == STATUS_OK)
+        status = cuda->runtime->event_wait(cuda->reduced, cuda->stream, err);
+    cuda_profile_end(cuda);
+    return status;
 }

@@ -89,10 +89,12 @@ static enum status send(struct cuda *cuda, uint32_t slot, const struct net_image
     cuda->slots[slot].are_bytes = are_bytes;
     memcpy(pinned, are_bytes ? (const void *)images->bytes : images->floats, bytes);
     memcpy(pinned + behind, labels, label_bytes);
+    cuda_profile_part(cuda, CUDA_PART_COPY, cuda->copies);
     status = runtime->queue_copy_in(device, pinned, bytes, cuda->copies, err);
     if (status == STATUS_OK)
         status = runtime->queue_copy_in(device + behind, pinned + behind, label_bytes, cuda->copies,
                                         err);
+    cuda_profile_end(cuda);
     return status == STATUS_OK ? runtime->event_record(cuda->slots[slot].copied, cuda->copies, err)
                                : status;
 }
@@ -118,11 +120,13 @@ static enum status unpack(struct cuda *cuda, uint32_t slot, struct err *err)
 
     if (status != STATUS_OK)
         return status;
+    cuda_profile_part(cuda, CUDA_PART_IMAGES, cuda->stream);
     code = cuda->kernels->images(&shape, from, input->out.data, cuda->stream);
     status = cuda_launched(cuda, input, code, "images", err);
     if (status == STATUS_OK)
         status = cuda->runtime->queue_copy(cuda->labels, from + labels_at(cuda),
                                            cuda->n * sizeof *cuda->labels, cuda->stream, err);
+    cuda_profile_end(cuda);
     if (status == STATUS_OK)
         status = cuda->runtime->event_record(cuda->slots[slot].used, cuda->stream, err);
     cuda->slots[slot].is_used = true;
@@ -131,7 +135,8 @@ static enum status unpack(struct cuda *cuda, uint32_t slot, struct err *err)
 
 static bool can_record(const struct cuda *cuda)
 {
-    return cuda->is_promised && cuda->records && cuda->norm_sum == NULL;
+    return cuda->is_promised && cuda->records && cuda->norm_sum == NULL &&
+           !cuda_profile_is_on(cuda);
 }
 
 void cuda_step_whole(void *state)
@@ -189,6 +194,7 @@ enum status cuda_step_begin(void *state, const struct net_images *images, const 
     cuda->n = n;
     cuda->training = training;
     cuda->slot_next = (slot + 1) % CUDA_SLOTS;
+    cuda_profile_collect(cuda); /* of an inner step of an accumulation */
     if (status == STATUS_OK)
         status = take_plans(cuda, err);
     if (status == STATUS_OK)
@@ -204,8 +210,12 @@ enum status cuda_step_begin(void *state, const struct net_images *images, const 
 static enum status forward(struct cuda *cuda, uint32_t index, struct err *err)
 {
     struct cuda_layer *layer = &cuda->layers[index];
+    enum status status;
 
-    return layer->op->forward(cuda, layer, err);
+    cuda_profile_layer(cuda, index, false);
+    status = layer->op->forward(cuda, layer, err);
+    cuda_profile_end(cuda);
+    return status;
 }
 
 /* What other layers have left of the gradient, and this layer's share. */
@@ -229,9 +239,14 @@ static enum status add_shares(struct cuda *cuda, struct cuda_layer *layer, struc
 static enum status backward(struct cuda *cuda, uint32_t index, float grad_scale, struct err *err)
 {
     struct cuda_layer *layer = &cuda->layers[index];
-    enum status status = layer->op->backward(cuda, layer, grad_scale, err);
+    enum status status;
 
-    return status == STATUS_OK ? add_shares(cuda, layer, err) : status;
+    cuda_profile_layer(cuda, index, true);
+    status = layer->op->backward(cuda, layer, grad_scale, err);
+    if (status == STATUS_OK)
+        status = add_shares(cuda, layer, err);
+    cuda_profile_end(cuda);
+    return status;
 }
 
 /* Back to a step like any other, without what was written down so far. */

@@ -99,7 +99,9 @@ void cuda_finite(void *state, const struct backend_span *grads, uint32_t count,
     struct cuda *cuda = state;
 
     if (!cuda->tail.waits) {
+        cuda_profile_part(cuda, CUDA_PART_FINITE, cuda->stream);
         cuda_queue_finite(cuda, grads, count, scaler);
+        cuda_profile_end(cuda);
         return;
     }
     cuda->tail.checks = true;
@@ -114,7 +116,9 @@ void cuda_clip(void *state, const struct backend_span *grads, uint32_t count,
     struct cuda *cuda = state;
 
     if (!cuda->tail.waits) {
+        cuda_profile_part(cuda, CUDA_PART_CLIP, cuda->stream);
         cuda_queue_clip(cuda, grads, count, clip, scaler);
+        cuda_profile_end(cuda);
         return;
     }
     assert(!cuda->tail.clips); /* once a step */
@@ -130,8 +134,10 @@ void cuda_update(void *state, const struct backend_param *params, uint32_t count
     struct cuda *cuda = state;
 
     if (!cuda->tail.waits) {
+        cuda_profile_part(cuda, CUDA_PART_UPDATE, cuda->stream);
         cuda_queue_rates(cuda, optim, scaler);
         cuda_queue_update(cuda, params, count, optim, scaler);
+        cuda_profile_end(cuda);
         return;
     }
     cuda->tail.params = params;
@@ -144,7 +150,9 @@ void cuda_scaler_end(void *state, struct scaler *scaler, bool used_momentum)
     struct cuda *cuda = state;
 
     if (!cuda->tail.waits) {
+        cuda_profile_part(cuda, CUDA_PART_SCALER, cuda->stream);
         cuda_queue_scaler_end(cuda, scaler, used_momentum);
+        cuda_profile_end(cuda);
         return;
     }
     cuda->tail.scaler = scaler;

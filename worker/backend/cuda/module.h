@@ -16,7 +16,7 @@
 #include "worker/backend/cuda/module_runtime.h"
 #include "worker/backend/cuda/plans.h"
 
-#define CUDA_MODULE_ABI 8 /* raised with every change of the table */
+#define CUDA_MODULE_ABI 9 /* raised with every change of the table */
 #define CUDA_MODULE_SYMBOL "ddp_cuda_module"
 
 /* One GPU as the CUDA runtime sees it. */

@@ -121,6 +121,22 @@ static enum status event_passed(struct CUevent_st *event, bool *passed, struct e
     return STATUS_OK;
 }
 
+static enum status event_new_timed(struct CUevent_st **event, struct err *err)
+{
+    *event = NULL;
+    return check(cudaEventCreate(event), "new event", err);
+}
+
+static enum status event_elapsed(struct CUevent_st *begin, struct CUevent_st *end, double *us,
+                                 struct err *err)
+{
+    float ms = 0.0F;
+    enum status status = check(cudaEventElapsedTime(&ms, begin, end), "time between events", err);
+
+    *us = (double)ms * 1e3;
+    return status;
+}
+
 static enum status queue_copy_in(void *device, const void *host, size_t bytes,
                                  struct CUstream_st *stream, struct err *err)
 {
@@ -210,6 +226,8 @@ const struct cuda_runtime cuda_runtime = {
     .event_wait = event_wait,
     .event_sync = event_sync,
     .event_passed = event_passed,
+    .event_new_timed = event_new_timed,
+    .event_elapsed = event_elapsed,
     .queue_copy_in = queue_copy_in,
     .queue_copy_out = queue_copy_out,
     .queue_copy = queue_copy,

@@ -35,7 +35,7 @@ struct cuda_runtime {
     enum status (*stream_new)(struct CUstream_st **stream, struct err *err);
     void (*stream_free)(struct CUstream_st **stream);
     enum status (*stream_sync)(struct CUstream_st *stream, struct err *err);
-    /* Events carry no times. */
+    /* Events of event_new carry no times. */
     enum status (*event_new)(struct CUevent_st **event, struct err *err);
     void (*event_free)(struct CUevent_st **event);
     enum status (*event_record)(struct CUevent_st *event, struct CUstream_st *stream,
@@ -45,6 +45,11 @@ struct cuda_runtime {
                               struct err *err);
     enum status (*event_sync)(struct CUevent_st *event, struct err *err);
     enum status (*event_passed)(struct CUevent_st *event, bool *passed, struct err *err);
+    /* An event that carries the time of its record, on the device; freed as any. elapsed: the time
+     * between two of them, both of which have passed. */
+    enum status (*event_new_timed)(struct CUevent_st **event, struct err *err);
+    enum status (*event_elapsed)(struct CUevent_st *begin, struct CUevent_st *end, double *us,
+                                 struct err *err);
 
     enum status (*queue_copy_in)(void *device, const void *host, size_t bytes,
                                  struct CUstream_st *stream, struct err *err);
