@@ -121,6 +121,28 @@ TEST(avg_pool_is_the_mean)
 static const float means[] = {0.485F, 0.456F, 0.406F, 0.0F},
                    stds[] = {0.229F, 0.224F, 0.225F, 1.0F};
 
+/* Four images of 64 pixels and three channels. */
+static void check_bytes(const struct kernel_images *images, const uint8_t *bytes)
+{
+    const enum kernel_type type = images->type;
+
+    oracle_poison(&y);
+    kernel_images_ref(images, bytes, &y);
+    for (size_t i = 0; i < 256; i++) {
+        for (size_t c = 0; c < 3; c++) {
+            const size_t at = images->is_planar ? (i / 64 * 3 + c) * 64 + i % 64 : i * 3 + c;
+            const double expected = (bytes[at] / 255.0 - (double)means[c]) / (double)stds[c];
+
+            CHECK_NEAR(oracle_get(&y, type, i * 4 + c), expected,
+                       type == KERNEL_F32   ? 8e-7
+                       : type == KERNEL_F16 ? 1.1e-3
+                                            : 9e-3);
+        }
+        CHECK(oracle_get(&y, type, i * 4 + 3) == 0.0);
+    }
+    oracle_check_poison(&y, type, 1024);
+}
+
 /* Every byte, by torchvision's ToTensor and Normalize in double. */
 TEST(images_of_bytes)
 {
@@ -140,21 +162,9 @@ TEST(images_of_bytes)
 
         memcpy(images.mean, means, sizeof means);
         memcpy(images.std, stds, sizeof stds);
-        oracle_poison(&y);
-        kernel_images_ref(&images, bytes, &y);
-        for (size_t i = 0; i < 256; i++) {
-            for (size_t c = 0; c < 3; c++) {
-                const double expected =
-                    (bytes[i * 3 + c] / 255.0 - (double)means[c]) / (double)stds[c];
-
-                CHECK_NEAR(oracle_get(&y, type, i * 4 + c), expected,
-                           type == KERNEL_F32   ? 8e-7
-                           : type == KERNEL_F16 ? 1.1e-3
-                                                : 9e-3);
-            }
-            CHECK(oracle_get(&y, type, i * 4 + 3) == 0.0);
-        }
-        oracle_check_poison(&y, type, 1024);
+        check_bytes(&images, bytes);
+        images.is_planar = true;
+        check_bytes(&images, bytes);
     }
 }
 
@@ -166,6 +176,7 @@ TEST(images_of_floats)
                                    .width = 5,
                                    .in_channels = 1,
                                    .out_channels = 3,
+                                   .is_planar = true,
                                    .std = {1, 1, 1, 1}};
     const uint32_t pixels = 15;
 
@@ -180,6 +191,10 @@ TEST(images_of_floats)
     for (size_t i = 0; i < 2 * pixels; i++)
         for (size_t c = 0; c < 4; c++)
             CHECK(y.f32[i * 4 + c] == x.f32[(i / pixels * 4 + c) * pixels + i % pixels]);
+    images.is_planar = false;
+    kernel_images_ref(&images, &x, &y);
+    for (size_t i = 0; i < 2 * pixels * 4; i++)
+        CHECK(y.f32[i] == x.f32[i]);
     oracle_check_poison(&y, KERNEL_F32, 2 * pixels * 4);
 }
 
