@@ -10,7 +10,8 @@ SMALL = (("convnet", ["-a", "convnet", "-b", "8", "--max-steps", "8"]),
 WHOLE = (("convnet", ["-a", "convnet", "-b", "100", "--max-steps", "40"]),
          ("toynet", ["-a", "toynet", "-b", "32", "--max-steps", "10"]),
          ("model file", ["-a", MODEL_FILE, "-b", "32", "--max-steps", "10"]),
-         ("resnet18", ["-a", "resnet18", "-b", "32", "--max-steps", "5"]))
+         # its last batch norms see one pixel an image: at a higher rate bf16 differs from itself by 18 % after five steps
+         ("resnet18", ["-a", "resnet18", "-b", "32", "--max-steps", "5", "--lr", "0.0002"]))
 OPTIMIZERS = (("adamw", ["--optimizer", "adamw", "--lr", "0.001", "--wd", "0.01"]),
               ("lars", ["--optimizer", "lars", "--lr", "1", "--momentum", "0.9"]),
               ("lookahead", [*common.SGD, "--lookahead", "3", "--accumulation-steps", "2", "--clip-grad-norm", "1"]))
@@ -43,7 +44,7 @@ def main():
         for level, options in common.LEVELS:
             for model, args in SMALL if common.IS_STANDIN else WHOLE:
                 name = f"{model} {level}"
-                jobs[pool.submit(compare, checks, data, where, name, [*args, *common.SGD, *options], common.TOLERANCES[level])] = level
+                jobs[pool.submit(compare, checks, data, where, name, [*common.SGD, *args, *options], common.TOLERANCES[level])] = level
         for name, options in OPTIMIZERS:
             args = [*SMALL[0][1], *common.LEVELS[2][1], *options]
             jobs[pool.submit(compare, checks, data, where, f"convnet O2 {name}", args, common.TOLERANCES["O2"])] = "O2"
