@@ -55,6 +55,7 @@ def phases_of(build, out, stem, seed):
               env=drawn),
         Phase("net", "layers, ConvNet and ResNets at every opt level against the CPU backend; recorded steps",
               tool("tests/gpu/test-gpu-net"), 240),
+        Phase("nccl", "NCCL's communicator of one rank: averages queued, recorded, aborted", tool("tests/gpu/test-gpu-nccl"), 120),
         Phase("torch", "a ResNet-50 step at O0 to O3 beside PyTorch, both against float64", script("torch_step.py"), 240),
         Phase("train", "training at every opt level: the CPU's losses", script("train.py"), 240),
         Phase("resume", "resume with --deterministic at every opt level: the same bits", script("resume.py"), 200),

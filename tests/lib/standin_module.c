@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/values.h"
 #include "tests/lib/standin.h"
 #include "worker/backend/cuda/module.h"
 
@@ -121,6 +122,11 @@ static void device_reset(void)
 
 /* -- NCCL: there is one card, and NCCL takes one rank a card -- */
 
+struct nccl_link {
+    float factor;
+    bool is_aborted;
+};
+
 static enum status id_new(const char *library, const char *address, uint8_t id[NCCL_ID_BYTES],
                           struct err *err)
 {
@@ -135,16 +141,78 @@ static enum status link_open(struct nccl_link **link, const struct nccl_link_opt
                              struct err *err)
 {
     *link = NULL;
-    return err_set(err, STATUS_LIBRARY, 5, "stand-in NCCL: %u ranks on one card", options->world);
+    if (options->world > 1)
+        return err_set(err, STATUS_LIBRARY, 5, "stand-in NCCL: %u ranks on one card",
+                       options->world);
+    *link = calloc(1, sizeof **link);
+    if (*link == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "stand-in NCCL: out of memory");
+    (*link)->factor = options->factor == 0.0F ? 1.0F : options->factor;
+    return STATUS_OK;
+}
+
+static enum status hold(struct nccl_link *link, void *memory, size_t bytes, struct err *err)
+{
+    (void)link;
+    (void)memory;
+    (void)bytes;
+    (void)err;
+    return STATUS_OK;
+}
+
+struct average {
+    void *memory;
+    size_t count;
+    enum kernel_type type;
+    float factor;
+};
+
+static void run_average(void *args)
+{
+    const struct average *average = args;
+
+    for (size_t i = 0; i < average->count; i++)
+        values_set(average->memory, average->type, i,
+                   average->factor * values_get(average->memory, average->type, i));
+}
+
+static enum status check_link(struct nccl_link *link, struct err *err)
+{
+    return link->is_aborted ? err_set(err, STATUS_CLOSED, 0, "NCCL was ended") : STATUS_OK;
+}
+
+static enum status queue_average(struct nccl_link *link, void *memory, size_t count,
+                                 enum graph_dtype dtype, struct CUstream_st *stream,
+                                 struct err *err)
+{
+    const struct average average = {memory, count, (enum kernel_type)dtype, link->factor};
+
+    assert(stream != NULL);
+    if (link->is_aborted)
+        return check_link(link, err);
+    return standin_runtime.launched(standin_queue(run_average, &average, sizeof average), "NCCL",
+                                    err);
+}
+
+static void link_abort(struct nccl_link *link)
+{
+    link->is_aborted = true;
 }
 
 static void link_close(struct nccl_link **link, uint64_t timeout_us)
 {
     (void)timeout_us;
-    assert(*link == NULL);
+    free(*link);
+    *link = NULL;
 }
 
-static const struct cuda_nccl nccl = {.id_new = id_new, .open = link_open, .close = link_close};
+static const struct cuda_nccl nccl = {.id_new = id_new,
+                                      .open = link_open,
+                                      .hold = hold,
+                                      .queue_average = queue_average,
+                                      .check = check_link,
+                                      .abort = link_abort,
+                                      .close = link_close};
 
 const struct cuda_module *ddp_cuda_module(void)
 {
