@@ -68,7 +68,7 @@ def phases_of(build, out, stem, seed):
         Phase("kill", "kill -9 in every place, SIGTERM: the card is back at its baseline", script("kill.py"), 120, True),
         Phase("launcher", "kill -9 under launcherd: the slot is proved free and used again", script("launcher.py"), 60, True),
         Phase("bench", "speed beside PyTorch", [sys.executable, os.path.join(HERE, "bench.py"), build, "--out",
-                                               os.path.join(out, f"{stem}-bench.md"), "--seconds", "{seconds}"], 400, True, least_s=60),
+                                               os.path.join(out, f"{stem}-bench.md"), "--seconds", "{seconds}"], 540, True, least_s=60),
     ]
 
 
