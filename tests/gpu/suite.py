@@ -66,7 +66,7 @@ def phases_of(build, out, stem, seed):
               env=drawn),
         Phase("ranks", "2 and 4 ranks on the card over Gloo: the CPU's losses; NCCL refused", script("ranks.py"), 150, True),
         Phase("kill", "kill -9 in every place, SIGTERM: the card is back at its baseline", script("kill.py"), 120, True),
-        Phase("launcher", "kill -9 under launcherd: the slot is proved free and used again", script("launcher.py"), 60, True),
+        Phase("launcher", "kill -9 under launcherd: the slot is proved free and used again", script("launcher.py"), 120, True),
         Phase("bench", "speed beside PyTorch", [sys.executable, os.path.join(HERE, "bench.py"), build, "--out",
                                                os.path.join(out, f"{stem}-bench.md"), "--seconds", "{seconds}"], 540, True, least_s=60),
     ]

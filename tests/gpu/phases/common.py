@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 BUILD = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else os.path.join(ROOT, "build")
@@ -33,11 +34,13 @@ class Checks:
 
     def __init__(self):
         self.failed = self.passed = 0
+        self.lock = threading.Lock()
 
     def that(self, is_so, words):
-        self.passed += bool(is_so)
-        self.failed += not is_so
-        print(("ok     " if is_so else "not ok ") + words, flush=True)
+        with self.lock:
+            self.passed += bool(is_so)
+            self.failed += not is_so
+            print(("ok     " if is_so else "not ok ") + words, flush=True)
         return is_so
 
     def attempt(self, words, call, *args):

@@ -11,7 +11,8 @@ import common
 
 MODEL = ["-a", "convnet", "-b", "8"] if common.IS_STANDIN else ["-a", "resnet50", "-b", "64"]
 STEPS = 24 if common.IS_STANDIN else 300
-WAIT_S = 60
+WAIT_S = 20
+JOB_LIMIT_S = 60
 
 
 def wait_until(what, condition):
@@ -74,6 +75,16 @@ def kill_one(checks, server, token, log):
     return time.monotonic() - begin
 
 
+def finish(job, limit_s):
+    """Its exit code; ends what is left behind the limit."""
+    try:
+        return job.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        job.terminate()
+        job.wait(WAIT_S)
+        return f"none within {limit_s} s, {job.returncode} on SIGTERM"
+
+
 def main():
     checks = common.Checks()
     token = f"PHASE_TOKEN={os.getpid()}"
@@ -91,12 +102,7 @@ def main():
         server = f"unix:{state}/rendezvous.sock"
         took = checks.attempt("kill -9 under launcherd", kill_one, checks, server, token, log)
         events = [event["text"] for event in ask(server, "events").get("events", [])]
-        try:
-            code = job.wait(common.RUN_LIMIT_S)
-        finally:
-            if job.poll() is None:
-                job.terminate()
-                job.wait(WAIT_S)
+        code = finish(job, JOB_LIMIT_S if took is not None else 0)
         with open(os.path.join(where, "said"), encoding="utf-8", errors="replace") as file:
             text = file.read()
         if not checks.that(code == 0, f"the job ends well in its second generation: exit code {code}"):
