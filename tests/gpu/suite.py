@@ -12,6 +12,7 @@ import ctypes
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
 SIDE_BY_SIDE = max(1, min(8, (os.cpu_count() or 2) // 2))
 TAIL_BYTES = 6000
+COUNTS = re.compile(r"\d+ passed, \d+ failed")
 
 
 @dataclasses.dataclass
@@ -54,7 +56,7 @@ def phases_of(build, out, stem, seed):
         Phase("plans", "every kind of plan against plain C, odd shapes, poisoned outputs", tool("tests/gpu/test-gpu-plans"), 200,
               env=drawn),
         Phase("net", "layers, ConvNet and ResNets at every opt level against the CPU backend; recorded steps",
-              tool("tests/gpu/test-gpu-net"), 240),
+              tool("tests/gpu/test-gpu-net"), 240, env={"OMP_NUM_THREADS": "6", "OMP_WAIT_POLICY": "passive"}),
         Phase("nccl", "NCCL's communicator of one rank: averages queued, recorded, aborted", tool("tests/gpu/test-gpu-nccl"), 120),
         Phase("torch", "a ResNet-50 step at O0 to O3 beside PyTorch, both against float64", script("torch_step.py"), 240),
         Phase("train", "training at every opt level: the CPU's losses", script("train.py"), 240),
@@ -104,6 +106,12 @@ def lines_of(path, word):
         return [line[len(word):].strip() for line in file if line.startswith(word)]
 
 
+def figures_of(log):
+    """What the phase calls its figures; else the last line of a C test: "5 passed, 0 failed, 1 skipped"."""
+    counts = [line for line in tail_of(log).splitlines() if COUNTS.match(line)]
+    return "; ".join(lines_of(log, "figure:")) or (counts[-1] if counts else "")
+
+
 def judge(code, limit_s, was_cut, log):
     """(result, figure)."""
     if code is None:
@@ -111,7 +119,7 @@ def judge(code, limit_s, was_cut, log):
     if code == 77:
         reasons = [line for line in tail_of(log).splitlines() if "skip" in line]
         return report.CANNOT, (reasons or ["skipped"])[-1].partition("skip")[2].lstrip("ped: ")[:150]
-    figures = "; ".join(lines_of(log, "figure:"))
+    figures = figures_of(log)
     if code == 0:
         return report.PASSED, figures
     return report.FAILED, f"exit code {code}" + (f"; {figures}" if figures else "")

@@ -38,10 +38,13 @@ def row(text, name):
 
 
 def all_passed(folder):
-    code, text, said = run(folder, [{"name": "device", "argv": PASS}, {"name": "two", "argv": PASS, "alone": True}])
+    counts = ["sh", "-c", "echo ok one; echo '1 passed, 0 failed, 2 skipped'"]
+    code, text, said = run(folder, [{"name": "device", "argv": PASS}, {"name": "two", "argv": PASS, "alone": True},
+                                    {"name": "three", "argv": counts}])
     assert code == 0, said
+    assert row(text, "three")[4] == "1 passed, 0 failed, 2 skipped", text
     assert row(text, "two")[2] == "passed" and row(text, "two")[4] == "42 images", text
-    assert "2 passed, 0 failed, 0 not run" in text and "- commit: " in text and "- device: a test" in text, text
+    assert "3 passed, 0 failed, 0 not run" in text and "- commit: " in text and "- device: a test" in text, text
     assert "- seed of random inputs: " in text, text
 
 

@@ -6,7 +6,8 @@ import common
 
 MODEL_FILE = os.path.join(common.ROOT, "docs", "examples", "small-resnet.json")
 SMALL = (("convnet", ["-a", "convnet", "-b", "8", "--max-steps", "8"]),
-         ("model file", ["-a", MODEL_FILE, "-b", "4", "--max-steps", "3"]))
+         ("model file", ["-a", MODEL_FILE, "-b", "4", "--max-steps", "3"]),
+         ("resnet18", ["-a", "resnet18", "-b", "8", "--max-steps", "2", "--lr", "0.0002"]))
 WHOLE = (("convnet", ["-a", "convnet", "-b", "100", "--max-steps", "40"]),
          ("toynet", ["-a", "toynet", "-b", "32", "--max-steps", "10"]),
          ("model file", ["-a", MODEL_FILE, "-b", "32", "--max-steps", "10"]),
