@@ -44,6 +44,8 @@ def main():
         jobs = {}
         for level, options in common.LEVELS:
             for model, args in SMALL if common.IS_STANDIN else WHOLE:
+                if common.IS_STANDIN and model == "resnet18" and level not in ("O0", "O2"):
+                    continue  # 10 s each
                 name = f"{model} {level}"
                 jobs[pool.submit(compare, checks, data, where, name, [*common.SGD, *args, *options], common.TOLERANCES[level])] = level
         for name, options in OPTIMIZERS:
