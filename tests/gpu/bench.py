@@ -123,7 +123,7 @@ def measure(args, facts, wanted):
     end = time.monotonic() + args.seconds - SPARE_S
     lines, results = heading(facts), {}
     with tempfile.TemporaryDirectory(prefix="ddp-bench-") as folder:
-        bench = parts.Bench(args.build, args.python, args.quick, len(facts["gpus"]), folder)
+        bench = parts.Bench(args.build, args.python, args.quick, len(facts["gpus"]), folder, args.net)
         for part in wanted:
             said, results[part.name] = run_part(part, bench, end)
             lines += [f"## {part.name}: {part.words}", "", *said, ""]
@@ -144,6 +144,7 @@ def main():
     parser.add_argument("--only", metavar="PART,...")
     parser.add_argument("--list", action="store_true", help="parts and what they take")
     parser.add_argument("--python", default=sys.executable, help="one that has torch")
+    parser.add_argument("--net", nargs=2, default=("resnet50", "256"), metavar=("ARCH", "BATCH"), help="another one for the parts by --profile")
     parser.add_argument("--out", metavar="FILE.md")
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)

@@ -12,15 +12,21 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SPEED = os.path.join(HERE, "..", "bench", "speed.py")
 TORCH = os.path.join(HERE, "bench_torch.py")
 MNIST_IMAGES = 60000
-RESNET = ["--device", "cuda", "-a", "resnet50", "--dummy", "--opt-level", "O2"]
 
 
 class Bench:
     """What parts are given. `deadline` is of the part under way."""
 
-    def __init__(self, build, python, quick, gpus, folder):
+    def __init__(self, build, python, quick, gpus, folder, net):
         self.build, self.python, self.quick, self.gpus, self.folder = build, python, quick, gpus, folder
+        self.net, self.batch = net[0], int(net[1])  # what --profile is given
         self.deadline = 0.0
+
+    def words(self):
+        return ["--device", "cuda", "-a", self.net, "--dummy", "--opt-level", "O2", "-b", str(self.batch)]
+
+    def title(self):
+        return f"{self.net} O2, batch {self.batch}"
 
     def program(self, *path):
         return os.path.join(self.build, *path)
@@ -94,9 +100,9 @@ def resnet(bench, batch):
 
 def breakdown(bench):
     """Where a step's time goes, and how near each kind of layer is to the device's roof."""
-    profile = bench.profile([*RESNET, "-b", "256"], 8 if bench.quick else 20)
+    profile = bench.profile(bench.words(), 8 if bench.quick else 20)
     step = profile["step_ms"]
-    lines = ["| part of a ResNet-50 step, O2, batch 256 | ms | % | GFLOP | GB at the least | share of the roof |", "|---|---|---|---|---|---|"]
+    lines = [f"| part of a step, {bench.title()} | ms | % | GFLOP | GB at the least | share of the roof |", "|---|---|---|---|---|---|"]
     for group, ms in profile["groups_ms"].items():
         layers = [layer for layer in profile["layers"] if layer["group"] == group and not layer["beside"]]
         known = [layer for layer in layers if layer["roof_share"] is not None]
@@ -143,11 +149,11 @@ def convnet(bench):
 
 def first_step(bench):
     """From spawn to the end of the first step, with an empty cache of plans and with a full one; PyTorch's."""
-    lines = ["| ResNet-50 O2, batch 256, from spawn | " + " | ".join(("part", "ms")) + " |", "|---|---|---|"]
+    lines = [f"| {bench.title()}, from spawn | part | ms |", "|---|---|---|"]
     data = {}
     with tempfile.TemporaryDirectory(dir=bench.folder) as cache:
         for name in ("no plans cached", "plans cached"):
-            profile = bench.profile([*RESNET, "-b", "256"], 1, env={"XDG_CACHE_HOME": cache})
+            profile = bench.profile(bench.words(), 1, env={"XDG_CACHE_HOME": cache})
             parts = {"process and libraries": 1e3 * (profile["begun_s"] - profile["spawned_s"]), **profile["start_ms"]}
             data[name] = {**parts, "all": sum(parts.values())}
             lines += [f"| ours, {name} | {part} | {ms:.0f} |" for part, ms in data[name].items()]
@@ -169,10 +175,10 @@ def variants(bench):
             ("DDP_CUDA_STATS=2: ... and norms on the way in", [], {"DDP_CUDA_STATS": "2"}),
             ("DDP_CUDA_STATS=auto", [], {"DDP_CUDA_STATS": "auto"}), ("--deterministic", ["--deterministic"], {}),
             ("bf16", ["--low-type", "bf16"], {}), ("O0 with --tf32", ["--opt-level", "O0", "--tf32"], {})]
-    lines, data = ["| ResNet-50, batch 256 | step ms | against as it is | net MB |", "|---|---|---|---|"], {}
+    lines, data = [f"| {bench.title()} | step ms | against as it is | net MB |", "|---|---|---|---|"], {}
     for name, words, env in ways:
         try:
-            profile = bench.profile([*RESNET, "-b", "256", *words], 10, env=env)
+            profile = bench.profile([*bench.words(), *words], 10, env=env)
         except Failed as failure:
             if name == "as it is":
                 raise
@@ -191,13 +197,13 @@ def nccl(bench):
     if bench.gpus < 2:
         return [f"Not measured: {bench.gpus} GPU here. A world of one reduces nothing, and NCCL takes one rank a GPU; "
                 "the sweep needs a node with two or more."], {"gpus": bench.gpus}, "no sweep: one GPU"
-    lines = [f"| ResNet-50 O2, batch 256 on each of {bench.gpus} GPUs | images/s | step ms | reduction ms | waited for, ms |",
+    lines = [f"| {bench.title()} on each of {bench.gpus} GPUs | images/s | step ms | reduction ms | waited for, ms |",
              "|---|---|---|---|---|"]
     data = {}
     for mib, ctas in [(25, 0), (25, 4), (25, 8), (25, 16), (4, 0), (10, 0), (50, 0), (200, 0)]:
         name = f"buckets of {mib} MiB, " + (f"maxCTAs {ctas}" if ctas else "NCCL's own maxCTAs")
         try:
-            profile = bench.profile([*RESNET, "-b", "256", "--bucket-cap-mb", str(mib), "--nccl-max-ctas", str(ctas)], 10, launcher=[
+            profile = bench.profile([*bench.words(), "--bucket-cap-mb", str(mib), "--nccl-max-ctas", str(ctas)], 10, launcher=[
                 bench.program("ddpctl", "ddpctl"), "run", "--standalone", "--nproc-per-node", str(bench.gpus), "--state-dir",
                 os.path.join(bench.folder, "state"), "--"])
         except Failed as failure:

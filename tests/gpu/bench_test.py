@@ -12,7 +12,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, "standin"))
 import bench_run  # noqa: E402
+import standin  # noqa: E402
 
 LAYER = {"op": "conv2d", "type": "fp16", "beside": False, "forward_ms": 4.0, "backward_ms": 16.0, "gflop": 6000.0, "gbytes": 30.0,
          "gflop_per_s": 3e5, "gb_per_s": 1500.0, "roof_share": 0.5}
@@ -191,6 +193,29 @@ def the_real_programs(folder, build):
     assert ours.error is None and len(ours.times) == 3 and ours.peak_mb is not None and ours.ms() > 0, (ours.error, ours.times)
 
 
+def on_the_stand_in(folder, build):
+    """The real ddp-worker through the whole CUDA backend, on a card over host memory."""
+    out = f"{folder}/standin.md"
+    done = subprocess.run([sys.executable, os.path.join(HERE, "bench.py"), build, "--net", "convnet", "4", "--quick", "--python",
+                           f"{folder}/bin/python", "--only", "breakdown,start,variants", "--out", out], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=280, check=False,
+                          env=standin.environ(build, folder, OMP_NUM_THREADS="1", FAKE_WRONG="torch-missing"))
+    assert done.returncode == 0, done.stdout[-3000:]
+    with open(f"{folder}/standin.json", encoding="utf-8") as file:
+        facts = json.load(file)
+    figures = {name: part["figures"] for name, part in facts["parts"].items()}
+    assert facts["gpus"] == ["stand-in card, 580.00"], facts["gpus"]
+    assert all(figures["breakdown"]["groups_ms"][name] > 0 for name in ("convolution", "batch norm", "optimizer", "images")), figures
+    assert figures["breakdown"]["roof"] is None and figures["breakdown"]["rest_ms"] > 0, figures["breakdown"]
+    assert figures["start"]["plans cached"]["first step"] > 0, figures["start"]
+    assert all("step_ms" in way for way in figures["variants"].values()), figures["variants"]
+    ours, = bench_run.take_turns(
+        lambda: bench_run.Turns("ours", [f"{build}/tests/bench/bench_convnet", "--batch", "4", "--steps", "2", "--rounds", "3", "--lockstep",
+                                         "--opt-level", "O2", "--device", "cuda"], standin.environ(build, folder, OMP_NUM_THREADS="1")),
+        [], 2, time.monotonic() + 120)
+    assert ours.error is None and len(ours.times) == 2, (ours.error, ours.times)
+
+
 def main():
     build = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory(prefix="ddp-bench-test-") as folder:
@@ -200,6 +225,8 @@ def main():
             print(f"ok {check.__name__}", flush=True)
         the_real_programs(folder, build)
         print("ok the_real_programs", flush=True)
+        on_the_stand_in(folder, build)
+        print("ok on_the_stand_in", flush=True)
         one_gpu_and_none(folder)
         print("ok one_gpu_and_none")
 

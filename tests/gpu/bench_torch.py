@@ -1,8 +1,9 @@
-"""PyTorch's side of bench.py. usage: bench_torch.py seed|seed-amp-compile|start
+"""PyTorch's side of bench.py. usage: bench_torch.py seed|seed-amp-compile|start [DEVICE [IMAGES]]
 
 seed: the loop of the tutorials that this project began with: the ConvNet, MNIST as torchvision reads it (made-up images of that
 shape), batch 100, pinned memory. With amp-compile: under autocast, scaled, compiled, channels_last. Prints the time of each
-epoch. start: from spawn (DDP_SPAWNED, CLOCK_MONOTONIC) to the end of ResNet-50's first step, in parts. Lines of JSON."""
+epoch. start: from spawn (DDP_SPAWNED, CLOCK_MONOTONIC) to the end of ResNet-50's first step, in parts. Lines of JSON. DEVICE
+and IMAGES (of an epoch, of a step) are for tests."""
 import json
 import os
 import sys
@@ -13,12 +14,20 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 IMPORTED = time.monotonic()
+DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cuda"
+IMAGES = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+
+
+def synchronize():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
 
 
 def dataset():
-    """60,000 images, each turned into a tensor when it is asked for, as torchvision's MNIST with ToTensor()."""
-    images = torch.randint(0, 256, (60000, 28, 28), dtype=torch.uint8)
-    labels = torch.randint(0, 10, (60000,))
+    """Images, each turned into a tensor when it is asked for, as torchvision's MNIST with ToTensor()."""
+    count = IMAGES or 60000
+    images = torch.randint(0, 256, (count, 28, 28), dtype=torch.uint8)
+    labels = torch.randint(0, 10, (count,))
     try:
         from PIL import Image
         from torchvision import transforms
@@ -45,25 +54,25 @@ def convnet():
 
 def seed(fast):
     made, reader = dataset()
-    loader = torch.utils.data.DataLoader(made, batch_size=100, shuffle=True, num_workers=0, pin_memory=True)
-    net = convnet().cuda()
+    loader = torch.utils.data.DataLoader(made, batch_size=100, shuffle=True, num_workers=0, pin_memory=DEVICE == "cuda")
+    net = convnet().to(DEVICE)
     if fast:
         net = net.to(memory_format=torch.channels_last)
     model = torch.compile(net) if fast else net
-    loss_of = nn.CrossEntropyLoss().cuda()
+    loss_of = nn.CrossEntropyLoss().to(DEVICE)
     optimizer = torch.optim.SGD(net.parameters(), 1e-4)
-    scaler = torch.amp.GradScaler("cuda", enabled=fast)
+    scaler = torch.amp.GradScaler(DEVICE, enabled=fast)
     for _ in range(2):
         begun = time.monotonic()
         for images, labels in loader:
-            images, labels = images.cuda(non_blocking=True), labels.cuda(non_blocking=True)
-            with torch.autocast("cuda", torch.float16, enabled=fast):
+            images, labels = images.to(DEVICE, non_blocking=True), labels.to(DEVICE, non_blocking=True)
+            with torch.autocast(DEVICE, torch.float16, enabled=fast):
                 loss = loss_of(model(images), labels)
             optimizer.zero_grad()
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
-        torch.cuda.synchronize()
+        synchronize()
         print(json.dumps({"epoch_s": time.monotonic() - begun, "reader": reader}), flush=True)
 
 
@@ -73,24 +82,25 @@ def start():
 
     def mark(name):
         nonlocal last
-        torch.cuda.synchronize()
+        synchronize()
         parts[name] = time.monotonic() - last
         last = time.monotonic()
-    torch.zeros(1).cuda()
+    torch.zeros(1).to(DEVICE)
     mark("context")
     try:
         from torchvision.models import resnet50
     except ImportError:
         sys.exit("no torchvision here")
     torch.backends.cudnn.benchmark = True
-    net = resnet50().cuda().to(memory_format=torch.channels_last)
+    net = resnet50().to(DEVICE).to(memory_format=torch.channels_last)
     mark("net")
-    images = torch.rand(256, 3, 224, 224).cuda().to(memory_format=torch.channels_last)
-    labels = torch.randint(1000, (256,)).cuda()
+    count = IMAGES or 256
+    images = torch.rand(count, 3, 224, 224).to(DEVICE).to(memory_format=torch.channels_last)
+    labels = torch.randint(1000, (count,)).to(DEVICE)
     optimizer = torch.optim.SGD(net.parameters(), 1e-4)
-    scaler = torch.amp.GradScaler("cuda")
+    scaler = torch.amp.GradScaler(DEVICE)
     mark("data")
-    with torch.autocast("cuda", torch.float16):
+    with torch.autocast(DEVICE, torch.float16):
         loss = nn.functional.cross_entropy(net(images), labels)
     scaler.scale(loss).backward()
     scaler.step(optimizer)
