@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 
 import report
@@ -87,6 +88,21 @@ class Budget:
         return self.end - time.monotonic()
 
 
+RUNNING = set()  # process groups of phases
+ENDING = threading.Event()
+
+
+def on_term(*_):
+    """Somebody ends us: what runs ends with us, what is done stays written."""
+    ENDING.set()
+    for group in list(RUNNING):
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    sys.exit(128 + signal.SIGTERM)
+
+
 def kill_group(process):
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -129,7 +145,7 @@ def run_phase(phase, budget, logs, environ):
     log = os.path.join(logs, f"{phase.name}.log")
     begin = time.monotonic()
     limit_s = min(phase.limit_s, budget.left())
-    if limit_s < min(phase.least_s, phase.limit_s):
+    if ENDING.is_set() or limit_s < min(phase.least_s, phase.limit_s):
         return report.Row(phase.name, phase.words, report.NO_TIME, 0.0, "", "")
     argv = [word.replace("{seconds}", str(int(limit_s - 3))) for word in phase.argv]
     print(f"-- {phase.name}: {phase.words}", flush=True)
@@ -139,12 +155,14 @@ def run_phase(phase, budget, logs, environ):
                                        env={**environ, **phase.env}, start_new_session=True)
         except OSError as error:
             return report.Row(phase.name, phase.words, report.FAILED, 0.0, f"{argv[0]}: {error.strerror}", str(error))
+        RUNNING.add(process.pid)
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             code = None
         finally:
             kill_group(process)  # and whatever it left
+            RUNNING.discard(process.pid)
     result, figure = judge(code, limit_s, limit_s < phase.limit_s, log)
     row = report.Row(phase.name, phase.words, result, time.monotonic() - begin, figure, tail_of(log))
     print(f"   {phase.name}: {result}, {row.seconds:.1f} s {figure}", flush=True)
@@ -155,21 +173,31 @@ def not_here(phase, why):
     return report.Row(phase.name, phase.words, report.CANNOT, 0.0, why, "")
 
 
-def run_all(phases, budget, logs, environ):
-    rows = {}
-    if phases and phases[0].name == "device":  # without a card nothing else is worth a try
-        first = rows["device"] = run_phase(phases[0], budget, logs, environ)
-        if first.result == report.CANNOT:
-            return [first, *[not_here(phase, first.figure) for phase in phases[1:]]]
+def run_all(phases, budget, logs, environ, told):
+    """told(rows): whenever there is one more."""
+    rows = {phase.name: report.Row(phase.name, phase.words, report.NO_TIME, 0.0, "", "") for phase in phases}
+    lock = threading.Lock()
+
+    def keep(phase, row=None):
+        row = row or run_phase(phase, budget, logs, environ)
+        with lock:
+            rows[phase.name] = row
+            told(list(rows.values()))
+
+    rest = list(phases)
+    if rest and rest[0].name == "device":  # without a card nothing else is worth a try
+        keep(rest.pop(0))
+        if rows["device"].result == report.CANNOT:
+            for phase in rest:
+                keep(phase, not_here(phase, rows["device"].figure))
+            return list(rows.values())
     with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        jobs = {phase.name: pool.submit(run_phase, phase, budget, logs, environ)
-                for phase in phases if not phase.alone and phase.name not in rows}
-        for name, job in jobs.items():
-            rows[name] = job.result()
-    for phase in phases:
+        for job in [pool.submit(keep, phase) for phase in rest if not phase.alone]:
+            job.result()
+    for phase in rest:
         if phase.alone:
-            rows[phase.name] = run_phase(phase, budget, logs, environ)
-    return [rows[phase.name] for phase in phases]
+            keep(phase)
+    return list(rows.values())
 
 
 # -- where programs and libraries lie --
@@ -286,20 +314,29 @@ def run_here(parser, options, scratch):
     for phase in phases:  # plans that are chosen while others use the card are not for the benchmark
         if phase.name == "bench":
             phase.env["XDG_CACHE_HOME"] = os.path.join(scratch, "cache-bench")
-    rows = run_all(phases, budget, scratch, environ_of(build, scratch))
-    facts = [("commit", commit_of(build)), ("seed of random inputs", str(options.seed))]
+    path = os.path.join(out, f"{stem}.md")
     device_log = os.path.join(scratch, "device.log")
-    if os.path.exists(device_log):
-        facts += [tuple(line.split(": ", 1)) for line in lines_of(device_log, "fact:") if ": " in line]
-    text = report.text_of(rows, facts, options.budget)
+
+    def write(rows):
+        """After every phase: whoever ends us keeps what there is."""
+        facts = [("commit", commit), ("seed of random inputs", str(options.seed))]
+        if os.path.exists(device_log):
+            facts += [tuple(line.split(": ", 1)) for line in lines_of(device_log, "fact:") if ": " in line]
+        text = report.text_of(rows, facts, options.budget)
+        if report.exit_code(rows) != 77 or options.out:  # nothing measured is no result
+            os.makedirs(out, exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            if options.out:
+                keep_logs(phases, scratch, os.path.join(out, f"{stem}-logs.txt"))
+        return text
+
+    commit = commit_of(build)
+    rows = run_all(phases, budget, scratch, environ_of(build, scratch), write)
+    print(write(rows))
     code = report.exit_code(rows)
-    if code != 77 or options.out:  # nothing measured is no result
-        os.makedirs(out, exist_ok=True)
-        with open(os.path.join(out, f"{stem}.md"), "w", encoding="utf-8") as file:
-            file.write(text)
-    if options.out:
-        keep_logs(phases, scratch, os.path.join(out, f"{stem}-logs.txt"))
-    print(text)
+    if code == 77 and not options.out and os.path.exists(path):
+        os.remove(path)
     return code
 
 
@@ -309,6 +346,7 @@ def main():
         phases = phases_from(options.phases) if options.phases else phases_of("", "", "", 0)
         print("\n".join(f"{phase.name:12}{phase.words}" for phase in phases))
         return 0
+    signal.signal(signal.SIGTERM, on_term)
     scratch = tempfile.mkdtemp(prefix="ddp-gpu-suite-")
     try:
         return run_here(parser, options, scratch)

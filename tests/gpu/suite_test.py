@@ -100,6 +100,29 @@ def nothing_could_run(folder):
     assert row(text, "skips")[2] == "not run: cannot here", text
 
 
+def what_is_done_is_kept(folder):
+    """Somebody ends the suite itself, as a lent machine's limit does."""
+    path, mark = os.path.join(folder, "phases.json"), os.path.join(folder, "begun")
+    phases = [{"name": "one", "argv": PASS}, {"name": "two", "argv": ["sh", "-c", f"echo $$ > {mark}.new; mv {mark}.new {mark}; sleep 60"], "alone": True}]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump([{"words": "", "limit_s": 60, **phase} for phase in phases], file)
+    temp = os.path.join(folder, "temp")
+    os.mkdir(temp)
+    suite = subprocess.Popen([os.path.join(HERE, "run"), folder, "--out", folder, "--phases", path], stdout=subprocess.DEVNULL,
+                             env={**os.environ, "TMPDIR": temp})
+    end = time.monotonic() + 60
+    while not os.path.exists(mark) and time.monotonic() < end:
+        time.sleep(0.02)
+    suite.terminate()
+    assert suite.wait(60) == 143
+    assert not os.listdir(temp), os.listdir(temp)
+    with open(mark, encoding="ascii") as file:
+        assert not os.path.exists(f"/proc/{int(file.read())}"), "the phase is left"
+    with open(glob.glob(os.path.join(folder, "*-gpu.md"))[0], encoding="utf-8") as file:
+        text = file.read()
+    assert row(text, "one")[2] == "passed" and row(text, "two")[2] == "not run: no time left", text
+
+
 def without_a_card_nothing_is_tried(folder):
     mark = os.path.join(folder, "tried")
     code, text, said = run(folder, [{"name": "device", "argv": SKIP}, {"name": "other", "argv": ["touch", mark]}])
@@ -132,7 +155,7 @@ def the_time_left_is_passed_on(folder):
 def main():
     failed = 0
     for test in (all_passed, a_failure_stops_nothing, a_hang_is_killed_with_its_children, no_time_left_is_no_pass,
-                 nothing_could_run, without_a_card_nothing_is_tried, too_little_time_is_not_begun, some_are_chosen, the_time_left_is_passed_on):
+                 nothing_could_run, what_is_done_is_kept, without_a_card_nothing_is_tried, too_little_time_is_not_begun, some_are_chosen, the_time_left_is_passed_on):
         with tempfile.TemporaryDirectory(prefix="ddp-suite-") as folder:
             try:
                 test(folder)
