@@ -13,6 +13,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "standin"))
+import bench_parts  # noqa: E402
 import bench_run  # noqa: E402
 import standin  # noqa: E402
 
@@ -46,6 +47,8 @@ with open(os.environ["FAKE_LOG"], "a") as log:
     log.write(json.dumps(args) + "\\n")
 if "worker-fails" in wrong or ("stats-fails" in wrong and os.environ.get("DDP_CUDA_STATS") == "2"):
     print("ddp-worker: no such card"); sys.exit(1)
+if "stats-hangs" in wrong and os.environ.get("DDP_CUDA_STATS") == "2":
+    time.sleep(100)
 if "--profile" in args:
     profile = json.loads({profile!r})
     profile["begun_s"] = time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -153,6 +156,16 @@ def ours_fails(folder):
     assert "Failed: ddp-worker ended with 1: ddp-worker: no such card." in text and "figures" in data["resnet256"], text
     code, text, data, said = run(folder, "--only", "variants", wrong="stats-fails")
     assert code == 0 and "failed" in data["variants"]["figures"]["DDP_CUDA_STATS=2: ... and norms on the way in"], said
+    begun = time.monotonic()
+    code, text, data, said = run(folder, "--only", "variants", "--seconds", "24", wrong="stats-hangs")
+    assert code == 77 and "left_out" in data["variants"], said  # too little for all of it
+    bench = bench_parts.Bench(f"{folder}/build", f"{folder}/bin/python", True, 1, folder, ("resnet50", "256"))
+    bench.deadline = time.monotonic() + 12
+    os.environ.update(FAKE_WRONG="stats-hangs", FAKE_LOG=f"{folder}/log")
+    _, figures, _ = bench_parts.variants(bench)
+    del os.environ["FAKE_WRONG"]
+    assert "took more than" in figures["DDP_CUDA_STATS=2: ... and norms on the way in"]["failed"], figures
+    assert "step_ms" in figures["bf16"] and time.monotonic() - begun < 40, figures
     code, text, data, said = run(folder, "--only", "resnet256", wrong="ours-dies")
     assert code == 1 and "bench_resnet: ended in the middle: exit code -9" in text, said
 
