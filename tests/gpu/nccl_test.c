@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "kernels/values.h"
+#include "tests/gpu/device.h"
 #include "tests/lib/test.h"
 #include "worker/backend/cuda/load.h"
 
@@ -11,13 +12,6 @@ enum { COUNT = 100003, MINUTE_US = 60 * 1000000 };
 static const float factor = 0.25F;
 
 static const struct cuda_module *cuda;
-
-#define CHECK_CUDA(call)                                                                           \
-    do {                                                                                           \
-        struct err err_;                                                                           \
-        if ((call) != STATUS_OK)                                                                   \
-            FAIL("%s", err_.text);                                                                 \
-    } while (0)
 
 static void need_gpu(void)
 {

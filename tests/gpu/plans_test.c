@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "kernels/values.h"
+#include "tests/gpu/device.h"
 #include "tests/lib/standin.h"
 #include "tests/lib/test.h"
 #include "worker/backend/cuda/load.h"
@@ -18,13 +19,6 @@
 static const struct cuda_module *cuda;
 static struct CUstream_st *stream;
 static uint64_t random_state;
-
-#define CHECK_CUDA(call)                                                                           \
-    do {                                                                                           \
-        struct err err_;                                                                           \
-        if ((call) != STATUS_OK)                                                                   \
-            FAIL("%s", err_.text);                                                                 \
-    } while (0)
 
 static void need_gpu(void)
 {

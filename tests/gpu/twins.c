@@ -48,13 +48,6 @@ uint32_t draw_below(uint32_t n)
     return (uint32_t)(draw_u64() % n);
 }
 
-#define CHECK_CUDA(call)                                                                           \
-    do {                                                                                           \
-        struct err err_;                                                                           \
-        if ((call) != STATUS_OK)                                                                   \
-            FAIL("%s", err_.text);                                                                 \
-    } while (0)
-
 static size_t whole(const struct twins *twins)
 {
     return (size_t)((uint8_t *)twins->host - twins->host_base) + twins->byte_count + TWINS_GUARD;

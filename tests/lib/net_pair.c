@@ -361,3 +361,20 @@ void pair_evaluate(struct pair *pair, uint32_t n)
         FAIL("evaluation: loss %.7f, the CPU's is %.7f", b.loss_sum, a.loss_sum);
     batch_free(&batch);
 }
+
+struct pair pair_new_residual(const char *level, bool bf16, const struct backend *plain)
+{
+    struct graph *graph = pair_residual_graph();
+    struct err err = {.text = ""};
+    struct pair pair;
+
+    check(graph_check(graph, &err), &err);
+    pair = pair_new(&(struct pair_options){.arch = "residual",
+                                           .level = level,
+                                           .graph = graph,
+                                           .shape = {3, 8, 8, 10},
+                                           .bf16 = bf16,
+                                           .plain = plain});
+    graph_free(&graph);
+    return pair;
+}

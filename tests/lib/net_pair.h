@@ -48,6 +48,8 @@ struct graph *pair_odd_graph(void);
 struct graph *pair_residual_graph(void);
 
 struct pair pair_new(const struct pair_options *options);
+/* Of pair_residual_graph. */
+struct pair pair_new_residual(const char *level, bool bf16, const struct backend *plain);
 void pair_free(struct pair *pair);
 /* `steps` steps with batches of seeded noise, compared behind each. */
 void pair_train(struct pair *pair, uint32_t steps);

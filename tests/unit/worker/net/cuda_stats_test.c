@@ -21,24 +21,6 @@ static void use_standin(const char *stats)
     memset(standin_plan_runs, 0, sizeof standin_plan_runs);
 }
 
-static struct pair residual_pair(const char *level, bool bf16, const struct backend *plain)
-{
-    struct graph *graph = pair_residual_graph();
-    struct err err = {.text = ""};
-    struct pair pair;
-
-    if (graph_check(graph, &err) != STATUS_OK)
-        FAIL("%s", err.text);
-    pair = pair_new(&(struct pair_options){.arch = "residual",
-                                           .level = level,
-                                           .graph = graph,
-                                           .shape = {3, 8, 8, 10},
-                                           .bf16 = bf16,
-                                           .plain = plain});
-    graph_free(&graph);
-    return pair;
-}
-
 static void check_runs(uint32_t steps, uint32_t pairs, uint32_t applied, uint32_t inside)
 {
     CHECK_EQ(standin_plan_runs[PLAN_CONV_STATS] + standin_plan_runs[PLAN_CONV_STATS_PROLOGUE],
@@ -63,7 +45,7 @@ TEST(statistics_beside_the_cpu)
             struct pair pair;
 
             use_standin(stats == 2 ? "2" : "1");
-            pair = residual_pair(levels[l], false, NULL);
+            pair = pair_new_residual(levels[l], false, NULL);
             pair_train(&pair, 3);
             check_runs(3, PAIRS, CUT - inside, inside);
             pair_free(&pair);
@@ -82,7 +64,7 @@ TEST(other_types_run_as_without)
         struct pair pair;
 
         use_standin(cases[i].stats);
-        pair = residual_pair(cases[i].level, cases[i].bf16, NULL);
+        pair = pair_new_residual(cases[i].level, cases[i].bf16, NULL);
         pair_train(&pair, 1);
         check_runs(1, 0, 0, 0);
         pair_free(&pair);
@@ -96,7 +78,7 @@ TEST(a_pair_without_its_plans_runs_as_without)
 
     standin_faults.no_apply_plans = true;
     use_standin("2");
-    pair = residual_pair("O2", false, NULL);
+    pair = pair_new_residual("O2", false, NULL);
     pair_train(&pair, 2);
     check_runs(2, PAIRS - CUT, 0, 0);
     pair_free(&pair);
@@ -104,7 +86,7 @@ TEST(a_pair_without_its_plans_runs_as_without)
 
     standin_faults.no_prologue_plans = true;
     use_standin("2");
-    pair = residual_pair("O2", false, NULL);
+    pair = pair_new_residual("O2", false, NULL);
     pair_train(&pair, 2);
     check_runs(2, PAIRS, CUT, 0);
     pair_free(&pair);
@@ -112,7 +94,7 @@ TEST(a_pair_without_its_plans_runs_as_without)
 
     standin_faults.no_norm_plans = true; /* our own kernels */
     use_standin("2");
-    pair = residual_pair("O2", false, NULL);
+    pair = pair_new_residual("O2", false, NULL);
     pair_train(&pair, 1);
     CHECK_EQ(standin_plan_runs[PLAN_CONV_STATS], 0);
     pair_free(&pair);
@@ -125,7 +107,7 @@ static void check_choice(uint32_t pairs, uint32_t applied, uint32_t inside)
     struct pair pair;
 
     use_standin("auto");
-    pair = residual_pair("O2", false, NULL);
+    pair = pair_new_residual("O2", false, NULL);
     pair_train(&pair, 1);
     check_runs(1, pairs, applied, inside);
     pair_free(&pair);
@@ -166,7 +148,7 @@ TEST(a_later_set_may_lack_plans)
     struct pair pair;
 
     use_standin("2");
-    pair = residual_pair("O2", false, NULL);
+    pair = pair_new_residual("O2", false, NULL);
     for (uint32_t i = 0; i < 6; i++) {
         memset(standin_plan_runs, 0, sizeof standin_plan_runs);
         standin_faults.no_prologue_plans = i == 1;
@@ -192,7 +174,7 @@ TEST(recorded_steps_are_the_same_steps)
     struct standin_counts before;
 
     use_standin("2");
-    pair = residual_pair("O2", false, &backend_cuda);
+    pair = pair_new_residual("O2", false, &backend_cuda);
     pair.tolerance = 0;
     before = standin_counts();
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -248,7 +230,7 @@ TEST(the_first_infinity_is_found)
     float *values;
 
     use_standin("2");
-    pair = residual_pair("O2", false, NULL);
+    pair = pair_new_residual("O2", false, NULL);
     pair_step(&pair, 4, false);
     while (strcmp(net_tensor(pair.other, index)->name, "l.weight") != 0)
         index++;

@@ -158,21 +158,10 @@ TEST(images_are_read_by_convolutions)
 
 static void train_residual(const char *level, bool bf16, const struct backend *plain)
 {
-    struct graph *graph = pair_residual_graph();
-    struct err err = {.text = ""};
-    struct pair pair;
+    struct pair pair = pair_new_residual(level, bf16, plain);
 
-    if (graph_check(graph, &err) != STATUS_OK)
-        FAIL("%s", err.text);
-    pair = pair_new(&(struct pair_options){.arch = "residual",
-                                           .level = level,
-                                           .graph = graph,
-                                           .shape = {3, 8, 8, 10},
-                                           .bf16 = bf16,
-                                           .plain = plain});
     pair_train(&pair, 2);
     pair_free(&pair);
-    graph_free(&graph);
 }
 
 /* Beside the CPU with the same rounding, then as it is: in 16 bit it rounds before the sum too. */
