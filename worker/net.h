@@ -216,6 +216,10 @@ enum status net_outcome_take(struct net *net, bool wait, struct net_outcome *out
  * or not, with the same options but for the rates. So the backend may record the step once and
  * repeat it. */
 void net_step_whole(struct net *net);
+/* No more steps: what the backend recorded is given back. Before what does the reduction is closed,
+ * as NCCL waits for the end of every record that it is in, when it is aborted too. Does not wait
+ * for the device. */
+void net_drop_records(struct net *net);
 /* Whether the backend averages gradients over ranks by itself, on the device. Then, before
  * net_backward: it does so with that one's buckets, as they are ready, and nobody opens them. */
 bool net_reduces(const struct net *net);

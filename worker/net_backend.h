@@ -93,6 +93,8 @@ struct backend {
     /* Whether the backend can average gradients over ranks by itself; net_step_reduce. NULL: no. */
     bool (*reduces)(const void *state);
     void (*step_reduce)(void *state);
+    /* See net_drop_records. NULL: there are none. */
+    void (*drop_records)(void *state);
     /* Nothing that is queued from now on changes the gradients of this bucket. */
     void (*bucket_ready)(void *state, uint32_t bucket, const struct backend_span *grads);
     /* Of the last forward; waits. */

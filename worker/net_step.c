@@ -37,6 +37,12 @@ void net_step_whole(struct net *net)
     net->backend->step_whole(net->state);
 }
 
+void net_drop_records(struct net *net)
+{
+    if (net->backend->drop_records != NULL)
+        net->backend->drop_records(net->state);
+}
+
 bool net_reduces(const struct net *net)
 {
     return net->backend->reduces != NULL && net->backend->reduces(net->state);

@@ -161,8 +161,11 @@ enum status train_nccl_open(struct train *train, struct err *err)
     return status == STATUS_OK ? nccl_guard_new(&train->nccl_guard, &guard, err) : status;
 }
 
+/* Records first: an abort on the guard's thread and an end in order both wait for them. */
 void train_nccl_close(struct train *train)
 {
+    if (train->net != NULL)
+        net_drop_records(train->net);
     nccl_guard_free(&train->nccl_guard);
     if (train->nccl_link != NULL)
         train->device.nccl->close(&train->nccl_link, CLOSE_TIMEOUT_US);

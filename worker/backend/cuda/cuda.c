@@ -198,9 +198,7 @@ static void cuda_close(void **state)
         (void)cuda->runtime->stream_sync(cuda->stream, &ignored);
     if (cuda->copies != NULL)
         (void)cuda->runtime->stream_sync(cuda->copies, &ignored);
-    for (uint32_t i = 0; i < CUDA_STEPS_MAX; i++)
-        cuda->runtime->graph_free(&cuda->steps[i].graph);
-    cuda->runtime->graph_free(&cuda->tail_record.graph);
+    cuda_drop_records(cuda);
     cuda_sets_close(cuda);
     cuda_slots_close(cuda);
     cuda_stage_free(cuda, &cuda->state_stage);
@@ -357,6 +355,7 @@ const struct backend backend_cuda = {
     .layer_backward = cuda_layer_backward,
     .reduces = cuda_reduces,
     .step_reduce = cuda_step_reduce,
+    .drop_records = cuda_drop_records,
     .bucket_ready = cuda_bucket_ready,
     .result = cuda_result,
     .bind_scaler = cuda_bind_scaler,

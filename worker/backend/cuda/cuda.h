@@ -305,6 +305,7 @@ enum status cuda_stats_norm_dx(struct cuda *cuda, struct cuda_layer *norm, struc
 enum status cuda_slots_open(struct cuda *cuda, struct err *err);
 void cuda_slots_close(struct cuda *cuda);
 void cuda_step_whole(void *state);
+void cuda_drop_records(void *state);
 enum status cuda_step_begin(void *state, const struct net_images *images, const int64_t *labels,
                             uint32_t n, bool training, struct err *err);
 enum status cuda_layer_forward(void *state, uint32_t layer, struct err *err);

@@ -144,6 +144,16 @@ void cuda_step_whole(void *state)
     ((struct cuda *)state)->is_promised = true;
 }
 
+void cuda_drop_records(void *state)
+{
+    struct cuda *cuda = state;
+
+    for (uint32_t i = 0; i < CUDA_STEPS_MAX; i++)
+        cuda->runtime->graph_free(&cuda->steps[i].graph);
+    cuda->runtime->graph_free(&cuda->tail_record.graph);
+    cuda->records = false;
+}
+
 static struct cuda_step *find_step(struct cuda *cuda, uint32_t n)
 {
     for (uint32_t i = 0; i < CUDA_STEPS_MAX; i++)

@@ -57,6 +57,13 @@ static void memory_free(void **memory)
     *memory = NULL;
 }
 
+/* Behind what the default stream does: a copy from pageable memory and a memset may still be on
+ * their way when the call returns, and streams of their own do not wait for it. */
+static cudaError_t settle(cudaError_t error)
+{
+    return error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
+}
+
 static enum status memory_new(void **memory, size_t byte_count, uint8_t fill, struct err *err)
 {
     cudaError_t error;
@@ -67,7 +74,7 @@ static enum status memory_new(void **memory, size_t byte_count, uint8_t fill, st
     error = cudaMalloc(memory, byte_count);
     if (error != cudaSuccess)
         return fail(err, "allocation", error);
-    error = cudaMemset(*memory, fill, byte_count);
+    error = settle(cudaMemset(*memory, fill, byte_count));
     if (error != cudaSuccess) {
         memory_free(memory);
         return fail(err, "memset", error);
@@ -77,7 +84,7 @@ static enum status memory_new(void **memory, size_t byte_count, uint8_t fill, st
 
 static enum status copy_in(void *device, const void *host, size_t byte_count, struct err *err)
 {
-    cudaError_t error = cudaMemcpy(device, host, byte_count, cudaMemcpyHostToDevice);
+    cudaError_t error = settle(cudaMemcpy(device, host, byte_count, cudaMemcpyHostToDevice));
 
     return error == cudaSuccess ? STATUS_OK : fail(err, "copy to the device", error);
 }

@@ -53,9 +53,11 @@ struct cuda_nccl {
                                  struct err *err);
     /* What NCCL has run into since, by its own account. */
     enum status (*check)(struct nccl_link *link, struct err *err);
-    /* Ends what is queued, on this rank; all ranks have to. */
+    /* Ends what is queued, on this rank; all ranks have to. Returns when no record (CUDA graph)
+     * with a collective of the link is left. */
     void (*abort)(struct nccl_link *link);
-    /* In order where all ranks do so within the time, else as abort does. NULL inside is legal. */
+    /* In order where all ranks do so within the time, else as abort does. Behind the end of
+     * every record with a collective of the link. NULL inside is legal. */
     void (*close)(struct nccl_link **link, uint64_t timeout_us);
 };
 

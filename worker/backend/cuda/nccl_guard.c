@@ -46,18 +46,36 @@ static void explain(struct nccl_guard *guard, const struct err *cause)
                       (unsigned long long)(silent_us / 1000000));
 }
 
-/* Once, with the lock: ends the communicator, then waits for the training thread. */
+static void *abort_link(void *user)
+{
+    struct nccl_guard *guard = user;
+
+    guard->options.nccl->abort(guard->options.link);
+    return NULL;
+}
+
+/* Once, with the lock: ends the communicator, then waits for the training thread. NCCL's abort
+ * wakes the device at once, but returns only when every record with a collective in it is gone, and
+ * it is the training thread that drops those: so it has a thread of its own. */
 static void end(struct nccl_guard *guard, const struct err *cause)
 {
     const uint64_t until_us = mono_us() + guard->options.grace_us;
+    pthread_t aborter;
+    bool is_apart;
 
     explain(guard, cause);
     (void)pthread_mutex_unlock(&guard->lock);
-    guard->options.nccl->abort(guard->options.link);
+    is_apart = pthread_create(&aborter, NULL, abort_link, guard) == 0;
+    if (!is_apart)
+        (void)abort_link(guard);
     (void)pthread_mutex_lock(&guard->lock);
     while (!guard->is_taken && !guard->stopping)
         if (!wait_until(guard, until_us) && !guard->is_taken && !guard->stopping)
             guard->options.give_up(guard->options.user, &guard->why);
+    (void)pthread_mutex_unlock(&guard->lock);
+    if (is_apart)
+        (void)pthread_join(aborter, NULL);
+    (void)pthread_mutex_lock(&guard->lock);
 }
 
 /* One look, without the lock. */

@@ -27,7 +27,8 @@ struct nccl_guard_options {
 /* Errors: STATUS_MEMORY, STATUS_SYSTEM. */
 enum status nccl_guard_new(struct nccl_guard **guard, const struct nccl_guard_options *options,
                            struct err *err);
-/* Before the link is closed. NULL inside is legal. */
+/* Before the link is closed, and behind net_drop_records: it waits for an abort's end. NULL inside
+ * is legal. */
 void nccl_guard_free(struct nccl_guard **guard);
 /* A step has ended on the device. */
 void nccl_guard_progress(struct nccl_guard *guard);

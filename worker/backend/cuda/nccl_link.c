@@ -6,6 +6,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,13 @@
 #include "kernels/half.h"
 #include "worker/backend/cuda/libs.h"
 
-enum { HELD_MAX = 8, POLL_FIRST_US = 50, POLL_MOST_US = 5000, OPERATION_TIMEOUT_US = 60000000 };
+enum {
+    HELD_MAX = 8,
+    POLL_FIRST_US = 50,
+    POLL_MOST_US = 5000,
+    OPERATION_TIMEOUT_US = 60000000,
+    CALL_TIMEOUT_S = 5
+};
 
 struct nccl_link {
     struct nccl_api api;
@@ -25,6 +32,8 @@ struct nccl_link {
     void *held[HELD_MAX]; /* handles */
     uint32_t held_count;
     atomic_bool is_aborted;
+    pthread_mutex_t lock; /* of every question to the communicator: it joins its own threads in
+                             answering, and the guard asks while the training thread does */
 };
 
 static const ncclDataType_t types[] = {
@@ -55,6 +64,19 @@ static void nap(uint32_t us)
     (void)nanosleep(&time, NULL);
 }
 
+/* What the communicator is at; ncclSuccess: nothing. */
+static ncclResult_t ask(struct nccl_link *link, ncclResult_t *state)
+{
+    ncclResult_t rc = ncclSuccess;
+
+    *state = ncclSuccess;
+    (void)pthread_mutex_lock(&link->lock);
+    if (!atomic_load(&link->is_aborted))
+        rc = link->api.CommGetAsyncError(link->comm, state);
+    (void)pthread_mutex_unlock(&link->lock);
+    return rc;
+}
+
 /* Until what `rc` began is done, the time is over, a peer is lost or somebody ends it all. */
 static enum status settle(struct nccl_link *link, ncclResult_t rc, const char *what,
                           uint64_t timeout_us, struct err *err)
@@ -63,7 +85,7 @@ static enum status settle(struct nccl_link *link, ncclResult_t rc, const char *w
     uint32_t nap_us = POLL_FIRST_US;
     ncclResult_t asked;
 
-    while (rc == ncclInProgress) {
+    while (rc == ncclInProgress || atomic_load(&link->is_aborted)) {
         if (atomic_load(&link->is_aborted))
             return err_set(err, STATUS_CLOSED, 0, "NCCL: %s was ended", what);
         if (link->options.gone != NULL && link->options.gone(link->options.user, err))
@@ -74,7 +96,7 @@ static enum status settle(struct nccl_link *link, ncclResult_t rc, const char *w
                            link->options.world, what, (unsigned long long)(timeout_us / 1000000));
         nap(nap_us);
         nap_us = nap_us * 2 < POLL_MOST_US ? nap_us * 2 : POLL_MOST_US;
-        asked = link->api.CommGetAsyncError(link->comm, &rc);
+        asked = ask(link, &rc);
         if (asked != ncclSuccess)
             return refuse(link, asked, what, err);
     }
@@ -173,10 +195,21 @@ static enum status connect_all(struct nccl_link *link, struct err *err)
     return status;
 }
 
+/* Nobody is in a call with the communicator when it goes. Such a call does not wait for peers; if
+ * it hangs all the same, it is this that ends it. */
 static void end_now(struct nccl_link *link)
 {
-    if (!atomic_exchange(&link->is_aborted, true) && link->comm != NULL)
-        (void)link->api.CommAbort(link->comm);
+    struct timespec until;
+    bool is_alone;
+
+    if (atomic_exchange(&link->is_aborted, true) || link->comm == NULL)
+        return;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += CALL_TIMEOUT_S;
+    is_alone = pthread_mutex_timedlock(&link->lock, &until) == 0;
+    if (is_alone)
+        (void)pthread_mutex_unlock(&link->lock);
+    (void)link->api.CommAbort(link->comm);
 }
 
 static enum status open_link(struct nccl_link **out, const struct nccl_link_options *options,
@@ -190,6 +223,7 @@ static enum status open_link(struct nccl_link **out, const struct nccl_link_opti
     if (link == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for NCCL");
     link->options = *options;
+    (void)pthread_mutex_init(&link->lock, NULL);
     status = libs_nccl(options->library, &link->api, err);
     if (status == STATUS_OK) {
         prepare_environment(options->address);
@@ -197,6 +231,7 @@ static enum status open_link(struct nccl_link **out, const struct nccl_link_opti
     }
     if (status != STATUS_OK) {
         end_now(link);
+        (void)pthread_mutex_destroy(&link->lock);
         free(link);
         return status;
     }
@@ -228,6 +263,7 @@ static void close_link(struct nccl_link **out, uint64_t timeout_us)
         return;
     if (!atomic_load(&link->is_aborted) && !end_in_order(link, timeout_us))
         end_now(link);
+    (void)pthread_mutex_destroy(&link->lock);
     free(link);
     *out = NULL;
 }
@@ -252,22 +288,23 @@ static enum status queue_average(struct nccl_link *link, void *memory, size_t co
                                  enum graph_dtype dtype, struct CUstream_st *stream,
                                  struct err *err)
 {
-    ncclResult_t rc;
+    ncclResult_t rc = ncclSuccess;
 
-    if (atomic_load(&link->is_aborted))
-        return err_set(err, STATUS_CLOSED, 0, "NCCL was ended");
-    rc = link->api.AllReduce(memory, memory, count, types[dtype], link->average[dtype], link->comm,
-                             stream);
+    (void)pthread_mutex_lock(&link->lock);
+    if (!atomic_load(&link->is_aborted))
+        rc = link->api.AllReduce(memory, memory, count, types[dtype], link->average[dtype],
+                                 link->comm, stream);
+    (void)pthread_mutex_unlock(&link->lock);
     return settle(link, rc, "queueing an all-reduce", OPERATION_TIMEOUT_US, err);
 }
 
 static enum status check(struct nccl_link *link, struct err *err)
 {
-    ncclResult_t state = ncclSuccess, rc;
+    ncclResult_t state, rc;
 
     if (atomic_load(&link->is_aborted))
         return err_set(err, STATUS_CLOSED, 0, "NCCL was ended");
-    rc = link->api.CommGetAsyncError(link->comm, &state);
+    rc = ask(link, &state);
     if (rc == ncclSuccess)
         rc = state;
     if (rc == ncclSuccess || rc == ncclInProgress)

@@ -113,12 +113,25 @@ static void give_up(void *user, const struct err *why)
     pthread_exit(NULL);
 }
 
+static atomic_bool are_records_gone, has_waited;
+
+/* As NCCL's, where a recorded step has a collective. */
+static void abort_behind_records(struct nccl_link *link)
+{
+    count_abort(link);
+    while (!atomic_load(&are_records_gone))
+        (void)sched_yield();
+    atomic_store(&has_waited, true);
+}
+
 static const struct cuda_nccl recorder = {.check = answer, .abort = count_abort};
 
-static struct nccl_guard *guard_new(uint64_t grace_us)
+static const struct cuda_nccl waiter = {.check = answer, .abort = abort_behind_records};
+
+static struct nccl_guard *guard_over(const struct cuda_nccl *nccl, uint64_t grace_us)
 {
     const struct nccl_guard_options options = {
-        .nccl = &recorder, .gone = gone, .give_up = give_up, .grace_us = grace_us};
+        .nccl = nccl, .gone = gone, .give_up = give_up, .grace_us = grace_us};
     struct nccl_guard *guard;
     struct err err;
 
@@ -126,8 +139,15 @@ static struct nccl_guard *guard_new(uint64_t grace_us)
     atomic_store(&given_up, 0);
     atomic_store(&is_gone, false);
     atomic_store(&is_broken, false);
+    atomic_store(&are_records_gone, false);
+    atomic_store(&has_waited, false);
     CHECK_EQ(nccl_guard_new(&guard, &options, &err), STATUS_OK);
     return guard;
+}
+
+static struct nccl_guard *guard_new(uint64_t grace_us)
+{
+    return guard_over(&recorder, grace_us);
 }
 
 TEST(a_fine_run_is_left_alone)
@@ -172,6 +192,37 @@ TEST(an_error_ends_it_too)
     nccl_guard_free(&guard);
 }
 
+/* The trainer drops its records when it has heard why; the abort ends then. */
+TEST(an_abort_that_waits_for_records_is_waited_for)
+{
+    struct nccl_guard *guard = guard_over(&waiter, 60 * SECOND);
+    struct err err = {.text = ""};
+
+    atomic_store(&is_gone, true);
+    while (nccl_guard_verdict(guard, &err) == STATUS_OK)
+        (void)sched_yield();
+    CHECK_EQ(err.status, STATUS_PEER_LOST);
+    atomic_store(&are_records_gone, true);
+    nccl_guard_free(&guard);
+    CHECK_EQ(atomic_load(&aborts), 1);
+    CHECK_EQ(atomic_load(&given_up), 0);
+}
+
+TEST(a_trainer_behind_an_abort_that_waits_is_given_up_too)
+{
+    static struct nccl_guard *guard; /* kept for ever, as below */
+
+    guard = guard_over(&waiter, 1000);
+    atomic_store(&is_gone, true);
+    while (atomic_load(&given_up) == 0)
+        (void)sched_yield();
+    CHECK(!atomic_load(&has_waited));
+    atomic_store(&are_records_gone, true);
+    while (!atomic_load(&has_waited)) /* its thread is gone before the next test */
+        (void)sched_yield();
+    CHECK(guard != NULL);
+}
+
 TEST(a_trainer_that_does_not_come_back_is_given_up)
 {
     /* Kept for ever: it can't be freed, its lock went with its thread. */
@@ -179,7 +230,7 @@ TEST(a_trainer_that_does_not_come_back_is_given_up)
 
     guard = guard_new(1000);
     atomic_store(&is_gone, true);
-    while (atomic_load(&given_up) == 0)
+    while (atomic_load(&given_up) == 0 || atomic_load(&aborts) == 0)
         (void)sched_yield();
     CHECK_EQ(atomic_load(&aborts), 1);
     CHECK(guard != NULL);

@@ -3,6 +3,7 @@
 
 #include "tests/lib/test.h"
 #include "worker/backend/cuda/module_runtime.h"
+#include "worker/model.h"
 #include "worker/options.h"
 #include "worker/train_parts.h"
 
@@ -116,6 +117,53 @@ TEST(what_nccl_is_not_for)
     CHECK(strstr(err.text, "--comm nccl: NCCL is for GPUs") != NULL);
     train = train_of(&by_choice, false); /* not on the CPU */
     CHECK_EQ(train_nccl_choose(&train, &err), STATUS_OK);
+}
+
+/* NCCL waits for the end of every record that it is in. */
+static char order[64];
+
+static void note_drop(void *state)
+{
+    (void)state;
+    (void)strcat(order, "records ");
+}
+
+static void note_close(struct nccl_link **link, uint64_t timeout_us)
+{
+    (void)timeout_us;
+    (void)strcat(order, "link");
+    *link = NULL;
+}
+
+static struct net *new_net(const struct backend *backend)
+{
+    const struct net_options options = {.batch_max = 1, .backend = backend};
+    const struct model_shape shape = {1, 28, 28, 10};
+    struct graph *graph = NULL;
+    struct net *net = NULL;
+
+    CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
+    CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
+    graph_free(&graph);
+    return net;
+}
+
+TEST(records_go_before_the_link)
+{
+    static int something;
+    const struct cuda_nccl closer = {.close = note_close};
+    const struct options options = {.comm = "nccl"};
+    struct train train = train_of(&options, true);
+    struct backend backend = backend_cpu;
+
+    backend.drop_records = note_drop;
+    train.net = new_net(&backend);
+    train.device.nccl = &closer;
+    train.nccl_link = (struct nccl_link *)(void *)&something;
+    train_nccl_close(&train);
+    CHECK_STR(order, "records link");
+    CHECK(train.nccl_link == NULL);
+    net_free(&train.net);
 }
 
 TEST_MAIN

@@ -88,6 +88,26 @@ TEST(once_a_step_and_in_the_record)
     }
 }
 
+/* As before the reduction's end: no record is left, and what comes then is queued as it comes. */
+TEST(dropped_records_are_gone_and_not_made_again)
+{
+    const size_t before = standin_counts().graphs;
+    struct seen seen;
+    struct pair pair = new_pair((struct cuda_reduce){.reduce = NULL}, &seen, "O2");
+    uint64_t repeated;
+
+    train(&pair);
+    CHECK_EQ(standin_counts().graphs, before + 2); /* forward and backward; the end */
+    net_drop_records(pair.other);
+    CHECK_EQ(standin_counts().graphs, before);
+    net_drop_records(pair.other);
+    repeated = standin_counts().repeated;
+    train(&pair);
+    CHECK_EQ(standin_counts().graphs, before);
+    CHECK_EQ(standin_counts().repeated, repeated);
+    pair_free(&pair);
+}
+
 TEST(with_a_factor_behind_it)
 {
     static const char *const levels[] = {"O0", "O2", "O3"};
