@@ -43,14 +43,25 @@ static bool same_tail(const struct cuda_tail *a, const struct cuda_tail *b)
            a->used_momentum == b->used_momentum && same_optim(&a->optim, &b->optim);
 }
 
+/* What fails here has not run: it is no failure of the step, which may still be queued as it comes.
+ */
 static enum status record(struct cuda *cuda, const struct cuda_tail *tail, struct err *err)
 {
+    const struct err before = cuda->failed;
     enum status status = cuda->runtime->record_begin(cuda->stream, err);
 
     if (status != STATUS_OK)
         return status;
+    cuda->mode = CUDA_RECORD; /* nobody waits for the stream */
     queue_plain(cuda, tail);
-    return cuda->runtime->record_end(cuda->stream, &cuda->tail_record.graph, err);
+    cuda->mode = CUDA_PLAIN;
+    status = cuda->runtime->record_end(cuda->stream, &cuda->tail_record.graph, err);
+    if (before.status == STATUS_OK && cuda->failed.status != STATUS_OK) {
+        if (status == STATUS_OK)
+            status = cuda_failed(cuda, err);
+        cuda->failed = before;
+    }
+    return status;
 }
 
 /* False where there is no record of such an end and none could be made: then it is to be queued as

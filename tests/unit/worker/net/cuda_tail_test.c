@@ -1,5 +1,7 @@
 /* The recorded end of a step: equal to the bit to one that is queued as it comes, whatever changes
  * from step to step. */
+#include <stdlib.h>
+
 #include "tests/lib/net_pair.h"
 #include "tests/lib/standin.h"
 #include "tests/lib/test.h"
@@ -54,6 +56,19 @@ TEST(rates_that_change)
             CHECK_EQ(count, 2 * (STEPS - 1) - (optim->dampening != 0.0F));
             pair_free(&pair);
         }
+}
+
+/* A launch is waited for only where it runs: the stand-in ends a test that waits while it writes
+ * down, as CUDA spoils the record. */
+TEST(launches_that_are_waited_for)
+{
+    struct pair pair;
+
+    CHECK_EQ(setenv("DDP_CUDA_SYNC", "1", 1), 0);
+    pair = new_pair(&(struct pair_options){.level = "O2", .clips = true});
+    CHECK_EQ(unsetenv("DDP_CUDA_SYNC"), 0);
+    CHECK_EQ(repeated(&pair, STEPS), 2 * (STEPS - 1));
+    pair_free(&pair);
 }
 
 TEST(clipping_comes_and_goes)
