@@ -1,4 +1,5 @@
 /* The world's blob with and without NCCL's unique id, and what NCCL is refused for. */
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/lib/test.h"
@@ -122,16 +123,23 @@ TEST(what_nccl_is_not_for)
 /* NCCL waits for the end of every record that it is in. */
 static char order[64];
 
+static void note(const char *word)
+{
+    const size_t at = strlen(order);
+
+    (void)snprintf(order + at, sizeof order - at, "%s", word);
+}
+
 static void note_drop(void *state)
 {
     (void)state;
-    (void)strcat(order, "records ");
+    note("records ");
 }
 
 static void note_close(struct nccl_link **link, uint64_t timeout_us)
 {
     (void)timeout_us;
-    (void)strcat(order, "link");
+    note("link");
     *link = NULL;
 }
 
