@@ -96,6 +96,9 @@ int standin_queue(void (*run)(void *args), const void *args, size_t bytes)
     counts.launches++;
     if (standin_faults.fail_call > 0 && --standin_faults.fail_call == 0)
         return FAILED_CODE;
+    if (recording != NULL && standin_faults.fail_recorded > 0 &&
+        --standin_faults.fail_recorded == 0)
+        return FAILED_CODE;
     copy = malloc(bytes);
     assert(copy != NULL);
     memcpy(copy, args, bytes);

@@ -27,6 +27,7 @@ struct standin_faults {
     bool no_apply_plans;    /* plans say that they can do no NORM_APPLY */
     bool no_prologue_plans; /* ... and make no batch norm on the way into a convolution */
     bool no_records;        /* recording a step fails */
+    uint32_t fail_recorded; /* this launch of a record, counted from 1, returns an error */
     uint32_t fail_call;     /* this launch from now on, counted from 1, returns an error */
 };
 extern struct standin_faults standin_faults;

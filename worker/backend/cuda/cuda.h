@@ -113,7 +113,8 @@ struct cuda_set {
 enum cuda_mode {
     CUDA_PLAIN,  /* queued as they come */
     CUDA_RECORD, /* written down, then queued as one */
-    CUDA_REPEAT  /* nothing: what was written down is queued again */
+    CUDA_REPEAT, /* nothing: what was written down is queued again */
+    CUDA_LATER   /* nothing: writing down failed, the whole step is queued when it is complete */
 };
 
 struct cuda_step {

@@ -259,25 +259,47 @@ static enum status backward(struct cuda *cuda, uint32_t index, float grad_scale,
     return status;
 }
 
-/* Back to a step like any other, without what was written down so far. */
-static void give_up_record(struct cuda *cuda)
+static bool is_quiet(const struct cuda *cuda)
+{
+    return cuda->mode == CUDA_REPEAT || cuda->mode == CUDA_LATER;
+}
+
+/* Steps are queued as they come from now on. */
+static void end_records(struct cuda *cuda, const struct err *why)
+{
+    cuda->runtime->graph_free(&cuda->step->graph);
+    log_line(LOG_WARNING, LOG_ABOUT_NONE,
+             "steps are queued layer by layer, since recording one failed: %s", why->text);
+    cuda->records = false;
+}
+
+/* What a call came to. Where it failed while it was written down, it may be one that cannot be:
+ * then nothing has run yet, and the step is queued when it is complete. */
+static enum status settle(struct cuda *cuda, enum status status, const struct err *why)
 {
     struct err ignored;
 
-    if (cuda->mode == CUDA_RECORD) {
-        (void)cuda->runtime->record_end(cuda->stream, &cuda->step->graph, &ignored);
-        cuda->runtime->graph_free(&cuda->step->graph);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    if (cuda->mode != CUDA_RECORD) {
+        cuda->mode = CUDA_PLAIN;
+        return status;
     }
-    cuda->mode = CUDA_PLAIN;
+    (void)cuda->runtime->record_end(cuda->stream, &cuda->step->graph, &ignored);
+    end_records(cuda, why);
+    cuda->mode = CUDA_LATER;
+    return STATUS_OK;
 }
 
 enum status cuda_layer_forward(void *state, uint32_t layer, struct err *err)
 {
     struct cuda *cuda = state;
-    enum status status = cuda->mode == CUDA_REPEAT ? STATUS_OK : forward(cuda, layer, err);
+    struct err why = {.text = ""};
+    enum status status = is_quiet(cuda) ? STATUS_OK : forward(cuda, layer, &why);
 
-    if (status != STATUS_OK)
-        give_up_record(cuda);
+    status = settle(cuda, status, &why);
+    if (status != STATUS_OK && err != NULL)
+        *err = why;
     return status;
 }
 
@@ -309,25 +331,24 @@ static enum status end_record(struct cuda *cuda, struct err *err)
         cuda->mode = CUDA_PLAIN;
         return cuda->runtime->queue_graph(cuda->step->graph, cuda->stream, err);
     }
-    cuda->runtime->graph_free(&cuda->step->graph);
-    log_line(LOG_WARNING, LOG_ABOUT_NONE,
-             "steps are queued layer by layer, since recording one failed: %s", why.text);
-    cuda->records = false;
+    end_records(cuda, &why);
     return run_plain(cuda, err);
 }
 
 /* Backward is complete, its last bucket too. */
 static enum status end_backward(struct cuda *cuda, struct err *err)
 {
+    const bool reduces = cuda->is_reduced && cuda->reduce.delays && !is_quiet(cuda);
+    struct err why = {.text = ""};
     enum status status = STATUS_OK;
 
-    for (uint32_t b = 0; cuda->is_reduced && cuda->reduce.delays && cuda->mode != CUDA_REPEAT &&
-                         b < cuda->graph->bucket_count;
-         b++)
-        if (status == STATUS_OK)
-            status = cuda_reduce_bucket(cuda, b, err);
+    for (uint32_t b = 0; reduces && status == STATUS_OK && b < cuda->graph->bucket_count; b++)
+        status = cuda_reduce_bucket(cuda, b, &why);
+    status = settle(cuda, status, &why);
     if (status != STATUS_OK)
-        give_up_record(cuda);
+        *err = why; /* of a caller in this file */
+    else if (cuda->mode == CUDA_LATER)
+        status = run_plain(cuda, err);
     else if (cuda->mode == CUDA_RECORD)
         status = end_record(cuda, err);
     else if (cuda->mode == CUDA_REPEAT)
@@ -359,14 +380,16 @@ static enum status check_scale(struct cuda *cuda, float grad_scale, struct err *
 enum status cuda_layer_backward(void *state, uint32_t layer, float grad_scale, struct err *err)
 {
     struct cuda *cuda = state;
+    struct err why = {.text = ""};
     enum status status = STATUS_OK;
 
     if (layer + 1 == cuda->graph->layer_count)
-        status = check_scale(cuda, grad_scale, err);
-    if (status == STATUS_OK && cuda->mode != CUDA_REPEAT)
-        status = backward(cuda, layer, grad_scale, err);
-    if (status != STATUS_OK)
-        give_up_record(cuda);
+        status = check_scale(cuda, grad_scale, &why);
+    if (status == STATUS_OK && !is_quiet(cuda))
+        status = backward(cuda, layer, grad_scale, &why);
+    status = settle(cuda, status, &why);
+    if (status != STATUS_OK && err != NULL)
+        *err = why;
     return status;
 }
 
@@ -374,7 +397,7 @@ enum status cuda_layer_backward(void *state, uint32_t layer, float grad_scale, s
  * such a step is never recorded. */
 static enum status mark_ready(struct cuda *cuda, uint32_t bucket, struct err *err)
 {
-    if (cuda->mode == CUDA_REPEAT)
+    if (is_quiet(cuda))
         return STATUS_OK;
     if (cuda->is_reduced)
         return cuda->reduce.delays ? STATUS_OK : cuda_reduce_bucket(cuda, bucket, err);
@@ -391,10 +414,8 @@ void cuda_bucket_ready(void *state, uint32_t bucket, const struct backend_span *
 
     cuda->buckets[bucket] = *grads;
     status = mark_ready(cuda, bucket, &err);
-
-    if (status != STATUS_OK)
-        give_up_record(cuda);
-    else if (bucket + 1 == cuda->graph->bucket_count)
+    status = settle(cuda, status, &err);
+    if (status == STATUS_OK && bucket + 1 == cuda->graph->bucket_count)
         status = end_backward(cuda, &err);
     cuda_keep(cuda, status, &err);
 }

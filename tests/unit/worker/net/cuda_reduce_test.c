@@ -9,7 +9,7 @@
 #include "tests/lib/test.h"
 #include "worker/backend/cuda/cuda_backend.h"
 
-enum { CALLS_MAX = 64, STEPS = 4 };
+enum { CALLS_MAX = 256, STEPS = 4 };
 
 struct halve {
     void *memory;
@@ -155,6 +155,30 @@ TEST(beside_backward_or_behind_it)
 {
     CHECK(between(false) > 0);
     CHECK_EQ(between(true), 0);
+}
+
+/* A call that cannot be recorded, wherever it is: the step is queued as it comes, to the same bits.
+ */
+TEST(a_launch_that_cannot_be_recorded)
+{
+    for (uint32_t call = 1;; call += 3) {
+        struct seen seen;
+        struct pair pair = new_pair((struct cuda_reduce){.delays = call % 2 == 0}, &seen, "O2");
+        uint64_t repeated;
+
+        standin_faults.fail_recorded = call;
+        train(&pair);
+        repeated = standin_counts().repeated;
+        train(&pair);
+        pair_free(&pair);
+        if (standin_faults.fail_recorded > 0) { /* there were not that many */
+            standin_faults.fail_recorded = 0;
+            CHECK_EQ(standin_counts().repeated - repeated, 2 * STEPS);
+            CHECK(call > 20);
+            return;
+        }
+        CHECK_EQ(standin_counts().repeated - repeated, 0);
+    }
 }
 
 TEST_MAIN
