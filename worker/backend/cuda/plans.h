@@ -25,7 +25,8 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
 
 /* X(name, words, ports): what a plan computes, and the pointers that run() takes. Those in brackets
  * are wanted where the want says has_bias, has_add, has_relu.
- *   mask: [n][h][w][c], 1 byte an element: where ReLU let the value through. */
+ *   mask: [n][h][w][c], where ReLU let the value through: read by plans alone, in whatever form
+ * they write it, with room for 1 byte an element (cuDNN takes a bit). */
 #define PLAN_KIND_TABLE(X)                                                                         \
     /* y = x * w [+ bias]: X, W, [BIAS], Y */                                                      \
     X(CONV_FORWARD, "convolution forward")                                                         \
