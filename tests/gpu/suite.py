@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 
+import bench_run
 import report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -103,14 +104,6 @@ def on_term(*_):
     sys.exit(128 + signal.SIGTERM)
 
 
-def kill_group(process):
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
-
-
 def tail_of(path):
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - TAIL_BYTES))
@@ -161,7 +154,7 @@ def run_phase(phase, budget, logs, environ):
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            kill_group(process)  # and whatever it left
+            bench_run.kill(process)  # and whatever it left
             RUNNING.discard(process.pid)
     result, figure = judge(code, limit_s, limit_s < phase.limit_s, log)
     row = report.Row(phase.name, phase.words, result, time.monotonic() - begin, figure, tail_of(log))

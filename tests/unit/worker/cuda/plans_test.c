@@ -120,42 +120,12 @@ TEST(deterministic_without_tf32)
     build_all((struct plan_options){.cache_folder = "", .deterministic = true}, 90, wants, count);
 }
 
-/* An engine that rounds to TF32 is proposed where that is allowed, and only there. */
-TEST(tf32_only_where_asked)
-{
-    char engines[2][sizeof((struct plan_info *)NULL)->engine];
-
-    for (int tf32 = 0; tf32 < 2; tf32++) {
-        const struct plan_options options = {.cache_folder = "", .tf32 = tf32 != 0};
-        struct plan_set *set = open_set(options, 90);
-        const struct plan_want want = {.kind = PLAN_CONV_FORWARD,
-                                       .name = "layer1.0.conv2",
-                                       .type = GRAPH_F32,
-                                       .n = 64,
-                                       .c = 64,
-                                       .h = 56,
-                                       .w = 56,
-                                       .k = 64,
-                                       .out_h = 56,
-                                       .out_w = 56,
-                                       .window = {3, 1, 1}};
-        struct err err = {.status = STATUS_OK};
-
-        if (cuda_plans.build(set, &want, 1, &err) != STATUS_OK)
-            FAIL("build: %s", err.text);
-        CHECK_EQ(cuda_plans.info(set, 0)->status, STATUS_OK);
-        memcpy(engines[tf32], cuda_plans.info(set, 0)->engine, sizeof engines[tf32]);
-        cuda_plans.close(&set);
-    }
-    CHECK(strcmp(engines[0], engines[1]) != 0);
-}
-
 /* A 3x3 convolution of the first stage, 64 channels at 56x56, or a batch norm there. */
-static struct plan_want stage_two_want(enum plan_kind kind)
+static struct plan_want stage_one_want(enum plan_kind kind, enum graph_dtype type)
 {
     struct plan_want want = {.kind = kind,
                              .name = "layer1.0.conv2",
-                             .type = GRAPH_F16,
+                             .type = type,
                              .n = 64,
                              .c = 64,
                              .h = 56,
@@ -170,6 +140,26 @@ static struct plan_want stage_two_want(enum plan_kind kind)
     if (kind == PLAN_STATS_FINALIZE || kind == PLAN_NORM_APPLY || kind == PLAN_NORM_DX)
         want.out_h = want.out_w = 0;
     return want;
+}
+
+/* An engine that rounds to TF32 is proposed where that is allowed, and only there. */
+TEST(tf32_only_where_asked)
+{
+    char engines[2][sizeof((struct plan_info *)NULL)->engine];
+
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        const struct plan_options options = {.cache_folder = "", .tf32 = tf32 != 0};
+        struct plan_set *set = open_set(options, 90);
+        const struct plan_want want = stage_one_want(PLAN_CONV_FORWARD, GRAPH_F32);
+        struct err err = {.status = STATUS_OK};
+
+        if (cuda_plans.build(set, &want, 1, &err) != STATUS_OK)
+            FAIL("build: %s", err.text);
+        CHECK_EQ(cuda_plans.info(set, 0)->status, STATUS_OK);
+        memcpy(engines[tf32], cuda_plans.info(set, 0)->engine, sizeof engines[tf32]);
+        cuda_plans.close(&set);
+    }
+    CHECK(strcmp(engines[0], engines[1]) != 0);
 }
 
 /* Both ResNets' pairs of convolution and batch norm: all but the stem's, and precompiled where no
@@ -222,7 +212,7 @@ TEST(ports_are_what_plan_takes_says)
         SKIP("no cuDNN on this machine");
     for (int kind = 0; kind < PLAN_KINDS; kind++)
         for (int flags = 0; flags < 8; flags++) {
-            struct plan_want want = stage_two_want((enum plan_kind)kind);
+            struct plan_want want = stage_one_want((enum plan_kind)kind, GRAPH_F16);
             bool bound[PLAN_PORTS + 1] = {false};
             struct cudnn_graph graph;
 
@@ -300,7 +290,7 @@ TEST(list_of_the_convnet)
 /* JSON and back: the same plan, the same JSON. */
 TEST(written_plans_are_read_back)
 {
-    struct plan_want want = stage_two_want(PLAN_CONV_WGRAD);
+    struct plan_want want = stage_one_want(PLAN_CONV_WGRAD, GRAPH_F16);
     struct cudnn_target target = {.tf32 = true, .workspace_limit = (size_t)1 << 30};
     struct cudnn_plan plans[CUDNN_CANDIDATES_MAX], copy;
     struct cudnn_refusal refusal;
