@@ -33,11 +33,12 @@ void *arena_alloc(struct arena *arena, size_t byte_count)
     size_t taken;
     void *bytes;
 
+    assert(block == NULL || block->used <= block->capacity);
     if (byte_count > SIZE_MAX / 4)
         return NULL;
     taken = (byte_count + ALIGN - 1) / ALIGN * ALIGN;
     if (taken == 0)
-        taken = ALIGN; /* a pointer of its own, even for nothing */
+        taken = ALIGN; /* a distinct pointer, even for 0 bytes */
     assert(arena->byte_limit == 0 || arena->byte_count <= arena->byte_limit);
     if (arena->byte_limit != 0 && taken > arena->byte_limit - arena->byte_count)
         return NULL;
@@ -56,6 +57,7 @@ char *arena_text(struct arena *arena, const char *text, size_t byte_count)
 {
     char *copy;
 
+    assert(byte_count == 0 || text != NULL);
     if (byte_count == SIZE_MAX)
         return NULL;
     copy = arena_alloc(arena, byte_count + 1);

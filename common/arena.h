@@ -1,5 +1,4 @@
-/* Memory that goes all at once: blocks of bytes handed out in order, freed together. For decoded
- * messages. */
+/* Memory that is freed all at once, for decoded messages. */
 #ifndef COMMON_ARENA_H
 #define COMMON_ARENA_H
 
@@ -8,13 +7,13 @@
 struct arena_block;
 struct arena {
     struct arena_block *first;
-    size_t byte_count, byte_limit; /* handed out so far; no more than this, 0: no limit */
+    size_t byte_count, byte_limit; /* allocated so far, and the most that may be; 0: no limit */
 };
 
-/* Zeroed memory, aligned for any type; NULL when the limit or the heap is spent. Lives until
- * arena_reset. */
+/* Zeroed memory, aligned for any type, valid until arena_reset. NULL: over the limit, or no
+ * memory. */
 void *arena_alloc(struct arena *arena, size_t byte_count);
-/* A copy of `byte_count` bytes of `text` with a NUL behind; NULL as above. */
+/* A copy of `byte_count` bytes of `text`, and a NUL; NULL as above. */
 char *arena_text(struct arena *arena, const char *text, size_t byte_count);
 /* Frees everything; the arena is as after zeroing and can be used again. */
 void arena_reset(struct arena *arena);

@@ -1,5 +1,7 @@
 #include "common/base64.h"
 
+#include <assert.h>
+
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 size_t base64_bytes_max(size_t char_count)
@@ -24,7 +26,7 @@ void base64_encode(const uint8_t *bytes, size_t byte_count, char *chars)
     }
 }
 
-/* -1: not of the alphabet */
+/* -1: not a character of base64 */
 static int digit_of(char c)
 {
     if (c >= 'A' && c <= 'Z')
@@ -38,11 +40,12 @@ static int digit_of(char c)
     return c == '/' ? 63 : -1;
 }
 
-/* One group of four; `kept`: characters before the padding, 2 to 4. */
+/* Decodes one group of four; `kept`: characters before the padding, 2 to 4. */
 static bool decode_group(const char *chars, size_t kept, uint8_t *bytes)
 {
     uint32_t group = 0;
 
+    assert(kept >= 2 && kept <= 4);
     for (size_t i = 0; i < 4; i++) {
         int digit = i < kept ? digit_of(chars[i]) : 0;
 

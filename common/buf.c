@@ -9,12 +9,14 @@
 
 #define CAPACITY_MIN 256u
 
-/* Make room for `byte_count` more bytes; false (and `failed`) where there is none. */
+/* Makes room for `byte_count` more bytes. False: there is none, and `failed` is set. */
 static bool reserve(struct buf *buf, size_t byte_count)
 {
     size_t needed, capacity;
     char *bytes;
 
+    assert(buf->byte_count <= buf->capacity);
+    assert(buf->limit == 0 || buf->byte_count <= buf->limit);
     if (buf->failed)
         return false;
     if (byte_count > SIZE_MAX / 4 - buf->byte_count)
@@ -41,6 +43,7 @@ fail:
 
 void buf_add(struct buf *buf, const void *bytes, size_t byte_count)
 {
+    assert(byte_count == 0 || bytes != NULL);
     if (!reserve(buf, byte_count) || byte_count == 0)
         return;
     memcpy(buf->bytes + buf->byte_count, bytes, byte_count);
@@ -66,7 +69,8 @@ void buf_printf(struct buf *buf, const char *format, ...)
         buf->failed = true;
     } else if ((size_t)count < sizeof text) {
         buf_add(buf, text, (size_t)count);
-    } else if (reserve(buf, (size_t)count + 1)) { /* one more: the NUL, which is not kept */
+    } else if (reserve(buf, (size_t)count + 1)) { /* one more for the NUL, which is not part of the
+                                                   * content */
         (void)vsnprintf(buf->bytes + buf->byte_count, (size_t)count + 1, format, again);
         buf->byte_count += (size_t)count;
     }

@@ -1,4 +1,4 @@
-/* A growing row of bytes with a cap. Zero it to begin; buf_free to end. */
+/* A growing array of bytes with a limit. Zero it first; buf_free at the end. */
 #ifndef COMMON_BUF_H
 #define COMMON_BUF_H
 
@@ -9,14 +9,14 @@ struct buf {
     char *bytes; /* owned */
     size_t byte_count, capacity;
     size_t limit; /* 0: none */
-    bool failed; /* a write did not fit or found no memory: the content is cut, and all later writes
-                    are nothing */
+    bool failed; /* a write was over the limit or had no memory: the content is truncated, and later
+                  * writes do nothing */
 };
 
 void buf_add(struct buf *buf, const void *bytes, size_t byte_count);
 void buf_add_text(struct buf *buf, const char *text);
 void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Drop the first `byte_count` bytes. */
+/* Removes the first `byte_count` bytes. */
 void buf_drop(struct buf *buf, size_t byte_count);
 void buf_free(struct buf *buf);
 

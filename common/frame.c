@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The first bytes of what else knocks on ports. As a byte count each would be over 268 million,
- * over every cap, so no frame of ours begins like one of them. */
+/* The first bytes of other protocols. As a byte count each is over 268 million, above every limit:
+ * so no frame of ours begins with them. */
 static const struct {
     char head[5];
     uint8_t head_bytes;
@@ -45,6 +45,7 @@ enum status frame_next(const char *bytes, size_t byte_count, size_t payload_max,
     const char *banner;
     uint32_t count;
 
+    assert(payload_max > 0 && payload_max < 0x10000000u); /* below every banner */
     if (byte_count < FRAME_HEAD_BYTES)
         return STATUS_BUSY;
     count = (uint32_t)head[0] << 24 | (uint32_t)head[1] << 16 | (uint32_t)head[2] << 8 | head[3];

@@ -9,13 +9,15 @@
 
 #define FRAME_HEAD_BYTES 4u
 
-/* Looks at the first bytes of a stream. STATUS_OK: `*payload` (within `bytes`) and `*payload_bytes`
- * are set, the frame takes FRAME_HEAD_BYTES + *payload_bytes. STATUS_BUSY: more bytes are needed.
- * STATUS_TOO_BIG: over `payload_max`; STATUS_BAD_INPUT: an empty frame, or what looks like another
- * protocol (HTTP, TLS, SSH), named in `err`: close. */
+/* Finds the first frame in `bytes`.
+ *   STATUS_OK         `*payload` (within `bytes`) and `*payload_bytes` are set; the frame takes
+ *                     FRAME_HEAD_BYTES + *payload_bytes
+ *   STATUS_BUSY       more bytes are needed
+ *   STATUS_TOO_BIG    over `payload_max`
+ *   STATUS_BAD_INPUT  an empty frame, or another protocol (HTTP, TLS, SSH), which `err` names */
 enum status frame_next(const char *bytes, size_t byte_count, size_t payload_max,
                        const char **payload, size_t *payload_bytes, struct err *err);
-/* Write the head of a frame of `payload_bytes`. */
+/* Writes the head of a frame of `payload_bytes`. */
 void frame_head(size_t payload_bytes, char head[FRAME_HEAD_BYTES]);
 
 #endif

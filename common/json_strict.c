@@ -11,14 +11,14 @@
 #include "common/limits.h"
 #include "common/utf8.h"
 
-#define NUMBER_CHARS_MAX 63u /* cJSON 1.7.15 cuts a number behind these */
+#define NUMBER_CHARS_MAX 63u /* cJSON 1.7.15 cuts a longer number */
 
 /* -- the validator: a stack of open containers instead of recursion ---------------------------- */
 
 enum expect {
     EXPECT_VALUE,
-    EXPECT_VALUE_OR_END, /* behind `[` */
-    EXPECT_KEY_OR_END,   /* behind `{` */
+    EXPECT_VALUE_OR_END, /* after `[` */
+    EXPECT_KEY_OR_END,   /* after `{` */
     EXPECT_KEY,
     EXPECT_COMMA_OR_END,
     EXPECT_NOTHING,
@@ -62,7 +62,7 @@ static bool is_digit(int c)
     return c >= '0' && c <= '9';
 }
 
-/* The value of four hex digits, or -1. Moves behind them. */
+/* The value of four hex digits, or -1. Moves past them. */
 static int32_t scan_hex4(struct scan *scan)
 {
     int32_t value = 0;
@@ -189,7 +189,7 @@ static enum status scan_number(struct scan *scan)
     if (peek(scan) == '.') {
         scan->at++;
         if (!scan_digits(scan))
-            return refuse(scan, "a number without digits behind its point");
+            return refuse(scan, "a number without digits after its point");
     }
     if (peek(scan) == 'e' || peek(scan) == 'E') {
         scan->at++;
@@ -211,7 +211,7 @@ static enum status scan_word(struct scan *scan, const char *word)
     return STATUS_OK;
 }
 
-static enum expect expect_behind_value(const struct scan *scan)
+static enum expect expect_after_value(const struct scan *scan)
 {
     return scan->depth == 0 ? EXPECT_NOTHING : EXPECT_COMMA_OR_END;
 }
@@ -236,7 +236,7 @@ static enum status scan_value(struct scan *scan, enum expect *expect)
         return status;
     if (c == '{' || c == '[')
         return open_container(scan, c == '{', expect);
-    *expect = expect_behind_value(scan);
+    *expect = expect_after_value(scan);
     switch (c) {
     case -1:
         return refuse(scan, "the text ends where a value was expected");
@@ -266,7 +266,7 @@ static enum status scan_key(struct scan *scan, enum expect *expect)
         return status;
     skip_space(scan);
     if (peek(scan) != ':')
-        return refuse(scan, "a colon was expected behind a key");
+        return refuse(scan, "a colon was expected after a key");
     scan->at++;
     *expect = EXPECT_VALUE;
     return STATUS_OK;
@@ -276,7 +276,7 @@ static enum status close_container(struct scan *scan, enum expect *expect)
 {
     scan->depth--;
     scan->at++;
-    *expect = expect_behind_value(scan);
+    *expect = expect_after_value(scan);
     return STATUS_OK;
 }
 
@@ -326,7 +326,7 @@ static enum status scan_text(struct scan *scan)
         if (status != STATUS_OK)
             return status;
     }
-    return scan->at < scan->byte_count ? refuse(scan, "more text behind the value") : STATUS_OK;
+    return scan->at < scan->byte_count ? refuse(scan, "more text after the value") : STATUS_OK;
 }
 
 enum status json_validate_at(const char *text, size_t byte_count, const struct json_limits *limits,

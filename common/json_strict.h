@@ -1,5 +1,5 @@
 /* The one strict decoder in front of cJSON, for all JSON that others wrote. cJSON alone accepts
- * garbage behind the value, repeated keys, "\u0000", broken UTF-8, raw newlines and 1e999; here all
+ * garbage after the value, repeated keys, "\u0000", broken UTF-8, raw newlines and 1e999; here all
  * of that is refused, RFC 8259 holds to the letter, and depth and size are known before a byte is
  * allocated. Every key is taken in its own case: look up with json_member, never with
  * cJSON_GetObjectItem. */

@@ -4,28 +4,37 @@
 
 #define PROTOCOL_VERSION 1
 
-/* frames: what a connection buffers before it looks at a message */
-#define FRAME_BYTES_MAX (64u * 1024u)          /* every message, but for these: */
+/* Frames: what a connection buffers before a message is decoded. */
+#define FRAME_BYTES_MAX (64u * 1024u)          /* most messages */
 #define FRAME_SUBMIT_BYTES_MAX (1024u * 1024u) /* submit */
-/* what carries a submit and more (start, job_info); lists to a client */
-#define FRAME_LARGE_BYTES_MAX (1536u * 1024u)
+#define FRAME_LARGE_BYTES_MAX (1536u * 1024u)  /* what contains a submit (start, job_info), lists */
 #define JSON_DEPTH_MAX 16u
 #define JSON_TOKENS_MAX 40000u
-#define CONN_QUEUE_BYTES_MAX                                                                       \
-    (4u * 1024u * 1024u) /* output waiting for a slow reader; then disconnect */
-#define CONNS_MAX 1024u
+#define CONN_QUEUE_BYTES_MAX (4u * 1024u * 1024u) /* output to a slow reader; then disconnect */
+#define CONN_HANDSHAKE_BYTES_MAX (16u * 1024u)    /* from a peer that has proved no key yet */
+#define CONNS_MAX 12000u
 #define HELLO_TIMEOUT_US (5u * 1000000u)
 
-#define NODES_MAX 256u
+#define NODES_MAX 4096u          /* that the core of the server can have */
+#define NODES_CONNECTED_MAX 256u /* that the server lets in: as many as one list of nodes holds */
+
 #define SLOTS_PER_NODE_MAX 64u
 #define NODES_PER_JOB_MAX 64u
 #define RANKS_PER_JOB_MAX 1024u
-#define JOBS_ACTIVE_MAX 512u /* queued, starting, running, restarting */
+#define JOBS_ACTIVE_MAX 100000u /* queued, starting, running, restarting */
+
+#define PRIORITY_MIN (-1000) /* of a job; a point is worth a minute of waiting */
+#define PRIORITY_MAX 1000
+#define QUEUED_PER_USER_DEFAULT 1000u /* waiting jobs of one user */
 #define SHIMS_PER_NODE_MAX 128u
 #define SLOTS_LISTED_MAX 1024u /* closed slots in one list of nodes */
 #define DRAINS_MAX 512u        /* nodes and slots that operators drained */
 
-#define NODE_NAME_BYTES_MAX 64u /* with the final NUL, as all below */
+#define PRINCIPALS_MAX 8192u         /* nodes and users with a key */
+#define SECRETS_PER_PRINCIPAL_MAX 2u /* the new one, and the old one while a rotation overlaps */
+
+#define PRINCIPAL_URL_BYTES_MAX 384u /* ddp://HOST:PORT/NAME#SECRET, see common/key.h */
+#define NODE_NAME_BYTES_MAX 64u      /* with the final NUL, as all below */
 #define JOB_NAME_BYTES_MAX 64u
 #define USER_NAME_BYTES_MAX 64u
 #define ADDRESS_BYTES_MAX 64u
@@ -35,13 +44,18 @@
 #define REQUEST_ID_CHARS 32u /* 128 bits in hex, chosen by the client */
 #define ARGS_MAX 4096u
 #define ENV_MAX 1024u
+#define STAGE_BYTES_MAX (64u * 1024u * 1024u) /* the archive of a staged working directory */
+#define STAGE_CHUNK_BYTES_MAX (512u * 1024u)  /* of it in one message */
+#define STAGE_HASH_CHARS 64u                  /* SHA-256 in hex */
 #define LOG_CHUNK_BYTES_MAX (32u * 1024u)
 
-/* times; sources: shared agreement on heartbeats and leases, docs/architecture.md */
+/* Times. A node may miss a few beats before it gets no new jobs (suspect), and a dozen before its
+ * jobs restart elsewhere (lost). The lease is longer than both: a node that cannot reach the server
+ * kills its workers then, and a restarted server waits that long for the nodes of its stored jobs. */
 #define BEAT_INTERVAL_US 1000000u
 #define NODE_SUSPECT_US 5000000u
 #define NODE_LOST_US 15000000u
 #define LEASE_DEFAULT_US 60000000u
-#define GRACE_DEFAULT_US 10000000u
+#define GRACE_DEFAULT_US 10000000u /* from a stop's signal to SIGKILL */
 
 #endif

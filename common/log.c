@@ -1,5 +1,6 @@
 #include "common/log.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -21,21 +22,21 @@ static struct {
     bool as_json;
 } settings = {.module = "-", .level = LOG_INFO};
 
-static const char *const level_words[] = {
+static const char *const level_names[] = {
     [LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARNING] = "warning", [LOG_ERROR] = "error"};
 
-/* A line that grows in place; what does not fit is cut. */
+/* A line that is built in place; what does not fit is cut. */
 struct line {
     char bytes[LINE_BYTES_MAX];
     size_t count;
-    bool is_full; /* something did not fit: nothing more is put */
+    bool is_full; /* something did not fit: nothing more is added */
 };
 
 static void put(struct line *line, const char *bytes, size_t byte_count)
 {
     size_t room = sizeof line->bytes - 8 - line->count; /* 8: the end of a line always fits */
 
-    if (line->is_full || byte_count > room) { /* whole escapes or none */
+    if (line->is_full || byte_count > room) { /* an escape is added as a whole or not at all */
         line->is_full = true;
         return;
     }
@@ -56,7 +57,7 @@ __attribute__((format(printf, 2, 3))) static void putf(struct line *line, const 
         put(line, text, (size_t)count < sizeof text ? (size_t)count : sizeof text - 1);
 }
 
-/* One character, or one broken byte, made harmless. Text: \n, \x1b. JSON: \n, \u001b. */
+/* Escapes one character, or one invalid byte. Text: \n, \x1b. JSON: \n, \u001b. */
 static void put_escaped(struct line *line, const char *text, size_t byte_count, bool as_json)
 {
     unsigned byte = (unsigned char)text[0];
@@ -109,7 +110,7 @@ static void format_text(struct line *line, enum log_level level, const struct lo
                         const char *text)
 {
     put_time(line);
-    putf(line, " %s %s", level_words[level], settings.module);
+    putf(line, " %s %s", level_names[level], settings.module);
     if (about->node != NULL) {
         put(line, " ", 1);
         put_text(line, about->node, false);
@@ -129,7 +130,7 @@ static void format_json(struct line *line, enum log_level level, const struct lo
 {
     put(line, "{\"time\":\"", 9);
     put_time(line);
-    putf(line, "\",\"level\":\"%s\",\"module\":\"%s\"", level_words[level], settings.module);
+    putf(line, "\",\"level\":\"%s\",\"module\":\"%s\"", level_names[level], settings.module);
     if (about->node != NULL) {
         put(line, ",\"node\":\"", 9);
         put_text(line, about->node, true);
@@ -143,7 +144,7 @@ static void format_json(struct line *line, enum log_level level, const struct lo
         putf(line, ",\"rank\":%" PRId32, about->rank);
     put(line, ",\"text\":\"", 9);
     put_text(line, text, true);
-    memcpy(line->bytes + line->count, "\"}", 2); /* there is room: see put */
+    memcpy(line->bytes + line->count, "\"}", 2); /* put keeps room for this */
     line->count += 2;
 }
 
@@ -157,7 +158,7 @@ static void write_out(const struct line *line)
         if (count > 0)
             done += (size_t)count;
         else if (count == 0 || errno != EINTR)
-            return; /* nowhere to complain */
+            return; /* there is no other place to report it */
     }
 }
 
@@ -186,14 +187,14 @@ void log_line(enum log_level level, struct log_about about, const char *format, 
 
 static void read_level(const char *word)
 {
-    for (size_t i = 0; i < sizeof level_words / sizeof level_words[0]; i++)
-        if (strcmp(word, level_words[i]) == 0) {
+    for (size_t i = 0; i < sizeof level_names / sizeof level_names[0]; i++)
+        if (strcmp(word, level_names[i]) == 0) {
             settings.level = (enum log_level)i;
             return;
         }
     log_line(LOG_WARNING, LOG_ABOUT_NONE,
              "DDP_LOG_LEVEL is \"%s\", expected debug, info, warning or error; using %s", word,
-             level_words[settings.level]);
+             level_names[settings.level]);
 }
 
 static void read_form(const char *word)
@@ -210,13 +211,14 @@ static void read_form(const char *word)
 
 void log_open(const char *module, enum log_level level, bool as_json)
 {
-    const char *level_word = getenv("DDP_LOG_LEVEL"), *form_word = getenv("DDP_LOG_FORMAT");
+    const char *level_name = getenv("DDP_LOG_LEVEL"), *form_name = getenv("DDP_LOG_FORMAT");
 
+    assert(module != NULL);
     settings.module = module;
     settings.level = level;
     settings.as_json = as_json;
-    if (form_word != NULL && form_word[0] != '\0')
-        read_form(form_word);
-    if (level_word != NULL && level_word[0] != '\0')
-        read_level(level_word);
+    if (form_name != NULL && form_name[0] != '\0')
+        read_form(form_name);
+    if (level_name != NULL && level_name[0] != '\0')
+        read_level(level_name);
 }

@@ -1,5 +1,5 @@
-/* Log lines on stderr: time, level, module, node/job/generation/rank where set, one sentence. Text
- * or JSON lines. */
+/* Log lines on stderr, as text or JSON: time, level, module; node, job, generation and rank where
+ * set; one sentence. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
@@ -8,7 +8,7 @@
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
 
-/* What a line is about; zero (NULL, 0, -1 for rank) where it is about none. */
+/* The subject of a line. Not set: NULL, 0, and -1 for the rank. */
 struct log_about {
     const char *node;
     uint64_t job_id;
@@ -17,8 +17,8 @@ struct log_about {
 };
 #define LOG_ABOUT_NONE ((struct log_about){.rank = -1})
 
-/* Once, at the start. `module` ("rendezvous") is borrowed for ever. Level from DDP_LOG_LEVEL
- * (debug, info, warning, error), form from DDP_LOG_FORMAT (text, json) where set. Control
+/* To be called once, at the start. `module` ("rendezvous") is borrowed for ever. DDP_LOG_LEVEL
+ * (debug, info, warning, error) and DDP_LOG_FORMAT (text, json) override level and form. Control
  * characters in a line are escaped. */
 void log_open(const char *module, enum log_level level, bool as_json);
 void log_line(enum log_level level, struct log_about about, const char *format, ...)

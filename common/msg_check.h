@@ -1,4 +1,4 @@
-/* What the encoder and the decoder of messages check alike, and their words for it. */
+/* Checks that the encoder and the decoder of messages share, and their error texts. */
 #ifndef COMMON_MSG_CHECK_H
 #define COMMON_MSG_CHECK_H
 

@@ -76,7 +76,7 @@ static enum status decode_real(struct decoder *decoder, const struct msg_field *
     return msg_check_real(&decoder->where, field, value->valuedouble, decoder->err);
 }
 
-/* Digits in the one way of writing them; no sign. */
+/* Decimal digits without a sign and without leading zeros: each value has one text. */
 static bool text_to_magnitude(const char *text, uint64_t *magnitude)
 {
     uint64_t value = 0;
@@ -124,22 +124,22 @@ static enum status decode_bool(struct decoder *decoder, const cJSON *value, void
     return STATUS_OK;
 }
 
-static enum status decode_word(struct decoder *decoder, const struct msg_field *field,
+static enum status decode_enum(struct decoder *decoder, const struct msg_field *field,
                                const cJSON *value, void *into)
 {
     char shown[40];
 
     if (!cJSON_IsString(value))
-        return expected(decoder, "a word in a string");
-    for (uint32_t i = 0; i < field->words->count; i++)
-        if (strcmp(value->valuestring, field->words->items[i]) == 0) {
+        return expected(decoder, "a name in a string");
+    for (uint32_t i = 0; i < field->names->count; i++)
+        if (strcmp(value->valuestring, field->names->items[i]) == 0) {
             memcpy(into, &i, sizeof i); /* an enum of 32 bits: see msg_table.c */
             return STATUS_OK;
         }
     utf8_printable(value->valuestring, strlen(value->valuestring), shown, sizeof shown);
     return msg_refuse(&decoder->where, decoder->err, STATUS_BAD_INPUT,
-                      "\"%s\" is none of its words (%s to %s)", shown, field->words->items[0],
-                      field->words->items[field->words->count - 1]);
+                      "\"%s\" is none of its names (%s to %s)", shown, field->names->items[0],
+                      field->names->items[field->names->count - 1]);
 }
 
 /* -- texts and bytes --------------------------------------------------------------------------- */
@@ -173,28 +173,40 @@ static uint32_t count_children(const cJSON *value)
     return count;
 }
 
+/* Memory for the children of an array or object: their count is checked first. With none, *items is
+ * NULL. */
+static enum status alloc_items(struct decoder *decoder, const struct msg_field *field,
+                               uint32_t count, const char *what, size_t item_bytes, void **items)
+{
+    enum status status = msg_check_count(&decoder->where, field, count, what, decoder->err);
+
+    *items = NULL;
+    if (status != STATUS_OK || count == 0)
+        return status;
+    *items = arena_alloc(decoder->arena, count * item_bytes);
+    return *items != NULL ? STATUS_OK : no_memory(decoder);
+}
+
 static enum status decode_texts(struct decoder *decoder, const struct msg_field *field,
                                 const cJSON *value, struct msg_text_list *into)
 {
     uint32_t count = count_children(value), i = 0;
     enum status status;
     const char **items;
+    void *memory;
 
     if (!cJSON_IsArray(value))
         return expected(decoder, "an array of strings");
-    status = msg_check_count(&decoder->where, field, count, "strings", decoder->err);
-    if (status != STATUS_OK || count == 0)
+    status = alloc_items(decoder, field, count, "strings", sizeof *items, &memory);
+    items = memory;
+    if (status != STATUS_OK || items == NULL)
         return status;
-    items = arena_alloc(decoder->arena, count * sizeof *items);
-    if (items == NULL)
-        return no_memory(decoder);
-    for (const cJSON *child = value->child; child != NULL; child = child->next) {
+    for (const cJSON *child = value->child; child != NULL && status == STATUS_OK;
+         child = child->next)
         status = copy_text(decoder, child, &items[i++]);
-        if (status != STATUS_OK)
-            return status;
-    }
-    *into = (struct msg_text_list){.items = items, .count = count};
-    return STATUS_OK;
+    if (status == STATUS_OK)
+        *into = (struct msg_text_list){.items = items, .count = count};
+    return status;
 }
 
 static enum status decode_pair(struct decoder *decoder, const cJSON *value, struct msg_pair *into)
@@ -211,22 +223,20 @@ static enum status decode_pairs(struct decoder *decoder, const struct msg_field 
     uint32_t count = count_children(value), i = 0;
     struct msg_pair *items;
     enum status status;
+    void *memory;
 
     if (!cJSON_IsObject(value))
         return expected(decoder, "an object of strings");
-    status = msg_check_count(&decoder->where, field, count, "pairs", decoder->err);
-    if (status != STATUS_OK || count == 0)
+    status = alloc_items(decoder, field, count, "pairs", sizeof *items, &memory);
+    items = memory;
+    if (status != STATUS_OK || items == NULL)
         return status;
-    items = arena_alloc(decoder->arena, count * sizeof *items);
-    if (items == NULL)
-        return no_memory(decoder);
-    for (const cJSON *child = value->child; child != NULL; child = child->next) {
+    for (const cJSON *child = value->child; child != NULL && status == STATUS_OK;
+         child = child->next)
         status = decode_pair(decoder, child, &items[i++]);
-        if (status != STATUS_OK)
-            return status;
-    }
-    *into = (struct msg_pair_list){.items = items, .count = count};
-    return STATUS_OK;
+    if (status == STATUS_OK)
+        *into = (struct msg_pair_list){.items = items, .count = count};
+    return status;
 }
 
 static enum status decode_bytes(struct decoder *decoder, const struct msg_field *field,
@@ -269,8 +279,8 @@ static enum status decode_field(struct decoder *decoder, const struct msg_field 
         return decode_string_integer(decoder, field, value, into);
     case MSG_KIND_BOOL:
         return decode_bool(decoder, value, into);
-    case MSG_KIND_WORD:
-        return decode_word(decoder, field, value, into);
+    case MSG_KIND_ENUM:
+        return decode_enum(decoder, field, value, into);
     case MSG_KIND_TEXT:
     case MSG_KIND_LINE:
     case MSG_KIND_NAME:
@@ -355,16 +365,15 @@ static enum status decode_list(struct decoder *decoder, const struct msg_field *
     const struct msg_shape *shape = field->part();
     struct msg_list list = {.count = count_children(value)};
     enum status status;
+    void *memory;
     char *items;
 
     if (!cJSON_IsArray(value))
         return expected(decoder, "an array of objects");
-    status = msg_check_count(&decoder->where, field, list.count, "entries", decoder->err);
+    status = alloc_items(decoder, field, list.count, "entries", shape->byte_count, &memory);
     if (status != STATUS_OK || list.count == 0)
         return status;
-    items = arena_alloc(decoder->arena, list.count * shape->byte_count);
-    if (items == NULL)
-        return no_memory(decoder);
+    items = memory;
     list.items = items;
     decoder->where.list = field->name;
     decoder->where.index = 0;
@@ -396,9 +405,9 @@ static enum status decode_type(struct decoder *decoder, const cJSON *value, enum
     if (!cJSON_IsString(value))
         return err_set(decoder->err, STATUS_BAD_INPUT, 0, "message: expected a string as \"type\"");
     for (uint32_t i = 0; i < MSG_TYPE_COUNT; i++)
-        if (strcmp(value->valuestring, msg_type_word((enum msg_type)i)) == 0) {
+        if (strcmp(value->valuestring, msg_type_name((enum msg_type)i)) == 0) {
             *type = (enum msg_type)i;
-            decoder->where.message = msg_type_word(*type);
+            decoder->where.message = msg_type_name(*type);
             return STATUS_OK;
         }
     utf8_printable(value->valuestring, strlen(value->valuestring), shown, sizeof shown);
@@ -406,28 +415,17 @@ static enum status decode_type(struct decoder *decoder, const cJSON *value, enum
                    shown);
 }
 
-static enum status decode_seq(struct decoder *decoder, const cJSON *value, uint32_t *seq)
-{
-    static const struct msg_field field = {
-        .name = "seq", .kind = MSG_KIND_U32, .min = 0, .max = UINT32_MAX};
-
-    decoder->where.field = field.name;
-    return decode_number(decoder, &field, value, seq);
-}
-
-/* The object begins with "type" and "seq"; then come the fields, in any order. */
+/* The object begins with "type"; then come the fields, in any order. */
 static enum status decode_object(struct decoder *decoder, const cJSON *root, size_t byte_count,
                                  struct msg *msg)
 {
     const cJSON *type = cJSON_IsObject(root) ? root->child : NULL;
-    const cJSON *seq = type != NULL ? type->next : NULL;
     const struct msg_shape *shape;
     enum status status;
 
-    if (type == NULL || strcmp(type->string, "type") != 0 || seq == NULL ||
-        strcmp(seq->string, "seq") != 0)
+    if (type == NULL || strcmp(type->string, "type") != 0)
         return err_set(decoder->err, STATUS_BAD_INPUT, 0,
-                       "message: expected an object that begins with \"type\" and \"seq\"");
+                       "message: expected an object that begins with \"type\"");
     status = decode_type(decoder, type, &msg->type);
     if (status != STATUS_OK)
         return status;
@@ -435,10 +433,7 @@ static enum status decode_object(struct decoder *decoder, const cJSON *root, siz
     if (byte_count > shape->frame_bytes_max)
         return msg_refuse(&decoder->where, decoder->err, STATUS_TOO_BIG,
                           "%zu bytes, at most %zu allowed", byte_count, shape->frame_bytes_max);
-    status = decode_seq(decoder, seq, &msg->seq);
-    if (status != STATUS_OK)
-        return status;
-    return decode_members(decoder, shape, seq->next, decode_field_or_list,
+    return decode_members(decoder, shape, type->next, decode_field_or_list,
                           (char *)msg + MSG_BODY_OFFSET);
 }
 

@@ -75,14 +75,14 @@ static enum status encode_real(struct encoder *encoder, const struct msg_field *
     return STATUS_OK;
 }
 
-static enum status encode_word(struct encoder *encoder, const struct msg_field *field,
+static enum status encode_enum(struct encoder *encoder, const struct msg_field *field,
                                uint32_t value)
 {
-    if (value >= field->words->count)
+    if (value >= field->names->count)
         return msg_refuse(&encoder->where, encoder->err, STATUS_BAD_INPUT,
-                          "%" PRIu32 " is none of its %" PRIu32 " words", value,
-                          field->words->count);
-    buf_printf(encoder->out, "\"%s\"", field->words->items[value]);
+                          "%" PRIu32 " is none of its %" PRIu32 " names", value,
+                          field->names->count);
+    buf_printf(encoder->out, "\"%s\"", field->names->items[value]);
     return STATUS_OK;
 }
 
@@ -232,11 +232,11 @@ static enum status encode_field(struct encoder *encoder, const struct msg_field 
     case MSG_KIND_BOOL:
         buf_add_text(encoder->out, *(const bool *)from ? "true" : "false");
         return STATUS_OK;
-    case MSG_KIND_WORD: {
+    case MSG_KIND_ENUM: {
         uint32_t word;
 
         memcpy(&word, from, sizeof word);
-        return encode_word(encoder, field, word);
+        return encode_enum(encoder, field, word);
     }
     case MSG_KIND_TEXT:
     case MSG_KIND_LINE:
@@ -313,7 +313,7 @@ static enum status encode_frame(struct encoder *encoder, const struct msg *msg)
     enum status status;
 
     buf_add(encoder->out, head, sizeof head);
-    buf_printf(encoder->out, "{\"type\":\"%s\",\"seq\":%" PRIu32, shape->name, msg->seq);
+    buf_printf(encoder->out, "{\"type\":\"%s\"", shape->name);
     status = encode_members(encoder, shape, true, encode_field_or_list,
                             (const char *)msg + MSG_BODY_OFFSET);
     buf_add(encoder->out, "}", 1);
@@ -334,7 +334,7 @@ static enum status encode_frame(struct encoder *encoder, const struct msg *msg)
 enum status msg_encode(const struct msg *msg, struct buf *out, struct err *err)
 {
     struct encoder encoder = {
-        .out = out, .where = {.message = msg_type_word(msg->type)}, .err = err};
+        .out = out, .where = {.message = msg_type_name(msg->type)}, .err = err};
     size_t before = out->byte_count;
     enum status status;
 

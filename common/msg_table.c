@@ -1,12 +1,13 @@
 /* Every function here holds the table of one struct; inside, `self` names that struct, because the
- * declarations of msg.h do not say to which one they belong. (The one typedef of a struct: it ends
+ * declarations of msg.h do not name the struct that they belong to. (The one typedef of a struct: it ends
  * with its function.) */
 #include "common/msg_table.h"
 
 #include <assert.h>
 
-static_assert(sizeof(enum job_state) == sizeof(uint32_t), "words are stored as 32 bits");
-static_assert(sizeof(struct msg_list) == sizeof(((struct msg_beat *)0)->shims), "lists lie alike");
+static_assert(sizeof(enum job_state) == sizeof(uint32_t), "enumerations are stored as 32 bits");
+static_assert(sizeof(struct msg_list) == sizeof(((struct msg_beat *)0)->shims),
+              "all lists have one layout");
 
 #define RANGE_INTEGER(lo, hi) .min = (int64_t)(lo), .max = (uint64_t)(hi)
 #define RANGE_U32(lo, hi) RANGE_INTEGER(lo, hi)
@@ -28,7 +29,7 @@ static_assert(sizeof(struct msg_list) == sizeof(((struct msg_beat *)0)->shims), 
      .offset = offsetof(self, field),                                                              \
      RANGE_##field_kind(lo, hi)},
 #define FIELD_E(field, tag, TABLE)                                                                 \
-    {.name = #field, .kind = MSG_KIND_WORD, .offset = offsetof(self, field), .words = &tag##_words},
+    {.name = #field, .kind = MSG_KIND_ENUM, .offset = offsetof(self, field), .names = &tag##_names},
 #define FIELD_L(field, part_tag, limit)                                                            \
     {.name = #field,                                                                               \
      .kind = MSG_KIND_LIST,                                                                        \
@@ -37,12 +38,12 @@ static_assert(sizeof(struct msg_list) == sizeof(((struct msg_beat *)0)->shims), 
      .max = (limit),                                                                               \
      .part = shape_part_##part_tag},
 
-#define SHAPE(function, tag, word, FIELDS, bytes)                                                  \
+#define SHAPE(function, tag, title, FIELDS, bytes)                                                 \
     static const struct msg_shape *function(void)                                                  \
     {                                                                                              \
         typedef struct tag self;                                                                   \
         static const struct msg_field fields[] = {FIELDS(FIELD_F, FIELD_E, FIELD_L)};              \
-        static const struct msg_shape shape = {.name = (word),                                     \
+        static const struct msg_shape shape = {.name = (title),                                    \
                                                .fields = fields,                                   \
                                                .field_count = sizeof fields / sizeof fields[0],    \
                                                .byte_count = sizeof(self),                         \
@@ -51,18 +52,19 @@ static_assert(sizeof(struct msg_list) == sizeof(((struct msg_beat *)0)->shims), 
         return &shape;                                                                             \
     }
 #define PART(tag, FIELDS) SHAPE(shape_part_##tag, part_##tag, #tag, FIELDS, 0)
-#define MESSAGE(NAME, word, bytes)                                                                 \
-    static_assert(offsetof(struct msg, word) == MSG_BODY_OFFSET, "bodies begin alike");            \
-    SHAPE(shape_msg_##word, msg_##word, #word, MSG_##NAME, bytes)
+#define MESSAGE(NAME, message, bytes)                                                              \
+    static_assert(offsetof(struct msg, message) == MSG_BODY_OFFSET,                                \
+                  "all bodies begin at one offset");                                               \
+    SHAPE(shape_msg_##message, msg_##message, #message, MSG_##NAME, bytes)
 
 MSG_PART_TABLE(PART)
 MSG_TABLE(MESSAGE)
 
 const struct msg_shape *msg_shape(enum msg_type type)
 {
-#define CASE(NAME, word, bytes)                                                                    \
+#define CASE(NAME, message, bytes)                                                                 \
     case MSG_TYPE_##NAME:                                                                          \
-        return shape_msg_##word();
+        return shape_msg_##message();
     switch (type) {
         MSG_TABLE(CASE)
     case MSG_TYPE_COUNT:

@@ -22,17 +22,17 @@ enum msg_kind {
     MSG_KIND_TEXTS,
     MSG_KIND_PAIRS,
     MSG_KIND_BYTES,
-    MSG_KIND_WORD, /* E */
+    MSG_KIND_ENUM, /* E */
     MSG_KIND_LIST, /* L; of parts, which hold no lists */
 };
 
-struct msg_words {
+struct msg_names {
     const char *const *items;
     uint32_t count;
 };
-#define MSG_WORDS_DECLARE(tag, TABLE) extern const struct msg_words tag##_words;
-MSG_ENUM_TABLE(MSG_WORDS_DECLARE)
-#undef MSG_WORDS_DECLARE
+#define MSG_NAMES_DECLARE(tag, TABLE) extern const struct msg_names tag##_names;
+MSG_ENUM_TABLE(MSG_NAMES_DECLARE)
+#undef MSG_NAMES_DECLARE
 
 struct msg_field {
     const char *name;
@@ -41,7 +41,7 @@ struct msg_field {
     int64_t min;               /* of integers; least bytes or items of the others */
     uint64_t max;              /* the same, at most */
     double real_min, real_max; /* of F64 */
-    const struct msg_words *words;
+    const struct msg_names *names;
     const struct msg_shape *(*part)(void); /* of LIST */
 };
 
@@ -55,7 +55,7 @@ struct msg_shape {
 };
 const struct msg_shape *msg_shape(enum msg_type type);
 
-/* How a list of any part lies in memory. */
+/* The layout of a list of any part. */
 struct msg_list {
     const void *items;
     uint32_t count;

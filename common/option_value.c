@@ -27,7 +27,7 @@ static bool parse_u64(const char *text, const char **end, uint64_t *value)
     return true;
 }
 
-/* What is behind the dot of "0.25", to a fraction below one. */
+/* The digits after the dot of "0.25", as a fraction below 1. */
 static double parse_fraction(const char *text, const char **end)
 {
     double fraction = 0, place = 0.1;
@@ -40,7 +40,7 @@ static double parse_fraction(const char *text, const char **end)
     return fraction;
 }
 
-/* The first part of "1h30m" to microseconds; `*text` is then behind it. */
+/* The first part of "1h30m" in microseconds; `*text` then points after it. */
 static bool take_part(const char **text, bool is_first, uint64_t *part_us)
 {
     static const struct {
@@ -101,6 +101,7 @@ enum status options_parse_number(const char *shown, const char *text, uint64_t m
     const char *end;
     uint64_t number;
 
+    assert(min <= max);
     if (!parse_u64(text, &end, &number) || *end != '\0')
         return refuse(shown, text, "a whole number", err);
     if (number < min || number > max)
@@ -142,6 +143,37 @@ static enum status set_duration(const struct option_row *row, const char *shown,
     return STATUS_OK;
 }
 
+static bool parse_size(const char *text, uint64_t *bytes)
+{
+    static const char units[] = "KMGT";
+    const char *end, *unit;
+    uint64_t number;
+    uint32_t shift = 0;
+
+    if (!parse_u64(text, &end, &number))
+        return false;
+    unit = *end != '\0' ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    if (unit != NULL)
+        shift = 10 * (uint32_t)(unit - units + 1);
+    *bytes = number << shift;
+    return *bytes >> shift == number && *(end + (unit != NULL)) == '\0';
+}
+
+static enum status set_size(const struct option_row *row, const char *shown, const char *text,
+                            void *into, struct err *err)
+{
+    uint64_t value;
+
+    if (!parse_size(text, &value))
+        return refuse(shown, text, "a size as 500K, 100M or 1G", err);
+    if (value < row->min || (row->max != 0 && value > row->max))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "%s: %.60s is not in %" PRIu64 "..%" PRIu64 " bytes", shown, text, row->min,
+                       row->max != 0 ? row->max : UINT64_MAX);
+    *(uint64_t *)into = value;
+    return STATUS_OK;
+}
+
 static enum status set_real(const struct option_row *row, const char *shown, const char *text,
                             void *into, struct err *err)
 {
@@ -177,8 +209,8 @@ static enum status set_flag(const char *shown, const char *text, void *into, str
     return refuse(shown, text, "true or false", err);
 }
 
-static enum status set_word(const struct option_row *row, const char *shown, const char *text,
-                            void *into, struct err *err)
+static enum status set_choice(const struct option_row *row, const char *shown, const char *text,
+                              void *into, struct err *err)
 {
     const char *at = row->words;
 
@@ -209,7 +241,8 @@ static enum status add_text(const char *shown, const char *text, struct option_t
 
 static void check_size(const struct option_row *row, size_t byte_count)
 {
-    assert(row->byte_count == byte_count); /* the member's type does not suit the kind */
+    assert(row->byte_count == byte_count); /* fails where the type of the member does not match the
+                                            * kind */
     (void)row;
     (void)byte_count;
 }
@@ -237,6 +270,9 @@ enum status option_value_set(const struct option_row *row, const char *shown, co
     case OPTION_DURATION:
         check_size(row, sizeof(uint64_t));
         return set_duration(row, shown, text, into, err);
+    case OPTION_SIZE:
+        check_size(row, sizeof(uint64_t));
+        return set_size(row, shown, text, into, err);
     case OPTION_TEXT:
         check_size(row, sizeof(const char *));
         assert(row->min <= 1);
@@ -249,7 +285,7 @@ enum status option_value_set(const struct option_row *row, const char *shown, co
         return add_text(shown, text, into, err);
     case OPTION_WORD:
         check_size(row, sizeof(uint32_t));
-        return set_word(row, shown, text, into, err);
+        return set_choice(row, shown, text, into, err);
     case OPTION_IGNORED:
         return STATUS_OK;
     }

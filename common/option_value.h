@@ -1,4 +1,4 @@
-/* One value of an option: text to the member of the struct. Used by options.c alone. */
+/* Converts the text of one option and stores it in the member of the struct. For options.c only. */
 #ifndef COMMON_OPTION_VALUE_H
 #define COMMON_OPTION_VALUE_H
 

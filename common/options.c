@@ -19,8 +19,6 @@ struct parser {
     struct err *err;
 };
 
-/* -- names ------------------------------------------------------------------------------------- */
-
 static char dashed(char c)
 {
     return c == '_' ? '-' : c;
@@ -74,7 +72,8 @@ static const struct option_row *find_letter(const struct option_table *table, ch
     return NULL;
 }
 
-/* -- guesses: Levenshtein's distance, and a swap of neighbours counts once (Damerau 1964) ------ */
+/* The nearest name by the Levenshtein distance, where a swap of neighbours counts once (Damerau
+ * 1964). */
 
 static size_t min3(size_t a, size_t b, size_t c)
 {
@@ -114,9 +113,10 @@ static size_t distance(const char *a, const char *b)
 
 const char *options_nearest(const char *typed, const char *const *names, size_t count)
 {
-    size_t length = strlen(typed), best = length / 3 + 2; /* longer words may be further off */
+    size_t length = strlen(typed), best = length / 3 + 2; /* a longer name may differ more */
     const char *nearest = NULL;
 
+    assert(typed != NULL);
     for (size_t i = 0; i < count; i++) {
         size_t steps = distance(typed, names[i]);
 
@@ -154,8 +154,6 @@ static enum status refuse_unknown(struct parser *parser, const char *typed, size
                    name, nearest);
 }
 
-/* -- arguments --------------------------------------------------------------------------------- */
-
 static void *member(const struct parser *parser, const struct option_row *row)
 {
     return parser->into + row->offset;
@@ -167,7 +165,8 @@ static enum status set(struct parser *parser, const struct option_row *row, cons
     enum option_source *source = &parser->result->sources[row - parser->table->rows];
 
     if (row->kind == OPTION_TEXTS && *source == OPTION_FROM_ENV)
-        ((struct option_texts *)member(parser, row))->count = 0; /* the command line replaces it */
+        ((struct option_texts *)member(parser, row))->count = 0; /* the command line replaces the
+                                                                  * variable */
     *source = OPTION_FROM_ARGS;
     return option_value_set(row, shown, text, member(parser, row), parser->err);
 }
@@ -345,7 +344,7 @@ enum status options_parse(const struct option_table *table, int argc, char *cons
     *result = (struct option_result){.rest = argv + argc};
     if (env != NULL)
         status = take_env(&parser, env);
-    if (status != STATUS_OK) { /* --help must work all the same */
+    if (status != STATUS_OK) { /* --help must work in spite of an error */
         for (int i = parser.at; i < argc && strcmp(argv[i], "--") != 0; i++)
             if (asks(&parser, argv[i]))
                 return STATUS_OK;
@@ -360,8 +359,6 @@ const char *options_getenv(const char *name)
 {
     return getenv(name);
 }
-
-/* -- help -------------------------------------------------------------------------------------- */
 
 static void help_row(const struct option_row *row, struct buf *out)
 {
@@ -387,6 +384,7 @@ static void help_row(const struct option_row *row, struct buf *out)
 
 void options_help(const struct option_table *table, struct buf *out)
 {
+    assert(table->program != NULL);
     if (table->examples != NULL) {
         buf_add_text(out, "Examples:\n");
         for (const char *const *line = table->examples; *line != NULL; line++)

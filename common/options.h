@@ -38,12 +38,14 @@ enum option_kind {
     OPTION_F32,      /* float, as OPTION_F64 */
     OPTION_DURATION, /* uint64_t microseconds in min..max: "250ms", "1.5s", "5m", "1h30m", "2d"; a
                         bare number is seconds */
+    OPTION_SIZE,     /* uint64_t bytes in min..max: "512K", "100M", "1G", "2T" (powers of 1024); a
+                        bare number is bytes */
     OPTION_TEXT,     /* const char *, borrowed from the arguments or the environment; of at least
                         min bytes, 0 or 1 */
     OPTION_TEXTS,    /* struct option_texts, one more each time; env: one */
     OPTION_WORD,     /* uint32_t: index in `words`, "auto|cpu|cuda" */
-    OPTION_IGNORED,  /* takes a value and drops it: an option that others have and we need not; only
-                        `sources` tells that it was given */
+    OPTION_IGNORED,  /* accepts a value and ignores it: an option of another program; only `sources`
+                      * shows that it was given */
 };
 
 struct option_texts {
@@ -53,11 +55,11 @@ struct option_texts {
 
 struct option_row {
     const char *name;     /* "nproc-per-node" */
-    const char *synonyms; /* "nproc ranks": further names; NULL: none */
+    const char *synonyms; /* "nproc ranks": other names; NULL: none */
     const char *env;      /* "DDP_SERVER"; NULL: none, or the table's env_prefix and the name */
-    const char *value;    /* "N": what the help calls the value */
+    const char *value;    /* "N": the name of the value in the help */
     const char *words;    /* of OPTION_WORD */
-    const char *help;     /* one line; NULL: taken, but not shown */
+    const char *help;     /* one line; NULL: accepted, but not shown */
     char letter;          /* 0: none */
     enum option_kind kind;
     uint32_t verbs; /* bits of the verbs that take it; 0: all */
@@ -78,18 +80,19 @@ struct option_table {
     const char *env_prefix; /* "DDP_": --max-restarts is DDP_MAX_RESTARTS; NULL: named rows alone */
     uint32_t verb;          /* one bit of the rows' `verbs`; 0: the rows of all verbs alone */
     bool stops_at_positional; /* `run CMD -x`: -x belongs to CMD */
-    /* Then: is the first positional one that does not stop it? `submit JOB.json -x`. NULL: none. */
+    /* With stops_at_positional: true for a first positional that does not stop it, as in `submit
+     * JOB.json -x`. NULL: none. */
     bool (*passes)(const char *positional);
 };
 
 enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_ENV, OPTION_FROM_ARGS };
 
 struct option_result {
-    bool wants_help, wants_version; /* then nothing else was checked */
+    bool wants_help, wants_version; /* if set, nothing else was checked */
     const char *positionals[OPTION_POSITIONALS_MAX];
     uint32_t positional_count;
-    /* What is behind `--`, or from the first positional on where the table stops there; ends in
-     * NULL as argv does. */
+    /* The arguments after `--`, or from the first positional on where the table stops there; ends
+     * with NULL as argv does. */
     char *const *rest;
     uint32_t rest_count;
     bool has_separator;                          /* there was a `--` */

@@ -1,4 +1,4 @@
-/* What a call answers: one enum for callers to branch on, one sentence for people to read. */
+/* The result of a call: an enum to branch on, and a sentence for people. */
 #ifndef COMMON_STATUS_H
 #define COMMON_STATUS_H
 
@@ -26,7 +26,7 @@ enum status {
 #undef STATUS_ENUM
 };
 
-/* An expected failure in words. Untouched on success. */
+/* An expected failure. Untouched on success. */
 struct err {
     enum status status;
     int code;       /* errno, uv, SQLite, oneDNN, CUDA or NCCL code; 0 when none */
@@ -36,9 +36,9 @@ struct err {
 /* "IO", "BAD_INPUT": for logs and `--json`. Never NULL. */
 const char *status_name(enum status status);
 
-/* Fill `err` (may be NULL) and give `kind`, so that `return err_set(...)` reads as one step. A
- * text that does not fit is cut. A macro, so that whoever reads the code (the analyzer too) sees
- * that the value is `kind`; it is evaluated twice. */
+/* Fills `err` (may be NULL) and returns `kind`, for `return err_set(...)`. Text that does not fit
+ * is truncated. A macro, so that a compiler or analyzer sees that the result is `kind`, which is
+ * evaluated twice. */
 #define err_set(err, kind, code, ...)                                                              \
     ((enum status)(err_fill((err), (kind), (code), __VA_ARGS__), (kind)))
 void err_fill(struct err *err, enum status status, int code, const char *format, ...)

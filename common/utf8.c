@@ -1,14 +1,17 @@
 #include "common/utf8.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "common/limits.h"
 
 static bool in_range(unsigned char byte, unsigned char first, unsigned char last)
 {
     return byte >= first && byte <= last;
 }
 
-/* RFC 3629, section 4: the second byte's range depends on the first; the others are 80..BF. */
+/* RFC 3629, section 4: the range of the second byte depends on the first; the others are 80..BF. */
 static bool second_is_valid(unsigned char lead, unsigned char second)
 {
     switch (lead) {
@@ -30,6 +33,7 @@ size_t utf8_next(const char *text, size_t byte_count)
     const unsigned char *bytes = (const unsigned char *)text;
     size_t count;
 
+    assert(byte_count == 0 || text != NULL);
     if (byte_count == 0)
         return 0;
     if (bytes[0] < 0x80)
@@ -75,7 +79,7 @@ bool utf8_is_control(const char *text, size_t byte_count)
 
 void utf8_printable(const char *text, size_t byte_count, char *out, size_t out_bytes)
 {
-    size_t used = 0, safe = 0; /* safe: where "..." still fits */
+    size_t used = 0, safe = 0; /* safe: the last length at which "..." still fits */
 
     assert(out_bytes >= 8);
     for (size_t i = 0; i < byte_count;) {
@@ -94,4 +98,13 @@ void utf8_printable(const char *text, size_t byte_count, char *out, size_t out_b
         i += count > 0 ? count : 1;
     }
     out[used] = '\0';
+}
+
+void utf8_printable_format(char *out, size_t out_bytes, const char *format, va_list args)
+{
+    char text[2 * REASON_BYTES_MAX];
+
+    if (vsnprintf(text, sizeof text, format, args) < 0)
+        text[0] = '\0';
+    utf8_printable(text, strlen(text), out, out_bytes);
 }

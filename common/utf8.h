@@ -3,17 +3,23 @@
 #ifndef COMMON_UTF8_H
 #define COMMON_UTF8_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes (1 to 4) of the character at the start of `text`, 0 where there is none or a broken one. */
+/* The length (1 to 4) of the character at the start of `text`; 0: there is none, or it is
+ * invalid. */
 size_t utf8_next(const char *text, size_t byte_count);
 bool utf8_is_valid(const char *text, size_t byte_count);
-/* A control character stands at the start: C0, DEL, or C1 (U+0080 to U+009F). */
+/* True: a control character is at the start: C0, DEL, or C1 (U+0080 to U+009F). */
 bool utf8_is_control(const char *text, size_t byte_count);
-/* A copy fit for a line: control characters and broken bytes become '?'; what does not fit in
- * `out_bytes` (at least 8, with the NUL) is cut at a character and ends in "...". `out` is always
- * UTF-8 without control characters. */
+/* Copies text so that it fits in one line: control characters and invalid bytes become '?', and
+ * what does not fit in `out_bytes` (at least 8, with the NUL) is cut after a character and ends in
+ * "...". `out` is always UTF-8 without control characters. */
 void utf8_printable(const char *text, size_t byte_count, char *out, size_t out_bytes);
+/* The same of a text as vprintf makes it, of which at most 2 * REASON_BYTES_MAX - 1 bytes are
+ * read. */
+void utf8_printable_format(char *out, size_t out_bytes, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
 
 #endif

@@ -6,17 +6,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HOLD_US 20000000u /* a question for news of the job */
+#define NEWS_WAIT_US                                                                               \
+    20000000u /* how long the server may wait before it answers that nothing is
+                                * new */
 #define ANSWER_TIMEOUT_US 10000000u
-#define LOG_TIMEOUT_US                                                                             \
-    30000000u /* a node's answer: its wait, the server's patience with it, and some */
+#define LOG_TIMEOUT_US 30000000u /* an answer of a node: how long it may wait, plus a margin */
 #define TICK_MS 250
 #define EVENTS_PAGE 200u
+#define WAIT_NOTE_US 1000000u /* a job that starts at once is not said to wait */
 
 static void pump_logs(struct attach *attach);
 static void finish_if_done(struct attach *attach);
-
-/* -- ending -- */
 
 void attach_stop(struct attach *attach, int exit_code)
 {
@@ -27,10 +27,8 @@ void attach_stop(struct attach *attach, int exit_code)
     client_close(&attach->job_client);
     for (uint32_t i = 0; i < attach->log_client_count; i++)
         client_close(&attach->log_clients[i]);
-    if (attach->cancel_open)
-        client_close(&attach->cancel_client);
     uv_close((uv_handle_t *)&attach->tick, NULL);
-    attach_signals_close(attach);
+    interrupt_close(&attach->interrupt);
     screen_line(&attach->ctl->screen, NULL);
     attach->options.on_done(attach);
 }
@@ -57,14 +55,11 @@ static void show(struct attach *attach, struct buf *out)
         return;
     if (!attach->options.job_decides || attach->options.can_detach)
         attach_stop(attach,
-                    attach->options.job_decides ? CTL_OURS : CTL_OK); /* `| head` has enough */
-    else if (!attach->cancel_wanted) {
-        attach->cancel_wanted = true;
-        attach_cancel_if_wanted(attach);
-    }
+                    attach->options.job_decides ? CTL_OURS : CTL_OK); /* stdout is closed, as by `|
+                                                                       * head` */
+    else
+        interrupt_cancel(&attach->interrupt);
 }
-
-/* -- what logs look like -- */
 
 static enum view_form choose_form(const struct attach *attach)
 {
@@ -83,6 +78,7 @@ static bool make_ranks(struct attach *attach, const struct part_job *job)
 {
     char digits[16];
 
+    assert(attach->ranks == NULL);
     attach->world = job->nodes * job->nproc_per_node;
     attach->ranks = calloc(attach->world, sizeof *attach->ranks);
     if (!attach->ranks) {
@@ -95,11 +91,13 @@ static bool make_ranks(struct attach *attach, const struct part_job *job)
     return true;
 }
 
-/* Prefixes for the generation that is being read, once it is known where its ranks are. */
+/* Makes the prefixes for the generation that is being read, once the nodes of its ranks are
+ * known. */
 static void make_views(struct attach *attach, const struct msg_job_info *info)
 {
     enum view_form form = choose_form(attach);
 
+    assert(attach->world > 0);
     for (uint32_t i = 0; i < info->ranks.count; i++) {
         const struct part_job_rank *rank = &info->ranks.items[i];
 
@@ -124,8 +122,6 @@ static void make_views(struct attach *attach, const struct msg_job_info *info)
     attach->shown_generation = attach->follow.generation;
 }
 
-/* -- logs -- */
-
 static void show_turn(struct attach *attach)
 {
     const struct attach_cause *cause =
@@ -149,7 +145,7 @@ static void show_turn(struct attach *attach)
     output_turn(&turn, &out);
     buf_add(&out, "", 1);
     if (!out.failed)
-        screen_note(&attach->ctl->screen, "-- %s --", out.bytes);
+        screen_message(&attach->ctl->screen, "-- %s --", out.bytes);
     buf_free(&out);
 }
 
@@ -163,9 +159,10 @@ static void take_log(struct attach *attach, const struct msg_log_data *data)
     struct view *view = &attach->ranks[rank].view;
 
     if (what == FOLLOW_PROBLEM)
-        screen_note(&attach->ctl->screen, "-- rank %u: %s --", rank, data->problem);
+        screen_message(&attach->ctl->screen, "-- rank %u: %s --", rank, data->problem);
     if (what == FOLLOW_GAP)
-        screen_note(&attach->ctl->screen, "-- rank %u: some of its log is missing here --", rank);
+        screen_message(&attach->ctl->screen, "-- rank %u: some of its log is missing here --",
+                       rank);
     if (what == FOLLOW_SHOW || what == FOLLOW_GAP)
         view_bytes(view, data->bytes.items + skip, data->bytes.count - skip, &out);
     if (is_final)
@@ -220,13 +217,15 @@ static void open_logs(struct attach *attach)
     }
     attach->log_client_count = count;
     for (uint32_t i = 0; i < count; i++) {
-        client_open(&attach->log_clients[i], attach->loop, attach->options.server,
+        client_open(&attach->log_clients[i], attach->loop, &attach->ctl->server,
                     attach->options.patience_us, &log_handlers, attach);
-        attach->log_clients[i].first_is_patient = true; /* the server was there just now */
+        attach->log_clients[i].first_is_patient = true; /* the server has just answered on the other
+                                                         * connection */
     }
 }
 
-/* Ask for all that can be asked for now; go on to the next generation when this one is read. */
+/* Requests all logs that can be requested now, and advances to the next generation when this one is
+ * read. */
 static void pump_logs(struct attach *attach)
 {
     struct msg msg = {.type = MSG_TYPE_LOG_READ};
@@ -248,17 +247,15 @@ static void pump_logs(struct attach *attach)
     finish_if_done(attach);
 }
 
-/* -- the job -- */
-
 static void ask_job(struct attach *attach)
 {
     struct msg msg = {.type = MSG_TYPE_JOB_GET};
     struct err err = {0};
 
-    msg.job_get.job = attach->job_id ? attach->job_word : attach->options.job;
+    msg.job_get.job = attach->job_id ? attach->job_text : attach->options.job;
     msg.job_get.after_version = attach->version;
-    msg.job_get.wait_us = attach->version ? HOLD_US : 0;
-    client_expect(&attach->job_client, HOLD_US + ANSWER_TIMEOUT_US);
+    msg.job_get.wait_us = attach->version ? NEWS_WAIT_US : 0;
+    client_expect(&attach->job_client, NEWS_WAIT_US + ANSWER_TIMEOUT_US);
     if (client_send(&attach->job_client, &msg, &err) != STATUS_OK && err.status != STATUS_CLOSED)
         attach_stop(attach, ctl_fail_err(attach->ctl, CTL_FAILED, &err, ""));
 }
@@ -276,7 +273,7 @@ static void ask_events(struct attach *attach)
         attach_stop(attach, ctl_fail_err(attach->ctl, CTL_FAILED, &err, ""));
 }
 
-/* One question at a time: answers carry no number. */
+/* One request at a time, since answers have no number. */
 static void ask_next(struct attach *attach)
 {
     if (attach->causes_wanted)
@@ -290,10 +287,10 @@ static void ask_next(struct attach *attach)
 static void know_job(struct attach *attach, uint64_t job_id)
 {
     attach->job_id = job_id;
-    (void)snprintf(attach->job_word, sizeof attach->job_word, "%llu", (unsigned long long)job_id);
+    (void)snprintf(attach->job_text, sizeof attach->job_text, "%llu", (unsigned long long)job_id);
 }
 
-/* The first thing that is said about a generation, besides its states, is why it failed. */
+/* The first event of a generation, other than changes of its state, is why the last one failed. */
 static void take_events(struct attach *attach, const struct msg_events *events)
 {
     for (uint32_t i = 0; i < events->events.count; i++) {
@@ -313,15 +310,17 @@ static void take_events(struct attach *attach, const struct msg_events *events)
         pump_logs(attach);
 }
 
-static void keep_end(struct attach *attach, const struct msg_job_info *info)
+static void store_end(struct attach *attach, const struct msg_job_info *info)
 {
     const struct part_job *job = &info->jobs.items[0];
 
+    assert(!attach->ended && job->ended);
     attach->ended = true;
+    interrupt_job_ended(&attach->interrupt);
     attach->exit_code = ctl_job_exit(job);
     attach->exit_is_ours = job->exit_is_ours;
-    if (job->state == JOB_CANCELLED && attach->signal_number) {
-        attach->exit_code = 128 + attach->signal_number;
+    if (job->state == JOB_CANCELLED && attach->interrupt.signal_number) {
+        attach->exit_code = 128 + attach->interrupt.signal_number;
         attach->exit_is_ours = true;
     }
     output_exit_json(info, attach->exit_code, attach->exit_is_ours, &attach->end_json);
@@ -346,7 +345,7 @@ static bool first_info(struct attach *attach, const struct part_job *job)
 {
     know_job(attach, job->job_id);
     (void)snprintf(attach->state_mark, sizeof attach->state_mark, "%s (%s) is ", job->name,
-                   attach->job_word);
+                   attach->job_text);
     if (!make_ranks(attach, job)) {
         attach_stop(attach, ctl_fail(attach->ctl, CTL_FAILED, "out of memory", ""));
         return false;
@@ -354,6 +353,16 @@ static bool first_info(struct attach *attach, const struct part_job *job)
     if (attach->options.show_logs)
         open_logs(attach);
     return !attach->done;
+}
+
+/* Says why the job waits: at once to a reader of its logs, after a moment to who started it. */
+static void show_wait(struct attach *attach)
+{
+    const char *text = wait_note_due(&attach->wait_note, clock_boot_us(),
+                                     attach->options.job_decides ? WAIT_NOTE_US : 0);
+
+    if (text && !attach->done && attach->options.show_logs)
+        screen_message(&attach->ctl->screen, "-- %s --", text);
 }
 
 static void on_info(struct attach *attach, const struct msg_job_info *info)
@@ -365,6 +374,8 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
         return;
     attach->version = info->version;
     attach->checkpoint_step = job->checkpoint_step;
+    wait_note_take(&attach->wait_note, job, clock_boot_us());
+    show_wait(attach);
     if (job->generation > attach->generation && job->generation > 1 &&
         attach->follow.options.keep_on)
         attach->causes_wanted = true;
@@ -376,11 +387,11 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
     if (info->ranks.count > 0)
         make_views(attach, info);
     if (job->ended && !attach->ended)
-        keep_end(attach, info);
+        store_end(attach, info);
     if (attach->options.job_decides)
         show_progress(attach, job);
     ask_next(attach);
-    attach_cancel_if_wanted(attach);
+    interrupt_job_known(&attach->interrupt, attach->job_id);
     pump_logs(attach);
 }
 
@@ -389,7 +400,7 @@ static void on_submitted(struct attach *attach, const struct msg_submitted *subm
     know_job(attach, submitted->job_id);
     if (attach->options.on_submitted)
         attach->options.on_submitted(attach, submitted->job_id, submitted->is_new);
-    attach_cancel_if_wanted(attach);
+    interrupt_job_known(&attach->interrupt, attach->job_id);
     ask_job(attach);
 }
 
@@ -420,7 +431,7 @@ static void on_job_open(struct client *client)
         return;
     }
     msg.submit =
-        *attach->options.submit; /* the same request id: the same job, however often it is sent */
+        *attach->options.submit; /* the same request id is the same job, however often it is sent */
     client_expect(client, ANSWER_TIMEOUT_US);
     if (client_send(client, &msg, &err) != STATUS_OK && err.status != STATUS_CLOSED)
         attach_stop(attach,
@@ -431,8 +442,8 @@ static void on_job_waiting(struct client *client, const struct err *err)
 {
     struct attach *attach = client->owner;
 
-    screen_note(&attach->ctl->screen, "-- the server does not answer (%s); %s --", err->text,
-                attach->job_id ? "the job goes on, still trying" : "still trying");
+    screen_message(&attach->ctl->screen, "-- the server does not answer (%s); %s --", err->text,
+                   attach->job_id ? "the job goes on, still trying" : "still trying");
 }
 
 static void on_job_failed(struct client *client, const struct err *err)
@@ -441,8 +452,9 @@ static void on_job_failed(struct client *client, const struct err *err)
     int code = ctl_fail_server(attach->ctl, err);
 
     if (attach->job_id && attach->options.can_detach)
-        screen_note(&attach->ctl->screen,
-                    "the job is not touched by this; later: ddpctl logs -f %s", attach->job_word);
+        screen_message(&attach->ctl->screen,
+                       "the job is not touched by this; later: ddpctl logs -f %s",
+                       attach->job_text);
     attach_stop(attach, code);
 }
 
@@ -471,13 +483,33 @@ static void on_tick(uv_timer_t *timer)
     for (uint32_t i = 0; i < attach->world; i++)
         view_tick(&attach->ranks[i].view, now_us, &out);
     show(attach, &out);
+    show_wait(attach);
     if (!attach->done)
         pump_logs(attach);
+}
+
+static void on_interrupt_stop(void *owner, int exit_code)
+{
+    attach_stop(owner, exit_code);
+}
+
+static void open_interrupt(struct attach *attach)
+{
+    struct interrupt_options options = {.ctl = attach->ctl,
+                                        .loop = attach->loop,
+                                        .patience_us = attach->options.patience_us,
+                                        .is_on = attach->options.job_decides,
+                                        .can_detach = attach->options.can_detach,
+                                        .owner = attach,
+                                        .on_stop = on_interrupt_stop};
+    interrupt_open(&attach->interrupt, &options);
 }
 
 void attach_start(struct attach *attach, struct ctl *ctl, uv_loop_t *loop,
                   const struct attach_options *options)
 {
+    assert(attach->ctl == NULL && options->on_done != NULL);
+    assert(options->submit != NULL || options->job != NULL);
     attach->ctl = ctl;
     attach->loop = loop;
     attach->options = *options;
@@ -485,13 +517,13 @@ void attach_start(struct attach *attach, struct ctl *ctl, uv_loop_t *loop,
     (void)uv_timer_init(loop, &attach->tick);
     attach->tick.data = attach;
     (void)uv_timer_start(&attach->tick, on_tick, TICK_MS, TICK_MS);
-    attach_signals_open(attach);
-    client_open(&attach->job_client, loop, options->server, options->patience_us, &job_handlers,
+    open_interrupt(attach);
+    client_open(&attach->job_client, loop, &ctl->server, options->patience_us, &job_handlers,
                 attach);
     attach->job_client.first_is_patient = options->first_is_patient;
 }
 
-void attach_say_end(struct attach *attach)
+void attach_show_end(struct attach *attach)
 {
     struct ctl *ctl = attach->ctl;
     bool is_known = attach->ended && !attach->end_text.failed && !attach->end_json.failed;
@@ -501,7 +533,7 @@ void attach_say_end(struct attach *attach)
     if (ctl->screen.json)
         (void)screen_out(&ctl->screen, &attach->end_json);
     else if (attach->exit_code != 0 || ctl->screen.err_is_tty)
-        screen_note(&ctl->screen, "-- %s --", attach->end_text.bytes);
+        screen_message(&ctl->screen, "-- %s --", attach->end_text.bytes);
 }
 
 int attach_run(struct ctl *ctl, const struct attach_options *options)

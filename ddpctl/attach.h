@@ -1,10 +1,13 @@
-/* Attached to a job: it is submitted or found, its logs are shown, its restarts told, its end
- * awaited. An edge: an object of callbacks on the caller's loop; what to read next is follow.h's.
+/* Attaches to a job: submits or finds it, shows its logs and restarts, and waits for its end. An
+ * edge: an object with callbacks on the loop of the caller; follow.h decides what to read next.
  *
- * Happy path: [submit -> submitted ->] job_get -> job_info -> log_read for each rank -> log_data
- * ... while a second connection holds a job_get open for the next version; the job has ended and
- * every log is read: done. A lost server is tried again by client.h; the same submit and the same
- * cursors are asked again. */
+ *   [submit -> submitted ->]   only for a new job
+ *   job_get -> job_info        the job and its ranks
+ *   log_read -> log_data       for each rank, again and again
+ *   job_get -> job_info        on a second connection, answered when the job has a new version
+ *
+ * Done when the job has ended and every log is read. After a lost connection client.h connects
+ * again; then the same submit and the same log offsets are sent again. */
 #ifndef DDPCTL_ATTACH_H
 #define DDPCTL_ATTACH_H
 
@@ -15,19 +18,20 @@
 #include "ddpctl/client.h"
 #include "ddpctl/ctl.h"
 #include "ddpctl/follow.h"
+#include "ddpctl/interrupt.h"
 #include "ddpctl/view.h"
+#include "ddpctl/wait_note.h"
 
 struct attach;
 
 struct attach_options {
-    const struct msg_submit *submit; /* sent first; NULL: `job` is there already */
+    const struct msg_submit *submit; /* sent first; NULL: `job` exists already */
     const char *job;                 /* number, name or @last */
-    const char *server;
     struct follow_options follow;
     bool show_logs;
     bool job_decides;      /* the exit code is the job's; signals cancel it */
-    bool can_detach;       /* the job lives on without us */
-    bool first_is_patient; /* the server is about to be there */
+    bool can_detach;       /* the job goes on without us */
+    bool first_is_patient; /* the server is being started */
     uint64_t patience_us;
     void (*on_submitted)(struct attach *attach, uint64_t job_id, bool is_new); /* may be NULL */
     void (*on_done)(struct attach *attach); /* exit_code is set, all handles are closing */
@@ -46,8 +50,7 @@ struct attach_rank {
     char node[NODE_NAME_BYTES_MAX];
 };
 
-/* The ranks' logs are read over one connection for so many: the server holds no more questions of
- * one. */
+/* How many logs are read over one connection: the server keeps no more requests waiting for one. */
 #define ATTACH_RANKS_PER_CONN 48u
 #define ATTACH_LOG_CONNS_MAX                                                                       \
     ((RANKS_PER_JOB_MAX + ATTACH_RANKS_PER_CONN - 1) / ATTACH_RANKS_PER_CONN)
@@ -56,17 +59,15 @@ struct attach {
     struct ctl *ctl;
     struct attach_options options;
     uv_loop_t *loop;
-    struct client job_client, cancel_client;
+    struct client job_client;
+    struct interrupt interrupt;
     struct client *log_clients; /* [log_client_count]; kept until attach_free */
     uint32_t log_client_count;
-    bool cancel_open, done, failed;
+    bool done, failed;
     uv_timer_t tick;
-    uv_signal_t signals[3];
-    uv_poll_t keyboard;
-    bool keyboard_open;
 
     uint64_t job_id; /* 0: not known yet */
-    char job_word[24];
+    char job_text[24];
     uint64_t version;
     bool ended;
     struct follow follow;
@@ -75,18 +76,16 @@ struct attach {
     int rank_width, node_width;
     uint32_t shown_generation; /* that the views were made for */
 
-    uint32_t generation;                      /* the job's, as last told */
-    char state_mark[JOB_NAME_BYTES_MAX + 40]; /* "r50 (41) is ": events that only tell its state */
-    bool causes_wanted; /* it has grown: the events tell why, before the logs go on */
+    uint32_t generation;                      /* of the job, in the last answer */
+    char state_mark[JOB_NAME_BYTES_MAX + 40]; /* events about its state begin like this */
+    bool causes_wanted; /* it has grown: read the events, for the cause, before more logs */
     uint64_t event_id;  /* newest that was read */
     struct attach_cause causes[ATTACH_CAUSES]; /* at generation % ATTACH_CAUSES */
     uint64_t checkpoint_step;
     struct buf progress;
-    struct buf end_json, end_text; /* made when the job had ended */
+    struct wait_note wait_note;
+    struct buf end_json, end_text; /* made when the job ends */
 
-    int interrupts;    /* how often a person or a signal wanted an end */
-    int signal_number; /* that asked to cancel; 0: none */
-    bool cancel_wanted, cancel_now, cancelled_job;
     int exit_code;
     bool exit_is_ours;
 };
@@ -94,21 +93,16 @@ struct attach {
 /* Starts; on_done follows. `attach` is zeroed by the caller. */
 void attach_start(struct attach *attach, struct ctl *ctl, uv_loop_t *loop,
                   const struct attach_options *options);
-/* Give up: `exit_code` is what on_done will see. */
+/* Gives up: on_done sees `exit_code`. */
 void attach_stop(struct attach *attach, int exit_code);
 /* After the loop has ended. */
 void attach_free(struct attach *attach);
-/* The job's number is not known before it was submitted: 0. */
+/* 0: the job is not submitted yet. */
 uint64_t attach_job_id(const struct attach *attach);
 
-/* The verdict, as a message or an object; for on_done. */
-void attach_say_end(struct attach *attach);
-/* All of it on a loop of its own: returns the exit code. */
+/* Shows how the job ended, as a line or a JSON object; for on_done. */
+void attach_show_end(struct attach *attach);
+/* All of this on a loop of its own; returns the exit code. */
 int attach_run(struct ctl *ctl, const struct attach_options *options);
-
-/* attach_stop_io.c: signals, the question on Ctrl-C, cancelling. */
-void attach_signals_open(struct attach *attach);
-void attach_signals_close(struct attach *attach);
-void attach_cancel_if_wanted(struct attach *attach);
 
 #endif

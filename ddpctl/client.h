@@ -1,6 +1,5 @@
-/* A connection to the server that comes back: hello, messages, and when it is lost, another try
- * until patience ends. An edge on a libuv loop; it does not know what was asked: its owner asks
- * again in on_open. */
+/* A connection to the server that reconnects: when it is lost, it tries again until `patience_us`
+ * is over. An edge on a libuv loop. It does not repeat requests: its owner does, in on_open. */
 #ifndef DDPCTL_CLIENT_H
 #define DDPCTL_CLIENT_H
 
@@ -9,41 +8,48 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
+#include "common/io/conn_dial.h"
+#include "ddpctl/server.h"
 
 struct client;
 
 struct client_handlers {
-    void (*on_open)(struct client *client); /* connected, hello is sent: ask, or ask again */
+    void (*on_open)(struct client *client); /* connected, the hello is sent: send the requests, or
+                                             * send them again */
     void (*on_message)(struct client *client, const struct msg *msg);
     void (*on_waiting)(struct client *client,
-                       const struct err *err); /* lost for 2 s, still trying; once a loss */
-    void (*on_failed)(struct client *client,
-                      const struct err *err); /* patience has ended; nothing follows */
+                       const struct err *err); /* lost for 2 s, still trying; once for each loss */
+    /* `patience_us` is over, or trying again cannot help; nothing follows. STATUS_REFUSED: the
+     * server wants a key, and does not accept ours or we have none. */
+    void (*on_failed)(struct client *client, const struct err *err);
 };
 
 struct client {
     struct conn conn;
+    struct conn_dial dial;
     uv_timer_t timer;
-    const char *address; /* borrowed */
+    const struct server *server; /* borrowed */
     const struct client_handlers *handlers;
     void *owner;
-    uint64_t patience_us;  /* for a server that was reached once; 0: none */
-    bool first_is_patient; /* also for one that never was */
+    uint64_t patience_us;  /* how long to try to reach a server that was reached before; 0: give up
+                            * at once */
+    bool first_is_patient; /* also try so long for a server that was never reached */
     uint64_t lost_at_us;   /* 0: not lost */
     uint64_t delay_ms;
-    bool was_open, conn_live, open, closing, told;
+    bool was_open, conn_live, open, closing, loss_reported;
+    bool is_answered; /* on this connection */
     struct err why;
 };
 
-/* Starts to connect; all that follows comes through the handlers, from the loop. */
-void client_open(struct client *client, uv_loop_t *loop, const char *address, uint64_t patience_us,
-                 const struct client_handlers *handlers, void *owner);
-/* Queue a message; nothing while not open. A message over its limits: as conn_send. */
+/* Starts to connect. Everything else comes through the handlers, from the loop. */
+void client_open(struct client *client, uv_loop_t *loop, const struct server *server,
+                 uint64_t patience_us, const struct client_handlers *handlers, void *owner);
+/* Queues a message; does nothing while not connected. A message over its limits: as conn_send. */
 enum status client_send(struct client *client, struct msg *msg, struct err *err);
-/* An answer must come within `timeout_us`, or the connection is taken for lost; 0: none is awaited.
- */
+/* An answer must come within `timeout_us`, or the connection counts as lost; 0: no answer is
+ * expected. */
 void client_expect(struct client *client, uint64_t timeout_us);
-/* Again is nothing. The struct is free once the loop has no handles left. */
+/* A second call does nothing. The struct is free once the loop has no handles left. */
 void client_close(struct client *client);
 
 #endif

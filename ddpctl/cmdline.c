@@ -12,7 +12,7 @@ static bool is_spec_file(const char *word)
            (strcmp(dot, ".json") == 0 || strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
 }
 
-/* With `verb` 0: of the options before the verb, those that all verbs take. */
+/* The options before the verb: with `verb` 0, those that all verbs take. */
 static struct option_table make_table(const char *program, uint32_t verb)
 {
     return (struct option_table){.program = program,
@@ -34,9 +34,13 @@ static enum status take_verb(struct ctl *ctl, const struct option_result *rest,
         return STATUS_OK;
     *command = command_find(rest->rest[0]);
     if (*command) {
-        ctl->verb_name = rest->rest[0];
+        ctl->verb_name = (*command)->name;
         return STATUS_OK;
     }
+    guess = command_advice(rest->rest[0]);
+    if (guess)
+        return err_set(err, STATUS_NOT_FOUND, 0, "there is no verb '%.60s'; %s", rest->rest[0],
+                       guess);
     guess = command_guess(rest->rest[0]);
     if (guess)
         return err_set(err, STATUS_NOT_FOUND, 0, "there is no verb '%.60s'; did you mean %s?",
@@ -45,7 +49,8 @@ static enum status take_verb(struct ctl *ctl, const struct option_result *rest,
                    rest->rest[0]);
 }
 
-/* Options of all verbs had their variables before, and what stood before the verb is stronger. */
+/* The variables of options that all verbs take were read before. An option before the verb is
+ * stronger than a variable. */
 static const char *variable_of_verb(const char *name)
 {
     const struct option_table table = make_table("ddpctl", 0);
@@ -59,7 +64,7 @@ static const char *variable_of_verb(const char *name)
     return options_getenv(name);
 }
 
-static void note_ignored(struct options *options, const struct option_result *result)
+static void warn_ignored(struct options *options, const struct option_result *result)
 {
     for (size_t i = 0; i < options_row_count; i++)
         if (options_rows[i].kind == OPTION_IGNORED && result->sources[i] == OPTION_FROM_ARGS &&
@@ -67,8 +72,8 @@ static void note_ignored(struct options *options, const struct option_result *re
             options->ignored[options->ignored_count++] = options_rows[i].name;
 }
 
-/* Words and options in any order; of run and submit, all from the first word on (but a
- * specification) is the command. */
+/* Words and options come in any order. For run and submit, everything from the first word on is the
+ * command, unless that word is a job specification. */
 static enum status take_words(struct ctl *ctl, const struct command *command, int argc,
                               char *const *argv, char **words, struct option_result *result,
                               struct err *err)
@@ -88,7 +93,7 @@ static enum status take_words(struct ctl *ctl, const struct command *command, in
     for (uint32_t i = 0; i < result->rest_count; i++)
         words[ctl->word_count++] = result->rest[i];
     words[ctl->word_count] = NULL;
-    note_ignored(&ctl->options, result);
+    warn_ignored(&ctl->options, result);
     return STATUS_OK;
 }
 
@@ -99,6 +104,7 @@ enum status cmdline_parse(struct ctl *ctl, int argc, char *const *argv, char **w
     struct option_result result;
     enum status status;
 
+    assert(argc >= 1);
     options_init(&ctl->options);
     ctl->words = words;
     words[0] = NULL;
@@ -112,7 +118,7 @@ enum status cmdline_parse(struct ctl *ctl, int argc, char *const *argv, char **w
         return status;
     assert(*command != NULL);
     ctl->is_attached = (*command)->is_attached;
-    if ((*command)->verb == VERB_LATER || result.rest_count == 0)
+    if ((*command)->verb == VERB_PLANNED || result.rest_count == 0)
         return STATUS_OK;
     status = take_words(ctl, *command, (int)result.rest_count, result.rest, words, &result, err);
     if (status != STATUS_OK || !(result.wants_help || result.wants_version))

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ddpctl/docs.h"
+#include "ddpctl/help.h"
 #include "ddpctl/verbs.h"
 
 static int verb_version(struct ctl *ctl)
@@ -22,7 +24,9 @@ static int verb_help(struct ctl *ctl)
     struct buf out = {0};
     const char *topic = ctl->word_count > 0 ? ctl->words[0] : NULL;
 
-    if (!help_write(topic, &out)) {
+    if (topic && command_find(topic))
+        topic = command_find(topic)->name; /* of a synonym */
+    if (!help_write(commands, command_count, topic, &out)) {
         const char *guess = command_guess(topic);
         char message[160];
 
@@ -34,7 +38,7 @@ static int verb_help(struct ctl *ctl)
     return screen_out(&ctl->screen, &out) == STATUS_OK ? CTL_OK : CTL_FAILED;
 }
 
-static int verb_later(struct ctl *ctl)
+static int verb_planned(struct ctl *ctl)
 {
     char message[160];
 
@@ -42,10 +46,10 @@ static int verb_later(struct ctl *ctl)
     return ctl_fail(ctl, CTL_USAGE, message, "ddpctl help lists what is there");
 }
 
-#define LATER(word, what)                                                                          \
+#define PLANNED(word, what)                                                                        \
     {                                                                                              \
-        .name = word, .verb = VERB_LATER, .stops_at_word = true, .summary = what,                  \
-        .run = verb_later                                                                          \
+        .name = word, .verb = VERB_PLANNED, .stops_at_word = true, .summary = what,                \
+        .run = verb_planned                                                                        \
     }
 
 const struct command commands[] = {
@@ -103,17 +107,42 @@ const struct command commands[] = {
      .run = verb_nodes},
     {.name = "node",
      .verb = VERB_NODE,
-     .usage = "node show|drain|resume [options] NAME",
-     .summary = "one node's slots; take it, or some of them, out of use and back",
+     .usage = "node show|drain|resume|add|remove|rotate [options] NAME, node list",
+     .summary = "one node's slots; take it out of use and back; keys of nodes",
      .examples = "  ddpctl node drain gpu01 --slot 3 --reason 'fan is loud'\n"
                  "  ddpctl node resume gpu01        what operators drained, and faults that were "
-                 "mended\n",
+                 "mended\n"
+                 "  ddpctl node add gpu02           prints the command that lets it join\n"
+                 "  ddpctl node rotate gpu02 --overlap 1d\n",
      .run = verb_node},
+    {.name = "user",
+     .verb = VERB_USER,
+     .usage = "user add|remove|rotate [options] NAME, user list",
+     .summary = "keys of users, to reach the server over a network",
+     .examples = "  ddpctl user add alice           her account on the nodes has this name\n"
+                 "  ddpctl user rotate alice --overlap 1d\n",
+     .run = verb_user},
+    {.name = "login",
+     .verb = VERB_LOGIN,
+     .usage = "login KEY|-|@FILE",
+     .summary = "keep a key of `user add`: its server is then the default",
+     .run = verb_login},
+    {.name = "logout",
+     .verb = VERB_LOGOUT,
+     .usage = "logout",
+     .summary = "forget this key",
+     .run = verb_logout},
     {.name = "events",
      .verb = VERB_EVENTS,
      .usage = "events [-f] [JOB]",
      .summary = "what happened, in words",
      .run = verb_events},
+    {.name = "completion",
+     .verb = VERB_COMPLETION,
+     .usage = "completion bash|zsh|fish",
+     .summary = "print completion for a shell; packages install it",
+     .examples = "  source <(ddpctl completion bash)\n",
+     .run = verb_completion},
     {.name = "version",
      .verb = VERB_VERSION,
      .usage = "version",
@@ -124,27 +153,60 @@ const struct command commands[] = {
      .usage = "help [VERB|exit-codes|environment|json]",
      .summary = "this",
      .run = verb_help},
-    LATER("top", "live view of jobs"),
-    LATER("why", "root cause of a failure, report on a wait"),
-    LATER("metrics", "a job's numbers over time"),
-    LATER("doctor", "checks of the cluster"),
-    LATER("completion", "completion for shells"),
+    PLANNED("top", "live view of jobs"),
+    PLANNED("why", "root cause of a failure, report on a wait"),
+    PLANNED("metrics", "a job's numbers over time"),
+    PLANNED("doctor", "checks of the cluster"),
 };
 const size_t command_count = sizeof commands / sizeof commands[0];
 
+static const struct {
+    const char *word, *verb;
+} synonyms[] = {{"kill", "cancel"}, {"stop", "cancel"}, {"list", "ps"}, {"ls", "ps"}};
+
+/* Verbs of Docker, Kubernetes, Slurm and torchrun. */
+static const struct {
+    const char *word, *advice;
+} advices[] = {
+    {"rm", "a job is never removed by hand: ddpctl cancel JOB ends it, and what has ended leaves "
+           "the lists by itself (rendezvous --keep-jobs)"},
+    {"delete", "a job is never removed by hand: ddpctl cancel JOB ends it, and what has ended "
+               "leaves the lists by itself (rendezvous --keep-jobs)"},
+    {"queue", "the jobs that wait and run: ddpctl ps"},
+    {"jobs", "the jobs that wait and run: ddpctl ps"},
+    {"info", "all about one job: ddpctl status JOB"},
+    {"show", "all about one job: ddpctl status JOB; about a node: ddpctl node show NODE"},
+    {"start", "a new job: ddpctl run or ddpctl submit"},
+    {"exec", "a new job: ddpctl run or ddpctl submit"},
+    {"attach", "what a job prints: ddpctl logs -f JOB; its end: ddpctl wait JOB"},
+};
+
 const struct command *command_find(const char *name)
 {
+    for (size_t i = 0; i < sizeof synonyms / sizeof synonyms[0]; i++)
+        if (strcmp(synonyms[i].word, name) == 0)
+            name = synonyms[i].verb;
     for (size_t i = 0; i < command_count; i++)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
     return NULL;
 }
 
+const char *command_advice(const char *name)
+{
+    for (size_t i = 0; i < sizeof advices / sizeof advices[0]; i++)
+        if (strcmp(advices[i].word, name) == 0)
+            return advices[i].advice;
+    return NULL;
+}
+
 const char *command_guess(const char *name)
 {
     const char *words[sizeof commands / sizeof commands[0]];
+    size_t count = 0;
 
     for (size_t i = 0; i < command_count; i++)
-        words[i] = commands[i].name;
-    return options_nearest(name, words, command_count);
+        if (commands[i].verb != VERB_PLANNED)
+            words[count++] = commands[i].name;
+    return options_nearest(name, words, count);
 }

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *code_word(enum ctl_exit code)
+#include "common/io/address.h"
+
+static const char *code_name(enum ctl_exit code)
 {
     switch (code) {
     case CTL_OK:
@@ -29,7 +31,7 @@ static const char *code_word(enum ctl_exit code)
 
 int ctl_fail(struct ctl *ctl, enum ctl_exit code, const char *message, const char *hint)
 {
-    screen_error(&ctl->screen, code_word(code), message, hint);
+    screen_error(&ctl->screen, code_name(code), message, hint);
     return ctl->is_attached && code != CTL_TIMEOUT ? CTL_OURS : (int)code;
 }
 
@@ -56,19 +58,45 @@ int ctl_fail_answer(struct ctl *ctl, const struct msg_error *error)
     return ctl->is_attached ? CTL_OURS : (int)code;
 }
 
+/* We have no key for the server, or it does not accept ours. */
+static int fail_key(struct ctl *ctl, const struct err *err)
+{
+    char message[512], hint[256];
+
+    if (ctl->server.tls == NULL && ctl->server.problem.status != STATUS_OK)
+        (void)snprintf(message, sizeof message, "%.400s", err->text);
+    else if (ctl->server.tls == NULL)
+        (void)snprintf(message, sizeof message, "the server at %.180s refuses: %.250s",
+                       ctl->server.address, err->text);
+    else
+        (void)snprintf(message, sizeof message,
+                       "the server at %.180s does not accept the key of %s: %.200s",
+                       ctl->server.address, ctl->server.key.name, err->text);
+    (void)snprintf(hint, sizeof hint,
+                   "have %s made by an admin (ddpctl user add NAME%s), and give it to ddpctl login",
+                   ctl->server.tls != NULL ? "a new one" : "one",
+                   ctl->server.tls != NULL ? ", or rotate" : "");
+    return ctl_fail(ctl, CTL_DENIED, message, hint);
+}
+
 int ctl_fail_server(struct ctl *ctl, const struct err *err)
 {
+    const bool is_local = ctl->server.is_default && address_is_unix(ctl->server.address);
+    /* The server closes such a connection as soon as it is not TLS. */
+    const bool wants_key = err->status == STATUS_CLOSED && ctl->server.tls == NULL &&
+                           !address_is_unix(ctl->server.address);
     char message[512];
-    bool is_default = ctl_server_shown(ctl) == NULL;
 
+    if (err->status == STATUS_REFUSED)
+        return fail_key(ctl, err);
     (void)snprintf(message, sizeof message, "the server at %.180s cannot be reached: %.250s",
-                   ctl->options.server, err->text);
-    return ctl_fail(
-        ctl, CTL_UNREACHABLE, message,
-        is_default
-            ? "name it with --server unix:PATH or HOST:PORT (or DDP_SERVER), or use ddpctl run "
-              "--standalone, which needs none"
-            : "is rendezvous running there?");
+                   ctl->server.address, err->text);
+    return ctl_fail(ctl, CTL_UNREACHABLE, message,
+                    is_local    ? "start one (rendezvous & launcherd &), name it with --server "
+                                  "unix:PATH or HOST:PORT (or DDP_SERVER), or "
+                                  "use ddpctl run --standalone, which needs none"
+                    : wants_key ? "does it take only clients with a key? ddpctl login"
+                                : "is rendezvous running there?");
 }
 
 int ctl_fail_unexpected(struct ctl *ctl, const struct msg *msg)
@@ -76,7 +104,7 @@ int ctl_fail_unexpected(struct ctl *ctl, const struct msg *msg)
     char message[128];
 
     (void)snprintf(message, sizeof message, "the server answered with '%s', which nobody asked for",
-                   msg_type_word(msg->type));
+                   msg_type_name(msg->type));
     return ctl_fail(ctl, CTL_FAILED, message, "are ddpctl and rendezvous of the same version?");
 }
 
@@ -94,10 +122,8 @@ int ctl_job_exit(const struct part_job *job)
 const char *ctl_server_shown(const struct ctl *ctl)
 {
     const char *variable = getenv("DDP_SERVER");
-    struct options defaults;
 
-    options_init(&defaults);
-    if (strcmp(ctl->options.server, defaults.server) == 0)
+    if (ctl->server.is_default)
         return NULL;
-    return variable && strcmp(variable, ctl->options.server) == 0 ? NULL : ctl->options.server;
+    return variable && strcmp(variable, ctl->server.address) == 0 ? NULL : ctl->server.address;
 }

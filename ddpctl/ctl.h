@@ -9,6 +9,7 @@
 #include "common/status.h"
 #include "ddpctl/options.h"
 #include "ddpctl/screen.h"
+#include "ddpctl/server.h"
 
 enum ctl_exit {
     CTL_OK = 0,
@@ -18,30 +19,31 @@ enum ctl_exit {
     CTL_DENIED = 4,
     CTL_UNREACHABLE = 5,
     CTL_TIMEOUT = 124, /* of attached verbs */
-    CTL_OURS = 125,    /* of attached verbs: all of the above but the time-out */
+    CTL_OURS = 125,    /* any of the above except the time-out */
 };
 
 struct ctl {
     struct options options;
     struct screen screen;
+    struct server server; /* options.server is its address */
     const char *verb_name;
-    bool is_attached;   /* run, submit --wait, wait: exits with the job's code, with 125 for its own
-                           failures */
-    char *const *words; /* [word_count], NULL behind: what stands behind the options */
+    bool is_attached;   /* run, submit --wait, wait: exits with the code of the job, or with 125 for
+                         * a failure of ddpctl */
+    char *const *words; /* [word_count], then NULL: the words after the options */
     int word_count;
 };
 
-/* Say what went wrong and return the exit code for it. `hint` may be empty. */
+/* Shows an error and returns its exit code. `hint` may be empty. */
 int ctl_fail(struct ctl *ctl, enum ctl_exit code, const char *message, const char *hint);
 int ctl_fail_err(struct ctl *ctl, enum ctl_exit code, const struct err *err, const char *hint);
-/* The server's `error`. */
+/* The same for an `error` message of the server. */
 int ctl_fail_answer(struct ctl *ctl, const struct msg_error *error);
-/* The server could not be reached. */
+/* The same for a server that could not be reached. */
 int ctl_fail_server(struct ctl *ctl, const struct err *err);
-/* An answer that nobody asked for. */
+/* The same for a message that is no answer to the request. */
 int ctl_fail_unexpected(struct ctl *ctl, const struct msg *msg);
 
-/* What an ended job makes an attached verb exit with. */
+/* The exit code of an attached verb for an ended job. */
 int ctl_job_exit(const struct part_job *job);
 /* "--server ADDRESS" for commands to copy, when it was not the default; else NULL. */
 const char *ctl_server_shown(const struct ctl *ctl);

@@ -1,5 +1,6 @@
 #include "ddpctl/daemon.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,6 +20,7 @@ void daemon_arg(struct daemon *daemon, const char *format, ...)
     char *text = daemon->arg_texts[daemon->arg_count];
     va_list args;
 
+    assert(daemon->arg_count < DAEMON_ARGS_MAX);
     va_start(args, format);
     (void)vsnprintf(text, PATH_MAX, format, args);
     va_end(args);
@@ -41,6 +43,7 @@ static void on_handle_closed(uv_handle_t *handle)
 {
     struct daemon *daemon = handle->data;
 
+    assert(daemon->handles_open > 0);
     if (--daemon->handles_open > 0)
         return;
     if (daemon->stopping) {
@@ -57,12 +60,13 @@ static void on_handle_closed(uv_handle_t *handle)
 static void on_exit(uv_process_t *process, int64_t code, int signal)
 {
     struct daemon *daemon = process->data;
-    char words[WORDS_BYTES];
+    char name[TEXT_BYTES];
 
+    assert(daemon->running && daemon->handles_open == 2);
     daemon->running = false;
-    signal_words((uint32_t)signal, words);
+    signal_text((uint32_t)signal, name);
     if (signal)
-        (void)snprintf(daemon->ended, sizeof daemon->ended, "killed by %s", words);
+        (void)snprintf(daemon->ended, sizeof daemon->ended, "killed by %s", name);
     else
         (void)snprintf(daemon->ended, sizeof daemon->ended, "exit %lld", (long long)code);
     daemon->quick_ends =
@@ -73,14 +77,14 @@ static void on_exit(uv_process_t *process, int64_t code, int signal)
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
-    static char bytes[4096]; /* looked at in on_output, then over */
+    static char bytes[4096]; /* used only within on_output */
 
     (void)handle;
     (void)suggested;
     *buf = uv_buf_init(bytes, sizeof bytes);
 }
 
-/* The first whole line says that it is ready; what it says is in its own words. */
+/* The first line on stdout reports that the daemon is ready; its words do not matter. */
 static void on_output(uv_stream_t *stream, ssize_t byte_count, const uv_buf_t *buf)
 {
     struct daemon *daemon = stream->data;
@@ -98,6 +102,7 @@ static void on_output(uv_stream_t *stream, ssize_t byte_count, const uv_buf_t *b
 
 enum status daemon_start(struct daemon *daemon, uv_loop_t *loop, struct err *err)
 {
+    assert(!daemon->running && daemon->handles_open == 0 && daemon->arg_count > 0);
     int log_fd = open(daemon->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_IGNORE},
@@ -108,7 +113,7 @@ enum status daemon_start(struct daemon *daemon, uv_loop_t *loop, struct err *err
         .file = daemon->program,
         .args = daemon->args,
         .env = (char **)(uintptr_t)daemon->environ,
-        .flags = UV_PROCESS_DETACHED, /* a Ctrl-C at the terminal is for us alone */
+        .flags = UV_PROCESS_DETACHED, /* so that Ctrl-C at the terminal signals only us */
         .stdio_count = 3,
         .stdio = stdio,
     };

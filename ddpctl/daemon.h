@@ -1,6 +1,6 @@
-/* A daemon of ours as a child: started with its messages in a file, ready when it has printed its
- * line, started again when it dies unasked, stopped within a bound. An edge on the caller's loop.
- */
+/* One of our daemons as a child process. Its log goes to a file; it is ready when it has printed a
+ * line; it is started again when it ends by itself; it is killed when it does not stop in time. An
+ * edge on the loop of the caller. */
 #ifndef DDPCTL_DAEMON_H
 #define DDPCTL_DAEMON_H
 
@@ -19,7 +19,7 @@ struct daemon_handlers {
     void (*on_ready)(struct daemon *daemon); /* at each start */
     void (*on_restart)(struct daemon *daemon, const char *how_it_ended);
     void (*on_failed)(struct daemon *daemon,
-                      const char *text); /* it cannot be kept running; on_stopped does not follow */
+                      const char *text); /* it ends again and again; on_stopped does not follow */
     void (*on_stopped)(struct daemon *daemon); /* after daemon_stop */
 };
 
@@ -37,19 +37,19 @@ struct daemon {
     uv_pipe_t out;
     uint32_t handles_open;
     uint64_t started_us;
-    uint32_t quick_ends; /* in a row, soon after the start */
+    uint32_t quick_ends; /* how often in a row it ended soon after the start */
     bool running, is_ready, stopping, finished;
     char ended[64];
 };
 
-/* One word of the command line, printf-like. The program's path is the first. */
+/* Adds one argument, printf-like. The first one is the path of the program. */
 void daemon_arg(struct daemon *daemon, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* name, program, log_path, arguments, environ, handlers, owner are set. */
+/* Starts it. name, program, log_path, arguments, environ, handlers, owner are set before. */
 enum status daemon_start(struct daemon *daemon, uv_loop_t *loop, struct err *err);
-/* SIGTERM; on_stopped follows, at once where it does not run. Again is nothing. */
+/* Sends SIGTERM; on_stopped follows, at once where it does not run. A second call does nothing. */
 void daemon_stop(struct daemon *daemon);
-/* It had its time: SIGKILL. */
+/* Sends SIGKILL. */
 void daemon_kill(struct daemon *daemon);
 
 #endif

@@ -5,9 +5,9 @@
 
 #include "common/options.h"
 
-#define WAIT_US 10000000u        /* how long the server may hold a question for bytes */
-#define PROBLEM_PAUSE_US 100000u /* before a log is asked for again that could not be read */
-#define PROBLEMS_MAX 50u         /* ... so often, once nothing is written to it any more */
+#define WAIT_US 10000000u        /* how long the server may wait for new bytes before it answers */
+#define PROBLEM_PAUSE_US 100000u /* before a log that could not be read is requested again */
+#define PROBLEMS_MAX 50u         /* how often, once the log is no longer written to */
 
 void follow_init(struct follow *follow, const struct follow_options *options)
 {
@@ -16,9 +16,10 @@ void follow_init(struct follow *follow, const struct follow_options *options)
     follow->only_one = options->generation > 0 || options->previous;
 }
 
-/* Every rank at the begin of the log of `generation`. */
+/* Puts every rank at the start of its log of `generation`. */
 static void begin_generation(struct follow *follow, uint32_t generation)
 {
+    assert(generation > 0 && generation <= follow->current);
     follow->generation = generation;
     for (uint32_t i = 0; i < follow->world; i++)
         follow->ranks[i] = (struct follow_rank){.wanted = follow->ranks[i].wanted};
@@ -47,7 +48,7 @@ static enum status choose_ranks(struct follow *follow, const struct msg_job_info
             wanted += is_wanted;
         }
     }
-    return wanted > 0 ? STATUS_OK : err_set(err, STATUS_NOT_FOUND, 0, "no rank is wanted");
+    return wanted > 0 ? STATUS_OK : err_set(err, STATUS_NOT_FOUND, 0, "no rank is selected");
 }
 
 static enum status choose_generation(struct follow *follow, struct err *err)
@@ -65,7 +66,7 @@ static enum status choose_generation(struct follow *follow, struct err *err)
         wanted = options->from_generation;
     if (wanted > follow->current) {
         if (options->keep_on && !follow->ended)
-            return STATUS_OK; /* it may come */
+            return STATUS_OK; /* it may still come */
         return err_set(err, STATUS_NOT_FOUND, 0,
                        "there is no generation %u: the job is at generation %u", wanted,
                        follow->current);
@@ -101,7 +102,7 @@ enum status follow_job(struct follow *follow, const struct msg_job_info *info, s
     return STATUS_OK;
 }
 
-/* Nothing is written any more to the logs of the generation that is read. */
+/* The logs of the generation that is read are no longer written to. */
 static bool is_over(const struct follow *follow)
 {
     return follow->ended || follow->generation < follow->current;
@@ -110,6 +111,7 @@ static bool is_over(const struct follow *follow)
 bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *read,
                  uint64_t *ask_at_us)
 {
+    assert(follow->generation == 0 || follow->world > 0);
     if (follow->generation == 0)
         return false;
     for (uint32_t i = 0; i < follow->world; i++) {
@@ -161,7 +163,7 @@ enum follow_data follow_take(struct follow *follow, const struct msg_log_data *d
     *skip = 0;
     *is_final = false;
     if (data->request_id >= follow->world || !follow->ranks[data->request_id].asked)
-        return FOLLOW_NOTHING; /* nobody asked */
+        return FOLLOW_NOTHING; /* not the answer to a request */
     *rank = (uint32_t)data->request_id;
     cursor = &follow->ranks[*rank];
     cursor->asked = false;
@@ -188,6 +190,7 @@ enum follow_data follow_take(struct follow *follow, const struct msg_log_data *d
 
 void follow_lost(struct follow *follow, uint32_t first, uint32_t stride)
 {
+    assert(stride > 0);
     for (uint32_t i = first; i < follow->world; i += stride)
         follow->ranks[i].asked = false;
 }
@@ -205,7 +208,7 @@ bool follow_turn(struct follow *follow)
     if (follow->only_one || !follow->options.keep_on || follow->generation >= follow->current ||
         !generation_read(follow))
         return false;
-    follow->options.tail_lines = 0; /* of the first alone */
+    follow->options.tail_lines = 0; /* for the first generation only */
     begin_generation(follow, follow->generation + 1);
     return true;
 }
@@ -237,7 +240,7 @@ enum status follow_ranks_parse(const char *text, struct follow_options *options,
         char part[32], *dash;
         enum status status;
 
-        if (length == 0 || length >= sizeof part)
+        if (length == 0 || length >= sizeof part || (text[length] == ',' && !text[length + 1]))
             return err_set(err, STATUS_BAD_INPUT, 0,
                            "--rank: '%.40s' should be like 0,4-7, all or failed", text);
         memcpy(part, text, length);

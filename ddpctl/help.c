@@ -1,7 +1,9 @@
+#include "ddpctl/help.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "ddpctl/commands.h"
+#include "ddpctl/options.h"
 
 static const char head[] =
     "ddpctl submits training jobs, watches them and reads their logs.\n"
@@ -25,11 +27,15 @@ static const char exit_codes[] =
     "  127      the command is not found on the node\n"
     "The other verbs:\n"
     "  0 done   1 failed   2 usage   3 no such job or node   4 not allowed   5 server unreachable\n"
-    "With --json, \"exit\":{\"code\":N,\"source\":\"job\"|\"ddpctl\"} tells whose code it is.\n";
+    "With --json, \"exit\":{\"code\":N,\"source\":\"job\"|\"ddpctl\"} shows whose code it is.\n";
 
 static const char environment[] =
     "Every option has a variable: --nproc-per-node is DDP_NPROC_PER_NODE; a switch is 1 or 0.\n"
-    "  DDP_SERVER       the server: unix:PATH or HOST:PORT\n"
+    "  DDP_SERVER       the server: unix:PATH or HOST:PORT; without it that of ddpctl login, else\n"
+    "                   your own ($XDG_RUNTIME_DIR/ddp/rendezvous.sock, "
+    "~/.local/state/ddp/rendezvous.sock),\n"
+    "                   else the machine's (/run/ddp/rendezvous.sock)\n"
+    "  XDG_CONFIG_HOME  ddpctl login keeps its key in ddp/key there (default: ~/.config)\n"
     "  DDP_STATE_DIR    of run --standalone: keep sockets, state and logs there\n"
     "  DDP_BINDIR       of run --standalone: where rendezvous and launcherd are\n"
     "  NO_COLOR, CLICOLOR_FORCE   no colour, colour always\n"
@@ -58,6 +64,15 @@ static const char json[] =
     "           nodes[].closed_slots[] {slot state job_id generation reason drained_by since}\n"
     "           state of a slot: free busy checking quarantined unknown drained\n"
     "  node     node: as one of nodes[], with slot_list[] of all its slots\n"
+    "  node add, rotate, user ...\n"
+    "           key {name role url old_until}; the key is in url, once\n"
+    "  node list, user list\n"
+    "           principals[] {name role connected keys created_at rotated_at seen_at}; role: node "
+    "user admin\n"
+    "  node remove, user remove\n"
+    "           removed: as one of principals[]\n"
+    "  login, logout\n"
+    "           login {server name}, null after logout\n"
     "  events   events[] {id at job_id generation text}\n"
     "  submit   job {id name state}, is_new\n"
     "  run, logs: {\"type\":\"log\", rank, node, generation, text}, {\"type\":\"generation\", "
@@ -89,7 +104,7 @@ static void write_rows(uint32_t verbs, struct buf *out)
     }
 }
 
-/* Those of the verb first, then those of all. */
+/* The options of the verb first, then those of all verbs. */
 static void write_options(enum verb verb, struct buf *out)
 {
     write_rows(verb, out);
@@ -119,32 +134,36 @@ static void write_verb(const struct command *command, struct buf *out)
                           "  ddpctl --server unix:DIR/rendezvous.sock status @last\n"
                           "What --state-dir keeps is written to survive a crash of the machine; "
                           "without it, of the server alone.\n"
-                          "torchrun's options are accepted; those that the server makes needless "
-                          "are ignored, and said so.\n\n");
+                          "torchrun's options are accepted; those that the server replaces "
+                          "are ignored, with a message.\n\n");
     write_options(command->verb, out);
 }
 
-static void write_all(struct buf *out)
+static void write_all(const struct command *table, size_t count, struct buf *out)
 {
     buf_add_text(out, head);
-    for (size_t i = 0; i < command_count; i++)
-        if (commands[i].usage)
-            buf_printf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    for (size_t i = 0; i < count; i++)
+        if (table[i].usage)
+            buf_printf(out, "  %-10s %s\n", table[i].name, table[i].summary);
     buf_add_text(out, "  later:    ");
-    for (size_t i = 0; i < command_count; i++)
-        if (!commands[i].usage)
-            buf_printf(out, " %s", commands[i].name);
+    for (size_t i = 0; i < count; i++)
+        if (!table[i].usage)
+            buf_printf(out, " %s", table[i].name);
     buf_add_text(out, "\n\nFor all verbs:\n");
     write_options(VERB_HELP, out);
     buf_add_text(out, "\nMore: ddpctl help VERB, ddpctl help exit-codes, environment, json\n");
 }
 
-bool help_write(const char *topic, struct buf *out)
+bool help_write(const struct command *table, size_t count, const char *topic, struct buf *out)
 {
-    const struct command *command = topic ? command_find(topic) : NULL;
+    const struct command *command = NULL;
+
+    for (size_t i = 0; topic && i < count; i++)
+        if (strcmp(table[i].name, topic) == 0)
+            command = &table[i];
 
     if (!topic)
-        write_all(out);
+        write_all(table, count, out);
     else if (command)
         write_verb(command, out);
     else if (strcmp(topic, "exit-codes") == 0)

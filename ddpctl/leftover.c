@@ -1,5 +1,6 @@
 #include "ddpctl/leftover.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOMENT_MS 500 /* for what is ending by itself */
+#define MOMENT_MS 500 /* for processes that are ending by themselves */
 #define KILL_MS 5000
 
 static bool have_children(void)
@@ -43,6 +44,7 @@ static void on_child_ended(uv_signal_t *signal, int number)
 void leftover_open(struct leftover *leftover, uv_loop_t *loop,
                    bool (*is_ours)(void *owner, pid_t pid), void *owner)
 {
+    assert(is_ours != NULL);
     leftover->had_children = have_children();
     leftover->is_ours = is_ours;
     leftover->owner = owner;
@@ -58,8 +60,7 @@ void leftover_stop(struct leftover *leftover)
         uv_close((uv_handle_t *)&leftover->child_ended, NULL);
 }
 
-/* The parent of process `name` (digits), as /proc/PID/stat tells in its 4th field; -1: it is gone.
- */
+/* The parent of the process `name` (digits), field 4 of /proc/PID/stat; -1: it is gone. */
 static long parent_of(const char *name)
 {
     char path[64], text[512], *end;
@@ -73,7 +74,7 @@ static long parent_of(const char *name)
     length = read(fd, text, sizeof text - 1);
     (void)close(fd);
     text[length > 0 ? length : 0] = '\0';
-    end = strrchr(text, ')'); /* the 2nd field, the name, may hold anything */
+    end = strrchr(text, ')'); /* field 2, the name, may contain anything */
     return end && strlen(end) > 4 ? strtol(end + 4, NULL, 10) : -1;
 }
 
@@ -90,7 +91,7 @@ static int kill_children(void)
     return killed;
 }
 
-/* True once we have no child any more. */
+/* True: we have no child left. */
 static bool reap(void)
 {
     for (;;) {
@@ -108,11 +109,12 @@ int leftover_close(struct leftover *leftover)
     struct timespec pause = {.tv_nsec = 1000000};
     int killed = 0;
 
+    assert(leftover->is_ours != NULL); /* leftover_open was called */
     if (leftover->had_children)
         return 0;
     for (int ms = 0; ms < MOMENT_MS + KILL_MS && !reap(); ms++) {
         if (ms >= MOMENT_MS && ms % 50 == 0)
-            killed += kill_children(); /* their own children come to us then */
+            killed += kill_children(); /* then their children become ours */
         (void)nanosleep(&pause, NULL);
     }
     return killed;

@@ -1,5 +1,5 @@
-/* That nothing outlives `run --standalone`: orphans of our daemons come back to us (we are their
- * subreaper); whatever is left at the end is killed. */
+/* Makes sure that no process outlives `run --standalone`: orphans of our daemons become our
+ * children, since we are their subreaper, and are killed at the end. */
 #ifndef DDPCTL_LEFTOVER_H
 #define DDPCTL_LEFTOVER_H
 
@@ -8,21 +8,20 @@
 #include <uv.h>
 
 struct leftover {
-    bool had_children; /* before we began: then strangers are among our children, and nothing is
-                          killed */
+    bool had_children; /* we had children before: some of them may not be ours, so none is killed */
     uv_signal_t child_ended;
-    bool (*is_ours)(void *owner, pid_t pid); /* somebody else on the loop reaps it */
+    bool (*is_ours)(void *owner, pid_t pid); /* true: it is reaped elsewhere on this loop */
     void *owner;
 };
 
-/* Become the subreaper, and reap orphans that end meanwhile, so that none looks as if it lived. */
+/* Becomes the subreaper. From now on orphans are reaped, so that a zombie does not look alive. */
 void leftover_open(struct leftover *leftover, uv_loop_t *loop,
                    bool (*is_ours)(void *owner, pid_t pid), void *owner);
-/* Reap what has ended; also to be called when one of ours was reaped. */
+/* Reaps the processes that have ended. Also to be called after a child of ours was reaped. */
 void leftover_reap(struct leftover *leftover);
-/* No more reaping, so that the loop can end. */
+/* Stops reaping, so that the loop can end. */
 void leftover_stop(struct leftover *leftover);
-/* After the loop: reaps and, after a moment, kills what is left. How many were killed. */
+/* After the loop: reaps, and after a moment kills what is left; returns how many were killed. */
 int leftover_close(struct leftover *leftover);
 
 #endif

@@ -1,19 +1,50 @@
 /* ddpctl: the client. */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "ddpctl/cmdline.h"
+#include "ddpctl/docs.h"
+
+/* --help=man, bash, zsh or fish: for the build of packages. */
+static int print_docs(enum option_form form)
+{
+    struct buf text = {0};
+
+    docs_write(form, &text);
+    (void)fwrite(text.bytes, 1, text.byte_count, stdout);
+    buf_free(&text);
+    return CTL_OK;
+}
+
+static int run(struct ctl *ctl, const struct command *command)
+{
+    int code;
+
+    if (ctl->options.standalone)
+        ctl->server.address = ""; /* it makes its own */
+    else
+        server_choose(&ctl->server, ctl->options.server);
+    ctl->options.server = ctl->server.address;
+    code = command->run(ctl);
+    server_free(&ctl->server);
+    return code;
+}
 
 int main(int argc, char **argv)
 {
     struct ctl ctl = {0};
     const struct command *command = NULL;
-    char **words = calloc((size_t)argc + 3, sizeof *words);
+    char **words;
     struct err err = {0}, screen_err = {0};
+    enum option_form form;
     enum status status;
     int code;
 
-    (void)signal(SIGPIPE, SIG_IGN); /* a write that fails says so */
+    (void)signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe then fails with EPIPE */
+    if (option_docs_asked(argc, argv, &form))
+        return print_docs(form);
+    words = calloc((size_t)argc + 3, sizeof *words);
     if (!words)
         return CTL_OURS;
     status = cmdline_parse(&ctl, argc, argv, words, &command, &err);
@@ -23,7 +54,7 @@ int main(int argc, char **argv)
     else if (status != STATUS_OK)
         code = ctl_fail_err(&ctl, CTL_USAGE, &err, "");
     else
-        code = command->run(&ctl);
+        code = run(&ctl, command);
     screen_close(&ctl.screen);
     free(words);
     return code;

@@ -4,13 +4,14 @@
 #include "common/msg.h"
 
 #define JOB (VERB_RUN | VERB_SUBMIT)
-/* torchrun's, for command lines that are carried over: the server does what they are for */
+/* options of torchrun, accepted so that its command lines work; the server does what they are
+ * for */
 #define IGNORED(option)                                                                            \
     {                                                                                              \
         .name = (option), .kind = OPTION_IGNORED, .verbs = JOB                                     \
     }
 
-/* Defaults that help tells stand in the code that uses them: options_init, spec_init. */
+/* The defaults that the help texts name are set where they are used: options_init, spec_init. */
 const struct option_row options_rows[] = {
     {.name = "server",
      .letter = 's',
@@ -18,7 +19,8 @@ const struct option_row options_rows[] = {
      .min = 1,
      .value = "ADDRESS",
      OPTION_INTO(struct options, server),
-     .help = "the server: unix:PATH or HOST:PORT (default: unix:/run/ddp/rendezvous.sock)"},
+     .help = "the server: unix:PATH or HOST:PORT (default: that of ddpctl login, else one of your "
+             "own, else the machine's)"},
     {.name = "json",
      .kind = OPTION_FLAG,
      OPTION_INTO(struct options, json),
@@ -50,13 +52,15 @@ const struct option_row options_rows[] = {
      OPTION_INTO(struct options, nodes),
      .help = "nodes (default: 1)"},
     {.name = "nproc-per-node",
+     .synonyms = "gpus",
      .letter = 'n',
      .kind = OPTION_TEXT,
      .min = 1,
      .verbs = JOB,
      .value = "M",
      OPTION_INTO(struct options, nproc_per_node),
-     .help = "ranks on each node (default: 1); with --standalone also gpu, cpu, auto"},
+     .help =
+         "ranks, and so GPUs, on each node (default: 1); with --standalone also gpu, cpu, auto"},
     {.name = "name",
      .kind = OPTION_TEXT,
      .min = 1,
@@ -83,6 +87,13 @@ const struct option_row options_rows[] = {
      .value = "DIR",
      OPTION_INTO(struct options, cwd),
      .help = "where the ranks run (default: here)"},
+    {.name = "stage",
+     .kind = OPTION_TEXT,
+     .min = 1,
+     .verbs = JOB,
+     .value = "DIR",
+     OPTION_INTO(struct options, stage),
+     .help = "send DIR (at most 64 MiB, without .git) to the nodes; ranks run in the copy"},
     {.name = "max-restarts",
      .kind = OPTION_U32,
      .max = 1000,
@@ -103,7 +114,22 @@ const struct option_row options_rows[] = {
      .verbs = JOB,
      .value = "TIME",
      OPTION_INTO(struct options, time_us),
-     .help = "how long it may run (default: no limit)"},
+     .help =
+         "how long it may run (default: no limit); a job with a limit may start in a gap of the "
+         "queue"},
+    {.name = "priority",
+     .kind = OPTION_TEXT,
+     .min = 1,
+     .verbs = JOB,
+     .value = "N",
+     OPTION_INTO(struct options, priority),
+     .help = "worth N minutes of waiting in the queue, -1000 to 1000; above 0 for admins alone "
+             "(default: 0)"},
+    {.name = "wait-for-nodes",
+     .kind = OPTION_FLAG,
+     .verbs = JOB,
+     OPTION_INTO(struct options, wait_for_nodes),
+     .help = "queue it even if no node that the server knows could run it"},
     {.name = "module",
      .letter = 'm',
      .kind = OPTION_FLAG,
@@ -143,6 +169,13 @@ const struct option_row options_rows[] = {
      .value = "DIR",
      OPTION_INTO(struct options, state_dir),
      .help = "with --standalone: keep sockets, state and logs there"},
+    {.name = "log-dir",
+     .kind = OPTION_TEXT,
+     .min = 1,
+     .verbs = JOB,
+     .value = "DIR",
+     OPTION_INTO(struct options, log_dir),
+     .help = "with --standalone: keep each rank's output there, DIR/JOB/g1-rank0.log"},
     {.name = "bindir",
      .kind = OPTION_TEXT,
      .min = 1,
@@ -247,6 +280,18 @@ const struct option_row options_rows[] = {
      .value = "TEXT",
      OPTION_INTO(struct options, reason),
      .help = "why it is drained, for those who wait"},
+    {.name = "admin",
+     .kind = OPTION_FLAG,
+     .verbs = VERB_USER,
+     OPTION_INTO(struct options, admin),
+     .help = "add: one who sees and changes everything, and makes keys"},
+    {.name = "overlap",
+     .kind = OPTION_DURATION,
+     .max = DURATION_US_MAX,
+     .verbs = VERB_NODE | VERB_USER,
+     .value = "TIME",
+     OPTION_INTO(struct options, overlap_us),
+     .help = "rotate: how long the old key is valid beside the new one (default: 1h)"},
 
     IGNORED("rdzv-backend"),
     IGNORED("rdzv-endpoint"),
@@ -258,7 +303,6 @@ const struct option_row options_rows[] = {
     IGNORED("local-addr"),
     IGNORED("monitor-interval"),
     IGNORED("start-method"),
-    IGNORED("log-dir"),
     IGNORED("redirects"),
     IGNORED("tee"),
 };
@@ -267,11 +311,11 @@ const size_t options_row_count = sizeof options_rows / sizeof options_rows[0];
 void options_init(struct options *options)
 {
     *options = (struct options){
-        .server = "unix:/run/ddp/rendezvous.sock",
         .patience_us = 60u * 1000000u,
         .max_restarts = OPTION_NO_NUMBER,
         .grace_us = OPTION_NO_DURATION,
         .time_us = OPTION_NO_DURATION,
         .timeout_us = OPTION_NO_DURATION,
+        .overlap_us = OPTION_NO_DURATION,
     };
 }

@@ -7,7 +7,7 @@
 
 #include "common/options.h"
 
-/* "not given": what numbers and durations are preset to where that matters */
+/* the preset of numbers and durations for which "not given" matters */
 #define OPTION_NO_NUMBER UINT32_MAX
 #define OPTION_NO_DURATION UINT64_MAX
 
@@ -24,22 +24,28 @@ enum verb {
     VERB_VERSION = 1u << 9,
     VERB_HELP = 1u << 10,
     VERB_NODE = 1u << 11,
-    VERB_LATER = 1u << 12, /* announced, not here yet */
+    VERB_PLANNED = 1u << 12, /* planned, not there yet */
+    VERB_USER = 1u << 13,
+    VERB_LOGIN = 1u << 14,
+    VERB_LOGOUT = 1u << 15,
+    VERB_COMPLETION = 1u << 16,
 };
 
 struct options {
-    /* all verbs */
+    /* all verbs; server: NULL, see server.h */
     const char *server, *color;
     bool json, quiet;
     uint64_t patience_us;
     /* the job */
-    const char *nodes, *nproc_per_node, *name, *cwd;
+    const char *nodes, *nproc_per_node, *name, *cwd, *stage;
     struct option_texts env;
     bool env_clear, module, no_python;
     uint32_t max_restarts;
     uint64_t grace_us, time_us;
+    const char *priority;
+    bool wait_for_nodes;
     bool wait, follow, dry_run, standalone;
-    const char *state_dir, *bindir;
+    const char *state_dir, *log_dir, *bindir;
     /* what is shown */
     bool all, watch, raw, previous;
     const char *rank, *job;
@@ -50,14 +56,17 @@ struct options {
     bool now;
     /* node */
     const char *slot, *reason;
+    /* keys */
+    bool admin;
+    uint64_t overlap_us;
     /* names of accepted options that have no effect here */
     const char *ignored[16];
     uint32_t ignored_count;
 };
 
-/* Preset "not given". */
+/* Presets everything to "not given". */
 void options_init(struct options *options);
-/* Of all verbs; each has a variable, DDP_ and its name. */
+/* The rows of all verbs. Each has a variable: DDP_ and its name. */
 extern const struct option_row options_rows[];
 extern const size_t options_row_count;
 

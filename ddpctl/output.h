@@ -1,5 +1,6 @@
-/* What ddpctl prints: messages of the server to text or JSON. Pure: struct to buf. Text from a
- * job's command or a worker is escaped. docs and the names of JSON fields: `ddpctl help json`. */
+/* The output of ddpctl: turns messages of the server into text or JSON. Pure: struct to buf. Text
+ * from the command of a job or from a worker is escaped. `ddpctl help json` lists the JSON
+ * fields. */
 #ifndef DDPCTL_OUTPUT_H
 #define DDPCTL_OUTPUT_H
 
@@ -11,30 +12,33 @@
 
 struct output_style {
     bool color;
-    int64_t now_ms; /* wall clock, for what is counted from a stamp */
+    int64_t now_ms; /* wall clock, for ages */
 };
 
-/* A job that is followed goes on to its next generation. */
+/* The next generation of a job that is followed. */
 struct output_turn {
     uint64_t job_id;
     uint32_t generation, world;
-    uint64_t checkpoint_step; /* that it resumes from; 0: from its begin */
-    const char *cause;        /* of the end of the one before; may be empty */
+    uint64_t checkpoint_step; /* from which it resumes; 0: from the start */
+    const char *cause;        /* why the last one ended; may be empty */
 };
 
-/* -- text -- */
+/* Text. */
 void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, struct buf *out);
 void output_status(const struct msg_job_info *info, const struct output_style *style,
                    struct buf *out);
 void output_nodes(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out);
-/* Of exactly one node, with all its slots. */
+/* For exactly one node, with all its slots. */
 void output_node(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out);
 void output_events(const struct msg_events *events, struct buf *out);
-/* One line, without its end: "epoch 3/10  step 1.2k/6k  20%  loss 0.1234  5.1k/s"; empty while
- * nothing was told. */
+void output_keys(const struct part_principal *items, uint32_t count, struct buf *out);
+/* "2026-11-22 08:00 UTC"; "-" for 0. */
+void output_time(int64_t wall_ms, char *text, size_t text_bytes);
+/* One line, without a line feed: "epoch 3/10  step 1.2k/6k  20%  loss 0.1234  5.1k/s"; empty before
+ * the first progress. */
 void output_progress(const struct part_job *job, struct buf *out);
-/* How a job ended or stands, a sentence without its end: "r50 (41) failed: rank 3 on gpu03 exited
- * 1". */
+/* The state or the end of a job, in a sentence without a line feed: "r50 (41) failed: rank 3 on
+ * gpu03 exited 1". */
 void output_verdict(const struct msg_job_info *info, struct buf *out);
 /* "generation 2: rank 9 was killed by signal 9 (SIGKILL); 16 ranks resume at step 12000" */
 void output_turn(const struct output_turn *turn, struct buf *out);
@@ -42,21 +46,26 @@ void output_turn(const struct output_turn *turn, struct buf *out);
 void output_submitted(const struct msg_submit *submit, uint64_t job_id, bool is_new,
                       const char *server, struct buf *out);
 
-/* -- JSON: one object and an end of line -- */
+/* JSON: one object and a line feed each. */
 void output_jobs_json(const struct msg_jobs *jobs, struct buf *out);
 void output_status_json(const struct msg_job_info *info, struct buf *out);
 void output_nodes_json(const struct msg_nodes *nodes, struct buf *out);
-void output_node_json(const struct msg_nodes *nodes, struct buf *out); /* of exactly one */
+void output_node_json(const struct msg_nodes *nodes, struct buf *out); /* for exactly one node */
 void output_events_json(const struct msg_events *events, struct buf *out);
+void output_keys_json(const struct part_principal *items, uint32_t count, struct buf *out);
+void output_key_json(const char *name, const struct msg_principal_key *key, struct buf *out);
+void output_key_removed_json(const struct part_principal *gone, struct buf *out);
+/* Who is logged in where; NULL: nobody. */
+void output_login_json(const char *server, const char *name, struct buf *out);
 void output_event_line_json(const struct part_event *event, struct buf *out);
 /* The request as a job specification, which `submit` takes again. */
 void output_submit_json(const struct msg_submit *submit, struct buf *out);
 void output_submitted_json(const struct msg_submit *submit, uint64_t job_id, bool is_new,
                            struct buf *out);
-/* A line of a log: whole text between ends of line, which are not part of it. */
+/* A line of a log, without its line feed. */
 void output_log_json(uint64_t job_id, uint32_t generation, uint32_t rank, const char *node,
                      const char *text, size_t byte_count, struct buf *out);
-/* {"type":"generation"}: a new one of a job that is followed. */
+/* {"type":"generation"}: the next one of a job that is followed. */
 void output_turn_json(const struct output_turn *turn, struct buf *out);
 /* The end of an attached verb: `code` is what ddpctl exits with. `info` may be NULL. */
 void output_exit_json(const struct msg_job_info *info, int code, bool is_ours, struct buf *out);

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "ddpctl/output.h"
 #include "ddpctl/units.h"
 
-/* An object is built and printed at once; where memory is spent the buf is marked as failed. */
+/* An object is built and printed at once. Without memory the buf is marked as failed. */
 static cJSON *object_new(void)
 {
     cJSON *object = cJSON_CreateObject();
@@ -54,19 +55,19 @@ static void add_text(cJSON *object, const char *name, const char *text)
 
 static void add_time(cJSON *object, const char *name, int64_t wall_ms)
 {
-    char words[WORDS_BYTES];
+    char text[TEXT_BYTES];
 
-    time_words(wall_ms, words);
-    add_text(object, name, wall_ms > 0 ? words : "");
+    time_text(wall_ms, text);
+    add_text(object, name, wall_ms > 0 ? text : "");
 }
 
 static void add_signal(cJSON *object, uint32_t signal)
 {
-    char words[WORDS_BYTES];
+    char text[TEXT_BYTES];
 
-    signal_words(signal, words);
+    signal_text(signal, text);
     add_known(object, "signal", signal, signal > 0);
-    add_text(object, "signal_name", signal > 0 ? words : "");
+    add_text(object, "signal_name", signal > 0 ? text : "");
 }
 
 static void add_texts(cJSON *object, const char *name, const struct msg_text_list *texts)
@@ -111,7 +112,7 @@ static void add_job(cJSON *object, const struct part_job *job)
     add_number(object, "id", (double)job->job_id);
     (void)cJSON_AddStringToObject(object, "name", job->name);
     (void)cJSON_AddStringToObject(object, "user", job->user);
-    (void)cJSON_AddStringToObject(object, "state", job_state_word(job->state));
+    (void)cJSON_AddStringToObject(object, "state", job_state_name(job->state));
     add_number(object, "generation", job->generation);
     add_number(object, "restarts", job->restarts);
     add_number(object, "max_restarts", job->max_restarts);
@@ -142,7 +143,7 @@ static void add_ranks(cJSON *object, const struct msg_job_info *info)
         add_text(item, "node", rank->node);
         add_known(item, "pid", rank->pid, rank->pid > 0);
         add_number(item, "slot", rank->slot);
-        (void)cJSON_AddStringToObject(item, "state", rank_state_word(rank->state));
+        (void)cJSON_AddStringToObject(item, "state", rank_state_name(rank->state));
         add_known(item, "exit_code", rank->exit_code, has_ended && rank->signal == 0);
         add_known(item, "signal", rank->signal, has_ended && rank->signal > 0);
         (void)cJSON_AddItemToArray(array, item);
@@ -178,6 +179,7 @@ void output_status_json(const struct msg_job_info *info, struct buf *out)
 {
     cJSON *object = object_new();
 
+    assert(info->jobs.count == 1);
     add_job_info(object, info);
     object_print(object, out);
 }
@@ -209,7 +211,7 @@ static void add_drained(cJSON *object, const struct part_node *node)
     add_time(drained, "at", node->drained_ms);
 }
 
-/* Those of this node. */
+/* The slots of this node. */
 static void add_slots(cJSON *object, const char *name, const struct msg_nodes *nodes,
                       const struct part_node *node)
 {
@@ -223,7 +225,7 @@ static void add_slots(cJSON *object, const char *name, const struct msg_nodes *n
             continue;
         item = cJSON_CreateObject();
         add_number(item, "slot", slot->slot);
-        (void)cJSON_AddStringToObject(item, "state", slot_state_word(slot->state));
+        (void)cJSON_AddStringToObject(item, "state", slot_state_name(slot->state));
         add_known(item, "job_id", (double)slot->job_id, slot->job_id > 0);
         add_known(item, "generation", slot->generation, slot->job_id > 0);
         add_text(item, "reason", slot->reason);
@@ -236,7 +238,7 @@ static void add_slots(cJSON *object, const char *name, const struct msg_nodes *n
 static void add_node(cJSON *item, const struct part_node *node)
 {
     (void)cJSON_AddStringToObject(item, "name", node->name);
-    (void)cJSON_AddStringToObject(item, "state", node_state_word(node->state));
+    (void)cJSON_AddStringToObject(item, "state", node_state_name(node->state));
     add_text(item, "address", node->address);
     add_number(item, "slots", node->slots);
     add_number(item, "slots_free", node->slots_free);
@@ -266,6 +268,7 @@ void output_node_json(const struct msg_nodes *nodes, struct buf *out)
 {
     cJSON *object = object_new(), *item = cJSON_AddObjectToObject(object, "node");
 
+    assert(nodes->nodes.count == 1);
     add_node(item, &nodes->nodes.items[0]);
     add_slots(item, "slot_list", nodes, &nodes->nodes.items[0]);
     object_print(object, out);
@@ -289,6 +292,63 @@ void output_events_json(const struct msg_events *events, struct buf *out)
 
         add_event(item, &events->events.items[i]);
         (void)cJSON_AddItemToArray(array, item);
+    }
+    object_print(object, out);
+}
+
+static void add_principal(cJSON *object, const struct part_principal *principal)
+{
+    (void)cJSON_AddStringToObject(object, "name", principal->name);
+    (void)cJSON_AddStringToObject(object, "role", role_name(principal->role));
+    (void)cJSON_AddBoolToObject(object, "connected", principal->is_connected);
+    add_number(object, "keys", principal->secrets);
+    add_time(object, "created_at", principal->created_ms);
+    add_time(object, "rotated_at", principal->rotated_ms);
+    add_time(object, "seen_at", principal->seen_ms);
+}
+
+void output_keys_json(const struct part_principal *items, uint32_t count, struct buf *out)
+{
+    cJSON *object = object_new(), *array = cJSON_AddArrayToObject(object, "principals");
+
+    for (uint32_t i = 0; i < count; i++) {
+        cJSON *item = cJSON_CreateObject();
+
+        add_principal(item, &items[i]);
+        (void)cJSON_AddItemToArray(array, item);
+    }
+    object_print(object, out);
+}
+
+void output_key_removed_json(const struct part_principal *gone, struct buf *out)
+{
+    cJSON *object = object_new();
+
+    add_principal(cJSON_AddObjectToObject(object, "removed"), gone);
+    object_print(object, out);
+}
+
+void output_key_json(const char *name, const struct msg_principal_key *key, struct buf *out)
+{
+    cJSON *object = object_new(), *item = cJSON_AddObjectToObject(object, "key");
+
+    (void)cJSON_AddStringToObject(item, "name", name);
+    (void)cJSON_AddStringToObject(item, "role", role_name(key->role));
+    (void)cJSON_AddStringToObject(item, "url", key->url);
+    add_time(item, "old_until", key->old_until_ms);
+    object_print(object, out);
+}
+
+void output_login_json(const char *server, const char *name, struct buf *out)
+{
+    cJSON *object = object_new(), *item;
+
+    if (server != NULL) {
+        item = cJSON_AddObjectToObject(object, "login");
+        (void)cJSON_AddStringToObject(item, "server", server);
+        (void)cJSON_AddStringToObject(item, "name", name);
+    } else {
+        (void)cJSON_AddNullToObject(object, "login");
     }
     object_print(object, out);
 }
@@ -334,7 +394,7 @@ void output_submitted_json(const struct msg_submit *submit, uint64_t job_id, boo
 
     add_number(job, "id", (double)job_id);
     (void)cJSON_AddStringToObject(job, "name", submit->name);
-    (void)cJSON_AddStringToObject(job, "state", job_state_word(JOB_QUEUED));
+    (void)cJSON_AddStringToObject(job, "state", job_state_name(JOB_QUEUED));
     add_number(job, "nodes", submit->nodes);
     add_number(job, "nproc_per_node", submit->nproc_per_node);
     add_number(job, "max_restarts", submit->max_restarts);
@@ -342,9 +402,10 @@ void output_submitted_json(const struct msg_submit *submit, uint64_t job_id, boo
     object_print(object, out);
 }
 
-/* `text` as a string for JSON: what is no UTF-8, and NUL, becomes U+FFFD. */
+/* `text` as a JSON string: invalid UTF-8 and NUL become U+FFFD. */
 static void add_valid(struct buf *line, const char *text, size_t byte_count)
 {
+    assert(byte_count == 0 || text != NULL);
     for (size_t at = 0; at < byte_count;) {
         size_t length = text[at] == '\0' ? 0 : utf8_next(text + at, byte_count - at);
 

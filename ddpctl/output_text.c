@@ -1,10 +1,11 @@
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "ddpctl/escape.h"
 #include "ddpctl/output.h"
 #include "ddpctl/units.h"
-#include "ddpctl/view.h"
 
 #define CELL_BYTES 320
 #define COLUMNS_MAX 12
@@ -27,16 +28,16 @@ static const char *state_color(enum job_state state)
     return "";
 }
 
-/* -- tables: cells are collected, then written in columns as wide as their widest cell -- */
+/* A table: its cells are collected, then written in columns as wide as their widest cell. */
 
 struct table {
     struct buf cells; /* each followed by a NUL */
     uint32_t columns, count;
-    const char *right; /* of columns: 'r' for those set to the right */
+    const char *right; /* one character for each column; 'r': right-aligned */
     size_t widths[COLUMNS_MAX];
 };
 
-/* Columns that `text` takes: characters, as UTF-8 begins them. Wide and combining ones count as
+/* The width of `text` in columns: the number of UTF-8 characters. Wide and combining ones count as
  * one. */
 static size_t text_width(const char *text)
 {
@@ -90,14 +91,12 @@ static void table_write(struct table *table, const char *const *colors, uint32_t
     buf_free(&table->cells);
 }
 
-/* -- jobs -- */
-
-static void up_words(const struct part_job *job, int64_t now_ms, char words[WORDS_BYTES])
+static void up_text(const struct part_job *job, int64_t now_ms, char text[TEXT_BYTES])
 {
     int64_t from_ms = job->started_ms ? job->started_ms : job->submitted_ms;
     int64_t to_ms = job->ended_ms ? job->ended_ms : now_ms;
 
-    duration_words(to_ms > from_ms ? (uint64_t)(to_ms - from_ms) * 1000 : 0, words);
+    duration_text(to_ms > from_ms ? (uint64_t)(to_ms - from_ms) * 1000 : 0, text);
 }
 
 static bool has_progress(const struct part_job *job)
@@ -107,10 +106,10 @@ static bool has_progress(const struct part_job *job)
 
 static void progress_cell(struct table *table, const struct part_job *job)
 {
-    char step[WORDS_BYTES], steps[WORDS_BYTES];
+    char step[TEXT_BYTES], steps[TEXT_BYTES];
 
-    count_words((double)job->step, step);
-    count_words((double)job->steps, steps);
+    count_text((double)job->step, step);
+    count_text((double)job->steps, steps);
     if (!has_progress(job))
         cell(table, "-");
     else if (job->steps > 0)
@@ -121,25 +120,25 @@ static void progress_cell(struct table *table, const struct part_job *job)
 
 static void job_row(struct table *table, const struct part_job *job, int64_t now_ms)
 {
-    char words[WORDS_BYTES];
+    char text[TEXT_BYTES];
 
     cell(table, "%llu", (unsigned long long)job->job_id);
     cell(table, "%s", job->name);
-    cell(table, "%s", job_state_word(job->state));
+    cell(table, "%s", job_state_name(job->state));
     cell(table, "%u/%u", job->ranks_running, job->nodes * job->nproc_per_node);
     cell(table, "%s", job->where);
     progress_cell(table, job);
-    count_words(job->samples_per_s, words);
+    count_text(job->samples_per_s, text);
     if (job->samples_per_s > 0)
-        cell(table, "%s/s", words);
+        cell(table, "%s/s", text);
     else
         cell(table, "-");
     if (has_progress(job))
         cell(table, "%.3g", job->loss);
     else
         cell(table, "-");
-    up_words(job, now_ms, words);
-    cell(table, "%s", words);
+    up_text(job, now_ms, text);
+    cell(table, "%s", text);
     cell(table, "%s", job->reason);
 }
 
@@ -161,13 +160,13 @@ void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, 
 
 void output_progress(const struct part_job *job, struct buf *out)
 {
-    char step[WORDS_BYTES], steps[WORDS_BYTES], rate[WORDS_BYTES];
+    char step[TEXT_BYTES], steps[TEXT_BYTES], rate[TEXT_BYTES];
 
     if (!has_progress(job))
         return;
-    count_words((double)job->step, step);
-    count_words((double)job->steps, steps);
-    count_words(job->samples_per_s, rate);
+    count_text((double)job->step, step);
+    count_text((double)job->steps, steps);
+    count_text(job->samples_per_s, rate);
     if (job->epochs > 0)
         buf_printf(out, "epoch %u/%u  ", job->epoch, job->epochs);
     else if (job->epoch > 0)
@@ -178,8 +177,6 @@ void output_progress(const struct part_job *job, struct buf *out)
     buf_printf(out, "  loss %.4f  %s/s", job->loss, rate);
 }
 
-/* -- sentences -- */
-
 static void count_of(uint32_t count, const char *noun, struct buf *out)
 {
     buf_printf(out, "%u %s%s", count, noun, count == 1 ? "" : "s");
@@ -189,20 +186,21 @@ void output_verdict(const struct msg_job_info *info, struct buf *out)
 {
     const struct part_job *job = &info->jobs.items[0];
 
+    assert(info->jobs.count == 1);
     buf_printf(out, "%s (%llu) %s", job->name, (unsigned long long)job->job_id,
-               job_state_word(job->state));
+               job_state_name(job->state));
     if (job->ended && job->state == JOB_SUCCEEDED) {
-        char words[WORDS_BYTES];
+        char text[TEXT_BYTES];
 
-        up_words(job, job->ended_ms, words);
-        buf_printf(out, " after %s", words);
+        up_text(job, job->ended_ms, text);
+        buf_printf(out, " after %s", text);
         if (job->restarts > 0) {
             buf_add_text(out, ", ");
             count_of(job->restarts, "restart", out);
         }
-    } else if (job->reason[0] && strcmp(job->reason, job_state_word(job->state)) != 0) {
+    } else if (job->reason[0] && strcmp(job->reason, job_state_name(job->state)) != 0) {
         buf_add_text(out, ": ");
-        view_escape(job->reason, strlen(job->reason), out);
+        escape_text(job->reason, strlen(job->reason), out);
     }
 }
 
@@ -210,8 +208,9 @@ void output_turn(const struct output_turn *turn, struct buf *out)
 {
     const char *verb = turn->checkpoint_step > 0 ? "resume" : "start";
 
+    assert(turn->generation > 0);
     buf_printf(out, "generation %u: ", turn->generation);
-    view_escape(turn->cause, strlen(turn->cause), out);
+    escape_text(turn->cause, strlen(turn->cause), out);
     buf_add_text(out, turn->cause[0] ? "; " : "");
     count_of(turn->world, "rank", out);
     buf_printf(out, " %s%s", verb, turn->world == 1 ? "s" : "");
@@ -245,8 +244,6 @@ void output_submitted(const struct msg_submit *submit, uint64_t job_id, bool is_
                ddpctl, id, ddpctl, id, ddpctl, id);
 }
 
-/* -- status -- */
-
 static void command_line(const struct msg_job_info *info, struct buf *out)
 {
     if (info->argv.count == 0)
@@ -261,24 +258,24 @@ static void command_line(const struct msg_job_info *info, struct buf *out)
 
         buf_add_text(out, i == 0 ? "" : " ");
         buf_add_text(out, is_plain ? "" : "'");
-        view_escape(word, strlen(word), out);
+        escape_text(word, strlen(word), out);
         buf_add_text(out, is_plain ? "" : "'");
     }
     buf_add_text(out, "   (in ");
-    view_escape(info->cwd, strlen(info->cwd), out);
+    escape_text(info->cwd, strlen(info->cwd), out);
     buf_add_text(out, ")\n");
 }
 
 static void times_line(const struct part_job *job, int64_t now_ms, struct buf *out)
 {
-    char words[WORDS_BYTES], up[WORDS_BYTES];
+    char text[TEXT_BYTES], up[TEXT_BYTES];
 
-    time_words(job->submitted_ms, words);
-    buf_printf(out, "  submitted  %s by %s", words, job->user[0] ? job->user : "?");
-    up_words(job, now_ms, up);
+    time_text(job->submitted_ms, text);
+    buf_printf(out, "  submitted  %s by %s", text, job->user[0] ? job->user : "?");
+    up_text(job, now_ms, up);
     if (job->started_ms) {
-        time_words(job->started_ms, words);
-        buf_printf(out, ", started %s", words);
+        time_text(job->started_ms, text);
+        buf_printf(out, ", started %s", text);
     }
     buf_printf(out, ", %s %s\n", job->ended ? "took" : job->started_ms ? "up" : "waits for", up);
 }
@@ -300,7 +297,7 @@ static void tail_lines(const char *tail, struct buf *out)
         if (from + line > length)
             line = length - from;
         buf_add_text(out, "    ");
-        view_escape(tail + from, line, out);
+        escape_text(tail + from, line, out);
         buf_add_text(out, "\n");
         from += line + 1;
     }
@@ -308,13 +305,13 @@ static void tail_lines(const char *tail, struct buf *out)
 
 static void exit_cell(struct table *table, const struct part_job_rank *rank)
 {
-    char words[WORDS_BYTES];
+    char text[TEXT_BYTES];
 
-    signal_words(rank->signal, words);
+    signal_text(rank->signal, text);
     if (rank->state == RANK_RUNNING || rank->state == RANK_WAITING || rank->state == RANK_LOST)
         cell(table, "-");
     else if (rank->signal)
-        cell(table, "%s", words);
+        cell(table, "%s", text);
     else
         cell(table, "%d", rank->exit_code);
 }
@@ -337,7 +334,7 @@ static void ranks_table(const struct msg_job_info *info, struct buf *out)
             cell(&table, "%u", rank->pid);
         else
             cell(&table, "-");
-        cell(&table, "%s", rank_state_word(rank->state));
+        cell(&table, "%s", rank_state_name(rank->state));
         exit_cell(&table, rank);
     }
     table_write(&table, NULL, 0, out);
@@ -359,7 +356,7 @@ static void next_commands(const struct msg_job_info *info, struct buf *out)
 static void head_line(const struct part_job *job, const struct output_style *style, struct buf *out)
 {
     buf_printf(out, "%s (%llu) %s%s%s", job->name, (unsigned long long)job->job_id,
-               style->color ? state_color(job->state) : "", job_state_word(job->state),
+               style->color ? state_color(job->state) : "", job_state_name(job->state),
                style->color ? "\x1b[0m" : "");
     if (job->where[0])
         buf_printf(out, " on %s", job->where);
@@ -376,10 +373,11 @@ void output_status(const struct msg_job_info *info, const struct output_style *s
 {
     const struct part_job *job = &info->jobs.items[0];
 
+    assert(info->jobs.count == 1);
     head_line(job, style, out);
     if (job->reason[0]) {
         buf_add_text(out, "  reason     ");
-        view_escape(job->reason, strlen(job->reason), out);
+        escape_text(job->reason, strlen(job->reason), out);
         buf_add_text(out, "\n");
     }
     command_line(info, out);
@@ -403,16 +401,14 @@ void output_status(const struct msg_job_info *info, const struct output_style *s
     }
 }
 
-/* -- nodes, events -- */
-
 static void node_row(struct table *table, const struct part_node *node)
 {
     uint32_t open = node->slots_free + node->slots_closed;
-    char age[WORDS_BYTES];
+    char age[TEXT_BYTES];
 
-    duration_words(node->beat_age_us > 0 ? (uint64_t)node->beat_age_us : 0, age);
+    duration_text(node->beat_age_us > 0 ? (uint64_t)node->beat_age_us : 0, age);
     cell(table, "%s", node->name);
-    cell(table, "%s%s", node_state_word(node->state), node->drained ? ", drained" : "");
+    cell(table, "%s%s", node_state_name(node->state), node->drained ? ", drained" : "");
     cell(table, "%u/%u", node->slots > open ? node->slots - open : 0, node->slots);
     cell(table, "%u", node->slots_closed);
     cell(table, "%u", node->gpus);
@@ -435,22 +431,22 @@ static bool is_drained_whole(const struct msg_nodes *nodes, const char *name)
 /* "gpu01 slot 3 quarantined: pid 4711 ..." */
 static void closed_line(const struct part_slot *slot, struct buf *out)
 {
-    buf_printf(out, "%s slot %u %s", slot->node, slot->slot, slot_state_word(slot->state));
+    buf_printf(out, "%s slot %u %s", slot->node, slot->slot, slot_state_name(slot->state));
     if (slot->drained_by[0])
         buf_printf(out, " by %s", slot->drained_by);
     buf_add_text(out, slot->reason[0] ? ": " : "");
-    view_escape(slot->reason, strlen(slot->reason), out);
+    escape_text(slot->reason, strlen(slot->reason), out);
     buf_add_text(out, "\n");
 }
 
 static void drained_line(const struct part_node *node, struct buf *out)
 {
     buf_printf(out, "%s drained by %s: ", node->name, node->drained_by);
-    view_escape(node->drain_reason, strlen(node->drain_reason), out);
+    escape_text(node->drain_reason, strlen(node->drain_reason), out);
     buf_add_text(out, "\n");
 }
 
-/* Below the table: why something there is out of use. */
+/* The lines below the table: why nodes and slots are out of use. */
 static void closed_lines(const struct msg_nodes *nodes, struct buf *out)
 {
     for (uint32_t i = 0; i < nodes->nodes.count; i++)
@@ -492,8 +488,9 @@ void output_node(const struct msg_nodes *nodes, const struct output_style *style
 {
     static const char *const heads[] = {"SLOT", "STATE", "JOB", "SINCE", "WHY"};
     struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "rlrll"};
-    char since[WORDS_BYTES];
+    char since[TEXT_BYTES];
 
+    assert(nodes->nodes.count == 1);
     nodes_table(nodes, style, out);
     if (nodes->nodes.items[0].drained)
         drained_line(&nodes->nodes.items[0], out);
@@ -506,14 +503,14 @@ void output_node(const struct msg_nodes *nodes, const struct output_style *style
         if (strcmp(slot->node, nodes->nodes.items[0].name) != 0)
             continue;
         cell(&table, "%u", slot->slot);
-        cell(&table, "%s", slot_state_word(slot->state));
+        cell(&table, "%s", slot_state_name(slot->state));
         if (slot->job_id != 0)
             cell(&table, "%llu", (unsigned long long)slot->job_id);
         else
             cell(&table, "-");
-        time_words(slot->since_ms, since);
+        time_text(slot->since_ms, since);
         cell(&table, "%s", slot->since_ms > 0 ? since : "-");
-        view_escape(slot->reason, strlen(slot->reason), &why);
+        escape_text(slot->reason, strlen(slot->reason), &why);
         buf_add(&why, "", 1);
         cell(&table, "%s%s%s%s", slot->drained_by[0] ? "by " : "", slot->drained_by,
              slot->drained_by[0] ? ": " : "", why.failed ? "" : why.bytes);
@@ -527,16 +524,16 @@ void output_events(const struct msg_events *events, struct buf *out)
 {
     for (uint32_t i = 0; i < events->events.count; i++) {
         const struct part_event *event = &events->events.items[i];
-        char words[WORDS_BYTES];
+        char text[TEXT_BYTES];
 
-        time_words(event->at_ms, words);
-        buf_add_text(out, words);
+        time_text(event->at_ms, text);
+        buf_add_text(out, text);
         if (event->job_id)
             buf_printf(out, "  job %llu", (unsigned long long)event->job_id);
         if (event->generation)
             buf_printf(out, " generation %u", event->generation);
         buf_add_text(out, "  ");
-        view_escape(event->text, strlen(event->text), out);
+        escape_text(event->text, strlen(event->text), out);
         buf_add_text(out, "\n");
     }
 }

@@ -23,7 +23,7 @@ static void on_open(struct client *client)
         client_close(client);
         return;
     }
-    client_expect(client, asking->request->hold_us + ANSWER_TIMEOUT_US);
+    client_expect(client, asking->request->server_wait_us + ANSWER_TIMEOUT_US);
 }
 
 static void on_message(struct client *client, const struct msg *msg)
@@ -43,8 +43,8 @@ static void on_waiting(struct client *client, const struct err *err)
 {
     struct asking *asking = client->owner;
 
-    screen_note(&asking->ctl->screen, "-- the server does not answer (%s); still trying --",
-                err->text);
+    screen_message(&asking->ctl->screen, "-- the server does not answer (%s); still trying --",
+                   err->text);
 }
 
 static void on_failed(struct client *client, const struct err *err)
@@ -67,14 +67,15 @@ int request_run(struct ctl *ctl, const struct request *request)
     uv_loop_t loop;
     int rc;
 
+    assert(request->msg != NULL && request->on_answer != NULL);
+    assert(request->answer != MSG_TYPE_ERROR); /* it is handled here */
     if (uv_loop_init(&loop) != 0)
         return ctl_fail(ctl, CTL_FAILED, "no event loop: out of files or memory", "");
-    client_open(&asking.client, &loop, ctl->options.server, request->patience_us, &handlers,
-                &asking);
+    client_open(&asking.client, &loop, &ctl->server, request->patience_us, &handlers, &asking);
     asking.client.first_is_patient = request->first_is_patient;
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     rc = uv_loop_close(&loop);
-    assert(rc == 0); /* else a handle is left open */
+    assert(rc == 0); /* fails where a handle is still open */
     (void)rc;
     return asking.exit_code;
 }

@@ -1,5 +1,6 @@
-/* One question to the server, one answer, on a loop of its own. A lost connection is made again and
- * the question put again, as long as patience lasts: every question may be put twice. */
+/* One request to the server and its answer, on a loop of its own. After a lost connection the
+ * request is sent again, as long as `patience_us` lasts: so every request must be harmless when
+ * repeated. */
 #ifndef DDPCTL_REQUEST_H
 #define DDPCTL_REQUEST_H
 
@@ -9,16 +10,16 @@
 
 struct request {
     struct msg *msg;
-    uint64_t patience_us;  /* with a server that was reached once */
-    bool first_is_patient; /* with one that was never reached, too */
-    uint64_t hold_us;      /* how long the server may take by the question's own wish */
+    uint64_t patience_us;    /* how long to try to reach a server that was reached before */
+    bool first_is_patient;   /* also try so long for a server that was never reached */
+    uint64_t server_wait_us; /* how long the request allows the server to wait before it answers */
     enum msg_type answer;
     /* `msg` is of type `answer`, borrowed for the call. Returns the exit code. */
     int (*on_answer)(struct ctl *ctl, const struct msg *msg, void *context);
     void *context;
 };
 
-/* What on_answer returned; or the exit code of what went wrong, which was said. */
+/* Returns what on_answer returned, or the exit code of the error that was shown. */
 int request_run(struct ctl *ctl, const struct request *request);
 
 #endif

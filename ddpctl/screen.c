@@ -1,5 +1,6 @@
 #include "ddpctl/screen.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -52,8 +53,8 @@ struct output_style screen_style(const struct screen *screen)
     return (struct output_style){.color = screen->color, .now_ms = clock_wall_ms()};
 }
 
-/* Blocks until all is written: a slow reader of stdout slows what is read from the server, nothing
- * is dropped. */
+/* Blocks until everything is written: a slow reader of stdout slows down the reading from the
+ * server, and nothing is dropped. */
 static bool write_all(int fd, const char *bytes, size_t byte_count)
 {
     while (byte_count > 0) {
@@ -87,7 +88,8 @@ static void draw_line(struct screen *screen)
     if (byte_count == 0 || screen->line_shown)
         return;
     (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
-    if (size.ws_col > 1 && byte_count > size.ws_col - 1u) /* ASCII: our own words */
+    if (size.ws_col > 1 && byte_count > size.ws_col - 1u) /* the line is ASCII, so bytes are
+                                                           * columns */
         byte_count = size.ws_col - 1u;
     (void)write_all(STDERR_FILENO, screen->line.bytes, byte_count);
     screen->line_shown = true;
@@ -106,7 +108,7 @@ enum status screen_out(struct screen *screen, struct buf *out)
     return screen->out_failed ? STATUS_IO : STATUS_OK;
 }
 
-void screen_note(struct screen *screen, const char *format, ...)
+void screen_message(struct screen *screen, const char *format, ...)
 {
     char text[4096];
     va_list args;
@@ -130,6 +132,7 @@ void screen_error(struct screen *screen, const char *code, const char *message, 
 {
     struct buf out = {0};
 
+    assert(code != NULL && message != NULL && hint != NULL);
     if (screen->json) {
         output_error_json(code, message, hint, &out);
     } else {

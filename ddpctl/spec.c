@@ -1,5 +1,6 @@
 #include "ddpctl/spec.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static bool env_name_is_valid(const char *name)
 
 static bool env_name_is_ours(const char *name)
 {
-    return strncmp(name, "DDP_", 4) == 0;
+    return strncmp(name, "DDP_", 4) == 0 || strcmp(name, "NCCL_SOCKET_MAGIC") == 0;
 }
 
 static struct msg_pair *find_env(const struct spec *spec, const char *name)
@@ -52,13 +53,14 @@ enum status spec_set_env(struct spec *spec, struct arena *arena, const char *nam
 {
     struct msg_pair *pair = find_env(spec, name);
 
+    assert(spec->env != NULL && spec->env_count <= ENV_MAX);
     if (!env_name_is_valid(name))
         return err_set(err, STATUS_BAD_INPUT, 0, "environment: '%.60s' is no name of a variable",
                        name);
     if (env_name_is_ours(name))
         return err_set(err, STATUS_BAD_INPUT, 0,
-                       "environment: %.60s is the platform's own: names that begin with DDP_ "
-                       "cannot be set",
+                       "environment: %.60s is the platform's own: it and names that begin with "
+                       "DDP_ cannot be set",
                        name);
     if (!utf8_is_valid(value, strlen(value)))
         return err_set(err, STATUS_BAD_INPUT, 0, "environment: the value of %.60s is no UTF-8 text",
@@ -92,6 +94,7 @@ enum status spec_set_env_text(struct spec *spec, struct arena *arena, const char
 enum status spec_add_environ(struct spec *spec, struct arena *arena, char *const *environ,
                              uint32_t *left_out, struct err *err)
 {
+    assert(environ != NULL);
     for (; *environ; environ++) {
         const char *equals = strchr(*environ, '=');
         char name[256];
@@ -106,7 +109,7 @@ enum status spec_add_environ(struct spec *spec, struct arena *arena, char *const
         if (env_name_is_ours(name) || find_env(spec, name))
             continue;
         if (!env_name_is_valid(name) || !utf8_is_valid(equals + 1, strlen(equals + 1))) {
-            ++*left_out; /* a shell's exported functions have such names */
+            ++*left_out; /* exported functions of a shell have such names */
             continue;
         }
         status = spec_set_env(spec, arena, name, equals + 1, err);
@@ -141,6 +144,20 @@ enum status spec_nodes_parse(const char *text, uint32_t *nodes, struct err *err)
     return STATUS_OK;
 }
 
+enum status spec_priority_parse(const char *text, int32_t *priority, struct err *err)
+{
+    const char *digits = *text == '-' ? text + 1 : text;
+    uint64_t number;
+
+    if (strlen(digits) < 1 || strlen(digits) > 4 || digits[strspn(digits, "0123456789")] != '\0' ||
+        (number = strtoull(digits, NULL, 10)) > PRIORITY_MAX)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--priority %.20s: a whole number from %d to %d is expected", text,
+                       PRIORITY_MIN, PRIORITY_MAX);
+    *priority = *text == '-' ? -(int32_t)number : (int32_t)number;
+    return STATUS_OK;
+}
+
 bool spec_name_is_valid(const char *name)
 {
     size_t length = strlen(name);
@@ -155,7 +172,7 @@ void spec_default_name(const struct msg_text_list *argv, char name[JOB_NAME_BYTE
     const char *word = argv->count > 0 ? argv->items[0] : "", *base;
     size_t length = 0;
 
-    if (strstr(word, "python")) { /* the script says more than its interpreter */
+    if (strstr(word, "python")) { /* the script names the job better than its interpreter */
         for (uint32_t i = 1; i < argv->count; i++) {
             size_t bytes = strlen(argv->items[i]);
 
@@ -178,15 +195,19 @@ void spec_default_name(const struct msg_text_list *argv, char name[JOB_NAME_BYTE
 enum status spec_request(const struct spec *spec, const char *request_id, const char *name,
                          const char *cwd, struct msg_submit *submit, struct err *err)
 {
+    assert(request_id != NULL && name != NULL && cwd != NULL);
     if (spec->argv.count == 0)
         return err_set(err, STATUS_BAD_INPUT, 0,
-                       "there is no command; write it behind --: ddpctl run -- python train.py");
+                       "there is no command; write it after --: ddpctl run -- python train.py");
+    if (spec->argv.items[0][0] == '\0')
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "the command is an empty word; was a variable of your shell not set?");
     if (spec->argv.count > ARGS_MAX)
         return err_set(err, STATUS_TOO_BIG, 0, "the command has %u words, %u at most can be sent",
                        spec->argv.count, ARGS_MAX);
     for (uint32_t i = 0; i < spec->argv.count; i++)
         if (!utf8_is_valid(spec->argv.items[i], strlen(spec->argv.items[i])))
-            return err_set(err, STATUS_BAD_INPUT, 0, "word %u of the command is no UTF-8 text",
+            return err_set(err, STATUS_BAD_INPUT, 0, "word %u of the command is not valid UTF-8",
                            i + 1);
     if (!spec_name_is_valid(name))
         return err_set(err, STATUS_BAD_INPUT, 0,
@@ -204,6 +225,8 @@ enum status spec_request(const struct spec *spec, const char *request_id, const 
         .max_restarts = spec->max_restarts,
         .grace_us = spec->grace_us,
         .time_limit_us = spec->time_limit_us,
+        .priority = spec->priority,
+        .wait_for_nodes = spec->wait_for_nodes,
         .cwd = cwd,
         .argv = spec->argv,
         .env = {.items = spec->env, .count = spec->env_count},

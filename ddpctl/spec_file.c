@@ -6,7 +6,7 @@
 #include "common/options.h"
 #include "ddpctl/spec.h"
 
-/* What is being read, for messages. */
+/* The file that is being read, for messages. */
 struct source {
     struct spec *spec;
     struct arena *arena;
@@ -15,7 +15,7 @@ struct source {
     size_t byte_count;
 };
 
-/* The line of the first `"key"` in the text: the decoder has seen that keys do not repeat. */
+/* The line of the first `"key"` in the text; the decoder has checked that no key is there twice. */
 static unsigned key_line(const struct source *source, const char *key)
 {
     char quoted[80];
@@ -49,6 +49,22 @@ static enum status read_number(const struct source *source, const cJSON *item, u
         return STATUS_OK;
     }
     (void)snprintf(expected, sizeof expected, "a whole number in %u..%u", min, max);
+    return refuse(source, item, expected, err);
+}
+
+static enum status read_priority(const struct source *source, const cJSON *item, int32_t *priority,
+                                 struct err *err)
+{
+    char expected[64];
+
+    if (cJSON_IsNumber(item) && item->valuedouble >= PRIORITY_MIN &&
+        item->valuedouble <= PRIORITY_MAX &&
+        (double)(int32_t)item->valuedouble == item->valuedouble) {
+        *priority = (int32_t)item->valuedouble;
+        return STATUS_OK;
+    }
+    (void)snprintf(expected, sizeof expected, "a whole number in %d..%d", PRIORITY_MIN,
+                   PRIORITY_MAX);
     return refuse(source, item, expected, err);
 }
 
@@ -120,8 +136,9 @@ static enum status read_env(const struct source *source, const cJSON *item, stru
     return STATUS_OK;
 }
 
-static const char *const keys[] = {"name", "nodes",        "nproc_per_node", "argv", "env",
-                                   "cwd",  "max_restarts", "grace",          "time", "schema"};
+static const char *const keys[] = {"name", "nodes",    "nproc_per_node", "argv",
+                                   "env",  "cwd",      "max_restarts",   "grace",
+                                   "time", "priority", "wait_for_nodes", "schema"};
 
 static enum status read_key(const struct source *source, const cJSON *item, struct err *err)
 {
@@ -144,6 +161,12 @@ static enum status read_key(const struct source *source, const cJSON *item, stru
         return read_duration(source, item, &spec->grace_us, err);
     if (strcmp(key, "time") == 0)
         return read_duration(source, item, &spec->time_limit_us, err);
+    if (strcmp(key, "priority") == 0)
+        return read_priority(source, item, &spec->priority, err);
+    if (strcmp(key, "wait_for_nodes") == 0) {
+        spec->wait_for_nodes = cJSON_IsTrue(item);
+        return cJSON_IsBool(item) ? STATUS_OK : refuse(source, item, "true or false", err);
+    }
     if (strcmp(key, "argv") == 0)
         return read_argv(source, item, err);
     if (strcmp(key, "env") == 0)

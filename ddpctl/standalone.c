@@ -1,8 +1,6 @@
 #include "ddpctl/standalone.h"
 
 #include <assert.h>
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -19,6 +17,7 @@
 #include "common/io/conn.h"
 #include "ddpctl/daemon.h"
 #include "ddpctl/leftover.h"
+#include "ddpctl/standalone_gpus.h"
 
 #define READY_TIMEOUT_MS 20000u
 #define STOP_TIMEOUT_MS 5000u
@@ -30,36 +29,22 @@ struct standalone {
     struct attach_options options;
     uv_loop_t loop;
     struct leftover leftover;
-    uv_timer_t timer; /* for the daemons to be ready, then for them to end */
+    uv_timer_t timer; /* the time limit for the daemons to get ready, then for their end */
     struct attach attach;
     bool attach_started, attach_done, stopping;
     struct daemon *daemons; /* [daemon_count]: rendezvous first */
     uint32_t daemon_count, daemons_running;
-    char **environ; /* what daemons get */
+    char **environ; /* the environment of the daemons */
     char dir[PATH_MAX - 64];
     char server[PATH_MAX];
+    char log_dir[PATH_MAX - 64]; /* --log-dir; empty: with the state */
+    struct standalone_gpus gpus;
     bool keep_dir;
     sigset_t signals_before;
     int exit_code;
 };
 
-void standalone_machine(uint32_t *cores, uint32_t *gpus)
-{
-    cpu_set_t set;
-    DIR *dir = opendir("/proc/driver/nvidia/gpus");
-
-    CPU_ZERO(&set);
-    *cores = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
-    *gpus = 0;
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
-        *gpus += entry->d_name[0] != '.';
-    if (dir)
-        (void)closedir(dir);
-}
-
-/* -- places -- */
-
-/* Beside our own program, as built or as installed; or where we were told. */
+/* The folder of a daemon: the one of our own program, as built or as installed, or --bindir. */
 static enum status find_program(const struct ctl *ctl, const char *name, char path[PATH_MAX],
                                 struct err *err)
 {
@@ -89,10 +74,54 @@ static enum status find_program(const struct ctl *ctl, const char *name, char pa
                    base);
 }
 
+enum status standalone_machine(const struct ctl *ctl, uint32_t *cores, uint32_t *gpus,
+                               struct err *err)
+{
+    struct standalone_gpus found;
+    char launcherd[PATH_MAX];
+    cpu_set_t set;
+    enum status status = find_program(ctl, "launcherd", launcherd, err);
+
+    CPU_ZERO(&set);
+    *cores = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    *gpus = 0;
+    if (status == STATUS_OK)
+        status = standalone_gpus_find(&found, launcherd, getenv("CUDA_VISIBLE_DEVICES"), err);
+    if (status == STATUS_OK)
+        *gpus = found.count;
+    return status;
+}
+
+/* mkdir -p; `whole` gets the absolute path. */
+static enum status make_kept(const char *wanted, const char *option, char *whole,
+                             size_t whole_bytes, struct err *err)
+{
+    char path[PATH_MAX - 64], *resolved;
+
+    if (snprintf(path, sizeof path, "%s", wanted) >= (int)sizeof path)
+        return err_set(err, STATUS_TOO_BIG, 0, "%s: the path is too long", option);
+    for (char *at = path + 1; *at; at++) {
+        if (*at != '/')
+            continue;
+        *at = '\0';
+        (void)mkdir(path, 0700);
+        *at = '/';
+    }
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return err_set(err, STATUS_IO, errno, "make %.180s: %s", path, strerror(errno));
+    resolved = realpath(path, NULL);
+    if (!resolved || strlen(resolved) >= whole_bytes) {
+        free(resolved);
+        return err_set(err, STATUS_IO, errno, "%.180s: %s", path, strerror(errno));
+    }
+    (void)snprintf(whole, whole_bytes, "%s", resolved);
+    free(resolved);
+    return STATUS_OK;
+}
+
 static enum status make_dir(struct standalone *standalone, struct err *err)
 {
     const char *wanted = standalone->ctl->options.state_dir, *temp = getenv("TMPDIR");
-    char path[sizeof standalone->dir], *whole;
 
     if (!wanted) {
         if (snprintf(standalone->dir, sizeof standalone->dir, "%s/ddp-XXXXXX",
@@ -103,25 +132,7 @@ static enum status make_dir(struct standalone *standalone, struct err *err)
         return STATUS_OK;
     }
     standalone->keep_dir = true;
-    if (snprintf(path, sizeof path, "%s", wanted) >= (int)sizeof path)
-        return err_set(err, STATUS_TOO_BIG, 0, "--state-dir: the path is too long");
-    for (char *at = path + 1; *at; at++) {
-        if (*at != '/')
-            continue;
-        *at = '\0';
-        (void)mkdir(path, 0700);
-        *at = '/';
-    }
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return err_set(err, STATUS_IO, errno, "make %.180s: %s", path, strerror(errno));
-    whole = realpath(path, NULL);
-    if (!whole || strlen(whole) >= sizeof standalone->dir) {
-        free(whole);
-        return err_set(err, STATUS_IO, errno, "%.180s: %s", path, strerror(errno));
-    }
-    (void)snprintf(standalone->dir, sizeof standalone->dir, "%s", whole);
-    free(whole);
-    return STATUS_OK;
+    return make_kept(wanted, "--state-dir", standalone->dir, sizeof standalone->dir, err);
 }
 
 static int remove_entry(const char *path, const struct stat *stat_of, int type, struct FTW *ftw)
@@ -133,7 +144,7 @@ static int remove_entry(const char *path, const struct stat *stat_of, int type, 
     return 0;
 }
 
-/* Our environment without what would set the daemons up otherwise than we mean. */
+/* Our environment without the variables that would change how the daemons are set up. */
 static bool make_environ(struct standalone *standalone)
 {
     size_t count = 0;
@@ -148,8 +159,6 @@ static bool make_environ(struct standalone *standalone)
             standalone->environ[kept++] = environ[i];
     return true;
 }
-
-/* -- the end -- */
 
 static void on_stop_timeout(uv_timer_t *timer)
 {
@@ -186,7 +195,7 @@ static void on_attach_done(struct attach *attach)
     struct standalone *standalone = attach->options.owner;
 
     standalone->attach_done = true;
-    attach_say_end(attach);
+    attach_show_end(attach);
     stop(standalone, attach->exit_code);
 }
 
@@ -199,14 +208,14 @@ static void on_daemon_stopped(struct daemon *daemon)
     stop_if_over(standalone);
 }
 
-/* The last lines of a daemon's messages, as a hint. */
-static void last_words(const char *path, char *words, size_t words_bytes)
+/* The last lines of the log of a daemon, as a hint. */
+static void last_lines(const char *path, char *text, size_t text_bytes)
 {
     FILE *file = fopen(path, "re");
     char bytes[512];
     size_t length = 0, from;
 
-    words[0] = '\0';
+    text[0] = '\0';
     if (!file)
         return;
     if (fseek(file, -(long)(sizeof bytes - 1), SEEK_END) < 0)
@@ -218,34 +227,32 @@ static void last_words(const char *path, char *words, size_t words_bytes)
     bytes[length] = '\0';
     for (from = length; from > 0 && bytes[from - 1] != '\n'; from--)
         ;
-    (void)snprintf(words, words_bytes, "%s", bytes + from);
+    (void)snprintf(text, text_bytes, "%s", bytes + from);
 }
 
 static void on_daemon_failed(struct daemon *daemon, const char *text)
 {
     struct standalone *standalone = daemon->owner;
-    char message[256], words[512];
+    char message[256], hint[512];
 
     standalone->daemons_running--;
     if (!standalone->stopping) {
-        last_words(daemon->log_path, words, sizeof words);
+        last_lines(daemon->log_path, hint, sizeof hint);
         (void)snprintf(message, sizeof message, "%s could not be kept running: %.180s",
                        daemon->name, text);
-        stop(standalone, ctl_fail(standalone->ctl, CTL_FAILED, message, words));
+        stop(standalone, ctl_fail(standalone->ctl, CTL_FAILED, message, hint));
     }
     stop_if_over(standalone);
 }
-
-/* -- the start -- */
 
 static void on_daemon_restart(struct daemon *daemon, const char *how_it_ended)
 {
     struct standalone *standalone = daemon->owner;
 
     leftover_reap(&standalone->leftover);
-    screen_note(&standalone->ctl->screen,
-                "-- %s ended unexpectedly (%s); it is started again, the job goes on --",
-                daemon->name, how_it_ended);
+    screen_message(&standalone->ctl->screen,
+                   "-- %s ended unexpectedly (%s); it is started again, the job goes on --",
+                   daemon->name, how_it_ended);
 }
 
 static enum status start_daemon(struct standalone *standalone, struct daemon *daemon,
@@ -289,7 +296,7 @@ static void on_ready_timeout(uv_timer_t *timer)
     struct standalone *standalone = timer->data;
     char words[512];
 
-    last_words(standalone->daemons[0].log_path, words, sizeof words);
+    last_lines(standalone->daemons[0].log_path, words, sizeof words);
     stop(standalone,
          ctl_fail(standalone->ctl, CTL_FAILED, "rendezvous did not get ready within 20 s", words));
 }
@@ -300,6 +307,29 @@ static const struct daemon_handlers daemon_handlers = {
     .on_failed = on_daemon_failed,
     .on_stopped = on_daemon_stopped,
 };
+
+/* The slots of a node, its GPUs, and where its logs are kept. */
+static void describe_node(const struct standalone *standalone, uint32_t node, struct daemon *daemon)
+{
+    const struct msg_submit *submit = standalone->options.submit;
+    const char *nproc = standalone->ctl->options.nproc_per_node;
+    char gpus[PATH_MAX];
+
+    daemon_arg(daemon, "--slots");
+    daemon_arg(daemon, "%u", submit->nproc_per_node);
+    standalone_gpus_share(&standalone->gpus, submit->nodes, submit->nproc_per_node, node, gpus,
+                          sizeof gpus);
+    if (gpus[0]) {
+        daemon_arg(daemon, "--gpus");
+        daemon_arg(daemon, "%s", nproc && strcmp(nproc, "cpu") == 0 ? "none" : gpus);
+    }
+    if (standalone->log_dir[0]) {
+        daemon_arg(daemon, "--log-dir");
+        daemon_arg(daemon, "%s", standalone->log_dir);
+        daemon_arg(daemon, "--keep-logs"); /* they are the user's */
+        daemon_arg(daemon, "3660d");
+    }
+}
 
 static enum status describe_daemon(struct standalone *standalone, uint32_t index, struct err *err)
 {
@@ -320,15 +350,16 @@ static enum status describe_daemon(struct standalone *standalone, uint32_t index
         daemon_arg(daemon, "--socket");
         daemon_arg(daemon, "%s/rendezvous.sock", dir);
         if (!standalone->keep_dir)
-            daemon_arg(daemon, "--no-fsync"); /* what goes with the run need not outlast a crash */
+            daemon_arg(daemon, "--no-fsync"); /* the state is removed after the run, so it need not
+                                               * survive a crash */
     } else {
         (void)snprintf(daemon->name, sizeof daemon->name, "node%u", index - 1);
         daemon_arg(daemon, "--server");
         daemon_arg(daemon, "%s", standalone->server);
         daemon_arg(daemon, "--name");
         daemon_arg(daemon, "%s", daemon->name);
-        daemon_arg(daemon, "--slots");
-        daemon_arg(daemon, "%u", standalone->options.submit->nproc_per_node);
+        daemon_arg(daemon, "--allow-root"); /* it runs only the jobs of its own user */
+        describe_node(standalone, index - 1, daemon);
     }
     daemon_arg(daemon, "--state-dir");
     daemon_arg(daemon, "%s/%s", dir, daemon->name);
@@ -337,16 +368,42 @@ static enum status describe_daemon(struct standalone *standalone, uint32_t index
     return STATUS_OK;
 }
 
+static enum status find_gpus(struct standalone *standalone, struct err *err)
+{
+    const struct msg_submit *submit = standalone->options.submit;
+    const char *nproc = standalone->ctl->options.nproc_per_node;
+    char launcherd[PATH_MAX], words[256];
+    enum status status = find_program(standalone->ctl, "launcherd", launcherd, err);
+
+    if (status == STATUS_OK)
+        status =
+            standalone_gpus_find(&standalone->gpus, launcherd, getenv("CUDA_VISIBLE_DEVICES"), err);
+    if (status != STATUS_OK || (nproc && strcmp(nproc, "cpu") == 0))
+        return status;
+    standalone_gpus_explain(&standalone->gpus, submit->nodes, submit->nproc_per_node, words,
+                            sizeof words);
+    if (words[0])
+        screen_message(&standalone->ctl->screen, "-- %s --", words);
+    return STATUS_OK;
+}
+
 static enum status prepare(struct standalone *standalone, struct err *err)
 {
+    const char *log_dir = standalone->ctl->options.log_dir;
     enum status status = make_dir(standalone, err);
 
+    if (status == STATUS_OK && log_dir)
+        status =
+            make_kept(log_dir, "--log-dir", standalone->log_dir, sizeof standalone->log_dir, err);
+    if (status == STATUS_OK)
+        status = find_gpus(standalone, err);
     if (status != STATUS_OK)
         return status;
     (void)snprintf(standalone->server, sizeof standalone->server, "unix:%s/rendezvous.sock",
                    standalone->dir);
-    standalone->options.server = standalone->server;
-    standalone->ctl->options.server = standalone->server; /* in commands to copy */
+    standalone->ctl->server = (struct server){.address = standalone->server};
+    standalone->ctl->options.server = standalone->server; /* for commands that are shown to be
+                                                           * copied */
     standalone->daemons =
         calloc(1 + standalone->options.submit->nodes, sizeof *standalone->daemons);
     if (!standalone->daemons || !make_environ(standalone))
@@ -385,8 +442,8 @@ static void run_loop(struct standalone *standalone)
     assert(rc == 0);
     killed = leftover_close(&standalone->leftover);
     if (killed > 0)
-        screen_note(&standalone->ctl->screen, "-- %d processes were left and were killed --",
-                    killed);
+        screen_message(&standalone->ctl->screen, "-- %d processes were left and were killed --",
+                       killed);
 }
 
 int standalone_run(struct ctl *ctl, const struct attach_options *options)
@@ -406,7 +463,7 @@ int standalone_run(struct ctl *ctl, const struct attach_options *options)
     standalone->options.on_submitted = NULL;
     standalone->options.owner = standalone;
     (void)sigemptyset(
-        &signals); /* until attach.h takes them, so that the directory is never left behind */
+        &signals); /* until attach.h watches for signals: the directory is removed in any case */
     (void)sigaddset(&signals, SIGINT);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGHUP);
@@ -416,9 +473,11 @@ int standalone_run(struct ctl *ctl, const struct attach_options *options)
     else
         standalone->exit_code = ctl_fail_err(ctl, CTL_FAILED, &err, "");
     if (standalone->keep_dir)
-        screen_note(&ctl->screen, "-- state and logs are in %s --", standalone->dir);
+        screen_message(&ctl->screen, "-- state and logs are in %s --", standalone->dir);
     else if (standalone->dir[0])
         (void)nftw(standalone->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    if (standalone->log_dir[0])
+        screen_message(&ctl->screen, "-- the logs of the ranks are in %s --", standalone->log_dir);
     (void)sigprocmask(SIG_SETMASK, &standalone->signals_before, NULL);
     code = standalone->exit_code;
     if (standalone->attach_started)

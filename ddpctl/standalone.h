@@ -1,11 +1,12 @@
-/* `run --standalone`: a private rendezvous and launcherds as children, the job in the foreground,
- * nothing left behind.
+/* `run --standalone`: a private rendezvous and launcherds as children, the job in the foreground;
+ * in the end no process and no file is left.
  *
- * Layout of the directory (a fresh one under $TMPDIR, mode 0700, removed at the end; or
- * --state-dir, kept): rendezvous.sock, rendezvous/, rendezvous.log    the server: its socket,
- * state, messages node0/, node0.log, node1/ ...                   each node's daemon: state, logs
- * of its ranks, messages Meanwhile `ddpctl --server unix:DIR/rendezvous.sock status @last` works.
- */
+ * The directory is a fresh one under $TMPDIR (mode 0700, removed at the end), or --state-dir
+ * (kept):
+ *   rendezvous.sock, rendezvous/, rendezvous.log   the server: socket, state, log
+ *   node0/, node0.log, node1/, ...                 each launcherd: state and logs of ranks, its log
+ * With --log-dir the logs of ranks are there. Each node has GPUs of its own (standalone_gpus.h).
+ * Meanwhile `ddpctl --server unix:DIR/rendezvous.sock status @last` works. */
 #ifndef DDPCTL_STANDALONE_H
 #define DDPCTL_STANDALONE_H
 
@@ -13,10 +14,13 @@
 
 #include "ddpctl/attach.h"
 
-/* CPU cores that we may use, NVIDIA GPUs that the driver shows. */
-void standalone_machine(uint32_t *cores, uint32_t *gpus);
+/* The CPU cores and the NVIDIA GPUs that we may use. The GPUs are counted by launcherd.
+ *   STATUS_NOT_FOUND  there is no launcherd
+ *   STATUS_BAD_INPUT  CUDA_VISIBLE_DEVICES is not a list of numbers */
+enum status standalone_machine(const struct ctl *ctl, uint32_t *cores, uint32_t *gpus,
+                               struct err *err);
 
-/* Runs `options` (server is filled in) against daemons of its own; returns the exit code. */
+/* Runs `options` (server is set here) on daemons of its own; returns the exit code. */
 int standalone_run(struct ctl *ctl, const struct attach_options *options);
 
 #endif

@@ -12,8 +12,11 @@
 #include <unistd.h>
 
 #include "common/msg.h"
+#include "common/stage.h"
+#include "common/utf8.h"
 #include "ddpctl/attach.h"
 #include "ddpctl/request.h"
+#include "ddpctl/stage_send.h"
 #include "ddpctl/standalone.h"
 #include "ddpctl/verbs.h"
 
@@ -21,7 +24,7 @@ extern char **environ;
 
 #define ARENA_BYTES_MAX (8u * 1024u * 1024u)
 
-/* 128 random bits in hex: the job's name for "the same request again". */
+/* 128 random bits in hex: they identify the request when it is repeated. */
 static enum status make_request_id(char id[REQUEST_ID_CHARS + 1], struct err *err)
 {
     unsigned char bytes[REQUEST_ID_CHARS / 2];
@@ -40,7 +43,7 @@ static bool ends_in(const char *text, const char *end)
     return length > end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-/* The whole file into the arena. */
+/* Reads the whole file into the arena. */
 static enum status read_file(struct arena *arena, const char *path, const char **text,
                              size_t *byte_count, struct err *err)
 {
@@ -60,7 +63,7 @@ static enum status read_file(struct arena *arena, const char *path, const char *
     return STATUS_OK;
 }
 
-/* `submit JOB.json [-- CMD]`: reads it and steps over the word. */
+/* `submit JOB.json [-- CMD]`: reads the specification and skips its word. */
 static enum status take_spec_file(struct submission *submission, struct ctl *ctl, struct err *err)
 {
     const char *text = NULL;
@@ -79,7 +82,7 @@ static enum status take_spec_file(struct submission *submission, struct ctl *ctl
     return status;
 }
 
-/* torchrun's habit: `train.py` is run by python3, unbuffered, unless it is a program itself. */
+/* As torchrun does: `train.py` is run by python3, unbuffered, unless it is executable. */
 static bool wants_python(const struct ctl *ctl, const char *word, const char *cwd)
 {
     char path[PATH_MAX];
@@ -106,8 +109,8 @@ static enum status take_command(struct submission *submission, struct ctl *ctl, 
         words[count++] = "-u";
         if (ctl->options.module)
             words[count++] = "-m";
-        screen_note(&ctl->screen, "running %s as: python3 -u %s%s", ctl->words[0],
-                    ctl->options.module ? "-m " : "", ctl->words[0]);
+        screen_message(&ctl->screen, "running %s as: python3 -u %s%s", ctl->words[0],
+                       ctl->options.module ? "-m " : "", ctl->words[0]);
     }
     for (int i = 0; i < ctl->word_count; i++)
         words[count++] = ctl->words[i];
@@ -115,7 +118,7 @@ static enum status take_command(struct submission *submission, struct ctl *ctl, 
     return STATUS_OK;
 }
 
-/* "4", or with --standalone what this machine has: gpu, cpu, auto. */
+/* "4"; with --standalone also gpu, cpu or auto: what this machine has. */
 static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct err *err)
 {
     const char *text = ctl->options.nproc_per_node;
@@ -138,12 +141,18 @@ static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct e
                        "--nproc-per-node %s works with --standalone only: nodes of a server "
                        "differ; give a number",
                        text);
-    standalone_machine(&cores, &gpus);
-    if (gpus == 0 && strcmp(text, "gpu") == 0)
+    status = standalone_machine(ctl, &cores, &gpus, err);
+    if (status != STATUS_OK)
+        return status;
+    if (gpus < spec->nodes && strcmp(text, "gpu") == 0)
         return err_set(err, STATUS_NOT_FOUND, 0,
-                       "--nproc-per-node gpu: this machine has no NVIDIA GPU; use cpu or a "
-                       "number");
-    spec->nproc_per_node = gpus > 0 && strcmp(text, "cpu") != 0 ? gpus : cores;
+                       gpus == 0 ? "--nproc-per-node gpu: there is no NVIDIA GPU here that can be "
+                                   "used; use cpu or a number"
+                                 : "--nproc-per-node gpu: %u nodes cannot have a GPU each, there "
+                                   "are %u here; use fewer --nodes",
+                       spec->nodes, gpus);
+    spec->nproc_per_node =
+        gpus >= spec->nodes && strcmp(text, "cpu") != 0 ? gpus / spec->nodes : cores;
     if (spec->nproc_per_node > SLOTS_PER_NODE_MAX)
         spec->nproc_per_node = SLOTS_PER_NODE_MAX;
     return STATUS_OK;
@@ -164,8 +173,11 @@ static enum status take_options(struct submission *submission, const struct ctl 
         spec->grace_us = options->grace_us;
     if (options->time_us != OPTION_NO_DURATION)
         spec->time_limit_us = options->time_us;
+    spec->wait_for_nodes = spec->wait_for_nodes || options->wait_for_nodes;
     if (options->nodes)
         status = spec_nodes_parse(options->nodes, &spec->nodes, err);
+    if (status == STATUS_OK && options->priority)
+        status = spec_priority_parse(options->priority, &spec->priority, err);
     if (status == STATUS_OK)
         status = take_nproc(spec, ctl, err);
     for (uint32_t i = 0; status == STATUS_OK && i < options->env.count; i++)
@@ -173,24 +185,35 @@ static enum status take_options(struct submission *submission, const struct ctl 
     return status;
 }
 
-/* --cwd over the file's, made absolute; else where we are. */
+/* --cwd, else the one of the file, made absolute; else the current directory. */
 static enum status choose_cwd(struct submission *submission, const struct ctl *ctl, struct err *err)
 {
     const char *wanted = ctl->options.cwd ? ctl->options.cwd : submission->spec.cwd;
-    char here[PATH_MAX];
+    char here[PATH_MAX], hash[STAGE_HASH_CHARS + 1];
+    struct stat info;
     int length;
+
+    if (ctl->options.stage)
+        wanted = ctl->options.stage; /* until it is packed */
 
     if (!getcwd(here, sizeof here))
         return err_set(err, STATUS_SYSTEM, errno, "the current directory is gone: %s",
                        strerror(errno));
     if (!wanted)
         length = snprintf(submission->cwd, sizeof submission->cwd, "%s", here);
-    else if (wanted[0] == '/')
+    else if (wanted[0] == '/' || stage_of_cwd(wanted, hash))
         length = snprintf(submission->cwd, sizeof submission->cwd, "%s", wanted);
     else
         length = snprintf(submission->cwd, sizeof submission->cwd, "%s/%s", here, wanted);
     if (length >= (int)sizeof submission->cwd)
         return err_set(err, STATUS_TOO_BIG, 0, "the path of the working directory is too long");
+    if (!utf8_is_valid(submission->cwd, strlen(submission->cwd)))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "the working directory %.160s has a name that is not valid UTF-8",
+                       submission->cwd);
+    if (ctl->options.standalone && (stat(submission->cwd, &info) != 0 || !S_ISDIR(info.st_mode)))
+        return err_set(err, STATUS_NOT_FOUND, errno, "--cwd: there is no folder %.200s",
+                       submission->cwd);
     return STATUS_OK;
 }
 
@@ -202,6 +225,30 @@ static enum status take_environ(struct submission *submission, const struct ctl 
     if (ctl->options.env_clear)
         return STATUS_OK;
     return spec_add_environ(&submission->spec, &submission->arena, environ, &left_out, err);
+}
+
+/* --stage: the working directory is the archive. */
+static enum status pack(struct submission *submission, struct ctl *ctl, struct err *err)
+{
+    struct stage_packed *packed = &submission->packed;
+    enum status status;
+
+    if (ctl->options.stage == NULL)
+        return STATUS_OK;
+    if (ctl->options.cwd)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--stage and --cwd do not go together: ranks run in the staged directory");
+    if (ctl->options.standalone)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--stage is for the nodes of a server; --standalone runs here: use --cwd");
+    status = stage_pack(ctl->options.stage, packed, err);
+    if (status != STATUS_OK)
+        return status;
+    submission->is_staged = true;
+    (void)snprintf(submission->cwd, sizeof submission->cwd, STAGE_PREFIX "%s", packed->hash);
+    screen_message(&ctl->screen, "staging %s: %u files, %.1f MiB (without .git and __pycache__)",
+                   ctl->options.stage, packed->file_count, (double)packed->byte_count / (1 << 20));
+    return STATUS_OK;
 }
 
 static enum status make(struct submission *submission, struct ctl *ctl, struct err *err)
@@ -220,6 +267,8 @@ static enum status make(struct submission *submission, struct ctl *ctl, struct e
         status = choose_cwd(submission, ctl, err);
     if (status == STATUS_OK)
         status = take_command(submission, ctl, err);
+    if (status == STATUS_OK)
+        status = pack(submission, ctl, err);
     if (status == STATUS_OK)
         status = take_options(submission, ctl, err);
     if (status == STATUS_OK)
@@ -244,8 +293,11 @@ int submission_make(struct submission *submission, struct ctl *ctl)
     struct err err = {0};
 
     for (uint32_t i = 0; i < ctl->options.ignored_count; i++)
-        screen_note(&ctl->screen, "--%s is not needed here: the server does that; ignored",
-                    ctl->options.ignored[i]);
+        screen_message(&ctl->screen, "--%s is not needed here: the server does that; ignored",
+                       ctl->options.ignored[i]);
+    if (ctl->options.log_dir && !ctl->options.standalone)
+        screen_message(&ctl->screen, "--log-dir is for --standalone and is ignored: nodes keep the "
+                                     "logs of their ranks, ddpctl logs shows them");
     if (make(submission, ctl, &err) == STATUS_OK)
         return 0;
     return ctl_fail_err(ctl, CTL_USAGE, &err, "");
@@ -254,9 +306,9 @@ int submission_make(struct submission *submission, struct ctl *ctl)
 void submission_close(struct submission *submission)
 {
     arena_reset(&submission->arena);
+    if (submission->is_staged)
+        (void)close(submission->packed.fd);
 }
-
-/* -- the verbs -- */
 
 static int print_request(struct ctl *ctl, const struct submission *submission)
 {
@@ -282,7 +334,7 @@ static int on_submitted(struct ctl *ctl, const struct msg *msg, void *context)
                      &words);
     buf_add(&words, "", 1);
     if (!words.failed)
-        screen_note(&ctl->screen, "%s", words.bytes);
+        screen_message(&ctl->screen, "%s", words.bytes);
     buf_free(&words);
     return CTL_OK;
 }
@@ -305,20 +357,20 @@ static void on_run_submitted(struct attach *attach, uint64_t job_id, bool is_new
     struct buf out = {0};
 
     if (strcmp(ctl->verb_name, "submit") == 0 &&
-        !ctl->screen.json) { /* its product, before the logs */
+        !ctl->screen.json) { /* the result of submit, before the logs */
         buf_printf(&out, "%llu\n", (unsigned long long)job_id);
         (void)screen_out(&ctl->screen, &out);
     }
     output_submitted(attach->options.submit, job_id, is_new, ctl_server_shown(ctl), &out);
     buf_add(&out, "", 1);
     if (!out.failed)
-        screen_note(&ctl->screen, "%s", out.bytes);
+        screen_message(&ctl->screen, "%s", out.bytes);
     buf_free(&out);
 }
 
 static void on_run_done(struct attach *attach)
 {
-    attach_say_end(attach);
+    attach_show_end(attach);
 }
 
 static int follow_submission(struct ctl *ctl, struct submission *submission)
@@ -326,7 +378,6 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
     static uint8_t mask[RANKS_PER_JOB_MAX / 8];
     struct attach_options options = {
         .submit = &submission->request,
-        .server = ctl->options.server,
         .follow = {.keep_on = true, .from_generation = 1},
         .show_logs = strcmp(ctl->verb_name, "run") == 0 || ctl->options.follow,
         .job_decides = true,
@@ -348,11 +399,39 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
     return attach_run(ctl, &options);
 }
 
+/* --rank, before the job is there: a rank that it will not have is a mistake in the command. */
+static int check_ranks(struct ctl *ctl, const struct submission *submission)
+{
+    static uint8_t mask[RANKS_PER_JOB_MAX / 8];
+    uint32_t world = submission->request.nodes * submission->request.nproc_per_node;
+    struct follow_options options = {0};
+    struct err err = {0};
+
+    if (follow_ranks_parse(ctl->options.rank ? ctl->options.rank : "all", &options, mask, &err) !=
+        STATUS_OK)
+        return ctl_fail_err(ctl, CTL_USAGE, &err, "");
+    for (uint32_t i = world; i < RANKS_PER_JOB_MAX; i++) {
+        char message[128];
+
+        if (!(mask[i / 8] >> (i % 8) & 1))
+            continue;
+        (void)snprintf(message, sizeof message,
+                       "--rank %u: there is no such rank, the job has ranks 0 to %u", i, world - 1);
+        return ctl_fail(ctl, CTL_USAGE, message,
+                        "--rank (-r) says whose logs are shown; torchrun's -r is --redirects here");
+    }
+    return CTL_OK;
+}
+
 static int submit(struct ctl *ctl, bool follow)
 {
     struct submission submission = {0};
     int rc = submission_make(&submission, ctl);
 
+    if (rc == 0)
+        rc = check_ranks(ctl, &submission);
+    if (rc == 0 && submission.is_staged && !ctl->options.dry_run)
+        rc = stage_send(ctl, &submission.packed);
     if (rc == 0 && ctl->options.dry_run)
         rc = print_request(ctl, &submission);
     else if (rc == 0 && follow)
@@ -380,7 +459,6 @@ int verb_logs(struct ctl *ctl)
 {
     static uint8_t mask[RANKS_PER_JOB_MAX / 8];
     struct attach_options options = {
-        .server = ctl->options.server,
         .follow = {.keep_on = ctl->options.follow,
                    .generation = ctl->options.generation,
                    .previous = ctl->options.previous,

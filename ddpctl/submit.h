@@ -1,10 +1,11 @@
-/* From a command line to a request: options, a job specification, the environment. */
+/* Makes a submit request of options, a job specification, and the environment. */
 #ifndef DDPCTL_SUBMIT_H
 #define DDPCTL_SUBMIT_H
 
 #include "common/arena.h"
 #include "ddpctl/ctl.h"
 #include "ddpctl/spec.h"
+#include "ddpctl/stage_pack.h"
 
 struct submission {
     struct arena arena;
@@ -12,11 +13,13 @@ struct submission {
     char request_id[REQUEST_ID_CHARS + 1];
     char name[JOB_NAME_BYTES_MAX];
     char cwd[4096];
+    bool is_staged; /* `packed` is to be sent before `request` */
+    struct stage_packed packed;
     struct msg_submit request; /* borrows from here */
 };
 
-/* Reads ctl->words (SPEC.json, the command) and the options into `submission` (zeroed). 0, or the
- * exit code of what was wrong, which was said. submission_close in any case. */
+/* Reads ctl->words (SPEC.json, the command) and the options into `submission`, which is zeroed.
+ * Returns 0, or the exit code of the error that was shown. submission_close follows in any case. */
 int submission_make(struct submission *submission, struct ctl *ctl);
 void submission_close(struct submission *submission);
 

@@ -1,5 +1,6 @@
 #include "ddpctl/units.h"
 
+#include <assert.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,33 +10,33 @@
 
 #include "common/options.h"
 
-void duration_words(uint64_t duration_us, char words[WORDS_BYTES])
+void duration_text(uint64_t duration_us, char text[TEXT_BYTES])
 {
     unsigned long long s = duration_us / 1000000u, m = s / 60, h = m / 60, d = h / 24;
 
     if (d > 0)
-        (void)snprintf(words, WORDS_BYTES, "%llud%02lluh", d, h % 24);
+        (void)snprintf(text, TEXT_BYTES, "%llud%02lluh", d, h % 24);
     else if (h > 0)
-        (void)snprintf(words, WORDS_BYTES, "%lluh%02llum", h, m % 60);
+        (void)snprintf(text, TEXT_BYTES, "%lluh%02llum", h, m % 60);
     else if (m >= 10 || (m > 0 && s % 60 == 0))
-        (void)snprintf(words, WORDS_BYTES, "%llum", m);
+        (void)snprintf(text, TEXT_BYTES, "%llum", m);
     else if (m > 0)
-        (void)snprintf(words, WORDS_BYTES, "%llum%02llus", m, s % 60);
+        (void)snprintf(text, TEXT_BYTES, "%llum%02llus", m, s % 60);
     else
-        (void)snprintf(words, WORDS_BYTES, "%llus", s);
+        (void)snprintf(text, TEXT_BYTES, "%llus", s);
 }
 
-void count_words(double value, char words[WORDS_BYTES])
+void count_text(double value, char text[TEXT_BYTES])
 {
     static const char suffixes[] = " kMGTPE";
     size_t thousands = 0;
 
     if (!isfinite(value) || value < 0) {
-        (void)snprintf(words, WORDS_BYTES, "-");
+        (void)snprintf(text, TEXT_BYTES, "-");
         return;
     }
     if (value < 999.5) {
-        (void)snprintf(words, WORDS_BYTES, value < 9.95 && value != floor(value) ? "%.1f" : "%.0f",
+        (void)snprintf(text, TEXT_BYTES, value < 9.95 && value != floor(value) ? "%.1f" : "%.0f",
                        value);
         return;
     }
@@ -43,34 +44,35 @@ void count_words(double value, char words[WORDS_BYTES])
         value /= 1000;
         thousands++;
     }
-    (void)snprintf(words, WORDS_BYTES, "%.1f", value);
-    if (value >= 99.95 || strstr(words, ".0"))
-        (void)snprintf(words, WORDS_BYTES, "%.0f", value);
-    (void)snprintf(words + strlen(words), WORDS_BYTES - strlen(words), "%c", suffixes[thousands]);
+    (void)snprintf(text, TEXT_BYTES, "%.1f", value);
+    if (value >= 99.95 || strstr(text, ".0"))
+        (void)snprintf(text, TEXT_BYTES, "%.0f", value);
+    (void)snprintf(text + strlen(text), TEXT_BYTES - strlen(text), "%c", suffixes[thousands]);
 }
 
-void time_words(int64_t wall_ms, char words[WORDS_BYTES])
+void time_text(int64_t wall_ms, char text[TEXT_BYTES])
 {
     time_t seconds = (time_t)(wall_ms / 1000);
     struct tm tm;
     size_t used;
 
+    assert(wall_ms >= 0); /* the messages' range */
     if (!gmtime_r(&seconds, &tm) || tm.tm_year > 9999 - 1900) {
-        (void)snprintf(words, WORDS_BYTES, "9999-12-31T23:59:59.999Z");
+        (void)snprintf(text, TEXT_BYTES, "9999-12-31T23:59:59.999Z");
         return;
     }
-    used = strftime(words, WORDS_BYTES, "%Y-%m-%dT%H:%M:%S", &tm);
-    (void)snprintf(words + used, WORDS_BYTES - used, ".%03uZ", (unsigned)(wall_ms % 1000));
+    used = strftime(text, TEXT_BYTES, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(text + used, TEXT_BYTES - used, ".%03uZ", (unsigned)(wall_ms % 1000));
 }
 
-void signal_words(uint32_t signal, char words[WORDS_BYTES])
+void signal_text(uint32_t signal, char text[TEXT_BYTES])
 {
     const char *name = sigabbrev_np((int)signal);
 
     if (name)
-        (void)snprintf(words, WORDS_BYTES, "SIG%s", name);
+        (void)snprintf(text, TEXT_BYTES, "SIG%s", name);
     else
-        (void)snprintf(words, WORDS_BYTES, "signal %u", signal);
+        (void)snprintf(text, TEXT_BYTES, "signal %u", signal);
 }
 
 enum status signal_parse(const char *text, uint32_t *signal, struct err *err)

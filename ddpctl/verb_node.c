@@ -1,4 +1,4 @@
-/* nodes; node show, drain, resume. */
+/* nodes; node show, drain, resume. The other words of node are in verb_key.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +34,6 @@ static int too_many(struct ctl *ctl, int most)
     return ctl_fail(ctl, CTL_USAGE, message, "see ddpctl help");
 }
 
-/* -- nodes -- */
-
 static int on_nodes(struct ctl *ctl, const struct msg *msg, void *context)
 {
     struct output_style style = screen_style(&ctl->screen);
@@ -48,8 +46,11 @@ static int on_nodes(struct ctl *ctl, const struct msg *msg, void *context)
         for (uint32_t i = 0; i < msg->nodes.nodes.count; i++)
             buf_printf(&out, "%s\n", msg->nodes.nodes.items[i].name);
     } else if (msg->nodes.nodes.count == 0) {
-        screen_note(&ctl->screen, "no nodes; start one with: launcherd --server %s",
-                    ctl->options.server);
+        if (ctl->server.tls != NULL)
+            screen_message(&ctl->screen, "no nodes; give one a key: ddpctl node add NAME");
+        else
+            screen_message(&ctl->screen, "no nodes; start one with: launcherd --server %s",
+                           ctl->server.address);
     } else {
         output_nodes(&msg->nodes, &style, &out);
     }
@@ -63,8 +64,6 @@ int verb_nodes(struct ctl *ctl)
 
     return rc != CTL_OK ? rc : ask(ctl, &msg, on_nodes);
 }
-
-/* -- node -- */
 
 static int on_node(struct ctl *ctl, const struct msg *msg, void *context)
 {
@@ -80,14 +79,14 @@ static int on_node(struct ctl *ctl, const struct msg *msg, void *context)
     else if (is_show)
         output_node(&msg->nodes, &style, &out);
     else
-        screen_note(&ctl->screen, "%s %s%s%s\n  look  ddpctl node show %s",
-                    strcmp(ctl->words[0], "drain") == 0 ? "drained:" : "resumed:", ctl->words[1],
-                    ctl->options.slot ? ", slot " : "", ctl->options.slot ? ctl->options.slot : "",
-                    ctl->words[1]);
+        screen_message(&ctl->screen, "%s %s%s%s\n  look  ddpctl node show %s",
+                       strcmp(ctl->words[0], "drain") == 0 ? "drained:" : "resumed:", ctl->words[1],
+                       ctl->options.slot ? ", slot " : "",
+                       ctl->options.slot ? ctl->options.slot : "", ctl->words[1]);
     return show(ctl, &out);
 }
 
-/* "0,4-7" as bits. False: it is not that. */
+/* "0,4-7" as bits. False: not such a list. */
 static bool parse_slots(const char *text, uint64_t *mask)
 {
     const char *at = text;
@@ -117,7 +116,7 @@ static bool parse_slots(const char *text, uint64_t *mask)
     } while (true);
 }
 
-static int make_wish(struct ctl *ctl, struct msg *msg)
+static int make_request(struct ctl *ctl, struct msg *msg)
 {
     const char *what = ctl->words[0], *name = ctl->words[1];
     uint64_t mask = 0;
@@ -141,7 +140,8 @@ static int make_wish(struct ctl *ctl, struct msg *msg)
         msg->type = MSG_TYPE_NODE_RESUME;
         msg->node_resume = (struct msg_node_resume){name, mask};
     } else {
-        (void)snprintf(message, sizeof message, "node: '%.60s' should be show, drain or resume",
+        (void)snprintf(message, sizeof message,
+                       "node: '%.60s' should be show, drain, resume, add, list, remove or rotate",
                        what);
         return ctl_fail(ctl, CTL_USAGE, message, "see ddpctl help node");
     }
@@ -153,15 +153,15 @@ int verb_node(struct ctl *ctl)
     struct msg msg = {0};
     int rc;
 
-    if (ctl->word_count > 0 &&
-        (strcmp(ctl->words[0], "add") == 0 || strcmp(ctl->words[0], "remove") == 0))
-        return ctl_fail(ctl, CTL_USAGE, "node add and node remove come in a later version",
-                        "a node is there when its launcherd has called: ddpctl nodes");
+    if (ctl->word_count > 0 && verb_key_is(ctl->words[0]))
+        return verb_key_node(ctl);
     if (ctl->word_count < 2)
-        return ctl_fail(ctl, CTL_USAGE, "node: what, and which node?",
-                        "ddpctl node show|drain|resume NAME; ddpctl nodes lists them");
+        return ctl_fail(
+            ctl, CTL_USAGE, "node: what, and which node?",
+            "ddpctl node show|drain|resume|add|remove|rotate NAME; ddpctl nodes lists those that "
+            "are up, ddpctl node list those that have a key");
     rc = too_many(ctl, 2);
     if (rc == CTL_OK)
-        rc = make_wish(ctl, &msg);
+        rc = make_request(ctl, &msg);
     return rc != CTL_OK ? rc : ask(ctl, &msg, on_node);
 }

@@ -1,4 +1,4 @@
-/* Verbs that look, and those that change one thing. */
+/* The verbs that show something: ps, status, events, wait; and cancel. */
 #include "ddpctl/verbs.h"
 
 #include <stdio.h>
@@ -10,7 +10,9 @@
 #include "ddpctl/request.h"
 #include "ddpctl/units.h"
 
-#define HOLD_US 20000000u /* a question that waits for news is put again after this */
+#define NEWS_WAIT_US                                                                               \
+    20000000u /* how long the server may wait before it answers that nothing is
+                                * new */
 #define PAGE 500u
 #define WATCH_INTERVAL_MS 1000
 
@@ -25,8 +27,8 @@ static int too_many(struct ctl *ctl, int most)
     return ctl_fail(ctl, CTL_USAGE, message, "see ddpctl help");
 }
 
-/* A word that names a job, as far as it can be told here. */
-static int check_job_word(struct ctl *ctl, const char *word)
+/* Checks the form of a word that names a job. */
+static int check_job_name(struct ctl *ctl, const char *word)
 {
     if (strlen(word) > 0 && strlen(word) < JOB_NAME_BYTES_MAX)
         return 0;
@@ -43,7 +45,7 @@ static int need_job(struct ctl *ctl)
         return ctl_fail(ctl, CTL_USAGE, message,
                         "name it by number, name or @last; ddpctl ps -a lists them");
     }
-    return check_job_word(ctl, ctl->words[0]);
+    return check_job_name(ctl, ctl->words[0]);
 }
 
 static int ask(struct ctl *ctl, struct msg *msg, enum msg_type answer,
@@ -63,7 +65,7 @@ static int done(struct ctl *ctl, struct buf *out)
     return screen_out(&ctl->screen, out) == STATUS_OK ? CTL_OK : CTL_FAILED;
 }
 
-/* Where a picture is shown again and again: at a terminal over the last one. */
+/* Before a view is drawn again: wipes the last one, at a terminal. */
 static void begin_picture(struct ctl *ctl, struct buf *out)
 {
     if (ctl->options.watch && ctl->screen.out_is_tty && !ctl->screen.json)
@@ -77,7 +79,7 @@ static void pause_ms(long ms)
     (void)nanosleep(&pause, NULL);
 }
 
-/* -- ps: pages of the list are collected in an arena, then shown as one -- */
+/* ps: the pages of the list are collected in an arena, then shown as one. */
 
 struct job_page {
     struct arena *arena;
@@ -87,7 +89,7 @@ struct job_page {
     bool more;
 };
 
-static bool keep_job(struct job_page *page, const struct part_job *job)
+static bool copy_job(struct job_page *page, const struct part_job *job)
 {
     struct part_job *kept;
 
@@ -119,7 +121,7 @@ static int on_jobs(struct ctl *ctl, const struct msg *msg, void *context)
 
         if (job->job_id <= before)
             continue;
-        if (!keep_job(page, job))
+        if (!copy_job(page, job))
             return ctl_fail(ctl, CTL_FAILED, "out of memory", "");
         if (job->job_id > page->last_id)
             page->last_id = job->job_id;
@@ -139,9 +141,9 @@ static void show_jobs(struct ctl *ctl, const struct job_page *page, struct buf *
         for (uint32_t i = 0; i < page->count; i++)
             buf_printf(out, "%llu\n", (unsigned long long)page->jobs[i].job_id);
     } else if (page->count == 0) {
-        screen_note(&ctl->screen, "%s",
-                    ctl->options.all ? "no jobs"
-                                     : "no jobs wait or run; ddpctl ps -a shows ended ones");
+        screen_message(&ctl->screen, "%s",
+                       ctl->options.all ? "no jobs"
+                                        : "no jobs wait or run; ddpctl ps -a shows ended ones");
     } else {
         output_jobs(&jobs, &style, out);
     }
@@ -185,8 +187,6 @@ int verb_ps(struct ctl *ctl)
     return rc;
 }
 
-/* -- status -- */
-
 struct seen {
     uint64_t version;
     bool ended;
@@ -202,14 +202,14 @@ static int on_status(struct ctl *ctl, const struct msg *msg, void *context)
     if (info->jobs.count != 1)
         return ctl_fail_unexpected(ctl, msg);
     if (info->version == seen->version)
-        return CTL_OK; /* the wait is over, nothing is new */
+        return CTL_OK; /* the server has waited, and nothing is new */
     seen->version = info->version;
     seen->ended = info->jobs.items[0].ended;
     begin_picture(ctl, &out);
     if (ctl->screen.json)
         output_status_json(info, &out);
     else if (ctl->screen.quiet)
-        buf_printf(&out, "%s\n", job_state_word(info->jobs.items[0].state));
+        buf_printf(&out, "%s\n", job_state_name(info->jobs.items[0].state));
     else
         output_status(info, &style, &out);
     return done(ctl, &out);
@@ -226,12 +226,12 @@ int verb_status(struct ctl *ctl)
         struct msg msg = {.type = MSG_TYPE_JOB_GET,
                           .job_get = {.job = ctl->words[0],
                                       .after_version = seen.version,
-                                      .wait_us = seen.version ? HOLD_US : 0}};
+                                      .wait_us = seen.version ? NEWS_WAIT_US : 0}};
         struct request request = {.msg = &msg,
                                   .patience_us =
                                       ctl->options.watch ? ctl->options.patience_us : 5000000,
                                   .first_is_patient = seen.version > 0,
-                                  .hold_us = HOLD_US,
+                                  .server_wait_us = NEWS_WAIT_US,
                                   .answer = MSG_TYPE_JOB_INFO,
                                   .on_answer = on_status,
                                   .context = &seen};
@@ -243,12 +243,10 @@ int verb_status(struct ctl *ctl)
     return rc;
 }
 
-/* -- events -- */
-
 struct event_page {
     uint64_t last_id, job_id;
     uint32_t count;
-    struct buf items; /* --json without -f: all of them, each with a comma behind */
+    struct buf items; /* --json without -f: all events, each followed by a comma */
 };
 
 static int show_all_events(struct ctl *ctl, struct event_page *page)
@@ -275,7 +273,7 @@ static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
     for (uint32_t i = 0; ctl->screen.json && i < page->count; i++) {
         output_event_line_json(&events->events.items[i], ctl->options.follow ? &out : &page->items);
         if (!ctl->options.follow && page->items.byte_count > 0)
-            page->items.bytes[page->items.byte_count - 1] = ','; /* was an end of line */
+            page->items.bytes[page->items.byte_count - 1] = ','; /* replaces the line feed */
     }
     if (!ctl->screen.json)
         output_events(events, &out);
@@ -295,7 +293,7 @@ static int on_job_id(struct ctl *ctl, const struct msg *msg, void *context)
 static int find_job(struct ctl *ctl, const char *word, uint64_t *job_id)
 {
     struct msg msg = {.type = MSG_TYPE_JOB_GET, .job_get = {.job = word}};
-    int rc = check_job_word(ctl, word);
+    int rc = check_job_name(ctl, word);
 
     return rc != CTL_OK ? rc : ask(ctl, &msg, MSG_TYPE_JOB_INFO, on_job_id, job_id);
 }
@@ -315,11 +313,11 @@ int verb_events(struct ctl *ctl)
                           .event_list = {.job_id = page.job_id,
                                          .after_id = page.last_id,
                                          .limit = 200,
-                                         .wait_us = ctl->options.follow ? HOLD_US : 0}};
+                                         .wait_us = ctl->options.follow ? NEWS_WAIT_US : 0}};
         struct request request = {.msg = &msg,
                                   .patience_us = ctl->options.patience_us,
                                   .first_is_patient = page.last_id > 0,
-                                  .hold_us = HOLD_US,
+                                  .server_wait_us = NEWS_WAIT_US,
                                   .answer = MSG_TYPE_EVENTS,
                                   .on_answer = on_events,
                                   .context = &page};
@@ -334,19 +332,17 @@ int verb_events(struct ctl *ctl)
     return rc;
 }
 
-/* -- wait -- */
-
 struct waiting {
     uint64_t version;
     bool for_running;
-    uint64_t for_step; /* 0: not for a step */
+    uint64_t for_step; /* 0: it does not wait for a step */
     bool met;
     int exit_code;
     bool exit_is_ours;
-    struct buf *json; /* the end as an object, of the last job */
+    struct buf *json; /* the end of the last job, as a JSON object */
 };
 
-/* Whether what was waited for is there, and then what to exit with. */
+/* Checks whether the condition is met or can no longer be, and sets the exit code. */
 static bool take_state(struct waiting *waiting, const struct part_job *job)
 {
     bool has_run = job->state == JOB_RUNNING || (job->ended && job->started_ms > 0);
@@ -362,7 +358,7 @@ static bool take_state(struct waiting *waiting, const struct part_job *job)
     waiting->exit_code = ctl_job_exit(job);
     waiting->exit_is_ours = job->exit_is_ours;
     if (waiting->exit_code == 0 && (waiting->for_running || waiting->for_step > 0)) {
-        waiting->exit_code = CTL_OURS; /* it ended well, but what was waited for will not come */
+        waiting->exit_code = CTL_OURS; /* it succeeded, but the step will never come */
         waiting->exit_is_ours = true;
     }
     return true;
@@ -385,7 +381,7 @@ static int on_wait(struct ctl *ctl, const struct msg *msg, void *context)
     output_verdict(info, &words);
     buf_add(&words, "", 1);
     if (!words.failed)
-        screen_note(&ctl->screen, "%s", words.bytes);
+        screen_message(&ctl->screen, "%s", words.bytes);
     buf_free(&words);
     return CTL_OK;
 }
@@ -393,26 +389,27 @@ static int on_wait(struct ctl *ctl, const struct msg *msg, void *context)
 static int wait_job(struct ctl *ctl, const char *word, uint64_t deadline_us,
                     struct waiting *waiting)
 {
-    int rc = check_job_word(ctl, word);
+    int rc = check_job_name(ctl, word);
 
     waiting->version = 0;
     waiting->met = false;
     while (rc == CTL_OK && !waiting->met) {
-        uint64_t now_us = clock_boot_us(),
-                 hold_us = deadline_us - now_us < HOLD_US ? deadline_us - now_us : HOLD_US;
+        uint64_t now_us = clock_boot_us(), server_wait_us = deadline_us - now_us < NEWS_WAIT_US
+                                                                ? deadline_us - now_us
+                                                                : NEWS_WAIT_US;
         uint64_t patience_us = ctl->options.patience_us;
         struct msg msg = {.type = MSG_TYPE_JOB_GET,
                           .job_get = {.job = word, .after_version = waiting->version}};
         struct request request = {.msg = &msg,
                                   .first_is_patient = waiting->version > 0,
-                                  .hold_us = hold_us,
+                                  .server_wait_us = server_wait_us,
                                   .answer = MSG_TYPE_JOB_INFO,
                                   .on_answer = on_wait,
                                   .context = waiting};
 
         if (now_us >= deadline_us)
             return ctl_fail(ctl, CTL_TIMEOUT, "what was waited for has not come in time", "");
-        msg.job_get.wait_us = waiting->version ? hold_us : 0;
+        msg.job_get.wait_us = waiting->version ? server_wait_us : 0;
         request.patience_us =
             deadline_us - now_us < patience_us ? deadline_us - now_us : patience_us;
         rc = request_run(ctl, &request);
@@ -464,8 +461,6 @@ int verb_wait(struct ctl *ctl)
     return rc != CTL_OK ? rc : first;
 }
 
-/* -- cancel -- */
-
 static int on_cancelled(struct ctl *ctl, const struct msg *msg, void *context)
 {
     const struct msg_job_info *info = &msg->job_info;
@@ -479,9 +474,9 @@ static int on_cancelled(struct ctl *ctl, const struct msg *msg, void *context)
     } else {
         const struct part_job *job = &info->jobs.items[0];
 
-        screen_note(&ctl->screen, "%s %s (%llu)%s", job->ended ? "ended:" : "cancelling", job->name,
-                    (unsigned long long)job->job_id,
-                    job->ended ? "" : "\n  watch  ddpctl status -w");
+        screen_message(&ctl->screen, "%s %s (%llu)%s", job->ended ? "ended:" : "cancelling",
+                       job->name, (unsigned long long)job->job_id,
+                       job->ended ? "" : "\n  watch  ddpctl status -w");
     }
     return done(ctl, &out);
 }
@@ -515,7 +510,7 @@ int verb_cancel(struct ctl *ctl)
                                                      ? -1
                                                      : (int64_t)options->grace_us}};
 
-        rc = check_job_word(ctl, ctl->words[i]);
+        rc = check_job_name(ctl, ctl->words[i]);
         if (rc == CTL_OK)
             rc = ask(ctl, &msg, MSG_TYPE_JOB_INFO, on_cancelled, NULL);
         if (rc == CTL_OK && options->wait)

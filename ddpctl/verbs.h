@@ -1,4 +1,4 @@
-/* The verbs: each runs with parsed options and returns the exit code. */
+/* The verbs. Each takes parsed options and returns the exit code. */
 #ifndef DDPCTL_VERBS_H
 #define DDPCTL_VERBS_H
 
@@ -13,6 +13,13 @@ int verb_cancel(struct ctl *ctl);
 int verb_wait(struct ctl *ctl);
 int verb_nodes(struct ctl *ctl);
 int verb_node(struct ctl *ctl);
+int verb_user(struct ctl *ctl);
+int verb_login(struct ctl *ctl);
+int verb_logout(struct ctl *ctl);
 int verb_events(struct ctl *ctl);
+
+/* add, list, remove, rotate: the words of `node` and `user` that are about keys. */
+bool verb_key_is(const char *word);
+int verb_key_node(struct ctl *ctl);
 
 #endif

@@ -1,18 +1,24 @@
-/* Twin of adam.cu. */
+/* Reference of adam.cu. */
 #include <assert.h>
 #include <math.h>
 
-#include "kernels/kernels_optim.h"
+#include "kernels/optimizer.h"
 #include "kernels/values.h"
 
-/* What a step does to every element, rounded once. */
+/* The scalars of a step, computed in double and rounded once. */
 struct rates {
     float scale_inverse;
-    float decay;  /* Adam: into the gradient */
-    float shrink; /* AdamW: times the parameter */
-    float take1, keep2, take2, step, root2, eps;
+    float decay;  /* Adam: weight decay, added to the gradient; else 0 */
+    float shrink; /* AdamW: 1 - lr * weight decay, times the parameter; else 1 */
+    float take1;  /* 1 - beta1 */
+    float keep2;  /* beta2 */
+    float take2;  /* 1 - beta2 */
+    float step;   /* lr / (1 - beta1^t) */
+    float root2;  /* sqrt(1 - beta2^t) */
+    float eps;
 };
 
+/* base^n by repeated squaring: pow() of CUDA and of the C library differ. */
 static double power(double base, uint32_t n)
 {
     double product = 1.0;
@@ -40,7 +46,7 @@ static struct rates rates_of(const struct kernel_adam *adam, float scale, uint32
     };
 }
 
-/* grad: still scaled. Returns the new parameter. */
+/* One element; `grad` still has the loss scale. Returns the new parameter. */
 static inline float step(const struct rates *r, float param, float grad, float *restrict m,
                          float *restrict v)
 {
@@ -51,7 +57,7 @@ static inline float step(const struct rates *r, float param, float grad, float *
     return param - r->step * (*m / (sqrtf(*v) / r->root2 + r->eps));
 }
 
-/* The common case: the compiler may take several elements at once. */
+/* f32 gradients and no half copy, for the compiler to vectorise. */
 static void step_plain(const struct kernel_adam_tensor *tensor, struct rates r)
 {
     const float *restrict grads = tensor->grad;
@@ -68,6 +74,7 @@ static void step_tensor(const struct kernel_adam_tensor *tensor, const struct ke
     uint16_t *half = tensor->half;
 
     assert(half == NULL || adam->half_type != KERNEL_F32);
+    assert(tensor->count == 0 || (tensor->exp_avg != NULL && tensor->exp_avg_sq != NULL));
     if (adam->grad_type == KERNEL_F32 && half == NULL) {
         step_plain(tensor, *r);
         return;

@@ -1,11 +1,12 @@
-/* Adam and AdamW with unscaling and the half copy in one pass over memory: 16 bytes read and 12 + 2
- * written an element (f32 gradient), which is what binds it. The count of steps is read on the
- * device; one thread a block makes the scalars of it, a few dozen products beside 4096 elements. */
+/* Adam and AdamW with unscaling and the half copy in one pass over memory. Bound by memory: per
+ * element (f32 gradient) 16 bytes are read and 14 written. The number of steps is read on the
+ * device; one thread per block computes the scalars that depend on it, which is little work beside
+ * the 4096 elements of the block. */
 #include "kernels/multi.cuh"
 
-#include "kernels/kernels_optim.h"
+#include "kernels/optimizer.h"
 
-/* What a step does to every element, rounded once. */
+/* The scalars of a step, as in adam.c. */
 struct rates {
     float scale_inverse, decay, shrink, take1, keep2, take2, step, root2;
 };
@@ -39,7 +40,7 @@ static __device__ void make_rates(const struct kernel_adam &adam, const struct k
     rates->root2 = __double2float_rn(__dsqrt_rn(__dsub_rn(1.0, power(adam.beta2, t))));
 }
 
-/* One element; `grad` is still scaled. Returns the new parameter. */
+/* One element; `grad` still has the loss scale. Returns the new parameter. */
 static __device__ float step(const struct rates &r, float eps, float param, float grad, float *m,
                              float *v)
 {
@@ -67,8 +68,8 @@ static __device__ void step_pack(const struct kernel_adam_tensor &tensor, const 
     multi_read(tensor.exp_avg, i, n, m);
     multi_read(tensor.exp_avg_sq, i, n, v);
     for (uint32_t k = 0; k < n; k++) {
-        master[k] = step(rates, eps, master[k], multi_float(grad[k]), &m[k], &v[k]);
-        multi_round(master[k], &half[k]);
+        master[k] = step(rates, eps, master[k], as_float(grad[k]), &m[k], &v[k]);
+        round_to(master[k], &half[k]);
     }
     multi_write(tensor.master, i, n, master);
     multi_write(tensor.exp_avg, i, n, m);
@@ -91,24 +92,11 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
         make_rates(adam, given, *scale, *applied + 1, &rates);
     __syncthreads();
 
-    const uint32_t t = multi_find(table);
-    const size_t begin = (size_t)(blockIdx.x - table.chunk_first[t]) * MULTI_CHUNK;
-    const size_t end = min(begin + MULTI_CHUNK, table.tensors[t].count);
+    const struct multi_chunk chunk = multi_chunk_of(table);
 
-    for (size_t i = begin + threadIdx.x * MULTI_PACK; i < end; i += MULTI_THREADS * MULTI_PACK)
-        step_pack<G, H>(table.tensors[t], rates, adam.eps, i,
-                        (uint32_t)min((size_t)MULTI_PACK, end - i));
-}
-
-template <typename G>
-static int launch(const struct multi_table<struct kernel_adam_tensor> &table,
-                  const struct kernel_adam &adam, const struct kernel_rates *given,
-                  const float *scale, const uint32_t *found, const uint32_t *applied,
-                  cudaStream_t stream)
-{
-    return multi_launch(
-        adam.half_type == KERNEL_BF16 ? adam_step<G, __nv_bfloat16> : adam_step<G, __half>,
-        table.chunk_first[table.tensor_count], stream, table, adam, given, scale, found, applied);
+    multi_packs(chunk, [&](size_t i, uint32_t n) {
+        step_pack<G, H>(table.tensors[chunk.t], rates, adam.eps, i, n);
+    });
 }
 
 int kernel_adam(const struct kernel_adam_tensor *tensors, uint32_t tensor_count,
@@ -116,22 +104,13 @@ int kernel_adam(const struct kernel_adam_tensor *tensors, uint32_t tensor_count,
                 const float *scale, const uint32_t *found, const uint32_t *applied,
                 struct CUstream_st *stream)
 {
-    int error = 0;
+    return multi_launch(tensors, tensor_count, [=](const auto &table) {
+        return launch_typed(adam->grad_type, [&](auto g) {
+            using G = decltype(g);
 
-    while (error == 0 && tensor_count > 0) {
-        struct multi_table<struct kernel_adam_tensor> table;
-        const uint32_t taken = multi_take(tensors, tensor_count, &table);
-
-        tensors += taken;
-        tensor_count -= taken;
-        if (table.tensor_count == 0)
-            continue;
-        if (adam->grad_type == KERNEL_F32)
-            error = launch<float>(table, *adam, rates, scale, found, applied, stream);
-        else if (adam->grad_type == KERNEL_F16)
-            error = launch<__half>(table, *adam, rates, scale, found, applied, stream);
-        else
-            error = launch<__nv_bfloat16>(table, *adam, rates, scale, found, applied, stream);
-    }
-    return error;
+            return launch(adam->half_type == KERNEL_BF16 ? adam_step<G, __nv_bfloat16>
+                                                         : adam_step<G, __half>,
+                          multi_grid(table), stream, table, *adam, rates, scale, found, applied);
+        });
+    });
 }

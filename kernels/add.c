@@ -1,5 +1,7 @@
-/* Twin of add.cu. */
-#include "kernels/kernels_elements.h"
+/* Reference of add.cu. */
+#include "kernels/elements.h"
+
+#include <assert.h>
 
 #include "kernels/values.h"
 
@@ -16,6 +18,7 @@ void kernel_add_ref(void *y, const void *a, const void *b, enum kernel_type type
 void kernel_accumulate_ref(void *to, enum kernel_type to_type, void *from,
                            enum kernel_type from_type, float scale, bool clear, size_t count)
 {
+    assert(to != from || count == 0);
     for (size_t i = 0; i < count; i++) {
         float more = scale * values_get(from, from_type, i);
 

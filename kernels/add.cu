@@ -1,7 +1,7 @@
-/* Residual additions and sums that are kept. Bound by memory: 2 + 2 + 2 bytes an element of
- * halves. */
+/* Residual additions and gradient accumulation. Bound by memory: for halves, 4 bytes are read and 2
+ * written per element. */
 #include "kernels/elements.cuh"
-#include "kernels/kernels_elements.h"
+#include "kernels/elements.h"
 
 namespace
 {

@@ -1,5 +1,5 @@
-/* Twin of avg_pool.cu. */
-#include "kernels/kernels_layers.h"
+/* Reference of avg_pool.cu. */
+#include "kernels/layers.h"
 
 #include <assert.h>
 

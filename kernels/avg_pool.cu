@@ -1,6 +1,6 @@
-/* The mean over all pixels and its gradient. Bound by memory: forward, a warp reads 512 bytes of
- * one pixel and then of the next. */
-#include "kernels/kernels_layers.h"
+/* The mean over all pixels and its gradient. Bound by memory. Forward, a warp reads 512 adjacent
+ * bytes of one pixel, then the same channels of the next. */
+#include "kernels/layers.h"
 #include "kernels/launch.cuh"
 
 template <typename T, int N>
@@ -48,14 +48,22 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     }
 }
 
-int kernel_avg_pool(const void *x, void *y, enum kernel_type type, uint32_t images, uint32_t pixels,
-                    uint32_t channels, struct CUstream_st *stream)
+/* f(t, n) as launch_packed() calls it; an error for a wrong shape, nothing for an empty one. */
+template <typename F>
+static int pool_packed(enum kernel_type type, uint32_t images, uint32_t pixels, uint32_t channels,
+                       F f)
 {
     if (channels % 4 != 0 || pixels == 0)
         return (int)cudaErrorInvalidValue;
     if (images == 0 || channels == 0)
         return 0;
-    return launch_packed(type, channels, [=](auto t, auto n) {
+    return launch_packed(type, channels, f);
+}
+
+int kernel_avg_pool(const void *x, void *y, enum kernel_type type, uint32_t images, uint32_t pixels,
+                    uint32_t channels, struct CUstream_st *stream)
+{
+    return pool_packed(type, images, pixels, channels, [=](auto t, auto n) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
         const size_t count = (size_t)images * (channels / N);
@@ -68,11 +76,7 @@ int kernel_avg_pool(const void *x, void *y, enum kernel_type type, uint32_t imag
 int kernel_avg_pool_backward(const void *dy, void *dx, enum kernel_type type, uint32_t images,
                              uint32_t pixels, uint32_t channels, struct CUstream_st *stream)
 {
-    if (channels % 4 != 0 || pixels == 0)
-        return (int)cudaErrorInvalidValue;
-    if (images == 0 || channels == 0)
-        return 0;
-    return launch_packed(type, channels, [=](auto t, auto n) {
+    return pool_packed(type, images, pixels, channels, [=](auto t, auto n) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
         const size_t count = (size_t)images * pixels * (channels / N);

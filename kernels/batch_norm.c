@@ -1,5 +1,5 @@
-/* Twin of batch_norm.cu. */
-#include "kernels/kernels_norm.h"
+/* Reference of batch_norm.cu. */
+#include "kernels/batch_norm.h"
 
 #include <assert.h>
 #include <math.h>
@@ -7,6 +7,7 @@
 #include "kernels/columns_ref.h"
 #include "kernels/values.h"
 
+/* Terms of the forward sums, relative to the channel's first value. */
 struct moments {
     const struct kernel_norm *norm;
     const void *x;
@@ -42,6 +43,7 @@ void kernel_norm_sums_ref(const struct kernel_norm *norm, const void *x, double 
     sums[2 * (size_t)norm->channels] = count;
 }
 
+/* `value` rounded to `type`, as an f32. */
 static float round_as(double value, enum kernel_type type)
 {
     float rounded = (float)value;
@@ -66,8 +68,8 @@ static void write_stats(const struct kernel_norm *norm, uint32_t c, double mean,
     stats[KERNEL_NORM_BETA * channels + c] = values_get(beta, norm->param_type, c);
 }
 
-/* Moves a running statistic towards what the batch gave. */
-static void follow(const struct kernel_norm *norm, float *statistic, double batch)
+/* A running statistic moves towards the one of the batch. */
+static void update_running(const struct kernel_norm *norm, float *statistic, double batch)
 {
     const double momentum = (double)norm->momentum;
 
@@ -80,15 +82,16 @@ void kernel_norm_finish_ref(const struct kernel_norm *norm, const double *sums, 
 {
     const double count = sums[2 * (size_t)norm->channels];
 
+    assert(norm->channels % 4 == 0 && count >= 1.0);
     for (uint32_t c = 0; c < norm->channels; c++) {
         const double mean = sums[c] / count;
         const double square = sums[norm->channels + c] / count - mean * mean;
         const double var = square < 0.0 ? 0.0 : square; /* a NaN stays one */
 
         if (running_mean != NULL)
-            follow(norm, &running_mean[c], mean);
+            update_running(norm, &running_mean[c], mean);
         if (running_var != NULL)
-            follow(norm, &running_var[c], count > 1.0 ? var * count / (count - 1.0) : var);
+            update_running(norm, &running_var[c], count > 1.0 ? var * count / (count - 1.0) : var);
         write_stats(norm, c, mean, var, gamma, beta, stats);
     }
 }
@@ -106,6 +109,7 @@ void kernel_norm_apply_ref(const struct kernel_norm *norm, const void *x, const 
     const size_t channels = norm->channels, count = norm->rows * channels;
     const uint32_t pack = kernel_pack(norm->type, norm->channels);
 
+    assert(norm->channels % 4 == 0);
     for (size_t i = 0; i < count; i++) {
         const size_t c = i % channels;
         float out = (values_get(x, norm->type, i) - stats[KERNEL_NORM_MEAN * channels + c]) *
@@ -119,6 +123,7 @@ void kernel_norm_apply_ref(const struct kernel_norm *norm, const void *x, const 
         values_set(y, norm->type, i, out);
         if (!norm->relu || mask == NULL)
             continue;
+        /* of the rounded output, which is what backward sees */
         if (i % pack == 0)
             mask[i / pack] = 0;
         if (!(values_get(y, norm->type, i) <= 0.0F))

@@ -1,12 +1,13 @@
-/* Batch norm forward. Bound by memory: sums read x (2 bytes an element of halves), apply reads it
- * again and writes y, 4 bytes and a bit of mask, 2 more for a residual. The arithmetic a channel
- * has is one thread's, in double. */
+/* Batch norm forward. Bound by memory: for halves, norm_sums reads 2 bytes per element, norm_apply
+ * reads 2 (4 with a residual) and writes 2 and a bit of mask. What is computed once per channel is
+ * done by one thread, in double. */
 #include "kernels/columns.cuh"
-#include "kernels/kernels_norm.h"
+#include "kernels/batch_norm.h"
 #include "kernels/batch_norm.cuh"
 
 namespace
 {
+/* Terms of the forward sums, relative to the channel's first value. */
 template <typename T, int N> struct moments {
     struct at {
         float shift[N];
@@ -35,7 +36,9 @@ template <typename T, int N> struct moments {
     }
 };
 
-/* From around the channel's first value to around 0. */
+/* Stores the sums, moved from relative to the channel's first value to relative to 0:
+ *   sum x   = sum (x - s) + n s
+ *   sum x^2 = sum (x - s)^2 + 2 s sum (x - s) + n s^2 */
 template <typename T> struct unshifted {
     const T *x;
     size_t rows;
@@ -57,22 +60,17 @@ template <typename T> struct unshifted {
 int kernel_norm_sums(const struct kernel_norm *norm, const void *x, double *sums, void *scratch,
                      struct CUstream_st *stream)
 {
-    const size_t rows = norm->rows;
-    const uint32_t channels = norm->channels;
-
-    if (norm_is_wrong(norm))
-        return (int)cudaErrorInvalidValue;
-    return launch_packed(norm->type, channels, [=](auto t, auto n) {
+    return batch_norm_packed(norm, [=](auto t, auto n) {
         using T = decltype(t);
-        constexpr int N = decltype(n)::value;
+        const unshifted<T> give = {(const T *)x, norm->rows, norm->channels, sums};
 
-        return columns_launch<2, N>(moments<T, N>{(const T *)x},
-                                    unshifted<T>{(const T *)x, rows, channels, sums}, rows,
-                                    channels, scratch, stream);
+        return columns_launch<2, decltype(n)::value>(moments<T, decltype(n)::value>{(const T *)x},
+                                                     give, norm->rows, norm->channels, scratch,
+                                                     stream);
     });
 }
 
-/* `type` is known when the kernel runs, as there is little to read. */
+/* The type is a parameter of the kernel, not of a template: one value per thread is read. */
 static __device__ float param_of(const void *params, enum kernel_type type, uint32_t i)
 {
     return type == KERNEL_F32   ? ((const float *)params)[i]
@@ -129,7 +127,7 @@ int kernel_norm_finish(const struct kernel_norm *norm, const double *sums, const
                        const void *beta, float *running_mean, float *running_var, float *stats,
                        struct CUstream_st *stream)
 {
-    if (norm_is_wrong(norm))
+    if (batch_norm_is_wrong(norm))
         return (int)cudaErrorInvalidValue;
     return launch(finish, dim3(launch_blocks(norm->channels)), stream, *norm, sums, gamma, beta,
                   running_mean, running_var, stats);
@@ -149,7 +147,7 @@ int kernel_norm_running(const struct kernel_norm *norm, const void *gamma, const
                         const float *running_mean, const float *running_var, float *stats,
                         struct CUstream_st *stream)
 {
-    if (norm_is_wrong(norm))
+    if (batch_norm_is_wrong(norm))
         return (int)cudaErrorInvalidValue;
     return launch(running, dim3(launch_blocks(norm->channels)), stream, *norm, gamma, beta,
                   running_mean, running_var, stats);
@@ -160,7 +158,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     apply(size_t rows, uint32_t channels, bool relu, const T *x, const float *stats,
           const T *residual, T *y, uint8_t *mask)
 {
-    const uint32_t channel = norm_channel<N>();
+    const uint32_t channel = batch_norm_channel<N>();
     float mean[N], scale[N], beta[N];
 
     if (channel >= channels)
@@ -169,7 +167,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     pack_read<N>(stats, KERNEL_NORM_SCALE * (size_t)channels + channel, scale);
     pack_read<N>(stats, KERNEL_NORM_BETA * (size_t)channels + channel, beta);
 #pragma unroll 2
-    for (size_t row = norm_row(); row < rows; row += norm_stride()) {
+    for (size_t row = batch_norm_row(); row < rows; row += batch_norm_stride()) {
         const size_t at = row * channels + channel;
         float out[N], more[N] = {};
         uint32_t bits = 0;
@@ -198,17 +196,12 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 int kernel_norm_apply(const struct kernel_norm *norm, const void *x, const float *stats,
                       const void *residual, void *y, uint8_t *mask, struct CUstream_st *stream)
 {
-    const size_t rows = norm->rows;
-    const uint32_t channels = norm->channels;
-    const bool relu = norm->relu;
-
-    if (norm_is_wrong(norm))
-        return (int)cudaErrorInvalidValue;
-    return launch_packed(norm->type, channels, [=](auto t, auto n) {
+    return batch_norm_packed(norm, [=](auto t, auto n) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
 
-        return launch(apply<T, N>, norm_grid(rows, channels, N), stream, rows, channels, relu,
-                      (const T *)x, stats, (const T *)residual, (T *)y, mask);
+        return launch(apply<T, N>, batch_norm_grid(norm->rows, norm->channels, N), stream,
+                      norm->rows, norm->channels, norm->relu, (const T *)x, stats,
+                      (const T *)residual, (T *)y, mask);
     });
 }

@@ -1,11 +1,12 @@
-/* Twin of batch_norm_backward.cu. */
-#include "kernels/kernels_norm.h"
+/* Reference of batch_norm_backward.cu. */
+#include "kernels/batch_norm.h"
 
 #include <assert.h>
 
 #include "kernels/columns_ref.h"
 #include "kernels/values.h"
 
+/* Terms of the backward sums. */
 struct products {
     const struct kernel_norm *norm;
     const void *x, *dy;
@@ -13,6 +14,7 @@ struct products {
     const float *stats;
 };
 
+/* d: dy where the ReLU let the element pass, else 0. */
 static float masked(const struct products *p, size_t i)
 {
     const uint32_t pack = kernel_pack(p->norm->type, p->norm->channels);
@@ -22,6 +24,7 @@ static float masked(const struct products *p, size_t i)
     return values_get(p->dy, p->norm->type, i);
 }
 
+/* x - mean. */
 static float centred(const struct products *p, size_t i)
 {
     const size_t channels = p->norm->channels;
@@ -64,6 +67,7 @@ void kernel_norm_backward_finish_ref(const struct kernel_norm *norm, const doubl
     const size_t channels = norm->channels;
     const double count = all[2 * channels];
 
+    assert(count >= own[2 * channels]); /* `all` includes this rank */
     for (size_t c = 0; c < channels; c++) {
         const double inv_std = (double)stats[KERNEL_NORM_INV_STD * channels + c];
         const double a = (double)stats[KERNEL_NORM_SCALE * channels + c];
@@ -83,6 +87,7 @@ void kernel_norm_backward_apply_ref(const struct kernel_norm *norm, const void *
     const struct products products = {norm, x, dy, mask, stats};
     const size_t channels = norm->channels;
 
+    assert(channels % 4 == 0 && dx != dskip);
     for (size_t i = 0; i < norm->rows * channels; i++) {
         const size_t c = i % channels;
         const float d = masked(&products, i), off = centred(&products, i);

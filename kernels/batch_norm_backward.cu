@@ -1,11 +1,11 @@
-/* Batch norm backward. Bound by memory: sums read x and dy (4 bytes an element of halves and a bit
- * of mask), apply reads both again and writes dx, 2 more where the skip edge is written. */
+/* Batch norm backward. Bound by memory: for halves, the sums read 4 bytes and a bit of mask per
+ * element; apply reads the same and writes 2 bytes, 4 where dskip is written. */
 #include "kernels/columns.cuh"
 #include "kernels/batch_norm.cuh"
 
 namespace
 {
-/* d: dy behind the mask. */
+/* d = dy where the mask bit is 1, else 0. */
 template <typename T, int N>
 static __device__ inline void read_masked(const T *dy, const uint8_t *mask, size_t at, float d[N])
 {
@@ -19,6 +19,7 @@ static __device__ inline void read_masked(const T *dy, const uint8_t *mask, size
     }
 }
 
+/* Terms of the backward sums. */
 template <typename T, int N> struct products {
     struct at {
         float mean[N];
@@ -68,17 +69,13 @@ int kernel_norm_backward_sums(const struct kernel_norm *norm, const void *x, con
                               const uint8_t *mask, const float *stats, double *sums, void *scratch,
                               struct CUstream_st *stream)
 {
-    const size_t rows = norm->rows;
-    const uint32_t channels = norm->channels;
-
-    if (norm_is_wrong(norm))
-        return (int)cudaErrorInvalidValue;
-    return launch_packed(norm->type, channels, [=](auto t, auto n) {
+    return batch_norm_packed(norm, [=](auto t, auto n) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
 
         return columns_launch<2, N>(products<T, N>{(const T *)x, (const T *)dy, mask, stats},
-                                    as_sums{rows, channels, sums}, rows, channels, scratch, stream);
+                                    as_sums{norm->rows, norm->channels, sums}, norm->rows,
+                                    norm->channels, scratch, stream);
     });
 }
 
@@ -116,7 +113,7 @@ int kernel_norm_backward_finish(const struct kernel_norm *norm, const double *ow
                                 const double *all, const float *stats, void *dgamma, void *dbeta,
                                 float *coefs, struct CUstream_st *stream)
 {
-    if (norm_is_wrong(norm))
+    if (batch_norm_is_wrong(norm))
         return (int)cudaErrorInvalidValue;
     return launch(finish, dim3(launch_blocks(norm->channels)), stream, *norm, own, all, stats,
                   dgamma, dbeta, coefs);
@@ -127,7 +124,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     apply(size_t rows, uint32_t channels, const T *x, const T *dy, const uint8_t *mask,
           const float *stats, const float *coefs, T *dx, T *dskip)
 {
-    const uint32_t channel = norm_channel<N>();
+    const uint32_t channel = batch_norm_channel<N>();
     float mean[N], a[N], b[N], c[N];
 
     if (channel >= channels)
@@ -136,7 +133,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     pack_read<N>(coefs, channel, a);
     pack_read<N>(coefs, (size_t)channels + channel, b);
     pack_read<N>(coefs, 2 * (size_t)channels + channel, c);
-    for (size_t row = norm_row(); row < rows; row += norm_stride()) {
+    for (size_t row = batch_norm_row(); row < rows; row += batch_norm_stride()) {
         const size_t at = row * channels + channel;
         float in[N], d[N];
 
@@ -155,16 +152,12 @@ int kernel_norm_backward_apply(const struct kernel_norm *norm, const void *x, co
                                const uint8_t *mask, const float *stats, const float *coefs,
                                void *dx, void *dskip, struct CUstream_st *stream)
 {
-    const size_t rows = norm->rows;
-    const uint32_t channels = norm->channels;
-
-    if (norm_is_wrong(norm))
-        return (int)cudaErrorInvalidValue;
-    return launch_packed(norm->type, channels, [=](auto t, auto n) {
+    return batch_norm_packed(norm, [=](auto t, auto n) {
         using T = decltype(t);
-        constexpr int N = decltype(n)::value;
 
-        return launch(apply<T, N>, norm_grid(rows, channels, N), stream, rows, channels,
-                      (const T *)x, (const T *)dy, mask, stats, coefs, (T *)dx, (T *)dskip);
+        return launch(apply<T, decltype(n)::value>,
+                      batch_norm_grid(norm->rows, norm->channels, decltype(n)::value), stream,
+                      norm->rows, norm->channels, (const T *)x, (const T *)dy, mask, stats, coefs,
+                      (T *)dx, (T *)dskip);
     });
 }

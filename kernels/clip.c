@@ -1,5 +1,6 @@
-/* Twin of clip.cu: every sum is split over the threads of the grid as there. */
-#include "kernels/kernels_step.h"
+/* Reference of clip.cu. Sums are split over the threads of the grid as there, so that both give the
+ * same bits. */
+#include "kernels/gradients.h"
 
 #include <assert.h>
 #include <math.h>
@@ -24,7 +25,7 @@ static void clip_values(const struct kernel_span *span, float bound)
     }
 }
 
-/* One thread's squares, span after span. */
+/* The squares that one thread of the kernel adds, span after span. */
 static double thread_sum(const struct kernel_span *spans, uint32_t span_count, size_t thread)
 {
     double sum = 0.0;
@@ -43,6 +44,7 @@ static double thread_sum(const struct kernel_span *spans, uint32_t span_count, s
     return sum;
 }
 
+/* Also leaves the sums of the blocks and the factor in `sums`, as the kernel does. */
 static double factor_of(const struct kernel_span *spans, uint32_t span_count, float norm,
                         float scale, double *sums)
 {
@@ -69,7 +71,7 @@ void kernel_clip_ref(const struct kernel_span *spans, uint32_t span_count,
 {
     double factor;
 
-    assert(span_count <= KERNEL_SPANS_MAX);
+    assert(span_count <= KERNEL_SPANS_MAX && scratch != NULL && *scale > 0.0F);
     if ((found != NULL && *found != 0) || (!(clip->value > 0.0F) && !(clip->norm > 0.0F)))
         return;
     for (uint32_t s = 0; s < span_count && clip->value > 0.0F; s++)

@@ -1,6 +1,6 @@
-/* Gradient clipping. Bound by memory: 4 bytes a value read, and 8 where it is changed. Nothing
- * comes back to the host: the last launch finds the factor in the scratch. */
-#include "kernels/kernels_step.h"
+/* Gradient clipping. Bound by memory: 4 bytes are read per value, and 8 read and written where it
+ * is changed. Nothing is copied to the host: the last launch reads the factor from the scratch. */
+#include "kernels/gradients.h"
 #include "kernels/launch.cuh"
 
 namespace
@@ -22,16 +22,22 @@ template <typename F> static __device__ void with_type(const struct kernel_span 
         f((__nv_bfloat16 *)span.values);
 }
 
-/* Clips by value where bound > 0 and returns the sum of squares of this thread's share. */
+/* Calls f(i, n) for this thread's share of `count` elements: `n` (1 to N) from index i. */
+template <int N, typename F> static __device__ void share(size_t count, F f)
+{
+    const size_t stride = (size_t)gridDim.x * LAUNCH_THREADS * N;
+
+    for (size_t i = ((size_t)blockIdx.x * LAUNCH_THREADS + threadIdx.x) * N; i < count; i += stride)
+        f(i, (uint32_t)(count - i < N ? count - i : N));
+}
+
+/* Clips by value where bound > 0 and returns `sum` plus the squares of this thread's share. */
 template <typename T>
 static __device__ double clip_share(T *values, size_t count, float bound, double sum)
 {
     constexpr int N = 16 / sizeof(T);
-    const size_t stride = (size_t)gridDim.x * LAUNCH_THREADS * N;
 
-    for (size_t i = ((size_t)blockIdx.x * LAUNCH_THREADS + threadIdx.x) * N; i < count;
-         i += stride) {
-        const uint32_t n = (uint32_t)(count - i < N ? count - i : N);
+    share<N>(count, [&](size_t i, uint32_t n) {
         float in[N];
 
         pack_read_some<N>((const T *)values, i, n, in);
@@ -47,9 +53,9 @@ static __device__ double clip_share(T *values, size_t count, float bound, double
             pack_write_some<N>(values, i, n, in);
         }
 #pragma unroll
-        for (int k = 0; k < N; k++) /* 0 behind the last */
+        for (int k = 0; k < N; k++) /* in[k] is 0 from n on */
             sum += (double)in[k] * (double)in[k];
-    }
+    });
     return sum;
 }
 
@@ -71,7 +77,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
         sums[blockIdx.x] = sum;
 }
 
-/* One block: the factor for all values, behind the sums. */
+/* One block: stores the factor for all values after the sums of the blocks. */
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
     clip_factor(float norm, const float *scale, const uint32_t *found, double *sums)
 {
@@ -90,11 +96,8 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 template <typename T> static __device__ void scale_share(T *values, size_t count, float factor)
 {
     constexpr int N = 16 / sizeof(T);
-    const size_t stride = (size_t)gridDim.x * LAUNCH_THREADS * N;
 
-    for (size_t i = ((size_t)blockIdx.x * LAUNCH_THREADS + threadIdx.x) * N; i < count;
-         i += stride) {
-        const uint32_t n = (uint32_t)(count - i < N ? count - i : N);
+    share<N>(count, [&](size_t i, uint32_t n) {
         float in[N];
 
         pack_read_some<N>((const T *)values, i, n, in);
@@ -102,7 +105,7 @@ template <typename T> static __device__ void scale_share(T *values, size_t count
         for (int k = 0; k < N; k++)
             in[k] *= factor;
         pack_write_some<N>(values, i, n, in);
-    }
+    });
 }
 
 static __global__ void __launch_bounds__(LAUNCH_THREADS)

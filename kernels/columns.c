@@ -1,5 +1,5 @@
-/* Twin of columns.cu and of what columns.cuh adds up for others. */
-#include "kernels/kernels_layers.h"
+/* Reference of columns.cu, and of the sums over rows that columns.cuh makes for batch norm. */
+#include "kernels/layers.h"
 
 #include <assert.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "kernels/columns_ref.h"
 #include "kernels/values.h"
 
+/* One channel's sums: what is added and how the rows are split. */
 struct walk {
     columns_terms terms;
     const void *user;
@@ -15,7 +16,7 @@ struct walk {
     uint32_t channel, blocks;
 };
 
-/* What one lane of one block adds. */
+/* What one lane of one block adds: runs of rows in f32, the runs in double. */
 static void add_lane(const struct walk *walk, uint32_t block, uint32_t lane,
                      double total[COLUMNS_REF_KINDS])
 {
@@ -39,6 +40,7 @@ static void add_lane(const struct walk *walk, uint32_t block, uint32_t lane,
     }
 }
 
+/* A warp has 4 lanes of rows; they are added in the order of two xor shuffles. */
 static void add_block(const struct walk *walk, uint32_t block, double sums[COLUMNS_REF_KINDS])
 {
     for (uint32_t k = 0; k < COLUMNS_REF_KINDS; k++)
@@ -59,6 +61,7 @@ void columns_ref(columns_terms terms, const void *user, size_t rows, uint32_t ch
     const struct walk walk = {terms, user, rows, channel, columns_blocks_y(rows, channels, pack)};
     double parts[COLUMNS_MERGE][COLUMNS_REF_KINDS] = {{0}};
 
+    assert(channel < channels && walk.blocks > 0);
     for (uint32_t block = 0; block < walk.blocks; block++) {
         double part[COLUMNS_REF_KINDS];
 

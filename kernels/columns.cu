@@ -1,6 +1,6 @@
-/* The gradient of a bias. Bound by memory: 2 bytes an element of halves. */
+/* The gradient of a bias. Bound by memory: for halves, 2 bytes are read per element. */
 #include "kernels/columns.cuh"
-#include "kernels/kernels_layers.h"
+#include "kernels/layers.h"
 
 namespace
 {

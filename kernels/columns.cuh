@@ -1,14 +1,16 @@
-/* Sums over rows on the device, see columns.h for the order. A source says what is added: K sums
- * for each channel of a pack. */
+/* Sums over rows on the device, in the order of columns.h. The caller's `source` computes the
+ * terms: K sums for each channel of a pack. */
 #ifndef KERNELS_COLUMNS_CUH
 #define KERNELS_COLUMNS_CUH
 
 #include "kernels/columns.h"
 #include "kernels/launch.cuh"
 
-/* Source: `struct source::at at = begin(channel)` reads what a channel needs once, and
- * `add(at, element, sums)` reads row and channel's element of a pack of N and adds to sums[K][N].
- * partials: [gridDim.y][K][channels]. */
+/* First launch: the sums of each block.
+ *   source.begin(channel): reads once what a thread needs of its channels
+ *   source.add(at, element, sums): adds the terms of N elements from index `element` to sums[K][N];
+ *       `at` is what begin() returned
+ *   partials: [gridDim.y][K][channels], written */
 template <int K, int N, typename S>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
     columns_partials(const S source, size_t rows, uint32_t channels, double *partials)
@@ -62,8 +64,8 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     }
 }
 
-/* Adds the blocks of rows: 32 channels a block, 8 threads each; give(channel, sums[K]) takes the
- * result. */
+/* Second launch: adds the blocks. 32 channels a block, COLUMNS_MERGE threads a channel.
+ *   give(channel, sums): stores the K sums of a channel */
 template <int K, typename G>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
     columns_merge(const G give, uint32_t blocks, uint32_t channels, const double *partials)
@@ -94,7 +96,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     give(channel, sums);
 }
 
-/* Both launches. */
+/* Both launches. scratch: kernel_columns_bytes() for K sums. */
 template <int K, int N, typename S, typename G>
 static int columns_launch(S source, G give, size_t rows, uint32_t channels, void *scratch,
                           cudaStream_t stream)

@@ -1,22 +1,24 @@
-/* How sums over the rows of [rows][channels] are split, for kernels and twins: which block and
- * thread adds which rows, in which order.
+/* How a sum over the rows of [rows][channels] is split over blocks and threads, and in which order
+ * the parts are added. Kernel and reference follow the same order.
  *
- * A block is 8 packs of channels wide (a row of it is 128 bytes for 8 halves or 4 floats: one cache
- * line) and 32 lanes of rows high; blocks above one another take every gridDim.y-th group of 32
- * rows. A lane adds runs of 16 rows in f32, and the runs in double: no sum of f32 gets long enough
- * to lose digits, and the doubles are too few to cost time. Then the lanes of a warp (4 rows), the
- * 8 warps and the blocks are added, in a second launch where there is more than one source of
- * order. */
+ * - A block is COLUMNS_PACKS packs of channels wide: 128 bytes, one cache line, for 8 halves or 4
+ *   floats a pack. It is COLUMNS_LANES lanes of rows high.
+ * - gridDim.y blocks share the rows of these channels: block y takes the groups of COLUMNS_LANES
+ *   rows y, y + gridDim.y, ...
+ * - A lane adds runs of COLUMNS_RUN rows in f32, and the runs in double. A run is too short to lose
+ *   digits, and there are too few doubles to cost time.
+ * - Then come the 4 lanes of a warp, the 8 warps of the block and, in a second launch, the blocks.
+ */
 #ifndef KERNELS_COLUMNS_H
 #define KERNELS_COLUMNS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define COLUMNS_PACKS 8U     /* of a block */
-#define COLUMNS_LANES 32U    /* of rows in a block: 4 in each of its 8 warps */
+#define COLUMNS_PACKS 8U     /* packs of channels in a block */
+#define COLUMNS_LANES 32U    /* rows that a block reads at once: 4 in each of its 8 warps */
 #define COLUMNS_RUN 16U      /* rows that a lane adds in f32 */
-#define COLUMNS_BLOCKS 1024U /* about; 108 to 148 multiprocessors hold 4 to 8 each */
+#define COLUMNS_BLOCKS 1024U /* aim: 108 to 148 multiprocessors hold 4 to 8 blocks each */
 #define COLUMNS_MERGE 8U     /* threads that share one channel when blocks are added */
 
 static inline uint32_t columns_blocks_x(uint32_t channels, uint32_t pack)
@@ -24,7 +26,7 @@ static inline uint32_t columns_blocks_x(uint32_t channels, uint32_t pack)
     return (channels + pack * COLUMNS_PACKS - 1) / (pack * COLUMNS_PACKS);
 }
 
-/* Blocks of rows; a lane has at least half a run where there are enough rows. */
+/* Blocks along the rows. Few enough that a lane has at least half a run of rows. */
 static inline uint32_t columns_blocks_y(size_t rows, uint32_t channels, uint32_t pack)
 {
     const uint32_t x = columns_blocks_x(channels, pack);

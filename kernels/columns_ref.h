@@ -1,4 +1,4 @@
-/* Sums over rows for the twins, in the order of columns.h. */
+/* Sums over rows for the references, in the order of columns.h. */
 #ifndef KERNELS_COLUMNS_REF_H
 #define KERNELS_COLUMNS_REF_H
 
@@ -7,11 +7,11 @@
 
 #define COLUMNS_REF_KINDS 2
 
-/* What is added for one element, in f32: terms[kinds]. */
+/* Computes what one element adds to each sum, in f32. */
 typedef void (*columns_terms)(const void *user, size_t row, uint32_t channel,
                               float terms[COLUMNS_REF_KINDS]);
 
-/* sums[kinds] of one channel; pack: kernel_pack(). */
+/* sums[k] = sum over rows of terms[k], for one channel. pack: kernel_pack() of the layout. */
 void columns_ref(columns_terms terms, const void *user, size_t rows, uint32_t channels,
                  uint32_t channel, uint32_t pack, double sums[COLUMNS_REF_KINDS]);
 

@@ -1,5 +1,5 @@
-/* A loop over elements: y[i] = op(x[i], ...), 16 bytes at once where the addresses allow it. Any
- * count, any alignment; y may be one of the inputs. */
+/* Element-wise kernels: y[i] = op(x[i]) or op(x[i], z[i]). Reads and writes 16 bytes at once where
+ * the addresses allow it. Any count, any alignment; y may be one of the inputs. */
 #ifndef KERNELS_ELEMENTS_CUH
 #define KERNELS_ELEMENTS_CUH
 

@@ -1,5 +1,6 @@
-/* exp and log in double for kernels and twins alike: the CUDA library's differ from the C library's
- * in the last bit. Within 2 ulp. Built from +, -, *, / and bits alone. */
+/* exp and log in double, the same code for kernels and references: CUDA's functions differ from the
+ * C library's in the last bit. Within 2 ulp. Uses only +, -, *, / and bits, which round the same
+ * everywhere. */
 #ifndef KERNELS_EXPONENT_H
 #define KERNELS_EXPONENT_H
 
@@ -13,8 +14,8 @@
 #define EXPONENT_FUNCTION static inline
 #endif
 
-/* ln 2 in two parts: the first has 21 zero bits at its end, so that a product with an exponent is
- * exact. */
+/* ln 2 in two parts. The high part ends in 21 zero bits, so its product with an exponent is exact.
+ */
 #define EXPONENT_LN2_HIGH 6.93147180369123816490e-01
 #define EXPONENT_LN2_LOW 1.90821492927058770002e-10
 
@@ -26,8 +27,9 @@ EXPONENT_FUNCTION double exponent_bits(uint64_t bits)
     return value;
 }
 
-/* e^x for x <= 0; 0 below -708, where it would be under the smallest normal number; NaN for NaN.
- * x = n ln 2 + r with |r| <= 0.35, Taylor's series for r: its 14th term is below 2^-57. */
+/* e^x for x <= 0. Below -708, where the result would be subnormal: 0. NaN for NaN.
+ *   x = n ln 2 + r with |r| <= 0.35
+ *   e^x = 2^n * e^r, e^r by its Taylor series, whose 14th term is below 2^-57 */
 EXPONENT_FUNCTION double exponent_exp(double x)
 {
     double n, r, sum = 1.0;
@@ -41,8 +43,9 @@ EXPONENT_FUNCTION double exponent_exp(double x)
     return sum * exponent_bits((uint64_t)(1023 + (int64_t)n) << 52);
 }
 
-/* ln x for x >= 1; infinity and NaN as they are. x = m 2^e with m from 0.71 to 1.42, and
- * ln m = 2 artanh((m - 1) / (m + 1)): the series' 12th term is below 2^-60. */
+/* ln x for x >= 1. Infinity and NaN are returned unchanged.
+ *   x = m * 2^e with 0.71 <= m <= 1.42
+ *   ln x = e ln 2 + 2 artanh((m - 1) / (m + 1)); the 12th term of artanh's series is below 2^-60 */
 EXPONENT_FUNCTION double exponent_log(double x)
 {
     uint64_t bits;

@@ -1,5 +1,5 @@
-/* Twin of finite.cu. */
-#include "kernels/kernels.h"
+/* Reference of finite.cu. */
+#include "kernels/gradients.h"
 
 #include <assert.h>
 #include <math.h>

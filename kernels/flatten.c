@@ -1,5 +1,5 @@
-/* The order of features behind a flatten; host only, see kernels_layers.h. */
-#include "kernels/kernels_layers.h"
+/* The order of features after a flatten; host code, see layers.h. */
+#include "kernels/layers.h"
 
 #include <assert.h>
 
@@ -9,7 +9,7 @@ void kernel_flatten_pack(const struct kernel_flatten *flatten, uint32_t outputs,
     const size_t pixels = (size_t)flatten->height * flatten->width;
     const size_t channels = flatten->channels, padded = flatten->padded_channels;
 
-    assert(padded >= channels);
+    assert(padded >= channels && from != stored);
     for (size_t o = 0; o < outputs; o++)
         for (size_t p = 0; p < pixels; p++)
             for (size_t c = 0; c < padded; c++)

@@ -1,6 +1,5 @@
-/* IEEE binary16 and bfloat16 as bits, for the twins: rounded to nearest even, a NaN becomes 0x7fff
- * (as CUDA's conversions do). Plain integer code, since C17 has no half type that gcc and clang
- * share. */
+/* IEEE binary16 (f16) and bfloat16 as bits. Conversions round to nearest even and turn a NaN into
+ * 0x7fff, as CUDA's do. Plain integer code: C17 has no half type that gcc and clang share. */
 #ifndef KERNELS_HALF_H
 #define KERNELS_HALF_H
 

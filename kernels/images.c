@@ -1,5 +1,5 @@
-/* Twin of images.cu. */
-#include "kernels/kernels_layers.h"
+/* Reference of images.cu. */
+#include "kernels/layers.h"
 
 #include <assert.h>
 
@@ -21,6 +21,7 @@ void kernel_images_ref(const struct kernel_images *images, const void *x, void *
             float value = 0.0F;
 
             if (c < images->out_channels) {
+                assert(images->std[c] > 0.0F);
                 value = images->from_bytes ? (float)((const uint8_t *)x)[at] / 255.0F
                                            : ((const float *)x)[at];
                 value = (value + -images->mean[c]) * (1.0F / images->std[c]);

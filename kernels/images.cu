@@ -1,11 +1,11 @@
-/* Images for the first convolution. Bound by memory: a thread makes one pixel, a warp reads and
- * writes neighbours. */
-#include "kernels/kernels_layers.h"
+/* Input images for the first convolution. Bound by memory. A thread writes one pixel, a warp reads
+ * and writes adjacent ones. */
+#include "kernels/layers.h"
 #include "kernels/launch.cuh"
 
 namespace
 {
-/* y = (x + add) * times, for each out channel. */
+/* y = (x + add) * times, per output channel. */
 struct rule {
     float add[KERNEL_IMAGE_CHANNELS], times[KERNEL_IMAGE_CHANNELS];
 };

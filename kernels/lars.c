@@ -1,33 +1,34 @@
-/* Twin of lars.cu. */
+/* Reference of lars.cu. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-#include "kernels/kernels_optim.h"
-#include "kernels/norm.h"
+#include "kernels/optimizer.h"
+#include "kernels/grad_norm.h"
 #include "kernels/values.h"
 
-/* -- norms: the order of norm.h -- */
+/* -- norms: the order of grad_norm.h -- */
 
-static double fold(double lanes[NORM_LANES])
+static double fold(double lanes[GRAD_NORM_LANES])
 {
-    for (size_t half = NORM_LANES / 2; half > 0; half /= 2)
+    for (size_t half = GRAD_NORM_LANES / 2; half > 0; half /= 2)
         for (size_t k = 0; k < half; k++)
             lanes[k] += lanes[k + half];
     return lanes[0];
 }
 
-#define LANES_AT_ONCE 16 /* that the compiler keeps in registers */
+#define LANES_AT_ONCE 16 /* as many as the compiler keeps in registers */
 
-/* A whole chunk of f32, times `factor`. */
+/* The squares of a whole chunk of f32, each value multiplied by `factor`: sum_chunk_f32() for the
+ * compiler to vectorise. */
 static double sum_whole_chunk(const float *restrict values, float factor)
 {
-    double lanes[NORM_LANES];
+    double lanes[GRAD_NORM_LANES];
 
-    for (size_t lane = 0; lane < NORM_LANES; lane += LANES_AT_ONCE) {
+    for (size_t lane = 0; lane < GRAD_NORM_LANES; lane += LANES_AT_ONCE) {
         double sums[LANES_AT_ONCE] = {0};
 
-        for (size_t i = lane; i < NORM_CHUNK; i += NORM_LANES)
+        for (size_t i = lane; i < GRAD_NORM_CHUNK; i += GRAD_NORM_LANES)
             for (size_t k = 0; k < LANES_AT_ONCE; k++) {
                 double value = (double)(values[i + k] * factor);
 
@@ -38,17 +39,17 @@ static double sum_whole_chunk(const float *restrict values, float factor)
     return fold(lanes);
 }
 
-/* `count` up to NORM_CHUNK. */
+/* The same for `count` values, at most GRAD_NORM_CHUNK. */
 static double sum_chunk_f32(const float *values, size_t count, float factor)
 {
-    double lanes[NORM_LANES] = {0};
+    double lanes[GRAD_NORM_LANES] = {0};
 
-    if (count == NORM_CHUNK)
+    if (count == GRAD_NORM_CHUNK)
         return sum_whole_chunk(values, factor);
     for (size_t i = 0; i < count; i++) {
         double value = (double)(values[i] * factor);
 
-        lanes[i % NORM_LANES] += value * value;
+        lanes[i % GRAD_NORM_LANES] += value * value;
     }
     return fold(lanes);
 }
@@ -56,7 +57,7 @@ static double sum_chunk_f32(const float *values, size_t count, float factor)
 static double sum_chunk(const void *values, enum kernel_type type, size_t at, size_t count,
                         float factor)
 {
-    float wide[NORM_CHUNK];
+    float wide[GRAD_NORM_CHUNK];
 
     if (type == KERNEL_F32)
         return sum_chunk_f32((const float *)values + at, count, factor);
@@ -67,12 +68,12 @@ static double sum_chunk(const void *values, enum kernel_type type, size_t at, si
 
 static double norm(const void *values, enum kernel_type type, size_t count, float factor)
 {
-    double lanes[NORM_LANES] = {0};
+    double lanes[GRAD_NORM_LANES] = {0};
 
-    for (size_t at = 0, chunk = 0; at < count; at += NORM_CHUNK, chunk++) {
-        size_t n = count - at < NORM_CHUNK ? count - at : NORM_CHUNK;
+    for (size_t at = 0, chunk = 0; at < count; at += GRAD_NORM_CHUNK, chunk++) {
+        size_t n = count - at < GRAD_NORM_CHUNK ? count - at : GRAD_NORM_CHUNK;
 
-        lanes[chunk % NORM_LANES] += sum_chunk(values, type, at, n, factor);
+        lanes[chunk % GRAD_NORM_LANES] += sum_chunk(values, type, at, n, factor);
     }
     return sqrt(fold(lanes));
 }
@@ -95,29 +96,30 @@ static float ratio_of(const struct kernel_lars *lars, double param_norm, double 
     return ratio < 1.0 ? (float)ratio : 1.0F;
 }
 
-/* What a step does to every element. */
+/* The scalars of a step, the same for all elements of a tensor. */
 struct rates {
     float scale_inverse, decay, ratio;
-    float inner, outer; /* the rate, in and behind the momentum buffer: one of them is 1 */
+    float inner, outer; /* LARS multiplies by lr before the momentum buffer (inner), LARC after it
+                           (outer); the other one is 1 */
     float momentum;
     bool nesterov;
 };
 
-/* What the parameter goes by; grad: still scaled. */
+/* The decayed gradient times the ratio; `grad` still has the loss scale. */
 static inline float change_of(const struct rates *r, float param, float grad)
 {
     return (grad * r->scale_inverse + r->decay * param) * r->ratio * r->inner;
 }
 
-/* The same through the momentum buffer. `nesterov` is r->nesterov, apart because as a constant it
- * lets the compiler take several elements at once. */
+/* Passes a change through the momentum buffer. `nesterov` is r->nesterov, as a parameter of its
+ * own: where the caller passes a constant, the compiler vectorises the loop. */
 static inline float change_by(const struct rates *r, bool nesterov, float change, float *buf)
 {
     *buf = r->momentum * *buf + change;
     return nesterov ? change + r->momentum * *buf : *buf;
 }
 
-/* The common case: the compiler may take several elements at once. */
+/* f32 gradients and no half copy: one loop per case, for the compiler to vectorise. */
 static void step_plain(const struct kernel_lars_tensor *tensor, struct rates r)
 {
     const float *restrict grads = tensor->grad;
@@ -172,6 +174,7 @@ void kernel_lars_ref(const struct kernel_lars_tensor *tensors, uint32_t tensor_c
         .nesterov = lars->nesterov,
     };
 
+    assert(tensor_count == 0 || tensors != NULL);
     if (found != NULL && *found != 0)
         return;
     for (uint32_t t = 0; t < tensor_count; t++) {
@@ -184,4 +187,15 @@ void kernel_lars_ref(const struct kernel_lars_tensor *tensors, uint32_t tensor_c
                          norm(tensor->grad, lars->grad_type, tensor->count, rates.scale_inverse));
         step_tensor(tensor, lars, &rates);
     }
+}
+
+/* The ratios of one launch's tensors, then two sums for each chunk. Tables are launched one after the
+ * other on a stream, so they share one workspace. */
+size_t kernel_lars_workspace(const struct kernel_lars_tensor *tensors, uint32_t tensor_count)
+{
+    size_t chunks = 0;
+
+    for (uint32_t t = 0; t < tensor_count; t++)
+        chunks += (tensors[t].count + GRAD_NORM_CHUNK - 1) / GRAD_NORM_CHUNK;
+    return KERNEL_LARS_LAUNCH_TENSORS * sizeof(double) + chunks * 2 * sizeof(double);
 }

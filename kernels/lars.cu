@@ -1,21 +1,23 @@
-/* LARS and LARC: the squares of each chunk, then one block a tensor for its ratio, then the step
- * with unscaling and the half copy. Three launches for up to 64 tensors; parameters and gradients
- * are read twice, the second time from L2 where they fit. Atomic sums were refused: their order is
- * not kept. */
+/* LARS and LARC in three launches for up to 64 tensors: the squares of each chunk, the ratio of
+ * each tensor, the step with unscaling and the half copy. Parameters and gradients are read twice,
+ * the second time from L2 where they fit. Refused: atomic sums, whose order changes from run to
+ * run. */
 #include "kernels/multi.cuh"
 
-#include "kernels/kernels_optim.h"
-#include "kernels/norm.h"
+#include "kernels/optimizer.h"
+#include "kernels/grad_norm.h"
 
-static_assert(NORM_CHUNK == MULTI_CHUNK && NORM_LANES == MULTI_THREADS, "a block is a chunk");
+static_assert(GRAD_NORM_CHUNK == MULTI_CHUNK && GRAD_NORM_LANES == MULTI_THREADS,
+              "a block is a chunk");
+
+static_assert(MULTI_TENSORS_MAX == KERNEL_LARS_LAUNCH_TENSORS, "kernel_lars_workspace counts them");
 
 using lars_table = struct multi_table<struct kernel_lars_tensor>;
 
-/* Sums over one launch's chunks (the parameter's and the gradient's, one after the other), and the
- * ratios of its tensors. */
+/* Scratch between the launches. */
 struct workspace {
-    double *sums;  /* [chunks][2] */
-    float *ratios; /* [tensors] */
+    double *sums;  /* [chunks][2]: squares of the parameter, squares of the gradient */
+    float *ratios; /* [tensors] of a table */
 };
 
 static __device__ struct kernel_lars with_rates(const struct kernel_lars &given,
@@ -33,12 +35,12 @@ static __device__ struct kernel_lars with_rates(const struct kernel_lars &given,
 /* The sum of `value` over the block's threads, in thread 0. */
 static __device__ double fold(double value)
 {
-    __shared__ double lanes[NORM_LANES];
+    __shared__ double lanes[GRAD_NORM_LANES];
 
-    __syncthreads(); /* a fold before this one is read */
+    __syncthreads(); /* every thread has read the result of an earlier fold */
     lanes[threadIdx.x] = value;
     __syncthreads();
-    for (uint32_t half = NORM_LANES / 2; half > 0; half /= 2) {
+    for (uint32_t half = GRAD_NORM_LANES / 2; half > 0; half /= 2) {
         if (threadIdx.x < half)
             lanes[threadIdx.x] = __dadd_rn(lanes[threadIdx.x], lanes[threadIdx.x + half]);
         __syncthreads();
@@ -59,19 +61,17 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
     if (found != NULL && *found != 0)
         return;
 
-    const uint32_t t = multi_find(table);
-    const struct kernel_lars_tensor &tensor = table.tensors[t];
+    const struct multi_chunk chunk = multi_chunk_of(table);
+    const struct kernel_lars_tensor &tensor = table.tensors[chunk.t];
     if (!tensor.adapts)
         return;
 
-    const size_t begin = (size_t)(blockIdx.x - table.chunk_first[t]) * MULTI_CHUNK;
-    const size_t end = min(begin + MULTI_CHUNK, tensor.count);
     const float scale_inverse = __frcp_rn(*scale);
     double param = 0.0, grad = 0.0;
 
-    for (size_t i = begin + threadIdx.x; i < end; i += MULTI_THREADS) {
+    for (size_t i = chunk.begin + threadIdx.x; i < chunk.end; i += MULTI_THREADS) {
         param = add_square(param, tensor.master[i]);
-        grad = add_square(grad, __fmul_rn(multi_float(((const G *)tensor.grad)[i]), scale_inverse));
+        grad = add_square(grad, __fmul_rn(as_float(((const G *)tensor.grad)[i]), scale_inverse));
     }
     param = fold(param);
     grad = fold(grad);
@@ -99,7 +99,7 @@ static __device__ float ratio_of(const struct kernel_lars &lars, double param_no
     return ratio < 1.0 ? __double2float_rn(ratio) : 1.0F;
 }
 
-/* One block a tensor. */
+/* One block per tensor. */
 static __global__ void __launch_bounds__(MULTI_THREADS)
     lars_ratios(const __grid_constant__ lars_table table,
                 const __grid_constant__ struct kernel_lars given, const struct kernel_rates *rates,
@@ -117,7 +117,7 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
             workspace.ratios[t] = 1.0F;
         return;
     }
-    for (uint32_t chunk = first + threadIdx.x; chunk < end; chunk += NORM_LANES) {
+    for (uint32_t chunk = first + threadIdx.x; chunk < end; chunk += GRAD_NORM_LANES) {
         param = __dadd_rn(param, workspace.sums[2 * (size_t)chunk]);
         grad = __dadd_rn(grad, workspace.sums[2 * (size_t)chunk + 1]);
     }
@@ -128,7 +128,7 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
             ratio_of(with_rates(given, rates), __dsqrt_rn(param), __dsqrt_rn(grad));
 }
 
-/* One element; `grad` is unscaled. Returns the new parameter. */
+/* One element; `grad` is already divided by the loss scale. Returns the new parameter. */
 static __device__ float step(const struct kernel_lars &lars, float ratio, float param, float grad,
                              float *momentum)
 {
@@ -148,34 +148,6 @@ static __device__ float step(const struct kernel_lars &lars, float ratio, float 
     return __fsub_rn(param, change);
 }
 
-/* `n` (1 to 4) elements from index `i`. */
-template <typename G, typename H>
-static __device__ void step_pack(const struct kernel_lars_tensor &tensor,
-                                 const struct kernel_lars &lars, float ratio, float scale_inverse,
-                                 size_t i, uint32_t n)
-{
-    alignas(struct multi_pack<G>) G grad[MULTI_PACK];
-    alignas(struct multi_pack<float>) float master[MULTI_PACK];
-    alignas(struct multi_pack<float>) float momentum[MULTI_PACK] = {};
-    alignas(struct multi_pack<H>) H half[MULTI_PACK];
-    const bool has_momentum = lars.momentum != 0.0F;
-
-    multi_read((const G *)tensor.grad, i, n, grad);
-    multi_read(tensor.master, i, n, master);
-    if (has_momentum)
-        multi_read(tensor.momentum, i, n, momentum);
-    for (uint32_t k = 0; k < n; k++) {
-        master[k] = step(lars, ratio, master[k], __fmul_rn(multi_float(grad[k]), scale_inverse),
-                         &momentum[k]);
-        multi_round(master[k], &half[k]);
-    }
-    multi_write(tensor.master, i, n, master);
-    if (has_momentum)
-        multi_write(tensor.momentum, i, n, momentum);
-    if (tensor.half != NULL)
-        multi_write((H *)tensor.half, i, n, half);
-}
-
 template <typename G, typename H>
 static __global__ void __launch_bounds__(MULTI_THREADS)
     lars_step(const __grid_constant__ lars_table table,
@@ -185,43 +157,35 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
     if (found != NULL && *found != 0)
         return;
 
-    const uint32_t t = multi_find(table);
-    const size_t begin = (size_t)(blockIdx.x - table.chunk_first[t]) * MULTI_CHUNK;
-    const size_t end = min(begin + MULTI_CHUNK, table.tensors[t].count);
-    const float scale_inverse = __frcp_rn(*scale), ratio = workspace.ratios[t];
+    const struct multi_chunk chunk = multi_chunk_of(table);
+    const float scale_inverse = __frcp_rn(*scale), ratio = workspace.ratios[chunk.t];
     const struct kernel_lars lars = with_rates(given, rates);
+    const bool has_momentum = lars.momentum != 0.0F;
 
-    for (size_t i = begin + threadIdx.x * MULTI_PACK; i < end; i += MULTI_THREADS * MULTI_PACK)
-        step_pack<G, H>(table.tensors[t], lars, ratio, scale_inverse, i,
-                        (uint32_t)min((size_t)MULTI_PACK, end - i));
+    multi_packs(chunk, [&](size_t i, uint32_t n) {
+        multi_momentum_step<G, H>(table.tensors[chunk.t], has_momentum, has_momentum, i, n,
+                                  [&](float param, float grad, float *momentum) {
+                                      return step(lars, ratio, param,
+                                                  __fmul_rn(grad, scale_inverse), momentum);
+                                  });
+    });
 }
 
 template <typename G>
-static int launch(const lars_table &table, const struct kernel_lars &lars,
-                  const struct kernel_rates *rates, struct workspace workspace, const float *scale,
-                  const uint32_t *found, cudaStream_t stream)
+static int launch_steps(const lars_table &table, const struct kernel_lars &lars,
+                        const struct kernel_rates *rates, struct workspace workspace,
+                        const float *scale, const uint32_t *found, cudaStream_t stream)
 {
-    const uint32_t grid = table.chunk_first[table.tensor_count];
-    int error = multi_launch(lars_squares<G>, grid, stream, table, workspace, scale, found);
+    int error = launch(lars_squares<G>, multi_grid(table), stream, table, workspace, scale, found);
 
     if (error == 0)
-        error = multi_launch(lars_ratios, table.tensor_count, stream, table, lars, rates, workspace,
-                             found);
+        error = launch(lars_ratios, dim3(table.tensor_count), stream, table, lars, rates, workspace,
+                       found);
     if (error != 0)
         return error;
-    return multi_launch(lars.half_type == KERNEL_BF16 ? lars_step<G, __nv_bfloat16>
-                                                      : lars_step<G, __half>,
-                        grid, stream, table, lars, rates, workspace, scale, found);
-}
-
-/* Launches follow one another on the stream, so each may use the whole of it. */
-size_t kernel_lars_workspace(const struct kernel_lars_tensor *tensors, uint32_t tensor_count)
-{
-    size_t chunks = 0;
-
-    for (uint32_t t = 0; t < tensor_count; t++)
-        chunks += (tensors[t].count + MULTI_CHUNK - 1) / MULTI_CHUNK;
-    return MULTI_TENSORS_MAX * sizeof(double) + chunks * 2 * sizeof(double);
+    return launch(lars.half_type == KERNEL_BF16 ? lars_step<G, __nv_bfloat16>
+                                                : lars_step<G, __half>,
+                  multi_grid(table), stream, table, lars, rates, workspace, scale, found);
 }
 
 int kernel_lars(const struct kernel_lars_tensor *tensors, uint32_t tensor_count,
@@ -229,22 +193,10 @@ int kernel_lars(const struct kernel_lars_tensor *tensors, uint32_t tensor_count,
                 const float *scale, const uint32_t *found, struct CUstream_st *stream)
 {
     const struct workspace workspace = {(double *)memory + MULTI_TENSORS_MAX, (float *)memory};
-    int error = 0;
 
-    while (error == 0 && tensor_count > 0) {
-        lars_table table;
-        const uint32_t taken = multi_take(tensors, tensor_count, &table);
-
-        tensors += taken;
-        tensor_count -= taken;
-        if (table.tensor_count == 0)
-            continue;
-        if (lars->grad_type == KERNEL_F32)
-            error = launch<float>(table, *lars, rates, workspace, scale, found, stream);
-        else if (lars->grad_type == KERNEL_F16)
-            error = launch<__half>(table, *lars, rates, workspace, scale, found, stream);
-        else
-            error = launch<__nv_bfloat16>(table, *lars, rates, workspace, scale, found, stream);
-    }
-    return error;
+    return multi_launch(tensors, tensor_count, [=](const auto &table) {
+        return launch_typed(lars->grad_type, [&](auto g) {
+            return launch_steps<decltype(g)>(table, *lars, rates, workspace, scale, found, stream);
+        });
+    });
 }

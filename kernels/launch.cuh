@@ -1,7 +1,8 @@
 /* What the kernels share: launches, conversions, wide reads, sums over a block in a fixed order.
  *
- * All of this is compiled with -fmad=false: a product and a sum are rounded each, as in the twins,
- * so that both give the same bits. These kernels wait for memory, not for arithmetic. */
+ * Kernels are compiled with -fmad=false: a product and a sum are each rounded, as in the
+ * references, so that both give the same bits. It costs no time, since the kernels are bound by
+ * memory. */
 #ifndef KERNELS_LAUNCH_CUH
 #define KERNELS_LAUNCH_CUH
 
@@ -11,17 +12,18 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "kernels/kernels.h"
+#include "kernels/types.h"
 
 constexpr uint32_t LAUNCH_THREADS = 256;
-/* Blocks of a loop over elements: with 2048 threads a multiprocessor that is two to four times what
- * 108 (A100) to 148 (B200) of them hold at once, so that the last ones are filled too. */
+/* Most blocks of a grid-stride loop. A multiprocessor holds 2048 threads, so 108 of them (A100) to
+ * 148 (B200) hold 864 to 1184 blocks at once. About four times as many even out the end. */
 constexpr uint32_t LAUNCH_BLOCKS_MAX = 4736;
 constexpr uint32_t LAUNCH_GRID_Y_MAX = 65535; /* CUDA's limit on blocks along y */
 constexpr uint32_t WARP = 32;
 constexpr uint32_t WARPS = LAUNCH_THREADS / WARP;
 
-/* As <<<grid, LAUNCH_THREADS, 0, stream>>>, in plain C++. Returns 0 or the CUDA error. */
+/* kernel<<<grid, LAUNCH_THREADS, 0, stream>>>(args...), in plain C++: the tests compile kernels for
+ * the CPU too. Returns 0 or the CUDA error. */
 template <typename... P, typename... A>
 static int launch(void (*kernel)(P...), dim3 grid, cudaStream_t stream, A... args)
 {
@@ -40,7 +42,7 @@ static inline uint32_t launch_blocks(size_t items)
     return (uint32_t)(blocks < LAUNCH_BLOCKS_MAX ? blocks : LAUNCH_BLOCKS_MAX);
 }
 
-/* Calls f with a value of the C++ type behind `type`. */
+/* f(t), where t has the C++ type of `type`. */
 template <typename F> static int launch_typed(enum kernel_type type, F f)
 {
     if (type == KERNEL_F16)
@@ -50,7 +52,7 @@ template <typename F> static int launch_typed(enum kernel_type type, F f)
     return f(float());
 }
 
-/* The same with how many channels a thread takes at once, see kernel_pack(). */
+/* f(t, n), where t has the C++ type of `type` and n::value is kernel_pack(type, channels). */
 template <typename F> static int launch_packed(enum kernel_type type, uint32_t channels, F f)
 {
     const bool is_wide = channels % 8 == 0;
@@ -122,7 +124,8 @@ static __device__ inline void pack_write(T *values, size_t i, const float in[N])
     *reinterpret_cast<struct pack<T, N> *>(values + i) = out;
 }
 
-/* The same with `n` values (1 to N) at any address: wide where it can be. */
+/* The same for `n` values (1 to N) at any address: one wide access where all N are there and
+ * aligned, else one by one. */
 template <int N, typename T>
 static __device__ inline void pack_read_some(const T *values, size_t i, uint32_t n, float out[N])
 {

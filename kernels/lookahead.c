@@ -1,8 +1,8 @@
-/* Twin of lookahead.cu. */
+/* Reference of lookahead.cu. */
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/kernels_optim.h"
+#include "kernels/optimizer.h"
 #include "kernels/values.h"
 
 enum turn { TURN_NONE, TURN_COPY, TURN_JOIN };
@@ -16,12 +16,15 @@ static enum turn turn_of(const struct kernel_lookahead *lookahead, uint32_t t)
     return (t - 1) % lookahead->every == 0 ? TURN_JOIN : TURN_NONE;
 }
 
+/* slow = p */
 static void copy(const struct kernel_lookahead_tensor *tensor)
 {
+    assert(tensor->slow != tensor->master || tensor->count == 0);
     if (tensor->count > 0)
         memcpy(tensor->slow, tensor->master, tensor->count * sizeof *tensor->slow);
 }
 
+/* slow += alpha * (p - slow); p = slow */
 static void join(const struct kernel_lookahead_tensor *tensor, enum kernel_type half_type,
                  float alpha)
 {
@@ -41,6 +44,7 @@ void kernel_lookahead_before_ref(const struct kernel_lookahead_tensor *tensors,
                                  uint32_t tensor_count, const struct kernel_lookahead *lookahead,
                                  const uint32_t *found, const uint32_t *applied)
 {
+    assert(lookahead->every > 0);
     if ((found != NULL && *found != 0) || !lookahead->is_paper || *applied != 0)
         return;
     for (uint32_t t = 0; t < tensor_count; t++)

@@ -1,8 +1,8 @@
-/* Lookahead around another optimizer. Both launches are there in every step, so that a recorded
- * step is the same each time; a block looks at the count of steps and mostly ends at once. */
+/* Lookahead around another optimizer. Both launches are made in every step, so that a captured step
+ * is the same in each replay. In most steps each block reads the number of steps and returns. */
 #include "kernels/multi.cuh"
 
-#include "kernels/kernels_optim.h"
+#include "kernels/optimizer.h"
 
 enum turn { TURN_NONE, TURN_COPY, TURN_JOIN };
 
@@ -31,7 +31,7 @@ static __device__ void join_pack(const struct kernel_lookahead_tensor &tensor, f
     multi_read(tensor.slow, i, n, slow);
     for (uint32_t k = 0; k < n; k++) {
         slow[k] = __fadd_rn(slow[k], __fmul_rn(alpha, __fsub_rn(fast[k], slow[k])));
-        multi_round(slow[k], &half[k]);
+        round_to(slow[k], &half[k]);
     }
     multi_write(tensor.slow, i, n, slow);
     multi_write(tensor.master, i, n, slow);
@@ -60,40 +60,25 @@ static __global__ void __launch_bounds__(MULTI_THREADS)
     if (turn == TURN_NONE)
         return;
 
-    const uint32_t t = multi_find(table);
-    const size_t begin = (size_t)(blockIdx.x - table.chunk_first[t]) * MULTI_CHUNK;
-    const size_t end = min(begin + MULTI_CHUNK, table.tensors[t].count);
+    const struct multi_chunk chunk = multi_chunk_of(table);
 
-    for (size_t i = begin + threadIdx.x * MULTI_PACK; i < end; i += MULTI_THREADS * MULTI_PACK) {
-        const uint32_t n = (uint32_t)min((size_t)MULTI_PACK, end - i);
-
+    multi_packs(chunk, [&](size_t i, uint32_t n) {
         if (turn == TURN_COPY)
-            copy_pack(table.tensors[t], i, n);
+            copy_pack(table.tensors[chunk.t], i, n);
         else
-            join_pack<H>(table.tensors[t], lookahead.alpha, i, n);
-    }
+            join_pack<H>(table.tensors[chunk.t], lookahead.alpha, i, n);
+    });
 }
 
 static int launch_all(const struct kernel_lookahead_tensor *tensors, uint32_t tensor_count,
                       const struct kernel_lookahead &lookahead, bool is_before,
                       const uint32_t *found, const uint32_t *applied, cudaStream_t stream)
 {
-    int error = 0;
-
-    while (error == 0 && tensor_count > 0) {
-        struct multi_table<struct kernel_lookahead_tensor> table;
-        const uint32_t taken = multi_take(tensors, tensor_count, &table);
-
-        tensors += taken;
-        tensor_count -= taken;
-        if (table.tensor_count == 0)
-            continue;
-        error = multi_launch(lookahead.half_type == KERNEL_BF16 ? look_ahead<__nv_bfloat16>
-                                                                : look_ahead<__half>,
-                             table.chunk_first[table.tensor_count], stream, table, lookahead,
-                             is_before, found, applied);
-    }
-    return error;
+    return multi_launch(tensors, tensor_count, [&](const auto &table) {
+        return launch(lookahead.half_type == KERNEL_BF16 ? look_ahead<__nv_bfloat16>
+                                                         : look_ahead<__half>,
+                      multi_grid(table), stream, table, lookahead, is_before, found, applied);
+    });
 }
 
 int kernel_lookahead_before(const struct kernel_lookahead_tensor *tensors, uint32_t tensor_count,

@@ -1,5 +1,6 @@
-/* Twin of loss.cu: every sum is split over the threads of a block as there. */
-#include "kernels/kernels_layers.h"
+/* Reference of loss.cu. Sums are split over the threads of a block as there, so that both give the
+ * same bits. */
+#include "kernels/layers.h"
 
 #include <assert.h>
 #include <math.h>
@@ -13,7 +14,6 @@ struct row {
     size_t at;
     int64_t label;        /* -1: out of range */
     double max, sum, all; /* the sums of e^(score - max) and of score - max */
-    uint32_t before;
 };
 
 static float score_of(const struct kernel_loss *loss, const struct row *row, uint32_t c)
@@ -21,6 +21,7 @@ static float score_of(const struct kernel_loss *loss, const struct row *row, uin
     return values_get(row->logits, loss->type, row->at + c);
 }
 
+/* Classes that rank before the label. A NaN among them ranks before it too. */
 static uint32_t count_before(const struct kernel_loss *loss, const struct row *row, float own)
 {
     uint32_t before = 0;
@@ -34,11 +35,12 @@ static uint32_t count_before(const struct kernel_loss *loss, const struct row *r
     return before;
 }
 
-static void take_row(const struct kernel_loss *loss, struct row *row)
+static void reduce_row(const struct kernel_loss *loss, struct row *row)
 {
     double sums[SUMS_THREADS] = {0}, all[SUMS_THREADS] = {0};
     float max = -INFINITY;
 
+    /* max is subtracted before exp, so that nothing overflows */
     for (uint32_t c = 0; c < loss->classes; c++)
         max = fmaxf(max, score_of(loss, row, c));
     row->max = (double)max;
@@ -52,7 +54,7 @@ static void take_row(const struct kernel_loss *loss, struct row *row)
     row->all = sums_block(all);
 }
 
-static void give_row(const struct kernel_loss *loss, struct row *row, struct kernel_loss_row *out)
+static void rank_row(const struct kernel_loss *loss, struct row *row, struct kernel_loss_row *out)
 {
     const double smoothing = (double)loss->smoothing;
     const float own = row->label < 0 ? NAN : score_of(loss, row, (uint32_t)row->label);
@@ -102,12 +104,14 @@ void kernel_loss_ref(const struct kernel_loss *loss, const void *logits, const v
 
     assert(loss->classes > 0 && loss->stride >= loss->classes);
     *result = (struct kernel_loss_result){0};
+    assert(loss->smoothing >= 0.0F && loss->smoothing <= 1.0F);
+    assert(grads == NULL || grads != logits || loss->grad_type == loss->type);
     for (uint32_t i = 0; i < loss->rows; i++) {
         struct row row = {
             .logits = logits, .at = (size_t)i * loss->stride, .label = label_of(loss, labels, i)};
 
-        take_row(loss, &row);
-        give_row(loss, &row, &rows_out[i]);
+        reduce_row(loss, &row);
+        rank_row(loss, &row, &rows_out[i]);
         if (grads != NULL)
             write_grads(loss, &row,
                         loss->grad_scale * (scale != NULL ? *scale : 1.0F) / (float)loss->rows,

@@ -1,8 +1,8 @@
-/* Softmax cross-entropy, one block a row: the row (4 KB for 1000 classes) is read from memory once
- * and three times from the cache. At 256 rows the launch, not memory, is what takes the time.
- * Double costs nothing here: 256,000 exponentials twice a step. */
+/* Softmax cross-entropy, one block per row. The row (4 KB for 1000 classes) is read from memory
+ * once and from the cache three more times. At 256 rows the kernel is bound by its launch, so
+ * double precision (2 * 256,000 exponentials per step) costs no time. */
 #include "kernels/exponent.h"
-#include "kernels/kernels_layers.h"
+#include "kernels/layers.h"
 #include "kernels/launch.cuh"
 
 namespace
@@ -13,7 +13,7 @@ struct shared_sums {
     uint32_t counts[WARPS];
 };
 
-/* What a block knows of its row. */
+/* Reductions over one row, the same in all threads of its block. */
 struct row {
     int64_t label; /* -1: out of range */
     double max, sum;
@@ -35,16 +35,16 @@ static __device__ float block_max(float value, float *shared)
     return max;
 }
 
-/* Whether class c comes before the label, which has the score `own`. */
+/* Whether class c ranks before the label, whose score is `own`. A NaN ranks before it. */
 static __device__ bool is_before(float score, float own, uint32_t c, uint32_t label)
 {
     return c != label && (c < label ? !(score < own) : !(score <= own));
 }
 
 template <typename T>
-static __device__ struct row take_row(const struct kernel_loss &loss, const T *scores,
-                                      int64_t label, struct shared_sums *shared,
-                                      struct kernel_loss_row *out)
+static __device__ struct row reduce_row(const struct kernel_loss &loss, const T *scores,
+                                        int64_t label, struct shared_sums *shared,
+                                        struct kernel_loss_row *out)
 {
     const bool is_valid = label >= 0 && label < loss.classes;
     const float own = is_valid ? as_float(scores[label]) : NAN;
@@ -111,7 +111,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     const size_t at = (size_t)blockIdx.x * loss.stride;
     const int64_t label = loss.labels_are_i64 ? ((const int64_t *)labels)[blockIdx.x]
                                               : ((const int32_t *)labels)[blockIdx.x];
-    const struct row row = take_row(loss, logits + at, label, &shared, &rows_out[blockIdx.x]);
+    const struct row row = reduce_row(loss, logits + at, label, &shared, &rows_out[blockIdx.x]);
 
     if (grads != NULL)
         write_grads(loss, row, loss.grad_scale * (scale != NULL ? *scale : 1.0F) / (float)loss.rows,

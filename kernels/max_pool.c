@@ -1,6 +1,7 @@
-/* Twin of max_pool.cu. Backward scatters over the windows in order, which adds up in the same
- * order for every input. */
-#include "kernels/kernels_layers.h"
+/* Reference of max_pool.cu. The kernel gathers, for each input, the windows that cover it, row by
+ * row. Here the windows are walked in that order and scatter, so each input adds the same terms in
+ * the same order. */
+#include "kernels/layers.h"
 
 #include <assert.h>
 #include <math.h>
@@ -9,6 +10,7 @@
 
 #include "kernels/values.h"
 
+/* One output element: a window of one channel. */
 struct window {
     const struct kernel_pool *pool;
     uint32_t image, y, x, channel;
@@ -23,7 +25,7 @@ static size_t out_at(const struct window *w)
            w->channel;
 }
 
-/* The index of place `k` of the window in x; false where it lies in the padding. */
+/* The index in x of element `k` of the window; false where it is padding. */
 static bool in_at(const struct window *w, uint32_t k, size_t *at)
 {
     const struct kernel_pool *pool = w->pool;
@@ -38,6 +40,7 @@ static bool in_at(const struct window *w, uint32_t k, size_t *at)
     return true;
 }
 
+/* Moves to the next output element in memory order; false after the last. */
 static bool next(struct window *w)
 {
     const struct kernel_pool *pool = w->pool;
@@ -90,6 +93,7 @@ void kernel_max_pool_ref(const struct kernel_pool *pool, const void *x, void *y,
                 where = k;
             }
         }
+        assert(where < places); /* every window covers at least one pixel */
         values_set(y, pool->type, out_at(&w), max);
         if (best != NULL)
             best[out_at(&w)] = (uint8_t)where;
@@ -108,6 +112,7 @@ void kernel_max_pool_backward_ref(const struct kernel_pool *pool, const void *dy
         do {
             size_t at;
 
+            assert(best[out_at(&w)] < pool->kernel * pool->kernel);
             if (in_at(&w, best[out_at(&w)], &at))
                 sums[at] += values_get(dy, pool->type, out_at(&w));
         } while (next(&w));

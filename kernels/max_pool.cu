@@ -1,14 +1,15 @@
-/* Max pools. Bound by memory: a thread makes one pack of channels of one pixel; neighbouring
- * windows find each other's reads in the cache. Backward gathers, so that it needs no atomics. */
-#include "kernels/kernels_layers.h"
+/* Max pools. Bound by memory. A thread computes one pack of channels of one pixel; overlapping
+ * windows hit the cache. Backward gathers over the windows that cover an input, which needs no
+ * atomics. */
+#include "kernels/layers.h"
 #include "kernels/launch.cuh"
 
 namespace
 {
-/* A byte for each of N channels, the first one lowest. */
+/* `best` of N channels: one byte each, the first channel in the lowest byte. */
 template <int N> using places = std::conditional_t<N == 8, uint64_t, uint32_t>;
 
-/* Which pixel, and which channels of it. */
+/* A pixel and the first of the channels that a thread handles. */
 struct place {
     uint32_t y, x, channel;
 };
@@ -38,7 +39,9 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 
         for (uint32_t ky = 0; ky < pool.kernel; ky++)
             for (uint32_t kx = 0; kx < pool.kernel; kx++) {
-                const uint32_t row = at.y * pool.stride + ky - pool.pad; /* wraps above the top */
+                const uint32_t row =
+                    at.y * pool.stride + ky -
+                    pool.pad; /* above the image: wraps to a huge row, skipped below */
                 const uint32_t column = at.x * pool.stride + kx - pool.pad;
                 float in[N];
 
@@ -61,7 +64,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     }
 }
 
-/* The windows that cover a coordinate: first .. last, last being one too far. */
+/* The windows that cover a coordinate: [*first, *last). */
 static __device__ void windows_of(uint32_t at, const struct kernel_pool &pool, uint32_t out,
                                   uint32_t *first, uint32_t *last)
 {
@@ -117,16 +120,22 @@ static bool is_wrong(const struct kernel_pool *pool)
            (size_t)pool->out_height * pool->out_width * pool->channels > INT32_MAX;
 }
 
+/* f(t, n) as launch_packed() calls it; an error for a wrong shape, nothing for an empty one. */
+template <typename F> static int pool_packed(const struct kernel_pool *pool, size_t count, F f)
+{
+    if (is_wrong(pool))
+        return (int)cudaErrorInvalidValue;
+    if (pool->images == 0 || count == 0)
+        return 0;
+    return launch_packed(pool->type, pool->channels, f);
+}
+
 int kernel_max_pool(const struct kernel_pool *pool, const void *x, void *y, uint8_t *best,
                     struct CUstream_st *stream)
 {
     const size_t count = (size_t)pool->out_height * pool->out_width * pool->channels;
 
-    if (is_wrong(pool))
-        return (int)cudaErrorInvalidValue;
-    if (pool->images == 0 || count == 0)
-        return 0;
-    return launch_packed(pool->type, pool->channels, [=](auto t, auto n) {
+    return pool_packed(pool, count, [=](auto t, auto n) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
 
@@ -140,11 +149,7 @@ int kernel_max_pool_backward(const struct kernel_pool *pool, const void *dy, con
 {
     const size_t count = (size_t)pool->height * pool->width * pool->channels;
 
-    if (is_wrong(pool))
-        return (int)cudaErrorInvalidValue;
-    if (pool->images == 0 || count == 0)
-        return 0;
-    return launch_packed(pool->type, pool->channels, [=](auto t, auto n) {
+    return pool_packed(pool, count, [=](auto t, auto n) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
 

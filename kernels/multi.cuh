@@ -1,35 +1,32 @@
-/* One launch over many tensors: the table travels in the kernel's parameters, each block takes one
+/* One launch over many tensors: the table of tensors is a kernel parameter, each block handles one
  * chunk of one tensor.
  *
- * A launch per tensor was refused: ResNet-50 has 161 of them, most with fewer elements than one
- * block handles. A table in device memory was refused too: it would need a copy and a life of its
- * own. 64 tensors keep the parameters under the 4 KiB that every architecture takes; more tensors
- * are more launches. */
+ * Refused: a launch per tensor. ResNet-50 has 161 of them, most with fewer elements than a block
+ * handles. Refused: a table in device memory, which would have to be allocated, copied and kept.
+ * 64 tensors keep the parameters under 4 KiB, the limit of every architecture; more tensors take
+ * more launches. */
 #ifndef KERNELS_MULTI_CUH
 #define KERNELS_MULTI_CUH
 
 #include <cstddef>
 #include <cstdint>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
-#include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 
 constexpr uint32_t MULTI_TENSORS_MAX = 64;
 constexpr uint32_t MULTI_THREADS = 256;
 constexpr uint32_t MULTI_PACK = 4; /* elements that a thread reads at once */
-constexpr uint32_t MULTI_CHUNK = MULTI_THREADS * MULTI_PACK * 4; /* elements of a block */
+constexpr uint32_t MULTI_CHUNK = MULTI_THREADS * MULTI_PACK * 4; /* elements per block */
 
 template <typename T> struct multi_table {
     T tensors[MULTI_TENSORS_MAX];
-    uint32_t chunk_first[MULTI_TENSORS_MAX +
-                         1]; /* the first block of each tensor; behind the last: the grid */
+    /* The first block of each tensor; after the last one the number of blocks. */
+    uint32_t chunk_first[MULTI_TENSORS_MAX + 1];
     uint32_t tensor_count;
 };
 
-/* Fill `table` from tensors[0 .. count) and say how many it took; empty tensors are left out. At
- * least one is taken, a tensor has fewer than 2^31 chunks (8 Ti elements). */
+/* Fills `table` from tensors[0 .. count), without empty tensors, and returns how many it took: at
+ * least one. A tensor has fewer than 2^31 chunks (8 Ti elements). */
 template <typename T>
 static uint32_t multi_take(const T *tensors, uint32_t count, struct multi_table<T> *table)
 {
@@ -52,14 +49,33 @@ static uint32_t multi_take(const T *tensors, uint32_t count, struct multi_table<
     return taken;
 }
 
-template <typename... P, typename... A>
-static int multi_launch(void (*kernel)(P...), uint32_t grid, cudaStream_t stream, A... args)
+/* Calls launch_table(table) for all tensors, as many at once as a table holds. Stops at the first
+ * error and returns it. */
+template <typename T, typename F>
+static int multi_launch(const T *tensors, uint32_t tensor_count, F launch_table)
 {
+    int error = 0;
+
     static_assert(MULTI_THREADS == LAUNCH_THREADS, "one size of block");
-    return launch(kernel, dim3(grid), stream, args...);
+    while (error == 0 && tensor_count > 0) {
+        struct multi_table<T> table;
+        const uint32_t taken = multi_take(tensors, tensor_count, &table);
+
+        tensors += taken;
+        tensor_count -= taken;
+        if (table.tensor_count > 0)
+            error = launch_table(table);
+    }
+    return error;
 }
 
-/* The tensor of this block: the last one whose first chunk is not behind it. */
+/* One block per chunk. */
+template <typename T> static dim3 multi_grid(const struct multi_table<T> &table)
+{
+    return dim3(table.chunk_first[table.tensor_count]);
+}
+
+/* The tensor of this block: the last one whose first chunk is this block or an earlier one. */
 template <typename T> static __device__ uint32_t multi_find(const struct multi_table<T> &table)
 {
     uint32_t low = 0, high = table.tensor_count;
@@ -75,6 +91,29 @@ template <typename T> static __device__ uint32_t multi_find(const struct multi_t
     return low;
 }
 
+/* The chunk of this block: elements [begin, end) of tensor `t`. */
+struct multi_chunk {
+    uint32_t t;
+    size_t begin, end;
+};
+
+template <typename T>
+static __device__ struct multi_chunk multi_chunk_of(const struct multi_table<T> &table)
+{
+    const uint32_t t = multi_find(table);
+    const size_t begin = (size_t)(blockIdx.x - table.chunk_first[t]) * MULTI_CHUNK;
+
+    return {t, begin, min(begin + MULTI_CHUNK, table.tensors[t].count)};
+}
+
+/* Calls f(i, n) for this thread's share of a chunk: `n` (1 to MULTI_PACK) elements from index i. */
+template <typename F> static __device__ void multi_packs(const struct multi_chunk &chunk, F f)
+{
+    for (size_t i = chunk.begin + threadIdx.x * MULTI_PACK; i < chunk.end;
+         i += MULTI_THREADS * MULTI_PACK)
+        f(i, (uint32_t)min((size_t)MULTI_PACK, chunk.end - i));
+}
+
 template <typename T> struct alignas(sizeof(T) * MULTI_PACK) multi_pack {
     T v[MULTI_PACK];
 };
@@ -84,7 +123,7 @@ template <typename T> static __device__ bool multi_is_aligned(const T *values)
     return (reinterpret_cast<uintptr_t>(values) % sizeof(struct multi_pack<T>)) == 0;
 }
 
-/* out = values[i ...], `n` (1 to 4) of them: one wide read where all four are there and aligned. */
+/* out[k] = values[i + k] for k < n, n from 1 to 4: one wide read where n is 4 and it is aligned. */
 template <typename T>
 static __device__ void multi_read(const T *values, size_t i, uint32_t n, T out[MULTI_PACK])
 {
@@ -109,26 +148,31 @@ static __device__ void multi_write(T *values, size_t i, uint32_t n, const T in[M
         values[i + k] = in[k];
 }
 
-static __device__ inline float multi_float(float value)
+/* One tensor's parameters, momentum and half copy for `n` elements from index `i`:
+ * *master = step(*master, gradient, momentum) for each.
+ *   has_momentum: momentum is written; reads_momentum: also read first, else it starts at 0 */
+template <typename G, typename H, typename T, typename S>
+static __device__ void multi_momentum_step(const T &tensor, bool has_momentum, bool reads_momentum,
+                                           size_t i, uint32_t n, S step)
 {
-    return value;
-}
-static __device__ inline float multi_float(__half value)
-{
-    return __half2float(value);
-}
-static __device__ inline float multi_float(__nv_bfloat16 value)
-{
-    return __bfloat162float(value);
-}
+    alignas(struct multi_pack<G>) G grad[MULTI_PACK];
+    alignas(struct multi_pack<float>) float master[MULTI_PACK];
+    alignas(struct multi_pack<float>) float momentum[MULTI_PACK] = {};
+    alignas(struct multi_pack<H>) H half[MULTI_PACK];
 
-static __device__ inline void multi_round(float value, __half *out)
-{
-    *out = __float2half_rn(value);
-}
-static __device__ inline void multi_round(float value, __nv_bfloat16 *out)
-{
-    *out = __float2bfloat16_rn(value);
+    multi_read((const G *)tensor.grad, i, n, grad);
+    multi_read(tensor.master, i, n, master);
+    if (reads_momentum)
+        multi_read(tensor.momentum, i, n, momentum);
+    for (uint32_t k = 0; k < n; k++) {
+        master[k] = step(master[k], as_float(grad[k]), &momentum[k]);
+        round_to(master[k], &half[k]);
+    }
+    multi_write(tensor.master, i, n, master);
+    if (has_momentum)
+        multi_write(tensor.momentum, i, n, momentum);
+    if (tensor.half != NULL)
+        multi_write((H *)tensor.half, i, n, half);
 }
 
 #endif

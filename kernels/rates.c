@@ -1,5 +1,5 @@
-/* Twin of rates.cu. */
-#include "kernels/kernels.h"
+/* Reference of rates.cu. */
+#include "kernels/optimizer.h"
 
 void kernel_rates_ref(struct kernel_rates *rates, const struct kernel_rates *values)
 {

@@ -1,6 +1,6 @@
-/* The rates of a step travel as a launch's parameters: no host memory that has to stay until a copy
- * was made. */
-#include "kernels/kernels.h"
+/* Sets the rates of a step. They are passed as launch parameters, so no host buffer has to stay
+ * valid until a copy has run. */
+#include "kernels/optimizer.h"
 #include "kernels/launch.cuh"
 
 static __global__ void __launch_bounds__(LAUNCH_THREADS)

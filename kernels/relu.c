@@ -1,5 +1,5 @@
-/* Twin of relu.cu. */
-#include "kernels/kernels_elements.h"
+/* Reference of relu.cu. */
+#include "kernels/elements.h"
 
 #include "kernels/values.h"
 

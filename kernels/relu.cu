@@ -1,7 +1,7 @@
-/* ReLU and its gradient. Bound by memory: 2 + 2 bytes an element of halves forward, 2 + 2 + 2
- * back. */
+/* ReLU and its gradient. Bound by memory: for halves, 4 bytes are moved per element forward and 6
+ * backward. */
 #include "kernels/elements.cuh"
-#include "kernels/kernels_elements.h"
+#include "kernels/elements.h"
 
 namespace
 {

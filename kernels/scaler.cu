@@ -1,5 +1,5 @@
-/* The loss scaler's step: one thread, the launch is all that it takes. */
-#include "kernels/kernels_step.h"
+/* The loss scaler's step, in one thread. Its cost is the launch. */
+#include "kernels/gradients.h"
 #include "kernels/launch.cuh"
 
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
@@ -22,7 +22,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
         s.skipped_in_a_row = 0;
         s.applied++;
         s.unskipped += s.unskipped < UINT32_MAX;
-        if (s.is_dynamic && s.unskipped == s.window) {
+        if (s.is_dynamic && s.unskipped >= s.window) {
             s.scale = fminf(s.scale * 2.0F, s.max);
             s.unskipped = 0;
         }

@@ -1,12 +1,12 @@
-/* Twin of sgd.cu. */
-#include "kernels/kernels.h"
+/* Reference of sgd.cu. */
+#include "kernels/optimizer.h"
 
 #include <assert.h>
 #include <math.h>
 
 #include "kernels/values.h"
 
-/* grad: unscaled. Returns the new parameter. */
+/* One element; `grad` is already divided by the loss scale. Returns the new parameter. */
 static float step(const struct kernel_sgd *sgd, float param, float grad, float *momentum)
 {
     float buf;
@@ -20,7 +20,7 @@ static float step(const struct kernel_sgd *sgd, float param, float grad, float *
     return param - sgd->lr * (sgd->nesterov ? grad + sgd->momentum * buf : buf);
 }
 
-/* The common case: as step(), and the compiler may take several elements at once. */
+/* step() for f32 gradients without a half copy, for the compiler to vectorise. */
 static void step_plain(const struct kernel_sgd_tensor *tensor, const struct kernel_sgd *sgd)
 {
     const float *restrict grads = tensor->grad;

@@ -1,4 +1,5 @@
-/* The order in which a block of 256 threads adds up one value of each: for the twins. */
+/* The order in which a block of 256 threads adds one value of each: block_sum() of launch.cuh, for
+ * the references. */
 #ifndef KERNELS_SUMS_H
 #define KERNELS_SUMS_H
 
@@ -7,8 +8,8 @@
 #define SUMS_THREADS 256
 #define SUMS_WARP 32
 
-/* Halves a warp's values five times, then adds the warps one after the other; `values` is used up.
- */
+/* Each warp folds its 32 values in halves, then the warps are added one after the other. Overwrites
+ * `values`. */
 static inline double sums_block(double values[SUMS_THREADS])
 {
     double sum = 0.0;

@@ -4,43 +4,6 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
-#include "kernels/kernels_elements.h"
-#include "kernels/kernels_layers.h"
-#include "kernels/kernels_norm.h"
-#include "kernels/kernels_optim.h"
-#include "kernels/kernels_step.h"
-
-/* X(name): kernel_name is one. */
-#define KERNEL_TABLE(X)                                                                            \
-    X(accumulate)                                                                                  \
-    X(adam)                                                                                        \
-    X(add)                                                                                         \
-    X(avg_pool)                                                                                    \
-    X(avg_pool_backward)                                                                           \
-    X(cast)                                                                                        \
-    X(clip)                                                                                        \
-    X(columns)                                                                                     \
-    X(finite)                                                                                      \
-    X(images)                                                                                      \
-    X(lars)                                                                                        \
-    X(lookahead)                                                                                   \
-    X(lookahead_before)                                                                            \
-    X(loss)                                                                                        \
-    X(max_pool)                                                                                    \
-    X(max_pool_backward)                                                                           \
-    X(norm_apply)                                                                                  \
-    X(norm_backward_apply)                                                                         \
-    X(norm_backward_finish)                                                                        \
-    X(norm_backward_sums)                                                                          \
-    X(norm_finish)                                                                                 \
-    X(norm_running)                                                                                \
-    X(norm_sums)                                                                                   \
-    X(rates)                                                                                       \
-    X(relu)                                                                                        \
-    X(relu_backward)                                                                               \
-    X(scale)                                                                                       \
-    X(scaler_step)                                                                                 \
-    X(sgd)
 
 kernel_function kernel_find(const char *name)
 {

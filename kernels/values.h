@@ -1,4 +1,4 @@
-/* Element access of the twins: any of the three types, read and written as f32. */
+/* Element access on the host: any of the three types, read and written as f32. */
 #ifndef KERNELS_VALUES_H
 #define KERNELS_VALUES_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "kernels/half.h"
-#include "kernels/kernels.h"
+#include "kernels/types.h"
 
 static inline float values_get(const void *values, enum kernel_type type, size_t i)
 {

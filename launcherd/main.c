@@ -1,6 +1,17 @@
-/* launcherd: the daemon of a node. Options, loop, wiring; also the entry of its shims (--shim). */
+/* launcherd: the daemon of a node; with --shim, the process of a shim. Options, loop, wiring.
+ *
+ *   core/     the decisions of the daemon and of the shim, pure    launcher.h, shim.h
+ *   node/     the edge of the daemon                               node.h
+ *   shim/     the edge of the shim                                 shim_io.h
+ *   gpu/      NVML, off the loop                                   gpu_watch.h
+ *   process/  processes, and the folders that both programs use    proc.h, spawn.h, rundir.h
+ *
+ * Includes go one way: main to node, node to shim and gpu, all of these to process and core. */
 #include <limits.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,26 +19,48 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "common/io/address.h"
+#include "common/io/default_server.h"
+#include "common/io/key_file.h"
+#include "common/io/notify.h"
 #include "common/io/service.h"
 #include "common/log.h"
-#include "launcherd/gpu_watch.h"
-#include "launcherd/node_io.h"
-#include "launcherd/proc.h"
-#include "launcherd/shim_io.h"
+#include "launcherd/gpu/gpu_watch.h"
+#include "launcherd/node/node.h"
+#include "launcherd/node/node_gpus.h"
+#include "launcherd/process/cgroup.h"
+#include "launcherd/process/interface.h"
+#include "launcherd/process/proc.h"
+#include "launcherd/shim/output.h"
+#include "launcherd/shim/shim_io.h"
 
 #define GPU_END_US 1000000u
+#define LATE_END_MS 3000u
+#define PATIENCE_MS 5000u
+#define LOG_MAX_DEFAULT (1ull << 30)
+#define DAY_US (24 * 3600 * 1000000ull)
+#define KEEP_LOGS_DEFAULT_US (14 * DAY_US)
+#define KEEP_US_MAX (3660 * DAY_US)
 
 struct settings {
-    const char *server, *name, *address, *state_dir;
+    const char *server, *join, *name, *address, *interface, *state_dir, *log_dir, *gpus;
+    bool list_gpus;
     uint32_t slots; /* 0: find out */
+    uint64_t gpu_timeout_us, log_max, keep_logs_us;
+    bool join_only, allow_root;
+    const char *job_memory; /* NULL: no limit */
     struct service_settings service;
 };
 
 struct launcherd {
     uv_loop_t loop;
+    bool join_only;
+    int exit_code;
     struct service_signals signals;
+    uv_timer_t late_end; /* does not keep the loop running */
     struct node *node;
     const struct node_options *options;
+    uv_timer_t patience;
 };
 
 static const struct option_row rows[] = {
@@ -36,12 +69,25 @@ static const struct option_row rows[] = {
      .kind = OPTION_TEXT,
      .value = "ADDRESS",
      OPTION_INTO(struct settings, server),
-     .help = "where rendezvous listens: unix:PATH or HOST:PORT"},
+     .help = "where rendezvous listens: unix:PATH or HOST:PORT (default: the server of the "
+             "key, else where a rendezvous of this user listens by default)"},
+    {.name = "join",
+     .kind = OPTION_TEXT,
+     .value = "KEY",
+     OPTION_INTO(struct settings, join),
+     .help = "the key of this node, ddp://... as `ddpctl node add` prints it; - reads it from "
+             "stdin, @FILE from a file. Kept in the state directory: later starts need none"},
+    {.name = "join-only",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, join_only),
+     .help = "end once the server has taken the key of --join, and it is kept; then start the "
+             "service"},
     {.name = "name",
      .kind = OPTION_TEXT,
      .value = "NODE",
      OPTION_INTO(struct settings, name),
-     .help = "this node's name, the only one of that name (default: the host name)"},
+     .help = "this node's name, the only one of that name (default: that of the key, else the host "
+             "name)"},
     {.name = "slots",
      .kind = OPTION_U32,
      .value = "N",
@@ -49,25 +95,81 @@ static const struct option_row rows[] = {
      .max = SLOTS_PER_NODE_MAX,
      OPTION_INTO(struct settings, slots),
      .help = "workers at a time (default: one for each GPU, without GPUs one for each core)"},
+    {.name = "gpus",
+     .kind = OPTION_TEXT,
+     .value = "LIST",
+     .min = 1,
+     OPTION_INTO(struct settings, gpus),
+     .help = "the GPUs of this node, as nvidia-smi counts them: 0,2-3, all or none (default: all)"},
+    {.name = "list-gpus",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, list_gpus),
+     .help = "print the numbers of this machine's GPUs, and end"},
     {.name = "state-dir",
      .kind = OPTION_TEXT,
      .value = "DIR",
      OPTION_INTO(struct settings, state_dir),
-     .help = "run directories and logs of jobs (default: /var/lib/ddp/launcherd for root, else "
+     .help = "the key, run directories and logs of jobs (default: /var/lib/ddp/launcherd for root, "
+             "else "
              "~/.local/state/ddp/launcherd)"},
+    {.name = "log-dir",
+     .kind = OPTION_TEXT,
+     .value = "DIR",
+     .min = 1,
+     OPTION_INTO(struct settings, log_dir),
+     .help = "the output of jobs (default: logs in the state directory)"},
+    {.name = "log-max",
+     .kind = OPTION_SIZE,
+     .value = "SIZE",
+     .min = OUTPUT_SIZE_MIN,
+     .max = 1ull << 50,
+     OPTION_INTO(struct settings, log_max),
+     .help = "of a longer output of a rank the beginning and the end are kept, the middle is cut "
+             "(default: 1G)"},
+    {.name = "keep-logs",
+     .kind = OPTION_DURATION,
+     .value = "TIME",
+     .min = 1000000,
+     .max = KEEP_US_MAX,
+     OPTION_INTO(struct settings, keep_logs_us),
+     .help = "how long logs stay after the end of their job (default: 14d)"},
     {.name = "address",
      .kind = OPTION_TEXT,
      .value = "ADDRESS",
      OPTION_INTO(struct settings, address),
-     .help = "where this node's workers can be reached (default: 127.0.0.1)"},
+     .help = "where other nodes reach this one's workers: a numeric address of this machine "
+             "(default: the one from which it reaches the server)"},
+    {.name = "interface",
+     .kind = OPTION_TEXT,
+     .value = "NAME",
+     OPTION_INTO(struct settings, interface),
+     .help = "or the network interface that has this address"},
+    {.name = "gpu-timeout",
+     .kind = OPTION_DURATION,
+     .value = "TIME",
+     .min = 100000,
+     .max = 3600000000,
+     OPTION_INTO(struct settings, gpu_timeout_us),
+     .help =
+         "a GPU that does not answer, or is not released after a job, is closed after this; idle "
+         "ones are looked at as often (default: 5s)"},
+    {.name = "allow-root",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, allow_root),
+     .help = "run jobs of root and of system accounts (uid below 1000) too; refused otherwise"},
+    {.name = "job-memory",
+     .kind = OPTION_TEXT,
+     .value = "SIZE",
+     OPTION_INTO(struct settings, job_memory),
+     .help = "memory of one job on this node, such as 8G; needs cgroup v2 (default: no limit)"},
     SERVICE_OPTION_ROWS(struct settings, service, "stop, with all jobs here,"),
 };
-static const char *const examples[] = {"launcherd --server unix:/run/ddp/rendezvous.sock",
+static const char *const examples[] = {"launcherd", "launcherd --join - < key",
                                        "launcherd --server 127.0.0.1:7400 --name node1 --slots 2",
                                        NULL};
 static const struct option_table table = {
     .program = "launcherd",
-    .usage = "--server ADDRESS [options]",
+    .usage = "[--join KEY | --server ADDRESS] [options]",
     .summary = "The daemon of a node: starts and watches the workers that rendezvous orders.",
     .examples = examples,
     .rows = rows,
@@ -96,36 +198,202 @@ static uint32_t count_slots(const struct settings *settings, uint32_t gpus)
     return cores < (long)SLOTS_PER_NODE_MAX ? (uint32_t)cores : SLOTS_PER_NODE_MAX;
 }
 
-static int check(const struct settings *settings)
+/* A text of a failure, for exit 2. */
+static int complain(const struct err *err)
 {
-    static const char allowed[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    (void)fprintf(stderr, "launcherd: %s\n", err->text);
+    return SERVICE_EXIT_USAGE;
+}
+
+/* The key of --join, else the one that is kept. Server and name come with it. */
+static int find_key(struct settings *settings, struct node_options *options, struct key *key)
+{
+    char path[PATH_MAX + sizeof "/" NODE_KEY_FILE];
+    enum status status;
+    struct err err;
+
+    options->key_is_new = settings->join != NULL;
+    (void)snprintf(path, sizeof path, "%s/" NODE_KEY_FILE, settings->state_dir);
+    if (options->key_is_new)
+        status = key_argument((char *)(uintptr_t)settings->join, key, &err);
+    else
+        status = key_file_read(path, key, &err);
+    if (status == STATUS_NOT_FOUND && !options->key_is_new)
+        return -1;
+    if (status != STATUS_OK)
+        return complain(&err);
+    options->key = key;
+    if (settings->name != NULL && strcmp(settings->name, key->name) != 0)
+        return service_complain(&table,
+                                "--name %.80s: the key is of %s, and a node has the name of its "
+                                "key; leave --name out, or make a key: ddpctl node add %.80s",
+                                settings->name, key->name, settings->name);
+    settings->name = key->name;
     if (settings->server == NULL || settings->server[0] == '\0')
-        return service_complain(&table, "where is the server? Give --server, or set DDP_SERVER");
-    if (settings->name[0] == '\0' || strlen(settings->name) >= NODE_NAME_BYTES_MAX ||
-        strspn(settings->name, allowed) != strlen(settings->name))
-        return service_complain(
-            &table, "--name '%.80s': 1 to %u of letters, digits, '.', '_' and '-' are wanted",
-            settings->name, NODE_NAME_BYTES_MAX - 1);
-    if (settings->address[0] == '\0' || strlen(settings->address) >= ADDRESS_BYTES_MAX)
-        return service_complain(&table, "--address '%.80s': an address of this node is wanted",
-                                settings->address);
+        settings->server = key->server;
+    else if (options->key_is_new && !address_is_unix(settings->server) &&
+             strlen(settings->server) < sizeof key->server)
+        memmove(key->server, settings->server, strlen(settings->server) + 1); /* to be kept */
     return -1;
 }
 
-static void fill_options(struct node_options *options, const struct settings *settings)
+/* Where other nodes reach this one; 127.0.0.1 until the way to the server is known. */
+static int find_address(const struct settings *settings, struct node_options *options)
+{
+    char *address = options->core.address, name[IF_NAMESIZE];
+    struct err err;
+
+    (void)snprintf(address, ADDRESS_BYTES_MAX, "127.0.0.1");
+    options->address_is_fixed = settings->address != NULL || settings->interface != NULL;
+    if (settings->address != NULL && settings->interface != NULL)
+        return service_complain(&table, "give --address or --interface, not both");
+    if (settings->interface != NULL &&
+        interface_address(settings->interface, address, &err) != STATUS_OK)
+        return complain(&err);
+    if (settings->address == NULL)
+        return -1;
+    if (strlen(settings->address) >= ADDRESS_BYTES_MAX ||
+        !interface_of_address(settings->address, name))
+        return service_complain(&table,
+                                "--address %.80s: no interface of this machine has this numeric "
+                                "address; `ip address` lists those that do",
+                                settings->address);
+    (void)snprintf(address, ADDRESS_BYTES_MAX, "%s", settings->address);
+    return -1;
+}
+
+static int check(const struct settings *settings, const struct node_options *options)
+{
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const char *server = settings->server;
+    char host[256];
+    in_port_t port;
+    if (server[0] == '\0')
+        return service_complain(&table, "--server is empty: where does rendezvous listen?");
+    if (!address_is_unix(server) && !address_split_tcp(server, host, sizeof host, &port))
+        return service_complain(&table,
+                                "--server %.80s: expected unix:PATH or HOST:PORT (an IPv6 address "
+                                "in brackets)",
+                                server);
+    if (options->key == NULL && !address_is_unix(server) && !address_is_loopback(server))
+        return service_complain(&table,
+                                "--server %.80s: over a network only nodes with a key are taken; "
+                                "have one made there, `ddpctl node add %.63s`, and give it with "
+                                "--join",
+                                server, settings->name);
+    if (settings->name[0] == '\0' || strlen(settings->name) >= NODE_NAME_BYTES_MAX ||
+        strspn(settings->name, allowed) != strlen(settings->name))
+        return service_complain(
+            &table, "--name '%.80s' should be 1 to %u letters, digits, '.', '_' and '-'",
+            settings->name, NODE_NAME_BYTES_MAX - 1);
+    if (settings->job_memory != NULL && !cgroup_parse_size(settings->job_memory, &(uint64_t){0}))
+        return service_complain(&table, "--job-memory '%.40s' should be a size, such as 8G or 512M",
+                                settings->job_memory);
+    return -1;
+}
+
+/* In the state directory, unless --log-dir names another. */
+static int make_log_dir(struct settings *settings, char log_dir[PATH_MAX])
+{
+    if (settings->log_dir == NULL)
+        (void)snprintf(log_dir, PATH_MAX, "%.*s/logs", PATH_MAX - 300, settings->state_dir);
+    else if (!make_absolute(settings->log_dir, log_dir))
+        return service_complain(&table, "--log-dir %s: too long", settings->log_dir);
+    settings->log_dir = log_dir;
+    return -1;
+}
+
+/* Everything that a command line can be wrong about. -1, or the exit code. */
+static int prepare(struct settings *settings, struct node_options *options, struct key *key)
+{
+    static char host[256] = "node", absolute[PATH_MAX], log_dir[PATH_MAX], server[PATH_MAX];
+    int code;
+
+    if (!make_absolute(settings->state_dir, absolute))
+        return service_complain(&table,
+                                "--state-dir %s: too long, or the current directory is gone",
+                                settings->state_dir);
+    settings->state_dir = absolute;
+    if (settings->join_only && settings->join == NULL)
+        return service_complain(&table, "--join-only goes with --join");
+    code = make_log_dir(settings, log_dir);
+    if (code < 0)
+        code = find_key(settings, options, key);
+    if (code < 0 && settings->server == NULL) {
+        default_server_find(false, server);
+        settings->server = server;
+    }
+    if (code < 0 && settings->name == NULL) {
+        (void)gethostname(host, sizeof host - 1);
+        settings->name = host;
+    }
+    if (code < 0)
+        code = check(settings, options);
+    return code < 0 ? find_address(settings, options) : code;
+}
+
+static void list_gpus(uint32_t gpus)
+{
+    for (uint32_t i = 0; i < gpus; i++)
+        (void)printf("%s%u", i > 0 ? " " : "", i);
+    (void)printf("\n");
+}
+
+/* Which GPUs the slots are, and how many. Returns -1, or the exit code. */
+static int choose_gpus(struct node_options *options, const struct settings *settings,
+                       uint32_t *gpus)
+{
+    struct devices *devices = &options->devices;
+    struct err err;
+    char boot_id[sizeof options->core.boot_id];
+
+    if (devices_parse(devices, settings->gpus != NULL ? settings->gpus : "all", &err) != STATUS_OK)
+        return service_complain(&table, "--gpus %s", err.text);
+    *gpus = 0;
+    if (!devices->all && devices->count == 0 && !settings->list_gpus)
+        return -1; /* none: NVML is not even loaded */
+    proc_boot_id(boot_id, sizeof boot_id);
+    options->gpus = node_gpus_find(settings->state_dir, boot_id, settings->gpu_timeout_us, gpus);
+    if (settings->list_gpus) {
+        list_gpus(*gpus);
+        return EXIT_SUCCESS;
+    }
+    for (uint32_t i = 0; i < devices->count; i++)
+        if (devices->items[i] >= *gpus)
+            return *gpus == 0
+                       ? service_complain(&table,
+                                          "--gpus %s: this machine has no GPU that "
+                                          "can be used",
+                                          settings->gpus)
+                       : service_complain(&table, "--gpus %s: this machine has %u, numbered from 0",
+                                          settings->gpus, *gpus);
+    if (devices->all)
+        return -1;
+    *gpus = devices->count;
+    if (options->gpus != NULL)
+        gpu_watch_choose(options->gpus, devices);
+    return -1;
+}
+
+static void fill_options(struct node_options *options, const struct settings *settings,
+                         uint32_t gpus)
 {
     struct launcher_options *core = &options->core;
-    uint32_t gpus;
     options->server = settings->server;
     options->state_dir = settings->state_dir;
+    options->allow_root = settings->allow_root;
+    if (settings->job_memory != NULL)
+        (void)cgroup_parse_size(settings->job_memory, &options->job_memory_bytes);
+    options->logs_dir = settings->log_dir;
+    options->log_max = settings->log_max;
+    options->keep_logs_us = settings->keep_logs_us;
     options->exit_with_parent = settings->service.exit_with_parent;
     (void)snprintf(core->name, sizeof core->name, "%s", settings->name);
-    (void)snprintf(core->address, sizeof core->address, "%s", settings->address);
     (void)snprintf(core->version, sizeof core->version, "%s", DDP_VERSION);
     proc_boot_id(core->boot_id, sizeof core->boot_id);
-    options->gpus = node_gpus_find(settings->state_dir, core->boot_id, &gpus);
     core->pid = (uint32_t)getpid();
+    core->gpu_timeout_us = settings->gpu_timeout_us;
     core->gpus = gpus;
     core->slots = count_slots(settings, gpus);
     ssize_t got = getrandom(&core->instance, sizeof core->instance, 0);
@@ -134,21 +402,57 @@ static void fill_options(struct node_options *options, const struct settings *se
     core->seed = core->instance ^ uv_hrtime();
 }
 
+/* Name servers that do not answer can hold a lookup for half a minute. */
+static void on_late_end(uv_timer_t *timer)
+{
+    const struct launcherd *launcherd = timer->data;
+    if (node_has_ended(launcherd->node))
+        _exit(launcherd->exit_code);
+}
+
+static void end(struct launcherd *launcherd)
+{
+    uv_timer_start(&launcherd->late_end, on_late_end, LATE_END_MS, LATE_END_MS);
+    service_signals_close(&launcherd->signals);
+    node_end(launcherd->node);
+}
+
 static void on_ready(void *owner)
 {
-    const struct launcherd *launcherd = owner;
+    struct launcherd *launcherd = owner;
     const struct launcher_options *core = &launcherd->options->core;
 
+    if (launcherd->join_only) {
+        (void)printf("launcherd: %s has joined %s; start launcherd without --join now\n",
+                     core->name, launcherd->options->server);
+        end(launcherd);
+        return;
+    }
     service_ready("launcherd: ready %s, %u slot%s, server %s\n", core->name, core->slots,
                   core->slots == 1 ? "" : "s", launcherd->options->server);
+}
+
+static void on_refused(void *owner, const char *why)
+{
+    struct launcherd *launcherd = owner;
+
+    log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s", why);
+    launcherd->exit_code = SERVICE_EXIT_USAGE;
+    service_signals_close(&launcherd->signals);
 }
 
 static void on_end_signal(uv_signal_t *handle, int number)
 {
     struct launcherd *launcherd = handle->data;
     log_line(LOG_INFO, LOG_ABOUT_NONE, "%s: ending", number == SIGINT ? "SIGINT" : "SIGTERM");
-    service_signals_close(&launcherd->signals);
-    node_end(launcherd->node);
+    end(launcherd);
+}
+
+/* The server is away for now. systemd, and an upgrade that waits for it, must not wait too. */
+static void on_patience_over(uv_timer_t *timer)
+{
+    (void)timer;
+    notify_ready();
 }
 
 static int run(struct launcherd *launcherd, struct node_options *options)
@@ -157,6 +461,7 @@ static int run(struct launcherd *launcherd, struct node_options *options)
     launcherd->options = options;
     options->owner = launcherd;
     options->on_ready = on_ready;
+    options->on_refused = on_refused;
     int rc = uv_loop_init(&launcherd->loop);
     if (rc == 0)
         rc = service_signals_open(&launcherd->signals, &launcherd->loop, on_end_signal, launcherd);
@@ -168,44 +473,54 @@ static int run(struct launcherd *launcherd, struct node_options *options)
         log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s", err.text);
         return 1;
     }
+    uv_timer_init(&launcherd->loop, &launcherd->late_end);
+    launcherd->late_end.data = launcherd;
+    uv_unref((uv_handle_t *)&launcherd->late_end);
+    uv_timer_init(&launcherd->loop, &launcherd->patience);
+    uv_timer_start(&launcherd->patience, on_patience_over, PATIENCE_MS, 0);
+    uv_unref((uv_handle_t *)&launcherd->patience);
     uv_run(&launcherd->loop, UV_RUN_DEFAULT);
+    uv_close((uv_handle_t *)&launcherd->late_end, NULL);
+    uv_close((uv_handle_t *)&launcherd->patience, NULL);
     service_signals_close(&launcherd->signals);
     uv_run(&launcherd->loop, UV_RUN_DEFAULT);
     node_free(launcherd->node);
     rc = uv_loop_close(&launcherd->loop);
     if (rc != 0)
         log_line(LOG_ERROR, LOG_ABOUT_NONE, "the event loop still holds handles");
-    return rc == 0 ? 0 : 1;
+    return rc == 0 ? launcherd->exit_code : 1;
 }
 
 int main(int argc, char **argv)
 {
     static struct launcherd launcherd;
     static struct node_options options;
-    char host[256] = "node", state_dir[PATH_MAX], absolute[PATH_MAX];
-    struct settings settings = {.server = getenv("DDP_SERVER"), .address = "127.0.0.1"};
+    static struct key key;
+    char state_dir[PATH_MAX];
+    struct settings settings = {.gpu_timeout_us = LAUNCHER_GPU_TIMEOUT_US,
+                                .log_max = LOG_MAX_DEFAULT,
+                                .keep_logs_us = KEEP_LOGS_DEFAULT_US};
+    uint32_t gpus = 0;
 
     if (argc == 2 + SHIM_ARG_COUNT && strcmp(argv[1], SHIM_ARGUMENT) == 0)
         return shim_main(argv + 2);
     pid_t parent = getppid();
-    gethostname(host, sizeof host - 1);
-    settings.name = host;
     service_state_dir("/launcherd", state_dir);
     settings.state_dir = state_dir;
     int code = service_parse(&table, argc, argv, &settings);
     if (code < 0)
-        code = check(&settings);
+        code = prepare(&settings, &options, &key);
     if (code >= 0)
         return code;
-    if (!make_absolute(settings.state_dir, absolute))
-        return service_complain(&table,
-                                "--state-dir %s: too long, or the current directory is gone",
-                                settings.state_dir);
-    settings.state_dir = absolute;
     if (!service_begin("launcherd", &settings.service, parent))
         return EXIT_SUCCESS;
-    fill_options(&options, &settings);
-    code = run(&launcherd, &options);
+    code = choose_gpus(&options, &settings, &gpus);
+    if (code < 0) {
+        fill_options(&options, &settings, gpus);
+        launcherd.join_only = settings.join_only;
+        code = run(&launcherd, &options);
+    }
+    key_forget(&key);
     if (!gpu_watch_close(&options.gpus, GPU_END_US))
         _exit(code);
     return code;

@@ -1,5 +1,6 @@
 #include "worker/agent.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -14,16 +15,16 @@
 #include "common/arena.h"
 #include "common/buf.h"
 #include "common/frame.h"
+#include "common/io/mono.h"
 #include "common/msg.h"
 
-enum { READ_BYTES = 4096, TELL_INTERVAL_US = 1000000, FAIL_TIMEOUT_MS = 1000 };
+enum { READ_BYTES = 4096, REPORT_INTERVAL_US = 1000000, FAIL_TIMEOUT_MS = 1000 };
 
 struct agent {
     struct agent_place place;
-    struct buf in,
-        out; /* out: what the socket did not take yet, always whole frames but for its beginning */
-    uint32_t seq;
-    int64_t told_us; /* when progress was sent last */
+    struct buf in;
+    struct buf out; /* what the socket did not take yet: whole frames, the first maybe in part */
+    uint64_t reported_us; /* when progress was sent last; 0: never */
 };
 
 /* -- the environment -- */
@@ -46,7 +47,7 @@ static enum status read_number(const char *name, uint64_t max, uint64_t *value, 
 }
 
 struct numbers {
-    uint64_t rank, world, local_rank, local_world, job_id, generation, shim_fd;
+    uint64_t rank, world, local_rank, local_world, job_id, generation, shim_fd, checkpoint_step;
 };
 
 static enum status read_numbers(struct numbers *numbers, struct err *err)
@@ -63,6 +64,7 @@ static enum status read_numbers(struct numbers *numbers, struct err *err)
         {"DDP_SHIM_FD", INT32_MAX, &numbers->shim_fd},
         {"DDP_JOB_ID", JOB_ID_MAX, &numbers->job_id},
         {"DDP_GENERATION", GENERATION_MAX, &numbers->generation},
+        {"DDP_CHECKPOINT_STEP", JOB_ID_MAX, &numbers->checkpoint_step},
     };
 
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
@@ -83,6 +85,7 @@ enum status agent_read_place(struct agent_place *place, struct err *err)
 {
     struct numbers numbers = {.world = 1, .local_world = 1, .generation = 1, .shim_fd = UINT64_MAX};
     const char *address = getenv("DDP_NODE_ADDRESS"); /* NOLINT(concurrency-mt-unsafe): as above */
+    const char *node = getenv("DDP_NODE_NAME");       /* NOLINT(concurrency-mt-unsafe): as above */
     enum status status = read_numbers(&numbers, err);
 
     if (status != STATUS_OK)
@@ -100,22 +103,16 @@ enum status agent_read_place(struct agent_place *place, struct err *err)
         .local_world = (uint32_t)numbers.local_world,
         .job_id = numbers.job_id,
         .generation = (uint32_t)numbers.generation,
+        .checkpoint_step = numbers.checkpoint_step,
         .shim_fd = numbers.shim_fd == UINT64_MAX ? -1 : (int)numbers.shim_fd,
     };
     (void)snprintf(place->address, sizeof place->address, "%s",
                    address != NULL && *address != '\0' ? address : "127.0.0.1");
+    (void)snprintf(place->node, sizeof place->node, "%s", node != NULL ? node : "");
     return STATUS_OK;
 }
 
 /* -- the socket -- */
-
-static int64_t now_us(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
 
 enum status agent_open(struct agent **agent, const struct agent_place *place, struct err *err)
 {
@@ -137,7 +134,6 @@ enum status agent_open(struct agent **agent, const struct agent_place *place, st
     if (*agent == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the link to the shim");
     (*agent)->place = *place;
-    (*agent)->told_us = INT64_MIN / 2;
     return STATUS_OK;
 }
 
@@ -152,7 +148,7 @@ void agent_close(struct agent **agent)
     *agent = NULL;
 }
 
-/* Sends what waits, as much as goes at once. False: the shim is gone. */
+/* Sends as much of `out` as the socket takes now. False: the shim is gone. */
 static bool flush(struct agent *agent)
 {
     while (agent->out.byte_count > 0) {
@@ -180,7 +176,6 @@ static bool wait_for(struct agent *agent, short events, int timeout_ms)
 
 static enum status add_message(struct agent *agent, struct msg *msg, struct err *err)
 {
-    msg->seq = ++agent->seq;
     return msg_encode(msg, &agent->out, err);
 }
 
@@ -200,7 +195,7 @@ static enum status send_all(struct agent *agent, struct err *err)
     return STATUS_OK;
 }
 
-/* Reads what is there. STATUS_CLOSED at the end of the stream. */
+/* Reads what has arrived. STATUS_CLOSED at the end of the stream. */
 static enum status receive(struct agent *agent, int flags, struct err *err)
 {
     char bytes[READ_BYTES];
@@ -232,8 +227,8 @@ static enum status take_world(struct agent *agent, struct comm_blob *blob, bool 
     status = msg_decode(payload, payload_bytes, &arena, &msg, err);
     if (status == STATUS_OK && msg.type == MSG_TYPE_WORLD &&
         msg.world.generation == agent->place.generation) {
-        memcpy(blob->bytes, msg.world.blob.items,
-               msg.world.blob.count); /* the codec holds the limit */
+        assert(msg.world.blob.count <= sizeof blob->bytes); /* the decoder has checked it */
+        memcpy(blob->bytes, msg.world.blob.items, msg.world.blob.count);
         blob->byte_count = msg.world.blob.count;
         *is_world = true;
     }
@@ -279,22 +274,22 @@ static double finite_or(double value, double other)
     return isfinite(value) ? value : other;
 }
 
-enum status agent_tell(struct agent *agent, const struct agent_progress *progress, bool is_last)
+enum status agent_report(struct agent *agent, const struct agent_progress *progress, bool is_urgent)
 {
     struct msg msg = {.type = MSG_TYPE_PROGRESS};
-    int64_t now;
+    uint64_t now;
 
     if (agent == NULL || agent->place.job_id == 0)
         return STATUS_OK;
-    now = now_us();
-    if (!is_last && now - agent->told_us < TELL_INTERVAL_US)
+    now = mono_us();
+    if (!is_urgent && agent->reported_us > 0 && now - agent->reported_us < REPORT_INTERVAL_US)
         return STATUS_OK;
-    agent->told_us = now;
-    agent->in.byte_count = 0; /* nothing comes after the world that matters here */
+    agent->reported_us = now;
+    agent->in.byte_count = 0; /* after the world the shim sends nothing that matters */
     if (receive(agent, MSG_DONTWAIT, NULL) != STATUS_OK || !flush(agent))
         return STATUS_CLOSED;
     if (agent->out.byte_count > 0)
-        return STATUS_OK; /* the shim is slow: this one is lost */
+        return STATUS_OK; /* the shim is slow: this report is left out */
     msg.progress = (struct msg_progress){
         .job_id = agent->place.job_id,
         .generation = agent->place.generation,

@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/backend/cuda/cuda_backend.h"
-#include "worker/backend/cuda/load.h"
+#include "common/io/mono.h"
+#include "worker/backend/cuda/exec/backend.h"
+#include "worker/backend/cuda/module/load.h"
 
 #define DEVICE_ANY UINT32_MAX
 
-/* "cuda:N": N; "cuda": DEVICE_ANY; anything else is no word. */
+/* "cuda:N": N; "cuda": DEVICE_ANY; false for anything else. */
 static bool parse_cuda(const char *asked, uint32_t *index)
 {
     char *end;
@@ -26,30 +27,20 @@ static bool parse_cuda(const char *asked, uint32_t *index)
     return *end == '\0' && number < 1024;
 }
 
-bool device_is_word(const char *asked)
+bool device_is_valid(const char *asked)
 {
     uint32_t index;
 
     return strcmp(asked, "auto") == 0 || strcmp(asked, "cpu") == 0 || parse_cuda(asked, &index);
 }
 
-/* The device of this worker: its launcher usually leaves one alone to be seen. */
+/* Chooses this worker's GPU. A launcher usually makes a single one visible. */
 static enum status pick(const struct cuda_module *module, struct cuda_device *seen, uint32_t *index,
                         uint32_t local_rank, struct err *err)
 {
     if (*index == DEVICE_ANY)
         *index = local_rank % seen->device_count;
     return *index == 0 ? STATUS_OK : module->device_query(*index, seen, err);
-}
-
-static enum status check_module(const struct cuda_module *module, struct err *err)
-{
-    if (module->runtime != NULL && module->kernel != NULL && module->plans != NULL)
-        return STATUS_OK;
-    return err_set(err, STATUS_UNSUPPORTED, 0,
-                   "CUDA module (%s) was built without cuDNN: build where its headers are, or use "
-                   "--device cpu",
-                   module->build);
 }
 
 /* Whether cuDNN and cuBLAS are there and new enough. */
@@ -70,14 +61,12 @@ static enum status open_cuda(struct device *device, uint32_t index, uint32_t loc
 {
     const struct cuda_load_options options = {.device_index = 0};
     const struct cuda_module *module = NULL;
-    static struct cuda_kernels kernels; /* for good, as the module */
+    static struct cuda_kernels kernels; /* never freed, as the module is not */
     struct cuda_device seen = {.device_count = 0};
     enum status status = cuda_load(&options, &module, &seen, err);
 
     if (status == STATUS_OK)
-        status = check_module(module, err);
-    if (status == STATUS_OK)
-        status = cuda_kernels_find(&kernels, module->kernel, err);
+        status = cuda_module_resolve(module, &kernels, err);
     if (status == STATUS_OK)
         status = pick(module, &seen, &index, local_rank, err);
     if (status == STATUS_OK)
@@ -88,28 +77,29 @@ static enum status open_cuda(struct device *device, uint32_t index, uint32_t loc
     device->backend = &backend_cuda;
     device->runtime = module->runtime;
     device->nccl = module->nccl;
-    (void)snprintf(device->card.name, sizeof device->card.name, "%.72s, device %u", seen.name,
-                   index);
-    memcpy(device->card.uuid, seen.uuid, sizeof device->card.uuid);
+    (void)snprintf(device->identity.name, sizeof device->identity.name, "%.72s, device %u",
+                   seen.name, index);
+    memcpy(device->identity.uuid, seen.uuid, sizeof device->identity.uuid);
     return STATUS_OK;
 }
 
 static void use_cpu(struct device *device)
 {
     device->backend = &backend_cpu;
-    (void)snprintf(device->card.name, sizeof device->card.name, "CPU");
+    (void)snprintf(device->identity.name, sizeof device->identity.name, "CPU");
 }
 
 enum status device_open(struct device *device, const char *asked, uint32_t local_rank,
                         struct err *notice, struct err *err)
 {
+    const uint64_t begun_us = mono_us();
     struct err why = {.text = ""};
     uint32_t index = DEVICE_ANY;
     enum status status = STATUS_OK;
 
     *device = (struct device){0};
     *notice = (struct err){0};
-    if (!device_is_word(asked))
+    if (!device_is_valid(asked))
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--device %.40s: expected auto, cpu, cuda or cuda:N", asked);
     if (strcmp(asked, "cpu") == 0) {
@@ -125,10 +115,13 @@ enum status device_open(struct device *device, const char *asked, uint32_t local
         if (status != STATUS_OK)
             (void)err_set(err, status, why.code, "--device %s: %.200s", asked, why.text);
     }
-    if (status == STATUS_OK)
-        (void)snprintf(device->card.backend, sizeof device->card.backend, "%s",
-                       device->backend->name);
-    return status;
+    if (status != STATUS_OK)
+        return status;
+    (void)snprintf(device->identity.backend, sizeof device->identity.backend, "%s",
+                   device->backend->name);
+    assert(device->backend != NULL && (device->runtime != NULL || device->nccl == NULL));
+    device->open_us = mono_us() - begun_us;
+    return STATUS_OK;
 }
 
 void device_close(struct device *device)
@@ -138,45 +131,47 @@ void device_close(struct device *device)
     *device = (struct device){0};
 }
 
-static bool same_gpu(const struct device_card *a, const struct device_card *b)
+static bool same_gpu(const struct device_identity *a, const struct device_identity *b)
 {
     static const uint8_t none[DEVICE_UUID_BYTES] = {0};
 
     return memcmp(a->uuid, none, sizeof none) != 0 && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
-enum status device_check_cards(const struct device_card *cards, uint32_t world, bool allows_sharing,
-                               struct err *err)
+enum status device_check_identities(const struct device_identity *identities, uint32_t world,
+                                    bool allows_sharing, struct err *err)
 {
     for (uint32_t rank = 1; rank < world; rank++)
-        if (strncmp(cards[rank].backend, cards[0].backend, sizeof cards[0].backend) != 0)
+        if (strncmp(identities[rank].backend, identities[0].backend,
+                    sizeof identities[0].backend) != 0)
             return err_set(err, STATUS_CONFLICT, 0,
                            "rank 0 trains on %.72s, rank %u on %.72s: give --device cpu, or "
                            "--device cuda where every rank has a GPU",
-                           cards[0].name, rank, cards[rank].name);
+                           identities[0].name, rank, identities[rank].name);
     for (uint32_t a = 0; !allows_sharing && a < world; a++)
         for (uint32_t b = a + 1; b < world; b++)
-            if (same_gpu(&cards[a], &cards[b]))
+            if (same_gpu(&identities[a], &identities[b]))
                 return err_set(err, STATUS_CONFLICT, 0,
                                "ranks %u and %u are on one GPU (%.72s): NCCL takes one rank a GPU. "
                                "Start as many workers as there are GPUs, or give --comm gloo, "
                                "which is slower",
-                               a, b, cards[a].name);
+                               a, b, identities[a].name);
     return STATUS_OK;
 }
 
 enum status device_check(const struct device *device, struct comm *comm, uint32_t world,
                          bool allows_sharing, struct err *err)
 {
-    struct device_card *cards = calloc(world, sizeof *cards);
+    struct device_identity *identities = calloc(world, sizeof *identities);
     enum status status;
 
-    if (cards == NULL)
+    assert(world > 1 && device->backend != NULL);
+    if (identities == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory to compare the devices of %u ranks",
                        world);
-    status = comm_all_gather(comm, &device->card, sizeof device->card, cards, err);
+    status = comm_all_gather(comm, &device->identity, sizeof device->identity, identities, err);
     if (status == STATUS_OK)
-        status = device_check_cards(cards, world, allows_sharing, err);
-    free(cards);
+        status = device_check_identities(identities, world, allows_sharing, err);
+    free(identities);
     return status;
 }

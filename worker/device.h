@@ -1,5 +1,5 @@
-/* What --device comes to on this machine, and whether the ranks of a world can train on what each
- * of them has. */
+/* The device that --device chooses on this machine, and whether the devices of all ranks can train
+ * together. */
 #ifndef WORKER_DEVICE_H
 #define WORKER_DEVICE_H
 
@@ -8,15 +8,15 @@
 
 #include "common/status.h"
 #include "worker/comm/comm.h"
-#include "worker/net_backend.h"
+#include "worker/net/backend.h"
 
 struct cuda_nccl;
 struct cuda_runtime;
 
 #define DEVICE_UUID_BYTES 16
 
-/* What every rank tells the others. Travels as it is, between equal programs. */
-struct device_card {
+/* What every rank sends to the others, byte for byte: all ranks run the same program. */
+struct device_identity {
     char backend[16];                /* "cpu", "cuda" */
     char name[96];                   /* "NVIDIA H200, device 0" */
     uint8_t uuid[DEVICE_UUID_BYTES]; /* of a GPU */
@@ -24,29 +24,35 @@ struct device_card {
 
 struct device {
     const struct backend *backend;
-    struct device_card card;
+    struct device_identity identity;
     const struct cuda_runtime *runtime; /* NULL: the CPU */
-    const struct cuda_nccl *nccl;       /* NULL with it */
+    const struct cuda_nccl *nccl;       /* NULL: the CPU, or a module without NCCL */
+    uint64_t open_us;                   /* how long device_open took */
 };
 
-/* `asked`: auto, cpu, cuda or cuda:N (else the local rank's). auto takes the GPU where module,
- * driver, device and libraries are there, else the CPU with the reason in `notice` (its text is
- * empty where there is nothing to say). Errors: STATUS_BAD_INPUT (another word), and with cuda what
- * cuda_load and the libraries say: STATUS_NOT_FOUND, STATUS_CONFLICT, STATUS_UNSUPPORTED. Blocks.
- */
+/* Opens the device that `asked` names:
+ *   cpu     the CPU
+ *   cuda:N  GPU N
+ *   cuda    GPU local_rank, modulo the number of visible GPUs
+ *   auto    as cuda where module, driver, GPU and libraries are there, else the CPU; `notice` then
+ *           has the reason
+ * `notice` has an empty text in all other cases. Blocks.
+ * Errors: STATUS_BAD_INPUT (another name); for cuda also those of cuda_load and of the libraries:
+ * STATUS_NOT_FOUND, STATUS_CONFLICT, STATUS_UNSUPPORTED. */
 enum status device_open(struct device *device, const char *asked, uint32_t local_rank,
                         struct err *notice, struct err *err);
-/* Gives the GPU back, behind the last net. NULL inside is legal. */
+/* Resets the GPU, after the last net is freed. A zeroed device is legal. */
 void device_close(struct device *device);
-/* auto, cpu, cuda, cuda:N? */
-bool device_is_word(const char *asked);
+/* Whether `asked` is auto, cpu, cuda or cuda:N. */
+bool device_is_valid(const char *asked);
 
-/* Every rank calls it, with a world above 1. STATUS_CONFLICT where ranks have different backends,
- * or two of them one GPU without `allows_sharing`; names the ranks and says what to do. */
+/* Collective: gathers the identities of all ranks and checks them. For a world above 1. Errors:
+ * STATUS_CONFLICT (ranks with different backends, or, without `allows_sharing`, two ranks on one
+ * GPU): the text names the ranks and a remedy. */
 enum status device_check(const struct device *device, struct comm *comm, uint32_t world,
                          bool allows_sharing, struct err *err);
-/* The decision alone: cards: [world]. */
-enum status device_check_cards(const struct device_card *cards, uint32_t world, bool allows_sharing,
-                               struct err *err);
+/* The check alone: pure. identities: [world], by rank. */
+enum status device_check_identities(const struct device_identity *identities, uint32_t world,
+                                    bool allows_sharing, struct err *err);
 
 #endif

@@ -6,13 +6,15 @@
 
 #include "common/log.h"
 #include "worker/agent.h"
+#include "worker/device.h"
 #include "worker/options.h"
-#include "worker/train.h"
+#include "worker/train/train.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGTERM = 128 + SIGTERM, STOP_TIMEOUT_S = 8 };
 
 static volatile bool stop;
-static volatile sig_atomic_t late_code = EXIT_SIGTERM; /* where it takes too long to end */
+static volatile sig_atomic_t late_code =
+    EXIT_SIGTERM; /* the exit code when ending takes too long */
 
 static void on_alarm(int signal_number)
 {
@@ -20,7 +22,7 @@ static void on_alarm(int signal_number)
     _exit(late_code);
 }
 
-/* The step is finished first, but not for ever: a peer may be gone. */
+/* The step is finished first, within a bound: a peer may be gone. */
 static void on_term(int signal_number)
 {
     (void)signal_number;
@@ -37,43 +39,69 @@ static void catch_signal(int signal_number, void (*handler)(int signal_number))
 
 static int fail(struct agent *agent, const struct err *err)
 {
-    if (err->status == STATUS_CLOSED) /* told to stop: whoever did it knows why */
+    if (err->status == STATUS_CLOSED) /* stopped on request: no error to report */
         return stop ? EXIT_SIGTERM : EXIT_FAILED;
     (void)fprintf(stderr, "ddp-worker: %s\n", err->text);
     agent_fail(agent, err->text);
     return EXIT_FAILED;
 }
 
+/* One rank of a node reports which device it is. */
+static enum status open_device(struct device *device, const struct options *options,
+                               const struct agent_place *place, struct err *err)
+{
+    struct err notice;
+    enum status status = device_open(device, options->device, place->local_rank, &notice, err);
+
+    if (status != STATUS_OK || place->local_rank != 0)
+        return status;
+    if (notice.text[0] != '\0')
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "%s", notice.text);
+    else if (device->runtime != NULL)
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "training on %s", device->identity.name);
+    return STATUS_OK;
+}
+
 static int run(const struct options *options, const struct agent_place *place)
 {
-    struct agent *agent = NULL;
+    struct device device = {.backend = NULL};
+    struct train_setup setup = {options, place, &device, NULL};
     struct train *train = NULL;
     struct err err = {0};
     int code = 0;
-    enum status status = agent_open(&agent, place, &err);
+    enum status status = agent_open(&setup.agent, place, &err);
 
     catch_signal(SIGALRM, on_alarm);
     if (status == STATUS_OK)
-        status = train_new(&train, options, place, agent, &err);
+        status = open_device(&device, options, place, &err);
+    if (status == STATUS_OK)
+        status = train_new(&train, &setup, &err);
     if (status == STATUS_OK) {
         catch_signal(SIGTERM, on_term);
         status = train_run(train, &stop, &err);
     }
     if (status != STATUS_OK)
-        code = fail(agent, &err);
-    late_code = code; /* a GPU is given back in order, but nobody waits for that for ever */
+        code = fail(setup.agent, &err);
+    late_code = code; /* freeing the GPU is bounded by the alarm */
     if (train != NULL)
         (void)alarm(STOP_TIMEOUT_S);
     train_free(&train);
-    agent_close(&agent);
+    device_close(&device);
+    agent_close(&setup.agent);
     return code;
 }
 
 static int print_graph(const struct options *options, const struct agent_place *place)
 {
+    struct device device = {.backend = NULL};
+    const struct train_setup setup = {options, place, &device, NULL};
     struct err err = {0};
+    enum status status = open_device(&device, options, place, &err);
 
-    if (train_print_graph(options, place, &err) == STATUS_OK)
+    if (status == STATUS_OK)
+        status = train_print_graph(&setup, &err);
+    device_close(&device);
+    if (status == STATUS_OK)
         return 0;
     (void)fprintf(stderr, "ddp-worker: %s\n", err.text);
     return EXIT_FAILED;
@@ -85,6 +113,8 @@ int main(int argc, char **argv)
     struct agent_place place;
     struct err err = {0};
 
+    if (options_print_docs(stdout, argc, argv))
+        return 0;
     log_open("ddp-worker", LOG_INFO, false);
     if (options_read(&options, argc, argv, &err) != STATUS_OK) {
         (void)fprintf(stderr, "ddp-worker: %s\n", err.text);

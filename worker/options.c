@@ -2,19 +2,21 @@
 
 #include <string.h>
 
+#include "common/limits.h"
+#include "common/option_docs.h"
 #include "worker/device.h"
 #include "worker/options_optim.h"
 #include "worker/options_table.h"
 
 const char options_default_level[] = "O0";
 
-/* -- what goes together -- */
+/* -- which options go together -- */
 
 struct amp_request options_amp(const struct options *options)
 {
     return (struct amp_request){
         .level = options->opt_level,
-        .low_type = options->low_type,
+        .half_type = options->half_type,
         .keep_batchnorm_fp32 = options->keep_batchnorm_fp32,
         .loss_scale = options->loss_scale,
         .init_scale = options->init_loss_scale,
@@ -32,7 +34,7 @@ static enum status check_precision(struct options *options, struct err *err)
 
 static enum status check_device(const struct options *options, struct err *err)
 {
-    if (!device_is_word(options->device))
+    if (!device_is_valid(options->device))
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--device %.40s: expected auto, cpu, cuda or cuda:N", options->device);
     if (strcmp(options->comm, "auto") == 0 || strcmp(options->comm, "gloo") == 0 ||
@@ -79,6 +81,21 @@ static enum status check_schedule(struct options *options, struct err *err)
     return schedule_check(&options->schedule, err);
 }
 
+static enum status check_copies(struct options *options, struct err *err)
+{
+    const char *text = options->checkpoint_copies_text;
+    uint64_t copies = UINT32_MAX;
+    enum status status = STATUS_OK;
+
+    if (text != NULL && strcmp(text, "all") != 0)
+        status =
+            options_parse_number("--checkpoint-copies", text, 0, RANKS_PER_JOB_MAX, &copies, err);
+    options->checkpoint_copies = (uint32_t)copies;
+    if (status == STATUS_OK && text != NULL && options->checkpoint_dir == NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0, "--checkpoint-copies needs --checkpoint-dir DIR");
+    return status;
+}
+
 static enum status check(struct options *options, struct err *err)
 {
     enum status status = check_precision(options, err);
@@ -89,6 +106,8 @@ static enum status check(struct options *options, struct err *err)
         status = check_schedule(options, err);
     if (status == STATUS_OK)
         status = options_check_optim(options, err);
+    if (status == STATUS_OK)
+        status = check_copies(options, err);
     if (status != STATUS_OK)
         return status;
     if (options->checkpoint_dir == NULL && options->checkpoint_every > 0)
@@ -168,6 +187,20 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
         return status;
     status = take_words(options, &result, err);
     return status != STATUS_OK ? status : check(options, err);
+}
+
+bool options_print_docs(FILE *out, int argc, char *const *argv)
+{
+    const struct option_docs docs = {.table = &options_table};
+    enum option_form form;
+    struct buf text = {0};
+
+    if (!option_docs_asked(argc, argv, &form))
+        return false;
+    option_docs_write(&docs, form, &text);
+    (void)fwrite(text.bytes, 1, text.byte_count, out);
+    buf_free(&text);
+    return true;
 }
 
 void options_print_help(FILE *out)

@@ -7,11 +7,9 @@
 #include <stdio.h>
 
 #include "common/status.h"
-#include "worker/amp.h"
-#include "worker/optim.h"
-#include "worker/schedule.h"
-
-struct backend;
+#include "worker/graph/amp.h"
+#include "worker/net/optim.h"
+#include "worker/net/schedule.h"
 
 /* Texts are borrowed from argv or constant. */
 struct options {
@@ -23,7 +21,7 @@ struct options {
     bool nesterov;
     const char *optimizer, *betas, *lookahead, *lookahead_variant; /* as typed; NULL: not given */
     float eps, trust;                                              /* 0: the default */
-    struct optim optim;                                            /* what the above come to */
+    struct optim optim; /* what the options above resolve to */
     float label_smoothing;
     uint32_t accumulation_steps;           /* batches that make one step, at least 1 */
     float clip_grad_norm, clip_grad_value; /* 0: not */
@@ -39,7 +37,7 @@ struct options {
     uint32_t loader_threads; /* 0: batches are gathered between the steps */
     uint32_t print_freq;     /* steps */
     uint32_t max_steps;      /* 0: no limit but the epochs */
-    const char *resume;      /* NULL: as the launcher says; "none", "auto", a file or a folder */
+    const char *resume;      /* "none", "auto", a file or a folder; NULL: auto after a restart */
     bool evaluate;
     bool dummy;
     uint32_t image_size, class_count; /* of --dummy; 0: the model's usual */
@@ -48,19 +46,20 @@ struct options {
     const char *pretrained; /* NULL: none */
     bool new_classifier;    /* ... whose last linear layer is left out */
     const char *device, *comm;
-    const struct backend *backend; /* not an option: instead of `device`, for tests; NULL: none */
-    const char *opt_level, *low_type, *loss_scale, *keep_batchnorm_fp32; /* as typed */
-    float init_loss_scale, min_loss_scale, max_loss_scale;               /* 0: the default */
+    const char *opt_level, *half_type, *loss_scale, *keep_batchnorm_fp32; /* as typed */
+    float init_loss_scale, min_loss_scale, max_loss_scale;                /* 0: the default */
     uint32_t max_skipped_steps; /* in a row, before training stops */
     bool allreduce_always_fp32;
     bool print_graph;
     uint32_t profile_steps;   /* 0: no profile */
     const char *profile_json; /* NULL: none */
-    struct amp amp;           /* what the above come to */
+    struct amp amp;           /* what the options above resolve to */
     bool deterministic, tf32;
     const char *checkpoint_dir; /* NULL: none */
     uint32_t checkpoint_every;  /* steps; 0: at the end of epochs alone */
     uint32_t checkpoint_keep;
+    const char *checkpoint_copies_text; /* as typed; NULL: all */
+    uint32_t checkpoint_copies;         /* on that many other nodes; UINT32_MAX: on all */
     bool delay_allreduce;
     uint32_t nccl_max_ctas; /* 0: NCCL's choice */
     float bucket_cap_mb;    /* MiB; 0: the default */
@@ -68,18 +67,20 @@ struct options {
     bool help, version;
 };
 
-/* Fills `options` from the command line. STATUS_BAD_INPUT: err says which option, why, and a guess
- * what was meant; STATUS_UNSUPPORTED: understood, but not in this build. With help or version set
- * nothing else was checked. */
+/* Fills `options` from the command line. With help or version set nothing else was checked. Errors:
+ * STATUS_BAD_INPUT (err names the option, the reason and, for an unknown one, the nearest that
+ * exists), STATUS_UNSUPPORTED (not in this build). */
 enum status options_read(struct options *options, int argc, char *const *argv, struct err *err);
-/* What Apex's amp.initialize was given. */
+/* The arguments of Apex's amp.initialize. */
 struct amp_request options_amp(const struct options *options);
-/* options.opt_level points here where none was given: no banner then. */
+/* options.opt_level points here where --opt-level was not given: then no banner is printed. */
 extern const char options_default_level[];
-/* Examples first. */
+/* Prints --help. */
 void options_print_help(FILE *out);
+/* Prints what --help=man, bash, zsh or fish asks for; false: none of these was given. */
+bool options_print_docs(FILE *out, int argc, char *const *argv);
 
-/* Names: val_loss, val_acc1, val_acc5. -1: there is no such metric. */
+/* Of val_loss, val_acc1, val_acc5; -1: there is no such metric. */
 enum options_metric { METRIC_VAL_LOSS, METRIC_VAL_ACC1, METRIC_VAL_ACC5 };
 int options_metric_named(const char *name);
 

@@ -10,15 +10,15 @@
 #define F16_LEAST 0x1p-24F /* the smallest number above 0 */
 #define LOOKAHEAD_ALPHA 0.5F
 
-/* A number and nothing behind it but `end`; NULL: there is none. */
+/* Reads a number that `end` follows. Returns where `end` is; NULL: there is no such number. */
 static const char *read_number(const char *text, char end, double *number)
 {
-    char *behind = NULL;
+    char *rest = NULL;
 
     if ((*text < '0' || *text > '9') && *text != '.')
         return NULL;
-    *number = strtod(text, &behind);
-    return *behind == end && isfinite(*number) ? behind : NULL;
+    *number = strtod(text, &rest);
+    return *rest == end && isfinite(*number) ? rest : NULL;
 }
 
 static enum status take_betas(struct options *options, struct err *err)
@@ -78,7 +78,7 @@ static enum status not_with(const struct options *options, const char *option, s
                    option, optim_kind_name(options->optim.kind));
 }
 
-/* What the optimizer does not have. */
+/* Options that this optimizer does not have. */
 static enum status refuse_foreign(const struct options *options, struct err *err)
 {
     const enum optim_kind kind = options->optim.kind;
@@ -107,10 +107,11 @@ static enum status check_sense(const struct options *options, struct err *err)
     const struct optim *optim = &options->optim;
 
     if (optim->nesterov && (optim->momentum <= 0 || optim->dampening != 0))
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "--nesterov requires a --momentum and zero --dampening"); /* torch's words */
+        return err_set(
+            err, STATUS_BAD_INPUT, 0,
+            "--nesterov requires a --momentum and zero --dampening"); /* PyTorch's message */
     if (optim_uses(optim, OPTIM_EXP_AVG) && options->amp.level == 3 &&
-        options->amp.low == GRAPH_F16 && optim->eps < F16_LEAST)
+        options->amp.half == GRAPH_F16 && optim->eps < F16_LEAST)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--optimizer %s with --opt-level O3: its --eps of %g is 0 in fp16, as are "
                        "most squares of gradients; use --opt-level O2 or an --eps of 1e-4",

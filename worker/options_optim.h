@@ -5,8 +5,8 @@
 #include "common/status.h"
 #include "worker/options.h"
 
-/* Fills options->optim from what was typed; options->amp is resolved already. STATUS_BAD_INPUT: err
- * names the option and what does not fit. */
+/* Fills options->optim from the text of the options; options->amp is resolved already. Errors:
+ * STATUS_BAD_INPUT (err names the option and the reason). */
 enum status options_check_optim(struct options *options, struct err *err);
 
 #endif

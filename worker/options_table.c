@@ -1,7 +1,7 @@
-/* What ddp-worker can be told: one row an option. */
+/* ddp-worker's options, a row each. */
 #include "worker/options_table.h"
 
-/* Behind the help may stand `.letter` and `.synonyms`. */
+/* After the help: `.letter` and `.synonyms`, where there are some. */
 #define ROW(option_kind, option_name, member, shown_value, ...)                                    \
     {                                                                                              \
         .name = (option_name), .kind = (option_kind), OPTION_INTO(struct options, member),         \
@@ -34,7 +34,7 @@ static const struct option_row rows[] = {
     TEXT("lookahead", lookahead, "K[,ALPHA]",
          "slow weights around the optimizer: every K steps, ALPHA of the way (0.5)"),
     TEXT("lookahead-variant", lookahead_variant, "NAME",
-         "paper (default), or seed: begins behind step 1, as lookahead.pytorch"),
+         "paper (default), or seed: begins after step 1, as lookahead.pytorch"),
     REAL(OPTION_F32, "label-smoothing", label_smoothing, 0, 1, "X",
          "of the training loss; validation has none (0)"),
     WHOLE("accumulation-steps", accumulation_steps, 1, 65536, "N",
@@ -114,7 +114,7 @@ static const struct option_row rows[] = {
          "how gradients travel: auto (default: nccl between GPUs, else gloo), nccl or gloo"),
     TEXT("opt-level", opt_level, "LEVEL",
          "mixed precision as Apex's: O0 (default, fp32), O1, O2 or O3"),
-    TEXT("low-type", low_type, "TYPE", "what O1 to O3 compute in: fp16 (default) or bf16"),
+    TEXT("low-type", half_type, "TYPE", "what O1 to O3 compute in: fp16 (default) or bf16"),
     TEXT("keep-batchnorm-fp32", keep_batchnorm_fp32, "BOOL",
          "True or False, against the level's own (O2 True, O3 False)"),
     TEXT("loss-scale", loss_scale, "X", "dynamic (O1 and O2 with fp16) or a number (else 1.0)"),
@@ -138,6 +138,8 @@ static const struct option_row rows[] = {
           "and every so many steps (0: not)"),
     WHOLE("checkpoint-keep", checkpoint_keep, 1, 1000000, "N",
           "how many of the newest to keep (2)"),
+    TEXT("checkpoint-copies", checkpoint_copies_text, "N",
+         "where nodes do not share DIR: copy to N other nodes, or all (default); 0: send nothing"),
     FLAG("delay-allreduce", delay_allreduce, "reduce gradients after backward, not beside it"),
     REAL(OPTION_F32, "bucket-cap-mb", bucket_cap_mb, 0, 65536, "X",
          "MiB of a gradient bucket (25; the first has 1)"),

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -28,8 +29,6 @@ const char *address_path(const char *address)
     return address + sizeof ADDRESS_UNIX_PREFIX - 1;
 }
 
-/* -- HOST:PORT --------------------------------------------------------------------------------- */
-
 static bool parse_port(const char *text, in_port_t *port)
 {
     uint32_t value = 0;
@@ -47,8 +46,7 @@ static bool parse_port(const char *text, in_port_t *port)
     return true;
 }
 
-/* "HOST:PORT" or "[HOST]:PORT"; `host` has room for INET6_ADDRSTRLEN. */
-static bool split(const char *address, char *host, in_port_t *port)
+bool address_split_tcp(const char *address, char *host, size_t host_bytes, in_port_t *port)
 {
     const char *colon = strrchr(address, ':'), *first = address;
     size_t count;
@@ -60,9 +58,9 @@ static bool split(const char *address, char *host, in_port_t *port)
         first++;
         count -= 2;
     } else if (memchr(first, ':', count) != NULL) {
-        return false; /* IPv6 goes in brackets */
+        return false; /* IPv6 addresses need brackets */
     }
-    if (count == 0 || count >= INET6_ADDRSTRLEN)
+    if (count == 0 || count >= host_bytes)
         return false;
     memcpy(host, first, count);
     host[count] = '\0';
@@ -110,7 +108,8 @@ enum status address_parse_tcp(const char *address, const char *verb,
     char host[INET6_ADDRSTRLEN];
     in_port_t port;
 
-    if (!split(address, host, &port) || !resolve(host, port, resolved, byte_count))
+    if (!address_split_tcp(address, host, sizeof host, &port) ||
+        !resolve(host, port, resolved, byte_count))
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "\"%.80s\" is no address: expected unix:PATH, or HOST:PORT with a numeric "
                        "HOST or localhost",
@@ -121,6 +120,17 @@ enum status address_parse_tcp(const char *address, const char *verb,
                        "not available in this version); use 127.0.0.1, or a unix socket",
                        verb, address);
     return STATUS_OK;
+}
+
+bool address_is_loopback(const char *address)
+{
+    struct sockaddr_storage resolved;
+    socklen_t byte_count = 0;
+    char host[INET6_ADDRSTRLEN];
+    in_port_t port;
+
+    return address_split_tcp(address, host, sizeof host, &port) &&
+           resolve(host, port, &resolved, &byte_count) && is_loopback(&resolved);
 }
 
 void address_format_tcp(const struct sockaddr_storage *resolved, char *text, size_t text_bytes)
@@ -137,8 +147,6 @@ void address_format_tcp(const struct sockaddr_storage *resolved, char *text, siz
         (void)snprintf(text, text_bytes, "%s:%u", host, ntohs(v4->sin_port));
     }
 }
-
-/* -- unix:PATH --------------------------------------------------------------------------------- */
 
 /* The directory of `path`, opened with `flags`. */
 static enum status open_parent(const char *path, int flags, int *fd, struct err *err)
@@ -162,8 +170,8 @@ static enum status open_parent(const char *path, int flags, int *fd, struct err 
     return STATUS_OK;
 }
 
-/* A path over 107 bytes does not fit a socket address; then it goes by way of its directory, opened
- * as `*parent` (the caller's to close; -1 where there was no need). */
+/* A path over 107 bytes does not fit in a socket address. It is then reached through its directory,
+ * opened as `*parent`, which the caller closes; -1 where that was not needed. */
 static enum status unix_address(const char *path, struct sockaddr_un *address, int *parent,
                                 struct err *err)
 {
@@ -188,7 +196,7 @@ static enum status unix_address(const char *path, struct sockaddr_un *address, i
         return STATUS_OK;
     (void)close(*parent);
     *parent = -1;
-    return err_set(err, STATUS_TOO_BIG, 0, "unix:%.120s: the name behind its last / is too long",
+    return err_set(err, STATUS_TOO_BIG, 0, "unix:%.120s: the name after its last / is too long",
                    path);
 }
 
@@ -206,7 +214,7 @@ static enum status refuse_connect(const char *address, int code, struct err *err
     return err_set(err, STATUS_IO, code, "connect to %.150s: %s", address, strerror(code));
 }
 
-/* errno of the connect, 0 when it is connected */
+/* errno of the connect; 0: it is connected */
 static int connect_unix(int fd, const struct sockaddr_un *address)
 {
     return connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
@@ -242,7 +250,7 @@ static enum status connect_to_path(const char *address, int *fd, struct err *err
     return status;
 }
 
-/* errno of a connect that goes on, 0 when it is connected */
+/* waits for a connect that is in progress: its errno, or 0 when it is connected */
 static int await_connect(int fd)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
@@ -287,9 +295,7 @@ enum status address_connect(const char *address, int *fd, struct err *err)
                                     : connect_to_tcp(address, fd, err);
 }
 
-/* -- listening --------------------------------------------------------------------------------- */
-
-/* What is at `path` goes if it is a socket that nobody answers on. */
+/* Removes the file at `path` if it is a socket on which nobody answers. */
 static enum status remove_stale(const char *path, const struct sockaddr_un *resolved,
                                 struct err *err)
 {
@@ -316,14 +322,14 @@ static enum status remove_stale(const char *path, const struct sockaddr_un *reso
     return STATUS_OK;
 }
 
-/* The file is never there with more rights than `mode`: Linux gives it those of the socket's own
- * inode, less the umask (unix_bind); chmod then gives back what the umask took. */
+/* The file never has more rights than `mode`: Linux creates it with those of the inode of the
+ * socket, less the umask (unix_bind); chmod then restores the rights that the umask removed. */
 static enum status bind_path(int fd, const char *path, int mode, const struct sockaddr_un *resolved,
                              struct stat *made, struct err *err)
 {
     mode_t rights = mode != 0 ? (mode_t)mode : 0600;
 
-    assert(path != NULL); /* for the compiler: with sanitizers it reckons with it */
+    assert(path != NULL); /* for the compiler, which warns about NULL in sanitizer builds */
     if (fchmod(fd, rights) < 0 || bind(fd, (const struct sockaddr *)resolved, sizeof *resolved) < 0)
         return err_set(err, errno == EADDRINUSE ? STATUS_BUSY : STATUS_IO, errno,
                        "listen on unix:%.150s: %s", path, strerror(errno));
@@ -337,8 +343,8 @@ static enum status bind_path(int fd, const char *path, int mode, const struct so
     return STATUS_OK;
 }
 
-/* Under a lock on the directory, so that of two that start at once neither removes the other's
- * fresh socket. */
+/* Holds a lock on the directory: of two processes that start at the same time, neither then removes
+ * the fresh socket of the other. */
 static enum status listen_locked(const char *path, int mode, const struct sockaddr_un *resolved,
                                  int *fd, struct stat *made, struct err *err)
 {
@@ -369,30 +375,88 @@ static enum status listen_on_path(const char *path, int mode, int *fd, struct st
         while (flock(lock, LOCK_EX) < 0 && errno == EINTR)
             continue;
         status = listen_locked(path, mode, &resolved, fd, made, err);
-        (void)close(lock); /* and with it the lock */
+        (void)close(lock); /* also releases the lock */
     }
     if (parent >= 0)
         (void)close(parent);
     return status;
 }
 
-static enum status listen_on_tcp(const char *address, int *fd, struct err *err)
+bool address_is_local(const struct sockaddr_storage *resolved)
+{
+    return (resolved->ss_family == AF_INET || resolved->ss_family == AF_INET6) &&
+           is_loopback(resolved);
+}
+
+/* The address of a name of this machine. Distributions give the host name a loopback address
+ * (Debian: 127.0.1.1 in /etc/hosts), on which no other machine can reach us: others go first, and
+ * such a one alone is refused. Blocks for as long as the resolver takes. */
+static enum status resolve_own_name(const char *address, const char *host, in_port_t port,
+                                    struct sockaddr_storage *resolved, socklen_t *byte_count,
+                                    struct err *err)
+{
+    const struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *found = NULL;
+    int code = getaddrinfo(host, NULL, &hints, &found);
+
+    if (code != 0)
+        return err_set(err, STATUS_BAD_INPUT, code,
+                       "listen on %.80s: the name \"%.80s\" has no address: %s", address, host,
+                       gai_strerror(code));
+    *byte_count = 0;
+    for (const struct addrinfo *one = found; one != NULL && *byte_count == 0; one = one->ai_next) {
+        *resolved = (struct sockaddr_storage){0};
+        memcpy(resolved, one->ai_addr, one->ai_addrlen);
+        if (!is_loopback(resolved))
+            *byte_count = one->ai_addrlen;
+    }
+    freeaddrinfo(found);
+    if (*byte_count == 0)
+        return err_set(err, STATUS_REFUSED, 0,
+                       "listen on %.80s: \"%.80s\" has only a loopback address here, where no "
+                       "other machine reaches it; use 0.0.0.0:%u, or an address of this machine",
+                       address, host, ntohs(port));
+    if (resolved->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)resolved)->sin6_port = port;
+    else
+        ((struct sockaddr_in *)resolved)->sin_port = port;
+    return STATUS_OK;
+}
+
+static enum status resolve_to_listen(const char *address, struct sockaddr_storage *resolved,
+                                     socklen_t *byte_count, struct err *err)
+{
+    char host[256];
+    in_port_t port;
+
+    if (!address_split_tcp(address, host, sizeof host, &port))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "\"%.80s\" is no address to listen on: expected unix:PATH or HOST:PORT (an "
+                       "IPv6 address in brackets)",
+                       address);
+    if (resolve(host, port, resolved, byte_count))
+        return STATUS_OK;
+    return resolve_own_name(address, host, port, resolved, byte_count, err);
+}
+
+static enum status bind_tcp(const char *address, int *fd, struct err *err)
 {
     struct sockaddr_storage resolved = {0};
     socklen_t byte_count = 0;
     enum status status;
     int on = 1;
 
-    status = address_parse_tcp(address, "listen on", &resolved, &byte_count, err);
+    status = resolve_to_listen(address, &resolved, &byte_count, err);
     if (status == STATUS_OK)
         status = open_socket(resolved.ss_family, fd, err);
     if (status != STATUS_OK)
         return status;
     (void)setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(*fd, (const struct sockaddr *)&resolved, byte_count) == 0 && listen(*fd, BACKLOG) == 0)
+    if (bind(*fd, (const struct sockaddr *)&resolved, byte_count) == 0)
         return STATUS_OK;
-    status = err_set(err, errno == EADDRINUSE ? STATUS_BUSY : STATUS_IO, errno, "listen on %s: %s",
-                     address, strerror(errno));
+    status = err_set(err, errno == EADDRINUSE ? STATUS_BUSY : STATUS_IO, errno,
+                     "listen on %.150s: %s", address, strerror(errno));
     (void)close(*fd);
     return status;
 }
@@ -401,5 +465,5 @@ enum status address_listen(const char *address, int mode, int *fd, struct stat *
                            struct err *err)
 {
     return address_is_unix(address) ? listen_on_path(address_path(address), mode, fd, made, err)
-                                    : listen_on_tcp(address, fd, err);
+                                    : bind_tcp(address, fd, err);
 }

@@ -3,7 +3,9 @@
 #ifndef COMMON_IO_ADDRESS_H
 #define COMMON_IO_ADDRESS_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,21 +18,34 @@ bool address_is_unix(const char *address);
 /* "unix:PATH": PATH. */
 const char *address_path(const char *address);
 
-/* Resolve HOST:PORT ("[::1]:0", "localhost:7400"). STATUS_BAD_INPUT: not that form; STATUS_REFUSED:
- * not a loopback address
- * ("refusing to VERB ..."). */
+/* "HOST:PORT" or "[HOST]:PORT" into its parts; `port` is in network order, 0 allowed. False: not of
+ * that form (an IPv6 address needs brackets), or HOST does not fit in `host_bytes` with its NUL. */
+bool address_split_tcp(const char *address, char *host, size_t host_bytes, in_port_t *port);
+/* Resolves HOST:PORT ("[::1]:0", "localhost:7400").
+ *   STATUS_BAD_INPUT  not of that form
+ *   STATUS_REFUSED    not a loopback address ("refusing to VERB ...") */
 enum status address_parse_tcp(const char *address, const char *verb,
                               struct sockaddr_storage *resolved, socklen_t *byte_count,
                               struct err *err);
+/* HOST:PORT whose HOST is localhost or a numeric loopback address: nobody outside this machine hears
+ * what is said there. */
+bool address_is_loopback(const char *address);
+/* Whether only this machine reaches it: a loopback address. */
+bool address_is_local(const struct sockaddr_storage *resolved);
 /* "127.0.0.1:5000", "[::1]:5000" into `text` of `text_bytes`. */
 void address_format_tcp(const struct sockaddr_storage *resolved, char *text, size_t text_bytes);
 
-/* A connected socket. STATUS_NOT_FOUND, STATUS_REFUSED: nobody listens; STATUS_BUSY,
- * STATUS_TIMEOUT: who listens does not answer. */
+/* A connected socket.
+ *   STATUS_NOT_FOUND, STATUS_REFUSED  nobody listens
+ *   STATUS_BUSY, STATUS_TIMEOUT       the listener does not answer */
 enum status address_connect(const char *address, int *fd, struct err *err);
-/* A listening socket. unix: `mode` is the file's; a stale socket file is replaced; `made` tells
- * which file was made. STATUS_BUSY: somebody listens there; STATUS_CONFLICT: something else is
- * there. */
+/* A socket to listen on. unix: it listens, the file gets `mode`, a stale socket file is replaced, and
+ * `made` identifies the new file. TCP: it is bound and listens on the caller's order. HOST may be
+ * any address or name of this machine; a name blocks for as long as the resolver takes.
+ *   STATUS_BAD_INPUT  not of that form, or a name without an address
+ *   STATUS_REFUSED    a name that has only a loopback address
+ *   STATUS_BUSY       somebody listens there
+ *   STATUS_CONFLICT   another kind of file is there */
 enum status address_listen(const char *address, int mode, int *fd, struct stat *made,
                            struct err *err);
 

@@ -8,7 +8,7 @@ static struct timespec read_clock(clockid_t id)
     struct timespec now = {0};
     int rc = clock_gettime(id, &now);
 
-    assert(rc == 0); /* both clocks are always there */
+    assert(rc == 0); /* both clocks always exist */
     (void)rc;
     return now;
 }

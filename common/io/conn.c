@@ -1,38 +1,34 @@
-/* A connection lives through: open; closing (conn_close was called: what is queued is written, then
- * our side is shut down, then the peer's end is awaited for a moment, so that what it has not read
- * yet is not lost to a reset); finished (handles are being closed); on_closed. A peer that ends,
- * breaks or is too slow goes to finished at once. */
+/* The states of a connection:
+ *   open
+ *   closing   conn_close was called. What is queued is written, our side is shut down, then the
+ *             end of the peer is awaited for a moment, so that a reset does not destroy what it
+ *             has not read
+ *   finished  the handles are being closed; on_closed follows
+ * When the peer closes, breaks or is too slow, open goes to finished at once. */
 #include "common/io/conn.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/frame.h"
-#include "common/io/address.h"
+#include "common/io/internal.h"
 #include "common/utf8.h"
 
 #define READ_BYTES (64u * 1024u)
 #define FLUSH_TIMEOUT_US 2000000u /* to write out what is queued */
 #define LINGER_TIMEOUT_US 250000u /* for the peer to end its side */
 
-/* What a full socket buffer did not take. */
+/* Bytes that did not fit in the socket buffer. */
 struct pending_write {
     uv_write_t request;
     struct conn *conn;
     struct buf buf;
 };
 
-/* Reads go here first: libuv reads and hands over within one call, and a loop has one thread. */
+/* All connections of a thread share this buffer: libuv reads and calls back within one call. */
 static _Thread_local char read_bytes[READ_BYTES];
-
-/* -- closing ----------------------------------------------------------------------------------- */
 
 static void on_handle_closed(uv_handle_t *handle)
 {
@@ -42,7 +38,9 @@ static void on_handle_closed(uv_handle_t *handle)
     if (--conn->handles_open > 0)
         return;
     buf_free(&conn->in);
+    buf_free(&conn->unsent);
     arena_reset(&conn->arena);
+    tls_free(&conn->tls);
     conn->handlers->on_closed(conn, conn->close_status, conn->close_text);
 }
 
@@ -56,17 +54,22 @@ static void finish(struct conn *conn)
 
 static void set_reason(struct conn *conn, enum status why, const char *text)
 {
+    assert(!conn->closing);
     conn->closing = true;
     conn->close_status = why;
     utf8_printable(text, strlen(text), conn->close_text, sizeof conn->close_text);
 }
 
-/* At once, without writing out. */
-static void drop(struct conn *conn, enum status why, const char *text)
+void conn_drop(struct conn *conn, enum status why, const char *text)
 {
     if (!conn->closing)
         set_reason(conn, why, text);
     finish(conn);
+}
+
+void conn_abort(struct conn *conn, enum status why, const char *text)
+{
+    conn_drop(conn, why, text);
 }
 
 static void on_deadline(uv_timer_t *timer)
@@ -74,8 +77,8 @@ static void on_deadline(uv_timer_t *timer)
     struct conn *conn = timer->data;
     char text[160];
 
-    if (conn->closing || conn->broken) { /* it had its time */
-        drop(conn, STATUS_CLOSED, "the peer closed the connection");
+    if (conn->closing || conn->broken) { /* the time for closing is over */
+        conn_drop(conn, STATUS_CLOSED, "the peer closed the connection");
         return;
     }
     (void)snprintf(text, sizeof text, "no %s within %.3g s", conn->deadline_what,
@@ -97,6 +100,7 @@ static void on_shut_down(uv_shutdown_t *request, int code)
 {
     struct conn *conn = request->data;
 
+    assert(conn->closing);
     if (uv_is_closing((uv_handle_t *)&conn->handle.stream))
         return;
     if (code < 0 || conn->peer_ended) {
@@ -107,10 +111,27 @@ static void on_shut_down(uv_shutdown_t *request, int code)
     arm(conn, LINGER_TIMEOUT_US);
 }
 
+/* Tells the peer that our end of the stream is meant, not an attacker's cut. */
+static void end_tls(struct conn *conn)
+{
+    struct buf wire = {0};
+
+    if (conn->tls == NULL || conn->broken)
+        return;
+    tls_end(conn->tls, &wire);
+    if (wire.byte_count > 0 && !wire.failed)
+        (void)conn_write(conn, &wire, NULL);
+    else
+        buf_free(&wire);
+}
+
 void conn_close(struct conn *conn, enum status why, const char *text)
 {
     if (conn->closing)
         return;
+    end_tls(conn);
+    if (conn->closing)
+        return; /* the write failed and closed it */
     set_reason(conn, why, text);
     conn->shutdown.data = conn;
     if (conn->broken || uv_shutdown(&conn->shutdown, &conn->handle.stream, on_shut_down) < 0) {
@@ -122,8 +143,9 @@ void conn_close(struct conn *conn, enum status why, const char *text)
 
 void conn_deadline(struct conn *conn, uint64_t timeout_us, const char *what)
 {
+    assert(timeout_us == 0 || what != NULL);
     if (conn->closing || conn->broken)
-        return; /* the timer is ours now */
+        return; /* while closing, the timer is ours */
     if (timeout_us == 0) {
         (void)uv_timer_stop(&conn->deadline);
         return;
@@ -133,10 +155,7 @@ void conn_deadline(struct conn *conn, uint64_t timeout_us, const char *what)
     arm(conn, timeout_us);
 }
 
-/* -- writing ----------------------------------------------------------------------------------- */
-
-/* The peer takes no more. It may have said why before it went: what it sent is still read, then its
- * end is seen. */
+/* A write failed. The peer may have sent the reason before: that is still read, until its end. */
 static void break_off(struct conn *conn)
 {
     if (conn->closing) {
@@ -167,7 +186,7 @@ static enum status queue(struct conn *conn, struct buf *buf, size_t written, str
 
     if (pending == NULL) {
         buf_free(buf);
-        drop(conn, STATUS_MEMORY, "no memory to queue a message");
+        conn_drop(conn, STATUS_MEMORY, "no memory to queue a message");
         return err_set(err, STATUS_MEMORY, 0, "%s: no memory to queue a message", conn->label);
     }
     *pending = (struct pending_write){.conn = conn, .buf = *buf};
@@ -186,18 +205,19 @@ static enum status drop_slow(struct conn *conn, struct err *err)
 {
     char text[128];
 
+    assert(!conn->closing);
     (void)snprintf(text, sizeof text, "the peer is too slow: %zu bytes wait to be read",
                    conn->queued_bytes);
-    drop(conn, STATUS_BUSY, text);
+    conn_drop(conn, STATUS_BUSY, text);
     return err_set(err, STATUS_BUSY, 0, "%s: %s", conn->label, text);
 }
 
-/* Takes `buf` over. */
-static enum status write_out(struct conn *conn, struct buf *buf, struct err *err)
+enum status conn_write(struct conn *conn, struct buf *buf, struct err *err)
 {
     uv_buf_t whole = uv_buf_init(buf->bytes, (unsigned)buf->byte_count);
     int count = uv_try_write(&conn->handle.stream, &whole, 1);
 
+    assert(buf->byte_count > 0 && !buf->failed);
     if (count < 0 && count != UV_EAGAIN) {
         buf_free(buf);
         break_off(conn);
@@ -211,6 +231,29 @@ static enum status write_out(struct conn *conn, struct buf *buf, struct err *err
     return STATUS_OK;
 }
 
+/* Encrypts and writes; takes over the content of `plain`. */
+static enum status write_secure(struct conn *conn, struct buf *plain, struct err *err)
+{
+    struct buf wire = {0};
+    enum status status;
+
+    if (!tls_is_ready(conn->tls)) {
+        buf_add(&conn->unsent, plain->bytes, plain->byte_count);
+        buf_free(plain);
+        if (!conn->unsent.failed)
+            return STATUS_OK;
+        conn_drop(conn, STATUS_MEMORY, "no memory to queue a message");
+        return err_set(err, STATUS_MEMORY, 0, "%s: no memory to queue a message", conn->label);
+    }
+    status = tls_send(conn->tls, plain->bytes, plain->byte_count, &wire, err);
+    buf_free(plain);
+    if (status == STATUS_OK)
+        return conn_write(conn, &wire, err);
+    buf_free(&wire);
+    conn_drop(conn, status, "TLS failed to encrypt a message");
+    return status;
+}
+
 enum status conn_send(struct conn *conn, struct msg *msg, struct err *err)
 {
     struct buf buf = {0};
@@ -218,22 +261,19 @@ enum status conn_send(struct conn *conn, struct msg *msg, struct err *err)
 
     if (conn->closing || conn->broken)
         return err_set(err, STATUS_CLOSED, 0, "%s: the connection is closing", conn->label);
-    msg->seq = link_stamp(&conn->link);
     status = msg_encode(msg, &buf, err);
     if (status != STATUS_OK) {
-        conn->link.sent--; /* the number was not used */
         buf_free(&buf);
         return status;
     }
-    conn->queued_bytes = uv_stream_get_write_queue_size(&conn->handle.stream);
+    conn->queued_bytes =
+        uv_stream_get_write_queue_size(&conn->handle.stream) + conn->unsent.byte_count;
     if (conn->queued_bytes > 0 && conn->queued_bytes + buf.byte_count > CONN_QUEUE_BYTES_MAX) {
         buf_free(&buf);
         return drop_slow(conn, err);
     }
-    return write_out(conn, &buf, err);
+    return conn->tls != NULL ? write_secure(conn, &buf, err) : conn_write(conn, &buf, err);
 }
-
-/* -- reading ----------------------------------------------------------------------------------- */
 
 static void close_bad_frame(struct conn *conn, const struct err *why)
 {
@@ -246,7 +286,7 @@ static void close_bad_frame(struct conn *conn, const struct err *why)
     conn_close(conn, why->status, text);
 }
 
-/* One payload. False: the connection is closing. */
+/* Handles one payload. False: the connection is closing. */
 static bool take_payload(struct conn *conn, const char *payload, size_t byte_count)
 {
     struct err err = {.status = STATUS_OK};
@@ -254,13 +294,13 @@ static bool take_payload(struct conn *conn, const char *payload, size_t byte_cou
 
     if (msg_decode(payload, byte_count, &conn->arena, &msg, &err) != STATUS_OK)
         close_bad_frame(conn, &err);
-    else if (link_take(&conn->link, msg.seq))
+    else
         conn->handlers->on_message(conn, &msg);
     arena_reset(&conn->arena);
     return !conn->closing;
 }
 
-/* The whole frames at the start of `bytes`; returns how many bytes they took. */
+/* Handles the whole frames at the start of `bytes`; returns how many bytes they have. */
 static size_t take_frames(struct conn *conn, const char *bytes, size_t byte_count)
 {
     size_t taken = 0, payload_bytes;
@@ -299,9 +339,47 @@ static void take_bytes(struct conn *conn, const char *bytes, size_t byte_count)
         }
     }
     if (conn->in.failed && !conn->closing)
-        drop(conn, STATUS_MEMORY, "no memory for what the peer sends");
+        conn_drop(conn, STATUS_MEMORY, "no memory for what the peer sends");
     if (conn->in.byte_count == 0 && conn->in.capacity > READ_BYTES)
         buf_free(&conn->in); /* a large frame is rare */
+}
+
+/* The handshake is over: what waited for it is sent. */
+static void send_unsent(struct conn *conn)
+{
+    struct buf plain = conn->unsent;
+
+    conn->unsent = (struct buf){0};
+    if (plain.byte_count > 0)
+        (void)write_secure(conn, &plain, NULL); /* a failure closes the connection */
+}
+
+/* Bytes of a TLS session. The alert of one that failed is still written. */
+static void take_secure_bytes(struct conn *conn, const char *bytes, size_t byte_count)
+{
+    const bool was_ready = tls_is_ready(conn->tls);
+    struct buf plain = {0}, wire = {0};
+    struct err err = {.status = STATUS_OK};
+    enum status status;
+
+    if (!was_ready)
+        conn->handshake_bytes += byte_count;
+    status = tls_receive(conn->tls, bytes, byte_count, &plain, &wire, &err);
+    if (status == STATUS_OK && !tls_is_ready(conn->tls) &&
+        conn->handshake_bytes > CONN_HANDSHAKE_BYTES_MAX)
+        status = err_set(&err, STATUS_TOO_BIG, 0, "a TLS handshake of more than %u bytes",
+                         CONN_HANDSHAKE_BYTES_MAX);
+    if (wire.byte_count > 0)
+        (void)conn_write(conn, &wire, NULL);
+    if (status != STATUS_OK)
+        conn_close(conn, status, err.text);
+    else if (!was_ready && tls_is_ready(conn->tls))
+        send_unsent(conn);
+    if (plain.byte_count > 0 && !conn->closing)
+        take_bytes(conn, plain.bytes, plain.byte_count);
+    buf_free(&plain);
+    if (!conn->closing && tls_is_closed(conn->tls))
+        conn_close(conn, STATUS_CLOSED, "the peer closed the connection");
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *into)
@@ -311,7 +389,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *into)
     *into = uv_buf_init(read_bytes, sizeof read_bytes);
 }
 
-/* The peer ended, or reading failed. */
+/* The peer closed, or reading failed. */
 static void on_ended(struct conn *conn, int code)
 {
     char text[160];
@@ -320,7 +398,7 @@ static void on_ended(struct conn *conn, int code)
     if (conn->closing) {
         (void)uv_read_stop(&conn->handle.stream);
         if (conn->shut_down)
-            finish(conn); /* else once all is written, or in time */
+            finish(conn); /* if not, when everything is written, or at the time-out */
         return;
     }
     if (code != UV_EOF)
@@ -329,9 +407,9 @@ static void on_ended(struct conn *conn, int code)
         (void)snprintf(text, sizeof text, "the peer closed the connection%s",
                        conn->in.byte_count > 0 ? " within a frame" : "");
     if (code != UV_EOF)
-        drop(conn, STATUS_CLOSED, text);
+        conn_drop(conn, STATUS_CLOSED, text);
     else
-        conn_close(conn, STATUS_CLOSED, text); /* it may still read what is queued */
+        conn_close(conn, STATUS_CLOSED, text); /* the peer may still read what is queued */
 }
 
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
@@ -340,145 +418,13 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
 
     if (count < 0)
         on_ended(conn, (int)count);
+    else if (count > 0 && !conn->closing && conn->tls != NULL)
+        take_secure_bytes(conn, bytes->base, (size_t)count);
     else if (count > 0 && !conn->closing)
         take_bytes(conn, bytes->base, (size_t)count);
 }
 
-/* -- opening ----------------------------------------------------------------------------------- */
-
-static void start(struct conn *conn, uv_loop_t *loop, bool is_unix, size_t payload_max,
-                  const struct conn_handlers *handlers)
+int conn_read_start(struct conn *conn)
 {
-    int code;
-
-    assert(handlers->on_message != NULL && handlers->on_closed != NULL);
-    (void)signal(SIGPIPE, SIG_IGN); /* see conn.h */
-    *conn = (struct conn){.owner = conn->owner, .payload_max = payload_max, .handlers = handlers};
-    code =
-        is_unix ? uv_pipe_init(loop, &conn->handle.pipe, 0) : uv_tcp_init(loop, &conn->handle.tcp);
-    assert(code == 0); /* neither allocates nor asks the kernel */
-    code = uv_timer_init(loop, &conn->deadline);
-    assert(code == 0);
-    (void)code;
-    conn->handle.stream.data = conn;
-    conn->deadline.data = conn;
-    conn->handles_open = 2;
-}
-
-static void label_tcp(struct conn *conn)
-{
-    struct sockaddr_storage peer = {0};
-    int byte_count = sizeof peer;
-
-    if (uv_tcp_getpeername(&conn->handle.tcp, (struct sockaddr *)&peer, &byte_count) == 0)
-        address_format_tcp(&peer, conn->label, sizeof conn->label);
-}
-
-static void label_unix(struct conn *conn)
-{
-    pid_t pid = 0;
-    uid_t uid = 0;
-
-    if (conn_peer(conn, &uid, &pid, NULL) == STATUS_OK)
-        (void)snprintf(conn->label, sizeof conn->label, "unix:pid %ld", (long)pid);
-    else
-        (void)snprintf(conn->label, sizeof conn->label, "unix:?");
-}
-
-/* From here on a failure is told by on_closed, since the handles are there. */
-static void begin(struct conn *conn, bool is_unix, int code)
-{
-    if (code == 0 && is_unix)
-        label_unix(conn);
-    else if (code == 0)
-        label_tcp(conn);
-    if (code == 0 && !is_unix)
-        (void)uv_tcp_nodelay(&conn->handle.tcp, 1);
-    if (code == 0)
-        code = uv_read_start(&conn->handle.stream, on_alloc, on_read);
-    if (code < 0)
-        drop(conn, STATUS_SYSTEM, uv_strerror(code));
-}
-
-enum status conn_open_accept(struct conn *conn, uv_stream_t *listener, size_t payload_max,
-                             const struct conn_handlers *handlers, struct err *err)
-{
-    bool is_unix = listener->type == UV_NAMED_PIPE;
-
-    (void)err; /* what fails, fails with handles open: on_closed tells */
-    start(conn, listener->loop, is_unix, payload_max, handlers);
-    begin(conn, is_unix, uv_accept(listener, &conn->handle.stream));
-    return STATUS_OK;
-}
-
-/* AF_UNIX or not, for a stream socket. */
-static enum status socket_family(int fd, bool *is_unix, struct err *err)
-{
-    int type = 0, domain = 0;
-    socklen_t byte_count = sizeof(int);
-
-    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &byte_count) < 0 ||
-        getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &byte_count) < 0)
-        return err_set(err, STATUS_SYSTEM, errno, "descriptor %d is no socket: %s", fd,
-                       strerror(errno));
-    if (type != SOCK_STREAM || (domain != AF_UNIX && domain != AF_INET && domain != AF_INET6))
-        return err_set(err, STATUS_BAD_INPUT, 0, "descriptor %d is no stream socket", fd);
-    *is_unix = domain == AF_UNIX;
-    return STATUS_OK;
-}
-
-enum status conn_open_fd(struct conn *conn, uv_loop_t *loop, int fd, size_t payload_max,
-                         const struct conn_handlers *handlers, struct err *err)
-{
-    enum status status;
-    bool is_unix = false;
-    int code;
-
-    status = socket_family(fd, &is_unix, err);
-    if (status != STATUS_OK)
-        return status;
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    start(conn, loop, is_unix, payload_max, handlers);
-    code = is_unix ? uv_pipe_open(&conn->handle.pipe, fd) : uv_tcp_open(&conn->handle.tcp, fd);
-    if (code < 0)
-        (void)close(fd);
-    begin(conn, is_unix, code);
-    return STATUS_OK;
-}
-
-enum status conn_open_to(struct conn *conn, uv_loop_t *loop, const char *address,
-                         size_t payload_max, const struct conn_handlers *handlers, struct err *err)
-{
-    enum status status;
-    int fd = -1;
-
-    status = address_connect(address, &fd, err);
-    if (status != STATUS_OK)
-        return status;
-    status = conn_open_fd(conn, loop, fd, payload_max, handlers, err);
-    if (status != STATUS_OK) {
-        (void)close(fd);
-        return status;
-    }
-    (void)snprintf(conn->label, sizeof conn->label, "%s", address);
-    return STATUS_OK;
-}
-
-enum status conn_peer(const struct conn *conn, uid_t *uid, pid_t *pid, struct err *err)
-{
-    struct ucred peer;
-    socklen_t byte_count = sizeof peer;
-    uv_os_fd_t fd;
-
-    if (conn->handle.stream.type != UV_NAMED_PIPE)
-        return err_set(err, STATUS_UNSUPPORTED, 0,
-                       "%s: the kernel names peers of unix sockets only", conn->label);
-    if (uv_fileno((const uv_handle_t *)&conn->handle.stream, &fd) < 0)
-        return err_set(err, STATUS_CLOSED, 0, "%s: the connection is closed", conn->label);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &byte_count) < 0)
-        return err_set(err, STATUS_SYSTEM, errno, "%s: SO_PEERCRED: %s", conn->label,
-                       strerror(errno));
-    *uid = peer.uid;
-    *pid = peer.pid;
-    return STATUS_OK;
+    return uv_read_start(&conn->handle.stream, on_alloc, on_read);
 }

@@ -1,16 +1,19 @@
-/* One framed connection on a libuv loop: bytes to messages and back, bounded queues, deadlines,
- * orderly close. Unix sockets, loopback TCP, and socket pairs. An edge: it decides nothing.
+/* One connection on a libuv loop that carries messages in frames, with bounded queues, deadlines
+ * and an orderly close. Unix sockets, TCP with or without TLS, and socket pairs. An edge: it decides
+ * nothing.
  *
- * Reading: each whole frame is decoded and handed to on_message, unless link_take refuses it. A bad
- * frame ends the connection: an `error` message is sent to the peer first, then on_closed says why.
- * Writing: conn_send encodes at once and queues; over CONN_QUEUE_BYTES_MAX waiting, the connection
- * is closed ("too slow"). Ownership: `struct conn` is embedded by its owner, and is free only in or
- * after on_closed, which is called exactly once for each conn_open_* that succeeded, never from
- * within a call of ours. on_message may call conn_close, conn_send and conn_deadline of any
- * connection.
+ * Reading: each whole frame is decoded and given to on_message. After a bad frame an `error` message
+ * is sent, the connection closes, and on_closed gets the reason.
  *
- * The first one opened makes the process ignore SIGPIPE, which libuv leaves to its user: whoever
- * spawns programs gives them the default action back. */
+ * Writing: conn_send encodes at once and queues. With more than CONN_QUEUE_BYTES_MAX queued, the
+ * connection is closed ("too slow").
+ *
+ * Ownership: the owner embeds `struct conn`. Its memory is free only in or after on_closed, which
+ * is called exactly once for each conn_open_* that succeeded, and never from within a call of ours.
+ * on_message may call conn_close, conn_send and conn_deadline of any connection.
+ *
+ * The first connection makes the process ignore SIGPIPE, which libuv does not do: whoever spawns a
+ * program must restore the default action. */
 #ifndef COMMON_IO_CONN_H
 #define COMMON_IO_CONN_H
 
@@ -22,7 +25,7 @@
 
 #include "common/arena.h"
 #include "common/buf.h"
-#include "common/link.h"
+#include "common/io/tls.h"
 #include "common/msg.h"
 #include "common/status.h"
 
@@ -39,12 +42,14 @@ struct conn {
         uv_pipe_t pipe;
         uv_tcp_t tcp;
     } handle;
-    uv_timer_t deadline; /* the owner's; while closing, ours */
+    uv_timer_t deadline; /* of the owner; while closing, ours */
     uv_shutdown_t shutdown;
-    struct link link;
     struct buf in;
     struct arena arena;
-    size_t payload_max; /* of frames that the peer may send */
+    struct tls *tls;        /* NULL: plain. See conn_secure */
+    struct buf unsent;      /* frames that wait for the end of the TLS handshake */
+    size_t handshake_bytes; /* received before that */
+    size_t payload_max;     /* of frames that the peer may send */
     const struct conn_handlers *handlers;
     void *owner; /* for the owner's use */
     size_t queued_bytes;
@@ -52,45 +57,58 @@ struct conn {
     uint64_t deadline_us;
     char deadline_what[64];
     bool closing;
-    bool broken;     /* the peer takes no more; what it sent before is still read */
+    bool broken;     /* writes fail; what the peer sent before is still read */
     bool peer_ended; /* nothing more will be read */
-    bool shut_down;  /* all is written, and the peer was told that no more comes */
+    bool shut_down;  /* everything is written, and our side is shut down */
     enum status close_status;
     char close_text[256];
     char label[96]; /* "unix:/run/x.sock", "127.0.0.1:5000": for messages */
 };
 
-/* The owner may set `owner` before or after opening; all else is set here. Nothing is called back
+/* The owner may set `owner` before or after opening; everything else is set here. No callback comes
  * before the loop runs.
  *
- * Take a connection from a listening handle (in its connection callback). */
+ * conn_open_accept: takes a connection from a listening handle, within its connection callback. */
 enum status conn_open_accept(struct conn *conn, uv_stream_t *listener, size_t payload_max,
                              const struct conn_handlers *handlers, struct err *err);
-/* Take over a connected stream socket `fd`; on failure it is still the caller's. */
+/* Takes over the connected stream socket `fd`. After a failure it still belongs to the caller. */
 enum status conn_open_fd(struct conn *conn, uv_loop_t *loop, int fd, size_t payload_max,
                          const struct conn_handlers *handlers, struct err *err);
-/* Connect to "unix:PATH" or "HOST:PORT" (a numeric address or localhost). Local, so it blocks only
- * as long as the kernel takes; paths longer than sun_path (108) work too. STATUS_NOT_FOUND or
- * STATUS_REFUSED when nobody listens. */
+/* Connects to "unix:PATH" or "HOST:PORT" (a numeric address or localhost). Local, so it blocks only
+ * as long as the kernel takes. Paths longer than sun_path (108) work too. STATUS_NOT_FOUND or
+ * STATUS_REFUSED: nobody listens. */
 enum status conn_open_to(struct conn *conn, uv_loop_t *loop, const char *address,
                          size_t payload_max, const struct conn_handlers *handlers, struct err *err);
 
-/* Stamp, encode, write or queue. A message over its limits is STATUS_TOO_BIG or STATUS_BAD_INPUT
+/* Puts TLS between the frames and the socket. Call it right after a conn_open_* that succeeded, once.
+ * A client's handshake begins at once; messages that are sent before it is over are queued, and
+ * none is delivered. A handshake that fails, or that takes more than CONN_HANDSHAKE_BYTES_MAX,
+ * closes the connection: on_closed gets STATUS_REFUSED (the key) or STATUS_BAD_INPUT. Its time is
+ * limited by the owner's conn_deadline. `context` must outlive the connection. */
+enum status conn_secure(struct conn *conn, struct tls_context *context, struct err *err);
+/* The peer has proved that it has the key of conn_identity. False without TLS. */
+bool conn_is_proved(const struct conn *conn);
+/* On a server's side, once proved: the peer's identity, see common/key.h. Else "". */
+const char *conn_identity(const struct conn *conn);
+
+/* Encode, write or queue. A message over its limits is STATUS_TOO_BIG or STATUS_BAD_INPUT
  * and is not sent. STATUS_CLOSED: the connection is closing; STATUS_BUSY: the peer reads too
  * slowly, and the connection closes now. In every case on_closed comes only later, from the loop.
  */
 enum status conn_send(struct conn *conn, struct msg *msg, struct err *err);
-/* Close if conn_deadline is not called again within `timeout_us`; 0 disarms. `what` is for the
- * message. */
+/* Closes the connection unless conn_deadline is called again within `timeout_us`; 0 disarms. `what`
+ * is for the message. */
 void conn_deadline(struct conn *conn, uint64_t timeout_us, const char *what);
-/* Write out what is queued (2 s at most), then close; on_closed follows with `why`. No message is
- * handed over any more. Again is nothing. */
+/* Writes what is queued, for at most 2 s, then closes; on_closed follows with `why`. No more
+ * messages are delivered. A second call does nothing. */
 void conn_close(struct conn *conn, enum status why, const char *text);
-/* Unix sockets: who is there, told by the kernel. */
+/* Closes at once, without writing what is queued; on_closed follows. */
+void conn_abort(struct conn *conn, enum status why, const char *text);
+/* User and pid of the peer of a unix socket, from the kernel. */
 enum status conn_peer(const struct conn *conn, uid_t *uid, pid_t *pid, struct err *err);
 
 /* Listens on "unix:PATH" (a stale socket file, on which nobody answers, is replaced; a live one is
- * STATUS_BUSY) or on HOST:PORT; only loopback hosts: others are STATUS_REFUSED with the reason.
+ * STATUS_BUSY) or on HOST:PORT, any address or name of this machine (see address_listen).
  * `on_connection` calls conn_open_accept. The owner sets `owner` and `on_connection` first. `mode`:
  * rights of the socket file, 0 for 0600. */
 struct listener {
@@ -103,18 +121,24 @@ struct listener {
     char unlink_path[4096]; /* empty: nothing to remove */
     dev_t unlink_device;    /* removed only while it is still this file */
     ino_t unlink_inode;
+    bool is_network; /* other machines can reach it: TCP, and not on a loopback address */
     void *owner;
     void (*on_connection)(struct listener *listener);
 };
 enum status listener_open(struct listener *listener, uv_loop_t *loop, const char *address, int mode,
                           struct err *err);
-/* Removes its socket file. The struct must stay until the loop has run once more. Again is nothing.
- */
+/* The two halves of listener_open. After listener_bind the address is taken and `bound` is known;
+ * over TCP nobody can connect until listener_start. */
+enum status listener_bind(struct listener *listener, uv_loop_t *loop, const char *address, int mode,
+                          struct err *err);
+enum status listener_start(struct listener *listener, struct err *err);
+/* Removes its socket file. The struct must stay until the loop has run once more. A second call
+ * does nothing. */
 void listener_close(struct listener *listener);
 
 /* CLOCK_BOOTTIME in microseconds: the time of every event. */
 uint64_t clock_boot_us(void);
-/* Wall clock, milliseconds since 1970: for stamps that people read, never for logic. */
+/* Wall clock in milliseconds since 1970: for timestamps that people read, never for logic. */
 int64_t clock_wall_ms(void);
 
 #endif

@@ -28,6 +28,7 @@ static void set_bound(struct listener *listener, const char *address, int fd,
     socklen_t byte_count = sizeof resolved;
 
     listener->unlink_path[0] = '\0';
+    listener->is_network = false;
     if (address_is_unix(address)) {
         (void)snprintf(listener->bound, sizeof listener->bound, "%s", address);
         (void)snprintf(listener->unlink_path, sizeof listener->unlink_path, "%s",
@@ -37,6 +38,7 @@ static void set_bound(struct listener *listener, const char *address, int fd,
         return;
     }
     (void)getsockname(fd, (struct sockaddr *)&resolved, &byte_count);
+    listener->is_network = !address_is_local(&resolved);
     address_format_tcp(&resolved, listener->bound, sizeof listener->bound);
 }
 
@@ -53,10 +55,10 @@ static int open_handle(struct listener *listener, uv_loop_t *loop, bool is_unix,
         (void)close(fd);
         return code;
     }
-    return uv_listen(&listener->handle.stream, BACKLOG, on_connection);
+    return 0;
 }
 
-enum status listener_open(struct listener *listener, uv_loop_t *loop, const char *address, int mode,
+enum status listener_bind(struct listener *listener, uv_loop_t *loop, const char *address, int mode,
                           struct err *err)
 {
     struct stat made = {0};
@@ -78,7 +80,30 @@ enum status listener_open(struct listener *listener, uv_loop_t *loop, const char
     return STATUS_OK;
 }
 
-/* Only our own file: somebody may have put another in its place. */
+enum status listener_start(struct listener *listener, struct err *err)
+{
+    int code = uv_listen(&listener->handle.stream, BACKLOG, on_connection);
+
+    if (code < 0)
+        return err_set(err, code == UV_EADDRINUSE ? STATUS_BUSY : STATUS_SYSTEM, code,
+                       "listen on %.150s: %s", listener->bound, strerror(-code));
+    return STATUS_OK;
+}
+
+enum status listener_open(struct listener *listener, uv_loop_t *loop, const char *address, int mode,
+                          struct err *err)
+{
+    enum status status = listener_bind(listener, loop, address, mode, err);
+
+    if (status != STATUS_OK)
+        return status;
+    status = listener_start(listener, err);
+    if (status != STATUS_OK)
+        listener_close(listener);
+    return status;
+}
+
+/* Only our own file: another process may have put its socket there. */
 static void remove_file(const struct listener *listener)
 {
     struct stat info;

@@ -18,7 +18,7 @@ void notify_ready(void)
         return;
     memcpy(address.sun_path, path, strlen(path));
     if (path[0] == '@')
-        address.sun_path[0] = '\0'; /* the abstract name space */
+        address.sun_path[0] = '\0'; /* a leading NUL selects the abstract namespace */
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return;

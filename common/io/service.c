@@ -1,15 +1,18 @@
 #include "common/io/service.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/buf.h"
 #include "common/io/notify.h"
 #include "common/log.h"
+#include "common/option_docs.h"
 
 int service_complain(const struct option_table *table, const char *format, ...)
 {
@@ -23,12 +26,30 @@ int service_complain(const struct option_table *table, const char *format, ...)
     return SERVICE_EXIT_USAGE;
 }
 
+/* --help=man, bash, zsh or fish. */
+static bool service_docs(const struct option_table *table, int argc, char *const *argv)
+{
+    const struct option_docs docs = {.table = table};
+    enum option_form form;
+    struct buf text = {0};
+
+    if (!option_docs_asked(argc, argv, &form))
+        return false;
+    option_docs_write(&docs, form, &text);
+    (void)fwrite(text.bytes, 1, text.byte_count, stdout);
+    buf_free(&text);
+    return true;
+}
+
 int service_parse(const struct option_table *table, int argc, char *const *argv, void *settings)
 {
     struct option_result result;
     struct buf help = {0};
     struct err err;
 
+    assert(argc >= 1);
+    if (service_docs(table, argc, argv))
+        return EXIT_SUCCESS;
     if (options_parse(table, argc, argv, options_getenv, settings, &result, &err) != STATUS_OK) {
         (void)fprintf(stderr, "%s: %s\n", table->program, err.text);
         return SERVICE_EXIT_USAGE;
@@ -48,8 +69,8 @@ int service_parse(const struct option_table *table, int argc, char *const *argv,
     return -1;
 }
 
-/* What belongs to the system is under /var/lib, what belongs to a user where the XDG base directory
- * specification says. */
+/* The state of root is under /var/lib; the state of a user is where the XDG base directory
+ * specification puts it. */
 void service_state_dir(const char *name, char dir[PATH_MAX])
 {
     const char *state_home = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -68,8 +89,20 @@ bool service_begin(const char *program, const struct service_settings *settings,
     (void)signal(SIGPIPE, SIG_IGN);
     if (!settings->exit_with_parent)
         return true;
-    /* only its end from now on is told, so look whether it is still there */
+    /* the signal only comes for an end from now on, so check that the parent is still alive */
     return prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == parent;
+}
+
+/* A limit of 1 byte is too small for a file, and is what the kernel takes for "not to a pipe either";
+ * with 0 a collector behind a pipe would still get the memory. */
+void service_no_core(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_CORE, &limit) < 0)
+        return;
+    limit.rlim_cur = limit.rlim_max = limit.rlim_max < 1 ? limit.rlim_max : 1;
+    (void)setrlimit(RLIMIT_CORE, &limit);
 }
 
 void service_ready(const char *format, ...)
@@ -89,6 +122,7 @@ int service_signals_open(struct service_signals *signals, uv_loop_t *loop, uv_si
     static const int numbers[] = {SIGTERM, SIGINT};
     int rc = uv_signal_init(loop, &signals->handles[0]);
 
+    assert(on_signal != NULL);
     if (rc < 0)
         return rc;
     rc = uv_signal_init(loop, &signals->handles[1]);

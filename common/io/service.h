@@ -1,5 +1,5 @@
-/* What the two daemons begin and end with: options that they share, the line that says that they
- * are ready, the signals that end them. Called by main and below it by nobody: these print. */
+/* What the two daemons share: options, the line that reports that they are ready, and the signals
+ * that end them. Only for main: these functions print. */
 #ifndef COMMON_IO_SERVICE_H
 #define COMMON_IO_SERVICE_H
 
@@ -18,7 +18,8 @@ struct service_settings {
     bool exit_with_parent;
 };
 
-/* Their rows; `member` of `type` is a struct service_settings, `stop` says what stopping means. */
+/* The rows of these options; `member` of `type` is a struct service_settings, `stop` is what
+ * --exit-with-parent does. */
 #define SERVICE_OPTION_ROWS(type, member, stop)                                                    \
     {.name = "log-format",                                                                         \
      .env = "DDP_LOG_FORMAT",                                                                      \
@@ -33,35 +34,38 @@ struct service_settings {
         .help = stop " when the process that started this one ends"                                \
     }
 
-/* A command line of options alone into `settings`. -1: go on; else what to exit with: help or the
- * version was printed, or what is wrong. */
+/* Parses a command line that has only options into `settings`. Returns -1, or the exit code: help
+ * or the version was printed, or an error. */
 int service_parse(const struct option_table *table, int argc, char *const *argv, void *settings);
 /* "PROGRAM: ...; see PROGRAM --help" on stderr; SERVICE_EXIT_USAGE. */
 int service_complain(const struct option_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Where state goes by default: for root under /var/lib/ddp, else under ~/.local/state/ddp, or where
- * $XDG_STATE_HOME says. `name`: "" or "/launcherd", added to it. */
+/* The default state directory: under /var/lib/ddp for root, else under ~/.local/state/ddp or
+ * $XDG_STATE_HOME. `name`: "" or "/launcherd", appended to it. */
 void service_state_dir(const char *name, char dir[PATH_MAX]);
 
-/* Log lines under `program` from here on; SIGPIPE is an error of the write alone. With
- * exit_with_parent, SIGTERM comes when `parent` ends, which was getppid() when main began; false:
- * it has already. */
+/* Sets up the process: log lines carry `program`, and SIGPIPE is ignored. With exit_with_parent,
+ * SIGTERM comes when `parent` ends, which was getppid() at the start of main. False: it has ended
+ * already. */
 bool service_begin(const char *program, const struct service_settings *settings, pid_t parent);
-/* One line on stdout, "PROGRAM: ready ...", and systemd is told. */
+/* The memory of this process, which has keys, is never written to a core file, nor given to a
+ * program that collects them (core(5)). */
+void service_no_core(void);
+/* Prints one line on stdout, "PROGRAM: ready ...", and notifies systemd. */
 void service_ready(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* SIGTERM and SIGINT. They do not keep the loop running. Zeroed before. */
+/* Watches SIGTERM and SIGINT, without keeping the loop running. Zero it first. */
 struct service_signals {
     uv_signal_t handles[2];
 };
 
-/* `on_signal` gets handles whose `data` is `owner`. A code of libuv; when below 0 there is nothing
- * to close. */
+/* `data` of the handles that `on_signal` gets is `owner`. Returns 0 or a code of libuv below 0;
+ * then there is nothing to close. */
 int service_signals_open(struct service_signals *signals, uv_loop_t *loop, uv_signal_cb on_signal,
                          void *owner);
-/* Signals end the process again as they do by default. The handles are free after the loop's next
- * turn. Nothing where it was closed before. */
+/* Restores the default action of the signals. The handles are free after the next turn of the loop.
+ * A second call does nothing. */
 void service_signals_close(struct service_signals *signals);
 
 #endif

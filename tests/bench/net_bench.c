@@ -14,17 +14,36 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/bench/net_bench.h"
 #include "worker/device.h"
-#include "worker/init.h"
-#include "worker/model.h"
-#include "worker/net.h"
-#include "worker/rng.h"
+#include "worker/model/init.h"
+#include "worker/model/model.h"
+#include "worker/net/net.h"
+#include "worker/data/rng.h"
+#include "worker/net/profile.h"
 
 #define PROFILE_MAX 4096
 
+/* What the two programs differ in; the build chooses a row by BENCH_CASE. */
+struct bench_case {
+    const char *name, *arch;
+    uint32_t channels, size, classes; /* images are size x size */
+    uint32_t batch, rounds, steps;    /* unless the command line says otherwise */
+    uint32_t warm_up_steps;           /* not timed */
+    bool has_variants;                /* --arch and --size are understood */
+    enum status (*init)(struct net *net, const struct graph *graph, struct rng *rng,
+                        struct err *err);
+};
+enum { CONVNET, RESNET };
+/* The ConvNet on images of MNIST's shape, ResNets on images of ImageNet's. */
+static const struct bench_case cases[] = {
+    [CONVNET] = {"bench_convnet", "convnet", 1, 28, 10, 100, 5, 50, 5, false, init_torch_default},
+    [RESNET] = {"bench_resnet", "resnet50", 3, 224, 1000, 16, 3, 1, 1, true,
+                init_torchvision_resnet},
+};
+static const struct bench_case *const bench_case = &cases[BENCH_CASE];
+
 struct bench {
-    const char *arch, *opt_level, *low_type, *device_name;
+    const char *arch, *opt_level, *half_type, *device_name;
     struct device device;
     uint32_t batch, rounds, steps, size;
     bool profile, lockstep;
@@ -46,13 +65,13 @@ static double now_ms(void)
 
 static int complain(const struct err *err)
 {
-    (void)fprintf(stderr, "%s: %s\n", bench_case.name, err->text);
+    (void)fprintf(stderr, "%s: %s\n", bench_case->name, err->text);
     return 1;
 }
 
 static enum status choose_types(const struct bench *bench, struct amp *amp, struct err *err)
 {
-    const struct amp_request request = {.level = bench->opt_level, .low_type = bench->low_type};
+    const struct amp_request request = {.level = bench->opt_level, .half_type = bench->half_type};
 
     return amp_resolve(amp, &request, err);
 }
@@ -64,8 +83,8 @@ static enum status make_net(struct bench *bench, struct rng *rng, struct err *er
                                         .profile = bench->profile,
                                         .amp = &amp,
                                         .backend = bench->device.backend};
-    const struct model_shape shape = {bench_case.channels, bench->size, bench->size,
-                                      bench_case.classes};
+    const struct model_shape shape = {bench_case->channels, bench->size, bench->size,
+                                      bench_case->classes};
     struct graph *graph = NULL;
     enum status status = choose_types(bench, &amp, err);
 
@@ -74,14 +93,14 @@ static enum status make_net(struct bench *bench, struct rng *rng, struct err *er
     if (status == STATUS_OK)
         status = net_new(&bench->net, graph, &options, err);
     if (status == STATUS_OK)
-        status = bench_case.init(bench->net, graph, rng, err);
+        status = bench_case->init(bench->net, graph, rng, err);
     graph_free(&graph);
     return status;
 }
 
 static enum status make(struct bench *bench, struct err *err)
 {
-    const size_t count = (size_t)bench->batch * bench_case.channels * bench->size * bench->size;
+    const size_t count = (size_t)bench->batch * bench_case->channels * bench->size * bench->size;
     struct err notice;
     struct rng rng;
 
@@ -99,7 +118,7 @@ static enum status make(struct bench *bench, struct err *err)
     for (size_t i = 0; i < count; i++)
         bench->bytes[i] = (uint8_t)(255.0F * bench->images[i]);
     for (uint32_t i = 0; i < bench->batch; i++)
-        bench->labels[i] = (int64_t)(rng_u32(&rng) % bench_case.classes);
+        bench->labels[i] = (int64_t)(rng_u32(&rng) % bench_case->classes);
     return STATUS_OK;
 }
 
@@ -132,11 +151,11 @@ static enum status run_steps(struct bench *bench, uint32_t steps, double *loss, 
     for (uint32_t i = 0; i < steps; i++) {
         enum status status;
 
-        net_step_whole(bench->net);
+        net_step_graphable(bench->net);
         status =
             net_forward_images(bench->net, &images, bench->labels, bench->batch, true, NULL, err);
         if (status == STATUS_OK)
-            status = net_backward(bench->net, 1.0F, NULL, NULL, err);
+            status = net_backward(bench->net, 1.0F, err);
         if (status != STATUS_OK)
             return status;
         net_update(bench->net, &optim);
@@ -152,7 +171,7 @@ static enum status run_rounds(struct bench *bench, struct err *err)
 {
     double loss = 0.0;
     enum status status =
-        run_steps(bench, bench_case.warm_up_steps, &loss, err); /* primitives, pages, clocks */
+        run_steps(bench, bench_case->warm_up_steps, &loss, err); /* primitives, pages, clocks */
     char line[16];
     struct net_profile p;
 
@@ -213,7 +232,7 @@ static bool parse(struct bench *bench, int argc, char **argv)
             bench->rounds = (uint32_t)value;
         else if (option == 's')
             bench->steps = (uint32_t)value;
-        else if ((option == 'x' || option == 'a') && !bench_case.has_variants)
+        else if ((option == 'x' || option == 'a') && !bench_case->has_variants)
             return false;
         else if (option == 'x')
             bench->size = (uint32_t)value;
@@ -226,7 +245,7 @@ static bool parse(struct bench *bench, int argc, char **argv)
         else if (option == 'd')
             bench->device_name = optarg;
         else if (option == 't')
-            bench->low_type = optarg;
+            bench->half_type = optarg;
         else
             bench->lockstep = true;
     }
@@ -235,13 +254,13 @@ static bool parse(struct bench *bench, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct bench bench = {.arch = bench_case.arch,
+    struct bench bench = {.arch = bench_case->arch,
                           .opt_level = "O0",
                           .device_name = "cpu",
-                          .batch = bench_case.batch,
-                          .rounds = bench_case.rounds,
-                          .steps = bench_case.steps,
-                          .size = bench_case.size};
+                          .batch = bench_case->batch,
+                          .rounds = bench_case->rounds,
+                          .steps = bench_case->steps,
+                          .size = bench_case->size};
     struct err err = {0};
     int rc = 0;
 
@@ -249,8 +268,8 @@ int main(int argc, char **argv)
         (void)fprintf(stderr,
                       "usage: %s %s[--batch N] [--rounds N] [--steps N] [--profile] [--lockstep] "
                       "[--opt-level LEVEL] [--low-type TYPE] [--device NAME]\n",
-                      bench_case.name,
-                      bench_case.has_variants ? "[--arch NAME] [--size PIXELS] " : "");
+                      bench_case->name,
+                      bench_case->has_variants ? "[--arch NAME] [--size PIXELS] " : "");
         return 2;
     }
     if (make(&bench, &err) != STATUS_OK || run_rounds(&bench, &err) != STATUS_OK)

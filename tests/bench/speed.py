@@ -120,7 +120,7 @@ class Runner:
         return self.process.stdout.readline().strip() == "ready"
 
     def see_peak(self):
-        """Before every round, since ours ends behind its last. getrusage's peak would be older than exec."""
+        """Before every round, since our program ends after its last round. getrusage's peak would be older than exec."""
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as file:
             for line in file:
                 if line.startswith("VmHWM:"):

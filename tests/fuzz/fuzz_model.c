@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "tests/fuzz/target.h"
-#include "worker/graph_hash.h"
-#include "worker/model_file.h"
-#include "worker/pass.h"
+#include "worker/graph/hash.h"
+#include "worker/model/file.h"
+#include "worker/graph/pass.h"
 
 /* What mutations begin with: every op, every field. */
 static const char *const texts[] = {

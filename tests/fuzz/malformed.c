@@ -56,9 +56,9 @@ static const struct {
     RAW("frame-16-mib", "\1\0\0\0"),
     RAW("frame-2-gib", "\x7f\xff\xff\xff"),
     RAW("frame-minus-one", "\xff\xff\xff\xff"),
-    RAW("frame-little-endian", "\x20\0\0\0{\"type\":\"client_hello\",\"seq\":1}"),
+    RAW("frame-little-endian", "\x20\0\0\0{\"type\":\"client_hello\"}"),
     RAW("frame-text-length", "0042{}"),
-    RAW("json-without-a-length", "{\"type\":\"client_hello\",\"seq\":1,\"protocol\":1}\n"),
+    RAW("json-without-a-length", "{\"type\":\"client_hello\",\"protocol\":1}\n"),
     RAW("http-get", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     RAW("http-post", "POST /jobs HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"),
     RAW("http-put", "PUT /x HTTP/1.1\r\n\r\n"),
@@ -84,10 +84,9 @@ static const struct {
 /* -- JSON -------------------------------------------------------------------------------------- */
 
 /* Around a value that would do but for what is tried here. */
-#define HELLO(rest) "{\"type\":\"client_hello\",\"seq\":1,\"protocol\":1,\"version\":" rest
+#define HELLO(rest) "{\"type\":\"client_hello\",\"protocol\":1,\"version\":" rest
 #define HELLO_TEXT(text) HELLO("\"" text "\"}")
-#define NUMBER(number)                                                                             \
-    "{\"type\":\"client_hello\",\"seq\":1,\"protocol\":" number ",\"version\":\"\"}"
+#define NUMBER(number) "{\"type\":\"client_hello\",\"protocol\":" number ",\"version\":\"\"}"
 
 static const struct {
     const char *name, *text;
@@ -100,7 +99,7 @@ static const struct {
     RAW("json-number", "42"),
     RAW("json-string", "\"client_hello\""),
     RAW("json-array", "[]"),
-    RAW("json-array-of-message", "[{\"type\":\"node_list\",\"seq\":1,\"all\":true}]"),
+    RAW("json-array-of-message", "[{\"type\":\"node_list\",\"all\":true}]"),
     RAW("json-empty-object", "{}"),
     RAW("json-open-object", "{"),
     RAW("json-open-array", "["),
@@ -115,20 +114,20 @@ static const struct {
     RAW("json-single-quotes", "{'type':'node_list'}"),
     RAW("json-comma-first", "{,\"type\":\"node_list\"}"),
     RAW("json-comma-last", HELLO("\"\",}")),
-    RAW("json-comma-twice", "{\"type\":\"node_list\",,\"seq\":1}"),
-    RAW("json-comma-missing", "{\"type\":\"node_list\" \"seq\":1}"),
+    RAW("json-comma-twice", "{\"type\":\"node_list\",}"),
+    RAW("json-comma-missing", "{\"type\":\"node_list\" \"all\":true}"),
     RAW("json-wrong-bracket", "{\"type\":[}]"),
     RAW("json-closed-too-often", HELLO("\"\"}}")),
     RAW("json-garbage-behind", HELLO("\"\"} GARBAGE")),
-    RAW("json-two-values", "{\"type\":\"node_list\",\"seq\":1,\"all\":true}{}"),
+    RAW("json-two-values", "{\"type\":\"node_list\",\"all\":true}{}"),
     RAW("json-nul-behind", HELLO("\"\"}\0")),
     RAW("json-nul-first", "\0{}"),
     RAW("json-comment", "/* c */{}"),
     RAW("json-comment-behind", HELLO("\"\"} // c")),
-    RAW("json-bom", "\xef\xbb\xbf{\"type\":\"node_list\",\"seq\":1,\"all\":true}"),
+    RAW("json-bom", "\xef\xbb\xbf{\"type\":\"node_list\",\"all\":true}"),
     RAW("json-utf16", "{\0\"\0t\0y\0p\0e\0\"\0:\0"),
-    RAW("json-form-feed", "{\f\"type\":\"node_list\",\"seq\":1,\"all\":true}"),
-    RAW("json-no-break-space", "{\xc2\xa0\"type\":\"node_list\",\"seq\":1,\"all\":true}"),
+    RAW("json-form-feed", "{\f\"type\":\"node_list\",\"all\":true}"),
+    RAW("json-no-break-space", "{\xc2\xa0\"type\":\"node_list\",\"all\":true}"),
     RAW("json-raw-newline", HELLO_TEXT("a\nb")),
     RAW("json-raw-tab", HELLO_TEXT("a\tb")),
     RAW("json-raw-nul", HELLO_TEXT("a\0b")),
@@ -166,7 +165,7 @@ static const struct {
     RAW("utf8-fe", HELLO_TEXT("\xfe")),
     RAW("utf8-ff", HELLO_TEXT("\xff")),
     RAW("utf8-latin-1", HELLO_TEXT("caf\xe9!")),
-    RAW("utf8-in-key", "{\"type\":\"node_list\",\"seq\":1,\"\xff\":true}"),
+    RAW("utf8-in-key", "{\"type\":\"node_list\",\"\xff\":true}"),
     RAW("number-leading-zero", NUMBER("01")),
     RAW("number-two-zeros", NUMBER("00")),
     RAW("number-minus-zero-one", NUMBER("-01")),
@@ -199,25 +198,19 @@ static const struct {
     RAW("word-longer", NUMBER("truee")),
     RAW("word-nil", NUMBER("nil")),
     RAW("word-undefined", NUMBER("undefined")),
-    RAW("type-unknown", "{\"type\":\"reboot\",\"seq\":1}"),
-    RAW("type-upper", "{\"type\":\"Node_list\",\"seq\":1,\"all\":true}"),
-    RAW("type-dashes", "{\"type\":\"node-list\",\"seq\":1,\"all\":true}"),
-    RAW("type-empty", "{\"type\":\"\",\"seq\":1}"),
-    RAW("type-number", "{\"type\":1,\"seq\":1}"),
-    RAW("type-null", "{\"type\":null,\"seq\":1}"),
-    RAW("type-array", "{\"type\":[\"node_list\"],\"seq\":1,\"all\":true}"),
-    RAW("type-missing", "{\"seq\":1,\"all\":true}"),
-    RAW("type-not-first", "{\"all\":true,\"type\":\"node_list\",\"seq\":1}"),
-    RAW("type-key-upper", "{\"Type\":\"node_list\",\"seq\":1,\"all\":true}"),
-    RAW("type-twice", "{\"type\":\"node_list\",\"seq\":1,\"type\":\"node_list\",\"all\":true}"),
-    RAW("type-twice-escaped",
-        "{\"type\":\"node_list\",\"seq\":1,\"t\\u0079pe\":\"cancel\",\"all\":true}"),
-    RAW("seq-missing", "{\"type\":\"node_list\",\"all\":true}"),
-    RAW("seq-text", "{\"type\":\"node_list\",\"seq\":\"1\",\"all\":true}"),
-    RAW("seq-negative", "{\"type\":\"node_list\",\"seq\":-1,\"all\":true}"),
-    RAW("seq-fraction", "{\"type\":\"node_list\",\"seq\":1.5,\"all\":true}"),
-    RAW("seq-over-u32", "{\"type\":\"node_list\",\"seq\":4294967296,\"all\":true}"),
-    RAW("seq-null", "{\"type\":\"node_list\",\"seq\":null,\"all\":true}"),
+    RAW("type-unknown", "{\"type\":\"reboot\"}"),
+    RAW("type-upper", "{\"type\":\"Node_list\",\"all\":true}"),
+    RAW("type-dashes", "{\"type\":\"node-list\",\"all\":true}"),
+    RAW("type-empty", "{\"type\":\"\"}"),
+    RAW("type-number", "{\"type\":1}"),
+    RAW("type-null", "{\"type\":null}"),
+    RAW("type-array", "{\"type\":[\"node_list\"],\"all\":true}"),
+    RAW("type-missing", "{\"all\":true}"),
+    RAW("type-not-first", "{\"all\":true,\"type\":\"node_list\"}"),
+    RAW("type-key-upper", "{\"Type\":\"node_list\",\"all\":true}"),
+    RAW("type-twice", "{\"type\":\"node_list\",\"type\":\"node_list\",\"all\":true}"),
+    RAW("type-twice-escaped", "{\"type\":\"node_list\",\"t\\u0079pe\":\"cancel\",\"all\":true}"),
+    RAW("key-of-no-field", "{\"type\":\"node_list\",\"seq\":1,\"all\":true,\"node\":\"\"}"),
 };
 
 /* -- messages: one field at a time of some that would do --------------------------------------- */
@@ -234,6 +227,8 @@ static const struct member submit[] = {{"request_id", "\"0123456789abcdef0123456
                                        {"max_restarts", "0"},
                                        {"grace_us", "\"1\""},
                                        {"time_limit_us", "\"0\""},
+                                       {"priority", "0"},
+                                       {"wait_for_nodes", "false"},
                                        {"cwd", "\"/\""},
                                        {"argv", "[\"true\"]"},
                                        {"env", "{\"A\":\"1\"}"}};
@@ -356,7 +351,7 @@ static void show_changed(struct walk *walk, const char *name, size_t s, size_t m
 {
     struct buf buf = {0};
 
-    buf_printf(&buf, "{\"type\":\"%s\",\"seq\":1", samples[s].type);
+    buf_printf(&buf, "{\"type\":\"%s\"", samples[s].type);
     for (size_t i = 0; i < samples[s].count; i++) {
         const struct member *member = &samples[s].members[i];
         bool is_it = i == m;
@@ -394,6 +389,9 @@ static void show_field(struct walk *walk, size_t s, size_t m)
     char name[96];
 
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        if (strcmp(changes[i].word, "is-bool") == 0 &&
+            strcmp(samples[s].members[m].value, "false") == 0)
+            continue; /* it is one */
         (void)snprintf(name, sizeof name, "%s-%s-%s", samples[s].type, samples[s].members[m].key,
                        changes[i].word);
         show_changed(walk, name, s, m, changes[i].change, changes[i].value);
@@ -433,14 +431,13 @@ static void show_sizes(struct walk *walk)
     show_repeated(walk, "deep-by-one", "", "[", JSON_DEPTH_MAX + 1, "");
     show_repeated(walk, "tokens-by-one", "[0", ",0", JSON_TOKENS_MAX, "]");
     show_repeated(walk, "tokens-empty-arrays", "[[]", ",[]", 60000, "]");
-    show_repeated(walk, "spaces-64-kib", "{\"type\":\"node_list\",\"seq\":1,\"all\":true", " ",
+    show_repeated(walk, "spaces-64-kib", "{\"type\":\"node_list\",\"all\":true", " ",
                   FRAME_BYTES_MAX, "}");
     show_repeated(walk, "version-32-bytes", HELLO("\""), "v", 32, "\"}");
     show_repeated(walk, "version-60-kb", HELLO("\""), "v", 60000, "\"}");
-    show_repeated(walk, "keys-20000", "{\"type\":\"node_list\",\"seq\":1,\"all\":true", ",\"k\":1",
-                  10000, "}");
-    show_repeated(walk, "beat-129-shims",
-                  "{\"type\":\"beat\",\"seq\":1,\"sent_us\":\"1\",\"shims\":[1", ",1",
+    show_repeated(walk, "keys-20000", "{\"type\":\"node_list\",\"all\":true", ",\"k\":1", 10000,
+                  "}");
+    show_repeated(walk, "beat-129-shims", "{\"type\":\"beat\",\"sent_us\":\"1\",\"shims\":[1", ",1",
                   SHIMS_PER_NODE_MAX, "]}");
 }
 

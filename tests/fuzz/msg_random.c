@@ -212,8 +212,8 @@ static void field_random(struct random *random, struct arena *arena, const struc
     case MSG_KIND_BYTES:
         *(struct msg_bytes *)into = bytes_random(random, arena, field);
         return;
-    case MSG_KIND_WORD: {
-        uint32_t word = (uint32_t)random_below(random, field->words->count);
+    case MSG_KIND_ENUM: {
+        uint32_t word = (uint32_t)random_below(random, field->names->count);
 
         memcpy(into, &word, sizeof word);
         return;
@@ -245,7 +245,6 @@ void msg_random(struct random *random, struct arena *arena, enum msg_type type, 
 
     memset(msg, 0, sizeof *msg);
     msg->type = type;
-    msg->seq = (uint32_t)unsigned_random(random, 0, UINT32_MAX);
     for (uint32_t i = 0; i < shape->field_count; i++) {
         const struct msg_field *field = &shape->fields[i];
         void *into = (char *)msg + MSG_BODY_OFFSET + field->offset;

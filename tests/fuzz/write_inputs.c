@@ -56,7 +56,7 @@ static size_t write_valid(struct settings *settings)
 
         msg_random(&random, &arena, type, &msg);
         if (msg_encode(&msg, &buf, NULL) == STATUS_OK) {
-            (void)snprintf(name, sizeof name, "%s-%u", msg_type_word(type), i / MSG_TYPE_COUNT);
+            (void)snprintf(name, sizeof name, "%s-%u", msg_type_name(type), i / MSG_TYPE_COUNT);
             write_file(settings, name, buf.bytes, buf.byte_count);
         }
         buf_free(&buf);

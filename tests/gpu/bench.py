@@ -2,9 +2,9 @@
 
 usage: bench.py BUILD [--seconds N] [--quick] [--only PART,...] [--list] [--python PYTHON] [--out FILE]
 
-Run it with a Python that has torch, or name one by --python; where PyTorch is missing or dies ours stands alone, and the row
-says so. Parts run in order of their value; each has an estimate and a limit. What no longer fits into --seconds is left out,
-and the report says that too. --quick: no torch.compile, fewer rounds. FILE.json lies beside --out's FILE.md.
+Run it with a Python that has torch, or name one by --python; where PyTorch is missing or fails, only ours is
+measured and the row has the reason. Parts run in order of their value; each has an estimate and a limit. The report lists the parts that are left
+out because they do not fit into --seconds. --quick: no torch.compile, fewer rounds. FILE.json lies beside --out's FILE.md.
 Exit: 0 measured; 1 a part of ours failed; 77 no GPU, or no part fitted."""
 
 import argparse
@@ -19,9 +19,9 @@ import time
 import typing
 
 import bench_parts as parts
+import report
 from bench_run import Failed
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SPARE_S = 5.0  # for the report
 
 
@@ -55,19 +55,10 @@ def output_of(*argv):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def commit_of(build):
-    """Of what was built, where tests/gpu/pack wrote it down; else of the tree."""
-    try:
-        with open(os.path.join(build, "commit"), encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD") or "unknown"
-
-
 def facts_of(args):
     names = output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
     torch = output_of(args.python, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.backends.cudnn.version())")
-    return {"date": datetime.date.today().isoformat(), "commit": commit_of(args.build), "gpus": names,
+    return {"date": datetime.date.today().isoformat(), "commit": report.commit_of(args.build), "gpus": names,
             "torch": torch or f"none in {os.path.basename(args.python)}", "cpus": os.cpu_count(), "quick": args.quick}
 
 

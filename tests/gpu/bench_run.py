@@ -55,7 +55,7 @@ def run(argv, limit_s, env=None):
 
 
 class Turns:
-    """A program that does one round for every line that it gets, and says "round MILLISECONDS"."""
+    """A program that does one round for every line that it reads, and prints "round MILLISECONDS"."""
 
     def __init__(self, name, argv, env=None):
         self.name, self.times, self.error, self.peak_mb = name, [], None, None

@@ -4,7 +4,7 @@
 #define TESTS_GPU_DEVICE_H
 
 #include "tests/lib/test.h"
-#include "worker/backend/cuda/module.h"
+#include "worker/backend/cuda/module/module.h"
 
 /* Fails with the words of what `call` put into `err_`. */
 #define CHECK_CUDA(call)                                                                           \

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "worker/backend/cuda/load.h"
+#include "worker/backend/cuda/module/load.h"
 
 const struct cuda_module *device_open(uint64_t seed, char name[256], struct err *err)
 {

@@ -1,5 +1,5 @@
 /* The part of the module's table that tests of kernels use, over ordinary memory. */
-#include "tests/lib/cuda_standin/standin.h"
+#include "tests/standin/cuda/device/standin.h"
 
 #include <cstdio>
 #include <cstdlib>

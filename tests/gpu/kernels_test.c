@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "kernels/values.h"
-#include "tests/gpu/twins.h"
+#include "tests/gpu/mirror.h"
 
 #define TENSORS_MAX 70
 
@@ -36,17 +36,17 @@ static void layout_draw(struct layout *layout, uint32_t n, size_t alignment)
     layout->end += 16;
 }
 
-static void fill(const struct twins *twins, enum kernel_type type, const struct layout *layout,
+static void fill(const struct mirror *mirror, enum kernel_type type, const struct layout *layout,
                  float scale)
 {
     for (uint32_t t = 0; t < layout->tensor_count; t++)
         for (size_t i = layout->at[t]; i < layout->at[t] + layout->count[t]; i++)
-            values_set(twins->host, type, i, draw() * scale);
-    twins_upload(twins);
+            values_set(mirror->host, type, i, draw() * scale);
+    mirror_upload(mirror);
 }
 
 struct sgd_case {
-    struct twins grad, master, momentum, half, scale, found;
+    struct mirror grad, master, momentum, half, scale, found;
     struct layout layout;
     struct kernel_sgd sgd;
 };
@@ -55,28 +55,28 @@ static void sgd_case_new(struct sgd_case *c)
 {
     float scale = (float)(1U << draw_u64() % 17) * (draw_u64() % 2 ? 1.0F : 1.37F);
 
-    c->grad = twins_new(c->layout.end * type_bytes(c->sgd.grad_type), 0);
-    c->master = twins_new(c->layout.end * 4, 0);
-    c->momentum = twins_new(c->layout.end * 4, 0);
-    c->half = twins_new(c->layout.end * 2, 0);
-    c->scale = twins_new(4, 0);
-    c->found = twins_new(4, 0);
+    c->grad = mirror_new(c->layout.end * type_bytes(c->sgd.grad_type), 0);
+    c->master = mirror_new(c->layout.end * 4, 0);
+    c->momentum = mirror_new(c->layout.end * 4, 0);
+    c->half = mirror_new(c->layout.end * 2, 0);
+    c->scale = mirror_new(4, 0);
+    c->found = mirror_new(4, 0);
     memcpy(c->scale.host, &scale, 4);
     memset(c->found.host, 0, 4);
-    twins_upload(&c->scale);
-    twins_upload(&c->found);
+    mirror_upload(&c->scale);
+    mirror_upload(&c->found);
     fill(&c->grad, c->sgd.grad_type, &c->layout, 100.0F);
     fill(&c->master, KERNEL_F32, &c->layout, 1.0F);
 }
 
 static void sgd_case_free(struct sgd_case *c)
 {
-    twins_free(&c->grad);
-    twins_free(&c->master);
-    twins_free(&c->momentum);
-    twins_free(&c->half);
-    twins_free(&c->scale);
-    twins_free(&c->found);
+    mirror_free(&c->grad);
+    mirror_free(&c->master);
+    mirror_free(&c->momentum);
+    mirror_free(&c->half);
+    mirror_free(&c->scale);
+    mirror_free(&c->found);
 }
 
 static void *offset(void *base, size_t elements, size_t bytes_each)
@@ -108,14 +108,14 @@ static void run_with_rates(const struct sgd_case *c, const struct kernel_sgd_ten
     struct kernel_sgd other = c->sgd;
     const struct kernel_rates values = {
         .lr = c->sgd.lr, .momentum = c->sgd.momentum, .is_first_step = c->sgd.is_first_step};
-    struct twins rates = twins_rates(&values);
+    struct mirror rates = mirror_rates(&values);
 
     other.lr = 77.0F;
     other.momentum = 0.77F;
     other.is_first_step = !other.is_first_step;
     RUN(sgd, on_device, c->layout.tensor_count, &other, rates.device, c->scale.device,
         c->found.device);
-    twins_free(&rates);
+    mirror_free(&rates);
 }
 
 /* Three steps in a row: the first writes the momentum, the next ones read it. */
@@ -133,10 +133,10 @@ static void sgd_case_run(struct sgd_case *c)
             run_with_rates(c, on_device);
         else
             RUN(sgd, on_device, n, &c->sgd, NULL, c->scale.device, c->found.device);
-        twins_compare(&c->master, "master");
-        twins_compare(&c->momentum, "momentum");
-        twins_compare(&c->half, "half");
-        twins_compare(&c->grad, "grad");
+        mirror_compare(&c->master, "master");
+        mirror_compare(&c->momentum, "momentum");
+        mirror_compare(&c->half, "half");
+        mirror_compare(&c->grad, "grad");
     }
 }
 
@@ -165,7 +165,7 @@ TEST(sgd_every_size)
 {
     struct layout layout = {.tensor_count = 1};
 
-    twins_need_device();
+    mirror_need_device();
     for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
         layout.at[0] = 16 + draw_u64() % 5; /* aligned one time in five or so */
         layout.count[0] = counts[k];
@@ -179,7 +179,7 @@ TEST(sgd_many_tensors)
 {
     struct layout layout;
 
-    twins_need_device();
+    mirror_need_device();
     for (int aligned = 0; aligned < 2; aligned++) {
         layout_draw(&layout, TENSORS_MAX, aligned ? 8 : 1); /* over 64: two launches */
         for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++)
@@ -191,13 +191,13 @@ TEST(sgd_overflow_writes_nothing)
 {
     struct sgd_case c = {.sgd = rules[3]};
 
-    twins_need_device();
+    mirror_need_device();
     c.sgd.half_type = KERNEL_F16;
     layout_draw(&c.layout, 5, 1);
     sgd_case_new(&c);
     *(uint32_t *)c.found.host = 1;
-    twins_upload(&c.found);
-    sgd_case_run(&c); /* the twin writes nothing either: everything is as it was uploaded */
+    mirror_upload(&c.found);
+    sgd_case_run(&c); /* the reference writes nothing either: everything is as it was uploaded */
     sgd_case_free(&c);
 }
 
@@ -206,7 +206,7 @@ static void finite_once(enum kernel_type type, const struct layout *layout, bool
 {
     struct kernel_values on_device[TENSORS_MAX], on_host[TENSORS_MAX];
     const size_t bytes = type_bytes(type);
-    struct twins values = twins_new(layout->end * bytes, 0), found = twins_new(4, 0);
+    struct mirror values = mirror_new(layout->end * bytes, 0), found = mirror_new(4, 0);
     uint32_t t = (uint32_t)(draw_u64() % layout->tensor_count);
 
     memset(values.host, 0xff, values.byte_count); /* NaN in all three types */
@@ -215,10 +215,10 @@ static void finite_once(enum kernel_type type, const struct layout *layout, bool
         size_t i = layout->at[t] + draw_u64() % layout->count[t];
 
         memset((uint8_t *)values.host + i * bytes, 0xff, bytes);
-        twins_upload(&values);
+        mirror_upload(&values);
     }
     memset(found.host, 0, 4);
-    twins_upload(&found);
+    mirror_upload(&found);
     for (t = 0; t < layout->tensor_count; t++) {
         on_host[t] =
             (struct kernel_values){offset(values.host, layout->at[t], bytes), layout->count[t]};
@@ -227,17 +227,17 @@ static void finite_once(enum kernel_type type, const struct layout *layout, bool
     }
     kernel_finite_ref(on_host, layout->tensor_count, type, found.host);
     RUN(finite, on_device, layout->tensor_count, type, found.device);
-    twins_compare(&found, "found");
-    twins_compare(&values, "values");
-    twins_free(&values);
-    twins_free(&found);
+    mirror_compare(&found, "found");
+    mirror_compare(&values, "values");
+    mirror_free(&values);
+    mirror_free(&found);
 }
 
 TEST(finite_everywhere)
 {
     struct layout layout;
 
-    twins_need_device();
+    mirror_need_device();
     for (int round = 0; round < 60; round++)
         for (int type = KERNEL_F32; type <= KERNEL_BF16; type++) {
             layout_draw(&layout, round % 3 == 0 ? 1 : (uint32_t)round + 2, round % 2 ? 8 : 1);

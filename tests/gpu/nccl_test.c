@@ -1,12 +1,12 @@
-/* NCCL itself, as far as one card goes: a communicator of one rank, on which an average multiplies
- * by options.factor; queued, recorded and repeated, ended in order and by abort. */
+/* NCCL itself, as far as one GPU goes: a communicator of one rank, on which an average multiplies
+ * by options.factor; queued, captured and replayed, ended in order and by abort. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "kernels/values.h"
 #include "tests/gpu/device.h"
 #include "tests/lib/test.h"
-#include "worker/backend/cuda/load.h"
+#include "worker/backend/cuda/module/load.h"
 
 enum { COUNT = 100003, MINUTE_US = 60 * 1000000 };
 static const float factor = 0.25F;
@@ -114,8 +114,8 @@ TEST(averages_of_every_type)
     CHECK(link == NULL);
 }
 
-/* As in a recorded step: written down once, then repeated; the memory is known to NCCL. */
-TEST(averages_in_a_record)
+/* As in a captured step: written down once, then replayed; the memory is known to NCCL. */
+TEST(averages_in_a_capture)
 {
     struct CUgraphExec_st *graph = NULL;
     struct nccl_link *link;
@@ -124,12 +124,12 @@ TEST(averages_in_a_record)
     need_gpu();
     link = open_link(NULL);
     buffer = buffer_new(KERNEL_F16);
-    CHECK_CUDA(cuda->nccl->hold(link, buffer.device, buffer.bytes, &err_));
+    CHECK_CUDA(cuda->nccl->register_memory(link, buffer.device, buffer.bytes, &err_));
     average(link, &buffer); /* connections are made by the first */
     CHECK_CUDA(cuda->runtime->stream_sync(buffer.stream, &err_));
-    CHECK_CUDA(cuda->runtime->record_begin(buffer.stream, &err_));
+    CHECK_CUDA(cuda->runtime->capture_begin(buffer.stream, &err_));
     average(link, &buffer);
-    CHECK_CUDA(cuda->runtime->record_end(buffer.stream, &graph, &err_));
+    CHECK_CUDA(cuda->runtime->capture_end(buffer.stream, &graph, &err_));
     CHECK(graph != NULL);
     buffer_check(&buffer, factor); /* writing down does nothing */
     CHECK_CUDA(cuda->runtime->queue_graph(graph, buffer.stream, &err_));

@@ -1,5 +1,5 @@
 /* The CUDA backend on a GPU against the CPU backend: every kind of layer, whole steps of the
- * ConvNet and of ResNets at every opt level, recorded steps, resume to the bit with
+ * ConvNet and of ResNets at every opt level, captured steps, resume to the bit with
  * net_options.deterministic. The same pairs run on stand-ins without a GPU (unit test net-cuda). */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 #include "tests/lib/net_pair.h"
 #include "tests/lib/test.h"
-#include "worker/backend/cuda/cuda_backend.h"
-#include "worker/backend/cuda/load.h"
+#include "worker/backend/cuda/exec/backend.h"
+#include "worker/backend/cuda/module/load.h"
 
 static const struct cuda_module *module;
 static struct cuda_kernels kernels;
@@ -32,23 +32,24 @@ static void need_gpu(void)
     }
     if (cuda_load(&options, &module, &device, &err) != STATUS_OK)
         SKIP(err.text);
-    if (cuda_kernels_find(&kernels, module->kernel, &err) != STATUS_OK)
-        FAIL("%s", err.text);
     if (module->plans == NULL)
         SKIP("the module was built without cuDNN's headers");
+    if (cuda_module_resolve(module, &kernels, &err) != STATUS_OK)
+        FAIL("%s", err.text);
     use_stats("");
     (void)printf("# %s on %s\n", module->build, device.name);
 }
 
 static const char *const levels[] = {"O0", "O1", "O2", "O3"};
+static const struct model_shape mnist = {1, 28, 28, 10};
 enum { LEVELS = sizeof levels / sizeof levels[0] };
 
 TEST(convnet_at_every_level)
 {
     need_gpu();
     for (size_t l = 0; l < LEVELS; l++) {
-        struct pair pair =
-            pair_new(&(struct pair_options){.arch = "convnet", .level = levels[l], .batch = 100});
+        struct pair pair = pair_new(&(struct pair_options){
+            .arch = "convnet", .level = levels[l], .shape = mnist, .batch = 100});
 
         pair_train(&pair, 4);
         pair_free(&pair);
@@ -142,15 +143,15 @@ TEST(every_optimizer)
 {
     need_gpu();
     for (size_t i = 0; i < PAIR_OPTIMS; i++) {
-        struct pair pair = pair_new(
-            &(struct pair_options){.arch = "convnet", .level = "O2", .optim = pair_optims[i]});
+        struct pair pair = pair_new(&(struct pair_options){
+            .arch = "convnet", .level = "O2", .shape = mnist, .optim = pair_optims[i]});
 
         pair_train(&pair, 3);
         pair_free(&pair);
     }
 }
 
-/* Against steps that are not recorded, to the bit. */
+/* Against steps that are not captured, to the bit. */
 TEST(recorded_steps_are_the_same_steps)
 {
     static const uint32_t sizes[] = {16, 16, 16, 16, 12, 12, 12, 16};
@@ -159,6 +160,7 @@ TEST(recorded_steps_are_the_same_steps)
     for (size_t l = 0; l < LEVELS; l++) {
         struct pair pair = pair_new(&(struct pair_options){.arch = "convnet",
                                                            .level = levels[l],
+                                                           .shape = mnist,
                                                            .batch = 16,
                                                            .deterministic = true,
                                                            .plain = &backend_cuda});
@@ -199,8 +201,11 @@ TEST(clipping_and_accumulation)
 {
     need_gpu();
     for (size_t l = 0; l < LEVELS; l++) {
-        struct pair pair = pair_new(&(struct pair_options){
-            .arch = "convnet", .level = levels[l], .accumulate = true, .clips = true});
+        struct pair pair = pair_new(&(struct pair_options){.arch = "convnet",
+                                                           .level = levels[l],
+                                                           .shape = mnist,
+                                                           .accumulate = true,
+                                                           .clips = true});
 
         pair_train(&pair, 3);
         pair_free(&pair);

@@ -1,15 +1,15 @@
-/* kernels_norm.h on a device: the whole chain forward and back, each kernel on what the twins made
+/* kernels/batch_norm.h on a device: the whole chain forward and back, each kernel on what the references made
  * before it. */
-#include "kernels/kernels_norm.h"
+#include "kernels/batch_norm.h"
 
-#include "tests/gpu/twins.h"
+#include "tests/gpu/mirror.h"
 
 struct norm_case {
     struct kernel_norm norm;
     bool has_residual, has_skip, has_mask;
-    struct twins x, residual, y, mask, dy, dx, dskip;
-    struct twins gamma, beta, running_mean, running_var, stats, sums, scratch;
-    struct twins back, all, dgamma, dbeta, coefs;
+    struct mirror x, residual, y, mask, dy, dx, dskip;
+    struct mirror gamma, beta, running_mean, running_var, stats, sums, scratch;
+    struct mirror back, all, dgamma, dbeta, coefs;
 };
 
 static void case_new(struct norm_case *c)
@@ -18,40 +18,40 @@ static void case_new(struct norm_case *c)
     const size_t count = norm->rows * norm->channels, channels = norm->channels;
     const size_t bytes = type_bytes(norm->type), param_bytes = type_bytes(norm->param_type);
 
-    c->x = twins_random(norm->type, count, 0, 30.0F);
-    c->residual = twins_random(norm->type, count, 0, 2.0F);
-    c->dy = twins_random(norm->type, count, 0, 3.0F);
-    c->y = twins_new(count * bytes, 0);
-    c->dx = twins_new(count * bytes, 0);
-    c->dskip = twins_new(count * bytes, 0);
-    c->mask = twins_new(kernel_norm_mask_bytes(norm), 0);
-    c->gamma = twins_random(norm->param_type, channels, 0, 2.0F);
-    c->beta = twins_random(norm->param_type, channels, 0, 1.0F);
-    c->running_mean = twins_random(KERNEL_F32, channels, 0, 1.0F);
-    c->running_var = twins_random(KERNEL_F32, channels, 0, 1.0F);
+    c->x = mirror_random(norm->type, count, 0, 30.0F);
+    c->residual = mirror_random(norm->type, count, 0, 2.0F);
+    c->dy = mirror_random(norm->type, count, 0, 3.0F);
+    c->y = mirror_new(count * bytes, 0);
+    c->dx = mirror_new(count * bytes, 0);
+    c->dskip = mirror_new(count * bytes, 0);
+    c->mask = mirror_new(kernel_norm_mask_bytes(norm), 0);
+    c->gamma = mirror_random(norm->param_type, channels, 0, 2.0F);
+    c->beta = mirror_random(norm->param_type, channels, 0, 1.0F);
+    c->running_mean = mirror_random(KERNEL_F32, channels, 0, 1.0F);
+    c->running_var = mirror_random(KERNEL_F32, channels, 0, 1.0F);
     for (size_t i = 0; i < channels; i++)
         ((float *)c->running_var.host)[i] += 1.5F;
-    twins_upload(&c->running_var);
-    c->stats = twins_new(KERNEL_NORM_STATS * channels * 4, 0);
-    c->sums = twins_new(kernel_norm_sum_count(norm->channels) * 8, 0);
-    c->back = twins_new(kernel_norm_sum_count(norm->channels) * 8, 0);
-    c->all = twins_new(kernel_norm_sum_count(norm->channels) * 8, 0);
-    c->scratch = twins_new(kernel_columns_bytes(norm->type, norm->rows, norm->channels, 2), 0);
-    c->dgamma = twins_new(channels * param_bytes, 0);
-    c->dbeta = twins_new(channels * param_bytes, 0);
-    c->coefs = twins_new(KERNEL_NORM_COEFS * channels * 4, 0);
+    mirror_upload(&c->running_var);
+    c->stats = mirror_new(KERNEL_NORM_STATS * channels * 4, 0);
+    c->sums = mirror_new(kernel_norm_sum_count(norm->channels) * 8, 0);
+    c->back = mirror_new(kernel_norm_sum_count(norm->channels) * 8, 0);
+    c->all = mirror_new(kernel_norm_sum_count(norm->channels) * 8, 0);
+    c->scratch = mirror_new(kernel_columns_bytes(norm->type, norm->rows, norm->channels, 2), 0);
+    c->dgamma = mirror_new(channels * param_bytes, 0);
+    c->dbeta = mirror_new(channels * param_bytes, 0);
+    c->coefs = mirror_new(KERNEL_NORM_COEFS * channels * 4, 0);
 }
 
 static void case_free(struct norm_case *c)
 {
-    struct twins *const all[] = {&c->x,      &c->residual,     &c->y,           &c->mask,
-                                 &c->dy,     &c->dx,           &c->dskip,       &c->gamma,
-                                 &c->beta,   &c->running_mean, &c->running_var, &c->stats,
-                                 &c->sums,   &c->scratch,      &c->back,        &c->all,
-                                 &c->dgamma, &c->dbeta,        &c->coefs};
+    struct mirror *const all[] = {&c->x,      &c->residual,     &c->y,           &c->mask,
+                                  &c->dy,     &c->dx,           &c->dskip,       &c->gamma,
+                                  &c->beta,   &c->running_mean, &c->running_var, &c->stats,
+                                  &c->sums,   &c->scratch,      &c->back,        &c->all,
+                                  &c->dgamma, &c->dbeta,        &c->coefs};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        twins_free(all[i]);
+        mirror_free(all[i]);
 }
 
 static void forward(struct norm_case *c)
@@ -64,23 +64,23 @@ static void forward(struct norm_case *c)
                             c->running_var.host, c->stats.host);
     RUN(norm_running, norm, c->gamma.device, c->beta.device, c->running_mean.device,
         c->running_var.device, c->stats.device);
-    twins_compare(&c->stats, "stats of evaluation");
+    mirror_compare(&c->stats, "stats of evaluation");
     kernel_norm_sums_ref(norm, c->x.host, c->sums.host);
     RUN(norm_sums, norm, c->x.device, c->sums.device, c->scratch.device);
-    twins_compare(&c->sums, "sums");
+    mirror_compare(&c->sums, "sums");
     kernel_norm_finish_ref(norm, c->sums.host, c->gamma.host, c->beta.host, c->running_mean.host,
                            c->running_var.host, c->stats.host);
     RUN(norm_finish, norm, c->sums.device, c->gamma.device, c->beta.device, c->running_mean.device,
         c->running_var.device, c->stats.device);
-    twins_compare(&c->stats, "stats");
-    twins_compare(&c->running_mean, "running mean");
-    twins_compare(&c->running_var, "running variance");
+    mirror_compare(&c->stats, "stats");
+    mirror_compare(&c->running_mean, "running mean");
+    mirror_compare(&c->running_var, "running variance");
     kernel_norm_apply_ref(norm, c->x.host, c->stats.host, host_residual, c->y.host, c->mask.host);
     RUN(norm_apply, norm, c->x.device, c->stats.device, device_residual, c->y.device,
         c->mask.device);
-    twins_compare(&c->y, "y");
-    twins_compare(&c->mask, "mask");
-    twins_compare(&c->residual, "residual");
+    mirror_compare(&c->y, "y");
+    mirror_compare(&c->mask, "mask");
+    mirror_compare(&c->residual, "residual");
 }
 
 static void backward(struct norm_case *c)
@@ -94,25 +94,25 @@ static void backward(struct norm_case *c)
                                   c->back.host);
     RUN(norm_backward_sums, norm, c->x.device, c->dy.device, device_mask, c->stats.device,
         c->back.device, c->scratch.device);
-    twins_compare(&c->back, "sums of backward");
+    mirror_compare(&c->back, "sums of backward");
     for (size_t i = 0; i < sums; i++) /* as if another rank had the same */
         ((double *)c->all.host)[i] = 2.0 * ((double *)c->back.host)[i];
-    twins_upload(&c->all);
+    mirror_upload(&c->all);
     kernel_norm_backward_finish_ref(norm, c->back.host, c->all.host, c->stats.host, c->dgamma.host,
                                     c->dbeta.host, c->coefs.host);
     RUN(norm_backward_finish, norm, c->back.device, c->all.device, c->stats.device,
         c->dgamma.device, c->dbeta.device, c->coefs.device);
-    twins_compare(&c->dgamma, "dgamma");
-    twins_compare(&c->dbeta, "dbeta");
-    twins_compare(&c->coefs, "coefs");
+    mirror_compare(&c->dgamma, "dgamma");
+    mirror_compare(&c->dbeta, "dbeta");
+    mirror_compare(&c->coefs, "coefs");
     kernel_norm_backward_apply_ref(norm, c->x.host, c->dy.host, host_mask, c->stats.host,
                                    c->coefs.host, c->dx.host, c->has_skip ? c->dskip.host : NULL);
     RUN(norm_backward_apply, norm, c->x.device, c->dy.device, device_mask, c->stats.device,
         c->coefs.device, c->dx.device, c->has_skip ? c->dskip.device : NULL);
-    twins_compare(&c->dx, "dx");
-    twins_compare(&c->dskip, "dskip");
-    twins_compare(&c->x, "x");
-    twins_compare(&c->dy, "dy");
+    mirror_compare(&c->dx, "dx");
+    mirror_compare(&c->dskip, "dskip");
+    mirror_compare(&c->x, "x");
+    mirror_compare(&c->dy, "dy");
 }
 
 TEST(norm_chain)
@@ -120,7 +120,7 @@ TEST(norm_chain)
     static const uint32_t shapes[][2] = {{1, 4},    {2, 64},    {31, 12}, {300, 8},
                                          {513, 72}, {4000, 16}, {9, 2048}};
 
-    twins_need_device();
+    mirror_need_device();
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (uint32_t kind = 0; kind < 12; kind++) {
             struct norm_case c = {.norm = {.rows = shapes[s][0],

@@ -1,9 +1,9 @@
-/* kernels_optim.h on a device: several steps in a row over many tensors, one of them skipped. */
-#include "kernels/kernels_optim.h"
+/* kernels/optimizer.h on a device: several steps in a row over many tensors, one of them skipped. */
+#include "kernels/optimizer.h"
 
 #include <string.h>
 
-#include "tests/gpu/twins.h"
+#include "tests/gpu/mirror.h"
 
 #define TENSORS 70 /* over 64: two launches */
 #define STEPS 4
@@ -14,7 +14,7 @@ static const size_t counts[] = {0, 1, 3, 4, 5, 33, 255, 256, 1025, 4097, 9001};
 struct optim_case {
     size_t at[TENSORS], count[TENSORS], end;
     enum kernel_type grad_type, half_type;
-    struct twins grad, master, states[2], half, scale, found, applied;
+    struct mirror grad, master, states[2], half, scale, found, applied;
 };
 
 static void case_new(struct optim_case *c)
@@ -29,35 +29,35 @@ static void case_new(struct optim_case *c)
     }
     c->grad_type = (enum kernel_type)draw_below(3);
     c->half_type = draw_below(2) ? KERNEL_F16 : KERNEL_BF16;
-    c->grad = twins_random(c->grad_type, c->end, 0, 100.0F);
-    c->master = twins_random(KERNEL_F32, c->end, 0, 1.0F);
-    c->states[0] = twins_zeros(c->end * 4);
-    c->states[1] = twins_zeros(c->end * 4);
-    c->half = twins_new(c->end * 2, 0);
-    c->scale = twins_of(&scale, sizeof scale);
-    c->found = twins_zeros(4);
-    c->applied = twins_zeros(4);
+    c->grad = mirror_random(c->grad_type, c->end, 0, 100.0F);
+    c->master = mirror_random(KERNEL_F32, c->end, 0, 1.0F);
+    c->states[0] = mirror_zeros(c->end * 4);
+    c->states[1] = mirror_zeros(c->end * 4);
+    c->half = mirror_new(c->end * 2, 0);
+    c->scale = mirror_of(&scale, sizeof scale);
+    c->found = mirror_zeros(4);
+    c->applied = mirror_zeros(4);
 }
 
 static void case_free(struct optim_case *c)
 {
-    twins_free(&c->grad);
-    twins_free(&c->master);
-    twins_free(&c->states[0]);
-    twins_free(&c->states[1]);
-    twins_free(&c->half);
-    twins_free(&c->scale);
-    twins_free(&c->found);
-    twins_free(&c->applied);
+    mirror_free(&c->grad);
+    mirror_free(&c->master);
+    mirror_free(&c->states[0]);
+    mirror_free(&c->states[1]);
+    mirror_free(&c->half);
+    mirror_free(&c->scale);
+    mirror_free(&c->found);
+    mirror_free(&c->applied);
 }
 
 static void case_compare(const struct optim_case *c)
 {
-    twins_compare(&c->master, "master");
-    twins_compare(&c->states[0], "first state");
-    twins_compare(&c->states[1], "second state");
-    twins_compare(&c->half, "half");
-    twins_compare(&c->grad, "grad");
+    mirror_compare(&c->master, "master");
+    mirror_compare(&c->states[0], "first state");
+    mirror_compare(&c->states[1], "second state");
+    mirror_compare(&c->half, "half");
+    mirror_compare(&c->grad, "grad");
 }
 
 /* Step 2 of 4 is skipped, and so not counted. */
@@ -65,13 +65,13 @@ static void case_begin(struct optim_case *c, uint32_t step)
 {
     *(uint32_t *)c->found.host = step == 2;
     *(uint32_t *)c->applied.host = step - (step > 2);
-    twins_upload(&c->found);
-    twins_upload(&c->applied);
+    mirror_upload(&c->found);
+    mirror_upload(&c->applied);
 }
 
-static void *place(const struct twins *twins, bool on_device, size_t at, size_t bytes)
+static void *place(const struct mirror *mirror, bool on_device, size_t at, size_t bytes)
 {
-    return (uint8_t *)(on_device ? twins->device : twins->host) + at * bytes;
+    return (uint8_t *)(on_device ? mirror->device : mirror->host) + at * bytes;
 }
 
 static void *half_of(const struct optim_case *c, bool on_device, uint32_t t)
@@ -97,7 +97,7 @@ static void run_adam(const struct optim_case *c, const struct kernel_adam *adam,
 {
     const struct kernel_rates values = {.wide_lr = adam->lr, .beta1 = adam->beta1};
     struct kernel_adam other = *adam;
-    struct twins rates = twins_rates(&values);
+    struct mirror rates = mirror_rates(&values);
     const bool takes = draw_u64() % 2 != 0;
 
     if (takes) {
@@ -106,14 +106,14 @@ static void run_adam(const struct optim_case *c, const struct kernel_adam *adam,
     }
     RUN(adam, table, TENSORS, &other, takes ? rates.device : NULL, c->scale.device, c->found.device,
         c->applied.device);
-    twins_free(&rates);
+    mirror_free(&rates);
 }
 
 TEST(adam)
 {
     struct kernel_adam_tensor on_host[TENSORS], on_device[TENSORS];
 
-    twins_need_device();
+    mirror_need_device();
     for (uint32_t round = 0; round < 6; round++) {
         struct optim_case c;
         struct kernel_adam adam = {.lr = 1e-3,
@@ -155,7 +155,7 @@ static void run_lars(const struct optim_case *c, const struct kernel_lars *lars,
 {
     const struct kernel_rates values = {.lr = lars->lr, .momentum = lars->momentum};
     struct kernel_lars other = *lars;
-    struct twins rates = twins_rates(&values);
+    struct mirror rates = mirror_rates(&values);
     const bool takes = draw_u64() % 2 != 0;
 
     if (takes) {
@@ -164,14 +164,14 @@ static void run_lars(const struct optim_case *c, const struct kernel_lars *lars,
     }
     RUN(lars, table, TENSORS, &other, takes ? rates.device : NULL, workspace, c->scale.device,
         c->found.device);
-    twins_free(&rates);
+    mirror_free(&rates);
 }
 
 TEST(lars)
 {
     struct kernel_lars_tensor on_host[TENSORS], on_device[TENSORS];
 
-    twins_need_device();
+    mirror_need_device();
     for (uint32_t round = 0; round < 6; round++) {
         struct optim_case c;
         struct kernel_lars lars = {.lr = 0.1F,
@@ -181,22 +181,23 @@ TEST(lars)
                                    .eps = 1e-8F,
                                    .nesterov = round % 3 == 2,
                                    .is_larc = round % 2};
-        struct twins workspace;
+        struct mirror workspace;
 
         case_new(&c);
         lars.grad_type = c.grad_type;
         lars.half_type = c.half_type;
         lars_table(&c, false, on_host);
         lars_table(&c, true, on_device);
-        /* counts alone matter to it, and that function is the module's */
-        workspace = twins_new(1U << 20, 0);
+        workspace = mirror_new(kernel_lars_workspace(on_host, TENSORS), 0);
+        mirror_upload(&workspace);
         for (uint32_t step = 0; step < STEPS; step++) {
             case_begin(&c, step);
             kernel_lars_ref(on_host, TENSORS, &lars, c.scale.host, c.found.host);
             run_lars(&c, &lars, on_device, workspace.device);
             case_compare(&c);
         }
-        twins_free(&workspace);
+        mirror_compare_guards(&workspace, "the workspace");
+        mirror_free(&workspace);
         case_free(&c);
     }
 }
@@ -216,7 +217,7 @@ TEST(lookahead)
 {
     struct kernel_lookahead_tensor on_host[TENSORS], on_device[TENSORS];
 
-    twins_need_device();
+    mirror_need_device();
     for (uint32_t round = 0; round < 6; round++) {
         struct optim_case c;
         struct kernel_lookahead rule = {

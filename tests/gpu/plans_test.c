@@ -8,16 +8,16 @@
 
 #include "kernels/values.h"
 #include "tests/gpu/device.h"
-#include "tests/lib/standin.h"
+#include "tests/standin/cuda/standin.h"
 #include "tests/lib/test.h"
-#include "worker/backend/cuda/load.h"
+#include "worker/backend/cuda/module/load.h"
 
 #define POISON                                                                                     \
     0x7b /* as f32 1.3e36, as half 61,000: an element that was not written is far off              \
           */
 
 static const struct cuda_module *cuda;
-static struct CUstream_st *stream;
+static struct CUstream_st *stream, *loops_stream;
 static uint64_t random_state;
 
 static void need_gpu(void)
@@ -34,6 +34,8 @@ static void need_gpu(void)
     if (cuda->plans == NULL)
         SKIP("the CUDA module was built without cuDNN");
     CHECK_CUDA(cuda->runtime->stream_new(&stream, &err_));
+    standin_seed_order(0); /* loops run at once */
+    CHECK_CUDA(standin_runtime.stream_new(&loops_stream, &err_));
     random_state = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     (void)printf("# %s on %s, DDP_SEED=%llu\n", cuda->build, device.name,
                  (unsigned long long)random_state);
@@ -62,13 +64,13 @@ static bool is_in(enum plan_port port, uint32_t bits)
 static enum { MASK_UNKNOWN, MASK_BYTES, MASK_BITS } mask_form;
 
 /* The element type of a port, KERNEL_F32 for statistics; masks are bytes here. */
-static enum kernel_type type_of(const struct plan_want *want, enum plan_port port)
+static enum kernel_type type_of(const struct plan_request *request, enum plan_port port)
 {
     static const uint32_t f32 = BIT(SCALE) | BIT(SHIFT) | BIT(DSCALE) | BIT(DSHIFT) | BIT(MEAN) |
                                 BIT(INV_STD) | BIT(RUNNING_MEAN) | BIT(RUNNING_VAR) | BIT(SUM) |
                                 BIT(SQ_SUM) | BIT(DY_FACTOR) | BIT(X_FACTOR) | BIT(TERM);
 
-    return is_in(port, f32) ? KERNEL_F32 : (enum kernel_type)want->type;
+    return is_in(port, f32) ? KERNEL_F32 : (enum kernel_type)request->type;
 }
 
 static bool is_written(enum plan_kind kind, enum plan_port port)
@@ -101,75 +103,79 @@ struct operands {
     void *host[PLAN_PORTS], *device[PLAN_PORTS];
 };
 
-static size_t element_count(const struct plan_want *want, enum plan_port port)
+static size_t element_count(const struct plan_request *request, enum plan_port port)
 {
-    const size_t bytes = plan_port_bytes(want, port);
+    const size_t bytes = plan_port_bytes(request, port);
 
     if (port == PLAN_PORT_MASK)
         return bytes;
-    return bytes / (type_of(want, port) == KERNEL_F32 ? 4 : 2);
+    return bytes / (type_of(request, port) == KERNEL_F32 ? 4 : 2);
 }
 
 /* Images times height times width: of what a convolution makes, else of what is read. */
-static double rows_of(const struct plan_want *want)
+static double rows_of(const struct plan_request *request)
 {
-    const bool is_conv = want->kind == PLAN_CONV_STATS || want->kind == PLAN_CONV_STATS_PROLOGUE;
+    const bool is_conv =
+        request->kind == PLAN_CONV_STATS || request->kind == PLAN_CONV_STATS_PROLOGUE;
 
-    return (double)want->n * (is_conv ? want->out_h * want->out_w : want->h * want->w);
+    return (double)request->n *
+           (is_conv ? request->out_h * request->out_w : request->h * request->w);
 }
 
 /* Sums of so many values, whose mean is at most 0.5 and whose mean square at least that. */
-static float draw_sum(const struct plan_want *want, enum plan_port port, float value)
+static float draw_sum(const struct plan_request *request, enum plan_port port, float value)
 {
-    return (float)rows_of(want) * (port == PLAN_PORT_SUM ? 0.5F * value : value * value + 0.5F);
+    return (float)rows_of(request) * (port == PLAN_PORT_SUM ? 0.5F * value : value * value + 0.5F);
 }
 
-static void fill(const struct plan_want *want, enum plan_port port, void *memory)
+static void fill(const struct plan_request *request, enum plan_port port, void *memory)
 {
     const bool is_read_too = port == PLAN_PORT_RUNNING_MEAN || port == PLAN_PORT_RUNNING_VAR;
 
-    if (is_written(want->kind, port) && !is_read_too) {
-        memset(memory, POISON, plan_port_bytes(want, port));
+    if (is_written(request->kind, port) && !is_read_too) {
+        memset(memory, POISON, plan_port_bytes(request, port));
         return;
     }
-    for (size_t i = 0; i < element_count(want, port); i++) {
+    for (size_t i = 0; i < element_count(request, port); i++) {
         const float value = draw();
         const bool is_positive = port == PLAN_PORT_INV_STD || port == PLAN_PORT_RUNNING_VAR;
 
         if (port == PLAN_PORT_MASK)
             ((uint8_t *)memory)[i] = value > 0.0F;
         else if (port == PLAN_PORT_SUM || port == PLAN_PORT_SQ_SUM)
-            values_set(memory, KERNEL_F32, i, draw_sum(want, port, value));
+            values_set(memory, KERNEL_F32, i, draw_sum(request, port, value));
         else
-            values_set(memory, type_of(want, port), i, is_positive ? value * value + 0.5F : value);
+            values_set(memory, type_of(request, port), i,
+                       is_positive ? value * value + 0.5F : value);
     }
 }
 
 /* No value of a batch norm so near 0 that roundings decide whether the ReLU lets it through. */
-static void keep_clear(const struct plan_want *want, const struct operands *operands)
+static void keep_clear(const struct plan_request *request, const struct operands *operands)
 {
     const float *mean = operands->host[PLAN_PORT_MEAN], *scale = operands->host[PLAN_PORT_SCALE];
     const float *inv_std = operands->host[PLAN_PORT_INV_STD];
     const float *shift = operands->host[PLAN_PORT_SHIFT];
 
-    for (size_t i = 0; i < element_count(want, PLAN_PORT_X); i++) {
+    for (size_t i = 0; i < element_count(request, PLAN_PORT_X); i++) {
         void *x = operands->host[PLAN_PORT_X];
-        const size_t c = i % want->c;
-        const float value = values_get(x, (enum kernel_type)want->type, i);
+        const size_t c = i % request->c;
+        const float value = values_get(x, (enum kernel_type)request->type, i);
         const float y = (value - mean[c]) * inv_std[c] * scale[c] + shift[c];
 
         if (fabsf(y) < 1e-4F)
-            values_set(x, (enum kernel_type)want->type, i, value > 0.0F ? value - 1 : value + 1);
+            values_set(x, (enum kernel_type)request->type, i, value > 0.0F ? value - 1 : value + 1);
     }
 }
 
-static void send(const struct plan_want *want, enum plan_port port, const void *host, void *device)
+static void send(const struct plan_request *request, enum plan_port port, const void *host,
+                 void *device)
 {
-    const size_t bytes = plan_port_bytes(want, port);
+    const size_t bytes = plan_port_bytes(request, port);
     const uint8_t *mask = host;
     uint8_t *packed;
 
-    if (port != PLAN_PORT_MASK || is_written(want->kind, port) || mask_form != MASK_BITS) {
+    if (port != PLAN_PORT_MASK || is_written(request->kind, port) || mask_form != MASK_BITS) {
         CHECK_CUDA(cuda->copy_in(device, host, bytes, &err_));
         return;
     }
@@ -181,25 +187,25 @@ static void send(const struct plan_want *want, enum plan_port port, const void *
     free(packed);
 }
 
-static void make_operands(const struct plan_want *want, struct operands *operands)
+static void make_operands(const struct plan_request *request, struct operands *operands)
 {
     for (uint32_t p = 0; p < PLAN_PORTS; p++) {
         const enum plan_port port = (enum plan_port)p;
-        const size_t bytes = plan_port_bytes(want, port);
+        const size_t bytes = plan_port_bytes(request, port);
 
         operands->host[p] = operands->device[p] = NULL;
-        if (!plan_takes(want, port))
+        if (!plan_takes(request, port))
             continue;
         operands->host[p] = malloc(bytes);
         CHECK(operands->host[p] != NULL);
-        fill(want, port, operands->host[p]);
+        fill(request, port, operands->host[p]);
         CHECK_CUDA(cuda->memory_new(&operands->device[p], bytes, 0, &err_));
     }
-    if (want->kind == PLAN_CONV_DGRAD_NORM)
-        keep_clear(want, operands);
+    if (request->kind == PLAN_CONV_DGRAD_NORM)
+        keep_clear(request, operands);
     for (uint32_t p = 0; p < PLAN_PORTS; p++)
         if (operands->host[p] != NULL)
-            send(want, (enum plan_port)p, operands->host[p], operands->device[p]);
+            send(request, (enum plan_port)p, operands->host[p], operands->device[p]);
 }
 
 static void free_operands(struct operands *operands)
@@ -212,107 +218,107 @@ static void free_operands(struct operands *operands)
 
 /* Of one rounding to the type, and of sums of a few thousand products in f32. Sums over what a
  * convolution makes, about 10 in size, may be taken before or behind its rounding to 16 bit. */
-static double tolerance(const struct plan_want *want, enum plan_port port, double expected)
+static double tolerance(const struct plan_request *request, enum plan_port port, double expected)
 {
     static const double ulp[] = {[KERNEL_F32] = 2e-5, [KERNEL_F16] = 2e-3, [KERNEL_BF16] = 1.6e-2};
 
-    if (want->kind == PLAN_CONV_STATS || want->kind == PLAN_CONV_STATS_PROLOGUE ||
-        want->kind == PLAN_CONV_DGRAD_NORM)
+    if (request->kind == PLAN_CONV_STATS || request->kind == PLAN_CONV_STATS_PROLOGUE ||
+        request->kind == PLAN_CONV_DGRAD_NORM)
         switch (port) {
         case PLAN_PORT_SQ_SUM:
             return 2e-3 * expected;
         case PLAN_PORT_SUM:
         case PLAN_PORT_DSCALE:
         case PLAN_PORT_DSHIFT:
-            return 0.05 * sqrt(rows_of(want));
+            return 0.05 * sqrt(rows_of(request));
         case PLAN_PORT_X_FACTOR:
         case PLAN_PORT_TERM:
-            return 0.3 / sqrt(rows_of(want));
+            return 0.3 / sqrt(rows_of(request));
         default:
             break;
         }
-    return ulp[type_of(want, port)] * (fabs(expected) + 1) +
-           ulp[want->type] * (want->kind == PLAN_NORM_BACKWARD ? 0.2 : 0);
+    return ulp[type_of(request, port)] * (fabs(expected) + 1) +
+           ulp[request->type] * (request->kind == PLAN_NORM_BACKWARD ? 0.2 : 0);
 }
 
 /* The first element that differs, where the value is not so near 0 that roundings decide. */
-static size_t mask_differs(const struct plan_want *want, const struct operands *operands,
+static size_t mask_differs(const struct plan_request *request, const struct operands *operands,
                            const uint8_t *got, bool are_bits)
 {
     const uint8_t *expected = operands->host[PLAN_PORT_MASK];
-    const size_t count = element_count(want, PLAN_PORT_MASK);
+    const size_t count = element_count(request, PLAN_PORT_MASK);
 
     for (size_t i = 0; i < count; i++) {
-        const float y = values_get(operands->host[PLAN_PORT_Y], (enum kernel_type)want->type, i);
+        const float y = values_get(operands->host[PLAN_PORT_Y], (enum kernel_type)request->type, i);
         const bool passes = are_bits ? (got[i / 8] >> i % 8 & 1) != 0 : got[i] != 0;
 
-        if (passes != (expected[i] != 0) && (double)y > tolerance(want, PLAN_PORT_Y, 0))
+        if (passes != (expected[i] != 0) && (double)y > tolerance(request, PLAN_PORT_Y, 0))
             return i;
     }
     return count;
 }
 
-static bool same_mask(const struct plan_want *want, const struct operands *operands,
+static bool same_mask(const struct plan_request *request, const struct operands *operands,
                       const uint8_t *got)
 {
-    const size_t count = element_count(want, PLAN_PORT_MASK);
+    const size_t count = element_count(request, PLAN_PORT_MASK);
     size_t at;
 
     if (mask_form == MASK_UNKNOWN) {
-        if (mask_differs(want, operands, got, false) == count)
+        if (mask_differs(request, operands, got, false) == count)
             mask_form = MASK_BYTES;
-        else if (mask_differs(want, operands, got, true) == count)
+        else if (mask_differs(request, operands, got, true) == count)
             mask_form = MASK_BITS;
         (void)printf("# a mask is stored as %s\n", mask_form == MASK_BYTES ? "bytes"
                                                    : mask_form == MASK_BITS
                                                        ? "bits"
                                                        : "neither bytes nor bits");
     }
-    at = mask_differs(want, operands, got, mask_form == MASK_BITS);
+    at = mask_differs(request, operands, got, mask_form == MASK_BITS);
     if (at == count)
         return true;
-    (void)printf("# %s %s, %s: the mask differs at %zu of %zu\n", plan_kind_name(want->kind),
-                 want->name, plan_type_name(want->type), at, count);
+    (void)printf("# %s %s, %s: the mask differs at %zu of %zu\n", plan_kind_name(request->kind),
+                 request->name, plan_type_name(request->type), at, count);
     return false;
 }
 
-static bool same_values(const struct plan_want *want, const struct operands *operands,
+static bool same_values(const struct plan_request *request, const struct operands *operands,
                         enum plan_port port, const void *got)
 {
-    const enum kernel_type type = type_of(want, port);
+    const enum kernel_type type = type_of(request, port);
 
-    for (size_t i = 0; i < element_count(want, port); i++) {
+    for (size_t i = 0; i < element_count(request, port); i++) {
         const double actual = (double)values_get(got, type, i);
         const double expected = (double)values_get(operands->host[port], type, i);
 
-        if (fabs(actual - expected) <= tolerance(want, port, expected))
+        if (fabs(actual - expected) <= tolerance(request, port, expected))
             continue;
-        (void)printf("# %s %s, %s, %s at %zu: %g, expected %g\n", plan_kind_name(want->kind),
-                     want->name, plan_type_name(want->type), plan_port_name(port), i, actual,
+        (void)printf("# %s %s, %s, %s at %zu: %g, expected %g\n", plan_kind_name(request->kind),
+                     request->name, plan_type_name(request->type), plan_port_name(port), i, actual,
                      expected);
         return false;
     }
     return true;
 }
 
-static bool same_outputs(const struct plan_want *want, const struct operands *operands,
+static bool same_outputs(const struct plan_request *request, const struct operands *operands,
                          bool lacks_bias)
 {
     bool same = true;
 
     for (uint32_t p = 0; p < PLAN_PORTS; p++) {
         const enum plan_port port = (enum plan_port)p;
-        const size_t bytes = plan_port_bytes(want, port);
+        const size_t bytes = plan_port_bytes(request, port);
         void *got;
 
-        if (!plan_takes(want, port) || !is_written(want->kind, port) ||
+        if (!plan_takes(request, port) || !is_written(request->kind, port) ||
             (port == PLAN_PORT_DBIAS && lacks_bias))
             continue;
         got = malloc(bytes);
         CHECK(got != NULL);
         CHECK_CUDA(cuda->copy_out(got, operands->device[p], bytes, &err_));
-        if (!(port == PLAN_PORT_MASK ? same_mask(want, operands, got)
-                                     : same_values(want, operands, port, got)))
+        if (!(port == PLAN_PORT_MASK ? same_mask(request, operands, got)
+                                     : same_values(request, operands, port, got)))
             same = false;
         free(got);
     }
@@ -321,7 +327,7 @@ static bool same_outputs(const struct plan_want *want, const struct operands *op
 
 /* Runs plan `index` of both sets on fresh operands; false where they differ, which is said. */
 static bool run_both(struct plan_set *real, struct plan_set *loops, uint32_t index,
-                     const struct plan_want *want)
+                     const struct plan_request *request)
 {
     const struct plan_info *info = cuda->plans->info(real, index);
     static uint64_t no_workspace;
@@ -330,25 +336,25 @@ static bool run_both(struct plan_set *real, struct plan_set *loops, uint32_t ind
     bool same;
 
     if (info->status != STATUS_OK) {
-        (void)printf("# no plan: %s %s, %s: %s\n", plan_kind_name(want->kind), want->name,
-                     plan_type_name(want->type), info->engine);
-        return want->kind > PLAN_LINEAR_WGRAD;
+        (void)printf("# no plan: %s %s, %s: %s\n", plan_kind_name(request->kind), request->name,
+                     plan_type_name(request->type), info->engine);
+        return request->kind > PLAN_LINEAR_WGRAD;
     }
-    make_operands(want, &operands);
+    make_operands(request, &operands);
     CHECK_CUDA(cuda->memory_new(&workspace, info->workspace_bytes, POISON, &err_));
     CHECK_CUDA(cuda->sync(&err_));
     CHECK_CUDA(cuda->plans->run(real, index, stream, workspace, operands.device, &err_));
     CHECK_CUDA(cuda->sync(&err_));
-    CHECK_CUDA(standin_plans.run(loops, index, (struct CUstream_st *)(void *)&no_workspace,
-                                 &no_workspace, operands.host, &err_));
-    same = same_outputs(want, &operands, info->lacks_bias);
+    CHECK_CUDA(standin_plans.run(loops, index, loops_stream, &no_workspace, operands.host, &err_));
+    same = same_outputs(request, &operands, info->lacks_bias);
     cuda->memory_free(&workspace);
     free_operands(&operands);
     return same;
 }
 
 /* All of them, also behind one that differs: a GPU is not had every day. */
-static void run_wants(const struct plan_want *wants, uint32_t count, struct plan_options options)
+static void run_requests(const struct plan_request *requests, uint32_t count,
+                         struct plan_options options)
 {
     struct plan_set *real = NULL, *loops = NULL;
     uint32_t differ = 0;
@@ -356,10 +362,10 @@ static void run_wants(const struct plan_want *wants, uint32_t count, struct plan
     options.cache_folder = "";
     CHECK_CUDA(cuda->plans->open(&real, &options, &err_));
     CHECK_CUDA(standin_plans.open(&loops, &options, &err_));
-    CHECK_CUDA(cuda->plans->build(real, wants, count, &err_));
-    CHECK_CUDA(standin_plans.build(loops, wants, count, &err_));
+    CHECK_CUDA(cuda->plans->build(real, requests, count, &err_));
+    CHECK_CUDA(standin_plans.build(loops, requests, count, &err_));
     for (uint32_t i = 0; i < count; i++)
-        differ += !run_both(real, loops, i, &wants[i]);
+        differ += !run_both(real, loops, i, &requests[i]);
     cuda->plans->close(&real);
     standin_plans.close(&loops);
     if (differ > 0)
@@ -374,12 +380,12 @@ static void run_convs(enum graph_dtype type, bool deterministic)
     } shapes[] = {{3, 4, 17, 13, 16, {7, 2, 3}}, {2, 64, 9, 11, 32, {3, 1, 1}},
                   {5, 40, 8, 8, 24, {1, 1, 0}},  {2, 16, 14, 14, 64, {5, 1, 2}},
                   {4, 32, 15, 15, 8, {1, 2, 0}}, {1, 128, 7, 7, 128, {3, 2, 1}}};
-    struct plan_want wants[4 * sizeof shapes / sizeof shapes[0]];
+    struct plan_request requests[4 * sizeof shapes / sizeof shapes[0]];
     uint32_t count = 0;
 
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const struct graph_window window = shapes[i].window;
-        struct plan_want want = {
+        struct plan_request request = {
             .kind = PLAN_CONV_FORWARD,
             .type = type,
             .n = shapes[i].n,
@@ -392,18 +398,19 @@ static void run_convs(enum graph_dtype type, bool deterministic)
             .window = window,
         };
 
-        (void)snprintf(want.name, sizeof want.name, "shape %zu", i);
+        (void)snprintf(request.name, sizeof request.name, "shape %zu", i);
         for (int bias = 0; bias < 2; bias++) {
-            want.has_bias = bias == 1;
-            wants[count++] = want;
+            request.has_bias = bias == 1;
+            requests[count++] = request;
         }
-        want.has_bias = false;
-        want.kind = PLAN_CONV_DGRAD;
-        wants[count++] = want;
-        want.kind = PLAN_CONV_WGRAD;
-        wants[count++] = want;
+        request.has_bias = false;
+        request.kind = PLAN_CONV_DGRAD;
+        requests[count++] = request;
+        request.kind = PLAN_CONV_WGRAD;
+        requests[count++] = request;
     }
-    run_wants(wants, count, (struct plan_options){.candidates = 4, .deterministic = deterministic});
+    run_requests(requests, count,
+                 (struct plan_options){.candidates = 4, .deterministic = deterministic});
 }
 
 TEST(convolutions)
@@ -425,28 +432,29 @@ static void run_norms(enum graph_dtype type)
 {
     static const enum plan_kind kinds[] = {PLAN_NORM_FORWARD, PLAN_NORM_EVALUATE,
                                            PLAN_NORM_BACKWARD};
-    struct plan_want wants[2 * 3 * 4];
+    struct plan_request requests[2 * 3 * 4];
     uint32_t count = 0;
 
     for (int shape = 0; shape < 2; shape++)
         for (int kind = 0; kind < 3; kind++)
             for (int flags = 0; flags < 4; flags++) {
-                struct plan_want want = {.kind = kinds[kind],
-                                         .type = type,
-                                         .n = shape == 0 ? 4 : 16,
-                                         .c = shape == 0 ? 64 : 16,
-                                         .h = shape == 0 ? 7 : 28,
-                                         .w = shape == 0 ? 9 : 28,
-                                         .eps = 1e-5F,
-                                         .momentum = 0.1F,
-                                         .has_add = (flags & 1) != 0,
-                                         .has_relu = (flags & 2) != 0};
+                struct plan_request request = {.kind = kinds[kind],
+                                               .type = type,
+                                               .n = shape == 0 ? 4 : 16,
+                                               .c = shape == 0 ? 64 : 16,
+                                               .h = shape == 0 ? 7 : 28,
+                                               .w = shape == 0 ? 9 : 28,
+                                               .eps = 1e-5F,
+                                               .momentum = 0.1F,
+                                               .has_add = (flags & 1) != 0,
+                                               .has_relu = (flags & 2) != 0};
 
-                want.k = want.c;
-                (void)snprintf(want.name, sizeof want.name, "shape %d flags %d", shape, flags);
-                wants[count++] = want;
+                request.k = request.c;
+                (void)snprintf(request.name, sizeof request.name, "shape %d flags %d", shape,
+                               flags);
+                requests[count++] = request;
             }
-    run_wants(wants, count, (struct plan_options){.candidates = 4});
+    run_requests(requests, count, (struct plan_options){.candidates = 4});
 }
 
 TEST(batch_norms)
@@ -459,25 +467,26 @@ TEST(batch_norms)
 
 TEST(linear_layers)
 {
-    struct plan_want wants[3 * 2 * 3];
+    struct plan_request requests[3 * 2 * 3];
     uint32_t count = 0;
 
     need_gpu();
     for (int type = 0; type < 3; type++)
         for (int shape = 0; shape < 2; shape++)
             for (int kind = PLAN_LINEAR_FORWARD; kind <= PLAN_LINEAR_WGRAD; kind++) {
-                wants[count] = (struct plan_want){.kind = (enum plan_kind)kind,
-                                                  .type = (enum graph_dtype)type,
-                                                  .n = shape == 0 ? 100 : 8,
-                                                  .c = shape == 0 ? 1568 : 512,
-                                                  .h = 1,
-                                                  .w = 1,
-                                                  .k = shape == 0 ? 16 : 1000,
-                                                  .has_bias = kind != PLAN_LINEAR_DGRAD};
-                (void)snprintf(wants[count].name, sizeof wants[count].name, "shape %d", shape);
+                requests[count] = (struct plan_request){.kind = (enum plan_kind)kind,
+                                                        .type = (enum graph_dtype)type,
+                                                        .n = shape == 0 ? 100 : 8,
+                                                        .c = shape == 0 ? 1568 : 512,
+                                                        .h = 1,
+                                                        .w = 1,
+                                                        .k = shape == 0 ? 16 : 1000,
+                                                        .has_bias = kind != PLAN_LINEAR_DGRAD};
+                (void)snprintf(requests[count].name, sizeof requests[count].name, "shape %d",
+                               shape);
                 count++;
             }
-    run_wants(wants, count, (struct plan_options){.candidates = 4});
+    run_requests(requests, count, (struct plan_options){.candidates = 4});
 }
 
 /* Stage two: statistics in the convolution, values made on the way into one. A device without an
@@ -494,7 +503,7 @@ static void run_statistics(bool deterministic)
         PLAN_CONV_STATS,          PLAN_CONV_STATS_PROLOGUE, PLAN_STATS_FINALIZE, PLAN_NORM_APPLY,
         PLAN_CONV_WGRAD_PROLOGUE, PLAN_CONV_DGRAD_NORM,     PLAN_NORM_DX,        PLAN_NORM_APPLY};
     enum { KINDS = sizeof kinds / sizeof kinds[0] };
-    struct plan_want wants[KINDS * sizeof shapes / sizeof shapes[0]];
+    struct plan_request requests[KINDS * sizeof shapes / sizeof shapes[0]];
     uint32_t count = 0;
 
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -502,27 +511,28 @@ static void run_statistics(bool deterministic)
             const struct graph_window window = shapes[i].window;
             const bool is_norm = kinds[kind] == PLAN_STATS_FINALIZE ||
                                  kinds[kind] == PLAN_NORM_APPLY || kinds[kind] == PLAN_NORM_DX;
-            struct plan_want want = {.kind = kinds[kind],
-                                     .type = GRAPH_F16,
-                                     .n = shapes[i].n,
-                                     .c = shapes[i].c,
-                                     .h = shapes[i].h,
-                                     .w = shapes[i].w,
-                                     .k = is_norm ? shapes[i].c : shapes[i].k,
-                                     .eps = 1e-5F,
-                                     .momentum = 0.1F,
-                                     .has_add = kind + 1 == KINDS,
-                                     .has_relu = is_norm};
+            struct plan_request request = {.kind = kinds[kind],
+                                           .type = GRAPH_F16,
+                                           .n = shapes[i].n,
+                                           .c = shapes[i].c,
+                                           .h = shapes[i].h,
+                                           .w = shapes[i].w,
+                                           .k = is_norm ? shapes[i].c : shapes[i].k,
+                                           .eps = 1e-5F,
+                                           .momentum = 0.1F,
+                                           .has_add = kind + 1 == KINDS,
+                                           .has_relu = is_norm};
 
             if (!is_norm) {
-                want.window = window;
-                want.out_h = (want.h + 2 * window.pad - window.kernel) / window.stride + 1;
-                want.out_w = (want.w + 2 * window.pad - window.kernel) / window.stride + 1;
+                request.window = window;
+                request.out_h = (request.h + 2 * window.pad - window.kernel) / window.stride + 1;
+                request.out_w = (request.w + 2 * window.pad - window.kernel) / window.stride + 1;
             }
-            (void)snprintf(want.name, sizeof want.name, "shape %zu", i);
-            wants[count++] = want;
+            (void)snprintf(request.name, sizeof request.name, "shape %zu", i);
+            requests[count++] = request;
         }
-    run_wants(wants, count, (struct plan_options){.candidates = 4, .deterministic = deterministic});
+    run_requests(requests, count,
+                 (struct plan_options){.candidates = 4, .deterministic = deterministic});
 }
 
 TEST(statistics_in_the_convolution)

@@ -1,7 +1,8 @@
-"""The results file of tests/gpu/run: one table, then the end of what each failed phase said."""
+"""The results file of tests/gpu/run: one table, then the end of each failed phase's output."""
 import dataclasses
 import datetime
 import os
+import subprocess
 
 PASSED, FAILED, CANNOT, NO_TIME = "passed", "failed", "not run: cannot here", "not run: no time left"
 
@@ -16,12 +17,28 @@ class Row:
     tail: str
 
 
+def commit_of(build):
+    """The commit that was built, where tests/gpu/pack wrote it down; else that of the tree."""
+    try:
+        with open(os.path.join(build, "commit"), encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        pass
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    try:
+        done = subprocess.run(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=10", "--exclude", "*"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    except OSError:
+        return "unknown"
+    return done.stdout.strip() if done.returncode == 0 else "unknown"
+
+
 def today():
     return datetime.date.today().isoformat()
 
 
 def new_stem(folder):
-    """DATE-gpu, or with a number behind where there is one already."""
+    """DATE-gpu, or with a number after it where that file exists."""
     stem, number = f"{today()}-gpu", 1
     while os.path.exists(os.path.join(folder, f"{stem}.md")):
         number += 1

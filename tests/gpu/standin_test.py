@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Phases of tests/gpu/run on the stand-in card: when there is a real one, only the card is new.
+"""Phases of tests/gpu/run on the stand-in GPU: when there is a real one, only the GPU is new.
 usage: standin_test.py BUILD PHASE,..."""
 import glob
 import os

@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #include "worker/device.h"
-#include "worker/model.h"
-#include "worker/net.h"
-#include "worker/safetensors.h"
+#include "worker/model/model.h"
+#include "worker/net/net.h"
+#include "worker/checkpoint/safetensors.h"
+#include "worker/net/state.h"
 
 enum { CLASSES = 1000, TENSORS_MAX = 2048 };
 static const char loss_scale[] = "128.0";
@@ -158,7 +159,7 @@ static enum status run(struct step *step, struct err *err)
         net_forward(step->net, step->images, step->labels, step->n, true, &result, err);
 
     if (status == STATUS_OK)
-        status = net_backward(step->net, 1.0F, NULL, NULL, err);
+        status = net_backward(step->net, 1.0F, err);
     if (status == STATUS_OK)
         status = keep_grads(step, err);
     if (status == STATUS_OK) {
@@ -225,7 +226,7 @@ int main(int argc, char **argv)
     if (status != STATUS_OK)
         (void)fprintf(stderr, "gpu-step: %s\n", err.text);
     else
-        (void)printf("one step on %s\n", step.device.card.name);
+        (void)printf("one step on %s\n", step.device.identity.name);
     close_step(&step);
     return status == STATUS_OK ? 0 : 1;
 }

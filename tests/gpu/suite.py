@@ -3,8 +3,8 @@
     tests/gpu/run BUILD [--out DIR] [--budget SECONDS] [--only PHASE,...] [--skip PHASE,...] [--list]
 
 BUILD is a build folder, or what tests/gpu/pack made of one. Writes one table, DATE-gpu.md, and with --out all logs beside it.
-A phase that fails stops no other; one over its limit is killed with all its children. Phases that mind nobody else on the
-card run side by side, the others behind them, one after the other. Exit: 0 all passed; 1 some failed, or there was no time
+A phase that fails stops no other; one over its limit is killed with all its children. Phases that may share the GPU run
+side by side; the others follow one after the other. Exit: 0 all passed; 1 some failed, or there was no time
 left for them; 77 nothing could run: no GPU."""
 import argparse
 import concurrent.futures
@@ -52,8 +52,8 @@ def phases_of(build, out, stem, seed):
 
     drawn = {"DDP_SEED": str(seed)}
     return [
-        Phase("device", "card, driver and libraries are there", script("device.py"), 90),
-        Phase("kernels", "every kernel against its C twin to the bit, random inputs, poisoned outputs",
+        Phase("device", "GPU, driver and libraries are there", script("device.py"), 90),
+        Phase("kernels", "every kernel against its reference in C, to the bit, random inputs, poisoned outputs",
               tool("tests/gpu/test-gpu-kernels"), 200, env=drawn),
         Phase("plans", "every kind of plan against plain C, odd shapes, poisoned outputs", tool("tests/gpu/test-gpu-plans"), 200,
               env=drawn),
@@ -64,12 +64,12 @@ def phases_of(build, out, stem, seed):
         Phase("train", "training at every opt level: the CPU's losses", script("train.py"), 240),
         Phase("resume", "resume with --deterministic at every opt level: the same bits", script("resume.py"), 200),
         Phase("every-plan", "plans of every layer of the models are built (DDP_TEST_PLANS=all)",
-              tool("tests/unit/worker/cuda/test-cuda-plans"), 200, env={"DDP_TEST_PLANS": "all"}),
+              tool("tests/unit/worker/backend/cuda/plans/test-cuda-plans"), 200, env={"DDP_TEST_PLANS": "all"}),
         Phase("memcheck", "compute-sanitizer memcheck over every kernel", script("sanitize.py", "memcheck"), 240, env=drawn),
         Phase("racecheck", "compute-sanitizer racecheck over kernels with shared memory", script("sanitize.py", "racecheck"), 240,
               env=drawn),
-        Phase("ranks", "2 and 4 ranks on the card over Gloo: the CPU's losses; NCCL refused", script("ranks.py"), 150, True),
-        Phase("kill", "kill -9 in every place, SIGTERM: the card is back at its baseline", script("kill.py"), 120, True),
+        Phase("ranks", "2 and 4 ranks on the GPU over Gloo: the CPU's losses; NCCL refused", script("ranks.py"), 150, True),
+        Phase("kill", "kill -9 in every place, SIGTERM: the GPU is back at its baseline", script("kill.py"), 120, True),
         Phase("launcher", "kill -9 under launcherd: the slot is proved free and used again", script("launcher.py"), 120, True),
         Phase("bench", "speed beside PyTorch", [sys.executable, os.path.join(HERE, "bench.py"), build, "--out",
                                                os.path.join(out, f"{stem}-bench.md"), "--seconds", "{seconds}"], 540, True, least_s=60),
@@ -94,7 +94,7 @@ ENDING = threading.Event()
 
 
 def on_term(*_):
-    """Somebody ends us: what runs ends with us, what is done stays written."""
+    """SIGTERM, as at the end of a lent machine's time: ends the running phases; results so far are written already."""
     ENDING.set()
     for group in list(RUNNING):
         try:
@@ -166,8 +166,8 @@ def not_here(phase, why):
     return report.Row(phase.name, phase.words, report.CANNOT, 0.0, why, "")
 
 
-def run_all(phases, budget, logs, environ, told):
-    """told(rows): whenever there is one more."""
+def run_all(phases, budget, logs, environ, on_row):
+    """Calls on_row(rows) after each phase."""
     rows = {phase.name: report.Row(phase.name, phase.words, report.NO_TIME, 0.0, "", "") for phase in phases}
     lock = threading.Lock()
 
@@ -175,10 +175,10 @@ def run_all(phases, budget, logs, environ, told):
         row = row or run_phase(phase, budget, logs, environ)
         with lock:
             rows[phase.name] = row
-            told(list(rows.values()))
+            on_row(list(rows.values()))
 
     rest = list(phases)
-    if rest and rest[0].name == "device":  # without a card nothing else is worth a try
+    if rest and rest[0].name == "device":  # without a GPU nothing else is worth a try
         keep(rest.pop(0))
         if rows["device"].result == report.CANNOT:
             for phase in rest:
@@ -251,18 +251,6 @@ def environ_of(build, scratch):
     return environ
 
 
-def commit_of(build):
-    """Of what was built, where pack wrote it down; else of the tree."""
-    try:
-        with open(os.path.join(build, "commit"), encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        pass
-    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=10", "--exclude", "*"],
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
-
-
 def read_options():
     parser = argparse.ArgumentParser(prog="tests/gpu/run", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("build", nargs="?", default=os.path.join(ROOT, "build"))
@@ -304,7 +292,7 @@ def run_here(parser, options, scratch):
     os.makedirs(out, exist_ok=True)
     stem = report.new_stem(out)
     phases = choose(parser, phases_from(options.phases) if options.phases else phases_of(build, out, stem, options.seed), options)
-    for phase in phases:  # plans that are chosen while others use the card are not for the benchmark
+    for phase in phases:  # plans that are chosen while others use the GPU are not for the benchmark
         if phase.name == "bench":
             phase.env["XDG_CACHE_HOME"] = os.path.join(scratch, "cache-bench")
     path = os.path.join(out, f"{stem}.md")
@@ -324,7 +312,7 @@ def run_here(parser, options, scratch):
                 keep_logs(phases, scratch, os.path.join(out, f"{stem}-logs.txt"))
         return text
 
-    commit = commit_of(build)
+    commit = report.commit_of(build)
     rows = run_all(phases, budget, scratch, environ_of(build, scratch), write)
     print(write(rows))
     code = report.exit_code(rows)

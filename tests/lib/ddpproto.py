@@ -20,7 +20,7 @@ U64_FIELDS = frozenset(
     "job_id slot_mask instance lease_us sent_us grace_us time_limit_us failed_age_us step steps "
     "checkpoint_step until_us version after_version wait_us after_id id at_ms request_id offset "
     "submitted_ms started_ms ended_ms beat_age_us incident since_ms drained_ms baseline_bytes "
-    "ecc_uncorrected".split())
+    "ecc_uncorrected created_ms rotated_ms seen_ms overlap_us old_until_ms".split())
 
 
 class Closed(Exception):
@@ -51,24 +51,46 @@ def frame(payload):
     return struct.pack(">I", len(payload)) + payload
 
 
-def encode(type_, seq, **fields):
-    """The payload; `type` and `seq` come first."""
-    message = {"type": type_, "seq": seq, **to_wire(fields)}
+def encode(type_, **fields):
+    """The payload; `type` comes first."""
+    message = {"type": type_, **to_wire(fields)}
     return json.dumps(message, separators=(",", ":")).encode()
 
 
-class Peer:
-    """One connection: "unix:PATH" or "HOST:PORT"."""
+TLS_PEER = os.environ.get("DDP_TLS_PEER")  # the program of tests/lib/tls_peer.c
 
-    def __init__(self, address, timeout_s=PATIENCE_S):
-        if address.startswith("unix:"):
+
+def open_tunnel(address, key):
+    """A socket whose bytes go through TLS with that key (ddp://...), and the process that does it."""
+    ours, theirs = socket.socketpair()
+    reading, writing = os.pipe()  # the key is in no file and in no argument
+    os.write(writing, key.encode())
+    os.close(writing)
+    try:
+        process = subprocess.Popen([TLS_PEER, "--raw", address, "--key-file", "/dev/fd/%d" % reading], stdin=theirs,
+                                   stdout=theirs, stderr=subprocess.PIPE, text=True, pass_fds=[reading])
+    finally:
+        os.close(reading)
+        theirs.close()
+    return ours, process
+
+
+class Peer:
+    """One connection: "unix:PATH" or "HOST:PORT"; with a key (ddp://...) over TLS."""
+
+    tunnel = None
+
+    def __init__(self, address, timeout_s=PATIENCE_S, key=None):
+        if key is not None:
+            self.socket, self.tunnel = open_tunnel(address, key)
+            self.socket.settimeout(timeout_s)
+        elif address.startswith("unix:"):
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.connect(address[5:])  # blocks while the backlog is full
             self.socket.settimeout(timeout_s)
         else:
             host, port = address.rsplit(":", 1)
             self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
-        self.seq = 0
         self.received = b""
 
     def __enter__(self):
@@ -79,10 +101,18 @@ class Peer:
 
     def close(self):
         self.socket.close()
+        self.tunnel_end()
+
+    def tunnel_end(self):
+        """Why the TLS connection ended, "REFUSED: ..."; None without TLS. Waits for the end."""
+        if self.tunnel is None:
+            return None
+        if not self.tunnel.stderr.closed:
+            self.end = self.tunnel.communicate(timeout=PATIENCE_S)[1].replace("tls-peer: ", "").strip()
+        return self.end
 
     def send(self, type_, **fields):
-        self.seq += 1
-        self.send_bytes(frame(encode(type_, self.seq, **fields)))
+        self.send_bytes(frame(encode(type_, **fields)))
 
     def send_bytes(self, data):
         try:
@@ -127,8 +157,8 @@ class Refused(Exception):
 class Client(Peer):
     """Said hello and was welcomed."""
 
-    def __init__(self, address, timeout_s=PATIENCE_S):
-        super().__init__(address, timeout_s)
+    def __init__(self, address, timeout_s=PATIENCE_S, key=None):
+        super().__init__(address, timeout_s, key)
         self.send("client_hello", protocol=PROTOCOL, version="test")
         self.welcome = self.recv()
         if self.welcome["type"] != "client_welcome":
@@ -167,7 +197,7 @@ def request_id():
 
 def submission(request=None, **fields):
     wanted = dict(name="job", nodes=1, nproc_per_node=1, max_restarts=0, grace_us=1000000,
-                  time_limit_us=0, cwd="/tmp", argv=["/bin/true"], env={})
+                  time_limit_us=0, priority=0, wait_for_nodes=False, cwd="/tmp", argv=["/bin/true"], env={})
     wanted.update(fields, request_id=request or request_id())
     return wanted
 
@@ -178,8 +208,9 @@ class Node(threading.Thread):
     `log` of a rank is served from self.logs[(job, generation, rank)]."""
 
     def __init__(self, address, name, slots=2, instance=None, beat_s=0.1, auto=True,
-                 shims=None, logs=None, gpus=0):
+                 shims=None, logs=None, gpus=0, key=None):
         super().__init__(daemon=True)
+        self.key = key
         self.address, self.name_, self.slots, self.beat_s = address, name, slots, beat_s
         self.instance = instance or int.from_bytes(os.urandom(7), "big")
         self.gpus = gpus
@@ -189,15 +220,15 @@ class Node(threading.Thread):
         self.changed = threading.Condition(self.lock)
         self.shims, self.logs, self.orders = dict(shims or {}), dict(logs or {}), []
         for shim in self.shims.values():
-            shim["acked"] = 0  # a server that is new hears it all again
+            shim["acked"] = 0  # a new server gets every report again
         self.welcomed, self.error, self.closing = None, None, False
-        self.silent = False  # True: hears, says nothing
+        self.silent = False  # True: reads, sends nothing
         self.blob = ""
         self.connect()
         self.start()
 
     def connect(self):
-        self.peer = Peer(self.address)
+        self.peer = Peer(self.address, key=self.key)
         self.peer.send("node_hello", protocol=PROTOCOL, version="test", name=self.name_,
                        boot_id="boot", instance=self.instance, pid=os.getpid(),
                        address="127.0.0.1", slots=self.slots, gpus=self.gpus, shims=self.listing(),
@@ -309,7 +340,7 @@ class Node(threading.Thread):
         self.wait(lambda n: n.shims.get((job_id, generation), {}).get("phase") == phase, phase)
 
     def finish(self, job_id, generation, exit_code=0, signal_=0):
-        """Every rank here ends so; a failure is told of the first."""
+        """Every rank here ends so; a failure is reported of the first."""
         with self.lock:
             shim = self.shims[(job_id, generation)]
             for rank in shim["ranks"]:
@@ -357,7 +388,7 @@ class Server:
             return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:"))
 
     def is_sanitized(self):
-        """Built with AddressSanitizer: its memory says nothing."""
+        """Built with AddressSanitizer: its memory use means nothing."""
         with open("/proc/%d/maps" % self.process.pid) as file:
             return "libasan" in file.read()
 

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
-#include "worker/backend/cuda/cuda_backend.h"
-#include "worker/init.h"
+#include "worker/backend/cuda/exec/backend.h"
+#include "worker/model/init.h"
+#include "worker/net/state.h"
 
 struct graph *pair_odd_graph(void)
 {
@@ -110,7 +111,7 @@ struct pair pair_new(const struct pair_options *options)
     static struct backend plain; /* the nets keep it */
     struct pair pair = {.options = *options};
     struct amp_request request = {.level = options->level,
-                                  .low_type = options->bf16 ? "bf16" : "fp16"};
+                                  .half_type = options->bf16 ? "bf16" : "fp16"};
     struct graph *graph = NULL;
     struct err err = {.text = ""};
     struct rng rng;
@@ -118,7 +119,7 @@ struct pair pair_new(const struct pair_options *options)
     if (pair.options.batch == 0)
         pair.options.batch = 4;
     if (pair.options.shape.height == 0)
-        pair.options.shape = (struct model_shape){1, 28, 28, 10};
+        pair.options.shape = (struct model_shape){1, 12, 12, 10};
     if (pair.options.optim.lr == 0.0F)
         pair.options.optim = (struct optim){.lr = 0.01F, .momentum = 0.9F, .weight_decay = 1e-3F};
     if (pair.options.backend == NULL)
@@ -131,7 +132,7 @@ struct pair pair_new(const struct pair_options *options)
     else if (model_build(&graph, options->arch, &pair.options.shape, &err) != STATUS_OK)
         FAIL("%s", err.text);
     plain = backend_cpu;
-    plain.adds_low = pair.options.backend->adds_low;
+    plain.adds_half = pair.options.backend->adds_half;
     pair.cpu = make_net(&pair, graph, pair.options.plain != NULL ? pair.options.plain : &plain);
     pair.other = make_net(&pair, graph, pair.options.backend);
     rng_seed(&rng, 1);
@@ -225,12 +226,12 @@ static enum status forward(const struct pair *pair, struct net *net, const struc
 }
 
 static void forward_back(struct pair *pair, struct net *net, const struct batch *batch, uint32_t n,
-                         float scale)
+                         float scale, bool reduces)
 {
     struct err err = {.text = ""};
 
     check(forward(pair, net, batch, n, true, NULL, &err), &err);
-    check(net_backward(net, scale, NULL, NULL, &err), &err);
+    check(reduces ? net_backward_reduce(net, scale, &err) : net_backward(net, scale, &err), &err);
 }
 
 static double step_net(struct pair *pair, struct net *net, uint32_t n, bool whole)
@@ -242,15 +243,14 @@ static double step_net(struct pair *pair, struct net *net, uint32_t n, bool whol
     bool taken = false;
 
     if (pair->options.accumulate) {
-        forward_back(pair, net, &batch, n, 0.5F);
+        forward_back(pair, net, &batch, n, 0.5F, false);
         net_grads_keep(net);
         net_grads_join(net);
     }
     if (whole)
-        net_step_whole(net);
-    if (net_reduces(net))
-        net_step_reduce(net);
-    forward_back(pair, net, &batch, n, pair->options.halves && !net_reduces(net) ? 0.5F : 1.0F);
+        net_step_graphable(net);
+    forward_back(pair, net, &batch, n, pair->options.halves && net == pair->cpu ? 0.5F : 1.0F,
+                 true);
     if (pair->options.clips)
         net_clip(net, &clip);
     net_update(net, &pair->options.optim);

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/model.h"
-#include "worker/net.h"
+#include "worker/model/model.h"
+#include "worker/net/net.h"
 
 /* Each kind, with every part of its formula. */
 #define PAIR_OPTIMS 8
@@ -16,7 +16,7 @@ extern const struct optim pair_optims[PAIR_OPTIMS];
 struct pair_options {
     const char *arch, *level;
     struct graph *graph;      /* instead of arch; borrowed */
-    struct model_shape shape; /* 0: 1 x 28 x 28, 10 classes */
+    struct model_shape shape; /* 0: 1 x 12 x 12, 10 classes */
     uint32_t batch;           /* 0: 4 */
     bool accumulate, clips, bf16, deterministic;
     bool bytes;     /* the other net gets its images as bytes, the first one as floats of them */

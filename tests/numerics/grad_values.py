@@ -13,7 +13,7 @@ def row(tensor):
 print("/* Made by tests/numerics/grad_values.py: values of PyTorch. */")
 guard = "TESTS_UNIT_WORKER_NET_GRAD_VALUES_H"
 print(f"#ifndef {guard}\n#define {guard}\n")
-print("#include <stdint.h>\n\n#include \"worker/net.h\"\n")
+print("#include <stdint.h>\n\n#include \"worker/net/net.h\"\n")
 print(f"enum {{ SMOOTH_CLASSES = {CLASSES}, SMOOTH_IMAGES = {IMAGES}, CLIP_COUNT = {COUNT} }};")
 scores, labels = torch.randn(IMAGES, CLASSES) * 4, torch.randint(CLASSES, (IMAGES,))
 print(f"static const float smooth_scores[{IMAGES * CLASSES}] = {row(scores)};")

@@ -40,7 +40,7 @@ top = logits.topk(5).indices
 hits = (top == labels[:, None])
 print(f"enum {{ LOSS_TOP1 = {int(hits[:, 0].sum())}, LOSS_TOP5 = {int(hits.sum())} }};")
 
-# Batch norm with an addition and a ReLU behind it, in double; the mean is far from 0 in one channel.
+# Batch norm followed by an addition and a ReLU, in double; the mean is far from 0 in one channel.
 x = (torch.randn(N, C, H, W) * torch.tensor([1.0, 3.0, 0.1, 2.0])[:, None, None]
      + torch.tensor([0.0, -1.0, 50.0, 0.5])[:, None, None]).double().requires_grad_()
 z = torch.randn(N, C, H, W).double().requires_grad_()

@@ -66,7 +66,7 @@ class Lookahead:
 
 
 class SeedLookahead(Lookahead):
-    """alphadl/lookahead.pytorch: an update at counter 0, the first of which makes the slow weights, behind step 1."""
+    """alphadl/lookahead.pytorch: an update at counter 0, the first of which makes the slow weights, after step 1."""
 
     def step(self):
         self.inner.step()
@@ -120,14 +120,14 @@ def state_rows(optimizer, inner, p):
 
 def main():
     print("/* Written by tests/numerics/optim_values.py with PyTorch " + torch.__version__.split("+")[0] + ". */")
-    print("#ifndef TESTS_UNIT_WORKER_NET_OPTIM_VALUES_H\n#define TESTS_UNIT_WORKER_NET_OPTIM_VALUES_H\n\n#include \"worker/optim.h\"\n")
+    print("#ifndef TESTS_UNIT_WORKER_NET_OPTIM_VALUES_H\n#define TESTS_UNIT_WORKER_NET_OPTIM_VALUES_H\n\n#include \"worker/net/optim.h\"\n")
     print("/* clang-format off */")
     print("#define STEPS", STEPS)
     print("#define N", N)
     print(f"static const float start[N] = {row(START)};")
     print("static const float grads[STEPS][N] = {" + ", ".join(row(g) for g in grads()) + "};")
     print("static const struct {\n    const char *name;\n    struct optim optim;\n    bool adapts;\n"
-          "    double params[STEPS][N]; /* behind each step */\n    double states[OPTIM_STATES][N]; /* at the end */\n"
+          "    double params[STEPS][N]; /* after each step */\n    double states[OPTIM_STATES][N]; /* at the end */\n"
           "} cases[] = {")
     for name, fields, dtype, make, wrap in CASES:
         p = torch.nn.Parameter(torch.tensor(START, dtype=dtype))

@@ -1,5 +1,5 @@
-"""Prints tests/unit/worker/schedule/values.h: what torch.optim.lr_scheduler makes of the cases in schedule_test.c.
-usage: PYTHON_WITH_TORCH schedule_values.py > tests/unit/worker/schedule/values.h"""
+"""Prints tests/unit/worker/net/schedule_values.h: what torch.optim.lr_scheduler makes of the cases in schedule_test.c.
+usage: PYTHON_WITH_TORCH schedule_values.py > tests/unit/worker/net/schedule_values.h"""
 
 import torch
 
@@ -45,8 +45,8 @@ def imagenet(epoch, step, length, lr, shift):
 def main():
     sched = torch.optim.lr_scheduler
     print("/* Made by tests/numerics/schedule_values.py with PyTorch " + torch.__version__.split("+")[0] + ". */")
-    print("#ifndef TESTS_UNIT_WORKER_SCHEDULE_VALUES_H\n#define TESTS_UNIT_WORKER_SCHEDULE_VALUES_H\n")
-    print('#include "worker/schedule.h"\n')
+    print("#ifndef TESTS_UNIT_WORKER_NET_SCHEDULE_VALUES_H\n#define TESTS_UNIT_WORKER_NET_SCHEDULE_VALUES_H\n")
+    print('#include "worker/net/schedule.h"\n')
     show("step_values", rates(lambda o: sched.StepLR(o, 3, 0.5), 12))
     show("cosine_values", rates(lambda o: sched.CosineAnnealingLR(o, 20, 0.001), 20))
     show("one_cycle_values", rates(lambda o: sched.OneCycleLR(o, 0.1, total_steps=40), 40))

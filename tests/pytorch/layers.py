@@ -143,7 +143,7 @@ def brief(value):
 
 
 def spread(values, points):
-    """The norm of all, and every k-th so that at most `points` are told."""
+    """The norm of all, and every k-th so that at most `points` are kept."""
     flat = values.detach().double().flatten()
     stride = (flat.numel() + points - 1) // points
     return {"norm": flat.norm().item(), "stride": stride, "values": [float(f"{v:.8g}") for v in flat[::stride].tolist()]}
@@ -362,7 +362,7 @@ def committed_cases():
 
 
 def random_layers(rng):
-    """Some layers that may stand behind one another, for images of at least 8x8."""
+    """Some layers that may follow one another, for images of at least 8x8."""
     layers, size = [conv("c0", rng.randint(1, 20), rng.choice((1, 3, 5)), 1, 2, rng.random() < 0.5)], 8
     for i in range(1, rng.randint(2, 7)):
         kind = rng.choice(("conv", "norm", "relu", "pool", "block", "residual"))

@@ -7,7 +7,8 @@
 #include <string.h>
 
 #define SECOND_US 1000000ull
-#define SPINNING 20000u
+#define SWARM_NODES_MAX 5u
+#define SWARM_JOBS_MAX 8u
 #define BOUND_US (1500 * SECOND_US) /* after the last fault: every job has ended by then */
 
 uint64_t sim_draw(struct sim *sim, uint64_t below)
@@ -40,7 +41,7 @@ void sim_note(struct sim *sim, const char *format, ...)
         puts(line);
 }
 
-/* Where everything stands, behind the trace of how it came to that. */
+/* The state of everything, after the trace. */
 static void dump(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->row_count; i++) {
@@ -48,7 +49,7 @@ static void dump(const struct sim *sim)
 
         if (record->ended_ms == 0)
             printf("  stored: job %llu %s g%u, %u parts, %s\n", (unsigned long long)record->job_id,
-                   job_state_word(record->state), record->generation, record->part_count,
+                   job_state_name(record->state), record->generation, record->part_count,
                    record->reason);
     }
     for (uint32_t n = 0; n < sim->node_count; n++) {
@@ -58,12 +59,12 @@ static void dump(const struct sim *sim)
                sim->nodes[n].alive ? "alive" : "dead", core->welcomed ? "welcomed" : "not there",
                sim->nodes[n].cut_off);
         for (uint32_t i = 0; i < sim->nodes[n].gpu_count; i++)
-            printf("    slot %u is %s: %s\n", i, slot_state_word(core->slots[i].state),
+            printf("    slot %u is %s: %s\n", i, slot_state_name(core->slots[i].state),
                    core->slots[i].reason);
         for (uint32_t i = 0; i < core->shim_count; i++)
             printf("    knows job %llu g%u %s, dead %d, connected %d, reported %d, acked %u/%u\n",
                    (unsigned long long)core->shims[i].job_id, core->shims[i].generation,
-                   shim_phase_word(core->shims[i].phase), core->shims[i].dead,
+                   shim_phase_name(core->shims[i].phase), core->shims[i].dead,
                    core->shims[i].connected, core->shims[i].reported, core->shims[i].acked,
                    core->shims[i].revision);
         for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++)
@@ -71,7 +72,7 @@ static void dump(const struct sim *sim)
                 printf("    has job %llu g%u %s, alive %d, revision %u, acked %u\n",
                        (unsigned long long)sim->nodes[n].shims[i].job_id,
                        sim->nodes[n].shims[i].generation,
-                       shim_phase_word(sim->nodes[n].shims[i].core.phase),
+                       shim_phase_name(sim->nodes[n].shims[i].core.phase),
                        sim->nodes[n].shims[i].alive, sim->nodes[n].shims[i].core.revision,
                        sim->nodes[n].shims[i].core.acked);
     }
@@ -148,7 +149,7 @@ void sim_at(struct sim *sim, uint64_t at_us, struct sim_event event)
     sift_up(sim, sim->heap_count - 1);
 }
 
-static bool all_ended(const struct sim *sim)
+bool sim_all_ended(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->client_count; i++) {
         const struct sim_row *row = store_row(sim, sim->clients[i].job_id);
@@ -165,8 +166,8 @@ static void check_spinning(struct sim *sim)
         sim->second_start_us = sim->now_us;
         sim->second_events = 0;
     }
-    if (++sim->second_events == SPINNING)
-        sim_fail(sim, "%u events within a second: some timer spins", SPINNING);
+    if (++sim->second_events == sim->size.spinning)
+        sim_fail(sim, "%u events within a second: some timer spins", sim->size.spinning);
 }
 
 void sim_run(struct sim *sim)
@@ -182,13 +183,13 @@ void sim_run(struct sim *sim)
         sim->event_total++;
         check_spinning(sim);
         event.run(sim, &event);
-        free(event.bytes);
         check_all(sim);
         if (sim->now_us > sim->faults.until_us + BOUND_US)
             sim_fail(sim, "not every job has ended %llu s after the last fault",
                      BOUND_US / SECOND_US);
-        if (grace_end_us == UINT64_MAX && sim->now_us > sim->faults.until_us && all_ended(sim))
-            grace_end_us = sim->now_us + 220 * SECOND_US; /* time to clean up behind the last one */
+        if (grace_end_us == UINT64_MAX && sim->now_us > sim->faults.until_us &&
+            sim->event_total % sim->size.check_interval == 0 && sim_all_ended(sim))
+            grace_end_us = sim->now_us + sim->size.cleanup_us;
         if (sim->now_us > grace_end_us)
             break;
     }
@@ -278,7 +279,11 @@ static void cut(struct sim *sim, const struct sim_event *event)
     uint32_t conn = sim->nodes[sim_draw(sim, sim->node_count)].conn;
 
     (void)event;
-    if (conn != 0)
+    if (conn == 0)
+        return;
+    if (sim_chance(sim, 500))
+        net_break(sim, conn);
+    else
         net_close(sim, conn, sim_chance(sim, 500));
 }
 
@@ -314,8 +319,7 @@ static void choose_faults(struct sim *sim)
     struct sim_faults *faults = &sim->faults;
 
     faults->until_us = (30 + sim_draw(sim, 150)) * SECOND_US;
-    faults->loss_pm = sim_chance(sim, 500) ? (uint32_t)sim_draw(sim, 300) : 0;
-    faults->repeat_pm = sim_chance(sim, 500) ? (uint32_t)sim_draw(sim, 300) : 0;
+    faults->break_pm = sim_chance(sim, 500) ? (uint32_t)sim_draw(sim, 60) : 0;
     faults->late_pm = sim_chance(sim, 500) ? (uint32_t)sim_draw(sim, 300) : 0;
     faults->late_max_us = 1 + sim_draw(sim, 3 * SECOND_US);
     faults->torn_steps = sim_chance(sim, 500);
@@ -344,7 +348,7 @@ static void choose_faults(struct sim *sim)
 
 static void choose_jobs(struct sim *sim)
 {
-    sim->client_count = 1 + (uint32_t)sim_draw(sim, SIM_JOBS_MAX);
+    sim->client_count = 1 + (uint32_t)sim_draw(sim, SWARM_JOBS_MAX);
     for (uint32_t i = 0; i < sim->client_count; i++) {
         struct sim_client *client = &sim->clients[i];
 
@@ -366,16 +370,46 @@ static void choose_jobs(struct sim *sim)
     }
 }
 
-void sim_init(struct sim *sim, uint64_t seed)
+static void *zeroed(size_t count, size_t bytes)
+{
+    void *memory = calloc(count, bytes);
+
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+void sim_begin(struct sim *sim, uint64_t seed, const struct sim_size *size)
 {
     memset(sim, 0, sizeof *sim);
+    sim->size = *size;
+    sim->nodes = zeroed(size->nodes, sizeof *sim->nodes);
+    sim->told = zeroed(size->nodes, sizeof *sim->told);
+    sim->rows = zeroed(size->jobs, sizeof *sim->rows);
+    sim->clients = zeroed(size->jobs, sizeof *sim->clients);
+    sim->conns = zeroed(size->conns, sizeof *sim->conns);
+    sim->generations = zeroed(size->generations, sizeof *sim->generations);
     sim->seed = seed;
     sim->random = seed * 0x9e3779b97f4a7c15u + 1;
     sim->hash = 0xcbf29ce484222325u;
     sim->now_us = 5 * SECOND_US; /* the machine was up before */
     sim->pid_next = 100;
     sim->conn_count = 1; /* 0 is none */
-    sim->node_count = 2 + (uint32_t)sim_draw(sim, SIM_NODES_MAX - 1);
+}
+
+void sim_init(struct sim *sim, uint64_t seed)
+{
+    static const struct sim_size size = {.nodes = SWARM_NODES_MAX,
+                                         .jobs = SWARM_JOBS_MAX,
+                                         .conns = 4096,
+                                         .generations = 512,
+                                         .check_interval = 1,
+                                         .core_check_interval = 1,
+                                         .cleanup_us = 220 * SECOND_US,
+                                         .spinning = 20000};
+
+    sim_begin(sim, seed, &size);
+    sim->node_count = 2 + (uint32_t)sim_draw(sim, SWARM_NODES_MAX - 1);
     sim->slots = 1 + (uint32_t)sim_draw(sim, SIM_WORKERS_MAX);
     choose_faults(sim);
     server_start(sim);
@@ -389,8 +423,13 @@ void sim_init(struct sim *sim, uint64_t seed)
 
 void sim_free(struct sim *sim)
 {
-    for (uint32_t i = 0; i < sim->heap_count; i++)
-        free(sim->heap[i].bytes);
+    net_free(sim);
     free(sim->heap);
     free(sim->server.memory);
+    free(sim->nodes);
+    free(sim->told);
+    free(sim->rows);
+    free(sim->clients);
+    free(sim->conns);
+    free(sim->generations);
 }

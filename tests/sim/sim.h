@@ -1,12 +1,14 @@
-/* The three production cores in one process: a virtual clock, a lossy network, crashes, by seed.
+/* The three production cores in one process: a virtual clock, a network with faults, crashes, by
+ * seed.
  *
  * Every party is its core plus the smallest edge that can carry its actions out. Messages are
- * encoded and decoded by the real codec and pass through the real link rule. Between any two bytes
- * there may be a fault: a message delayed, lost, repeated or overtaken; a connection cut, on one
- * side first; a node cut off; the server (also between its transaction and its sends), launcherd, a
- * shim or a worker killed, and back later or, for nodes, not before long. The invariants of
- * sim_check.c are checked after every event. The same seed gives the same run; a failure prints
- * seed and trace. */
+ * encoded and decoded by the real codec, and each connection is a stream: in order, each message
+ * once, until it is cut. Between any two messages there may be a fault: a delay; a connection closed
+ * by one side, or broken with messages under way, which the two sides learn at different times; a
+ * node cut off; the server (also between its transaction and its sends), launcherd, a shim or a
+ * worker killed, and back later or, for nodes, not before long. Messages of two connections overtake
+ * one another freely. The invariants of sim_check.c are checked after every event. The same seed
+ * gives the same run; a failure prints seed and trace. */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
 
@@ -15,30 +17,41 @@
 
 #include "common/arena.h"
 #include "common/buf.h"
-#include "common/link.h"
 #include "common/msg.h"
-#include "launcherd/launcher.h"
-#include "launcherd/shim.h"
-#include "rendezvous/rdzv.h"
+#include "launcherd/core/launcher.h"
+#include "launcherd/core/shim.h"
+#include "rendezvous/core/rdzv.h"
 
-#define SIM_NODES_MAX 5u
-#define SIM_SHIMS_MAX 24u  /* run directories of one node */
+#define SIM_SHIMS_MAX 40u  /* run directories of one node */
 #define SIM_WORKERS_MAX 4u /* of one shim */
-#define SIM_JOBS_MAX 8u
-#define SIM_CONNS_MAX 4096u
-#define SIM_STORE_MAX 32u
-#define SIM_GENERATIONS_MAX 512u
+#define SIM_JOB_RANKS_MAX 32u
+#define SIM_CLIENT_OPERATOR UINT32_MAX
 
-enum sim_side { SIM_SERVER, SIM_LAUNCHER, SIM_SHIM };
+/* How large a run may be. A seed of the swarm is small, so that thousands run; `sim --limits` is one
+ * run with 256 nodes and 512 jobs. */
+struct sim_size {
+    uint32_t nodes, jobs, conns, generations;
+    uint32_t check_interval; /* events between two checks of all that every event could break */
+    uint32_t core_check_interval; /* steps of the server between two checks of all its tables */
+    uint64_t cleanup_us;          /* from the end of the last job to the end of the run */
+    uint32_t spinning;            /* so many events within a second: some timer spins */
+};
+
+/* What one side of a connection has sent and the other has not received: a stream. Messages arrive
+ * in order, each once; from the moment that the stream is broken, none does. */
+struct sim_stream {
+    bool open;         /* the receiver has not closed it, nor learned of its end */
+    bool broken;       /* what is sent is lost */
+    uint64_t clear_us; /* by then all that was sent has arrived; an orderly close comes after it */
+    struct sim_bytes *first, *last;
+};
 
 /* A connection: `near` is the one that connected to `far`. */
 struct sim_conn {
     bool is_server; /* launcherd to the server; else launcherd to a shim */
     uint32_t node;
     uint32_t shim; /* index on the node */
-    bool near_open, far_open;
-    struct link near_link, far_link;
-    uint64_t near_clear_us, far_clear_us; /* an orderly close comes after what was sent */
+    struct sim_stream to_near, to_far;
 };
 
 struct sim_worker {
@@ -60,6 +73,7 @@ struct sim_shim {
     uint32_t generation, rank_base, local_count;
     uint64_t slot_mask, grace_us;
     char cluster[33];
+    bool was_ready;
     bool has_end;
     struct msg_shim_report end; /* recorded when it ended; its ranks: */
     struct part_report_rank end_ranks[SLOTS_PER_NODE_MAX];
@@ -72,14 +86,7 @@ struct sim_gpu {
     uint64_t held_until_us;   /* a stranger is on it */
     uint64_t leaked_until_us; /* memory of a job that has ended */
     uint64_t ecc;
-    bool is_faulty; /* launcherd was told of a fault that drains, and nobody has mended it */
-};
-
-/* launcherd's file of slots. */
-struct sim_kept {
-    uint32_t count;
-    struct part_slot_kept items[SIM_WORKERS_MAX];
-    char reasons[SIM_WORKERS_MAX][REASON_BYTES_MAX];
+    bool is_faulty; /* launcherd has seen a fault that drains, and no operator has resumed it */
 };
 
 struct sim_node {
@@ -87,7 +94,7 @@ struct sim_node {
     uint32_t gpu_count; /* slots below it have one */
     struct sim_gpu gpus[SIM_WORKERS_MAX];
     uint64_t nvml_hangs_until_us;
-    struct sim_kept kept;
+    struct slots_record slots; /* launcherd's file */
     bool cut_off;
     uint32_t incarnation;
     struct launcher core;
@@ -99,11 +106,12 @@ struct sim_node {
 struct sim_server {
     bool alive;
     uint32_t incarnation;
+    uint32_t step_count;
     void *memory;
     struct rdzv *core;
     uint64_t timer_us;
-    uint32_t tear; /* the next step with a transaction dies: 1 before it, else after that many
-                      actions behind it */
+    uint32_t tear; /* the server dies in its next step with a transaction: 1: before the commit;
+                    * n > 1: after it, before the n-1-th action */
 };
 
 /* What is on the server's disk. */
@@ -112,12 +120,19 @@ struct sim_row {
     bool has_spec;
 };
 
-/* What the checker knows of one generation of a job, from what workers did. */
+/* What a node has told the server that is alive now, read from the messages that it acknowledged. */
+struct sim_told {
+    uint32_t shim_count;
+    struct part_beat_shim shims[SHIMS_PER_NODE_MAX];
+    uint64_t closed_mask; /* listed as closed, or with a GPU whose shim has ended since the list */
+};
+
+/* What the checker knows of one generation of a job, from what shims and workers did. */
 struct sim_generation {
     uint64_t job_id;
     uint32_t generation;
-    uint32_t
-        node_of[SIM_NODES_MAX * SIM_WORKERS_MAX]; /* node + 1 of each rank that was ever spawned */
+    uint32_t node_of[SIM_JOB_RANKS_MAX]; /* node + 1 of each rank that was ever spawned */
+    uint32_t ready_count;                /* shims that have become ready */
     bool has_blob;
     uint8_t blob;
     uint32_t exited_ok;
@@ -136,7 +151,7 @@ struct sim_client {
 };
 
 struct sim_faults {
-    uint32_t loss_pm, repeat_pm, late_pm; /* per mille of messages */
+    uint32_t break_pm, late_pm; /* per mille of messages */
     uint64_t late_max_us;
     uint32_t strangers, hangs, xids, drains, leak_pm; /* the last per mille of workers */
     uint32_t cuts, isolations, server_kills, launcher_kills, shim_kills, worker_kills;
@@ -150,8 +165,6 @@ struct sim_event {
     void (*run)(struct sim *sim, const struct sim_event *event);
     uint32_t conn, node, shim, worker, incarnation;
     bool to_far;
-    char *bytes; /* owned */
-    uint32_t byte_count;
     uint32_t number;
     uint64_t asked_us;
 };
@@ -165,21 +178,23 @@ struct sim {
         second_events; /* a timer that fires in the past spins: seen by counting */
     uint64_t hash;
     bool failed, verbose;
+    struct sim_size size;
     uint32_t node_count, slots;
     struct sim_faults faults;
     struct sim_server server;
-    struct sim_node nodes[SIM_NODES_MAX];
+    struct sim_node *nodes; /* [size.nodes] */
     uint32_t row_count;
-    struct sim_row rows[SIM_STORE_MAX];
+    struct sim_row *rows; /* [size.jobs] */
     uint32_t drain_count;
     struct rdzv_drain drains[DRAINS_MAX];
     uint64_t last_job_id;
     uint32_t client_count;
-    struct sim_client clients[SIM_JOBS_MAX];
+    struct sim_client *clients; /* [size.jobs] */
     uint32_t conn_count;
-    struct sim_conn conns[SIM_CONNS_MAX];
+    struct sim_conn *conns; /* [size.conns]; 0 is none */
     uint32_t generation_count;
-    struct sim_generation generations[SIM_GENERATIONS_MAX];
+    struct sim_generation *generations; /* [size.generations] */
+    struct sim_told *told;              /* [size.nodes] */
     uint32_t pid_next;
     uint32_t heap_count, heap_capacity;
     struct sim_event *heap;
@@ -198,14 +213,25 @@ void sim_note(struct sim *sim, const char *format, ...) __attribute__((format(pr
 /* An invariant does not hold: the run ends here. */
 void sim_fail(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_run(struct sim *sim);
+/* One of the swarm. */
 void sim_init(struct sim *sim, uint64_t seed);
+/* Everything at its limit; what happens, happens to all at once. */
+void sim_init_limits(struct sim *sim);
+/* Zeroed, for a run of this size; and what its nodes and its server are. */
+void sim_begin(struct sim *sim, uint64_t seed, const struct sim_size *size);
+bool sim_all_ended(const struct sim *sim);
 void sim_free(struct sim *sim);
 
 /* sim_net.c */
 uint32_t net_open(struct sim *sim, bool is_server, uint32_t node, uint32_t shim);
 void net_send(struct sim *sim, uint32_t conn, bool from_near, struct msg *msg);
-/* One side closes; the other hears of it later, or never when it is cut off. */
+/* One side closes; the other receives what was sent before, then learns of it; later when it is cut
+ * off. */
 void net_close(struct sim *sim, uint32_t conn, bool by_near);
+/* The connection breaks: some of what is under way is lost, both sides send into nothing, and learn
+ * of it in their own time. */
+void net_break(struct sim *sim, uint32_t conn);
+void net_free(struct sim *sim);
 
 /* sim_server.c */
 void server_start(struct sim *sim);
@@ -230,7 +256,7 @@ void shim_event(struct sim *sim, uint32_t node, uint32_t shim, struct shim_event
 void worker_kill(struct sim *sim, uint32_t node, uint32_t shim, uint32_t worker);
 
 /* sim_gpu.c */
-/* Carries out ASK_GPU, KEEP_SLOTS. */
+/* Carries out ASK_GPU, SAVE_SLOTS. */
 void gpu_action(struct sim *sim, uint32_t node, const struct launcher_action *action);
 void gpu_restore(struct sim *sim, uint32_t node);
 /* A worker has ended on this slot. */
@@ -243,6 +269,10 @@ void gpu_drain(struct sim *sim, const struct sim_event *event);
 
 /* sim_check.c */
 void check_placed(struct sim *sim, const struct rdzv_record *record);
+/* The server has taken a message of a node: it has acknowledged it in its actions. */
+void check_told(struct sim *sim, uint32_t conn, const struct msg *msg,
+                const struct rdzv_actions *actions);
+void check_ready(struct sim *sim, struct sim_shim *shim);
 void check_order(struct sim *sim, uint32_t node, uint64_t slot_mask);
 struct sim_generation *check_generation(struct sim *sim, uint64_t job_id, uint32_t generation);
 void check_spawn(struct sim *sim, uint32_t node, const struct sim_shim *shim, uint32_t worker);

@@ -2,6 +2,7 @@
  * docs/architecture.md, "Invariants". */
 #include "tests/sim/sim.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define KILL_SLACK_US 100000u
@@ -13,11 +14,11 @@ static bool is_end(enum job_state state)
 
 struct sim_generation *check_generation(struct sim *sim, uint64_t job_id, uint32_t generation)
 {
-    for (uint32_t i = 0; i < sim->generation_count; i++)
+    for (uint32_t i = sim->generation_count; i-- > 0;) /* the newest are asked for most */
         if (sim->generations[i].job_id == job_id && sim->generations[i].generation == generation)
             return &sim->generations[i];
-    if (sim->generation_count == SIM_GENERATIONS_MAX) {
-        sim_fail(sim, "more than %u generations", SIM_GENERATIONS_MAX);
+    if (sim->generation_count == sim->size.generations) {
+        sim_fail(sim, "more than %u generations", sim->size.generations);
         return NULL;
     }
     sim->generations[sim->generation_count] =
@@ -47,6 +48,11 @@ void check_spawn(struct sim *sim, uint32_t node, const struct sim_shim *shim, ui
                  (unsigned long long)shim->job_id, shim->generation);
     if (generation == NULL)
         return;
+    if (row != NULL && row->record.generation == shim->generation && row->record.part_count > 0 &&
+        generation->ready_count < row->record.part_count)
+        sim_fail(sim, "job %llu g%u: a rank is spawned with %u of %u shims ready",
+                 (unsigned long long)shim->job_id, shim->generation, generation->ready_count,
+                 row->record.part_count);
     if (generation->node_of[rank] != 0)
         sim_fail(sim, "job %llu g%u: rank %u is spawned again, on node%u after node%u",
                  (unsigned long long)shim->job_id, shim->generation, rank, node,
@@ -75,22 +81,88 @@ static void check_drained(struct sim *sim, const struct rdzv_part *part)
     }
 }
 
-/* I9: what the server starts is on slots that it takes for open, and on none that is drained. */
+static bool has_action(const struct rdzv_actions *actions, enum rdzv_action_type type,
+                       uint64_t conn)
+{
+    for (uint32_t i = 0; i < actions->count; i++)
+        if (actions->items[i].type == type && actions->items[i].conn == conn)
+            return true;
+    return false;
+}
+
+static void told_list(struct sim_told *told, const struct part_beat_shim *shims,
+                      uint32_t shim_count, const struct part_slot_closed *closed, uint32_t count)
+{
+    told->shim_count = shim_count;
+    for (uint32_t i = 0; i < shim_count; i++)
+        told->shims[i] = shims[i];
+    told->closed_mask = 0;
+    for (uint32_t i = 0; i < count; i++)
+        told->closed_mask |= 1ull << closed[i].slot;
+}
+
+/* Docs: a slot with a GPU is closed from the report of its shim's end to the node's next list. */
+static void told_end(struct sim *sim, uint32_t node, const struct msg_shim_report *report)
+{
+    struct sim_told *told = &sim->told[node];
+
+    for (uint32_t i = 0; i < told->shim_count; i++) {
+        struct part_beat_shim *shim = &told->shims[i];
+
+        if (shim->job_id != report->job_id || shim->generation != report->generation ||
+            shim->phase == SHIM_ENDED || report->phase != SHIM_ENDED)
+            continue;
+        shim->phase = SHIM_ENDED;
+        told->closed_mask |= shim->slot_mask & ((1ull << sim->nodes[node].gpu_count) - 1);
+    }
+}
+
+void check_told(struct sim *sim, uint32_t conn, const struct msg *msg,
+                const struct rdzv_actions *actions)
+{
+    uint32_t node = sim->conns[conn].node;
+    struct sim_told *told = &sim->told[node];
+
+    if (msg->type == MSG_TYPE_NODE_HELLO && has_action(actions, RDZV_SEND_WELCOME, conn))
+        told_list(told, msg->node_hello.shims.items, msg->node_hello.shims.count,
+                  msg->node_hello.closed.items, msg->node_hello.closed.count);
+    else if (msg->type == MSG_TYPE_BEAT && has_action(actions, RDZV_SEND_BEAT_ACK, conn))
+        told_list(told, msg->beat.shims.items, msg->beat.shims.count, msg->beat.closed.items,
+                  msg->beat.closed.count);
+    else if (msg->type == MSG_TYPE_SHIM_REPORT && has_action(actions, RDZV_SEND_REPORT_ACK, conn))
+        told_end(sim, node, &msg->shim_report);
+}
+
+void check_ready(struct sim *sim, struct sim_shim *shim)
+{
+    struct sim_generation *generation = check_generation(sim, shim->job_id, shim->generation);
+
+    if (generation == NULL || shim->was_ready || shim->core.phase < SHIM_READY)
+        return;
+    shim->was_ready = true;
+    generation->ready_count++;
+}
+
+/* I4, I9: what the server starts is on slots that no shim is on, by what their node has told it, and
+ * on none that the node has closed or an operator has drained. */
 void check_placed(struct sim *sim, const struct rdzv_record *record)
 {
-    struct part_slot slots[SLOTS_PER_NODE_MAX];
-
     for (uint32_t p = 0; p < record->part_count; p++) {
-        check_drained(sim, &record->parts[p]);
-        uint32_t count =
-            rdzv_slots(sim->server.core, record->parts[p].node, slots, SLOTS_PER_NODE_MAX);
+        const struct rdzv_part *part = &record->parts[p];
+        const struct sim_told *told = &sim->told[strtoul(part->node + 4, NULL, 10)];
 
-        for (uint32_t i = 0; i < count; i++)
-            if ((record->parts[p].slot_mask >> slots[i].slot & 1) != 0 &&
-                slots[i].state != SLOT_BUSY)
-                sim_fail(sim, "job %llu g%u is placed on slot %u of %s, which is %s: %s",
-                         (unsigned long long)record->job_id, record->generation, slots[i].slot,
-                         slots[i].node, slot_state_word(slots[i].state), slots[i].reason);
+        check_drained(sim, part);
+        if ((part->slot_mask & told->closed_mask) != 0)
+            sim_fail(sim, "job %llu g%u is placed on slots %llx of %s, which has closed %llx",
+                     (unsigned long long)record->job_id, record->generation,
+                     (unsigned long long)part->slot_mask, part->node,
+                     (unsigned long long)told->closed_mask);
+        for (uint32_t i = 0; i < told->shim_count; i++)
+            if (told->shims[i].phase != SHIM_ENDED &&
+                (told->shims[i].slot_mask & part->slot_mask) != 0)
+                sim_fail(sim, "job %llu g%u is placed on %s where job %llu g%u still is",
+                         (unsigned long long)record->job_id, record->generation, part->node,
+                         (unsigned long long)told->shims[i].job_id, told->shims[i].generation);
     }
 }
 
@@ -109,7 +181,7 @@ void check_order(struct sim *sim, uint32_t node, uint64_t slot_mask)
             sim_fail(sim, "node%u: a shim is ordered on slot %u, and its GPU is not free", node, i);
         if (on->core.slots[i].state != SLOT_FREE)
             sim_fail(sim, "node%u: a shim is ordered on slot %u, which is %s", node, i,
-                     slot_state_word(on->core.slots[i].state));
+                     slot_state_name(on->core.slots[i].state));
     }
 }
 
@@ -127,7 +199,7 @@ void check_world(struct sim *sim, const struct sim_shim *shim, uint8_t blob)
     generation->blob = blob;
 }
 
-/* What the store may be told: generations rise one by one, ends stay, budgets hold. */
+/* I5, I6: what may be written: generations rise one by one, ended jobs stay, budgets hold. */
 void check_write(struct sim *sim, const struct rdzv_record *before, const struct rdzv_record *after)
 {
     unsigned long long id = (unsigned long long)after->job_id;
@@ -195,7 +267,7 @@ static void check_progress(struct sim *sim)
         return;
     for (uint32_t i = 0; i < rdzv_job_count(sim->server.core); i++) {
         uint64_t job_id = rdzv_job_at(sim->server.core, i);
-        const struct rdzv_record *record = rdzv_record(sim->server.core, job_id);
+        const struct rdzv_record *record = rdzv_job_record(sim->server.core, job_id);
         const struct sim_row *row = store_row(sim, job_id);
 
         if (row == NULL || row->record.generation != record->generation)
@@ -207,6 +279,8 @@ static void check_progress(struct sim *sim)
 
 void check_all(struct sim *sim)
 {
+    if (sim->event_total % sim->size.check_interval != 0)
+        return;
     check_acknowledged(sim);
     check_workers(sim);
     check_progress(sim);
@@ -242,7 +316,7 @@ void check_end(struct sim *sim)
         for (uint32_t i = 0; i < sim->nodes[n].gpu_count; i++)
             if (sim->nodes[n].core.slots[i].state != SLOT_FREE)
                 sim_fail(sim, "node%u: slot %u is still %s: %s", n, i,
-                         slot_state_word(sim->nodes[n].core.slots[i].state),
+                         slot_state_name(sim->nodes[n].core.slots[i].state),
                          sim->nodes[n].core.slots[i].reason);
         if (sim->nodes[n].core.shim_count != 0)
             sim_fail(sim, "node%u still knows %u shims", n, sim->nodes[n].core.shim_count);

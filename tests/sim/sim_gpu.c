@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcherd/fault.h"
+#include "launcherd/core/fault.h"
 
 #define SECOND_US 1000000ull
 #define MIB (1ull << 20)
@@ -38,7 +38,7 @@ static void deliver(struct sim *sim, const struct sim_event *event)
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_GPU, .gpu = &facts});
 }
 
-/* What is seen now may be told much later. */
+/* What is seen now may be delivered much later. */
 static void look(struct sim *sim, const struct sim_event *event)
 {
     const struct sim_node *node = &sim->nodes[event->node];
@@ -58,20 +58,10 @@ static void look(struct sim *sim, const struct sim_event *event)
     sim_at(sim, sim->now_us + sim_draw(sim, sim_chance(sim, 100) ? 4 * SECOND_US : 30000), later);
 }
 
-static void keep(struct sim_kept *kept, const struct msg_slots_kept *msg)
-{
-    kept->count = msg->slots.count;
-    for (uint32_t i = 0; i < msg->slots.count; i++) {
-        kept->items[i] = msg->slots.items[i];
-        (void)snprintf(kept->reasons[i], sizeof kept->reasons[i], "%s", msg->slots.items[i].reason);
-        kept->items[i].reason = kept->reasons[i];
-    }
-}
-
 void gpu_action(struct sim *sim, uint32_t node, const struct launcher_action *action)
 {
-    if (action->type == LAUNCHER_KEEP_SLOTS) {
-        keep(&sim->nodes[node].kept, &action->msg.slots_kept);
+    if (action->type == LAUNCHER_SAVE_SLOTS) {
+        sim->nodes[node].slots = *action->slots;
         return;
     }
     sim_at(sim, sim->now_us + 1000 + sim_draw(sim, 20000),
@@ -84,14 +74,11 @@ void gpu_action(struct sim *sim, uint32_t node, const struct launcher_action *ac
 
 void gpu_restore(struct sim *sim, uint32_t node)
 {
-    const struct sim_kept *kept = &sim->nodes[node].kept;
-    struct msg msg = {.type = MSG_TYPE_SLOTS_KEPT, .slots_kept = {.boot_id = "boot"}};
+    const struct slots_record *slots = &sim->nodes[node].slots;
 
-    msg.slots_kept.slots.items = kept->items;
-    msg.slots_kept.slots.count = kept->count;
-    if (kept->count > 0)
+    if (slots->count > 0)
         node_step(sim, node,
-                  (struct launcher_event){.type = LAUNCHER_EVENT_SLOTS_KEPT, .msg = &msg});
+                  (struct launcher_event){.type = LAUNCHER_EVENT_SLOTS_LOADED, .slots = slots});
 }
 
 void gpu_left(struct sim *sim, uint32_t node, uint32_t slot)

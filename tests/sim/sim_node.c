@@ -54,7 +54,7 @@ static void connect_shim(struct sim *sim, const struct sim_event *event)
         return;
     }
     if (shim->conn != 0)
-        sim->conns[shim->conn].far_open = false; /* the newest is the one that counts */
+        sim->conns[shim->conn].to_far.open = false; /* the newest is the one that counts */
     shim->conn = net_open(sim, false, event->node, event->shim);
     hello.shim_hello = (struct msg_shim_hello){
         .protocol = PROTOCOL_VERSION,
@@ -149,11 +149,14 @@ static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *ac
             net_send(sim, shim->conn, true, &action->msg);
         break;
     case LAUNCHER_ASK_GPU:
-    case LAUNCHER_KEEP_SLOTS:
+    case LAUNCHER_SAVE_SLOTS:
         gpu_action(sim, node, action);
         break;
     case LAUNCHER_REMOVE:
         remove_directory(sim, node, action);
+        break;
+    case LAUNCHER_END:
+        sim_fail(sim, "node%u ends: %s", node, action->text);
         break;
     case LAUNCHER_LOG:
         sim_note(sim, "node%u: %s", node, action->text);
@@ -212,6 +215,7 @@ void node_start(struct sim *sim, uint32_t index)
         .slots = sim->slots,
         .gpus = sim->nodes[index].gpu_count,
         .seed = sim_draw(sim, UINT64_MAX),
+        .gpu_timeout_us = LAUNCHER_GPU_TIMEOUT_US,
     };
 
     (void)snprintf(options.name, sizeof options.name, "node%u", index);
@@ -236,9 +240,9 @@ void node_kill(struct sim *sim, uint32_t index)
     for (uint32_t i = 1; i < sim->conn_count; i++) {
         struct sim_conn *conn = &sim->conns[i];
 
-        if (conn->node != index || !conn->near_open)
+        if (conn->node != index || !conn->to_near.open)
             continue;
-        conn->near_open = false;
+        conn->to_near.open = false;
         net_close(sim, i, true);
     }
     node->conn = 0;

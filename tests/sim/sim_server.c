@@ -13,6 +13,10 @@ static void step(struct sim *sim, struct rdzv_event event);
 
 const struct sim_row *store_row(const struct sim *sim, uint64_t job_id)
 {
+    uint64_t guess = job_id - 1; /* ids are given in the order in which rows come */
+
+    if (guess < sim->row_count && sim->rows[guess].record.job_id == job_id)
+        return &sim->rows[guess];
     for (uint32_t i = 0; i < sim->row_count; i++)
         if (sim->rows[i].record.job_id == job_id)
             return &sim->rows[i];
@@ -21,7 +25,7 @@ const struct sim_row *store_row(const struct sim *sim, uint64_t job_id)
 
 static void store_write(struct sim *sim, uint64_t job_id)
 {
-    const struct rdzv_record *record = rdzv_record(sim->server.core, job_id);
+    const struct rdzv_record *record = rdzv_job_record(sim->server.core, job_id);
     const struct sim_row *row = store_row(sim, job_id);
     uint32_t i = row == NULL ? sim->row_count++ : (uint32_t)(row - sim->rows);
 
@@ -29,7 +33,7 @@ static void store_write(struct sim *sim, uint64_t job_id)
         sim_fail(sim, "PERSIST of job %llu, which is not there", (unsigned long long)job_id);
         return;
     }
-    assert(i < SIM_STORE_MAX);
+    assert(i < sim->size.jobs);
     check_write(sim, row == NULL ? NULL : &row->record, record);
     if (row == NULL || row->record.generation != record->generation)
         check_placed(sim, record);
@@ -70,7 +74,8 @@ static void make_message(struct sim *sim, const struct rdzv_action *action, stru
         msg->node_welcome = (struct msg_node_welcome){"simulated", BEAT_US, LEASE_DEFAULT_US};
     } else if (action->type == RDZV_CLOSE_NODE) {
         msg->type = MSG_TYPE_ERROR;
-        msg->error = (struct msg_error){"refused", action->text, ""};
+        msg->error = (struct msg_error){action->status == STATUS_CONFLICT ? "busy" : "unreachable",
+                                        action->text, ""};
     } else {
         bool is_order = rdzv_order(sim->server.core, action, msg);
 
@@ -88,45 +93,21 @@ static void carry_out(struct sim *sim, const struct rdzv_action *action)
 {
     struct msg msg = {0};
 
-    switch (action->type) {
-    case RDZV_PERSIST:
-    case RDZV_PERSIST_RANKS:
-    case RDZV_JOB_CHANGED:
-    case RDZV_JOB_ENDED:
-    case RDZV_REPLY_CANCELLED:
-    case RDZV_PERSIST_DRAINS:
-    case RDZV_REPLY_NODE:
-        break;
-    case RDZV_EVENT_NOTE:
-        sim_note(sim, "server: job %llu g%u: %s", (unsigned long long)action->job_id,
-                 action->generation, action->text);
-        break;
-    case RDZV_REPLY_ERROR:
-        if (action->client <= sim->client_count)
-            sim_note(sim, "server refuses client %llu: %s", (unsigned long long)action->client,
-                     action->text);
-        break;
-    case RDZV_REPLY_SUBMITTED:
-        if (!sim_chance(sim, 200)) { /* or the answer is lost */
-            sim->clients[action->client - 1].acked = true;
-            sim->clients[action->client - 1].job_id = action->job_id;
-        }
-        break;
-    case RDZV_SEND_WELCOME:
-    case RDZV_SEND_BEAT_ACK:
-    case RDZV_SEND_START:
-    case RDZV_SEND_GO:
-    case RDZV_SEND_WORLD:
-    case RDZV_SEND_STOP:
-    case RDZV_SEND_FORGET:
-    case RDZV_SEND_REPORT_ACK:
-    case RDZV_SEND_SLOT_RESUME:
-    case RDZV_CLOSE_NODE:
+    if (rdzv_is_for_node(action->type)) {
         make_message(sim, action, &msg);
         net_send(sim, (uint32_t)action->conn, false, &msg);
         if (action->type == RDZV_CLOSE_NODE)
             net_close(sim, (uint32_t)action->conn, false);
-        break;
+    } else if (action->type == RDZV_LOG_EVENT) {
+        sim_note(sim, "server: job %llu g%u: %s", (unsigned long long)action->job_id,
+                 action->generation, action->text);
+    } else if (action->type == RDZV_REPLY_ERROR && action->client <= sim->client_count) {
+        sim_note(sim, "server refuses client %llu: %s", (unsigned long long)action->client,
+                 action->text);
+    } else if (action->type == RDZV_REPLY_SUBMITTED &&
+               !sim_chance(sim, 200)) { /* or the answer is lost */
+        sim->clients[action->client - 1].acked = true;
+        sim->clients[action->client - 1].job_id = action->job_id;
     }
 }
 
@@ -139,6 +120,10 @@ static void step(struct sim *sim, struct rdzv_event event)
     event.now_us = sim->now_us;
     event.wall_ms = (int64_t)(1000000 + sim->now_us / 1000);
     rdzv_step(sim->server.core, &event, actions);
+    if (sim->server.step_count++ % sim->size.core_check_interval == 0)
+        rdzv_check(sim->server.core);
+    if (event.type == RDZV_EVENT_NODE_MSG)
+        check_told(sim, (uint32_t)event.conn, event.msg, actions);
     for (uint32_t i = 0; i < actions->count; i++)
         writes += actions->items[i].type == RDZV_PERSIST;
     if (writes > 0)
@@ -166,8 +151,8 @@ static void step(struct sim *sim, struct rdzv_event event)
 void server_start(struct sim *sim)
 {
     struct rdzv_options options = {
-        .jobs_max = SIM_JOBS_MAX * 2,
-        .nodes_max = 8,
+        .jobs_max = sim->size.jobs,
+        .nodes_max = sim->size.nodes,
         .lease_us = LEASE_DEFAULT_US,
         .beat_interval_us = BEAT_US,
         .suspect_us = NODE_SUSPECT_US,
@@ -186,6 +171,7 @@ void server_start(struct sim *sim)
     sim->server.core = rdzv_init(sim->server.memory, &options);
     sim->server.alive = true;
     sim->server.incarnation++;
+    memset(sim->told, 0, sim->size.nodes * sizeof *sim->told);
     for (uint32_t i = 0; i < sim->drain_count; i++)
         step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &sim->drains[i]});
     for (uint64_t id = 1; id <= sim->last_job_id; id++) {
@@ -204,8 +190,8 @@ void server_kill(struct sim *sim)
     sim->server.alive = false;
     sim->server.tear = 0;
     for (uint32_t i = 1; i < sim->conn_count; i++)
-        if (sim->conns[i].is_server && sim->conns[i].far_open) {
-            sim->conns[i].far_open = false;
+        if (sim->conns[i].is_server && sim->conns[i].to_far.open) {
+            sim->conns[i].to_far.open = false;
             net_close(sim, i, false);
         }
 }
@@ -226,7 +212,7 @@ void server_operate(struct sim *sim, enum rdzv_event_type type, const struct msg
 {
     if (sim->server.alive)
         step(sim, (struct rdzv_event){
-                      .type = type, .client = SIM_JOBS_MAX + 1, .msg = msg, .user = "operator"});
+                      .type = type, .client = SIM_CLIENT_OPERATOR, .msg = msg, .user = "operator"});
 }
 
 /* -- clients ----------------------------------------------------------------------------------- */
@@ -288,7 +274,7 @@ static void try_cancel(struct sim *sim, const struct sim_event *event)
                (struct sim_event){.run = try_cancel, .number = event->number});
         return;
     }
-    if (rdzv_record(sim->server.core, client->job_id) != NULL)
+    if (rdzv_job_record(sim->server.core, client->job_id) != NULL)
         step(sim, (struct rdzv_event){.type = RDZV_EVENT_CANCEL,
                                       .client = event->number + 1,
                                       .job_id = client->job_id,

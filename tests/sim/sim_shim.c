@@ -220,7 +220,7 @@ static void leave(struct sim *sim, uint32_t node, uint32_t index)
     for (uint32_t i = 0; i < shim->local_count; i++)
         shim->workers[i].alive = false;
     if (shim->conn != 0) {
-        sim->conns[shim->conn].far_open = false;
+        sim->conns[shim->conn].to_far.open = false;
         net_close(sim, shim->conn, false);
         shim->conn = 0;
     }
@@ -248,7 +248,7 @@ static void send_report(struct sim *sim, struct sim_shim *shim)
         net_send(sim, shim->conn, false, &msg);
 }
 
-/* The end is on the disk before anybody hears of it. */
+/* The end is on the disk before it is reported. */
 static void record_end(struct sim *sim, struct sim_shim *shim)
 {
     if (shim->core.phase != SHIM_ENDED || shim->has_end)
@@ -334,6 +334,7 @@ void shim_event(struct sim *sim, uint32_t node, uint32_t index, struct shim_even
         return;
     event.now_us = sim->now_us;
     shim_step(&shim->core, &event, &actions);
+    check_ready(sim, shim);
     record_end(sim, shim);
     for (uint32_t i = 0; i < actions.count && shim->alive; i++)
         carry_out(sim, node, index, &actions.items[i]);
@@ -354,7 +355,7 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t index)
         .generation = shim->generation,
         .rank_base = shim->rank_base,
         .local_count = shim->local_count,
-        .world = SIM_NODES_MAX * SIM_WORKERS_MAX,
+        .world = SIM_JOB_RANKS_MAX,
         .grace_us = shim->grace_us,
         .lease_until_us = launcher->lease_until_us,
         .lease_us = LEASE_DEFAULT_US,

@@ -1,3 +1,4 @@
+/* Bring-up, collectives and their errors. See comm.h. */
 #include "worker/comm/comm.h"
 
 #include <assert.h>
@@ -9,23 +10,23 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "worker/comm/comm_gloo.h"
-#include "worker/comm/comm_greet.h"
-#include "worker/comm/comm_mesh.h"
-#include "worker/comm/comm_sock.h"
-#include "worker/comm/comm_star.h"
-#include "worker/comm/comm_watch.h"
+#include "worker/comm/gloo.h"
+#include "worker/comm/greet.h"
+#include "worker/comm/mesh.h"
+#include "worker/comm/sock.h"
+#include "worker/comm/star.h"
+#include "worker/comm/watch.h"
 
 struct comm {
     uint32_t rank, world;
     uint64_t timeout_us;
     bool greeter_is_open;
     struct comm_greeter greeter;
-    int *fds;    /* [world] the mesh, -1 for ourselves */
-    int stop_fd; /* an eventfd: readable once nothing can complete any more */
+    int *fds;    /* [world] connections by rank, our own entry -1 */
+    int stop_fd; /* an eventfd: readable once no collective can complete any more */
     struct comm_watch *watch;
     struct comm_gloo *gloo;
-    uint16_t *halves; /* [half_count] what travels of comm_all_reduce_sum_half */
+    uint16_t *halves; /* [half_count] buffer of comm_all_reduce_sum_half */
     size_t half_count;
 };
 
@@ -95,7 +96,7 @@ enum status comm_open(struct comm **comm, const struct comm_options *options,
     return status;
 }
 
-/* On the watcher's thread: every collective of ours, and the bring-up, ends now. */
+/* A comm_watch_broken: interrupts the bring-up or the current collective. */
 static void on_broken(void *user)
 {
     struct comm *comm = user;
@@ -105,6 +106,7 @@ static void on_broken(void *user)
         ;
 }
 
+/* Makes the star and starts its watcher. */
 static enum status raise_star(struct comm *comm, const struct comm_hello *hello,
                               const struct comm_place *meeting, struct comm_place *roster,
                               struct err *err)
@@ -128,6 +130,7 @@ static enum status raise_star(struct comm *comm, const struct comm_hello *hello,
     return status;
 }
 
+/* Makes the connections between all ranks and Gloo's context on them. */
 static enum status raise_mesh(struct comm *comm, const struct comm_hello *hello,
                               const struct comm_place *roster, struct err *err)
 {
@@ -136,7 +139,7 @@ static enum status raise_mesh(struct comm *comm, const struct comm_hello *hello,
     enum status status = comm_mesh_build(&comm->greeter, hello, roster, comm->stop_fd, comm->fds,
                                          comm->timeout_us, &broken);
 
-    if (status == STATUS_CLOSED || status == STATUS_PEER_LOST) /* who was first the star knows */
+    if (status == STATUS_CLOSED || status == STATUS_PEER_LOST) /* the star knows the first loss */
         return comm_watch_explain(comm->watch, "connecting", COMM_RANK_NONE, broken.text, err);
     if (status != STATUS_OK)
         return err_set(err, status, broken.code, "%s", broken.text);
@@ -170,7 +173,7 @@ static enum status bring_up(struct comm *comm, const struct comm_identity *ident
     return status;
 }
 
-/* What this rank was told must fit what rank 0 announced. */
+/* The options of this rank must agree with what rank 0 announced. */
 static enum status check_identity(const struct comm_options *options,
                                   const struct comm_identity *identity, struct err *err)
 {
@@ -199,7 +202,7 @@ enum status comm_connect(struct comm **comm, const struct comm_options *options,
     if (status == STATUS_OK && options->rank != 0)
         status = make(comm, options, err);
     else
-        assert(status != STATUS_OK || *comm != NULL); /* rank 0 comes from comm_open() */
+        assert(status != STATUS_OK || *comm != NULL); /* rank 0 called comm_open() */
     if (status == STATUS_OK && options->world > 1 && options->rank != 0)
         status = open_greeter(*comm, options, &identity, err);
     if (status == STATUS_OK && options->world > 1)
@@ -230,7 +233,70 @@ void comm_close(struct comm **out)
     *out = NULL;
 }
 
-/* Ends a collective that was begun. */
+/* -- collectives -- */
+
+enum collective {
+    ALL_REDUCE_F32,
+    ALL_REDUCE_F64,
+    ALL_REDUCE_HALF,
+    BROADCAST,
+    ALL_GATHER,
+    MULTICAST,
+    BARRIER
+};
+
+/* One call of a collective on this rank. */
+struct call {
+    enum collective collective;
+    void *values;          /* in place; of ALL_GATHER the result */
+    const void *mine;      /* ALL_GATHER: what this rank gives */
+    size_t count;          /* elements; bytes of BROADCAST, ALL_GATHER and MULTICAST */
+    uint32_t root;         /* BROADCAST */
+    const uint32_t *ranks; /* [rank_count]: MULTICAST */
+    uint32_t rank_count;
+    comm_half_add add; /* ALL_REDUCE_HALF */
+};
+
+static const char *const names[] = {
+    [ALL_REDUCE_F32] = "all-reduce",
+    [ALL_REDUCE_F64] = "all-reduce",
+    [ALL_REDUCE_HALF] = "all-reduce",
+    [BROADCAST] = "broadcast",
+    [ALL_GATHER] = "all-gather",
+    [MULTICAST] = "multicast",
+    [BARRIER] = "barrier",
+};
+
+static void execute(struct comm_gloo *gloo, const struct call *call,
+                    struct comm_gloo_failure *failure)
+{
+    switch (call->collective) {
+    case ALL_REDUCE_F32:
+        (void)comm_gloo_all_reduce_f32(gloo, call->values, call->count, failure);
+        break;
+    case ALL_REDUCE_F64:
+        (void)comm_gloo_all_reduce_f64(gloo, call->values, call->count, failure);
+        break;
+    case ALL_REDUCE_HALF:
+        (void)comm_gloo_all_reduce_u16(gloo, call->values, call->count, call->add, failure);
+        break;
+    case BROADCAST:
+        (void)comm_gloo_broadcast(gloo, call->values, call->count, call->root, failure);
+        break;
+    case ALL_GATHER:
+        (void)comm_gloo_all_gather(gloo, call->mine, call->count, call->values, failure);
+        break;
+    case MULTICAST:
+        (void)comm_gloo_multicast(gloo, call->values, call->count, call->ranks, call->rank_count,
+                                  failure);
+        break;
+    case BARRIER:
+        (void)comm_gloo_barrier(gloo, failure);
+        break;
+    }
+}
+
+/* Ends a collective: STATUS_OK, or the error for what Gloo reported. */
 static enum status finish(struct comm *comm, const char *what,
                           const struct comm_gloo_failure *failure, struct err *err)
 {
@@ -253,19 +319,36 @@ static enum status finish(struct comm *comm, const char *what,
     return err_set(err, STATUS_LIBRARY, 0, "%s: Gloo: %s", what, failure->text);
 }
 
-enum status comm_all_reduce_sum(struct comm *comm, float *values, size_t count, struct err *err)
+/* Runs a collective among all ranks. One without values is counted as the others are, but sends
+ * nothing. */
+static enum status run(struct comm *comm, const struct call *call, struct err *err)
 {
     struct comm_gloo_failure failure = {.result = COMM_GLOO_OK};
+    const char *what = names[call->collective];
     enum status status;
 
-    if (comm->world == 1)
-        return STATUS_OK;
-    status = comm_watch_begin(comm->watch, "all-reduce", err);
+    assert(comm->world > 1 && comm->gloo != NULL && comm->watch != NULL);
+    status = comm_watch_begin(comm->watch, what, err);
     if (status != STATUS_OK)
         return status;
-    if (count > 0)
-        (void)comm_gloo_all_reduce_f32(comm->gloo, values, count, &failure);
-    return finish(comm, "all-reduce", &failure, err);
+    if (call->count > 0 || call->collective == BARRIER)
+        execute(comm->gloo, call, &failure);
+    return finish(comm, what, &failure, err);
+}
+
+enum status comm_all_reduce_sum(struct comm *comm, float *values, size_t count, struct err *err)
+{
+    const struct call call = {.collective = ALL_REDUCE_F32, .values = values, .count = count};
+
+    return comm->world == 1 ? STATUS_OK : run(comm, &call, err);
+}
+
+enum status comm_all_reduce_sum_f64(struct comm *comm, double *values, size_t count,
+                                    struct err *err)
+{
+    const struct call call = {.collective = ALL_REDUCE_F64, .values = values, .count = count};
+
+    return comm->world == 1 ? STATUS_OK : run(comm, &call, err);
 }
 
 static enum status grow_halves(struct comm *comm, size_t count, struct err *err)
@@ -285,92 +368,67 @@ static enum status grow_halves(struct comm *comm, size_t count, struct err *err)
 enum status comm_all_reduce_sum_half(struct comm *comm, float *values, size_t count,
                                      enum comm_half type, struct err *err)
 {
-    struct comm_gloo_failure failure = {.result = COMM_GLOO_OK};
+    struct call call = {
+        .collective = ALL_REDUCE_HALF, .count = count, .add = comm_half_adder(type)};
     enum status status;
 
     if (comm->world == 1)
         return STATUS_OK;
     status = grow_halves(comm, count, err);
+    if (status != STATUS_OK)
+        return status;
+    call.values = comm->halves;
+    comm_half_pack(type, values, count, comm->halves);
+    status = run(comm, &call, err);
     if (status == STATUS_OK)
-        status = comm_watch_begin(comm->watch, "all-reduce", err);
-    if (status != STATUS_OK)
-        return status;
-    if (count > 0) {
-        comm_half_pack(type, values, count, comm->halves);
-        (void)comm_gloo_all_reduce_u16(comm->gloo, comm->halves, count, comm_half_adder(type),
-                                       &failure);
         comm_half_unpack(type, comm->halves, count, values);
-    }
-    return finish(comm, "all-reduce", &failure, err);
-}
-
-enum status comm_all_reduce_sum_f64(struct comm *comm, double *values, size_t count,
-                                    struct err *err)
-{
-    struct comm_gloo_failure failure = {.result = COMM_GLOO_OK};
-    enum status status;
-
-    if (comm->world == 1)
-        return STATUS_OK;
-    status = comm_watch_begin(comm->watch, "all-reduce", err);
-    if (status != STATUS_OK)
-        return status;
-    if (count > 0)
-        (void)comm_gloo_all_reduce_f64(comm->gloo, values, count, &failure);
-    return finish(comm, "all-reduce", &failure, err);
+    return status;
 }
 
 enum status comm_broadcast(struct comm *comm, void *bytes, size_t byte_count, uint32_t root,
                            struct err *err)
 {
-    struct comm_gloo_failure failure = {.result = COMM_GLOO_OK};
-    enum status status;
+    const struct call call = {
+        .collective = BROADCAST, .values = bytes, .count = byte_count, .root = root};
 
     assert(root < comm->world);
-    if (comm->world == 1)
-        return STATUS_OK;
-    status = comm_watch_begin(comm->watch, "broadcast", err);
-    if (status != STATUS_OK)
-        return status;
-    if (byte_count > 0)
-        (void)comm_gloo_broadcast(comm->gloo, bytes, byte_count, root, &failure);
-    return finish(comm, "broadcast", &failure, err);
+    return comm->world == 1 ? STATUS_OK : run(comm, &call, err);
+}
+
+enum status comm_multicast(struct comm *comm, void *bytes, size_t byte_count, const uint32_t *ranks,
+                           uint32_t rank_count, struct err *err)
+{
+    const struct call call = {.collective = MULTICAST,
+                              .values = bytes,
+                              .count = byte_count,
+                              .ranks = ranks,
+                              .rank_count = rank_count};
+
+    assert(rank_count <= comm->world);
+    return comm->world == 1 ? STATUS_OK : run(comm, &call, err);
 }
 
 enum status comm_all_gather(struct comm *comm, const void *mine, size_t byte_count, void *all,
                             struct err *err)
 {
-    struct comm_gloo_failure failure = {.result = COMM_GLOO_OK};
-    enum status status;
+    const struct call call = {
+        .collective = ALL_GATHER, .values = all, .mine = mine, .count = byte_count};
 
-    if (comm->world == 1) {
-        if (byte_count > 0)
-            memcpy(all, mine, byte_count);
-        return STATUS_OK;
-    }
-    status = comm_watch_begin(comm->watch, "all-gather", err);
-    if (status != STATUS_OK)
-        return status;
+    if (comm->world > 1)
+        return run(comm, &call, err);
     if (byte_count > 0)
-        (void)comm_gloo_all_gather(comm->gloo, mine, byte_count, all, &failure);
-    return finish(comm, "all-gather", &failure, err);
+        memcpy(all, mine, byte_count);
+    return STATUS_OK;
+}
+
+enum status comm_barrier(struct comm *comm, struct err *err)
+{
+    const struct call call = {.collective = BARRIER};
+
+    return comm->world == 1 ? STATUS_OK : run(comm, &call, err);
 }
 
 enum status comm_lost(struct comm *comm, const char *what, struct err *err)
 {
     return comm->watch != NULL ? comm_watch_lost(comm->watch, what, err) : STATUS_OK;
-}
-
-enum status comm_barrier(struct comm *comm, struct err *err)
-{
-    struct comm_gloo_failure failure = {.result = COMM_GLOO_OK};
-    enum status status;
-
-    if (comm->world == 1)
-        return STATUS_OK;
-    status = comm_watch_begin(comm->watch, "barrier", err);
-    if (status != STATUS_OK)
-        return status;
-    (void)comm_gloo_barrier(comm->gloo, &failure);
-    return finish(comm, "barrier", &failure, err);
 }

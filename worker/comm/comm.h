@@ -1,9 +1,18 @@
-/* Collectives among the ranks of one generation. Every backend (Gloo on the CPU now, NCCL later)
- * has this face.
+/* Collectives among the ranks of one generation, over TCP: Gloo's algorithms on connections of our
+ * own. (Gradients on GPUs are averaged by NCCL, see worker/backend/cuda/nccl.)
  *
- * Rank 0 makes a blob (comm_open) that travels to every rank through rendezvous; comm_connect()
- * with the same blob on all ranks builds the mesh. A dead peer is STATUS_PEER_LOST with the rank in
- * the text within 5 s, never a hang. */
+ * Rank 0 makes a blob (comm_open), which rendezvous sends to every rank. comm_connect() with this
+ * blob on all ranks makes the connections. When a peer dies, calls fail with STATUS_PEER_LOST and
+ * name its rank within 5 s; they never hang.
+ *
+ * This folder, besides ddp.h (data-parallel training) and half.h (16-bit sums):
+ *
+ *     comm.c                  the collectives
+ *     gloo.cc, transport.cc   Gloo on our connections
+ *     mesh.c                  a connection between every two ranks: carries collectives
+ *     star.c                  a connection from every rank to rank 0: bring-up, then liveness
+ *     watch.c, live.c         a thread on the star that detects lost peers; its decisions (pure)
+ *     greet.c, sock.c, wire.c listener, sockets, encoding */
 #ifndef WORKER_COMM_COMM_H
 #define WORKER_COMM_COMM_H
 
@@ -11,7 +20,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "worker/comm/comm_half.h"
+#include "worker/comm/half.h"
 
 #define COMM_BLOB_BYTES_MAX 512
 
@@ -30,41 +39,47 @@ struct comm_options {
     uint64_t timeout_us; /* for the mesh to come up, and for one collective without progress */
 };
 
-/* On rank 0 only: opens the meeting point (port chosen by the kernel) and describes it, with a
- * random secret, in `blob`.
- * `*comm` is half made: pass it on to comm_connect. On other ranks comm is NULL before
- * comm_connect. */
+/* On rank 0 only: opens a listener for the other ranks (port chosen by the kernel) and describes
+ * it, with a random secret, in `blob`. *comm cannot communicate yet: pass it to comm_connect(). On
+ * other ranks *comm is NULL before comm_connect(). */
 enum status comm_open(struct comm **comm, const struct comm_options *options,
                       struct comm_blob *blob, struct err *err);
-/* All ranks, with the same blob. Blocks until the mesh is up, a peer is lost or the time is over.
- * world == 1 is legal and needs no socket. */
+/* On all ranks, with the same blob. Blocks until all connections are made, a peer is lost or the
+ * time-out is over. world == 1 is legal and needs no socket. */
 enum status comm_connect(struct comm **comm, const struct comm_options *options,
                          const struct comm_blob *blob, struct err *err);
-/* Orderly: tells peers that this rank leaves on purpose; they complete what it has completed, and a
- * later collective of theirs fails with STATUS_PEER_LOST, "rank 2 has left". Rank 0 waits up to a
- * second for the others to leave. NULL inside is legal. */
+/* Leaves in order. The peers complete the collectives that this rank has completed; a later one
+ * fails with STATUS_PEER_LOST, "rank 2 has left". Rank 0 waits up to a second for the others to
+ * leave. *comm may be NULL. */
 void comm_close(struct comm **comm);
 
-/* Blocking collectives; every rank calls them in the same order, from one thread at a time. Sums
- * are added in an order that depends on count and world alone: the same bits on every rank and in
- * every run. After a failure only comm_close() is left. Errors: STATUS_PEER_LOST naming the rank,
- * STATUS_TIMEOUT naming who did not come, STATUS_CONFLICT where a peer makes another call. */
+/* Blocking collectives. Every rank calls them in the same order, from one thread at a time.
+ * Sums: the order of additions depends only on count and world, so every rank and every run gets
+ * the same bits.
+ * Errors: STATUS_PEER_LOST (names the rank), STATUS_TIMEOUT (names the rank that did not take
+ * part), STATUS_CONFLICT (a peer called another collective). After an error only comm_close() is
+ * allowed. */
 enum status comm_all_reduce_sum(struct comm *comm, float *values, size_t count, struct err *err);
-/* Floats that hold values of `type` (COMM_F16, COMM_BF16): 16 bits a value travel, each sum is
- * rounded to the type. Half the bytes of comm_all_reduce_sum. */
+/* The same for floats that hold values of a 16-bit type. 16 bits per value are sent, and each sum
+ * is rounded to the type. */
 enum status comm_all_reduce_sum_half(struct comm *comm, float *values, size_t count,
                                      enum comm_half type, struct err *err);
 enum status comm_all_reduce_sum_f64(struct comm *comm, double *values, size_t count,
                                     struct err *err);
 enum status comm_broadcast(struct comm *comm, void *bytes, size_t byte_count, uint32_t root,
                            struct err *err);
+/* From ranks[0] to the other ranks of ranks[rank_count]; these are unique. All ranks call it, with
+ * the same list; for a rank that is not in it `bytes` is ignored, and it does not wait. */
+enum status comm_multicast(struct comm *comm, void *bytes, size_t byte_count, const uint32_t *ranks,
+                           uint32_t rank_count, struct err *err);
 /* all: [world][byte_count] */
 enum status comm_all_gather(struct comm *comm, const void *mine, size_t byte_count, void *all,
                             struct err *err);
 enum status comm_barrier(struct comm *comm, struct err *err);
 
-/* For whoever waits for the peers by other means (NCCL): STATUS_PEER_LOST, naming the rank, once
- * one was lost; `what` is what goes on meanwhile, "training". From any thread; does not block. */
+/* STATUS_PEER_LOST, naming the rank, once a peer was lost. For callers that wait for their peers by
+ * other means, such as NCCL. `what` is what the text says was going on ("training"). Callable from
+ * any thread; does not block. */
 enum status comm_lost(struct comm *comm, const char *what, struct err *err);
 
 #endif

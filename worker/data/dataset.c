@@ -1,3 +1,4 @@
+/* Sets of images in memory. See dataset.h. */
 #include "worker/data/dataset.h"
 
 #include <assert.h>
@@ -14,9 +15,9 @@ struct dataset {
     uint8_t *pixels;
     uint16_t *labels;
     float scaled[256]; /* byte / 255 */
-    dataset_draw draw; /* NULL: all images are there */
+    dataset_draw draw; /* NULL: all images were given */
     uint64_t seed;
-    bool *drawn; /* [image_count] */
+    bool *drawn; /* [image_count]: which were drawn already */
 };
 
 static enum status new_empty(struct dataset **out, const struct dataset_shape *shape,
@@ -24,7 +25,8 @@ static enum status new_empty(struct dataset **out, const struct dataset_shape *s
 {
     struct dataset *set = calloc(1, sizeof *set);
 
-    assert(shape->classes <= UINT16_MAX + 1U);
+    assert(shape->classes > 0 && shape->classes <= UINT16_MAX + 1U);
+    assert(shape->channels > 0 && shape->height > 0 && shape->width > 0);
     if (set == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for a data set");
     set->shape = *shape;
@@ -61,7 +63,9 @@ enum status dataset_new_drawn(struct dataset **out, const struct dataset_shape *
         return status;
     set->draw = draw;
     set->seed = seed;
-    set->pixels = calloc(image_count, set->image_bytes); /* pages come when an image is drawn */
+    set->pixels = calloc(
+        image_count,
+        set->image_bytes); /* zeroed by the kernel: a page takes memory once an image is drawn */
     set->labels = calloc(image_count, sizeof *set->labels);
     set->drawn = calloc(image_count, sizeof *set->drawn);
     if (set->pixels == NULL || set->labels == NULL || set->drawn == NULL) {
@@ -98,6 +102,7 @@ static void draw_missing(struct dataset *set, size_t index)
         return;
     set->draw(set->seed, index, &set->shape, set->pixels + index * set->image_bytes,
               set->labels + index);
+    assert(set->labels[index] < set->shape.classes);
     set->drawn[index] = true;
 }
 
@@ -136,9 +141,9 @@ void dataset_draw_noise(uint64_t seed, uint64_t index, const struct dataset_shap
 
     *label = (uint16_t)draw_below(&draw, shape->classes);
     for (size_t i = 0; i < image_bytes; i += sizeof(uint64_t)) {
-        const uint64_t word = draw_u64(&draw);
+        const uint64_t bytes = draw_u64(&draw);
         const size_t left = image_bytes - i;
 
-        memcpy(pixels + i, &word, left < sizeof word ? left : sizeof word);
+        memcpy(pixels + i, &bytes, left < sizeof bytes ? left : sizeof bytes);
     }
 }

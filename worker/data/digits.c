@@ -1,3 +1,4 @@
+/* Draws the built-in digits. See digits.h. */
 #include "worker/data/digits.h"
 
 #include <assert.h>
@@ -11,10 +12,10 @@ enum {
     POINTS_MAX = 12,
     STROKES_MAX = 3,
     FORMS_MAX = 3,
-    PIECES = 5, /* straight pieces between two points of a spline */
+    PIECES = 5, /* straight lines that approximate a spline between two points */
 };
 
-/* Seeds of the two sets: any two different numbers. */
+/* Seeds of the two sets: any two numbers that differ. */
 static const uint64_t TRAIN_SEED = 0x6464702d74726e00ULL, VALIDATION_SEED = 0x6464702d76616c00ULL;
 
 struct point {
@@ -31,154 +32,92 @@ struct form {
     struct stroke strokes[STROKES_MAX];
 };
 
-/* How people write each digit, in a box from (0, 0), top left, to (1, 1). */
+/* Ways to write each digit, in a box from (0, 0), top left, to (1, 1): {forms, {{strokes, {{points,
+ * {{x, y}, ...}}, ...}}, ...}}. One stroke a line. */
+/* clang-format off */
 static const struct {
     uint32_t form_count;
     struct form forms[FORMS_MAX];
 } glyphs[DIGITS_CLASSES] = {
-    [0] = {1,
-           {{1,
-             {{9,
-               {{.5F, 0},
-                {.15F, .2F},
-                {.05F, .5F},
-                {.15F, .8F},
-                {.5F, 1},
-                {.85F, .8F},
-                {.95F, .5F},
-                {.85F, .2F},
-                {.5F, 0}}}}}}},
-    [1] = {3,
-           {{1, {{2, {{.5F, 0}, {.5F, 1}}}}},
-            {2, {{2, {{.25F, .22F}, {.5F, 0}}}, {2, {{.5F, 0}, {.5F, 1}}}}},
-            {3,
-             {{2, {{.25F, .22F}, {.5F, 0}}},
-              {2, {{.5F, 0}, {.5F, 1}}},
-              {2, {{.25F, 1}, {.75F, 1}}}}}}},
-    [2] = {2,
-           {{2,
-             {{7,
-               {{.1F, .25F},
-                {.25F, .05F},
-                {.55F, 0},
-                {.85F, .15F},
-                {.85F, .4F},
-                {.5F, .7F},
-                {.1F, 1}}},
-              {2, {{.1F, 1}, {.9F, 1}}}}},
-            {1,
-             {{11,
-               {{.12F, .22F},
-                {.3F, .02F},
-                {.65F, .02F},
-                {.85F, .25F},
-                {.65F, .6F},
-                {.25F, .95F},
-                {.08F, .92F},
-                {.15F, .78F},
-                {.4F, .85F},
-                {.65F, 1},
-                {.95F, .92F}}}}}}},
-    [3] = {2,
-           {{2,
-             {{5, {{.1F, .1F}, {.5F, 0}, {.85F, .15F}, {.8F, .38F}, {.4F, .48F}}},
-              {5, {{.4F, .48F}, {.85F, .6F}, {.9F, .85F}, {.5F, 1}, {.08F, .88F}}}}},
-            {3,
-             {{2, {{.1F, 0}, {.85F, 0}}},
-              {2, {{.85F, 0}, {.4F, .4F}}},
-              {5, {{.4F, .4F}, {.85F, .55F}, {.9F, .82F}, {.5F, 1}, {.08F, .88F}}}}}}},
-    [4] = {2,
-           {{3,
-             {{2, {{.65F, 0}, {.05F, .65F}}},
-              {2, {{.05F, .65F}, {.95F, .65F}}},
-              {2, {{.68F, .3F}, {.68F, 1}}}}},
-            {3,
-             {{2, {{.15F, 0}, {.1F, .5F}}},
-              {2, {{.1F, .5F}, {.85F, .5F}}},
-              {2, {{.85F, 0}, {.8F, 1}}}}}}},
-    [5] = {1,
-           {{3,
-             {{2, {{.85F, 0}, {.2F, 0}}},
-              {2, {{.2F, 0}, {.15F, .42F}}},
-              {6,
-               {{.15F, .42F}, {.5F, .35F}, {.88F, .55F}, {.85F, .85F}, {.5F, 1}, {.1F, .88F}}}}}}},
-    [6] = {2,
-           {{1,
-             {{9,
-               {{.75F, 0},
-                {.35F, .25F},
-                {.1F, .65F},
-                {.25F, .95F},
-                {.6F, 1},
-                {.88F, .78F},
-                {.75F, .52F},
-                {.4F, .5F},
-                {.13F, .7F}}}}},
-            {1,
-             {{8,
-               {{.3F, 0},
-                {.12F, .45F},
-                {.15F, .85F},
-                {.45F, 1},
-                {.8F, .9F},
-                {.8F, .65F},
-                {.5F, .55F},
-                {.15F, .75F}}}}}}},
-    [7] = {3,
-           {{2, {{2, {{.08F, 0}, {.92F, 0}}}, {3, {{.92F, 0}, {.6F, .45F}, {.4F, 1}}}}},
-            {3,
-             {{2, {{.08F, 0}, {.92F, 0}}},
-              {3, {{.92F, 0}, {.6F, .45F}, {.4F, 1}}},
-              {2, {{.3F, .5F}, {.85F, .5F}}}}},
-            {3,
-             {{2, {{.1F, .15F}, {.12F, 0}}},
-              {2, {{.12F, 0}, {.9F, .03F}}},
-              {3, {{.9F, .03F}, {.55F, .4F}, {.5F, 1}}}}}}},
-    [8] = {1,
-           {{1,
-             {{11,
-               {{.5F, .48F},
-                {.15F, .28F},
-                {.3F, .03F},
-                {.7F, .03F},
-                {.85F, .28F},
-                {.5F, .48F},
-                {.1F, .75F},
-                {.3F, 1},
-                {.7F, 1},
-                {.9F, .75F},
-                {.5F, .48F}}}}}}},
-    [9] = {2,
-           {{2,
-             {{7,
-               {{.85F, .25F},
-                {.6F, .02F},
-                {.2F, .1F},
-                {.1F, .35F},
-                {.4F, .52F},
-                {.8F, .35F},
-                {.88F, .15F}}},
-              {3, {{.87F, .2F}, {.85F, .6F}, {.75F, 1}}}}},
-            {2,
-             {{7,
-               {{.85F, .25F},
-                {.6F, .02F},
-                {.2F, .1F},
-                {.1F, .35F},
-                {.4F, .52F},
-                {.8F, .35F},
-                {.88F, .15F}}},
-              {4, {{.87F, .2F}, {.88F, .7F}, {.55F, 1}, {.2F, .92F}}}}}}},
+    [0] = {1, {
+        {1, {{9, {{.5F, 0}, {.15F, .2F}, {.05F, .5F}, {.15F, .8F}, {.5F, 1}, {.85F, .8F},
+                  {.95F, .5F}, {.85F, .2F}, {.5F, 0}}}}},
+    }},
+    [1] = {3, {
+        {1, {{2, {{.5F, 0}, {.5F, 1}}}}},
+        {2, {{2, {{.25F, .22F}, {.5F, 0}}},
+             {2, {{.5F, 0}, {.5F, 1}}}}},
+        {3, {{2, {{.25F, .22F}, {.5F, 0}}},
+             {2, {{.5F, 0}, {.5F, 1}}},
+             {2, {{.25F, 1}, {.75F, 1}}}}},
+    }},
+    [2] = {2, {
+        {2, {{7, {{.1F, .25F}, {.25F, .05F}, {.55F, 0}, {.85F, .15F}, {.85F, .4F}, {.5F, .7F},
+                  {.1F, 1}}},
+             {2, {{.1F, 1}, {.9F, 1}}}}},
+        {1, {{11, {{.12F, .22F}, {.3F, .02F}, {.65F, .02F}, {.85F, .25F}, {.65F, .6F},
+                  {.25F, .95F}, {.08F, .92F}, {.15F, .78F}, {.4F, .85F}, {.65F, 1},
+                  {.95F, .92F}}}}},
+    }},
+    [3] = {2, {
+        {2, {{5, {{.1F, .1F}, {.5F, 0}, {.85F, .15F}, {.8F, .38F}, {.4F, .48F}}},
+             {5, {{.4F, .48F}, {.85F, .6F}, {.9F, .85F}, {.5F, 1}, {.08F, .88F}}}}},
+        {3, {{2, {{.1F, 0}, {.85F, 0}}},
+             {2, {{.85F, 0}, {.4F, .4F}}},
+             {5, {{.4F, .4F}, {.85F, .55F}, {.9F, .82F}, {.5F, 1}, {.08F, .88F}}}}},
+    }},
+    [4] = {2, {
+        {3, {{2, {{.65F, 0}, {.05F, .65F}}},
+             {2, {{.05F, .65F}, {.95F, .65F}}},
+             {2, {{.68F, .3F}, {.68F, 1}}}}},
+        {3, {{2, {{.15F, 0}, {.1F, .5F}}},
+             {2, {{.1F, .5F}, {.85F, .5F}}},
+             {2, {{.85F, 0}, {.8F, 1}}}}},
+    }},
+    [5] = {1, {
+        {3, {{2, {{.85F, 0}, {.2F, 0}}},
+             {2, {{.2F, 0}, {.15F, .42F}}},
+             {6, {{.15F, .42F}, {.5F, .35F}, {.88F, .55F}, {.85F, .85F}, {.5F, 1}, {.1F, .88F}}}}},
+    }},
+    [6] = {2, {
+        {1, {{9, {{.75F, 0}, {.35F, .25F}, {.1F, .65F}, {.25F, .95F}, {.6F, 1}, {.88F, .78F},
+                  {.75F, .52F}, {.4F, .5F}, {.13F, .7F}}}}},
+        {1, {{8, {{.3F, 0}, {.12F, .45F}, {.15F, .85F}, {.45F, 1}, {.8F, .9F}, {.8F, .65F},
+                  {.5F, .55F}, {.15F, .75F}}}}},
+    }},
+    [7] = {3, {
+        {2, {{2, {{.08F, 0}, {.92F, 0}}},
+             {3, {{.92F, 0}, {.6F, .45F}, {.4F, 1}}}}},
+        {3, {{2, {{.08F, 0}, {.92F, 0}}},
+             {3, {{.92F, 0}, {.6F, .45F}, {.4F, 1}}},
+             {2, {{.3F, .5F}, {.85F, .5F}}}}},
+        {3, {{2, {{.1F, .15F}, {.12F, 0}}},
+             {2, {{.12F, 0}, {.9F, .03F}}},
+             {3, {{.9F, .03F}, {.55F, .4F}, {.5F, 1}}}}},
+    }},
+    [8] = {1, {
+        {1, {{11, {{.5F, .48F}, {.15F, .28F}, {.3F, .03F}, {.7F, .03F}, {.85F, .28F},
+                  {.5F, .48F}, {.1F, .75F}, {.3F, 1}, {.7F, 1}, {.9F, .75F}, {.5F, .48F}}}}},
+    }},
+    [9] = {2, {
+        {2, {{7, {{.85F, .25F}, {.6F, .02F}, {.2F, .1F}, {.1F, .35F}, {.4F, .52F}, {.8F, .35F},
+                  {.88F, .15F}}},
+             {3, {{.87F, .2F}, {.85F, .6F}, {.75F, 1}}}}},
+        {2, {{7, {{.85F, .25F}, {.6F, .02F}, {.2F, .1F}, {.1F, .35F}, {.4F, .52F}, {.8F, .35F},
+                  {.88F, .15F}}},
+             {4, {{.87F, .2F}, {.88F, .7F}, {.55F, 1}, {.2F, .92F}}}}},
+    }},
 };
+/* clang-format on */
 
-/* One hand, one sheet: everything that an image draws once. */
+/* What is drawn at random once per image. */
 struct hand {
-    float xx, xy, yx, yy; /* box to pixels: turn, slant and size */
+    float xx, xy, yx, yy; /* matrix from box to pixels: rotation, slant and size */
     float middle_x, middle_y;
-    float bend_x, bend_y; /* of the smooth warp, in box units */
+    float bend_x, bend_y; /* strength of the smooth warp, in box units */
     float phase_x, phase_y;
-    float wobble;     /* of each point, in box units */
-    float half_width; /* of the pen, in pixels */
+    float wobble;     /* deviation of each point, in box units */
+    float half_width; /* half the width of the pen, in pixels */
     float ink;        /* 0 to 1 */
 };
 
@@ -205,7 +144,7 @@ static struct hand draw_hand(struct draw *draw)
     };
 }
 
-/* A smooth wave of period 1 from -1 to 1: a parabola up, a parabola down. */
+/* A wave of period 1 between -1 and 1: a parabola up, then a parabola down. */
 static float wave(float t)
 {
     t -= (float)(int)t;
@@ -221,7 +160,8 @@ static struct point place(const struct hand *hand, struct point p)
                           hand->middle_y + hand->yx * x + hand->yy * y};
 }
 
-/* First and last pixel of [middle - reach, middle + reach] on the sheet. */
+/* First and last pixel of [lo - reach, hi + reach] on the sheet; *last < *first if there is none.
+ */
 static void reach_of(float lo, float hi, float reach, int *first, int *last)
 {
     lo -= reach;
@@ -232,7 +172,8 @@ static void reach_of(float lo, float hi, float reach, int *first, int *last)
         *last = -1;
 }
 
-/* Inks every pixel by its distance to the piece from a to b; the darkest piece counts. */
+/* Draws the line from a to b: the ink of a pixel depends on its distance to the line. Where lines
+ * overlap, the darkest counts. */
 static void ink_piece(float *sheet, struct point a, struct point b, float half_width, float ink)
 {
     float dx = b.x - a.x, dy = b.y - a.y, length2 = dx * dx + dy * dy + 1e-6F;
@@ -258,7 +199,7 @@ static void ink_piece(float *sheet, struct point a, struct point b, float half_w
     }
 }
 
-/* Catmull and Rom 1974, uniform: between p1 and p2, t from 0 to 1. */
+/* Uniform Catmull-Rom spline between p1 and p2, t from 0 to 1. Source: Catmull and Rom 1974. */
 static float spline(float p0, float p1, float p2, float p3, float t)
 {
     return p1 + .5F * t *
@@ -290,7 +231,7 @@ static void ink_stroke(float *sheet, const struct stroke *stroke, const struct h
     }
 }
 
-/* Up to three short marks that belong to no digit. */
+/* Up to three short lines that are not part of the digit. */
 static void ink_stray_marks(float *sheet, struct draw *draw)
 {
     for (uint32_t left = draw_below(draw, 4); left > 0; left--) {
@@ -327,6 +268,7 @@ void digits_draw(uint64_t seed, uint64_t index, const struct dataset_shape *shap
         ink_stroke(sheet, &form->strokes[i], &hand, &draw);
     ink_stray_marks(sheet, &draw);
     add_noise(sheet, &draw, pixels);
+    assert(digit < DIGITS_CLASSES);
     *label = (uint16_t)digit;
 }
 

@@ -1,10 +1,8 @@
-/* The built-in set: ten handwriting-like digits, drawn by this file from a seed. No file, no
- * download.
+/* The built-in set: handwriting-like digits, drawn from a seed. No file, no download.
  *
- * Each digit is a few splines in a unit box. Their points, size, slant, turn, place, thickness,
- * ink, a smooth warp, stray marks and noise all come from (seed, index). The arithmetic is plain +,
- * -, *, / and sqrt on floats, so every x86-64 machine draws the same bytes. Measured difficulty:
- * docs say what the ConvNet reaches; the tests hold it above 95 %. */
+ * Each digit is a few splines in a unit box. Their points, size, slant, rotation, position,
+ * thickness, ink, a smooth warp, stray marks and noise depend on (seed, index). The arithmetic is
+ * +, -, *, / and sqrt on floats, so every x86-64 machine draws the same bytes. */
 #ifndef WORKER_DATA_DIGITS_H
 #define WORKER_DATA_DIGITS_H
 
@@ -19,8 +17,8 @@
 void digits_draw(uint64_t seed, uint64_t index, const struct dataset_shape *shape, uint8_t *pixels,
                  uint16_t *label);
 
-/* The two sets share the look and no image: DIGITS_TRAIN_COUNT and DIGITS_VALIDATION_COUNT images.
- */
+/* The training set and the validation set, of DIGITS_TRAIN_COUNT and DIGITS_VALIDATION_COUNT
+ * images. They have different seeds, so no image is in both. */
 enum status digits_new_train(struct dataset **set, struct err *err);
 enum status digits_new_validation(struct dataset **set, struct err *err);
 

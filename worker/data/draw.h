@@ -1,5 +1,5 @@
-/* A small generator for drawn images: one independent stream for every (seed, index). Not torch's;
- * see worker/rng.h for that. Source: Steele, Lea, Flood 2014, SplitMix64. */
+/* Random numbers for drawn images: an independent stream for each (seed, index). Not those of
+ * PyTorch, which are in rng.h. Source: Steele, Lea and Flood 2014, SplitMix64. */
 #ifndef WORKER_DATA_DRAW_H
 #define WORKER_DATA_DRAW_H
 
@@ -26,23 +26,25 @@ static inline struct draw draw_begin(uint64_t seed, uint64_t index)
     return draw;
 }
 
-/* 0 <= value < n, n < 2^32. */
+/* Uniform in [0, n). */
 static inline uint32_t draw_below(struct draw *draw, uint32_t n)
 {
     return (uint32_t)(((draw_u64(draw) >> 32) * n) >> 32);
 }
 
+/* Uniform in [lo, hi). */
 static inline float draw_between(struct draw *draw, float lo, float hi)
 {
     return lo + (hi - lo) * ((float)(draw_u64(draw) >> 40) * 0x1p-24F);
 }
 
-/* About normal, mean 0, variance 1, within 3.5 of 0: the sum of four 16-bit uniforms. */
+/* Approximately normal with mean 0 and variance 1, between -3.5 and 3.5: the scaled sum of four
+ * 16-bit uniform numbers. */
 static inline float draw_bell(struct draw *draw)
 {
-    uint64_t word = draw_u64(draw);
-    uint32_t sum = (uint32_t)(word & 0xffff) + (uint32_t)(word >> 16 & 0xffff) +
-                   (uint32_t)(word >> 32 & 0xffff) + (uint32_t)(word >> 48);
+    uint64_t bits = draw_u64(draw);
+    uint32_t sum = (uint32_t)(bits & 0xffff) + (uint32_t)(bits >> 16 & 0xffff) +
+                   (uint32_t)(bits >> 32 & 0xffff) + (uint32_t)(bits >> 48);
     return ((float)sum * 0x1p-16F - 2.0F) * 1.7320508F;
 }
 

@@ -1,3 +1,4 @@
+/* Files. See fileio.h. */
 #include "worker/data/fileio.h"
 
 #include <errno.h>
@@ -188,8 +189,7 @@ enum status fileio_rename(const char *from, const char *to, const char *dir, str
     return sync_dir(dir, err);
 }
 
-/* An escaped NUL would end a name early: cJSON keeps C strings. Backslashes come in pairs before it
- * or not at all. */
+/* Whether the text has a NUL, raw or as an escape: cJSON uses C strings, which would end there. */
 static bool has_nul(const char *bytes, size_t byte_count)
 {
     if (memchr(bytes, '\0', byte_count) != NULL)
@@ -227,7 +227,7 @@ static bool keys_are_unique(const cJSON *object)
     return unique;
 }
 
-/* Depth is bounded by cJSON's own limit, CJSON_NESTING_LIMIT. */
+/* The depth is limited by cJSON: CJSON_NESTING_LIMIT. */
 static bool tree_is_unique(const cJSON *item) /* NOLINT(misc-no-recursion) */
 {
     const cJSON *child;

@@ -1,5 +1,5 @@
-/* Whole reads and writes, and replacement of files that survives a crash. Blocking; used by
- * checkpoints. */
+/* Files: reads and writes of all bytes, and replacing a file so that a crash leaves the old or the
+ * new one. All calls block. */
 #ifndef WORKER_DATA_FILEIO_H
 #define WORKER_DATA_FILEIO_H
 
@@ -10,31 +10,30 @@
 
 struct cJSON;
 
-/* All bytes or STATUS_IO with errno in code. */
+/* Writes all bytes. Errors: STATUS_IO with errno in code. */
 enum status fileio_write(int fd, const void *bytes, uint64_t byte_count, struct err *err);
-/* All bytes from `offset`; a shorter file is STATUS_BAD_INPUT. `what` names the file in errors. */
+/* Reads all bytes from `offset`. Errors: STATUS_BAD_INPUT (the file is shorter), STATUS_IO. `what`
+ * names the file in errors. */
 enum status fileio_read_at(int fd, const char *what, void *bytes, uint64_t byte_count,
                            uint64_t offset, struct err *err);
-/* Bytes of a regular file; anything else is STATUS_BAD_INPUT. */
+/* The size of a regular file. Errors: STATUS_BAD_INPUT (not a regular file), STATUS_IO. */
 enum status fileio_size(int fd, const char *what, uint64_t *byte_count, struct err *err);
-/* A whole small file with a NUL behind it, owned by the caller; over `byte_limit` is
- * STATUS_TOO_BIG. */
+/* Reads a whole file into *bytes, followed by a NUL, owned by the caller. Errors: STATUS_TOO_BIG
+ * (over `byte_limit`), STATUS_NOT_FOUND, STATUS_IO, STATUS_MEMORY. */
 enum status fileio_read_file(const char *path, uint64_t byte_limit, char **bytes,
                              uint64_t *byte_count, struct err *err);
-/* SHA-256 of what lies at `path`, as 64 lower-case hex digits in `hex` [65]; `byte_count` gets its
- * size. */
+/* SHA-256 of a file as 64 lower-case hex digits, `hex` [65], and its size. */
 enum status fileio_sha256(const char *path, char *hex, uint64_t *byte_count, struct err *err);
 
-/* Makes `path` for writing (mode 0644 less the umask), fails where it is there already. */
+/* Creates `path` for writing, mode 0644 less the umask; fails if it exists. */
 enum status fileio_create(const char *path, int *fd, struct err *err);
 /* fsync and close; the descriptor is closed in any case. */
 enum status fileio_finish(int fd, const char *path, struct err *err);
-/* rename, then fsync of the directory `dir`. */
+/* rename(2), then fsync(2) of the directory `dir`, so that the rename survives a crash. */
 enum status fileio_rename(const char *from, const char *to, const char *dir, struct err *err);
 
-/* Strict JSON over exactly `byte_count` bytes: nothing but white space behind the value, no NUL,
- * raw or escaped, no key twice in an object. NULL when it is anything else. Free with cJSON_Delete.
- */
+/* Parses strict JSON of exactly `byte_count` bytes: only white space after the value, no NUL (raw
+ * or escaped), no key twice in an object. NULL for anything else. Free with cJSON_Delete(). */
 struct cJSON *fileio_parse_json(const char *bytes, size_t byte_count);
 
 #endif

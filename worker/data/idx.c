@@ -1,3 +1,4 @@
+/* Reader of IDX files. Sizes are checked before memory is allocated. */
 #include "worker/data/idx.h"
 
 #include <errno.h>
@@ -13,8 +14,8 @@
 enum { PATH_BYTES = 1024, DIMS_MAX = 3, READ_BYTES = 1 << 20 };
 enum { TYPE_U8 = 0x08 };
 
-/* deflate cannot do better than this, zlib's technical details; so a header cannot make us reserve
- * what cannot come */
+/* The best compression of deflate (zlib's technical details). It limits what a header can make us
+ * allocate for a compressed file. */
 enum { DEFLATE_RATIO_MAX = 1032 };
 
 struct idx_file {
@@ -32,7 +33,7 @@ static enum status open_one(struct idx_file *file, struct err *err)
     if (stat(file->path, &stat_now) != 0)
         return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
                        "%s: cannot open: %s", file->path, strerror(errno));
-    if (!S_ISREG(stat_now.st_mode)) /* opening a pipe would wait for ever */
+    if (!S_ISREG(stat_now.st_mode)) /* opening a pipe could block for ever */
         return err_set(err, STATUS_BAD_INPUT, 0, "%s: not a regular file", file->path);
     file->gz = gzopen(file->path, "rb");
     if (file->gz == NULL)
@@ -41,12 +42,21 @@ static enum status open_one(struct idx_file *file, struct err *err)
     return STATUS_OK;
 }
 
-/* The plain file before the compressed one. */
+/* Opens the plain file, else the compressed one. */
 static enum status open_either(struct idx_file *file, const char *dir, const char *prefix,
                                const char *kind, struct err *err)
 {
     static const char *const endings[] = {"", ".gz"};
+    struct stat folder;
 
+    if (stat(dir, &folder) != 0 && errno == ENOENT)
+        return err_set(err, STATUS_NOT_FOUND, ENOENT,
+                       "there is no folder %s: give the one with MNIST's IDX files, or none for "
+                       "the built-in digits",
+                       dir);
+    if (stat(dir, &folder) == 0 && !S_ISDIR(folder.st_mode))
+        return err_set(err, STATUS_BAD_INPUT, ENOTDIR,
+                       "%s is not a folder: give the one with MNIST's IDX files", dir);
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
         int n = snprintf(file->path, sizeof file->path, "%s/%s-%s-ubyte%s", dir, prefix, kind,
                          endings[i]);
@@ -63,7 +73,7 @@ static enum status open_either(struct idx_file *file, const char *dir, const cha
         dir, prefix, kind, prefix, kind);
 }
 
-/* gzread() until `byte_count` came; says what ended it early. */
+/* Reads `byte_count` bytes; the error says what ended the file early. */
 static enum status read_exactly(struct idx_file *file, uint8_t *bytes, uint64_t byte_count,
                                 const char *what, struct err *err)
 {
@@ -102,7 +112,7 @@ static enum status check_dims(struct idx_file *file, uint32_t dim_count, struct 
             return err_set(err, STATUS_BAD_INPUT, 0,
                            "%s: expected a side of 1 to %u pixels, the header says %u", file->path,
                            IDX_SIDE_MAX, file->dims[i]);
-        bytes *= file->dims[i]; /* at most 1e8 * 2^24: fits */
+        bytes *= file->dims[i]; /* at most 1e8 * 2^24: fits 64 bits */
     }
     if (bytes > IDX_BYTES_MAX)
         return err_set(err, STATUS_TOO_BIG, 0, "%s: %llu bytes are over the limit of %llu",
@@ -113,7 +123,7 @@ static enum status check_dims(struct idx_file *file, uint32_t dim_count, struct 
 
 static enum status check_room(const struct idx_file *file, uint32_t dim_count, struct err *err)
 {
-    uint64_t need = file->value_bytes + 4 + 4 * (uint64_t)dim_count;
+    const uint64_t need = file->value_bytes + 4 + 4 * (uint64_t)dim_count;
     bool plain = gzdirect(file->gz) != 0;
 
     if (plain ? file->file_bytes == need : need / DEFLATE_RATIO_MAX <= file->file_bytes)
@@ -145,8 +155,7 @@ static enum status read_header(struct idx_file *file, uint32_t dim_count, struct
     return status != STATUS_OK ? status : check_room(file, dim_count, err);
 }
 
-/* The values, and proof that nothing follows them: the last read also checks the CRC of a .gz file.
- */
+/* Reads the values and checks that nothing follows. The last read checks the CRC of a .gz file. */
 static enum status read_values(struct idx_file *file, uint8_t **values, struct err *err)
 {
     uint8_t beyond;
@@ -169,7 +178,7 @@ static enum status read_values(struct idx_file *file, uint8_t **values, struct e
                    n > 0 ? "more bytes" : "a damaged end (the checksum does not match)");
 }
 
-/* On success `*values` is the caller's. `dims` gets `dim_count` numbers. */
+/* Reads a whole file. *values is owned by the caller on success; dims: [dim_count], written. */
 static enum status read_file(const char *dir, const char *prefix, uint32_t dim_count,
                              uint32_t *dims, uint8_t **values, struct idx_file *file,
                              struct err *err)
@@ -203,7 +212,7 @@ static enum status check_labels(const struct idx_file *file, const uint8_t *labe
     return STATUS_OK;
 }
 
-/* The set keeps wider labels than a file has. Takes both arrays. */
+/* Makes the set, whose labels have 16 bits. Takes ownership of both arrays. */
 static enum status make_set(struct dataset **set, const struct dataset_shape *shape,
                             size_t image_count, uint8_t *pixels, uint8_t *labels, struct err *err)
 {

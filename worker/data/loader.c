@@ -1,3 +1,4 @@
+/* Two buffers: one batch is in use while the thread gathers the next. */
 #include "worker/data/loader.h"
 
 #include <assert.h>
@@ -7,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two batches: one is being used, one is being gathered. */
 enum { SLOTS = 2 };
 
 struct loader {
@@ -22,13 +22,13 @@ struct loader {
 
     const int64_t *indices;
     size_t index_count;
-    size_t begun;    /* images that were given out or are being gathered */
-    size_t gathered; /* batches since loader_begin: made by the thread, */
-    size_t taken;    /* asked for by the caller; gathered - taken <= 1 while one is in use */
+    size_t begun;    /* images in batches that were gathered or are being gathered */
+    size_t gathered; /* batches gathered since loader_begin */
+    size_t taken;    /* batches returned since loader_begin; the last one is in use */
 
     bool in_background;
-    bool gathering; /* the thread is outside the mutex */
-    bool ending;
+    bool gathering; /* the thread gathers a batch, without the mutex */
+    bool ending;    /* the thread must end */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -37,11 +37,14 @@ struct loader {
 static uint32_t next_count(const struct loader *loader)
 {
     size_t left = loader->index_count - loader->begun;
+
+    assert(loader->begun <= loader->index_count);
     return left < loader->batch_max ? (uint32_t)left : loader->batch_max;
 }
 
 static void gather(struct loader *loader, struct slot *slot, const int64_t *indices, uint32_t n)
 {
+    assert(n > 0 && n <= loader->batch_max);
     slot->n = n;
     if (loader->as_bytes)
         dataset_fetch_bytes(loader->set, indices, n, slot->images, slot->labels);
@@ -49,7 +52,7 @@ static void gather(struct loader *loader, struct slot *slot, const int64_t *indi
         dataset_fetch(loader->set, indices, n, slot->images, slot->labels);
 }
 
-/* One batch may be ahead of the one in use. */
+/* Whether the thread may gather a batch: at most one that was not returned yet. */
 static bool has_work(const struct loader *loader)
 {
     return loader->begun < loader->index_count && loader->gathered <= loader->taken;
@@ -81,7 +84,7 @@ static void *run(void *user)
     return NULL;
 }
 
-/* Signals are for the main thread. */
+/* With all signals blocked: the main thread handles them. */
 static enum status start_thread(struct loader *loader, struct err *err)
 {
     sigset_t all, before;
@@ -165,7 +168,7 @@ void loader_free(struct loader **out)
 void loader_begin(struct loader *loader, const int64_t *indices, size_t count)
 {
     (void)pthread_mutex_lock(&loader->mutex);
-    loader->index_count = 0; /* no new work */
+    loader->index_count = 0; /* the thread starts no further batch */
     loader->begun = 0;
     while (loader->gathering)
         (void)pthread_cond_wait(&loader->changed, &loader->mutex);
@@ -177,7 +180,8 @@ void loader_begin(struct loader *loader, const int64_t *indices, size_t count)
     (void)pthread_mutex_unlock(&loader->mutex);
 }
 
-/* With the mutex held. False: the list is at its end. */
+/* Waits for a batch, or gathers it where there is no thread. False at the end of the list. Call
+ * with the mutex held. */
 static bool wait_for_batch(struct loader *loader)
 {
     while (loader->gathered == loader->taken) {
@@ -203,6 +207,8 @@ struct loader_batch loader_next(struct loader *loader)
     (void)pthread_mutex_lock(&loader->mutex);
     if (wait_for_batch(loader)) {
         const struct slot *slot = &loader->slots[loader->taken % SLOTS];
+
+        assert(loader->gathered - loader->taken < SLOTS);
         loader->taken++;
         batch = (struct loader_batch){.labels = slot->labels, .n = slot->n};
         if (loader->as_bytes)

@@ -15,10 +15,11 @@
 #include <unistd.h>
 
 #include "tests/bench/overlap/ranks.h"
-#include "worker/ddp.h"
-#include "worker/init.h"
-#include "worker/model.h"
-#include "worker/net.h"
+#include "worker/comm/ddp.h"
+#include "worker/model/init.h"
+#include "worker/model/model.h"
+#include "worker/net/net.h"
+#include "worker/net/state.h"
 
 #define ROUNDS_MAX 1000
 
@@ -34,6 +35,7 @@ struct rank {
     struct comm *comm;
     struct net *net;
     struct ddp *ddps[KINDS]; /* NULL for the kinds without one */
+    struct reducer reducers[KINDS];
     float *images;
     int64_t *labels;
 };
@@ -85,6 +87,7 @@ static void make_net(struct rank *rank, uint32_t index)
         ranks_must(
             ddp_new(&rank->ddps[kind], rank->comm, rank->net, index, bench->world, &ddp, &err),
             &err);
+        ranks_must(ddp_reducer(rank->ddps[kind], &rank->reducers[kind], &err), &err);
     }
 }
 
@@ -114,10 +117,8 @@ static void step(struct rank *rank, enum kind kind)
     ranks_must(
         net_forward(rank->net, rank->images, rank->labels, rank->bench->batch, true, &result, &err),
         &err);
-    if (kind == NONE)
-        ranks_must(net_backward(rank->net, 1.0F, NULL, NULL, &err), &err);
-    else
-        ranks_must(ddp_backward(rank->ddps[kind], 1.0F, &err), &err);
+    net_set_reducer(rank->net, kind == NONE ? NULL : &rank->reducers[kind]);
+    ranks_must(net_backward_reduce(rank->net, 1.0F, &err), &err);
     net_update(rank->net, &sgd);
 }
 

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #include "tests/bench/overlap/ranks.h"
-#include "tests/unit/comm/fake_net.h"
-#include "worker/ddp.h"
+#include "tests/unit/worker/comm/fake_net.h"
+#include "worker/comm/ddp.h"
+#include "worker/net/state.h"
 
 #define STEPS_MAX 1000
 
@@ -21,53 +22,57 @@ struct bench {
     uint32_t world, buckets, bucket_kib, work_us, steps;
 };
 
-static void ignore_ready(void *user, uint32_t index)
-{
-    (void)user;
-    (void)index;
-}
-
-/* Median time of ddp_backward; the median of its exposed part in `exposed_us`. */
+/* Median time of net_backward_reduce; the median of its exposed part in `exposed_us`. */
 static uint64_t measure_ddp(const struct bench *bench, struct comm *comm, struct net *net,
                             uint32_t rank, bool delayed, uint64_t *exposed_us)
 {
     static uint64_t steps_us[STEPS_MAX], waits_us[STEPS_MAX];
     struct ddp_options options = {.delay_allreduce = delayed};
+    struct reducer reducer;
     struct ddp *ddp = NULL;
     struct err err;
 
     ranks_must(ddp_new(&ddp, comm, net, rank, bench->world, &options, &err), &err);
+    ranks_must(ddp_reducer(ddp, &reducer, &err), &err);
+    net_set_reducer(net, &reducer);
     for (uint32_t i = 0; i < bench->steps; i++) {
         uint64_t begin_us;
 
         ranks_must(comm_barrier(comm, &err), &err);
         begin_us = ranks_now_us();
-        ranks_must(ddp_backward(ddp, 1.0F, &err), &err);
+        ranks_must(net_backward_reduce(net, 1.0F, &err), &err);
         steps_us[i] = ranks_now_us() - begin_us;
         waits_us[i] = ddp_times(ddp).exposed_us;
     }
+    net_set_reducer(net, NULL);
     ddp_free(&ddp);
     *exposed_us = ranks_median(waits_us, bench->steps);
     return ranks_median(steps_us, bench->steps);
 }
 
-static uint64_t measure_compute(const struct bench *bench, struct comm *comm, struct net *net)
+static void compute(const struct bench *bench, struct comm *comm, struct net *net)
 {
-    static uint64_t steps_us[STEPS_MAX];
     struct err err;
 
-    for (uint32_t i = 0; i < bench->steps; i++) {
-        uint64_t begin_us;
-
-        ranks_must(comm_barrier(comm, &err), &err);
-        begin_us = ranks_now_us();
-        ranks_must(net_backward(net, 1.0F, ignore_ready, NULL, &err), &err);
-        steps_us[i] = ranks_now_us() - begin_us;
-    }
-    return ranks_median(steps_us, bench->steps);
+    (void)bench;
+    (void)comm;
+    ranks_must(net_backward(net, 1.0F, &err), &err);
 }
 
-static uint64_t measure_comm(const struct bench *bench, struct comm *comm, struct net *net)
+static void reduce(const struct bench *bench, struct comm *comm, struct net *net)
+{
+    struct err err;
+
+    for (uint32_t i = 0; i < bench->buckets; i++) {
+        const struct net_view bucket = fake_bucket(net, i);
+
+        ranks_must(comm_all_reduce_sum(comm, bucket.values, bucket.count, &err), &err);
+    }
+}
+
+/* The median time of one half of a step alone: compute() or reduce(). */
+static uint64_t measure_half(const struct bench *bench, struct comm *comm, struct net *net,
+                             void (*half)(const struct bench *, struct comm *, struct net *))
 {
     static uint64_t steps_us[STEPS_MAX];
     struct err err;
@@ -77,11 +82,7 @@ static uint64_t measure_comm(const struct bench *bench, struct comm *comm, struc
 
         ranks_must(comm_barrier(comm, &err), &err);
         begin_us = ranks_now_us();
-        for (uint32_t j = 0; j < bench->buckets; j++) {
-            const struct net_view bucket = fake_bucket(net, j);
-
-            ranks_must(comm_all_reduce_sum(comm, bucket.values, bucket.count, &err), &err);
-        }
+        half(bench, comm, net);
         steps_us[i] = ranks_now_us() - begin_us;
     }
     return ranks_median(steps_us, bench->steps);
@@ -91,8 +92,8 @@ static void report(const struct bench *bench, struct comm *comm, struct net *net
 {
     uint64_t bytes = (uint64_t)bench->buckets * bench->bucket_kib * 1024;
     uint64_t ignored_us, exposed_us;
-    uint64_t compute_us = measure_compute(bench, comm, net);
-    uint64_t comm_us = measure_comm(bench, comm, net);
+    uint64_t compute_us = measure_half(bench, comm, net, compute);
+    uint64_t comm_us = measure_half(bench, comm, net, reduce);
     uint64_t delayed_us = measure_ddp(bench, comm, net, rank, true, &ignored_us);
     uint64_t step_us = measure_ddp(bench, comm, net, rank, false, &exposed_us);
     double bus_bytes = (double)bytes * 2.0 * (bench->world - 1) / bench->world;

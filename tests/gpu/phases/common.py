@@ -1,15 +1,16 @@
-"""What the phases of tests/gpu/run share: programs of the build, small data, losses, checks that go on behind a failure.
+"""What the phases of tests/gpu/run share: programs of the build, small data, losses, checks that go on after a failure.
 
 A phase is a program: `phase.py BUILD`, exit 0 passed, 1 failed, 77 cannot run here; lines "figure: ..." go into the table of
-results. DDP_GPU_STANDIN=1 says that the card is the stand-in (tests/lib/standin_module.c): slow, so nets are small there."""
+results. DDP_GPU_STANDIN=1 says that the GPU is the stand-in (tests/standin/cuda/module.c): slow, so nets are small there."""
 import os
-import random
 import re
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from small_data import write_data  # noqa: E402,F401
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 BUILD = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else os.path.join(ROOT, "build")
@@ -30,7 +31,7 @@ TOLERANCES = {"O0": 2e-4, "O1": 4e-3, "O2": 4e-3, "O3": 1e-2, "O2 bf16": 3e-2}
 
 
 class Checks:
-    """Failures are told and counted; the phase goes on."""
+    """Failures are printed and counted; the phase goes on."""
 
     def __init__(self):
         self.failed = self.passed = 0
@@ -64,24 +65,6 @@ def figure(text):
 
 def folder():
     return tempfile.TemporaryDirectory(prefix="ddp-gpu-")
-
-
-def write_idx(path, dims, values):
-    with open(path, "wb") as file:
-        file.write(struct.pack(">HBB", 0, 8, len(dims)) + struct.pack(f">{len(dims)}I", *dims) + bytes(values))
-
-
-def write_data(where, train_count, validation_count=16, size=28):
-    """Pictures of ten kinds that a net can tell apart, with noise, as MNIST's files."""
-    draw = random.Random(5)
-    kinds = [[draw.randrange(256) for _ in range(size * size)] for _ in range(10)]
-    os.makedirs(where, exist_ok=True)
-    for name, count in (("train", train_count), ("t10k", validation_count)):
-        labels = [draw.randrange(10) for _ in range(count)]
-        pixels = [(3 * value + draw.randrange(256)) // 4 for label in labels for value in kinds[label]]
-        write_idx(os.path.join(where, f"{name}-images-idx3-ubyte"), (count, size, size), pixels)
-        write_idx(os.path.join(where, f"{name}-labels-idx1-ubyte"), (count,), labels)
-    return where
 
 
 def environ(**more):

@@ -1,9 +1,9 @@
-"""Which card, driver and libraries there are: lines "fact: NAME: VALUE" for the head of the results. usage: device.py BUILD"""
+"""Which GPU, driver and libraries there are: lines "fact: NAME: VALUE" for the head of the results. usage: device.py BUILD"""
 import ctypes
 import os
 import sys
 
-import card
+import gpu
 import common
 
 
@@ -41,7 +41,7 @@ def torch_facts():
 
 def main():
     try:
-        name, driver, memory, used = card.ask("name,driver_version,memory.total,memory.used")[0]
+        name, driver, memory, used = gpu.ask("name,driver_version,memory.total,memory.used")[0]
     except (OSError, IndexError, ValueError) as error:
         print(f"skip: no GPU: {error}")
         return 77

@@ -1,4 +1,4 @@
-"""kill -9 of a worker wherever it may be, then the card back at its baseline within 5 s; and SIGTERM's orderly end.
+"""kill -9 of a worker wherever it may be, then the GPU back at its baseline within 5 s; and SIGTERM's orderly end.
 usage: kill.py BUILD"""
 import glob
 import os
@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 
-import card
+import gpu
 import common
 
 MODEL = ["--opt-level", "O2", *(["-a", "convnet", "-b", "8"] if common.IS_STANDIN else ["-a", "resnet50", "-b", "64"])]
@@ -68,7 +68,7 @@ class Victim:
         return code
 
 
-# Each comes back when the worker is there; what it returns says by what that is known, "" for: it was not there.
+# Each waits until the worker is at its place, and returns how that was seen; "" where the worker had passed it.
 def at_start(victim):
     return "" if victim.has("training on") else "before its first line"
 
@@ -77,7 +77,7 @@ def in_plans(victim):
     victim.wait_for("training on")
     if not common.IS_STANDIN:
         time.sleep(0.5)
-    return "" if victim.has("Selected optimization level") else "on the card, the net is not made yet"
+    return "" if victim.has("Selected optimization level") else "on the GPU, the net is not made yet"
 
 
 def in_first_step(victim):
@@ -100,7 +100,7 @@ def in_checkpoint(victim):
 
 def in_teardown(victim):
     victim.wait_for("Val: ")
-    return "" if victim.process.poll() is not None else "behind the last line"
+    return "" if victim.process.poll() is not None else "after the last line"
 
 
 PLACES = (
@@ -122,8 +122,8 @@ def kill_in(checks, where, data, baseline, place, wait, args):
         finally:
             code = victim.end(signal.SIGKILL)
         took = baseline.seconds_until_back()
-        if not checks.that(took is not None, f"kill -9 {place}: the card is as before within {card.FREE_WITHIN_S:g} s"):
-            print(f"{card.used_mib()} MiB, before {baseline.mib}; processes {baseline.strangers()}")
+        if not checks.that(took is not None, f"kill -9 {place}: the GPU is as before within {gpu.FREE_WITHIN_S:g} s"):
+            print(f"{gpu.used_mib()} MiB, before {baseline.mib}; processes {baseline.strangers()}")
             return None
         if evidence and code == -signal.SIGKILL:
             checks.that(True, f"kill -9 {place} ({evidence}): free after {took:.2f} s")
@@ -137,7 +137,7 @@ def resume_after(checks, where, data):
     folder = os.path.join(where, "while-a-checkpoint-is-written-0", "ckpt")
     done = max(int(os.path.basename(path)[5:13]) for path in glob.glob(os.path.join(folder, "step-*.json")))
     said = common.train("cuda", [*MODEL, "--checkpoint-dir", folder, "--resume", "auto", "--max-steps", str(done + 1), data])
-    checks.that(f"Step [{done + 1}/" in said, f"training goes on behind step {done}")
+    checks.that(f"Step [{done + 1}/" in said, f"training goes on after step {done}")
 
 
 def terminate(checks, where, data, baseline, place, wait, codes):
@@ -151,7 +151,7 @@ def terminate(checks, where, data, baseline, place, wait, codes):
     took = time.monotonic() - begin
     back = baseline.seconds_until_back()
     checks.that(code in codes, f"SIGTERM {place}: exit code {code} after {took:.2f} s")
-    checks.that(back is not None, f"SIGTERM {place}: the card is as before")
+    checks.that(back is not None, f"SIGTERM {place}: the GPU is as before")
 
 
 def main():
@@ -159,7 +159,7 @@ def main():
     times = []
     with common.folder() as where:
         data = common.write_data(os.path.join(where, "data"), 256 if common.IS_STANDIN else 2000)
-        baseline = card.Baseline()
+        baseline = gpu.Baseline()
         for place, wait, args in PLACES:
             times.append(checks.attempt(f"kill -9 {place}", kill_in, checks, where, data, baseline, place, wait, args))
         checks.attempt("resume", resume_after, checks, where, data)

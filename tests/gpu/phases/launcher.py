@@ -1,4 +1,4 @@
-"""The card under launcherd: a worker killed by -9 leaves it free, launcherd proves that by itself, and only then the next
+"""The GPU under launcherd: a worker killed by -9 leaves it free, launcherd proves that by itself, and only then the next
 generation starts there and trains to the end. usage: launcher.py BUILD"""
 import json
 import os
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-import card
+import gpu
 import common
 
 MODEL = ["-a", "convnet", "-b", "8"] if common.IS_STANDIN else ["-a", "resnet50", "-b", "64"]
@@ -65,7 +65,7 @@ def kill_one(checks, server, token, log):
     """Kills the worker in training, waits for the next; seconds between."""
     wait_until("training", lambda: steps_in(log) >= 4)
     gpus, state = slot_of(server)
-    checks.that(gpus == 1 or (gpus or 0) > 1, f"launcherd found the card by itself: {gpus}")
+    checks.that(gpus == 1 or (gpus or 0) > 1, f"launcherd found the GPU by itself: {gpus}")
     checks.that(state == "busy", f"its slot is busy: {state}")
     victim = workers(token)
     assert len(victim) == 1, f"workers {victim}"
@@ -76,7 +76,7 @@ def kill_one(checks, server, token, log):
 
 
 def finish(job, limit_s):
-    """Its exit code; ends what is left behind the limit."""
+    """Its exit code; ends it after the limit."""
     try:
         return job.wait(limit_s)
     except subprocess.TimeoutExpired:
@@ -91,7 +91,7 @@ def main():
     with common.folder() as where:
         data = common.write_data(os.path.join(where, "data"), 256 if common.IS_STANDIN else 2000)
         state, log = os.path.join(where, "state"), os.path.join(where, "loss")
-        baseline = card.Baseline()
+        baseline = gpu.Baseline()
         args = [*MODEL, "--device", "cuda", "--max-steps", str(STEPS), "--checkpoint-dir", os.path.join(where, "ckpt"),
                 "--checkpoint-every", "2" if common.IS_STANDIN else "20", "--resume", "auto", "--loss-log", log, data]
         command = common.standalone(1, args, "--state-dir", state, "-e", token)
@@ -107,9 +107,9 @@ def main():
             text = file.read()
         if not checks.that(code == 0, f"the job ends well in its second generation: exit code {code}"):
             print(text[-1500:])
-        checks.that(took is not None and took <= card.FREE_WITHIN_S + 2, f"from the kill to the next worker: {took} s")
+        checks.that(took is not None and took <= gpu.FREE_WITHIN_S + 2, f"from the kill to the next worker: {took} s")
         checks.that(not [event for event in events if "quarantined" in event], f"the slot was never quarantined: {events}")
-        checks.that(baseline.seconds_until_back() is not None, "in the end the card is as before")
+        checks.that(baseline.seconds_until_back() is not None, "in the end the GPU is as before")
     if took is not None:
         common.figure(f"the next worker {took:.2f} s after the kill")
     checks.end()

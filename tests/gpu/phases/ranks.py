@@ -1,5 +1,5 @@
-"""DDP over 2 and 4 ranks on one card with --comm gloo: every rank's losses are those of the same ranks on the CPU. NCCL over
-ranks on one card is refused, with the reason. usage: ranks.py BUILD"""
+"""DDP over 2 and 4 ranks on one GPU with --comm gloo: every rank's losses are those of the same ranks on the CPU. NCCL over
+ranks on one GPU is refused, with the reason. usage: ranks.py BUILD"""
 import concurrent.futures
 import os
 
@@ -41,17 +41,17 @@ def main():
             folder = os.path.join(where, name.replace(" ", "-"), "cpu")
             on_cpu[name] = pool.submit(checks.attempt, f"{name} on the CPU", common.must,
                                        job(folder, world, ["--device", "cpu", *args]))
-        for name, level, world, args in cases:  # launcherd wants the card without strangers on it: one after the other
+        for name, level, world, args in cases:  # launcherd wants the GPU without strangers on it: one after the other
             folder = os.path.join(where, name.replace(" ", "-"))
             said = checks.attempt(name, common.must, job(os.path.join(folder, "cuda"), world,
                                                          ["--device", "cuda", "--comm", "gloo", *args]))
             if said is None or on_cpu[name].result() is None:
                 continue
-            checks.that("training on" in said, f"{name}: it was on the card")
+            checks.that("training on" in said, f"{name}: it was on the GPU")
             worst = max(worst, compare(checks, name, folder, world, common.TOLERANCES[level]))
         code, said = common.run(job(os.path.join(where, "nccl"), 2, ["--device", "cuda", "--comm", "nccl", data]))
         checks.that(code != 0 and "are on one GPU" in said and "--comm gloo" in said,
-                    f"--comm nccl with 2 ranks on one card: exit code {code}, and it says why")
+                    f"--comm nccl with 2 ranks on one GPU: exit code {code}, and it says why")
         if "are on one GPU" not in said:
             print(said[-1500:])
     common.figure(f"2 and 4 ranks, losses off the CPU's by at most {worst:.1g}")

@@ -1,4 +1,4 @@
-"""Resume on the card, bit-exact with --deterministic: steps at once and in two parts give the same checkpoint and the same losses.
+"""Resume on the GPU, bit-exact with --deterministic: steps at once and in two parts give the same checkpoint and the same losses.
 usage: resume.py BUILD"""
 import concurrent.futures
 import filecmp
@@ -19,7 +19,7 @@ def check(checks, data, where, name, args):
     os.makedirs(where)
     logs = [part("whole", 6), part("parts", 2), part("parts", 6)]
     files = [os.path.join(where, folder, "step-00000006.safetensors") for folder in ("whole", "parts")]
-    checks.that(filecmp.cmp(*files, shallow=False), f"{name}: the checkpoint behind step 6 is the same to the bit")
+    checks.that(filecmp.cmp(*files, shallow=False), f"{name}: the checkpoint after step 6 is the same to the bit")
     losses = [common.read_losses(log) for log in logs[1:]]
     whole = common.read_losses(logs[0])
     checks.that(whole == losses[1] and len(whole) == 6, f"{name}: all six losses are the same")

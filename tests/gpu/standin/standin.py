@@ -1,4 +1,4 @@
-"""The stand-in card for tests: its module, driver, nvidia-smi and NVML, all of which agree on who is on it."""
+"""The stand-in GPU for tests: its module, driver, nvidia-smi and NVML, all of which agree on who is on it."""
 import os
 import runpy
 import threading
@@ -7,17 +7,17 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def environ(build, folder, **more):
-    """What programs need to find the stand-in; `folder` is the card's own."""
+    """What programs need to find the stand-in; `folder` is the GPU's own."""
     return {**os.environ, "DDP_GPU_STANDIN": "1", "STANDIN_CARD": folder, "STANDIN_BUILD_MS": "300", "STANDIN_RESET_MS": "300",
-            "DDP_CUDA_MODULE": os.path.join(build, "tests", "lib", "libstandin_ddp_cuda.so"),
-            "LD_LIBRARY_PATH": os.pathsep.join(os.path.join(build, *path) for path in (("tests", "lib"),
-                                                                                      ("tests", "integration", "gpu"))),
+            "DDP_CUDA_MODULE": os.path.join(build, "tests", "standin", "cuda", "libstandin_ddp_cuda.so"),
+            "LD_LIBRARY_PATH": os.pathsep.join(os.path.join(build, *path) for path in (("tests", "standin", "cuda"),
+                                                                                      ("tests", "standin", "nvml"))),
             "STAND_IN_NVML": os.path.join(folder, "nvml"), "PATH": HERE + os.pathsep + os.environ["PATH"],
             "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
 class Nvml(threading.Thread):
-    """Keeps the script of the stand-in libnvidia-ml.so.1 (tests/integration/gpu/nvml_stand_in.c) true."""
+    """Keeps the script of the stand-in libnvidia-ml.so.1 (tests/standin/nvml/nvml.c) true."""
 
     def __init__(self, folder):
         super().__init__(daemon=True)

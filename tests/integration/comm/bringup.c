@@ -8,7 +8,7 @@
 
 #include "tests/integration/comm/group.h"
 #include "tests/lib/test.h"
-#include "worker/comm/comm_wire.h"
+#include "worker/comm/wire.h"
 
 #define STRANGERS 200
 
@@ -40,7 +40,7 @@ static int call_rank_0(const struct group *group)
     return fd;
 }
 
-static void say(int fd, const void *bytes, size_t byte_count)
+static void send_all(int fd, const void *bytes, size_t byte_count)
 {
     CHECK_EQ(send(fd, bytes, byte_count, MSG_NOSIGNAL), byte_count);
 }
@@ -67,7 +67,7 @@ static void say_hello(const struct group *group, int fd, uint32_t round)
         break;
     }
     comm_hello_encode(&hello, bytes);
-    say(fd, bytes, sizeof bytes);
+    send_all(fd, bytes, sizeof bytes);
 }
 
 /* Silent ones, half hellos, garbage, wrong secrets; they stay connected meanwhile. */
@@ -82,9 +82,9 @@ TEST(strangers_do_not_disturb)
     for (uint32_t i = 0; i < STRANGERS; i++) {
         fds[i] = call_rank_0(&group);
         if (i % 4 == 1)
-            say(fds[i], garbage, sizeof garbage);
+            send_all(fds[i], garbage, sizeof garbage);
         else if (i % 4 == 2)
-            say(fds[i], group.blob.bytes, 20);
+            send_all(fds[i], group.blob.bytes, 20);
         else if (i % 4 == 3)
             say_hello(&group, fds[i], i / 4);
     }
@@ -97,14 +97,20 @@ TEST(strangers_do_not_disturb)
     CHECK(group_now_us() - begin_us < 20000000);
 }
 
+/* Starts all ranks, which then wait for each other for two seconds. */
+static void start_for_2_s(struct group *group)
+{
+    group->timeout_us = 2000000;
+    group_start(group);
+    group_release(group);
+}
+
 TEST(wrong_secret_is_refused_and_names_who_is_missing)
 {
     struct group group = group_of(3, meet, NULL);
 
     group.alien = 2;
-    group.timeout_us = 2000000;
-    group_start(&group);
-    group_release(&group);
+    start_for_2_s(&group);
     CHECK_EQ(group_wait(&group, 2), 2);
     CHECK(strstr(group.texts[2], "REFUSED: rank 0 refused rank 2: wrong secret") != NULL);
     CHECK_EQ(group_wait(&group, 0), 2);
@@ -119,9 +125,7 @@ TEST(absent_rank_is_named)
     struct group group = group_of(4, meet, NULL);
 
     group.absent = 1;
-    group.timeout_us = 2000000;
-    group_start(&group);
-    group_release(&group);
+    start_for_2_s(&group);
     for (uint32_t i = 0; i < 4; i++) {
         if (i == 1)
             continue;
@@ -158,7 +162,7 @@ TEST(rank_dead_during_bring_up)
     fd = call_rank_0(&group);
     CHECK_EQ(comm_blob_decode(&group.blob, &hello.identity, &hello.place, NULL), STATUS_OK);
     comm_hello_encode(&hello, bytes);
-    say(fd, bytes, sizeof bytes);
+    send_all(fd, bytes, sizeof bytes);
     (void)close(fd);
     CHECK_EQ(group_wait(&group, 0), 2);
     CHECK(strstr(group.texts[0],

@@ -1,4 +1,5 @@
 /* The collectives among real processes: values, equal bits on all ranks, odd sizes. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,47 @@ static int broadcast_member(struct comm *comm, uint32_t rank, uint32_t world, in
         free(bytes);
     }
     return 0;
+}
+
+/* From each root to every set of ranks (the bits of `set`), in an order that differs from theirs;
+ * ranks outside get nothing. */
+static int multicast_member(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
+{
+    static const size_t sizes[] = {0, 1, 65537};
+    uint8_t *bytes = malloc(sizes[2]);
+    struct err err;
+
+    (void)user;
+    for (uint32_t turn = 0; turn < 3U * world << world; turn++) {
+        const size_t size = sizes[turn % 3];
+        const uint32_t root = turn / 3 % world, set = turn / 3 / world;
+        uint32_t ranks[GROUP_WORLD_MAX], count = 1;
+        bool gets = rank == root;
+
+        ranks[0] = root;
+        for (uint32_t i = 1; i < world; i++)
+            if ((set >> (root + world - i) % world & 1) != 0)
+                ranks[count++] = (root + world - i) % world;
+        for (uint32_t i = 0; i < count; i++)
+            gets = gets || ranks[i] == rank;
+        for (size_t i = 0; i < size; i++)
+            bytes[i] = rank == root ? (uint8_t)(i * 7 + turn) : 0xee;
+        MUST(comm_multicast(comm, bytes, size, ranks, count, &err));
+        for (size_t i = 0; i < size; i++)
+            if (bytes[i] != (gets ? (uint8_t)(i * 7 + turn) : 0xee))
+                return 1;
+    }
+    free(bytes);
+    return 0;
+}
+
+TEST(multicast_reaches_whom_it_names)
+{
+    for (uint32_t world = 1; world <= 5; world++) {
+        struct group group = group_of(world, multicast_member, NULL);
+
+        group_run(&group);
+    }
 }
 
 static int gather_member(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)

@@ -19,7 +19,7 @@ struct script {
     bool broadcasts;       /* instead of all-reduces */
 };
 
-/* Collectives without end; says "ready" once they run and prints how it failed. */
+/* Collectives without end; prints "ready" once they run, and the error that ends them. */
 static int stream(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
 {
     const struct script *script = user;
@@ -75,14 +75,15 @@ static void expect_all_but(struct group *group, uint32_t victim, const char *wor
                  (unsigned long long)(group_now_us() - begin_us) / 1000);
 }
 
-static void kill_each_of(uint32_t world, struct script *script)
+/* In each of `world` groups another rank is killed; the error of all others ends in `during`. */
+static void kill_each_of(uint32_t world, group_body work, struct script *script, const char *during)
 {
     for (uint32_t victim = 0; victim < world; victim++) {
-        struct group group = group_of(world, stream, script);
-        char words[64];
+        struct group group = group_of(world, work, script);
+        char words[80];
 
         (void)snprintf(words, sizeof words,
-                       "PEER_LOST: rank %u was lost (connection closed) during", victim);
+                       "PEER_LOST: rank %u was lost (connection closed) during%s", victim, during);
         start_stream(&group);
         CHECK_EQ(kill(group.pids[victim], SIGKILL), 0);
         expect_all_but(&group, victim, words, 5000000);
@@ -107,17 +108,7 @@ static int work_elsewhere(struct comm *comm, uint32_t rank, uint32_t world, int 
 
 TEST(a_loss_is_seen_outside_collectives_too)
 {
-    for (uint32_t victim = 0; victim < 4; victim++) {
-        struct group group = group_of(4, work_elsewhere, NULL);
-        char words[80];
-
-        (void)snprintf(words, sizeof words,
-                       "PEER_LOST: rank %u was lost (connection closed) during training", victim);
-        start_stream(&group);
-        CHECK_EQ(kill(group.pids[victim], SIGKILL), 0);
-        expect_all_but(&group, victim, words, 5000000);
-        CHECK_EQ(group_wait(&group, victim), 128 + SIGKILL);
-    }
+    kill_each_of(4, work_elsewhere, NULL, " training");
 }
 
 static struct script plain(void)
@@ -129,9 +120,9 @@ TEST(killed_rank_is_named_by_all)
 {
     struct script script = plain();
 
-    kill_each_of(2, &script);
-    kill_each_of(4, &script);
-    kill_each_of(5, &script);
+    kill_each_of(2, stream, &script, "");
+    kill_each_of(4, stream, &script, "");
+    kill_each_of(5, stream, &script, "");
 }
 
 TEST(killed_rank_is_named_in_broadcasts)
@@ -139,7 +130,7 @@ TEST(killed_rank_is_named_in_broadcasts)
     struct script script = plain();
 
     script.broadcasts = true;
-    kill_each_of(4, &script);
+    kill_each_of(4, stream, &script, "");
 }
 
 /* Rank 2 does not come, all wait for it; then another one dies, which none of them waits for

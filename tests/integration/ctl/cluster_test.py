@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from ctl_lib import Case, Cluster, equal, run_tests, wait_until
+from ctl_lib import Case, Cluster, UnixRelay, equal, run_tests, wait_until
 
 
 def every_verb_speaks_json():
@@ -108,16 +108,15 @@ def a_time_limit_exits_124():
 
 
 def a_server_killed_under_run_is_survived():
-    with Case() as case, Cluster(case) as cluster:
+    with Case() as case, Cluster(case) as cluster, UnixRelay(f"{case.dir}/relay.sock", cluster.server[5:]) as relay:
         go = os.path.join(case.dir, "go")
         process = case.start("--server", cluster.server, "run", "-n", "2", "--", "sh", "-c",
                              f'echo up; while ! test -e {go}; do sleep 0.05; done; echo end')
         equal(sorted(process.stdout.readline() for _ in range(2)), [" 0 node0 | up\n", " 1 node0 | up\n"])
         follow = case.start("--server", cluster.server, "logs", "-f", "@last", "--rank", "0")
         equal(follow.stdout.readline(), " 0 node0 | up\n")
-        sockets = cluster.server_files()
-        waiter = case.start("--server", cluster.server, "wait", "@last")
-        wait_until("the waiter", lambda: cluster.server_files() > sockets)
+        waiter = case.start("--server", relay.address, "wait", "@last")
+        assert relay.answered.wait(60), "the server did not answer `wait`"  # before that it is not patient
         for _ in range(2):
             cluster.kill_server()
             cluster.start_server()
@@ -129,27 +128,29 @@ def a_server_killed_under_run_is_survived():
         equal(sorted(output.splitlines()), [" 0 node0 | end", " 1 node0 | end"])
         equal(follow.communicate(timeout=60)[0], " 0 node0 | end\n")
         equal(follow.returncode, 0)
-        waiter.communicate(timeout=60)
-        equal(waiter.returncode, 0)
+        said = waiter.communicate(timeout=60)[1]
+        equal(waiter.returncode, 0, said)
         equal(cluster.status("@last")["generation"], 1)
+
+
+def signalled_run(case, cluster, number):
+    """A run of a job without end that got signal `number` and has ended."""
+    process = case.start("--server", cluster.server, "run", "--", "sh", "-c", "echo up; exec sleep 600")
+    process.stdout.readline()
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    return process
 
 
 def a_signalled_run_cancels_its_job():
     with Case() as case, Cluster(case) as cluster:
-        process = case.start("--server", cluster.server, "run", "--", "sh", "-c", "echo up; exec sleep 600")
-        process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-        equal(process.returncode, 143)
+        equal(signalled_run(case, cluster, signal.SIGTERM).returncode, 143)
         equal(cluster.status("@last")["state"], "cancelled")
 
 
 def a_closed_laptop_does_not_kill_the_job():
     with Case() as case, Cluster(case) as cluster:
-        process = case.start("--server", cluster.server, "run", "--", "sh", "-c", "echo up; exec sleep 600")
-        process.stdout.readline()
-        process.send_signal(signal.SIGHUP)
-        process.communicate(timeout=60)
+        signalled_run(case, cluster, signal.SIGHUP)
         equal(cluster.status("@last")["state"], "running")
         equal(cluster.ctl("cancel", "@last", "--now", "--wait").returncode, 0)
 

@@ -1,11 +1,14 @@
 """What the tests of ddpctl share: running it, a private cluster, and that nothing is left behind."""
+import concurrent.futures
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 BUILD = os.environ.get("BUILD_ROOT", sys.argv[1] if len(sys.argv) > 1 else "build")
@@ -20,7 +23,7 @@ def clean_environ(**more):
 
 
 class Case:
-    """A temporary directory that must be empty of ours in the end, and of processes that name it."""
+    """A temporary directory; in the end no file of ours and no process that names it may be left."""
 
     def __init__(self):
         self.dir = os.path.realpath(tempfile.mkdtemp(prefix="ddp-ctl-"))
@@ -41,7 +44,7 @@ class Case:
             assert not temps, f"temporary files are left: {temps}"
 
     def processes(self):
-        """Processes of which the command line or the environment names our directory, but for ours and our parents."""
+        """Processes with our directory in their command line or environment, except this one."""
         found = []
         for name in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -56,7 +59,7 @@ class Case:
         return found
 
     def environ(self, **more):
-        return clean_environ(TMPDIR=self.temp, **more)
+        return clean_environ(**{"TMPDIR": self.temp, "XDG_CONFIG_HOME": f"{self.dir}/config", **more})
 
     def ctl(self, *args, **more):
         """Runs ddpctl to its end; .returncode, .stdout, .stderr (bytes with raw=True)."""
@@ -79,7 +82,8 @@ class Cluster:
         self.daemons = {}
         self.start_server()
         for i in range(nodes):
-            self.launch(f"node{i}", "launcherd", "--server", self.server, "--name", f"node{i}", "--slots", str(slots))
+            self.launch(f"node{i}", "launcherd", "--server", self.server, "--name", f"node{i}", "--slots", str(slots),
+                        "--allow-root")
 
     def start_server(self):
         self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock")
@@ -106,9 +110,6 @@ class Cluster:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["job"]
 
-    def server_files(self):
-        return len(os.listdir(f"/proc/{self.daemons['rendezvous'].pid}/fd"))
-
     def kill_server(self):
         self.daemons["rendezvous"].kill()
         self.daemons["rendezvous"].wait()
@@ -128,6 +129,78 @@ class Cluster:
             daemon.stdout.close()
 
 
+class Relay:
+    """Passes connections of one listening socket on; `answered` is set when the far side has said something through it."""
+
+    def __init__(self, listener):
+        self.answered = threading.Event()
+        self.listener = listener
+        self.thread = threading.Thread(target=self.accept)
+        self.thread.start()
+
+    def connect(self):
+        """The far side of a new connection. OSError: there is none."""
+        raise NotImplementedError
+
+    def accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+            except OSError:
+                return
+            try:
+                far = self.connect()
+            except OSError:
+                near.close()
+                continue
+            threading.Thread(target=self.copy, args=(near, far, None), daemon=True).start()
+            threading.Thread(target=self.copy, args=(far, near, self.answered), daemon=True).start()
+
+    @staticmethod
+    def copy(source, target, passed):
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+                if passed:
+                    passed.set()
+        except OSError:
+            pass
+        for one in (source, target):
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *rest):
+        self.listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+        self.listener.close()
+        self.thread.join(WAIT_S)
+
+
+class UnixRelay(Relay):
+    """A unix socket in front of the server's."""
+
+    def __init__(self, path, target):
+        self.target = target
+        self.address = f"unix:{path}"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen(16)
+        super().__init__(listener)
+
+    def connect(self):
+        far = socket.socket(socket.AF_UNIX)
+        try:
+            far.connect(self.target)
+        except OSError:
+            far.close()
+            raise
+        return far
+
+
 def wait_until(what, condition):
     end = time.monotonic() + WAIT_S
     while not condition():
@@ -139,14 +212,19 @@ def equal(actual, expected, about=""):
     assert actual == expected, f"{actual!r} is not {expected!r} {about}"
 
 
-def run_tests(tests):
-    failed = 0
-    for test in tests:
-        begin = time.monotonic()
-        try:
-            test()
-            print(f"ok {test.__name__} {time.monotonic() - begin:.2f} s", flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed += 1
-            print(f"not ok {test.__name__}: {type(error).__name__}: {error}", flush=True)
-    sys.exit(1 if failed else 0)
+def run_test(test):
+    """None, or what failed."""
+    begin = time.monotonic()
+    try:
+        test()
+    except Exception as error:  # pylint: disable=broad-except
+        print(f"not ok {test.__name__}: {type(error).__name__}: {error}", flush=True)
+        return test
+    print(f"ok {test.__name__} {time.monotonic() - begin:.2f} s", flush=True)
+    return None
+
+
+def run_tests(tests, side_by_side=1):
+    """`side_by_side`: how many at a time, each with a Case of its own; for tests that mostly wait."""
+    with concurrent.futures.ThreadPoolExecutor(side_by_side) as pool:
+        sys.exit(1 if any(pool.map(run_test, tests)) else 0)

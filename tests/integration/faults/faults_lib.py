@@ -28,7 +28,7 @@ def is_alive(pid):
 
 
 def wait_until(condition, what, patience_s=PATIENCE_S):
-    """Polls something that nobody would tell us about: the state of foreign processes and files."""
+    """Polls the state of processes and files, of which we get no events."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         value = condition()
@@ -83,7 +83,8 @@ class Cluster:
                               *server_options], f"{self.folder}/server.log", "ready")
         self.nodes = [
             Daemon([f"{self.build}/launcherd/launcherd", "--server", self.address, "--name",
-                    f"node{i}", "--slots", str(slots), "--state-dir", f"{self.folder}/node{i}"],
+                    f"node{i}", "--slots", str(slots), "--state-dir", f"{self.folder}/node{i}",
+                    "--allow-root"],
                    f"{self.folder}/node{i}.log", "ready") for i in range(nodes)]
 
     def __enter__(self):

@@ -1,6 +1,6 @@
 """Kills every kind of process under a job that trains. usage: faults_test.py BUILD TEST [SEED]
 
-worker: 20 jobs, each with one worker killed with SIGKILL at a random step: one restart, and the last checkpoint is to the
+worker: 10 jobs, each with one worker killed with SIGKILL at a random step: one restart, and the last checkpoint is to the
 bit that of an undisturbed run. server, launcherd: the job neither stops nor restarts. shim: its workers die with
 it, the job restarts once. After each, nothing is left: processes, sockets, run directories, temporary files."""
 
@@ -27,7 +27,7 @@ def train(cluster, name, steps=STEPS):
 
 
 def last_parameters(folder):
-    """Name and hash of the newest checkpoint's tensors; no temporary file stands beside them."""
+    """Name and hash of the newest checkpoint's tensors; no temporary file is left."""
     files = sorted(glob.glob(f"{folder}/step-*.safetensors"))
     assert files, f"no checkpoint in {folder}"
     strange = [name for name in os.listdir(folder)
@@ -48,7 +48,7 @@ def expect(cluster, job, restarts, state="succeeded"):
     return status
 
 
-def kill_workers(build, seed, jobs=20):
+def kill_workers(build, seed, jobs=10):
     chance = random.Random(seed)
     with Cluster(build) as cluster:
         job, folder = train(cluster, "calm")

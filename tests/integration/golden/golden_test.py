@@ -1,7 +1,8 @@
 """The whole path against PyTorch's own figures: rendezvous, launcherds, four workers on two nodes, real MNIST.
 usage: golden_test.py BUILD RANKS (1 or 4). Skips (77) where ../shared is not there.
 
-Every rank's loss at every step of epoch 1 within 1e-4 of PyTorch's, top-1 accuracy after each of three epochs within 0.1 points."""
+Every rank's loss at every step of epoch 1 within 1e-4 of PyTorch's. After each of three epochs: top-1 and top-5 accuracy within
+0.1 points, the validation loss within 1e-3."""
 
 import json
 import math
@@ -13,6 +14,7 @@ import tempfile
 
 TOLERANCE = 1e-4
 POINTS = 0.1
+VALIDATION_TOLERANCE = 1e-3
 
 
 def find_shared():
@@ -59,12 +61,16 @@ def main():
             assert difference <= TOLERANCE and not math.isnan(difference), \
                 f"rank {rank}, step {step}: loss {ours}, PyTorch {theirs}"
             worst = max(worst, difference)
-    accuracies = [float(value) for value in re.findall(r"Val: Acc@1 ([0-9.]+)", done.stdout)]
+    found = re.findall(r"Val: Acc@1 ([0-9.]+) Acc@5 ([0-9.]+) Loss ([0-9.]+)", done.stdout)
+    accuracies = [float(top1) for top1, _, _ in found]
     expected = [val["acc1"] for val in golden["val"]]
     print(f"{ranks} ranks: {len(losses[0])} steps each, largest difference {worst:.2e}; "
           f"accuracy {accuracies}, PyTorch {expected}")
     assert len(accuracies) == len(expected) and \
         all(abs(a - b) <= POINTS + 1e-9 for a, b in zip(accuracies, expected)), "accuracies differ"
+    for (_, top5, loss), val in zip(found, golden["val"]):
+        assert abs(float(top5) - val["acc5"]) <= POINTS + 1e-9, f"top-5 accuracy {top5}, PyTorch {val['acc5']}"
+        assert abs(float(loss) - val["loss"]) <= VALIDATION_TOLERANCE, f"validation loss {loss}, PyTorch {val['loss']}"
     return 0
 
 

@@ -26,7 +26,7 @@ def the_slots_are_the_gpus():
 
 def what_a_job_leaves_holds_its_slot():
     """A GPU process of the job that NVML still names when the job is over."""
-    with Case() as case, GpuCluster(case, gpus=1) as cluster:
+    with Case() as case, GpuCluster(case, gpus=1, timeout="2s") as cluster:
         pid_file = os.path.join(case.dir, "pid")
         go = os.path.join(case.dir, "go")
         job = cluster.submit("--", "sh", "-c",
@@ -47,7 +47,7 @@ def what_a_job_leaves_holds_its_slot():
         equal((cluster.slot(0)["state"], cluster.slot(0)["reason"]), ("checking", None))
         reason = f"pid {pid} (gone, or in another container) holds 1830 MiB"
         slot = cluster.wait_slot(0, "quarantined", reason)
-        assert time.monotonic() - begin > 2, "the usual end of a process gets its time"
+        assert time.monotonic() - begin > 1, "the usual end of a process gets its time"
         assert slot["since"] and slot["drained_by"] is None, slot
         cluster.wait_reason(second, "wants 1 slot on one node; 0 have them free, the best other has 0; slot 0 of node0 "
                                     f"is quarantined: {reason}")
@@ -78,7 +78,7 @@ def a_gpu_is_free_again_at_once():
 
 
 def a_stranger_is_named():
-    with Case() as case, GpuCluster(case, gpus=2) as cluster:
+    with Case() as case, GpuCluster(case, gpus=2, timeout="1s") as cluster:
         cluster.wait_slot(1, "free")
         stranger = subprocess.Popen(["sleep", "600"])
         try:
@@ -101,23 +101,23 @@ def a_stranger_is_named():
 
 
 def memory_without_a_process():
-    with Case() as case, GpuCluster(case, gpus=1) as cluster:
+    with Case() as case, GpuCluster(case, gpus=1, timeout="1s") as cluster:
         cluster.wait_slot(0, "free")
         cluster.gpus.set("memory", "memory 0 1500")
         equal(cluster.ctl("wait", cluster.submit("--", "true")).returncode, 0)
         cluster.wait_slot(0, "quarantined", "1500 MiB are in use, 500 MiB when idle, and NVML names no process")
         equal(cluster.end_node(), 0)
-        cluster.start_node()  # what is idle it has from before
+        cluster.start_node()  # the baseline is in the record
         cluster.wait_slot(0, "quarantined", "1500 MiB are in use, 500 MiB when idle, and NVML names no process")
         cluster.gpus.set("memory", "memory 0 563")
         cluster.wait_slot(0, "free")
 
 
 def a_hanging_nvml_stops_nothing():
-    with Case() as case, GpuCluster(case, gpus=1, slots=2) as cluster:  # slot 1 has no GPU
+    with Case() as case, GpuCluster(case, gpus=1, slots=2, timeout="1s") as cluster:  # slot 1 has no GPU
         cluster.wait_slot(0, "free")
         cluster.gpus.set("hang", "hang")
-        reason = "NVML has not answered for 5 s: the driver hangs, or the GPU does"
+        reason = "NVML has not answered for 1 s: the driver hangs, or the GPU does"
         begin = time.monotonic()
         cluster.wait_slot(0, "unknown", reason)
         assert time.monotonic() - begin < 15
@@ -138,7 +138,7 @@ def a_hanging_nvml_stops_nothing():
 
 
 def a_node_whose_nvml_hangs_from_the_start():
-    with Case() as case, GpuCluster(case, gpus=1) as cluster:
+    with Case() as case, GpuCluster(case, gpus=1, timeout="1s") as cluster:
         cluster.wait_slot(0, "free")
         equal(cluster.end_node(), 0)
         cluster.gpus.set("hang", "hang")
@@ -153,7 +153,7 @@ def a_node_whose_nvml_hangs_from_the_start():
 
 
 def errors_of_nvml():
-    with Case() as case, GpuCluster(case, gpus=1) as cluster:
+    with Case() as case, GpuCluster(case, gpus=1, timeout="1s") as cluster:
         cluster.wait_slot(0, "free")
         cluster.gpus.set("error", "error 0 999")
         cluster.wait_slot(0, "unknown", "NVML answers with error 999 (Unknown Error)")
@@ -179,4 +179,4 @@ def without_nvml_slots_are_cpu_shares():
 if __name__ == "__main__":
     run_tests([the_slots_are_the_gpus, what_a_job_leaves_holds_its_slot, a_gpu_is_free_again_at_once,
                a_stranger_is_named, memory_without_a_process, a_hanging_nvml_stops_nothing,
-               a_node_whose_nvml_hangs_from_the_start, errors_of_nvml, without_nvml_slots_are_cpu_shares])
+               a_node_whose_nvml_hangs_from_the_start, errors_of_nvml, without_nvml_slots_are_cpu_shares], side_by_side=3)

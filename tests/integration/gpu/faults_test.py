@@ -23,13 +23,13 @@ def an_xid_drains_its_slot_and_no_other():
         equal((slot["job_id"], slot["drained_by"]), (int(job), None))
         cluster.wait_event("node node0: GPU 0: Xid 79: the GPU has fallen off the bus")
         cluster.wait_event(f"node node0: slot 0 is drained: {OFF_THE_BUS}")
-        equal(cluster.status(job)["state"], "running")  # its end is its own
+        equal(cluster.status(job)["state"], "running")  # the fault does not end the job
         with open(go, "w", encoding="ascii"):
             pass
         equal(cluster.ctl("wait", job).returncode, 0)
         waiting = cluster.submit("-n", "2", "--", "true")
         cluster.wait_reason(waiting, FULL + f"slot 0 of node0 is drained: {OFF_THE_BUS}")
-        equal(cluster.end_node(kill=True), -9)  # it is kept
+        equal(cluster.end_node(kill=True), -9)  # the fault is in the record
         cluster.start_node()
         cluster.wait_slot(1, "free")
         equal(cluster.slot(0)["reason"], OFF_THE_BUS)
@@ -45,7 +45,25 @@ def an_xid_drains_its_slot_and_no_other():
         equal(cluster.ctl("wait", waiting).returncode, 0)
 
 
-def a_harmless_xid_is_noted():
+def a_damaged_record_is_reported_and_ignored():
+    with Case() as case, GpuCluster(case, gpus=1) as cluster:
+        cluster.gpus.xid(0, 79)
+        cluster.wait_slot(0, "drained", OFF_THE_BUS)
+        equal(cluster.end_node(), 0)
+        record = os.path.join(case.dir, "node0", "slots.json")
+        with open(record, encoding="utf-8") as file:
+            whole = file.read()
+        equal(whole[:13], '{"version":1,')
+        with open(record, "w", encoding="utf-8") as file:
+            file.write(whole[:-10])
+        cluster.gpus.clear("xid1")
+        cluster.start_node()
+        cluster.wait_slot(0, "free")
+        text = "the record of the slots is damaged: it is not JSON; slots that were drained are open again"
+        assert text in cluster.log(), cluster.log()
+
+
+def a_harmless_xid_is_an_event():
     with Case() as case, GpuCluster(case, gpus=1) as cluster:
         job, go = running_job(cluster)
         cluster.gpus.xid(0, 31)
@@ -58,7 +76,7 @@ def a_harmless_xid_is_noted():
 
 
 def memory_errors():
-    with Case() as case, GpuCluster(case, gpus=2, lines={"ecc": "ecc 0 3"}) as cluster:
+    with Case() as case, GpuCluster(case, gpus=2, lines={"ecc": "ecc 0 3"}, timeout="1s") as cluster:
         for slot in range(2):
             cluster.wait_slot(slot, "free")
         cluster.gpus.set("ecc", "ecc 0 5")
@@ -110,7 +128,7 @@ def operators_drain_and_resume():
         equal((cluster.node()["drained"], cluster.slot(0)["state"]), (None, "free"))
 
 
-def mistakes_are_told():
+def mistakes_are_reported():
     with Case() as case, GpuCluster(case, gpus=1) as cluster:
         for args, code, text in ((("show", "gpu9"), 3, "there is no node gpu9"),
                                  (("drain", "gpu9"), 3, "there is no node gpu9"),
@@ -128,5 +146,6 @@ def mistakes_are_told():
 
 
 if __name__ == "__main__":
-    run_tests([an_xid_drains_its_slot_and_no_other, a_harmless_xid_is_noted, memory_errors,
-               operators_drain_and_resume, mistakes_are_told])
+    run_tests([an_xid_drains_its_slot_and_no_other, a_damaged_record_is_reported_and_ignored,
+               a_harmless_xid_is_an_event, memory_errors,
+               operators_drain_and_resume, mistakes_are_reported], side_by_side=3)

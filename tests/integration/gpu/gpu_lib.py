@@ -1,4 +1,4 @@
-"""Real daemons on a stand-in libnvidia-ml.so.1 that answers from a file which the test rewrites (nvml_stand_in.c)."""
+"""Real daemons on a stand-in libnvidia-ml.so.1 that answers from a file which the test rewrites (tests/standin/nvml/nvml.c)."""
 import json
 import os
 import subprocess
@@ -8,7 +8,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ctl"))
 from ctl_lib import BUILD, WAIT_S, Case, Cluster, clean_environ, equal, run_tests, wait_until  # noqa: E402,F401
 
-STAND_IN = os.environ.get("STAND_IN_DIR", os.path.join(BUILD, "tests", "integration", "gpu"))
+STAND_IN = os.environ.get("STAND_IN_DIR", os.path.join(BUILD, "tests", "standin", "nvml"))
 IDLE_MIB = 500
 
 
@@ -44,23 +44,23 @@ class Gpus:
 
 
 class GpuCluster(Cluster):
-    """rendezvous and one launcherd, node0, that finds its slots by itself."""
+    """rendezvous and one launcherd, node0, that finds its slots by itself. `timeout`: its --gpu-timeout; a short one where a
+    test waits for it to pass."""
 
-    def __init__(self, case, gpus=2, slots=None, lines=None):
+    def __init__(self, case, gpus=2, slots=None, lines=None, timeout="5s"):
         self.gpus = Gpus(case.dir, gpus)
         for name, line in (lines or {}).items():
             self.gpus.set(name, line)
-        self.slots = slots
+        self.options = ["--gpu-timeout", timeout] + ([] if slots is None else ["--slots", str(slots)])
         super().__init__(case, nodes=0)
         self.start_node()
 
     def start_node(self):
-        more = [] if self.slots is None else ["--slots", str(self.slots)]
         log = open(f"{self.case.dir}/node0.log", "ab")
         environ = clean_environ(LD_LIBRARY_PATH=STAND_IN, STAND_IN_NVML=self.gpus.path)
         daemon = subprocess.Popen([os.path.join(BUILD, "launcherd", "launcherd"), "--server", self.server, "--name",
-                                   "node0", *more, "--state-dir", f"{self.case.dir}/node0", "--exit-with-parent"],
-                                  env=environ, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
+                                   "node0", *self.options, "--state-dir", f"{self.case.dir}/node0", "--exit-with-parent",
+                                   "--allow-root"], env=environ, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
         log.close()
         self.ready = daemon.stdout.readline().decode()
         assert self.ready, f"node0 did not get ready:\n{self.log()}"
@@ -87,14 +87,14 @@ class GpuCluster(Cluster):
         return json.loads(done.stdout)["node"]
 
     def wait_node(self):
-        """Until a server that is new has heard of it."""
+        """Until a restarted server knows the node."""
         wait_until("node0", lambda: '"state":"up"' in self.ctl("nodes", "--json").stdout)
 
     def slot(self, number):
         return self.node()["slot_list"][number]
 
     def wait_slot(self, number, state, reason=None):
-        """Until that slot is so; the slot. The wait is bounded: what it was instead is told."""
+        """Waits until the slot has that state; returns the slot. After WAIT_S it fails and shows the last state."""
         end = time.monotonic() + WAIT_S
         while True:
             slot = self.slot(number)

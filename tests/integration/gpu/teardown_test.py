@@ -37,7 +37,7 @@ def main():
             took = time.monotonic() - begin
             good = worker.returncode == cases[name][1]
             failed += not good
-            print(f"{'ok' if good else 'not ok'} {name}: exit code {worker.returncode} after {took:.1f} s of a card's {HANG_S} s")
+            print(f"{'ok' if good else 'not ok'} {name}: exit code {worker.returncode} after {took:.1f} s of a GPU's {HANG_S} s")
             if not good:
                 print(said[-1000:])
     return failed > 0

@@ -5,6 +5,7 @@ Waiting is for a condition, with a generous time-out; nothing sleeps to be in st
 import base64
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -20,8 +21,16 @@ WIDE = {"job_id", "lease_us", "sent_us", "slot_mask", "grace_us", "offset", "req
 CLUSTER = "cluster0"
 
 
+def user_name():
+    """Our account, as the server names it."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid{os.geteuid()}"
+
+
 def wait_until(condition, what, timeout_s=TIMEOUT_S):
-    """Polls for what no descriptor tells (processes, files)."""
+    """Polls for changes that no descriptor reports (processes, files)."""
     end = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -32,8 +41,8 @@ def wait_until(condition, what, timeout_s=TIMEOUT_S):
         time.sleep(0.002)
 
 
-def encode(kind, seq, fields):
-    body = {"type": kind, "seq": seq}
+def encode(kind, fields):
+    body = {"type": kind}
     for name, value in fields.items():
         body[name] = str(value) if name in WIDE else value
     data = json.dumps(body).encode()
@@ -54,14 +63,12 @@ class Peer:
 
     def __init__(self, sock):
         self.sock = sock
-        self.seq = 0
         self.buffer = b""
-        self.lock = threading.Lock()  # numbers leave in order
+        self.lock = threading.Lock()  # frames leave whole
 
     def send(self, kind, **fields):
         with self.lock:
-            self.seq += 1
-            self.sock.sendall(encode(kind, self.seq, fields))
+            self.sock.sendall(encode(kind, fields))
 
     def receive(self):
         """The next message; None at the end."""
@@ -82,7 +89,7 @@ class Peer:
 
 
 class Server:
-    """Welcomes nodes, acks beats and reports, keeps everything that was said."""
+    """Welcomes nodes, acks beats and reports, stores every message."""
 
     def __init__(self, path, lease_us=60_000_000, beat_us=50_000, cluster=CLUSTER):
         self.path = path
@@ -91,7 +98,7 @@ class Server:
         self.cluster = cluster
         self.acks_beats = True
         self.changed = threading.Condition()
-        self.said = []  # (monotonic seconds, message)
+        self.messages = []  # (monotonic seconds, message)
         self.reports = {}  # (job, generation): newest
         self.node = None
         self.connections = 0
@@ -144,7 +151,7 @@ class Server:
                 self.connections += 1
             if kind == "shim_report":
                 self.reports[(message["job_id"], message["generation"])] = message
-            self.said.append((time.monotonic(), message))
+            self.messages.append((time.monotonic(), message))
             self.changed.notify_all()
 
     def wait(self, condition, what, timeout_s=TIMEOUT_S):
@@ -156,7 +163,7 @@ class Server:
                     return value
                 left = end - time.monotonic()
                 if left <= 0 or not self.changed.wait(left):
-                    last = [str(m)[:600] for _, m in self.said if m["type"] != "beat"][-4:]
+                    last = [str(m)[:600] for _, m in self.messages if m["type"] != "beat"][-4:]
                     raise AssertionError("\n".join([f"not within {timeout_s} s: {what}; last said:", *last]))
 
     def send(self, kind, **fields):
@@ -164,7 +171,7 @@ class Server:
         node.send(kind, **fields)
 
     def find(self, kind, condition=lambda m: True, since=0):
-        for _, message in self.said[since:]:
+        for _, message in self.messages[since:]:
             if message["type"] == kind and condition(message):
                 return message
         return None
@@ -182,10 +189,10 @@ class Server:
         return self.wait_report(job, generation, lambda r: r["phase"] == phase, phase)
 
     def start(self, job, generation, argv, nproc=1, env=None, cwd="/", **more):
-        fields = dict(cluster=self.cluster, job_id=job, generation=generation, name=f"job{job}", user="tester",
-                      uid=os.geteuid(), node_rank=0, node_count=1, rank_base=0, local_count=nproc, world=nproc,
-                      slot_mask=(1 << nproc) - 1, restart_count=generation - 1, max_restarts=3, grace_us=1_000_000,
-                      cwd=cwd, argv=argv, env={"PATH": os.environ["PATH"]} if env is None else env)
+        fields = dict(cluster=self.cluster, job_id=job, generation=generation, name=f"job{job}", user=user_name(),
+                      node_rank=0, node_count=1, rank_base=0, local_count=nproc, world=nproc,
+                      slot_mask=(1 << nproc) - 1, restart_count=generation - 1, max_restarts=3, checkpoint_step=0,
+                      grace_us=1_000_000, cwd=cwd, argv=argv, env={"PATH": os.environ["PATH"]} if env is None else env)
         fields.update(more)
         self.send("start", **fields)
 
@@ -220,7 +227,7 @@ class Server:
                 return out
 
     def log_read(self, job, generation, rank, offset=0, tail_lines=0, bytes_max=32768, wait_us=30_000_000):
-        request = len(self.said) + 1_000_000 * job
+        request = len(self.messages) + 1_000_000 * job
         self.send("log_read", request_id=request, job_id=job, generation=generation, rank=rank, offset=offset,
                   tail_lines=tail_lines, bytes_max=bytes_max, wait_us=wait_us)
         data = dict(self.wait_for("log_data", lambda m: m["request_id"] == request, what="log_data"))
@@ -250,7 +257,7 @@ class Server:
 class Node:
     """launcherd as a process."""
 
-    def __init__(self, launcherd, folder, slots=4, name="node0", extra=()):
+    def __init__(self, launcherd, folder, slots=4, name="node0", extra=("--allow-root",)):
         self.launcherd = launcherd
         self.folder = folder
         self.name = name
@@ -321,6 +328,11 @@ def is_alive(pid):
         return False
 
 
+def write_file(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
 class World:
     """A folder, a server, a node; everything gone at the end, which is checked."""
 
@@ -343,7 +355,7 @@ class World:
         return shim
 
     def forget(self, node, job, generation):
-        """Forgotten: the shim's process and its folder are gone, and so is all that it started."""
+        """After `forget`: the process of the shim, its folder and its descendants are gone."""
         shim = self.note_token(node, job, generation)
         self.server.forget(job, generation)
         wait_until(lambda: not os.path.exists(node.run_dir(job, generation)), "the run directory to go")
@@ -384,6 +396,8 @@ class World:
                     for pid in [shim["pid"], *token_holders(shim["token"])]:
                         if is_alive(pid):
                             os.kill(pid, signal.SIGKILL)
+                    if shim.get("cgroup") and os.path.exists(shim["cgroup"] + "/cgroup.kill"):
+                        write_file(shim["cgroup"] + "/cgroup.kill", "1")
                 if name.startswith("shim-g"):
                     with open(os.path.join(folder, name), errors="replace") as file:
                         print(f"--- {name}:\n{file.read()}", flush=True)

@@ -22,12 +22,14 @@ PYTHON = pytorch.python_or_skip()
 TORCHRUN = os.path.join(os.path.dirname(PYTHON), "torchrun")
 SCRIPT = os.path.join(HERE, "train_ddp.py")
 RUN = ("run", "--standalone", "--nodes", "2", "--nproc-per-node", "2", "--raw")
+PAIR = ("run", "--standalone", "--nproc-per-node", "2", "--raw")
 LIMIT_S = 240
 
 # Where the two must differ, or may: places, ids and ports; the store, which rank 0 serves here.
 FREE = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE"}
-OURS = re.compile(r"DDP_[A-Z_]+$")
-# The shell's and Python's own, the tests' own, and what torchrun's agent tells itself and workers merely inherit.
+# Beside DDP_*: who the job runs as, and the interface of the node's address; torchrun leaves both to luck.
+OURS = re.compile(r"(DDP_[A-Z_]+|USER|LOGNAME|XDG_CONFIG_HOME|(NCCL|GLOO)_SOCKET_IFNAME)$")
+# The shell's and Python's own, the tests' own, and what torchrun's agent sets for itself and workers merely inherit.
 NOISE = {"_", "PWD", "OLDPWD", "SHLVL", "LC_CTYPE", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
 WRITE_ENVIRONMENT = ("import json, os, sys; open(os.path.join(sys.argv[1], os.environ['RANK'] + '.json'), 'w')"
                      ".write(json.dumps(dict(os.environ)))")
@@ -54,14 +56,14 @@ def undisturbed(case, name):
     return done
 
 
-def four_ranks_on_two_nodes_train():
-    with Case() as case:
-        done = undisturbed(case, "data")
-        equal(sorted(re.findall(r"rank (\d) of 4 starts at epoch 0", done.stdout)), ["0", "1", "2", "3"], done.stdout)
-        loss = losses(done.stdout)
-        equal(sorted(loss), [0, 1, 2, 3, 4], done.stdout)
-        assert loss[4] < 0.5 * loss[0], loss
-        equal((len(weights(done.stdout)), len(set(weights(done.stdout)))), (4, 1), done.stdout)
+def check_training(done):
+    """The output of an undisturbed run."""
+    equal(sorted(re.findall(r"rank (\d) of 4 starts at epoch 0", done.stdout)), ["0", "1", "2", "3"], done.stdout)
+    loss = losses(done.stdout)
+    equal(sorted(loss), [0, 1, 2, 3, 4], done.stdout)
+    assert loss[4] < 0.5 * loss[0], loss
+    equal((len(weights(done.stdout)), len(set(weights(done.stdout)))), (4, 1), done.stdout)
+    return loss
 
 
 def follow(run, pattern):
@@ -75,19 +77,19 @@ def follow(run, pattern):
     raise AssertionError(f"no {pattern}: {lines} {run.stderr.read()}")
 
 
-def a_killed_rank_costs_one_restart():
+def four_ranks_train_and_a_killed_rank_costs_one_restart():
     with Case() as case:
-        expected = losses(undisturbed(case, "undisturbed").stdout)
+        expected = check_training(undisturbed(case, "undisturbed"))
         folder = os.path.join(case.dir, "data")
         os.mkdir(folder)
         run = case.start(*RUN, "--", PYTHON, SCRIPT, folder, "--hold", "2", **cache(case))
         lines, match = follow(run, r"holding (\d+)")
         os.kill(int(match[1]), signal.SIGKILL)
-        rest, told = run.communicate(timeout=LIMIT_S)
+        rest, errors = run.communicate(timeout=LIMIT_S)
         text = "".join(lines) + rest
-        equal(run.returncode, 0, told)
-        equal(len(re.findall(r"-- generation \d+: ", told)), 1, told)
-        assert "rank 2 was killed by signal 9 (SIGKILL); 4 ranks start again" in told, told
+        equal(run.returncode, 0, errors)
+        equal(len(re.findall(r"-- generation \d+: ", errors)), 1, errors)
+        assert "rank 2 was killed by signal 9 (SIGKILL); 4 ranks start again" in errors, errors
         equal(len(re.findall(r"of 4 starts at epoch 0", text)), 4, text)
         equal(len(re.findall(r"of 4 starts at epoch 1", text)), 4, text)
         equal((len(weights(text)), len(set(weights(text)))), (4, 1), text)
@@ -101,7 +103,7 @@ def an_exception_is_the_job_s_failure():
     with Case() as case:
         code = ("import os, torch.distributed as dist\ndist.init_process_group('gloo')\n"
                 "if dist.get_rank() == 1: raise ValueError('no such batch')\ndist.barrier()")
-        done = case.ctl(*RUN, "--max-restarts", "0", "--", PYTHON, "-c", code, timeout=LIMIT_S, **cache(case))
+        done = case.ctl(*PAIR, "--max-restarts", "0", "--", PYTHON, "-c", code, timeout=LIMIT_S, **cache(case))
         equal(done.returncode, 1, done.stderr)
         assert "rank 1 exited with code 1" in done.stderr, done.stderr
         assert "ValueError: no such batch" in done.stdout + done.stderr, (done.stdout, done.stderr)
@@ -131,8 +133,8 @@ def torchrun_environments(case, more):
                                env=clean_environ(**more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
               for node in range(2)]
     for agent in agents:
-        told, _ = agent.communicate(timeout=LIMIT_S)
-        equal(agent.returncode, 0, told)
+        output, _ = agent.communicate(timeout=LIMIT_S)
+        equal(agent.returncode, 0, output)
     return environments(folder)
 
 
@@ -146,8 +148,9 @@ def our_environments(case, more):
 
 def check_environment(rank, ours, theirs):
     names = {name for name in ours if not OURS.match(name)} - NOISE
-    equal(names ^ (set(theirs) - NOISE), set(), f"rank {rank}: names on one side only")
-    for name in sorted(names - FREE):
+    equal(names ^ {name for name in theirs if not OURS.match(name)} - NOISE, set(), f"rank {rank}: names on one side only")
+    assert re.fullmatch(re.escape(theirs["PATH"]) + r"(:/[^:]*)?", ours["PATH"]), ours["PATH"]  # + ddp-worker's folder
+    for name in sorted(names - FREE - {"PATH"}):
         equal(ours[name], theirs[name], f"rank {rank}: {name}")
     assert ours["TORCHELASTIC_USE_AGENT_STORE"] in ("True", "False"), ours["TORCHELASTIC_USE_AGENT_STORE"]
     assert 0 < int(ours["MASTER_PORT"]) < 65536 and ours["MASTER_ADDR"], ours
@@ -166,5 +169,5 @@ def the_environment_is_torchrun_s():
             equal(len({env["TORCHELASTIC_ERROR_FILE"] for env in ours.values()}), 4)
 
 
-run_tests([four_ranks_on_two_nodes_train, a_killed_rank_costs_one_restart, an_exception_is_the_job_s_failure,
+run_tests([four_ranks_train_and_a_killed_rank_costs_one_restart, an_exception_is_the_job_s_failure,
            the_environment_is_torchrun_s])

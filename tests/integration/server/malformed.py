@@ -65,15 +65,14 @@ def broken_json(valid):
     text = valid.decode()
     yield "cut", valid[:-1]
     yield "half", valid[:len(valid) // 2]
-    yield "something behind", valid + b" x"
+    yield "something after it", valid + b" x"
     yield "two objects", valid + valid
     yield "final comma", valid[:-1] + b",}"
     yield "unknown key", valid[:-1] + b',"more":1}'
     yield "repeated key", valid[:-1] + b',"type":"beat"}'
-    yield "key in another case", text.replace('"seq"', '"Seq"').encode()
-    yield "seq as text", text.replace('"seq":2', '"seq":"2"').replace('"seq":1', '"seq":"1"').encode()
-    yield "seq below 0", text.replace('"seq":2', '"seq":-2').replace('"seq":1', '"seq":-1').encode()
-    yield "NUL behind", valid + b"\0"
+    yield "key in another case", text.replace('"type"', '"Type"').encode()
+    yield "type in another place", b'{"more":1,' + valid[1:]
+    yield "NUL after it", valid + b"\0"
     yield "bad UTF-8", text.replace('"type":"', '"type":"\xff', 1).encode("latin-1")
     yield "array", b"[" + valid + b"]"
     yield "unknown type", text.replace('"type":"', '"type":"x', 1).encode()
@@ -93,36 +92,35 @@ RAW = [
     ("only a string", frame(b'"x"')),
     ("empty object", frame(b"{}")),
     ("only spaces", frame(b"    ")),
-    ("a byte order mark", frame(b"\xef\xbb\xbf" + encode("client_hello", 1, protocol=1, version="t"))),
+    ("a byte order mark", frame(b"\xef\xbb\xbf" + encode("client_hello", protocol=1, version="t"))),
     ("deep arrays", frame(b"[" * 30000)),
     ("deep objects", frame(b'{"a":' * 10000)),
     ("many tokens", frame(b"[" + b"0," * 32000 + b"0]")),
-    ("a long number", frame(b'{"type":"client_hello","seq":1,"protocol":' + b"9" * 60000 + b"}")),
-    ("infinity", frame(b'{"type":"client_hello","seq":1,"protocol":1e999,"version":"x"}')),
-    ("NaN", frame(b'{"type":"client_hello","seq":1,"protocol":NaN,"version":"x"}')),
-    ("a lone surrogate", frame(b'{"type":"client_hello","seq":1,"protocol":1,"version":"\\ud800"}')),
-    ("an escaped NUL", frame(b'{"type":"client_hello","seq":1,"protocol":1,"version":"a\\u0000b"}')),
-    ("a raw newline", frame(b'{"type":"client_hello","seq":1,"protocol":1,"version":"a\nb"}')),
+    ("a long number", frame(b'{"type":"client_hello","protocol":' + b"9" * 60000 + b"}")),
+    ("infinity", frame(b'{"type":"client_hello","protocol":1e999,"version":"x"}')),
+    ("NaN", frame(b'{"type":"client_hello","protocol":NaN,"version":"x"}')),
+    ("a lone surrogate", frame(b'{"type":"client_hello","protocol":1,"version":"\\ud800"}')),
+    ("an escaped NUL", frame(b'{"type":"client_hello","protocol":1,"version":"a\\u0000b"}')),
+    ("a raw newline", frame(b'{"type":"client_hello","protocol":1,"version":"a\nb"}')),
 ]
 
 
 def malformed_inputs():
-    """`after` is the hello to send first; its seq is 1, so the input's is 2."""
+    """`after` is the hello to send first."""
     inputs = [(what, data, None) for what, data in RAW]
     for after, kind, fields in VALID:
-        seq = 1 if after is None else 2
-        for what, payload in broken_json(encode(kind, seq, **fields)):
+        for what, payload in broken_json(encode(kind, **fields)):
             inputs.append(("%s: %s" % (kind, what), frame(payload), after))
         for name in fields:
             without = {k: v for k, v in fields.items() if k != name}
-            inputs.append(("%s without %s" % (kind, name), frame(encode(kind, seq, **without)),
+            inputs.append(("%s without %s" % (kind, name), frame(encode(kind, **without)),
                            after))
             for value in WRONG.get(name, ()):
-                head = {"type": kind, "seq": seq}
-                body = json.loads(encode(kind, seq, **fields))
+                head = {"type": kind}
+                body = json.loads(encode(kind, **fields))
                 if isinstance(value, int) and name in ("instance",):
                     value = str(value)
-                body[name] = json.loads(encode("x", 1, **{"v": value}))["v"]
+                body[name] = json.loads(encode("x", **{"v": value}))["v"]
                 payload = json.dumps(dict(head, **body), separators=(",", ":")).encode()
                 inputs.append(("%s with %s = %.40r" % (kind, name, value), frame(payload), after))
     return inputs

@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+import small_data  # noqa: E402
+
 
 def run(command):
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False,
@@ -21,12 +24,22 @@ def check(profile, ranks):
     assert {"layer1.0", "layer1.1", "layer2.0", "fc", "loss", "optimizer"} <= set(names), names
     assert profile["world"] == ranks and profile["steps"] == 5 and profile["images"] == 50, profile
     assert abs(parts - profile["sum_ms"]) < 1e-3, (parts, profile["sum_ms"])
-    assert 0.6 * profile["profiled_step_ms"] < parts < 1.05 * profile["profiled_step_ms"], profile
     conv = sum(layer["gflop"] for layer in profile["layers"] if layer["op"] == "conv2d")
     # per image: 16*28*28*25 and 32*14*14*400 multiplications; the first has no data gradient
     wanted = 2 * 50 * (2 * 16 * 28 * 28 * 25 + 3 * 32 * 14 * 14 * 400) * 1e-9
     assert abs(conv - wanted) < 1e-6, (conv, wanted)
     assert profile["start_ms"]["first step"] > 0 and profile["begun_s"] > 0
+
+
+def check_sum(profile_of, *args):
+    """The parts add up to nearly the whole step. Other processes may take the processor between two parts, so three tries."""
+    for attempt in range(3):
+        profile = profile_of(*args)
+        check(profile, args[0])
+        share = profile["sum_ms"] / profile["profiled_step_ms"]
+        if 0.6 < share < 1.05:
+            return profile
+    raise AssertionError(f"in {attempt + 1} tries the parts were {share:.2f} of the step at last: {profile}")
 
 
 def main():
@@ -42,17 +55,15 @@ def main():
             assert "part of a step" in done.stdout and "rest of the step" in done.stdout, done.stdout
             with open(path, encoding="utf-8") as file:
                 return json.load(file)
-        alone = profile_of(1)
-        check(alone, 1)
+        alone = check_sum(profile_of, 1)
         assert alone["groups_ms"]["reduce"] == 0
-        pair = profile_of(2, "--clip-grad-norm", "1")
-        check(pair, 2)
+        pair = check_sum(profile_of, 2, "--clip-grad-norm", "1")
         assert {"collectives of the host", "clipping"} <= {layer["name"] for layer in pair["layers"]}
         for words, said in ((["--profile-json", "x"], "--profile-json needs --profile N"),
                             (["--profile", "3", "-e"], "leave --evaluate out"),
                             (["--profile", "3", "--checkpoint-dir", folder], "leave --checkpoint-dir out"),
                             (["--profile", "0"], "--profile"),
-                            (["--profile", "1", "--dummy", "-b", "60001"], "a smaller --batch-size")):
+                            (["--profile", "1", "-b", "9", small_data.write_data(f"{folder}/data", 8)], "a smaller --batch-size")):
             done = run([worker, "--device", "cpu", *words])
             assert done.returncode != 0 and said in done.stdout, (words, done.stdout)
         done = run([worker, "--device", "cpu", "--profile", "1", "--profile-json", f"{folder}/none/x.json"])

@@ -1,7 +1,8 @@
 """Training as a user starts it: `ddpctl run --standalone`, four ranks. usage: train_test.py BUILD PART
 
-resnet18, model-file: at every opt level, four steps at once and two steps and a resume give the same checkpoint, to the bit.
-mnist: ResNet-18 reaches 97 % on real MNIST within an epoch. Skips (77) where ../shared is not there."""
+model-file, resnet18: four steps at once and two steps with a resume give the same checkpoint, to the bit: the small residual
+net of docs/examples at every opt level, ResNet-18 at O0 and O2, since its checkpoints are large and the levels work alike.
+mnist: ResNet-18 reaches 95 % on real MNIST after 80 steps. Skips (77) where ../shared is not there."""
 
 import filecmp
 import os
@@ -10,14 +11,18 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+import small_data  # noqa: E402
+
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 LEVELS = (["--opt-level", "O0"], ["--opt-level", "O1", "--init-loss-scale", "1024"],
           ["--opt-level", "O2", "--init-loss-scale", "1024"], ["--opt-level", "O3"],
           ["--opt-level", "O2", "--low-type", "bf16"])
 MODELS = {
-    "resnet18": ["-a", "resnet18", "--dummy", "--image-size", "16", "--num-classes", "10", "-b", "16"],
-    "model-file": ["-a", os.path.join(ROOT, "docs", "examples", "small-resnet.json"), "-b", "16"],
+    "resnet18": ["-a", "resnet18", "-b", "4"],
+    "model-file": ["-a", os.path.join(ROOT, "docs", "examples", "small-resnet.json"), "-b", "8"],
 }
+IMAGE_SIZE = {"resnet18": 16, "model-file": 28}
 
 
 def train(build, folder, args):
@@ -33,15 +38,17 @@ def train(build, folder, args):
 
 def check_level(build, model, level):
     with tempfile.TemporaryDirectory(prefix="ddp-train-") as folder:
+        data = small_data.write_data(f"{folder}/data", 128, size=IMAGE_SIZE[model])
+
         def run(name, steps):
             return train(build, folder, [*MODELS[model], *level, "--max-steps", str(steps), "--checkpoint-every", "2",
-                                         "--checkpoint-dir", f"{folder}/{name}", "--resume", "auto"])
+                                         "--checkpoint-dir", f"{folder}/{name}", "--resume", "auto", data])
         said = run("whole", 4)
         run("parts", 2)
         resumed = run("parts", 4)
         files = [f"{folder}/{name}/step-00000004.safetensors" for name in ("whole", "parts")]
         assert "Gradient overflow" not in said, f"{level}: steps were skipped, so the test shows less than it should"
-        assert re.search(r"[Rr]esum", resumed), f"{level}: no word of a resume: {resumed[-500:]}"
+        assert re.search(r"[Rr]esum", resumed), f"{level}: no line about a resume: {resumed[-500:]}"
         assert filecmp.cmp(*files, shallow=False), f"{model} {level}: a resume changes the checkpoint"
         with open(f"{folder}/whole/step-00000002.safetensors", "rb") as before, open(files[0], "rb") as after:
             assert before.read() != after.read(), f"{model} {level}: two more steps change nothing"
@@ -54,10 +61,10 @@ def check_mnist(build):
         print("skip: no data/mnist in ../shared (or DDP_SHARED)")
         return 77
     with tempfile.TemporaryDirectory(prefix="ddp-train-") as folder:
-        said = train(build, folder, ["-a", "resnet18", "-b", "64", "--lr", "0.02", "--max-steps", "110", data])
+        said = train(build, folder, ["-a", "resnet18", "-b", "32", "--lr", "0.02", "--max-steps", "80", data])
     accuracy = float(re.findall(r"Val: Acc@1 ([0-9.]+)", said)[-1])
-    print(f"ResNet-18, 110 steps of 4 x 64: {accuracy} %")
-    assert accuracy >= 97.0, said[-2000:]
+    print(f"ResNet-18, 80 steps of 4 x 32: {accuracy} %")
+    assert accuracy >= 95.0, said[-2000:]
     return 0
 
 
@@ -65,7 +72,7 @@ def main():
     build, part = os.path.abspath(sys.argv[1]), sys.argv[2]
     if part == "mnist":
         return check_mnist(build)
-    for level in LEVELS:
+    for level in LEVELS[:3:2] if part == "resnet18" else LEVELS:
         check_level(build, part, level)
     return 0
 

@@ -75,20 +75,26 @@ def run(level, low, dynamic, scale):
     return rows
 
 
-CASES = [("O1", 1, "fp16", torch.float16, True, 65536.0), ("O2", 2, "fp16", torch.float16, True, 65536.0),
-         ("O3", 3, "fp16", torch.float16, False, 1.0), ("O2", 2, "bf16", torch.bfloat16, False, 1.0),
-         ("O3", 3, "bf16", torch.bfloat16, False, 1.0)]
+# O1 and O2 differ in what their code keeps, not in these values. No step is skipped: the scale stays.
+CASES = [(("O1", "O2"), 2, "fp16", torch.float16, True, 65536.0), (("O3",), 3, "fp16", torch.float16, False, 1.0),
+         (("O2",), 2, "bf16", torch.bfloat16, False, 1.0), (("O3",), 3, "bf16", torch.bfloat16, False, 1.0)]
 print(f"/* Made by amp_values.py with PyTorch {torch.__version__.split('+')[0]}. */")
 print("#ifndef TESTS_NUMERICS_AMP_AMP_VALUES_H\n#define TESTS_NUMERICS_AMP_AMP_VALUES_H\n")
 print(f"#define AMP_STEPS {STEPS}\n")
-print("static const struct amp_case {\n    const char *level, *low_type;\n    float losses[AMP_STEPS], scales[AMP_STEPS];\n} amp_cases[] = {")
-for level, number, name, low, dynamic, scale in CASES:
+print("""static const struct amp_case {
+    const char *levels[2]; /* with these values; NULL at the end where there is one */
+    const char *half_type;
+    float scale; /* the loss scale, the same before each of the steps */
+    float losses[AMP_STEPS];
+} amp_cases[] = {""")
+for levels, number, name, low, dynamic, scale in CASES:
     rows = run(number, low, dynamic, scale)
-    print(f'    {{"{level}", "{name}",')
-    for k, form in ((0, "{:.9g}F"), (1, "{:.1f}F")):
-        words = [form.format(row[k]) for row in rows]
-        for i in range(0, STEPS, 6):
-            last = i + 6 >= STEPS
-            print(("     {" if i == 0 else "      ") + ", ".join(words[i:i + 6]) + (("}," if k == 0 else "}},") if last else ","))
+    assert all(row[1] == scale for row in rows)
+    quoted = ", ".join(f'"{level}"' for level in levels)
+    print(f'    {{{{{quoted}}}, "{name}", {scale:.1f}F,')
+    losses = [f"{row[0]:.9g}F" for row in rows]
+    for i in range(0, STEPS, 6):
+        last = i + 6 >= STEPS
+        print(("     {" if i == 0 else "      ") + ", ".join(losses[i:i + 6]) + ("}}," if last else ","))
 print("};")
 print("\n#endif")

@@ -9,12 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/lib/made_net.h"
 #include "tests/lib/test.h"
-#include "worker/amp.h"
-#include "worker/init.h"
-#include "worker/model.h"
-#include "worker/net.h"
-#include "worker/rng.h"
+#include "worker/graph/amp.h"
+#include "worker/model/model.h"
+#include "worker/net/net.h"
+#include "worker/data/rng.h"
+#include "worker/net/profile.h"
+#include "worker/net/state.h"
 
 #define STEPS 5
 #define BATCH 6U
@@ -60,38 +62,30 @@ static struct graph *build_plain(void)
     return graph;
 }
 
+/* A ResNet gets the weights of torch.nn's defaults alone, as the other nets do. */
 static struct net *make_net(const char *arch, const char *level, uint32_t channels, bool emulate)
 {
     const uint32_t size = channels == 1 ? 28 : SIZE;
     const struct model_shape shape = {channels, size, size, CLASSES};
-    const struct amp_request request = {.level = level, .low_type = "bf16"};
-    struct net_options options = {.batch_max = BATCH, .emulate_low = emulate};
+    const struct amp_request request = {.level = level, .half_type = "bf16"};
+    const struct amp amp = made_amp(&request);
+    const struct net_options options = {.batch_max = BATCH, .emulate_half = emulate, .amp = &amp};
     struct graph *graph = arch == NULL ? build_plain() : NULL;
-    struct net *net = NULL;
-    struct amp amp;
-    struct rng rng;
     struct err err = {0};
 
-    if (amp_resolve(&amp, &request, &err) != STATUS_OK)
+    if (arch != NULL && model_build(&graph, arch, &shape, &err) != STATUS_OK)
         FAIL("%s", err.text);
-    options.amp = &amp;
-    if ((arch != NULL && model_build(&graph, arch, &shape, &err) != STATUS_OK) ||
-        net_new(&net, graph, &options, &err) != STATUS_OK)
-        FAIL("%s", err.text);
-    rng_seed(&rng, 0);
-    CHECK_EQ(init_torch_default(net, graph, &rng, &err), STATUS_OK);
-    graph_free(&graph);
-    return net;
+    return made_net(graph, &options, 0);
 }
 
-/* The mean loss of n images; their gradients are in the net behind it. */
+/* The mean loss of n images; their gradients are in the net afterwards. */
 static double run_step(struct net *net, uint32_t n)
 {
     struct net_result result;
     struct err err = {0};
 
     if (net_forward(net, images, labels, n, true, &result, &err) != STATUS_OK ||
-        net_backward(net, 1.0F, NULL, NULL, &err) != STATUS_OK)
+        net_backward(net, 1.0F, &err) != STATUS_OK)
         FAIL("%s", err.text);
     return result.loss_sum / n;
 }
@@ -105,11 +99,11 @@ static void update(struct net *net)
 
 static uint32_t computed_count(const struct net *net)
 {
-    struct net_low_layer low = {0};
+    struct net_half_layer half = {0};
     uint32_t computed = 0;
 
-    for (uint32_t i = 0; net_low_layer(net, i, &low); i++)
-        computed += low.is_computed;
+    for (uint32_t i = 0; net_half_layer(net, i, &half); i++)
+        computed += half.is_computed;
     return computed;
 }
 

@@ -1,6 +1,6 @@
 /* ResNet-18 in mixed precision against PyTorch with explicit rounding: losses of the first steps
- * and the first gradients, at O1, O2 and O3 with both low types. resnet_amp_values.py wrote the
- * values and how far they move when sums are taken in another order. */
+ * and the first gradients, at O1, O2 and O3 with both half types. resnet_amp_values.py wrote
+ * the values, and how much they change when sums are taken in another order. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +9,12 @@
 #include <cjson/cJSON.h>
 
 #include "tests/lib/test.h"
-#include "worker/amp.h"
-#include "worker/init.h"
-#include "worker/model.h"
-#include "worker/net.h"
-#include "worker/rng.h"
+#include "worker/graph/amp.h"
+#include "worker/model/init.h"
+#include "worker/model/model.h"
+#include "worker/net/net.h"
+#include "worker/data/rng.h"
+#include "worker/net/state.h"
 
 #define FILE_BYTES_MAX (1 << 20)
 #define BATCH_MAX 16
@@ -75,7 +76,7 @@ static void subject_open(struct subject *s)
     const struct model_shape shape = {3, size, size, (uint32_t)number(s->head, "classes")};
     const char *level = text_of(s->c, "level");
     char scale[32];
-    struct amp_request request = {.level = level, .low_type = text_of(s->c, "low")};
+    struct amp_request request = {.level = level, .half_type = text_of(s->c, "low")};
     struct net_options options = {.batch_max = s->batch};
     struct graph *graph = NULL;
     struct amp amp;
@@ -158,7 +159,7 @@ static void run_steps(struct subject *s)
 
         CHECK_EQ(net_forward(s->net, s->images, s->labels, s->batch, true, &result, NULL),
                  STATUS_OK);
-        CHECK_EQ(net_backward(s->net, 1.0F, NULL, NULL, NULL), STATUS_OK);
+        CHECK_EQ(net_backward(s->net, 1.0F, NULL), STATUS_OK);
         if (step == 0)
             grads = compare_gradients(s);
         net_update(s->net, &sgd);

@@ -7,9 +7,10 @@
 
 #include <cjson/cJSON.h>
 
-#include "worker/graph.h"
-#include "worker/net.h"
-#include "worker/rng.h"
+#include "worker/graph/graph.h"
+#include "worker/net/net.h"
+#include "worker/net/state.h"
+#include "worker/data/rng.h"
 
 struct layers_case {
     const cJSON *json; /* borrowed */
@@ -21,7 +22,7 @@ struct layers_case {
     uint32_t seed, batch_max;
 };
 
-/* Builds the network and draws its tensors. Errors: STATUS_BAD_INPUT, or what net_new says. The
+/* Builds the network and draws its tensors. Errors: STATUS_BAD_INPUT, or those of net_new. The
  * case is closed with layers_case_close in either event. */
 enum status layers_case_open(struct layers_case *c, const cJSON *json, struct err *err);
 void layers_case_close(struct layers_case *c);

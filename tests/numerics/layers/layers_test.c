@@ -66,14 +66,15 @@ static unsigned compare(const struct layers_case *c, const char *what, size_t in
     return 1;
 }
 
-/* `told`: {"norm", "stride", "values"}. */
+/* `expected`: {"norm", "stride", "values"}. */
 static unsigned compare_tensor(const struct layers_case *c, const char *what, const float *values,
-                               size_t count, const cJSON *told, double noise)
+                               size_t count, const cJSON *expected, double noise)
 {
-    const double norm = number(told, "norm"), stride = number(told, "stride");
-    const double tolerance = fmax(
-        fmax(TERMS_TOLERANCE, NOISE_FACTOR * noise) * number(told, "terms") + ABSOLUTE_TOLERANCE,
-        OFF_FACTOR * number(told, "off"));
+    const double norm = number(expected, "norm"), stride = number(expected, "stride");
+    const double tolerance =
+        fmax(fmax(TERMS_TOLERANCE, NOISE_FACTOR * noise) * number(expected, "terms") +
+                 ABSOLUTE_TOLERANCE,
+             OFF_FACTOR * number(expected, "off"));
     const cJSON *value;
     unsigned wrong = 0;
     double squares = 0.0;
@@ -82,7 +83,7 @@ static unsigned compare_tensor(const struct layers_case *c, const char *what, co
     for (size_t i = 0; i < count; i++)
         squares += (double)values[i] * (double)values[i];
     wrong += compare(c, what, SIZE_MAX, sqrt(squares), norm, tolerance * sqrt((double)count));
-    cJSON_ArrayForEach(value, cJSON_GetObjectItemCaseSensitive(told, "values"))
+    cJSON_ArrayForEach(value, cJSON_GetObjectItemCaseSensitive(expected, "values"))
     {
         if (!(stride >= 1.0) || at >= count)
             return wrong + 1;
@@ -106,7 +107,7 @@ static double noise_of(const struct layers_case *c, uint32_t index, double noise
     return is_long_sum ? fmax(noise, 1e-5) : noise;
 }
 
-static unsigned compare_tensors(struct layers_case *c, const cJSON *told, bool trainable,
+static unsigned compare_tensors(struct layers_case *c, const cJSON *expected, bool trainable,
                                 double noise)
 {
     unsigned wrong = 0;
@@ -125,13 +126,13 @@ static unsigned compare_tensors(struct layers_case *c, const cJSON *told, bool t
                            : net_tensor_read(c->net, i, values, NULL),
                  STATUS_OK);
         wrong += compare_tensor(c, tensor->name, values, tensor->count,
-                                cJSON_GetObjectItemCaseSensitive(told, tensor->name),
+                                cJSON_GetObjectItemCaseSensitive(expected, tensor->name),
                                 noise_of(c, i, noise));
         free(values);
     }
-    if (seen != cJSON_GetArraySize(told)) {
+    if (seen != cJSON_GetArraySize(expected)) {
         (void)printf("# %s: %d tensors here, PyTorch %d\n", c->name, seen,
-                     cJSON_GetArraySize(told));
+                     cJSON_GetArraySize(expected));
         wrong++;
     }
     return wrong;
@@ -157,7 +158,7 @@ static unsigned run_batch(struct layers_case *c, const cJSON *batch)
     wrong += compare(c, "top1", n, result.top1, number(batch, "top1"), 0.5);
     wrong += compare(c, "top5", n, result.top5, number(batch, "top5"), 0.5);
     if (training) {
-        CHECK_EQ(net_backward(c->net, 1.0F, NULL, NULL, NULL), STATUS_OK);
+        CHECK_EQ(net_backward(c->net, 1.0F, NULL), STATUS_OK);
         wrong += compare_tensors(c, cJSON_GetObjectItemCaseSensitive(batch, "grads"), true,
                                  number(batch, "noise"));
     }

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
-#include "tests/numerics/data/gang.h"
+#include "tests/numerics/train/gang.h"
+#include "tests/numerics/train/small_data.h"
 
 static void read_file(const char *path, char *text, size_t room)
 {
@@ -54,9 +55,9 @@ static int train(uint32_t world, const char *arch, const char *level, const char
     char args[2048];
 
     (void)snprintf(args, sizeof args,
-                   "-a %s --dummy -b 16 --lr 0.05 --momentum 0.9 --max-steps 12 --seed 3 "
-                   "--opt-level %s --num-classes 10 --image-size 28 --loss-log %s/%s",
-                   arch, level, test_dir(), log);
+                   "-a %s -b 16 --lr 0.05 --momentum 0.9 --max-steps 8 --seed 3 "
+                   "--opt-level %s --loss-log %s/%s %s/data",
+                   arch, level, test_dir(), log, test_dir());
     return gang_run(world, args);
 }
 
@@ -64,6 +65,7 @@ TEST(the_convnet_from_a_file_has_the_same_losses)
 {
     char path[512];
 
+    small_data_digits(256, 16);
     (void)snprintf(path, sizeof path, "%s", test_source("docs/examples/convnet.json"));
     CHECK_EQ(train(1, "convnet", "O0", "a"), 0);
     CHECK_EQ(train(1, path, "O0", "b"), 0);
@@ -80,13 +82,15 @@ static int train_saved(uint32_t steps, const char *checkpoints, const char *more
 
     (void)snprintf(args, sizeof args,
                    "-a %s/net.json -b 16 --lr 0.05 --momentum 0.9 --max-steps %u "
-                   "--checkpoint-every 4 --dummy --checkpoint-dir %s/%s --loss-log %s/%s.txt %s",
-                   test_dir(), steps, test_dir(), checkpoints, test_dir(), checkpoints, more);
+                   "--checkpoint-every 4 --checkpoint-dir %s/%s --loss-log %s/%s.txt %s %s/data",
+                   test_dir(), steps, test_dir(), checkpoints, test_dir(), checkpoints, more,
+                   test_dir());
     return gang_run(1, args);
 }
 
 TEST(a_resume_is_exact)
 {
+    small_data_digits(256, 16);
     copy_example(NULL, NULL);
     CHECK_EQ(train_saved(8, "whole", ""), 0);
     CHECK_EQ(train_saved(4, "parts", ""), 0);
@@ -96,6 +100,7 @@ TEST(a_resume_is_exact)
 
 TEST(a_changed_file_is_refused)
 {
+    small_data_digits(256, 16);
     copy_example(NULL, NULL);
     CHECK_EQ(train_saved(4, "c", ""), 0);
     copy_example("\"conv1\", \"out_channels\": 16, \"kernel\": 3, \"stride\": 1",
@@ -108,6 +113,7 @@ TEST(a_changed_file_is_refused)
 
 TEST(a_wrong_file_names_line_and_layer)
 {
+    small_data_digits(256, 16);
     copy_example("\"op\": \"batch_norm\", \"name\": \"bn1\"",
                  "\"op\": \"norm\", \"name\": \"bn1\"");
     CHECK_EQ(train_saved(4, "c", ""), 1);

@@ -8,10 +8,11 @@
 #include <cjson/cJSON.h>
 
 #include "tests/lib/test.h"
-#include "worker/init.h"
-#include "worker/model.h"
-#include "worker/net.h"
-#include "worker/rng.h"
+#include "worker/model/init.h"
+#include "worker/model/model.h"
+#include "worker/net/net.h"
+#include "worker/data/rng.h"
+#include "worker/net/state.h"
 
 #define FILE_BYTES_MAX (4 << 20)
 #define BATCH_MAX 16
@@ -119,7 +120,7 @@ static void step(struct subject *s, const cJSON *c)
     for (uint32_t i = 0; i < batch; i++)
         labels[i] = i;
     if (net_forward(s->net, images, labels, batch, true, &result, &err) != STATUS_OK ||
-        net_backward(s->net, 1.0F, NULL, NULL, &err) != STATUS_OK)
+        net_backward(s->net, 1.0F, &err) != STATUS_OK)
         FAIL("%s", err.text);
     free(images);
     loss = result.loss_sum / batch;
@@ -127,7 +128,7 @@ static void step(struct subject *s, const cJSON *c)
         FAIL("loss %.9g, torch has %.9g", loss, number(c, "loss"));
 }
 
-/* torch's state_dict has a num_batches_tracked behind every norm. */
+/* torch's state_dict has a num_batches_tracked after every norm's other entries. */
 static void compare_names(struct net *net, const cJSON *state)
 {
     uint32_t index = 0;

@@ -1,6 +1,7 @@
 /* ResNet-50 with raw weights: our fp32 is as near to PyTorch's float64 as PyTorch's own fp32 is,
  * within a factor of 2, in the loss and in every gradient. Distances are root mean squares over
- * some batches: those of one are luck. raw_values.py wrote the values and says more. */
+ * several batches, since a single batch may be near or far by chance. raw_values.py made the
+ * values and explains them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +9,11 @@
 #include <cjson/cJSON.h>
 
 #include "tests/lib/test.h"
-#include "worker/init.h"
-#include "worker/model.h"
-#include "worker/net.h"
-#include "worker/rng.h"
+#include "worker/model/init.h"
+#include "worker/model/model.h"
+#include "worker/net/net.h"
+#include "worker/data/rng.h"
+#include "worker/net/state.h"
 
 #define FILE_BYTES_MAX (1 << 20)
 #define SIGNS 8
@@ -63,7 +65,7 @@ static double step(struct net *net, struct rng *rng, uint32_t batch, size_t imag
     for (uint32_t i = 0; i < batch; i++)
         labels[i] = i;
     if (net_forward(net, images, labels, batch, true, &result, &err) != STATUS_OK ||
-        net_backward(net, 1.0F, NULL, NULL, &err) != STATUS_OK)
+        net_backward(net, 1.0F, &err) != STATUS_OK)
         FAIL("%s", err.text);
     free(images);
     return result.loss_sum / batch;

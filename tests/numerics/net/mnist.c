@@ -1,16 +1,18 @@
 #include "tests/numerics/net/mnist.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <zlib.h>
 
+#include "tests/lib/made_net.h"
 #include "tests/lib/test.h"
-#include "worker/init.h"
-#include "worker/model.h"
-#include "worker/rng.h"
+#include "worker/net/state.h"
+#include "worker/model/model.h"
+#include "worker/data/rng.h"
 
-/* [count] bytes behind the header of a gzipped IDX file. */
+/* The [count] bytes after the header of a gzipped IDX file. */
 static unsigned char *read_idx(const char *prefix, const char *kind, unsigned header,
                                unsigned count)
 {
@@ -43,11 +45,12 @@ void mnist_close(struct mnist *mnist)
     free(mnist->labels);
 }
 
-void mnist_batch(const struct mnist *mnist, const int64_t *order, uint32_t n, float *images,
-                 int64_t *labels)
+/* The images order[0] to order[MNIST_BATCH - 1], each pixel / 255. */
+static void read_batch(const struct mnist *mnist, const int64_t *order, float *images,
+                       int64_t *labels)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        const size_t at = order != NULL ? (size_t)order[i] : i;
+    for (uint32_t i = 0; i < MNIST_BATCH; i++) {
+        const size_t at = (size_t)order[i];
 
         labels[i] = mnist->labels[at];
         for (size_t p = 0; p < MNIST_PIXELS; p++)
@@ -55,20 +58,37 @@ void mnist_batch(const struct mnist *mnist, const int64_t *order, uint32_t n, fl
     }
 }
 
-struct net *mnist_convnet(uint32_t batch_max, const struct amp *amp)
+double mnist_train(struct net *net, const struct mnist *train, const struct optim *optim,
+                   const float *losses, float scale, uint32_t steps, double tolerance)
+{
+    static float images[MNIST_BATCH * MNIST_PIXELS];
+    static int64_t labels[MNIST_BATCH], order[MNIST_TRAIN_COUNT];
+    struct net_result result;
+    double worst = 0.0;
+    struct rng rng;
+
+    CHECK(steps * MNIST_BATCH <= MNIST_TRAIN_COUNT);
+    rng_seed(&rng, 0); /* DistributedSampler: seed + epoch */
+    rng_permute(&rng, order, MNIST_TRAIN_COUNT);
+    for (uint32_t step = 0; step < steps; step++) {
+        double loss;
+
+        read_batch(train, order + (size_t)step * MNIST_BATCH, images, labels);
+        CHECK(scale == 0.0F || net_scaler(net).scale == scale);
+        CHECK_EQ(net_forward(net, images, labels, MNIST_BATCH, true, &result, NULL), STATUS_OK);
+        CHECK_EQ(net_backward(net, 1.0F, NULL), STATUS_OK);
+        net_update(net, optim);
+        loss = result.loss_sum / MNIST_BATCH;
+        CHECK_NEAR(loss, losses[step], tolerance);
+        worst = fmax(worst, fabs(loss - (double)losses[step]));
+    }
+    return worst;
+}
+
+struct net *mnist_convnet(const struct amp *amp)
 {
     const struct model_shape shape = {1, 28, 28, 10};
-    const struct net_options options = {.batch_max = batch_max, .amp = amp};
-    struct graph *graph = NULL;
-    struct net *net = NULL;
-    struct rng rng;
-    struct err err = {0};
+    const struct net_options options = {.batch_max = MNIST_BATCH, .amp = amp};
 
-    if (model_build(&graph, "convnet", &shape, &err) != STATUS_OK ||
-        net_new(&net, graph, &options, &err) != STATUS_OK)
-        FAIL("%s", err.text);
-    rng_seed(&rng, 0);
-    CHECK_EQ(init_torch_default(net, graph, &rng, &err), STATUS_OK);
-    graph_free(&graph);
-    return net;
+    return made_model("convnet", &shape, &options, 0);
 }

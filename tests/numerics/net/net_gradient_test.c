@@ -57,26 +57,22 @@ static void build_linear(struct graph *graph)
 
 TEST(fused_net)
 {
-    for (uint32_t seed = 1; seed <= 4; seed++)
-        subject_check(build_fused, 0.0, seed);
+    subject_check_seeds(build_fused);
 }
 
 TEST(net_with_nothing_to_fuse)
 {
-    for (uint32_t seed = 1; seed <= 4; seed++)
-        subject_check(build_apart, 0.0, seed);
+    subject_check_seeds(build_apart);
 }
 
 TEST(net_of_plain_convolutions)
 {
-    for (uint32_t seed = 1; seed <= 4; seed++)
-        subject_check(build_plain, 0.0, seed);
+    subject_check_seeds(build_plain);
 }
 
 TEST(net_of_linear_layers)
 {
-    for (uint32_t seed = 1; seed <= 4; seed++)
-        subject_check(build_linear, 0.0, seed);
+    subject_check_seeds(build_linear);
 }
 
 TEST_MAIN

@@ -5,14 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct reference {
-    const struct graph *graph;
-    double *const *tensors;
-    uint32_t n;
-    bool training, update;
-    double **values; /* [layer]: [n][...] */
-};
-
 static double *value_new(const struct graph_value *value, uint32_t n)
 {
     double *values = calloc(graph_value_count(value) * n + 1, sizeof *values);
@@ -140,7 +132,7 @@ static void average(const struct reference *r, const struct graph_value *in, con
 
     for (size_t plane = 0; plane < (size_t)r->n * in->dims[0]; plane++)
         for (size_t p = 0; p < pixels; p++)
-            y[plane] += x[plane * pixels + p] / (double)pixels;
+            y[plane] = (p == 0 ? 0.0 : y[plane]) + x[plane * pixels + p] / (double)pixels;
 }
 
 /* (1 - smoothing) * nll + smoothing / classes * sum of -log p. */
@@ -187,26 +179,32 @@ static void layer_forward(const struct reference *r, uint32_t index)
                                             : x[i];
 }
 
-double reference_loss(const struct graph *graph, double *const *tensors, const float *images,
-                      const int64_t *labels, uint32_t n, double smoothing, bool training,
-                      bool update)
+double **reference_values_new(const struct graph *graph, const float *images, uint32_t n)
 {
-    struct reference r = {graph, tensors, n, training, update, NULL};
-    const uint32_t last = graph->layer_count - 1;
-    double loss;
+    double **values = calloc(graph->layer_count, sizeof *values);
 
-    r.values = calloc(graph->layer_count, sizeof *r.values);
-    assert(r.values != NULL);
-    for (uint32_t i = 0; i <= last; i++)
-        r.values[i] = value_new(&graph->layers[i].out, n);
+    assert(values != NULL && n > 0);
+    for (uint32_t i = 0; i < graph->layer_count; i++)
+        values[i] = value_new(&graph->layers[i].out, n);
     for (size_t i = 0; i < graph_value_count(&graph->layers[0].out) * n; i++)
-        r.values[0][i] = (double)images[i];
-    for (uint32_t i = 1; i < last; i++)
-        layer_forward(&r, i);
-    loss = cross_entropy(r.values[graph->layers[last].inputs[0]], labels, n,
-                         graph->layers[last].out.dims[0], training ? smoothing : 0.0);
-    for (uint32_t i = 0; i <= last; i++)
-        free(r.values[i]);
-    free(r.values);
-    return loss;
+        values[0][i] = (double)images[i];
+    return values;
+}
+
+void reference_values_free(const struct graph *graph, double **values)
+{
+    for (uint32_t i = 0; i < graph->layer_count; i++)
+        free(values[i]);
+    free(values);
+}
+
+double reference_loss(const struct reference *r, uint32_t first)
+{
+    const uint32_t last = r->graph->layer_count - 1;
+
+    assert(first >= 1 && first <= last);
+    for (uint32_t i = first; i < last; i++)
+        layer_forward(r, i);
+    return cross_entropy(r->values[r->graph->layers[last].inputs[0]], r->labels, r->n,
+                         r->graph->layers[last].out.dims[0], r->training ? r->smoothing : 0.0);
 }

@@ -1,5 +1,5 @@
-/* Residual networks against double arithmetic (net_reference.h): sums behind norms, which are
- * merged with them, and elsewhere; the shortcut's own convolution; average pools; norms of
+/* Residual networks against double arithmetic (net_reference.h): sums after norms, which the
+ * backend merges with them, and other sums; a convolution in the shortcut; average pools; norms of
  * features; smoothed labels. */
 #include "tests/lib/test.h"
 #include "tests/numerics/net/net_subject.h"
@@ -40,8 +40,8 @@ static void build_shortcut_last(struct graph *graph)
     build_blocks(graph, false);
 }
 
-/* Sums that no norm takes along: of convolutions, of what others read too, of a value with itself,
- * one behind the other. */
+/* Sums that are not merged with a norm: of convolutions, of values with a second reader, of a
+ * value with itself, and one after the other. */
 static void build_bare_sums(struct graph *graph)
 {
     const struct graph_window same = {3, 1, 1}, one = {1, 1, 0};
@@ -85,28 +85,23 @@ static void build_features(struct graph *graph)
 
 TEST(blocks_with_a_shortcut)
 {
-    for (uint32_t seed = 1; seed <= 3; seed++) {
-        subject_check(build_shortcut_first, 0.0, seed);
-        subject_check(build_shortcut_last, 0.0, seed);
-    }
+    subject_check_seeds(build_shortcut_first);
+    subject_check_seeds(build_shortcut_last);
 }
 
 TEST(sums_of_anything)
 {
-    for (uint32_t seed = 1; seed <= 3; seed++)
-        subject_check(build_bare_sums, 0.0, seed);
+    subject_check_seeds(build_bare_sums);
 }
 
 TEST(sums_and_average_pools_that_several_read)
 {
-    for (uint32_t seed = 1; seed <= 3; seed++)
-        subject_check(build_open_sums, 0.0, seed);
+    subject_check_seeds(build_open_sums);
 }
 
 TEST(norms_of_features)
 {
-    for (uint32_t seed = 1; seed <= 3; seed++)
-        subject_check(build_features, 0.0, seed);
+    subject_check_seeds(build_features);
 }
 
 TEST(smoothed_labels)

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 uv_loop_t loop;
-static uv_timer_t tick; /* wakes the loop, so that waiting ends */
+static uv_timer_t tick; /* wakes the loop, so that a wait can time out */
 
 static void on_message(struct conn *conn, const struct msg *msg)
 {
@@ -42,7 +42,7 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
     side->closed_count++;
     side->why = why;
     (void)snprintf(side->text, sizeof side->text, "%s", text);
-    memset(conn, 0xa5, sizeof *conn); /* free from here on */
+    memset(conn, 0xa5, sizeof *conn); /* its memory is free from here on */
     conn->owner = side;
 }
 
@@ -60,7 +60,7 @@ void open_loop(void)
     CHECK_EQ(uv_timer_start(&tick, on_tick, 20, 20), 0);
 }
 
-/* Every handle must be closed by now but the tick. */
+/* Every handle except the tick must be closed by now. */
 void close_loop(void)
 {
     uv_close((uv_handle_t *)&tick, NULL);
@@ -93,14 +93,14 @@ void write_raw(int fd, const void *bytes, size_t byte_count)
     CHECK_EQ(write(fd, bytes, byte_count), (ssize_t)byte_count);
 }
 
-void make_ack(struct buf *buf, uint64_t sent_us, uint32_t seq)
+void make_ack(struct buf *buf, uint64_t sent_us)
 {
-    struct msg msg = {.type = MSG_TYPE_BEAT_ACK, .seq = seq, .beat_ack = {.sent_us = sent_us}};
+    struct msg msg = {.type = MSG_TYPE_BEAT_ACK, .beat_ack = {.sent_us = sent_us}};
 
     CHECK_EQ(msg_encode(&msg, buf, NULL), STATUS_OK);
 }
 
-/* Reads all that is there, to the end; then the first frame's text is in `text`. */
+/* Reads everything up to the end; `text` gets the text of the first frame. */
 void read_answer(int fd, char *text, size_t text_bytes)
 {
     char bytes[4096];

@@ -1,6 +1,5 @@
-/* What the tests of connections share: one side that counts what it gets, on one loop for each
- * test. The peer that misbehaves is a plain descriptor, written to before the loop runs and read
- * after. */
+/* Shared by the tests of connections: a side that counts what it gets, and one loop for each test.
+ * A peer that misbehaves is a plain descriptor, written before the loop runs and read after it. */
 #ifndef TESTS_UNIT_COMMON_CONN_TOOLS_H
 #define TESTS_UNIT_COMMON_CONN_TOOLS_H
 
@@ -24,7 +23,8 @@ struct side {
 };
 
 extern uv_loop_t loop;
-extern const struct conn_handlers handlers; /* of a side, which is the connection's owner */
+extern const struct conn_handlers handlers; /* handlers of a side, which is the owner of the
+                                             * connection */
 
 void open_loop(void);
 /* Every handle must be closed by now. */
@@ -41,7 +41,7 @@ void open_side(struct side *side, int fd, size_t payload_max);
 /* Opens the loop too. One end for the connection, one for the test. */
 int open_with_raw_peer(struct side *side);
 void write_raw(int fd, const void *bytes, size_t byte_count);
-void make_ack(struct buf *buf, uint64_t sent_us, uint32_t seq);
+void make_ack(struct buf *buf, uint64_t sent_us);
 /* The text of the first frame that is there to be read. */
 void read_answer(int fd, char *text, size_t text_bytes);
 

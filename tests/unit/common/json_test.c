@@ -50,10 +50,10 @@ TEST(scalars_alone_are_values)
 TEST(the_place_and_the_reason_are_told)
 {
     static const char *const cases[][2] = {
-        {"{\"a\":1} x", "JSON at byte 8: more text behind the value"},
+        {"{\"a\":1} x", "JSON at byte 8: more text after the value"},
         {"[1,]", "JSON at byte 3: a value was expected"},
         {"{\"a\":1,}", "JSON at byte 7: a key in quotes was expected"},
-        {"{\"a\" 1}", "JSON at byte 5: a colon was expected behind a key"},
+        {"{\"a\" 1}", "JSON at byte 5: a colon was expected after a key"},
         {"[1 2]", "JSON at byte 3: a comma or the end of an object or array was expected"},
         {"[1", "JSON at byte 2: the text ends within an object or array"},
         {"\"ab", "JSON at byte 3: the text ends within a string"},

@@ -1,4 +1,4 @@
-/* What log_line writes, read back from a pipe in the place of stderr. */
+/* The output of log_line, read back from a pipe that replaces stderr. */
 #include "common/log.h"
 
 #include <fcntl.h>
@@ -97,7 +97,7 @@ TEST(json_lines_are_json)
     cJSON_Delete(root);
 }
 
-TEST(long_lines_are_cut_and_stay_whole)
+TEST(long_lines_are_cut_and_stay_well_formed)
 {
     static char text[10000];
     struct err err = {.text = ""};

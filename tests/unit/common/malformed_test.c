@@ -70,15 +70,16 @@ TEST(each_is_refused_with_a_sentence)
 TEST(what_they_were_made_from_is_taken)
 {
     static const char *const good[] = {
-        "{\"type\":\"client_hello\",\"seq\":1,\"protocol\":1,\"version\":\"\\ud83d\\ude00\"}",
-        " {\"type\" : \"node_list\",\r\n\t\"seq\":1,\"all\":true,\"node\":\"\"} ",
-        "{\"type\":\"beat\",\"seq\":1,\"sent_us\":\"1\",\"shims\":[{\"job_id\":\"1\","
+        "{\"type\":\"client_hello\",\"protocol\":1,\"version\":\"\\ud83d\\ude00\"}",
+        " {\"type\" : \"node_list\",\r\n\t\"all\":true,\"node\":\"\"} ",
+        "{\"type\":\"beat\",\"sent_us\":\"1\",\"shims\":[{\"job_id\":\"1\","
         "\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}],\"closed\":[]}",
-        "{\"type\":\"submit\",\"seq\":1,\"request_id\":\"0123456789abcdef0123456789abcdef\","
+        "{\"type\":\"submit\",\"request_id\":\"0123456789abcdef0123456789abcdef\","
         "\"name\":\"r50\",\"nodes\":1,\"nproc_per_node\":1,\"max_restarts\":0,\"grace_us\":\"1\","
-        "\"time_limit_us\":\"0\",\"cwd\":\"/\",\"argv\":[\"true\"],\"env\":{\"A\":\"1\"}}",
-        "{\"type\":\"world\",\"seq\":1,\"job_id\":\"1\",\"generation\":1,\"blob\":\"QUJD\"}",
-        "{\"type\":\"cancel\",\"seq\":1,\"job\":\"1\",\"signal\":15,\"grace_us\":\"-1\"}",
+        "\"time_limit_us\":\"0\",\"priority\":0,\"wait_for_nodes\":false,\"cwd\":\"/\","
+        "\"argv\":[\"true\"],\"env\":{\"A\":\"1\"}}",
+        "{\"type\":\"world\",\"job_id\":\"1\",\"generation\":1,\"blob\":\"QUJD\"}",
+        "{\"type\":\"cancel\",\"job\":\"1\",\"signal\":15,\"grace_us\":\"-1\"}",
     };
 
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {

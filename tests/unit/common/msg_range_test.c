@@ -24,12 +24,12 @@ static void check_encode_refused(const struct msg *msg, const char *part,
     buf_free(&out);
     buf_add_text(&out, "before");
     if (msg_encode(msg, &out, &err) == STATUS_OK)
-        FAIL("%s%s.%s: encoded out of range", msg_type_word(msg->type), part, field->name);
+        FAIL("%s%s.%s: encoded out of range", msg_type_name(msg->type), part, field->name);
     CHECK(err.status == STATUS_BAD_INPUT || err.status == STATUS_TOO_BIG);
     CHECK_EQ(out.byte_count, 6);
     CHECK(!out.failed);
     (void)snprintf(want, sizeof want, ".%s: ", field->name);
-    if (strncmp(err.text, msg_type_word(msg->type), strlen(msg_type_word(msg->type))) != 0 ||
+    if (strncmp(err.text, msg_type_name(msg->type), strlen(msg_type_name(msg->type))) != 0 ||
         strstr(err.text, want) == NULL)
         FAIL("%s is not named in \"%s\"", field->name, err.text);
 }
@@ -41,7 +41,7 @@ static void check_encode_taken(const struct msg *msg, const char *part,
 
     buf_free(&out);
     if (msg_encode(msg, &out, &err) != STATUS_OK)
-        FAIL("%s%s.%s: %s", msg_type_word(msg->type), part, field->name, err.text);
+        FAIL("%s%s.%s: %s", msg_type_name(msg->type), part, field->name, err.text);
     check_round_trip(msg);
 }
 
@@ -110,7 +110,7 @@ static void try_text(struct msg *msg, const char *part, const struct msg_field *
 
 static void try_word(struct msg *msg, const char *part, const struct msg_field *field, void *at)
 {
-    uint32_t word = field->words->count;
+    uint32_t word = field->names->count;
 
     memcpy(at, &word, sizeof word);
     check_encode_refused(msg, part, field);
@@ -155,7 +155,7 @@ static void try_field(struct msg *msg, const char *part, const struct msg_field 
     case MSG_KIND_NAME:
         try_text(msg, part, field, at);
         return;
-    case MSG_KIND_WORD:
+    case MSG_KIND_ENUM:
         try_word(msg, part, field, at);
         return;
     case MSG_KIND_TEXTS:
@@ -282,7 +282,7 @@ static void try_json_field(cJSON *root, cJSON *object, const char *message,
         try_raw(root, object, message, field->name, "1e301");
         try_raw(root, object, message, field->name, "-1e301");
         break;
-    case MSG_KIND_WORD:
+    case MSG_KIND_ENUM:
         try_raw(root, object, message, field->name, "\"Queued\"");
         try_raw(root, object, message, field->name, "\"\"");
         break;

@@ -29,7 +29,7 @@ TEST(values_come_back_exactly)
 {
     static const char *const argv[] = {"python", "train.py", "--name=\"a\\b\"\n", ""};
     static const struct msg_pair env[] = {{"A", "1"}, {"a", "\xc3\xa9"}};
-    struct msg msg = {.type = MSG_TYPE_SUBMIT, .seq = 9}, decoded;
+    struct msg msg = {.type = MSG_TYPE_SUBMIT}, decoded;
     struct err err;
 
     msg.submit = (struct msg_submit){.request_id = "0123456789abcdef0123456789abcdef",
@@ -42,7 +42,6 @@ TEST(values_come_back_exactly)
                                      .env = {env, 2}};
     CHECK_EQ(msg_encode(&msg, &out, &err), STATUS_OK);
     CHECK_EQ(msg_decode(out.bytes + 4, out.byte_count - 4, &got, &decoded, &err), STATUS_OK);
-    CHECK_EQ(decoded.seq, 9);
     CHECK_STR(decoded.submit.name, "r50");
     CHECK_EQ(decoded.submit.nproc_per_node, 8);
     CHECK_EQ(decoded.submit.grace_us, 12345678901);
@@ -57,14 +56,12 @@ TEST(values_come_back_exactly)
 TEST(the_wire_is_as_documented)
 {
     struct msg msg = {.type = MSG_TYPE_GO,
-                      .seq = 7,
                       .go = {.job_id = 9007199254740991,
                              .generation = 2,
                              .master_addr = "127.0.0.1",
                              .master_port = 29500}};
-    static const char want[] =
-        "{\"type\":\"go\",\"seq\":7,\"job_id\":\"9007199254740991\",\"generation\":2,"
-        "\"master_addr\":\"127.0.0.1\",\"master_port\":29500}";
+    static const char want[] = "{\"type\":\"go\",\"job_id\":\"9007199254740991\",\"generation\":2,"
+                               "\"master_addr\":\"127.0.0.1\",\"master_port\":29500}";
     struct err err;
 
     CHECK_EQ(msg_encode(&msg, &out, &err), STATUS_OK);
@@ -109,9 +106,9 @@ static void set_longest(const struct msg_field *field, void *at)
         *(struct msg_bytes *)at = (struct msg_bytes){.items = arena_alloc(&made, field->max),
                                                      .count = (uint32_t)field->max};
         return;
-    case MSG_KIND_WORD:
-        for (uint32_t i = 1; i < field->words->count; i++)
-            if (strlen(field->words->items[i]) > strlen(field->words->items[word]))
+    case MSG_KIND_ENUM:
+        for (uint32_t i = 1; i < field->names->count; i++)
+            if (strlen(field->names->items[i]) > strlen(field->names->items[word]))
                 word = i;
         memcpy(at, &word, sizeof word);
         return;
@@ -155,7 +152,7 @@ TEST(the_longest_message_of_every_type_fits_its_frame)
 
     for (uint32_t type = 0; type < MSG_TYPE_COUNT; type++) {
         const struct msg_shape *shape = msg_shape((enum msg_type)type);
-        struct msg msg = {.type = (enum msg_type)type, .seq = UINT32_MAX};
+        struct msg msg = {.type = (enum msg_type)type};
 
         fill_longest(shape, (char *)&msg + MSG_BODY_OFFSET);
         fill_lists(shape, &msg);
@@ -205,7 +202,7 @@ TEST(a_frame_over_the_cap_of_its_type_is_refused)
     struct err err = {.text = ""};
     struct msg msg;
 
-    buf_add_text(&out, "{\"type\":\"forget\",\"seq\":1,\"job_id\":\"1\",\"generation\":1");
+    buf_add_text(&out, "{\"type\":\"forget\",\"job_id\":\"1\",\"generation\":1");
     while (out.byte_count < FRAME_BYTES_MAX)
         buf_add_text(&out, "          ");
     buf_add_text(&out, "}");
@@ -219,22 +216,22 @@ TEST(errors_name_the_field_and_what_was_expected)
     static const struct {
         const char *json, *text;
     } cases[] = {
-        {"{\"type\":\"go\",\"seq\":1,\"job_id\":\"1\",\"generation\":0,\"master_addr\":\"a\","
+        {"{\"type\":\"go\",\"job_id\":\"1\",\"generation\":0,\"master_addr\":\"a\","
          "\"master_port\":1}",
          "go.generation: 0 is not in 1..1000000"},
-        {"{\"type\":\"go\",\"seq\":1,\"job_id\":\"1\",\"generation\":1,\"master_addr\":\"a\"}",
+        {"{\"type\":\"go\",\"job_id\":\"1\",\"generation\":1,\"master_addr\":\"a\"}",
          "go.master_port: missing"},
-        {"{\"type\":\"go\",\"seq\":1,\"job_id\":1}", "go.job_id: expected an integer in a string"},
-        {"{\"type\":\"beat\",\"seq\":1,\"sent_us\":\"5\",\"shims\":[{\"job_id\":\"0\"}]}",
+        {"{\"type\":\"go\",\"job_id\":1}", "go.job_id: expected an integer in a string"},
+        {"{\"type\":\"beat\",\"sent_us\":\"5\",\"shims\":[{\"job_id\":\"0\"}]}",
          "beat.shims[0].job_id: 0 is not in 1..9007199254740991"},
-        {"{\"type\":\"beat\",\"seq\":1,\"sent_us\":\"5\",\"shims\":[7]}",
+        {"{\"type\":\"beat\",\"sent_us\":\"5\",\"shims\":[7]}",
          "beat.shims[0]: expected an object"},
-        {"{\"type\":\"hallo\",\"seq\":1}", "message: \"hallo\" is no type of message"},
-        {"{\"seq\":1,\"type\":\"go\"}",
-         "message: expected an object that begins with \"type\" and \"seq\""},
-        {"[]", "message: expected an object that begins with \"type\" and \"seq\""},
-        {"{\"type\":\"go\",\"seq\":-1}", "go.seq: -1 is not in 0..4294967295"},
-        {"{\"type\":\"forget\",\"seq\":1,\"job_id\":\"1\",\"generation\":1,\"a\\nb\":2}",
+        {"{\"type\":\"hallo\"}", "message: \"hallo\" is no type of message"},
+        {"{\"job_id\":\"1\",\"type\":\"go\"}",
+         "message: expected an object that begins with \"type\""},
+        {"[]", "message: expected an object that begins with \"type\""},
+        {"{\"type\":\"go\",\"seq\":1}", "go: unknown field \"seq\""},
+        {"{\"type\":\"forget\",\"job_id\":\"1\",\"generation\":1,\"a\\nb\":2}",
          "forget: unknown field \"a?b\""},
     };
 
@@ -264,12 +261,12 @@ TEST(an_arena_that_is_spent_is_an_error)
 
 TEST(words_are_those_of_the_tables)
 {
-    CHECK_STR(msg_type_word(MSG_TYPE_NODE_HELLO), "node_hello");
-    CHECK_STR(job_state_word(JOB_RESTARTING), "restarting");
-    CHECK_STR(shim_phase_word(SHIM_READY), "ready");
-    CHECK_STR(rank_state_word(RANK_LOST), "lost");
-    CHECK_STR(node_state_word(NODE_SUSPECT), "suspect");
-    CHECK_STR(node_state_word((enum node_state)99), "unknown");
+    CHECK_STR(msg_type_name(MSG_TYPE_NODE_HELLO), "node_hello");
+    CHECK_STR(job_state_name(JOB_RESTARTING), "restarting");
+    CHECK_STR(shim_phase_name(SHIM_READY), "ready");
+    CHECK_STR(rank_state_name(RANK_LOST), "lost");
+    CHECK_STR(node_state_name(NODE_SUSPECT), "suspect");
+    CHECK_STR(node_state_name((enum node_state)99), "unknown");
 }
 
 TEST_MAIN

@@ -1,3 +1,4 @@
+#include "common/option_value.h"
 #include "common/options.h"
 
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "tests/lib/test.h"
 
 struct settings {
-    const char *server;
+    const char *target;
     uint32_t slots, device;
     uint64_t grace_us, big;
     double lr;
@@ -15,12 +16,12 @@ struct settings {
 };
 
 static const struct option_row rows[] = {
-    {.name = "server",
-     .env = "DDP_SERVER",
+    {.name = "target",
+     .env = "DEMO_TARGET",
      .kind = OPTION_TEXT,
      .value = "ADDRESS",
-     OPTION_INTO(struct settings, server),
-     .help = "where rendezvous listens"},
+     OPTION_INTO(struct settings, target),
+     .help = "where to copy to"},
     {.name = "nproc-per-node",
      .synonyms = "nproc ranks-per-node",
      .letter = 's',
@@ -77,7 +78,7 @@ static struct option_table table = {.program = "ddpctl run",
 
 static const char *fake_env(const char *name)
 {
-    return strcmp(name, "DDP_SERVER") == 0           ? "unix:/env"
+    return strcmp(name, "DEMO_TARGET") == 0          ? "unix:/env"
            : strcmp(name, "DDP_NPROC_PER_NODE") == 0 ? "3"
            : strcmp(name, "DDP_ENV") == 0            ? "FROM=env"
            : strcmp(name, "DDP_GRACE") == 0          ? ""
@@ -102,19 +103,19 @@ static enum status parse(option_getenv *env, char *const *argv)
 
     while (argv[argc] != NULL)
         argc++;
-    settings = (struct settings){.server = "default", .slots = 1, .grace_us = 10, .lr = 0.1};
+    settings = (struct settings){.target = "default", .slots = 1, .grace_us = 10, .lr = 0.1};
     err = (struct err){.text = ""};
     return options_parse(&table, argc, argv, env, &settings, &result, &err);
 }
 
 TEST(every_way_to_write_an_option)
 {
-    CHECK_EQ(PARSE(NULL, ARG("--server=a"), ARG("--nproc_per_node"), ARG("4"), ARG("--grace"),
+    CHECK_EQ(PARSE(NULL, ARG("--target=a"), ARG("--nproc_per_node"), ARG("4"), ARG("--grace"),
                    ARG("5m"), ARG("-jq"), ARG("-eA=1"), ARG("-e"), ARG("B=2"), ARG("-e=C=3"),
                    ARG("--device"), ARG("cuda"), ARG("--lr=1e-4"), ARG("--big"),
                    ARG("18446744073709551615")),
              STATUS_OK);
-    CHECK_STR(settings.server, "a");
+    CHECK_STR(settings.target, "a");
     CHECK_EQ(settings.slots, 4);
     CHECK_EQ(settings.grace_us, 300000000);
     CHECK(settings.json && settings.quiet);
@@ -131,22 +132,46 @@ TEST(every_way_to_write_an_option)
     CHECK_EQ(PARSE(NULL, ARG("--json=yes"), ARG("--quiet=0"), ARG("-s=64")), STATUS_OK);
     CHECK(settings.json && !settings.quiet);
     CHECK_EQ(settings.slots, 64);
-    CHECK_EQ(PARSE(NULL, ARG("--server="), ARG("--lr"), ARG("-0")), STATUS_OK);
-    CHECK_STR(settings.server, "");
+    CHECK_EQ(PARSE(NULL, ARG("--target="), ARG("--lr"), ARG("-0")), STATUS_OK);
+    CHECK_STR(settings.target, "");
+}
+
+TEST(sizes_have_units)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {{"0", 0}, {"4096", 4096}, {"500K", 512000}, {"4m", 4u << 20}, {"1G", 1u << 30}};
+    static const char *const bad[] = {"",    "K",  "-1", "1.5G",        "1KB",
+                                      "1 G", "1P", "2T", "99999999999T"};
+    uint64_t value = 0;
+    const struct option_row row = {.name = "size",
+                                   .kind = OPTION_SIZE,
+                                   .max = 1ull << 40,
+                                   .offset = 0,
+                                   .byte_count = sizeof value};
+
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        CHECK_EQ(option_value_set(&row, "--size", good[i].text, &value, &err), STATUS_OK);
+        CHECK_EQ(value, good[i].bytes);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        CHECK_EQ(option_value_set(&row, "--size", bad[i], &value, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(value, 1u << 30);
 }
 
 TEST(flag_then_environment_then_default)
 {
     CHECK_EQ(PARSE(fake_env, ARG("--json")), STATUS_OK);
-    CHECK_STR(settings.server, "unix:/env");
+    CHECK_STR(settings.target, "unix:/env");
     CHECK_EQ(settings.slots, 3);
-    CHECK_EQ(settings.grace_us, 10); /* an empty variable is none */
+    CHECK_EQ(settings.grace_us, 10); /* an empty variable counts as not set */
     CHECK_EQ(settings.env.count, 1);
     CHECK_EQ(result.sources[0], OPTION_FROM_ENV);
     CHECK_EQ(result.sources[2], OPTION_FROM_DEFAULT);
     CHECK_EQ(result.sources[6], OPTION_FROM_ARGS);
-    CHECK_EQ(PARSE(fake_env, ARG("--server"), ARG("b"), ARG("-e"), ARG("X=1")), STATUS_OK);
-    CHECK_STR(settings.server, "b");
+    CHECK_EQ(PARSE(fake_env, ARG("--target"), ARG("b"), ARG("-e"), ARG("X=1")), STATUS_OK);
+    CHECK_STR(settings.target, "b");
     CHECK_EQ(settings.env.count, 1);
     CHECK_STR(settings.env.items[0], "X=1");
     CHECK_EQ(PARSE(broken_env, ARG("--json")), STATUS_BAD_INPUT);
@@ -178,20 +203,20 @@ TEST(positionals_and_the_rest)
     CHECK(result.wants_version);
 }
 
-TEST(what_is_wrong_is_named)
+TEST(errors_name_the_option)
 {
     static const struct {
         const char *args[3];
         const char *text;
     } cases[] = {
-        {{"--serve", "x"}, "unknown option --serve; did you mean --server?"},
+        {{"--targe", "x"}, "unknown option --targe; did you mean --target?"},
         {{"--nproc-pre-node=1"}, "unknown option --nproc-pre-node; did you mean --nproc-per-node?"},
         {{"--xyzzy"}, "unknown option --xyzzy; see ddpctl run --help"},
-        {{"--no-server"}, "unknown option --no-server; did you mean --server?"},
+        {{"--no-target"}, "unknown option --no-target; did you mean --target?"},
         {{"-qz"}, "unknown option -z in -qz; see ddpctl run --help"},
-        {{"--server"}, "--server needs a value: --server ADDRESS"},
-        {{"--server", "--json"},
-         "--server needs a value, but --json follows; --server=--json if that is the value"},
+        {{"--target"}, "--target needs a value: --target ADDRESS"},
+        {{"--target", "--json"},
+         "--target needs a value, but --json follows; --target=--json if that is the value"},
         {{"--nproc-per-node", "0"}, "--nproc-per-node: 0 is not in 1..64"},
         {{"--nproc-per-node", "65"}, "--nproc-per-node: 65 is not in 1..64"},
         {{"-s", "-1"}, "-s: \"-1\" is not a whole number"},
@@ -270,7 +295,7 @@ TEST(numbers_are_whole_and_in_range)
     CHECK_EQ(value, UINT64_MAX);
 }
 
-TEST(guesses_for_verbs)
+TEST(suggestions_for_verbs)
 {
     static const char *const verbs[] = {"submit", "run", "ps", "status", "logs", "cancel", "wait"};
 
@@ -278,7 +303,7 @@ TEST(guesses_for_verbs)
     CHECK_STR(options_nearest("stauts", verbs, 7), "status");
     CHECK_STR(options_nearest("log", verbs, 7), "logs");
     CHECK_STR(options_nearest("rnu", verbs, 7), "run");
-    CHECK_STR(options_nearest("can", verbs, 7), "cancel"); /* though "run" is one letter nearer */
+    CHECK_STR(options_nearest("can", verbs, 7), "cancel"); /* although "run" is one letter nearer */
     CHECK_STR(options_nearest("frobnicate", verbs, 7), NULL);
     CHECK_STR(options_nearest("", verbs, 7), NULL);
 }
@@ -304,7 +329,7 @@ struct verb_settings {
     uint32_t tail;
 };
 
-/* Of two verbs, 1 and 2. */
+/* The options of two verbs, 1 and 2. */
 static const struct option_row verb_rows[] = {
     {.name = "name",
      .kind = OPTION_TEXT,
@@ -372,7 +397,7 @@ TEST(a_verb_takes_its_own_rows)
     CHECK_EQ(PARSE_VERB(0, ARG("--name=x")), STATUS_BAD_INPUT);
 }
 
-TEST(a_file_may_pass_where_a_positional_stops)
+TEST(a_file_may_pass_where_positionals_stop_the_options)
 {
     struct verb_settings of_verb;
 

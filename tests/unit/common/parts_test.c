@@ -1,4 +1,5 @@
 /* The small parts: arena, buf, frame, link, base64, utf8. */
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "common/base64.h"
 #include "common/buf.h"
 #include "common/frame.h"
-#include "common/link.h"
+#include "common/limits.h"
 #include "common/utf8.h"
 #include "tests/lib/test.h"
 
@@ -64,7 +65,7 @@ TEST(buf_grows_and_drops)
     CHECK_BYTES(buf.bytes, "42-g", 4);
     buf_drop(&buf, 4);
     CHECK_EQ(buf.byte_count, 0);
-    buf_printf(&buf, "%s", want); /* longer than its scratch */
+    buf_printf(&buf, "%s", want); /* longer than its local buffer */
     CHECK_EQ(buf.byte_count, sizeof want - 1);
     CHECK_BYTES(buf.bytes, want, sizeof want - 1);
     CHECK(!buf.failed);
@@ -112,20 +113,6 @@ TEST(frames_are_cut_at_their_length)
     CHECK_EQ(frame_next("\0\0\0\0", 4, 255, &payload, &payload_bytes, &err), STATUS_BAD_INPUT);
     frame_head(0x01020304, head);
     CHECK_BYTES(head, "\1\2\3\4", 4);
-}
-
-TEST(link_takes_what_is_newer)
-{
-    struct link a = {0}, b = {0};
-
-    CHECK_EQ(link_stamp(&a), 1);
-    CHECK_EQ(link_stamp(&a), 2);
-    CHECK(!link_take(&b, 0));
-    CHECK(link_take(&b, 1));
-    CHECK(!link_take(&b, 1));
-    CHECK(link_take(&b, 5));
-    CHECK(!link_take(&b, 4));
-    CHECK(link_take(&b, UINT32_MAX));
 }
 
 TEST(base64_of_the_rfc)
@@ -177,7 +164,7 @@ TEST(base64_of_every_byte)
     }
 }
 
-/* Every code point, encoded by RFC 3629's table here, is taken; with its last byte missing it is
+/* Every code point, encoded here by the table of RFC 3629, is valid; without its last byte it is
  * not. */
 TEST(utf8_of_every_code_point)
 {
@@ -197,6 +184,29 @@ TEST(utf8_of_every_code_point)
     CHECK_EQ(utf8_next("\x80", 1), 0);
     CHECK_EQ(utf8_next("\xc0\x80", 2), 0);
     CHECK(utf8_is_valid("a\xc3\xa9z", 4) && !utf8_is_valid("a\xc3", 2));
+}
+
+__attribute__((format(printf, 2, 3))) static void print_cause(char out[REASON_BYTES_MAX],
+                                                              const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    utf8_printable_format(out, REASON_BYTES_MAX, format, args);
+    va_end(args);
+}
+
+TEST(utf8_printable_format_makes_and_cuts)
+{
+    char out[REASON_BYTES_MAX], text[3 * REASON_BYTES_MAX];
+
+    print_cause(out, "rank %d: %s", 3, "\x1b[2J");
+    CHECK_STR(out, "rank 3: ?[2J");
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    print_cause(out, "%s", text);
+    CHECK_EQ(strlen(out), REASON_BYTES_MAX - 1);
+    CHECK_STR(out + REASON_BYTES_MAX - 4, "...");
 }
 
 TEST(utf8_printable_cuts_at_characters)

@@ -1,5 +1,5 @@
-/* What daemons begin with. Their tests in tests/integration see the rest: ready lines, signals,
- * a parent that ends. */
+/* The start of a daemon. tests/integration has the rest: ready lines, signals, a parent that
+ * ends. */
 #include "common/io/service.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int parse(struct settings *settings, const char *argument)
     return service_parse(&table, 2, argv, settings);
 }
 
-TEST(options_alone_are_taken)
+TEST(only_options_are_accepted)
 {
     struct settings settings;
 
@@ -39,7 +39,7 @@ TEST(options_alone_are_taken)
     CHECK_EQ(parse(&settings, "word"), SERVICE_EXIT_USAGE);
 }
 
-TEST(state_is_where_the_user_keeps_it)
+TEST(the_state_directory_follows_user_and_environment)
 {
     char dir[PATH_MAX], expected[PATH_MAX];
     const char *home = getenv("HOME");
@@ -77,7 +77,8 @@ TEST(signals_do_not_keep_the_loop_running)
     CHECK_EQ(service_signals_open(&signals, &loop, on_signal, &seen), 0);
     CHECK_EQ(uv_run(&loop, UV_RUN_DEFAULT), 0);
     CHECK_EQ(raise(SIGTERM), 0);
-    uv_ref((uv_handle_t *)&signals.handles[0]); /* a loop without anything alive does not look */
+    uv_ref((uv_handle_t *)&signals.handles[0]); /* a loop without a referenced handle does not
+                                                 * poll */
     (void)uv_run(&loop, UV_RUN_ONCE);
     CHECK_EQ(seen, SIGTERM);
     service_signals_close(&signals);

@@ -64,14 +64,14 @@ TEST(every_rank_is_read_in_turn)
         CHECK_EQ(read.job_id, 7);
         CHECK(read.wait_us > 0);
     }
-    CHECK(!next(&read)); /* each is asked once at a time */
+    CHECK(!next(&read)); /* one request for each log at a time */
     CHECK_EQ(answer(1, 0, 10, false, &skip), FOLLOW_SHOW);
     CHECK(next(&read));
     CHECK_EQ(read.rank, 1);
     CHECK_EQ(read.offset, 10);
 }
 
-TEST(repeated_bytes_are_skipped_and_gaps_are_told)
+TEST(repeated_bytes_are_skipped_and_gaps_are_reported)
 {
     struct follow_options options = {.keep_on = true, .ranks_all = true};
     struct msg_log_read read;
@@ -80,7 +80,7 @@ TEST(repeated_bytes_are_skipped_and_gaps_are_told)
     begin(&options, 1, false);
     CHECK(next(&read));
     CHECK_EQ(answer(0, 0, 10, false, &skip), FOLLOW_SHOW);
-    CHECK_EQ(answer(0, 0, 10, false, &skip), FOLLOW_NOTHING); /* not asked */
+    CHECK_EQ(answer(0, 0, 10, false, &skip), FOLLOW_NOTHING); /* not the answer to a request */
     CHECK(next(&read) && next(&read) && next(&read));
     CHECK_EQ(answer(0, 5, 10, false, &skip), FOLLOW_SHOW);
     CHECK_EQ(skip, 5);
@@ -93,7 +93,7 @@ TEST(repeated_bytes_are_skipped_and_gaps_are_told)
     CHECK_EQ(follow.ranks[0].offset, 24);
 }
 
-TEST(a_lost_connection_asks_again_from_the_cursor)
+TEST(a_lost_connection_repeats_requests_from_the_offset)
 {
     struct follow_options options = {.keep_on = true, .ranks_all = true};
     struct msg_log_read read;
@@ -120,7 +120,7 @@ TEST(generations_are_read_to_the_end_before_the_next)
     (void)answer(0, 0, 5, true, &skip);
     (void)answer(1, 0, 5, true, &skip);
     CHECK(!follow_turn(&follow));
-    now = info(3, false); /* two generations went by */
+    now = info(3, false); /* two generations were missed */
     CHECK_EQ(follow_job(&follow, &now, NULL), STATUS_OK);
     CHECK(!follow_turn(&follow)); /* rank 2 is not read yet */
     (void)answer(2, 0, 0, true, &skip);
@@ -145,7 +145,7 @@ TEST(generations_are_read_to_the_end_before_the_next)
     CHECK(follow_done(&follow));
 }
 
-TEST(without_follow_what_is_there_is_enough)
+TEST(without_follow_existing_logs_are_enough)
 {
     struct follow_options options = {.ranks_all = true, .tail_lines = 3};
     struct msg_log_read read;
@@ -166,7 +166,7 @@ TEST(without_follow_what_is_there_is_enough)
     CHECK(follow_done(&follow));
 }
 
-TEST(what_is_not_there_is_named)
+TEST(missing_ranks_and_generations_are_named)
 {
     struct follow_options options = {.generation = 5, .ranks_all = true};
     struct msg_job_info now = info(2, true);
@@ -189,7 +189,7 @@ TEST(what_is_not_there_is_named)
     CHECK_EQ(follow_job(&follow, &now, &err), STATUS_NOT_FOUND);
 }
 
-TEST(a_log_that_cannot_be_read_is_given_up_in_time)
+TEST(an_unreadable_log_is_given_up_in_time)
 {
     struct follow_options options = {.keep_on = true, .ranks_all = true};
     struct msg_log_data data = {.problem = "node1 is not connected"};

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ddpctl/cmdline.h"
+#include "ddpctl/help.h"
 #include "tests/lib/test.h"
 
 #define ARGS_TEST_MAX 24
@@ -15,7 +16,7 @@ struct parsed {
     enum status status;
 };
 
-/* `line` cut at blanks, behind "ddpctl". */
+/* `line` split at spaces, after "ddpctl". */
 static void parse(struct parsed *parsed, const char *line)
 {
     static char text[512];
@@ -43,7 +44,7 @@ static void expect_error(const char *line, const char *text)
     CHECK_STR(parsed.err.text, text);
 }
 
-TEST(torchrun_line_carries_over)
+TEST(a_torchrun_command_line_is_accepted)
 {
     struct parsed parsed;
     struct options *options = &parsed.ctl.options;
@@ -58,7 +59,7 @@ TEST(torchrun_line_carries_over)
     CHECK_STR(options->nproc_per_node, "4");
     CHECK_EQ(options->max_restarts, 2);
     CHECK_EQ(options->ignored_count, 2);
-    CHECK_EQ(parsed.ctl.word_count, 5); /* behind the first word all is the command's */
+    CHECK_EQ(parsed.ctl.word_count, 5); /* everything after the first word belongs to the command */
     CHECK_STR(parsed.ctl.words[0], "train.py");
     CHECK_STR(parsed.ctl.words[3], "--nnodes");
 }
@@ -93,7 +94,7 @@ TEST(words_and_options_in_any_order)
     CHECK(parsed.ctl.options.all && parsed.ctl.options.watch);
 }
 
-TEST(mistakes_get_a_guess)
+TEST(mistakes_get_a_suggestion)
 {
     expect_error("statsu 41", "there is no verb 'statsu'; did you mean status?");
     expect_error("frobnicate", "there is no verb 'frobnicate'; ddpctl help lists them");
@@ -110,7 +111,7 @@ TEST(mistakes_get_a_guess)
     expect_error("run --standalone=maybe y", "--standalone: \"maybe\" is not true or false");
 }
 
-TEST(variables_stand_in_for_options)
+TEST(variables_set_options)
 {
     struct parsed parsed;
 
@@ -150,11 +151,12 @@ TEST(help_is_found)
     parse(&parsed, "");
     CHECK_STR(parsed.command->name, "help");
     for (size_t i = 0; i < command_count; i++)
-        CHECK(help_write(commands[i].name, &out));
-    CHECK(help_write("exit-codes", &out) && help_write("environment", &out) &&
-          help_write("json", &out));
-    CHECK(help_write(NULL, &out) && !out.failed);
-    CHECK(!help_write("nothing", &out));
+        CHECK(help_write(commands, command_count, commands[i].name, &out));
+    CHECK(help_write(commands, command_count, "exit-codes", &out) &&
+          help_write(commands, command_count, "environment", &out) &&
+          help_write(commands, command_count, "json", &out));
+    CHECK(help_write(commands, command_count, NULL, &out) && !out.failed);
+    CHECK(!help_write(commands, command_count, "nothing", &out));
     buf_free(&out);
 }
 

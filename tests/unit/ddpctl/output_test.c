@@ -1,5 +1,5 @@
-/* ddpctl's output against golden/NAME.ok. To write them anew: DDP_UPDATE_GOLDEN=1
- * build/tests/unit/ddpctl/test-ddpctl-output, then look at the difference. */
+/* The output of ddpctl against golden/NAME.ok. To update the golden files, run DDP_UPDATE_GOLDEN=1
+ * build/tests/unit/ddpctl/test-ddpctl-output and review the difference. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -106,7 +106,7 @@ TEST(names_come_from_the_command)
         1, "012345678901234567890123456789012345678901234567890123456789012");
 }
 
-TEST(the_environment_travels_under_what_was_set)
+TEST(the_environment_is_added_below_explicit_variables)
 {
     struct spec spec;
     struct err err = {0};
@@ -130,7 +130,7 @@ TEST(the_environment_travels_under_what_was_set)
     CHECK_EQ(spec_set_env_text(&spec, &arena, "NO_SUCH_VARIABLE_HERE", &err), STATUS_BAD_INPUT);
 }
 
-TEST(requests_that_cannot_be_are_refused)
+TEST(impossible_requests_are_refused)
 {
     struct spec spec;
     struct err err = {0};

@@ -1,37 +1,37 @@
 #include "ddpctl/units.h"
 #include "tests/lib/test.h"
 
-TEST(words_for_people)
+TEST(numbers_as_text)
 {
-    char words[WORDS_BYTES];
+    char words[TEXT_BYTES];
 
-    duration_words(0, words);
+    duration_text(0, words);
     CHECK_STR(words, "0s");
-    duration_words(90000000, words);
+    duration_text(90000000, words);
     CHECK_STR(words, "1m30s");
-    duration_words(180000000, words);
+    duration_text(180000000, words);
     CHECK_STR(words, "3m");
-    duration_words(3720000000, words);
+    duration_text(3720000000, words);
     CHECK_STR(words, "1h02m");
-    duration_words(187200000000, words);
+    duration_text(187200000000, words);
     CHECK_STR(words, "2d04h");
-    count_words(950, words);
+    count_text(950, words);
     CHECK_STR(words, "950");
-    count_words(5120, words);
+    count_text(5120, words);
     CHECK_STR(words, "5.1k");
-    count_words(90000, words);
+    count_text(90000, words);
     CHECK_STR(words, "90k");
-    count_words(12400, words);
+    count_text(12400, words);
     CHECK_STR(words, "12.4k");
-    count_words(999999, words);
+    count_text(999999, words);
     CHECK_STR(words, "1M");
-    count_words(2.5, words);
+    count_text(2.5, words);
     CHECK_STR(words, "2.5");
-    time_words(1795224042123, words);
+    time_text(1795224042123, words);
     CHECK_STR(words, "2026-11-21T01:20:42.123Z");
-    signal_words(9, words);
+    signal_text(9, words);
     CHECK_STR(words, "SIGKILL");
-    signal_words(41, words);
+    signal_text(41, words);
     CHECK_STR(words, "signal 41");
 }
 

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "ddpctl/escape.h"
 #include "ddpctl/view.h"
 #include "tests/lib/test.h"
 
@@ -67,13 +68,13 @@ TEST(control_characters_are_escaped)
     static const char hostile[] = "a\x1b]0;x\x07\tb\x7f\xc2\x9b"
                                   "1m\xff\xc3\xa9\xe2\x80\xae\xed\xa0\x80\xf0\x9f\x98\x80\0z";
 
-    view_escape(hostile, sizeof hostile - 1, &out);
+    escape_text(hostile, sizeof hostile - 1, &out);
     expect(&out, "a\\x1b]0;"
                  "x\\x07\tb\\x7f\\xc2\\x9b1m\\xff\xc3\xa9\\xe2\\x80\\xae\\xed\\xa0\\x80\xf0\x9f\x98"
                  "\x80\\x00z");
 }
 
-TEST(plain_text_does_not_wait_but_for_whole_characters)
+TEST(plain_text_waits_only_for_whole_characters)
 {
     struct view view;
     struct buf out = {0};

@@ -1,6 +1,6 @@
-/* The twins of kernels_norm.h against PyTorch's values, and against two-pass sums in double where
- * f32 would not do. */
-#include "kernels/kernels_norm.h"
+/* The references of kernels/batch_norm.h against PyTorch's values, and against two-pass sums in
+ * double where f32 is not precise enough. */
+#include "kernels/batch_norm.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* The twins of kernels_elements.h against an oracle in double, with values picked so that the right
- * answer is known, at the edges of the types. */
-#include "kernels/kernels_elements.h"
+/* The references of kernels/elements.h against an oracle in double, with values at the edges of the
+ * types whose right answer is known. */
+#include "kernels/elements.h"
 
 #include <math.h>
 #include <string.h>

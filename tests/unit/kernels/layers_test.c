@@ -1,5 +1,6 @@
-/* The twins of kernels_layers.h, the loss aside, against PyTorch's values and plain definitions. */
-#include "kernels/kernels_layers.h"
+/* The references of kernels/layers.h except the loss, against PyTorch's values and plain
+ * definitions. */
+#include "kernels/layers.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* kernel_loss_ref against PyTorch's values, against sums in long double, and at its edges. */
-#include "kernels/kernels_layers.h"
+#include "kernels/layers.h"
 
 #include <math.h>
 

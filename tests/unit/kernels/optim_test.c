@@ -1,14 +1,15 @@
-/* The twins of Adam, LARS and Lookahead against the rules in double precision, over several steps
- * so that an error in a state grows; at odd sizes, with guards around every buffer. */
+/* The references of Adam, LARS and Lookahead against their formulas in double, over several steps so
+ * that an error in a state grows; at odd sizes, with guards around every buffer. */
 #include <math.h>
 #include <string.h>
 
+#include "kernels/grad_norm.h"
 #include "kernels/half.h"
-#include "kernels/kernels_optim.h"
-#include "kernels/norm.h"
+#include "kernels/optimizer.h"
 #include "tests/lib/test.h"
+#include "tests/unit/kernels/guard.h"
 
-#define COUNT_MAX (3 * NORM_CHUNK + 5)
+#define COUNT_MAX (3 * GRAD_NORM_CHUNK + 5)
 #define GUARD 8
 #define STEPS 6
 #define SCALE 1024.0F
@@ -25,19 +26,10 @@ static struct fixture {
 static double param_oracle[COUNT_MAX], first_oracle[COUNT_MAX], second_oracle[COUNT_MAX];
 static double grad_oracle[COUNT_MAX]; /* unscaled */
 
-static uint32_t random_state;
-
-/* Uniform in [-1, 1). */
-static float draw(void)
-{
-    random_state = random_state * 1664525U + 1013904223U;
-    return (float)(random_state >> 8) * 0x1p-23F - 1.0F;
-}
-
 static void set_up(size_t count, uint32_t seed)
 {
     random_state = seed;
-    memset(&f, 0x7f, sizeof f); /* 0x7f7f7f7f is 3.4e38: what leaks into a sum is seen */
+    memset(&f, GUARD_BYTE, sizeof f);
     for (size_t i = 0; i < count; i++) {
         f.master[GUARD + i] = draw();
         f.first[GUARD + i] = f.second[GUARD + i] = 0.0F;
@@ -46,25 +38,17 @@ static void set_up(size_t count, uint32_t seed)
     }
 }
 
-static void check_guard(const void *bytes, size_t byte_count)
-{
-    const uint8_t *byte = bytes;
-
-    for (size_t i = 0; i < byte_count; i++)
-        CHECK_EQ(byte[i], 0x7f);
-}
-
 static void check_guards(size_t count)
 {
     float *const arrays[] = {f.master, f.first, f.second};
-    const size_t behind = COUNT_MAX + GUARD - count;
+    const size_t after = COUNT_MAX + GUARD - count;
 
     for (size_t a = 0; a < 3; a++) {
         check_guard(arrays[a], GUARD * sizeof(float));
-        check_guard(arrays[a] + GUARD + count, behind * sizeof(float));
+        check_guard(arrays[a] + GUARD + count, after * sizeof(float));
     }
     check_guard(f.half, GUARD * sizeof f.half[0]);
-    check_guard(f.half + GUARD + count, behind * sizeof f.half[0]);
+    check_guard(f.half + GUARD + count, after * sizeof f.half[0]);
 }
 
 static void make_grads(enum kernel_type type, size_t count)

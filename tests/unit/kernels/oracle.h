@@ -1,5 +1,5 @@
-/* What the tests of the twins share: values in all three types, poison behind them, and rounding by
- * another way than the twins': in double, by scaling to whole numbers. */
+/* What the tests of the references share: values in all three types, with guard values after them,
+ * and rounding by another method than the references use: in double, by scaling to whole numbers. */
 #ifndef TESTS_UNIT_KERNELS_ORACLE_H
 #define TESTS_UNIT_KERNELS_ORACLE_H
 
@@ -11,7 +11,7 @@
 #include "tests/lib/test.h"
 
 #define ORACLE_COUNT_MAX 65536
-#define ORACLE_GUARD 64 /* bytes behind the last value that must keep their poison */
+#define ORACLE_GUARD 64 /* bytes after the last value that must not change */
 
 union oracle_values {
     float f32[ORACLE_COUNT_MAX + ORACLE_GUARD];
@@ -27,10 +27,10 @@ static inline void oracle_poison(union oracle_values *values)
 static inline void oracle_check_poison(const union oracle_values *values, enum kernel_type type,
                                        size_t count)
 {
-    const uint8_t *behind = (const uint8_t *)values + count * (type == KERNEL_F32 ? 4 : 2);
+    const uint8_t *after = (const uint8_t *)values + count * (type == KERNEL_F32 ? 4 : 2);
 
     for (size_t i = 0; i < ORACLE_GUARD; i++)
-        CHECK_EQ(behind[i], 0x7b);
+        CHECK_EQ(after[i], 0x7b);
 }
 
 static inline double oracle_get(const union oracle_values *values, enum kernel_type type, size_t i)

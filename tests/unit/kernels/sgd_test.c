@@ -9,6 +9,7 @@
 
 #include "kernels/half.h"
 #include "tests/lib/test.h"
+#include "tests/unit/kernels/guard.h"
 
 #define COUNT_MAX 259
 #define GUARD 8
@@ -32,43 +33,26 @@ static struct fixture {
     double param_oracle[COUNT_MAX], buf_oracle[COUNT_MAX];
 } f;
 
-static uint32_t random_state;
-
-/* Uniform in [-1, 1). */
-static float draw(void)
-{
-    random_state = random_state * 1664525U + 1013904223U;
-    return (float)(random_state >> 8) * 0x1p-23F - 1.0F;
-}
-
 static void set_up(size_t count, uint32_t seed)
 {
     random_state = seed;
-    memset(&f, 0x7f, sizeof f); /* 0x7f7f7f7f is 3.4e38: what leaks into a sum is seen */
+    memset(&f, GUARD_BYTE, sizeof f);
     for (size_t i = 0; i < count; i++) {
         f.master[GUARD + i] = draw();
         f.param_oracle[i] = (double)f.master[GUARD + i];
     }
 }
 
-static void check_guard(const void *bytes, size_t byte_count)
-{
-    const uint8_t *byte = bytes;
-
-    for (size_t i = 0; i < byte_count; i++)
-        CHECK_EQ(byte[i], 0x7f);
-}
-
 static void check_guards(size_t count, bool momentum_written)
 {
-    size_t behind = COUNT_MAX + GUARD - count;
+    size_t after = COUNT_MAX + GUARD - count;
 
     check_guard(f.master, GUARD * sizeof f.master[0]);
-    check_guard(f.master + GUARD + count, behind * sizeof f.master[0]);
+    check_guard(f.master + GUARD + count, after * sizeof f.master[0]);
     check_guard(f.half, GUARD * sizeof f.half[0]);
-    check_guard(f.half + GUARD + count, behind * sizeof f.half[0]);
+    check_guard(f.half + GUARD + count, after * sizeof f.half[0]);
     check_guard(f.momentum, GUARD * sizeof f.momentum[0]);
-    check_guard(f.momentum + GUARD + count, behind * sizeof f.momentum[0]);
+    check_guard(f.momentum + GUARD + count, after * sizeof f.momentum[0]);
     if (!momentum_written)
         check_guard(f.momentum, sizeof f.momentum);
 }

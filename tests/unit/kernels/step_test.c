@@ -1,12 +1,12 @@
-/* The twins of kernels_step.h against what the CPU's worker does: worker/scaler.c, worker/clip.c.
- */
-#include "kernels/kernels_step.h"
+/* The references of kernels/gradients.h against the CPU's code: worker/net/scaler.c and
+ * worker/net/clip.c. */
+#include "kernels/gradients.h"
 
 #include <math.h>
 
 #include "tests/unit/kernels/oracle.h"
-#include "worker/clip.h"
-#include "worker/scaler.h"
+#include "worker/net/clip.h"
+#include "worker/net/scaler.h"
 
 #define SAME(field)                                                                                \
     _Static_assert(offsetof(struct kernel_scaler, field) == offsetof(struct scaler, field),        \

@@ -1,4 +1,5 @@
-/* Who is behind a pid, and who has a file open: with children of our own. */
+/* The process of a pid, and the processes that have a file open; tested with children of our
+ * own. */
 #include <fcntl.h>
 #include <pwd.h>
 #include <signal.h>
@@ -8,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcherd/gpu_holders.h"
+#include "launcherd/gpu/gpu_holders.h"
 #include "tests/lib/test.h"
 
 /* A child that has `path` open (NULL: nothing) and DDP_JOB_ID=job in its environment; it waits to
@@ -31,7 +32,7 @@ static pid_t begin_child(const char *path, const char *job)
         _exit(1);
     }
     (void)close(ready[1]);
-    CHECK_EQ(read(ready[0], &byte, 1), 0); /* the end: it runs the other program */
+    CHECK_EQ(read(ready[0], &byte, 1), 0); /* end of file: the child runs the other program */
     (void)close(ready[0]);
     return pid;
 }
@@ -54,7 +55,7 @@ TEST(a_process_is_described)
         CHECK_STR(process.user, user->pw_name);
     CHECK_EQ(process.bytes, 5);
     CHECK_EQ(kill((pid_t)process.pid, SIGKILL), 0);
-    while (!process.is_gone) /* a zombie holds nothing any more */
+    while (!process.is_gone) /* a zombie has no open files */
         gpu_process_describe(&process);
     CHECK_EQ(process.job_id, 0);
     CHECK_EQ(waitpid((pid_t)process.pid, NULL, 0), (pid_t)process.pid);
@@ -64,13 +65,13 @@ TEST(a_process_is_described)
     CHECK_STR(process.user, "?");
 }
 
-TEST(who_has_a_file_open)
+TEST(processes_with_an_open_file_are_found)
 {
     struct gpu_process found[2];
     char path[512];
     (void)snprintf(path, sizeof path, "%s/device", test_dir());
     int fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
-    CHECK(fd >= 0); /* ourselves: not of interest */
+    CHECK(fd >= 0); /* open in ourselves, who do not count */
     CHECK_EQ(gpu_openers_find(path, found, 2), 0);
     pid_t first = begin_child(path, "1"), second = begin_child(path, "2");
     pid_t other = begin_child(NULL, "3");
@@ -85,7 +86,7 @@ TEST(who_has_a_file_open)
     (void)close(fd);
 }
 
-TEST(words_are_printable)
+TEST(text_is_made_printable)
 {
     char out[8];
     gpu_printable("a\nb\xc3\xa9", out, sizeof out);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcherd/launcher.h"
+#include "launcherd/core/launcher.h"
 #include "tests/lib/test.h"
 
 #define SECOND_US 1000000u
@@ -18,7 +18,7 @@ static void describe_msg(const struct msg *msg, char *out, size_t out_bytes)
     if (msg->type == MSG_TYPE_SHIM_REPORT)
         (void)snprintf(out, out_bytes, "shim_report(%llu.%u %s)",
                        (unsigned long long)msg->shim_report.job_id, msg->shim_report.generation,
-                       shim_phase_word(msg->shim_report.phase));
+                       shim_phase_name(msg->shim_report.phase));
     else if (msg->type == MSG_TYPE_BEAT)
         (void)snprintf(out, out_bytes, "beat(%u)", msg->beat.shims.count);
     else if (msg->type == MSG_TYPE_NODE_HELLO)
@@ -26,7 +26,7 @@ static void describe_msg(const struct msg *msg, char *out, size_t out_bytes)
     else if (msg->type == MSG_TYPE_LEASE)
         (void)snprintf(out, out_bytes, "lease(%llu)", (unsigned long long)msg->lease.until_us);
     else
-        (void)snprintf(out, out_bytes, "%s", msg_type_word(msg->type));
+        (void)snprintf(out, out_bytes, "%s", msg_type_name(msg->type));
 }
 
 static void describe(const struct launcher_action *action, char *out, size_t out_bytes)
@@ -56,11 +56,14 @@ static void describe(const struct launcher_action *action, char *out, size_t out
     case LAUNCHER_ASK_GPU:
         (void)snprintf(out, out_bytes, "ask(%u)", action->slot);
         return;
-    case LAUNCHER_KEEP_SLOTS:
-        (void)snprintf(out, out_bytes, "keep(%u)", action->msg.slots_kept.slots.count);
+    case LAUNCHER_SAVE_SLOTS:
+        (void)snprintf(out, out_bytes, "save(%u)", action->slots->count);
         return;
     case LAUNCHER_REMOVE:
         (void)snprintf(out, out_bytes, "remove(%llu.%u)", job, action->generation);
+        return;
+    case LAUNCHER_END:
+        (void)snprintf(out, out_bytes, "end");
         return;
     case LAUNCHER_LOG:
         out[0] = '\0';
@@ -68,7 +71,7 @@ static void describe(const struct launcher_action *action, char *out, size_t out
     }
 }
 
-/* The actions of one event, as words; lines for people are left out. */
+/* The actions of one event, as text, without the lines of the log. */
 static const char *step(uint64_t now_us, struct launcher_event event)
 {
     event.now_us = now_us;
@@ -153,8 +156,8 @@ static const char *shim_open(uint64_t now_us, uint64_t job_id, uint32_t generati
     return shim_event(now_us, LAUNCHER_EVENT_SHIM_OPEN, job_id, generation, &msg, NULL);
 }
 
-static const char *shim_says(uint64_t now_us, uint64_t job_id, uint32_t generation,
-                             enum shim_phase phase)
+static const char *shim_reports(uint64_t now_us, uint64_t job_id, uint32_t generation,
+                                enum shim_phase phase)
 {
     struct msg msg = {.type = MSG_TYPE_SHIM_REPORT};
     msg.shim_report = (struct msg_shim_report){
@@ -178,8 +181,12 @@ static const char *adopt(uint64_t job_id, const char *cluster, bool alive, const
 
 static void begin(void)
 {
-    struct launcher_options options = {
-        .name = "node0", .boot_id = "b", .address = "127.0.0.1", .slots = 8, .seed = 1};
+    struct launcher_options options = {.name = "node0",
+                                       .boot_id = "b",
+                                       .address = "127.0.0.1",
+                                       .slots = 8,
+                                       .seed = 1,
+                                       .gpu_timeout_us = LAUNCHER_GPU_TIMEOUT_US};
     launcher_init(&launcher, &options);
 }
 
@@ -211,20 +218,20 @@ TEST(a_job_from_start_to_forget)
 {
     connected();
     CHECK_STR(start(10, 1, 1, 3), "spawn(1.1)");
-    CHECK_STR(start(11, 1, 1, 3), "");           /* said again */
-    CHECK_STR(order(12, MSG_TYPE_GO, 1, 1), ""); /* not connected yet: lost, as on the wire */
+    CHECK_STR(start(11, 1, 1, 3), "");           /* repeated */
+    CHECK_STR(order(12, MSG_TYPE_GO, 1, 1), ""); /* not connected yet: lost, as a message can be */
     CHECK_STR(shim_open(13, 1, 1, SHIM_READY), "1.1<lease(60000002)");
-    CHECK_STR(shim_says(14, 1, 1, SHIM_READY), "shim_report(1.1 ready)");
+    CHECK_STR(shim_reports(14, 1, 1, SHIM_READY), "shim_report(1.1 ready)");
     CHECK_STR(order(15, MSG_TYPE_REPORT_ACK, 1, 1), "1.1<report_ack");
     CHECK_STR(order(16, MSG_TYPE_GO, 1, 1), "1.1<go");
-    CHECK_STR(shim_says(17, 1, 1, SHIM_ENDED), "shim_report(1.1 ended)");
+    CHECK_STR(shim_reports(17, 1, 1, SHIM_ENDED), "shim_report(1.1 ended)");
     CHECK_STR(order(18, MSG_TYPE_FORGET, 1, 1), "1.1<forget");
     CHECK_STR(shim_event(19, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "ended"), "remove(1.1)");
-    CHECK(launcher_shim(&launcher, 1, 1) == NULL);
+    CHECK(launcher_find(&launcher, 1, 1) == NULL);
     CHECK_STR(order(20, MSG_TYPE_FORGET, 1, 1), "");
 }
 
-TEST(orders_for_what_is_not_here)
+TEST(orders_for_unknown_shims)
 {
     connected();
     CHECK_STR(order(10, MSG_TYPE_GO, 9, 1), "");
@@ -282,29 +289,130 @@ TEST(reconnects_at_once_then_backs_off)
     CHECK_EQ(actions.timer_at_us, now_us + 5000);
 }
 
-TEST(a_new_server_hears_all_again)
+/* The server answers the hello with an error, and closes. */
+static const char *refuse(uint64_t now_us, const char *code)
+{
+    struct msg msg = {.type = MSG_TYPE_ERROR, .error = {code, "not you", "do something"}};
+
+    event(now_us, LAUNCHER_EVENT_SERVER_OPEN);
+    return step(now_us, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = &msg});
+}
+
+TEST(a_refused_hello_ends_a_node_without_jobs)
+{
+    begin();
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    CHECK_STR(refuse(2, "refused"), "end");
+    CHECK_STR(actions.end_text, "the server does not take node node0: not you; do something");
+    begin();
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    CHECK_STR(refuse(2, "bad_request"), "end");
+    begin();
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    CHECK_STR(refuse(2, "full"), ""); /* that passes */
+    event(3, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK(actions.timer_at_us < SECOND_US);
+}
+
+static const char *key_refused(uint64_t now_us)
+{
+    return step(now_us, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_CLOSED,
+                                                .text = "the key is void"});
+}
+
+TEST(a_refused_key_ends_the_node_after_its_jobs)
+{
+    uint64_t now_us = 100;
+
+    with_shim();
+    event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
+    for (uint32_t i = 0; i < 5; i++) { /* the job goes on; tries are rare */
+        now_us = actions.timer_at_us;
+        CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
+        CHECK_STR(key_refused(now_us), "");
+        CHECK_EQ(actions.count, i == 0 ? 2 : 0); /* said once */
+        CHECK(actions.timer_at_us >= now_us + 15 * SECOND_US);
+        CHECK(actions.timer_at_us < now_us + 45 * SECOND_US);
+    }
+    shim_event(now_us, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "ended");
+    now_us = launcher.retry_at_us;
+    CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
+    CHECK_STR(key_refused(now_us), "end");
+    CHECK_STR(actions.end_text, "the key is void");
+}
+
+TEST(a_key_that_is_taken_again_makes_a_quick_node)
 {
     with_shim();
-    shim_says(12, 1, 1, SHIM_RUNNING);
+    event(100, LAUNCHER_EVENT_SERVER_CLOSED);
+    key_refused(200);
+    event(300, LAUNCHER_EVENT_SERVER_OPEN);
+    welcome(400, "one");
+    event(500, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK_EQ(actions.timer_at_us, 500 + 5000);
+}
+
+/* The server counts an earlier connection of the same node until its beats are missed. */
+TEST(a_taken_name_is_asked_for_again_for_a_while)
+{
+    uint64_t now_us = 2;
+    uint32_t tries = 0;
+
+    begin();
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    while (strcmp(refuse(now_us, "busy"), "end") != 0) {
+        CHECK_STR(trace, "");
+        CHECK_EQ(actions.count, tries == 0 ? 2 : 0); /* said once */
+        event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
+        now_us = actions.timer_at_us;
+        CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
+        tries++;
+        CHECK(now_us < 17 * SECOND_US);
+    }
+    CHECK(now_us >= 15 * SECOND_US);
+
+    begin(); /* another failure in between: counted from the start again */
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    CHECK_STR(refuse(2, "busy"), "");
+    event(3, LAUNCHER_EVENT_SERVER_CLOSED);
+    event(4, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK_STR(refuse(20 * SECOND_US, "busy"), "");
+}
+
+TEST(the_hello_has_the_address_on_the_way_to_the_server)
+{
+    begin();
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    step(2, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN, .text = "10.0.0.7"});
+    CHECK_STR(actions.items[0].msg.node_hello.address, "10.0.0.7");
+    event(3, LAUNCHER_EVENT_SERVER_CLOSED);
+    event(4, LAUNCHER_EVENT_SERVER_OPEN); /* no news */
+    CHECK_STR(actions.items[0].msg.node_hello.address, "10.0.0.7");
+}
+
+TEST(a_new_server_gets_all_reports_again)
+{
+    with_shim();
+    shim_reports(12, 1, 1, SHIM_RUNNING);
     event(20, LAUNCHER_EVENT_SERVER_CLOSED);
-    CHECK_STR(shim_says(21, 1, 1, SHIM_RUNNING), ""); /* nobody to tell */
+    CHECK_STR(shim_reports(21, 1, 1, SHIM_RUNNING), ""); /* there is no server to send it to */
     CHECK_STR(event(30, LAUNCHER_EVENT_SERVER_OPEN), "hello(1)");
     CHECK_STR(welcome(31, "one"), "1.1<lease(60000030) beat(1) 1.1<report_request");
     CHECK_STR(event(31 + BEAT_US, LAUNCHER_EVENT_TICK), "beat(1) 1.1<report_request");
-    CHECK_STR(shim_says(32 + BEAT_US, 1, 1, SHIM_RUNNING), "shim_report(1.1 running)");
+    CHECK_STR(shim_reports(32 + BEAT_US, 1, 1, SHIM_RUNNING), "shim_report(1.1 running)");
     CHECK_STR(event(31 + 2 * BEAT_US, LAUNCHER_EVENT_TICK), "beat(1)");
 }
 
-TEST(slots_are_held_by_the_living)
+TEST(slots_of_living_shims_are_refused)
 {
     with_shim();
     CHECK_STR(start(20, 2, 1, 6), "shim_report(2.1 ended)");
-    CHECK_STR(last_report()->cause, "slot 1 of node node0 is still held by job 1, generation 1");
+    CHECK_STR(last_report()->cause, "slot 1 of node node0 is still used by job 1, generation 1");
     CHECK_EQ(last_report()->ranks.items[0].state, RANK_LOST);
-    CHECK_STR(start(21, 2, 1, 6), ""); /* it is known as ended, until forgotten */
+    CHECK_STR(start(21, 2, 1, 6), ""); /* job 2 is in the table as ended, until it is forgotten */
     CHECK_STR(order(22, MSG_TYPE_FORGET, 2, 1), "remove(2.1)");
     CHECK_STR(start(23, 1, 2, 3), "shim_report(1.2 ended)");
-    shim_says(24, 1, 1, SHIM_ENDED);
+    shim_reports(24, 1, 1, SHIM_ENDED);
     CHECK_STR(start(25, 1, 3, 3), "spawn(1.3)"); /* the last generation has ended */
     CHECK_STR(start(26, 4, 1, 0x100), "shim_report(4.1 ended)");
     CHECK_STR(last_report()->cause, "slots 0x100 were ordered, node node0 has 8");
@@ -329,7 +437,7 @@ TEST(a_dead_shim_is_reported_until_acked)
     CHECK_STR(event(6 + 3 * BEAT_US, LAUNCHER_EVENT_TICK), "beat(0)");
 }
 
-TEST(what_a_dead_shim_recorded_counts)
+TEST(the_last_report_of_a_dead_shim_is_sent)
 {
     struct part_report_rank ranks[2] = {
         {.rank = 0, .state = RANK_EXITED, .exit_code = 3},
@@ -352,7 +460,7 @@ TEST(what_a_dead_shim_recorded_counts)
     CHECK_EQ(last_report()->revision, UINT32_MAX);
 }
 
-TEST(a_shim_that_was_not_started)
+TEST(a_shim_that_could_not_be_started)
 {
     connected();
     start(10, 1, 1, 1);
@@ -360,9 +468,11 @@ TEST(a_shim_that_was_not_started)
               "shim_report(1.1 ended)");
     CHECK_STR(last_report()->cause, "no space left");
     CHECK_STR(start(12, 2, 1, 1), "spawn(2.1)"); /* the slot is free */
+    shim_event(13, LAUNCHER_EVENT_SHIM_FAILED, 2, 1, NULL, "no folder /a\nb\xc3");
+    CHECK_STR(last_report()->cause, "no folder /a?b?"); /* else it could not be sent */
 }
 
-TEST(a_socket_that_closed_is_opened_again)
+TEST(a_closed_socket_is_opened_again)
 {
     with_shim();
     shim_event(20, LAUNCHER_EVENT_SHIM_CLOSED, 1, 1, NULL, NULL);
@@ -370,12 +480,12 @@ TEST(a_socket_that_closed_is_opened_again)
     CHECK_STR(event(20 + 5000, LAUNCHER_EVENT_TICK), "connect(1.1)");
     shim_event(6000, LAUNCHER_EVENT_SHIM_CLOSED, 1, 1, NULL, NULL);
     CHECK_EQ(actions.timer_at_us, 6000 + 10000);
-    CHECK_STR(order(6001, MSG_TYPE_FORGET, 1, 1), ""); /* told when it is open again */
+    CHECK_STR(order(6001, MSG_TYPE_FORGET, 1, 1), ""); /* sent when the socket is open again */
     event(16000, LAUNCHER_EVENT_TICK);
     CHECK_STR(shim_open(16001, 1, 1, SHIM_ENDED), "1.1<lease(60000002) 1.1<forget");
 }
 
-TEST(shims_of_a_run_before_are_adopted)
+TEST(shims_of_an_earlier_launcherd_are_adopted)
 {
     begin();
     CHECK_STR(adopt(1, "one", true, NULL), "connect(1.1)");
@@ -388,7 +498,7 @@ TEST(shims_of_a_run_before_are_adopted)
     CHECK_STR(last_report()->cause, "the shim of job 2 on node0 ended while launcherd was away");
 }
 
-TEST(another_server_cannot_order_about_these_shims)
+TEST(another_server_cannot_give_orders_to_these_shims)
 {
     begin();
     adopt(1, "two", true, NULL);
@@ -397,13 +507,24 @@ TEST(another_server_cannot_order_about_these_shims)
     event(4, LAUNCHER_EVENT_SERVER_OPEN);
     CHECK_STR(welcome(5, "one"), "beat(0)");
     CHECK_STR(order(6, MSG_TYPE_FORGET, 1, 1), "");
-    CHECK_STR(order(6, MSG_TYPE_STOP, 1, 1), "");
-    CHECK_STR(shim_says(7, 1, 1, SHIM_RUNNING), "");
+    CHECK_STR(order(6, MSG_TYPE_STOP, 1, 1), "shim_report(1.1 ended)"); /* not passed on */
+    CHECK_STR(last_report()->cause, "this node does not know the job");
+    CHECK_STR(shim_reports(7, 1, 1, SHIM_RUNNING), "");
     CHECK_STR(beat_ack(8, 5), "");
     CHECK_STR(start(9, 1, 1, 1), "shim_report(1.1 ended)");
     CHECK_STR(last_report()->cause, "a job of another server, with this number, runs here");
     shim_event(10, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "ended");
+    CHECK_STR(order(10, MSG_TYPE_STOP, 1, 1), "shim_report(1.1 ended)");
     CHECK_STR(start(11, 1, 1, 1), "remove(1.1) spawn(1.1)");
+}
+
+TEST(a_shim_that_has_ended_never_gets_its_slot_back)
+{
+    with_shim();
+    shim_reports(12, 1, 1, SHIM_ENDED);
+    CHECK_STR(start(13, 2, 1, 3), "spawn(2.1)"); /* on the same slots */
+    shim_reports(14, 1, 1, SHIM_RUNNING);
+    CHECK_EQ(launcher_find(&launcher, 1, 1)->phase, SHIM_ENDED);
 }
 
 TEST(a_full_table_refuses)
@@ -411,7 +532,7 @@ TEST(a_full_table_refuses)
     connected();
     for (uint32_t i = 1; i <= SHIMS_PER_NODE_MAX; i++) {
         start(10, i, 1, 1);
-        shim_says(11, i, 1, SHIM_ENDED);
+        shim_reports(11, i, 1, SHIM_ENDED);
     }
     CHECK_STR(start(12, 1000, 1, 1), "shim_report(1000.1 ended)");
     CHECK_STR(last_report()->cause, "this node has all the shims it can have");

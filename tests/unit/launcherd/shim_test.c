@@ -2,7 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcherd/shim.h"
+#include "common/utf8.h"
+#include "launcherd/core/shim.h"
 #include "tests/lib/test.h"
 
 #define SECOND_US 1000000u
@@ -12,7 +13,7 @@ static struct shim shim;
 static struct shim_actions actions;
 static char trace[4096];
 
-static const char *action_word(const struct shim_action *action)
+static const char *action_text(const struct shim_action *action)
 {
     static char text[128];
     switch (action->type) {
@@ -29,7 +30,7 @@ static const char *action_word(const struct shim_action *action)
     case SHIM_CHECK_TREE:
         return "check";
     case SHIM_SEND_REPORT:
-        (void)snprintf(text, sizeof text, "report(%s)", shim_phase_word(shim.phase));
+        (void)snprintf(text, sizeof text, "report(%s)", shim_phase_name(shim.phase));
         return text;
     case SHIM_SEND_PROGRESS:
         return "progress";
@@ -42,7 +43,7 @@ static const char *action_word(const struct shim_action *action)
     return "?";
 }
 
-/* The actions of one event, as words. */
+/* The actions of one event, as text. */
 static const char *step(uint64_t now_us, struct shim_event event)
 {
     event.now_us = now_us;
@@ -51,7 +52,7 @@ static const char *step(uint64_t now_us, struct shim_event event)
     for (uint32_t i = 0; i < actions.count; i++) {
         size_t used = strlen(trace);
         (void)snprintf(trace + used, sizeof trace - used, "%s%s", i > 0 ? " " : "",
-                       action_word(&actions.items[i]));
+                       action_text(&actions.items[i]));
     }
     return trace;
 }
@@ -202,7 +203,7 @@ TEST(other_node_ranks_reserve_no_port)
     CHECK_EQ(report(2).ranks.items[0].rank, 4);
 }
 
-TEST(no_port_ends)
+TEST(no_free_port_ends_the_shim)
 {
     begin(0, 1);
     event(1, SHIM_EVENT_START);
@@ -211,7 +212,7 @@ TEST(no_port_ends)
     CHECK_STR(report(2).cause, "no port: full");
 }
 
-TEST(a_second_go_and_one_of_another_generation_are_nothing)
+TEST(a_second_go_and_one_of_another_generation_are_ignored)
 {
     ready(1);
     CHECK_STR(go(4, 1), "");
@@ -239,7 +240,7 @@ TEST(first_failure_stops_the_others)
     CHECK_EQ(last.ranks.items[2].signal, 9);
 }
 
-TEST(death_by_signal_in_words)
+TEST(the_cause_names_the_signal)
 {
     running(1);
     exited(6, 0, 0, 9);
@@ -259,7 +260,7 @@ TEST(a_worker_that_dies_before_the_others_are_spawned)
     go(4, 2);
     spawned(5, 0);
     CHECK_STR(exited(6, 0, 1, 0), "kill report(stopping)");
-    CHECK_STR(event(7, SHIM_EVENT_TREE_EMPTY), ""); /* rank 1 is still to come */
+    CHECK_STR(event(7, SHIM_EVENT_TREE_EMPTY), ""); /* rank 1 is not spawned yet */
     CHECK_STR(spawned(8, 1), "kill report(stopping)");
     exited(9, 1, 0, 9);
     CHECK_EQ(shim.phase, SHIM_STOPPING);
@@ -283,6 +284,23 @@ TEST(commands_that_cannot_run)
     CHECK_STR(report(6).cause, "rank 0: cannot run 'foo': No such file or directory");
 }
 
+/* A report with any other text would be refused by the encoder, and the job would never end. */
+TEST(the_cause_can_always_be_sent)
+{
+    char text[400], cause[REASON_BYTES_MAX];
+    (void)snprintf(text, sizeof text, "cannot run a\tb\n\xc3 ");
+    for (size_t i = strlen(text); i + 2 < sizeof text; i += 2)
+        memcpy(text + i, "\xc3\xa9", 3); /* cut within a character, wherever the limit is */
+    ready(1);
+    go(4, 2);
+    step(5, (struct shim_event){
+                .type = SHIM_EVENT_SPAWN_FAILED, .local = 0, .code = 127, .text = text});
+    utf8_printable(report(5).cause, strlen(report(5).cause), cause, sizeof cause);
+    CHECK_STR(report(5).cause, cause);
+    CHECK(strncmp(cause, "rank 0: cannot run a?b?? \xc3\xa9", 27) == 0);
+    CHECK_STR(cause + strlen(cause) - 3, "...");
+}
+
 TEST(stop_before_go_ends_at_once)
 {
     ready(1);
@@ -297,7 +315,7 @@ TEST(stop_signals_waits_and_kills)
     running(2);
     uint64_t at_us = 10 * SECOND_US;
     CHECK_STR(stop(at_us, 15, 2 * SECOND_US), "signal(15) report(stopping)");
-    CHECK_EQ(actions.timer_at_us, at_us + SECOND_US); /* the report, if it is not acked */
+    CHECK_EQ(actions.timer_at_us, at_us + SECOND_US); /* when the report is sent again */
     CHECK_STR(stop(at_us + 1, 15, 2 * SECOND_US), "");
     CHECK_STR(exited(at_us + 2, 0, 0, 15), "report(stopping)");
     ack(at_us + 3, shim.revision);
@@ -321,7 +339,7 @@ TEST(a_shorter_grace_counts_and_zero_kills)
     CHECK_STR(stop(at_us + 3, 15, 0), "");
 }
 
-TEST(children_of_workers_have_the_grace_too)
+TEST(children_of_workers_get_the_grace_too)
 {
     running(1);
     uint64_t at_us = 10 * SECOND_US;
@@ -353,7 +371,7 @@ TEST(lease_ends_the_workers)
     CHECK_STR(event(101u * SECOND_US, SHIM_EVENT_LAUNCHER_OPEN), "report(ended)");
 }
 
-TEST(lease_ends_what_waits_for_go_and_the_grace)
+TEST(lease_ends_waiting_for_go_and_the_grace)
 {
     ready(1);
     CHECK_STR(event(LEASE_US, SHIM_EVENT_TICK), "report(ended)");
@@ -362,7 +380,7 @@ TEST(lease_ends_what_waits_for_go_and_the_grace)
     CHECK_STR(event(LEASE_US, SHIM_EVENT_TICK), "kill report(stopping)");
 }
 
-TEST(without_a_lease_the_first_step_counts)
+TEST(without_a_lease_it_counts_from_the_first_step)
 {
     struct shim_options options = {
         .job_id = 7, .generation = 2, .local_count = 1, .world = 1, .lease_us = LEASE_US};
@@ -374,19 +392,20 @@ TEST(without_a_lease_the_first_step_counts)
 TEST(reports_until_acked)
 {
     running(1);
-    uint64_t said_us = 5;
-    CHECK_EQ(actions.timer_at_us, said_us + SECOND_US);
-    CHECK_STR(event(said_us + SECOND_US, SHIM_EVENT_TICK), "report(running)");
-    CHECK_STR(ack(said_us + SECOND_US + 1, shim.revision - 1), "");
-    CHECK_STR(event(said_us + 2 * SECOND_US, SHIM_EVENT_TICK), "report(running)");
-    CHECK_STR(ack(said_us + 2 * SECOND_US + 1, shim.revision + 5), ""); /* of nothing said */
-    CHECK_STR(event(said_us + 3 * SECOND_US, SHIM_EVENT_TICK), "report(running)");
-    ack(said_us + 3 * SECOND_US + 1, shim.revision);
+    uint64_t sent_us = 5;
+    CHECK_EQ(actions.timer_at_us, sent_us + SECOND_US);
+    CHECK_STR(event(sent_us + SECOND_US, SHIM_EVENT_TICK), "report(running)");
+    CHECK_STR(ack(sent_us + SECOND_US + 1, shim.revision - 1), "");
+    CHECK_STR(event(sent_us + 2 * SECOND_US, SHIM_EVENT_TICK), "report(running)");
+    CHECK_STR(ack(sent_us + 2 * SECOND_US + 1, shim.revision + 5), ""); /* of a revision that was
+                                                                         * never sent */
+    CHECK_STR(event(sent_us + 3 * SECOND_US, SHIM_EVENT_TICK), "report(running)");
+    ack(sent_us + 3 * SECOND_US + 1, shim.revision);
     CHECK_EQ(actions.timer_at_us, LEASE_US);
-    CHECK_STR(event(said_us + 9 * SECOND_US, SHIM_EVENT_TICK), "");
+    CHECK_STR(event(sent_us + 9 * SECOND_US, SHIM_EVENT_TICK), "");
 }
 
-TEST(a_new_server_is_told_again)
+TEST(a_new_server_gets_the_report_again)
 {
     struct msg request = {.type = MSG_TYPE_REPORT_REQUEST};
     running(1);
@@ -434,7 +453,7 @@ TEST(progress_of_this_rank_and_generation_only)
     CHECK_STR(step(8, from), "");
 }
 
-TEST(launcherd_comes_and_goes)
+TEST(launcherd_disconnects_and_connects)
 {
     running(1);
     ack(6, shim.revision);
@@ -444,7 +463,7 @@ TEST(launcherd_comes_and_goes)
     CHECK_STR(event(10, SHIM_EVENT_LAUNCHER_OPEN), "report(ended)");
 }
 
-TEST(forget_before_the_end_stops_first)
+TEST(forget_before_the_end_kills_first)
 {
     running(1);
     CHECK_STR(forget(6), "kill report(stopping)");
@@ -452,7 +471,7 @@ TEST(forget_before_the_end_stops_first)
     CHECK_STR(event(8, SHIM_EVENT_TREE_EMPTY), "report(ended) exit");
 }
 
-TEST(an_end_that_nobody_asks_for_is_kept_for_an_hour)
+TEST(an_end_that_is_not_acknowledged_is_kept_for_an_hour)
 {
     running(1);
     exited(6, 0, 0, 0);
@@ -461,6 +480,49 @@ TEST(an_end_that_nobody_asks_for_is_kept_for_an_hour)
     CHECK_EQ(actions.timer_at_us, LEASE_US + 3600ull * SECOND_US);
     CHECK_STR(event(actions.timer_at_us - 1, SHIM_EVENT_TICK), "");
     CHECK_STR(event(LEASE_US + 3600ull * SECOND_US, SHIM_EVENT_TICK), "exit");
+}
+
+/* The most actions that one step can have. */
+TEST(every_worker_of_a_full_node_gets_the_world_at_once)
+{
+    uint32_t world_count = 0;
+    ready(SLOTS_PER_NODE_MAX);
+    go(5, 2);
+    for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++)
+        spawned(6, i);
+    for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++)
+        join(7, i, 2, i, "");
+    world(8, "blob");
+    for (uint32_t i = 0; i < actions.count; i++)
+        world_count += actions.items[i].type == SHIM_SEND_WORLD;
+    CHECK_EQ(world_count, SLOTS_PER_NODE_MAX);
+    CHECK(actions.items[actions.count - 1].type == SHIM_SEND_REPORT);
+}
+
+TEST(a_job_that_cannot_run_here_ends_before_it_starts)
+{
+    begin(0, 2);
+    step(1, (struct shim_event){.type = SHIM_EVENT_CANNOT_START,
+                                .code = 126,
+                                .text = "node b: working directory /x does not exist"});
+    CHECK_EQ(shim.phase, SHIM_ENDED);
+    CHECK_EQ(shim.failed_rank, -1);
+    CHECK_EQ(shim.failed_errno_exit, 126);
+    CHECK_STR(shim.cause, "node b: working directory /x does not exist");
+    CHECK_STR(event(2, SHIM_EVENT_START), ""); /* too late */
+    CHECK_EQ(shim.phase, SHIM_ENDED);
+
+    begin(0, 2); /* not its own fault: it may be tried again */
+    step(1, (struct shim_event){
+                .type = SHIM_EVENT_CANNOT_START, .code = 125, .text = "the disks do not answer"});
+    CHECK_EQ(shim.phase, SHIM_ENDED);
+    CHECK_EQ(shim.failed_errno_exit, 0);
+
+    begin(0, 2); /* stopped while it was checked */
+    stop(1, 15, 0);
+    CHECK_EQ(shim.phase, SHIM_ENDED);
+    step(2, (struct shim_event){.type = SHIM_EVENT_CANNOT_START, .code = 126, .text = "no"});
+    CHECK_STR(shim.cause, "");
 }
 
 TEST_MAIN

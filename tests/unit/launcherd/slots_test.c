@@ -2,22 +2,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcherd/fault.h"
-#include "launcherd/launcher.h"
+#include "launcherd/core/fault.h"
+#include "launcherd/core/launcher.h"
 #include "tests/lib/test.h"
+#include "tests/unit/launcherd/core_step.h"
 
-#define SECOND_US 1000000ull
 #define MIB (1ull << 20)
-
-static struct launcher launcher;
-static struct launcher_actions actions;
-static uint64_t now_us;
-
-static void step(struct launcher_event event)
-{
-    event.now_us = now_us;
-    launcher_step(&launcher, &event, &actions);
-}
 
 static const struct launcher_action *find(enum launcher_action_type type)
 {
@@ -83,14 +73,18 @@ static void server(struct msg msg)
     step((struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = &msg});
 }
 
-static void begin_kept(const struct msg *kept)
+static void begin_kept(const struct slots_record *kept)
 {
-    struct launcher_options options = {
-        .name = "n", .boot_id = "boot", .slots = 3, .gpus = 2, .instance = 1};
+    struct launcher_options options = {.name = "n",
+                                       .boot_id = "boot",
+                                       .slots = 3,
+                                       .gpus = 2,
+                                       .instance = 1,
+                                       .gpu_timeout_us = LAUNCHER_GPU_TIMEOUT_US};
     now_us = 100 * SECOND_US;
     launcher_init(&launcher, &options);
     if (kept != NULL)
-        step((struct launcher_event){.type = LAUNCHER_EVENT_SLOTS_KEPT, .msg = kept});
+        step((struct launcher_event){.type = LAUNCHER_EVENT_SLOTS_LOADED, .slots = kept});
     step((struct launcher_event){.type = LAUNCHER_EVENT_ADOPTED});
 }
 
@@ -101,7 +95,7 @@ static void welcome(void)
                         .node_welcome = {"one", (uint32_t)SECOND_US, 60 * SECOND_US}});
 }
 
-/* Both GPUs proved free, the server there. */
+/* Both GPUs are proved free, and the server is connected. */
 static void begin(void)
 {
     begin_kept(NULL);
@@ -143,7 +137,7 @@ static void xid(uint32_t slot, uint32_t number)
 
 static void check_slot(uint32_t slot, enum slot_state state, const char *reason)
 {
-    CHECK_STR(slot_state_word(launcher.slots[slot].state), slot_state_word(state));
+    CHECK_STR(slot_state_name(launcher.slots[slot].state), slot_state_name(state));
     CHECK_STR(launcher.slots[slot].reason, reason);
 }
 
@@ -154,14 +148,14 @@ TEST(gpus_are_proved_free_before_the_first_job)
     CHECK(launcher.slots[0].state == SLOT_CHECKING);
     answer(idle(0));
     check_slot(0, SLOT_FREE, "");
-    CHECK(find(LAUNCHER_KEEP_SLOTS) != NULL); /* its baseline */
+    CHECK(find(LAUNCHER_SAVE_SLOTS) != NULL); /* its baseline */
     CHECK_EQ(launcher.slots[0].baseline_bytes, 500 * MIB);
     step((struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN});
     CHECK_EQ(sent(MSG_TYPE_NODE_HELLO)->node_hello.closed.count, 1);
     CHECK_EQ(sent(MSG_TYPE_NODE_HELLO)->node_hello.closed.items[0].slot, 1);
 }
 
-TEST(behind_a_job_its_gpu_is_proved_free)
+TEST(after_a_job_its_gpu_is_proved_free)
 {
     begin();
     start(1, 1);
@@ -170,9 +164,9 @@ TEST(behind_a_job_its_gpu_is_proved_free)
     CHECK(was_asked(0));
     CHECK(find(LAUNCHER_ASK_GPU)->bytes_max == 564 * MIB);
     CHECK_EQ(sent(MSG_TYPE_BEAT)->beat.closed.items[0].state, SLOT_CHECKING);
-    start(2, 1); /* too early */
+    start(2, 1); /* the slot is still being checked */
     CHECK_STR(sent(MSG_TYPE_SHIM_REPORT)->shim_report.cause, "slot 0 of node n is checking");
-    answer(held(1, true)); /* on its way out */
+    answer(held(1, true)); /* the process is ending */
     check_slot(0, SLOT_CHECKING, "");
     tick(SECOND_US / 2);
     CHECK(was_asked(0));
@@ -183,7 +177,7 @@ TEST(behind_a_job_its_gpu_is_proved_free)
     CHECK(find(LAUNCHER_SPAWN_SHIM) != NULL);
 }
 
-TEST(an_answer_from_before_the_end_counts_for_nothing)
+TEST(an_answer_from_before_the_end_is_ignored)
 {
     uint64_t asked_us;
     begin();
@@ -200,7 +194,7 @@ TEST(an_answer_from_before_the_end_counts_for_nothing)
     check_slot(0, SLOT_FREE, "");
 }
 
-TEST(what_stays_is_named)
+TEST(the_remaining_process_is_named)
 {
     begin();
     start(1, 1);
@@ -231,7 +225,7 @@ TEST(a_stranger_is_named_at_once)
 {
     struct gpu_facts two = held(0, false);
     begin();
-    tick(6 * SECOND_US); /* nobody has used it: it is looked at from time to time */
+    tick(6 * SECOND_US); /* idle GPUs are queried periodically */
     two.process_count = 2;
     two.processes[1] = two.processes[0];
     two.processes[0].job_id = 9;
@@ -256,7 +250,7 @@ TEST(a_hanging_nvml_is_unknown_and_nothing_else_stops)
     tick(60 * SECOND_US);
     CHECK(!was_asked(1)); /* one question is enough */
     answer_to(asked_us, idle(1));
-    CHECK(launcher.slots[1].state == SLOT_UNKNOWN); /* that is news of a minute ago */
+    CHECK(launcher.slots[1].state == SLOT_UNKNOWN); /* the answer is a minute old */
     CHECK(was_asked(1));
     answer(idle(1));
     check_slot(1, SLOT_FREE, "");
@@ -278,7 +272,7 @@ TEST(an_error_of_nvml_is_unknown)
     check_slot(0, SLOT_DRAINED, "the GPU has fallen off the bus; restart the machine");
     tick(2 * SECOND_US);
     answer(facts);
-    CHECK(find(LAUNCHER_KEEP_SLOTS) == NULL && sent(MSG_TYPE_BEAT) == NULL); /* still the same */
+    CHECK(find(LAUNCHER_SAVE_SLOTS) == NULL && sent(MSG_TYPE_BEAT) == NULL); /* still the same */
 }
 
 TEST(xids_by_the_table)
@@ -292,13 +286,13 @@ TEST(xids_by_the_table)
     CHECK(sent(MSG_TYPE_NODE_EVENT) == NULL);
     xid(0, 79);
     check_slot(0, SLOT_DRAINED, "Xid 79: the GPU has fallen off the bus; restart the machine");
-    CHECK_EQ(find(LAUNCHER_KEEP_SLOTS)->msg.slots_kept.slots.items[0].incident, now_us);
+    CHECK_EQ(find(LAUNCHER_SAVE_SLOTS)->slots->slots[0].incident, now_us);
     CHECK_EQ(sent(MSG_TYPE_BEAT)->beat.closed.items[0].incident, now_us);
     xid(1, 12345);
     check_slot(1, SLOT_DRAINED,
-               "Xid 12345: a fault that is not known here; reset the GPU, then resume the slot");
+               "Xid 12345: a fault that is not in the table; reset the GPU, then resume the slot");
     answer(held(0, false));
-    CHECK(launcher.slots[0].state == SLOT_DRAINED); /* whatever else there is */
+    CHECK(launcher.slots[0].state == SLOT_DRAINED); /* whatever the answer is */
     xid(2, 79);                                     /* no slot of a GPU */
     CHECK_EQ(actions.count, 0);
 }
@@ -306,7 +300,7 @@ TEST(xids_by_the_table)
 TEST(xid_109_drains_when_it_repeats)
 {
     begin();
-    for (uint32_t i = 0; i < 100; i++) { /* bursts come mixed */
+    for (uint32_t i = 0; i < 100; i++) { /* numbers alternate within a burst */
         xid(0, 109);
         CHECK_EQ(sent(MSG_TYPE_NODE_EVENT) != NULL, i == 0);
         xid(0, 45);
@@ -323,7 +317,7 @@ TEST(memory_errors_drain_unless_contained)
 {
     struct gpu_facts facts = idle(0);
     facts.has_ecc = true;
-    facts.ecc_uncorrected = 3; /* of old */
+    facts.ecc_uncorrected = 3; /* from before launcherd started */
     begin();
     tick(6 * SECOND_US);
     answer(facts);
@@ -342,7 +336,7 @@ TEST(memory_errors_drain_unless_contained)
                "2 new uncorrectable memory errors (ECC); reset the GPU, then resume the slot");
     facts = idle(1);
     facts.remap_failed = true;
-    answer(facts); /* to a question of long ago: it is put again */
+    answer(facts); /* the answer is late, so the question is repeated */
     CHECK(was_asked(1));
     answer(facts);
     check_slot(1, SLOT_DRAINED,
@@ -356,11 +350,11 @@ TEST(a_drained_slot_keeps_its_job_and_is_resumed_by_its_incident)
     start(1, 1);
     xid(0, 48);
     incident = now_us;
-    CHECK(launcher_shim(&launcher, 1, 1) != NULL);
+    CHECK(launcher_find(&launcher, 1, 1) != NULL);
     end_job(1);
     CHECK(launcher.slots[0].state == SLOT_DRAINED);
     now_us += SECOND_US;
-    xid(0, 95); /* before the resume of the first one has come */
+    xid(0, 95); /* before the resume of the first fault has arrived */
     CHECK_EQ(sent(MSG_TYPE_BEAT)->beat.closed.items[0].incident, now_us);
     server((struct msg){.type = MSG_TYPE_SLOT_RESUME, .slot_resume = {0, incident}});
     check_slot(0, SLOT_DRAINED,
@@ -370,29 +364,29 @@ TEST(a_drained_slot_keeps_its_job_and_is_resumed_by_its_incident)
     server((struct msg){.type = MSG_TYPE_SLOT_RESUME, .slot_resume = {0, incident}});
     check_slot(0, SLOT_CHECKING, "");
     CHECK(was_asked(0));
-    CHECK_EQ(find(LAUNCHER_KEEP_SLOTS)->msg.slots_kept.slots.items[0].incident, 0);
+    CHECK_EQ(find(LAUNCHER_SAVE_SLOTS)->slots->slots[0].incident, 0);
     answer(idle(0));
     check_slot(0, SLOT_FREE, "");
 }
 
 TEST(drained_slots_and_baselines_outlive_launcherd_but_not_the_boot)
 {
-    const struct part_slot_kept items[] = {
-        {.slot = 0, .has_baseline = true, .baseline_bytes = 100 * MIB, .reason = ""},
-        {.slot = 1, .incident = 7, .reason = "Xid 79"},
-        {.slot = 60, .incident = 7, .reason = "of a larger machine"}};
-    struct msg kept = {.type = MSG_TYPE_SLOTS_KEPT, .slots_kept = {.boot_id = "boot"}};
-    kept.slots_kept.slots.items = items;
-    kept.slots_kept.slots.count = 3;
+    struct slots_record kept = {
+        .boot_id = "boot",
+        .count = 3,
+        .slots = {{.slot = 0, .has_baseline = true, .baseline_bytes = 100 * MIB},
+                  {.slot = 1, .incident = 7, .reason = "Xid 79"},
+                  {.slot = 60, .incident = 7, .reason = "of a larger machine"}}};
     begin_kept(&kept);
     check_slot(1, SLOT_DRAINED, "Xid 79");
-    answer(idle(0)); /* more than was there before the job that launcherd did not see end */
+    answer(idle(0)); /* more than the baseline, after a job that ended while launcherd was not
+                      * running */
     check_slot(0, SLOT_CHECKING, "");
     tick(6 * SECOND_US);
     answer(idle(0));
     check_slot(0, SLOT_QUARANTINED,
                "500 MiB are in use, 100 MiB when idle, and NVML names no process");
-    kept.slots_kept.boot_id = "another";
+    (void)snprintf(kept.boot_id, sizeof kept.boot_id, "another");
     begin_kept(&kept);
     check_slot(1, SLOT_CHECKING, "");
     answer(idle(0));

@@ -1,5 +1,5 @@
 /* A worker's environment, on nodes with and without GPUs. */
-#include "launcherd/worker_env.h"
+#include "launcherd/shim/worker_env.h"
 #include "tests/lib/test.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static const char *value_of(char *const *envp, const char *name)
 
     for (; *envp != NULL; envp++)
         if (strncmp(*envp, name, bytes) == 0 && (*envp)[bytes] == '=') {
-            CHECK(found == NULL); /* a name stands once */
+            CHECK(found == NULL); /* each name is there once */
             found = *envp + bytes + 1;
         }
     return found;
@@ -34,6 +34,7 @@ static struct msg_start start_of(uint64_t slot_mask, uint32_t local_count)
                               .slot_mask = slot_mask,
                               .restart_count = 1,
                               .max_restarts = 3,
+                              .checkpoint_step = 1200,
                               .cwd = "/"};
 }
 
@@ -44,10 +45,13 @@ static char **build(const struct msg_start *start, uint32_t gpus, uint32_t local
                                            .master_port = 4000,
                                            .node_name = "node1",
                                            .node_address = "10.0.0.2",
+                                           .interface = "eth1",
                                            .gpus = gpus,
                                            .token = "t",
                                            .error_dir = "/errors",
+                                           .user = "u",
                                            .home = "/home/u",
+                                           .shell = "/bin/sh",
                                            .shim_fd = 3};
     char **envp;
 
@@ -70,7 +74,7 @@ TEST(a_job_sees_its_own_gpus_and_local_rank_counts_them)
     arena_reset(&arena);
 }
 
-TEST(a_cpu_node_says_nothing_of_gpus)
+TEST(a_cpu_node_sets_no_gpu_variables)
 {
     struct msg_start start = start_of(1, 1);
     const struct msg_pair mine[] = {{"CUDA_VISIBLE_DEVICES", "7"}};
@@ -79,32 +83,128 @@ TEST(a_cpu_node_says_nothing_of_gpus)
     CHECK(value_of(envp, "CUDA_VISIBLE_DEVICES") == NULL);
     start.env = (struct msg_pair_list){mine, 1};
     CHECK_STR(value_of(build(&start, 0, 0), "CUDA_VISIBLE_DEVICES"),
-              "7"); /* as torchrun: inherited */
+              "7"); /* inherited, as with torchrun */
     CHECK_STR(value_of(build(&start, 8, 0), "CUDA_VISIBLE_DEVICES"), "0"); /* the job's slots win */
     arena_reset(&arena);
 }
 
-TEST(what_the_user_brings_stays_unless_it_is_ours)
+TEST(nccl_and_gloo_use_the_interface_of_the_node_unless_the_job_names_one)
+{
+    struct msg_start start = start_of(1, 1);
+    const struct msg_pair mine[] = {{"NCCL_SOCKET_IFNAME", "ib0"}};
+    char **envp = build(&start, 0, 0);
+
+    CHECK_STR(value_of(envp, "NCCL_SOCKET_IFNAME"), "=eth1");
+    CHECK_STR(value_of(envp, "GLOO_SOCKET_IFNAME"), "eth1");
+    start.env = (struct msg_pair_list){mine, 1};
+    envp = build(&start, 0, 0);
+    CHECK_STR(value_of(envp, "NCCL_SOCKET_IFNAME"), "ib0");
+    CHECK_STR(value_of(envp, "GLOO_SOCKET_IFNAME"), "eth1");
+    arena_reset(&arena);
+}
+
+TEST(variables_of_the_user_stay_unless_they_are_ours)
 {
     struct msg_start start = start_of(3, 2);
-    const struct msg_pair mine[] = {{"RANK", "99"},
-                                    {"OMP_NUM_THREADS", "8"},
-                                    {"PATH", "/mine"},
-                                    {"X", ""},
-                                    {"DDP_SHIM_FD", "9"}};
+    const struct msg_pair mine[] = {{"RANK", "99"},       {"OMP_NUM_THREADS", "8"},
+                                    {"PATH", "/mine"},    {"X", ""},
+                                    {"DDP_SHIM_FD", "9"}, {"DDP_CHECKPOINT_STEP", "7"}};
     char **envp;
 
-    start.env = (struct msg_pair_list){mine, 5};
+    start.env = (struct msg_pair_list){mine, 6};
     envp = build(&start, 0, 1);
     CHECK_STR(value_of(envp, "RANK"), "5");
     CHECK_STR(value_of(envp, "OMP_NUM_THREADS"), "8");
     CHECK_STR(worker_env_path(envp), "/mine");
     CHECK_STR(value_of(envp, "X"), "");
     CHECK_STR(value_of(envp, "DDP_SHIM_FD"), "3");
+    CHECK_STR(value_of(envp, "DDP_CHECKPOINT_STEP"), "1200");
     CHECK_STR(value_of(envp, "HOME"), "/home/u");
     CHECK_STR(value_of(envp, "TORCHELASTIC_RESTART_COUNT"), "1");
     CHECK_STR(value_of(envp, "MASTER_PORT"), "4000");
     CHECK_STR(value_of(envp, "GROUP_WORLD_SIZE"), "2");
+    arena_reset(&arena);
+}
+
+TEST(a_job_sets_variables_but_not_ours)
+{
+    const struct msg_pair pairs[] = {
+        {"OWN_1", "a"},   {"DDP_JOB_ID", "9"},  {"DDP_OTHER", "9"},
+        {"USER", "root"}, {"LOGNAME", "root"},  {"NCCL_SOCKET_MAGIC", "9"},
+        {"A-B", "9"},     {"1A", "9"},          {"", "9"},
+        {"HOME", "/h"},   {"NCCL_SOCKET", "b"}, {"BASH_FUNC_x%%", "() { :; }"},
+    };
+    struct msg_start start = start_of(1, 1);
+    start.env = (struct msg_pair_list){.items = pairs, .count = sizeof pairs / sizeof pairs[0]};
+    char **envp = build(&start, 0, 0);
+
+    CHECK_STR(value_of(envp, "OWN_1"), "a");
+    CHECK_STR(value_of(envp, "NCCL_SOCKET"), "b");
+    CHECK_STR(value_of(envp, "HOME"), "/h");
+    CHECK_STR(value_of(envp, "DDP_JOB_ID"), "5");
+    CHECK_STR(value_of(envp, "USER"), "u");
+    CHECK_STR(value_of(envp, "LOGNAME"), "u");
+    CHECK_STR(value_of(envp, "SHELL"), "/bin/sh");
+    CHECK_STR(value_of(envp, "LANG"), "C.UTF-8");
+    for (; *envp != NULL; envp++)
+        CHECK(strstr(*envp, "=9") == NULL && strncmp(*envp, "BASH", 4) != 0);
+    arena_reset(&arena);
+}
+
+TEST(a_node_with_chosen_gpus_gives_those)
+{
+    struct msg_start start = start_of(0x0e, 3); /* slots 1, 2 and 3 */
+    const uint32_t devices[] = {7, 5, 6};
+    struct worker_env_facts facts = {.start = &start,
+                                     .master_addr = "10.0.0.1",
+                                     .node_name = "node1",
+                                     .node_address = "10.0.0.2",
+                                     .gpus = 3,
+                                     .devices = devices,
+                                     .token = "t",
+                                     .error_dir = "/errors",
+                                     .user = "u",
+                                     .home = "/",
+                                     .shell = "/bin/sh"};
+
+    arena_reset(&arena);
+    CHECK_STR(value_of(worker_env_build(&facts, 0, &arena), "CUDA_VISIBLE_DEVICES"),
+              "5,6"); /* slot 3 has no GPU */
+    facts.gpus = 0;
+    CHECK(value_of(worker_env_build(&facts, 0, &arena), "CUDA_VISIBLE_DEVICES") == NULL);
+    facts.hides_gpus = true;
+    CHECK_STR(value_of(worker_env_build(&facts, 0, &arena), "CUDA_VISIBLE_DEVICES"), "");
+    arena_reset(&arena);
+}
+
+static const char *path_with(const char *path, const char *tools_dir)
+{
+    struct msg_start start = start_of(1, 1);
+    const struct msg_pair mine[] = {{"PATH", path}};
+    const struct worker_env_facts facts = {.start = &start,
+                                           .master_addr = "10.0.0.1",
+                                           .node_name = "node1",
+                                           .node_address = "10.0.0.2",
+                                           .tools_dir = tools_dir,
+                                           .token = "t",
+                                           .error_dir = "/errors",
+                                           .user = "u",
+                                           .home = "/",
+                                           .shell = "/bin/sh"};
+
+    start.env = (struct msg_pair_list){mine, path != NULL};
+    arena_reset(&arena);
+    return value_of(worker_env_build(&facts, 0, &arena), "PATH");
+}
+
+TEST(our_folder_is_at_the_end_of_the_path)
+{
+    CHECK_STR(path_with("/a:/b", "/ours"), "/a:/b:/ours");
+    CHECK_STR(path_with("/a:/ours:/b", "/ours"), "/a:/ours:/b");
+    CHECK_STR(path_with("/a:/oursX", "/ours"), "/a:/oursX:/ours");
+    CHECK_STR(path_with("", "/ours"), "/ours");
+    CHECK_STR(path_with("/a", NULL), "/a");
+    CHECK(strstr(path_with(NULL, "/ours"), ":/bin:/ours") != NULL);
     arena_reset(&arena);
 }
 

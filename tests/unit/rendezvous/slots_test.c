@@ -1,57 +1,23 @@
-/* Closed and drained slots in the server's core: nothing is placed there, and who waits is told
- * why. */
-#include "rendezvous/rdzv.h"
-#include "tests/lib/test.h"
+/* Closed and drained slots in the server's core: nothing is placed there, and a job that
+ * waits has the reason. */
+#include "tests/unit/rendezvous/core_tools.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define SECOND_US 1000000ull
+#include "tests/lib/test.h"
 
-static struct rdzv *core;
-static void *memory;
-static struct rdzv_actions actions;
-static uint64_t now_us;
 static const struct part_slot_closed none[1];
-
-static void step(struct rdzv_event event)
-{
-    event.now_us = now_us;
-    event.wall_ms = 1000;
-    rdzv_step(core, &event, &actions);
-}
 
 static void begin(void)
 {
-    static const struct rdzv_options options = {.jobs_max = 8,
-                                                .nodes_max = 4,
-                                                .lease_us = 60 * SECOND_US,
-                                                .beat_interval_us = SECOND_US,
-                                                .suspect_us = 5 * SECOND_US,
-                                                .lost_us = 15 * SECOND_US,
-                                                .seed = 1,
-                                                .cluster = "test"};
-
-    free(memory);
-    memory = calloc(1, rdzv_bytes(&options));
-    CHECK(memory != NULL);
-    core = rdzv_init(memory, &options);
-    now_us = 100 * SECOND_US;
+    begin_with(8, 4);
 }
 
-static const struct rdzv_action *find(enum rdzv_action_type type)
+static bool was_logged(const char *text)
 {
     for (uint32_t i = 0; i < actions.count; i++)
-        if (actions.items[i].type == type)
-            return &actions.items[i];
-    return NULL;
-}
-
-static bool was_noted(const char *text)
-{
-    for (uint32_t i = 0; i < actions.count; i++)
-        if (actions.items[i].type == RDZV_EVENT_NOTE && strcmp(actions.items[i].text, text) == 0)
+        if (actions.items[i].type == RDZV_LOG_EVENT && strcmp(actions.items[i].text, text) == 0)
             return true;
     return false;
 }
@@ -59,19 +25,11 @@ static bool was_noted(const char *text)
 static void hello(uint64_t conn, const char *name, uint32_t slots, uint32_t gpus,
                   const struct part_slot_closed *closed, uint32_t count)
 {
-    struct msg msg = {.type = MSG_TYPE_NODE_HELLO};
-
-    msg.node_hello = (struct msg_node_hello){.protocol = PROTOCOL_VERSION,
-                                             .version = "1",
-                                             .name = name,
-                                             .boot_id = "b",
+    step_hello(conn, (struct msg_node_hello){.name = name,
                                              .instance = conn,
-                                             .address = "127.0.0.1",
                                              .slots = slots,
-                                             .gpus = gpus};
-    msg.node_hello.closed.items = closed;
-    msg.node_hello.closed.count = count;
-    step((struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = conn, .msg = &msg});
+                                             .gpus = gpus,
+                                             .closed = {closed, count}});
 }
 
 static void beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t shim_count,
@@ -84,25 +42,12 @@ static void beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t shi
     msg.beat.shims.count = shim_count;
     msg.beat.closed.items = closed;
     msg.beat.closed.count = count;
-    step((struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = conn, .msg = &msg});
+    step_node(conn, &msg);
 }
 
 static uint64_t submit(uint32_t nodes, uint32_t nproc)
 {
-    static const char *const argv[] = {"x"};
-    static uint32_t serial;
-    char request_id[REQUEST_ID_CHARS + 1];
-    struct msg msg = {.type = MSG_TYPE_SUBMIT};
-
-    (void)snprintf(request_id, sizeof request_id, "%032u", ++serial);
-    msg.submit = (struct msg_submit){.request_id = request_id,
-                                     .name = "job",
-                                     .nodes = nodes,
-                                     .nproc_per_node = nproc,
-                                     .cwd = "/",
-                                     .argv = {argv, 1}};
-    step((struct rdzv_event){.type = RDZV_EVENT_SUBMIT, .client = 7, .msg = &msg, .user = "ann"});
-    return find(RDZV_REPLY_SUBMITTED) == NULL ? 0 : find(RDZV_REPLY_SUBMITTED)->job_id;
+    return step_submit((struct msg_submit){.nodes = nodes, .nproc_per_node = nproc});
 }
 
 static void report_ended(uint64_t conn, uint64_t job_id, uint32_t ranks)
@@ -122,7 +67,7 @@ static void report_ended(uint64_t conn, uint64_t job_id, uint32_t ranks)
                                                .tail = ""};
     msg.shim_report.ranks.items = list;
     msg.shim_report.ranks.count = ranks;
-    step((struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = conn, .msg = &msg});
+    step_node(conn, &msg);
 }
 
 static void operate(enum rdzv_event_type type, const char *name, uint64_t mask, const char *reason)
@@ -136,7 +81,7 @@ static void operate(enum rdzv_event_type type, const char *name, uint64_t mask, 
 
 static uint64_t mask_of(uint64_t job_id)
 {
-    const struct rdzv_record *record = rdzv_record(core, job_id);
+    const struct rdzv_record *record = rdzv_job_record(core, job_id);
 
     return record == NULL || record->part_count == 0 ? 0 : record->parts[0].slot_mask;
 }
@@ -164,20 +109,20 @@ TEST(closed_slots_are_left_out)
 
     begin_empty();
     hello(1, "gpu1", 2, 2, closed, 1);
-    CHECK(was_noted("node gpu1: slot 0 is quarantined: pid 4711 (python3 of bob) holds 5 MiB"));
+    CHECK(was_logged("node gpu1: slot 0 is quarantined: pid 4711 (python3 of bob) holds 5 MiB"));
     id = submit(1, 1);
     CHECK_EQ(mask_of(id), 2);
     id = submit(1, 1);
     CHECK_EQ(mask_of(id), 0);
-    CHECK_STR(rdzv_record(core, id)->reason,
+    CHECK_STR(rdzv_job_record(core, id)->reason,
               "wants 1 slot on one node; 0 have them free, the best other has 0; slot 0 of gpu1 is "
               "quarantined: pid 4711 (python3 of bob) holds 5 MiB");
     CHECK_EQ(state_of("gpu1", 0), SLOT_QUARANTINED);
     CHECK_EQ(state_of("gpu1", 1), SLOT_BUSY);
     beat(1, NULL, 0, closed, 1);
-    CHECK(!was_noted("node gpu1: slot 0 is quarantined: pid 4711 (python3 of bob) holds 5 MiB"));
+    CHECK(!was_logged("node gpu1: slot 0 is quarantined: pid 4711 (python3 of bob) holds 5 MiB"));
     beat(1, NULL, 0, none, 0);
-    CHECK(was_noted("node gpu1: slot 0 is open again"));
+    CHECK(was_logged("node gpu1: slot 0 is open again"));
     CHECK_EQ(mask_of(id), 1);
 }
 
@@ -194,12 +139,12 @@ TEST(a_gpu_that_was_left_waits_for_its_nodes_word)
     report_ended(1, first, 1); /* no beat had ever listed it */
     CHECK_EQ(mask_of(second), 0);
     CHECK_EQ(state_of("gpu1", 0), SLOT_CHECKING);
-    CHECK_STR(rdzv_record(core, second)->reason,
+    CHECK_STR(rdzv_job_record(core, second)->reason,
               "wants 1 slot on one node; 0 have them free, the best other has 0; slot 0 of gpu1 is "
               "being proved free after its last job");
     beat(1, NULL, 0, checking, 1);
     CHECK_EQ(mask_of(second), 0);
-    CHECK(find(RDZV_EVENT_NOTE) == NULL); /* nothing to tell of the ordinary way */
+    CHECK(find(RDZV_LOG_EVENT) == NULL); /* the ordinary course is not logged */
     beat(1, NULL, 0, none, 0);
     CHECK_EQ(mask_of(second), 1);
 }
@@ -225,15 +170,15 @@ TEST(operators_drain_and_resume)
     operate(RDZV_EVENT_NODE_DRAIN, "n1", 5, "fan is loud");
     CHECK(find(RDZV_PERSIST_DRAINS) != NULL);
     CHECK_STR(find(RDZV_REPLY_NODE)->text, "n1");
-    CHECK(was_noted("node n1: slot 2 was drained by ann: fan is loud"));
+    CHECK(was_logged("node n1: slot 2 was drained by ann: fan is loud"));
     id = submit(1, 1);
     CHECK_EQ(mask_of(id), 2);
     id = submit(1, 2);
-    CHECK_STR(rdzv_record(core, id)->reason,
+    CHECK_STR(rdzv_job_record(core, id)->reason,
               "wants 2 slots on one node; 0 have them free, the best other has 0; 2 slots are "
               "closed: slot 0 of n1 was drained by ann: fan is loud");
     operate(RDZV_EVENT_NODE_DRAIN, "n1", 0, "all of it");
-    CHECK_STR(rdzv_record(core, id)->reason,
+    CHECK_STR(rdzv_job_record(core, id)->reason,
               "wants 2 slots on one node; 0 have them free, the best other has 0; 3 slots are "
               "closed: node n1 was drained by ann: all of it");
     operate(RDZV_EVENT_NODE_RESUME, "n1", 1, NULL);
@@ -280,11 +225,11 @@ TEST(a_resumed_fault_is_told_until_it_is_heard)
     CHECK_EQ(find(RDZV_SEND_SLOT_RESUME)->incident, 77); /* it was lost */
     fault.incident = 78;
     beat(1, NULL, 0, &fault, 1);
-    CHECK(find(RDZV_SEND_SLOT_RESUME) == NULL); /* another fault: nobody has looked at it */
+    CHECK(find(RDZV_SEND_SLOT_RESUME) == NULL); /* a newer fault, which was not resumed */
     CHECK_EQ(state_of("gpu1", 1), SLOT_DRAINED);
 }
 
-TEST(a_fault_is_told_to_the_job_on_it)
+TEST(a_fault_is_logged_with_the_job_on_the_slot)
 {
     struct msg msg = {.type = MSG_TYPE_NODE_EVENT, .node_event = {0, "GPU 0: Xid 31: x"}};
     uint64_t id;
@@ -293,10 +238,8 @@ TEST(a_fault_is_told_to_the_job_on_it)
     hello(1, "gpu1", 1, 1, none, 0);
     id = submit(1, 1);
     step((struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = 1, .msg = &msg});
-    CHECK_EQ(find(RDZV_EVENT_NOTE)->job_id, id);
-    CHECK_STR(find(RDZV_EVENT_NOTE)->text, "node gpu1: GPU 0: Xid 31: x");
-    free(memory);
-    memory = NULL;
+    CHECK_EQ(find(RDZV_LOG_EVENT)->job_id, id);
+    CHECK_STR(find(RDZV_LOG_EVENT)->text, "node gpu1: GPU 0: Xid 31: x");
 }
 
 TEST_MAIN

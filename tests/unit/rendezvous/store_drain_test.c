@@ -1,30 +1,9 @@
-/* Drains in the store, and the schema that had none. */
-#include <sqlite3.h>
+/* Drains in the store. */
 #include <stdio.h>
 
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 #include "tests/lib/test.h"
-
-static struct store *open_or_fail(const char *dir)
-{
-    struct store *store = NULL;
-    struct err err = {0};
-
-    if (store_open(&store, dir, true, &err) != STATUS_OK)
-        FAIL("store_open: %s", err.text);
-    return store;
-}
-
-static void execute(const char *sql)
-{
-    char path[512];
-    sqlite3 *db;
-
-    (void)snprintf(path, sizeof path, "%s/state.db", test_dir());
-    CHECK_EQ(sqlite3_open(path, &db), SQLITE_OK);
-    CHECK_EQ(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    (void)sqlite3_close(db);
-}
+#include "tests/unit/rendezvous/store_tools.h"
 
 TEST(drains_are_kept)
 {
@@ -53,21 +32,6 @@ TEST(drains_are_kept)
     store_begin(store);
     store_write_drains(store, all, 0);
     CHECK_EQ(store_drains(store, found, 4), 0);
-    store_close(&store);
-}
-
-TEST(the_version_before_is_brought_up)
-{
-    struct store *store = open_or_fail(test_dir());
-    struct rdzv_drain found[1];
-
-    store_close(&store);
-    execute("DROP TABLE drains");
-    execute("PRAGMA user_version = 1");
-    store = open_or_fail(test_dir());
-    CHECK_EQ(store_drains(store, found, 1), 0);
-    store_close(&store);
-    store = open_or_fail(test_dir());
     store_close(&store);
 }
 

@@ -12,26 +12,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/store.h"
-#include "rendezvous/store_internal.h"
+#include "rendezvous/store/store.h"
+#include "rendezvous/store/internal.h"
 #include "tests/lib/test.h"
+#include "tests/unit/rendezvous/store_tools.h"
 
 static const struct store_viewer everyone = {.sees_all = true};
 
-static struct store *open_or_fail(const char *dir)
+static struct rdzv_record make_job(uint64_t job_id, const char *name, uint32_t uid)
 {
-    struct store *store = NULL;
-    struct err err = {0};
-
-    if (store_open(&store, dir, true, &err) != STATUS_OK)
-        FAIL("store_open: %s", err.text);
-    return store;
-}
-
-static struct store_job make_job(uint64_t job_id, const char *name, uint32_t uid)
-{
-    struct store_job job = {.where = "node0,node1", .epoch = 2, .loss = 0.5, .step = 77};
-    struct rdzv_record *record = &job.record;
+    struct rdzv_record job = {.where = "node0,node1", .epoch = 2, .loss = 0.5, .step = 77};
+    struct rdzv_record *record = &job;
 
     record->job_id = job_id;
     (void)snprintf(record->request_id, sizeof record->request_id, "%032llx",
@@ -75,26 +66,30 @@ static struct msg_submit make_submit(const char *request_id)
 
 static void write_one(struct store *store, uint64_t job_id, const char *name, uint32_t uid)
 {
-    struct store_job job = make_job(job_id, name, uid);
-    struct msg_submit submit = make_submit(job.record.request_id);
+    struct rdzv_record job = make_job(job_id, name, uid); /* of user "uidN" */
+    struct msg_submit submit = make_submit(job.request_id);
 
     store_begin(store);
     store_write_job(store, &job);
-    store_write_spec(store, job_id, uid, &submit);
-    (void)store_note_event(store, 1, job_id, 4, "submitted");
+    store_write_spec(store, job_id, job.user, &submit);
+    (void)store_write_event(store, 1, job_id, 4, "submitted");
     store_commit(store);
 }
 
-#define CHECK_COLUMN_INT(field) CHECK_EQ(read.field, wrote.field)
+#define CHECK_COLUMN_U32(field) CHECK_EQ(read.field, wrote.field)
+#define CHECK_COLUMN_I32(field) CHECK_EQ(read.field, wrote.field)
+#define CHECK_COLUMN_U64(field) CHECK_EQ(read.field, wrote.field)
+#define CHECK_COLUMN_I64(field) CHECK_EQ(read.field, wrote.field)
+#define CHECK_COLUMN_BOOL(field) CHECK_EQ(read.field, wrote.field)
 #define CHECK_COLUMN_STATE(field) CHECK_EQ(read.field, wrote.field)
-#define CHECK_COLUMN_REAL(field) CHECK_NEAR(read.field, wrote.field, 0)
+#define CHECK_COLUMN_F64(field) CHECK_NEAR(read.field, wrote.field, 0)
 #define CHECK_COLUMN_TEXT(field) CHECK_STR(read.field, wrote.field)
-#define CHECK_COLUMN(kind, column, field) CHECK_COLUMN_##kind(field);
+#define CHECK_COLUMN(kind, field, column, audience, bytes) CHECK_COLUMN_##kind(field);
 
 TEST(a_job_comes_back_whole)
 {
     struct store *store = open_or_fail(test_dir());
-    struct store_job wrote = make_job(7, "r50", 1000), read;
+    struct rdzv_record wrote = make_job(7, "r50", 1000), read;
 
     store_begin(store);
     store_write_job(store, &wrote);
@@ -104,13 +99,13 @@ TEST(a_job_comes_back_whole)
     store = open_or_fail(test_dir());
     memset(&read, 0xff, sizeof read);
     CHECK(store_get_job(store, 7, &read));
-    STORE_JOB_COLUMNS(CHECK_COLUMN)
-    CHECK_EQ(read.record.part_count, 2);
+    RDZV_RECORD_TABLE(CHECK_COLUMN)
+    CHECK_EQ(read.part_count, 2);
     for (uint32_t i = 0; i < 2; i++) {
-        CHECK_STR(read.record.parts[i].node, wrote.record.parts[i].node);
-        CHECK_EQ(read.record.parts[i].rank_base, wrote.record.parts[i].rank_base);
-        CHECK_EQ(read.record.parts[i].local_count, wrote.record.parts[i].local_count);
-        CHECK_EQ(read.record.parts[i].slot_mask, wrote.record.parts[i].slot_mask);
+        CHECK_STR(read.parts[i].node, wrote.parts[i].node);
+        CHECK_EQ(read.parts[i].rank_base, wrote.parts[i].rank_base);
+        CHECK_EQ(read.parts[i].local_count, wrote.parts[i].local_count);
+        CHECK_EQ(read.parts[i].slot_mask, wrote.parts[i].slot_mask);
     }
     CHECK(!store_get_job(store, 8, &read));
     CHECK_EQ(store_next_job_id(store), 8);
@@ -147,18 +142,18 @@ TEST(a_request_id_belongs_to_its_user)
     const char *request_id = "00000000000000000000000000000003";
     uint64_t job_id = 0;
 
-    CHECK(!store_find_request(store, request_id, 1000, &job_id));
+    CHECK(!store_find_request(store, request_id, "uid1000", &job_id));
     write_one(store, 3, "job", 1000);
-    CHECK(store_find_request(store, request_id, 1000, &job_id));
+    CHECK(store_find_request(store, request_id, "uid1000", &job_id));
     CHECK_EQ(job_id, 3);
-    CHECK(!store_find_request(store, request_id, 1001, &job_id));
+    CHECK(!store_find_request(store, request_id, "uid1001", &job_id));
     store_close(&store);
 }
 
 TEST(jobs_are_found_by_their_owner)
 {
     struct store *store = open_or_fail(test_dir());
-    const struct store_viewer anna = {.uid = 1000}, bert = {.uid = 1001};
+    const struct store_viewer anna = {.user = "uid1000"}, bert = {.user = "uid1001"};
 
     CHECK_EQ(store_find_job(store, "@last", everyone), 0);
     write_one(store, 1, "sweep", 1000);
@@ -175,33 +170,35 @@ TEST(jobs_are_found_by_their_owner)
     store_close(&store);
 }
 
-static void count_job(const struct store_job *job, void *context)
+static void count_job(const struct rdzv_record *job, void *context)
 {
     uint64_t *sum = context;
 
-    *sum = *sum * 10 + job->record.job_id;
+    *sum = *sum * 10 + job->job_id;
 }
 
 TEST(lists_and_active_ones)
 {
     struct store *store = open_or_fail(test_dir());
-    struct store_job ended = make_job(2, "b", 1000);
+    struct rdzv_record ended = make_job(2, "b", 1000);
     uint64_t digits = 0, ids[8];
 
     for (uint64_t id = 1; id <= 4; id++)
         write_one(store, id, "a", id == 4 ? 1001 : 1000);
-    ended.record.state = JOB_FAILED;
-    ended.record.part_count = 0;
+    ended.state = JOB_FAILED;
+    ended.part_count = 0;
     store_begin(store);
     store_write_job(store, &ended);
     store_commit(store);
-    CHECK_EQ(store_active_ids(store, ids, 8), 3);
+    CHECK_EQ(store_active_ids(store, 0, ids, 8), 3);
     CHECK(ids[0] == 1 && ids[1] == 3 && ids[2] == 4);
-    CHECK_EQ(store_active_ids(store, ids, 2), 2);
+    CHECK_EQ(store_active_ids(store, 0, ids, 2), 2);
+    CHECK_EQ(store_active_ids(store, 3, ids, 8), 1);
+    CHECK_EQ(ids[0], 4);
     store_list(store, everyone, 0, 500, count_job, &digits);
     CHECK_EQ(digits, 1234);
     digits = 0;
-    store_list(store, (struct store_viewer){.uid = 1000}, 1, 500, count_job, &digits);
+    store_list(store, (struct store_viewer){.user = "uid1000"}, 1, 500, count_job, &digits);
     CHECK_EQ(digits, 23);
     digits = 0;
     store_list(store, everyone, 0, 2, count_job, &digits);
@@ -212,7 +209,7 @@ TEST(lists_and_active_ones)
 TEST(ranks_of_every_generation_are_kept)
 {
     struct store *store = open_or_fail(test_dir());
-    struct store_job job = make_job(1, "a", 0);
+    struct rdzv_record job = make_job(1, "a", 0);
     struct rdzv_rank ranks[4] = {{.pid = 10, .state = RANK_EXITED, .exit_code = 3},
                                  {.pid = 11, .state = RANK_STOPPED, .signal = 15},
                                  {.pid = 12, .state = RANK_LOST},
@@ -225,12 +222,12 @@ TEST(ranks_of_every_generation_are_kept)
     store_write_job(store, &job);
     CHECK_EQ(store_ranks(store, 1, 4, &arena, read, 8), 4);
     CHECK_EQ(read[0].state, RANK_WAITING);
-    store_write_ranks(store, 1, 4, job.record.parts, 2, ranks);
+    store_write_ranks(store, 1, 4, job.parts, 2, ranks);
     store_write_job(store, &job); /* must not set the ranks back */
-    job.record.generation = 5;
-    job.record.part_count = 1; /* two ranks on the second node alone */
-    job.record.parts[0] = job.record.parts[1];
-    job.record.parts[0].rank_base = 0;
+    job.generation = 5;
+    job.part_count = 1; /* two ranks on the second node alone */
+    job.parts[0] = job.parts[1];
+    job.parts[0].rank_base = 0;
     store_write_job(store, &job);
     store_commit(store);
     CHECK_EQ(store_ranks(store, 1, 4, &arena, read, 8), 4);
@@ -261,7 +258,7 @@ TEST(events_are_numbered_and_filtered)
     write_one(store, 1, "a", 1000); /* event 1 */
     write_one(store, 2, "b", 1001); /* event 2 */
     store_begin(store);
-    CHECK_EQ(store_note_event(store, 5, 0, 0, "node0 is up"), 3);
+    CHECK_EQ(store_write_event(store, 5, 0, 0, "node0 is up"), 3);
     CHECK(store_is_dirty(store));
     store_close(&store);
     store = open_or_fail(test_dir());
@@ -272,10 +269,12 @@ TEST(events_are_numbered_and_filtered)
     CHECK_EQ(store_events(store, everyone, 0, 0, 2, &arena, events), 2);
     CHECK_EQ(store_events(store, everyone, 2, 0, 8, &arena, events), 1);
     CHECK_EQ(events[0].id, 2);
-    CHECK_EQ(store_events(store, (struct store_viewer){.uid = 1000}, 0, 0, 8, &arena, events), 2);
+    CHECK_EQ(store_events(store, (struct store_viewer){.user = "uid1000"}, 0, 0, 8, &arena, events),
+             2);
     CHECK_EQ(events[0].job_id, 1);
     CHECK_EQ(events[1].job_id, 0);
-    CHECK_EQ(store_events(store, (struct store_viewer){.uid = 1000}, 2, 0, 8, &arena, events), 0);
+    CHECK_EQ(store_events(store, (struct store_viewer){.user = "uid1000"}, 2, 0, 8, &arena, events),
+             0);
     arena_reset(&arena);
     store_close(&store);
 }
@@ -293,8 +292,8 @@ static void wait_for_kill(pid_t pid, int signal_wanted)
  * again and has all of it or nothing. */
 TEST(kill_between_any_two_steps)
 {
-    struct store_job job = make_job(1, "a", 1000), got;
-    struct msg_submit submit = make_submit(job.record.request_id);
+    struct rdzv_record job = make_job(1, "a", 1000), got;
+    struct msg_submit submit = make_submit(job.request_id);
     struct store_spec spec;
     uint64_t job_id;
 
@@ -320,9 +319,9 @@ TEST(kill_between_any_two_steps)
     call
             STEP(store_begin(store));
             STEP(store_write_job(store, &job));
-            STEP(store_write_spec(store, 1, 1000, &submit));
-            STEP(store_write_ranks(store, 1, 4, job.record.parts, 2, ranks));
-            STEP((void)store_note_event(store, 1, 1, 4, "x"));
+            STEP(store_write_spec(store, 1, job.user, &submit));
+            STEP(store_write_ranks(store, 1, 4, job.parts, 2, ranks));
+            STEP((void)store_write_event(store, 1, 1, 4, "x"));
             STEP(store_commit(store));
             STEP(_exit(2));
             _exit(3);
@@ -330,7 +329,7 @@ TEST(kill_between_any_two_steps)
         wait_for_kill(pid, SIGKILL);
         store = open_or_fail(dir);
         CHECK_EQ(store_get_job(store, 1, &got), whole);
-        CHECK_EQ(store_find_request(store, job.record.request_id, 1000, &job_id), whole);
+        CHECK_EQ(store_find_request(store, job.request_id, job.user, &job_id), whole);
         CHECK_EQ(store_spec(store, 1, true, &arena, &spec) == STATUS_OK, whole);
         CHECK_EQ(store_last_event_id(store), whole ? 1 : 0);
         arena_reset(&arena);
@@ -338,7 +337,7 @@ TEST(kill_between_any_two_steps)
     }
 }
 
-/* Kill -9 at moments that the child does not choose: what it said it had committed is there. */
+/* Kill -9 at moments that the child does not choose: what it reported as committed is there. */
 TEST(kill_at_any_moment)
 {
     const char *dir = test_dir();
@@ -346,7 +345,7 @@ TEST(kill_at_any_moment)
     for (int round = 0; round < 12; round++) {
         int said[2];
         uint64_t last = 0, id;
-        struct store_job got;
+        struct rdzv_record got;
         struct store *store;
         pid_t pid;
 
@@ -394,17 +393,6 @@ TEST(a_second_server_is_refused_by_name)
     store_close(&second);
 }
 
-static void execute(const char *sql)
-{
-    char path[512];
-    sqlite3 *db;
-
-    (void)snprintf(path, sizeof path, "%s/state.db", test_dir());
-    CHECK_EQ(sqlite3_open(path, &db), SQLITE_OK);
-    CHECK_EQ(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    (void)sqlite3_close(db);
-}
-
 static off_t size_of_state(void)
 {
     char path[512];
@@ -418,14 +406,18 @@ static off_t size_of_state(void)
 TEST(newer_and_foreign_files_are_refused)
 {
     struct store *store = open_or_fail(test_dir());
+    char text[64], known[32];
     struct err err = {0};
 
     write_one(store, 1, "a", 0);
     store_close(&store);
-    execute("PRAGMA user_version = 3");
+    (void)snprintf(text, sizeof text, "PRAGMA user_version = %d", STORE_SCHEMA_VERSION + 1);
+    (void)snprintf(known, sizeof known, "schema %d", STORE_SCHEMA_VERSION);
+    execute(text);
     CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_UNSUPPORTED);
-    CHECK(strstr(err.text, "schema 3") != NULL && strstr(err.text, "newer") != NULL);
-    execute("PRAGMA user_version = 2"); /* it was left as it was */
+    CHECK(strstr(err.text, known) != NULL && strstr(err.text, "newer") != NULL);
+    (void)snprintf(text, sizeof text, "PRAGMA user_version = %d", STORE_SCHEMA_VERSION);
+    execute(text); /* it was left as it was */
     store = open_or_fail(test_dir());
     CHECK_EQ(store_next_job_id(store), 2);
     store_close(&store);
@@ -455,7 +447,7 @@ TEST(a_damaged_file_is_refused)
 TEST(a_log_without_its_file_is_not_played)
 {
     const char *dir = test_dir();
-    struct store_job got;
+    struct rdzv_record got;
     struct store *store;
     char path[512];
     int status;
@@ -478,7 +470,7 @@ TEST(a_log_without_its_file_is_not_played)
     store_close(&store);
     store = open_or_fail(dir);
     CHECK(store_get_job(store, 1, &got));
-    CHECK_STR(got.record.name, "b");
+    CHECK_STR(got.name, "b");
     store_close(&store);
 }
 
@@ -487,7 +479,7 @@ TEST(kill_without_fsync)
 {
     const char *dir = test_dir();
     struct store *store = NULL;
-    struct store_job got;
+    struct rdzv_record got;
     int status;
     pid_t pid = fork();
 
@@ -543,7 +535,7 @@ TEST(files_are_private)
  * what was committed before is there. */
 TEST(a_failed_write_ends_the_process)
 {
-    struct store_job got;
+    struct rdzv_record got;
     struct store *store = open_or_fail(test_dir());
     char text[4096] = "";
     int said[2], status = 0;

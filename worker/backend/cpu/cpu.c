@@ -1,4 +1,5 @@
-/* The CPU backend: sets up values and layers, walks nothing itself. */
+/* The CPU backend's table of functions: opens and closes the layers and runs them one by one. The
+ * executor (worker/net) decides the order. */
 #include "worker/backend/cpu/cpu.h"
 
 #include <assert.h>
@@ -7,107 +8,7 @@
 #include <time.h>
 
 #include "kernels/kernels.h"
-
-#define ALIGN 64
-
-void *cpu_alloc(struct cpu *cpu, size_t bytes)
-{
-    size_t rounded = (bytes + ALIGN) / ALIGN * ALIGN; /* never 0 */
-    void *memory = aligned_alloc(ALIGN, rounded);
-
-    if (memory == NULL)
-        return NULL;
-    memset(memory, 0, rounded);
-    cpu->bytes += bytes;
-    return memory;
-}
-
-enum status cpu_out_of_memory(const struct cpu_layer *layer, struct err *err)
-{
-    return err_set(err, STATUS_MEMORY, 0, "layer %s: out of memory",
-                   layer != NULL ? layer->graph->name : "(network)");
-}
-
-void cpu_round(const struct cpu *cpu, enum graph_dtype dtype, float *values, size_t n)
-{
-    if (dtype == GRAPH_F16)
-        cpu->kernels->round_f16(values, n, values);
-    else if (dtype == GRAPH_BF16)
-        cpu->kernels->round_bf16(values, n, values);
-}
-
-struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images)
-{
-    return (struct cpu_area){images, value->blocks, value->dims[1], value->dims[2]};
-}
-
-static void layout_words(const dnnl_memory_desc_t *md, uint64_t *words, uint32_t *count)
-{
-    const dnnl_blocking_desc_t *blocking = &md->format_desc.blocking;
-
-    words[(*count)++] = (uint64_t)md->data_type;
-    for (int i = 0; i < md->ndims; i++) {
-        words[(*count)++] = (uint64_t)md->padded_dims[i];
-        words[(*count)++] = (uint64_t)blocking->strides[i];
-    }
-    for (int i = 0; i < blocking->inner_nblks && i < 8; i++) {
-        words[(*count)++] = (uint64_t)blocking->inner_blks[i];
-        words[(*count)++] = (uint64_t)blocking->inner_idxs[i];
-    }
-}
-
-static uint32_t cpu_tensor_layout(const void *state, uint32_t index,
-                                  uint64_t words[BACKEND_LAYOUT_WORDS])
-{
-    const struct cpu_tensor *tensor = &((const struct cpu *)state)->tensors[index];
-    uint32_t count = 0;
-
-    words[count++] = tensor->size;
-    if (!tensor->is_vector)
-        layout_words(&tensor->stored, words, &count);
-    assert(count <= BACKEND_LAYOUT_WORDS);
-    return count;
-}
-
-void cpu_tensor_set_layout(struct cpu_tensor *tensor, const dnnl_memory_desc_t *plain,
-                           const dnnl_memory_desc_t *stored)
-{
-    *tensor = (struct cpu_tensor){.plain = *plain, .stored = *stored, .count = 1};
-    for (int i = 0; i < plain->ndims; i++)
-        tensor->count *= (size_t)plain->dims[i];
-    tensor->size = dnnl_memory_desc_get_size(stored) / sizeof(float);
-}
-
-static size_t cpu_tensor_size(const void *state, uint32_t index)
-{
-    return ((const struct cpu *)state)->tensors[index].size;
-}
-
-static enum status cpu_tensor_pack(void *state, uint32_t index, const float *row_major,
-                                   float *stored, struct err *err)
-{
-    struct cpu *cpu = state;
-    const struct cpu_tensor *tensor = &cpu->tensors[index];
-
-    memset(stored, 0, tensor->size * sizeof(float));
-    if (!tensor->is_vector)
-        return cpu_reorder(cpu, &tensor->plain, row_major, &tensor->stored, stored, err);
-    memcpy(stored, row_major, tensor->count * sizeof(float));
-    return STATUS_OK;
-}
-
-static enum status cpu_tensor_unpack(void *state, uint32_t index, const void *stored,
-                                     enum graph_dtype dtype, float *row_major, struct err *err)
-{
-    struct cpu *cpu = state;
-    const struct cpu_tensor *tensor = &cpu->tensors[index];
-
-    (void)dtype;
-    if (!tensor->is_vector)
-        return cpu_reorder(cpu, &tensor->stored, stored, &tensor->plain, row_major, err);
-    memcpy(row_major, stored, tensor->count * sizeof(float));
-    return STATUS_OK;
-}
+#include "worker/backend/cpu/internal.h"
 
 static const struct cpu_kernels *best_kernels(void)
 {
@@ -119,7 +20,7 @@ static const struct cpu_kernels *best_kernels(void)
                                                           : &cpu_kernels_generic;
 }
 
-/* bf16 by AMX. ONEDNN_MAX_CPU_ISA can hide it. */
+/* Whether the CPU multiplies bf16 matrices (AMX). ONEDNN_MAX_CPU_ISA can hide it. */
 static bool has_matrix_unit(void)
 {
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) ==
@@ -135,7 +36,7 @@ static const struct cpu_op *const ops[] = {
     [GRAPH_AVG_POOL] = &cpu_op_avg_pool,
 };
 
-/* Channels lie in blocks from the first convolution on; an input of few channels and features are
+/* Values from the first convolution on are blocked. An input of few channels and features are
  * row-major. */
 static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
 {
@@ -145,7 +46,7 @@ static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
 
     if (layer->graph->op == GRAPH_RELU || layer->graph->op == GRAPH_CAST ||
         layer->graph->op == GRAPH_ADD) {
-        /* element by element: as it comes, a flattened image blocked */
+        /* element-wise: the layout of the input, also of a flattened blocked image */
         *value = *layer->in;
         return;
     }
@@ -161,7 +62,7 @@ static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
     value->image_size = (size_t)value->blocks * block * value->dims[1] * value->dims[2];
 }
 
-/* Gradients are needed behind the first layer that has parameters. */
+/* A gradient is needed where the layer itself or one before it has parameters. */
 static void describe_value(const struct cpu *cpu, struct cpu_layer *layer)
 {
     if (layer->graph->op == GRAPH_FLATTEN)
@@ -176,22 +77,8 @@ static void describe_value(const struct cpu *cpu, struct cpu_layer *layer)
          (layer->in2 != NULL && layer->in2->needs_grad));
 }
 
-enum status cpu_sync(struct cpu *cpu, const struct cpu_layer *layer, double *values, size_t count,
-                     struct err *err)
-{
-    struct err cause = {.text = ""};
-    enum status status;
-
-    if (cpu->norm_sum == NULL || !cpu->training)
-        return STATUS_OK;
-    status = cpu->norm_sum(cpu->norm_sum_user, values, count, &cause);
-    if (status == STATUS_OK)
-        return STATUS_OK;
-    return err_set(err, status, cause.code, "layer %s, statistics of all ranks: %.160s",
-                   layer->graph->name, cause.text);
-}
-
-/* A convolution that only a batch norm reads works with it hand in hand. */
+/* A convolution whose only reader is a batch norm computes the sums of the norm chunk by chunk,
+ * while its output is in the cache. */
 static void link_norms(struct cpu *cpu)
 {
     for (uint32_t i = 0; i < cpu->graph->layer_count; i++) {
@@ -215,12 +102,15 @@ static enum status open_layers(struct cpu *cpu, struct err *err)
         const struct graph_layer *graph = &cpu->graph->layers[i];
 
         layer->graph = graph;
+        assert((size_t)graph->op < sizeof ops / sizeof ops[0] && ops[graph->op] != NULL);
         layer->op = ops[graph->op];
         if (graph->op == GRAPH_BATCH_NORM && graph->out.dim_count == 1)
             layer->op = &cpu_op_norm_features;
+        assert(graph->tensor_first + graph->tensor_count <= cpu->graph->tensor_count);
         layer->tensors = cpu->tensors + graph->tensor_first;
         if (graph->inputs[0] != GRAPH_NONE)
-            layer->in = &cpu->layers[graph->inputs[0]].out;
+            layer->in =
+                &cpu->layers[graph->inputs[0]].out; /* an earlier layer: described already */
         if (graph->inputs[1] != GRAPH_NONE)
             layer->in2 = &cpu->layers[graph->inputs[1]].out;
         describe_value(cpu, layer);
@@ -259,7 +149,7 @@ static void cpu_close(void **state)
     if (cpu->engine != NULL)
         (void)dnnl_engine_destroy(cpu->engine);
     free(cpu->scratch);
-    free(cpu->wants);
+    free(cpu->requests);
     free(cpu->arena);
     free(cpu->labels);
     free(cpu->layers);
@@ -279,7 +169,7 @@ static enum status cpu_open(void **state, const struct graph *graph,
         return cpu_out_of_memory(NULL, err);
     cpu->graph = graph;
     cpu->kernels = best_kernels();
-    cpu->has_bf16 = !options->emulate_low && has_matrix_unit();
+    cpu->has_bf16 = !options->emulate_half && has_matrix_unit();
     cpu->batch_max = options->batch_max;
     cpu->label_smoothing = options->label_smoothing;
     cpu->evaluate_only = options->evaluate_only;
@@ -308,7 +198,7 @@ static void *cpu_memory_new(void *state, size_t bytes)
     void *memory = cpu_alloc(cpu, bytes);
 
     if (memory != NULL)
-        cpu->bytes -= bytes; /* net.c counts the arenas */
+        cpu->bytes -= bytes; /* the executor counts its arenas itself */
     return memory;
 }
 
@@ -318,51 +208,18 @@ static void cpu_memory_free(void *state, void *memory)
     free(memory);
 }
 
-static void cpu_bind(void *state, uint32_t index, float *param, void *low, void *grad)
+static void cpu_bind(void *state, uint32_t index, float *param, void *half, void *grad)
 {
     struct cpu_tensor *tensor = &((struct cpu *)state)->tensors[index];
 
-    tensor->param = low != NULL ? low : param;
+    tensor->param = half != NULL ? half : param;
     tensor->grad = grad;
-}
-
-/* Row-major [n][channels][pixels] into channel blocks. */
-static void block_images(const struct cpu *cpu, const float *images)
-{
-    const struct cpu_value *value = &cpu->layers[0].out;
-    const size_t pixels = (size_t)value->dims[1] * value->dims[2], block = cpu->kernels->block;
-
-    if (value->dims[0] % block != 0)
-        memset(value->data, 0, cpu->n * value->image_size * sizeof(float));
-    for (size_t i = 0; i < cpu->n; i++) {
-        for (size_t c = 0; c < value->dims[0]; c++) {
-            const float *from = images + (cpu->widens ? i : i * value->dims[0] + c) * pixels;
-            float *to =
-                value->data + i * value->image_size + c / block * block * pixels + c % block;
-
-            for (size_t p = 0; p < pixels; p++)
-                to[p * block] = from[p];
-        }
-    }
-}
-
-/* Row-major [n][pixels] into every channel. */
-static void widen_images(const struct cpu *cpu, const float *images)
-{
-    const struct cpu_value *value = &cpu->layers[0].out;
-    const size_t pixels = (size_t)value->dims[1] * value->dims[2];
-
-    for (size_t plane = 0; plane < (size_t)cpu->n * value->dims[0]; plane++)
-        memcpy(value->data + plane * pixels, images + plane / value->dims[0] * pixels,
-               pixels * sizeof(float));
 }
 
 static enum status cpu_step_begin(void *state, const struct net_images *given,
                                   const int64_t *labels, uint32_t n, bool training, struct err *err)
 {
     struct cpu *cpu = state;
-    struct cpu_value *input = &cpu->layers[0].out;
-    const float *images = given->floats;
     uint64_t start = cpu_clock(cpu);
 
     (void)err;
@@ -370,18 +227,13 @@ static enum status cpu_step_begin(void *state, const struct net_images *given,
     cpu->n = n;
     cpu->training = training;
     memcpy(cpu->labels, labels, n * sizeof *labels);
-    if (input->blocked)
-        block_images(cpu, images);
-    else if (cpu->widens)
-        widen_images(cpu, images);
-    else
-        memcpy(input->data, images, n * input->image_size * sizeof(float));
+    cpu_images_take(cpu, given->floats);
     cpu_count_part(cpu, CPU_IMAGES, start);
     return STATUS_OK;
 }
 
-/* Whether a value is rounded when its layer is done: not where it is a choice among rounded ones,
- * and convolution, batch norm and addition have rounded piece by piece. */
+/* Whether a value is rounded after its layer. Not needed where the layer only selects or copies
+ * rounded values; and convolution, batch norm and addition round their output piece by piece. */
 static bool rounds_value(const struct cpu_layer *layer)
 {
     const enum graph_op op = layer->graph->op;
@@ -393,8 +245,8 @@ static bool rounds_value(const struct cpu_layer *layer)
            op != GRAPH_MAX_POOL && op != GRAPH_FLATTEN;
 }
 
-/* Each gradient that the layer wrote, to the type of what it is the gradient of. A batch norm has
- * done so in cpu_norm_backward_apply, a convolution and an addition piece by piece. */
+/* Rounds each gradient that the layer wrote to the type of its parameter or value. Batch norm,
+ * convolution and addition have rounded the gradients of their inputs piece by piece. */
 static void round_gradients(const struct cpu *cpu, struct cpu_layer *layer)
 {
     const struct graph_layer *graph = layer->graph;
@@ -420,7 +272,10 @@ static enum status cpu_layer_forward(void *state, uint32_t index, struct err *er
     struct cpu *cpu = state;
     struct cpu_layer *layer = &cpu->layers[index];
     uint64_t start = cpu_clock(cpu);
-    enum status status = layer->op->forward(cpu, layer, err);
+    enum status status;
+
+    assert(index < cpu->graph->layer_count && cpu->n > 0);
+    status = layer->op->forward(cpu, layer, err);
 
     if (status == STATUS_OK && rounds_value(layer))
         cpu_round(cpu, layer->graph->out.dtype, layer->out.data, cpu->n * layer->out.image_size);
@@ -429,12 +284,13 @@ static enum status cpu_layer_forward(void *state, uint32_t index, struct err *er
     return status;
 }
 
-/* The gradient goes to a place beside the one that holds another layer's share, and is added. */
+/* Another layer wrote its share of the input's gradient before: computes this layer's share in a
+ * buffer of its own and adds it. */
 static enum status backward_and_add(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
                                     struct err *err)
 {
     const size_t count = cpu->n * layer->in->image_size;
-    float *sum = layer->in->grad;
+    float *const sum = layer->in->grad;
     enum graph_dtype dtype = cpu->graph->layers[layer->graph->inputs[0]].out.dtype;
     enum status status;
 
@@ -453,8 +309,11 @@ static enum status cpu_layer_backward(void *state, uint32_t index, float grad_sc
     struct cpu *cpu = state;
     struct cpu_layer *layer = &cpu->layers[index];
     uint64_t start = cpu_clock(cpu);
-    enum status status = layer->spare != NULL ? backward_and_add(cpu, layer, grad_scale, err)
-                                              : layer->op->backward(cpu, layer, grad_scale, err);
+    enum status status;
+
+    assert(index < cpu->graph->layer_count && cpu->training && !cpu->evaluate_only);
+    status = layer->spare != NULL ? backward_and_add(cpu, layer, grad_scale, err)
+                                  : layer->op->backward(cpu, layer, grad_scale, err);
 
     if (status == STATUS_OK)
         round_gradients(cpu, layer);
@@ -463,13 +322,14 @@ static enum status cpu_layer_backward(void *state, uint32_t index, float grad_sc
     return status;
 }
 
-/* Values are gone by now, their memory holds others: forward runs once more from the images, which
- * stay, and each value is looked at while it is there. The running statistics move once more. */
+/* The memory of the values has been reused by now. So forward runs again from the images, which are
+ * kept for this, and each value is checked while it is there. Running statistics are updated a
+ * second time, which does not matter: training stops after this. */
 static uint32_t cpu_first_nonfinite(void *state)
 {
     struct cpu *cpu = state;
 
-    cpu->norm_sum = NULL; /* one rank may look alone */
+    cpu->norm_sum = NULL; /* the other ranks may not call this: no collectives */
     for (uint32_t i = 0; i < cpu->graph->layer_count; i++) {
         struct cpu_layer *layer = &cpu->layers[i];
         const struct kernel_values values = {layer->out.data, cpu->n * layer->out.image_size};
@@ -484,9 +344,9 @@ static uint32_t cpu_first_nonfinite(void *state)
     return GRAPH_NONE;
 }
 
-static bool cpu_computes_low(const void *state, uint32_t layer)
+static bool cpu_computes_half(const void *state, uint32_t layer)
 {
-    return ((const struct cpu *)state)->layers[layer].is_low;
+    return ((const struct cpu *)state)->layers[layer].is_half;
 }
 
 static size_t cpu_bytes(const void *state)
@@ -509,7 +369,7 @@ const struct backend backend_cpu = {
     .view_open = cpu_view_open,
     .view_close = cpu_view_close,
     .bind = cpu_bind,
-    .step_whole = cpu_step_whole,
+    .step_graphable = cpu_step_graphable,
     .step_begin = cpu_step_begin,
     .layer_forward = cpu_layer_forward,
     .layer_backward = cpu_layer_backward,
@@ -526,7 +386,7 @@ const struct backend backend_cpu = {
     .refresh = cpu_refresh,
     .is_finite = cpu_is_finite,
     .first_nonfinite = cpu_first_nonfinite,
-    .computes_low = cpu_computes_low,
+    .computes_half = cpu_computes_half,
     .bytes = cpu_bytes,
     .profile = cpu_profile,
     .profile_set = cpu_profile_set,

@@ -17,12 +17,14 @@ struct version {
 };
 
 struct library {
-    const char *words;  /* "cuDNN" */
+    const char *name;   /* "cuDNN" */
     const char *soname; /* what is opened where nobody names another */
     const char *remedy;
+    size_t needed; /* the lowest version, as GetVersion counts */
     const struct entry *entries;
     uint32_t entry_count;
 };
+#define LIBS_ENTRIES(table) .entries = (table), .entry_count = sizeof(table) / sizeof(table)[0]
 
 static const char *const folders[] = {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/"};
 
@@ -34,7 +36,7 @@ static void *open_library(const struct library *library, const char *name, char 
 
     for (size_t i = 0; i < folder_count; i++) {
         char path[256];
-        const char *words;
+        const char *text;
         void *opened;
 
         (void)snprintf(path, sizeof path, "%s%s", name == NULL ? folders[i] : "",
@@ -42,9 +44,9 @@ static void *open_library(const struct library *library, const char *name, char 
         opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (opened != NULL)
             return opened;
-        words = dlerror();
+        text = dlerror();
         if (i == 0)
-            (void)snprintf(why, why_bytes, "%.150s", words != NULL ? words : path);
+            (void)snprintf(why, why_bytes, "%.150s", text != NULL ? text : path);
     }
     return NULL;
 }
@@ -55,7 +57,7 @@ static enum status load(const struct library *library, const char *name, void *a
     void *opened = open_library(library, name, why, sizeof why);
 
     if (opened == NULL)
-        return err_set(err, STATUS_NOT_FOUND, 0, "%s is missing (%s): %s", library->words, why,
+        return err_set(err, STATUS_NOT_FOUND, 0, "%s is missing (%s): %s", library->name, why,
                        library->remedy);
     for (uint32_t i = 0; i < library->entry_count; i++) {
         void *symbol = dlsym(opened, library->entries[i].symbol);
@@ -63,7 +65,7 @@ static enum status load(const struct library *library, const char *name, void *a
         if (symbol == NULL) {
             (void)dlclose(opened);
             return err_set(err, STATUS_UNSUPPORTED, 0, "%s: %s has no %s, it is too old: %s",
-                           library->words, name != NULL ? name : library->soname,
+                           library->name, name != NULL ? name : library->soname,
                            library->entries[i].symbol, library->remedy);
         }
         memcpy((char *)api + library->entries[i].offset, &symbol, sizeof symbol);
@@ -71,9 +73,16 @@ static enum status load(const struct library *library, const char *name, void *a
     return STATUS_OK;
 }
 
-static enum status check_version(const struct library *library, const char *name,
-                                 struct version found, struct version needed, struct err *err)
+/* All three libraries count as major * 10000 + minor * 100 + patch. */
+static struct version split(size_t number)
 {
+    return (struct version){(int)(number / 10000), (int)(number / 100 % 100), (int)(number % 100)};
+}
+
+static enum status check_version(const struct library *library, const char *name, size_t number,
+                                 struct err *err)
+{
+    const struct version found = split(number), needed = split(library->needed);
     const bool is_older =
         found.minor < needed.minor || (found.minor == needed.minor && found.patch < needed.patch);
 
@@ -81,82 +90,71 @@ static enum status check_version(const struct library *library, const char *name
         return STATUS_OK;
     return err_set(err, STATUS_UNSUPPORTED, 0,
                    "%s is version %d.%d.%d (%s), %d.%d.%d or a newer %d is needed: %s",
-                   library->words, found.major, found.minor, found.patch,
+                   library->name, found.major, found.minor, found.patch,
                    name != NULL ? name : library->soname, needed.major, needed.minor, needed.patch,
                    needed.major, library->remedy);
 }
 
-/* All three count as major * 10000 + minor * 100 + patch. */
-static struct version split(size_t number)
-{
-    return (struct version){(int)(number / 10000), (int)(number / 100 % 100), (int)(number % 100)};
-}
+static const struct entry cudnn_entries[] = {
+#define LIBS_ENTRY(name) {"cudnn" #name, offsetof(struct cudnn_api, name)},
+    LIBS_CUDNN_TABLE(LIBS_ENTRY)
+#undef LIBS_ENTRY
+};
+static const struct library cudnn = {
+    .name = "cuDNN",
+    .soname = "libcudnn.so.9",
+    .remedy = "install cuDNN 9 or put its folder into LD_LIBRARY_PATH, or use --device cpu",
+    .needed = LIBS_CUDNN_NEEDED,
+    LIBS_ENTRIES(cudnn_entries)};
+
+static const struct entry cublaslt_entries[] = {
+#define LIBS_ENTRY(name) {"cublasLt" #name, offsetof(struct cublaslt_api, name)},
+    LIBS_CUBLASLT_TABLE(LIBS_ENTRY)
+#undef LIBS_ENTRY
+};
+static const struct library cublaslt = {
+    .name = "cublasLt",
+    .soname = "libcublasLt.so.13",
+    .remedy = "install cuBLAS of CUDA 13 or put its folder into LD_LIBRARY_PATH, or use --device "
+              "cpu",
+    .needed = LIBS_CUBLASLT_NEEDED,
+    LIBS_ENTRIES(cublaslt_entries)};
+
+static const struct entry nccl_entries[] = {
+#define LIBS_ENTRY(name) {"nccl" #name, offsetof(struct nccl_api, name)},
+    LIBS_NCCL_TABLE(LIBS_ENTRY)
+#undef LIBS_ENTRY
+};
+static const struct library nccl = {
+    .name = "NCCL",
+    .soname = "libnccl.so.2",
+    .remedy = "install NCCL 2 or put its folder into LD_LIBRARY_PATH, or use --comm gloo",
+    .needed = LIBS_NCCL_NEEDED,
+    LIBS_ENTRIES(nccl_entries)};
 
 enum status libs_cudnn(const char *name, struct cudnn_api *api, struct err *err)
 {
-    static const struct entry entries[] = {
-#define LIBS_ENTRY(name) {"cudnn" #name, offsetof(struct cudnn_api, name)},
-        LIBS_CUDNN_TABLE(LIBS_ENTRY)
-#undef LIBS_ENTRY
-    };
-    static const struct library library = {
-        .words = "cuDNN",
-        .soname = "libcudnn.so.9",
-        .remedy = "install cuDNN 9 or put its folder into LD_LIBRARY_PATH, or use --device cpu",
-        .entries = entries,
-        .entry_count = sizeof entries / sizeof entries[0],
-    };
-    enum status status = load(&library, name, api, err);
+    const enum status status = load(&cudnn, name, api, err);
 
-    if (status != STATUS_OK)
-        return status;
-    return check_version(&library, name, split(api->GetVersion()), split(LIBS_CUDNN_NEEDED), err);
+    return status != STATUS_OK ? status : check_version(&cudnn, name, api->GetVersion(), err);
 }
 
 enum status libs_cublaslt(const char *name, struct cublaslt_api *api, struct err *err)
 {
-    static const struct entry entries[] = {
-#define LIBS_ENTRY(name) {"cublasLt" #name, offsetof(struct cublaslt_api, name)},
-        LIBS_CUBLASLT_TABLE(LIBS_ENTRY)
-#undef LIBS_ENTRY
-    };
-    static const struct library library = {
-        .words = "cublasLt",
-        .soname = "libcublasLt.so.13",
-        .remedy = "install cuBLAS of CUDA 13 or put its folder into LD_LIBRARY_PATH, or use "
-                  "--device cpu",
-        .entries = entries,
-        .entry_count = sizeof entries / sizeof entries[0],
-    };
-    enum status status = load(&library, name, api, err);
+    const enum status status = load(&cublaslt, name, api, err);
 
-    if (status != STATUS_OK)
-        return status;
-    return check_version(&library, name, split(api->GetVersion()), split(LIBS_CUBLASLT_NEEDED),
-                         err);
+    return status != STATUS_OK ? status : check_version(&cublaslt, name, api->GetVersion(), err);
 }
 
 enum status libs_nccl(const char *name, struct nccl_api *api, struct err *err)
 {
-    static const struct entry entries[] = {
-#define LIBS_ENTRY(name) {"nccl" #name, offsetof(struct nccl_api, name)},
-        LIBS_NCCL_TABLE(LIBS_ENTRY)
-#undef LIBS_ENTRY
-    };
-    static const struct library library = {
-        .words = "NCCL",
-        .soname = "libnccl.so.2",
-        .remedy = "install NCCL 2 or put its folder into LD_LIBRARY_PATH, or use --comm gloo",
-        .entries = entries,
-        .entry_count = sizeof entries / sizeof entries[0],
-    };
-    enum status status = load(&library, name, api, err);
+    const enum status status = load(&nccl, name, api, err);
     int number = 0;
 
     if (status != STATUS_OK)
         return status;
     if (api->GetVersion(&number) != ncclSuccess)
         return err_set(err, STATUS_UNSUPPORTED, 0, "NCCL does not tell its version: %s",
-                       library.remedy);
-    return check_version(&library, name, split((size_t)number), split(LIBS_NCCL_NEEDED), err);
+                       nccl.remedy);
+    return check_version(&nccl, name, (size_t)number, err);
 }

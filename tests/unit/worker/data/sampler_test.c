@@ -1,5 +1,5 @@
 /* The sampler against torch's DistributedSampler. */
-#include "worker/sampler.h"
+#include "worker/data/sampler.h"
 
 #include <stdlib.h>
 

@@ -1,14 +1,15 @@
 /* The reader of model files: every error with its line and layer, and graphs equal to built-in
  * ones. */
-#include "worker/model_file.h"
+#include "worker/model/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/test.h"
-#include "worker/graph_hash.h"
-#include "worker/net.h"
+#include "worker/graph/hash.h"
+#include "worker/net/net.h"
+#include "worker/net/state.h"
 
 static const struct model_shape digits = {1, 28, 28, 10};
 
@@ -60,7 +61,7 @@ TEST(the_text_must_be_json)
     expect("{\n\"layers\": [\n{\"op\": relu}\n]}",
            "net.json, line 3: JSON at byte 21: a value was expected");
     expect("{\"layers\": [\n]}\n\n}",
-           "net.json, line 4: JSON at byte 17: more text behind the value");
+           "net.json, line 4: JSON at byte 17: more text after the value");
     expect("[[[[[[[[[1]]]]]]]]]", "net.json, line 1: JSON at byte 8: nested deeper than 8");
     expect("\n[]", "net.json, line 2: a model is an object: {\"layers\": [...]}");
 }
@@ -178,7 +179,7 @@ TEST(shapes)
            "{\"op\": \"add\", \"name\": \"sum\", \"inputs\": [\"p\", \"input\"]}]}",
            "net.json, line 3, layer sum: adds p and input, whose shapes differ");
     expect("{\"layers\": [\n{\"op\": \"relu\", \"name\": \"r\"}]}",
-           "net.json, line 2, layer r: the loss behind the last layer reads [classes]; put a "
+           "net.json, line 2, layer r: the loss after the last layer reads [classes]; put a "
            "flatten before it");
     expect("{\"layers\": [{\"op\": \"flatten\", \"name\": \"f\"},\n"
            "{\"op\": \"linear\", \"name\": \"fc\", \"out_features\": 9}]}",

@@ -4,13 +4,15 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
+#include "tests/unit/worker/net/batch.h"
 #include "tests/unit/worker/net/grad_values.h"
-#include "worker/amp.h"
-#include "worker/clip.h"
-#include "worker/graph.h"
-#include "worker/init.h"
-#include "worker/loss.h"
-#include "worker/rng.h"
+#include "worker/graph/amp.h"
+#include "worker/net/clip.h"
+#include "worker/graph/graph.h"
+#include "worker/model/init.h"
+#include "worker/net/loss.h"
+#include "worker/data/rng.h"
+#include "worker/net/state.h"
 
 #define SIDE 6
 #define BATCH 12
@@ -91,22 +93,17 @@ static struct net *make_net(const struct amp *amp)
 }
 
 /* Images first .. first + n of a batch that is the same in every call. */
-static void run_images(struct net *net, uint32_t first, uint32_t n, float scale,
-                       net_bucket_ready ready, void *user)
+static void run_images(struct net *net, uint32_t first, uint32_t n, float scale)
 {
     static float images[BATCH * SIDE * SIDE];
     int64_t labels[BATCH];
     struct net_result result;
-    struct rng rng;
 
-    rng_seed(&rng, 9);
-    rng_uniform_f32(&rng, -1.0F, 1.0F, images, sizeof images / sizeof images[0]);
-    for (int i = 0; i < BATCH; i++)
-        labels[i] = (int64_t)(rng_u32(&rng) % 10);
+    batch_draw(9, -1.0F, BATCH, SIDE, images, labels);
     CHECK_EQ(net_forward(net, images + (size_t)first * SIDE * SIDE, labels + first, n, true,
                          &result, NULL),
              STATUS_OK);
-    CHECK_EQ(net_backward(net, scale, ready, user, NULL), STATUS_OK);
+    CHECK_EQ(net_backward_reduce(net, scale, NULL), STATUS_OK);
 }
 
 static void check_same_grads(struct net *a, struct net *b, double tolerance)
@@ -128,15 +125,22 @@ struct seen {
     double sum;
 };
 
-static void on_ready(void *user, uint32_t index)
+static enum status nothing(void *context, struct err *err)
 {
-    struct seen *seen = user;
+    (void)context;
+    (void)err;
+    return STATUS_OK;
+}
+
+static enum status add_bucket(void *context, uint32_t index, struct err *err)
+{
+    struct seen *seen = context;
     struct net_view view;
 
     CHECK_EQ(net_bucket_open(seen->net, index, &view, NULL), STATUS_OK);
     for (size_t i = 0; i < view.count; i++)
         seen->sum += (double)view.values[i];
-    CHECK_EQ(net_bucket_close(seen->net, index, &view, NULL), STATUS_OK);
+    return net_bucket_close(seen->net, index, &view, err);
 }
 
 static double sum_of_buckets(struct net *net)
@@ -144,7 +148,7 @@ static double sum_of_buckets(struct net *net)
     struct seen seen = {net, 0};
 
     for (uint32_t i = 0; i < net_bucket_count(net); i++)
-        on_ready(&seen, i);
+        CHECK_EQ(add_bucket(&seen, i, NULL), STATUS_OK);
     return seen.sum;
 }
 
@@ -154,17 +158,20 @@ TEST(accumulated_gradients_are_those_of_the_big_batch)
 
     for (int round = 0; round < 3; round++) { /* nothing of a round is left in the next */
         struct seen seen = {parts, 0};
+        const struct reducer reducer = {&seen, nothing, add_bucket, nothing, true, 1.0F, false};
 
-        run_images(whole, 0, BATCH, 1.0F, NULL, NULL);
-        run_images(parts, 0, 5, 5.0F / BATCH, NULL, NULL);
+        run_images(whole, 0, BATCH, 1.0F);
+        run_images(parts, 0, 5, 5.0F / BATCH);
         net_grads_keep(parts);
-        run_images(parts, 5, 5, 5.0F / BATCH, NULL, NULL);
+        run_images(parts, 5, 5, 5.0F / BATCH);
         net_grads_keep(parts);
         net_grads_join(parts);
-        run_images(parts, 10, 2, 2.0F / BATCH, on_ready, &seen); /* a ragged end */
+        net_set_reducer(parts, &reducer);
+        run_images(parts, 10, 2, 2.0F / BATCH); /* a ragged end */
+        net_set_reducer(parts, NULL);
         check_same_grads(whole, parts, 1e-6);
         CHECK(seen.sum == sum_of_buckets(parts));
-        run_images(parts, 0, BATCH, 1.0F, NULL, NULL); /* and without accumulation again */
+        run_images(parts, 0, BATCH, 1.0F); /* and without accumulation again */
         check_same_grads(whole, parts, 1e-6);
     }
     net_free(&whole);
@@ -179,7 +186,7 @@ TEST(the_nets_norm_is_brought_down)
     static float values[VALUES_MAX];
     double sum = 0;
 
-    run_images(net, 0, BATCH, 1.0F, NULL, NULL);
+    run_images(net, 0, BATCH, 1.0F);
     net_clip(net, &clip);
     for (uint32_t i = 0; i < net_tensor_count(net); i++) {
         CHECK_EQ(net_grad_read(net, i, values, NULL), STATUS_OK);
@@ -203,7 +210,7 @@ TEST(an_overflow_is_still_skipped_behind_a_clip)
     amp.scaler.is_dynamic = true;
     amp.scaler.init = 4.0F;
     net = make_net(&amp);
-    run_images(net, 0, BATCH, 1.0F, NULL, NULL);
+    run_images(net, 0, BATCH, 1.0F);
     CHECK_EQ(net_bucket_open(net, 0, &view, NULL), STATUS_OK);
     view.values[0] = INFINITY;
     CHECK_EQ(net_bucket_close(net, 0, &view, NULL), STATUS_OK);
@@ -214,7 +221,7 @@ TEST(an_overflow_is_still_skipped_behind_a_clip)
     CHECK_BYTES(after, before, net_tensor(net, 0)->count * sizeof(float));
     CHECK(net_scaler(net).was_skipped);
 
-    run_images(net, 0, BATCH, 1.0F, NULL, NULL);
+    run_images(net, 0, BATCH, 1.0F);
     net_clip(net, &clip);
     net_update(net, &sgd);
     CHECK(!net_scaler(net).was_skipped);

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "worker/net.h"
+#include "worker/net/net.h"
 
 enum { SMOOTH_CLASSES = 5, SMOOTH_IMAGES = 6, CLIP_COUNT = 19 };
 static const float smooth_scores[30] = {

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "tests/lib/test.h"
-#include "worker/loss.h"
+#include "worker/net/loss.h"
 
 #define CLASSES 7
 

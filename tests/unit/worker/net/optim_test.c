@@ -5,7 +5,7 @@
 
 #include "tests/lib/test.h"
 #include "tests/unit/worker/net/optim_values.h"
-#include "worker/optim.h"
+#include "worker/net/optim.h"
 
 #define SGD_N 4
 #define TOLERANCE 1e-6 /* a few ulp: sums are rounded in another order */

@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_WORKER_NET_OPTIM_VALUES_H
 #define TESTS_UNIT_WORKER_NET_OPTIM_VALUES_H
 
-#include "worker/optim.h"
+#include "worker/net/optim.h"
 
 /* clang-format off */
 #define STEPS 8

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
-#include "worker/backend/cpu/cpu_plan.h"
+#include "worker/net/memory_plan.h"
 #include "worker/data/draw.h"
 
 #define ITEMS_MAX 40
@@ -13,12 +13,12 @@
 #define ALIGN 64U
 #define GUARD 0xdeadbeefU
 
-static size_t room(const struct cpu_plan_item *item)
+static size_t room(const struct memory_plan_item *item)
 {
     return (item->bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static bool live_together(const struct cpu_plan_item *a, const struct cpu_plan_item *b)
+static bool live_together(const struct memory_plan_item *a, const struct memory_plan_item *b)
 {
     for (uint32_t t = 0; t < TIMES_MAX; t++)
         if (a->birth <= t && t <= a->death && b->birth <= t && t <= b->death)
@@ -26,7 +26,7 @@ static bool live_together(const struct cpu_plan_item *a, const struct cpu_plan_i
     return false;
 }
 
-static size_t highest_end(const struct cpu_plan_item *items, uint32_t count)
+static size_t highest_end(const struct memory_plan_item *items, uint32_t count)
 {
     size_t end = 0;
 
@@ -37,7 +37,7 @@ static size_t highest_end(const struct cpu_plan_item *items, uint32_t count)
 }
 
 /* No arena is smaller than what lives at one time. */
-static size_t lower_bound(const struct cpu_plan_item *items, uint32_t count)
+static size_t lower_bound(const struct memory_plan_item *items, uint32_t count)
 {
     size_t most = 0;
 
@@ -51,7 +51,7 @@ static size_t lower_bound(const struct cpu_plan_item *items, uint32_t count)
     return most;
 }
 
-static uint32_t draw_items(uint64_t seed, struct cpu_plan_item *items, uint32_t count_max)
+static uint32_t draw_items(uint64_t seed, struct memory_plan_item *items, uint32_t count_max)
 {
     struct draw draw = draw_begin(77, seed);
     const uint32_t count = draw_below(&draw, count_max + 1);
@@ -61,25 +61,25 @@ static uint32_t draw_items(uint64_t seed, struct cpu_plan_item *items, uint32_t 
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t a = draw_below(&draw, times), b = draw_below(&draw, times);
 
-        items[i] = (struct cpu_plan_item){.bytes = draw_below(&draw, size_max),
-                                          .birth = a < b ? a : b,
-                                          .death = a < b ? b : a,
-                                          .offset = 12345}; /* any content */
+        items[i] = (struct memory_plan_item){.bytes = draw_below(&draw, size_max),
+                                             .birth = a < b ? a : b,
+                                             .death = a < b ? b : a,
+                                             .offset = 12345}; /* any content */
     }
     return count;
 }
 
 /* A plan with guards around what it may write. */
-static size_t plan(struct cpu_plan_item *items, uint32_t count)
+static size_t plan(struct memory_plan_item *items, uint32_t count)
 {
     uint32_t scratch[2 * ITEMS_MAX + 2];
-    struct cpu_plan_item before[ITEMS_MAX];
+    struct memory_plan_item before[ITEMS_MAX];
     size_t bytes;
 
     if (count > 0)
         memcpy(before, items, count * sizeof *items);
     scratch[0] = scratch[2 * count + 1] = GUARD;
-    bytes = cpu_plan(items, count, scratch + 1);
+    bytes = memory_plan(items, count, scratch + 1);
     CHECK(scratch[0] == GUARD && scratch[2 * count + 1] == GUARD);
     for (uint32_t i = 0; i < count; i++) {
         CHECK_EQ(items[i].bytes, before[i].bytes);
@@ -89,7 +89,7 @@ static size_t plan(struct cpu_plan_item *items, uint32_t count)
     return bytes;
 }
 
-static void check_plan(uint64_t seed, const struct cpu_plan_item *items, uint32_t count,
+static void check_plan(uint64_t seed, const struct memory_plan_item *items, uint32_t count,
                        size_t bytes)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -107,7 +107,7 @@ static void check_plan(uint64_t seed, const struct cpu_plan_item *items, uint32_
 TEST(nothing_that_lives_at_once_overlaps)
 {
     for (uint64_t seed = 0; seed < 20000; seed++) {
-        struct cpu_plan_item items[ITEMS_MAX];
+        struct memory_plan_item items[ITEMS_MAX];
         const uint32_t count = draw_items(seed, items, ITEMS_MAX);
         const size_t bytes = plan(items, count);
 
@@ -115,16 +115,16 @@ TEST(nothing_that_lives_at_once_overlaps)
     }
 }
 
-/* Each item in turn as low as those before it let it: a definition, not the code of cpu_plan. */
-static void place_low(struct cpu_plan_item *items, const uint32_t *order, uint32_t at)
+/* Each item in turn as low as those before it let it: a definition, not the code of memory_plan. */
+static void place_half(struct memory_plan_item *items, const uint32_t *order, uint32_t at)
 {
-    struct cpu_plan_item *item = &items[order[at]];
+    struct memory_plan_item *item = &items[order[at]];
     bool fits = false;
 
     for (item->offset = 0; !fits; item->offset += fits ? 0 : ALIGN) {
         fits = true;
         for (uint32_t k = 0; k < at && fits; k++) {
-            const struct cpu_plan_item *other = &items[order[k]];
+            const struct memory_plan_item *other = &items[order[k]];
 
             fits = !live_together(item, other) || item->offset >= other->offset + room(other) ||
                    other->offset >= item->offset + room(item);
@@ -134,7 +134,7 @@ static void place_low(struct cpu_plan_item *items, const uint32_t *order, uint32
 
 /* The smallest arena of all orders, which is the smallest of all: take the best plan, place its
  * items by rising offset, and none comes to lie higher. */
-static size_t best_of_orders(struct cpu_plan_item *items, uint32_t count, uint32_t *order,
+static size_t best_of_orders(struct memory_plan_item *items, uint32_t count, uint32_t *order,
                              uint32_t at)
 {
     size_t best = SIZE_MAX;
@@ -147,7 +147,7 @@ static size_t best_of_orders(struct cpu_plan_item *items, uint32_t count, uint32
 
         order[at] = order[i];
         order[i] = kept;
-        place_low(items, order, at);
+        place_half(items, order, at);
         bytes = best_of_orders(items, count, order, at + 1);
         best = bytes < best ? bytes : best;
         order[i] = order[at];
@@ -164,7 +164,7 @@ TEST(tiny_plans_are_close_to_the_best)
     uint32_t instances = 0, exact = 0;
 
     for (uint64_t seed = 0; seed < 3000; seed++) {
-        struct cpu_plan_item items[TINY];
+        struct memory_plan_item items[TINY];
         uint32_t order[TINY] = {0, 1, 2, 3, 4, 5};
         const uint32_t count = draw_items(seed, items, TINY);
         const size_t bytes = plan(items, count);
@@ -188,7 +188,7 @@ TEST(tiny_plans_are_close_to_the_best)
 
 TEST(nothing_wanted_takes_nothing)
 {
-    struct cpu_plan_item item = {.bytes = 0, .birth = 3, .death = 3};
+    struct memory_plan_item item = {.bytes = 0, .birth = 3, .death = 3};
 
     CHECK_EQ(plan(NULL, 0), 0);
     CHECK_EQ(plan(&item, 1), 0);

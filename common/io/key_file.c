@@ -1,0 +1,168 @@
+#include "common/io/key_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_BYTES_MAX 4096
+#define TEXT_BYTES (KEY_URL_BYTES_MAX + 64u) /* spaces and line ends around the key */
+
+static void hide_memory(void)
+{
+    (void)prctl(PR_SET_DUMPABLE, 0);
+}
+
+/* Up to the end of the file, or of the line when `one_line`, as after a paste at a terminal. */
+static enum status read_text(int fd, bool one_line, const char *shown, char text[TEXT_BYTES],
+                             struct err *err)
+{
+    size_t used = 0;
+    ssize_t n;
+
+    do {
+        n = read(fd, text + used, TEXT_BYTES - 1 - used);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(err, STATUS_IO, errno, "read the key from %.150s: %s", shown,
+                           strerror(errno));
+        used += (size_t)n;
+        text[used] = '\0';
+    } while (n != 0 && used < TEXT_BYTES - 1 && !(one_line && strchr(text, '\n') != NULL));
+    if (used == TEXT_BYTES - 1)
+        return err_set(err, STATUS_BAD_INPUT, 0, "%.150s has more than a key", shown);
+    return STATUS_OK;
+}
+
+static enum status read_key(int fd, bool one_line, const char *shown, struct key *key,
+                            struct err *err)
+{
+    char text[TEXT_BYTES] = "";
+    enum status status = read_text(fd, one_line, shown, text, err);
+
+    if (status == STATUS_OK)
+        status = key_parse(text, key, err);
+    explicit_bzero(text, sizeof text);
+    return status;
+}
+
+static enum status open_file(const char *path, int *fd, struct err *err)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0)
+        return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
+                       "the key file %.180s: %s", path, strerror(errno));
+    return STATUS_OK;
+}
+
+enum status key_argument(char *argument, struct key *key, struct err *err)
+{
+    enum status status;
+    int fd = -1;
+
+    hide_memory();
+    if (strcmp(argument, "-") == 0)
+        return read_key(STDIN_FILENO, true, "stdin", key, err);
+    if (argument[0] == '@') {
+        status = open_file(argument + 1, &fd, err);
+        if (status != STATUS_OK)
+            return status;
+        status = read_key(fd, false, argument + 1, key, err);
+        (void)close(fd);
+        return status;
+    }
+    status = key_parse(argument, key, err);
+    explicit_bzero(argument, strlen(argument));
+    return status;
+}
+
+enum status key_file_read(const char *path, struct key *key, struct err *err)
+{
+    struct stat info;
+    enum status status;
+    int fd;
+
+    status = open_file(path, &fd, err);
+    if (status != STATUS_OK)
+        return status;
+    hide_memory();
+    if (fstat(fd, &info) < 0)
+        status = err_set(err, STATUS_IO, errno, "the key file %.180s: %s", path, strerror(errno));
+    else if ((info.st_mode & 077) != 0)
+        status = err_set(err, STATUS_REFUSED, 0,
+                         "other users may read the key file %.120s (mode %04o): chmod 600 it, and "
+                         "have the key rotated if one of them did",
+                         path, (unsigned)(info.st_mode & 07777));
+    else
+        status = read_key(fd, false, path, key, err);
+    (void)close(fd);
+    return status;
+}
+
+static enum status write_all(int fd, const char *text, size_t byte_count)
+{
+    while (byte_count > 0) {
+        ssize_t n = write(fd, text, byte_count);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return STATUS_IO;
+        text += n;
+        byte_count -= (size_t)n;
+    }
+    return STATUS_OK;
+}
+
+/* The new name is on the disk, too. */
+static void sync_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char parent[PATH_BYTES_MAX] = ".";
+    int fd;
+
+    if (slash != NULL)
+        (void)snprintf(parent, sizeof parent, "%.*s", slash == path ? 1 : (int)(slash - path),
+                       path);
+    fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)fsync(fd);
+    (void)close(fd);
+}
+
+enum status key_file_write(const char *path, const struct key *key, struct err *err)
+{
+    char url[KEY_URL_BYTES_MAX], text[KEY_URL_BYTES_MAX + 1], temp[PATH_BYTES_MAX];
+    enum status status;
+    int fd;
+
+    if (snprintf(temp, sizeof temp, "%s.new", path) >= (int)sizeof temp)
+        return err_set(err, STATUS_TOO_BIG, 0, "the path of the key file is too long: %.120s",
+                       path);
+    (void)unlink(temp); /* of a write that was killed; its mode is not trusted */
+    fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_set(err, STATUS_IO, errno, "create %.180s: %s", temp, strerror(errno));
+    key_format(key, url);
+    (void)snprintf(text, sizeof text, "%s\n", url);
+    status = write_all(fd, text, strlen(text));
+    explicit_bzero(url, sizeof url);
+    explicit_bzero(text, sizeof text);
+    if (status != STATUS_OK || fsync(fd) < 0)
+        status = err_set(err, STATUS_IO, errno, "write %.180s: %s", temp, strerror(errno));
+    if (close(fd) < 0 && status == STATUS_OK)
+        status = err_set(err, STATUS_IO, errno, "close %.180s: %s", temp, strerror(errno));
+    if (status == STATUS_OK && rename(temp, path) < 0)
+        status = err_set(err, STATUS_IO, errno, "rename to %.180s: %s", path, strerror(errno));
+    if (status == STATUS_OK)
+        sync_parent(path);
+    else
+        (void)unlink(temp);
+    return status;
+}

@@ -1,0 +1,444 @@
+#include "common/io/tls.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/bio.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/rand.h>
+#include <openssl/ssl.h>
+
+#define PLAIN_BYTES 16384 /* what one TLS record holds at most */
+
+struct tls_context {
+    SSL_CTX *ssl;
+    BIO_METHOD *bio;
+    bool is_server;
+    tls_find_secret find; /* of a server */
+    void *user;
+    uint8_t secret[KEY_SECRET_BYTES]; /* of a client */
+    char identity[KEY_IDENTITY_BYTES_MAX];
+};
+
+struct tls {
+    SSL *ssl;
+    struct tls_context *context;
+    char identity[KEY_IDENTITY_BYTES_MAX]; /* of the key that was offered; proved once is_ready */
+    bool is_ready, is_closed, is_failed;
+    bool is_known; /* the server knows the identity; for the log alone */
+    /* borrowed while a call of ours runs, else NULL: what SSL reads from and writes to */
+    const char *in;
+    size_t in_bytes;
+    struct buf *out;
+};
+
+/* -- bytes to and from OpenSSL: the caller's memory, without a copy of our own ------------------ */
+
+static int on_bio_read(BIO *bio, char *bytes, size_t byte_count, size_t *taken)
+{
+    struct tls *tls = BIO_get_data(bio);
+    size_t n = tls->in_bytes < byte_count ? tls->in_bytes : byte_count;
+
+    BIO_clear_retry_flags(bio);
+    if (n == 0) {
+        BIO_set_retry_read(bio);
+        return 0;
+    }
+    memcpy(bytes, tls->in, n);
+    tls->in += n;
+    tls->in_bytes -= n;
+    *taken = n;
+    return 1;
+}
+
+static int on_bio_write(BIO *bio, const char *bytes, size_t byte_count, size_t *written)
+{
+    struct tls *tls = BIO_get_data(bio);
+
+    BIO_clear_retry_flags(bio);
+    assert(tls->out != NULL); /* OpenSSL writes within our calls alone */
+    buf_add(tls->out, bytes, byte_count);
+    if (tls->out->failed)
+        return 0;
+    *written = byte_count;
+    return 1;
+}
+
+static long on_bio_control(BIO *bio, int command, long number, void *pointer)
+{
+    (void)bio;
+    (void)number;
+    (void)pointer;
+    return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+static BIO_METHOD *bio_method_new(void)
+{
+    BIO_METHOD *method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "ddp");
+
+    if (method != NULL) {
+        (void)BIO_meth_set_read_ex(method, on_bio_read);
+        (void)BIO_meth_set_write_ex(method, on_bio_write);
+        (void)BIO_meth_set_ctrl(method, on_bio_control);
+    }
+    return method;
+}
+
+/* -- keys -------------------------------------------------------------------------------------- */
+
+/* TLS_AES_128_GCM_SHA256, which every TLS 1.3 has (RFC 8446, section 9.1). An external key belongs
+ * to one hash. */
+static SSL_SESSION *session_of(SSL *ssl, const uint8_t secret[KEY_SECRET_BYTES])
+{
+    static const unsigned char cipher_id[2] = {0x13, 0x01};
+    const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, cipher_id);
+    SSL_SESSION *session = SSL_SESSION_new();
+
+    if (session != NULL &&
+        (cipher == NULL || SSL_SESSION_set1_master_key(session, secret, KEY_SECRET_BYTES) != 1 ||
+         SSL_SESSION_set_cipher(session, cipher) != 1 ||
+         SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1)) {
+        SSL_SESSION_free(session);
+        session = NULL;
+    }
+    return session;
+}
+
+/* OpenSSL asks the server for the key of an identity. An unknown one gets a random key, so that a
+ * stranger cannot tell the names that exist. */
+static int on_find_session(SSL *ssl, const unsigned char *identity, size_t byte_count,
+                           SSL_SESSION **session)
+{
+    struct tls *tls = SSL_get_app_data(ssl);
+    uint8_t secret[KEY_SECRET_BYTES];
+
+    *session = NULL;
+    if (byte_count >= sizeof tls->identity)
+        return 1; /* not one of ours: no key, so the handshake fails */
+    memcpy(tls->identity, identity, byte_count);
+    tls->identity[byte_count] = '\0';
+    tls->is_known =
+        tls->context->find(tls->context->user, (const char *)identity, byte_count, secret);
+    if (!tls->is_known && RAND_bytes(secret, sizeof secret) != 1)
+        return 0;
+    *session = session_of(ssl, secret);
+    OPENSSL_cleanse(secret, sizeof secret);
+    return *session != NULL;
+}
+
+static int on_use_session(SSL *ssl, const EVP_MD *hash, const unsigned char **identity,
+                          size_t *byte_count, SSL_SESSION **session)
+{
+    struct tls *tls = SSL_get_app_data(ssl);
+
+    *session = NULL;
+    if (hash != NULL && EVP_MD_get_type(hash) != EVP_MD_get_type(EVP_sha256()))
+        return 1; /* a server that chose another hash does not get the key */
+    *identity = (const unsigned char *)tls->context->identity;
+    *byte_count = strlen(tls->context->identity);
+    *session = session_of(ssl, tls->context->secret);
+    return *session != NULL;
+}
+
+/* -- contexts ---------------------------------------------------------------------------------- */
+
+static enum status library_error(struct err *err, const char *what)
+{
+    char text[160] = "no reason given";
+    unsigned long code = ERR_peek_last_error();
+
+    if (code != 0)
+        ERR_error_string_n(code, text, sizeof text);
+    ERR_clear_error();
+    return err_set(err, STATUS_LIBRARY, (int)code, "TLS: %s: %s", what, text);
+}
+
+static bool set_up(struct tls_context *context)
+{
+    SSL_CTX *ssl = context->ssl;
+
+    if (SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) != 1 ||
+        SSL_CTX_set_max_proto_version(ssl, TLS1_3_VERSION) != 1 ||
+        SSL_CTX_set_ciphersuites(ssl, "TLS_AES_128_GCM_SHA256") != 1 ||
+        SSL_CTX_set1_groups_list(ssl, "X25519:P-256") != 1 || SSL_CTX_set_num_tickets(ssl, 0) != 1)
+        return false;
+    (void)SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
+    (void)SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_AUTO_RETRY);
+    (void)SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+    /* A peer that shows a certificate in place of the key is refused: nothing signs for us. */
+    SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    if (context->is_server) {
+        SSL_CTX_set_verify(ssl, SSL_VERIFY_NONE, NULL); /* it has the client's key, or no session */
+        SSL_CTX_set_psk_find_session_callback(ssl, on_find_session);
+        (void)SSL_CTX_set_max_early_data(ssl, 0);
+    } else {
+        SSL_CTX_set_psk_use_session_callback(ssl, on_use_session);
+    }
+    return true;
+}
+
+static enum status context_new(struct tls_context **out, bool is_server, struct err *err)
+{
+    struct tls_context *context = calloc(1, sizeof *context);
+
+    if (context == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "TLS: no memory for a context");
+    context->is_server = is_server;
+    context->ssl = SSL_CTX_new(is_server ? TLS_server_method() : TLS_client_method());
+    context->bio = bio_method_new();
+    if (context->ssl == NULL || context->bio == NULL || !set_up(context)) {
+        tls_context_free(&context);
+        return library_error(err, "OpenSSL has no TLS 1.3 with pre-shared keys");
+    }
+    *out = context;
+    return STATUS_OK;
+}
+
+enum status tls_server_new(struct tls_context **context, tls_find_secret find, void *user,
+                           struct err *err)
+{
+    enum status status = context_new(context, true, err);
+
+    assert(find != NULL);
+    if (status == STATUS_OK) {
+        (*context)->find = find;
+        (*context)->user = user;
+    }
+    return status;
+}
+
+enum status tls_client_new(struct tls_context **context, const struct key *key, struct err *err)
+{
+    enum status status = context_new(context, false, err);
+
+    if (status != STATUS_OK)
+        return status;
+    memcpy((*context)->secret, key->secret, KEY_SECRET_BYTES);
+    status = key_identity(key, (*context)->identity, err);
+    if (status != STATUS_OK)
+        tls_context_free(context);
+    return status;
+}
+
+void tls_context_free(struct tls_context **context)
+{
+    if (*context == NULL)
+        return;
+    SSL_CTX_free((*context)->ssl);
+    BIO_meth_free((*context)->bio);
+    OPENSSL_cleanse((*context)->secret, KEY_SECRET_BYTES);
+    free(*context);
+    *context = NULL;
+}
+
+/* -- sessions ---------------------------------------------------------------------------------- */
+
+enum status tls_new(struct tls **out, struct tls_context *context, struct err *err)
+{
+    struct tls *tls = calloc(1, sizeof *tls);
+    BIO *bio;
+
+    if (tls == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "TLS: no memory for a session");
+    tls->context = context;
+    tls->ssl = SSL_new(context->ssl);
+    bio = tls->ssl != NULL ? BIO_new(context->bio) : NULL;
+    if (bio == NULL) {
+        tls_free(&tls);
+        return library_error(err, "no memory for a session");
+    }
+    BIO_set_data(bio, tls);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(tls->ssl, bio, bio);
+    (void)SSL_set_app_data(tls->ssl, tls);
+    if (context->is_server)
+        SSL_set_accept_state(tls->ssl);
+    else
+        SSL_set_connect_state(tls->ssl);
+    *out = tls;
+    return STATUS_OK;
+}
+
+void tls_free(struct tls **tls)
+{
+    if (*tls == NULL)
+        return;
+    SSL_free((*tls)->ssl);
+    free(*tls);
+    *tls = NULL;
+}
+
+/* What a failure of the handshake means to the person who reads it. */
+static enum status refuse(struct tls *tls, int reason, struct err *err)
+{
+    char text[128];
+
+    if (tls->context->is_server && tls->identity[0] != '\0')
+        return err_set(err, STATUS_REFUSED, reason, "the key of \"%s\" is %s", tls->identity,
+                       tls->is_known ? "wrong"
+                                     : "unknown here: removed, rotated, or of another server");
+    if (!tls->context->is_server && (reason == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE ||
+                                     reason == SSL_R_TLSV1_ALERT_DECRYPT_ERROR ||
+                                     reason == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER ||
+                                     reason == SSL_R_CERTIFICATE_VERIFY_FAILED))
+        return err_set(err, STATUS_REFUSED, reason,
+                       "the server does not take this key: it was removed or rotated, or is of "
+                       "another server");
+    ERR_error_string_n(ERR_peek_error(), text, sizeof text);
+    return err_set(err, STATUS_BAD_INPUT, reason, "not TLS 1.3 with a key of this server: %s",
+                   text);
+}
+
+static enum status fail(struct tls *tls, struct err *err)
+{
+    int reason = ERR_GET_REASON(ERR_peek_error());
+    enum status status;
+
+    tls->is_failed = true;
+    if (tls->out != NULL && tls->out->failed)
+        status = err_set(err, STATUS_TOO_BIG, 0, "TLS: too much to send waits already");
+    else if (!tls->is_ready)
+        status = refuse(tls, reason, err);
+    else
+        status = err_set(err, STATUS_BAD_INPUT, reason, "TLS: a damaged record from \"%s\"",
+                         tls->identity);
+    ERR_clear_error();
+    return status;
+}
+
+/* False, with the session failed: it was not the key that let the peer in. */
+static bool check_peer(const struct tls *tls)
+{
+    return SSL_session_reused(tls->ssl) == 1 && SSL_version(tls->ssl) == TLS1_3_VERSION;
+}
+
+static enum status handshake(struct tls *tls, struct err *err)
+{
+    int code;
+
+    ERR_clear_error();
+    code = SSL_do_handshake(tls->ssl);
+    if (code == 1) {
+        if (!check_peer(tls)) {
+            tls->is_failed = true;
+            return err_set(err, STATUS_REFUSED, 0, "the peer did not prove that it has the key");
+        }
+        tls->is_ready = true;
+        return STATUS_OK;
+    }
+    return SSL_get_error(tls->ssl, code) == SSL_ERROR_WANT_READ ? STATUS_OK : fail(tls, err);
+}
+
+static enum status read_all(struct tls *tls, struct buf *plain, struct err *err)
+{
+    char bytes[PLAIN_BYTES];
+    size_t n;
+
+    for (;;) {
+        ERR_clear_error();
+        n = 0;
+        if (SSL_read_ex(tls->ssl, bytes, sizeof bytes, &n) == 1) {
+            buf_add(plain, bytes, n);
+            if (plain->failed)
+                return err_set(err, STATUS_TOO_BIG, 0, "TLS: too much from \"%s\" waits already",
+                               tls->identity);
+            continue;
+        }
+        switch (SSL_get_error(tls->ssl, 0)) {
+        case SSL_ERROR_WANT_READ:
+            return STATUS_OK;
+        case SSL_ERROR_ZERO_RETURN:
+            tls->is_closed = true;
+            return STATUS_OK;
+        default:
+            return fail(tls, err);
+        }
+    }
+}
+
+enum status tls_start(struct tls *tls, struct buf *wire, struct err *err)
+{
+    enum status status;
+
+    assert(!tls->is_ready && !tls->is_failed);
+    if (tls->context->is_server)
+        return STATUS_OK; /* the client begins */
+    tls->out = wire;
+    status = handshake(tls, err);
+    tls->out = NULL;
+    return status;
+}
+
+enum status tls_receive(struct tls *tls, const void *bytes, size_t byte_count, struct buf *plain,
+                        struct buf *wire, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    assert(tls->in == NULL); /* not from within itself */
+    if (tls->is_failed)
+        return err_set(err, STATUS_CLOSED, 0, "TLS: the session has failed before");
+    if (tls->is_closed)
+        return byte_count == 0 ? STATUS_OK
+                               : err_set(err, STATUS_BAD_INPUT, 0,
+                                         "TLS: bytes from \"%s\" after its end", tls->identity);
+    tls->in = bytes;
+    tls->in_bytes = byte_count;
+    tls->out = wire;
+    if (!tls->is_ready)
+        status = handshake(tls, err);
+    if (status == STATUS_OK && tls->is_ready)
+        status = read_all(tls, plain, err);
+    assert(status != STATUS_OK || tls->in_bytes == 0 || tls->is_closed);
+    tls->in = NULL;
+    tls->in_bytes = 0;
+    tls->out = NULL;
+    return status;
+}
+
+enum status tls_send(struct tls *tls, const void *bytes, size_t byte_count, struct buf *wire,
+                     struct err *err)
+{
+    const char *from = bytes;
+    enum status status = STATUS_OK;
+    size_t n;
+
+    assert(tls->is_ready && !tls->is_failed);
+    tls->out = wire;
+    while (byte_count > 0 && status == STATUS_OK) {
+        ERR_clear_error();
+        n = 0;
+        if (SSL_write_ex(tls->ssl, from, byte_count, &n) != 1)
+            status = fail(tls, err);
+        from += n;
+        byte_count -= n;
+    }
+    tls->out = NULL;
+    return status;
+}
+
+void tls_end(struct tls *tls, struct buf *wire)
+{
+    if (!tls->is_ready || tls->is_failed)
+        return;
+    tls->out = wire;
+    (void)SSL_shutdown(tls->ssl);
+    ERR_clear_error();
+    tls->out = NULL;
+}
+
+bool tls_is_ready(const struct tls *tls)
+{
+    return tls->is_ready;
+}
+
+bool tls_is_closed(const struct tls *tls)
+{
+    return tls->is_closed;
+}
+
+const char *tls_identity(const struct tls *tls)
+{
+    return tls->identity;
+}

@@ -1,0 +1,63 @@
+/* TLS 1.3 with one external pre-shared key per principal (RFC 8446, sections 2.2 and 4.2.11), over
+ * bytes that the caller moves: no socket, no loop, no thread of its own.
+ *
+ * What it gives: both sides prove that they have the key (there is no certificate), everything after the
+ * first flight is encrypted, each session has fresh keys (psk_dhe_ke only: a key that leaks later
+ * opens no recorded session), and a recorded session cannot be replayed (no early data, no
+ * tickets). What it shows to a listener: the client's identity, sizes and times.
+ *
+ * Use: bytes from the socket go to tls_receive, which appends what they say to `plain` and what
+ * must be sent to `wire`; bytes to say go to tls_send, which appends to `wire`. Each session begins with
+ * tls_start. Any failure ends the session: what stands in `wire` (an alert) is sent, then the
+ * connection is closed. */
+#ifndef COMMON_IO_TLS_H
+#define COMMON_IO_TLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/key.h"
+#include "common/status.h"
+
+struct tls_context; /* one for each listener, or for each key of a client; outlives its sessions */
+struct tls;         /* one for each connection */
+
+/* The secret of an identity ("NAME:ID", [byte_count], not terminated, from an unauthenticated peer). False: there is
+ * none; the peer then sees what it would see with a wrong secret. Must not block. */
+typedef bool (*tls_find_secret)(void *user, const char *identity, size_t byte_count,
+                                uint8_t secret[KEY_SECRET_BYTES]);
+
+/* STATUS_LIBRARY: OpenSSL cannot do what is asked; `err` has its words. */
+enum status tls_server_new(struct tls_context **context, tls_find_secret find, void *user,
+                           struct err *err);
+/* Keeps a copy of the secret until tls_context_free. */
+enum status tls_client_new(struct tls_context **context, const struct key *key, struct err *err);
+void tls_context_free(struct tls_context **context);
+
+enum status tls_new(struct tls **tls, struct tls_context *context, struct err *err);
+void tls_free(struct tls **tls);
+
+/* A client's first flight; a server waits for it and sends nothing. */
+enum status tls_start(struct tls *tls, struct buf *wire, struct err *err);
+/* All of `bytes` is taken. Errors: STATUS_REFUSED (the key is unknown or wrong: each side has its
+ * own sentence), STATUS_BAD_INPUT (not TLS 1.3, or damaged), STATUS_TOO_BIG (a buf at its limit),
+ * STATUS_LIBRARY. */
+enum status tls_receive(struct tls *tls, const void *bytes, size_t byte_count, struct buf *plain,
+                        struct buf *wire, struct err *err);
+/* Only while tls_is_ready. Errors: STATUS_TOO_BIG (`wire` is at its limit), STATUS_LIBRARY. */
+enum status tls_send(struct tls *tls, const void *bytes, size_t byte_count, struct buf *wire,
+                     struct err *err);
+/* The end of what we say. Without one the peer takes the end of the stream for an attack or a crash;
+ * so does tls_is_closed here. */
+void tls_end(struct tls *tls, struct buf *wire);
+
+/* The handshake is over and the peer has proved its key. */
+bool tls_is_ready(const struct tls *tls);
+/* The peer has said that no more comes. */
+bool tls_is_closed(const struct tls *tls);
+/* Of a server's session that is ready: the identity whose key the peer has. Never NULL. */
+const char *tls_identity(const struct tls *tls);
+
+#endif

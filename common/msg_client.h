@@ -1,0 +1,191 @@
+/* The declarations of msg.h's messages between a client and the server: fields, types, ranges. Included by
+ * msg.h alone, which explains them and makes the structs. */
+#ifndef COMMON_MSG_CLIENT_H
+#define COMMON_MSG_CLIENT_H
+
+/* clang-format off */
+
+/* -- a client and the server ------------------------------------------------------------------- */
+
+/* client -> server, first; requests may follow at once */
+#define MSG_CLIENT_HELLO(F, E, L)                                                                  \
+    F(U32, protocol, 0, UINT32_MAX)                                                                \
+    F(LINE, version, 0, 31)
+
+/* server -> client */
+#define MSG_CLIENT_WELCOME(F, E, L)                                                                \
+    F(LINE, version, 0, 31)                                                                        \
+    F(NAME, cluster, 1, 32)
+
+/* client -> server; answer: submitted or error */
+#define MSG_SUBMIT(F, E, L)                                                                        \
+    F(NAME, request_id, REQUEST_ID_CHARS, REQUEST_ID_CHARS) /* the same id is the same job */      \
+    F(NAME, name, 1, JOB_NAME_BYTES_MAX - 1)                                                       \
+    F(U32, nodes, 1, NODES_PER_JOB_MAX)                                                            \
+    F(U32, nproc_per_node, 1, SLOTS_PER_NODE_MAX)                                                  \
+    F(U32, max_restarts, 0, 1000)                                                                  \
+    F(U64, grace_us, 0, DURATION_US_MAX)                                                           \
+    F(U64, time_limit_us, 0, DURATION_US_MAX)    /* of running; 0: none */                         \
+    F(I32, priority, PRIORITY_MIN, PRIORITY_MAX) /* above 0: admins alone */                       \
+    F(BOOL, wait_for_nodes, 0, 0)                /* queue it even if no known node can run it */   \
+    F(TEXT, cwd, 1, 4095)                        /* an absolute path, or "stage:HASH" */          \
+    F(TEXTS, argv, 1, ARGS_MAX)                                                                    \
+    F(PAIRS, env, 0, ENV_MAX)
+
+/* server -> client: it is durable */
+#define MSG_SUBMITTED(F, E, L)                                                                     \
+    F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
+    F(BOOL, is_new, 0, 0)                        /* false: this request id was known */
+
+/* client -> server; answer: job or error */
+#define MSG_JOB_GET(F, E, L)                                                                       \
+    F(LINE, job, 1, JOB_NAME_BYTES_MAX - 1)      /* number, name (newest of it) or @last */        \
+    F(U64, after_version, 0, UINT64_MAX)         /* answer when it is greater; 0: now */           \
+    F(U64, wait_us, 0, 60000000)                 /* ... or after this long */
+
+/* server -> client */
+#define MSG_JOB_INFO(F, E, L)                                                                      \
+    F(U64, version, 1, UINT64_MAX)                                                                 \
+    L(jobs, job, 1)                                                                                \
+    L(ranks, job_rank, RANKS_PER_JOB_MAX)                                                          \
+    F(I32, failed_rank, -1, RANKS_PER_JOB_MAX - 1) /* of the last failed generation */             \
+    F(LINE, failed_node, 0, NODE_NAME_BYTES_MAX - 1)                                               \
+    F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)                                                           \
+    F(TEXTS, argv, 0, ARGS_MAX)                                                                    \
+    F(TEXT, cwd, 0, 4095)
+
+/* client -> server; answer: jobs, newest last */
+#define MSG_JOB_LIST(F, E, L)                                                                      \
+    F(BOOL, all, 0, 0)                           /* ended ones too */                              \
+    F(U64, after_id, 0, JOB_ID_MAX)                                                                \
+    F(U32, limit, 1, 500)
+
+#define MSG_JOBS(F, E, L)                                                                          \
+    L(jobs, job, 500)                                                                              \
+    F(BOOL, more, 0, 0)
+
+/* client -> server; answer: job_info; again is the same */
+#define MSG_CANCEL(F, E, L)                                                                        \
+    F(LINE, job, 1, JOB_NAME_BYTES_MAX - 1)                                                        \
+    F(U32, signal, 1, 64)                                                                          \
+    F(I64, grace_us, -1, DURATION_US_MAX)        /* -1: the job's own */
+
+/* client -> server; answer: nodes */
+#define MSG_NODE_LIST(F, E, L)                                                                     \
+    F(BOOL, all, 0, 0)                           /* lost ones too */                               \
+    F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1)    /* not empty: of that one, with all its slots */
+
+#define MSG_NODES(F, E, L)                                                                         \
+    L(nodes, node, NODES_CONNECTED_MAX)                                                            \
+    L(slots, slot, SLOTS_LISTED_MAX)             /* closed ones; all of a named node */
+
+/* client -> server: no new ranks there; answer: nodes or error */
+#define MSG_NODE_DRAIN(F, E, L)                                                                    \
+    F(NAME, name, 1, NODE_NAME_BYTES_MAX - 1)                                                      \
+    F(U64, slot_mask, 0, UINT64_MAX)             /* 0: the node as a whole */                      \
+    F(LINE, reason, 1, REASON_BYTES_MAX - 1)
+
+/* client -> server; answer: nodes or error */
+#define MSG_NODE_RESUME(F, E, L)                                                                   \
+    F(NAME, name, 1, NODE_NAME_BYTES_MAX - 1)                                                      \
+    F(U64, slot_mask, 0, UINT64_MAX)             /* 0: whatever was drained there */
+
+/* client -> server; answer: events */
+#define MSG_EVENT_LIST(F, E, L)                                                                    \
+    F(U64, job_id, 0, JOB_ID_MAX)                /* 0: of all */                                   \
+    F(U64, after_id, 0, JOB_ID_MAX)                                                                \
+    F(U32, limit, 1, 200)                                                                          \
+    F(U64, wait_us, 0, 60000000)                 /* answer once there is one, or after this long */
+
+#define MSG_EVENTS(F, E, L)                                                                        \
+    L(events, event, 200)
+
+/* client -> server -> node: bytes of one rank's log, by cursor */
+#define MSG_LOG_READ(F, E, L)                                                                      \
+    F(U64, request_id, 0, UINT64_MAX)            /* comes back in log_data */                      \
+    F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
+    F(U32, generation, 1, GENERATION_MAX)                                                          \
+    F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
+    F(U64, offset, 0, TIME_US_MAX)                                                                 \
+    F(U32, tail_lines, 0, 1000000)               /* > 0: from that many lines before the end */    \
+    F(U32, bytes_max, 1, LOG_CHUNK_BYTES_MAX)                                                      \
+    F(U64, wait_us, 0, 60000000)                 /* answer with bytes, at the log's end, or then */
+
+/* node -> server -> client */
+#define MSG_LOG_DATA(F, E, L)                                                                      \
+    F(U64, request_id, 0, UINT64_MAX)                                                              \
+    F(U64, offset, 0, TIME_US_MAX)               /* of the first byte here */                      \
+    F(BYTES, bytes, 0, LOG_CHUNK_BYTES_MAX)                                                        \
+    F(BOOL, is_final, 0, 0)                      /* the log has no more bytes than these */        \
+    F(LINE, problem, 0, REASON_BYTES_MAX - 1)    /* not empty: why there is nothing to read */
+
+/* client -> server: the next bytes of an archive (common/stage.h), in order, on one connection. With no
+ * bytes it asks what is there. Answer: stage_state or error */
+#define MSG_STAGE_PUT(F, E, L)                                                                     \
+    F(NAME, hash, STAGE_HASH_CHARS, STAGE_HASH_CHARS)                                              \
+    F(U64, total, 1, STAGE_BYTES_MAX)                                                              \
+    F(U64, offset, 0, STAGE_BYTES_MAX)                                                             \
+    F(BYTES, bytes, 0, STAGE_CHUNK_BYTES_MAX)
+
+/* server -> client */
+#define MSG_STAGE_STATE(F, E, L)                                                                   \
+    F(NAME, hash, STAGE_HASH_CHARS, STAGE_HASH_CHARS)                                              \
+    F(U64, have, 0, STAGE_BYTES_MAX)             /* the next offset */                             \
+    F(BOOL, is_complete, 0, 0)                   /* durable: a job may name it */
+
+/* node -> server; answer: stage_data */
+#define MSG_STAGE_GET(F, E, L)                                                                     \
+    F(NAME, hash, STAGE_HASH_CHARS, STAGE_HASH_CHARS)                                              \
+    F(U64, offset, 0, STAGE_BYTES_MAX)
+
+/* server -> node */
+#define MSG_STAGE_DATA(F, E, L)                                                                    \
+    F(NAME, hash, STAGE_HASH_CHARS, STAGE_HASH_CHARS)                                              \
+    F(U64, total, 0, STAGE_BYTES_MAX)                                                              \
+    F(U64, offset, 0, STAGE_BYTES_MAX)           /* of the first byte here */                      \
+    F(BYTES, bytes, 0, STAGE_CHUNK_BYTES_MAX)                                                      \
+    F(LINE, problem, 0, REASON_BYTES_MAX - 1)    /* not empty: why there is nothing */
+
+/* client -> server, of an admin; answer: principal_key or error */
+#define MSG_PRINCIPAL_ADD(F, E, L)                                                                 \
+    F(NAME, name, 1, NODE_NAME_BYTES_MAX - 1)                                                       \
+    E(role, role, ROLE_TABLE)
+
+/* client -> server, of an admin: a new secret; answer: principal_key or error */
+#define MSG_PRINCIPAL_ROTATE(F, E, L)                                                              \
+    F(NAME, name, 1, NODE_NAME_BYTES_MAX - 1)                                                       \
+    F(BOOL, is_node, 0, 0)                       /* what the client takes it for */                \
+    F(U64, overlap_us, 0, DURATION_US_MAX)       /* the old secret is valid this long beside it */
+
+/* client -> server, of an admin: its key is void now, its connections close; answer: principals
+ * (the removed one, as it was) or error */
+#define MSG_PRINCIPAL_REMOVE(F, E, L)                                                              \
+    F(NAME, name, 1, NODE_NAME_BYTES_MAX - 1)                                                       \
+    F(BOOL, is_node, 0, 0)
+
+/* client -> server, of an admin; answer: principals, by name */
+#define MSG_PRINCIPAL_LIST(F, E, L)                                                                \
+    F(BOOL, nodes, 0, 0)                         /* nodes; else users and admins */                \
+    F(LINE, after, 0, NODE_NAME_BYTES_MAX - 1)   /* those behind this name; empty: from the first */ \
+    F(U32, limit, 1, 500)
+
+#define MSG_PRINCIPALS(F, E, L)                                                                    \
+    L(principals, principal, 500)                                                                  \
+    F(BOOL, more, 0, 0)
+
+/* server -> client: shown once; the server gives it out never again */
+#define MSG_PRINCIPAL_KEY(F, E, L)                                                                 \
+    F(LINE, url, 1, PRINCIPAL_URL_BYTES_MAX - 1) /* ddp://HOST:PORT/NAME#SECRET */                 \
+    E(role, role, ROLE_TABLE)                                                                      \
+    F(I64, old_until_ms, 0, TIME_US_MAX)         /* of a rotation: the old secret's end */
+
+/* server -> anyone; code: bad_request not_found refused full unreachable internal; to a node also
+ * busy: its name is taken, by another process or an earlier connection of its own */
+#define MSG_ERROR(F, E, L)                                                                         \
+    F(NAME, code, 1, 31)                         /* see above */                          \
+    F(LINE, message, 1, 511)                                                                       \
+    F(LINE, hint, 0, 511)
+
+/* clang-format on */
+
+#endif

@@ -1,0 +1,80 @@
+/* The enumerations of messages, declared once: constants, names on the wire. Functions in msg_names.c,
+ * which a core links without a heap. */
+#ifndef COMMON_MSG_ENUM_H
+#define COMMON_MSG_ENUM_H
+
+#include <stdbool.h>
+
+/* X(constant suffix, name on the wire) */
+#define JOB_STATE_TABLE(X)                                                                         \
+    X(QUEUED, "queued")                                                                            \
+    X(STARTING, "starting")                                                                        \
+    X(RUNNING, "running")                                                                          \
+    X(RESTARTING, "restarting")                                                                    \
+    X(SUCCEEDED, "succeeded")                                                                      \
+    X(FAILED, "failed")                                                                            \
+    X(CANCELLED, "cancelled")
+#define SHIM_PHASE_TABLE(X)                                                                        \
+    X(PREPARING, "preparing") /* spawned, has sent nothing yet */                                  \
+    X(READY, "ready")         /* waits for `go` */                                                 \
+    X(RUNNING, "running")     /* every worker was spawned */                                       \
+    X(STOPPING, "stopping")   /* being killed */                                                   \
+    X(ENDED, "ended")         /* no process of the job is left here */
+#define RANK_STATE_TABLE(X)                                                                        \
+    X(WAITING, "waiting") /* not spawned */                                                        \
+    X(RUNNING, "running")                                                                          \
+    X(EXITED, "exited")   /* by itself: exit_code or signal */                                     \
+    X(STOPPED, "stopped") /* ended after we signalled it */                                        \
+    X(LOST, "lost")       /* its shim or node is gone */
+#define NODE_STATE_TABLE(X)                                                                        \
+    X(UP, "up")                                                                                    \
+    X(SUSPECT, "suspect") /* silent for NODE_SUSPECT_US, or its connection is closed */            \
+    X(LOST, "lost")
+#define SLOT_STATE_TABLE(X)                                                                        \
+    X(FREE, "free")                                                                                \
+    X(BUSY, "busy")               /* a shim has it */                                              \
+    X(CHECKING, "checking")       /* its GPU is being proved free */                               \
+    X(QUARANTINED, "quarantined") /* a process is on its GPU; open again when it is gone */        \
+    X(UNKNOWN, "unknown")         /* NVML does not answer; open again when it does */              \
+    X(DRAINED, "drained")         /* a fault, or an operator: until it is resumed */
+
+#define ROLE_TABLE(X)                                                                              \
+    X(NODE, "node")   /* a launcherd */                                                            \
+    X(USER, "user")   /* a person: sees and changes what is theirs */                              \
+    X(ADMIN, "admin") /* a person: sees and changes everything */
+
+#define MSG_JOB_STATE(suffix, name) JOB_##suffix,
+#define MSG_SHIM_PHASE(suffix, name) SHIM_##suffix,
+#define MSG_RANK_STATE(suffix, name) RANK_##suffix,
+#define MSG_NODE_STATE(suffix, name) NODE_##suffix,
+#define MSG_SLOT_STATE(suffix, name) SLOT_##suffix,
+#define MSG_ROLE(suffix, name) ROLE_##suffix,
+enum job_state { JOB_STATE_TABLE(MSG_JOB_STATE) };
+enum shim_phase { SHIM_PHASE_TABLE(MSG_SHIM_PHASE) };
+enum rank_state { RANK_STATE_TABLE(MSG_RANK_STATE) };
+enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
+enum slot_state { SLOT_STATE_TABLE(MSG_SLOT_STATE) };
+enum role { ROLE_TABLE(MSG_ROLE) };
+/* Every enumeration: X(tag, TABLE). */
+#define MSG_ENUM_TABLE(X)                                                                          \
+    X(job_state, JOB_STATE_TABLE)                                                                  \
+    X(shim_phase, SHIM_PHASE_TABLE)                                                                \
+    X(rank_state, RANK_STATE_TABLE)                                                                \
+    X(node_state, NODE_STATE_TABLE)                                                                \
+    X(slot_state, SLOT_STATE_TABLE)                                                                \
+    X(role, ROLE_TABLE)
+
+/* The name of a value; "unknown" for what is no value of the enumeration. */
+const char *job_state_name(enum job_state state);
+const char *shim_phase_name(enum shim_phase phase);
+const char *rank_state_name(enum rank_state state);
+const char *node_state_name(enum node_state state);
+const char *slot_state_name(enum slot_state state);
+const char *role_name(enum role role);
+
+/* job_state_parse and so on: the value of a name; false: it is none. */
+#define MSG_PARSE(tag, TABLE) bool tag##_parse(const char *text, enum tag *value);
+MSG_ENUM_TABLE(MSG_PARSE)
+#undef MSG_PARSE
+
+#endif

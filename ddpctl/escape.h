@@ -1,0 +1,13 @@
+/* Text from a job's command or a worker, which may be hostile, for a terminal. Pure. */
+#ifndef DDPCTL_ESCAPE_H
+#define DDPCTL_ESCAPE_H
+
+#include <stddef.h>
+
+#include "common/buf.h"
+
+/* Tabs and valid UTF-8 stay as they are. Control characters, invalid bytes, and characters that
+ * change the direction of writing become \xNN. */
+void escape_text(const char *text, size_t byte_count, struct buf *out);
+
+#endif

@@ -1,0 +1,94 @@
+#include "ddpctl/server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/io/address.h"
+#include "common/io/default_server.h"
+#include "common/io/key_file.h"
+
+enum status server_key_path(char path[PATH_MAX], struct err *err)
+{
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    int n;
+
+    if (config != NULL && config[0] == '/')
+        n = snprintf(path, PATH_MAX, "%s/ddp/key", config);
+    else if (home != NULL && home[0] == '/')
+        n = snprintf(path, PATH_MAX, "%s/.config/ddp/key", home);
+    else
+        return err_set(err, STATUS_NOT_FOUND, 0,
+                       "there is no place for a key: neither XDG_CONFIG_HOME nor HOME is set");
+    return n < PATH_MAX ? STATUS_OK
+                        : err_set(err, STATUS_TOO_BIG, 0, "the path of the key file is too long");
+}
+
+static enum status read_key(struct key *key, struct err *err)
+{
+    char path[PATH_MAX];
+    enum status status = server_key_path(path, err);
+
+    return status == STATUS_OK ? key_file_read(path, key, err) : status;
+}
+
+enum status server_with_key(struct server *server, const struct key *key, struct err *err)
+{
+    *server = (struct server){.key = *key};
+    server->address = server->key.server;
+    return tls_client_new(&server->tls, &server->key, err);
+}
+
+/* Over TCP with the key of that server, else plain on a loopback address alone. */
+static void choose_tcp(struct server *server, const char *named)
+{
+    struct err err = {.status = STATUS_OK};
+    enum status status = read_key(&server->key, &err);
+    const bool is_ours = status == STATUS_OK && strcmp(server->key.server, named) == 0;
+
+    server->address = named;
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND)
+        server->problem = err;
+    else if (is_ours)
+        (void)tls_client_new(&server->tls, &server->key, &server->problem);
+    else if (!address_is_loopback(named))
+        (void)err_set(&server->problem, STATUS_REFUSED, 0,
+                      "you have no key for the server at %.80s%s%.80s", named,
+                      status == STATUS_OK ? ": yours is for " : "",
+                      status == STATUS_OK ? server->key.server : "");
+    if (server->tls == NULL)
+        key_forget(&server->key);
+}
+
+static void choose_default(struct server *server)
+{
+    struct err err = {.status = STATUS_OK};
+    enum status status = read_key(&server->key, &err);
+
+    server->is_default = true;
+    if (status != STATUS_OK) {
+        default_server_find(true, server->socket);
+        server->address = server->socket;
+    }
+    if (status == STATUS_OK) {
+        server->address = server->key.server;
+        (void)tls_client_new(&server->tls, &server->key, &server->problem);
+    } else if (status != STATUS_NOT_FOUND) {
+        server->problem = err;
+    }
+}
+
+void server_choose(struct server *server, const char *named)
+{
+    *server = (struct server){.address = named};
+    if (named == NULL)
+        choose_default(server);
+    else if (!address_is_unix(named))
+        choose_tcp(server, named);
+}
+
+void server_free(struct server *server)
+{
+    tls_context_free(&server->tls);
+    key_forget(&server->key);
+}

@@ -1,0 +1,110 @@
+#include "ddpctl/stage_send.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ddpctl/client.h"
+
+#define PATIENCE_US 60000000u
+#define ANSWER_TIMEOUT_US 30000000u
+
+struct sending {
+    struct ctl *ctl;
+    const struct stage_packed *packed;
+    struct client client;
+    uint8_t *chunk; /* [STAGE_CHUNK_BYTES_MAX] */
+    int exit_code;
+};
+
+/* The piece at `offset`; with no bytes, the question what the server has. */
+static void send_piece(struct sending *sending, uint64_t offset, size_t byte_count)
+{
+    struct msg msg = {.type = MSG_TYPE_STAGE_PUT};
+    struct err err = {0};
+    ssize_t got =
+        byte_count > 0 ? pread(sending->packed->fd, sending->chunk, byte_count, (off_t)offset) : 0;
+
+    assert(got == (ssize_t)byte_count); /* a file in memory that nobody else has */
+    (void)got;
+    msg.stage_put = (struct msg_stage_put){
+        .hash = sending->packed->hash,
+        .total = sending->packed->byte_count,
+        .offset = offset,
+        .bytes = {.items = sending->chunk, .count = (uint32_t)byte_count},
+    };
+    if (client_send(&sending->client, &msg, &err) != STATUS_OK) {
+        sending->exit_code = ctl_fail_err(sending->ctl, CTL_FAILED, &err, "");
+        client_close(&sending->client);
+        return;
+    }
+    client_expect(&sending->client, ANSWER_TIMEOUT_US);
+}
+
+static void on_open(struct client *client)
+{
+    send_piece(client->owner, 0, 0);
+}
+
+static void on_message(struct client *client, const struct msg *msg)
+{
+    struct sending *sending = client->owner;
+    const struct msg_stage_state *state = &msg->stage_state;
+    uint64_t left;
+
+    if (msg->type == MSG_TYPE_STAGE_STATE && !state->is_complete &&
+        state->have < sending->packed->byte_count) {
+        left = sending->packed->byte_count - state->have;
+        send_piece(sending, state->have,
+                   left < STAGE_CHUNK_BYTES_MAX ? (size_t)left : STAGE_CHUNK_BYTES_MAX);
+        return;
+    }
+    if (msg->type == MSG_TYPE_STAGE_STATE && state->is_complete)
+        sending->exit_code = CTL_OK;
+    else if (msg->type == MSG_TYPE_ERROR)
+        sending->exit_code = ctl_fail_answer(sending->ctl, &msg->error);
+    else
+        sending->exit_code = ctl_fail_unexpected(sending->ctl, msg);
+    client_close(client);
+}
+
+static void on_waiting(struct client *client, const struct err *err)
+{
+    struct sending *sending = client->owner;
+
+    screen_message(&sending->ctl->screen,
+                   "-- the server does not answer (%s); still trying to send --stage --",
+                   err->text);
+}
+
+static void on_failed(struct client *client, const struct err *err)
+{
+    struct sending *sending = client->owner;
+
+    sending->exit_code = ctl_fail_server(sending->ctl, err);
+}
+
+static const struct client_handlers handlers = {
+    .on_open = on_open, .on_message = on_message, .on_waiting = on_waiting, .on_failed = on_failed};
+
+int stage_send(struct ctl *ctl, const struct stage_packed *packed)
+{
+    struct sending sending = {.ctl = ctl, .packed = packed, .exit_code = CTL_FAILED};
+    uv_loop_t loop;
+    int rc;
+
+    sending.chunk = malloc(STAGE_CHUNK_BYTES_MAX);
+    if (sending.chunk == NULL || uv_loop_init(&loop) != 0) {
+        free(sending.chunk);
+        return ctl_fail(ctl, CTL_FAILED, "no event loop: out of files or memory", "");
+    }
+    client_open(&sending.client, &loop, &ctl->server, PATIENCE_US, &handlers, &sending);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    rc = uv_loop_close(&loop);
+    assert(rc == 0); /* fails where a handle is still open */
+    (void)rc;
+    free(sending.chunk);
+    return sending.exit_code;
+}

@@ -1,0 +1,27 @@
+#include "ddpctl/wait_note.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void wait_note_take(struct wait_note *note, const struct part_job *job, uint64_t now_us)
+{
+    char text[sizeof note->text] = "";
+
+    if (job->state == JOB_QUEUED)
+        (void)snprintf(text, sizeof text, "%.60s (%llu) waits: %s", job->name,
+                       (unsigned long long)job->job_id,
+                       job->reason[0] ? job->reason : "it has just been queued");
+    if (strcmp(text, note->text) == 0)
+        return;
+    (void)snprintf(note->text, sizeof note->text, "%s", text);
+    note->since_us = now_us;
+    note->shown = false;
+}
+
+const char *wait_note_due(struct wait_note *note, uint64_t now_us, uint64_t after_us)
+{
+    if (note->text[0] == '\0' || note->shown || now_us - note->since_us < after_us)
+        return NULL;
+    note->shown = true;
+    return note->text;
+}

@@ -1,0 +1,325 @@
+#include "launcherd/core/launcher.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launcherd/core/launcher_beat.h"
+#include "launcherd/core/launcher_check.h"
+#include "launcherd/core/launcher_evaluate.h"
+#include "launcherd/core/launcher_orders.h"
+#include "launcherd/core/launcher_shims.h"
+#include "launcherd/core/launcher_slots.h"
+#include "launcherd/core/launcher_table.h"
+
+#define RETRY_FIRST_US 5000u
+#define RETRY_BASE_US 10000u
+#define RETRY_MAX_US 1000000u
+/* For a reason that stays, while jobs run here: often enough for a person who mends it. */
+#define RETRY_REFUSED_US 30000000u
+/* An earlier connection of this node may still count at the server, when its end got lost with the
+ * network: until the server has missed its beats. */
+#define BUSY_MAX_US NODE_LOST_US
+#define SILENT_BEATS 5u
+
+void launcher_init(struct launcher *launcher, const struct launcher_options *options)
+{
+    assert(options->slots >= 1 && options->slots <= SLOTS_PER_NODE_MAX);
+    assert(options->gpus <= SLOTS_PER_NODE_MAX && options->gpu_timeout_us > 0);
+    /* Not the table of shims: its pages are touched only as entries are added. */
+    memset(launcher, 0, offsetof(struct launcher, shims));
+    launcher->options = *options;
+    launcher->retry_at_us = UINT64_MAX;
+    launcher->beat_at_us = UINT64_MAX;
+    launcher->silent_at_us = UINT64_MAX;
+    launcher->random = options->seed;
+}
+
+/* splitmix64, Steele et al. 2014 */
+static uint64_t draw(struct launcher *launcher)
+{
+    uint64_t z = launcher->random += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+const struct launcher_shim *launcher_find(const struct launcher *launcher, uint64_t job_id,
+                                          uint32_t generation)
+{
+    for (uint32_t i = 0; i < launcher->shim_count; i++)
+        if (launcher->shims[i].job_id == job_id && launcher->shims[i].generation == generation)
+            return &launcher->shims[i];
+    return NULL;
+}
+
+static void on_server_open(struct launcher *launcher, const struct launcher_event *event,
+                           struct launcher_actions *actions)
+{
+    const uint64_t now_us = event->now_us;
+
+    if (event->text != NULL)
+        (void)snprintf(launcher->options.address, sizeof launcher->options.address, "%s",
+                       event->text);
+    launcher->server_open = true;
+    launcher->welcomed = false;
+    launcher->hello_at_us = now_us;
+    launcher->retry_at_us = UINT64_MAX;
+    launcher->silent_at_us = now_us + HELLO_TIMEOUT_US;
+    launcher_hello(launcher, actions);
+}
+
+static bool has_living_shim(const struct launcher *launcher)
+{
+    for (uint32_t i = 0; i < launcher->shim_count; i++)
+        if (!launcher->shims[i].dead)
+            return true;
+    return false;
+}
+
+/* The server does not take this node, and will not as long as nobody acts. Without jobs here the
+ * process ends, so that whoever started it sees that. With jobs it stays: they run on until their
+ * lease ends, and what is wrong may be mended before. */
+static void on_refused(struct launcher *launcher, const char *why, struct launcher_actions *actions)
+{
+    if (!has_living_shim(launcher)) {
+        (void)snprintf(actions->end_text, sizeof actions->end_text, "%s", why);
+        launcher_add(actions,
+                     (struct launcher_action){.type = LAUNCHER_END, .text = actions->end_text});
+    } else if (!launcher->refused) {
+        launcher_log(actions, "%s", why);
+        launcher_log(actions, "trying again every %u s: the jobs here go on until their lease ends",
+                     RETRY_REFUSED_US / 1000000u);
+    }
+    launcher->refused = true;
+}
+
+/* The server answers the hello with an error. */
+static void on_hello_error(struct launcher *launcher, const struct msg_error *error,
+                           uint64_t now_us, struct launcher_actions *actions)
+{
+    char why[LAUNCHER_END_BYTES];
+    const bool is_busy = strcmp(error->code, "busy") == 0;
+
+    launcher->busy = is_busy;
+    (void)snprintf(why, sizeof why, "the server does not take node %s: %s%s%s",
+                   launcher->options.name, error->message, error->hint[0] != '\0' ? "; " : "",
+                   error->hint);
+    if (is_busy && launcher->busy_at_us == 0) {
+        launcher->busy_at_us = now_us;
+        launcher_log(actions, "%s", why);
+        launcher_log(actions, "trying again for %u s: it may be an earlier connection of this node",
+                     BUSY_MAX_US / 1000000u);
+    }
+    if (is_busy ? now_us >= launcher->busy_at_us + BUSY_MAX_US
+                : strcmp(error->code, "refused") == 0 || strcmp(error->code, "bad_request") == 0)
+        on_refused(launcher, why, actions);
+    else if (!is_busy && launcher->failures <= 1)
+        launcher_log(actions, "%s", why); /* once in a series */
+}
+
+/* The first attempt after a working connection comes almost at once. The next ones wait for a
+ * random time below a cap that doubles (full jitter), so that the nodes do not all connect in the
+ * same instant when the server comes back. */
+static void on_server_closed(struct launcher *launcher, const struct launcher_event *event,
+                             struct launcher_actions *actions)
+{
+    const uint64_t now_us = event->now_us;
+
+    if (event->text != NULL)
+        on_refused(launcher, event->text, actions);
+    if (!launcher->busy)
+        launcher->busy_at_us = 0;
+    launcher->busy = false;
+    if (launcher->welcomed)
+        launcher->failures = 0;
+    uint64_t cap_us = RETRY_MAX_US;
+    if (launcher->failures < 7)
+        cap_us = (uint64_t)RETRY_BASE_US << launcher->failures;
+    uint64_t delay_us =
+        launcher->failures == 0 ? RETRY_FIRST_US : 1000 + draw(launcher) % (cap_us - 1000);
+    launcher->failures++;
+    if (launcher->refused)
+        delay_us = RETRY_REFUSED_US / 2 + draw(launcher) % RETRY_REFUSED_US;
+    launcher->server_open = false;
+    launcher->welcomed = false;
+    launcher->beat_at_us = UINT64_MAX;
+    launcher->silent_at_us = UINT64_MAX;
+    launcher->retry_at_us = now_us + delay_us;
+}
+
+/* The lease counts from when our message was sent, not from when the answer came: so our deadline
+ * is never after the server's. */
+static void extend_lease(struct launcher *launcher, uint64_t sent_us,
+                         struct launcher_actions *actions)
+{
+    if (sent_us + launcher->lease_us <= launcher->lease_until_us)
+        return;
+    launcher->lease_until_us = sent_us + launcher->lease_us;
+    for (uint32_t i = 0; i < launcher->shim_count; i++) {
+        const struct launcher_shim *shim = &launcher->shims[i];
+        if (shim->connected && launcher_is_ours(launcher, shim))
+            launcher_send_shim(actions, shim, MSG_TYPE_LEASE)->lease.until_us =
+                launcher->lease_until_us;
+    }
+}
+
+static void on_welcome(struct launcher *launcher, const struct msg_node_welcome *welcome,
+                       uint64_t now_us, struct launcher_actions *actions)
+{
+    uint32_t foreign_count = 0;
+    launcher->welcomed = true;
+    launcher->refused = false;
+    launcher->busy_at_us = 0;
+    launcher->failures = 0;
+    (void)snprintf(launcher->cluster, sizeof launcher->cluster, "%s", welcome->cluster);
+    launcher->beat_interval_us = welcome->beat_interval_us;
+    launcher->lease_us = welcome->lease_us;
+    launcher->silent_at_us = now_us + SILENT_BEATS * launcher->beat_interval_us;
+    for (uint32_t i = 0; i < launcher->shim_count; i++) {
+        struct launcher_shim *shim = &launcher->shims[i];
+        shim->reported = false;
+        shim->acked = 0; /* this may be a new process of the server, or another server */
+        foreign_count += !launcher_is_ours(launcher, shim) && !shim->dead;
+    }
+    if (foreign_count > 0)
+        launcher_log(
+            actions,
+            "%u shims belong to another server than cluster %s: they run until their lease ends",
+            foreign_count, launcher->cluster);
+    extend_lease(launcher, launcher->hello_at_us, actions);
+    launcher_beat(launcher, now_us, actions);
+}
+
+static void on_beat_ack(struct launcher *launcher, const struct msg_beat_ack *ack, uint64_t now_us,
+                        struct launcher_actions *actions)
+{
+    if (!launcher->welcomed || ack->sent_us > now_us)
+        return;
+    launcher->silent_at_us = now_us + SILENT_BEATS * launcher->beat_interval_us;
+    extend_lease(launcher, ack->sent_us, actions);
+}
+
+static void on_server_msg(struct launcher *launcher, const struct launcher_event *event,
+                          struct launcher_actions *actions)
+{
+    const struct msg *msg = event->msg;
+    if (!launcher->server_open)
+        return;
+    if (msg->type == MSG_TYPE_NODE_WELCOME)
+        on_welcome(launcher, &msg->node_welcome, event->now_us, actions);
+    else if (msg->type == MSG_TYPE_BEAT_ACK)
+        on_beat_ack(launcher, &msg->beat_ack, event->now_us, actions);
+    else if (msg->type == MSG_TYPE_START && launcher->welcomed)
+        launcher_start(launcher, event, actions);
+    else if (msg->type == MSG_TYPE_GO)
+        launcher_order(launcher, event, msg->go.job_id, msg->go.generation, actions);
+    else if (msg->type == MSG_TYPE_WORLD)
+        launcher_order(launcher, event, msg->world.job_id, msg->world.generation, actions);
+    else if (msg->type == MSG_TYPE_STOP)
+        launcher_order(launcher, event, msg->stop.job_id, msg->stop.generation, actions);
+    else if (msg->type == MSG_TYPE_FORGET)
+        launcher_order(launcher, event, msg->forget.job_id, msg->forget.generation, actions);
+    else if (msg->type == MSG_TYPE_REPORT_ACK)
+        launcher_order(launcher, event, msg->report_ack.job_id, msg->report_ack.generation,
+                       actions);
+    else if (msg->type == MSG_TYPE_SLOT_RESUME)
+        launcher_slot_resume(launcher, &msg->slot_resume, event->now_us, actions);
+    else if (msg->type == MSG_TYPE_ERROR && !launcher->welcomed)
+        on_hello_error(launcher, &msg->error, event->now_us, actions);
+    else if (msg->type == MSG_TYPE_ERROR)
+        launcher_log(actions, "the server answers with an error: %s%s%s", msg->error.message,
+                     msg->error.hint[0] != '\0' ? "; " : "", msg->error.hint);
+}
+
+static void run_timers(struct launcher *launcher, uint64_t now_us, struct launcher_actions *actions)
+{
+    if (now_us >= launcher->retry_at_us) {
+        launcher->retry_at_us = UINT64_MAX;
+        launcher_add(actions, (struct launcher_action){.type = LAUNCHER_CONNECT_SERVER});
+    }
+    if (now_us >= launcher->silent_at_us) {
+        const char *why = launcher->welcomed ? "the server has not answered 5 beats"
+                                             : "the server did not welcome this node in time";
+        launcher->silent_at_us = UINT64_MAX;
+        launcher->beat_at_us = UINT64_MAX;
+        launcher_add(actions, (struct launcher_action){.type = LAUNCHER_CLOSE_SERVER, .text = why});
+    } else if (launcher->welcomed && now_us >= launcher->beat_at_us) {
+        launcher_beat(launcher, now_us, actions);
+    }
+    launcher_shims_connect(launcher, now_us, actions);
+}
+
+static uint64_t next_timer_us(const struct launcher *launcher)
+{
+    const uint64_t times_us[] = {
+        launcher->retry_at_us,
+        launcher->silent_at_us,
+        launcher->beat_at_us,
+        launcher_shims_timer_us(launcher),
+        launcher_slots_timer_us(launcher),
+        launcher->slots_changed && launcher->welcomed ? 0 : UINT64_MAX, /* the next beat */
+    };
+    uint64_t at_us = UINT64_MAX;
+    for (size_t i = 0; i < sizeof times_us / sizeof times_us[0]; i++)
+        if (times_us[i] < at_us)
+            at_us = times_us[i];
+    return at_us;
+}
+
+static void on_event(struct launcher *launcher, const struct launcher_event *event,
+                     struct launcher_actions *actions)
+{
+    switch (event->type) {
+    case LAUNCHER_EVENT_TICK:
+        run_timers(launcher, event->now_us, actions);
+        break;
+    case LAUNCHER_EVENT_ADOPT:
+        launcher_adopt(launcher, event, actions);
+        break;
+    case LAUNCHER_EVENT_SLOTS_LOADED:
+        launcher_slots_load(launcher, event->slots);
+        break;
+    case LAUNCHER_EVENT_ADOPTED:
+        launcher_slots_begin(launcher, event->now_us);
+        launcher_add(actions, (struct launcher_action){.type = LAUNCHER_CONNECT_SERVER});
+        break;
+    case LAUNCHER_EVENT_SERVER_OPEN:
+        on_server_open(launcher, event, actions);
+        break;
+    case LAUNCHER_EVENT_SERVER_CLOSED:
+        on_server_closed(launcher, event, actions);
+        break;
+    case LAUNCHER_EVENT_SERVER_MSG:
+        on_server_msg(launcher, event, actions);
+        break;
+    case LAUNCHER_EVENT_SHIM_OPEN:
+    case LAUNCHER_EVENT_SHIM_MSG:
+    case LAUNCHER_EVENT_SHIM_CLOSED:
+    case LAUNCHER_EVENT_SHIM_FAILED:
+    case LAUNCHER_EVENT_SHIM_GONE:
+        launcher_on_shim(launcher, event, actions);
+        break;
+    case LAUNCHER_EVENT_GPU:
+        launcher_on_gpu(launcher, event, actions);
+        break;
+    case LAUNCHER_EVENT_XID:
+        launcher_on_xid(launcher, event, actions);
+        break;
+    }
+}
+
+void launcher_step(struct launcher *launcher, const struct launcher_event *event,
+                   struct launcher_actions *actions)
+{
+    const uint64_t lease_before_us = launcher->lease_until_us;
+    launcher_actions_begin(actions);
+    on_event(launcher, event, actions);
+    assert(actions->count <= LAUNCHER_EVENT_ACTIONS_MAX + LAUNCHER_BEAT_ACTIONS_MAX);
+    launcher_slots_settle(launcher, event->now_us, actions);
+    if (launcher->slots_changed && launcher->welcomed)
+        launcher_beat(launcher, event->now_us, actions);
+    actions->timer_at_us = next_timer_us(launcher);
+    launcher_check(launcher, lease_before_us);
+}

@@ -1,0 +1,230 @@
+/* The core of the node's daemon: its connection to the server, the shims and the GPUs of this node.
+ * Pure: launcher_step(state, event) -> actions.
+ *
+ * It relays orders (go, world, stop, forget, report_ack) from the server to the shim that they
+ * name, and reports and progress from the shims to the server. It owns:
+ *   - the table of shims, with their slots and phases. A shim is in it from `start` (after a
+ *     restart of launcherd: from its run directory) until `forget`;
+ *   - the lease, which it passes on to the shims;
+ *   - the report about a shim that died;
+ *   - the state of each slot with a GPU (launcher_slots.h).
+ *
+ * The files of the core, each calling only those after it:
+ *   launcher         events, the server, timers
+ *   launcher_shims   events of the shims            launcher_orders    orders of the server
+ *   launcher_evaluate  answers of NVML, Xids        launcher_beat      hello and beat
+ *   launcher_slots   states of the slots            launcher_report    reports about dead shims
+ *   launcher_table   the table of shims             launcher_actions   the list of actions
+ *   launcher_check   the invariants                 fault              the policy for GPU faults */
+#ifndef LAUNCHERD_CORE_LAUNCHER_H
+#define LAUNCHERD_CORE_LAUNCHER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/msg.h"
+#include "launcherd/core/gpu_facts.h"
+#include "launcherd/core/slots_record.h"
+
+struct launcher_options {
+    char name[NODE_NAME_BYTES_MAX];
+    char boot_id[64];
+    char address[ADDRESS_BYTES_MAX]; /* where other nodes reach this one */
+    char version[32];
+    uint64_t instance; /* random for each process */
+    uint32_t pid;
+    uint32_t slots, gpus; /* slot i is GPU i for every i < gpus */
+    uint64_t seed;        /* for the jitter of reconnecting */
+    /* How long an answer of NVML may take, and how long the processes and the memory of a job that
+     * ended may stay on a GPU, before the slot is closed; idle GPUs are queried as often. */
+    uint64_t gpu_timeout_us;
+};
+
+/* How a generation ended here: the last report of its shim, which is dead now. */
+struct launcher_end {
+    bool is_known;
+    int32_t failed_rank, failed_errno_exit;
+    uint64_t failed_at_us;
+    uint32_t rank_count;
+    struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
+    char tail[TAIL_BYTES_MAX];
+};
+
+struct launcher_shim {
+    uint64_t job_id;
+    uint32_t generation;
+    enum shim_phase phase;
+    uint64_t slot_mask;
+    uint32_t rank_base, local_count;
+    bool connected; /* its socket is open */
+    bool dead;      /* its process is gone and its processes are killed: we report instead of it */
+    bool forgotten; /* `forget` came; the entry goes when its process has */
+    bool adopted;   /* found at the start of launcherd */
+    uint32_t revision, acked; /* of our own report, once dead; a living shim counts its own */
+    bool reported;            /* the shim has reported since the last welcome */
+    uint64_t connect_at_us;   /* when to connect again; 0: no attempt is due */
+    uint32_t connect_failures;
+    uint64_t gone_at_us;
+    char cluster[33]; /* of the server that ordered it */
+    char cause[REASON_BYTES_MAX];
+    struct launcher_end end;
+};
+
+/* A fault that the driver has reported, and when we last passed it on. */
+struct launcher_xid {
+    uint32_t number; /* 0: none */
+    uint64_t at_us;
+};
+#define LAUNCHER_XIDS_MAX 8u
+
+/* The slot of a GPU. It is given out only while FREE. Whether a shim uses it is not part of the
+ * state. */
+struct launcher_slot {
+    enum slot_state state; /* never BUSY */
+    uint64_t checking_us;  /* CHECKING: since when */
+    uint64_t asked_us;     /* when the open question was asked; 0: none is open */
+    uint64_t next_ask_us;
+    uint32_t asks; /* since checking_us */
+    bool has_baseline, has_ecc, remap_failed, remap_pending;
+    bool contained_seen; /* Xid 94 came: it explains the next rise of the counter */
+    uint64_t baseline_bytes, ecc_uncorrected;
+    uint64_t incident;                           /* DRAINED: which fault; else 0 */
+    struct launcher_xid xids[LAUNCHER_XIDS_MAX]; /* the last ones, each number once */
+    char reason[REASON_BYTES_MAX];               /* why it is closed; empty while FREE, CHECKING */
+};
+
+struct launcher {
+    struct launcher_options options;
+    bool server_open, welcomed;
+    uint32_t failures;                /* connection attempts in a row */
+    bool refused;                     /* the last one failed for a reason that stays */
+    bool busy;                        /* the server answered "busy" on this connection */
+    uint64_t busy_at_us;              /* and on each one before it, since then; 0: not */
+    uint64_t retry_at_us, beat_at_us; /* UINT64_MAX: not armed */
+    uint64_t silent_at_us;            /* when to close a silent connection; UINT64_MAX: not armed */
+    uint64_t beat_interval_us, lease_us;
+    uint64_t hello_at_us;    /* when the hello was sent: the first lease counts from it */
+    uint64_t lease_until_us; /* boot clock; 0: none was given yet */
+    char cluster[33];        /* of the last welcome; shims of other clusters are left alone */
+    uint64_t random;
+    uint64_t used_mask; /* slots with an active shim, after the last step */
+    bool slots_changed; /* since the last beat */
+    bool slots_dirty;   /* since the last SAVE_SLOTS */
+    struct launcher_slot slots[SLOTS_PER_NODE_MAX];
+    uint32_t shim_count;
+    struct launcher_shim shims[SHIMS_PER_NODE_MAX];
+};
+
+enum launcher_event_type {
+    LAUNCHER_EVENT_TICK,
+    /* At the start, in this order: SLOTS_LOADED where there is a record, ADOPT for each run
+     * directory, ADOPTED. The server is called only after that. */
+    LAUNCHER_EVENT_SLOTS_LOADED, /* slots */
+    LAUNCHER_EVENT_ADOPT,        /* shim: job, generation, slots, ranks, cluster, phase; alive.
+                                  * Dead: text (how it ended) and msg (its last report, shim_report;
+                                  * NULL: it had recorded none) */
+    LAUNCHER_EVENT_ADOPTED,
+    LAUNCHER_EVENT_SERVER_OPEN,   /* CONNECT_SERVER succeeded; text: this node's address on the way
+                                   * to the server; NULL: that of the options */
+    LAUNCHER_EVENT_SERVER_CLOSED, /* it failed, or the connection ended. text: why, with the remedy,
+                                   * where trying again cannot help; else NULL */
+    LAUNCHER_EVENT_SERVER_MSG,    /* msg: node_welcome, beat_ack, start, go, world, stop, forget,
+                                   * report_ack, slot_resume, error */
+    /* The following five have job_id and generation. */
+    LAUNCHER_EVENT_SHIM_OPEN,   /* its socket is connected; msg: shim_hello */
+    LAUNCHER_EVENT_SHIM_MSG,    /* msg: shim_report, progress */
+    LAUNCHER_EVENT_SHIM_CLOSED, /* its socket is closed; the process may still be alive */
+    LAUNCHER_EVENT_SHIM_FAILED, /* SPAWN_SHIM failed; text: why */
+    LAUNCHER_EVENT_SHIM_GONE,   /* its process is gone and its processes were killed; text: how it
+                                 * ended ("was killed (signal 9)"); msg: as for ADOPT */
+    LAUNCHER_EVENT_GPU,         /* gpu: the answer to an ASK_GPU; may come late or never */
+    LAUNCHER_EVENT_XID,         /* slot, xid: the driver reports a fault */
+};
+
+struct launcher_event {
+    uint64_t now_us;
+    enum launcher_event_type type;
+    uint64_t job_id;
+    uint32_t generation;
+    const struct msg *msg; /* this and all pointers below are borrowed for the step */
+    const char *text;
+    const struct launcher_shim *shim;
+    const struct slots_record *slots;
+    const struct gpu_facts *gpu;
+    uint32_t slot, xid;
+    bool alive;
+};
+
+enum launcher_action_type {
+    LAUNCHER_CONNECT_SERVER,
+    LAUNCHER_CLOSE_SERVER, /* text; SERVER_CLOSED follows */
+    LAUNCHER_END,          /* text: end the process; a person must act. No shim is alive */
+    LAUNCHER_SEND_SERVER,  /* msg */
+    LAUNCHER_SPAWN_SHIM,   /* msg (start): write the run directory, spawn, connect to its socket */
+    LAUNCHER_ASK_GPU,    /* slot, asked_us, bytes_max: query this GPU, off the loop. Where more than
+                            * bytes_max is used and NVML names no process, find those that have the
+                            * device file open */
+    LAUNCHER_SAVE_SLOTS, /* slots: write the record to the state directory */
+    LAUNCHER_CONNECT_SHIM, /* job_id, generation: an adopted one, or again after its socket
+                            * closed */
+    LAUNCHER_SEND_SHIM,    /* job_id, generation, msg */
+    LAUNCHER_REMOVE,       /* job_id, generation: remove the run directory (logs stay) */
+    LAUNCHER_LOG,          /* text; level info */
+};
+
+struct launcher_action {
+    enum launcher_action_type type;
+    uint64_t job_id;
+    uint32_t generation;
+    uint32_t slot;
+    uint64_t asked_us, bytes_max;
+    const char *text; /* this and the pointers below: valid until the next step */
+    const struct slots_record *slots;
+    struct msg msg; /* to send; borrows from the core or the event */
+};
+
+/* NVML answers within milliseconds. After a process ends, its memory is mostly free within 1 s. */
+#define LAUNCHER_GPU_TIMEOUT_US 5000000u
+
+/* Bounds of one step. Each is the sum of what its producers can give:
+ *   an event:  one action for each shim (connect, lease), and of its own at most 10: the answer of
+ *              a GPU gives 3 events with a line each, 2 drains and 1 closing with a line each, 9
+ *   the slots: one action for each slot (a question, or a line that NVML hangs), and the record
+ *   a beat:    the beat, and one action for each shim (a request, or a dead one's report)
+ * and reports about dead shims: one for the shim of the event, one for each in the beat. */
+#define LAUNCHER_EVENT_ACTIONS_MAX (SHIMS_PER_NODE_MAX + 10)
+#define LAUNCHER_SLOTS_ACTIONS_MAX (SLOTS_PER_NODE_MAX + 1)
+#define LAUNCHER_BEAT_ACTIONS_MAX (SHIMS_PER_NODE_MAX + 1)
+#define LAUNCHER_ACTIONS_MAX                                                                       \
+    (LAUNCHER_EVENT_ACTIONS_MAX + LAUNCHER_SLOTS_ACTIONS_MAX + LAUNCHER_BEAT_ACTIONS_MAX)
+#define LAUNCHER_REPORTS_MAX (SHIMS_PER_NODE_MAX + 1)
+#define LAUNCHER_LOGS_MAX (SLOTS_PER_NODE_MAX + 10)
+#define LAUNCHER_EVENTS_MAX 3
+#define LAUNCHER_END_BYTES 1024u
+struct launcher_actions {
+    uint32_t count;
+    uint64_t timer_at_us; /* when to step with TICK; UINT64_MAX: never; 0: at once */
+    struct launcher_action items[LAUNCHER_ACTIONS_MAX];
+    /* Memory for what the messages and texts point to. */
+    struct part_beat_shim beat_shims[SHIMS_PER_NODE_MAX];
+    struct part_slot_closed closed[SLOTS_PER_NODE_MAX];
+    struct slots_record slots;
+    struct part_report_rank ranks[LAUNCHER_REPORTS_MAX][SLOTS_PER_NODE_MAX];
+    char log_texts[LAUNCHER_LOGS_MAX][320];
+    char end_text[LAUNCHER_END_BYTES]; /* of END */
+    char event_texts[LAUNCHER_EVENTS_MAX][REASON_BYTES_MAX];
+    uint32_t rank_rows, log_count, event_count; /* used of these three */
+    bool has_beat;
+};
+
+void launcher_init(struct launcher *launcher, const struct launcher_options *options);
+/* One event: changes the state and says in `actions` what the edge must do, in order. The time of
+ * events never goes back. Asserts the invariants of the state (launcher_check.h). */
+void launcher_step(struct launcher *launcher, const struct launcher_event *event,
+                   struct launcher_actions *actions);
+/* NULL: not known. */
+const struct launcher_shim *launcher_find(const struct launcher *launcher, uint64_t job_id,
+                                          uint32_t generation);
+
+#endif

@@ -1,0 +1,205 @@
+#include "launcherd/core/launcher_shims.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launcherd/core/launcher_report.h"
+#include "launcherd/core/launcher_table.h"
+
+#define CONNECT_FIRST_US 5000u
+#define CONNECT_MAX_US 1000000u
+
+static void store_end(struct launcher_shim *shim, const struct msg_shim_report *report,
+                      uint64_t now_us)
+{
+    struct launcher_end *end = &shim->end;
+    assert(report->ranks.count <= SLOTS_PER_NODE_MAX); /* checked by the decoder */
+    if (report->phase != SHIM_ENDED)
+        return;
+    end->is_known = true;
+    end->failed_rank = report->failed_rank;
+    end->failed_errno_exit = report->failed_errno_exit;
+    end->failed_at_us = now_us > report->failed_age_us ? now_us - report->failed_age_us : 0;
+    end->rank_count = report->ranks.count;
+    if (report->ranks.count > 0)
+        memcpy(end->ranks, report->ranks.items, report->ranks.count * sizeof end->ranks[0]);
+    (void)snprintf(end->tail, sizeof end->tail, "%s", report->tail);
+    (void)snprintf(shim->cause, sizeof shim->cause, "%s", report->cause);
+}
+
+/* If the shim had recorded a last report, the cause is taken from it; otherwise the cause is how its
+ * process ended. */
+static void on_death(const struct launcher *launcher, struct launcher_shim *shim,
+                     const struct launcher_event *event)
+{
+    if (shim->dead)
+        return;
+    launcher_shim_set_dead(shim, event->now_us);
+    launcher_shim_set_cause(shim, "the shim of job %llu on %s %s", (unsigned long long)shim->job_id,
+                            launcher->options.name, event->text != NULL ? event->text : "is gone");
+    if (event->msg != NULL && event->msg->type == MSG_TYPE_SHIM_REPORT)
+        store_end(shim, &event->msg->shim_report, event->now_us);
+}
+
+void launcher_adopt(struct launcher *launcher, const struct launcher_event *event,
+                    struct launcher_actions *actions)
+{
+    if (launcher_table_find(launcher, event->shim->job_id, event->shim->generation) != NULL)
+        return;
+    struct launcher_shim *shim = launcher_table_add(launcher, actions);
+    if (shim == NULL) {
+        launcher_log(
+            actions,
+            "job %llu, generation %u is not adopted: this node has %u shims, as many as it "
+            "can have",
+            (unsigned long long)event->shim->job_id, event->shim->generation, SHIMS_PER_NODE_MAX);
+        return;
+    }
+    *shim = *event->shim;
+    shim->adopted = true;
+    shim->revision = 0;
+    shim->acked = 0;
+    shim->connected = false;
+    shim->dead = false;
+    shim->reported = false;
+    shim->connect_at_us = 0;
+    shim->connect_failures = 0;
+    shim->end.is_known = false;
+    if (!event->alive) {
+        on_death(launcher, shim, event);
+        return;
+    }
+    launcher_add(actions, (struct launcher_action){.type = LAUNCHER_CONNECT_SHIM,
+                                                   .job_id = shim->job_id,
+                                                   .generation = shim->generation});
+}
+
+/* Phases of a shim only advance, whatever its messages contain: one that has ended never uses its
+ * slots again. */
+static void set_phase(struct launcher_shim *shim, enum shim_phase phase)
+{
+    if (phase > shim->phase)
+        shim->phase = phase;
+}
+
+static void on_shim_open(struct launcher *launcher, struct launcher_shim *shim,
+                         const struct launcher_event *event, struct launcher_actions *actions)
+{
+    if (shim->dead)
+        return;
+    shim->connected = true;
+    shim->connect_at_us = 0;
+    shim->connect_failures = 0;
+    shim->reported = false;
+    set_phase(shim, event->msg->shim_hello.phase);
+    if (!launcher_is_ours(launcher, shim) || launcher->cluster[0] == '\0')
+        return;
+    if (launcher->lease_until_us != 0)
+        launcher_send_shim(actions, shim, MSG_TYPE_LEASE)->lease.until_us =
+            launcher->lease_until_us;
+    if (shim->forgotten) {
+        struct msg_forget *forget = &launcher_send_shim(actions, shim, MSG_TYPE_FORGET)->forget;
+        forget->job_id = shim->job_id;
+        forget->generation = shim->generation;
+    }
+}
+
+static void on_shim_msg(struct launcher *launcher, struct launcher_shim *shim,
+                        const struct launcher_event *event, struct launcher_actions *actions)
+{
+    const struct msg *msg = event->msg;
+    if (shim->dead)
+        return;
+    if (msg->type == MSG_TYPE_SHIM_REPORT)
+        set_phase(shim, msg->shim_report.phase);
+    else if (msg->type != MSG_TYPE_PROGRESS)
+        return;
+    if (!launcher->welcomed || !launcher_is_ours(launcher, shim))
+        return;
+    if (msg->type == MSG_TYPE_SHIM_REPORT)
+        shim->reported = true;
+    launcher_send_server(actions, msg->type);
+    actions->items[actions->count - 1].msg = *msg;
+}
+
+static void on_shim_closed(struct launcher_shim *shim, uint64_t now_us)
+{
+    if (shim->dead)
+        return;
+    uint64_t delay_us = CONNECT_MAX_US;
+    if (shim->connect_failures < 7)
+        delay_us = (uint64_t)CONNECT_FIRST_US << shim->connect_failures;
+    shim->connect_failures++;
+    shim->connected = false;
+    shim->connect_at_us = now_us + delay_us;
+}
+
+static void on_shim_gone(struct launcher *launcher, struct launcher_shim *shim,
+                         const struct launcher_event *event, struct launcher_actions *actions)
+{
+    if (shim->forgotten) {
+        launcher_table_remove(launcher, shim, actions);
+        return;
+    }
+    on_death(launcher, shim, event);
+    launcher_log(actions, "job %llu, generation %u: %s", (unsigned long long)shim->job_id,
+                 shim->generation,
+                 shim->cause[0] != '\0' ? shim->cause : "its shim has exited after the end");
+    if (launcher->welcomed && launcher_is_ours(launcher, shim))
+        launcher_report_dead(actions, shim, event->now_us);
+}
+
+static void on_shim_failed(struct launcher *launcher, struct launcher_shim *shim,
+                           const struct launcher_event *event, struct launcher_actions *actions)
+{
+    if (shim->dead)
+        return;
+    launcher_shim_set_dead(shim, event->now_us);
+    launcher_shim_set_cause(shim, "%s", event->text);
+    if (shim->forgotten)
+        launcher_table_remove(launcher, shim, actions);
+    else if (launcher->welcomed && launcher_is_ours(launcher, shim))
+        launcher_report_dead(actions, shim, event->now_us);
+}
+
+void launcher_on_shim(struct launcher *launcher, const struct launcher_event *event,
+                      struct launcher_actions *actions)
+{
+    struct launcher_shim *shim = launcher_table_find(launcher, event->job_id, event->generation);
+    if (shim == NULL)
+        return;
+    if (event->type == LAUNCHER_EVENT_SHIM_OPEN)
+        on_shim_open(launcher, shim, event, actions);
+    else if (event->type == LAUNCHER_EVENT_SHIM_MSG)
+        on_shim_msg(launcher, shim, event, actions);
+    else if (event->type == LAUNCHER_EVENT_SHIM_CLOSED)
+        on_shim_closed(shim, event->now_us);
+    else if (event->type == LAUNCHER_EVENT_SHIM_FAILED)
+        on_shim_failed(launcher, shim, event, actions);
+    else
+        on_shim_gone(launcher, shim, event, actions);
+}
+
+void launcher_shims_connect(struct launcher *launcher, uint64_t now_us,
+                            struct launcher_actions *actions)
+{
+    for (uint32_t i = 0; i < launcher->shim_count; i++) {
+        struct launcher_shim *shim = &launcher->shims[i];
+        if (shim->connect_at_us == 0 || now_us < shim->connect_at_us)
+            continue;
+        shim->connect_at_us = 0;
+        launcher_add(actions, (struct launcher_action){.type = LAUNCHER_CONNECT_SHIM,
+                                                       .job_id = shim->job_id,
+                                                       .generation = shim->generation});
+    }
+}
+
+uint64_t launcher_shims_timer_us(const struct launcher *launcher)
+{
+    uint64_t at_us = UINT64_MAX;
+    for (uint32_t i = 0; i < launcher->shim_count; i++)
+        if (launcher->shims[i].connect_at_us != 0 && launcher->shims[i].connect_at_us < at_us)
+            at_us = launcher->shims[i].connect_at_us;
+    return at_us;
+}

@@ -1,0 +1,566 @@
+#include "launcherd/core/shim.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "common/utf8.h"
+
+#define REPORT_AGAIN_US 1000000u
+#define TREE_CHECK_US 20000u
+#define KEEP_AFTER_LEASE_US (3600u * 1000000ull)
+#define SIGNAL_KILL 9u
+
+const char *shim_signal_name(uint32_t signal)
+{
+    static const char *const names[] = {
+        [1] = "SIGHUP",     [2] = "SIGINT",   [3] = "SIGQUIT",  [4] = "SIGILL",   [5] = "SIGTRAP",
+        [6] = "SIGABRT",    [7] = "SIGBUS",   [8] = "SIGFPE",   [9] = "SIGKILL",  [10] = "SIGUSR1",
+        [11] = "SIGSEGV",   [12] = "SIGUSR2", [13] = "SIGPIPE", [14] = "SIGALRM", [15] = "SIGTERM",
+        [16] = "SIGSTKFLT", [17] = "SIGCHLD", [24] = "SIGXCPU", [25] = "SIGXFSZ", [31] = "SIGSYS",
+    };
+    return signal < sizeof names / sizeof names[0] ? names[signal] : NULL;
+}
+
+void shim_init(struct shim *shim, const struct shim_options *options)
+{
+    assert(options->local_count >= 1 && options->local_count <= SLOTS_PER_NODE_MAX);
+    memset(shim, 0, sizeof *shim);
+    shim->options = *options;
+    shim->phase = SHIM_PREPARING;
+    shim->revision = 1;
+    shim->failed_rank = -1;
+    shim->lease_until_us = options->lease_until_us;
+}
+
+static void add(struct shim_actions *actions, struct shim_action action)
+{
+    assert(actions->count < SHIM_ACTIONS_MAX);
+    actions->items[actions->count++] = action;
+}
+
+static void change(struct shim *shim)
+{
+    shim->revision++;
+}
+
+static void set_phase(struct shim *shim, enum shim_phase phase, uint64_t now_us)
+{
+    assert(phase > shim->phase);
+    shim->phase = phase;
+    if (phase == SHIM_ENDED) {
+        shim->ended_at_us = now_us;
+        shim->check_at_us = 0;
+    }
+    change(shim);
+}
+
+static void kill_tree(struct shim *shim, struct shim_actions *actions)
+{
+    shim->kill_at_us = UINT64_MAX;
+    shim->check_at_us = 0;
+    add(actions, (struct shim_action){.type = SHIM_KILL_TREE});
+}
+
+/* No worker runs, and none is still being spawned. */
+static bool workers_are_gone(const struct shim *shim)
+{
+    for (uint32_t i = 0; i < shim->options.local_count; i++) {
+        enum rank_state state = shim->ranks[i].state;
+        if (state == RANK_RUNNING || (state == RANK_WAITING && shim->go_taken))
+            return false;
+    }
+    return true;
+}
+
+static void end_if_over(struct shim *shim, uint64_t now_us)
+{
+    if (shim->phase == SHIM_STOPPING && shim->tree_empty && workers_are_gone(shim))
+        set_phase(shim, SHIM_ENDED, now_us);
+}
+
+/* Kills every worker without grace. Before `go` there is none, and the end is here. */
+static void stop_now(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
+{
+    if (shim->phase == SHIM_ENDED)
+        return;
+    if (!shim->go_taken) {
+        set_phase(shim, SHIM_ENDED, now_us);
+        return;
+    }
+    if (shim->phase != SHIM_STOPPING)
+        set_phase(shim, SHIM_STOPPING, now_us);
+    if (shim->kill_at_us != UINT64_MAX)
+        kill_tree(shim, actions);
+}
+
+/* The cause may quote a command or a path, which can have any bytes. A report with a text that no
+ * message can carry would never arrive, so the text is made printable here. */
+__attribute__((format(printf, 4, 5))) static void
+fail(struct shim *shim, const struct shim_event *event, int32_t rank, const char *format, ...)
+{
+    if (shim->has_failed)
+        return; /* the first failure is the cause */
+    shim->has_failed = true;
+    va_list args;
+    va_start(args, format);
+    utf8_printable_format(shim->cause, sizeof shim->cause, format, args);
+    va_end(args);
+    shim->failed_rank = rank;
+    shim->failed_at_us = event->now_us;
+    change(shim);
+}
+
+static int32_t global_rank(const struct shim *shim, uint32_t local)
+{
+    return (int32_t)(shim->options.rank_base + local);
+}
+
+static uint32_t errno_exit(int32_t code)
+{
+    return code == 126 || code == 127 ? (uint32_t)code : 0;
+}
+
+static void on_port(struct shim *shim, const struct shim_event *event)
+{
+    if (shim->phase != SHIM_PREPARING)
+        return;
+    if (event->port == 0) {
+        fail(shim, event, -1, "%s",
+             event->text != NULL ? event->text : "no port could be reserved");
+        set_phase(shim, SHIM_ENDED, event->now_us);
+        return;
+    }
+    shim->master_port = event->port;
+    set_phase(shim, SHIM_READY, event->now_us);
+}
+
+static void on_start(struct shim *shim, const struct shim_event *event,
+                     struct shim_actions *actions)
+{
+    if (shim->phase != SHIM_PREPARING)
+        return; /* the lease had ended before the first step */
+    if (shim->options.rank_base == 0)
+        add(actions, (struct shim_action){.type = SHIM_RESERVE_PORT});
+    else
+        set_phase(shim, SHIM_READY, event->now_us);
+}
+
+static void on_cannot_start(struct shim *shim, const struct shim_event *event)
+{
+    if (shim->phase != SHIM_PREPARING)
+        return;
+    fail(shim, event, -1, "%s", event->text);
+    shim->failed_errno_exit = errno_exit(event->code);
+    set_phase(shim, SHIM_ENDED, event->now_us);
+}
+
+static void on_spawned(struct shim *shim, const struct shim_event *event,
+                       struct shim_actions *actions)
+{
+    assert(event->local < shim->options.local_count);
+    struct shim_rank *rank = &shim->ranks[event->local];
+    assert(shim->go_taken && rank->state == RANK_WAITING && event->pid != 0);
+    rank->state = RANK_RUNNING;
+    rank->pid = event->pid;
+    shim->tree_empty = false;
+    change(shim);
+    if (shim->phase == SHIM_STOPPING) {
+        kill_tree(shim, actions); /* the signal to the others came before this one was spawned */
+        return;
+    }
+    for (uint32_t i = 0; i < shim->options.local_count; i++)
+        if (shim->ranks[i].state == RANK_WAITING)
+            return;
+    if (shim->phase == SHIM_READY)
+        set_phase(shim, SHIM_RUNNING, event->now_us);
+}
+
+static void on_spawn_failed(struct shim *shim, const struct shim_event *event,
+                            struct shim_actions *actions)
+{
+    assert(event->local < shim->options.local_count);
+    struct shim_rank *rank = &shim->ranks[event->local];
+    assert(rank->state == RANK_WAITING);
+    rank->state = RANK_EXITED;
+    rank->exit_code = event->code;
+    change(shim);
+    if (!shim->has_failed && shim->phase != SHIM_STOPPING) {
+        int32_t failed = global_rank(shim, event->local);
+        fail(shim, event, failed, "rank %d: %s", failed, event->text);
+        shim->failed_errno_exit = errno_exit(event->code);
+    }
+    stop_now(shim, event->now_us, actions);
+    end_if_over(shim, event->now_us);
+}
+
+static void fail_by_exit(struct shim *shim, const struct shim_event *event)
+{
+    int32_t rank = global_rank(shim, event->local);
+    const char *more = event->text != NULL ? event->text : "";
+    const char *colon = more[0] != '\0' ? ": " : "";
+    const char *name = shim_signal_name(event->signal);
+
+    if (event->signal == 0)
+        fail(shim, event, rank, "rank %d exited with code %d%s%s", rank, event->code, colon, more);
+    else if (name != NULL)
+        fail(shim, event, rank, "rank %d was killed by signal %u (%s)%s%s", rank, event->signal,
+             name, colon, more);
+    else
+        fail(shim, event, rank, "rank %d was killed by signal %u%s%s", rank, event->signal, colon,
+             more);
+}
+
+static void on_exited(struct shim *shim, const struct shim_event *event,
+                      struct shim_actions *actions)
+{
+    assert(event->local < shim->options.local_count);
+    struct shim_rank *rank = &shim->ranks[event->local];
+    if (rank->state != RANK_RUNNING)
+        return;
+    bool by_itself = shim->phase != SHIM_STOPPING;
+    rank->state = by_itself ? RANK_EXITED : RANK_STOPPED;
+    rank->exit_code = event->code;
+    rank->signal = event->signal;
+    change(shim);
+    if (by_itself && (event->code != 0 || event->signal != 0)) {
+        fail_by_exit(shim, event);
+        stop_now(shim, event->now_us, actions);
+    } else if (workers_are_gone(shim)) {
+        if (by_itself) {
+            stop_now(shim, event->now_us, actions); /* their children */
+        } else if (shim->kill_at_us != UINT64_MAX) {
+            /* Their children may still use the grace. */
+            shim->check_at_us = event->now_us + TREE_CHECK_US;
+            add(actions, (struct shim_action){.type = SHIM_CHECK_TREE});
+        }
+    }
+    end_if_over(shim, event->now_us);
+}
+
+static void send_world(struct shim *shim, uint32_t local, struct shim_actions *actions)
+{
+    struct shim_rank *rank = &shim->ranks[local];
+    if (!shim->has_world || !rank->joined || rank->world_sent || rank->state != RANK_RUNNING)
+        return;
+    rank->world_sent = true;
+    add(actions, (struct shim_action){.type = SHIM_SEND_WORLD, .local = local});
+}
+
+static void on_join(struct shim *shim, const struct shim_event *event, struct shim_actions *actions)
+{
+    const struct msg_worker_join *join = &event->msg->worker_join;
+    struct shim_rank *rank = &shim->ranks[event->local];
+    if (join->generation != shim->options.generation ||
+        (int32_t)join->rank != global_rank(shim, event->local))
+        return;
+    if (rank->joined || rank->state != RANK_RUNNING)
+        return;
+    rank->joined = true;
+    if (join->rank == 0) {
+        assert(join->blob.count <= BLOB_BYTES_MAX);
+        if (join->blob.count > 0)
+            memcpy(shim->blob_bytes, join->blob.items, join->blob.count);
+        shim->blob = (struct msg_bytes){.items = shim->blob_bytes, .count = join->blob.count};
+    }
+    change(shim);
+    send_world(shim, event->local, actions);
+}
+
+static void on_worker_msg(struct shim *shim, const struct shim_event *event,
+                          struct shim_actions *actions)
+{
+    const struct msg *msg = event->msg;
+    assert(event->local < shim->options.local_count);
+    if (msg->type == MSG_TYPE_WORKER_JOIN) {
+        on_join(shim, event, actions);
+    } else if (msg->type == MSG_TYPE_PROGRESS && shim->launcher_open &&
+               msg->progress.job_id == shim->options.job_id &&
+               msg->progress.generation == shim->options.generation &&
+               (int32_t)msg->progress.rank == global_rank(shim, event->local)) {
+        add(actions,
+            (struct shim_action){.type = SHIM_SEND_PROGRESS, .local = event->local, .msg = msg});
+    }
+}
+
+static void on_go(struct shim *shim, const struct msg_go *go, struct shim_actions *actions)
+{
+    if (shim->phase != SHIM_READY || shim->go_taken)
+        return;
+    shim->go_taken = true;
+    add(actions, (struct shim_action){
+                     .type = SHIM_SPAWN_ALL, .text = go->master_addr, .port = go->master_port});
+}
+
+static void on_world(struct shim *shim, const struct msg_world *world, struct shim_actions *actions)
+{
+    if (shim->has_world)
+        return;
+    assert(world->blob.count <= BLOB_BYTES_MAX);
+    shim->has_world = true;
+    shim->world_byte_count = world->blob.count;
+    if (world->blob.count > 0)
+        memcpy(shim->world_bytes, world->blob.items, world->blob.count);
+    change(shim);
+    for (uint32_t i = 0; i < shim->options.local_count; i++)
+        send_world(shim, i, actions);
+}
+
+static void on_stop(struct shim *shim, const struct msg_stop *stop, uint64_t now_us,
+                    struct shim_actions *actions)
+{
+    if (shim->phase == SHIM_ENDED || shim->kill_at_us == UINT64_MAX)
+        return;
+    if (!shim->go_taken || stop->grace_us == 0 || stop->signal == SIGNAL_KILL) {
+        stop_now(shim, now_us, actions);
+        return;
+    }
+    uint64_t kill_at_us = now_us + stop->grace_us;
+    if (shim->phase != SHIM_STOPPING)
+        set_phase(shim, SHIM_STOPPING, now_us);
+    if (shim->kill_at_us == 0 || kill_at_us < shim->kill_at_us)
+        shim->kill_at_us = kill_at_us; /* a second `stop` cannot make the grace longer */
+    if (shim->stop_signal != stop->signal) {
+        shim->stop_signal = stop->signal;
+        add(actions, (struct shim_action){.type = SHIM_SIGNAL, .signal = stop->signal});
+    }
+}
+
+static bool is_ours(const struct shim *shim, uint64_t job_id, uint32_t generation)
+{
+    return job_id == shim->options.job_id && generation == shim->options.generation;
+}
+
+static void on_launcher_msg(struct shim *shim, const struct shim_event *event,
+                            struct shim_actions *actions)
+{
+    const struct msg *msg = event->msg;
+
+    if (msg->type == MSG_TYPE_LEASE) {
+        if (msg->lease.until_us > shim->lease_until_us)
+            shim->lease_until_us = msg->lease.until_us;
+    } else if (msg->type == MSG_TYPE_REPORT_REQUEST) {
+        shim->acked = 0;
+        shim->reported = 0;
+    } else if (msg->type == MSG_TYPE_GO && is_ours(shim, msg->go.job_id, msg->go.generation)) {
+        on_go(shim, &msg->go, actions);
+    } else if (msg->type == MSG_TYPE_WORLD &&
+               is_ours(shim, msg->world.job_id, msg->world.generation)) {
+        on_world(shim, &msg->world, actions);
+    } else if (msg->type == MSG_TYPE_STOP &&
+               is_ours(shim, msg->stop.job_id, msg->stop.generation)) {
+        on_stop(shim, &msg->stop, event->now_us, actions);
+    } else if (msg->type == MSG_TYPE_FORGET &&
+               is_ours(shim, msg->forget.job_id, msg->forget.generation)) {
+        shim->forgotten = true;
+        stop_now(shim, event->now_us, actions);
+    } else if (msg->type == MSG_TYPE_REPORT_ACK &&
+               is_ours(shim, msg->report_ack.job_id, msg->report_ack.generation)) {
+        if (msg->report_ack.revision <= shim->revision && msg->report_ack.revision > shim->acked)
+            shim->acked = msg->report_ack.revision;
+    }
+}
+
+/* A node that lost the server ends its workers when its lease ends. The server starts the job
+ * elsewhere only after that, so no two generations ever run at the same time. */
+static void check_lease(struct shim *shim, const struct shim_event *event,
+                        struct shim_actions *actions)
+{
+    if (shim->lease_until_us == 0)
+        shim->lease_until_us = event->now_us + shim->options.lease_us;
+    if (shim->phase == SHIM_ENDED || shim->kill_at_us == UINT64_MAX ||
+        event->now_us < shim->lease_until_us)
+        return;
+    fail(shim, event, -1, "cut off from the server for longer than the lease (%llu s)",
+         (unsigned long long)(shim->options.lease_us / 1000000));
+    stop_now(shim, event->now_us, actions);
+    end_if_over(shim, event->now_us);
+}
+
+static void check_grace(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
+{
+    if (shim->phase != SHIM_STOPPING || shim->kill_at_us == UINT64_MAX)
+        return;
+    if (now_us >= shim->kill_at_us) {
+        kill_tree(shim, actions);
+    } else if (shim->check_at_us != 0 && now_us >= shim->check_at_us) {
+        shim->check_at_us = now_us + TREE_CHECK_US;
+        add(actions, (struct shim_action){.type = SHIM_CHECK_TREE});
+    }
+}
+
+static uint64_t exit_at_us(const struct shim *shim)
+{
+    uint64_t keep_us = 10 * shim->options.lease_us;
+    if (keep_us < KEEP_AFTER_LEASE_US)
+        keep_us = KEEP_AFTER_LEASE_US;
+    uint64_t from_us =
+        shim->lease_until_us > shim->ended_at_us ? shim->lease_until_us : shim->ended_at_us;
+    return from_us + keep_us;
+}
+
+static void report_if_due(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
+{
+    bool is_news = shim->reported < shim->revision;
+    bool is_due = shim->acked < shim->revision && now_us >= shim->report_at_us;
+    if (!shim->launcher_open || (!is_news && !is_due))
+        return;
+    shim->reported = shim->revision;
+    shim->report_at_us = now_us + REPORT_AGAIN_US;
+    add(actions, (struct shim_action){.type = SHIM_SEND_REPORT});
+}
+
+static void exit_if_done(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
+{
+    if (shim->phase != SHIM_ENDED || shim->exit_ordered)
+        return;
+    if (!shim->forgotten && now_us < exit_at_us(shim))
+        return;
+    shim->exit_ordered = true;
+    add(actions, (struct shim_action){.type = SHIM_EXIT});
+}
+
+static uint64_t next_timer_us(const struct shim *shim)
+{
+    uint64_t at_us = UINT64_MAX;
+    uint64_t candidates[5] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+
+    if (shim->launcher_open && shim->acked < shim->revision)
+        candidates[0] = shim->report_at_us;
+    if (shim->phase != SHIM_ENDED && shim->kill_at_us != UINT64_MAX)
+        candidates[1] = shim->lease_until_us;
+    if (shim->phase == SHIM_STOPPING)
+        candidates[2] = shim->kill_at_us;
+    if (shim->check_at_us != 0)
+        candidates[3] = shim->check_at_us;
+    if (shim->phase == SHIM_ENDED && !shim->exit_ordered)
+        candidates[4] = exit_at_us(shim);
+    for (uint32_t i = 0; i < 5; i++)
+        if (candidates[i] < at_us)
+            at_us = candidates[i];
+    return at_us;
+}
+
+static void on_event(struct shim *shim, const struct shim_event *event,
+                     struct shim_actions *actions)
+{
+    switch (event->type) {
+    case SHIM_EVENT_TICK:
+        break;
+    case SHIM_EVENT_START:
+        on_start(shim, event, actions);
+        break;
+    case SHIM_EVENT_CANNOT_START:
+        on_cannot_start(shim, event);
+        break;
+    case SHIM_EVENT_PORT:
+        on_port(shim, event);
+        break;
+    case SHIM_EVENT_LAUNCHER_OPEN:
+        shim->launcher_open = true;
+        shim->reported = 0;
+        break;
+    case SHIM_EVENT_LAUNCHER_CLOSED:
+        shim->launcher_open = false;
+        break;
+    case SHIM_EVENT_LAUNCHER_MSG:
+        on_launcher_msg(shim, event, actions);
+        break;
+    case SHIM_EVENT_SPAWNED:
+        on_spawned(shim, event, actions);
+        break;
+    case SHIM_EVENT_SPAWN_FAILED:
+        on_spawn_failed(shim, event, actions);
+        break;
+    case SHIM_EVENT_EXITED:
+        on_exited(shim, event, actions);
+        break;
+    case SHIM_EVENT_WORKER_MSG:
+        on_worker_msg(shim, event, actions);
+        break;
+    case SHIM_EVENT_TREE_EMPTY:
+        shim->tree_empty = true;
+        end_if_over(shim, event->now_us);
+        break;
+    }
+}
+
+static void check_ranks(const struct shim *shim)
+{
+    for (uint32_t i = 0; i < shim->options.local_count; i++) {
+        const struct shim_rank *rank = &shim->ranks[i];
+        assert(shim->go_taken || rank->state == RANK_WAITING);
+        assert(rank->state != RANK_RUNNING || rank->pid != 0);
+        assert(!rank->world_sent || (rank->joined && shim->has_world));
+        if (shim->phase == SHIM_RUNNING)
+            assert(rank->state != RANK_WAITING);
+        if (shim->phase == SHIM_ENDED)
+            assert(rank->state != RANK_RUNNING);
+    }
+}
+
+/* The invariants after each step. What launcherd or a worker sends can never fail them: messages
+ * that contradict the state are ignored before they change it. */
+static void check(const struct shim *shim, enum shim_phase phase_before, uint64_t lease_before_us)
+{
+    const int32_t first = (int32_t)shim->options.rank_base;
+    assert(shim->phase >= phase_before && shim->lease_until_us >= lease_before_us);
+    assert(shim->acked <= shim->revision && shim->reported <= shim->revision);
+    assert(shim->blob.count <= BLOB_BYTES_MAX && shim->world_byte_count <= BLOB_BYTES_MAX);
+    assert(shim->phase != SHIM_READY || first != 0 || shim->master_port != 0);
+    assert((shim->phase != SHIM_RUNNING && shim->phase != SHIM_STOPPING) || shim->go_taken);
+    assert(shim->kill_at_us == 0 || shim->phase >= SHIM_STOPPING);
+    assert(!shim->exit_ordered || shim->phase == SHIM_ENDED);
+    assert(shim->failed_rank == -1 ||
+           (shim->has_failed && shim->failed_rank >= first &&
+            shim->failed_rank < first + (int32_t)shim->options.local_count));
+    check_ranks(shim);
+}
+
+void shim_step(struct shim *shim, const struct shim_event *event, struct shim_actions *actions)
+{
+    const enum shim_phase phase_before = shim->phase;
+    const uint64_t lease_before_us = shim->lease_until_us;
+    actions->count = 0;
+    check_lease(shim, event, actions);
+    on_event(shim, event, actions);
+    check_grace(shim, event->now_us, actions);
+    report_if_due(shim, event->now_us, actions);
+    exit_if_done(shim, event->now_us, actions);
+    actions->timer_at_us = next_timer_us(shim);
+    check(shim, phase_before, lease_before_us);
+}
+
+void shim_report(const struct shim *shim, uint64_t now_us, struct part_report_rank *ranks,
+                 struct msg_shim_report *report)
+{
+    uint64_t age_us = shim->has_failed ? now_us - shim->failed_at_us : 0;
+
+    *report = (struct msg_shim_report){
+        .job_id = shim->options.job_id,
+        .generation = shim->options.generation,
+        .revision = shim->revision,
+        .phase = shim->phase,
+        .master_port = shim->master_port,
+        .blob = shim->blob,
+        .has_world = shim->has_world,
+        .failed_rank = shim->failed_rank,
+        .failed_age_us = age_us < DURATION_US_MAX ? age_us : DURATION_US_MAX,
+        .failed_errno_exit = (int32_t)shim->failed_errno_exit,
+        .cause = shim->cause,
+        .tail = "",
+    };
+    for (uint32_t i = 0; i < shim->options.local_count; i++) {
+        const struct shim_rank *rank = &shim->ranks[i];
+        ranks[i] = (struct part_report_rank){
+            .rank = shim->options.rank_base + i,
+            .state = rank->state,
+            .pid = rank->pid,
+            .exit_code = rank->exit_code,
+            .signal = rank->signal,
+            .joined = rank->joined,
+        };
+    }
+    report->ranks.items = ranks;
+    report->ranks.count = shim->options.local_count;
+}

@@ -1,0 +1,136 @@
+/* The shim's core: the workers of one generation of one job on this node. Pure: shim_step(state,
+ * event) -> actions.
+ *
+ *   preparing  the edge checks that the job can run here; then a port is reserved
+ *   ready      it waits for `go`
+ *   running    all workers were spawned
+ *   stopping   they are being signalled or killed
+ *   ended      no process of the job is left; it exits after `forget`
+ *
+ * The first worker that fails stops the others at once, without asking the server; so do `stop`
+ * (signal, grace, kill) and the end of the lease. A report has the whole state; it is sent on every
+ * change, and each second until it is acknowledged. */
+#ifndef LAUNCHERD_CORE_SHIM_H
+#define LAUNCHERD_CORE_SHIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/msg.h"
+
+struct shim_options {
+    uint64_t job_id;
+    uint32_t generation;
+    uint32_t rank_base, local_count, world;
+    uint64_t grace_us;
+    /* When the lease that launcherd had at the spawn ends; 0: it had none yet, and the lease runs
+     * for `lease_us` from the first step. */
+    uint64_t lease_until_us;
+    uint64_t lease_us;
+    uint32_t pid;
+};
+
+struct shim_rank {
+    enum rank_state state;
+    uint32_t pid;
+    int32_t exit_code;
+    uint32_t signal;
+    bool joined, world_sent;
+};
+
+struct shim {
+    struct shim_options options;
+    enum shim_phase phase;
+    bool launcher_open;
+    uint32_t revision, acked, reported; /* reported: last revision sent on this connection */
+    uint64_t report_at_us;              /* when to send it again */
+    uint64_t lease_until_us;
+    uint64_t kill_at_us; /* stopping: when the grace is over; UINT64_MAX: killed already */
+    bool tree_empty;     /* the edge saw no process of ours left */
+    bool has_world, forgotten;
+    bool has_failed;      /* cause, failed_*: the first failure */
+    bool go_taken;        /* SPAWN_ALL was ordered */
+    bool exit_ordered;    /* SHIM_EXIT was ordered */
+    uint32_t stop_signal; /* last sent for a `stop`; 0: none */
+    uint64_t check_at_us; /* stopping with grace, all workers gone: when to look again; else 0 */
+    uint64_t ended_at_us;
+    uint32_t master_port;
+    int32_t failed_rank; /* global; -1: none */
+    uint64_t failed_at_us;
+    uint32_t failed_errno_exit; /* also without a failed rank: none was started */
+    char cause[REASON_BYTES_MAX];
+    struct msg_bytes blob; /* into blob_bytes */
+    uint8_t blob_bytes[BLOB_BYTES_MAX];
+    uint8_t world_bytes[BLOB_BYTES_MAX];
+    uint32_t world_byte_count;
+    struct shim_rank ranks[SLOTS_PER_NODE_MAX];
+};
+
+enum shim_event_type {
+    SHIM_EVENT_TICK,
+    SHIM_EVENT_START,         /* the job can run here: reserve a port */
+    SHIM_EVENT_CANNOT_START,  /* it cannot, code (126, 127, or 125 for ours), text: ends */
+    SHIM_EVENT_PORT,          /* port: reserved; 0: failed, text */
+    SHIM_EVENT_LAUNCHER_OPEN, /* launcherd connected (again) */
+    SHIM_EVENT_LAUNCHER_CLOSED,
+    SHIM_EVENT_LAUNCHER_MSG, /* msg: go, world, stop, forget, report_ack, lease, report_request */
+    SHIM_EVENT_SPAWNED,      /* local, pid */
+    SHIM_EVENT_SPAWN_FAILED, /* local, code (126, 127, or 125 for ours), text */
+    SHIM_EVENT_EXITED,       /* local, code or signal, text: more about it ("core dumped"), or "" */
+    SHIM_EVENT_WORKER_MSG,   /* local, msg: worker_join, progress, worker_error */
+    SHIM_EVENT_TREE_EMPTY,   /* after KILL_TREE, or asked by CHECK_TREE: nothing of ours is left */
+};
+
+struct shim_event {
+    uint64_t now_us;
+    enum shim_event_type type;
+    const struct msg *msg;
+    uint32_t local, pid, port;
+    int32_t code;
+    uint32_t signal;
+    const char *text;
+};
+
+enum shim_action_type {
+    SHIM_RESERVE_PORT,
+    SHIM_SPAWN_ALL, /* text: master address, port: every local rank; SPAWNED or SPAWN_FAILED follows
+                       for each */
+    SHIM_SIGNAL,    /* signal: to the process group of every running worker */
+    SHIM_KILL_TREE, /* SIGKILL every descendant, until none is left; TREE_EMPTY follows */
+    SHIM_CHECK_TREE,  /* TREE_EMPTY follows if no descendant is left, else nothing */
+    SHIM_SEND_REPORT, /* what shim_report() makes; the edge adds the tail of failed_rank's output */
+    SHIM_SEND_PROGRESS, /* msg, to launcherd */
+    SHIM_SEND_WORLD,    /* local: msg world with the blob to that worker */
+    SHIM_EXIT,          /* the end is reported and recorded: close all, exit */
+};
+
+struct shim_action {
+    enum shim_action_type type;
+    uint32_t local, signal, port;
+    const char *text;      /* borrowed until the next step */
+    const struct msg *msg; /* borrowed from the event */
+};
+
+/* Bound of one step: `world` for each worker, and of every other action at most one for the lease,
+ * one for the event and one for the grace. */
+#define SHIM_ACTIONS_MAX (SLOTS_PER_NODE_MAX + 8)
+struct shim_actions {
+    uint32_t count;
+    uint64_t timer_at_us;
+    struct shim_action items[SHIM_ACTIONS_MAX];
+};
+
+/* "SIGKILL" for 9; NULL for a signal without a name here. */
+const char *shim_signal_name(uint32_t signal);
+
+void shim_init(struct shim *shim, const struct shim_options *options);
+/* One event. Only the shim with rank 0 (rank_base 0) reserves a port, the others are ready at
+ * START. A second `go` or `world` is ignored; a second `stop` can shorten the grace or change the
+ * signal; `forget` before the end kills at once. Asserts the invariants of the state. */
+void shim_step(struct shim *shim, const struct shim_event *event, struct shim_actions *actions);
+/* The report as of now; `ranks` [SLOTS_PER_NODE_MAX] backs its list; the tail is empty. */
+void shim_report(const struct shim *shim, uint64_t now_us, struct part_report_rank *ranks,
+                 struct msg_shim_report *report);
+
+#endif

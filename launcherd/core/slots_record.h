@@ -1,0 +1,29 @@
+/* What launcherd keeps of its GPUs' slots over its own restarts, within one boot of the machine:
+ * baselines, counters and faults. This is the form in memory; node/slots_file.h has the file. */
+#ifndef LAUNCHERD_CORE_SLOTS_RECORD_H
+#define LAUNCHERD_CORE_SLOTS_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+
+struct slot_record {
+    uint32_t slot;
+    bool has_baseline;
+    uint64_t baseline_bytes; /* of the GPU's memory, in use while nobody is on it */
+    bool has_ecc;
+    uint64_t ecc_uncorrected; /* the counter as last seen */
+    bool remap_failed;
+    uint64_t incident;             /* of the fault that drained the slot; 0: it is not drained */
+    char reason[REASON_BYTES_MAX]; /* of that fault; one line of UTF-8 */
+};
+
+struct slots_record {
+    char boot_id[64]; /* of the boot in which it was written; in another boot it is ignored */
+    uint32_t gpus;    /* number of GPUs then */
+    uint32_t count;
+    struct slot_record slots[SLOTS_PER_NODE_MAX]; /* [count], each slot once */
+};
+
+#endif

@@ -1,0 +1,74 @@
+/* NVML, loaded at run time: the few functions that launcherd needs, and the query of one GPU. No
+ * library is linked and no header of NVML is needed. Every call may hang on a broken GPU or driver,
+ * so only the threads of gpu_watch make them. */
+#ifndef LAUNCHERD_GPU_NVML_H
+#define LAUNCHERD_GPU_NVML_H
+
+#include <stdint.h>
+
+#include "common/status.h"
+#include "launcherd/core/gpu_facts.h"
+
+#define NVML_NAME "libnvidia-ml.so.1"
+
+/* Declarations of NVML. Source: NVIDIA's NVML API reference (docs.nvidia.com/deploy/nvml-api),
+ * "Structs", "Enums", "Event Handling Methods". The ABI is stable: a new version of a function gets
+ * a new name. */
+struct nvml_memory {
+    unsigned long long total, free, used;
+};
+struct nvml_process { /* nvmlProcessInfo_t, of the calls that end in _v2 and _v3 */
+    unsigned pid;
+    unsigned long long bytes; /* UINT64_MAX: not known */
+    unsigned gpu_instance, compute_instance;
+};
+struct nvml_event {
+    void *device;
+    unsigned long long type, data; /* data: the number of a critical Xid */
+    unsigned gpu_instance, compute_instance;
+};
+enum {
+    NVML_SUCCESS = 0,
+    NVML_NOT_SUPPORTED = 3,
+    NVML_INSUFFICIENT_SIZE = 7,
+    NVML_TIMEOUT = 10,
+    NVML_GPU_IS_LOST = 15,
+    NVML_RESET_REQUIRED = 16,
+};
+#define NVML_EVENT_XID 0x8ull
+
+/* One loaded library. Functions that a driver may lack are NULL in that case. */
+struct nvml {
+    void *library;
+    int (*init)(void);
+    int (*shut_down)(void);
+    int (*get_count)(unsigned *count);
+    int (*get_handle)(unsigned index, void **device);
+    int (*get_memory)(void *device, struct nvml_memory *memory);
+    int (*get_compute)(void *device, unsigned *count, struct nvml_process *processes);
+    int (*get_mps)(void *device, unsigned *count, struct nvml_process *processes);
+    int (*get_graphics)(void *device, unsigned *count, struct nvml_process *processes);
+    int (*get_ecc)(void *device, int error_type, int counter_type, unsigned long long *count);
+    int (*get_rows)(void *device, unsigned *correctable, unsigned *uncorrectable,
+                    unsigned *is_pending, unsigned *has_failed);
+    int (*get_minor)(void *device, unsigned *minor);
+    const char *(*error_text)(int code);
+    int (*events_new)(void **set);
+    int (*events_register)(void *device, unsigned long long types, void *set);
+    int (*events_wait)(void *set, struct nvml_event *event, unsigned timeout_ms);
+    int (*events_free)(void *set);
+};
+
+/* Loads the library and finds its functions, without initialising it.
+ *   STATUS_NOT_FOUND  there is none: no NVIDIA driver
+ *   STATUS_LIBRARY    a function is missing that every NVML has */
+enum status nvml_load(struct nvml *nvml, struct err *err);
+void nvml_unload(struct nvml *nvml);
+/* The text of an error; never NULL, printable. */
+const char *nvml_error_text(const struct nvml *nvml, int code);
+/* Queries GPU `index` and fills all of the facts but `asked_us`. Processes that have the device
+ * file open are searched for where more than `bytes_max` is used and NVML names no process. */
+void nvml_look(const struct nvml *nvml, uint32_t index, uint64_t bytes_max,
+               struct gpu_facts *facts);
+
+#endif

@@ -1,0 +1,364 @@
+#include "launcherd/node/node.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "launcherd/node/node_adopt.h"
+#include "launcherd/node/node_expire.h"
+#include "launcherd/node/node_gpus.h"
+#include "launcherd/node/node_logs.h"
+#include "launcherd/node/node_server.h"
+#include "launcherd/node/node_shims.h"
+#include "launcherd/node/node_stage.h"
+#include "launcherd/node/node_sweep.h"
+#include "launcherd/process/cgroup.h"
+#include "launcherd/process/rundir.h"
+
+#define END_SHIMS_MS 2000u
+/* What one step and the events that it posts can post: each action CONNECT_SHIM, SPAWN_SHIM and
+ * CONNECT_SERVER one event, and none of these leads to a second CONNECT or SPAWN in the same
+ * turn. */
+#define POSTED_MAX LAUNCHER_ACTIONS_MAX
+
+struct node {
+    struct node_options options;
+    struct node_host host;
+    struct node_shims shims;
+    struct node_stage stage;
+    struct node_gpus gpus;
+    struct node_logs logs;
+    struct node_expire expire;
+    uv_timer_t timer, end_timer;
+    uv_signal_t child_signal;
+    struct node_server server;
+    bool ready_reported;
+    bool end_due; /* after this step */
+    int lock_fd;
+    char cgroups[PATH_MAX];
+    struct launcher core;
+    struct launcher_actions actions;
+    uint32_t posted_count, posted_at; /* events queued by actions, and the next one of them */
+    struct launcher_event posted[POSTED_MAX];
+    char posted_texts[POSTED_MAX][256]; /* the text of the event with the same index */
+};
+
+static void step(void *owner, struct launcher_event event);
+static void post(void *owner, struct launcher_event event);
+
+static void on_server_message(void *owner, const struct msg *msg)
+{
+    struct node *node = owner;
+    if (node->host.ending)
+        return;
+    if (msg->type == MSG_TYPE_LOG_READ) {
+        node_logs_read(&node->logs, &msg->log_read);
+        return;
+    }
+    if (msg->type == MSG_TYPE_STAGE_DATA) {
+        node_stage_data(&node->stage, &msg->stage_data);
+        return;
+    }
+    step(node, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = msg});
+    if (msg->type == MSG_TYPE_NODE_WELCOME) {
+        node_stage_connected(&node->stage);
+        node_server_welcomed(&node->server);
+        if (!node->ready_reported)
+            node->options.on_ready(node->options.owner);
+        node->ready_reported = true;
+    }
+}
+
+static void send_server(void *owner, const struct msg *msg)
+{
+    struct node *node = owner;
+    node_server_send(&node->server, msg);
+}
+
+static void act(struct node *node, const struct launcher_action *action)
+{
+    switch (action->type) {
+    case LAUNCHER_CONNECT_SERVER:
+        node_server_connect(&node->server);
+        break;
+    case LAUNCHER_CLOSE_SERVER:
+        node_server_close(&node->server, STATUS_TIMEOUT, action->text);
+        break;
+    case LAUNCHER_END:
+        node->options.on_refused(node->options.owner, action->text);
+        node->end_due = true;
+        break;
+    case LAUNCHER_SEND_SERVER:
+        send_server(node, &action->msg);
+        break;
+    case LAUNCHER_SPAWN_SHIM:
+        node_stage_spawn(&node->stage, &action->msg);
+        break;
+    case LAUNCHER_CONNECT_SHIM:
+        node_shim_connect(&node->shims, action->job_id, action->generation);
+        break;
+    case LAUNCHER_SEND_SHIM:
+        node_shim_send(&node->shims, action->job_id, action->generation, &action->msg);
+        break;
+    case LAUNCHER_ASK_GPU:
+        node_gpus_ask(&node->gpus, action);
+        break;
+    case LAUNCHER_SAVE_SLOTS:
+        node_gpus_save(&node->gpus, action->slots);
+        break;
+    case LAUNCHER_REMOVE:
+        node_stage_cancel(&node->stage, action->job_id, action->generation);
+        node_shim_remove(&node->shims, action->job_id, action->generation);
+        break;
+    case LAUNCHER_LOG:
+        log_line(LOG_INFO, node_about(&node->host), "%s", action->text);
+        break;
+    }
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    step(timer->data, (struct launcher_event){.type = LAUNCHER_EVENT_TICK});
+}
+
+static void arm_timer(struct node *node, uint64_t at_us)
+{
+    uint64_t now_us = clock_boot_us();
+    if (node->host.closed)
+        return;
+    if (at_us == UINT64_MAX) {
+        uv_timer_stop(&node->timer);
+        return;
+    }
+    uv_update_time(node->host.loop);
+    uv_timer_start(&node->timer, on_timer, at_us > now_us ? (at_us - now_us + 999) / 1000 : 0, 0);
+}
+
+static void step_once(struct node *node, struct launcher_event *event)
+{
+    assert(!node->host.closed || node->host.ending);
+    event->now_us = clock_boot_us();
+    launcher_step(&node->core, event, &node->actions);
+    for (uint32_t i = 0; i < node->actions.count; i++)
+        act(node, &node->actions.items[i]);
+}
+
+static void close_all(struct node *node)
+{
+    if (node->host.closed)
+        return;
+    node->host.closed = true;
+    uv_close((uv_handle_t *)&node->timer, NULL);
+    uv_close((uv_handle_t *)&node->end_timer, NULL);
+    uv_close((uv_handle_t *)&node->child_signal, NULL);
+    node_gpus_close(&node->gpus);
+    node_logs_close(&node->logs);
+    node_stage_close(&node->stage);
+    node_expire_close(&node->expire);
+    node_shims_close(&node->shims);
+    node_server_close(&node->server, STATUS_OK, "launcherd ends");
+}
+
+static void step(void *owner, struct launcher_event event)
+{
+    struct node *node = owner;
+    step_once(node, &event);
+    while (node->posted_at < node->posted_count) {
+        struct launcher_event next = node->posted[node->posted_at++];
+        step_once(node, &next);
+    }
+    node->posted_at = node->posted_count = 0;
+    arm_timer(node, node->actions.timer_at_us);
+    node_logs_check(&node->logs);
+    if (node->end_due)
+        node_end(node);
+    if (node->host.ending && node->host.ends_shims && node_sweep_left(&node->shims) == 0)
+        close_all(node);
+}
+
+static void post(void *owner, struct launcher_event event)
+{
+    struct node *node = owner;
+    assert(node->posted_count < POSTED_MAX);
+    char *text = node->posted_texts[node->posted_count];
+    if (event.text != NULL) {
+        (void)snprintf(text, sizeof node->posted_texts[0], "%s", event.text);
+        event.text = text;
+    }
+    node->posted[node->posted_count++] = event;
+}
+
+static void on_child_signal(uv_signal_t *handle, int number)
+{
+    (void)number;
+    struct node *node = handle->data;
+    node_sweep_reap(&node->shims);
+}
+
+static enum status lock_state(struct node *node, struct err *err)
+{
+    char path[PATH_MAX], text[32] = "";
+    rundir_join(path, node->options.state_dir, "lock");
+    node->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (node->lock_fd < 0)
+        return err_set(err, STATUS_IO, errno, "cannot open %.180s: %s", path, strerror(errno));
+    if (flock(node->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        ssize_t got = read(node->lock_fd, text, sizeof text - 1);
+        text[got > 0 ? got : 0] = '\0';
+        text[strcspn(text, "\n")] = '\0';
+        close(node->lock_fd);
+        node->lock_fd = -1;
+        return err_set(err, STATUS_BUSY, 0,
+                       "another launcherd (pid %s) uses the state directory %.120s: stop it, or "
+                       "choose another with --state-dir",
+                       text, node->options.state_dir);
+    }
+    int length = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    if (ftruncate(node->lock_fd, 0) != 0 ||
+        pwrite(node->lock_fd, text, (size_t)length, 0) != length)
+        return err_set(err, STATUS_IO, errno, "cannot write %.180s: %s", path, strerror(errno));
+    return STATUS_OK;
+}
+
+/* As root: the users of jobs may pass through to their own files (error files), but not list the
+ * folders. */
+static enum status make_folders(const struct node *node, struct err *err)
+{
+    mode_t mode = geteuid() == 0 ? 0711 : 0700;
+    char path[PATH_MAX];
+    enum status status = rundir_make(node->options.logs_dir, mode, err);
+    if (status != STATUS_OK)
+        return status;
+    rundir_join(path, node->options.state_dir, "run");
+    return rundir_make(path, 0700, err);
+}
+
+/* Without cgroups jobs run as well, but for a limit of memory, which nothing else could hold. */
+static enum status find_cgroups(struct node *node, struct err *err)
+{
+    struct err why = {0};
+    uint64_t memory_bytes = node->options.job_memory_bytes;
+    if (cgroup_find_base(node->cgroups, &why) != STATUS_OK)
+        node->cgroups[0] = '\0';
+    else if (memory_bytes > 0 && !cgroup_has(node->cgroups, "memory"))
+        (void)snprintf(why.text, sizeof why.text, "%.150s has no controller for memory",
+                       node->cgroups);
+    if (memory_bytes > 0 && why.text[0] != '\0')
+        return err_set(
+            err, STATUS_REFUSED, 0,
+            "--job-memory needs cgroup v2: %.150s. Start launcherd without it, or as root",
+            why.text);
+    if (node->cgroups[0] == '\0')
+        log_line(LOG_INFO, node_about(&node->host),
+                 "no cgroups (%s): processes of jobs are found by their parents and environment",
+                 why.text);
+    return STATUS_OK;
+}
+
+static void open_handles(struct node *node)
+{
+    uv_timer_init(node->host.loop, &node->timer);
+    uv_timer_init(node->host.loop, &node->end_timer);
+    uv_signal_init(node->host.loop, &node->child_signal);
+    node->timer.data = node->end_timer.data = node;
+    node->child_signal.data = node;
+    int rc = uv_signal_start(&node->child_signal, on_child_signal, SIGCHLD);
+    assert(rc == 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* the orphans of a killed shim become our children */
+}
+
+enum status node_open(struct node **out, uv_loop_t *loop, const struct node_options *options,
+                      struct err *err)
+{
+    struct node *node = calloc(1, sizeof *node);
+    struct err gpu_err;
+    if (node == NULL)
+        return err_set(err, STATUS_MEMORY, ENOMEM, "no memory");
+    node->options = *options;
+    node->host = (struct node_host){.loop = loop,
+                                    .state_dir = options->state_dir,
+                                    .logs_dir = options->logs_dir,
+                                    .log_max = options->log_max,
+                                    .keep_logs_us = options->keep_logs_us,
+                                    .core = &node->core,
+                                    .cgroups = node->cgroups,
+                                    .job_memory_bytes = options->job_memory_bytes,
+                                    .allow_root = options->allow_root,
+                                    .devices = &node->options.devices,
+                                    .ends_shims = options->exit_with_parent,
+                                    .owner = node,
+                                    .step = step,
+                                    .post = post,
+                                    .send_server = send_server};
+    node->lock_fd = -1;
+    node->server = (struct node_server){
+        .host = &node->host, .options = &node->options, .on_message = on_server_message};
+    enum status status = make_folders(node, err);
+    if (status == STATUS_OK)
+        status = lock_state(node, err);
+    launcher_init(&node->core, &options->core);
+    if (status == STATUS_OK)
+        status = node_server_init(&node->server, err);
+    if (status == STATUS_OK)
+        status = find_cgroups(node, err);
+    if (status != STATUS_OK) {
+        node_free(node);
+        return status;
+    }
+    open_handles(node);
+    node_shims_init(&node->shims, &node->host);
+    node_logs_init(&node->logs, &node->host);
+    node_stage_init(&node->stage, &node->host, &node->shims);
+    node_expire_open(&node->expire, &node->host);
+    *out = node;
+    if (node_gpus_open(&node->gpus, &node->host, options->gpus, &gpu_err) != STATUS_OK)
+        log_line(LOG_WARNING, node_about(&node->host), "GPUs are not watched: %s", gpu_err.text);
+    node_adopt(&node->shims);
+    step(node, (struct launcher_event){.type = LAUNCHER_EVENT_ADOPTED});
+    return STATUS_OK;
+}
+
+static void on_end_timer(uv_timer_t *timer)
+{
+    struct node *node = timer->data;
+    log_line(LOG_WARNING, node_about(&node->host),
+             "%u shims have not ended within %u ms: killing them", node_sweep_left(&node->shims),
+             END_SHIMS_MS);
+    node_sweep_signal(&node->shims, SIGKILL);
+}
+
+void node_end(struct node *node)
+{
+    if (node->host.ending)
+        return;
+    node->host.ending = true;
+    node_server_close(&node->server, STATUS_OK, "launcherd ends");
+    if (!node->host.ends_shims || node_sweep_signal(&node->shims, SIGTERM) == 0) {
+        close_all(node);
+        return;
+    }
+    uv_timer_start(&node->end_timer, on_end_timer, END_SHIMS_MS, 0);
+}
+
+bool node_has_ended(const struct node *node)
+{
+    return node->host.closed;
+}
+
+void node_free(struct node *node)
+{
+    node_shims_free(&node->shims);
+    node_server_free(&node->server);
+    if (node->lock_fd >= 0)
+        close(node->lock_fd);
+    free(node);
+}

@@ -1,0 +1,131 @@
+#include "launcherd/node/node_adopt.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcherd/node/node_sweep.h"
+#include "launcherd/process/proc.h"
+#include "launcherd/process/rundir.h"
+
+static void on_pidfd(uv_poll_t *poll, int status, int events)
+{
+    struct node_shim *shim = poll->data;
+    (void)status;
+    (void)events;
+    node_shim_close_poll(shim);
+    if (shim->exited)
+        return;
+    (void)snprintf(shim->how, sizeof shim->how, "has ended unexpectedly");
+    node_sweep_begin(shim);
+}
+
+/* False: the process is gone. Its start time is compared a second time when the pidfd is open: only
+ * then the pid can no longer be given to another process. */
+static bool watch(struct node_shim *shim, const struct rundir_shim *process)
+{
+    if (proc_start_ticks(process->pid) != process->start_ticks)
+        return false;
+    shim->pidfd = proc_pidfd(process->pid);
+    if (shim->pidfd < 0)
+        return false;
+    if (proc_start_ticks(process->pid) != process->start_ticks ||
+        uv_poll_init(shim->shims->host->loop, &shim->pidfd_poll, shim->pidfd) != 0) {
+        close(shim->pidfd);
+        shim->pidfd = -1;
+        return false;
+    }
+    shim->pid = process->pid;
+    shim->pidfd_poll.data = shim;
+    shim->poll_open = true;
+    uv_poll_start(&shim->pidfd_poll, UV_READABLE, on_pidfd);
+    return true;
+}
+
+static void fill_core_shim(struct launcher_shim *out, const struct msg_start *start)
+{
+    memset(out, 0, sizeof *out);
+    out->job_id = start->job_id;
+    out->generation = start->generation;
+    out->slot_mask = start->slot_mask;
+    out->rank_base = start->rank_base;
+    out->local_count = start->local_count;
+    (void)snprintf(out->cluster, sizeof out->cluster, "%s", start->cluster);
+}
+
+/* A shim that died in this boot counts as alive until its processes are swept, then SHIM_GONE
+ * follows. */
+static void adopt_shim(struct node_shim *shim, const struct msg_start *start, struct arena *arena)
+{
+    static struct launcher_shim core;
+    const struct node_host *host = shim->shims->host;
+    struct launcher_event event = node_shim_event(shim, LAUNCHER_EVENT_ADOPT);
+    struct rundir_shim process;
+    struct msg end;
+    struct err err;
+    bool has_process = rundir_read_shim(shim->dir, &process, &err) == STATUS_OK;
+    bool same_boot = has_process && strcmp(process.boot_id, host->core->options.boot_id) == 0;
+    bool has_end = rundir_read_msg(shim->dir, "end.msg", arena, &end, &err) == STATUS_OK;
+    bool lives = same_boot && watch(shim, &process);
+
+    fill_core_shim(&core, start);
+    core.phase = has_end ? SHIM_ENDED : SHIM_PREPARING;
+    event.shim = &core;
+    event.alive = same_boot;
+    (void)snprintf(shim->how, sizeof shim->how, "%s",
+                   has_process && !same_boot ? "ended with a restart of the node"
+                                             : "ended while launcherd was away");
+    event.text = shim->how;
+    event.msg = has_end ? &end : NULL;
+    log_line(LOG_INFO, node_shim_about(shim),
+             lives ? "adopted its shim, pid %d" : "its shim is gone (pid %d)",
+             has_process ? (int)process.pid : 0);
+    if (!lives && same_boot)
+        node_sweep_begin(shim);
+    else if (!lives)
+        shim->exited = shim->reported = true;
+    host->step(host->owner, event);
+}
+
+static void adopt_dir(struct node_shims *shims, const char *dir)
+{
+    struct arena arena = {0};
+    struct msg start;
+    struct err err;
+    if (rundir_read_msg(dir, "start.msg", &arena, &start, &err) != STATUS_OK ||
+        start.type != MSG_TYPE_START) {
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "removing %s: it has no start order", dir);
+        rundir_remove(dir);
+    } else {
+        struct node_shim *shim = node_shim_new(shims, &start.start);
+        if (shim != NULL && strcmp(shim->dir, dir) == 0) {
+            adopt_shim(shim, &start.start, &arena);
+        } else if (shim != NULL) {
+            log_line(LOG_WARNING, node_shim_about(shim), "%s is not its run directory: left alone",
+                     dir);
+            shim->removed = true;
+        } else {
+            log_line(LOG_ERROR, node_about(shims->host), "no memory to adopt the shim of %s", dir);
+        }
+    }
+    arena_reset(&arena);
+}
+
+void node_adopt(struct node_shims *shims)
+{
+    char run[PATH_MAX], path[PATH_MAX];
+    struct dirent *entry;
+
+    rundir_join(run, shims->host->state_dir, "run");
+    DIR *dir = opendir(run);
+    if (dir == NULL)
+        return;
+    while ((entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] == '.')
+            continue;
+        rundir_join(path, run, entry->d_name);
+        adopt_dir(shims, path);
+    }
+    closedir(dir);
+}

@@ -1,0 +1,30 @@
+/* The GPUs of the node: carries the core's questions to gpu_watch, and the answers and Xids back;
+ * keeps the record of the slots in the state directory (slots_file.h). */
+#ifndef LAUNCHERD_NODE_NODE_GPUS_H
+#define LAUNCHERD_NODE_NODE_GPUS_H
+
+#include "launcherd/gpu/gpu_watch.h"
+#include "launcherd/node/node_host.h"
+
+struct node_gpus {
+    const struct node_host *host;
+    struct gpu_watch *watch; /* borrowed; NULL: none */
+};
+
+/* Counts this node's GPUs. Where NVML does not answer: as many as the driver's files list, or as
+ * the record of this boot has. Blocks up to `timeout_us`; problems are logged. NULL: there is
+ * nothing to watch them with. */
+struct gpu_watch *node_gpus_find(const char *state_dir, const char *boot_id, uint64_t timeout_us,
+                                 uint32_t *gpus);
+
+/* Starts to watch, and gives the record to the core (SLOTS_LOADED). Before any shim is adopted. */
+enum status node_gpus_open(struct node_gpus *gpus, const struct node_host *host,
+                           struct gpu_watch *watch, struct err *err);
+/* LAUNCHER_ASK_GPU. */
+void node_gpus_ask(struct node_gpus *gpus, const struct launcher_action *action);
+/* LAUNCHER_SAVE_SLOTS. */
+void node_gpus_save(const struct node_gpus *gpus, const struct slots_record *record);
+/* No more answers. Also where node_gpus_open was never called or failed. */
+void node_gpus_close(struct node_gpus *gpus);
+
+#endif

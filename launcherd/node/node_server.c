@@ -1,0 +1,243 @@
+#include "launcherd/node/node_server.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdio.h>
+
+#include "common/io/address.h"
+#include "common/io/key_file.h"
+#include "common/log.h"
+#include "launcherd/process/rundir.h"
+
+#define LOOPBACK "127.0.0.1"
+
+enum status node_server_init(struct node_server *server, struct err *err)
+{
+    const struct node_options *options = server->options;
+
+    assert(server->host != NULL && options != NULL && server->on_message != NULL);
+    /* a key that was kept was taken once: its server's name has been right */
+    server->was_welcomed = options->key != NULL && !options->key_is_new;
+    if (options->key == NULL || address_is_unix(options->server))
+        return STATUS_OK;
+    return tls_client_new(&server->tls, options->key, err);
+}
+
+void node_server_free(struct node_server *server)
+{
+    tls_context_free(&server->tls);
+}
+
+/* -- failures ---------------------------------------------------------------------------------- */
+
+/* `why`: NULL, or why trying again cannot help. */
+static struct launcher_event closed_event(const char *why)
+{
+    return (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_CLOSED, .text = why};
+}
+
+/* One line for a series of failures. */
+static void show_failure(struct node_server *server, const char *text)
+{
+    if (!server->is_failure_shown)
+        log_line(LOG_WARNING, node_about(server->host), "%s: trying again%s", text,
+                 server->host->core->shim_count > 0 ? ", jobs go on" : "");
+    server->is_failure_shown = true;
+}
+
+/* Why no connection came about stays as it is. NULL: it may pass. A name that led to the server once
+ * is a right name, whatever the name servers say now. */
+static const char *explain_dial(struct node_server *server, enum status status, const char *text)
+{
+    const char *remedy = NULL;
+
+    if (status == STATUS_UNSUPPORTED)
+        remedy = "make one there with `ddpctl node add NAME` and give it with --join";
+    else if (status == STATUS_BAD_INPUT || (status == STATUS_NOT_FOUND && !server->was_welcomed &&
+                                            !address_is_unix(server->options->server)))
+        remedy = "correct --server, or the HOST:PORT in the key";
+    if (remedy == NULL)
+        return NULL;
+    (void)snprintf(server->why, sizeof server->why, "%.300s; %s", text, remedy);
+    return server->why;
+}
+
+/* Why a connection ended before the server welcomed us stays as it is. */
+static const char *explain_close(struct node_server *server, enum status status, const char *text)
+{
+    const char *address = server->options->server;
+    const bool is_bad = status == STATUS_BAD_INPUT || status == STATUS_TOO_BIG;
+
+    if (server->tls != NULL && status == STATUS_REFUSED)
+        (void)snprintf(server->why, sizeof server->why,
+                       "the server at %.100s does not accept the key of %s: it was removed or "
+                       "rotated, or is of another server; have a new one made (ddpctl node rotate "
+                       "%s, or node add) and give it with --join",
+                       address, server->options->key->name, server->options->key->name);
+    else if (server->tls != NULL && is_bad && !conn_is_proved(&server->conn))
+        (void)snprintf(server->why, sizeof server->why,
+                       "at %.100s is no server that takes keys (%.200s); correct --server, or the "
+                       "HOST:PORT in the key",
+                       address, text);
+    else if (server->tls == NULL && is_bad && !address_is_unix(address))
+        (void)snprintf(server->why, sizeof server->why,
+                       "at %.100s is no server that takes nodes without a key (%.150s); make one "
+                       "there with `ddpctl node add NAME` and give it with --join",
+                       address, text);
+    else
+        return NULL;
+    /* What was right once may be wrong for a moment only: another program on the port. */
+    return status == STATUS_REFUSED || !server->was_welcomed ? server->why : NULL;
+}
+
+/* -- events of the connection ------------------------------------------------------------------ */
+
+static void on_message(struct conn *conn, const struct msg *msg)
+{
+    struct node_server *server = conn->owner;
+
+    server->on_message(server->host->owner, msg);
+}
+
+static void on_closed(struct conn *conn, enum status why, const char *text)
+{
+    struct node_server *server = conn->owner;
+    const char *stays = server->is_welcomed ? NULL : explain_close(server, why, text);
+    char line[400];
+
+    server->is_open = false;
+    if (server->host->ending)
+        return;
+    /* The server closes a connection that is not TLS where it wants a key. */
+    (void)snprintf(line, sizeof line, "the connection to %.100s ended (%s: %.200s)%s",
+                   server->options->server, status_name(why), text,
+                   server->tls == NULL && !address_is_unix(server->options->server) &&
+                           !server->was_welcomed
+                       ? ", does it want a key (--join)?"
+                       : "");
+    if (stays == NULL)
+        show_failure(server, line);
+    server->host->step(server->host->owner, closed_event(stays));
+}
+
+static const struct conn_handlers handlers = {on_message, on_closed};
+
+/* This end of the connection: where others reach this node, if they reach the server as we do.
+ * NULL: keep what the options say. */
+static const char *own_address(struct node_server *server)
+{
+    struct sockaddr_storage own = {0};
+    int byte_count = sizeof own;
+    char text[64];
+    in_port_t port;
+
+    if (server->options->address_is_fixed)
+        return NULL;
+    (void)snprintf(server->address, sizeof server->address, LOOPBACK);
+    if (address_is_unix(server->options->server) ||
+        uv_tcp_getsockname(&server->conn.handle.tcp, (struct sockaddr *)&own, &byte_count) != 0)
+        return server->address;
+    address_format_tcp(&own, text, sizeof text);
+    if (!address_is_loopback(text))
+        (void)address_split_tcp(text, server->address, sizeof server->address, &port);
+    return server->address;
+}
+
+static struct launcher_event open_event(struct node_server *server)
+{
+    server->is_open = true;
+    server->is_welcomed = false;
+    return (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN, .text = own_address(server)};
+}
+
+static struct launcher_event failed_event(struct node_server *server, enum status status,
+                                          const char *text)
+{
+    const char *stays = explain_dial(server, status, text);
+
+    if (stays == NULL)
+        show_failure(server, text);
+    return closed_event(stays);
+}
+
+static void on_dialed(struct conn_dial *dial, enum status status, const char *text)
+{
+    struct node_server *server = dial->owner;
+    const struct node_host *host = server->host;
+
+    if (host->ending) {
+        if (status == STATUS_OK)
+            conn_close(&server->conn, STATUS_OK, "launcherd ends");
+        return;
+    }
+    host->step(host->owner,
+               status == STATUS_OK ? open_event(server) : failed_event(server, status, text));
+}
+
+/* -- for node.c --------------------------------------------------------------------------------- */
+
+void node_server_connect(struct node_server *server)
+{
+    const struct node_host *host = server->host;
+    enum status status;
+    struct err err;
+
+    assert(!server->is_open && !server->dial.is_running);
+    if (host->ending)
+        return;
+    server->conn.owner = server;
+    server->dial.owner = server;
+    status = conn_dial_start(&server->dial, &server->conn, host->loop, server->options->server,
+                             server->tls, FRAME_LARGE_BYTES_MAX, &handlers, on_dialed, &err);
+    if (status != STATUS_OK)
+        host->post(host->owner, failed_event(server, status, err.text));
+    else if (!server->dial.is_running)
+        host->post(host->owner, open_event(server));
+}
+
+/* A key that the server has not taken never replaces one that it takes. */
+static void keep_key(struct node_server *server)
+{
+    char path[PATH_MAX];
+    struct err err;
+
+    rundir_join(path, server->options->state_dir, NODE_KEY_FILE);
+    if (key_file_write(path, server->options->key, &err) == STATUS_OK)
+        log_line(LOG_INFO, node_about(server->host),
+                 "the key is kept in %s: later starts need no --join", path);
+    else
+        log_line(LOG_ERROR, node_about(server->host),
+                 "the key could not be kept, give it with --join at the next start: %s", err.text);
+}
+
+void node_server_welcomed(struct node_server *server)
+{
+    const struct node_options *options = server->options;
+
+    if (options->key_is_new && !server->was_welcomed)
+        keep_key(server);
+    if (server->is_failure_shown)
+        log_line(LOG_INFO, node_about(server->host), "connected to %s", options->server);
+    server->is_failure_shown = false;
+    server->is_welcomed = server->was_welcomed = true;
+}
+
+void node_server_send(struct node_server *server, const struct msg *msg)
+{
+    struct msg copy = *msg;
+    struct err err;
+
+    if (!server->is_open)
+        return;
+    if (conn_send(&server->conn, &copy, &err) != STATUS_OK && err.status != STATUS_CLOSED)
+        log_line(LOG_WARNING, node_about(server->host), "a %s was not sent: %s",
+                 msg_type_name(msg->type), err.text);
+}
+
+void node_server_close(struct node_server *server, enum status why, const char *text)
+{
+    conn_dial_cancel(&server->dial);
+    if (server->is_open)
+        conn_close(&server->conn, why, text);
+}

@@ -1,0 +1,322 @@
+#include "launcherd/node/node_shims.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "launcherd/node/node_expire.h"
+#include "launcherd/process/cgroup.h"
+#include "launcherd/process/rundir.h"
+#include "launcherd/process/spawn.h"
+#include "launcherd/shim/shim_io.h"
+
+extern char **environ;
+
+void node_shims_init(struct node_shims *shims, const struct node_host *host)
+{
+    *shims = (struct node_shims){.host = host};
+    uv_timer_init(host->loop, &shims->sweep_timer);
+    shims->sweep_timer.data = shims;
+}
+
+struct log_about node_shim_about(const struct node_shim *shim)
+{
+    struct log_about about = node_about(shim->shims->host);
+    about.job_id = shim->job_id;
+    about.generation = shim->generation;
+    return about;
+}
+
+struct launcher_event node_shim_event(const struct node_shim *shim, enum launcher_event_type type)
+{
+    return (struct launcher_event){
+        .type = type, .job_id = shim->job_id, .generation = shim->generation};
+}
+
+static void step(const struct node_shim *shim, struct launcher_event event)
+{
+    const struct node_host *host = shim->shims->host;
+    host->step(host->owner, event);
+}
+
+static void post(const struct node_shims *shims, struct launcher_event event)
+{
+    shims->host->post(shims->host->owner, event);
+}
+
+static struct node_shim *find(const struct node_shims *shims, uint64_t job_id, uint32_t generation)
+{
+    for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
+        if (shim->job_id == job_id && shim->generation == generation && !shim->removed)
+            return shim;
+    return NULL;
+}
+
+/* Frees what was removed and has no handle open. Never from a callback of a shim, which may still
+ * look at it. */
+static void collect(struct node_shims *shims)
+{
+    for (struct node_shim **at = &shims->first; *at != NULL;) {
+        struct node_shim *shim = *at;
+        if (!shim->removed || shim->conn_open || shim->poll_open) {
+            at = &shim->next;
+            continue;
+        }
+        *at = shim->next;
+        free(shim);
+    }
+}
+
+struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start *start)
+{
+    collect(shims);
+    struct node_shim *shim = calloc(1, sizeof *shim);
+    if (shim == NULL)
+        return NULL;
+    shim->shims = shims;
+    shim->job_id = start->job_id;
+    shim->generation = start->generation;
+    (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
+    rundir_path(shim->dir, shims->host->state_dir, start->cluster, start->job_id,
+                start->generation);
+    shim->pidfd = -1;
+    shim->next = shims->first;
+    shims->first = shim;
+    return shim;
+}
+
+static void on_message(struct conn *conn, const struct msg *msg)
+{
+    struct node_shim *shim = conn->owner;
+    if (shim->removed || shim->shims->host->closed)
+        return;
+    if (!shim->hello_received &&
+        (msg->type != MSG_TYPE_SHIM_HELLO || msg->shim_hello.job_id != shim->job_id ||
+         msg->shim_hello.generation != shim->generation)) {
+        conn_close(conn, STATUS_BAD_INPUT, "another shim answers");
+        return;
+    }
+    struct launcher_event event = node_shim_event(
+        shim, shim->hello_received ? LAUNCHER_EVENT_SHIM_MSG : LAUNCHER_EVENT_SHIM_OPEN);
+    shim->hello_received = true;
+    event.msg = msg;
+    step(shim, event);
+}
+
+static void on_closed(struct conn *conn, enum status why, const char *text)
+{
+    struct node_shim *shim = conn->owner;
+    shim->conn_open = false;
+    if (!shim->removed && !shim->exited && !shim->shims->host->closed) {
+        if (why != STATUS_CLOSED)
+            log_line(LOG_WARNING, node_shim_about(shim), "the connection to its shim ended: %s",
+                     text);
+        step(shim, node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED));
+    }
+}
+
+static const struct conn_handlers shim_handlers = {on_message, on_closed};
+
+void node_shim_connect(struct node_shims *shims, uint64_t job_id, uint32_t generation)
+{
+    struct node_shim *shim = find(shims, job_id, generation);
+    char address[PATH_MAX + 16];
+    struct err err;
+
+    if (shim == NULL || shim->exited || shim->conn_open)
+        return;
+    (void)snprintf(address, sizeof address, "unix:%s/shim.sock", shim->dir);
+    shim->hello_received = false;
+    shim->conn.owner = shim;
+    if (conn_open_to(&shim->conn, shims->host->loop, address, FRAME_BYTES_MAX, &shim_handlers,
+                     &err) == STATUS_OK)
+        shim->conn_open = true;
+    else
+        post(shims, node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED));
+}
+
+void node_shim_send(struct node_shims *shims, uint64_t job_id, uint32_t generation,
+                    const struct msg *msg)
+{
+    struct node_shim *shim = find(shims, job_id, generation);
+    struct msg copy = *msg;
+    struct err err;
+    if (shim == NULL || !shim->conn_open)
+        return;
+    if (conn_send(&shim->conn, &copy, &err) != STATUS_OK && err.status != STATUS_CLOSED)
+        log_line(LOG_WARNING, node_shim_about(shim), "a %s was not sent to its shim: %s",
+                 msg_type_name(msg->type), err.text);
+}
+
+static enum status make_dirs(const struct node_shim *shim, const struct msg *start,
+                             char log_dir[PATH_MAX], struct err *err)
+{
+    struct msg copy = *start;
+    rundir_log_dir(log_dir, shim->shims->host->logs_dir, shim->cluster, shim->job_id);
+    enum status status = rundir_make(log_dir, geteuid() == 0 ? 0711 : 0700, err);
+    if (status != STATUS_OK)
+        return status;
+    rundir_remove(shim->dir); /* of a start that was refused half-way */
+    status = rundir_make(shim->dir, 0700, err);
+    if (status != STATUS_OK)
+        return status;
+    status = rundir_link_stage(shim->dir, shim->shims->host->state_dir, start->start.cwd, err);
+    if (status != STATUS_OK)
+        return status;
+    return rundir_write_msg(shim->dir, "start.msg", &copy, err);
+}
+
+static enum status spawn(struct node_shim *shim, const char *log_dir, int link_fd, struct err *err)
+{
+    const struct node_host *host = shim->shims->host;
+    const struct launcher *core = host->core;
+    char path[PATH_MAX], name[64], gpus[DEVICES_TEXT_BYTES], lease_until[24], lease[24],
+        log_max[24];
+    char log_dir_text[PATH_MAX];
+    char cgroups[PATH_MAX], memory[24], allow_root[2] = {host->allow_root ? '1' : '0', '\0'};
+    char node_name[NODE_NAME_BYTES_MAX], address[ADDRESS_BYTES_MAX];
+    static char program[] = "launcherd", mode[] = SHIM_ARGUMENT;
+
+    (void)snprintf(name, sizeof name, "shim-g%u.log", shim->generation);
+    rundir_join(path, log_dir, name);
+    (void)snprintf(log_dir_text, sizeof log_dir_text, "%s", log_dir);
+    (void)snprintf(node_name, sizeof node_name, "%s", core->options.name);
+    (void)snprintf(address, sizeof address, "%s", core->options.address);
+    devices_format(shim->shims->host->devices, core->options.gpus, gpus);
+    (void)snprintf(lease_until, sizeof lease_until, "%llu",
+                   (unsigned long long)core->lease_until_us);
+    (void)snprintf(lease, sizeof lease, "%llu", (unsigned long long)core->lease_us);
+    (void)snprintf(log_max, sizeof log_max, "%llu", (unsigned long long)host->log_max);
+    (void)snprintf(cgroups, sizeof cgroups, "%s", host->cgroups);
+    (void)snprintf(memory, sizeof memory, "%llu", (unsigned long long)host->job_memory_bytes);
+    char *argv[] = {program,     mode,  shim->dir, log_dir_text, node_name, address, gpus,
+                    lease_until, lease, log_max,   allow_root,   cgroups,   memory,  NULL};
+    int log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int exit_code;
+    struct spawn_order order = {.path = "/proc/self/exe",
+                                .argv = argv,
+                                .envp = environ,
+                                .stdin_fd = null_fd,
+                                .stdout_fd = log_fd,
+                                .stderr_fd = log_fd,
+                                .extra_fd = link_fd};
+    enum status status =
+        log_fd < 0 || null_fd < 0
+            ? err_set(err, STATUS_IO, errno, "cannot open %.180s: %s", path, strerror(errno))
+            : spawn_process(&order, &shim->pid, &exit_code, err);
+    if (log_fd >= 0)
+        close(log_fd);
+    if (null_fd >= 0)
+        close(null_fd);
+    return status;
+}
+
+static enum status start_shim(struct node_shim *shim, const struct msg *start, struct err *err)
+{
+    char log_dir[PATH_MAX];
+    int pair[2];
+    enum status status = make_dirs(shim, start, log_dir, err);
+    if (status != STATUS_OK)
+        return status;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return err_set(err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s", strerror(errno));
+    status = spawn(shim, log_dir, pair[1], err);
+    close(pair[1]);
+    if (status != STATUS_OK) {
+        close(pair[0]);
+        return status;
+    }
+    shim->is_child = true;
+    shim->conn.owner = shim;
+    if (conn_open_fd(&shim->conn, shim->shims->host->loop, pair[0], FRAME_BYTES_MAX, &shim_handlers,
+                     err) != STATUS_OK) {
+        close(pair[0]);
+        post(shim->shims,
+             node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED)); /* its socket remains */
+    } else {
+        shim->conn_open = true;
+    }
+    return STATUS_OK;
+}
+
+void node_shim_spawn(struct node_shims *shims, const struct msg *start)
+{
+    struct err err = {0};
+    struct node_shim *shim = node_shim_new(shims, &start->start);
+    struct launcher_event event = {.type = LAUNCHER_EVENT_SHIM_FAILED,
+                                   .job_id = start->start.job_id,
+                                   .generation = start->start.generation,
+                                   .text = "no memory"};
+    if (shim != NULL && start_shim(shim, start, &err) == STATUS_OK)
+        return;
+    if (shim != NULL) {
+        shim->exited = shim->reported = true;
+        event.text = err.text;
+        log_line(LOG_ERROR, node_shim_about(shim), "the shim was not started: %s", err.text);
+    }
+    post(shims, event);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    struct node_shim *shim = handle->data;
+    shim->poll_open = false;
+    close(shim->pidfd);
+    shim->pidfd = -1;
+}
+
+void node_shim_close_poll(struct node_shim *shim)
+{
+    assert(!shim->poll_open || shim->pidfd >= 0);
+    if (shim->poll_open && !uv_is_closing((uv_handle_t *)&shim->pidfd_poll))
+        uv_close((uv_handle_t *)&shim->pidfd_poll, on_poll_closed);
+}
+
+static void remove_dir(const struct node_shim *shim)
+{
+    struct rundir_shim process;
+    struct err err;
+    if (rundir_read_shim(shim->dir, &process, &err) == STATUS_OK && process.cgroup[0] != '\0')
+        cgroup_remove(process.cgroup);
+    rundir_remove(shim->dir);
+}
+
+void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t generation)
+{
+    struct node_shim *shim = find(shims, job_id, generation);
+    if (shim == NULL)
+        return; /* it was refused before it came to be */
+    remove_dir(shim);
+    node_expire_touch(shims->host, shim->cluster, job_id);
+    shim->removed = true;
+    if (shim->conn_open)
+        conn_close(&shim->conn, STATUS_OK, "forgotten");
+    node_shim_close_poll(shim);
+}
+
+void node_shims_close(struct node_shims *shims)
+{
+    uv_close((uv_handle_t *)&shims->sweep_timer, NULL);
+    for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next) {
+        if (shims->host->ends_shims && shim->reported)
+            remove_dir(shim);
+        if (shim->conn_open)
+            conn_close(&shim->conn, STATUS_OK, "launcherd ends");
+        node_shim_close_poll(shim);
+    }
+}
+
+void node_shims_free(struct node_shims *shims)
+{
+    while (shims->first != NULL) {
+        struct node_shim *shim = shims->first;
+        shims->first = shim->next;
+        free(shim);
+    }
+}

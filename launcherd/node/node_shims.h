@@ -1,0 +1,63 @@
+/* The shims of a node as processes and connections. This file and node_shims.c: start, connect,
+ * send, remove; node_sweep.h: their end; node_adopt.h: those of an earlier launcherd. */
+#ifndef LAUNCHERD_NODE_NODE_SHIMS_H
+#define LAUNCHERD_NODE_NODE_SHIMS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "common/io/conn.h"
+#include "launcherd/node/node_host.h"
+
+/* Lives from LAUNCHER_SPAWN_SHIM or adoption until LAUNCHER_REMOVE, and until its handles are
+ * closed. */
+struct node_shim {
+    struct node_shims *shims;
+    struct node_shim *next;
+    uint64_t job_id;
+    uint32_t generation;
+    char cluster[33];
+    char dir[PATH_MAX]; /* its run directory */
+    struct conn conn;
+    bool conn_open, hello_received;
+    pid_t pid; /* 0: none */
+    bool is_child;
+    int pidfd; /* of an adopted one; else -1 */
+    uv_poll_t pidfd_poll;
+    bool poll_open;
+    bool exited;   /* its process is gone, or never was */
+    bool reported; /* SHIM_GONE or SHIM_FAILED was given to the core; until then it is swept */
+    bool removed;
+    char how[96]; /* how it ended */
+};
+
+struct node_shims {
+    const struct node_host *host;
+    struct node_shim *first; /* owned */
+    uv_timer_t sweep_timer;
+    uint32_t sweeps; /* since the last shim exited */
+};
+
+void node_shims_init(struct node_shims *shims, const struct node_host *host);
+/* Closes all connections and watches; the shims live on. The loop must run once more. */
+void node_shims_close(struct node_shims *shims);
+void node_shims_free(struct node_shims *shims);
+
+/* A new entry, not started. NULL: no memory. */
+struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start *start);
+/* An event of this shim; `msg` and `text` are to be filled in. */
+struct launcher_event node_shim_event(const struct node_shim *shim, enum launcher_event_type type);
+struct log_about node_shim_about(const struct node_shim *shim);
+void node_shim_close_poll(struct node_shim *shim);
+
+/* The actions of core/launcher.h. */
+void node_shim_spawn(struct node_shims *shims, const struct msg *start);
+void node_shim_connect(struct node_shims *shims, uint64_t job_id, uint32_t generation);
+void node_shim_send(struct node_shims *shims, uint64_t job_id, uint32_t generation,
+                    const struct msg *msg);
+void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t generation);
+
+#endif

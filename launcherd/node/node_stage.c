@@ -1,0 +1,325 @@
+#include "launcherd/node/node_stage.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/buf.h"
+#include "common/frame.h"
+#include "common/log.h"
+#include "common/stage.h"
+#include "launcherd/process/rundir.h"
+
+#define ANSWER_MS 60000u                /* without a piece for so long, the start fails */
+#define CACHE_BYTES_MAX (1024ull << 20) /* of archives that are kept for the next job */
+
+/* A start order that waits for its archive. */
+struct stage_order {
+    struct stage_order *next;
+    uint64_t job_id;
+    uint32_t generation;
+    char hash[STAGE_HASH_CHARS + 1];
+    struct buf frame; /* the order as a frame: it borrows from nothing */
+};
+
+static void archive_path(const struct node_stage *stage, const char *hash, const char *suffix,
+                         char path[PATH_MAX])
+{
+    (void)snprintf(path, PATH_MAX, "%.4000s/%s%s", stage->dir, hash, suffix);
+}
+
+void node_stage_init(struct node_stage *stage, const struct node_host *host,
+                     struct node_shims *shims)
+{
+    *stage = (struct node_stage){.host = host, .shims = shims, .fd = -1};
+    rundir_join(stage->dir, host->state_dir, "stage");
+    uv_timer_init(host->loop, &stage->timer);
+    stage->timer.data = stage;
+}
+
+static void order_free(struct stage_order *order)
+{
+    buf_free(&order->frame);
+    free(order);
+}
+
+/* The part that was fetched is thrown away. */
+static void fetch_end(struct node_stage *stage)
+{
+    if (stage->fd >= 0)
+        close(stage->fd);
+    stage->fd = -1;
+    stage->have = 0;
+    stage_digest_free(&stage->digest);
+    if (!uv_is_closing((uv_handle_t *)&stage->timer))
+        uv_timer_stop(&stage->timer);
+}
+
+void node_stage_close(struct node_stage *stage)
+{
+    fetch_end(stage);
+    uv_close((uv_handle_t *)&stage->timer, NULL);
+    while (stage->first != NULL) {
+        struct stage_order *order = stage->first;
+        stage->first = order->next;
+        order_free(order);
+    }
+}
+
+static void fail_order(struct node_stage *stage, const struct stage_order *order, const char *text)
+{
+    const struct node_host *host = stage->host;
+    char reason[REASON_BYTES_MAX];
+    (void)snprintf(reason, sizeof reason, "node %.60s cannot get the staged directory: %.140s",
+                   host->core->options.name, text);
+    host->post(host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_FAILED,
+                                                    .job_id = order->job_id,
+                                                    .generation = order->generation,
+                                                    .text = reason});
+}
+
+static void spawn_held(struct node_stage *stage, const struct stage_order *order)
+{
+    struct arena arena = {0};
+    struct msg start;
+    struct err err;
+    const size_t head = sizeof(uint32_t); /* the frame's length */
+    if (msg_decode(order->frame.bytes + head, order->frame.byte_count - head, &arena, &start,
+                   &err) == STATUS_OK)
+        node_shim_spawn(stage->shims, &start);
+    else
+        fail_order(stage, order, err.text);
+    arena_reset(&arena);
+}
+
+/* Every order for this archive goes on, or fails with `problem`. */
+static void settle(struct node_stage *stage, const char *hash, const char *problem)
+{
+    struct stage_order **at = &stage->first;
+    while (*at != NULL) {
+        struct stage_order *order = *at;
+        if (strcmp(order->hash, hash) != 0) {
+            at = &order->next;
+            continue;
+        }
+        *at = order->next;
+        if (problem == NULL)
+            spawn_held(stage, order);
+        else
+            fail_order(stage, order, problem);
+        order_free(order);
+    }
+}
+
+static void fetch_next(struct node_stage *stage);
+
+static void give_up(struct node_stage *stage, const char *problem)
+{
+    char hash[STAGE_HASH_CHARS + 1];
+    assert(stage->first != NULL);
+    memcpy(hash, stage->first->hash, sizeof hash);
+    fetch_end(stage);
+    settle(stage, hash, problem);
+    fetch_next(stage);
+}
+
+/* What actions posted outside of a step is carried out by the next one. */
+static void wake(const struct node_stage *stage)
+{
+    stage->host->step(stage->host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_TICK});
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct node_stage *stage = timer->data;
+    if (stage->first == NULL || stage->host->ending)
+        return;
+    give_up(stage, "the server sent nothing for 60 s");
+    wake(stage);
+}
+
+static void ask(struct node_stage *stage)
+{
+    struct msg msg = {.type = MSG_TYPE_STAGE_GET};
+    msg.stage_get.hash = stage->first->hash;
+    msg.stage_get.offset = stage->have;
+    stage->host->send_server(stage->host->owner, &msg);
+    uv_timer_start(&stage->timer, on_timer, ANSWER_MS, 0);
+}
+
+/* Begins with the archive of the first order, if there is one and none is under way. */
+static void fetch_next(struct node_stage *stage)
+{
+    char path[PATH_MAX];
+    struct err err;
+    while (stage->first != NULL && stage->fd < 0) {
+        archive_path(stage, stage->first->hash, ".part", path);
+        if (rundir_make(stage->dir, 0700, &err) == STATUS_OK) {
+            stage->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+            stage->digest = stage_digest_new();
+        }
+        if (stage->fd >= 0 && stage->digest != NULL) {
+            ask(stage);
+            return;
+        }
+        fetch_end(stage);
+        settle(stage, stage->first->hash, "no file for it in the state directory");
+    }
+}
+
+/* Is it here, as a whole? It counts as used now. */
+static bool has_archive(const struct node_stage *stage, const char *wanted)
+{
+    char path[PATH_MAX], hash[STAGE_HASH_CHARS + 1] = "";
+    uint64_t byte_count;
+    struct err err;
+    archive_path(stage, wanted, ".tar", path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool is_whole = stage_digest_file(fd, hash, &byte_count, &err) == STATUS_OK &&
+                    strcmp(hash, wanted) == 0 && futimens(fd, NULL) == 0;
+    close(fd);
+    return is_whole;
+}
+
+void node_stage_spawn(struct node_stage *stage, const struct msg *start)
+{
+    struct stage_order *order, **at = &stage->first;
+    char hash[STAGE_HASH_CHARS + 1];
+    struct msg copy = *start;
+    struct err err;
+
+    if (!stage_of_cwd(start->start.cwd, hash) || has_archive(stage, hash)) {
+        node_shim_spawn(stage->shims, start);
+        return;
+    }
+    order = calloc(1, sizeof *order);
+    if (order == NULL || msg_encode(&copy, &order->frame, &err) != STATUS_OK) {
+        struct stage_order none = {.job_id = start->start.job_id,
+                                   .generation = start->start.generation};
+        fail_order(stage, &none, "no memory");
+        free(order);
+        return;
+    }
+    order->job_id = start->start.job_id;
+    order->generation = start->start.generation;
+    memcpy(order->hash, hash, sizeof order->hash);
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = order;
+    fetch_next(stage);
+}
+
+void node_stage_cancel(struct node_stage *stage, uint64_t job_id, uint32_t generation)
+{
+    for (struct stage_order **at = &stage->first; *at != NULL; at = &(*at)->next) {
+        struct stage_order *order = *at;
+        if (order->job_id != job_id || order->generation != generation)
+            continue;
+        if (order == stage->first)
+            fetch_end(stage); /* the next order may want another archive */
+        *at = order->next;
+        order_free(order);
+        fetch_next(stage);
+        return;
+    }
+}
+
+/* Removes the archives that were not used for longest, until all fit. */
+static void trim(const struct node_stage *stage)
+{
+    for (;;) {
+        char oldest[NAME_MAX + 1] = "";
+        struct timespec oldest_time = {0};
+        uint64_t total = 0;
+        struct dirent *entry;
+        struct stat info;
+        DIR *dir = opendir(stage->dir);
+        while (dir != NULL && (entry = readdir(dir)) != NULL) {
+            if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+                !S_ISREG(info.st_mode))
+                continue;
+            total += (uint64_t)info.st_size;
+            if (oldest[0] != '\0' && (info.st_mtim.tv_sec > oldest_time.tv_sec ||
+                                      (info.st_mtim.tv_sec == oldest_time.tv_sec &&
+                                       info.st_mtim.tv_nsec >= oldest_time.tv_nsec)))
+                continue;
+            (void)snprintf(oldest, sizeof oldest, "%s", entry->d_name);
+            oldest_time = info.st_mtim;
+        }
+        bool is_over = dir != NULL && total > CACHE_BYTES_MAX && oldest[0] != '\0';
+        is_over = is_over && unlinkat(dirfd(dir), oldest, 0) == 0;
+        if (dir != NULL)
+            closedir(dir);
+        if (!is_over)
+            return;
+    }
+}
+
+static void complete(struct node_stage *stage)
+{
+    char part[PATH_MAX], path[PATH_MAX], hash[STAGE_HASH_CHARS + 1];
+    bool is_right;
+
+    stage_digest_end(&stage->digest, hash);
+    is_right = strcmp(hash, stage->first->hash) == 0;
+    archive_path(stage, stage->first->hash, ".part", part);
+    archive_path(stage, stage->first->hash, ".tar", path);
+    if (!is_right || rename(part, path) != 0) {
+        give_up(stage, is_right ? "it cannot be renamed in the state directory"
+                                : "its bytes do not have its hash");
+        return;
+    }
+    memcpy(hash, stage->first->hash, sizeof hash);
+    fetch_end(stage);
+    settle(stage, hash, NULL); /* each shim has a link to it: it may go from the cache */
+    trim(stage);
+    fetch_next(stage);
+}
+
+static void take(struct node_stage *stage, const struct msg_stage_data *data)
+{
+    if (data->problem[0] != '\0') {
+        give_up(stage, data->problem);
+        return;
+    }
+    if (data->bytes.count == 0 || data->total > STAGE_BYTES_MAX ||
+        data->bytes.count > data->total - stage->have) {
+        give_up(stage, "the server sent bytes that do not belong to it");
+        return;
+    }
+    if (pwrite(stage->fd, data->bytes.items, data->bytes.count, (off_t)stage->have) !=
+        (ssize_t)data->bytes.count) {
+        give_up(stage, errno == ENOSPC ? "the disk of the state directory is full"
+                                       : "its bytes cannot be written");
+        return;
+    }
+    stage_digest_add(stage->digest, data->bytes.items, data->bytes.count);
+    stage->have += data->bytes.count;
+    if (stage->have == data->total)
+        complete(stage);
+    else
+        ask(stage);
+}
+
+void node_stage_data(struct node_stage *stage, const struct msg_stage_data *data)
+{
+    if (stage->first == NULL || stage->fd < 0 || strcmp(data->hash, stage->first->hash) != 0 ||
+        data->offset != stage->have)
+        return; /* the answer to a question of before the connection was lost */
+    take(stage, data);
+    wake(stage);
+}
+
+void node_stage_connected(struct node_stage *stage)
+{
+    if (stage->first != NULL && stage->fd >= 0)
+        ask(stage);
+}

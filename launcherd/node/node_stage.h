@@ -1,0 +1,46 @@
+/* Start orders whose working directory is staged (common/stage.h). The node fetches the archive from
+ * the server into STATE_DIR/stage/HASH.tar, piece by piece, and holds the order back until it is
+ * there. Archives that are there already are used again; the oldest go when there are too many.
+ *
+ * Orders without one pass at once. */
+#ifndef LAUNCHERD_NODE_NODE_STAGE_H
+#define LAUNCHERD_NODE_NODE_STAGE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/msg.h"
+#include "launcherd/node/node_host.h"
+#include "launcherd/node/node_shims.h"
+
+struct stage_order;
+struct stage_digest;
+
+struct node_stage {
+    const struct node_host *host;
+    struct node_shims *shims;
+    char dir[PATH_MAX];
+    struct stage_order *first; /* orders held back, in order of arrival; owned */
+    /* the fetch at hand: of the archive of the first order */
+    int fd; /* of HASH.part; -1: none */
+    uint64_t have;
+    struct stage_digest *digest;
+    uv_timer_t timer; /* the server's time to answer */
+};
+
+void node_stage_init(struct node_stage *stage, const struct node_host *host,
+                     struct node_shims *shims);
+/* Closes the timer, drops what is held back. */
+void node_stage_close(struct node_stage *stage);
+/* LAUNCHER_SPAWN_SHIM: now or later. If the archive cannot be had: SHIM_FAILED with the reason. */
+void node_stage_spawn(struct node_stage *stage, const struct msg *start);
+/* LAUNCHER_REMOVE: an order that is held back is dropped. */
+void node_stage_cancel(struct node_stage *stage, uint64_t job_id, uint32_t generation);
+/* stage_data of the server. */
+void node_stage_data(struct node_stage *stage, const struct msg_stage_data *data);
+/* The server is connected again: what is missing is asked for again. */
+void node_stage_connected(struct node_stage *stage);
+
+#endif

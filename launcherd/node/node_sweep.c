@@ -1,0 +1,133 @@
+#include "launcherd/node/node_sweep.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "launcherd/process/cgroup.h"
+#include "launcherd/process/proc.h"
+#include "launcherd/process/rundir.h"
+
+#define SWEEP_MAX_MS 50u
+
+static bool is_live_child(void *arg, pid_t pid)
+{
+    const struct node_shims *shims = arg;
+    for (const struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
+        if (shim->pid == pid && shim->is_child && !shim->exited)
+            return true;
+    return false;
+}
+
+/* Kills what is left of its processes; returns how many were found. */
+static uint32_t kill_rest(struct node_shim *shim)
+{
+    struct rundir_shim process;
+    struct err err;
+    uint32_t count = 0;
+    if (shim->is_child)
+        count += proc_kill_descendants(getpid(), is_live_child, shim->shims);
+    if (rundir_read_shim(shim->dir, &process, &err) == STATUS_OK) {
+        if (process.cgroup[0] != '\0' && cgroup_is_populated(process.cgroup)) {
+            (void)cgroup_kill(process.cgroup);
+            count++;
+        }
+        count += proc_kill_token(process.token);
+    }
+    return count; /* without shim.json it had not started any process */
+}
+
+static void report_gone(struct node_shim *shim, const struct msg *end)
+{
+    assert(shim->exited && !shim->reported);
+    const struct node_host *host = shim->shims->host;
+    struct launcher_event event = node_shim_event(shim, LAUNCHER_EVENT_SHIM_GONE);
+    shim->reported = true;
+    event.text = shim->how;
+    event.msg = end;
+    host->step(host->owner, event);
+}
+
+/* False: processes were found, so it must be swept again. */
+static bool sweep_shim(struct node_shim *shim)
+{
+    struct arena arena = {0};
+    struct msg end;
+    struct err err;
+    bool has_end = rundir_read_msg(shim->dir, "end.msg", &arena, &end, &err) == STATUS_OK;
+    bool is_clean = has_end || kill_rest(shim) == 0;
+
+    if (is_clean)
+        report_gone(shim, has_end ? &end : NULL);
+    arena_reset(&arena);
+    return is_clean;
+}
+
+static void on_sweep_timer(uv_timer_t *timer)
+{
+    struct node_shims *shims = timer->data;
+    uint32_t delay_ms = shims->sweeps < 6 ? 1u << shims->sweeps : SWEEP_MAX_MS;
+    bool again = false;
+    for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
+        if (shim->exited && !shim->reported && !sweep_shim(shim))
+            again = true;
+    shims->sweeps++;
+    if (again && !shims->host->closed)
+        uv_timer_start(timer, on_sweep_timer, delay_ms, 0);
+}
+
+void node_sweep_begin(struct node_shim *shim)
+{
+    assert(!shim->exited);
+    shim->exited = true;
+    shim->shims->sweeps = 0;
+    if (!shim->shims->host->closed)
+        uv_timer_start(&shim->shims->sweep_timer, on_sweep_timer, 0, 0);
+}
+
+static void describe_exit(struct node_shim *shim, const siginfo_t *info)
+{
+    if (info->si_code == CLD_EXITED)
+        (void)snprintf(shim->how, sizeof shim->how,
+                       "ended early (exit code %d), see its shim-g%u.log", info->si_status,
+                       shim->generation);
+    else
+        (void)snprintf(shim->how, sizeof shim->how, "was killed (signal %d)", info->si_status);
+}
+
+void node_sweep_reap(struct node_shims *shims)
+{
+    siginfo_t info;
+    while (proc_reap(&info)) {
+        for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next) {
+            if (shim->pid == info.si_pid && shim->is_child && !shim->exited) {
+                describe_exit(shim, &info);
+                node_sweep_begin(shim);
+                break;
+            }
+        }
+    }
+}
+
+uint32_t node_sweep_left(const struct node_shims *shims)
+{
+    uint32_t count = 0;
+    for (const struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
+        count += !shim->reported;
+    return count;
+}
+
+uint32_t node_sweep_signal(struct node_shims *shims, int signal)
+{
+    for (const struct node_shim *shim = shims->first; shim != NULL; shim = shim->next) {
+        if (shim->exited)
+            continue;
+        if (shim->pidfd >= 0)
+            syscall(SYS_pidfd_send_signal, shim->pidfd, signal, NULL, 0);
+        else if (shim->is_child && shim->pid > 0)
+            kill(shim->pid, signal);
+    }
+    return node_sweep_left(shims);
+}

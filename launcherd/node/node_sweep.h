@@ -1,0 +1,19 @@
+/* The end of shims. One that ended in order has recorded its last report and left no process. After
+ * any other end, all of /proc is searched for processes with its token, and for orphans, which come
+ * to launcherd because it is their subreaper; they are killed, again and again, until none is
+ * found. Only then the core gets SHIM_GONE. */
+#ifndef LAUNCHERD_NODE_NODE_SWEEP_H
+#define LAUNCHERD_NODE_NODE_SWEEP_H
+
+#include "launcherd/node/node_shims.h"
+
+/* On SIGCHLD. */
+void node_sweep_reap(struct node_shims *shims);
+/* The process of `shim` is gone: sweep from now on. */
+void node_sweep_begin(struct node_shim *shim);
+/* How many shims are not reported gone yet. */
+uint32_t node_sweep_left(const struct node_shims *shims);
+/* Sends `signal` to every living shim; returns node_sweep_left. */
+uint32_t node_sweep_signal(struct node_shims *shims, int signal);
+
+#endif

@@ -1,0 +1,18 @@
+/* Network interfaces of this machine and their addresses, as texts. */
+#ifndef LAUNCHERD_PROCESS_INTERFACE_H
+#define LAUNCHERD_PROCESS_INTERFACE_H
+
+#include <net/if.h>
+#include <stdbool.h>
+
+#include "common/limits.h"
+#include "common/status.h"
+
+/* The interface that has the numeric `address`; an IPv6 address may end in %ZONE. False: none. */
+bool interface_of_address(const char *address, char name[IF_NAMESIZE]);
+/* The address by which other machines reach this one on the interface: its first IPv4 address, else
+ * its first IPv6 address that is not link-local. STATUS_NOT_FOUND: no such interface, or it has no
+ * such address. */
+enum status interface_address(const char *name, char address[ADDRESS_BYTES_MAX], struct err *err);
+
+#endif

@@ -1,0 +1,74 @@
+/* The state directory of a node, and the files in it that a shim and launcherd share:
+ *
+ *   STATE/lock                                  locked by the one launcherd that uses it
+ *   STATE/slots.json                            the record of the slots (node/slots_file.h)
+ *   STATE/run/<cluster>-<job>-g<generation>/    one for each shim, until `forget` (mode 0700)
+ *     start.msg                                 the start order, as a frame
+ *     shim.sock                                 the socket on which the shim listens
+ *     shim.json                                 the process of the shim
+ *     end.msg                                   its last report, once it has ended
+ *   STATE/logs/<cluster>-<job>/                 stays; under --log-dir where that is given
+ *     shim-g<generation>.log                    the log of the shim
+ *     g<generation>-rank<rank>.log              the output of that rank, byte for byte
+ *     g<generation>-errors/rank<rank>.json      written by PyTorch's @record
+ *     stage/files/                              a staged working directory (common/stage.h), its user's
+ *   STATE/stage/HASH.tar                        archives of those
+ *
+ * Paths are made of numbers and the name of a cluster ([A-Za-z0-9._-], checked by the decoder). */
+#ifndef LAUNCHERD_PROCESS_RUNDIR_H
+#define LAUNCHERD_PROCESS_RUNDIR_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/arena.h"
+#include "common/msg.h"
+#include "common/status.h"
+
+/* The process of a shim, and the token in the environment of all its descendants. */
+struct rundir_shim {
+    pid_t pid;
+    uint64_t start_ticks;
+    char boot_id[64];
+    char token[33];
+    char cgroup[PATH_MAX]; /* the folder of its workers' cgroup; empty: none */
+};
+
+void rundir_path(char out[PATH_MAX], const char *state_dir, const char *cluster, uint64_t job_id,
+                 uint32_t generation);
+/* `logs_dir`: STATE/logs, or launcherd's --log-dir. */
+void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id);
+void rundir_rank_log(char out[PATH_MAX], const char *log_dir, uint32_t generation, uint32_t rank);
+/* DIR/NAME, truncated where it does not fit. */
+void rundir_join(char out[PATH_MAX], const char *dir, const char *name);
+
+/* Makes `path` and its parents with `mode`. Those that are there stay as they are. */
+enum status rundir_make(const char *path, mode_t mode, struct err *err);
+/* Removes a run directory and the files in it. It has no subfolders. */
+void rundir_remove(const char *path);
+
+/* Gives a shim with a staged working directory the archive, as `stage.tar` in its run directory, where it
+ * stays as long as the shim needs it. STATUS_OK for other working directories. */
+enum status rundir_link_stage(const char *dir, const char *state_dir, const char *cwd,
+                              struct err *err);
+/* Removes the folder `name` of the folder `parent_fd` (or AT_FDCWD) with everything below it, also if it
+ * belongs to another user, who may change it meanwhile: no symbolic link is followed. What cannot be
+ * removed stays. */
+void rundir_remove_all(int parent_fd, const char *name);
+
+/* Replaces the file by a rename, so it has either the old or the new content. */
+enum status rundir_write(const char *dir, const char *name, const void *bytes, size_t byte_count,
+                         struct err *err);
+/* The bytes of DIR/NAME, from `arena`. STATUS_NOT_FOUND when there is no such file. */
+enum status rundir_read(const char *dir, const char *name, struct arena *arena, char **bytes,
+                        size_t *byte_count, struct err *err);
+enum status rundir_write_msg(const char *dir, const char *name, struct msg *msg, struct err *err);
+/* `msg` borrows from `arena`. STATUS_NOT_FOUND when there is no such file. */
+enum status rundir_read_msg(const char *dir, const char *name, struct arena *arena, struct msg *msg,
+                            struct err *err);
+enum status rundir_write_shim(const char *dir, const struct rundir_shim *shim, struct err *err);
+enum status rundir_read_shim(const char *dir, struct rundir_shim *shim, struct err *err);
+
+#endif

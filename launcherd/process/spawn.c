@@ -1,0 +1,340 @@
+#include "launcherd/process/spawn.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define STACK_BYTES (64u * 1024u)
+#define SOURCE_FD_MIN                                                                              \
+    16 /* above every target: so no dup2 overwrites a source that is still needed */
+
+#define OPEN_FILES_MIN 65536u
+#define JOB_UMASK 022
+
+enum stage {
+    STAGE_NONE,
+    STAGE_CGROUP,
+    STAGE_DESCRIPTORS,
+    STAGE_LIMITS,
+    STAGE_USER,
+    STAGE_PARENT,
+    STAGE_CWD,
+    STAGE_EXEC
+};
+
+/* Shared with the child, which writes only `stage` and `code`. */
+struct child {
+    const struct spawn_order *order;
+    char **paths;      /* where to look for the program, in order; ends with NULL */
+    char **shell_argv; /* "/bin/sh", path, arguments: for a script without #!, as execvp does */
+    int fds[4];        /* sources of 0, 1, 2 and SPAWN_EXTRA_FD; -1: none */
+    int cgroup_fd;     /* its cgroup.procs; -1: ours */
+    pid_t parent;
+    enum stage stage;
+    int code;
+};
+
+IN_CHILD static int child_fail(struct child *child, enum stage stage)
+{
+    child->stage = stage;
+    child->code = errno;
+    return 127;
+}
+
+IN_CHILD static void reset_signals(void)
+{
+    struct sigaction action;
+    sigset_t none;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = SIG_DFL;
+    for (int number = 1; number < _NSIG; number++)
+        if (number != SIGKILL && number != SIGSTOP)
+            sigaction(number, &action, NULL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Descriptors 0 to 3 as ordered; all others close when the program is run. */
+IN_CHILD static bool arrange_fds(const struct child *child)
+{
+    for (int target = 0; target < 4; target++)
+        if (child->fds[target] >= 0 && dup2(child->fds[target], target) < 0)
+            return false;
+    unsigned first = child->fds[SPAWN_EXTRA_FD] >= 0 ? SPAWN_EXTRA_FD + 1 : SPAWN_EXTRA_FD;
+    return syscall(SYS_close_range, first, ~0u, CLOSE_RANGE_CLOEXEC) == 0;
+}
+
+/* Many open files, where the hard limit allows them: data sets and connections need more than the
+ * usual 1024. No core files: they would have the job's data and keys, and would fill the disk. A job
+ * can raise that limit again. The umask is what a login has on most systems: with 077 nobody else
+ * could read a checkpoint in a folder that a group shares. Our own files do not depend on it. */
+IN_CHILD static bool set_limits(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return false;
+    if (limit.rlim_cur < OPEN_FILES_MIN) {
+        limit.rlim_cur = limit.rlim_max < OPEN_FILES_MIN ? limit.rlim_max : OPEN_FILES_MIN;
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+            return false;
+    }
+    if (getrlimit(RLIMIT_CORE, &limit) != 0)
+        return false;
+    limit.rlim_cur = 0;
+    (void)umask(JOB_UMASK);
+    return setrlimit(RLIMIT_CORE, &limit) == 0;
+}
+
+/* As execvp(3): tries each path, skips those that do not exist, and remembers one that may not be
+ * run. */
+IN_CHILD static void run_program(struct child *child)
+{
+    int code = ENOENT;
+    for (char **path = child->paths; *path != NULL; path++) {
+        execve(*path, child->order->argv, child->order->envp);
+        if (errno == ENOEXEC) {
+            child->shell_argv[1] = *path;
+            execve("/bin/sh", child->shell_argv, child->order->envp);
+        }
+        if (errno != ENOENT && errno != ENOTDIR && (code == ENOENT || errno != EACCES))
+            code = errno;
+    }
+    errno = code;
+}
+
+/* The order matters:
+ *   1. the cgroup, so that nothing that the child does is outside of it
+ *   2. a session of its own; no handler and no mask of ours
+ *   3. descriptors, while we still may use ours
+ *   4. limits and umask, while root may still raise them
+ *   5. the user; root cannot be had back (account_become)
+ *   6. no new privileges: a set-uid program gives none. After 5, which needs them
+ *   7. the death signal of the parent, after 5, which would clear it; the parent may have ended
+ *      before it was set
+ *   8. the working directory and the program, both looked up with the rights of the user
+ * The environment was made from nothing by the caller, and nothing of it is used before 8. */
+IN_CHILD static int child_main(void *arg)
+{
+    struct child *child = arg;
+    const struct spawn_order *order = child->order;
+
+    if (child->cgroup_fd >= 0 && write(child->cgroup_fd, "0", 1) != 1)
+        return child_fail(child, STAGE_CGROUP);
+    setsid();
+    reset_signals();
+    if (!arrange_fds(child))
+        return child_fail(child, STAGE_DESCRIPTORS);
+    if (order->is_job && !set_limits())
+        return child_fail(child, STAGE_LIMITS);
+    if (order->user != NULL && !account_become(order->user))
+        return child_fail(child, STAGE_USER);
+    if (order->is_job && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return child_fail(child, STAGE_USER);
+    if (order->dies_with_parent &&
+        (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != child->parent))
+        return child_fail(child, STAGE_PARENT);
+    if (order->cwd != NULL && chdir(order->cwd) != 0)
+        return child_fail(child, STAGE_CWD);
+    run_program(child);
+    return child_fail(child, STAGE_EXEC);
+}
+
+static void free_texts(char **texts)
+{
+    for (char **text = texts; text != NULL && *text != NULL; text++)
+        free(*text);
+    free(texts);
+}
+
+/* Every folder of `search` with `/name` appended. An empty one is the current directory. */
+static char **program_paths(const char *name, const char *search)
+{
+    if (search == NULL || strchr(name, '/') != NULL || name[0] == '\0') {
+        char **one = calloc(2, sizeof *one);
+        if (one != NULL)
+            one[0] = strdup(name);
+        return one;
+    }
+    size_t count = 1;
+    for (const char *at = search; *at != '\0'; at++)
+        count += *at == ':';
+    char **paths = calloc(count + 1, sizeof *paths);
+    for (size_t i = 0; paths != NULL && i < count; i++) {
+        size_t bytes = strcspn(search, ":");
+        if (asprintf(&paths[i], "%.*s%s%s", (int)bytes, search, bytes > 0 ? "/" : "./", name) < 0) {
+            paths[i] = NULL;
+            break;
+        }
+        search += bytes + (search[bytes] == ':');
+    }
+    return paths;
+}
+
+bool spawn_find_program(const char *name, const char *search, int *code)
+{
+    char **paths = program_paths(name, search);
+    struct stat stat_of;
+    bool found = false, is_searched = search != NULL && strchr(name, '/') == NULL;
+    *code = paths == NULL ? ENOMEM : ENOENT;
+    for (char **path = paths; path != NULL && *path != NULL && !found; path++) {
+        bool is_there = stat(*path, &stat_of) == 0;
+        if (!is_there && is_searched && errno == EACCES)
+            continue; /* a folder of the PATH that this user may not enter has nothing for it */
+        found = is_there && faccessat(AT_FDCWD, *path, X_OK, AT_EACCESS) == 0;
+        if (found && S_ISDIR(stat_of.st_mode)) {
+            found = false;
+            errno = EACCES;
+        }
+        if (!found && errno != ENOENT && errno != ENOTDIR && (*code == ENOENT || errno != EACCES))
+            *code = errno;
+    }
+    free_texts(paths);
+    return found;
+}
+
+static char **shell_arguments(char *const *argv)
+{
+    size_t count = 0;
+    while (argv[count] != NULL)
+        count++;
+    char **out = calloc(count + 2, sizeof *out);
+    static char shell[] = "/bin/sh";
+    if (out == NULL)
+        return NULL;
+    out[0] = shell;
+    for (size_t i = 1; i < count; i++)
+        out[i + 1] = argv[i];
+    return out;
+}
+
+static bool lift_fds(const struct spawn_order *order, int fds[4])
+{
+    const int from[4] = {order->stdin_fd, order->stdout_fd, order->stderr_fd, order->extra_fd};
+    bool all = true;
+    for (int i = 0; i < 4; i++) {
+        fds[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD_CLOEXEC, SOURCE_FD_MIN);
+        all = all && (from[i] < 0 || fds[i] >= 0);
+    }
+    return all;
+}
+
+static void close_fds(const int fds[4])
+{
+    for (int i = 0; i < 4; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* Opened here: the kernel checks the rights of who opened it, and the child loses them. */
+static bool open_cgroup(const char *dir, int *fd)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/cgroup.procs", dir) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    *fd = open(path, O_WRONLY | O_CLOEXEC);
+    return *fd >= 0;
+}
+
+/* Signals are blocked, so that none of our handlers runs in the child, which shares our memory. */
+static pid_t start(struct child *child)
+{
+    sigset_t all, before;
+    char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stack == MAP_FAILED)
+        return -1;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before);
+    pid_t pid = clone(child_main, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, child);
+    int code = errno;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    munmap(stack, STACK_BYTES);
+    errno = code;
+    return pid;
+}
+
+static enum status explain(const struct child *child, int *exit_code, struct err *err)
+{
+    const struct spawn_order *order = child->order;
+    const char *why = strerror(child->code);
+    *exit_code = 125;
+    switch (child->stage) {
+    case STAGE_NONE:
+    case STAGE_DESCRIPTORS:
+        break;
+    case STAGE_CGROUP:
+        return err_set(err, STATUS_SYSTEM, child->code,
+                       "cannot start '%s' in the cgroup %.120s: %s", order->argv[0], order->cgroup,
+                       why);
+    case STAGE_LIMITS:
+        return err_set(err, STATUS_SYSTEM, child->code, "cannot set the limits of '%s': %s",
+                       order->argv[0], why);
+    case STAGE_USER:
+        return err_set(err, STATUS_REFUSED, child->code, "cannot become user %s (uid %u): %s",
+                       order->user->name, (unsigned)order->user->uid, why);
+    case STAGE_PARENT:
+        return err_set(err, STATUS_SYSTEM, child->code, "the shim ended while it started '%s'",
+                       order->argv[0]);
+    case STAGE_CWD:
+        *exit_code = 126;
+        return err_set(err, STATUS_NOT_FOUND, child->code,
+                       "cannot run '%s': its working directory %.100s: %s", order->argv[0],
+                       order->cwd, why);
+    case STAGE_EXEC:
+        *exit_code = child->code == ENOENT || child->code == ENOTDIR ? 127 : 126;
+        return err_set(err, STATUS_NOT_FOUND, child->code, "cannot run '%s': %s", order->argv[0],
+                       why);
+    }
+    return err_set(err, STATUS_SYSTEM, child->code, "cannot start '%s': %s", order->argv[0], why);
+}
+
+enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit_code,
+                          struct err *err)
+{
+    struct child child = {
+        .order = order, .fds = {-1, -1, -1, -1}, .cgroup_fd = -1, .parent = getpid()};
+    enum status status = STATUS_OK;
+
+    assert(order->argv[0] != NULL);
+    child.paths = program_paths(order->path != NULL ? order->path : order->argv[0],
+                                order->path != NULL ? NULL : order->search);
+    child.shell_argv = shell_arguments(order->argv);
+    if (child.paths == NULL || child.paths[0] == NULL || child.shell_argv == NULL) {
+        errno = ENOMEM;
+        child_fail(&child, STAGE_DESCRIPTORS);
+    } else if (!lift_fds(order, child.fds)) {
+        child_fail(&child, STAGE_DESCRIPTORS);
+    } else if (order->cgroup != NULL && !open_cgroup(order->cgroup, &child.cgroup_fd)) {
+        child_fail(&child, STAGE_CGROUP);
+    } else {
+        *pid = start(&child);
+        if (*pid < 0)
+            child_fail(&child, STAGE_DESCRIPTORS);
+        else if (child.stage != STAGE_NONE)
+            waitpid(*pid, NULL, 0); /* reaped here: it never became a worker */
+    }
+    if (child.stage != STAGE_NONE)
+        status = explain(&child, exit_code, err);
+    close_fds(child.fds);
+    if (child.cgroup_fd >= 0)
+        close(child.cgroup_fd);
+    free_texts(child.paths);
+    free(child.shell_argv);
+    return status;
+}

@@ -1,0 +1,39 @@
+/* Starts one process with its descriptors, session, user, directory and program. Until it runs its
+ * program, the child shares our memory (as with vfork and posix_spawn), so the cost does not grow
+ * with ours. */
+#ifndef LAUNCHERD_PROCESS_SPAWN_H
+#define LAUNCHERD_PROCESS_SPAWN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/status.h"
+#include "launcherd/process/account.h"
+
+#define SPAWN_EXTRA_FD 3 /* extra_fd has this number in the new process */
+
+struct spawn_order {
+    const char *path; /* the program; NULL: argv[0], looked up in `search` unless it has a slash */
+    char *const *argv;
+    char *const *envp;
+    const char *search;         /* a PATH; NULL: argv[0] is a path */
+    const char *cwd;            /* NULL: ours */
+    const struct account *user; /* NULL: as ourselves */
+    const char *cgroup;         /* its folder; NULL: ours */
+    int stdin_fd, stdout_fd, stderr_fd;
+    int extra_fd;          /* -1: none */
+    bool is_job;           /* with the limits and the umask of jobs, and no new privileges */
+    bool dies_with_parent; /* it gets SIGKILL when we end, in whatever way */
+};
+
+/* The process leads a session of its own. Only the named descriptors are open in it, and its
+ * signals are at their defaults. On failure `exit_code` is what a shell would return: 127 not
+ * found, 126 found but not runnable, 125 any other failure; `err` has the reason. */
+enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit_code,
+                          struct err *err);
+
+/* Whether `name` can be run here and now, by the rules of spawn_process; else `code` is errno. */
+bool spawn_find_program(const char *name, const char *search, int *code);
+
+#endif

@@ -1,0 +1,272 @@
+#include "launcherd/shim/preflight.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcherd/process/proc.h"
+#include "launcherd/process/spawn.h"
+
+#define CHILD_FD 3
+#define CHILD_STAGE_FD 4
+
+__attribute__((format(printf, 3, 4))) static void fail(struct preflight_result *result,
+                                                       int32_t code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is begun one line above */
+    (void)vsnprintf(result->text, sizeof result->text, format, args);
+    va_end(args);
+    result->code = code;
+}
+
+static void fail_cwd(struct preflight_result *result, const char *node, const char *user,
+                     const char *cwd)
+{
+    const char *remedy = "make it there, share the disk, or submit with --stage DIR";
+    if (errno == ENOENT)
+        fail(result, 126, "node %s: working directory %.90s does not exist (job of %.40s): %s",
+             node, cwd, user, remedy);
+    else if (errno == ENOTDIR)
+        fail(result, 126, "node %s: working directory %.90s is not a directory (job of %.40s): %s",
+             node, cwd, user, remedy);
+    else
+        fail(result, 126, "node %s: working directory %.90s cannot be entered by %.40s: %s", node,
+             cwd, user, strerror(errno));
+}
+
+static void fail_program(struct preflight_result *result, const char *node, const char *user,
+                         const char *program, int code)
+{
+    bool is_path = strchr(program, '/') != NULL, is_missing = code == ENOENT || code == ENOTDIR;
+    if (is_missing && is_path)
+        fail(result, 127,
+             "node %s: program %.90s does not exist (job of %.40s): put it there, or "
+             "share the disk",
+             node, program, user);
+    else if (is_missing)
+        fail(
+            result, 127,
+            "node %s: program %.90s is not in the PATH of the job (of %.40s): install it there, or "
+            "give its path",
+            node, program, user);
+    else
+        fail(result, 126, "node %s: program %.90s cannot be run by %.40s: %s", node, program, user,
+             strerror(code));
+}
+
+static void check_as_user(const char *node, const struct worker_env_facts *given,
+                          struct preflight_result *result)
+{
+    struct worker_env_facts env = *given;
+    const struct account *account = &result->account;
+    const struct msg_start *start = env.start;
+    struct arena arena = {0};
+    int code = 0;
+
+    env.master_addr = "";
+    env.user = account->name;
+    env.home = account->home;
+    env.shell = account->shell;
+    char **envp = worker_env_build(&env, 0, &arena);
+    if (envp == NULL)
+        fail(result, 125, "node %s: no memory for the environment of the job", node);
+    else if (chdir(start->cwd) != 0)
+        fail_cwd(result, node, account->name, start->cwd);
+    else if (!spawn_find_program(start->argv.items[0], worker_env_path(envp), &code))
+        fail_program(result, node, account->name, start->argv.items[0], code);
+    arena_reset(&arena);
+}
+
+void preflight_check(const struct account_policy *policy, const struct account *own,
+                     const struct worker_env_facts *env, const struct stage_source *stage,
+                     struct preflight_result *result)
+{
+    struct err err;
+
+    memset(result, 0, sizeof *result);
+    enum status status =
+        account_choose(policy, own, env->start->user, &result->account, &result->as_self, &err);
+    if (status != STATUS_OK) {
+        fail(result, status == STATUS_REFUSED || status == STATUS_NOT_FOUND ? 126 : 125, "%s",
+             err.text);
+        return;
+    }
+    if (stage != NULL)
+        status = stage_make_dir(stage->dir, result->as_self ? NULL : &result->account, &err);
+    if (status == STATUS_OK && !result->as_self && !account_become(&result->account))
+        status = err_set(&err, STATUS_REFUSED, errno, "cannot become user %.60s: %s",
+                         result->account.name, strerror(errno));
+    if (status == STATUS_OK && stage != NULL)
+        status = stage_unpack(stage, &err);
+    if (status == STATUS_OK)
+        check_as_user(policy->node, env, result);
+    else
+        fail(result, 125, "node %s: %.200s", policy->node, err.text);
+}
+
+static void write_all(int fd, const void *from, size_t byte_count)
+{
+    const char *bytes = from;
+    while (byte_count > 0) {
+        ssize_t written = write(fd, bytes, byte_count);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return; /* nobody reads it any more */
+        bytes += written;
+        byte_count -= (size_t)written;
+    }
+}
+
+/* Never returns. It keeps none of our descriptors: it may hang after we have ended. */
+static void run_child(int write_fd, pid_t parent, const struct account_policy *policy,
+                      const struct worker_env_facts *env, const struct stage_source *stage)
+{
+    struct stage_source staged = {.tar_fd = CHILD_STAGE_FD, .dir = stage != NULL ? stage->dir : ""};
+    static struct preflight_result result;
+    struct account own;
+    struct err err;
+
+    write_fd = fcntl(write_fd, F_DUPFD, CHILD_STAGE_FD + 1); /* not where the other one goes */
+    if ((stage != NULL && dup2(stage->tar_fd, CHILD_STAGE_FD) < 0) ||
+        dup2(write_fd, CHILD_FD) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 ||
+        getppid() != parent)
+        _exit(1);
+    (void)syscall(SYS_close_range, (stage != NULL ? CHILD_STAGE_FD : CHILD_FD) + 1, ~0u, 0);
+    if (account_own(&own, &err) != STATUS_OK)
+        fail(&result, 125, "node %s: %.200s", policy->node, err.text);
+    else
+        preflight_check(policy, &own, env, stage != NULL ? &staged : NULL, &result);
+    gid_t *groups = result.account.groups;
+    result.account.groups = NULL;
+    write_all(CHILD_FD, &result, sizeof result);
+    if (result.code == 0)
+        write_all(CHILD_FD, groups, result.account.group_count * sizeof *groups);
+    _exit(0);
+}
+
+static void finish(struct preflight *preflight, struct preflight_result *result)
+{
+    preflight_close(preflight);
+    preflight->on_done(preflight->owner, result);
+    account_free(&result->account);
+}
+
+/* The child has closed its end. */
+static void take_answer(struct preflight *preflight)
+{
+    static struct preflight_result result;
+    const struct buf *answer = &preflight->answer;
+    size_t group_bytes = 0;
+
+    memset(&result, 0, sizeof result);
+    if (!answer->failed && answer->byte_count >= sizeof result) {
+        memcpy(&result, answer->bytes, sizeof result);
+        group_bytes = result.account.group_count * sizeof *result.account.groups;
+    }
+    result.account.groups = NULL;
+    if (answer->byte_count < sizeof result) {
+        fail(&result, 125, "node %s: the check of the job ended without an answer",
+             preflight->node);
+    } else if (result.code == 0) {
+        result.account.groups = malloc(group_bytes + 1);
+        if (result.account.groups == NULL || answer->byte_count != sizeof result + group_bytes)
+            fail(&result, 125, "node %s: the check of the job ended early", preflight->node);
+        else if (group_bytes > 0)
+            memcpy(result.account.groups, answer->bytes + sizeof result, group_bytes);
+    }
+    finish(preflight, &result);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct preflight *preflight = poll->data;
+    char bytes[16384];
+    ssize_t got;
+    (void)status;
+    (void)events;
+    while ((got = read(preflight->fd, bytes, sizeof bytes)) > 0)
+        buf_add(&preflight->answer, bytes, (size_t)got);
+    if (got == 0 || (errno != EAGAIN && errno != EINTR))
+        take_answer(preflight);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    static struct preflight_result result;
+    struct preflight *preflight = timer->data;
+    memset(&result, 0, sizeof result);
+    fail(&result, 125,
+         "node %s: its disks or its user database do not answer (%u s): working directory and "
+         "program of the job could not be checked",
+         preflight->node, PREFLIGHT_MAX_MS / 1000);
+    finish(preflight, &result);
+}
+
+static void open_handles(struct preflight *preflight, uv_loop_t *loop)
+{
+    int rc = uv_poll_init(loop, &preflight->poll, preflight->fd); /* makes it non-blocking */
+    rc = rc != 0 ? rc : uv_timer_init(loop, &preflight->timer);
+    assert(rc == 0); /* fails only without memory or descriptors, at the start of a process */
+    preflight->handles_open = true;
+    preflight->poll.data = preflight->timer.data = preflight;
+    uv_poll_start(&preflight->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+    uv_update_time(loop);
+    uv_timer_start(&preflight->timer, on_timer, PREFLIGHT_MAX_MS, 0);
+}
+
+void preflight_begin(struct preflight *preflight, uv_loop_t *loop,
+                     const struct account_policy *policy, const struct worker_env_facts *env,
+                     const struct stage_source *stage)
+{
+    struct preflight_result result = {0};
+    pid_t parent = getpid(), pid = -1;
+    int fds[2] = {-1, -1};
+
+    preflight->node = policy->node;
+    preflight->fd = preflight->pidfd = -1;
+    if (pipe2(fds, O_CLOEXEC) == 0)
+        pid = fork();
+    if (pid == 0)
+        run_child(fds[1], parent, policy, env, stage);
+    int code = errno;
+    if (fds[1] >= 0)
+        close(fds[1]);
+    preflight->fd = fds[0];
+    if (pid < 0) {
+        if (preflight->fd >= 0)
+            close(preflight->fd);
+        fail(&result, 125, "node %s: the job cannot be checked: %s", policy->node, strerror(code));
+        finish(preflight, &result);
+        return;
+    }
+    preflight->pidfd = proc_pidfd(pid);
+    open_handles(preflight, loop);
+}
+
+void preflight_close(struct preflight *preflight)
+{
+    if (preflight->handles_open) {
+        preflight->handles_open = false;
+        uv_close((uv_handle_t *)&preflight->poll, NULL);
+        uv_close((uv_handle_t *)&preflight->timer, NULL);
+        if (preflight->pidfd >= 0) {
+            syscall(SYS_pidfd_send_signal, preflight->pidfd, SIGKILL, NULL, 0);
+            close(preflight->pidfd);
+        }
+        close(preflight->fd);
+        buf_free(&preflight->answer);
+    }
+}

@@ -1,0 +1,523 @@
+#include "launcherd/shim/shim_io.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "common/io/conn.h"
+#include "common/log.h"
+#include "common/stage.h"
+#include "launcherd/process/cgroup.h"
+#include "launcherd/process/devices.h"
+#include "launcherd/process/proc.h"
+#include "launcherd/process/rundir.h"
+#include "launcherd/core/shim.h"
+#include "launcherd/shim/preflight.h"
+#include "launcherd/shim/shim_workers.h"
+#include "launcherd/process/spawn.h"
+
+/* One connection of launcherd. A launcherd that was restarted connects again, which ends the last
+ * one. */
+struct shim_link {
+    struct conn conn;
+    struct shim_io *io;
+};
+
+struct shim_io {
+    uv_loop_t loop;
+    uv_timer_t timer;
+    uv_prepare_t flush; /* armed while a report is due */
+    uv_signal_t child_signal, stop_signal;
+    struct listener listener;
+    struct shim_link *link; /* owned; NULL: launcherd is not connected */
+    struct shim core;
+    struct shim_actions actions;
+    struct shim_workers workers;
+    struct preflight preflight;
+    char stage_dir[PATH_MAX], stage_files[PATH_MAX]; /* of a staged working directory; or empty */
+    struct cgroup_limits limits;
+    struct arena order_arena;
+    struct msg order; /* start */
+    const char *run_dir;
+    bool end_written, leaving;
+    uint32_t event_count, event_at; /* queued by actions, and the next one of them */
+    struct shim_event events[4 * SLOTS_PER_NODE_MAX];
+};
+
+static struct log_about about(const struct shim_io *io)
+{
+    return (struct log_about){
+        .job_id = io->order.start.job_id, .generation = io->order.start.generation, .rank = -1};
+}
+
+static void post(void *owner, struct shim_event event)
+{
+    struct shim_io *io = owner;
+    assert(io->event_count < sizeof io->events / sizeof io->events[0]);
+    io->events[io->event_count++] = event;
+}
+
+static void send_launcher(struct shim_io *io, struct msg *msg)
+{
+    struct err err;
+    if (io->link != NULL && conn_send(&io->link->conn, msg, &err) != STATUS_OK)
+        log_line(LOG_WARNING, about(io), "a %s was not sent to launcherd: %s",
+                 msg_type_name(msg->type), err.text);
+}
+
+static void fill_report(struct shim_io *io, struct msg *msg, struct part_report_rank *ranks,
+                        char tail[TAIL_BYTES_MAX])
+{
+    *msg = (struct msg){.type = MSG_TYPE_SHIM_REPORT};
+    shim_report(&io->core, clock_boot_us(), ranks, &msg->shim_report);
+    tail[0] = '\0';
+    if (io->core.failed_rank >= 0)
+        shim_workers_tail(&io->workers, (uint32_t)io->core.failed_rank - io->core.options.rank_base,
+                          tail);
+    msg->shim_report.tail = tail;
+}
+
+/* Before the loop waits again. A report has the whole state, so one is enough for all changes of
+ * this turn of the loop. */
+static void on_flush(uv_prepare_t *flush)
+{
+    struct shim_io *io = flush->data;
+    struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
+    char tail[TAIL_BYTES_MAX];
+    struct msg msg;
+    uv_prepare_stop(flush);
+    fill_report(io, &msg, ranks, tail);
+    send_launcher(io, &msg);
+}
+
+/* Before anything is sent: from here on, how the workers ended is known even if this process is
+ * killed. */
+static void write_end(struct shim_io *io)
+{
+    struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
+    char tail[TAIL_BYTES_MAX];
+    struct msg msg;
+    struct err err;
+
+    assert(!io->end_written && io->core.phase == SHIM_ENDED);
+    io->end_written = true;
+    fill_report(io, &msg, ranks, tail);
+    log_line(LOG_INFO, about(io), "ended%s%s", msg.shim_report.cause[0] != '\0' ? ": " : "",
+             msg.shim_report.cause);
+    if (rundir_write_msg(io->run_dir, "end.msg", &msg, &err) != STATUS_OK)
+        log_line(LOG_ERROR, about(io), "%s", err.text);
+}
+
+static void leave(struct shim_io *io)
+{
+    if (io->leaving)
+        return;
+    io->leaving = true;
+    shim_workers_close(&io->workers);
+    preflight_close(&io->preflight);
+    listener_close(&io->listener);
+    uv_close((uv_handle_t *)&io->timer, NULL);
+    uv_close((uv_handle_t *)&io->flush, NULL);
+    uv_close((uv_handle_t *)&io->child_signal, NULL);
+    uv_close((uv_handle_t *)&io->stop_signal, NULL);
+    if (io->link != NULL)
+        conn_close(&io->link->conn, STATUS_OK, "the shim has ended");
+}
+
+static void act(struct shim_io *io, const struct shim_action *action)
+{
+    struct msg msg;
+    switch (action->type) {
+    case SHIM_RESERVE_PORT:
+        shim_workers_reserve_port(&io->workers);
+        break;
+    case SHIM_SPAWN_ALL:
+        shim_workers_spawn(&io->workers, action->text, action->port);
+        break;
+    case SHIM_SIGNAL:
+        shim_workers_signal(&io->workers, (int)action->signal);
+        break;
+    case SHIM_KILL_TREE:
+        shim_workers_kill(&io->workers);
+        break;
+    case SHIM_CHECK_TREE:
+        shim_workers_check(&io->workers);
+        break;
+    case SHIM_SEND_REPORT:
+        uv_prepare_start(&io->flush, on_flush);
+        break;
+    case SHIM_SEND_PROGRESS:
+        msg = *action->msg;
+        send_launcher(io, &msg);
+        break;
+    case SHIM_SEND_WORLD:
+        shim_workers_send_world(&io->workers, action->local, io->core.world_bytes,
+                                io->core.world_byte_count);
+        break;
+    case SHIM_EXIT:
+        leave(io);
+        break;
+    }
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void arm_timer(struct shim_io *io, uint64_t at_us)
+{
+    uint64_t now_us = clock_boot_us();
+    if (io->leaving)
+        return;
+    if (at_us == UINT64_MAX) {
+        uv_timer_stop(&io->timer);
+        return;
+    }
+    uv_update_time(&io->loop);
+    uv_timer_start(&io->timer, on_timer, at_us > now_us ? (at_us - now_us + 999) / 1000 : 0, 0);
+}
+
+static void step_once(struct shim_io *io, struct shim_event *event)
+{
+    event->now_us = clock_boot_us();
+    shim_step(&io->core, event, &io->actions);
+    if (io->core.phase == SHIM_ENDED && !io->end_written)
+        write_end(io);
+    for (uint32_t i = 0; i < io->actions.count; i++)
+        act(io, &io->actions.items[i]);
+}
+
+/* One event, then the events that its actions posted. */
+static void step(struct shim_io *io, struct shim_event event)
+{
+    step_once(io, &event);
+    while (io->event_at < io->event_count) {
+        struct shim_event next = io->events[io->event_at++];
+        if (io->event_at == io->event_count)
+            io->event_at = io->event_count = 0;
+        step_once(io, &next);
+    }
+    arm_timer(io, io->actions.timer_at_us);
+}
+
+static void step_from_workers(void *owner, struct shim_event event)
+{
+    step(owner, event);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    step(timer->data, (struct shim_event){.type = SHIM_EVENT_TICK});
+}
+
+static void on_child_signal(uv_signal_t *handle, int number)
+{
+    struct shim_io *io = handle->data;
+    (void)number;
+    shim_workers_reap(&io->workers);
+}
+
+/* SIGTERM comes from launcherd or an administrator: kill the job here. No report of its end is
+ * needed, so it is the same as `forget`. */
+static void on_stop_signal(uv_signal_t *handle, int number)
+{
+    struct shim_io *io = handle->data;
+    struct msg forget = {.type = MSG_TYPE_FORGET};
+    (void)number;
+    log_line(LOG_INFO, about(io), "SIGTERM: ending");
+    forget.forget.job_id = io->order.start.job_id;
+    forget.forget.generation = io->order.start.generation;
+    step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_MSG, .msg = &forget});
+}
+
+static void on_link_message(struct conn *conn, const struct msg *msg)
+{
+    struct shim_link *link = conn->owner;
+    struct shim_io *io = link->io;
+    if (io->link == link && !io->leaving)
+        step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_MSG, .msg = msg});
+}
+
+static void on_link_closed(struct conn *conn, enum status why, const char *text)
+{
+    struct shim_link *link = conn->owner;
+    struct shim_io *io = link->io;
+    if (io->link == link) {
+        io->link = NULL;
+        if (!io->leaving) {
+            log_line(LOG_INFO, about(io), "launcherd is gone (%s: %s), the job goes on",
+                     status_name(why), text);
+            step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_CLOSED});
+        }
+    }
+    free(link);
+}
+
+static const struct conn_handlers link_handlers = {on_link_message, on_link_closed};
+
+static void take_link(struct shim_io *io, struct shim_link *link)
+{
+    struct msg hello = {.type = MSG_TYPE_SHIM_HELLO};
+    struct shim_link *last = io->link;
+
+    assert(!io->leaving);
+    io->link = NULL;
+    if (last != NULL) {
+        conn_close(&last->conn, STATUS_OK, "another launcherd has connected");
+        step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_CLOSED});
+    }
+    io->link = link;
+    hello.shim_hello = (struct msg_shim_hello){
+        .protocol = PROTOCOL_VERSION,
+        .job_id = io->order.start.job_id,
+        .generation = io->order.start.generation,
+        .pid = (uint32_t)getpid(),
+        .phase = io->core.phase,
+    };
+    send_launcher(io, &hello);
+    step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_OPEN});
+}
+
+static struct shim_link *link_new(struct shim_io *io)
+{
+    struct shim_link *link = calloc(1, sizeof *link);
+    if (link == NULL)
+        return NULL;
+    link->io = io;
+    link->conn.owner = link;
+    return link;
+}
+
+/* Only root and our own user may give orders. */
+static bool peer_is_ours(const struct shim_link *link)
+{
+    uid_t uid;
+    pid_t pid;
+    struct err err;
+    return conn_peer(&link->conn, &uid, &pid, &err) == STATUS_OK && (uid == geteuid() || uid == 0);
+}
+
+static void on_connection(struct listener *listener)
+{
+    struct shim_io *io = listener->owner;
+    struct shim_link *link = link_new(io);
+    struct err err;
+
+    if (link == NULL)
+        return;
+    if (conn_open_accept(&link->conn, &listener->handle.stream, FRAME_BYTES_MAX, &link_handlers,
+                         &err) != STATUS_OK) {
+        log_line(LOG_WARNING, about(io), "%s", err.text);
+        free(link);
+        return;
+    }
+    link->conn.owner = link;
+    if (io->leaving || !peer_is_ours(link))
+        conn_close(&link->conn, STATUS_REFUSED, "not allowed");
+    else
+        take_link(io, link);
+}
+
+static void make_token(char token[PROC_TOKEN_CHARS + 1])
+{
+    uint8_t bytes[PROC_TOKEN_CHARS / 2];
+    ssize_t got = getrandom(bytes, sizeof bytes, 0);
+    assert(got == (ssize_t)sizeof bytes); /* never interrupted below 256 bytes, random(7) */
+    for (uint32_t i = 0; i < sizeof bytes; i++)
+        (void)snprintf(token + 2 * (size_t)i, 3, "%02x", bytes[i]);
+}
+
+/* The name of the job's cgroup; the token makes it the only one of that name. */
+static void name_cgroup(const struct shim_io *io, const char *base, const char *token,
+                        char out[PATH_MAX])
+{
+    const struct msg_start *start = &io->order.start;
+    out[0] = '\0';
+    if (base[0] != '\0')
+        (void)snprintf(out, PATH_MAX, "%.*s/%s-%llu-g%u-%.8s", PATH_MAX - 300, base, start->cluster,
+                       (unsigned long long)start->job_id, start->generation, token);
+}
+
+static enum status introduce(struct shim_io *io, const char *cgroup_base, struct rundir_shim *self,
+                             struct err *err)
+{
+    char address[PATH_MAX + 8];
+
+    *self = (struct rundir_shim){.pid = getpid(), .start_ticks = proc_start_ticks(getpid())};
+    make_token(self->token);
+    proc_boot_id(self->boot_id, sizeof self->boot_id);
+    name_cgroup(io, cgroup_base, self->token, self->cgroup);
+    (void)snprintf(address, sizeof address, "unix:%s/shim.sock", io->run_dir);
+    io->listener.owner = io;
+    io->listener.on_connection = on_connection;
+    enum status status = listener_open(&io->listener, &io->loop, address, 0600, err);
+    if (status != STATUS_OK)
+        return status;
+    return rundir_write_shim(io->run_dir, self, err);
+}
+
+static void connect_first(struct shim_io *io)
+{
+    struct err err;
+    struct shim_link *link = link_new(io);
+    if (link == NULL)
+        return;
+    if (conn_open_fd(&link->conn, &io->loop, SPAWN_EXTRA_FD, FRAME_BYTES_MAX, &link_handlers,
+                     &err) != STATUS_OK) {
+        log_line(LOG_WARNING, about(io), "launcherd has ended already: %s", err.text);
+        free(link);
+        return;
+    }
+    link->conn.owner = link;
+    take_link(io, link);
+}
+
+static void open_loop(struct shim_io *io)
+{
+    int rc = uv_loop_init(&io->loop);
+    rc = rc != 0 ? rc : uv_timer_init(&io->loop, &io->timer);
+    rc = rc != 0 ? rc : uv_prepare_init(&io->loop, &io->flush);
+    rc = rc != 0 ? rc : uv_signal_init(&io->loop, &io->child_signal);
+    rc = rc != 0 ? rc : uv_signal_init(&io->loop, &io->stop_signal);
+    rc = rc != 0 ? rc : uv_signal_start(&io->child_signal, on_child_signal, SIGCHLD);
+    rc = rc != 0 ? rc : uv_signal_start(&io->stop_signal, on_stop_signal, SIGTERM);
+    assert(rc == 0); /* fails only without memory or descriptors, at the start of a process */
+    io->timer.data = io->flush.data = io->child_signal.data = io->stop_signal.data = io;
+}
+
+static void init_core(struct shim_io *io, char *const *arguments)
+{
+    const struct msg_start *start = &io->order.start;
+    struct shim_options options = {
+        .job_id = start->job_id,
+        .generation = start->generation,
+        .rank_base = start->rank_base,
+        .local_count = start->local_count,
+        .world = start->world,
+        .grace_us = start->grace_us,
+        .lease_until_us = strtoull(arguments[SHIM_ARG_LEASE_UNTIL_US], NULL, 10),
+        .lease_us = strtoull(arguments[SHIM_ARG_LEASE_US], NULL, 10),
+        .pid = (uint32_t)getpid(),
+    };
+    shim_init(&io->core, &options);
+}
+
+static enum status init_workers(struct shim_io *io, char *const *arguments, struct err *err)
+{
+    static struct rundir_shim self; /* lives as long as the process */
+    struct shim_workers_options options = {
+        .loop = &io->loop,
+        .start = &io->order.start,
+        .log_dir = arguments[SHIM_ARG_LOG_DIR],
+        .node_name = arguments[SHIM_ARG_NODE_NAME],
+        .node_address = arguments[SHIM_ARG_NODE_ADDRESS],
+        .log_max = strtoull(arguments[SHIM_ARG_LOG_MAX], NULL, 10),
+        .owner = io,
+        .post = post,
+        .step = step_from_workers,
+    };
+    struct devices devices;
+    enum status status = devices_parse(&devices, arguments[SHIM_ARG_GPUS], err);
+    if (status == STATUS_OK)
+        status = introduce(io, arguments[SHIM_ARG_CGROUPS], &self, err);
+    if (status != STATUS_OK)
+        return status;
+    options.gpus = devices.count;
+    options.hides_gpus = !devices.all && devices.count == 0;
+    memcpy(options.devices, devices.items, sizeof options.devices);
+    options.token = self.token;
+    options.cgroup = self.cgroup;
+    io->limits.memory_bytes = strtoull(arguments[SHIM_ARG_JOB_MEMORY], NULL, 10);
+    io->limits.pids = CGROUP_PIDS_MAX;
+    shim_workers_init(&io->workers, &options);
+    return STATUS_OK;
+}
+
+/* The node can run the job, or `result` says why not. */
+static void on_preflight(void *owner, struct preflight_result *result)
+{
+    struct shim_io *io = owner;
+    struct shim_event event = {.type = SHIM_EVENT_CANNOT_START, .text = result->text};
+    struct err err;
+
+    event.code = result->code;
+    if (event.code == 0 && shim_workers_prepare(&io->workers, &result->account, result->as_self,
+                                                &io->limits, &err) != STATUS_OK) {
+        event.code = 125;
+        event.text = err.text;
+    }
+    if (event.code == 0)
+        event.type = SHIM_EVENT_START;
+    else
+        log_line(LOG_ERROR, about(io), "%s", event.text);
+    step(io, event);
+}
+
+static void begin_preflight(struct shim_io *io, char *const *arguments)
+{
+    const struct account_policy policy = {.node = arguments[SHIM_ARG_NODE_NAME],
+                                          .allow_root =
+                                              strcmp(arguments[SHIM_ARG_ALLOW_ROOT], "1") == 0};
+    struct stage_source stage = {.tar_fd = -1, .dir = io->stage_dir};
+    struct worker_env_facts env;
+    char tar[PATH_MAX];
+    rundir_join(tar, io->run_dir, "stage.tar");
+    if (io->stage_dir[0] != '\0')
+        stage.tar_fd = open(tar, O_RDONLY | O_CLOEXEC);
+    shim_workers_facts(&io->workers, &env);
+    io->preflight.owner = io;
+    io->preflight.on_done = on_preflight;
+    preflight_begin(&io->preflight, &io->loop, &policy, &env,
+                    io->stage_dir[0] != '\0' ? &stage : NULL);
+    if (stage.tar_fd >= 0)
+        close(stage.tar_fd);
+}
+
+/* A staged working directory is unpacked in the folder of the job's logs, see rundir.h. */
+static void place_stage(struct shim_io *io, const char *log_dir)
+{
+    char hash[STAGE_HASH_CHARS + 1];
+    if (!stage_of_cwd(io->order.start.cwd, hash))
+        return;
+    rundir_join(io->stage_dir, log_dir, "stage");
+    rundir_join(io->stage_files, io->stage_dir, "files");
+    io->order.start.cwd = io->stage_files;
+}
+
+int shim_main(char *const *arguments)
+{
+    static struct shim_io io; /* too large for the stack */
+    struct err err;
+
+    log_open("shim", LOG_INFO, false);
+    (void)signal(SIGPIPE, SIG_IGN);
+    io.run_dir = arguments[SHIM_ARG_RUN_DIR];
+    fcntl(SPAWN_EXTRA_FD, F_SETFD, FD_CLOEXEC);
+    if (rundir_read_msg(io.run_dir, "start.msg", &io.order_arena, &io.order, &err) != STATUS_OK ||
+        io.order.type != MSG_TYPE_START) {
+        log_line(LOG_ERROR, LOG_ABOUT_NONE, "no order to carry out: %s", err.text);
+        return 1;
+    }
+    place_stage(&io, arguments[SHIM_ARG_LOG_DIR]);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    open_loop(&io);
+    init_core(&io, arguments);
+    if (init_workers(&io, arguments, &err) != STATUS_OK) {
+        log_line(LOG_ERROR, about(&io), "%s", err.text);
+        return 1;
+    }
+    step(&io, (struct shim_event){.type = SHIM_EVENT_TICK});
+    begin_preflight(&io, arguments);
+    connect_first(&io);
+    uv_run(&io.loop, UV_RUN_DEFAULT);
+    int rc = uv_loop_close(&io.loop);
+    assert(rc == 0);
+    arena_reset(&io.order_arena);
+    return 0;
+}

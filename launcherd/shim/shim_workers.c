@@ -1,0 +1,518 @@
+#include "launcherd/shim/shim_workers.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "launcherd/process/interface.h"
+#include "launcherd/process/rundir.h"
+#include "launcherd/process/spawn.h"
+#include "launcherd/shim/tools_dir.h"
+
+#define SWEEP_FIRST_MS 5u
+#define SWEEP_MAX_MS 1000u
+
+static struct log_about about(const struct shim_worker *worker)
+{
+    const struct msg_start *start = worker->workers->options.start;
+    return (struct log_about){.job_id = start->job_id,
+                              .generation = start->generation,
+                              .rank = (int32_t)(start->rank_base + worker->local)};
+}
+
+static void post(struct shim_workers *workers, struct shim_event event)
+{
+    workers->options.post(workers->options.owner, event);
+}
+
+/* So that whoever asks for the output of a rank that never ran gets none, and not an error. */
+static void make_log(const struct shim_worker *worker)
+{
+    const struct shim_workers_options *options = &worker->workers->options;
+    char path[PATH_MAX];
+    rundir_rank_log(path, options->log_dir, options->start->generation,
+                    options->start->rank_base + worker->local);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        close(fd); /* else the start of the rank will fail, and say so */
+}
+
+void shim_workers_init(struct shim_workers *workers, const struct shim_workers_options *options)
+{
+    char name[64];
+    workers->options = *options;
+    workers->port_fd = -1;
+    (void)snprintf(name, sizeof name, "g%u-errors", options->start->generation);
+    rundir_join(workers->error_dir, options->log_dir, name);
+    if (!tools_dir_find(workers->tools_dir))
+        workers->tools_dir[0] = '\0';
+    uv_timer_init(options->loop, &workers->sweep_timer);
+    workers->sweep_timer.data = workers;
+    for (uint32_t i = 0; i < options->start->local_count; i++) {
+        workers->items[i].workers = workers;
+        workers->items[i].local = i;
+        make_log(&workers->items[i]);
+    }
+}
+
+void shim_workers_close(struct shim_workers *workers)
+{
+    if (workers->closed)
+        return;
+    workers->closed = true;
+    uv_close((uv_handle_t *)&workers->sweep_timer, NULL);
+    if (workers->port_fd >= 0)
+        close(workers->port_fd);
+    if (workers->has_cgroup)
+        cgroup_remove(workers->options.cgroup);
+    account_free(&workers->account);
+    for (uint32_t i = 0; i < workers->options.start->local_count; i++) {
+        struct shim_worker *worker = &workers->items[i];
+        output_close(&worker->output);
+        if (worker->conn_open)
+            conn_close(&worker->conn, STATUS_OK, "the shim has ended");
+    }
+}
+
+static socklen_t make_address(const char *text, struct sockaddr_storage *storage)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+    memset(storage, 0, sizeof *storage);
+    if (inet_pton(AF_INET6, text, &in6.sin6_addr) == 1) {
+        memcpy(storage, &in6, sizeof in6);
+        return sizeof in6;
+    }
+    if (inet_pton(AF_INET, text, &in.sin_addr) != 1)
+        in.sin_addr.s_addr = htonl(INADDR_ANY); /* a host name: bind to every local address */
+    memcpy(storage, &in, sizeof in);
+    return sizeof in;
+}
+
+static int bind_port(const char *address, uint32_t *port)
+{
+    struct sockaddr_storage storage;
+    socklen_t bytes = make_address(address, &storage);
+    int yes = 1;
+    int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+        bind(fd, (struct sockaddr *)&storage, bytes) == 0 &&
+        getsockname(fd, (struct sockaddr *)&storage, &bytes) == 0) {
+        /* have the same offset, RFC 3493 section 3.3 */
+        *port = ntohs(((const struct sockaddr_in *)(const void *)&storage)->sin_port);
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* Binds the port without listening on it. The kernel then gives it to no other process that asks
+ * for any free port, while rank 0 can bind it with SO_REUSEADDR, as servers do. */
+void shim_workers_reserve_port(struct shim_workers *workers)
+{
+    struct shim_event event = {.type = SHIM_EVENT_PORT};
+    static char text[160];
+    workers->port_fd = bind_port(workers->options.node_address, &event.port);
+    if (workers->port_fd < 0) {
+        (void)snprintf(text, sizeof text,
+                       "no port could be reserved on %s, the address of node %s: %s",
+                       workers->options.node_address, workers->options.node_name, strerror(errno));
+        event.text = text;
+    }
+    post(workers, event);
+}
+
+static void on_worker_message(struct conn *conn, const struct msg *msg)
+{
+    struct shim_worker *worker = conn->owner;
+    struct shim_workers *workers = worker->workers;
+    const struct msg_start *start = workers->options.start;
+
+    if (workers->closed)
+        return;
+    if (msg->type == MSG_TYPE_WORKER_ERROR)
+        (void)snprintf(worker->error_text, sizeof worker->error_text, "%s", msg->worker_error.text);
+    else if (msg->type == MSG_TYPE_WORKER_JOIN &&
+             (msg->worker_join.generation != start->generation ||
+              msg->worker_join.rank != start->rank_base + worker->local))
+        log_line(LOG_WARNING, about(worker), "a join as rank %u of generation %u was ignored",
+                 msg->worker_join.rank, msg->worker_join.generation);
+    workers->options.step(
+        workers->options.owner,
+        (struct shim_event){.type = SHIM_EVENT_WORKER_MSG, .local = worker->local, .msg = msg});
+}
+
+static void on_worker_closed(struct conn *conn, enum status why, const char *text)
+{
+    struct shim_worker *worker = conn->owner;
+    worker->conn_open = false;
+    if (why != STATUS_OK && why != STATUS_CLOSED)
+        log_line(LOG_WARNING, about(worker), "its connection was closed: %s", text);
+}
+
+static const struct conn_handlers worker_handlers = {on_worker_message, on_worker_closed};
+
+void shim_workers_facts(const struct shim_workers *workers, struct worker_env_facts *facts)
+{
+    const struct shim_workers_options *options = &workers->options;
+    *facts = (struct worker_env_facts){
+        .start = options->start,
+        .node_name = options->node_name,
+        .node_address = options->node_address,
+        .gpus = options->gpus,
+        .devices = options->devices,
+        .hides_gpus = options->hides_gpus,
+        .tools_dir = workers->tools_dir[0] != '\0' ? workers->tools_dir : NULL,
+        .token = options->token,
+        .error_dir = workers->error_dir,
+        .shim_fd = SPAWN_EXTRA_FD,
+    };
+}
+
+static enum status make_error_dir(struct shim_workers *workers, struct err *err)
+{
+    const struct account *account = &workers->account;
+    enum status status = rundir_make(workers->error_dir, 0700, err);
+    if (status == STATUS_OK && !workers->as_self &&
+        chown(workers->error_dir, account->uid, account->gid) != 0)
+        return err_set(err, STATUS_IO, errno, "cannot give %.150s to its user: %s",
+                       workers->error_dir, strerror(errno));
+    return status;
+}
+
+enum status shim_workers_prepare(struct shim_workers *workers, struct account *account,
+                                 bool as_self, const struct cgroup_limits *limits, struct err *err)
+{
+    struct err why;
+    workers->account = *account;
+    account->groups = NULL;
+    workers->as_self = as_self;
+    workers->memory_bytes = limits->memory_bytes;
+    enum status status = make_error_dir(workers, err);
+    if (status != STATUS_OK || workers->options.cgroup[0] == '\0')
+        return status;
+    workers->has_cgroup = cgroup_make(workers->options.cgroup, limits, &why) == STATUS_OK;
+    if (workers->has_cgroup)
+        return STATUS_OK;
+    if (limits->memory_bytes > 0)
+        return err_set(err, why.status, why.code, "node %s: %.200s", workers->options.node_name,
+                       why.text);
+    log_line(LOG_WARNING, about(&workers->items[0]), "%s: the job runs without it", why.text);
+    return STATUS_OK;
+}
+
+/* What all workers of this start share. */
+struct start_facts {
+    struct worker_env_facts env;
+    char **argv;
+    char interface[IF_NAMESIZE];
+    struct arena arena;
+};
+
+static enum status prepare(struct start_facts *facts, const struct shim_workers *workers,
+                           const char *master_addr, uint32_t master_port, struct err *err)
+{
+    const struct msg_start *start = workers->options.start;
+
+    facts->argv = arena_alloc(&facts->arena, (start->argv.count + 1) * sizeof *facts->argv);
+    for (uint32_t i = 0; facts->argv != NULL && i < start->argv.count; i++)
+        facts->argv[i] =
+            arena_text(&facts->arena, start->argv.items[i], strlen(start->argv.items[i]));
+    if (facts->argv == NULL || facts->argv[start->argv.count - 1] == NULL)
+        return err_set(err, STATUS_MEMORY, ENOMEM, "no memory for the command line");
+    shim_workers_facts(workers, &facts->env);
+    facts->env.master_addr = master_addr;
+    facts->env.master_port = master_port;
+    if (interface_of_address(workers->options.node_address, facts->interface))
+        facts->env.interface = facts->interface;
+    facts->env.user = workers->account.name;
+    facts->env.home = workers->account.home;
+    facts->env.shell = workers->account.shell;
+    return STATUS_OK;
+}
+
+static enum status open_ends(struct shim_worker *worker, int *output_fd, int *conn_fd,
+                             struct err *err)
+{
+    const struct shim_workers_options *options = &worker->workers->options;
+    char path[PATH_MAX];
+    int pair[2];
+
+    *output_fd = *conn_fd = -1;
+    rundir_rank_log(path, options->log_dir, options->start->generation,
+                    options->start->rank_base + worker->local);
+    enum status status =
+        output_open(&worker->output, options->loop, path, options->log_max, output_fd, err);
+    if (status != STATUS_OK)
+        return status;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return err_set(err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s", strerror(errno));
+    *conn_fd = pair[1];
+    status =
+        conn_open_fd(&worker->conn, options->loop, pair[0], FRAME_BYTES_MAX, &worker_handlers, err);
+    if (status != STATUS_OK) {
+        close(pair[0]);
+        return status;
+    }
+    worker->conn.owner = worker;
+    worker->conn_open = true;
+    return STATUS_OK;
+}
+
+static enum status spawn_one(struct shim_worker *worker, struct start_facts *facts, int null_fd,
+                             int *exit_code, struct err *err)
+{
+    int output_fd, conn_fd;
+    struct arena arena = {0};
+    enum status status = open_ends(worker, &output_fd, &conn_fd, err);
+
+    *exit_code = 125;
+    if (status == STATUS_OK) {
+        char **envp = worker_env_build(&facts->env, worker->local, &arena);
+        struct spawn_order order = {
+            .argv = facts->argv,
+            .envp = envp,
+            .search = envp == NULL ? "" : worker_env_path(envp),
+            .cwd = facts->env.start->cwd,
+            .user = worker->workers->as_self ? NULL : &worker->workers->account,
+            .cgroup = worker->workers->has_cgroup ? worker->workers->options.cgroup : NULL,
+            .stdin_fd = null_fd,
+            .stdout_fd = output_fd,
+            .stderr_fd = output_fd,
+            .extra_fd = conn_fd,
+            .is_job = true,
+            .dies_with_parent = true,
+        };
+        status = envp == NULL ? err_set(err, STATUS_MEMORY, ENOMEM, "no memory for an environment")
+                              : spawn_process(&order, &worker->pid, exit_code, err);
+    }
+    arena_reset(&arena);
+    if (output_fd >= 0)
+        close(output_fd);
+    if (conn_fd >= 0)
+        close(conn_fd);
+    return status;
+}
+
+static void fail_spawn(struct shim_worker *worker, int exit_code, const struct err *err)
+{
+    worker->pid = 0;
+    (void)snprintf(worker->spawn_text, sizeof worker->spawn_text, "%s", err->text);
+    log_line(LOG_ERROR, about(worker), "%s", err->text);
+    post(worker->workers, (struct shim_event){.type = SHIM_EVENT_SPAWN_FAILED,
+                                              .local = worker->local,
+                                              .code = exit_code,
+                                              .text = worker->spawn_text});
+}
+
+void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, uint32_t master_port)
+{
+    struct start_facts facts = {0};
+    struct err err = {0};
+    int exit_code = 125;
+    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    enum status ready = prepare(&facts, workers, master_addr, master_port, &err);
+
+    for (uint32_t i = 0; i < workers->options.start->local_count; i++) {
+        struct shim_worker *worker = &workers->items[i];
+        enum status status =
+            ready != STATUS_OK ? ready : spawn_one(worker, &facts, null_fd, &exit_code, &err);
+        if (status == STATUS_OK)
+            post(workers, (struct shim_event){.type = SHIM_EVENT_SPAWNED,
+                                              .local = i,
+                                              .pid = (uint32_t)worker->pid});
+        else
+            fail_spawn(worker, exit_code, &err);
+    }
+    if (null_fd >= 0)
+        close(null_fd);
+    arena_reset(&facts.arena);
+}
+
+void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const uint8_t *bytes,
+                             uint32_t byte_count)
+{
+    struct shim_worker *worker = &workers->items[local];
+    struct msg msg = {.type = MSG_TYPE_WORLD};
+    struct err err;
+    msg.world.job_id = workers->options.start->job_id;
+    msg.world.generation = workers->options.start->generation;
+    msg.world.blob = (struct msg_bytes){.items = bytes, .count = byte_count};
+    if (worker->conn_open && conn_send(&worker->conn, &msg, &err) != STATUS_OK)
+        log_line(LOG_WARNING, about(worker), "the world was not sent to it: %s", err.text);
+}
+
+/* Each worker leads a process group. Until it is reaped, no other group can get its number. */
+void shim_workers_signal(const struct shim_workers *workers, int signal)
+{
+    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
+        if (workers->items[i].pid > 0)
+            kill(-workers->items[i].pid, signal);
+}
+
+/* No child is left, also none that others moved into our cgroup. */
+static bool tree_is_empty(const struct shim_workers *workers)
+{
+    siginfo_t info;
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD)
+        return false;
+    return !workers->has_cgroup || !cgroup_is_populated(workers->options.cgroup);
+}
+
+static void close_outputs(struct shim_workers *workers)
+{
+    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
+        output_close(&workers->items[i].output);
+}
+
+static void end_kill(struct shim_workers *workers)
+{
+    workers->killing = false;
+    uv_timer_stop(&workers->sweep_timer);
+    close_outputs(workers);
+}
+
+/* Everything in the cgroup at once; then, and where there is none, all descendants. */
+static uint32_t kill_all(const struct shim_workers *workers)
+{
+    if (workers->has_cgroup)
+        (void)cgroup_kill(workers->options.cgroup);
+    return proc_kill_descendants(getpid(), NULL, NULL);
+}
+
+static void on_sweep(uv_timer_t *timer)
+{
+    struct shim_workers *workers = timer->data;
+    uint32_t again_ms = SWEEP_FIRST_MS << (workers->sweeps < 8 ? workers->sweeps : 8);
+    if (!workers->killing)
+        return;
+    uint32_t count = kill_all(workers);
+    if (++workers->sweeps == 12)
+        log_line(LOG_WARNING, about(&workers->items[0]),
+                 "%u processes do not end although they were killed", count);
+    if (tree_is_empty(workers)) {
+        end_kill(workers);
+        workers->options.step(workers->options.owner,
+                              (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
+        return;
+    }
+    uv_timer_start(timer, on_sweep, again_ms < SWEEP_MAX_MS ? again_ms : SWEEP_MAX_MS, 0);
+}
+
+/* Kills the cgroup and the process groups first, which mostly is everything. Other descendants are
+ * searched for a little later, and after each death. */
+void shim_workers_kill(struct shim_workers *workers)
+{
+    workers->killing = true;
+    workers->sweeps = 0;
+    if (workers->has_cgroup)
+        (void)cgroup_kill(workers->options.cgroup);
+    shim_workers_signal(workers, SIGKILL);
+    shim_workers_check(workers);
+    if (workers->killing)
+        uv_timer_start(&workers->sweep_timer, on_sweep, SWEEP_FIRST_MS, 0);
+}
+
+void shim_workers_check(struct shim_workers *workers)
+{
+    if (!tree_is_empty(workers))
+        return;
+    end_kill(workers);
+    post(workers, (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
+}
+
+/* NULL: the kernel has not killed it for want of memory, or we do not know. */
+static const char *describe_oom(struct shim_workers *workers)
+{
+    char size[32];
+    if (!workers->has_cgroup || cgroup_oom_kills(workers->options.cgroup) == 0)
+        return NULL;
+    cgroup_format_size(workers->memory_bytes, size, sizeof size);
+    if (workers->memory_bytes > 0)
+        (void)snprintf(workers->oom_text, sizeof workers->oom_text,
+                       "killed by the kernel: out of memory (limit %s)", size);
+    else
+        (void)snprintf(workers->oom_text, sizeof workers->oom_text,
+                       "killed by the kernel: the machine is out of memory");
+    return workers->oom_text;
+}
+
+static void step_exited(struct shim_worker *worker, const siginfo_t *info)
+{
+    struct shim_workers *workers = worker->workers;
+    struct shim_event event = {.type = SHIM_EVENT_EXITED, .local = worker->local, .text = ""};
+
+    worker->pid = 0;
+    output_drain(&worker->output); /* so that the report has its last lines */
+    if (info->si_code == CLD_EXITED)
+        event.code = info->si_status;
+    else
+        event.signal = (uint32_t)info->si_status;
+    if (info->si_code == CLD_DUMPED)
+        event.text = "core dumped";
+    else if (event.signal == SIGKILL && describe_oom(workers) != NULL)
+        event.text = workers->oom_text;
+    workers->options.step(workers->options.owner, event);
+}
+
+static struct shim_worker *find(struct shim_workers *workers, pid_t pid)
+{
+    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
+        if (workers->items[i].pid == pid)
+            return &workers->items[i];
+    return NULL;
+}
+
+static bool workers_are_reaped(const struct shim_workers *workers)
+{
+    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
+        if (workers->items[i].pid > 0)
+            return false;
+    return true;
+}
+
+void shim_workers_reap(struct shim_workers *workers)
+{
+    siginfo_t info;
+    while (proc_reap(&info)) {
+        struct shim_worker *worker = find(workers, info.si_pid);
+        if (worker != NULL)
+            step_exited(worker, &info);
+    }
+    if (!workers->killing)
+        return;
+    if (tree_is_empty(workers)) {
+        end_kill(workers);
+        workers->options.step(workers->options.owner,
+                              (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
+    } else if (workers_are_reaped(workers)) {
+        (void)kill_all(workers);
+    }
+}
+
+void shim_workers_tail(const struct shim_workers *workers, uint32_t local, char out[TAIL_BYTES_MAX])
+{
+    assert(local < workers->options.start->local_count);
+    const struct shim_worker *worker = &workers->items[local];
+    output_tail(&worker->output, out);
+    if (worker->error_text[0] == '\0' || strstr(out, worker->error_text) != NULL)
+        return;
+    size_t used = strlen(out);
+    if (used + strlen(worker->error_text) + 2 > TAIL_BYTES_MAX)
+        used = 0; /* its worker_error replaces the last lines of output */
+    (void)snprintf(out + used, TAIL_BYTES_MAX - used, "%s%s",
+                   used > 0 && out[used - 1] != '\n' ? "\n" : "", worker->error_text);
+}

@@ -1,0 +1,210 @@
+#include "launcherd/shim/worker_env.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define OURS_MAX 40u
+
+struct list {
+    struct arena *arena;
+    char **items;
+    uint32_t count, ours;
+    bool failed;
+};
+
+static bool has_name(const struct list *list, uint32_t until, const char *name)
+{
+    size_t bytes = strlen(name);
+    for (uint32_t i = 0; i < until; i++)
+        if (strncmp(list->items[i], name, bytes) == 0 && list->items[i][bytes] == '=')
+            return true;
+    return false;
+}
+
+static void set_text(struct list *list, const char *name, const char *value)
+{
+    size_t bytes = strlen(name) + strlen(value) + 2;
+    char *text = arena_alloc(list->arena, bytes);
+    if (text == NULL) {
+        list->failed = true;
+        return;
+    }
+    (void)snprintf(text, bytes, "%s=%s", name, value);
+    list->items[list->count++] = text;
+}
+
+static void set_number(struct list *list, const char *name, uint64_t value)
+{
+    char text[24];
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    set_text(list, name, text);
+}
+
+uint32_t worker_env_slot(uint64_t slot_mask, uint32_t local)
+{
+    for (uint32_t i = 0; i < local; i++)
+        slot_mask &= slot_mask - 1;
+    return slot_mask == 0 ? 0 : (uint32_t)__builtin_ctzll(slot_mask);
+}
+
+/* Slots above those of the GPUs are CPU shares. */
+static void set_devices(struct list *list, const struct worker_env_facts *facts)
+{
+    char text[SLOTS_PER_NODE_MAX * 12] = "";
+    size_t at = 0;
+    for (uint64_t mask = facts->start->slot_mask; mask != 0; mask &= mask - 1) {
+        uint32_t slot = (uint32_t)__builtin_ctzll(mask);
+        if (slot < facts->gpus)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%u", at > 0 ? "," : "",
+                                   facts->devices != NULL ? facts->devices[slot] : slot);
+    }
+    set_text(list, "CUDA_VISIBLE_DEVICES", text);
+    /* Slot i is the i-th GPU in the order of NVML; the default order of CUDA begins with the
+     * fastest one. */
+    set_text(list, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+}
+
+static void set_ranks(struct list *list, const struct worker_env_facts *facts, uint32_t local)
+{
+    const struct msg_start *start = facts->start;
+    char run_id[24], error_file[4200];
+
+    set_number(list, "RANK", start->rank_base + local);
+    set_number(list, "LOCAL_RANK", local);
+    set_number(list, "WORLD_SIZE", start->world);
+    set_number(list, "LOCAL_WORLD_SIZE", start->local_count);
+    set_number(list, "GROUP_RANK", start->node_rank);
+    set_number(list, "GROUP_WORLD_SIZE", start->node_count);
+    set_text(list, "ROLE_NAME", "default");
+    set_number(list, "ROLE_RANK", start->rank_base + local);
+    set_number(list, "ROLE_WORLD_SIZE", start->world);
+    set_text(list, "MASTER_ADDR", facts->master_addr);
+    set_number(list, "MASTER_PORT", facts->master_port);
+    set_number(list, "TORCHELASTIC_RESTART_COUNT", start->restart_count);
+    set_number(list, "TORCHELASTIC_MAX_RESTARTS", start->max_restarts);
+    (void)snprintf(run_id, sizeof run_id, "%llu", (unsigned long long)start->job_id);
+    set_text(list, "TORCHELASTIC_RUN_ID", run_id);
+    set_text(list, "TORCHELASTIC_USE_AGENT_STORE", "False");
+    (void)snprintf(error_file, sizeof error_file, "%s/rank%u.json", facts->error_dir,
+                   start->rank_base + local);
+    set_text(list, "TORCHELASTIC_ERROR_FILE", error_file);
+    if (facts->gpus > 0 || facts->hides_gpus)
+        set_devices(list, facts);
+}
+
+static void set_own(struct list *list, const struct worker_env_facts *facts)
+{
+    set_number(list, "DDP_JOB_ID", facts->start->job_id);
+    set_number(list, "DDP_GENERATION", facts->start->generation);
+    set_number(list, "DDP_CHECKPOINT_STEP", facts->start->checkpoint_step);
+    set_number(list, "DDP_SHIM_FD", facts->shim_fd);
+    set_text(list, "DDP_NODE_NAME", facts->node_name);
+    set_text(list, "DDP_NODE_ADDRESS", facts->node_address);
+    set_text(list, "DDP_JOB_TOKEN", facts->token);
+}
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+/* The submitter's program refuses the other names; whoever sends a request by other means cannot
+ * set them either. */
+static bool may_set(const char *name)
+{
+    if (!is_letter(name[0]) || strncmp(name, "DDP_", 4) == 0 ||
+        strcmp(name, "NCCL_SOCKET_MAGIC") == 0)
+        return false;
+    for (; *name != '\0'; name++)
+        if (!is_letter(*name) && (*name < '0' || *name > '9'))
+            return false;
+    return true;
+}
+
+static void set_default(struct list *list, const char *name, const char *value)
+{
+    if (!has_name(list, list->count, name))
+        set_text(list, name, value);
+}
+
+/* Left alone, NCCL and Gloo may choose another interface than the one by which nodes reach one
+ * another, or on a host name with a loopback address none that works. */
+static void set_interface(struct list *list, const char *interface)
+{
+    char exactly[72];
+
+    (void)snprintf(exactly, sizeof exactly, "=%s",
+                   interface); /* without "=" NCCL takes eth10 too */
+    set_default(list, "NCCL_SOCKET_IFNAME", exactly);
+    set_default(list, "GLOO_SOCKET_IFNAME", interface);
+}
+
+static bool path_has(const char *path, const char *dir)
+{
+    size_t bytes = strlen(dir);
+    for (const char *at = path; *at != '\0'; at += at[strcspn(at, ":")] == ':') {
+        size_t length = strcspn(at, ":");
+        if (length == bytes && memcmp(at, dir, bytes) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+/* So that a job finds ddp-worker without its path; whatever else has that name goes first. */
+static void extend_path(struct list *list, const char *dir)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const char *path = list->items[i] + 5;
+        if (strncmp(list->items[i], "PATH=", 5) != 0 || path_has(path, dir))
+            continue;
+        size_t bytes = strlen(list->items[i]) + strlen(dir) + 2;
+        char *text = arena_alloc(list->arena, bytes);
+        list->failed = list->failed || text == NULL;
+        if (text == NULL)
+            return;
+        (void)snprintf(text, bytes, "PATH=%s%s%s", path, path[0] != '\0' ? ":" : "", dir);
+        list->items[i] = text;
+    }
+}
+
+char **worker_env_build(const struct worker_env_facts *facts, uint32_t local, struct arena *arena)
+{
+    const struct msg_pair_list *env = &facts->start->env;
+    struct list list = {.arena = arena};
+
+    list.items = arena_alloc(arena, (env->count + OURS_MAX + 1) * sizeof *list.items);
+    if (list.items == NULL)
+        return NULL;
+    set_own(&list, facts);
+    set_text(&list, "USER", facts->user);
+    set_text(&list, "LOGNAME", facts->user);
+    set_ranks(&list, facts, local);
+    list.ours = list.count;
+    for (uint32_t i = 0; i < env->count; i++)
+        if (may_set(env->items[i].name) && !has_name(&list, list.ours, env->items[i].name))
+            set_text(&list, env->items[i].name, env->items[i].value);
+    if (facts->interface != NULL)
+        set_interface(&list, facts->interface);
+    set_default(&list, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    if (facts->start->local_count > 1)
+        set_default(&list, "OMP_NUM_THREADS", "1");
+    set_default(&list, "PATH", DEFAULT_PATH);
+    set_default(&list, "HOME", facts->home);
+    set_default(&list, "SHELL", facts->shell);
+    set_default(&list, "LANG", "C.UTF-8");
+    if (facts->tools_dir != NULL)
+        extend_path(&list, facts->tools_dir);
+    list.items[list.count] = NULL;
+    return list.failed ? NULL : list.items;
+}
+
+const char *worker_env_path(char *const *envp)
+{
+    for (; *envp != NULL; envp++)
+        if (strncmp(*envp, "PATH=", 5) == 0)
+            return *envp + 5;
+    return DEFAULT_PATH;
+}

@@ -1,0 +1,200 @@
+#include "rendezvous/core/check.h"
+
+#include <string.h>
+
+#include "rendezvous/core/state.h"
+
+static bool has_parts(enum job_state state)
+{
+    return state == JOB_STARTING || state == JOB_RUNNING;
+}
+
+/* Ranks are contiguous from node to node, one slot for each. */
+static const char *check_parts(const struct rdzv_record *record)
+{
+    for (uint32_t i = 0; i < record->part_count; i++) {
+        const struct rdzv_part *part = &record->parts[i];
+
+        if (part->local_count != record->nproc_per_node ||
+            part->rank_base != i * record->nproc_per_node)
+            return "its ranks are not those of its size";
+        if (bits_count(part->slot_mask) != part->local_count)
+            return "a part of it has not one slot for each rank";
+        if (part->node[0] == '\0')
+            return "a part of it is on no node";
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(record->parts[k].node, part->node) == 0)
+                return "two parts of it are on one node";
+    }
+    return NULL;
+}
+
+static const char *check_shape(const struct rdzv_record *record)
+{
+    if (record->job_id == 0 || record->job_id > JOB_ID_MAX || record->name[0] == '\0')
+        return "it has no id or no name";
+    if (record->nodes == 0 || record->nodes > NODES_PER_JOB_MAX || record->nproc_per_node == 0 ||
+        record->nproc_per_node > SLOTS_PER_NODE_MAX ||
+        record->nodes * record->nproc_per_node > RANKS_PER_JOB_MAX)
+        return "its size is out of range";
+    if (record->state > JOB_CANCELLED)
+        return "its state is unknown";
+    if (record->part_count != (has_parts(record->state) ? record->nodes : 0))
+        return "its parts do not fit its state";
+    if ((record->generation == 0) != (record->state == JOB_QUEUED) &&
+        !rdzv_state_is_final(record->state))
+        return "its generation does not fit its state";
+    if (record->failed_rank < -1 ||
+        record->failed_rank >= (int32_t)(record->nodes * record->nproc_per_node))
+        return "its failed rank is out of range";
+    if (record->restarts != (record->generation == 0 ? 0 : record->generation - 1) &&
+        !rdzv_state_is_final(record->state))
+        return "its restarts do not fit its generation";
+    return check_parts(record);
+}
+
+const char *check_record(const struct rdzv *rdzv, const struct rdzv_record *record)
+{
+    const char *problem = check_shape(record);
+
+    if (problem != NULL)
+        return problem;
+    if (rdzv_state_is_final(record->state))
+        return "it has ended already";
+    for (uint32_t i = 0; i < record->part_count; i++) {
+        const struct node *node = roster_find(rdzv, record->parts[i].node);
+
+        for (uint32_t k = 0; node != NULL && k < roster_part_count(rdzv, node); k++) {
+            uint32_t part;
+            const struct job *other = roster_part(rdzv, node, k, &part);
+
+            if ((other->record.parts[part].slot_mask & record->parts[i].slot_mask) != 0)
+                return "its slots belong to another job";
+        }
+    }
+    return NULL;
+}
+
+static void check_job(const struct rdzv *rdzv, const struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+
+    assert(job->used && !job->dirty && !job->changed);
+    assert(job->ended == rdzv_state_is_final(record->state) && job->is_announced == job->ended);
+    assert(check_shape(record) == NULL);
+    for (uint32_t order = ORDER_STOP; order < ORDER_COUNT; order++)
+        assert((job->owed[order] & ~bits_below(record->part_count)) == 0);
+    assert((job->owed[ORDER_FORGET] & ~bits_below(job->ended_part_count)) == 0);
+    assert(record->part_count > 0 || job->stopping == STOP_NONE);
+    for (uint32_t i = 0; i < record->part_count; i++) {
+        const struct part_state *part = &job->parts[i];
+
+        assert(part->node != NODE_NONE || part->is_lost);
+        if (part->is_lost)
+            continue;
+        assert(part->node < rdzv->options.nodes_max && rdzv->nodes[part->node].used);
+        assert(strcmp(rdzv->nodes[part->node].name, record->parts[i].node) == 0);
+    }
+}
+
+/* What the queue and the users' counts were made from. */
+static void check_queue(const struct rdzv *rdzv)
+{
+    uint32_t waiting = 0;
+
+    for (uint32_t i = 0; i < rdzv->job_count; i++) {
+        const struct job *job = job_at(rdzv, i);
+
+        assert(job->is_queued == (!job->ended && job->record.part_count == 0));
+        assert(!job->is_queued || queue_has(rdzv, job));
+        waiting += job->is_queued;
+        assert(job->user == USER_NONE ||
+               (rdzv->users[job->user].jobs > 0 &&
+                strcmp(rdzv->users[job->user].name, job->record.user) == 0));
+        assert(job->user == USER_NONE ||
+               job->counted_queued == (!job->ended && job->record.state == JOB_QUEUED));
+    }
+    assert(waiting == rdzv->queue_count);
+    assert(rdzv->live_count == rdzv->job_count - waiting);
+}
+
+static void check_counts(const struct rdzv *rdzv)
+{
+    assert(rdzv->out.actions == NULL && rdzv->out.reserved == 0);
+    assert(rdzv->job_count <= rdzv->options.jobs_max + 1);
+    assert(rdzv->drain_count <= DRAINS_MAX);
+    assert(rdzv->random != 0);
+}
+
+static void check_node(const struct rdzv *rdzv, const struct node *node)
+{
+    assert(node->shim_count <= SHIMS_PER_NODE_MAX && node->slots <= SLOTS_PER_NODE_MAX);
+    assert(node->conn == 0 || node->state != NODE_LOST);
+    assert(node->conn == rdzv->views[roster_index(rdzv, node)].conn);
+    assert(roster_find(rdzv, node->name) == node);
+    assert(!node->has_lost_parts || node->state == NODE_LOST);
+    for (uint32_t i = 0; node->conn != 0 && i < rdzv->options.nodes_max; i++)
+        assert(&rdzv->nodes[i] == node || rdzv->views[i].conn != node->conn);
+}
+
+static bool is_on(const struct rdzv *rdzv, uint32_t node, const struct job *job)
+{
+    for (uint32_t i = 0; i < rdzv->parts_on[node].count; i++)
+        if (&rdzv->jobs[rdzv->parts_on[node].jobs[i]] == job)
+            return true;
+    return false;
+}
+
+/* A slot is given to one job at most. */
+static void check_slots(const struct rdzv *rdzv)
+{
+    uint64_t taken[NODES_MAX] = {0};
+    uint32_t part_count = 0;
+
+    for (uint32_t i = 0; i < rdzv->options.nodes_max; i++)
+        part_count -= rdzv->parts_on[i].count;
+    for (uint32_t i = 0; i < rdzv->job_count; i++) {
+        const struct job *job = job_at(rdzv, i);
+
+        for (uint32_t k = 0; k < job->record.part_count; k++) {
+            uint64_t mask = job->record.parts[k].slot_mask;
+
+            if (job->parts[k].is_lost)
+                continue;
+            assert((taken[job->parts[k].node] & mask) == 0);
+            assert(is_on(rdzv, job->parts[k].node, job));
+            part_count++;
+            taken[job->parts[k].node] |= mask;
+        }
+    }
+    assert(part_count == 0); /* no node has a part that is not one */
+}
+
+void rdzv_check(const struct rdzv *rdzv)
+{
+    uint32_t used_count = 0;
+
+    check_counts(rdzv);
+    for (uint32_t i = 0; i < rdzv->job_count; i++) {
+        check_job(rdzv, job_at(rdzv, i));
+        assert(i == 0 || job_at(rdzv, i - 1)->record.job_id < job_at(rdzv, i)->record.job_id);
+    }
+    for (uint32_t i = 0; i < rdzv->job_high; i++)
+        used_count += rdzv->jobs[i].used;
+    assert(rdzv->job_high == rdzv->job_count + rdzv->free_count);
+    assert(used_count == rdzv->job_count);
+    for (uint32_t i = 0; i < rdzv->options.nodes_max; i++)
+        if (rdzv->nodes[i].used)
+            check_node(rdzv, &rdzv->nodes[i]);
+    check_slots(rdzv);
+    check_queue(rdzv);
+}
+
+void check_step(struct rdzv *rdzv)
+{
+    check_counts(rdzv);
+    if (rdzv->check_next >= rdzv->job_count)
+        rdzv->check_next = 0;
+    if (rdzv->job_count > 0)
+        check_job(rdzv, job_at(rdzv, rdzv->check_next++));
+}

@@ -1,0 +1,11 @@
+/* What operators ask for: drain a node or slots of it, resume them. */
+#ifndef RENDEZVOUS_CORE_DRAINS_H
+#define RENDEZVOUS_CORE_DRAINS_H
+
+#include "rendezvous/core/rdzv.h"
+
+void drains_on_restore(struct rdzv *rdzv, const struct rdzv_drain *drain);
+void drains_on_drain(struct rdzv *rdzv, const struct rdzv_event *event);
+void drains_on_resume(struct rdzv *rdzv, const struct rdzv_event *event);
+
+#endif

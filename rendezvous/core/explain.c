@@ -1,0 +1,163 @@
+#include "rendezvous/core/explain.h"
+
+#include <string.h>
+
+#include "rendezvous/core/slots.h"
+#include "rendezvous/core/state.h"
+
+/* The nodes as one job sees them. */
+struct sight {
+    uint32_t fit_count;  /* nodes with enough free slots */
+    uint32_t up_count;   /* nodes that are up */
+    uint32_t able_count; /* nodes that would have enough were they empty */
+    uint32_t best_free;  /* the most free slots of a node that does not fit */
+    uint32_t closed_count;
+    const struct node *closed_node; /* of one closed slot, to name; NULL: none is */
+    uint32_t closed_slot;
+};
+
+/* Keeps one closed slot to name as the reason. A slot that is being checked opens by itself within
+ * seconds, so any other closed slot is the better one to name. */
+static void take_closed(struct sight *sight, const struct node *node)
+{
+    uint64_t mask = slots_closed_mask(node) & bits_below(node->slots);
+    bool is_passing;
+
+    sight->closed_count += bits_count(mask);
+    for (; mask != 0; mask &= mask - 1) {
+        uint32_t slot = (uint32_t)__builtin_ctzll(mask);
+
+        is_passing = sight->closed_node != NULL && !sight->closed_node->is_drained &&
+                     sight->closed_node->slot_states[sight->closed_slot].state == SLOT_CHECKING;
+        if (sight->closed_node != NULL && !is_passing)
+            return;
+        sight->closed_node = node;
+        sight->closed_slot = slot;
+    }
+}
+
+static struct sight look(const struct rdzv *rdzv, const struct pass *pass, uint32_t slots_needed)
+{
+    struct sight sight = {0};
+
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        const struct node *node = &rdzv->nodes[rdzv->by_name[i]];
+        uint32_t free_count = bits_count(pass->free.masks[rdzv->by_name[i]]);
+
+        if (node->state != NODE_UP || node->conn == 0)
+            continue;
+        sight.up_count++;
+        sight.able_count += node->slots >= slots_needed;
+        take_closed(&sight, node);
+        if (free_count >= slots_needed)
+            sight.fit_count++;
+        else if (free_count > sight.best_free)
+            sight.best_free = free_count;
+    }
+    return sight;
+}
+
+/* "wants 4 slots on one node", "wants 1 slot on each of 3 nodes" */
+static void format_request(uint32_t nodes, uint32_t slots, char out[REASON_BYTES_MAX])
+{
+    const char *plural = slots == 1 ? "" : "s";
+
+    if (nodes == 1)
+        text_format(out, "wants %u slot%s on one node", slots, plural);
+    else
+        text_format(out, "wants %u slot%s on each of %u nodes", slots, plural, nodes);
+}
+
+/* "; 2 slots are closed: slot 1 of gpu01 is quarantined: ..." */
+static void format_closed(const struct rdzv *rdzv, const struct sight *sight,
+                          char out[REASON_BYTES_MAX])
+{
+    char why[REASON_BYTES_MAX];
+
+    out[0] = '\0';
+    if (sight->closed_node == NULL)
+        return;
+    slots_why(rdzv, sight->closed_node, sight->closed_slot, why);
+    if (sight->closed_count == 1)
+        text_format(out, "; %s", why);
+    else
+        text_format(out, "; %u slots are closed: %s", sight->closed_count, why);
+}
+
+void explain_blocked(struct rdzv *rdzv, const struct pass *pass, struct job *job)
+{
+    uint32_t nodes = job->record.nodes, slots = job->record.nproc_per_node;
+    char request[REASON_BYTES_MAX], closed[REASON_BYTES_MAX], text[REASON_BYTES_MAX];
+    struct sight sight = look(rdzv, pass, slots);
+
+    format_request(nodes, slots, request);
+    format_closed(rdzv, &sight, closed);
+    if (sight.up_count == 0)
+        text_format(text, "no node is connected");
+    else if (sight.able_count < nodes)
+        text_format(text, "%s; %u of the %u connected %s that many at all", request,
+                    sight.able_count, sight.up_count, sight.able_count == 1 ? "has" : "have");
+    else
+        text_format(text, "%s; %u %s them free, the best other has %u%s", request, sight.fit_count,
+                    sight.fit_count == 1 ? "has" : "have", sight.best_free, closed);
+    job_set_reason(rdzv, job, text);
+}
+
+void explain_behind(struct rdzv *rdzv, struct job *job)
+{
+    const struct job *first = job_find(rdzv, rdzv->reservation.job_id);
+    char text[REASON_BYTES_MAX];
+    uint32_t slots = job_world(first);
+
+    text_format(text, "behind job %llu (%s): it waits for %u slot%s on %s, reserved",
+                (unsigned long long)first->record.job_id, first->record.name, slots,
+                slots == 1 ? "" : "s", rdzv->reservation.text);
+    job_set_reason(rdzv, job, text);
+}
+
+void explain_many(struct rdzv *rdzv, struct job *job)
+{
+    char text[REASON_BYTES_MAX];
+
+    text_format(text, "more than %u jobs are before it in the queue", REASONS_MAX);
+    job_set_reason(rdzv, job, text);
+}
+
+void explain_quota(struct rdzv *rdzv, struct job *job)
+{
+    char text[REASON_BYTES_MAX];
+
+    text_format(text,
+                "waits for other jobs of %s to end: a user may have %u slots at a time "
+                "(--max-slots-per-user of the server)",
+                job->record.user, rdzv->options.max_slots_per_user);
+    job_set_reason(rdzv, job, text);
+}
+
+void explain_settling(struct rdzv *rdzv, struct job *job)
+{
+    job_set_reason(rdzv, job, "the server has just started, and waits for its nodes to connect");
+}
+
+bool sched_is_possible(const struct rdzv *rdzv, uint32_t nodes, uint32_t slots,
+                       char why[REASON_BYTES_MAX])
+{
+    uint32_t most_slots, able_count = roster_able_count(rdzv, slots, &most_slots);
+    char request[REASON_BYTES_MAX];
+
+    if (rdzv->node_count == 0 || able_count >= nodes || rdzv->out.now_us < rdzv->settled_at_us)
+        return true;
+    format_request(nodes, slots, request);
+    if (rdzv->node_count < nodes && most_slots >= slots)
+        text_format(why,
+                    "it %s, and the server knows %u node%s: ask for fewer, or add "
+                    "--wait-for-nodes to queue it until they are there",
+                    request, rdzv->node_count, rdzv->node_count == 1 ? "" : "s");
+    else
+        text_format(why,
+                    "it %s, and %u of the %u nodes that the server knows %s that many (the "
+                    "most is %u): ask for fewer, or add --wait-for-nodes",
+                    request, able_count, rdzv->node_count, able_count == 1 ? "has" : "have",
+                    most_slots);
+    return false;
+}

@@ -1,0 +1,15 @@
+/* Why a job waits, as one sentence. */
+#ifndef RENDEZVOUS_CORE_EXPLAIN_H
+#define RENDEZVOUS_CORE_EXPLAIN_H
+
+#include "rendezvous/core/sched.h"
+
+/* It has too few free slots. */
+void explain_blocked(struct rdzv *rdzv, const struct pass *pass, struct job *job);
+/* The slots that it could have are reserved, or others are too few. */
+void explain_behind(struct rdzv *rdzv, struct job *job);
+void explain_many(struct rdzv *rdzv, struct job *job);
+void explain_quota(struct rdzv *rdzv, struct job *job);
+void explain_settling(struct rdzv *rdzv, struct job *job);
+
+#endif

@@ -1,0 +1,478 @@
+#include "rendezvous/core/generation.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/core/orders.h"
+#include "rendezvous/core/restart.h"
+#include "rendezvous/core/state.h"
+
+#define EXIT_TIME_LIMIT 124
+#define EXIT_OURS 125
+
+/* "node0,node1": the names of the nodes, or the first and a count where they do not fit. */
+static void set_where(struct rdzv_record *record)
+{
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < record->part_count && used < sizeof record->where; i++)
+        used += (size_t)snprintf(record->where + used, sizeof record->where - used, "%s%s",
+                                 i == 0 ? "" : ",", record->parts[i].node);
+    if (used >= sizeof record->where)
+        text_format(record->where, "%s and %u more", record->parts[0].node, record->part_count - 1);
+}
+
+void generation_start(struct rdzv *rdzv, struct job *job, const struct rdzv_part *parts)
+{
+    struct rdzv_record *record = &job->record;
+
+    assert(!job->ended && record->part_count == 0);
+    assert(record->state == JOB_QUEUED || record->state == JOB_RESTARTING);
+    queue_remove(rdzv, job);
+    if (record->generation > 0) {
+        record->restarts++;
+        record->restarts_without_progress++;
+    } else {
+        record->started_ms = rdzv->out.wall_ms;
+    }
+    record->generation++;
+    record->part_count = record->nodes;
+    memcpy(record->parts, parts, record->nodes * sizeof *parts);
+    set_where(record);
+    job->was_started = true;
+    memset(job->parts, 0, sizeof job->parts);
+    memset(job->ranks, 0, job_world(job) * sizeof *job->ranks);
+    job->stopping = STOP_NONE;
+    job->cannot_start = false;
+    job->errno_exit = 0;
+    job->go_sent = false;
+    job->blob_byte_count = 0;
+    job->limit_at_us = UINT64_MAX;
+    record->limit_at_ms = 0;
+    job_set_dirty(rdzv, job);
+    job_set_state(rdzv, job, JOB_STARTING);
+    record->reason[0] = '\0';
+    for (uint32_t i = 0; i < record->part_count; i++) {
+        const struct node *node = roster_find(rdzv, record->parts[i].node);
+
+        assert(node != NULL);
+        job->parts[i].node = (uint16_t)roster_index(rdzv, node);
+        roster_part_add(rdzv, job->parts[i].node, job);
+        orders_owe(rdzv, job, i, ORDER_START);
+    }
+}
+
+void generation_limit(struct rdzv *rdzv, struct job *job, uint64_t at_us)
+{
+    assert(at_us >= rdzv->out.now_us);
+    if (at_us >= job->limit_at_us)
+        return; /* it must be gone earlier, for a job that its slots are reserved for */
+    job->limit_at_us = at_us;
+    if (at_us < rdzv->limit_at_us)
+        rdzv->limit_at_us = at_us;
+    job->record.limit_at_ms =
+        rdzv->out.wall_ms + (int64_t)((at_us - rdzv->out.now_us + 999) / 1000);
+    job_set_dirty(rdzv, job);
+}
+
+static bool is_over(const struct part_state *part)
+{
+    return part->is_lost || part->phase == SHIM_ENDED;
+}
+
+static bool all_over(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->record.part_count; i++)
+        if (!is_over(&job->parts[i]))
+            return false;
+    return true;
+}
+
+static bool all_at_least(const struct job *job, enum shim_phase phase)
+{
+    for (uint32_t i = 0; i < job->record.part_count; i++)
+        if (job->parts[i].is_lost || job->parts[i].phase < phase)
+            return false;
+    return true;
+}
+
+static bool all_joined(const struct job *job)
+{
+    for (uint32_t i = 0; i < job_world(job); i++)
+        if (!job->ranks[i].joined)
+            return false;
+    return true;
+}
+
+void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, uint32_t signal,
+                     uint64_t grace_us)
+{
+    assert(why != STOP_NONE && signal > 0 && job->record.part_count > 0);
+    job->stopping = why;
+    job->stop_signal = signal;
+    job->stop_grace_us = grace_us;
+    job_set_changed(rdzv, job);
+    orders_cancel(job, ORDER_START, ORDER_WORLD);
+    for (uint32_t i = 0; i < job->record.part_count; i++)
+        if (!is_over(&job->parts[i]))
+            orders_owe(rdzv, job, i, ORDER_STOP);
+}
+
+static void settle(struct rdzv *rdzv, struct job *job);
+
+/* The first failure of a generation; later ones are its consequences and change nothing. */
+static void fail(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
+{
+    struct rdzv_record *record = &job->record;
+
+    assert(part < record->part_count);
+    if (job->stopping != STOP_NONE)
+        return;
+    record->failed_rank = -1;
+    record->tail[0] = '\0';
+    job->errno_exit = 0;
+    job->failed_exit = EXIT_OURS;
+    job->failed_signal = 0;
+    (void)snprintf(record->failed_node, sizeof record->failed_node, "%s", record->parts[part].node);
+    (void)snprintf(record->reason, sizeof record->reason, "%s", cause);
+    job_log(rdzv, job, record->reason);
+    generation_stop(rdzv, job, STOP_FAILURE, SIGKILL, 0);
+}
+
+void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
+{
+    const struct rdzv_part *place = &job->record.parts[part];
+
+    if (is_over(&job->parts[part]))
+        return;
+    if (job->parts[part].node != NODE_NONE)
+        roster_part_remove(rdzv, job->parts[part].node, job);
+    job->parts[part].is_lost = true;
+    rdzv->sched_due = true;
+    for (uint32_t i = 0; i < place->local_count; i++)
+        if (job->ranks[place->rank_base + i].state != RANK_EXITED)
+            job->ranks[place->rank_base + i].state = RANK_LOST;
+    job_set_changed(rdzv, job);
+    fail(rdzv, job, part, cause);
+    settle(rdzv, job);
+}
+
+void generation_start_failed(struct rdzv *rdzv, struct job *job, uint64_t part_mask,
+                             const char *cause)
+{
+    if (job->stopping == STOP_NONE)
+        job->cannot_start = true;
+    for (uint32_t i = 0; i < job->record.part_count; i++) /* the last one ends the generation */
+        if ((part_mask >> i & 1) != 0)
+            generation_part_lost(rdzv, job, i, cause);
+}
+
+void generation_restore(struct rdzv *rdzv, struct job *job)
+{
+    char cause[REASON_BYTES_MAX];
+
+    for (uint32_t i = 0; i < job->record.part_count; i++) {
+        const struct node *node = roster_expect(rdzv, job->record.parts[i].node);
+
+        job->parts[i].node = node == NULL ? NODE_NONE : (uint16_t)roster_index(rdzv, node);
+        if (node != NULL)
+            roster_part_add(rdzv, job->parts[i].node, job);
+    }
+    for (uint32_t i = 0; i < job->record.part_count; i++) {
+        if (job->parts[i].node != NODE_NONE)
+            continue;
+        text_format(cause, "node %s is not in the server's table of nodes, which is full",
+                    job->record.parts[i].node);
+        generation_part_lost(rdzv, job, i, cause);
+    }
+}
+
+/* Ranks that are not on this part are ignored: a node can only report what it was given. */
+static void take_ranks(struct job *job, uint32_t part, const struct msg_shim_report *report)
+{
+    const struct rdzv_part *place = &job->record.parts[part];
+
+    for (uint32_t i = 0; i < report->ranks.count; i++) {
+        const struct part_report_rank *from = &report->ranks.items[i];
+
+        if (from->rank < place->rank_base || from->rank >= place->rank_base + place->local_count)
+            continue;
+        job->ranks[from->rank] = (struct rdzv_rank){
+            .pid = from->pid,
+            .state = (uint8_t)from->state,
+            .exit_code = (uint8_t)from->exit_code,
+            .signal = (uint8_t)from->signal,
+            .joined = from->joined,
+        };
+    }
+}
+
+static bool all_succeeded_on(const struct job *job, uint32_t part)
+{
+    const struct rdzv_part *place = &job->record.parts[part];
+
+    for (uint32_t i = 0; i < place->local_count; i++) {
+        const struct rdzv_rank *rank = &job->ranks[place->rank_base + i];
+
+        if (rank->state != RANK_EXITED || rank->exit_code != 0 || rank->signal != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The first report that shows a failure decides the cause: a rank that failed, or a shim that ended
+ * although not all of its ranks exited 0. The ranks that die because their peers were killed come
+ * later, and the generation is being stopped by then. */
+static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
+                         const struct msg_shim_report *report)
+{
+    const struct rdzv_part *place = &job->record.parts[part];
+    int32_t failed = report->failed_rank;
+    const char *cause = report->cause;
+    char text[REASON_BYTES_MAX];
+
+    if (job->stopping != STOP_NONE)
+        return;
+    if (failed >= 0 && ((uint32_t)failed < place->rank_base ||
+                        (uint32_t)failed >= place->rank_base + place->local_count))
+        failed = -1;
+    if (failed < 0 && (report->phase != SHIM_ENDED || all_succeeded_on(job, part)))
+        return;
+    if (cause[0] == '\0') {
+        text_format(text, "%s ended its part of the job before its end", place->node);
+        cause = text;
+    }
+    fail(rdzv, job, part, cause);
+    job->errno_exit = report->failed_errno_exit >= 126 ? (uint32_t)report->failed_errno_exit : 0;
+    if (job->errno_exit != 0)
+        job->failed_exit = (int32_t)job->errno_exit;
+    if (failed < 0)
+        return; /* no rank was started */
+    job->record.failed_rank = failed;
+    if (job->errno_exit == 0)
+        job->failed_exit = job->ranks[failed].exit_code;
+    job->failed_signal = job->ranks[failed].signal;
+    (void)snprintf(job->record.tail, sizeof job->record.tail, "%s", report->tail);
+}
+
+void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
+                       const struct msg_shim_report *report)
+{
+    struct part_state *state = &job->parts[part];
+
+    if (state->is_reported && report->phase < state->phase)
+        return; /* phases only go forward: this one is late */
+    state->is_reported = true;
+    state->phase = report->phase;
+    state->has_world = report->has_world;
+    if (report->master_port != 0)
+        state->master_port = report->master_port;
+    if (part == 0 && report->blob.count > 0 && report->blob.count <= sizeof job->blob) {
+        memcpy(job->blob, report->blob.items, report->blob.count);
+        job->blob_byte_count = report->blob.count;
+    }
+    take_ranks(job, part, report);
+    job_set_changed(rdzv, job);
+    take_failure(rdzv, job, part, report);
+    settle(rdzv, job);
+}
+
+/* A beat lists the part: repeat what it has not taken yet. */
+void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum shim_phase phase)
+{
+    if (phase == SHIM_ENDED)
+        return; /* its report follows */
+    if (job->stopping != STOP_NONE)
+        orders_owe(rdzv, job, part, ORDER_STOP);
+    else if (phase == SHIM_READY && job->go_sent)
+        orders_owe(rdzv, job, part, ORDER_GO);
+    else if (phase == SHIM_RUNNING && !job->parts[part].has_world && all_joined(job))
+        orders_owe(rdzv, job, part, ORDER_WORLD);
+}
+
+static bool any_part_runs(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->record.part_count; i++)
+        if (job->parts[i].is_reported && job->parts[i].phase >= SHIM_RUNNING)
+            return true;
+    return false;
+}
+
+/* A node does not know its part. Either the start order never came, or the shim is gone without a
+ * trace. While the generation is being stopped, a stop settles it: launcherd answers a stop for a
+ * shim that it does not know with an ended report. */
+void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
+{
+    const struct part_state *state = &job->parts[part];
+    char cause[REASON_BYTES_MAX];
+
+    if (is_over(state))
+        return;
+    if (job->stopping != STOP_NONE && !state->is_reported) {
+        orders_owe(rdzv, job, part, ORDER_STOP);
+    } else if (!state->is_reported && job->record.state == JOB_STARTING && !any_part_runs(job)) {
+        orders_owe(rdzv, job, part, ORDER_START);
+    } else {
+        text_format(cause, "node %s no longer knows its part of the job",
+                    job->record.parts[part].node);
+        generation_part_lost(rdzv, job, part, cause);
+    }
+}
+
+/* FORGETs of an older generation that have not left by now are dropped: its nodes go on listing its
+ * shims, and are answered (reconcile.c). */
+static void keep_ended(struct rdzv *rdzv, struct job *job)
+{
+    struct rdzv_action *action = action_add(&rdzv->out, RDZV_PERSIST_RANKS);
+
+    job->ended_generation = job->record.generation;
+    job->ended_part_count = job->record.part_count;
+    memcpy(job->ended_parts, job->record.parts, sizeof job->ended_parts);
+    memcpy(job->ended_ranks, job->ranks, sizeof job->ended_ranks);
+    action->job_id = job->record.job_id;
+    action->generation = job->record.generation;
+    orders_cancel(job, ORDER_FORGET, ORDER_WORLD);
+}
+
+/* No process of the generation is left on the nodes that can be reached: its shims may go, its
+ * slots are free. */
+static void close_generation(struct rdzv *rdzv, struct job *job)
+{
+    assert(all_over(job));
+    keep_ended(rdzv, job);
+    for (uint32_t i = 0; i < job->record.part_count; i++) {
+        const struct part_state *part = &job->parts[i];
+
+        if (part->is_lost)
+            continue;
+        assert(part->phase == SHIM_ENDED);
+        roster_part_remove(rdzv, part->node, job);
+        roster_phase(rdzv, &rdzv->nodes[part->node], job->record.job_id, job->record.generation,
+                     SHIM_ENDED);
+        orders_owe(rdzv, job, i, ORDER_FORGET);
+    }
+    job->record.part_count = 0;
+    job->stopping = STOP_NONE;
+    job->limit_at_us = UINT64_MAX;
+    job->record.limit_at_ms = 0;
+    rdzv->sched_due = true;
+}
+
+void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t exit_code,
+             uint32_t signal, bool is_ours)
+{
+    assert(!job->ended && rdzv_state_is_final(state));
+    queue_remove(rdzv, job);
+    if (job->record.part_count > 0)
+        close_generation(rdzv, job);
+    job->record.exit_code = signal != 0 ? (int32_t)(128 + signal) : exit_code;
+    job->record.signal = signal;
+    job->record.exit_is_ours = is_ours;
+    job->record.ended_ms = rdzv->out.wall_ms;
+    job->ended = true;
+    rdzv->ended_count++;
+    job_set_state(rdzv, job, state);
+    users_count(rdzv, job);
+}
+
+/* Restart or end. The exit code of the job is that of the rank that failed first; 125 where no rank
+ * did (a lost node, a start order that cannot be made). */
+static void conclude_failure(struct rdzv *rdzv, struct job *job)
+{
+    struct restart_case failed = {
+        .max_restarts = job->record.max_restarts,
+        .restarts_without_progress = job->record.restarts_without_progress,
+        .errno_exit = job->errno_exit,
+        .cannot_start = job->cannot_start,
+    };
+    struct restart_answer answer = restart_decide(&failed, &rdzv->random);
+
+    if (!answer.restart) {
+        action_log(&rdzv->out, job->record.job_id, job->record.generation, "not restarted: %s",
+                   answer.why_not);
+        job_end(rdzv, job, JOB_FAILED, job->failed_exit, job->failed_signal,
+                job->errno_exit != 0 || job->record.failed_rank < 0);
+        return;
+    }
+    close_generation(rdzv, job);
+    job->retry_at_us = rdzv->out.now_us + answer.delay_us;
+    job_set_state(rdzv, job, JOB_RESTARTING);
+    queue_add(rdzv, job);
+}
+
+/* Every part has ended. A cancel wins over whatever else has happened meanwhile. */
+static void conclude(struct rdzv *rdzv, struct job *job)
+{
+    if (job->record.cancel_wanted) {
+        job_end(rdzv, job, JOB_CANCELLED, EXIT_OURS, 0, true);
+        return;
+    }
+    switch (job->stopping) {
+    case STOP_NONE:
+        job_end(rdzv, job, JOB_SUCCEEDED, 0, 0, false);
+        break;
+    case STOP_FAILURE:
+        conclude_failure(rdzv, job);
+        break;
+    case STOP_CANCEL:
+        job_end(rdzv, job, JOB_CANCELLED, EXIT_OURS, 0, true);
+        break;
+    case STOP_TIME:
+        job_end(rdzv, job, JOB_FAILED, EXIT_TIME_LIMIT, 0, true);
+        break;
+    }
+}
+
+/* The shim of rank 0 has ended, and launcherd, which reports in its stead, does not know the master
+ * port: a part that is still ready can never be sent a go. (This needs a server that restarts after
+ * the go to one node and before the go to another.) */
+static bool cannot_go(const struct job *job)
+{
+    const struct part_state *master = &job->parts[0];
+
+    if (master->phase != SHIM_ENDED || master->master_port != 0)
+        return false;
+    for (uint32_t i = 1; i < job->record.part_count; i++)
+        if (job->parts[i].is_reported && job->parts[i].phase == SHIM_READY)
+            return true;
+    return false;
+}
+
+static void settle_running(struct rdzv *rdzv, struct job *job)
+{
+    char cause[REASON_BYTES_MAX];
+
+    if (cannot_go(job)) {
+        text_format(cause, "%s ended its part before every node had begun",
+                    job->record.parts[0].node);
+        fail(rdzv, job, 0, cause);
+        return;
+    }
+    if (!job->go_sent && all_at_least(job, SHIM_READY)) {
+        job->go_sent = true;
+        for (uint32_t i = 0; i < job->record.part_count; i++)
+            if (job->parts[i].phase == SHIM_READY)
+                orders_owe(rdzv, job, i, ORDER_GO);
+    }
+    if (job->record.state == JOB_STARTING && all_at_least(job, SHIM_RUNNING)) {
+        job_set_state(rdzv, job, JOB_RUNNING);
+        if (job->record.time_limit_us != 0)
+            generation_limit(rdzv, job, rdzv->out.now_us + job->record.time_limit_us);
+    }
+    if (job->go_sent && all_joined(job))
+        for (uint32_t i = 0; i < job->record.part_count; i++)
+            if (job->parts[i].phase == SHIM_RUNNING && !job->parts[i].has_world)
+                orders_owe(rdzv, job, i, ORDER_WORLD);
+}
+
+/* Whatever follows from what is known now: go, world, running, the end. */
+static void settle(struct rdzv *rdzv, struct job *job)
+{
+    if (job->ended || job->record.part_count == 0)
+        return;
+    if (all_over(job))
+        conclude(rdzv, job);
+    else if (job->stopping == STOP_NONE)
+        settle_running(rdzv, job);
+}

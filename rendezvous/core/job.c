@@ -1,0 +1,202 @@
+#include "rendezvous/core/job.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/core/actions.h"
+#include "rendezvous/core/state.h"
+
+struct job *job_at(const struct rdzv *rdzv, uint32_t index)
+{
+    assert(index < rdzv->job_count);
+    return &rdzv->jobs[rdzv->order[index].job];
+}
+
+/* The index into `order` of the first id that is not below this one. */
+static uint32_t find_place(const struct rdzv *rdzv, uint64_t job_id)
+{
+    uint32_t low = 0, high = rdzv->job_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (rdzv->order[middle].job_id < job_id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct job *job_find(const struct rdzv *rdzv, uint64_t job_id)
+{
+    uint32_t at = find_place(rdzv, job_id);
+
+    return at < rdzv->job_count && rdzv->order[at].job_id == job_id ? job_at(rdzv, at) : NULL;
+}
+
+static struct job *add_within(struct rdzv *rdzv, uint64_t job_id, uint32_t entries)
+{
+    struct job *job;
+
+    assert(job_id > 0);
+    assert(rdzv->job_count == 0 || rdzv->order[rdzv->job_count - 1].job_id < job_id);
+    if (rdzv->job_count >= entries)
+        return NULL;
+    job =
+        &rdzv->jobs[rdzv->free_count > 0 ? rdzv->free_jobs[--rdzv->free_count] : rdzv->job_high++];
+    assert(!job->used);
+    memset(job, 0,
+           job->was_started ? sizeof *job
+                            : offsetof(struct job, record) + offsetof(struct rdzv_record, parts));
+    job->used = true;
+    job->version = 1;
+    job->limit_at_us = UINT64_MAX;
+    job->record.job_id = job_id;
+    job->record.failed_rank = -1;
+    job->user = USER_NONE;
+    rdzv->order[rdzv->job_count++] = (struct job_key){job_id, (uint32_t)(job - rdzv->jobs)};
+    job_live_add(rdzv, job);
+    return job;
+}
+
+struct job *job_add(struct rdzv *rdzv, uint64_t job_id)
+{
+    return add_within(rdzv, job_id, rdzv->options.jobs_max);
+}
+
+struct job *job_add_refused(struct rdzv *rdzv, uint64_t job_id)
+{
+    struct job *job = add_within(rdzv, job_id, rdzv->options.jobs_max + 1);
+
+    assert(job != NULL); /* the one before was dropped at the start of this step */
+    return job;
+}
+
+struct job *job_live(const struct rdzv *rdzv, uint32_t index)
+{
+    assert(index < rdzv->live_count);
+    return &rdzv->jobs[rdzv->live[index]];
+}
+
+void job_live_add(struct rdzv *rdzv, struct job *job)
+{
+    job->live_index = rdzv->live_count++;
+    rdzv->live[job->live_index] = (uint32_t)(job - rdzv->jobs);
+}
+
+void job_live_remove(struct rdzv *rdzv, struct job *job)
+{
+    uint32_t last = rdzv->live[--rdzv->live_count];
+
+    rdzv->live[job->live_index] = last;
+    rdzv->jobs[last].live_index = job->live_index;
+}
+
+static void drop(struct rdzv *rdzv, struct job *job)
+{
+    uint32_t at = find_place(rdzv, job->record.job_id);
+
+    assert(job_at(rdzv, at) == job);
+    users_remove(rdzv, job);
+    job_live_remove(rdzv, job);
+    rdzv->job_count--;
+    memmove(&rdzv->order[at], &rdzv->order[at + 1], (rdzv->job_count - at) * sizeof *rdzv->order);
+    rdzv->free_jobs[rdzv->free_count++] = (uint32_t)(job - rdzv->jobs);
+    rdzv->ended_count--;
+    job->used = false;
+}
+
+void jobs_drop_ended(struct rdzv *rdzv)
+{
+    for (uint32_t i = rdzv->live_count; rdzv->ended_count > 0 && i-- > 0;) {
+        struct job *job = job_live(rdzv, i);
+
+        if (job->ended && job->is_announced && !job->is_owing)
+            drop(rdzv, job);
+    }
+}
+
+uint32_t job_part_on(const struct job *job, uint32_t node)
+{
+    if (job->ended)
+        return UINT32_MAX;
+    for (uint32_t i = 0; i < job->record.part_count; i++)
+        if (job->parts[i].node == node && !job->parts[i].is_lost)
+            return i;
+    return UINT32_MAX;
+}
+
+/* The first change of a job in a step reserves the room in which it will be published. */
+static void touch(struct rdzv *rdzv, struct job *job)
+{
+    if (job->dirty || job->changed)
+        return;
+    actions_reserve(&rdzv->out, PUBLISH_ACTIONS);
+    rdzv->touched[rdzv->touched_count++] = (uint32_t)(job - rdzv->jobs);
+}
+
+void job_set_dirty(struct rdzv *rdzv, struct job *job)
+{
+    touch(rdzv, job);
+    job->dirty = true;
+}
+
+void job_set_changed(struct rdzv *rdzv, struct job *job)
+{
+    touch(rdzv, job);
+    job->changed = true;
+}
+
+void job_log(struct rdzv *rdzv, const struct job *job, const char *text)
+{
+    action_log(&rdzv->out, job->record.job_id, job->record.generation, "%s", text);
+}
+
+void job_set_state(struct rdzv *rdzv, struct job *job, enum job_state state)
+{
+    assert(!job->ended || rdzv_state_is_final(state));
+    if (job->record.state == state)
+        return;
+    job->record.state = state;
+    rdzv->sched_due = true;
+    users_count(rdzv, job);
+    job_set_dirty(rdzv, job);
+    action_log(&rdzv->out, job->record.job_id, job->record.generation,
+               "%s (%llu) is %s, generation %u", job->record.name,
+               (unsigned long long)job->record.job_id, job_state_name(state),
+               job->record.generation);
+}
+
+void job_set_reason(struct rdzv *rdzv, struct job *job, const char *text)
+{
+    if (strcmp(job->record.reason, text) == 0)
+        return;
+    (void)snprintf(job->record.reason, sizeof job->record.reason, "%s", text);
+    job_set_changed(rdzv, job);
+}
+
+static void publish(struct rdzv *rdzv, struct job *job)
+{
+    actions_release(&rdzv->out, PUBLISH_ACTIONS);
+    if (job->dirty)
+        action_add(&rdzv->out, RDZV_PERSIST)->job_id = job->record.job_id;
+    job->version++;
+    action_add(&rdzv->out, RDZV_JOB_CHANGED)->job_id = job->record.job_id;
+    if (job->ended && !job->is_announced) {
+        action_add(&rdzv->out, RDZV_JOB_ENDED)->job_id = job->record.job_id;
+        job->is_announced = true;
+    }
+    job->dirty = false;
+    job->changed = false;
+}
+
+void jobs_publish(struct rdzv *rdzv)
+{
+    for (uint32_t i = 0; i < rdzv->touched_count; i++)
+        publish(rdzv, &rdzv->jobs[rdzv->touched[i]]);
+    rdzv->touched_count = 0;
+    assert(rdzv->out.reserved == 0);
+}

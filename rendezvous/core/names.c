@@ -1,0 +1,110 @@
+#include "rendezvous/core/names.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MORE_BYTES 24u /* " and 4096 more" */
+
+static int compare_numbers(const char **a, const char **b)
+{
+    size_t a_digits, b_digits;
+    int order;
+
+    while (**a == '0' && isdigit((unsigned char)(*a)[1]))
+        (*a)++;
+    while (**b == '0' && isdigit((unsigned char)(*b)[1]))
+        (*b)++;
+    a_digits = strspn(*a, "0123456789");
+    b_digits = strspn(*b, "0123456789");
+    if (a_digits != b_digits)
+        return a_digits < b_digits ? -1 : 1;
+    order = strncmp(*a, *b, a_digits);
+    *a += a_digits;
+    *b += b_digits;
+    return order;
+}
+
+int names_compare(const char *first, const char *second)
+{
+    const char *a = first, *b = second;
+
+    while (*a != '\0' && *b != '\0') {
+        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+            int order = compare_numbers(&a, &b);
+
+            if (order != 0)
+                return order;
+            continue;
+        }
+        if (*a != *b)
+            return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+        a++;
+        b++;
+    }
+    if (*a != '\0' || *b != '\0')
+        return *a != '\0' ? 1 : -1;
+    return strcmp(first, second); /* node1 and node01 */
+}
+
+/* Where the number at the end of a name begins; its end, if it has none of 1 to 9 digits without a
+ * leading zero. */
+static size_t number_at(const char *name, uint32_t *number)
+{
+    size_t length = strlen(name), at = length;
+
+    while (at > 0 && isdigit((unsigned char)name[at - 1]))
+        at--;
+    if (at == length || length - at > 9 || (name[at] == '0' && length - at > 1))
+        return length;
+    *number = 0;
+    for (size_t i = at; i < length; i++)
+        *number = *number * 10 + (uint32_t)(name[i] - '0');
+    return at;
+}
+
+static bool follows(const char *before, const char *after)
+{
+    uint32_t first = 0, second = 0;
+    size_t at = number_at(before, &first);
+
+    return at < strlen(before) && number_at(after, &second) == at && at < strlen(after) &&
+           strncmp(before, after, at) == 0 && second == first + 1;
+}
+
+/* "gpu7" or "gpu[1-3]" of names[first] to names[last]. */
+static int print_run(const char *const *names, uint32_t first, uint32_t last, char *out,
+                     size_t byte_count)
+{
+    uint32_t low = 0, high = 0;
+    size_t at = number_at(names[first], &low);
+
+    if (first == last)
+        return snprintf(out, byte_count, "%s", names[first]);
+    (void)number_at(names[last], &high);
+    return snprintf(out, byte_count, "%.*s[%u-%u]", (int)at, names[first], low, high);
+}
+
+void names_list(const char *const *names, uint32_t count, char *out, uint32_t byte_count)
+{
+    size_t used = 0;
+    char run[160];
+
+    assert(byte_count > MORE_BYTES);
+    out[0] = '\0';
+    for (uint32_t first = 0, last; first < count; first = last + 1) {
+        int length;
+
+        for (last = first; last + 1 < count && follows(names[last], names[last + 1]);)
+            last++;
+        length = print_run(names, first, last, run, sizeof run);
+        if (used + (size_t)length + 2 + MORE_BYTES > byte_count) {
+            (void)snprintf(out + used, byte_count - used, "%s%u%s", used > 0 ? " and " : "",
+                           count - first, used > 0 ? " more" : " nodes");
+            return;
+        }
+        used += (size_t)snprintf(out + used, byte_count - used, "%s%s", used > 0 ? "," : "", run);
+    }
+}

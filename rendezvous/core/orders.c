@@ -1,0 +1,114 @@
+#include "rendezvous/core/orders.h"
+
+#include "rendezvous/core/state.h"
+
+void orders_owe(struct rdzv *rdzv, struct job *job, uint32_t part, enum order order)
+{
+    assert(part < (order == ORDER_FORGET ? job->ended_part_count : job->record.part_count));
+    job->owed[order] |= 1ull << part;
+    if (job->is_owing)
+        return;
+    job->is_owing = true;
+    rdzv->owing[rdzv->owing_count++] = (uint32_t)(job - rdzv->jobs);
+}
+
+void orders_cancel(struct job *job, enum order first, enum order last)
+{
+    for (uint32_t order = first; order <= (uint32_t)last; order++)
+        job->owed[order] = 0;
+}
+
+/* NULL: it cannot be reached. */
+static const struct node *node_of(const struct rdzv *rdzv, const struct job *job, uint32_t part,
+                                  enum order order)
+{
+    const struct node *node = NULL;
+
+    if (order == ORDER_FORGET)
+        node = roster_find(rdzv, job->ended_parts[part].node);
+    else if (!job->parts[part].is_lost && job->parts[part].node != NODE_NONE)
+        node = &rdzv->nodes[job->parts[part].node];
+    return node != NULL && node->conn != 0 ? node : NULL;
+}
+
+static struct rdzv_action *add(struct rdzv *rdzv, const struct job *job, const struct node *node,
+                               enum rdzv_action_type type)
+{
+    struct rdzv_action *action = action_add(&rdzv->out, type);
+
+    action->conn = node->conn;
+    action->job_id = job->record.job_id;
+    action->generation = type == RDZV_SEND_FORGET ? job->ended_generation : job->record.generation;
+    return action;
+}
+
+/* Node rank 0 has reserved the master port, and its address is where the others find it. */
+static void send_go(struct rdzv *rdzv, const struct job *job, const struct node *node)
+{
+    const struct part_state *master = &job->parts[0];
+    struct rdzv_action *action;
+
+    if (master->master_port == 0 || master->node == NODE_NONE)
+        return;
+    action = add(rdzv, job, node, RDZV_SEND_GO);
+    action->text = rdzv->nodes[master->node].address;
+    action->master_port = master->master_port;
+}
+
+static void send(struct rdzv *rdzv, const struct job *job, uint32_t part, enum order order)
+{
+    const struct node *node = node_of(rdzv, job, part, order);
+    struct rdzv_action *action;
+
+    if (node == NULL)
+        return;
+    switch (order) {
+    case ORDER_FORGET:
+        (void)add(rdzv, job, node, RDZV_SEND_FORGET);
+        break;
+    case ORDER_STOP:
+        action = add(rdzv, job, node, RDZV_SEND_STOP);
+        action->signal = job->stop_signal;
+        action->grace_us = job->stop_grace_us;
+        action_text(&rdzv->out, action, "%s", job->record.reason);
+        break;
+    case ORDER_START:
+        add(rdzv, job, node, RDZV_SEND_START)->part = part;
+        break;
+    case ORDER_GO:
+        send_go(rdzv, job, node);
+        break;
+    case ORDER_WORLD:
+        add(rdzv, job, node, RDZV_SEND_WORLD)->blob =
+            (struct msg_bytes){.items = job->blob, .count = job->blob_byte_count};
+        break;
+    case ORDER_COUNT:
+        assert(false);
+    }
+}
+
+/* False: no room was left. */
+static bool send_all(struct rdzv *rdzv, struct job *job, enum order order)
+{
+    for (uint64_t mask = job->owed[order]; mask != 0; mask &= mask - 1) {
+        if (!actions_have_room(&rdzv->out, 1))
+            return false;
+        send(rdzv, job, (uint32_t)__builtin_ctzll(mask), order);
+        job->owed[order] &= ~(mask & (~mask + 1));
+    }
+    return true;
+}
+
+void orders_send(struct rdzv *rdzv)
+{
+    assert(rdzv->out.reserved == 0); /* what they are about is stored before they leave */
+    for (uint32_t order = 0; order < ORDER_COUNT; order++)
+        for (uint32_t i = 0; i < rdzv->owing_count; i++)
+            if (!send_all(rdzv, &rdzv->jobs[rdzv->owing[i]], (enum order)order)) {
+                actions_continue(&rdzv->out);
+                return;
+            }
+    for (uint32_t i = 0; i < rdzv->owing_count; i++)
+        rdzv->jobs[rdzv->owing[i]].is_owing = false;
+    rdzv->owing_count = 0;
+}

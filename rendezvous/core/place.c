@@ -1,0 +1,131 @@
+#include "rendezvous/core/place.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/core/state.h"
+
+void pool_put(struct pool *pool, uint32_t node, uint64_t mask)
+{
+    assert(pool->masks[node] == 0);
+    pool->masks[node] = mask;
+    for (uint32_t k = bits_count(mask); k > 0; k--)
+        pool->fit[k]++;
+}
+
+void pool_take(struct pool *pool, uint32_t node, uint64_t mask)
+{
+    uint32_t before = bits_count(pool->masks[node]);
+
+    pool->masks[node] &= ~mask;
+    for (uint32_t k = bits_count(pool->masks[node]) + 1; k <= before; k++)
+        pool->fit[k]--;
+}
+
+bool pool_fits(const struct pool *pool, uint32_t nodes, uint32_t slots)
+{
+    assert(slots > 0 && slots <= SLOTS_PER_NODE_MAX);
+    return pool->fit[slots] >= nodes;
+}
+
+uint64_t lowest_bits(uint64_t mask, uint32_t count)
+{
+    uint64_t bits = 0;
+
+    for (; count > 0 && mask != 0; count--) {
+        bits |= mask & (~mask + 1);
+        mask &= mask - 1;
+    }
+    return bits;
+}
+
+struct choice {
+    const struct rdzv *rdzv;
+    const struct pool *pool;
+    const struct job *job;
+    struct rdzv_part *parts;
+    uint32_t missing;
+    bool placed[NODES_PER_JOB_MAX];      /* by node rank */
+    uint64_t taken[NODES_MAX / 64u + 1]; /* bit i: node i */
+};
+
+/* The part of one node rank on a node. */
+static void place(struct choice *choice, uint32_t node_rank, uint32_t node)
+{
+    const struct job *job = choice->job;
+    uint32_t count = job->record.nproc_per_node;
+    uint64_t free = choice->pool->masks[node], before = 0;
+    const char *name = choice->rdzv->nodes[node].name;
+    struct rdzv_part *part = &choice->parts[node_rank];
+
+    if (node_rank < job->ended_part_count && strcmp(job->ended_parts[node_rank].node, name) == 0)
+        before = job->ended_parts[node_rank].slot_mask;
+    *part = (struct rdzv_part){.rank_base = node_rank * count, .local_count = count};
+    (void)snprintf(part->node, sizeof part->node, "%s", name);
+    part->slot_mask = before != 0 && (before & free) == before && bits_count(before) == count
+                          ? before
+                          : lowest_bits(free, count);
+    choice->placed[node_rank] = true;
+    choice->taken[node / 64] |= 1ull << node % 64;
+    choice->missing--;
+}
+
+/* How many slots are free on a node that can be taken; 0: it is not one. */
+static uint32_t room(const struct choice *choice, uint32_t node)
+{
+    uint32_t count = bits_count(choice->pool->masks[node]);
+
+    if (count < choice->job->record.nproc_per_node ||
+        (choice->taken[node / 64] >> node % 64 & 1) != 0)
+        return 0;
+    return count;
+}
+
+static void place_as_before(struct choice *choice)
+{
+    const struct job *job = choice->job;
+
+    for (uint32_t rank = 0; rank < job->ended_part_count && rank < job->record.nodes; rank++) {
+        const struct node *node = roster_find(choice->rdzv, job->ended_parts[rank].node);
+        uint32_t index = node != NULL ? roster_index(choice->rdzv, node) : 0;
+
+        if (node != NULL && room(choice, index) > 0)
+            place(choice, rank, index);
+    }
+}
+
+/* Of the nodes with the most free slots that are needed (`*most`), how many are taken: those with
+ * fewer are all taken. */
+static uint32_t count_largest(const struct choice *choice, uint32_t *most)
+{
+    uint32_t counts[SLOTS_PER_NODE_MAX + 1] = {0}, missing = choice->missing;
+
+    for (uint32_t i = 0; i < choice->rdzv->node_count; i++)
+        counts[room(choice, choice->rdzv->by_name[i])]++;
+    for (*most = 1; *most < SLOTS_PER_NODE_MAX && counts[*most] < missing; ++*most)
+        missing -= counts[*most];
+    assert(counts[*most] >= missing);
+    return missing;
+}
+
+void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct job *job,
+               struct rdzv_part *parts)
+{
+    struct choice choice = {
+        .rdzv = rdzv, .pool = pool, .job = job, .parts = parts, .missing = job->record.nodes};
+    uint32_t most, of_largest, rank = 0;
+
+    place_as_before(&choice);
+    of_largest = count_largest(&choice, &most);
+    for (uint32_t i = 0; i < rdzv->node_count && choice.missing > 0; i++) {
+        uint32_t count = room(&choice, rdzv->by_name[i]);
+
+        if (count == 0 || count > most || (count == most && of_largest == 0))
+            continue;
+        of_largest -= count == most;
+        while (choice.placed[rank])
+            rank++;
+        place(&choice, rank, rdzv->by_name[i]);
+    }
+    assert(choice.missing == 0);
+}

@@ -1,0 +1,90 @@
+#include "rendezvous/core/queue.h"
+
+#include <string.h>
+
+#include "rendezvous/core/state.h"
+
+bool queue_is_before(const struct queued *a, const struct queued *b)
+{
+    if (a->place_ms != b->place_ms)
+        return a->place_ms < b->place_ms;
+    return a->job_id < b->job_id;
+}
+
+static struct queued entry_of(const struct rdzv *rdzv, const struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+
+    return (struct queued){
+        .place_ms = record->submitted_ms - (int64_t)record->priority * POINT_MS,
+        .job_id = record->job_id,
+        .job = (uint32_t)(job - rdzv->jobs),
+        .user = job->user,
+        .nodes = (uint16_t)record->nodes,
+        .nproc = (uint8_t)record->nproc_per_node,
+        .is_restarting = record->state == JOB_RESTARTING,
+    };
+}
+
+/* The index of the first entry that is not before this one. */
+static uint32_t find_place(const struct rdzv *rdzv, const struct queued *entry)
+{
+    uint32_t low = 0, high = rdzv->queue_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (queue_is_before(&rdzv->queue[middle], entry))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void queue_add(struct rdzv *rdzv, struct job *job)
+{
+    struct queued entry = entry_of(rdzv, job);
+    uint32_t at = find_place(rdzv, &entry);
+
+    assert(!job->is_queued && !job->ended && job->record.part_count == 0);
+    assert(rdzv->queue_count <= rdzv->options.jobs_max);
+    memmove(&rdzv->queue[at + 1], &rdzv->queue[at], (rdzv->queue_count - at) * sizeof *rdzv->queue);
+    rdzv->queue[at] = entry;
+    rdzv->queue_count++;
+    job_live_remove(rdzv, job);
+    job->is_queued = true;
+}
+
+struct queued *queue_find(const struct rdzv *rdzv, const struct job *job)
+{
+    struct queued entry = entry_of(rdzv, job);
+    uint32_t at = find_place(rdzv, &entry);
+
+    return at < rdzv->queue_count && rdzv->queue[at].job_id == entry.job_id ? &rdzv->queue[at]
+                                                                            : NULL;
+}
+
+bool queue_has(const struct rdzv *rdzv, const struct job *job)
+{
+    struct queued entry = entry_of(rdzv, job);
+    uint32_t at = find_place(rdzv, &entry);
+
+    return at < rdzv->queue_count && rdzv->queue[at].job == entry.job &&
+           rdzv->queue[at].job_id == entry.job_id;
+}
+
+void queue_remove(struct rdzv *rdzv, struct job *job)
+{
+    struct queued entry = entry_of(rdzv, job);
+    uint32_t at = find_place(rdzv, &entry);
+
+    if (!job->is_queued)
+        return;
+    assert(at < rdzv->queue_count && rdzv->queue[at].job_id == entry.job_id);
+    rdzv->queue_count--;
+    memmove(&rdzv->queue[at], &rdzv->queue[at + 1], (rdzv->queue_count - at) * sizeof *rdzv->queue);
+    job->is_queued = false;
+    job_live_add(rdzv, job);
+    rdzv->sched_due = true;
+}

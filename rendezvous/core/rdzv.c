@@ -1,0 +1,452 @@
+#include "rendezvous/core/rdzv.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/core/check.h"
+#include "rendezvous/core/drains.h"
+#include "rendezvous/core/generation.h"
+#include "rendezvous/core/orders.h"
+#include "rendezvous/core/reconcile.h"
+#include "rendezvous/core/sched.h"
+#include "rendezvous/core/state.h"
+
+/* The tables, one behind the other: where each begins, and where the last ends. */
+struct layout {
+    uint64_t nodes, parts_on, jobs, order, indices, queue, users, pass, slot_ends, end;
+};
+
+static uint64_t place_table(uint64_t *end, uint64_t count, uint64_t bytes)
+{
+    uint64_t begin = (*end + 63) / 64 * 64;
+
+    *end = begin + count * bytes;
+    return begin;
+}
+
+static struct layout make_layout(const struct rdzv_options *options)
+{
+    struct layout layout = {.end = sizeof(struct rdzv)};
+
+    layout.nodes = place_table(&layout.end, options->nodes_max, sizeof(struct node));
+    layout.parts_on = place_table(&layout.end, options->nodes_max, sizeof(struct node_parts));
+    layout.jobs = place_table(&layout.end, options->jobs_max + 1, sizeof(struct job));
+    layout.order = place_table(&layout.end, options->jobs_max + 1, sizeof(struct job_key));
+    layout.indices = place_table(&layout.end, 4ull * (options->jobs_max + 1), sizeof(uint32_t));
+    layout.queue = place_table(&layout.end, options->jobs_max + 1, sizeof(struct queued));
+    layout.users = place_table(&layout.end, USERS_MAX, sizeof(struct user));
+    layout.pass = place_table(&layout.end, 1, sizeof(struct pass));
+    layout.slot_ends =
+        place_table(&layout.end, options->nodes_max, SLOTS_PER_NODE_MAX * sizeof(uint64_t));
+    return layout;
+}
+
+uint64_t rdzv_bytes(const struct rdzv_options *options)
+{
+    return make_layout(options).end;
+}
+
+struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options)
+{
+    struct layout layout = make_layout(options);
+    struct rdzv *rdzv = memory;
+    char *base = memory;
+
+    assert(options->jobs_max > 0 && options->jobs_max <= JOBS_ACTIVE_MAX);
+    assert(options->nodes_max > 0 && options->nodes_max <= NODES_MAX);
+    rdzv->options = *options;
+    rdzv->random = options->seed | 1;
+    rdzv->next_job_id = 1;
+    rdzv->nodes = (struct node *)(void *)(base + layout.nodes);
+    rdzv->jobs = (struct job *)(void *)(base + layout.jobs);
+    rdzv->parts_on = (struct node_parts *)(void *)(base + layout.parts_on);
+    rdzv->order = (struct job_key *)(void *)(base + layout.order);
+    rdzv->free_jobs = (uint32_t *)(void *)(base + layout.indices);
+    rdzv->live = rdzv->free_jobs + options->jobs_max + 1;
+    rdzv->touched = rdzv->live + options->jobs_max + 1;
+    rdzv->owing = rdzv->touched + options->jobs_max + 1;
+    rdzv->queue = (struct queued *)(void *)(base + layout.queue);
+    rdzv->users = (struct user *)(void *)(base + layout.users);
+    rdzv->pass = (struct pass *)(void *)(base + layout.pass);
+    rdzv->pass->slot_ends = (uint64_t(*)[SLOTS_PER_NODE_MAX])(void *)(base + layout.slot_ends);
+    rdzv->sched_new = NEWCOMER_NONE;
+    rdzv->sched_at_us = rdzv->limit_at_us = rdzv->roster_at_us = UINT64_MAX;
+    return rdzv;
+}
+
+static bool is_over_quota(const struct rdzv *rdzv, const struct rdzv_event *event,
+                          char why[REASON_BYTES_MAX])
+{
+    const struct msg_submit *request = &event->msg->submit;
+    uint32_t slots = request->nodes * request->nproc_per_node;
+    uint32_t max_queued = rdzv->options.max_queued_per_user;
+    uint32_t max_slots = rdzv->options.max_slots_per_user;
+    uint32_t user = users_find(rdzv, event->user);
+
+    if (max_slots != 0 && slots > max_slots)
+        text_format(why,
+                    "%u slots are more than a user may have at a time: %u (--max-slots-per-user "
+                    "of the server)",
+                    slots, max_slots);
+    else if (max_queued != 0 && user != USER_NONE && rdzv->users[user].queued >= max_queued)
+        text_format(why,
+                    "%u jobs of %s wait already, the most that a user may have "
+                    "(--max-queued-per-user of the server): submit again when some have started",
+                    rdzv->users[user].queued, event->user);
+    else
+        return false;
+    return true;
+}
+
+/* STATUS_OK, or why the job is not taken. */
+static enum status check_submit(const struct rdzv *rdzv, const struct rdzv_event *event,
+                                char why[REASON_BYTES_MAX])
+{
+    const struct msg_submit *request = &event->msg->submit;
+
+    if (request->nodes * request->nproc_per_node > RANKS_PER_JOB_MAX) {
+        text_format(why, "%u ranks are over the limit of %u for one job",
+                    request->nodes * request->nproc_per_node, RANKS_PER_JOB_MAX);
+        return STATUS_TOO_BIG;
+    }
+    if (request->priority > 0 && !event->is_admin) {
+        text_format(why, "a priority above 0 is for admins alone: ask for 0 or less, not %d",
+                    request->priority);
+        return STATUS_REFUSED;
+    }
+    if (is_over_quota(rdzv, event, why))
+        return STATUS_TOO_BIG;
+    if (!request->wait_for_nodes &&
+        !sched_is_possible(rdzv, request->nodes, request->nproc_per_node, why))
+        return STATUS_UNSUPPORTED;
+    return STATUS_OK;
+}
+
+static void on_submit(struct rdzv *rdzv, const struct rdzv_event *event)
+{
+    const struct msg_submit *request = &event->msg->submit;
+    struct rdzv_action *action;
+    char why[REASON_BYTES_MAX];
+    enum status status = check_submit(rdzv, event, why);
+    struct job *job;
+
+    if (status != STATUS_OK) {
+        action_reply_error(&rdzv->out, event->client, status, "%s", why);
+        return;
+    }
+    job = job_add(rdzv, rdzv->next_job_id);
+    if (job == NULL) {
+        action_reply_error(&rdzv->out, event->client, STATUS_TOO_BIG,
+                           "the queue is full (%u jobs); wait for one to end",
+                           rdzv->options.jobs_max);
+        return;
+    }
+    rdzv->next_job_id++;
+    job->record.nodes = request->nodes;
+    job->record.nproc_per_node = request->nproc_per_node;
+    job->record.max_restarts = request->max_restarts;
+    job->record.grace_us = request->grace_us;
+    job->record.time_limit_us = request->time_limit_us;
+    job->record.priority = request->priority;
+    job->record.submitted_ms = event->wall_ms;
+    job->record.uid = event->uid;
+    (void)snprintf(job->record.name, sizeof job->record.name, "%s", request->name);
+    (void)snprintf(job->record.user, sizeof job->record.user, "%s", event->user);
+    (void)snprintf(job->record.request_id, sizeof job->record.request_id, "%s",
+                   request->request_id);
+    users_add(rdzv, job);
+    queue_add(rdzv, job);
+    sched_newcomer(rdzv, job);
+    job_set_dirty(rdzv, job);
+    action_log(&rdzv->out, job->record.job_id, 0, "%s (%llu) was submitted by %s", job->record.name,
+               (unsigned long long)job->record.job_id, job->record.user);
+    action = action_add(&rdzv->out, RDZV_REPLY_SUBMITTED);
+    action->client = event->client;
+    action->job_id = job->record.job_id;
+}
+
+static void on_cancel(struct rdzv *rdzv, const struct rdzv_event *event)
+{
+    const struct msg_cancel *request = &event->msg->cancel;
+    struct job *job = job_find(rdzv, event->job_id);
+    struct rdzv_action *action;
+
+    if (job == NULL || job->ended) {
+        action_reply_error(&rdzv->out, event->client, STATUS_NOT_FOUND,
+                           "no such job is queued or running");
+        return;
+    }
+    if (!job->record.cancel_wanted) {
+        job->record.cancel_wanted = true;
+        job_set_dirty(rdzv, job);
+        job_log(rdzv, job, "cancel was asked for");
+    }
+    (void)snprintf(job->record.reason, sizeof job->record.reason, "cancelled");
+    if (job->record.part_count == 0)
+        job_end(rdzv, job, JOB_CANCELLED, 125, 0, true);
+    else
+        generation_stop(rdzv, job, STOP_CANCEL, request->signal,
+                        request->grace_us < 0 ? job->record.grace_us : (uint64_t)request->grace_us);
+    action = action_add(&rdzv->out, RDZV_REPLY_CANCELLED);
+    action->client = event->client;
+    action->job_id = event->job_id;
+}
+
+/* Without parts that it has not: so a job that waits stays small. */
+static void copy_record(struct job *job, const struct rdzv_record *record)
+{
+    uint32_t parts = record->part_count <= NODES_PER_JOB_MAX ? record->part_count : 0;
+
+    memcpy(&job->record, record, offsetof(struct rdzv_record, parts));
+    memcpy(job->record.parts, record->parts, parts * sizeof *record->parts);
+    job->was_started = parts > 0;
+}
+
+/* A stored job that cannot go on ends as failed, by name. The fields that made it unreadable are
+ * dropped, the others stay as they were stored. */
+static void refuse_record(struct rdzv *rdzv, const struct rdzv_record *record, const char *problem)
+{
+    struct job *job = job_add_refused(rdzv, record->job_id);
+
+    copy_record(job, record);
+    job->record.part_count = 0;
+    job->record.failed_rank = -1;
+    if (record->nodes == 0 || record->nodes > NODES_PER_JOB_MAX)
+        job->record.nodes = 1;
+    if (record->nproc_per_node == 0 || record->nproc_per_node > SLOTS_PER_NODE_MAX ||
+        job_world(job) > RANKS_PER_JOB_MAX)
+        job->record.nproc_per_node = 1;
+    if (record->name[0] == '\0')
+        (void)snprintf(job->record.name, sizeof job->record.name, "unnamed");
+    text_format(job->record.reason, "it could not be restored: %s", problem);
+    job_log(rdzv, job, job->record.reason);
+    job->record.state = JOB_QUEUED;
+    job_end(rdzv, job, JOB_FAILED, 125, 0, true);
+}
+
+/* What is left of its time limit by the wall clock, the only one that is known to have gone on. */
+static void restore_limit(struct rdzv *rdzv, struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+    int64_t left_ms = record->limit_at_ms - rdzv->out.wall_ms;
+    uint64_t left_us = record->time_limit_us;
+
+    if (record->part_count == 0 || left_us == 0 ||
+        (record->limit_at_ms == 0 && record->state != JOB_RUNNING))
+        return;
+    if (record->limit_at_ms != 0 && left_ms < (int64_t)(left_us / 1000))
+        left_us = left_ms > 0 ? (uint64_t)left_ms * 1000 : 0;
+    job->limit_at_us = rdzv->out.now_us + left_us;
+    if (job->limit_at_us < rdzv->limit_at_us)
+        rdzv->limit_at_us = job->limit_at_us;
+}
+
+static void on_restore(struct rdzv *rdzv, const struct rdzv_record *record)
+{
+    const char *problem = check_record(rdzv, record);
+    struct job *job = NULL;
+    char text[REASON_BYTES_MAX];
+
+    if (problem == NULL)
+        job = job_add(rdzv, record->job_id);
+    if (job == NULL) {
+        text_format(text, "the server's table of %u active jobs is full", rdzv->options.jobs_max);
+        refuse_record(rdzv, record, problem != NULL ? problem : text);
+        return;
+    }
+    copy_record(job, record);
+    users_add(rdzv, job);
+    job->go_sent = job->record.state == JOB_RUNNING;
+    restore_limit(rdzv, job);
+    if (job->record.cancel_wanted && job->record.part_count == 0) {
+        job_end(rdzv, job, JOB_CANCELLED, 125, 0, true);
+        return;
+    }
+    if (job->record.part_count == 0)
+        queue_add(rdzv, job);
+    if (job->record.cancel_wanted) {
+        job->stopping = STOP_CANCEL;
+        job->stop_signal = SIGTERM;
+        job->stop_grace_us = job->record.grace_us;
+    }
+    generation_restore(rdzv, job);
+}
+
+static void on_start_failed(struct rdzv *rdzv, const struct rdzv_event *event)
+{
+    struct job *job = job_find(rdzv, event->job_id);
+
+    if (job != NULL && !job->ended && job->record.generation == event->generation)
+        generation_start_failed(rdzv, job, event->part_mask, event->text);
+}
+
+static void on_progress(struct rdzv *rdzv, const struct node *node,
+                        const struct msg_progress *progress)
+{
+    struct job *job = job_find(rdzv, progress->job_id);
+
+    if (job == NULL || job->record.generation != progress->generation ||
+        job_part_on(job, roster_index(rdzv, node)) == UINT32_MAX)
+        return;
+    job->record.epoch = progress->epoch;
+    job->record.epochs = progress->epochs;
+    job->record.step = progress->step;
+    job->record.steps = progress->steps;
+    job->record.loss = progress->loss;
+    job->record.samples_per_s = progress->samples_per_s;
+    job_set_changed(rdzv, job);
+    if (progress->checkpoint_step > job->record.checkpoint_step) {
+        job->record.checkpoint_step = progress->checkpoint_step;
+        job->record.restarts_without_progress = 0;
+        job_set_dirty(rdzv, job);
+    }
+}
+
+/* The event is logged with the job that is on the slot. */
+static void on_node_event(struct rdzv *rdzv, const struct node *node,
+                          const struct msg_node_event *event)
+{
+    const struct job *on_it = NULL;
+
+    for (uint32_t i = 0; i < roster_part_count(rdzv, node) && on_it == NULL; i++) {
+        uint32_t part;
+        const struct job *job = roster_part(rdzv, node, i, &part);
+
+        if ((job->record.parts[part].slot_mask >> event->slot & 1) != 0)
+            on_it = job;
+    }
+    action_log(&rdzv->out, on_it == NULL ? 0 : on_it->record.job_id,
+               on_it == NULL ? 0 : on_it->record.generation, "node %s: %s", node->name,
+               event->text);
+}
+
+static void on_hello(struct rdzv *rdzv, const struct rdzv_event *event)
+{
+    struct node *node = roster_hello(rdzv, event->conn, &event->msg->node_hello);
+
+    if (node != NULL)
+        reconcile_list(rdzv, node);
+}
+
+static void on_node_msg(struct rdzv *rdzv, const struct rdzv_event *event)
+{
+    struct node *node = roster_find_conn(rdzv, event->conn);
+
+    if (event->msg->type == MSG_TYPE_NODE_HELLO && node == NULL) {
+        on_hello(rdzv, event);
+        return;
+    }
+    if (node == NULL)
+        return; /* it was replaced or lost meanwhile: its connection is being closed */
+    if (event->msg->type == MSG_TYPE_BEAT) {
+        roster_beat(rdzv, node, &event->msg->beat);
+        reconcile_list(rdzv, node);
+    } else if (event->msg->type == MSG_TYPE_SHIM_REPORT) {
+        reconcile_report(rdzv, node, &event->msg->shim_report);
+    } else if (event->msg->type == MSG_TYPE_PROGRESS) {
+        on_progress(rdzv, node, &event->msg->progress);
+    } else if (event->msg->type == MSG_TYPE_NODE_EVENT) {
+        on_node_event(rdzv, node, &event->msg->node_event);
+    } else {
+        struct rdzv_action *action = action_add(&rdzv->out, RDZV_CLOSE_NODE);
+
+        action->conn = event->conn;
+        action->status = STATUS_BAD_INPUT;
+        action_text(&rdzv->out, action, "a node may not send %s", msg_type_name(event->msg->type));
+        roster_closed(rdzv, node);
+    }
+}
+
+/* The limit counts from the moment at which every worker runs. */
+static void enforce_time_limits(struct rdzv *rdzv)
+{
+    bool is_due = rdzv->out.now_us >= rdzv->limit_at_us;
+
+    rdzv->limit_at_us = is_due ? UINT64_MAX : rdzv->limit_at_us;
+    for (uint32_t i = 0; is_due && i < rdzv->live_count; i++) {
+        struct job *job = job_live(rdzv, i);
+
+        if (job->ended || job->stopping != STOP_NONE || job->limit_at_us == UINT64_MAX)
+            continue;
+        if (rdzv->out.now_us < job->limit_at_us ||
+            !actions_have_room(&rdzv->out, JOB_ACTIONS_MAX)) {
+            if (job->limit_at_us < rdzv->limit_at_us)
+                rdzv->limit_at_us = job->limit_at_us;
+            continue;
+        }
+        text_format(job->record.reason, "the time limit of %llu s is over",
+                    (unsigned long long)(job->record.time_limit_us / 1000000));
+        generation_stop(rdzv, job, STOP_TIME, SIGTERM, job->record.grace_us);
+    }
+    if (rdzv->limit_at_us != UINT64_MAX)
+        actions_wake_at(&rdzv->out, rdzv->limit_at_us);
+}
+
+static void dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
+{
+    struct node *node;
+
+    switch (event->type) {
+    case RDZV_EVENT_TICK:
+        break;
+    case RDZV_EVENT_RESTORE:
+        on_restore(rdzv, event->record);
+        break;
+    case RDZV_EVENT_RESTORE_DRAIN:
+        drains_on_restore(rdzv, event->drain);
+        break;
+    case RDZV_EVENT_RESTORED:
+        rdzv->next_job_id = event->next_job_id;
+        rdzv->is_restored = true;
+        rdzv->sched_due = true;
+        if (event->next_job_id > 1) /* it has had nodes, which it does not know yet */
+            rdzv->settled_at_us = rdzv->out.now_us + rdzv->options.lost_us;
+        break;
+    case RDZV_EVENT_NODE_MSG:
+        on_node_msg(rdzv, event);
+        break;
+    case RDZV_EVENT_NODE_CLOSED:
+        node = roster_find_conn(rdzv, event->conn);
+        if (node != NULL)
+            roster_closed(rdzv, node);
+        break;
+    case RDZV_EVENT_SUBMIT:
+        on_submit(rdzv, event);
+        break;
+    case RDZV_EVENT_CANCEL:
+        on_cancel(rdzv, event);
+        break;
+    case RDZV_EVENT_START_FAILED:
+        on_start_failed(rdzv, event);
+        break;
+    case RDZV_EVENT_NODE_DRAIN:
+        drains_on_drain(rdzv, event);
+        break;
+    case RDZV_EVENT_NODE_RESUME:
+        drains_on_resume(rdzv, event);
+        break;
+    }
+}
+
+void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_actions *actions)
+{
+    assert(rdzv->is_restored || event->type == RDZV_EVENT_RESTORE ||
+           event->type == RDZV_EVENT_RESTORE_DRAIN || event->type == RDZV_EVENT_RESTORED);
+    assert(event->now_us >= rdzv->out.now_us);
+    actions_begin(&rdzv->out, actions, event->now_us, event->wall_ms);
+    jobs_drop_ended(rdzv);
+    dispatch(rdzv, event);
+    assert(actions_have_room(&rdzv->out, RDZV_ACTIONS_MAX - EVENT_ACTIONS_MAX));
+    if (rdzv->is_restored) {
+        roster_tick(rdzv);
+        reconcile_lost(rdzv);
+        enforce_time_limits(rdzv);
+        sched_run(rdzv);
+    }
+    jobs_publish(rdzv);
+    orders_send(rdzv);
+    rdzv->out.actions = NULL;
+    check_step(rdzv);
+}

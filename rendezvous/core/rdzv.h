@@ -1,0 +1,220 @@
+/* The server's core: jobs, generations, the join round, loss of nodes, restarts. Pure:
+ * rdzv_step(state, event) -> actions.
+ *
+ * Nodes report what is there: a beat lists the shims of the node; a report has all of one shim and
+ * is repeated until it is acked. The core holds what should be there, and orders what closes the
+ * gap. Every order is idempotent and fenced by (job, generation).
+ *
+ * The edge (rendezvous/server) carries actions out in order. All RDZV_PERSIST... of one step are one
+ * durable transaction, committed before the first message of that step leaves. So what is
+ * acknowledged is durable, and a generation is stored before it is used.
+ *
+ * A generation:
+ *   START to every node    a shim is prepared there and reports ready
+ *   GO, when all are       workers spawn, and join
+ *   WORLD, when all have   every member gets rank 0's blob; training
+ *   every rank exits 0, every shim has ended: FORGET, the job has succeeded
+ * A failure:
+ *   the first cause is recorded, STOP to every node
+ *   every shim has ended, or its node is lost: the restart policy (restart.h) decides on the next
+ *   generation or the end of the job */
+#ifndef RENDEZVOUS_CORE_RDZV_H
+#define RENDEZVOUS_CORE_RDZV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/msg.h"
+#include "rendezvous/core/record.h"
+
+struct rdzv; /* opaque; its size: rdzv_bytes() */
+
+struct rdzv_options {
+    uint32_t jobs_max;  /* <= JOBS_ACTIVE_MAX */
+    uint32_t nodes_max; /* <= NODES_MAX */
+    uint64_t lease_us;
+    uint64_t beat_interval_us;
+    uint64_t suspect_us, lost_us; /* since the last beat */
+    uint32_t max_queued_per_user; /* jobs that have not started; 0: no limit */
+    uint32_t max_slots_per_user;  /* in use at a time; 0: no limit */
+    uint64_t seed;                /* for the jitter of back-off */
+    char cluster[33];
+};
+
+/* A node or slot that gets no new ranks: set by an operator, until an operator resumes it. */
+struct rdzv_drain {
+    char node[NODE_NAME_BYTES_MAX];
+    uint32_t slot; /* RDZV_WHOLE_NODE: all of it */
+    char user[USER_NAME_BYTES_MAX];
+    char reason[REASON_BYTES_MAX];
+    int64_t at_ms; /* wall clock */
+};
+#define RDZV_WHOLE_NODE SLOTS_PER_NODE_MAX
+
+/* One rank as last reported. rank = index. */
+struct rdzv_rank {
+    uint32_t pid;
+    uint8_t state; /* enum rank_state */
+    uint8_t exit_code;
+    uint8_t signal;
+    bool joined;
+};
+
+/* What has happened; the fields that are set beside now_us, wall_ms and type.
+ *   TICK           none: the timer, or at any time
+ *   RESTORE        record: at the start, each stored job that has not ended, by rising id
+ *   RESTORE_DRAIN  drain: at the start, each stored drain
+ *   RESTORED       next_job_id: the last of these; before it no other event comes
+ *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event
+ *   NODE_CLOSED    conn
+ *   SUBMIT         client, msg, user, uid, is_admin: the store does not have the request id yet
+ *   CANCEL         client, job_id, msg
+ *   START_FAILED   job_id, generation, part_mask, text: these SEND_STARTs can never be carried out
+ *   NODE_DRAIN     client, msg, user
+ *   NODE_RESUME    client, msg, user */
+enum rdzv_event_type {
+    RDZV_EVENT_TICK,
+    RDZV_EVENT_RESTORE,
+    RDZV_EVENT_RESTORE_DRAIN,
+    RDZV_EVENT_RESTORED,
+    RDZV_EVENT_NODE_MSG,
+    RDZV_EVENT_NODE_CLOSED,
+    RDZV_EVENT_SUBMIT,
+    RDZV_EVENT_CANCEL,
+    RDZV_EVENT_START_FAILED,
+    RDZV_EVENT_NODE_DRAIN,
+    RDZV_EVENT_NODE_RESUME,
+};
+
+struct rdzv_event {
+    uint64_t now_us; /* boot clock, when the edge saw it */
+    int64_t wall_ms;
+    enum rdzv_event_type type;
+    uint64_t conn;   /* of a node: chosen by the edge, never used twice while the process lives */
+    uint64_t client; /* of a client's request, likewise; comes back in the answer */
+    uint64_t job_id;
+    uint32_t generation;
+    uint64_t part_mask; /* bit i: part i */
+    const char *text;
+    const struct msg *msg; /* borrowed for the step */
+    const char *user;
+    uint32_t uid;
+    bool is_admin; /* may ask for a priority above 0 */
+    const struct rdzv_record *record;
+    const struct rdzv_drain *drain;
+    uint64_t next_job_id;
+};
+
+/* What the edge must do; the fields that are set beside type.
+ *   PERSIST           job_id: write rdzv_job_record(job_id); of a new job also the event's spec
+ *                     (argv, env, cwd)
+ *   PERSIST_RANKS     job_id, generation: it has ended; write its ranks' last states from
+ *                     rdzv_ended_ranks() and rdzv_ended_parts()
+ *   PERSIST_DRAINS    write all of rdzv_drains() in place of what is stored
+ *   LOG_EVENT         job_id, generation, text: append to the events table, and log
+ *   SEND_WELCOME      conn
+ *   SEND_BEAT_ACK     conn, sent_us
+ *   SEND_START        conn, job_id, generation, part: argv, env and cwd are in the store
+ *   SEND_GO           conn, job_id, generation, text (master address), master_port
+ *   SEND_WORLD        conn, job_id, generation, blob
+ *   SEND_STOP         conn, job_id, generation, signal, grace_us, text
+ *   SEND_FORGET       conn, job_id, generation
+ *   SEND_REPORT_ACK   conn, job_id, generation, revision
+ *   SEND_SLOT_RESUME  conn, slot, incident
+ *   CLOSE_NODE        conn, status, text: send it as msg error, and close; no NODE_CLOSED
+ *                     follows. STATUS_CONFLICT: another process has its name
+ *   REPLY_SUBMITTED   client, job_id
+ *   REPLY_CANCELLED   client, job_id: answer with job_info
+ *   REPLY_NODE        client, text (its name): answer with nodes, of that one
+ *   REPLY_ERROR       client, status, text
+ *   JOB_CHANGED       job_id: its version grew; wake the requests that wait for it
+ *   JOB_ENDED         job_id: after its PERSIST. The core drops the job in one of the next steps; the
+ *                     store has all of it */
+enum rdzv_action_type {
+    RDZV_PERSIST,
+    RDZV_PERSIST_RANKS,
+    RDZV_PERSIST_DRAINS,
+    RDZV_LOG_EVENT,
+    RDZV_SEND_WELCOME,
+    RDZV_SEND_BEAT_ACK,
+    RDZV_SEND_START,
+    RDZV_SEND_GO,
+    RDZV_SEND_WORLD,
+    RDZV_SEND_STOP,
+    RDZV_SEND_FORGET,
+    RDZV_SEND_REPORT_ACK,
+    RDZV_SEND_SLOT_RESUME,
+    RDZV_CLOSE_NODE,
+    RDZV_REPLY_SUBMITTED,
+    RDZV_REPLY_CANCELLED,
+    RDZV_REPLY_NODE,
+    RDZV_REPLY_ERROR,
+    RDZV_JOB_CHANGED,
+    RDZV_JOB_ENDED,
+};
+
+struct rdzv_action {
+    enum rdzv_action_type type;
+    uint32_t generation;
+    uint64_t conn, client, job_id;
+    uint64_t sent_us, grace_us;
+    uint32_t part, signal, master_port, revision, slot;
+    uint64_t incident;
+    enum status status;
+    const char *text;      /* borrowed from the core until the next step */
+    struct msg_bytes blob; /* likewise */
+};
+
+/* Work that does not fit into one step is left to the next, and timer_at_us is now. */
+#define RDZV_ACTIONS_MAX 2048u
+struct rdzv_actions {
+    uint32_t count;
+    uint64_t timer_at_us; /* send a TICK then at the latest; UINT64_MAX: no need */
+    struct rdzv_action items[RDZV_ACTIONS_MAX];
+};
+
+/* Bytes that rdzv_init needs, zeroed and aligned for any type, from the caller. */
+uint64_t rdzv_bytes(const struct rdzv_options *options);
+/* `memory`: rdzv_bytes(options) zeroed bytes, owned by the caller, in use until it is freed. */
+struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options);
+/* `actions` is overwritten. */
+void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_actions *actions);
+
+/* Whether an action is carried out on a node's connection: SEND_..., CLOSE_NODE. */
+bool rdzv_is_for_node(enum rdzv_action_type type);
+/* The message to a node that `action` stands for, of one of the actions of the last step; it
+ * borrows from the core. False: not one that the core knows all of (SEND_WELCOME), or none. Of a
+ * START the caller adds cluster, cwd, argv and env, which are not in the core. */
+bool rdzv_order(const struct rdzv *rdzv, const struct rdzv_action *action, struct msg *msg);
+
+/* Asserts that the tables agree with one another: each step does so in part, tests call this. */
+void rdzv_check(const struct rdzv *rdzv);
+
+/* Reading, for the edge and for tests. NULL: no such active job. */
+const struct rdzv_record *rdzv_job_record(const struct rdzv *rdzv, uint64_t job_id);
+const struct rdzv_rank *rdzv_ranks(const struct rdzv *rdzv,
+                                   uint64_t job_id); /* [nodes * nproc_per_node] */
+/* Of the last generation that ended: ranks [sum of local_count], and the parts they ran on. */
+const struct rdzv_rank *rdzv_ended_ranks(const struct rdzv *rdzv, uint64_t job_id);
+const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_id,
+                                         uint32_t *part_count);
+/* The summary of a job of the table, with its running ranks. */
+void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *out);
+/* Grows with every change; 0 when there is no such active job. */
+uint64_t rdzv_job_version(const struct rdzv *rdzv, uint64_t job_id);
+uint32_t rdzv_job_count(const struct rdzv *rdzv);
+/* The i-th active job by rising id. */
+uint64_t rdzv_job_at(const struct rdzv *rdzv, uint32_t index);
+uint32_t rdzv_node_count(const struct rdzv *rdzv);
+void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, struct part_node *out);
+/* Slots, by node and number: the closed ones of all nodes, or (`node` not NULL) all of that one. At
+ * most `max`; borrows from the core. Returns how many. */
+uint32_t rdzv_slots(const struct rdzv *rdzv, const char *node, struct part_slot *out, uint32_t max);
+bool rdzv_has_node(const struct rdzv *rdzv, const char *name);
+/* [*count] */
+const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count);
+/* The connection of a node that is up, 0 when there is none: to forward log_read. */
+uint64_t rdzv_node_conn(const struct rdzv *rdzv, const char *name);
+
+#endif

@@ -1,0 +1,120 @@
+#include "rendezvous/core/reconcile.h"
+
+#include <signal.h>
+
+#include "rendezvous/core/generation.h"
+#include "rendezvous/core/slots.h"
+#include "rendezvous/core/state.h"
+
+/* A node lists a shim of no current generation: stop it, or, if it has ended, let the node forget
+ * it. */
+static void clear(struct rdzv *rdzv, const struct node *node, uint64_t job_id, uint32_t generation,
+                  enum shim_phase phase)
+{
+    struct rdzv_action *action;
+
+    assert(node->conn != 0);
+    action = action_add(&rdzv->out, phase == SHIM_ENDED ? RDZV_SEND_FORGET : RDZV_SEND_STOP);
+    action->conn = node->conn;
+    action->job_id = job_id;
+    action->generation = generation;
+    action->signal = SIGKILL;
+    action_text(&rdzv->out, action, "generation %u of job %llu is over", generation,
+                (unsigned long long)job_id);
+}
+
+/* The job and the part that a shim on this node belongs to; NULL: none, or of another generation. */
+static struct job *find_part(const struct rdzv *rdzv, const struct node *node, uint64_t job_id,
+                             uint32_t generation, uint32_t *part)
+{
+    struct job *job = job_find(rdzv, job_id);
+
+    if (job == NULL || job->record.generation != generation)
+        return NULL;
+    *part = job_part_on(job, roster_index(rdzv, node));
+    return *part == UINT32_MAX ? NULL : job;
+}
+
+void reconcile_list(struct rdzv *rdzv, struct node *node)
+{
+    uint32_t part;
+
+    for (uint32_t i = 0; i < node->shim_count; i++) {
+        const struct part_beat_shim *shim = &node->shims[i];
+        struct job *job = find_part(rdzv, node, shim->job_id, shim->generation, &part);
+
+        if (job == NULL)
+            clear(rdzv, node, shim->job_id, shim->generation, shim->phase);
+        else
+            generation_listed(rdzv, job, part, shim->phase);
+    }
+    for (uint32_t i = roster_part_count(rdzv, node); i-- > 0;) { /* one that is lost leaves */
+        struct job *job;
+
+        if (i >= roster_part_count(rdzv, node))
+            continue;
+        job = roster_part(rdzv, node, i, &part);
+        if (!roster_lists(node, job->record.job_id, job->record.generation))
+            generation_unlisted(rdzv, job, part);
+    }
+}
+
+void reconcile_report(struct rdzv *rdzv, struct node *node, const struct msg_shim_report *report)
+{
+    struct rdzv_action *action = action_add(&rdzv->out, RDZV_SEND_REPORT_ACK);
+    struct job *job;
+    uint32_t part;
+
+    assert(node->conn != 0);
+    action->conn = node->conn;
+    action->job_id = report->job_id;
+    action->generation = report->generation;
+    action->revision = report->revision;
+    roster_phase(rdzv, node, report->job_id, report->generation, report->phase);
+    job = find_part(rdzv, node, report->job_id, report->generation, &part);
+    if (job == NULL) {
+        clear(rdzv, node, report->job_id, report->generation, report->phase);
+        return;
+    }
+    if (report->phase == SHIM_ENDED && job->parts[part].phase != SHIM_ENDED)
+        slots_left(rdzv, node, job->record.parts[part].slot_mask); /* no beat need have listed it */
+    roster_refresh(rdzv, node);
+    generation_report(rdzv, job, part, report);
+}
+
+/* False: no room was left. */
+static bool lose_parts(struct rdzv *rdzv, const struct node *node)
+{
+    char cause[REASON_BYTES_MAX];
+
+    text_format(cause, "node %s was lost: silent for %llu s", node->name,
+                (unsigned long long)(node->silent_us / 1000000));
+    for (uint32_t i = roster_part_count(rdzv, node); i-- > 0;) { /* one that is lost leaves */
+        struct job *job;
+        uint32_t part;
+
+        if (i >= roster_part_count(rdzv, node))
+            continue;
+        job = roster_part(rdzv, node, i, &part);
+        if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
+            return false;
+        generation_part_lost(rdzv, job, part, cause);
+    }
+    return true;
+}
+
+void reconcile_lost(struct rdzv *rdzv)
+{
+    for (uint32_t i = 0; rdzv->any_lost_parts && i < rdzv->node_count; i++) {
+        struct node *node = &rdzv->nodes[rdzv->by_name[i]];
+
+        if (!node->has_lost_parts)
+            continue;
+        if (!lose_parts(rdzv, node)) {
+            actions_continue(&rdzv->out);
+            return;
+        }
+        node->has_lost_parts = false;
+    }
+    rdzv->any_lost_parts = false;
+}

@@ -1,0 +1,91 @@
+/* The record of one job: what the core keeps, what the store has as a row, and what clients are
+ * shown of it, declared once. */
+#ifndef RENDEZVOUS_CORE_RECORD_H
+#define RENDEZVOUS_CORE_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/msg.h"
+
+/* X(kind, field, column, audience, bytes)
+ *   kind      U32 I32 U64 I64 F64 BOOL STATE TEXT
+ *   field     of struct rdzv_record, and of struct part_job where it is SHOWN
+ *   column    of the store's table `jobs`
+ *   audience  SHOWN: a job's summary has it; KEPT: for the server alone
+ *   bytes     of a TEXT, with its NUL */
+/* clang-format off */
+#define RDZV_RECORD_TABLE(X)                                                                       \
+    X(U64,   job_id,                    id,                        SHOWN, 0)                       \
+    X(TEXT,  request_id,                request_id,                KEPT,  REQUEST_ID_CHARS + 1)    \
+    X(TEXT,  name,                      name,                      SHOWN, JOB_NAME_BYTES_MAX)      \
+    X(TEXT,  user,                      user,                      SHOWN, USER_NAME_BYTES_MAX)     \
+    X(U32,   uid,                       uid,                       KEPT,  0)                       \
+    X(U32,   nodes,                     nodes,                     SHOWN, 0)                       \
+    X(U32,   nproc_per_node,            nproc_per_node,            SHOWN, 0)                       \
+    X(U32,   max_restarts,              max_restarts,              SHOWN, 0)                       \
+    X(U64,   grace_us,                  grace_us,                  KEPT,  0)                       \
+    X(U64,   time_limit_us,             time_limit_us,             KEPT,  0)                       \
+    X(I32,   priority,                  priority,                  KEPT,  0)                       \
+    X(I64,   limit_at_ms,               limit_at_ms,               KEPT,  0) /* see below */       \
+    X(STATE, state,                     state,                     SHOWN, 0)                       \
+    X(U32,   generation,                generation,                SHOWN, 0) /* 0: none yet */     \
+    X(U32,   restarts,                  restarts,                  SHOWN, 0) /* after the first */ \
+    X(U32,   restarts_without_progress, restarts_without_progress, KEPT,  0)                       \
+    X(U64,   checkpoint_step,           checkpoint_step,           SHOWN, 0) /* newest */          \
+    X(BOOL,  cancel_wanted,             cancel_wanted,             KEPT,  0)                       \
+    X(TEXT,  reason,                    reason,                    SHOWN, REASON_BYTES_MAX)        \
+    X(I32,   exit_code,                 exit_code,                 SHOWN, 0) /* once ended */      \
+    X(U32,   signal,                    signal,                    SHOWN, 0)                       \
+    X(BOOL,  exit_is_ours,              exit_is_ours,              SHOWN, 0)                       \
+    X(I64,   submitted_ms,              submitted_ms,              SHOWN, 0) /* wall clock */      \
+    X(I64,   started_ms,                started_ms,                SHOWN, 0)                       \
+    X(I64,   ended_ms,                  ended_ms,                  SHOWN, 0)                       \
+    X(I32,   failed_rank,               failed_rank,               KEPT,  0) /* see below */       \
+    X(TEXT,  failed_node,               failed_node,               KEPT,  NODE_NAME_BYTES_MAX)     \
+    X(TEXT,  tail,                      tail,                      KEPT,  TAIL_BYTES_MAX)          \
+    X(TEXT,  where,                     place,                     SHOWN, REASON_BYTES_MAX)        \
+    X(U32,   epoch,                     epoch,                     SHOWN, 0) /* newest progress */ \
+    X(U32,   epochs,                    epochs,                    SHOWN, 0)                       \
+    X(U64,   step,                      step,                      SHOWN, 0)                       \
+    X(U64,   steps,                     steps,                     SHOWN, 0)                       \
+    X(F64,   loss,                      loss,                      SHOWN, 0)                       \
+    X(F64,   samples_per_s,             samples_per_s,             SHOWN, 0)
+/* limit_at_ms: wall clock, when the time limit of the running generation is over; 0: none.
+ * failed_rank, failed_node, tail: the first cause of the last failed generation; rank -1: none, or
+ * no rank was the cause. where: the nodes of the newest generation, "node0,node1". */
+
+/* One node's share of a generation. */
+struct rdzv_part {
+    char node[NODE_NAME_BYTES_MAX];
+    uint32_t rank_base;
+    uint32_t local_count;
+    uint64_t slot_mask; /* local rank i has the i-th slot that is set */
+};
+
+#define RDZV_FIELD_U32(field, bytes) uint32_t field;
+#define RDZV_FIELD_I32(field, bytes) int32_t field;
+#define RDZV_FIELD_U64(field, bytes) uint64_t field;
+#define RDZV_FIELD_I64(field, bytes) int64_t field;
+#define RDZV_FIELD_F64(field, bytes) double field;
+#define RDZV_FIELD_BOOL(field, bytes) bool field;
+#define RDZV_FIELD_STATE(field, bytes) enum job_state field;
+#define RDZV_FIELD_TEXT(field, bytes) char field[bytes];
+#define RDZV_FIELD(kind, field, column, audience, bytes) RDZV_FIELD_##kind(field, bytes)
+struct rdzv_record {
+    RDZV_RECORD_TABLE(RDZV_FIELD)
+    uint32_t part_count; /* of the current generation; 0 while it has none */
+    struct rdzv_part parts[NODES_PER_JOB_MAX];
+};
+#undef RDZV_FIELD
+/* clang-format on */
+
+/* What a client is shown of a record; `out` borrows its texts. Its ranks_running is 0. */
+void rdzv_summary(const struct rdzv_record *record, struct part_job *out);
+/* succeeded, failed, cancelled */
+bool rdzv_state_is_final(enum job_state state);
+/* The slot of a local rank. */
+uint32_t rdzv_part_slot(const struct rdzv_part *part, uint32_t local_rank);
+
+#endif

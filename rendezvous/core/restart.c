@@ -1,0 +1,46 @@
+#include "rendezvous/core/restart.h"
+
+#include <stddef.h>
+
+static uint64_t next_random(uint64_t *random)
+{
+    uint64_t x = *random;
+
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *random = x;
+    return x * 0x2545F4914F6CDD1Dull;
+}
+
+static uint64_t back_off_us(uint32_t attempt, uint64_t *random)
+{
+    uint64_t delay_us = RESTART_DELAY_FIRST_US;
+
+    for (uint32_t i = 1; i < attempt && delay_us < RESTART_DELAY_MAX_US; i++)
+        delay_us *= 2;
+    if (delay_us > RESTART_DELAY_MAX_US)
+        delay_us = RESTART_DELAY_MAX_US;
+    return delay_us / 2 + next_random(random) % (delay_us / 2);
+}
+
+struct restart_answer restart_decide(const struct restart_case *failed, uint64_t *random)
+{
+    uint32_t done = failed->restarts_without_progress;
+
+    if (failed->errno_exit != 0)
+        return (struct restart_answer){.why_not = "the command cannot be run"};
+    if (failed->cannot_start)
+        return (struct restart_answer){.why_not = "it would fail in the same way"};
+    if (failed->max_restarts == 0)
+        return (struct restart_answer){.why_not = "restarts are off (--max-restarts 0)"};
+    if (done >= failed->max_restarts)
+        return (struct restart_answer){.why_not =
+                                           "--max-restarts is used up without a new checkpoint"};
+    if (done >= RESTART_DAY_MAX)
+        return (struct restart_answer){.why_not = "20 restarts brought no new checkpoint"};
+    return (struct restart_answer){
+        .restart = true,
+        .delay_us = done == 0 ? 0 : back_off_us(done, random),
+    };
+}

@@ -1,0 +1,406 @@
+#include "rendezvous/core/roster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/core/names.h"
+#include "rendezvous/core/slots.h"
+#include "rendezvous/core/state.h"
+
+uint32_t roster_index(const struct rdzv *rdzv, const struct node *node)
+{
+    ptrdiff_t index = node - rdzv->nodes;
+
+    assert(index >= 0 && index < (ptrdiff_t)rdzv->options.nodes_max);
+    return (uint32_t)index;
+}
+
+/* The index into by_name of the first node whose name is not before this one. */
+static uint32_t find_place(const struct rdzv *rdzv, const char *name)
+{
+    uint32_t low = 0, high = rdzv->node_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (names_compare(rdzv->nodes[rdzv->by_name[middle]].name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct node *roster_find(const struct rdzv *rdzv, const char *name)
+{
+    uint32_t at = find_place(rdzv, name);
+
+    if (at < rdzv->node_count && strcmp(rdzv->nodes[rdzv->by_name[at]].name, name) == 0)
+        return &rdzv->nodes[rdzv->by_name[at]];
+    return NULL;
+}
+
+struct node *roster_find_conn(const struct rdzv *rdzv, uint64_t conn)
+{
+    assert(conn != 0);
+    for (uint32_t i = 0; i < rdzv->options.nodes_max; i++)
+        if (rdzv->views[i].conn == conn)
+            return &rdzv->nodes[i];
+    return NULL;
+}
+
+static uint64_t shims_mask(const struct node *node)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < node->shim_count; i++)
+        if (node->shims[i].phase != SHIM_ENDED)
+            mask |= node->shims[i].slot_mask;
+    return mask;
+}
+
+void roster_part_add(struct rdzv *rdzv, uint32_t node, const struct job *job)
+{
+    struct node_parts *on = &rdzv->parts_on[node];
+
+    assert(on->count < SLOTS_PER_NODE_MAX);
+    on->jobs[on->count++] = (uint32_t)(job - rdzv->jobs);
+}
+
+void roster_part_remove(struct rdzv *rdzv, uint32_t node, const struct job *job)
+{
+    struct node_parts *on = &rdzv->parts_on[node];
+
+    for (uint32_t i = 0; i < on->count; i++)
+        if (&rdzv->jobs[on->jobs[i]] == job) {
+            on->jobs[i] = on->jobs[--on->count];
+            return;
+        }
+    assert(false);
+}
+
+uint32_t roster_part_count(const struct rdzv *rdzv, const struct node *node)
+{
+    return rdzv->parts_on[roster_index(rdzv, node)].count;
+}
+
+struct job *roster_part(const struct rdzv *rdzv, const struct node *node, uint32_t index,
+                        uint32_t *part)
+{
+    const struct node_parts *on = &rdzv->parts_on[roster_index(rdzv, node)];
+    struct job *job;
+
+    assert(index < on->count);
+    job = &rdzv->jobs[on->jobs[index]];
+    for (*part = 0;
+         job->parts[*part].is_lost || job->parts[*part].node != roster_index(rdzv, node);)
+        ++*part;
+    assert(*part < job->record.part_count);
+    return job;
+}
+
+void roster_refresh(struct rdzv *rdzv, const struct node *node)
+{
+    struct node_view *view = &rdzv->views[roster_index(rdzv, node)];
+    struct node_view now = {.conn = node->conn, .slots = node->slots};
+    uint64_t all = bits_below(node->slots);
+
+    if (node->used && node->state != NODE_LOST)
+        now.able = all & ~slots_closed_long_mask(node);
+    if (node->used && node->state == NODE_UP && node->conn != 0)
+        now.offer = all & ~slots_closed_mask(node) & ~shims_mask(node);
+    if (now.offer != view->offer || now.able != view->able)
+        rdzv->sched_due = true;
+    *view = now;
+}
+
+uint32_t roster_able_count(const struct rdzv *rdzv, uint32_t slots, uint32_t *most_slots)
+{
+    uint32_t count = 0;
+
+    *most_slots = 0;
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        const struct node_view *view = &rdzv->views[rdzv->by_name[i]];
+
+        count += view->slots == 0 || view->slots >= slots;
+        *most_slots = view->slots > *most_slots ? view->slots : *most_slots;
+    }
+    return count;
+}
+
+static bool is_in_use(const struct rdzv *rdzv, const struct node *node)
+{
+    return node->conn != 0 || roster_part_count(rdzv, node) > 0;
+}
+
+/* A free entry, or the one of the node that was lost longest ago. NULL: full. */
+static struct node *place_for_new(struct rdzv *rdzv)
+{
+    struct node *oldest = NULL;
+
+    for (uint32_t i = 0; i < rdzv->options.nodes_max; i++) {
+        struct node *node = &rdzv->nodes[i];
+
+        if (!node->used)
+            return node;
+        if (node->state != NODE_LOST || is_in_use(rdzv, node))
+            continue;
+        if (oldest == NULL || node->beat_at_us < oldest->beat_at_us)
+            oldest = node;
+    }
+    return oldest;
+}
+
+static void add_name(struct rdzv *rdzv, const struct node *node)
+{
+    uint32_t at = find_place(rdzv, node->name);
+
+    memmove(&rdzv->by_name[at + 1], &rdzv->by_name[at],
+            (rdzv->node_count - at) * sizeof *rdzv->by_name);
+    rdzv->by_name[at] = (uint16_t)roster_index(rdzv, node);
+    rdzv->node_count++;
+}
+
+static void remove_name(struct rdzv *rdzv, const struct node *node)
+{
+    uint32_t at = find_place(rdzv, node->name);
+
+    assert(at < rdzv->node_count && &rdzv->nodes[rdzv->by_name[at]] == node);
+    rdzv->node_count--;
+    memmove(&rdzv->by_name[at], &rdzv->by_name[at + 1],
+            (rdzv->node_count - at) * sizeof *rdzv->by_name);
+}
+
+static struct node *add(struct rdzv *rdzv, const char *name)
+{
+    struct node *node = place_for_new(rdzv);
+
+    if (node == NULL)
+        return NULL;
+    if (node->used)
+        remove_name(rdzv, node);
+    memset(node, 0, sizeof *node);
+    node->used = true;
+    (void)snprintf(node->name, sizeof node->name, "%s", name);
+    add_name(rdzv, node);
+    slots_apply_drains(rdzv, node);
+    roster_refresh(rdzv, node);
+    return node;
+}
+
+/* `why`: STATUS_CONFLICT: another process has the name of the node. */
+static struct rdzv_action *close_conn(struct rdzv *rdzv, uint64_t conn, enum status why)
+{
+    struct rdzv_action *action = action_add(&rdzv->out, RDZV_CLOSE_NODE);
+
+    assert(conn != 0);
+    action->conn = conn;
+    action->status = why;
+    return action;
+}
+
+static void take_shims(struct node *node, const struct part_beat_shim *shims, uint32_t count)
+{
+    assert(count <= SHIMS_PER_NODE_MAX); /* the decoder has checked it */
+    node->shim_count = count;
+    if (count > 0)
+        memcpy(node->shims, shims, count * sizeof *shims);
+}
+
+/* A node may be silent for too long then. */
+static void expect_at(struct rdzv *rdzv, uint64_t at_us)
+{
+    if (at_us < rdzv->roster_at_us)
+        rdzv->roster_at_us = at_us;
+}
+
+/* The node is alive now. */
+static void set_alive(struct rdzv *rdzv, struct node *node)
+{
+    if (node->state != NODE_UP)
+        action_log(&rdzv->out, 0, 0, "node %s is up", node->name);
+    node->state = NODE_UP;
+    node->has_beat = true;
+    node->has_lost_parts = false; /* those that are left are compared with its list */
+    node->beat_at_us = rdzv->out.now_us;
+    node->lost_at_us = rdzv->out.now_us + rdzv->options.lost_us;
+    expect_at(rdzv, rdzv->out.now_us + rdzv->options.suspect_us);
+    expect_at(rdzv, node->lost_at_us);
+}
+
+/* Two processes with one name: one that still beats keeps it, a silent one is replaced. True: the
+ * hello is refused. */
+static bool is_taken(struct rdzv *rdzv, const struct node *node, uint64_t conn,
+                     const struct msg_node_hello *hello)
+{
+    if (node->conn == 0 || node->conn == conn)
+        return false;
+    if (node->instance != hello->instance &&
+        rdzv->out.now_us < node->beat_at_us + rdzv->options.suspect_us) {
+        action_text(&rdzv->out, close_conn(rdzv, conn, STATUS_CONFLICT),
+                    "a node named %s is connected already (pid %u); choose another --name",
+                    node->name, node->pid);
+        return true;
+    }
+    close_conn(rdzv, node->conn, STATUS_PEER_LOST)->text =
+        "replaced by a newer connection of the same node";
+    return false;
+}
+
+struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello *hello)
+{
+    struct node *node = roster_find(rdzv, hello->name);
+
+    if (node != NULL && is_taken(rdzv, node, conn, hello))
+        return NULL;
+    if (node == NULL)
+        node = add(rdzv, hello->name);
+    if (node == NULL) {
+        close_conn(rdzv, conn, STATUS_TOO_BIG)->text = "the server's table of nodes is full";
+        return NULL;
+    }
+    if (!node->has_beat)
+        node->state = NODE_SUSPECT; /* so that set_alive() logs it */
+    node->conn = conn;
+    node->instance = hello->instance;
+    node->pid = hello->pid;
+    node->slots = hello->slots;
+    node->gpus = hello->gpus;
+    (void)snprintf(node->boot_id, sizeof node->boot_id, "%s", hello->boot_id);
+    (void)snprintf(node->address, sizeof node->address, "%s", hello->address);
+    (void)snprintf(node->version, sizeof node->version, "%s", hello->version);
+    set_alive(rdzv, node);
+    action_add(&rdzv->out, RDZV_SEND_WELCOME)->conn = conn;
+    slots_take(rdzv, node, hello->closed.items, hello->closed.count);
+    take_shims(node, hello->shims.items, hello->shims.count);
+    roster_refresh(rdzv, node);
+    return node;
+}
+
+void roster_beat(struct rdzv *rdzv, struct node *node, const struct msg_beat *beat)
+{
+    struct rdzv_action *action = action_add(&rdzv->out, RDZV_SEND_BEAT_ACK);
+
+    assert(node->conn != 0);
+    action->conn = node->conn;
+    action->sent_us = beat->sent_us;
+    set_alive(rdzv, node);
+    slots_take(rdzv, node, beat->closed.items, beat->closed.count);
+    take_shims(node, beat->shims.items, beat->shims.count);
+    roster_refresh(rdzv, node);
+}
+
+void roster_phase(struct rdzv *rdzv, struct node *node, uint64_t job_id, uint32_t generation,
+                  enum shim_phase phase)
+{
+    for (uint32_t i = 0; i < node->shim_count; i++) {
+        struct part_beat_shim *shim = &node->shims[i];
+
+        if (shim->job_id != job_id || shim->generation != generation)
+            continue;
+        if (phase == SHIM_ENDED && shim->phase != SHIM_ENDED)
+            slots_left(rdzv, node, shim->slot_mask);
+        shim->phase = phase;
+    }
+    roster_refresh(rdzv, node);
+}
+
+void roster_closed(struct rdzv *rdzv, struct node *node)
+{
+    bool was_up = node->state == NODE_UP;
+
+    node->conn = 0;
+    if (was_up) {
+        node->state = NODE_SUSPECT;
+        action_log(&rdzv->out, 0, 0, "node %s: its connection closed", node->name);
+    }
+    roster_refresh(rdzv, node);
+}
+
+struct node *roster_expect(struct rdzv *rdzv, const char *name)
+{
+    struct node *node = roster_find(rdzv, name);
+    uint64_t wait_us = rdzv->options.lease_us > rdzv->options.lost_us ? rdzv->options.lease_us
+                                                                      : rdzv->options.lost_us;
+
+    if (node == NULL)
+        node = add(rdzv, name);
+    if (node == NULL || node->has_beat)
+        return node;
+    node->state = NODE_SUSPECT;
+    node->beat_at_us = rdzv->out.now_us;
+    node->lost_at_us = rdzv->out.now_us + wait_us;
+    expect_at(rdzv, node->lost_at_us);
+    roster_refresh(rdzv, node);
+    return node;
+}
+
+/* Its shims may still run. If the node connects again, they are stopped (reconcile.c); if not, each
+ * shim kills its workers when the lease ends. */
+static void lose(struct rdzv *rdzv, struct node *node)
+{
+    node->state = NODE_LOST;
+    node->has_lost_parts = true;
+    rdzv->any_lost_parts = true;
+    node->silent_us = rdzv->out.now_us - node->beat_at_us;
+    action_log(&rdzv->out, 0, 0, "node %s was lost: silent for %llu s", node->name,
+               (unsigned long long)(node->silent_us / 1000000));
+    if (node->conn != 0)
+        close_conn(rdzv, node->conn, STATUS_TIMEOUT)->text = "silent for too long";
+    node->conn = 0;
+    roster_refresh(rdzv, node);
+}
+
+/* Looks at one node. Its next deadline; UINT64_MAX: none. */
+static uint64_t tick_node(struct rdzv *rdzv, struct node *node)
+{
+    uint64_t suspect_at_us = node->beat_at_us + rdzv->options.suspect_us;
+
+    if (node->state == NODE_LOST)
+        return UINT64_MAX;
+    if (rdzv->out.now_us >= node->lost_at_us) {
+        if (!actions_have_room(&rdzv->out, NODE_ACTIONS_MAX + JOB_ACTIONS_MAX))
+            return rdzv->out.now_us; /* in the next step */
+        lose(rdzv, node);
+        return UINT64_MAX;
+    }
+    if (node->state != NODE_UP)
+        return node->lost_at_us;
+    if (rdzv->out.now_us < suspect_at_us)
+        return suspect_at_us < node->lost_at_us ? suspect_at_us : node->lost_at_us;
+    node->state = NODE_SUSPECT;
+    roster_refresh(rdzv, node);
+    return node->lost_at_us;
+}
+
+void roster_tick(struct rdzv *rdzv)
+{
+    if (rdzv->out.now_us >= rdzv->roster_at_us) {
+        rdzv->roster_at_us = UINT64_MAX;
+        for (uint32_t i = 0; i < rdzv->node_count; i++)
+            expect_at(rdzv, tick_node(rdzv, &rdzv->nodes[rdzv->by_name[i]]));
+    }
+    if (rdzv->roster_at_us != UINT64_MAX)
+        actions_wake_at(&rdzv->out, rdzv->roster_at_us);
+}
+
+bool roster_lists(const struct node *node, uint64_t job_id, uint32_t generation)
+{
+    for (uint32_t i = 0; i < node->shim_count; i++)
+        if (node->shims[i].job_id == job_id && node->shims[i].generation == generation)
+            return true;
+    return false;
+}
+
+uint64_t roster_free_mask(const struct rdzv *rdzv, const struct node *node)
+{
+    uint64_t mask = bits_below(node->slots) & ~slots_closed_mask(node) & ~shims_mask(node);
+
+    for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
+        uint32_t part;
+        const struct job *job = roster_part(rdzv, node, i, &part);
+
+        mask &= ~job->record.parts[part].slot_mask;
+    }
+    return mask;
+}

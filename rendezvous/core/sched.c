@@ -1,0 +1,245 @@
+#include "rendezvous/core/sched.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/core/explain.h"
+#include "rendezvous/core/generation.h"
+#include "rendezvous/core/state.h"
+
+/* What a job in the queue was told last, so that it need not be told again. */
+enum told { TOLD_NOTHING, TOLD_QUOTA, TOLD_MANY, TOLD_SETTLING, TOLD_BEHIND /* and the serial */ };
+
+static void count_slots(struct rdzv *rdzv, struct pass *pass)
+{
+    uint64_t(*slot_ends)[SLOTS_PER_NODE_MAX] = pass->slot_ends;
+
+    memset(pass, 0, sizeof *pass);
+    pass->slot_ends = slot_ends;
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        uint32_t node = rdzv->by_name[i];
+
+        pool_put(&pass->free, node, rdzv->views[node].offer);
+        pool_put(&pass->able, node, rdzv->views[node].able);
+    }
+    for (uint32_t i = 0; i < rdzv->live_count; i++) {
+        const struct job *job = job_live(rdzv, i);
+
+        for (uint32_t k = 0; !job->ended && k < job->record.part_count; k++)
+            if (job->parts[k].node != NODE_NONE) /* of lost ones too: they are stored as its own */
+                pool_take(&pass->free, job->parts[k].node, job->record.parts[k].slot_mask);
+    }
+}
+
+/* A job that restarts keeps the slots of its last generation while it waits for its next try. */
+static void hold(struct rdzv *rdzv, struct pass *pass, const struct job *job)
+{
+    for (uint32_t i = 0; i < job->ended_part_count; i++) {
+        const struct node *node = roster_find(rdzv, job->ended_parts[i].node);
+        uint64_t mask = job->ended_parts[i].slot_mask;
+
+        if (node == NULL)
+            continue;
+        pass->held[roster_index(rdzv, node)] |= mask;
+        pool_take(&pass->free, roster_index(rdzv, node), mask);
+        pool_take(&pass->open, roster_index(rdzv, node), mask);
+    }
+    pass->has_held = true;
+    if (job->retry_at_us < rdzv->sched_at_us)
+        rdzv->sched_at_us = job->retry_at_us;
+}
+
+static void start(struct rdzv *rdzv, struct pass *pass, struct job *job, const struct pool *pool)
+{
+    struct rdzv_part parts[NODES_PER_JOB_MAX];
+
+    place_job(rdzv, pool, job, parts);
+    generation_start(rdzv, job, parts);
+    for (uint32_t i = 0; i < job->record.part_count; i++) {
+        pool_take(&pass->free, job->parts[i].node, parts[i].slot_mask);
+        pool_take(&pass->open, job->parts[i].node, parts[i].slot_mask);
+    }
+}
+
+/* A job with this time limit that starts now is gone by the time of the reservation. */
+static bool is_over_before(const struct rdzv *rdzv, const struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+
+    return record->time_limit_us != 0 && rdzv->reservation.start_us != UINT64_MAX &&
+           rdzv->out.now_us + START_ALLOWANCE_US + record->time_limit_us + record->grace_us <=
+               rdzv->reservation.start_us;
+}
+
+/* True: it has started in a place that the first that waits does not need. */
+static bool try_behind(struct rdzv *rdzv, struct pass *pass, const struct queued *entry)
+{
+    struct job *job = &rdzv->jobs[entry->job];
+
+    if (pool_fits(&pass->open, entry->nodes, entry->nproc)) {
+        start(rdzv, pass, job, &pass->open);
+        return true;
+    }
+    if (!pool_fits(&pass->free, entry->nodes, entry->nproc) || !is_over_before(rdzv, job))
+        return false;
+    start(rdzv, pass, job, &pass->free);
+    generation_limit(rdzv, job, rdzv->out.now_us + START_ALLOWANCE_US + job->record.time_limit_us);
+    return true;
+}
+
+static void tell(struct rdzv *rdzv, struct pass *pass, struct queued *entry, uint32_t what)
+{
+    struct job *job = &rdzv->jobs[entry->job];
+
+    if (what >= TOLD_BEHIND && pass->reasons++ >= REASONS_MAX)
+        what = TOLD_MANY;
+    if (entry->told == what)
+        return;
+    entry->told = what;
+    if (what == TOLD_QUOTA)
+        explain_quota(rdzv, job);
+    else if (what == TOLD_MANY)
+        explain_many(rdzv, job);
+    else if (what == TOLD_SETTLING)
+        explain_settling(rdzv, job);
+    else
+        explain_behind(rdzv, job);
+}
+
+/* The first that waits must find room in its user's quota, too. */
+static bool is_over_quota(const struct rdzv *rdzv, const struct pass *pass,
+                          const struct queued *entry)
+{
+    uint64_t wanted = (uint64_t)entry->nodes * entry->nproc;
+
+    if (pass->is_blocked && entry->user == pass->first_user)
+        wanted += pass->first_slots;
+    return rdzv->options.max_slots_per_user != 0 && entry->user != USER_NONE &&
+           !entry->is_restarting &&
+           rdzv->users[entry->user].slots + wanted > rdzv->options.max_slots_per_user;
+}
+
+static void wait_settled(struct rdzv *rdzv, struct pass *pass)
+{
+    pass->is_settling = true;
+    if (rdzv->settled_at_us < rdzv->sched_at_us)
+        rdzv->sched_at_us = rdzv->settled_at_us;
+}
+
+/* It cannot start: it is the first that waits, or one that holds nobody up. */
+static void block(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+{
+    struct job *job = &rdzv->jobs[entry->job];
+
+    entry->told = TOLD_NOTHING;
+    pass->reasons++;
+    if (reserve(rdzv, job)) {
+        pass->is_blocked = true;
+        pass->first = *entry;
+        pass->first_user = entry->user;
+        pass->first_slots = entry->is_restarting ? 0 : job_world(job);
+        pass->open = pass->free;
+        for (uint32_t i = 0; i < rdzv->reservation.part_count; i++)
+            pool_take(&pass->open, rdzv->reservation.parts[i].node,
+                      rdzv->reservation.parts[i].mask);
+    } else if (rdzv->out.now_us < rdzv->settled_at_us) {
+        wait_settled(rdzv, pass);
+    }
+    explain_blocked(rdzv, pass, job);
+}
+
+/* True: it has started, and is no longer in the queue. */
+static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+{
+    struct job *job = &rdzv->jobs[entry->job];
+
+    if (entry->is_restarting && rdzv->out.now_us < job->retry_at_us) {
+        hold(rdzv, pass, job);
+        return false;
+    }
+    if (is_over_quota(rdzv, pass, entry)) {
+        tell(rdzv, pass, entry, TOLD_QUOTA);
+        return false;
+    }
+    if (pass->is_settling) {
+        tell(rdzv, pass, entry, TOLD_SETTLING);
+        return false;
+    }
+    if (pass->is_blocked) {
+        bool has_started = try_behind(rdzv, pass, entry);
+
+        if (!has_started)
+            tell(rdzv, pass, entry, TOLD_BEHIND + rdzv->reservation.serial);
+        return has_started;
+    }
+    if (!pool_fits(&pass->free, entry->nodes, entry->nproc)) {
+        block(rdzv, pass, entry);
+        return false;
+    }
+    start(rdzv, pass, job, &pass->free);
+    reserve_nothing(rdzv); /* what it took may have been reserved for a later one */
+    return true;
+}
+
+void sched_newcomer(struct rdzv *rdzv, const struct job *job)
+{
+    if (rdzv->sched_new != NEWCOMER_NONE)
+        rdzv->sched_due = true;
+    rdzv->sched_new = (uint32_t)(job - rdzv->jobs);
+}
+
+/* What the last pass knows is all that decides about this job. */
+static bool is_alone(const struct pass *pass, const struct queued *entry)
+{
+    return pass->is_complete && !pass->has_held && !pass->is_settling &&
+           (!pass->is_blocked || queue_is_before(&pass->first, entry));
+}
+
+/* False: no room was left. */
+static bool run_pass(struct rdzv *rdzv)
+{
+    uint32_t i = 0;
+
+    rdzv->sched_at_us = UINT64_MAX;
+    count_slots(rdzv, rdzv->pass);
+    while (i < rdzv->queue_count) {
+        if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
+            return false;
+        i += !consider(rdzv, rdzv->pass, &rdzv->queue[i]);
+    }
+    if (!rdzv->pass->is_blocked)
+        reserve_nothing(rdzv);
+    rdzv->pass->is_complete = true;
+    return true;
+}
+
+/* False: no room was left. */
+static bool run_newcomer(struct rdzv *rdzv)
+{
+    const struct job *job = &rdzv->jobs[rdzv->sched_new];
+    struct queued *entry = job->is_queued ? queue_find(rdzv, job) : NULL;
+
+    if (entry == NULL || !is_alone(rdzv->pass, entry))
+        return run_pass(rdzv);
+    if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
+        return false;
+    (void)consider(rdzv, rdzv->pass, entry);
+    return true;
+}
+
+void sched_run(struct rdzv *rdzv)
+{
+    bool is_due = rdzv->sched_due || rdzv->out.now_us >= rdzv->sched_at_us;
+
+    if (is_due || rdzv->sched_new != NEWCOMER_NONE) {
+        if (!(is_due ? run_pass(rdzv) : run_newcomer(rdzv))) {
+            rdzv->sched_due = true;
+            actions_continue(&rdzv->out);
+            return;
+        }
+        rdzv->sched_due = false;
+        rdzv->sched_new = NEWCOMER_NONE;
+    }
+    if (rdzv->sched_at_us != UINT64_MAX)
+        actions_wake_at(&rdzv->out, rdzv->sched_at_us);
+}

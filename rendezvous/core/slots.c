@@ -1,0 +1,139 @@
+#include "rendezvous/core/slots.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/core/state.h"
+
+uint64_t slots_closed_mask(const struct node *node)
+{
+    uint64_t mask = node->is_drained ? UINT64_MAX : node->drain_mask;
+
+    for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++)
+        if (node->slot_states[i].state != SLOT_FREE)
+            mask |= 1ull << i;
+    return mask;
+}
+
+uint64_t slots_closed_long_mask(const struct node *node)
+{
+    uint64_t mask = node->is_drained ? UINT64_MAX : node->drain_mask;
+
+    for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++)
+        if (node->slot_states[i].state != SLOT_FREE && node->slot_states[i].state != SLOT_CHECKING)
+            mask |= 1ull << i;
+    return mask;
+}
+
+void slots_left(struct rdzv *rdzv, struct node *node, uint64_t mask)
+{
+    for (; mask != 0; mask &= mask - 1) {
+        uint32_t slot = (uint32_t)__builtin_ctzll(mask);
+
+        if (slot >= node->gpus || node->slot_states[slot].state != SLOT_FREE)
+            continue;
+        node->slot_states[slot].state = SLOT_CHECKING;
+        node->slot_states[slot].since_ms = rdzv->out.wall_ms;
+        node->slot_states[slot].reason[0] = '\0';
+    }
+}
+
+void slots_why(const struct rdzv *rdzv, const struct node *node, uint32_t slot,
+               char out[REASON_BYTES_MAX])
+{
+    const struct rdzv_drain *drain = slots_drain_of(rdzv, node->name, slot);
+    const struct node_slot *state = &node->slot_states[slot];
+
+    assert(slot < SLOTS_PER_NODE_MAX);
+    if (node->is_drained) {
+        drain = slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE);
+        assert(drain != NULL);
+        text_format(out, "node %s was drained by %s: %s", node->name, drain->user, drain->reason);
+    } else if (drain != NULL) {
+        text_format(out, "slot %u of %s was drained by %s: %s", slot, node->name, drain->user,
+                    drain->reason);
+    } else if (state->state == SLOT_CHECKING) {
+        text_format(out, "slot %u of %s is being proved free after its last job", slot, node->name);
+    } else {
+        text_format(out, "slot %u of %s is %s: %s", slot, node->name, slot_state_name(state->state),
+                    state->reason);
+    }
+}
+
+void slots_send_resume(struct rdzv *rdzv, const struct node *node, uint32_t slot)
+{
+    struct rdzv_action *action = action_add(&rdzv->out, RDZV_SEND_SLOT_RESUME);
+
+    assert(node->conn != 0);
+    action->conn = node->conn;
+    action->slot = slot;
+    action->incident = node->slot_states[slot].incident;
+}
+
+/* One entry of a node's list. The same incident again is not news; a fault whose resume has not
+ * reached the node is resumed again. */
+static void take_one(struct rdzv *rdzv, struct node *node, uint32_t index,
+                     const struct part_slot_closed *listed)
+{
+    struct node_slot *slot = &node->slot_states[index];
+    bool is_log_worthy = listed->state != SLOT_CHECKING; /* after every job on a GPU */
+
+    if (slot->state != listed->state || slot->incident != listed->incident) {
+        slot->since_ms = rdzv->out.wall_ms;
+        slot->state = listed->state;
+        slot->incident = listed->incident;
+        if (is_log_worthy)
+            action_log(&rdzv->out, 0, 0, "node %s: slot %u is %s: %s", node->name, index,
+                       slot_state_name(slot->state), listed->reason);
+        slot->was_logged = slot->was_logged || is_log_worthy;
+    }
+    (void)snprintf(slot->reason, sizeof slot->reason, "%s", listed->reason);
+    if (listed->state == SLOT_DRAINED && listed->incident == slot->resume_incident &&
+        slot->resume_incident != 0)
+        slots_send_resume(rdzv, node, index); /* the order did not arrive */
+}
+
+static void open_one(struct rdzv *rdzv, const struct node *node, uint32_t index,
+                     struct node_slot *slot)
+{
+    if (slot->was_logged)
+        action_log(&rdzv->out, 0, 0, "node %s: slot %u is open again", node->name, index);
+    memset(slot, 0, sizeof *slot);
+}
+
+void slots_take(struct rdzv *rdzv, struct node *node, const struct part_slot_closed *closed,
+                uint32_t count)
+{
+    uint64_t listed = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (closed[i].slot >= node->slots || closed[i].state == SLOT_FREE ||
+            closed[i].state == SLOT_BUSY)
+            continue;
+        if ((listed >> closed[i].slot & 1) != 0)
+            continue; /* the first of two entries for one slot counts */
+        listed |= 1ull << closed[i].slot;
+        take_one(rdzv, node, closed[i].slot, &closed[i]);
+    }
+    for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++)
+        if ((listed >> i & 1) == 0 && node->slot_states[i].state != SLOT_FREE)
+            open_one(rdzv, node, i, &node->slot_states[i]);
+}
+
+const struct rdzv_drain *slots_drain_of(const struct rdzv *rdzv, const char *node, uint32_t slot)
+{
+    for (uint32_t i = 0; i < rdzv->drain_count; i++)
+        if (rdzv->drains[i].slot == slot && strcmp(rdzv->drains[i].node, node) == 0)
+            return &rdzv->drains[i];
+    return NULL;
+}
+
+void slots_apply_drains(const struct rdzv *rdzv, struct node *node)
+{
+    node->is_drained = slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE) != NULL;
+    node->drain_mask = 0;
+    for (uint32_t i = 0; i < rdzv->drain_count; i++)
+        if (rdzv->drains[i].slot < SLOTS_PER_NODE_MAX &&
+            strcmp(rdzv->drains[i].node, node->name) == 0)
+            node->drain_mask |= 1ull << rdzv->drains[i].slot;
+}

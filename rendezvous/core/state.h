@@ -1,0 +1,62 @@
+/* All that the core knows: the tables of its layers in one struct. For the files of this folder
+ * alone. A layer calls those above it in this list, never one below:
+ *
+ *   actions     what a step produces
+ *   job         jobs: table, state, publishing; queue: those that wait, and users
+ *   slots       which slots of a node are closed
+ *   roster      nodes: who is here, what they list, when silence means lost
+ *   generation  the life of one generation; orders: what it owes its nodes
+ *   reconcile   what a node lists against what should be; drains: what operators ask for
+ *   sched       which job gets which slots; place: on which nodes; reserve: for the first that waits
+ *   rdzv        the step; view: reading; check: invariants */
+#ifndef RENDEZVOUS_CORE_STATE_H
+#define RENDEZVOUS_CORE_STATE_H
+
+#include <assert.h>
+
+#include "rendezvous/core/actions.h"
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/queue.h"
+#include "rendezvous/core/roster.h"
+#include "rendezvous/core/sched.h"
+#include "rendezvous/core/users.h"
+
+struct rdzv {
+    struct rdzv_options options;
+    bool is_restored;
+    uint64_t random; /* never 0 */
+    uint64_t next_job_id;
+    struct output out;
+    uint32_t job_count;
+    uint32_t check_next;   /* index of the job that the next step checks */
+    struct job_key *order; /* [options.jobs_max + 1]; jobs by rising id */
+    uint32_t job_high;     /* entries of `jobs` that were ever used */
+    uint32_t free_count, live_count, touched_count, owing_count;
+    uint32_t *free_jobs;   /* entries that are free again, [free_count] */
+    uint32_t *live;        /* jobs that are not in the queue, [live_count] */
+    uint32_t *touched;     /* jobs that this step has changed, [touched_count] */
+    uint32_t *owing;       /* jobs that owe orders, [owing_count] */
+    uint32_t ended_count;  /* jobs that have ended, and are not dropped yet */
+    uint64_t limit_at_us;  /* no time limit is over before; UINT64_MAX: there is none */
+    uint64_t roster_at_us; /* no node is silent for too long before */
+    bool any_lost_parts;   /* of some node */
+    struct node *nodes;    /* [options.nodes_max] */
+    struct job *jobs;      /* [options.jobs_max + 1]; see job_add_refused */
+    uint32_t queue_count;
+    struct queued *queue; /* [options.jobs_max + 1]; by place */
+    struct user *users;   /* [USERS_MAX] */
+    uint32_t node_count;
+    uint16_t by_name[NODES_MAX]; /* indices into `nodes`, by name */
+    struct node_view views[NODES_MAX];
+    struct node_parts *parts_on; /* [options.nodes_max] */
+    uint32_t sched_new;     /* a job that has come since, if nothing else has changed; else NONE */
+    bool sched_due;         /* what jobs could start has changed since the last pass */
+    uint64_t sched_at_us;   /* or changes by then; UINT64_MAX: it does not */
+    uint64_t settled_at_us; /* until then a restarted server waits for its nodes */
+    struct reservation reservation;
+    struct pass *pass; /* of the pass at hand */
+    uint32_t drain_count;
+    struct rdzv_drain drains[DRAINS_MAX];
+};
+
+#endif

@@ -1,0 +1,187 @@
+/* Reading the core: records, summaries, nodes. */
+#include "rendezvous/core/slots.h"
+#include "rendezvous/core/state.h"
+
+#include <string.h>
+
+const struct rdzv_record *rdzv_job_record(const struct rdzv *rdzv, uint64_t job_id)
+{
+    const struct job *job = job_find(rdzv, job_id);
+
+    return job == NULL ? NULL : &job->record;
+}
+
+const struct rdzv_rank *rdzv_ranks(const struct rdzv *rdzv, uint64_t job_id)
+{
+    const struct job *job = job_find(rdzv, job_id);
+
+    return job == NULL ? NULL : job->ranks;
+}
+
+const struct rdzv_rank *rdzv_ended_ranks(const struct rdzv *rdzv, uint64_t job_id)
+{
+    const struct job *job = job_find(rdzv, job_id);
+
+    return job == NULL ? NULL : job->ended_ranks;
+}
+
+const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_id,
+                                         uint32_t *part_count)
+{
+    const struct job *job = job_find(rdzv, job_id);
+
+    *part_count = job == NULL ? 0 : job->ended_part_count;
+    return job == NULL ? NULL : job->ended_parts;
+}
+
+uint64_t rdzv_job_version(const struct rdzv *rdzv, uint64_t job_id)
+{
+    const struct job *job = job_find(rdzv, job_id);
+
+    return job == NULL ? 0 : job->version;
+}
+
+uint32_t rdzv_job_count(const struct rdzv *rdzv)
+{
+    return rdzv->job_count;
+}
+
+uint64_t rdzv_job_at(const struct rdzv *rdzv, uint32_t index)
+{
+    return job_at(rdzv, index)->record.job_id;
+}
+
+void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *out)
+{
+    const struct job *job = job_find(rdzv, job_id);
+
+    assert(job != NULL);
+    rdzv_summary(&job->record, out);
+    for (uint32_t i = 0; job->record.part_count > 0 && i < job_world(job); i++)
+        out->ranks_running += job->ranks[i].state == RANK_RUNNING;
+}
+
+uint32_t rdzv_node_count(const struct rdzv *rdzv)
+{
+    return rdzv->node_count;
+}
+
+static void fill_drain(const struct rdzv_drain *drain, struct part_node *out)
+{
+    out->drained = drain != NULL;
+    out->drain_reason = drain != NULL ? drain->reason : "";
+    out->drained_by = drain != NULL ? drain->user : "";
+    out->drained_ms = drain != NULL ? drain->at_ms : 0;
+}
+
+void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, struct part_node *out)
+{
+    for (uint32_t i = 0; i < rdzv->options.nodes_max; i++) {
+        const struct node *node = &rdzv->nodes[i];
+
+        if (!node->used || index-- != 0)
+            continue;
+        *out = (struct part_node){
+            .slots_closed = bits_count(slots_closed_mask(node) & bits_below(node->slots)),
+            .name = node->name,
+            .state = node->state,
+            .address = node->address,
+            .slots = node->slots,
+            .slots_free = node->state == NODE_LOST ? 0 : bits_count(roster_free_mask(rdzv, node)),
+            .gpus = node->gpus,
+            .pid = node->pid,
+            .version = node->version,
+            .beat_age_us = node->has_beat ? (int64_t)(now_us - node->beat_at_us) : -1,
+        };
+        fill_drain(slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE), out);
+        return;
+    }
+    assert(false);
+}
+
+bool rdzv_has_node(const struct rdzv *rdzv, const char *name)
+{
+    return roster_find(rdzv, name) != NULL;
+}
+
+const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count)
+{
+    *count = rdzv->drain_count;
+    return rdzv->drains;
+}
+
+/* The job on a slot: by the node's list (the server may have given that job up), else by the parts
+ * of jobs. */
+static void fill_job(const struct rdzv *rdzv, const struct node *node, uint32_t slot,
+                     struct part_slot *out)
+{
+    for (uint32_t i = 0; i < node->shim_count; i++) {
+        const struct part_beat_shim *shim = &node->shims[i];
+
+        if (shim->phase == SHIM_ENDED || (shim->slot_mask >> slot & 1) == 0)
+            continue;
+        out->job_id = shim->job_id;
+        out->generation = shim->generation;
+        return;
+    }
+    for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
+        uint32_t part;
+        const struct job *job = roster_part(rdzv, node, i, &part);
+
+        if ((job->record.parts[part].slot_mask >> slot & 1) == 0)
+            continue;
+        out->job_id = job->record.job_id;
+        out->generation = job->record.generation;
+        return;
+    }
+}
+
+/* An operator's drain is shown before the node's own state of the slot. */
+static void fill_slot(const struct rdzv *rdzv, const struct node *node, uint32_t slot,
+                      struct part_slot *out)
+{
+    const struct rdzv_drain *drain = slots_drain_of(rdzv, node->name, slot);
+    const struct node_slot *state = &node->slot_states[slot];
+
+    if (drain == NULL)
+        drain = slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE);
+    *out = (struct part_slot){.node = node->name, .slot = slot, .reason = "", .drained_by = ""};
+    fill_job(rdzv, node, slot, out);
+    if (drain != NULL) {
+        out->state = SLOT_DRAINED;
+        out->reason = drain->reason;
+        out->drained_by = drain->user;
+        out->since_ms = drain->at_ms;
+    } else if (state->state != SLOT_FREE) {
+        out->state = state->state;
+        out->reason = state->reason;
+        out->since_ms = state->since_ms;
+    } else {
+        out->state = out->job_id != 0 ? SLOT_BUSY : SLOT_FREE;
+    }
+}
+
+uint32_t rdzv_slots(const struct rdzv *rdzv, const char *name, struct part_slot *out, uint32_t max)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < rdzv->options.nodes_max; i++) {
+        const struct node *node = &rdzv->nodes[i];
+        uint64_t mask = bits_below(node->slots);
+
+        if (!node->used || (name != NULL && strcmp(node->name, name) != 0))
+            continue;
+        if (name == NULL)
+            mask &= slots_closed_mask(node);
+        for (; mask != 0 && count < max; mask &= mask - 1)
+            fill_slot(rdzv, node, (uint32_t)__builtin_ctzll(mask), &out[count++]);
+    }
+    return count;
+}
+
+uint64_t rdzv_node_conn(const struct rdzv *rdzv, const char *name)
+{
+    const struct node *node = roster_find(rdzv, name);
+
+    return node == NULL ? 0 : node->conn;
+}

@@ -1,0 +1,134 @@
+/* Answers about jobs, nodes and events: the core has those that are active, the store those that
+ * ended. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/server/internal.h"
+
+bool job_is_active(const struct server *server, uint64_t job_id)
+{
+    const struct rdzv_record *record = rdzv_job_record(server->core, job_id);
+
+    return record != NULL && !rdzv_state_is_final(record->state);
+}
+
+static uint32_t fill_ranks(const struct rdzv_record *record, const struct rdzv_rank *ranks,
+                           struct part_job_rank *out)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < record->part_count; i++) {
+        const struct rdzv_part *part = &record->parts[i];
+
+        for (uint32_t j = 0; j < part->local_count && count < RANKS_PER_JOB_MAX; j++) {
+            const struct rdzv_rank *rank = &ranks[part->rank_base + j];
+
+            out[count++] = (struct part_job_rank){
+                .rank = part->rank_base + j,
+                .local_rank = j,
+                .node = part->node,
+                .slot = rdzv_part_slot(part, j),
+                .pid = rank->pid,
+                .state = (enum rank_state)rank->state,
+                .exit_code = rank->exit_code,
+                .signal = rank->signal,
+            };
+        }
+    }
+    return count;
+}
+
+void answer_job(struct peer *peer, uint64_t job_id)
+{
+    struct server *server = peer->server;
+    bool is_active = job_is_active(server, job_id);
+    const struct rdzv_record *record = rdzv_job_record(server->core, job_id);
+    struct msg msg = {.type = MSG_TYPE_JOB_INFO};
+    struct rdzv_record stored;
+    struct store_spec spec;
+    struct part_job part;
+    struct part_job_rank *ranks;
+
+    arena_reset(&server->arena);
+    ranks = arena_alloc(&server->arena, sizeof *ranks * RANKS_PER_JOB_MAX);
+    if (store_spec(server->store, job_id, false, &server->arena, &spec) != STATUS_OK)
+        spec = (struct store_spec){
+            .cwd = ""}; /* where it matters, the job has failed with that reason */
+    if (ranks == NULL || (!is_active && !store_get_job(server->store, job_id, &stored))) {
+        peer_error(peer, "internal", "", "job %llu cannot be read", (unsigned long long)job_id);
+        return;
+    }
+    if (is_active) {
+        rdzv_job_part(server->core, job_id, &part);
+        msg.job_info.ranks.count = fill_ranks(record, rdzv_ranks(server->core, job_id), ranks);
+        msg.job_info.version = server->version_base + rdzv_job_version(server->core, job_id);
+    } else {
+        record = &stored;
+        rdzv_summary(record, &part);
+        msg.job_info.ranks.count = store_ranks(server->store, job_id, record->generation,
+                                               &server->arena, ranks, RANKS_PER_JOB_MAX);
+        msg.job_info.version = VERSION_ENDED;
+    }
+    msg.job_info.jobs.items = &part;
+    msg.job_info.jobs.count = 1;
+    msg.job_info.ranks.items = ranks;
+    msg.job_info.failed_rank = record->failed_rank;
+    msg.job_info.failed_node = record->failed_node;
+    msg.job_info.tail = record->tail;
+    msg.job_info.argv = spec.argv;
+    msg.job_info.cwd = spec.cwd;
+    peer_send(peer, &msg);
+    arena_reset(&server->arena);
+}
+
+void answer_nodes(struct peer *peer, bool with_lost, const char *name)
+{
+    struct server *server = peer->server;
+    struct msg msg = {.type = MSG_TYPE_NODES};
+    uint32_t count = rdzv_node_count(server->core);
+    uint64_t now_us = clock_boot_us();
+    bool is_one = name[0] != '\0';
+    struct part_node *nodes;
+    struct part_slot *slots;
+
+    arena_reset(&server->arena);
+    nodes = arena_alloc(&server->arena, sizeof *nodes * (count + 1));
+    slots = arena_alloc(&server->arena, sizeof *slots * SLOTS_LISTED_MAX);
+    if (nodes == NULL || slots == NULL) {
+        peer_error(peer, "internal", "", "no memory for a list of nodes");
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct part_node *node = &nodes[msg.nodes.nodes.count];
+
+        rdzv_node_at(server->core, i, now_us, node);
+        msg.nodes.nodes.count +=
+            is_one ? strcmp(node->name, name) == 0 : with_lost || node->state != NODE_LOST;
+    }
+    msg.nodes.nodes.items = nodes;
+    msg.nodes.slots.items = slots;
+    msg.nodes.slots.count = rdzv_slots(server->core, is_one ? name : NULL, slots, SLOTS_LISTED_MAX);
+    peer_send(peer, &msg);
+    arena_reset(&server->arena);
+}
+
+bool answer_events(struct peer *peer, uint64_t job_id, uint64_t after_id, uint32_t limit, bool now)
+{
+    struct server *server = peer->server;
+    struct msg msg = {.type = MSG_TYPE_EVENTS};
+    struct part_event *events;
+    bool is_answer;
+
+    arena_reset(&server->arena);
+    events = arena_alloc(&server->arena, sizeof *events * limit);
+    if (events != NULL)
+        msg.events.events.count = store_events(server->store, peer_viewer(peer), job_id, after_id,
+                                               limit, &server->arena, events);
+    msg.events.events.items = events;
+    is_answer = now || msg.events.events.count > 0;
+    if (is_answer)
+        peer_send(peer, &msg);
+    arena_reset(&server->arena);
+    return is_answer;
+}

@@ -1,0 +1,384 @@
+/* One event through the core; its actions, in order: first all that must be durable, in one
+ * transaction, then the sends. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "rendezvous/server/internal.h"
+
+/* The longest sleep: libuv's clock stands still while the machine is suspended, the boot clock does
+ * not, so a longer timer could be late. */
+#define TICK_US_MAX 1000000u
+
+/* The spec is written once, with the row of the new job. A request id is unique for each user alone
+ * (store_find_request), so another user's job may have the same. */
+static void write_job(struct server *server, uint64_t job_id, const struct rdzv_event *event)
+{
+    const struct rdzv_record *record = rdzv_job_record(server->core, job_id);
+
+    assert(record != NULL);
+    store_write_job(server->store, record);
+    if (event->type == RDZV_EVENT_SUBMIT && strcmp(record->user, event->user) == 0 &&
+        strcmp(record->request_id, event->msg->submit.request_id) == 0)
+        store_write_spec(server->store, job_id, event->user, &event->msg->submit);
+}
+
+static void write_ranks(struct server *server, const struct rdzv_action *action)
+{
+    uint32_t part_count;
+    const struct rdzv_part *parts = rdzv_ended_parts(server->core, action->job_id, &part_count);
+
+    if (part_count > 0)
+        store_write_ranks(server->store, action->job_id, action->generation, parts, part_count,
+                          rdzv_ended_ranks(server->core, action->job_id));
+}
+
+static void write_drains(struct server *server)
+{
+    uint32_t count;
+    const struct rdzv_drain *drains = rdzv_drains(server->core, &count);
+
+    store_write_drains(server->store, drains, count);
+}
+
+static void log_event(struct server *server, const struct rdzv_action *action, int64_t wall_ms)
+{
+    struct log_about about = {
+        .job_id = action->job_id, .generation = action->generation, .rank = -1};
+
+    (void)store_write_event(server->store, wall_ms, action->job_id, action->generation,
+                            action->text);
+    log_line(LOG_INFO, about, "%s", action->text);
+}
+
+static void on_flush(uv_timer_t *timer)
+{
+    server_flush(timer->data);
+}
+
+/* A submit waits for the other submits of this turn of the loop, and all of them share one
+ * transaction: an fsync for each would bound how many jobs a second can be taken. So its step may
+ * only do what can wait: write the job, log events about it, answer its client. */
+static bool can_wait(const struct server *server, const struct rdzv_event *event)
+{
+    const struct rdzv_actions *actions = server->actions;
+    uint64_t job_id = 0;
+
+    if (event->type != RDZV_EVENT_SUBMIT || server->is_stopping ||
+        server->submitted_count == SUBMITTED_MAX)
+        return false;
+    for (uint32_t i = 0; i < actions->count; i++)
+        if (actions->items[i].type == RDZV_REPLY_SUBMITTED)
+            job_id = actions->items[i].job_id;
+    for (uint32_t i = 0; i < actions->count; i++) {
+        enum rdzv_action_type type = actions->items[i].type;
+
+        if (actions->items[i].job_id != job_id ||
+            (type != RDZV_PERSIST && type != RDZV_LOG_EVENT && type != RDZV_JOB_CHANGED &&
+             type != RDZV_REPLY_SUBMITTED))
+            return false;
+    }
+    return job_id != 0;
+}
+
+/* The answers of submits that are durable now. */
+static void answer_submitted(struct server *server)
+{
+    struct msg msg = {.type = MSG_TYPE_SUBMITTED};
+
+    assert(!store_is_dirty(server->store));
+    for (uint32_t i = 0; i < server->submitted_count; i++) {
+        struct peer *peer = peer_find(server, server->submitted[i].client);
+
+        if (peer == NULL)
+            continue; /* it may ask again: the request id is kept */
+        peer->is_submitting = false;
+        msg.submitted =
+            (struct msg_submitted){.job_id = server->submitted[i].job_id, .is_new = true};
+        peer_send(peer, &msg);
+    }
+    server->submitted_count = 0;
+}
+
+void server_flush(struct server *server)
+{
+    store_commit(server->store);
+    (void)uv_timer_stop(&server->flush_timer);
+    answer_submitted(server);
+    if (server->seen_event_id == store_last_event_id(server->store))
+        return;
+    server->seen_event_id = store_last_event_id(server->store);
+    wait_events_changed(server);
+}
+
+static void flush_in(struct server *server, uint64_t in_us)
+{
+    if (store_is_dirty(server->store) && !server->is_stopping)
+        (void)uv_timer_start(&server->flush_timer, on_flush, in_us / 1000, 0);
+}
+
+void server_flush_soon(struct server *server)
+{
+    if (!uv_is_active((uv_handle_t *)&server->flush_timer))
+        flush_in(server, EVENT_FLUSH_US);
+}
+
+/* Durable when this returns, but for events alone: they wait up to EVENT_FLUSH_US, so that many share
+ * one transaction; and for submits, which wait until the end of this turn. */
+static void persist(struct server *server, const struct rdzv_event *event, bool waits)
+{
+    const struct rdzv_actions *actions = server->actions;
+    bool must_last = false;
+
+    for (uint32_t i = 0; i < actions->count; i++) {
+        const struct rdzv_action *action = &actions->items[i];
+        bool is_event = action->type == RDZV_LOG_EVENT;
+
+        if (!is_event && action->type != RDZV_PERSIST && action->type != RDZV_PERSIST_RANKS &&
+            action->type != RDZV_PERSIST_DRAINS)
+            continue;
+        store_begin(server->store);
+        must_last = must_last || !is_event;
+        if (is_event)
+            log_event(server, action, event->wall_ms);
+        else if (action->type == RDZV_PERSIST)
+            write_job(server, action->job_id, event);
+        else if (action->type == RDZV_PERSIST_DRAINS)
+            write_drains(server);
+        else
+            write_ranks(server, action);
+    }
+    if (waits)
+        flush_in(server, 0);
+    else if (must_last)
+        store_commit(server->store);
+    else
+        server_flush_soon(server);
+}
+
+static enum status load_spec(struct server *server, uint64_t job_id)
+{
+    enum status status;
+
+    if (server->spec_job_id == job_id)
+        return STATUS_OK;
+    arena_reset(&server->spec_arena);
+    server->spec_job_id = 0;
+    status = store_spec(server->store, job_id, true, &server->spec_arena, &server->spec);
+    if (status == STATUS_OK)
+        server->spec_job_id = job_id;
+    return status;
+}
+
+/* A start order that cannot be made becomes an event for the core after this step, one for each
+ * job. */
+static void start_failed(struct server *server, const struct rdzv_action *action, const char *text)
+{
+    struct start_failure *failure = server->start_failures;
+    const struct start_failure *end = failure + server->start_failure_count;
+
+    while (failure < end && failure->job_id != action->job_id)
+        failure++;
+    if (failure == end) {
+        assert(server->start_failure_count < RDZV_ACTIONS_MAX);
+        server->start_failure_count++;
+        *failure =
+            (struct start_failure){.job_id = action->job_id, .generation = action->generation};
+        (void)snprintf(failure->text, sizeof failure->text, "%s", text);
+    }
+    failure->part_mask |= 1ull << action->part;
+}
+
+/* Without memory nothing is sent: the node's next beat lacks the shim, and the core orders it
+ * again. */
+static void send_start(struct server *server, struct peer *peer, const struct rdzv_action *action,
+                       struct msg *msg)
+{
+    enum status status = load_spec(server, action->job_id);
+    char text[REASON_BYTES_MAX];
+    struct err err;
+
+    if (status == STATUS_MEMORY) {
+        log_line(LOG_ERROR, (struct log_about){.job_id = action->job_id, .rank = -1},
+                 "no memory to read the command of this job");
+        return;
+    }
+    if (status != STATUS_OK) {
+        start_failed(server, action, "its command cannot be read from the server's store");
+        return;
+    }
+    msg->start.cluster = store_cluster(server->store);
+    msg->start.cwd = server->spec.cwd;
+    msg->start.argv = server->spec.argv;
+    msg->start.env = server->spec.env;
+    status = peer_try_send(peer, msg, &err);
+    if (status == STATUS_TOO_BIG || status == STATUS_BAD_INPUT) {
+        (void)snprintf(text, sizeof text, "its start order cannot be sent: %.200s", err.text);
+        start_failed(server, action, text);
+    }
+}
+
+static void send_welcome(const struct server *server, struct peer *peer)
+{
+    struct msg msg = {
+        .type = MSG_TYPE_NODE_WELCOME,
+        .node_welcome = {.cluster = store_cluster(server->store),
+                         .beat_interval_us = (uint32_t)server->core_options.beat_interval_us,
+                         .lease_us = server->core_options.lease_us}};
+
+    peer_send(peer, &msg);
+}
+
+static const char *code_of(enum status status)
+{
+    switch (status) {
+    case STATUS_BAD_INPUT:
+    case STATUS_UNSUPPORTED:
+        return "bad_request";
+    case STATUS_NOT_FOUND:
+        return "not_found";
+    case STATUS_REFUSED:
+    case STATUS_CONFLICT:
+        return "refused";
+    case STATUS_TOO_BIG:
+    case STATUS_BUSY:
+        return "full";
+    case STATUS_CLOSED:
+    case STATUS_PEER_LOST:
+    case STATUS_TIMEOUT:
+        return "unreachable";
+    case STATUS_OK:
+    case STATUS_IO:
+    case STATUS_SYSTEM:
+    case STATUS_MEMORY:
+    case STATUS_LIBRARY:
+        break;
+    }
+    return "internal";
+}
+
+static void send_to_node(struct server *server, const struct rdzv_action *action)
+{
+    struct peer *peer = peer_find(server, action->conn);
+    struct msg msg = {0};
+
+    if (peer == NULL)
+        return; /* its end is on its way to the core */
+    if (action->type == RDZV_SEND_WELCOME) {
+        send_welcome(server, peer);
+    } else if (action->type == RDZV_CLOSE_NODE) {
+        peer->is_core_node = false;
+        /* a name may be taken by an old connection of the same node, so it tries again for a while */
+        peer_error(peer, action->status == STATUS_CONFLICT ? "busy" : code_of(action->status), "",
+                   "%s", action->text);
+        peer_close(peer, action->status, action->text);
+    } else if (rdzv_order(server->core, action, &msg)) {
+        if (msg.type == MSG_TYPE_START)
+            send_start(server, peer, action, &msg);
+        else
+            peer_send(peer, &msg);
+    }
+}
+
+static void reply(struct server *server, const struct rdzv_action *action)
+{
+    struct peer *peer = peer_find(server, action->client);
+
+    if (peer == NULL)
+        return;
+    if (action->type == RDZV_REPLY_CANCELLED) {
+        answer_job(peer, action->job_id);
+    } else if (action->type == RDZV_REPLY_NODE) {
+        answer_nodes(peer, true, action->text);
+    } else if (action->type == RDZV_REPLY_ERROR) {
+        peer_error(peer, code_of(action->status), "", "%s", action->text);
+    }
+}
+
+static void answer_when_durable(struct server *server, const struct rdzv_action *action)
+{
+    struct peer *peer = peer_find(server, action->client);
+
+    assert(server->submitted_count < SUBMITTED_MAX);
+    server->submitted[server->submitted_count++] =
+        (struct submitted){.client = action->client, .job_id = action->job_id};
+    if (peer != NULL)
+        peer->is_submitting = true;
+}
+
+/* What is not durable state: that was written before anything is sent. */
+static void carry_out(struct server *server, const struct rdzv_action *action)
+{
+    if (rdzv_is_for_node(action->type))
+        send_to_node(server, action);
+    else if (action->type == RDZV_JOB_CHANGED || action->type == RDZV_JOB_ENDED)
+        wait_job_changed(server, action->job_id);
+    else if (action->type == RDZV_REPLY_SUBMITTED)
+        answer_when_durable(server, action);
+    else if (action->client != 0)
+        reply(server, action);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct rdzv_event event = {.type = RDZV_EVENT_TICK};
+
+    server_step(timer->data, &event);
+}
+
+/* A core that has work left asks for a tick now: the timer of 0 ms fires in the next iteration of the
+ * loop, after connections have been read, so a long piece of work does not keep nodes waiting. */
+static void arm_tick(struct server *server, uint64_t now_us)
+{
+    uint64_t at_us = server->actions->timer_at_us, in_us;
+
+    if (at_us == UINT64_MAX || server->is_stopping) {
+        (void)uv_timer_stop(&server->tick_timer);
+        return;
+    }
+    in_us = at_us > now_us ? at_us - now_us : 0;
+    if (in_us > TICK_US_MAX)
+        in_us = TICK_US_MAX;
+    uv_update_time(server->loop);
+    (void)uv_timer_start(&server->tick_timer, on_tick, (in_us + 999) / 1000, 0);
+}
+
+static void step(struct server *server, struct rdzv_event *event)
+{
+    bool waits;
+
+    assert(!server->is_stepping); /* sending and closing only queue: nothing calls back from here */
+    server->is_stepping = true;
+    event->now_us = clock_boot_us();
+    event->wall_ms = clock_wall_ms();
+    rdzv_step(server->core, event, server->actions);
+    waits = can_wait(server, event);
+    persist(server, event, waits);
+    if (!store_is_dirty(server->store))
+        answer_submitted(server);
+    for (uint32_t i = 0; i < server->actions->count; i++)
+        carry_out(server, &server->actions->items[i]);
+    if (!store_is_dirty(server->store))
+        server_flush(server);
+    if (server->spec_job_id != 0)
+        arena_reset(&server->spec_arena);
+    server->spec_job_id = 0;
+    arm_tick(server, event->now_us);
+    server->is_stepping = false;
+}
+
+void server_step(struct server *server, struct rdzv_event *event)
+{
+    step(server, event);
+    while (server->start_failure_count > 0) {
+        struct start_failure failure = server->start_failures[--server->start_failure_count];
+        struct rdzv_event failed = {.type = RDZV_EVENT_START_FAILED,
+                                    .job_id = failure.job_id,
+                                    .generation = failure.generation,
+                                    .part_mask = failure.part_mask,
+                                    .text = failure.text};
+
+        step(server, &failed);
+    }
+}

@@ -1,0 +1,179 @@
+/* Who a connection is, and what it may send.
+ *
+ * Over TLS the key says it: the peer has proved that it has the secret of one principal, whose role
+ * counts. On a unix socket the kernel names the peer's user (SO_PEERCRED): root and the server's own
+ * user may be an admin or a node, any other user is a user. Loopback TCP without TLS has nothing like
+ * it: any peer counts as the server's own user. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "rendezvous/server/internal.h"
+
+static bool identify_by_key(struct peer *peer)
+{
+    const struct principal *principal = keys_take_peer(peer);
+
+    if (principal == NULL) { /* removed since the handshake */
+        peer_error(peer, "refused", "ask an admin of the server for a new key",
+                   "this key was removed");
+        peer_close(peer, STATUS_REFUSED, "its key was removed");
+        return false;
+    }
+    peer->roles = 1u << principal->stored.role;
+    (void)snprintf(peer->user, sizeof peer->user, "%s", principal->stored.name);
+    peer->knows_user = true;
+    return true;
+}
+
+static bool identify(struct peer *peer)
+{
+    uid_t uid;
+    pid_t pid;
+
+    if (peer->endpoint->uses_tls)
+        return identify_by_key(peer);
+    peer->uid = geteuid();
+    if (conn_peer(&peer->conn, &uid, &pid, NULL) == STATUS_OK)
+        peer->uid = uid;
+    peer->roles =
+        peer->uid == 0 || peer->uid == geteuid() ? ACCESS_NODE | ACCESS_ADMIN : ACCESS_USER;
+    return true;
+}
+
+/* The hello of a connection whose role is another one. */
+static void refuse_hello(struct peer *peer, const struct msg *msg)
+{
+    const char *user = peer_user(peer);
+    char why[160];
+
+    if (msg->type == MSG_TYPE_CLIENT_HELLO)
+        peer_error(peer, "refused",
+                   "make a user's key, ddpctl user add NAME, and log in with it, ddpctl login",
+                   "the key of %s is a node's: it cannot be used as a user", user);
+    else if (peer->principal_serial != 0)
+        peer_error(peer, "refused", "make a key for the node: ddpctl node add NAME",
+                   "the key of %s is a user's: it cannot be used as a node", user);
+    else
+        peer_error(peer, "refused", "start launcherd as root or as the server's user",
+                   "node %s comes from uid %u: nodes run jobs of every user", msg->node_hello.name,
+                   peer->uid);
+    (void)snprintf(why, sizeof why, "%s sent %s, which its role does not allow", user,
+                   msg_type_name(msg->type));
+    peer_close(peer, STATUS_REFUSED, why);
+}
+
+static void refuse(struct peer *peer, const struct msg *msg)
+{
+    const bool is_node = peer->kind == PEER_NODE;
+
+    if (peer->kind == PEER_UNKNOWN) {
+        refuse_hello(peer, msg);
+    } else if (!is_node && (access_roles(msg->type) & ACCESS_PERSON) != 0) {
+        peer_error(peer, "refused", "ask root, the server's user, or another admin",
+                   "user %s is no admin, and only an admin may %s", peer_user(peer),
+                   msg->type == MSG_TYPE_NODE_DRAIN || msg->type == MSG_TYPE_NODE_RESUME
+                       ? "drain or resume nodes"
+                       : "see and change keys");
+    } else {
+        peer_error(peer, "bad_request", "", "a %s may not send %s", is_node ? "node" : "client",
+                   msg_type_name(msg->type));
+        if (is_node) /* a client waits for answers, and may go on */
+            peer_close(peer, STATUS_BAD_INPUT, "it sent what a node may not send");
+    }
+}
+
+bool peer_may_send(struct peer *peer, const struct msg *msg)
+{
+    if (peer->kind == PEER_UNKNOWN && msg->type != MSG_TYPE_CLIENT_HELLO &&
+        msg->type != MSG_TYPE_NODE_HELLO) {
+        peer_error(peer, "bad_request", "",
+                   "the first message was %s; node_hello or client_hello is expected",
+                   msg_type_name(msg->type));
+        peer_close(peer, STATUS_BAD_INPUT, "no hello");
+        return false;
+    }
+    if (peer->kind == PEER_UNKNOWN && !identify(peer))
+        return false;
+    if (access_allows(peer->roles, msg->type))
+        return true;
+    refuse(peer, msg);
+    return false;
+}
+
+static bool check_protocol(struct peer *peer, const char *who, uint32_t protocol)
+{
+    if (protocol == PROTOCOL_VERSION)
+        return true;
+    peer_error(peer, "refused", "install the same version on both sides",
+               "%s speaks protocol %u, this server (" DDP_VERSION ") speaks %u", who, protocol,
+               PROTOCOL_VERSION);
+    peer_close(peer, STATUS_UNSUPPORTED, "another protocol version");
+    return false;
+}
+
+static void become(struct peer *peer, enum peer_kind kind, uint32_t roles)
+{
+    assert(peer->kind == PEER_UNKNOWN);
+    peer->server->client_count += kind == PEER_CLIENT;
+    peer->kind = kind;
+    peer->roles &= roles; /* the hello has chosen */
+    conn_deadline(&peer->conn, 0, "");
+}
+
+static uint32_t clients_max(const struct server *server)
+{
+    return server->conns_max < CONNS_MAX ? server->conns_max / 2 : CLIENTS_MAX;
+}
+
+static void on_client_hello(struct peer *peer, const struct msg_client_hello *hello)
+{
+    struct msg msg = {.type = MSG_TYPE_CLIENT_WELCOME};
+
+    if (!check_protocol(peer, "this client", hello->protocol))
+        return;
+    if (peer->server->client_count >= clients_max(peer->server)) {
+        peer_error(peer, "full", "try again later", "the server has its %u clients",
+                   clients_max(peer->server));
+        peer_close(peer, STATUS_BUSY, "too many clients");
+        return;
+    }
+    become(peer, PEER_CLIENT, ACCESS_PERSON);
+    peer->conn.payload_max = FRAME_SUBMIT_BYTES_MAX;
+    msg.client_welcome.version = DDP_VERSION;
+    msg.client_welcome.cluster = store_cluster(peer->server->store);
+    peer_send(peer, &msg);
+}
+
+static void on_node_hello(struct peer *peer, const struct msg *msg)
+{
+    const char *name = msg->node_hello.name;
+    struct rdzv_event event = {.type = RDZV_EVENT_NODE_MSG, .conn = peer->id, .msg = msg};
+    char hint[160];
+
+    if (!check_protocol(peer, name, msg->node_hello.protocol))
+        return;
+    if (peer->principal_serial != 0 && strcmp(name, peer->user) != 0) {
+        (void)snprintf(hint, sizeof hint,
+                       "start it with --name %s, or make a key: ddpctl node add %s", peer->user,
+                       name);
+        peer_error(peer, "refused", hint, "this key is of node %s, not of %s", peer->user, name);
+        (void)snprintf(hint, sizeof hint, "the key of %s was used for node %s", peer->user, name);
+        peer_close(peer, STATUS_REFUSED, hint);
+        return;
+    }
+    become(peer, PEER_NODE, ACCESS_NODE);
+    (void)snprintf(peer->name, sizeof peer->name, "%s", name);
+    peer->is_core_node = true;
+    server_step(peer->server, &event);
+}
+
+void peer_hello(struct peer *peer, const struct msg *msg)
+{
+    if (msg->type == MSG_TYPE_CLIENT_HELLO)
+        on_client_hello(peer, &msg->client_hello);
+    else
+        on_node_hello(peer, msg);
+}

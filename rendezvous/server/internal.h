@@ -1,0 +1,214 @@
+/* Shared between the files of this folder. */
+#ifndef RENDEZVOUS_SERVER_INTERNAL_H
+#define RENDEZVOUS_SERVER_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/io/conn.h"
+#include "common/io/tls.h"
+#include "rendezvous/core/rdzv.h"
+#include "rendezvous/server/access.h"
+#include "rendezvous/server/principals.h"
+#include "rendezvous/server/server.h"
+#include "rendezvous/store/store.h"
+
+#define ENDPOINTS_MAX 2u            /* the unix socket; TCP */
+#define PEERS_UNKNOWN_MAX 64u       /* connections without a hello, of each endpoint */
+#define PEERS_PER_SOURCE_MAX 8u     /* of them, from one network address */
+#define PEERS_MAX (CONNS_MAX + 64u) /* the last of them get error `full`, and are closed */
+#define CLIENTS_MAX                                                                                \
+    (CONNS_MAX - NODES_CONNECTED_MAX -                                                             \
+     ENDPOINTS_MAX * PEERS_UNKNOWN_MAX) /* nodes always find room */
+#define WAITERS_MAX 4096u
+#define WAITERS_PER_PEER_MAX 64u
+#define SUBMITTED_MAX 1024u      /* submits that share one transaction */
+#define EVENT_FLUSH_US 50000u    /* an event alone waits this long for its transaction */
+#define LOG_ANSWER_US 10000000u  /* a node's time to answer, above the wait that was asked for */
+#define VERSION_ENDED UINT64_MAX /* of a job that ended: above any other */
+
+#define REFUSED_LINES_MAX 10u       /* log lines about refused connections in each ... */
+#define REFUSED_WINDOW_US 10000000u /* ... of this time */
+
+enum peer_kind { PEER_UNKNOWN, PEER_CLIENT, PEER_NODE, PEER_REFUSED };
+
+/* One connection. Allocated here, freed in its on_closed. */
+struct peer {
+    struct conn conn;
+    struct server *server;
+    uint64_t id; /* never used twice: a serial above, the index in server->peers below */
+    enum peer_kind kind;
+    bool is_closing;    /* conn_close was called: nothing more is sent or read */
+    bool is_core_node;  /* the core knows this connection: its end is an event */
+    bool knows_user;    /* `user` is looked up */
+    bool is_submitting; /* a submit of it is not answered yet */
+    struct endpoint *endpoint;
+    uint32_t roles;            /* ACCESS_...; 0 until the first message */
+    uint64_t principal_serial; /* whose key it has proved; 0: none, or not yet */
+    uint32_t uid;              /* on a unix socket; else see peer_uid */
+    uint32_t waiter_count;
+    uint8_t source[16]; /* of TCP: its address, as IPv6 */
+    char user[USER_NAME_BYTES_MAX];
+    char name[NODE_NAME_BYTES_MAX]; /* of a node */
+    struct stage_upload *upload;    /* a staged directory that it sends; NULL: none */
+};
+
+enum waiter_kind {
+    WAIT_JOB,      /* for version > after of job_id */
+    WAIT_EVENTS,   /* for an event with id > after */
+    WAIT_LOG_RANK, /* for the rank to be somewhere */
+    WAIT_LOG_NODE, /* for a node's log_data with forward_id */
+};
+
+/* A request that is not answered yet. */
+struct waiter {
+    enum waiter_kind kind;
+    uint64_t peer_id, deadline_us;
+    uint64_t job_id, after;
+    uint32_t limit;
+    struct msg_log_read log;
+    uint64_t node_peer_id, forward_id;
+};
+
+/* Start orders of one generation that could not be made. */
+struct start_failure {
+    uint64_t job_id, part_mask;
+    uint32_t generation;
+    char text[REASON_BYTES_MAX];
+};
+
+/* A submit whose job is written but may not be durable yet. */
+struct submitted {
+    uint64_t client, job_id;
+};
+
+/* One address that the server listens on. */
+struct endpoint {
+    struct listener listener;
+    struct server *server;
+    bool uses_tls;
+    bool is_started;   /* false: it waits for the first key */
+    bool accept_waits; /* a connection waits in the backlog for a free place */
+    uint32_t unknown_count;
+    struct peer *unknown[PEERS_UNKNOWN_MAX]; /* those without a hello */
+};
+
+struct server {
+    uv_loop_t *loop;
+    struct store *store;
+    struct rdzv *core;
+    void *core_memory; /* mapped: pages that are never touched cost nothing */
+    uint64_t core_bytes;
+    struct rdzv_actions *actions;
+    struct rdzv_options core_options;
+    struct endpoint endpoints[ENDPOINTS_MAX];
+    uint32_t endpoint_count;
+    char addresses[8500];
+    struct principals principals;
+    struct tls_context *tls;                /* NULL: no endpoint uses it */
+    char advertise[KEY_HOST_BYTES_MAX + 8]; /* HOST:PORT of keys */
+    uint64_t refused_since_us;              /* the log's window */
+    uint32_t refused_lines, refused_omitted;
+    struct peer *peers[PEERS_MAX];
+    uint32_t conns_max; /* CONNS_MAX, or what the descriptor limit allows */
+    uint32_t peer_count, client_count;
+    uint64_t peer_serial, forward_serial;
+    uint64_t version_base;  /* versions grow across restarts of the server */
+    uint64_t seen_event_id; /* newest event that was sent to waiters */
+    struct waiter *waiters; /* [WAITERS_MAX] */
+    uint32_t waiter_count;
+    uv_timer_t tick_timer, flush_timer, wait_timer, key_timer, expire_timer;
+    uint64_t keep_jobs_us, expire_after_id;
+    uint32_t expired_count;  /* of the sweep that goes on */
+    struct arena arena;      /* of the answer at hand */
+    struct arena spec_arena; /* `spec`, which is spec_job_id's, for the step at hand */
+    struct store_spec spec;
+    uint64_t spec_job_id; /* 0: none */
+    uint32_t start_failure_count;
+    struct start_failure start_failures[RDZV_ACTIONS_MAX];
+    uint32_t submitted_count;
+    struct submitted submitted[SUBMITTED_MAX]; /* answered once they are */
+    char stage_dir[4200];                      /* archives of staged working directories */
+    bool survives_power;                       /* see store_open */
+    bool is_stepping, is_stopping;
+};
+
+/* peer.c */
+struct peer *peer_find(const struct server *server, uint64_t peer_id); /* NULL: gone or closing */
+/* Errors: STATUS_CLOSED, the peer is closing; those of conn_send, which are logged here. */
+enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err);
+/* The same without a status. A client whose answer cannot be encoded gets error `internal`. */
+void peer_send(struct peer *peer, struct msg *msg);
+void peer_close(struct peer *peer, enum status why, const char *text);
+/* Send msg error. `code` as in msg.h; `hint` may be "". */
+void peer_error(struct peer *peer, const char *code, const char *hint, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+bool peer_is_admin(const struct peer *peer);
+struct store_viewer peer_viewer(struct peer *peer); /* borrows from `peer` */
+/* The name of the peer's account, which owns its jobs. */
+const char *peer_user(struct peer *peer);
+/* The uid of that account on this machine, for information; UINT32_MAX: it has none here. */
+uint32_t peer_uid(struct peer *peer);
+
+/* Each file calls those above it in this list: access, principals, peer, stage, answer, waiter, apply, expire, keys, request, hello;
+ * listen.c calls them all. */
+
+/* stage.c: archives of staged working directories. */
+enum status stage_open(struct server *server, const char *state_dir, struct err *err);
+void stage_put(struct peer *peer, const struct msg_stage_put *put);
+void stage_get(struct peer *peer, const struct msg_stage_get *get);
+/* What this connection has sent of one is dropped. */
+void stage_drop(struct peer *peer);
+/* Is it a working directory that a job can have? False: it was answered so. */
+bool stage_check_cwd(struct peer *peer, const char *cwd);
+
+/* answer.c: what is known about jobs, nodes and events, as answers. */
+bool job_is_active(const struct server *server, uint64_t job_id);
+void answer_job(struct peer *peer, uint64_t job_id);
+/* Of all nodes, or of the one of that name (not empty), with all its slots. */
+void answer_nodes(struct peer *peer, bool with_lost, const char *name);
+/* Answer if there are events for it; with `now`, even if there are none. True: it was answered. */
+bool answer_events(struct peer *peer, uint64_t job_id, uint64_t after_id, uint32_t limit, bool now);
+
+/* waiter.c: requests that wait, and logs. */
+bool wait_add(struct peer *peer, const struct waiter *waiter,
+              uint64_t timeout_us); /* false: full, and answered so */
+void wait_job_changed(struct server *server, uint64_t job_id);
+void wait_events_changed(struct server *server);
+void wait_peer_gone(struct server *server, const struct peer *peer);
+void log_request(struct peer *peer, const struct msg_log_read *request);
+void log_answer(struct peer *node, const struct msg_log_data *data);
+
+/* apply.c: one event through the core, its actions carried out. The times are set here. */
+void server_step(struct server *server, struct rdzv_event *event);
+/* Commit what waits: submits, which are answered then, and events, for those who follow them. */
+void server_flush(struct server *server);
+
+/* Commit soon, with what else comes meanwhile. */
+void server_flush_soon(struct server *server);
+
+/* keys.c: keys and the principals that have them. */
+/* Reads them from the store. Before endpoints are opened. Errors: STATUS_LIBRARY, STATUS_MEMORY. */
+enum status keys_open(struct server *server, struct err *err);
+void keys_close(struct server *server);
+/* Opens an endpoint that uses TLS, or says in the log what it waits for. Errors: listener_start's. */
+enum status keys_start_endpoint(struct server *server, struct endpoint *endpoint, struct err *err);
+/* The principal whose key the peer has proved now has one connection more. NULL: it is gone. The
+ * pointer is valid until the next principal is added or removed. */
+const struct principal *keys_take_peer(struct peer *peer);
+void keys_peer_gone(struct peer *peer);
+void keys_request(struct peer *peer, const struct msg *msg);
+
+/* expire.c: removes jobs that ended `keep_jobs_us` ago or before, from now on; 0: none. */
+void expire_begin(struct server *server, uint64_t keep_jobs_us);
+
+/* request.c: the requests of clients. */
+void client_request(struct peer *peer, const struct msg *msg);
+
+/* hello.c: who a connection is, and whether it may send this message. False: it was answered. */
+bool peer_may_send(struct peer *peer, const struct msg *msg);
+/* Its first message, which it may send. */
+void peer_hello(struct peer *peer, const struct msg *msg);
+
+#endif

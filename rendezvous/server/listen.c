@@ -1,0 +1,452 @@
+/* Opening and closing of the server, and of its connections. */
+#include "rendezvous/server/server.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/io/dial.h"
+#include "common/log.h"
+#include "rendezvous/server/advertise.h"
+#include "rendezvous/server/internal.h"
+
+static void on_connection(struct listener *listener);
+
+/* A place is free again. */
+static void accept_waiting(struct server *server)
+{
+    for (uint32_t i = 0; i < server->endpoint_count && !server->is_stopping; i++) {
+        if (!server->endpoints[i].accept_waits)
+            continue;
+        server->endpoints[i].accept_waits = false;
+        on_connection(&server->endpoints[i].listener);
+    }
+}
+
+/* A line about a connection that was refused, or that sent what is no message. Anyone on the network
+ * can cause them, so few are written. */
+static void log_refused(struct server *server, const char *who, const char *text)
+{
+    uint64_t now_us = clock_boot_us();
+
+    if (now_us - server->refused_since_us >= REFUSED_WINDOW_US) {
+        if (server->refused_omitted > 0)
+            log_line(LOG_WARNING, LOG_ABOUT_NONE, "%u more connections were refused meanwhile",
+                     server->refused_omitted);
+        server->refused_since_us = now_us;
+        server->refused_lines = 0;
+        server->refused_omitted = 0;
+    }
+    if (server->refused_lines == REFUSED_LINES_MAX) {
+        server->refused_omitted++;
+        return;
+    }
+    server->refused_lines++;
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "connection from %s was refused: %s", who, text);
+}
+
+/* It has said hello, or is gone. */
+static void drop_unknown(struct peer *peer)
+{
+    struct endpoint *endpoint = peer->endpoint;
+
+    for (uint32_t i = 0; i < endpoint->unknown_count; i++) {
+        if (endpoint->unknown[i] != peer)
+            continue;
+        endpoint->unknown[i] = endpoint->unknown[--endpoint->unknown_count];
+        return;
+    }
+}
+
+static void on_first(struct peer *peer, const struct msg *msg)
+{
+    peer_hello(peer, msg);
+    if (peer->kind == PEER_UNKNOWN)
+        return;
+    drop_unknown(peer);
+    accept_waiting(peer->server);
+}
+
+static void on_message(struct conn *conn, const struct msg *msg)
+{
+    struct peer *peer = conn->owner;
+    struct rdzv_event event = {.type = RDZV_EVENT_NODE_MSG, .conn = peer->id, .msg = msg};
+
+    if (peer->is_closing || peer->server->is_stopping || peer->kind == PEER_REFUSED ||
+        !peer_may_send(peer, msg))
+        return;
+    if (peer->kind == PEER_UNKNOWN)
+        on_first(peer, msg);
+    else if (peer->kind == PEER_CLIENT)
+        client_request(peer, msg);
+    else if (msg->type == MSG_TYPE_LOG_DATA)
+        log_answer(peer, &msg->log_data);
+    else if (msg->type == MSG_TYPE_STAGE_GET)
+        stage_get(peer, &msg->stage_get);
+    else
+        server_step(peer->server, &event);
+}
+
+static void log_closed(const struct peer *peer, enum status why, const char *text)
+{
+    const struct log_about about = {.node = peer->kind == PEER_NODE ? peer->name : NULL,
+                                    .rank = -1};
+    const bool is_unknown = peer->kind == PEER_UNKNOWN || peer->kind == PEER_REFUSED;
+    const bool is_bad = why == STATUS_BAD_INPUT || why == STATUS_TOO_BIG;
+    char who[NODE_NAME_BYTES_MAX + sizeof peer->conn.label + 8];
+
+    (void)snprintf(who, sizeof who, "%s%s%s", peer->user, peer->user[0] != '\0' ? " at " : "",
+                   peer->conn.label);
+    if (peer->endpoint->uses_tls &&
+        (is_bad || (is_unknown && why != STATUS_CLOSED && why != STATUS_OK)))
+        log_refused(peer->server, who, text);
+    else
+        log_line(is_bad ? LOG_WARNING : LOG_DEBUG, about, "connection %s closed: %s",
+                 peer->conn.label, text);
+}
+
+static void on_closed(struct conn *conn, enum status why, const char *text)
+{
+    struct peer *peer = conn->owner;
+    struct server *server = peer->server;
+    struct rdzv_event event = {.type = RDZV_EVENT_NODE_CLOSED, .conn = peer->id};
+
+    log_closed(peer, why, text);
+    peer->is_closing = true;
+    server->peers[peer->id % PEERS_MAX] = NULL;
+    server->peer_count--;
+    drop_unknown(peer);
+    keys_peer_gone(peer);
+    server->client_count -= peer->kind == PEER_CLIENT;
+    wait_peer_gone(server, peer);
+    stage_drop(peer);
+    if (peer->is_core_node && !server->is_stopping)
+        server_step(server, &event);
+    free(peer);
+    accept_waiting(server);
+}
+
+static const struct conn_handlers handlers = {.on_message = on_message, .on_closed = on_closed};
+
+/* NULL: there is no place. Above conns_max there are a few, for those that are told so. */
+static struct peer *peer_new(struct endpoint *endpoint)
+{
+    struct server *server = endpoint->server;
+    uint32_t most = server->conns_max < CONNS_MAX ? 3 * server->conns_max / 2 : PEERS_MAX;
+    struct peer *peer = NULL;
+
+    for (uint32_t i = 0; i < PEERS_MAX && server->peer_count < most; i++) {
+        if (server->peers[i] != NULL)
+            continue;
+        peer = calloc(1, sizeof *peer);
+        if (peer == NULL)
+            return NULL;
+        peer->server = server;
+        peer->endpoint = endpoint;
+        peer->id = ++server->peer_serial * PEERS_MAX + i;
+        return peer;
+    }
+    return NULL;
+}
+
+static void find_source(struct peer *peer)
+{
+    struct sockaddr_storage from = {0};
+    int byte_count = sizeof from;
+
+    if (uv_tcp_getpeername(&peer->conn.handle.tcp, (struct sockaddr *)&from, &byte_count) != 0)
+        return; /* it is gone already */
+    if (from.ss_family == AF_INET6) {
+        memcpy(peer->source, &((struct sockaddr_in6 *)&from)->sin6_addr, sizeof peer->source);
+    } else {
+        peer->source[10] = peer->source[11] = 0xff; /* ::ffff:a.b.c.d, RFC 4291 */
+        memcpy(peer->source + 12, &((struct sockaddr_in *)&from)->sin_addr, 4);
+    }
+}
+
+/* As many of that address as may be have said no hello yet. */
+static bool is_crowded(const struct peer *peer)
+{
+    const struct endpoint *endpoint = peer->endpoint;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < endpoint->unknown_count; i++)
+        count += memcmp(endpoint->unknown[i]->source, peer->source, sizeof peer->source) == 0;
+    return count >= PEERS_PER_SOURCE_MAX;
+}
+
+/* What a TCP connection gets: keepalive; on the network also TLS, and a limit for its address. */
+static void admit_tcp(struct peer *peer)
+{
+    uv_os_fd_t fd;
+
+    if (uv_fileno((const uv_handle_t *)&peer->conn.handle.stream, &fd) == 0)
+        dial_keep_alive(fd);
+    if (!peer->endpoint->uses_tls)
+        return;
+    find_source(peer);
+    if (is_crowded(peer)) {
+        peer->kind = PEER_REFUSED;
+        peer->is_closing = true;
+        conn_abort(&peer->conn, STATUS_BUSY, "too many connections without a key from its address");
+    } else if (conn_secure(&peer->conn, peer->server->tls, NULL) != STATUS_OK) {
+        peer->is_closing = true;
+    }
+}
+
+/* While too many connections have sent no hello, further ones stay in the kernel's backlog. So a
+ * burst of clients is served in turn, and a silent one makes room within HELLO_TIMEOUT_US. */
+static void on_connection(struct listener *listener)
+{
+    struct endpoint *endpoint = listener->owner;
+    struct server *server = endpoint->server;
+    struct peer *peer = endpoint->unknown_count < PEERS_UNKNOWN_MAX ? peer_new(endpoint) : NULL;
+
+    if (peer == NULL) {
+        endpoint->accept_waits = true;
+        return;
+    }
+    (void)conn_open_accept(&peer->conn, &listener->handle.stream, FRAME_BYTES_MAX, &handlers,
+                           NULL); /* a failure is reported by on_closed */
+    peer->conn.owner = peer;
+    server->peers[peer->id % PEERS_MAX] = peer;
+    server->peer_count++;
+    if (endpoint != &server->endpoints[0])
+        admit_tcp(peer);
+    if (peer->is_closing)
+        return;
+    if (server->peer_count > server->conns_max && endpoint->uses_tls) { /* it could not read why */
+        peer->kind = PEER_REFUSED;
+        peer->is_closing = true;
+        conn_abort(&peer->conn, STATUS_BUSY, "too many connections");
+        return;
+    }
+    if (server->peer_count > server->conns_max) {
+        peer->kind = PEER_REFUSED;
+        peer_error(peer, "full", "try again later", "the server has its %u connections",
+                   server->conns_max);
+        peer_close(peer, STATUS_BUSY, "too many connections");
+        return;
+    }
+    endpoint->unknown[endpoint->unknown_count++] = peer;
+    conn_deadline(&peer->conn, HELLO_TIMEOUT_US, "hello");
+}
+
+static enum status listen_on(struct server *server, const char *address, int mode,
+                             bool requires_key, struct err *err)
+{
+    struct endpoint *endpoint = &server->endpoints[server->endpoint_count];
+    struct listener *listener = &endpoint->listener;
+    enum status status;
+    size_t used = strlen(server->addresses);
+
+    endpoint->server = server;
+    listener->owner = endpoint;
+    listener->on_connection = on_connection;
+    status = listener_bind(listener, server->loop, address, mode, err);
+    if (status != STATUS_OK)
+        return status;
+    server->endpoint_count++;
+    endpoint->uses_tls = listener->is_network || requires_key;
+    (void)snprintf(server->addresses + used, sizeof server->addresses - used, "%s%s",
+                   used > 0 ? " " : "", listener->bound);
+    return keys_start_endpoint(server, endpoint, err);
+}
+
+/* The core's tables have their largest size. They are mapped, so pages that are never touched take no
+ * memory. */
+static enum status core_open(struct server *server, const struct server_options *options,
+                             struct err *err)
+{
+    server->core_options = (struct rdzv_options){
+        .jobs_max = JOBS_ACTIVE_MAX,
+        .nodes_max = NODES_CONNECTED_MAX,
+
+        .lease_us = options->lease_us,
+        .beat_interval_us = options->beat_interval_us,
+        .suspect_us = options->suspect_us,
+        .lost_us = options->lost_us,
+        .max_slots_per_user = options->max_slots_per_user,
+        .max_queued_per_user = options->max_queued_per_user,
+    };
+    if (getrandom(&server->core_options.seed, sizeof server->core_options.seed, 0) < 0)
+        return err_set(err, STATUS_SYSTEM, errno, "no random bytes: %s", strerror(errno));
+    (void)snprintf(server->core_options.cluster, sizeof server->core_options.cluster, "%s",
+                   store_cluster(server->store));
+    server->core_bytes = rdzv_bytes(&server->core_options);
+    server->core_memory = mmap(NULL, server->core_bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    server->actions = calloc(1, sizeof *server->actions);
+    server->waiters = calloc(WAITERS_MAX, sizeof *server->waiters);
+    if (server->core_memory == MAP_FAILED || server->actions == NULL || server->waiters == NULL)
+        return err_set(err, STATUS_MEMORY, errno, "no memory for the server's tables");
+    server->core = rdzv_init(server->core_memory, &server->core_options);
+    return STATUS_OK;
+}
+
+/* More than DRAINS_MAX are read, so that the core names those that it cannot take. */
+static enum status restore_drains(struct server *server, struct err *err)
+{
+    struct rdzv_drain *drains = calloc(2 * DRAINS_MAX, sizeof *drains);
+    uint32_t count;
+
+    if (drains == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the drains of the store");
+    count = store_drains(server->store, drains, 2 * DRAINS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        struct rdzv_event event = {.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &drains[i]};
+
+        server_step(server, &event);
+    }
+    free(drains);
+    return STATUS_OK;
+}
+
+static void restore_job(struct server *server, uint64_t job_id)
+{
+    struct rdzv_event event = {.type = RDZV_EVENT_RESTORE, .job_id = job_id};
+    struct rdzv_record record;
+
+    if (!store_get_job(server->store, job_id, &record)) { /* the index and the table disagree */
+        log_line(LOG_ERROR, (struct log_about){.job_id = job_id, .rank = -1},
+                 "this job is listed as active in the store, but its row is not there");
+        return;
+    }
+    event.record = &record;
+    server_step(server, &event);
+}
+
+/* Every job that has not ended goes back into the core, by rising id. One that the core cannot take
+ * ends as failed. */
+static void restore_jobs(struct server *server)
+{
+    struct rdzv_event event = {.type = RDZV_EVENT_RESTORED};
+    uint64_t ids[64], last_id = 0;
+    uint32_t count, total = 0;
+
+    while ((count = store_active_ids(server->store, last_id, ids, 64)) > 0) {
+        for (uint32_t i = 0; i < count; i++)
+            restore_job(server, ids[i]);
+        last_id = ids[count - 1];
+        total += count;
+    }
+    event.next_job_id = store_next_job_id(server->store);
+    server_step(server, &event);
+    if (total > 0)
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "%u jobs had not ended; %u of them go on", total,
+                 rdzv_job_count(server->core));
+}
+
+static void timers_init(struct server *server)
+{
+    (void)uv_timer_init(server->loop, &server->tick_timer);
+    (void)uv_timer_init(server->loop, &server->flush_timer);
+    (void)uv_timer_init(server->loop, &server->wait_timer);
+    (void)uv_timer_init(server->loop, &server->key_timer);
+    (void)uv_timer_init(server->loop, &server->expire_timer);
+    server->expire_timer.data = server;
+    server->tick_timer.data = server;
+    server->flush_timer.data = server;
+    server->wait_timer.data = server;
+    server->key_timer.data = server;
+}
+
+static enum status advertise(struct server *server, const char *wanted, struct err *err)
+{
+    const struct endpoint *network = &server->endpoints[1];
+    enum status status = advertise_address(network->listener.bound, wanted, server->advertise, err);
+
+    if (status == STATUS_OK && network->uses_tls)
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "keys name this server %s (--advertise)",
+                 server->advertise);
+    return status;
+}
+
+enum status server_open(struct server **out, uv_loop_t *loop, const struct server_options *options,
+                        struct err *err)
+{
+    char address[4200];
+    struct server *server;
+    enum status status;
+
+    server = calloc(1, sizeof *server);
+    if (server == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the server");
+    server->loop = loop;
+    server->core_memory = MAP_FAILED;
+    server->conns_max = options->conns_max;
+    server->version_base = (uint64_t)clock_wall_ms() << 20;
+    timers_init(server);
+    server->survives_power = options->survives_power;
+    status = store_open(&server->store, options->state_dir, options->survives_power, err);
+    if (status == STATUS_OK)
+        status = stage_open(server, options->state_dir, err);
+    if (status == STATUS_OK)
+        status = core_open(server, options, err);
+    if (status == STATUS_OK)
+        status = restore_drains(server, err);
+    if (status == STATUS_OK)
+        restore_jobs(server);
+    (void)snprintf(address, sizeof address, "unix:%s", options->socket_path);
+    if (status == STATUS_OK)
+        status = keys_open(server, err);
+    if (status == STATUS_OK)
+        status = listen_on(server, address, options->is_for_all ? 0666 : 0600, false, err);
+    if (status == STATUS_OK && options->listen != NULL)
+        status = listen_on(server, options->listen, 0600, options->requires_key, err);
+    if (status == STATUS_OK && options->listen != NULL)
+        status = advertise(server, options->advertise, err);
+    if (status == STATUS_OK)
+        expire_begin(server, options->keep_jobs_us);
+    *out = server;
+    return status;
+}
+
+const char *server_addresses(const struct server *server)
+{
+    return server->addresses;
+}
+
+void server_stop(struct server *server)
+{
+    if (server->is_stopping)
+        return;
+    if (server->submitted_count > 0)
+        server_flush(server);
+    server->is_stopping = true;
+    for (uint32_t i = 0; i < server->endpoint_count; i++)
+        listener_close(&server->endpoints[i].listener);
+    for (uint32_t i = 0; i < PEERS_MAX; i++)
+        if (server->peers[i] != NULL)
+            peer_close(server->peers[i], STATUS_CLOSED, "the server stops");
+    uv_close((uv_handle_t *)&server->tick_timer, NULL);
+    uv_close((uv_handle_t *)&server->flush_timer, NULL);
+    uv_close((uv_handle_t *)&server->wait_timer, NULL);
+    uv_close((uv_handle_t *)&server->key_timer, NULL);
+    uv_close((uv_handle_t *)&server->expire_timer, NULL);
+}
+
+void server_free(struct server **out)
+{
+    struct server *server = *out;
+
+    if (server == NULL)
+        return;
+    assert(server->peer_count == 0);
+    keys_close(server);
+    store_close(&server->store);
+    if (server->core_memory != MAP_FAILED)
+        (void)munmap(server->core_memory, server->core_bytes);
+    arena_reset(&server->arena);
+    arena_reset(&server->spec_arena);
+    free(server->actions);
+    free(server->waiters);
+    free(server);
+    *out = NULL;
+}

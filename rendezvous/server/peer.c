@@ -1,0 +1,113 @@
+/* One connection: finding it, sending, closing, and the user that it belongs to. */
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/utf8.h"
+#include "rendezvous/server/internal.h"
+
+struct peer *peer_find(const struct server *server, uint64_t peer_id)
+{
+    struct peer *peer = server->peers[peer_id % PEERS_MAX];
+
+    return peer != NULL && peer->id == peer_id && !peer->is_closing ? peer : NULL;
+}
+
+void peer_close(struct peer *peer, enum status why, const char *text)
+{
+    if (peer->is_closing)
+        return;
+    peer->is_closing = true;
+    conn_close(&peer->conn, why, text);
+}
+
+/* A client waits for an answer to each request. One that cannot be encoded (a stored row is damaged,
+ * a list is too long) becomes an error; an error that cannot be encoded is only logged. */
+static void answer_unsent(struct peer *peer, const struct msg *msg, const struct err *err)
+{
+    char text[sizeof err->text];
+
+    if (peer->kind != PEER_CLIENT || msg->type == MSG_TYPE_ERROR)
+        return;
+    utf8_printable(err->text, strlen(err->text), text, sizeof text);
+    peer_error(peer, "internal", "the server's log has more", "the answer cannot be sent: %s",
+               text);
+}
+
+enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err)
+{
+    enum status status;
+
+    if (peer->is_closing)
+        return STATUS_CLOSED;
+    status = conn_send(&peer->conn, msg, err);
+    if (status != STATUS_OK && status != STATUS_CLOSED) {
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s to %s was not sent: %s", msg_type_name(msg->type),
+                 peer->kind == PEER_NODE ? peer->name : peer->conn.label, err->text);
+        answer_unsent(peer, msg, err);
+    }
+    return status;
+}
+
+void peer_send(struct peer *peer, struct msg *msg)
+{
+    struct err err;
+
+    (void)peer_try_send(peer, msg, &err);
+}
+
+void peer_error(struct peer *peer, const char *code, const char *hint, const char *format, ...)
+{
+    struct msg msg = {.type = MSG_TYPE_ERROR};
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    msg.error.code = code;
+    msg.error.message = text;
+    msg.error.hint = hint;
+    peer_send(peer, &msg);
+}
+
+bool peer_is_admin(const struct peer *peer)
+{
+    return (peer->roles & ACCESS_ADMIN) != 0;
+}
+
+struct store_viewer peer_viewer(struct peer *peer)
+{
+    return (struct store_viewer){.user = peer_user(peer), .sees_all = peer_is_admin(peer)};
+}
+
+const char *peer_user(struct peer *peer)
+{
+    struct passwd entry, *found = NULL;
+    char buffer[4096];
+
+    if (peer->knows_user)
+        return peer->user;
+    if (getpwuid_r(peer->uid, &entry, buffer, sizeof buffer, &found) == 0 && found != NULL &&
+        strlen(entry.pw_name) < sizeof peer->user)
+        (void)snprintf(peer->user, sizeof peer->user, "%s", entry.pw_name);
+    else
+        (void)snprintf(peer->user, sizeof peer->user, "uid%u", peer->uid);
+    peer->knows_user = true;
+    return peer->user;
+}
+
+uint32_t peer_uid(struct peer *peer)
+{
+    struct passwd entry, *found = NULL;
+    char buffer[4096];
+
+    if (peer->principal_serial == 0)
+        return peer->uid;
+    if (getpwnam_r(peer->user, &entry, buffer, sizeof buffer, &found) == 0 && found != NULL)
+        return entry.pw_uid;
+    return UINT32_MAX;
+}

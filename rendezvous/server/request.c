@@ -1,0 +1,218 @@
+/* The requests of clients. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "rendezvous/server/internal.h"
+
+/* 0: not found, and that was answered. Jobs of other users are not found either. */
+static uint64_t find_job(struct peer *peer, const char *text)
+{
+    uint64_t job_id = store_find_job(peer->server->store, text, peer_viewer(peer));
+
+    if (job_id != 0)
+        return job_id;
+    if (strcmp(text, "@last") == 0)
+        peer_error(peer, "not_found", "submit one: ddpctl submit -- CMD...", "there is no job yet");
+    else
+        peer_error(peer, "not_found", "list them: ddpctl ps -a", "there is no job %s", text);
+    return 0;
+}
+
+static void on_submit(struct peer *peer, const struct msg *msg)
+{
+    struct server *server = peer->server;
+    struct msg answer = {.type = MSG_TYPE_SUBMITTED};
+    struct rdzv_event event = {
+        .type = RDZV_EVENT_SUBMIT, .client = peer->id, .msg = msg, .uid = peer_uid(peer)};
+
+    event.user = peer_user(peer);
+    event.is_admin = peer_is_admin(peer);
+    if (store_find_request(server->store, msg->submit.request_id, event.user,
+                           &answer.submitted.job_id)) {
+        server_flush(server); /* it may have come in this turn */
+        peer_send(peer, &answer);
+        return;
+    }
+    if (stage_check_cwd(peer, msg->submit.cwd))
+        server_step(server, &event);
+}
+
+static void on_job_get(struct peer *peer, const struct msg_job_get *request)
+{
+    struct server *server = peer->server;
+    uint64_t job_id = find_job(peer, request->job);
+
+    if (job_id == 0)
+        return;
+    if (request->after_version != 0 && request->wait_us != 0 && job_is_active(server, job_id) &&
+        server->version_base + rdzv_job_version(server->core, job_id) <= request->after_version)
+        (void)wait_add(peer,
+                       &(struct waiter){.kind = WAIT_JOB,
+
+                                        .job_id = job_id,
+                                        .after = request->after_version},
+                       request->wait_us);
+    else
+        answer_job(peer, job_id);
+}
+
+struct listing {
+    struct server *server;
+    struct part_job *jobs;
+    uint32_t count, limit;
+    bool more, failed;
+};
+
+static const char *keep(struct listing *list, const char *text)
+{
+    char *copy = arena_text(&list->server->arena, text, strlen(text));
+
+    list->failed = list->failed || copy == NULL;
+    return copy;
+}
+
+static void list_stored(const struct rdzv_record *record, void *context)
+{
+    struct listing *list = context;
+    struct part_job *out;
+
+    if (list->count == list->limit) {
+        list->more = true;
+        return;
+    }
+    out = &list->jobs[list->count++];
+    if (job_is_active(list->server, record->job_id)) {
+        rdzv_job_part(list->server->core, record->job_id, out);
+        return;
+    }
+    rdzv_summary(record, out);
+    out->name = keep(list, out->name); /* `record` is gone after this call */
+    out->user = keep(list, out->user);
+    out->where = keep(list, out->where);
+    out->reason = keep(list, out->reason);
+}
+
+static void list_core(struct listing *list, struct store_viewer viewer, uint64_t after_id)
+{
+    struct rdzv *core = list->server->core;
+
+    for (uint32_t i = 0; i < rdzv_job_count(core); i++) {
+        uint64_t job_id = rdzv_job_at(core, i);
+
+        if (job_id <= after_id || !job_is_active(list->server, job_id) ||
+            (!viewer.sees_all && strcmp(rdzv_job_record(core, job_id)->user, viewer.user) != 0))
+            continue;
+        if (list->count == list->limit)
+            list->more = true;
+        else
+            rdzv_job_part(core, job_id, &list->jobs[list->count++]);
+    }
+}
+
+static void on_job_list(struct peer *peer, const struct msg_job_list *request)
+{
+    struct server *server = peer->server;
+    struct listing list = {.server = server, .limit = request->limit};
+    struct msg msg = {.type = MSG_TYPE_JOBS};
+
+    arena_reset(&server->arena);
+    list.jobs = arena_alloc(&server->arena, sizeof *list.jobs * request->limit);
+    list.failed = list.jobs == NULL;
+    if (!list.failed && request->all)
+        store_list(server->store, peer_viewer(peer), request->after_id, request->limit + 1,
+                   list_stored, &list);
+    else if (!list.failed)
+        list_core(&list, peer_viewer(peer), request->after_id);
+    msg.jobs.jobs.items = list.jobs;
+    msg.jobs.jobs.count = list.count;
+    msg.jobs.more = list.more;
+    if (list.failed)
+        peer_error(peer, "internal", "", "no memory for a list of jobs");
+    else
+        peer_send(peer, &msg);
+    arena_reset(&server->arena);
+}
+
+static void on_cancel(struct peer *peer, const struct msg *msg)
+{
+    struct rdzv_event event = {.type = RDZV_EVENT_CANCEL, .client = peer->id, .msg = msg};
+
+    event.job_id = find_job(peer, msg->cancel.job);
+    if (event.job_id == 0)
+        return;
+    if (job_is_active(peer->server, event.job_id))
+        server_step(peer->server, &event);
+    else
+        answer_job(peer, event.job_id); /* it has ended: as it is */
+}
+
+static void on_node_list(struct peer *peer, const struct msg_node_list *request)
+{
+    if (request->node[0] != '\0' && !rdzv_has_node(peer->server->core, request->node))
+        peer_error(peer, "not_found", "list them: ddpctl nodes -a", "there is no node %s",
+                   request->node);
+    else
+        answer_nodes(peer, request->all, request->node);
+}
+
+static void on_node_change(struct peer *peer, const struct msg *msg, enum rdzv_event_type type)
+{
+    struct rdzv_event event = {.type = type, .client = peer->id, .msg = msg};
+
+    event.user = peer_user(peer);
+    server_step(peer->server, &event);
+}
+
+static void on_event_list(struct peer *peer, const struct msg_event_list *request)
+{
+    char number[24];
+
+    server_flush(peer->server); /* an event that is shown must be durable */
+    (void)snprintf(number, sizeof number, "%llu", (unsigned long long)request->job_id);
+    if (request->job_id != 0 && find_job(peer, number) == 0)
+        return;
+    if (!answer_events(peer, request->job_id, request->after_id, request->limit,
+                       request->wait_us == 0))
+        (void)wait_add(peer,
+                       &(struct waiter){.kind = WAIT_EVENTS,
+
+                                        .job_id = request->job_id,
+                                        .after = request->after_id,
+                                        .limit = request->limit},
+                       request->wait_us);
+}
+
+/* Jobs are shown, and answers leave in the order of the requests, once submits are durable. Only
+ * submits of different clients share a transaction. */
+void client_request(struct peer *peer, const struct msg *msg)
+{
+    if (peer->server->submitted_count > 0 && (msg->type != MSG_TYPE_SUBMIT || peer->is_submitting))
+        server_flush(peer->server);
+    if (msg->type == MSG_TYPE_SUBMIT)
+        on_submit(peer, msg);
+    else if (msg->type == MSG_TYPE_JOB_GET)
+        on_job_get(peer, &msg->job_get);
+    else if (msg->type == MSG_TYPE_JOB_LIST)
+        on_job_list(peer, &msg->job_list);
+    else if (msg->type == MSG_TYPE_CANCEL)
+        on_cancel(peer, msg);
+    else if (msg->type == MSG_TYPE_NODE_LIST)
+        on_node_list(peer, &msg->node_list);
+    else if (msg->type == MSG_TYPE_NODE_DRAIN)
+        on_node_change(peer, msg, RDZV_EVENT_NODE_DRAIN);
+    else if (msg->type == MSG_TYPE_NODE_RESUME)
+        on_node_change(peer, msg, RDZV_EVENT_NODE_RESUME);
+    else if (msg->type == MSG_TYPE_EVENT_LIST)
+        on_event_list(peer, &msg->event_list);
+    else if (msg->type == MSG_TYPE_LOG_READ)
+        log_request(peer, &msg->log_read);
+    else if (msg->type == MSG_TYPE_PRINCIPAL_ADD || msg->type == MSG_TYPE_PRINCIPAL_ROTATE ||
+             msg->type == MSG_TYPE_PRINCIPAL_REMOVE || msg->type == MSG_TYPE_PRINCIPAL_LIST)
+        keys_request(peer, msg);
+    else if (msg->type == MSG_TYPE_STAGE_PUT)
+        stage_put(peer, &msg->stage_put);
+    else
+        peer_error(peer, "bad_request", "", "a client may not send %s", msg_type_name(msg->type));
+}

@@ -1,0 +1,302 @@
+/* The archives of staged working directories (common/stage.h): files STATE_DIR/stage/HASH.tar.
+ *
+ * A client sends one piece by piece over one connection, into a file of its own, HASH-PEER.part. It
+ * becomes HASH.tar once all bytes are there, have that hash and are on the disk. Nodes read it piece
+ * by piece. One that no active job names is removed a day after its last use, when the next upload
+ * begins. */
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/stage.h"
+#include "rendezvous/server/internal.h"
+
+#define KEEP_MS (24 * 3600 * (int64_t)1000)
+#define TOTAL_BYTES_MAX (8ull << 30) /* of all archives; further uploads are refused */
+#define SUFFIX ".tar"
+
+/* One upload. It belongs to its connection until all bytes are there. */
+struct stage_upload {
+    struct server *server;
+    uint64_t peer_id;
+    int fd;
+    uint64_t total, have;
+    struct stage_digest *digest;
+    char hash[STAGE_HASH_CHARS + 1];
+    char path[4200]; /* of the .part file */
+    uv_fs_t sync;
+};
+
+static void archive_path(const struct server *server, const char *hash, char path[4200])
+{
+    (void)snprintf(path, 4200, "%.4000s/%s" SUFFIX, server->stage_dir, hash);
+}
+
+/* True: it is there. It counts as used now. */
+static bool touch(const struct server *server, const char *hash)
+{
+    char path[4200];
+
+    archive_path(server, hash, path);
+    return utimensat(AT_FDCWD, path, NULL, 0) == 0;
+}
+
+enum status stage_open(struct server *server, const char *state_dir, struct err *err)
+{
+    struct dirent *entry;
+    DIR *dir;
+
+    (void)snprintf(server->stage_dir, sizeof server->stage_dir, "%.4000s/stage", state_dir);
+    if (mkdir(server->stage_dir, 0700) < 0 && errno != EEXIST)
+        return err_set(err, STATUS_IO, errno, "cannot make %.180s: %s", server->stage_dir,
+                       strerror(errno));
+    dir = opendir(server->stage_dir);
+    if (dir == NULL)
+        return err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", server->stage_dir,
+                       strerror(errno));
+    while ((entry = readdir(dir)) != NULL) /* of uploads that an earlier server did not finish */
+        if (strstr(entry->d_name, ".part") != NULL)
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    (void)closedir(dir);
+    return STATUS_OK;
+}
+
+/* Removes what nobody needs; the bytes of what is left. */
+static uint64_t collect(struct server *server)
+{
+    const int64_t oldest_ms = clock_wall_ms() - KEEP_MS;
+    char cwd[STAGE_CWD_BYTES_MAX + 8];
+    struct dirent *entry;
+    struct stat info;
+    uint64_t total = 0;
+    DIR *dir = opendir(server->stage_dir);
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
+            !S_ISREG(info.st_mode))
+            continue;
+        (void)snprintf(cwd, sizeof cwd, STAGE_PREFIX "%.*s", (int)STAGE_HASH_CHARS, entry->d_name);
+        if ((int64_t)info.st_mtime * 1000 < oldest_ms && strstr(entry->d_name, SUFFIX) != NULL &&
+            !store_cwd_is_used(server->store, cwd))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+        else
+            total += (uint64_t)info.st_size;
+    }
+    if (dir != NULL)
+        (void)closedir(dir);
+    return total;
+}
+
+static void upload_free(struct stage_upload *upload)
+{
+    if (upload->fd >= 0)
+        (void)close(upload->fd);
+    if (upload->path[0] != '\0')
+        (void)unlink(upload->path);
+    stage_digest_free(&upload->digest);
+    free(upload);
+}
+
+void stage_drop(struct peer *peer)
+{
+    if (peer->upload != NULL)
+        upload_free(peer->upload);
+    peer->upload = NULL;
+}
+
+static void answer_state(struct peer *peer, const char *hash, uint64_t have, bool is_complete)
+{
+    struct msg msg = {.type = MSG_TYPE_STAGE_STATE};
+
+    msg.stage_state.hash = hash;
+    msg.stage_state.have = have;
+    msg.stage_state.is_complete = is_complete;
+    peer_send(peer, &msg);
+}
+
+static void fail(struct peer *peer, const char *doing, int code)
+{
+    peer_error(peer, "internal", "the server's disk may be full", "the staged directory: %s: %s",
+               doing, strerror(code));
+    stage_drop(peer);
+}
+
+static void begin(struct peer *peer, const struct msg_stage_put *put)
+{
+    struct server *server = peer->server;
+    struct stage_upload *upload;
+
+    stage_drop(peer);
+    if (collect(server) + put->total > TOTAL_BYTES_MAX) {
+        peer_error(peer, "full", "wait for jobs to end: archives are kept for a day after that",
+                   "the server has its %llu GiB of staged directories", TOTAL_BYTES_MAX >> 30);
+        return;
+    }
+    upload = calloc(1, sizeof *upload);
+    if (upload == NULL) {
+        fail(peer, "no memory", ENOMEM);
+        return;
+    }
+    peer->upload = upload;
+    *upload =
+        (struct stage_upload){.server = server, .peer_id = peer->id, .fd = -1, .total = put->total};
+    memcpy(upload->hash, put->hash, sizeof upload->hash);
+    (void)snprintf(upload->path, sizeof upload->path, "%.4000s/%s-%llu.part", server->stage_dir,
+                   put->hash, (unsigned long long)peer->id);
+    upload->digest = stage_digest_new();
+    upload->fd = open(upload->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (upload->digest == NULL || upload->fd < 0)
+        fail(peer, "cannot make a file", upload->fd < 0 ? errno : ENOMEM);
+}
+
+static void publish(struct stage_upload *upload, int code)
+{
+    struct server *server = upload->server;
+    struct peer *peer = peer_find(server, upload->peer_id);
+    char path[4200];
+    int dir_fd;
+
+    archive_path(server, upload->hash, path);
+    if (code == 0 && rename(upload->path, path) < 0)
+        code = errno;
+    if (code == 0) {
+        upload->path[0] = '\0';
+        dir_fd = open(server->stage_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (dir_fd < 0 || (server->survives_power && fsync(dir_fd) < 0))
+            code = errno;
+        if (dir_fd >= 0)
+            (void)close(dir_fd);
+    }
+    if (peer != NULL && code == 0)
+        answer_state(peer, upload->hash, upload->total, true);
+    else if (peer != NULL)
+        fail(peer, "cannot write it to the disk", code);
+    upload_free(upload);
+}
+
+static void on_synced(uv_fs_t *request)
+{
+    struct stage_upload *upload = request->data;
+    const int code = request->result < 0 ? (int)-request->result : 0;
+
+    uv_fs_req_cleanup(request);
+    publish(upload, code);
+}
+
+/* All bytes are there. The wait for the disk is not the loop's. */
+static void finish(struct peer *peer)
+{
+    struct stage_upload *upload = peer->upload;
+    char hash[STAGE_HASH_CHARS + 1];
+
+    stage_digest_end(&upload->digest, hash);
+    if (strcmp(hash, upload->hash) != 0) {
+        peer_error(peer, "bad_request", "send it again",
+                   "the staged directory: its bytes do not have the hash %.16s...", upload->hash);
+        stage_drop(peer);
+        return;
+    }
+    peer->upload = NULL;
+    upload->sync.data = upload;
+    if (!peer->server->survives_power)
+        publish(upload, 0);
+    else if (uv_fs_fsync(peer->server->loop, &upload->sync, upload->fd, on_synced) < 0)
+        publish(upload, EIO);
+}
+
+static void take_bytes(struct peer *peer, const struct msg_stage_put *put)
+{
+    struct stage_upload *upload = peer->upload;
+    const struct msg_bytes *bytes = &put->bytes;
+    ssize_t written;
+
+    if (upload == NULL || strcmp(upload->hash, put->hash) != 0 || put->total != upload->total ||
+        put->offset != upload->have || bytes->count > upload->total - upload->have) {
+        peer_error(peer, "bad_request", "", "stage_put: these are not the next bytes");
+        stage_drop(peer);
+        return;
+    }
+    written = pwrite(upload->fd, bytes->items, bytes->count, (off_t)upload->have);
+    if (written != (ssize_t)bytes->count) {
+        fail(peer, "cannot write it to the disk", written < 0 ? errno : ENOSPC);
+        return;
+    }
+    stage_digest_add(upload->digest, bytes->items, bytes->count);
+    upload->have += bytes->count;
+    if (upload->have == upload->total)
+        finish(peer);
+    else
+        answer_state(peer, put->hash, upload->have, false);
+}
+
+void stage_put(struct peer *peer, const struct msg_stage_put *put)
+{
+    if (!stage_is_hash(put->hash)) {
+        peer_error(peer, "bad_request", "", "stage_put: the hash is not SHA-256 in hex");
+        return;
+    }
+    if (touch(peer->server, put->hash)) {
+        stage_drop(peer);
+        answer_state(peer, put->hash, put->total, true);
+        return;
+    }
+    if (put->bytes.count > 0) {
+        take_bytes(peer, put);
+        return;
+    }
+    begin(peer, put);
+    if (peer->upload != NULL)
+        answer_state(peer, put->hash, 0, false);
+}
+
+void stage_get(struct peer *peer, const struct msg_stage_get *get)
+{
+    struct msg msg = {.type = MSG_TYPE_STAGE_DATA};
+    struct msg_stage_data *data = &msg.stage_data;
+    uint8_t *bytes = malloc(STAGE_CHUNK_BYTES_MAX);
+    struct stat info = {0};
+    char path[4200];
+    ssize_t got = -1;
+    int fd = -1;
+
+    archive_path(peer->server, get->hash, path);
+    if (bytes != NULL && stage_is_hash(get->hash) && touch(peer->server, get->hash))
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &info) == 0)
+        got = pread(fd, bytes, STAGE_CHUNK_BYTES_MAX, (off_t)get->offset);
+    data->hash = get->hash;
+    data->offset = get->offset;
+    data->problem = got < 0 ? "the server does not have the staged directory any more" : "";
+    if (got >= 0) {
+        data->total = (uint64_t)info.st_size;
+        data->bytes = (struct msg_bytes){.items = bytes, .count = (uint32_t)got};
+    }
+    peer_send(peer, &msg);
+    if (fd >= 0)
+        (void)close(fd);
+    free(bytes);
+}
+
+bool stage_check_cwd(struct peer *peer, const char *cwd)
+{
+    char hash[STAGE_HASH_CHARS + 1];
+
+    if (cwd[0] == '/')
+        return true;
+    if (!stage_of_cwd(cwd, hash))
+        peer_error(peer, "bad_request", "give an absolute path",
+                   "the working directory '%.200s' is not an absolute path", cwd);
+    else if (!touch(peer->server, hash))
+        peer_error(peer, "not_found", "submit with --stage DIR, which sends it",
+                   "the server does not have the staged directory %.16s... of this job", hash);
+    else
+        return true;
+    return false;
+}

@@ -1,0 +1,47 @@
+/* Rows of drains: what operators took out of use. */
+#include <assert.h>
+#include <stdio.h>
+
+#include "rendezvous/store/internal.h"
+
+void store_write_drains(struct store *store, const struct rdzv_drain *drains, uint32_t count)
+{
+    assert(store->in_transaction);
+    store_run(store, store_use(store, STORE_DRAIN_DROP), "drop the drains of");
+    for (uint32_t i = 0; i < count; i++) {
+        sqlite3_stmt *stmt = store_use(store, STORE_DRAIN_WRITE);
+
+        (void)sqlite3_bind_text(stmt, 1, drains[i].node, -1, SQLITE_TRANSIENT);
+        (void)sqlite3_bind_int64(stmt, 2, drains[i].slot);
+        (void)sqlite3_bind_text(stmt, 3, drains[i].user, -1, SQLITE_TRANSIENT);
+        (void)sqlite3_bind_text(stmt, 4, drains[i].reason, -1, SQLITE_TRANSIENT);
+        (void)sqlite3_bind_int64(stmt, 5, drains[i].at_ms);
+        store_run(store, stmt, "write a drain to");
+    }
+}
+
+static void read_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+
+    (void)snprintf(out, out_bytes, "%s", text != NULL ? text : "");
+}
+
+uint32_t store_drains(struct store *store, struct rdzv_drain *drains, uint32_t max)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_DRAIN_LIST);
+    uint32_t count = 0;
+
+    (void)sqlite3_bind_int64(stmt, 1, max);
+    while (count < max && store_row(store, stmt, "read the drains of")) {
+        struct rdzv_drain *drain = &drains[count++];
+
+        read_text(stmt, 0, drain->node, sizeof drain->node);
+        drain->slot = (uint32_t)sqlite3_column_int64(stmt, 1);
+        read_text(stmt, 2, drain->user, sizeof drain->user);
+        read_text(stmt, 3, drain->reason, sizeof drain->reason);
+        drain->at_ms = sqlite3_column_int64(stmt, 4);
+    }
+    (void)sqlite3_reset(stmt);
+    return count;
+}

@@ -1,0 +1,51 @@
+/* Removes jobs that ended long ago, in pieces that never keep the server's loop for long. */
+#include <assert.h>
+
+#include "rendezvous/store/internal.h"
+
+/* `after_id` is where the search goes on. Returns how many ids there are. */
+static uint32_t find_ended(struct store *store, int64_t before_ms, uint64_t *after_id,
+                           bool *is_at_end, uint64_t ids[STORE_EXPIRE_MAX])
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_JOB_ENDED);
+    uint32_t count = 0, seen = 0;
+
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)*after_id);
+    (void)sqlite3_bind_int64(stmt, 2, STORE_EXPIRE_LOOK);
+    while (count < STORE_EXPIRE_MAX && store_row(store, stmt, "read")) {
+        int64_t ended_ms = sqlite3_column_int64(stmt, 1);
+
+        seen++;
+        *after_id = (uint64_t)sqlite3_column_int64(stmt, 0);
+        if (ended_ms > 0 && ended_ms < before_ms)
+            ids[count++] = *after_id;
+    }
+    (void)sqlite3_reset(stmt);
+    *is_at_end = count < STORE_EXPIRE_MAX && seen < STORE_EXPIRE_LOOK;
+    return count;
+}
+
+static void remove_job(struct store *store, uint64_t job_id)
+{
+    static const enum store_statement drops[] = {
+        STORE_REQUEST_DROP, STORE_SPEC_DROP, STORE_RANK_DROP, STORE_EVENT_DROP_JOB, STORE_JOB_DROP};
+
+    for (size_t i = 0; i < sizeof drops / sizeof drops[0]; i++) {
+        sqlite3_stmt *stmt = store_use(store, drops[i]);
+
+        (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
+        store_run(store, stmt, "remove an old job from");
+    }
+}
+
+uint32_t store_expire(struct store *store, int64_t before_ms, uint64_t *after_id, bool *is_at_end)
+{
+    uint64_t ids[STORE_EXPIRE_MAX];
+    uint32_t count;
+
+    assert(store->in_transaction);
+    count = find_ended(store, before_ms, after_id, is_at_end, ids);
+    for (uint32_t i = 0; i < count; i++)
+        remove_job(store, ids[i]);
+    return count;
+}

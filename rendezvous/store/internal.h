@@ -1,0 +1,84 @@
+/* Shared between the files of this folder. */
+#ifndef RENDEZVOUS_STORE_INTERNAL_H
+#define RENDEZVOUS_STORE_INTERNAL_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/store/store.h"
+
+/* Statements that are prepared once; their SQL is in store.c. */
+enum store_statement {
+    STORE_BEGIN,
+    STORE_COMMIT,
+    STORE_JOB_WRITE,
+    STORE_JOB_GET,
+    STORE_JOB_ACTIVE,
+    STORE_JOB_LIST,
+    STORE_JOB_LAST,
+    STORE_JOB_NAMED,
+    STORE_JOB_NUMBER,
+    STORE_JOB_NEXT,
+    STORE_JOB_ENDED,
+    STORE_JOB_DROP,
+    STORE_ID_STRAY,
+    STORE_REQUEST_WRITE,
+    STORE_REQUEST_FIND,
+    STORE_REQUEST_DROP,
+    STORE_SPEC_WRITE,
+    STORE_SPEC_GET,
+    STORE_SPEC_USED,
+    STORE_SPEC_DROP,
+    STORE_RANK_WRITE,
+    STORE_RANK_LIST,
+    STORE_RANK_NODE,
+    STORE_RANK_DROP,
+    STORE_DRAIN_WRITE,
+    STORE_DRAIN_DROP,
+    STORE_DRAIN_LIST,
+    STORE_PRINCIPAL_WRITE,
+    STORE_PRINCIPAL_SEEN,
+    STORE_PRINCIPAL_DROP,
+    STORE_PRINCIPAL_LIST,
+    STORE_SECRET_WRITE,
+    STORE_SECRET_DROP,
+    STORE_EVENT_WRITE,
+    STORE_EVENT_DROP,
+    STORE_EVENT_DROP_JOB,
+    STORE_EVENT_LIST,
+    STORE_EVENT_LIST_JOB,
+    STORE_EVENT_NEXT,
+    STORE_CLUSTER_GET,
+    STORE_STATEMENT_COUNT
+};
+
+struct store {
+    sqlite3 *db;
+    sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
+    char path[4096]; /* of state.db, for messages */
+    char cluster[33];
+    int lock_fd;
+    bool survives_power, in_transaction;
+    uint64_t next_event_id;
+};
+
+/* Ends the process: see store.h. `doing` completes "cannot ...". */
+__attribute__((noreturn)) void store_fail(struct store *store, const char *doing);
+/* A kept statement, reset and with no values bound. */
+sqlite3_stmt *store_use(struct store *store, enum store_statement which);
+/* Step a statement that gives no rows. */
+void store_run(struct store *store, sqlite3_stmt *stmt, const char *doing);
+/* Step a query: true, there is a row. */
+bool store_row(struct store *store, sqlite3_stmt *stmt, const char *doing);
+
+/* file.c */
+enum status store_make_dir(const char *dir, struct err *err);
+enum status store_take_lock(struct store *store, const char *dir, struct err *err);
+enum status store_make_file(const struct store *store, const char *dir, struct err *err);
+enum status store_check_schema(struct store *store, struct err *err);
+enum status store_execute(struct store *store, const char *sql, struct err *err);
+/* Rows for the ranks of the record's generation, unless they are there. */
+void store_place_ranks(struct store *store, const struct rdzv_record *record);
+
+#endif

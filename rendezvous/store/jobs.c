@@ -1,0 +1,359 @@
+/* Rows of jobs, specs and request ids. */
+#include <assert.h>
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/store/internal.h"
+
+static void copy_column(sqlite3_stmt *stmt, int column, char *text, size_t byte_count)
+{
+    const char *from = (const char *)sqlite3_column_text(stmt, column);
+
+    (void)snprintf(text, byte_count, "%s", from != NULL ? from : "");
+}
+
+/* [{"node":"n0","rank_base":0,"local_count":2,"slot_mask":"3"}]; slot_mask is a u64, so a string.
+ */
+static char *parts_to_json(const struct rdzv_record *record)
+{
+    cJSON *array = cJSON_CreateArray();
+    char mask[24], *json;
+    uint32_t i;
+
+    for (i = 0; i < record->part_count; i++) {
+        const struct rdzv_part *part = &record->parts[i];
+        cJSON *object = cJSON_CreateObject();
+
+        (void)snprintf(mask, sizeof mask, "%" PRIu64, part->slot_mask);
+        (void)cJSON_AddStringToObject(object, "node", part->node);
+        (void)cJSON_AddNumberToObject(object, "rank_base", part->rank_base);
+        (void)cJSON_AddNumberToObject(object, "local_count", part->local_count);
+        (void)cJSON_AddStringToObject(object, "slot_mask", mask);
+        (void)cJSON_AddItemToArray(array, object);
+    }
+    json = cJSON_PrintUnformatted(array);
+    cJSON_Delete(array);
+    return json;
+}
+
+static uint32_t number_of(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= UINT32_MAX
+               ? (uint32_t)item->valuedouble
+               : 0;
+}
+
+static const char *text_of(const cJSON *object, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+
+    return text != NULL ? text : "";
+}
+
+static void parts_from_json(const char *json, struct rdzv_record *record)
+{
+    cJSON *array = cJSON_Parse(json);
+    const cJSON *object;
+
+    cJSON_ArrayForEach(object, array)
+    {
+        struct rdzv_part *part = &record->parts[record->part_count];
+
+        if (record->part_count == NODES_PER_JOB_MAX)
+            break;
+        (void)snprintf(part->node, sizeof part->node, "%s", text_of(object, "node"));
+        part->rank_base = number_of(object, "rank_base");
+        part->local_count = number_of(object, "local_count");
+        part->slot_mask = strtoull(text_of(object, "slot_mask"), NULL, 10);
+        record->part_count++;
+    }
+    cJSON_Delete(array);
+}
+
+#define BIND_INT(field) sqlite3_bind_int64(stmt, ++column, (sqlite3_int64)(field))
+#define BIND_U32(field) BIND_INT(field)
+#define BIND_I32(field) BIND_INT(field)
+#define BIND_U64(field) BIND_INT(field)
+#define BIND_I64(field) BIND_INT(field)
+#define BIND_BOOL(field) BIND_INT(field)
+#define BIND_F64(field) sqlite3_bind_double(stmt, ++column, (field))
+#define BIND_TEXT(field) sqlite3_bind_text(stmt, ++column, (field), -1, SQLITE_STATIC)
+#define BIND_STATE(field) BIND_TEXT(job_state_name(field))
+#define BIND(kind, field, name, audience, bytes) (void)BIND_##kind(record->field);
+
+void store_write_job(struct store *store, const struct rdzv_record *record)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_JOB_WRITE);
+    char *parts = parts_to_json(record);
+    int column = 0;
+
+    assert(store->in_transaction && record->job_id != 0);
+    RDZV_RECORD_TABLE(BIND)
+    if (parts == NULL ||
+        sqlite3_bind_text(stmt, ++column, parts, -1, SQLITE_TRANSIENT) != SQLITE_OK)
+        store_fail(store, "find memory for a job of");
+    cJSON_free(parts);
+    store_run(store, stmt, "write a job to");
+    store_place_ranks(store, record);
+}
+
+#define READ_INT(field) field = (__typeof__(field))sqlite3_column_int64(stmt, column++)
+#define READ_U32(field) READ_INT(field)
+#define READ_I32(field) READ_INT(field)
+#define READ_U64(field) READ_INT(field)
+#define READ_I64(field) READ_INT(field)
+#define READ_BOOL(field) READ_INT(field)
+#define READ_F64(field) field = sqlite3_column_double(stmt, column++)
+#define READ_TEXT(field) copy_column(stmt, column++, field, sizeof field)
+#define READ_STATE(field) field = read_state((const char *)sqlite3_column_text(stmt, column++))
+#define READ(kind, field, name, audience, bytes) READ_##kind(record->field);
+
+/* Rows with another name are never among the active ones; people see them as failed. */
+static enum job_state read_state(const char *name)
+{
+    enum job_state state;
+
+    return name != NULL && job_state_parse(name, &state) ? state : JOB_FAILED;
+}
+
+static void read_job(sqlite3_stmt *stmt, struct rdzv_record *record)
+{
+    int column = 0;
+
+    memset(record, 0, sizeof *record);
+    RDZV_RECORD_TABLE(READ)
+    parts_from_json((const char *)sqlite3_column_text(stmt, column), record);
+}
+
+bool store_get_job(struct store *store, uint64_t job_id, struct rdzv_record *record)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_JOB_GET);
+    bool found;
+
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
+    found = store_row(store, stmt, "read a job of");
+    if (found)
+        read_job(stmt, record);
+    (void)sqlite3_reset(stmt);
+    return found;
+}
+
+uint32_t store_active_ids(struct store *store, uint64_t after_id, uint64_t *ids, uint32_t max)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_JOB_ACTIVE);
+    uint32_t count = 0;
+
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)after_id);
+    (void)sqlite3_bind_int64(stmt, 2, max);
+    while (count < max && store_row(store, stmt, "read the jobs of"))
+        ids[count++] = (uint64_t)sqlite3_column_int64(stmt, 0);
+    (void)sqlite3_reset(stmt);
+    return count;
+}
+
+void store_list(struct store *store, struct store_viewer viewer, uint64_t after_id, uint32_t limit,
+                void (*on_job)(const struct rdzv_record *, void *), void *context)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_JOB_LIST);
+    struct rdzv_record record;
+
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)after_id);
+    (void)sqlite3_bind_int(stmt, 2, viewer.sees_all);
+    (void)sqlite3_bind_text(stmt, 3, viewer.user, -1, SQLITE_TRANSIENT);
+    (void)sqlite3_bind_int64(stmt, 4, limit);
+    while (store_row(store, stmt, "read the jobs of")) {
+        read_job(stmt, &record);
+        on_job(&record, context);
+    }
+}
+
+static uint64_t read_id(struct store *store, sqlite3_stmt *stmt)
+{
+    uint64_t id = 0;
+
+    if (store_row(store, stmt, "find a job in"))
+        id = (uint64_t)sqlite3_column_int64(stmt, 0);
+    (void)sqlite3_reset(stmt);
+    return id;
+}
+
+uint64_t store_next_job_id(struct store *store)
+{
+    return read_id(store, store_use(store, STORE_JOB_NEXT));
+}
+
+uint64_t store_find_job(struct store *store, const char *text, struct store_viewer viewer)
+{
+    bool is_number = strspn(text, "0123456789") == strlen(text);
+    bool is_last = strcmp(text, "@last") == 0;
+    sqlite3_stmt *stmt = store_use(store, is_last     ? STORE_JOB_LAST
+                                          : is_number ? STORE_JOB_NUMBER
+                                                      : STORE_JOB_NAMED);
+
+    (void)sqlite3_bind_int(stmt, 1, viewer.sees_all);
+    (void)sqlite3_bind_text(stmt, 2, viewer.user, -1, SQLITE_TRANSIENT);
+    if (is_number) {
+        unsigned long long id = strtoull(text, NULL, 10);
+
+        (void)sqlite3_bind_int64(stmt, 3, id <= JOB_ID_MAX ? (sqlite3_int64)id : 0);
+    } else if (!is_last) {
+        (void)sqlite3_bind_text(stmt, 3, text, -1, SQLITE_TRANSIENT);
+    }
+    return read_id(store, stmt);
+}
+
+bool store_find_request(struct store *store, const char *request_id, const char *user,
+                        uint64_t *job_id)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_REQUEST_FIND);
+    uint64_t id;
+
+    (void)sqlite3_bind_text(stmt, 1, request_id, -1, SQLITE_TRANSIENT);
+    (void)sqlite3_bind_text(stmt, 2, user, -1, SQLITE_TRANSIENT);
+    id = read_id(store, stmt);
+    if (id == 0)
+        return false;
+    *job_id = id;
+    return true;
+}
+
+static char *argv_to_json(const struct msg_text_list *argv)
+{
+    cJSON *array = cJSON_CreateArray();
+    char *json;
+    uint32_t i;
+
+    for (i = 0; i < argv->count; i++)
+        (void)cJSON_AddItemToArray(array, cJSON_CreateString(argv->items[i]));
+    json = cJSON_PrintUnformatted(array);
+    cJSON_Delete(array);
+    return json;
+}
+
+static char *env_to_json(const struct msg_pair_list *env)
+{
+    cJSON *object = cJSON_CreateObject();
+    char *json;
+    uint32_t i;
+
+    for (i = 0; i < env->count; i++)
+        (void)cJSON_AddStringToObject(object, env->items[i].name, env->items[i].value);
+    json = cJSON_PrintUnformatted(object);
+    cJSON_Delete(object);
+    return json;
+}
+
+void store_write_spec(struct store *store, uint64_t job_id, const char *user,
+                      const struct msg_submit *submit)
+{
+    char *argv = argv_to_json(&submit->argv), *env = env_to_json(&submit->env);
+    sqlite3_stmt *stmt = store_use(store, STORE_SPEC_WRITE);
+
+    assert(store->in_transaction);
+    if (argv == NULL || env == NULL)
+        store_fail(store, "find memory for a job of");
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
+    (void)sqlite3_bind_text(stmt, 2, submit->cwd, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_text(stmt, 3, argv, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_text(stmt, 4, env, -1, SQLITE_STATIC);
+    store_run(store, stmt, "write a job's command to");
+    (void)sqlite3_clear_bindings(stmt);
+    cJSON_free(argv);
+    cJSON_free(env);
+    stmt = store_use(store, STORE_REQUEST_WRITE);
+    (void)sqlite3_bind_text(stmt, 1, submit->request_id, -1, SQLITE_TRANSIENT);
+    (void)sqlite3_bind_text(stmt, 2, user, -1, SQLITE_TRANSIENT);
+    (void)sqlite3_bind_int64(stmt, 3, (sqlite3_int64)job_id);
+    store_run(store, stmt, "write a request id to");
+}
+
+static char *keep(struct arena *arena, const char *text)
+{
+    return arena_text(arena, text, strlen(text));
+}
+
+static enum status spec_status(bool is_readable, const void *items)
+{
+    if (!is_readable)
+        return STATUS_BAD_INPUT;
+    return items != NULL ? STATUS_OK : STATUS_MEMORY;
+}
+
+static enum status argv_from_json(const char *json, struct arena *arena, struct msg_text_list *argv)
+{
+    cJSON *array = cJSON_Parse(json);
+    uint32_t count = (uint32_t)cJSON_GetArraySize(array), i = 0;
+    const char **items = arena_alloc(arena, sizeof *items * (count + 1));
+    enum status status = spec_status(cJSON_IsArray(array) && count > 0, items);
+    const cJSON *item;
+
+    if (status == STATUS_OK) {
+        cJSON_ArrayForEach(item, array)
+        {
+            items[i] = keep(arena, item->valuestring != NULL ? item->valuestring : "");
+            status = items[i++] != NULL ? status : STATUS_MEMORY;
+        }
+        argv->items = items;
+        argv->count = i;
+    }
+    cJSON_Delete(array);
+    return status;
+}
+
+static enum status env_from_json(const char *json, struct arena *arena, struct msg_pair_list *env)
+{
+    cJSON *object = cJSON_Parse(json);
+    uint32_t count = (uint32_t)cJSON_GetArraySize(object), i = 0;
+    struct msg_pair *items = arena_alloc(arena, sizeof *items * (count + 1));
+    enum status status = spec_status(cJSON_IsObject(object), items);
+    const cJSON *item;
+
+    if (status == STATUS_OK) {
+        cJSON_ArrayForEach(item, object)
+        {
+            items[i].name = keep(arena, item->string);
+            items[i].value = keep(arena, item->valuestring != NULL ? item->valuestring : "");
+            if (items[i].name == NULL || items[i].value == NULL)
+                status = STATUS_MEMORY;
+            i++;
+        }
+        env->items = items;
+        env->count = i;
+    }
+    cJSON_Delete(object);
+    return status;
+}
+
+enum status store_spec(struct store *store, uint64_t job_id, bool with_env, struct arena *arena,
+                       struct store_spec *spec)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_SPEC_GET);
+    enum status status;
+
+    memset(spec, 0, sizeof *spec);
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
+    if (!store_row(store, stmt, "read a job's command from"))
+        return STATUS_NOT_FOUND;
+    spec->cwd = keep(arena, (const char *)sqlite3_column_text(stmt, 0));
+    status = argv_from_json((const char *)sqlite3_column_text(stmt, 1), arena, &spec->argv);
+    if (status == STATUS_OK && with_env)
+        status = env_from_json((const char *)sqlite3_column_text(stmt, 2), arena, &spec->env);
+    (void)sqlite3_reset(stmt);
+    return spec->cwd != NULL ? status : STATUS_MEMORY;
+}
+
+bool store_cwd_is_used(struct store *store, const char *cwd)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_SPEC_USED);
+    bool is_used;
+
+    (void)sqlite3_bind_text(stmt, 1, cwd, -1, SQLITE_STATIC);
+    is_used = store_row(store, stmt, "look for a working directory in");
+    (void)sqlite3_reset(stmt);
+    return is_used;
+}

@@ -1,0 +1,279 @@
+/* Opening, statements, transactions. The file is made in file.c; rows are in jobs.c, ranks.c,
+ * drains.c and principals.c; expire.c removes old ones. */
+#include "rendezvous/store/store.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "rendezvous/store/internal.h"
+
+#define BUSY_TIMEOUT_MS 5000 /* another program reads the file */
+
+#define COLUMN_NAME(kind, field, column, audience, bytes) #column ","
+#define COLUMN_VALUE(kind, field, column, audience, bytes) "?,"
+#define JOB_NAMES RDZV_RECORD_TABLE(COLUMN_NAME) "parts"
+
+#define RANK_NAMES "job_id, generation, rank, local_rank, node, slot, pid, state, exit_code, signal"
+
+static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
+    [STORE_BEGIN] = "BEGIN IMMEDIATE",
+    [STORE_COMMIT] = "COMMIT",
+    [STORE_JOB_WRITE] =
+        "INSERT OR REPLACE INTO jobs (" JOB_NAMES ") VALUES (" RDZV_RECORD_TABLE(COLUMN_VALUE) "?)",
+    [STORE_JOB_GET] = "SELECT " JOB_NAMES " FROM jobs WHERE id = ?",
+    [STORE_JOB_ACTIVE] = "SELECT id FROM jobs WHERE state IN"
+                         " ('queued','starting','running','restarting') AND id > ?"
+                         " ORDER BY id LIMIT ?",
+    [STORE_JOB_LIST] = "SELECT " JOB_NAMES " FROM jobs WHERE id > ?1 AND (?2 OR user = ?3)"
+                       " ORDER BY id LIMIT ?4",
+    [STORE_JOB_LAST] = "SELECT id FROM jobs WHERE (?1 OR user = ?2) ORDER BY id DESC LIMIT 1",
+    [STORE_JOB_NAMED] = "SELECT id FROM jobs WHERE name = ?3 AND (?1 OR user = ?2)"
+                        " ORDER BY id DESC LIMIT 1",
+    [STORE_JOB_NUMBER] = "SELECT id FROM jobs WHERE id = ?3 AND (?1 OR user = ?2)",
+    [STORE_JOB_NEXT] = "SELECT coalesce(max(id), 0) + 1 FROM jobs",
+    /* The job and the event with the greatest ids stay: the next ids are counted from them, and no
+     * id is ever given twice. */
+    [STORE_JOB_ENDED] = "SELECT id, CASE WHEN state IN ('succeeded','failed','cancelled') AND"
+                        " id < (SELECT max(id) FROM jobs) THEN ended_ms ELSE 0 END"
+                        " FROM jobs WHERE id > ? ORDER BY id LIMIT ?",
+    [STORE_JOB_DROP] = "DELETE FROM jobs WHERE id = ?",
+    [STORE_REQUEST_DROP] = "DELETE FROM request_ids WHERE request_id ="
+                           " (SELECT request_id FROM jobs WHERE id = ?1) AND user ="
+                           " (SELECT user FROM jobs WHERE id = ?1)",
+    [STORE_SPEC_DROP] = "DELETE FROM specs WHERE job_id = ?",
+    [STORE_RANK_DROP] = "DELETE FROM ranks WHERE job_id = ?",
+    [STORE_EVENT_DROP_JOB] = "DELETE FROM events WHERE job_id = ? AND"
+                             " id < (SELECT max(id) FROM events)",
+    [STORE_ID_STRAY] = "SELECT id FROM jobs WHERE id < 1 UNION ALL"
+                       " SELECT id FROM jobs WHERE id >= ?1 UNION ALL"
+                       " SELECT id FROM events WHERE id < 1 UNION ALL"
+                       " SELECT id FROM events WHERE id >= ?1 LIMIT 1",
+    [STORE_REQUEST_WRITE] = "INSERT OR IGNORE INTO request_ids (request_id, user, job_id)"
+                            " VALUES (?, ?, ?)",
+    [STORE_REQUEST_FIND] = "SELECT job_id FROM request_ids WHERE request_id = ? AND user = ?",
+    [STORE_SPEC_WRITE] = "INSERT OR IGNORE INTO specs (job_id, cwd, argv, env) VALUES (?, ?, ?, ?)",
+    [STORE_SPEC_GET] = "SELECT cwd, argv, env FROM specs WHERE job_id = ?",
+    [STORE_SPEC_USED] =
+        "SELECT 1 FROM jobs JOIN specs ON specs.job_id = jobs.id WHERE jobs.state IN"
+        " ('queued','starting','running','restarting') AND specs.cwd = ? LIMIT 1",
+    [STORE_RANK_WRITE] = "INSERT OR REPLACE INTO ranks (" RANK_NAMES ")"
+                         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STORE_RANK_LIST] = "SELECT rank, local_rank, node, slot, pid, state, exit_code, signal"
+                        " FROM ranks WHERE job_id = ? AND generation = ? ORDER BY rank LIMIT ?",
+    [STORE_RANK_NODE] = "SELECT node FROM ranks WHERE job_id = ? AND generation = ? AND rank = ?",
+    [STORE_DRAIN_WRITE] = "INSERT INTO drains (node, slot, user, reason, at_ms)"
+                          " VALUES (?, ?, ?, ?, ?)",
+    [STORE_DRAIN_DROP] = "DELETE FROM drains",
+    [STORE_DRAIN_LIST] = "SELECT node, slot, user, reason, at_ms FROM drains"
+                         " ORDER BY node, slot LIMIT ?",
+    [STORE_PRINCIPAL_WRITE] = "INSERT OR REPLACE INTO principals (name, role, created_ms,"
+                              " rotated_ms, seen_ms) VALUES (?, ?, ?, ?, ?)",
+    [STORE_PRINCIPAL_SEEN] = "UPDATE principals SET seen_ms = ?2 WHERE name = ?1",
+    [STORE_PRINCIPAL_DROP] = "DELETE FROM principals WHERE name = ?",
+    [STORE_PRINCIPAL_LIST] = "SELECT p.name, p.role, p.created_ms, p.rotated_ms, p.seen_ms,"
+                             " s.secret, s.until_ms FROM principals p LEFT JOIN secrets s"
+                             " ON s.principal = p.name ORDER BY p.name, s.place",
+    [STORE_SECRET_WRITE] = "INSERT INTO secrets (principal, place, secret, until_ms)"
+                           " VALUES (?, ?, ?, ?)",
+    [STORE_SECRET_DROP] = "DELETE FROM secrets WHERE principal = ?",
+    [STORE_EVENT_WRITE] = "INSERT INTO events (id, at_ms, job_id, generation, text)"
+                          " VALUES (?, ?, ?, ?, ?)",
+    [STORE_EVENT_DROP] = "DELETE FROM events WHERE id <= ?",
+    [STORE_EVENT_LIST] = "SELECT id, at_ms, job_id, generation, text FROM events WHERE id > ?1 AND"
+                         " (?2 OR job_id = 0 OR job_id IN (SELECT id FROM jobs WHERE user = ?3))"
+                         " ORDER BY id LIMIT ?4",
+    [STORE_EVENT_LIST_JOB] = "SELECT id, at_ms, job_id, generation, text FROM events WHERE id > ?1"
+                             " AND job_id = ?5 AND (?2 OR job_id IN (SELECT id FROM jobs WHERE"
+                             " user = ?3)) ORDER BY id LIMIT ?4",
+    [STORE_EVENT_NEXT] = "SELECT coalesce(max(id), 0) + 1 FROM events",
+    [STORE_CLUSTER_GET] = "SELECT value FROM meta WHERE name = 'cluster'",
+};
+
+void store_fail(struct store *store, const char *doing)
+{
+    log_line(LOG_ERROR, LOG_ABOUT_NONE,
+             "cannot %s %s: %s (SQLite %d, errno %d: %s); stopping, for after a failed write only "
+             "the disk knows what is stored. Free the disk or mend it, then start again: nothing "
+             "that was acknowledged is lost",
+             doing, store->path, sqlite3_errmsg(store->db), sqlite3_extended_errcode(store->db),
+             sqlite3_system_errno(store->db), strerror(sqlite3_system_errno(store->db)));
+    _exit(STORE_EXIT_CODE);
+}
+
+sqlite3_stmt *store_use(struct store *store, enum store_statement which)
+{
+    sqlite3_stmt *stmt = store->statements[which];
+
+    assert(stmt != NULL);
+    (void)sqlite3_reset(stmt); /* gives again the error of the last step, which was dealt with */
+    (void)sqlite3_clear_bindings(stmt);
+    return stmt;
+}
+
+bool store_row(struct store *store, sqlite3_stmt *stmt, const char *doing)
+{
+    int rc = sqlite3_step(stmt);
+
+    if (rc == SQLITE_ROW)
+        return true;
+    if (rc != SQLITE_DONE)
+        store_fail(store, doing);
+    (void)sqlite3_reset(stmt);
+    return false;
+}
+
+void store_run(struct store *store, sqlite3_stmt *stmt, const char *doing)
+{
+    while (store_row(store, stmt, doing))
+        ;
+}
+
+void store_begin(struct store *store)
+{
+    if (store->in_transaction)
+        return;
+    store_run(store, store_use(store, STORE_BEGIN), "begin a transaction in");
+    store->in_transaction = true;
+}
+
+void store_commit(struct store *store)
+{
+    if (!store->in_transaction)
+        return;
+    store_run(store, store_use(store, STORE_COMMIT), "commit to");
+    store->in_transaction = false;
+}
+
+bool store_is_dirty(const struct store *store)
+{
+    return store->in_transaction;
+}
+
+const char *store_cluster(const struct store *store)
+{
+    return store->cluster;
+}
+
+/* Small caches: the state is small, and rows are found by key. WAL with FULL: a commit is one
+ * fdatasync of the log (sqlite.org/pragma.html#pragma_synchronous); with OFF it is a write to the
+ * kernel, which a killed process does not take back. */
+static enum status open_file(struct store *store, struct err *err)
+{
+    enum status status;
+
+    if (sqlite3_open_v2(store->path, &store->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
+                        NULL) != SQLITE_OK)
+        return err_set(err, STATUS_IO, sqlite3_extended_errcode(store->db), "cannot open %s: %s",
+                       store->path, sqlite3_errmsg(store->db));
+    (void)sqlite3_extended_result_codes(store->db, 1);
+    (void)sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+    status = store_execute(store,
+                           "PRAGMA cache_size = -512; PRAGMA trusted_schema = OFF;"
+                           " PRAGMA secure_delete = FAST" /* a removed secret is overwritten */,
+                           err);
+    if (status == STATUS_OK)
+        status = store_check_schema(store, err);
+    if (status == STATUS_OK)
+        status = store_execute(store,
+                               store->survives_power
+                                   ? "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL"
+                                   : "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF",
+                               err);
+    return status;
+}
+
+/* Numbers of jobs and events count up from 1 and travel in messages. One that no message can carry
+ * would also give its successors such numbers. */
+static enum status check_ids(struct store *store, struct err *err)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_ID_STRAY);
+    enum status status = STATUS_OK;
+
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)JOB_ID_MAX);
+    if (store_row(store, stmt, "read"))
+        status = err_set(err, STATUS_IO, 0,
+                         "%s is damaged: a job or an event has the number %lld; move it away to "
+                         "begin anew",
+                         store->path, (long long)sqlite3_column_int64(stmt, 0));
+    (void)sqlite3_reset(stmt);
+    return status;
+}
+
+static enum status prepare(struct store *store, struct err *err)
+{
+    sqlite3_stmt *stmt;
+    size_t i;
+
+    for (i = 0; i < STORE_STATEMENT_COUNT; i++)
+        if (sqlite3_prepare_v3(store->db, statement_sql[i], -1, SQLITE_PREPARE_PERSISTENT,
+                               &store->statements[i], NULL) != SQLITE_OK)
+            return err_set(err, STATUS_IO, sqlite3_extended_errcode(store->db),
+                           "%s does not have the tables of its schema: %s", store->path,
+                           sqlite3_errmsg(store->db));
+    stmt = store_use(store, STORE_CLUSTER_GET);
+    if (store_row(store, stmt, "read"))
+        (void)snprintf(store->cluster, sizeof store->cluster, "%s",
+                       (const char *)sqlite3_column_text(stmt, 0));
+    (void)sqlite3_reset(stmt);
+    stmt = store_use(store, STORE_EVENT_NEXT);
+    if (store_row(store, stmt, "read"))
+        store->next_event_id = (uint64_t)sqlite3_column_int64(stmt, 0);
+    (void)sqlite3_reset(stmt);
+    if (strlen(store->cluster) != sizeof store->cluster - 1)
+        return err_set(err, STATUS_IO, 0, "%s has lost its cluster id", store->path);
+    return check_ids(store, err);
+}
+
+static void release(struct store *store)
+{
+    size_t i;
+
+    for (i = 0; i < STORE_STATEMENT_COUNT; i++)
+        (void)sqlite3_finalize(store->statements[i]);
+    (void)sqlite3_close(store->db);
+    if (store->lock_fd >= 0)
+        (void)close(store->lock_fd);
+    free(store);
+}
+
+enum status store_open(struct store **out, const char *dir, bool survives_power, struct err *err)
+{
+    struct store *store;
+    enum status status;
+
+    status = store_make_dir(dir, err);
+    if (status != STATUS_OK)
+        return status;
+    store = calloc(1, sizeof *store);
+    if (store == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the state store");
+    store->lock_fd = -1;
+    store->survives_power = survives_power;
+    (void)snprintf(store->path, sizeof store->path, "%s/state.db", dir);
+    status = store_take_lock(store, dir, err);
+    if (status == STATUS_OK)
+        status = store_make_file(store, dir, err);
+    if (status == STATUS_OK)
+        status = open_file(store, err);
+    if (status == STATUS_OK)
+        status = prepare(store, err);
+    if (status != STATUS_OK)
+        release(store);
+    else
+        *out = store;
+    return status;
+}
+
+void store_close(struct store **store)
+{
+    if (*store == NULL)
+        return;
+    store_commit(*store);
+    release(*store);
+    *store = NULL;
+}

@@ -1,0 +1,228 @@
+"""Attacks from a machine of the same network: nothing changes, memory is bounded, others are served meanwhile.
+
+DDP_FRAMES: hostile frames in each test of them (1,200; 100,000 by hand); DDP_SEED."""
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from cluster_lib import PORT, Cluster, Session, main, wait_until
+
+FRAMES = int(os.environ.get("DDP_FRAMES", "1200"))
+SEED = int(os.environ.get("DDP_SEED", "1"))
+GROWTH_KIB = 24 * 1024  # of the server's memory, under any attack here
+SERVED_S = 10.0  # a request of somebody else: less than the time a silent connection has, times two
+
+USER_ONLY = ["submit", "cancel", "node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove",
+             "principal_list", "job_list", "job_get", "event_list", "node_list", "log_read"]
+ADMIN_ONLY = ["node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove", "principal_list"]
+NODE_ONLY = ["beat", "shim_report", "progress", "node_event", "log_data"]
+NOBODY = ["start", "go", "world", "stop", "forget", "report_ack", "node_welcome", "beat_ack", "slot_resume", "shim_hello",
+          "lease", "report_request", "worker_join", "worker_error", "client_welcome", "submitted", "job_info", "jobs", "nodes",
+          "events", "principals", "principal_key", "error"]
+
+
+class Bystander(threading.Thread):
+    """A user on another machine who asks all the time; the slowest answer in seconds, over new connections and an old one."""
+
+    def __init__(self, cluster):
+        super().__init__(daemon=True)
+        self.cluster, self.machine = cluster, cluster.machine("bystander")
+        self.key = cluster.key_file("user", "root", "--admin")
+        self.session = Session(cluster, self.machine, self.key)
+        assert self.session.as_client()["type"] == "client_welcome"
+        self.running, self.slowest, self.slowest_new, self.count, self.error = True, 0.0, 0.0, 0, None
+
+    def run(self):
+        try:
+            while self.running:
+                begin = time.monotonic()
+                assert self.session.ask("job_list", all=True, after_id=0, limit=10)["type"] == "jobs"
+                self.slowest = max(self.slowest, time.monotonic() - begin)
+                self.count += 1
+        except Exception as error:  # pylint: disable=broad-except
+            self.error = error
+
+    def call_anew(self):
+        begin = time.monotonic()
+        session = Session(self.cluster, self.machine, self.key)
+        answer = session.as_client()
+        session.close()
+        assert answer["type"] == "client_welcome", answer
+        self.slowest_new = max(self.slowest_new, time.monotonic() - begin)
+
+
+@contextlib.contextmanager
+def attacked(what):
+    """A cluster with a node, and a stranger's machine. At the end: as before, no larger, and everybody was served."""
+    with Cluster() as cluster:
+        cluster.node("a")
+        stranger, bystander = cluster.machine("stranger"), Bystander(cluster)
+        cluster.stranger_node = cluster.key_file("node", "other")
+        cluster.stranger_user = cluster.key_file("user", "eve")
+        bystander.call_anew()
+        before, rss = cluster.state(), cluster.rss_kib()
+        bystander.start()
+        try:
+            yield cluster, stranger, bystander
+            bystander.call_anew()
+        finally:
+            bystander.running = False
+            bystander.join(60)
+            bystander.session.close()
+        grown = cluster.rss_kib() - rss
+        after = cluster.state()
+        assert after == before, f"{before}\nbecame\n{after}"
+        assert bystander.error is None, bystander.error
+        assert bystander.count > 0
+        assert grown < GROWTH_KIB, f"{grown} KiB more"
+        assert bystander.slowest < SERVED_S and bystander.slowest_new < SERVED_S, (bystander.slowest, bystander.slowest_new)
+        said = [line.split(": ", 1)[1] for line in cluster.server.log().splitlines() if ": node a is " in line]
+        assert said == ["node a is up"], said
+        print(f"  {what}: {bystander.count} requests of others meanwhile, the slowest {1000 * bystander.slowest:.0f} ms, with a new "
+              f"connection {1000 * bystander.slowest_new:.0f} ms; memory {rss} KiB, then {grown:+} KiB", flush=True)
+
+
+def client_hello(cluster, machine):
+    """The first bytes of a real session: a listener takes them from tls-peer."""
+    with machine.network():
+        listener = socket.socket()
+    listener.bind((machine.address, 0))
+    listener.listen()
+    argv = machine.command(f"{cluster.build}/tests/tls-peer", "%s:%d" % listener.getsockname(), "--key-file", cluster.stranger_user)
+    with contextlib.closing(listener):
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as peer:
+            sock, _ = listener.accept()
+            data = sock.recv(65536)
+            sock.close()
+            peer.stdin.close()
+            peer.wait()
+    return data
+
+
+def is_closed(sock):
+    """Within the server's time for a hello, and some more."""
+    sock.settimeout(30)
+    with contextlib.suppress(ConnectionResetError):
+        while sock.recv(65536):
+            pass
+    sock.close()
+    return True
+
+
+def test_half_handshakes_and_slow_ones():
+    with attacked("half handshakes") as (cluster, stranger, bystander):
+        hello = client_hello(cluster, stranger)
+        assert len(hello) > 100, len(hello)
+        socks = []
+        for i in range(60):
+            sock = stranger.connect(cluster.head.address, PORT, timeout_s=5)
+            sock.sendall([b"", hello[:1], hello[:len(hello) // 2], hello][i % 4])
+            socks.append(sock)
+        bystander.call_anew()
+        drip = stranger.connect(cluster.head.address, PORT)
+        begin = time.monotonic()
+        try:
+            for byte in hello:  # a byte a second: it gets as far as the deadline allows
+                drip.sendall(bytes([byte]))
+                drip.settimeout(1)
+                try:
+                    if not drip.recv(100):
+                        break
+                except TimeoutError:
+                    continue
+        except OSError:
+            pass
+        took = time.monotonic() - begin
+        drip.close()
+        assert took < 30, f"a byte a second was listened to for {took:.0f} s"
+        assert all(is_closed(sock) for sock in socks)
+
+
+def test_flood():
+    """As many connections as one machine makes; some say nothing, some nonsense."""
+    with attacked("flood") as (cluster, stranger, bystander):
+        count, refused, end = 0, 0, time.monotonic() + 4
+        open_socks = []
+        asked = time.monotonic() + 1
+        while time.monotonic() < end:
+            try:
+                sock = stranger.connect(cluster.head.address, PORT, timeout_s=0.2)
+                if count % 3 == 0:
+                    sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                open_socks.append(sock)
+                count += 1
+            except OSError:
+                refused += 1
+            if len(open_socks) > 500:
+                open_socks.pop(0).close()
+            if time.monotonic() > asked:
+                bystander.call_anew()
+                asked = time.monotonic() + 1
+        for sock in open_socks:
+            sock.close()
+        print(f"  {count} connections, {refused} refused", flush=True)
+        assert count > 100, count
+
+
+def hostile(cluster, machine, key, kind, hello="none", types=(), count=None):
+    done = machine.run(f"{cluster.build}/tests/cluster/hostile", f"{cluster.bracketed(cluster.head)}:{PORT}", key, str(count or FRAMES),
+                       str(SEED), kind, hello, *types, timeout=3600)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    print(f"  {kind} {hello} {' '.join(types)[:40]}: {result}", flush=True)
+    return result
+
+
+def test_frames_before_authentication():
+    with attacked("before authentication") as (cluster, stranger, _):
+        for kind in ("bytes", "frames", "json"):
+            assert hostile(cluster, stranger, "-", kind, count=FRAMES // 4)["welcomes"] == 0
+        assert hostile(cluster, stranger, "-", "messages", count=FRAMES // 4)["welcomes"] == 0
+
+
+def test_frames_after_authentication():
+    """With the key of a user and of a node that others own: what their roles do not allow changes nothing."""
+    with attacked("after authentication") as (cluster, stranger, _):
+        node, user = cluster.stranger_node, cluster.stranger_user
+        for kind in ("bytes", "frames", "json"):
+            hostile(cluster, stranger, user, kind, "client", count=FRAMES // 6)
+        hostile(cluster, stranger, user, "json", count=FRAMES // 20)
+        hostile(cluster, stranger, user, "messages", "none", NOBODY + NODE_ONLY, count=FRAMES // 6)
+        hostile(cluster, stranger, user, "messages", "client", NOBODY + NODE_ONLY + ADMIN_ONLY, count=FRAMES // 6)
+        hostile(cluster, stranger, node, "messages", "client", USER_ONLY, count=FRAMES // 20)
+        hostile(cluster, stranger, node, "messages", "none", USER_ONLY + NOBODY, count=FRAMES // 20)
+
+
+def test_frames_as_a_node():
+    """A stolen node key: it is that node, and no more. Its own entry may change, nothing else."""
+    with Cluster() as cluster:
+        cluster.node("a")
+        stranger = cluster.machine("stranger")
+        key = cluster.key_file("node", "other")
+        job = cluster.submit("--nodes", "1", "--nproc-per-node", "1", "--", "sleep", "1000")
+        cluster.wait_job(job, lambda found: found["state"] == "running", "running")
+        rss, before = cluster.rss_kib(), cluster.state()
+        pid = cluster.status(job)["ranks"][0]["pid"]
+        for kind in ("json", "frames"):
+            hostile(cluster, stranger, key, kind, "node:other", count=FRAMES // 6)
+        hostile(cluster, stranger, key, "messages", "node:other", NODE_ONLY, count=FRAMES)
+        hostile(cluster, stranger, key, "messages", "node:other", USER_ONLY + NOBODY, count=FRAMES // 20)
+        wait_until("node other gone", lambda: cluster.node_states().get("other") in ("lost", "suspect", "up"))
+        after = cluster.state()
+        grown = cluster.rss_kib() - rss
+        for one in (before, after):
+            one["nodes"] = [row for row in one["nodes"] if row["name"] != "other"]
+        assert after == before, f"{before}\nbecame\n{after}"
+        assert cluster.status(job)["ranks"][0]["pid"] == pid and cluster.status(job)["state"] == "running"
+        assert grown < GROWTH_KIB, grown
+        print(f"  memory {rss} KiB, then {grown:+} KiB", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main([test_half_handshakes_and_slow_ones, test_flood, test_frames_before_authentication, test_frames_after_authentication,
+                   test_frames_as_a_node]))

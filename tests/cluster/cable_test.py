@@ -1,0 +1,89 @@
+"""Cables that are pulled, for shorter and longer than the lease, and one that is slow and loses packets."""
+import sys
+import time
+
+from cluster_lib import Cluster, main, wait_until
+
+JOB = ["--nproc-per-node", "2", "--max-restarts", "3", "--", "sleep", "1000"]
+
+
+def workers(machine):
+    return sorted(pid for pid, words in machine.processes().items() if words[:2] == ["sleep", "1000"])
+
+
+def running(cluster, job, generation):
+    return cluster.wait_job(job, lambda found: found["state"] == "running" and found["generation"] == generation,
+                            f"running in generation {generation}")
+
+
+def events(cluster):
+    return cluster.server.log()
+
+
+def test_pulled_for_3_s():
+    """Nothing is lost: the same workers go on in the same generation."""
+    with Cluster() as cluster:
+        one, two = cluster.node("a"), cluster.node("b")
+        job = cluster.submit("--nodes", "2", *JOB)
+        running(cluster, job, 1)
+        before = workers(one) + workers(two)
+        assert len(before) == 4, before
+        two.cut()
+        time.sleep(3)  # this long is what is tested
+        two.mend()
+        def is_heard():
+            node = next(n for n in cluster.state_of_nodes() if n["name"] == "b")
+            return node["state"] == "up" and node["seen_s_ago"] < 1.5
+        wait_until("beats of b again", is_heard)
+        found = cluster.status(job)
+        assert found["state"] == "running" and found["generation"] == 1, found
+        assert workers(one) + workers(two) == before
+        assert "node b is lost" not in events(cluster), events(cluster)
+
+
+def test_pulled_for_longer_than_the_lease():
+    """The machine that is cut off kills its workers within the lease; the job goes on elsewhere, in the next generation."""
+    lease_s = 8
+    with Cluster("--suspect", "2s", "--lost", "5s", "--lease", f"{lease_s}s") as cluster:
+        machines = {name: cluster.node(name) for name in ("a", "b", "c")}
+        job = cluster.submit("--nodes", "2", *JOB)
+        running(cluster, job, 1)
+        busy = [name for name in machines if workers(machines[name])]
+        assert len(busy) == 2, busy
+        cut, kept = machines[busy[1]], machines[busy[0]]
+        spare = next(machine for name, machine in machines.items() if name not in busy)
+        old = workers(cut)
+        cut.cut()
+        begin = time.monotonic()
+        wait_until("the end of workers that are cut off", lambda: not workers(cut))
+        took = time.monotonic() - begin
+        assert took < lease_s + 3, f"workers outlived their lease of {lease_s} s: {took:.1f} s"
+        running(cluster, job, 2)
+        assert len(workers(kept)) == len(workers(spare)) == 2
+        new = workers(kept) + workers(spare)
+        cut.mend()
+        cluster.wait_node(cut.name, "up")
+        found = cluster.status(job)
+        assert found["state"] == "running" and found["generation"] == 2, found
+        assert workers(kept) + workers(spare) == new and not workers(cut) and not set(old) & set(new)
+        print(f"  lease {lease_s} s: workers dead {took:.1f} s after the cut", flush=True)
+
+
+def test_server_far_away():
+    """50 ms and 1 % loss each way between the server and everybody else."""
+    with Cluster() as cluster:
+        how = cluster.head.slow(50, 0.01)
+        one, two = cluster.node("a"), cluster.node("b")
+        laptop = cluster.machine("laptop")
+        cluster.ctl("login", "-", machine=laptop, given=cluster.key("user", "root", "--admin") + "\n")
+        begin = time.monotonic()
+        done = cluster.ctl("run", "--nodes", "2", "--nproc-per-node", "2", "--", "sh", "-c", "sleep 5; echo rank $RANK", machine=laptop)
+        assert all(f"rank {rank}" in done.stdout for rank in range(4)), done.stdout + done.stderr
+        print(f"  by {how}: a job of 5 s took {time.monotonic() - begin:.1f} s", flush=True)
+        assert cluster.status(1)["generation"] == 1
+        assert "is lost" not in events(cluster), events(cluster)
+        assert one.launcherd.process.poll() is None and two.launcherd.process.poll() is None
+
+
+if __name__ == "__main__":
+    sys.exit(main([test_pulled_for_3_s, test_pulled_for_longer_than_the_lease, test_server_far_away]))

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""What keeps a disk from filling: the largest size of a log, the time of logs and of ended jobs."""
+import os
+import re
+import sqlite3
+import subprocess
+
+from ctl_lib import BUILD, Case, Cluster, equal, run_tests, wait_until
+
+LINE_BYTES = 64
+LINES = 50_000_000 // LINE_BYTES
+LIMIT = 4 << 20
+WRITE = ("import sys\nfor block in range(0, {0}, 1000):\n"
+         " sys.stdout.write(''.join('%063d\\n' % i for i in range(block, min(block + 1000, {0}))))").format(LINES)
+RUNAWAY = ("--name", "talks", "--max-restarts", "0", "--", "python3", "-c", WRITE)
+
+
+class Keeping(Cluster):
+    """A cluster whose launcherd and rendezvous get more options."""
+
+    def __init__(self, case, server_options=(), node_options=()):
+        self.server_options = server_options
+        super().__init__(case, nodes=0)
+        self.launch("node0", "launcherd", "--server", self.server, "--name", "node0", "--slots", "4", "--allow-root",
+                    *node_options)
+
+    def start_server(self):
+        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock", *self.server_options)
+
+    def logs(self):
+        return f"{self.case.dir}/node0/logs"
+
+
+def check_lines(text):
+    """Whole lines with rising numbers, but for the one that a cut ended and the one that it began with."""
+    numbers = [int(line) for line in text.split("\n") if re.fullmatch(r"[0-9]{63}", line)]
+    equal((numbers[0], numbers[-1]), (0, LINES - 1), "the first and the last line are there")
+    assert all(a < b for a, b in zip(numbers, numbers[1:])), "lines are not in order"
+    return numbers
+
+
+def a_long_log_is_cut_in_the_middle():
+    with Case() as case, Keeping(case, node_options=("--log-max", "4M")) as cluster:
+        job = cluster.submit(*RUNAWAY)
+        follow = case.start("--server", cluster.server, "logs", "-f", "--raw", job)
+        followed, errors = follow.communicate(timeout=280)
+        equal((follow.returncode, cluster.ctl("wait", job).returncode), (0, 0), errors)
+        check_lines(followed.replace("\0", "?"))
+        assert "\0" not in followed, "a reader was given the zeros of a hole"
+        path = f"{cluster.logs()}/{os.listdir(cluster.logs())[0]}/g1-rank0.log"
+        equal(os.stat(path).st_size, LINES * LINE_BYTES, "every byte keeps its offset")
+        kept = os.stat(path).st_blocks * 512
+        assert LIMIT // 2 < kept <= LIMIT + 65536, f"{kept} bytes are on the disk"
+        done = cluster.ctl("logs", job)
+        equal(done.returncode, 0, done.stderr)
+        assert "\0" not in done.stdout
+        numbers = check_lines(done.stdout)
+        mark = re.search(r"\n\[\.\.\. ([0-9]+) bytes cut +\.\.\.\]\n", done.stdout)
+        assert mark, "the cut is not marked"
+        equal(len(done.stdout) - 64 + int(mark.group(1)), LINES * LINE_BYTES, "the mark counts what is gone")
+        assert len(numbers) < LINES and "some of its log is missing here" in done.stderr, done.stderr
+        equal(cluster.ctl("logs", "--tail", "2", job).stdout, "".join(f"{i:063d}\n" for i in (LINES - 2, LINES - 1)))
+        far = cluster.ctl("logs", "--tail", "1000000", job).stdout
+        equal(far[-64:], f"{LINES - 1:063d}\n")
+        assert "cut" not in far and "\0" not in far, "more lines than are kept: from the cut on"
+
+
+def a_log_below_the_limit_is_whole():
+    with Case() as case, Keeping(case, node_options=("--log-max", "100M")) as cluster:
+        job = cluster.submit(*RUNAWAY)
+        equal(cluster.ctl("wait", job, timeout=280).returncode, 0)
+        equal(len(check_lines(cluster.ctl("logs", job).stdout)), LINES)
+
+
+def logs_go_when_their_time_is_over():
+    with Case() as case, Keeping(case, node_options=("--keep-logs", "1s")) as cluster:
+        ready, go = f"{case.dir}/ready", f"{case.dir}/go"
+        os.makedirs(f"{cluster.logs()}/{'a' * 31}-7")  # not named as ours
+        os.makedirs(f"{cluster.logs()}/{'a' * 32}-7/g1-errors/deep")
+        os.symlink(case.dir, f"{cluster.logs()}/{'a' * 32}-7/g1-errors/link")
+        with open(f"{cluster.logs()}/{'a' * 32}-7/g1-errors/deep/file", "w", encoding="ascii") as file:
+            file.write("x")
+        runs = cluster.submit("--", "sh", "-c", f"echo up; touch {ready}; while ! test -e {go}; do sleep 0.05; done; echo end")
+        wait_until("the first job", lambda: os.path.exists(ready))
+        ended = cluster.submit("--", "echo", "hello")
+        equal(cluster.ctl("wait", ended).returncode, 0)
+        wait_until("the end of the old logs",
+                   lambda: not [name for name in os.listdir(cluster.logs()) if re.fullmatch(f"[0-9a-f]{{32}}-({ended}|7)", name)])
+        assert os.path.isdir(f"{cluster.logs()}/{'a' * 31}-7") and os.path.exists(ready), "what is not ours was removed"
+        equal(cluster.ctl("logs", runs).stdout, "up\n", "the logs of a job that runs stay, however old")
+        done = cluster.ctl("logs", ended)
+        assert f"has no log of job {ended}" in done.stderr, done.stderr
+        with open(go, "w", encoding="ascii"):
+            pass
+        equal(cluster.ctl("wait", runs).returncode, 0)
+        wait_until("the end of all logs", lambda: len(os.listdir(cluster.logs())) == 1)
+
+
+def rows(case, table):
+    with sqlite3.connect(f"file:{case.dir}/rendezvous/state.db?mode=ro", uri=True) as db:
+        return [row[0] for row in db.execute(f"SELECT DISTINCT {'id' if table == 'jobs' else 'job_id'} FROM {table}")]
+
+
+def ended_jobs_are_forgotten():
+    with Case() as case, Keeping(case, server_options=("--keep-jobs", "1s")) as cluster:
+        go = f"{case.dir}/go"
+        held = cluster.submit("--", "sh", "-c", f"while ! test -e {go}; do sleep 0.05; done")
+        jobs = [cluster.submit("--name", "short", "--", "true") for _ in range(40)]
+        cluster.ctl("wait", *jobs)
+        wait_until("the ended jobs to go", lambda: cluster.ctl("ps", "-a", "-q").stdout.split() == [held, jobs[-1]])
+        for table in ("jobs", "specs", "request_ids"):
+            equal(sorted(rows(case, table)), [int(held), int(jobs[-1])], table)
+        assert not {int(job) for job in jobs[:-1]} & set(rows(case, "events") + rows(case, "ranks"))
+        equal(cluster.ctl("status", jobs[0]).returncode, 3)
+        cluster.kill_server()
+        cluster.start_server()
+        equal(int(cluster.submit("--", "true")), int(jobs[-1]) + 1, "a number is given once")
+        with open(go, "w", encoding="ascii"):
+            pass
+        equal(cluster.ctl("wait", held).returncode, 0, "it went on meanwhile")
+
+
+def sizes_and_times_are_checked():
+    for program, option, value, error in (("launcherd", "--log-max", "10", "is not in"), ("launcherd", "--log-max", "1X", "a size as"),
+                                          ("launcherd", "--keep-logs", "0", "is not in"),
+                                          ("rendezvous", "--keep-jobs", "1ms", "is not in")):
+        done = subprocess.run([os.path.join(BUILD, program, program), option, value], capture_output=True, text=True, timeout=60,
+                              check=False)
+        equal(done.returncode, 2)
+        assert option in done.stderr and error in done.stderr, done.stderr
+
+
+if __name__ == "__main__":
+    run_tests([a_long_log_is_cut_in_the_middle, a_log_below_the_limit_is_whole, logs_go_when_their_time_is_over,
+               ended_jobs_are_forgotten, sizes_and_times_are_checked])

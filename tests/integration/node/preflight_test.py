@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""A job on two nodes of which one has not its working directory or its program: one error that names node and path.
+
+The second node's launcherd is in a mount namespace of its own with an empty home, so that the two are like two machines that
+share no disk. That needs root; without it only the tests of one node run."""
+import os
+import subprocess
+import sys
+
+BUILD = os.environ["BUILD_ROOT"]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ctl"))
+from ctl_lib import Case, Cluster, clean_environ, equal, run_tests  # pylint: disable=wrong-import-position
+
+REMEDY = "make it there, share the disk, or submit with --stage DIR"
+
+
+class Machines(Cluster):
+    """node0 sees all files, node1 an empty `home`; further arguments are for both."""
+
+    def __init__(self, case):
+        super().__init__(case, nodes=1, slots=1)
+        self.home = f"{case.dir}/home"
+        os.mkdir(self.home)
+        script = 'mount -t tmpfs -o size=1m none "$1" && shift && exec "$@"'
+        with open(f"{case.dir}/node1.log", "ab") as log:
+            daemon = subprocess.Popen(
+                ["unshare", "-m", "sh", "-c", script, "sh", self.home, os.path.join(BUILD, "launcherd", "launcherd"),
+                 "--server", self.server, "--name", "node1", "--slots", "1", "--allow-root", "--state-dir",
+                 f"{case.dir}/node1", "--exit-with-parent"],
+                env=clean_environ(), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
+        self.daemons["node1"] = daemon
+        assert daemon.stdout.readline(), "node1 did not get ready"
+
+
+def has_mount_namespaces():
+    done = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
+    if os.geteuid() != 0 or done.returncode != 0:
+        print("skipped: only root, where it may make mount namespaces, has two machines here", flush=True)
+        return False
+    return True
+
+
+def user(cluster, job):
+    return cluster.status(job)["user"]
+
+
+def fails_once(cluster, job, reason, code):
+    """The job ends without a restart, with this one reason, and no rank ever ran."""
+    equal(cluster.ctl("wait", job).returncode, code)
+    status = cluster.status(job)
+    equal((status["state"], status["exit"]["code"], status["restarts"], status["reason"]), ("failed", code, 0, reason))
+    text = cluster.ctl("events", "--job", job).stdout
+    equal(text.count("node node"), text.count(reason), text)
+
+
+def one_node_without_the_directory():
+    with Case() as case, Cluster(case) as cluster:
+        gone = f"{case.temp}/gone"
+        os.mkdir(gone)
+        command = ["submit", "--max-restarts", "3", "--cwd", gone, "--", "true"]
+        os.rmdir(gone)
+        job = cluster.submit(*command[1:])
+        fails_once(cluster, job, f"node node0: working directory {gone} does not exist (job of {user(cluster, job)}): {REMEDY}",
+                   126)
+
+
+def one_of_two_nodes_without_the_directory():
+    if not has_mount_namespaces():
+        return
+    with Case() as case, Machines(case) as cluster:
+        os.mkdir(f"{cluster.home}/work")
+        job = cluster.submit("--nodes", "2", "--max-restarts", "3", "--cwd", f"{cluster.home}/work", "--", "touch", "ran")
+        fails_once(cluster, job, f"node node1: working directory {cluster.home}/work does not exist "
+                   f"(job of {user(cluster, job)}): {REMEDY}", 126)
+        equal(os.listdir(f"{cluster.home}/work"), [], "a rank ran")
+
+
+def one_of_two_nodes_without_the_program():
+    if not has_mount_namespaces():
+        return
+    with Case() as case, Machines(case) as cluster:
+        program = f"{cluster.home}/program"
+        with open(program, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\ntouch ran\n")
+        os.chmod(program, 0o755)
+        job = cluster.submit("--nodes", "2", "--max-restarts", "3", "--cwd", case.temp, "--", program)
+        fails_once(cluster, job, f"node node1: program {program} does not exist (job of {user(cluster, job)}): put it there, "
+                   "or share the disk", 127)
+        equal(os.listdir(case.temp), [], "a rank ran")
+
+
+if __name__ == "__main__":
+    run_tests([one_node_without_the_directory, one_of_two_nodes_without_the_directory, one_of_two_nodes_without_the_program])

@@ -1,0 +1,464 @@
+"""Keys, roles and strangers: the real server over TLS: keys_test.py RENDEZVOUS [TEST...]
+
+DDP_TLS_PEER: the program of tests/lib/tls_peer.c; DDP_INPUTS: that of tests/fuzz."""
+
+import contextlib
+import json
+import os
+import pwd
+import select
+import socket
+import subprocess
+import sys
+import time
+
+from server_test import BINARY, dump, expect_refused, server, state_dir, written_inputs  # also finds tests/lib
+from ddpproto import PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, request_id, run_tests
+
+LISTEN = ("--listen", "127.0.0.1:0", "--require-key")
+OF_NODES = {"node_hello", "beat", "node_event", "shim_report", "progress", "log_data", "stage_get"}
+OF_USERS = {"client_hello", "submit", "stage_put", "job_get", "job_list", "cancel", "event_list", "log_read",
+            "node_list"}
+OF_ADMINS = OF_USERS | {"node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove",
+                        "principal_list"}
+
+
+def network(process):
+    """Where the server listens beside its unix socket, from this machine."""
+    return "127.0.0.1:" + process.addresses[1].rsplit(":", 1)[1]
+
+
+def add(admin, name, role="user"):
+    return admin.ask("principal_add", name=name, role=role)["url"]
+
+
+def names(admin, nodes):
+    return [p["name"] for p in admin.ask("principal_list", nodes=nodes, after="", limit=500)["principals"]]
+
+
+@contextlib.contextmanager
+def node(address, name, key, **fields):
+    one = Node(address, name, key=key, **fields)
+    try:
+        one.wait(lambda n: n.welcomed or n.error, "a welcome")
+        yield one
+    finally:
+        one.close()
+
+
+def refused_node(address, name, key, **fields):
+    with node(address, name, key, **fields) as one:
+        assert not one.welcomed, one.welcomed
+        return one.error
+
+
+def refused_key(address, key):
+    """Why TLS with that key was refused, in the client's words."""
+    with Peer(address, key=key) as peer:
+        assert peer.recv_until_closed() == []
+        return peer.tunnel_end()
+
+
+def wait_for_log(process, text):
+    end = time.monotonic() + PATIENCE_S
+    while text not in process.log():
+        assert time.monotonic() < end, "no %r in %s" % (text, process.log()[-2000:])
+        select.select([], [], [], 0.02)
+
+
+def expect_no_connection(address):
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+    except ConnectionRefusedError:
+        return
+    raise AssertionError("%s is open" % address)
+
+
+def test_closed_until_the_first_key():
+    with state_dir() as directory:
+        with server("--listen", "0.0.0.0:0", directory=directory) as process, Client(process.address) as admin:
+            assert not process.addresses[1].endswith(":0"), process.ready
+            expect_no_connection(network(process))
+            assert "ddpctl --server %s node add NAME" % process.address in process.log(), process.log()
+            key = add(admin, "n1", "node")
+            assert key.split("#")[0].endswith(":%s/n1" % process.addresses[1].rsplit(":", 1)[1]), key.split("#")[0]
+            with node(network(process), "n1", key):
+                assert [n["name"] for n in admin.ask("node_list", all=False, node="")["nodes"]] == ["n1"]
+        with server("--listen", "0.0.0.0:0", directory=directory) as process:  # now there is one
+            with node(network(process), "n1", key):
+                pass
+            assert process.log().count("stays closed until there is a key") == 1, process.log()
+
+
+def test_a_key_without_a_network_is_refused():
+    for args in ((), ("--listen", "127.0.0.1:0")):
+        with server(*args) as process, Client(process.address) as admin:
+            error = expect_refused("refused", admin.ask, "principal_add", name="n1", role="node")
+            assert "--listen" in error.hint, error.hint
+            assert names(admin, True) == []
+
+
+def test_options():
+    for args, words in ((("--listen", "127.1:0"), "loopback address"), (("--listen", "0.0.0.0"), "HOST:PORT"),
+                        (("--listen", "0.0.0.0:0", "--advertise", "head"), "--advertise head"),
+                        (("--listen", "0.0.0.0:0", "--advertise", "0.0.0.0:7400"), "as other machines reach"),
+                        (("--require-key",), "need --listen"), (("--advertise", "a:1"), "need --listen")):
+        with state_dir() as directory:
+            run = subprocess.run([BINARY, "--state-dir", directory, *args], capture_output=True, text=True,
+                                 timeout=PATIENCE_S, check=False)
+            assert run.returncode == 2 and words in run.stderr and not run.stdout, run
+    with server(*LISTEN, "--advertise", "head.example.org:7400") as process, Client(process.address) as admin:
+        assert add(admin, "n1", "node").startswith("ddp://head.example.org:7400/n1#")
+
+
+def test_roles():
+    with server(*LISTEN) as process, Client(process.address) as admin:
+        address = network(process)
+        node_key, user_key = add(admin, "n1", "node"), add(admin, "ann")
+        boss_key = add(admin, "boss", "admin")
+        error = expect_refused("refused", Client, address, key=node_key)
+        assert "the key of n1 is a node's" in error.message and "user add" in error.hint, error.message
+        assert "the key of ann is a user's" in refused_node(address, "ann", user_key)
+        assert "this key is of node n1, not of n2" in refused_node(address, "n2", node_key)
+        with Client(address, key=user_key) as ann, Client(address, key=boss_key) as boss:
+            for kind, fields in (("principal_add", dict(name="x", role="admin")), ("node_drain", dict(
+                    name="n1", slot_mask=0, reason="r")), ("principal_list", dict(nodes=False, after="", limit=1))):
+                assert "ann is no admin" in expect_refused("refused", ann.ask, kind, **fields).message
+            assert names(boss, False) == ["ann", "boss"] and names(boss, True) == ["n1"]
+            job = ann.submit(name="hers")["job_id"]
+            assert boss.job(job)["jobs"][0]["user"] == "ann"
+            assert boss.ask("cancel", job=str(job), signal=15, grace_us=0)["jobs"][0]["state"] == "cancelled"
+        assert process.stop() == 0
+
+
+def answers(peer, data):
+    with contextlib.suppress(Closed, OSError):
+        peer.send_bytes(data)
+    with contextlib.suppress(OSError):
+        peer.socket.shutdown(socket.SHUT_WR)
+    return [m for m in peer.recv_until_closed() if m["type"] not in ("beat_ack", "node_welcome", "client_welcome")]
+
+
+def stored(process):
+    return [row for row in dump(process.state_dir) if '"principals"' not in row and '"events"' not in row]
+
+
+def hello_of(role):
+    if role == "node":
+        return "node_hello", dict(protocol=1, version="t", name="a-node", boot_id="b", instance=1, pid=1, slots=1, gpus=0,
+                                  address="127.0.0.1", shims=[], closed=[])
+    return "client_hello", dict(protocol=1, version="t")
+
+
+def test_every_message_by_every_role():
+    """A valid message of each type after the hello of each role, and the other hello first: what the role may not send is
+    refused, and changes nothing."""
+    frames = {}
+    for _name, data in written_inputs("--valid"):
+        frames.setdefault(json.loads(data[4:])["type"], data)
+    assert OF_NODES | OF_ADMINS < set(frames), sorted(frames)
+    with server(*LISTEN, "--no-fsync") as process, Client(process.address) as admin:
+        address = network(process)
+        for role, allowed in (("node", OF_NODES), ("user", OF_USERS), ("admin", OF_ADMINS)):
+            key = add(admin, "a-" + role, role)
+            for kind in sorted(set(frames) - allowed):
+                before = stored(process)
+                with Peer(address, key=key) as peer:
+                    if not kind.endswith("_hello"):
+                        hello, fields = hello_of(role)
+                        peer.send(hello, **fields)
+                    found = answers(peer, frames[kind])
+                assert [m["type"] for m in found] == ["error"], (role, kind, found)
+                is_refused = role == "user" and kind in OF_ADMINS or kind in ("node_hello", "client_hello")
+                assert found[0]["code"] == ("refused" if is_refused else "bad_request"), (role, kind, found)
+                assert stored(process) == before, (role, kind)
+        print("%d messages" % len(frames))
+        assert process.stop() == 0
+
+
+def test_jobs_belong_to_names():
+    """The same account over the unix socket and with a key is one user; another is another."""
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    with state_dir() as directory:
+        with server(*LISTEN, directory=directory) as process, Client(process.address) as admin:
+            mine, other = add(admin, me), add(admin, "somebody-else")
+            request = request_id()
+            job = admin.submit(request)["job_id"]
+            with Client(network(process), key=mine) as same, Client(network(process), key=other) as stranger:
+                again = same.submit(request)
+                assert again["job_id"] == job and not again["is_new"], again
+                assert same.job("@last")["jobs"][0]["job_id"] == job
+                own = stranger.submit(request)
+                assert own["is_new"] and own["job_id"] != job, own
+                for call, fields in ((stranger.job, dict(job=job)), (same.job, dict(job=own["job_id"]))):
+                    expect_refused("not_found", call, **fields)
+                for client, ids in ((same, [job]), (stranger, [own["job_id"]]), (admin, [job, own["job_id"]])):
+                    for everything in (True, False):
+                        jobs = client.ask("job_list", all=everything, after_id=0, limit=9)["jobs"]
+                        assert [j["job_id"] for j in jobs] == ids, jobs
+                assert stranger.ask("event_list", job_id=0, after_id=0, limit=99, wait_us=0)["events"]
+                expect_refused("not_found", stranger.ask, "event_list", job_id=job, after_id=0, limit=9, wait_us=0)
+        with server(*LISTEN, directory=directory) as process:
+            with Client(network(process), key=other) as stranger:
+                assert stranger.submit(request)["job_id"] == own["job_id"]
+
+
+def test_removal_cuts_connections():
+    with server(*LISTEN) as process, Client(process.address) as admin:
+        address = network(process)
+        ann, n1, bob = add(admin, "ann"), add(admin, "n1", "node"), add(admin, "bob")
+        with Client(address, key=ann) as one, Client(address, key=ann) as two, Client(address, key=bob) as other, \
+                Peer(address, key=ann) as silent, node(address, "n1", n1) as gone:
+            silent.tunnel.poll()
+            shown = admin.ask("principal_list", nodes=False, after="", limit=9)["principals"]
+            assert [(p["name"], p["is_connected"]) for p in shown] == [("ann", True), ("bob", True)], shown
+            expect_refused("not_found", admin.ask, "principal_remove", name="ann", is_node=True)
+            removed = admin.ask("principal_remove", name="ann", is_node=False)["principals"]
+            assert removed[0]["name"] == "ann" and removed[0]["is_connected"], removed
+            for peer in (one, two):
+                last = peer.recv_until_closed()[-1]
+                assert last["code"] == "refused" and "the key of ann was removed" in last["message"], last
+            admin.ask("principal_remove", name="n1", is_node=True)
+            gone.wait(lambda n: n.error, "the end")
+            assert "the key of n1 was removed" in gone.error, gone.error
+            other.submit()
+            with contextlib.suppress(Closed):
+                silent.send("client_hello", protocol=1, version="t")
+            assert all(m["type"] == "error" for m in silent.recv_until_closed())
+        assert "does not take this key" in refused_key(address, ann)
+        new = add(admin, "ann")
+        assert "does not take this key" in refused_key(address, ann)
+        with Client(address, key=new) as again:
+            again.submit()
+        texts = [e["text"] for e in admin.ask("event_list", job_id=0, after_id=0, limit=99, wait_us=0)["events"]]
+        for words in ("made a key for user ann", "removed the key of user ann", "removed the key of node n1",
+                      "user ann has used its key for the first time"):
+            assert any(words in text for text in texts), (words, texts)
+        assert process.stop() == 0
+
+
+def test_rotation():
+    with state_dir() as directory:
+        with server(*LISTEN, directory=directory) as process, Client(process.address) as admin:
+            address, first = network(process), add(admin, "ann")
+            old = Client(address, key=first)
+            answer = admin.ask("principal_rotate", name="ann", is_node=False, overlap_us=3600 * 10**6)
+            second = answer["url"]
+            assert second != first and answer["old_until_ms"] > time.time() * 1000, answer["old_until_ms"]
+            for key in (first, second):
+                with Client(address, key=key) as client:
+                    client.submit()
+            assert admin.ask("principal_list", nodes=False, after="", limit=9)["principals"][0]["secrets"] == 2
+        with server(*LISTEN, directory=directory) as process, Client(process.address) as admin:
+            address = network(process)
+            for key in (first, second):  # both survive a restart
+                with Client(address, key=key) as client:
+                    client.submit()
+            with Client(address, key=second) as stays:
+                third = admin.ask("principal_rotate", name="ann", is_node=False, overlap_us=300000)["url"]
+                assert "does not take this key" in refused_key(address, first)  # two at most
+                wait_for_log(process, "the old key of ann has run out")
+                assert "does not take this key" in refused_key(address, second)
+                stays.submit()  # its connection was made before
+            fourth = admin.ask("principal_rotate", name="ann", is_node=False, overlap_us=0)
+            assert fourth["old_until_ms"] == 0, fourth["old_until_ms"]
+            assert "does not take this key" in refused_key(address, third)
+            with Client(address, key=fourth["url"]) as client:
+                client.submit()
+            error = expect_refused("not_found", admin.ask, "principal_rotate", name="ann", is_node=True, overlap_us=0)
+            assert "ann is a user, not a node" in error.message, error.message
+            expect_refused("refused", admin.ask, "principal_add", name="ann", role="node")
+            assert process.stop() == 0
+        old.close()
+        rows = "\n".join(row for row in dump(directory) if '"secrets"' in row)
+        assert rows.count("INSERT") == 1, "an old secret is still stored"
+
+
+def test_pages_of_principals():
+    with server(*LISTEN, "--no-fsync") as process, Client(process.address) as admin:
+        wanted = sorted("n%d" % i for i in range(25))
+        for name in wanted:
+            add(admin, name, "node")
+        add(admin, "n111user")
+        found, after = [], ""
+        while True:
+            page = admin.ask("principal_list", nodes=True, after=after, limit=7)
+            found += [p["name"] for p in page["principals"]]
+            if not page["more"]:
+                break
+            after = found[-1]
+        assert found == wanted, found
+
+
+def test_a_name_that_is_taken():
+    with server(*LISTEN) as process, Client(process.address) as admin:
+        address, key = network(process), add(admin, "n1", "node")
+        with node(address, "n1", key, instance=1):
+            with Peer(address, key=key) as second:
+                second.send("node_hello", protocol=1, version="t", name="n1", boot_id="b", instance=2, pid=1,
+                            address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[])
+                error = second.recv_until_closed()[-1]
+                assert error["code"] == "busy" and "a node named n1 is connected already" in error["message"], error
+            with node(address, "n1", key, instance=1):  # the same process again takes over
+                pass
+
+
+def test_secrets_stay_inside():
+    with state_dir() as directory:
+        with server(*LISTEN, directory=directory) as process, Client(process.address) as admin:
+            keys = [add(admin, "ann"), add(admin, "n1", "node"),
+                    admin.ask("principal_rotate", name="ann", is_node=False, overlap_us=10**9)["url"]]
+            with Client(network(process), key=keys[2]), node(network(process), "n1", keys[1]):
+                pass
+            refused_key(network(process), keys[0][:-4] + "AAAA")
+            texts = json.dumps(admin.ask("event_list", job_id=0, after_id=0, limit=99, wait_us=0))
+            with open("/proc/%d/limits" % process.process.pid) as file:
+                core = next(line.split()[4:6] for line in file if line.startswith("Max core file size"))
+            assert core in (["1", "1"], ["0", "0"]), core
+            wait_for_log(process, '"ann:')
+            for key in keys:
+                secret = key.split("#")[1]
+                assert len(secret) == 43 and secret not in process.log() and secret not in texts
+        for name in os.listdir(directory):
+            assert os.stat(os.path.join(directory, name)).st_mode & 0o77 == 0, name
+
+
+def open_silent(address, source="127.0.0.1"):
+    host, port = address.rsplit(":", 1)
+    one = socket.create_connection((host, int(port)), timeout=PATIENCE_S, source_address=(source, 0))
+    return one
+
+
+def test_strangers():
+    """Plain clients, half handshakes and slow ones end; others are served meanwhile."""
+    with server(*LISTEN) as process, Client(process.address) as admin:
+        address = network(process)
+        key = add(admin, "ann")
+        with Client(address, key=key) as ann:
+            with Peer(address) as plain:
+                with contextlib.suppress(Closed):
+                    plain.send("client_hello", protocol=1, version="t")
+                with contextlib.suppress(OSError, ValueError):  # an alert, which is no frame
+                    assert plain.recv_until_closed() == []
+            begin = time.monotonic()
+            half, slow = open_silent(address), open_silent(address)
+            for one in (half, slow):
+                one.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")  # the head of a ClientHello of 508 bytes
+            with contextlib.suppress(OSError):
+                while time.monotonic() < begin + PATIENCE_S:  # a byte now and then does not help
+                    slow.sendall(b"\x00")
+                    ann.ask("job_list", all=True, after_id=0, limit=9)
+                    if select.select([slow], [], [], 0.3)[0]:
+                        break  # the end, or an alert before it
+            assert 4 < time.monotonic() - begin < PATIENCE_S
+            with contextlib.suppress(ConnectionResetError):
+                while half.recv(100):
+                    pass
+            proved = Peer(address, key=key)  # has the key, but says no hello
+            assert proved.recv_until_closed() == []
+            proved.close()
+            ann.submit()
+        wait_for_log(process, "not TLS 1.3 with a key of this server")
+        wait_for_log(process, "no hello within 5 s")
+        assert process.stop() == 0
+
+
+def test_a_crowd_from_one_address():
+    """Eight connections without a key from each address; others still get in, also from there once they end."""
+    begin = time.monotonic()
+    with server(*LISTEN) as process, Client(process.address) as admin:
+        address = network(process)
+        key = add(admin, "ann")
+        crowd = [open_silent(address, "127.0.0.9") for _ in range(20)]
+        open_ones = set(crowd)
+        end = time.monotonic() + PATIENCE_S
+        while len(open_ones) > 8 and time.monotonic() < end:
+            for one in select.select(list(open_ones), [], [], 1)[0]:
+                with contextlib.suppress(ConnectionResetError):
+                    assert one.recv(1) == b""
+                open_ones.remove(one)
+        assert len(open_ones) == 8, len(open_ones)
+        with Client(address, key=key) as ann:  # from 127.0.0.1
+            ann.submit()
+        for one in crowd:
+            one.close()
+        for _ in range(200):  # and a flood of what is no TLS
+            with open_silent(address, "127.0.0.9") as one, contextlib.suppress(OSError):
+                one.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                one.recv(100)
+        with Client(address, key=key) as ann:
+            ann.submit()
+        lines = [line for line in process.log().splitlines() if "refused" in line]
+        windows = int((time.monotonic() - begin) / 10) + 2  # ten lines in each, and how many more there were
+        assert 0 < len(lines) <= 11 * windows, len(lines)
+        assert process.stop() == 0
+
+
+def test_accepted_connections_are_kept_alive():
+    """An idle one has a timer of the kernel, so a peer whose cable is cut is noticed."""
+    with server("--listen", "127.0.0.1:0") as process, Client(network(process)) as one:
+        ours = [":%04X" % int(network(process).rsplit(":", 1)[1]), ":%04X" % one.socket.getsockname()[1]]
+        end, timer = time.monotonic() + PATIENCE_S, None
+        while timer != "02" and time.monotonic() < end:  # 01: an answer is not acknowledged yet
+            with open("/proc/net/tcp") as file:
+                rows = [line.split() for line in file.readlines()[1:]]
+            timer = next(row[5][:2] for row in rows if row[1].endswith(ours[0]) and row[2].endswith(ours[1]))
+            select.select([], [], [], 0.02)
+        assert timer == "02", timer
+
+
+def cpu_s(process):
+    with open("/proc/%d/stat" % process.process.pid) as file:
+        return sum(int(n) for n in file.read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for_room(address, key):
+    """The server sees that connections have ended when it comes to them."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            with Client(address, key=key) as client:
+                client.ask("job_list", all=True, after_id=0, limit=9)
+                return
+        except (Closed, Refused):
+            assert time.monotonic() < end
+
+
+def test_few_descriptors():
+    """With hardly any descriptors the server serves those that it has, refuses others, and does not spin."""
+    with state_dir() as directory:
+        os.makedirs(directory, 0o700)
+        program = os.path.join(os.path.dirname(directory), "with-few")
+        with open(program, "w") as file:
+            file.write('#!/bin/sh\nulimit -n 64\nexec "%s" "$@"\n' % BINARY)
+        os.chmod(program, 0o700)
+        process = Server(program, directory, *LISTEN, "--suspect", "1h", "--lost", "1h", "--lease", "2h")
+        try:
+            with Client(process.address) as admin, contextlib.ExitStack() as stack:
+                address, key = network(process), add(admin, "ann")
+                for i in range(15):  # with the admin that are 16, as many as there may be
+                    peer = stack.enter_context(Client(process.address) if i < 7 else Peer(process.address))
+                    if i >= 7:
+                        peer.send("node_hello", protocol=1, version="t", name="n%d" % i, boot_id="b", instance=1, pid=1,
+                                  address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[])
+                        assert peer.recv()["type"] == "node_welcome"
+                silent = [open_silent(address, "127.0.0.%d" % (i + 2)) for i in range(40)]
+                for _ in range(100):
+                    with Peer(process.address) as peer:
+                        assert [m["code"] for m in peer.recv_until_closed()] == ["full"]
+                    admin.ask("job_list", all=True, after_id=0, limit=9)
+                assert cpu_s(process) < 10, cpu_s(process)
+                for one in silent:
+                    one.close()
+                stack.close()
+                wait_for_room(address, key)
+                assert len(process.log().splitlines()) < 500, process.log()[-3000:]
+            assert process.stop() == 0
+        finally:
+            if process.alive():
+                process.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))

@@ -1,0 +1,96 @@
+"""Submits that arrive together share one transaction: submit_test.py RENDEZVOUS [TEST...]
+
+What they share must not be seen: each is durable before its answer, a request id is one job, and a client's answers come in
+the order of its requests."""
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from ddpproto import Client, Server, encode, frame, request_id, run_tests, submission
+
+BINARY = sys.argv[1]
+
+
+@contextlib.contextmanager
+def server():
+    root = tempfile.mkdtemp(prefix="ddp-submit-")
+    process = Server(BINARY, os.path.join(root, "state"))
+    try:
+        yield process
+    finally:
+        if process.alive():
+            process.kill()
+        shutil.rmtree(root)
+
+
+@contextlib.contextmanager
+def stopped(process):
+    """What is sent within arrives together."""
+    process.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.process.send_signal(signal.SIGCONT)
+
+
+def stored(process):
+    with contextlib.closing(sqlite3.connect(f"file:{process.state_dir}/state.db?mode=ro", uri=True)) as db:
+        return {row[0] for row in db.execute("select id from jobs")}
+
+
+def test_together():
+    with server() as process, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Client(process.address)) for _ in range(40)]
+        with stopped(process):
+            for client in clients:
+                client.send("submit", **submission())
+        ids = [client.answer()["job_id"] for client in clients]
+        assert sorted(ids) == list(range(1, 41)), ids
+        process.kill()
+        assert set(ids) <= stored(process)
+
+
+def test_one_request_id_is_one_job():
+    request = request_id()
+    with server() as process, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Client(process.address)) for _ in range(10)]
+        with stopped(process):
+            for client in clients:
+                client.send("submit", **submission(request))
+        answers = [client.answer() for client in clients]
+        assert {answer["job_id"] for answer in answers} == {1}, answers
+        assert sum(answer["is_new"] for answer in answers) == 1, answers
+        process.kill()
+        assert stored(process) == {1}
+
+
+def test_answers_keep_their_order():
+    with server() as process, Client(process.address) as client, Client(process.address) as other:
+        with stopped(process):
+            other.send("submit", **submission())
+            requests = [("submit", submission(name="a")), ("job_get", dict(job="a", after_version=0, wait_us=0)),
+                        ("submit", submission(name="b")), ("submit", submission(name="b")),
+                        ("submit", submission(name="c")), ("job_list", dict(all=True, after_id=0, limit=10))]
+            client.send_bytes(b"".join(frame(encode(kind, **fields)) for kind, fields in requests))
+        kinds = [client.answer()["type"] for _ in requests]
+        assert kinds == ["submitted", "job_info", "submitted", "submitted", "submitted", "jobs"], kinds
+        assert other.answer()["type"] == "submitted"
+
+
+def test_a_submit_is_answered_when_the_server_stops():
+    with server() as process, Client(process.address) as client:
+        with stopped(process):
+            client.send("submit", **submission())
+            process.process.send_signal(signal.SIGTERM)
+        messages = client.recv_until_closed()
+        process.process.wait()
+        assert len(stored(process)) >= len([m for m in messages if m["type"] == "submitted"])
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests([value for name, value in sorted(globals().items()) if name.startswith("test_")], sys.argv[2:]))

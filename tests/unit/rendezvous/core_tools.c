@@ -1,0 +1,106 @@
+#include "tests/unit/rendezvous/core_tools.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/lib/test.h"
+
+struct rdzv *core;
+struct rdzv_actions actions;
+uint64_t now_us;
+int64_t wall_ms;
+
+void begin_with(uint32_t jobs_max, uint32_t nodes_max)
+{
+    begin_quotas(jobs_max, nodes_max, 0, 0);
+}
+
+void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uint32_t max_queued)
+{
+    static void *memory;
+    const struct rdzv_options options = {.jobs_max = jobs_max,
+                                         .nodes_max = nodes_max,
+                                         .lease_us = 60 * SECOND_US,
+                                         .beat_interval_us = SECOND_US,
+                                         .suspect_us = 5 * SECOND_US,
+                                         .lost_us = 15 * SECOND_US,
+                                         .max_slots_per_user = max_slots,
+                                         .max_queued_per_user = max_queued,
+                                         .seed = 1,
+                                         .cluster = "test"};
+
+    free(memory);
+    memory = calloc(1, rdzv_bytes(&options));
+    CHECK(memory != NULL);
+    core = rdzv_init(memory, &options);
+    now_us = 100 * SECOND_US;
+    wall_ms = 1000;
+}
+
+void step_unchecked(struct rdzv_event event)
+{
+    event.now_us = now_us;
+    event.wall_ms = wall_ms;
+    rdzv_step(core, &event, &actions);
+}
+
+void step(struct rdzv_event event)
+{
+    step_unchecked(event);
+    rdzv_check(core);
+}
+
+uint32_t count_of(enum rdzv_action_type type)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < actions.count; i++)
+        count += actions.items[i].type == type;
+    return count;
+}
+
+const struct rdzv_action *find(enum rdzv_action_type type)
+{
+    for (uint32_t i = 0; i < actions.count; i++)
+        if (actions.items[i].type == type)
+            return &actions.items[i];
+    return NULL;
+}
+
+void step_node(uint64_t conn, const struct msg *msg)
+{
+    step((struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = conn, .msg = msg});
+}
+
+void step_hello(uint64_t conn, struct msg_node_hello hello)
+{
+    struct msg msg = {.type = MSG_TYPE_NODE_HELLO, .node_hello = hello};
+
+    msg.node_hello.protocol = PROTOCOL_VERSION;
+    msg.node_hello.version = "1";
+    msg.node_hello.boot_id = "b";
+    msg.node_hello.address = "127.0.0.1";
+    step_node(conn, &msg);
+}
+
+uint64_t step_submit_as(struct msg_submit submit, const char *user, bool is_admin)
+{
+    static const char *const argv[] = {"x"};
+    static uint32_t serial;
+    char request_id[REQUEST_ID_CHARS + 1];
+    struct msg msg = {.type = MSG_TYPE_SUBMIT, .submit = submit};
+
+    (void)snprintf(request_id, sizeof request_id, "%032u", ++serial);
+    msg.submit.request_id = request_id;
+    msg.submit.name = "job";
+    msg.submit.cwd = "/";
+    msg.submit.argv = (struct msg_text_list){argv, 1};
+    step((struct rdzv_event){
+        .type = RDZV_EVENT_SUBMIT, .client = 7, .msg = &msg, .user = user, .is_admin = is_admin});
+    return find(RDZV_REPLY_SUBMITTED) == NULL ? 0 : find(RDZV_REPLY_SUBMITTED)->job_id;
+}
+
+uint64_t step_submit(struct msg_submit submit)
+{
+    return step_submit_as(submit, "ann", false);
+}

@@ -1,0 +1,33 @@
+/* The server's core under test, for the files of this folder: one core, its last actions, a clock
+ * that the test moves. */
+#ifndef TESTS_UNIT_RENDEZVOUS_CORE_TOOLS_H
+#define TESTS_UNIT_RENDEZVOUS_CORE_TOOLS_H
+
+#include "rendezvous/core/rdzv.h"
+
+#define SECOND_US 1000000ull
+
+extern struct rdzv *core;
+extern struct rdzv_actions actions; /* of the last step */
+extern uint64_t now_us;
+extern int64_t wall_ms;
+
+/* A core that is not restored yet, for so many jobs and nodes; at 100 s. */
+void begin_with(uint32_t jobs_max, uint32_t nodes_max);
+void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uint32_t max_queued);
+/* One event now; all tables of the core are checked after it. */
+void step(struct rdzv_event event);
+void step_unchecked(struct rdzv_event event);
+
+/* Among the last actions. */
+uint32_t count_of(enum rdzv_action_type type);
+const struct rdzv_action *find(enum rdzv_action_type type); /* the first; NULL: none */
+
+/* `hello` with what it leaves empty filled in: protocol, version, boot id, address. */
+void step_hello(uint64_t conn, struct msg_node_hello hello);
+void step_node(uint64_t conn, const struct msg *msg);
+/* `submit` likewise: request id, name, cwd, argv. Returns the job's id; 0: refused. */
+uint64_t step_submit(struct msg_submit submit);
+uint64_t step_submit_as(struct msg_submit submit, const char *user, bool is_admin);
+
+#endif

@@ -1,0 +1,27 @@
+#include "tests/unit/rendezvous/store_tools.h"
+
+#include <sqlite3.h>
+#include <stdio.h>
+
+#include "tests/lib/test.h"
+
+struct store *open_or_fail(const char *dir)
+{
+    struct store *store = NULL;
+    struct err err = {0};
+
+    if (store_open(&store, dir, true, &err) != STATUS_OK)
+        FAIL("store_open: %s", err.text);
+    return store;
+}
+
+void execute(const char *sql)
+{
+    char path[512];
+    sqlite3 *db;
+
+    (void)snprintf(path, sizeof path, "%s/state.db", test_dir());
+    CHECK_EQ(sqlite3_open(path, &db), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    (void)sqlite3_close(db);
+}

@@ -1,0 +1,121 @@
+/* Lifetimes in the CUDA backend's arena: before every layer's forward and backward, all that nobody
+ * has asked for at that time is made NaN, as is what somebody asks for from then on. So a buffer
+ * that is read after its end, or written before its beginning, shows in the numbers, whatever the
+ * packing of that net happens to forgive. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/net_pair.h"
+#include "tests/standin/cuda/standin.h"
+#include "tests/lib/test.h"
+#include "worker/backend/cuda/exec/internal.h"
+
+struct poison {
+    const struct cuda *cuda;
+    uint32_t time;
+};
+
+static size_t place_of(const struct cuda *cuda, const struct cuda_request *request)
+{
+    return (size_t)((const char *)*request->at - (const char *)cuda->arena);
+}
+
+/* Inside the fence. */
+static void run_poison(void *args)
+{
+    const struct poison *poison = args;
+    const struct cuda *cuda = poison->cuda;
+    uint8_t *lives, *arena = cuda->arena;
+    size_t end = 0;
+
+    for (uint32_t i = 0; i < cuda->request_count; i++)
+        if (place_of(cuda, &cuda->requests[i]) + cuda->requests[i].bytes > end)
+            end = place_of(cuda, &cuda->requests[i]) + cuda->requests[i].bytes;
+    lives = calloc(end + 1, 1);
+    CHECK(lives != NULL);
+    for (uint32_t i = 0; i < cuda->request_count; i++) {
+        const struct cuda_request *request = &cuda->requests[i];
+
+        if (request->birth < poison->time && poison->time <= request->death)
+            memset(lives + place_of(cuda, request), 1, request->bytes);
+    }
+    for (size_t i = 0; i < end; i++)
+        if (!lives[i])
+            arena[i] = 0xff; /* a NaN in every type */
+    free(lives);
+}
+
+static void poison(const struct cuda *cuda, uint32_t time)
+{
+    const struct poison args = {cuda, time};
+
+    CHECK(cuda->request_count > 0);
+    CHECK_EQ(standin_queue(cuda->stream, run_poison, &args, sizeof args), 0);
+}
+
+/* Which writes the images: those of layer 0, time 0. */
+static enum status begin(void *state, const struct net_images *images, const int64_t *labels,
+                         uint32_t n, bool training, struct err *err)
+{
+    poison(state, 0);
+    return backend_cuda.step_begin(state, images, labels, n, training, err);
+}
+
+static enum status forward(void *state, uint32_t layer, struct err *err)
+{
+    if (layer > 0)
+        poison(state, layer);
+    return backend_cuda.layer_forward(state, layer, err);
+}
+
+static enum status backward(void *state, uint32_t layer, float grad_scale, struct err *err)
+{
+    const struct cuda *cuda = state;
+
+    poison(cuda, 2 * cuda->graph->layer_count - 1 - layer);
+    return backend_cuda.layer_backward(state, layer, grad_scale, err);
+}
+
+static void train(struct graph *graph, struct model_shape shape, const char *level)
+{
+    struct backend poisoned = backend_cuda;
+    struct pair pair;
+
+    poisoned.step_begin = begin;
+    poisoned.layer_forward = forward;
+    poisoned.layer_backward = backward;
+    pair = pair_new(&(struct pair_options){
+        .arch = "a graph", .level = level, .graph = graph, .shape = shape, .backend = &poisoned});
+    pair_train(&pair, 2);
+    pair_free(&pair);
+}
+
+static void train_at_every_level(struct graph *graph, struct model_shape shape)
+{
+    static const char *const levels[] = {"O0", "O1", "O2", "O3"};
+    static const char *const stats[] = {"0", "1", "2"};
+
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++)
+        for (size_t s = 0; s < sizeof stats / sizeof stats[0]; s++) {
+            CHECK_EQ(setenv("DDP_CUDA_STATS", stats[s], 1), 0);
+            cuda_backend_use(&standin_runtime, &standin_kernels, &standin_plans, 0);
+            train(graph, shape, levels[l]);
+        }
+    standin_faults.no_norm_plans = true;
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++)
+        train(graph, shape, levels[l]);
+    standin_faults.no_norm_plans = false;
+    graph_free(&graph);
+}
+
+TEST(odd_layers)
+{
+    train_at_every_level(pair_odd_graph(), (struct model_shape){3, 12, 12, 10});
+}
+
+TEST(residual_blocks)
+{
+    train_at_every_level(pair_residual_graph(), (struct model_shape){3, 8, 8, 10});
+}
+
+TEST_MAIN

@@ -1,0 +1,144 @@
+/* The libraries that are opened at run time: each refusal names the library, the version found, the
+ * one needed and what to do. */
+#include "worker/backend/cuda/libs.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+
+enum which { CUDNN, CUBLASLT, NCCL };
+
+static enum status load(enum which which, const char *name, struct err *err)
+{
+    struct cudnn_api cudnn;
+    struct cublaslt_api lt;
+    struct nccl_api nccl;
+
+    switch (which) {
+    case CUDNN:
+        return libs_cudnn(name, &cudnn, err);
+    case CUBLASLT:
+        return libs_cublaslt(name, &lt, err);
+    case NCCL:
+        break;
+    }
+    return libs_nccl(name, &nccl, err);
+}
+
+static void refuse(enum which which, const char *name, enum status status, const char *word1,
+                   const char *word2, const char *word3)
+{
+    struct err err = {.status = STATUS_OK};
+
+    CHECK_EQ(load(which, name, &err), status);
+    if (strstr(err.text, word1) == NULL || strstr(err.text, word2) == NULL ||
+        strstr(err.text, word3) == NULL)
+        FAIL("\"%s\" does not say \"%s\", \"%s\" and \"%s\"", err.text, word1, word2, word3);
+}
+
+TEST(missing_is_named)
+{
+    refuse(CUDNN, "libcudnn-nowhere.so.9", STATUS_NOT_FOUND, "cuDNN is missing",
+           "libcudnn-nowhere.so.9", "install cuDNN 9");
+    refuse(CUBLASLT, "libcublasLt-nowhere.so.13", STATUS_NOT_FOUND, "cublasLt is missing",
+           "libcublasLt-nowhere.so.13", "install cuBLAS of CUDA 13");
+    refuse(NCCL, "libnccl-nowhere.so.2", STATUS_NOT_FOUND, "NCCL is missing",
+           "libnccl-nowhere.so.2", "--comm gloo");
+}
+
+TEST(too_old_names_both_versions)
+{
+    refuse(CUDNN, FAKE_DIR "/fake-cudnn-old.so", STATUS_UNSUPPORTED, "cuDNN is version 9.1.0",
+           "9.8.0", "install cuDNN 9");
+    refuse(CUBLASLT, FAKE_DIR "/fake-cublaslt-old.so", STATUS_UNSUPPORTED,
+           "cublasLt is version 12.8.3", "13.0.0", "cuBLAS of CUDA 13");
+    refuse(NCCL, FAKE_DIR "/fake-nccl-old.so", STATUS_UNSUPPORTED, "NCCL is version 2.18.5", "2.",
+           "install NCCL 2");
+}
+
+TEST(another_major_version_is_refused)
+{
+    refuse(CUDNN, FAKE_DIR "/fake-cudnn-next.so", STATUS_UNSUPPORTED, "cuDNN is version 10.0.0",
+           "a newer 9", "LD_LIBRARY_PATH");
+}
+
+TEST(new_enough_is_taken)
+{
+    struct err err = {.status = STATUS_OK};
+
+    CHECK_EQ(load(CUDNN, FAKE_DIR "/fake-cudnn-good.so", &err), STATUS_OK);
+}
+
+TEST(another_library_is_refused)
+{
+    refuse(CUDNN, FAKE_DIR "/fake-nccl-old.so", STATUS_UNSUPPORTED, "cuDNN", "cudnnGetVersion",
+           "fake-nccl-old.so");
+}
+
+/* -- fakes beside the real libraries, which load without a driver -- */
+
+static void *open_real(enum which which, const char *name)
+{
+    struct err err = {.text = ""};
+    enum status status = load(which, NULL, &err);
+    void *library;
+
+    if (status == STATUS_NOT_FOUND)
+        SKIP("not on this machine");
+    if (status != STATUS_OK) /* every entry point of its table, and its version */
+        FAIL("%s", err.text);
+    library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
+    if (library == NULL) {
+        char path[128];
+
+        (void)snprintf(path, sizeof path, "/usr/local/cuda/lib64/%s", name);
+        library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    }
+    CHECK(library != NULL);
+    return library;
+}
+
+TEST(the_real_libraries_have_every_entry_point)
+{
+    (void)open_real(CUDNN, "libcudnn.so.9");
+    (void)open_real(CUBLASLT, "libcublasLt.so.13");
+    (void)open_real(NCCL, "libnccl.so.2");
+}
+
+static const char *error_text(void *library, int code)
+{
+    const char *(*text)(ncclResult_t code);
+
+    *(void **)&text = dlsym(library, "ncclGetErrorString");
+    CHECK(text != NULL);
+    return text((ncclResult_t)code);
+}
+
+/* Of every code that nccl.h has: tests look for these words. */
+TEST(the_fake_nccl_has_nccl_s_words)
+{
+    void *real = open_real(NCCL, "libnccl.so.2");
+    void *fake = dlopen(getenv("DDP_TEST_NCCL"), RTLD_NOW | RTLD_LOCAL);
+
+    CHECK(fake != NULL);
+    for (int code = 0; code < ncclNumResults; code++)
+        CHECK_STR(error_text(fake, code), error_text(real, code));
+}
+
+/* The toolkit's stub has the driver's interface: so ours may have no other function. */
+TEST(the_fake_driver_has_the_driver_s_functions)
+{
+    void *stub = dlopen(STUB_DRIVER, RTLD_NOW | RTLD_LOCAL);
+    void *fake = dlopen(getenv("DDP_TEST_DRIVER"), RTLD_NOW | RTLD_LOCAL);
+
+    if (stub == NULL)
+        SKIP("the toolkit has no stub of the driver");
+    CHECK(fake != NULL);
+    CHECK(dlsym(stub, "cuDriverGetVersion") != NULL);
+    CHECK(dlsym(fake, "cuDriverGetVersion") != NULL);
+}
+
+TEST_MAIN

@@ -1,0 +1,52 @@
+/* Stands in for the CUDA module or for the driver, wrong in the one way that its build asks for;
+ * with GOOD it is a module of our version that sees no device. */
+#include "worker/backend/cuda/module/module.h"
+
+#if defined(OLD_DRIVER)
+/* A driver's library that serves CUDA 12.2. */
+__attribute__((visibility("default"))) int cuDriverGetVersion(int *version);
+
+int cuDriverGetVersion(int *version)
+{
+    *version = 12020;
+    return 0;
+}
+#elif defined(WRONG_ENTRY)
+__attribute__((visibility("default"))) int not_a_module(void);
+
+int not_a_module(void)
+{
+    return 0;
+}
+#else
+#if defined(WRONG_SYMBOL)
+int defined_nowhere(void);
+#endif
+
+static enum status no_device(uint32_t index, struct cuda_device *device, struct err *err)
+{
+    (void)index;
+    (void)device;
+    (void)err;
+#if defined(WRONG_SYMBOL)
+    (void)defined_nowhere();
+#endif
+    return STATUS_UNSUPPORTED;
+}
+
+const struct cuda_module *ddp_cuda_module(void)
+{
+    static const struct cuda_module module = {
+#if defined(WRONG_ABI)
+        .abi = CUDA_MODULE_ABI + 1,
+#else
+        .abi = CUDA_MODULE_ABI,
+#endif
+        .build = "a test's module",
+        .runtime_cuda = 13000,
+        .device_query = no_device,
+    };
+
+    return &module;
+}
+#endif

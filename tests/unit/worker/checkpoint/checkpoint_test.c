@@ -1,0 +1,402 @@
+/* Checkpoints: whole or not at all, newest first, fenced, and quiet about a full disk. */
+#include "worker/checkpoint/checkpoint.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+
+static struct checkpoint_state state_at(uint32_t step)
+{
+    return (struct checkpoint_state){.job_id = "7",
+                                     .generation = 2,
+                                     .epoch = 1,
+                                     .step_in_epoch = step,
+                                     .step = step,
+                                     .arch = "convnet",
+                                     .data = "digits",
+                                     .image_count = 60000,
+                                     .world = 4,
+                                     .batch = 100,
+                                     .accumulation_steps = 1,
+                                     .seed = UINT64_MAX,
+                                     .has_momentum = true,
+                                     .opt_level = "O2",
+                                     .optimizer = "adamw",
+                                     .loss_scale = 0x1.23456p-11F,
+                                     .unskipped = 1999,
+                                     .skipped_in_a_row = 3};
+}
+
+static struct checkpoint_dir *open_dir(uint32_t generation, int64_t step)
+{
+    struct checkpoint_options options = {
+        .path = test_dir(), .job_id = "7", .generation = generation, .keep = 2, .step = step};
+    struct checkpoint_dir *dir;
+    struct err notice, err;
+
+    if (checkpoint_dir_open(&dir, &options, &notice, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    return dir;
+}
+
+static enum status save(struct checkpoint_dir *dir, uint32_t step, struct err *err)
+{
+    const float weight[3] = {(float)step, 2, 3};
+    const struct safetensors_tensor tensor = {
+        .name = "weight", .type = SAFETENSORS_F32, .dims = {3}, .dim_count = 1, .values = weight};
+    struct checkpoint_state state = state_at(step);
+
+    return checkpoint_save(dir, &state, &tensor, 1, err);
+}
+
+static void count_skipped(void *user, const struct err *why)
+{
+    CHECK(why->text[0] != '\0');
+    ++*(int *)user;
+}
+
+/* The step of the newest, after `*skipped` others; -1: none. */
+static int64_t newest(int *skipped)
+{
+    const struct checkpoint_state like = state_at(0);
+    const struct checkpoint_choice choice = {
+        .like = &like, .skipped = count_skipped, .user = skipped};
+    struct checkpoint checkpoint;
+    struct err err;
+    int64_t step;
+    float weight[3];
+
+    *skipped = 0;
+    if (checkpoint_open_newest(&checkpoint, test_dir(), &choice, &err) != STATUS_OK)
+        return -1;
+    step = checkpoint.state.step;
+    CHECK_EQ(safetensors_read(&checkpoint.tensors, safetensors_find(&checkpoint.tensors, "weight"),
+                              weight, &err),
+             STATUS_OK);
+    CHECK(weight[0] == (float)step);
+    checkpoint_close(&checkpoint);
+    return step;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s", test_dir(), name);
+    return path;
+}
+
+static int files_with(const char *part)
+{
+    DIR *dir = opendir(test_dir());
+    const struct dirent *entry;
+    int n = 0;
+
+    while ((entry = readdir(dir)) != NULL)
+        n += strstr(entry->d_name, part) != NULL;
+    (void)closedir(dir);
+    return n;
+}
+
+TEST(state_goes_there_and_back)
+{
+    struct checkpoint_state state = state_at(12), again;
+    const char *sha = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    char *text = checkpoint_state_print(&state, 4711, sha), sha_again[65];
+    uint64_t bytes;
+    struct err err = {0};
+
+    CHECK(text != NULL);
+    if (checkpoint_state_parse(&again, &bytes, sha_again, "test", text, strlen(text), &err) !=
+        STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK_STR(again.job_id, "7");
+    CHECK_STR(again.arch, "convnet");
+    CHECK_EQ(again.seed, UINT64_MAX);
+    CHECK_EQ(again.step, 12);
+    CHECK_EQ(again.image_count, 60000);
+    CHECK(again.has_momentum);
+    CHECK_STR(again.opt_level, "O2");
+    CHECK_STR(again.optimizer, "adamw");
+    CHECK(again.loss_scale == 0x1.23456p-11F);
+    CHECK_EQ(again.unskipped, 1999);
+    CHECK_EQ(again.skipped_in_a_row, 3);
+    CHECK_EQ(bytes, 4711);
+    CHECK_STR(sha_again, sha);
+    free(text);
+}
+
+/* Files of the first version have none of the fields that came later. */
+TEST(an_older_state_is_read)
+{
+    const char *text = "{\"schema\":\"ddp.checkpoint.v1\",\"job_id\":\"\",\"generation\":1,"
+                       "\"epoch\":0,\"step_in_epoch\":5,\"step\":5,\"arch\":\"convnet\","
+                       "\"data\":\"digits\",\"image_count\":100,\"world\":1,\"batch\":10,"
+                       "\"seed\":\"0\",\"has_momentum\":true,\"safetensors_bytes\":1,"
+                       "\"safetensors_sha256\":\"0123456789abcdef0123456789abcdef"
+                       "0123456789abcdef0123456789abcdef\"}";
+    struct checkpoint_state state;
+    char sha[65];
+    uint64_t bytes;
+    struct err err = {0};
+
+    if (checkpoint_state_parse(&state, &bytes, sha, "test", text, strlen(text), &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK_EQ(state.step, 5);
+    CHECK_EQ(state.accumulation_steps, 1);
+    CHECK_STR(state.optimizer, "sgd");
+    CHECK_STR(state.opt_level, "O0");
+    CHECK(state.loss_scale == 1.0F);
+}
+
+/* Each replacement of a part of a good state must be refused. */
+TEST(bad_states_are_refused)
+{
+    static const struct {
+        const char *from, *to;
+    } changes[] = {
+        {"ddp.checkpoint.v1", "ddp.checkpoint.v2"},
+        {"\"schema\"", "\"Schema\""},
+        {"\"step\"", "\"steps\""},
+        {"\"step\":\t12", "\"step\":\t-1"},
+        {"\"step\":\t12", "\"step\":\t1.5"},
+        {"\"step\":\t12", "\"step\":\t\"12\""},
+        {"\"step\":\t12", "\"step\":\t100000000"},
+        {"\"step\":\t12", "\"step\":\t1e400"},
+        {"\"world\":\t4", "\"world\":\t0"},
+        {"\"world\":\t4", "\"world\":\t4,\"world\":\t4"},
+        {"\"world\":\t4", "\"world\":\t4,\"more\":\t4"},
+        {"18446744073709551615", "18446744073709551616"},
+        {"18446744073709551615", "-1"},
+        {"18446744073709551615", ""},
+        {"\"arch\":\t\"convnet\"", "\"arch\":\tnull"},
+        {"convnet", "con\\u0000vnet"},
+        {"convnet", "con\\nvnet"},
+        {"convnet", "convnetconvnetconvnetconvnetconvnetconvnetconvnetconvnetconvnetconvnet"},
+        {"true", "1"},
+        {"\"loss_scale\":\t", "\"loss_scale\":\t0.0000000000000000000000000000000000000000000000"},
+        {"aaaa", "AAAA"},
+        {"aaaa", "aaa"},
+        {"}", ""},
+        {"}", "}}"},
+        {"{", "[{"},
+    };
+    struct checkpoint_state state = state_at(12), again;
+    const char *sha = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    char *good = checkpoint_state_print(&state, 4711, sha), sha_again[65], bad[2048];
+    uint64_t bytes;
+
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        struct err err = {0};
+        const char *at = strstr(good, changes[i].from);
+        if (at == NULL)
+            FAIL("%s is not in %s", changes[i].from, good);
+        (void)snprintf(bad, sizeof bad, "%.*s%s%s", (int)(at - good), good, changes[i].to,
+                       at + strlen(changes[i].from));
+        if (checkpoint_state_parse(&again, &bytes, sha_again, "test", bad, strlen(bad), &err) !=
+            STATUS_BAD_INPUT)
+            FAIL("taken: %s", bad);
+        CHECK(strstr(err.text, "test: ") != NULL);
+    }
+    for (size_t n = 0; n < strlen(good); n++)
+        CHECK_EQ(checkpoint_state_parse(&again, &bytes, sha_again, "test", good, n, NULL),
+                 STATUS_BAD_INPUT);
+    free(good);
+}
+
+TEST(newest_two_are_kept)
+{
+    struct checkpoint_dir *dir = open_dir(2, -1);
+    int skipped;
+
+    for (uint32_t step = 100; step <= 500; step += 100)
+        CHECK_EQ(save(dir, step, NULL), STATUS_OK);
+    CHECK_EQ(files_with(".json"), 2);
+    CHECK_EQ(files_with(".safetensors"), 2);
+    CHECK_EQ(files_with(".tmp"), 0);
+    CHECK_EQ(access(path_of("step-00000500.safetensors"), R_OK), 0);
+    CHECK_EQ(newest(&skipped), 500);
+    CHECK_EQ(skipped, 0);
+    checkpoint_dir_close(&dir);
+}
+
+TEST(torn_ones_are_passed_over)
+{
+    struct checkpoint_dir *dir = open_dir(2, -1);
+    char byte = 'x';
+    int skipped, fd;
+
+    CHECK_EQ(newest(&skipped), -1); /* empty folder */
+    CHECK_EQ(save(dir, 100, NULL), STATUS_OK);
+    CHECK_EQ(save(dir, 200, NULL), STATUS_OK);
+    CHECK_EQ(truncate(path_of("step-00000200.safetensors"), 100), 0);
+    CHECK_EQ(newest(&skipped), 100);
+    CHECK_EQ(skipped, 1);
+    CHECK_EQ(save(dir, 200, NULL), STATUS_OK); /* made anew */
+    CHECK_EQ(newest(&skipped), 200);
+    fd = open(path_of("step-00000200.safetensors"), O_RDWR);
+    CHECK_EQ(pwrite(fd, &byte, 1, 90), 1); /* the size is right, the sum is not */
+    (void)close(fd);
+    CHECK_EQ(newest(&skipped), 100);
+    CHECK_EQ(truncate(path_of("step-00000200.json"), 20), 0);
+    CHECK_EQ(newest(&skipped), 100);
+    CHECK_EQ(unlink(path_of("step-00000100.safetensors")), 0);
+    CHECK_EQ(newest(&skipped), -1);
+    CHECK_EQ(skipped, 2);
+    checkpoint_dir_close(&dir);
+}
+
+TEST(leftovers_are_removed)
+{
+    static const char *const leftovers[] = {"step-00000300.safetensors.tmp",
+                                            "step-00000300.json.tmp", "step-00000400.safetensors"};
+    struct checkpoint_dir *dir = open_dir(2, -1);
+
+    CHECK_EQ(save(dir, 100, NULL), STATUS_OK);
+    checkpoint_dir_close(&dir);
+    for (size_t i = 0; i < 3; i++)
+        CHECK(close(open(path_of(leftovers[i]), O_CREAT | O_WRONLY, 0600)) == 0);
+    CHECK(close(open(path_of("step-notes.txt"), O_CREAT | O_WRONLY, 0600)) == 0);
+    dir = open_dir(3, 100);
+    for (size_t i = 0; i < 3; i++)
+        CHECK(access(path_of(leftovers[i]), F_OK) != 0);
+    CHECK(access(path_of("step-notes.txt"), F_OK) == 0); /* not ours, not touched */
+    CHECK(access(path_of("step-00000100.json"), F_OK) == 0);
+    checkpoint_dir_close(&dir);
+}
+
+TEST(an_old_generation_is_fenced)
+{
+    struct checkpoint_dir *old = open_dir(1, -1), *new;
+    struct err err = {0};
+    int skipped;
+
+    CHECK_EQ(save(old, 100, NULL), STATUS_OK);
+    new = open_dir(2, 100);
+    CHECK_EQ(save(old, 200, &err), STATUS_CONFLICT);
+    CHECK(strstr(err.text, "taken over by generation 2") != NULL);
+    CHECK(strstr(err.text, "this is generation 1") != NULL);
+    CHECK_EQ(newest(&skipped), 100);
+    CHECK_EQ(files_with(".tmp"), 0);
+    CHECK_EQ(save(new, 200, NULL), STATUS_OK);
+    CHECK_EQ(newest(&skipped), 200);
+    checkpoint_dir_close(&old);
+    checkpoint_dir_close(&new);
+}
+
+TEST(another_runs_checkpoints_are_set_aside)
+{
+    struct checkpoint_dir *dir = open_dir(1, -1);
+    struct checkpoint_options options = {
+        .path = test_dir(), .job_id = "", .generation = 1, .keep = 2, .step = 150};
+    struct err notice, err;
+    int skipped;
+
+    CHECK_EQ(save(dir, 100, NULL), STATUS_OK);
+    CHECK_EQ(save(dir, 200, NULL), STATUS_OK);
+    checkpoint_dir_close(&dir);
+    CHECK_EQ(checkpoint_dir_open(&dir, &options, &notice, &err), STATUS_OK);
+    CHECK(strstr(notice.text, "earlier-1") != NULL);
+    CHECK_EQ(newest(&skipped), 100);
+    CHECK_EQ(access(path_of("earlier-1/step-00000200.json"), F_OK), 0);
+    checkpoint_dir_close(&dir);
+    options.step = -1;
+    CHECK_EQ(checkpoint_dir_open(&dir, &options, &notice, &err), STATUS_OK);
+    CHECK_EQ(newest(&skipped), -1);
+    CHECK_EQ(access(path_of("earlier-2/step-00000100.safetensors"), F_OK), 0);
+    checkpoint_dir_close(&dir);
+}
+
+TEST(another_kind_of_run_is_a_conflict)
+{
+    struct checkpoint_dir *dir = open_dir(1, -1);
+    struct checkpoint_state like = state_at(0);
+    struct checkpoint checkpoint;
+    struct err err = {0};
+    int skipped = 0;
+    const struct checkpoint_choice choice = {
+        .like = &like, .skipped = count_skipped, .user = &skipped};
+
+    CHECK_EQ(save(dir, 100, NULL), STATUS_OK);
+    like.world = 2;
+    CHECK_EQ(checkpoint_open_newest(&checkpoint, test_dir(), &choice, &err), STATUS_CONFLICT);
+    CHECK(strstr(err.text, "a world of 4, now it is 2") != NULL);
+    CHECK_EQ(skipped, 1);
+    checkpoint_dir_close(&dir);
+}
+
+/* A limit on the size of files stands in for a full disk: write() fails half-way. */
+TEST(a_full_disk_keeps_the_old_ones)
+{
+    struct checkpoint_dir *dir = open_dir(1, -1);
+    struct rlimit before, small;
+    struct err err = {0};
+    int skipped;
+
+    CHECK_EQ(save(dir, 100, NULL), STATUS_OK);
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    for (rlim_t limit = 0; limit < 600; limit += 60) { /* in the tensors first, then in the state */
+        small = before;
+        small.rlim_cur = limit;
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+        enum status status = save(dir, 200, &err);
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+        if (status == STATUS_OK)
+            break;
+        CHECK_EQ(status, STATUS_IO);
+        CHECK_EQ(files_with(".tmp"), 0);
+        CHECK_EQ(files_with("00000200"), 0);
+        CHECK_EQ(newest(&skipped), 100);
+        CHECK_EQ(skipped, 0);
+    }
+    CHECK_EQ(save(dir, 200, &err), STATUS_OK);
+    CHECK_EQ(newest(&skipped), 200);
+    checkpoint_dir_close(&dir);
+}
+
+TEST(folders_that_cannot_be_made)
+{
+    struct checkpoint_options options = {.job_id = "", .generation = 1, .keep = 1};
+    struct checkpoint_dir *dir;
+    struct err notice, err = {0};
+    static char deep[512], long_path[3000];
+
+    (void)snprintf(deep, sizeof deep, "%s/a/b/c", test_dir());
+    options.path = deep;
+    CHECK_EQ(checkpoint_dir_open(&dir, &options, &notice, &err), STATUS_OK);
+    checkpoint_dir_close(&dir);
+    options.path = "/proc/version/x";
+    CHECK_EQ(checkpoint_dir_open(&dir, &options, &notice, &err), STATUS_IO);
+    CHECK(strstr(err.text, "--checkpoint-dir /proc/version/x") != NULL);
+    memset(long_path, 'a', sizeof long_path - 1);
+    options.path = long_path;
+    CHECK_EQ(checkpoint_dir_open(&dir, &options, &notice, &err), STATUS_TOO_BIG);
+    options.path = "";
+    CHECK_EQ(checkpoint_dir_open(&dir, &options, &notice, &err), STATUS_TOO_BIG);
+}
+
+TEST(paths_given_by_hand)
+{
+    struct checkpoint_dir *dir = open_dir(1, -1);
+    struct checkpoint checkpoint;
+    struct err err = {0};
+
+    CHECK_EQ(save(dir, 100, NULL), STATUS_OK);
+    CHECK_EQ(checkpoint_open(&checkpoint, path_of("step-00000100.safetensors"), &err), STATUS_OK);
+    checkpoint_close(&checkpoint);
+    CHECK_EQ(checkpoint_open(&checkpoint, path_of("step-00000100.json"), &err), STATUS_OK);
+    checkpoint_close(&checkpoint);
+    CHECK_EQ(checkpoint_open(&checkpoint, path_of("step-00000101.json"), &err), STATUS_NOT_FOUND);
+    CHECK_EQ(checkpoint_open(&checkpoint, path_of("model.pth"), &err), STATUS_BAD_INPUT);
+    CHECK_EQ(checkpoint_open(&checkpoint, "nodot", &err), STATUS_BAD_INPUT);
+    checkpoint_dir_close(&dir);
+}
+
+TEST_MAIN

@@ -1,0 +1,243 @@
+/* ddp-worker's command line. */
+#include "worker/options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+
+enum { WORDS_MAX = 24 };
+
+static enum status parse(struct options *options, const char *line, struct err *err)
+{
+    static char words[512];
+    char *argv[WORDS_MAX + 1] = {words}, *rest = words, *word;
+    int argc = 1;
+
+    (void)snprintf(words, sizeof words, "%s", line);
+    for (char *from = words; argc < WORDS_MAX && (word = strtok_r(from, " ", &rest)) != NULL;
+         from = NULL)
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    *err = (struct err){0};
+    return options_read(options, argc, argv, err);
+}
+
+TEST(defaults)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options, "", &err), STATUS_OK);
+    CHECK_STR(options.arch, "convnet");
+    CHECK(options.data == NULL && options.resume == NULL && options.checkpoint_dir == NULL);
+    CHECK_EQ(options.batch, 100);
+    CHECK_EQ(options.seed, 0);
+    CHECK(options.momentum == 0.0F);
+    CHECK_EQ(parse(&options, "digits", &err), STATUS_OK);
+    CHECK(options.data == NULL);
+}
+
+TEST(copies_of_checkpoints)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options, "--checkpoint-dir c", &err), STATUS_OK);
+    CHECK_EQ(options.checkpoint_copies, UINT32_MAX);
+    CHECK_EQ(parse(&options, "--checkpoint-dir c --checkpoint-copies all", &err), STATUS_OK);
+    CHECK_EQ(options.checkpoint_copies, UINT32_MAX);
+    CHECK_EQ(parse(&options, "--checkpoint-dir c --checkpoint-copies 0", &err), STATUS_OK);
+    CHECK_EQ(options.checkpoint_copies, 0);
+    CHECK_EQ(parse(&options, "--checkpoint-dir c --checkpoint-copies 2", &err), STATUS_OK);
+    CHECK_EQ(options.checkpoint_copies, 2);
+    CHECK_EQ(parse(&options, "--checkpoint-dir c --checkpoint-copies some", &err),
+             STATUS_BAD_INPUT);
+    CHECK_EQ(parse(&options, "--checkpoint-copies 2", &err), STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "--checkpoint-copies needs --checkpoint-dir DIR");
+}
+
+TEST(optimizers)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options, "", &err), STATUS_OK);
+    CHECK(options.optim.kind == OPTIM_SGD && options.optim.lookahead == OPTIM_LOOKAHEAD_NONE);
+    CHECK_EQ(parse(&options, "--optimizer adamw --wd .05 --betas 0.8,.95 --eps 1e-6", &err),
+             STATUS_OK);
+    CHECK_EQ(options.optim.kind, OPTIM_ADAMW);
+    CHECK(options.optim.beta1 == .8 && options.optim.beta2 == .95 && options.optim.eps == 1e-6F);
+    CHECK(options.optim.weight_decay == .05F);
+    CHECK_EQ(parse(&options, "--optimizer lars --momentum .9 --lookahead 7", &err), STATUS_OK);
+    CHECK(options.optim.trust == .001F && options.optim.momentum == .9F);
+    CHECK(options.optim.lookahead == OPTIM_LOOKAHEAD_PAPER && options.optim.every == 7);
+    CHECK(options.optim.alpha == .5F);
+    CHECK_EQ(parse(&options, "--optimizer larc --lookahead 10,.8 --lookahead-variant seed", &err),
+             STATUS_OK);
+    CHECK(options.optim.trust == .02F && options.optim.lookahead == OPTIM_LOOKAHEAD_SEED);
+    CHECK(options.optim.every == 10 && options.optim.alpha == .8F);
+    CHECK_EQ(parse(&options, "--optimizer adam --opt-level O3 --eps 1e-4", &err), STATUS_OK);
+    CHECK_EQ(parse(&options, "--optimizer adam --opt-level O3 --low-type bf16", &err), STATUS_OK);
+}
+
+TEST(every_way_to_write_one)
+{
+    static const char *const lines[] = {
+        "-b 32",           "-b32",      "-b=32", "--batch-size 32", "--batch-size=32",
+        "--batch_size 32", "-b 7 -b 32"};
+    struct options options;
+    struct err err;
+
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        if (parse(&options, lines[i], &err) != STATUS_OK)
+            FAIL("%s: %s", lines[i], err.text);
+        CHECK_EQ(options.batch, 32);
+    }
+}
+
+TEST(names_of_the_examples)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options,
+                   "-a convnet --epochs 3 --lr 1e-4 --momentum .9 --nesterov --wd 1e-4 --seed "
+                   "18446744073709551615 -j 4 -p 10 -e --dummy "
+                   "--opt-level O0 --loss-scale 1.0",
+                   &err),
+             STATUS_OK);
+    CHECK_EQ(options.epochs, 3);
+    CHECK(options.lr == 1e-4F && options.momentum == .9F && options.weight_decay == 1e-4F);
+    CHECK(options.nesterov && options.evaluate && options.dummy);
+    CHECK_EQ(options.seed, UINT64_MAX);
+    CHECK_EQ(options.loader_threads, 4);
+    CHECK_EQ(options.print_freq, 10);
+    CHECK_EQ(parse(&options, "--weight-decay 2 -- -data-", &err), STATUS_OK);
+    CHECK(options.weight_decay == 2.0F);
+    CHECK_STR(options.data, "-data-");
+    CHECK_EQ(parse(&options, "--help --epochs 3", &err), STATUS_OK);
+    CHECK(options.help);
+}
+
+TEST(roundings_are_asked_for)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options, "--lr 1", &err), STATUS_OK);
+    CHECK(!options.tf32 && !options.deterministic);
+    CHECK_EQ(parse(&options, "--tf32 --deterministic", &err), STATUS_OK);
+    CHECK(options.tf32 && options.deterministic);
+}
+
+TEST(refusals_name_the_option)
+{
+    static const struct {
+        const char *line;
+        enum status status;
+        const char *word;
+    } cases[] = {
+        {"--bacth-size 3", STATUS_BAD_INPUT, "did you mean --batch-size?"},
+        {"--check 3", STATUS_BAD_INPUT, "did you mean --checkpoint-"},
+        {"--xyzzyxyzzyxyzzy", STATUS_BAD_INPUT, "see ddp-worker --help"},
+        {"--"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "aaaaaaaaaaaa",
+         STATUS_BAD_INPUT, "unknown option"},
+        {"-x", STATUS_BAD_INPUT, "unknown option -x"},
+        {"--nesterov=2", STATUS_BAD_INPUT, "--nesterov: \"2\" is not true or false"},
+        {"--lr", STATUS_BAD_INPUT, "--lr needs a value"},
+        {"-b", STATUS_BAD_INPUT, "-b needs a value: -b N"},
+        {"-b 0", STATUS_BAD_INPUT, "-b: 0 is not in 1..65536"},
+        {"-b -1", STATUS_BAD_INPUT, "-b: \"-1\" is not a whole number"},
+        {"-b 1.5", STATUS_BAD_INPUT, "-b: \"1.5\" is not"},
+        {"--batch-size 99999999999999999999", STATUS_BAD_INPUT, "--batch-size: "},
+        {"--seed 18446744073709551616", STATUS_BAD_INPUT, "--seed"},
+        {"--seed -1", STATUS_BAD_INPUT, "--seed: \"-1\""},
+        {"--lr inf", STATUS_BAD_INPUT, "--lr: \"inf\" is not a number"},
+        {"--lr nan", STATUS_BAD_INPUT, "--lr: \"nan\""},
+        {"--lr 1x", STATUS_BAD_INPUT, "--lr: \"1x\""},
+        {"--checkpoint-keep 0", STATUS_BAD_INPUT, "--checkpoint-keep: 0 is not in 1.."},
+        {"--arch=", STATUS_BAD_INPUT, "--arch: the value is empty"},
+        {"--opt-level 00", STATUS_BAD_INPUT, "the prefix O is the letter O, not the number zero."},
+        {"--opt-level O4", STATUS_BAD_INPUT, "Options are 'O0', 'O1', 'O2', 'O3'."},
+        {"--opt-level O2 --low-type fp8", STATUS_BAD_INPUT, "expected fp16 or bf16"},
+        {"--opt-level O2 --loss-scale 0", STATUS_BAD_INPUT, "--loss-scale 0"},
+        {"--opt-level O1 --keep-batchnorm-fp32 True", STATUS_BAD_INPUT,
+         "keep_batchnorm_fp32 should be None. keep_batchnorm_fp32 was True"},
+        {"--device cuda:x", STATUS_BAD_INPUT, "expected auto, cpu, cuda or cuda:N"},
+        {"--device tpu", STATUS_BAD_INPUT, "expected auto, cpu, cuda or cuda:N"},
+        {"--comm mpi", STATUS_BAD_INPUT, "--comm mpi: expected auto, nccl or gloo"},
+        {"--nesterov --momentum .9 --dampening .1", STATUS_BAD_INPUT, "--nesterov requires"},
+        {"--checkpoint-every 5", STATUS_BAD_INPUT, "needs --checkpoint-dir"},
+        {"--dummy somewhere", STATUS_BAD_INPUT, "leave somewhere out"},
+    };
+    struct options options;
+    struct err err;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        enum status status = parse(&options, cases[i].line, &err);
+        if (status != cases[i].status || strstr(err.text, cases[i].word) == NULL)
+            FAIL("%s: expected \"%s\", got %s: %s", cases[i].line, cases[i].word,
+                 status_name(status), err.text);
+    }
+}
+
+TEST(optimizers_that_make_no_sense)
+{
+    static const struct {
+        const char *line, *word;
+    } cases[] = {
+        {"--optimizer adams", "expected sgd, adam, adamw, lars or larc"},
+        {"--optimizer adam --momentum .9", "it has --betas"},
+        {"--optimizer adamw --nesterov", "--nesterov is not an option of --optimizer adamw"},
+        {"--optimizer lars --dampening .1", "--dampening is not an option"},
+        {"--optimizer lars --momentum .9 --nesterov", "--nesterov is not"},
+        {"--optimizer larc --nesterov", "--nesterov requires a --momentum"},
+        {"--optimizer lars --eps 1e-6", "--eps is not an option"},
+        {"--betas .9,.99", "--betas is not an option of --optimizer sgd"},
+        {"--trust-coefficient .1", "--trust-coefficient is not an option"},
+        {"--optimizer adam --betas .9", "--betas .9: expected two numbers"},
+        {"--optimizer adam --betas .9,1", "--betas .9,1: expected two"},
+        {"--optimizer adam --betas .9,.99,", "expected two numbers"},
+        {"--optimizer adam --betas -1,.99", "expected two numbers"},
+        {"--optimizer adam --betas nan,.99", "expected two numbers"},
+        {"--optimizer adam --opt-level O3", "--eps of 1e-08 is 0 in fp16"},
+        {"--lookahead 0", "--lookahead 0: expected K[,ALPHA]"},
+        {"--lookahead 5,", "expected K[,ALPHA]"},
+        {"--lookahead 2.5", "expected K[,ALPHA]"},
+        {"--lookahead 5,1.5", "expected K[,ALPHA]"},
+        {"--lookahead 5,0", "expected K[,ALPHA]"},
+        {"--lookahead-variant seed", "needs --lookahead"},
+        {"--lookahead 5 --lookahead-variant mine", "expected paper or seed"},
+    };
+    struct options options;
+    struct err err;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (parse(&options, cases[i].line, &err) != STATUS_BAD_INPUT ||
+            strstr(err.text, cases[i].word) == NULL)
+            FAIL("%s: expected \"%s\", got %s", cases[i].line, cases[i].word, err.text);
+}
+
+TEST(help_has_examples_and_every_option)
+{
+    char *text = NULL;
+    size_t text_bytes;
+    FILE *file = open_memstream(&text, &text_bytes);
+
+    CHECK(file != NULL);
+    options_print_help(file);
+    CHECK_EQ(fclose(file), 0);
+    CHECK(strstr(text, "ddpctl run --standalone") < strstr(text, "Usage: "));
+    CHECK(strstr(text, "-b, --batch-size N") != NULL);
+    CHECK(strstr(text, "--checkpoint-every STEPS") != NULL);
+    for (const char *line = text; (line = strchr(line, '\n')) != NULL; line++) {
+        const char *end = strchr(line + 1, '\n');
+        CHECK(end == NULL || end - line <= 121);
+    }
+    free(text);
+}
+
+TEST_MAIN

@@ -1,0 +1,444 @@
+/* Convolution by oneDNN, in chunks of a few images whose output stays in the L2 cache.
+ *
+ * Batch norm: where one follows, its sums over a chunk are computed as soon as the chunk is made.
+ * Backward, it computes dx of a chunk just before the two backward convolutions read it.
+ *
+ * Weights are stored in the layout that is best for forward. Where backward needs another one, they
+ * are reordered once per step (some KiB). No gradient is computed for the network's input.
+ *
+ * bf16 on the matrix unit (half.h): input and output of a chunk are NHWC. A 1x1 convolution is then
+ * a matrix product over pixels: oneDNN's inner product is up to five times as fast as its
+ * convolution. Weights are stored in the layout of their gradient, since forward and data read a
+ * 16-bit copy anyway. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/backend/cpu/half.h"
+#include "worker/backend/cpu/product.h"
+
+#define WEIGHTS_PER_CHUNK                                                                          \
+    4 /* every chunk reads all weights: its output is at least this much larger */
+
+struct conv {
+    struct cpu_product product;
+    struct cpu_half half;
+    bool is_matrix;   /* half.on and 1x1: a matrix product over pixels */
+    bool own_weights; /* the gradient of the weights by our own loops */
+    uint32_t chunk;   /* images per chunk */
+    float *partial;   /* gradient of the weights, then of the bias, of one chunk */
+    float
+        *input_grad; /* gradient of the input of one chunk, before it is added; NULL: not needed */
+};
+
+static uint32_t chunk_images(const struct cpu *cpu, const struct cpu_layer *layer)
+{
+    const struct graph_window *window = &layer->graph->window;
+    const size_t bytes = layer->out.image_size * sizeof(float);
+    const size_t weights_bytes = (size_t)layer->out.dims[0] * layer->in->dims[0] * window->kernel *
+                                 window->kernel * sizeof(float);
+    size_t chunk = CPU_CHUNK_BYTES, images;
+
+    if (chunk < WEIGHTS_PER_CHUNK * weights_bytes)
+        chunk = WEIGHTS_PER_CHUNK * weights_bytes;
+    images = bytes < chunk ? chunk / bytes : 1;
+    assert(bytes > 0 && images > 0);
+    return images < cpu->batch_max ? (uint32_t)images : cpu->batch_max;
+}
+
+static const struct conv *conv_of(const struct cpu_layer *layer)
+{
+    return layer->own;
+}
+
+/* A 1x1 convolution with a stride reads every stride-th row and column. */
+static uint32_t input_step(const struct cpu_layer *layer)
+{
+    return conv_of(layer)->is_matrix ? layer->graph->window.stride : 1;
+}
+
+struct conv_mds {
+    dnnl_memory_desc_t in, out, bias;
+    const dnnl_memory_desc_t *bias_or_null;
+    dnnl_dims_t stride, pad;
+};
+
+static dnnl_status_t fill_mds(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
+                              struct conv_mds *mds)
+{
+    const struct graph_window *window = &layer->graph->window;
+    const bool half = conv_of(layer)->half.on;
+    dnnl_status_t rc =
+        half ? cpu_half_md(layer->in, n, &mds->in) : cpu_value_md(cpu, layer->in, n, &mds->in);
+
+    if (rc == dnnl_success)
+        rc = half ? cpu_half_md(&layer->out, n, &mds->out)
+                  : cpu_value_md(cpu, &layer->out, n, &mds->out);
+    cpu_vector_md(layer->out.dims[0], &mds->bias);
+    mds->bias_or_null = layer->graph->has_bias ? &mds->bias : NULL;
+    for (int i = 0; i < 2; i++) {
+        mds->stride[i] = window->stride;
+        mds->pad[i] = window->pad;
+    }
+    return rc;
+}
+
+static dnnl_status_t describe(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
+                              enum cpu_direction direction, const dnnl_memory_desc_t *weights,
+                              const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
+{
+    const dnnl_alg_kind_t direct = dnnl_convolution_direct;
+    dnnl_convolution_desc_t desc;
+    struct conv_mds mds;
+    dnnl_status_t rc = fill_mds(cpu, layer, n, &mds);
+
+    if (rc == dnnl_success && direction == CPU_DIRECTION_FORWARD)
+        rc = dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, direct, &mds.in,
+                                                weights, mds.bias_or_null, &mds.out, mds.stride,
+                                                mds.pad, mds.pad);
+    else if (rc == dnnl_success && direction == CPU_DIRECTION_DATA)
+        rc = dnnl_convolution_backward_data_desc_init(&desc, direct, &mds.in, weights, &mds.out,
+                                                      mds.stride, mds.pad, mds.pad);
+    else if (rc == dnnl_success)
+        rc = dnnl_convolution_backward_weights_desc_init(&desc, direct, &mds.in, weights,
+                                                         mds.bias_or_null, &mds.out, mds.stride,
+                                                         mds.pad, mds.pad);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_desc_create(pd, &desc, cpu->attr, cpu->engine, hint);
+    return rc == dnnl_success && conv_of(layer)->half.on ? cpu_half_check(weights, pd) : rc;
+}
+
+/* The pixels of n images as rows of a matrix. */
+static dnnl_status_t describe_matrix(const struct cpu *cpu, const struct cpu_layer *layer,
+                                     uint32_t n, enum cpu_direction direction,
+                                     const dnnl_memory_desc_t *weights,
+                                     const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
+{
+    const uint32_t pixels = layer->out.dims[1] * layer->out.dims[2];
+    const struct cpu_matrix matrix = {.rows = (int64_t)n * pixels,
+                                      .in = layer->in->dims[0],
+                                      .out = layer->out.dims[0],
+                                      .has_bias = layer->graph->has_bias};
+
+    return cpu_half_describe(cpu, &matrix, direction, weights, hint, pd);
+}
+
+/* Lets oneDNN choose the layouts of the weights. dnnl_unimplemented: no bf16 for this shape. */
+static dnnl_status_t choose_layouts(const struct cpu *cpu, const struct cpu_layer *layer,
+                                    struct conv *conv)
+{
+    const dnnl_dim_t kernel = layer->graph->window.kernel;
+    const dnnl_dims_t dims = {layer->out.dims[0], layer->in->dims[0], kernel, kernel};
+    const int dim_count = conv->is_matrix ? 2 : 4;
+    dnnl_memory_desc_t plain;
+    dnnl_status_t rc = dnnl_memory_desc_init_by_tag(&plain, dim_count, dims, dnnl_f32,
+                                                    dim_count == 2 ? dnnl_ab : dnnl_abcd);
+
+    conv->product.describe = conv->is_matrix ? describe_matrix : describe;
+    if (rc == dnnl_success)
+        rc = cpu_product_choose(cpu, layer, &conv->product, conv->chunk, dims, dim_count,
+                                conv->half.on ? dnnl_bf16 : dnnl_f32);
+    if (rc == dnnl_success)
+        cpu_tensor_set_layout(&layer->tensors[0], &plain,
+                              &conv->product.weights_mds[conv->half.on ? CPU_DIRECTION_WEIGHTS
+                                                                       : CPU_DIRECTION_FORWARD]);
+    conv->own_weights =
+        rc == dnnl_success && conv->product.is_general[CPU_DIRECTION_WEIGHTS] && !conv->half.on &&
+        !layer->in->blocked && layer->out.blocked &&
+        dnnl_memory_desc_equal(&conv->product.weights_mds[CPU_DIRECTION_WEIGHTS], &plain) != 0;
+    return rc;
+}
+
+static dnnl_status_t choose_type(const struct cpu *cpu, const struct cpu_layer *layer,
+                                 struct conv *conv)
+{
+    const struct graph_window *window = &layer->graph->window;
+    dnnl_status_t rc;
+
+    conv->half.on = cpu_half_applies(cpu, layer);
+    conv->is_matrix = conv->half.on && window->kernel == 1 && window->pad == 0;
+    rc = choose_layouts(cpu, layer, conv);
+    if (rc != dnnl_unimplemented || !conv->half.on)
+        return rc;
+    conv->half.on = conv->is_matrix = false;
+    return choose_layouts(cpu, layer, conv);
+}
+
+static bool has_other_reader(const struct cpu *cpu, const struct cpu_layer *layer)
+{
+    return graph_only_user(cpu->graph, layer->graph->inputs[0]) == GRAPH_NONE;
+}
+
+static size_t weights_bytes(const struct conv *conv)
+{
+    return dnnl_memory_desc_get_size(&conv->product.weights_mds[CPU_DIRECTION_WEIGHTS]);
+}
+
+static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
+                                struct err *err)
+{
+    const size_t input_bytes = conv->chunk * layer->in->image_size * sizeof(float);
+    enum status status = cpu_product_request(cpu, layer, &conv->product, err);
+
+    if (status == STATUS_OK && conv->half.on)
+        status = cpu_half_request(cpu, layer, &conv->half, conv->chunk, layer->in->image_size,
+                                  layer->out.image_size, err);
+    if (cpu->evaluate_only)
+        return status;
+    if (status == STATUS_OK && conv->chunk < cpu->batch_max)
+        status =
+            cpu_request_in_backward(cpu, layer, &conv->partial,
+                                    weights_bytes(conv) + layer->out.dims[0] * sizeof(float), err);
+    if (status == STATUS_OK && layer->in->needs_grad && has_other_reader(cpu, layer))
+        status = cpu_request_in_backward(cpu, layer, &conv->input_grad, input_bytes, err);
+    return status;
+}
+
+static enum status conv_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    struct conv *conv = calloc(1, sizeof *conv);
+    enum status status;
+
+    if (conv == NULL)
+        return cpu_out_of_memory(layer, err);
+    layer->own = conv;
+    conv->chunk = chunk_images(cpu, layer);
+    status = cpu_check(choose_type(cpu, layer, conv), layer, "conv2d", err);
+    if (status == STATUS_OK && layer->graph->has_bias)
+        cpu_tensor_set_vector(&layer->tensors[1], layer->out.dims[0], layer->out.dims[0]);
+    layer->is_half = conv->half.on;
+    return status == STATUS_OK ? make_buffers(cpu, layer, conv, err) : status;
+}
+
+static void conv_close(struct cpu_layer *layer)
+{
+    struct conv *conv = layer->own;
+
+    if (conv == NULL)
+        return;
+    cpu_product_close(&conv->product);
+    free(conv);
+    layer->own = NULL;
+}
+
+static uint32_t next_chunk(const struct cpu *cpu, const struct conv *conv, uint32_t first)
+{
+    return cpu->n - first < conv->chunk ? cpu->n - first : conv->chunk;
+}
+
+/* Runs one direction and counts its time as time inside oneDNN. */
+static enum status run(struct cpu *cpu, struct cpu_layer *layer, struct cpu_product_set *set,
+                       enum cpu_direction direction, const struct cpu_product_memory *memory,
+                       struct err *err)
+{
+    static const enum cpu_work works[CPU_DIRECTIONS] = {CPU_CONV_FORWARD, CPU_CONV_DATA,
+                                                        CPU_CONV_WEIGHTS};
+    const uint64_t start = cpu_clock(cpu);
+    enum status status = cpu_product_run(cpu, layer, set, direction, memory, err);
+
+    cpu_count(cpu, layer, works[direction], start);
+    return status;
+}
+
+static void pack(struct cpu *cpu, struct cpu_layer *layer, const struct cpu_value *value,
+                 uint32_t n, uint32_t step, const float *stored, float *half)
+{
+    const uint64_t start = cpu_clock(cpu);
+
+    cpu_half_pack(cpu, value, n, step, stored, half);
+    cpu_count(cpu, layer, CPU_CONV_COPIES, start);
+}
+
+static void unpack(struct cpu *cpu, struct cpu_layer *layer, const struct cpu_value *value,
+                   uint32_t n, uint32_t step, const float *half, float *stored)
+{
+    const uint64_t start = cpu_clock(cpu);
+
+    cpu_half_unpack(cpu, value, n, step, half, stored);
+    cpu_count(cpu, layer, CPU_CONV_COPIES, start);
+}
+
+static enum status convert(struct cpu *cpu, struct cpu_layer *layer, enum cpu_direction direction,
+                           struct err *err)
+{
+    struct conv *conv = layer->own;
+    const uint64_t start = cpu_clock(cpu);
+    enum status status = cpu_product_convert(cpu, layer, &conv->product, direction, err);
+
+    cpu_count(cpu, layer, conv->half.on ? CPU_CONV_COPIES : CPU_FORWARD, start);
+    return status;
+}
+
+static enum status forward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint32_t first,
+                                 uint32_t n, struct err *err)
+{
+    struct conv *conv = layer->own;
+    const float *in = layer->in->data + first * layer->in->image_size;
+    float *out = layer->out.data + first * layer->out.image_size;
+    const bool half = conv->half.on;
+    const struct cpu_product_memory memory = {
+        .in = half ? conv->half.in[0] : in,
+        .weights = cpu_product_weights(layer, &conv->product, CPU_DIRECTION_FORWARD),
+        .bias = layer->graph->has_bias ? layer->tensors[1].param : NULL,
+        .out = half ? conv->half.out[0] : out};
+    struct cpu_product_set *set;
+    enum status status = cpu_product_find(cpu, layer, &conv->product, n, &set, err);
+
+    assert(first + n <= cpu->n && n <= conv->chunk);
+    if (status != STATUS_OK)
+        return status;
+    if (half)
+        pack(cpu, layer, layer->in, n, input_step(layer), in, conv->half.in[0]);
+    status = run(cpu, layer, set, CPU_DIRECTION_FORWARD, &memory, err);
+    if (half)
+        unpack(cpu, layer, &layer->out, n, 1, conv->half.out[0], out);
+    else
+        cpu_round(cpu, layer->graph->out.dtype, out, n * layer->out.image_size);
+    return status;
+}
+
+static enum status conv_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    struct conv *conv = layer->own;
+    enum status status = convert(cpu, layer, CPU_DIRECTION_FORWARD, err);
+    uint32_t n;
+
+    assert(conv->chunk > 0 && conv->chunk <= cpu->batch_max);
+    for (uint32_t first = 0; first < cpu->n && status == STATUS_OK; first += n) {
+        n = next_chunk(cpu, conv, first);
+        status = forward_chunk(cpu, layer, first, n, err);
+        if (status == STATUS_OK && layer->norm != NULL && cpu->training)
+            cpu_norm_sums(cpu, layer->norm, first, n);
+    }
+    return status;
+}
+
+static void add_to(float *restrict sum, const float *restrict part, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        sum[i] += part[i];
+}
+
+static void own_weights(struct cpu *cpu, struct cpu_layer *layer, uint32_t n, const float *in,
+                        const float *dy, float *weights, float *bias)
+{
+    const struct graph_window *window = &layer->graph->window;
+    const struct cpu_area area = {.images = n,
+                                  .blocks = layer->out.blocks,
+                                  .height = layer->out.dims[1],
+                                  .width = layer->out.dims[2]};
+    const struct cpu_rows_conv shape = {.channels = layer->in->dims[0],
+                                        .in_height = layer->in->dims[1],
+                                        .in_width = layer->in->dims[2],
+                                        .kernel = window->kernel,
+                                        .stride = window->stride,
+                                        .pad = window->pad,
+                                        .out_channels = layer->out.dims[0]};
+    const uint64_t start = cpu_clock(cpu);
+
+    cpu->kernels->conv_weights(&area, &shape, in, dy, weights, bias);
+    cpu_count(cpu, layer, CPU_CONV_WEIGHTS, start);
+}
+
+/* Gradient of weights and bias over one chunk: written for the first chunk, added for the others.
+ */
+static enum status backward_weights(struct cpu *cpu, struct cpu_layer *layer,
+                                    struct cpu_product_set *set, uint32_t first, const float *dy,
+                                    struct err *err)
+{
+    const struct conv *conv = layer->own;
+    const size_t count = weights_bytes(conv) / sizeof(float); /* their gradient is fp32 */
+    const float *in = layer->in->data + first * layer->in->image_size;
+    float *sum = cpu_product_weights(layer, &conv->product, CPU_DIRECTION_WEIGHTS);
+    float *weights = first == 0 ? sum : conv->partial;
+    float *bias_sum = layer->graph->has_bias ? layer->tensors[1].grad : NULL;
+    float *bias = first == 0 || bias_sum == NULL ? bias_sum : conv->partial + count;
+    const struct cpu_product_memory memory = {
+        .in = conv->half.on ? conv->half.in[1] : in, .weights = weights, .bias = bias, .out = dy};
+    enum status status = STATUS_OK;
+
+    assert(first == 0 || conv->partial != NULL);
+    if (conv->half.on)
+        pack(cpu, layer, layer->in, set->n, input_step(layer), in, conv->half.in[1]);
+    if (conv->own_weights)
+        own_weights(cpu, layer, set->n, in, dy, weights, bias);
+    else
+        status = run(cpu, layer, set, CPU_DIRECTION_WEIGHTS, &memory, err);
+    if (status != STATUS_OK || first == 0)
+        return status;
+    add_to(sum, weights, count);
+    if (bias_sum != NULL)
+        add_to(bias_sum, bias, layer->out.dims[0]);
+    return STATUS_OK;
+}
+
+static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
+                                 struct cpu_product_set *set, uint32_t first, const float *dy,
+                                 struct err *err)
+{
+    const struct conv *conv = layer->own;
+    const enum graph_dtype dtype = cpu->graph->layers[layer->graph->inputs[0]].out.dtype;
+    const size_t count = set->n * layer->in->image_size;
+    float *grad = layer->in->grad + first * layer->in->image_size;
+    float *made = layer->adds[0] ? conv->input_grad : grad;
+    const struct cpu_product_memory memory = {
+        .in = conv->half.on ? conv->half.in[1] : made,
+        .weights = cpu_product_weights(layer, &conv->product, CPU_DIRECTION_DATA),
+        .out = dy};
+    enum status status;
+
+    assert(layer->in->grad != NULL && made != NULL);
+    status = run(cpu, layer, set, CPU_DIRECTION_DATA, &memory, err);
+    if (status != STATUS_OK)
+        return status;
+    if (conv->half.on)
+        unpack(cpu, layer, layer->in, set->n, input_step(layer), conv->half.in[1], made);
+    else
+        cpu_round(cpu, dtype, made, count);
+    if (layer->adds[0]) {
+        cpu_add_grad(cpu, grad, made, count, true);
+        cpu_round(cpu, dtype, grad, count);
+    }
+    return STATUS_OK;
+}
+
+static enum status backward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint32_t first,
+                                  uint32_t n, struct err *err)
+{
+    struct conv *conv = layer->own;
+    const float *dy = layer->out.grad + first * layer->out.image_size;
+    struct cpu_product_set *set;
+    enum status status = cpu_product_find(cpu, layer, &conv->product, n, &set, err);
+
+    assert(first + n <= cpu->n && n <= conv->chunk);
+    if (status != STATUS_OK)
+        return status;
+    if (layer->norm != NULL)
+        cpu_norm_backward_apply(cpu, layer->norm, first, n);
+    if (conv->half.on) {
+        pack(cpu, layer, &layer->out, n, 1, dy, conv->half.out[1]);
+        dy = conv->half.out[1];
+    }
+    if (layer->in->grad != NULL)
+        status = backward_data(cpu, layer, set, first, dy, err);
+    return status == STATUS_OK ? backward_weights(cpu, layer, set, first, dy, err) : status;
+}
+
+static enum status conv_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                                 struct err *err)
+{
+    struct conv *conv = layer->own;
+    enum status status = convert(cpu, layer, CPU_DIRECTION_DATA, err);
+    uint32_t n;
+
+    (void)grad_scale;
+    for (uint32_t first = 0; first < cpu->n && status == STATUS_OK; first += n) {
+        n = next_chunk(cpu, conv, first);
+        status = backward_chunk(cpu, layer, first, n, err);
+    }
+    if (status == STATUS_OK)
+        status = convert(cpu, layer, CPU_DIRECTION_WEIGHTS, err);
+    return status;
+}
+
+const struct cpu_op cpu_op_conv = {conv_open, conv_close, conv_forward, conv_backward};

@@ -1,0 +1,274 @@
+/* Inside of the CPU backend: values in channel blocks, layers as tables of functions, oneDNN
+ * primitives. Who calls whom, from the top:
+ *
+ *     cpu.c                  struct backend: opens the layers, runs one at a time
+ *     images.c, tensors.c    input images and parameters into the backend's layouts
+ *     outcome.c              the end of a step: finite check, clipping, optimizer, outcome
+ *     memory.c               the memory plan: one arena for all values and buffers
+ *     conv.c ... ops.c       the layers, a struct cpu_op each
+ *     product.c, half.c      convolution and linear as oneDNN primitives; bf16 on a matrix unit
+ *     prim.c, profile.c      oneDNN's C API; times
+ *     base.c                 allocation, rounding, sums over ranks
+ *     kernels*.c             loops over values, one table per instruction set */
+#ifndef WORKER_BACKEND_CPU_INTERNAL_H
+#define WORKER_BACKEND_CPU_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "common/status.h"
+#include "worker/backend/cpu/kernels.h"
+#include "worker/backend/cpu/kernels_residual.h"
+#include "worker/graph/graph.h"
+#include "worker/net/backend.h"
+#include "worker/net/profile.h"
+#include "worker/net/scaler.h"
+
+#define CPU_PRIM_ARGS_MAX 8
+/* A convolution computes about this much of its output at once, so that it stays in the L2 cache.
+ */
+#define CPU_CHUNK_BYTES (512 * 1024)
+
+/* The output of a layer for the whole batch, and its gradient. */
+struct cpu_value {
+    float *data;
+    float *grad; /* NULL where no layer needs it, and before cpu_memory_make */
+    bool needs_grad;
+    bool blocked;      /* [n][blocks][height][width][block], see kernels.h; else row-major */
+    uint32_t dims[3];  /* channels, height, width; 1 and 1 for features */
+    uint32_t blocks;   /* 0 where not blocked */
+    size_t image_size; /* floats stored per image */
+};
+
+/* A parameter or buffer in the layout in which its layer reads it. */
+struct cpu_tensor {
+    dnnl_memory_desc_t plain, stored; /* weights: row-major, and as stored */
+    bool is_vector;                   /* one dimension: [count] and padding, no descriptors */
+    size_t count, size;               /* elements; elements with padding */
+    float *param, *grad;
+};
+
+/* A primitive with its arguments. */
+struct cpu_prim {
+    dnnl_primitive_t prim; /* NULL: not made yet */
+    dnnl_exec_arg_t args[CPU_PRIM_ARGS_MAX];
+    int arg_count;
+};
+
+/* Kinds of work of a layer that are timed separately. */
+enum cpu_work {
+    CPU_FORWARD,
+    CPU_BACKWARD,
+    CPU_CONV_FORWARD,
+    CPU_CONV_DATA,
+    CPU_CONV_WEIGHTS,
+    CPU_CONV_COPIES, /* conversions to and from 16 bits */
+    CPU_WORKS
+};
+
+/* Parts of a step that belong to no layer. */
+enum cpu_part { CPU_IMAGES, CPU_FINITE, CPU_CLIP, CPU_UPDATE, CPU_PARTS };
+
+struct cpu;
+struct cpu_layer;
+
+/* What an operation does. open: chooses layouts and requests buffers; the values have no memory
+ * yet. backward: writes the gradients of the inputs (adds where layer->adds) and of the tensors. */
+struct cpu_op {
+    enum status (*open)(struct cpu *cpu, struct cpu_layer *layer, struct err *err);
+    void (*close)(struct cpu_layer *layer);
+    enum status (*forward)(struct cpu *cpu, struct cpu_layer *layer, struct err *err);
+    enum status (*backward)(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
+                            struct err *err);
+};
+
+struct cpu_layer {
+    const struct graph_layer *graph;
+    const struct cpu_op *op;
+    struct cpu_value out;
+    struct cpu_value *in, *in2; /* outputs of other layers; NULL: none */
+    struct cpu_tensor *tensors; /* in the order of the graph */
+    void *own;                  /* state of the operation */
+    bool is_half;               /* computed in bf16 (half.h), else in fp32 and rounded */
+    struct cpu_layer *norm;     /* CONV2D: the batch norm that is its only reader */
+    struct cpu_layer *conv;     /* BATCH_NORM: the convolution whose `norm` it is */
+    bool adds[2];               /* backward adds to the gradient of input k instead of writing it */
+    float *spare;               /* with adds[0]: buffer for this layer's share of the gradient */
+    bool grad_is_value;         /* the gradient overwrites the value */
+    uint32_t grad_of;           /* the request whose memory is the gradient; GRAPH_NONE: none */
+    uint64_t ns[CPU_WORKS], calls[CPU_WORKS];
+};
+
+/* A request for a buffer during a part of the step. Times are those of worker/net/memory_plan.h:
+ * forward of layer i is time i, its backward is time 2 * layer_count - 1 - i. */
+struct cpu_request {
+    float **at; /* set by cpu_memory_make */
+    size_t bytes;
+    uint32_t birth, death; /* first and last time in use */
+};
+
+struct cpu {
+    const struct graph *graph;
+    const struct cpu_kernels *kernels;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_attr_t attr; /* user scratchpad */
+    void *scratch;
+    size_t scratch_bytes;
+    struct cpu_layer *layers;
+    struct cpu_tensor *tensors;
+    uint32_t batch_max;
+    bool evaluate_only;
+    bool has_profile, profile; /* net_options.profile; switched on now */
+    uint64_t part_ns[CPU_PARTS], part_calls[CPU_PARTS];
+    bool has_bf16; /* the machine has AMX and net_options allow it */
+    bool widens;   /* images of one channel are copied into all channels of the input */
+    float label_smoothing;
+    size_t bytes;
+    struct cpu_request *requests;
+    uint32_t request_count;
+    void *arena; /* the memory of all requests */
+
+    /* the step */
+    uint32_t n;
+    bool training;
+    const struct scaler *scaler; /* its scale multiplies the gradient of the loss */
+    int64_t *labels;             /* [batch_max] */
+    struct net_result result;
+    struct net_outcome outcomes[NET_OUTCOMES]; /* ring buffer, oldest at outcome_first */
+    uint32_t outcome_first, outcome_count;
+    net_sum norm_sum; /* sums over ranks for synchronised batch norm; NULL: none */
+    void *norm_sum_user;
+};
+
+extern const struct cpu_op cpu_op_input, cpu_op_conv, cpu_op_norm, cpu_op_relu, cpu_op_pool;
+extern const struct cpu_op cpu_op_flatten, cpu_op_linear, cpu_op_add, cpu_op_cast, cpu_op_loss;
+extern const struct cpu_op cpu_op_avg_pool, cpu_op_norm_features;
+
+/* -- base.c -- */
+
+/* Zeroed, 64-byte aligned memory, counted in cpu->bytes. NULL when out of memory. Free with free().
+ */
+void *cpu_alloc(struct cpu *cpu, size_t bytes);
+enum status cpu_out_of_memory(const struct cpu_layer *layer, struct err *err);
+/* Rounds n floats to `dtype` in place; does nothing for fp32. */
+void cpu_round(const struct cpu *cpu, enum graph_dtype dtype, float *values, size_t n);
+/* The shape of a blocked value for `images` images. */
+struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images);
+/* grad += more where `adds`, else grad = more (which may be the same memory). */
+void cpu_add_grad(const struct cpu *cpu, float *grad, const float *more, size_t count, bool adds);
+/* Sums `values` over all ranks where statistics are synchronised and this is training. */
+enum status cpu_sync(struct cpu *cpu, const struct cpu_layer *layer, double *values, size_t count,
+                     struct err *err);
+/* A tensor stored in oneDNN's layout `stored`; `plain` is row-major with the same dimensions. */
+void cpu_tensor_set_layout(struct cpu_tensor *tensor, const dnnl_memory_desc_t *plain,
+                           const dnnl_memory_desc_t *stored);
+/* A tensor of one dimension: `count` elements in room for `size`. */
+void cpu_tensor_set_vector(struct cpu_tensor *tensor, size_t count, size_t size);
+
+/* -- profile.c -- */
+
+/* Nanoseconds of a monotonic clock while the profile is on, else 0. */
+uint64_t cpu_clock(const struct cpu *cpu);
+/* Adds one call and the time since `since`. */
+void cpu_count(const struct cpu *cpu, struct cpu_layer *layer, enum cpu_work work, uint64_t since);
+void cpu_count_part(struct cpu *cpu, enum cpu_part part, uint64_t since);
+/* For struct backend. */
+bool cpu_profile(const void *state, uint32_t index, struct net_profile *profile);
+void cpu_profile_set(void *state, bool is_on);
+
+/* -- prim.c: oneDNN -- */
+
+/* STATUS_OK, or an error that names the layer and what oneDNN refused. */
+enum status cpu_check(dnnl_status_t rc, const struct cpu_layer *layer, const char *what,
+                      struct err *err);
+/* Memory descriptors: a value for n images; a vector of fp32. */
+dnnl_status_t cpu_value_md(const struct cpu *cpu, const struct cpu_value *value, uint32_t n,
+                           dnnl_memory_desc_t *md);
+void cpu_vector_md(size_t count, dnnl_memory_desc_t *md);
+
+/* Makes the primitive of `pd`, destroys `pd`, and grows the shared scratchpad if needed. */
+enum status cpu_prim_make(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
+                          dnnl_primitive_desc_t pd, struct err *err);
+/* Adds argument `arg` (DNNL_ARG_...); `data` may be set later. */
+enum status cpu_prim_arg(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
+                         int arg, const dnnl_memory_desc_t *md, const void *data, struct err *err);
+/* Sets the memory of argument `arg`. */
+void cpu_prim_point(struct cpu_prim *prim, int arg, const void *data);
+enum status cpu_prim_run(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
+                         struct err *err);
+void cpu_prim_close(struct cpu_prim *prim);
+/* Makes the primitive that copies between two layouts of the same dimensions. On failure nothing is
+ * left in `prim`. */
+enum status cpu_reorder_make(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
+                             const dnnl_memory_desc_t *from_md, const float *from,
+                             const dnnl_memory_desc_t *to_md, float *to, struct err *err);
+/* The same, run once. */
+enum status cpu_reorder(struct cpu *cpu, const dnnl_memory_desc_t *from_md, const float *from,
+                        const dnnl_memory_desc_t *to_md, float *to, struct err *err);
+
+/* -- memory.c -- */
+
+/* Requests a buffer for the times birth to death; *at is set after all layers are open. Its content
+ * is undefined at birth. Errors: STATUS_MEMORY. */
+enum status cpu_request(struct cpu *cpu, const struct cpu_layer *layer, float **at, size_t bytes,
+                        uint32_t birth, uint32_t death, struct err *err);
+/* The same for the backward of `layer` only. */
+enum status cpu_request_in_backward(struct cpu *cpu, const struct cpu_layer *layer, float **at,
+                                    size_t bytes, struct err *err);
+/* Allocates the arena for all values, gradients and requested buffers. Errors: STATUS_MEMORY. */
+enum status cpu_memory_make(struct cpu *cpu, struct err *err);
+/* -- images.c -- */
+
+/* [n][channels][height][width] f32 into the value of the input layer. */
+void cpu_images_take(struct cpu *cpu, const float *images);
+
+/* -- tensors.c, for struct backend -- */
+
+uint32_t cpu_tensor_layout(const void *state, uint32_t index, uint64_t words[BACKEND_LAYOUT_WORDS]);
+size_t cpu_tensor_size(const void *state, uint32_t index);
+enum status cpu_tensor_pack(void *state, uint32_t index, const float *row_major, float *stored,
+                            struct err *err);
+enum status cpu_tensor_unpack(void *state, uint32_t index, const void *stored,
+                              enum graph_dtype dtype, float *row_major, struct err *err);
+
+/* -- outcome.c, for struct backend: memory is the host's, every call is complete on return -- */
+
+enum status cpu_memory_read(void *state, const void *memory, void *host, size_t bytes,
+                            struct err *err);
+enum status cpu_memory_write(void *state, void *memory, const void *host, size_t bytes,
+                             struct err *err);
+enum status cpu_view_open(void *state, const struct backend_span *span, uint32_t bucket,
+                          float **values, struct err *err);
+enum status cpu_view_close(void *state, const struct backend_span *span, uint32_t bucket,
+                           float *values, struct err *err);
+void cpu_step_graphable(void *state);
+void cpu_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads);
+enum status cpu_result(void *state, struct net_result *result, struct err *err);
+void cpu_bind_scaler(void *state, struct scaler *scaler);
+void cpu_finite(void *state, const struct backend_span *grads, uint32_t count,
+                struct scaler *scaler);
+void cpu_clip(void *state, const struct backend_span *grads, uint32_t count,
+              const struct net_clip *clip, const struct scaler *scaler);
+void cpu_update(void *state, const struct backend_param *params, uint32_t count,
+                const struct optim *optim, const struct scaler *scaler);
+void cpu_scaler_end(void *state, struct scaler *scaler, bool used_momentum);
+void cpu_step_end(void *state, const struct scaler *scaler);
+enum status cpu_outcome_take(void *state, bool wait, struct net_outcome *outcome, bool *taken,
+                             struct err *err);
+void cpu_add(void *state, const struct backend_span *to, const struct backend_span *from,
+             bool clear);
+void cpu_refresh(void *state, const struct backend_param *param);
+bool cpu_is_finite(void *state, const struct backend_span *span);
+
+/* -- norm.c -- */
+
+/* Parts of batch norm for images [first, first + n): a convolution calls them while its output is
+ * in the cache. */
+void cpu_norm_sums(struct cpu *cpu, struct cpu_layer *norm, uint32_t first, uint32_t n);
+void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *norm, uint32_t first, uint32_t n);
+
+#endif

@@ -1,0 +1,446 @@
+/* Inside of the CUDA backend.
+ *
+ *   values   NHWC in device memory, channels padded with zeros
+ *   layers   tables of functions (struct cuda_op)
+ *   heavy    plans (plans/plans.h); everything else is a kernel (kernels/)
+ *
+ * It is plain C over three tables of functions of the loaded module, so a test can pass tables over
+ * host memory, and no CUDA header is needed.
+ *
+ * Streams. What orders them is an event each, as event -> who waits:
+ *
+ *   stream    forward, backward, optimizer
+ *   copies    images and labels to the device    slot.copied -> stream; slot.used -> copies
+ *   reduces   collectives                        bucket_done -> reduces; reduced -> stream
+ *   views     the host's copies of memory        bucket_done -> the host
+ *
+ * The host waits only where a call has to bring something back. */
+#ifndef WORKER_BACKEND_CUDA_EXEC_INTERNAL_H
+#define WORKER_BACKEND_CUDA_EXEC_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "worker/backend/cuda/exec/backend.h"
+#include "worker/backend/cuda/exec/kernels.h"
+#include "worker/backend/cuda/exec/profile.h"
+#include "worker/backend/cuda/module/runtime.h"
+#include "worker/backend/cuda/plans/plans.h"
+#include "worker/graph/graph.h"
+#include "worker/net/backend.h"
+#include "worker/net/optim.h"
+
+enum {
+    CUDA_SETS_MAX = 4,  /* batch sizes that have plans: the full one, the last of an epoch */
+    CUDA_STEPS_MAX = 4, /* captured steps, one for each batch size */
+    CUDA_SLOTS = 2      /* batches in flight to the device */
+};
+
+/* The output of a layer for the whole batch, and its gradient.
+ *   data, grad: [n][h][w][channels], channels padded with zeros
+ * A flattened image keeps its order: feature c * planes + p is stored at p * channels + c. */
+struct cuda_value {
+    void *data, *grad; /* grad is NULL where it is not needed */
+    enum graph_dtype dtype;
+    uint32_t channels, h, w; /* stored channels */
+    uint32_t planes;         /* of a flattened image: h * w of it; else 1 */
+    size_t image_size;       /* stored elements of an image */
+    bool needs_grad;
+};
+
+/* One axis of a row-major tensor. Index i is stored at
+ *   (i / planes) * step + (i % planes) * plane */
+struct cuda_axis {
+    uint32_t count, planes;
+    size_t step, plane;
+};
+
+/* A parameter or buffer as it is stored. */
+struct cuda_tensor {
+    const struct graph_tensor *graph;
+    struct cuda_axis axes[4];
+    uint32_t axis_count;
+    size_t size;  /* stored elements */
+    float *param; /* fp32 */
+    void *half;   /* in graph->dtype; NULL: none */
+    void *grad;   /* in graph->grad_dtype */
+    void *made;   /* the gradient in the plan's type, where that is not grad's; NULL: in place */
+    enum graph_dtype made_type;
+};
+
+struct cuda;
+struct cuda_layer;
+
+struct cuda_op {
+    enum status (*open)(struct cuda *cuda, struct cuda_layer *layer, struct err *err);
+    enum status (*forward)(struct cuda *cuda, struct cuda_layer *layer, struct err *err);
+    /* Writes (not adds) the gradients of inputs to layer->dx, where that is not NULL. */
+    enum status (*backward)(struct cuda *cuda, struct cuda_layer *layer, float grad_scale,
+                            struct err *err);
+};
+
+struct cuda_layer {
+    const struct graph_layer *graph;
+    const struct cuda_op *op;
+    uint32_t index;
+    struct cuda_value out;
+    struct cuda_value *in[2]; /* NULL where there is none */
+    bool is_view;             /* its value is its input's memory */
+    struct cuda_tensor *tensors;
+
+    /* Gradients of the inputs. */
+    bool adds[2];   /* another reader has written this gradient before: add to it */
+    void *spare[2]; /* then backward writes here, and an addition follows */
+    void *dx[2];    /* where backward writes */
+
+    void *scratch;  /* sums over columns */
+    uint8_t *place; /* pools: the place of each maximum in its window */
+
+    /* BATCH_NORM */
+    bool uses_plans;            /* else our own kernels */
+    uint8_t *mask;              /* where the ReLU let the value through */
+    float *stats, *coefs;       /* see kernels/batch_norm.h */
+    double *sums, *own_sums;    /* of our own kernels; own_sums: before the sum over ranks */
+    void *unused[2];            /* gradients that the plan writes and nothing reads */
+    void *inside, *inside_grad; /* with a fused pool: the value before it */
+    float *channel_sums;        /* with stats.c: SUM, SQ_SUM */
+    void *equal;                /* with stats.c: EQ_SCALE, EQ_SHIFT, of the value's type */
+    float *factors;             /* with stats.c: DY_FACTOR, X_FACTOR, TERM */
+};
+
+/* Memory of the arena that is needed from time `birth` to `death`, both included.
+ *   forward of layer i   time i
+ *   backward of layer i  time 2 * layers - 1 - i
+ * See net/memory_plan.h. `*at` is set when the arena is laid out. */
+struct cuda_request {
+    void **at;
+    size_t bytes;
+    uint32_t birth, death;
+};
+
+/* The plans of one batch size. */
+struct cuda_set {
+    uint32_t n; /* 0: unused */
+    struct plan_set *plans;
+    int32_t *index; /* [layer][PLAN_KINDS]; -1: there is none */
+    uint8_t *forms; /* [layer], of enum cuda_stats; 0 where it is no batch norm */
+};
+
+/* What the calls of a step do.
+ *
+ *   EAGER    each is queued when it comes
+ *   CAPTURE  each is captured; the graph is launched after the last one
+ *   REPLAY   they do nothing; the graph of an earlier step is launched after the last one
+ *   DEFER    they do nothing, since capturing failed: the step is queued eagerly after the last
+ *            one */
+enum cuda_mode { CUDA_EAGER, CUDA_CAPTURE, CUDA_REPLAY, CUDA_DEFER };
+
+/* Forward and backward of one batch size. */
+struct cuda_step {
+    uint32_t n;       /* 0: unused */
+    float grad_scale; /* that the graph was captured with */
+    bool is_warm;     /* it ran eagerly once: libraries have settled, nothing is allocated */
+    struct CUgraphExec_st *graph;
+};
+
+/* A host copy of a span: pinned, as it is on the device, and as fp32. See view_open. */
+struct cuda_stage {
+    void *pinned;
+    float *floats;
+    size_t pinned_bytes, float_count;
+    bool is_open; /* a view uses it */
+};
+
+/* An outcome that the device copies to the host; pinned. */
+struct cuda_outcome {
+    struct kernel_loss_result loss;
+    struct scaler scaler;
+};
+
+/* What the net asked for at the end of a step. A capture holds the pointers, so they must stay
+ * valid; another pointer or option makes another capture. */
+struct cuda_optimizer_step {
+    bool defers; /* calls are collected here, and queued when scaler_end completes them */
+    const struct backend_span *grads;
+    uint32_t grad_count;
+    bool checks, clips;
+    struct net_clip clip;
+    const struct backend_param *params;
+    uint32_t param_count;
+    struct optim optim;
+    struct scaler *scaler;
+    bool used_momentum;
+};
+
+struct cuda {
+    const struct graph *graph;
+    const struct cuda_runtime *runtime;
+    const struct cuda_kernels *kernels;
+    const struct cuda_plans *plans;
+    struct cuda_backend_options options;
+    struct cuda_layer *layers;
+    struct cuda_tensor *tensors;
+    uint32_t batch_max;
+    bool evaluate_only, deterministic, tf32;
+    uint32_t image_channels;
+    float label_smoothing;
+
+    struct CUstream_st *stream, *copies, *views, *reduces; /* see the top of this file */
+    struct CUevent_st *reduced;
+    struct device_collective collective; /* of cuda_device_reducer; .average NULL: none */
+    bool is_reduced;                     /* this step's gradients, by the collective */
+    uint32_t ready_count;                /* buckets of this step that are complete */
+    void *wide; /* a bucket of 16-bit gradients as fp32, for collective.in_fp32 */
+    size_t wide_bytes;
+    struct cuda_request *requests; /* kept after the layout: tests check lifetimes by them */
+    uint32_t request_count;
+    void *arena;
+    void *workspace;
+    size_t workspace_bytes, bytes;
+
+    struct {
+        void *pinned, *images;
+        int64_t *labels; /* on the device */
+        struct CUevent_st *copied, *used;
+        bool is_used, are_bytes;
+    } slots[CUDA_SLOTS];
+    uint32_t slot_next;
+    int64_t *labels;
+    struct kernel_loss_row *loss_rows; /* [batch_max] */
+    struct kernel_loss_result *loss_result;
+    uint32_t *flag; /* see cuda_is_finite */
+    void *clip_scratch, *rounded, *lars_workspace;
+    size_t lars_bytes;
+    void *tables; /* the host's: of one optimizer launch */
+    bool had_momentum, is_first_momentum;
+
+    struct cuda_set sets[CUDA_SETS_MAX];
+    struct cuda_set *set;            /* of this step */
+    struct CUevent_st **bucket_done; /* [bucket_count] */
+    struct backend_span *buckets;    /* [bucket_count], of the last bucket_ready of each */
+    struct cuda_stage state_stage, bucket_stage;
+
+    /* the step */
+    uint32_t n, rows; /* images; rows that are computed, which may be more in evaluation */
+    bool training;
+    struct scaler *scaler;
+    net_sum norm_sum; /* or NULL */
+    void *norm_sum_user;
+    bool is_graphable, captures;
+    enum cuda_mode mode;
+    struct cuda_step steps[CUDA_STEPS_MAX], *step;
+
+    struct cuda_optimizer_step optimizer;
+    struct {
+        struct cuda_optimizer_step of;
+        bool is_warm; /* it ran eagerly once */
+        struct CUgraphExec_st *graph;
+    } optimizer_capture;
+    struct kernel_rates *rates; /* on the device */
+
+    struct cuda_outcome *outcomes; /* pinned, a ring: the oldest at outcome_first */
+    struct CUevent_st *outcome_done[NET_OUTCOMES];
+    uint32_t outcome_n[NET_OUTCOMES];
+    uint32_t outcome_first, outcome_count;
+
+    struct cuda_profile *profile; /* NULL: none was asked for */
+    struct err failed;            /* the first failure of a call that cannot report it */
+};
+
+extern const struct cuda_op cuda_op_input, cuda_op_conv, cuda_op_norm, cuda_op_relu, cuda_op_pool;
+extern const struct cuda_op cuda_op_flatten, cuda_op_linear, cuda_op_add, cuda_op_cast;
+extern const struct cuda_op cuda_op_loss, cuda_op_avg_pool;
+
+/* -- check.c: failures, with the layer's name; `layer` may be NULL -- */
+
+/* What a launch returned. With DDP_CUDA_SYNC=1 waits for the device, so that a failure names the
+ * layer that caused it. */
+enum status cuda_launched(struct cuda *cuda, const struct cuda_layer *layer, int code,
+                          const char *what, struct err *err);
+enum status cuda_named(const struct cuda_layer *layer, enum status status, const struct err *cause,
+                       struct err *err);
+enum status cuda_out_of_memory(const struct cuda_layer *layer, struct err *err);
+/* For calls that return nothing: keeps the first failure; cuda_failed reports it from the next call
+ * that can. */
+void cuda_keep(struct cuda *cuda, enum status status, const struct err *err);
+enum status cuda_failed(const struct cuda *cuda, struct err *err);
+enum kernel_type cuda_type(enum graph_dtype dtype);
+
+/* -- memory.c: one arena for values, gradients and what layers request -- */
+
+enum status cuda_request(struct cuda *cuda, const struct cuda_layer *layer, void **at, size_t bytes,
+                         uint32_t birth, uint32_t death, struct err *err);
+/* From this layer's forward to the end of its backward. */
+enum status cuda_request_until_backward(struct cuda *cuda, struct cuda_layer *layer, void **at,
+                                        size_t bytes, struct err *err);
+/* During its backward alone. */
+enum status cuda_request_in_backward(struct cuda *cuda, struct cuda_layer *layer, void **at,
+                                     size_t bytes, struct err *err);
+/* After every layer's open: lays the arena out and sets all pointers. */
+enum status cuda_memory_make(struct cuda *cuda, struct err *err);
+size_t cuda_value_bytes(const struct cuda *cuda, const struct cuda_value *value);
+
+/* -- layout.c: shapes of values and tensors -- */
+
+void cuda_describe_value(struct cuda *cuda, struct cuda_layer *layer);
+void cuda_describe_tensors(struct cuda *cuda, struct cuda_layer *layer);
+/* Between row-major and stored order, on the host. stored: [size]; its padding is left as it is. */
+void cuda_tensor_store(const struct cuda_tensor *tensor, const float *row_major, float *stored);
+void cuda_tensor_fetch(const struct cuda_tensor *tensor, const float *stored, float *row_major);
+/* Converts n elements between `type` and fp32, on the host. */
+void cuda_widen(const void *from, enum graph_dtype type, size_t n, float *to);
+void cuda_narrow(const float *from, enum graph_dtype type, size_t n, void *to);
+
+/* -- sets.c: plans of the net, a set a batch size -- */
+
+/* Makes the set for `n` rows current, and builds it where there is none.
+ * Errors: STATUS_TOO_BIG (more than CUDA_SETS_MAX sizes), those of plans->open and build. */
+enum status cuda_sets_use(struct cuda *cuda, uint32_t n, struct err *err);
+void cuda_sets_close(struct cuda *cuda);
+
+/* -- layer_plans.c: one layer's plans in the current set -- */
+
+/* Where the set keeps the plan's index. */
+int32_t *cuda_plan_entry(const struct cuda *cuda, const struct cuda_set *set, uint32_t layer,
+                         enum plan_kind kind);
+bool cuda_has_plan(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
+/* The plan does not write the gradient of the bias. */
+bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
+/* Measured when the plan was built; 0: not measured. */
+float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
+                        enum plan_kind kind);
+/* STATUS_UNSUPPORTED, with the reason why there is no plan. */
+enum status cuda_no_plan(const struct cuda *cuda, const struct cuda_layer *layer,
+                         enum plan_kind kind, struct err *err);
+/* Queues the plan on cuda->stream. pointers: [PLAN_PORTS]. */
+enum status cuda_run(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind kind,
+                     void *const *pointers, struct err *err);
+
+/* -- stats_choose.c: which batch norm takes its statistics from the convolution before -- */
+
+/* Whether plans for that are requested at all. */
+bool cuda_stats_requested(const struct cuda *cuda);
+/* Sets the form of every norm in the current set; once for a set. */
+void cuda_stats_choose(struct cuda *cuda);
+/* The convolution that alone reads the norm's value; NULL: there is none. */
+const struct cuda_layer *cuda_stats_reader(const struct cuda *cuda, const struct cuda_layer *norm);
+
+/* -- stats.c: how such norms run -- */
+
+/* The form of this step: CUDA_STATS_NONE in evaluation. */
+enum cuda_stats cuda_stats_form(const struct cuda *cuda, const struct cuda_layer *norm);
+/* Requests memory. */
+enum status cuda_stats_open(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
+/* The time at which gradients of scale and shift are first written. */
+uint32_t cuda_stats_grads_birth(const struct cuda *cuda, const struct cuda_layer *norm);
+/* The plan that a convolution runs instead of `*kind`, where it does a norm's work too, and the
+ * pointers for that; else both stay. */
+void cuda_stats_forward(const struct cuda *cuda, const struct cuda_layer *conv,
+                        enum plan_kind *kind, void **pointers);
+void cuda_stats_wgrad(const struct cuda *cuda, const struct cuda_layer *conv, enum plan_kind *kind,
+                      void **pointers);
+void cuda_stats_dgrad(const struct cuda *cuda, const struct cuda_layer *conv, enum plan_kind *kind,
+                      void **pointers);
+/* The rest of the norm, after the convolution's part. given: the pointers of NORM_FORWARD. */
+enum status cuda_stats_norm_forward(struct cuda *cuda, struct cuda_layer *norm, void *const *given,
+                                    struct err *err);
+enum status cuda_stats_norm_dx(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
+
+/* -- step.c: batches to the device; eager, captured and replayed steps -- */
+
+enum status cuda_slots_open(struct cuda *cuda, struct err *err);
+void cuda_slots_close(struct cuda *cuda);
+void cuda_step_graphable(void *state);
+void cuda_drop_captures(void *state);
+enum status cuda_step_begin(void *state, const struct net_images *images, const int64_t *labels,
+                            uint32_t n, bool training, struct err *err);
+enum status cuda_layer_forward(void *state, uint32_t layer, struct err *err);
+enum status cuda_layer_backward(void *state, uint32_t layer, float grad_scale, struct err *err);
+void cuda_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads);
+enum status cuda_backward_end(void *state, struct err *err);
+/* No call of this step is queued one by one: it is replayed, or queued when it is complete. */
+bool cuda_is_quiet(const struct cuda *cuda);
+/* What a call of a step came to; `why` is copied to `err` (NULL: not). Where it failed during
+ * capture it may be one that cannot be captured: nothing has run yet, so the status is STATUS_OK
+ * and cuda_backward_end queues the step when it is complete. */
+enum status cuda_settle(struct cuda *cuda, enum status status, const struct err *why,
+                        struct err *err);
+
+/* -- reducer.c -- */
+
+/* See net_device_reducer. */
+void cuda_device_reducer(void *state, const struct device_collective *collective,
+                         struct reducer *reducer);
+
+/* -- reduce.c: cuda_reduce_bucket queues the collective of a bucket after the work that made it;
+ *    cuda_reduce_join makes the step wait for all collectives so far; cuda_reduce_all does both for
+ *    all buckets of the step -- */
+
+enum status cuda_reduce_bucket(struct cuda *cuda, uint32_t bucket, struct err *err);
+enum status cuda_reduce_join(struct cuda *cuda, struct err *err);
+enum status cuda_reduce_all(struct cuda *cuda, struct err *err);
+
+/* -- optimizer_step.c and outcome.c: the end of a step -- */
+
+/* Each queues eagerly. */
+void cuda_queue_finite(struct cuda *cuda, const struct backend_span *grads, uint32_t count,
+                       struct scaler *scaler);
+void cuda_queue_clip(struct cuda *cuda, const struct backend_span *grads, uint32_t count,
+                     const struct net_clip *clip, const struct scaler *scaler);
+/* Before cuda_queue_update, which reads the rates on the device. Waits for the device where it is
+ * not known whether this is the first step with momentum. */
+void cuda_queue_rates(struct cuda *cuda, const struct optim *optim, const struct scaler *scaler);
+/* That is known, so the update can be captured. */
+bool cuda_update_is_settled(const struct cuda *cuda, const struct optim *optim);
+void cuda_queue_update(struct cuda *cuda, const struct backend_param *params, uint32_t count,
+                       const struct optim *optim, const struct scaler *scaler);
+void cuda_queue_scaler_end(struct cuda *cuda, struct scaler *scaler, bool used_momentum);
+
+/* A step begins. defers: its end is collected, and may be captured. */
+void cuda_optimizer_begin(struct cuda *cuda, bool defers);
+
+/* -- what struct backend has around a step: optimizer_step.c, outcome.c, views.c -- */
+
+void cuda_bind_scaler(void *state, struct scaler *scaler);
+void cuda_finite(void *state, const struct backend_span *grads, uint32_t count,
+                 struct scaler *scaler);
+bool cuda_is_finite(void *state, const struct backend_span *span);
+void cuda_clip(void *state, const struct backend_span *grads, uint32_t count,
+               const struct net_clip *clip, const struct scaler *scaler);
+void cuda_scaler_end(void *state, struct scaler *scaler, bool used_momentum);
+void cuda_add(void *state, const struct backend_span *to, const struct backend_span *from,
+              bool clear);
+enum status cuda_result(void *state, struct net_result *result, struct err *err);
+void cuda_step_end(void *state, const struct scaler *scaler);
+enum status cuda_outcome_take(void *state, bool wait, struct net_outcome *outcome, bool *taken,
+                              struct err *err);
+uint32_t cuda_first_nonfinite(void *state);
+void cuda_update(void *state, const struct backend_param *params, uint32_t count,
+                 const struct optim *optim, const struct scaler *scaler);
+/* Rounds fp32 values to `dtype` in place. For tensors without masters only (rounded_bytes in cuda.c
+ * has room for them). */
+enum status cuda_round_floats(struct cuda *cuda, float *values, enum graph_dtype dtype,
+                              size_t count, struct err *err);
+void cuda_refresh(void *state, const struct backend_param *param);
+enum status cuda_memory_read(void *state, const void *memory, void *host, size_t bytes,
+                             struct err *err);
+enum status cuda_memory_write(void *state, void *memory, const void *host, size_t bytes,
+                              struct err *err);
+enum status cuda_view_open(void *state, const struct backend_span *span, uint32_t bucket,
+                           float **values, struct err *err);
+enum status cuda_view_close(void *state, const struct backend_span *span, uint32_t bucket,
+                            float *values, struct err *err);
+void cuda_stage_free(struct cuda *cuda, struct cuda_stage *stage);
+enum status cuda_tensor_pack(void *state, uint32_t index, const float *row_major, float *stored,
+                             struct err *err);
+enum status cuda_tensor_unpack(void *state, uint32_t index, const void *stored,
+                               enum graph_dtype dtype, float *row_major, struct err *err);
+
+/* -- ops.c -- */
+
+enum status cuda_same_storage(const struct cuda_layer *layer, struct err *err);
+struct kernel_pool cuda_pool_shape(const struct cuda *cuda, const struct cuda_layer *layer);
+
+#endif

@@ -1,0 +1,362 @@
+/* Batch norm, with the addition, the ReLU and the max pool that are fused into it. By plans where
+ * there is one for each part of the work, else by our own kernels. Synchronised statistics always
+ * take our kernels. */
+#include <stdlib.h>
+
+#include "worker/backend/cuda/exec/internal.h"
+
+enum { GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR };
+
+/* The value before a fused pool, else the layer's own. */
+static void *norm_out(const struct cuda_layer *layer)
+{
+    return layer->graph->fused_pool ? layer->inside : layer->out.data;
+}
+
+static void *norm_out_grad(const struct cuda_layer *layer)
+{
+    return layer->graph->fused_pool ? layer->inside_grad : layer->out.grad;
+}
+
+static uint32_t channels(const struct cuda_layer *layer)
+{
+    return layer->in[0]->channels * layer->in[0]->planes;
+}
+
+/* Gradients of scale and shift are made in fp32 by plans, in the arena's type by our kernels. */
+static bool has_fp32_grads(const struct cuda_layer *layer)
+{
+    return layer->tensors[GAMMA].graph->grad_dtype == GRAPH_F32;
+}
+
+static struct kernel_norm norm_shape(const struct cuda *cuda, const struct cuda_layer *layer,
+                                     uint32_t images)
+{
+    const struct cuda_value *in = layer->in[0];
+    const struct cuda_tensor *gamma = &layer->tensors[GAMMA];
+
+    (void)cuda;
+    return (struct kernel_norm){
+        .rows = (size_t)images * in->h * in->w,
+        .channels = channels(layer),
+        .type = cuda_type(in->dtype),
+        .param_type = gamma->half != NULL ? cuda_type(gamma->graph->dtype) : KERNEL_F32,
+        .stats_type = cuda_type(layer->tensors[RUNNING_MEAN].graph->dtype),
+        .eps = layer->graph->eps,
+        .momentum = layer->graph->momentum,
+        .relu = layer->graph->fused_relu,
+    };
+}
+
+static void *own_param(const struct cuda_tensor *tensor)
+{
+    return tensor->half != NULL ? tensor->half : (void *)tensor->param;
+}
+
+/* -- set-up -- */
+
+static bool plans_do(const struct cuda *cuda, const struct cuda_layer *layer)
+{
+    if (cuda->norm_sum != NULL || !cuda_has_plan(cuda, layer, PLAN_NORM_EVALUATE))
+        return false;
+    return cuda->evaluate_only || (cuda_has_plan(cuda, layer, PLAN_NORM_FORWARD) &&
+                                   cuda_has_plan(cuda, layer, PLAN_NORM_BACKWARD));
+}
+
+static enum status request_grads(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const uint32_t end = 2 * cuda->graph->layer_count - 1 - layer->index; /* its backward */
+    enum status status = STATUS_OK;
+
+    for (uint32_t i = GAMMA; i <= BETA && layer->uses_plans && !has_fp32_grads(layer); i++) {
+        layer->tensors[i].made_type = GRAPH_F32;
+        if (status == STATUS_OK && !cuda->evaluate_only)
+            status = cuda_request(cuda, layer, &layer->tensors[i].made,
+                                  layer->tensors[i].size * sizeof(float),
+                                  cuda_stats_grads_birth(cuda, layer), end, err);
+    }
+    return status;
+}
+
+static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const size_t bytes = cuda_value_bytes(cuda, layer->in[0]);
+    enum status status = STATUS_OK;
+
+    if (!layer->graph->fused_pool)
+        return STATUS_OK;
+    status = cuda_request(cuda, layer, &layer->inside, bytes, layer->index, layer->index, err);
+    if (status == STATUS_OK)
+        status = cuda_request_in_backward(cuda, layer, &layer->inside_grad, bytes, err);
+    if (status == STATUS_OK)
+        status = cuda_request_until_backward(cuda, layer, (void **)&layer->place,
+                                             layer->out.image_size * cuda->batch_max, err);
+    return status;
+}
+
+/* The mask of our kernels is smaller than that of plans. */
+static enum status request_stats(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const size_t elements = layer->in[0]->image_size * cuda->batch_max;
+    const struct kernel_norm norm = norm_shape(cuda, layer, cuda->batch_max);
+    const size_t mask = layer->uses_plans ? elements : kernel_norm_mask_bytes(&norm);
+    const size_t floats = KERNEL_NORM_STATS * (size_t)channels(layer) * sizeof(float);
+    const size_t sums = kernel_norm_sum_count(channels(layer)) * sizeof(double);
+    const size_t scratch = kernel_columns_bytes(norm.type, norm.rows, channels(layer), 2);
+    enum status status =
+        cuda_request_until_backward(cuda, layer, (void **)&layer->stats, floats, err);
+
+    if (status == STATUS_OK && layer->graph->fused_relu && !cuda->evaluate_only)
+        status = cuda_request_until_backward(cuda, layer, (void **)&layer->mask, mask, err);
+    if (status != STATUS_OK || layer->uses_plans)
+        return status;
+    status = cuda_request_until_backward(cuda, layer, (void **)&layer->sums, sums, err);
+    if (status == STATUS_OK)
+        status = cuda_request_until_backward(cuda, layer, (void **)&layer->own_sums, sums, err);
+    if (status == STATUS_OK)
+        status = cuda_request_until_backward(cuda, layer, (void **)&layer->coefs, floats, err);
+    return status == STATUS_OK
+               ? cuda_request_until_backward(cuda, layer, &layer->scratch, scratch, err)
+               : status;
+}
+
+static enum status norm_open(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    enum status status = cuda_same_storage(layer, err);
+
+    layer->uses_plans = plans_do(cuda, layer);
+    if (status == STATUS_OK)
+        status = request_stats(cuda, layer, err);
+    if (status == STATUS_OK)
+        status = cuda_stats_open(cuda, layer, err);
+    if (status == STATUS_OK)
+        status = request_inside(cuda, layer, err);
+    if (status == STATUS_OK)
+        status = request_grads(cuda, layer, err);
+    /* a plan writes the gradients of its inputs, wanted or not */
+    for (uint32_t k = 0; k < 2; k++)
+        if (status == STATUS_OK && layer->in[k] != NULL && !layer->in[k]->needs_grad)
+            status = cuda_request_in_backward(cuda, layer, &layer->unused[k],
+                                              cuda_value_bytes(cuda, layer->in[k]), err);
+    return status;
+}
+
+/* -- forward -- */
+
+static enum status synchronise(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const size_t count = kernel_norm_sum_count(channels(layer));
+    struct err cause = {.text = ""};
+    double *host;
+    enum status status;
+
+    if (cuda->norm_sum == NULL || !cuda->training)
+        return STATUS_OK;
+    host = calloc(count, sizeof *host);
+    if (host == NULL)
+        return cuda_out_of_memory(layer, err);
+    status = backend_cuda.memory_read(cuda, layer->sums, host, count * sizeof *host, &cause);
+    if (status == STATUS_OK)
+        status = cuda->norm_sum(cuda->norm_sum_user, host, count, &cause);
+    if (status == STATUS_OK)
+        status = backend_cuda.memory_write(cuda, layer->sums, host, count * sizeof *host, &cause);
+    free(host);
+    return cuda_named(layer, status, &cause, err);
+}
+
+/* The statistics to layer->stats. */
+static enum status own_stats(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
+    const void *gamma = own_param(&layer->tensors[GAMMA]);
+    const void *beta = own_param(&layer->tensors[BETA]);
+    float *mean = layer->tensors[RUNNING_MEAN].param, *var = layer->tensors[RUNNING_VAR].param;
+    enum status status;
+    int code;
+
+    if (!cuda->training) {
+        code =
+            cuda->kernels->norm_running(&norm, gamma, beta, mean, var, layer->stats, cuda->stream);
+        return cuda_launched(cuda, layer, code, "running statistics", err);
+    }
+    code = cuda->kernels->norm_sums(&norm, layer->in[0]->data, layer->sums, layer->scratch,
+                                    cuda->stream);
+    status = cuda_launched(cuda, layer, code, "statistics", err);
+    if (status == STATUS_OK)
+        status = synchronise(cuda, layer, err);
+    if (status != STATUS_OK)
+        return status;
+    code = cuda->kernels->norm_finish(&norm, layer->sums, gamma, beta, mean, var, layer->stats,
+                                      cuda->stream);
+    return cuda_launched(cuda, layer, code, "statistics", err);
+}
+
+static enum status own_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
+    enum status status = own_stats(cuda, layer, err);
+    int code;
+
+    if (status != STATUS_OK)
+        return status;
+    code = cuda->kernels->norm_apply(&norm, layer->in[0]->data, layer->stats,
+                                     layer->graph->fused_add ? layer->in[1]->data : NULL,
+                                     norm_out(layer), cuda->training ? layer->mask : NULL,
+                                     cuda->stream);
+    return cuda_launched(cuda, layer, code, "batch norm", err);
+}
+
+static enum status plan_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const size_t c = channels(layer);
+    void *pointers[PLAN_PORTS] = {
+        [PLAN_PORT_X] = layer->in[0]->data,
+        [PLAN_PORT_SCALE] = layer->tensors[GAMMA].param,
+        [PLAN_PORT_SHIFT] = layer->tensors[BETA].param,
+        [PLAN_PORT_ADD] = layer->graph->fused_add ? layer->in[1]->data : NULL,
+        [PLAN_PORT_Y] = norm_out(layer),
+        [PLAN_PORT_MEAN] = layer->stats + KERNEL_NORM_MEAN * c,
+        [PLAN_PORT_INV_STD] = layer->stats + KERNEL_NORM_INV_STD * c,
+    };
+    enum status status;
+
+    if (!cuda->training) {
+        status = own_stats(cuda, layer, err);
+        return status == STATUS_OK ? cuda_run(cuda, layer, PLAN_NORM_EVALUATE, pointers, err)
+                                   : status;
+    }
+    pointers[PLAN_PORT_RUNNING_MEAN] = layer->tensors[RUNNING_MEAN].param;
+    pointers[PLAN_PORT_RUNNING_VAR] = layer->tensors[RUNNING_VAR].param;
+    pointers[PLAN_PORT_MASK] = layer->mask;
+    if (cuda_stats_form(cuda, layer) != CUDA_STATS_NONE)
+        status = cuda_stats_norm_forward(cuda, layer, pointers, err);
+    else
+        status = cuda_run(cuda, layer, PLAN_NORM_FORWARD, pointers, err);
+    for (uint32_t i = RUNNING_MEAN; i <= RUNNING_VAR && status == STATUS_OK; i++)
+        status = cuda_round_floats(cuda, layer->tensors[i].param, layer->tensors[i].graph->dtype,
+                                   layer->tensors[i].size, err);
+    return status;
+}
+
+static enum status norm_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+    enum status status =
+        layer->uses_plans ? plan_forward(cuda, layer, err) : own_forward(cuda, layer, err);
+    int code;
+
+    if (status != STATUS_OK || !layer->graph->fused_pool)
+        return status;
+    code = cuda->kernels->max_pool(&pool, layer->inside, layer->out.data,
+                                   cuda->training ? layer->place : NULL, cuda->stream);
+    return cuda_launched(cuda, layer, code, "max pool", err);
+}
+
+/* -- backward -- */
+
+static void *skip_grad(const struct cuda_layer *layer)
+{
+    if (!layer->graph->fused_add)
+        return NULL;
+    return layer->dx[1] != NULL ? layer->dx[1] : layer->unused[1];
+}
+
+/* Without a ReLU the gradient of the added value is dy itself, and no plan writes it. */
+static enum status copy_skip(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const enum kernel_type type = cuda_type(layer->in[0]->dtype);
+    int code;
+
+    if (!layer->graph->fused_add || layer->graph->fused_relu || layer->dx[1] == NULL)
+        return STATUS_OK;
+    code = cuda->kernels->cast(layer->dx[1], type, norm_out_grad(layer), type,
+                               cuda->rows * layer->in[0]->image_size, cuda->stream);
+    return cuda_launched(cuda, layer, code, "addition backward", err);
+}
+
+static enum status own_backward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
+    const void *dy = norm_out_grad(layer);
+    const size_t bytes = kernel_norm_sum_count(channels(layer)) * sizeof(double);
+    int code =
+        cuda->kernels->norm_backward_sums(&norm, layer->in[0]->data, dy, layer->mask, layer->stats,
+                                          layer->sums, layer->scratch, cuda->stream);
+    enum status status = cuda_launched(cuda, layer, code, "gradient sums", err);
+
+    if (status == STATUS_OK)
+        status = cuda->runtime->queue_copy(layer->own_sums, layer->sums, bytes, cuda->stream, err);
+    if (status == STATUS_OK)
+        status = synchronise(cuda, layer, err);
+    if (status != STATUS_OK)
+        return status;
+    code = cuda->kernels->norm_backward_finish(
+        &norm, layer->own_sums, layer->sums, layer->stats, layer->tensors[GAMMA].grad,
+        layer->tensors[BETA].grad, layer->coefs, cuda->stream);
+    status = cuda_launched(cuda, layer, code, "gradient sums", err);
+    if (status != STATUS_OK || layer->dx[0] == NULL)
+        return status;
+    code = cuda->kernels->norm_backward_apply(&norm, layer->in[0]->data, dy, layer->mask,
+                                              layer->stats, layer->coefs, layer->dx[0],
+                                              skip_grad(layer), cuda->stream);
+    return cuda_launched(cuda, layer, code, "batch norm backward", err);
+}
+
+static enum status keep_grad(struct cuda *cuda, struct cuda_layer *layer, uint32_t index,
+                             struct err *err)
+{
+    const struct cuda_tensor *tensor = &layer->tensors[index];
+    int code;
+
+    if (tensor->made == NULL)
+        return STATUS_OK;
+    code = cuda->kernels->cast(tensor->grad, cuda_type(tensor->graph->grad_dtype), tensor->made,
+                               KERNEL_F32, tensor->size, cuda->stream);
+    return cuda_launched(cuda, layer, code, "cast of a gradient", err);
+}
+
+static enum status plan_backward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    struct cuda_tensor *gamma = &layer->tensors[GAMMA], *beta = &layer->tensors[BETA];
+    const size_t c = channels(layer);
+    void *pointers[PLAN_PORTS] = {
+        [PLAN_PORT_DY] = norm_out_grad(layer),
+        [PLAN_PORT_MASK] = layer->mask,
+        [PLAN_PORT_X] = layer->in[0]->data,
+        [PLAN_PORT_SCALE] = gamma->param,
+        [PLAN_PORT_MEAN] = layer->stats + KERNEL_NORM_MEAN * c,
+        [PLAN_PORT_INV_STD] = layer->stats + KERNEL_NORM_INV_STD * c,
+        [PLAN_PORT_DX] = layer->dx[0] != NULL ? layer->dx[0] : layer->unused[0],
+        [PLAN_PORT_DSCALE] = gamma->made != NULL ? gamma->made : gamma->grad,
+        [PLAN_PORT_DSHIFT] = beta->made != NULL ? beta->made : beta->grad,
+        [PLAN_PORT_DADD] = layer->graph->fused_relu ? skip_grad(layer) : NULL,
+    };
+    enum status status = cuda_stats_form(cuda, layer) == CUDA_STATS_PROLOGUE
+                             ? cuda_stats_norm_dx(cuda, layer, err)
+                             : cuda_run(cuda, layer, PLAN_NORM_BACKWARD, pointers, err);
+
+    if (status == STATUS_OK)
+        status = copy_skip(cuda, layer, err);
+    if (status == STATUS_OK)
+        status = keep_grad(cuda, layer, GAMMA, err);
+    return status == STATUS_OK ? keep_grad(cuda, layer, BETA, err) : status;
+}
+
+static enum status norm_backward(struct cuda *cuda, struct cuda_layer *layer, float grad_scale,
+                                 struct err *err)
+{
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+
+    (void)grad_scale;
+    if (layer->graph->fused_pool) {
+        int code = cuda->kernels->max_pool_backward(&pool, layer->out.grad, layer->place,
+                                                    layer->inside_grad, cuda->stream);
+        enum status status = cuda_launched(cuda, layer, code, "max pool backward", err);
+
+        if (status != STATUS_OK)
+            return status;
+    }
+    return layer->uses_plans ? plan_backward(cuda, layer, err) : own_backward(cuda, layer, err);
+}
+
+const struct cuda_op cuda_op_norm = {norm_open, norm_forward, norm_backward};

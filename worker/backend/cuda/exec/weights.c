@@ -1,0 +1,195 @@
+/* The layers with weights, convolution and linear, by plans. A plan writes weight gradients in the
+ * type of the values; where the gradient arena has another type, a cast copies them into it. */
+#include <assert.h>
+
+#include "worker/backend/cuda/exec/internal.h"
+
+enum { WEIGHT, BIAS };
+
+/* The weights that the layer computes with. */
+static void *stored(const struct cuda_tensor *tensor)
+{
+    return tensor->half != NULL ? tensor->half : tensor->param;
+}
+
+/* Requests a buffer for the gradient that a plan writes, unless the arena has the plan's type: then
+ * the plan writes into the arena. */
+static enum status request_made(struct cuda *cuda, struct cuda_layer *layer,
+                                struct cuda_tensor *tensor, struct err *err)
+{
+    tensor->made_type = layer->out.dtype;
+    if (tensor->graph->grad_dtype == tensor->made_type)
+        return STATUS_OK;
+    return cuda_request_in_backward(cuda, layer, &tensor->made,
+                                    tensor->size * graph_dtype_bytes(tensor->made_type), err);
+}
+
+static enum status keep_made(struct cuda *cuda, struct cuda_layer *layer,
+                             const struct cuda_tensor *tensor, struct err *err)
+{
+    int code;
+
+    assert(tensor != NULL);
+    if (tensor->made == NULL)
+        return STATUS_OK;
+    code = cuda->kernels->cast(tensor->grad, cuda_type(tensor->graph->grad_dtype), tensor->made,
+                               cuda_type(tensor->made_type), tensor->size, cuda->stream);
+    return cuda_launched(cuda, layer, code, "cast of a gradient", err);
+}
+
+static void *made(const struct cuda_tensor *tensor)
+{
+    assert(tensor != NULL);
+    return tensor->made != NULL ? tensor->made : tensor->grad;
+}
+
+static enum status forward(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind kind,
+                           struct err *err)
+{
+    void *pointers[PLAN_PORTS] = {
+        [PLAN_PORT_X] = layer->in[0]->data,
+        [PLAN_PORT_W] = stored(&layer->tensors[WEIGHT]),
+        [PLAN_PORT_BIAS] = layer->graph->has_bias ? stored(&layer->tensors[BIAS]) : NULL,
+        [PLAN_PORT_Y] = layer->out.data,
+    };
+
+    cuda_stats_forward(cuda, layer, &kind, pointers);
+    return cuda_run(cuda, layer, kind, pointers, err);
+}
+
+static enum status data_gradient(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind kind,
+                                 struct err *err)
+{
+    void *pointers[PLAN_PORTS] = {
+        [PLAN_PORT_DY] = layer->out.grad,
+        [PLAN_PORT_W] = stored(&layer->tensors[WEIGHT]),
+        [PLAN_PORT_DX] = layer->dx[0],
+    };
+
+    if (layer->dx[0] == NULL)
+        return STATUS_OK;
+    cuda_stats_dgrad(cuda, layer, &kind, pointers);
+    return cuda_run(cuda, layer, kind, pointers, err);
+}
+
+static enum status weight_gradient(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind kind,
+                                   void *bias_grad, struct err *err)
+{
+    void *pointers[PLAN_PORTS] = {
+        [PLAN_PORT_DY] = layer->out.grad,
+        [PLAN_PORT_X] = layer->in[0]->data,
+        [PLAN_PORT_DW] = made(&layer->tensors[WEIGHT]),
+        [PLAN_PORT_DBIAS] = bias_grad,
+    };
+    enum status status;
+
+    cuda_stats_wgrad(cuda, layer, &kind, pointers);
+    status = cuda_run(cuda, layer, kind, pointers, err);
+    return status == STATUS_OK ? keep_made(cuda, layer, &layer->tensors[WEIGHT], err) : status;
+}
+
+static enum status check_plans(struct cuda *cuda, struct cuda_layer *layer,
+                               const enum plan_kind kinds[3], struct err *err)
+{
+    for (uint32_t i = 0; i < (cuda->evaluate_only ? 1U : 3U); i++) {
+        if ((i == 2 && !layer->in[0]->needs_grad) || cuda_has_plan(cuda, layer, kinds[i]))
+            continue;
+        return cuda_no_plan(cuda, layer, kinds[i], err);
+    }
+    return STATUS_OK;
+}
+
+/* -- convolution -- */
+
+static size_t output_rows(const struct cuda *cuda, const struct cuda_layer *layer)
+{
+    return (size_t)cuda->rows * layer->out.h * layer->out.w;
+}
+
+static enum status request_columns(struct cuda *cuda, struct cuda_layer *layer, size_t rows,
+                                   struct err *err)
+{
+    return cuda_request_in_backward(
+        cuda, layer, &layer->scratch,
+        kernel_columns_bytes(cuda_type(layer->out.dtype), rows, layer->out.channels, 1), err);
+}
+
+/* The gradient of the bias: the sum of the output's over its rows. */
+static enum status bias_columns(struct cuda *cuda, struct cuda_layer *layer, size_t rows,
+                                struct err *err)
+{
+    const struct cuda_tensor *bias = &layer->tensors[BIAS];
+    int code = cuda->kernels->columns(
+        layer->out.grad, cuda_type(layer->out.dtype), rows, layer->out.channels, bias->grad,
+        cuda_type(bias->graph->grad_dtype), layer->scratch, cuda->stream);
+
+    return cuda_launched(cuda, layer, code, "gradient of the bias", err);
+}
+
+static enum status conv_open(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    static const enum plan_kind kinds[] = {PLAN_CONV_FORWARD, PLAN_CONV_WGRAD, PLAN_CONV_DGRAD};
+    enum status status = check_plans(cuda, layer, kinds, err);
+    size_t rows = (size_t)cuda->batch_max * layer->out.h * layer->out.w;
+
+    if (status == STATUS_OK)
+        status = request_made(cuda, layer, &layer->tensors[WEIGHT], err);
+    if (status == STATUS_OK && layer->graph->has_bias)
+        status = request_columns(cuda, layer, rows, err);
+    return status;
+}
+
+static enum status conv_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    return forward(cuda, layer, PLAN_CONV_FORWARD, err);
+}
+
+static enum status conv_backward(struct cuda *cuda, struct cuda_layer *layer, float grad_scale,
+                                 struct err *err)
+{
+    enum status status = weight_gradient(cuda, layer, PLAN_CONV_WGRAD, NULL, err);
+
+    (void)grad_scale;
+    if (status == STATUS_OK && layer->graph->has_bias)
+        status = bias_columns(cuda, layer, output_rows(cuda, layer), err);
+    return status == STATUS_OK ? data_gradient(cuda, layer, PLAN_CONV_DGRAD, err) : status;
+}
+
+const struct cuda_op cuda_op_conv = {conv_open, conv_forward, conv_backward};
+
+/* -- linear -- */
+
+static enum status linear_open(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    static const enum plan_kind kinds[] = {PLAN_LINEAR_FORWARD, PLAN_LINEAR_WGRAD,
+                                           PLAN_LINEAR_DGRAD};
+    enum status status = check_plans(cuda, layer, kinds, err);
+
+    for (uint32_t i = 0; status == STATUS_OK && i < layer->graph->tensor_count; i++)
+        status = request_made(cuda, layer, &layer->tensors[i], err);
+    if (status == STATUS_OK && layer->graph->has_bias)
+        status = request_columns(cuda, layer, cuda->batch_max, err);
+    return status;
+}
+
+static enum status linear_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    return forward(cuda, layer, PLAN_LINEAR_FORWARD, err);
+}
+
+static enum status linear_backward(struct cuda *cuda, struct cuda_layer *layer, float grad_scale,
+                                   struct err *err)
+{
+    struct cuda_tensor *bias = layer->graph->has_bias ? &layer->tensors[BIAS] : NULL;
+    enum status status =
+        weight_gradient(cuda, layer, PLAN_LINEAR_WGRAD, bias != NULL ? made(bias) : NULL, err);
+
+    (void)grad_scale;
+    if (status == STATUS_OK && bias != NULL)
+        status = cuda_lacks_bias(cuda, layer, PLAN_LINEAR_WGRAD)
+                     ? bias_columns(cuda, layer, cuda->rows, err)
+                     : keep_made(cuda, layer, bias, err);
+    return status == STATUS_OK ? data_gradient(cuda, layer, PLAN_LINEAR_DGRAD, err) : status;
+}
+
+const struct cuda_op cuda_op_linear = {linear_open, linear_forward, linear_backward};

@@ -1,0 +1,41 @@
+/* A thread that watches training over NCCL and aborts it in time: see watch.h.
+ *
+ * What it finds is kept for nccl_guard_verdict, which the training thread asks when a call failed
+ * and between steps; the communicator is aborted so that this thread comes back from the device.
+ * Where it does not within the grace, `give_up` is called on the guard's thread: it reports and
+ * ends the process. */
+#ifndef WORKER_BACKEND_CUDA_NCCL_GUARD_H
+#define WORKER_BACKEND_CUDA_NCCL_GUARD_H
+
+#include <stdint.h>
+
+#include "common/status.h"
+#include "worker/backend/cuda/nccl/nccl.h"
+
+struct nccl_guard;
+
+struct nccl_guard_options {
+    const struct cuda_nccl *nccl;
+    struct nccl_link *link; /* borrowed until nccl_guard_free */
+    /* As in nccl_link_options; called on the guard's thread. */
+    bool (*gone)(void *user, struct err *err);
+    void (*give_up)(void *user, const struct err *why); /* does not return */
+    void *user;
+    uint64_t grace_us; /* for the training thread to come back */
+};
+
+/* Errors: STATUS_MEMORY, STATUS_SYSTEM. */
+enum status nccl_guard_new(struct nccl_guard **guard, const struct nccl_guard_options *options,
+                           struct err *err);
+/* Call before the link is closed and after net_drop_captures, since it waits for an abort to end.
+ * NULL inside is legal. */
+void nccl_guard_free(struct nccl_guard **guard);
+/* A step has ended on the device. */
+void nccl_guard_progress(struct nccl_guard *guard);
+/* Until the next step has ended none is expected. */
+void nccl_guard_pause(struct nccl_guard *guard);
+/* STATUS_OK, or why it was ended: STATUS_PEER_LOST naming the rank, STATUS_LIBRARY, STATUS_TIMEOUT.
+ */
+enum status nccl_guard_verdict(struct nccl_guard *guard, struct err *err);
+
+#endif

@@ -1,0 +1,71 @@
+/* NCCL as a table of functions of the CUDA module: one communicator over all ranks, which averages
+ * gradients on the device.
+ *
+ * NCCL is used without blocking: every wait has a deadline and asks `gone` whether a peer was lost,
+ * so nothing hangs. One thread makes all calls, except check and abort, which may come from another
+ * at any time. After an abort every call fails with STATUS_CLOSED until close.
+ *
+ * Errors: STATUS_NOT_FOUND    the library is missing
+ *         STATUS_UNSUPPORTED  it is too old; `err` has name and versions
+ *         STATUS_LIBRARY      with NCCL's words
+ *         STATUS_TIMEOUT      and those of `gone` */
+#ifndef WORKER_BACKEND_CUDA_NCCL_NCCL_H
+#define WORKER_BACKEND_CUDA_NCCL_NCCL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "worker/graph/graph.h"
+
+#define NCCL_ID_BYTES 128
+
+struct CUstream_st;
+struct nccl_link;
+
+struct nccl_link_options {
+    const char *library;       /* NULL: libnccl.so.2 */
+    uint8_t id[NCCL_ID_BYTES]; /* rank 0's, the same on all ranks; a secret */
+    uint32_t rank, world;
+    uint64_t timeout_us; /* for all ranks to come */
+    uint32_t ctas_max;   /* blocks that a collective may take from backward; 0: NCCL's choice */
+    float factor;        /* every value is multiplied by this before the sum; 0: by 1 / world */
+    const char *address; /* of this node: NCCL uses the interface that has it, unless
+                            NCCL_SOCKET_IFNAME is set; NULL: NCCL's choice */
+    /* False: all peers live. True: a peer was lost, *err names it. */
+    bool (*gone)(void *user, struct err *err);
+    void *user;
+};
+
+struct cuda_nccl {
+    /* On rank 0: the id that all other ranks need. */
+    enum status (*id_new)(const char *library, const char *address, uint8_t id[NCCL_ID_BYTES],
+                          struct err *err);
+    /* All ranks, each with its device current. Waits for all. */
+    enum status (*open)(struct nccl_link **link, const struct nccl_link_options *options,
+                        struct err *err);
+    /* Registers device memory until close, so that NCCL needs no copies of its own. It is no error
+     * when NCCL cannot. */
+    enum status (*register_memory)(struct nccl_link *link, void *memory, size_t bytes,
+                                   struct err *err);
+    /* Queues an all-reduce in place; may be captured. memory: [count] of dtype.
+     *   value = sum over ranks of (value * factor), factor = options.factor, else 1 / world
+     * Each value is multiplied before the sum, as PyTorch does. */
+    enum status (*queue_average)(struct nccl_link *link, void *memory, size_t count,
+                                 enum graph_dtype dtype, struct CUstream_st *stream,
+                                 struct err *err);
+    /* The asynchronous error of the communicator, if any. */
+    enum status (*check)(struct nccl_link *link, struct err *err);
+    /* Ends queued collectives on this rank; every rank has to call it. Returns when no captured
+     * graph with one of the link's collectives is left. */
+    void (*abort)(struct nccl_link *link);
+    /* Finalizes the communicator where all ranks do so within the time, else aborts it. Call after
+     * every captured graph with one of its collectives was destroyed. NULL inside is legal. */
+    void (*close)(struct nccl_link **link, uint64_t timeout_us);
+};
+
+/* The table of this module. */
+extern const struct cuda_nccl cuda_nccl;
+
+#endif

@@ -1,0 +1,51 @@
+/* When training over NCCL has to be aborted: a peer was lost, NCCL reports an error, or no step
+ * ends any more. Pure; guard.h is its edge.
+ *
+ * A collective on the device does not fail when a peer dies: it waits. So the guard checks every
+ * NCCL_WATCH_TICK_US, and aborts. A stall is
+ *   before the first step has ended: NCCL_WATCH_FIRST_US
+ *   then, without an end of a step: NCCL_WATCH_STALL_US, or five times the longest step so far */
+#ifndef WORKER_BACKEND_CUDA_NCCL_WATCH_H
+#define WORKER_BACKEND_CUDA_NCCL_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NCCL_WATCH_TICK_US UINT64_C(100000)
+#define NCCL_WATCH_STALL_US UINT64_C(30000000)
+#define NCCL_WATCH_FIRST_US UINT64_C(600000000)
+
+enum nccl_watch_verdict {
+    NCCL_WATCH_FINE,
+    NCCL_WATCH_PEER,    /* a peer is lost */
+    NCCL_WATCH_ERROR,   /* NCCL's own report */
+    NCCL_WATCH_STALLED, /* no step ends */
+};
+
+struct nccl_watch {
+    enum nccl_watch_verdict verdict; /* the first that was not FINE stands */
+    bool is_paused;                  /* no steps are expected */
+    bool has_step;                   /* one has ended */
+    uint64_t since_us;               /* of the last progress */
+    uint64_t longest_us;             /* step */
+};
+
+enum nccl_watch_event_type {
+    NCCL_WATCH_TICK,
+    NCCL_WATCH_STEP,  /* a step has ended on the device; ends a pause */
+    NCCL_WATCH_PAUSE, /* validation, a checkpoint, new plans: what comes is no step */
+};
+
+struct nccl_watch_event {
+    enum nccl_watch_event_type type;
+    uint64_t now_us;
+    bool peer_lost, has_error; /* TICK */
+};
+
+void nccl_watch_init(struct nccl_watch *watch, uint64_t now_us);
+/* True once: the communicator has to be ended now, for watch->verdict. */
+bool nccl_watch_step(struct nccl_watch *watch, const struct nccl_watch_event *event);
+/* How long without progress is a stall, as things are. */
+uint64_t nccl_watch_limit_us(const struct nccl_watch *watch);
+
+#endif

@@ -1,0 +1,233 @@
+/* The heavy layers as prepared plans: what cuDNN and cublasLt do for us, as a table of functions of
+ * the CUDA module. A test can pass a table that calls plain C on host memory.
+ *
+ * Life of a set:
+ *   open    for a device
+ *   build   once, all requests of a net; on several threads; from the cache on disk where it has
+ *           them, else candidates are timed where there is a device
+ *   run     in a step: allocates nothing and waits for nothing, so a step can be captured
+ *   close
+ *
+ * Storage:
+ *   values             [n][h][w][c] of one type; linear ones [n][c]. c is the stored number of
+ *                      channels (plan_stored_channels); surplus channels are 0 on the way in, and
+ *                      come out as 0.
+ *   weights            [k][r][s][c]; linear ones [k][c]; of the values' type
+ *   their gradients    and those of biases: of the values' type (fp16 weights, fp16 gradients)
+ *   batch norms        scale, shift, their gradients, statistics, running statistics: f32 [c]
+ *
+ * All pointers are 16-byte aligned. Sums are made in f32. */
+#ifndef WORKER_BACKEND_CUDA_PLANS_PLANS_H
+#define WORKER_BACKEND_CUDA_PLANS_PLANS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "worker/graph/graph.h"
+
+struct CUstream_st; /* what CUDA's cudaStream_t points to */
+
+/* What a plan computes, and the pointers (ports) that run() takes. In brackets: only where the
+ * request has has_bias, has_add, has_relu.
+ *
+ * CONV_FORWARD         y = x * w [+ bias]
+ *                      X, W, [BIAS], Y
+ * CONV_DGRAD           dx = dy * w
+ *                      DY, W, DX
+ * CONV_WGRAD           dw = dy * x; the gradient of a bias is a sum over dy, see kernels/layers.h
+ *                      DY, X, DW
+ * NORM_FORWARD         y = [relu] (norm(x) * scale + shift [+ add]), by the batch's statistics;
+ *                      running statistics are updated in place, the variance unbiased
+ *                      X, SCALE, SHIFT, [ADD], Y, MEAN, INV_STD, RUNNING_MEAN, RUNNING_VAR,
+ *                      [MASK where has_relu]
+ * NORM_EVALUATE        the same by given statistics
+ *                      X, SCALE, SHIFT, [ADD], Y, MEAN, INV_STD
+ * NORM_BACKWARD        of NORM_FORWARD; DADD is the masked dy, which is the gradient of ADD
+ *                      DY, [MASK], X, SCALE, MEAN, INV_STD, DX, DSCALE, DSHIFT,
+ *                      [DADD where has_add]
+ * LINEAR_FORWARD       y = x * w^T [+ bias]
+ *                      X, W, [BIAS], Y
+ * LINEAR_DGRAD         DY, W, DX
+ * LINEAR_WGRAD         DY, X, DW, [DBIAS]
+ *
+ * Stage two: statistics come out of the convolution, and the normalised value is never written.
+ *
+ * CONV_STATS           y = x * w; per channel sum = sum of y, sq_sum = sum of y^2
+ *                      X, W, Y, SUM, SQ_SUM (f32 [k])
+ * CONV_STATS_PROLOGUE  y = relu(x * eq_scale + eq_shift) * w; the same sums
+ *                      X, EQ_SCALE, EQ_SHIFT (`type` [c]), W, Y, SUM, SQ_SUM
+ * STATS_FINALIZE       statistics of n * h * w values; running statistics in place
+ *                      SUM, SQ_SUM, SCALE, SHIFT, MEAN, INV_STD, RUNNING_MEAN, RUNNING_VAR,
+ *                      EQ_SCALE, EQ_SHIFT (`type` [c])
+ * NORM_APPLY           y = relu(x * eq_scale + eq_shift [+ add])
+ *                      X, EQ_SCALE, EQ_SHIFT, [ADD], Y, [MASK]
+ * CONV_WGRAD_PROLOGUE  dw = dy * relu(x * eq_scale + eq_shift)
+ *                      DY, X, EQ_SCALE, EQ_SHIFT, DW
+ * CONV_DGRAD_NORM      dadd = dy * w where norm(x) * scale + shift > 0, else 0; that value is
+ *                      computed again. And the gradients of the norm's scale and shift.
+ *                      DY, W, X, MEAN, INV_STD, SCALE, SHIFT, DADD, DSCALE, DSHIFT,
+ *                      DY_FACTOR, X_FACTOR, TERM (f32 [c])
+ * NORM_DX              dx = dadd * dy_factor + x * x_factor + term
+ *                      DADD, X, DY_FACTOR, X_FACTOR, TERM, DX
+ *
+ * MASK is [n][h][w][c], where the ReLU let the value through. Only plans read it, in the form in
+ * which they write it; it has room for 1 byte an element (cuDNN takes a bit).
+ *
+ * X(name, text) */
+#define PLAN_KIND_TABLE(X)                                                                         \
+    X(CONV_FORWARD, "convolution forward")                                                         \
+    X(CONV_DGRAD, "convolution data gradient")                                                     \
+    X(CONV_WGRAD, "convolution weight gradient")                                                   \
+    X(NORM_FORWARD, "batch norm forward")                                                          \
+    X(NORM_EVALUATE, "batch norm evaluation")                                                      \
+    X(NORM_BACKWARD, "batch norm backward")                                                        \
+    X(LINEAR_FORWARD, "linear forward")                                                            \
+    X(LINEAR_DGRAD, "linear data gradient")                                                        \
+    X(LINEAR_WGRAD, "linear weight gradient")                                                      \
+    X(CONV_STATS, "convolution forward with statistics")                                           \
+    X(CONV_STATS_PROLOGUE, "convolution of a normalised value with statistics")                    \
+    X(STATS_FINALIZE, "batch norm statistics")                                                     \
+    X(NORM_APPLY, "batch norm application")                                                        \
+    X(CONV_WGRAD_PROLOGUE, "convolution weight gradient of a normalised value")                    \
+    X(CONV_DGRAD_NORM, "convolution data gradient of a normalised value")                          \
+    X(NORM_DX, "batch norm data gradient")
+
+enum plan_kind {
+#define PLAN_KIND_ENUM(name, text) PLAN_##name,
+    PLAN_KIND_TABLE(PLAN_KIND_ENUM)
+#undef PLAN_KIND_ENUM
+        PLAN_KINDS
+};
+
+/* Places in run()'s pointers; NULL where a plan does not take one. */
+#define PLAN_PORT_TABLE(ENTRY)                                                                     \
+    ENTRY(X)                                                                                       \
+    ENTRY(W)                                                                                       \
+    ENTRY(BIAS)                                                                                    \
+    ENTRY(Y)                                                                                       \
+    ENTRY(DX)                                                                                      \
+    ENTRY(DW)                                                                                      \
+    ENTRY(DBIAS)                                                                                   \
+    ENTRY(DY)                                                                                      \
+    ENTRY(ADD)                                                                                     \
+    ENTRY(DADD)                                                                                    \
+    ENTRY(MASK)                                                                                    \
+    ENTRY(SCALE)                                                                                   \
+    ENTRY(SHIFT)                                                                                   \
+    ENTRY(DSCALE)                                                                                  \
+    ENTRY(DSHIFT)                                                                                  \
+    ENTRY(MEAN)                                                                                    \
+    ENTRY(INV_STD)                                                                                 \
+    ENTRY(RUNNING_MEAN)                                                                            \
+    ENTRY(RUNNING_VAR)                                                                             \
+    ENTRY(SUM)                                                                                     \
+    ENTRY(SQ_SUM)                                                                                  \
+    ENTRY(EQ_SCALE)                                                                                \
+    ENTRY(EQ_SHIFT)                                                                                \
+    ENTRY(DY_FACTOR)                                                                               \
+    ENTRY(X_FACTOR)                                                                                \
+    ENTRY(TERM)
+
+enum plan_port {
+#define PLAN_PORT_ENUM(name) PLAN_PORT_##name,
+    PLAN_PORT_TABLE(PLAN_PORT_ENUM)
+#undef PLAN_PORT_ENUM
+        PLAN_PORTS
+};
+
+/* What is computed, in numbers. Requests that differ only in `layer` and `name` share a plan. */
+struct plan_request {
+    enum plan_kind kind;
+    uint32_t layer; /* in the graph; for messages and for the caller */
+    char name[GRAPH_NAME_MAX];
+    enum graph_dtype type;
+    uint32_t n, c, h, w;        /* the layer's input, stored channels; linear: h = w = 1 */
+    uint32_t k;                 /* stored output channels; norms: c */
+    uint32_t out_h, out_w;      /* convolutions */
+    struct graph_window window; /* convolutions */
+    bool has_bias, has_add, has_relu;
+    float eps, momentum; /* norms; momentum as PyTorch's: weight of the new statistics */
+};
+
+/* What was built for a request. */
+struct plan_info {
+    enum status status;     /* UNSUPPORTED: no engine does this here; use another way */
+    size_t workspace_bytes; /* one workspace of the largest serves all plans of a stream */
+    bool from_cache;
+    bool lacks_bias;   /* LINEAR_WGRAD with a bias: no engine writes DBIAS */
+    bool needs_driver; /* only the driver is missing: the engine compiles its kernel then */
+    float time_us;     /* measured for the chosen candidate, maybe when it was put into the cache;
+                          0: not measured */
+    char engine[96];   /* the chosen engine, or why there is none */
+};
+
+struct plan_options {
+    uint32_t device_index;
+    bool deterministic;  /* the same bits in every run: only engines that promise this */
+    bool tf32;           /* f32 convolutions and linear layers may round their inputs to TF32 */
+    uint32_t candidates; /* timed on the device for each request, 1: the heuristics' first; 0: 8 */
+    uint32_t threads;    /* that build; 0: one a processor, at most 16 */
+    size_t workspace_limit;   /* bytes; 0: 1 GiB */
+    const char *cache_folder; /* NULL: the user's cache folder (ddp/plans in it); "": no cache */
+    const char *cudnn_name;   /* libraries, for tests; NULL: libcudnn.so.9, libcublasLt.so.13 */
+    const char *cublaslt_name;
+    void (*note)(void *user, const char *text); /* reports a cache that is not usable; NULL */
+    void *note_user;
+    const char *device_file; /* a description of a device in cuDNN's JSON, to build plans where
+                                there is none; such plans cannot run; NULL: the device */
+};
+
+struct plan_set;
+
+/* One thread calls; run() may be called during a capture. */
+struct cuda_plans {
+    /* Loads the libraries and makes their handles. `err` has name, version and remedy.
+     * Errors: STATUS_NOT_FOUND    a library is missing
+     *         STATUS_UNSUPPORTED  too old; no device */
+    enum status (*open)(struct plan_set **set, const struct plan_options *options, struct err *err);
+    void (*close)(struct plan_set **set);
+    /* A plan for each request; once for a set. A request that nothing can do is no error: see info.
+     * Blocks for seconds to minutes without a cache. Errors: STATUS_MEMORY, STATUS_LIBRARY. */
+    enum status (*build)(struct plan_set *set, const struct plan_request *requests, uint32_t count,
+                         struct err *err);
+    const struct plan_info *(*info)(const struct plan_set *set, uint32_t index);
+    /* Queue plan `index` on the stream.
+     *   pointers: [PLAN_PORTS], device memory
+     *   workspace: info's bytes, 256-byte aligned; free again when the stream has passed
+     * Errors: STATUS_LIBRARY, with the layer's name. */
+    enum status (*run)(struct plan_set *set, uint32_t index, struct CUstream_st *stream,
+                       void *workspace, void *const *pointers, struct err *err);
+};
+
+extern const struct cuda_plans cuda_plans; /* in the module alone */
+
+const char *plan_kind_name(enum plan_kind kind);
+const char *plan_port_name(enum plan_port port);
+const char *plan_type_name(enum graph_dtype type); /* "fp16" */
+/* Whether a plan of this request takes a pointer there. */
+bool plan_takes(const struct plan_request *request, enum plan_port port);
+
+/* Bytes that the port's memory has for this request. */
+size_t plan_port_bytes(const struct plan_request *request, enum plan_port port);
+
+/* How many channels (or features) memory has for `channels`: the next multiple of 8; of 4 for the
+ * network's input, which then needs no workspace in the first convolution. */
+uint32_t plan_stored_channels(uint32_t channels, bool is_input);
+
+/* The plans that a net needs: of every convolution, batch norm and linear layer of the (passed)
+ * graph, for a training step and a forward one. In layer order, forward before backward; no data
+ * gradient for layers that read the network's input. Returns how many; requests NULL: counts. */
+uint32_t plan_list(const struct graph *graph, uint32_t batch, bool evaluate_only,
+                   struct plan_request *requests);
+/* The plans of stage two, in addition to plan_list's.
+ *   a convolution without bias, channels a multiple of 64, fp16, that only a batch norm reads:
+ *     CONV_STATS, STATS_FINALIZE; NORM_APPLY where the norm has a ReLU
+ *   with `prologues`, where in turn only such a convolution reads the norm's value:
+ *     the prologue kinds for that convolution, NORM_DX for the norm
+ * A pair of layers uses them when all their plans are STATUS_OK. Returns how many, as plan_list. */
+uint32_t plan_list_statistics(const struct graph *graph, uint32_t batch, bool prologues,
+                              struct plan_request *requests);
+
+#endif

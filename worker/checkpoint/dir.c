@@ -1,0 +1,409 @@
+/* The folder of checkpoints: names, fence, commit, opening. See checkpoint.h. */
+#include "worker/checkpoint/internal.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "worker/data/fileio.h"
+
+enum {
+    PATH_BYTES = CHECKPOINT_PATH_BYTES,
+    DIGITS = 8,
+    EARLIER_MAX = 1000,
+    TOKEN_OLD_S = 3600,
+    OWNER_BYTES = CHECKPOINT_OWNER_BYTES
+};
+
+#define LOCK_NAME ".lock"
+static const char name_prefix[] = "step-", temp_ending[] = ".tmp";
+
+/* -- names -- */
+
+static void file_path(char *out, const char *dir, uint32_t step, const char *ending)
+{
+    assert(step <= CHECKPOINT_STEP_MAX);
+    (void)snprintf(out, PATH_BYTES, "%s/%s%08u%s", dir, name_prefix, step, ending);
+}
+
+void checkpoint_state_path(char *out, const char *dir, uint32_t step)
+{
+    file_path(out, dir, step, ".json");
+}
+
+/* "step-00000012.json" with the ending ".json" is step 12. false: not the name of a checkpoint. */
+static bool parse_name(const char *name, const char *ending, uint32_t *step)
+{
+    const char *digits = name + strlen(name_prefix);
+
+    if (strncmp(name, name_prefix, strlen(name_prefix)) != 0 ||
+        strspn(digits, "0123456789") != DIGITS || strcmp(digits + DIGITS, ending) != 0)
+        return false;
+    *step = (uint32_t)strtoul(digits, NULL, 10);
+    return true;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+enum status checkpoint_list_steps(const char *path, const char *ending, uint32_t **steps,
+                                  size_t *count, struct err *err)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+    size_t room = 0;
+    uint32_t step;
+
+    *steps = NULL;
+    *count = 0;
+    if (dir == NULL)
+        return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
+                       "%s: cannot open the folder: %s", path, strerror(errno));
+    while ((entry = readdir(dir)) != NULL) {
+        if (!parse_name(entry->d_name, ending, &step))
+            continue;
+        if (*count == room) {
+            uint32_t *more = realloc(*steps, (room = room * 2 + 16) * sizeof *more);
+            if (more == NULL) {
+                free(*steps);
+                *steps = NULL;
+                (void)closedir(dir);
+                return err_set(err, STATUS_MEMORY, 0, "%s: no memory to list it", path);
+            }
+            *steps = more;
+        }
+        (*steps)[(*count)++] = step;
+    }
+    (void)closedir(dir);
+    if (*count > 0)
+        qsort(*steps, *count, sizeof **steps, newest_first);
+    return STATUS_OK;
+}
+
+/* -- the fence -- */
+
+static enum status lock(struct checkpoint_dir *dir, struct err *err)
+{
+    assert(dir->lock_fd >= 0);
+    while (flock(dir->lock_fd, LOCK_EX) != 0)
+        if (errno != EINTR)
+            return err_set(err, STATUS_IO, errno, "%s/" LOCK_NAME ": cannot lock: %s", dir->path,
+                           strerror(errno));
+    return STATUS_OK;
+}
+
+static void unlock(struct checkpoint_dir *dir)
+{
+    (void)flock(dir->lock_fd, LOCK_UN);
+}
+
+/* Whether this process still owns the folder. Call with the lock held. */
+static enum status check_fence(const struct checkpoint_dir *dir, struct err *err)
+{
+    char text[OWNER_BYTES];
+    ssize_t n = pread(dir->lock_fd, text, sizeof text - 1, 0);
+
+    text[n > 0 ? n : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    if (strcmp(text, dir->owner) == 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_CONFLICT, 0,
+                   "%s: taken over by %s; this is %s, which may not write there any more",
+                   dir->path, text[0] != '\0' ? text : "an unknown process", dir->owner);
+}
+
+static enum status take(struct checkpoint_dir *dir, const struct checkpoint_options *options,
+                        struct err *err)
+{
+    uint64_t random_id;
+    size_t n;
+
+    if (getrandom(&random_id, sizeof random_id, 0) != sizeof random_id)
+        return err_set(err, STATUS_SYSTEM, errno, "no random number: %s", strerror(errno));
+    (void)snprintf(dir->owner, sizeof dir->owner, "generation %u of job %.60s (%016llx)",
+                   options->generation, options->job_id[0] != '\0' ? options->job_id : "none",
+                   (unsigned long long)random_id);
+    n = strlen(dir->owner);
+    if (ftruncate(dir->lock_fd, 0) != 0 || pwrite(dir->lock_fd, dir->owner, n, 0) != (ssize_t)n ||
+        fsync(dir->lock_fd) != 0)
+        return err_set(err, STATUS_IO, errno, "%s/" LOCK_NAME ": cannot write: %s", dir->path,
+                       strerror(errno));
+    return STATUS_OK;
+}
+
+/* -- commit -- */
+
+void checkpoint_make_paths(struct checkpoint_paths *paths, const char *dir, uint32_t step)
+{
+    char ending[32];
+
+    file_path(paths->tensors, dir, step, ".safetensors");
+    file_path(paths->state, dir, step, ".json");
+    (void)snprintf(ending, sizeof ending, ".safetensors%s", temp_ending);
+    file_path(paths->tensors_temp, dir, step, ending);
+    (void)snprintf(ending, sizeof ending, ".json%s", temp_ending);
+    file_path(paths->state_temp, dir, step, ending);
+}
+
+/* Call with the lock held, so that no newer owner commits between the check and the renames. */
+static enum status commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
+                          struct err *err)
+{
+    enum status status = check_fence(dir, err);
+
+    assert(dir->owner[0] != '\0');
+    if (status == STATUS_OK)
+        status = fileio_rename(paths->tensors_temp, paths->tensors, dir->path, err);
+    if (status == STATUS_OK)
+        status = fileio_rename(paths->state_temp, paths->state, dir->path, err);
+    return status;
+}
+
+/* Removes the .json first, so that there is never a .json without its tensors. */
+static void remove_old(const struct checkpoint_dir *dir)
+{
+    uint32_t *steps;
+    size_t count;
+
+    assert(dir->keep >= 1);
+    if (checkpoint_list_steps(dir->path, ".json", &steps, &count, NULL) != STATUS_OK)
+        return;
+    for (size_t i = dir->keep; i < count; i++) {
+        struct checkpoint_paths paths;
+        checkpoint_make_paths(&paths, dir->path, steps[i]);
+        (void)unlink(paths.state);
+        (void)unlink(paths.tensors);
+    }
+    free(steps);
+}
+
+void checkpoint_remove_temps(const struct checkpoint_paths *paths)
+{
+    (void)unlink(paths->tensors_temp);
+    (void)unlink(paths->state_temp);
+}
+
+enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
+                              struct err *err)
+{
+    enum status status = lock(dir, err);
+
+    if (status == STATUS_OK) {
+        status = commit(dir, paths, err);
+        if (status == STATUS_OK)
+            remove_old(dir);
+        unlock(dir);
+    }
+    if (status != STATUS_OK)
+        checkpoint_remove_temps(paths);
+    return status;
+}
+
+/* -- opening -- */
+
+static void remove_file(const char *dir, const char *name)
+{
+    char path[PATH_BYTES];
+
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path)
+        (void)unlink(path);
+}
+
+/* A token (copy.h) that a killed rank has left. Those of a meeting that goes on are seconds old. */
+static bool is_old_token(const char *dir, const char *name)
+{
+    char path[PATH_BYTES];
+    struct stat found;
+
+    return strncmp(name, CHECKPOINT_TOKEN_PREFIX, strlen(CHECKPOINT_TOKEN_PREFIX)) == 0 &&
+           snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path &&
+           stat(path, &found) == 0 && time(NULL) - found.st_mtime > TOKEN_OLD_S;
+}
+
+/* Removes temporary files, and tensors without their .json. */
+static void remove_leftovers(const char *path)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+    uint32_t step;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        char state_path[PATH_BYTES];
+        if (parse_name(entry->d_name, ".json.tmp", &step) ||
+            parse_name(entry->d_name, ".safetensors.tmp", &step) ||
+            is_old_token(path, entry->d_name)) {
+            remove_file(path, entry->d_name);
+        } else if (parse_name(entry->d_name, ".safetensors", &step)) {
+            file_path(state_path, path, step, ".json");
+            if (access(state_path, F_OK) != 0 && errno == ENOENT)
+                remove_file(path, entry->d_name);
+        }
+    }
+    if (dir != NULL)
+        (void)closedir(dir);
+}
+
+static enum status move_step(const char *from, const char *to, uint32_t step, struct err *err)
+{
+    static const char *const endings[] = {".json", ".safetensors"}; /* first the commit */
+    char old_path[PATH_BYTES], new_path[PATH_BYTES];
+
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        file_path(old_path, from, step, endings[i]);
+        file_path(new_path, to, step, endings[i]);
+        if (rename(old_path, new_path) != 0 && errno != ENOENT)
+            return err_set(err, STATUS_IO, errno, "cannot move %s to %s: %s", old_path, to,
+                           strerror(errno));
+    }
+    return STATUS_OK;
+}
+
+static enum status make_earlier_dir(const char *path, char *earlier, struct err *err)
+{
+    for (int i = 1; i <= EARLIER_MAX; i++) {
+        (void)snprintf(earlier, PATH_BYTES - 64, "%.900s/earlier-%d", path, i);
+        if (mkdir(earlier, 0777) == 0)
+            return STATUS_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    return err_set(err, STATUS_IO, errno, "%s: cannot make a folder for the earlier run: %s", path,
+                   strerror(errno));
+}
+
+/* Whether the checkpoint is of another run: a later step, or with only_job another job. */
+static bool is_foreign(const struct checkpoint_options *options, const char *path, uint32_t step)
+{
+    struct checkpoint_state state;
+    char state_path[PATH_BYTES], sha256[65];
+    uint64_t bytes;
+
+    if (step > options->step)
+        return true;
+    checkpoint_state_path(state_path, path, step);
+    return options->only_job &&
+           checkpoint_read_state(state_path, &state, &bytes, sha256, NULL) == STATUS_OK &&
+           strcmp(state.job_id, options->job_id) != 0;
+}
+
+/* Moves checkpoints of other runs away. Otherwise the next generation would resume from them. */
+static enum status set_aside(const char *path, const struct checkpoint_options *options,
+                             struct err *notice, struct err *err)
+{
+    char earlier[PATH_BYTES - 64];
+    uint32_t *steps, newest = 0;
+    size_t count, moved = 0;
+    enum status status = checkpoint_list_steps(path, ".json", &steps, &count, err);
+
+    for (size_t i = 0; status == STATUS_OK && i < count; i++) {
+        if (!is_foreign(options, path, steps[i]))
+            continue;
+        newest = moved == 0 ? steps[i] : newest; /* they are listed newest first */
+        if (moved++ == 0)
+            status = make_earlier_dir(path, earlier, err);
+        if (status == STATUS_OK)
+            status = move_step(path, earlier, steps[i], err);
+    }
+    if (status == STATUS_OK && moved > 0)
+        (void)err_set(notice, STATUS_OK, 0,
+                      "%s has checkpoints of another run, up to step %u: moved to %s", path, newest,
+                      earlier);
+    free(steps);
+    return status;
+}
+
+enum status checkpoint_make_dirs(const char *path, struct err *err)
+{
+    char part[PATH_BYTES];
+
+    (void)snprintf(part, sizeof part, "%s", path);
+    for (char *slash = part + 1;; slash++) {
+        char kept = *slash;
+        if (kept != '/' && kept != '\0')
+            continue;
+        *slash = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return err_set(err, STATUS_IO, errno, "--checkpoint-dir %s: cannot make it: %s", path,
+                           strerror(errno));
+        *slash = kept;
+        if (kept == '\0')
+            return STATUS_OK;
+    }
+}
+
+static enum status open_lock(struct checkpoint_dir *dir, struct err *err)
+{
+    char path[PATH_BYTES];
+    enum status status = checkpoint_make_dirs(dir->path, err);
+
+    if (status != STATUS_OK)
+        return status;
+    (void)snprintf(path, sizeof path, "%s/" LOCK_NAME, dir->path);
+    dir->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (dir->lock_fd < 0)
+        return err_set(err, STATUS_IO, errno, "--checkpoint-dir %s: cannot write there: %s",
+                       dir->path, strerror(errno));
+    return lock(dir, err);
+}
+
+static enum status take_over(struct checkpoint_dir *dir, const struct checkpoint_options *options,
+                             struct err *notice, struct err *err)
+{
+    enum status status = open_lock(dir, err);
+
+    if (status != STATUS_OK)
+        return status;
+    status = take(dir, options, err);
+    if (status == STATUS_OK)
+        status = set_aside(dir->path, options, notice, err);
+    if (status == STATUS_OK)
+        remove_leftovers(dir->path);
+    unlock(dir);
+    return status;
+}
+
+enum status checkpoint_dir_open(struct checkpoint_dir **out,
+                                const struct checkpoint_options *options, struct err *notice,
+                                struct err *err)
+{
+    struct checkpoint_dir *dir;
+    enum status status;
+
+    assert(options->keep >= 1);
+    notice->text[0] = '\0';
+    if (strlen(options->path) == 0 || strlen(options->path) >= sizeof dir->path - 32)
+        return err_set(err, STATUS_TOO_BIG, 0, "--checkpoint-dir: the path is empty or too long");
+    dir = calloc(1, sizeof *dir);
+    if (dir == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the checkpoint folder");
+    (void)snprintf(dir->path, sizeof dir->path, "%s", options->path);
+    dir->keep = options->keep;
+    dir->lock_fd = -1;
+    *out = dir;
+    status = take_over(dir, options, notice, err);
+    if (status != STATUS_OK)
+        checkpoint_dir_close(out);
+    return status;
+}
+
+void checkpoint_dir_close(struct checkpoint_dir **dir)
+{
+    if (*dir == NULL)
+        return;
+    if ((*dir)->lock_fd >= 0)
+        (void)close((*dir)->lock_fd);
+    free(*dir);
+    *dir = NULL;
+}

@@ -1,0 +1,61 @@
+/* What the files of this folder share; private to it. */
+#ifndef WORKER_CHECKPOINT_INTERNAL_H
+#define WORKER_CHECKPOINT_INTERNAL_H
+
+#include "worker/checkpoint/checkpoint.h"
+
+enum {
+    CHECKPOINT_PATH_BYTES = 1024,
+    CHECKPOINT_OWNER_BYTES = 128,
+    CHECKPOINT_STATE_BYTES_MAX = 1 << 16
+};
+
+#define CHECKPOINT_TOKEN_PREFIX ".node-"
+
+struct checkpoint_dir {
+    char path[CHECKPOINT_PATH_BYTES - 64]; /* leaves room for a file name */
+    char owner[CHECKPOINT_OWNER_BYTES];    /* content of the lock file while we own the folder */
+    uint32_t keep;
+    int lock_fd;
+};
+
+/* The files of one checkpoint, and their temporary names. */
+struct checkpoint_paths {
+    char tensors[CHECKPOINT_PATH_BYTES], tensors_temp[CHECKPOINT_PATH_BYTES];
+    char state[CHECKPOINT_PATH_BYTES], state_temp[CHECKPOINT_PATH_BYTES];
+};
+
+/* -- dir.c -- */
+
+void checkpoint_make_paths(struct checkpoint_paths *paths, const char *dir, uint32_t step);
+/* The .json of a step; `out` [CHECKPOINT_PATH_BYTES]. */
+void checkpoint_state_path(char *out, const char *dir, uint32_t step);
+/* mkdir -p; `path` is shorter than a struct checkpoint_dir's. */
+enum status checkpoint_make_dirs(const char *path, struct err *err);
+/* The steps that have a file with `ending`, newest first; owned by the caller. Errors:
+ * STATUS_NOT_FOUND (no such folder), STATUS_IO, STATUS_MEMORY. */
+enum status checkpoint_list_steps(const char *path, const char *ending, uint32_t **steps,
+                                  size_t *count, struct err *err);
+/* Renames both temporary files, then removes all but the newest `keep` checkpoints. With an error,
+ * those of checkpoint_save, the temporary files are removed. */
+enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
+                              struct err *err);
+void checkpoint_remove_temps(const struct checkpoint_paths *paths);
+
+/* -- checkpoint.c -- */
+
+/* Whether the tensors at `path` have that size and SHA-256. Errors: STATUS_BAD_INPUT,
+ * STATUS_NOT_FOUND, STATUS_IO. */
+enum status checkpoint_check_tensors(const char *path, uint64_t bytes, const char *sha256,
+                                     struct err *err);
+/* Writes `text` as the new file `path` and syncs it. */
+enum status checkpoint_write_text(const char *path, const char *text, size_t byte_count,
+                                  struct err *err);
+
+/* -- state.c -- */
+
+/* Reads the .json `path`. `sha256`: [65]. */
+enum status checkpoint_read_state(const char *path, struct checkpoint_state *state, uint64_t *bytes,
+                                  char *sha256, struct err *err);
+
+#endif

@@ -1,0 +1,24 @@
+/* Training data: sets of labelled images, the order of an epoch, batches.
+ *
+ *     dataset.h  a set of images and labels in memory
+ *     digits.h   the built-in set: handwriting-like digits, drawn from a seed
+ *     idx.h      MNIST's IDX files
+ *     sampler.h  which images a rank sees in an epoch: torch's DistributedSampler
+ *     loader.h   batches, gathered by a thread while the step before runs
+ *     rng.h      PyTorch's CPU random numbers
+ *     fileio.h   whole reads and writes of files, used by checkpoints too
+ *
+ * The path of an image: digits.h or idx.h -> dataset.h -> sampler.h (order) -> loader.h (batch) ->
+ * net_step_begin(). */
+#ifndef WORKER_DATA_DATA_H
+#define WORKER_DATA_DATA_H
+
+#include "worker/data/dataset.h"
+#include "worker/data/digits.h"
+#include "worker/data/fileio.h"
+#include "worker/data/idx.h"
+#include "worker/data/loader.h"
+#include "worker/data/rng.h"
+#include "worker/data/sampler.h"
+
+#endif

@@ -1,0 +1,22 @@
+/* --pretrained: parameters from a safetensors file, by torchvision's state_dict names. */
+#ifndef WORKER_MODEL_PRETRAINED_H
+#define WORKER_MODEL_PRETRAINED_H
+
+#include <stdbool.h>
+
+#include "common/status.h"
+#include "worker/graph/graph.h"
+#include "worker/net/net.h"
+
+/* Reads every parameter and buffer of `net` from `path`, in fp32, fp16 or bf16.
+ *
+ * Names and shapes must match exactly; a missing or an extra tensor is an error. Ignored:
+ * num_batches_tracked, and "optimizer." in our own checkpoints.
+ *   graph:          the one that `net` was made from
+ *   new_classifier: the last linear layer keeps its values, whatever the file has
+ * Errors: STATUS_CONFLICT (names or shapes; nothing was changed), STATUS_UNSUPPORTED (a type; the
+ * same), those of safetensors_open and _read (part of the values may have been changed). */
+enum status pretrained_load(struct net *net, const struct graph *graph, const char *path,
+                            bool new_classifier, struct err *err);
+
+#endif

@@ -1,0 +1,253 @@
+/* A step: the walk over the layers, the reducer, the optimizer. Everything is queued on the
+ * backend; nothing here reads what it computes. */
+#include <assert.h>
+#include <stdio.h>
+
+#include "worker/net/internal.h"
+
+static enum status check_labels(const struct net *net, const int64_t *labels, uint32_t n,
+                                struct err *err)
+{
+    uint32_t classes = net->graph->layers[net->graph->layer_count - 1].out.dims[0];
+
+    for (uint32_t i = 0; i < n; i++)
+        if (labels[i] < 0 || labels[i] >= (int64_t)classes)
+            return err_set(err, STATUS_BAD_INPUT, 0,
+                           "image %u of the batch: label %lld is not one of the %u classes", i,
+                           (long long)labels[i], classes);
+    return STATUS_OK;
+}
+
+/* The 16-bit copies of the parameters, after the host has written parameters. */
+static void refresh_half(struct net *net)
+{
+    if (net->half == NULL || !net->half_is_stale)
+        return;
+    for (uint32_t i = 0; i < net->graph->tensor_count; i++) {
+        const struct backend_param param = net_param(net, i);
+
+        if (param.half != NULL)
+            net->backend->refresh(net->state, &param);
+    }
+    net->half_is_stale = false;
+}
+
+void net_set_reducer(struct net *net, const struct reducer *reducer)
+{
+    net->has_reducer = reducer != NULL;
+    if (reducer == NULL)
+        return;
+    assert(reducer->begin != NULL && reducer->bucket_ready != NULL && reducer->finish != NULL);
+    assert(reducer->averages ? reducer->prescale == 1.0F : reducer->prescale > 0.0F);
+    assert(!net->evaluate_only);
+    net->reducer = *reducer;
+}
+
+enum status net_device_reducer(struct net *net, const struct device_collective *collective,
+                               struct reducer *reducer, struct err *err)
+{
+    assert(collective->average != NULL && collective->postscale >= 0.0F);
+    if (net->backend->device_reducer == NULL)
+        return err_set(err, STATUS_UNSUPPORTED, 0, "backend %s has no device that reduces",
+                       net->backend->name);
+    net->backend->device_reducer(net->state, collective, reducer);
+    return STATUS_OK;
+}
+
+void net_step_graphable(struct net *net)
+{
+    if (!net->has_reducer || net->reducer.graphable)
+        net->backend->step_graphable(net->state);
+}
+
+void net_drop_captures(struct net *net)
+{
+    if (net->backend->drop_captures != NULL)
+        net->backend->drop_captures(net->state);
+}
+
+bool net_takes_bytes(const struct net *net)
+{
+    return net->backend->takes_bytes;
+}
+
+enum status net_forward(struct net *net, const float *images, const int64_t *labels, uint32_t n,
+                        bool training, struct net_result *result, struct err *err)
+{
+    const struct net_images floats = {images, NULL};
+
+    return net_forward_images(net, &floats, labels, n, training, result, err);
+}
+
+enum status net_forward_images(struct net *net, const struct net_images *images,
+                               const int64_t *labels, uint32_t n, bool training,
+                               struct net_result *result, struct err *err)
+{
+    enum status status = check_labels(net, labels, n, err);
+
+    assert(n > 0 && !(training && net->evaluate_only));
+    assert(!net->state_open); /* the step would not see what the view holds */
+    assert((images->floats == NULL) != (images->bytes == NULL));
+    assert(images->bytes == NULL || net_takes_bytes(net));
+
+    net->trained_forward = false;
+    refresh_half(net);
+    if (status == STATUS_OK)
+        status = net->backend->step_begin(net->state, images, labels, n, training, err);
+    for (uint32_t i = 0; status == STATUS_OK && i < net->graph->layer_count; i++)
+        status = net->backend->layer_forward(net->state, i, err);
+    if (status != STATUS_OK)
+        return status;
+    net->trained_forward = training;
+    return result != NULL ? net->backend->result(net->state, result, err) : STATUS_OK;
+}
+
+/* Adds the kept gradients of a bucket to it, and clears them. */
+static void join_kept(struct net *net, uint32_t index)
+{
+    const struct backend_span kept = {net->kept + net->buckets[index].at, net->buckets[index].count,
+                                      GRAPH_F32};
+
+    net->backend->add(net->state, &net->spans[index], &kept, true);
+}
+
+void net_grads_keep(struct net *net)
+{
+    assert(net->kept != NULL && net->has_grads && !net->joins_kept);
+    net->has_grads = false;
+    for (uint32_t b = 0; b < net->graph->bucket_count; b++) {
+        const struct backend_span kept = {net->kept + net->buckets[b].at, net->buckets[b].count,
+                                          GRAPH_F32};
+
+        net->backend->add(net->state, &kept, &net->spans[b], false);
+    }
+}
+
+void net_grads_join(struct net *net)
+{
+    assert(net->kept != NULL && !net->joins_kept);
+    net->joins_kept = true;
+}
+
+/* Bucket `index` has its last gradient. */
+static enum status complete_bucket(struct net *net, uint32_t index, const struct reducer *reducer,
+                                   struct err *err)
+{
+    if (net->joins_kept)
+        join_kept(net, index);
+    net->backend->bucket_ready(net->state, index, &net->spans[index]);
+    return reducer != NULL ? reducer->bucket_ready(reducer->context, index, err) : STATUS_OK;
+}
+
+/* Every layer, the last one first; buckets as they complete. */
+static enum status walk_back(struct net *net, float grad_scale, const struct reducer *reducer,
+                             struct err *err)
+{
+    const uint32_t bucket_count = net->graph->bucket_count;
+    enum status status = STATUS_OK;
+    uint32_t next = 0;
+
+    for (uint32_t i = net->graph->layer_count; i-- > 0 && status == STATUS_OK;) {
+        status = net->backend->layer_backward(net->state, i, grad_scale, err);
+        while (status == STATUS_OK && next < bucket_count && net->bucket_layer[next] >= i)
+            status = complete_bucket(net, next++, reducer, err);
+    }
+    assert(status != STATUS_OK || next == bucket_count);
+    return status;
+}
+
+static enum status reduce_around(struct net *net, float grad_scale, const struct reducer *reducer,
+                                 struct err *err)
+{
+    struct err why = {.text = ""};
+    enum status status = reducer->begin(reducer->context, err), finished;
+
+    if (status != STATUS_OK)
+        return status;
+    status = walk_back(net, grad_scale, reducer, err);
+    finished = reducer->finish(reducer->context, &why);
+    if (status != STATUS_OK || finished == STATUS_OK)
+        return status;
+    return err_set(err, finished, why.code, "%s", why.text);
+}
+
+static enum status backward(struct net *net, float grad_scale, const struct reducer *reducer,
+                            struct err *err)
+{
+    const float scale = net->has_reducer ? grad_scale * net->reducer.prescale : grad_scale;
+    enum status status;
+
+    assert(net->trained_forward); /* backward reads the values of a training forward */
+    net->trained_forward = false; /* once */
+    net->has_grads = false;
+    status = reducer != NULL ? reduce_around(net, scale, reducer, err)
+                             : walk_back(net, scale, NULL, err);
+    net->joins_kept = false;
+    if (status == STATUS_OK && net->backend->backward_end != NULL)
+        status = net->backend->backward_end(net->state, err);
+    net->has_grads = status == STATUS_OK;
+    return status;
+}
+
+enum status net_backward(struct net *net, float grad_scale, struct err *err)
+{
+    return backward(net, grad_scale, NULL, err);
+}
+
+enum status net_backward_reduce(struct net *net, float grad_scale, struct err *err)
+{
+    return backward(net, grad_scale, net->has_reducer ? &net->reducer : NULL, err);
+}
+
+static void look_for_infinities(struct net *net)
+{
+    if (net->is_scale_dynamic)
+        net->backend->finite(net->state, net->spans, net->graph->bucket_count, net->scaler);
+}
+
+void net_clip(struct net *net, const struct net_clip *clip)
+{
+    assert(net->has_grads && net->open_bucket == GRAPH_NONE);
+    look_for_infinities(net); /* first: clipping would make a number of an infinity */
+    net->backend->clip(net->state, net->spans, net->graph->bucket_count, clip, net->scaler);
+}
+
+void net_update(struct net *net, const struct optim *optim)
+{
+    assert(net->has_grads && net->open_bucket == GRAPH_NONE);
+    for (uint32_t s = 0; s < OPTIM_STATES; s++)
+        assert((net->states[s] != NULL) == optim_uses(optim, s));
+    look_for_infinities(net);
+    net->backend->update(net->state, net->updates, net->update_count, optim, net->scaler);
+    net->backend->scaler_end(net->state, net->scaler,
+                             optim_uses(optim, OPTIM_MOMENTUM) && optim->momentum > 0.0F);
+    net->backend->step_end(net->state, net->scaler);
+}
+
+enum status net_outcome_take(struct net *net, bool wait, struct net_outcome *outcome, bool *taken,
+                             struct err *err)
+{
+    return net->backend->outcome_take(net->state, wait, outcome, taken, err);
+}
+
+void net_describe_nonfinite(struct net *net, char *text, size_t byte_limit)
+{
+    uint32_t layer = net->backend->first_nonfinite(net->state);
+
+    text[0] = '\0';
+    if (layer != GRAPH_NONE) {
+        (void)snprintf(text, byte_limit, "the output of layer %s", net->graph->layers[layer].name);
+        return;
+    }
+    for (uint32_t i = net->graph->tensor_count; i-- > 0;) {
+        struct backend_span grad;
+
+        if (!net->tensors[i].trainable)
+            continue;
+        grad = net_grad_span(net, i);
+        if (net->backend->is_finite(net->state, &grad))
+            continue;
+        (void)snprintf(text, byte_limit, "the gradient of %s", net->tensors[i].name);
+        return;
+    }
+}

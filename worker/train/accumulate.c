@@ -1,0 +1,96 @@
+/* The gradients of one step, from --accumulation-steps batches. The net keeps those of the inner
+ * batches without a reduction; the last batch adds what was kept and is reduced.
+ *
+ * A batch's weight is its share of the step's images, so the step has the mean over all of them,
+ * also where the last step of an epoch or its last batch is incomplete. Every rank has equally many
+ * images in a step, so the weights agree. */
+#include "worker/train/internal.h"
+
+#include <assert.h>
+
+size_t train_group_images(const struct train *train)
+{
+    return (size_t)train->options->batch * train->options->accumulation_steps;
+}
+
+/* Images of this rank in the step to come. */
+static size_t images_now(const struct train *train)
+{
+    size_t whole = train_group_images(train);
+    size_t left = train->sampler.count - train->state.step_in_epoch * whole;
+
+    assert(train->state.step_in_epoch < train->steps_per_epoch);
+    return left < whole ? left : whole;
+}
+
+static enum status backward(struct train *train, float weight, bool is_last, struct err *err)
+{
+    enum status status;
+
+    if (is_last)
+        return net_backward_reduce(train->net, weight, err);
+    status = net_backward(train->net, weight, err);
+    if (status == STATUS_OK)
+        net_grads_keep(train->net);
+    return status;
+}
+
+enum status train_forward(struct train *train, const struct loader_batch *batch, bool training,
+                          struct net_result *result, struct err *err)
+{
+    const struct net_images images = {batch->floats, batch->bytes};
+
+    return net_forward_images(train->net, &images, batch->labels, batch->n, training, result, err);
+}
+
+static void next_batch(struct train *train, struct loader_batch *batch, uint64_t *wait_us)
+{
+    const uint64_t begun_us = mono_us();
+
+    *batch = loader_next(train->loader);
+    *wait_us += mono_us() - begun_us;
+    assert(batch->n > 0);
+}
+
+void train_add_result(struct net_result *sums, const struct net_result *result)
+{
+    sums->loss_sum += result->loss_sum;
+    sums->images += result->images;
+    sums->top1 += result->top1;
+    sums->top5 += result->top5;
+}
+
+/* Running statistics are not broadcast here, unlike in PyTorch's DDP: no training step reads them,
+ * and rank 0's are broadcast before each validation. */
+enum status train_group(struct train *train, struct train_pending *pending, uint64_t *wait_us,
+                        struct err *err)
+{
+    const size_t images = images_now(train);
+    struct net_result *sums = &pending->sums;
+    enum status status = STATUS_OK;
+
+    *sums = (struct net_result){0};
+    pending->is_summed = train->options->accumulation_steps > 1;
+    while (status == STATUS_OK && sums->images < images) {
+        struct net_result result = {0};
+        struct loader_batch batch;
+        bool is_first = sums->images == 0, is_last;
+
+        next_batch(train, &batch, wait_us);
+        if (!pending->is_summed)
+            net_step_graphable(train->net);
+        if (batch.n != train->options->batch)
+            train_nccl_pause(train); /* plans of this size may have to be built first */
+        status = train_forward(train, &batch, true, pending->is_summed ? &result : NULL, err);
+        if (status != STATUS_OK)
+            return status;
+        result.images = batch.n;
+        train_add_result(sums, &result);
+        is_last = sums->images >= images;
+        assert(sums->images <= images); /* the loader's batches end where the step does */
+        if (is_last && !is_first)
+            net_grads_join(train->net);
+        status = backward(train, (float)batch.n / (float)images, is_last, err);
+    }
+    return status;
+}

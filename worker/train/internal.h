@@ -1,0 +1,184 @@
+/* What the files of this folder share; private to it. */
+#ifndef WORKER_TRAIN_INTERNAL_H
+#define WORKER_TRAIN_INTERNAL_H
+
+#include <stdio.h>
+
+#include "common/io/mono.h"
+#include "common/log.h"
+#include "worker/backend/cuda/nccl/nccl.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/comm/comm.h"
+#include "worker/comm/ddp.h"
+#include "worker/data/dataset.h"
+#include "worker/data/loader.h"
+#include "worker/data/sampler.h"
+#include "worker/device.h"
+#include "worker/graph/graph.h"
+#include "worker/model/file.h"
+#include "worker/net/net.h"
+#include "worker/profile/profile.h"
+#include "worker/train/agree.h"
+#include "worker/train/progress.h"
+#include "worker/train/train.h"
+
+/* A queued step whose outcome the device does not have yet: what its report needs. */
+struct train_pending {
+    uint32_t epoch, step_in_epoch, step; /* all from 1 */
+    double lr;
+    bool is_summed;         /* sums has the results of all batches */
+    struct net_result sums; /* else .images alone; the rest comes with the outcome */
+};
+
+struct train {
+    const struct options *options;
+    const struct agent_place *place;
+    struct agent *agent;
+
+    struct dataset *train_set, *validation_set;
+    struct loader *loader, *validation_loader;
+    struct sampler sampler;
+    int64_t *indices;            /* [sampler.count] of this epoch */
+    int64_t *validation_indices; /* [validation_count] of this rank */
+    size_t validation_count;
+
+    const struct device *device;
+    bool uses_nccl;
+    uint8_t nccl_id[NCCL_ID_BYTES];
+    struct model_file *model_file; /* NULL: the model has a name */
+    char model_identity[CHECKPOINT_TEXT_BYTES];
+    struct net *net;
+    struct comm *comm;             /* NULL: alone */
+    struct ddp *ddp;               /* NULL: alone */
+    struct nccl_link *nccl_link;   /* NULL: gradients are not reduced by NCCL */
+    struct nccl_guard *nccl_guard; /* NULL as nccl_link */
+
+    struct checkpoint_dir *dir;   /* where this rank writes checkpoints or copies; or NULL */
+    struct agree_report *reports; /* [world] with --checkpoint-dir, else NULL */
+    uint32_t *copy_ranks;         /* rank 0, then the copy_count ranks that get each checkpoint */
+    uint32_t copy_count;
+    struct checkpoint_state state; /* the position, and what identifies this training */
+    struct schedule_options schedule;
+    struct train_pending pending[NET_OUTCOMES]; /* the oldest first */
+    uint32_t pending_count;
+    bool is_stopped_early;
+    bool is_resumed;
+    int64_t saved_step; /* newest committed by this run or resumed from; -1: none */
+    int64_t told_step;  /* the saved_step that was reported last; -1: none */
+    uint32_t steps_per_epoch;
+    uint64_t begun_us; /* when setting up began: mono_us() */
+    struct profile_stage stages[PROFILE_STAGES_MAX];
+    uint32_t stage_count;
+    uint64_t profile_wait_us, profile_comm_us, profile_exposed_us; /* over all steps so far */
+
+    struct progress progress;
+    FILE *loss_log; /* NULL: none */
+};
+
+static inline struct log_about train_log_about(const struct train *train)
+{
+    return (struct log_about){.job_id = train->place->job_id,
+                              .generation = train->place->generation,
+                              .rank = (int32_t)train->place->rank};
+}
+
+/* -- step.c -- */
+
+/* Optimizer steps of the whole training, --max-steps taken into account. */
+uint64_t train_total_steps(const struct train *train);
+/* Queues one step, then finishes earlier ones as train_settle does without `all`. */
+enum status train_step(struct train *train, struct err *err);
+/* Finishes pending steps: reports those whose outcomes are there; `all`: waits for the others too.
+ * Without `all` the newest may stay pending, so that the device always has work. */
+enum status train_settle(struct train *train, bool all, struct err *err);
+
+/* -- profile.c -- */
+
+/* --profile in the place of training; rank 0 prints. */
+enum status train_profile(struct train *train, const volatile bool *stop, struct err *err);
+/* Adds a part of the time before the first step; one with the name of the last is added to it. */
+void train_stage_add(struct train *train, const char *name, uint64_t us);
+
+/* -- accumulate.c -- */
+
+/* Queues the gradients of one step, reduced over all ranks: those of one batch, or of the
+ * --accumulation-steps batches (fewer at the end of an epoch) that make one. Each image counts the
+ * same.
+ *   pending: gets sums and is_summed; for a single batch only the images, so that the host need
+ *            not wait for the device
+ *   wait_us: is increased by the time spent waiting for the loader */
+enum status train_group(struct train *train, struct train_pending *pending, uint64_t *wait_us,
+                        struct err *err);
+/* net_forward_images of a batch of the loader. */
+enum status train_forward(struct train *train, const struct loader_batch *batch, bool training,
+                          struct net_result *result, struct err *err);
+/* Images of this rank in a whole step. */
+size_t train_group_images(const struct train *train);
+/* sums += result */
+void train_add_result(struct net_result *sums, const struct net_result *result);
+
+/* -- model.c -- */
+
+/* Reads the model file where --arch names one. */
+enum status train_model_open(struct train *train, struct err *err);
+/* The shape of --dummy's images for this model. */
+struct dataset_shape train_model_dummy(const struct train *train);
+/* Makes the graph for data of this shape, owned by the caller, and train->model_identity. */
+enum status train_model_build(struct train *train, const struct dataset_shape *data,
+                              struct graph **graph, struct err *err);
+/* Initialises the parameters: drawn, then --zero-init-residual, then --pretrained. */
+enum status train_model_init(struct train *train, const struct graph *graph, struct err *err);
+
+/* -- nccl.c: gradients by NCCL -- where ranks have a GPU each and --comm is not gloo; else
+ * uses_nccl is false and all of these but train_nccl_reducer do nothing. In the order of calls: */
+
+/* Sets uses_nccl, before the net is made. Errors: STATUS_UNSUPPORTED (--comm nccl on the CPU). */
+enum status train_nccl_choose(struct train *train, struct err *err);
+/* Rank 0 adds the communicator's unique id to the blob that all ranks get; every rank takes it off
+ * again. Errors: STATUS_CONFLICT (not all ranks use NCCL), STATUS_BAD_INPUT, STATUS_TOO_BIG. */
+enum status train_nccl_pack(struct train *train, struct comm_blob *blob, struct err *err);
+enum status train_nccl_unpack(struct train *train, struct comm_blob *blob, struct err *err);
+/* Opens the communicator, with all ranks, and the guard that ends it when a peer is lost. */
+enum status train_nccl_open(struct train *train, struct err *err);
+/* The net's reducer: collectives of the communicator on the device. */
+enum status train_nccl_reducer(struct train *train, struct reducer *reducer, struct err *err);
+/* For the guard: a step has ended on the device; until the next one ends, none is expected. */
+void train_nccl_progress(struct train *train);
+void train_nccl_pause(struct train *train);
+/* STATUS_OK, or why the guard has ended the communicator. */
+enum status train_nccl_verdict(struct train *train, struct err *err);
+void train_nccl_close(struct train *train);
+
+/* -- state.c: between the net and the checkpoints -- */
+
+/* Finds the checkpoint to resume from (folders.c, or what --resume names); rank 0 reads it, every
+ * rank gets its state; without one the state stays. Parameters come with ddp_new, the optimizer's
+ * states with train_share_optim after it. */
+enum status train_resume(struct train *train, struct err *err);
+enum status train_share_optim(struct train *train, struct err *err);
+/* Writes the resumed loss scale and count of optimizer steps into the net. */
+void train_load_scaler(struct train *train);
+/* All ranks, at the same steps: rank 0 commits the position, once per step; then the copies are
+ * made. Not `is_due`: rank 0 alone calls, no copies. A full disk is a warning. Errors:
+ * STATUS_CONFLICT (a newer generation has taken over), those of the collectives. */
+enum status train_save(struct train *train, bool is_due, struct err *err);
+
+/* -- folders.c: checkpoints on nodes that share no disk. All ranks call, in this order -- */
+
+/* Whether training resumes from --checkpoint-dir, if there is a checkpoint. */
+bool train_resumes_from_dir(const struct train *train);
+/* Finds out which nodes share the folder and, if training resumes from it, what is in each.
+ * `conflict`, on rank 0: why what it has does not fit; its status is STATUS_OK if there is no such
+ * thing. */
+enum status train_meet_folders(struct train *train, struct err *conflict, struct err *err);
+/* Takes the newest checkpoint of all: is_resumed and state.step; sends it to rank 0 if it lacks it,
+ * and to the others that are to have copies. Without one is_resumed stays false. Errors: those of
+ * agree(), of `conflict`, of the collectives. */
+enum status train_agree(struct train *train, const struct err *conflict, struct err *err);
+/* Takes the folder of --checkpoint-dir, on the ranks that write there. */
+enum status train_open_dir(struct train *train, struct err *err);
+/* Copies the checkpoint that rank 0 has just committed (`is_saved`; ignored on the others) to the
+ * other nodes. A copy that cannot be written is a warning. Errors: as train_save. */
+enum status train_copy(struct train *train, bool is_saved, struct err *err);
+
+#endif

@@ -1,0 +1,199 @@
+/* NCCL in training: rank 0 sends the unique id with the world's blob, the communicator averages the
+ * buckets, and a guard ends it when a peer is lost. The CPU's connections (comm) stay open: they
+ * detect and name a lost peer, and carry the host's few values. */
+#include "worker/train/internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker/backend/cuda/nccl/guard.h"
+#include "worker/net/state.h"
+
+enum {
+    EXIT_GIVEN_UP = 1,
+    JOIN_TIMEOUT_US = 120 * 1000000,
+    GRACE_US = 10 * 1000000,
+    CLOSE_TIMEOUT_US = 10 * 1000000
+};
+
+/* A world's blob: the count of comm's bytes (16 bit, low byte first), comm's bytes, NCCL's unique
+ * id or nothing. */
+#define LENGTH_BYTES 2
+
+static enum status average(void *context, void *memory, size_t count, enum graph_dtype dtype,
+                           struct CUstream_st *stream, struct err *err)
+{
+    const struct train *train = context;
+
+    assert(train->nccl_link != NULL); /* the world met before the first step */
+    return train->device->nccl->queue_average(train->nccl_link, memory, count, dtype, stream, err);
+}
+
+enum status train_nccl_reducer(struct train *train, struct reducer *reducer, struct err *err)
+{
+    const struct options *options = train->options;
+    const struct device_collective collective = {
+        .context = train,
+        .average = average,
+        .postscale = options->predivide / (float)train->place->world,
+        .in_fp32 = options->allreduce_always_fp32,
+        .delays = options->delay_allreduce,
+    };
+
+    assert(train->uses_nccl);
+    return net_device_reducer(train->net, &collective, reducer, err);
+}
+
+enum status train_nccl_choose(struct train *train, struct err *err)
+{
+    const struct options *options = train->options;
+    const bool may = train->device->runtime != NULL && train->place->world > 1;
+
+    if (!may || strcmp(options->comm, "gloo") == 0) {
+        if (strcmp(options->comm, "nccl") == 0 && train->device->runtime == NULL)
+            return err_set(err, STATUS_UNSUPPORTED, 0,
+                           "--comm nccl: NCCL is for GPUs, and this rank trains on the CPU: leave "
+                           "it out, or give --device cuda to see why there is no GPU");
+        return STATUS_OK;
+    }
+    if (train->device->nccl == NULL)
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "the CUDA module was built without NCCL: give --comm gloo");
+    train->uses_nccl = true;
+    return STATUS_OK;
+}
+
+enum status train_nccl_pack(struct train *train, struct comm_blob *blob, struct err *err)
+{
+    const struct comm_blob own = *blob;
+    const uint32_t id_bytes = train->uses_nccl ? NCCL_ID_BYTES : 0;
+    enum status status = STATUS_OK;
+
+    assert(own.byte_count <= sizeof own.bytes);
+    if (own.byte_count == 0)
+        return STATUS_OK; /* a world of one rank */
+    if (LENGTH_BYTES + own.byte_count + id_bytes > sizeof blob->bytes)
+        return err_set(err, STATUS_TOO_BIG, 0, "no room for NCCL's unique id in the world's blob");
+    if (train->uses_nccl)
+        status = train->device->nccl->id_new(NULL, train->place->address, train->nccl_id, err);
+    if (status != STATUS_OK)
+        return status;
+    blob->bytes[0] = (uint8_t)(own.byte_count & 0xff);
+    blob->bytes[1] = (uint8_t)(own.byte_count >> 8);
+    memcpy(blob->bytes + LENGTH_BYTES, own.bytes, own.byte_count);
+    memcpy(blob->bytes + LENGTH_BYTES + own.byte_count, train->nccl_id, id_bytes);
+    blob->byte_count = LENGTH_BYTES + own.byte_count + id_bytes;
+    return STATUS_OK;
+}
+
+enum status train_nccl_unpack(struct train *train, struct comm_blob *blob, struct err *err)
+{
+    const struct comm_blob all = *blob;
+    uint32_t own, id_bytes;
+
+    if (train->place->world == 1)
+        return STATUS_OK;
+    own = all.bytes[0] + 256U * all.bytes[1];
+    if (all.byte_count < LENGTH_BYTES || all.byte_count > sizeof all.bytes ||
+        own > all.byte_count - LENGTH_BYTES)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "rank 0's blob of %u bytes is none of this version", all.byte_count);
+    id_bytes = all.byte_count - LENGTH_BYTES - own;
+    memcpy(blob->bytes, all.bytes + LENGTH_BYTES, own);
+    blob->byte_count = own;
+    if (id_bytes != (train->uses_nccl ? NCCL_ID_BYTES : 0))
+        return err_set(err, STATUS_CONFLICT, 0,
+                       "rank 0 has %s, this rank %s: give every rank the same --device and --comm",
+                       id_bytes > 0 ? "NCCL" : "no NCCL", train->uses_nccl ? "has" : "has none");
+    memcpy(train->nccl_id, all.bytes + LENGTH_BYTES + own, id_bytes);
+    return STATUS_OK;
+}
+
+static bool is_gone(void *user, struct err *err)
+{
+    const struct train *train = user;
+
+    return comm_lost(train->comm, "training", err) != STATUS_OK;
+}
+
+/* On the guard's thread, when the training thread does not return from the device. */
+static void give_up(void *user, const struct err *why)
+{
+    struct train *train = user;
+
+    (void)fprintf(stderr, "ddp-worker: %s\n", why->text);
+    agent_fail(train->agent, why->text);
+    _exit(EXIT_GIVEN_UP);
+}
+
+static enum status register_gradients(struct train *train, struct err *err)
+{
+    void *memory;
+    size_t bytes;
+
+    net_grad_arena(train->net, &memory, &bytes);
+    return memory != NULL
+               ? train->device->nccl->register_memory(train->nccl_link, memory, bytes, err)
+               : STATUS_OK;
+}
+
+enum status train_nccl_open(struct train *train, struct err *err)
+{
+    struct nccl_link_options link = {
+        .rank = train->place->rank,
+        .world = train->place->world,
+        .timeout_us = JOIN_TIMEOUT_US,
+        .ctas_max = train->options->nccl_max_ctas,
+        .factor = train->options->predivide > 0.0F ? 1.0F / train->options->predivide : 0.0F,
+        .address = train->place->address,
+        .gone = is_gone,
+        .user = train,
+    };
+    struct nccl_guard_options guard = {
+        .nccl = train->device->nccl,
+        .gone = is_gone,
+        .give_up = give_up,
+        .user = train,
+        .grace_us = GRACE_US,
+    };
+    enum status status;
+
+    if (!train->uses_nccl)
+        return STATUS_OK;
+    assert(train->nccl_link == NULL && train->net != NULL && train->comm != NULL);
+    memcpy(link.id, train->nccl_id, sizeof link.id);
+    status = train->device->nccl->open(&train->nccl_link, &link, err);
+    if (status == STATUS_OK)
+        status = register_gradients(train, err);
+    guard.link = train->nccl_link;
+    return status == STATUS_OK ? nccl_guard_new(&train->nccl_guard, &guard, err) : status;
+}
+
+/* Captured graphs first: NCCL's abort, on the guard's thread, and its finalize wait for them. */
+void train_nccl_close(struct train *train)
+{
+    if (train->net != NULL)
+        net_drop_captures(train->net);
+    nccl_guard_free(&train->nccl_guard);
+    if (train->nccl_link != NULL)
+        train->device->nccl->close(&train->nccl_link, CLOSE_TIMEOUT_US);
+}
+
+void train_nccl_progress(struct train *train)
+{
+    if (train->nccl_guard != NULL)
+        nccl_guard_progress(train->nccl_guard);
+}
+
+void train_nccl_pause(struct train *train)
+{
+    if (train->nccl_guard != NULL)
+        nccl_guard_pause(train->nccl_guard);
+}
+
+enum status train_nccl_verdict(struct train *train, struct err *err)
+{
+    return train->nccl_guard != NULL ? nccl_guard_verdict(train->nccl_guard, err) : STATUS_OK;
+}

@@ -1,0 +1,463 @@
+/* Set-up: data, net, world, checkpoint, in this order. What fails on a single rank fails before
+ * that rank joins the others. */
+#include "worker/train/internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "worker/data/digits.h"
+#include "worker/data/idx.h"
+#include "worker/graph/graph.h"
+#include "worker/net/profile.h"
+#include "worker/net/state.h"
+#include "worker/profile/print_graph.h"
+
+enum {
+    MESH_TIMEOUT_US = 60 * 1000000,
+    CLASSES = 10,
+    DUMMY_TRAIN = 60000,
+    DUMMY_VALIDATION = 10000,
+    DUMMY_BYTES = 256 << 20
+};
+
+/* Drawn images are kept in memory, so there are fewer large ones. */
+static size_t dummy_count(const struct dataset_shape *shape, size_t usual)
+{
+    const size_t room = DUMMY_BYTES / ((size_t)shape->channels * shape->height * shape->width);
+
+    return room < usual ? room : usual;
+}
+
+static enum status open_data(struct train *train, struct err *err)
+{
+    const struct dataset_shape dummy_shape = train_model_dummy(train);
+    const char *dir = train->options->data;
+    enum status status;
+
+    if (train->options->dummy) {
+        status = dataset_new_drawn(&train->train_set, &dummy_shape,
+                                   dummy_count(&dummy_shape, DUMMY_TRAIN), dataset_draw_noise,
+                                   train->options->seed, err);
+        if (status == STATUS_OK)
+            status = dataset_new_drawn(&train->validation_set, &dummy_shape,
+                                       dummy_count(&dummy_shape, DUMMY_VALIDATION),
+                                       dataset_draw_noise, ~train->options->seed, err);
+        return status;
+    }
+    if (dir == NULL) {
+        status = digits_new_train(&train->train_set, err);
+        return status != STATUS_OK ? status : digits_new_validation(&train->validation_set, err);
+    }
+    status = train->options->evaluate ? STATUS_OK
+                                      : idx_read(&train->train_set, dir, "train", CLASSES, err);
+    return status != STATUS_OK ? status
+                               : idx_read(&train->validation_set, dir, "t10k", CLASSES, err);
+}
+
+/* A checkpoint's file name has eight digits for the step. */
+static enum status check_steps(const struct train *train, struct err *err)
+{
+    const struct options *options = train->options;
+    const uint64_t steps = (uint64_t)options->epochs * train->steps_per_epoch;
+
+    if (options->evaluate || steps <= CHECKPOINT_STEP_MAX ||
+        (options->max_steps > 0 && options->max_steps <= CHECKPOINT_STEP_MAX))
+        return STATUS_OK;
+    return err_set(err, STATUS_TOO_BIG, 0,
+                   "--epochs %u of %u steps are %" PRIu64
+                   " steps, at most %u can be counted: fewer epochs, or --max-steps",
+                   options->epochs, train->steps_per_epoch, steps, CHECKPOINT_STEP_MAX);
+}
+
+static enum status check_shapes(struct train *train, struct err *err)
+{
+    struct dataset_shape a = dataset_shape(train->validation_set), b = a;
+
+    if (train->train_set != NULL)
+        b = dataset_shape(train->train_set);
+    if (a.height == b.height && a.width == b.width && a.channels == b.channels)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%s: training images are %u x %u pixels, validation images %u x %u",
+                   train->options->data, b.width, b.height, a.width, a.height);
+}
+
+static enum status make_loaders(struct train *train, struct err *err)
+{
+    const struct sampler_options options = {
+        .image_count = train->train_set != NULL ? dataset_count(train->train_set) : 1,
+        .rank = train->place->rank,
+        .world = train->place->world,
+        .seed = train->options->seed,
+        .shuffle = true,
+    };
+    const struct loader_options loading = {
+        .batch_max = train->options->batch,
+        .in_background = train->options->loader_threads > 0,
+        .as_bytes = train->device->backend->takes_bytes,
+    };
+    enum status status = sampler_init(&train->sampler, &options, err);
+
+    if (status != STATUS_OK)
+        return status;
+    train->indices = calloc(train->sampler.count, sizeof *train->indices);
+    if (train->indices == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for an epoch's order");
+    train->steps_per_epoch = (uint32_t)((train->sampler.count + train_group_images(train) - 1) /
+                                        train_group_images(train));
+    assert(train->steps_per_epoch > 0);
+    status = check_steps(train, err);
+    if (status == STATUS_OK && train->train_set != NULL)
+        status = loader_new(&train->loader, train->train_set, &loading, err);
+    if (status == STATUS_OK)
+        status = loader_new(&train->validation_loader, train->validation_set, &loading, err);
+    return status;
+}
+
+/* Each validation image is on exactly one rank. */
+static enum status share_validation(struct train *train, struct err *err)
+{
+    size_t count = dataset_count(train->validation_set);
+
+    train->validation_indices =
+        calloc(count / train->place->world + 1, sizeof *train->validation_indices);
+    if (train->validation_indices == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the validation's order");
+    for (size_t i = train->place->rank; i < count; i += train->place->world)
+        train->validation_indices[train->validation_count++] = (int64_t)i;
+    assert(train->validation_count <= count / train->place->world + 1);
+    return STATUS_OK;
+}
+
+/* The rate scaled to this world, and the length of the schedule. */
+static enum status make_schedule(struct train *train, struct err *err)
+{
+    const struct options *options = train->options;
+    struct schedule_options *schedule = &train->schedule;
+
+    *schedule = options->schedule;
+    schedule->base_lr = (double)options->lr;
+    if (options->scale_lr)
+        schedule->base_lr *= (double)train_group_images(train) * train->place->world / 256.0;
+    schedule->base_momentum = optim_uses(&options->optim, OPTIM_MOMENTUM)
+                                  ? (double)options->optim.momentum
+                                  : options->optim.beta1;
+    schedule->steps_per_epoch = train->steps_per_epoch;
+    return options->evaluate ? STATUS_OK : schedule_check(schedule, err);
+}
+
+static enum status sum_over_ranks(void *user, double *values, size_t count, struct err *err)
+{
+    struct train *train = user;
+
+    return train->ddp != NULL ? ddp_sum(train->ddp, values, count, err) : STATUS_OK;
+}
+
+static enum status make_net(struct train *train, struct err *err)
+{
+    const struct options *options = train->options;
+    struct dataset_shape shape = dataset_shape(train->validation_set);
+    const struct net_options net_options = {
+        .batch_max = options->batch,
+        .profile = options->profile_steps > 0,
+        .bucket_bytes = (uint64_t)((double)options->bucket_cap_mb * 1024 * 1024),
+        .evaluate_only = options->evaluate && train->place->world == 1,
+        .deterministic = options->deterministic,
+        .tf32 = options->tf32,
+        .label_smoothing = options->label_smoothing,
+        .accumulate = options->accumulation_steps > 1,
+        .amp = &options->amp,
+        .optim = &options->optim,
+        .norm_sum = options->sync_bn && train->place->world > 1 ? sum_over_ranks : NULL,
+        .norm_sum_user = train,
+        .image_channels = shape.channels,
+        .backend = train->device->backend,
+        .graph_seen = options->print_graph ? print_graph_pass : NULL,
+        .graph_seen_user = stdout,
+    };
+    struct graph *graph = NULL;
+    enum status status = train_model_build(train, &shape, &graph, err);
+
+    if (status == STATUS_OK)
+        status = net_new(&train->net, graph, &net_options, err);
+    if (status == STATUS_OK)
+        net_profile_set(train->net, false); /* train_profile turns it on */
+    if (status == STATUS_OK)
+        status = train_model_init(train, graph, err);
+    graph_free(&graph);
+    return status;
+}
+
+static void describe(struct train *train)
+{
+    const struct options *options = train->options;
+    struct checkpoint_state *state = &train->state;
+
+    *state = (struct checkpoint_state){
+        .generation = train->place->generation,
+        .image_count = (uint32_t)train->sampler.options.image_count,
+        .world = train->place->world,
+        .batch = options->batch,
+        .accumulation_steps = options->accumulation_steps,
+        .seed = options->seed,
+        .loss_scale = net_scaler(train->net).scale,
+    };
+    (void)snprintf(state->opt_level, sizeof state->opt_level, "O%u%s", options->amp.level,
+                   options->amp.half == GRAPH_BF16 ? " bf16" : "");
+    (void)snprintf(state->optimizer, sizeof state->optimizer, "%s%s",
+                   optim_kind_name(options->optim.kind),
+                   options->optim.lookahead == OPTIM_LOOKAHEAD_NONE    ? ""
+                   : options->optim.lookahead == OPTIM_LOOKAHEAD_PAPER ? " + lookahead (paper)"
+                                                                       : " + lookahead (seed)");
+    if (train->place->job_id != 0)
+        (void)snprintf(state->job_id, sizeof state->job_id, "%" PRIu64, train->place->job_id);
+    (void)snprintf(state->arch, sizeof state->arch, "%s", train->model_identity);
+    (void)snprintf(state->data, sizeof state->data, "%s",
+                   options->dummy          ? "dummy"
+                   : options->data == NULL ? "digits"
+                                           : "idx");
+}
+
+/* Rank 0 sends its address through the shims; then all ranks connect to one another. */
+static enum status meet(struct train *train, struct err *err)
+{
+    const struct comm_options options = {
+        .rank = train->place->rank,
+        .world = train->place->world,
+        .job_id = train->place->job_id,
+        .generation = train->place->generation,
+        .address = train->place->address,
+        .timeout_us = MESH_TIMEOUT_US,
+    };
+    struct comm_blob blob = {.byte_count = 0};
+    enum status status = STATUS_OK;
+
+    if (options.world > 1 && options.rank == 0)
+        status = comm_open(&train->comm, &options, &blob, err);
+    if (status == STATUS_OK && options.rank == 0)
+        status = train_nccl_pack(train, &blob, err);
+    if (status == STATUS_OK)
+        status = agent_join(train->agent, &blob, err);
+    if (status == STATUS_OK)
+        status = train_nccl_unpack(train, &blob, err);
+    if (status == STATUS_OK && options.world > 1)
+        status = comm_connect(&train->comm, &options, &blob, err);
+    if (status == STATUS_OK && options.world > 1)
+        status = device_check(train->device, train->comm, options.world,
+                              strcmp(train->options->comm, "gloo") == 0, err);
+    return status == STATUS_OK ? train_nccl_open(train, err) : status;
+}
+
+/* Who averages the gradients of all ranks: decided here and nowhere else. Alone, nobody. */
+static enum status choose_reducer(struct train *train, struct err *err)
+{
+    struct reducer reducer;
+    enum status status;
+
+    assert((train->place->world > 1) == (train->ddp != NULL));
+    if (train->ddp == NULL || train->options->evaluate)
+        return STATUS_OK;
+    status = train->uses_nccl ? train_nccl_reducer(train, &reducer, err)
+                              : ddp_reducer(train->ddp, &reducer, err);
+    if (status == STATUS_OK)
+        net_set_reducer(train->net, &reducer);
+    return status;
+}
+
+static enum status make_equal(struct train *train, struct err *err)
+{
+    const struct ddp_options options = {
+        .delay_allreduce = train->options->delay_allreduce,
+        .predivide = train->options->predivide,
+        .broadcast_buffers = true,
+        .allreduce_always_fp32 = train->options->allreduce_always_fp32,
+    };
+    enum status status = train_resume(train, err);
+
+    if (status == STATUS_OK)
+        train_load_scaler(train);
+    if (status == STATUS_OK && train->comm != NULL)
+        status = ddp_new(&train->ddp, train->comm, train->net, train->place->rank,
+                         train->place->world, &options, err);
+    if (status == STATUS_OK)
+        status = train_share_optim(train, err);
+    if (status == STATUS_OK)
+        status = train_open_dir(train, err);
+    return status;
+}
+
+/* "loss-%r.txt" for rank 2 is "loss-2.txt". */
+static enum status open_loss_log(struct train *train, struct err *err)
+{
+    const char *name = train->options->loss_log, *mark;
+    char path[1024];
+    int bytes;
+
+    if (name == NULL)
+        return STATUS_OK;
+    mark = strstr(name, "%r");
+    if (mark == NULL)
+        bytes = snprintf(path, sizeof path, "%s", name);
+    else
+        bytes = snprintf(path, sizeof path, "%.*s%u%s", (int)(mark - name), name,
+                         train->place->rank, mark + 2);
+    if (bytes < 0 || (size_t)bytes >= sizeof path)
+        return err_set(err, STATUS_TOO_BIG, 0, "--loss-log %.60s...: the path is over %zu bytes",
+                       name, sizeof path - 1);
+    train->loss_log = fopen(path, train->is_resumed ? "ae" : "we");
+    if (train->loss_log == NULL)
+        return err_set(err, STATUS_IO, errno, "--loss-log %s: cannot open: %s", path,
+                       strerror(errno));
+    (void)setvbuf(train->loss_log, NULL, _IOLBF, 0);
+    return STATUS_OK;
+}
+
+/* How this CPU emulates 16-bit types. */
+static void announce_half(const struct train *train)
+{
+    const char *type = graph_dtype_name(train->options->amp.half);
+    uint32_t computed = 0, count = 0;
+
+    for (struct net_half_layer half; net_half_layer(train->net, count, &half); count++)
+        computed += half.is_computed;
+    if (computed == 0)
+        (void)printf("%s is rounded, not computed, on this CPU: the numbers are those of %s, the "
+                     "speed is not\n",
+                     type, type);
+    else
+        (void)printf("%s is computed by this CPU (AMX) in %u of %u convolutions and linear layers; "
+                     "everything else is rounded to it\n",
+                     type, computed, count);
+}
+
+/* Apex's banner, and how this backend does what it announces. */
+static void announce_amp(const struct train *train)
+{
+    const struct options *options = train->options;
+    const struct amp_request request = options_amp(options);
+
+    if (train->place->rank != 0 || options->opt_level == options_default_level)
+        return;
+    amp_print_banner(&request, &options->amp, stdout);
+    if (options->amp.level > 0 && train->device->backend == &backend_cpu)
+        announce_half(train);
+    (void)fflush(stdout);
+}
+
+struct stage {
+    enum status (*run)(struct train *train, struct err *err);
+    const char *name;
+};
+
+static enum status run_stages(struct train *train, const struct stage *stages, size_t count,
+                              struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    for (size_t i = 0; status == STATUS_OK && i < count; i++) {
+        const uint64_t begun_us = mono_us();
+
+        status = stages[i].run(train, err);
+        train_stage_add(train, stages[i].name, mono_us() - begun_us);
+    }
+    return status;
+}
+
+static enum status get_ready(struct train *train, struct err *err)
+{
+    static const struct stage alone[] = {
+        {train_nccl_choose, "device"}, {train_model_open, "data"},       {open_data, "data"},
+        {check_shapes, "data"},        {make_loaders, "data"},           {share_validation, "data"},
+        {make_schedule, "data"},       {make_net, "net: plans, memory"},
+    };
+    static const struct stage together[] = {
+        {meet, "world"},
+        {make_equal, "equal parameters"},
+        {choose_reducer, "equal parameters"},
+        {open_loss_log, "equal parameters"},
+    };
+    enum status status = run_stages(train, alone, sizeof alone / sizeof alone[0], err);
+
+    if (status != STATUS_OK)
+        return status;
+    describe(train);
+    announce_amp(train);
+    return run_stages(train, together, sizeof together / sizeof together[0], err);
+}
+
+static struct train *make(const struct train_setup *setup)
+{
+    struct train *train = calloc(1, sizeof *train);
+
+    assert(setup->device->backend != NULL);
+    if (train == NULL)
+        return NULL;
+    train->options = setup->options;
+    train->place = setup->place;
+    train->device = setup->device;
+    train->agent = setup->agent;
+    train->saved_step = -1;
+    train->told_step = -1;
+    train->begun_us = mono_us() - setup->device->open_us;
+    train_stage_add(train, "device", setup->device->open_us);
+    return train;
+}
+
+enum status train_new(struct train **out, const struct train_setup *setup, struct err *err)
+{
+    *out = make(setup);
+    return *out != NULL ? get_ready(*out, err)
+                        : err_set(err, STATUS_MEMORY, 0, "no memory to train");
+}
+
+enum status train_print_graph(const struct train_setup *setup, struct err *err)
+{
+    struct train *train = make(setup);
+    enum status status;
+
+    if (train == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory to train");
+    status = train_model_open(train, err);
+    if (status == STATUS_OK)
+        status = open_data(train, err);
+    if (status == STATUS_OK)
+        status = make_net(train, err);
+    if (status == STATUS_OK)
+        print_graph_half(stdout, train->net);
+    if (status == STATUS_OK)
+        print_graph_memory(stdout, train->net);
+    train_free(&train);
+    return status;
+}
+
+void train_free(struct train **out)
+{
+    struct train *train = *out;
+
+    if (train == NULL)
+        return;
+    train_nccl_close(train);
+    ddp_free(&train->ddp);
+    if (train->comm != NULL)
+        comm_close(&train->comm);
+    net_free(&train->net);
+    model_file_free(&train->model_file);
+    loader_free(&train->loader);
+    loader_free(&train->validation_loader);
+    dataset_free(&train->train_set);
+    dataset_free(&train->validation_set);
+    sampler_close(&train->sampler);
+    checkpoint_dir_close(&train->dir);
+    free(train->reports);
+    free(train->copy_ranks);
+    free(train->indices);
+    free(train->validation_indices);
+    if (train->loss_log != NULL)
+        (void)fclose(train->loss_log);
+    free(train);
+    *out = NULL;
+}

@@ -1,0 +1,404 @@
+/* Between the net and its checkpoints. Rank 0 alone reads and writes files and sends the other
+ * ranks what they need. */
+#include "worker/net/state.h"
+#include "worker/train/internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+enum { PARAMETER = -1 }; /* beside the optimizer's states */
+
+#define PREFIX_BYTES 32 /* "optimizer.exp_avg_sq." */
+
+/* -- from the net -- */
+
+/* Copies of all tensors of the net, and of the optimizer's states of the trainable ones. */
+struct snapshot {
+    struct safetensors_tensor *tensors;
+    size_t count;
+};
+
+static void snapshot_free(struct snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->count; i++) {
+        free((void *)(uintptr_t)snapshot->tensors[i].values);
+        free((void *)(uintptr_t)snapshot->tensors[i].name);
+    }
+    free(snapshot->tensors);
+}
+
+/* The prefix of a tensor's name in a checkpoint; "" for the tensor itself. */
+static const char *prefix_of(int state, char prefix[PREFIX_BYTES])
+{
+    if (state == PARAMETER)
+        prefix[0] = '\0';
+    else
+        (void)snprintf(prefix, PREFIX_BYTES, "optimizer.%s.",
+                       optim_state_name((enum optim_state)state));
+    return prefix;
+}
+
+static enum status read_state(struct net *net, int state, uint32_t index, float *values,
+                              struct err *err)
+{
+    return state == PARAMETER ? net_tensor_read(net, index, values, err)
+                              : net_optim_read(net, (enum optim_state)state, index, values, err);
+}
+
+static enum status add_tensor(struct snapshot *snapshot, struct net *net, uint32_t index, int state,
+                              struct err *err)
+{
+    const struct net_tensor *tensor = net_tensor(net, index);
+    struct safetensors_tensor *out = &snapshot->tensors[snapshot->count]; /* has room for all */
+    float *values = calloc(tensor->count > 0 ? tensor->count : 1, sizeof *values);
+    char prefix[PREFIX_BYTES], *name = NULL;
+
+    if (values == NULL || asprintf(&name, "%s%s", prefix_of(state, prefix), tensor->name) < 0) {
+        free(values);
+        return err_set(err, STATUS_MEMORY, 0, "no memory for a copy of %s", tensor->name);
+    }
+    *out = (struct safetensors_tensor){
+        .name = name, .type = SAFETENSORS_F32, .dim_count = tensor->dim_count, .values = values};
+    assert(tensor->dim_count <= NET_DIMS_MAX && (state == PARAMETER || tensor->trainable));
+    for (uint32_t i = 0; i < tensor->dim_count; i++)
+        out->dims[i] = tensor->dims[i];
+    snapshot->count++;
+    return read_state(net, state, index, values, err);
+}
+
+static enum status snapshot_take(struct snapshot *snapshot, struct net *net, struct err *err)
+{
+    uint32_t count = net_tensor_count(net);
+    enum status status = STATUS_OK;
+
+    *snapshot = (struct snapshot){
+        calloc((OPTIM_STATES + 1) * (size_t)count + 1, sizeof *snapshot->tensors), 0};
+    if (snapshot->tensors == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for a checkpoint");
+    for (int state = PARAMETER; state < OPTIM_STATES; state++) {
+        if (state != PARAMETER && !net_has_state(net, (enum optim_state)state))
+            continue;
+        for (uint32_t i = 0; status == STATUS_OK && i < count; i++)
+            if (state == PARAMETER || net_tensor(net, i)->trainable)
+                status = add_tensor(snapshot, net, i, state, err);
+    }
+    return status;
+}
+
+static void take_scaler(struct train *train)
+{
+    const struct scaler scaler = net_scaler(train->net);
+
+    train->state.loss_scale = scaler.scale;
+    train->state.unskipped = scaler.unskipped;
+    train->state.skipped_in_a_row = scaler.skipped_in_a_row;
+}
+
+void train_load_scaler(struct train *train)
+{
+    struct scaler scaler;
+
+    if (!train->is_resumed || train->options->evaluate)
+        return;
+    scaler = net_scaler(train->net);
+    scaler.applied = train->state.applied;
+    scaler.unskipped = train->state.unskipped;
+    scaler.skipped_in_a_row = train->state.skipped_in_a_row;
+    if (train->options->amp.scaler.is_dynamic)
+        scaler.scale = train->state.loss_scale;
+    net_scaler_write(train->net, &scaler);
+}
+
+/* Rank 0: writes a checkpoint; `*is_saved`: it is committed. */
+static enum status save(struct train *train, bool *is_saved, struct err *err)
+{
+    struct snapshot snapshot;
+    struct err why;
+    enum status status;
+
+    take_scaler(train);
+    train->state.has_momentum = net_has_state(train->net, OPTIM_MOMENTUM);
+    status = snapshot_take(&snapshot, train->net, &why);
+    if (status == STATUS_OK)
+        status = checkpoint_save(train->dir, &train->state, snapshot.tensors, snapshot.count, &why);
+    snapshot_free(&snapshot);
+    *is_saved = status == STATUS_OK;
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    if (status == STATUS_CONFLICT)
+        return err_set(err, status, why.code, "%s", why.text);
+    log_line(LOG_WARNING, train_log_about(train),
+             "no checkpoint at step %u: %s; training goes on, the earlier checkpoints stand",
+             train->state.step, why.text);
+    return STATUS_OK;
+}
+
+enum status train_save(struct train *train, bool is_due, struct err *err)
+{
+    bool is_saved = false;
+    enum status status = STATUS_OK;
+
+    if (train->place->rank == 0 && train->dir != NULL &&
+        train->saved_step != (int64_t)train->state.step)
+        status = save(train, &is_saved, err);
+    if (status == STATUS_OK && is_due)
+        status = train_copy(train, is_saved, err);
+    if (status == STATUS_OK && is_saved) /* what the server is told: there are copies of it */
+        train->saved_step = train->state.step;
+    return status;
+}
+
+/* -- into the net -- */
+
+static enum status write_state(struct net *net, int state, uint32_t index, const float *values,
+                               struct err *err)
+{
+    return state == PARAMETER ? net_tensor_write(net, index, values, err)
+                              : net_optim_write(net, (enum optim_state)state, index, values, err);
+}
+
+static bool same_shape(const struct safetensors_tensor *there, const struct net_tensor *here)
+{
+    if (there->type != SAFETENSORS_F32 || there->dim_count != here->dim_count)
+        return false;
+    for (uint32_t i = 0; i < here->dim_count; i++)
+        if (there->dims[i] != here->dims[i])
+            return false;
+    return true;
+}
+
+static enum status load_tensor(struct net *net, uint32_t index, const struct safetensors *file,
+                               int state, struct err *err)
+{
+    const struct net_tensor *tensor = net_tensor(net, index);
+    const struct safetensors_tensor *found;
+    char name[SAFETENSORS_NAME_BYTES_MAX + 1], prefix[PREFIX_BYTES];
+    float *values;
+    enum status status;
+
+    (void)snprintf(name, sizeof name, "%s%s", prefix_of(state, prefix), tensor->name);
+    found = safetensors_find(file, name);
+    if (found == NULL || !same_shape(found, tensor))
+        return err_set(err, STATUS_CONFLICT, 0, "the checkpoint's %s %s", name,
+                       found == NULL ? "is missing" : "has another shape or type than the model's");
+    values = malloc(found->byte_count > 0 ? found->byte_count : 1);
+    if (values == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for %s", name);
+    status = safetensors_read(file, found, values, err);
+    if (status == STATUS_OK)
+        status = write_state(net, state, index, values, err);
+    free(values);
+    return status;
+}
+
+/* Whether the checkpoint contains that state of the optimizer. */
+static bool is_saved(const struct train *train, const struct checkpoint_state *from, int state)
+{
+    const struct scaler scaler = {.has_momentum = from->has_momentum, .applied = from->applied};
+
+    if (state == PARAMETER)
+        return true;
+    return !train->options->evaluate &&
+           optim_uses(&train->options->optim, (enum optim_state)state) &&
+           optim_is_set((enum optim_state)state, &scaler);
+}
+
+static enum status load_net(struct train *train, const struct checkpoint *checkpoint,
+                            struct err *err)
+{
+    struct net *net = train->net;
+    enum status status = STATUS_OK;
+
+    for (int state = PARAMETER; state < OPTIM_STATES; state++) {
+        if (!is_saved(train, &checkpoint->state, state))
+            continue;
+        for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(net); i++)
+            if (state == PARAMETER || net_tensor(net, i)->trainable)
+                status = load_tensor(net, i, &checkpoint->tensors, state, err);
+    }
+    return status;
+}
+
+static void warn_skipped(void *user, const struct err *why)
+{
+    log_line(LOG_WARNING, train_log_about(user), "checkpoint passed over: %s", why->text);
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat now;
+    return stat(path, &now) == 0 && S_ISDIR(now.st_mode);
+}
+
+/* The file or folder that was asked for; NULL: none. Not for training from --checkpoint-dir. */
+static const char *asked_path(const struct train *train)
+{
+    const struct options *options = train->options;
+
+    if (options->resume == NULL)
+        return options->evaluate && train->place->generation > 1 ? options->checkpoint_dir : NULL;
+    if (strcmp(options->resume, "none") == 0)
+        return NULL;
+    if (strcmp(options->resume, "auto") == 0)
+        return options->evaluate ? options->checkpoint_dir : NULL;
+    return options->resume;
+}
+
+static enum status open_asked(struct train *train, const char *path, struct checkpoint *checkpoint,
+                              struct err *err)
+{
+    const struct checkpoint_choice choice = {.like =
+                                                 train->options->evaluate ? NULL : &train->state,
+                                             .skipped = warn_skipped,
+                                             .user = train};
+    struct err why;
+    enum status status;
+
+    if (path != train->options->checkpoint_dir && access(path, F_OK) != 0 && errno == ENOENT)
+        return err_set(err, STATUS_NOT_FOUND, ENOENT,
+                       "--resume: there is no %s; give a checkpoint, step-00000100.safetensors, or "
+                       "the folder of some",
+                       path);
+    if (path == train->options->checkpoint_dir || is_folder(path))
+        return checkpoint_open_newest(checkpoint, path, &choice, err);
+    status = checkpoint_open(checkpoint, path, err);
+    if (status == STATUS_OK && choice.like != NULL &&
+        checkpoint_check(&checkpoint->state, choice.like, &why) != STATUS_OK) {
+        checkpoint_close(checkpoint);
+        return err_set(err, STATUS_CONFLICT, 0, "--resume %s: %s", path, why.text);
+    }
+    return status;
+}
+
+/* The state, unlike the tensors, has no checksum and may have been edited. */
+static enum status check_position(const struct train *train, const struct checkpoint_state *state,
+                                  const char *path, struct err *err)
+{
+    const uint64_t per_epoch = train->steps_per_epoch;
+
+    if (train->options->evaluate ||
+        (state->step_in_epoch <= per_epoch &&
+         state->epoch * per_epoch + state->step_in_epoch == state->step))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%s: step %u in all cannot be step %u of epoch %u, with %u steps an epoch: the "
+                   "checkpoint's state was changed",
+                   path, state->step, state->step_in_epoch, state->epoch + 1,
+                   train->steps_per_epoch);
+}
+
+static void take_position(struct train *train, const struct checkpoint_state *from)
+{
+    struct checkpoint_state *state = &train->state;
+
+    train->is_resumed = true;
+    train->saved_step = from->step;
+    state->epoch = from->epoch;
+    state->step_in_epoch = from->step_in_epoch;
+    state->step = from->step;
+    state->has_momentum = from->has_momentum;
+    state->loss_scale = from->loss_scale;
+    state->unskipped = from->unskipped;
+    state->skipped_in_a_row = from->skipped_in_a_row;
+    state->applied = from->applied;
+    state->schedule = from->schedule;
+    state->early_has_best = from->early_has_best;
+    state->early_best = from->early_best;
+    state->early_count = from->early_count;
+}
+
+/* Rank 0: loads the checkpoint that the ranks agreed on, or else the one that was asked for. */
+static enum status load(struct train *train, struct err *err)
+{
+    const char *folder = train->options->checkpoint_dir;
+    const char *path = train->is_resumed ? folder : asked_path(train);
+    struct checkpoint checkpoint;
+    enum status status;
+
+    if (path == NULL && train_resumes_from_dir(train))
+        log_line(LOG_INFO, train_log_about(train),
+                 "no checkpoint to go on from in %s: from the start", folder);
+    if (path == NULL)
+        return STATUS_OK;
+    status = train->is_resumed ? checkpoint_open_step(&checkpoint, path, train->state.step, err)
+                               : open_asked(train, path, &checkpoint, err);
+    if (status != STATUS_OK)
+        return status;
+    status = check_position(train, &checkpoint.state, path, err);
+    if (status == STATUS_OK)
+        status = load_net(train, &checkpoint, err);
+    if (status == STATUS_OK) {
+        take_position(train, &checkpoint.state);
+        log_line(LOG_INFO, train_log_about(train), "resumed at step %u (epoch %u, step %u) from %s",
+                 train->state.step, train->state.epoch + 1, train->state.step_in_epoch, path);
+    }
+    checkpoint_close(&checkpoint);
+    return status;
+}
+
+enum status train_resume(struct train *train, struct err *err)
+{
+    struct shared {
+        struct checkpoint_state state;
+        bool is_resumed;
+    } shared = {0};
+    struct err conflict = {0};
+    enum status status = train_meet_folders(train, &conflict, err);
+
+    if (status == STATUS_OK && train_resumes_from_dir(train))
+        status = train_agree(train, &conflict, err);
+    if (status == STATUS_OK && train->place->rank == 0)
+        status = load(train, err);
+    if (status != STATUS_OK || train->comm == NULL)
+        return status;
+    shared.state = train->state;
+    shared.is_resumed = train->is_resumed;
+    status = comm_broadcast(train->comm, &shared, sizeof shared, 0, err);
+    if (status != STATUS_OK)
+        return status;
+    train->state = shared.state;
+    train->is_resumed = shared.is_resumed;
+    return STATUS_OK;
+}
+
+static enum status share_tensor(struct train *train, enum optim_state state, uint32_t index,
+                                struct err *err)
+{
+    size_t count = net_tensor(train->net, index)->count;
+    float *values = calloc(count > 0 ? count : 1, sizeof *values);
+    enum status status = STATUS_OK;
+
+    if (values == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for an optimizer's state");
+    if (train->place->rank == 0)
+        status = net_optim_read(train->net, state, index, values, err);
+    if (status == STATUS_OK)
+        status = comm_broadcast(train->comm, values, count * sizeof *values, 0, err);
+    if (status == STATUS_OK && train->place->rank != 0)
+        status = net_optim_write(train->net, state, index, values, err);
+    free(values);
+    return status;
+}
+
+enum status train_share_optim(struct train *train, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    if (train->comm == NULL || !train->is_resumed)
+        return STATUS_OK;
+    for (int state = 0; state < OPTIM_STATES; state++) {
+        if (!is_saved(train, &train->state, state))
+            continue;
+        for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(train->net); i++)
+            if (net_tensor(train->net, i)->trainable)
+                status = share_tensor(train, (enum optim_state)state, i, err);
+    }
+    return status;
+}

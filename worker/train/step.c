@@ -1,0 +1,185 @@
+/* One training step: gradients, the optimizer, and the report of its outcome. A step is pending
+ * from the time it is queued until the device has its outcome, which may be a step later. */
+#include "worker/train/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+uint64_t train_total_steps(const struct train *train)
+{
+    uint64_t steps = (uint64_t)train->options->epochs * train->steps_per_epoch;
+    uint32_t max = train->options->max_steps;
+
+    return max > 0 && max < steps ? max : steps;
+}
+
+/* Prints Apex's message. After too many skips in a row training stops and names the first value
+ * that is not finite, since a falling loss scale does not say what is wrong. */
+static enum status report_skip(struct train *train, const struct scaler *outcome, struct err *err)
+{
+    const struct scaler scaler = *outcome;
+    char where[128], scale[AMP_SCALE_TEXT_BYTES];
+
+    if (!scaler.was_skipped)
+        return STATUS_OK;
+    (void)amp_scale_text(scaler.scale, scale);
+    if (train->place->rank == 0) {
+        (void)printf("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to %s\n",
+                     scale);
+        (void)fflush(stdout);
+    }
+    if (scaler.skipped_in_a_row < train->options->max_skipped_steps)
+        return STATUS_OK;
+    net_describe_nonfinite(train->net, where, sizeof where);
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%u steps in a row were skipped, the loss scale is %s: the first infinity or "
+                   "NaN is in %.100s; a lower --lr or --opt-level O0 may help",
+                   scaler.skipped_in_a_row, scale, where);
+}
+
+static struct schedule_now rate_now(const struct train *train)
+{
+    const struct checkpoint_state *state = &train->state;
+
+    return schedule_at(&train->schedule, &state->schedule, state->applied, state->epoch,
+                       state->step_in_epoch);
+}
+
+/* The schedule's rate, and its momentum: beta1 where that is Adam's, as in PyTorch's OneCycleLR. */
+static struct optim optim_now(const struct options *options, const struct schedule_now *now)
+{
+    struct optim optim = options->optim;
+
+    optim.lr = (float)now->lr;
+    if (optim_uses(&optim, OPTIM_MOMENTUM))
+        optim.momentum = (float)now->momentum;
+    else
+        optim.beta1 = now->momentum;
+    return optim;
+}
+
+/* STATUS_CLOSED: the shim is gone. */
+static enum status report_progress(struct train *train, const struct train_pending *pending,
+                                   double loss)
+{
+    const struct agent_progress progress = {
+        .epoch = pending->epoch,
+        .epochs = train->options->epochs,
+        .step = pending->step,
+        .steps = train_total_steps(train),
+        .loss = loss,
+        .samples_per_s = train->progress.images_per_s,
+        .checkpoint_step = train->saved_step > 0 ? (uint64_t)train->saved_step : 0,
+    };
+    /* A new checkpoint is reported at once: a restart must not take its absence for a new job. */
+    const bool is_urgent =
+        train->told_step != train->saved_step || pending->step >= train_total_steps(train);
+
+    train->told_step = train->saved_step;
+    return agent_report(train->agent, &progress, is_urgent);
+}
+
+static enum status report_step(struct train *train, const struct train_pending *pending,
+                               double loss, struct err *err)
+{
+    const struct options *options = train->options;
+    const struct progress_place place = {pending->epoch, options->epochs, pending->step_in_epoch,
+                                         train->steps_per_epoch, pending->lr};
+
+    if (train->loss_log != NULL)
+        (void)fprintf(train->loss_log, "%u %u %.9f\n", place.epoch, place.step, loss);
+    if (report_progress(train, pending, loss) != STATUS_OK)
+        return err_set(err, STATUS_CLOSED, 0, "the shim is gone: this generation is over");
+    if (train->place->rank == 0 && place.step % options->print_freq == 0)
+        progress_print(&train->progress, &place, loss);
+    return STATUS_OK;
+}
+
+/* `outcome` is that of the oldest pending step. */
+static enum status finish(struct train *train, const struct net_outcome *outcome, struct err *err)
+{
+    const struct train_pending pending = train->pending[0];
+    const struct net_result *sums = pending.is_summed ? &pending.sums : &outcome->result;
+    enum status status = STATUS_OK;
+
+    assert(train->pending_count > 0 && sums->images > 0);
+    train_nccl_progress(train);
+    train->pending_count--;
+    memmove(train->pending, train->pending + 1, train->pending_count * sizeof *train->pending);
+    if (train->options->amp.scaler.is_dynamic) {
+        train->state.applied += !outcome->scaler.was_skipped;
+        status = report_skip(train, &outcome->scaler, err);
+    }
+    return status == STATUS_OK ? report_step(train, &pending, sums->loss_sum / sums->images, err)
+                               : status;
+}
+
+enum status train_settle(struct train *train, bool all, struct err *err)
+{
+    enum status status = STATUS_OK;
+    bool taken = true;
+
+    while (status == STATUS_OK && taken && train->pending_count > 0) {
+        struct net_outcome outcome;
+        bool wait = all || train->pending_count == NET_OUTCOMES;
+
+        status = net_outcome_take(train->net, wait, &outcome, &taken, err);
+        if (status == STATUS_OK && taken)
+            status = finish(train, &outcome, err);
+    }
+    return status;
+}
+
+/* With a dynamic loss scale the rate depends on whether the step before was skipped. The host waits
+ * for that outcome after it has queued this step's gradients, so the device has work meanwhile. */
+static enum status compute(struct train *train, struct train_pending *pending, uint64_t *wait_us,
+                           struct err *err)
+{
+    const struct options *options = train->options;
+    const struct net_clip clip = {options->clip_grad_value, options->clip_grad_norm};
+    struct schedule_now now;
+    struct optim optim;
+    enum status status = train_group(train, pending, wait_us, err);
+
+    if (status == STATUS_OK)
+        status = train_settle(train, options->amp.scaler.is_dynamic, err);
+    if (status != STATUS_OK)
+        return status;
+    now = rate_now(train);
+    optim = optim_now(options, &now);
+    if (clip.value > 0.0F || clip.norm > 0.0F)
+        net_clip(train->net, &clip);
+    net_update(train->net, &optim);
+    pending->lr = now.lr;
+    return STATUS_OK;
+}
+
+enum status train_step(struct train *train, struct err *err)
+{
+    struct train_pending pending;
+    struct ddp_times times = {0};
+    uint64_t wait_us = 0;
+    enum status status = train_nccl_verdict(train, err);
+
+    if (status == STATUS_OK)
+        status = compute(train, &pending, &wait_us, err);
+    if (status != STATUS_OK)
+        return status;
+    assert(train->state.step_in_epoch < train->steps_per_epoch);
+    train->state.step++;
+    train->state.step_in_epoch++;
+    train->state.applied += !train->options->amp.scaler.is_dynamic;
+    pending.epoch = train->state.epoch + 1;
+    pending.step_in_epoch = train->state.step_in_epoch;
+    pending.step = train->state.step;
+    assert(train->pending_count < NET_OUTCOMES); /* else the net would drop the oldest outcome */
+    train->pending[train->pending_count++] = pending;
+    if (train->ddp != NULL)
+        times = ddp_times(train->ddp);
+    train->profile_wait_us += wait_us;
+    train->profile_comm_us += times.comm_us;
+    train->profile_exposed_us += times.exposed_us;
+    progress_add(&train->progress, (uint64_t)pending.sums.images * train->place->world, wait_us,
+                 times.comm_us, times.exposed_us);
+    return train_settle(train, false, err);
+}

@@ -1,0 +1,211 @@
+/* The loop over epochs and steps; step.c has one step.
+ *
+ * The position is state.epoch, state.step_in_epoch (steps done in that epoch) and state.step (steps
+ * done in all). An epoch whose steps are done but whose validation is not has step_in_epoch ==
+ * steps_per_epoch, so a resume validates first. */
+#include "worker/train/internal.h"
+
+#include <assert.h>
+
+#include "common/io/mono.h"
+
+#define SHOW_US 5000000u /* a longer validation says how far it is */
+
+static bool is_done(const struct train *train)
+{
+    return train->is_stopped_early || train->state.step >= train_total_steps(train);
+}
+
+static enum status stopped(struct err *err)
+{
+    return err_set(err, STATUS_CLOSED, 0, "stopped by a signal");
+}
+
+/* -- validation -- */
+
+static enum status count_batches(struct train *train, const volatile bool *stop,
+                                 struct net_result *sums, struct err *err)
+{
+    struct loader_batch batch;
+    uint64_t shown_us = mono_us();
+
+    loader_begin(train->validation_loader, train->validation_indices, train->validation_count);
+    while ((batch = loader_next(train->validation_loader)).n > 0) {
+        struct net_result result = {0};
+        enum status status;
+        if (*stop && train->place->rank == 0)
+            return stopped(err);
+        status = train_forward(train, &batch, false, &result, err);
+        if (status != STATUS_OK)
+            return status;
+        train_add_result(sums, &result);
+        if (train->place->rank == 0 && mono_us() - shown_us >= SHOW_US) {
+            shown_us = mono_us();
+            progress_print_validating(sums->images, (uint32_t)train->validation_count);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* In doubles, in which the counts are exact. */
+static enum status add_ranks(struct train *train, struct net_result *sums, struct err *err)
+{
+    double all[4] = {sums->loss_sum, sums->images, sums->top1, sums->top5};
+    enum status status = comm_all_reduce_sum_f64(train->comm, all, 4, err);
+
+    if (status == STATUS_OK)
+        *sums = (struct net_result){all[0], (uint32_t)all[1], (uint32_t)all[2], (uint32_t)all[3]};
+    return status;
+}
+
+static double metric_of(const char *name, const struct net_result *sums)
+{
+    const double n = sums->images > 0 ? sums->images : 1;
+
+    switch ((enum options_metric)options_metric_named(name)) {
+    case METRIC_VAL_LOSS:
+        return sums->loss_sum / n;
+    case METRIC_VAL_ACC1:
+        return 100.0 * sums->top1 / n;
+    case METRIC_VAL_ACC5:
+        return 100.0 * sums->top5 / n;
+    }
+    return 0;
+}
+
+/* Gives the epoch's metrics to the schedule and to early stopping. Every rank has the same sums, so
+ * all decide alike. */
+static void apply_metrics(struct train *train, const struct net_result *sums)
+{
+    const struct options *options = train->options;
+    struct checkpoint_state *state = &train->state;
+    struct early_stop stop;
+
+    schedule_metric(&train->schedule, &state->schedule, metric_of(options->plateau_metric, sums));
+    if (options->early_stop_metric == NULL)
+        return;
+    stop = (struct early_stop){
+        .maximize = options_metric_named(options->early_stop_metric) != METRIC_VAL_LOSS,
+        .patience = options->early_stop_patience,
+        .delta = options->early_stop_delta,
+        .has_best = state->early_has_best,
+        .best = state->early_best,
+        .count = state->early_count,
+    };
+    train->is_stopped_early = early_stop_update(&stop, metric_of(options->early_stop_metric, sums));
+    state->early_has_best = stop.has_best;
+    state->early_best = stop.best;
+    state->early_count = stop.count;
+    if (train->is_stopped_early && train->place->rank == 0)
+        progress_print_early_stop(options->early_stop_metric, stop.count);
+}
+
+/* Running statistics are rank 0's, as under PyTorch's DDP. */
+static enum status validate(struct train *train, const volatile bool *stop, struct err *err)
+{
+    struct net_result sums = {0};
+    enum status status = train->ddp != NULL ? ddp_forward_begin(train->ddp, err) : STATUS_OK;
+
+    train_nccl_pause(train);
+    if (status == STATUS_OK)
+        status = count_batches(train, stop, &sums, err);
+    if (status == STATUS_OK && train->comm != NULL)
+        status = add_ranks(train, &sums, err);
+    if (status == STATUS_OK && train->place->rank == 0)
+        progress_print_validation(&sums);
+    if (status == STATUS_OK && !train->options->evaluate)
+        apply_metrics(train, &sums);
+    return status;
+}
+
+/* -- training -- */
+
+static bool is_checkpoint_due(const struct train *train)
+{
+    uint32_t every = train->options->checkpoint_every;
+
+    return (every > 0 && train->state.step % every == 0) || is_done(train) ||
+           train->state.step_in_epoch == train->steps_per_epoch;
+}
+
+/* After a signal rank 0 finishes its step and saves. The other ranks go on until rank 0 has left,
+ * so that it can finish; main bounds the time for that. */
+static enum status steps_of_epoch(struct train *train, const volatile bool *stop, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    while (status == STATUS_OK && train->state.step_in_epoch < train->steps_per_epoch &&
+           !is_done(train)) {
+        bool is_stopped;
+        status = train_step(train, err);
+        is_stopped = *stop && train->place->rank == 0;
+        if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
+            status = train_settle(train, true, err);
+        if (is_checkpoint_due(train))
+            train_nccl_pause(train); /* rank 0 writes, the others wait for it in the next step */
+        if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
+            status = train_save(train, is_checkpoint_due(train), err);
+        if (status == STATUS_OK && is_stopped)
+            status = stopped(err);
+    }
+    return status;
+}
+
+static void begin_epoch(struct train *train)
+{
+    size_t done = (size_t)train->state.step_in_epoch * train_group_images(train);
+    size_t count = train->sampler.count;
+
+    assert(train->state.step_in_epoch <= train->steps_per_epoch);
+    sampler_set_epoch(&train->sampler, train->state.epoch);
+    for (size_t i = 0; i < count; i++)
+        train->indices[i] = sampler_index(&train->sampler, i);
+    loader_begin(train->loader, train->indices + (done < count ? done : count),
+                 done < count ? count - done : 0);
+    progress_begin(&train->progress);
+}
+
+/* Noise has no accuracy: where --max-steps ends an epoch of --dummy, nobody waits for one. */
+static bool skips_validation(const struct train *train)
+{
+    bool skips = train->options->dummy && train->state.step_in_epoch < train->steps_per_epoch;
+
+    if (skips && train->place->rank == 0)
+        progress_print_no_validation();
+    return skips;
+}
+
+static enum status run_epoch(struct train *train, const volatile bool *stop, struct err *err)
+{
+    enum status status;
+
+    begin_epoch(train);
+    status = steps_of_epoch(train, stop, err);
+    if (status == STATUS_OK && !skips_validation(train))
+        status = validate(train, stop, err);
+    if (status != STATUS_OK || train->state.step_in_epoch < train->steps_per_epoch)
+        return status;
+    train->state.epoch++;
+    train->state.step_in_epoch = 0;
+    return STATUS_OK;
+}
+
+/* Where rank 0 left because of a signal, the other ranks see a lost peer. */
+enum status train_run(struct train *train, const volatile bool *stop, struct err *err)
+{
+    struct err verdict = {.text = ""}; /* a lost peer is first seen as some failure of the device */
+    enum status status = STATUS_OK;
+
+    if (train->options->evaluate)
+        return validate(train, stop, err);
+    if (train->options->profile_steps > 0)
+        return train_profile(train, stop, err);
+    do
+        status = run_epoch(train, stop, err);
+    while (status == STATUS_OK && !is_done(train));
+    if (status != STATUS_OK && train_nccl_verdict(train, &verdict) != STATUS_OK)
+        status = err_set(err, verdict.status, verdict.code, "%s", verdict.text);
+    if (status == STATUS_PEER_LOST && *stop)
+        return stopped(err);
+    return status;
+}

@@ -1,0 +1,44 @@
+/* Training, on one rank: set-up, the loop over epochs and steps, checkpoints. The face of this
+ * folder.
+ *   setup.c       train_new: data, net, the world, the checkpoint to go on from
+ *   train.c       the loop; validation, schedule, early stopping
+ *   step.c        one step and its report; accumulate.c: its gradients
+ *   nccl.c        gradients by NCCL
+ *   state.c       between the net and the checkpoints
+ *   folders.c     checkpoints on nodes that share no disk; agree.c: from which all go on
+ *   model.c       the model's graph and first parameters
+ *   profile.c     --profile
+ *   progress.c    the lines that rank 0 prints */
+#ifndef WORKER_TRAIN_TRAIN_H
+#define WORKER_TRAIN_TRAIN_H
+
+#include "common/status.h"
+#include "worker/agent.h"
+#include "worker/options.h"
+
+struct device;
+struct train;
+
+/* What a training is made with. Everything is borrowed until train_free. */
+struct train_setup {
+    const struct options *options;
+    const struct agent_place *place;
+    const struct device *device; /* open */
+    struct agent *agent;         /* NULL: there is no launcher */
+};
+
+/* Gets data and net ready and, with several ranks, connects to them and takes rank 0's parameters;
+ * resumes from a checkpoint where --resume names one. Blocks until all ranks have joined. On
+ * failure too train_free has to be called: it may take long to free a device's memory, and the
+ * caller bounds that time. */
+enum status train_new(struct train **train, const struct train_setup *setup, struct err *err);
+/* Prints the graph after each pass and what the net takes, on stdout. */
+enum status train_print_graph(const struct train_setup *setup, struct err *err);
+void train_free(struct train **train);
+
+/* Trains to the end, or until `*stop` becomes true: then finishes the step, rank 0 writes a
+ * checkpoint, and the status is STATUS_CLOSED. Rank 0 prints. With --evaluate it only validates,
+ * with --profile it only measures. */
+enum status train_run(struct train *train, const volatile bool *stop, struct err *err);
+
+#endif
