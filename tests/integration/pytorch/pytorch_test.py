@@ -29,6 +29,8 @@ LIMIT_S = 240
 FREE = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE"}
 # Beside DDP_*: who the job runs as, and the interface of the node's address; torchrun leaves both to luck.
 OURS = re.compile(r"(DDP_[A-Z_]+|USER|LOGNAME|XDG_CONFIG_HOME|(NCCL|GLOO)_SOCKET_IFNAME)$")
+# Ours gives a job these where its submitter has none; torchrun does not.
+DEFAULTED = {"HOME", "LANG", "SHELL"}
 # The shell's and Python's own, the tests' own, and what torchrun's agent sets for itself and workers merely inherit.
 NOISE = {"_", "PWD", "OLDPWD", "SHLVL", "LC_CTYPE", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
 WRITE_ENVIRONMENT = ("import json, os, sys; open(os.path.join(sys.argv[1], os.environ['RANK'] + '.json'), 'w')"
@@ -147,7 +149,7 @@ def our_environments(case, more):
 
 
 def check_environment(rank, ours, theirs):
-    names = {name for name in ours if not OURS.match(name)} - NOISE
+    names = {name for name in ours if not OURS.match(name)} - NOISE - (DEFAULTED - theirs.keys())
     equal(names ^ {name for name in theirs if not OURS.match(name)} - NOISE, set(), f"rank {rank}: names on one side only")
     assert re.fullmatch(re.escape(theirs["PATH"]) + r"(:/[^:]*)?", ours["PATH"]), ours["PATH"]  # + ddp-worker's folder
     for name in sorted(names - FREE - {"PATH"}):
