@@ -173,7 +173,8 @@ static enum status take_options(struct submission *submission, const struct ctl 
         spec->grace_us = options->grace_us;
     if (options->time_us != OPTION_NO_DURATION)
         spec->time_limit_us = options->time_us;
-    spec->wait_for_nodes = spec->wait_for_nodes || options->wait_for_nodes;
+    /* The nodes of --standalone are still starting: a server that knows only some would refuse. */
+    spec->wait_for_nodes = spec->wait_for_nodes || options->wait_for_nodes || options->standalone;
     if (options->nodes)
         status = spec_nodes_parse(options->nodes, &spec->nodes, err);
     if (status == STATUS_OK && options->priority)

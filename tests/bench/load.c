@@ -98,11 +98,12 @@ static int compare(const void *a, const void *b)
 
 void load_print_times(const char *name, uint32_t *us, uint32_t count)
 {
+    const uint32_t half = count / 2, most = (uint32_t)((uint64_t)count * 99 / 100);
+
     qsort(us, count, sizeof *us, compare);
     if (count > 0)
-        printf(",\"%s_p50_ms\":%.2f,\"%s_p99_ms\":%.2f,\"%s_max_ms\":%.2f", name,
-               us[count / 2] / 1e3, name, us[(uint64_t)count * 99 / 100] / 1e3, name,
-               us[count - 1] / 1e3);
+        printf(",\"%s_p50_ms\":%.2f,\"%s_p99_ms\":%.2f,\"%s_max_ms\":%.2f", name, us[half] / 1e3,
+               name, us[most] / 1e3, name, us[count - 1] / 1e3);
 }
 
 static uint32_t number(const char *text)

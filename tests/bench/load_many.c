@@ -233,7 +233,8 @@ void load_beats(struct load *load, uint32_t count, uint32_t seconds, bool as_nod
 {
     struct crowd crowd = {.as_nodes = as_nodes};
     uint64_t begin_us = load_now_us(), open_us, start_us;
-    uint64_t next = 0, total = (uint64_t)count * seconds, late = 0;
+    uint64_t next = 0, total = (uint64_t)count * seconds,
+             late = 0; /* beats without an answer in time */
 
     crowd_open(&crowd, load, count, (uint32_t)total);
     open_all(&crowd);
@@ -256,10 +257,11 @@ void load_beats(struct load *load, uint32_t count, uint32_t seconds, bool as_nod
         }
         turn(&crowd, 1);
     }
+    late += crowd.asked - crowd.answered;
     printf("done\n{\"mode\":\"%s\",\"connections\":%u,\"connect_s\":%.2f,\"seconds\":%u,"
            "\"answered\":%u,\"unanswered\":%llu,\"lost\":%u",
            as_nodes ? "nodes" : "clients", count, (double)open_us / 1e6, seconds, crowd.answered,
-           (unsigned long long)(crowd.asked - crowd.answered + late), crowd.lost);
+           (unsigned long long)late, crowd.lost);
     load_print_times("round_trip", crowd.times_us, crowd.answered);
     printf("}\n");
     crowd_close(&crowd);

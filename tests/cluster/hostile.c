@@ -7,6 +7,7 @@
  *       messages   random valid messages of these TYPEs (all without any), 50 a connection
  * HELLO: node:NAME or client: said first, where there is a key; none: not.
  * Each connection is read to its end, so all that was sent has been dealt with. Prints one JSON object. */
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -158,6 +159,7 @@ static uint32_t make(struct hostile *hostile, struct buf *out)
 
     if (strcmp(hostile->kind, "bytes") == 0) {
         add_random(hostile, out, byte_count);
+        assert(out->bytes != NULL);
         out->bytes[0] =
             (char)(out->bytes[0] | 0x40); /* a frame would be too long: never waited for */
     } else if (strcmp(hostile->kind, "frames") == 0) {

@@ -159,18 +159,24 @@ void checkpoint_close(struct checkpoint *checkpoint)
     safetensors_close(&checkpoint->tensors);
 }
 
-/* Opens the checkpoint at `path` if it may be resumed from. Errors: those of checkpoint_open,
- * STATUS_CONFLICT (it is of another run), STATUS_NOT_FOUND (it is of another job). */
-static enum status open_fitting(struct checkpoint *checkpoint, const char *path,
+/* Opens the checkpoint of `step` if it may be resumed from. Errors: those of checkpoint_open,
+ * STATUS_CONFLICT (it is of another run or step), STATUS_NOT_FOUND (it is of another job). */
+static enum status open_fitting(struct checkpoint *checkpoint, const char *dir, uint32_t step,
                                 const struct checkpoint_choice *choice, struct err *err)
 {
-    char sha256[65];
+    char path[CHECKPOINT_PATH_BYTES], sha256[65];
     uint64_t bytes;
     struct err why;
-    enum status status = checkpoint_read_state(path, &checkpoint->state, &bytes, sha256, err);
+    enum status status;
 
+    checkpoint_state_path(path, dir, step);
+    status = checkpoint_read_state(path, &checkpoint->state, &bytes, sha256, err);
     if (status != STATUS_OK)
         return status;
+    if (checkpoint->state.step != step)
+        return err_set(err, STATUS_CONFLICT, 0,
+                       "%s: the state in it is of step %u: the file was renamed or changed", path,
+                       checkpoint->state.step);
     if (choice->job_id != NULL && strcmp(checkpoint->state.job_id, choice->job_id) != 0)
         return err_set(err, STATUS_NOT_FOUND, 0, "%s: it is of job %s, this is job %s", path,
                        checkpoint->state.job_id, choice->job_id);
@@ -184,7 +190,6 @@ enum status checkpoint_open_newest(struct checkpoint *checkpoint, const char *pa
                                    const struct checkpoint_choice *choice, struct err *err)
 {
     struct err why = {0}, conflict = {0};
-    char state_path[CHECKPOINT_PATH_BYTES];
     uint32_t *steps;
     size_t count;
     enum status status = checkpoint_list_steps(path, ".json", &steps, &count, err);
@@ -193,8 +198,7 @@ enum status checkpoint_open_newest(struct checkpoint *checkpoint, const char *pa
         return status;
     status = STATUS_NOT_FOUND;
     for (size_t i = 0; i < count && status != STATUS_OK; i++) {
-        checkpoint_state_path(state_path, path, steps[i]);
-        status = open_fitting(checkpoint, state_path, choice, &why);
+        status = open_fitting(checkpoint, path, steps[i], choice, &why);
         if (status == STATUS_CONFLICT && conflict.status == STATUS_OK)
             conflict = why;
         if (status != STATUS_OK)

@@ -136,9 +136,9 @@ def mistakes_are_reported():
                                  (("drain", "node0", "--slot", "x"), 2, "--slot: 'x' should be slots from 0 to 63"),
                                  (("drain", "node0", "--slot", "0-64"), 2, "should be slots"),
                                  (("drain", "node0", "--slot", "-1"), 2, ""),
-                                 (("drian", "node0"), 2, "'drian' should be show, drain or resume"),
+                                 (("drian", "node0"), 2, "'drian' should be show, drain, resume, add"),
                                  (("show",), 2, "which node?"),
-                                 (("add", "gpu1"), 2, "later version"),
+                                 (("add", "gpu 1"), 2, "gpu 1"),
                                  (("show", "node0", "node1"), 2, "nothing is known about 'node1'")):
             done = cluster.ctl("node", *args)
             equal(done.returncode, code, args)

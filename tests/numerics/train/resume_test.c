@@ -314,7 +314,7 @@ TEST(refusals)
         {"--resume auto", 2, "needs --checkpoint-dir"},
         {"a b", 2, "one DATA folder"},
         {"-a resnet5", 1, "resnet5"},
-        {"/nonexistent", 1, "neither train-images-idx3-ubyte"},
+        {"/nonexistent", 1, "there is no folder /nonexistent"},
         {"--resume /nonexistent/step-00000001.json", 1, "/nonexistent/step-00000001.json"},
         {"--checkpoint-dir /proc/nothing", 1, "--checkpoint-dir /proc/nothing"},
         {"--epochs 1000000", 1, "600000000 steps, at most 99999999 can be counted"},
@@ -348,7 +348,7 @@ TEST(a_loss_log_with_too_long_a_path_is_refused)
 static void change_file(const char *path, const char *from, const char *to)
 {
     char text[4096], *at;
-    FILE *file = fopen(path, "r+");
+    FILE *file = fopen(path, "r");
     size_t n;
 
     CHECK(file != NULL);
@@ -356,7 +356,8 @@ static void change_file(const char *path, const char *from, const char *to)
     text[n] = '\0';
     at = strstr(text, from);
     CHECK(at != NULL);
-    rewind(file);
+    file = freopen(path, "w", file);
+    CHECK(file != NULL);
     CHECK(fprintf(file, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0);
     CHECK_EQ(fclose(file), 0);
 }
@@ -371,7 +372,11 @@ TEST(a_changed_state_is_refused)
     (void)snprintf(path, sizeof path, "%s/a/step-00000005.json", test_dir());
     change_file(path, "\"step\":\t5", "\"step\":\t99999999");
     CHECK_EQ(gang_run(1, arguments("a", "--epochs 2 --resume auto")), 1);
-    CHECK(strstr(gang_output(), "step 99999999 in all cannot be step 5 of epoch 1") != NULL);
+    CHECK(strstr(gang_output(), "step-00000005.json: the state in it is of step 99999999") != NULL);
+    change_file(path, "\"step\":\t99999999", "\"step\":\t5");
+    change_file(path, "\"step_in_epoch\":\t5", "\"step_in_epoch\":\t4");
+    CHECK_EQ(gang_run(1, arguments("a", "--epochs 2 --resume auto")), 1);
+    CHECK(strstr(gang_output(), "step 5 in all cannot be step 4 of epoch 1") != NULL);
 }
 
 TEST(another_world_is_refused)

@@ -97,14 +97,16 @@ TEST(principals_are_kept)
 
 TEST(malformed_rows_are_left_out)
 {
+    static const char three_secrets[] =
+        "INSERT INTO secrets SELECT 'n1', 8, secret, 0 FROM secrets WHERE principal = 'n1';"
+        "INSERT INTO secrets SELECT 'n1', 9, secret, 0 FROM secrets WHERE place = 8";
     static const char *const damages[] = {
         "UPDATE secrets SET secret = x'00' WHERE principal = 'n1'",
         "UPDATE secrets SET until_ms = -1 WHERE principal = 'n1'",
         "DELETE FROM secrets WHERE principal = 'n1'",
         "UPDATE principals SET role = 'king' WHERE name = 'n1'",
         "UPDATE principals SET seen_ms = -5 WHERE name = 'n1'",
-        "INSERT INTO secrets SELECT 'n1', 8, secret, 0 FROM secrets WHERE principal = 'n1';"
-        "INSERT INTO secrets SELECT 'n1', 9, secret, 0 FROM secrets WHERE place = 8",
+        three_secrets,
         "UPDATE principals SET name = 'n 1' WHERE name = 'n1'",
         "UPDATE principals SET name = '' WHERE name = 'n1'",
     };
