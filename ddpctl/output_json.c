@@ -372,6 +372,8 @@ static void add_submit(cJSON *object, const struct msg_submit *submit)
     add_number(object, "max_restarts", submit->max_restarts);
     add_number(object, "grace", (double)submit->grace_us / 1e6);
     add_number(object, "time", (double)submit->time_limit_us / 1e6);
+    add_number(object, "priority", submit->priority);
+    (void)cJSON_AddBoolToObject(object, "wait_for_nodes", submit->wait_for_nodes);
     (void)cJSON_AddStringToObject(object, "cwd", submit->cwd);
     add_texts(object, "argv", &submit->argv);
     env = cJSON_AddObjectToObject(object, "env");

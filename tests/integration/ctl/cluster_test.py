@@ -158,10 +158,18 @@ def a_closed_laptop_does_not_kill_the_job():
 def a_job_file_is_taken_as_it_is():
     with Case() as case, Cluster(case) as cluster:
         path = os.path.join(case.dir, "job.json")
-        with open(path, "w", encoding="ascii") as f:
-            json.dump({"name": "filed", "argv": ["sh", "-c", "echo $X in $PWD"], "env": {"X": "1"}, "cwd": case.temp}, f)
         done = cluster.ctl("run", "--dry-run", "--env-clear", "--", "true")
         equal(set(json.loads(done.stdout)) >= {"argv", "name", "nodes"}, True)
+        # Nodes of --standalone are still starting when the job is submitted, so it must not be refused for want of them.
+        for more, waits, priority in ((), False, 0), (("--priority", "-7"), False, -7), (("--standalone",), True, 0):
+            done = cluster.ctl("run", "--dry-run", "--nodes", "2", *more, "--", "true")
+            said = json.loads(done.stdout)
+            equal((said["wait_for_nodes"], said["priority"]), (waits, priority), more)
+            with open(path, "w", encoding="ascii") as f:
+                f.write(done.stdout)
+            equal(json.loads(cluster.ctl("submit", "--dry-run", "--json", path).stdout), said)
+        with open(path, "w", encoding="ascii") as f:
+            json.dump({"name": "filed", "argv": ["sh", "-c", "echo $X in $PWD"], "env": {"X": "1"}, "cwd": case.temp}, f)
         job = cluster.submit(path)
         equal(cluster.ctl("wait", job).returncode, 0)
         equal(cluster.ctl("logs", "filed").stdout, f"1 in {case.temp}\n")
