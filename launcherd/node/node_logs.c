@@ -11,16 +11,22 @@
 
 #include "launcherd/process/rundir.h"
 
-#define SCAN_BYTES 16384
+enum {
+    SCAN_BYTES = 16384,
+    TAIL_SCAN_BYTES_MAX = 1 << 20 /* a file without line feeds has a tail too */
+};
 
+/* A request, from its arrival to its answer. */
 struct log_wait {
     struct node_logs *logs;
     struct log_wait *next;
     struct msg_log_read request;
     uv_timer_t timer;
     uv_fs_event_t watch;
-    uint32_t handles_open;
-    bool done;
+    uint32_t handles_open;     /* 0 until the first look found nothing */
+    bool must_answer;          /* even if there is nothing new */
+    bool is_wanted;            /* a look is to be made */
+    struct log_reader *reader; /* that looks now */
 };
 
 void node_logs_init(struct node_logs *logs, const struct node_host *host)
@@ -58,6 +64,8 @@ static bool may_grow(const struct node_logs *logs, const struct msg_log_read *re
            request->rank - shim->rank_base < shim->local_count;
 }
 
+/* -- in a thread of the pool -- */
+
 /* The next offset from `offset` on that is not in the hole of a log whose middle was cut
  * (shim/output.h). */
 static uint64_t skip_hole(int fd, uint64_t offset, uint64_t size)
@@ -85,8 +93,8 @@ static ssize_t read_piece(int fd, uint64_t *offset, uint64_t size, uint8_t *byte
     }
 }
 
-/* The offset at which the last `lines` lines of the first `size` bytes begin; those before a cut do
- * not count. */
+/* The offset at which the last `lines` lines of the first `size` bytes begin. Lines before a cut, and
+ * those that begin more than TAIL_SCAN_BYTES_MAX before the end, do not count. */
 static uint64_t tail_offset(int fd, uint64_t size, uint32_t lines)
 {
     char bytes[SCAN_BYTES];
@@ -94,6 +102,8 @@ static uint64_t tail_offset(int fd, uint64_t size, uint32_t lines)
     uint64_t begin = hole > 0 && (uint64_t)hole < size ? skip_hole(fd, (uint64_t)hole, size) : 0;
     uint64_t at = size;
     uint32_t seen = 0;
+    if (size - begin > TAIL_SCAN_BYTES_MAX)
+        begin = size - TAIL_SCAN_BYTES_MAX;
     while (at > begin) {
         uint64_t from = at - begin > SCAN_BYTES ? at - SCAN_BYTES : begin;
         ssize_t got = pread(fd, bytes, (size_t)(at - from), (off_t)from);
@@ -110,38 +120,30 @@ static uint64_t tail_offset(int fd, uint64_t size, uint32_t lines)
     return begin;
 }
 
-/* False: there is nothing to answer yet. `must`: answer all the same. */
-static bool try_answer(struct node_logs *logs, const struct msg_log_read *request, bool must)
+static void on_work(uv_work_t *work)
 {
-    char path[PATH_MAX], text[REASON_BYTES_MAX];
-    static uint8_t bytes[LOG_CHUNK_BYTES_MAX]; /* one thread, one loop */
+    struct log_reader *reader = work->data;
+    const struct msg_log_read *request = &reader->request;
     struct stat stat;
-    bool grows = may_grow(
-        logs, request); /* read before the size: the log of an ended rank no longer grows */
+    int fd = open(reader->path, O_RDONLY | O_CLOEXEC);
 
-    make_path(logs, request, path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &stat) != 0) {
-        if (grows && !must)
-            return false;
-        (void)snprintf(text, sizeof text, "node %s has no log of job %llu, generation %u, rank %u",
-                       logs->host->core->options.name, (unsigned long long)request->job_id,
-                       request->generation, request->rank);
-        answer(logs, request->request_id, 0, (struct msg_bytes){0}, !grows, grows ? "" : text);
-        return true;
+    reader->is_missing = fd < 0 || fstat(fd, &stat) != 0;
+    reader->got = 0;
+    if (!reader->is_missing) {
+        reader->size = (uint64_t)stat.st_size;
+        reader->offset = request->tail_lines > 0
+                             ? tail_offset(fd, reader->size, request->tail_lines)
+                             : request->offset;
+        reader->got =
+            read_piece(fd, &reader->offset, reader->size, reader->bytes, request->bytes_max);
     }
-    uint64_t size = (uint64_t)stat.st_size, offset = request->offset;
-    if (request->tail_lines > 0)
-        offset = tail_offset(fd, size, request->tail_lines);
-    ssize_t got = read_piece(fd, &offset, size, bytes, request->bytes_max);
-    close(fd);
-    if (got <= 0 && grows && !must)
-        return false;
-    uint32_t count = got > 0 ? (uint32_t)got : 0;
-    answer(logs, request->request_id, offset, (struct msg_bytes){.items = bytes, .count = count},
-           !grows && offset + count >= size, "");
-    return true;
+    if (fd >= 0)
+        close(fd);
 }
+
+/* -- in the loop -- */
+
+static void look(struct log_wait *wait);
 
 static void on_wait_closed(uv_handle_t *handle)
 {
@@ -153,73 +155,164 @@ static void on_wait_closed(uv_handle_t *handle)
 
 static void end_wait(struct log_wait *wait)
 {
-    assert(wait->handles_open == 2);
     struct log_wait **at = &wait->logs->waits;
     while (*at != wait)
         at = &(*at)->next;
     *at = wait->next;
+    if (wait->reader != NULL)
+        wait->reader->wait = NULL;
+    if (wait->handles_open == 0) {
+        free(wait);
+        return;
+    }
     uv_close((uv_handle_t *)&wait->timer, on_wait_closed);
     uv_close((uv_handle_t *)&wait->watch, on_wait_closed);
+}
+
+/* False: there is nothing to answer yet. */
+static bool try_answer(struct node_logs *logs, const struct log_reader *reader, bool must)
+{
+    uint32_t count = reader->got > 0 ? (uint32_t)reader->got : 0;
+    struct msg_bytes bytes = {.items = reader->bytes, .count = count};
+    const struct msg_log_read *request = &reader->request;
+    char text[REASON_BYTES_MAX];
+
+    if (count == 0 && reader->may_grow && !must)
+        return false;
+    if (!reader->is_missing) {
+        answer(logs, request->request_id, reader->offset, bytes,
+               !reader->may_grow && reader->offset + count >= reader->size, "");
+        return true;
+    }
+    (void)snprintf(text, sizeof text, "node %s has no log of job %llu, generation %u, rank %u",
+                   logs->host->core->options.name, (unsigned long long)request->job_id,
+                   request->generation, request->rank);
+    answer(logs, request->request_id, 0, (struct msg_bytes){0}, !reader->may_grow,
+           reader->may_grow ? "" : text);
+    return true;
 }
 
 static void on_wait_timer(uv_timer_t *timer)
 {
     struct log_wait *wait = timer->data;
-    try_answer(wait->logs, &wait->request, true);
-    end_wait(wait);
+    wait->must_answer = true;
+    look(wait);
 }
 
 static void on_changed(uv_fs_event_t *watch, const char *name, int events, int status)
 {
-    struct log_wait *wait = watch->data;
     (void)name;
     (void)events;
     (void)status;
-    if (try_answer(wait->logs, &wait->request, false))
-        end_wait(wait);
+    look(watch->data);
 }
 
-static void begin_wait(struct node_logs *logs, const struct msg_log_read *request)
+static void begin_wait(struct log_wait *wait)
 {
+    struct node_logs *logs = wait->logs;
+    const struct msg_log_read *request = &wait->request;
     char dir[PATH_MAX];
-    struct log_wait *wait = calloc(1, sizeof *wait);
-    if (wait == NULL) {
-        try_answer(logs, request, true);
-        return;
-    }
-    wait->logs = logs;
-    wait->request = *request;
+
     wait->handles_open = 2;
     uv_timer_init(logs->host->loop, &wait->timer);
     uv_fs_event_init(logs->host->loop, &wait->watch);
     wait->timer.data = wait->watch.data = wait;
-    wait->next = logs->waits;
-    logs->waits = wait;
     rundir_log_dir(dir, logs->host->logs_dir, logs->host->core->cluster, request->job_id);
     uv_update_time(logs->host->loop);
     uv_timer_start(&wait->timer, on_wait_timer, request->wait_us / 1000, 0);
     uv_fs_event_start(&wait->watch, on_changed, dir, 0); /* if this fails, the timer answers */
-    if (try_answer(logs, request, false))
-        end_wait(wait); /* written between the first look and the watch */
+}
+
+static void on_worked(uv_work_t *work, int status)
+{
+    struct log_reader *reader = work->data;
+    struct node_logs *logs = reader->logs;
+    struct log_wait *wait = reader->wait, *next;
+
+    (void)status; /* only what was dropped is cancelled */
+    if (wait != NULL) {
+        wait->reader = NULL;
+        if (try_answer(logs, reader, wait->must_answer)) {
+            end_wait(wait);
+        } else if (wait->handles_open == 0) {
+            begin_wait(wait);
+            wait->is_wanted = true; /* for what was written before the watch began */
+        }
+    }
+    reader->is_busy = false;
+    for (wait = logs->waits; wait != NULL; wait = next) {
+        next = wait->next;
+        if (wait->is_wanted)
+            look(wait);
+    }
+}
+
+static struct log_reader *idle_reader(struct node_logs *logs)
+{
+    for (uint32_t i = 0; i < NODE_LOGS_READERS; i++)
+        if (!logs->readers[i].is_busy)
+            return &logs->readers[i];
+    return NULL;
+}
+
+/* Has a thread look, now or when one is free. */
+static void look(struct log_wait *wait)
+{
+    struct node_logs *logs = wait->logs;
+    struct log_reader *reader = wait->reader == NULL ? idle_reader(logs) : NULL;
+    int rc;
+
+    wait->is_wanted = reader == NULL;
+    if (reader == NULL)
+        return;
+    reader->logs = logs;
+    reader->wait = wait;
+    reader->request = wait->request;
+    reader->may_grow = may_grow(logs, &wait->request);
+    make_path(logs, &wait->request, reader->path);
+    reader->is_busy = true;
+    reader->work.data = reader;
+    wait->reader = reader;
+    rc = uv_queue_work(logs->host->loop, &reader->work, on_work, on_worked);
+    assert(rc == 0); /* fails without a function only */
+    (void)rc;
 }
 
 void node_logs_read(struct node_logs *logs, const struct msg_log_read *request)
 {
-    if (!try_answer(logs, request, request->wait_us == 0))
-        begin_wait(logs, request);
+    struct log_wait *wait = calloc(1, sizeof *wait), **at = &logs->waits;
+
+    if (wait == NULL) {
+        log_line(LOG_WARNING, node_about(logs->host), "no memory to read a log");
+        answer(logs, request->request_id, request->offset, (struct msg_bytes){0}, false, "");
+        return;
+    }
+    wait->logs = logs;
+    wait->request = *request;
+    wait->must_answer = request->wait_us == 0;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = wait;
+    look(wait);
 }
 
 void node_logs_check(struct node_logs *logs)
 {
-    for (struct log_wait *wait = logs->waits, *next; wait != NULL; wait = next) {
+    struct log_wait *next;
+
+    for (struct log_wait *wait = logs->waits; wait != NULL; wait = next) {
         next = wait->next;
-        if (!may_grow(logs, &wait->request) && try_answer(logs, &wait->request, false))
-            end_wait(wait);
+        if (!may_grow(logs, &wait->request))
+            look(wait);
     }
 }
 
 void node_logs_close(struct node_logs *logs)
 {
+    for (uint32_t i = 0; i < NODE_LOGS_READERS; i++)
+        if (logs->readers[i].is_busy)
+            (void)uv_cancel(
+                (uv_req_t *)&logs->readers[i].work); /* unless a thread has it already */
     while (logs->waits != NULL)
         end_wait(logs->waits);
 }

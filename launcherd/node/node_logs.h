@@ -1,16 +1,39 @@
 /* log_read: the server asks for bytes of one rank's log, from an offset. A request that has all the
  * bytes there are waits here until there are more, the log is final, or its time is over. A log is
- * final once its generation has no process left on this node. */
+ * final once its generation has no process left on this node. Files are read by threads of libuv's
+ * pool, so a slow disk delays answers and nothing else. */
 #ifndef LAUNCHERD_NODE_NODE_LOGS_H
 #define LAUNCHERD_NODE_NODE_LOGS_H
 
+#include <limits.h>
+#include <sys/types.h>
+
 #include "launcherd/node/node_host.h"
 
-struct log_wait; /* a waiting request */
+struct log_wait; /* a request */
+
+enum {
+    NODE_LOGS_READERS = 2 /* threads of libuv's pool that a slow disk can hold up */
+};
+
+/* What a thread does for a request, and found. */
+struct log_reader {
+    uv_work_t work;
+    struct node_logs *logs;
+    struct log_wait *wait; /* NULL: dropped meanwhile */
+    struct msg_log_read request;
+    char path[PATH_MAX];
+    bool is_busy, is_missing;
+    bool may_grow; /* asked before the size: the log of an ended rank no longer grows */
+    uint64_t size, offset;
+    ssize_t got;
+    uint8_t bytes[LOG_CHUNK_BYTES_MAX];
+};
 
 struct node_logs {
     const struct node_host *host;
-    struct log_wait *waits;
+    struct log_wait *waits; /* the oldest first */
+    struct log_reader readers[NODE_LOGS_READERS];
 };
 
 void node_logs_init(struct node_logs *logs, const struct node_host *host);
@@ -18,7 +41,7 @@ void node_logs_init(struct node_logs *logs, const struct node_host *host);
 void node_logs_read(struct node_logs *logs, const struct msg_log_read *request);
 /* After each step of the core: answers the requests whose log has become final. */
 void node_logs_check(struct node_logs *logs);
-/* Drops all waiting requests; their handles are free once the loop has run. */
+/* Drops all requests; what they hold is free once the loop has run. */
 void node_logs_close(struct node_logs *logs);
 
 #endif

@@ -113,21 +113,24 @@ static void shut(struct output *output)
     close(output->file_fd);
 }
 
-/* False: the pipe is empty for now, or closed. */
-static bool read_once(struct output *output)
+/* The number of bytes, at most `bytes_max`; 0: the pipe is empty for now, or closed. */
+static size_t read_once(struct output *output, size_t bytes_max)
 {
     static char bytes[READ_BYTES]; /* one thread, one loop */
-    ssize_t got = read(output->pipe_fd, bytes, sizeof bytes);
+    size_t count = bytes_max < sizeof bytes ? bytes_max : sizeof bytes;
+    ssize_t got;
+
+    do
+        got = read(output->pipe_fd, bytes, count);
+    while (got < 0 && errno == EINTR);
     if (got > 0) {
         write_file(output, bytes, (size_t)got);
         store_last(output, bytes, (size_t)got);
-        return true;
+        return (size_t)got;
     }
-    if (got < 0 && errno == EINTR)
-        return true;
     if (got == 0 || errno != EAGAIN)
         shut(output); /* every writer has closed it */
-    return false;
+    return 0;
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -136,7 +139,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < READS_A_TURN && output->is_open; i++)
-        if (!read_once(output))
+        if (read_once(output, READ_BYTES) == 0)
             return;
 }
 
@@ -174,8 +177,11 @@ enum status output_open(struct output *output, uv_loop_t *loop, const char *path
 
 void output_drain(struct output *output)
 {
-    while (output->is_open && read_once(output))
-        continue;
+    int capacity = output->is_open ? fcntl(output->pipe_fd, F_GETPIPE_SZ) : 0;
+    size_t left = capacity > 0 ? (size_t)capacity : READ_BYTES, got;
+
+    while (output->is_open && left > 0 && (got = read_once(output, left)) > 0)
+        left -= got;
 }
 
 void output_close(struct output *output)

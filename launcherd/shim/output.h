@@ -35,9 +35,9 @@ struct output {
  * worker; the caller closes its copy. `size_max`: at least OUTPUT_SIZE_MIN, or 0 for no limit. */
 enum status output_open(struct output *output, uv_loop_t *loop, const char *path, uint64_t size_max,
                         int *write_fd, struct err *err);
-/* Reads all that is in the pipe now. */
+/* Reads all that is in the pipe now: at most its capacity, since a writer that is left may go on. */
 void output_drain(struct output *output);
-/* Reads what is left, then closes. A second call does nothing. */
+/* Drains, then closes. A second call does nothing. */
 void output_close(struct output *output);
 /* The last lines, at most OUTPUT_LINES_KEPT, as UTF-8 text without NUL; invalid bytes become
  * '?'. */

@@ -216,6 +216,54 @@ def test_log_bytes_exact():
         assert problem == "node node0 has no log of job 1, generation 1, rank 5", problem
 
 
+def test_tail_of_a_line_without_end_is_bounded():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.run(1, [SHELL, "-c", "head -c 5000000 /dev/zero | tr '\\0' x"])
+        data = world.server.log_read(1, 1, 0, tail_lines=5, bytes_max=10)
+        assert (data["offset"], data["bytes"]) == (5_000_000 - 2 ** 20, b"x" * 10), data
+        world.forget(node, 1, 1)
+
+
+def test_a_log_that_cannot_be_read_holds_up_nothing_else():
+    """As on a disk that hangs: opening a FIFO waits until somebody writes to it."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.run(1, ["true"], nproc=3)
+        logs = [f"{node.log_dir(1)}/g1-rank{rank}.log" for rank in range(3)]
+        for path in logs:
+            os.unlink(path)
+            os.mkfifo(path)
+        for rank in range(3):  # more than there are threads for it
+            world.server.send("log_read", request_id=77 + rank, job_id=1, generation=1, rank=rank, offset=0, tail_lines=0,
+                              bytes_max=100, wait_us=30_000_000)
+        assert world.server.run(2, ["true"])["failed_rank"] == -1
+        since = len(world.server.messages)
+        world.server.wait_for("beat", since=since, what="a beat")
+        for rank, path in enumerate(logs):
+            with open(path, "wb"):
+                pass
+            answer = world.server.wait_for("log_data", lambda m, rank=rank: m["request_id"] == 77 + rank)
+            assert answer["is_final"], answer
+        world.forget(node, 1, 1)
+        world.forget(node, 2, 1)
+
+
+def test_a_child_that_never_stops_writing_holds_up_nothing():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        os.mkfifo(f"{world.folder}/fifo")
+        script = f"for i in 1 2 3; do setsid dd if=/dev/zero bs=1M & done; read x < {world.folder}/fifo; exit 3"
+        world.server.start(1, 1, [SHELL, "-c", script])
+        world.server.go(1, 1)
+        wait_until(lambda: os.path.getsize(f"{node.log_dir(1)}/g1-rank0.log") > 2 ** 23, "their output")
+        with open(f"{world.folder}/fifo", "w") as fifo:
+            fifo.write("\n")
+        report = world.server.wait_phase(1, 1, "ended")
+        assert (report["failed_rank"], report["ranks"][0]["exit_code"]) == (0, 3), report
+        world.forget(node, 1, 1)
+
+
 def test_log_follows_as_it_grows():
     with World(LAUNCHERD) as world:
         node = world.node()
