@@ -249,6 +249,7 @@ static void run_timers(struct launcher *launcher, uint64_t now_us, struct launch
         launcher_beat(launcher, now_us, actions);
     }
     launcher_shims_connect(launcher, now_us, actions);
+    launcher_shims_enforce(launcher, now_us, actions);
 }
 
 static uint64_t next_timer_us(const struct launcher *launcher)
@@ -298,6 +299,7 @@ static void on_event(struct launcher *launcher, const struct launcher_event *eve
     case LAUNCHER_EVENT_SHIM_MSG:
     case LAUNCHER_EVENT_SHIM_CLOSED:
     case LAUNCHER_EVENT_SHIM_FAILED:
+    case LAUNCHER_EVENT_SHIM_EXITED:
     case LAUNCHER_EVENT_SHIM_GONE:
         launcher_on_shim(launcher, event, actions);
         break;

@@ -65,6 +65,8 @@ struct launcher_shim {
     bool reported;            /* the shim has reported since the last welcome */
     uint64_t connect_at_us;   /* when to connect again; 0: no attempt is due */
     uint32_t connect_failures;
+    uint64_t end_by_us;    /* by when it must have done a stop or forget; 0: none was ordered */
+    uint64_t killed_at_us; /* it is killed, or has ended and its processes are; 0: not */
     uint64_t gone_at_us;
     char cluster[33]; /* of the server that ordered it */
     char cause[REASON_BYTES_MAX];
@@ -131,11 +133,12 @@ enum launcher_event_type {
                                    * where trying again cannot help; else NULL */
     LAUNCHER_EVENT_SERVER_MSG,    /* msg: node_welcome, beat_ack, start, go, world, stop, forget,
                                    * report_ack, slot_resume, error */
-    /* The following five have job_id and generation. */
+    /* The following six have job_id and generation. */
     LAUNCHER_EVENT_SHIM_OPEN,   /* its socket is connected; msg: shim_hello */
     LAUNCHER_EVENT_SHIM_MSG,    /* msg: shim_report, progress */
     LAUNCHER_EVENT_SHIM_CLOSED, /* its socket is closed; the process may still be alive */
     LAUNCHER_EVENT_SHIM_FAILED, /* SPAWN_SHIM failed; text: why */
+    LAUNCHER_EVENT_SHIM_EXITED, /* its process is gone, and some of its processes are not yet */
     LAUNCHER_EVENT_SHIM_GONE,   /* its process is gone and its processes were killed; text: how it
                                  * ended ("was killed (signal 9)"); msg: as for ADOPT */
     LAUNCHER_EVENT_GPU,         /* gpu: the answer to an ASK_GPU; may come late or never */
@@ -169,6 +172,8 @@ enum launcher_action_type {
     LAUNCHER_CONNECT_SHIM, /* job_id, generation: an adopted one, or again after its socket
                             * closed */
     LAUNCHER_SEND_SHIM,    /* job_id, generation, msg */
+    LAUNCHER_KILL_SHIM,    /* job_id, generation, text (why): SIGKILL; SHIM_GONE follows once its
+                            * processes are gone too, which may be never */
     LAUNCHER_REMOVE,       /* job_id, generation: remove the run directory (logs stay) */
     LAUNCHER_LOG,          /* text; level info */
 };
@@ -187,19 +192,27 @@ struct launcher_action {
 /* NVML answers within milliseconds. After a process ends, its memory is mostly free within 1 s. */
 #define LAUNCHER_GPU_TIMEOUT_US 5000000u
 
+/* A shim carries out a stop, and the end of the lease, by itself. If it is stuck (stopped, or its
+ * disk hangs), it is killed this long after the time of the workers' SIGKILL. */
+#define LAUNCHER_STOP_SLACK_US 10000000u
+#define LAUNCHER_LEASE_SLACK_US 5000000u
+/* A killed process that is still there after this waits in the kernel, and may do so for ever. */
+#define LAUNCHER_UNKILLABLE_US 60000000u
+
 /* Bounds of one step. Each is the sum of what its producers can give:
- *   an event:  one action for each shim (connect, lease), and of its own at most 10: the answer of
- *              a GPU gives 3 events with a line each, 2 drains and 1 closing with a line each, 9
+ *   an event:  two actions for each shim (connect, kill; or lease), one for each slot (a drain's
+ *              line), and of its own at most 10: the answer of a GPU gives 3 events with a line
+ *              each, 2 drains and 1 closing with a line each, 9
  *   the slots: one action for each slot (a question, or a line that NVML hangs), and the record
  *   a beat:    the beat, and one action for each shim (a request, or a dead one's report)
  * and reports about dead shims: one for the shim of the event, one for each in the beat. */
-#define LAUNCHER_EVENT_ACTIONS_MAX (SHIMS_PER_NODE_MAX + 10)
+#define LAUNCHER_EVENT_ACTIONS_MAX (2 * SHIMS_PER_NODE_MAX + SLOTS_PER_NODE_MAX + 10)
 #define LAUNCHER_SLOTS_ACTIONS_MAX (SLOTS_PER_NODE_MAX + 1)
 #define LAUNCHER_BEAT_ACTIONS_MAX (SHIMS_PER_NODE_MAX + 1)
 #define LAUNCHER_ACTIONS_MAX                                                                       \
     (LAUNCHER_EVENT_ACTIONS_MAX + LAUNCHER_SLOTS_ACTIONS_MAX + LAUNCHER_BEAT_ACTIONS_MAX)
 #define LAUNCHER_REPORTS_MAX (SHIMS_PER_NODE_MAX + 1)
-#define LAUNCHER_LOGS_MAX (SLOTS_PER_NODE_MAX + 10)
+#define LAUNCHER_LOGS_MAX (2 * SLOTS_PER_NODE_MAX + 10)
 #define LAUNCHER_EVENTS_MAX 3
 #define LAUNCHER_END_BYTES 1024u
 struct launcher_actions {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "launcherd/core/launcher_report.h"
+#include "launcherd/core/launcher_shims.h"
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
 
@@ -98,6 +99,7 @@ static void on_forget(struct launcher *launcher, struct launcher_shim *shim,
         return;
     }
     shim->forgotten = true; /* passed on when it connects, if it is not connected now */
+    launcher_shim_end_by(shim, event->now_us + LAUNCHER_STOP_SLACK_US);
     if (shim->connected)
         launcher_send_shim(actions, shim, MSG_TYPE_FORGET)->forget = event->msg->forget;
 }
@@ -125,6 +127,9 @@ void launcher_order(struct launcher *launcher, const struct launcher_event *even
         launcher_report_absent(actions, job_id, generation, "this node does not know the job");
     if (shim == NULL)
         return;
+    if (event->msg->type == MSG_TYPE_STOP && !shim->dead)
+        launcher_shim_end_by(shim,
+                             event->now_us + event->msg->stop.grace_us + LAUNCHER_STOP_SLACK_US);
     if (event->msg->type == MSG_TYPE_FORGET) {
         on_forget(launcher, shim, event, actions);
     } else if (event->msg->type == MSG_TYPE_REPORT_ACK) {

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launcherd/core/fault.h"
 #include "launcherd/core/launcher_report.h"
+#include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
 
 #define CONNECT_FIRST_US 5000u
@@ -65,6 +67,8 @@ void launcher_adopt(struct launcher *launcher, const struct launcher_event *even
     shim->reported = false;
     shim->connect_at_us = 0;
     shim->connect_failures = 0;
+    shim->end_by_us = 0;
+    shim->killed_at_us = 0;
     shim->end.is_known = false;
     if (!event->alive) {
         on_death(launcher, shim, event);
@@ -163,6 +167,12 @@ static void on_shim_failed(struct launcher *launcher, struct launcher_shim *shim
         launcher_report_dead(actions, shim, event->now_us);
 }
 
+static void on_shim_exited(struct launcher_shim *shim, uint64_t now_us)
+{
+    if (shim->killed_at_us == 0)
+        shim->killed_at_us = now_us;
+}
+
 void launcher_on_shim(struct launcher *launcher, const struct launcher_event *event,
                       struct launcher_actions *actions)
 {
@@ -175,6 +185,8 @@ void launcher_on_shim(struct launcher *launcher, const struct launcher_event *ev
         on_shim_msg(launcher, shim, event, actions);
     else if (event->type == LAUNCHER_EVENT_SHIM_CLOSED)
         on_shim_closed(shim, event->now_us);
+    else if (event->type == LAUNCHER_EVENT_SHIM_EXITED)
+        on_shim_exited(shim, event->now_us);
     else if (event->type == LAUNCHER_EVENT_SHIM_FAILED)
         on_shim_failed(launcher, shim, event, actions);
     else
@@ -195,11 +207,92 @@ void launcher_shims_connect(struct launcher *launcher, uint64_t now_us,
     }
 }
 
+/* -- shims that do not do what they must -- */
+
+void launcher_shim_end_by(struct launcher_shim *shim, uint64_t at_us)
+{
+    if (shim->end_by_us == 0 || at_us < shim->end_by_us)
+        shim->end_by_us = at_us;
+}
+
+/* When the shim must be killed or, if it was, given up; UINT64_MAX: never. `why`: for what it is
+ * killed. The lease of a shim of another server is not known. */
+static uint64_t due_us(const struct launcher *launcher, const struct launcher_shim *shim,
+                       const char **why)
+{
+    const bool may_run = shim->phase != SHIM_ENDED;
+    uint64_t at_us = UINT64_MAX;
+
+    *why = "it has not carried out a stop in time";
+
+    if (shim->dead)
+        return UINT64_MAX;
+    if (shim->killed_at_us != 0)
+        return shim->killed_at_us + LAUNCHER_UNKILLABLE_US;
+    if (shim->end_by_us != 0 && (may_run || shim->forgotten))
+        at_us = shim->end_by_us;
+    if (may_run && launcher->lease_until_us != 0 && launcher_is_ours(launcher, shim) &&
+        launcher->lease_until_us + LAUNCHER_LEASE_SLACK_US < at_us) {
+        at_us = launcher->lease_until_us + LAUNCHER_LEASE_SLACK_US;
+        *why = "it has not ended with its lease";
+    }
+    return at_us;
+}
+
+/* The server gets its report, so that the job goes on elsewhere. A GPU on which the processes may
+ * still be is drained; a CPU slot is free again. */
+static void give_up(struct launcher *launcher, struct launcher_shim *shim, uint64_t now_us,
+                    struct launcher_actions *actions)
+{
+    static const struct fault fault = {.action = FAULT_DRAIN_RESTART};
+    char what[128];
+
+    (void)snprintf(what, sizeof what, "processes of job %llu do not die of SIGKILL",
+                   (unsigned long long)shim->job_id);
+    for (uint32_t i = 0; i < launcher_slots_with_gpu(launcher); i++)
+        if ((shim->slot_mask >> i & 1) != 0)
+            launcher_slot_drain(launcher, i, &fault, what, now_us, actions);
+    launcher_shim_set_dead(shim, now_us);
+    launcher_shim_set_cause(shim, "%s on %s, and are left alone", what, launcher->options.name);
+    launcher_log(actions, "generation %u: %s", shim->generation, shim->cause);
+    if (launcher->welcomed && launcher_is_ours(launcher, shim))
+        launcher_report_dead(actions, shim, now_us);
+    if (shim->forgotten)
+        launcher_table_remove(launcher, shim, actions);
+}
+
+void launcher_shims_enforce(struct launcher *launcher, uint64_t now_us,
+                            struct launcher_actions *actions)
+{
+    const char *why;
+
+    for (uint32_t i = 0; i < launcher->shim_count; i++) {
+        struct launcher_shim *shim = &launcher->shims[i];
+        if (now_us < due_us(launcher, shim, &why))
+            continue;
+        if (shim->killed_at_us != 0) {
+            give_up(launcher, shim, now_us, actions);
+            return; /* it may have left the table; the others in the next step, at once */
+        }
+        shim->killed_at_us = now_us;
+        launcher_add(actions, (struct launcher_action){.type = LAUNCHER_KILL_SHIM,
+                                                       .job_id = shim->job_id,
+                                                       .generation = shim->generation,
+                                                       .text = why});
+    }
+}
+
 uint64_t launcher_shims_timer_us(const struct launcher *launcher)
 {
+    const char *why;
     uint64_t at_us = UINT64_MAX;
-    for (uint32_t i = 0; i < launcher->shim_count; i++)
-        if (launcher->shims[i].connect_at_us != 0 && launcher->shims[i].connect_at_us < at_us)
-            at_us = launcher->shims[i].connect_at_us;
+    for (uint32_t i = 0; i < launcher->shim_count; i++) {
+        const struct launcher_shim *shim = &launcher->shims[i];
+        uint64_t own_us = due_us(launcher, shim, &why);
+        if (own_us < at_us)
+            at_us = own_us;
+        if (shim->connect_at_us != 0 && shim->connect_at_us < at_us)
+            at_us = shim->connect_at_us;
+    }
     return at_us;
 }

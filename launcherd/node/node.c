@@ -109,6 +109,9 @@ static void act(struct node *node, const struct launcher_action *action)
     case LAUNCHER_SEND_SHIM:
         node_shim_send(&node->shims, action->job_id, action->generation, &action->msg);
         break;
+    case LAUNCHER_KILL_SHIM:
+        node_sweep_kill(&node->shims, action->job_id, action->generation, action->text);
+        break;
     case LAUNCHER_ASK_GPU:
         node_gpus_ask(&node->gpus, action);
         break;

@@ -49,7 +49,8 @@ static void post(const struct node_shims *shims, struct launcher_event event)
     shims->host->post(shims->host->owner, event);
 }
 
-static struct node_shim *find(const struct node_shims *shims, uint64_t job_id, uint32_t generation)
+struct node_shim *node_shim_find(const struct node_shims *shims, uint64_t job_id,
+                                 uint32_t generation)
 {
     for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
         if (shim->job_id == job_id && shim->generation == generation && !shim->removed)
@@ -124,7 +125,7 @@ static const struct conn_handlers shim_handlers = {on_message, on_closed};
 
 void node_shim_connect(struct node_shims *shims, uint64_t job_id, uint32_t generation)
 {
-    struct node_shim *shim = find(shims, job_id, generation);
+    struct node_shim *shim = node_shim_find(shims, job_id, generation);
     char address[PATH_MAX + 16];
     struct err err;
 
@@ -143,7 +144,7 @@ void node_shim_connect(struct node_shims *shims, uint64_t job_id, uint32_t gener
 void node_shim_send(struct node_shims *shims, uint64_t job_id, uint32_t generation,
                     const struct msg *msg)
 {
-    struct node_shim *shim = find(shims, job_id, generation);
+    struct node_shim *shim = node_shim_find(shims, job_id, generation);
     struct msg copy = *msg;
     struct err err;
     if (shim == NULL || !shim->conn_open)
@@ -289,7 +290,7 @@ static void remove_dir(const struct node_shim *shim)
 
 void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t generation)
 {
-    struct node_shim *shim = find(shims, job_id, generation);
+    struct node_shim *shim = node_shim_find(shims, job_id, generation);
     if (shim == NULL)
         return; /* it was refused before it came to be */
     remove_dir(shim);

@@ -28,8 +28,9 @@ struct node_shim {
     int pidfd; /* of an adopted one; else -1 */
     uv_poll_t pidfd_poll;
     bool poll_open;
-    bool exited;   /* its process is gone, or never was */
-    bool reported; /* SHIM_GONE or SHIM_FAILED was given to the core; until then it is swept */
+    bool exited;        /* its process is gone, or never was */
+    bool exit_reported; /* SHIM_EXITED was given to the core */
+    bool reported;      /* SHIM_GONE or SHIM_FAILED was given to the core; until then it is swept */
     bool removed;
     char how[96]; /* how it ended */
 };
@@ -48,6 +49,9 @@ void node_shims_free(struct node_shims *shims);
 
 /* A new entry, not started. NULL: no memory. */
 struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start *start);
+/* NULL: not known. */
+struct node_shim *node_shim_find(const struct node_shims *shims, uint64_t job_id,
+                                 uint32_t generation);
 /* An event of this shim; `msg` and `text` are to be filled in. */
 struct launcher_event node_shim_event(const struct node_shim *shim, enum launcher_event_type type);
 struct log_about node_shim_about(const struct node_shim *shim);

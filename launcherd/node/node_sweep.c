@@ -11,6 +11,8 @@
 #include "launcherd/process/rundir.h"
 
 #define SWEEP_MAX_MS 50u
+#define SWEEPS_FAST 200u
+#define SWEEP_SLOW_MS 1000u
 
 static bool is_live_child(void *arg, pid_t pid)
 {
@@ -50,6 +52,16 @@ static void report_gone(struct node_shim *shim, const struct msg *end)
     host->step(host->owner, event);
 }
 
+/* Once. */
+static void report_exited(struct node_shim *shim)
+{
+    const struct node_host *host = shim->shims->host;
+    if (shim->exit_reported)
+        return;
+    shim->exit_reported = true;
+    host->step(host->owner, node_shim_event(shim, LAUNCHER_EVENT_SHIM_EXITED));
+}
+
 /* False: processes were found, so it must be swept again. */
 static bool sweep_shim(struct node_shim *shim)
 {
@@ -69,10 +81,14 @@ static void on_sweep_timer(uv_timer_t *timer)
 {
     struct node_shims *shims = timer->data;
     uint32_t delay_ms = shims->sweeps < 6 ? 1u << shims->sweeps : SWEEP_MAX_MS;
+    if (shims->sweeps >= SWEEPS_FAST)
+        delay_ms = SWEEP_SLOW_MS; /* they wait in the kernel */
     bool again = false;
     for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
-        if (shim->exited && !shim->reported && !sweep_shim(shim))
+        if (shim->exited && !shim->reported && !sweep_shim(shim)) {
             again = true;
+            report_exited(shim);
+        }
     shims->sweeps++;
     if (again && !shims->host->closed)
         uv_timer_start(timer, on_sweep_timer, delay_ms, 0);
@@ -119,15 +135,29 @@ uint32_t node_sweep_left(const struct node_shims *shims)
     return count;
 }
 
+static void send_signal(const struct node_shim *shim, int signal)
+{
+    if (shim->exited)
+        return;
+    if (shim->pidfd >= 0)
+        syscall(SYS_pidfd_send_signal, shim->pidfd, signal, NULL, 0);
+    else if (shim->is_child && shim->pid > 0)
+        kill(shim->pid, signal);
+}
+
 uint32_t node_sweep_signal(struct node_shims *shims, int signal)
 {
-    for (const struct node_shim *shim = shims->first; shim != NULL; shim = shim->next) {
-        if (shim->exited)
-            continue;
-        if (shim->pidfd >= 0)
-            syscall(SYS_pidfd_send_signal, shim->pidfd, signal, NULL, 0);
-        else if (shim->is_child && shim->pid > 0)
-            kill(shim->pid, signal);
-    }
+    for (const struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
+        send_signal(shim, signal);
     return node_sweep_left(shims);
+}
+
+void node_sweep_kill(struct node_shims *shims, uint64_t job_id, uint32_t generation,
+                     const char *why)
+{
+    const struct node_shim *shim = node_shim_find(shims, job_id, generation);
+    if (shim == NULL)
+        return;
+    log_line(LOG_WARNING, node_shim_about(shim), "its shim is killed: %s", why);
+    send_signal(shim, SIGKILL);
 }

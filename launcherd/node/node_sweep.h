@@ -13,6 +13,9 @@ void node_sweep_reap(struct node_shims *shims);
 void node_sweep_begin(struct node_shim *shim);
 /* How many shims are not reported gone yet. */
 uint32_t node_sweep_left(const struct node_shims *shims);
+/* SIGKILL for one shim. */
+void node_sweep_kill(struct node_shims *shims, uint64_t job_id, uint32_t generation,
+                     const char *why);
 /* Sends `signal` to every living shim; returns node_sweep_left. */
 uint32_t node_sweep_signal(struct node_shims *shims, int signal);
 

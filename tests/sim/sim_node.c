@@ -148,6 +148,11 @@ static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *ac
         if (shim != NULL && shim->conn != 0)
             net_send(sim, shim->conn, true, &action->msg);
         break;
+    case LAUNCHER_KILL_SHIM:
+        sim_note(sim, "node%u: its shim is killed: %s", node, action->text);
+        if (shim != NULL && shim->alive)
+            shim_kill(sim, node, event.shim);
+        break;
     case LAUNCHER_ASK_GPU:
     case LAUNCHER_SAVE_SLOTS:
         gpu_action(sim, node, action);

@@ -480,6 +480,49 @@ def test_silent_server_is_called_again():
         assert "has not answered 5 beats" in node.log_text()
 
 
+def stop_shim(node, job):
+    """Stops the process, as a debugger or a hanging disk does."""
+    os.kill(node.shim(job, 1)["pid"], signal.SIGSTOP)
+
+
+def start_sleeper(world):
+    """The pid of a worker that runs until it is killed."""
+    path = f"{world.folder}/pid"
+    world.server.start(1, 1, [SHELL, "-c", f"echo $$ > {path}.new; mv {path}.new {path}; exec sleep 1000"])
+    world.server.go(1, 1)
+    wait_until(lambda: os.path.exists(path), "the worker")
+    return int(read(path))
+
+
+def test_a_stuck_shim_is_killed_after_a_stop():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        pid = start_sleeper(world)
+        stop_shim(node, 1)
+        world.server.stop(1, 1)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert "was killed (signal 9)" in report["cause"], report
+        assert not is_alive(pid)
+        assert "its shim is killed: it has not carried out a stop in time" in node.log_text()
+        assert world.server.run(2, ["true"])["failed_rank"] == -1
+        world.forget(node, 1, 1)
+        world.forget(node, 2, 1)
+
+
+def test_a_stuck_shim_is_killed_after_its_lease():
+    with World(LAUNCHERD, lease_us=1_500_000) as world:
+        node = world.node()
+        pid = start_sleeper(world)
+        stop_shim(node, 1)
+        world.server.cut()
+        wait_until(lambda: not is_alive(pid), "the end of the lease")
+        assert "its shim is killed: it has not ended with its lease" in node.log_text()
+        world.server.listen()
+        report = world.server.wait_phase(1, 1, "ended")
+        assert "was killed (signal 9)" in report["cause"], report
+        world.forget(node, 1, 1)
+
+
 def test_lease():
     """Cut off for longer than the lease: the workers are killed, without any server."""
     with World(LAUNCHERD, lease_us=1_500_000) as world:

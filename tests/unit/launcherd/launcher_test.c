@@ -53,6 +53,9 @@ static void describe(const struct launcher_action *action, char *out, size_t out
         describe_msg(&action->msg, text, sizeof text);
         (void)snprintf(out, out_bytes, "%llu.%u<%s", job, action->generation, text);
         return;
+    case LAUNCHER_KILL_SHIM:
+        (void)snprintf(out, out_bytes, "kill(%llu.%u)", job, action->generation);
+        return;
     case LAUNCHER_ASK_GPU:
         (void)snprintf(out, out_bytes, "ask(%u)", action->slot);
         return;
@@ -327,12 +330,12 @@ TEST(a_refused_key_ends_the_node_after_its_jobs)
     with_shim();
     event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
     for (uint32_t i = 0; i < 5; i++) { /* the job goes on; tries are rare */
-        now_us = actions.timer_at_us;
-        CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
+        now_us = launcher.retry_at_us;
+        CHECK(strncmp(event(now_us, LAUNCHER_EVENT_TICK), "connect", 7) == 0);
         CHECK_STR(key_refused(now_us), "");
         CHECK_EQ(actions.count, i == 0 ? 2 : 0); /* said once */
-        CHECK(actions.timer_at_us >= now_us + 15 * SECOND_US);
-        CHECK(actions.timer_at_us < now_us + 45 * SECOND_US);
+        CHECK(launcher.retry_at_us >= now_us + 15 * SECOND_US);
+        CHECK(launcher.retry_at_us < now_us + 45 * SECOND_US);
     }
     shim_event(now_us, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "ended");
     now_us = launcher.retry_at_us;
@@ -470,6 +473,75 @@ TEST(a_shim_that_could_not_be_started)
     CHECK_STR(start(12, 2, 1, 1), "spawn(2.1)"); /* the slot is free */
     shim_event(13, LAUNCHER_EVENT_SHIM_FAILED, 2, 1, NULL, "no folder /a\nb\xc3");
     CHECK_STR(last_report()->cause, "no folder /a?b?"); /* else it could not be sent */
+}
+
+/* Beats until `at_us`, so that the lease does not end. */
+static void beat_until(uint64_t from_us, uint64_t at_us)
+{
+    for (uint64_t now_us = from_us; now_us < at_us; now_us += BEAT_US)
+        beat_ack(now_us, now_us);
+}
+
+TEST(a_shim_that_does_not_stop_is_killed)
+{
+    struct msg stop = {.type = MSG_TYPE_STOP};
+    const uint64_t due_us = 20 + 3 * BEAT_US + LAUNCHER_STOP_SLACK_US;
+
+    with_shim();
+    stop.stop = (struct msg_stop){
+        .job_id = 1, .generation = 1, .signal = 15, .grace_us = 3 * BEAT_US, .reason = ""};
+    CHECK_STR(server(20, &stop), "1.1<stop");
+    CHECK_STR(server(20 + BEAT_US, &stop), "1.1<stop"); /* repeated: the first deadline counts */
+    beat_until(20 + BEAT_US, due_us);
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+    CHECK(strstr(event(due_us + 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK_STR(shim_event(due_us + 2, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "was killed (signal 9)"),
+              "shim_report(1.1 ended)");
+}
+
+TEST(a_shim_that_has_stopped_is_left_alone)
+{
+    with_shim();
+    CHECK_STR(order(20, MSG_TYPE_STOP, 1, 1), "1.1<stop");
+    CHECK_STR(shim_reports(21, 1, 1, SHIM_ENDED), "shim_report(1.1 ended)");
+    beat_until(21, 30 + LAUNCHER_STOP_SLACK_US);
+    CHECK(strstr(event(30 + LAUNCHER_STOP_SLACK_US, LAUNCHER_EVENT_TICK), "kill") == NULL);
+}
+
+TEST(a_shim_that_ignores_the_end_of_its_lease_is_killed)
+{
+    const uint64_t due_us = 2 + LEASE_US + LAUNCHER_LEASE_SLACK_US;
+
+    with_shim();
+    event(10 * BEAT_US, LAUNCHER_EVENT_TICK); /* silence: the connection is closed */
+    event(11 * BEAT_US, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+}
+
+TEST(a_forgotten_shim_that_stays_is_killed)
+{
+    with_shim();
+    CHECK_STR(shim_reports(21, 1, 1, SHIM_ENDED), "shim_report(1.1 ended)");
+    CHECK_STR(order(22, MSG_TYPE_FORGET, 1, 1), "1.1<forget");
+    beat_until(22, 22 + LAUNCHER_STOP_SLACK_US);
+    CHECK(strstr(event(22 + LAUNCHER_STOP_SLACK_US, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+}
+
+/* Its processes wait in the kernel: the server must not wait for them. */
+TEST(what_cannot_be_killed_is_given_up)
+{
+    const uint64_t due_us = 30 + LAUNCHER_UNKILLABLE_US;
+
+    with_shim();
+    CHECK_STR(shim_event(30, LAUNCHER_EVENT_SHIM_EXITED, 1, 1, NULL, NULL), "");
+    beat_until(31, due_us);
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "shim_report") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "shim_report(1.1 ended)") != NULL);
+    CHECK(launcher_find(&launcher, 1, 1)->dead);
+    CHECK(strstr(launcher_find(&launcher, 1, 1)->cause, "do not die of SIGKILL") != NULL);
+    CHECK_STR(order(due_us + 1, MSG_TYPE_FORGET, 1, 1), "remove(1.1)");
 }
 
 TEST(a_closed_socket_is_opened_again)

@@ -177,6 +177,20 @@ TEST(after_a_job_its_gpu_is_proved_free)
     CHECK(find(LAUNCHER_SPAWN_SHIM) != NULL);
 }
 
+TEST(a_gpu_of_processes_that_cannot_be_killed_is_drained)
+{
+    begin();
+    start(1, 1);
+    step((struct launcher_event){.type = LAUNCHER_EVENT_SHIM_EXITED, .job_id = 1, .generation = 1});
+    tick(LAUNCHER_UNKILLABLE_US);
+    CHECK_STR(sent(MSG_TYPE_SHIM_REPORT)->shim_report.cause,
+              "processes of job 1 do not die of SIGKILL on n, and are left alone");
+    check_slot(0, SLOT_DRAINED,
+               "processes of job 1 do not die of SIGKILL; restart the machine, then resume the "
+               "slot");
+    check_slot(1, SLOT_FREE, "");
+}
+
 TEST(an_answer_from_before_the_end_is_ignored)
 {
     uint64_t asked_us;
