@@ -98,8 +98,9 @@ static void on_forget(struct launcher *launcher, struct launcher_shim *shim,
         launcher_table_remove(launcher, shim, actions);
         return;
     }
+    if (!shim->forgotten)
+        shim->end_by_us = event->now_us + LAUNCHER_STOP_SLACK_US; /* the stop was carried out */
     shim->forgotten = true; /* passed on when it connects, if it is not connected now */
-    launcher_shim_end_by(shim, event->now_us + LAUNCHER_STOP_SLACK_US);
     if (shim->connected)
         launcher_send_shim(actions, shim, MSG_TYPE_FORGET)->forget = event->msg->forget;
 }

@@ -31,46 +31,30 @@ static void describe_msg(const struct msg *msg, char *out, size_t out_bytes)
 
 static void describe(const struct launcher_action *action, char *out, size_t out_bytes)
 {
+    static const char *const names[] = {[LAUNCHER_CONNECT_SERVER] = "connect",
+                                        [LAUNCHER_CLOSE_SERVER] = "close",
+                                        [LAUNCHER_SPAWN_SHIM] = "spawn",
+                                        [LAUNCHER_CONNECT_SHIM] = "connect",
+                                        [LAUNCHER_KILL_SHIM] = "kill",
+                                        [LAUNCHER_REMOVE] = "remove",
+                                        [LAUNCHER_END] = "end",
+                                        [LAUNCHER_LOG] = ""};
     char text[128];
     unsigned long long job = action->job_id;
-    switch (action->type) {
-    case LAUNCHER_CONNECT_SERVER:
-        (void)snprintf(out, out_bytes, "connect");
-        return;
-    case LAUNCHER_CLOSE_SERVER:
-        (void)snprintf(out, out_bytes, "close");
-        return;
-    case LAUNCHER_SEND_SERVER:
+
+    if (action->type == LAUNCHER_SEND_SERVER) {
         describe_msg(&action->msg, out, out_bytes);
-        return;
-    case LAUNCHER_SPAWN_SHIM:
-        (void)snprintf(out, out_bytes, "spawn(%llu.%u)", job, action->generation);
-        return;
-    case LAUNCHER_CONNECT_SHIM:
-        (void)snprintf(out, out_bytes, "connect(%llu.%u)", job, action->generation);
-        return;
-    case LAUNCHER_SEND_SHIM:
+    } else if (action->type == LAUNCHER_SEND_SHIM) {
         describe_msg(&action->msg, text, sizeof text);
         (void)snprintf(out, out_bytes, "%llu.%u<%s", job, action->generation, text);
-        return;
-    case LAUNCHER_KILL_SHIM:
-        (void)snprintf(out, out_bytes, "kill(%llu.%u)", job, action->generation);
-        return;
-    case LAUNCHER_ASK_GPU:
+    } else if (action->type == LAUNCHER_ASK_GPU) {
         (void)snprintf(out, out_bytes, "ask(%u)", action->slot);
-        return;
-    case LAUNCHER_SAVE_SLOTS:
+    } else if (action->type == LAUNCHER_SAVE_SLOTS) {
         (void)snprintf(out, out_bytes, "save(%u)", action->slots->count);
-        return;
-    case LAUNCHER_REMOVE:
-        (void)snprintf(out, out_bytes, "remove(%llu.%u)", job, action->generation);
-        return;
-    case LAUNCHER_END:
-        (void)snprintf(out, out_bytes, "end");
-        return;
-    case LAUNCHER_LOG:
-        out[0] = '\0';
-        return;
+    } else if (job != 0) {
+        (void)snprintf(out, out_bytes, "%s(%llu.%u)", names[action->type], job, action->generation);
+    } else {
+        (void)snprintf(out, out_bytes, "%s", names[action->type]);
     }
 }
 
@@ -500,13 +484,18 @@ TEST(a_shim_that_does_not_stop_is_killed)
               "shim_report(1.1 ended)");
 }
 
-TEST(a_shim_that_has_stopped_is_left_alone)
+TEST(a_shim_that_has_stopped_is_killed_only_if_it_stays_when_forgotten)
 {
+    const uint64_t forget_us = 30 + LAUNCHER_STOP_SLACK_US;
+
     with_shim();
     CHECK_STR(order(20, MSG_TYPE_STOP, 1, 1), "1.1<stop");
     CHECK_STR(shim_reports(21, 1, 1, SHIM_ENDED), "shim_report(1.1 ended)");
-    beat_until(21, 30 + LAUNCHER_STOP_SLACK_US);
-    CHECK(strstr(event(30 + LAUNCHER_STOP_SLACK_US, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    beat_until(21, forget_us);
+    CHECK(strstr(event(forget_us, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK_STR(order(forget_us, MSG_TYPE_FORGET, 1, 1), "1.1<forget");
+    beat_until(forget_us, forget_us + LAUNCHER_STOP_SLACK_US);
+    CHECK_STR(event(launcher.shims[0].end_by_us, LAUNCHER_EVENT_TICK), "beat(1) kill(1.1)");
 }
 
 TEST(a_shim_that_ignores_the_end_of_its_lease_is_killed)
@@ -518,15 +507,6 @@ TEST(a_shim_that_ignores_the_end_of_its_lease_is_killed)
     event(11 * BEAT_US, LAUNCHER_EVENT_SERVER_CLOSED);
     CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
     CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
-}
-
-TEST(a_forgotten_shim_that_stays_is_killed)
-{
-    with_shim();
-    CHECK_STR(shim_reports(21, 1, 1, SHIM_ENDED), "shim_report(1.1 ended)");
-    CHECK_STR(order(22, MSG_TYPE_FORGET, 1, 1), "1.1<forget");
-    beat_until(22, 22 + LAUNCHER_STOP_SLACK_US);
-    CHECK(strstr(event(22 + LAUNCHER_STOP_SLACK_US, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
 }
 
 /* Its processes wait in the kernel: the server must not wait for them. */

@@ -185,9 +185,7 @@ TEST(a_gpu_of_processes_that_cannot_be_killed_is_drained)
     tick(LAUNCHER_UNKILLABLE_US);
     CHECK_STR(sent(MSG_TYPE_SHIM_REPORT)->shim_report.cause,
               "processes of job 1 do not die of SIGKILL on n, and are left alone");
-    check_slot(0, SLOT_DRAINED,
-               "processes of job 1 do not die of SIGKILL; restart the machine, then resume the "
-               "slot");
+    check_slot(0, SLOT_DRAINED, "processes of job 1 do not die of SIGKILL; restart the machine");
     check_slot(1, SLOT_FREE, "");
 }
 
