@@ -442,6 +442,11 @@ const char *msg_type_name(enum msg_type type);
  * be used. Pure but for the arena and cJSON's heap. */
 enum status msg_decode(const char *json, size_t byte_count, struct arena *arena, struct msg *msg,
                        struct err *err);
+/* The same for a message in a file, which an earlier or a later version may have written: fields that
+ * this version does not know are passed over, and a field that is missing is 0, false, the first
+ * value, or empty, if its range allows that. */
+enum status msg_decode_stored(const char *json, size_t byte_count, struct arena *arena,
+                              struct msg *msg, struct err *err);
 /* Append a whole frame (length and JSON) to `out`. A value out of its range is a programmer's
  * mistake in what we make ourselves, but may come from a user (argv too long): STATUS_TOO_BIG or
  * STATUS_BAD_INPUT, without memory STATUS_MEMORY, and `out` is as before. A NULL text is the empty

@@ -21,6 +21,7 @@ struct decoder {
     struct arena *arena;
     struct msg_where where;
     struct err *err;
+    bool is_lenient; /* msg_decode_stored */
 };
 
 typedef enum status decode_one(struct decoder *decoder, const struct msg_field *field,
@@ -315,19 +316,46 @@ static enum status refuse_unknown(struct decoder *decoder, const char *name)
                       shown);
 }
 
-static enum status check_all_seen(struct decoder *decoder, const struct msg_shape *shape,
-                                  uint64_t seen)
+/* What a field is that an earlier version does not have. false: it cannot be left out. `into` is
+ * all zeros. */
+static bool set_default(const struct msg_field *field, void *into)
 {
-    for (uint32_t i = 0; i < shape->field_count; i++)
-        if ((seen >> i & 1) == 0) {
-            decoder->where.field = shape->fields[i].name;
-            return msg_refuse(&decoder->where, decoder->err, STATUS_BAD_INPUT, "missing");
-        }
+    static const char nothing[] = "";
+    const char *text = nothing;
+
+    switch (field->kind) {
+    case MSG_KIND_TEXT:
+    case MSG_KIND_LINE:
+    case MSG_KIND_NAME:
+        memcpy(into, &text, sizeof text);
+        return field->min == 0;
+    case MSG_KIND_F64:
+        return field->real_min <= 0 && field->real_max >= 0;
+    case MSG_KIND_BOOL:
+    case MSG_KIND_ENUM:
+        return true;
+    default:
+        return field->min <= 0; /* 0, or nothing in it */
+    }
+}
+
+static enum status check_all_seen(struct decoder *decoder, const struct msg_shape *shape,
+                                  uint64_t seen, char *record)
+{
+    for (uint32_t i = 0; i < shape->field_count; i++) {
+        const struct msg_field *field = &shape->fields[i];
+
+        if ((seen >> i & 1) != 0 ||
+            (decoder->is_lenient && set_default(field, record + field->offset)))
+            continue;
+        decoder->where.field = field->name;
+        return msg_refuse(&decoder->where, decoder->err, STATUS_BAD_INPUT, "missing");
+    }
     return STATUS_OK;
 }
 
-/* The members of `object` from `first` on into `record`: each field of `shape`, and nothing else.
- */
+/* The members of `object` from `first` on into `record`: each field of `shape`, and nothing else,
+ * unless the decoder is lenient. */
 static enum status decode_members(struct decoder *decoder, const struct msg_shape *shape,
                                   const cJSON *first, decode_one *decode, char *record)
 {
@@ -338,6 +366,8 @@ static enum status decode_members(struct decoder *decoder, const struct msg_shap
         enum status status;
 
         decoder->where.field = NULL;
+        if (field == NULL && decoder->is_lenient)
+            continue;
         if (field == NULL)
             return refuse_unknown(decoder, value->string);
         seen |= UINT64_C(1) << (field - shape->fields);
@@ -346,7 +376,7 @@ static enum status decode_members(struct decoder *decoder, const struct msg_shap
         if (status != STATUS_OK)
             return status;
     }
-    return check_all_seen(decoder, shape, seen);
+    return check_all_seen(decoder, shape, seen, record);
 }
 
 static enum status decode_part(struct decoder *decoder, const struct msg_shape *shape,
@@ -437,10 +467,9 @@ static enum status decode_object(struct decoder *decoder, const cJSON *root, siz
                           (char *)msg + MSG_BODY_OFFSET);
 }
 
-enum status msg_decode(const char *json, size_t byte_count, struct arena *arena, struct msg *msg,
-                       struct err *err)
+static enum status decode_with(struct decoder decoder, const char *json, size_t byte_count,
+                               struct msg *msg, struct err *err)
 {
-    struct decoder decoder = {.arena = arena, .where = {.message = "message"}, .err = err};
     enum status status;
     cJSON *root;
 
@@ -454,4 +483,21 @@ enum status msg_decode(const char *json, size_t byte_count, struct arena *arena,
     status = decode_object(&decoder, root, byte_count, msg);
     cJSON_Delete(root);
     return status;
+}
+
+enum status msg_decode(const char *json, size_t byte_count, struct arena *arena, struct msg *msg,
+                       struct err *err)
+{
+    struct decoder decoder = {.arena = arena, .where = {.message = "message"}, .err = err};
+
+    return decode_with(decoder, json, byte_count, msg, err);
+}
+
+enum status msg_decode_stored(const char *json, size_t byte_count, struct arena *arena,
+                              struct msg *msg, struct err *err)
+{
+    struct decoder decoder = {
+        .arena = arena, .where = {.message = "message"}, .err = err, .is_lenient = true};
+
+    return decode_with(decoder, json, byte_count, msg, err);
 }

@@ -1,13 +1,18 @@
 #include "launcherd/node/node_adopt.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launcherd/node/node_sweep.h"
+#include "launcherd/process/cgroup.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
+
+enum { KILL_TURNS_MAX = 500, KILL_PAUSE_NS = 10000000 };
 
 static void on_pidfd(uv_poll_t *poll, int status, int events)
 {
@@ -88,15 +93,54 @@ static void adopt_shim(struct node_shim *shim, const struct msg_start *start, st
     host->step(host->owner, event);
 }
 
+/* Sends SIGKILL to all processes of a shim that nobody can account for. Waits until they are gone;
+ * false: some are still there after KILL_TURNS_MAX. */
+static bool kill_unknown(const struct node_host *host, const char *dir)
+{
+    const struct timespec pause = {.tv_nsec = KILL_PAUSE_NS};
+    struct rundir_shim process;
+    struct err err;
+
+    if (rundir_read_shim(dir, &process, &err) != STATUS_OK ||
+        strcmp(process.boot_id, host->core->options.boot_id) != 0)
+        return true; /* it has not started any process, or they ended with the last boot */
+    for (uint32_t i = 0; i < KILL_TURNS_MAX; i++) {
+        bool lives = proc_start_ticks(process.pid) == process.start_ticks;
+
+        if (lives)
+            (void)kill(process.pid, SIGKILL);
+        if (process.cgroup[0] != '\0' && cgroup_is_populated(process.cgroup)) {
+            (void)cgroup_kill(process.cgroup);
+            lives = true;
+        }
+        if (proc_kill_token(process.token) == 0 && !lives)
+            return true;
+        (void)nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
+/* Without its start order nobody knows the slots of a shim, so it must not go on. */
+static void remove_unknown(const struct node_host *host, const char *dir, const struct err *why)
+{
+    log_line(LOG_ERROR, node_about(host),
+             "%s has no start order that can be read (%s): what runs of it is killed", dir,
+             why->text);
+    if (kill_unknown(host, dir))
+        rundir_remove(dir);
+    else
+        log_line(LOG_ERROR, node_about(host),
+                 "processes of %s do not die of SIGKILL: the directory stays", dir);
+}
+
 static void adopt_dir(struct node_shims *shims, const char *dir)
 {
     struct arena arena = {0};
     struct msg start;
-    struct err err;
+    struct err err = {.text = "another message"};
     if (rundir_read_msg(dir, "start.msg", &arena, &start, &err) != STATUS_OK ||
         start.type != MSG_TYPE_START) {
-        log_line(LOG_WARNING, LOG_ABOUT_NONE, "removing %s: it has no start order", dir);
-        rundir_remove(dir);
+        remove_unknown(shims->host, dir, &err);
     } else {
         struct node_shim *shim = node_shim_new(shims, &start.start);
         if (shim != NULL && strcmp(shim->dir, dir) == 0) {

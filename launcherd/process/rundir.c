@@ -197,7 +197,7 @@ enum status rundir_read_msg(const char *dir, const char *name, struct arena *are
         return err_set(err, STATUS_BAD_INPUT, 0, "%.120s/%.60s is cut short", dir, name);
     if (status != STATUS_OK)
         return status;
-    return msg_decode(payload, payload_bytes, arena, msg, err);
+    return msg_decode_stored(payload, payload_bytes, arena, msg, err);
 }
 
 enum status rundir_write_shim(const char *dir, const struct rundir_shim *shim, struct err *err)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """launcherd and its shim as real processes, ordered by a scripted server: node_test.py LAUNCHERD [NAME...]"""
+import json
 import os
 import pwd
 import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -421,6 +423,68 @@ def test_killed_launcherd_is_replaced_under_a_running_job():
         world.forget(node, 1, 1)
 
 
+def stop_shim(node, job):
+    """Stops the process, as a debugger or a hanging disk does."""
+    os.kill(node.shim(job, 1)["pid"], signal.SIGSTOP)
+
+
+def start_sleeper(world):
+    """The pid of a worker that runs until it is killed."""
+    path = f"{world.folder}/pid"
+    world.server.start(1, 1, [SHELL, "-c", f"echo $$ > {path}.new; mv {path}.new {path}; exec sleep 1000"])
+    world.server.go(1, 1)
+    wait_until(lambda: os.path.exists(path), "the worker")
+    return int(read(path))
+
+
+def rewrite_start(node, job, change):
+    """Changes the start order in a run directory: a frame of length and JSON."""
+    path = node.run_dir(job, 1) + "/start.msg"
+    with open(path, "rb") as file:
+        order = json.loads(file.read()[4:])
+    change(order)
+    text = json.dumps(order).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack(">I", len(text)) + text)
+
+
+def test_a_job_of_another_version_of_launcherd_goes_on():
+    """A later version knows fields that this one does not, an earlier one lacks some."""
+    def change(order):
+        order["colour"] = {"of": ["later"]}
+        del order["checkpoint_step"]
+
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        pid = start_sleeper(world)
+        before = world.server.wait_phase(1, 1, "running")
+        world.note_token(node, 1, 1)
+        node.kill()
+        rewrite_start(node, 1, change)
+        since = len(world.server.messages)
+        node.begin().ready()
+        after = world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
+        assert after["ranks"] == before["ranks"] and is_alive(pid), (before, after)
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+def test_a_shim_whose_order_cannot_be_read_is_ended():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        pid = start_sleeper(world)
+        shim = world.note_token(node, 1, 1)
+        node.kill()
+        rewrite_start(node, 1, lambda order: order.pop("slot_mask"))
+        node.begin().ready()
+        assert not is_alive(pid) and not is_alive(shim["pid"])
+        assert not os.path.exists(node.run_dir(1, 1))
+        assert "start.slot_mask: missing): what runs of it is killed" in node.log_text(), node.log_text()
+        assert world.server.run(2, ["true"])["failed_rank"] == -1
+        world.forget(node, 2, 1)
+
+
 def test_shim_that_died_while_launcherd_was_away():
     with World(LAUNCHERD) as world:
         node, shim, pids, workers = node_with_escaping(world)
@@ -478,20 +542,6 @@ def test_silent_server_is_called_again():
         world.server.acks_beats = False
         world.server.wait(lambda: world.server.connections >= 2, "a second connection")
         assert "has not answered 5 beats" in node.log_text()
-
-
-def stop_shim(node, job):
-    """Stops the process, as a debugger or a hanging disk does."""
-    os.kill(node.shim(job, 1)["pid"], signal.SIGSTOP)
-
-
-def start_sleeper(world):
-    """The pid of a worker that runs until it is killed."""
-    path = f"{world.folder}/pid"
-    world.server.start(1, 1, [SHELL, "-c", f"echo $$ > {path}.new; mv {path}.new {path}; exec sleep 1000"])
-    world.server.go(1, 1)
-    wait_until(lambda: os.path.exists(path), "the worker")
-    return int(read(path))
 
 
 def test_a_stuck_shim_is_killed_after_a_stop():

@@ -246,6 +246,31 @@ TEST(errors_name_the_field_and_what_was_expected)
     clean();
 }
 
+TEST(stored_messages_of_other_versions_are_read)
+{
+    static const char later[] =
+        "{\"type\":\"stop\",\"job_id\":\"1\",\"generation\":2,\"signal\":15,"
+        "\"grace_us\":\"7\",\"reason\":\"x\",\"colour\":{\"a\":[1]}}";
+    static const char earlier[] =
+        "{\"type\":\"stop\",\"job_id\":\"1\",\"generation\":2,\"signal\":9}";
+    static const char useless[] = "{\"type\":\"stop\",\"job_id\":\"1\",\"signal\":9}";
+    struct err err = {.text = ""};
+    struct msg msg;
+
+    CHECK_EQ(msg_decode(later, strlen(later), &got, &msg, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(msg_decode_stored(later, strlen(later), &got, &msg, &err), STATUS_OK);
+    CHECK_EQ(msg.stop.grace_us, 7);
+    CHECK_STR(msg.stop.reason, "x");
+    CHECK_EQ(msg_decode(earlier, strlen(earlier), &got, &msg, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(msg_decode_stored(earlier, strlen(earlier), &got, &msg, &err), STATUS_OK);
+    CHECK_EQ(msg.stop.signal, 9);
+    CHECK_EQ(msg.stop.grace_us, 0);
+    CHECK_STR(msg.stop.reason, "");
+    CHECK_EQ(msg_decode_stored(useless, strlen(useless), &got, &msg, &err), STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "stop.generation: missing");
+    clean();
+}
+
 TEST(an_arena_that_is_spent_is_an_error)
 {
     struct err err = {.text = ""};
