@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/utf8.h"
+#include "launcherd/core/shim_progress.h"
 
 #define REPORT_AGAIN_US 1000000u
 #define TREE_CHECK_US 20000u
@@ -274,12 +275,10 @@ static void on_worker_msg(struct shim *shim, const struct shim_event *event,
     assert(event->local < shim->options.local_count);
     if (msg->type == MSG_TYPE_WORKER_JOIN) {
         on_join(shim, event, actions);
-    } else if (msg->type == MSG_TYPE_PROGRESS && shim->launcher_open &&
-               msg->progress.job_id == shim->options.job_id &&
+    } else if (msg->type == MSG_TYPE_PROGRESS && msg->progress.job_id == shim->options.job_id &&
                msg->progress.generation == shim->options.generation &&
                (int32_t)msg->progress.rank == global_rank(shim, event->local)) {
-        add(actions,
-            (struct shim_action){.type = SHIM_SEND_PROGRESS, .local = event->local, .msg = msg});
+        shim_progress_take(shim, event);
     }
 }
 
@@ -423,7 +422,8 @@ static void exit_if_done(struct shim *shim, uint64_t now_us, struct shim_actions
 static uint64_t next_timer_us(const struct shim *shim)
 {
     uint64_t at_us = UINT64_MAX;
-    uint64_t candidates[5] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    uint64_t candidates[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX,
+                             UINT64_MAX, UINT64_MAX, shim_progress_timer_us(shim)};
 
     if (shim->launcher_open && shim->acked < shim->revision)
         candidates[0] = shim->report_at_us;
@@ -435,7 +435,7 @@ static uint64_t next_timer_us(const struct shim *shim)
         candidates[3] = shim->check_at_us;
     if (shim->phase == SHIM_ENDED && !shim->exit_ordered)
         candidates[4] = exit_at_us(shim);
-    for (uint32_t i = 0; i < 5; i++)
+    for (uint32_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++)
         if (candidates[i] < at_us)
             at_us = candidates[i];
     return at_us;
@@ -525,6 +525,8 @@ void shim_step(struct shim *shim, const struct shim_event *event, struct shim_ac
     check_lease(shim, event, actions);
     on_event(shim, event, actions);
     check_grace(shim, event->now_us, actions);
+    shim_progress_send(shim, event->now_us,
+                       event->type == SHIM_EVENT_EXITED ? event->local : UINT32_MAX, actions);
     report_if_due(shim, event->now_us, actions);
     exit_if_done(shim, event->now_us, actions);
     actions->timer_at_us = next_timer_us(shim);

@@ -39,6 +39,13 @@ struct shim_rank {
     bool joined, world_sent;
 };
 
+/* What a worker said last. */
+struct shim_progress {
+    struct msg_progress newest;
+    bool is_waiting;  /* it was not sent yet */
+    uint64_t next_us; /* not before then */
+};
+
 struct shim {
     struct shim_options options;
     enum shim_phase phase;
@@ -65,6 +72,7 @@ struct shim {
     uint8_t world_bytes[BLOB_BYTES_MAX];
     uint32_t world_byte_count;
     struct shim_rank ranks[SLOTS_PER_NODE_MAX];
+    struct shim_progress progress[SLOTS_PER_NODE_MAX];
 };
 
 enum shim_event_type {
@@ -100,7 +108,7 @@ enum shim_action_type {
     SHIM_KILL_TREE, /* SIGKILL every descendant, until none is left; TREE_EMPTY follows */
     SHIM_CHECK_TREE,  /* TREE_EMPTY follows if no descendant is left, else nothing */
     SHIM_SEND_REPORT, /* what shim_report() makes; the edge adds the tail of failed_rank's output */
-    SHIM_SEND_PROGRESS, /* msg, to launcherd */
+    SHIM_SEND_PROGRESS, /* progress, to launcherd */
     SHIM_SEND_WORLD,    /* local: msg world with the blob to that worker */
     SHIM_EXIT,          /* the end is reported and recorded: close all, exit */
 };
@@ -108,13 +116,13 @@ enum shim_action_type {
 struct shim_action {
     enum shim_action_type type;
     uint32_t local, signal, port;
-    const char *text;      /* borrowed until the next step */
-    const struct msg *msg; /* borrowed from the event */
+    const char *text; /* both are borrowed until the next step */
+    const struct msg_progress *progress;
 };
 
-/* Bound of one step: `world` for each worker, and of every other action at most one for the lease,
- * one for the event and one for the grace. */
-#define SHIM_ACTIONS_MAX (SLOTS_PER_NODE_MAX + 8)
+/* Bound of one step: `world` and progress for each worker, and of every other action at most one for
+ * the lease, one for the event and one for the grace. */
+#define SHIM_ACTIONS_MAX (2 * SLOTS_PER_NODE_MAX + 8)
 struct shim_actions {
     uint32_t count;
     uint64_t timer_at_us;

@@ -155,7 +155,7 @@ static void act(struct shim_io *io, const struct shim_action *action)
         uv_prepare_start(&io->flush, on_flush);
         break;
     case SHIM_SEND_PROGRESS:
-        msg = *action->msg;
+        msg = (struct msg){.type = MSG_TYPE_PROGRESS, .progress = *action->progress};
         send_launcher(io, &msg);
         break;
     case SHIM_SEND_WORLD:

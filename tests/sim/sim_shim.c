@@ -310,7 +310,7 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
         send_report(sim, shim);
         break;
     case SHIM_SEND_PROGRESS:
-        msg = *action->msg;
+        msg = (struct msg){.type = MSG_TYPE_PROGRESS, .progress = *action->progress};
         if (shim->conn != 0)
             net_send(sim, shim->conn, false, &msg);
         break;

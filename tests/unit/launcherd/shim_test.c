@@ -453,6 +453,41 @@ TEST(progress_of_this_rank_and_generation_only)
     CHECK_STR(step(8, from), "");
 }
 
+TEST(progress_goes_out_once_a_second)
+{
+    const uint64_t second_us = 1000000;
+    struct msg msg = {.type = MSG_TYPE_PROGRESS,
+                      .progress = {.job_id = 7, .generation = 2, .step = 1}};
+    struct shim_event from = {.type = SHIM_EVENT_WORKER_MSG, .msg = &msg};
+
+    running(2);
+    ack(6, shim.revision);
+    CHECK_STR(step(10, from), "progress");
+    for (uint32_t i = 0; i < 1000; i++) {
+        msg.progress.step++;
+        CHECK_STR(step(11 + i, from), "");
+    }
+    CHECK_EQ(actions.timer_at_us, 10 + second_us);
+    msg.progress.step = 5; /* back */
+    CHECK_STR(step(2000, from), "");
+    CHECK_STR(event(10 + second_us, SHIM_EVENT_TICK), "progress");
+    CHECK_EQ(actions.items[0].progress->step, 1001);
+    CHECK_STR(event(11 + 2 * second_us, SHIM_EVENT_TICK), ""); /* nothing new */
+    msg.progress.step = 1002;
+    CHECK_STR(step(12 + 2 * second_us, from), "progress");
+    msg.progress.step = 1003;
+    CHECK_STR(step(13 + 2 * second_us, from), "");
+    event(14 + 2 * second_us, SHIM_EVENT_LAUNCHER_CLOSED);
+    CHECK_STR(event(20 + 3 * second_us, SHIM_EVENT_TICK), "");
+    CHECK(strstr(event(21 + 3 * second_us, SHIM_EVENT_LAUNCHER_OPEN), "progress") != NULL);
+    msg.progress.step = 1004;
+    CHECK_STR(step(22 + 3 * second_us, from), "");
+    /* the last word of a worker does not wait */
+    CHECK(
+        strstr(step(23 + 3 * second_us, (struct shim_event){.type = SHIM_EVENT_EXITED, .text = ""}),
+               "progress") != NULL);
+}
+
 TEST(launcherd_disconnects_and_connects)
 {
     running(1);
