@@ -36,7 +36,7 @@ class Bench:
     def __enter__(self):
         self.count += 1
         self.server = Server(f"{self.build}/rendezvous/rendezvous", f"{self.dir}/state{self.count}", "--listen", "127.0.0.1:0",
-                             "--require-key", "--advertise", "localhost:1")
+                             "--require-key", "--advertise", "localhost:1", "--suspect", "60s", "--lost", "120s")  # beats stay 1 s
         self.tcp = None
         return self
 
@@ -84,7 +84,7 @@ def run(bench, seconds):
         one = bench.load(key, "handshakes", seconds, 6)
         one["per_server_cpu_s"] = round(one["count"] / one["server_cpu_s"], 1)
         results.append(one)
-    for kind, count in (("node", 250), ("client", 1000), ("client", 10000)):
+    for kind, count in (("node", 1000), ("node", 4096), ("client", 1000), ("client", 10000)):
         with bench:
             keys = bench.keys("node" if kind == "node" else "user", count if kind == "node" else 1)
             base = rss_kib(bench.server.process.pid)
