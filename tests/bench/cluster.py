@@ -58,16 +58,19 @@ class Bench:
         """The generator's figures, with the server's CPU time between its lines "connected" and "done", else in all."""
         pid = self.server.process.pid
         before, begin = cpu_s(pid), time.monotonic()
-        process = subprocess.Popen([f"{self.build}/tests/bench/load", address or self.tcp, *map(str, args)], stdout=subprocess.PIPE,
-                                   text=True)
+        process = subprocess.Popen([f"{self.build}/tests/bench/load", address or self.tcp, *map(str, args)], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
         for line in process.stdout:
             if line == "connected\n":
                 before, begin, rss = cpu_s(pid), time.monotonic(), rss_kib(pid)
+                print(file=process.stdin, flush=True)
             elif line == "done\n":
                 cpu, wall = cpu_s(pid) - before, time.monotonic() - begin
                 rss = max(rss, rss_kib(pid))
+                print(file=process.stdin, flush=True)
             else:
                 figures = json.loads(line)
+        process.stdin.close()
         if process.wait() != 0:
             return {"failed": f"exit {process.returncode}"}
         if "connections" not in figures:
