@@ -12,11 +12,11 @@
 #define JSON_TOKENS_MAX 40000u
 #define CONN_QUEUE_BYTES_MAX (4u * 1024u * 1024u) /* output to a slow reader; then disconnect */
 #define CONN_HANDSHAKE_BYTES_MAX (16u * 1024u)    /* from a peer that has proved no key yet */
-#define CONNS_MAX 12000u
+#define CONNS_MAX 16000u
 #define HELLO_TIMEOUT_US (5u * 1000000u)
 
-#define NODES_MAX 4096u          /* that the core of the server can have */
-#define NODES_CONNECTED_MAX 256u /* that the server lets in: as many as one list of nodes holds */
+#define NODES_MAX 4096u
+#define NODES_LISTED_MAX 256u /* in one page of the list of nodes */
 
 #define SLOTS_PER_NODE_MAX 64u
 #define NODES_PER_JOB_MAX 64u
@@ -27,7 +27,7 @@
 #define PRIORITY_MAX 1000
 #define QUEUED_PER_USER_DEFAULT 1000u /* waiting jobs of one user */
 #define SHIMS_PER_NODE_MAX 128u
-#define SLOTS_LISTED_MAX 1024u /* closed slots in one list of nodes */
+#define SLOTS_LISTED_MAX 1024u /* in one page of the list of nodes */
 #define DRAINS_MAX 512u        /* nodes and slots that operators drained */
 
 #define PRINCIPALS_MAX 8192u         /* nodes and users with a key */

@@ -73,11 +73,16 @@
 /* client -> server; answer: nodes */
 #define MSG_NODE_LIST(F, E, L)                                                                     \
     F(BOOL, all, 0, 0)                           /* lost ones too */                               \
-    F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1)    /* not empty: of that one, with all its slots */
+    F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1)    /* not empty: of that one, with all its slots */  \
+    F(LINE, after, 0, NODE_NAME_BYTES_MAX - 1)   /* those behind this name; empty: from the first */ \
+    F(U32, limit, 1, NODES_LISTED_MAX)
 
+/* server -> client: a page of the list, by name. It ends early where the slots of the next node have
+ * no room. */
 #define MSG_NODES(F, E, L)                                                                         \
-    L(nodes, node, NODES_CONNECTED_MAX)                                                            \
-    L(slots, slot, SLOTS_LISTED_MAX)             /* closed ones; all of a named node */
+    L(nodes, node, NODES_LISTED_MAX)                                                               \
+    L(slots, slot, SLOTS_LISTED_MAX)             /* of these nodes: closed ones; all of a named node */ \
+    F(BOOL, more, 0, 0)                          /* there are nodes behind the last of these */
 
 /* client -> server: no new ranks there; answer: nodes or error */
 #define MSG_NODE_DRAIN(F, E, L)                                                                    \

@@ -3,17 +3,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arena.h"
 #include "ddpctl/output.h"
 #include "ddpctl/request.h"
 #include "ddpctl/verbs.h"
 
 #define PATIENCE_US 5000000u
 
+/* What the pages of the list gave so far. */
+struct node_list {
+    struct arena arena; /* of the texts */
+    struct part_node *nodes;
+    struct part_slot *slots;
+    uint32_t node_count, slot_count;
+    bool more;
+};
+
 static int ask(struct ctl *ctl, struct msg *msg,
-               int (*on_answer)(struct ctl *, const struct msg *, void *))
+               int (*on_answer)(struct ctl *, const struct msg *, void *), void *context)
 {
-    struct request request = {
-        .msg = msg, .patience_us = PATIENCE_US, .answer = MSG_TYPE_NODES, .on_answer = on_answer};
+    struct request request = {.msg = msg,
+                              .patience_us = PATIENCE_US,
+                              .answer = MSG_TYPE_NODES,
+                              .on_answer = on_answer,
+                              .context = context};
 
     return request_run(ctl, &request);
 }
@@ -34,35 +47,118 @@ static int too_many(struct ctl *ctl, int most)
     return ctl_fail(ctl, CTL_USAGE, message, "see ddpctl help");
 }
 
-static int on_nodes(struct ctl *ctl, const struct msg *msg, void *context)
+/* False: no memory, and `*text` is as it was. */
+static bool keep(struct node_list *list, const char **text)
+{
+    const char *copy = arena_text(&list->arena, *text, strlen(*text));
+
+    if (copy != NULL)
+        *text = copy;
+    return copy != NULL;
+}
+
+static bool keep_node(struct node_list *list, const struct part_node *node)
+{
+    struct part_node *kept = &list->nodes[list->node_count++];
+
+    *kept = *node;
+    return keep(list, &kept->name) && keep(list, &kept->address) &&
+           keep(list, &kept->drain_reason) && keep(list, &kept->drained_by) &&
+           keep(list, &kept->version);
+}
+
+static bool keep_slot(struct node_list *list, const struct part_slot *slot)
+{
+    struct part_slot *kept = &list->slots[list->slot_count++];
+
+    *kept = *slot;
+    return keep(list, &kept->node) && keep(list, &kept->reason) && keep(list, &kept->drained_by);
+}
+
+/* Room for the nodes and slots of one more page. */
+static bool grow(struct node_list *list, const struct msg_nodes *page)
+{
+    struct part_node *nodes =
+        realloc(list->nodes, (list->node_count + page->nodes.count + 1u) * sizeof *nodes);
+    struct part_slot *slots =
+        realloc(list->slots, (list->slot_count + page->slots.count + 1u) * sizeof *slots);
+
+    list->nodes = nodes != NULL ? nodes : list->nodes;
+    list->slots = slots != NULL ? slots : list->slots;
+    return nodes != NULL && slots != NULL;
+}
+
+static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
+{
+    const struct msg_nodes *page = &msg->nodes;
+    struct node_list *list = context;
+    bool is_kept = grow(list, page);
+
+    for (uint32_t i = 0; is_kept && i < page->nodes.count; i++)
+        is_kept = keep_node(list, &page->nodes.items[i]);
+    for (uint32_t i = 0; is_kept && i < page->slots.count; i++)
+        is_kept = keep_slot(list, &page->slots.items[i]);
+    list->more = page->more && page->nodes.count > 0;
+    return is_kept ? CTL_OK : ctl_fail(ctl, CTL_FAILED, "out of memory", "");
+}
+
+/* More than NODES_MAX are listed only if names change while the pages are read. */
+static int ask_pages(struct ctl *ctl, struct node_list *list)
+{
+    int rc;
+
+    do {
+        struct msg msg = {
+            .type = MSG_TYPE_NODE_LIST,
+            .node_list = {.all = ctl->options.all, .after = "", .limit = NODES_LISTED_MAX}};
+
+        if (list->node_count > 0)
+            msg.node_list.after = list->nodes[list->node_count - 1].name;
+        rc = ask(ctl, &msg, on_page, list);
+    } while (rc == CTL_OK && list->more && list->node_count + NODES_LISTED_MAX <= NODES_MAX);
+    return rc;
+}
+
+static int show_nodes(struct ctl *ctl, const struct msg_nodes *nodes)
 {
     struct output_style style = screen_style(&ctl->screen);
     struct buf out = {0};
 
-    (void)context;
     if (ctl->screen.json) {
-        output_nodes_json(&msg->nodes, &out);
+        output_nodes_json(nodes, &out);
     } else if (ctl->screen.quiet) {
-        for (uint32_t i = 0; i < msg->nodes.nodes.count; i++)
-            buf_printf(&out, "%s\n", msg->nodes.nodes.items[i].name);
-    } else if (msg->nodes.nodes.count == 0) {
+        for (uint32_t i = 0; i < nodes->nodes.count; i++)
+            buf_printf(&out, "%s\n", nodes->nodes.items[i].name);
+    } else if (nodes->nodes.count == 0) {
         if (ctl->server.tls != NULL)
             screen_message(&ctl->screen, "no nodes; give one a key: ddpctl node add NAME");
         else
             screen_message(&ctl->screen, "no nodes; start one with: launcherd --server %s",
                            ctl->server.address);
     } else {
-        output_nodes(&msg->nodes, &style, &out);
+        output_nodes(nodes, &style, &out);
     }
     return show(ctl, &out);
 }
 
 int verb_nodes(struct ctl *ctl)
 {
-    struct msg msg = {.type = MSG_TYPE_NODE_LIST, .node_list = {.all = ctl->options.all}};
+    struct node_list list = {0};
+    struct msg_nodes nodes = {0};
     int rc = too_many(ctl, 0);
 
-    return rc != CTL_OK ? rc : ask(ctl, &msg, on_nodes);
+    if (rc == CTL_OK)
+        rc = ask_pages(ctl, &list);
+    nodes.nodes.items = list.nodes;
+    nodes.nodes.count = list.node_count;
+    nodes.slots.items = list.slots;
+    nodes.slots.count = list.slot_count;
+    if (rc == CTL_OK)
+        rc = show_nodes(ctl, &nodes);
+    free(list.nodes);
+    free(list.slots);
+    arena_reset(&list.arena);
+    return rc;
 }
 
 static int on_node(struct ctl *ctl, const struct msg *msg, void *context)
@@ -130,7 +226,7 @@ static int make_request(struct ctl *ctl, struct msg *msg)
     }
     if (strcmp(what, "show") == 0) {
         msg->type = MSG_TYPE_NODE_LIST;
-        msg->node_list = (struct msg_node_list){.all = true, .node = name};
+        msg->node_list = (struct msg_node_list){.all = true, .node = name, .limit = 1};
     } else if (strcmp(what, "drain") == 0) {
         const char *reason = ctl->options.reason ? ctl->options.reason : "no reason was given";
 
@@ -163,5 +259,5 @@ int verb_node(struct ctl *ctl)
     rc = too_many(ctl, 2);
     if (rc == CTL_OK)
         rc = make_request(ctl, &msg);
-    return rc != CTL_OK ? rc : ask(ctl, &msg, on_node);
+    return rc != CTL_OK ? rc : ask(ctl, &msg, on_node, NULL);
 }

@@ -15,7 +15,7 @@
 
 /* The tables, one behind the other: where each begins, and where the last ends. */
 struct layout {
-    uint64_t nodes, parts_on, jobs, order, indices, queue, users, pass, slot_ends, end;
+    uint64_t nodes, many_shims, slot_states, slot_reasons, parts_on, jobs, order, indices, queue, users, pass, slot_ends, end;
 };
 
 static uint64_t place_table(uint64_t *end, uint64_t count, uint64_t bytes)
@@ -31,6 +31,12 @@ static struct layout make_layout(const struct rdzv_options *options)
     struct layout layout = {.end = sizeof(struct rdzv)};
 
     layout.nodes = place_table(&layout.end, options->nodes_max, sizeof(struct node));
+    layout.many_shims = place_table(&layout.end, options->nodes_max,
+                                    SHIMS_PER_NODE_MAX * sizeof(struct part_beat_shim));
+    layout.slot_states = place_table(&layout.end, options->nodes_max,
+                                     SLOTS_PER_NODE_MAX * sizeof(struct node_slot));
+    layout.slot_reasons =
+        place_table(&layout.end, options->nodes_max, SLOTS_PER_NODE_MAX * REASON_BYTES_MAX);
     layout.parts_on = place_table(&layout.end, options->nodes_max, sizeof(struct node_parts));
     layout.jobs = place_table(&layout.end, options->jobs_max + 1, sizeof(struct job));
     layout.order = place_table(&layout.end, options->jobs_max + 1, sizeof(struct job_key));
@@ -60,6 +66,10 @@ struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options)
     rdzv->random = options->seed | 1;
     rdzv->next_job_id = 1;
     rdzv->nodes = (struct node *)(void *)(base + layout.nodes);
+    rdzv->many_shims = (struct part_beat_shim(*)[SHIMS_PER_NODE_MAX])(void *)(base + layout.many_shims);
+    rdzv->slot_states = (struct node_slot(*)[SLOTS_PER_NODE_MAX])(void *)(base + layout.slot_states);
+    rdzv->slot_reasons =
+        (char(*)[SLOTS_PER_NODE_MAX][REASON_BYTES_MAX])(void *)(base + layout.slot_reasons);
     rdzv->jobs = (struct job *)(void *)(base + layout.jobs);
     rdzv->parts_on = (struct node_parts *)(void *)(base + layout.parts_on);
     rdzv->order = (struct job_key *)(void *)(base + layout.order);

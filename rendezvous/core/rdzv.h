@@ -207,10 +207,14 @@ uint32_t rdzv_job_count(const struct rdzv *rdzv);
 /* The i-th active job by rising id. */
 uint64_t rdzv_job_at(const struct rdzv *rdzv, uint32_t index);
 uint32_t rdzv_node_count(const struct rdzv *rdzv);
+/* The index-th node by name; borrows from the core. */
 void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, struct part_node *out);
-/* Slots, by node and number: the closed ones of all nodes, or (`node` not NULL) all of that one. At
- * most `max`; borrows from the core. Returns how many. */
-uint32_t rdzv_slots(const struct rdzv *rdzv, const char *node, struct part_slot *out, uint32_t max);
+/* The index of the first node whose name is behind `name`, which need not be there; "": the first. */
+uint32_t rdzv_node_after(const struct rdzv *rdzv, const char *name);
+/* The slots of the index-th node by name, all or only closed ones. Returns how many; borrows from
+ * the core. */
+uint32_t rdzv_node_slots(const struct rdzv *rdzv, uint32_t index, bool all,
+                         struct part_slot out[SLOTS_PER_NODE_MAX]);
 bool rdzv_has_node(const struct rdzv *rdzv, const char *name);
 /* [*count] */
 const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count);

@@ -15,8 +15,7 @@ uint32_t roster_index(const struct rdzv *rdzv, const struct node *node)
     return (uint32_t)index;
 }
 
-/* The index into by_name of the first node whose name is not before this one. */
-static uint32_t find_place(const struct rdzv *rdzv, const char *name)
+uint32_t roster_place(const struct rdzv *rdzv, const char *name)
 {
     uint32_t low = 0, high = rdzv->node_count;
 
@@ -33,7 +32,7 @@ static uint32_t find_place(const struct rdzv *rdzv, const char *name)
 
 struct node *roster_find(const struct rdzv *rdzv, const char *name)
 {
-    uint32_t at = find_place(rdzv, name);
+    uint32_t at = roster_place(rdzv, name);
 
     if (at < rdzv->node_count && strcmp(rdzv->nodes[rdzv->by_name[at]].name, name) == 0)
         return &rdzv->nodes[rdzv->by_name[at]];
@@ -153,7 +152,7 @@ static struct node *place_for_new(struct rdzv *rdzv)
 
 static void add_name(struct rdzv *rdzv, const struct node *node)
 {
-    uint32_t at = find_place(rdzv, node->name);
+    uint32_t at = roster_place(rdzv, node->name);
 
     memmove(&rdzv->by_name[at + 1], &rdzv->by_name[at],
             (rdzv->node_count - at) * sizeof *rdzv->by_name);
@@ -163,12 +162,26 @@ static void add_name(struct rdzv *rdzv, const struct node *node)
 
 static void remove_name(struct rdzv *rdzv, const struct node *node)
 {
-    uint32_t at = find_place(rdzv, node->name);
+    uint32_t at = roster_place(rdzv, node->name);
 
     assert(at < rdzv->node_count && &rdzv->nodes[rdzv->by_name[at]] == node);
     rdzv->node_count--;
     memmove(&rdzv->by_name[at], &rdzv->by_name[at + 1],
             (rdzv->node_count - at) * sizeof *rdzv->by_name);
+}
+
+/* As it was at first. */
+static void clear(const struct rdzv *rdzv, struct node *node)
+{
+    uint32_t index = roster_index(rdzv, node);
+
+    for (uint64_t mask = node->closed_mask; mask != 0; mask &= mask - 1)
+        memset(&node->slot_states[__builtin_ctzll(mask)], 0, sizeof *node->slot_states);
+    memset(node, 0, sizeof *node);
+    node->shims = node->few;
+    node->many = rdzv->many_shims[index];
+    node->slot_states = rdzv->slot_states[index];
+    node->reasons = rdzv->slot_reasons[index];
 }
 
 static struct node *add(struct rdzv *rdzv, const char *name)
@@ -179,7 +192,7 @@ static struct node *add(struct rdzv *rdzv, const char *name)
         return NULL;
     if (node->used)
         remove_name(rdzv, node);
-    memset(node, 0, sizeof *node);
+    clear(rdzv, node);
     node->used = true;
     (void)snprintf(node->name, sizeof node->name, "%s", name);
     add_name(rdzv, node);
@@ -203,6 +216,7 @@ static void take_shims(struct node *node, const struct part_beat_shim *shims, ui
 {
     assert(count <= SHIMS_PER_NODE_MAX); /* the decoder has checked it */
     node->shim_count = count;
+    node->shims = count <= SHIMS_FEW ? node->few : node->many;
     if (count > 0)
         memcpy(node->shims, shims, count * sizeof *shims);
 }

@@ -6,14 +6,17 @@
 
 /* What a node reports of one of its slots. */
 struct node_slot {
-    enum slot_state state; /* FREE: may be given out; never BUSY */
+    enum slot_state state; /* FREE: may be given out; never BUSY. Set in slots.c alone */
+    bool was_logged;       /* as closed; its opening will be, too */
     uint64_t incident;
     uint64_t resume_incident; /* an operator has resumed this one; repeated until the node acts */
     int64_t since_ms;         /* wall clock */
-    bool was_logged;          /* as closed; its opening will be, too */
-    char reason[REASON_BYTES_MAX];
 };
 
+#define SHIMS_FEW 8u /* a node with more of them lists them in a table of their own */
+
+/* Nodes lie close together. What most of them never need is in other tables, of which untouched pages
+ * cost no memory: the lists of nodes with many shims, closed slots, and the reasons why. */
 struct node {
     bool used;
     char name[NODE_NAME_BYTES_MAX];
@@ -29,11 +32,15 @@ struct node {
     uint64_t beat_at_us;
     uint64_t lost_at_us; /* when it counts as lost, if nothing comes */
     uint32_t pid, slots, gpus;
-    uint32_t shim_count; /* in its newest list */
-    struct part_beat_shim shims[SHIMS_PER_NODE_MAX];
-    struct node_slot slot_states[SLOTS_PER_NODE_MAX];
-    bool is_drained;     /* as a whole, by an operator */
-    uint64_t drain_mask; /* slots, by an operator */
+    uint32_t shim_count;          /* in its newest list */
+    struct part_beat_shim *shims; /* few or many; [shim_count] */
+    struct part_beat_shim few[SHIMS_FEW];
+    struct part_beat_shim *many;          /* [SHIMS_PER_NODE_MAX] */
+    struct node_slot *slot_states;        /* [SLOTS_PER_NODE_MAX] */
+    char (*reasons)[REASON_BYTES_MAX];    /* [SLOTS_PER_NODE_MAX], of closed slots */
+    uint64_t closed_mask, checking_mask;  /* slots that are not FREE; those that are CHECKING */
+    bool is_drained;                      /* as a whole, by an operator */
+    uint64_t drain_mask;                  /* slots, by an operator */
 };
 
 /* What is looked at of every node at once: all of them are a few cache lines. */
@@ -61,6 +68,8 @@ uint32_t roster_part_count(const struct rdzv *rdzv, const struct node *node);
 void roster_refresh(struct rdzv *rdzv, const struct node *node);
 /* How many nodes have a name, and how many of them have so many slots, or may have. */
 uint32_t roster_able_count(const struct rdzv *rdzv, uint32_t slots, uint32_t *most_slots);
+/* The index into by_name of the first node whose name is not before this one. */
+uint32_t roster_place(const struct rdzv *rdzv, const char *name);
 /* NULL: none. */
 struct node *roster_find(const struct rdzv *rdzv, const char *name);
 struct node *roster_find_conn(const struct rdzv *rdzv, uint64_t conn);

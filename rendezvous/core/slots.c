@@ -7,22 +7,30 @@
 
 uint64_t slots_closed_mask(const struct node *node)
 {
-    uint64_t mask = node->is_drained ? UINT64_MAX : node->drain_mask;
-
-    for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++)
-        if (node->slot_states[i].state != SLOT_FREE)
-            mask |= 1ull << i;
-    return mask;
+    return (node->is_drained ? UINT64_MAX : node->drain_mask) | node->closed_mask;
 }
 
 uint64_t slots_closed_long_mask(const struct node *node)
 {
-    uint64_t mask = node->is_drained ? UINT64_MAX : node->drain_mask;
+    return (node->is_drained ? UINT64_MAX : node->drain_mask) |
+           (node->closed_mask & ~node->checking_mask);
+}
 
-    for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++)
-        if (node->slot_states[i].state != SLOT_FREE && node->slot_states[i].state != SLOT_CHECKING)
-            mask |= 1ull << i;
-    return mask;
+/* The state of a slot that is reported; the masks of the node follow. */
+static void set_state(struct node *node, uint32_t slot, enum slot_state state)
+{
+    uint64_t bit = 1ull << slot;
+
+    node->slot_states[slot].state = state;
+    node->closed_mask = (node->closed_mask & ~bit) | (state != SLOT_FREE ? bit : 0);
+    node->checking_mask = (node->checking_mask & ~bit) | (state == SLOT_CHECKING ? bit : 0);
+}
+
+/* An empty reason over an empty one touches no memory. */
+static void set_reason(struct node *node, uint32_t slot, const char *reason)
+{
+    if (strcmp(node->reasons[slot], reason) != 0)
+        (void)snprintf(node->reasons[slot], sizeof node->reasons[slot], "%s", reason);
 }
 
 void slots_left(struct rdzv *rdzv, struct node *node, uint64_t mask)
@@ -30,11 +38,11 @@ void slots_left(struct rdzv *rdzv, struct node *node, uint64_t mask)
     for (; mask != 0; mask &= mask - 1) {
         uint32_t slot = (uint32_t)__builtin_ctzll(mask);
 
-        if (slot >= node->gpus || node->slot_states[slot].state != SLOT_FREE)
+        if (slot >= node->gpus || (node->closed_mask >> slot & 1) != 0)
             continue;
-        node->slot_states[slot].state = SLOT_CHECKING;
+        set_state(node, slot, SLOT_CHECKING);
         node->slot_states[slot].since_ms = rdzv->out.wall_ms;
-        node->slot_states[slot].reason[0] = '\0';
+        set_reason(node, slot, "");
     }
 }
 
@@ -56,7 +64,7 @@ void slots_why(const struct rdzv *rdzv, const struct node *node, uint32_t slot,
         text_format(out, "slot %u of %s is being proved free after its last job", slot, node->name);
     } else {
         text_format(out, "slot %u of %s is %s: %s", slot, node->name, slot_state_name(state->state),
-                    state->reason);
+                    node->reasons[slot]);
     }
 }
 
@@ -80,25 +88,26 @@ static void take_one(struct rdzv *rdzv, struct node *node, uint32_t index,
 
     if (slot->state != listed->state || slot->incident != listed->incident) {
         slot->since_ms = rdzv->out.wall_ms;
-        slot->state = listed->state;
+        set_state(node, index, listed->state);
         slot->incident = listed->incident;
         if (is_log_worthy)
             action_log(&rdzv->out, 0, 0, "node %s: slot %u is %s: %s", node->name, index,
                        slot_state_name(slot->state), listed->reason);
         slot->was_logged = slot->was_logged || is_log_worthy;
     }
-    (void)snprintf(slot->reason, sizeof slot->reason, "%s", listed->reason);
+    set_reason(node, index, listed->reason);
     if (listed->state == SLOT_DRAINED && listed->incident == slot->resume_incident &&
         slot->resume_incident != 0)
         slots_send_resume(rdzv, node, index); /* the order did not arrive */
 }
 
-static void open_one(struct rdzv *rdzv, const struct node *node, uint32_t index,
-                     struct node_slot *slot)
+static void open_one(struct rdzv *rdzv, struct node *node, uint32_t index)
 {
-    if (slot->was_logged)
+    if (node->slot_states[index].was_logged)
         action_log(&rdzv->out, 0, 0, "node %s: slot %u is open again", node->name, index);
-    memset(slot, 0, sizeof *slot);
+    set_state(node, index, SLOT_FREE);
+    set_reason(node, index, "");
+    memset(&node->slot_states[index], 0, sizeof *node->slot_states);
 }
 
 void slots_take(struct rdzv *rdzv, struct node *node, const struct part_slot_closed *closed,
@@ -115,9 +124,8 @@ void slots_take(struct rdzv *rdzv, struct node *node, const struct part_slot_clo
         listed |= 1ull << closed[i].slot;
         take_one(rdzv, node, closed[i].slot, &closed[i]);
     }
-    for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++)
-        if ((listed >> i & 1) == 0 && node->slot_states[i].state != SLOT_FREE)
-            open_one(rdzv, node, i, &node->slot_states[i]);
+    for (uint64_t mask = node->closed_mask & ~listed; mask != 0; mask &= mask - 1)
+        open_one(rdzv, node, (uint32_t)__builtin_ctzll(mask));
 }
 
 const struct rdzv_drain *slots_drain_of(const struct rdzv *rdzv, const char *node, uint32_t slot)

@@ -40,7 +40,10 @@ struct rdzv {
     uint64_t limit_at_us;  /* no time limit is over before; UINT64_MAX: there is none */
     uint64_t roster_at_us; /* no node is silent for too long before */
     bool any_lost_parts;   /* of some node */
-    struct node *nodes;    /* [options.nodes_max] */
+    struct node *nodes;    /* [options.nodes_max], as are the next three */
+    struct part_beat_shim (*many_shims)[SHIMS_PER_NODE_MAX];
+    struct node_slot (*slot_states)[SLOTS_PER_NODE_MAX];
+    char (*slot_reasons)[SLOTS_PER_NODE_MAX][REASON_BYTES_MAX];
     struct job *jobs;      /* [options.jobs_max + 1]; see job_add_refused */
     uint32_t queue_count;
     struct queued *queue; /* [options.jobs_max + 1]; by place */

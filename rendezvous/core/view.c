@@ -74,29 +74,36 @@ static void fill_drain(const struct rdzv_drain *drain, struct part_node *out)
     out->drained_ms = drain != NULL ? drain->at_ms : 0;
 }
 
+static const struct node *node_at(const struct rdzv *rdzv, uint32_t index)
+{
+    assert(index < rdzv->node_count);
+    return &rdzv->nodes[rdzv->by_name[index]];
+}
+
 void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, struct part_node *out)
 {
-    for (uint32_t i = 0; i < rdzv->options.nodes_max; i++) {
-        const struct node *node = &rdzv->nodes[i];
+    const struct node *node = node_at(rdzv, index);
 
-        if (!node->used || index-- != 0)
-            continue;
-        *out = (struct part_node){
-            .slots_closed = bits_count(slots_closed_mask(node) & bits_below(node->slots)),
-            .name = node->name,
-            .state = node->state,
-            .address = node->address,
-            .slots = node->slots,
-            .slots_free = node->state == NODE_LOST ? 0 : bits_count(roster_free_mask(rdzv, node)),
-            .gpus = node->gpus,
-            .pid = node->pid,
-            .version = node->version,
-            .beat_age_us = node->has_beat ? (int64_t)(now_us - node->beat_at_us) : -1,
-        };
-        fill_drain(slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE), out);
-        return;
-    }
-    assert(false);
+    *out = (struct part_node){
+        .slots_closed = bits_count(slots_closed_mask(node) & bits_below(node->slots)),
+        .name = node->name,
+        .state = node->state,
+        .address = node->address,
+        .slots = node->slots,
+        .slots_free = node->state == NODE_LOST ? 0 : bits_count(roster_free_mask(rdzv, node)),
+        .gpus = node->gpus,
+        .pid = node->pid,
+        .version = node->version,
+        .beat_age_us = node->has_beat ? (int64_t)(now_us - node->beat_at_us) : -1,
+    };
+    fill_drain(slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE), out);
+}
+
+uint32_t rdzv_node_after(const struct rdzv *rdzv, const char *name)
+{
+    uint32_t at = roster_place(rdzv, name);
+
+    return at < rdzv->node_count && strcmp(node_at(rdzv, at)->name, name) == 0 ? at + 1 : at;
 }
 
 bool rdzv_has_node(const struct rdzv *rdzv, const char *name)
@@ -154,28 +161,22 @@ static void fill_slot(const struct rdzv *rdzv, const struct node *node, uint32_t
         out->since_ms = drain->at_ms;
     } else if (state->state != SLOT_FREE) {
         out->state = state->state;
-        out->reason = state->reason;
+        out->reason = node->reasons[slot];
         out->since_ms = state->since_ms;
     } else {
         out->state = out->job_id != 0 ? SLOT_BUSY : SLOT_FREE;
     }
 }
 
-uint32_t rdzv_slots(const struct rdzv *rdzv, const char *name, struct part_slot *out, uint32_t max)
+uint32_t rdzv_node_slots(const struct rdzv *rdzv, uint32_t index, bool all,
+                         struct part_slot out[SLOTS_PER_NODE_MAX])
 {
+    const struct node *node = node_at(rdzv, index);
+    uint64_t mask = bits_below(node->slots) & (all ? UINT64_MAX : slots_closed_mask(node));
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < rdzv->options.nodes_max; i++) {
-        const struct node *node = &rdzv->nodes[i];
-        uint64_t mask = bits_below(node->slots);
-
-        if (!node->used || (name != NULL && strcmp(node->name, name) != 0))
-            continue;
-        if (name == NULL)
-            mask &= slots_closed_mask(node);
-        for (; mask != 0 && count < max; mask &= mask - 1)
-            fill_slot(rdzv, node, (uint32_t)__builtin_ctzll(mask), &out[count++]);
-    }
+    for (; mask != 0; mask &= mask - 1)
+        fill_slot(rdzv, node, (uint32_t)__builtin_ctzll(mask), &out[count++]);
     return count;
 }
 

@@ -82,35 +82,85 @@ void answer_job(struct peer *peer, uint64_t job_id)
     arena_reset(&server->arena);
 }
 
-void answer_nodes(struct peer *peer, bool with_lost, const char *name)
+/* One page of the list of nodes: the nodes, and slots of theirs. */
+struct node_page {
+    struct part_node *nodes; /* [NODES_LISTED_MAX] */
+    struct part_slot *slots; /* [SLOTS_LISTED_MAX] */
+    uint32_t node_count, slot_count;
+};
+
+static bool page_open(struct node_page *page, struct arena *arena)
+{
+    arena_reset(arena);
+    *page = (struct node_page){
+        .nodes = arena_alloc(arena, sizeof *page->nodes * NODES_LISTED_MAX),
+        .slots = arena_alloc(arena, sizeof *page->slots * SLOTS_LISTED_MAX),
+    };
+    return page->nodes != NULL && page->slots != NULL;
+}
+
+static void page_send(struct peer *peer, const struct node_page *page, bool more)
+{
+    struct msg msg = {.type = MSG_TYPE_NODES};
+
+    msg.nodes.nodes.items = page->nodes;
+    msg.nodes.nodes.count = page->node_count;
+    msg.nodes.slots.items = page->slots;
+    msg.nodes.slots.count = page->slot_count;
+    msg.nodes.more = more;
+    peer_send(peer, &msg);
+    arena_reset(&peer->server->arena);
+}
+
+void answer_node(struct peer *peer, const char *name)
 {
     struct server *server = peer->server;
-    struct msg msg = {.type = MSG_TYPE_NODES};
-    uint32_t count = rdzv_node_count(server->core);
-    uint64_t now_us = clock_boot_us();
-    bool is_one = name[0] != '\0';
-    struct part_node *nodes;
-    struct part_slot *slots;
+    uint32_t index = rdzv_node_after(server->core, name);
+    struct node_page page;
 
-    arena_reset(&server->arena);
-    nodes = arena_alloc(&server->arena, sizeof *nodes * (count + 1));
-    slots = arena_alloc(&server->arena, sizeof *slots * SLOTS_LISTED_MAX);
-    if (nodes == NULL || slots == NULL) {
+    if (!page_open(&page, &server->arena)) {
         peer_error(peer, "internal", "", "no memory for a list of nodes");
         return;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        struct part_node *node = &nodes[msg.nodes.nodes.count];
+    assert(index > 0); /* it is in the core's table */
+    rdzv_node_at(server->core, index - 1, clock_boot_us(), &page.nodes[0]);
+    page.node_count = 1;
+    page.slot_count = rdzv_node_slots(server->core, index - 1, true, page.slots);
+    page_send(peer, &page, false);
+}
 
-        rdzv_node_at(server->core, i, now_us, node);
-        msg.nodes.nodes.count +=
-            is_one ? strcmp(node->name, name) == 0 : with_lost || node->state != NODE_LOST;
+/* Adds a node with its closed slots. False: the page is full. */
+static bool page_add(struct node_page *page, const struct server *server, uint32_t index,
+                     const struct part_node *node, uint32_t limit)
+{
+    if (page->node_count == limit || page->slot_count + SLOTS_PER_NODE_MAX > SLOTS_LISTED_MAX)
+        return false;
+    page->nodes[page->node_count++] = *node;
+    page->slot_count +=
+        rdzv_node_slots(server->core, index, false, page->slots + page->slot_count);
+    return true;
+}
+
+void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t limit)
+{
+    struct server *server = peer->server;
+    uint64_t now_us = clock_boot_us();
+    struct node_page page;
+    bool more = false;
+
+    if (!page_open(&page, &server->arena)) {
+        peer_error(peer, "internal", "", "no memory for a list of nodes");
+        return;
     }
-    msg.nodes.nodes.items = nodes;
-    msg.nodes.slots.items = slots;
-    msg.nodes.slots.count = rdzv_slots(server->core, is_one ? name : NULL, slots, SLOTS_LISTED_MAX);
-    peer_send(peer, &msg);
-    arena_reset(&server->arena);
+    for (uint32_t i = rdzv_node_after(server->core, after);
+         !more && i < rdzv_node_count(server->core); i++) {
+        struct part_node node;
+
+        rdzv_node_at(server->core, i, now_us, &node);
+        if (with_lost || node.state != NODE_LOST)
+            more = !page_add(&page, server, i, &node, limit);
+    }
+    page_send(peer, &page, more);
 }
 
 bool answer_events(struct peer *peer, uint64_t job_id, uint64_t after_id, uint32_t limit, bool now)

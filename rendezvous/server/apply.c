@@ -290,7 +290,7 @@ static void reply(struct server *server, const struct rdzv_action *action)
     if (action->type == RDZV_REPLY_CANCELLED) {
         answer_job(peer, action->job_id);
     } else if (action->type == RDZV_REPLY_NODE) {
-        answer_nodes(peer, true, action->text);
+        answer_node(peer, action->text);
     } else if (action->type == RDZV_REPLY_ERROR) {
         peer_error(peer, code_of(action->status), "", "%s", action->text);
     }

@@ -19,7 +19,7 @@
 #define PEERS_PER_SOURCE_MAX 8u     /* of them, from one network address */
 #define PEERS_MAX (CONNS_MAX + 64u) /* the last of them get error `full`, and are closed */
 #define CLIENTS_MAX                                                                                \
-    (CONNS_MAX - NODES_CONNECTED_MAX -                                                             \
+    (CONNS_MAX - NODES_MAX -                                                             \
      ENDPOINTS_MAX * PEERS_UNKNOWN_MAX) /* nodes always find room */
 #define WAITERS_MAX 4096u
 #define WAITERS_PER_PEER_MAX 64u
@@ -166,8 +166,10 @@ bool stage_check_cwd(struct peer *peer, const char *cwd);
 /* answer.c: what is known about jobs, nodes and events, as answers. */
 bool job_is_active(const struct server *server, uint64_t job_id);
 void answer_job(struct peer *peer, uint64_t job_id);
-/* Of all nodes, or of the one of that name (not empty), with all its slots. */
-void answer_nodes(struct peer *peer, bool with_lost, const char *name);
+/* A page of the list of nodes, with their closed slots: those behind that name. */
+void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t limit);
+/* One node that the core knows, with all its slots. */
+void answer_node(struct peer *peer, const char *name);
 /* Answer if there are events for it; with `now`, even if there are none. True: it was answered. */
 bool answer_events(struct peer *peer, uint64_t job_id, uint64_t after_id, uint32_t limit, bool now);
 

@@ -266,7 +266,7 @@ static enum status core_open(struct server *server, const struct server_options 
 {
     server->core_options = (struct rdzv_options){
         .jobs_max = JOBS_ACTIVE_MAX,
-        .nodes_max = NODES_CONNECTED_MAX,
+        .nodes_max = NODES_MAX,
 
         .lease_us = options->lease_us,
         .beat_interval_us = options->beat_interval_us,

@@ -153,8 +153,10 @@ static void on_node_list(struct peer *peer, const struct msg_node_list *request)
     if (request->node[0] != '\0' && !rdzv_has_node(peer->server->core, request->node))
         peer_error(peer, "not_found", "list them: ddpctl nodes -a", "there is no node %s",
                    request->node);
+    else if (request->node[0] != '\0')
+        answer_node(peer, request->node);
     else
-        answer_nodes(peer, request->all, request->node);
+        answer_nodes(peer, request->all, request->after, request->limit);
 }
 
 static void on_node_change(struct peer *peer, const struct msg *msg, enum rdzv_event_type type)

@@ -36,7 +36,7 @@ class Bench:
     def __enter__(self):
         self.count += 1
         self.server = Server(f"{self.build}/rendezvous/rendezvous", f"{self.dir}/state{self.count}", "--listen", "127.0.0.1:0",
-                             "--require-key", "--advertise", "localhost:1")
+                             "--require-key", "--advertise", "localhost:1", "--suspect", "60s", "--lost", "120s")  # beats stay 1 s
         self.tcp = None
         return self
 
@@ -58,16 +58,19 @@ class Bench:
         """The generator's figures, with the server's CPU time between its lines "connected" and "done", else in all."""
         pid = self.server.process.pid
         before, begin = cpu_s(pid), time.monotonic()
-        process = subprocess.Popen([f"{self.build}/tests/bench/load", address or self.tcp, *map(str, args)], stdout=subprocess.PIPE,
-                                   text=True)
+        process = subprocess.Popen([f"{self.build}/tests/bench/load", address or self.tcp, *map(str, args)], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
         for line in process.stdout:
             if line == "connected\n":
                 before, begin, rss = cpu_s(pid), time.monotonic(), rss_kib(pid)
+                print(file=process.stdin, flush=True)
             elif line == "done\n":
                 cpu, wall = cpu_s(pid) - before, time.monotonic() - begin
                 rss = max(rss, rss_kib(pid))
+                print(file=process.stdin, flush=True)
             else:
                 figures = json.loads(line)
+        process.stdin.close()
         if process.wait() != 0:
             return {"failed": f"exit {process.returncode}"}
         if "connections" not in figures:
@@ -84,7 +87,7 @@ def run(bench, seconds):
         one = bench.load(key, "handshakes", seconds, 6)
         one["per_server_cpu_s"] = round(one["count"] / one["server_cpu_s"], 1)
         results.append(one)
-    for kind, count in (("node", 250), ("client", 1000), ("client", 10000)):
+    for kind, count in (("node", 1000), ("node", 4096), ("client", 1000), ("client", 10000)):
         with bench:
             keys = bench.keys("node" if kind == "node" else "user", count if kind == "node" else 1)
             base = rss_kib(bench.server.process.pid)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 void load_fail(const char *format, ...)
 {
@@ -87,6 +88,14 @@ uint64_t load_now_us(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+void load_mark(const char *line)
+{
+    printf("%s\n", line);
+    (void)fflush(stdout);
+    for (int c = isatty(STDIN_FILENO) ? EOF : getchar(); c != EOF && c != '\n';)
+        c = getchar();
 }
 
 static int compare(const void *a, const void *b)

@@ -22,6 +22,9 @@ struct tls_context *load_context(const struct load *load, uint32_t i);
 const char *load_name(const struct load *load, uint32_t i, char name[32]);
 
 uint64_t load_now_us(void);
+/* Prints a line, and waits until the driver has answered it with one (unless it is a terminal): the
+ * server is measured meanwhile. */
+void load_mark(const char *line);
 /* Sorts `us`. Prints ,"NAME_p50_ms":..,"NAME_p99_ms":..,"NAME_max_ms":.. */
 void load_print_times(const char *name, uint32_t *us, uint32_t count);
 

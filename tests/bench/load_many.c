@@ -239,8 +239,7 @@ void load_beats(struct load *load, uint32_t count, uint32_t seconds, bool as_nod
     crowd_open(&crowd, load, count, (uint32_t)total);
     open_all(&crowd);
     open_us = load_now_us() - begin_us;
-    printf("connected\n");
-    (void)fflush(stdout);
+    load_mark("connected");
     start_us = load_now_us();
     while (next < total || load_now_us() - start_us < (seconds + 1) * UINT64_C(1000000)) {
         uint64_t now_us = load_now_us() - start_us;
@@ -258,7 +257,8 @@ void load_beats(struct load *load, uint32_t count, uint32_t seconds, bool as_nod
         turn(&crowd, 1);
     }
     late += crowd.asked - crowd.answered;
-    printf("done\n{\"mode\":\"%s\",\"connections\":%u,\"connect_s\":%.2f,\"seconds\":%u,"
+    load_mark("done");
+    printf("{\"mode\":\"%s\",\"connections\":%u,\"connect_s\":%.2f,\"seconds\":%u,"
            "\"answered\":%u,\"unanswered\":%llu,\"lost\":%u",
            as_nodes ? "nodes" : "clients", count, (double)open_us / 1e6, seconds, crowd.answered,
            (unsigned long long)late, crowd.lost);

@@ -180,6 +180,14 @@ class Client(Peer):
     def job(self, job, after_version=0, wait_us=0):
         return self.ask("job_get", job=str(job), after_version=after_version, wait_us=wait_us)
 
+    def nodes(self, all_=True, limit=256):
+        """All pages of the list."""
+        nodes, more = [], True
+        while more:
+            page = self.ask("node_list", all=all_, node="", after=nodes[-1]["name"] if nodes else "", limit=limit)
+            nodes, more = nodes + page["nodes"], page["more"]
+        return nodes
+
     def wait_for(self, job, accept):
         """Long polls until accept(job summary)."""
         version, end = 0, time.monotonic() + PATIENCE_S

@@ -93,7 +93,7 @@ class Hostile:
             ("job_get", dict(job=job, after_version=rng.choice([0, 1, 2**64 - 1]), wait_us=wait_us)),
             ("job_list", dict(all=rng.random() < 0.5, after_id=rng.choice([0, 2**53 - 1]), limit=rng.choice([1, 500]))),
             ("cancel", dict(job=job, signal=rng.randrange(1, 65), grace_us=rng.choice([-1, 0, YEAR_US]))),
-            ("node_list", dict(all=True, node=rng.choice([*NAMES, "", "none"]))),
+            ("node_list", dict(all=True, node=rng.choice([*NAMES, "", "none"]), after=rng.choice([*NAMES, "", "none"]), limit=rng.choice([1, 2, 256]))),
             ("node_drain", dict(name=rng.choice(NAMES), slot_mask=self.mask(), reason="r" + self.text(60))),
             ("node_resume", dict(name=rng.choice(NAMES), slot_mask=rng.choice([0, 0, self.mask()]))),
             ("event_list", dict(job_id=rng.choice([0, self.job()]), after_id=0, limit=rng.choice([1, 200]), wait_us=wait_us)),

@@ -84,7 +84,7 @@ def test_closed_until_the_first_key():
             key = add(admin, "n1", "node")
             assert key.split("#")[0].endswith(":%s/n1" % process.addresses[1].rsplit(":", 1)[1]), key.split("#")[0]
             with node(network(process), "n1", key):
-                assert [n["name"] for n in admin.ask("node_list", all=False, node="")["nodes"]] == ["n1"]
+                assert [n["name"] for n in admin.nodes(all_=False)] == ["n1"]
         with server("--listen", "0.0.0.0:0", directory=directory) as process:  # now there is one
             with node(network(process), "n1", key):
                 pass

@@ -21,7 +21,7 @@ VALID = [
     ("client", "job_get", dict(job="1", after_version=0, wait_us=0)),
     ("client", "job_list", dict(all=True, after_id=0, limit=1)),
     ("client", "cancel", dict(job="1", signal=15, grace_us=-1)),
-    ("client", "node_list", dict(all=True, node="")),
+    ("client", "node_list", dict(all=True, node="", after="", limit=256)),
     ("client", "node_drain", dict(name="n", slot_mask=1, reason="r")),
     ("client", "node_resume", dict(name="n", slot_mask=1)),
     ("client", "event_list", dict(job_id=0, after_id=0, limit=1, wait_us=0)),

@@ -311,7 +311,7 @@ def test_nodes_of_one_name():
         with node(process.address) as two:
             two.wait(lambda n: n.error, "a refusal")
             assert "node0" in two.error and not two.welcomed, two.error
-        nodes = client.ask("node_list", all=True, node="")["nodes"]
+        nodes = client.nodes()
         assert len(nodes) == 1 and nodes[0]["state"] == "up" and nodes[0]["slots"] == 2, nodes
         assert nodes[0]["beat_age_us"] >= 0 and one.error is None, nodes
 
@@ -431,7 +431,7 @@ def test_a_silent_node_is_lost():
         with node(process.address, "node1") as two:
             two.wait_phase(job, 2, "running")
             client.wait_for(job, lambda j: j["state"] == "running" and j["where"] == "node1")
-            nodes = client.ask("node_list", all=True, node="")["nodes"]
+            nodes = client.nodes()
             assert {n["name"]: n["state"] for n in nodes} == {"node0": "lost", "node1": "up"}, nodes
             assert one.error and "silent" in one.error, one.error
             ranks = client.ask("log_read", request_id=1, job_id=job, generation=1, rank=0, offset=0,

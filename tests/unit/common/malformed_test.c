@@ -71,7 +71,7 @@ TEST(what_they_were_made_from_is_taken)
 {
     static const char *const good[] = {
         "{\"type\":\"client_hello\",\"protocol\":1,\"version\":\"\\ud83d\\ude00\"}",
-        " {\"type\" : \"node_list\",\r\n\t\"all\":true,\"node\":\"\"} ",
+        " {\"type\" : \"node_list\",\r\n\t\"all\":true,\"node\":\"\",\"after\":\"\",\"limit\":1} ",
         "{\"type\":\"beat\",\"sent_us\":\"1\",\"shims\":[{\"job_id\":\"1\","
         "\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}],\"closed\":[]}",
         "{\"type\":\"submit\",\"request_id\":\"0123456789abcdef0123456789abcdef\","

@@ -89,7 +89,7 @@ static uint64_t mask_of(uint64_t job_id)
 static enum slot_state state_of(const char *node, uint32_t slot)
 {
     struct part_slot slots[SLOTS_PER_NODE_MAX];
-    uint32_t count = rdzv_slots(core, node, slots, SLOTS_PER_NODE_MAX);
+    uint32_t count = rdzv_node_slots(core, rdzv_node_after(core, node) - 1, true, slots);
 
     CHECK(slot < count);
     return slots[slot].state;
