@@ -12,7 +12,7 @@
 /* The most actions that the handling of one event adds, before work for other jobs begins. The
  * largest is a beat: for each of 64 slots a log line and a slot_resume, for each of 128 listed shims
  * a stop, for each of 64 parts that it does not list JOB_ACTIONS_MAX. */
-#define EVENT_ACTIONS_MAX (SLOTS_PER_NODE_MAX * (2 + JOB_ACTIONS_MAX) + SHIMS_PER_NODE_MAX + 8u)
+#define EVENT_ACTIONS_MAX (SLOTS_PER_NODE_MAX * (2 + JOB_ACTIONS_MAX) + SHIMS_PER_NODE_MAX + 9u)
 /* The most actions that one transition of one job adds: cause, state, "not restarted", next state,
  * PERSIST_RANKS, and those of publishing it. */
 #define JOB_ACTIONS_MAX (5u + PUBLISH_ACTIONS)

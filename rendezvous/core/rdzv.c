@@ -15,7 +15,8 @@
 
 /* The tables, one behind the other: where each begins, and where the last ends. */
 struct layout {
-    uint64_t nodes, many_shims, slot_states, slot_reasons, parts_on, jobs, order, indices, queue, users, pass, slot_ends, end;
+    uint64_t nodes, many_shims, slot_states, slot_reasons, parts_on, jobs, order, indices, queue,
+        users, pass, slot_ends, end;
 };
 
 static uint64_t place_table(uint64_t *end, uint64_t count, uint64_t bytes)
@@ -33,8 +34,8 @@ static struct layout make_layout(const struct rdzv_options *options)
     layout.nodes = place_table(&layout.end, options->nodes_max, sizeof(struct node));
     layout.many_shims = place_table(&layout.end, options->nodes_max,
                                     SHIMS_PER_NODE_MAX * sizeof(struct part_beat_shim));
-    layout.slot_states = place_table(&layout.end, options->nodes_max,
-                                     SLOTS_PER_NODE_MAX * sizeof(struct node_slot));
+    layout.slot_states =
+        place_table(&layout.end, options->nodes_max, SLOTS_PER_NODE_MAX * sizeof(struct node_slot));
     layout.slot_reasons =
         place_table(&layout.end, options->nodes_max, SLOTS_PER_NODE_MAX * REASON_BYTES_MAX);
     layout.parts_on = place_table(&layout.end, options->nodes_max, sizeof(struct node_parts));
@@ -66,8 +67,10 @@ struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options)
     rdzv->random = options->seed | 1;
     rdzv->next_job_id = 1;
     rdzv->nodes = (struct node *)(void *)(base + layout.nodes);
-    rdzv->many_shims = (struct part_beat_shim(*)[SHIMS_PER_NODE_MAX])(void *)(base + layout.many_shims);
-    rdzv->slot_states = (struct node_slot(*)[SLOTS_PER_NODE_MAX])(void *)(base + layout.slot_states);
+    rdzv->many_shims =
+        (struct part_beat_shim(*)[SHIMS_PER_NODE_MAX])(void *)(base + layout.many_shims);
+    rdzv->slot_states =
+        (struct node_slot(*)[SLOTS_PER_NODE_MAX])(void *)(base + layout.slot_states);
     rdzv->slot_reasons =
         (char(*)[SLOTS_PER_NODE_MAX][REASON_BYTES_MAX])(void *)(base + layout.slot_reasons);
     rdzv->jobs = (struct job *)(void *)(base + layout.jobs);
@@ -447,6 +450,8 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_ac
     assert(event->now_us >= rdzv->out.now_us);
     actions_begin(&rdzv->out, actions, event->now_us, event->wall_ms);
     jobs_drop_ended(rdzv);
+    if (event->paused_us > 0)
+        roster_shift(rdzv, event->paused_us);
     dispatch(rdzv, event);
     assert(actions_have_room(&rdzv->out, RDZV_ACTIONS_MAX - EVENT_ACTIONS_MAX));
     if (rdzv->is_restored) {

@@ -61,7 +61,7 @@ struct rdzv_rank {
     bool joined;
 };
 
-/* What has happened; the fields that are set beside now_us, wall_ms and type.
+/* What has happened; the fields that are set beside now_us, wall_ms, paused_us and type.
  *   TICK           none: the timer, or at any time
  *   RESTORE        record: at the start, each stored job that has not ended, by rising id
  *   RESTORE_DRAIN  drain: at the start, each stored drain
@@ -90,6 +90,9 @@ enum rdzv_event_type {
 struct rdzv_event {
     uint64_t now_us; /* boot clock, when the edge saw it */
     int64_t wall_ms;
+    /* For how long before now_us this process could not read what nodes sent, because it was stopped
+     * or waited for a disk; 0, as usual: it was not late. */
+    uint64_t paused_us;
     enum rdzv_event_type type;
     uint64_t conn;   /* of a node: chosen by the edge, never used twice while the process lives */
     uint64_t client; /* of a client's request, likewise; comes back in the answer */

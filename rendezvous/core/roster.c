@@ -7,6 +7,11 @@
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
+enum {
+    SILENT_MIN = 2,    /* nodes, before the server doubts itself */
+    DRAIN_US = 1000000 /* to read what nodes have sent during a pause */
+};
+
 uint32_t roster_index(const struct rdzv *rdzv, const struct node *node)
 {
     ptrdiff_t index = node - rdzv->nodes;
@@ -240,6 +245,8 @@ static void set_alive(struct rdzv *rdzv, struct node *node)
     node->lost_at_us = rdzv->out.now_us + rdzv->options.lost_us;
     expect_at(rdzv, rdzv->out.now_us + rdzv->options.suspect_us);
     expect_at(rdzv, node->lost_at_us);
+    if (rdzv->doubts_itself)
+        expect_at(rdzv, rdzv->out.now_us); /* there may be no more reason to */
 }
 
 /* Two processes with one name: one that still beats keeps it, a silent one is replaced. True: the
@@ -365,32 +372,91 @@ static void lose(struct rdzv *rdzv, struct node *node)
     roster_refresh(rdzv, node);
 }
 
+/* Connected, and silent all the same. A node whose connection was closed is gone, not silent. */
+static bool is_silent(const struct rdzv *rdzv, const struct node *node)
+{
+    return node->conn != 0 && node->state != NODE_LOST &&
+           rdzv->out.now_us >= node->beat_at_us + rdzv->options.suspect_us;
+}
+
+/* Several nodes, and more than half of those that are here, are silent at once: more likely this
+ * server cannot hear them. Then they have until the end of their lease. */
+static void doubt(struct rdzv *rdzv)
+{
+    uint32_t silent = 0, here = 0;
+    bool doubts;
+
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        const struct node *node = &rdzv->nodes[rdzv->by_name[i]];
+
+        here += node->conn != 0 && node->state != NODE_LOST;
+        silent += is_silent(rdzv, node);
+    }
+    doubts = silent >= SILENT_MIN && silent > here / 2;
+    if (doubts && !rdzv->doubts_itself)
+        action_log(
+            &rdzv->out, 0, 0,
+            "%u of %u nodes are silent at once, which may be the fault of this machine or its "
+            "network: they have until the end of their lease",
+            silent, here);
+    rdzv->doubts_itself = doubts;
+}
+
+static uint64_t lost_at_us(const struct rdzv *rdzv, const struct node *node)
+{
+    uint64_t lease_end_us = node->beat_at_us + rdzv->options.lease_us;
+
+    return rdzv->doubts_itself && is_silent(rdzv, node) && lease_end_us > node->lost_at_us
+               ? lease_end_us
+               : node->lost_at_us;
+}
+
 /* Looks at one node. Its next deadline; UINT64_MAX: none. */
 static uint64_t tick_node(struct rdzv *rdzv, struct node *node)
 {
     uint64_t suspect_at_us = node->beat_at_us + rdzv->options.suspect_us;
+    uint64_t at_us = lost_at_us(rdzv, node);
 
     if (node->state == NODE_LOST)
         return UINT64_MAX;
-    if (rdzv->out.now_us >= node->lost_at_us) {
+    if (rdzv->out.now_us >= at_us) {
         if (!actions_have_room(&rdzv->out, NODE_ACTIONS_MAX + JOB_ACTIONS_MAX))
             return rdzv->out.now_us; /* in the next step */
         lose(rdzv, node);
         return UINT64_MAX;
     }
     if (node->state != NODE_UP)
-        return node->lost_at_us;
+        return at_us;
     if (rdzv->out.now_us < suspect_at_us)
-        return suspect_at_us < node->lost_at_us ? suspect_at_us : node->lost_at_us;
+        return suspect_at_us < at_us ? suspect_at_us : at_us;
     node->state = NODE_SUSPECT;
     roster_refresh(rdzv, node);
-    return node->lost_at_us;
+    return at_us;
+}
+
+void roster_shift(struct rdzv *rdzv, uint64_t paused_us)
+{
+    action_log(
+        &rdzv->out, 0, 0,
+        "this server did not run for %llu ms: nodes get that time, and one second more, before "
+        "they count as silent",
+        (unsigned long long)(paused_us / 1000));
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        struct node *node = &rdzv->nodes[rdzv->by_name[i]];
+        uint64_t beat_at_us = node->beat_at_us + paused_us + DRAIN_US;
+
+        if (node->state == NODE_LOST)
+            continue;
+        node->beat_at_us = beat_at_us < rdzv->out.now_us ? beat_at_us : rdzv->out.now_us;
+        node->lost_at_us += paused_us + DRAIN_US;
+    }
 }
 
 void roster_tick(struct rdzv *rdzv)
 {
     if (rdzv->out.now_us >= rdzv->roster_at_us) {
         rdzv->roster_at_us = UINT64_MAX;
+        doubt(rdzv);
         for (uint32_t i = 0; i < rdzv->node_count; i++)
             expect_at(rdzv, tick_node(rdzv, &rdzv->nodes[rdzv->by_name[i]]));
     }

@@ -35,12 +35,12 @@ struct node {
     uint32_t shim_count;          /* in its newest list */
     struct part_beat_shim *shims; /* few or many; [shim_count] */
     struct part_beat_shim few[SHIMS_FEW];
-    struct part_beat_shim *many;          /* [SHIMS_PER_NODE_MAX] */
-    struct node_slot *slot_states;        /* [SLOTS_PER_NODE_MAX] */
-    char (*reasons)[REASON_BYTES_MAX];    /* [SLOTS_PER_NODE_MAX], of closed slots */
-    uint64_t closed_mask, checking_mask;  /* slots that are not FREE; those that are CHECKING */
-    bool is_drained;                      /* as a whole, by an operator */
-    uint64_t drain_mask;                  /* slots, by an operator */
+    struct part_beat_shim *many;         /* [SHIMS_PER_NODE_MAX] */
+    struct node_slot *slot_states;       /* [SLOTS_PER_NODE_MAX] */
+    char (*reasons)[REASON_BYTES_MAX];   /* [SLOTS_PER_NODE_MAX], of closed slots */
+    uint64_t closed_mask, checking_mask; /* slots that are not FREE; those that are CHECKING */
+    bool is_drained;                     /* as a whole, by an operator */
+    uint64_t drain_mask;                 /* slots, by an operator */
 };
 
 /* What is looked at of every node at once: all of them are a few cache lines. */
@@ -88,6 +88,8 @@ void roster_closed(struct rdzv *rdzv, struct node *node);
 /* A node that a stored job runs on. Its workers may run although this server was away, so it counts
  * as lost only after a whole lease without a beat. NULL: the table is full. */
 struct node *roster_expect(struct rdzv *rdzv, const char *name);
+/* Nothing could be heard for so long before now: nobody counts as silent because of that. */
+void roster_shift(struct rdzv *rdzv, uint64_t paused_us);
 /* Marks nodes that were silent for too long as suspect or lost. A lost one gets has_lost_parts;
  * what that means for jobs is reconcile_lost's. */
 void roster_tick(struct rdzv *rdzv);

@@ -39,12 +39,13 @@ struct rdzv {
     uint32_t ended_count;  /* jobs that have ended, and are not dropped yet */
     uint64_t limit_at_us;  /* no time limit is over before; UINT64_MAX: there is none */
     uint64_t roster_at_us; /* no node is silent for too long before */
+    bool doubts_itself;    /* more than half of the nodes are silent at once */
     bool any_lost_parts;   /* of some node */
     struct node *nodes;    /* [options.nodes_max], as are the next three */
     struct part_beat_shim (*many_shims)[SHIMS_PER_NODE_MAX];
     struct node_slot (*slot_states)[SLOTS_PER_NODE_MAX];
     char (*slot_reasons)[SLOTS_PER_NODE_MAX][REASON_BYTES_MAX];
-    struct job *jobs;      /* [options.jobs_max + 1]; see job_add_refused */
+    struct job *jobs; /* [options.jobs_max + 1]; see job_add_refused */
     uint32_t queue_count;
     struct queued *queue; /* [options.jobs_max + 1]; by place */
     struct user *users;   /* [USERS_MAX] */

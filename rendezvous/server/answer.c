@@ -136,8 +136,7 @@ static bool page_add(struct node_page *page, const struct server *server, uint32
     if (page->node_count == limit || page->slot_count + SLOTS_PER_NODE_MAX > SLOTS_LISTED_MAX)
         return false;
     page->nodes[page->node_count++] = *node;
-    page->slot_count +=
-        rdzv_node_slots(server->core, index, false, page->slots + page->slot_count);
+    page->slot_count += rdzv_node_slots(server->core, index, false, page->slots + page->slot_count);
     return true;
 }
 

@@ -10,6 +10,7 @@
 /* The longest sleep: libuv's clock stands still while the machine is suspended, the boot clock does
  * not, so a longer timer could be late. */
 #define TICK_US_MAX 1000000u
+#define PAUSE_MIN_US 1000000u
 
 /* The spec is written once, with the row of the new job. A request id is unique for each user alone
  * (store_find_request), so another user's job may have the same. */
@@ -333,6 +334,7 @@ static void arm_tick(struct server *server, uint64_t now_us)
 {
     uint64_t at_us = server->actions->timer_at_us, in_us;
 
+    server->tick_at_us = 0;
     if (at_us == UINT64_MAX || server->is_stopping) {
         (void)uv_timer_stop(&server->tick_timer);
         return;
@@ -342,6 +344,17 @@ static void arm_tick(struct server *server, uint64_t now_us)
         in_us = TICK_US_MAX;
     uv_update_time(server->loop);
     (void)uv_timer_start(&server->tick_timer, on_tick, (in_us + 999) / 1000, 0);
+    server->stepped_at_us = now_us;
+    server->tick_at_us = now_us + in_us;
+}
+
+/* A tick that is late by more than any load explains: this process was stopped, its machine was, or
+ * a commit waited for the disk. What nodes have sent meanwhile is still to be read. */
+static uint64_t paused_us(const struct server *server, uint64_t now_us)
+{
+    if (server->tick_at_us == 0 || now_us < server->tick_at_us + PAUSE_MIN_US)
+        return 0;
+    return now_us - server->stepped_at_us;
 }
 
 static void step(struct server *server, struct rdzv_event *event)
@@ -352,6 +365,7 @@ static void step(struct server *server, struct rdzv_event *event)
     server->is_stepping = true;
     event->now_us = clock_boot_us();
     event->wall_ms = clock_wall_ms();
+    event->paused_us = paused_us(server, event->now_us);
     rdzv_step(server->core, event, server->actions);
     waits = can_wait(server, event);
     persist(server, event, waits);

@@ -19,8 +19,7 @@
 #define PEERS_PER_SOURCE_MAX 8u     /* of them, from one network address */
 #define PEERS_MAX (CONNS_MAX + 64u) /* the last of them get error `full`, and are closed */
 #define CLIENTS_MAX                                                                                \
-    (CONNS_MAX - NODES_MAX -                                                             \
-     ENDPOINTS_MAX * PEERS_UNKNOWN_MAX) /* nodes always find room */
+    (CONNS_MAX - NODES_MAX - ENDPOINTS_MAX * PEERS_UNKNOWN_MAX) /* nodes always find room */
 #define WAITERS_MAX 4096u
 #define WAITERS_PER_PEER_MAX 64u
 #define SUBMITTED_MAX 1024u      /* submits that share one transaction */
@@ -131,6 +130,7 @@ struct server {
     struct submitted submitted[SUBMITTED_MAX]; /* answered once they are */
     char stage_dir[4200];                      /* archives of staged working directories */
     bool survives_power;                       /* see store_open */
+    uint64_t stepped_at_us, tick_at_us; /* the last step; the tick that it asked for, 0: none */
     bool is_stepping, is_stopping;
 };
 

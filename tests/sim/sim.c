@@ -406,6 +406,7 @@ void sim_init(struct sim *sim, uint64_t seed)
                                          .check_interval = 1,
                                          .core_check_interval = 1,
                                          .cleanup_us = 220 * SECOND_US,
+                                         .lease_us = LEASE_DEFAULT_US,
                                          .spinning = 20000};
 
     sim_begin(sim, seed, &size);

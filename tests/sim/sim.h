@@ -34,7 +34,8 @@ struct sim_size {
     uint32_t check_interval; /* events between two checks of all that every event could break */
     uint32_t core_check_interval; /* steps of the server between two checks of all its tables */
     uint64_t cleanup_us;          /* from the end of the last job to the end of the run */
-    uint32_t spinning;            /* so many events within a second: some timer spins */
+    uint64_t lease_us;
+    uint32_t spinning; /* so many events within a second: some timer spins */
 };
 
 /* What one side of a connection has sent and the other has not received: a stream. Messages arrive

@@ -12,7 +12,8 @@
 #define SLOTS (JOBS * NODES_PER_JOB / NODES)
 #define SUBMITTED_BY_US (10 * SECOND_US)
 #define CUT_US (20 * SECOND_US)
-#define REJOIN_US (CUT_US + NODE_LOST_US + 5 * SECOND_US)
+#define LEASE_US (NODE_LOST_US + SECOND_US) /* all are silent: lost only when it ends */
+#define REJOIN_US (CUT_US + LEASE_US + 5 * SECOND_US)
 #define KILL_US (REJOIN_US + 5 * SECOND_US)
 #define CANCEL_US (KILL_US + 10 * SECOND_US)
 
@@ -64,6 +65,7 @@ void sim_init_limits(struct sim *sim)
                                          .check_interval = 5003,
                                          .core_check_interval = 101,
                                          .cleanup_us = 5 * SECOND_US,
+                                         .lease_us = LEASE_US,
                                          .spinning = 1000000};
 
     sim_begin(sim, 1, &size);

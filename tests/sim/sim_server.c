@@ -153,7 +153,7 @@ void server_start(struct sim *sim)
     struct rdzv_options options = {
         .jobs_max = sim->size.jobs,
         .nodes_max = sim->size.nodes,
-        .lease_us = LEASE_DEFAULT_US,
+        .lease_us = sim->size.lease_us,
         .beat_interval_us = BEAT_US,
         .suspect_us = NODE_SUSPECT_US,
         .lost_us = NODE_LOST_US,

@@ -358,7 +358,7 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t index)
         .world = SIM_JOB_RANKS_MAX,
         .grace_us = shim->grace_us,
         .lease_until_us = launcher->lease_until_us,
-        .lease_us = LEASE_DEFAULT_US,
+        .lease_us = sim->size.lease_us,
         .pid = ++sim->pid_next,
     };
 

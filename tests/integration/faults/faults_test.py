@@ -2,7 +2,7 @@
 
 worker: 10 jobs, each with one worker killed with SIGKILL at a random step: one restart, and the last checkpoint is to the
 bit that of an undisturbed run. server, launcherd: the job neither stops nor restarts. shim: its workers die with
-it, the job restarts once. After each, nothing is left: processes, sockets, run directories, temporary files."""
+it, the job restarts once. pause: the server is stopped for a while (SIGSTOP), and no job notices. After each, nothing is left: processes, sockets, run directories, temporary files."""
 
 import glob
 import hashlib
@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import sys
+import time
 
 from faults_lib import Cluster, is_alive, wait_until
 
@@ -115,12 +116,30 @@ def kill_shim(build, _seed):
         assert last_parameters(folder)[0] == "step-00000060.safetensors"
 
 
+def pause_server(build, _seed):
+    """For longer than after which a node counts as lost: nobody was silent but the server."""
+    with Cluster(build, nodes=3, server_options=["--suspect", "1s", "--lost", "3s"]) as cluster:
+        job = cluster.submit("--nodes", "3", "--nproc-per-node", "1", "--", "sleep", "1000")
+        wait_until(lambda: cluster.status(job)["state"] == "running", "the job")
+        pids = cluster.pids(job)
+        for _ in range(2):
+            os.kill(cluster.server.process.pid, signal.SIGSTOP)
+            time.sleep(8)
+            os.kill(cluster.server.process.pid, signal.SIGCONT)
+            expect(cluster, cluster.submit("--nproc-per-node", "1", "--", "true"), 0)
+        status = cluster.status(job)
+        assert (status["state"], status["generation"], status["restarts"]) == ("running", 1, 0), status
+        assert cluster.pids(job) == pids, "its workers were replaced"
+        assert "this server did not run for" in cluster.ctl("events").stdout
+        cluster.ctl("cancel", "--now", "--wait", str(job))
+
+
 def main():
     build, name = sys.argv[1], sys.argv[2]
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")
     {"worker": kill_workers, "server": kill_server, "launcherd": kill_launcherd,
-     "shim": kill_shim}[name](build, seed)
+     "shim": kill_shim, "pause": pause_server}[name](build, seed)
     print("ok")
 
 

@@ -1,0 +1,127 @@
+/* When silence is the nodes' and when it may be the server's own: pauses, and most nodes at once. */
+#include "tests/unit/rendezvous/core_tools.h"
+
+#include "tests/lib/test.h"
+
+#define NODES 3u
+
+static void begin(void)
+{
+    begin_with(4, NODES);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    for (uint64_t conn = 1; conn <= NODES; conn++)
+        step_hello(conn,
+                   (struct msg_node_hello){.name = (const char *const[]){"a", "b", "c"}[conn - 1],
+                                           .instance = conn,
+                                           .slots = 1});
+}
+
+static void beat(uint64_t conn)
+{
+    struct msg msg = {.type = MSG_TYPE_BEAT, .beat = {.sent_us = now_us}};
+
+    step_node(conn, &msg);
+}
+
+/* How many nodes were given up in a tick after that time. */
+static uint32_t lost_after(uint64_t seconds)
+{
+    now_us += seconds * SECOND_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    return count_of(RDZV_CLOSE_NODE);
+}
+
+static uint32_t count_lost(void)
+{
+    struct part_node node;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < rdzv_node_count(core); i++) {
+        rdzv_node_at(core, i, now_us, &node);
+        count += node.state == NODE_LOST;
+    }
+    return count;
+}
+
+TEST(a_pause_of_the_server_is_not_the_nodes_silence)
+{
+    begin();
+    now_us += 4 * SECOND_US;
+    beat(2);
+    beat(3);
+    now_us += 17 * SECOND_US; /* node a was silent for 4 s of these 21 */
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK, .paused_us = 17 * SECOND_US});
+    CHECK_EQ(count_of(RDZV_CLOSE_NODE), 0);
+    beat(2); /* what came during the pause */
+    beat(3);
+    CHECK_EQ(lost_after(5), 0);
+    beat(2);
+    beat(3);
+    CHECK_EQ(lost_after(5), 0);
+    beat(2);
+    beat(3);
+    CHECK_EQ(lost_after(1), 0); /* 15 s of its own, and one to read what it has sent */
+    beat(2);
+    CHECK_EQ(lost_after(1), 1);
+}
+
+TEST(a_pause_before_any_node_is_nothing)
+{
+    begin_with(4, NODES);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    now_us += 100 * SECOND_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK, .paused_us = 100 * SECOND_US});
+    CHECK_EQ(count_of(RDZV_CLOSE_NODE), 0);
+}
+
+TEST(one_silent_node_of_three_is_lost)
+{
+    begin();
+    for (uint32_t i = 0; i < 2; i++) {
+        now_us += 7 * SECOND_US;
+        beat(2);
+        beat(3);
+    }
+    CHECK_EQ(lost_after(1), 1);
+}
+
+TEST(most_nodes_silent_at_once_have_until_their_lease_ends)
+{
+    begin();
+    now_us += 14 * SECOND_US;
+    beat(3);
+    CHECK_EQ(lost_after(1), 0); /* two of three are silent */
+    CHECK_EQ(lost_after(4), 0);
+    beat(3);
+    CHECK_EQ(lost_after(40), 0); /* all three */
+    CHECK_EQ(lost_after(1), 2);  /* the lease of a and b is over */
+}
+
+TEST(when_the_others_are_heard_again_the_rest_is_lost)
+{
+    begin();
+    now_us += 14 * SECOND_US;
+    beat(3);
+    CHECK_EQ(lost_after(6), 0);
+    beat(1);
+    CHECK_EQ(count_of(RDZV_CLOSE_NODE), 0);
+    beat(3);
+    CHECK_EQ(count_of(RDZV_CLOSE_NODE), 1); /* b alone: its 15 s are long over */
+}
+
+/* A connection that its node has closed is no silence: the node is gone. */
+TEST(nodes_that_have_closed_are_lost_as_ever)
+{
+    begin();
+    for (uint64_t conn = 1; conn <= 2; conn++)
+        step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = conn});
+    now_us += 14 * SECOND_US;
+    beat(3);
+    CHECK_EQ(rdzv_node_conn(core, "a"), 0);
+    CHECK_EQ(lost_after(1), 0); /* no connection is left to close */
+    now_us += SECOND_US;
+    beat(3);
+    CHECK_EQ(count_lost(), 2);
+}
+
+TEST_MAIN
