@@ -44,6 +44,10 @@ static const char *check_shape(const struct rdzv_record *record)
     if ((record->generation == 0) != (record->state == JOB_QUEUED) &&
         !rdzv_state_is_final(record->state))
         return "its generation does not fit its state";
+    if (record->stopping > STOP_TIME ||
+        (record->stopping != STOP_NONE &&
+         (record->part_count == 0 || record->stop_signal == 0 || record->stop_signal > 64)))
+        return "its stop is malformed";
     if (record->failed_rank < -1 ||
         record->failed_rank >= (int32_t)(record->nodes * record->nproc_per_node))
         return "its failed rank is out of range";
@@ -85,7 +89,7 @@ static void check_job(const struct rdzv *rdzv, const struct job *job)
     for (uint32_t order = ORDER_STOP; order < ORDER_COUNT; order++)
         assert((job->owed[order] & ~bits_below(record->part_count)) == 0);
     assert((job->owed[ORDER_FORGET] & ~bits_below(job->ended_part_count)) == 0);
-    assert(record->part_count > 0 || job->stopping == STOP_NONE);
+    assert(record->part_count > 0 || job->record.stopping == STOP_NONE);
     for (uint32_t i = 0; i < record->part_count; i++) {
         const struct part_state *part = &job->parts[i];
 

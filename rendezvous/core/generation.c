@@ -43,9 +43,9 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct rdzv_part
     job->was_started = true;
     memset(job->parts, 0, sizeof job->parts);
     memset(job->ranks, 0, job_world(job) * sizeof *job->ranks);
-    job->stopping = STOP_NONE;
-    job->cannot_start = false;
-    job->errno_exit = 0;
+    job->record.stopping = STOP_NONE;
+    job->record.cannot_start = false;
+    job->record.errno_exit = 0;
     job->go_sent = false;
     job->blob_byte_count = 0;
     job->limit_at_us = UINT64_MAX;
@@ -109,10 +109,10 @@ void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, ui
                      uint64_t grace_us)
 {
     assert(why != STOP_NONE && signal > 0 && job->record.part_count > 0);
-    job->stopping = why;
-    job->stop_signal = signal;
-    job->stop_grace_us = grace_us;
-    job_set_changed(rdzv, job);
+    job->record.stopping = why;
+    job->record.stop_signal = signal;
+    job->record.stop_grace_us = grace_us;
+    job_set_dirty(rdzv, job);
     orders_cancel(job, ORDER_START, ORDER_WORLD);
     for (uint32_t i = 0; i < job->record.part_count; i++)
         if (!is_over(&job->parts[i]))
@@ -127,13 +127,13 @@ static void fail(struct rdzv *rdzv, struct job *job, uint32_t part, const char *
     struct rdzv_record *record = &job->record;
 
     assert(part < record->part_count);
-    if (job->stopping != STOP_NONE)
+    if (job->record.stopping != STOP_NONE)
         return;
     record->failed_rank = -1;
     record->tail[0] = '\0';
-    job->errno_exit = 0;
-    job->failed_exit = EXIT_OURS;
-    job->failed_signal = 0;
+    job->record.errno_exit = 0;
+    job->record.failed_exit = EXIT_OURS;
+    job->record.failed_signal = 0;
     (void)snprintf(record->failed_node, sizeof record->failed_node, "%s", record->parts[part].node);
     (void)snprintf(record->reason, sizeof record->reason, "%s", cause);
     job_log(rdzv, job, record->reason);
@@ -161,17 +161,30 @@ void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part, con
 void generation_start_failed(struct rdzv *rdzv, struct job *job, uint64_t part_mask,
                              const char *cause)
 {
-    if (job->stopping == STOP_NONE)
-        job->cannot_start = true;
+    if (job->record.stopping == STOP_NONE)
+        job->record.cannot_start = true;
     for (uint32_t i = 0; i < job->record.part_count; i++) /* the last one ends the generation */
         if ((part_mask >> i & 1) != 0)
             generation_part_lost(rdzv, job, i, cause);
+}
+
+/* The wall clock may have been set meanwhile: never longer than a back-off can be. */
+static void restore_retry(struct rdzv *rdzv, struct job *job)
+{
+    int64_t left_ms = job->record.retry_at_ms - rdzv->out.wall_ms;
+
+    if (job->record.state != JOB_RESTARTING || left_ms <= 0)
+        return;
+    if (left_ms > (int64_t)(RESTART_DELAY_MAX_US / 1000))
+        left_ms = RESTART_DELAY_MAX_US / 1000;
+    job->retry_at_us = rdzv->out.now_us + (uint64_t)left_ms * 1000;
 }
 
 void generation_restore(struct rdzv *rdzv, struct job *job)
 {
     char cause[REASON_BYTES_MAX];
 
+    restore_retry(rdzv, job);
     for (uint32_t i = 0; i < job->record.part_count; i++) {
         const struct node *node = roster_expect(rdzv, job->record.parts[i].node);
 
@@ -232,7 +245,7 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
     const char *cause = report->cause;
     char text[REASON_BYTES_MAX];
 
-    if (job->stopping != STOP_NONE)
+    if (job->record.stopping != STOP_NONE)
         return;
     if (failed >= 0 && ((uint32_t)failed < place->rank_base ||
                         (uint32_t)failed >= place->rank_base + place->local_count))
@@ -244,15 +257,16 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
         cause = text;
     }
     fail(rdzv, job, part, cause);
-    job->errno_exit = report->failed_errno_exit >= 126 ? (uint32_t)report->failed_errno_exit : 0;
-    if (job->errno_exit != 0)
-        job->failed_exit = (int32_t)job->errno_exit;
+    job->record.errno_exit =
+        report->failed_errno_exit >= 126 ? (uint32_t)report->failed_errno_exit : 0;
+    if (job->record.errno_exit != 0)
+        job->record.failed_exit = (int32_t)job->record.errno_exit;
     if (failed < 0)
         return; /* no rank was started */
     job->record.failed_rank = failed;
-    if (job->errno_exit == 0)
-        job->failed_exit = job->ranks[failed].exit_code;
-    job->failed_signal = job->ranks[failed].signal;
+    if (job->record.errno_exit == 0)
+        job->record.failed_exit = job->ranks[failed].exit_code;
+    job->record.failed_signal = job->ranks[failed].signal;
     (void)snprintf(job->record.tail, sizeof job->record.tail, "%s", report->tail);
 }
 
@@ -283,7 +297,7 @@ void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum s
 {
     if (phase == SHIM_ENDED)
         return; /* its report follows */
-    if (job->stopping != STOP_NONE)
+    if (job->record.stopping != STOP_NONE)
         orders_owe(rdzv, job, part, ORDER_STOP);
     else if (phase == SHIM_READY && job->go_sent)
         orders_owe(rdzv, job, part, ORDER_GO);
@@ -309,7 +323,7 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
 
     if (is_over(state))
         return;
-    if (job->stopping != STOP_NONE && !state->is_reported) {
+    if (job->record.stopping != STOP_NONE && !state->is_reported) {
         orders_owe(rdzv, job, part, ORDER_STOP);
     } else if (!state->is_reported && job->record.state == JOB_STARTING && !any_part_runs(job)) {
         orders_owe(rdzv, job, part, ORDER_START);
@@ -353,7 +367,7 @@ static void close_generation(struct rdzv *rdzv, struct job *job)
         orders_owe(rdzv, job, i, ORDER_FORGET);
     }
     job->record.part_count = 0;
-    job->stopping = STOP_NONE;
+    job->record.stopping = STOP_NONE;
     job->limit_at_us = UINT64_MAX;
     job->record.limit_at_ms = 0;
     rdzv->sched_due = true;
@@ -383,20 +397,21 @@ static void conclude_failure(struct rdzv *rdzv, struct job *job)
     struct restart_case failed = {
         .max_restarts = job->record.max_restarts,
         .restarts_without_progress = job->record.restarts_without_progress,
-        .errno_exit = job->errno_exit,
-        .cannot_start = job->cannot_start,
+        .errno_exit = job->record.errno_exit,
+        .cannot_start = job->record.cannot_start,
     };
     struct restart_answer answer = restart_decide(&failed, &rdzv->random);
 
     if (!answer.restart) {
         action_log(&rdzv->out, job->record.job_id, job->record.generation, "not restarted: %s",
                    answer.why_not);
-        job_end(rdzv, job, JOB_FAILED, job->failed_exit, job->failed_signal,
-                job->errno_exit != 0 || job->record.failed_rank < 0);
+        job_end(rdzv, job, JOB_FAILED, job->record.failed_exit, job->record.failed_signal,
+                job->record.errno_exit != 0 || job->record.failed_rank < 0);
         return;
     }
     close_generation(rdzv, job);
     job->retry_at_us = rdzv->out.now_us + answer.delay_us;
+    job->record.retry_at_ms = rdzv->out.wall_ms + (int64_t)(answer.delay_us / 1000);
     job_set_state(rdzv, job, JOB_RESTARTING);
     queue_add(rdzv, job);
 }
@@ -408,7 +423,7 @@ static void conclude(struct rdzv *rdzv, struct job *job)
         job_end(rdzv, job, JOB_CANCELLED, EXIT_OURS, 0, true);
         return;
     }
-    switch (job->stopping) {
+    switch ((enum stop_cause)job->record.stopping) {
     case STOP_NONE:
         job_end(rdzv, job, JOB_SUCCEEDED, 0, 0, false);
         break;
@@ -473,6 +488,6 @@ static void settle(struct rdzv *rdzv, struct job *job)
         return;
     if (all_over(job))
         conclude(rdzv, job);
-    else if (job->stopping == STOP_NONE)
+    else if (job->record.stopping == STOP_NONE)
         settle_running(rdzv, job);
 }

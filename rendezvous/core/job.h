@@ -41,13 +41,6 @@ struct job {
     bool dirty, changed; /* since it was last published: write it; wake who watches it */
     uint64_t version;
     /* the generation at hand; valid while record.part_count > 0 */
-    enum stop_cause stopping;
-    uint32_t stop_signal;
-    uint64_t stop_grace_us;
-    bool cannot_start; /* its start order cannot be made: another try would be the same */
-    uint32_t errno_exit;
-    int32_t failed_exit;
-    uint32_t failed_signal;
     uint64_t limit_at_us; /* running: the time limit; UINT64_MAX: none */
     bool go_sent;
     uint32_t blob_byte_count;

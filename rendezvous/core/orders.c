@@ -68,8 +68,8 @@ static void send(struct rdzv *rdzv, const struct job *job, uint32_t part, enum o
         break;
     case ORDER_STOP:
         action = add(rdzv, job, node, RDZV_SEND_STOP);
-        action->signal = job->stop_signal;
-        action->grace_us = job->stop_grace_us;
+        action->signal = job->record.stop_signal;
+        action->grace_us = job->record.stop_grace_us;
         action_text(&rdzv->out, action, "%s", job->record.reason);
         break;
     case ORDER_START:

@@ -279,10 +279,10 @@ static void on_restore(struct rdzv *rdzv, const struct rdzv_record *record)
     }
     if (job->record.part_count == 0)
         queue_add(rdzv, job);
-    if (job->record.cancel_wanted) {
-        job->stopping = STOP_CANCEL;
-        job->stop_signal = SIGTERM;
-        job->stop_grace_us = job->record.grace_us;
+    if (job->record.cancel_wanted && job->record.stopping == STOP_NONE) {
+        job->record.stopping = STOP_CANCEL; /* of a version that did not store it */
+        job->record.stop_signal = SIGTERM;
+        job->record.stop_grace_us = job->record.grace_us;
     }
     generation_restore(rdzv, job);
 }
@@ -381,7 +381,7 @@ static void enforce_time_limits(struct rdzv *rdzv)
     for (uint32_t i = 0; is_due && i < rdzv->live_count; i++) {
         struct job *job = job_live(rdzv, i);
 
-        if (job->ended || job->stopping != STOP_NONE || job->limit_at_us == UINT64_MAX)
+        if (job->ended || job->record.stopping != STOP_NONE || job->limit_at_us == UINT64_MAX)
             continue;
         if (rdzv->out.now_us < job->limit_at_us ||
             !actions_have_room(&rdzv->out, JOB_ACTIONS_MAX)) {

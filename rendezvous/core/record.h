@@ -35,6 +35,14 @@
     X(U32,   restarts_without_progress, restarts_without_progress, KEPT,  0)                       \
     X(U64,   checkpoint_step,           checkpoint_step,           SHOWN, 0) /* newest */          \
     X(BOOL,  cancel_wanted,             cancel_wanted,             KEPT,  0)                       \
+    X(U32,   stopping,                  stopping,                  KEPT,  0) /* see below */       \
+    X(U32,   stop_signal,               stop_signal,               KEPT,  0)                       \
+    X(U64,   stop_grace_us,             stop_grace_us,             KEPT,  0)                       \
+    X(BOOL,  cannot_start,              cannot_start,              KEPT,  0)                       \
+    X(U32,   errno_exit,                errno_exit,                KEPT,  0)                       \
+    X(I32,   failed_exit,               failed_exit,               KEPT,  0)                       \
+    X(U32,   failed_signal,             failed_signal,             KEPT,  0)                       \
+    X(I64,   retry_at_ms,               retry_at_ms,               KEPT,  0)                       \
     X(TEXT,  reason,                    reason,                    SHOWN, REASON_BYTES_MAX)        \
     X(I32,   exit_code,                 exit_code,                 SHOWN, 0) /* once ended */      \
     X(U32,   signal,                    signal,                    SHOWN, 0)                       \
@@ -52,7 +60,11 @@
     X(U64,   steps,                     steps,                     SHOWN, 0)                       \
     X(F64,   loss,                      loss,                      SHOWN, 0)                       \
     X(F64,   samples_per_s,             samples_per_s,             SHOWN, 0)
-/* limit_at_ms: wall clock, when the time limit of the running generation is over; 0: none.
+/* stopping: enum stop_cause of the generation at hand; stop_signal and stop_grace_us are what its
+ * nodes are told, and cannot_start, errno_exit, failed_exit and failed_signal what its failure means
+ * for the job (generation.c). So a server that starts in the middle of a stop goes on with it.
+ * retry_at_ms: wall clock, restarting: no try before; 0: at once.
+ * limit_at_ms: wall clock, when the time limit of the running generation is over; 0: none.
  * failed_rank, failed_node, tail: the first cause of the last failed generation; rank -1: none, or
  * no rank was the cause. where: the nodes of the newest generation, "node0,node1". */
 

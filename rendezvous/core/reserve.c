@@ -10,7 +10,7 @@
  * others must be gone by then. 0: soon; UINT64_MAX: nobody knows. */
 static uint64_t end_of(const struct rdzv *rdzv, const struct job *job)
 {
-    if (job->stopping != STOP_NONE)
+    if (job->record.stopping != STOP_NONE)
         return 0;
     if (job->limit_at_us != UINT64_MAX)
         return job->limit_at_us;

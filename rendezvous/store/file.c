@@ -65,6 +65,7 @@ static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
     "INSERT OR IGNORE INTO request_ids SELECT r.request_id, j.user, r.job_id"
     " FROM old_request_ids r JOIN jobs j ON j.id = r.job_id;"
     "DROP TABLE old_request_ids;" PRINCIPALS_SQL,
+    "", /* columns alone */
 };
 
 /* Columns of `jobs`, with what an old row has in a new one. */

@@ -21,7 +21,7 @@
 #include "common/status.h"
 #include "rendezvous/core/rdzv.h"
 
-#define STORE_SCHEMA_VERSION 3
+#define STORE_SCHEMA_VERSION 4
 #define STORE_EXIT_CODE 74       /* EX_IOERR of sysexits.h */
 #define STORE_EVENTS_MAX 100000u /* older ones are dropped */
 

@@ -1,0 +1,144 @@
+/* A server that starts in the middle of a stop goes on with it: what was decided before is stored
+ * before it acts. */
+#include "tests/unit/rendezvous/core_tools.h"
+
+#include <signal.h>
+
+#include "tests/lib/test.h"
+
+#define NODES 2u
+
+static struct rdzv_record record;
+
+static void hello(uint64_t conn, const char *name, enum shim_phase phase)
+{
+    struct part_beat_shim shim = {1, 1, phase, 1};
+
+    step_hello(conn, (struct msg_node_hello){.name = name,
+                                             .instance = conn,
+                                             .slots = 1,
+                                             .shims = {&shim, phase == SHIM_PREPARING ? 0 : 1}});
+}
+
+static void report(uint64_t conn, uint32_t rank, enum shim_phase phase, int32_t exit_code)
+{
+    struct part_report_rank state = {.rank = rank,
+                                     .state = phase == SHIM_ENDED ? RANK_EXITED : RANK_RUNNING,
+                                     .exit_code = exit_code};
+    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT,
+                      .shim_report = {.job_id = 1,
+                                      .generation = 1,
+                                      .revision = 1,
+                                      .phase = phase,
+                                      .master_port = 4000,
+                                      .failed_rank = exit_code != 0 ? (int32_t)rank : -1,
+                                      .cause = exit_code != 0 ? "rank failed" : "",
+                                      .tail = ""}};
+
+    msg.shim_report.ranks.items = &state;
+    msg.shim_report.ranks.count = 1;
+    step_node(conn, &msg);
+}
+
+/* Job 1 runs with a rank on each node. */
+static void begin(uint32_t max_restarts, uint64_t time_limit_us)
+{
+    begin_with(4, NODES);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    hello(1, "a", SHIM_PREPARING);
+    hello(2, "b", SHIM_PREPARING);
+    CHECK_EQ(step_submit((struct msg_submit){.nodes = NODES,
+                                             .nproc_per_node = 1,
+                                             .max_restarts = max_restarts,
+                                             .grace_us = 10 * SECOND_US,
+                                             .time_limit_us = time_limit_us}),
+             1);
+    report(1, 0, SHIM_READY, 0);
+    report(2, 1, SHIM_READY, 0);
+    report(1, 0, SHIM_RUNNING, 0);
+    report(2, 1, SHIM_RUNNING, 0);
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_RUNNING);
+}
+
+/* A new server, with what was stored in the last step. */
+static void restart(void)
+{
+    CHECK(count_of(RDZV_PERSIST) > 0);
+    record = *rdzv_job_record(core, 1);
+    begin_with(4, NODES);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+}
+
+TEST(an_exit_code_survives)
+{
+    begin(0, 0);
+    report(1, 0, SHIM_ENDED, 7); /* b is to be stopped */
+    restart();
+    hello(3, "a", SHIM_ENDED);
+    report(3, 0, SHIM_ENDED, 7);
+    hello(4, "b", SHIM_RUNNING);
+    CHECK_EQ(count_of(RDZV_SEND_STOP), 1);
+    CHECK_EQ(find(RDZV_SEND_STOP)->signal, SIGKILL);
+    report(4, 1, SHIM_ENDED, 0);
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_FAILED);
+    CHECK_EQ(rdzv_job_record(core, 1)->exit_code, 7);
+    CHECK_EQ(rdzv_job_record(core, 1)->failed_rank, 0);
+}
+
+TEST(a_time_limit_that_was_reached_ends_the_job)
+{
+    begin(3, 10 * SECOND_US);
+    now_us += 11 * SECOND_US;
+    wall_ms += 11 * 1000;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK_EQ(count_of(RDZV_SEND_STOP), 2);
+    restart();
+    hello(3, "a", SHIM_ENDED);
+    report(3, 0, SHIM_ENDED, 0);
+    hello(4, "b", SHIM_ENDED);
+    report(4, 1, SHIM_ENDED, 0);
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_FAILED);
+    CHECK_EQ(rdzv_job_record(core, 1)->exit_code, 124);
+}
+
+TEST(a_cancel_keeps_its_signal_and_its_grace)
+{
+    struct msg msg = {.type = MSG_TYPE_CANCEL,
+                      .cancel = {.job = "1", .signal = SIGINT, .grace_us = 3 * SECOND_US}};
+
+    begin(3, 0);
+    step((struct rdzv_event){.type = RDZV_EVENT_CANCEL, .client = 5, .job_id = 1, .msg = &msg});
+    restart();
+    hello(3, "a", SHIM_RUNNING);
+    CHECK_EQ(count_of(RDZV_SEND_STOP), 1);
+    CHECK_EQ(find(RDZV_SEND_STOP)->signal, SIGINT);
+    CHECK_EQ(find(RDZV_SEND_STOP)->grace_us, 3 * SECOND_US);
+}
+
+TEST(a_back_off_goes_on)
+{
+    begin(3, 0);
+    record = *rdzv_job_record(core, 1);
+    record.restarts_without_progress = 2; /* so the next try waits for 1 to 2 s */
+    begin_with(4, NODES);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello(3, "a", SHIM_RUNNING);
+    hello(4, "b", SHIM_RUNNING);
+    report(3, 0, SHIM_ENDED, 7);
+    report(4, 1, SHIM_ENDED, 7);
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_RESTARTING);
+    restart();
+    step_hello(5, (struct msg_node_hello){.name = "a", .instance = 5, .slots = 1});
+    step_hello(6, (struct msg_node_hello){.name = "b", .instance = 6, .slots = 1});
+    now_us += SECOND_US / 2;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_RESTARTING);
+    now_us += 2 * SECOND_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_STARTING);
+    CHECK_EQ(rdzv_job_record(core, 1)->generation, 2);
+}
+
+TEST_MAIN
