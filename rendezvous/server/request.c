@@ -186,13 +186,24 @@ static void on_event_list(struct peer *peer, const struct msg_event_list *reques
                        request->wait_us);
 }
 
+/* What adds to the state. What ends jobs, or shows them, goes on with a full disk. */
+static bool needs_room(enum msg_type type)
+{
+    return type == MSG_TYPE_SUBMIT || type == MSG_TYPE_STAGE_PUT ||
+           type == MSG_TYPE_PRINCIPAL_ADD || type == MSG_TYPE_PRINCIPAL_ROTATE;
+}
+
 /* Jobs are shown, and answers leave in the order of the requests, once submits are durable. Only
  * submits of different clients share a transaction. */
 void client_request(struct peer *peer, const struct msg *msg)
 {
     if (peer->server->submitted_count > 0 && (msg->type != MSG_TYPE_SUBMIT || peer->is_submitting))
         server_flush(peer->server);
-    if (msg->type == MSG_TYPE_SUBMIT)
+    if (needs_room(msg->type) && store_is_low(peer->server->store))
+        peer_error(peer, "full",
+                   "free the disk of the server's state directory; running jobs go on",
+                   "the server's disk is nearly full, so it takes no new jobs and makes no keys");
+    else if (msg->type == MSG_TYPE_SUBMIT)
         on_submit(peer, msg);
     else if (msg->type == MSG_TYPE_JOB_GET)
         on_job_get(peer, &msg->job_get);

@@ -56,7 +56,8 @@ enum store_statement {
 struct store {
     sqlite3 *db;
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
-    char path[4096]; /* of state.db, for messages */
+    char path[4096];           /* of state.db, for messages */
+    bool watches_room, is_low; /* see room.c */
     char cluster[33];
     int lock_fd;
     bool survives_power, in_transaction;
@@ -64,6 +65,8 @@ struct store {
 };
 
 /* Ends the process: see store.h. `doing` completes "cannot ...". */
+/* At the end of store_open. */
+void store_room_open(struct store *store);
 __attribute__((noreturn)) void store_fail(struct store *store, const char *doing);
 /* A kept statement, reset and with no values bound. */
 sqlite3_stmt *store_use(struct store *store, enum store_statement which);

@@ -114,9 +114,12 @@ uint64_t store_write_event(struct store *store, int64_t at_ms, uint64_t job_id, 
                            const char *text)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_EVENT_WRITE);
-    uint64_t id = store->next_event_id++;
+    uint64_t id;
 
     assert(store->in_transaction);
+    if (store->is_low)
+        return store->next_event_id - 1; /* the log has it */
+    id = store->next_event_id++;
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)id);
     (void)sqlite3_bind_int64(stmt, 2, at_ms);
     (void)sqlite3_bind_int64(stmt, 3, (sqlite3_int64)job_id);

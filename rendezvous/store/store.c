@@ -136,6 +136,7 @@ void store_begin(struct store *store)
 {
     if (store->in_transaction)
         return;
+    (void)store_is_low(store);
     store_run(store, store_use(store, STORE_BEGIN), "begin a transaction in");
     store->in_transaction = true;
 }
@@ -262,11 +263,13 @@ enum status store_open(struct store **out, const char *dir, bool survives_power,
         status = open_file(store, err);
     if (status == STATUS_OK)
         status = prepare(store, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         release(store);
-    else
-        *out = store;
-    return status;
+        return status;
+    }
+    store_room_open(store);
+    *out = store;
+    return STATUS_OK;
 }
 
 void store_close(struct store **store)

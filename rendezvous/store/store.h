@@ -72,6 +72,8 @@ uint64_t store_next_job_id(struct store *store);
 void store_begin(struct store *store);
 void store_commit(struct store *store);
 bool store_is_dirty(const struct store *store); /* a transaction is open */
+/* The disk is nearly full: take no work that needs more of it. Events are not stored then. */
+bool store_is_low(struct store *store);
 /* Insert or replace. A record with parts also makes the rows of its ranks for its generation, so
  * that its logs are found even if the server ends now. */
 void store_write_job(struct store *store, const struct rdzv_record *record);

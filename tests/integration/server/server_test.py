@@ -776,6 +776,58 @@ def test_numbers_out_of_range_are_refused():
             assert result.returncode == 1 and "has the number %d" % number in result.stderr, result
 
 
+@contextlib.contextmanager
+def small_disk(mib):
+    """A file system of its own for the state directory; None where we may not mount one."""
+    with state_dir() as directory:
+        os.mkdir(directory)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%dm" % mib, "ddp-test", directory],
+                          capture_output=True, check=False).returncode != 0:
+            yield None
+            return
+        try:
+            yield directory
+        finally:
+            subprocess.run(["umount", "-l", directory], check=True)
+
+
+def fill(path):
+    """All the room that is left."""
+    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+
+
+def test_full_disk():
+    """Running jobs go on and end, new ones are refused by name, and all is well once there is room."""
+    with small_disk(64) as directory:
+        if directory is None:
+            print("skip full_disk: mounting a tmpfs needs root")
+            return
+        with server(directory=directory) as process, node(process.address) as one, Client(process.address) as client:
+            job, other = client.submit()["job_id"], client.submit()["job_id"]
+            for each in (job, other):
+                client.wait_for(each, lambda j: j["state"] == "running")
+            fill(directory + "/filler")
+            error = expect_refused("full", client.submit)
+            assert "disk is nearly full" in str(error), error
+            expect_refused("full", client.ask, "principal_add", name="n9", role="node")
+            assert os.statvfs(directory).f_bavail == 0
+            one.finish(job, 1)
+            client.wait_for(job, lambda j: j["state"] == "succeeded")
+            assert client.ask("job_list", all=True, after_id=0, limit=9)["jobs"][0]["state"] == "succeeded"
+            for _ in range(20):  # events, beats and connections of an hour that nobody needs to keep
+                with Client(process.address) as more:
+                    more.nodes()
+            os.unlink(directory + "/filler")
+            assert client.submit()["job_id"] == other + 1
+            assert "has room again" in process.log() and process.log().count("is nearly full") == 1, process.log()
+            process.kill()
+        with server(directory=directory) as process, Client(process.address) as client:
+            states = [j["state"] for j in client.ask("job_list", all=True, after_id=0, limit=9)["jobs"]]
+            assert states[:2] == ["succeeded", "running"], states
+
+
 def test_memory():
     with server() as process, node(process.address) as one, Client(process.address) as client:
         job = client.submit()["job_id"]
