@@ -11,6 +11,8 @@
  * not, so a longer timer could be late. */
 #define TICK_US_MAX 1000000u
 #define PAUSE_MIN_US 1000000u
+/* One start order more still fits into the queue of a connection. */
+#define START_WINDOW_BYTES (CONN_QUEUE_BYTES_MAX - 2u * FRAME_LARGE_BYTES_MAX)
 
 /* The spec is written once, with the row of the new job. A request id is unique for each user alone
  * (store_find_request), so another user's job may have the same. */
@@ -191,15 +193,18 @@ static void start_failed(struct server *server, const struct rdzv_action *action
     failure->part_mask |= 1ull << action->part;
 }
 
-/* Without memory nothing is sent: the node's next beat lacks the shim, and the core orders it
- * again. */
+/* Without memory, or with START_WINDOW_BYTES on their way to the node already, nothing is sent: the
+ * node's next beat lacks the shim, and the core orders it again. */
 static void send_start(struct server *server, struct peer *peer, const struct rdzv_action *action,
                        struct msg *msg)
 {
-    enum status status = load_spec(server, action->job_id);
+    enum status status;
     char text[REASON_BYTES_MAX];
     struct err err;
 
+    if (peer->conn.queued_bytes > START_WINDOW_BYTES)
+        return;
+    status = load_spec(server, action->job_id);
     if (status == STATUS_MEMORY) {
         log_line(LOG_ERROR, (struct log_about){.job_id = action->job_id, .rank = -1},
                  "no memory to read the command of this job");

@@ -776,6 +776,18 @@ def test_numbers_out_of_range_are_refused():
             assert result.returncode == 1 and "has the number %d" % number in result.stderr, result
 
 
+def test_large_start_orders_do_not_cut_the_node_off():
+    """More of them at once than a connection's queue holds."""
+    with server() as process, Client(process.address) as client:
+        jobs = [client.submit(env={"X": "x" * 900_000})["job_id"] for _ in range(8)]
+        with node(process.address, slots=8) as one:
+            for job in jobs:
+                client.wait_for(job, lambda j: j["state"] == "running")
+                one.finish(job, 1)
+                client.wait_for(job, lambda j: j["state"] == "succeeded" and j["generation"] == 1)
+            assert process.log().count("node0 is up") == 1, process.log()
+
+
 @contextlib.contextmanager
 def small_disk(mib):
     """A file system of its own for the state directory; None where we may not mount one."""
