@@ -162,7 +162,7 @@ static double run_steps(struct net *net)
         CHECK_EQ(net_backward(net, 1.0F, &err), STATUS_OK);
         net_update(net, &sgd);
     }
-    return (now_ms() - begun) / STEPS;
+    return (now_ms() - begun) / (double)STEPS;
 }
 
 static uint64_t count_calls(const struct net *net)
