@@ -229,7 +229,7 @@ static size_t read_back(FILE *file)
 {
     size_t n;
 
-    rewind(file);
+    CHECK_EQ(fseek(file, 0, SEEK_SET), 0);
     n = fread(text, 1, sizeof text - 1, file);
     text[n] = '\0';
     return n;
