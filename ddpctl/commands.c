@@ -46,11 +46,11 @@ static int verb_planned(struct ctl *ctl)
     return ctl_fail(ctl, CTL_USAGE, message, "ddpctl help lists what is there");
 }
 
+/* clang-format off */
 #define PLANNED(word, what)                                                                        \
-    {                                                                                              \
-        .name = word, .verb = VERB_PLANNED, .stops_at_word = true, .summary = what,                \
-        .run = verb_planned                                                                        \
-    }
+    {.name = word, .verb = VERB_PLANNED, .stops_at_word = true, .summary = what,                   \
+     .run = verb_planned}
+/* clang-format on */
 
 const struct command commands[] = {
     {.name = "run",

@@ -6,10 +6,9 @@
 #define JOB (VERB_RUN | VERB_SUBMIT)
 /* options of torchrun, accepted so that its command lines work; the server does what they are
  * for */
-#define IGNORED(option)                                                                            \
-    {                                                                                              \
-        .name = (option), .kind = OPTION_IGNORED, .verbs = JOB                                     \
-    }
+/* clang-format off */
+#define IGNORED(option) {.name = (option), .kind = OPTION_IGNORED, .verbs = JOB}
+/* clang-format on */
 
 /* The defaults that the help texts name are set where they are used: options_init, spec_init. */
 const struct option_row options_rows[] = {

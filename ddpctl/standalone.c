@@ -219,7 +219,7 @@ static void last_lines(const char *path, char *text, size_t text_bytes)
     if (!file)
         return;
     if (fseek(file, -(long)(sizeof bytes - 1), SEEK_END) < 0)
-        rewind(file);
+        (void)fseek(file, 0, SEEK_SET);
     length = fread(bytes, 1, sizeof bytes - 1, file);
     (void)fclose(file);
     while (length > 0 && bytes[length - 1] == '\n')

@@ -185,7 +185,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
             if (relu && out[n] <= 0.0F)
                 out[n] = 0.0F;
             round_to(out[n], &rounded);
-            bits |= (uint32_t) !(as_float(rounded) <= 0.0F) << n;
+            bits |= (as_float(rounded) <= 0.0F ? 0U : 1U) << n; /* a NaN counts as positive */
         }
         pack_write<N>(y, at, out);
         if (relu && mask != NULL)

@@ -2,11 +2,11 @@
 #include "worker/options_table.h"
 
 /* After the help: `.letter` and `.synonyms`, where there are some. */
+/* clang-format off */
 #define ROW(option_kind, option_name, member, shown_value, ...)                                    \
-    {                                                                                              \
-        .name = (option_name), .kind = (option_kind), OPTION_INTO(struct options, member),         \
-        .value = (shown_value), .help = __VA_ARGS__                                                \
-    }
+    {.name = (option_name), .kind = (option_kind), OPTION_INTO(struct options, member),            \
+     .value = (shown_value), .help = __VA_ARGS__}
+/* clang-format on */
 #define FLAG(name, member, ...) ROW(OPTION_FLAG, name, member, NULL, __VA_ARGS__)
 #define WHOLE(name, member, from, to, value, ...)                                                  \
     ROW(OPTION_U32, name, member, value, __VA_ARGS__, .min = (from), .max = (to))

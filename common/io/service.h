@@ -20,6 +20,7 @@ struct service_settings {
 
 /* The rows of these options; `member` of `type` is a struct service_settings, `stop` is what
  * --exit-with-parent does. */
+/* clang-format off */
 #define SERVICE_OPTION_ROWS(type, member, stop)                                                    \
     {.name = "log-format",                                                                         \
      .env = "DDP_LOG_FORMAT",                                                                      \
@@ -28,11 +29,11 @@ struct service_settings {
      .value = "FORM",                                                                              \
      OPTION_INTO(type, member.log_format),                                                         \
      .help = "of the log lines on stderr: text or json"},                                          \
-    {                                                                                              \
-        .name = "exit-with-parent", .kind = OPTION_FLAG,                                           \
-        OPTION_INTO(type, member.exit_with_parent),                                                \
-        .help = stop " when the process that started this one ends"                                \
-    }
+    {.name = "exit-with-parent",                                                                   \
+     .kind = OPTION_FLAG,                                                                          \
+     OPTION_INTO(type, member.exit_with_parent),                                                   \
+     .help = stop " when the process that started this one ends"}
+/* clang-format on */
 
 /* Parses a command line that has only options into `settings`. Returns -1, or the exit code: help
  * or the version was printed, or an error. */

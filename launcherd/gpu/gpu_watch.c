@@ -51,7 +51,8 @@ struct gpu_watch {
 static struct timespec after_us(uint64_t timeout_us)
 {
     struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)(timeout_us / 1000000);
     until.tv_nsec += (long)(timeout_us % 1000000) * 1000;
     if (until.tv_nsec >= 1000000000) {

@@ -81,7 +81,7 @@ static bool is_old(int logs_fd, const char *name, uint64_t keep_us)
             fstatat(dirfd(dir), entry->d_name, &stat, AT_SYMLINK_NOFOLLOW) == 0)
             later(&newest, &stat);
     closedir(dir);
-    clock_gettime(CLOCK_REALTIME, &now);
+    (void)clock_gettime(CLOCK_REALTIME, &now);
     int64_t age_us =
         (int64_t)(now.tv_sec - newest.tv_sec) * 1000000 + (now.tv_nsec - newest.tv_nsec) / 1000;
     return newest.tv_sec > 0 && age_us > 0 && (uint64_t)age_us > keep_us;

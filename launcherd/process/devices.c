@@ -37,7 +37,7 @@ static bool add(struct devices *devices, uint32_t number)
 enum status devices_parse(struct devices *devices, const char *text, struct err *err)
 {
     const char *at = text;
-    uint32_t first, last;
+    uint32_t first = 0, last;
 
     *devices = (struct devices){.all = strcmp(text, "all") == 0};
     if (devices->all || strcmp(text, "none") == 0)

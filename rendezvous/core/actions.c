@@ -37,8 +37,8 @@ void text_format(char out[REASON_BYTES_MAX], const char *format, ...)
     va_end(args);
 }
 
-static void set_text(struct output *out, struct rdzv_action *action, const char *format,
-                     va_list args)
+__attribute__((format(printf, 3, 0))) static void
+set_text(struct output *out, struct rdzv_action *action, const char *format, va_list args)
 {
     ptrdiff_t index = action - out->actions->items;
 

@@ -21,8 +21,10 @@
 #define COLUMN_TYPE_F64 "REAL"
 #define COLUMN_TYPE_STATE "TEXT"
 #define COLUMN_TYPE_TEXT "TEXT"
+/* clang-format off */
 #define COLUMN_DECLARE(kind, field, column, audience, bytes)                                       \
-#column " " COLUMN_TYPE_##kind " NOT NULL,"
+    #column " " COLUMN_TYPE_##kind " NOT NULL,"
+/* clang-format on */
 #define DRAINS_SQL                                                                                 \
     "CREATE TABLE drains (node TEXT NOT NULL, slot INTEGER NOT NULL, user TEXT NOT NULL,"          \
     " reason TEXT NOT NULL, at_ms INTEGER NOT NULL, PRIMARY KEY (node, slot)) WITHOUT ROWID;"

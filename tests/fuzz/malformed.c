@@ -42,10 +42,9 @@ static void show_payload(struct walk *walk, const char *name, const char *payloa
 
 /* -- frames ------------------------------------------------------------------------------------ */
 
-#define RAW(label, text)                                                                           \
-    {                                                                                              \
-        label, text, sizeof(text) - 1                                                              \
-    }
+/* clang-format off */
+#define RAW(label, text) {label, text, sizeof(text) - 1}
+/* clang-format on */
 
 static const struct {
     const char *name, *bytes;
@@ -245,10 +244,9 @@ static const struct member beat[] = {
 static const struct member world[] = {
     {"job_id", "\"1\""}, {"generation", "1"}, {"blob", "\"QUJD\""}};
 
-#define SAMPLE(type)                                                                               \
-    {                                                                                              \
-#type, type, sizeof(type) / sizeof(type)[0]                                                \
-    }
+/* clang-format off */
+#define SAMPLE(type) {#type, type, sizeof(type) / sizeof(type)[0]}
+/* clang-format on */
 static const struct {
     const char *type;
     const struct member *members;

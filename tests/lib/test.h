@@ -72,12 +72,14 @@ struct test_integer {
 /* End this test as skipped; for what is missing outside the project. */
 #define SKIP(reason) test_skip(reason)
 
+/* clang-format off */
 #define TEST_INTEGER(value)                                                                        \
-    _Generic((value), unsigned int                                                                 \
-             : test_from_unsigned, unsigned long                                                   \
-             : test_from_unsigned, unsigned long long                                              \
-             : test_from_unsigned, default                                                         \
-             : test_from_signed)(value)
+    _Generic((value),                                                                              \
+        unsigned int: test_from_unsigned,                                                          \
+        unsigned long: test_from_unsigned,                                                         \
+        unsigned long long: test_from_unsigned,                                                    \
+        default: test_from_signed)(value)
+/* clang-format on */
 
 /* A fresh, empty directory for the running test, removed with its contents when the test ends. One
  * a test. The text lives until then. */

@@ -95,8 +95,8 @@ enum comm_gloo_result comm_gloo_new(struct comm_gloo **gloo, uint32_t rank, uint
 {
     return guarded(failure, [&] {
         auto made = std::make_unique<comm_gloo>();
-        int own_rank = static_cast<int>(rank);
-        int size = static_cast<int>(world);
+        const int own_rank = static_cast<int>(rank);
+        const int size = static_cast<int>(world);
 
         made->mesh = std::make_shared<Mesh>(
             own_rank, size,

@@ -132,8 +132,8 @@ static struct hand draw_hand(struct draw *draw)
         .xy = -height * (sine + slant * cosine),
         .yx = width * sine,
         .yy = height * (cosine - slant * sine),
-        .middle_x = SIDE / 2.0F - .5F + draw_between(draw, -3, 3),
-        .middle_y = SIDE / 2.0F - .5F + draw_between(draw, -3, 3),
+        .middle_x = (float)SIDE / 2 - .5F + draw_between(draw, -3, 3),
+        .middle_y = (float)SIDE / 2 - .5F + draw_between(draw, -3, 3),
         .bend_x = draw_between(draw, -.12F, .12F),
         .bend_y = draw_between(draw, -.12F, .12F),
         .phase_x = draw_between(draw, 0, 1),
@@ -222,7 +222,7 @@ static void ink_stroke(float *sheet, const struct stroke *stroke, const struct h
         const struct point *p0 = &points[i > 0 ? i - 1 : 0], *p1 = &points[i];
         const struct point *p2 = &points[i + 1], *p3 = &points[i + 2 < n ? i + 2 : n - 1];
         for (int k = 1; k <= PIECES; k++) {
-            float t = (float)k / PIECES;
+            float t = (float)k / (float)PIECES;
             struct point after = place(hand, (struct point){spline(p0->x, p1->x, p2->x, p3->x, t),
                                                             spline(p0->y, p1->y, p2->y, p3->y, t)});
             ink_piece(sheet, before, after, hand->half_width, hand->ink);

@@ -204,12 +204,16 @@ enum status profile_write(const char *path, const struct profile *profile, struc
         return err_set(err, STATUS_MEMORY, 0, "no memory to write %.120s", path);
     }
     file = fopen(path, "we");
-    if (file == NULL)
+    if (file == NULL) {
         status = err_set(err, STATUS_IO, errno, "--profile-json %.100s: cannot open: %s", path,
                          strerror(errno));
-    else if ((fwrite(buf.bytes, 1, buf.byte_count, file) != buf.byte_count) | (fclose(file) != 0))
-        status = err_set(err, STATUS_IO, errno, "--profile-json %.100s: cannot write: %s", path,
-                         strerror(errno));
+    } else {
+        const bool is_written = fwrite(buf.bytes, 1, buf.byte_count, file) == buf.byte_count;
+
+        if (fclose(file) != 0 || !is_written)
+            status = err_set(err, STATUS_IO, errno, "--profile-json %.100s: cannot write: %s", path,
+                             strerror(errno));
+    }
     buf_free(&buf);
     return status;
 }

@@ -62,7 +62,7 @@ static void say_hello(const struct group *group, int fd, uint32_t round)
     case 2:
         hello.identity.generation--;
         break;
-    case 3:
+    default:
         hello.kind = COMM_HELLO_MESH; /* before its time */
         break;
     }

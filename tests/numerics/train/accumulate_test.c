@@ -64,7 +64,7 @@ static void check_losses(int rank)
     for (int i = 0; i < STEPS; i++) {
         const double expected = torch_losses[rank][i];
         unsigned epoch, step;
-        double loss;
+        double loss = 0;
 
         /* our own numbers: NOLINTNEXTLINE(cert-err34-c) */
         CHECK_EQ(fscanf(file, "%u %u %lf", &epoch, &step, &loss), 3);

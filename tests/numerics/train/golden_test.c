@@ -23,7 +23,7 @@ TEST(four_ranks_delayed_reduce)
     cJSON *golden = golden_read("convnet-mnist-4ranks.json");
     const cJSON *losses = cJSON_GetArrayItem(cJSON_GetObjectItem(golden, "losses"), 0);
     char args[2048];
-    double loss;
+    double loss = 0;
     unsigned epoch, step;
     FILE *file;
 

@@ -60,8 +60,8 @@ TEST(schedules_resume_bit_identical)
     static const char *const schedules[] = {
         "--epochs 3 --lr-schedule onecycle",
         "--epochs 3 --lr-schedule cosine --warmup-epochs 1 --min-lr 1e-4",
-        "--epochs 3 --lr-schedule plateau --plateau-patience 0 --plateau-metric val_acc1 "
-        "--lr-gamma 0.5",
+        ("--epochs 3 --lr-schedule plateau --plateau-patience 0 --plateau-metric val_acc1 "
+         "--lr-gamma 0.5"),
         "--epochs 3 --lr-schedule step --lr-step-epochs 1",
     };
     static const uint32_t cuts[] = {7, 16, 33};

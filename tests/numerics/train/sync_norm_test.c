@@ -47,7 +47,7 @@ static void read_losses(const char *name, uint32_t ranks, int steps, double *los
         CHECK(file != NULL);
         for (int i = 0; i < steps; i++) {
             unsigned epoch, step;
-            double loss;
+            double loss = 0;
 
             /* our own numbers: NOLINTNEXTLINE(cert-err34-c) */
             CHECK_EQ(fscanf(file, "%u %u %lf", &epoch, &step, &loss), 3);

@@ -18,8 +18,9 @@ template <typename F> int queue(stream on, F call)
 {
     static_assert(std::is_trivially_copyable_v<F>, "the queue copies bytes");
 
-    return standin_queue(
-        on, [](void *args) { (*static_cast<F *>(args))(); }, &call, sizeof call);
+    void (*const run)(void *) = [](void *args) { (*static_cast<F *>(args))(); };
+
+    return standin_queue(on, run, &call, sizeof call);
 }
 
 constexpr uint32_t TABLE_MAX = 64; /* tensors that one launch carries */

@@ -354,7 +354,7 @@ static void run_stream(const struct CUstream_st *stream)
     standin_fence_open();
     while (stream->queue.first != NULL)
         if (!run_one())
-            assert(!"a stream waits for an event that nobody records");
+            assert(false && "a stream waits for an event that nobody records");
     standin_fence_close();
 }
 
@@ -502,7 +502,7 @@ enum status standin_event_sync(struct CUevent_st *event, struct err *err)
     standin_fence_open();
     while (!event->mark->is_done)
         if (!run_one())
-            assert(!"the host waits for an event that nobody records");
+            assert(false && "the host waits for an event that nobody records");
     standin_fence_close();
     return leave(STATUS_OK);
 }

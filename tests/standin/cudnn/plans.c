@@ -457,7 +457,7 @@ static void run_call(void *args)
         return;
     default:
         if (!run_statistics(call))
-            assert(!"a plan that the stand-in does not have");
+            assert(false && "a plan that the stand-in does not have");
     }
 }
 

@@ -99,7 +99,7 @@ TEST(a_file_that_others_may_read_is_refused)
 
 TEST(an_argument_is_overwritten)
 {
-    static const char *const texts[] = {URL, "ddp://bad#" SECRET, SECRET};
+    static const char *const texts[] = {URL, ("ddp://bad#" SECRET), SECRET};
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         char argument[128];

@@ -94,7 +94,7 @@ static struct settings settings;
 static struct option_result result;
 static struct err err;
 
-#define PARSE(env, ...) parse((env), (char *const[]){(char *)(uintptr_t) "p", __VA_ARGS__, NULL})
+#define PARSE(env, ...) parse((env), (char *const[]){(char *)(uintptr_t)("p"), __VA_ARGS__, NULL})
 #define ARG(text) (char *)(uintptr_t)(text)
 
 static enum status parse(option_getenv *env, char *const *argv)

@@ -19,7 +19,7 @@ static const struct option_table table = {
 
 static int parse(struct settings *settings, const char *argument)
 {
-    char *const argv[] = {(char *)(uintptr_t) "daemon", (char *)(uintptr_t)argument, NULL};
+    char *const argv[] = {(char *)(uintptr_t)("daemon"), (char *)(uintptr_t)argument, NULL};
 
     *settings = (struct settings){0};
     return service_parse(&table, 2, argv, settings);

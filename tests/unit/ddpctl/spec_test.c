@@ -111,12 +111,12 @@ TEST(the_environment_is_added_below_explicit_variables)
     struct spec spec;
     struct err err = {0};
     uint32_t left_out = 0;
-    char *const environ[] = {(char *)(uintptr_t) "PATH=/bin",
-                             (char *)(uintptr_t) "A=old",
-                             (char *)(uintptr_t) "DDP_SERVER=x",
-                             (char *)(uintptr_t) "BASH_FUNC_f%%=() {}",
-                             (char *)(uintptr_t) "BAD=\xff",
-                             (char *)(uintptr_t) "EMPTY=",
+    char *const environ[] = {(char *)(uintptr_t)("PATH=/bin"),
+                             (char *)(uintptr_t)("A=old"),
+                             (char *)(uintptr_t)("DDP_SERVER=x"),
+                             (char *)(uintptr_t)("BASH_FUNC_f%%=() {}"),
+                             (char *)(uintptr_t)("BAD=\xff"),
+                             (char *)(uintptr_t)("EMPTY="),
                              NULL};
 
     CHECK_EQ(parse(&spec, "{}", &err), STATUS_OK);

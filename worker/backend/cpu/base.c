@@ -1,5 +1,5 @@
-/* What every layer of the CPU backend uses: memory, rounding, areas, sums over ranks. Calls nothing
- * of the other files. */
+/* What every layer of the CPU backend uses: memory, shapes, rounding, sums over ranks. Calls
+ * nothing of the other files but dnnl.h. */
 #include "worker/backend/cpu/internal.h"
 
 #include <assert.h>
@@ -40,21 +40,54 @@ struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images)
     return (struct cpu_area){images, value->blocks, value->dims[1], value->dims[2]};
 }
 
-void cpu_tensor_set_layout(struct cpu_tensor *tensor, const dnnl_memory_desc_t *plain,
-                           const dnnl_memory_desc_t *stored)
+struct cpu_shape cpu_value_shape(const struct cpu *cpu, const struct cpu_value *value, uint32_t n)
 {
-    assert(plain->ndims == stored->ndims);
-    *tensor = (struct cpu_tensor){.plain = *plain, .stored = *stored, .count = 1};
-    for (int i = 0; i < plain->ndims; i++)
+    const bool is_image = value->blocked || value->dims[1] != 1 || value->dims[2] != 1;
+    struct cpu_shape shape = {.dim_count = is_image ? 4 : 2,
+                              .dims = {n, value->dims[0], value->dims[1], value->dims[2]}};
+
+    if (value->blocked)
+        shape.order = cpu->kernels->block == 16 ? CPU_BLOCKS_16 : CPU_BLOCKS_8;
+    return shape;
+}
+
+struct cpu_shape cpu_weights_shape(const int64_t *dims, int dim_count)
+{
+    struct cpu_shape shape = {.dim_count = dim_count};
+
+    assert(dim_count > 0 && dim_count <= CPU_DIMS_MAX);
+    memcpy(shape.dims, dims, (size_t)dim_count * sizeof *dims);
+    return shape;
+}
+
+enum status cpu_weights_set_layout(struct cpu_layer *layer, const struct cpu_shape *plain,
+                                   const struct cpu_layout *stored, struct err *err)
+{
+    struct cpu_tensor *tensor = &layer->tensors[0];
+    enum status status;
+
+    cpu_tensor_close(tensor);
+    *tensor = (struct cpu_tensor){.count = 1};
+    for (int i = 0; i < plain->dim_count; i++)
         tensor->count *= (size_t)plain->dims[i];
-    tensor->size = dnnl_memory_desc_get_size(stored) / sizeof(float);
+    tensor->size = cpu_layout_bytes(stored) / sizeof(float);
     assert(tensor->count <= tensor->size);
+    status = cpu_layout_new(&tensor->plain, plain, layer->graph->name, err);
+    if (status == STATUS_OK)
+        status = cpu_layout_copy(&tensor->stored, stored, layer->graph->name, err);
+    return status;
 }
 
 void cpu_tensor_set_vector(struct cpu_tensor *tensor, size_t count, size_t size)
 {
     assert(count <= size);
-    *tensor = (struct cpu_tensor){.is_vector = true, .count = count, .size = size};
+    *tensor = (struct cpu_tensor){.count = count, .size = size};
+}
+
+void cpu_tensor_close(struct cpu_tensor *tensor)
+{
+    cpu_layout_free(&tensor->plain);
+    cpu_layout_free(&tensor->stored);
 }
 
 void cpu_add_grad(const struct cpu *cpu, float *grad, const float *more, size_t count, bool adds)

@@ -57,111 +57,76 @@ static uint32_t input_step(const struct cpu_layer *layer)
     return conv_of(layer)->is_matrix ? layer->graph->window.stride : 1;
 }
 
-struct conv_mds {
-    dnnl_memory_desc_t in, out, bias;
-    const dnnl_memory_desc_t *bias_or_null;
-    dnnl_dims_t stride, pad;
-};
-
-static dnnl_status_t fill_mds(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
-                              struct conv_mds *mds)
+static struct cpu_operation describe(const struct cpu *cpu, const struct cpu_layer *layer,
+                                     uint32_t n)
 {
-    const struct graph_window *window = &layer->graph->window;
     const bool half = conv_of(layer)->half.on;
-    dnnl_status_t rc =
-        half ? cpu_half_md(layer->in, n, &mds->in) : cpu_value_md(cpu, layer->in, n, &mds->in);
 
-    if (rc == dnnl_success)
-        rc = half ? cpu_half_md(&layer->out, n, &mds->out)
-                  : cpu_value_md(cpu, &layer->out, n, &mds->out);
-    cpu_vector_md(layer->out.dims[0], &mds->bias);
-    mds->bias_or_null = layer->graph->has_bias ? &mds->bias : NULL;
-    for (int i = 0; i < 2; i++) {
-        mds->stride[i] = window->stride;
-        mds->pad[i] = window->pad;
-    }
-    return rc;
-}
-
-static dnnl_status_t describe(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
-                              enum cpu_direction direction, const dnnl_memory_desc_t *weights,
-                              const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
-{
-    const dnnl_alg_kind_t direct = dnnl_convolution_direct;
-    dnnl_convolution_desc_t desc;
-    struct conv_mds mds;
-    dnnl_status_t rc = fill_mds(cpu, layer, n, &mds);
-
-    if (rc == dnnl_success && direction == CPU_DIRECTION_FORWARD)
-        rc = dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, direct, &mds.in,
-                                                weights, mds.bias_or_null, &mds.out, mds.stride,
-                                                mds.pad, mds.pad);
-    else if (rc == dnnl_success && direction == CPU_DIRECTION_DATA)
-        rc = dnnl_convolution_backward_data_desc_init(&desc, direct, &mds.in, weights, &mds.out,
-                                                      mds.stride, mds.pad, mds.pad);
-    else if (rc == dnnl_success)
-        rc = dnnl_convolution_backward_weights_desc_init(&desc, direct, &mds.in, weights,
-                                                         mds.bias_or_null, &mds.out, mds.stride,
-                                                         mds.pad, mds.pad);
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_desc_create(pd, &desc, cpu->attr, cpu->engine, hint);
-    return rc == dnnl_success && conv_of(layer)->half.on ? cpu_half_check(weights, pd) : rc;
+    return (struct cpu_operation){
+        .layer = layer->graph->name,
+        .is_conv = true,
+        .has_bias = layer->graph->has_bias,
+        .stride = layer->graph->window.stride,
+        .pad = layer->graph->window.pad,
+        .in = half ? cpu_half_shape(layer->in, n) : cpu_value_shape(cpu, layer->in, n),
+        .out = half ? cpu_half_shape(&layer->out, n) : cpu_value_shape(cpu, &layer->out, n)};
 }
 
 /* The pixels of n images as rows of a matrix. */
-static dnnl_status_t describe_matrix(const struct cpu *cpu, const struct cpu_layer *layer,
-                                     uint32_t n, enum cpu_direction direction,
-                                     const dnnl_memory_desc_t *weights,
-                                     const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
+static struct cpu_operation describe_matrix(const struct cpu *cpu, const struct cpu_layer *layer,
+                                            uint32_t n)
 {
     const uint32_t pixels = layer->out.dims[1] * layer->out.dims[2];
-    const struct cpu_matrix matrix = {.rows = (int64_t)n * pixels,
-                                      .in = layer->in->dims[0],
-                                      .out = layer->out.dims[0],
-                                      .has_bias = layer->graph->has_bias};
+    const struct cpu_matrix matrix = {
+        .rows = (int64_t)n * pixels, .in = layer->in->dims[0], .out = layer->out.dims[0]};
 
-    return cpu_half_describe(cpu, &matrix, direction, weights, hint, pd);
+    (void)cpu;
+    return cpu_half_operation(layer, &matrix);
 }
 
-/* Lets oneDNN choose the layouts of the weights. dnnl_unimplemented: no bf16 for this shape. */
-static dnnl_status_t choose_layouts(const struct cpu *cpu, const struct cpu_layer *layer,
-                                    struct conv *conv)
+/* Lets oneDNN choose the layouts of the weights. STATUS_UNSUPPORTED: no bf16 for this shape. */
+static enum status choose_layouts(const struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
+                                  struct err *err)
 {
-    const dnnl_dim_t kernel = layer->graph->window.kernel;
-    const dnnl_dims_t dims = {layer->out.dims[0], layer->in->dims[0], kernel, kernel};
-    const int dim_count = conv->is_matrix ? 2 : 4;
-    dnnl_memory_desc_t plain;
-    dnnl_status_t rc = dnnl_memory_desc_init_by_tag(&plain, dim_count, dims, dnnl_f32,
-                                                    dim_count == 2 ? dnnl_ab : dnnl_abcd);
+    const int64_t kernel = layer->graph->window.kernel;
+    const int64_t dims[] = {layer->out.dims[0], layer->in->dims[0], kernel, kernel};
+    const struct cpu_shape plain = cpu_weights_shape(dims, conv->is_matrix ? 2 : 4);
+    struct cpu_product *product = &conv->product;
+    enum status status =
+        cpu_product_choose(cpu, layer, product, conv->is_matrix ? describe_matrix : describe,
+                           conv->chunk, &plain, conv->half.on ? CPU_BF16 : CPU_F32, err);
 
-    conv->product.describe = conv->is_matrix ? describe_matrix : describe;
-    if (rc == dnnl_success)
-        rc = cpu_product_choose(cpu, layer, &conv->product, conv->chunk, dims, dim_count,
-                                conv->half.on ? dnnl_bf16 : dnnl_f32);
-    if (rc == dnnl_success)
-        cpu_tensor_set_layout(&layer->tensors[0], &plain,
-                              &conv->product.weights_mds[conv->half.on ? CPU_DIRECTION_WEIGHTS
-                                                                       : CPU_DIRECTION_FORWARD]);
+    if (status == STATUS_OK)
+        status = cpu_weights_set_layout(
+            layer, &plain,
+            product->weights[conv->half.on ? CPU_DIRECTION_WEIGHTS : CPU_DIRECTION_FORWARD], err);
     conv->own_weights =
-        rc == dnnl_success && conv->product.is_general[CPU_DIRECTION_WEIGHTS] && !conv->half.on &&
+        status == STATUS_OK && product->is_general[CPU_DIRECTION_WEIGHTS] && !conv->half.on &&
         !layer->in->blocked && layer->out.blocked &&
-        dnnl_memory_desc_equal(&conv->product.weights_mds[CPU_DIRECTION_WEIGHTS], &plain) != 0;
-    return rc;
+        cpu_layout_equal(product->weights[CPU_DIRECTION_WEIGHTS], layer->tensors[0].plain);
+    return status;
 }
 
-static dnnl_status_t choose_type(const struct cpu *cpu, const struct cpu_layer *layer,
-                                 struct conv *conv)
+/* bf16 on the matrix unit where that is possible, else fp32. */
+static enum status choose_type(const struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
+                               struct err *err)
 {
     const struct graph_window *window = &layer->graph->window;
-    dnnl_status_t rc;
+    struct err refusal;
 
     conv->half.on = cpu_half_applies(cpu, layer);
     conv->is_matrix = conv->half.on && window->kernel == 1 && window->pad == 0;
-    rc = choose_layouts(cpu, layer, conv);
-    if (rc != dnnl_unimplemented || !conv->half.on)
-        return rc;
+    if (conv->half.on) {
+        const enum status status = choose_layouts(cpu, layer, conv, &refusal);
+
+        if (status != STATUS_UNSUPPORTED) {
+            if (status != STATUS_OK && err != NULL)
+                *err = refusal;
+            return status;
+        }
+    }
     conv->half.on = conv->is_matrix = false;
-    return choose_layouts(cpu, layer, conv);
+    return choose_layouts(cpu, layer, conv, err);
 }
 
 static bool has_other_reader(const struct cpu *cpu, const struct cpu_layer *layer)
@@ -171,7 +136,7 @@ static bool has_other_reader(const struct cpu *cpu, const struct cpu_layer *laye
 
 static size_t weights_bytes(const struct conv *conv)
 {
-    return dnnl_memory_desc_get_size(&conv->product.weights_mds[CPU_DIRECTION_WEIGHTS]);
+    return cpu_layout_bytes(conv->product.weights[CPU_DIRECTION_WEIGHTS]);
 }
 
 static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
@@ -203,7 +168,7 @@ static enum status conv_open(struct cpu *cpu, struct cpu_layer *layer, struct er
         return cpu_out_of_memory(layer, err);
     layer->own = conv;
     conv->chunk = chunk_images(cpu, layer);
-    status = cpu_check(choose_type(cpu, layer, conv), layer, "conv2d", err);
+    status = choose_type(cpu, layer, conv, err);
     if (status == STATUS_OK && layer->graph->has_bias)
         cpu_tensor_set_vector(&layer->tensors[1], layer->out.dims[0], layer->out.dims[0]);
     layer->is_half = conv->half.on;
@@ -234,7 +199,7 @@ static enum status run(struct cpu *cpu, struct cpu_layer *layer, struct cpu_prod
     static const enum cpu_work works[CPU_DIRECTIONS] = {CPU_CONV_FORWARD, CPU_CONV_DATA,
                                                         CPU_CONV_WEIGHTS};
     const uint64_t start = cpu_clock(cpu);
-    enum status status = cpu_product_run(cpu, layer, set, direction, memory, err);
+    enum status status = cpu_product_run(cpu, set, direction, memory, err);
 
     cpu_count(cpu, layer, works[direction], start);
     return status;

@@ -12,19 +12,16 @@
 
 static const struct cpu_kernels *best_kernels(void)
 {
-    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
-
-    if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
+    switch (cpu_dnnl_isa()) {
+    case CPU_ISA_AMX:
+    case CPU_ISA_AVX512:
         return &cpu_kernels_avx512;
-    return (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 ? &cpu_kernels_avx2
-                                                          : &cpu_kernels_generic;
-}
-
-/* Whether the CPU multiplies bf16 matrices (AMX). ONEDNN_MAX_CPU_ISA can hide it. */
-static bool has_matrix_unit(void)
-{
-    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) ==
-           dnnl_cpu_isa_avx512_core_amx;
+    case CPU_ISA_AVX2:
+        return &cpu_kernels_avx2;
+    case CPU_ISA_ANY:
+        break;
+    }
+    return &cpu_kernels_generic;
 }
 
 static const struct cpu_op *const ops[] = {
@@ -119,19 +116,6 @@ static enum status open_layers(struct cpu *cpu, struct err *err)
     return status == STATUS_OK ? cpu_memory_make(cpu, err) : status;
 }
 
-static enum status open_library(struct cpu *cpu, struct err *err)
-{
-    dnnl_status_t rc = dnnl_engine_create(&cpu->engine, dnnl_cpu, 0);
-
-    if (rc == dnnl_success)
-        rc = dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags);
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_attr_create(&cpu->attr);
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_attr_set_scratchpad_mode(cpu->attr, dnnl_scratchpad_mode_user);
-    return cpu_check(rc, NULL, "starting oneDNN", err);
-}
-
 static void cpu_close(void **state)
 {
     struct cpu *cpu = *state;
@@ -142,13 +126,9 @@ static void cpu_close(void **state)
         if (layer->op != NULL)
             layer->op->close(layer);
     }
-    if (cpu->attr != NULL)
-        (void)dnnl_primitive_attr_destroy(cpu->attr);
-    if (cpu->stream != NULL)
-        (void)dnnl_stream_destroy(cpu->stream);
-    if (cpu->engine != NULL)
-        (void)dnnl_engine_destroy(cpu->engine);
-    free(cpu->scratch);
+    for (uint32_t i = 0; cpu->tensors != NULL && i < cpu->graph->tensor_count; i++)
+        cpu_tensor_close(&cpu->tensors[i]);
+    cpu_dnnl_close(&cpu->dnnl);
     free(cpu->requests);
     free(cpu->arena);
     free(cpu->labels);
@@ -169,7 +149,7 @@ static enum status cpu_open(void **state, const struct graph *graph,
         return cpu_out_of_memory(NULL, err);
     cpu->graph = graph;
     cpu->kernels = best_kernels();
-    cpu->has_bf16 = !options->emulate_half && has_matrix_unit();
+    cpu->has_bf16 = !options->emulate_half && cpu_dnnl_isa() == CPU_ISA_AMX;
     cpu->batch_max = options->batch_max;
     cpu->label_smoothing = options->label_smoothing;
     cpu->evaluate_only = options->evaluate_only;
@@ -184,7 +164,7 @@ static enum status cpu_open(void **state, const struct graph *graph,
         cpu_close(state);
         return cpu_out_of_memory(NULL, err);
     }
-    status = open_library(cpu, err);
+    status = cpu_dnnl_open(&cpu->dnnl, err);
     if (status == STATUS_OK)
         status = open_layers(cpu, err);
     if (status != STATUS_OK)
@@ -351,7 +331,9 @@ static bool cpu_computes_half(const void *state, uint32_t layer)
 
 static size_t cpu_bytes(const void *state)
 {
-    return ((const struct cpu *)state)->bytes;
+    const struct cpu *cpu = state;
+
+    return cpu->bytes + cpu_dnnl_bytes(cpu->dnnl);
 }
 
 const struct backend backend_cpu = {

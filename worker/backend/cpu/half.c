@@ -1,8 +1,7 @@
-/* bf16 on the matrix unit: descriptors and conversions. See half.h. */
+/* bf16 on the matrix unit: shapes and conversions. See half.h. */
 #include "worker/backend/cpu/half.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "kernels/half.h"
 #include "worker/backend/cpu/kernels_half.h"
@@ -12,36 +11,14 @@ bool cpu_half_applies(const struct cpu *cpu, const struct cpu_layer *layer)
     return cpu->has_bf16 && layer->graph->out.dtype == GRAPH_BF16;
 }
 
-dnnl_status_t cpu_half_check(const dnnl_memory_desc_t *weights, dnnl_primitive_desc_t *pd)
+struct cpu_operation cpu_half_operation(const struct cpu_layer *layer,
+                                        const struct cpu_matrix *matrix)
 {
-    const char *name = NULL;
-    dnnl_status_t rc;
-
-    if (weights->format_kind != dnnl_format_kind_any)
-        return dnnl_success;
-    rc = dnnl_primitive_desc_query(*pd, dnnl_query_impl_info_str, 0, (void *)&name);
-    if (rc == dnnl_success && strstr(name, "amx") != NULL)
-        return dnnl_success;
-    (void)dnnl_primitive_desc_destroy(*pd);
-    *pd = NULL;
-    return dnnl_unimplemented;
-}
-
-dnnl_status_t cpu_half_describe(const struct cpu *cpu, const struct cpu_matrix *matrix,
-                                enum cpu_direction direction, const dnnl_memory_desc_t *weights,
-                                const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
-{
-    const dnnl_dims_t in_dims = {matrix->rows, matrix->in};
-    const dnnl_dims_t out_dims = {matrix->rows, matrix->out};
-    dnnl_memory_desc_t in, out, bias, *bias_or_null = matrix->has_bias ? &bias : NULL;
-    dnnl_status_t rc = dnnl_memory_desc_init_by_tag(&in, 2, in_dims, dnnl_bf16, dnnl_ab);
-
-    cpu_vector_md((size_t)matrix->out, &bias);
-    if (rc == dnnl_success)
-        rc = dnnl_memory_desc_init_by_tag(&out, 2, out_dims, dnnl_bf16, dnnl_ab);
-    if (rc == dnnl_success)
-        rc = cpu_product_describe(cpu, direction, &in, weights, bias_or_null, &out, hint, pd);
-    return rc == dnnl_success ? cpu_half_check(weights, pd) : rc;
+    return (struct cpu_operation){
+        .layer = layer->graph->name,
+        .has_bias = layer->graph->has_bias,
+        .in = {.dim_count = 2, .dims = {matrix->rows, matrix->in}, .type = CPU_BF16},
+        .out = {.dim_count = 2, .dims = {matrix->rows, matrix->out}, .type = CPU_BF16}};
 }
 
 enum status cpu_half_request(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_half *half,
@@ -63,11 +40,12 @@ enum status cpu_half_request(struct cpu *cpu, const struct cpu_layer *layer, str
     return status;
 }
 
-dnnl_status_t cpu_half_md(const struct cpu_value *value, uint32_t n, dnnl_memory_desc_t *md)
+struct cpu_shape cpu_half_shape(const struct cpu_value *value, uint32_t n)
 {
-    const dnnl_dims_t dims = {n, value->dims[0], value->dims[1], value->dims[2]};
-
-    return dnnl_memory_desc_init_by_tag(md, 4, dims, dnnl_bf16, dnnl_nhwc);
+    return (struct cpu_shape){.dim_count = 4,
+                              .dims = {n, value->dims[0], value->dims[1], value->dims[2]},
+                              .type = CPU_BF16,
+                              .order = CPU_CHANNELS_LAST};
 }
 
 /* cpu_half_pack for a row-major value, an input of few channels: [n][channels][height][width]. */

@@ -21,27 +21,21 @@ struct cpu_half {
     float *in[2], *out[2]; /* bf16 as uint16_t; the type is that of cpu_request */
 };
 
-/* y[rows][out] = x[rows][in] * weights[out][in]^T + bias[out]; bias is fp32. */
+/* The size of a matrix product, see struct cpu_operation. */
 struct cpu_matrix {
     int64_t rows, in, out;
-    bool has_bias;
 };
 
 /* Whether the layer is in bf16 and this machine and the options allow AMX. */
 bool cpu_half_applies(const struct cpu *cpu, const struct cpu_layer *layer);
-/* dnnl_success where oneDNN runs `*pd` on the matrix unit, or where the layout of the weights is
- * given (chosen earlier for another number of images). Else destroys it and returns
- * dnnl_unimplemented. */
-dnnl_status_t cpu_half_check(const dnnl_memory_desc_t *weights, dnnl_primitive_desc_t *pd);
-/* cpu_describe for a matrix product in bf16. */
-dnnl_status_t cpu_half_describe(const struct cpu *cpu, const struct cpu_matrix *matrix,
-                                enum cpu_direction direction, const dnnl_memory_desc_t *weights,
-                                const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd);
+/* A matrix product in bf16. */
+struct cpu_operation cpu_half_operation(const struct cpu_layer *layer,
+                                        const struct cpu_matrix *matrix);
 /* Requests the buffers for n images of in_size and out_size elements. Errors: STATUS_MEMORY. */
 enum status cpu_half_request(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_half *half,
                              uint32_t n, size_t in_size, size_t out_size, struct err *err);
-/* Memory descriptor of n images of a value in bf16, [n][height][width][channels]. */
-dnnl_status_t cpu_half_md(const struct cpu_value *value, uint32_t n, dnnl_memory_desc_t *md);
+/* n images of a value in bf16, [n][height][width][channels]. */
+struct cpu_shape cpu_half_shape(const struct cpu_value *value, uint32_t n);
 
 /* Converts n images between the value's own layout in fp32 (stored) and the one above (half). Only
  * every `step`-th row and column is copied; unpack writes 0 to the others. */

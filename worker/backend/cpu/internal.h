@@ -7,8 +7,9 @@
  *     memory.c               the memory plan: one arena for all values and buffers
  *     conv.c ... ops.c       the layers, a struct cpu_op each
  *     product.c, half.c      convolution and linear as oneDNN primitives; bf16 on a matrix unit
- *     prim.c, profile.c      oneDNN's C API; times
- *     base.c                 allocation, rounding, sums over ranks
+ *     dnnl.h                 oneDNN, version 2 or 3
+ *     profile.c              times
+ *     base.c                 allocation, shapes, rounding, sums over ranks
  *     kernels*.c             loops over values, one table per instruction set */
 #ifndef WORKER_BACKEND_CPU_INTERNAL_H
 #define WORKER_BACKEND_CPU_INTERNAL_H
@@ -17,9 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <oneapi/dnnl/dnnl.h>
-
 #include "common/status.h"
+#include "worker/backend/cpu/dnnl.h"
 #include "worker/backend/cpu/kernels.h"
 #include "worker/backend/cpu/kernels_residual.h"
 #include "worker/graph/graph.h"
@@ -27,7 +27,6 @@
 #include "worker/net/profile.h"
 #include "worker/net/scaler.h"
 
-#define CPU_PRIM_ARGS_MAX 8
 /* A convolution computes about this much of its output at once, so that it stays in the L2 cache.
  */
 #define CPU_CHUNK_BYTES (512 * 1024)
@@ -45,17 +44,10 @@ struct cpu_value {
 
 /* A parameter or buffer in the layout in which its layer reads it. */
 struct cpu_tensor {
-    dnnl_memory_desc_t plain, stored; /* weights: row-major, and as stored */
-    bool is_vector;                   /* one dimension: [count] and padding, no descriptors */
-    size_t count, size;               /* elements; elements with padding */
+    /* Of weights: row-major, and as stored. NULL for a vector, which is [count] and padding. */
+    struct cpu_layout *plain, *stored;
+    size_t count, size; /* elements; elements with padding */
     float *param, *grad;
-};
-
-/* A primitive with its arguments. */
-struct cpu_prim {
-    dnnl_primitive_t prim; /* NULL: not made yet */
-    dnnl_exec_arg_t args[CPU_PRIM_ARGS_MAX];
-    int arg_count;
 };
 
 /* Kinds of work of a layer that are timed separately. */
@@ -113,11 +105,7 @@ struct cpu_request {
 struct cpu {
     const struct graph *graph;
     const struct cpu_kernels *kernels;
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr; /* user scratchpad */
-    void *scratch;
-    size_t scratch_bytes;
+    struct cpu_dnnl *dnnl;
     struct cpu_layer *layers;
     struct cpu_tensor *tensors;
     uint32_t batch_max;
@@ -163,11 +151,17 @@ void cpu_add_grad(const struct cpu *cpu, float *grad, const float *more, size_t 
 /* Sums `values` over all ranks where statistics are synchronised and this is training. */
 enum status cpu_sync(struct cpu *cpu, const struct cpu_layer *layer, double *values, size_t count,
                      struct err *err);
-/* A tensor stored in oneDNN's layout `stored`; `plain` is row-major with the same dimensions. */
-void cpu_tensor_set_layout(struct cpu_tensor *tensor, const dnnl_memory_desc_t *plain,
-                           const dnnl_memory_desc_t *stored);
+/* The shape of a value for n images. */
+struct cpu_shape cpu_value_shape(const struct cpu *cpu, const struct cpu_value *value, uint32_t n);
+/* A row-major fp32 shape of weights. */
+struct cpu_shape cpu_weights_shape(const int64_t *dims, int dim_count);
+/* The weights of `layer` (its first tensor): `plain` is row-major, `stored` has the same dimensions
+ * and is copied. */
+enum status cpu_weights_set_layout(struct cpu_layer *layer, const struct cpu_shape *plain,
+                                   const struct cpu_layout *stored, struct err *err);
 /* A tensor of one dimension: `count` elements in room for `size`. */
 void cpu_tensor_set_vector(struct cpu_tensor *tensor, size_t count, size_t size);
+void cpu_tensor_close(struct cpu_tensor *tensor);
 
 /* -- profile.c -- */
 
@@ -179,36 +173,6 @@ void cpu_count_part(struct cpu *cpu, enum cpu_part part, uint64_t since);
 /* For struct backend. */
 bool cpu_profile(const void *state, uint32_t index, struct net_profile *profile);
 void cpu_profile_set(void *state, bool is_on);
-
-/* -- prim.c: oneDNN -- */
-
-/* STATUS_OK, or an error that names the layer and what oneDNN refused. */
-enum status cpu_check(dnnl_status_t rc, const struct cpu_layer *layer, const char *what,
-                      struct err *err);
-/* Memory descriptors: a value for n images; a vector of fp32. */
-dnnl_status_t cpu_value_md(const struct cpu *cpu, const struct cpu_value *value, uint32_t n,
-                           dnnl_memory_desc_t *md);
-void cpu_vector_md(size_t count, dnnl_memory_desc_t *md);
-
-/* Makes the primitive of `pd`, destroys `pd`, and grows the shared scratchpad if needed. */
-enum status cpu_prim_make(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
-                          dnnl_primitive_desc_t pd, struct err *err);
-/* Adds argument `arg` (DNNL_ARG_...); `data` may be set later. */
-enum status cpu_prim_arg(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
-                         int arg, const dnnl_memory_desc_t *md, const void *data, struct err *err);
-/* Sets the memory of argument `arg`. */
-void cpu_prim_point(struct cpu_prim *prim, int arg, const void *data);
-enum status cpu_prim_run(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
-                         struct err *err);
-void cpu_prim_close(struct cpu_prim *prim);
-/* Makes the primitive that copies between two layouts of the same dimensions. On failure nothing is
- * left in `prim`. */
-enum status cpu_reorder_make(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim *prim,
-                             const dnnl_memory_desc_t *from_md, const float *from,
-                             const dnnl_memory_desc_t *to_md, float *to, struct err *err);
-/* The same, run once. */
-enum status cpu_reorder(struct cpu *cpu, const dnnl_memory_desc_t *from_md, const float *from,
-                        const dnnl_memory_desc_t *to_md, float *to, struct err *err);
 
 /* -- memory.c -- */
 

@@ -14,55 +14,23 @@ struct linear {
     struct cpu_half half;
 };
 
-static dnnl_status_t describe(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
-                              enum cpu_direction direction, const dnnl_memory_desc_t *weights,
-                              const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
+static struct cpu_operation describe(const struct cpu *cpu, const struct cpu_layer *layer,
+                                     uint32_t n)
 {
-    dnnl_memory_desc_t in, out, bias, *bias_or_null = layer->graph->has_bias ? &bias : NULL;
-    dnnl_status_t rc = cpu_value_md(cpu, layer->in, n, &in);
-
-    if (rc == dnnl_success)
-        rc = cpu_value_md(cpu, &layer->out, n, &out);
-    cpu_vector_md(layer->out.dims[0], &bias);
-    if (rc == dnnl_success)
-        rc = cpu_product_describe(cpu, direction, &in, weights, bias_or_null, &out, hint, pd);
-    return rc;
+    return (struct cpu_operation){.layer = layer->graph->name,
+                                  .has_bias = layer->graph->has_bias,
+                                  .in = cpu_value_shape(cpu, layer->in, n),
+                                  .out = cpu_value_shape(cpu, &layer->out, n)};
 }
 
-static dnnl_status_t describe_half(const struct cpu *cpu, const struct cpu_layer *layer, uint32_t n,
-                                   enum cpu_direction direction, const dnnl_memory_desc_t *weights,
-                                   const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
+static struct cpu_operation describe_half(const struct cpu *cpu, const struct cpu_layer *layer,
+                                          uint32_t n)
 {
-    const struct cpu_matrix matrix = {.rows = n,
-                                      .in = (int64_t)layer->in->image_size,
-                                      .out = layer->out.dims[0],
-                                      .has_bias = layer->graph->has_bias};
+    const struct cpu_matrix matrix = {
+        .rows = n, .in = (int64_t)layer->in->image_size, .out = layer->out.dims[0]};
 
-    return cpu_half_describe(cpu, &matrix, direction, weights, hint, pd);
-}
-
-/* Layouts of the weights: `plain` is [out][in] row-major, seen as [out][channels][height][width]
- * where the input is an image; `stored` has the columns in the order of the blocked input. */
-static dnnl_status_t weights_mds(const struct cpu *cpu, const struct cpu_layer *layer,
-                                 dnnl_memory_desc_t *plain, dnnl_memory_desc_t *stored)
-{
-    const struct cpu_value *in = layer->in;
-    const dnnl_dims_t dims = {layer->out.dims[0], in->dims[0], in->dims[1], in->dims[2]};
-    dnnl_status_t rc;
-
-    if (!in->blocked) {
-        const bool image = in->dims[1] != 1 || in->dims[2] != 1;
-
-        rc = dnnl_memory_desc_init_by_tag(plain, image ? 4 : 2, dims, dnnl_f32,
-                                          image ? dnnl_oihw : dnnl_oi);
-        *stored = *plain;
-        return rc;
-    }
-    rc = dnnl_memory_desc_init_by_tag(plain, 4, dims, dnnl_f32, dnnl_oihw);
-    if (rc != dnnl_success)
-        return rc;
-    return dnnl_memory_desc_init_by_tag(stored, 4, dims, dnnl_f32,
-                                        cpu->kernels->block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b);
+    (void)cpu;
+    return cpu_half_operation(layer, &matrix);
 }
 
 static bool has_own_loop(const struct cpu_layer *layer)
@@ -77,43 +45,48 @@ static bool is_flat(const struct cpu_value *in)
            (!in->blocked || (in->dims[1] == 1 && in->dims[2] == 1));
 }
 
-/* bf16 on the matrix unit; dnnl_unimplemented where that is not possible or our loop is better. */
-static dnnl_status_t choose_half(const struct cpu *cpu, const struct cpu_layer *layer,
-                                 struct linear *linear)
+/* bf16 on the matrix unit; STATUS_UNSUPPORTED where that is not possible or our loop is better. */
+static enum status choose_half(const struct cpu *cpu, struct cpu_layer *layer,
+                               struct linear *linear, struct err *err)
 {
-    const dnnl_dims_t dims = {layer->out.dims[0], (dnnl_dim_t)layer->in->image_size};
-    dnnl_memory_desc_t plain;
-    dnnl_status_t rc;
+    const int64_t dims[] = {layer->out.dims[0], (int64_t)layer->in->image_size};
+    const struct cpu_shape plain = cpu_weights_shape(dims, 2);
+    enum status status;
 
     if (!cpu_half_applies(cpu, layer) || has_own_loop(layer) || !is_flat(layer->in))
-        return dnnl_unimplemented;
-    linear->product.describe = describe_half;
-    rc = cpu_product_choose(cpu, layer, &linear->product, cpu->batch_max, dims, 2, dnnl_bf16);
-    if (rc == dnnl_success)
-        rc = dnnl_memory_desc_init_by_tag(&plain, 2, dims, dnnl_f32, dnnl_ab);
-    if (rc == dnnl_success)
-        cpu_tensor_set_layout(&layer->tensors[0], &plain,
-                              &linear->product.weights_mds[CPU_DIRECTION_WEIGHTS]);
-    linear->half.on = rc == dnnl_success;
-    return rc;
+        return STATUS_UNSUPPORTED;
+    status = cpu_product_choose(cpu, layer, &linear->product, describe_half, cpu->batch_max, &plain,
+                                CPU_BF16, err);
+    if (status == STATUS_OK)
+        status = cpu_weights_set_layout(layer, &plain,
+                                        linear->product.weights[CPU_DIRECTION_WEIGHTS], err);
+    linear->half.on = status == STATUS_OK;
+    return status;
 }
 
-static dnnl_status_t choose_layouts(const struct cpu *cpu, const struct cpu_layer *layer,
-                                    struct linear *linear)
+/* The weights are [out][in] row-major, seen as [out][channels][height][width] where the input is an
+ * image. After a blocked input their columns are stored in its order. */
+static enum status choose_layouts(const struct cpu *cpu, struct cpu_layer *layer,
+                                  struct linear *linear, struct err *err)
 {
-    dnnl_memory_desc_t plain, stored;
-    dnnl_status_t rc = choose_half(cpu, layer, linear);
+    const struct cpu_shape in = cpu_value_shape(cpu, layer->in, 1);
+    const int64_t dims[] = {layer->out.dims[0], in.dims[1], in.dims[2], in.dims[3]};
+    const struct cpu_shape plain = cpu_weights_shape(dims, in.dim_count);
+    struct cpu_shape stored = plain;
+    struct err refusal;
+    enum status status = choose_half(cpu, layer, linear, &refusal);
 
-    if (rc != dnnl_unimplemented)
-        return rc;
-    linear->product.describe = describe;
-    rc = weights_mds(cpu, layer, &plain, &stored);
-    if (rc != dnnl_success)
-        return rc;
-    cpu_tensor_set_layout(&layer->tensors[0], &plain, &stored);
-    for (uint32_t d = 0; d < CPU_DIRECTIONS; d++)
-        linear->product.weights_mds[d] = stored;
-    return dnnl_success;
+    if (status != STATUS_UNSUPPORTED) {
+        if (status != STATUS_OK && err != NULL)
+            *err = refusal;
+        return status;
+    }
+    stored.order = in.order;
+    status = cpu_product_set(layer, &linear->product, describe, &stored, err);
+    if (status == STATUS_OK)
+        status = cpu_weights_set_layout(layer, &plain,
+                                        linear->product.weights[CPU_DIRECTION_FORWARD], err);
+    return status;
 }
 
 static enum status linear_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
@@ -124,7 +97,7 @@ static enum status linear_open(struct cpu *cpu, struct cpu_layer *layer, struct 
     if (linear == NULL)
         return cpu_out_of_memory(layer, err);
     layer->own = linear;
-    status = cpu_check(choose_layouts(cpu, layer, linear), layer, "linear", err);
+    status = choose_layouts(cpu, layer, linear, err);
     if (status == STATUS_OK && layer->graph->has_bias)
         cpu_tensor_set_vector(&layer->tensors[1], layer->out.dims[0], layer->out.dims[0]);
     layer->is_half = linear->half.on;
@@ -175,7 +148,7 @@ static enum status forward_product(struct cpu *cpu, struct cpu_layer *layer, str
     if (status == STATUS_OK && half)
         narrow(cpu, layer->in->data, cpu->n * layer->in->image_size, linear->half.in[0]);
     if (status == STATUS_OK)
-        status = cpu_product_run(cpu, layer, set, CPU_DIRECTION_FORWARD, &memory, err);
+        status = cpu_product_run(cpu, set, CPU_DIRECTION_FORWARD, &memory, err);
     if (status == STATUS_OK && half)
         widen(cpu, linear->half.out[0], cpu->n * layer->out.image_size, layer->out.data);
     return status;
@@ -207,7 +180,7 @@ static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
     enum status status = cpu_product_convert(cpu, layer, &linear->product, CPU_DIRECTION_DATA, err);
 
     if (status == STATUS_OK)
-        status = cpu_product_run(cpu, layer, set, CPU_DIRECTION_DATA, &memory, err);
+        status = cpu_product_run(cpu, set, CPU_DIRECTION_DATA, &memory, err);
     if (status == STATUS_OK && half)
         widen(cpu, linear->half.in[1], cpu->n * layer->in->image_size, layer->in->grad);
     return status;
@@ -235,7 +208,7 @@ static enum status linear_backward(struct cpu *cpu, struct cpu_layer *layer, flo
     if (status == STATUS_OK && half)
         narrow(cpu, layer->in->data, cpu->n * layer->in->image_size, linear->half.in[1]);
     if (status == STATUS_OK)
-        status = cpu_product_run(cpu, layer, set, CPU_DIRECTION_WEIGHTS, &memory, err);
+        status = cpu_product_run(cpu, set, CPU_DIRECTION_WEIGHTS, &memory, err);
     if (status == STATUS_OK)
         status = cpu_product_convert(cpu, layer, &linear->product, CPU_DIRECTION_WEIGHTS, err);
     return status;

@@ -5,33 +5,14 @@
 #include <assert.h>
 #include <string.h>
 
-/* Type, padded dimensions, strides and inner blocks: equal for equal layouts only. */
-static void layout_numbers(const dnnl_memory_desc_t *md, uint64_t *numbers, uint32_t *count)
-{
-    const dnnl_blocking_desc_t *blocking = &md->format_desc.blocking;
-
-    numbers[(*count)++] = (uint64_t)md->data_type;
-    for (int i = 0; i < md->ndims; i++) {
-        numbers[(*count)++] = (uint64_t)md->padded_dims[i];
-        numbers[(*count)++] = (uint64_t)blocking->strides[i];
-    }
-    for (int i = 0; i < blocking->inner_nblks && i < 8; i++) {
-        numbers[(*count)++] = (uint64_t)blocking->inner_blks[i];
-        numbers[(*count)++] = (uint64_t)blocking->inner_idxs[i];
-    }
-}
-
 uint32_t cpu_tensor_layout(const void *state, uint32_t index,
                            uint64_t numbers[BACKEND_LAYOUT_WORDS])
 {
     const struct cpu_tensor *tensor = &((const struct cpu *)state)->tensors[index];
-    uint32_t count = 0;
 
-    numbers[count++] = tensor->size;
-    if (!tensor->is_vector)
-        layout_numbers(&tensor->stored, numbers, &count);
-    assert(count <= BACKEND_LAYOUT_WORDS);
-    return count;
+    static_assert(1 + CPU_LAYOUT_NUMBERS_MAX <= BACKEND_LAYOUT_WORDS, "room for all numbers");
+    numbers[0] = tensor->size;
+    return tensor->stored == NULL ? 1 : 1 + cpu_layout_numbers(tensor->stored, numbers + 1);
 }
 
 size_t cpu_tensor_size(const void *state, uint32_t index)
@@ -39,16 +20,31 @@ size_t cpu_tensor_size(const void *state, uint32_t index)
     return ((const struct cpu *)state)->tensors[index].size;
 }
 
+static enum status convert(const struct cpu *cpu, const struct cpu_layout *from_layout,
+                           const float *from, const struct cpu_layout *to_layout, float *to,
+                           struct err *err)
+{
+    const void *const memory[CPU_MEMORIES] = {[CPU_IN] = from, [CPU_OUT] = to};
+    struct cpu_prim *prim;
+    enum status status =
+        cpu_prim_new_convert(&prim, cpu->dnnl, from_layout, to_layout, "(network)", err);
+
+    if (status == STATUS_OK)
+        status = cpu_prim_run(cpu->dnnl, prim, memory, err);
+    cpu_prim_free(&prim);
+    return status;
+}
+
 enum status cpu_tensor_pack(void *state, uint32_t index, const float *row_major, float *stored,
                             struct err *err)
 {
-    struct cpu *cpu = state;
+    const struct cpu *cpu = state;
     const struct cpu_tensor *tensor = &cpu->tensors[index];
 
     assert(tensor->count <= tensor->size);
     memset(stored, 0, tensor->size * sizeof(float)); /* the padding */
-    if (!tensor->is_vector)
-        return cpu_reorder(cpu, &tensor->plain, row_major, &tensor->stored, stored, err);
+    if (tensor->stored != NULL)
+        return convert(cpu, tensor->plain, row_major, tensor->stored, stored, err);
     memcpy(stored, row_major, tensor->count * sizeof(float));
     return STATUS_OK;
 }
@@ -56,12 +52,12 @@ enum status cpu_tensor_pack(void *state, uint32_t index, const float *row_major,
 enum status cpu_tensor_unpack(void *state, uint32_t index, const void *stored,
                               enum graph_dtype dtype, float *row_major, struct err *err)
 {
-    struct cpu *cpu = state;
+    const struct cpu *cpu = state;
     const struct cpu_tensor *tensor = &cpu->tensors[index];
 
     (void)dtype; /* stored as fp32, whatever the type */
-    if (!tensor->is_vector)
-        return cpu_reorder(cpu, &tensor->stored, stored, &tensor->plain, row_major, err);
+    if (tensor->stored != NULL)
+        return convert(cpu, tensor->stored, stored, tensor->plain, row_major, err);
     memcpy(row_major, stored, tensor->count * sizeof(float));
     return STATUS_OK;
 }

@@ -98,6 +98,7 @@ static int files_with(const char *part)
     const struct dirent *entry;
     int n = 0;
 
+    CHECK(dir != NULL);
     while ((entry = readdir(dir)) != NULL)
         n += strstr(entry->d_name, part) != NULL;
     (void)closedir(dir);

@@ -29,11 +29,11 @@ TEST(label_smoothing_is_that_of_torch)
                      &plain);
         loss_forward(smooth_scores, smooth_labels, SMOOTH_IMAGES, SMOOTH_CLASSES,
                      expected->smoothing, probs, &result);
-        CHECK_NEAR(result.loss_sum / SMOOTH_IMAGES, expected->loss, 1e-6);
+        CHECK_NEAR(result.loss_sum / (double)SMOOTH_IMAGES, expected->loss, 1e-6);
         CHECK_EQ(result.top1, plain.top1);
         CHECK_EQ(result.top5, plain.top5);
         loss_backward(probs, smooth_labels, SMOOTH_IMAGES, SMOOTH_CLASSES, expected->smoothing,
-                      1.0F / SMOOTH_IMAGES, grads);
+                      1.0F / (float)SMOOTH_IMAGES, grads);
         for (size_t i = 0; i < sizeof grads / sizeof grads[0]; i++)
             CHECK_NEAR(grads[i], expected->grads[i], 1e-7);
     }

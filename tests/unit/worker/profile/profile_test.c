@@ -162,7 +162,7 @@ static double run_steps(struct net *net)
         CHECK_EQ(net_backward(net, 1.0F, &err), STATUS_OK);
         net_update(net, &sgd);
     }
-    return (now_ms() - begun) / STEPS;
+    return (now_ms() - begun) / (double)STEPS;
 }
 
 static uint64_t count_calls(const struct net *net)
@@ -229,7 +229,7 @@ static size_t read_back(FILE *file)
 {
     size_t n;
 
-    rewind(file);
+    CHECK_EQ(fseek(file, 0, SEEK_SET), 0);
     n = fread(text, 1, sizeof text - 1, file);
     text[n] = '\0';
     return n;

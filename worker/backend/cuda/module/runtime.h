@@ -81,23 +81,23 @@ struct cuda_runtime {
 };
 
 /* All functions, as an implementation has them: under these names, after `prefix`. */
+/* clang-format off */
 #define CUDA_RUNTIME_TABLE(prefix)                                                                 \
-    {                                                                                              \
-        .device_use = prefix##device_use, .memory_info = prefix##memory_info,                      \
-        .memory_new = prefix##memory_new, .memory_free = prefix##memory_free,                      \
-        .pinned_new = prefix##pinned_new, .pinned_free = prefix##pinned_free,                      \
-        .stream_new = prefix##stream_new, .stream_free = prefix##stream_free,                      \
-        .stream_sync = prefix##stream_sync, .event_new = prefix##event_new,                        \
-        .event_free = prefix##event_free, .event_record = prefix##event_record,                    \
-        .event_wait = prefix##event_wait, .event_sync = prefix##event_sync,                        \
-        .event_passed = prefix##event_passed, .event_new_timed = prefix##event_new_timed,          \
-        .event_elapsed = prefix##event_elapsed, .queue_copy_in = prefix##queue_copy_in,            \
-        .queue_copy_out = prefix##queue_copy_out, .queue_copy = prefix##queue_copy,                \
-        .queue_zero = prefix##queue_zero, .capture_begin = prefix##capture_begin,                  \
-        .capture_end = prefix##capture_end, .queue_graph = prefix##queue_graph,                    \
-        .graph_free = prefix##graph_free, .launched = prefix##launched,                            \
-        .device_reset = prefix##device_reset                                                       \
-    }
+    {.device_use = prefix##device_use, .memory_info = prefix##memory_info,                         \
+     .memory_new = prefix##memory_new, .memory_free = prefix##memory_free,                         \
+     .pinned_new = prefix##pinned_new, .pinned_free = prefix##pinned_free,                         \
+     .stream_new = prefix##stream_new, .stream_free = prefix##stream_free,                         \
+     .stream_sync = prefix##stream_sync, .event_new = prefix##event_new,                           \
+     .event_free = prefix##event_free, .event_record = prefix##event_record,                       \
+     .event_wait = prefix##event_wait, .event_sync = prefix##event_sync,                           \
+     .event_passed = prefix##event_passed, .event_new_timed = prefix##event_new_timed,             \
+     .event_elapsed = prefix##event_elapsed, .queue_copy_in = prefix##queue_copy_in,               \
+     .queue_copy_out = prefix##queue_copy_out, .queue_copy = prefix##queue_copy,                   \
+     .queue_zero = prefix##queue_zero, .capture_begin = prefix##capture_begin,                     \
+     .capture_end = prefix##capture_end, .queue_graph = prefix##queue_graph,                       \
+     .graph_free = prefix##graph_free, .launched = prefix##launched,                               \
+     .device_reset = prefix##device_reset}
+/* clang-format on */
 
 /* The table of this module. */
 extern const struct cuda_runtime cuda_runtime;
