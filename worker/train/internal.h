@@ -134,6 +134,8 @@ enum status train_model_init(struct train *train, const struct graph *graph, str
 
 /* Sets uses_nccl, before the net is made. Errors: STATUS_UNSUPPORTED (--comm nccl on the CPU). */
 enum status train_nccl_choose(struct train *train, struct err *err);
+/* Where the net's gradients shall lie; false: where the backend puts them. */
+bool train_nccl_memory(struct train *train, struct net_memory *memory);
 /* Rank 0 adds the communicator's unique id to the blob that all ranks get; every rank takes it off
  * again. Errors: STATUS_CONFLICT (not all ranks use NCCL), STATUS_BAD_INPUT, STATUS_TOO_BIG. */
 enum status train_nccl_pack(struct train *train, struct comm_blob *blob, struct err *err);

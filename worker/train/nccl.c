@@ -1,4 +1,4 @@
-/* NCCL in training: rank 0 sends the unique id with the world's blob, the communicator averages the
+/* NCCL in training: rank 0 sends the unique id with the world's blob, the communicator sums the
  * buckets, and a guard ends it when a peer is lost. The CPU's connections (comm) stay open: they
  * detect and name a lost peer, and carry the host's few values. */
 #include "worker/train/internal.h"
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "worker/backend/cuda/nccl/guard.h"
 #include "worker/net/state.h"
 
@@ -22,13 +23,13 @@ enum {
  * id or nothing. */
 #define LENGTH_BYTES 2
 
-static enum status average(void *context, void *memory, size_t count, enum graph_dtype dtype,
-                           struct CUstream_st *stream, struct err *err)
+static enum status sum(void *context, void *memory, size_t count, enum graph_dtype dtype,
+                       struct CUstream_st *stream, struct err *err)
 {
     const struct train *train = context;
 
     assert(train->nccl_link != NULL); /* the world met before the first step */
-    return train->device->nccl->queue_average(train->nccl_link, memory, count, dtype, stream, err);
+    return train->device->nccl->queue_sum(train->nccl_link, memory, count, dtype, stream, err);
 }
 
 enum status train_nccl_reducer(struct train *train, struct reducer *reducer, struct err *err)
@@ -36,7 +37,9 @@ enum status train_nccl_reducer(struct train *train, struct reducer *reducer, str
     const struct options *options = train->options;
     const struct device_collective collective = {
         .context = train,
-        .average = average,
+        .sum = sum,
+        .prescale =
+            1.0F / (options->predivide > 0.0F ? options->predivide : (float)train->place->world),
         .postscale = options->predivide / (float)train->place->world,
         .in_fp32 = options->allreduce_always_fp32,
         .delays = options->delay_allreduce,
@@ -111,6 +114,31 @@ enum status train_nccl_unpack(struct train *train, struct comm_blob *blob, struc
     return STATUS_OK;
 }
 
+static void *make_memory(void *context, size_t bytes)
+{
+    const struct train *train = context;
+    struct err err = {.text = ""};
+    void *memory = NULL;
+
+    if (train->device->nccl->memory_new(NULL, &memory, bytes, &err) != STATUS_OK)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "gradients are in ordinary memory of the GPU: %s",
+                 err.text);
+    return memory;
+}
+
+static void give_memory_back(void *context, void *memory)
+{
+    const struct train *train = context;
+
+    train->device->nccl->memory_free(NULL, &memory);
+}
+
+bool train_nccl_memory(struct train *train, struct net_memory *memory)
+{
+    *memory = (struct net_memory){train, make_memory, give_memory_back};
+    return train->uses_nccl;
+}
+
 static bool is_gone(void *user, struct err *err)
 {
     const struct train *train = user;
@@ -146,7 +174,6 @@ enum status train_nccl_open(struct train *train, struct err *err)
         .world = train->place->world,
         .timeout_us = JOIN_TIMEOUT_US,
         .ctas_max = train->options->nccl_max_ctas,
-        .factor = train->options->predivide > 0.0F ? 1.0F / train->options->predivide : 0.0F,
         .address = train->place->address,
         .gone = is_gone,
         .user = train,

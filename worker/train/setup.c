@@ -161,6 +161,7 @@ static enum status make_net(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
     struct dataset_shape shape = dataset_shape(train->validation_set);
+    struct net_memory grad_memory;
     const struct net_options net_options = {
         .batch_max = options->batch,
         .profile = options->profile_steps > 0,
@@ -174,6 +175,7 @@ static enum status make_net(struct train *train, struct err *err)
         .optim = &options->optim,
         .norm_sum = options->sync_bn && train->place->world > 1 ? sum_over_ranks : NULL,
         .norm_sum_user = train,
+        .grad_memory = train_nccl_memory(train, &grad_memory) ? &grad_memory : NULL,
         .image_channels = shape.channels,
         .backend = train->device->backend,
         .graph_seen = options->print_graph ? print_graph_pass : NULL,

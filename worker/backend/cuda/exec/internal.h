@@ -189,7 +189,7 @@ struct cuda {
 
     struct CUstream_st *stream, *copies, *views, *reduces; /* see the top of this file */
     struct CUevent_st *reduced;
-    struct device_collective collective; /* of cuda_device_reducer; .average NULL: none */
+    struct device_collective collective; /* of cuda_device_reducer; .sum NULL: none */
     bool is_reduced;                     /* this step's gradients, by the collective */
     uint32_t ready_count;                /* buckets of this step that are complete */
     void *wide; /* a bucket of 16-bit gradients as fp32, for collective.in_fp32 */
