@@ -211,6 +211,19 @@ static void norm_statistics(const struct plan_call *call, uint32_t c)
     running_var[c] = (float)((1 - m) * (double)running_var[c] + m * squares / ((double)rows - 1));
 }
 
+/* Bits, as cuDNN stores booleans. */
+static void mask_set(uint8_t *mask, size_t i, bool passes)
+{
+    const uint8_t bit = (uint8_t)(1U << i % 8);
+
+    mask[i / 8] = (uint8_t)(passes ? mask[i / 8] | bit : mask[i / 8] & ~bit);
+}
+
+static bool mask_get(const uint8_t *mask, size_t i)
+{
+    return (mask[i / 8] >> i % 8 & 1) != 0;
+}
+
 static void norm_write(const struct plan_call *call, uint32_t c)
 {
     const double mean = get_f32(call, PLAN_PORT_MEAN, c);
@@ -223,7 +236,7 @@ static void norm_write(const struct plan_call *call, uint32_t c)
         if (call->request.has_add)
             y += get(call, PLAN_PORT_ADD, i);
         if (call->request.has_relu && mask != NULL)
-            mask[i] = y > 0;
+            mask_set(mask, i, y > 0);
         set(call, PLAN_PORT_Y, i, call->request.has_relu && !(y > 0) ? 0 : y);
     }
 }
@@ -241,7 +254,7 @@ static double masked(const struct plan_call *call, size_t i)
 {
     const uint8_t *mask = call->pointers[PLAN_PORT_MASK];
 
-    return call->request.has_relu && !mask[i] ? 0 : get(call, PLAN_PORT_DY, i);
+    return call->request.has_relu && !mask_get(mask, i) ? 0 : get(call, PLAN_PORT_DY, i);
 }
 
 static void norm_backward_channel(const struct plan_call *call, uint32_t c)
@@ -341,7 +354,7 @@ static void norm_apply(const struct plan_call *call)
         if (call->request.has_add)
             y += get(call, PLAN_PORT_ADD, i);
         set(call, PLAN_PORT_Y, i, y > 0 ? y : 0);
-        mask[i] = get(call, PLAN_PORT_Y, i) > 0;
+        mask_set(mask, i, get(call, PLAN_PORT_Y, i) > 0);
     }
 }
 

@@ -94,12 +94,10 @@ static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, s
     return status;
 }
 
-/* The mask of our kernels is smaller than that of plans. */
 static enum status request_stats(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
-    const size_t elements = layer->in[0]->image_size * cuda->batch_max;
     const struct kernel_norm norm = norm_shape(cuda, layer, cuda->batch_max);
-    const size_t mask = layer->uses_plans ? elements : kernel_norm_mask_bytes(&norm);
+    const size_t mask = kernel_norm_mask_bytes(&norm); /* a bit an element, that of plans too */
     const size_t floats = KERNEL_NORM_STATS * (size_t)channels(layer) * sizeof(float);
     const size_t sums = kernel_norm_sum_count(channels(layer)) * sizeof(double);
     const size_t scratch = kernel_columns_bytes(norm.type, norm.rows, channels(layer), 2);

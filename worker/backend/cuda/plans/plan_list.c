@@ -107,7 +107,7 @@ size_t plan_port_bytes(const struct plan_request *request, enum plan_port port)
     case PLAN_PORT_DY:
         return out * element;
     case PLAN_PORT_MASK:
-        return in;
+        return (in + 7) / 8;
     case PLAN_PORT_W:
     case PLAN_PORT_DW:
         return value_count(request->k, has_window ? request->window.kernel : 1,

@@ -72,8 +72,9 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
  * NORM_DX              dx = dadd * dy_factor + x * x_factor + term
  *                      DADD, X, DY_FACTOR, X_FACTOR, TERM, DX
  *
- * MASK is [n][h][w][c], where the ReLU let the value through. Only plans read it, in the form in
- * which they write it; it has room for 1 byte an element (cuDNN takes a bit).
+ * MASK is [n][h][w][c], where the ReLU let the value through: a bit an element, eight to a byte, the
+ * lowest first. So cuDNN stores CUDNN_DATA_BOOLEAN (API reference, cudnnDataType_t); only plans read
+ * it.
  *
  * X(name, text) */
 #define PLAN_KIND_TABLE(X)                                                                         \

@@ -257,7 +257,7 @@ TEST(port_bytes_by_hand)
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_Y), 2 * 16 * 3 * 3 * 2);
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_W), 16 * 3 * 3 * 8 * 2);
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_BIAS), 16 * 2);
-    CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_MASK), 2 * 8 * 6 * 5);
+    CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_MASK), 2 * 8 * 6 * 5 / 8); /* bits */
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_SUM), 16 * 4);
     CHECK_EQ(plan_stored_channels(3, true), 4);
     CHECK_EQ(plan_stored_channels(3, false), 8);
