@@ -72,6 +72,13 @@ static enum kernel_type type_of(const struct plan_request *request, enum plan_po
     return is_in(port, f32) ? KERNEL_F32 : (enum kernel_type)request->type;
 }
 
+/* Also read: written in place. */
+static bool is_read_too(enum plan_kind kind, enum plan_port port)
+{
+    return port == PLAN_PORT_RUNNING_MEAN || port == PLAN_PORT_RUNNING_VAR ||
+           (kind == PLAN_CONV_DGRAD_ADD && port == PLAN_PORT_DX);
+}
+
 static bool is_written(enum plan_kind kind, enum plan_port port)
 {
     const uint32_t always = BIT(Y) | BIT(DX) | BIT(DW) | BIT(DBIAS) | BIT(DSCALE) | BIT(DSHIFT);
@@ -128,9 +135,7 @@ static float draw_sum(const struct plan_request *request, enum plan_port port, f
 
 static void fill(const struct plan_request *request, enum plan_port port, void *memory)
 {
-    const bool is_read_too = port == PLAN_PORT_RUNNING_MEAN || port == PLAN_PORT_RUNNING_VAR;
-
-    if (is_written(request->kind, port) && !is_read_too) {
+    if (is_written(request->kind, port) && !is_read_too(request->kind, port)) {
         memset(memory, POISON, plan_port_bytes(request, port));
         return;
     }
@@ -354,7 +359,7 @@ static void run_convs(enum graph_dtype type, bool deterministic)
     } shapes[] = {{3, 4, 17, 13, 16, {7, 2, 3}}, {2, 64, 9, 11, 32, {3, 1, 1}},
                   {5, 40, 8, 8, 24, {1, 1, 0}},  {2, 16, 14, 14, 64, {5, 1, 2}},
                   {4, 32, 15, 15, 8, {1, 2, 0}}, {1, 128, 7, 7, 128, {3, 2, 1}}};
-    struct plan_request requests[4 * sizeof shapes / sizeof shapes[0]];
+    struct plan_request requests[5 * sizeof shapes / sizeof shapes[0]];
     uint32_t count = 0;
 
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -379,6 +384,8 @@ static void run_convs(enum graph_dtype type, bool deterministic)
         }
         request.has_bias = false;
         request.kind = PLAN_CONV_DGRAD;
+        requests[count++] = request;
+        request.kind = PLAN_CONV_DGRAD_ADD;
         requests[count++] = request;
         request.kind = PLAN_CONV_WGRAD;
         requests[count++] = request;

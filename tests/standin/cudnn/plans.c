@@ -151,8 +151,11 @@ static void convolve(const struct plan_call *call, each_place each, enum plan_po
     for (size_t i = 0; i < count; i++) {
         const bool has_bias = out == PLAN_PORT_Y && call->request.has_bias;
 
+        const bool adds = call->request.kind == PLAN_CONV_DGRAD_ADD;
+
         set(call, out, i,
-            sums[i] + (has_bias ? get(call, PLAN_PORT_BIAS, i % call->request.k) : 0));
+            sums[i] + (has_bias ? get(call, PLAN_PORT_BIAS, i % call->request.k) : 0) +
+                (adds ? get(call, out, i) : 0));
     }
     free(sums);
 }
@@ -342,22 +345,6 @@ static void stats_finalize(const struct plan_call *call, uint32_t c)
     set(call, PLAN_PORT_EQ_SHIFT, c, get_f32(call, PLAN_PORT_SHIFT, c) - mean * scale);
 }
 
-static void norm_apply(const struct plan_call *call)
-{
-    const uint32_t channels = call->request.c;
-    uint8_t *mask = call->pointers[PLAN_PORT_MASK];
-
-    for (size_t i = 0; i < norm_rows(call) * channels; i++) {
-        double y = get(call, PLAN_PORT_X, i) * get(call, PLAN_PORT_EQ_SCALE, i % channels) +
-                   get(call, PLAN_PORT_EQ_SHIFT, i % channels);
-
-        if (call->request.has_add)
-            y += get(call, PLAN_PORT_ADD, i);
-        set(call, PLAN_PORT_Y, i, y > 0 ? y : 0);
-        mask_set(mask, i, get(call, PLAN_PORT_Y, i) > 0);
-    }
-}
-
 /* DADD of the channel where the ReLU let its value through, then the norm's gradients and what is
  * left to do: dx = dadd * dy_factor + x * x_factor + term. */
 static void dgrad_norm_channel(const struct plan_call *call, uint32_t c)
@@ -416,8 +403,6 @@ static bool run_statistics(const struct plan_call *call)
         convolve(&made, add_wgrad, PLAN_PORT_DW, request->k * weight_stride(request));
     else if (request->kind == PLAN_CONV_DGRAD_NORM)
         convolve(call, add_dgrad, PLAN_PORT_DADD, in);
-    else if (request->kind == PLAN_NORM_APPLY)
-        norm_apply(call);
     else if (request->kind == PLAN_NORM_DX)
         norm_dx(call);
     else if (request->kind != PLAN_STATS_FINALIZE)
@@ -447,6 +432,9 @@ static void run_call(void *args)
     case PLAN_CONV_DGRAD:
         convolve(call, add_dgrad, PLAN_PORT_DX, in);
         return;
+    case PLAN_CONV_DGRAD_ADD:
+        convolve(call, add_dgrad, PLAN_PORT_DX, in);
+        return;
     case PLAN_CONV_WGRAD:
         convolve(call, add_wgrad, PLAN_PORT_DW, request->k * weight_stride(request));
         return;
@@ -462,7 +450,8 @@ static void run_call(void *args)
         return;
     case PLAN_NORM_FORWARD:
     case PLAN_NORM_EVALUATE:
-        norm_forward(call, request->kind == PLAN_NORM_EVALUATE);
+    case PLAN_NORM_APPLY:
+        norm_forward(call, request->kind != PLAN_NORM_FORWARD);
         return;
     case PLAN_NORM_BACKWARD:
         for (uint32_t c = 0; c < request->c; c++)
@@ -500,6 +489,8 @@ static bool can_do(enum plan_kind kind)
 {
     if (kind == PLAN_NORM_FORWARD || kind == PLAN_NORM_BACKWARD || kind == PLAN_NORM_EVALUATE)
         return !standin_faults.no_norm_plans;
+    if (kind == PLAN_CONV_DGRAD_ADD)
+        return !standin_faults.no_add_plans;
     if (kind == PLAN_CONV_STATS_PROLOGUE || kind == PLAN_CONV_DGRAD_NORM)
         return !standin_faults.no_prologue_plans;
     return kind != PLAN_NORM_APPLY || !standin_faults.no_apply_plans;

@@ -76,7 +76,12 @@ static enum status open_layers(struct cuda *cuda, struct err *err)
 
     cuda->rows = cuda->batch_max;
     describe_layers(cuda);
+    cuda_find_adds(cuda);
     status = cuda_sets_use(cuda, cuda->batch_max, err);
+    if (status == STATUS_OK)
+        status = cuda_norms_choose(cuda, err);
+    if (status == STATUS_OK)
+        cuda_additions_time(cuda);
     for (uint32_t i = 0; i < cuda->graph->layer_count && status == STATUS_OK; i++)
         status = cuda->layers[i].op->open(cuda, &cuda->layers[i], err);
     return status == STATUS_OK ? cuda_memory_make(cuda, err) : status;

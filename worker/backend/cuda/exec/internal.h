@@ -91,15 +91,18 @@ struct cuda_layer {
     struct cuda_tensor *tensors;
 
     /* Gradients of the inputs. */
-    bool adds[2];   /* another reader has written this gradient before: add to it */
-    void *spare[2]; /* then backward writes here, and an addition follows */
-    void *dx[2];    /* where backward writes */
+    bool adds
+        [2]; /* another reader has written this gradient before: add to it; from cuda_find_adds */
+    void *spare
+        [2]; /* then backward writes here, and an addition follows, or its plan adds by itself */
+    float add_us; /* of that addition, for a convolution; 0: not measured */
+    void *dx[2];  /* where backward writes */
 
     void *scratch;  /* sums over columns */
     uint8_t *place; /* pools: the place of each maximum in its window */
 
     /* BATCH_NORM */
-    bool uses_plans;            /* else our own kernels */
+    bool uses_plans;            /* else our own kernels; set by cuda_norms_choose */
     uint8_t *mask;              /* where the ReLU let the value through */
     float *stats, *coefs;       /* see kernels/batch_norm.h */
     double *sums, *own_sums;    /* of our own kernels; own_sums: before the sum over ranks */
@@ -280,6 +283,8 @@ enum status cuda_request_in_backward(struct cuda *cuda, struct cuda_layer *layer
                                      size_t bytes, struct err *err);
 /* After every layer's open: lays the arena out and sets all pointers. */
 enum status cuda_memory_make(struct cuda *cuda, struct err *err);
+/* Sets `adds` of every layer, once all are described. */
+void cuda_find_adds(struct cuda *cuda);
 size_t cuda_value_bytes(const struct cuda *cuda, const struct cuda_value *value);
 
 /* -- layout.c: shapes of values and tensors -- */
@@ -311,12 +316,46 @@ bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, en
 /* Measured when the plan was built; 0: not measured. */
 float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
                         enum plan_kind kind);
+/* The layer's data gradient is added by its own plan: no spare, no addition afterwards. */
+bool cuda_adds_by_plan(const struct cuda *cuda, const struct cuda_layer *layer);
 /* STATUS_UNSUPPORTED, with the reason why there is no plan. */
 enum status cuda_no_plan(const struct cuda *cuda, const struct cuda_layer *layer,
                          enum plan_kind kind, struct err *err);
 /* Queues the plan on cuda->stream. pointers: [PLAN_PORTS]. */
 enum status cuda_run(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind kind,
                      void *const *pointers, struct err *err);
+
+/* -- measure.c: times of our own kernels, before the first step -- */
+
+/* Queues one run on cuda->stream. */
+typedef enum status (*cuda_measured)(struct cuda *cuda, void *user, struct err *err);
+/* Microseconds of one run; 0: not known. */
+float cuda_measure_us(struct cuda *cuda, cuda_measured run, void *user);
+/* Device memory with random values of the type, for the runs. */
+enum status cuda_measure_memory(struct cuda *cuda, enum graph_dtype type, size_t bytes,
+                                void **memory, struct err *err);
+
+/* -- weights.c -- */
+
+/* Sets add_us, where plans were timed that add by themselves. */
+void cuda_additions_time(struct cuda *cuda);
+
+/* -- norm_choose.c: which batch norms run as plans -- */
+
+/* Once for a net, with its first set of plans and before its layers are opened. */
+enum status cuda_norms_choose(struct cuda *cuda, struct err *err);
+
+/* -- norm.c -- */
+
+/* Whether there is a plan for each part of the norm's work; else `why` has the reason. */
+bool cuda_norm_has_plans(const struct cuda *cuda, const struct cuda_layer *norm, struct err *why);
+/* Bytes that our own kernels need, of each kind. */
+struct cuda_norm_needs {
+    size_t floats, mask, sums, scratch; /* floats: stats; coefs */
+};
+struct cuda_norm_needs cuda_norm_needs(const struct cuda *cuda, const struct cuda_layer *norm);
+/* Forward and backward by our own kernels. */
+enum status cuda_norm_own_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
 
 /* -- stats_choose.c: which batch norm takes its statistics from the convolution before -- */
 

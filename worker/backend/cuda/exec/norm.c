@@ -55,12 +55,33 @@ static void *own_param(const struct cuda_tensor *tensor)
 
 /* -- set-up -- */
 
-static bool plans_do(const struct cuda *cuda, const struct cuda_layer *layer)
+bool cuda_norm_has_plans(const struct cuda *cuda, const struct cuda_layer *norm, struct err *why)
 {
-    if (cuda->norm_sum != NULL || !cuda_has_plan(cuda, layer, PLAN_NORM_EVALUATE))
+    static const enum plan_kind kinds[] = {PLAN_NORM_EVALUATE, PLAN_NORM_FORWARD,
+                                           PLAN_NORM_BACKWARD};
+
+    if (cuda->norm_sum != NULL) {
+        (void)err_set(why, STATUS_UNSUPPORTED, 0, "their statistics are of all ranks");
         return false;
-    return cuda->evaluate_only || (cuda_has_plan(cuda, layer, PLAN_NORM_FORWARD) &&
-                                   cuda_has_plan(cuda, layer, PLAN_NORM_BACKWARD));
+    }
+    for (size_t i = 0; i < (cuda->evaluate_only ? 1 : sizeof kinds / sizeof kinds[0]); i++)
+        if (!cuda_has_plan(cuda, norm, kinds[i])) {
+            (void)cuda_no_plan(cuda, norm, kinds[i], why);
+            return false;
+        }
+    return true;
+}
+
+struct cuda_norm_needs cuda_norm_needs(const struct cuda *cuda, const struct cuda_layer *norm)
+{
+    const struct kernel_norm shape = norm_shape(cuda, norm, cuda->batch_max);
+
+    return (struct cuda_norm_needs){
+        .floats = KERNEL_NORM_STATS * (size_t)channels(norm) * sizeof(float),
+        .mask = kernel_norm_mask_bytes(&shape), /* at least a bit an element, as plans need it */
+        .sums = kernel_norm_sum_count(channels(norm)) * sizeof(double),
+        .scratch = kernel_columns_bytes(shape.type, shape.rows, channels(norm), 2),
+    };
 }
 
 static enum status request_grads(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
@@ -96,25 +117,23 @@ static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, s
 
 static enum status request_stats(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
-    const struct kernel_norm norm = norm_shape(cuda, layer, cuda->batch_max);
-    const size_t mask = kernel_norm_mask_bytes(&norm); /* a bit an element, that of plans too */
-    const size_t floats = KERNEL_NORM_STATS * (size_t)channels(layer) * sizeof(float);
-    const size_t sums = kernel_norm_sum_count(channels(layer)) * sizeof(double);
-    const size_t scratch = kernel_columns_bytes(norm.type, norm.rows, channels(layer), 2);
+    const struct cuda_norm_needs needs = cuda_norm_needs(cuda, layer);
     enum status status =
-        cuda_request_until_backward(cuda, layer, (void **)&layer->stats, floats, err);
+        cuda_request_until_backward(cuda, layer, (void **)&layer->stats, needs.floats, err);
 
     if (status == STATUS_OK && layer->graph->fused_relu && !cuda->evaluate_only)
-        status = cuda_request_until_backward(cuda, layer, (void **)&layer->mask, mask, err);
+        status = cuda_request_until_backward(cuda, layer, (void **)&layer->mask, needs.mask, err);
     if (status != STATUS_OK || layer->uses_plans)
         return status;
-    status = cuda_request_until_backward(cuda, layer, (void **)&layer->sums, sums, err);
+    status = cuda_request_until_backward(cuda, layer, (void **)&layer->sums, needs.sums, err);
     if (status == STATUS_OK)
-        status = cuda_request_until_backward(cuda, layer, (void **)&layer->own_sums, sums, err);
+        status =
+            cuda_request_until_backward(cuda, layer, (void **)&layer->own_sums, needs.sums, err);
     if (status == STATUS_OK)
-        status = cuda_request_until_backward(cuda, layer, (void **)&layer->coefs, floats, err);
+        status =
+            cuda_request_until_backward(cuda, layer, (void **)&layer->coefs, needs.floats, err);
     return status == STATUS_OK
-               ? cuda_request_until_backward(cuda, layer, &layer->scratch, scratch, err)
+               ? cuda_request_until_backward(cuda, layer, &layer->scratch, needs.scratch, err)
                : status;
 }
 
@@ -122,7 +141,6 @@ static enum status norm_open(struct cuda *cuda, struct cuda_layer *layer, struct
 {
     enum status status = cuda_same_storage(layer, err);
 
-    layer->uses_plans = plans_do(cuda, layer);
     if (status == STATUS_OK)
         status = request_stats(cuda, layer, err);
     if (status == STATUS_OK)
@@ -298,6 +316,13 @@ static enum status own_backward(struct cuda *cuda, struct cuda_layer *layer, str
                                               layer->stats, layer->coefs, layer->dx[0],
                                               skip_grad(layer), cuda->stream);
     return cuda_launched(cuda, layer, code, "batch norm backward", err);
+}
+
+enum status cuda_norm_own_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err)
+{
+    const enum status status = own_forward(cuda, norm, err);
+
+    return status == STATUS_OK ? own_backward(cuda, norm, err) : status;
 }
 
 static enum status keep_grad(struct cuda *cuda, struct cuda_layer *layer, uint32_t index,

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define THREADS_MAX 16
-#define BUILDER_VERSION 2 /* raised whenever cudnn_layers.c builds another graph for a request */
+#define BUILDER_VERSION 3 /* raised whenever cudnn_layers.c builds another graph for a request */
 
 void plan_key(const struct plan_set *set, const struct plan_request *request,
               char key[PLAN_CACHE_KEY_MAX])

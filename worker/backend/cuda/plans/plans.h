@@ -36,6 +36,8 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
  *                      X, W, [BIAS], Y
  * CONV_DGRAD           dx = dy * w
  *                      DY, W, DX
+ * CONV_DGRAD_ADD       dx = dx + dy * w, in place; one rounding
+ *                      DY, W, DX
  * CONV_WGRAD           dw = dy * x; the gradient of a bias is a sum over dy, see kernels/layers.h
  *                      DY, X, DW
  * NORM_FORWARD         y = [relu] (norm(x) * scale + shift [+ add]), by the batch's statistics;
@@ -61,8 +63,9 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
  * STATS_FINALIZE       statistics of n * h * w values; running statistics in place
  *                      SUM, SQ_SUM, SCALE, SHIFT, MEAN, INV_STD, RUNNING_MEAN, RUNNING_VAR,
  *                      EQ_SCALE, EQ_SHIFT (`type` [c])
- * NORM_APPLY           y = relu(x * eq_scale + eq_shift [+ add])
- *                      X, EQ_SCALE, EQ_SHIFT, [ADD], Y, [MASK]
+ * NORM_APPLY           y = relu(norm(x) * scale + shift [+ add]) by given statistics, all in f32: a
+ *                      shift of 16 bits would be off by 2^-11 of mean / deviation
+ *                      X, SCALE, SHIFT, MEAN, INV_STD, [ADD], Y, [MASK]
  * CONV_WGRAD_PROLOGUE  dw = dy * relu(x * eq_scale + eq_shift)
  *                      DY, X, EQ_SCALE, EQ_SHIFT, DW
  * CONV_DGRAD_NORM      dadd = dy * w where norm(x) * scale + shift > 0, else 0; that value is
@@ -87,6 +90,7 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
     X(LINEAR_FORWARD, "linear forward")                                                            \
     X(LINEAR_DGRAD, "linear data gradient")                                                        \
     X(LINEAR_WGRAD, "linear weight gradient")                                                      \
+    X(CONV_DGRAD_ADD, "convolution data gradient, added")                                          \
     X(CONV_STATS, "convolution forward with statistics")                                           \
     X(CONV_STATS_PROLOGUE, "convolution of a normalised value with statistics")                    \
     X(STATS_FINALIZE, "batch norm statistics")                                                     \
