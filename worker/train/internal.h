@@ -134,6 +134,8 @@ enum status train_model_init(struct train *train, const struct graph *graph, str
 
 /* Sets uses_nccl, before the net is made. Errors: STATUS_UNSUPPORTED (--comm nccl on the CPU). */
 enum status train_nccl_choose(struct train *train, struct err *err);
+/* How many multiprocessors the collectives take beside backward; 0: there are none. */
+uint32_t train_nccl_sms(const struct train *train);
 /* Where the net's gradients shall lie; false: where the backend puts them. */
 bool train_nccl_memory(struct train *train, struct net_memory *memory);
 /* Rank 0 adds the communicator's unique id to the blob that all ranks get; every rank takes it off

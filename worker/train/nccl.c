@@ -14,6 +14,7 @@
 
 enum {
     EXIT_GIVEN_UP = 1,
+    CTAS_MAX = 32, /* that NCCL takes by itself: its channels between GPUs of a node */
     JOIN_TIMEOUT_US = 120 * 1000000,
     GRACE_US = 10 * 1000000,
     CLOSE_TIMEOUT_US = 10 * 1000000
@@ -131,6 +132,13 @@ static void give_memory_back(void *context, void *memory)
     const struct train *train = context;
 
     train->device->nccl->memory_free(NULL, &memory);
+}
+
+uint32_t train_nccl_sms(const struct train *train)
+{
+    if (!train->uses_nccl)
+        return 0;
+    return train->options->nccl_max_ctas > 0 ? train->options->nccl_max_ctas : CTAS_MAX;
 }
 
 bool train_nccl_memory(struct train *train, struct net_memory *memory)

@@ -175,6 +175,7 @@ static enum status make_net(struct train *train, struct err *err)
         .optim = &options->optim,
         .norm_sum = options->sync_bn && train->place->world > 1 ? sum_over_ranks : NULL,
         .norm_sum_user = train,
+        .collective_sms = train_nccl_sms(train),
         .grad_memory = train_nccl_memory(train, &grad_memory) ? &grad_memory : NULL,
         .image_channels = shape.channels,
         .backend = train->device->backend,

@@ -511,6 +511,7 @@ static enum status build(struct plan_set *plans, const struct plan_request *requ
             .workspace_bytes = 256,
             .time_us = standin_plan_times_us[requests[i].kind],
             .engine = "a plain loop",
+            .spares_sms = standin_plan_options.spared_sms > 0 && !standin_faults.no_spare_plans,
             .lacks_bias = standin_faults.no_bias_plans && requests[i].kind == PLAN_LINEAR_WGRAD &&
                           requests[i].has_bias,
         };

@@ -239,6 +239,7 @@ static struct cuda *make_state(const struct graph *graph, const struct net_optio
     cuda->evaluate_only = options->evaluate_only;
     cuda->deterministic = options->deterministic;
     cuda->tf32 = options->tf32;
+    cuda->collective_sms = options->collective_sms;
     cuda->label_smoothing = options->label_smoothing;
     cuda->image_channels =
         options->image_channels != 0 ? options->image_channels : graph->layers[0].out.dims[0];

@@ -188,6 +188,7 @@ struct cuda {
     uint32_t batch_max;
     bool evaluate_only, deterministic, tf32;
     uint32_t image_channels;
+    uint32_t collective_sms; /* of net_options */
     float label_smoothing;
 
     struct CUstream_st *stream, *copies, *views, *reduces; /* see the top of this file */
@@ -313,6 +314,8 @@ int32_t *cuda_plan_entry(const struct cuda *cuda, const struct cuda_set *set, ui
 bool cuda_has_plan(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
 /* The plan does not write the gradient of the bias. */
 bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
+/* The plan leaves collective_sms to collectives. */
+bool cuda_plan_spares(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
 /* Measured when the plan was built; 0: not measured. */
 float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
                         enum plan_kind kind);

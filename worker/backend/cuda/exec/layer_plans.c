@@ -26,6 +26,13 @@ bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, en
     return index >= 0 && cuda->plans->info(cuda->set->plans, (uint32_t)index)->lacks_bias;
 }
 
+bool cuda_plan_spares(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind)
+{
+    int32_t index = *cuda_plan_entry(cuda, cuda->set, layer->index, kind);
+
+    return index >= 0 && cuda->plans->info(cuda->set->plans, (uint32_t)index)->spares_sms;
+}
+
 float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
                         enum plan_kind kind)
 {

@@ -64,6 +64,13 @@ bool cuda_norm_has_plans(const struct cuda *cuda, const struct cuda_layer *norm,
         (void)err_set(why, STATUS_UNSUPPORTED, 0, "their statistics are of all ranks");
         return false;
     }
+    if (cuda->collective_sms > 0 && !cuda->evaluate_only &&
+        cuda_has_plan(cuda, norm, PLAN_NORM_BACKWARD) &&
+        !cuda_plan_spares(cuda, norm, PLAN_NORM_BACKWARD)) {
+        (void)err_set(why, STATUS_UNSUPPORTED, 0,
+                      "no engine leaves multiprocessors to the collectives");
+        return false;
+    }
     for (size_t i = 0; i < (cuda->evaluate_only ? 1 : sizeof kinds / sizeof kinds[0]); i++)
         if (!cuda_has_plan(cuda, norm, kinds[i])) {
             (void)cuda_no_plan(cuda, norm, kinds[i], why);

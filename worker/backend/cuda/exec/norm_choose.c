@@ -126,18 +126,21 @@ struct choice {
     char reason[160];       /* of the first one that has none */
 };
 
-static void report(const struct choice *choice)
+static void report(const struct cuda *cuda, const struct choice *choice)
 {
-    char faster[64] = "";
+    char faster[64] = "", beside[64] = "";
 
     if (choice->slower > 0)
         (void)snprintf(faster, sizeof faster, "%s%u of them faster than their plans",
                        choice->without > 0 ? "; " : "", choice->slower);
+    if (cuda->collective_sms > 0 && choice->norms > choice->slower + choice->without)
+        (void)snprintf(beside, sizeof beside, "; plans leave %u multiprocessors to NCCL",
+                       cuda->collective_sms);
     log_line(choice->without > 0 ? LOG_WARNING : LOG_INFO, LOG_ABOUT_NONE,
-             "%u of %u batch norms by plans, %u by own kernels%s%s%s",
+             "%u of %u batch norms by plans, %u by own kernels%s%s%s%s",
              choice->norms - choice->slower - choice->without, choice->norms,
              choice->slower + choice->without, choice->slower + choice->without > 0 ? ": " : "",
-             choice->reason, faster);
+             choice->reason, faster, beside);
 }
 
 /* Sets uses_plans; says why where there is no plan. */
@@ -172,7 +175,7 @@ enum status cuda_norms_choose(struct cuda *cuda, struct err *err)
         if (cuda->layers[i].graph->op == GRAPH_BATCH_NORM)
             choose(cuda, &cuda->layers[i], times, &choice);
     if (choice.norms > 0)
-        report(&choice);
+        report(cuda, &choice);
     free(times);
     return STATUS_OK;
 }

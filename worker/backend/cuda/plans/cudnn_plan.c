@@ -173,6 +173,9 @@ static uint32_t ask(const struct cudnn_target *target, cudnnBackendDescriptor_t 
     if (code == CUDNN_STATUS_SUCCESS)
         code = api->BackendSetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->device);
+    if (code == CUDNN_STATUS_SUCCESS && target->sm_target > 0)
+        code = api->BackendSetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET,
+                                        CUDNN_TYPE_INT32, 1, &target->sm_target);
     if (code == CUDNN_STATUS_SUCCESS)
         code = api->BackendFinalize(heuristics);
     if (code == CUDNN_STATUS_SUCCESS)
@@ -246,6 +249,9 @@ static cudnnStatus_t config_of(const struct cudnn_target *target, cudnnBackendDe
     if (code == CUDNN_STATUS_SUCCESS)
         code = api->BackendSetAttribute(engine, CUDNN_ATTR_ENGINE_DEVICEPROP,
                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->device);
+    if (code == CUDNN_STATUS_SUCCESS && target->sm_target > 0)
+        code = api->BackendSetAttribute(engine, CUDNN_ATTR_ENGINE_SM_COUNT_TARGET, CUDNN_TYPE_INT32,
+                                        1, &target->sm_target);
     if (code == CUDNN_STATUS_SUCCESS)
         code = api->BackendFinalize(engine);
     if (code == CUDNN_STATUS_SUCCESS)

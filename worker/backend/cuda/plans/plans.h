@@ -162,6 +162,7 @@ struct plan_info {
     size_t workspace_bytes; /* one workspace of the largest serves all plans of a stream */
     bool from_cache;
     bool lacks_bias;   /* LINEAR_WGRAD with a bias: no engine writes DBIAS */
+    bool spares_sms;   /* built to leave options.spared_sms free */
     bool needs_driver; /* only the driver is missing: the engine compiles its kernel then */
     float time_us;     /* measured for the chosen candidate, maybe when it was put into the cache;
                           0: not measured */
@@ -174,6 +175,10 @@ struct plan_options {
     bool tf32;           /* f32 convolutions and linear layers may round their inputs to TF32 */
     uint32_t candidates; /* timed on the device for each request, 1: the heuristics' first; 0: 8 */
     uint32_t threads;    /* that build; 0: one a processor, at most 16 */
+    uint32_t
+        spared_sms; /* multiprocessors that batch norms leave to collectives beside them, where an
+                            engine takes such a wish: with persistent blocks on all of them it would
+                            wait for NCCL's kernel to end, or that for it */
     size_t workspace_limit;   /* bytes; 0: 1 GiB */
     const char *cache_folder; /* NULL: the user's cache folder (ddp/plans in it); "": no cache */
     const char *cudnn_name;   /* libraries, for tests; NULL: libcudnn.so.9, libcublasLt.so.13 */

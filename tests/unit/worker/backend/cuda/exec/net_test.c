@@ -240,6 +240,33 @@ TEST(the_faster_batch_norm_is_taken)
     memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
 }
 
+/* Beside collectives a batch norm runs as a plan only where that leaves them multiprocessors. */
+TEST(batch_norms_leave_room_for_collectives)
+{
+    use_standin();
+    for (int spares = 0; spares < 2; spares++) {
+        const struct model_shape shape = {1, 28, 28, 10};
+        const struct net_options options = {
+            .batch_max = 2, .collective_sms = 16, .backend = &backend_cuda};
+        static float images[2 * 28 * 28];
+        const int64_t labels[] = {1, 2};
+        struct graph *graph = NULL;
+        struct net *net = NULL;
+
+        standin_faults.no_spare_plans = spares == 0;
+        memset(standin_plan_runs, 0, sizeof standin_plan_runs);
+        CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
+        CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
+        CHECK_EQ(standin_plan_options.spared_sms, 16);
+        CHECK_EQ(net_forward(net, images, labels, 2, true, NULL, NULL), STATUS_OK);
+        CHECK_EQ(net_backward(net, 1.0F, NULL), STATUS_OK);
+        CHECK_EQ(standin_plan_runs[PLAN_NORM_BACKWARD], spares == 1 ? 2 : 0);
+        net_free(&net);
+        graph_free(&graph);
+    }
+    standin_faults.no_spare_plans = false;
+}
+
 static void count_adds(void *user, const char *pass, const struct graph *graph)
 {
     uint32_t *counts = user;
