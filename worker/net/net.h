@@ -72,6 +72,8 @@ struct net_options {
     net_sum norm_sum; /* batch norms have statistics over all ranks (SyncBatchNorm); NULL: over
                          this rank's images */
     void *norm_sum_user;
+    uint32_t batch_last; /* images of the last step of an epoch: what it needs is made at the
+                                start too; 0: as the others */
     uint32_t
         collective_sms; /* of a GPU, that collectives beside backward take; 0: there are none */
     const struct net_memory *grad_memory; /* copied; its context is used until net_free. NULL: the

@@ -49,6 +49,8 @@ extern struct standin_faults standin_faults;
 extern struct plan_options standin_plan_options;
 /* Plans that were queued or captured, by kind. */
 extern uint32_t standin_plan_runs[PLAN_KINDS];
+/* Sets of plans that were built. */
+extern uint32_t standin_plan_builds;
 /* What plans of a kind report as measured; 0: nothing. */
 extern float standin_plan_times_us[PLAN_KINDS];
 

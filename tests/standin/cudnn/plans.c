@@ -467,6 +467,7 @@ static void run_call(void *args)
 
 struct plan_options standin_plan_options;
 uint32_t standin_plan_runs[PLAN_KINDS];
+uint32_t standin_plan_builds;
 float standin_plan_times_us[PLAN_KINDS];
 
 static enum status open_set(struct plan_set **set_out, const struct plan_options *options,
@@ -505,6 +506,7 @@ static enum status build(struct plan_set *plans, const struct plan_request *requ
         return err_set(err, STATUS_MEMORY, 0, "stand-in: out of memory");
     memcpy(plans->requests, requests, count * sizeof *requests);
     plans->count = count;
+    standin_plan_builds++;
     for (uint32_t i = 0; i < count; i++)
         plans->infos[i] = (struct plan_info){
             .status = can_do(requests[i].kind) ? STATUS_OK : STATUS_UNSUPPORTED,

@@ -70,6 +70,19 @@ static void describe_layers(struct cuda *cuda)
     }
 }
 
+/* The plans of an epoch's smaller last batch, beside those of the others: seconds that a step in the
+ * middle of training would wait for, and every other rank with it. */
+static enum status open_last(struct cuda *cuda, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    assert(cuda->batch_last <= cuda->batch_max);
+    if (cuda->batch_last == 0 || cuda->evaluate_only)
+        return STATUS_OK;
+    status = cuda_sets_use(cuda, cuda->batch_last, err);
+    return status == STATUS_OK ? cuda_sets_use(cuda, cuda->batch_max, err) : status;
+}
+
 static enum status open_layers(struct cuda *cuda, struct err *err)
 {
     enum status status;
@@ -84,7 +97,9 @@ static enum status open_layers(struct cuda *cuda, struct err *err)
         cuda_additions_time(cuda);
     for (uint32_t i = 0; i < cuda->graph->layer_count && status == STATUS_OK; i++)
         status = cuda->layers[i].op->open(cuda, &cuda->layers[i], err);
-    return status == STATUS_OK ? cuda_memory_make(cuda, err) : status;
+    if (status == STATUS_OK)
+        status = cuda_memory_make(cuda, err);
+    return status == STATUS_OK ? open_last(cuda, err) : status;
 }
 
 static enum status open_streams(struct cuda *cuda, struct err *err)
@@ -236,6 +251,7 @@ static struct cuda *make_state(const struct graph *graph, const struct net_optio
     cuda->options = used.options;
     cuda->captures = !used.options.no_captures;
     cuda->batch_max = options->batch_max;
+    cuda->batch_last = options->batch_last;
     cuda->evaluate_only = options->evaluate_only;
     cuda->deterministic = options->deterministic;
     cuda->tf32 = options->tf32;

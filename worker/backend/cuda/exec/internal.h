@@ -185,7 +185,7 @@ struct cuda {
     struct cuda_backend_options options;
     struct cuda_layer *layers;
     struct cuda_tensor *tensors;
-    uint32_t batch_max;
+    uint32_t batch_max, batch_last; /* of net_options */
     bool evaluate_only, deterministic, tf32;
     uint32_t image_channels;
     uint32_t collective_sms; /* of net_options */

@@ -1,6 +1,6 @@
-/* Batch norm, with the addition, the ReLU and the max pool that are fused into it. By plans where
- * there is one for each part of the work, else by our own kernels. Synchronised statistics always
- * take our kernels. */
+/* Batch norm, with the addition, the ReLU and the max pool that are fused into it. In training by
+ * plans or by our own kernels (norm_choose.c), in evaluation by our own. Synchronised statistics
+ * always take our kernels. */
 #include <stdlib.h>
 
 #include "worker/backend/cuda/exec/internal.h"
@@ -57,21 +57,19 @@ static void *own_param(const struct cuda_tensor *tensor)
 
 bool cuda_norm_has_plans(const struct cuda *cuda, const struct cuda_layer *norm, struct err *why)
 {
-    static const enum plan_kind kinds[] = {PLAN_NORM_EVALUATE, PLAN_NORM_FORWARD,
-                                           PLAN_NORM_BACKWARD};
+    static const enum plan_kind kinds[] = {PLAN_NORM_FORWARD, PLAN_NORM_BACKWARD};
 
     if (cuda->norm_sum != NULL) {
         (void)err_set(why, STATUS_UNSUPPORTED, 0, "their statistics are of all ranks");
         return false;
     }
-    if (cuda->collective_sms > 0 && !cuda->evaluate_only &&
-        cuda_has_plan(cuda, norm, PLAN_NORM_BACKWARD) &&
+    if (cuda->collective_sms > 0 && cuda_has_plan(cuda, norm, PLAN_NORM_BACKWARD) &&
         !cuda_plan_spares(cuda, norm, PLAN_NORM_BACKWARD)) {
         (void)err_set(why, STATUS_UNSUPPORTED, 0,
                       "no engine leaves multiprocessors to the collectives");
         return false;
     }
-    for (size_t i = 0; i < (cuda->evaluate_only ? 1 : sizeof kinds / sizeof kinds[0]); i++)
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (!cuda_has_plan(cuda, norm, kinds[i])) {
             (void)cuda_no_plan(cuda, norm, kinds[i], why);
             return false;
@@ -243,11 +241,6 @@ static enum status plan_forward(struct cuda *cuda, struct cuda_layer *layer, str
     };
     enum status status;
 
-    if (!cuda->training) {
-        status = own_stats(cuda, layer, err);
-        return status == STATUS_OK ? cuda_run(cuda, layer, PLAN_NORM_EVALUATE, pointers, err)
-                                   : status;
-    }
     pointers[PLAN_PORT_RUNNING_MEAN] = layer->tensors[RUNNING_MEAN].param;
     pointers[PLAN_PORT_RUNNING_VAR] = layer->tensors[RUNNING_VAR].param;
     pointers[PLAN_PORT_MASK] = layer->mask;
@@ -264,8 +257,8 @@ static enum status plan_forward(struct cuda *cuda, struct cuda_layer *layer, str
 static enum status norm_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
-    enum status status =
-        layer->uses_plans ? plan_forward(cuda, layer, err) : own_forward(cuda, layer, err);
+    enum status status = layer->uses_plans && cuda->training ? plan_forward(cuda, layer, err)
+                                                             : own_forward(cuda, layer, err);
     int code;
 
     if (status != STATUS_OK || !layer->graph->fused_pool)

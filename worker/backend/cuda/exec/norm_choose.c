@@ -90,7 +90,7 @@ static float own_time(struct cuda *cuda, const struct cuda_layer *norm)
 
 static bool are_timed(const struct cuda *cuda)
 {
-    return !cuda->evaluate_only && !cuda->deterministic && !cuda->options.is_synchronous &&
+    return !cuda->deterministic && !cuda->options.is_synchronous &&
            cuda->options.stats == CUDA_STATS_NONE;
 }
 
@@ -136,7 +136,7 @@ static void report(const struct cuda *cuda, const struct choice *choice)
     if (cuda->collective_sms > 0 && choice->norms > choice->slower + choice->without)
         (void)snprintf(beside, sizeof beside, "; plans leave %u multiprocessors to NCCL",
                        cuda->collective_sms);
-    log_line(choice->without > 0 ? LOG_WARNING : LOG_INFO, LOG_ABOUT_NONE,
+    log_line(choice->without > 0 && cuda->norm_sum == NULL ? LOG_WARNING : LOG_INFO, LOG_ABOUT_NONE,
              "%u of %u batch norms by plans, %u by own kernels%s%s%s%s",
              choice->norms - choice->slower - choice->without, choice->norms,
              choice->slower + choice->without, choice->slower + choice->without > 0 ? ": " : "",
@@ -166,9 +166,12 @@ static void choose(struct cuda *cuda, struct cuda_layer *norm, float *times, str
 
 enum status cuda_norms_choose(struct cuda *cuda, struct err *err)
 {
-    float *times = calloc(cuda->graph->layer_count, sizeof *times);
+    float *times;
     struct choice choice = {.reason = ""};
 
+    if (cuda->evaluate_only)
+        return STATUS_OK; /* by own kernels, all of them */
+    times = calloc(cuda->graph->layer_count, sizeof *times);
     if (times == NULL)
         return cuda_out_of_memory(NULL, err);
     for (uint32_t i = 0; i < cuda->graph->layer_count; i++)

@@ -276,7 +276,6 @@ static void list_norm(struct lister *lister, uint32_t index)
 {
     const struct plan_request request = norm_request(lister, index);
 
-    add(lister, request, PLAN_NORM_EVALUATE);
     if (!lister->trains)
         return;
     add(lister, request, PLAN_NORM_FORWARD);
@@ -343,8 +342,7 @@ static void list_norm_statistics(struct lister *lister, uint32_t index, bool pro
     const struct plan_request request = norm_request(lister, index);
 
     add(lister, request, PLAN_STATS_FINALIZE);
-    if (request.has_relu)
-        add(lister, request, PLAN_NORM_APPLY);
+    add(lister, request, request.has_relu ? PLAN_NORM_APPLY : PLAN_NORM_EVALUATE);
     if (prologues && is_absorbed(lister->graph, index))
         add(lister, request, PLAN_NORM_DX);
 }

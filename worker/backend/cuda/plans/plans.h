@@ -227,13 +227,14 @@ size_t plan_port_bytes(const struct plan_request *request, enum plan_port port);
 uint32_t plan_stored_channels(uint32_t channels, bool is_input);
 
 /* The plans that a net needs: of every convolution, batch norm and linear layer of the (passed)
- * graph, for a training step and a forward one. In layer order, forward before backward; no data
+ * graph, for a training step and a forward one. Batch norms of a forward one need none: our kernel
+ * does them in one pass, and starts at once. In layer order, forward before backward; no data
  * gradient for layers that read the network's input. Returns how many; requests NULL: counts. */
 uint32_t plan_list(const struct graph *graph, uint32_t batch, bool evaluate_only,
                    struct plan_request *requests);
 /* The plans of stage two, in addition to plan_list's.
  *   a convolution without bias, channels a multiple of 64, fp16, that only a batch norm reads:
- *     CONV_STATS, STATS_FINALIZE; NORM_APPLY where the norm has a ReLU
+ *     CONV_STATS, STATS_FINALIZE; NORM_APPLY where the norm has a ReLU, else NORM_EVALUATE
  *   with `prologues`, where in turn only such a convolution reads the norm's value:
  *     the prologue kinds for that convolution, NORM_DX for the norm
  * A pair of layers uses them when all their plans are STATUS_OK. Returns how many, as plan_list. */
