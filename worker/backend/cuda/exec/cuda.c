@@ -29,6 +29,15 @@ static enum cuda_stats stats_wish(void)
     return is_set("DDP_CUDA_STATS", "auto") ? CUDA_STATS_MEASURED : CUDA_STATS_NONE;
 }
 
+/* 0: there is none that makes sense. */
+static uint32_t candidates_wish(void)
+{
+    const char *text = getenv("DDP_CUDA_CANDIDATES");
+    const long wish = text != NULL ? strtol(text, NULL, 10) : 0;
+
+    return wish > 0 && wish <= 32 ? (uint32_t)wish : 0;
+}
+
 void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kernels *kernels,
                       const struct cuda_plans *plans, uint32_t device_index)
 {
@@ -40,6 +49,7 @@ void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kern
         .is_synchronous = is_set("DDP_CUDA_SYNC", "1"),
         .no_captures = is_set("DDP_CUDA_GRAPH", "0"),
         .stats = stats_wish(),
+        .candidates = candidates_wish(),
     };
 }
 

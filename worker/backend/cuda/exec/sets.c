@@ -95,6 +95,7 @@ static enum status make_set(struct cuda *cuda, struct cuda_set *set, uint32_t n,
         .device_index = cuda->options.device_index,
         .deterministic = cuda->deterministic,
         .tf32 = cuda->tf32,
+        .candidates = cuda->options.candidates,
         .spared_sms = cuda->collective_sms,
     };
     uint32_t count = list_requests(cuda, n, NULL);

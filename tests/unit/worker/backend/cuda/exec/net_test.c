@@ -294,6 +294,26 @@ TEST(plans_of_the_last_batch_are_made_at_the_start)
     graph_free(&graph);
 }
 
+TEST(how_many_candidates_are_timed_is_passed_on)
+{
+    static const struct {
+        const char *wish;
+        uint32_t candidates;
+    } cases[] = {{"1", 1}, {"33", 0}, {"-1", 0}, {"many", 0}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct pair pair;
+
+        CHECK_EQ(setenv("DDP_CUDA_CANDIDATES", cases[i].wish, 1), 0);
+        use_standin();
+        pair = pair_new(&(struct pair_options){.arch = "convnet", .level = "O0"});
+        CHECK_EQ(standin_plan_options.candidates, cases[i].candidates);
+        pair_free(&pair);
+    }
+    CHECK_EQ(unsetenv("DDP_CUDA_CANDIDATES"), 0);
+    use_standin();
+}
+
 static void count_adds(void *user, const char *pass, const struct graph *graph)
 {
     uint32_t *counts = user;
