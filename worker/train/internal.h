@@ -144,6 +144,9 @@ enum status train_nccl_pack(struct train *train, struct comm_blob *blob, struct 
 enum status train_nccl_unpack(struct train *train, struct comm_blob *blob, struct err *err);
 /* Opens the communicator, with all ranks, and the guard that ends it when a peer is lost. */
 enum status train_nccl_open(struct train *train, struct err *err);
+/* nccl_capture.c, for train_nccl_open: whether a collective can be captured, on every rank; one line
+ * where it cannot. All ranks call it. */
+enum status train_nccl_try_capture(struct train *train, bool *can_capture, struct err *err);
 /* The net's reducer: collectives of the communicator on the device. */
 enum status train_nccl_reducer(struct train *train, struct reducer *reducer, struct err *err);
 /* For the guard: a step has ended on the device; until the next one ends, none is expected. */

@@ -175,17 +175,38 @@ static enum status register_gradients(struct train *train, struct err *err)
                : STATUS_OK;
 }
 
-enum status train_nccl_open(struct train *train, struct err *err)
+static enum status open_link(struct train *train, bool blocks, struct err *err)
 {
     struct nccl_link_options link = {
         .rank = train->place->rank,
         .world = train->place->world,
         .timeout_us = JOIN_TIMEOUT_US,
+        .blocks = blocks,
         .ctas_max = train->options->nccl_max_ctas,
         .address = train->place->address,
         .gone = is_gone,
         .user = train,
     };
+
+    memcpy(link.id, train->nccl_id, sizeof link.id);
+    return train->device->nccl->open(&train->nccl_link, &link, err);
+}
+
+/* In place of the one that cannot be captured, with a new id of rank 0's. */
+static enum status open_blocking(struct train *train, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    train->device->nccl->close(&train->nccl_link, CLOSE_TIMEOUT_US);
+    if (train->place->rank == 0)
+        status = train->device->nccl->id_new(NULL, train->place->address, train->nccl_id, err);
+    if (status == STATUS_OK)
+        status = comm_broadcast(train->comm, train->nccl_id, sizeof train->nccl_id, 0, err);
+    return status == STATUS_OK ? open_link(train, true, err) : status;
+}
+
+enum status train_nccl_open(struct train *train, struct err *err)
+{
     struct nccl_guard_options guard = {
         .nccl = train->device->nccl,
         .gone = is_gone,
@@ -193,13 +214,17 @@ enum status train_nccl_open(struct train *train, struct err *err)
         .user = train,
         .grace_us = GRACE_US,
     };
+    bool can_capture = true;
     enum status status;
 
     if (!train->uses_nccl)
         return STATUS_OK;
     assert(train->nccl_link == NULL && train->net != NULL && train->comm != NULL);
-    memcpy(link.id, train->nccl_id, sizeof link.id);
-    status = train->device->nccl->open(&train->nccl_link, &link, err);
+    status = open_link(train, false, err);
+    if (status == STATUS_OK)
+        status = train_nccl_try_capture(train, &can_capture, err);
+    if (status == STATUS_OK && !can_capture)
+        status = open_blocking(train, err);
     if (status == STATUS_OK)
         status = register_gradients(train, err);
     guard.link = train->nccl_link;

@@ -3,6 +3,7 @@
  * blocking, so that whoever uses it has to poll. */
 #include <nccl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,7 +31,7 @@ struct ncclComm {
     struct club *club;
     int rank;
     uint64_t turn_planned; /* the all-reduce that this rank waits for */
-    bool is_leaving;
+    bool is_leaving, blocks;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -152,6 +153,18 @@ static struct club *find_club(uint64_t key, int world)
     return NULL;
 }
 
+/* What a call that is not finished returns: with blocking, when it is. */
+static ncclResult_t unfinished(ncclComm_t comm)
+{
+    ncclResult_t state = ncclInProgress;
+
+    while (comm->blocks && state == ncclInProgress) {
+        (void)sched_yield();
+        (void)ncclCommGetAsyncError(comm, &state);
+    }
+    return state;
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
@@ -160,18 +173,20 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id,
 
     memcpy(&key, &id, sizeof key);
     if (comm == NULL || config->magic != CONFIG_MAGIC || config->size < SIZE_LEAST ||
-        config->blocking != 0 || world > WORLD_MAX || rank >= world || key == 0) {
+        config->blocking < 0 || config->blocking > 1 || world > WORLD_MAX || rank >= world ||
+        key == 0) {
         free(comm);
         return ncclInvalidArgument;
     }
     (void)pthread_mutex_lock(&lock);
     comm->club = find_club(key, world);
     comm->rank = rank;
+    comm->blocks = config->blocking == 1;
     if (comm->club != NULL)
         comm->club->came++;
     (void)pthread_mutex_unlock(&lock);
     *out = comm;
-    return comm->club != NULL ? ncclInProgress : ncclInvalidUsage;
+    return comm->club != NULL ? unfinished(comm) : ncclInvalidUsage;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
@@ -234,7 +249,7 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
     if (++club->waiting == club->world)
         reduce(club, type);
     (void)pthread_mutex_unlock(&lock);
-    return ncclInProgress;
+    return comm->blocks ? ncclSuccess : ncclInProgress; /* queued; a stream ends it */
 }
 
 ncclResult_t ncclCommRegister(ncclComm_t comm, void *memory, size_t bytes, void **handle)
@@ -263,7 +278,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     comm->club->left++;
     comm->is_leaving = true;
     (void)pthread_mutex_unlock(&lock);
-    return ncclInProgress;
+    return unfinished(comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)

@@ -161,7 +161,7 @@ static enum status connect_all(struct nccl_link *link, struct err *err)
     ncclUniqueId id;
     ncclResult_t rc;
 
-    config.blocking = 0;
+    config.blocking = link->options.blocks ? 1 : 0;
     config.commName = "ddp";
     if (link->options.ctas_max > 0)
         config.maxCTAs = (int)link->options.ctas_max;

@@ -1,8 +1,8 @@
 /* NCCL as a table of functions of the CUDA module: one communicator over all ranks, which sums
  * gradients on the device.
  *
- * NCCL is used without blocking: every wait has a deadline and asks `gone` whether a peer was lost,
- * so nothing hangs. One thread makes all calls, except check and abort, which may come from another
+ * NCCL is used without blocking, unless options.blocks: every wait has a deadline and asks `gone`
+ * whether a peer was lost, so nothing hangs. One thread makes all calls, except check and abort, which may come from another
  * at any time. After an abort every call fails with STATUS_CLOSED until close.
  *
  * Errors: STATUS_NOT_FOUND    the library is missing
@@ -29,6 +29,7 @@ struct nccl_link_options {
     uint8_t id[NCCL_ID_BYTES]; /* rank 0's, the same on all ranks; a secret */
     uint32_t rank, world;
     uint64_t timeout_us; /* for all ranks to come */
+    bool blocks;         /* calls return when they are done, without a deadline */
     uint32_t ctas_max;   /* blocks that a collective may take from backward; 0: NCCL's choice */
     const char *address; /* of this node: NCCL uses the interface that has it, unless
                             NCCL_SOCKET_IFNAME is set; NULL: NCCL's choice */

@@ -195,6 +195,20 @@ TEST(sums_in_every_type)
     CHECK_STR(interface != NULL ? interface : "not set", "=lo");
 }
 
+TEST(a_communicator_that_blocks)
+{
+    struct rank *ranks = ranks_new(10 * SECOND_US, nobody_gone);
+
+    for (uint32_t r = 0; r < WORLD; r++)
+        ranks[r].options.blocks = true;
+    open_all(ranks);
+    all(ranks, sum_one);
+    for (uint32_t r = 0; r < WORLD; r++)
+        CHECK_EQ(ranks[r].status, STATUS_OK);
+    all(ranks, close_one);
+    free(ranks);
+}
+
 TEST(a_rank_that_does_not_come_is_a_timeout)
 {
     struct rank *ranks = ranks_new(SECOND_US / 5, nobody_gone);
