@@ -360,6 +360,7 @@ const struct backend backend_cuda = {
     .name = "cuda",
     .stores_types = true,
     .takes_bytes = true,
+    .fuses_pools = true,
     .adds_half = true,
     .open = cuda_open,
     .close = cuda_close,

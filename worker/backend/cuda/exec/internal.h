@@ -107,7 +107,7 @@ struct cuda_layer {
     float *stats, *coefs;       /* see kernels/batch_norm.h */
     double *sums, *own_sums;    /* of our own kernels; own_sums: before the sum over ranks */
     void *unused[2];            /* gradients that the plan writes and nothing reads */
-    void *inside, *inside_grad; /* with a fused pool: the value before it */
+    void *inside, *inside_grad; /* with a fused pool and plans: the value before it */
     float *channel_sums;        /* with stats.c: SUM, SQ_SUM */
     void *equal;                /* with stats.c: EQ_SCALE, EQ_SHIFT, of the value's type */
     float *factors;             /* with stats.c: DY_FACTOR, X_FACTOR, TERM */
@@ -357,7 +357,9 @@ struct cuda_norm_needs {
     size_t floats, mask, sums, scratch; /* floats: stats; coefs */
 };
 struct cuda_norm_needs cuda_norm_needs(const struct cuda *cuda, const struct cuda_layer *norm);
-/* Forward and backward by our own kernels. */
+/* The pools of a norm that runs as a plan, both ways. */
+enum status cuda_norm_pool_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
+/* Forward and backward by our own kernels, the pool included. */
 enum status cuda_norm_own_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
 
 /* -- stats_choose.c: which batch norm takes its statistics from the convolution before -- */

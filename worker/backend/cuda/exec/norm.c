@@ -104,6 +104,7 @@ static enum status request_grads(struct cuda *cuda, struct cuda_layer *layer, st
     return status;
 }
 
+/* Our own kernels do norm and pool as one: what is between them is never in memory. */
 static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const size_t bytes = cuda_value_bytes(cuda, layer->in[0]);
@@ -111,8 +112,9 @@ static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, s
 
     if (!layer->graph->fused_pool)
         return STATUS_OK;
-    status = cuda_request(cuda, layer, &layer->inside, bytes, layer->index, layer->index, err);
-    if (status == STATUS_OK)
+    if (layer->uses_plans)
+        status = cuda_request(cuda, layer, &layer->inside, bytes, layer->index, layer->index, err);
+    if (status == STATUS_OK && layer->uses_plans)
         status = cuda_request_in_backward(cuda, layer, &layer->inside_grad, bytes, err);
     if (status == STATUS_OK)
         status = cuda_request_until_backward(cuda, layer, (void **)&layer->place,
@@ -123,10 +125,11 @@ static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, s
 static enum status request_stats(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct cuda_norm_needs needs = cuda_norm_needs(cuda, layer);
+    const bool is_one = layer->graph->fused_pool && !layer->uses_plans;
     enum status status =
         cuda_request_until_backward(cuda, layer, (void **)&layer->stats, needs.floats, err);
 
-    if (status == STATUS_OK && layer->graph->fused_relu && !cuda->evaluate_only)
+    if (status == STATUS_OK && layer->graph->fused_relu && !is_one && !cuda->evaluate_only)
         status = cuda_request_until_backward(cuda, layer, (void **)&layer->mask, needs.mask, err);
     if (status != STATUS_OK || layer->uses_plans)
         return status;
@@ -215,14 +218,21 @@ static enum status own_stats(struct cuda *cuda, struct cuda_layer *layer, struct
 static enum status own_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
     enum status status = own_stats(cuda, layer, err);
     int code;
 
     if (status != STATUS_OK)
         return status;
+    if (layer->graph->fused_pool) {
+        code = cuda->kernels->norm_pool(&norm, &pool, layer->in[0]->data, layer->stats,
+                                        layer->out.data, cuda->training ? layer->place : NULL,
+                                        cuda->stream);
+        return cuda_launched(cuda, layer, code, "batch norm and max pool", err);
+    }
     code = cuda->kernels->norm_apply(&norm, layer->in[0]->data, layer->stats,
                                      layer->graph->fused_add ? layer->in[1]->data : NULL,
-                                     norm_out(layer), cuda->training ? layer->mask : NULL,
+                                     layer->out.data, cuda->training ? layer->mask : NULL,
                                      cuda->stream);
     return cuda_launched(cuda, layer, code, "batch norm", err);
 }
@@ -254,18 +264,41 @@ static enum status plan_forward(struct cuda *cuda, struct cuda_layer *layer, str
     return status;
 }
 
-static enum status norm_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+/* The pool behind a norm that ran as a plan. */
+static enum status pool_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
-    enum status status = layer->uses_plans && cuda->training ? plan_forward(cuda, layer, err)
-                                                             : own_forward(cuda, layer, err);
-    int code;
+    int code =
+        cuda->kernels->max_pool(&pool, layer->inside, layer->out.data, layer->place, cuda->stream);
 
-    if (status != STATUS_OK || !layer->graph->fused_pool)
-        return status;
-    code = cuda->kernels->max_pool(&pool, layer->inside, layer->out.data,
-                                   cuda->training ? layer->place : NULL, cuda->stream);
     return cuda_launched(cuda, layer, code, "max pool", err);
+}
+
+static enum status pool_backward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+    int code = cuda->kernels->max_pool_backward(&pool, layer->out.grad, layer->place,
+                                                layer->inside_grad, cuda->stream);
+
+    return cuda_launched(cuda, layer, code, "max pool backward", err);
+}
+
+enum status cuda_norm_pool_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err)
+{
+    const enum status status = pool_forward(cuda, norm, err);
+
+    return status == STATUS_OK ? pool_backward(cuda, norm, err) : status;
+}
+
+static enum status norm_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    enum status status;
+
+    if (!layer->uses_plans || !cuda->training)
+        return own_forward(cuda, layer, err);
+    status = plan_forward(cuda, layer, err);
+    return status == STATUS_OK && layer->graph->fused_pool ? pool_forward(cuda, layer, err)
+                                                           : status;
 }
 
 /* -- backward -- */
@@ -290,14 +323,39 @@ static enum status copy_skip(struct cuda *cuda, struct cuda_layer *layer, struct
     return cuda_launched(cuda, layer, code, "addition backward", err);
 }
 
+static int own_gradient_sums(struct cuda *cuda, struct cuda_layer *layer,
+                             const struct kernel_norm *norm)
+{
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+
+    if (layer->graph->fused_pool)
+        return cuda->kernels->norm_pool_backward_sums(norm, &pool, layer->in[0]->data,
+                                                      layer->out.grad, layer->place, layer->stats,
+                                                      layer->sums, layer->scratch, cuda->stream);
+    return cuda->kernels->norm_backward_sums(norm, layer->in[0]->data, layer->out.grad, layer->mask,
+                                             layer->stats, layer->sums, layer->scratch,
+                                             cuda->stream);
+}
+
+static int own_gradient_apply(struct cuda *cuda, struct cuda_layer *layer,
+                              const struct kernel_norm *norm)
+{
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+
+    if (layer->graph->fused_pool)
+        return cuda->kernels->norm_pool_backward_apply(norm, &pool, layer->in[0]->data,
+                                                       layer->out.grad, layer->place, layer->stats,
+                                                       layer->coefs, layer->dx[0], cuda->stream);
+    return cuda->kernels->norm_backward_apply(norm, layer->in[0]->data, layer->out.grad,
+                                              layer->mask, layer->stats, layer->coefs, layer->dx[0],
+                                              skip_grad(layer), cuda->stream);
+}
+
 static enum status own_backward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
-    const void *dy = norm_out_grad(layer);
     const size_t bytes = kernel_norm_sum_count(channels(layer)) * sizeof(double);
-    int code =
-        cuda->kernels->norm_backward_sums(&norm, layer->in[0]->data, dy, layer->mask, layer->stats,
-                                          layer->sums, layer->scratch, cuda->stream);
+    int code = own_gradient_sums(cuda, layer, &norm);
     enum status status = cuda_launched(cuda, layer, code, "gradient sums", err);
 
     if (status == STATUS_OK)
@@ -312,9 +370,7 @@ static enum status own_backward(struct cuda *cuda, struct cuda_layer *layer, str
     status = cuda_launched(cuda, layer, code, "gradient sums", err);
     if (status != STATUS_OK || layer->dx[0] == NULL)
         return status;
-    code = cuda->kernels->norm_backward_apply(&norm, layer->in[0]->data, dy, layer->mask,
-                                              layer->stats, layer->coefs, layer->dx[0],
-                                              skip_grad(layer), cuda->stream);
+    code = own_gradient_apply(cuda, layer, &norm);
     return cuda_launched(cuda, layer, code, "batch norm backward", err);
 }
 
@@ -368,18 +424,14 @@ static enum status plan_backward(struct cuda *cuda, struct cuda_layer *layer, st
 static enum status norm_backward(struct cuda *cuda, struct cuda_layer *layer, float grad_scale,
                                  struct err *err)
 {
-    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+    enum status status = STATUS_OK;
 
     (void)grad_scale;
-    if (layer->graph->fused_pool) {
-        int code = cuda->kernels->max_pool_backward(&pool, layer->out.grad, layer->place,
-                                                    layer->inside_grad, cuda->stream);
-        enum status status = cuda_launched(cuda, layer, code, "max pool backward", err);
-
-        if (status != STATUS_OK)
-            return status;
-    }
-    return layer->uses_plans ? plan_backward(cuda, layer, err) : own_backward(cuda, layer, err);
+    if (!layer->uses_plans)
+        return own_backward(cuda, layer, err);
+    if (layer->graph->fused_pool)
+        status = pool_backward(cuda, layer, err);
+    return status == STATUS_OK ? plan_backward(cuda, layer, err) : status;
 }
 
 const struct cuda_op cuda_op_norm = {norm_open, norm_forward, norm_backward};

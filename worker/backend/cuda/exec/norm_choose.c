@@ -48,8 +48,11 @@ static void point(const struct cuda *cuda, struct cuda_layer *layer, struct cuda
         layer->in[k] = &in[k];
         layer->dx[k] = take(layout, value);
     }
-    layer->out.data = layer->inside = take(layout, value);
-    layer->out.grad = layer->inside_grad = take(layout, value);
+    layer->out.data = take(layout, value);
+    layer->out.grad = take(layout, value);
+    layer->inside = take(layout, value);
+    layer->inside_grad = take(layout, value);
+    layer->place = take(layout, value);
     layer->stats = take(layout, needs.floats);
     layer->coefs = take(layout, needs.floats);
     layer->mask = take(layout, needs.mask);
@@ -63,8 +66,13 @@ static enum status own_pass(struct cuda *cuda, void *user, struct err *err)
     return cuda_norm_own_pass(cuda, user, err);
 }
 
-/* Microseconds of a forward and a backward pass by our own kernels; 0: not known. */
-static float own_time(struct cuda *cuda, const struct cuda_layer *norm)
+static enum status pool_pass(struct cuda *cuda, void *user, struct err *err)
+{
+    return cuda_norm_pool_pass(cuda, user, err);
+}
+
+/* Microseconds of a pass forward and backward on memory of its own; 0: not known. */
+static float time_pass(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured pass)
 {
     struct cuda_tensor tensors[TENSORS];
     struct cuda_layer layer = *norm;
@@ -82,7 +90,7 @@ static float own_time(struct cuda *cuda, const struct cuda_layer *norm)
     layout = (struct layout){memory, 0};
     point(cuda, &layer, in, tensors, &layout);
     cuda->training = true;
-    us = cuda_measure_us(cuda, own_pass, &layer);
+    us = cuda_measure_us(cuda, pass, &layer);
     cuda->training = was_training;
     cuda->runtime->memory_free(&memory);
     return us;
@@ -109,15 +117,18 @@ static float own_time_once(struct cuda *cuda, uint32_t index, float *times)
     for (uint32_t i = 0; i < index; i++)
         if (times[i] > 0.0F && same_work(&cuda->layers[i], &cuda->layers[index]))
             return times[index] = times[i];
-    return times[index] = own_time(cuda, &cuda->layers[index]);
+    return times[index] = time_pass(cuda, &cuda->layers[index], own_pass);
 }
 
-static float plan_time(const struct cuda *cuda, const struct cuda_layer *norm)
+/* Of the plans, with the pool after them; 0: not known. */
+static float plan_time(struct cuda *cuda, const struct cuda_layer *norm)
 {
     const float forward = cuda_plan_time_us(cuda, norm, PLAN_NORM_FORWARD);
     const float backward = cuda_plan_time_us(cuda, norm, PLAN_NORM_BACKWARD);
 
-    return forward > 0.0F && backward > 0.0F ? forward + backward : 0.0F;
+    if (forward <= 0.0F || backward <= 0.0F)
+        return 0.0F;
+    return forward + backward + (norm->graph->fused_pool ? time_pass(cuda, norm, pool_pass) : 0.0F);
 }
 
 struct choice {
