@@ -3,6 +3,7 @@
  *     elements.h    casts, additions, ReLU: any array of elements
  *     layers.h      input images, pools, the loss, sums of columns, flatten
  *     batch_norm.h  batch norm forward and backward, also synchronised over ranks
+ *     norm_pool.h   a batch norm and the max pool after it as one
  *     gradients.h   finite check, clipping, the loss scaler: around the optimizer
  *     optimizer.h   SGD, Adam, LARS, Lookahead
  *
@@ -31,6 +32,7 @@
 #include "kernels/elements.h"
 #include "kernels/gradients.h"
 #include "kernels/layers.h"
+#include "kernels/norm_pool.h"
 #include "kernels/optimizer.h"
 #include "kernels/types.h"
 

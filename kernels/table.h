@@ -37,6 +37,9 @@ extern "C" {
     X(norm_backward_finish)                                                                        \
     X(norm_backward_sums)                                                                          \
     X(norm_finish)                                                                                 \
+    X(norm_pool)                                                                                   \
+    X(norm_pool_backward_apply)                                                                    \
+    X(norm_pool_backward_sums)                                                                     \
     X(norm_running)                                                                                \
     X(norm_sums)                                                                                   \
     X(rates)                                                                                       \

@@ -27,6 +27,7 @@ struct gpu_facts {
     bool is_lost;      /* fallen off the bus */
     bool needs_reset;
     char error_text[64];
+    bool has_mig;           /* the GPU is divided (MIG mode); then only this field is set */
     uint64_t used_bytes;    /* memory of the device in use, including what the driver itself uses */
     uint32_t process_count; /* on the device; the first GPU_PROCESSES_MAX are in `processes` */
     struct gpu_process processes[GPU_PROCESSES_MAX];

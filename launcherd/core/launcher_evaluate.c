@@ -59,6 +59,14 @@ static void quarantine(struct launcher *launcher, const struct gpu_facts *facts,
 {
     const struct launcher_slot *slot = &launcher->slots[facts->slot];
     char text[160];
+    if (facts->process_count == 0 && !slot->has_baseline) {
+        openers_text(facts, text, sizeof text);
+        launcher_slot_close(launcher, facts->slot, SLOT_QUARANTINED, actions,
+                            "%" PRIu64 " MiB are in use before the first job, an idle GPU uses at "
+                            "most %" PRIu64 ", and NVML names no process%s",
+                            facts->used_bytes / MIB, (uint64_t)GPU_FIRST_BYTES_MAX / MIB, text);
+        return;
+    }
     if (facts->process_count == 0) {
         openers_text(facts, text, sizeof text);
         launcher_slot_close(launcher, facts->slot, SLOT_QUARANTINED, actions,
@@ -77,8 +85,11 @@ static void quarantine(struct launcher *launcher, const struct gpu_facts *facts,
 
 static bool is_clean(const struct launcher_slot *slot, const struct gpu_facts *facts)
 {
-    return facts->process_count == 0 &&
-           (!slot->has_baseline || facts->used_bytes <= slot->baseline_bytes + GPU_SLACK_BYTES);
+    if (facts->process_count > 0)
+        return false;
+    if (!slot->has_baseline)
+        return facts->used_bytes <= GPU_FIRST_BYTES_MAX || facts->has_graphics;
+    return facts->used_bytes <= slot->baseline_bytes + GPU_SLACK_BYTES;
 }
 
 /* The baseline is what an idle GPU uses: at the first answer in a boot, or less later. A display's
@@ -96,19 +107,30 @@ static void learn_baseline(struct launcher *launcher, struct launcher_slot *slot
     launcher->slots_dirty = true;
 }
 
+/* A slot is a whole GPU: NVML's memory and processes of one that is divided prove nothing about it. */
+static void refuse_mig(struct launcher *launcher, const struct gpu_facts *facts, uint64_t now_us,
+                       struct launcher_actions *actions)
+{
+    launcher_slot_close(launcher, facts->slot, SLOT_QUARANTINED, actions,
+                        "the GPU is in MIG mode, which is not supported: nvidia-smi -i N -mig 0 "
+                        "turns it off");
+    launcher->slots[facts->slot].next_ask_us = now_us + ASK_QUARANTINED_US;
+}
+
 static void evaluate_memory(struct launcher *launcher, const struct gpu_facts *facts,
                             uint64_t now_us, struct launcher_actions *actions)
 {
     struct launcher_slot *slot = &launcher->slots[facts->slot];
     bool has_stranger = facts->process_count > 0 && is_stranger(main_holder(facts));
     /* The memory of a display may grow while the slot is idle. */
+    bool is_unexplained = !slot->has_baseline && facts->process_count == 0;
     bool is_display = slot->state == SLOT_FREE && facts->has_graphics && facts->process_count == 0;
 
     if (is_clean(slot, facts) || is_display) {
         learn_baseline(launcher, slot, facts);
         launcher_slot_open(launcher, facts->slot, actions);
         slot->next_ask_us = now_us + launcher->options.gpu_timeout_us;
-    } else if (slot->state == SLOT_CHECKING && !has_stranger &&
+    } else if (slot->state == SLOT_CHECKING && !has_stranger && !is_unexplained &&
                now_us < slot->checking_us + launcher->options.gpu_timeout_us) {
         uint64_t wait_us = slot->asks < 6 ? (uint64_t)ASK_CHECKING_US << slot->asks : UINT64_MAX;
         slot->next_ask_us =
@@ -200,6 +222,8 @@ void launcher_on_gpu(struct launcher *launcher, const struct launcher_event *eve
         return;
     if (launcher_slot_in_use(launcher, facts->slot))
         launcher_slot_open(launcher, facts->slot, actions);
+    else if (facts->has_mig)
+        refuse_mig(launcher, facts, now_us, actions);
     else
         evaluate_memory(launcher, facts, now_us, actions);
 }

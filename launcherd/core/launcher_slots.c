@@ -207,7 +207,7 @@ static void ask(struct launcher *launcher, uint32_t index, uint64_t now_us,
                                           .asked_us = now_us,
                                           .bytes_max = slot->has_baseline
                                                            ? slot->baseline_bytes + GPU_SLACK_BYTES
-                                                           : GPU_BYTES_UNKNOWN});
+                                                           : GPU_FIRST_BYTES_MAX});
 }
 
 void launcher_slots_settle(struct launcher *launcher, uint64_t now_us,

@@ -19,6 +19,9 @@
 #include "launcherd/core/launcher_actions.h"
 
 #define GPU_SLACK_BYTES (64ull << 20) /* above the baseline, and still idle */
+/* The most that an idle GPU uses, where its baseline is not known yet. A driver takes some hundred
+ * MiB; more than this is somebody's whom NVML does not see, as in another container. */
+#define GPU_FIRST_BYTES_MAX (2ull << 30)
 
 /* How many slots have a GPU: those from 0. */
 uint32_t launcher_slots_with_gpu(const struct launcher *launcher);

@@ -48,6 +48,7 @@ enum status nvml_load(struct nvml *nvml, struct err *err)
     (void)find(nvml, "nvmlDeviceGetTotalEccErrors", &nvml->get_ecc);
     (void)find(nvml, "nvmlDeviceGetRemappedRows", &nvml->get_rows);
     (void)find(nvml, "nvmlDeviceGetMinorNumber", &nvml->get_minor);
+    (void)find(nvml, "nvmlDeviceGetMigMode", &nvml->get_mig);
     (void)find(nvml, "nvmlErrorString", &nvml->error_text);
     if (!find(nvml, "nvmlEventSetCreate", &nvml->events_new) ||
         !find(nvml, "nvmlDeviceRegisterEvents", &nvml->events_register) ||
@@ -139,6 +140,14 @@ static void look_for_openers(const struct nvml *nvml, void *device, struct gpu_f
     facts->opener_count = gpu_openers_find(path, facts->openers, GPU_OPENERS_MAX);
 }
 
+/* A GPU without MIG answers NOT_SUPPORTED. */
+static bool has_mig(const struct nvml *nvml, void *device)
+{
+    unsigned current = 0, pending = 0;
+    return nvml->get_mig != NULL && nvml->get_mig(device, &current, &pending) == NVML_SUCCESS &&
+           current == NVML_MIG_ENABLED;
+}
+
 void nvml_look(const struct nvml *nvml, uint32_t index, uint64_t bytes_max, struct gpu_facts *facts)
 {
     struct nvml_memory memory = {0};
@@ -147,6 +156,9 @@ void nvml_look(const struct nvml *nvml, uint32_t index, uint64_t bytes_max, stru
 
     facts->slot = index;
     int code = nvml->get_handle(index, &device);
+    facts->has_mig = code == NVML_SUCCESS && has_mig(nvml, device);
+    if (facts->has_mig)
+        return;
     if (code == NVML_SUCCESS)
         code = nvml->get_memory(device, &memory);
     if (code == NVML_SUCCESS)

@@ -35,6 +35,7 @@ enum {
     NVML_GPU_IS_LOST = 15,
     NVML_RESET_REQUIRED = 16,
 };
+#define NVML_MIG_ENABLED 1u
 #define NVML_EVENT_XID 0x8ull
 
 /* One loaded library. Functions that a driver may lack are NULL in that case. */
@@ -52,6 +53,7 @@ struct nvml {
     int (*get_rows)(void *device, unsigned *correctable, unsigned *uncorrectable,
                     unsigned *is_pending, unsigned *has_failed);
     int (*get_minor)(void *device, unsigned *minor);
+    int (*get_mig)(void *device, unsigned *current, unsigned *pending);
     const char *(*error_text)(int code);
     int (*events_new)(void **set);
     int (*events_register)(void *device, unsigned long long types, void *set);

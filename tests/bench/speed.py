@@ -79,11 +79,12 @@ def serve(args):
     torch.backends.cudnn.benchmark = True
     form = torch.channels_last if "channels_last" in args.serve else torch.contiguous_format
     net = make().to(args.device, memory_format=form)
-    model = torch.compile(net) if "compile" in args.serve else net
+    mode = "max-autotune" if "max-autotune" in args.serve else None
+    model = torch.compile(net, mode=mode) if "compile" in args.serve else net
     images = torch.rand(args.batch, channels, size, size).to(args.device, memory_format=form)
     labels = torch.randint(classes, (args.batch,)).to(args.device)
     loss_of = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4, fused=args.device == "cuda" or None)
     scaler = torch.amp.GradScaler(args.device, enabled=args.amp == "fp16")
 
     def run(steps):

@@ -36,13 +36,13 @@ class Part:
 
 
 PARTS = [
-    Part("resnet256", "ResNet-50 O2, batch 256, beside PyTorch AMP channels_last, eager and compiled",
-         lambda bench: parts.resnet(bench, 256), 110, 40, 240),
+    Part("resnet256", "ResNet-50 O2, batch 256, beside PyTorch AMP channels_last, eager and compiled, fp16 and bf16",
+         lambda bench: parts.resnet(bench, 256), 200, 40, 300),
     Part("breakdown", "where a ResNet-50 step's time goes, against the roofs", parts.breakdown, 20, 15, 90),
-    Part("convnet", "an epoch of the ConvNet beside the seed's loop", parts.convnet, 60, 30, 150),
+    Part("convnet", "an epoch of the ConvNet beside the seed's loop", parts.convnet, 70, 40, 150),
     Part("start", "from spawn to the first step", parts.first_step, 50, 50, 150),
     Part("variants", "stage two, recorded steps, deterministic, types", parts.variants, 130, 110, 300),
-    Part("resnet512", "ResNet-50 O2, batch 512, beside PyTorch", lambda bench: parts.resnet(bench, 512), 130, 50, 240),
+    Part("resnet512", "ResNet-50 O2, batch 512, beside PyTorch", lambda bench: parts.resnet(bench, 512), 220, 50, 300),
     Part("nccl", "sizes of buckets and maxCTAs over all GPUs of the node", parts.nccl, 5, 5, 300),
 ]
 

@@ -141,3 +141,77 @@ TEST(norm_chain)
             case_free(&c);
         }
 }
+
+/* -- with the max pool after it -- */
+
+static void compare_norm_pool(const struct kernel_norm *norm, const struct kernel_pool *pool)
+{
+    const size_t rows = norm->rows, channels = norm->channels;
+    const size_t out = (size_t)pool->images * pool->out_height * pool->out_width * channels;
+    struct mirror x = mirror_random(norm->type, rows * channels, 0, 2.0F);
+    struct mirror dy = mirror_random(norm->type, out, 0, 3.0F);
+    struct mirror y = mirror_new(out * type_bytes(norm->type), 0), places = mirror_new(out, 0);
+    struct mirror dx = mirror_new(rows * channels * type_bytes(norm->type), 0);
+    struct mirror stats = mirror_random(KERNEL_F32, KERNEL_NORM_STATS * channels, 0, 1.0F);
+    struct mirror coefs = mirror_random(KERNEL_F32, KERNEL_NORM_COEFS * channels, 0, 1.0F);
+    struct mirror sums = mirror_new(kernel_norm_sum_count(norm->channels) * 8, 0);
+    struct mirror scratch =
+        mirror_new(kernel_columns_bytes(norm->type, rows, norm->channels, 2), 0);
+    struct mirror *const all[] = {&x, &dy, &y, &places, &dx, &stats, &coefs, &sums, &scratch};
+
+    kernel_norm_pool_ref(norm, pool, x.host, stats.host, y.host, places.host);
+    RUN(norm_pool, norm, pool, x.device, stats.device, y.device, places.device);
+    mirror_compare(&y, "y of norm and pool");
+    mirror_compare(&places, "places of norm and pool");
+    RUN(norm_pool, norm, pool, x.device, stats.device, y.device, NULL);
+    mirror_compare(&y, "y in evaluation");
+    kernel_norm_pool_backward_sums_ref(norm, pool, x.host, dy.host, places.host, stats.host,
+                                       sums.host);
+    RUN(norm_pool_backward_sums, norm, pool, x.device, dy.device, places.device, stats.device,
+        sums.device, scratch.device);
+    mirror_compare(&sums, "sums through the pool");
+    kernel_norm_pool_backward_apply_ref(norm, pool, x.host, dy.host, places.host, stats.host,
+                                        coefs.host, dx.host);
+    RUN(norm_pool_backward_apply, norm, pool, x.device, dy.device, places.device, stats.device,
+        coefs.device, dx.device);
+    mirror_compare(&dx, "dx through the pool");
+    mirror_compare_guards(&scratch, "scratch");
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        mirror_free(all[i]);
+}
+
+TEST(norm_and_pool_as_one)
+{
+    static const struct {
+        uint32_t images, height, width, channels, kernel, stride, pad;
+    } shapes[] = {{3, 14, 12, 64, 3, 2, 1},
+                  {2, 8, 6, 16, 2, 2, 0},
+                  {1, 7, 9, 12, 5, 3, 2},
+                  {2, 5, 5, 8, 1, 1, 0},
+                  {1, 40, 40, 72, 3, 1, 1}};
+
+    mirror_need_device();
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+        for (uint32_t kind = 0; kind < 6; kind++) {
+            const struct kernel_pool pool = {
+                .images = shapes[s].images,
+                .height = shapes[s].height,
+                .width = shapes[s].width,
+                .channels = shapes[s].channels,
+                .kernel = shapes[s].kernel,
+                .stride = shapes[s].stride,
+                .pad = shapes[s].pad,
+                .out_height =
+                    (shapes[s].height + 2 * shapes[s].pad - shapes[s].kernel) / shapes[s].stride +
+                    1,
+                .out_width =
+                    (shapes[s].width + 2 * shapes[s].pad - shapes[s].kernel) / shapes[s].stride + 1,
+                .type = (enum kernel_type)(kind % 3)};
+            const struct kernel_norm norm = {.rows = (size_t)pool.images * pool.height * pool.width,
+                                             .channels = pool.channels,
+                                             .type = pool.type,
+                                             .relu = kind >= 3};
+
+            compare_norm_pool(&norm, &pool);
+        }
+}

@@ -53,7 +53,7 @@ FOLDERS = {
                                     "worker/backend/cuda/exec", "worker/backend/cuda/module"], None),
     "worker/train": Folder(WORKER_BASE + ["worker", "worker/graph", "worker/data", "worker/net", "worker/checkpoint",
                                           "worker/model", "worker/profile", "worker/comm", "worker/backend/cuda/exec",
-                                          "worker/backend/cuda/nccl"], None),
+                                          "worker/backend/cuda/nccl", "worker/backend/cuda/module"], None),
 }
 
 PROGRAMS = ["common", "rendezvous", "launcherd", "ddpctl", "kernels", "worker"]

@@ -275,7 +275,6 @@ enum status ddp_reducer(struct ddp *ddp, struct reducer *reducer, struct err *er
         .begin = begin,
         .bucket_ready = bucket_ready,
         .finish = overlaps ? finish : finish_here,
-        .averages = false,
         .prescale = 1.0F / (predivides ? ddp->options.predivide : (float)ddp->world),
         .graphable = false,
     };

@@ -73,7 +73,7 @@ struct graph_layer {
     /* Set by pass_fuse; applied in this order after the layer itself: */
     bool fused_add;        /* BATCH_NORM: inputs[1] is added */
     bool fused_relu;       /* BATCH_NORM, ADD */
-    bool fused_pool;       /* BATCH_NORM with fused_relu: max pool of 2x2 */
+    bool fused_pool;       /* BATCH_NORM with fused_relu: max pool of `window` */
     uint32_t tensor_first; /* its tensors in graph->tensors, in state_dict order */
     uint32_t tensor_count;
 };

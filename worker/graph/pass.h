@@ -40,6 +40,9 @@ enum status pass_amp(const struct graph *graph, const struct amp *amp, struct gr
  * Errors: STATUS_MEMORY. */
 enum status pass_fuse(const struct graph *graph, bool adds_half, struct graph **out,
                       struct err *err);
+/* After that: fused_pool for every max pool behind a batch norm with a ReLU, of any window and type.
+ * For backends that round in between, so that ties stay as they are. */
+void pass_fuse_pools(struct graph *graph);
 
 /* Orders gradients as backward completes them and cuts them into buckets: tensors in reverse order,
  * one type per bucket. A bucket closes when its gradients reach the limit: `first_bytes` for the

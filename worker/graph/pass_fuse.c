@@ -76,6 +76,22 @@ static void fuse_pool(struct graph *graph, uint32_t at)
     remove_layer(graph, user, at);
 }
 
+void pass_fuse_pools(struct graph *graph)
+{
+    for (uint32_t i = 0; i < graph->layer_count; i++) {
+        struct graph_layer *layer = &graph->layers[i];
+        const uint32_t user = graph_only_user(graph, i);
+
+        if (layer->op != GRAPH_BATCH_NORM || !layer->fused_relu || layer->fused_add ||
+            layer->fused_pool || user == GRAPH_NONE || graph->layers[user].op != GRAPH_MAX_POOL)
+            continue;
+        layer->fused_pool = true;
+        layer->window = graph->layers[user].window;
+        layer->out = graph->layers[user].out;
+        remove_layer(graph, user, i);
+    }
+}
+
 enum status pass_fuse(const struct graph *graph, bool adds_half, struct graph **out,
                       struct err *err)
 {

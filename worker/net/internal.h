@@ -22,6 +22,7 @@ struct net {
     float *params;
     float *states[OPTIM_STATES]; /* of the optimizer; NULL: it has no such state */
     void *grads;
+    struct net_memory grad_memory; /* that gave it; .give_back NULL: the backend did */
     float *kept; /* sums of inner steps, one fp32 for each gradient; NULL: there are none */
     void *half;  /* copies of params in the types that layers compute with; NULL: there are none */
     bool half_is_stale, is_scale_dynamic;

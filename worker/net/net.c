@@ -25,6 +25,8 @@ static enum status run_passes(struct net *net, const struct graph *graph,
         status = pass_amp(graph, options->amp != NULL ? options->amp : &none, &typed, err);
     if (status == STATUS_OK)
         status = pass_fuse(typed, net->backend->adds_half, &fused, err);
+    if (status == STATUS_OK && net->backend->fuses_pools)
+        pass_fuse_pools(fused);
     if (status == STATUS_OK)
         status = pass_buckets(fused, first != 0 ? first : BUCKET_FIRST_BYTES,
                               bytes != 0 ? bytes : BUCKET_BYTES, &net->graph, err);
@@ -67,7 +69,31 @@ static bool make_states(struct net *net, const struct optim *optim)
     return true;
 }
 
-static bool make_arenas(struct net *net, const struct optim *optim)
+/* Into net->grads, zeroed. What is not the backend's is zeroed through it, piece by piece. */
+static bool make_grads(struct net *net, const struct net_memory *memory)
+{
+    static const char zeros[1 << 16];
+    const size_t bytes = net_grad_bytes(net);
+    size_t at = 0;
+
+    net->grads = memory != NULL ? memory->make(memory->context, bytes) : NULL;
+    if (net->grads == NULL) {
+        net->grads = net->backend->memory_new(net->state, bytes);
+        return net->grads != NULL;
+    }
+    net->grad_memory = *memory;
+    while (at < bytes) {
+        const size_t piece = bytes - at < sizeof zeros ? bytes - at : sizeof zeros;
+
+        if (net->backend->memory_write(net->state, (char *)net->grads + at, zeros, piece, NULL) !=
+            STATUS_OK)
+            return false;
+        at += piece;
+    }
+    return true;
+}
+
+static bool make_arenas(struct net *net, const struct net_options *options)
 {
     const size_t floats = net->grad_count * sizeof(float);
 
@@ -77,10 +103,11 @@ static bool make_arenas(struct net *net, const struct optim *optim)
         return false;
     if (net->evaluate_only)
         return true;
-    net->grads = net->backend->memory_new(net->state, net_grad_bytes(net));
+    if (!make_grads(net, options->grad_memory))
+        return false;
     if (net->accumulate)
         net->kept = net->backend->memory_new(net->state, floats);
-    return net->grads != NULL && make_states(net, optim) && (!net->accumulate || net->kept != NULL);
+    return make_states(net, options->optim) && (!net->accumulate || net->kept != NULL);
 }
 
 static void bind_tensors(struct net *net)
@@ -135,7 +162,7 @@ static enum status build(struct net *net, const struct graph *graph,
     if (status != STATUS_OK)
         return status;
     net_lay_out(net);
-    if (!make_arenas(net, options->optim))
+    if (!make_arenas(net, options))
         return out_of_memory(err);
     if (!net->evaluate_only)
         net_place_buckets(net);
@@ -172,14 +199,17 @@ void net_free(struct net **net)
         return;
     if (n->state != NULL) {
         n->backend->memory_free(n->state, n->params);
-        n->backend->memory_free(n->state, n->grads);
+        if (n->grad_memory.give_back == NULL)
+            n->backend->memory_free(n->state, n->grads);
         for (uint32_t s = 0; s < OPTIM_STATES; s++)
             n->backend->memory_free(n->state, n->states[s]);
         n->backend->memory_free(n->state, n->kept);
         n->backend->memory_free(n->state, n->half);
         n->backend->memory_free(n->state, n->scaler);
-        n->backend->close(&n->state);
+        n->backend->close(&n->state); /* waits for what still works on gradients */
     }
+    if (n->grad_memory.give_back != NULL)
+        n->grad_memory.give_back(n->grad_memory.context, n->grads);
     free(n->tensors);
     free(n->slots);
     free(n->updates);

@@ -42,6 +42,15 @@ typedef void (*net_graph_seen)(void *user, const char *pass, const struct graph 
  * backward. On the caller's thread; blocks. Every rank calls it in the same order. */
 typedef enum status (*net_sum)(void *user, double *values, size_t count, struct err *err);
 
+/* Where gradients lie, when not in the backend's own memory: NCCL works faster on some of its own. */
+struct net_memory {
+    void *context;
+    /* Memory of the backend's device, 256-byte aligned, with any contents. NULL: there is none, and
+     * the backend's is taken. */
+    void *(*make)(void *context, size_t bytes);
+    void (*give_back)(void *context, void *memory);
+};
+
 struct net_options {
     uint32_t batch_max;          /* images per step, at most; smaller last batches are allowed */
     uint64_t bucket_first_bytes; /* 0: 1 MiB */
@@ -63,6 +72,12 @@ struct net_options {
     net_sum norm_sum; /* batch norms have statistics over all ranks (SyncBatchNorm); NULL: over
                          this rank's images */
     void *norm_sum_user;
+    uint32_t batch_last; /* images of the last step of an epoch: what it needs is made at the
+                                start too; 0: as the others */
+    uint32_t
+        collective_sms; /* of a GPU, that collectives beside backward take; 0: there are none */
+    const struct net_memory *grad_memory; /* copied; its context is used until net_free. NULL: the
+                                             backend's */
 };
 
 /* `graph` is borrowed for the call; `*net` is owned by the caller, NULL on failure. Errors:

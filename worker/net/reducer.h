@@ -45,13 +45,11 @@ struct reducer {
     enum status (*finish)(void *context, struct err *err);
 
     /* What the reduction makes of one gradient g_r per rank r:
-     *   averages:  mean over r of g_r; then prescale is 1
-     *   else:      c * sum over r of (prescale * g_r), with c * prescale = 1 / world
+     *   c * sum over r of (prescale * g_r), with c * prescale = 1 / world
      * The net multiplies by prescale, in every backward pass, since inner batches of an
      * accumulation are summed before they are reduced. c is the reducer's (Apex's predivide
      * factor), mostly 1. */
-    bool averages;
-    float prescale;
+    float prescale; /* > 0 */
 
     /* The three calls only queue work on the device. Such a step may be captured as a CUDA graph;
      * a replay of it repeats the collectives. A step with a reducer that works on the host never
@@ -61,14 +59,16 @@ struct reducer {
 
 struct CUstream_st;
 
-/* A mean over all ranks that a device can queue, as NCCL's communicator does; for
- * net_device_reducer. */
+/* A sum over all ranks that a device can queue, as NCCL's communicator does; for
+ * net_device_reducer. A plain sum, since NCCL has faster algorithms for it (NVLS, CollNet) than for
+ * a sum with a factor. */
 struct device_collective {
     void *context;
-    /* Queues on `stream`: `memory`, [count] of dtype, becomes the mean over all ranks. Called for
+    /* Queues on `stream`: `memory`, [count] of dtype, becomes the sum over all ranks. Called for
      * each bucket in order; where the step is captured, only while it is. */
-    enum status (*average)(void *context, void *memory, size_t count, enum graph_dtype dtype,
-                           struct CUstream_st *stream, struct err *err);
+    enum status (*sum)(void *context, void *memory, size_t count, enum graph_dtype dtype,
+                       struct CUstream_st *stream, struct err *err);
+    float prescale;  /* the reducer's; 0: 1 */
     float postscale; /* every value is multiplied by this after the collective; 0: by 1 */
     bool in_fp32;    /* 16-bit gradients are widened before and rounded after the collective */
     bool delays;     /* no collective before backward is over */

@@ -38,7 +38,7 @@ void net_set_reducer(struct net *net, const struct reducer *reducer)
     if (reducer == NULL)
         return;
     assert(reducer->begin != NULL && reducer->bucket_ready != NULL && reducer->finish != NULL);
-    assert(reducer->averages ? reducer->prescale == 1.0F : reducer->prescale > 0.0F);
+    assert(reducer->prescale > 0.0F);
     assert(!net->evaluate_only);
     net->reducer = *reducer;
 }
@@ -46,7 +46,8 @@ void net_set_reducer(struct net *net, const struct reducer *reducer)
 enum status net_device_reducer(struct net *net, const struct device_collective *collective,
                                struct reducer *reducer, struct err *err)
 {
-    assert(collective->average != NULL && collective->postscale >= 0.0F);
+    assert(collective->sum != NULL && collective->prescale >= 0.0F &&
+           collective->postscale >= 0.0F);
     if (net->backend->device_reducer == NULL)
         return err_set(err, STATUS_UNSUPPORTED, 0, "backend %s has no device that reduces",
                        net->backend->name);

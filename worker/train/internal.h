@@ -134,12 +134,19 @@ enum status train_model_init(struct train *train, const struct graph *graph, str
 
 /* Sets uses_nccl, before the net is made. Errors: STATUS_UNSUPPORTED (--comm nccl on the CPU). */
 enum status train_nccl_choose(struct train *train, struct err *err);
+/* How many multiprocessors the collectives take beside backward; 0: there are none. */
+uint32_t train_nccl_sms(const struct train *train);
+/* Where the net's gradients shall lie; false: where the backend puts them. */
+bool train_nccl_memory(struct train *train, struct net_memory *memory);
 /* Rank 0 adds the communicator's unique id to the blob that all ranks get; every rank takes it off
  * again. Errors: STATUS_CONFLICT (not all ranks use NCCL), STATUS_BAD_INPUT, STATUS_TOO_BIG. */
 enum status train_nccl_pack(struct train *train, struct comm_blob *blob, struct err *err);
 enum status train_nccl_unpack(struct train *train, struct comm_blob *blob, struct err *err);
 /* Opens the communicator, with all ranks, and the guard that ends it when a peer is lost. */
 enum status train_nccl_open(struct train *train, struct err *err);
+/* nccl_capture.c, for train_nccl_open: whether a collective can be captured, on every rank; one line
+ * where it cannot. All ranks call it. */
+enum status train_nccl_try_capture(struct train *train, bool *can_capture, struct err *err);
 /* The net's reducer: collectives of the communicator on the device. */
 enum status train_nccl_reducer(struct train *train, struct reducer *reducer, struct err *err);
 /* For the guard: a step has ended on the device; until the next one ends, none is expected. */

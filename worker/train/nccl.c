@@ -1,4 +1,4 @@
-/* NCCL in training: rank 0 sends the unique id with the world's blob, the communicator averages the
+/* NCCL in training: rank 0 sends the unique id with the world's blob, the communicator sums the
  * buckets, and a guard ends it when a peer is lost. The CPU's connections (comm) stay open: they
  * detect and name a lost peer, and carry the host's few values. */
 #include "worker/train/internal.h"
@@ -8,11 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "worker/backend/cuda/nccl/guard.h"
 #include "worker/net/state.h"
 
 enum {
     EXIT_GIVEN_UP = 1,
+    CTAS_MAX = 32, /* that NCCL takes by itself: its channels between GPUs of a node */
     JOIN_TIMEOUT_US = 120 * 1000000,
     GRACE_US = 10 * 1000000,
     CLOSE_TIMEOUT_US = 10 * 1000000
@@ -22,13 +24,13 @@ enum {
  * id or nothing. */
 #define LENGTH_BYTES 2
 
-static enum status average(void *context, void *memory, size_t count, enum graph_dtype dtype,
-                           struct CUstream_st *stream, struct err *err)
+static enum status sum(void *context, void *memory, size_t count, enum graph_dtype dtype,
+                       struct CUstream_st *stream, struct err *err)
 {
     const struct train *train = context;
 
     assert(train->nccl_link != NULL); /* the world met before the first step */
-    return train->device->nccl->queue_average(train->nccl_link, memory, count, dtype, stream, err);
+    return train->device->nccl->queue_sum(train->nccl_link, memory, count, dtype, stream, err);
 }
 
 enum status train_nccl_reducer(struct train *train, struct reducer *reducer, struct err *err)
@@ -36,7 +38,9 @@ enum status train_nccl_reducer(struct train *train, struct reducer *reducer, str
     const struct options *options = train->options;
     const struct device_collective collective = {
         .context = train,
-        .average = average,
+        .sum = sum,
+        .prescale =
+            1.0F / (options->predivide > 0.0F ? options->predivide : (float)train->place->world),
         .postscale = options->predivide / (float)train->place->world,
         .in_fp32 = options->allreduce_always_fp32,
         .delays = options->delay_allreduce,
@@ -111,6 +115,38 @@ enum status train_nccl_unpack(struct train *train, struct comm_blob *blob, struc
     return STATUS_OK;
 }
 
+static void *make_memory(void *context, size_t bytes)
+{
+    const struct train *train = context;
+    struct err err = {.text = ""};
+    void *memory = NULL;
+
+    if (train->device->nccl->memory_new(NULL, &memory, bytes, &err) != STATUS_OK)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "gradients are in ordinary memory of the GPU: %s",
+                 err.text);
+    return memory;
+}
+
+static void give_memory_back(void *context, void *memory)
+{
+    const struct train *train = context;
+
+    train->device->nccl->memory_free(NULL, &memory);
+}
+
+uint32_t train_nccl_sms(const struct train *train)
+{
+    if (!train->uses_nccl)
+        return 0;
+    return train->options->nccl_max_ctas > 0 ? train->options->nccl_max_ctas : CTAS_MAX;
+}
+
+bool train_nccl_memory(struct train *train, struct net_memory *memory)
+{
+    *memory = (struct net_memory){train, make_memory, give_memory_back};
+    return train->uses_nccl;
+}
+
 static bool is_gone(void *user, struct err *err)
 {
     const struct train *train = user;
@@ -139,18 +175,38 @@ static enum status register_gradients(struct train *train, struct err *err)
                : STATUS_OK;
 }
 
-enum status train_nccl_open(struct train *train, struct err *err)
+static enum status open_link(struct train *train, bool blocks, struct err *err)
 {
     struct nccl_link_options link = {
         .rank = train->place->rank,
         .world = train->place->world,
         .timeout_us = JOIN_TIMEOUT_US,
+        .blocks = blocks,
         .ctas_max = train->options->nccl_max_ctas,
-        .factor = train->options->predivide > 0.0F ? 1.0F / train->options->predivide : 0.0F,
         .address = train->place->address,
         .gone = is_gone,
         .user = train,
     };
+
+    memcpy(link.id, train->nccl_id, sizeof link.id);
+    return train->device->nccl->open(&train->nccl_link, &link, err);
+}
+
+/* In place of the one that cannot be captured, with a new id of rank 0's. */
+static enum status open_blocking(struct train *train, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    train->device->nccl->close(&train->nccl_link, CLOSE_TIMEOUT_US);
+    if (train->place->rank == 0)
+        status = train->device->nccl->id_new(NULL, train->place->address, train->nccl_id, err);
+    if (status == STATUS_OK)
+        status = comm_broadcast(train->comm, train->nccl_id, sizeof train->nccl_id, 0, err);
+    return status == STATUS_OK ? open_link(train, true, err) : status;
+}
+
+enum status train_nccl_open(struct train *train, struct err *err)
+{
     struct nccl_guard_options guard = {
         .nccl = train->device->nccl,
         .gone = is_gone,
@@ -158,13 +214,17 @@ enum status train_nccl_open(struct train *train, struct err *err)
         .user = train,
         .grace_us = GRACE_US,
     };
+    bool can_capture = true;
     enum status status;
 
     if (!train->uses_nccl)
         return STATUS_OK;
     assert(train->nccl_link == NULL && train->net != NULL && train->comm != NULL);
-    memcpy(link.id, train->nccl_id, sizeof link.id);
-    status = train->device->nccl->open(&train->nccl_link, &link, err);
+    status = open_link(train, false, err);
+    if (status == STATUS_OK)
+        status = train_nccl_try_capture(train, &can_capture, err);
+    if (status == STATUS_OK && !can_capture)
+        status = open_blocking(train, err);
     if (status == STATUS_OK)
         status = register_gradients(train, err);
     guard.link = train->nccl_link;

@@ -157,10 +157,21 @@ static enum status sum_over_ranks(void *user, double *values, size_t count, stru
     return train->ddp != NULL ? ddp_sum(train->ddp, values, count, err) : STATUS_OK;
 }
 
+/* Images of an epoch's last step, where they are fewer; 0: they are not, or it never comes. */
+static uint32_t last_batch(const struct train *train)
+{
+    const uint32_t rest = (uint32_t)(train->sampler.count % train->options->batch);
+    const bool comes =
+        train->options->max_steps == 0 || train->options->max_steps >= train->steps_per_epoch;
+
+    return comes ? rest : 0;
+}
+
 static enum status make_net(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
     struct dataset_shape shape = dataset_shape(train->validation_set);
+    struct net_memory grad_memory;
     const struct net_options net_options = {
         .batch_max = options->batch,
         .profile = options->profile_steps > 0,
@@ -174,6 +185,9 @@ static enum status make_net(struct train *train, struct err *err)
         .optim = &options->optim,
         .norm_sum = options->sync_bn && train->place->world > 1 ? sum_over_ranks : NULL,
         .norm_sum_user = train,
+        .batch_last = last_batch(train),
+        .collective_sms = train_nccl_sms(train),
+        .grad_memory = train_nccl_memory(train, &grad_memory) ? &grad_memory : NULL,
         .image_channels = shape.channels,
         .backend = train->device->backend,
         .graph_seen = options->print_graph ? print_graph_pass : NULL,

@@ -87,8 +87,8 @@ def must(argv, **more):
 
 def standalone(world, args, *options):
     """A worker under `ddpctl run --standalone`, which keeps DDP_ variables from jobs."""
-    module = os.environ.get("DDP_CUDA_MODULE")
-    inside = ["env", f"DDP_CUDA_MODULE={module}"] if module else []
+    kept = [f"{name}={os.environ[name]}" for name in ("DDP_CUDA_MODULE", "DDP_CUDA_CANDIDATES") if name in os.environ]
+    inside = ["env", *kept] if kept else []
     return [DDPCTL, "run", "--standalone", "--nproc-per-node", str(world), "--max-restarts", "0", *options, "--", *inside, WORKER,
             *args]
 

@@ -18,7 +18,7 @@ TERM_WITHIN_S = 12  # ddp-worker gives itself 8
 class Victim:
     """A worker of which the lines are watched."""
 
-    def __init__(self, where, args, name):
+    def __init__(self, where, args, name, cache):
         self.folder = os.path.join(where, name)
         os.makedirs(self.folder)
         self.lines = []
@@ -26,7 +26,7 @@ class Victim:
         self.process = subprocess.Popen(
             [common.WORKER, "--device", "cuda", "--seed", "3", "-p", "1", *MODEL, "--checkpoint-dir", os.path.join(self.folder, "ckpt"), *args],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-            env=common.environ(XDG_CACHE_HOME=os.path.join(self.folder, "cache")))
+            env=common.environ(XDG_CACHE_HOME=cache or os.path.join(self.folder, "cache")))
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
@@ -113,10 +113,15 @@ PLACES = (
 )
 
 
+def cache_for(where, wait):
+    """One that is warm; where plans have to be built, none."""
+    return None if wait is in_plans else os.path.join(where, "cache")
+
+
 def kill_in(checks, where, data, baseline, place, wait, args):
     """A place is short: some tries until the worker died in it."""
     for attempt in range(TRIES):
-        victim = Victim(where, [*args, data], f"{place} {attempt}".replace(" ", "-"))
+        victim = Victim(where, [*args, data], f"{place} {attempt}".replace(" ", "-"), cache_for(where, wait))
         try:
             evidence = wait(victim)
         finally:
@@ -141,7 +146,7 @@ def resume_after(checks, where, data):
 
 
 def terminate(checks, where, data, baseline, place, wait, codes):
-    victim = Victim(where, [data], f"term {place}".replace(" ", "-"))
+    victim = Victim(where, [data], f"term {place}".replace(" ", "-"), cache_for(where, wait))
     begin = time.monotonic()
     try:
         wait(victim)
@@ -159,6 +164,7 @@ def main():
     times = []
     with common.folder() as where:
         data = common.write_data(os.path.join(where, "data"), 256 if common.IS_STANDIN else 2000)
+        common.train("cuda", [*MODEL, "--max-steps", "1", data], XDG_CACHE_HOME=os.path.join(where, "cache"))
         baseline = gpu.Baseline()
         for place, wait, args in PLACES:
             times.append(checks.attempt(f"kill -9 {place}", kill_in, checks, where, data, baseline, place, wait, args))

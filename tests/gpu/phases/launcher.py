@@ -12,7 +12,7 @@ import common
 MODEL = ["-a", "convnet", "-b", "8"] if common.IS_STANDIN else ["-a", "resnet50", "-b", "64"]
 STEPS = 24 if common.IS_STANDIN else 300
 WAIT_S = 20
-JOB_LIMIT_S = 60
+JOB_LIMIT_S = 45
 
 
 def wait_until(what, condition):

@@ -113,6 +113,18 @@ def memory_without_a_process():
         cluster.wait_slot(0, "free")
 
 
+def what_is_no_idle_gpu_at_the_first_look():
+    """Memory of somebody whom NVML does not see becomes no baseline; a GPU in MIG mode is no slot."""
+    with Case() as case, GpuCluster(case, gpus=2, lines={"memory": "memory 0 40000", "mig": "mig 1 1"}) as cluster:
+        cluster.wait_slot(0, "quarantined", "40000 MiB are in use before the first job, an idle GPU uses at most 2048, and NVML names "
+                                            "no process")
+        cluster.wait_slot(1, "quarantined", "the GPU is in MIG mode, which is not supported: nvidia-smi -i N -mig 0 turns it off")
+        cluster.gpus.clear("memory")
+        cluster.gpus.set("mig", "mig 1 0")
+        cluster.wait_slot(0, "free")
+        cluster.wait_slot(1, "free")
+
+
 def a_hanging_nvml_stops_nothing():
     with Case() as case, GpuCluster(case, gpus=1, slots=2, timeout="1s") as cluster:  # slot 1 has no GPU
         cluster.wait_slot(0, "free")
@@ -178,5 +190,5 @@ def without_nvml_slots_are_cpu_shares():
 
 if __name__ == "__main__":
     run_tests([the_slots_are_the_gpus, what_a_job_leaves_holds_its_slot, a_gpu_is_free_again_at_once,
-               a_stranger_is_named, memory_without_a_process, a_hanging_nvml_stops_nothing,
+               a_stranger_is_named, memory_without_a_process, what_is_no_idle_gpu_at_the_first_look, a_hanging_nvml_stops_nothing,
                a_node_whose_nvml_hangs_from_the_start, errors_of_nvml, without_nvml_slots_are_cpu_shares], side_by_side=3)

@@ -197,6 +197,33 @@ int norm_backward_apply(const struct kernel_norm *given, const void *x, const vo
     });
 }
 
+int norm_pool(const struct kernel_norm *given, const struct kernel_pool *windows, const void *x,
+              const float *stats, void *y, uint8_t *places, stream on)
+{
+    return queue(on, [=, norm = *given, pool = *windows] {
+        kernel_norm_pool_ref(&norm, &pool, x, stats, y, places);
+    });
+}
+
+int norm_pool_backward_sums(const struct kernel_norm *given, const struct kernel_pool *windows,
+                            const void *x, const void *dy, const uint8_t *places,
+                            const float *stats, double *sums, void *scratch, stream on)
+{
+    return queue(on, [=, norm = *given, pool = *windows] {
+        spoil(scratch, kernel_columns_bytes(norm.type, norm.rows, norm.channels, 2));
+        kernel_norm_pool_backward_sums_ref(&norm, &pool, x, dy, places, stats, sums);
+    });
+}
+
+int norm_pool_backward_apply(const struct kernel_norm *given, const struct kernel_pool *windows,
+                             const void *x, const void *dy, const uint8_t *places,
+                             const float *stats, const float *coefs, void *dx, stream on)
+{
+    return queue(on, [=, norm = *given, pool = *windows] {
+        kernel_norm_pool_backward_apply_ref(&norm, &pool, x, dy, places, stats, coefs, dx);
+    });
+}
+
 /* -- the end of a step -- */
 
 int finite(const struct kernel_values *tensors, uint32_t count, enum kernel_type type,

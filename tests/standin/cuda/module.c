@@ -8,7 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/values.h"
 #include "tests/standin/cuda/standin.h"
 #include "worker/backend/cuda/module/module.h"
 
@@ -112,7 +111,6 @@ static void device_reset(void)
 /* -- NCCL: there is one GPU, and NCCL takes one rank a GPU -- */
 
 struct nccl_link {
-    float factor;
     bool is_aborted;
 };
 
@@ -136,7 +134,6 @@ static enum status link_open(struct nccl_link **link, const struct nccl_link_opt
     *link = calloc(1, sizeof **link);
     if (*link == NULL)
         return err_set(err, STATUS_MEMORY, 0, "stand-in NCCL: out of memory");
-    (*link)->factor = options->factor == 0.0F ? 1.0F : options->factor;
     return STATUS_OK;
 }
 
@@ -150,20 +147,22 @@ static enum status register_memory(struct nccl_link *link, void *memory, size_t 
     return STATUS_OK;
 }
 
-struct average {
-    void *memory;
-    size_t count;
-    enum kernel_type type;
-    float factor;
-};
-
-static void run_average(void *args)
+/* Of one rank: what is there stays. */
+static void run_sum(void *args)
 {
-    const struct average *average = args;
+    (void)args;
+}
 
-    for (size_t i = 0; i < average->count; i++)
-        values_set(average->memory, average->type, i,
-                   average->factor * values_get(average->memory, average->type, i));
+static enum status shared_new(const char *library, void **memory, size_t bytes, struct err *err)
+{
+    (void)library;
+    return standin_runtime.memory_new(memory, bytes, err);
+}
+
+static void shared_free(const char *library, void **memory)
+{
+    (void)library;
+    standin_runtime.memory_free(memory);
 }
 
 static enum status check_link(struct nccl_link *link, struct err *err)
@@ -171,17 +170,16 @@ static enum status check_link(struct nccl_link *link, struct err *err)
     return link->is_aborted ? err_set(err, STATUS_CLOSED, 0, "NCCL was ended") : STATUS_OK;
 }
 
-static enum status queue_average(struct nccl_link *link, void *memory, size_t count,
-                                 enum graph_dtype dtype, struct CUstream_st *stream,
-                                 struct err *err)
+static enum status queue_sum(struct nccl_link *link, void *memory, size_t count,
+                             enum graph_dtype dtype, struct CUstream_st *stream, struct err *err)
 {
-    const struct average average = {memory, count, (enum kernel_type)dtype, link->factor};
-
+    (void)dtype;
+    assert(memory != NULL && count > 0);
     assert(stream != NULL);
     if (link->is_aborted)
         return check_link(link, err);
-    return standin_runtime.launched(standin_queue(stream, run_average, &average, sizeof average),
-                                    "NCCL", err);
+    return standin_runtime.launched(standin_queue(stream, run_sum, &count, sizeof count), "NCCL",
+                                    err);
 }
 
 static void link_abort(struct nccl_link *link)
@@ -198,8 +196,10 @@ static void link_close(struct nccl_link **link, uint64_t timeout_us)
 
 static const struct cuda_nccl nccl = {.id_new = id_new,
                                       .open = link_open,
+                                      .memory_new = shared_new,
+                                      .memory_free = shared_free,
                                       .register_memory = register_memory,
-                                      .queue_average = queue_average,
+                                      .queue_sum = queue_sum,
                                       .check = check_link,
                                       .abort = link_abort,
                                       .close = link_close};

@@ -37,6 +37,8 @@ struct standin_faults {
     bool no_bias_plans;     /* plans of weights leave the gradient of the bias out */
     bool no_apply_plans;    /* plans say that they can do no NORM_APPLY */
     bool no_prologue_plans; /* ... and make no batch norm on the way into a convolution */
+    bool no_add_plans;      /* ... and add no data gradient to another one */
+    bool no_spare_plans;    /* ... and none leaves multiprocessors free */
     bool no_captures;       /* capturing a step fails */
     uint32_t fail_captured; /* this launch of a capture, counted from 1, returns an error */
     uint32_t fail_call;     /* this launch from now on, counted from 1, returns an error */
@@ -47,6 +49,8 @@ extern struct standin_faults standin_faults;
 extern struct plan_options standin_plan_options;
 /* Plans that were queued or captured, by kind. */
 extern uint32_t standin_plan_runs[PLAN_KINDS];
+/* Sets of plans that were built. */
+extern uint32_t standin_plan_builds;
 /* What plans of a kind report as measured; 0: nothing. */
 extern float standin_plan_times_us[PLAN_KINDS];
 

@@ -151,8 +151,11 @@ static void convolve(const struct plan_call *call, each_place each, enum plan_po
     for (size_t i = 0; i < count; i++) {
         const bool has_bias = out == PLAN_PORT_Y && call->request.has_bias;
 
+        const bool adds = call->request.kind == PLAN_CONV_DGRAD_ADD;
+
         set(call, out, i,
-            sums[i] + (has_bias ? get(call, PLAN_PORT_BIAS, i % call->request.k) : 0));
+            sums[i] + (has_bias ? get(call, PLAN_PORT_BIAS, i % call->request.k) : 0) +
+                (adds ? get(call, out, i) : 0));
     }
     free(sums);
 }
@@ -211,6 +214,19 @@ static void norm_statistics(const struct plan_call *call, uint32_t c)
     running_var[c] = (float)((1 - m) * (double)running_var[c] + m * squares / ((double)rows - 1));
 }
 
+/* Bits, as cuDNN stores booleans. */
+static void mask_set(uint8_t *mask, size_t i, bool passes)
+{
+    const uint8_t bit = (uint8_t)(1U << i % 8);
+
+    mask[i / 8] = (uint8_t)(passes ? mask[i / 8] | bit : mask[i / 8] & ~bit);
+}
+
+static bool mask_get(const uint8_t *mask, size_t i)
+{
+    return (mask[i / 8] >> i % 8 & 1) != 0;
+}
+
 static void norm_write(const struct plan_call *call, uint32_t c)
 {
     const double mean = get_f32(call, PLAN_PORT_MEAN, c);
@@ -223,7 +239,7 @@ static void norm_write(const struct plan_call *call, uint32_t c)
         if (call->request.has_add)
             y += get(call, PLAN_PORT_ADD, i);
         if (call->request.has_relu && mask != NULL)
-            mask[i] = y > 0;
+            mask_set(mask, i, y > 0);
         set(call, PLAN_PORT_Y, i, call->request.has_relu && !(y > 0) ? 0 : y);
     }
 }
@@ -241,7 +257,7 @@ static double masked(const struct plan_call *call, size_t i)
 {
     const uint8_t *mask = call->pointers[PLAN_PORT_MASK];
 
-    return call->request.has_relu && !mask[i] ? 0 : get(call, PLAN_PORT_DY, i);
+    return call->request.has_relu && !mask_get(mask, i) ? 0 : get(call, PLAN_PORT_DY, i);
 }
 
 static void norm_backward_channel(const struct plan_call *call, uint32_t c)
@@ -329,22 +345,6 @@ static void stats_finalize(const struct plan_call *call, uint32_t c)
     set(call, PLAN_PORT_EQ_SHIFT, c, get_f32(call, PLAN_PORT_SHIFT, c) - mean * scale);
 }
 
-static void norm_apply(const struct plan_call *call)
-{
-    const uint32_t channels = call->request.c;
-    uint8_t *mask = call->pointers[PLAN_PORT_MASK];
-
-    for (size_t i = 0; i < norm_rows(call) * channels; i++) {
-        double y = get(call, PLAN_PORT_X, i) * get(call, PLAN_PORT_EQ_SCALE, i % channels) +
-                   get(call, PLAN_PORT_EQ_SHIFT, i % channels);
-
-        if (call->request.has_add)
-            y += get(call, PLAN_PORT_ADD, i);
-        set(call, PLAN_PORT_Y, i, y > 0 ? y : 0);
-        mask[i] = get(call, PLAN_PORT_Y, i) > 0;
-    }
-}
-
 /* DADD of the channel where the ReLU let its value through, then the norm's gradients and what is
  * left to do: dx = dadd * dy_factor + x * x_factor + term. */
 static void dgrad_norm_channel(const struct plan_call *call, uint32_t c)
@@ -403,8 +403,6 @@ static bool run_statistics(const struct plan_call *call)
         convolve(&made, add_wgrad, PLAN_PORT_DW, request->k * weight_stride(request));
     else if (request->kind == PLAN_CONV_DGRAD_NORM)
         convolve(call, add_dgrad, PLAN_PORT_DADD, in);
-    else if (request->kind == PLAN_NORM_APPLY)
-        norm_apply(call);
     else if (request->kind == PLAN_NORM_DX)
         norm_dx(call);
     else if (request->kind != PLAN_STATS_FINALIZE)
@@ -434,6 +432,9 @@ static void run_call(void *args)
     case PLAN_CONV_DGRAD:
         convolve(call, add_dgrad, PLAN_PORT_DX, in);
         return;
+    case PLAN_CONV_DGRAD_ADD:
+        convolve(call, add_dgrad, PLAN_PORT_DX, in);
+        return;
     case PLAN_CONV_WGRAD:
         convolve(call, add_wgrad, PLAN_PORT_DW, request->k * weight_stride(request));
         return;
@@ -449,7 +450,8 @@ static void run_call(void *args)
         return;
     case PLAN_NORM_FORWARD:
     case PLAN_NORM_EVALUATE:
-        norm_forward(call, request->kind == PLAN_NORM_EVALUATE);
+    case PLAN_NORM_APPLY:
+        norm_forward(call, request->kind != PLAN_NORM_FORWARD);
         return;
     case PLAN_NORM_BACKWARD:
         for (uint32_t c = 0; c < request->c; c++)
@@ -465,6 +467,7 @@ static void run_call(void *args)
 
 struct plan_options standin_plan_options;
 uint32_t standin_plan_runs[PLAN_KINDS];
+uint32_t standin_plan_builds;
 float standin_plan_times_us[PLAN_KINDS];
 
 static enum status open_set(struct plan_set **set_out, const struct plan_options *options,
@@ -487,6 +490,8 @@ static bool can_do(enum plan_kind kind)
 {
     if (kind == PLAN_NORM_FORWARD || kind == PLAN_NORM_BACKWARD || kind == PLAN_NORM_EVALUATE)
         return !standin_faults.no_norm_plans;
+    if (kind == PLAN_CONV_DGRAD_ADD)
+        return !standin_faults.no_add_plans;
     if (kind == PLAN_CONV_STATS_PROLOGUE || kind == PLAN_CONV_DGRAD_NORM)
         return !standin_faults.no_prologue_plans;
     return kind != PLAN_NORM_APPLY || !standin_faults.no_apply_plans;
@@ -501,12 +506,14 @@ static enum status build(struct plan_set *plans, const struct plan_request *requ
         return err_set(err, STATUS_MEMORY, 0, "stand-in: out of memory");
     memcpy(plans->requests, requests, count * sizeof *requests);
     plans->count = count;
+    standin_plan_builds++;
     for (uint32_t i = 0; i < count; i++)
         plans->infos[i] = (struct plan_info){
             .status = can_do(requests[i].kind) ? STATUS_OK : STATUS_UNSUPPORTED,
             .workspace_bytes = 256,
             .time_us = standin_plan_times_us[requests[i].kind],
             .engine = "a plain loop",
+            .spares_sms = standin_plan_options.spared_sms > 0 && !standin_faults.no_spare_plans,
             .lacks_bias = standin_faults.no_bias_plans && requests[i].kind == PLAN_LINEAR_WGRAD &&
                           requests[i].has_bias,
         };

@@ -3,6 +3,7 @@
  * blocking, so that whoever uses it has to poll. */
 #include <nccl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,7 +13,9 @@
 #include "kernels/half.h"
 #include "tests/standin/nccl/standin_nccl.h"
 
-enum { WORLD_MAX = 16, OPS_MAX = 16, CLUBS_MAX = 32 };
+enum { WORLD_MAX = 16, CLUBS_MAX = 32, SIZE_LEAST = 32 };
+
+#define CONFIG_MAGIC 0xcafebeef /* nccl.h, NCCL_CONFIG_INITIALIZER */
 
 /* One communicator, shared by its ranks. */
 struct club {
@@ -28,10 +31,7 @@ struct ncclComm {
     struct club *club;
     int rank;
     uint64_t turn_planned; /* the all-reduce that this rank waits for */
-    bool is_leaving;
-    float factors[OPS_MAX];
-    ncclDataType_t types[OPS_MAX];
-    int op_count;
+    bool is_leaving, blocks;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -39,7 +39,7 @@ static struct club clubs[CLUBS_MAX];
 static uint64_t last_key;
 static int version = NCCL_VERSION_CODE;
 static ncclResult_t async_error = ncclSuccess;
-static int registered;
+static int registered, allocated;
 
 void standin_nccl_version(int value)
 {
@@ -61,6 +61,43 @@ int standin_nccl_registered(void)
     count = registered;
     (void)pthread_mutex_unlock(&lock);
     return count;
+}
+
+int standin_nccl_allocated(void)
+{
+    int count;
+
+    (void)pthread_mutex_lock(&lock);
+    count = allocated;
+    (void)pthread_mutex_unlock(&lock);
+    return count;
+}
+
+static ncclResult_t count_allocated(int change)
+{
+    (void)pthread_mutex_lock(&lock);
+    allocated += change;
+    (void)pthread_mutex_unlock(&lock);
+    return ncclSuccess;
+}
+
+/* Not zeroed, as NCCL's is not. */
+ncclResult_t ncclMemAlloc(void **memory, size_t bytes)
+{
+    *memory =
+        bytes > 0 && bytes < SIZE_MAX / 2 ? aligned_alloc(256, (bytes + 255) / 256 * 256) : NULL;
+    if (*memory == NULL)
+        return ncclInvalidArgument;
+    memset(*memory, 0x7b, bytes);
+    return count_allocated(1);
+}
+
+ncclResult_t ncclMemFree(void *memory)
+{
+    if (memory == NULL)
+        return ncclInvalidArgument;
+    free(memory);
+    return count_allocated(-1);
 }
 
 ncclResult_t ncclGetVersion(int *value)
@@ -116,6 +153,18 @@ static struct club *find_club(uint64_t key, int world)
     return NULL;
 }
 
+/* What a call that is not finished returns: with blocking, when it is. */
+static ncclResult_t unfinished(ncclComm_t comm)
+{
+    ncclResult_t state = ncclInProgress;
+
+    while (comm->blocks && state == ncclInProgress) {
+        (void)sched_yield();
+        (void)ncclCommGetAsyncError(comm, &state);
+    }
+    return state;
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
@@ -123,18 +172,21 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id,
     uint64_t key;
 
     memcpy(&key, &id, sizeof key);
-    if (comm == NULL || config->blocking != 0 || world > WORLD_MAX || rank >= world || key == 0) {
+    if (comm == NULL || config->magic != CONFIG_MAGIC || config->size < SIZE_LEAST ||
+        config->blocking < 0 || config->blocking > 1 || world > WORLD_MAX || rank >= world ||
+        key == 0) {
         free(comm);
         return ncclInvalidArgument;
     }
     (void)pthread_mutex_lock(&lock);
     comm->club = find_club(key, world);
     comm->rank = rank;
+    comm->blocks = config->blocking == 1;
     if (comm->club != NULL)
         comm->club->came++;
     (void)pthread_mutex_unlock(&lock);
     *out = comm;
-    return comm->club != NULL ? ncclInProgress : ncclInvalidUsage;
+    return comm->club != NULL ? unfinished(comm) : ncclInvalidUsage;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
@@ -148,29 +200,6 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     *state = async_error != ncclSuccess ? async_error : is_done ? ncclSuccess : ncclInProgress;
     (void)pthread_mutex_unlock(&lock);
     return ncclSuccess;
-}
-
-ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type,
-                                      ncclScalarResidence_t residence, ncclComm_t comm)
-{
-    uint16_t half;
-
-    if (residence != ncclScalarHostImmediate || comm->op_count == OPS_MAX)
-        return ncclInvalidArgument;
-    memcpy(&half, scalar, sizeof half);
-    if (type == ncclFloat32)
-        memcpy(&comm->factors[comm->op_count], scalar, sizeof(float));
-    else
-        comm->factors[comm->op_count] =
-            type == ncclFloat16 ? half_f16_to(half) : half_bf16_to(half);
-    comm->types[comm->op_count] = type;
-    *op = (ncclRedOp_t)(ncclNumOps + comm->op_count++);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
-{
-    return (int)op - ncclNumOps < comm->op_count ? ncclSuccess : ncclInvalidArgument;
 }
 
 static float get(const void *values, ncclDataType_t type, size_t i)
@@ -191,13 +220,13 @@ static void put(void *values, ncclDataType_t type, size_t i, float value)
 }
 
 /* With the lock, when all have come. */
-static void reduce(struct club *club, ncclDataType_t type, float factor)
+static void reduce(struct club *club, ncclDataType_t type)
 {
     for (size_t i = 0; i < club->count; i++) {
         float sum = 0.0F;
 
         for (int rank = 0; rank < club->world; rank++)
-            sum += factor * get(club->buffers[rank], type, i);
+            sum += get(club->buffers[rank], type, i);
         for (int rank = 0; rank < club->world; rank++)
             put(club->buffers[rank], type, i, sum);
     }
@@ -209,19 +238,18 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
     struct club *club = comm->club;
-    const int own = (int)op - ncclNumOps;
 
     (void)stream;
-    if (from != to || own < 0 || own >= comm->op_count || comm->types[own] != type)
+    if (from != to || op != ncclSum)
         return ncclInvalidArgument;
     (void)pthread_mutex_lock(&lock);
     club->buffers[comm->rank] = to;
     club->count = count;
     comm->turn_planned = club->turn + 1;
     if (++club->waiting == club->world)
-        reduce(club, type, comm->factors[own]);
+        reduce(club, type);
     (void)pthread_mutex_unlock(&lock);
-    return ncclInProgress;
+    return comm->blocks ? ncclSuccess : ncclInProgress; /* queued; a stream ends it */
 }
 
 ncclResult_t ncclCommRegister(ncclComm_t comm, void *memory, size_t bytes, void **handle)
@@ -250,7 +278,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     comm->club->left++;
     comm->is_leaving = true;
     (void)pthread_mutex_unlock(&lock);
-    return ncclInProgress;
+    return unfinished(comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)

@@ -8,5 +8,7 @@ void standin_nccl_version(int value);
 void standin_nccl_async_error(int value);
 /* Buffers that are registered now. */
 int standin_nccl_registered(void);
+/* Blocks of ncclMemAlloc that were not given back. */
+int standin_nccl_allocated(void);
 
 #endif

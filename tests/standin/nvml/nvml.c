@@ -10,6 +10,7 @@
  *   error GPU CODE             every query of this GPU returns this error
  *   ecc GPU COUNT              uncorrected errors since the driver was loaded
  *   rows GPU PENDING FAILED    row remapping, 0 or 1
+ *   mig GPU MODE               MIG mode: 1 is on; without this line the GPU has none
  *   xid SERIAL GPU NUMBER      an Xid event, reported once, in the order of SERIAL */
 #include <limits.h>
 #include <stdbool.h>
@@ -114,6 +115,7 @@ EXPORT int nvmlDeviceGetTotalEccErrors(void *device, int error_type, int counter
 EXPORT int nvmlDeviceGetRemappedRows(void *device, unsigned *correctable, unsigned *uncorrectable,
                                      unsigned *is_pending, unsigned *has_failed);
 EXPORT int nvmlDeviceGetMinorNumber(void *device, unsigned *minor);
+EXPORT int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending);
 EXPORT const char *nvmlErrorString(int code);
 EXPORT int nvmlEventSetCreate(void **set);
 EXPORT int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set);
@@ -227,6 +229,15 @@ int nvmlDeviceGetMinorNumber(void *device, unsigned *minor)
 {
     *minor = (unsigned)gpu_of(device);
     return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending)
+{
+    char *text = script();
+    int mode = value_of(text, "mig", gpu_of(device), 2, -1);
+    free(text);
+    *current = *pending = mode > 0;
+    return mode < 0 ? NVML_NOT_SUPPORTED : NVML_SUCCESS;
 }
 
 const char *nvmlErrorString(int code)

@@ -1,10 +1,11 @@
 /* The references of kernels/batch_norm.h against PyTorch's values, and against two-pass sums in
  * double where f32 is not precise enough. */
-#include "kernels/batch_norm.h"
+#include "kernels/norm_pool.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/values.h"
 #include "tests/unit/kernels/kernels_values.h"
 #include "tests/unit/kernels/oracle.h"
 
@@ -198,6 +199,57 @@ TEST(one_row_and_a_nan)
     CHECK(mean[0] == 0.5F && var[0] == 0.5F && y[0] == 1.0F);
     CHECK(mean[2] == 1.5F && var[2] == 0.5F && y[2] == 1.0F);
     CHECK(isnan(mean[1]) && isnan(var[1]) && isnan(y[1]) && isnan(y[3]));
+}
+
+/* What norm_apply and max_pool make one after the other, with a mask of the ReLU between them. */
+TEST(norm_and_pool_as_one)
+{
+    enum { IMAGES = 2, SIDE = 6, CHANNELS = 8, OUT = 3, IN = IMAGES * SIDE * SIDE * CHANNELS };
+    enum { POOLED = IMAGES * OUT * OUT * CHANNELS };
+    const struct kernel_norm norm = {
+        .rows = IMAGES * SIDE * SIDE, .channels = CHANNELS, .type = KERNEL_F16, .relu = true};
+    const struct kernel_pool pool = {.images = IMAGES,
+                                     .height = SIDE,
+                                     .width = SIDE,
+                                     .channels = CHANNELS,
+                                     .kernel = 3,
+                                     .stride = 2,
+                                     .pad = 1,
+                                     .out_height = OUT,
+                                     .out_width = OUT,
+                                     .type = KERNEL_F16};
+    uint16_t x[IN], inside[IN], inside_grad[IN], dx[IN], dx_one[IN];
+    uint16_t y[POOLED], y_one[POOLED], dy[POOLED];
+    uint8_t mask[IN / 8], best[POOLED], places[POOLED];
+    float stats[KERNEL_NORM_STATS * CHANNELS], coefs[KERNEL_NORM_COEFS * CHANNELS];
+    double sums[2 * CHANNELS + 1], sums_one[2 * CHANNELS + 1];
+    uint32_t stopped = 0;
+
+    for (size_t i = 0; i < IN; i++)
+        x[i] = values_round((float)((i * 37 + i / 11) % 61) / 20.0F - 2.2F, KERNEL_F16);
+    for (size_t i = 0; i < POOLED; i++)
+        dy[i] = values_round((float)(i % 17) - 8.0F, KERNEL_F16);
+    for (size_t c = 0; c < CHANNELS; c++) {
+        for (size_t s = 0; s < KERNEL_NORM_STATS; s++)
+            stats[s * CHANNELS + c] = 0.5F + 0.1F * (float)((c + s) % 5) - (s == 3 ? 0.8F : 0.0F);
+        for (size_t s = 0; s < KERNEL_NORM_COEFS; s++)
+            coefs[s * CHANNELS + c] = 0.3F * (float)((c + 2 * s) % 7) - 0.8F;
+    }
+    kernel_norm_apply_ref(&norm, x, stats, NULL, inside, mask);
+    kernel_max_pool_ref(&pool, inside, y, best);
+    kernel_max_pool_backward_ref(&pool, dy, best, inside_grad);
+    kernel_norm_backward_sums_ref(&norm, x, inside_grad, mask, stats, sums);
+    kernel_norm_backward_apply_ref(&norm, x, inside_grad, mask, stats, coefs, dx, NULL);
+
+    kernel_norm_pool_ref(&norm, &pool, x, stats, y_one, places);
+    kernel_norm_pool_backward_sums_ref(&norm, &pool, x, dy, places, stats, sums_one);
+    kernel_norm_pool_backward_apply_ref(&norm, &pool, x, dy, places, stats, coefs, dx_one);
+    CHECK(memcmp(y, y_one, sizeof y) == 0);
+    CHECK(memcmp(sums, sums_one, sizeof sums) == 0);
+    CHECK(memcmp(dx, dx_one, sizeof dx) == 0);
+    for (size_t i = 0; i < POOLED; i++)
+        stopped += places[i] == KERNEL_NORM_POOL_STOPPED;
+    CHECK(stopped > 0 && stopped < POOLED); /* both happen */
 }
 
 TEST_MAIN

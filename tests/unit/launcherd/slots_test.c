@@ -233,6 +233,47 @@ TEST(the_remaining_process_is_named)
     CHECK_EQ(launcher.slots[0].baseline_bytes, 500 * MIB);
 }
 
+/* Memory of a process that NVML does not see, as one in another container, is no baseline. */
+TEST(much_memory_at_the_first_look_is_no_baseline)
+{
+    struct gpu_facts used = {.used_bytes = 40000 * MIB, .opener_count = 1};
+    used.openers[0] = (struct gpu_process){.pid = 7, .program = "top", .user = "eve"};
+    begin_kept(NULL);
+    CHECK(find(LAUNCHER_ASK_GPU)->bytes_max == 2048 * MIB); /* beyond that openers are searched */
+    answer(used);
+    check_slot(0, SLOT_QUARANTINED,
+               "40000 MiB are in use before the first job, an idle GPU uses at most 2048, and NVML "
+               "names no process; its device file is open in pid 7 (top of eve)");
+    CHECK(!launcher.slots[0].has_baseline);
+    tick(2 * SECOND_US);
+    CHECK(find(LAUNCHER_ASK_GPU)->bytes_max == 2048 * MIB);
+    answer((struct gpu_facts){.used_bytes = 2048 * MIB});
+    check_slot(0, SLOT_FREE, "");
+    CHECK_EQ(launcher.slots[0].baseline_bytes, 2048 * MIB);
+    answer((struct gpu_facts){.slot = 1, .used_bytes = 3000 * MIB, .has_graphics = true});
+    check_slot(1, SLOT_FREE, ""); /* a display's */
+}
+
+TEST(mig_mode_is_refused_by_name)
+{
+    begin_kept(NULL);
+    answer((struct gpu_facts){.has_mig = true});
+    check_slot(0, SLOT_QUARANTINED,
+               "the GPU is in MIG mode, which is not supported: nvidia-smi -i N -mig 0 turns it "
+               "off");
+    CHECK(!launcher.slots[0].has_baseline);
+    tick(2 * SECOND_US);
+    CHECK(was_asked(0));
+    answer(idle(0));
+    check_slot(0, SLOT_FREE, "");
+    welcome();
+    answer(idle(1));
+    start(1, 1);
+    tick(6 * SECOND_US);
+    answer((struct gpu_facts){.has_mig = true}); /* a job that runs there is left alone */
+    check_slot(0, SLOT_FREE, "");
+}
+
 TEST(a_stranger_is_named_at_once)
 {
     struct gpu_facts two = held(0, false);

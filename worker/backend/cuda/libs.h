@@ -10,11 +10,13 @@
 
 #include "common/status.h"
 
-/* cuDNN 9.8 is the first that builds plans from a description of a device. NCCL's configuration
- * struct grows with versions, and an older library does not know a newer one's size. */
+/* cuDNN 9.8 is the first that builds plans from a description of a device. NCCL 2.19 is the first
+ * with ncclMemAlloc and ncclCommRegister. Its configuration struct grows with versions: it carries
+ * its own size, and an older library reads only the part that it knows (init.cc,
+ * parseCommConfig). */
 #define LIBS_CUDNN_NEEDED 90800
 #define LIBS_CUBLASLT_NEEDED 130000
-#define LIBS_NCCL_NEEDED NCCL_VERSION_CODE
+#define LIBS_NCCL_NEEDED NCCL_VERSION(2, 19, 1)
 
 /* X(entry point without the library's prefix) */
 #define LIBS_CUDNN_TABLE(X)                                                                        \
@@ -59,8 +61,8 @@
     X(CommAbort)                                                                                   \
     X(CommRegister)                                                                                \
     X(CommDeregister)                                                                              \
-    X(RedOpCreatePreMulSum)                                                                        \
-    X(RedOpDestroy)                                                                                \
+    X(MemAlloc)                                                                                    \
+    X(MemFree)                                                                                     \
     X(AllReduce)
 
 struct cudnn_api {

@@ -109,7 +109,7 @@ static int body(struct crew_seat *seat)
     net = fake_net_new(&plan);
     if (ddp_new(&ddp, seat->comm, net, seat->rank, seat->world, &options, &err) == STATUS_OK &&
         ddp_reducer(ddp, &reducer, &err) == STATUS_OK) {
-        CHECK(!reducer.averages && !reducer.graphable);
+        CHECK(!reducer.graphable);
         net_set_reducer(net, &reducer);
         rc = train(seat, ddp, net, task->steps);
     } else
@@ -158,7 +158,7 @@ static int body_on_device(struct crew_seat *seat)
     struct fake_plan plan = fake_plan_of(seat->rank);
     const struct ddp_options options = {.broadcast_buffers = true};
     uint32_t count = 0;
-    const struct reducer reducer = {&count, nothing, count_bucket, nothing, true, 1.0F, true};
+    const struct reducer reducer = {&count, nothing, count_bucket, nothing, 1.0F, true};
     struct err err = {.text = ""};
     struct ddp *ddp = NULL;
     struct net *net = fake_net_new(&plan);

@@ -149,6 +149,37 @@ TEST(fuse_merges_norm_relu_and_pool)
     graph_free(&fused);
 }
 
+/* Any window and type, behind a norm with a ReLU that nobody else reads. */
+TEST(fuse_pools_of_any_window)
+{
+    const struct model_shape shape = {3, 64, 64, 10};
+    const struct amp amp = {.level = 2, .half = GRAPH_F16, .norm_is_fp32 = true};
+    struct graph *graph = NULL, *typed = NULL, *fused = NULL;
+    uint32_t layers, pooled = 0;
+
+    CHECK_EQ(model_build(&graph, "resnet18", &shape, NULL), STATUS_OK);
+    CHECK_EQ(pass_amp(graph, &amp, &typed, NULL), STATUS_OK);
+    CHECK_EQ(pass_fuse(typed, true, &fused, NULL), STATUS_OK);
+    layers = fused->layer_count;
+    pass_fuse_pools(fused);
+    CHECK_EQ(fused->layer_count, layers - 1);
+    CHECK_EQ(graph_check(fused, NULL), STATUS_OK);
+    for (uint32_t i = 0; i < fused->layer_count; i++) {
+        CHECK(fused->layers[i].op != GRAPH_MAX_POOL);
+        if (!fused->layers[i].fused_pool)
+            continue;
+        pooled++;
+        CHECK_STR(fused->layers[i].name, "bn1");
+        CHECK_EQ(fused->layers[i].window.kernel, 3);
+        CHECK_EQ(fused->layers[i].out.dims[1], 16);
+        CHECK_EQ(fused->layers[i].out.dtype, GRAPH_F16);
+    }
+    CHECK_EQ(pooled, 1);
+    graph_free(&graph);
+    graph_free(&typed);
+    graph_free(&fused);
+}
+
 TEST(fuse_leaves_what_others_read)
 {
     struct graph *graph = graph_new(), *fused = NULL;

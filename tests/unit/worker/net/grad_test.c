@@ -158,7 +158,7 @@ TEST(accumulated_gradients_are_those_of_the_big_batch)
 
     for (int round = 0; round < 3; round++) { /* nothing of a round is left in the next */
         struct seen seen = {parts, 0};
-        const struct reducer reducer = {&seen, nothing, add_bucket, nothing, true, 1.0F, false};
+        const struct reducer reducer = {&seen, nothing, add_bucket, nothing, 1.0F, false};
 
         run_images(whole, 0, BATCH, 1.0F);
         run_images(parts, 0, 5, 5.0F / BATCH);

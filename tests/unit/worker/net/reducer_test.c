@@ -59,7 +59,6 @@ static struct reducer reducer_of(struct calls *calls, float prescale)
                             .begin = begin,
                             .bucket_ready = bucket_ready,
                             .finish = finish,
-                            .averages = prescale == 1.0F,
                             .prescale = prescale};
 }
 
@@ -167,7 +166,56 @@ TEST(an_accumulation_is_reduced_once)
     end_reduced(&reduced, 2.0F * 0.25F * (0.5F + 0.5F + 2.0F));
 }
 
-TEST(a_reducer_that_averages_gets_gradients_as_they_are)
+/* Memory of somebody else for gradients, full of noise at first. */
+static int blocks, refusals;
+
+static void *make_memory(void *context, size_t bytes)
+{
+    void *memory = refusals > 0 ? NULL : aligned_alloc(256, (bytes + 255) / 256 * 256);
+
+    CHECK(context == &blocks);
+    if (memory == NULL)
+        return NULL;
+    blocks++;
+    return memset(memory, 0x7b, bytes);
+}
+
+static void give_back(void *context, void *memory)
+{
+    CHECK(context == &blocks && memory != NULL);
+    blocks--;
+    free(memory);
+}
+
+TEST(gradients_in_memory_of_somebody_else)
+{
+    const struct net_memory memory = {&blocks, make_memory, give_back};
+    const struct net_options options = {.batch_max = BATCH, .grad_memory = &memory};
+
+    for (refusals = 0; refusals < 2; refusals++) {
+        struct net *net = batch_net(&options, SIDE, 10), *plain = make_net(NULL);
+        float got[10], expected[10];
+        unsigned char *arena;
+        void *at;
+        size_t bytes;
+
+        CHECK_EQ(blocks, refusals == 0 ? 1 : 0);
+        net_grad_arena(net, &at, &bytes);
+        arena = at;
+        for (size_t i = 0; i < bytes; i++)
+            CHECK_EQ(arena[i], 0);
+        CHECK_EQ(step(net, 1.0F, false, NULL), STATUS_OK);
+        CHECK_EQ(step(plain, 1.0F, false, NULL), STATUS_OK);
+        read_bias(net, got);
+        read_bias(plain, expected);
+        CHECK(memcmp(got, expected, sizeof got) == 0);
+        net_free(&plain);
+        net_free(&net);
+        CHECK_EQ(blocks, 0);
+    }
+}
+
+TEST(without_a_prescale_gradients_come_as_they_are)
 {
     struct reduced reduced;
 

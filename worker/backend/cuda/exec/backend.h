@@ -24,10 +24,12 @@ struct cuda_backend_options {
     bool is_synchronous; /* wait after every launch, so that a failure names its layer */
     bool no_captures;    /* every step is eager, nothing is captured */
     enum cuda_stats stats;
+    uint32_t candidates; /* timed for each plan; 0: the plans' own choice */
 };
 
 /* The tables of a loaded module, or a test's; borrowed for good. Options begin as 0 and as
- * DDP_CUDA_SYNC=1, DDP_CUDA_GRAPH=0 and DDP_CUDA_STATS=1, 2 or auto in the environment say. */
+ * DDP_CUDA_SYNC=1, DDP_CUDA_GRAPH=0, DDP_CUDA_STATS=1, 2 or auto and DDP_CUDA_CANDIDATES=N (1 to
+ * 32) in the environment say. */
 void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kernels *kernels,
                       const struct cuda_plans *plans, uint32_t device_index);
 

@@ -29,6 +29,15 @@ static enum cuda_stats stats_wish(void)
     return is_set("DDP_CUDA_STATS", "auto") ? CUDA_STATS_MEASURED : CUDA_STATS_NONE;
 }
 
+/* 0: there is none that makes sense. */
+static uint32_t candidates_wish(void)
+{
+    const char *text = getenv("DDP_CUDA_CANDIDATES");
+    const long wish = text != NULL ? strtol(text, NULL, 10) : 0;
+
+    return wish > 0 && wish <= 32 ? (uint32_t)wish : 0;
+}
+
 void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kernels *kernels,
                       const struct cuda_plans *plans, uint32_t device_index)
 {
@@ -40,6 +49,7 @@ void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kern
         .is_synchronous = is_set("DDP_CUDA_SYNC", "1"),
         .no_captures = is_set("DDP_CUDA_GRAPH", "0"),
         .stats = stats_wish(),
+        .candidates = candidates_wish(),
     };
 }
 
@@ -70,16 +80,36 @@ static void describe_layers(struct cuda *cuda)
     }
 }
 
+/* The plans of an epoch's smaller last batch, beside those of the others: seconds that a step in the
+ * middle of training would wait for, and every other rank with it. */
+static enum status open_last(struct cuda *cuda, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    assert(cuda->batch_last <= cuda->batch_max);
+    if (cuda->batch_last == 0 || cuda->evaluate_only)
+        return STATUS_OK;
+    status = cuda_sets_use(cuda, cuda->batch_last, err);
+    return status == STATUS_OK ? cuda_sets_use(cuda, cuda->batch_max, err) : status;
+}
+
 static enum status open_layers(struct cuda *cuda, struct err *err)
 {
     enum status status;
 
     cuda->rows = cuda->batch_max;
     describe_layers(cuda);
+    cuda_find_adds(cuda);
     status = cuda_sets_use(cuda, cuda->batch_max, err);
+    if (status == STATUS_OK)
+        status = cuda_norms_choose(cuda, err);
+    if (status == STATUS_OK)
+        cuda_additions_time(cuda);
     for (uint32_t i = 0; i < cuda->graph->layer_count && status == STATUS_OK; i++)
         status = cuda->layers[i].op->open(cuda, &cuda->layers[i], err);
-    return status == STATUS_OK ? cuda_memory_make(cuda, err) : status;
+    if (status == STATUS_OK)
+        status = cuda_memory_make(cuda, err);
+    return status == STATUS_OK ? open_last(cuda, err) : status;
 }
 
 static enum status open_streams(struct cuda *cuda, struct err *err)
@@ -231,9 +261,11 @@ static struct cuda *make_state(const struct graph *graph, const struct net_optio
     cuda->options = used.options;
     cuda->captures = !used.options.no_captures;
     cuda->batch_max = options->batch_max;
+    cuda->batch_last = options->batch_last;
     cuda->evaluate_only = options->evaluate_only;
     cuda->deterministic = options->deterministic;
     cuda->tf32 = options->tf32;
+    cuda->collective_sms = options->collective_sms;
     cuda->label_smoothing = options->label_smoothing;
     cuda->image_channels =
         options->image_channels != 0 ? options->image_channels : graph->layers[0].out.dims[0];
@@ -328,6 +360,7 @@ const struct backend backend_cuda = {
     .name = "cuda",
     .stores_types = true,
     .takes_bytes = true,
+    .fuses_pools = true,
     .adds_half = true,
     .open = cuda_open,
     .close = cuda_close,

@@ -91,20 +91,23 @@ struct cuda_layer {
     struct cuda_tensor *tensors;
 
     /* Gradients of the inputs. */
-    bool adds[2];   /* another reader has written this gradient before: add to it */
-    void *spare[2]; /* then backward writes here, and an addition follows */
-    void *dx[2];    /* where backward writes */
+    bool adds
+        [2]; /* another reader has written this gradient before: add to it; from cuda_find_adds */
+    void *spare
+        [2]; /* then backward writes here, and an addition follows, or its plan adds by itself */
+    float add_us; /* of that addition, for a convolution; 0: not measured */
+    void *dx[2];  /* where backward writes */
 
     void *scratch;  /* sums over columns */
     uint8_t *place; /* pools: the place of each maximum in its window */
 
     /* BATCH_NORM */
-    bool uses_plans;            /* else our own kernels */
+    bool uses_plans;            /* else our own kernels; set by cuda_norms_choose */
     uint8_t *mask;              /* where the ReLU let the value through */
     float *stats, *coefs;       /* see kernels/batch_norm.h */
     double *sums, *own_sums;    /* of our own kernels; own_sums: before the sum over ranks */
     void *unused[2];            /* gradients that the plan writes and nothing reads */
-    void *inside, *inside_grad; /* with a fused pool: the value before it */
+    void *inside, *inside_grad; /* with a fused pool and plans: the value before it */
     float *channel_sums;        /* with stats.c: SUM, SQ_SUM */
     void *equal;                /* with stats.c: EQ_SCALE, EQ_SHIFT, of the value's type */
     float *factors;             /* with stats.c: DY_FACTOR, X_FACTOR, TERM */
@@ -182,14 +185,15 @@ struct cuda {
     struct cuda_backend_options options;
     struct cuda_layer *layers;
     struct cuda_tensor *tensors;
-    uint32_t batch_max;
+    uint32_t batch_max, batch_last; /* of net_options */
     bool evaluate_only, deterministic, tf32;
     uint32_t image_channels;
+    uint32_t collective_sms; /* of net_options */
     float label_smoothing;
 
     struct CUstream_st *stream, *copies, *views, *reduces; /* see the top of this file */
     struct CUevent_st *reduced;
-    struct device_collective collective; /* of cuda_device_reducer; .average NULL: none */
+    struct device_collective collective; /* of cuda_device_reducer; .sum NULL: none */
     bool is_reduced;                     /* this step's gradients, by the collective */
     uint32_t ready_count;                /* buckets of this step that are complete */
     void *wide; /* a bucket of 16-bit gradients as fp32, for collective.in_fp32 */
@@ -280,6 +284,8 @@ enum status cuda_request_in_backward(struct cuda *cuda, struct cuda_layer *layer
                                      size_t bytes, struct err *err);
 /* After every layer's open: lays the arena out and sets all pointers. */
 enum status cuda_memory_make(struct cuda *cuda, struct err *err);
+/* Sets `adds` of every layer, once all are described. */
+void cuda_find_adds(struct cuda *cuda);
 size_t cuda_value_bytes(const struct cuda *cuda, const struct cuda_value *value);
 
 /* -- layout.c: shapes of values and tensors -- */
@@ -308,15 +314,53 @@ int32_t *cuda_plan_entry(const struct cuda *cuda, const struct cuda_set *set, ui
 bool cuda_has_plan(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
 /* The plan does not write the gradient of the bias. */
 bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
+/* The plan leaves collective_sms to collectives. */
+bool cuda_plan_spares(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
 /* Measured when the plan was built; 0: not measured. */
 float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
                         enum plan_kind kind);
+/* The layer's data gradient is added by its own plan: no spare, no addition afterwards. */
+bool cuda_adds_by_plan(const struct cuda *cuda, const struct cuda_layer *layer);
 /* STATUS_UNSUPPORTED, with the reason why there is no plan. */
 enum status cuda_no_plan(const struct cuda *cuda, const struct cuda_layer *layer,
                          enum plan_kind kind, struct err *err);
 /* Queues the plan on cuda->stream. pointers: [PLAN_PORTS]. */
 enum status cuda_run(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind kind,
                      void *const *pointers, struct err *err);
+
+/* -- measure.c: times of our own kernels, before the first step -- */
+
+/* Queues one run on cuda->stream. */
+typedef enum status (*cuda_measured)(struct cuda *cuda, void *user, struct err *err);
+/* Microseconds of one run; 0: not known. */
+float cuda_measure_us(struct cuda *cuda, cuda_measured run, void *user);
+/* Device memory with random values of the type, for the runs. */
+enum status cuda_measure_memory(struct cuda *cuda, enum graph_dtype type, size_t bytes,
+                                void **memory, struct err *err);
+
+/* -- weights.c -- */
+
+/* Sets add_us, where plans were timed that add by themselves. */
+void cuda_additions_time(struct cuda *cuda);
+
+/* -- norm_choose.c: which batch norms run as plans -- */
+
+/* Once for a net, with its first set of plans and before its layers are opened. */
+enum status cuda_norms_choose(struct cuda *cuda, struct err *err);
+
+/* -- norm.c -- */
+
+/* Whether there is a plan for each part of the norm's work; else `why` has the reason. */
+bool cuda_norm_has_plans(const struct cuda *cuda, const struct cuda_layer *norm, struct err *why);
+/* Bytes that our own kernels need, of each kind. */
+struct cuda_norm_needs {
+    size_t floats, mask, sums, scratch; /* floats: stats; coefs */
+};
+struct cuda_norm_needs cuda_norm_needs(const struct cuda *cuda, const struct cuda_layer *norm);
+/* The pools of a norm that runs as a plan, both ways. */
+enum status cuda_norm_pool_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
+/* Forward and backward by our own kernels, the pool included. */
+enum status cuda_norm_own_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
 
 /* -- stats_choose.c: which batch norm takes its statistics from the convolution before -- */
 

@@ -26,12 +26,31 @@ bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, en
     return index >= 0 && cuda->plans->info(cuda->set->plans, (uint32_t)index)->lacks_bias;
 }
 
+bool cuda_plan_spares(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind)
+{
+    int32_t index = *cuda_plan_entry(cuda, cuda->set, layer->index, kind);
+
+    return index >= 0 && cuda->plans->info(cuda->set->plans, (uint32_t)index)->spares_sms;
+}
+
 float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
                         enum plan_kind kind)
 {
     int32_t index = *cuda_plan_entry(cuda, cuda->set, layer->index, kind);
 
     return index >= 0 ? cuda->plans->info(cuda->set->plans, (uint32_t)index)->time_us : 0.0F;
+}
+
+bool cuda_adds_by_plan(const struct cuda *cuda, const struct cuda_layer *layer)
+{
+    float one, apart;
+
+    if (layer->graph->op != GRAPH_CONV2D || !layer->adds[0] ||
+        !cuda_has_plan(cuda, layer, PLAN_CONV_DGRAD_ADD))
+        return false;
+    one = cuda_plan_time_us(cuda, layer, PLAN_CONV_DGRAD_ADD);
+    apart = cuda_plan_time_us(cuda, layer, PLAN_CONV_DGRAD);
+    return !(layer->add_us > 0.0F && one > 0.0F && apart > 0.0F && apart + layer->add_us < one);
 }
 
 enum status cuda_no_plan(const struct cuda *cuda, const struct cuda_layer *layer,

@@ -108,23 +108,34 @@ static enum status request_values(struct cuda *cuda, uint32_t index, struct err 
 
 /* Of several readers the last one in forward order writes the gradient, the others add to it. An
  * addition of a value to itself reads it twice. */
+static bool adds(const struct cuda *cuda, const struct cuda_layer *layer, uint32_t k)
+{
+    uint32_t root;
+
+    if (layer->is_view || layer->in[k] == NULL || !layer->in[k]->needs_grad)
+        return false;
+    root = memory_root(values_of(cuda), layer->graph->inputs[k]);
+    return memory_last_user(values_of(cuda), root) != layer->index ||
+           (k == 1 && layer->in[0] != NULL &&
+            memory_root(values_of(cuda), layer->graph->inputs[0]) == root);
+}
+
+void cuda_find_adds(struct cuda *cuda)
+{
+    for (uint32_t i = 0; i < cuda->graph->layer_count; i++)
+        for (uint32_t k = 0; k < 2; k++)
+            cuda->layers[i].adds[k] = adds(cuda, &cuda->layers[i], k);
+}
+
+/* Also for a layer whose plan adds by itself: a later set of plans may have none that does. */
 static enum status request_spares(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     enum status status = STATUS_OK;
 
-    for (uint32_t k = 0; k < 2 && status == STATUS_OK && !layer->is_view; k++) {
-        uint32_t root;
-
-        if (layer->in[k] == NULL || !layer->in[k]->needs_grad)
-            continue;
-        root = memory_root(values_of(cuda), layer->graph->inputs[k]);
-        layer->adds[k] = memory_last_user(values_of(cuda), root) != layer->index ||
-                         (k == 1 && layer->in[0] != NULL &&
-                          memory_root(values_of(cuda), layer->graph->inputs[0]) == root);
+    for (uint32_t k = 0; k < 2 && status == STATUS_OK; k++)
         if (layer->adds[k])
             status = cuda_request_in_backward(cuda, layer, &layer->spare[k],
                                               cuda_value_bytes(cuda, layer->in[k]), err);
-    }
     return status;
 }
 

@@ -1,6 +1,6 @@
-/* Batch norm, with the addition, the ReLU and the max pool that are fused into it. By plans where
- * there is one for each part of the work, else by our own kernels. Synchronised statistics always
- * take our kernels. */
+/* Batch norm, with the addition, the ReLU and the max pool that are fused into it. In training by
+ * plans or by our own kernels (norm_choose.c), in evaluation by our own. Synchronised statistics
+ * always take our kernels. */
 #include <stdlib.h>
 
 #include "worker/backend/cuda/exec/internal.h"
@@ -55,12 +55,38 @@ static void *own_param(const struct cuda_tensor *tensor)
 
 /* -- set-up -- */
 
-static bool plans_do(const struct cuda *cuda, const struct cuda_layer *layer)
+bool cuda_norm_has_plans(const struct cuda *cuda, const struct cuda_layer *norm, struct err *why)
 {
-    if (cuda->norm_sum != NULL || !cuda_has_plan(cuda, layer, PLAN_NORM_EVALUATE))
+    static const enum plan_kind kinds[] = {PLAN_NORM_FORWARD, PLAN_NORM_BACKWARD};
+
+    if (cuda->norm_sum != NULL) {
+        (void)err_set(why, STATUS_UNSUPPORTED, 0, "their statistics are of all ranks");
         return false;
-    return cuda->evaluate_only || (cuda_has_plan(cuda, layer, PLAN_NORM_FORWARD) &&
-                                   cuda_has_plan(cuda, layer, PLAN_NORM_BACKWARD));
+    }
+    if (cuda->collective_sms > 0 && cuda_has_plan(cuda, norm, PLAN_NORM_BACKWARD) &&
+        !cuda_plan_spares(cuda, norm, PLAN_NORM_BACKWARD)) {
+        (void)err_set(why, STATUS_UNSUPPORTED, 0,
+                      "no engine leaves multiprocessors to the collectives");
+        return false;
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (!cuda_has_plan(cuda, norm, kinds[i])) {
+            (void)cuda_no_plan(cuda, norm, kinds[i], why);
+            return false;
+        }
+    return true;
+}
+
+struct cuda_norm_needs cuda_norm_needs(const struct cuda *cuda, const struct cuda_layer *norm)
+{
+    const struct kernel_norm shape = norm_shape(cuda, norm, cuda->batch_max);
+
+    return (struct cuda_norm_needs){
+        .floats = KERNEL_NORM_STATS * (size_t)channels(norm) * sizeof(float),
+        .mask = kernel_norm_mask_bytes(&shape), /* at least a bit an element, as plans need it */
+        .sums = kernel_norm_sum_count(channels(norm)) * sizeof(double),
+        .scratch = kernel_columns_bytes(shape.type, shape.rows, channels(norm), 2),
+    };
 }
 
 static enum status request_grads(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
@@ -78,6 +104,7 @@ static enum status request_grads(struct cuda *cuda, struct cuda_layer *layer, st
     return status;
 }
 
+/* Our own kernels do norm and pool as one: what is between them is never in memory. */
 static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const size_t bytes = cuda_value_bytes(cuda, layer->in[0]);
@@ -85,8 +112,9 @@ static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, s
 
     if (!layer->graph->fused_pool)
         return STATUS_OK;
-    status = cuda_request(cuda, layer, &layer->inside, bytes, layer->index, layer->index, err);
-    if (status == STATUS_OK)
+    if (layer->uses_plans)
+        status = cuda_request(cuda, layer, &layer->inside, bytes, layer->index, layer->index, err);
+    if (status == STATUS_OK && layer->uses_plans)
         status = cuda_request_in_backward(cuda, layer, &layer->inside_grad, bytes, err);
     if (status == STATUS_OK)
         status = cuda_request_until_backward(cuda, layer, (void **)&layer->place,
@@ -94,29 +122,26 @@ static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, s
     return status;
 }
 
-/* The mask of our kernels is smaller than that of plans. */
 static enum status request_stats(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
-    const size_t elements = layer->in[0]->image_size * cuda->batch_max;
-    const struct kernel_norm norm = norm_shape(cuda, layer, cuda->batch_max);
-    const size_t mask = layer->uses_plans ? elements : kernel_norm_mask_bytes(&norm);
-    const size_t floats = KERNEL_NORM_STATS * (size_t)channels(layer) * sizeof(float);
-    const size_t sums = kernel_norm_sum_count(channels(layer)) * sizeof(double);
-    const size_t scratch = kernel_columns_bytes(norm.type, norm.rows, channels(layer), 2);
+    const struct cuda_norm_needs needs = cuda_norm_needs(cuda, layer);
+    const bool is_one = layer->graph->fused_pool && !layer->uses_plans;
     enum status status =
-        cuda_request_until_backward(cuda, layer, (void **)&layer->stats, floats, err);
+        cuda_request_until_backward(cuda, layer, (void **)&layer->stats, needs.floats, err);
 
-    if (status == STATUS_OK && layer->graph->fused_relu && !cuda->evaluate_only)
-        status = cuda_request_until_backward(cuda, layer, (void **)&layer->mask, mask, err);
+    if (status == STATUS_OK && layer->graph->fused_relu && !is_one && !cuda->evaluate_only)
+        status = cuda_request_until_backward(cuda, layer, (void **)&layer->mask, needs.mask, err);
     if (status != STATUS_OK || layer->uses_plans)
         return status;
-    status = cuda_request_until_backward(cuda, layer, (void **)&layer->sums, sums, err);
+    status = cuda_request_until_backward(cuda, layer, (void **)&layer->sums, needs.sums, err);
     if (status == STATUS_OK)
-        status = cuda_request_until_backward(cuda, layer, (void **)&layer->own_sums, sums, err);
+        status =
+            cuda_request_until_backward(cuda, layer, (void **)&layer->own_sums, needs.sums, err);
     if (status == STATUS_OK)
-        status = cuda_request_until_backward(cuda, layer, (void **)&layer->coefs, floats, err);
+        status =
+            cuda_request_until_backward(cuda, layer, (void **)&layer->coefs, needs.floats, err);
     return status == STATUS_OK
-               ? cuda_request_until_backward(cuda, layer, &layer->scratch, scratch, err)
+               ? cuda_request_until_backward(cuda, layer, &layer->scratch, needs.scratch, err)
                : status;
 }
 
@@ -124,7 +149,6 @@ static enum status norm_open(struct cuda *cuda, struct cuda_layer *layer, struct
 {
     enum status status = cuda_same_storage(layer, err);
 
-    layer->uses_plans = plans_do(cuda, layer);
     if (status == STATUS_OK)
         status = request_stats(cuda, layer, err);
     if (status == STATUS_OK)
@@ -194,14 +218,21 @@ static enum status own_stats(struct cuda *cuda, struct cuda_layer *layer, struct
 static enum status own_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
     enum status status = own_stats(cuda, layer, err);
     int code;
 
     if (status != STATUS_OK)
         return status;
+    if (layer->graph->fused_pool) {
+        code = cuda->kernels->norm_pool(&norm, &pool, layer->in[0]->data, layer->stats,
+                                        layer->out.data, cuda->training ? layer->place : NULL,
+                                        cuda->stream);
+        return cuda_launched(cuda, layer, code, "batch norm and max pool", err);
+    }
     code = cuda->kernels->norm_apply(&norm, layer->in[0]->data, layer->stats,
                                      layer->graph->fused_add ? layer->in[1]->data : NULL,
-                                     norm_out(layer), cuda->training ? layer->mask : NULL,
+                                     layer->out.data, cuda->training ? layer->mask : NULL,
                                      cuda->stream);
     return cuda_launched(cuda, layer, code, "batch norm", err);
 }
@@ -220,11 +251,6 @@ static enum status plan_forward(struct cuda *cuda, struct cuda_layer *layer, str
     };
     enum status status;
 
-    if (!cuda->training) {
-        status = own_stats(cuda, layer, err);
-        return status == STATUS_OK ? cuda_run(cuda, layer, PLAN_NORM_EVALUATE, pointers, err)
-                                   : status;
-    }
     pointers[PLAN_PORT_RUNNING_MEAN] = layer->tensors[RUNNING_MEAN].param;
     pointers[PLAN_PORT_RUNNING_VAR] = layer->tensors[RUNNING_VAR].param;
     pointers[PLAN_PORT_MASK] = layer->mask;
@@ -238,18 +264,41 @@ static enum status plan_forward(struct cuda *cuda, struct cuda_layer *layer, str
     return status;
 }
 
-static enum status norm_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+/* The pool behind a norm that ran as a plan. */
+static enum status pool_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
-    enum status status =
-        layer->uses_plans ? plan_forward(cuda, layer, err) : own_forward(cuda, layer, err);
-    int code;
+    int code =
+        cuda->kernels->max_pool(&pool, layer->inside, layer->out.data, layer->place, cuda->stream);
 
-    if (status != STATUS_OK || !layer->graph->fused_pool)
-        return status;
-    code = cuda->kernels->max_pool(&pool, layer->inside, layer->out.data,
-                                   cuda->training ? layer->place : NULL, cuda->stream);
     return cuda_launched(cuda, layer, code, "max pool", err);
+}
+
+static enum status pool_backward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+    int code = cuda->kernels->max_pool_backward(&pool, layer->out.grad, layer->place,
+                                                layer->inside_grad, cuda->stream);
+
+    return cuda_launched(cuda, layer, code, "max pool backward", err);
+}
+
+enum status cuda_norm_pool_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err)
+{
+    const enum status status = pool_forward(cuda, norm, err);
+
+    return status == STATUS_OK ? pool_backward(cuda, norm, err) : status;
+}
+
+static enum status norm_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    enum status status;
+
+    if (!layer->uses_plans || !cuda->training)
+        return own_forward(cuda, layer, err);
+    status = plan_forward(cuda, layer, err);
+    return status == STATUS_OK && layer->graph->fused_pool ? pool_forward(cuda, layer, err)
+                                                           : status;
 }
 
 /* -- backward -- */
@@ -274,14 +323,39 @@ static enum status copy_skip(struct cuda *cuda, struct cuda_layer *layer, struct
     return cuda_launched(cuda, layer, code, "addition backward", err);
 }
 
+static int own_gradient_sums(struct cuda *cuda, struct cuda_layer *layer,
+                             const struct kernel_norm *norm)
+{
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+
+    if (layer->graph->fused_pool)
+        return cuda->kernels->norm_pool_backward_sums(norm, &pool, layer->in[0]->data,
+                                                      layer->out.grad, layer->place, layer->stats,
+                                                      layer->sums, layer->scratch, cuda->stream);
+    return cuda->kernels->norm_backward_sums(norm, layer->in[0]->data, layer->out.grad, layer->mask,
+                                             layer->stats, layer->sums, layer->scratch,
+                                             cuda->stream);
+}
+
+static int own_gradient_apply(struct cuda *cuda, struct cuda_layer *layer,
+                              const struct kernel_norm *norm)
+{
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+
+    if (layer->graph->fused_pool)
+        return cuda->kernels->norm_pool_backward_apply(norm, &pool, layer->in[0]->data,
+                                                       layer->out.grad, layer->place, layer->stats,
+                                                       layer->coefs, layer->dx[0], cuda->stream);
+    return cuda->kernels->norm_backward_apply(norm, layer->in[0]->data, layer->out.grad,
+                                              layer->mask, layer->stats, layer->coefs, layer->dx[0],
+                                              skip_grad(layer), cuda->stream);
+}
+
 static enum status own_backward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
-    const void *dy = norm_out_grad(layer);
     const size_t bytes = kernel_norm_sum_count(channels(layer)) * sizeof(double);
-    int code =
-        cuda->kernels->norm_backward_sums(&norm, layer->in[0]->data, dy, layer->mask, layer->stats,
-                                          layer->sums, layer->scratch, cuda->stream);
+    int code = own_gradient_sums(cuda, layer, &norm);
     enum status status = cuda_launched(cuda, layer, code, "gradient sums", err);
 
     if (status == STATUS_OK)
@@ -296,10 +370,15 @@ static enum status own_backward(struct cuda *cuda, struct cuda_layer *layer, str
     status = cuda_launched(cuda, layer, code, "gradient sums", err);
     if (status != STATUS_OK || layer->dx[0] == NULL)
         return status;
-    code = cuda->kernels->norm_backward_apply(&norm, layer->in[0]->data, dy, layer->mask,
-                                              layer->stats, layer->coefs, layer->dx[0],
-                                              skip_grad(layer), cuda->stream);
+    code = own_gradient_apply(cuda, layer, &norm);
     return cuda_launched(cuda, layer, code, "batch norm backward", err);
+}
+
+enum status cuda_norm_own_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err)
+{
+    const enum status status = own_forward(cuda, norm, err);
+
+    return status == STATUS_OK ? own_backward(cuda, norm, err) : status;
 }
 
 static enum status keep_grad(struct cuda *cuda, struct cuda_layer *layer, uint32_t index,
@@ -345,18 +424,14 @@ static enum status plan_backward(struct cuda *cuda, struct cuda_layer *layer, st
 static enum status norm_backward(struct cuda *cuda, struct cuda_layer *layer, float grad_scale,
                                  struct err *err)
 {
-    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+    enum status status = STATUS_OK;
 
     (void)grad_scale;
-    if (layer->graph->fused_pool) {
-        int code = cuda->kernels->max_pool_backward(&pool, layer->out.grad, layer->place,
-                                                    layer->inside_grad, cuda->stream);
-        enum status status = cuda_launched(cuda, layer, code, "max pool backward", err);
-
-        if (status != STATUS_OK)
-            return status;
-    }
-    return layer->uses_plans ? plan_backward(cuda, layer, err) : own_backward(cuda, layer, err);
+    if (!layer->uses_plans)
+        return own_backward(cuda, layer, err);
+    if (layer->graph->fused_pool)
+        status = pool_backward(cuda, layer, err);
+    return status == STATUS_OK ? plan_backward(cuda, layer, err) : status;
 }
 
 const struct cuda_op cuda_op_norm = {norm_open, norm_forward, norm_backward};

@@ -54,8 +54,8 @@ static enum status reduce_span(struct cuda *cuda, const struct backend_span *spa
                                  span->count, err);
     }
     if (status == STATUS_OK)
-        status = collective->average(collective->context, memory, span->count, dtype, cuda->reduces,
-                                     err);
+        status =
+            collective->sum(collective->context, memory, span->count, dtype, cuda->reduces, err);
     if (status != STATUS_OK || (!is_wide && postscale == 1.0F))
         return status;
     return queue_scale(cuda, span->memory, span->dtype, memory, dtype, postscale, span->count, err);

@@ -10,7 +10,7 @@ static enum status begin(void *context, struct err *err)
     struct cuda *cuda = context;
 
     (void)err;
-    assert(cuda->training && cuda->collective.average != NULL);
+    assert(cuda->training && cuda->collective.sum != NULL);
     cuda->is_reduced = true;
     cuda->ready_count = 0;
     return STATUS_OK;
@@ -56,8 +56,7 @@ void cuda_device_reducer(void *state, const struct device_collective *collective
         .begin = begin,
         .bucket_ready = bucket_ready,
         .finish = finish,
-        .averages = true,
-        .prescale = 1.0F,
+        .prescale = collective->prescale > 0.0F ? collective->prescale : 1.0F,
         .graphable = true,
     };
 }

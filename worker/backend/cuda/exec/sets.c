@@ -58,10 +58,29 @@ static enum status take_infos(struct cuda *cuda, struct cuda_set *set,
     return grow_workspace(cuda, workspace, err);
 }
 
+/* The data gradients that another reader of the convolution's input has begun. */
+static uint32_t list_additions(const struct cuda *cuda, const struct plan_request *from,
+                               uint32_t count, struct plan_request *requests)
+{
+    uint32_t added = 0;
+
+    if (cuda->evaluate_only)
+        return 0;
+    for (uint32_t i = 0; i < cuda->graph->layer_count && from == NULL; i++)
+        added += cuda->graph->layers[i].op == GRAPH_CONV2D && cuda->layers[i].adds[0];
+    for (uint32_t i = 0; from != NULL && i < count; i++)
+        if (from[i].kind == PLAN_CONV_DGRAD && cuda->layers[from[i].layer].adds[0]) {
+            requests[added] = from[i];
+            requests[added++].kind = PLAN_CONV_DGRAD_ADD;
+        }
+    return added;
+}
+
 static uint32_t list_requests(const struct cuda *cuda, uint32_t n, struct plan_request *requests)
 {
     uint32_t count = plan_list(cuda->graph, n, cuda->evaluate_only, requests);
 
+    count += list_additions(cuda, requests, count, requests != NULL ? requests + count : NULL);
     if (cuda_stats_requested(cuda))
         count += plan_list_statistics(cuda->graph, n, cuda->options.stats >= CUDA_STATS_PROLOGUE,
                                       requests != NULL ? requests + count : NULL);
@@ -76,6 +95,8 @@ static enum status make_set(struct cuda *cuda, struct cuda_set *set, uint32_t n,
         .device_index = cuda->options.device_index,
         .deterministic = cuda->deterministic,
         .tf32 = cuda->tf32,
+        .candidates = cuda->options.candidates,
+        .spared_sms = cuda->collective_sms,
     };
     uint32_t count = list_requests(cuda, n, NULL);
     struct plan_request *requests = calloc((size_t)count + 1, sizeof *requests);

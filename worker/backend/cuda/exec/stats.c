@@ -12,8 +12,8 @@
  *
  * stats_choose.c chooses the form of each norm. Evaluation runs without all this.
  *
- * Accuracy: in fp32, variance = mean of squares - square of the mean; NORM_APPLY multiplies by a
- * scale and adds a shift that were rounded to 16 bits. */
+ * Accuracy: in fp32, variance = mean of squares - square of the mean; what a convolution makes on
+ * its way in has a scale and a shift that were rounded to 16 bits, NORM_APPLY has them in fp32. */
 #include <assert.h>
 
 #include "worker/backend/cuda/exec/internal.h"
@@ -202,12 +202,10 @@ enum status cuda_stats_norm_forward(struct cuda *cuda, struct cuda_layer *norm, 
 
     if (status != STATUS_OK || cuda_stats_form(cuda, norm) == CUDA_STATS_PROLOGUE)
         return status;
-    if (!norm->graph->fused_relu) {
-        add_statistics(norm, pointers);
+    add_statistics(norm, pointers);
+    if (!norm->graph->fused_relu)
         return cuda_run(cuda, norm, PLAN_NORM_EVALUATE, pointers, err);
-    }
     pointers[PLAN_PORT_MASK] = given[PLAN_PORT_MASK];
-    add_equal(norm, pointers);
     return cuda_run(cuda, norm, PLAN_NORM_APPLY, pointers, err);
 }
 

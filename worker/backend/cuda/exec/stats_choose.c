@@ -34,7 +34,6 @@ static bool can_apply(const struct cuda *cuda, const struct cuda_layer *norm)
 {
     return cuda_has_plan(cuda, maker(cuda, norm), PLAN_CONV_STATS) &&
            cuda_has_plan(cuda, norm, PLAN_STATS_FINALIZE) &&
-           cuda_has_plan(cuda, norm, PLAN_NORM_EVALUATE) &&
            cuda_has_plan(cuda, norm, PLAN_NORM_FORWARD) &&
            cuda_has_plan(cuda, norm, PLAN_NORM_BACKWARD) &&
            cuda_has_plan(cuda, norm, apply_kind(norm));

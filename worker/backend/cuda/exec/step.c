@@ -239,7 +239,7 @@ static enum status add_shares(struct cuda *cuda, struct cuda_layer *layer, struc
         const struct cuda_value *in = layer->in[k];
         int code;
 
-        if (!layer->adds[k])
+        if (!layer->adds[k] || (k == 0 && cuda_adds_by_plan(cuda, layer)))
             continue;
         code = cuda->kernels->add(in->grad, in->grad, layer->spare[k], cuda_type(in->dtype), false,
                                   cuda->rows * in->image_size, cuda->stream);

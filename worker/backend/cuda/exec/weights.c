@@ -69,6 +69,10 @@ static enum status data_gradient(struct cuda *cuda, struct cuda_layer *layer, en
     if (layer->dx[0] == NULL)
         return STATUS_OK;
     cuda_stats_dgrad(cuda, layer, &kind, pointers);
+    if (kind == PLAN_CONV_DGRAD && cuda_adds_by_plan(cuda, layer)) {
+        kind = PLAN_CONV_DGRAD_ADD;
+        pointers[PLAN_PORT_DX] = layer->in[0]->grad;
+    }
     return cuda_run(cuda, layer, kind, pointers, err);
 }
 
@@ -153,6 +157,50 @@ static enum status conv_backward(struct cuda *cuda, struct cuda_layer *layer, fl
     if (status == STATUS_OK && layer->graph->has_bias)
         status = bias_columns(cuda, layer, output_rows(cuda, layer), err);
     return status == STATUS_OK ? data_gradient(cuda, layer, PLAN_CONV_DGRAD, err) : status;
+}
+
+/* -- the addition that a data gradient's own plan may do -- */
+
+static enum status add_once(struct cuda *cuda, void *user, struct err *err)
+{
+    const struct cuda_value *values = user;
+    const size_t count = cuda->rows * values->image_size;
+    int code = cuda->kernels->add(values->data, values->data, values->grad,
+                                  cuda_type(values->dtype), false, count, cuda->stream);
+
+    return cuda_launched(cuda, NULL, code, "sum of gradients", err);
+}
+
+/* 0: not known. */
+static float time_addition(struct cuda *cuda, const struct cuda_value *value)
+{
+    const size_t bytes = cuda_value_bytes(cuda, value);
+    struct cuda_value values = *value;
+    void *memory = NULL;
+    struct err ignored;
+    float us;
+
+    if (cuda_measure_memory(cuda, value->dtype, 2 * bytes, &memory, &ignored) != STATUS_OK)
+        return 0.0F;
+    values.data = memory;
+    values.grad = (char *)memory + bytes;
+    us = cuda_measure_us(cuda, add_once, &values);
+    cuda->runtime->memory_free(&memory);
+    return us;
+}
+
+void cuda_additions_time(struct cuda *cuda)
+{
+    if (cuda->deterministic || cuda->evaluate_only || cuda->options.is_synchronous)
+        return;
+    for (uint32_t i = 0; i < cuda->graph->layer_count; i++) {
+        struct cuda_layer *layer = &cuda->layers[i];
+
+        if (layer->graph->op == GRAPH_CONV2D && layer->adds[0] &&
+            cuda_plan_time_us(cuda, layer, PLAN_CONV_DGRAD_ADD) > 0.0F &&
+            cuda_plan_time_us(cuda, layer, PLAN_CONV_DGRAD) > 0.0F)
+            layer->add_us = time_addition(cuda, layer->in[0]);
+    }
 }
 
 const struct cuda_op cuda_op_conv = {conv_open, conv_forward, conv_backward};

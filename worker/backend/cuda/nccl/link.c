@@ -13,7 +13,6 @@
 #include <time.h>
 
 #include "common/io/mono.h"
-#include "kernels/half.h"
 #include "worker/backend/cuda/libs.h"
 
 enum {
@@ -28,8 +27,6 @@ struct nccl_link {
     struct nccl_api api;
     ncclComm_t comm; /* NULL: none, or ended */
     struct nccl_link_options options;
-    ncclRedOp_t average[3]; /* by graph_dtype */
-    bool has_average[3];
     void *registered[REGISTERED_MAX]; /* handles */
     uint32_t registered_count;
     atomic_bool is_aborted;
@@ -158,37 +155,20 @@ static enum status id_new(const char *library, const char *address, uint8_t id[N
 
 /* -- life ------------------------------------------------------------------------------------- */
 
-static enum status make_average(struct nccl_link *link, enum graph_dtype dtype, struct err *err)
-{
-    const float factor =
-        link->options.factor > 0.0F ? link->options.factor : 1.0F / (float)link->options.world;
-    uint16_t half = dtype == GRAPH_F16 ? half_f16_from(factor) : half_bf16_from(factor);
-    void *scalar = dtype == GRAPH_F32 ? (void *)(uintptr_t)&factor : &half;
-    ncclResult_t rc = link->api.RedOpCreatePreMulSum(&link->average[dtype], scalar, types[dtype],
-                                                     ncclScalarHostImmediate, link->comm);
-
-    link->has_average[dtype] = rc == ncclSuccess;
-    return rc == ncclSuccess ? STATUS_OK : refuse(link, rc, "making the mean", err);
-}
-
 static enum status connect_all(struct nccl_link *link, struct err *err)
 {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    enum status status;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER; /* its size tells NCCL how much of it to read */
     ncclUniqueId id;
     ncclResult_t rc;
 
-    config.blocking = 0;
+    config.blocking = link->options.blocks ? 1 : 0;
     config.commName = "ddp";
     if (link->options.ctas_max > 0)
         config.maxCTAs = (int)link->options.ctas_max;
     memcpy(&id, link->options.id, sizeof id);
     rc = link->api.CommInitRankConfig(&link->comm, (int)link->options.world, id,
                                       (int)link->options.rank, &config);
-    status = settle(link, rc, "joining the communicator", link->options.timeout_us, err);
-    for (enum graph_dtype dtype = GRAPH_F32; status == STATUS_OK && dtype <= GRAPH_BF16; dtype++)
-        status = make_average(link, dtype, err);
-    return status;
+    return settle(link, rc, "joining the communicator", link->options.timeout_us, err);
 }
 
 /* Aborts the communicator, once. First waits until no other thread is in a call on it: such a call
@@ -243,9 +223,6 @@ static bool end_in_order(struct nccl_link *link, uint64_t timeout_us)
 
     for (uint32_t i = 0; i < link->registered_count; i++)
         (void)link->api.CommDeregister(link->comm, link->registered[i]);
-    for (uint32_t i = 0; i < sizeof link->average / sizeof link->average[0]; i++)
-        if (link->has_average[i])
-            (void)link->api.RedOpDestroy(link->average[i], link->comm);
     if (settle(link, link->api.CommFinalize(link->comm), "leaving", timeout_us, &ignored) !=
         STATUS_OK)
         return false;
@@ -267,6 +244,32 @@ static void close_link(struct nccl_link **out, uint64_t timeout_us)
 
 /* -- use -------------------------------------------------------------------------------------- */
 
+static enum status memory_new(const char *library, void **memory, size_t bytes, struct err *err)
+{
+    struct nccl_link link = {.options = {.world = 1}};
+    enum status status = libs_nccl(library, &link.api, err);
+    ncclResult_t rc;
+
+    *memory = NULL;
+    if (status != STATUS_OK)
+        return status;
+    rc = link.api.MemAlloc(memory, bytes);
+    if (rc == ncclSuccess)
+        return STATUS_OK;
+    *memory = NULL;
+    return refuse(&link, rc, "memory for gradients", err);
+}
+
+static void memory_free(const char *library, void **memory)
+{
+    struct nccl_api api;
+    struct err ignored;
+
+    if (*memory != NULL && libs_nccl(library, &api, &ignored) == STATUS_OK)
+        (void)api.MemFree(*memory);
+    *memory = NULL;
+}
+
 static enum status register_memory(struct nccl_link *link, void *memory, size_t bytes,
                                    struct err *err)
 {
@@ -283,16 +286,14 @@ static enum status register_memory(struct nccl_link *link, void *memory, size_t 
     return STATUS_OK;
 }
 
-static enum status queue_average(struct nccl_link *link, void *memory, size_t count,
-                                 enum graph_dtype dtype, struct CUstream_st *stream,
-                                 struct err *err)
+static enum status queue_sum(struct nccl_link *link, void *memory, size_t count,
+                             enum graph_dtype dtype, struct CUstream_st *stream, struct err *err)
 {
     ncclResult_t rc = ncclSuccess;
 
     (void)pthread_mutex_lock(&link->lock);
     if (!atomic_load(&link->is_aborted))
-        rc = link->api.AllReduce(memory, memory, count, types[dtype], link->average[dtype],
-                                 link->comm, stream);
+        rc = link->api.AllReduce(memory, memory, count, types[dtype], ncclSum, link->comm, stream);
     (void)pthread_mutex_unlock(&link->lock);
     return settle(link, rc, "queueing an all-reduce", OPERATION_TIMEOUT_US, err);
 }
@@ -314,8 +315,10 @@ static enum status check(struct nccl_link *link, struct err *err)
 const struct cuda_nccl cuda_nccl = {
     .id_new = id_new,
     .open = open_link,
+    .memory_new = memory_new,
+    .memory_free = memory_free,
     .register_memory = register_memory,
-    .queue_average = queue_average,
+    .queue_sum = queue_sum,
     .check = check,
     .abort = end_now,
     .close = close_link,

@@ -1,8 +1,8 @@
-/* NCCL as a table of functions of the CUDA module: one communicator over all ranks, which averages
+/* NCCL as a table of functions of the CUDA module: one communicator over all ranks, which sums
  * gradients on the device.
  *
- * NCCL is used without blocking: every wait has a deadline and asks `gone` whether a peer was lost,
- * so nothing hangs. One thread makes all calls, except check and abort, which may come from another
+ * NCCL is used without blocking, unless options.blocks: every wait has a deadline and asks `gone`
+ * whether a peer was lost, so nothing hangs. One thread makes all calls, except check and abort, which may come from another
  * at any time. After an abort every call fails with STATUS_CLOSED until close.
  *
  * Errors: STATUS_NOT_FOUND    the library is missing
@@ -29,8 +29,8 @@ struct nccl_link_options {
     uint8_t id[NCCL_ID_BYTES]; /* rank 0's, the same on all ranks; a secret */
     uint32_t rank, world;
     uint64_t timeout_us; /* for all ranks to come */
+    bool blocks;         /* calls return when they are done, without a deadline */
     uint32_t ctas_max;   /* blocks that a collective may take from backward; 0: NCCL's choice */
-    float factor;        /* every value is multiplied by this before the sum; 0: by 1 / world */
     const char *address; /* of this node: NCCL uses the interface that has it, unless
                             NCCL_SOCKET_IFNAME is set; NULL: NCCL's choice */
     /* False: all peers live. True: a peer was lost, *err names it. */
@@ -45,16 +45,18 @@ struct cuda_nccl {
     /* All ranks, each with its device current. Waits for all. */
     enum status (*open)(struct nccl_link **link, const struct nccl_link_options *options,
                         struct err *err);
+    /* Device memory that NCCL can register in full (ncclMemAlloc), 256-byte aligned, not zeroed; of
+     * the current device. Needs no communicator; is given back after its end. */
+    enum status (*memory_new)(const char *library, void **memory, size_t bytes, struct err *err);
+    void (*memory_free)(const char *library, void **memory);
     /* Registers device memory until close, so that NCCL needs no copies of its own. It is no error
      * when NCCL cannot. */
     enum status (*register_memory)(struct nccl_link *link, void *memory, size_t bytes,
                                    struct err *err);
-    /* Queues an all-reduce in place; may be captured. memory: [count] of dtype.
-     *   value = sum over ranks of (value * factor), factor = options.factor, else 1 / world
-     * Each value is multiplied before the sum, as PyTorch does. */
-    enum status (*queue_average)(struct nccl_link *link, void *memory, size_t count,
-                                 enum graph_dtype dtype, struct CUstream_st *stream,
-                                 struct err *err);
+    /* Queues an all-reduce in place; may be captured. memory: [count] of dtype. A plain sum: backward
+     * has multiplied by 1 / world already (struct device_collective). */
+    enum status (*queue_sum)(struct nccl_link *link, void *memory, size_t count,
+                             enum graph_dtype dtype, struct CUstream_st *stream, struct err *err);
     /* The asynchronous error of the communicator, if any. */
     enum status (*check)(struct nccl_link *link, struct err *err);
     /* Ends queued collectives on this rank; every rank has to call it. Returns when no captured

@@ -30,10 +30,9 @@ static descriptor per_channel(struct cudnn_graph *graph, enum plan_port port, ui
     return cudnn_tensor(graph, port, cudnn_channels(c), CUDNN_DATA_FLOAT);
 }
 
-/* y = x * factor + term with factor and term of [c], both bound and of the values' type; then
- * [+ ADD], ReLU. The result is `y`. */
+/* y = relu(x * factor + term) with factor and term of [c], both bound and of the values' type. */
 static void scale_shift_relu(struct cudnn_graph *graph, const struct plan_request *request,
-                             descriptor x, descriptor y, bool adds)
+                             descriptor x, descriptor y)
 {
     const struct cudnn_dims dims = in_dims(request);
     const cudnnDataType_t type = cudnn_type(request->type);
@@ -46,13 +45,6 @@ static void scale_shift_relu(struct cudnn_graph *graph, const struct plan_reques
     cudnn_pointwise(graph, CUDNN_POINTWISE_ADD, scaled,
                     cudnn_tensor(graph, PLAN_PORT_EQ_SHIFT, cudnn_channels(request->c), type),
                     shifted);
-    if (adds) {
-        descriptor sum = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
-
-        cudnn_pointwise(graph, CUDNN_POINTWISE_ADD, shifted,
-                        cudnn_tensor(graph, PLAN_PORT_ADD, dims, type), sum);
-        shifted = sum;
-    }
     cudnn_pointwise(graph, CUDNN_POINTWISE_RELU_FWD, shifted, NULL, y);
 }
 
@@ -82,6 +74,16 @@ static void conv_gradient(struct cudnn_graph *graph, const struct plan_request *
         cudnn_tensor(graph, is_dgrad ? PLAN_PORT_W : PLAN_PORT_DW, weight_dims(request), type);
 
     cudnn_conv(graph, is_dgrad ? CUDNN_CONV_DGRAD : CUDNN_CONV_WGRAD, &request->window, x, w, y);
+}
+
+static void conv_dgrad_add(struct cudnn_graph *graph, const struct plan_request *request)
+{
+    const cudnnDataType_t type = cudnn_type(request->type);
+    descriptor y = cudnn_tensor(graph, PLAN_PORT_DY, out_dims(request), type);
+    descriptor x = cudnn_tensor(graph, PLAN_PORT_DX, in_dims(request), type);
+    descriptor w = cudnn_tensor(graph, PLAN_PORT_W, weight_dims(request), type);
+
+    cudnn_conv_add(graph, CUDNN_CONV_DGRAD, &request->window, x, w, y);
 }
 
 /* The batch norm's value, before the operations of norm_followers: [+ ADD], [ReLU], [MASK]. Of
@@ -148,7 +150,8 @@ static void norm_forward(struct cudnn_graph *graph, const struct plan_request *r
     norm_followers(graph, request, slots[count - 1].tensor, true);
 }
 
-/* As operations one by one: cuDNN's own inference batch norm has no engine for these. */
+/* NORM_EVALUATE and NORM_APPLY. As operations one by one: cuDNN's own inference batch norm has no
+ * engine for these. */
 static void norm_evaluate(struct cudnn_graph *graph, const struct plan_request *request)
 {
     static const struct {
@@ -171,7 +174,7 @@ static void norm_evaluate(struct cudnn_graph *graph, const struct plan_request *
                         next);
         value = next;
     }
-    norm_followers(graph, request, value, false);
+    norm_followers(graph, request, value, request->kind == PLAN_NORM_APPLY);
 }
 
 /* The gradient that reaches the norm: DY, or DY where MASK is set, which is DADD's value too. */
@@ -220,7 +223,7 @@ static descriptor conv_input(struct cudnn_graph *graph, const struct plan_reques
     if (!has_prologue)
         return x;
     y = cudnn_tensor_virtual(graph, in_dims(request), type);
-    scale_shift_relu(graph, request, x, y, false);
+    scale_shift_relu(graph, request, x, y);
     return y;
 }
 
@@ -351,33 +354,14 @@ static void stats_finalize(struct cudnn_graph *graph, const struct plan_request 
     cudnn_stats_finalize(graph, slots, sizeof slots / sizeof slots[0]);
 }
 
-static void norm_apply(struct cudnn_graph *graph, const struct plan_request *request)
-{
-    const cudnnDataType_t type = cudnn_type(request->type);
-    const struct cudnn_dims dims = in_dims(request);
-    descriptor x = cudnn_tensor(graph, PLAN_PORT_X, dims, type);
-    descriptor y = cudnn_tensor(graph, PLAN_PORT_Y, dims, type);
-
-    scale_shift_relu(graph, request, x, y, request->has_add);
-    cudnn_pointwise(graph, CUDNN_POINTWISE_CMP_GT, y,
-                    cudnn_number_f32(graph, CUDNN_NUMBER_ZERO, 0.0F),
-                    cudnn_tensor(graph, PLAN_PORT_MASK, dims, CUDNN_DATA_BOOLEAN));
-}
-
 static void (*const builders[PLAN_KINDS])(struct cudnn_graph *, const struct plan_request *) = {
-    [PLAN_CONV_FORWARD] = conv_forward,
-    [PLAN_CONV_DGRAD] = conv_gradient,
-    [PLAN_CONV_WGRAD] = conv_gradient,
-    [PLAN_NORM_FORWARD] = norm_forward,
-    [PLAN_NORM_EVALUATE] = norm_evaluate,
-    [PLAN_NORM_BACKWARD] = norm_backward,
-    [PLAN_CONV_STATS] = conv_stats,
-    [PLAN_CONV_STATS_PROLOGUE] = conv_stats,
-    [PLAN_STATS_FINALIZE] = stats_finalize,
-    [PLAN_NORM_APPLY] = norm_apply,
-    [PLAN_CONV_WGRAD_PROLOGUE] = wgrad_prologue,
-    [PLAN_CONV_DGRAD_NORM] = dgrad_norm,
-    [PLAN_NORM_DX] = norm_dx,
+    [PLAN_CONV_FORWARD] = conv_forward,      [PLAN_CONV_DGRAD] = conv_gradient,
+    [PLAN_CONV_DGRAD_ADD] = conv_dgrad_add,  [PLAN_CONV_WGRAD] = conv_gradient,
+    [PLAN_NORM_FORWARD] = norm_forward,      [PLAN_NORM_EVALUATE] = norm_evaluate,
+    [PLAN_NORM_BACKWARD] = norm_backward,    [PLAN_CONV_STATS] = conv_stats,
+    [PLAN_CONV_STATS_PROLOGUE] = conv_stats, [PLAN_STATS_FINALIZE] = stats_finalize,
+    [PLAN_NORM_APPLY] = norm_evaluate,       [PLAN_CONV_WGRAD_PROLOGUE] = wgrad_prologue,
+    [PLAN_CONV_DGRAD_NORM] = dgrad_norm,     [PLAN_NORM_DX] = norm_dx,
 };
 
 bool cudnn_serves(enum plan_kind kind)

@@ -50,9 +50,16 @@ struct engine_notes {
     bool tensor_cores, rounds_inputs, is_random, is_compiled;
 };
 
+/* How many elements an array of `limit` got. cuDNN answers with how many the attribute has, which may
+ * be more than were asked for (cuDNN API reference, cudnnBackendGetAttribute). */
+static int64_t got_of(int64_t count, int64_t limit)
+{
+    return count < limit ? count : limit;
+}
+
 static bool has(const int *notes, int64_t count, int note)
 {
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < got_of(count, NOTES_MAX); i++)
         if (notes[i] == note)
             return true;
     return false;
@@ -166,6 +173,9 @@ static uint32_t ask(const struct cudnn_target *target, cudnnBackendDescriptor_t 
     if (code == CUDNN_STATUS_SUCCESS)
         code = api->BackendSetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->device);
+    if (code == CUDNN_STATUS_SUCCESS && target->sm_target > 0)
+        code = api->BackendSetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET,
+                                        CUDNN_TYPE_INT32, 1, &target->sm_target);
     if (code == CUDNN_STATUS_SUCCESS)
         code = api->BackendFinalize(heuristics);
     if (code == CUDNN_STATUS_SUCCESS)
@@ -176,7 +186,8 @@ static uint32_t ask(const struct cudnn_target *target, cudnnBackendDescriptor_t 
         refuse(api, code, refusal);
     if (heuristics != NULL)
         (void)api->BackendDestroyDescriptor(heuristics);
-    return code == CUDNN_STATUS_SUCCESS ? (uint32_t)count : 0;
+    return code == CUDNN_STATUS_SUCCESS && count > 0 ? (uint32_t)got_of(count, CUDNN_CANDIDATES_MAX)
+                                                     : 0;
 }
 
 /* Descriptors for the heuristics to fill. */
@@ -238,6 +249,9 @@ static cudnnStatus_t config_of(const struct cudnn_target *target, cudnnBackendDe
     if (code == CUDNN_STATUS_SUCCESS)
         code = api->BackendSetAttribute(engine, CUDNN_ATTR_ENGINE_DEVICEPROP,
                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->device);
+    if (code == CUDNN_STATUS_SUCCESS && target->sm_target > 0)
+        code = api->BackendSetAttribute(engine, CUDNN_ATTR_ENGINE_SM_COUNT_TARGET, CUDNN_TYPE_INT32,
+                                        1, &target->sm_target);
     if (code == CUDNN_STATUS_SUCCESS)
         code = api->BackendFinalize(engine);
     if (code == CUDNN_STATUS_SUCCESS)

@@ -16,6 +16,7 @@ struct cudnn_target {
     bool tf32;
     size_t workspace_limit;
     bool skips_heuristics; /* engines in the order of their numbers */
+    int32_t sm_target;     /* multiprocessors that an engine shall use; 0: all */
 };
 
 struct cudnn_plan {

@@ -38,6 +38,8 @@ struct plan_set {
     struct CUstream_st *stream; /* that the handle is set to */
     struct plan_cache cache;
     uint32_t candidates, threads;
+    int32_t processors; /* of the device; 0: not known */
+    uint32_t spared_sms;
     void (*note)(void *user, const char *text);
     void *note_user;
     struct plan *plans;

@@ -200,8 +200,9 @@ static cudnnBackendDescriptor_t conv_window(struct cudnn_graph *graph,
     return conv;
 }
 
-void cudnn_conv(struct cudnn_graph *graph, enum cudnn_conv kind, const struct graph_window *window,
-                cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t y)
+static void add_conv(struct cudnn_graph *graph, enum cudnn_conv kind,
+                     const struct graph_window *window, cudnnBackendDescriptor_t x,
+                     cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t y, float beta)
 {
     static const struct {
         cudnnBackendDescriptorType_t type;
@@ -234,11 +235,24 @@ void cudnn_conv(struct cudnn_graph *graph, enum cudnn_conv kind, const struct gr
                                        {names[kind].w, w},
                                        {names[kind].y, y}};
     cudnnBackendDescriptor_t op = new_op(graph, names[kind].type, slots, 4);
-    const float alpha = 1.0F, beta = 0.0F;
+    const float alpha = 1.0F;
 
     cudnn_set(graph, op, names[kind].alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
     cudnn_set(graph, op, names[kind].beta, CUDNN_TYPE_FLOAT, 1, &beta);
     add_op(graph, op, "convolution");
+}
+
+void cudnn_conv(struct cudnn_graph *graph, enum cudnn_conv kind, const struct graph_window *window,
+                cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t y)
+{
+    add_conv(graph, kind, window, x, w, y, 0.0F);
+}
+
+void cudnn_conv_add(struct cudnn_graph *graph, enum cudnn_conv kind,
+                    const struct graph_window *window, cudnnBackendDescriptor_t x,
+                    cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t y)
+{
+    add_conv(graph, kind, window, x, w, y, 1.0F);
 }
 
 static cudnnBackendDescriptor_t pointwise_mode(struct cudnn_graph *graph, cudnnPointwiseMode_t mode)

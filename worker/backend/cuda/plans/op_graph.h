@@ -86,6 +86,10 @@ enum cudnn_conv { CUDNN_CONV_FORWARD, CUDNN_CONV_DGRAD, CUDNN_CONV_WGRAD };
 /* x, w, y: the three tensors, or their gradients where they are the result or take y's place. */
 void cudnn_conv(struct cudnn_graph *graph, enum cudnn_conv kind, const struct graph_window *window,
                 cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t y);
+/* The same, added to what the result's memory holds (beta 1). */
+void cudnn_conv_add(struct cudnn_graph *graph, enum cudnn_conv kind,
+                    const struct graph_window *window, cudnnBackendDescriptor_t x,
+                    cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t y);
 /* y = mode(x, b); b NULL for those of one input. */
 void cudnn_pointwise(struct cudnn_graph *graph, cudnnPointwiseMode_t mode,
                      cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,

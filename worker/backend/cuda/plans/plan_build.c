@@ -9,7 +9,16 @@
 #include <unistd.h>
 
 #define THREADS_MAX 16
-#define BUILDER_VERSION 2 /* raised whenever cudnn_layers.c builds another graph for a request */
+#define BUILDER_VERSION 3 /* raised whenever cudnn_layers.c builds another graph for a request */
+
+/* How many multiprocessors an engine of this kind shall use; 0: all. */
+static int32_t sm_target(const struct plan_set *set, enum plan_kind kind)
+{
+    const bool is_norm = kind == PLAN_NORM_FORWARD || kind == PLAN_NORM_BACKWARD;
+    const int32_t left = set->processors - (int32_t)set->spared_sms;
+
+    return is_norm && set->spared_sms > 0 && left > 0 ? left : 0;
+}
 
 void plan_key(const struct plan_set *set, const struct plan_request *request,
               char key[PLAN_CACHE_KEY_MAX])
@@ -18,13 +27,16 @@ void plan_key(const struct plan_set *set, const struct plan_request *request,
         key, PLAN_CACHE_KEY_MAX,
         "%s builder %d%s%s limit %zu candidates %u: %s %s n%u c%u h%u w%u k%u to %ux%u "
         "window %u %u "
-        "%u%s%s%s",
+        "%u%s%s%s%s",
         set->device_key, BUILDER_VERSION, set->target.deterministic ? " deterministic" : "",
         set->target.tf32 ? " tf32" : "", set->target.workspace_limit, set->candidates,
         plan_kind_name(request->kind), plan_type_name(request->type), request->n, request->c,
         request->h, request->w, request->k, request->out_h, request->out_w, request->window.kernel,
         request->window.stride, request->window.pad, request->has_bias ? " bias" : "",
-        request->has_add ? " add" : "", request->has_relu ? " relu" : "");
+        request->has_add ? " add" : "", request->has_relu ? " relu" : "",
+        sm_target(set, request->kind) > 0 ? " spares" : "");
+    if (sm_target(set, request->kind) > 0)
+        (void)snprintf(key + strlen(key), PLAN_CACHE_KEY_MAX - strlen(key), " %u", set->spared_sms);
 }
 
 static void refused(struct plan *plan, const char *text, bool needs_driver)
@@ -41,14 +53,16 @@ static void count_damage(struct plan_set *set)
     (void)pthread_mutex_unlock(&set->lock);
 }
 
-/* "time_us 12.500", a line, before the plan. */
-static const char *read_time(const char *text, float *time_us)
+/* "time_us 12.500", a line, before the plan; with " spares" behind it where the plan does. */
+static const char *read_line(const char *text, struct plan_info *info)
 {
     const char *end = strchr(text, '\n');
+    char *rest;
 
     if (strncmp(text, "time_us ", 8) != 0 || end == NULL)
         return NULL;
-    *time_us = strtof(text + 8, NULL);
+    info->time_us = strtof(text + 8, &rest);
+    info->spares_sms = strncmp(rest, " spares\n", 8) == 0;
     return end + 1;
 }
 
@@ -56,21 +70,37 @@ static bool take_from_cache(struct plan_set *set, struct plan *plan, const char 
 {
     struct cudnn_refusal refusal;
     char *text = NULL;
+    struct plan_info found = plan->info;
     size_t byte_count = 0;
-    float time_us = 0;
     const enum plan_cache_answer answer = plan_cache_read(&set->cache, key, &text, &byte_count);
-    const char *json = answer == PLAN_CACHE_FOUND ? read_time(text, &time_us) : NULL;
+    const char *json = answer == PLAN_CACHE_FOUND ? read_line(text, &found) : NULL;
 
     if (json != NULL && cudnn_plan_read(&set->target, json, byte_count - (size_t)(json - text),
                                         &plan->candidates[0], &refusal)) {
         plan->candidate_count = 1;
+        plan->info = found;
         plan->info.from_cache = true;
-        plan->info.time_us = time_us;
     } else if (answer != PLAN_CACHE_NONE) {
         count_damage(set);
     }
     free(text);
     return plan->candidate_count > 0;
+}
+
+/* First with the wish for fewer multiprocessors, where there is one; then without. */
+static void propose_cudnn(const struct plan_set *set, struct plan *plan,
+                          cudnnBackendDescriptor_t whole, struct cudnn_refusal *refusal)
+{
+    struct cudnn_target target = set->target;
+
+    target.sm_target = sm_target(set, plan->request.kind);
+    plan->candidate_count = cudnn_plan_propose(&target, whole, plan->request.type, plan->candidates,
+                                               set->candidates, refusal);
+    plan->info.spares_sms = target.sm_target > 0 && plan->candidate_count > 0;
+    if (plan->candidate_count > 0 || target.sm_target == 0)
+        return;
+    plan->candidate_count = cudnn_plan_propose(&set->target, whole, plan->request.type,
+                                               plan->candidates, set->candidates, refusal);
 }
 
 static void build_cudnn(struct plan_set *set, uint32_t index)
@@ -91,8 +121,7 @@ static void build_cudnn(struct plan_set *set, uint32_t index)
     } else if (plan->built_as == index) {
         plan_key(set, &plan->request, key);
         if (!take_from_cache(set, plan, key))
-            plan->candidate_count = cudnn_plan_propose(&set->target, whole, plan->request.type,
-                                                       plan->candidates, set->candidates, &refusal);
+            propose_cudnn(set, plan, whole, &refusal);
         if (plan->candidate_count == 0)
             refused(plan, refusal.text, cudnn_needs_driver(refusal.code));
     }

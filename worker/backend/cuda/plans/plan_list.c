@@ -51,6 +51,7 @@ static const struct {
 } takes[PLAN_KINDS] = {
     [PLAN_CONV_FORWARD] = {BIT(X) | BIT(W) | BIT(Y), BIT(BIAS), 0, 0},
     [PLAN_CONV_DGRAD] = {BIT(DY) | BIT(W) | BIT(DX), 0, 0, 0},
+    [PLAN_CONV_DGRAD_ADD] = {BIT(DY) | BIT(W) | BIT(DX), 0, 0, 0},
     [PLAN_CONV_WGRAD] = {BIT(DY) | BIT(X) | BIT(DW), 0, 0, 0},
     [PLAN_NORM_FORWARD] = {BIT(X) | BIT(Y) | AFFINE | STATISTICS | RUNNING, 0, BIT(ADD), BIT(MASK)},
     [PLAN_NORM_EVALUATE] = {BIT(X) | BIT(Y) | AFFINE | STATISTICS, 0, BIT(ADD), 0},
@@ -63,7 +64,7 @@ static const struct {
     [PLAN_CONV_STATS] = {BIT(X) | BIT(W) | BIT(Y) | SUMS, 0, 0, 0},
     [PLAN_CONV_STATS_PROLOGUE] = {BIT(X) | EQUAL | BIT(W) | BIT(Y) | SUMS, 0, 0, 0},
     [PLAN_STATS_FINALIZE] = {SUMS | AFFINE | STATISTICS | RUNNING | EQUAL, 0, 0, 0},
-    [PLAN_NORM_APPLY] = {BIT(X) | EQUAL | BIT(Y) | BIT(MASK), 0, BIT(ADD), 0},
+    [PLAN_NORM_APPLY] = {BIT(X) | AFFINE | STATISTICS | BIT(Y), 0, BIT(ADD), BIT(MASK)},
     [PLAN_CONV_WGRAD_PROLOGUE] = {BIT(DY) | BIT(X) | EQUAL | BIT(DW), 0, 0, 0},
     [PLAN_CONV_DGRAD_NORM] = {BIT(DY) | BIT(W) | BIT(X) | STATISTICS | AFFINE | BIT(DADD) |
                                   BIT(DSCALE) | BIT(DSHIFT) | FACTORS,
@@ -107,7 +108,7 @@ size_t plan_port_bytes(const struct plan_request *request, enum plan_port port)
     case PLAN_PORT_DY:
         return out * element;
     case PLAN_PORT_MASK:
-        return in;
+        return (in + 7) / 8;
     case PLAN_PORT_W:
     case PLAN_PORT_DW:
         return value_count(request->k, has_window ? request->window.kernel : 1,
@@ -275,7 +276,6 @@ static void list_norm(struct lister *lister, uint32_t index)
 {
     const struct plan_request request = norm_request(lister, index);
 
-    add(lister, request, PLAN_NORM_EVALUATE);
     if (!lister->trains)
         return;
     add(lister, request, PLAN_NORM_FORWARD);
@@ -342,8 +342,7 @@ static void list_norm_statistics(struct lister *lister, uint32_t index, bool pro
     const struct plan_request request = norm_request(lister, index);
 
     add(lister, request, PLAN_STATS_FINALIZE);
-    if (request.has_relu)
-        add(lister, request, PLAN_NORM_APPLY);
+    add(lister, request, request.has_relu ? PLAN_NORM_APPLY : PLAN_NORM_EVALUATE);
     if (prologues && is_absorbed(lister->graph, index))
         add(lister, request, PLAN_NORM_DX);
 }

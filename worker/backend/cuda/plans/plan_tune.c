@@ -1,15 +1,26 @@
-/* The parts that need CUDA: the device's name, and which candidate is the fastest on it. */
+/* The parts that need CUDA: the device's name, and which candidate is the fastest on it.
+ *
+ * A candidate is timed as it will run in training: a captured graph of ten runs, so that the rate at
+ * which the host launches does not count; on random values, since a GPU takes less power and clocks
+ * higher on constant ones; after work of WARM_US, in which the clock has risen. */
 #include "worker/backend/cuda/plans/internal.h"
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cuda_runtime_api.h>
 
-#define RUNS 4       /* timed together, after one that warms up */
-#define ALIGN 256    /* bytes */
-#define PATTERN 0x3c /* every byte: 1.06 as fp16, small as bf16 and fp32, true as a mask */
+#include "common/io/mono.h"
+#include "kernels/values.h"
+
+#define RUNS 10                 /* timed together */
+#define PASSES 2                /* of which the better one counts, after one that warms up */
+#define WARM_US 200000          /* of work, before the first time is taken */
+#define ALIGN 256               /* bytes */
+#define PIECE ((size_t)1 << 20) /* bytes of random values, copied over all operands */
+#define FAILED 1e30F
 
 static enum status fail(cudaError_t error, struct err *err)
 {
@@ -65,6 +76,10 @@ struct stopwatch {
     cudaStream_t stream;
     cudaEvent_t from, to;
     char *memory; /* operands, then workspace */
+    size_t bytes; /* of it */
+    void *piece;  /* on the host */
+    bool is_filled;
+    enum graph_dtype type; /* of the random values that it is filled with */
 };
 
 static size_t workspace_of(const struct plan *plan, uint32_t candidate)
@@ -73,44 +88,169 @@ static size_t workspace_of(const struct plan *plan, uint32_t candidate)
                            : plan->candidates[candidate].workspace_bytes;
 }
 
-/* Microseconds of one run; 1e30 for a candidate that fails. */
-static float time_one(struct plan_set *set, struct plan *plan, uint32_t candidate,
-                      const struct stopwatch *watch)
+/* Values between -1 and 1 of the type; by splitmix64 (Steele, Lea, Flood 2014). */
+static void draw_piece(void *piece, enum graph_dtype type)
+{
+    uint64_t state = 1;
+
+    for (size_t i = 0; i < PIECE / (type == GRAPH_F32 ? 4 : 2); i++) {
+        uint64_t z = state += 0x9e3779b97f4a7c15U;
+
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
+        z = (z ^ z >> 27) * 0x94d049bb133111ebU;
+        values_set(piece, (enum kernel_type)type, i,
+                   (float)(int32_t)((z ^ z >> 31) >> 40) * 0x1p-23F - 1.0F);
+    }
+}
+
+static cudaError_t fill(struct stopwatch *watch, enum graph_dtype type)
+{
+    size_t done = watch->bytes < PIECE ? watch->bytes : PIECE;
+    cudaError_t error;
+
+    if (watch->is_filled && watch->type == type)
+        return cudaSuccess;
+    draw_piece(watch->piece, type);
+    error =
+        cudaMemcpyAsync(watch->memory, watch->piece, done, cudaMemcpyHostToDevice, watch->stream);
+    while (error == cudaSuccess && done < watch->bytes) {
+        const size_t more = done < watch->bytes - done ? done : watch->bytes - done;
+
+        error = cudaMemcpyAsync(watch->memory + done, watch->memory, more, cudaMemcpyDeviceToDevice,
+                                watch->stream);
+        done += more;
+    }
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(watch->stream); /* the piece is written again */
+    watch->is_filled = true;
+    watch->type = type;
+    return error;
+}
+
+/* One run of a candidate, which may be captured. */
+struct run {
+    struct plan_set *set;
+    struct plan *plan;
+    uint32_t candidate;
+};
+
+static bool queue_runs(const struct run *run, const struct stopwatch *watch, int count)
 {
     void *pointers[PLAN_PORTS];
-    const size_t operands = lay_out(&plan->request, watch->memory, pointers);
+    const size_t operands = lay_out(&run->plan->request, watch->memory, pointers);
+
+    for (int i = 0; i < count; i++)
+        if (plan_queue(run->set, run->plan, run->candidate, watch->stream, watch->memory + operands,
+                       pointers, NULL) != STATUS_OK)
+            return false;
+    return true;
+}
+
+/* RUNS runs as a graph; NULL where they cannot be captured. */
+static cudaGraphExec_t capture(const struct run *run, const struct stopwatch *watch)
+{
+    cudaGraphExec_t graph = NULL;
+    cudaGraph_t drawn = NULL;
+    bool is_whole;
+
+    if (cudaStreamBeginCapture(watch->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+        return NULL;
+    is_whole = queue_runs(run, watch, RUNS);
+    if (cudaStreamEndCapture(watch->stream, &drawn) != cudaSuccess)
+        is_whole = false;
+    if (is_whole && cudaGraphInstantiate(&graph, drawn, 0) != cudaSuccess)
+        graph = NULL;
+    if (drawn != NULL)
+        (void)cudaGraphDestroy(drawn);
+    return graph;
+}
+
+/* Microseconds of one run in `graph`, or queued one by one where it is NULL. */
+static float time_pass(const struct run *run, const struct stopwatch *watch, cudaGraphExec_t graph)
+{
     float ms = 0;
 
-    for (int i = 0; i < RUNS + 1; i++) {
-        if (i == 1 && cudaEventRecord(watch->from, watch->stream) != cudaSuccess)
-            return 1e30F;
-        if (plan_queue(set, plan, candidate, watch->stream, watch->memory + operands, pointers,
-                       NULL) != STATUS_OK)
-            return 1e30F;
-    }
+    if (cudaEventRecord(watch->from, watch->stream) != cudaSuccess)
+        return FAILED;
+    if (graph != NULL ? cudaGraphLaunch(graph, watch->stream) != cudaSuccess
+                      : !queue_runs(run, watch, RUNS))
+        return FAILED;
     if (cudaEventRecord(watch->to, watch->stream) != cudaSuccess ||
         cudaEventSynchronize(watch->to) != cudaSuccess ||
         cudaEventElapsedTime(&ms, watch->from, watch->to) != cudaSuccess)
-        return 1e30F;
+        return FAILED;
     return ms * 1000.0F / RUNS;
 }
 
-static void tune(struct plan_set *set, struct plan *plan, const struct stopwatch *watch)
+/* FAILED for a candidate that fails; with `captured` also for one that cannot be captured. */
+static float time_one(const struct run *run, const struct stopwatch *watch, bool captured)
 {
-    plan->info.time_us = 1e30F;
+    cudaGraphExec_t graph = NULL;
+    float best = FAILED;
+
+    if (!queue_runs(run, watch, 1) || cudaStreamSynchronize(watch->stream) != cudaSuccess)
+        return FAILED;
+    if (captured) {
+        graph = capture(run, watch);
+        if (graph == NULL) {
+            (void)cudaGetLastError();
+            return FAILED;
+        }
+    }
+    for (int pass = 0; pass < 1 + PASSES; pass++) {
+        const float time_us = time_pass(run, watch, graph);
+
+        if (pass > 0 && time_us < best)
+            best = time_us;
+    }
+    if (graph != NULL)
+        (void)cudaGraphExecDestroy(graph);
+    return best;
+}
+
+static void tune_by(struct plan_set *set, struct plan *plan, const struct stopwatch *watch,
+                    bool captured)
+{
+    plan->info.time_us = FAILED;
     for (uint32_t i = 0; i < plan->candidate_count; i++) {
-        const float time_us = time_one(set, plan, i, watch);
+        const struct run run = {set, plan, i};
+        const float time_us = time_one(&run, watch, captured);
 
         if (time_us < plan->info.time_us) {
             plan->info.time_us = time_us;
             plan->chosen = i;
         }
     }
-    if (plan->info.time_us >= 1e30F) {
+}
+
+/* A candidate that cannot be captured would make every step eager: it is taken where there is no
+ * other. */
+static void tune(struct plan_set *set, struct plan *plan, const struct stopwatch *watch)
+{
+    tune_by(set, plan, watch, true);
+    if (plan->info.time_us >= FAILED)
+        tune_by(set, plan, watch, false);
+    if (plan->info.time_us >= FAILED) {
         plan->info.time_us = 0;
         plan->info.status = STATUS_UNSUPPORTED;
         (void)snprintf(plan->info.engine, sizeof plan->info.engine, "no candidate could run");
     }
+}
+
+/* Work for WARM_US: the plan's first candidate, else writes to memory. */
+static cudaError_t warm_up(struct plan_set *set, struct plan *plan, const struct stopwatch *watch)
+{
+    const struct run run = {set, plan, 0};
+    const uint64_t end_us = mono_us() + WARM_US;
+    cudaError_t error = cudaSuccess;
+
+    while (error == cudaSuccess && mono_us() < end_us) {
+        if (!queue_runs(&run, watch, RUNS))
+            error = cudaMemsetAsync(watch->memory, 1, watch->bytes, watch->stream);
+        if (error == cudaSuccess)
+            error = cudaStreamSynchronize(watch->stream);
+    }
+    return error;
 }
 
 /* A single candidate is timed too: DDP_CUDA_STATS=auto needs its time, and it may fail to run. */
@@ -154,41 +294,60 @@ static void report_no_memory(const struct plan_set *set, size_t bytes)
     set->note(set->note_user, text);
 }
 
+static cudaError_t open_watch(struct stopwatch *watch)
+{
+    cudaError_t error = cudaStreamCreateWithFlags(&watch->stream, cudaStreamNonBlocking);
+
+    if (error == cudaSuccess)
+        error = cudaEventCreate(&watch->from);
+    if (error == cudaSuccess)
+        error = cudaEventCreate(&watch->to);
+    if (error == cudaSuccess)
+        error = cudaMalloc((void **)&watch->memory, watch->bytes);
+    watch->piece = malloc(PIECE);
+    return error == cudaSuccess && watch->piece == NULL ? cudaErrorMemoryAllocation : error;
+}
+
+static void close_watch(struct stopwatch *watch)
+{
+    if (watch->stream != NULL)
+        (void)cudaStreamSynchronize(watch->stream);
+    (void)cudaFree(watch->memory);
+    if (watch->to != NULL)
+        (void)cudaEventDestroy(watch->to);
+    if (watch->from != NULL)
+        (void)cudaEventDestroy(watch->from);
+    if (watch->stream != NULL)
+        (void)cudaStreamDestroy(watch->stream);
+    free(watch->piece);
+}
+
 enum status plan_tune_all(struct plan_set *set, struct err *err)
 {
-    const size_t bytes = memory_needed(set);
-    struct stopwatch watch = {NULL, NULL, NULL, NULL};
+    struct stopwatch watch = {.bytes = memory_needed(set)};
+    bool is_warm = false;
     cudaError_t error;
 
-    if (bytes == 0)
+    if (watch.bytes == 0)
         return STATUS_OK;
-    error = cudaStreamCreateWithFlags(&watch.stream, cudaStreamNonBlocking);
-    if (error == cudaSuccess)
-        error = cudaEventCreate(&watch.from);
-    if (error == cudaSuccess)
-        error = cudaEventCreate(&watch.to);
-    if (error == cudaSuccess)
-        error = cudaMalloc((void **)&watch.memory, bytes);
-    if (error == cudaSuccess)
-        error = cudaMemset(watch.memory, PATTERN, bytes);
-    if (error == cudaSuccess)
-        error = cudaDeviceSynchronize();
-    for (uint32_t i = 0; i < set->count && error == cudaSuccess; i++)
-        if (needs_tuning(set, i))
-            tune(set, &set->plans[i], &watch);
-    if (watch.stream != NULL)
-        (void)cudaStreamSynchronize(watch.stream);
-    (void)cudaFree(watch.memory);
-    if (watch.to != NULL)
-        (void)cudaEventDestroy(watch.to);
-    if (watch.from != NULL)
-        (void)cudaEventDestroy(watch.from);
-    if (watch.stream != NULL)
-        (void)cudaStreamDestroy(watch.stream);
+    error = open_watch(&watch);
+    for (uint32_t i = 0; i < set->count && error == cudaSuccess; i++) {
+        struct plan *plan = &set->plans[i];
+
+        if (!needs_tuning(set, i))
+            continue;
+        error = fill(&watch, plan->request.type);
+        if (error == cudaSuccess && !is_warm)
+            error = warm_up(set, plan, &watch);
+        is_warm = true;
+        if (error == cudaSuccess)
+            tune(set, plan, &watch);
+    }
+    close_watch(&watch);
     set->stream = NULL; /* it is gone; the handle is set anew */
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        report_no_memory(set, bytes);
+        report_no_memory(set, watch.bytes);
         return STATUS_OK;
     }
     return error == cudaSuccess ? STATUS_OK : fail(error, err);

@@ -44,6 +44,15 @@ static uint64_t hash(const char *text)
     return value;
 }
 
+/* The multiprocessors that a description names; 0: it does not. */
+static int32_t processors_in(const char *json)
+{
+    static const char name[] = "\"multiProcessorCount\":";
+    const char *at = strstr(json, name);
+
+    return at != NULL ? (int32_t)strtol(at + sizeof name - 1, NULL, 10) : 0;
+}
+
 static enum status open_described(struct plan_set *set, const char *path, struct err *err)
 {
     char *json = NULL;
@@ -54,6 +63,8 @@ static enum status open_described(struct plan_set *set, const char *path, struct
     if (status == STATUS_OK)
         (void)snprintf(set->device_key, sizeof set->device_key, "cudnn %zu description %016llx",
                        set->cudnn.GetVersion(), (unsigned long long)hash(json));
+    if (status == STATUS_OK)
+        set->processors = processors_in(json);
     free(json);
     return status;
 }
@@ -81,6 +92,7 @@ static enum status open_real(struct plan_set *set, uint32_t index, struct err *e
     }
     set->has_device = true;
     set->device_index = index;
+    set->processors = device.processors;
     (void)snprintf(set->device_key, sizeof set->device_key, "cudnn %zu device %s sm_%d with %d",
                    set->cudnn.GetVersion(), device.name, device.capability, device.processors);
     return cudnn_device_open(&set->cudnn, index, NULL, &set->target.device, err);
@@ -103,6 +115,7 @@ static void take_options(struct plan_set *set, const struct plan_options *option
     if (set->candidates > CUDNN_CANDIDATES_MAX)
         set->candidates = CUDNN_CANDIDATES_MAX;
     set->threads = options->threads;
+    set->spared_sms = options->spared_sms;
     set->note = options->note;
     set->note_user = options->note_user;
     if (!plan_cache_open(&set->cache, options->cache_folder, why, sizeof why) && set->note != NULL)
@@ -187,7 +200,8 @@ static void write_chosen(struct plan_set *set, const struct plan *plan)
     size_t byte_count = 0;
     char *json = cudnn_plan_write(&set->cudnn, &plan->candidates[plan->chosen], &byte_count);
     const size_t line_bytes =
-        (size_t)snprintf(line, sizeof line, "time_us %.3f\n", (double)plan->info.time_us);
+        (size_t)snprintf(line, sizeof line, "time_us %.3f%s\n", (double)plan->info.time_us,
+                         plan->info.spares_sms ? " spares" : "");
     char *text = json != NULL ? malloc(line_bytes + byte_count) : NULL;
 
     if (text != NULL) {

@@ -36,6 +36,8 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
  *                      X, W, [BIAS], Y
  * CONV_DGRAD           dx = dy * w
  *                      DY, W, DX
+ * CONV_DGRAD_ADD       dx = dx + dy * w, in place; one rounding
+ *                      DY, W, DX
  * CONV_WGRAD           dw = dy * x; the gradient of a bias is a sum over dy, see kernels/layers.h
  *                      DY, X, DW
  * NORM_FORWARD         y = [relu] (norm(x) * scale + shift [+ add]), by the batch's statistics;
@@ -61,8 +63,9 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
  * STATS_FINALIZE       statistics of n * h * w values; running statistics in place
  *                      SUM, SQ_SUM, SCALE, SHIFT, MEAN, INV_STD, RUNNING_MEAN, RUNNING_VAR,
  *                      EQ_SCALE, EQ_SHIFT (`type` [c])
- * NORM_APPLY           y = relu(x * eq_scale + eq_shift [+ add])
- *                      X, EQ_SCALE, EQ_SHIFT, [ADD], Y, [MASK]
+ * NORM_APPLY           y = relu(norm(x) * scale + shift [+ add]) by given statistics, all in f32: a
+ *                      shift of 16 bits would be off by 2^-11 of mean / deviation
+ *                      X, SCALE, SHIFT, MEAN, INV_STD, [ADD], Y, [MASK]
  * CONV_WGRAD_PROLOGUE  dw = dy * relu(x * eq_scale + eq_shift)
  *                      DY, X, EQ_SCALE, EQ_SHIFT, DW
  * CONV_DGRAD_NORM      dadd = dy * w where norm(x) * scale + shift > 0, else 0; that value is
@@ -72,8 +75,9 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
  * NORM_DX              dx = dadd * dy_factor + x * x_factor + term
  *                      DADD, X, DY_FACTOR, X_FACTOR, TERM, DX
  *
- * MASK is [n][h][w][c], where the ReLU let the value through. Only plans read it, in the form in
- * which they write it; it has room for 1 byte an element (cuDNN takes a bit).
+ * MASK is [n][h][w][c], where the ReLU let the value through: a bit an element, eight to a byte, the
+ * lowest first. So cuDNN stores CUDNN_DATA_BOOLEAN (API reference, cudnnDataType_t); only plans read
+ * it.
  *
  * X(name, text) */
 #define PLAN_KIND_TABLE(X)                                                                         \
@@ -86,6 +90,7 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
     X(LINEAR_FORWARD, "linear forward")                                                            \
     X(LINEAR_DGRAD, "linear data gradient")                                                        \
     X(LINEAR_WGRAD, "linear weight gradient")                                                      \
+    X(CONV_DGRAD_ADD, "convolution data gradient, added")                                          \
     X(CONV_STATS, "convolution forward with statistics")                                           \
     X(CONV_STATS_PROLOGUE, "convolution of a normalised value with statistics")                    \
     X(STATS_FINALIZE, "batch norm statistics")                                                     \
@@ -157,6 +162,7 @@ struct plan_info {
     size_t workspace_bytes; /* one workspace of the largest serves all plans of a stream */
     bool from_cache;
     bool lacks_bias;   /* LINEAR_WGRAD with a bias: no engine writes DBIAS */
+    bool spares_sms;   /* built to leave options.spared_sms free */
     bool needs_driver; /* only the driver is missing: the engine compiles its kernel then */
     float time_us;     /* measured for the chosen candidate, maybe when it was put into the cache;
                           0: not measured */
@@ -169,6 +175,10 @@ struct plan_options {
     bool tf32;           /* f32 convolutions and linear layers may round their inputs to TF32 */
     uint32_t candidates; /* timed on the device for each request, 1: the heuristics' first; 0: 8 */
     uint32_t threads;    /* that build; 0: one a processor, at most 16 */
+    uint32_t
+        spared_sms; /* multiprocessors that batch norms leave to collectives beside them, where an
+                            engine takes such a wish: with persistent blocks on all of them it would
+                            wait for NCCL's kernel to end, or that for it */
     size_t workspace_limit;   /* bytes; 0: 1 GiB */
     const char *cache_folder; /* NULL: the user's cache folder (ddp/plans in it); "": no cache */
     const char *cudnn_name;   /* libraries, for tests; NULL: libcudnn.so.9, libcublasLt.so.13 */
@@ -217,13 +227,14 @@ size_t plan_port_bytes(const struct plan_request *request, enum plan_port port);
 uint32_t plan_stored_channels(uint32_t channels, bool is_input);
 
 /* The plans that a net needs: of every convolution, batch norm and linear layer of the (passed)
- * graph, for a training step and a forward one. In layer order, forward before backward; no data
+ * graph, for a training step and a forward one. Batch norms of a forward one need none: our kernel
+ * does them in one pass, and starts at once. In layer order, forward before backward; no data
  * gradient for layers that read the network's input. Returns how many; requests NULL: counts. */
 uint32_t plan_list(const struct graph *graph, uint32_t batch, bool evaluate_only,
                    struct plan_request *requests);
 /* The plans of stage two, in addition to plan_list's.
  *   a convolution without bias, channels a multiple of 64, fp16, that only a batch norm reads:
- *     CONV_STATS, STATS_FINALIZE; NORM_APPLY where the norm has a ReLU
+ *     CONV_STATS, STATS_FINALIZE; NORM_APPLY where the norm has a ReLU, else NORM_EVALUATE
  *   with `prologues`, where in turn only such a convolution reads the norm's value:
  *     the prologue kinds for that convolution, NORM_DX for the norm
  * A pair of layers uses them when all their plans are STATUS_OK. Returns how many, as plan_list. */

@@ -55,8 +55,8 @@ TEST(too_old_names_both_versions)
            "9.8.0", "install cuDNN 9");
     refuse(CUBLASLT, FAKE_DIR "/fake-cublaslt-old.so", STATUS_UNSUPPORTED,
            "cublasLt is version 12.8.3", "13.0.0", "cuBLAS of CUDA 13");
-    refuse(NCCL, FAKE_DIR "/fake-nccl-old.so", STATUS_UNSUPPORTED, "NCCL is version 2.18.5", "2.",
-           "install NCCL 2");
+    refuse(NCCL, FAKE_DIR "/fake-nccl-old.so", STATUS_UNSUPPORTED, "NCCL is version 2.18.5",
+           "2.19.1", "install NCCL 2");
 }
 
 TEST(another_major_version_is_refused)

@@ -181,6 +181,139 @@ TEST(residuals_inside_batch_norms)
     train_residual("O2", false, &backend_cpu);
 }
 
+/* The convolution behind a residual adds its data gradient by itself where there is a plan for that,
+ * and it was not measured to be slower than the two steps. A launch of the stand-in takes 1 us. */
+TEST(residual_gradients_are_added_by_plans)
+{
+    static const struct {
+        bool no_plans;
+        float one, apart;
+        bool fused;
+    } cases[] = {
+        {false, 0, 0, true}, {true, 0, 0, false}, {false, 12, 10, false}, {false, 10.5F, 10, true}};
+
+    use_standin();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint32_t adds = 0;
+        struct pair pair;
+
+        standin_faults.no_add_plans = cases[i].no_plans;
+        standin_plan_times_us[PLAN_CONV_DGRAD_ADD] = cases[i].one;
+        standin_plan_times_us[PLAN_CONV_DGRAD] = cases[i].apart;
+        memset(standin_plan_runs, 0, sizeof standin_plan_runs);
+        pair = pair_new_residual("O2", false, NULL);
+        pair_train(&pair, 2);
+        adds = standin_plan_runs[PLAN_CONV_DGRAD_ADD];
+        pair_free(&pair);
+        CHECK_EQ(adds > 0, cases[i].fused);
+        CHECK_EQ(adds % 2, 0);
+    }
+    standin_faults.no_add_plans = false;
+    memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
+}
+
+/* Ours take 7 launches of 1 us and are timed where plans were; then the faster way is taken. */
+TEST(the_faster_batch_norm_is_taken)
+{
+    static const struct {
+        float forward, backward;
+        bool deterministic, by_plans;
+    } cases[] = {{0, 0, false, true},
+                 {1, 1, false, true},
+                 {50, 50, false, false},
+                 {50, 50, true, true},
+                 {50, 0, false, true}};
+
+    use_standin();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct pair pair;
+
+        standin_plan_times_us[PLAN_NORM_FORWARD] = cases[i].forward;
+        standin_plan_times_us[PLAN_NORM_BACKWARD] = cases[i].backward;
+        memset(standin_plan_runs, 0, sizeof standin_plan_runs);
+        pair = pair_new(&(struct pair_options){
+            .arch = "convnet", .level = "O2", .deterministic = cases[i].deterministic});
+        pair_train(&pair, 2);
+        pair_free(&pair);
+        CHECK_EQ(standin_plan_runs[PLAN_NORM_BACKWARD], cases[i].by_plans ? 2 * 2 : 0);
+    }
+    memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
+}
+
+/* Beside collectives a batch norm runs as a plan only where that leaves them multiprocessors. */
+TEST(batch_norms_leave_room_for_collectives)
+{
+    use_standin();
+    for (int spares = 0; spares < 2; spares++) {
+        const struct model_shape shape = {1, 28, 28, 10};
+        const struct net_options options = {
+            .batch_max = 2, .collective_sms = 16, .backend = &backend_cuda};
+        static float images[2 * 28 * 28];
+        const int64_t labels[] = {1, 2};
+        struct graph *graph = NULL;
+        struct net *net = NULL;
+
+        standin_faults.no_spare_plans = spares == 0;
+        memset(standin_plan_runs, 0, sizeof standin_plan_runs);
+        CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
+        CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
+        CHECK_EQ(standin_plan_options.spared_sms, 16);
+        CHECK_EQ(net_forward(net, images, labels, 2, true, NULL, NULL), STATUS_OK);
+        CHECK_EQ(net_backward(net, 1.0F, NULL), STATUS_OK);
+        CHECK_EQ(standin_plan_runs[PLAN_NORM_BACKWARD], spares == 1 ? 2 : 0);
+        net_free(&net);
+        graph_free(&graph);
+    }
+    standin_faults.no_spare_plans = false;
+}
+
+/* An epoch's smaller last batch needs nothing new in the middle of training. */
+TEST(plans_of_the_last_batch_are_made_at_the_start)
+{
+    const struct model_shape shape = {1, 28, 28, 10};
+    const struct net_options options = {.batch_max = 4, .batch_last = 3, .backend = &backend_cuda};
+    static const uint32_t sizes[] = {4, 3, 4, 3};
+    static float images[4 * 28 * 28];
+    const int64_t labels[] = {1, 2, 3, 4};
+    struct graph *graph = NULL;
+    struct net *net = NULL;
+    uint32_t builds;
+
+    use_standin();
+    builds = standin_plan_builds;
+    CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
+    CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
+    CHECK_EQ(standin_plan_builds, builds + 2);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        CHECK_EQ(net_forward(net, images, labels, sizes[i], true, NULL, NULL), STATUS_OK);
+        CHECK_EQ(net_backward(net, 1.0F, NULL), STATUS_OK);
+    }
+    CHECK_EQ(net_forward(net, images, labels, 2, false, NULL, NULL), STATUS_OK);
+    CHECK_EQ(standin_plan_builds, builds + 2);
+    net_free(&net);
+    graph_free(&graph);
+}
+
+TEST(how_many_candidates_are_timed_is_passed_on)
+{
+    static const struct {
+        const char *wish;
+        uint32_t candidates;
+    } cases[] = {{"1", 1}, {"33", 0}, {"-1", 0}, {"many", 0}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct pair pair;
+
+        CHECK_EQ(setenv("DDP_CUDA_CANDIDATES", cases[i].wish, 1), 0);
+        use_standin();
+        pair = pair_new(&(struct pair_options){.arch = "convnet", .level = "O0"});
+        CHECK_EQ(standin_plan_options.candidates, cases[i].candidates);
+        pair_free(&pair);
+    }
+    CHECK_EQ(unsetenv("DDP_CUDA_CANDIDATES"), 0);
+    use_standin();
+}
+
 static void count_adds(void *user, const char *pass, const struct graph *graph)
 {
     uint32_t *counts = user;

@@ -183,7 +183,7 @@ static enum status halve(void *context, void *memory, size_t count, enum graph_d
 
 TEST(reductions_are_beside)
 {
-    const struct device_collective collective = {.average = halve};
+    const struct device_collective collective = {.sum = halve};
     struct net *net = make_net(true, false);
     struct reducer reducer;
     struct net_profile entry;

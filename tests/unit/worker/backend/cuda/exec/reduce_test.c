@@ -57,13 +57,14 @@ static struct pair new_pair(struct device_collective collective, struct seen *se
     struct pair pair;
 
     *seen = (struct seen){0};
-    collective.average = halve;
+    collective.sum = halve;
     collective.context = seen;
     cuda_backend_use(&standin_runtime, &standin_kernels, &standin_plans, 0);
     pair = pair_new(&(struct pair_options){.arch = "convnet", .level = level, .halves = halves});
     CHECK_EQ(net_device_reducer(pair.other, &collective, &reducer, NULL), STATUS_OK);
     CHECK_EQ(net_device_reducer(pair.cpu, &collective, &reducer, NULL), STATUS_UNSUPPORTED);
-    CHECK(reducer.averages && reducer.graphable);
+    CHECK(reducer.graphable);
+    CHECK(reducer.prescale == (collective.prescale > 0.0F ? collective.prescale : 1.0F));
     net_set_reducer(pair.other, &reducer);
     CHECK(net_bucket_count(pair.cpu) > 1);
     return pair;
@@ -122,6 +123,21 @@ TEST(with_a_factor_after_it)
             new_pair((struct device_collective){.postscale = 2.0F}, &seen, levels[l]);
 
         train(&pair);
+        pair_free(&pair);
+    }
+}
+
+/* NCCL sums: backward multiplies by the prescale, in what is captured too. */
+TEST(with_a_factor_before_it)
+{
+    static const char *const levels[] = {"O0", "O2"};
+
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+        struct seen seen;
+        struct pair pair = new_pair((struct device_collective){.prescale = 2.0F, .postscale = 1.0F},
+                                    &seen, levels[l]);
+
+        train(&pair); /* halved by the sum: as without */
         pair_free(&pair);
     }
 }

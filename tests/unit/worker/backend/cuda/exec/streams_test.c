@@ -78,7 +78,7 @@ static struct graph *small_graph(void)
 
 static struct net *make_net(const struct run *run)
 {
-    const struct device_collective collective = {.average = reduce_halve, .delays = run->delays};
+    const struct device_collective collective = {.sum = reduce_halve, .delays = run->delays};
     struct reducer reducer;
     const struct optim sgd = {.lr = 0.05F, .momentum = 0.9F};
     const struct amp_request request = {.level = "O2", .loss_scale = "128.0"};

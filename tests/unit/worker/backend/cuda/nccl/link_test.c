@@ -44,13 +44,18 @@ static void set(const char *name, int value)
     function(value);
 }
 
-static int registered(void)
+static int ask(const char *name)
 {
     int (*function)(void);
-    void *found = standin("standin_nccl_registered");
+    void *found = standin(name);
 
     memcpy(&function, &found, sizeof function);
     return function();
+}
+
+static int registered(void)
+{
+    return ask("standin_nccl_registered");
 }
 
 struct rank {
@@ -88,7 +93,7 @@ static void *open_one(void *user)
     return NULL;
 }
 
-static void *average_one(void *user)
+static void *sum_one(void *user)
 {
     struct rank *rank = user;
     void *memory = rank->dtype == GRAPH_F32 ? (void *)rank->values : (void *)rank->halves;
@@ -96,7 +101,7 @@ static void *average_one(void *user)
     rank->status = cuda_nccl.register_memory(rank->link, memory, sizeof rank->values, &rank->err);
     if (rank->status == STATUS_OK)
         rank->status =
-            cuda_nccl.queue_average(rank->link, memory, COUNT, rank->dtype, NULL, &rank->err);
+            cuda_nccl.queue_sum(rank->link, memory, COUNT, rank->dtype, NULL, &rank->err);
     return NULL;
 }
 
@@ -143,8 +148,7 @@ static void open_all(struct rank *ranks)
             FAIL("rank %u: %s", i, ranks[i].err.text);
 }
 
-/* factor: of each value before the sum; 0: the mean. */
-static void check_mean(enum graph_dtype dtype, float factor)
+static void check_sum(enum graph_dtype dtype)
 {
     struct rank *ranks = ranks_new(10 * SECOND_US, nobody_gone);
 
@@ -156,22 +160,20 @@ static void check_mean(enum graph_dtype dtype, float factor)
             ranks[r].values[i] = value;
             ranks[r].halves[i] = dtype == GRAPH_F16 ? half_f16_from(value) : half_bf16_from(value);
         }
-    for (uint32_t r = 0; r < WORLD; r++)
-        ranks[r].options.factor = factor;
     open_all(ranks);
-    all(ranks, average_one);
+    all(ranks, sum_one);
     CHECK_EQ(registered(), WORLD);
     for (uint32_t r = 0; r < WORLD; r++) {
         CHECK_EQ(ranks[r].status, STATUS_OK);
         for (uint32_t i = 0; i < COUNT; i++) {
-            const float mean = (float)(i % 64) * (factor > 0.0F ? 10.0F * factor : 2.5F);
+            const float sum = 10.0F * (float)(i % 64);
             const float got = dtype == GRAPH_F32   ? ranks[r].values[i]
                               : dtype == GRAPH_F16 ? half_f16_to(ranks[r].halves[i])
                                                    : half_bf16_to(ranks[r].halves[i]);
 
-            if (!(got >= mean * 0.995F && got <= mean * 1.005F))
+            if (!(got >= sum * 0.995F && got <= sum * 1.005F))
                 FAIL("type %d, rank %u, element %u: %g is not %g", (int)dtype, r, i, (double)got,
-                     (double)mean);
+                     (double)sum);
         }
     }
     all(ranks, close_one);
@@ -179,21 +181,32 @@ static void check_mean(enum graph_dtype dtype, float factor)
     free(ranks);
 }
 
-TEST(means_in_every_type)
+TEST(sums_in_every_type)
 {
     const char *ras;
     const char *interface;
 
-    check_mean(GRAPH_F32, 0.0F);
-    check_mean(GRAPH_F32, 0.5F);
-    check_mean(GRAPH_F16, 0.0F);
-    check_mean(GRAPH_F16, 0.5F);
-    check_mean(GRAPH_BF16, 0.0F);
-    check_mean(GRAPH_BF16, 0.5F);
+    check_sum(GRAPH_F32);
+    check_sum(GRAPH_F16);
+    check_sum(GRAPH_BF16);
     ras = getenv("NCCL_RAS_ENABLE");
     interface = getenv("NCCL_SOCKET_IFNAME");
     CHECK_STR(ras != NULL ? ras : "not set", "0");
     CHECK_STR(interface != NULL ? interface : "not set", "=lo");
+}
+
+TEST(a_communicator_that_blocks)
+{
+    struct rank *ranks = ranks_new(10 * SECOND_US, nobody_gone);
+
+    for (uint32_t r = 0; r < WORLD; r++)
+        ranks[r].options.blocks = true;
+    open_all(ranks);
+    all(ranks, sum_one);
+    for (uint32_t r = 0; r < WORLD; r++)
+        CHECK_EQ(ranks[r].status, STATUS_OK);
+    all(ranks, close_one);
+    free(ranks);
 }
 
 TEST(a_rank_that_does_not_come_is_a_timeout)
@@ -236,7 +249,7 @@ TEST(an_abort_ends_a_collective_that_waits)
     struct err err;
 
     open_all(ranks);
-    CHECK_EQ(pthread_create(&ranks[0].thread, NULL, average_one, &ranks[0]), 0);
+    CHECK_EQ(pthread_create(&ranks[0].thread, NULL, sum_one, &ranks[0]), 0);
     while (registered() == 0) /* rank 0 is on its way into the collective; nobody else comes */
         (void)sched_yield();
     CHECK_EQ(pthread_create(&aborter, NULL, abort_one, &ranks[0]), 0);
@@ -268,14 +281,42 @@ TEST(an_error_of_nccl_is_told_in_its_words)
     free(ranks);
 }
 
+TEST(memory_of_nccl_is_made_and_given_back)
+{
+    struct err err = {.text = ""};
+    void *memory = NULL;
+
+    CHECK_EQ(cuda_nccl.memory_new(library_path(), &memory, 1000, &err), STATUS_OK);
+    CHECK(memory != NULL && ask("standin_nccl_allocated") == 1);
+    memset(memory, 0, 1000);
+    cuda_nccl.memory_free(library_path(), &memory);
+    cuda_nccl.memory_free(library_path(), &memory);
+    CHECK(memory == NULL && ask("standin_nccl_allocated") == 0);
+    CHECK_EQ(cuda_nccl.memory_new(library_path(), &memory, SIZE_MAX, &err), STATUS_LIBRARY);
+    CHECK(memory == NULL && strstr(err.text, "memory for gradients: invalid argument") != NULL);
+}
+
+/* The oldest that has every function; the configuration carries its own size. */
+TEST(nccl_2_19_is_taken)
+{
+    struct rank *ranks;
+
+    set("standin_nccl_version", NCCL_VERSION(2, 19, 1));
+    ranks = ranks_new(10 * SECOND_US, nobody_gone);
+    open_all(ranks);
+    all(ranks, close_one);
+    free(ranks);
+    set("standin_nccl_version", NCCL_VERSION_CODE);
+}
+
 TEST(old_and_missing_libraries_are_named)
 {
     uint8_t id[NCCL_ID_BYTES];
     struct err err = {.text = ""};
 
-    set("standin_nccl_version", NCCL_VERSION(2, 10, 3));
+    set("standin_nccl_version", NCCL_VERSION(2, 18, 5));
     CHECK_EQ(cuda_nccl.id_new(library_path(), NULL, id, &err), STATUS_UNSUPPORTED);
-    CHECK(strstr(err.text, "2.10.3") != NULL);
+    CHECK(strstr(err.text, "2.18.5") != NULL && strstr(err.text, "2.19.1") != NULL);
     set("standin_nccl_version", NCCL_VERSION_CODE);
     CHECK_EQ(cuda_nccl.id_new("libnccl-that-is-not.so.2", NULL, id, &err), STATUS_NOT_FOUND);
     CHECK(strstr(err.text, "libnccl-that-is-not.so.2") != NULL);

@@ -1,5 +1,6 @@
 /* The world's blob with and without NCCL's unique id, and what NCCL is refused for. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/test.h"
@@ -116,6 +117,197 @@ TEST(what_nccl_is_not_for)
     CHECK(strstr(err.text, "--comm nccl: NCCL is for GPUs") != NULL);
     train = train_of(&by_choice, false); /* not on the CPU */
     CHECK_EQ(train_nccl_choose(&train, &err), STATUS_OK);
+}
+
+/* -- whether a collective can be captured, over a runtime and an NCCL of these functions -- */
+
+static struct {
+    bool is_capturing, refuses;
+    uint32_t opened, closed, sums, captured;
+    bool blocks; /* of the last one that was opened */
+    uint8_t id[NCCL_ID_BYTES];
+} fake;
+
+static int thing;
+
+static enum status made_stream(struct CUstream_st **stream, struct err *err)
+{
+    (void)err;
+    *stream = (struct CUstream_st *)(void *)&thing;
+    return STATUS_OK;
+}
+
+static void free_stream(struct CUstream_st **stream)
+{
+    *stream = NULL;
+}
+
+static enum status made_event(struct CUevent_st **event, struct err *err)
+{
+    (void)err;
+    *event = (struct CUevent_st *)(void *)&thing;
+    return STATUS_OK;
+}
+
+static void free_event(struct CUevent_st **event)
+{
+    *event = NULL;
+}
+
+static enum status made_memory(void **memory, size_t bytes, struct err *err)
+{
+    (void)err;
+    *memory = malloc(bytes);
+    CHECK(*memory != NULL);
+    return STATUS_OK;
+}
+
+static void free_memory(void **memory)
+{
+    free(*memory);
+    *memory = NULL;
+}
+
+static enum status record(struct CUevent_st *event, struct CUstream_st *stream, struct err *err)
+{
+    (void)err;
+    CHECK(event != NULL && stream != NULL && !fake.is_capturing);
+    return STATUS_OK;
+}
+
+static enum status passed(struct CUevent_st *event, bool *is_passed, struct err *err)
+{
+    (void)event;
+    (void)err;
+    *is_passed = true;
+    return STATUS_OK;
+}
+
+static enum status begin_capture(struct CUstream_st *stream, struct err *err)
+{
+    (void)err;
+    CHECK(stream != NULL && fake.sums > 0); /* connections are there */
+    fake.is_capturing = true;
+    return STATUS_OK;
+}
+
+static enum status end_capture(struct CUstream_st *stream, struct CUgraphExec_st **graph,
+                               struct err *err)
+{
+    (void)stream;
+    (void)err;
+    CHECK(fake.is_capturing);
+    fake.is_capturing = false;
+    fake.captured++;
+    *graph = NULL;
+    return STATUS_OK;
+}
+
+static void free_graph(struct CUgraphExec_st **graph)
+{
+    *graph = NULL;
+}
+
+static enum status open_fake(struct nccl_link **link, const struct nccl_link_options *options,
+                             struct err *err)
+{
+    (void)err;
+    fake.opened++;
+    fake.blocks = options->blocks;
+    memcpy(fake.id, options->id, sizeof fake.id);
+    *link = (struct nccl_link *)(void *)&thing;
+    return STATUS_OK;
+}
+
+static void close_fake(struct nccl_link **link, uint64_t timeout_us)
+{
+    (void)timeout_us;
+    CHECK(*link != NULL);
+    fake.closed++;
+    *link = NULL;
+}
+
+static enum status sum_fake(struct nccl_link *link, void *memory, size_t count,
+                            enum graph_dtype dtype, struct CUstream_st *stream, struct err *err)
+{
+    CHECK(link != NULL && memory != NULL && count > 0 && stream != NULL);
+    (void)dtype;
+    fake.sums++;
+    if (fake.is_capturing && fake.refuses && !fake.blocks)
+        return err_set(err, STATUS_LIBRARY, 1, "a thread of NCCL cannot capture");
+    return STATUS_OK;
+}
+
+static enum status register_fake(struct nccl_link *link, void *memory, size_t bytes,
+                                 struct err *err)
+{
+    (void)err;
+    CHECK(link != NULL && memory != NULL && bytes > 0);
+    return STATUS_OK;
+}
+
+static enum status check_fake(struct nccl_link *link, struct err *err)
+{
+    (void)link;
+    (void)err;
+    return STATUS_OK;
+}
+
+static struct net *new_net(const struct backend *backend);
+
+static void open_and_close(bool refuses)
+{
+    static const struct cuda_runtime capturing = {.stream_new = made_stream,
+                                                  .stream_free = free_stream,
+                                                  .event_new = made_event,
+                                                  .event_free = free_event,
+                                                  .event_record = record,
+                                                  .event_passed = passed,
+                                                  .memory_new = made_memory,
+                                                  .memory_free = free_memory,
+                                                  .capture_begin = begin_capture,
+                                                  .capture_end = end_capture,
+                                                  .graph_free = free_graph};
+    static const struct cuda_nccl link = {.id_new = id_new,
+                                          .open = open_fake,
+                                          .close = close_fake,
+                                          .queue_sum = sum_fake,
+                                          .register_memory = register_fake,
+                                          .check = check_fake};
+    static const struct agent_place first = {.rank = 0, .world = 1, .address = "127.0.0.1"};
+    static const struct device gpu = {.runtime = &capturing, .nccl = &link};
+    const struct comm_options alone = {.rank = 0,
+                                       .world = 1,
+                                       .job_id = 1,
+                                       .generation = 1,
+                                       .address = "127.0.0.1",
+                                       .timeout_us = 10000000};
+    const struct options options = {.comm = "nccl"};
+    struct train train = {.options = &options, .place = &first, .device = &gpu, .uses_nccl = true};
+    struct comm_blob blob = {.byte_count = 0};
+    struct err err = {.text = ""};
+
+    memset(&fake, 0, sizeof fake);
+    fake.refuses = refuses;
+    CHECK_EQ(comm_open(&train.comm, &alone, &blob, &err), STATUS_OK);
+    CHECK_EQ(comm_connect(&train.comm, &alone, &blob, &err), STATUS_OK);
+    train.net = new_net(&backend_cpu);
+    CHECK_EQ(train_nccl_open(&train, &err), STATUS_OK);
+    CHECK_EQ(fake.captured, 1);
+    CHECK_EQ(fake.opened, refuses ? 2 : 1);
+    CHECK_EQ(fake.closed, refuses ? 1 : 0);
+    CHECK_EQ(fake.blocks, refuses);
+    CHECK_EQ(fake.id[0], refuses ? 1 : 0); /* a new id, from id_new */
+    train_nccl_close(&train);
+    CHECK_EQ(fake.closed, fake.opened);
+    net_free(&train.net);
+    comm_close(&train.comm);
+}
+
+TEST(a_communicator_that_blocks_where_the_other_cannot_be_captured)
+{
+    open_and_close(false);
+    open_and_close(true);
 }
 
 /* NCCL waits for the end of every capture that it is in. */

@@ -12,7 +12,8 @@
 
 static bool is_conv(enum plan_kind kind)
 {
-    return kind == PLAN_CONV_FORWARD || kind == PLAN_CONV_DGRAD || kind == PLAN_CONV_WGRAD;
+    return kind == PLAN_CONV_FORWARD || kind == PLAN_CONV_DGRAD || kind == PLAN_CONV_WGRAD ||
+           kind == PLAN_CONV_DGRAD_ADD;
 }
 
 /* Convolutions are finished; the others at least lack nothing but a driver. */
@@ -123,6 +124,34 @@ TEST(deterministic_without_tf32)
               count);
 }
 
+/* Residual gradients: every convolution of the models that adds to one has an engine for it on every
+ * device. Where the shortcut has a convolution too, it is the first one of the block that adds. */
+TEST(data_gradients_that_add_have_engines)
+{
+    static const enum graph_dtype types[] = {GRAPH_F16, GRAPH_BF16, GRAPH_F32};
+
+    for (int capability = 80; capability <= 100; capability += 10)
+        for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+            const uint32_t level = types[t] == GRAPH_F32 ? 0 : 2;
+            uint32_t count, added = 0;
+            struct plan_request *requests =
+                model_requests("resnet50", 224, 256, level, types[t], true, &count);
+
+            for (uint32_t i = 0; i < count; i++) {
+                const size_t length = strlen(requests[i].name);
+
+                if (requests[i].kind != PLAN_CONV_DGRAD || length < 5 ||
+                    strcmp(requests[i].name + length - 5, "conv1") != 0)
+                    continue;
+                requests[added] = requests[i];
+                requests[added++].kind = PLAN_CONV_DGRAD_ADD;
+            }
+            CHECK_EQ(added, 16);
+            build_all((struct plan_options){.cache_folder = "", .tf32 = true}, capability, requests,
+                      added);
+        }
+}
+
 /* A 3x3 convolution of the first stage, 64 channels at 56x56, or a batch norm there. */
 static struct plan_request stage_one_request(enum plan_kind kind, enum graph_dtype type)
 {
@@ -179,8 +208,9 @@ static void build_statistics(const char *arch, int capability, uint32_t pairs, u
     CHECK_EQ(cuda_plans.build(set, requests, count, &err), STATUS_OK);
     for (uint32_t i = 0; i < count; i++) {
         const struct plan_info *info = cuda_plans.info(set, i);
-        const bool is_compiled =
-            requests[i].kind == PLAN_NORM_APPLY || requests[i].kind == PLAN_NORM_DX;
+        const bool is_compiled = requests[i].kind == PLAN_NORM_APPLY ||
+                                 requests[i].kind == PLAN_NORM_EVALUATE ||
+                                 requests[i].kind == PLAN_NORM_DX;
 
         seen[requests[i].kind]++;
         if (info->status != STATUS_OK && !(is_compiled && info->needs_driver))
@@ -240,6 +270,17 @@ TEST(ports_are_what_plan_takes_says)
         }
 }
 
+/* A norm's shift of 16 bits would be off by 2^-11 of mean / deviation. */
+TEST(a_norm_is_applied_in_fp32)
+{
+    const struct plan_request apply = {.kind = PLAN_NORM_APPLY, .type = GRAPH_F16, .c = 64};
+
+    CHECK(!plan_takes(&apply, PLAN_PORT_EQ_SCALE) && !plan_takes(&apply, PLAN_PORT_EQ_SHIFT));
+    CHECK(plan_takes(&apply, PLAN_PORT_MEAN) && plan_takes(&apply, PLAN_PORT_SHIFT));
+    CHECK_EQ(plan_port_bytes(&apply, PLAN_PORT_MEAN), 64 * sizeof(float));
+    CHECK_EQ(plan_port_bytes(&apply, PLAN_PORT_SHIFT), 64 * sizeof(float));
+}
+
 TEST(port_bytes_by_hand)
 {
     struct plan_request request = {.kind = PLAN_CONV_FORWARD,
@@ -257,7 +298,7 @@ TEST(port_bytes_by_hand)
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_Y), 2 * 16 * 3 * 3 * 2);
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_W), 16 * 3 * 3 * 8 * 2);
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_BIAS), 16 * 2);
-    CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_MASK), 2 * 8 * 6 * 5);
+    CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_MASK), 2 * 8 * 6 * 5 / 8); /* bits */
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_SUM), 16 * 4);
     CHECK_EQ(plan_stored_channels(3, true), 4);
     CHECK_EQ(plan_stored_channels(3, false), 8);
@@ -268,10 +309,9 @@ TEST(port_bytes_by_hand)
 TEST(list_of_the_convnet)
 {
     static const enum plan_kind kinds[] = {
-        PLAN_CONV_FORWARD,  PLAN_CONV_WGRAD,   PLAN_NORM_EVALUATE, PLAN_NORM_FORWARD,
-        PLAN_NORM_BACKWARD, PLAN_CONV_FORWARD, PLAN_CONV_WGRAD,    PLAN_CONV_DGRAD,
-        PLAN_NORM_EVALUATE, PLAN_NORM_FORWARD, PLAN_NORM_BACKWARD, PLAN_LINEAR_FORWARD,
-        PLAN_LINEAR_WGRAD,  PLAN_LINEAR_DGRAD};
+        PLAN_CONV_FORWARD,  PLAN_CONV_WGRAD,     PLAN_NORM_FORWARD, PLAN_NORM_BACKWARD,
+        PLAN_CONV_FORWARD,  PLAN_CONV_WGRAD,     PLAN_CONV_DGRAD,   PLAN_NORM_FORWARD,
+        PLAN_NORM_BACKWARD, PLAN_LINEAR_FORWARD, PLAN_LINEAR_WGRAD, PLAN_LINEAR_DGRAD};
     uint32_t count;
     struct plan_request *requests = model_requests("convnet", 28, 100, 2, GRAPH_F16, false, &count);
 
@@ -282,14 +322,60 @@ TEST(list_of_the_convnet)
     CHECK_EQ(requests[0].k, 16);
     CHECK_EQ(requests[0].out_h, 28);
     CHECK(requests[0].has_bias && !requests[1].has_bias);
-    CHECK_EQ(requests[5].c, 16);
-    CHECK_EQ(requests[3].h, 28);
-    CHECK(requests[3].has_relu && !requests[3].has_add);
-    CHECK_EQ(requests[11].c, 7 * 7 * 32);
-    CHECK_EQ(requests[11].k, 16); /* 10 classes */
-    CHECK(requests[12].has_bias && !requests[13].has_bias);
-    CHECK_EQ(requests[11].type, GRAPH_F16);
+    CHECK_EQ(requests[4].c, 16);
+    CHECK_EQ(requests[2].h, 28);
+    CHECK(requests[2].has_relu && !requests[2].has_add);
+    CHECK_EQ(requests[9].c, 7 * 7 * 32);
+    CHECK_EQ(requests[9].k, 16); /* 10 classes */
+    CHECK(requests[10].has_bias && !requests[11].has_bias);
+    CHECK_EQ(requests[9].type, GRAPH_F16);
     free(requests);
+}
+
+/* Opens cuDNN and the description of an H200. */
+static void open_described(struct cudnn_target *target, struct cudnn_api *api)
+{
+    char json[16384];
+    struct err err;
+    FILE *file;
+
+    if (libs_cudnn(NULL, api, &err) != STATUS_OK)
+        SKIP("no cuDNN on this machine");
+    file = fopen(describe_device(90), "r");
+    CHECK(file != NULL);
+    json[fread(json, 1, sizeof json - 1, file)] = '\0';
+    CHECK_EQ(fclose(file), 0);
+    target->api = api;
+    CHECK_EQ(cudnn_device_open(api, 0, json, &target->device, &err), STATUS_OK);
+}
+
+/* cuDNN takes the wish for fewer multiprocessors: what stops a batch norm is the driver alone. */
+TEST(batch_norms_that_leave_multiprocessors)
+{
+    static const enum plan_kind kinds[] = {PLAN_NORM_FORWARD, PLAN_NORM_BACKWARD};
+    struct cudnn_target target = {.workspace_limit = (size_t)1 << 30, .sm_target = 100};
+    struct cudnn_plan plans[CUDNN_CANDIDATES_MAX];
+    struct cudnn_api api;
+
+    open_described(&target, &api);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct plan_request request = stage_one_request(kinds[i], GRAPH_F16);
+        struct cudnn_refusal refusal;
+        struct cudnn_graph graph;
+        uint32_t count;
+
+        request.out_h = request.out_w = 0;
+        cudnn_graph_init(&graph, &api);
+        cudnn_layer_build(&graph, &request);
+        count = cudnn_plan_propose(&target, cudnn_graph_finish(&graph), request.type, plans, 2,
+                                   &refusal);
+        cudnn_graph_close(&graph);
+        if (count == 0 && !cudnn_needs_driver(refusal.code))
+            FAIL("%s: %s", plan_kind_name(request.kind), refusal.text);
+        for (uint32_t k = 0; k < count; k++)
+            cudnn_plan_close(&api, &plans[k]);
+    }
+    (void)api.BackendDestroyDescriptor(target.device);
 }
 
 /* JSON and back: the same plan, the same JSON. */
@@ -301,20 +387,11 @@ TEST(written_plans_are_read_back)
     struct cudnn_refusal refusal;
     struct cudnn_graph graph;
     struct cudnn_api api;
-    char json[16384], *first, *second;
+    char *first, *second;
     size_t first_bytes = 0, second_bytes = 0;
     uint32_t count;
-    struct err err;
-    FILE *file;
 
-    if (libs_cudnn(NULL, &api, &err) != STATUS_OK)
-        SKIP("no cuDNN on this machine");
-    file = fopen(describe_device(90), "r");
-    CHECK(file != NULL);
-    json[fread(json, 1, sizeof json - 1, file)] = '\0';
-    CHECK_EQ(fclose(file), 0);
-    target.api = &api;
-    CHECK_EQ(cudnn_device_open(&api, 0, json, &target.device, &err), STATUS_OK);
+    open_described(&target, &api);
     cudnn_graph_init(&graph, &api);
     cudnn_layer_build(&graph, &request);
     count =

@@ -1,0 +1,132 @@
+"""The bytes that a ResNet-50 step moves on a GPU, by kind of kernel: the tables of docs/performance.md.
+usage: budget.py [check|write]   prints them; compares them with the page; writes them into it
+
+One image of 224 x 224, values of 16 bits, masks of a bit. A kernel reads each input and writes each output once, but a batch norm
+reads its input twice, forward and backward, since its sums must be complete before it can apply them."""
+import os
+import sys
+
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "performance.md")
+BATCH = 256
+BANDWIDTH = 0.9 * 4.8e12  # bytes/s: what a copy reaches of the data sheet's
+RATE = 0.6 * 989e12       # flop/s in fp16: what large convolutions reach of it
+PARAMETERS = 25.557e6
+
+
+def value(channels, side):
+    """MB of a value of one image."""
+    return channels * side * side * 2 / 1e6
+
+
+class Net:
+    def __init__(self):
+        self.convs = [("stem", 4, 224, 64, 112, 7)]  # name, channels, side, channels, side, kernel
+        self.norms = [("stem", 64, 112, False)]      # name, channels, side, adds the shortcut
+        self.blocks = []                             # channels, side of the input
+        channels, side = 64, 56
+        for stage, (count, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
+            for block in range(count):
+                out = side // 2 if stage > 0 and block == 0 else side
+                self.convs += [("conv1", channels, side, width, side, 1), ("conv2", width, side, width, out, 3),
+                               ("conv3", width, out, 4 * width, out, 1)]
+                self.norms += [("bn1", width, side, False), ("bn2", width, out, False), ("bn3", 4 * width, out, True)]
+                if block == 0:
+                    self.convs.append(("shortcut", channels, side, 4 * width, out, 1))
+                    self.norms.append(("shortcut", 4 * width, out, False))
+                self.blocks.append((channels, side))
+                channels, side = 4 * width, out
+
+
+POOLED = value(64, 56) * 1.5  # the pool's value and the places of its maxima
+
+
+def norm_moves(name, channels, side, adds):
+    """MB an image, forward and backward. The stem's includes its pool, whose input is never in memory."""
+    v = value(channels, side)
+    if name == "stem":
+        return 2 * v + POOLED, 3 * v + 2 * POOLED
+    add, mask = (v if adds else 0), (0 if name == "shortcut" else v / 16)
+    return 3 * v + add + mask, 5 * v + add + 2 * mask
+
+
+def budget(net):
+    """[(kind, MB an image, GFLOP an image)]"""
+    moved = [value(c, h) + value(k, o) for _, c, h, k, o, _ in net.convs]
+    flop = [2e-9 * (3 if name == "stem" else c) * k * r * r * o * o for name, c, h, k, o, r in net.convs]
+    norms = [norm_moves(*norm) for norm in net.norms]
+    return [
+        ("convolution, forward", sum(moved), sum(flop)),
+        ("convolution, weight gradient", sum(moved), sum(flop)),
+        ("convolution, data gradient", sum(moved[1:]), sum(flop[1:])),
+        ("residual gradients, added by the data gradient", sum(value(*block) for block in net.blocks), 0),
+        ("batch norm, forward", sum(norm[0] for norm in norms), 0),
+        ("batch norm, backward", sum(norm[1] for norm in norms), 0),
+        ("images, average pool, loss", 3 * 224 * 224 / 1e6 + value(4, 224) + 4 * value(2048, 7), 0),
+        ("weights and optimizer", (3 * 2 + 20) * PARAMETERS / BATCH / 1e6, 0),
+    ]
+
+
+def savings(net):
+    """[(what, MB an image, state)]"""
+    stem = value(64, 112)
+    fused = [value(c, h) for name, c, h, _ in net.norms if name != "stem"]
+    inside = [value(c, h) for name, c, h, _ in net.norms if name in ("bn1", "bn2")]
+    return [
+        ("a residual's gradient added by the data gradient (beta 1), not by a kernel after it",
+         2 * sum(value(*block) for block in net.blocks), "in the table above"),
+        ("statistics out of the convolution before (DDP_CUDA_STATS=1)", sum(fused), "off until measured"),
+        ("norms inside a block applied on the way into the next convolution, their sums taken by its data gradient "
+         "(DDP_CUDA_STATS=2), besides", sum(3 * v + 3 * v / 16 for v in inside), "off until measured"),
+        ("the stem's norm and max pool as one, both ways: our own kernels, where they are faster than plan and pool",
+         5 * stem + 3 * stem / 16 - POOLED,
+         "in the table above"),
+    ]
+
+
+def ms(megabytes, gigaflop=0.0):
+    return BATCH * 1e3 * max(megabytes * 1e6 / BANDWIDTH, gigaflop * 1e9 / RATE)
+
+
+def tables():
+    net = Net()
+    rows = budget(net)
+    total = sum(row[1] for row in rows)
+    step = sum(ms(*row[1:]) for row in rows)
+    lines = ["| kind of kernel | MB an image | GFLOP an image | ms at the least | bound by | measured, ms |", "|---|---|---|---|---|---|"]
+    for kind, moved, flop in rows:
+        bound = "arithmetic" if ms(0, flop) > ms(moved) else "bandwidth"
+        lines.append(f"| {kind} | {moved:.1f} | {flop:.1f} | {ms(moved, flop):.2f} | {bound} | not measured |")
+    lines += [f"| step | {total:.1f} | {sum(row[2] for row in rows):.1f} | {step:.2f}: {1e3 * BATCH / step:.0f} images/s | | not measured |",
+              "", "| fusion | saves, MB an image | ms | state | measured, ms |", "|---|---|---|---|---|"]
+    lines += [f"| {what} | {moved:.1f} | {ms(moved):.2f} | {state} | not measured |" for what, moved, state in savings(net)]
+    return "\n".join(lines) + "\n"
+
+
+BEGIN, END = "<!-- tests/gpu/budget.py write -->\n", "<!-- end -->\n"
+
+
+def without_measured(text):
+    """Rows up to their last column, which a run fills."""
+    return [line.rsplit("|", 2)[0] for line in text.splitlines() if line]
+
+
+def main():
+    made = tables()
+    if len(sys.argv) < 2:
+        print(made)
+        return 0
+    with open(PAGE, encoding="utf-8") as file:
+        before, rest = file.read().split(BEGIN)
+    there, after = rest.split(END)
+    if sys.argv[1] == "check":
+        if without_measured(there) != without_measured(made):
+            print("docs/performance.md is not what tests/gpu/budget.py computes: run it with write")
+            return 1
+        return 0
+    with open(PAGE, "w", encoding="utf-8") as file:
+        file.write(before + BEGIN + made + END + after)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

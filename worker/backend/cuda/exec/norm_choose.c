@@ -1,0 +1,195 @@
+/* Which batch norms run as plans and which by our own kernels: once for a net, by its first set of
+ * plans. Where both can, the faster one is taken; with one line at the start, since a norm without
+ * plans shows nowhere else.
+ *
+ * Ours are not timed with --deterministic (times differ from run to run), with DDP_CUDA_STATS (which
+ * compares plans with plans), with DDP_CUDA_SYNC, nor where the plans were not timed. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "worker/backend/cuda/exec/internal.h"
+
+enum { GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR, TENSORS };
+
+/* Everything that a pass of the norm reads and writes lies in one piece of memory. */
+struct layout {
+    char *memory; /* NULL: to count */
+    size_t bytes;
+};
+
+static void *take(struct layout *layout, size_t bytes)
+{
+    void *at = layout->memory != NULL ? layout->memory + layout->bytes : NULL;
+
+    layout->bytes += (bytes + 255) / 256 * 256;
+    return at;
+}
+
+/* The layer with all its pointers in that memory, as memory.c sets them later. */
+static void point(const struct cuda *cuda, struct cuda_layer *layer, struct cuda_value in[2],
+                  struct cuda_tensor tensors[TENSORS], struct layout *layout)
+{
+    const struct cuda_norm_needs needs = cuda_norm_needs(cuda, layer);
+    const size_t value = cuda_value_bytes(cuda, layer->in[0]);
+
+    for (uint32_t i = GAMMA; i < TENSORS; i++) {
+        tensors[i] = layer->tensors[i];
+        tensors[i].param = take(layout, needs.floats);
+        tensors[i].grad = take(layout, needs.floats);
+        tensors[i].half = NULL;
+    }
+    layer->tensors = tensors;
+    for (uint32_t k = 0; k < 2; k++) {
+        if (layer->in[k] == NULL)
+            continue;
+        in[k] = *layer->in[k];
+        in[k].data = take(layout, value);
+        layer->in[k] = &in[k];
+        layer->dx[k] = take(layout, value);
+    }
+    layer->out.data = take(layout, value);
+    layer->out.grad = take(layout, value);
+    layer->inside = take(layout, value);
+    layer->inside_grad = take(layout, value);
+    layer->place = take(layout, value);
+    layer->stats = take(layout, needs.floats);
+    layer->coefs = take(layout, needs.floats);
+    layer->mask = take(layout, needs.mask);
+    layer->sums = take(layout, needs.sums);
+    layer->own_sums = take(layout, needs.sums);
+    layer->scratch = take(layout, needs.scratch);
+}
+
+static enum status own_pass(struct cuda *cuda, void *user, struct err *err)
+{
+    return cuda_norm_own_pass(cuda, user, err);
+}
+
+static enum status pool_pass(struct cuda *cuda, void *user, struct err *err)
+{
+    return cuda_norm_pool_pass(cuda, user, err);
+}
+
+/* Microseconds of a pass forward and backward on memory of its own; 0: not known. */
+static float time_pass(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured pass)
+{
+    struct cuda_tensor tensors[TENSORS];
+    struct cuda_layer layer = *norm;
+    struct layout layout = {NULL, 0};
+    struct cuda_value in[2];
+    const bool was_training = cuda->training;
+    void *memory = NULL;
+    struct err ignored;
+    float us;
+
+    point(cuda, &layer, in, tensors, &layout);
+    if (cuda_measure_memory(cuda, norm->in[0]->dtype, layout.bytes, &memory, &ignored) != STATUS_OK)
+        return 0.0F;
+    layer = *norm;
+    layout = (struct layout){memory, 0};
+    point(cuda, &layer, in, tensors, &layout);
+    cuda->training = true;
+    us = cuda_measure_us(cuda, pass, &layer);
+    cuda->training = was_training;
+    cuda->runtime->memory_free(&memory);
+    return us;
+}
+
+static bool are_timed(const struct cuda *cuda)
+{
+    return !cuda->deterministic && !cuda->options.is_synchronous &&
+           cuda->options.stats == CUDA_STATS_NONE;
+}
+
+static bool same_work(const struct cuda_layer *a, const struct cuda_layer *b)
+{
+    return a->graph->op == GRAPH_BATCH_NORM && a->in[0]->image_size == b->in[0]->image_size &&
+           a->in[0]->channels == b->in[0]->channels && a->in[0]->dtype == b->in[0]->dtype &&
+           a->graph->fused_add == b->graph->fused_add &&
+           a->graph->fused_relu == b->graph->fused_relu &&
+           a->graph->fused_pool == b->graph->fused_pool;
+}
+
+/* Our own time, from an earlier norm with the same work where there is one. */
+static float own_time_once(struct cuda *cuda, uint32_t index, float *times)
+{
+    for (uint32_t i = 0; i < index; i++)
+        if (times[i] > 0.0F && same_work(&cuda->layers[i], &cuda->layers[index]))
+            return times[index] = times[i];
+    return times[index] = time_pass(cuda, &cuda->layers[index], own_pass);
+}
+
+/* Of the plans, with the pool after them; 0: not known. */
+static float plan_time(struct cuda *cuda, const struct cuda_layer *norm)
+{
+    const float forward = cuda_plan_time_us(cuda, norm, PLAN_NORM_FORWARD);
+    const float backward = cuda_plan_time_us(cuda, norm, PLAN_NORM_BACKWARD);
+
+    if (forward <= 0.0F || backward <= 0.0F)
+        return 0.0F;
+    return forward + backward + (norm->graph->fused_pool ? time_pass(cuda, norm, pool_pass) : 0.0F);
+}
+
+struct choice {
+    uint32_t norms, slower; /* all; those whose plans are slower than our kernels */
+    uint32_t without;       /* those that have no plans */
+    char reason[160];       /* of the first one that has none */
+};
+
+static void report(const struct cuda *cuda, const struct choice *choice)
+{
+    char faster[64] = "", beside[64] = "";
+
+    if (choice->slower > 0)
+        (void)snprintf(faster, sizeof faster, "%s%u of them faster than their plans",
+                       choice->without > 0 ? "; " : "", choice->slower);
+    if (cuda->collective_sms > 0 && choice->norms > choice->slower + choice->without)
+        (void)snprintf(beside, sizeof beside, "; plans leave %u multiprocessors to NCCL",
+                       cuda->collective_sms);
+    log_line(choice->without > 0 && cuda->norm_sum == NULL ? LOG_WARNING : LOG_INFO, LOG_ABOUT_NONE,
+             "%u of %u batch norms by plans, %u by own kernels%s%s%s%s",
+             choice->norms - choice->slower - choice->without, choice->norms,
+             choice->slower + choice->without, choice->slower + choice->without > 0 ? ": " : "",
+             choice->reason, faster, beside);
+}
+
+/* Sets uses_plans; says why where there is no plan. */
+static void choose(struct cuda *cuda, struct cuda_layer *norm, float *times, struct choice *choice)
+{
+    struct err why = {.text = ""};
+    float plans, own;
+
+    choice->norms++;
+    norm->uses_plans = cuda_norm_has_plans(cuda, norm, &why);
+    if (!norm->uses_plans) {
+        if (choice->without++ == 0)
+            (void)snprintf(choice->reason, sizeof choice->reason, "%.159s", why.text);
+        return;
+    }
+    plans = are_timed(cuda) ? plan_time(cuda, norm) : 0.0F;
+    own = plans > 0.0F ? own_time_once(cuda, norm->index, times) : 0.0F;
+    if (own <= 0.0F || own >= plans)
+        return;
+    norm->uses_plans = false;
+    choice->slower++;
+}
+
+enum status cuda_norms_choose(struct cuda *cuda, struct err *err)
+{
+    float *times;
+    struct choice choice = {.reason = ""};
+
+    if (cuda->evaluate_only)
+        return STATUS_OK; /* by own kernels, all of them */
+    times = calloc(cuda->graph->layer_count, sizeof *times);
+    if (times == NULL)
+        return cuda_out_of_memory(NULL, err);
+    for (uint32_t i = 0; i < cuda->graph->layer_count; i++)
+        if (cuda->layers[i].graph->op == GRAPH_BATCH_NORM)
+            choose(cuda, &cuda->layers[i], times, &choice);
+    if (choice.norms > 0)
+        report(cuda, &choice);
+    free(times);
+    return STATUS_OK;
+}
