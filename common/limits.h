@@ -19,8 +19,9 @@
 #define NODES_LISTED_MAX 256u /* in one page of the list of nodes */
 
 #define SLOTS_PER_NODE_MAX 64u
-#define NODES_PER_JOB_MAX 64u
-#define RANKS_PER_JOB_MAX 1024u
+#define NODES_PER_JOB_MAX 4096u
+#define RANKS_PER_JOB_MAX 32768u
+#define RANKS_LISTED_MAX 1024u  /* in one page of the ranks of a job */
 #define JOBS_ACTIVE_MAX 100000u /* queued, starting, running, restarting */
 
 #define PRIORITY_MIN (-1000) /* of a job; a point is worth a minute of waiting */

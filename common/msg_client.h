@@ -41,13 +41,15 @@
 #define MSG_JOB_GET(F, E, L)                                                                       \
     F(LINE, job, 1, JOB_NAME_BYTES_MAX - 1)      /* number, name (newest of it) or @last */        \
     F(U64, after_version, 0, UINT64_MAX)         /* answer when it is greater; 0: now */           \
-    F(U64, wait_us, 0, 60000000)                 /* ... or after this long */
+    F(U64, wait_us, 0, 60000000)                 /* ... or after this long */                      \
+    F(U32, first_rank, 0, RANKS_PER_JOB_MAX - 1) /* the answer lists ranks from this one on */
 
 /* server -> client */
 #define MSG_JOB_INFO(F, E, L)                                                                      \
     F(U64, version, 1, UINT64_MAX)                                                                 \
     L(jobs, job, 1)                                                                                \
-    L(ranks, job_rank, RANKS_PER_JOB_MAX)                                                          \
+    L(ranks, job_rank, RANKS_LISTED_MAX)                                                           \
+    F(BOOL, more_ranks, 0, 0)                    /* there are ranks behind the last of these */    \
     F(I32, failed_rank, -1, RANKS_PER_JOB_MAX - 1) /* of the last failed generation */             \
     F(LINE, failed_node, 0, NODE_NAME_BYTES_MAX - 1)                                               \
     F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)                                                           \

@@ -207,9 +207,9 @@ static const struct client_handlers log_handlers = {
 
 static void open_logs(struct attach *attach)
 {
-    uint32_t count = (attach->world + ATTACH_RANKS_PER_CONN - 1) / ATTACH_RANKS_PER_CONN;
+    uint32_t most = attach->world < FOLLOW_RANKS_MAX ? attach->world : FOLLOW_RANKS_MAX;
+    uint32_t count = (most + ATTACH_RANKS_PER_CONN - 1) / ATTACH_RANKS_PER_CONN;
 
-    assert(count <= ATTACH_LOG_CONNS_MAX);
     attach->log_clients = calloc(count, sizeof *attach->log_clients);
     if (!attach->log_clients) {
         attach_stop(attach, ctl_fail(attach->ctl, CTL_FAILED, "out of memory", ""));
@@ -224,14 +224,14 @@ static void open_logs(struct attach *attach)
     }
 }
 
-/* Requests all logs that can be requested now, and advances to the next generation when this one is
- * read. */
+/* Requests all logs that can be requested now, once the nodes of all ranks are known, and advances to
+ * the next generation when this one is read. */
 static void pump_logs(struct attach *attach)
 {
     struct msg msg = {.type = MSG_TYPE_LOG_READ};
     uint64_t now_us = clock_boot_us(), ask_at_us = UINT64_MAX;
 
-    while (attach->log_client_count > 0 && !attach->done) {
+    while (attach->log_client_count > 0 && attach->next_rank == 0 && !attach->done) {
         struct client *client;
         struct err err = {0};
 
@@ -239,7 +239,8 @@ static void pump_logs(struct attach *attach)
             show_turn(attach);
         if (attach->done || !follow_next(&attach->follow, now_us, &msg.log_read, &ask_at_us))
             break;
-        client = &attach->log_clients[msg.log_read.rank % attach->log_client_count];
+        client = &attach->log_clients[attach->follow.ranks[msg.log_read.rank].ordinal %
+                                      attach->log_client_count];
         client_expect(client, LOG_TIMEOUT_US);
         if (client_send(client, &msg, &err) != STATUS_OK && err.status != STATUS_CLOSED)
             attach_stop(attach, ctl_fail_err(attach->ctl, CTL_FAILED, &err, ""));
@@ -253,8 +254,9 @@ static void ask_job(struct attach *attach)
     struct err err = {0};
 
     msg.job_get.job = attach->job_id ? attach->job_text : attach->options.job;
-    msg.job_get.after_version = attach->version;
-    msg.job_get.wait_us = attach->version ? NEWS_WAIT_US : 0;
+    msg.job_get.first_rank = attach->next_rank;
+    msg.job_get.after_version = attach->next_rank > 0 ? 0 : attach->version;
+    msg.job_get.wait_us = msg.job_get.after_version ? NEWS_WAIT_US : 0;
     client_expect(&attach->job_client, NEWS_WAIT_US + ANSWER_TIMEOUT_US);
     if (client_send(&attach->job_client, &msg, &err) != STATUS_OK && err.status != STATUS_CLOSED)
         attach_stop(attach, ctl_fail_err(attach->ctl, CTL_FAILED, &err, ""));
@@ -278,7 +280,8 @@ static void ask_next(struct attach *attach)
 {
     if (attach->causes_wanted)
         ask_events(attach);
-    else if (attach->version == 0 || (attach->follow.options.keep_on && !attach->ended))
+    else if (attach->version == 0 || attach->next_rank > 0 ||
+             (attach->follow.options.keep_on && !attach->ended))
         ask_job(attach);
     else
         client_expect(&attach->job_client, 0);
@@ -365,6 +368,19 @@ static void show_wait(struct attach *attach)
         screen_message(&attach->ctl->screen, "-- %s --", text);
 }
 
+/* A page of ranks is read: the next one, until the nodes of all ranks of this generation are known. */
+static void turn_page(struct attach *attach, const struct msg_job_info *info)
+{
+    bool is_later_page = attach->next_rank > 0;
+
+    attach->next_rank = 0;
+    if (info->more_ranks && info->ranks.count > 0 &&
+        (is_later_page || attach->named_generation != attach->generation))
+        attach->next_rank = info->ranks.items[info->ranks.count - 1].rank + 1;
+    else
+        attach->named_generation = attach->generation;
+}
+
 static void on_info(struct attach *attach, const struct msg_job_info *info)
 {
     const struct part_job *job = &info->jobs.items[0];
@@ -386,6 +402,7 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
     }
     if (info->ranks.count > 0)
         make_views(attach, info);
+    turn_page(attach, info);
     if (job->ended && !attach->ended)
         store_end(attach, info);
     if (attach->options.job_decides)

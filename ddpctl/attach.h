@@ -52,9 +52,6 @@ struct attach_rank {
 
 /* How many logs are read over one connection: the server keeps no more requests waiting for one. */
 #define ATTACH_RANKS_PER_CONN 48u
-#define ATTACH_LOG_CONNS_MAX                                                                       \
-    ((RANKS_PER_JOB_MAX + ATTACH_RANKS_PER_CONN - 1) / ATTACH_RANKS_PER_CONN)
-
 struct attach {
     struct ctl *ctl;
     struct attach_options options;
@@ -75,6 +72,8 @@ struct attach {
     uint32_t world;
     int rank_width, node_width;
     uint32_t shown_generation; /* that the views were made for */
+    uint32_t named_generation; /* that the nodes of all ranks are known of */
+    uint32_t next_rank;        /* 0, or the first whose node is to be asked for */
 
     uint32_t generation;                      /* of the job, in the last answer */
     char state_mark[JOB_NAME_BYTES_MAX + 40]; /* events about its state begin like this */

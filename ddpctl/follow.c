@@ -22,7 +22,8 @@ static void begin_generation(struct follow *follow, uint32_t generation)
     assert(generation > 0 && generation <= follow->current);
     follow->generation = generation;
     for (uint32_t i = 0; i < follow->world; i++)
-        follow->ranks[i] = (struct follow_rank){.wanted = follow->ranks[i].wanted};
+        follow->ranks[i] = (struct follow_rank){.wanted = follow->ranks[i].wanted,
+                                                .ordinal = follow->ranks[i].ordinal};
 }
 
 static enum status choose_ranks(struct follow *follow, const struct msg_job_info *info,
@@ -38,15 +39,20 @@ static enum status choose_ranks(struct follow *follow, const struct msg_job_info
         return STATUS_OK;
     }
     for (uint32_t i = 0; i < RANKS_PER_JOB_MAX; i++) {
-        bool is_wanted = options->ranks_all || (options->rank_mask[i / 8] >> (i % 8) & 1);
+        bool is_wanted = options->ranks_all ? i < FOLLOW_RANKS_MAX
+                                            : (options->rank_mask[i / 8] >> (i % 8) & 1) != 0;
 
         if (is_wanted && i >= follow->world && !options->ranks_all)
             return err_set(err, STATUS_NOT_FOUND, 0,
                            "there is no rank %u: the job has ranks 0 to %u", i, follow->world - 1);
-        if (i < follow->world) {
-            follow->ranks[i].wanted = is_wanted;
-            wanted += is_wanted;
-        }
+        if (!is_wanted || i >= follow->world)
+            continue;
+        if (wanted == FOLLOW_RANKS_MAX)
+            return err_set(err, STATUS_TOO_BIG, 0,
+                           "more than %u ranks are selected: ask for fewer with --rank",
+                           FOLLOW_RANKS_MAX);
+        follow->ranks[i].wanted = true;
+        follow->ranks[i].ordinal = wanted++;
     }
     return wanted > 0 ? STATUS_OK : err_set(err, STATUS_NOT_FOUND, 0, "no rank is selected");
 }
@@ -191,8 +197,9 @@ enum follow_data follow_take(struct follow *follow, const struct msg_log_data *d
 void follow_lost(struct follow *follow, uint32_t first, uint32_t stride)
 {
     assert(stride > 0);
-    for (uint32_t i = first; i < follow->world; i += stride)
-        follow->ranks[i].asked = false;
+    for (uint32_t i = 0; i < follow->world; i++)
+        if (follow->ranks[i].ordinal % stride == first)
+            follow->ranks[i].asked = false;
 }
 
 static bool generation_read(const struct follow *follow)

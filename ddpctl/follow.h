@@ -18,13 +18,17 @@ struct follow_options {
     uint32_t generation; /* only this one; 0: the current one, and with keep_on those after it */
     uint32_t from_generation; /* with generation 0: begin here; 0: the current one */
     bool previous;            /* only the one before the current one */
-    bool ranks_all, ranks_failed;
+    bool ranks_all;           /* at most FOLLOW_RANKS_MAX: those of the first ranks */
+    bool ranks_failed;
     const uint8_t *rank_mask; /* else: bit (rank % 8) of byte (rank / 8); [RANKS_PER_JOB_MAX / 8] */
     uint32_t tail_lines;      /* start so many lines before the end; 0: at the start */
 };
 
+#define FOLLOW_RANKS_MAX 1024u /* logs that are read at a time */
+
 struct follow_rank {
     bool wanted, asked, final;
+    uint32_t ordinal;   /* among those that are wanted */
     bool begun;         /* an answer with bytes came: the offset counts, not tail_lines */
     uint32_t problems;  /* errors in a row */
     uint64_t offset;    /* of the next byte */
@@ -61,8 +65,8 @@ bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *re
  * log. */
 enum follow_data follow_take(struct follow *follow, const struct msg_log_data *data,
                              uint64_t now_us, uint32_t *rank, uint32_t *skip, bool *is_final);
-/* A connection was lost: the requests for the ranks first, first + stride, ... will not be
- * answered. */
+/* A connection was lost: the requests for the ranks with the ordinals first, first + stride, ... will
+ * not be answered. */
 void follow_lost(struct follow *follow, uint32_t first, uint32_t stride);
 /* True: this generation was read to its end and there is a later one, to which it has advanced. */
 bool follow_turn(struct follow *follow);

@@ -201,7 +201,7 @@ const struct option_row options_rows[] = {
      .verbs = VERB_RUN | VERB_SUBMIT | VERB_LOGS,
      .value = "0,4-7|all|failed",
      OPTION_INTO(struct options, rank),
-     .help = "whose logs (default: all)"},
+     .help = "whose logs (default: all, of a job with more ranks those of the first 1024)"},
     {.name = "generation",
      .letter = 'g',
      .kind = OPTION_U32,

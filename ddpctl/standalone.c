@@ -19,6 +19,7 @@
 #include "ddpctl/leftover.h"
 #include "ddpctl/standalone_gpus.h"
 
+#define STANDALONE_NODES_MAX 64u
 #define READY_TIMEOUT_MS 20000u
 #define STOP_TIMEOUT_MS 5000u
 
@@ -390,8 +391,15 @@ static enum status find_gpus(struct standalone *standalone, struct err *err)
 static enum status prepare(struct standalone *standalone, struct err *err)
 {
     const char *log_dir = standalone->ctl->options.log_dir;
-    enum status status = make_dir(standalone, err);
+    uint32_t nodes = standalone->options.submit->nodes;
+    enum status status;
 
+    if (nodes > STANDALONE_NODES_MAX)
+        return err_set(err, STATUS_TOO_BIG, 0,
+                       "--standalone starts every node on this machine: %u are more than %u; for "
+                       "more, start a server and a launcherd on each machine",
+                       nodes, STANDALONE_NODES_MAX);
+    status = make_dir(standalone, err);
     if (status == STATUS_OK && log_dir)
         status =
             make_kept(log_dir, "--log-dir", standalone->log_dir, sizeof standalone->log_dir, err);
@@ -404,11 +412,10 @@ static enum status prepare(struct standalone *standalone, struct err *err)
     standalone->ctl->server = (struct server){.address = standalone->server};
     standalone->ctl->options.server = standalone->server; /* for commands that are shown to be
                                                            * copied */
-    standalone->daemons =
-        calloc(1 + standalone->options.submit->nodes, sizeof *standalone->daemons);
+    standalone->daemons = calloc(1 + nodes, sizeof *standalone->daemons);
     if (!standalone->daemons || !make_environ(standalone))
         return err_set(err, STATUS_MEMORY, 0, "out of memory");
-    standalone->daemon_count = 1 + standalone->options.submit->nodes;
+    standalone->daemon_count = 1 + nodes;
     for (uint32_t i = 0; i < standalone->daemon_count && status == STATUS_OK; i++)
         status = describe_daemon(standalone, i, err);
     return status;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "common/io/conn.h"
+#include "ddpctl/job_pages.h"
 #include "ddpctl/request.h"
 #include "ddpctl/units.h"
 
@@ -192,15 +193,11 @@ struct seen {
     bool ended;
 };
 
-static int on_status(struct ctl *ctl, const struct msg *msg, void *context)
+static int show_status(struct ctl *ctl, const struct msg_job_info *info, struct seen *seen)
 {
-    const struct msg_job_info *info = &msg->job_info;
     struct output_style style = screen_style(&ctl->screen);
-    struct seen *seen = context;
     struct buf out = {0};
 
-    if (info->jobs.count != 1)
-        return ctl_fail_unexpected(ctl, msg);
     if (info->version == seen->version)
         return CTL_OK; /* the server has waited, and nothing is new */
     seen->version = info->version;
@@ -232,11 +229,13 @@ int verb_status(struct ctl *ctl)
                                       ctl->options.watch ? ctl->options.patience_us : 5000000,
                                   .first_is_patient = seen.version > 0,
                                   .server_wait_us = NEWS_WAIT_US,
-                                  .answer = MSG_TYPE_JOB_INFO,
-                                  .on_answer = on_status,
-                                  .context = &seen};
+                                  .answer = MSG_TYPE_JOB_INFO};
+        struct job_pages pages = {0};
 
-        rc = request_run(ctl, &request);
+        rc = job_pages_read(ctl, &request, &pages);
+        if (rc == CTL_OK)
+            rc = show_status(ctl, &pages.info, &seen);
+        job_pages_free(&pages);
         if (!ctl->options.watch || seen.ended)
             break;
     }

@@ -10,9 +10,9 @@ static bool has_parts(enum job_state state)
 }
 
 /* Ranks are contiguous from node to node, one slot for each. */
-static const char *check_parts(const struct rdzv_record *record)
+static const char *check_parts(const struct rdzv_record *record, uint32_t first, uint32_t count)
 {
-    for (uint32_t i = 0; i < record->part_count; i++) {
+    for (uint32_t i = first; i < record->part_count && i - first < count; i++) {
         const struct rdzv_part *part = &record->parts[i];
 
         if (part->local_count != record->nproc_per_node ||
@@ -22,11 +22,33 @@ static const char *check_parts(const struct rdzv_record *record)
             return "a part of it has not one slot for each rank";
         if (part->node[0] == '\0')
             return "a part of it is on no node";
-        for (uint32_t k = 0; k < i; k++)
-            if (strcmp(record->parts[k].node, part->node) == 0)
-                return "two parts of it are on one node";
     }
     return NULL;
+}
+
+/* FNV-1a. */
+static uint32_t hash_of(const char *name)
+{
+    uint32_t hash = 2166136261u;
+
+    for (; *name != '\0'; name++)
+        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    return hash;
+}
+
+static bool has_twins(const struct rdzv_record *record)
+{
+    uint16_t table[2 * NODES_PER_JOB_MAX] = {0}; /* parts by the hash of their nodes: index + 1 */
+
+    for (uint32_t i = 0; i < record->part_count; i++) {
+        uint32_t at = hash_of(record->parts[i].node) % (2 * NODES_PER_JOB_MAX);
+
+        for (; table[at] != 0; at = (at + 1) % (2 * NODES_PER_JOB_MAX))
+            if (strcmp(record->parts[table[at] - 1u].node, record->parts[i].node) == 0)
+                return true;
+        table[at] = (uint16_t)(i + 1);
+    }
+    return false;
 }
 
 static const char *check_shape(const struct rdzv_record *record)
@@ -54,17 +76,21 @@ static const char *check_shape(const struct rdzv_record *record)
     if (record->restarts != (record->generation == 0 ? 0 : record->generation - 1) &&
         !rdzv_state_is_final(record->state))
         return "its restarts do not fit its generation";
-    return check_parts(record);
+    return NULL;
 }
 
 const char *check_record(const struct rdzv *rdzv, const struct rdzv_record *record)
 {
     const char *problem = check_shape(record);
 
+    if (problem == NULL)
+        problem = check_parts(record, 0, record->part_count);
     if (problem != NULL)
         return problem;
     if (rdzv_state_is_final(record->state))
         return "it has ended already";
+    if (has_twins(record))
+        return "two parts of it are on one node";
     for (uint32_t i = 0; i < record->part_count; i++) {
         const struct node *node = roster_find(rdzv, record->parts[i].node);
 
@@ -79,19 +105,31 @@ const char *check_record(const struct rdzv *rdzv, const struct rdzv_record *reco
     return NULL;
 }
 
-static void check_job(const struct rdzv *rdzv, const struct job *job)
+static void check_owed(const struct job *job, enum order order)
+{
+    const struct gang *gang = order == ORDER_FORGET ? &job->last : &job->gang;
+
+    if (gang->part_count % 64 != 0)
+        assert((gang_owed(gang, order)[gang->word_count - 1] &
+                ~bits_below(gang->part_count % 64)) == 0);
+}
+
+/* With `count` of its parts, from `first` on. */
+static void check_job(const struct rdzv *rdzv, const struct job *job, uint32_t first,
+                      uint32_t count)
 {
     const struct rdzv_record *record = &job->record;
 
     assert(job->used && !job->dirty && !job->changed);
     assert(job->ended == rdzv_state_is_final(record->state) && job->is_announced == job->ended);
     assert(check_shape(record) == NULL);
-    for (uint32_t order = ORDER_STOP; order < ORDER_COUNT; order++)
-        assert((job->owed[order] & ~bits_below(record->part_count)) == 0);
-    assert((job->owed[ORDER_FORGET] & ~bits_below(job->ended_part_count)) == 0);
+    assert(check_parts(record, first, count) == NULL);
+    assert(record->part_count == job->gang.part_count && record->parts == job->gang.places);
+    for (uint32_t order = 0; order < ORDER_COUNT; order++)
+        check_owed(job, (enum order)order);
     assert(record->part_count > 0 || job->record.stopping == STOP_NONE);
-    for (uint32_t i = 0; i < record->part_count; i++) {
-        const struct part_state *part = &job->parts[i];
+    for (uint32_t i = first; i < record->part_count && i - first < count; i++) {
+        const struct part_state *part = &job->gang.parts[i];
 
         assert(part->node != NODE_NONE || part->is_lost);
         if (part->is_lost)
@@ -137,14 +175,35 @@ static void check_node(const struct rdzv *rdzv, const struct node *node)
     assert(node->conn == rdzv->views[roster_index(rdzv, node)].conn);
     assert(roster_find(rdzv, node->name) == node);
     assert(!node->has_lost_parts || node->state == NODE_LOST);
+    for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++) {
+        enum slot_state state = node->slot_states[i].state;
+
+        assert((node->closed_mask >> i & 1) == (state != SLOT_FREE));
+        assert((node->checking_mask >> i & 1) == (state == SLOT_CHECKING));
+    }
     for (uint32_t i = 0; node->conn != 0 && i < rdzv->options.nodes_max; i++)
         assert(&rdzv->nodes[i] == node || rdzv->views[i].conn != node->conn);
+}
+
+/* Blocks are taken by the gangs of jobs and by nothing else. */
+static void check_blocks(const struct rdzv *rdzv)
+{
+    uint32_t taken = 0;
+
+    blocks_check(&rdzv->blocks);
+    for (uint32_t i = 0; i < rdzv->job_count; i++) {
+        const struct job *job = job_at(rdzv, i);
+
+        taken += job->gang.part_count > 0;
+        taken += job->last.part_count > 0;
+    }
+    assert(taken == rdzv->blocks.taken_count);
 }
 
 static bool is_on(const struct rdzv *rdzv, uint32_t node, const struct job *job)
 {
     for (uint32_t i = 0; i < rdzv->parts_on[node].count; i++)
-        if (&rdzv->jobs[rdzv->parts_on[node].jobs[i]] == job)
+        if (&rdzv->jobs[rdzv->parts_on[node].items[i].job] == job)
             return true;
     return false;
 }
@@ -163,12 +222,12 @@ static void check_slots(const struct rdzv *rdzv)
         for (uint32_t k = 0; k < job->record.part_count; k++) {
             uint64_t mask = job->record.parts[k].slot_mask;
 
-            if (job->parts[k].is_lost)
+            if (job->gang.parts[k].is_lost)
                 continue;
-            assert((taken[job->parts[k].node] & mask) == 0);
-            assert(is_on(rdzv, job->parts[k].node, job));
+            assert((taken[job->gang.parts[k].node] & mask) == 0);
+            assert(is_on(rdzv, job->gang.parts[k].node, job));
             part_count++;
-            taken[job->parts[k].node] |= mask;
+            taken[job->gang.parts[k].node] |= mask;
         }
     }
     assert(part_count == 0); /* no node has a part that is not one */
@@ -180,8 +239,11 @@ void rdzv_check(const struct rdzv *rdzv)
 
     check_counts(rdzv);
     for (uint32_t i = 0; i < rdzv->job_count; i++) {
-        check_job(rdzv, job_at(rdzv, i));
-        assert(i == 0 || job_at(rdzv, i - 1)->record.job_id < job_at(rdzv, i)->record.job_id);
+        const struct job *job = job_at(rdzv, i);
+
+        check_job(rdzv, job, 0, UINT32_MAX);
+        assert(!has_twins(&job->record));
+        assert(i == 0 || job_at(rdzv, i - 1)->record.job_id < job->record.job_id);
     }
     for (uint32_t i = 0; i < rdzv->job_high; i++)
         used_count += rdzv->jobs[i].used;
@@ -192,13 +254,26 @@ void rdzv_check(const struct rdzv *rdzv)
             check_node(rdzv, &rdzv->nodes[i]);
     check_slots(rdzv);
     check_queue(rdzv);
+    check_blocks(rdzv);
 }
+
+/* One job in each step, and so many of its parts. */
+#define PARTS_CHECKED 64u
 
 void check_step(struct rdzv *rdzv)
 {
+    const struct job *job;
+
     check_counts(rdzv);
     if (rdzv->check_next >= rdzv->job_count)
         rdzv->check_next = 0;
-    if (rdzv->job_count > 0)
-        check_job(rdzv, job_at(rdzv, rdzv->check_next++));
+    if (rdzv->job_count == 0)
+        return;
+    job = job_at(rdzv, rdzv->check_next);
+    check_job(rdzv, job, rdzv->check_part, PARTS_CHECKED);
+    rdzv->check_part += PARTS_CHECKED;
+    if (rdzv->check_part < job->record.part_count)
+        return;
+    rdzv->check_part = 0;
+    rdzv->check_next++;
 }

@@ -139,6 +139,12 @@ void explain_settling(struct rdzv *rdzv, struct job *job)
     job_set_reason(rdzv, job, "the server has just started, and waits for its nodes to connect");
 }
 
+void explain_memory(struct rdzv *rdzv, struct job *job)
+{
+    job_set_reason(rdzv, job,
+                   "the server's memory for ranks is full: it waits for other jobs to end");
+}
+
 bool sched_is_possible(const struct rdzv *rdzv, uint32_t nodes, uint32_t slots,
                        char why[REASON_BYTES_MAX])
 {

@@ -11,5 +11,6 @@ void explain_behind(struct rdzv *rdzv, struct job *job);
 void explain_many(struct rdzv *rdzv, struct job *job);
 void explain_quota(struct rdzv *rdzv, struct job *job);
 void explain_settling(struct rdzv *rdzv, struct job *job);
+void explain_memory(struct rdzv *rdzv, struct job *job);
 
 #endif

@@ -23,7 +23,7 @@ static void set_where(struct rdzv_record *record)
         text_format(record->where, "%s and %u more", record->parts[0].node, record->part_count - 1);
 }
 
-void generation_start(struct rdzv *rdzv, struct job *job, const struct rdzv_part *parts)
+void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gang)
 {
     struct rdzv_record *record = &job->record;
 
@@ -37,16 +37,14 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct rdzv_part
         record->started_ms = rdzv->out.wall_ms;
     }
     record->generation++;
-    record->part_count = record->nodes;
-    memcpy(record->parts, parts, record->nodes * sizeof *parts);
+    job->gang = *gang;
+    record->part_count = gang->part_count;
+    record->parts = gang->places;
     set_where(record);
-    job->was_started = true;
-    memset(job->parts, 0, sizeof job->parts);
-    memset(job->ranks, 0, job_world(job) * sizeof *job->ranks);
     job->record.stopping = STOP_NONE;
     job->record.cannot_start = false;
     job->record.errno_exit = 0;
-    job->go_sent = false;
+    job->go_sent = job->world_sent = false;
     job->blob_byte_count = 0;
     job->limit_at_us = UINT64_MAX;
     record->limit_at_ms = 0;
@@ -57,8 +55,8 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct rdzv_part
         const struct node *node = roster_find(rdzv, record->parts[i].node);
 
         assert(node != NULL);
-        job->parts[i].node = (uint16_t)roster_index(rdzv, node);
-        roster_part_add(rdzv, job->parts[i].node, job);
+        job->gang.parts[i].node = (uint16_t)roster_index(rdzv, node);
+        roster_part_add(rdzv, job->gang.parts[i].node, job, i);
         orders_owe(rdzv, job, i, ORDER_START);
     }
 }
@@ -84,7 +82,7 @@ static bool is_over(const struct part_state *part)
 static bool all_over(const struct job *job)
 {
     for (uint32_t i = 0; i < job->record.part_count; i++)
-        if (!is_over(&job->parts[i]))
+        if (!is_over(&job->gang.parts[i]))
             return false;
     return true;
 }
@@ -92,7 +90,7 @@ static bool all_over(const struct job *job)
 static bool all_at_least(const struct job *job, enum shim_phase phase)
 {
     for (uint32_t i = 0; i < job->record.part_count; i++)
-        if (job->parts[i].is_lost || job->parts[i].phase < phase)
+        if (job->gang.parts[i].is_lost || job->gang.parts[i].phase < phase)
             return false;
     return true;
 }
@@ -100,7 +98,7 @@ static bool all_at_least(const struct job *job, enum shim_phase phase)
 static bool all_joined(const struct job *job)
 {
     for (uint32_t i = 0; i < job_world(job); i++)
-        if (!job->ranks[i].joined)
+        if (!job->gang.ranks[i].joined)
             return false;
     return true;
 }
@@ -115,7 +113,7 @@ void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, ui
     job_set_dirty(rdzv, job);
     orders_cancel(job, ORDER_START, ORDER_WORLD);
     for (uint32_t i = 0; i < job->record.part_count; i++)
-        if (!is_over(&job->parts[i]))
+        if (!is_over(&job->gang.parts[i]))
             orders_owe(rdzv, job, i, ORDER_STOP);
 }
 
@@ -144,28 +142,27 @@ void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part, con
 {
     const struct rdzv_part *place = &job->record.parts[part];
 
-    if (is_over(&job->parts[part]))
+    if (is_over(&job->gang.parts[part]))
         return;
-    if (job->parts[part].node != NODE_NONE)
-        roster_part_remove(rdzv, job->parts[part].node, job);
-    job->parts[part].is_lost = true;
+    if (job->gang.parts[part].node != NODE_NONE)
+        roster_part_remove(rdzv, job->gang.parts[part].node, job);
+    job->gang.parts[part].is_lost = true;
     rdzv->sched_due = true;
     for (uint32_t i = 0; i < place->local_count; i++)
-        if (job->ranks[place->rank_base + i].state != RANK_EXITED)
-            job->ranks[place->rank_base + i].state = RANK_LOST;
+        if (job->gang.ranks[place->rank_base + i].state != RANK_EXITED)
+            job->gang.ranks[place->rank_base + i].state = RANK_LOST;
     job_set_changed(rdzv, job);
     fail(rdzv, job, part, cause);
     settle(rdzv, job);
 }
 
-void generation_start_failed(struct rdzv *rdzv, struct job *job, uint64_t part_mask,
-                             const char *cause)
+void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
 {
+    if (part >= job->record.part_count)
+        return; /* it has ended meanwhile */
     if (job->record.stopping == STOP_NONE)
         job->record.cannot_start = true;
-    for (uint32_t i = 0; i < job->record.part_count; i++) /* the last one ends the generation */
-        if ((part_mask >> i & 1) != 0)
-            generation_part_lost(rdzv, job, i, cause);
+    generation_part_lost(rdzv, job, part, cause);
 }
 
 /* The wall clock may have been set meanwhile: never longer than a back-off can be. */
@@ -188,12 +185,12 @@ void generation_restore(struct rdzv *rdzv, struct job *job)
     for (uint32_t i = 0; i < job->record.part_count; i++) {
         const struct node *node = roster_expect(rdzv, job->record.parts[i].node);
 
-        job->parts[i].node = node == NULL ? NODE_NONE : (uint16_t)roster_index(rdzv, node);
+        job->gang.parts[i].node = node == NULL ? NODE_NONE : (uint16_t)roster_index(rdzv, node);
         if (node != NULL)
-            roster_part_add(rdzv, job->parts[i].node, job);
+            roster_part_add(rdzv, job->gang.parts[i].node, job, i);
     }
     for (uint32_t i = 0; i < job->record.part_count; i++) {
-        if (job->parts[i].node != NODE_NONE)
+        if (job->gang.parts[i].node != NODE_NONE)
             continue;
         text_format(cause, "node %s is not in the server's table of nodes, which is full",
                     job->record.parts[i].node);
@@ -211,7 +208,7 @@ static void take_ranks(struct job *job, uint32_t part, const struct msg_shim_rep
 
         if (from->rank < place->rank_base || from->rank >= place->rank_base + place->local_count)
             continue;
-        job->ranks[from->rank] = (struct rdzv_rank){
+        job->gang.ranks[from->rank] = (struct rdzv_rank){
             .pid = from->pid,
             .state = (uint8_t)from->state,
             .exit_code = (uint8_t)from->exit_code,
@@ -226,7 +223,7 @@ static bool all_succeeded_on(const struct job *job, uint32_t part)
     const struct rdzv_part *place = &job->record.parts[part];
 
     for (uint32_t i = 0; i < place->local_count; i++) {
-        const struct rdzv_rank *rank = &job->ranks[place->rank_base + i];
+        const struct rdzv_rank *rank = &job->gang.ranks[place->rank_base + i];
 
         if (rank->state != RANK_EXITED || rank->exit_code != 0 || rank->signal != 0)
             return false;
@@ -265,15 +262,15 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
         return; /* no rank was started */
     job->record.failed_rank = failed;
     if (job->record.errno_exit == 0)
-        job->record.failed_exit = job->ranks[failed].exit_code;
-    job->record.failed_signal = job->ranks[failed].signal;
+        job->record.failed_exit = job->gang.ranks[failed].exit_code;
+    job->record.failed_signal = job->gang.ranks[failed].signal;
     (void)snprintf(job->record.tail, sizeof job->record.tail, "%s", report->tail);
 }
 
 void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
                        const struct msg_shim_report *report)
 {
-    struct part_state *state = &job->parts[part];
+    struct part_state *state = &job->gang.parts[part];
 
     if (state->is_reported && report->phase < state->phase)
         return; /* phases only go forward: this one is late */
@@ -301,14 +298,14 @@ void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum s
         orders_owe(rdzv, job, part, ORDER_STOP);
     else if (phase == SHIM_READY && job->go_sent)
         orders_owe(rdzv, job, part, ORDER_GO);
-    else if (phase == SHIM_RUNNING && !job->parts[part].has_world && all_joined(job))
+    else if (phase == SHIM_RUNNING && !job->gang.parts[part].has_world && all_joined(job))
         orders_owe(rdzv, job, part, ORDER_WORLD);
 }
 
 static bool any_part_runs(const struct job *job)
 {
     for (uint32_t i = 0; i < job->record.part_count; i++)
-        if (job->parts[i].is_reported && job->parts[i].phase >= SHIM_RUNNING)
+        if (job->gang.parts[i].is_reported && job->gang.parts[i].phase >= SHIM_RUNNING)
             return true;
     return false;
 }
@@ -318,7 +315,7 @@ static bool any_part_runs(const struct job *job)
  * shim that it does not know with an ended report. */
 void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
 {
-    const struct part_state *state = &job->parts[part];
+    const struct part_state *state = &job->gang.parts[part];
     char cause[REASON_BYTES_MAX];
 
     if (is_over(state))
@@ -340,13 +337,14 @@ static void keep_ended(struct rdzv *rdzv, struct job *job)
 {
     struct rdzv_action *action = action_add(&rdzv->out, RDZV_PERSIST_RANKS);
 
+    gang_free(&rdzv->blocks, &job->last);
     job->ended_generation = job->record.generation;
-    job->ended_part_count = job->record.part_count;
-    memcpy(job->ended_parts, job->record.parts, sizeof job->ended_parts);
-    memcpy(job->ended_ranks, job->ranks, sizeof job->ended_ranks);
+    job->last = job->gang;
+    job->gang = (struct gang){0};
+    job->record.part_count = 0;
+    job->record.parts = NULL;
     action->job_id = job->record.job_id;
     action->generation = job->record.generation;
-    orders_cancel(job, ORDER_FORGET, ORDER_WORLD);
 }
 
 /* No process of the generation is left on the nodes that can be reached: its shims may go, its
@@ -355,8 +353,8 @@ static void close_generation(struct rdzv *rdzv, struct job *job)
 {
     assert(all_over(job));
     keep_ended(rdzv, job);
-    for (uint32_t i = 0; i < job->record.part_count; i++) {
-        const struct part_state *part = &job->parts[i];
+    for (uint32_t i = 0; i < job->last.part_count; i++) {
+        const struct part_state *part = &job->last.parts[i];
 
         if (part->is_lost)
             continue;
@@ -366,7 +364,6 @@ static void close_generation(struct rdzv *rdzv, struct job *job)
                      SHIM_ENDED);
         orders_owe(rdzv, job, i, ORDER_FORGET);
     }
-    job->record.part_count = 0;
     job->record.stopping = STOP_NONE;
     job->limit_at_us = UINT64_MAX;
     job->record.limit_at_ms = 0;
@@ -444,12 +441,12 @@ static void conclude(struct rdzv *rdzv, struct job *job)
  * the go to one node and before the go to another.) */
 static bool cannot_go(const struct job *job)
 {
-    const struct part_state *master = &job->parts[0];
+    const struct part_state *master = &job->gang.parts[0];
 
     if (master->phase != SHIM_ENDED || master->master_port != 0)
         return false;
     for (uint32_t i = 1; i < job->record.part_count; i++)
-        if (job->parts[i].is_reported && job->parts[i].phase == SHIM_READY)
+        if (job->gang.parts[i].is_reported && job->gang.parts[i].phase == SHIM_READY)
             return true;
     return false;
 }
@@ -467,7 +464,7 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
     if (!job->go_sent && all_at_least(job, SHIM_READY)) {
         job->go_sent = true;
         for (uint32_t i = 0; i < job->record.part_count; i++)
-            if (job->parts[i].phase == SHIM_READY)
+            if (job->gang.parts[i].phase == SHIM_READY)
                 orders_owe(rdzv, job, i, ORDER_GO);
     }
     if (job->record.state == JOB_STARTING && all_at_least(job, SHIM_RUNNING)) {
@@ -475,10 +472,12 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
         if (job->record.time_limit_us != 0)
             generation_limit(rdzv, job, rdzv->out.now_us + job->record.time_limit_us);
     }
-    if (job->go_sent && all_joined(job))
+    if (job->go_sent && !job->world_sent && all_joined(job)) {
+        job->world_sent = true;
         for (uint32_t i = 0; i < job->record.part_count; i++)
-            if (job->parts[i].phase == SHIM_RUNNING && !job->parts[i].has_world)
+            if (job->gang.parts[i].phase == SHIM_RUNNING && !job->gang.parts[i].has_world)
                 orders_owe(rdzv, job, i, ORDER_WORLD);
+    }
 }
 
 /* Whatever follows from what is known now: go, world, running, the end. */

@@ -4,8 +4,9 @@
 
 #include "rendezvous/core/job.h"
 
-/* The next generation of a job that has none: `parts` [record.nodes], on nodes of the roster. */
-void generation_start(struct rdzv *rdzv, struct job *job, const struct rdzv_part *parts);
+/* The next generation of a job that has none: the places of `gang` are on nodes of the roster. The
+ * job owns the gang from now on. */
+void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gang);
 /* Its time limit is over then, unless it is over earlier. */
 void generation_limit(struct rdzv *rdzv, struct job *job, uint64_t at_us);
 /* A generation of a stored record goes on. Parts whose node has no entry are lost. */
@@ -18,10 +19,9 @@ void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum s
 void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part);
 /* The part counts as ended, and the generation as failed. */
 void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause);
-/* The start orders of these parts cannot be made: they count as ended, and the job fails without
- * another try. */
-void generation_start_failed(struct rdzv *rdzv, struct job *job, uint64_t part_mask,
-                             const char *cause);
+/* The start order of this part cannot be made: it counts as ended, and the job fails without another
+ * try. */
+void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause);
 /* Stops all parts; why not STOP_NONE. */
 void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, uint32_t signal,
                      uint64_t grace_us);

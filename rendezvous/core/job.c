@@ -1,7 +1,6 @@
 #include "rendezvous/core/job.h"
 
 #include <assert.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,9 +47,7 @@ static struct job *add_within(struct rdzv *rdzv, uint64_t job_id, uint32_t entri
     job =
         &rdzv->jobs[rdzv->free_count > 0 ? rdzv->free_jobs[--rdzv->free_count] : rdzv->job_high++];
     assert(!job->used);
-    memset(job, 0,
-           job->was_started ? sizeof *job
-                            : offsetof(struct job, record) + offsetof(struct rdzv_record, parts));
+    memset(job, 0, sizeof *job);
     job->used = true;
     job->version = 1;
     job->limit_at_us = UINT64_MAX;
@@ -95,6 +92,25 @@ void job_live_remove(struct rdzv *rdzv, struct job *job)
     rdzv->jobs[last].live_index = job->live_index;
 }
 
+/* Those of all jobs that this step has not changed: what the others have is about to be stored. */
+static void give_up_ended(struct rdzv *rdzv)
+{
+    for (uint32_t i = 0; i < rdzv->job_count; i++) {
+        struct job *job = job_at(rdzv, i);
+
+        if (!job->dirty && !job->changed)
+            gang_free(&rdzv->blocks, &job->last);
+    }
+}
+
+bool job_gang_new(struct rdzv *rdzv, struct gang *gang, uint32_t part_count, uint32_t world)
+{
+    if (gang_new(&rdzv->blocks, gang, part_count, world))
+        return true;
+    give_up_ended(rdzv);
+    return gang_new(&rdzv->blocks, gang, part_count, world);
+}
+
 static void drop(struct rdzv *rdzv, struct job *job)
 {
     uint32_t at = find_place(rdzv, job->record.job_id);
@@ -106,6 +122,8 @@ static void drop(struct rdzv *rdzv, struct job *job)
     memmove(&rdzv->order[at], &rdzv->order[at + 1], (rdzv->job_count - at) * sizeof *rdzv->order);
     rdzv->free_jobs[rdzv->free_count++] = (uint32_t)(job - rdzv->jobs);
     rdzv->ended_count--;
+    assert(job->gang.part_count == 0); /* its generation has ended */
+    gang_free(&rdzv->blocks, &job->last);
     job->used = false;
 }
 
@@ -117,16 +135,6 @@ void jobs_drop_ended(struct rdzv *rdzv)
         if (job->ended && job->is_announced && !job->is_owing)
             drop(rdzv, job);
     }
-}
-
-uint32_t job_part_on(const struct job *job, uint32_t node)
-{
-    if (job->ended)
-        return UINT32_MAX;
-    for (uint32_t i = 0; i < job->record.part_count; i++)
-        if (job->parts[i].node == node && !job->parts[i].is_lost)
-            return i;
-    return UINT32_MAX;
 }
 
 /* The first change of a job in a step reserves the room in which it will be published. */

@@ -2,25 +2,10 @@
 #ifndef RENDEZVOUS_CORE_JOB_H
 #define RENDEZVOUS_CORE_JOB_H
 
+#include "rendezvous/core/gang.h"
 #include "rendezvous/core/rdzv.h"
 
-#define NODE_NONE UINT16_MAX
-
 enum stop_cause { STOP_NONE, STOP_FAILURE, STOP_CANCEL, STOP_TIME };
-
-/* Orders to nodes. They leave in this sequence, all of one kind first: a slot's last shim is
- * forgotten before the next one is started on it. */
-enum order { ORDER_FORGET, ORDER_STOP, ORDER_START, ORDER_GO, ORDER_WORLD, ORDER_COUNT };
-
-/* What the server knows of one part of the current generation. */
-struct part_state {
-    uint16_t node;    /* index into rdzv->nodes; NODE_NONE: its node has no entry */
-    bool is_reported; /* a report came since the start order, or since this server started */
-    bool is_lost;     /* its node was lost, or no longer knows it: counts as ended */
-    bool has_world;
-    enum shim_phase phase;
-    uint32_t master_port;
-};
 
 /* A job of the table by its id. */
 struct job_key {
@@ -35,33 +20,21 @@ struct job {
     bool is_queued;                         /* it is in rdzv->queue; else in rdzv->live, */
     uint32_t live_index;                    /* here */
     bool is_owing;                          /* it is in rdzv->owing */
-    bool was_started;                       /* the large arrays below are not all zero */
     uint32_t user;                          /* index into rdzv->users; USER_NONE: none */
     uint32_t counted_queued, counted_slots; /* what it adds to its user's */
     bool dirty, changed; /* since it was last published: write it; wake who watches it */
     uint64_t version;
     /* the generation at hand; valid while record.part_count > 0 */
-    uint64_t limit_at_us; /* running: the time limit; UINT64_MAX: none */
-    bool go_sent;
+    uint64_t limit_at_us;     /* running: the time limit; UINT64_MAX: none */
+    bool go_sent, world_sent; /* to every part once; a part that beats without it gets it again */
     uint32_t blob_byte_count;
-    /* orders that have not left yet: bit i is part i; of FORGET, part i of the last
-     * generation that ended */
-    uint64_t owed[ORDER_COUNT];
     uint64_t retry_at_us; /* restarting: not before */
-    /* the last generation that ended */
+    struct gang gang;     /* of the generation at hand */
+    struct gang last;     /* of the last one that ended, see job_gang_new */
     uint32_t ended_generation;
-    uint32_t ended_part_count;
-    /* what is stored; its parts are at its end, and nothing from them on is touched before the job
-     * starts: so one that waits takes few pages */
-    struct rdzv_record record;
-    uint8_t blob[BLOB_BYTES_MAX]; /* of the generation at hand, as the next two */
-    struct part_state parts[NODES_PER_JOB_MAX];
-    struct rdzv_rank ranks[RANKS_PER_JOB_MAX];
-    struct rdzv_part ended_parts[NODES_PER_JOB_MAX];
-    struct rdzv_rank ended_ranks[RANKS_PER_JOB_MAX];
+    struct rdzv_record record;    /* what is stored; its parts are the gang's */
+    uint8_t blob[BLOB_BYTES_MAX]; /* of the generation at hand */
 };
-
-_Static_assert(NODES_PER_JOB_MAX <= 64, "one bit for each part");
 
 /* NULL: no such job in the table. */
 struct job *job_find(const struct rdzv *rdzv, uint64_t job_id);
@@ -79,14 +52,15 @@ void job_live_remove(struct rdzv *rdzv, struct job *job);
 /* The i-th that does not wait, i < rdzv->live_count; in no order. */
 struct job *job_live(const struct rdzv *rdzv, uint32_t index);
 
+/* Memory for a generation. Where there is none left, gangs of generations that have ended before this
+ * step are given up: they keep ranks on their nodes in a restart, and forget shims at once, which a
+ * node that goes on listing them is told anyway. False: full. */
+bool job_gang_new(struct rdzv *rdzv, struct gang *gang, uint32_t part_count, uint32_t world);
+
 static inline uint32_t job_world(const struct job *job)
 {
     return job->record.nodes * job->record.nproc_per_node;
 }
-/* The part on that node in the current generation, which has not counted as ended by its loss;
- * UINT32_MAX: none, or the job has ended. */
-uint32_t job_part_on(const struct job *job, uint32_t node);
-
 /* It is to be published: written to the store, or shown to who watches it. */
 void job_set_dirty(struct rdzv *rdzv, struct job *job);
 void job_set_changed(struct rdzv *rdzv, struct job *job);

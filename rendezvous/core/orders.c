@@ -1,11 +1,18 @@
 #include "rendezvous/core/orders.h"
 
+#include <string.h>
+
 #include "rendezvous/core/state.h"
+
+static const struct gang *gang_of(const struct job *job, enum order order)
+{
+    return order == ORDER_FORGET ? &job->last : &job->gang;
+}
 
 void orders_owe(struct rdzv *rdzv, struct job *job, uint32_t part, enum order order)
 {
-    assert(part < (order == ORDER_FORGET ? job->ended_part_count : job->record.part_count));
-    job->owed[order] |= 1ull << part;
+    assert(part < (order == ORDER_FORGET ? job->last.part_count : job->record.part_count));
+    gang_owed(gang_of(job, order), order)[part / 64] |= 1ull << part % 64;
     if (job->is_owing)
         return;
     job->is_owing = true;
@@ -14,8 +21,12 @@ void orders_owe(struct rdzv *rdzv, struct job *job, uint32_t part, enum order or
 
 void orders_cancel(struct job *job, enum order first, enum order last)
 {
-    for (uint32_t order = first; order <= (uint32_t)last; order++)
-        job->owed[order] = 0;
+    for (uint32_t order = first; order <= (uint32_t)last; order++) {
+        const struct gang *gang = gang_of(job, (enum order)order);
+
+        if (gang->part_count > 0)
+            memset(gang_owed(gang, (enum order)order), 0, gang->word_count * sizeof(uint64_t));
+    }
 }
 
 /* NULL: it cannot be reached. */
@@ -25,9 +36,9 @@ static const struct node *node_of(const struct rdzv *rdzv, const struct job *job
     const struct node *node = NULL;
 
     if (order == ORDER_FORGET)
-        node = roster_find(rdzv, job->ended_parts[part].node);
-    else if (!job->parts[part].is_lost && job->parts[part].node != NODE_NONE)
-        node = &rdzv->nodes[job->parts[part].node];
+        node = roster_find(rdzv, job->last.places[part].node);
+    else if (!job->gang.parts[part].is_lost && job->gang.parts[part].node != NODE_NONE)
+        node = &rdzv->nodes[job->gang.parts[part].node];
     return node != NULL && node->conn != 0 ? node : NULL;
 }
 
@@ -45,7 +56,7 @@ static struct rdzv_action *add(struct rdzv *rdzv, const struct job *job, const s
 /* Node rank 0 has reserved the master port, and its address is where the others find it. */
 static void send_go(struct rdzv *rdzv, const struct job *job, const struct node *node)
 {
-    const struct part_state *master = &job->parts[0];
+    const struct part_state *master = &job->gang.parts[0];
     struct rdzv_action *action;
 
     if (master->master_port == 0 || master->node == NODE_NONE)
@@ -90,12 +101,18 @@ static void send(struct rdzv *rdzv, const struct job *job, uint32_t part, enum o
 /* False: no room was left. */
 static bool send_all(struct rdzv *rdzv, struct job *job, enum order order)
 {
-    for (uint64_t mask = job->owed[order]; mask != 0; mask &= mask - 1) {
-        if (!actions_have_room(&rdzv->out, 1))
-            return false;
-        send(rdzv, job, (uint32_t)__builtin_ctzll(mask), order);
-        job->owed[order] &= ~(mask & (~mask + 1));
-    }
+    const struct gang *gang = gang_of(job, order);
+    uint64_t *owed;
+
+    if (gang->part_count == 0)
+        return true;
+    owed = gang_owed(gang, order);
+    for (uint32_t word = 0; word < gang->word_count; word++)
+        for (; owed[word] != 0; owed[word] &= owed[word] - 1) {
+            if (!actions_have_room(&rdzv->out, 1))
+                return false;
+            send(rdzv, job, word * 64 + (uint32_t)__builtin_ctzll(owed[word]), order);
+        }
     return true;
 }
 

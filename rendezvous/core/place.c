@@ -58,8 +58,8 @@ static void place(struct choice *choice, uint32_t node_rank, uint32_t node)
     const char *name = choice->rdzv->nodes[node].name;
     struct rdzv_part *part = &choice->parts[node_rank];
 
-    if (node_rank < job->ended_part_count && strcmp(job->ended_parts[node_rank].node, name) == 0)
-        before = job->ended_parts[node_rank].slot_mask;
+    if (node_rank < job->last.part_count && strcmp(job->last.places[node_rank].node, name) == 0)
+        before = job->last.places[node_rank].slot_mask;
     *part = (struct rdzv_part){.rank_base = node_rank * count, .local_count = count};
     (void)snprintf(part->node, sizeof part->node, "%s", name);
     part->slot_mask = before != 0 && (before & free) == before && bits_count(before) == count
@@ -85,8 +85,8 @@ static void place_as_before(struct choice *choice)
 {
     const struct job *job = choice->job;
 
-    for (uint32_t rank = 0; rank < job->ended_part_count && rank < job->record.nodes; rank++) {
-        const struct node *node = roster_find(choice->rdzv, job->ended_parts[rank].node);
+    for (uint32_t rank = 0; rank < job->last.part_count && rank < job->record.nodes; rank++) {
+        const struct node *node = roster_find(choice->rdzv, job->last.places[rank].node);
         uint32_t index = node != NULL ? roster_index(choice->rdzv, node) : 0;
 
         if (node != NULL && room(choice, index) > 0)

@@ -1,7 +1,6 @@
 #include "rendezvous/core/rdzv.h"
 
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +15,8 @@
 /* The tables, one behind the other: where each begins, and where the last ends. */
 struct layout {
     uint64_t nodes, many_shims, slot_states, slot_reasons, parts_on, jobs, order, indices, queue,
-        users, pass, slot_ends, end;
+        users, pass, slot_ends;
+    uint64_t marks, blocks, end;
 };
 
 static uint64_t place_table(uint64_t *end, uint64_t count, uint64_t bytes)
@@ -47,6 +47,8 @@ static struct layout make_layout(const struct rdzv_options *options)
     layout.pass = place_table(&layout.end, 1, sizeof(struct pass));
     layout.slot_ends =
         place_table(&layout.end, options->nodes_max, SLOTS_PER_NODE_MAX * sizeof(uint64_t));
+    layout.marks = place_table(&layout.end, 1, blocks_mark_bytes(gang_chunks(options)));
+    layout.blocks = place_table(&layout.end, 1, blocks_base_bytes(gang_chunks(options)));
     return layout;
 }
 
@@ -84,6 +86,7 @@ struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options)
     rdzv->users = (struct user *)(void *)(base + layout.users);
     rdzv->pass = (struct pass *)(void *)(base + layout.pass);
     rdzv->pass->slot_ends = (uint64_t(*)[SLOTS_PER_NODE_MAX])(void *)(base + layout.slot_ends);
+    blocks_init(&rdzv->blocks, base + layout.blocks, base + layout.marks, gang_chunks(options));
     rdzv->sched_new = NEWCOMER_NONE;
     rdzv->sched_at_us = rdzv->limit_at_us = rdzv->roster_at_us = UINT64_MAX;
     return rdzv;
@@ -207,24 +210,15 @@ static void on_cancel(struct rdzv *rdzv, const struct rdzv_event *event)
     action->job_id = event->job_id;
 }
 
-/* Without parts that it has not: so a job that waits stays small. */
-static void copy_record(struct job *job, const struct rdzv_record *record)
-{
-    uint32_t parts = record->part_count <= NODES_PER_JOB_MAX ? record->part_count : 0;
-
-    memcpy(&job->record, record, offsetof(struct rdzv_record, parts));
-    memcpy(job->record.parts, record->parts, parts * sizeof *record->parts);
-    job->was_started = parts > 0;
-}
-
 /* A stored job that cannot go on ends as failed, by name. The fields that made it unreadable are
  * dropped, the others stay as they were stored. */
 static void refuse_record(struct rdzv *rdzv, const struct rdzv_record *record, const char *problem)
 {
     struct job *job = job_add_refused(rdzv, record->job_id);
 
-    copy_record(job, record);
+    job->record = *record;
     job->record.part_count = 0;
+    job->record.parts = NULL;
     job->record.failed_rank = -1;
     if (record->nodes == 0 || record->nodes > NODES_PER_JOB_MAX)
         job->record.nodes = 1;
@@ -260,16 +254,25 @@ static void on_restore(struct rdzv *rdzv, const struct rdzv_record *record)
 {
     const char *problem = check_record(rdzv, record);
     struct job *job = NULL;
+    struct gang gang = {0};
     char text[REASON_BYTES_MAX];
 
+    if (problem == NULL && record->part_count > 0 &&
+        !job_gang_new(rdzv, &gang, record->part_count, record->nodes * record->nproc_per_node))
+        problem = "the server's memory for ranks is full";
     if (problem == NULL)
         job = job_add(rdzv, record->job_id);
     if (job == NULL) {
+        gang_free(&rdzv->blocks, &gang);
         text_format(text, "the server's table of %u active jobs is full", rdzv->options.jobs_max);
         refuse_record(rdzv, record, problem != NULL ? problem : text);
         return;
     }
-    copy_record(job, record);
+    job->record = *record;
+    job->record.parts = gang.places;
+    job->gang = gang;
+    if (gang.part_count > 0)
+        memcpy(gang.places, record->parts, gang.part_count * sizeof *gang.places);
     users_add(rdzv, job);
     job->go_sent = job->record.state == JOB_RUNNING;
     restore_limit(rdzv, job);
@@ -292,7 +295,7 @@ static void on_start_failed(struct rdzv *rdzv, const struct rdzv_event *event)
     struct job *job = job_find(rdzv, event->job_id);
 
     if (job != NULL && !job->ended && job->record.generation == event->generation)
-        generation_start_failed(rdzv, job, event->part_mask, event->text);
+        generation_start_failed(rdzv, job, event->part, event->text);
 }
 
 static void on_progress(struct rdzv *rdzv, const struct node *node,
@@ -301,7 +304,7 @@ static void on_progress(struct rdzv *rdzv, const struct node *node,
     struct job *job = job_find(rdzv, progress->job_id);
 
     if (job == NULL || job->record.generation != progress->generation ||
-        job_part_on(job, roster_index(rdzv, node)) == UINT32_MAX)
+        roster_part_of(rdzv, node, job) == UINT32_MAX)
         return;
     job->record.epoch = progress->epoch;
     job->record.epochs = progress->epochs;

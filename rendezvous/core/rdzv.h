@@ -70,7 +70,7 @@ struct rdzv_rank {
  *   NODE_CLOSED    conn
  *   SUBMIT         client, msg, user, uid, is_admin: the store does not have the request id yet
  *   CANCEL         client, job_id, msg
- *   START_FAILED   job_id, generation, part_mask, text: these SEND_STARTs can never be carried out
+ *   START_FAILED   job_id, generation, part, text: that SEND_START can never be carried out
  *   NODE_DRAIN     client, msg, user
  *   NODE_RESUME    client, msg, user */
 enum rdzv_event_type {
@@ -98,7 +98,7 @@ struct rdzv_event {
     uint64_t client; /* of a client's request, likewise; comes back in the answer */
     uint64_t job_id;
     uint32_t generation;
-    uint64_t part_mask; /* bit i: part i */
+    uint32_t part;
     const char *text;
     const struct msg *msg; /* borrowed for the step */
     const char *user;
@@ -197,7 +197,7 @@ void rdzv_check(const struct rdzv *rdzv);
 /* Reading, for the edge and for tests. NULL: no such active job. */
 const struct rdzv_record *rdzv_job_record(const struct rdzv *rdzv, uint64_t job_id);
 const struct rdzv_rank *rdzv_ranks(const struct rdzv *rdzv,
-                                   uint64_t job_id); /* [nodes * nproc_per_node] */
+                                   uint64_t job_id); /* [world] while the record has parts */
 /* Of the last generation that ended: ranks [sum of local_count], and the parts they ran on. */
 const struct rdzv_rank *rdzv_ended_ranks(const struct rdzv *rdzv, uint64_t job_id);
 const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_id,

@@ -31,7 +31,7 @@ static struct job *find_part(const struct rdzv *rdzv, const struct node *node, u
 
     if (job == NULL || job->record.generation != generation)
         return NULL;
-    *part = job_part_on(job, roster_index(rdzv, node));
+    *part = roster_part_of(rdzv, node, job);
     return *part == UINT32_MAX ? NULL : job;
 }
 
@@ -76,7 +76,7 @@ void reconcile_report(struct rdzv *rdzv, struct node *node, const struct msg_shi
         clear(rdzv, node, report->job_id, report->generation, report->phase);
         return;
     }
-    if (report->phase == SHIM_ENDED && job->parts[part].phase != SHIM_ENDED)
+    if (report->phase == SHIM_ENDED && job->gang.parts[part].phase != SHIM_ENDED)
         slots_left(rdzv, node, job->record.parts[part].slot_mask); /* no beat need have listed it */
     roster_refresh(rdzv, node);
     generation_report(rdzv, job, part, report);

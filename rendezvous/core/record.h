@@ -87,8 +87,8 @@ struct rdzv_part {
 #define RDZV_FIELD(kind, field, column, audience, bytes) RDZV_FIELD_##kind(field, bytes)
 struct rdzv_record {
     RDZV_RECORD_TABLE(RDZV_FIELD)
-    uint32_t part_count; /* of the current generation; 0 while it has none */
-    struct rdzv_part parts[NODES_PER_JOB_MAX];
+    uint32_t part_count;     /* of the current generation; 0 while it has none */
+    struct rdzv_part *parts; /* [part_count], at most NODES_PER_JOB_MAX; elsewhere */
 };
 #undef RDZV_FIELD
 /* clang-format on */

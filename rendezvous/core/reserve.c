@@ -29,10 +29,10 @@ static void find_ends(struct rdzv *rdzv, struct pass *pass)
         uint64_t end_us = end_of(rdzv, job);
 
         for (uint32_t k = 0; !job->ended && k < job->record.part_count; k++) {
-            uint32_t node = job->parts[k].node;
+            uint32_t node = job->gang.parts[k].node;
             uint64_t mask = job->record.parts[k].slot_mask;
 
-            if (job->parts[k].is_lost || node == NODE_NONE || end_us == 0)
+            if (job->gang.parts[k].is_lost || node == NODE_NONE || end_us == 0)
                 continue;
             if (end_us == UINT64_MAX)
                 pass->unknown[node] |= mask;
@@ -144,21 +144,21 @@ static bool is_valid(const struct rdzv *rdzv, const struct reservation *reservat
     return true;
 }
 
+/* Names the nodes of pass->best, by name. */
 static void set_text(struct rdzv *rdzv, uint32_t count)
 {
     struct reservation *reservation = &rdzv->reservation;
+    uint64_t places[NODES_MAX / 64] = {0};
     const char *names[NODES_PER_JOB_MAX];
     char text[sizeof reservation->text];
     uint32_t used = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t at = used++;
-        const char *name = rdzv->nodes[reservation->parts[i].node].name;
-
-        for (; at > 0 && names_compare(name, names[at - 1]) < 0; at--)
-            names[at] = names[at - 1];
-        names[at] = name;
-    }
+    for (uint32_t i = 0; i < count; i++)
+        places[rdzv->pass->best[i].place / 64] |= 1ull << rdzv->pass->best[i].place % 64;
+    for (uint32_t i = 0; i < rdzv->node_count; i++)
+        if ((places[i / 64] >> i % 64 & 1) != 0)
+            names[used++] = rdzv->nodes[rdzv->by_name[i]].name;
+    assert(used == count);
     names_list(names, count, text, sizeof text);
     if (strcmp(text, reservation->text) == 0)
         return;

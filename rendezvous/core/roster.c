@@ -63,12 +63,12 @@ static uint64_t shims_mask(const struct node *node)
     return mask;
 }
 
-void roster_part_add(struct rdzv *rdzv, uint32_t node, const struct job *job)
+void roster_part_add(struct rdzv *rdzv, uint32_t node, const struct job *job, uint32_t part)
 {
     struct node_parts *on = &rdzv->parts_on[node];
 
     assert(on->count < SLOTS_PER_NODE_MAX);
-    on->jobs[on->count++] = (uint32_t)(job - rdzv->jobs);
+    on->items[on->count++] = (struct node_part){(uint32_t)(job - rdzv->jobs), part};
 }
 
 void roster_part_remove(struct rdzv *rdzv, uint32_t node, const struct job *job)
@@ -76,8 +76,8 @@ void roster_part_remove(struct rdzv *rdzv, uint32_t node, const struct job *job)
     struct node_parts *on = &rdzv->parts_on[node];
 
     for (uint32_t i = 0; i < on->count; i++)
-        if (&rdzv->jobs[on->jobs[i]] == job) {
-            on->jobs[i] = on->jobs[--on->count];
+        if (&rdzv->jobs[on->items[i].job] == job) {
+            on->items[i] = on->items[--on->count];
             return;
         }
     assert(false);
@@ -95,12 +95,21 @@ struct job *roster_part(const struct rdzv *rdzv, const struct node *node, uint32
     struct job *job;
 
     assert(index < on->count);
-    job = &rdzv->jobs[on->jobs[index]];
-    for (*part = 0;
-         job->parts[*part].is_lost || job->parts[*part].node != roster_index(rdzv, node);)
-        ++*part;
+    job = &rdzv->jobs[on->items[index].job];
+    *part = on->items[index].part;
     assert(*part < job->record.part_count);
+    assert(job->gang.parts[*part].node == roster_index(rdzv, node));
     return job;
+}
+
+uint32_t roster_part_of(const struct rdzv *rdzv, const struct node *node, const struct job *job)
+{
+    const struct node_parts *on = &rdzv->parts_on[roster_index(rdzv, node)];
+
+    for (uint32_t i = 0; i < on->count; i++)
+        if (&rdzv->jobs[on->items[i].job] == job)
+            return on->items[i].part;
+    return UINT32_MAX;
 }
 
 void roster_refresh(struct rdzv *rdzv, const struct node *node)

@@ -53,15 +53,21 @@ struct node_view {
 
 /* The jobs with a part on a node that has not counted as ended by its loss: one for each slot at
  * most. */
+struct node_part {
+    uint32_t job; /* index into rdzv->jobs */
+    uint32_t part;
+};
 struct node_parts {
     uint32_t count;
-    uint32_t jobs[SLOTS_PER_NODE_MAX]; /* indices into rdzv->jobs */
+    struct node_part items[SLOTS_PER_NODE_MAX];
 };
-void roster_part_add(struct rdzv *rdzv, uint32_t node, const struct job *job);
+void roster_part_add(struct rdzv *rdzv, uint32_t node, const struct job *job, uint32_t part);
 void roster_part_remove(struct rdzv *rdzv, uint32_t node, const struct job *job);
 /* The i-th of them, and which of its parts it is. */
 struct job *roster_part(const struct rdzv *rdzv, const struct node *node, uint32_t index,
                         uint32_t *part);
+/* The part of that job on the node; UINT32_MAX: none. */
+uint32_t roster_part_of(const struct rdzv *rdzv, const struct node *node, const struct job *job);
 uint32_t roster_part_count(const struct rdzv *rdzv, const struct node *node);
 
 /* Brings the view of a node up to date after a change of the node. */

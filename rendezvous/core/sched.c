@@ -1,5 +1,6 @@
 #include "rendezvous/core/sched.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,13 +9,20 @@
 #include "rendezvous/core/state.h"
 
 /* What a job in the queue was told last, so that it need not be told again. */
-enum told { TOLD_NOTHING, TOLD_QUOTA, TOLD_MANY, TOLD_SETTLING, TOLD_BEHIND /* and the serial */ };
+enum told {
+    TOLD_NOTHING,
+    TOLD_QUOTA,
+    TOLD_MANY,
+    TOLD_SETTLING,
+    TOLD_MEMORY,
+    TOLD_BEHIND /* and the serial */
+};
 
 static void count_slots(struct rdzv *rdzv, struct pass *pass)
 {
     uint64_t(*slot_ends)[SLOTS_PER_NODE_MAX] = pass->slot_ends;
 
-    memset(pass, 0, sizeof *pass);
+    memset(pass, 0, offsetof(struct pass, best));
     pass->slot_ends = slot_ends;
     for (uint32_t i = 0; i < rdzv->node_count; i++) {
         uint32_t node = rdzv->by_name[i];
@@ -26,17 +34,18 @@ static void count_slots(struct rdzv *rdzv, struct pass *pass)
         const struct job *job = job_live(rdzv, i);
 
         for (uint32_t k = 0; !job->ended && k < job->record.part_count; k++)
-            if (job->parts[k].node != NODE_NONE) /* of lost ones too: they are stored as its own */
-                pool_take(&pass->free, job->parts[k].node, job->record.parts[k].slot_mask);
+            if (job->gang.parts[k].node !=
+                NODE_NONE) /* of lost ones too: they are stored as its own */
+                pool_take(&pass->free, job->gang.parts[k].node, job->record.parts[k].slot_mask);
     }
 }
 
 /* A job that restarts keeps the slots of its last generation while it waits for its next try. */
 static void hold(struct rdzv *rdzv, struct pass *pass, const struct job *job)
 {
-    for (uint32_t i = 0; i < job->ended_part_count; i++) {
-        const struct node *node = roster_find(rdzv, job->ended_parts[i].node);
-        uint64_t mask = job->ended_parts[i].slot_mask;
+    for (uint32_t i = 0; i < job->last.part_count; i++) {
+        const struct node *node = roster_find(rdzv, job->last.places[i].node);
+        uint64_t mask = job->last.places[i].slot_mask;
 
         if (node == NULL)
             continue;
@@ -47,44 +56,6 @@ static void hold(struct rdzv *rdzv, struct pass *pass, const struct job *job)
     pass->has_held = true;
     if (job->retry_at_us < rdzv->sched_at_us)
         rdzv->sched_at_us = job->retry_at_us;
-}
-
-static void start(struct rdzv *rdzv, struct pass *pass, struct job *job, const struct pool *pool)
-{
-    struct rdzv_part parts[NODES_PER_JOB_MAX];
-
-    place_job(rdzv, pool, job, parts);
-    generation_start(rdzv, job, parts);
-    for (uint32_t i = 0; i < job->record.part_count; i++) {
-        pool_take(&pass->free, job->parts[i].node, parts[i].slot_mask);
-        pool_take(&pass->open, job->parts[i].node, parts[i].slot_mask);
-    }
-}
-
-/* A job with this time limit that starts now is gone by the time of the reservation. */
-static bool is_over_before(const struct rdzv *rdzv, const struct job *job)
-{
-    const struct rdzv_record *record = &job->record;
-
-    return record->time_limit_us != 0 && rdzv->reservation.start_us != UINT64_MAX &&
-           rdzv->out.now_us + START_ALLOWANCE_US + record->time_limit_us + record->grace_us <=
-               rdzv->reservation.start_us;
-}
-
-/* True: it has started in a place that the first that waits does not need. */
-static bool try_behind(struct rdzv *rdzv, struct pass *pass, const struct queued *entry)
-{
-    struct job *job = &rdzv->jobs[entry->job];
-
-    if (pool_fits(&pass->open, entry->nodes, entry->nproc)) {
-        start(rdzv, pass, job, &pass->open);
-        return true;
-    }
-    if (!pool_fits(&pass->free, entry->nodes, entry->nproc) || !is_over_before(rdzv, job))
-        return false;
-    start(rdzv, pass, job, &pass->free);
-    generation_limit(rdzv, job, rdzv->out.now_us + START_ALLOWANCE_US + job->record.time_limit_us);
-    return true;
 }
 
 static void tell(struct rdzv *rdzv, struct pass *pass, struct queued *entry, uint32_t what)
@@ -102,8 +73,56 @@ static void tell(struct rdzv *rdzv, struct pass *pass, struct queued *entry, uin
         explain_many(rdzv, job);
     else if (what == TOLD_SETTLING)
         explain_settling(rdzv, job);
+    else if (what == TOLD_MEMORY)
+        explain_memory(rdzv, job);
     else
         explain_behind(rdzv, job);
+}
+
+/* True: it has started. False: there is no memory for its ranks, which it is told. */
+static bool start(struct rdzv *rdzv, struct pass *pass, struct queued *entry,
+                  const struct pool *pool)
+{
+    struct job *job = &rdzv->jobs[entry->job];
+    struct gang gang;
+
+    if (!job_gang_new(rdzv, &gang, job->record.nodes, job_world(job))) {
+        tell(rdzv, pass, entry, TOLD_MEMORY);
+        pass->is_out_of_memory = true;
+        return false;
+    }
+    place_job(rdzv, pool, job, gang.places);
+    generation_start(rdzv, job, &gang);
+    for (uint32_t i = 0; i < gang.part_count; i++) {
+        pool_take(&pass->free, gang.parts[i].node, gang.places[i].slot_mask);
+        pool_take(&pass->open, gang.parts[i].node, gang.places[i].slot_mask);
+    }
+    return true;
+}
+
+/* A job with this time limit that starts now is gone by the time of the reservation. */
+static bool is_over_before(const struct rdzv *rdzv, const struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+
+    return record->time_limit_us != 0 && rdzv->reservation.start_us != UINT64_MAX &&
+           rdzv->out.now_us + START_ALLOWANCE_US + record->time_limit_us + record->grace_us <=
+               rdzv->reservation.start_us;
+}
+
+/* True: it has started in a place that the first that waits does not need. */
+static bool try_behind(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+{
+    struct job *job = &rdzv->jobs[entry->job];
+
+    if (pool_fits(&pass->open, entry->nodes, entry->nproc))
+        return start(rdzv, pass, entry, &pass->open);
+    if (!pool_fits(&pass->free, entry->nodes, entry->nproc) || !is_over_before(rdzv, job))
+        return false;
+    if (!start(rdzv, pass, entry, &pass->free))
+        return false;
+    generation_limit(rdzv, job, rdzv->out.now_us + START_ALLOWANCE_US + job->record.time_limit_us);
+    return true;
 }
 
 /* The first that waits must find room in its user's quota, too. */
@@ -153,6 +172,7 @@ static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     struct job *job = &rdzv->jobs[entry->job];
 
+    pass->is_out_of_memory = false;
     if (entry->is_restarting && rdzv->out.now_us < job->retry_at_us) {
         hold(rdzv, pass, job);
         return false;
@@ -168,7 +188,7 @@ static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
     if (pass->is_blocked) {
         bool has_started = try_behind(rdzv, pass, entry);
 
-        if (!has_started)
+        if (!has_started && !pass->is_out_of_memory)
             tell(rdzv, pass, entry, TOLD_BEHIND + rdzv->reservation.serial);
         return has_started;
     }
@@ -176,7 +196,8 @@ static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
         block(rdzv, pass, entry);
         return false;
     }
-    start(rdzv, pass, job, &pass->free);
+    if (!start(rdzv, pass, entry, &pass->free))
+        return false;
     reserve_nothing(rdzv); /* what it took may have been reserved for a later one */
     return true;
 }

@@ -31,14 +31,15 @@ struct pass {
     uint32_t reasons;                 /* jobs that were told */
     bool is_blocked;                  /* there is a first that waits: */
     uint32_t first_user, first_slots; /* the slots that its user has not in use yet */
-    bool is_complete;    /* it came to the end of the queue: the pools hold until a change */
-    bool has_held;       /* a job waits for its next try */
-    struct queued first; /* the first that waits, where is_blocked */
-    bool is_settling;    /* a server that has just started waits for nodes */
+    bool is_complete;      /* it came to the end of the queue: the pools hold until a change */
+    bool has_held;         /* a job waits for its next try */
+    bool is_out_of_memory; /* the job at hand has slots, and there is no memory for its ranks */
+    struct queued first;   /* the first that waits, where is_blocked */
+    bool is_settling;      /* a server that has just started waits for nodes */
     /* of reserve.c */
     uint64_t known[NODES_MAX], unknown[NODES_MAX];
-    uint64_t (*slot_ends)[SLOTS_PER_NODE_MAX]; /* [options.nodes_max] */
-    struct reserve_option best[NODES_PER_JOB_MAX];
+    uint64_t (*slot_ends)[SLOTS_PER_NODE_MAX];     /* [options.nodes_max] */
+    struct reserve_option best[NODES_PER_JOB_MAX]; /* the last: not cleared */
 };
 
 /* A job has been put into the queue. Where nothing else has changed since the last pass, it alone is

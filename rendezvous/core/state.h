@@ -1,7 +1,7 @@
 /* All that the core knows: the tables of its layers in one struct. For the files of this folder
  * alone. A layer calls those above it in this list, never one below:
  *
- *   actions     what a step produces
+ *   actions     what a step produces; blocks: memory; gang: that of one generation
  *   job         jobs: table, state, publishing; queue: those that wait, and users
  *   slots       which slots of a node are closed
  *   roster      nodes: who is here, what they list, when silence means lost
@@ -15,6 +15,7 @@
 #include <assert.h>
 
 #include "rendezvous/core/actions.h"
+#include "rendezvous/core/blocks.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/queue.h"
 #include "rendezvous/core/roster.h"
@@ -28,8 +29,10 @@ struct rdzv {
     uint64_t next_job_id;
     struct output out;
     uint32_t job_count;
-    uint32_t check_next;   /* index of the job that the next step checks */
+    uint32_t check_next;   /* index of the job that the next step checks, */
+    uint32_t check_part;   /* from this part on */
     struct job_key *order; /* [options.jobs_max + 1]; jobs by rising id */
+    struct blocks blocks;  /* of gangs */
     uint32_t job_high;     /* entries of `jobs` that were ever used */
     uint32_t free_count, live_count, touched_count, owing_count;
     uint32_t *free_jobs;   /* entries that are free again, [free_count] */

@@ -15,14 +15,14 @@ const struct rdzv_rank *rdzv_ranks(const struct rdzv *rdzv, uint64_t job_id)
 {
     const struct job *job = job_find(rdzv, job_id);
 
-    return job == NULL ? NULL : job->ranks;
+    return job == NULL ? NULL : job->gang.ranks;
 }
 
 const struct rdzv_rank *rdzv_ended_ranks(const struct rdzv *rdzv, uint64_t job_id)
 {
     const struct job *job = job_find(rdzv, job_id);
 
-    return job == NULL ? NULL : job->ended_ranks;
+    return job == NULL ? NULL : job->last.ranks;
 }
 
 const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_id,
@@ -30,8 +30,8 @@ const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_i
 {
     const struct job *job = job_find(rdzv, job_id);
 
-    *part_count = job == NULL ? 0 : job->ended_part_count;
-    return job == NULL ? NULL : job->ended_parts;
+    *part_count = job == NULL ? 0 : job->last.part_count;
+    return job == NULL ? NULL : job->last.places;
 }
 
 uint64_t rdzv_job_version(const struct rdzv *rdzv, uint64_t job_id)
@@ -58,7 +58,7 @@ void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *ou
     assert(job != NULL);
     rdzv_summary(&job->record, out);
     for (uint32_t i = 0; job->record.part_count > 0 && i < job_world(job); i++)
-        out->ranks_running += job->ranks[i].state == RANK_RUNNING;
+        out->ranks_running += job->gang.ranks[i].state == RANK_RUNNING;
 }
 
 uint32_t rdzv_node_count(const struct rdzv *rdzv)

@@ -1,8 +1,6 @@
 /* Answers about jobs, nodes and events: the core has those that are active, the store those that
  * ended. */
 #include <assert.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "rendezvous/server/internal.h"
 
@@ -13,69 +11,88 @@ bool job_is_active(const struct server *server, uint64_t job_id)
     return record != NULL && !rdzv_state_is_final(record->state);
 }
 
-static uint32_t fill_ranks(const struct rdzv_record *record, const struct rdzv_rank *ranks,
-                           struct part_job_rank *out)
+/* One page of the ranks of a job. */
+struct rank_page {
+    struct part_job_rank *items; /* [RANKS_LISTED_MAX + 1]: one more than are sent */
+    uint32_t first, count;       /* of `first` and behind */
+};
+
+static void fill_part(struct rank_page *page, const struct rdzv_part *part,
+                      const struct rdzv_rank *ranks)
 {
-    uint32_t count = 0;
+    for (uint32_t i = 0; i < part->local_count && page->count <= RANKS_LISTED_MAX; i++) {
+        const struct rdzv_rank *rank = &ranks[part->rank_base + i];
 
-    for (uint32_t i = 0; i < record->part_count; i++) {
-        const struct rdzv_part *part = &record->parts[i];
-
-        for (uint32_t j = 0; j < part->local_count && count < RANKS_PER_JOB_MAX; j++) {
-            const struct rdzv_rank *rank = &ranks[part->rank_base + j];
-
-            out[count++] = (struct part_job_rank){
-                .rank = part->rank_base + j,
-                .local_rank = j,
-                .node = part->node,
-                .slot = rdzv_part_slot(part, j),
-                .pid = rank->pid,
-                .state = (enum rank_state)rank->state,
-                .exit_code = rank->exit_code,
-                .signal = rank->signal,
-            };
-        }
+        if (part->rank_base + i < page->first)
+            continue;
+        page->items[page->count++] = (struct part_job_rank){
+            .rank = part->rank_base + i,
+            .local_rank = i,
+            .node = part->node,
+            .slot = rdzv_part_slot(part, i),
+            .pid = rank->pid,
+            .state = (enum rank_state)rank->state,
+            .exit_code = rank->exit_code,
+            .signal = rank->signal,
+        };
     }
-    return count;
 }
 
-void answer_job(struct peer *peer, uint64_t job_id)
+static void fill_ranks(struct rank_page *page, const struct rdzv_record *record,
+                       const struct rdzv_rank *ranks)
+{
+    for (uint32_t i = 0; i < record->part_count; i++)
+        if (record->parts[i].rank_base + record->parts[i].local_count > page->first)
+            fill_part(page, &record->parts[i], ranks);
+}
+
+/* False: it cannot be read. */
+static bool fill_job(struct server *server, uint64_t job_id, struct rank_page *page,
+                     struct rdzv_record *record, struct part_job *part, uint64_t *version)
+{
+    if (job_is_active(server, job_id)) {
+        *record = *rdzv_job_record(server->core, job_id);
+        rdzv_job_part(server->core, job_id, part);
+        fill_ranks(page, record, rdzv_ranks(server->core, job_id));
+        *version = server->version_base + rdzv_job_version(server->core, job_id);
+        return true;
+    }
+    if (!store_get_job(server->store, job_id, &server->arena, record))
+        return false;
+    rdzv_summary(record, part);
+    page->count = store_ranks(server->store, job_id, record->generation, page->first,
+                              &server->arena, page->items, RANKS_LISTED_MAX + 1);
+    *version = VERSION_ENDED;
+    return true;
+}
+
+void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank)
 {
     struct server *server = peer->server;
-    bool is_active = job_is_active(server, job_id);
-    const struct rdzv_record *record = rdzv_job_record(server->core, job_id);
     struct msg msg = {.type = MSG_TYPE_JOB_INFO};
-    struct rdzv_record stored;
+    struct rank_page page = {.first = first_rank};
+    struct rdzv_record record;
     struct store_spec spec;
     struct part_job part;
-    struct part_job_rank *ranks;
 
     arena_reset(&server->arena);
-    ranks = arena_alloc(&server->arena, sizeof *ranks * RANKS_PER_JOB_MAX);
+    page.items = arena_alloc(&server->arena, sizeof *page.items * (RANKS_LISTED_MAX + 1));
     if (store_spec(server->store, job_id, false, &server->arena, &spec) != STATUS_OK)
         spec = (struct store_spec){
             .cwd = ""}; /* where it matters, the job has failed with that reason */
-    if (ranks == NULL || (!is_active && !store_get_job(server->store, job_id, &stored))) {
+    if (page.items == NULL ||
+        !fill_job(server, job_id, &page, &record, &part, &msg.job_info.version)) {
         peer_error(peer, "internal", "", "job %llu cannot be read", (unsigned long long)job_id);
         return;
     }
-    if (is_active) {
-        rdzv_job_part(server->core, job_id, &part);
-        msg.job_info.ranks.count = fill_ranks(record, rdzv_ranks(server->core, job_id), ranks);
-        msg.job_info.version = server->version_base + rdzv_job_version(server->core, job_id);
-    } else {
-        record = &stored;
-        rdzv_summary(record, &part);
-        msg.job_info.ranks.count = store_ranks(server->store, job_id, record->generation,
-                                               &server->arena, ranks, RANKS_PER_JOB_MAX);
-        msg.job_info.version = VERSION_ENDED;
-    }
     msg.job_info.jobs.items = &part;
     msg.job_info.jobs.count = 1;
-    msg.job_info.ranks.items = ranks;
-    msg.job_info.failed_rank = record->failed_rank;
-    msg.job_info.failed_node = record->failed_node;
-    msg.job_info.tail = record->tail;
+    msg.job_info.more_ranks = page.count > RANKS_LISTED_MAX;
+    msg.job_info.ranks.items = page.items;
+    msg.job_info.ranks.count = msg.job_info.more_ranks ? RANKS_LISTED_MAX : page.count;
+    msg.job_info.failed_rank = record.failed_rank;
+    msg.job_info.failed_node = record.failed_node;
+    msg.job_info.tail = record.tail;
     msg.job_info.argv = spec.argv;
     msg.job_info.cwd = spec.cwd;
     peer_send(peer, &msg);

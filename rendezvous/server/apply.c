@@ -174,8 +174,9 @@ static enum status load_spec(struct server *server, uint64_t job_id)
     return status;
 }
 
-/* A start order that cannot be made becomes an event for the core after this step, one for each
- * job. */
+/* A start order that cannot be made becomes an event for the core after this step. One is enough for
+ * each generation: the core stops it as a whole. Where the table is full nothing is noted: the
+ * node's next beat lacks the shim, and the core orders it again. */
 static void start_failed(struct server *server, const struct rdzv_action *action, const char *text)
 {
     struct start_failure *failure = server->start_failures;
@@ -183,14 +184,12 @@ static void start_failed(struct server *server, const struct rdzv_action *action
 
     while (failure < end && failure->job_id != action->job_id)
         failure++;
-    if (failure == end) {
-        assert(server->start_failure_count < RDZV_ACTIONS_MAX);
-        server->start_failure_count++;
-        *failure =
-            (struct start_failure){.job_id = action->job_id, .generation = action->generation};
-        (void)snprintf(failure->text, sizeof failure->text, "%s", text);
-    }
-    failure->part_mask |= 1ull << action->part;
+    if (failure < end || server->start_failure_count == RDZV_ACTIONS_MAX)
+        return;
+    server->start_failure_count++;
+    *failure = (struct start_failure){
+        .job_id = action->job_id, .generation = action->generation, .part = action->part};
+    (void)snprintf(failure->text, sizeof failure->text, "%s", text);
 }
 
 /* Without memory, or with START_WINDOW_BYTES on their way to the node already, nothing is sent: the
@@ -294,7 +293,7 @@ static void reply(struct server *server, const struct rdzv_action *action)
     if (peer == NULL)
         return;
     if (action->type == RDZV_REPLY_CANCELLED) {
-        answer_job(peer, action->job_id);
+        answer_job(peer, action->job_id, 0);
     } else if (action->type == RDZV_REPLY_NODE) {
         answer_node(peer, action->text);
     } else if (action->type == RDZV_REPLY_ERROR) {
@@ -395,7 +394,7 @@ void server_step(struct server *server, struct rdzv_event *event)
         struct rdzv_event failed = {.type = RDZV_EVENT_START_FAILED,
                                     .job_id = failure.job_id,
                                     .generation = failure.generation,
-                                    .part_mask = failure.part_mask,
+                                    .part = failure.part,
                                     .text = failure.text};
 
         step(server, &failed);

@@ -65,15 +65,15 @@ struct waiter {
     enum waiter_kind kind;
     uint64_t peer_id, deadline_us;
     uint64_t job_id, after;
-    uint32_t limit;
+    uint32_t limit, first_rank;
     struct msg_log_read log;
     uint64_t node_peer_id, forward_id;
 };
 
-/* Start orders of one generation that could not be made. */
+/* A start order that could not be made. */
 struct start_failure {
-    uint64_t job_id, part_mask;
-    uint32_t generation;
+    uint64_t job_id;
+    uint32_t generation, part;
     char text[REASON_BYTES_MAX];
 };
 
@@ -165,7 +165,8 @@ bool stage_check_cwd(struct peer *peer, const char *cwd);
 
 /* answer.c: what is known about jobs, nodes and events, as answers. */
 bool job_is_active(const struct server *server, uint64_t job_id);
-void answer_job(struct peer *peer, uint64_t job_id);
+/* With a page of its ranks, from that one on. */
+void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank);
 /* A page of the list of nodes, with their closed slots: those behind that name. */
 void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t limit);
 /* One node that the core knows, with all its slots. */

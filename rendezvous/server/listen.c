@@ -313,13 +313,16 @@ static void restore_job(struct server *server, uint64_t job_id)
     struct rdzv_event event = {.type = RDZV_EVENT_RESTORE, .job_id = job_id};
     struct rdzv_record record;
 
-    if (!store_get_job(server->store, job_id, &record)) { /* the index and the table disagree */
+    arena_reset(&server->arena);
+    if (!store_get_job(server->store, job_id, &server->arena,
+                       &record)) { /* the index and the table disagree */
         log_line(LOG_ERROR, (struct log_about){.job_id = job_id, .rank = -1},
                  "this job is listed as active in the store, but its row is not there");
         return;
     }
     event.record = &record;
-    server_step(server, &event);
+    server_step(server, &event); /* answers nobody, so the arena stays as it is */
+    arena_reset(&server->arena);
 }
 
 /* Every job that has not ended goes back into the core, by rising id. One that the core cannot take

@@ -52,10 +52,11 @@ static void on_job_get(struct peer *peer, const struct msg_job_get *request)
                        &(struct waiter){.kind = WAIT_JOB,
 
                                         .job_id = job_id,
-                                        .after = request->after_version},
+                                        .after = request->after_version,
+                                        .first_rank = request->first_rank},
                        request->wait_us);
     else
-        answer_job(peer, job_id);
+        answer_job(peer, job_id, request->first_rank);
 }
 
 struct listing {
@@ -145,7 +146,7 @@ static void on_cancel(struct peer *peer, const struct msg *msg)
     if (job_is_active(peer->server, event.job_id))
         server_step(peer->server, &event);
     else
-        answer_job(peer, event.job_id); /* it has ended: as it is */
+        answer_job(peer, event.job_id, 0); /* it has ended: as it is */
 }
 
 static void on_node_list(struct peer *peer, const struct msg_node_list *request)

@@ -82,7 +82,7 @@ static void answer_late(struct server *server, const struct waiter *waiter)
         return;
     switch (waiter->kind) {
     case WAIT_JOB:
-        answer_job(peer, waiter->job_id);
+        answer_job(peer, waiter->job_id, waiter->first_rank);
         break;
     case WAIT_EVENTS:
         (void)answer_events(peer, waiter->job_id, waiter->after, waiter->limit, true);
@@ -241,7 +241,7 @@ static bool job_changed(struct server *server, uint32_t i)
             return false;
         waiter = take(server, i);
         if (peer != NULL)
-            answer_job(peer, waiter.job_id);
+            answer_job(peer, waiter.job_id, waiter.first_rank);
         return true;
     }
     if (found->kind != WAIT_LOG_RANK ||

@@ -55,22 +55,24 @@ static const char *text_of(const cJSON *object, const char *name)
     return text != NULL ? text : "";
 }
 
-static void parts_from_json(const char *json, struct rdzv_record *record)
+/* Without memory, or with more parts than a job can have, the record has none: the core then refuses
+ * the job by name, as its parts do not fit its state. */
+static void parts_from_json(const char *json, struct arena *arena, struct rdzv_record *record)
 {
     cJSON *array = cJSON_Parse(json);
+    int count = cJSON_GetArraySize(array);
     const cJSON *object;
 
-    cJSON_ArrayForEach(object, array)
-    {
-        struct rdzv_part *part = &record->parts[record->part_count];
+    if (count > 0 && count <= (int)NODES_PER_JOB_MAX)
+        record->parts = arena_alloc(arena, (size_t)count * sizeof *record->parts);
+    for (object = record->parts != NULL ? array->child : NULL; object != NULL;
+         object = object->next) {
+        struct rdzv_part *part = &record->parts[record->part_count++];
 
-        if (record->part_count == NODES_PER_JOB_MAX)
-            break;
         (void)snprintf(part->node, sizeof part->node, "%s", text_of(object, "node"));
         part->rank_base = number_of(object, "rank_base");
         part->local_count = number_of(object, "local_count");
         part->slot_mask = strtoull(text_of(object, "slot_mask"), NULL, 10);
-        record->part_count++;
     }
     cJSON_Delete(array);
 }
@@ -121,16 +123,17 @@ static enum job_state read_state(const char *name)
     return name != NULL && job_state_parse(name, &state) ? state : JOB_FAILED;
 }
 
-static void read_job(sqlite3_stmt *stmt, struct rdzv_record *record)
+static void read_job(sqlite3_stmt *stmt, struct arena *arena, struct rdzv_record *record)
 {
     int column = 0;
 
     memset(record, 0, sizeof *record);
     RDZV_RECORD_TABLE(READ)
-    parts_from_json((const char *)sqlite3_column_text(stmt, column), record);
+    parts_from_json((const char *)sqlite3_column_text(stmt, column), arena, record);
 }
 
-bool store_get_job(struct store *store, uint64_t job_id, struct rdzv_record *record)
+bool store_get_job(struct store *store, uint64_t job_id, struct arena *arena,
+                   struct rdzv_record *record)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_GET);
     bool found;
@@ -138,7 +141,7 @@ bool store_get_job(struct store *store, uint64_t job_id, struct rdzv_record *rec
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
     found = store_row(store, stmt, "read a job of");
     if (found)
-        read_job(stmt, record);
+        read_job(stmt, arena, record);
     (void)sqlite3_reset(stmt);
     return found;
 }
@@ -161,14 +164,16 @@ void store_list(struct store *store, struct store_viewer viewer, uint64_t after_
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_LIST);
     struct rdzv_record record;
+    struct arena arena = {0};
 
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)after_id);
     (void)sqlite3_bind_int(stmt, 2, viewer.sees_all);
     (void)sqlite3_bind_text(stmt, 3, viewer.user, -1, SQLITE_TRANSIENT);
     (void)sqlite3_bind_int64(stmt, 4, limit);
     while (store_row(store, stmt, "read the jobs of")) {
-        read_job(stmt, &record);
+        read_job(stmt, &arena, &record);
         on_job(&record, context);
+        arena_reset(&arena);
     }
 }
 

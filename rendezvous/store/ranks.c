@@ -83,15 +83,16 @@ static const char *keep_column(sqlite3_stmt *stmt, int column, struct arena *are
     return text != NULL ? arena_text(arena, text, strlen(text)) : NULL;
 }
 
-uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, struct arena *arena,
-                     struct part_job_rank *ranks, uint32_t max)
+uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, uint32_t first,
+                     struct arena *arena, struct part_job_rank *ranks, uint32_t max)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_RANK_LIST);
     uint32_t count = 0;
 
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
     (void)sqlite3_bind_int64(stmt, 2, generation);
-    (void)sqlite3_bind_int64(stmt, 3, max);
+    (void)sqlite3_bind_int64(stmt, 3, first);
+    (void)sqlite3_bind_int64(stmt, 4, max);
     while (count < max && store_row(store, stmt, "read the ranks of")) {
         const char *node = keep_column(stmt, 2, arena);
 

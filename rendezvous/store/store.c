@@ -63,7 +63,8 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_RANK_WRITE] = "INSERT OR REPLACE INTO ranks (" RANK_NAMES ")"
                          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [STORE_RANK_LIST] = "SELECT rank, local_rank, node, slot, pid, state, exit_code, signal"
-                        " FROM ranks WHERE job_id = ? AND generation = ? ORDER BY rank LIMIT ?",
+                        " FROM ranks WHERE job_id = ? AND generation = ? AND rank >= ?"
+                        " ORDER BY rank LIMIT ?",
     [STORE_RANK_NODE] = "SELECT node FROM ranks WHERE job_id = ? AND generation = ? AND rank = ?",
     [STORE_DRAIN_WRITE] = "INSERT INTO drains (node, slot, user, reason, at_ms)"
                           " VALUES (?, ?, ?, ?, ?)",

@@ -112,7 +112,9 @@ bool store_find_request(struct store *store, const char *request_id, const char 
                         uint64_t *job_id);
 /* "12" (a number), "@last" or a name: the newest of it. 0: none that this viewer may see. */
 uint64_t store_find_job(struct store *store, const char *text, struct store_viewer viewer);
-bool store_get_job(struct store *store, uint64_t job_id, struct rdzv_record *record);
+/* Its parts are in `arena`. */
+bool store_get_job(struct store *store, uint64_t job_id, struct arena *arena,
+                   struct rdzv_record *record);
 /* Ids above `after_id` of jobs that have not ended, rising; how many, `max` at most. */
 uint32_t store_active_ids(struct store *store, uint64_t after_id, uint64_t *ids, uint32_t max);
 /* Jobs above `after_id` by rising id, `limit` at most. The callback must not use
@@ -124,9 +126,10 @@ enum status store_spec(struct store *store, uint64_t job_id, bool with_env, stru
                        struct store_spec *spec);
 /* Has a job that has not ended this working directory? Looks at every such job. */
 bool store_cwd_is_used(struct store *store, const char *cwd);
-/* The ranks of one generation by rising rank; how many there are in `ranks`, `max` at most. */
-uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, struct arena *arena,
-                     struct part_job_rank *ranks, uint32_t max);
+/* The ranks of one generation from `first` on, by rising rank; how many there are in `ranks`, `max`
+ * at most. */
+uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, uint32_t first,
+                     struct arena *arena, struct part_job_rank *ranks, uint32_t max);
 /* The node that ran that rank in that generation. */
 bool store_rank_node(struct store *store, uint64_t job_id, uint32_t generation, uint32_t rank,
                      char node[NODE_NAME_BYTES_MAX]);

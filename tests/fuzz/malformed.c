@@ -232,7 +232,7 @@ static const struct member submit[] = {{"request_id", "\"0123456789abcdef0123456
                                        {"argv", "[\"true\"]"},
                                        {"env", "{\"A\":\"1\"}"}};
 static const struct member job_get[] = {
-    {"job", "\"1\""}, {"after_version", "\"0\""}, {"wait_us", "\"0\""}};
+    {"job", "\"1\""}, {"after_version", "\"0\""}, {"wait_us", "\"0\""}, {"first_rank", "0"}};
 static const struct member cancel[] = {{"job", "\"1\""}, {"signal", "15"}, {"grace_us", "\"-1\""}};
 static const struct member log_read[] = {
     {"request_id", "\"1\""}, {"job_id", "\"1\""}, {"generation", "1"},   {"rank", "0"},
@@ -259,7 +259,7 @@ static const struct {
     const char *name, *type, *key, *value;
 } values[] = {
     {"submit-nodes-0", "submit", "nodes", "0"},
-    {"submit-nodes-65", "submit", "nodes", "65"},
+    {"submit-nodes-4097", "submit", "nodes", "4097"},
     {"submit-nodes-half", "submit", "nodes", "0.5"},
     {"submit-nodes-negative", "submit", "nodes", "-1"},
     {"submit-nproc-0", "submit", "nproc_per_node", "0"},
@@ -313,7 +313,7 @@ static const struct {
     {"cancel-grace-minus-0", "cancel", "grace_us", "\"-0\""},
     {"log_read-job-0", "log_read", "job_id", "\"0\""},
     {"log_read-job-over", "log_read", "job_id", "\"9007199254740992\""},
-    {"log_read-rank-1024", "log_read", "rank", "1024"},
+    {"log_read-rank-32768", "log_read", "rank", "32768"},
     {"log_read-generation-0", "log_read", "generation", "0"},
     {"log_read-bytes-0", "log_read", "bytes_max", "0"},
     {"log_read-bytes-over", "log_read", "bytes_max", "32769"},

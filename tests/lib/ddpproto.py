@@ -177,8 +177,8 @@ class Client(Peer):
     def submit(self, request_id=None, **fields):
         return self.ask("submit", **submission(request_id, **fields))
 
-    def job(self, job, after_version=0, wait_us=0):
-        return self.ask("job_get", job=str(job), after_version=after_version, wait_us=wait_us)
+    def job(self, job, after_version=0, wait_us=0, first_rank=0):
+        return self.ask("job_get", job=str(job), after_version=after_version, wait_us=wait_us, first_rank=first_rank)
 
     def nodes(self, all_=True, limit=256):
         """All pages of the list."""

@@ -24,7 +24,7 @@
 
 #define SIM_SHIMS_MAX 40u  /* run directories of one node */
 #define SIM_WORKERS_MAX 4u /* of one shim */
-#define SIM_JOB_RANKS_MAX 32u
+#define SIM_JOB_RANKS_MAX 256u
 #define SIM_CLIENT_OPERATOR UINT32_MAX
 
 /* How large a run may be. A seed of the swarm is small, so that thousands run; `sim --limits` is one
@@ -118,6 +118,7 @@ struct sim_server {
 /* What is on the server's disk. */
 struct sim_row {
     struct rdzv_record record;
+    struct rdzv_part parts[SIM_JOB_RANKS_MAX]; /* the record's */
     bool has_spec;
 };
 

@@ -1,4 +1,4 @@
-/* One large run: 256 nodes, and 512 jobs that fill every slot. All
+/* One large run: 256 nodes, and 512 jobs that fill every slot, one of them with a rank on every node. All
  * nodes are cut off at once and lost in one tick of the server, come back at once, and meet a new
  * server at once; then many jobs are cancelled at once, and the others run to their end. */
 #include "tests/sim/sim.h"
@@ -9,8 +9,7 @@
 #define NODES 256u
 #define JOBS 512u
 #define NODES_PER_JOB 8u
-#define SLOTS (JOBS * NODES_PER_JOB / NODES)
-#define SUBMITTED_BY_US (10 * SECOND_US)
+#define SLOTS (JOBS * NODES_PER_JOB / NODES + 1) /* one for the wide job */
 #define CUT_US (20 * SECOND_US)
 #define LEASE_US (NODE_LOST_US + SECOND_US) /* all are silent: lost only when it ends */
 #define REJOIN_US (CUT_US + LEASE_US + 5 * SECOND_US)
@@ -80,12 +79,13 @@ void sim_init_limits(struct sim *sim)
         struct sim_client *client = &sim->clients[i];
 
         *client = (struct sim_client){
-            .nodes = NODES_PER_JOB,
+            .nodes = i == 1 ? NODES : NODES_PER_JOB,
             .nproc = 1,
             .joins = i % 2 == 0,
             .steps = 45, /* of 0.45 s: all are at it when they are cut off */
             .max_restarts = 5,
-            .submit_at_us = sim->now_us + sim_draw(sim, SUBMITTED_BY_US - 8 * SECOND_US),
+            .submit_at_us = sim->now_us + (i == 1 ? 1 : 2) * SECOND_US + /* the wide one first */
+                            sim_draw(sim, SECOND_US),
             .cancel_at_us = i % 4 == 0 ? CANCEL_US : UINT64_MAX,
         };
         (void)snprintf(client->request_id, sizeof client->request_id, "%032x", i);

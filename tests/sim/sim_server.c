@@ -38,6 +38,10 @@ static void store_write(struct sim *sim, uint64_t job_id)
     if (row == NULL || row->record.generation != record->generation)
         check_placed(sim, record);
     sim->rows[i].record = *record;
+    sim->rows[i].record.parts = sim->rows[i].parts;
+    assert(record->part_count <= SIM_JOB_RANKS_MAX);
+    if (record->part_count > 0)
+        memcpy(sim->rows[i].parts, record->parts, record->part_count * sizeof *record->parts);
     if (job_id > sim->last_job_id)
         sim->last_job_id = job_id;
 }

@@ -144,6 +144,7 @@ def what_is_wrong_is_said_at_once():
         for args, code, text in (((*RUN, "--nnodes", "1:2", "--", "x"), 125, "comes later"),
                                  ((*RUN,), 125, "there is no command"),
                                  ((*RUN, "--nproc-per-node", "0", "--", "x"), 125, "not in 1..64"),
+                                 ((*RUN, "--nodes", "65", "--", "x"), 125, "65 are more than 64"),
                                  ((*RUN, "--bindir", "/nonexistent", "--", "x"), 125, "not to be found"),
                                  (("run", "--state-dir", "/x", "--", "x"), 125, "go with --standalone"),
                                  (("rnu",), 2, "did you mean run?"),

@@ -90,7 +90,7 @@ class Hostile:
             ("submit", submission(rng.choice([None, "%032d" % rng.randrange(20)]), nodes=rng.choice([1, 1, 2, 64]),
                                   nproc_per_node=rng.choice([1, 2, 64]), max_restarts=rng.choice([0, 3, 1000]),
                                   grace_us=rng.choice([0, YEAR_US]), time_limit_us=rng.choice([0, 1, YEAR_US]))),
-            ("job_get", dict(job=job, after_version=rng.choice([0, 1, 2**64 - 1]), wait_us=wait_us)),
+            ("job_get", dict(job=job, after_version=rng.choice([0, 1, 2**64 - 1]), wait_us=wait_us, first_rank=rng.choice([0, 1, 32767]))),
             ("job_list", dict(all=rng.random() < 0.5, after_id=rng.choice([0, 2**53 - 1]), limit=rng.choice([1, 500]))),
             ("cancel", dict(job=job, signal=rng.randrange(1, 65), grace_us=rng.choice([-1, 0, YEAR_US]))),
             ("node_list", dict(all=True, node=rng.choice([*NAMES, "", "none"]), after=rng.choice([*NAMES, "", "none"]), limit=rng.choice([1, 2, 256]))),

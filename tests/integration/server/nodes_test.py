@@ -1,4 +1,6 @@
-"""The list of nodes in pages: more nodes than a page has, and ddpctl's one list of them. usage: nodes_test.py RENDEZVOUS DDPCTL [TEST...]"""
+"""Many nodes: the list of them and the ranks of one job over many of them in pages, and ddpctl's one list of each.
+usage: nodes_test.py RENDEZVOUS DDPCTL [TEST...]"""
+import base64
 import contextlib
 import json
 import os
@@ -19,9 +21,9 @@ def closed_of(i):
     return SLOTS if 100 <= i < 140 else i % 3
 
 
-def say_hello(address, i):
+def say_hello(address, i, closed_count):
     peer = Peer(address)
-    closed = [dict(slot=k, state="quarantined", incident=0, reason="slot %d of %d" % (k, i)) for k in range(closed_of(i))]
+    closed = [dict(slot=k, state="quarantined", incident=0, reason="slot %d of %d" % (k, i)) for k in range(closed_count(i))]
     peer.send("node_hello", protocol=PROTOCOL, version="test", name="node%d" % i, boot_id="boot", instance=i + 1, pid=1,
               address="127.0.0.1", slots=SLOTS, gpus=SLOTS, shims=[], closed=closed)
     assert peer.recv()["type"] == "node_welcome"
@@ -29,13 +31,13 @@ def say_hello(address, i):
 
 
 @contextlib.contextmanager
-def cluster():
-    """A server with NODES nodes, which are never lost."""
+def cluster(nodes=NODES, closed_count=closed_of):
+    """A server with so many nodes, which are never lost."""
     root = tempfile.mkdtemp(prefix="ddp-nodes-")
     server = Server(BINARY, os.path.join(root, "state"), "--suspect", "1h", "--lost", "1h", "--lease", "1h")
     peers = []
     try:
-        peers = [say_hello(server.address, i) for i in range(NODES)]
+        peers = [say_hello(server.address, i, closed_count) for i in range(nodes)]
         yield server, peers
     finally:
         for peer in peers:
@@ -93,6 +95,85 @@ def test_a_cursor_that_is_no_node():
             assert page["nodes"][0]["name"] == first, (after, page)
         page = client.ask("node_list", all=True, node="", after="z", limit=1)
         assert page["nodes"] == [] and not page["more"], page
+
+
+WIDTH, NPROC, RANKS_PAGE = 200, 8, 1024  # RANKS_PER_JOB_MAX is more, RANKS_LISTED_MAX
+
+
+def ranks_of(client, job):
+    """All pages; each has the ranks behind those of the page before."""
+    ranks, page = [], {"more_ranks": True}
+    while page["more_ranks"]:
+        page = client.job(job, first_rank=len(ranks))
+        ranks += page["ranks"]
+        assert len(page["ranks"]) == (RANKS_PAGE if page["more_ranks"] else WIDTH * NPROC % RANKS_PAGE), len(page["ranks"])
+    assert [r["rank"] for r in ranks] == list(range(WIDTH * NPROC))
+    return ranks
+
+
+def start_of(peer):
+    message = peer.recv()
+    while message["type"] != "start":
+        message = peer.recv()
+    return message
+
+
+def end_part(peer, start):
+    ranks = [dict(rank=start["rank_base"] + i, state="stopped", pid=100 + i, exit_code=0, signal=15, joined=False) for i in range(NPROC)]
+    peer.send("shim_report", job_id=start["job_id"], generation=1, revision=1, phase="ended", master_port=0, blob="", has_world=False,
+              failed_rank=-1, failed_age_us=0, failed_errno_exit=0, cause="", tail="", ranks=ranks)
+
+
+def check_status(server, job, states):
+    document = json.loads(ddpctl(server, "status", str(job), "--json"))
+    assert [r["rank"] for r in document["job"]["ranks"]] == list(range(WIDTH * NPROC))
+    assert {r["state"] for r in document["job"]["ranks"]} == states
+    assert document["job"]["argv"] == ["/bin/true"] and document["job"]["nodes"] == WIDTH, document["job"]["argv"]
+    lines = ddpctl(server, "status", str(job)).splitlines()
+    assert any(line.split()[:1] == [str(WIDTH * NPROC - 1)] for line in lines), lines[-3:]
+
+
+def test_more_ranks_than_a_page():
+    with cluster(WIDTH, lambda i: 0) as (server, peers), Client(server.address) as client:
+        job = client.submit(nodes=WIDTH, nproc_per_node=NPROC)["job_id"]
+        starts = [start_of(peer) for peer in peers]
+        assert sorted(s["rank_base"] for s in starts) == list(range(0, WIDTH * NPROC, NPROC))
+        assert all(s["world"] == WIDTH * NPROC and s["node_count"] == WIDTH for s in starts)
+        where = {r["rank"]: r["node"] for r in ranks_of(client, job)}
+        assert all(where[s["rank_base"]] == "node%d" % i for i, s in enumerate(starts))
+        check_status(server, job, {"waiting"})
+        client.ask("cancel", job=str(job), signal=15, grace_us=-1)
+        for peer, start in zip(peers, starts):
+            end_part(peer, start)
+        client.wait_for(job, lambda j: j["state"] == "cancelled")
+        assert {r["pid"] for r in ranks_of(client, job)} == set(range(100, 100 + NPROC))  # from the store now
+        check_status(server, job, {"stopped"})
+
+
+def test_the_log_of_a_late_rank():
+    """ddpctl knows its node although it is not on the first page."""
+    with cluster(WIDTH, lambda i: 0) as (server, peers), Client(server.address) as client:
+        job = client.submit(nodes=WIDTH, nproc_per_node=NPROC)["job_id"]
+        starts = [start_of(peer) for peer in peers]
+        rank = WIDTH * NPROC - 1
+        index = next(i for i, s in enumerate(starts) if s["rank_base"] + NPROC > rank >= s["rank_base"])
+        process = subprocess.Popen([DDPCTL, "--server", server.address, "logs", str(job), "--rank", "0,%d" % rank], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for i, number in ((index, rank), (0, 0)):
+            read = peers[i].recv()
+            while read["type"] != "log_read":
+                read = peers[i].recv()
+            assert read["rank"] == number, read
+            peers[i].send("log_data", request_id=read["request_id"], offset=0, bytes=base64.b64encode(b"hello\n").decode(),
+                          is_final=True, problem="")
+        out, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, err
+        lines = {tuple(line.replace("|", " ").split()) for line in out.splitlines()}
+        assert lines == {(str(rank), "node%d" % index, "hello"), ("0", starts_node(starts, 0), "hello")}, out
+
+
+def starts_node(starts, rank):
+    return next("node%d" % i for i, s in enumerate(starts) if s["rank_base"] == rank)
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ def test_long_poll():
         begin = time.monotonic()
         late = one.job(job, info["version"], 200000)  # nothing happens: answered when it is over
         assert time.monotonic() - begin >= 0.19 and late["version"] == info["version"], late
-        one.send("job_get", job=str(job), after_version=info["version"], wait_us=60000000)
+        one.send("job_get", job=str(job), after_version=info["version"], wait_us=60000000, first_rank=0)
         begin = time.monotonic()
         two.ask("cancel", job=str(job), signal=15, grace_us=-1)
         woken = one.answer()
@@ -526,7 +526,7 @@ def test_orderly_close():
             waiting = Client(process.address)
             job = waiting.submit()["job_id"]
             version = waiting.job(job)["version"]
-            waiting.send("job_get", job=str(job), after_version=version, wait_us=60000000)
+            waiting.send("job_get", job=str(job), after_version=version, wait_us=60000000, first_rank=0)
             with node(process.address):
                 assert process.stop() == 0
             for peer in (idle, silent, waiting):

@@ -73,7 +73,7 @@ def test_answers_keep_their_order():
     with server() as process, Client(process.address) as client, Client(process.address) as other:
         with stopped(process):
             other.send("submit", **submission())
-            requests = [("submit", submission(name="a")), ("job_get", dict(job="a", after_version=0, wait_us=0)),
+            requests = [("submit", submission(name="a")), ("job_get", dict(job="a", after_version=0, wait_us=0, first_rank=0)),
                         ("submit", submission(name="b")), ("submit", submission(name="b")),
                         ("submit", submission(name="c")), ("job_list", dict(all=True, after_id=0, limit=10))]
             client.send_bytes(b"".join(frame(encode(kind, **fields)) for kind, fields in requests))

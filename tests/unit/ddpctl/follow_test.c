@@ -222,7 +222,44 @@ TEST(rank_lists)
     CHECK(follow_ranks_parse("7-4", &options, mask, &err) != STATUS_OK);
     CHECK(follow_ranks_parse("1,,2", &options, mask, &err) != STATUS_OK);
     CHECK(follow_ranks_parse("x", &options, mask, &err) != STATUS_OK);
-    CHECK(follow_ranks_parse("1024", &options, mask, &err) != STATUS_OK);
+    CHECK(follow_ranks_parse("32768", &options, mask, &err) != STATUS_OK);
+}
+
+/* So many logs at a time; each goes over the connection of its ordinal. */
+TEST(a_job_with_more_ranks_than_logs)
+{
+    struct follow_options options = {.keep_on = true, .ranks_all = true};
+    struct msg_job_info now = info(1, false);
+    struct msg_log_read read;
+    struct err err = {0};
+    uint32_t count = 0;
+
+    job.nodes = 512;
+    follow_init(&follow, &options);
+    CHECK_EQ(follow_job(&follow, &now, &err), STATUS_OK);
+    while (next(&read)) {
+        CHECK(read.rank < FOLLOW_RANKS_MAX);
+        count++;
+    }
+    CHECK_EQ(count, FOLLOW_RANKS_MAX);
+
+    CHECK_EQ(follow_ranks_parse("3,900-1023,1400-1535", &options, mask, &err), STATUS_OK);
+    options.keep_on = true;
+    follow_init(&follow, &options);
+    CHECK_EQ(follow_job(&follow, &now, &err), STATUS_OK);
+    CHECK_EQ(follow.ranks[3].ordinal, 0);
+    CHECK_EQ(follow.ranks[1400].ordinal, 125);
+    for (count = 0; next(&read);)
+        count++;
+    CHECK_EQ(count, 261);
+    follow_lost(&follow, 5, 10); /* of ten connections the sixth */
+    for (count = 0; next(&read); count++)
+        CHECK_EQ(follow.ranks[read.rank].ordinal % 10, 5);
+    CHECK_EQ(count, 26);
+
+    CHECK_EQ(follow_ranks_parse("0-1024", &options, mask, &err), STATUS_OK);
+    follow_init(&follow, &options);
+    CHECK_EQ(follow_job(&follow, &now, &err), STATUS_TOO_BIG);
 }
 
 TEST_MAIN

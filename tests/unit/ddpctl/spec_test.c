@@ -51,7 +51,7 @@ TEST(mistakes_are_named_with_their_line)
 {
     expect_error("{\n \"argv\": [\"x\"],\n \"max_restart\": 3}",
                  "job.json, line 3: there is no key 'max_restart'; did you mean 'max_restarts'?");
-    expect_error("{\"nodes\": 0}", "job.json, line 1: nodes should be a whole number in 1..64");
+    expect_error("{\"nodes\": 0}", "job.json, line 1: nodes should be a whole number in 1..4096");
     expect_error("{\"nodes\": 1.5}", "nodes should be a whole number");
     expect_error("{\"nodes\": \"2\"}", "nodes should be a whole number");
     expect_error("{\"argv\": \"python x\"}", "argv should be an array of strings");
@@ -144,7 +144,7 @@ TEST(impossible_requests_are_refused)
     CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_BAD_INPUT);
     words[0] = "x";
     CHECK_EQ(spec_request(&spec, "id", "a name", "/", &submit, &err), STATUS_BAD_INPUT);
-    spec.nodes = 64;
+    spec.nodes = 4096;
     spec.nproc_per_node = 64;
     CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_TOO_BIG);
     spec.nodes = 2;

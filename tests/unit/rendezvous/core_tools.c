@@ -50,6 +50,19 @@ void step(struct rdzv_event event)
     rdzv_check(core);
 }
 
+struct rdzv_record keep_record(uint64_t job_id)
+{
+    static struct rdzv_part parts[8][8];
+    static uint32_t kept;
+    struct rdzv_record record = *rdzv_job_record(core, job_id);
+
+    CHECK(record.part_count <= 8);
+    for (uint32_t i = 0; i < record.part_count; i++)
+        parts[kept % 8][i] = record.parts[i];
+    record.parts = parts[kept++ % 8];
+    return record;
+}
+
 uint32_t count_of(enum rdzv_action_type type)
 {
     uint32_t count = 0;

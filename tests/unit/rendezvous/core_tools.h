@@ -19,6 +19,8 @@ void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uin
 void step(struct rdzv_event event);
 void step_unchecked(struct rdzv_event event);
 
+/* A copy of a small job's record that outlives the core. */
+struct rdzv_record keep_record(uint64_t job_id);
 /* Among the last actions. */
 uint32_t count_of(enum rdzv_action_type type);
 const struct rdzv_action *find(enum rdzv_action_type type); /* the first; NULL: none */

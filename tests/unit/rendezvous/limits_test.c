@@ -72,6 +72,8 @@ static void node_name(uint32_t node, char name[NODE_NAME_BYTES_MAX])
 /* Job j (from 0) has slot j / 8 of 32 neighbours. */
 static void make_record(uint32_t job, enum job_state state, struct rdzv_record *record)
 {
+    static struct rdzv_part parts[NODES_PER_JOB];
+
     memset(record, 0, sizeof *record);
     record->job_id = job + 1;
     record->nodes = NODES_PER_JOB;
@@ -86,6 +88,7 @@ static void make_record(uint32_t job, enum job_state state, struct rdzv_record *
     (void)snprintf(record->user, sizeof record->user, "ann");
     (void)snprintf(record->request_id, sizeof record->request_id, "%032u", job);
     record->part_count = NODES_PER_JOB;
+    record->parts = parts;
     for (uint32_t i = 0; i < NODES_PER_JOB; i++) {
         record->parts[i] =
             (struct rdzv_part){.rank_base = i, .local_count = 1, .slot_mask = 1ull << (job / 8)};

@@ -204,8 +204,8 @@ TEST(a_job_with_a_time_limit_uses_what_is_reserved_for_later)
     uint64_t id;
 
     begin(0, 0);
-    hello(1, "gpu1", 1);
     hello(2, "gpu2", 1);
+    hello(1, "gpu1", 1); /* nodes are taken and named by name */
     (void)ask((struct asked){.nodes = 1, .nproc = 1, .limit_us = hour_us});
     report(1, 1, SHIM_READY);
     report(1, 1, SHIM_RUNNING);
@@ -258,7 +258,7 @@ TEST(a_time_limit_goes_on_while_the_server_is_away)
     (void)ask((struct asked){.nodes = 1, .nproc = 1, .limit_us = 100 * SECOND_US});
     report(1, 1, SHIM_READY);
     report(1, 1, SHIM_RUNNING);
-    record = *rdzv_job_record(core, 1);
+    record = keep_record(1);
     CHECK_EQ(record.limit_at_ms, wall_ms + 100000);
     begin_quotas(JOBS_MAX, NODES, 0, 0);
     wall_ms += 90000;

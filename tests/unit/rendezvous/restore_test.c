@@ -64,7 +64,7 @@ static void begin(uint32_t max_restarts, uint64_t time_limit_us)
 static void restart(void)
 {
     CHECK(count_of(RDZV_PERSIST) > 0);
-    record = *rdzv_job_record(core, 1);
+    record = keep_record(1);
     begin_with(4, NODES);
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
@@ -119,7 +119,7 @@ TEST(a_cancel_keeps_its_signal_and_its_grace)
 TEST(a_back_off_goes_on)
 {
     begin(3, 0);
-    record = *rdzv_job_record(core, 1);
+    record = keep_record(1);
     record.restarts_without_progress = 2; /* so the next try waits for 1 to 2 s */
     begin_with(4, NODES);
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});

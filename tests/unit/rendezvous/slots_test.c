@@ -126,6 +126,32 @@ TEST(closed_slots_are_left_out)
     CHECK_EQ(mask_of(id), 1);
 }
 
+/* The entry of a node that is lost goes to a new one, which has nothing of the old one's slots. */
+TEST(a_new_node_in_an_old_place_has_open_slots)
+{
+    const struct part_slot_closed closed[] = {
+        {.slot = 0, .state = SLOT_QUARANTINED, .reason = "held"},
+        {.slot = 1, .state = SLOT_DRAINED, .incident = 5, .reason = "fault"}};
+    struct part_slot slots[SLOTS_PER_NODE_MAX];
+
+    begin_empty();
+    hello(1, "gpu1", 2, 2, closed, 2);
+    now_us += 15 * SECOND_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    for (uint64_t i = 2; i <= 5; i++) {
+        char name[16];
+
+        (void)snprintf(name, sizeof name, "gpu%u", (unsigned)i);
+        hello(i, name, 2, 2, none, 0);
+    }
+    CHECK(!rdzv_has_node(core, "gpu1")); /* four have room */
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK_EQ(rdzv_node_slots(core, i, false, slots), 0);
+        CHECK_EQ(rdzv_node_slots(core, i, true, slots), 2);
+    }
+    CHECK(mask_of(submit(4, 2)) == 3);
+}
+
 TEST(a_gpu_that_was_left_waits_for_its_nodes_word)
 {
     const struct part_slot_closed checking[] = {{.slot = 0, .state = SLOT_CHECKING, .reason = ""}};

@@ -19,11 +19,16 @@
 
 static const struct store_viewer everyone = {.sees_all = true};
 
+static struct arena records; /* parts of what was read */
+
 static struct rdzv_record make_job(uint64_t job_id, const char *name, uint32_t uid)
 {
     struct rdzv_record job = {.where = "node0,node1", .epoch = 2, .loss = 0.5, .step = 77};
     struct rdzv_record *record = &job;
+    static struct rdzv_part parts[64][2];
+    static uint32_t made;
 
+    record->parts = parts[made++ % 64];
     record->job_id = job_id;
     (void)snprintf(record->request_id, sizeof record->request_id, "%032llx",
                    (unsigned long long)job_id);
@@ -98,7 +103,7 @@ TEST(a_job_comes_back_whole)
     CHECK(store == NULL);
     store = open_or_fail(test_dir());
     memset(&read, 0xff, sizeof read);
-    CHECK(store_get_job(store, 7, &read));
+    CHECK(store_get_job(store, 7, &records, &read));
     RDZV_RECORD_TABLE(CHECK_COLUMN)
     CHECK_EQ(read.part_count, 2);
     for (uint32_t i = 0; i < 2; i++) {
@@ -107,7 +112,7 @@ TEST(a_job_comes_back_whole)
         CHECK_EQ(read.parts[i].local_count, wrote.parts[i].local_count);
         CHECK_EQ(read.parts[i].slot_mask, wrote.parts[i].slot_mask);
     }
-    CHECK(!store_get_job(store, 8, &read));
+    CHECK(!store_get_job(store, 8, &records, &read));
     CHECK_EQ(store_next_job_id(store), 8);
     store_close(&store);
 }
@@ -220,7 +225,7 @@ TEST(ranks_of_every_generation_are_kept)
 
     store_begin(store);
     store_write_job(store, &job);
-    CHECK_EQ(store_ranks(store, 1, 4, &arena, read, 8), 4);
+    CHECK_EQ(store_ranks(store, 1, 4, 0, &arena, read, 8), 4);
     CHECK_EQ(read[0].state, RANK_WAITING);
     store_write_ranks(store, 1, 4, job.parts, 2, ranks);
     store_write_job(store, &job); /* must not set the ranks back */
@@ -230,7 +235,7 @@ TEST(ranks_of_every_generation_are_kept)
     job.parts[0].rank_base = 0;
     store_write_job(store, &job);
     store_commit(store);
-    CHECK_EQ(store_ranks(store, 1, 4, &arena, read, 8), 4);
+    CHECK_EQ(store_ranks(store, 1, 4, 0, &arena, read, 8), 4);
     CHECK_EQ(read[0].exit_code, 3);
     CHECK_EQ(read[1].signal, 15);
     CHECK_EQ(read[1].slot, 63);
@@ -238,7 +243,12 @@ TEST(ranks_of_every_generation_are_kept)
     CHECK_EQ(read[2].slot, 1);
     CHECK_EQ(read[3].slot, 2);
     CHECK_STR(read[3].node, "node1");
-    CHECK_EQ(store_ranks(store, 1, 4, &arena, read, 3), 3);
+    CHECK_EQ(store_ranks(store, 1, 4, 0, &arena, read, 3), 3);
+    CHECK_EQ(store_ranks(store, 1, 4, 1, &arena, read, 2), 2); /* a page */
+    CHECK_EQ(read[0].rank, 1);
+    CHECK_EQ(read[1].rank, 2);
+    CHECK_EQ(store_ranks(store, 1, 4, 3, &arena, read, 8), 1);
+    CHECK_EQ(store_ranks(store, 1, 4, 4, &arena, read, 8), 0);
     CHECK(store_rank_node(store, 1, 4, 0, node));
     CHECK_STR(node, "node0");
     CHECK(store_rank_node(store, 1, 5, 0, node));
@@ -328,7 +338,7 @@ TEST(kill_between_any_two_steps)
         }
         wait_for_kill(pid, SIGKILL);
         store = open_or_fail(dir);
-        CHECK_EQ(store_get_job(store, 1, &got), whole);
+        CHECK_EQ(store_get_job(store, 1, &records, &got), whole);
         CHECK_EQ(store_find_request(store, job.request_id, job.user, &job_id), whole);
         CHECK_EQ(store_spec(store, 1, true, &arena, &spec) == STATUS_OK, whole);
         CHECK_EQ(store_last_event_id(store), whole ? 1 : 0);
@@ -372,7 +382,7 @@ TEST(kill_at_any_moment)
         (void)close(said[0]);
         store = open_or_fail(dir);
         for (id = 1; id <= last; id++)
-            CHECK(store_get_job(store, id, &got));
+            CHECK(store_get_job(store, id, &records, &got));
         CHECK(store_next_job_id(store) <= last + 2); /* one more may have been committed, unsaid */
         store_close(&store);
     }
@@ -464,12 +474,12 @@ TEST(a_log_without_its_file_is_not_played)
     (void)snprintf(path, sizeof path, "%s/state.db", dir);
     CHECK(unlink(path) == 0);
     store = open_or_fail(dir);
-    CHECK(!store_get_job(store, 1, &got));
+    CHECK(!store_get_job(store, 1, &records, &got));
     CHECK_EQ(store_next_job_id(store), 1);
     write_one(store, 1, "b", 0);
     store_close(&store);
     store = open_or_fail(dir);
-    CHECK(store_get_job(store, 1, &got));
+    CHECK(store_get_job(store, 1, &records, &got));
     CHECK_STR(got.name, "b");
     store_close(&store);
 }
@@ -492,7 +502,7 @@ TEST(kill_without_fsync)
     }
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK_EQ(store_open(&store, dir, false, NULL), STATUS_OK);
-    CHECK(store_get_job(store, 1, &got));
+    CHECK(store_get_job(store, 1, &records, &got));
     store_close(&store);
 }
 
@@ -567,7 +577,7 @@ TEST(a_failed_write_ends_the_process)
     (void)close(said[0]);
     CHECK(strstr(text, "state.db") != NULL);
     store = open_or_fail(test_dir());
-    CHECK(store_get_job(store, 1, &got));
+    CHECK(store_get_job(store, 1, &records, &got));
     store_close(&store);
 }
 

@@ -76,6 +76,8 @@ static void make_file(const char *sql, int version)
     execute(text);
 }
 
+static struct arena records; /* parts of what was read */
+
 static void check_jobs(struct store *store)
 {
     const char *request_id = "0000000000000000000000000000000a";
@@ -86,7 +88,7 @@ static void check_jobs(struct store *store)
     uint64_t id = 0;
 
     CHECK_STR(store_cluster(store), "0123456789abcdef0123456789abcdef");
-    CHECK(store_get_job(store, 4, &job));
+    CHECK(store_get_job(store, 4, &records, &job));
     CHECK_STR(job.user, "ann");
     CHECK_EQ(job.state, JOB_RUNNING);
     CHECK_EQ(job.generation, 2);

@@ -1,0 +1,98 @@
+#include "ddpctl/job_pages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* False: no memory, and `*text` is as it was. */
+static bool keep(struct job_pages *pages, const char **text)
+{
+    const char *copy = arena_text(&pages->arena, *text, strlen(*text));
+
+    if (copy != NULL)
+        *text = copy;
+    return copy != NULL;
+}
+
+static bool keep_job(struct job_pages *pages, const struct msg_job_info *info)
+{
+    const char **argv = arena_alloc(&pages->arena, (info->argv.count + 1) * sizeof *argv);
+    bool is_kept = argv != NULL;
+
+    pages->job = info->jobs.items[0];
+    pages->info = *info;
+    pages->info.jobs.items = &pages->job;
+    pages->info.argv.items = argv;
+    for (uint32_t i = 0; is_kept && i < info->argv.count; i++) {
+        argv[i] = info->argv.items[i];
+        is_kept = keep(pages, &argv[i]);
+    }
+    return is_kept && keep(pages, &pages->job.name) && keep(pages, &pages->job.user) &&
+           keep(pages, &pages->job.where) && keep(pages, &pages->job.reason) &&
+           keep(pages, &pages->info.failed_node) && keep(pages, &pages->info.tail) &&
+           keep(pages, &pages->info.cwd);
+}
+
+static bool keep_ranks(struct job_pages *pages, const struct msg_job_info *info)
+{
+    struct part_job_rank *ranks =
+        realloc(pages->ranks, (pages->rank_count + info->ranks.count + 1u) * sizeof *ranks);
+
+    if (ranks == NULL)
+        return false;
+    pages->ranks = ranks;
+    for (uint32_t i = 0; i < info->ranks.count; i++) {
+        struct part_job_rank *kept = &ranks[pages->rank_count++];
+
+        *kept = info->ranks.items[i];
+        if (!keep(pages, &kept->node))
+            return false;
+    }
+    return true;
+}
+
+/* A generation that came meanwhile begins the list anew. */
+static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
+{
+    const struct msg_job_info *info = &msg->job_info;
+    struct job_pages *pages = context;
+    bool is_kept = true;
+
+    if (info->jobs.count != 1)
+        return ctl_fail_unexpected(ctl, msg);
+    if (pages->next_rank > 0 && info->jobs.items[0].generation != pages->job.generation) {
+        pages->next_rank = pages->rank_count = 0;
+        pages->info.more_ranks = true;
+        return CTL_OK;
+    }
+    if (pages->next_rank == 0)
+        is_kept = keep_job(pages, info);
+    is_kept = is_kept && keep_ranks(pages, info);
+    pages->info.ranks.items = pages->ranks;
+    pages->info.ranks.count = pages->rank_count;
+    pages->info.more_ranks = info->more_ranks && info->ranks.count > 0;
+    if (info->ranks.count > 0)
+        pages->next_rank = info->ranks.items[info->ranks.count - 1].rank + 1;
+    return is_kept ? CTL_OK : ctl_fail(ctl, CTL_FAILED, "out of memory", "");
+}
+
+int job_pages_read(struct ctl *ctl, struct request *request, struct job_pages *pages)
+{
+    int rc;
+
+    request->on_answer = on_page;
+    request->context = pages;
+    do {
+        request->msg->job_get.first_rank = pages->next_rank;
+        rc = request_run(ctl, request);
+        request->msg->job_get.after_version = 0; /* of the pages behind the first */
+        request->msg->job_get.wait_us = 0;
+    } while (rc == CTL_OK && pages->info.more_ranks);
+    return rc;
+}
+
+void job_pages_free(struct job_pages *pages)
+{
+    free(pages->ranks);
+    arena_reset(&pages->arena);
+    *pages = (struct job_pages){0};
+}

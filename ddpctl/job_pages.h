@@ -1,0 +1,24 @@
+/* A job with all its ranks: the pages of the server's answer in one. */
+#ifndef DDPCTL_JOB_PAGES_H
+#define DDPCTL_JOB_PAGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/arena.h"
+#include "ddpctl/request.h"
+
+struct job_pages {
+    struct msg_job_info info; /* with all ranks, in the arena and in `ranks` */
+    struct arena arena;
+    struct part_job job;
+    struct part_job_rank *ranks;
+    uint32_t rank_count, next_rank;
+};
+
+/* Sends `request`, a job_get, and again for further pages. `request`'s on_answer and context are set
+ * here. Returns the exit code; `pages` is zeroed by the caller, and freed by job_pages_free. */
+int job_pages_read(struct ctl *ctl, struct request *request, struct job_pages *pages);
+void job_pages_free(struct job_pages *pages);
+
+#endif

@@ -1,0 +1,53 @@
+#include "rendezvous/core/gang.h"
+
+#include <assert.h>
+
+/* Of a part with one rank; three times, for the rounding to blocks and the holes between them. */
+#define BYTES_PER_SLOT                                                                             \
+    (3 * (sizeof(struct rdzv_part) + sizeof(struct part_state) + sizeof(struct rdzv_rank)))
+
+_Static_assert(ORDER_COUNT *(NODES_PER_JOB_MAX / 64 + 1) * sizeof(uint64_t) +
+                       NODES_PER_JOB_MAX * (sizeof(struct rdzv_part) + sizeof(struct part_state)) +
+                       RANKS_PER_JOB_MAX * sizeof(struct rdzv_rank) <=
+                   BLOCK_BYTES_MAX,
+               "the largest job fits into a block");
+
+uint32_t gang_chunks(const struct rdzv_options *options)
+{
+    uint64_t slots = (uint64_t)options->nodes_max * SLOTS_PER_NODE_MAX;
+    uint64_t bytes = slots * BYTES_PER_SLOT + (uint64_t)options->jobs_max * BLOCK_BYTES_MIN;
+
+    return (uint32_t)(bytes / BLOCK_BYTES_MAX) + 2;
+}
+
+bool gang_new(struct blocks *blocks, struct gang *gang, uint32_t part_count, uint32_t world)
+{
+    uint32_t words = (part_count + 63) / 64;
+    uint32_t owed_bytes = ORDER_COUNT * words * (uint32_t)sizeof(uint64_t);
+    uint32_t place_bytes = part_count * (uint32_t)sizeof(struct rdzv_part);
+    uint32_t rank_bytes = world * (uint32_t)sizeof(struct rdzv_rank);
+    uint32_t bytes =
+        owed_bytes + place_bytes + rank_bytes + part_count * (uint32_t)sizeof(struct part_state);
+    char *block;
+
+    assert(part_count > 0 && part_count <= NODES_PER_JOB_MAX && world <= RANKS_PER_JOB_MAX);
+    block = blocks_alloc(blocks, bytes);
+    if (block == NULL)
+        return false;
+    *gang = (struct gang){
+        .part_count = part_count,
+        .word_count = words,
+        .owed = (uint64_t *)(void *)block,
+        .places = (struct rdzv_part *)(void *)(block + owed_bytes),
+        .ranks = (struct rdzv_rank *)(void *)(block + owed_bytes + place_bytes),
+        .parts = (struct part_state *)(void *)(block + owed_bytes + place_bytes + rank_bytes),
+    };
+    return true;
+}
+
+void gang_free(struct blocks *blocks, struct gang *gang)
+{
+    if (gang->part_count > 0)
+        blocks_free(blocks, gang->owed);
+    *gang = (struct gang){0};
+}
