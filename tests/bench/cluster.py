@@ -95,6 +95,10 @@ def run(bench, seconds):
             if "failed" not in one:
                 one["kib_a_connection"] = round((one["server_rss_kib"] - base) / count, 1)
             results.append(one)
+    for nodes in (64, 1250, 4096):
+        with bench:
+            os.environ["DDP_SERVER"] = bench.server.address
+            results.append(bench.load(bench.keys("node", nodes), "round", nodes, 8))
     for clients in (1, 50, 200):
         with bench:
             results.append(bench.load("-", "submits", 480, clients, address=bench.server.address))

@@ -2,6 +2,7 @@
  *   load ADDRESS KEYS handshakes SECONDS AT_A_TIME   connect, prove the key, say hello, close, again
  *   load ADDRESS KEYS nodes|clients COUNT SECONDS    COUNT connections, each with a heartbeat a second
  *   load ADDRESS KEYS submits COUNT CLIENTS          COUNT jobs by CLIENTS at a time, each durable
+ *   load ADDRESS KEYS round NODES NPROC              one job on NODES nodes: its join round; $DDP_SERVER: a client's address
  * ADDRESS is HOST:PORT or unix:PATH; KEYS a file with one key URL a line, "-" for none. The server's CPU time and memory are the
  * caller's to measure (tests/bench/cluster.py). */
 #include "tests/bench/load.h"
@@ -143,6 +144,8 @@ int main(int argc, char **argv)
         load_beats(&load, number(argv[4]), number(argv[5]), mode[0] == 'n');
     else if (strcmp(mode, "submits") == 0)
         load_submits(&load, number(argv[4]), number(argv[5]));
+    else if (strcmp(mode, "round") == 0)
+        load_round(&load, getenv("DDP_SERVER"), number(argv[4]), number(argv[5]));
     else
         load_fail("no mode %s", mode);
     load_close(&load);

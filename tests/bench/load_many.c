@@ -12,22 +12,6 @@
 
 #define OPENING_MAX 6u /* handshakes at a time: of one source a server takes 8 */
 
-struct line {
-    struct caller caller;
-    uint32_t index;
-    bool is_greeted, is_waiting; /* hello answered; a request is under way */
-    uint64_t asked_us;
-};
-
-struct crowd {
-    struct load *load;
-    struct line *lines;
-    uint32_t count, opened, greeted, lost, answered, asked, asked_max;
-    int epoll;
-    bool as_nodes;
-    uint32_t *times_us; /* [asked_max] */
-};
-
 static void watch(struct crowd *crowd, struct line *line, int how)
 {
     struct epoll_event event = {.events = EPOLLIN, .data = {.ptr = line}};
@@ -72,7 +56,7 @@ static void open_line(struct crowd *crowd, struct line *line)
     watch(crowd, line, EPOLL_CTL_ADD);
 }
 
-static void crowd_open(struct crowd *crowd, struct load *load, uint32_t count, uint32_t asked_max)
+void crowd_open(struct crowd *crowd, struct load *load, uint32_t count, uint32_t asked_max)
 {
     crowd->load = load;
     crowd->count = count;
@@ -88,7 +72,7 @@ static void crowd_open(struct crowd *crowd, struct load *load, uint32_t count, u
     }
 }
 
-static void crowd_close(struct crowd *crowd)
+void crowd_close(struct crowd *crowd)
 {
     for (uint32_t i = 0; i < crowd->count; i++)
         caller_close(&crowd->lines[i].caller);
@@ -125,6 +109,8 @@ static void on_answer(struct crowd *crowd, struct line *line, const char *json, 
         if (crowd->answered < crowd->asked_max)
             crowd->times_us[crowd->answered] = (uint32_t)(load_now_us() - line->asked_us);
         crowd->answered++;
+    } else if (crowd->on_order != NULL) {
+        crowd->on_order(crowd, line, json, byte_count);
     }
 }
 
@@ -152,7 +138,7 @@ static void serve(struct crowd *crowd, struct line *line)
 }
 
 /* One round of epoll, for at most `wait_ms`. */
-static void turn(struct crowd *crowd, int wait_ms)
+void crowd_turn(struct crowd *crowd, int wait_ms)
 {
     struct epoll_event events[256];
     int n = epoll_wait(crowd->epoll, events, 256, wait_ms);
@@ -161,13 +147,23 @@ static void turn(struct crowd *crowd, int wait_ms)
         serve(crowd, events[i].data.ptr);
 }
 
-static void ask(struct crowd *crowd, struct line *line, const struct msg *msg)
+void crowd_ask(struct crowd *crowd, struct line *line, const struct msg *msg)
 {
     struct err err;
 
     line->is_waiting = true;
     line->asked_us = load_now_us();
     crowd->asked++;
+    if (caller_send(&line->caller, msg, &err) != STATUS_OK)
+        lose(crowd, line, err.text);
+    else if (caller_is_full(&line->caller))
+        watch(crowd, line, EPOLL_CTL_MOD);
+}
+
+void crowd_tell(struct crowd *crowd, struct line *line, const struct msg *msg)
+{
+    struct err err;
+
     if (caller_send(&line->caller, msg, &err) != STATUS_OK)
         lose(crowd, line, err.text);
     else if (caller_is_full(&line->caller))
@@ -186,7 +182,7 @@ void load_handshakes(struct load *load, uint32_t seconds, uint32_t at_a_time)
     for (uint32_t i = 0; i < at_a_time; i++)
         open_line(&crowd, &crowd.lines[i]);
     while (load_now_us() < end_us && crowd.lost == 0) {
-        turn(&crowd, 1000);
+        crowd_turn(&crowd, 1000);
         for (uint32_t i = 0; i < at_a_time; i++) {
             if (!crowd.lines[i].is_greeted)
                 continue;
@@ -203,7 +199,7 @@ void load_handshakes(struct load *load, uint32_t seconds, uint32_t at_a_time)
 
 /* -- heartbeats -- */
 
-static void open_all(struct crowd *crowd)
+void crowd_greet(struct crowd *crowd)
 {
     uint64_t begin_us = load_now_us();
 
@@ -211,7 +207,7 @@ static void open_all(struct crowd *crowd)
         while (crowd->opened < crowd->count &&
                crowd->opened - crowd->greeted - crowd->lost < OPENING_MAX)
             open_line(crowd, &crowd->lines[crowd->opened]);
-        turn(crowd, 1000);
+        crowd_turn(crowd, 1000);
         if (load_now_us() - begin_us > UINT64_C(300000000))
             load_fail("%u of %u connections after 300 s", crowd->greeted, crowd->count);
     }
@@ -224,7 +220,7 @@ static void beat(struct crowd *crowd, struct line *line)
 
     if (crowd->as_nodes)
         msg = (struct msg){.type = MSG_TYPE_BEAT, .beat = {.sent_us = load_now_us()}};
-    ask(crowd, line, &msg);
+    crowd_ask(crowd, line, &msg);
 }
 
 /* Connection i beats at i / count of each second. The driver measures the server between the lines
@@ -237,7 +233,7 @@ void load_beats(struct load *load, uint32_t count, uint32_t seconds, bool as_nod
              late = 0; /* beats without an answer in time */
 
     crowd_open(&crowd, load, count, (uint32_t)total);
-    open_all(&crowd);
+    crowd_greet(&crowd);
     open_us = load_now_us() - begin_us;
     load_mark("connected");
     start_us = load_now_us();
@@ -254,7 +250,7 @@ void load_beats(struct load *load, uint32_t count, uint32_t seconds, bool as_nod
             else
                 beat(&crowd, line);
         }
-        turn(&crowd, 1);
+        crowd_turn(&crowd, 1);
     }
     late += crowd.asked - crowd.answered;
     load_mark("done");
@@ -284,7 +280,7 @@ static void submit(struct crowd *crowd, struct line *line)
     msg.submit.nodes = msg.submit.nproc_per_node = 1;
     msg.submit.cwd = "/";
     msg.submit.argv = (struct msg_text_list){.items = argv, .count = 1};
-    ask(crowd, line, &msg);
+    crowd_ask(crowd, line, &msg);
 }
 
 void load_submits(struct load *load, uint32_t count, uint32_t clients)
@@ -293,13 +289,13 @@ void load_submits(struct load *load, uint32_t count, uint32_t clients)
     uint64_t begin_us, us;
 
     crowd_open(&crowd, load, clients, count);
-    open_all(&crowd);
+    crowd_greet(&crowd);
     begin_us = load_now_us();
     while (crowd.answered < count && crowd.lost == 0) {
         for (uint32_t i = 0; i < clients && crowd.asked < count; i++)
             if (!crowd.lines[i].is_waiting && crowd.lines[i].caller.fd >= 0)
                 submit(&crowd, &crowd.lines[i]);
-        turn(&crowd, 1000);
+        crowd_turn(&crowd, 1000);
     }
     us = load_now_us() - begin_us;
     printf("{\"mode\":\"submits\",\"count\":%u,\"clients\":%u,\"lost\":%u,\"per_s\":%.1f",
