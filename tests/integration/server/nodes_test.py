@@ -42,7 +42,8 @@ def cluster(nodes=NODES, closed_count=closed_of):
     finally:
         for peer in peers:
             peer.close()
-        server.kill()
+        if server.alive():
+            server.kill()
         shutil.rmtree(root)
 
 
@@ -148,6 +149,26 @@ def test_more_ranks_than_a_page():
         client.wait_for(job, lambda j: j["state"] == "cancelled")
         assert {r["pid"] for r in ranks_of(client, job)} == set(range(100, 100 + NPROC))  # from the store now
         check_status(server, job, {"stopped"})
+
+
+def test_a_wide_job_outlives_the_server():
+    with cluster(WIDTH, lambda i: 0) as (server, peers), Client(server.address) as client:
+        job = client.submit(nodes=WIDTH, nproc_per_node=NPROC)["job_id"]
+        for peer in peers:
+            start_of(peer)
+        before = ranks_of(client, job)
+        server.kill()
+        again = Server(BINARY, server.state_dir, "--suspect", "1h", "--lost", "1h", "--lease", "1h")
+        try:
+            with Client(again.address) as later:
+                info = later.job(job)["jobs"][0]
+                assert info["state"] == "starting" and info["generation"] == 1, info
+                assert [(r["node"], r["slot"]) for r in ranks_of(later, job)] == [(r["node"], r["slot"]) for r in before]
+                peer = say_hello(again.address, 0, lambda i: 0)  # it lists no shim: its start order was lost
+                assert start_of(peer)["rank_base"] == next(r["rank"] for r in before if r["node"] == "node0")
+                peer.close()
+        finally:
+            again.kill()
 
 
 def test_the_log_of_a_late_rank():
