@@ -343,9 +343,10 @@ static void announce_half(const struct train *train)
                      "speed is not\n",
                      type, type);
     else
-        (void)printf("%s is computed by this CPU (AMX) in %u of %u convolutions and linear layers; "
-                     "everything else is rounded to it\n",
-                     type, computed, count);
+        (void)printf(
+            "%s is computed by this CPU in %u of %u convolutions and linear layers; everything "
+            "else is rounded to it\n",
+            type, computed, count);
 }
 
 /* Apex's banner, and how this backend does what it announces. */

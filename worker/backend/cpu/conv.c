@@ -6,7 +6,7 @@
  * Weights are stored in the layout that is best for forward. Where backward needs another one, they
  * are reordered once per step (some KiB). No gradient is computed for the network's input.
  *
- * bf16 on the matrix unit (half.h): input and output of a chunk are NHWC. A 1x1 convolution is then
+ * bf16 with AMX (half.h): input and output of a chunk are NHWC. A 1x1 convolution is then
  * a matrix product over pixels: oneDNN's inner product is up to five times as fast as its
  * convolution. Weights are stored in the layout of their gradient, since forward and data read a
  * 16-bit copy anyway. */
@@ -60,16 +60,17 @@ static uint32_t input_step(const struct cpu_layer *layer)
 static struct cpu_operation describe(const struct cpu *cpu, const struct cpu_layer *layer,
                                      uint32_t n)
 {
-    const bool half = conv_of(layer)->half.on;
+    const struct cpu_half *half = &conv_of(layer)->half;
 
-    return (struct cpu_operation){
-        .layer = layer->graph->name,
-        .is_conv = true,
-        .has_bias = layer->graph->has_bias,
-        .stride = layer->graph->window.stride,
-        .pad = layer->graph->window.pad,
-        .in = half ? cpu_half_shape(layer->in, n) : cpu_value_shape(cpu, layer->in, n),
-        .out = half ? cpu_half_shape(&layer->out, n) : cpu_value_shape(cpu, &layer->out, n)};
+    return (struct cpu_operation){.layer = layer->graph->name,
+                                  .is_conv = true,
+                                  .has_bias = layer->graph->has_bias,
+                                  .stride = layer->graph->window.stride,
+                                  .pad = layer->graph->window.pad,
+                                  .in = half->on ? cpu_half_shape(cpu, half, layer->in, n)
+                                                 : cpu_value_shape(cpu, layer->in, n),
+                                  .out = half->on ? cpu_half_shape(cpu, half, &layer->out, n)
+                                                  : cpu_value_shape(cpu, &layer->out, n)};
 }
 
 /* The pixels of n images as rows of a matrix. */
@@ -107,7 +108,7 @@ static enum status choose_layouts(const struct cpu *cpu, struct cpu_layer *layer
     return status;
 }
 
-/* bf16 on the matrix unit where that is possible, else fp32. */
+/* Computed in bf16 where that is possible, else in fp32. */
 static enum status choose_type(const struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
                                struct err *err)
 {
@@ -115,7 +116,9 @@ static enum status choose_type(const struct cpu *cpu, struct cpu_layer *layer, s
     struct err refusal;
 
     conv->half.on = cpu_half_applies(cpu, layer);
-    conv->is_matrix = conv->half.on && window->kernel == 1 && window->pad == 0;
+    conv->half.keeps_blocks = cpu_dnnl_isa() != CPU_ISA_AMX && layer->in->blocked;
+    conv->is_matrix =
+        conv->half.on && !conv->half.keeps_blocks && window->kernel == 1 && window->pad == 0;
     if (conv->half.on) {
         const enum status status = choose_layouts(cpu, layer, conv, &refusal);
 
@@ -206,20 +209,20 @@ static enum status run(struct cpu *cpu, struct cpu_layer *layer, struct cpu_prod
 }
 
 static void pack(struct cpu *cpu, struct cpu_layer *layer, const struct cpu_value *value,
-                 uint32_t n, uint32_t step, const float *stored, float *half)
+                 uint32_t n, uint32_t step, const float *stored, float *packed)
 {
     const uint64_t start = cpu_clock(cpu);
 
-    cpu_half_pack(cpu, value, n, step, stored, half);
+    cpu_half_pack(cpu, &conv_of(layer)->half, value, n, step, stored, packed);
     cpu_count(cpu, layer, CPU_CONV_COPIES, start);
 }
 
 static void unpack(struct cpu *cpu, struct cpu_layer *layer, const struct cpu_value *value,
-                   uint32_t n, uint32_t step, const float *half, float *stored)
+                   uint32_t n, uint32_t step, const float *packed, float *stored)
 {
     const uint64_t start = cpu_clock(cpu);
 
-    cpu_half_unpack(cpu, value, n, step, half, stored);
+    cpu_half_unpack(cpu, &conv_of(layer)->half, value, n, step, packed, stored);
     cpu_count(cpu, layer, CPU_CONV_COPIES, start);
 }
 

@@ -2,8 +2,8 @@
  * for the rest. One thread.
  *
  * Values are fp32 in blocks of channels. A 16-bit type is an fp32 value that is rounded wherever a
- * GPU would store it, so that losses equal those of a GPU up to the order of sums. With AMX, bf16
- * convolutions and linear layers are computed in bf16 (half.h). */
+ * GPU would store it, so that losses equal those of a GPU up to the order of sums. With AMX or
+ * AVX512_BF16, bf16 convolutions and linear layers are computed in bf16 (half.h). */
 #ifndef WORKER_BACKEND_CPU_CPU_H
 #define WORKER_BACKEND_CPU_CPU_H
 

@@ -76,6 +76,8 @@ enum cpu_isa cpu_dnnl_isa(void)
 
     if ((isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx)
         return CPU_ISA_AMX;
+    if ((isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16)
+        return CPU_ISA_AVX512_BF16;
     if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
         return CPU_ISA_AVX512;
     return (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 ? CPU_ISA_AVX2 : CPU_ISA_ANY;
@@ -291,9 +293,9 @@ bool cpu_descriptor_is_general(const struct cpu_descriptor *descriptor)
     return strncmp(name_of(descriptor), "ref", 3) == 0;
 }
 
-bool cpu_descriptor_uses_amx(const struct cpu_descriptor *descriptor)
+bool cpu_descriptor_is_bf16(const struct cpu_descriptor *descriptor)
 {
-    return strstr(name_of(descriptor), "amx") != NULL;
+    return strstr(name_of(descriptor), cpu_dnnl_isa() == CPU_ISA_AMX ? "amx" : "bf16") != NULL;
 }
 
 /* -- primitives -- */

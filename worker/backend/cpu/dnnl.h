@@ -62,7 +62,8 @@ enum cpu_isa {
     CPU_ISA_ANY,
     CPU_ISA_AVX2,
     CPU_ISA_AVX512,
-    CPU_ISA_AMX /* multiplies bf16 matrices */
+    CPU_ISA_AVX512_BF16, /* dot products of bf16 */
+    CPU_ISA_AMX          /* products of bf16 matrices */
 };
 enum cpu_isa cpu_dnnl_isa(void);
 
@@ -103,7 +104,8 @@ enum status cpu_descriptor_weights(struct cpu_layout **layout,
                                    const struct cpu_descriptor *descriptor, struct err *err);
 /* oneDNN's general code, without vectors: very slow. */
 bool cpu_descriptor_is_general(const struct cpu_descriptor *descriptor);
-bool cpu_descriptor_uses_amx(const struct cpu_descriptor *descriptor);
+/* Computes in bf16 with the best that this CPU has for it, CPU_ISA_AVX512_BF16 or CPU_ISA_AMX. */
+bool cpu_descriptor_is_bf16(const struct cpu_descriptor *descriptor);
 
 /* The memory of a primitive: the tensors of the operation, or their gradients; a conversion reads
  * CPU_IN and writes CPU_OUT. */

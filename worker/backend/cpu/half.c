@@ -1,4 +1,4 @@
-/* bf16 on the matrix unit: shapes and conversions. See half.h. */
+/* Layers computed in bf16: shapes and conversions. See half.h. */
 #include "worker/backend/cpu/half.h"
 
 #include <assert.h>
@@ -40,12 +40,17 @@ enum status cpu_half_request(struct cpu *cpu, const struct cpu_layer *layer, str
     return status;
 }
 
-struct cpu_shape cpu_half_shape(const struct cpu_value *value, uint32_t n)
+struct cpu_shape cpu_half_shape(const struct cpu *cpu, const struct cpu_half *half,
+                                const struct cpu_value *value, uint32_t n)
 {
-    return (struct cpu_shape){.dim_count = 4,
+    struct cpu_shape shape = {.dim_count = 4,
                               .dims = {n, value->dims[0], value->dims[1], value->dims[2]},
-                              .type = CPU_BF16,
                               .order = CPU_CHANNELS_LAST};
+
+    if (half->keeps_blocks)
+        shape = cpu_value_shape(cpu, value, n);
+    shape.type = CPU_BF16;
+    return shape;
 }
 
 /* cpu_half_pack for a row-major value, an input of few channels: [n][channels][height][width]. */
@@ -65,25 +70,34 @@ static void pack_planes(const struct cpu_value *value, uint32_t n, uint32_t step
     }
 }
 
-void cpu_half_pack(const struct cpu *cpu, const struct cpu_value *value, uint32_t n, uint32_t step,
-                   const float *stored, float *half)
+void cpu_half_pack(const struct cpu *cpu, const struct cpu_half *half,
+                   const struct cpu_value *value, uint32_t n, uint32_t step, const float *stored,
+                   float *packed)
 {
-    assert(step > 0 && stored != NULL && half != NULL);
-    if (value->blocked) {
+    uint16_t *to = (uint16_t *)(void *)packed;
+
+    assert(step > 0 && stored != NULL && packed != NULL);
+    if (half->keeps_blocks) {
+        cpu->kernels->half->narrow(stored, n * value->image_size, to);
+    } else if (value->blocked) {
         const struct cpu_area area = cpu_area(value, n);
 
-        cpu->kernels->half->pack(&area, value->dims[0], step, stored, (uint16_t *)(void *)half);
+        cpu->kernels->half->pack(&area, value->dims[0], step, stored, to);
     } else {
-        pack_planes(value, n, step, stored, (uint16_t *)(void *)half);
+        pack_planes(value, n, step, stored, to);
     }
 }
 
-void cpu_half_unpack(const struct cpu *cpu, const struct cpu_value *value, uint32_t n,
-                     uint32_t step, const float *half, float *stored)
+void cpu_half_unpack(const struct cpu *cpu, const struct cpu_half *half,
+                     const struct cpu_value *value, uint32_t n, uint32_t step, const float *packed,
+                     float *stored)
 {
     const struct cpu_area area = cpu_area(value, n);
+    const uint16_t *from = (const uint16_t *)(const void *)packed;
 
     assert(value->blocked); /* the gradient of the network's input is never computed */
-    cpu->kernels->half->unpack(&area, value->dims[0], step, (const uint16_t *)(const void *)half,
-                               stored);
+    if (half->keeps_blocks)
+        cpu->kernels->half->widen(from, n * value->image_size, stored);
+    else
+        cpu->kernels->half->unpack(&area, value->dims[0], step, from, stored);
 }

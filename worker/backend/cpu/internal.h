@@ -6,7 +6,7 @@
  *     outcome.c              the end of a step: finite check, clipping, optimizer, outcome
  *     memory.c               the memory plan: one arena for all values and buffers
  *     conv.c ... ops.c       the layers, a struct cpu_op each
- *     product.c, half.c      convolution and linear as oneDNN primitives; bf16 on a matrix unit
+ *     product.c, half.c      convolution and linear as oneDNN primitives; bf16 computed as such
  *     dnnl.h                 oneDNN, version 2 or 3
  *     profile.c              times
  *     base.c                 allocation, shapes, rounding, sums over ranks
@@ -112,7 +112,7 @@ struct cpu {
     bool evaluate_only;
     bool has_profile, profile; /* net_options.profile; switched on now */
     uint64_t part_ns[CPU_PARTS], part_calls[CPU_PARTS];
-    bool has_bf16; /* the machine has AMX and net_options allow it */
+    bool has_bf16; /* computes bf16: the machine can, and net_options allow it */
     bool widens;   /* images of one channel are copied into all channels of the input */
     float label_smoothing;
     size_t bytes;

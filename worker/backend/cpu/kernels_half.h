@@ -1,4 +1,4 @@
-/* Conversions between values in memory (fp32 in channel blocks) and what the matrix unit reads
+/* Conversions between values in memory (fp32 in channel blocks) and what bf16 primitives read
  * (bf16, NHWC). Nothing is rounded: the fp32 values are bf16 already, so their upper 16 bits are
  * kept. */
 #ifndef WORKER_BACKEND_CPU_KERNELS_HALF_H

@@ -45,7 +45,7 @@ static bool is_flat(const struct cpu_value *in)
            (!in->blocked || (in->dims[1] == 1 && in->dims[2] == 1));
 }
 
-/* bf16 on the matrix unit; STATUS_UNSUPPORTED where that is not possible or our loop is better. */
+/* Computed in bf16; STATUS_UNSUPPORTED where that is not possible or our loop is better. */
 static enum status choose_half(const struct cpu *cpu, struct cpu_layer *layer,
                                struct linear *linear, struct err *err)
 {

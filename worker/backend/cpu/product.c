@@ -24,10 +24,9 @@ static enum status choose(const struct cpu *cpu, struct cpu_product *product,
     enum status status =
         cpu_descriptor_new(&made, cpu->dnnl, operation, direction, weights, forward, err);
 
-    if (status == STATUS_OK && operation->in.type == CPU_BF16 && !cpu_descriptor_uses_amx(made))
+    if (status == STATUS_OK && operation->in.type == CPU_BF16 && !cpu_descriptor_is_bf16(made))
         status = err_set(err, STATUS_UNSUPPORTED, 0,
-                         "layer %s: oneDNN does not use the matrix unit for its shape",
-                         operation->layer);
+                         "layer %s: oneDNN has no fast bf16 for its shape", operation->layer);
     if (status == STATUS_OK)
         status = cpu_descriptor_weights(&product->weights[direction], made, err);
     product->is_general[direction] = status == STATUS_OK && cpu_descriptor_is_general(made);

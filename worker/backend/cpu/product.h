@@ -42,7 +42,7 @@ struct cpu_product_memory {
  * for forward and data, fp32 for their gradient.
  *   plain: the row-major shape of the weights in fp32
  *   n: number of images that the choice is for
- * Errors: STATUS_UNSUPPORTED where oneDNN lacks a direction, or runs bf16 without the matrix unit;
+ * Errors: STATUS_UNSUPPORTED where oneDNN lacks a direction, or has no fast bf16;
  * then nothing is left in `product`. */
 enum status cpu_product_choose(const struct cpu *cpu, const struct cpu_layer *layer,
                                struct cpu_product *product, cpu_describe describe, uint32_t n,
