@@ -119,22 +119,28 @@ void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, ui
 
 static void settle(struct rdzv *rdzv, struct job *job);
 
-/* The first failure of a generation; later ones are its consequences and change nothing. */
-static void fail(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
+static void set_cause(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
 {
     struct rdzv_record *record = &job->record;
 
     assert(part < record->part_count);
-    if (job->record.stopping != STOP_NONE)
-        return;
     record->failed_rank = -1;
     record->tail[0] = '\0';
-    job->record.errno_exit = 0;
-    job->record.failed_exit = EXIT_OURS;
-    job->record.failed_signal = 0;
+    record->errno_exit = 0;
+    record->failed_exit = EXIT_OURS;
+    record->failed_signal = 0;
     (void)snprintf(record->failed_node, sizeof record->failed_node, "%s", record->parts[part].node);
     (void)snprintf(record->reason, sizeof record->reason, "%s", cause);
     job_log(rdzv, job, record->reason);
+}
+
+/* The first failure of a generation; later ones are its consequences and change nothing. */
+static void fail(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
+{
+    if (job->record.stopping != STOP_NONE)
+        return;
+    set_cause(rdzv, job, part, cause);
+    job->failed_at_us = rdzv->out.now_us;
     generation_stop(rdzv, job, STOP_FAILURE, SIGKILL, 0);
 }
 
@@ -231,9 +237,35 @@ static bool all_succeeded_on(const struct job *job, uint32_t part)
     return true;
 }
 
-/* The first report that shows a failure decides the cause: a rank that failed, or a shim that ended
- * although not all of its ranks exited 0. The ranks that die because their peers were killed come
- * later, and the generation is being stopped by then. */
+/* The rank that failed first, of those whose failure is known so far: reports of two nodes may arrive in
+ * another order. A message that was under way for long makes a failure look later than it was, never
+ * earlier. */
+static bool is_earlier(const struct rdzv *rdzv, const struct job *job,
+                       const struct msg_shim_report *report)
+{
+    return job->record.stopping == STOP_FAILURE && report->failed_rank != job->record.failed_rank &&
+           report->failed_age_us < rdzv->out.now_us &&
+           rdzv->out.now_us - report->failed_age_us < job->failed_at_us;
+}
+
+static void take_rank(struct job *job, int32_t failed, const struct msg_shim_report *report)
+{
+    struct rdzv_record *record = &job->record;
+
+    record->errno_exit = report->failed_errno_exit >= 126 ? (uint32_t)report->failed_errno_exit : 0;
+    if (record->errno_exit != 0)
+        record->failed_exit = (int32_t)record->errno_exit;
+    if (failed < 0)
+        return; /* no rank was started */
+    record->failed_rank = failed;
+    if (record->errno_exit == 0)
+        record->failed_exit = job->gang.ranks[failed].exit_code;
+    record->failed_signal = job->gang.ranks[failed].signal;
+    (void)snprintf(record->tail, sizeof record->tail, "%s", report->tail);
+}
+
+/* The cause is a rank that failed, the first of them, or a shim that ended although not all of its
+ * ranks exited 0. Ranks that die because their peers were killed have failed later. */
 static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
                          const struct msg_shim_report *report)
 {
@@ -242,29 +274,25 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
     const char *cause = report->cause;
     char text[REASON_BYTES_MAX];
 
-    if (job->record.stopping != STOP_NONE)
-        return;
     if (failed >= 0 && ((uint32_t)failed < place->rank_base ||
                         (uint32_t)failed >= place->rank_base + place->local_count))
         failed = -1;
     if (failed < 0 && (report->phase != SHIM_ENDED || all_succeeded_on(job, part)))
         return;
+    if (job->record.stopping != STOP_NONE && (failed < 0 || !is_earlier(rdzv, job, report)))
+        return;
     if (cause[0] == '\0') {
         text_format(text, "%s ended its part of the job before its end", place->node);
         cause = text;
     }
-    fail(rdzv, job, part, cause);
-    job->record.errno_exit =
-        report->failed_errno_exit >= 126 ? (uint32_t)report->failed_errno_exit : 0;
-    if (job->record.errno_exit != 0)
-        job->record.failed_exit = (int32_t)job->record.errno_exit;
-    if (failed < 0)
-        return; /* no rank was started */
-    job->record.failed_rank = failed;
-    if (job->record.errno_exit == 0)
-        job->record.failed_exit = job->gang.ranks[failed].exit_code;
-    job->record.failed_signal = job->gang.ranks[failed].signal;
-    (void)snprintf(job->record.tail, sizeof job->record.tail, "%s", report->tail);
+    if (job->record.stopping == STOP_NONE)
+        fail(rdzv, job, part, cause);
+    else
+        set_cause(rdzv, job, part, cause);
+    if (failed >= 0 && report->failed_age_us < rdzv->out.now_us)
+        job->failed_at_us = rdzv->out.now_us - report->failed_age_us;
+    take_rank(job, failed, report);
+    job_set_dirty(rdzv, job);
 }
 
 void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,

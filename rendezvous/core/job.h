@@ -25,6 +25,7 @@ struct job {
     bool dirty, changed; /* since it was last published: write it; wake who watches it */
     uint64_t version;
     /* the generation at hand; valid while record.part_count > 0 */
+    uint64_t failed_at_us;    /* stopping for a failure: when it happened */
     uint64_t limit_at_us;     /* running: the time limit; UINT64_MAX: none */
     bool go_sent, world_sent; /* to every part once; a part that beats without it gets it again */
     uint32_t blob_byte_count;
