@@ -21,7 +21,7 @@ struct settings {
     const char *state_dir, *socket, *listen, *advertise;
     uint64_t lease_us, suspect_us, lost_us, keep_jobs_us;
     uint32_t max_slots_per_user, max_queued_per_user;
-    bool all_users, no_fsync, require_key;
+    bool all_users, no_fence, no_fsync, require_key;
     struct service_settings service;
 };
 
@@ -82,6 +82,12 @@ static const struct option_row rows[] = {
      .max = DURATION_US_MAX,
      OPTION_INTO(struct settings, lost_us),
      .help = "a node silent for this long is given up, its jobs restart (default: 15s)"},
+    {.name = "no-fence",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, no_fence),
+     .help =
+         "after a lost node start every job elsewhere at once; without it, one whose workers do "
+         "not speak the worker protocol waits for the node's lease to end, as they may still run"},
     {.name = "keep-jobs",
      .kind = OPTION_DURATION,
      .value = "TIME",
@@ -236,6 +242,7 @@ int main(int argc, char **argv)
     options.lease_us = settings.lease_us;
     options.suspect_us = settings.suspect_us;
     options.lost_us = settings.lost_us;
+    options.waits_for_lease = !settings.no_fence;
     options.keep_jobs_us = settings.keep_jobs_us;
     options.max_slots_per_user = settings.max_slots_per_user;
     options.max_queued_per_user = settings.max_queued_per_user;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/fence.h"
 #include "rendezvous/core/orders.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/state.h"
@@ -29,6 +30,7 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
 
     assert(!job->ended && record->part_count == 0);
     assert(record->state == JOB_QUEUED || record->state == JOB_RESTARTING);
+    fence_drop(rdzv, job);
     queue_remove(rdzv, job);
     if (record->generation > 0) {
         record->restarts++;
@@ -402,6 +404,7 @@ void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t e
              uint32_t signal, bool is_ours)
 {
     assert(!job->ended && rdzv_state_is_final(state));
+    fence_drop(rdzv, job);
     queue_remove(rdzv, job);
     if (job->record.part_count > 0)
         close_generation(rdzv, job);
@@ -436,7 +439,9 @@ static void conclude_failure(struct rdzv *rdzv, struct job *job)
     }
     close_generation(rdzv, job);
     job->retry_at_us = rdzv->out.now_us + answer.delay_us;
-    job->record.retry_at_ms = rdzv->out.wall_ms + (int64_t)(answer.delay_us / 1000);
+    (void)fence_wait(rdzv, job);
+    job->record.retry_at_ms =
+        rdzv->out.wall_ms + (int64_t)((job->retry_at_us - rdzv->out.now_us) / 1000);
     job_set_state(rdzv, job, JOB_RESTARTING);
     queue_add(rdzv, job);
 }

@@ -30,8 +30,13 @@ struct job {
     bool go_sent, world_sent; /* to every part once; a part that beats without it gets it again */
     uint32_t blob_byte_count;
     uint64_t retry_at_us; /* restarting: not before */
-    struct gang gang;     /* of the generation at hand */
-    struct gang last;     /* of the last one that ended, see job_gang_new */
+    /* see fence.h */
+    uint64_t fence_until_us; /* 0: nothing to wait for */
+    uint64_t unfenced_at_us; /* is_fenced: retry_at_us without it */
+    uint16_t fence_node;     /* index into rdzv->nodes; NODE_NONE: several nodes */
+    bool is_fenced;          /* it waits, and the node can end that */
+    struct gang gang;        /* of the generation at hand */
+    struct gang last;        /* of the last one that ended, see job_gang_new */
     uint32_t ended_generation;
     struct rdzv_record record;    /* what is stored; its parts are the gang's */
     uint8_t blob[BLOB_BYTES_MAX]; /* of the generation at hand */

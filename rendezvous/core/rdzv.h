@@ -36,6 +36,7 @@ struct rdzv_options {
     uint64_t lease_us;
     uint64_t beat_interval_us;
     uint64_t suspect_us, lost_us; /* since the last beat */
+    bool waits_for_lease;         /* before a job starts again elsewhere, see fence.h */
     uint32_t max_queued_per_user; /* jobs that have not started; 0: no limit */
     uint32_t max_slots_per_user;  /* in use at a time; 0: no limit */
     uint64_t seed;                /* for the jitter of back-off */

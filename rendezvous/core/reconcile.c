@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include "rendezvous/core/fence.h"
 #include "rendezvous/core/generation.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
@@ -57,6 +58,7 @@ void reconcile_list(struct rdzv *rdzv, struct node *node)
         if (!roster_lists(node, job->record.job_id, job->record.generation))
             generation_unlisted(rdzv, job, part);
     }
+    fence_heard(rdzv, node);
 }
 
 void reconcile_report(struct rdzv *rdzv, struct node *node, const struct msg_shim_report *report)
@@ -98,6 +100,7 @@ static bool lose_parts(struct rdzv *rdzv, const struct node *node)
         job = roster_part(rdzv, node, i, &part);
         if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
             return false;
+        fence_note(rdzv, job, node);
         generation_part_lost(rdzv, job, part, cause);
     }
     return true;

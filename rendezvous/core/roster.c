@@ -143,7 +143,7 @@ uint32_t roster_able_count(const struct rdzv *rdzv, uint32_t slots, uint32_t *mo
 
 static bool is_in_use(const struct rdzv *rdzv, const struct node *node)
 {
-    return node->conn != 0 || roster_part_count(rdzv, node) > 0;
+    return node->conn != 0 || node->fenced > 0 || roster_part_count(rdzv, node) > 0;
 }
 
 /* A free entry, or the one of the node that was lost longest ago. NULL: full. */

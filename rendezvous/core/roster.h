@@ -28,6 +28,7 @@ struct node {
     enum node_state state;
     bool has_beat;
     bool has_lost_parts; /* it was lost, and not all generations on it have been failed for it */
+    uint32_t fenced;     /* jobs that wait for its word, see fence.h */
     uint64_t silent_us;  /* when it was lost: for how long it had been silent */
     uint64_t beat_at_us;
     uint64_t lost_at_us; /* when it counts as lost, if nothing comes */

@@ -272,6 +272,7 @@ static enum status core_open(struct server *server, const struct server_options 
         .beat_interval_us = options->beat_interval_us,
         .suspect_us = options->suspect_us,
         .lost_us = options->lost_us,
+        .waits_for_lease = options->waits_for_lease,
         .max_slots_per_user = options->max_slots_per_user,
         .max_queued_per_user = options->max_queued_per_user,
     };

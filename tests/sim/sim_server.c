@@ -161,6 +161,7 @@ void server_start(struct sim *sim)
         .beat_interval_us = BEAT_US,
         .suspect_us = NODE_SUSPECT_US,
         .lost_us = NODE_LOST_US,
+        .waits_for_lease = true,
         .seed = sim->seed + sim->server.incarnation,
         .cluster = "simulated",
     };

@@ -1,5 +1,6 @@
 """A cluster of real daemons on unix sockets in a temporary folder, for tests that kill them."""
 
+import glob
 import json
 import os
 import select
@@ -139,7 +140,12 @@ class Cluster:
                 found.append((int(name), command.replace(b"\0", b" ").decode(errors="replace")))
         return found
 
+    def run_dirs(self):
+        return glob.glob(f"{self.folder}/node*/run/*")
+
     def __exit__(self, kind, value, trace):
+        if kind is None:  # they go soon after the job's end
+            wait_until(lambda: not self.run_dirs(), f"run directories stay: {self.run_dirs()}", 30)
         codes = [daemon.stop() for daemon in [*self.nodes, self.server]]
         try:
             if kind is None:

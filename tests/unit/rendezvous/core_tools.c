@@ -10,24 +10,21 @@ struct rdzv_actions actions;
 uint64_t now_us;
 int64_t wall_ms;
 
-void begin_with(uint32_t jobs_max, uint32_t nodes_max)
+static struct rdzv_options usual(uint32_t jobs_max, uint32_t nodes_max)
 {
-    begin_quotas(jobs_max, nodes_max, 0, 0);
+    return (struct rdzv_options){.jobs_max = jobs_max,
+                                 .nodes_max = nodes_max,
+                                 .lease_us = 60 * SECOND_US,
+                                 .beat_interval_us = SECOND_US,
+                                 .suspect_us = 5 * SECOND_US,
+                                 .lost_us = 15 * SECOND_US,
+                                 .seed = 1,
+                                 .cluster = "test"};
 }
 
-void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uint32_t max_queued)
+static void begin_options(struct rdzv_options options)
 {
     static void *memory;
-    const struct rdzv_options options = {.jobs_max = jobs_max,
-                                         .nodes_max = nodes_max,
-                                         .lease_us = 60 * SECOND_US,
-                                         .beat_interval_us = SECOND_US,
-                                         .suspect_us = 5 * SECOND_US,
-                                         .lost_us = 15 * SECOND_US,
-                                         .max_slots_per_user = max_slots,
-                                         .max_queued_per_user = max_queued,
-                                         .seed = 1,
-                                         .cluster = "test"};
 
     free(memory);
     memory = calloc(1, rdzv_bytes(&options));
@@ -35,6 +32,28 @@ void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uin
     core = rdzv_init(memory, &options);
     now_us = 100 * SECOND_US;
     wall_ms = 1000;
+}
+
+void begin_with(uint32_t jobs_max, uint32_t nodes_max)
+{
+    begin_options(usual(jobs_max, nodes_max));
+}
+
+void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uint32_t max_queued)
+{
+    struct rdzv_options options = usual(jobs_max, nodes_max);
+
+    options.max_slots_per_user = max_slots;
+    options.max_queued_per_user = max_queued;
+    begin_options(options);
+}
+
+void begin_fenced(uint32_t jobs_max, uint32_t nodes_max)
+{
+    struct rdzv_options options = usual(jobs_max, nodes_max);
+
+    options.waits_for_lease = true;
+    begin_options(options);
 }
 
 void step_unchecked(struct rdzv_event event)

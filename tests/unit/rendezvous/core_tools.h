@@ -15,6 +15,8 @@ extern int64_t wall_ms;
 /* A core that is not restored yet, for so many jobs and nodes; at 100 s. */
 void begin_with(uint32_t jobs_max, uint32_t nodes_max);
 void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uint32_t max_queued);
+/* After a lost node a job that has no fence of its own waits for the lease. */
+void begin_fenced(uint32_t jobs_max, uint32_t nodes_max);
 /* One event now; all tables of the core are checked after it. */
 void step(struct rdzv_event event);
 void step_unchecked(struct rdzv_event event);

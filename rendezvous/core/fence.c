@@ -1,0 +1,75 @@
+#include "rendezvous/core/fence.h"
+
+#include "rendezvous/core/state.h"
+
+static bool any_joined(const struct job *job)
+{
+    for (uint32_t i = 0; i < job_world(job); i++)
+        if (job->gang.ranks[i].joined)
+            return true;
+    return false;
+}
+
+void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node)
+{
+    const uint16_t index = (uint16_t)roster_index(rdzv, node);
+    uint64_t until_us = node->beat_at_us + rdzv->options.lease_us;
+
+    if (!rdzv->options.waits_for_lease || any_joined(job))
+        return;
+    job->fence_node = job->fence_until_us == 0 || job->fence_node == index ? index : NODE_NONE;
+    if (until_us > job->fence_until_us)
+        job->fence_until_us = until_us;
+}
+
+bool fence_wait(struct rdzv *rdzv, struct job *job)
+{
+    char text[REASON_BYTES_MAX];
+
+    if (job->fence_until_us <= job->retry_at_us)
+        return false;
+    text_format(
+        text, "waits %llu s for the lease of the lost node to end: its workers may still run there",
+        (unsigned long long)((job->fence_until_us - rdzv->out.now_us + 999999) / 1000000));
+    job_log(rdzv, job, text);
+    job->unfenced_at_us = job->retry_at_us;
+    job->retry_at_us = job->fence_until_us;
+    if (job->fence_node != NODE_NONE) {
+        rdzv->nodes[job->fence_node].fenced++;
+        job->is_fenced = true;
+    }
+    return true;
+}
+
+void fence_drop(struct rdzv *rdzv, struct job *job)
+{
+    if (job->is_fenced) {
+        assert(rdzv->nodes[job->fence_node].fenced > 0);
+        rdzv->nodes[job->fence_node].fenced--;
+    }
+    job->is_fenced = false;
+    job->fence_until_us = 0;
+}
+
+static bool has_living(const struct node *node, const struct job *job)
+{
+    for (uint32_t i = 0; i < node->shim_count; i++)
+        if (node->shims[i].job_id == job->record.job_id && node->shims[i].phase != SHIM_ENDED)
+            return true;
+    return false;
+}
+
+void fence_heard(struct rdzv *rdzv, struct node *node)
+{
+    const uint32_t index = roster_index(rdzv, node);
+
+    for (uint32_t i = 0; node->fenced > 0 && i < rdzv->queue_count; i++) {
+        struct job *job = &rdzv->jobs[rdzv->queue[i].job];
+
+        if (!job->is_fenced || job->fence_node != index || has_living(node, job))
+            continue;
+        job->retry_at_us = job->unfenced_at_us;
+        fence_drop(rdzv, job);
+        rdzv->sched_due = true;
+    }
+}

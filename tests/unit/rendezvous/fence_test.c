@@ -1,0 +1,141 @@
+/* After a lost node: when the next generation may start. */
+#include "tests/unit/rendezvous/core_tools.h"
+
+#include "tests/lib/test.h"
+
+static void hello(uint64_t conn, const char *name)
+{
+    step_hello(conn, (struct msg_node_hello){.name = name, .instance = conn, .slots = 1});
+}
+
+static void beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t count)
+{
+    struct msg msg = {.type = MSG_TYPE_BEAT};
+
+    msg.beat.sent_us = now_us;
+    msg.beat.shims.items = shims;
+    msg.beat.shims.count = count;
+    step_node(conn, &msg);
+}
+
+static void report(uint64_t conn, enum shim_phase phase, bool joined)
+{
+    struct part_report_rank rank = {
+        .rank = 0, .state = phase == SHIM_READY ? RANK_WAITING : RANK_RUNNING, .joined = joined};
+    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT,
+                      .shim_report = {.job_id = 1,
+                                      .generation = 1,
+                                      .revision = 1,
+                                      .phase = phase,
+                                      .master_port = 4000,
+                                      .failed_rank = -1,
+                                      .cause = "",
+                                      .tail = ""}};
+
+    msg.shim_report.ranks.items = &rank;
+    msg.shim_report.ranks.count = 1;
+    step_node(conn, &msg);
+}
+
+/* Job 1 runs on node a, which is lost 15 s later; b and c are there, with a free slot each. */
+static void lose(bool joined)
+{
+    begin_fenced(4, 3);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    hello(1, "a");
+    CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3}),
+             1);
+    report(1, SHIM_READY, false);
+    report(1, SHIM_RUNNING, joined);
+    hello(2, "b");
+    hello(3, "c");
+    for (uint32_t i = 0; i < 5; i++) {
+        now_us += 3 * SECOND_US;
+        beat(2, NULL, 0);
+        beat(3, NULL, 0);
+    }
+    CHECK_EQ(rdzv_node_conn(core, "a"), 0);
+}
+
+static void check(enum job_state state, uint32_t generation)
+{
+    CHECK_EQ(rdzv_job_record(core, 1)->state, state);
+    CHECK_EQ(rdzv_job_record(core, 1)->generation, generation);
+}
+
+static void pass(uint64_t seconds)
+{
+    for (uint64_t i = 0; i < seconds; i++) {
+        now_us += SECOND_US;
+        wall_ms += 1000;
+        beat(2, NULL, 0);
+        beat(3, NULL, 0);
+    }
+}
+
+TEST(workers_of_ours_start_again_at_once)
+{
+    lose(true);
+    check(JOB_STARTING, 2);
+}
+
+TEST(others_wait_until_the_lease_is_over)
+{
+    lose(false);
+    check(JOB_RESTARTING, 1);
+    pass(44); /* 59 s after the last beat */
+    check(JOB_RESTARTING, 1);
+    pass(1);
+    check(JOB_STARTING, 2);
+}
+
+TEST(or_until_the_node_is_back_without_them)
+{
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1}, ended = {1, 1, SHIM_ENDED, 1};
+
+    lose(false);
+    pass(5);
+    hello(4, "a");
+    check(JOB_STARTING, 2); /* it has restarted: nothing of the job is there */
+
+    lose(false);
+    pass(5);
+    step_hello(
+        4, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 1, .shims = {&shim, 1}});
+    check(JOB_RESTARTING, 1);
+    CHECK_EQ(count_of(RDZV_SEND_STOP), 1);
+    beat(4, &shim, 1);
+    check(JOB_RESTARTING, 1);
+    beat(4, &ended, 1);
+    check(JOB_STARTING, 2);
+}
+
+TEST(the_wait_survives_the_server)
+{
+    struct rdzv_record record;
+
+    lose(false);
+    record = *rdzv_job_record(core, 1);
+    begin_fenced(4, 3);
+    wall_ms = 1000;
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello(2, "b");
+    hello(3, "c");
+    pass(44);
+    check(JOB_RESTARTING, 1);
+    pass(2);
+    check(JOB_STARTING, 2);
+}
+
+TEST(a_job_that_waits_can_be_cancelled)
+{
+    struct msg msg = {.type = MSG_TYPE_CANCEL, .cancel = {.job = "1", .signal = 15, .grace_us = 0}};
+
+    lose(false);
+    step((struct rdzv_event){.type = RDZV_EVENT_CANCEL, .client = 5, .job_id = 1, .msg = &msg});
+    hello(4, "a");
+    beat(4, NULL, 0);
+}
+
+TEST_MAIN
