@@ -139,7 +139,8 @@ void blocks_check(const struct blocks *blocks)
     for (uint32_t order = 0; order < BLOCK_ORDERS; order++)
         for (uint32_t i = blocks->free[order]; i != 0; i = link_of(blocks, i - 1)->next) {
             assert(blocks->marks[i - 1] == (MARK_FREE | order));
-            assert(free_count-- > 0);
+            assert(free_count > 0);
+            free_count--;
         }
     assert(free_count == 0);
 }

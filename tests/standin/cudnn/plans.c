@@ -430,8 +430,6 @@ static void run_call(void *args)
         convolve(call, add_forward, PLAN_PORT_Y, out);
         return;
     case PLAN_CONV_DGRAD:
-        convolve(call, add_dgrad, PLAN_PORT_DX, in);
-        return;
     case PLAN_CONV_DGRAD_ADD:
         convolve(call, add_dgrad, PLAN_PORT_DX, in);
         return;
