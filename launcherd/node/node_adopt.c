@@ -11,6 +11,7 @@
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
+#include "launcherd/shim/shim_io.h"
 
 enum { KILL_TURNS_MAX = 500, KILL_PAUSE_NS = 10000000 };
 
@@ -59,6 +60,43 @@ static void fill_core_shim(struct launcher_shim *out, const struct msg_start *st
     (void)snprintf(out->cluster, sizeof out->cluster, "%s", start->cluster);
 }
 
+/* Kills what is found of a shim; `process`: what it wrote about itself, NULL: not known. False: nothing
+ * was found. All that its workers started is below the shim, which is a subreaper, so it goes last. */
+static bool kill_found(const char *dir, const struct rundir_shim *process)
+{
+    pid_t pid = proc_find_command(SHIM_ARGUMENT, dir);
+    bool found = pid != 0;
+
+    if (pid != 0 && proc_kill_descendants(pid, NULL, NULL) == 0)
+        (void)kill(pid, SIGKILL);
+    if (process == NULL)
+        return found;
+    if (process->cgroup[0] != '\0' && cgroup_is_populated(process->cgroup)) {
+        (void)cgroup_kill(process->cgroup);
+        found = true;
+    }
+    return proc_kill_token(process->token) > 0 || found;
+}
+
+/* Kills all processes of a shim that nobody can account for, and waits until they are gone. False:
+ * some are still there after KILL_TURNS_MAX. */
+static bool kill_all(const struct node_host *host, const char *dir)
+{
+    const struct timespec pause = {.tv_nsec = KILL_PAUSE_NS};
+    struct rundir_shim process;
+    struct err err;
+    bool is_known = rundir_read_shim(dir, &process, &err) == STATUS_OK &&
+                    strcmp(process.boot_id, host->core->options.boot_id) == 0;
+
+    for (uint32_t i = 0; i < KILL_TURNS_MAX; i++) {
+        if (!kill_found(dir, is_known ? &process : NULL))
+            return true;
+        (void)nanosleep(&pause, NULL);
+    }
+    log_line(LOG_ERROR, node_about(host), "processes of %s do not die of SIGKILL", dir);
+    return false;
+}
+
 /* A shim that died in this boot counts as alive until its processes are swept, then SHIM_GONE
  * follows. */
 static void adopt_shim(struct node_shim *shim, const struct msg_start *start, struct arena *arena)
@@ -74,6 +112,11 @@ static void adopt_shim(struct node_shim *shim, const struct msg_start *start, st
     bool has_end = rundir_read_msg(shim->dir, "end.msg", arena, &end, &err) == STATUS_OK;
     bool lives = same_boot && watch(shim, &process);
 
+    if (!lives && proc_find_command(SHIM_ARGUMENT, shim->dir) != 0) {
+        log_line(LOG_ERROR, node_shim_about(shim),
+                 "its shim lives, but %s/shim.json does not describe it: it is killed", shim->dir);
+        (void)kill_all(host, shim->dir);
+    }
     fill_core_shim(&core, start);
     core.phase = has_end ? SHIM_ENDED : SHIM_PREPARING;
     event.shim = &core;
@@ -93,44 +136,14 @@ static void adopt_shim(struct node_shim *shim, const struct msg_start *start, st
     host->step(host->owner, event);
 }
 
-/* Sends SIGKILL to all processes of a shim that nobody can account for. Waits until they are gone;
- * false: some are still there after KILL_TURNS_MAX. */
-static bool kill_unknown(const struct node_host *host, const char *dir)
-{
-    const struct timespec pause = {.tv_nsec = KILL_PAUSE_NS};
-    struct rundir_shim process;
-    struct err err;
-
-    if (rundir_read_shim(dir, &process, &err) != STATUS_OK ||
-        strcmp(process.boot_id, host->core->options.boot_id) != 0)
-        return true; /* it has not started any process, or they ended with the last boot */
-    for (uint32_t i = 0; i < KILL_TURNS_MAX; i++) {
-        bool lives = proc_start_ticks(process.pid) == process.start_ticks;
-
-        if (lives)
-            (void)kill(process.pid, SIGKILL);
-        if (process.cgroup[0] != '\0' && cgroup_is_populated(process.cgroup)) {
-            (void)cgroup_kill(process.cgroup);
-            lives = true;
-        }
-        if (proc_kill_token(process.token) == 0 && !lives)
-            return true;
-        (void)nanosleep(&pause, NULL);
-    }
-    return false;
-}
-
 /* Without its start order nobody knows the slots of a shim, so it must not go on. */
 static void remove_unknown(const struct node_host *host, const char *dir, const struct err *why)
 {
     log_line(LOG_ERROR, node_about(host),
              "%s has no start order that can be read (%s): what runs of it is killed", dir,
              why->text);
-    if (kill_unknown(host, dir))
+    if (kill_all(host, dir))
         rundir_remove(dir);
-    else
-        log_line(LOG_ERROR, node_about(host),
-                 "processes of %s do not die of SIGKILL: the directory stays", dir);
 }
 
 static void adopt_dir(struct node_shims *shims, const char *dir)
@@ -146,9 +159,9 @@ static void adopt_dir(struct node_shims *shims, const char *dir)
         if (shim != NULL && strcmp(shim->dir, dir) == 0) {
             adopt_shim(shim, &start.start, &arena);
         } else if (shim != NULL) {
-            log_line(LOG_WARNING, node_shim_about(shim), "%s is not its run directory: left alone",
-                     dir);
             shim->removed = true;
+            (void)err_set(&err, STATUS_CONFLICT, 0, "it is the order of another job");
+            remove_unknown(shims->host, dir, &err);
         } else {
             log_line(LOG_ERROR, node_about(shims->host), "no memory to adopt the shim of %s", dir);
         }

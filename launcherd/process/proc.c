@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -128,6 +129,44 @@ static bool environment_has(pid_t pid, const char *entry)
     }
     close(fd);
     return found;
+}
+
+/* "program\0WORD\0PATH\0...": its second word, and its third names the same directory. */
+static bool is_command(pid_t pid, const char *word, const struct stat *wanted)
+{
+    char path[64], bytes[PATH_MAX + 512];
+    struct stat found;
+    ssize_t got;
+    int fd;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    got = fd < 0 ? -1 : read(fd, bytes, sizeof bytes - 1);
+    if (fd >= 0)
+        close(fd);
+    if (got <= 0)
+        return false;
+    bytes[got] = '\0';
+    const char *end = bytes + got, *second = bytes + strlen(bytes) + 1;
+    if (second >= end || strcmp(second, word) != 0)
+        return false;
+    const char *third = second + strlen(second) + 1;
+    return third < end && stat(third, &found) == 0 && found.st_dev == wanted->st_dev &&
+           found.st_ino == wanted->st_ino;
+}
+
+pid_t proc_find_command(const char *word, const char *path)
+{
+    struct stat wanted;
+    pid_t pid = 0;
+    DIR *dir = stat(path, &wanted) == 0 ? opendir("/proc") : NULL;
+
+    if (dir == NULL)
+        return 0;
+    for (pid = next_pid(dir); pid != 0 && !is_command(pid, word, &wanted); pid = next_pid(dir))
+        continue;
+    closedir(dir);
+    return pid;
 }
 
 /* The pidfd is opened before the environment is read: the kill then cannot hit another process that

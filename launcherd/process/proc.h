@@ -21,6 +21,9 @@ bool proc_reap(siginfo_t *info);
 /* A pidfd of the process, close-on-exec; -1 and errno where it is gone. */
 int proc_pidfd(pid_t pid);
 
+/* A process whose second word is `word` and whose third names the directory `path`; 0: none. */
+pid_t proc_find_command(const char *word, const char *path);
+
 /* Sends SIGKILL to every process, except ourselves, that has PROC_TOKEN_NAME=token in its
  * environment; returns how many it found alive. Skips processes of other users whose environment we
  * may not read. */

@@ -485,6 +485,37 @@ def test_a_shim_whose_order_cannot_be_read_is_ended():
         world.forget(node, 2, 1)
 
 
+def test_a_shim_that_is_not_described_is_ended():
+    """Its shim.json is gone, cut short, or of another version: its processes are found all the same."""
+    def truncate(path):
+        write(path, '{"pi')
+
+    def renumber(path):
+        shim = json.loads(read(path))
+        write(path, json.dumps(dict(shim, start_ticks=int(shim["start_ticks"]))))
+
+    def another(path):
+        rewrite_start(node, 1, lambda order: order.update(job_id="9"))
+
+    for damage in (os.unlink, truncate, renumber, another):
+        for is_stuck in (False, True):
+            with World(LAUNCHERD) as world:
+                node = world.node()
+                pid = start_sleeper(world)
+                shim = world.note_token(node, 1, 1)
+                node.kill()
+                damage(node.run_dir(1, 1) + "/shim.json")
+                if is_stuck:
+                    os.kill(shim["pid"], signal.SIGSTOP)
+                node.begin().ready()
+                assert not is_alive(pid) and not is_alive(shim["pid"]), (damage, is_stuck)
+                assert world.server.run(2, ["true"])["failed_rank"] == -1
+                world.forget(node, 2, 1)
+                if damage is not another:
+                    world.server.wait_phase(1, 1, "ended")
+                    forget_dead(world, node)
+
+
 def test_shim_that_died_while_launcherd_was_away():
     with World(LAUNCHERD) as world:
         node, shim, pids, workers = node_with_escaping(world)
