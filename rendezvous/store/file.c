@@ -38,6 +38,7 @@
 #define REQUESTS_SQL                                                                               \
     "CREATE TABLE request_ids (request_id TEXT NOT NULL, user TEXT NOT NULL,"                      \
     " job_id INTEGER NOT NULL, PRIMARY KEY (request_id, user)) WITHOUT ROWID;"
+#define RESERVE_SQL "CREATE TABLE reserve (bytes BLOB);" /* see room.c */
 /* Version STORE_SCHEMA_VERSION. A change of it needs a step from the version before. */
 /* clang-format off */
 static const char schema_sql[] =
@@ -57,7 +58,7 @@ static const char schema_sql[] =
     "CREATE TABLE events (id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL,"
     " job_id INTEGER NOT NULL, generation INTEGER NOT NULL, text TEXT NOT NULL);"
     "CREATE INDEX events_job ON events (job_id, id);"
-    REQUESTS_SQL PRINCIPALS_SQL DRAINS_SQL;
+    REQUESTS_SQL PRINCIPALS_SQL DRAINS_SQL RESERVE_SQL;
 /* clang-format on */
 /* What makes version i + 2 from version i + 1, in one transaction. */
 static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
@@ -67,7 +68,7 @@ static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
     "INSERT OR IGNORE INTO request_ids SELECT r.request_id, j.user, r.job_id"
     " FROM old_request_ids r JOIN jobs j ON j.id = r.job_id;"
     "DROP TABLE old_request_ids;" PRINCIPALS_SQL,
-    "", /* columns alone */
+    RESERVE_SQL,
 };
 
 /* Columns of `jobs`, with what an old row has in a new one. */
@@ -149,8 +150,7 @@ enum status store_execute(struct store *store, const char *sql, struct err *err)
                    sqlite3_errmsg(store->db));
 }
 
-static enum status read_number(struct store *store, const char *sql, int64_t *number,
-                               struct err *err)
+enum status store_number(struct store *store, const char *sql, int64_t *number, struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
     enum status status = STATUS_OK;
@@ -270,7 +270,7 @@ static enum status add_columns(struct store *store, struct err *err)
         (void)snprintf(sql, sizeof sql,
                        "SELECT count(*) FROM pragma_table_info('jobs') WHERE name = '%s'",
                        columns[i].name);
-        status = read_number(store, sql, &count, err);
+        status = store_number(store, sql, &count, err);
         if (status != STATUS_OK || count > 0)
             continue;
         (void)snprintf(sql, sizeof sql, "ALTER TABLE jobs ADD COLUMN %s", columns[i].declaration);
@@ -299,9 +299,9 @@ enum status store_check_schema(struct store *store, struct err *err)
     int64_t version = 0, application = 0;
     enum status status;
 
-    status = read_number(store, "PRAGMA user_version", &version, err);
+    status = store_number(store, "PRAGMA user_version", &version, err);
     if (status == STATUS_OK)
-        status = read_number(store, "PRAGMA application_id", &application, err);
+        status = store_number(store, "PRAGMA application_id", &application, err);
     if (status != STATUS_OK)
         return status;
     if (application != APPLICATION_ID)

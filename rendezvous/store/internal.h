@@ -56,8 +56,9 @@ enum store_statement {
 struct store {
     sqlite3 *db;
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
-    char path[4096];           /* of state.db, for messages */
-    bool watches_room, is_low; /* see room.c */
+    char path[4096];                           /* of state.db, for messages */
+    bool watches_room, is_low, cannot_reserve; /* see room.c */
+    uint64_t transactions;
     char cluster[33];
     int lock_fd;
     bool survives_power, in_transaction;
@@ -67,6 +68,12 @@ struct store {
 /* Ends the process: see store.h. `doing` completes "cannot ...". */
 /* At the end of store_open. */
 void store_room_open(struct store *store);
+/* At the end: the log stays where the disk is nearly full. */
+void store_room_close(struct store *store);
+/* A transaction begins. */
+void store_room_used(struct store *store);
+/* On its disk; UINT64_MAX: not known. */
+uint64_t store_free_bytes(const struct store *store);
 __attribute__((noreturn)) void store_fail(struct store *store, const char *doing);
 /* A kept statement, reset and with no values bound. */
 sqlite3_stmt *store_use(struct store *store, enum store_statement which);
@@ -81,6 +88,8 @@ enum status store_take_lock(struct store *store, const char *dir, struct err *er
 enum status store_make_file(const struct store *store, const char *dir, struct err *err);
 enum status store_check_schema(struct store *store, struct err *err);
 enum status store_execute(struct store *store, const char *sql, struct err *err);
+/* The first column of the first row. */
+enum status store_number(struct store *store, const char *sql, int64_t *number, struct err *err);
 /* Rows for the ranks of the record's generation, unless they are there. */
 void store_place_ranks(struct store *store, const struct rdzv_record *record);
 

@@ -1,9 +1,14 @@
-/* Room on the disk of the state directory. Blocks for RESERVED_BYTES of SQLite's log are allocated at
- * the start, so what running jobs need can still be written on a disk that is full to the last byte. */
+/* Room on the disk of the state directory, so that what running jobs need can still be written when the
+ * disk is full to the last byte:
+ *   - state.db has free pages of its own: a large row was written and deleted again. Blocks behind the
+ *     end would not do, since SQLite cuts the file to its pages when it has copied its log into it;
+ *   - its log has blocks, behind its end too. It is removed when the server ends, so that old secrets
+ *     do not stay in it, but not while the disk is nearly full. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -11,34 +16,79 @@
 #include "rendezvous/store/internal.h"
 
 #define MIB ((uint64_t)1 << 20)
-#define RESERVED_BYTES (12 * MIB) /* SQLite copies the log into the file after 4 MiB, if it can */
+#define LOG_BYTES (12 * MIB) /* SQLite copies the log into the file after 4 MiB, if it can */
+#define FILE_BYTES (4 * MIB)
+#define FREE_PAGES_MIN 768 /* of 4 KiB */
 #define LOW_BYTES (8 * MIB)
-#define ENOUGH_BYTES (16 * MIB)
+#define ENOUGH_BYTES (LOW_BYTES + LOG_BYTES + FILE_BYTES)
+#define RESERVE_EVERY 64 /* transactions */
 
-/* The size stays as it is: SQLite takes the file's end from it. */
-void store_room_open(struct store *store)
+/* Blocks for the first `byte_count` bytes; 0: for all that it has. The size stays: SQLite takes the
+ * file's end from it. */
+static bool allocate(const char *path, uint64_t byte_count)
+{
+    struct stat info;
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool done = fd >= 0 && fstat(fd, &info) == 0 &&
+                fallocate(fd, FALLOC_FL_KEEP_SIZE, 0,
+                          byte_count > 0 ? (off_t)byte_count : info.st_size) == 0;
+    int code = errno;
+
+    if (fd >= 0)
+        (void)close(fd);
+    errno = code;
+    return done;
+}
+
+static bool make_free_pages(struct store *store)
+{
+    char sql[160];
+    struct err err;
+
+    (void)snprintf(sql, sizeof sql,
+                   "INSERT INTO reserve VALUES (zeroblob(%llu)); DELETE FROM reserve;"
+                   " PRAGMA wal_checkpoint",
+                   (unsigned long long)FILE_BYTES);
+    if (store_execute(store, sql, &err) == STATUS_OK)
+        return allocate(store->path, 0);
+    errno = ENOSPC;
+    return false;
+}
+
+static void reserve(struct store *store)
 {
     char path[sizeof store->path + 8];
-    int fd, rc;
+    int64_t pages = 0;
+    struct err err;
 
+    (void)snprintf(path, sizeof path, "%s-wal", store->path);
+    if (store_number(store, "PRAGMA freelist_count", &pages, &err) == STATUS_OK &&
+        (pages >= FREE_PAGES_MIN || make_free_pages(store)) && allocate(path, LOG_BYTES))
+        return;
+    if (!store->cannot_reserve)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "no room is reserved for a full disk: cannot allocate blocks for %s: %s",
+                 store->path, strerror(errno));
+    store->cannot_reserve = true;
+}
+
+void store_room_open(struct store *store)
+{
     if (!store->survives_power)
         return; /* a private run, whose state nobody needs after it */
     store->watches_room = true;
-    if (store_is_low(store))
-        return;
-    (void)snprintf(path, sizeof path, "%s-wal", store->path);
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    rc = fd < 0 ? -1 : fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)RESERVED_BYTES);
-    if (rc != 0)
-        log_line(LOG_WARNING, LOG_ABOUT_NONE,
-                 "no room is reserved for a full disk: cannot allocate blocks of %s: %s", path,
-                 strerror(errno));
-    if (fd >= 0)
-        (void)close(fd);
+    if (!store_is_low(store))
+        reserve(store);
 }
 
-/* UINT64_MAX: not known. */
-static uint64_t free_bytes(const struct store *store)
+void store_room_close(struct store *store)
+{
+    int stays = store_is_low(store);
+
+    (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &stays);
+}
+
+uint64_t store_free_bytes(const struct store *store)
 {
     struct statvfs info;
 
@@ -47,9 +97,15 @@ static uint64_t free_bytes(const struct store *store)
     return (uint64_t)info.f_bavail * info.f_frsize;
 }
 
+void store_room_used(struct store *store)
+{
+    if (store->watches_room && !store_is_low(store) && ++store->transactions % RESERVE_EVERY == 0)
+        reserve(store);
+}
+
 bool store_is_low(struct store *store)
 {
-    uint64_t bytes = store->watches_room ? free_bytes(store) : UINT64_MAX;
+    uint64_t bytes = store->watches_room ? store_free_bytes(store) : UINT64_MAX;
 
     if (!store->is_low && bytes < LOW_BYTES) {
         store->is_low = true;
@@ -60,6 +116,7 @@ bool store_is_low(struct store *store)
                  (unsigned long long)(ENOUGH_BYTES / MIB));
     } else if (store->is_low && bytes >= ENOUGH_BYTES) {
         store->is_low = false;
+        reserve(store);
         log_line(LOG_INFO, LOG_ABOUT_NONE, "the disk of %s has room again", store->path);
     }
     return store->is_low;

@@ -12,6 +12,7 @@
 #include "rendezvous/store/internal.h"
 
 #define BUSY_TIMEOUT_MS 5000 /* another program reads the file */
+#define FREE_BYTES_MIN (1u << 20)
 
 #define COLUMN_NAME(kind, field, column, audience, bytes) #column ","
 #define COLUMN_VALUE(kind, field, column, audience, bytes) "?,"
@@ -137,7 +138,7 @@ void store_begin(struct store *store)
 {
     if (store->in_transaction)
         return;
-    (void)store_is_low(store);
+    store_room_used(store);
     store_run(store, store_use(store, STORE_BEGIN), "begin a transaction in");
     store->in_transaction = true;
 }
@@ -264,6 +265,9 @@ enum status store_open(struct store **out, const char *dir, bool survives_power,
         status = open_file(store, err);
     if (status == STATUS_OK)
         status = prepare(store, err);
+    if (status == STATUS_IO && store->db != NULL && store_free_bytes(store) < FREE_BYTES_MIN)
+        (void)snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
+                       "; its disk is full: free some of it");
     if (status != STATUS_OK) {
         release(store);
         return status;
@@ -278,6 +282,7 @@ void store_close(struct store **store)
     if (*store == NULL)
         return;
     store_commit(*store);
+    store_room_close(*store);
     release(*store);
     *store = NULL;
 }

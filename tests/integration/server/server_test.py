@@ -816,28 +816,37 @@ def test_full_disk():
         if directory is None:
             print("skip full_disk: mounting a tmpfs needs root")
             return
-        with server(directory=directory) as process, node(process.address) as one, Client(process.address) as client:
-            job, other = client.submit()["job_id"], client.submit()["job_id"]
-            for each in (job, other):
-                client.wait_for(each, lambda j: j["state"] == "running")
+        with server(directory=directory) as process, node(process.address, slots=4) as one, Client(process.address) as client:
+            jobs = [client.submit(env={"X": "x" * 8000}, max_restarts=9)["job_id"] for _ in range(40)]
+            client.wait_for(jobs[0], lambda j: j["state"] == "running")
             fill(directory + "/filler")
+            assert os.statvfs(directory).f_bavail == 0
             error = expect_refused("full", client.submit)
             assert "disk is nearly full" in str(error), error
             expect_refused("full", client.ask, "principal_add", name="n9", role="node")
-            assert os.statvfs(directory).f_bavail == 0
-            one.finish(job, 1)
-            client.wait_for(job, lambda j: j["state"] == "succeeded")
-            assert client.ask("job_list", all=True, after_id=0, limit=9)["jobs"][0]["state"] == "succeeded"
-            for _ in range(20):  # events, beats and connections of an hour that nobody needs to keep
-                with Client(process.address) as more:
-                    more.nodes()
+            for step in range(3000):  # each is a commit
+                one.progress(jobs[0], 1, step=step, checkpoint_step=step)
+            client.wait_for(jobs[0], lambda j: j["step"] == 2999)
+            for job in jobs[:30]:
+                client.wait_for(job, lambda j: j["state"] == "running")
+                one.finish(job, 1)
+                client.wait_for(job, lambda j: j["state"] == "succeeded")
+            assert process.stop() == 0
+        with server(directory=directory) as process, node(process.address, slots=4) as one, Client(process.address) as client:
+            for job in jobs[34:]:
+                client.ask("cancel", job=str(job), signal=9, grace_us=0)
             os.unlink(directory + "/filler")
-            assert client.submit()["job_id"] == other + 1
-            assert "has room again" in process.log() and process.log().count("is nearly full") == 1, process.log()
+            assert client.submit()["job_id"] == jobs[-1] + 1
+            assert "has room again" in process.log(), process.log()
+            fill(directory + "/filler")
+            for job in jobs[30:34]:  # the new node does not know those that ran: they start again
+                info = client.wait_for(job, lambda j, job=job: j["state"] == "running" and (job, j["generation"]) in one.shims)
+                one.finish(job, info["jobs"][0]["generation"])
+            client.wait_for(jobs[33], lambda j: j["state"] == "succeeded")
             process.kill()
         with server(directory=directory) as process, Client(process.address) as client:
-            states = [j["state"] for j in client.ask("job_list", all=True, after_id=0, limit=9)["jobs"]]
-            assert states[:2] == ["succeeded", "running"], states
+            states = [j["state"] for j in client.ask("job_list", all=True, after_id=0, limit=50)["jobs"]]
+            assert states[:40] == ["succeeded"] * 34 + ["cancelled"] * 6, states
 
 
 def test_memory():

@@ -136,7 +136,8 @@ TEST(malformed_rows_are_left_out)
 
 static bool file_has(const char *what)
 {
-    char path[512], bytes[1 << 18];
+    static char bytes[1 << 24];
+    char path[512];
     bool has = false;
     size_t count;
     FILE *file;
