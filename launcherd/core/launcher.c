@@ -165,10 +165,20 @@ static void extend_lease(struct launcher *launcher, uint64_t sent_us,
     }
 }
 
+/* Another server than before: shims of the last one keep the lease that it gave. */
+static void leave_cluster(struct launcher *launcher)
+{
+    for (uint32_t i = 0; launcher->cluster[0] != '\0' && i < launcher->shim_count; i++)
+        if (launcher_is_ours(launcher, &launcher->shims[i]))
+            launcher->shims[i].foreign_until_us = launcher->lease_until_us;
+}
+
 static void on_welcome(struct launcher *launcher, const struct msg_node_welcome *welcome,
                        uint64_t now_us, struct launcher_actions *actions)
 {
     uint32_t foreign_count = 0;
+    if (strcmp(launcher->cluster, welcome->cluster) != 0)
+        leave_cluster(launcher);
     launcher->welcomed = true;
     launcher->refused = false;
     launcher->busy_at_us = 0;

@@ -65,6 +65,9 @@ struct launcher_shim {
     bool reported;            /* the shim has reported since the last welcome */
     uint64_t connect_at_us;   /* when to connect again; 0: no attempt is due */
     uint32_t connect_failures;
+    uint64_t started_at_us; /* SPAWN_SHIM was ordered; 0: adopted */
+    uint64_t
+        foreign_until_us; /* the lease that the server gave, where it is not ours any more; 0: unknown */
     uint64_t end_by_us;    /* by when it must have done a stop or forget; 0: none was ordered */
     uint64_t killed_at_us; /* it is killed, or has ended and its processes are; 0: not */
     uint64_t gone_at_us;
@@ -196,6 +199,8 @@ struct launcher_action {
  * disk hangs), it is killed this long after the time of the workers' SIGKILL. */
 #define LAUNCHER_STOP_SLACK_US 10000000u
 #define LAUNCHER_LEASE_SLACK_US 5000000u
+/* From the start order to "ready": a staged folder may have to come first. */
+#define LAUNCHER_PREPARE_US 600000000u
 /* A killed process that is still there after this waits in the kernel, and may do so for ever. */
 #define LAUNCHER_UNKILLABLE_US 60000000u
 

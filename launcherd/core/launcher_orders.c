@@ -85,6 +85,7 @@ void launcher_start(struct launcher *launcher, const struct launcher_event *even
         launcher_report_dead(actions, shim, event->now_us);
         return;
     }
+    shim->started_at_us = event->now_us;
     launcher_add(actions, (struct launcher_action){.type = LAUNCHER_SPAWN_SHIM,
                                                    .job_id = start->job_id,
                                                    .generation = start->generation,

@@ -67,6 +67,7 @@ void launcher_adopt(struct launcher *launcher, const struct launcher_event *even
     shim->reported = false;
     shim->connect_at_us = 0;
     shim->connect_failures = 0;
+    shim->started_at_us = shim->foreign_until_us = 0;
     shim->end_by_us = 0;
     shim->killed_at_us = 0;
     shim->end.is_known = false;
@@ -216,11 +217,13 @@ void launcher_shim_end_by(struct launcher_shim *shim, uint64_t at_us)
 }
 
 /* When the shim must be killed or, if it was, given up; UINT64_MAX: never. `why`: for what it is
- * killed. The lease of a shim of another server is not known. */
+ * killed. */
 static uint64_t due_us(const struct launcher *launcher, const struct launcher_shim *shim,
                        const char **why)
 {
     const bool may_run = shim->phase != SHIM_ENDED;
+    uint64_t lease_us =
+        launcher_is_ours(launcher, shim) ? launcher->lease_until_us : shim->foreign_until_us;
     uint64_t at_us = UINT64_MAX;
 
     *why = "it has not carried out a stop in time";
@@ -231,10 +234,14 @@ static uint64_t due_us(const struct launcher *launcher, const struct launcher_sh
         return shim->killed_at_us + LAUNCHER_UNKILLABLE_US;
     if (shim->end_by_us != 0 && (may_run || shim->forgotten))
         at_us = shim->end_by_us;
-    if (may_run && launcher->lease_until_us != 0 && launcher_is_ours(launcher, shim) &&
-        launcher->lease_until_us + LAUNCHER_LEASE_SLACK_US < at_us) {
-        at_us = launcher->lease_until_us + LAUNCHER_LEASE_SLACK_US;
+    if (may_run && lease_us != 0 && lease_us + LAUNCHER_LEASE_SLACK_US < at_us) {
+        at_us = lease_us + LAUNCHER_LEASE_SLACK_US;
         *why = "it has not ended with its lease";
+    }
+    if (shim->phase == SHIM_PREPARING && shim->started_at_us != 0 &&
+        shim->started_at_us + LAUNCHER_PREPARE_US < at_us) {
+        at_us = shim->started_at_us + LAUNCHER_PREPARE_US;
+        *why = "it has not got ready in 10 minutes";
     }
     return at_us;
 }

@@ -1,0 +1,96 @@
+/* Shims that do not do what they must: launcherd enforces stops and leases. */
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "tests/unit/launcherd/launcher_tools.h"
+
+/* Beats until `at_us`, so that the lease does not end. */
+static void beat_until(uint64_t from_us, uint64_t at_us)
+{
+    for (uint64_t now_us = from_us; now_us < at_us; now_us += BEAT_US)
+        beat_ack(now_us, now_us);
+}
+
+TEST(a_shim_that_does_not_stop_is_killed)
+{
+    struct msg stop = {.type = MSG_TYPE_STOP};
+    const uint64_t due_us = 20 + 3 * BEAT_US + LAUNCHER_STOP_SLACK_US;
+
+    with_shim();
+    stop.stop = (struct msg_stop){
+        .job_id = 1, .generation = 1, .signal = 15, .grace_us = 3 * BEAT_US, .reason = ""};
+    CHECK_STR(server(20, &stop), "1.1<stop");
+    CHECK_STR(server(20 + BEAT_US, &stop), "1.1<stop"); /* repeated: the first deadline counts */
+    beat_until(20 + BEAT_US, due_us);
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+    CHECK(strstr(event(due_us + 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK_STR(shim_event(due_us + 2, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "was killed (signal 9)"),
+              "shim_report(1.1 ended)");
+}
+
+TEST(a_shim_that_has_stopped_is_killed_only_if_it_stays_when_forgotten)
+{
+    const uint64_t forget_us = 30 + LAUNCHER_STOP_SLACK_US;
+
+    with_shim();
+    CHECK_STR(order(20, MSG_TYPE_STOP, 1, 1), "1.1<stop");
+    CHECK_STR(shim_reports(21, 1, 1, SHIM_ENDED), "shim_report(1.1 ended)");
+    beat_until(21, forget_us);
+    CHECK(strstr(event(forget_us, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK_STR(order(forget_us, MSG_TYPE_FORGET, 1, 1), "1.1<forget");
+    beat_until(forget_us, forget_us + LAUNCHER_STOP_SLACK_US);
+    CHECK_STR(event(launcher.shims[0].end_by_us, LAUNCHER_EVENT_TICK), "beat(1) kill(1.1)");
+}
+
+TEST(a_shim_that_ignores_the_end_of_its_lease_is_killed)
+{
+    const uint64_t due_us = 2 + LEASE_US + LAUNCHER_LEASE_SLACK_US;
+
+    with_shim();
+    event(10 * BEAT_US, LAUNCHER_EVENT_TICK); /* silence: the connection is closed */
+    event(11 * BEAT_US, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+}
+
+TEST(a_shim_of_the_server_before_keeps_its_lease)
+{
+    const uint64_t due_us = 3 + LEASE_US + LAUNCHER_LEASE_SLACK_US;
+
+    with_shim();
+    event(20, LAUNCHER_EVENT_SERVER_CLOSED);
+    event(21, LAUNCHER_EVENT_SERVER_OPEN);
+    welcome(22, "two");
+    beat_until(23, due_us);
+    CHECK(strstr(event(due_us - 2, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+}
+
+TEST(a_shim_that_never_gets_ready_is_killed)
+{
+    const uint64_t due_us = 10 + LAUNCHER_PREPARE_US;
+
+    connected();
+    CHECK_STR(start(10, 1, 1, 3), "spawn(1.1)");
+    beat_until(11, due_us);
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+}
+
+/* Its processes wait in the kernel: the server must not wait for them. */
+TEST(what_cannot_be_killed_is_given_up)
+{
+    const uint64_t due_us = 30 + LAUNCHER_UNKILLABLE_US;
+
+    with_shim();
+    CHECK_STR(shim_event(30, LAUNCHER_EVENT_SHIM_EXITED, 1, 1, NULL, NULL), "");
+    beat_until(31, due_us);
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "shim_report") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "shim_report(1.1 ended)") != NULL);
+    CHECK(launcher_find(&launcher, 1, 1)->dead);
+    CHECK(strstr(launcher_find(&launcher, 1, 1)->cause, "do not die of SIGKILL") != NULL);
+    CHECK_STR(order(due_us + 1, MSG_TYPE_FORGET, 1, 1), "remove(1.1)");
+}
+
+TEST_MAIN
