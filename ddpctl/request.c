@@ -10,6 +10,7 @@ struct asking {
     struct ctl *ctl;
     const struct request *request;
     struct client client;
+    bool is_sent;
     int exit_code;
 };
 
@@ -23,6 +24,7 @@ static void on_open(struct client *client)
         client_close(client);
         return;
     }
+    asking->is_sent = true;
     client_expect(client, asking->request->server_wait_us + ANSWER_TIMEOUT_US);
 }
 
@@ -52,6 +54,11 @@ static void on_failed(struct client *client, const struct err *err)
     struct asking *asking = client->owner;
 
     asking->exit_code = ctl_fail_server(asking->ctl, err);
+    if (asking->is_sent && asking->request->msg->type == MSG_TYPE_SUBMIT)
+        screen_message(
+            &asking->ctl->screen,
+            "-- the job may have been taken all the same: look with ddpctl ps before you "
+            "submit it again --");
 }
 
 static const struct client_handlers handlers = {
