@@ -2,65 +2,25 @@
  * element; apply reads the same and writes 2 bytes, 4 where dskip is written. */
 #include "kernels/columns.cuh"
 #include "kernels/batch_norm.cuh"
+#include "kernels/batch_norm_terms.cuh"
 
 namespace
 {
 /* d = dy where the mask bit is 1, else 0. */
-template <typename T, int N>
-static __device__ inline void read_masked(const T *dy, const uint8_t *mask, size_t at, float d[N])
-{
-    pack_read<N>(dy, at, d);
-    if (mask != NULL) {
-        const uint32_t bits = mask[at / N];
+template <typename T, int N> struct masked {
+    const T *dy;
+    const uint8_t *mask; /* NULL: dy as it is */
+
+    __device__ void read(size_t element, float d[N]) const
+    {
+        pack_read<N>(dy, element, d);
+        if (mask != NULL) {
+            const uint32_t bits = mask[element / N];
 
 #pragma unroll
-        for (int n = 0; n < N; n++)
-            d[n] = bits >> n & 1 ? d[n] : 0.0F;
-    }
-}
-
-/* Terms of the backward sums. */
-template <typename T, int N> struct products {
-    struct at {
-        float mean[N];
-    };
-    const T *x, *dy;
-    const uint8_t *mask;
-    const float *stats;
-
-    __device__ at begin(uint32_t channel) const
-    {
-        at at;
-
-        static_assert(KERNEL_NORM_MEAN == 0, "the means come first");
-        pack_read<N>(stats, channel, at.mean);
-        return at;
-    }
-    __device__ void add(const at &at, size_t element, float sums[2][N]) const
-    {
-        float in[N], d[N];
-
-        pack_read<N>(x, element, in);
-        read_masked<T, N>(dy, mask, element, d);
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            sums[0][n] += d[n];
-            sums[1][n] += d[n] * (in[n] - at.mean[n]);
+            for (int n = 0; n < N; n++)
+                d[n] = bits >> n & 1 ? d[n] : 0.0F;
         }
-    }
-};
-
-struct as_sums {
-    size_t rows;
-    uint32_t channels;
-    double *sums;
-
-    __device__ void operator()(uint32_t channel, const double in[2]) const
-    {
-        sums[channel] = in[0];
-        sums[channels + channel] = in[1];
-        if (channel == 0)
-            sums[2 * (size_t)channels] = (double)rows;
     }
 };
 } // namespace
@@ -73,9 +33,8 @@ int kernel_norm_backward_sums(const struct kernel_norm *norm, const void *x, con
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
 
-        return columns_launch<2, N>(products<T, N>{(const T *)x, (const T *)dy, mask, stats},
-                                    as_sums{norm->rows, norm->channels, sums}, norm->rows,
-                                    norm->channels, scratch, stream);
+        return batch_norm_launch_sums<T, N>(norm, x, stats, masked<T, N>{(const T *)dy, mask}, sums,
+                                            scratch, stream);
     });
 }
 
@@ -138,7 +97,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
         float in[N], d[N];
 
         pack_read<N>(x, at, in);
-        read_masked<T, N>(dy, mask, at, d);
+        masked<T, N>{dy, mask}.read(at, d);
         if (dskip != NULL)
             pack_write<N>(dskip, at, d);
 #pragma unroll

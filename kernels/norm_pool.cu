@@ -4,6 +4,7 @@
 #include "kernels/norm_pool.h"
 
 #include "kernels/batch_norm.cuh"
+#include "kernels/batch_norm_terms.cuh"
 #include "kernels/columns.cuh"
 #include "kernels/launch.cuh"
 
@@ -67,51 +68,6 @@ template <typename T, int N> struct pooled {
             round_to(sum[k], &rounded);
             d[k] = as_float(rounded);
         }
-    }
-};
-
-/* Terms of the backward sums. */
-template <typename T, int N> struct products {
-    struct at {
-        float mean[N];
-    };
-    const T *x;
-    const float *stats;
-    struct pooled<T, N> gradient;
-
-    __device__ at begin(uint32_t channel) const
-    {
-        at at;
-
-        static_assert(KERNEL_NORM_MEAN == 0, "the means come first");
-        pack_read<N>(stats, channel, at.mean);
-        return at;
-    }
-    __device__ void add(const at &at, size_t element, float sums[2][N]) const
-    {
-        float in[N], d[N];
-
-        pack_read<N>(x, element, in);
-        gradient.read(element, d);
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            sums[0][n] += d[n];
-            sums[1][n] += d[n] * (in[n] - at.mean[n]);
-        }
-    }
-};
-
-struct as_sums {
-    size_t rows;
-    uint32_t channels;
-    double *sums;
-
-    __device__ void operator()(uint32_t channel, const double in[2]) const
-    {
-        sums[channel] = in[0];
-        sums[channels + channel] = in[1];
-        if (channel == 0)
-            sums[2 * (size_t)channels] = (double)rows;
     }
 };
 } // namespace
@@ -238,23 +194,29 @@ int kernel_norm_pool(const struct kernel_norm *norm, const struct kernel_pool *p
     });
 }
 
-int kernel_norm_pool_backward_sums(const struct kernel_norm *norm, const struct kernel_pool *pool,
-                                   const void *x, const void *dy, const uint8_t *places,
-                                   const float *stats, double *sums, void *scratch,
-                                   struct CUstream_st *stream)
+/* f(t, n, gradient): as batch_norm_packed() calls it, with what comes back through the pool. */
+template <typename F>
+static int pooled_packed(const struct kernel_norm *norm, const struct kernel_pool *pool,
+                         const void *dy, const uint8_t *places, F f)
 {
     if (is_wrong(norm, pool))
         return (int)cudaErrorInvalidValue;
     return batch_norm_packed(norm, [=](auto t, auto n) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
-        const struct pooled<T, N> gradient = {
-            (const T *)dy, places, shape_of(pool, N)
-        };
 
-        return columns_launch<2, N>(products<T, N>{(const T *)x, stats, gradient},
-                                    as_sums{norm->rows, norm->channels, sums}, norm->rows,
-                                    norm->channels, scratch, stream);
+        return f(t, n, pooled<T, N>{(const T *)dy, places, shape_of(pool, N)});
+    });
+}
+
+int kernel_norm_pool_backward_sums(const struct kernel_norm *norm, const struct kernel_pool *pool,
+                                   const void *x, const void *dy, const uint8_t *places,
+                                   const float *stats, double *sums, void *scratch,
+                                   struct CUstream_st *stream)
+{
+    return pooled_packed(norm, pool, dy, places, [=](auto t, auto n, auto gradient) {
+        return batch_norm_launch_sums<decltype(t), decltype(n)::value>(norm, x, stats, gradient,
+                                                                       sums, scratch, stream);
     });
 }
 
@@ -263,14 +225,9 @@ int kernel_norm_pool_backward_apply(const struct kernel_norm *norm, const struct
                                     const float *stats, const float *coefs, void *dx,
                                     struct CUstream_st *stream)
 {
-    if (is_wrong(norm, pool))
-        return (int)cudaErrorInvalidValue;
-    return batch_norm_packed(norm, [=](auto t, auto n) {
+    return pooled_packed(norm, pool, dy, places, [=](auto t, auto n, auto gradient) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
-        const struct pooled<T, N> gradient = {
-            (const T *)dy, places, shape_of(pool, N)
-        };
 
         return launch(apply<T, N>, batch_norm_grid(norm->rows, norm->channels, N), stream,
                       norm->rows, norm->channels, (const T *)x, gradient, stats, coefs, (T *)dx);

@@ -13,40 +13,44 @@ enum { PATH_BYTES = CHECKPOINT_PATH_BYTES };
 
 /* -- saving -- */
 
-static enum status write_tensors(const char *path, const struct safetensors_tensor *tensors,
-                                 size_t tensor_count, struct err *err)
+/* A new file in place of one that may be left of an earlier try. */
+static enum status create(const char *path, int *fd, struct err *err)
 {
-    static const struct safetensors_metadata metadata[] = {
-        {"format", "pt"}}; /* weights in torch's layout */
-    int fd;
-    enum status status;
-
     (void)unlink(path);
-    status = fileio_create(path, &fd, err);
-    if (status != STATUS_OK)
-        return status;
-    status = safetensors_write(fd, tensors, tensor_count, metadata, 1, err);
+    return fileio_create(path, fd, err);
+}
+
+/* `status`: of what was written. */
+static enum status finish(const char *path, int fd, enum status status, struct err *err)
+{
     if (status == STATUS_OK)
         return fileio_finish(fd, path, err);
     (void)close(fd);
     return status;
 }
 
+static enum status write_tensors(const char *path, const struct safetensors_tensor *tensors,
+                                 size_t tensor_count, struct err *err)
+{
+    static const struct safetensors_metadata metadata[] = {
+        {"format", "pt"}}; /* weights in torch's layout */
+    int fd;
+    enum status status = create(path, &fd, err);
+
+    if (status != STATUS_OK)
+        return status;
+    status = safetensors_write(fd, tensors, tensor_count, metadata, 1, err);
+    return finish(path, fd, status, err);
+}
+
 enum status checkpoint_write_text(const char *path, const char *text, size_t byte_count,
                                   struct err *err)
 {
     int fd;
-    enum status status;
+    enum status status = create(path, &fd, err);
 
-    (void)unlink(path);
-    status = fileio_create(path, &fd, err);
-    if (status != STATUS_OK)
-        return status;
-    status = fileio_write(fd, text, byte_count, err);
-    if (status == STATUS_OK)
-        return fileio_finish(fd, path, err);
-    (void)close(fd);
-    return status;
+    return status == STATUS_OK ? finish(path, fd, fileio_write(fd, text, byte_count, err), err)
+                               : status;
 }
 
 static enum status write_state(const char *path, const struct checkpoint_state *state,

@@ -6,24 +6,12 @@
 static void report(uint64_t conn, enum shim_phase phase, int32_t exit_code, uint64_t age_us,
                    const char *cause)
 {
-    const uint32_t own = (uint32_t)conn - 1;
-    struct part_report_rank rank = {.rank = own,
-                                    .state = phase == SHIM_ENDED ? RANK_EXITED : RANK_RUNNING,
-                                    .exit_code = exit_code};
-    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT,
-                      .shim_report = {.job_id = 1,
-                                      .generation = 1,
-                                      .revision = 1,
-                                      .phase = phase,
-                                      .master_port = 4000,
-                                      .failed_rank = exit_code != 0 ? (int32_t)own : -1,
-                                      .failed_age_us = age_us,
-                                      .cause = cause,
-                                      .tail = ""}};
-
-    msg.shim_report.ranks.items = &rank;
-    msg.shim_report.ranks.count = 1;
-    step_node(conn, &msg);
+    step_rank_report(conn, (struct rank_report){.job_id = 1,
+                                                .rank = (uint32_t)conn - 1,
+                                                .phase = phase,
+                                                .exit_code = exit_code,
+                                                .failed_age_us = age_us,
+                                                .cause = cause});
 }
 
 static void begin(void)

@@ -136,3 +136,38 @@ uint64_t step_submit(struct msg_submit submit)
 {
     return step_submit_as(submit, "ann", false);
 }
+
+void step_beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t count)
+{
+    struct msg msg = {.type = MSG_TYPE_BEAT};
+
+    msg.beat.sent_us = now_us;
+    msg.beat.shims.items = shims;
+    msg.beat.shims.count = count;
+    step_node(conn, &msg);
+}
+
+void step_rank_report(uint64_t conn, struct rank_report report)
+{
+    struct part_report_rank rank = {.rank = report.rank,
+                                    .state = report.phase == SHIM_ENDED     ? RANK_EXITED
+                                             : report.phase == SHIM_RUNNING ? RANK_RUNNING
+                                                                            : RANK_WAITING,
+                                    .exit_code = report.exit_code,
+                                    .joined = report.joined};
+    struct msg msg = {
+        .type = MSG_TYPE_SHIM_REPORT,
+        .shim_report = {.job_id = report.job_id,
+                        .generation = 1,
+                        .revision = 1,
+                        .phase = report.phase,
+                        .master_port = 4000,
+                        .failed_rank = report.exit_code != 0 ? (int32_t)report.rank : -1,
+                        .failed_age_us = report.failed_age_us,
+                        .cause = report.cause != NULL ? report.cause : "",
+                        .tail = ""}};
+
+    msg.shim_report.ranks.items = &rank;
+    msg.shim_report.ranks.count = 1;
+    step_node(conn, &msg);
+}

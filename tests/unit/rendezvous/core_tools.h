@@ -30,6 +30,18 @@ const struct rdzv_action *find(enum rdzv_action_type type); /* the first; NULL: 
 /* `hello` with what it leaves empty filled in: protocol, version, boot id, address. */
 void step_hello(uint64_t conn, struct msg_node_hello hello);
 void step_node(uint64_t conn, const struct msg *msg);
+void step_beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t count);
+/* A report of a part with one rank, of generation 1. It failed if exit_code is not 0. */
+struct rank_report {
+    uint64_t job_id;
+    uint32_t rank;
+    enum shim_phase phase;
+    int32_t exit_code;
+    bool joined;
+    uint64_t failed_age_us;
+    const char *cause;
+};
+void step_rank_report(uint64_t conn, struct rank_report report);
 /* `submit` likewise: request id, name, cwd, argv. Returns the job's id; 0: refused. */
 uint64_t step_submit(struct msg_submit submit);
 uint64_t step_submit_as(struct msg_submit submit, const char *user, bool is_admin);

@@ -8,33 +8,9 @@ static void hello(uint64_t conn, const char *name)
     step_hello(conn, (struct msg_node_hello){.name = name, .instance = conn, .slots = 1});
 }
 
-static void beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t count)
-{
-    struct msg msg = {.type = MSG_TYPE_BEAT};
-
-    msg.beat.sent_us = now_us;
-    msg.beat.shims.items = shims;
-    msg.beat.shims.count = count;
-    step_node(conn, &msg);
-}
-
 static void report(uint64_t conn, enum shim_phase phase, bool joined)
 {
-    struct part_report_rank rank = {
-        .rank = 0, .state = phase == SHIM_READY ? RANK_WAITING : RANK_RUNNING, .joined = joined};
-    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT,
-                      .shim_report = {.job_id = 1,
-                                      .generation = 1,
-                                      .revision = 1,
-                                      .phase = phase,
-                                      .master_port = 4000,
-                                      .failed_rank = -1,
-                                      .cause = "",
-                                      .tail = ""}};
-
-    msg.shim_report.ranks.items = &rank;
-    msg.shim_report.ranks.count = 1;
-    step_node(conn, &msg);
+    step_rank_report(conn, (struct rank_report){.job_id = 1, .phase = phase, .joined = joined});
 }
 
 /* Job 1 runs on node a, which is lost 15 s later; b and c are there, with a free slot each. */
@@ -51,8 +27,8 @@ static void lose(bool joined)
     hello(3, "c");
     for (uint32_t i = 0; i < 5; i++) {
         now_us += 3 * SECOND_US;
-        beat(2, NULL, 0);
-        beat(3, NULL, 0);
+        step_beat(2, NULL, 0);
+        step_beat(3, NULL, 0);
     }
     CHECK_EQ(rdzv_node_conn(core, "a"), 0);
 }
@@ -68,8 +44,8 @@ static void pass(uint64_t seconds)
     for (uint64_t i = 0; i < seconds; i++) {
         now_us += SECOND_US;
         wall_ms += 1000;
-        beat(2, NULL, 0);
-        beat(3, NULL, 0);
+        step_beat(2, NULL, 0);
+        step_beat(3, NULL, 0);
     }
 }
 
@@ -104,9 +80,9 @@ TEST(or_until_the_node_is_back_without_them)
         4, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 1, .shims = {&shim, 1}});
     check(JOB_RESTARTING, 1);
     CHECK_EQ(count_of(RDZV_SEND_STOP), 1);
-    beat(4, &shim, 1);
+    step_beat(4, &shim, 1);
     check(JOB_RESTARTING, 1);
-    beat(4, &ended, 1);
+    step_beat(4, &ended, 1);
     check(JOB_STARTING, 2);
 }
 
@@ -135,7 +111,7 @@ TEST(a_job_that_waits_can_be_cancelled)
     lose(false);
     step((struct rdzv_event){.type = RDZV_EVENT_CANCEL, .client = 5, .job_id = 1, .msg = &msg});
     hello(4, "a");
-    beat(4, NULL, 0);
+    step_beat(4, NULL, 0);
 }
 
 TEST_MAIN

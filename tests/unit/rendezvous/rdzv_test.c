@@ -27,16 +27,6 @@ static void hello(uint64_t conn, const char *name, uint32_t slots)
     step_hello(conn, (struct msg_node_hello){.name = name, .instance = conn, .slots = slots});
 }
 
-static void beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t count)
-{
-    struct msg msg = {.type = MSG_TYPE_BEAT};
-
-    msg.beat.sent_us = now_us;
-    msg.beat.shims.items = shims;
-    msg.beat.shims.count = count;
-    step_node(conn, &msg);
-}
-
 static uint64_t submit(uint32_t nodes, uint32_t nproc, uint32_t max_restarts)
 {
     return step_submit((struct msg_submit){.nodes = nodes,
@@ -219,7 +209,7 @@ TEST(a_silent_node_is_lost_and_its_part_moves)
     CHECK_STR(rdzv_job_record(core, id)->parts[0].node, "node0");
     run_on_one_node(id, 1, 1);
     now_us += 14 * SECOND_US;
-    beat(2, NULL, 0);
+    step_beat(2, NULL, 0);
     CHECK_EQ(rdzv_job_record(core, id)->generation, 1);
     now_us += SECOND_US;
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
@@ -228,12 +218,12 @@ TEST(a_silent_node_is_lost_and_its_part_moves)
     CHECK_EQ(count_of(RDZV_CLOSE_NODE), 1);
     hello(3, "node0", 1); /* it comes back, and still has the old shim */
     CHECK_EQ(rdzv_node_conn(core, "node0"), 3);
-    beat(3, &(struct part_beat_shim){id, 1, SHIM_RUNNING, 1}, 1);
+    step_beat(3, &(struct part_beat_shim){id, 1, SHIM_RUNNING, 1}, 1);
     CHECK_EQ(count_of(RDZV_SEND_STOP), 1);
     CHECK_EQ(find(RDZV_SEND_STOP)->generation, 1);
     CHECK_EQ(submit(1, 1, 0), 2); /* its slot is not free before that shim has ended */
     CHECK_EQ(rdzv_job_record(core, 2)->state, JOB_QUEUED);
-    beat(3, &(struct part_beat_shim){id, 1, SHIM_ENDED, 1}, 1);
+    step_beat(3, &(struct part_beat_shim){id, 1, SHIM_ENDED, 1}, 1);
     CHECK_EQ(count_of(RDZV_SEND_FORGET), 1);
     CHECK_EQ(rdzv_job_record(core, 2)->state, JOB_STARTING);
 }

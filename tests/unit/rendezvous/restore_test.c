@@ -22,22 +22,11 @@ static void hello(uint64_t conn, const char *name, enum shim_phase phase)
 
 static void report(uint64_t conn, uint32_t rank, enum shim_phase phase, int32_t exit_code)
 {
-    struct part_report_rank state = {.rank = rank,
-                                     .state = phase == SHIM_ENDED ? RANK_EXITED : RANK_RUNNING,
-                                     .exit_code = exit_code};
-    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT,
-                      .shim_report = {.job_id = 1,
-                                      .generation = 1,
-                                      .revision = 1,
-                                      .phase = phase,
-                                      .master_port = 4000,
-                                      .failed_rank = exit_code != 0 ? (int32_t)rank : -1,
-                                      .cause = exit_code != 0 ? "rank failed" : "",
-                                      .tail = ""}};
-
-    msg.shim_report.ranks.items = &state;
-    msg.shim_report.ranks.count = 1;
-    step_node(conn, &msg);
+    step_rank_report(conn, (struct rank_report){.job_id = 1,
+                                                .rank = rank,
+                                                .phase = phase,
+                                                .exit_code = exit_code,
+                                                .cause = exit_code != 0 ? "rank failed" : ""});
 }
 
 /* Job 1 runs with a rank on each node. */

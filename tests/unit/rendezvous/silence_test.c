@@ -18,9 +18,7 @@ static void begin(void)
 
 static void beat(uint64_t conn)
 {
-    struct msg msg = {.type = MSG_TYPE_BEAT, .beat = {.sent_us = now_us}};
-
-    step_node(conn, &msg);
+    step_beat(conn, NULL, 0);
 }
 
 /* How many nodes were given up in a tick after that time. */
