@@ -78,45 +78,15 @@ int kernel_norm_backward_finish(const struct kernel_norm *norm, const double *ow
                   dgamma, dbeta, coefs);
 }
 
-template <typename T, int N>
-static __global__ void __launch_bounds__(LAUNCH_THREADS)
-    apply(size_t rows, uint32_t channels, const T *x, const T *dy, const uint8_t *mask,
-          const float *stats, const float *coefs, T *dx, T *dskip)
-{
-    const uint32_t channel = batch_norm_channel<N>();
-    float mean[N], a[N], b[N], c[N];
-
-    if (channel >= channels)
-        return;
-    pack_read<N>(stats, KERNEL_NORM_MEAN * (size_t)channels + channel, mean);
-    pack_read<N>(coefs, channel, a);
-    pack_read<N>(coefs, (size_t)channels + channel, b);
-    pack_read<N>(coefs, 2 * (size_t)channels + channel, c);
-    for (size_t row = batch_norm_row(); row < rows; row += batch_norm_stride()) {
-        const size_t at = row * channels + channel;
-        float in[N], d[N];
-
-        pack_read<N>(x, at, in);
-        masked<T, N>{dy, mask}.read(at, d);
-        if (dskip != NULL)
-            pack_write<N>(dskip, at, d);
-#pragma unroll
-        for (int n = 0; n < N; n++)
-            in[n] = a[n] * d[n] + b[n] * (in[n] - mean[n]) + c[n];
-        pack_write<N>(dx, at, in);
-    }
-}
-
 int kernel_norm_backward_apply(const struct kernel_norm *norm, const void *x, const void *dy,
                                const uint8_t *mask, const float *stats, const float *coefs,
                                void *dx, void *dskip, struct CUstream_st *stream)
 {
     return batch_norm_packed(norm, [=](auto t, auto n) {
         using T = decltype(t);
+        constexpr int N = decltype(n)::value;
 
-        return launch(apply<T, decltype(n)::value>,
-                      batch_norm_grid(norm->rows, norm->channels, decltype(n)::value), stream,
-                      norm->rows, norm->channels, (const T *)x, (const T *)dy, mask, stats, coefs,
-                      (T *)dx, (T *)dskip);
+        return batch_norm_launch_apply<T, N>(norm, x, masked<T, N>{(const T *)dy, mask}, stats,
+                                             coefs, dx, dskip, stream);
     });
 }

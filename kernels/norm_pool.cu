@@ -131,33 +131,6 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     }
 }
 
-template <typename T, int N>
-static __global__ void __launch_bounds__(LAUNCH_THREADS)
-    apply(size_t rows, uint32_t channels, const T *x, const struct pooled<T, N> gradient,
-          const float *stats, const float *coefs, T *dx)
-{
-    const uint32_t channel = batch_norm_channel<N>();
-    float mean[N], a[N], b[N], c[N];
-
-    if (channel >= channels)
-        return;
-    pack_read<N>(stats, KERNEL_NORM_MEAN * (size_t)channels + channel, mean);
-    pack_read<N>(coefs, channel, a);
-    pack_read<N>(coefs, (size_t)channels + channel, b);
-    pack_read<N>(coefs, 2 * (size_t)channels + channel, c);
-    for (size_t row = batch_norm_row(); row < rows; row += batch_norm_stride()) {
-        const size_t at = row * channels + channel;
-        float in[N], d[N];
-
-        pack_read<N>(x, at, in);
-        gradient.read(at, d);
-#pragma unroll
-        for (int n = 0; n < N; n++)
-            in[n] = a[n] * d[n] + b[n] * (in[n] - mean[n]) + c[n];
-        pack_write<N>(dx, at, in);
-    }
-}
-
 /* Every window must touch the image, and packs are counted in 32 bits. */
 static bool is_wrong(const struct kernel_norm *norm, const struct kernel_pool *pool)
 {
@@ -226,10 +199,7 @@ int kernel_norm_pool_backward_apply(const struct kernel_norm *norm, const struct
                                     struct CUstream_st *stream)
 {
     return pooled_packed(norm, pool, dy, places, [=](auto t, auto n, auto gradient) {
-        using T = decltype(t);
-        constexpr int N = decltype(n)::value;
-
-        return launch(apply<T, N>, batch_norm_grid(norm->rows, norm->channels, N), stream,
-                      norm->rows, norm->channels, (const T *)x, gradient, stats, coefs, (T *)dx);
+        return batch_norm_launch_apply<decltype(t), decltype(n)::value>(norm, x, gradient, stats,
+                                                                        coefs, dx, NULL, stream);
     });
 }
