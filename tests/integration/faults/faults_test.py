@@ -122,13 +122,13 @@ def kill_shim(build, _seed):
 
 def pause_server(build, _seed):
     """For longer than after which a node counts as lost: nobody was silent but the server."""
-    with Cluster(build, nodes=3, server_options=["--suspect", "1s", "--lost", "3s"]) as cluster:
+    with Cluster(build, nodes=3, server_options=["--suspect", "2s", "--lost", "5s"]) as cluster:
         job = cluster.submit("--nodes", "3", "--nproc-per-node", "1", "--", "sleep", "1000")
         wait_until(lambda: cluster.status(job)["state"] == "running", "the job")
         pids = cluster.pids(job)
         for _ in range(2):
             os.kill(cluster.server.process.pid, signal.SIGSTOP)
-            time.sleep(8)
+            time.sleep(9)
             os.kill(cluster.server.process.pid, signal.SIGCONT)
             expect(cluster, cluster.submit("--nproc-per-node", "1", "--", "true"), 0)
         status = cluster.status(job)
