@@ -58,6 +58,7 @@ struct store {
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[4096];                           /* of state.db, for messages */
     bool watches_room, is_low, cannot_reserve; /* see room.c */
+    int room_fd;                               /* of state.db; -1: none */
     uint64_t transactions;
     char cluster[33];
     int lock_fd;

@@ -23,17 +23,35 @@
 #define ENOUGH_BYTES (LOW_BYTES + LOG_BYTES + FILE_BYTES)
 #define RESERVE_EVERY 64 /* transactions */
 
-/* Blocks for the first `byte_count` bytes; 0: for all that it has. The size stays: SQLite takes the
- * file's end from it. */
-static bool allocate(const char *path, uint64_t byte_count)
+/* Blocks for the first `byte_count` bytes. The size stays: SQLite takes the file's end from it. */
+static bool allocate(int fd, uint64_t byte_count)
+{
+    return fd >= 0 && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)byte_count) == 0;
+}
+
+/* Blocks for all pages of the file. Its descriptor stays open as long as SQLite's: closing any other
+ * one of this process would drop the locks that SQLite holds on the file. */
+static bool allocate_file(struct store *store)
 {
     struct stat info;
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool done = fd >= 0 && fstat(fd, &info) == 0 &&
-                fallocate(fd, FALLOC_FL_KEEP_SIZE, 0,
-                          byte_count > 0 ? (off_t)byte_count : info.st_size) == 0;
-    int code = errno;
 
+    if (store->room_fd < 0)
+        store->room_fd = open(store->path, O_WRONLY | O_CLOEXEC);
+    return store->room_fd >= 0 && fstat(store->room_fd, &info) == 0 &&
+           allocate(store->room_fd, (uint64_t)info.st_size);
+}
+
+/* SQLite's locks are on state.db and state.db-shm, not on the log. */
+static bool allocate_log(const struct store *store)
+{
+    char path[sizeof store->path + 8];
+    bool done;
+    int fd, code;
+
+    (void)snprintf(path, sizeof path, "%s-wal", store->path);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    done = allocate(fd, LOG_BYTES);
+    code = errno;
     if (fd >= 0)
         (void)close(fd);
     errno = code;
@@ -50,20 +68,18 @@ static bool make_free_pages(struct store *store)
                    " PRAGMA wal_checkpoint",
                    (unsigned long long)FILE_BYTES);
     if (store_execute(store, sql, &err) == STATUS_OK)
-        return allocate(store->path, 0);
+        return allocate_file(store);
     errno = ENOSPC;
     return false;
 }
 
 static void reserve(struct store *store)
 {
-    char path[sizeof store->path + 8];
     int64_t pages = 0;
     struct err err;
 
-    (void)snprintf(path, sizeof path, "%s-wal", store->path);
     if (store_number(store, "PRAGMA freelist_count", &pages, &err) == STATUS_OK &&
-        (pages >= FREE_PAGES_MIN || make_free_pages(store)) && allocate(path, LOG_BYTES))
+        (pages >= FREE_PAGES_MIN || make_free_pages(store)) && allocate_log(store))
         return;
     if (!store->cannot_reserve)
         log_line(LOG_WARNING, LOG_ABOUT_NONE,

@@ -239,6 +239,8 @@ static void release(struct store *store)
     for (i = 0; i < STORE_STATEMENT_COUNT; i++)
         (void)sqlite3_finalize(store->statements[i]);
     (void)sqlite3_close(store->db);
+    if (store->room_fd >= 0)
+        (void)close(store->room_fd);
     if (store->lock_fd >= 0)
         (void)close(store->lock_fd);
     free(store);
@@ -255,7 +257,7 @@ enum status store_open(struct store **out, const char *dir, bool survives_power,
     store = calloc(1, sizeof *store);
     if (store == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the state store");
-    store->lock_fd = -1;
+    store->lock_fd = store->room_fd = -1;
     store->survives_power = survives_power;
     (void)snprintf(store->path, sizeof store->path, "%s/state.db", dir);
     status = store_take_lock(store, dir, err);
