@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "launcherd/node/node_sweep.h"
-#include "launcherd/process/cgroup.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/shim/shim_io.h"
@@ -69,13 +68,9 @@ static bool kill_found(const char *dir, const struct rundir_shim *process)
 
     if (pid != 0 && proc_kill_descendants(pid, NULL, NULL) == 0)
         (void)kill(pid, SIGKILL);
-    if (process == NULL)
-        return found;
-    if (process->cgroup[0] != '\0' && cgroup_is_populated(process->cgroup)) {
-        (void)cgroup_kill(process->cgroup);
+    if (process != NULL && node_sweep_kill_described(process) > 0)
         found = true;
-    }
-    return proc_kill_token(process->token) > 0 || found;
+    return found;
 }
 
 /* Kills all processes of a shim that nobody can account for, and waits until they are gone. False:

@@ -23,6 +23,16 @@ static bool is_live_child(void *arg, pid_t pid)
     return false;
 }
 
+uint32_t node_sweep_kill_described(const struct rundir_shim *process)
+{
+    uint32_t count = 0;
+    if (process->cgroup[0] != '\0' && cgroup_is_populated(process->cgroup)) {
+        (void)cgroup_kill(process->cgroup);
+        count++;
+    }
+    return count + proc_kill_token(process->token);
+}
+
 /* Kills what is left of its processes; returns how many were found. */
 static uint32_t kill_rest(struct node_shim *shim)
 {
@@ -31,13 +41,8 @@ static uint32_t kill_rest(struct node_shim *shim)
     uint32_t count = 0;
     if (shim->is_child)
         count += proc_kill_descendants(getpid(), is_live_child, shim->shims);
-    if (rundir_read_shim(shim->dir, &process, &err) == STATUS_OK) {
-        if (process.cgroup[0] != '\0' && cgroup_is_populated(process.cgroup)) {
-            (void)cgroup_kill(process.cgroup);
-            count++;
-        }
-        count += proc_kill_token(process.token);
-    }
+    if (rundir_read_shim(shim->dir, &process, &err) == STATUS_OK)
+        count += node_sweep_kill_described(&process);
     return count; /* without shim.json it had not started any process */
 }
 

@@ -6,11 +6,15 @@
 #define LAUNCHERD_NODE_NODE_SWEEP_H
 
 #include "launcherd/node/node_shims.h"
+#include "launcherd/process/rundir.h"
 
 /* On SIGCHLD. */
 void node_sweep_reap(struct node_shims *shims);
 /* The process of `shim` is gone: sweep from now on. */
 void node_sweep_begin(struct node_shim *shim);
+/* SIGKILL for the workers of a shim and all that they started, by what its shim.json says; returns how
+ * many were found, a cgroup as one. */
+uint32_t node_sweep_kill_described(const struct rundir_shim *process);
 /* How many shims are not reported gone yet. */
 uint32_t node_sweep_left(const struct node_shims *shims);
 /* SIGKILL for one shim. */
