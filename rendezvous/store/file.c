@@ -1,13 +1,9 @@
-/* The state directory: who holds it, the file of the state, its schema. */
+/* The file of the state, its log, its schema. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "rendezvous/store/internal.h"
 
@@ -87,61 +83,6 @@ struct column {
 #define COLUMN_EMPTY_TEXT "''"
 static const struct column columns[] = {RDZV_RECORD_TABLE(COLUMN_ADD)};
 
-/* mkdir -p, where what is made is for us alone. */
-enum status store_make_dir(const char *dir, struct err *err)
-{
-    char path[4096];
-    size_t length = strlen(dir), i;
-
-    if (length == 0 || length >= sizeof path - 32)
-        return err_set(err, STATUS_TOO_BIG, 0,
-                       "state directory: a path of %zu bytes, 1 to %zu wanted", length,
-                       sizeof path - 33);
-    memcpy(path, dir, length + 1);
-    for (i = 1; i <= length; i++) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        path[i] = '\0';
-        if (mkdir(path, 0700) < 0 && errno != EEXIST)
-            return err_set(err, STATUS_IO, errno, "state directory %s: cannot make %s: %s", dir,
-                           path, strerror(errno));
-        if (i < length)
-            path[i] = '/';
-    }
-    return STATUS_OK;
-}
-
-/* Takes flock on DIR/lock. The file contains our pid, which a second process shows in its error. The
- * kernel releases the lock when the process ends, so there is no stale lock. */
-enum status store_take_lock(struct store *store, const char *dir, struct err *err)
-{
-    char path[4096 + 8], text[32] = "";
-    int length;
-
-    (void)snprintf(path, sizeof path, "%s/lock", dir);
-    store->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (store->lock_fd < 0)
-        return err_set(err, STATUS_IO, errno, "state directory %s: cannot open %s: %s", dir, path,
-                       strerror(errno));
-    if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno != EWOULDBLOCK)
-            return err_set(err, STATUS_IO, errno, "cannot lock %s: %s", path, strerror(errno));
-        if (pread(store->lock_fd, text, sizeof text - 1, 0) < 0)
-            text[0] = '\0';
-        text[strcspn(text, "\n")] = '\0';
-        return err_set(
-            err, STATUS_BUSY, 0,
-            "state directory %s is in use by another rendezvous, pid %s: stop it, or give "
-            "another --state-dir",
-            dir, text[0] != '\0' ? text : "unknown");
-    }
-    length = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    if (ftruncate(store->lock_fd, 0) < 0 ||
-        pwrite(store->lock_fd, text, (size_t)length, 0) != (ssize_t)length)
-        return err_set(err, STATUS_IO, errno, "cannot write %s: %s", path, strerror(errno));
-    return STATUS_OK;
-}
-
 enum status store_execute(struct store *store, const char *sql, struct err *err)
 {
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
@@ -169,7 +110,7 @@ enum status store_number(struct store *store, const char *sql, int64_t *number, 
 /* Fills a new database without journal and syncs: it still has its temporary name, and one that is
  * cut short by a crash is made again. Its mode is 0600 before SQLite opens it, because SQLite gives
  * its -wal and -shm files the same mode. */
-static enum status fill_new(const char *path, struct err *err)
+static enum status fill_new(const char *path, const char *vfs, struct err *err)
 {
     struct store store = {0};
     char text[256], cluster[33];
@@ -186,7 +127,7 @@ static enum status fill_new(const char *path, struct err *err)
                    "PRAGMA user_version = %d; COMMIT; PRAGMA journal_mode = WAL",
                    cluster, APPLICATION_ID, STORE_SCHEMA_VERSION);
     (void)snprintf(store.path, sizeof store.path, "%.4000s", path); /* for messages */
-    if (sqlite3_open_v2(path, &store.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
+    if (sqlite3_open_v2(path, &store.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, vfs) !=
         SQLITE_OK)
         status = err_set(err, STATUS_IO, sqlite3_extended_errcode(store.db), "cannot open %s: %s",
                          path, sqlite3_errmsg(store.db));
@@ -201,27 +142,22 @@ static enum status fill_new(const char *path, struct err *err)
     return status;
 }
 
-static enum status sync_path(const char *path, int flags, struct err *err)
+static enum status sync_path(const struct store *store, const char *path, struct err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
-    int rc = fd < 0 ? -1 : fsync(fd);
-
-    if (rc < 0)
-        (void)err_set(err, STATUS_IO, errno, "fsync of %s: %s", path, strerror(errno));
-    if (fd >= 0)
-        (void)close(fd);
-    return rc < 0 ? STATUS_IO : STATUS_OK;
+    if (store->disk->sync(path) == 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_IO, errno, "fsync of %s: %s", path, strerror(errno));
 }
 
 /* The log of a database that was removed must not be replayed into the new one. */
-static void drop_old_log(const char *path)
+static void drop_old_log(const struct store *store)
 {
     static const char *const ends[] = {"-wal", "-shm", "-journal"};
-    char old[4200];
+    char old[sizeof store->path + 16];
 
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        (void)snprintf(old, sizeof old, "%s%s", path, ends[i]);
-        (void)unlink(old);
+        (void)snprintf(old, sizeof old, "%s%s", store->path, ends[i]);
+        (void)store->disk->remove(old);
     }
 }
 
@@ -229,34 +165,43 @@ static void drop_old_log(const char *path)
  * with its journal would take a dozen. */
 enum status store_make_file(const struct store *store, const char *dir, struct err *err)
 {
+    const struct store_disk *disk = store->disk;
     char path[sizeof store->path + 8];
-    struct stat info;
     enum status status;
-    int fd;
 
-    if (stat(store->path, &info) == 0 && info.st_size > 0) {
-        if (chmod(store->path, 0600) == 0)
+    if (disk->byte_count(store->path) > 0) {
+        if (disk->make_private(store->path) == 0)
             return STATUS_OK;
         return err_set(err, STATUS_IO, errno, "cannot make %s private: %s", store->path,
                        strerror(errno));
     }
     (void)snprintf(path, sizeof path, "%s.new", store->path);
-    (void)unlink(path); /* left by one that was killed here */
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
+    (void)disk->remove(path); /* left by one that was killed here */
+    if (disk->make(path) < 0)
         return err_set(err, STATUS_IO, errno, "cannot make %s: %s", path, strerror(errno));
-    (void)close(fd);
-    status = fill_new(path, err);
+    status = fill_new(path, disk->vfs, err);
     if (status == STATUS_OK && store->survives_power)
-        status = sync_path(path, 0, err);
-    drop_old_log(store->path);
-    if (status == STATUS_OK && rename(path, store->path) < 0)
+        status = sync_path(store, path, err);
+    drop_old_log(store);
+    if (status == STATUS_OK && disk->rename(path, store->path) < 0)
         status = err_set(err, STATUS_IO, errno, "rename to %s: %s", store->path, strerror(errno));
     if (status == STATUS_OK && store->survives_power)
-        status = sync_path(dir, O_DIRECTORY, err);
+        status = sync_path(store, dir, err);
     if (status != STATUS_OK)
-        (void)unlink(path);
+        (void)disk->remove(path);
     return status;
+}
+
+enum status store_rewrite_log(const struct store *store, struct err *err)
+{
+    char path[sizeof store->path + 8];
+
+    (void)snprintf(path, sizeof path, "%s-wal", store->path);
+    if (!store->survives_power || store->disk->byte_count(path) <= 0 ||
+        store->disk->rewrite(path) == 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_IO, errno, "cannot write %s again: %s; mend its disk", path,
+                   strerror(errno));
 }
 
 /* A file of an older version lacks the columns that the record has got since. */

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "rendezvous/store/disk.h"
 #include "rendezvous/store/store.h"
 
 /* Statements that are prepared once; their SQL is in store.c. */
@@ -54,6 +55,7 @@ enum store_statement {
 };
 
 struct store {
+    const struct store_disk *disk;
     sqlite3 *db;
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[4096];                           /* of state.db, for messages */
@@ -63,19 +65,20 @@ struct store {
     char cluster[33];
     int lock_fd;
     bool survives_power, in_transaction;
+    int checkpoint_code; /* SQLite's, of the newest copy of the log into the file */
     uint64_t next_event_id;
 };
 
-/* Ends the process: see store.h. `doing` completes "cannot ...". */
 /* At the end of store_open. */
 void store_room_open(struct store *store);
 /* At the end: the log stays where the disk is nearly full. */
 void store_room_close(struct store *store);
 /* A transaction begins. */
 void store_room_used(struct store *store);
-/* On its disk; UINT64_MAX: not known. */
-uint64_t store_free_bytes(const struct store *store);
+/* Ends the process: see store.h. `doing` completes "cannot ...". */
 __attribute__((noreturn)) void store_fail(struct store *store, const char *doing);
+/* An error of SQLite that ends nothing: no room, or another program has the file locked. */
+bool store_is_passing(const struct store *store, int code);
 /* A kept statement, reset and with no values bound. */
 sqlite3_stmt *store_use(struct store *store, enum store_statement which);
 /* Step a statement that gives no rows. */
@@ -84,9 +87,9 @@ void store_run(struct store *store, sqlite3_stmt *stmt, const char *doing);
 bool store_row(struct store *store, sqlite3_stmt *stmt, const char *doing);
 
 /* file.c */
-enum status store_make_dir(const char *dir, struct err *err);
-enum status store_take_lock(struct store *store, const char *dir, struct err *err);
 enum status store_make_file(const struct store *store, const char *dir, struct err *err);
+/* Before SQLite opens it. */
+enum status store_rewrite_log(const struct store *store, struct err *err);
 enum status store_check_schema(struct store *store, struct err *err);
 enum status store_execute(struct store *store, const char *sql, struct err *err);
 /* The first column of the first row. */

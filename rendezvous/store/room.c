@@ -5,12 +5,8 @@
  *   - its log has blocks, behind its end too. It is removed when the server ends, so that old secrets
  *     do not stay in it, but not while the disk is nearly full. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
 #include "common/log.h"
 #include "rendezvous/store/internal.h"
@@ -23,39 +19,23 @@
 #define ENOUGH_BYTES (LOW_BYTES + LOG_BYTES + FILE_BYTES)
 #define RESERVE_EVERY 64 /* transactions */
 
-/* Blocks for the first `byte_count` bytes. The size stays: SQLite takes the file's end from it. */
-static bool allocate(int fd, uint64_t byte_count)
-{
-    return fd >= 0 && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)byte_count) == 0;
-}
-
 /* Blocks for all pages of the file. Its descriptor stays open as long as SQLite's: closing any other
  * one of this process would drop the locks that SQLite holds on the file. */
 static bool allocate_file(struct store *store)
 {
-    struct stat info;
+    int64_t byte_count = store->disk->byte_count(store->path);
 
-    if (store->room_fd < 0)
-        store->room_fd = open(store->path, O_WRONLY | O_CLOEXEC);
-    return store->room_fd >= 0 && fstat(store->room_fd, &info) == 0 &&
-           allocate(store->room_fd, (uint64_t)info.st_size);
+    return byte_count >= 0 &&
+           store->disk->allocate(store->path, &store->room_fd, (uint64_t)byte_count) == 0;
 }
 
 /* SQLite's locks are on state.db and state.db-shm, not on the log. */
 static bool allocate_log(const struct store *store)
 {
     char path[sizeof store->path + 8];
-    bool done;
-    int fd, code;
 
     (void)snprintf(path, sizeof path, "%s-wal", store->path);
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    done = allocate(fd, LOG_BYTES);
-    code = errno;
-    if (fd >= 0)
-        (void)close(fd);
-    errno = code;
-    return done;
+    return store->disk->allocate(path, NULL, LOG_BYTES) == 0;
 }
 
 static bool make_free_pages(struct store *store)
@@ -69,6 +49,8 @@ static bool make_free_pages(struct store *store)
                    (unsigned long long)FILE_BYTES);
     if (store_execute(store, sql, &err) == STATUS_OK)
         return allocate_file(store);
+    if (!store_is_passing(store, sqlite3_extended_errcode(store->db)))
+        store_fail(store, "reserve room in");
     errno = ENOSPC;
     return false;
 }
@@ -104,15 +86,6 @@ void store_room_close(struct store *store)
     (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &stays);
 }
 
-uint64_t store_free_bytes(const struct store *store)
-{
-    struct statvfs info;
-
-    if (statvfs(store->path, &info) != 0)
-        return UINT64_MAX;
-    return (uint64_t)info.f_bavail * info.f_frsize;
-}
-
 void store_room_used(struct store *store)
 {
     if (store->watches_room && !store_is_low(store) && ++store->transactions % RESERVE_EVERY == 0)
@@ -121,7 +94,7 @@ void store_room_used(struct store *store)
 
 bool store_is_low(struct store *store)
 {
-    uint64_t bytes = store->watches_room ? store_free_bytes(store) : UINT64_MAX;
+    uint64_t bytes = store->watches_room ? store->disk->free_bytes(store->path) : UINT64_MAX;
 
     if (!store->is_low && bytes < LOW_BYTES) {
         store->is_low = true;

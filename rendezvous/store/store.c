@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/log.h"
 #include "rendezvous/store/internal.h"
 
 #define BUSY_TIMEOUT_MS 5000 /* another program reads the file */
 #define FREE_BYTES_MIN (1u << 20)
+#define CHECKPOINT_PAGES 1000 /* of the log, as SQLite has it */
 
 #define COLUMN_NAME(kind, field, column, audience, bytes) #column ","
 #define COLUMN_VALUE(kind, field, column, audience, bytes) "?,"
@@ -95,17 +95,6 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_CLUSTER_GET] = "SELECT value FROM meta WHERE name = 'cluster'",
 };
 
-void store_fail(struct store *store, const char *doing)
-{
-    log_line(LOG_ERROR, LOG_ABOUT_NONE,
-             "cannot %s %s: %s (SQLite %d, errno %d: %s); stopping, for after a failed write only "
-             "the disk knows what is stored. Free the disk or mend it, then start again: nothing "
-             "that was acknowledged is lost",
-             doing, store->path, sqlite3_errmsg(store->db), sqlite3_extended_errcode(store->db),
-             sqlite3_system_errno(store->db), strerror(sqlite3_system_errno(store->db)));
-    _exit(STORE_EXIT_CODE);
-}
-
 sqlite3_stmt *store_use(struct store *store, enum store_statement which)
 {
     sqlite3_stmt *stmt = store->statements[which];
@@ -149,6 +138,8 @@ void store_commit(struct store *store)
         return;
     store_run(store, store_use(store, STORE_COMMIT), "commit to");
     store->in_transaction = false;
+    if (store->checkpoint_code != SQLITE_OK)
+        store_fail(store, "copy the log into");
 }
 
 bool store_is_dirty(const struct store *store)
@@ -161,6 +152,21 @@ const char *store_cluster(const struct store *store)
     return store->cluster;
 }
 
+/* After a commit, like SQLite's own hook, which ignores every error: a failed fsync must be seen. The
+ * error is kept for store_commit, since nothing may end within SQLite. */
+static int on_log(void *context, sqlite3 *db, const char *name, int page_count)
+{
+    struct store *store = context;
+    int code;
+
+    if (page_count < CHECKPOINT_PAGES)
+        return SQLITE_OK;
+    code = sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (code != SQLITE_OK && !store_is_passing(store, sqlite3_extended_errcode(db)))
+        store->checkpoint_code = code;
+    return SQLITE_OK;
+}
+
 /* Small caches: the state is small, and rows are found by key. WAL with FULL: a commit is one
  * fdatasync of the log (sqlite.org/pragma.html#pragma_synchronous); with OFF it is a write to the
  * kernel, which a killed process does not take back. */
@@ -170,11 +176,12 @@ static enum status open_file(struct store *store, struct err *err)
 
     if (sqlite3_open_v2(store->path, &store->db,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
-                        NULL) != SQLITE_OK)
+                        store->disk->vfs) != SQLITE_OK)
         return err_set(err, STATUS_IO, sqlite3_extended_errcode(store->db), "cannot open %s: %s",
                        store->path, sqlite3_errmsg(store->db));
     (void)sqlite3_extended_result_codes(store->db, 1);
     (void)sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+    (void)sqlite3_wal_hook(store->db, on_log, store);
     status = store_execute(store,
                            "PRAGMA cache_size = -512; PRAGMA trusted_schema = OFF;"
                            " PRAGMA secure_delete = FAST" /* a removed secret is overwritten */,
@@ -246,28 +253,32 @@ static void release(struct store *store)
     free(store);
 }
 
-enum status store_open(struct store **out, const char *dir, bool survives_power, struct err *err)
+/* The log that an earlier process left is written again before anything of it is trusted. If that
+ * process ended because an fsync had failed, then the kernel may still show us pages that are not on
+ * the disk and that it takes for clean, so no later fsync would write them. Commits behind them would
+ * be lost with them when the power goes. Written again in place, they need no room. */
+enum status store_open_on(struct store **out, const struct store_disk *disk, const char *dir,
+                          bool survives_power, struct err *err)
 {
-    struct store *store;
+    struct store *store = calloc(1, sizeof *store);
     enum status status;
 
-    status = store_make_dir(dir, err);
-    if (status != STATUS_OK)
-        return status;
-    store = calloc(1, sizeof *store);
     if (store == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the state store");
+    store->disk = disk;
     store->lock_fd = store->room_fd = -1;
     store->survives_power = survives_power;
     (void)snprintf(store->path, sizeof store->path, "%s/state.db", dir);
-    status = store_take_lock(store, dir, err);
+    status = disk->hold(dir, &store->lock_fd, err);
     if (status == STATUS_OK)
         status = store_make_file(store, dir, err);
+    if (status == STATUS_OK)
+        status = store_rewrite_log(store, err);
     if (status == STATUS_OK)
         status = open_file(store, err);
     if (status == STATUS_OK)
         status = prepare(store, err);
-    if (status == STATUS_IO && store->db != NULL && store_free_bytes(store) < FREE_BYTES_MIN)
+    if (status == STATUS_IO && store->db != NULL && disk->free_bytes(store->path) < FREE_BYTES_MIN)
         (void)snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
                        "; its disk is full: free some of it");
     if (status != STATUS_OK) {
@@ -277,6 +288,11 @@ enum status store_open(struct store **out, const char *dir, bool survives_power,
     store_room_open(store);
     *out = store;
     return STATUS_OK;
+}
+
+enum status store_open(struct store **store, const char *dir, bool survives_power, struct err *err)
+{
+    return store_open_on(store, &store_disk_usual, dir, survives_power, err);
 }
 
 void store_close(struct store **store)

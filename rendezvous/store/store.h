@@ -5,8 +5,8 @@
  * only then the answers leave. A write that fails (disk full, I/O error, fsync error) ends the
  * process with exit code STORE_EXIT_CODE and one clear line: after a failed fsync the kernel may
  * have marked the page clean, so nothing may be tried again on it (Rebello et al., ATC 2020); the
- * next start reads what is on the disk. So writes return nothing, and reads return whether the
- * row is there.
+ * next start reads what is on the disk, and writes the log again before it trusts it. So writes return
+ * nothing, and reads return whether the row is there.
  *
  * The environment of a job may hold secrets, and keys are secrets: the directory is made 0700, the files 0600. */
 #ifndef RENDEZVOUS_STORE_STORE_H

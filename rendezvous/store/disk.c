@@ -1,0 +1,176 @@
+/* The store's files on the machine's own file system. */
+#include "rendezvous/store/disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define REWRITE_BYTES ((size_t)1 << 20)
+
+/* mkdir -p, where what is made is for us alone. */
+static enum status make_dir(const char *dir, struct err *err)
+{
+    char path[4096];
+    size_t length = strlen(dir), i;
+
+    if (length == 0 || length >= sizeof path - 32)
+        return err_set(err, STATUS_TOO_BIG, 0,
+                       "state directory: a path of %zu bytes, 1 to %zu wanted", length,
+                       sizeof path - 33);
+    memcpy(path, dir, length + 1);
+    for (i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        path[i] = '\0';
+        if (mkdir(path, 0700) < 0 && errno != EEXIST)
+            return err_set(err, STATUS_IO, errno, "state directory %s: cannot make %s: %s", dir,
+                           path, strerror(errno));
+        if (i < length)
+            path[i] = '/';
+    }
+    return STATUS_OK;
+}
+
+/* Takes flock on DIR/lock. The file contains our pid, which a second process shows in its error. The
+ * kernel releases the lock when the process ends, so there is no stale lock. */
+static enum status hold(const char *dir, int *lock_fd, struct err *err)
+{
+    char path[4096 + 8], text[32] = "";
+    enum status status = make_dir(dir, err);
+    int length;
+
+    if (status != STATUS_OK)
+        return status;
+    (void)snprintf(path, sizeof path, "%s/lock", dir);
+    *lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (*lock_fd < 0)
+        return err_set(err, STATUS_IO, errno, "state directory %s: cannot open %s: %s", dir, path,
+                       strerror(errno));
+    if (flock(*lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK)
+            return err_set(err, STATUS_IO, errno, "cannot lock %s: %s", path, strerror(errno));
+        if (pread(*lock_fd, text, sizeof text - 1, 0) < 0)
+            text[0] = '\0';
+        text[strcspn(text, "\n")] = '\0';
+        return err_set(
+            err, STATUS_BUSY, 0,
+            "state directory %s is in use by another rendezvous, pid %s: stop it, or give "
+            "another --state-dir",
+            dir, text[0] != '\0' ? text : "unknown");
+    }
+    length = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    if (ftruncate(*lock_fd, 0) < 0 || pwrite(*lock_fd, text, (size_t)length, 0) != (ssize_t)length)
+        return err_set(err, STATUS_IO, errno, "cannot write %s: %s", path, strerror(errno));
+    return STATUS_OK;
+}
+
+static int64_t byte_count(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 ? (int64_t)info.st_size : -1;
+}
+
+/* Its own result, whatever closing says: what was written is synced where that matters. */
+static int close_with(int fd, int rc)
+{
+    int code = errno;
+
+    if (fd >= 0)
+        (void)close(fd);
+    errno = code;
+    return rc;
+}
+
+static int make(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+    return close_with(fd, fd < 0 ? -1 : 0);
+}
+
+static int make_private(const char *path)
+{
+    return chmod(path, 0600);
+}
+
+static int sync_path(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    return close_with(fd, fd < 0 ? -1 : fsync(fd));
+}
+
+/* 0: at the end of the file; else how many bytes were written again, -1 with errno. */
+static ssize_t rewrite_piece(int fd, char *bytes, off_t at)
+{
+    ssize_t count = pread(fd, bytes, REWRITE_BYTES, at), done = 0, rc;
+
+    while (done < count) {
+        rc = pwrite(fd, bytes + done, (size_t)(count - done), at + done);
+        if (rc < 0)
+            return -1;
+        done += rc;
+    }
+    return count;
+}
+
+static int rewrite(const char *path)
+{
+    char *bytes = malloc(REWRITE_BYTES);
+    int fd = bytes != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    ssize_t count = fd < 0 ? -1 : 1;
+    off_t at = 0;
+
+    for (; count > 0; at += count)
+        count = rewrite_piece(fd, bytes, at);
+    free(bytes);
+    return close_with(fd, count < 0 ? -1 : fsync(fd));
+}
+
+/* The size stays: SQLite takes the file's end from it. */
+static int allocate(const char *path, int *kept_fd, uint64_t wanted_bytes)
+{
+    int fd = kept_fd != NULL && *kept_fd >= 0 ? *kept_fd : open(path, O_WRONLY | O_CLOEXEC);
+    int rc = fd < 0 ? -1 : fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)wanted_bytes);
+
+    if (kept_fd == NULL)
+        return close_with(fd, rc);
+    *kept_fd = fd;
+    return rc;
+}
+
+static uint64_t free_bytes(const char *path)
+{
+    struct statvfs info;
+
+    if (statvfs(path, &info) != 0)
+        return UINT64_MAX;
+    return (uint64_t)info.f_bavail * info.f_frsize;
+}
+
+static void end(struct store *store, int code)
+{
+    (void)store;
+    _exit(code);
+}
+
+const struct store_disk store_disk_usual = {
+    .hold = hold,
+    .byte_count = byte_count,
+    .make = make,
+    .make_private = make_private,
+    .rename = rename,
+    .remove = unlink,
+    .sync = sync_path,
+    .rewrite = rewrite,
+    .allocate = allocate,
+    .free_bytes = free_bytes,
+    .end = end,
+};

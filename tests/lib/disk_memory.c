@@ -1,0 +1,598 @@
+/* The disk of disk_vfs.h: files, names, faults. */
+#include "tests/lib/disk_memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECTOR 512u
+#define BLOCK 4096u
+#define FILES_MAX 24
+#define NAMES_MAX 16
+#define CHANGES_MAX 64 /* of names, not yet synced */
+
+struct name {
+    char path[512]; /* "": none */
+    int file;
+};
+
+/* `file` < 0: removed; `from`: renamed. */
+struct name_change {
+    struct name made;
+    char gone[512];
+};
+
+static struct disk {
+    struct disk_file files[FILES_MAX];
+    struct name names[NAMES_MAX], stored_names[NAMES_MAX];
+    struct name_change changes[CHANGES_MAX];
+    uint32_t change_count;
+    uint64_t random, epoch, capacity_bytes, sync_us, busy_us;
+    uint64_t counts[DISK_OPS], cut_at;
+    struct {
+        uint64_t first, end;
+        int code;
+    } failures[DISK_OPS];
+    bool is_off;
+    char bad_path[512]; /* syncs of it fail with bad_code */
+    int bad_code;
+    int code; /* errno of the last failure */
+} disk, saved;
+
+uint64_t disk_draw(uint64_t limit)
+{
+    disk.random ^= disk.random << 13;
+    disk.random ^= disk.random >> 7;
+    disk.random ^= disk.random << 17;
+    return (disk.random >> 11) % limit;
+}
+
+static void *make_zeroed(uint64_t byte_count)
+{
+    void *bytes = calloc(1, byte_count);
+
+    if (bytes == NULL)
+        abort();
+    return bytes;
+}
+
+/* -- names ------------------------------------------------------------------------------------- */
+
+static struct name *find_name(struct name *names, const char *path)
+{
+    for (uint32_t i = 0; i < NAMES_MAX; i++)
+        if (strcmp(names[i].path, path) == 0)
+            return &names[i];
+    return NULL;
+}
+
+static void apply_change(struct name *names, const struct name_change *change)
+{
+    struct name *name = change->gone[0] != '\0' ? find_name(names, change->gone) : NULL;
+
+    if (name != NULL)
+        name->path[0] = '\0';
+    if (change->made.path[0] == '\0')
+        return;
+    name = find_name(names, change->made.path);
+    if (name == NULL)
+        name = find_name(names, "");
+    if (name == NULL)
+        abort();
+    *name = change->made;
+}
+
+static void store_changes(uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        apply_change(disk.stored_names, &disk.changes[i]);
+    disk.change_count -= count;
+    memmove(disk.changes, disk.changes + count, disk.change_count * sizeof disk.changes[0]);
+}
+
+static void change_names(const char *gone, const char *made, int file)
+{
+    struct name_change *change;
+
+    if (disk.change_count == CHANGES_MAX)
+        store_changes(1);
+    change = &disk.changes[disk.change_count++];
+    memset(change, 0, sizeof *change);
+    (void)snprintf(change->gone, sizeof change->gone, "%s", gone);
+    (void)snprintf(change->made.path, sizeof change->made.path, "%s", made);
+    change->made.file = file;
+    apply_change(disk.names, change);
+}
+
+static bool is_named(const struct name *names, int file)
+{
+    for (uint32_t i = 0; i < NAMES_MAX; i++)
+        if (names[i].path[0] != '\0' && names[i].file == file)
+            return true;
+    return false;
+}
+
+static bool is_used(int file)
+{
+    for (uint32_t i = 0; i < disk.change_count; i++)
+        if (disk.changes[i].made.path[0] != '\0' && disk.changes[i].made.file == file)
+            return true;
+    return disk.files[file].open_count > 0 || is_named(disk.names, file) ||
+           is_named(disk.stored_names, file);
+}
+
+void disk_drop_regions(struct disk_file *file)
+{
+    for (uint32_t i = 0; i < DISK_REGIONS_MAX; i++) {
+        free(file->regions[i]);
+        file->regions[i] = NULL;
+    }
+}
+
+static void drop_file(struct disk_file *file)
+{
+    disk_drop_regions(file);
+    free(file->cache);
+    free(file->stored);
+    free(file->dirty);
+    memset(file, 0, sizeof *file);
+}
+
+/* -- faults ------------------------------------------------------------------------------------ */
+
+static int fail(int code)
+{
+    errno = disk.code = code;
+    return -1;
+}
+
+uint64_t disk_count(enum disk_op op)
+{
+    return disk.counts[op];
+}
+
+uint64_t disk_changes(void)
+{
+    return disk.counts[DISK_WRITE] + disk.counts[DISK_SYNC] + disk.counts[DISK_NAME];
+}
+
+/* 0: go on; -1 with errno. `*is_last`: the power goes in the middle of it. */
+static int begin_op(enum disk_op op, bool *is_last)
+{
+    uint64_t number = ++disk.counts[op];
+
+    *is_last = false;
+    if (disk.is_off)
+        return fail(EIO);
+    if (op != DISK_READ && disk.cut_at != 0 && disk_changes() >= disk.cut_at)
+        *is_last = disk.is_off = true;
+    if (number >= disk.failures[op].first && number < disk.failures[op].end)
+        return fail(disk.failures[op].code);
+    return 0;
+}
+
+int disk_find(const char *path)
+{
+    const struct name *name = find_name(disk.names, path);
+
+    return name != NULL ? name->file : -1;
+}
+
+/* The power may go in the middle of it: then nobody knows whether it is done. */
+static int try_names(const char *gone, const char *made, int file)
+{
+    bool is_last;
+
+    if (begin_op(DISK_NAME, &is_last) < 0)
+        return -1;
+    change_names(gone, made, file);
+    return is_last ? fail(EIO) : 0;
+}
+
+int disk_add(const char *path)
+{
+    for (int i = 0; i < FILES_MAX; i++)
+        if (!is_used(i)) {
+            drop_file(&disk.files[i]);
+            return try_names("", path, i) == 0 ? i : -1;
+        }
+    abort();
+}
+
+int disk_rename(const char *from, const char *to)
+{
+    int file = disk_find(from);
+
+    return file < 0 ? fail(ENOENT) : try_names(from, to, file);
+}
+
+int disk_remove(const char *path)
+{
+    return disk_find(path) < 0 ? fail(ENOENT) : try_names(path, "", 0);
+}
+
+struct disk_file *disk_file(int file)
+{
+    return &disk.files[file];
+}
+
+uint64_t disk_epoch(void)
+{
+    return disk.epoch;
+}
+
+int disk_errno(void)
+{
+    return disk.code;
+}
+
+void disk_cut_at(uint64_t change)
+{
+    disk.cut_at = change;
+}
+
+bool disk_is_off(void)
+{
+    return disk.is_off;
+}
+
+void disk_fail_at(enum disk_op op, uint64_t number, uint64_t count, int code)
+{
+    disk.failures[op].first = number;
+    disk.failures[op].end = number + count;
+    disk.failures[op].code = code;
+}
+
+void disk_fail_syncs_of(const char *path, int code)
+{
+    (void)snprintf(disk.bad_path, sizeof disk.bad_path, "%s", path != NULL ? path : "");
+    disk.bad_code = code;
+}
+
+void disk_set_capacity(uint64_t capacity_bytes)
+{
+    disk.capacity_bytes = capacity_bytes;
+}
+
+void disk_set_sync_time(uint64_t sync_us)
+{
+    disk.sync_us = sync_us;
+}
+
+uint64_t disk_busy_us(void)
+{
+    return disk.busy_us;
+}
+
+/* -- bytes ------------------------------------------------------------------------------------- */
+
+static uint64_t blocks_of(const struct disk_file *file)
+{
+    uint64_t byte_count =
+        file->cache_bytes > file->reserved_bytes ? file->cache_bytes : file->reserved_bytes;
+
+    return (byte_count + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+uint64_t disk_used(void)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < FILES_MAX; i++)
+        if (disk.files[i].open_count > 0 || is_named(disk.names, i))
+            sum += blocks_of(&disk.files[i]);
+    return sum;
+}
+
+uint64_t disk_free_bytes(void)
+{
+    uint64_t used = disk_used();
+
+    if (disk.capacity_bytes == 0)
+        return UINT64_MAX;
+    return used < disk.capacity_bytes ? disk.capacity_bytes - used : 0;
+}
+
+/* Memory for `byte_count` bytes. */
+static void widen(struct disk_file *file, uint64_t byte_count)
+{
+    uint64_t room = file->room_bytes;
+    uint8_t *old_cache = file->cache, *old_stored = file->stored, *old_dirty = file->dirty;
+
+    if (byte_count <= room)
+        return;
+    file->room_bytes = (byte_count * 3 / 2 + BLOCK) / BLOCK * BLOCK;
+    file->cache = make_zeroed(file->room_bytes);
+    file->stored = make_zeroed(file->room_bytes);
+    file->dirty = make_zeroed(file->room_bytes / SECTOR);
+    if (room > 0) {
+        memcpy(file->cache, old_cache, room);
+        memcpy(file->stored, old_stored, room);
+        memcpy(file->dirty, old_dirty, room / SECTOR);
+    }
+    free(old_cache);
+    free(old_stored);
+    free(old_dirty);
+}
+
+static void mark(struct disk_file *file, uint64_t from, uint64_t end)
+{
+    if (end > from)
+        memset(file->dirty + from / SECTOR, 1, (end - 1) / SECTOR - from / SECTOR + 1);
+}
+
+static void set_size(struct disk_file *file, uint64_t byte_count)
+{
+    widen(file, byte_count);
+    if (byte_count < file->cache_bytes) {
+        memset(file->cache + byte_count, 0, file->cache_bytes - byte_count);
+        mark(file, byte_count, file->cache_bytes);
+        file->reserved_bytes = 0;
+    } else {
+        mark(file, file->cache_bytes, byte_count);
+    }
+    file->cache_bytes = byte_count;
+}
+
+static void store_sector(struct disk_file *file, uint64_t sector)
+{
+    memcpy(file->stored + sector * SECTOR, file->cache + sector * SECTOR, SECTOR);
+    file->dirty[sector] = 0;
+}
+
+/* The kernel writes back what it likes, when it likes. */
+static void write_back(struct disk_file *file, uint64_t from, uint64_t end)
+{
+    for (uint64_t i = from / SECTOR; i * SECTOR < end; i++)
+        if (disk_draw(16) == 0)
+            store_sector(file, i);
+}
+
+int disk_write(struct disk_file *file, const void *bytes, uint64_t byte_count, uint64_t at)
+{
+    bool is_last;
+    uint64_t room, held = blocks_of(file), end = at + byte_count;
+    int rc = begin_op(DISK_WRITE, &is_last);
+
+    if (rc < 0)
+        return rc;
+    room = disk_free_bytes();
+    if (room != UINT64_MAX && end > held + room) { /* as much as fits */
+        rc = fail(ENOSPC);
+        end = held + room;
+    }
+    if (is_last)
+        end = at + disk_draw(byte_count + 1);
+    if (end > at) {
+        if (end > file->cache_bytes)
+            set_size(file, end);
+        memcpy(file->cache + at, bytes, end - at);
+        mark(file, at, end);
+        write_back(file, at, end);
+    }
+    return is_last ? fail(EIO) : rc;
+}
+
+int disk_read(const struct disk_file *file, void *bytes, uint64_t byte_count, uint64_t at,
+              uint64_t *found)
+{
+    bool is_last;
+
+    *found = 0;
+    if (begin_op(DISK_READ, &is_last) < 0)
+        return -1;
+    if (at < file->cache_bytes)
+        *found = file->cache_bytes - at < byte_count ? file->cache_bytes - at : byte_count;
+    if (*found > 0)
+        memcpy(bytes, file->cache + at, *found);
+    return 0;
+}
+
+int disk_truncate(struct disk_file *file, uint64_t byte_count)
+{
+    bool is_last;
+
+    if (begin_op(DISK_WRITE, &is_last) < 0)
+        return -1;
+    set_size(file, byte_count);
+    return is_last ? fail(EIO) : 0;
+}
+
+int disk_reserve(struct disk_file *file, uint64_t byte_count)
+{
+    uint64_t held = blocks_of(file);
+
+    if (disk.is_off)
+        return fail(EIO);
+    if (byte_count > held && byte_count - held > disk_free_bytes())
+        return fail(ENOSPC);
+    if (byte_count > file->reserved_bytes)
+        file->reserved_bytes = byte_count;
+    return 0;
+}
+
+int disk_sync_names(void)
+{
+    bool is_last;
+
+    if (begin_op(DISK_SYNC, &is_last) < 0)
+        return -1;
+    store_changes(is_last ? (uint32_t)disk_draw(disk.change_count + 1) : disk.change_count);
+    return is_last ? fail(EIO) : 0;
+}
+
+int disk_sync(struct disk_file *file, bool with_names)
+{
+    bool is_last;
+    int rc = begin_op(DISK_SYNC, &is_last);
+    uint64_t sectors = file->room_bytes / SECTOR;
+
+    disk.busy_us += disk.sync_us;
+    if (rc == 0 && disk.bad_path[0] != '\0' && disk_find(disk.bad_path) == file - disk.files)
+        rc = fail(disk.bad_code);
+    if (rc < 0 && disk.is_off)
+        return rc;
+    for (uint64_t i = 0; i < sectors; i++) {
+        if (file->dirty[i] == 0)
+            continue;
+        if ((rc == 0 && !is_last) || disk_draw(2) == 0)
+            store_sector(file, i);
+        else if (!is_last)
+            file->dirty[i] = 0; /* failed: clean for the kernel, and lost */
+    }
+    if (is_last)
+        return fail(EIO);
+    if (rc == 0) {
+        file->stored_bytes = file->cache_bytes;
+        if (with_names)
+            store_changes(disk.change_count);
+    }
+    return rc;
+}
+
+/* -- the end of a process, and of the power ------------------------------------------------------ */
+
+static uint64_t surviving_bytes(const struct disk_file *file, uint64_t written_end,
+                                enum disk_rest rest)
+{
+    if (rest == DISK_REST_NONE)
+        return file->stored_bytes;
+    if (rest == DISK_REST_ALL || disk_draw(2) == 0)
+        return file->cache_bytes;
+    if (file->cache_bytes < file->stored_bytes) /* cut, but not on the disk */
+        return file->stored_bytes;
+    return written_end > file->stored_bytes ? written_end : file->stored_bytes;
+}
+
+static void lose_power(struct disk_file *file, enum disk_rest rest)
+{
+    uint64_t sectors = file->room_bytes / SECTOR, written_end = 0, size;
+
+    for (uint64_t i = 0; i < sectors; i++) {
+        if (file->dirty[i] == 0)
+            continue;
+        if (rest == DISK_REST_ALL || (rest == DISK_REST_SOME && disk_draw(2) == 0)) {
+            store_sector(file, i);
+            written_end = (i + 1) * SECTOR;
+        }
+        file->dirty[i] = 0;
+    }
+    if (written_end > file->cache_bytes)
+        written_end = file->cache_bytes;
+    size = surviving_bytes(file, written_end, rest);
+    if (file->room_bytes > size)
+        memset(file->stored + size, 0, file->room_bytes - size);
+    if (file->room_bytes > 0)
+        memcpy(file->cache, file->stored, file->room_bytes);
+    file->cache_bytes = file->stored_bytes = size;
+    file->reserved_bytes = 0;
+}
+
+/* Sectors that a failed sync left clean leave the page cache, some of them: what was on the disk
+ * comes back. */
+static void evict(struct disk_file *file)
+{
+    uint64_t end = file->cache_bytes < file->stored_bytes ? file->cache_bytes : file->stored_bytes;
+
+    for (uint64_t i = 0; (i + 1) * SECTOR <= end; i++)
+        if (file->dirty[i] == 0 &&
+            memcmp(file->cache + i * SECTOR, file->stored + i * SECTOR, SECTOR) != 0 &&
+            disk_draw(4) == 0)
+            memcpy(file->cache + i * SECTOR, file->stored + i * SECTOR, SECTOR);
+}
+
+void disk_process_killed(void)
+{
+    disk.epoch++;
+    for (int i = 0; i < FILES_MAX; i++) {
+        disk_drop_regions(&disk.files[i]);
+        disk.files[i].open_count = 0;
+        evict(&disk.files[i]);
+    }
+}
+
+void disk_power_on(enum disk_rest rest)
+{
+    disk_process_killed();
+    if (rest == DISK_REST_ALL)
+        store_changes(disk.change_count);
+    else if (rest == DISK_REST_SOME)
+        store_changes((uint32_t)disk_draw(disk.change_count + 1));
+    disk.change_count = 0;
+    memcpy(disk.names, disk.stored_names, sizeof disk.names);
+    for (int i = 0; i < FILES_MAX; i++)
+        lose_power(&disk.files[i], rest);
+    disk.is_off = false;
+    disk.cut_at = 0;
+    memset(disk.failures, 0, sizeof disk.failures);
+}
+
+/* -- the whole disk ---------------------------------------------------------------------------- */
+
+static void *copy_bytes(const void *bytes, uint64_t byte_count)
+{
+    void *copy = byte_count > 0 ? make_zeroed(byte_count) : NULL;
+
+    if (copy != NULL)
+        memcpy(copy, bytes, byte_count);
+    return copy;
+}
+
+static void drop_all(struct disk *which)
+{
+    for (int i = 0; i < FILES_MAX; i++)
+        drop_file(&which->files[i]);
+}
+
+static void copy_disk(struct disk *to, const struct disk *from)
+{
+    drop_all(to);
+    *to = *from;
+    for (int i = 0; i < FILES_MAX; i++) {
+        struct disk_file *file = &to->files[i];
+
+        memset(file->regions, 0, sizeof file->regions);
+        file->cache = copy_bytes(file->cache, file->room_bytes);
+        file->stored = copy_bytes(file->stored, file->room_bytes);
+        file->dirty = copy_bytes(file->dirty, file->room_bytes / SECTOR);
+    }
+}
+
+static void set_seed(uint64_t seed)
+{
+    disk.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (int i = 0; i < 4; i++)
+        (void)disk_draw(1);
+}
+
+void disk_init(uint64_t seed, uint64_t capacity_bytes)
+{
+    uint64_t epoch = disk.epoch;
+
+    drop_all(&disk);
+    memset(&disk, 0, sizeof disk);
+    disk.epoch = epoch + 1;
+    disk.capacity_bytes = capacity_bytes;
+    set_seed(seed);
+}
+
+void disk_save(void)
+{
+    copy_disk(&saved, &disk);
+}
+
+void disk_restore(uint64_t seed)
+{
+    uint64_t epoch = disk.epoch;
+
+    copy_disk(&disk, &saved);
+    disk.epoch = epoch + 1;
+    set_seed(seed);
+}
+
+void disk_free(void)
+{
+    drop_all(&disk);
+    drop_all(&saved);
+}
