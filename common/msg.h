@@ -2,8 +2,9 @@
  * the flows.
  *
  * On the wire: u32 big-endian byte count, then one JSON object {"type":"go",...} that begins with
- * the type. All fields of a message are required, unknown and repeated keys are refused. u64 values
- * travel as decimal strings (JSON numbers are doubles), bytes as base64.
+ * the type. All fields of a message are required, unknown and repeated keys are refused; between
+ * neighbouring versions that is relaxed as msg_version.h says. u64 values travel as decimal strings
+ * (JSON numbers are doubles), bytes as base64.
  *
  * A decoded message borrows from the arena that it was decoded into. A message to encode borrows
  * from its maker. */
@@ -186,7 +187,8 @@ struct msg_bytes {
 #define MSG_NODE_WELCOME(F, E, L)                                                                  \
     F(NAME, cluster, 1, 32)                      /* random, kept in the server's state */          \
     F(U32, beat_interval_us, 1000, 60000000)                                                       \
-    F(U64, lease_us, 1000, DURATION_US_MAX)
+    F(U64, lease_us, 1000, DURATION_US_MAX)                                                        \
+    F(U32, protocol, 0, UINT32_MAX)              /* the server's */
 
 /* node -> server, every beat_interval_us: what is here */
 #define MSG_BEAT(F, E, L)                                                                          \
@@ -431,8 +433,9 @@ struct msg {
     };
 };
 
-struct arena; /* common/arena.h */
-struct buf;   /* common/buf.h */
+struct arena;         /* common/arena.h */
+struct buf;           /* common/buf.h */
+struct msg_protocols; /* common/msg_version.h */
 
 /* The name on the wire; "unknown" for what is no type. In msg_names.c, which needs no heap. */
 const char *msg_type_name(enum msg_type type);
@@ -442,6 +445,10 @@ const char *msg_type_name(enum msg_type type);
  * be used. Pure but for the arena and cJSON's heap. */
 enum status msg_decode(const char *json, size_t byte_count, struct arena *arena, struct msg *msg,
                        struct err *err);
+/* The same from a peer that may be of a neighbouring version, see msg_version.h. A message that says
+ * its maker's version sets `protocols->peer`. */
+enum status msg_decode_between(const char *json, size_t byte_count, struct msg_protocols *protocols,
+                               struct arena *arena, struct msg *msg, struct err *err);
 /* The same for a message in a file, which an earlier or a later version may have written: fields that
  * this version does not know are passed over, and a field that is missing is 0, false, the first
  * value, or empty, if its range allows that. */
@@ -453,5 +460,8 @@ enum status msg_decode_stored(const char *json, size_t byte_count, struct arena 
  * one. NaN and infinity are out of every range, JSON has neither: who sends `progress` with a loss
  * that is not finite puts a finite value in its place. */
 enum status msg_encode(const struct msg *msg, struct buf *out, struct err *err);
+/* The same for a peer that may be of an earlier version: without the fields that it does not know. */
+enum status msg_encode_between(const struct msg *msg, const struct msg_protocols *protocols,
+                               struct buf *out, struct err *err);
 
 #endif

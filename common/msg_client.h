@@ -15,7 +15,8 @@
 /* server -> client */
 #define MSG_CLIENT_WELCOME(F, E, L)                                                                \
     F(LINE, version, 0, 31)                                                                        \
-    F(NAME, cluster, 1, 32)
+    F(NAME, cluster, 1, 32)                                                                        \
+    F(U32, protocol, 0, UINT32_MAX)              /* the server's */
 
 /* client -> server; answer: submitted or error */
 #define MSG_SUBMIT(F, E, L)                                                                        \

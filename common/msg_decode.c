@@ -15,6 +15,7 @@
 #include "common/json_strict.h"
 #include "common/msg_check.h"
 #include "common/msg_table.h"
+#include "common/msg_version.h"
 #include "common/utf8.h"
 
 struct decoder {
@@ -22,6 +23,7 @@ struct decoder {
     struct msg_where where;
     struct err *err;
     bool is_lenient; /* msg_decode_stored */
+    struct msg_protocols protocols;
 };
 
 typedef enum status decode_one(struct decoder *decoder, const struct msg_field *field,
@@ -307,6 +309,12 @@ static const struct msg_field *find_field(const struct msg_shape *shape, const c
     return NULL;
 }
 
+/* The field came after that version. */
+static bool is_later(const struct msg_shape *shape, const struct msg_field *field, uint32_t version)
+{
+    return version < PROTOCOL_VERSION && msg_field_since(shape->name, field->name) > version;
+}
+
 static enum status refuse_unknown(struct decoder *decoder, const char *name)
 {
     char shown[48];
@@ -345,8 +353,11 @@ static enum status check_all_seen(struct decoder *decoder, const struct msg_shap
     for (uint32_t i = 0; i < shape->field_count; i++) {
         const struct msg_field *field = &shape->fields[i];
 
-        if ((seen >> i & 1) != 0 ||
-            (decoder->is_lenient && set_default(field, record + field->offset)))
+        if ((seen >> i & 1) != 0)
+            continue;
+        if ((decoder->is_lenient || is_later(shape, field, decoder->protocols.peer) ||
+             is_later(shape, field, decoder->protocols.own)) &&
+            set_default(field, record + field->offset))
             continue;
         decoder->where.field = field->name;
         return msg_refuse(&decoder->where, decoder->err, STATUS_BAD_INPUT, "missing");
@@ -355,7 +366,7 @@ static enum status check_all_seen(struct decoder *decoder, const struct msg_shap
 }
 
 /* The members of `object` from `first` on into `record`: each field of `shape`, and nothing else,
- * unless the decoder is lenient. */
+ * unless the decoder is lenient or the peer's version is a later one. */
 static enum status decode_members(struct decoder *decoder, const struct msg_shape *shape,
                                   const cJSON *first, decode_one *decode, char *record)
 {
@@ -366,7 +377,10 @@ static enum status decode_members(struct decoder *decoder, const struct msg_shap
         enum status status;
 
         decoder->where.field = NULL;
-        if (field == NULL && decoder->is_lenient)
+        if (field != NULL && is_later(shape, field, decoder->protocols.own))
+            field = NULL;
+        if (field == NULL &&
+            (decoder->is_lenient || decoder->protocols.peer > decoder->protocols.own))
             continue;
         if (field == NULL)
             return refuse_unknown(decoder, value->string);
@@ -445,6 +459,20 @@ static enum status decode_type(struct decoder *decoder, const cJSON *value, enum
                    shown);
 }
 
+/* A first message says its maker's version, and is read as one of that version. Version 1 has none in
+ * its welcome. */
+static void take_version(struct decoder *decoder, const cJSON *root, enum msg_type type)
+{
+    const cJSON *said = json_member(root, "protocol");
+    int64_t version = 1;
+
+    if (!msg_says_protocol(type))
+        return;
+    if (said == NULL ||
+        (number_to_integer(said, &version) && version >= 0 && version <= UINT32_MAX))
+        decoder->protocols.peer = version > 0 ? (uint32_t)version : 1; /* there is no version 0 */
+}
+
 /* The object begins with "type"; then come the fields, in any order. */
 static enum status decode_object(struct decoder *decoder, const cJSON *root, size_t byte_count,
                                  struct msg *msg)
@@ -463,41 +491,57 @@ static enum status decode_object(struct decoder *decoder, const cJSON *root, siz
     if (byte_count > shape->frame_bytes_max)
         return msg_refuse(&decoder->where, decoder->err, STATUS_TOO_BIG,
                           "%zu bytes, at most %zu allowed", byte_count, shape->frame_bytes_max);
+    take_version(decoder, root, msg->type);
     return decode_members(decoder, shape, type->next, decode_field_or_list,
                           (char *)msg + MSG_BODY_OFFSET);
 }
 
-static enum status decode_with(struct decoder decoder, const char *json, size_t byte_count,
-                               struct msg *msg, struct err *err)
+static enum status decode_with(struct decoder *decoder, const char *json, size_t byte_count,
+                               struct msg *msg)
 {
     enum status status;
     cJSON *root;
 
     memset(msg, 0, sizeof *msg);
     if (byte_count > FRAME_LARGE_BYTES_MAX)
-        return err_set(err, STATUS_TOO_BIG, 0, "message: %zu bytes, at most %u allowed", byte_count,
-                       FRAME_LARGE_BYTES_MAX);
-    status = json_strict_parse(json, byte_count, NULL, &root, err);
+        return err_set(decoder->err, STATUS_TOO_BIG, 0, "message: %zu bytes, at most %u allowed",
+                       byte_count, FRAME_LARGE_BYTES_MAX);
+    status = json_strict_parse(json, byte_count, NULL, &root, decoder->err);
     if (status != STATUS_OK)
         return status;
-    status = decode_object(&decoder, root, byte_count, msg);
+    status = decode_object(decoder, root, byte_count, msg);
     cJSON_Delete(root);
+    return status;
+}
+
+enum status msg_decode_between(const char *json, size_t byte_count, struct msg_protocols *protocols,
+                               struct arena *arena, struct msg *msg, struct err *err)
+{
+    struct decoder decoder = {
+        .arena = arena, .where = {.message = "message"}, .err = err, .protocols = *protocols};
+    enum status status = decode_with(&decoder, json, byte_count, msg);
+
+    if (status == STATUS_OK)
+        protocols->peer = decoder.protocols.peer;
     return status;
 }
 
 enum status msg_decode(const char *json, size_t byte_count, struct arena *arena, struct msg *msg,
                        struct err *err)
 {
-    struct decoder decoder = {.arena = arena, .where = {.message = "message"}, .err = err};
+    struct msg_protocols same = {PROTOCOL_VERSION, PROTOCOL_VERSION};
 
-    return decode_with(decoder, json, byte_count, msg, err);
+    return msg_decode_between(json, byte_count, &same, arena, msg, err);
 }
 
 enum status msg_decode_stored(const char *json, size_t byte_count, struct arena *arena,
                               struct msg *msg, struct err *err)
 {
-    struct decoder decoder = {
-        .arena = arena, .where = {.message = "message"}, .err = err, .is_lenient = true};
+    struct decoder decoder = {.arena = arena,
+                              .where = {.message = "message"},
+                              .err = err,
+                              .is_lenient = true,
+                              .protocols = {PROTOCOL_VERSION, PROTOCOL_VERSION}};
 
-    return decode_with(decoder, json, byte_count, msg, err);
+    return decode_with(&decoder, json, byte_count, msg);
 }

@@ -12,10 +12,12 @@
 #include "common/frame.h"
 #include "common/msg_check.h"
 #include "common/msg_table.h"
+#include "common/msg_version.h"
 #include "common/utf8.h"
 
 struct encoder {
     struct buf *out;
+    uint32_t version; /* the reader's, where it is an earlier one */
     struct msg_where where;
     struct err *err;
 };
@@ -255,7 +257,8 @@ static enum status encode_field(struct encoder *encoder, const struct msg_field 
     return STATUS_BAD_INPUT;
 }
 
-/* "name":value of every field, with commas between; `has_before`: one before the first too. */
+/* "name":value of every field that the reader knows, with commas between; `has_before`: one before the
+ * first too. */
 static enum status encode_members(struct encoder *encoder, const struct msg_shape *shape,
                                   bool has_before, encode_one *encode, const char *record)
 {
@@ -263,7 +266,11 @@ static enum status encode_members(struct encoder *encoder, const struct msg_shap
         const struct msg_field *field = &shape->fields[i];
         enum status status;
 
-        buf_printf(encoder->out, "%s\"%s\":", has_before || i > 0 ? "," : "", field->name);
+        if (encoder->version < PROTOCOL_VERSION &&
+            msg_field_since(shape->name, field->name) > encoder->version)
+            continue;
+        buf_printf(encoder->out, "%s\"%s\":", has_before ? "," : "", field->name);
+        has_before = true;
         encoder->where.field = field->name;
         status = encode(encoder, field, record + field->offset);
         if (status != STATUS_OK)
@@ -331,10 +338,14 @@ static enum status encode_frame(struct encoder *encoder, const struct msg *msg)
     return STATUS_OK;
 }
 
-enum status msg_encode(const struct msg *msg, struct buf *out, struct err *err)
+enum status msg_encode_between(const struct msg *msg, const struct msg_protocols *protocols,
+                               struct buf *out, struct err *err)
 {
-    struct encoder encoder = {
-        .out = out, .where = {.message = msg_type_name(msg->type)}, .err = err};
+    const uint32_t own = protocols->own, peer = protocols->peer;
+    struct encoder encoder = {.out = out,
+                              .version = own < peer ? own : peer,
+                              .where = {.message = msg_type_name(msg->type)},
+                              .err = err};
     size_t before = out->byte_count;
     enum status status;
 
@@ -348,4 +359,11 @@ enum status msg_encode(const struct msg *msg, struct buf *out, struct err *err)
         out->failed = false;
     }
     return status;
+}
+
+enum status msg_encode(const struct msg *msg, struct buf *out, struct err *err)
+{
+    const struct msg_protocols same = {PROTOCOL_VERSION, PROTOCOL_VERSION};
+
+    return msg_encode_between(msg, &same, out, err);
 }

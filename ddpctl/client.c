@@ -66,6 +66,11 @@ static void on_conn_closed(struct conn *conn, enum status why, const char *text)
     const char *refused = refusal(client, why);
 
     client->conn_live = false;
+    if (client->begins_again && !client->closing) {
+        client->begins_again = client->open = false;
+        (void)uv_timer_start(&client->timer, on_timer, 0, 0);
+        return;
+    }
     if (refused != NULL && !client->closing)
         fail(client, STATUS_REFUSED, refused);
     else
@@ -78,6 +83,12 @@ static void on_conn_message(struct conn *conn, const struct msg *msg)
 
     if (client->closing)
         return;
+    if (msg->type == MSG_TYPE_ERROR && !client->is_answered && !client->speaks_earlier &&
+        msg_wants_first_protocol(&msg->error, msg_protocol())) {
+        client->speaks_earlier = client->begins_again = true;
+        conn_close(conn, STATUS_UNSUPPORTED, "the server is of the version before");
+        return;
+    }
     client->lost_at_us = 0;
     client->loss_reported = false;
     client->was_open = client->is_answered = true;
@@ -92,7 +103,8 @@ static const struct conn_handlers conn_handlers = {.on_message = on_conn_message
 static void opened(struct client *client)
 {
     struct msg hello = {.type = MSG_TYPE_CLIENT_HELLO,
-                        .client_hello = {.protocol = PROTOCOL_VERSION, .version = DDP_VERSION}};
+                        .client_hello = {.protocol = msg_protocol() - client->speaks_earlier,
+                                         .version = DDP_VERSION}};
     struct err err = {0};
 
     client->conn_live = client->open = true;

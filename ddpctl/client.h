@@ -37,7 +37,8 @@ struct client {
     uint64_t lost_at_us;   /* 0: not lost */
     uint64_t delay_ms;
     bool was_open, conn_live, open, closing, loss_reported;
-    bool is_answered; /* on this connection */
+    bool is_answered;                  /* on this connection */
+    bool speaks_earlier, begins_again; /* the server is of version 1; now we begin as version 1 */
     struct err why;
 };
 

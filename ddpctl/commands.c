@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/msg_version.h"
 #include "ddpctl/docs.h"
 #include "ddpctl/help.h"
 #include "ddpctl/verbs.h"
@@ -12,8 +13,8 @@ static int verb_version(struct ctl *ctl)
     struct buf out = {0};
 
     if (ctl->screen.json)
-        buf_printf(&out, "{\"schema\":\"ddp.v1\",\"version\":\"%s\",\"protocol\":%d}\n",
-                   DDP_VERSION, PROTOCOL_VERSION);
+        buf_printf(&out, "{\"schema\":\"ddp.v1\",\"version\":\"%s\",\"protocol\":%u}\n",
+                   DDP_VERSION, msg_protocol());
     else
         buf_printf(&out, "ddpctl %s\n", DDP_VERSION);
     return screen_out(&ctl->screen, &out) == STATUS_OK ? CTL_OK : CTL_FAILED;

@@ -25,6 +25,7 @@
 #include "common/io/notify.h"
 #include "common/io/service.h"
 #include "common/log.h"
+#include "common/msg_version.h"
 #include "launcherd/gpu/gpu_watch.h"
 #include "launcherd/node/node.h"
 #include "launcherd/node/node_gpus.h"
@@ -393,6 +394,7 @@ static void fill_options(struct node_options *options, const struct settings *se
     (void)snprintf(core->version, sizeof core->version, "%s", DDP_VERSION);
     proc_boot_id(core->boot_id, sizeof core->boot_id);
     core->pid = (uint32_t)getpid();
+    core->protocol = msg_protocol();
     core->gpu_timeout_us = settings->gpu_timeout_us;
     core->gpus = gpus;
     core->slots = count_slots(settings, gpus);

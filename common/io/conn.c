@@ -254,6 +254,18 @@ static enum status write_secure(struct conn *conn, struct buf *plain, struct err
     return status;
 }
 
+/* We speak the version that our hello says, which may be an earlier one than we could. */
+static void take_own_version(struct conn *conn, const struct msg *msg)
+{
+    uint32_t said = msg_hello_protocol(msg);
+
+    if (said == 0)
+        return;
+    conn->protocols.own = said;
+    if (conn->protocols.peer > said)
+        conn->protocols.peer = said;
+}
+
 enum status conn_send(struct conn *conn, struct msg *msg, struct err *err)
 {
     struct buf buf = {0};
@@ -261,7 +273,8 @@ enum status conn_send(struct conn *conn, struct msg *msg, struct err *err)
 
     if (conn->closing || conn->broken)
         return err_set(err, STATUS_CLOSED, 0, "%s: the connection is closing", conn->label);
-    status = msg_encode(msg, &buf, err);
+    take_own_version(conn, msg);
+    status = msg_encode_between(msg, &conn->protocols, &buf, err);
     if (status != STATUS_OK) {
         buf_free(&buf);
         return status;
@@ -292,7 +305,8 @@ static bool take_payload(struct conn *conn, const char *payload, size_t byte_cou
     struct err err = {.status = STATUS_OK};
     struct msg msg;
 
-    if (msg_decode(payload, byte_count, &conn->arena, &msg, &err) != STATUS_OK)
+    if (msg_decode_between(payload, byte_count, &conn->protocols, &conn->arena, &msg, &err) !=
+        STATUS_OK)
         close_bad_frame(conn, &err);
     else
         conn->handlers->on_message(conn, &msg);

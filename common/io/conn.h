@@ -27,6 +27,7 @@
 #include "common/buf.h"
 #include "common/io/tls.h"
 #include "common/msg.h"
+#include "common/msg_version.h"
 #include "common/status.h"
 
 struct conn;
@@ -46,10 +47,11 @@ struct conn {
     uv_shutdown_t shutdown;
     struct buf in;
     struct arena arena;
-    struct tls *tls;        /* NULL: plain. See conn_secure */
-    struct buf unsent;      /* frames that wait for the end of the TLS handshake */
-    size_t handshake_bytes; /* received before that */
-    size_t payload_max;     /* of frames that the peer may send */
+    struct tls *tls;                /* NULL: plain. See conn_secure */
+    struct buf unsent;              /* frames that wait for the end of the TLS handshake */
+    size_t handshake_bytes;         /* received before that */
+    size_t payload_max;             /* of frames that the peer may send */
+    struct msg_protocols protocols; /* as the hellos of both sides say */
     const struct conn_handlers *handlers;
     void *owner; /* for the owner's use */
     size_t queued_bytes;

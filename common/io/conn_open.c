@@ -20,7 +20,10 @@ static void start(struct conn *conn, uv_loop_t *loop, bool is_unix, size_t paylo
 
     assert(handlers->on_message != NULL && handlers->on_closed != NULL);
     (void)signal(SIGPIPE, SIG_IGN); /* see conn.h */
-    *conn = (struct conn){.owner = conn->owner, .payload_max = payload_max, .handlers = handlers};
+    *conn = (struct conn){.owner = conn->owner,
+                          .payload_max = payload_max,
+                          .protocols = {msg_protocol(), msg_protocol()},
+                          .handlers = handlers};
     code =
         is_unix ? uv_pipe_init(loop, &conn->handle.pipe, 0) : uv_tcp_init(loop, &conn->handle.tcp);
     assert(code == 0); /* neither allocates nor asks the kernel */

@@ -32,6 +32,7 @@ struct launcher_options {
     char boot_id[64];
     char address[ADDRESS_BYTES_MAX]; /* where other nodes reach this one */
     char version[32];
+    uint32_t protocol; /* what this program speaks, see common/msg_version.h */
     uint64_t instance; /* random for each process */
     uint32_t pid;
     uint32_t slots, gpus; /* slot i is GPU i for every i < gpus */
@@ -102,10 +103,11 @@ struct launcher_slot {
 struct launcher {
     struct launcher_options options;
     bool server_open, welcomed;
-    uint32_t failures;                /* connection attempts in a row */
-    bool refused;                     /* the last one failed for a reason that stays */
-    bool busy;                        /* the server answered "busy" on this connection */
-    uint64_t busy_at_us;              /* and on each one before it, since then; 0: not */
+    bool speaks_earlier; /* the server is of version 1, so the hello says the version before ours */
+    uint32_t failures;   /* connection attempts in a row */
+    bool refused;        /* the last one failed for a reason that stays */
+    bool busy;           /* the server answered "busy" on this connection */
+    uint64_t busy_at_us; /* and on each one before it, since then; 0: not */
     uint64_t retry_at_us, beat_at_us; /* UINT64_MAX: not armed */
     uint64_t silent_at_us;            /* when to close a silent connection; UINT64_MAX: not armed */
     uint64_t beat_interval_us, lease_us;

@@ -45,7 +45,7 @@ void launcher_hello(struct launcher *launcher, struct launcher_actions *actions)
     const struct launcher_options *options = &launcher->options;
     struct msg_node_hello *hello = &launcher_send_server(actions, MSG_TYPE_NODE_HELLO)->node_hello;
     *hello = (struct msg_node_hello){
-        .protocol = PROTOCOL_VERSION,
+        .protocol = options->protocol - launcher->speaks_earlier,
         .version = options->version,
         .name = options->name,
         .boot_id = options->boot_id,

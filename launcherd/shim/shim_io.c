@@ -274,7 +274,7 @@ static void take_link(struct shim_io *io, struct shim_link *link)
     }
     io->link = link;
     hello.shim_hello = (struct msg_shim_hello){
-        .protocol = PROTOCOL_VERSION,
+        .protocol = msg_protocol(),
         .job_id = io->order.start.job_id,
         .generation = io->order.start.generation,
         .pid = (uint32_t)getpid(),

@@ -230,7 +230,8 @@ static void send_welcome(const struct server *server, struct peer *peer)
         .type = MSG_TYPE_NODE_WELCOME,
         .node_welcome = {.cluster = store_cluster(server->store),
                          .beat_interval_us = (uint32_t)server->core_options.beat_interval_us,
-                         .lease_us = server->core_options.lease_us}};
+                         .lease_us = server->core_options.lease_us,
+                         .protocol = msg_protocol()}};
 
     peer_send(peer, &msg);
 }

@@ -105,11 +105,16 @@ bool peer_may_send(struct peer *peer, const struct msg *msg)
 
 static bool check_protocol(struct peer *peer, const char *who, uint32_t protocol)
 {
-    if (protocol == PROTOCOL_VERSION)
+    const uint32_t own = msg_protocol();
+
+    if (msg_protocol_is_near(own, protocol))
         return true;
-    peer_error(peer, "refused", "install the same version on both sides",
-               "%s speaks protocol %u, this server (" DDP_VERSION ") speaks %u", who, protocol,
-               PROTOCOL_VERSION);
+    peer_error(peer, "refused",
+               protocol < own ? "upgrade the programs there, or take it version by version"
+                              : "upgrade the server first",
+               "%s speaks protocol %u, this server (" DDP_VERSION ") speaks %u and understands %u "
+               "to %u",
+               who, protocol, own, own - 1, own + 1);
     peer_close(peer, STATUS_UNSUPPORTED, "another protocol version");
     return false;
 }
@@ -144,6 +149,7 @@ static void on_client_hello(struct peer *peer, const struct msg_client_hello *he
     peer->conn.payload_max = FRAME_SUBMIT_BYTES_MAX;
     msg.client_welcome.version = DDP_VERSION;
     msg.client_welcome.cluster = store_cluster(peer->server->store);
+    msg.client_welcome.protocol = msg_protocol();
     peer_send(peer, &msg);
 }
 

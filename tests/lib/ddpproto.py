@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 
-PROTOCOL = 1
+PROTOCOL = 2
 PATIENCE_S = 60  # generous: for slow machines, never for synchronisation
 
 U64_FIELDS = frozenset(

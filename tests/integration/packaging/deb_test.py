@@ -11,6 +11,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+import printed_steps  # noqa: E402
+
 SOURCE = os.environ["SOURCE_ROOT"]
 WAIT_S = 500
 PROGRAMS = ["rendezvous", "launcherd", "ddpctl", "ddp-worker"]
@@ -142,7 +145,7 @@ class Job:
     def printed(self):
         """The steps of rank 0, as they were printed."""
         text = self.machine.output("ddpctl", "logs", self.id, "--rank", "0", "--raw", user="alice")
-        return [(int(e), int(s)) for e, s in re.findall(r"^Epoch \[(\d+)/\d+\], Step \[(\d+)/\d+\], Loss: ", text, re.M)]
+        return printed_steps.find(text)
 
 
 def shims(machine):
@@ -204,17 +207,10 @@ def upgrade_during_a_job(machine, units, deb):
     status = job.status()
     assert status["state"] == "cancelled", status
     assert status["generation"] == 1 and status["restarts"] == 0, status
-    steps = check_steps(job.printed())
+    steps = printed_steps.check(job.printed())
     assert steps >= at_upgrade + STEPS_AFTER, (steps, at_upgrade)
     print(f"ok upgrade during a job: after {at_upgrade} of {steps} steps, none twice, none missing, generation 1, no restart",
           flush=True)
-
-
-def check_steps(printed):
-    assert printed[0] == (1, 1), printed[:3]
-    for before, after in zip(printed, printed[1:]):
-        assert after in ((before[0], before[1] + 1), (before[0] + 1, 1)), f"{after} follows {before}"
-    return len(printed)
 
 
 def check_removal(machine, units):

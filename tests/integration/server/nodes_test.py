@@ -197,5 +197,41 @@ def starts_node(starts, rank):
     return next("node%d" % i for i, s in enumerate(starts) if s["rank_base"] == rank)
 
 
+def greet(address, kind, protocol, **more):
+    fields = dict(name="n%d" % protocol, boot_id="boot", instance=1, pid=1, address="127.0.0.1", slots=1, gpus=0, shims=[],
+                  closed=[]) if kind == "node_hello" else {}
+    peer = Peer(address)
+    peer.send(kind, protocol=protocol, version="test", **fields, **more)
+    return peer, peer.recv()
+
+
+def test_versions():
+    """This version, the one before and the next one are understood; others are told what to do."""
+    with tempfile.TemporaryDirectory() as directory:
+        process = Server(sys.argv[1], directory)
+        for kind, welcome in (("client_hello", "client_welcome"), ("node_hello", "node_welcome")):
+            for protocol in (0, PROTOCOL + 2, 2**32 - 1):
+                peer, answer = greet(process.address, kind, protocol)
+                assert answer["type"] == "error" and answer["code"] == "refused", answer
+                assert "speaks protocol %d, " % protocol in answer["message"], answer
+                assert "understands %d to %d" % (PROTOCOL - 1, PROTOCOL + 1) in answer["message"], answer
+                assert answer["hint"].startswith("upgrade the programs" if protocol == 0 else "upgrade the server"), answer
+                assert peer.recv_until_closed() == []
+            for protocol in (PROTOCOL - 1, PROTOCOL):
+                peer, answer = greet(process.address, kind, protocol)
+                assert answer["type"] == welcome and answer.get("protocol") == (PROTOCOL if protocol > 1 else None), answer
+                peer, answer = greet(process.address, kind, protocol, mood="good")
+                assert answer["type"] == "error" and "unknown field" in answer["message"], answer
+            peer, answer = greet(process.address, kind, PROTOCOL + 1, mood="good")
+            assert answer["type"] == welcome, answer
+            if kind == "node_hello":
+                peer.send("beat", sent_us=1, shims=[], closed=[], mood={"a": [1]})
+                assert peer.recv() == dict(type="beat_ack", sent_us=1)
+            else:
+                peer.send("job_list", all=True, after_id=0, limit=5, mood=1)
+                assert peer.recv()["type"] == "jobs"
+        assert process.stop() == 0
+
+
 if __name__ == "__main__":
     sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[3:]))

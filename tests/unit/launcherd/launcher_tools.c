@@ -164,6 +164,7 @@ const char *adopt(uint64_t job_id, const char *cluster, bool alive, const struct
 void begin(void)
 {
     struct launcher_options options = {.name = "node0",
+                                       .protocol = PROTOCOL_VERSION,
                                        .boot_id = "b",
                                        .address = "127.0.0.1",
                                        .slots = 8,

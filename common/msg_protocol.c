@@ -1,0 +1,6 @@
+#include "common/msg_version.h"
+
+uint32_t msg_protocol(void)
+{
+    return PROTOCOL_VERSION;
+}

@@ -1,0 +1,7 @@
+/* In place of common/msg_protocol.c: a program that speaks the version before, for tests. */
+#include "common/msg_version.h"
+
+uint32_t msg_protocol(void)
+{
+    return PROTOCOL_VERSION - 1;
+}
