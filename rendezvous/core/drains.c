@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/failure.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
@@ -141,5 +142,6 @@ void drains_on_resume(struct rdzv *rdzv, const struct rdzv_event *event)
     for (uint32_t i = 0; i < node->slots && i < SLOTS_PER_NODE_MAX; i++)
         if (request->slot_mask == 0 || (request->slot_mask >> i & 1) != 0)
             resume_fault(rdzv, node, i);
+    failure_pardon(rdzv, node->name);
     reply_node(rdzv, event->client, node);
 }

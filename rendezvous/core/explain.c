@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "rendezvous/core/failure.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
@@ -12,6 +13,7 @@ struct sight {
     uint32_t able_count; /* nodes that would have enough were they empty */
     uint32_t best_free;  /* the most free slots of a node that does not fit */
     uint32_t closed_count;
+    const char *excluded;           /* the name of a node that the job excludes; NULL: none */
     const struct node *closed_node; /* of one closed slot, to name; NULL: none is */
     uint32_t closed_slot;
 };
@@ -36,8 +38,9 @@ static void take_closed(struct sight *sight, const struct node *node)
     }
 }
 
-static struct sight look(const struct rdzv *rdzv, const struct pass *pass, uint32_t slots_needed)
+static struct sight look(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
 {
+    const uint32_t slots_needed = job->record.nproc_per_node;
     struct sight sight = {0};
 
     for (uint32_t i = 0; i < rdzv->node_count; i++) {
@@ -47,6 +50,10 @@ static struct sight look(const struct rdzv *rdzv, const struct pass *pass, uint3
         if (node->state != NODE_UP || node->conn == 0)
             continue;
         sight.up_count++;
+        if (failure_excludes(rdzv, job, rdzv->by_name[i])) {
+            sight.excluded = node->name;
+            continue;
+        }
         sight.able_count += node->slots >= slots_needed;
         take_closed(&sight, node);
         if (free_count >= slots_needed)
@@ -88,12 +95,19 @@ void explain_blocked(struct rdzv *rdzv, const struct pass *pass, struct job *job
 {
     uint32_t nodes = job->record.nodes, slots = job->record.nproc_per_node;
     char request[REASON_BYTES_MAX], closed[REASON_BYTES_MAX], text[REASON_BYTES_MAX];
-    struct sight sight = look(rdzv, pass, slots);
+    struct sight sight = look(rdzv, pass, job);
 
     format_request(nodes, slots, request);
     format_closed(rdzv, &sight, closed);
     if (sight.up_count == 0)
         text_format(text, "no node is connected");
+    else if (sight.able_count < nodes && sight.excluded != NULL)
+        text_format(
+            text,
+            "%s; %u of the %u connected %s that many, without node %s, which has failed the "
+            "job twice: it may again after some minutes, or after \"ddpctl node resume %s\"",
+            request, sight.able_count, sight.up_count, sight.able_count == 1 ? "has" : "have",
+            sight.excluded, sight.excluded);
     else if (sight.able_count < nodes)
         text_format(text, "%s; %u of the %u connected %s that many at all", request,
                     sight.able_count, sight.up_count, sight.able_count == 1 ? "has" : "have");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/failure.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/orders.h"
 #include "rendezvous/core/restart.h"
@@ -34,7 +35,10 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
     queue_remove(rdzv, job);
     if (record->generation > 0) {
         record->restarts++;
-        record->restarts_without_progress++;
+        if (record->failed_class == FAILURE_PROGRAM)
+            record->restarts_without_progress++;
+        else
+            record->node_failures++;
     } else {
         record->started_ms = rdzv->out.wall_ms;
     }
@@ -46,6 +50,8 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
     job->record.stopping = STOP_NONE;
     job->record.cannot_start = false;
     job->record.errno_exit = 0;
+    job->record.failed_class = FAILURE_PROGRAM;
+    job->running_at_us = UINT64_MAX;
     job->go_sent = job->world_sent = false;
     job->blob_byte_count = 0;
     job->limit_at_us = UINT64_MAX;
@@ -121,12 +127,14 @@ void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, ui
 
 static void settle(struct rdzv *rdzv, struct job *job);
 
-static void set_cause(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
+static void set_cause(struct rdzv *rdzv, struct job *job, uint32_t part, enum failure_class class,
+                      const char *cause)
 {
     struct rdzv_record *record = &job->record;
 
     assert(part < record->part_count);
     record->failed_rank = -1;
+    record->failed_class = class;
     record->tail[0] = '\0';
     record->errno_exit = 0;
     record->failed_exit = EXIT_OURS;
@@ -137,16 +145,18 @@ static void set_cause(struct rdzv *rdzv, struct job *job, uint32_t part, const c
 }
 
 /* The first failure of a generation; later ones are its consequences and change nothing. */
-static void fail(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
+static void fail(struct rdzv *rdzv, struct job *job, uint32_t part, enum failure_class class,
+                 const char *cause)
 {
     if (job->record.stopping != STOP_NONE)
         return;
-    set_cause(rdzv, job, part, cause);
+    set_cause(rdzv, job, part, class, cause);
     job->failed_at_us = rdzv->out.now_us;
     generation_stop(rdzv, job, STOP_FAILURE, SIGKILL, 0);
 }
 
-void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
+void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
+                          enum failure_class class, const char *cause)
 {
     const struct rdzv_part *place = &job->record.parts[part];
 
@@ -160,7 +170,7 @@ void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part, con
         if (job->gang.ranks[place->rank_base + i].state != RANK_EXITED)
             job->gang.ranks[place->rank_base + i].state = RANK_LOST;
     job_set_changed(rdzv, job);
-    fail(rdzv, job, part, cause);
+    fail(rdzv, job, part, class, cause);
     settle(rdzv, job);
 }
 
@@ -170,7 +180,7 @@ void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, 
         return; /* it has ended meanwhile */
     if (job->record.stopping == STOP_NONE)
         job->record.cannot_start = true;
-    generation_part_lost(rdzv, job, part, cause);
+    generation_part_lost(rdzv, job, part, FAILURE_PROGRAM, cause);
 }
 
 /* The wall clock may have been set meanwhile: never longer than a back-off can be. */
@@ -185,11 +195,27 @@ static void restore_retry(struct rdzv *rdzv, struct job *job)
     job->retry_at_us = rdzv->out.now_us + (uint64_t)left_ms * 1000;
 }
 
+static void restore_running(struct rdzv *rdzv, struct job *job)
+{
+    int64_t ran_ms = rdzv->out.wall_ms - job->record.running_ms;
+
+    job->running_at_us = UINT64_MAX;
+    if (job->record.state == JOB_RUNNING && job->record.running_ms != 0 && ran_ms >= 0 &&
+        (uint64_t)ran_ms <= rdzv->out.now_us / 1000)
+        job->running_at_us = rdzv->out.now_us - (uint64_t)ran_ms * 1000;
+    else if (job->record.state == JOB_RUNNING)
+        job->running_at_us = rdzv->out.now_us;
+    if (job->record.state == JOB_RUNNING && job->record.running_ms == 0)
+        job->record.running_ms = rdzv->out.wall_ms; /* of a version that did not store it */
+}
+
 void generation_restore(struct rdzv *rdzv, struct job *job)
 {
     char cause[REASON_BYTES_MAX];
 
     restore_retry(rdzv, job);
+    restore_running(rdzv, job);
+    failure_restore(rdzv, job);
     for (uint32_t i = 0; i < job->record.part_count; i++) {
         const struct node *node = roster_expect(rdzv, job->record.parts[i].node);
 
@@ -202,7 +228,7 @@ void generation_restore(struct rdzv *rdzv, struct job *job)
             continue;
         text_format(cause, "node %s is not in the server's table of nodes, which is full",
                     job->record.parts[i].node);
-        generation_part_lost(rdzv, job, i, cause);
+        generation_part_lost(rdzv, job, i, FAILURE_NETWORK, cause);
     }
 }
 
@@ -273,6 +299,7 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
 {
     const struct rdzv_part *place = &job->record.parts[part];
     int32_t failed = report->failed_rank;
+    enum failure_class class = FAILURE_PROGRAM;
     const char *cause = report->cause;
     char text[REASON_BYTES_MAX];
 
@@ -283,14 +310,16 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
         return;
     if (job->record.stopping != STOP_NONE && (failed < 0 || !is_earlier(rdzv, job, report)))
         return;
+    if (failed < 0 && report->failed_errno_exit < 126)
+        class = FAILURE_NODE;
     if (cause[0] == '\0') {
         text_format(text, "%s ended its part of the job before its end", place->node);
         cause = text;
     }
     if (job->record.stopping == STOP_NONE)
-        fail(rdzv, job, part, cause);
+        fail(rdzv, job, part, class, cause);
     else
-        set_cause(rdzv, job, part, cause);
+        set_cause(rdzv, job, part, class, cause);
     if (failed >= 0 && report->failed_age_us < rdzv->out.now_us)
         job->failed_at_us = rdzv->out.now_us - report->failed_age_us;
     take_rank(job, failed, report);
@@ -357,7 +386,7 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
     } else {
         text_format(cause, "node %s no longer knows its part of the job",
                     job->record.parts[part].node);
-        generation_part_lost(rdzv, job, part, cause);
+        generation_part_lost(rdzv, job, part, FAILURE_NODE, cause);
     }
 }
 
@@ -422,14 +451,20 @@ void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t e
  * did (a lost node, a start order that cannot be made). */
 static void conclude_failure(struct rdzv *rdzv, struct job *job)
 {
-    struct restart_case failed = {
+    struct restart_case failed;
+    struct restart_answer answer;
+
+    failure_count(rdzv, job);
+    failed = (struct restart_case){
+        .class = job->record.failed_class,
         .max_restarts = job->record.max_restarts,
+        .node_failures = job->record.node_failures,
+        .no_node_left = job->record.running_ms == 0 && !failure_leaves_nodes(rdzv, job),
         .restarts_without_progress = job->record.restarts_without_progress,
         .errno_exit = job->record.errno_exit,
         .cannot_start = job->record.cannot_start,
     };
-    struct restart_answer answer = restart_decide(&failed, &rdzv->random);
-
+    answer = restart_decide(&failed, &rdzv->random);
     if (!answer.restart) {
         action_log(&rdzv->out, job->record.job_id, job->record.generation, "not restarted: %s",
                    answer.why_not);
@@ -491,7 +526,7 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
     if (cannot_go(job)) {
         text_format(cause, "%s ended its part before every node had begun",
                     job->record.parts[0].node);
-        fail(rdzv, job, 0, cause);
+        fail(rdzv, job, 0, FAILURE_NETWORK, cause);
         return;
     }
     if (!job->go_sent && all_at_least(job, SHIM_READY)) {
@@ -502,6 +537,8 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
     }
     if (job->record.state == JOB_STARTING && all_at_least(job, SHIM_RUNNING)) {
         job_set_state(rdzv, job, JOB_RUNNING);
+        job->running_at_us = rdzv->out.now_us;
+        job->record.running_ms = rdzv->out.wall_ms;
         if (job->record.time_limit_us != 0)
             generation_limit(rdzv, job, rdzv->out.now_us + job->record.time_limit_us);
     }

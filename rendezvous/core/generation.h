@@ -18,7 +18,8 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
 void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum shim_phase phase);
 void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part);
 /* The part counts as ended, and the generation as failed. */
-void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause);
+void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
+                          enum failure_class class, const char *cause);
 /* The start order of this part cannot be made: it counts as ended, and the job fails without another
  * try. */
 void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause);

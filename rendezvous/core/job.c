@@ -51,6 +51,7 @@ static struct job *add_within(struct rdzv *rdzv, uint64_t job_id, uint32_t entri
     job->used = true;
     job->version = 1;
     job->limit_at_us = UINT64_MAX;
+    job->running_at_us = UINT64_MAX;
     job->record.job_id = job_id;
     job->record.failed_rank = -1;
     job->user = USER_NONE;

@@ -5,12 +5,21 @@
 #include "rendezvous/core/gang.h"
 #include "rendezvous/core/rdzv.h"
 
+/* Whose failure ended a generation: see failure.h. */
+enum failure_class { FAILURE_PROGRAM, FAILURE_NODE, FAILURE_NETWORK };
 enum stop_cause { STOP_NONE, STOP_FAILURE, STOP_CANCEL, STOP_TIME };
 
 /* A job of the table by its id. */
 struct job_key {
     uint64_t job_id;
     uint32_t job; /* index into rdzv->jobs */
+};
+
+/* A node that has failed a job for its own reasons. */
+struct node_fault {
+    char node[NODE_NAME_BYTES_MAX];
+    uint32_t failures; /* EXCLUDE_FAILURES: that many or more */
+    uint64_t until_us; /* with that many it is excluded until then */
 };
 
 struct job {
@@ -26,10 +35,13 @@ struct job {
     uint64_t version;
     /* the generation at hand; valid while record.part_count > 0 */
     uint64_t failed_at_us;    /* stopping for a failure: when it happened */
+    uint64_t running_at_us;   /* since when all its ranks run; UINT64_MAX: they do not */
     uint64_t limit_at_us;     /* running: the time limit; UINT64_MAX: none */
     bool go_sent, world_sent; /* to every part once; a part that beats without it gets it again */
     uint32_t blob_byte_count;
     uint64_t retry_at_us; /* restarting: not before */
+    uint32_t fault_count;
+    struct node_fault faults[NODE_FAULTS_MAX]; /* the newest is the last */
     /* see fence.h */
     uint64_t fence_until_us; /* 0: nothing to wait for */
     uint64_t unfenced_at_us; /* is_fenced: retry_at_us without it */

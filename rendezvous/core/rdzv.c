@@ -316,6 +316,7 @@ static void on_progress(struct rdzv *rdzv, const struct node *node,
     if (progress->checkpoint_step > job->record.checkpoint_step) {
         job->record.checkpoint_step = progress->checkpoint_step;
         job->record.restarts_without_progress = 0;
+        job->record.node_failures = 0;
         job_set_dirty(rdzv, job);
     }
 }

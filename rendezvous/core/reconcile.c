@@ -101,7 +101,7 @@ static bool lose_parts(struct rdzv *rdzv, const struct node *node)
         if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
             return false;
         fence_note(rdzv, job, node);
-        generation_part_lost(rdzv, job, part, cause);
+        generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
     }
     return true;
 }

@@ -9,6 +9,9 @@
 #include "common/limits.h"
 #include "common/msg.h"
 
+#define NODE_FAULTS_MAX 8u /* nodes whose failures a job remembers: the newest */
+#define NODE_FAULTS_BYTES_MAX (NODE_FAULTS_MAX * (NODE_NAME_BYTES_MAX + 2u))
+
 /* X(kind, field, column, audience, bytes)
  *   kind      U32 I32 U64 I64 F64 BOOL STATE TEXT
  *   field     of struct rdzv_record, and of struct part_job where it is SHOWN
@@ -42,6 +45,10 @@
     X(U32,   errno_exit,                errno_exit,                KEPT,  0)                       \
     X(I32,   failed_exit,               failed_exit,               KEPT,  0)                       \
     X(U32,   failed_signal,             failed_signal,             KEPT,  0)                       \
+    X(U32,   failed_class,              failed_class,              KEPT,  0)                       \
+    X(U32,   node_failures,             node_failures,             KEPT,  0) /* see below */       \
+    X(TEXT,  node_faults,               node_faults,               KEPT,  NODE_FAULTS_BYTES_MAX)   \
+    X(I64,   running_ms,                running_ms,                KEPT,  0)                       \
     X(I64,   retry_at_ms,               retry_at_ms,               KEPT,  0)                       \
     X(TEXT,  reason,                    reason,                    SHOWN, REASON_BYTES_MAX)        \
     X(I32,   exit_code,                 exit_code,                 SHOWN, 0) /* once ended */      \
@@ -63,6 +70,9 @@
 /* stopping: enum stop_cause of the generation at hand; stop_signal and stop_grace_us are what its
  * nodes are told, and cannot_start, errno_exit, failed_exit and failed_signal what its failure means
  * for the job (generation.c). So a server that starts in the middle of a stop goes on with it.
+ * failed_class: enum failure_class of that failure. node_failures: restarts since the newest checkpoint
+ * that were not for a failure of the program; node_faults: which nodes failed it, see failure.c.
+ * running_ms: wall clock, when the newest generation that ran had all its ranks running; 0: none has.
  * retry_at_ms: wall clock, restarting: no try before; 0: at once.
  * limit_at_ms: wall clock, when the time limit of the running generation is over; 0: none.
  * failed_rank, failed_node, tail: the first cause of the last failed generation; rank -1: none, or

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/failure.h"
 #include "rendezvous/core/names.h"
 #include "rendezvous/core/state.h"
 
@@ -116,7 +117,8 @@ static uint32_t find_best(const struct rdzv *rdzv, struct pass *pass, const stru
         uint32_t node = rdzv->by_name[i];
         struct reserve_option option;
 
-        if (bits_count(rdzv->views[node].able) < job->record.nproc_per_node)
+        if (bits_count(rdzv->views[node].able) < job->record.nproc_per_node ||
+            failure_excludes(rdzv, job, node))
             continue;
         option = make_option(rdzv, pass, node, job->record.nproc_per_node);
         option.place = i;

@@ -24,6 +24,22 @@ static uint64_t back_off_us(uint32_t attempt, uint64_t *random)
     return delay_us / 2 + next_random(random) % (delay_us / 2);
 }
 
+/* The node, or the way to it, has failed: the program is not to blame. */
+static struct restart_answer decide_for_machine(const struct restart_case *failed, uint64_t *random)
+{
+    uint32_t attempt = failed->node_failures + (failed->class == FAILURE_NODE);
+
+    if (failed->no_node_left)
+        return (struct restart_answer){.why_not = "no other node can run it"};
+    if (failed->node_failures >= RESTART_NODE_FAILURES_MAX)
+        return (struct restart_answer){
+            .why_not = "20 restarts after failures of nodes brought no new checkpoint"};
+    return (struct restart_answer){
+        .restart = true,
+        .delay_us = attempt == 0 ? 0 : back_off_us(attempt, random),
+    };
+}
+
 struct restart_answer restart_decide(const struct restart_case *failed, uint64_t *random)
 {
     uint32_t done = failed->restarts_without_progress;
@@ -34,6 +50,8 @@ struct restart_answer restart_decide(const struct restart_case *failed, uint64_t
         return (struct restart_answer){.why_not = "it would fail in the same way"};
     if (failed->max_restarts == 0)
         return (struct restart_answer){.why_not = "restarts are off (--max-restarts 0)"};
+    if (failed->class != FAILURE_PROGRAM)
+        return decide_for_machine(failed, random);
     if (done >= failed->max_restarts)
         return (struct restart_answer){.why_not =
                                            "--max-restarts is used up without a new checkpoint"};

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "rendezvous/core/explain.h"
+#include "rendezvous/core/failure.h"
 #include "rendezvous/core/generation.h"
 #include "rendezvous/core/state.h"
 
@@ -47,7 +48,7 @@ static void hold(struct rdzv *rdzv, struct pass *pass, const struct job *job)
         const struct node *node = roster_find(rdzv, job->last.places[i].node);
         uint64_t mask = job->last.places[i].slot_mask;
 
-        if (node == NULL)
+        if (node == NULL || failure_excludes(rdzv, job, roster_index(rdzv, node)))
             continue;
         pass->held[roster_index(rdzv, node)] |= mask;
         pool_take(&pass->free, roster_index(rdzv, node), mask);
@@ -167,6 +168,56 @@ static void block(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
     explain_blocked(rdzv, pass, job);
 }
 
+/* True: it has started. In its turn: neither its time of retry nor a limit keeps it. */
+static bool try_start(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+{
+    if (pass->is_blocked) {
+        bool has_started = try_behind(rdzv, pass, entry);
+
+        if (!has_started && !pass->is_out_of_memory)
+            tell(rdzv, pass, entry, TOLD_BEHIND + rdzv->reservation.serial);
+        return has_started;
+    }
+    if (!pool_fits(&pass->free, entry->nodes, entry->nproc)) {
+        block(rdzv, pass, entry);
+        return false;
+    }
+    if (!start(rdzv, pass, entry, &pass->free))
+        return false;
+    reserve_nothing(rdzv); /* what it took may have been reserved for a later one */
+    return true;
+}
+
+/* The same for a job with excluded nodes: meanwhile their slots are not in the pools. */
+static bool try_start_elsewhere(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+{
+    const struct job *job = &rdzv->jobs[entry->job];
+    uint64_t until_us = failure_excluded_until(rdzv, job);
+    uint64_t free[NODE_FAULTS_MAX], open[NODE_FAULTS_MAX];
+    uint16_t nodes[NODE_FAULTS_MAX];
+    uint32_t count = 0;
+    bool was_blocked = pass->is_blocked, has_started;
+
+    for (uint32_t i = 0; i < job->fault_count; i++) {
+        nodes[count] = failure_excluded(rdzv, job, i);
+        if (nodes[count] == NODE_NONE)
+            continue;
+        free[count] = pass->free.masks[nodes[count]];
+        open[count] = pass->open.masks[nodes[count]];
+        pool_take(&pass->free, nodes[count], free[count]);
+        pool_take(&pass->open, nodes[count], open[count]);
+        count++;
+    }
+    has_started = try_start(rdzv, pass, entry);
+    for (uint32_t i = 0; i < count; i++) {
+        pool_put(&pass->free, nodes[i], free[i]);
+        pool_put(&pass->open, nodes[i], pass->is_blocked && !was_blocked ? free[i] : open[i]);
+    }
+    if (!has_started && until_us < rdzv->sched_at_us)
+        rdzv->sched_at_us = until_us;
+    return has_started;
+}
+
 /* True: it has started, and is no longer in the queue. */
 static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
@@ -185,21 +236,8 @@ static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
         tell(rdzv, pass, entry, TOLD_SETTLING);
         return false;
     }
-    if (pass->is_blocked) {
-        bool has_started = try_behind(rdzv, pass, entry);
-
-        if (!has_started && !pass->is_out_of_memory)
-            tell(rdzv, pass, entry, TOLD_BEHIND + rdzv->reservation.serial);
-        return has_started;
-    }
-    if (!pool_fits(&pass->free, entry->nodes, entry->nproc)) {
-        block(rdzv, pass, entry);
-        return false;
-    }
-    if (!start(rdzv, pass, entry, &pass->free))
-        return false;
-    reserve_nothing(rdzv); /* what it took may have been reserved for a later one */
-    return true;
+    return job->fault_count > 0 ? try_start_elsewhere(rdzv, pass, entry)
+                                : try_start(rdzv, pass, entry);
 }
 
 void sched_newcomer(struct rdzv *rdzv, const struct job *job)

@@ -6,6 +6,7 @@
  *   slots       which slots of a node are closed
  *   roster      nodes: who is here, what they list, when silence means lost
  *   fence       how long a lost node keeps a job from starting again
+ *   failure     whose failure it was; nodes that are excluded for a job
  *   generation  the life of one generation; orders: what it owes its nodes
  *   reconcile   what a node lists against what should be; drains: what operators ask for
  *   sched       which job gets which slots; place: on which nodes; reserve: for the first that waits

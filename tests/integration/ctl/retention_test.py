@@ -98,7 +98,9 @@ def logs_go_when_their_time_is_over():
 
 def rows(case, table):
     with sqlite3.connect(f"file:{case.dir}/rendezvous/state.db?mode=ro", uri=True) as db:
-        return [row[0] for row in db.execute(f"SELECT DISTINCT {'id' if table == 'jobs' else 'job_id'} FROM {table}")]
+        # The newest event stays whosever it is, so that no event's number is given twice.
+        kept = "WHERE id < (SELECT max(id) FROM events)" if table == "events" else ""
+        return [row[0] for row in db.execute(f"SELECT DISTINCT {'id' if table == 'jobs' else 'job_id'} FROM {table} {kept}")]
 
 
 def ended_jobs_are_forgotten():
@@ -110,7 +112,8 @@ def ended_jobs_are_forgotten():
         wait_until("the ended jobs to go", lambda: cluster.ctl("ps", "-a", "-q").stdout.split() == [held, jobs[-1]])
         for table in ("jobs", "specs", "request_ids"):
             equal(sorted(rows(case, table)), [int(held), int(jobs[-1])], table)
-        assert not {int(job) for job in jobs[:-1]} & set(rows(case, "events") + rows(case, "ranks"))
+        for table in ("events", "ranks"):
+            equal({int(job) for job in jobs[:-1]} & set(rows(case, table)), set(), table)
         equal(cluster.ctl("status", jobs[0]).returncode, 3)
         cluster.kill_server()
         cluster.start_server()

@@ -150,7 +150,8 @@ void step_beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t count
 void step_rank_report(uint64_t conn, struct rank_report report)
 {
     struct part_report_rank rank = {.rank = report.rank,
-                                    .state = report.phase == SHIM_ENDED     ? RANK_EXITED
+                                    .state = report.is_lost                 ? RANK_LOST
+                                             : report.phase == SHIM_ENDED   ? RANK_EXITED
                                              : report.phase == SHIM_RUNNING ? RANK_RUNNING
                                                                             : RANK_WAITING,
                                     .exit_code = report.exit_code,
@@ -158,7 +159,7 @@ void step_rank_report(uint64_t conn, struct rank_report report)
     struct msg msg = {
         .type = MSG_TYPE_SHIM_REPORT,
         .shim_report = {.job_id = report.job_id,
-                        .generation = 1,
+                        .generation = report.generation != 0 ? report.generation : 1,
                         .revision = 1,
                         .phase = report.phase,
                         .master_port = 4000,

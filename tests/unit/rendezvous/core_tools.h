@@ -31,13 +31,15 @@ const struct rdzv_action *find(enum rdzv_action_type type); /* the first; NULL: 
 void step_hello(uint64_t conn, struct msg_node_hello hello);
 void step_node(uint64_t conn, const struct msg *msg);
 void step_beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t count);
-/* A report of a part with one rank, of generation 1. It failed if exit_code is not 0. */
+/* A report of a part with one rank, of generation 1 unless given. The rank failed if exit_code is not
+ * 0; with `is_lost` it was never started, or went with its shim. */
 struct rank_report {
     uint64_t job_id;
     uint32_t rank;
     enum shim_phase phase;
+    uint32_t generation;
     int32_t exit_code;
-    bool joined;
+    bool joined, is_lost;
     uint64_t failed_age_us;
     const char *cause;
 };

@@ -267,6 +267,8 @@ TEST(a_restored_job_goes_on_untouched)
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
     CHECK_EQ(rdzv_job_record(core, id)->state, JOB_RUNNING);
     hello(1, "node0", 1); /* it lists no shim: gone without a trace */
+    now_us += SECOND_US;  /* the back-off after a failure of a node */
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
     CHECK_EQ(rdzv_job_record(core, id)->generation, 2);
 
     begin();

@@ -1,0 +1,336 @@
+/* Whose failure ended a generation: what it costs the job, and which nodes it excludes. */
+#include "tests/unit/rendezvous/core_tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/core/failure.h"
+#include "rendezvous/core/restart.h"
+#include "tests/lib/test.h"
+
+#define DISK_FULL "cannot make the run directory: No space left on device"
+
+static const char *const names[] = {"a", "b", "c"};
+
+static void hello(uint64_t conn, uint32_t slots)
+{
+    step_hello(conn, (struct msg_node_hello){
+                         .name = names[conn - 1], .instance = conn, .slots = slots, .gpus = 0});
+}
+
+static void begin(uint32_t nodes, uint32_t slots)
+{
+    begin_with(8, 3);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    for (uint64_t conn = 1; conn <= nodes; conn++)
+        hello(conn, slots);
+}
+
+static void tick(uint64_t later_us)
+{
+    now_us += later_us;
+    wall_ms += (int64_t)(later_us / 1000);
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+}
+
+/* Long enough for any back-off; the nodes are heard meanwhile. */
+static void wait_for_retry(uint32_t nodes)
+{
+    for (uint32_t i = 0; i < 62; i++) {
+        tick(SECOND_US);
+        for (uint64_t conn = 1; conn <= nodes; conn++)
+            step_beat(conn, NULL, 0);
+    }
+}
+
+static const struct rdzv_record *job(uint64_t id)
+{
+    return rdzv_job_record(core, id);
+}
+
+/* The node of a job of one part; 0: it has none now. */
+static uint64_t conn_of(uint64_t id)
+{
+    if (job(id)->part_count == 0)
+        return 0;
+    for (uint64_t conn = 1; conn <= 3; conn++)
+        if (strcmp(job(id)->parts[0].node, names[conn - 1]) == 0)
+            return conn;
+    return 0;
+}
+
+static void end_by_node(uint64_t id, const char *cause)
+{
+    step_rank_report(conn_of(id), (struct rank_report){.job_id = id,
+                                                       .generation = job(id)->generation,
+                                                       .phase = SHIM_ENDED,
+                                                       .is_lost = true,
+                                                       .cause = cause});
+}
+
+static void end_by_program(uint64_t id)
+{
+    step_rank_report(conn_of(id), (struct rank_report){.job_id = id,
+                                                       .generation = job(id)->generation,
+                                                       .phase = SHIM_ENDED,
+                                                       .exit_code = 1,
+                                                       .cause = "rank 0 exited with code 1"});
+}
+
+static void run(uint64_t id)
+{
+    for (enum shim_phase phase = SHIM_READY; phase <= SHIM_RUNNING; phase++)
+        step_rank_report(conn_of(id), (struct rank_report){.job_id = id,
+                                                           .generation = job(id)->generation,
+                                                           .phase = phase,
+                                                           .joined = false});
+}
+
+/* The disk of node a is full, b is well: the job runs on b, and has lost none of its restarts. */
+TEST(a_node_that_fails_twice_is_excluded)
+{
+    uint64_t id;
+
+    begin(2, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    CHECK_EQ(conn_of(id), 1);
+    end_by_node(id, DISK_FULL);
+    CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    CHECK_STR(job(id)->reason, DISK_FULL);
+    wait_for_retry(2);
+    CHECK_EQ(conn_of(id), 1); /* once may happen */
+    CHECK_EQ(job(id)->generation, 2);
+    end_by_node(id, DISK_FULL);
+    wait_for_retry(2);
+    CHECK_EQ(conn_of(id), 2);
+    CHECK_EQ(job(id)->generation, 3);
+    CHECK_EQ(job(id)->restarts_without_progress, 0);
+    CHECK_EQ(job(id)->node_failures, 2);
+    end_by_program(id); /* its own restart is still there */
+    CHECK_EQ(job(id)->state, JOB_STARTING);
+    CHECK_EQ(conn_of(id), 2);
+    CHECK_EQ(job(id)->restarts_without_progress, 1);
+    end_by_program(id);
+    CHECK_EQ(job(id)->state, JOB_FAILED);
+    CHECK_EQ(job(id)->exit_code, 1);
+}
+
+/* Other jobs use the node that one job excludes. */
+TEST(only_that_job_excludes_it)
+{
+    uint64_t id, other;
+
+    begin(2, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    end_by_node(id, DISK_FULL);
+    CHECK_EQ(job(id)->state, JOB_FAILED); /* without restarts, nothing is tried again */
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    for (uint32_t i = 0; i < EXCLUDE_FAILURES; i++) {
+        CHECK_EQ(conn_of(id), 1);
+        end_by_node(id, DISK_FULL);
+        wait_for_retry(2);
+    }
+    CHECK_EQ(conn_of(id), 2);
+    other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    CHECK_EQ(conn_of(other), 1);
+}
+
+TEST(a_job_that_has_never_run_and_has_no_other_node_fails)
+{
+    uint64_t id;
+
+    begin(1, 2);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3});
+    end_by_node(id, DISK_FULL);
+    CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    wait_for_retry(1);
+    end_by_node(id, DISK_FULL);
+    CHECK_EQ(job(id)->state, JOB_FAILED);
+    CHECK_STR(job(id)->reason, DISK_FULL);
+    CHECK_EQ(job(id)->exit_code, 125);
+}
+
+/* It waits for the node to get well; nobody behind it has to wait with it. */
+TEST(a_job_that_has_run_waits_for_its_only_node)
+{
+    struct msg resume = {.type = MSG_TYPE_NODE_RESUME, .node_resume = {.name = "a"}};
+    uint64_t id, other;
+
+    begin(1, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    run(id);
+    CHECK_EQ(job(id)->state, JOB_RUNNING);
+    for (uint32_t i = 0; i < EXCLUDE_FAILURES; i++) {
+        end_by_node(id, DISK_FULL);
+        wait_for_retry(1);
+    }
+    CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    CHECK_EQ(job(id)->part_count, 0);
+    CHECK(strstr(job(id)->reason, "without node a, which has failed the job twice") != NULL);
+    other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    CHECK_EQ(conn_of(other), 1);
+    end_by_program(other);
+    for (uint32_t i = 0; i < EXCLUDE_US / SECOND_US / 60; i++)
+        wait_for_retry(1);
+    CHECK_EQ(conn_of(id), 1);   /* after its time */
+    end_by_node(id, DISK_FULL); /* and once more is enough now */
+    wait_for_retry(1);
+    CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    step((struct rdzv_event){
+        .type = RDZV_EVENT_NODE_RESUME, .client = 3, .msg = &resume, .user = "ann"});
+    CHECK_EQ(conn_of(id), 1);
+    CHECK_STR(job(id)->node_faults, "");
+}
+
+TEST(failures_of_nodes_have_a_limit)
+{
+    uint64_t id;
+    uint32_t tries = 0;
+
+    begin(1, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    run(id);
+    while (job(id)->state != JOB_FAILED && tries < 100) {
+        if (conn_of(id) != 0) {
+            end_by_node(id, DISK_FULL);
+            tries++;
+        }
+        if (job(id)->state != JOB_FAILED)
+            wait_for_retry(1);
+    }
+    CHECK_EQ(tries, RESTART_NODE_FAILURES_MAX + 1);
+}
+
+TEST(a_lost_node_costs_no_restart_and_is_not_excluded)
+{
+    uint64_t id;
+
+    begin(1, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    run(id);
+    for (uint32_t i = 0; i < 4; i++) {
+        tick(100 * SECOND_US);
+        CHECK_EQ(job(id)->state, JOB_RESTARTING);
+        CHECK_EQ(job(id)->failed_class, FAILURE_NETWORK);
+        step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = 1});
+        hello(1, 1);
+        wait_for_retry(1);
+        CHECK_EQ(conn_of(id), 1);
+    }
+    CHECK_EQ(job(id)->restarts, 4);
+    CHECK_EQ(job(id)->node_failures, 4);
+    CHECK_EQ(job(id)->restarts_without_progress, 0);
+    CHECK_STR(job(id)->node_faults, "");
+}
+
+/* A script that tells of no checkpoint: an hour of running brings its restarts back. */
+TEST(time_renews_the_restarts_of_a_silent_program)
+{
+    uint64_t id;
+
+    begin(1, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    for (uint32_t i = 0; i < 5; i++) {
+        run(id);
+        for (uint64_t s = 0; s < RESTARTS_RENEWED_US / SECOND_US; s++) {
+            const struct part_beat_shim shim = {.job_id = id,
+                                                .generation = job(id)->generation,
+                                                .phase = SHIM_RUNNING,
+                                                .slot_mask = 1};
+
+            tick(SECOND_US);
+            step_beat(1, &shim, 1);
+        }
+        end_by_program(id);
+        CHECK_EQ(job(id)->state, JOB_STARTING);
+        CHECK_EQ(job(id)->restarts_without_progress, 1);
+    }
+    run(id);
+    end_by_program(id);
+    CHECK_EQ(job(id)->state, JOB_FAILED); /* this one ran for no time */
+}
+
+/* A restarted server excludes the same nodes, and knows since when the job runs. */
+TEST(a_restart_of_the_server_keeps_both)
+{
+    static struct rdzv_record record;
+    uint64_t id;
+
+    begin(2, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    for (uint32_t i = 0; i < EXCLUDE_FAILURES; i++) {
+        end_by_node(id, DISK_FULL);
+        if (i + 1 < EXCLUDE_FAILURES)
+            wait_for_retry(2);
+    }
+    CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    record = keep_record(id);
+    CHECK_STR(record.node_faults, "a 2");
+    begin_with(8, 3);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = id + 1});
+    hello(1, 1);
+    hello(2, 1);
+    wait_for_retry(2);
+    CHECK_EQ(conn_of(id), 2);
+    CHECK_EQ(job(id)->node_failures, 2);
+}
+
+/* The rank failed, but on a GPU that its node has drained for a fault. */
+TEST(a_faulty_gpu_is_the_failure_of_its_node)
+{
+    const struct part_slot_closed closed = {.slot = 0,
+                                            .state = SLOT_DRAINED,
+                                            .incident = 5,
+                                            .reason = "the GPU has fallen off the bus"};
+    struct msg beat = {.type = MSG_TYPE_BEAT};
+    uint64_t id;
+
+    begin_with(8, 3);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    step_hello(1, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 1, .gpus = 1});
+    step_hello(2, (struct msg_node_hello){.name = "b", .instance = 2, .slots = 1, .gpus = 1});
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    run(id);
+    beat.beat.sent_us = now_us;
+    beat.beat.closed.items = &closed;
+    beat.beat.closed.count = 1;
+    beat.beat.shims.items = &(const struct part_beat_shim){
+        .job_id = id, .generation = 1, .phase = SHIM_RUNNING, .slot_mask = 1};
+    beat.beat.shims.count = 1;
+    step_node(1, &beat);
+    end_by_program(id);
+    CHECK_EQ(job(id)->failed_class, FAILURE_NODE);
+    wait_for_retry(2);
+    CHECK_EQ(conn_of(id), 2);
+    CHECK_EQ(job(id)->restarts_without_progress, 0);
+}
+
+/* More nodes than are remembered: the newest stay. */
+TEST(the_table_of_failures_is_bounded)
+{
+    struct rdzv_record record = {.job_id = 1,
+                                 .request_id = "00000000000000000000000000000001",
+                                 .name = "job",
+                                 .user = "ann",
+                                 .nodes = 1,
+                                 .nproc_per_node = 1,
+                                 .max_restarts = 1,
+                                 .state = JOB_RESTARTING,
+                                 .generation = 1,
+                                 .running_ms = 1,
+                                 .failed_rank = -1,
+                                 .node_faults = "n1 2 n2 1 n3 1 n4 1 n5 1 n6 1 n7 1 n8 1 n9 1"};
+
+    begin_with(8, 3);
+    wall_ms = 100000;
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello(1, 1);
+    wait_for_retry(1);
+    CHECK_EQ(conn_of(1), 1);
+    end_by_node(1, DISK_FULL);
+    CHECK_STR(job(1)->node_faults, "n2 1 n3 1 n4 1 n5 1 n6 1 n7 1 n8 1 a 1");
+}
+
+TEST_MAIN
