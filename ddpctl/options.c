@@ -99,7 +99,7 @@ const struct option_row options_rows[] = {
      .verbs = JOB,
      .value = "N",
      OPTION_INTO(struct options, max_restarts),
-     .help = "restarts after failures (default: 3)"},
+     .help = "restarts after failures of the program (default: 3); 0: never any"},
     {.name = "grace",
      .kind = OPTION_DURATION,
      .max = DURATION_US_MAX,

@@ -2,7 +2,8 @@
 
 worker: 10 jobs, each with one worker killed with SIGKILL at a random step: one restart, and the last checkpoint is to the
 bit that of an undisturbed run. server, launcherd: the job neither stops nor restarts. shim: its workers die with
-it, the job restarts once. pause: the server is stopped for a while (SIGSTOP), and no job notices. After each, nothing is left: processes, sockets, run directories, temporary files."""
+it, the job restarts once. pause: the server is stopped for a while (SIGSTOP), and no job notices.
+node: one node cannot make run directories, and its jobs run on the other. After each, nothing is left: processes, sockets, run directories, temporary files."""
 
 import glob
 import hashlib
@@ -138,12 +139,33 @@ def pause_server(build, _seed):
         cluster.ctl("cancel", "--now", "--wait", str(job))
 
 
+def broken_node(build, _seed):
+    """Two tries, then it is excluded for this job; the job's only restart is still there for a failure of its own."""
+    with Cluster(build, nodes=2, slots=1) as cluster:
+        run = f"{cluster.folder}/node0/run"
+        mark = f"{cluster.folder}/tried"
+        os.rmdir(run)
+        with open(run, "w", encoding="ascii"):
+            pass
+        job = cluster.submit("--max-restarts", "1", "--", "sh", "-c", f"test -e {mark} || {{ touch {mark}; exit 3; }}")
+        status = expect(cluster, job, 3)
+        assert {rank["node"] for rank in status["ranks"]} == {"node1"}, status
+        events = cluster.ctl("events").stdout
+        assert "node node0 has failed the job once" in events, events
+        assert "node node0 has failed the job again: it gets no rank of it for 10 minutes" in events, events
+        os.unlink(run)
+        os.mkdir(run, 0o700)
+        cluster.ctl("node", "resume", "node0")
+        status = expect(cluster, cluster.submit("--", "true"), 0)
+        assert status["ranks"][0]["node"] == "node0", status
+
+
 def main():
     build, name = sys.argv[1], sys.argv[2]
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")
     {"worker": kill_workers, "server": kill_server, "launcherd": kill_launcherd,
-     "shim": kill_shim, "pause": pause_server}[name](build, seed)
+     "shim": kill_shim, "pause": pause_server, "node": broken_node}[name](build, seed)
     print("ok")
 
 

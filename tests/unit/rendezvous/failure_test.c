@@ -182,6 +182,48 @@ TEST(a_job_that_has_run_waits_for_its_only_node)
     CHECK_STR(job(id)->node_faults, "");
 }
 
+/* The excluded node is neither kept nor reserved for the job: others start there at once. What it
+ * waits for is the other node. */
+TEST(others_use_the_excluded_node_meanwhile)
+{
+    uint64_t id, busy, other, behind;
+
+    begin(2, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    run(id);
+    busy = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    CHECK_EQ(conn_of(busy), 2);
+    end_by_node(id, DISK_FULL);
+    tick(SECOND_US);
+    CHECK_EQ(conn_of(id), 1);
+    end_by_node(id, DISK_FULL);
+    CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    CHECK_EQ(conn_of(other), 1); /* while the job waits for its next try */
+    tick(2 * SECOND_US);
+    CHECK_EQ(job(id)->part_count, 0);
+    end_by_program(other);
+    other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    CHECK_EQ(conn_of(other), 1); /* and while it waits for slots */
+    behind = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    CHECK(strstr(job(behind)->reason, "it waits for 1 slot on b, reserved") != NULL);
+    end_by_program(busy);
+    CHECK_EQ(conn_of(id), 2);
+}
+
+TEST(a_job_that_has_never_run_waits_for_a_lost_node)
+{
+    uint64_t id;
+
+    begin(1, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    tick(100 * SECOND_US);
+    CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = 1});
+    hello(1, 1);
+    CHECK_EQ(conn_of(id), 1);
+}
+
 TEST(failures_of_nodes_have_a_limit)
 {
     uint64_t id;
