@@ -269,6 +269,7 @@ struct msg_bytes {
     F(I32, failed_rank, -1, RANKS_PER_JOB_MAX - 1) /* first to fail on this node; -1: none */      \
     F(U64, failed_age_us, 0, DURATION_US_MAX)    /* from its failure to sending this */            \
     F(I32, failed_errno_exit, 0, 127)            /* 126, 127: it could not be run; else 0 */       \
+    E(failed_class, failure_class, FAILURE_CLASS_TABLE) /* when failed or lost */                  \
     F(LINE, cause, 0, REASON_BYTES_MAX - 1)      /* as text, when failed or lost */                \
     F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)         /* last lines of failed_rank */                   \
     L(ranks, report_rank, SLOTS_PER_NODE_MAX)

@@ -37,6 +37,12 @@
     X(QUARANTINED, "quarantined") /* a process is on its GPU; open again when it is gone */        \
     X(UNKNOWN, "unknown")         /* NVML does not answer; open again when it does */              \
     X(DRAINED, "drained")         /* a fault, or an operator: until it is resumed */
+/* Whose failure a failure is. */
+#define FAILURE_CLASS_TABLE(X)                                                                     \
+    X(UNSAID, "unsaid")                                                                            \
+    X(PROGRAM, "program") /* a rank exited, was killed, or its command cannot be run */            \
+    X(NODE, "node")       /* the machine could not do its part */                                  \
+    X(NETWORK, "network") /* silent, or cut off from the server */
 
 #define ROLE_TABLE(X)                                                                              \
     X(NODE, "node")   /* a launcherd */                                                            \
@@ -48,12 +54,14 @@
 #define MSG_RANK_STATE(suffix, name) RANK_##suffix,
 #define MSG_NODE_STATE(suffix, name) NODE_##suffix,
 #define MSG_SLOT_STATE(suffix, name) SLOT_##suffix,
+#define MSG_FAILURE_CLASS(suffix, name) FAILURE_##suffix,
 #define MSG_ROLE(suffix, name) ROLE_##suffix,
 enum job_state { JOB_STATE_TABLE(MSG_JOB_STATE) };
 enum shim_phase { SHIM_PHASE_TABLE(MSG_SHIM_PHASE) };
 enum rank_state { RANK_STATE_TABLE(MSG_RANK_STATE) };
 enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
 enum slot_state { SLOT_STATE_TABLE(MSG_SLOT_STATE) };
+enum failure_class { FAILURE_CLASS_TABLE(MSG_FAILURE_CLASS) };
 enum role { ROLE_TABLE(MSG_ROLE) };
 /* Every enumeration: X(tag, TABLE). */
 #define MSG_ENUM_TABLE(X)                                                                          \
@@ -62,6 +70,7 @@ enum role { ROLE_TABLE(MSG_ROLE) };
     X(rank_state, RANK_STATE_TABLE)                                                                \
     X(node_state, NODE_STATE_TABLE)                                                                \
     X(slot_state, SLOT_STATE_TABLE)                                                                \
+    X(failure_class, FAILURE_CLASS_TABLE)                                                          \
     X(role, ROLE_TABLE)
 
 /* The name of a value; "unknown" for what is no value of the enumeration. */
@@ -70,6 +79,7 @@ const char *shim_phase_name(enum shim_phase phase);
 const char *rank_state_name(enum rank_state state);
 const char *node_state_name(enum node_state state);
 const char *slot_state_name(enum slot_state state);
+const char *failure_class_name(enum failure_class class);
 const char *role_name(enum role role);
 
 /* job_state_parse and so on: the value of a name; false: it is none. */

@@ -46,6 +46,7 @@ struct launcher_options {
 struct launcher_end {
     bool is_known;
     int32_t failed_rank, failed_errno_exit;
+    enum failure_class failed_class;
     uint64_t failed_at_us;
     uint32_t rank_count;
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];

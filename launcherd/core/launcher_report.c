@@ -36,6 +36,7 @@ void launcher_report_dead(struct launcher_actions *actions, const struct launche
         .failed_rank = shim->end.is_known ? shim->end.failed_rank : -1,
         .failed_age_us = age_us < DURATION_US_MAX ? age_us : DURATION_US_MAX,
         .failed_errno_exit = shim->end.is_known ? shim->end.failed_errno_exit : 0,
+        .failed_class = shim->end.is_known ? shim->end.failed_class : FAILURE_NODE,
         .cause = shim->cause,
         .tail = shim->end.is_known ? shim->end.tail : "",
     };
@@ -52,6 +53,7 @@ void launcher_report_absent(struct launcher_actions *actions, uint64_t job_id, u
         .revision = LAUNCHER_REVISION_LAST,
         .phase = SHIM_ENDED,
         .failed_rank = -1,
+        .failed_class = FAILURE_NODE,
         .cause = cause,
         .tail = "",
     };

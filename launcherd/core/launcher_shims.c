@@ -22,6 +22,7 @@ static void store_end(struct launcher_shim *shim, const struct msg_shim_report *
     end->is_known = true;
     end->failed_rank = report->failed_rank;
     end->failed_errno_exit = report->failed_errno_exit;
+    end->failed_class = report->failed_class;
     end->failed_at_us = now_us > report->failed_age_us ? now_us - report->failed_age_us : 0;
     end->rank_count = report->ranks.count;
     if (report->ranks.count > 0)

@@ -97,8 +97,10 @@ static void stop_now(struct shim *shim, uint64_t now_us, struct shim_actions *ac
 
 /* The cause may quote a command or a path, which can have any bytes. A report with a text that no
  * message can carry would never arrive, so the text is made printable here. */
-__attribute__((format(printf, 4, 5))) static void
-fail(struct shim *shim, const struct shim_event *event, int32_t rank, const char *format, ...)
+__attribute__((format(printf, 5, 6))) static void fail(struct shim *shim,
+                                                       const struct shim_event *event,
+                                                       enum failure_class class, int32_t rank,
+                                                       const char *format, ...)
 {
     if (shim->has_failed)
         return; /* the first failure is the cause */
@@ -107,6 +109,7 @@ fail(struct shim *shim, const struct shim_event *event, int32_t rank, const char
     va_start(args, format);
     utf8_printable_format(shim->cause, sizeof shim->cause, format, args);
     va_end(args);
+    shim->failed_class = class;
     shim->failed_rank = rank;
     shim->failed_at_us = event->now_us;
     change(shim);
@@ -122,12 +125,18 @@ static uint32_t errno_exit(int32_t code)
     return code == 126 || code == 127 ? (uint32_t)code : 0;
 }
 
+/* 125: not the command, but the machine, which has no process or no memory for it. */
+static enum failure_class class_of_code(int32_t code)
+{
+    return errno_exit(code) != 0 ? FAILURE_PROGRAM : FAILURE_NODE;
+}
+
 static void on_port(struct shim *shim, const struct shim_event *event)
 {
     if (shim->phase != SHIM_PREPARING)
         return;
     if (event->port == 0) {
-        fail(shim, event, -1, "%s",
+        fail(shim, event, FAILURE_NODE, -1, "%s",
              event->text != NULL ? event->text : "no port could be reserved");
         set_phase(shim, SHIM_ENDED, event->now_us);
         return;
@@ -151,7 +160,7 @@ static void on_cannot_start(struct shim *shim, const struct shim_event *event)
 {
     if (shim->phase != SHIM_PREPARING)
         return;
-    fail(shim, event, -1, "%s", event->text);
+    fail(shim, event, class_of_code(event->code), -1, "%s", event->text);
     shim->failed_errno_exit = errno_exit(event->code);
     set_phase(shim, SHIM_ENDED, event->now_us);
 }
@@ -188,7 +197,7 @@ static void on_spawn_failed(struct shim *shim, const struct shim_event *event,
     change(shim);
     if (!shim->has_failed && shim->phase != SHIM_STOPPING) {
         int32_t failed = global_rank(shim, event->local);
-        fail(shim, event, failed, "rank %d: %s", failed, event->text);
+        fail(shim, event, class_of_code(event->code), failed, "rank %d: %s", failed, event->text);
         shim->failed_errno_exit = errno_exit(event->code);
     }
     stop_now(shim, event->now_us, actions);
@@ -203,13 +212,14 @@ static void fail_by_exit(struct shim *shim, const struct shim_event *event)
     const char *name = shim_signal_name(event->signal);
 
     if (event->signal == 0)
-        fail(shim, event, rank, "rank %d exited with code %d%s%s", rank, event->code, colon, more);
+        fail(shim, event, FAILURE_PROGRAM, rank, "rank %d exited with code %d%s%s", rank,
+             event->code, colon, more);
     else if (name != NULL)
-        fail(shim, event, rank, "rank %d was killed by signal %u (%s)%s%s", rank, event->signal,
-             name, colon, more);
+        fail(shim, event, FAILURE_PROGRAM, rank, "rank %d was killed by signal %u (%s)%s%s", rank,
+             event->signal, name, colon, more);
     else
-        fail(shim, event, rank, "rank %d was killed by signal %u%s%s", rank, event->signal, colon,
-             more);
+        fail(shim, event, FAILURE_PROGRAM, rank, "rank %d was killed by signal %u%s%s", rank,
+             event->signal, colon, more);
 }
 
 static void on_exited(struct shim *shim, const struct shim_event *event,
@@ -370,7 +380,8 @@ static void check_lease(struct shim *shim, const struct shim_event *event,
     if (shim->phase == SHIM_ENDED || shim->kill_at_us == UINT64_MAX ||
         event->now_us < shim->lease_until_us)
         return;
-    fail(shim, event, -1, "cut off from the server for longer than the lease (%llu s)",
+    fail(shim, event, FAILURE_NETWORK, -1,
+         "cut off from the server for longer than the lease (%llu s)",
          (unsigned long long)(shim->options.lease_us / 1000000));
     stop_now(shim, event->now_us, actions);
     end_if_over(shim, event->now_us);
@@ -549,6 +560,7 @@ void shim_report(const struct shim *shim, uint64_t now_us, struct part_report_ra
         .failed_rank = shim->failed_rank,
         .failed_age_us = age_us < DURATION_US_MAX ? age_us : DURATION_US_MAX,
         .failed_errno_exit = (int32_t)shim->failed_errno_exit,
+        .failed_class = shim->failed_class,
         .cause = shim->cause,
         .tail = "",
     };

@@ -65,6 +65,7 @@ struct shim {
     uint32_t master_port;
     int32_t failed_rank; /* global; -1: none */
     uint64_t failed_at_us;
+    enum failure_class failed_class;
     uint32_t failed_errno_exit; /* also without a failed rank: none was started */
     char cause[REASON_BYTES_MAX];
     struct msg_bytes blob; /* into blob_bytes */

@@ -46,6 +46,8 @@ void failure_restore(struct rdzv *rdzv, struct job *job)
     struct node_fault fault = {.until_us = rdzv->out.now_us + EXCLUDE_US};
     const char *at = job->record.node_faults;
 
+    if (job->record.failed_class == FAILURE_UNSAID)
+        job->record.failed_class = FAILURE_PROGRAM; /* of a version that did not store it */
     job->fault_count = 0;
     while (job->fault_count < NODE_FAULTS_MAX && (at = read_fault(at, &fault)) != NULL)
         job->faults[job->fault_count++] = fault;

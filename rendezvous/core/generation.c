@@ -292,6 +292,14 @@ static void take_rank(struct job *job, int32_t failed, const struct msg_shim_rep
     (void)snprintf(record->tail, sizeof record->tail, "%s", report->tail);
 }
 
+/* A launcherd of version 1 says no class: without a rank that failed, it is the node. */
+static enum failure_class class_of(const struct msg_shim_report *report, int32_t failed)
+{
+    if (report->failed_class != FAILURE_UNSAID)
+        return report->failed_class;
+    return failed < 0 && report->failed_errno_exit < 126 ? FAILURE_NODE : FAILURE_PROGRAM;
+}
+
 /* The cause is a rank that failed, the first of them, or a shim that ended although not all of its
  * ranks exited 0. Ranks that die because their peers were killed have failed later. */
 static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
@@ -299,7 +307,6 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
 {
     const struct rdzv_part *place = &job->record.parts[part];
     int32_t failed = report->failed_rank;
-    enum failure_class class = FAILURE_PROGRAM;
     const char *cause = report->cause;
     char text[REASON_BYTES_MAX];
 
@@ -310,16 +317,14 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
         return;
     if (job->record.stopping != STOP_NONE && (failed < 0 || !is_earlier(rdzv, job, report)))
         return;
-    if (failed < 0 && report->failed_errno_exit < 126)
-        class = FAILURE_NODE;
     if (cause[0] == '\0') {
         text_format(text, "%s ended its part of the job before its end", place->node);
         cause = text;
     }
     if (job->record.stopping == STOP_NONE)
-        fail(rdzv, job, part, class, cause);
+        fail(rdzv, job, part, class_of(report, failed), cause);
     else
-        set_cause(rdzv, job, part, class, cause);
+        set_cause(rdzv, job, part, class_of(report, failed), cause);
     if (failed >= 0 && report->failed_age_us < rdzv->out.now_us)
         job->failed_at_us = rdzv->out.now_us - report->failed_age_us;
     take_rank(job, failed, report);

@@ -5,8 +5,6 @@
 #include "rendezvous/core/gang.h"
 #include "rendezvous/core/rdzv.h"
 
-/* Whose failure ended a generation: see failure.h. */
-enum failure_class { FAILURE_PROGRAM, FAILURE_NODE, FAILURE_NETWORK };
 enum stop_cause { STOP_NONE, STOP_FAILURE, STOP_CANCEL, STOP_TIME };
 
 /* A job of the table by its id. */

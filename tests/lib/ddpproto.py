@@ -320,7 +320,7 @@ class Node(threading.Thread):
         fields = {k: v for k, v in shim.items() if k not in ("slot_mask", "acked")}
         first = shim["ranks"][0]["rank"] == 0 and shim["ranks"][0]["joined"]
         self.peer.send("shim_report", master_port=40000, blob=self.blob if first else "",
-                       failed_age_us=0, failed_errno_exit=0, **fields)
+                       failed_age_us=0, failed_errno_exit=0, **{"failed_class": "unsaid", **fields})
 
     def serve_log(self, message):
         if self.logs.get("silent"):

@@ -139,7 +139,7 @@ class Server:
     def _take(self, peer, message):
         kind = message["type"]
         if kind == "node_hello":
-            peer.send("node_welcome", cluster=self.cluster, beat_interval_us=self.beat_us, lease_us=self.lease_us)
+            peer.send("node_welcome", cluster=self.cluster, beat_interval_us=self.beat_us, lease_us=self.lease_us, protocol=2)
         elif kind == "beat" and self.acks_beats:
             peer.send("beat_ack", sent_us=message["sent_us"])
         elif kind == "shim_report":

@@ -97,6 +97,7 @@ def test_commands_that_cannot_run():
             world.server.start(job, 1, argv, cwd=cwd, nproc=2)
             report = world.server.wait_phase(job, 1, "ended")  # before `ready`, so no `go` was needed
             assert report["failed_errno_exit"] == code and report["failed_rank"] == -1, report
+            assert report["failed_class"] == "program", report
             assert words in report["cause"], report
             assert [rank["state"] for rank in report["ranks"]] == ["waiting", "waiting"], report
             world.forget(node, job, 1)
@@ -394,7 +395,7 @@ def test_killed_shim():
         kill_shim(shim)
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "the shim of job 1 on node0 was killed (signal 9)", report
-        assert report["ranks"][0]["state"] == "lost", report
+        assert report["failed_class"] == "node" and report["ranks"][0]["state"] == "lost", report
         assert_all_ended(pids + workers)
         assert token_holders(shim["token"]) == []
         forget_dead(world, node)
@@ -618,6 +619,7 @@ def test_lease():
         world.server.listen()
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "cut off from the server for longer than the lease (1 s)", report
+        assert report["failed_class"] == "network", report
         world.forget(node, 1, 1)
 
 
@@ -629,6 +631,7 @@ def test_slots_held_and_slots_missing():
         world.server.start(2, 1, ["true"], slot_mask=2)
         report = world.server.wait_phase(2, 1, "ended")
         assert report["cause"] == "slot 1 of node node0 is still used by job 1, generation 1", report
+        assert report["failed_class"] == "node", report
         world.server.start(3, 1, ["true"], slot_mask=4)
         report = world.server.wait_phase(3, 1, "ended")
         assert report["cause"] == "slots 0x4 were ordered, node node0 has 2", report

@@ -4,7 +4,7 @@ jobs and about those that the server speaks of."""
 import json
 import struct
 
-from ddpproto import Peer, encode, frame, from_wire, submission
+from ddpproto import PROTOCOL, Peer, encode, frame, from_wire, submission
 
 NAMES = ["n%d" % i for i in range(6)]
 PHASES = ["preparing", "ready", "running", "stopping", "ended"]
@@ -21,12 +21,12 @@ class Hostile:
         self.is_node = rng.random() < 0.6
         self.peer = Peer(address)
         if self.is_node:
-            self.peer.send("node_hello", protocol=1, version="x", name=rng.choice(NAMES), boot_id="b",
+            self.peer.send("node_hello", protocol=PROTOCOL, version="x", name=rng.choice(NAMES), boot_id="b",
                            instance=rng.choice([1, rng.getrandbits(64)]), pid=1, address="127.0.0.1",
                            slots=rng.choice([1, 2, 8, 64]), gpus=rng.choice([0, 1, 64]), shims=self.shims(),
                            closed=self.closed())
         else:
-            self.peer.send("client_hello", protocol=1, version="x")
+            self.peer.send("client_hello", protocol=PROTOCOL, version="x")
 
     def text(self, most):
         return "".join(self.rng.choice("a\u00e9\u6f22 ") for _ in range(self.rng.randrange(most)))
@@ -65,7 +65,8 @@ class Hostile:
         return dict(key, revision=rng.randrange(1, 2**32), phase=rng.choice(PHASES), master_port=rng.choice([0, 1, 65535]),
                     blob=rng.choice(["", "AAAA"]), has_world=rng.random() < 0.3,
                     failed_rank=rng.choice([-1, -1, -1, first, 1023]), failed_age_us=rng.choice([0, YEAR_US]),
-                    failed_errno_exit=rng.choice([0, 0, 5, 127]), cause=self.text(85), tail=self.text(600),
+                    failed_errno_exit=rng.choice([0, 0, 5, 127]),
+                    failed_class=rng.choice(["unsaid", "program", "node", "network"]), cause=self.text(85), tail=self.text(600),
                     ranks=[self.rank(first + i) for i in range(count)])
 
     def of_node(self):

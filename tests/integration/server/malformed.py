@@ -4,18 +4,18 @@
 import json
 import struct
 
-from ddpproto import encode, frame, submission
+from ddpproto import PROTOCOL, encode, frame, submission
 
-NODE_HELLO = dict(protocol=1, version="test", name="evil", boot_id="b", instance=1, pid=1,
+NODE_HELLO = dict(protocol=PROTOCOL, version="test", name="evil", boot_id="b", instance=1, pid=1,
                   address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[])
 SHIM = dict(job_id=1, generation=1, phase="running", slot_mask=1)
 CLOSED = dict(slot=0, state="quarantined", incident="0", reason="r")
 RANK = dict(rank=0, state="running", pid=1, exit_code=0, signal=0, joined=True)
 REPORT = dict(job_id=1, generation=1, revision=1, phase="running", master_port=1, blob="",
-              has_world=False, failed_rank=-1, failed_age_us=0, failed_errno_exit=0, cause="",
+              has_world=False, failed_rank=-1, failed_age_us=0, failed_errno_exit=0, failed_class="node", cause="",
               tail="", ranks=[RANK])
 VALID = [
-    (None, "client_hello", dict(protocol=1, version="test")),
+    (None, "client_hello", dict(protocol=PROTOCOL, version="test")),
     (None, "node_hello", NODE_HELLO),
     ("client", "submit", submission("0" * 32)),
     ("client", "job_get", dict(job="1", after_version=0, wait_us=0, first_rank=0)),
@@ -55,6 +55,7 @@ WRONG = dict(
     revision=[0, "1"], phase=["", "Running", 1], master_port=[-1, 65536], blob=["=", "A", "AA", "A=A=",
                                                                              "A" * 700, "AAA\n"],
     has_world=[0], failed_rank=[-2, 32768], first_rank=[-1, 32768], failed_age_us=["-1"], failed_errno_exit=[128],
+    failed_class=["", "Node", 1],
     cause=["a\nb", "x" * 256], tail=["x" * 2048, 1],
     ranks=[[dict(RANK, exit_code=256)], [dict(RANK, signal=65)], [dict(RANK, state="dead")],
            [RANK] * 65, {}], epoch=[-1], steps=["-1"], loss=["0.5", None, 1e301], samples_per_s=[-1])
@@ -92,7 +93,7 @@ RAW = [
     ("only a string", frame(b'"x"')),
     ("empty object", frame(b"{}")),
     ("only spaces", frame(b"    ")),
-    ("a byte order mark", frame(b"\xef\xbb\xbf" + encode("client_hello", protocol=1, version="t"))),
+    ("a byte order mark", frame(b"\xef\xbb\xbf" + encode("client_hello", protocol=PROTOCOL, version="t"))),
     ("deep arrays", frame(b"[" * 30000)),
     ("deep objects", frame(b'{"a":' * 10000)),
     ("many tokens", frame(b"[" + b"0," * 32000 + b"0]")),

@@ -281,6 +281,7 @@ TEST(commands_that_cannot_run)
                 .type = SHIM_EVENT_SPAWN_FAILED, .local = 1, .code = 127, .text = "other"});
     CHECK_STR(event(6, SHIM_EVENT_TREE_EMPTY), "report(ended)");
     CHECK_EQ(report(6).failed_errno_exit, 127);
+    CHECK_EQ(report(6).failed_class, FAILURE_PROGRAM);
     CHECK_STR(report(6).cause, "rank 0: cannot run 'foo': No such file or directory");
 }
 
@@ -543,6 +544,7 @@ TEST(a_job_that_cannot_run_here_ends_before_it_starts)
     CHECK_EQ(shim.phase, SHIM_ENDED);
     CHECK_EQ(shim.failed_rank, -1);
     CHECK_EQ(shim.failed_errno_exit, 126);
+    CHECK_EQ(shim.failed_class, FAILURE_PROGRAM);
     CHECK_STR(shim.cause, "node b: working directory /x does not exist");
     CHECK_STR(event(2, SHIM_EVENT_START), ""); /* too late */
     CHECK_EQ(shim.phase, SHIM_ENDED);
@@ -552,6 +554,7 @@ TEST(a_job_that_cannot_run_here_ends_before_it_starts)
                 .type = SHIM_EVENT_CANNOT_START, .code = 125, .text = "the disks do not answer"});
     CHECK_EQ(shim.phase, SHIM_ENDED);
     CHECK_EQ(shim.failed_errno_exit, 0);
+    CHECK_EQ(shim.failed_class, FAILURE_NODE);
 
     begin(0, 2); /* stopped while it was checked */
     stop(1, 15, 0);

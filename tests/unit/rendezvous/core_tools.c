@@ -165,6 +165,7 @@ void step_rank_report(uint64_t conn, struct rank_report report)
                         .master_port = 4000,
                         .failed_rank = report.exit_code != 0 ? (int32_t)report.rank : -1,
                         .failed_age_us = report.failed_age_us,
+                        .failed_class = report.failed_class,
                         .cause = report.cause != NULL ? report.cause : "",
                         .tail = ""}};
 

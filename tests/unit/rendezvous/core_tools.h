@@ -41,6 +41,7 @@ struct rank_report {
     int32_t exit_code;
     bool joined, is_lost;
     uint64_t failed_age_us;
+    enum failure_class failed_class;
     const char *cause;
 };
 void step_rank_report(uint64_t conn, struct rank_report report);

@@ -184,6 +184,37 @@ TEST(a_job_that_has_run_waits_for_its_only_node)
 
 /* The excluded node is neither kept nor reserved for the job: others start there at once. What it
  * waits for is the other node. */
+/* The shims' own words decide, where they say a class: a part that was cut off is not its node's
+ * failure, and a worker that could not be spawned for want of memory is. */
+TEST(the_class_of_the_report_counts)
+{
+    uint64_t id;
+
+    begin(1, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    run(id);
+    for (uint32_t i = 0; i < 3; i++) {
+        step_rank_report(1, (struct rank_report){.job_id = id,
+                                                 .generation = job(id)->generation,
+                                                 .phase = SHIM_ENDED,
+                                                 .is_lost = true,
+                                                 .failed_class = FAILURE_NETWORK,
+                                                 .cause = "cut off from the server"});
+        wait_for_retry(1);
+        CHECK_EQ(conn_of(id), 1);
+    }
+    CHECK_STR(job(id)->node_faults, "");
+    step_rank_report(1, (struct rank_report){.job_id = id,
+                                             .generation = job(id)->generation,
+                                             .phase = SHIM_ENDED,
+                                             .exit_code = 125,
+                                             .failed_class = FAILURE_NODE,
+                                             .cause = "rank 0: Cannot allocate memory"});
+    CHECK_STR(job(id)->node_faults, "a 1");
+    CHECK_EQ(job(id)->restarts_without_progress, 0);
+    CHECK_EQ(job(id)->failed_rank, 0);
+}
+
 TEST(others_use_the_excluded_node_meanwhile)
 {
     uint64_t id, busy, other, behind;
