@@ -11,6 +11,7 @@
 #define TREE_CHECK_US 20000u
 #define KEEP_AFTER_LEASE_US (3600u * 1000000ull)
 #define SIGNAL_KILL 9u
+#define SIGNAL_UNKNOWN_EXIT 128 /* as a shell has 128 + N for signal N */
 
 const char *shim_signal_name(uint32_t signal)
 {
@@ -222,17 +223,44 @@ static void fail_by_exit(struct shim *shim, const struct shim_event *event)
              event->signal, colon, more);
 }
 
+/* Its end comes when the file is written. Its peers, and the server, need not wait for that. */
+static void on_dumping(struct shim *shim, const struct shim_event *event,
+                       struct shim_actions *actions)
+{
+    assert(event->local < shim->options.local_count);
+    struct shim_rank *rank = &shim->ranks[event->local];
+    struct shim_event how = *event;
+
+    if (rank->state != RANK_RUNNING || shim->phase == SHIM_STOPPING)
+        return;
+    how.code = event->signal == 0 ? SIGNAL_UNKNOWN_EXIT : 0;
+    how.text = "it is writing a core file";
+    rank->state = RANK_EXITED;
+    rank->is_dumping = true;
+    rank->exit_code = how.code;
+    rank->signal = event->signal;
+    if (event->signal != 0)
+        fail_by_exit(shim, &how);
+    else
+        fail(shim, event, global_rank(shim, event->local), "rank %d was killed by a signal: %s",
+             global_rank(shim, event->local), how.text);
+    stop_now(shim, event->now_us, actions);
+}
+
 static void on_exited(struct shim *shim, const struct shim_event *event,
                       struct shim_actions *actions)
 {
     assert(event->local < shim->options.local_count);
     struct shim_rank *rank = &shim->ranks[event->local];
-    if (rank->state != RANK_RUNNING)
+    if (rank->state != RANK_RUNNING && !rank->is_dumping)
         return;
-    bool by_itself = shim->phase != SHIM_STOPPING;
+    bool by_itself = shim->phase != SHIM_STOPPING || rank->is_dumping;
     rank->state = by_itself ? RANK_EXITED : RANK_STOPPED;
-    rank->exit_code = event->code;
-    rank->signal = event->signal;
+    if (!rank->is_dumping || rank->signal == 0) { /* else it says SIGKILL if we cut its file */
+        rank->exit_code = event->code;
+        rank->signal = event->signal;
+    }
+    rank->is_dumping = false;
     change(shim);
     if (by_itself && (event->code != 0 || event->signal != 0)) {
         fail_by_exit(shim, event);
@@ -485,6 +513,9 @@ static void on_event(struct shim *shim, const struct shim_event *event,
         break;
     case SHIM_EVENT_EXITED:
         on_exited(shim, event, actions);
+        break;
+    case SHIM_EVENT_DUMPING:
+        on_dumping(shim, event, actions);
         break;
     case SHIM_EVENT_WORKER_MSG:
         on_worker_msg(shim, event, actions);

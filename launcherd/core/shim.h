@@ -37,6 +37,7 @@ struct shim_rank {
     int32_t exit_code;
     uint32_t signal;
     bool joined, world_sent;
+    bool is_dumping; /* EXITED, but its process still writes a core file */
 };
 
 /* What a worker said last. */
@@ -87,6 +88,8 @@ enum shim_event_type {
     SHIM_EVENT_SPAWNED,      /* local, pid */
     SHIM_EVENT_SPAWN_FAILED, /* local, code (126, 127, or 125 for ours), text */
     SHIM_EVENT_EXITED,       /* local, code or signal, text: more about it ("core dumped"), or "" */
+    SHIM_EVENT_DUMPING,      /* local: it has died and writes a core file; signal, 0: not known.
+                              * EXITED follows, which can take minutes */
     SHIM_EVENT_WORKER_MSG,   /* local, msg: worker_join, progress, worker_error */
     SHIM_EVENT_TREE_EMPTY,   /* after KILL_TREE, or asked by CHECK_TREE: nothing of ours is left */
 };

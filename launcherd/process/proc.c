@@ -75,6 +75,29 @@ void proc_boot_id(char *text, uint32_t text_bytes)
     (void)snprintf(text, text_bytes, "%s", line);
 }
 
+/* The last field of /proc/PID/stat is the exit code as wait(2) gives it. */
+static uint32_t dump_signal(pid_t pid)
+{
+    char path[64], text[1024];
+
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    if (read_file(path, text, sizeof text) <= 0)
+        return 0;
+    const char *last = strrchr(text, ' ');
+    return last == NULL ? 0 : (uint32_t)strtoul(last + 1, NULL, 10) & 0x7f;
+}
+
+bool proc_dumps_core(pid_t pid, uint32_t *signal)
+{
+    char path[64], text[4096];
+
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (read_file(path, text, sizeof text) <= 0 || strstr(text, "\nCoreDumping:\t1\n") == NULL)
+        return false;
+    *signal = dump_signal(pid);
+    return true;
+}
+
 bool proc_reap(siginfo_t *info)
 {
     int rc;

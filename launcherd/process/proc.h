@@ -21,6 +21,10 @@ bool proc_reap(siginfo_t *info);
 /* A pidfd of the process, close-on-exec; -1 and errno where it is gone. */
 int proc_pidfd(pid_t pid);
 
+/* Whether the process is writing its core file, which it does before its end can be seen. `*signal`: what
+ * it dies of; 0 where the kernel does not say so yet (before Linux 6.7, or of another user). */
+bool proc_dumps_core(pid_t pid, uint32_t *signal);
+
 /* A process whose second word is `word` and whose third names the directory `path`; 0: none. */
 pid_t proc_find_command(const char *word, const char *path);
 

@@ -18,6 +18,7 @@
 #include "launcherd/process/interface.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/process/spawn.h"
+#include "launcherd/shim/dumps.h"
 #include "launcherd/shim/tools_dir.h"
 
 #define SWEEP_FIRST_MS 5u
@@ -59,6 +60,7 @@ void shim_workers_init(struct shim_workers *workers, const struct shim_workers_o
         workers->tools_dir[0] = '\0';
     uv_timer_init(options->loop, &workers->sweep_timer);
     workers->sweep_timer.data = workers;
+    dumps_open(workers);
     for (uint32_t i = 0; i < options->start->local_count; i++) {
         workers->items[i].workers = workers;
         workers->items[i].local = i;
@@ -72,6 +74,7 @@ void shim_workers_close(struct shim_workers *workers)
         return;
     workers->closed = true;
     uv_close((uv_handle_t *)&workers->sweep_timer, NULL);
+    dumps_close(workers);
     if (workers->port_fd >= 0)
         close(workers->port_fd);
     if (workers->has_cgroup)
@@ -359,7 +362,7 @@ void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const
 void shim_workers_signal(const struct shim_workers *workers, int signal)
 {
     for (uint32_t i = 0; i < workers->options.start->local_count; i++)
-        if (workers->items[i].pid > 0)
+        if (workers->items[i].pid > 0 && !dumps_spare(&workers->items[i]))
             kill(-workers->items[i].pid, signal);
 }
 
@@ -386,11 +389,11 @@ static void end_kill(struct shim_workers *workers)
 }
 
 /* Everything in the cgroup at once; then, and where there is none, all descendants. */
-static uint32_t kill_all(const struct shim_workers *workers)
+static uint32_t kill_all(struct shim_workers *workers)
 {
-    if (workers->has_cgroup)
+    if (workers->has_cgroup && !dumps_spare_any(workers))
         (void)cgroup_kill(workers->options.cgroup);
-    return proc_kill_descendants(getpid(), NULL, NULL);
+    return proc_kill_descendants(getpid(), dumps_spare_pid, workers);
 }
 
 static void on_sweep(uv_timer_t *timer)
@@ -400,7 +403,7 @@ static void on_sweep(uv_timer_t *timer)
     if (!workers->killing)
         return;
     uint32_t count = kill_all(workers);
-    if (++workers->sweeps == 12)
+    if (++workers->sweeps == 12 && !dumps_spare_any(workers))
         log_line(LOG_WARNING, about(&workers->items[0]),
                  "%u processes do not end although they were killed", count);
     if (tree_is_empty(workers)) {
@@ -418,7 +421,7 @@ void shim_workers_kill(struct shim_workers *workers)
 {
     workers->killing = true;
     workers->sweeps = 0;
-    if (workers->has_cgroup)
+    if (workers->has_cgroup && !dumps_spare_any(workers))
         (void)cgroup_kill(workers->options.cgroup);
     shim_workers_signal(workers, SIGKILL);
     shim_workers_check(workers);

@@ -42,6 +42,8 @@ struct shim_worker {
     struct shim_workers *workers;
     uint32_t local;
     pid_t pid; /* 0: none, or reaped */
+    uint64_t
+        dump_until_ms; /* of the loop: how long it may write its core file; 0: it writes none */
     bool conn_open;
     struct conn conn;
     struct output output;
@@ -51,7 +53,7 @@ struct shim_worker {
 
 struct shim_workers {
     struct shim_workers_options options;
-    uv_timer_t sweep_timer;
+    uv_timer_t sweep_timer, dump_timer;
     uint32_t sweeps;
     bool killing; /* a kill goes on until no process is left */
     bool closed;

@@ -4,6 +4,7 @@ import json
 import os
 import pwd
 import random
+import resource
 import signal
 import socket
 import struct
@@ -69,6 +70,36 @@ def test_death_by_signal():
         report = world.server.run(1, [SHELL, "-c", "kill -SEGV $$"])
         assert report["cause"].startswith("rank 0 was killed by signal 11 (SIGSEGV)"), report
         assert (report["ranks"][0]["state"], report["ranks"][0]["signal"]) == ("exited", 11), report
+        world.forget(node, 1, 1)
+
+
+def test_a_core_file_in_progress_is_a_failure():
+    """A large core file takes long; most of this one is a hole. It gets 8 s, and its peers none."""
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
+        raise AssertionError("this test needs a hard limit of core files (ulimit -H -c) that is unlimited")
+    script = """import mmap, os, resource, time
+if os.environ["RANK"] == "0":
+    time.sleep(1000)
+resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2)
+memory = mmap.mmap(-1, 256 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # MAP_NORESERVE
+memory[1 << 30] = 1
+print("aborting", flush=True)
+os.abort()
+"""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.start(1, 1, [PYTHON, "-c", script], nproc=2, cwd=world.folder)
+        world.server.go(1, 1)
+        report = world.server.wait_report(1, 1, lambda r: r["failed_rank"] >= 0, "a failure")
+        status = read(f"/proc/{report['ranks'][1]['pid']}/status")
+        assert "CoreDumping:\t1" in status, f"the failure was not known before the file was written: {status}"
+        assert report["failed_rank"] == 1 and report["cause"].endswith("it is writing a core file"), report
+        assert report["tail"] == "aborting\n" and report["ranks"][1]["state"] == "exited", report
+        wait_until(lambda: not is_alive(report["ranks"][0]["pid"]), "its peer to go")
+        assert is_alive(report["ranks"][1]["pid"]), "it had no time for its file"
+        world.server.stop(1, 1, signal.SIGKILL)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert (report["ranks"][1]["state"], report["ranks"][1]["signal"]) == ("exited", int(signal.SIGABRT)), report
         world.forget(node, 1, 1)
 
 

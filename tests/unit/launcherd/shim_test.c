@@ -254,6 +254,43 @@ TEST(the_cause_names_the_signal)
     CHECK_STR(report(6).cause, "rank 0 was killed by signal 11 (SIGSEGV): core dumped");
 }
 
+static const char *dumping(uint64_t now_us, uint32_t local, uint32_t signal)
+{
+    return step(now_us,
+                (struct shim_event){.type = SHIM_EVENT_DUMPING, .local = local, .signal = signal});
+}
+
+/* The others are killed at once; the end comes when the file is written. */
+TEST(a_core_file_in_progress_is_a_failure)
+{
+    running(2);
+    CHECK_STR(dumping(100, 1, 11), "kill report(stopping)");
+    CHECK_STR(shim.cause, "rank 1 was killed by signal 11 (SIGSEGV): it is writing a core file");
+    CHECK_EQ(shim.failed_rank, 1);
+    CHECK_EQ(shim.ranks[1].state, RANK_EXITED);
+    CHECK_EQ(shim.ranks[1].signal, 11);
+    CHECK_STR(dumping(200, 1, 11), "");
+    exited(300, 0, 0, 9);
+    exited(20 * SECOND_US, 1, 0, 9);
+    CHECK_STR(event(20 * SECOND_US + 1, SHIM_EVENT_TREE_EMPTY), "report(ended)");
+    CHECK_EQ(shim.ranks[1].signal, 11);
+    CHECK_EQ(shim.failed_at_us, 100);
+}
+
+TEST(core_files_of_an_unknown_signal_and_after_a_stop)
+{
+    running(1);
+    dumping(100, 0, 0);
+    CHECK_EQ(shim.ranks[0].exit_code, 128);
+    exited(200, 0, 0, 6);
+    CHECK_EQ(shim.ranks[0].signal, 6);
+    running(2);
+    stop(100, 15, SECOND_US);
+    CHECK_STR(dumping(200, 1, 6), "");
+    exited(300, 1, 0, 6);
+    CHECK_EQ(shim.ranks[1].state, RANK_STOPPED);
+}
+
 TEST(a_worker_that_dies_before_the_others_are_spawned)
 {
     ready(2);
