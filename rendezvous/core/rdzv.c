@@ -9,6 +9,7 @@
 #include "rendezvous/core/generation.h"
 #include "rendezvous/core/orders.h"
 #include "rendezvous/core/reconcile.h"
+#include "rendezvous/core/restart.h"
 #include "rendezvous/core/sched.h"
 #include "rendezvous/core/state.h"
 
@@ -302,10 +303,12 @@ static void on_progress(struct rdzv *rdzv, const struct node *node,
                         const struct msg_progress *progress)
 {
     struct job *job = job_find(rdzv, progress->job_id);
+    uint64_t ran_us;
 
     if (job == NULL || job->record.generation != progress->generation ||
         roster_part_of(rdzv, node, job) == UINT32_MAX)
         return;
+    ran_us = rdzv->out.now_us > job->running_at_us ? rdzv->out.now_us - job->running_at_us : 0;
     job->record.epoch = progress->epoch;
     job->record.epochs = progress->epochs;
     job->record.step = progress->step;
@@ -313,7 +316,8 @@ static void on_progress(struct rdzv *rdzv, const struct node *node,
     job->record.loss = progress->loss;
     job->record.samples_per_s = progress->samples_per_s;
     job_set_changed(rdzv, job);
-    if (progress->checkpoint_step > job->record.checkpoint_step) {
+    if (progress->checkpoint_step > job->record.checkpoint_step &&
+        restart_believes(job->record.checkpoint_step, progress->checkpoint_step, ran_us)) {
         job->record.checkpoint_step = progress->checkpoint_step;
         job->record.restarts_without_progress = 0;
         job->record.node_failures = 0;

@@ -62,3 +62,11 @@ struct restart_answer restart_decide(const struct restart_case *failed, uint64_t
         .delay_us = done == 0 ? 0 : back_off_us(done, random),
     };
 }
+
+bool restart_believes(uint64_t known_step, uint64_t said_step, uint64_t ran_us)
+{
+    uint64_t seconds = ran_us / 1000000 + 1;
+
+    return said_step <= known_step ||
+           (said_step - known_step - 1) / RESTART_STEPS_PER_S_MAX < seconds;
+}

@@ -17,6 +17,8 @@
 #define RESTART_DAY_MAX 20u
 /* After so many restarts without progress for failures of nodes or of the network it ends. */
 #define RESTART_NODE_FAILURES_MAX 20u
+/* More than any program does. */
+#define RESTART_STEPS_PER_S_MAX 10000u
 
 struct restart_case {
     enum failure_class class;
@@ -36,5 +38,10 @@ struct restart_answer {
 
 /* `random` is advanced (xorshift64*), never 0. */
 struct restart_answer restart_decide(const struct restart_case *failed, uint64_t *random);
+
+/* A new checkpoint renews the budget, so what a worker says about one is believed only as far as time
+ * allows: from the newest that is known, with RESTART_STEPS_PER_S_MAX since the generation began to
+ * run (and a second more). A worker repeats it, so a true one is believed a little later. */
+bool restart_believes(uint64_t known_step, uint64_t said_step, uint64_t ran_us);
 
 #endif
