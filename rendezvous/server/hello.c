@@ -136,6 +136,7 @@ static uint32_t clients_max(const struct server *server)
 static void on_client_hello(struct peer *peer, const struct msg_client_hello *hello)
 {
     struct msg msg = {.type = MSG_TYPE_CLIENT_WELCOME};
+    struct err err = {.text = ""};
 
     if (!check_protocol(peer, "this client", hello->protocol))
         return;
@@ -143,6 +144,11 @@ static void on_client_hello(struct peer *peer, const struct msg_client_hello *he
         peer_error(peer, "full", "try again later", "the server has its %u clients",
                    clients_max(peer->server));
         peer_close(peer, STATUS_BUSY, "too many clients");
+        return;
+    }
+    if (!peer_find_user(peer, &err)) {
+        peer_error(peer, "full", "try again", "%s", err.text);
+        peer_close(peer, STATUS_BUSY, err.text);
         return;
     }
     become(peer, PEER_CLIENT, ACCESS_PERSON);

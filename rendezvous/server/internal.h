@@ -146,6 +146,8 @@ void peer_error(struct peer *peer, const char *code, const char *hint, const cha
     __attribute__((format(printf, 4, 5)));
 bool peer_is_admin(const struct peer *peer);
 struct store_viewer peer_viewer(struct peer *peer); /* borrows from `peer` */
+/* Looks up the name of the peer's account. STATUS_SYSTEM in `err`: not possible now. */
+bool peer_find_user(struct peer *peer, struct err *err);
 /* The name of the peer's account, which owns its jobs. */
 const char *peer_user(struct peer *peer);
 /* The uid of that account on this machine, for information; UINT32_MAX: it has none here. */

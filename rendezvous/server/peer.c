@@ -1,4 +1,5 @@
 /* One connection: finding it, sending, closing, and the user that it belongs to. */
+#include <errno.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -84,19 +85,38 @@ struct store_viewer peer_viewer(struct peer *peer)
     return (struct store_viewer){.user = peer_user(peer), .sees_all = peer_is_admin(peer)};
 }
 
-const char *peer_user(struct peer *peer)
+/* "Not found" has many numbers, getpwuid_r(3). With any other one (no descriptor left, say) nobody knows
+ * who it is: taken for "uid0", root's job would run nowhere. */
+bool peer_find_user(struct peer *peer, struct err *err)
 {
     struct passwd entry, *found = NULL;
     char buffer[4096];
+    int code;
 
     if (peer->knows_user)
-        return peer->user;
-    if (getpwuid_r(peer->uid, &entry, buffer, sizeof buffer, &found) == 0 && found != NULL &&
-        strlen(entry.pw_name) < sizeof peer->user)
+        return true;
+    code = getpwuid_r(peer->uid, &entry, buffer, sizeof buffer, &found);
+    if (code != 0 && code != ENOENT && code != ESRCH && code != EBADF && code != EPERM &&
+        code != ERANGE) {
+        (void)err_set(err, STATUS_SYSTEM, code,
+                      "the server cannot read its user database to know who uid %u is: %s",
+                      peer->uid, strerror(code));
+        return false;
+    }
+    if (found != NULL && strlen(entry.pw_name) < sizeof peer->user)
         (void)snprintf(peer->user, sizeof peer->user, "%s", entry.pw_name);
     else
         (void)snprintf(peer->user, sizeof peer->user, "uid%u", peer->uid);
     peer->knows_user = true;
+    return true;
+}
+
+const char *peer_user(struct peer *peer)
+{
+    struct err err;
+
+    if (!peer_find_user(peer, &err)) /* who is no client: for a message alone */
+        (void)snprintf(peer->user, sizeof peer->user, "uid%u", peer->uid);
     return peer->user;
 }
 

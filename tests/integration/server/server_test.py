@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import resource
 import select
 import shutil
 import signal
@@ -847,6 +848,31 @@ def test_full_disk():
         with server(directory=directory) as process, Client(process.address) as client:
             states = [j["state"] for j in client.ask("job_list", all=True, after_id=0, limit=50)["jobs"]]
             assert states[:40] == ["succeeded"] * 34 + ["cancelled"] * 6, states
+
+
+def test_no_descriptor_to_look_up_a_user():
+    """A client that cannot be told from another user is refused; it never becomes somebody else."""
+    with server() as process:
+        pid = process.process.pid
+        with Client(process.address) as client:
+            first = client.job(str(client.submit(wait_for_nodes=True)["job_id"]))["jobs"][0]["user"]
+        usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        seen = set()
+        for more in range(6):  # with one for its connection and none for the user database, among others
+            count = len(os.listdir(f"/proc/{pid}/fd")) + more
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (count, usual[1]))
+            try:
+                with Client(process.address) as client:
+                    job = client.submit(wait_for_nodes=True)["job_id"]
+                    seen.add(client.job(str(job))["jobs"][0]["user"])
+            except Refused as error:
+                seen.add(error.code)
+                assert "user database" in error.message and error.hint == "try again", error
+            except (Closed, OSError):
+                seen.add("no connection")
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+        assert first in seen and "full" in seen and seen <= {first, "full", "no connection"}, seen
+        assert process.stop() == 0
 
 
 def test_memory():
