@@ -242,8 +242,8 @@ static void on_dumping(struct shim *shim, const struct shim_event *event,
     if (event->signal != 0)
         fail_by_exit(shim, &how);
     else
-        fail(shim, event, global_rank(shim, event->local), "rank %d was killed by a signal: %s",
-             global_rank(shim, event->local), how.text);
+        fail(shim, event, FAILURE_PROGRAM, global_rank(shim, event->local),
+             "rank %d was killed by a signal: %s", global_rank(shim, event->local), how.text);
     stop_now(shim, event->now_us, actions);
 }
 
