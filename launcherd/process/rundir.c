@@ -60,12 +60,20 @@ enum status rundir_make(const char *path, mode_t mode, struct err *err)
     }
 }
 
+/* What we put there is removed by its name, which needs no descriptor: launcherd may have none left. */
 void rundir_remove(const char *path)
 {
+    static const char *const names[] = {"start.msg", "start.msg.new", "shim.json", "shim.json.new",
+                                        "end.msg",   "end.msg.new",   "shim.sock", "stage.tar"};
     char name[PATH_MAX];
-    struct dirent *entry;
-    DIR *dir = opendir(path);
-    if (dir == NULL)
+    const struct dirent *entry;
+    DIR *dir;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        rundir_join(name, path, names[i]);
+        (void)unlink(name);
+    }
+    if (rmdir(path) == 0 || (dir = opendir(path)) == NULL)
         return;
     while ((entry = readdir(dir)) != NULL) {
         rundir_join(name, path, entry->d_name);

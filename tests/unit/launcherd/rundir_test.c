@@ -1,0 +1,53 @@
+/* Run directories: what is left of them where something is in the way. */
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "launcherd/process/rundir.h"
+#include "tests/lib/test.h"
+
+/* A directory as a shim leaves it, and a file that a later version may put there. */
+static void make_used(char path[PATH_MAX], bool with_other)
+{
+    static const struct rundir_shim shim = {
+        .pid = 1, .start_ticks = 2, .boot_id = "b", .token = "t"};
+    struct err err = {.text = ""};
+
+    rundir_path(path, test_dir(), "c", 7, 1);
+    if (rundir_make(path, 0700, &err) != STATUS_OK ||
+        rundir_write_shim(path, &shim, &err) != STATUS_OK ||
+        rundir_write(path, "start.msg", "x", 1, &err) != STATUS_OK ||
+        rundir_write(path, "end.msg.new", "x", 1, &err) != STATUS_OK ||
+        (with_other && rundir_write(path, "other", "x", 1, &err) != STATUS_OK))
+        FAIL("%s", err.text);
+}
+
+TEST(a_run_directory_goes_with_all_its_files)
+{
+    char path[PATH_MAX];
+
+    make_used(path, true);
+    rundir_remove(path);
+    CHECK(access(path, F_OK) != 0);
+    rundir_remove(path); /* again is nothing */
+}
+
+/* Left behind, it would stay until launcherd starts again. */
+TEST(a_run_directory_goes_without_a_free_descriptor)
+{
+    struct rlimit usual, none;
+    char path[PATH_MAX];
+    int probe;
+
+    make_used(path, false);
+    CHECK(getrlimit(RLIMIT_NOFILE, &usual) == 0);
+    none = (struct rlimit){.rlim_cur = 3, .rlim_max = usual.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    probe = dup(0);
+    rundir_remove(path);
+    CHECK(setrlimit(RLIMIT_NOFILE, &usual) == 0);
+    CHECK(probe < 0);
+    CHECK(access(path, F_OK) != 0);
+}
+
+TEST_MAIN
