@@ -40,6 +40,13 @@ static bool start_is_refused(const struct launcher *launcher, const struct msg_s
     return false;
 }
 
+/* Its numbers agree with one another; each by itself is checked by the decoder. */
+static bool is_sound(const struct msg_start *start)
+{
+    return (uint32_t)__builtin_popcountll(start->slot_mask) == start->local_count &&
+           start->rank_base + start->local_count <= start->world;
+}
+
 static void fill_entry(struct launcher_shim *shim, const struct msg_start *start)
 {
     shim->job_id = start->job_id;
@@ -64,6 +71,12 @@ void launcher_start(struct launcher *launcher, const struct launcher_event *even
     if (shim != NULL && !shim->dead) {
         launcher_report_absent(actions, start->job_id, start->generation,
                                "a job of another server, with this number, runs here");
+        return;
+    }
+    if (!is_sound(start)) {
+        launcher_report_absent(actions, start->job_id, start->generation,
+                               "its start order contradicts itself: slots, ranks and world do not "
+                               "fit together");
         return;
     }
     if (shim != NULL)
