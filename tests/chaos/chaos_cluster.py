@@ -1,0 +1,134 @@
+"""The cluster of the chaos: real daemons, each node behind a relay, the server's state on a small tmpfs of its own."""
+
+import ctypes
+import errno
+import os
+import subprocess
+import time
+
+import ddpproto
+from faults_lib import PATIENCE_S, Cluster, Daemon, digits_env, is_alive, wait_until
+from relay import Relay
+
+NODES, SLOTS = 3, 4
+STATE_MIB = 64
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Restarted(Daemon):
+    """Starts without waiting for its ready line. `excused`: it may end by itself just now, but not by a signal. `is_wanted`:
+    false between kill() and start()."""
+
+    excused, is_wanted = False, False
+
+    def kill(self):
+        self.is_wanted = False
+        super().kill()
+
+    def start(self):
+        self.is_wanted = True
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.argv, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL,
+                                            env=digits_env())
+        return self
+
+    def is_up(self):
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+
+class ChaosCluster(Cluster):
+    def __init__(self, build):
+        super().__init__(build, NODES, SLOTS, ["--suspect", "2s", "--lost", "5s", "--lease", "12s"])
+        os.mkdir(f"{self.folder}/server")
+        self.has_tmpfs = LIBC.mount(b"tmpfs", f"{self.folder}/server".encode(), b"tmpfs", 0,
+                                    f"size={STATE_MIB}m,mode=700".encode()) == 0
+        self.server = Restarted(self.server.argv, self.server.log, "")
+        self.relays = []
+        for i, node in enumerate(self.nodes):
+            path = f"{self.folder}/relay{i}.sock"
+            argv = [f"unix:{path}" if word == self.address else word for word in node.argv]
+            self.nodes[i] = Restarted(argv, node.log, "")
+            self.relays.append(Relay(path, f"{self.folder}/rendezvous.sock"))
+        os.environ["TMPDIR"] = f"{self.folder}/tmp"
+        os.mkdir(os.environ["TMPDIR"])
+
+    def check_rest(self):
+        """Once all jobs have ended; the nodes must still be told to forget them."""
+        wait_until(lambda: not self.run_dirs(), "the run directories to go", 60)
+        left = os.listdir(f"{self.folder}/tmp")
+        assert not left, f"left in the folder of temporary files: {left}"
+
+    def __exit__(self, kind, value, trace):
+        for relay in self.relays:
+            relay.close()
+        return super().__exit__(kind, value, trace)
+
+    # --- talking to the server ---
+
+    def ask(self, work, timeout_s=0.5):
+        """The answer; None where the server does not answer."""
+        try:
+            with ddpproto.Client(self.address, timeout_s) as client:
+                return work(client)
+        except (ddpproto.Closed, OSError, ValueError):
+            return None
+        except ddpproto.Refused as error:
+            if error.code == "full":
+                return None
+            raise
+
+    def insist(self, work):
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            self.tend()
+            answer = self.ask(work)
+            if answer is not None:
+                return answer
+            time.sleep(0.02)
+        raise AssertionError(f"no answer of the server within {PATIENCE_S} s")
+
+    def tend(self):
+        """The chaos goes on while somebody waits; set by it."""
+
+    # --- processes ---
+
+    def children(self):
+        """{node: {shim: [its workers]}} by pid, as /proc has them."""
+        mine = f"{self.folder}/node"
+        parents, shims = {}, {}
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
+                    parents.setdefault(int(file.read().rsplit(")", 1)[1].split()[1]), []).append(int(name))
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    words = file.read().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if "--shim" in words:
+                where = next((word for word in words if word.startswith(mine)), "")
+                if where:
+                    shims[int(name)] = int(where[len(mine):].split("/")[0])
+        found = {i: {} for i in range(NODES)}
+        for shim, node in sorted(shims.items()):
+            found[node][shim] = sorted(pid for pid in parents.get(shim, []) if pid not in shims and is_alive(pid))
+        return found
+
+    # --- the server's disk ---
+
+    def fill(self):
+        with open(f"{self.folder}/server/filler", "wb", buffering=0) as file:
+            step = 1 << 20
+            while step >= 512:
+                try:
+                    file.write(b"\0" * step)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    step //= 2
+
+    def empty(self):
+        os.remove(f"{self.folder}/server/filler")

@@ -1,0 +1,190 @@
+"""The faults: drawn from a seed as a schedule, then done to whatever processes are there."""
+
+import contextlib
+import heapq
+import os
+import random
+import resource
+import signal
+import time
+
+from chaos_cluster import NODES
+
+# How often, of all.
+WEIGHTS = {
+    "kill server": 8, "stop server": 6, "kill launcherd": 8, "stop launcherd": 6, "kill shim": 8, "stop shim": 6,
+    "kill worker": 12, "stop worker": 8, "kill node": 4, "fill disk": 6, "few files server": 4, "few files launcherd": 4,
+    "few files shim": 3, "no memory server": 3, "no memory launcherd": 3, "no memory worker": 4, "cut both": 5, "cut up": 3,
+    "cut down": 3, "reset": 6}
+KILLED_MOST = 3  # how often the processes of one job are killed, as a job may restart 20 times
+
+
+class Fault:
+    """What, when (seconds after the one before), for how long, and two numbers that choose whom."""
+
+    def __init__(self, chance):
+        self.kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        self.after_s = chance.uniform(0.05, 0.5)
+        self.lasts_s = chance.uniform(5, 8) if chance.random() < 0.06 else chance.uniform(0.1, 1.8)
+        self.node = chance.randrange(NODES)
+        self.choice = chance.random()
+
+    def __str__(self):
+        return f"after {self.after_s:.2f} s: {self.kind}, node{self.node}, {self.choice:.3f}, for {self.lasts_s:.2f} s"
+
+
+def schedule(seed):
+    chance = random.Random(seed)
+    while True:
+        yield Fault(chance)
+
+
+class Faults:
+    """Does them and undoes them. `victims(pid)`: whether that process may be killed."""
+
+    def __init__(self, cluster, may_kill):
+        self.cluster, self.may_kill = cluster, may_kill
+        self.undo, self.serial = [], 0
+        self.busy = set()  # what a fault is being done to
+        self.done = {}
+        self.log = []
+
+    # --- what is done ---
+
+    def apply(self, fault):
+        """False: there is nobody to do it to just now."""
+        verb, _, whom = fault.kind.rpartition(" ")
+        if fault.kind == "reset":
+            self.cluster.relays[fault.node].reset()
+            done = True
+        elif verb == "cut":
+            done = self.cut(fault, {"both": ("up", "down"), "up": ("up",), "down": ("down",)}[whom])
+        elif whom == "disk":
+            done = self.fill(fault)
+        elif whom in ("server", "launcherd"):
+            done = self.daemon(fault, verb, self.cluster.server if whom == "server" else self.cluster.nodes[fault.node])
+        elif whom == "node":
+            done = self.kill_node(fault)
+        else:
+            done = self.process(fault, verb, whom)
+        if done:
+            self.done[fault.kind] = self.done.get(fault.kind, 0) + 1
+            self.log.append(f"{time.monotonic():.2f} {fault}")
+        return done
+
+    def later(self, fault, what, name):
+        self.busy.add(name)
+
+        def undo():
+            self.busy.discard(name)
+            what()
+        self.serial += 1
+        heapq.heappush(self.undo, (time.monotonic() + fault.lasts_s, self.serial, undo))
+        return True
+
+    def undo_due(self, all_=False):
+        while self.undo and (all_ or self.undo[0][0] <= time.monotonic()):
+            heapq.heappop(self.undo)[2]()
+
+    def cut(self, fault, directions):
+        relay = self.cluster.relays[fault.node]
+        if relay in self.busy:
+            return False
+        relay.cut(directions)
+        return self.later(fault, relay.mend, relay)
+
+    def fill(self, fault):
+        if not self.cluster.has_tmpfs or "disk" in self.busy:
+            return False
+        self.cluster.fill()
+        self.cluster.server.excused = True  # it may refuse to start
+
+        def empty():
+            self.cluster.empty()
+            self.cluster.server.excused = False
+        return self.later(fault, empty, "disk")
+
+    def daemon(self, fault, verb, daemon):
+        if daemon in self.busy or not daemon.is_up():
+            return False
+        if verb == "kill":
+            daemon.kill()
+            return self.later(fault, daemon.start, daemon)
+        if verb == "stop":
+            return self.stop(fault, daemon.pid, daemon)
+        return self.limit(fault, verb, daemon.pid, daemon)
+
+    def stop(self, fault, pid, name):
+        os.kill(pid, signal.SIGSTOP)
+
+        def go_on():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        return self.later(fault, go_on, name)
+
+    def limit(self, fault, verb, pid, name):
+        """No descriptor more than it has, or no more memory than 64 KiB."""
+        which = resource.RLIMIT_NOFILE if verb == "few files" else resource.RLIMIT_AS
+        try:
+            if verb == "few files":
+                now = len(os.listdir(f"/proc/{pid}/fd"))
+            else:
+                with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+                    now = int(file.read().split()[0]) * resource.getpagesize() + 65536
+            before = resource.prlimit(pid, which)
+            resource.prlimit(pid, which, (min(now, before[1]) if before[1] >= 0 else now, before[1]))
+        except (OSError, ProcessLookupError):
+            return False
+        daemon = name if hasattr(name, "excused") else None
+        if daemon and verb == "no memory":
+            daemon.excused = True
+
+        def restore():
+            if daemon:
+                daemon.excused = False
+            with contextlib.suppress(OSError, ProcessLookupError):
+                resource.prlimit(pid, which, before)
+        return self.later(fault, restore, name)
+
+    def process(self, fault, verb, whom):
+        found = self.cluster.children()[fault.node]
+        pids = [pid for pid in (found if whom == "shim" else [pid for pids in found.values() for pid in pids])
+                if pid not in self.busy and (verb == "stop" or self.may_kill(pid, whom))]
+        if not pids:
+            return False
+        pid = pids[int(fault.choice * len(pids))]
+        try:
+            if verb == "kill":
+                os.kill(pid, signal.SIGKILL)
+                return True
+            return self.stop(fault, pid, pid) if verb == "stop" else self.limit(fault, verb, pid, pid)
+        except ProcessLookupError:
+            return False
+
+    def kill_node(self, fault):
+        """launcherd, shims and workers, as if its power went."""
+        node, found = self.cluster.nodes[fault.node], self.cluster.children()[fault.node]
+        if node in self.busy or not node.is_up() or not all(self.may_kill(shim, "shim", False) for shim in found):
+            return False
+        for shim in found:
+            self.may_kill(shim, "shim")
+        node.kill()
+        for pid in [*found, *[pid for pids in found.values() for pid in pids]]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return self.later(fault, node.start, node)
+
+    # --- daemons that ended by themselves ---
+
+    def look_after(self):
+        """A daemon that gave up, where it may, is started again, as systemd would."""
+        for name, daemon in [("server", self.cluster.server), *[(f"node{i}", one) for i, one in enumerate(self.cluster.nodes)]]:
+            if daemon.is_up() or not daemon.is_wanted:
+                continue
+            code = daemon.process.returncode
+            if not daemon.excused or code < 0:
+                raise AssertionError(f"{name} ended by itself with {code}; see {daemon.log}")
+            key = f"({name.rstrip('0123456789')} ended with {code} and was started again)"
+            self.done[key] = self.done.get(key, 0) + 1
+            daemon.process.stdout.close()
+            daemon.start()
