@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -20,6 +22,9 @@ static struct {
     const char *module;
     enum log_level level;
     bool as_json;
+    bool never_waits;
+    uint64_t dropped; /* lines, since the last one that was written */
+    void (*write)(const char *bytes, size_t byte_count);
 } settings = {.module = "-", .level = LOG_INFO};
 
 static const char *const level_names[] = {
@@ -148,9 +153,23 @@ static void format_json(struct line *line, enum log_level level, const struct lo
     line->count += 2;
 }
 
+/* Without waiting. A pipe that has room has it for PIPE_BUF bytes, pipe(7); no line is longer. */
+static bool has_room(void)
+{
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    static_assert(LINE_BYTES_MAX <= PIPE_BUF, "or a line could wait in the middle");
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0;
+}
+
 static void write_out(const struct line *line)
 {
     size_t done = 0;
+
+    if (settings.write != NULL) {
+        settings.write(line->bytes, line->count);
+        return;
+    }
 
     while (done < line->count) {
         ssize_t count = write(STDERR_FILENO, line->bytes + done, line->count - done);
@@ -162,6 +181,34 @@ static void write_out(const struct line *line)
     }
 }
 
+/* The first line after some that were dropped tells their number. */
+static bool is_dropped(void)
+{
+    uint64_t count = settings.dropped;
+
+    if (!settings.never_waits || settings.write != NULL)
+        return false;
+    if (!has_room()) {
+        settings.dropped++;
+        return true;
+    }
+    settings.dropped = 0;
+    if (count > 0)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "%" PRIu64 " lines were lost before this one: nobody read them", count);
+    return count > 0 && !has_room() && ++settings.dropped > 0;
+}
+
+void log_use(void (*write)(const char *bytes, size_t byte_count))
+{
+    settings.write = write;
+}
+
+void log_never_wait(void)
+{
+    settings.never_waits = true;
+}
+
 void log_line(enum log_level level, struct log_about about, const char *format, ...)
 {
     struct line line;
@@ -169,7 +216,7 @@ void log_line(enum log_level level, struct log_about about, const char *format, 
     int saved_errno = errno;
     va_list args;
 
-    if (level < settings.level)
+    if (level < settings.level || is_dropped())
         return;
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);

@@ -4,6 +4,7 @@
 #define COMMON_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
@@ -21,6 +22,11 @@ struct log_about {
  * (debug, info, warning, error) and DDP_LOG_FORMAT (text, json) override level and form. Control
  * characters in a line are escaped. */
 void log_open(const char *module, enum log_level level, bool as_json);
+/* From now on each line, with its line feed, goes to `write` and not to stderr. NULL: to stderr. */
+void log_use(void (*write)(const char *bytes, size_t byte_count));
+/* From now on a line that stderr (a pipe that nobody reads) does not take at once is dropped. When it
+ * takes lines again, one says how many were. */
+void log_never_wait(void);
 void log_line(enum log_level level, struct log_about about, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -125,7 +125,8 @@
     F(U64, offset, 0, TIME_US_MAX)               /* of the first byte here */                      \
     F(BYTES, bytes, 0, LOG_CHUNK_BYTES_MAX)                                                        \
     F(BOOL, is_final, 0, 0)                      /* the log has no more bytes than these */        \
-    F(LINE, problem, 0, REASON_BYTES_MAX - 1)    /* not empty: why there is nothing to read */
+    F(LINE, problem, 0, REASON_BYTES_MAX - 1)    /* not empty: why there is nothing to read */     \
+    F(U64, size, 0, TIME_US_MAX)                 /* of the log, when it was read; 0: not known */
 
 /* client -> server: the next bytes of an archive (common/stage.h), in order, on one connection. With no
  * bytes it asks what is there. Answer: stage_state or error */

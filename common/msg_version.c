@@ -11,6 +11,7 @@ static const struct {
     {"node_welcome", "protocol", 2},
     {"client_welcome", "protocol", 2},
     {"shim_report", "failed_class", 2},
+    {"log_data", "size", 2},
 };
 
 uint32_t msg_field_since(const char *shape, const char *field)

@@ -189,7 +189,10 @@ enum follow_data follow_take(struct follow *follow, const struct msg_log_data *d
         if (data->offset + data->bytes.count > cursor->offset)
             cursor->offset = data->offset + data->bytes.count;
     }
-    if (data->is_final || (data->bytes.count == 0 && !follow->options.keep_on))
+    if (!follow->options.keep_on && cursor->end == 0)
+        cursor->end = data->size; /* a log that grows while it is read has an end all the same */
+    if (data->is_final || (data->bytes.count == 0 && !follow->options.keep_on) ||
+        (cursor->end > 0 && cursor->offset >= cursor->end))
         cursor->final = *is_final = true;
     return result == FOLLOW_SHOW && *skip == data->bytes.count ? FOLLOW_NOTHING : result;
 }

@@ -32,6 +32,7 @@ struct follow_rank {
     bool begun;         /* an answer with bytes came: the offset counts, not tail_lines */
     uint32_t problems;  /* errors in a row */
     uint64_t offset;    /* of the next byte */
+    uint64_t end;       /* without keep_on: the size when it was first read; 0: not known */
     uint64_t ask_at_us; /* earliest time of the next request */
 };
 

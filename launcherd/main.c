@@ -32,7 +32,7 @@
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/interface.h"
 #include "launcherd/process/proc.h"
-#include "launcherd/shim/output.h"
+#include "launcherd/shim/log_file.h"
 #include "launcherd/shim/shim_io.h"
 
 #define GPU_END_US 1000000u
@@ -122,7 +122,7 @@ static const struct option_row rows[] = {
     {.name = "log-max",
      .kind = OPTION_SIZE,
      .value = "SIZE",
-     .min = OUTPUT_SIZE_MIN,
+     .min = LOG_FILE_SIZE_MIN,
      .max = 1ull << 50,
      OPTION_INTO(struct settings, log_max),
      .help = "of a longer output of a rank the beginning and the end are kept, the middle is cut "

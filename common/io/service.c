@@ -86,6 +86,7 @@ void service_state_dir(const char *name, char dir[PATH_MAX])
 bool service_begin(const char *program, const struct service_settings *settings, pid_t parent)
 {
     log_open(program, LOG_INFO, settings->log_format == 1);
+    log_never_wait();
     (void)signal(SIGPIPE, SIG_IGN);
     if (!settings->exit_with_parent)
         return true;

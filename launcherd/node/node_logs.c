@@ -34,16 +34,10 @@ void node_logs_init(struct node_logs *logs, const struct node_host *host)
     *logs = (struct node_logs){.host = host};
 }
 
-static void answer(struct node_logs *logs, uint64_t request_id, uint64_t offset,
-                   struct msg_bytes bytes, bool is_final, const char *problem)
+static void answer(struct node_logs *logs, struct msg_log_data data)
 {
-    assert(problem != NULL && bytes.count <= LOG_CHUNK_BYTES_MAX);
-    struct msg msg = {.type = MSG_TYPE_LOG_DATA};
-    msg.log_data = (struct msg_log_data){.request_id = request_id,
-                                         .offset = offset,
-                                         .bytes = bytes,
-                                         .is_final = is_final,
-                                         .problem = problem};
+    assert(data.problem != NULL && data.bytes.count <= LOG_CHUNK_BYTES_MAX);
+    struct msg msg = {.type = MSG_TYPE_LOG_DATA, .log_data = data};
     logs->host->send_server(logs->host->owner, &msg);
 }
 
@@ -67,7 +61,7 @@ static bool may_grow(const struct node_logs *logs, const struct msg_log_read *re
 /* -- in a thread of the pool -- */
 
 /* The next offset from `offset` on that is not in the hole of a log whose middle was cut
- * (shim/output.h). */
+ * (shim/log_file.h). */
 static uint64_t skip_hole(int fd, uint64_t offset, uint64_t size)
 {
     off_t data = offset < size ? lseek(fd, (off_t)offset, SEEK_DATA) : -1;
@@ -180,15 +174,21 @@ static bool try_answer(struct node_logs *logs, const struct log_reader *reader, 
     if (count == 0 && reader->may_grow && !must)
         return false;
     if (!reader->is_missing) {
-        answer(logs, request->request_id, reader->offset, bytes,
-               !reader->may_grow && reader->offset + count >= reader->size, "");
+        answer(logs, (struct msg_log_data){.request_id = request->request_id,
+                                           .offset = reader->offset,
+                                           .bytes = bytes,
+                                           .is_final = !reader->may_grow &&
+                                                       reader->offset + count >= reader->size,
+                                           .problem = "",
+                                           .size = reader->size});
         return true;
     }
     (void)snprintf(text, sizeof text, "node %s has no log of job %llu, generation %u, rank %u",
                    logs->host->core->options.name, (unsigned long long)request->job_id,
                    request->generation, request->rank);
-    answer(logs, request->request_id, 0, (struct msg_bytes){0}, !reader->may_grow,
-           reader->may_grow ? "" : text);
+    answer(logs, (struct msg_log_data){.request_id = request->request_id,
+                                       .is_final = !reader->may_grow,
+                                       .problem = reader->may_grow ? "" : text});
     return true;
 }
 
@@ -284,7 +284,9 @@ void node_logs_read(struct node_logs *logs, const struct msg_log_read *request)
 
     if (wait == NULL) {
         log_line(LOG_WARNING, node_about(logs->host), "no memory to read a log");
-        answer(logs, request->request_id, request->offset, (struct msg_bytes){0}, false, "");
+        answer(logs, (struct msg_log_data){.request_id = request->request_id,
+                                           .offset = request->offset,
+                                           .problem = ""});
         return;
     }
     wait->logs = logs;

@@ -13,7 +13,7 @@
 
 #define DUMPS_LOOK_MS 1000u
 /* launcherd kills a shim LAUNCHER_STOP_SLACK_US after a stop that it has not done. */
-#define DUMPS_SPARE_MS 8000u
+#define DUMPS_SPARE_MS 7000u
 
 /* Begins to look, until dumps_close; gives DUMPING to the core for each worker that is found. */
 void dumps_open(struct shim_workers *workers);

@@ -1,26 +1,15 @@
 #include "launcherd/shim/output.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/log.h"
 #include "common/utf8.h"
 
 #define READ_BYTES (64u * 1024u)
 #define READS_A_TURN 16
-#define CUT_ALIGN 65536u /* a multiple of every usual block of a file system */
-#define MARK_BYTES 64u
-
-/* Where the hole begins: the head of the log is a quarter of all that is kept. */
-static uint64_t cut_begin(const struct output *output)
-{
-    return output->size_max / 4 / CUT_ALIGN * CUT_ALIGN;
-}
 
 static void store_last(struct output *output, const char *bytes, size_t byte_count)
 {
@@ -39,67 +28,25 @@ static void store_last(struct output *output, const char *bytes, size_t byte_cou
     output->last_bytes += byte_count;
 }
 
-/* The bytes of the file that are on the disk. */
-static uint64_t kept_bytes(const struct output *output)
+/* In the place of what was dropped. False: there is no room for that either. */
+static bool tell_lost(struct output *output)
 {
-    return output->cut_end == 0 ? output->size
-                                : output->size - (output->cut_end - cut_begin(output));
+    char note[96];
+    int length = snprintf(note, sizeof note,
+                          "\n[... %llu bytes lost: the disk of the log took nothing ...]\n",
+                          (unsigned long long)output->lost_bytes);
+
+    if (!log_writer_add(output->writer, &output->file, note, (size_t)length))
+        return false;
+    output->lost_bytes = 0;
+    return true;
 }
 
-static void write_mark(const struct output *output, const char *text)
+static void give(struct output *output, const char *bytes, size_t byte_count)
 {
-    char mark[MARK_BYTES + 1];
-    int length = snprintf(mark, sizeof mark, "\n[... %s", text);
-    (void)snprintf(mark + length, sizeof mark - (size_t)length, "%*s", (int)MARK_BYTES - length,
-                   " ...]\n");
-    if (pwrite(output->file_fd, mark, MARK_BYTES, (off_t)(cut_begin(output) - MARK_BYTES)) < 0)
-        log_line(LOG_WARNING, LOG_ABOUT_NONE, "the mark of a cut log was not written: %s",
-                 strerror(errno));
-}
-
-/* Makes room: what is kept goes down by an eighth of the limit, so a cut is rare. */
-static void cut(struct output *output)
-{
-    uint64_t begin = cut_begin(output), limit = output->size_max;
-    uint64_t tail = limit - begin - limit / 8, end = (output->size - tail) / CUT_ALIGN * CUT_ALIGN;
-    char text[48];
-
-    if (fallocate(output->file_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
-                  (off_t)(end - begin)) != 0) {
-        log_line(LOG_WARNING, LOG_ABOUT_NONE,
-                 "a worker's log has %llu bytes and its file system cannot cut it (%s): the rest "
-                 "of the output is not kept",
-                 (unsigned long long)output->size, strerror(errno));
-        output->is_full = true;
-        return;
-    }
-    output->cut_end = end;
-    uint64_t gone = end - begin + MARK_BYTES;
-    (void)snprintf(text, sizeof text, "%llu bytes cut", (unsigned long long)gone);
-    write_mark(output, text);
-}
-
-static void write_file(struct output *output, const char *bytes, size_t byte_count)
-{
-    while (byte_count > 0 && !output->is_full) {
-        ssize_t written = pwrite(output->file_fd, bytes, byte_count, (off_t)output->size);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0) {
-            if (!output->disk_failed)
-                log_line(LOG_ERROR, LOG_ABOUT_NONE,
-                         "a worker's log cannot be written, its output is "
-                         "lost from here on: %s",
-                         strerror(errno));
-            output->disk_failed = true;
-            return;
-        }
-        bytes += written;
-        byte_count -= (size_t)written;
-        output->size += (uint64_t)written;
-        if (output->size_max > 0 && kept_bytes(output) > output->size_max)
-            cut(output);
-    }
+    if (!log_writer_takes(output->writer) || (output->lost_bytes > 0 && !tell_lost(output)) ||
+        !log_writer_add(output->writer, &output->file, bytes, byte_count))
+        output->lost_bytes += byte_count;
 }
 
 static void shut(struct output *output)
@@ -110,7 +57,9 @@ static void shut(struct output *output)
     uv_poll_stop(&output->poll);
     uv_close((uv_handle_t *)&output->poll, NULL);
     close(output->pipe_fd);
-    close(output->file_fd);
+    if (output->lost_bytes > 0)
+        (void)tell_lost(output);
+    log_writer_add_close(output->writer, &output->file);
 }
 
 /* The number of bytes, at most `bytes_max`; 0: the pipe is empty for now, or closed. */
@@ -124,7 +73,7 @@ static size_t read_once(struct output *output, size_t bytes_max)
         got = read(output->pipe_fd, bytes, count);
     while (got < 0 && errno == EINTR);
     if (got > 0) {
-        write_file(output, bytes, (size_t)got);
+        give(output, bytes, (size_t)got);
         store_last(output, bytes, (size_t)got);
         return (size_t)got;
     }
@@ -138,26 +87,37 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     struct output *output = poll->data;
     (void)status;
     (void)events;
-    for (int i = 0; i < READS_A_TURN && output->is_open; i++)
+    for (int i = 0; i < READS_A_TURN && output->is_open; i++) {
+        if (!log_writer_has_room(output->writer)) {
+            output->is_paused = true;
+            uv_poll_stop(&output->poll);
+            return;
+        }
         if (read_once(output, READ_BYTES) == 0)
             return;
+    }
 }
 
-enum status output_open(struct output *output, uv_loop_t *loop, const char *path, uint64_t size_max,
-                        int *write_fd, struct err *err)
+void output_resume(struct output *output)
+{
+    if (!output->is_open || !output->is_paused)
+        return;
+    output->is_paused = false;
+    uv_poll_start(&output->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+}
+
+enum status output_open(struct output *output, uv_loop_t *loop, struct log_writer *writer,
+                        const char *path, uint64_t size_max, int *write_fd, struct err *err)
 {
     int fds[2];
-    struct stat stat;
-    assert(size_max == 0 || size_max >= OUTPUT_SIZE_MIN);
+
     memset(output, 0, sizeof *output);
-    output->file_fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (output->file_fd < 0)
-        return err_set(err, STATUS_IO, errno, "cannot open the log %.150s: %s", path,
-                       strerror(errno));
-    output->size_max = size_max;
-    output->size = fstat(output->file_fd, &stat) == 0 ? (uint64_t)stat.st_size : 0;
+    output->writer = writer;
+    enum status status = log_file_open(&output->file, path, size_max, err);
+    if (status != STATUS_OK)
+        return status;
     if (pipe2(fds, O_CLOEXEC) != 0) {
-        close(output->file_fd);
+        log_file_close(&output->file);
         return err_set(err, STATUS_SYSTEM, errno, "cannot make a pipe: %s", strerror(errno));
     }
     output->pipe_fd = fds[0];
@@ -165,7 +125,7 @@ enum status output_open(struct output *output, uv_loop_t *loop, const char *path
     if (rc != 0) {
         close(fds[0]);
         close(fds[1]);
-        close(output->file_fd);
+        log_file_close(&output->file);
         return err_set(err, STATUS_SYSTEM, rc, "cannot watch a pipe: %s", uv_strerror(rc));
     }
     output->poll.data = output;

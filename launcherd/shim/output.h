@@ -1,9 +1,5 @@
-/* The output of one worker: copies its pipe into its log file, byte for byte, and keeps the last
- * bytes for reports. An edge of the shim.
- *
- * A log has a largest size. Beyond it the middle is cut: a hole is punched into the file, which
- * takes no space on the disk, and the bytes before it become a line with the number of bytes that
- * are gone. Every other byte keeps its offset, so a reader's position stays valid. */
+/* The output of one worker: copies its pipe into its log file, byte for byte, by the thread of
+ * log_writer.h, and keeps the last bytes for reports. An edge of the shim. */
 #ifndef LAUNCHERD_SHIM_OUTPUT_H
 #define LAUNCHERD_SHIM_OUTPUT_H
 
@@ -14,27 +10,29 @@
 
 #include "common/limits.h"
 #include "common/status.h"
+#include "launcherd/shim/log_file.h"
+#include "launcherd/shim/log_writer.h"
 
 #define OUTPUT_LINES_KEPT 5u
 
 struct output {
     uv_poll_t poll;
-    int pipe_fd, file_fd;
-    bool is_open;            /* the pipe is open; the poll handle lives until its close callback */
-    bool disk_failed;        /* a write failed: logged once, and the worker goes on */
-    bool is_full;            /* the file system cannot cut, so nothing more is kept */
-    uint64_t size, size_max; /* of the file; most bytes that it may hold, 0: no limit */
-    uint64_t cut_end;        /* the offset after the hole; 0: nothing is cut yet */
+    int pipe_fd;
+    bool is_open;        /* the pipe is open; the poll handle lives until its close callback */
+    bool is_paused;      /* the writer has no room */
+    uint64_t lost_bytes; /* dropped since the last that were not */
+    struct log_writer *writer;
+    struct log_file file; /* the thread's */
     size_t last_bytes;
     char last[2 * TAIL_BYTES_MAX];
 };
 
-#define OUTPUT_SIZE_MIN (1024u * 1024u)
-
 /* Makes the pipe and the log file, and begins to read. `*write_fd`, close-on-exec, is for the
- * worker; the caller closes its copy. `size_max`: at least OUTPUT_SIZE_MIN, or 0 for no limit. */
-enum status output_open(struct output *output, uv_loop_t *loop, const char *path, uint64_t size_max,
-                        int *write_fd, struct err *err);
+ * worker; the caller closes its copy. `size_max`: see log_file.h. */
+enum status output_open(struct output *output, uv_loop_t *loop, struct log_writer *writer,
+                        const char *path, uint64_t size_max, int *write_fd, struct err *err);
+/* The writer has room, or is stuck: reads on if it has paused. */
+void output_resume(struct output *output);
 /* Reads all that is in the pipe now: at most its capacity, since a writer that is left may go on. */
 void output_drain(struct output *output);
 /* Drains, then closes. A second call does nothing. */

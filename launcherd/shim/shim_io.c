@@ -516,6 +516,8 @@ int shim_main(char *const *arguments)
     begin_preflight(&io, arguments);
     connect_first(&io);
     uv_run(&io.loop, UV_RUN_DEFAULT);
+    if (!shim_workers_are_closed(&io.workers))
+        _exit(0);
     int rc = uv_loop_close(&io.loop);
     assert(rc == 0);
     arena_reset(&io.order_arena);

@@ -23,6 +23,7 @@
 
 #define SWEEP_FIRST_MS 5u
 #define SWEEP_MAX_MS 1000u
+#define LOGS_END_MS 2000u
 
 static struct log_about about(const struct shim_worker *worker)
 {
@@ -68,6 +69,11 @@ void shim_workers_init(struct shim_workers *workers, const struct shim_workers_o
     }
 }
 
+bool shim_workers_are_closed(const struct shim_workers *workers)
+{
+    return workers->closed && !workers->disk_hangs;
+}
+
 void shim_workers_close(struct shim_workers *workers)
 {
     if (workers->closed)
@@ -86,6 +92,7 @@ void shim_workers_close(struct shim_workers *workers)
         if (worker->conn_open)
             conn_close(&worker->conn, STATUS_OK, "the shim has ended");
     }
+    workers->disk_hangs = !log_writer_close(&workers->writer, LOGS_END_MS);
 }
 
 static socklen_t make_address(const char *text, struct sockaddr_storage *storage)
@@ -257,8 +264,8 @@ static enum status open_ends(struct shim_worker *worker, int *output_fd, int *co
     *output_fd = *conn_fd = -1;
     rundir_rank_log(path, options->log_dir, options->start->generation,
                     options->start->rank_base + worker->local);
-    enum status status =
-        output_open(&worker->output, options->loop, path, options->log_max, output_fd, err);
+    enum status status = output_open(&worker->output, options->loop, &worker->workers->writer, path,
+                                     options->log_max, output_fd, err);
     if (status != STATUS_OK)
         return status;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
@@ -321,6 +328,30 @@ static void fail_spawn(struct shim_worker *worker, int exit_code, const struct e
                                               .text = worker->spawn_text});
 }
 
+static void on_room(void *owner)
+{
+    struct shim_workers *workers = owner;
+    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
+        output_resume(&workers->items[i].output);
+}
+
+/* The tree is empty, and now the logs are complete, too. */
+static void on_flushed(void *owner)
+{
+    struct shim_workers *workers = owner;
+    workers->options.step(workers->options.owner,
+                          (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
+}
+
+/* Not before the preflight, which forks: a child has no threads. */
+static enum status open_writer(struct shim_workers *workers, struct err *err)
+{
+    workers->writer.owner = workers;
+    workers->writer.on_room = on_room;
+    workers->writer.on_flushed = on_flushed;
+    return log_writer_open(&workers->writer, workers->options.loop, err);
+}
+
 void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, uint32_t master_port)
 {
     struct start_facts facts = {0};
@@ -328,6 +359,8 @@ void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, u
     int exit_code = 125;
     int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     enum status ready = prepare(&facts, workers, master_addr, master_port, &err);
+    if (ready == STATUS_OK)
+        ready = open_writer(workers, &err);
 
     for (uint32_t i = 0; i < workers->options.start->local_count; i++) {
         struct shim_worker *worker = &workers->items[i];
@@ -381,11 +414,14 @@ static void close_outputs(struct shim_workers *workers)
         output_close(&workers->items[i].output);
 }
 
-static void end_kill(struct shim_workers *workers)
+/* No process is left. True: TREE_EMPTY is to be given. Else on_flushed gives it, when the logs are
+ * written: whoever reads them takes the end of the job for their end. */
+static bool end_kill(struct shim_workers *workers)
 {
     workers->killing = false;
     uv_timer_stop(&workers->sweep_timer);
     close_outputs(workers);
+    return !workers->writer.is_flushing && log_writer_flush(&workers->writer);
 }
 
 /* Everything in the cgroup at once; then, and where there is none, all descendants. */
@@ -407,9 +443,8 @@ static void on_sweep(uv_timer_t *timer)
         log_line(LOG_WARNING, about(&workers->items[0]),
                  "%u processes do not end although they were killed", count);
     if (tree_is_empty(workers)) {
-        end_kill(workers);
-        workers->options.step(workers->options.owner,
-                              (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
+        if (end_kill(workers))
+            on_flushed(workers);
         return;
     }
     uv_timer_start(timer, on_sweep, again_ms < SWEEP_MAX_MS ? again_ms : SWEEP_MAX_MS, 0);
@@ -433,8 +468,8 @@ void shim_workers_check(struct shim_workers *workers)
 {
     if (!tree_is_empty(workers))
         return;
-    end_kill(workers);
-    post(workers, (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
+    if (end_kill(workers))
+        post(workers, (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
 }
 
 /* NULL: the kernel has not killed it for want of memory, or we do not know. */
@@ -498,9 +533,8 @@ void shim_workers_reap(struct shim_workers *workers)
     if (!workers->killing)
         return;
     if (tree_is_empty(workers)) {
-        end_kill(workers);
-        workers->options.step(workers->options.owner,
-                              (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
+        if (end_kill(workers))
+            on_flushed(workers);
     } else if (workers_are_reaped(workers)) {
         (void)kill_all(workers);
     }

@@ -56,7 +56,8 @@ struct shim_workers {
     uv_timer_t sweep_timer, dump_timer;
     uint32_t sweeps;
     bool killing; /* a kill goes on until no process is left */
-    bool closed;
+    struct log_writer writer;
+    bool closed, disk_hangs;
     int port_fd;            /* bound to the master port, to reserve it */
     struct account account; /* of the workers */
     bool as_self;           /* they run as the user of this process */
@@ -71,6 +72,8 @@ struct shim_workers {
 void shim_workers_init(struct shim_workers *workers, const struct shim_workers_options *options);
 /* Closes every handle; the loop must run once more. A second call does nothing. */
 void shim_workers_close(struct shim_workers *workers);
+/* After that and the loop. False: a disk hangs, and with it a thread: the process has to end by _exit. */
+bool shim_workers_are_closed(const struct shim_workers *workers);
 
 /* What the environment of every worker has; without account, master_addr and master_port. */
 void shim_workers_facts(const struct shim_workers *workers, struct worker_env_facts *facts);

@@ -20,7 +20,7 @@ U64_FIELDS = frozenset(
     "job_id slot_mask instance lease_us sent_us grace_us time_limit_us failed_age_us step steps "
     "checkpoint_step until_us version after_version wait_us after_id id at_ms request_id offset "
     "submitted_ms started_ms ended_ms beat_age_us incident since_ms drained_ms baseline_bytes "
-    "ecc_uncorrected created_ms rotated_ms seen_ms overlap_us old_until_ms".split())
+    "ecc_uncorrected created_ms rotated_ms seen_ms overlap_us old_until_ms size".split())
 
 
 class Closed(Exception):
@@ -328,7 +328,7 @@ class Node(threading.Thread):
         import base64
         data = self.logs.get((message["job_id"], message["generation"], message["rank"]), b"")
         part = data[message["offset"]:message["offset"] + message["bytes_max"]]
-        self.peer.send("log_data", request_id=message["request_id"], offset=message["offset"],
+        self.peer.send("log_data", size=len(data), request_id=message["request_id"], offset=message["offset"],
                        bytes=base64.b64encode(part).decode(),
                        is_final=message["offset"] + len(part) == len(data), problem="")
 

@@ -17,7 +17,7 @@ import time
 
 TIMEOUT_S = 120.0
 WIDE = {"job_id", "lease_us", "sent_us", "slot_mask", "grace_us", "offset", "request_id", "wait_us", "until_us",
-        "instance", "failed_age_us", "step", "steps", "checkpoint_step"}
+        "instance", "failed_age_us", "step", "steps", "checkpoint_step", "size"}
 CLUSTER = "cluster0"
 
 

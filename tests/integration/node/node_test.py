@@ -74,7 +74,7 @@ def test_death_by_signal():
 
 
 def test_a_core_file_in_progress_is_a_failure():
-    """A large core file takes long; most of this one is a hole. It gets 8 s, and its peers none."""
+    """A large core file takes long; most of this one is a hole. It gets 7 s, and its peers none."""
     if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
         raise AssertionError("this test needs a hard limit of core files (ulimit -H -c) that is unlimited")
     script = """import mmap, os, resource, time
@@ -100,6 +100,30 @@ os.abort()
         world.server.stop(1, 1, signal.SIGKILL)
         report = world.server.wait_phase(1, 1, "ended")
         assert (report["ranks"][1]["state"], report["ranks"][1]["signal"]) == ("exited", int(signal.SIGABRT)), report
+        world.forget(node, 1, 1)
+
+
+def test_a_log_that_is_deleted_is_made_again():
+    """At the next output: positions stay valid, and both logs say it."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        go = f"{world.folder}/go"
+        script = f'echo before; until [ -e "{go}" ]; do sleep 0.01; done; echo after; sleep 1000'
+        world.server.start(1, 1, [SHELL, "-c", script])
+        world.server.go(1, 1)
+        log = f"{node.log_dir(1)}/g1-rank0.log"
+        wait_until(lambda: os.path.exists(log) and read(log) == "before\n", "the first line")
+        os.unlink(log)
+        write(go, "")
+        wanted, got = b"[... this log was deleted: 7 bytes are gone ...]\nafter\n", b""
+        while len(got) < len(wanted):
+            data = world.server.log_read(1, 1, 0, offset=7 + len(got))
+            assert data["offset"] == 7 + len(got) and data["size"] >= data["offset"] + len(data["bytes"]), data
+            got += data["bytes"]
+        assert got == wanted, got
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        assert f"the log {log} was deleted while it is written: it is made again" in read(f"{node.log_dir(1)}/shim-g1.log")
         world.forget(node, 1, 1)
 
 

@@ -185,7 +185,7 @@ def test_the_log_of_a_late_rank():
             while read["type"] != "log_read":
                 read = peers[i].recv()
             assert read["rank"] == number, read
-            peers[i].send("log_data", request_id=read["request_id"], offset=0, bytes=base64.b64encode(b"hello\n").decode(),
+            peers[i].send("log_data", size=6, request_id=read["request_id"], offset=0, bytes=base64.b64encode(b"hello\n").decode(),
                           is_final=True, problem="")
         out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, err

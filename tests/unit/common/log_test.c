@@ -135,4 +135,31 @@ TEST(the_environment_sets_level_and_form)
     CHECK_EQ(unsetenv("DDP_LOG_FORMAT"), 0);
 }
 
+/* The pipe blocks, as one does that a program inherits. */
+TEST(lines_that_nobody_reads_are_dropped_and_counted)
+{
+    static char filler[1 << 16];
+    ssize_t count;
+
+    begin();
+    log_open("m", LOG_INFO, false);
+    while (write(fds[1], filler, sizeof filler) > 0)
+        continue;
+    while (write(fds[1], filler, 1) > 0)
+        continue;
+    CHECK_EQ(fcntl(fds[1], F_SETFL, 0), 0);
+    log_never_wait();
+    (void)alarm(30); /* a line that waits ends the program */
+    for (int i = 0; i < 3; i++)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "nobody reads this");
+    (void)alarm(0);
+    do
+        count = read(fds[0], filler, sizeof filler);
+    while (count > 0);
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "somebody reads this");
+    CHECK(strstr(end(), "m: 3 lines were lost before this one: nobody read them\n") != NULL);
+    CHECK(strstr(line, "m: somebody reads this\n") != NULL);
+    CHECK(strstr(line, "nobody reads this") == NULL);
+}
+
 TEST_MAIN

@@ -166,6 +166,39 @@ TEST(without_follow_existing_logs_are_enough)
     CHECK(follow_done(&follow));
 }
 
+/* A log that grows faster than it is read: without -f its end is where it ended at the first answer. */
+TEST(without_follow_a_growing_log_has_an_end)
+{
+    struct follow_options options = {.ranks_all = true, .tail_lines = 3};
+    static const uint8_t bytes[64];
+    struct msg_log_data data = {.request_id = 0,
+                                .offset = 1000,
+                                .bytes = {.items = bytes, .count = 64},
+                                .problem = "",
+                                .size = 1100};
+    struct msg_log_read read;
+    uint32_t rank, skip;
+    bool is_final;
+
+    begin(&options, 1, false);
+    CHECK(next(&read));
+    CHECK_EQ(follow_take(&follow, &data, 1000, &rank, &skip, &is_final), FOLLOW_SHOW);
+    CHECK(!is_final && next(&read) && next(&read) && next(&read));
+    CHECK_EQ(read.rank, 0);
+    data.offset = 1064;
+    data.size = 5000; /* it has grown */
+    CHECK_EQ(follow_take(&follow, &data, 1000, &rank, &skip, &is_final), FOLLOW_SHOW);
+    CHECK(is_final && !next(&read));
+    options.keep_on = true; /* with -f it has not */
+    begin(&options, 1, false);
+    CHECK(next(&read));
+    (void)follow_take(&follow, &data, 1000, &rank, &skip, &is_final);
+    data.offset = 5000;
+    CHECK(next(&read) && next(&read) && next(&read));
+    (void)follow_take(&follow, &data, 1000, &rank, &skip, &is_final);
+    CHECK(!is_final && next(&read));
+}
+
 TEST(missing_ranks_and_generations_are_named)
 {
     struct follow_options options = {.generation = 5, .ranks_all = true};

@@ -269,7 +269,6 @@ TEST(a_core_file_in_progress_is_a_failure)
     CHECK_EQ(shim.failed_rank, 1);
     CHECK_EQ(shim.ranks[1].state, RANK_EXITED);
     CHECK_EQ(shim.ranks[1].signal, 11);
-    CHECK_STR(dumping(200, 1, 11), "");
     exited(300, 0, 0, 9);
     exited(20 * SECOND_US, 1, 0, 9);
     CHECK_STR(event(20 * SECOND_US + 1, SHIM_EVENT_TREE_EMPTY), "report(ended)");
@@ -282,8 +281,6 @@ TEST(core_files_of_an_unknown_signal_and_after_a_stop)
     running(1);
     dumping(100, 0, 0);
     CHECK_EQ(shim.ranks[0].exit_code, 128);
-    exited(200, 0, 0, 6);
-    CHECK_EQ(shim.ranks[0].signal, 6);
     running(2);
     stop(100, 15, SECOND_US);
     CHECK_STR(dumping(200, 1, 6), "");

@@ -1,0 +1,303 @@
+#include "launcherd/shim/log_writer.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+struct log_item {
+    struct log_item *next;
+    struct log_file *file; /* NULL: a line, for stderr */
+    bool closes;
+    size_t byte_count;
+    char bytes[];
+};
+
+static struct log_writer *log_lines; /* of log_line's lines; NULL: none runs */
+
+/* -- the thread -------------------------------------------------------------------------------- */
+
+static void carry_out(const struct log_item *item)
+{
+    size_t done = 0;
+
+    if (item->closes) {
+        log_file_close(item->file);
+        return;
+    }
+    if (item->file != NULL) {
+        log_file_write(item->file, item->bytes, item->byte_count);
+        return;
+    }
+    while (done < item->byte_count) {
+        ssize_t count = write(STDERR_FILENO, item->bytes + done, item->byte_count - done);
+        if (count <= 0)
+            return; /* there is no other place to report it */
+        done += (size_t)count;
+    }
+}
+
+/* The next item stays in the queue until it is written, so an empty queue means that all is. */
+static void run(void *argument)
+{
+    struct log_writer *writer = argument;
+
+    uv_mutex_lock(&writer->lock);
+    for (;;) {
+        struct log_item *item = writer->first;
+        if (item == NULL && writer->ending)
+            break;
+        if (item == NULL) {
+            uv_cond_wait(&writer->changed, &writer->lock);
+            continue;
+        }
+        uv_mutex_unlock(&writer->lock);
+        carry_out(item);
+        uv_mutex_lock(&writer->lock);
+        writer->first = item->next;
+        if (writer->first == NULL)
+            writer->last = NULL;
+        writer->queued_bytes -= item->byte_count;
+        writer->done_count++;
+        free(item);
+        if (writer->notice_wanted)
+            (void)uv_async_send(&writer->async);
+    }
+    writer->ended = true;
+    uv_cond_broadcast(&writer->changed);
+    uv_mutex_unlock(&writer->lock);
+}
+
+/* -- the loop ---------------------------------------------------------------------------------- */
+
+static bool add(struct log_writer *writer, struct log_file *file, bool closes, const char *bytes,
+                size_t byte_count)
+{
+    struct log_item *item = malloc(sizeof *item + byte_count);
+    bool fits;
+
+    if (item == NULL)
+        return false;
+    *item = (struct log_item){.file = file, .closes = closes, .byte_count = byte_count};
+    if (byte_count > 0)
+        memcpy(item->bytes, bytes, byte_count);
+    uv_mutex_lock(&writer->lock);
+    fits = closes || writer->queued_bytes + byte_count <= LOG_WRITER_BYTES_MAX + LOG_WRITER_RESERVE;
+    if (fits) {
+        if (writer->last != NULL)
+            writer->last->next = item;
+        else
+            writer->first = item;
+        writer->last = item;
+        writer->queued_bytes += byte_count;
+        uv_cond_signal(&writer->changed);
+    }
+    uv_mutex_unlock(&writer->lock);
+    if (!fits)
+        free(item);
+    return fits;
+}
+
+/* A line that finds no room is lost: there is no other place for it. */
+static void add_line(const char *bytes, size_t byte_count)
+{
+    (void)add(log_lines, NULL, false, bytes, byte_count);
+}
+
+struct state {
+    size_t queued_bytes;
+    uint64_t done_count;
+    bool is_empty;
+};
+
+static struct state look(struct log_writer *writer)
+{
+    struct state state;
+
+    uv_mutex_lock(&writer->lock);
+    state = (struct state){.queued_bytes = writer->queued_bytes,
+                           .done_count = writer->done_count,
+                           .is_empty = writer->first == NULL};
+    uv_mutex_unlock(&writer->lock);
+    return state;
+}
+
+/* on_async comes for each item that is done. */
+static void want_notice(struct log_writer *writer, bool is_wanted)
+{
+    uv_mutex_lock(&writer->lock);
+    writer->notice_wanted = is_wanted;
+    uv_mutex_unlock(&writer->lock);
+}
+
+static void give_room(struct log_writer *writer)
+{
+    writer->is_waiting = false;
+    writer->on_room(writer->owner);
+}
+
+static void end_flush(struct log_writer *writer)
+{
+    writer->is_flushing = false;
+    writer->on_flushed(writer->owner);
+}
+
+static void rest_if_nobody_waits(struct log_writer *writer)
+{
+    if (!writer->is_open || writer->is_waiting || writer->is_flushing || writer->is_stuck)
+        return;
+    want_notice(writer, false);
+    (void)uv_timer_stop(&writer->timer);
+}
+
+static void on_async(uv_async_t *async)
+{
+    struct log_writer *writer = async->data;
+    struct state state = look(writer);
+
+    if (!writer->is_open)
+        return;
+    if (writer->is_stuck && state.done_count != writer->seen_count)
+        writer->is_stuck = false;
+    if (writer->is_waiting && state.queued_bytes <= LOG_WRITER_BYTES_MAX / 2)
+        give_room(writer);
+    if (writer->is_flushing && state.is_empty)
+        end_flush(writer);
+    rest_if_nobody_waits(writer);
+}
+
+static void become_stuck(struct log_writer *writer)
+{
+    writer->is_stuck = true;
+    log_line(LOG_ERROR, LOG_ABOUT_NONE,
+             "the disk of the logs has taken nothing for %u s: output that does not fit into "
+             "%u MiB is lost until it does",
+             LOG_WRITER_STUCK_MS / 1000, LOG_WRITER_BYTES_MAX >> 20);
+    give_room(writer);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct log_writer *writer = timer->data;
+    struct state state = look(writer);
+
+    if (writer->is_waiting && state.done_count == writer->seen_count)
+        become_stuck(writer);
+    if (!writer->is_stuck)
+        writer->seen_count = state.done_count;
+    if (writer->is_flushing && uv_now(timer->loop) >= writer->flush_by_ms)
+        end_flush(writer);
+    rest_if_nobody_waits(writer);
+}
+
+/* Somebody waits. */
+static void watch(struct log_writer *writer, uint64_t timeout_ms)
+{
+    want_notice(writer, true);
+    if (uv_is_active((uv_handle_t *)&writer->timer) &&
+        uv_timer_get_due_in(&writer->timer) <= timeout_ms)
+        return;
+    writer->seen_count = look(writer).done_count;
+    (void)uv_timer_start(&writer->timer, on_timer, timeout_ms, LOG_WRITER_STUCK_MS);
+}
+
+enum status log_writer_open(struct log_writer *writer, uv_loop_t *loop, struct err *err)
+{
+    int rc;
+
+    assert(!writer->is_open && writer->on_room != NULL && writer->on_flushed != NULL);
+    rc = uv_mutex_init(&writer->lock);
+    assert(rc == 0);
+    rc = uv_cond_init(&writer->changed);
+    assert(rc == 0);
+    rc = uv_async_init(loop, &writer->async, on_async);
+    if (rc == 0)
+        rc = uv_timer_init(loop, &writer->timer);
+    writer->async.data = writer->timer.data = writer;
+    if (rc == 0) {
+        uv_unref((uv_handle_t *)&writer->async);
+        writer->is_open = true;
+        rc = uv_thread_create(&writer->thread, run, writer);
+    }
+    if (rc != 0)
+        return err_set(err, STATUS_SYSTEM, rc, "no thread for the logs: %s", uv_strerror(rc));
+    log_lines = writer;
+    log_use(add_line);
+    return STATUS_OK;
+}
+
+static bool wait_for_end(struct log_writer *writer, uint64_t timeout_ms)
+{
+    const uint64_t until_ns = uv_hrtime() + timeout_ms * 1000000;
+    uint64_t now_ns;
+    bool ended;
+
+    uv_mutex_lock(&writer->lock);
+    writer->ending = true;
+    writer->notice_wanted = false;
+    uv_cond_broadcast(&writer->changed);
+    while (!writer->ended && (now_ns = uv_hrtime()) < until_ns)
+        (void)uv_cond_timedwait(&writer->changed, &writer->lock, until_ns - now_ns);
+    ended = writer->ended;
+    uv_mutex_unlock(&writer->lock);
+    return ended;
+}
+
+bool log_writer_close(struct log_writer *writer, uint64_t timeout_ms)
+{
+    bool ended;
+
+    if (!writer->is_open)
+        return true;
+    writer->is_open = false;
+    log_use(NULL);
+    log_lines = NULL;
+    ended = wait_for_end(writer, timeout_ms);
+    uv_close((uv_handle_t *)&writer->async, NULL);
+    uv_close((uv_handle_t *)&writer->timer, NULL);
+    if (!ended)
+        return false;
+    (void)uv_thread_join(&writer->thread);
+    uv_cond_destroy(&writer->changed);
+    uv_mutex_destroy(&writer->lock);
+    return true;
+}
+
+bool log_writer_has_room(struct log_writer *writer)
+{
+    if (writer->is_stuck || look(writer).queued_bytes < LOG_WRITER_BYTES_MAX)
+        return true;
+    writer->is_waiting = true;
+    watch(writer, LOG_WRITER_STUCK_MS);
+    return false;
+}
+
+bool log_writer_takes(struct log_writer *writer)
+{
+    return !writer->is_stuck || look(writer).queued_bytes < LOG_WRITER_BYTES_MAX;
+}
+
+bool log_writer_add(struct log_writer *writer, struct log_file *file, const char *bytes,
+                    size_t byte_count)
+{
+    return add(writer, file, false, bytes, byte_count);
+}
+
+void log_writer_add_close(struct log_writer *writer, struct log_file *file)
+{
+    if (!add(writer, file, true, NULL, 0))
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "no memory to close a log");
+}
+
+bool log_writer_flush(struct log_writer *writer)
+{
+    if (!writer->is_open || look(writer).is_empty)
+        return true;
+    writer->is_flushing = true;
+    writer->flush_by_ms = uv_now(writer->timer.loop) + LOG_WRITER_FLUSH_MS;
+    watch(writer, LOG_WRITER_FLUSH_MS);
+    (void)uv_async_send(&writer->async); /* it may be done before the notice was wanted */
+    return false;
+}

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""The disk of the logs hangs: the shim goes on. stuck_disk_test.py LAUNCHERD STUCK_DISK_LIBRARY [NAME...]
+
+The library (tests/lib/stuck_disk.c) is preloaded into launcherd and its shims, where writes below logs/ hang on demand."""
+import glob
+import os
+import re
+import signal
+import sys
+import time
+
+import node_lib
+from node_lib import World, is_alive, wait_until
+
+LAUNCHERD, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+LINE = 64  # bytes
+
+
+class Disk:
+    def __init__(self, world):
+        self.path = f"{world.folder}/stuck"
+        os.environ.update(LD_PRELOAD=LIBRARY, DDP_STUCK_FILE=self.path, ASAN_OPTIONS="verify_asan_link_order=0")
+
+    def hang(self):
+        node_lib.write_file(self.path, "")
+
+    def go_on(self):
+        os.unlink(self.path)
+
+
+def printer(world, lines):
+    """Prints a few lines, and when told so as many lines as that, numbered; says when it is through, and waits."""
+    go, through = f"{world.folder}/go", f"{world.folder}/through"
+    return [sys.executable, "-c", f"""import os, sys, time
+print("first".ljust({LINE - 1}), flush=True)
+while not os.path.exists({go!r}):
+    time.sleep(0.01)
+for i in range({lines}):
+    sys.stdout.write(str(i).ljust({LINE - 1}) + chr(10))
+sys.stdout.flush()
+open({through!r}, "w").close()
+time.sleep(1000)"""], go, through
+
+
+def begin(world, lines=0, **more):
+    node = world.node()
+    argv, go, through = printer(world, lines)
+    world.server.start(1, 1, argv, **more)
+    world.server.go(1, 1)
+    pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
+    world.note_token(node, 1, 1)
+    wait_until(lambda: os.path.getsize(f"{node.log_dir(1)}/g1-rank0.log") == LINE, "the first line")
+    return node, pid, go, through
+
+
+def wait_full(pid):
+    """It has printed what fits into the queue and into its pipe."""
+    def printed():
+        with open(f"/proc/{pid}/io", encoding="ascii") as file:
+            return int(next(line.split()[1] for line in file if line.startswith("wchar:"))) >= 4 << 20
+    wait_until(printed, "the queue to fill")
+
+
+def test_output_waits_then_is_lost_and_counted():
+    """A program that prints 32 MiB is through soon although the disk takes nothing, and every byte is kept or counted."""
+    lines = (32 << 20) // LINE
+    with World(LAUNCHERD) as world:
+        disk = Disk(world)
+        node, _, go, through = begin(world, lines)
+        disk.hang()
+        node_lib.write_file(go, "")
+        wait_until(lambda: os.path.exists(through), "the program to print all")
+        disk.go_on()
+        world.server.stop(1, 1, signal.SIGTERM)
+        world.server.wait_phase(1, 1, "ended")
+        with open(f"{node.log_dir(1)}/g1-rank0.log", "rb") as file:
+            text = file.read()
+        notes = re.findall(rb"\n\[\.\.\. (\d+) bytes lost: the disk of the log took nothing \.\.\.\]\n", text)
+        kept = len(re.sub(rb"\n\[\.\.\. \d+ bytes lost: [^\n]*\n", b"", text))
+        print(f"{kept} bytes kept, {notes} lost", flush=True)
+        world.forget(node, 1, 1)
+        shim_log = open(f"{node.log_dir(1)}/shim-g1.log", encoding="utf-8").read()
+        lost = sum(map(int, notes))
+        assert "the disk of the logs has taken nothing for 3 s" in shim_log, shim_log
+        assert kept + lost == (lines + 1) * LINE and lost > 0 and kept >= 4 << 20, (kept, notes, shim_log)
+
+
+def test_a_short_hang_loses_nothing():
+    lines = (16 << 20) // LINE
+    with World(LAUNCHERD) as world:
+        disk = Disk(world)
+        node, pid, go, through = begin(world, lines)
+        disk.hang()
+        node_lib.write_file(go, "")
+        wait_full(pid)
+        assert not os.path.exists(through), "it did not wait for the disk"
+        disk.go_on()
+        wait_until(lambda: os.path.exists(through), "the program to print all")
+        world.server.stop(1, 1, signal.SIGTERM)
+        world.server.wait_phase(1, 1, "ended")
+        with open(f"{node.log_dir(1)}/g1-rank0.log", "rb") as file:
+            text = file.read()
+        assert text == b"first".ljust(LINE - 1) + b"\n" + b"".join(b"%d" % i + b" " * (LINE - 1 - len(b"%d" % i)) + b"\n"
+                                                                  for i in range(lines)), len(text)
+        world.forget(node, 1, 1)
+
+
+def test_cancel():
+    with World(LAUNCHERD) as world:
+        disk = Disk(world)
+        node, pid, go, _ = begin(world, 1 << 20)
+        disk.hang()
+        node_lib.write_file(go, "")
+        wait_full(pid)
+        before = time.monotonic()
+        world.server.stop(1, 1, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), "its worker to go")
+        report = world.server.wait_phase(1, 1, "ended")
+        print(f"ended {time.monotonic() - before:.1f} s after the stop", flush=True)
+        assert report["ranks"][0]["state"] == "stopped", report
+        assert "killed" not in report["cause"], report  # not by launcherd, as a shim that is stuck
+        disk.go_on()
+        world.forget(node, 1, 1)
+
+
+def test_lease_and_a_death():
+    """Two jobs: one loses its server, and a worker of the other one dies."""
+    with World(LAUNCHERD, lease_us=2_000_000) as world:
+        disk = Disk(world)
+        node, pid, go, _ = begin(world, 1 << 20)
+        world.server.start(2, 1, ["sleep", "1000"], slot_mask=2)
+        world.server.go(2, 1)
+        other = world.server.wait_phase(2, 1, "running")["ranks"][0]["pid"]
+        disk.hang()
+        node_lib.write_file(go, "")
+        wait_full(pid)
+        os.kill(other, signal.SIGSEGV)
+        report = world.server.wait_report(2, 1, lambda r: r["failed_rank"] == 0, "the death of its worker")
+        assert report["cause"].startswith("rank 0 was killed by signal 11"), report
+        world.server.cut()
+        wait_until(lambda: not is_alive(pid), "the end of the lease")
+        world.server.listen()
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "cut off from the server for longer than the lease (2 s)", report
+        disk.go_on()
+        world.forget(node, 1, 1)
+        world.forget(node, 2, 1)
+
+
+def test_a_shim_ends_although_its_disk_never_goes_on():
+    with World(LAUNCHERD) as world:
+        disk = Disk(world)
+        node, _, go, _ = begin(world, 1 << 20)
+        disk.hang()
+        node_lib.write_file(go, "")
+        world.server.stop(1, 1, signal.SIGKILL)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+        assert glob.glob(f"{node.log_dir(1)}/g1-rank0.log"), "the log is gone"
+
+
+def main():
+    failed, names = 0, sys.argv[3:]
+    for name, function in list(globals().items()):
+        if not name.startswith("test_") or (names and name[5:] not in names):
+            continue
+        before = time.monotonic()
+        try:
+            function()
+        except Exception as error:
+            failed += 1
+            import traceback
+            traceback.print_exc(file=sys.stdout)
+            print(f"not ok {name[5:]}: {error}", flush=True)
+        else:
+            print(f"ok {name[5:]} ({time.monotonic() - before:.2f} s)", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+/* Preloaded into a program: a disk that hangs. While the file $DDP_STUCK_FILE exists, writes to files whose
+ * path contains "/logs/" do not come back; they go on when it is gone. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+ssize_t pwrite64(int fd, const void *bytes, size_t byte_count, off_t offset);
+
+static void hang(int fd)
+{
+    const struct timespec pause = {.tv_nsec = 5000000};
+    const char *stuck = getenv("DDP_STUCK_FILE");
+    char link[64], path[4096];
+
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t count = readlink(link, path, sizeof path - 1);
+    if (stuck == NULL || count <= 0)
+        return;
+    path[count] = '\0';
+    while (strstr(path, "/logs/") != NULL && access(stuck, F_OK) == 0)
+        (void)nanosleep(&pause, NULL);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t byte_count, off_t offset)
+{
+    static ssize_t (*real)(int, const void *, size_t, off_t);
+
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "pwrite64");
+    hang(fd);
+    return real(fd, bytes, byte_count, offset);
+}
+
+ssize_t write(int fd, const void *bytes, size_t byte_count)
+{
+    static ssize_t (*real)(int, const void *, size_t);
+
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "write");
+    hang(fd);
+    return real(fd, bytes, byte_count);
+}
