@@ -85,6 +85,7 @@ enum status agent_read_place(struct agent_place *place, struct err *err)
 {
     struct numbers numbers = {.world = 1, .local_world = 1, .generation = 1, .shim_fd = UINT64_MAX};
     const char *address = getenv("DDP_NODE_ADDRESS"); /* NOLINT(concurrency-mt-unsafe): as above */
+    const char *cluster = getenv("DDP_CLUSTER");      /* NOLINT(concurrency-mt-unsafe): as above */
     const char *node = getenv("DDP_NODE_NAME");       /* NOLINT(concurrency-mt-unsafe): as above */
     enum status status = read_numbers(&numbers, err);
 
@@ -108,6 +109,7 @@ enum status agent_read_place(struct agent_place *place, struct err *err)
     };
     (void)snprintf(place->address, sizeof place->address, "%s",
                    address != NULL && *address != '\0' ? address : "127.0.0.1");
+    (void)snprintf(place->cluster, sizeof place->cluster, "%s", cluster != NULL ? cluster : "");
     (void)snprintf(place->node, sizeof place->node, "%s", node != NULL ? node : "");
     return STATUS_OK;
 }

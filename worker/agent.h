@@ -19,6 +19,7 @@ struct agent_place {
     uint32_t rank, world;
     uint32_t local_rank, local_world;
     uint64_t job_id;                /* 0: not started by launcherd */
+    char cluster[AGENT_TEXT_BYTES]; /* whose server gave that number; "": unknown */
     uint32_t generation;            /* 1 without a launcher */
     char address[AGENT_TEXT_BYTES]; /* of this node, where its peers reach it */
     char node[AGENT_TEXT_BYTES];    /* the node's name; "": unknown */
@@ -27,8 +28,8 @@ struct agent_place {
 };
 
 /* Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE; DDP_SHIM_FD, DDP_JOB_ID, DDP_GENERATION,
- * DDP_CHECKPOINT_STEP, DDP_NODE_ADDRESS, DDP_NODE_NAME. With none of them set it is a world of one rank. Errors: STATUS_BAD_INPUT
- * (naming the variable), STATUS_UNSUPPORTED (several ranks without launcherd). */
+ * DDP_CHECKPOINT_STEP, DDP_NODE_ADDRESS, DDP_NODE_NAME, DDP_CLUSTER. With none of them set it is a
+ * world of one rank. Errors: STATUS_BAD_INPUT (naming the variable), STATUS_UNSUPPORTED (several ranks without launcherd). */
 enum status agent_read_place(struct agent_place *place, struct err *err);
 
 struct agent;

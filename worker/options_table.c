@@ -96,6 +96,8 @@ static const struct option_row rows[] = {
           "stop after this many steps in all (0: after the epochs)"),
     TEXT("resume", resume, "WHAT",
          "auto: the newest in --checkpoint-dir; none; a file or a folder"),
+    FLAG("take-over", take_over,
+         "write to --checkpoint-dir although another job that lives does: that one ends"),
     FLAG("evaluate", evaluate, "validate and end", .letter = 'e'),
     FLAG("dummy", dummy, "random images in place of data, to measure speed"),
     WHOLE("image-size", image_size, 1, 4096, "PIXELS", "of --dummy (28; 224 for a resnet)"),

@@ -97,6 +97,7 @@ static void set_ranks(struct list *list, const struct worker_env_facts *facts, u
 static void set_own(struct list *list, const struct worker_env_facts *facts)
 {
     set_number(list, "DDP_JOB_ID", facts->start->job_id);
+    set_text(list, "DDP_CLUSTER", facts->start->cluster);
     set_number(list, "DDP_GENERATION", facts->start->generation);
     set_number(list, "DDP_CHECKPOINT_STEP", facts->start->checkpoint_step);
     set_number(list, "DDP_SHIM_FD", facts->shim_fd);

@@ -2,6 +2,7 @@
 #include "worker/checkpoint/internal.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,15 +88,21 @@ enum status checkpoint_save(struct checkpoint_dir *dir, const struct checkpoint_
                             struct err *err)
 {
     struct checkpoint_paths paths;
+    struct err why;
     enum status status;
 
     assert(state->step <= CHECKPOINT_STEP_MAX && dir->lock_fd >= 0 && dir->owner[0] != '\0');
     checkpoint_make_paths(&paths, dir->path, state->step);
-    status = write_temps(&paths, state, tensors, tensor_count, err);
+    status = write_temps(&paths, state, tensors, tensor_count, &why);
+    if (status == STATUS_IO && (why.code == ENOSPC || why.code == EDQUOT)) {
+        checkpoint_remove_temps(&paths);
+        if (checkpoint_make_room(dir))
+            status = write_temps(&paths, state, tensors, tensor_count, &why);
+    }
     if (status == STATUS_OK)
         return checkpoint_commit(dir, &paths, err);
     checkpoint_remove_temps(&paths);
-    return status;
+    return err_set(err, status, why.code, "%s", why.text);
 }
 
 /* -- resuming -- */

@@ -10,7 +10,8 @@
  * Fence: the last process that opened the folder owns it. The lock file names the owner by
  * generation, job and a random number. An earlier owner (say, of an old generation that lost its
  * connection) is refused at its next commit with STATUS_CONFLICT; owner and commit are guarded by
- * one lock. So open a folder only when all ranks of this generation are connected.
+ * one lock. So open a folder only when all ranks of this generation are connected. An owner of another
+ * job is left in place while it lives, which a second lock shows: it holds that one to its end.
  *
  * All calls block; use from one thread. */
 #ifndef WORKER_CHECKPOINT_CHECKPOINT_H
@@ -58,8 +59,10 @@ struct checkpoint_state {
 struct checkpoint_dir;
 
 struct checkpoint_options {
-    const char *path;   /* created if missing */
-    const char *job_id; /* "": no launcher */
+    const char *path;    /* created if missing */
+    const char *job_id;  /* "": no launcher */
+    const char *cluster; /* whose server gave the job's number; "": no launcher */
+    bool takes_over;     /* also from a living owner of another job */
     uint32_t generation;
     uint32_t keep; /* number of newest checkpoints to keep, at least 1 */
     /* The step at which training starts. Checkpoints of later steps are from another run: they are
@@ -69,8 +72,8 @@ struct checkpoint_options {
 };
 
 /* Creates the folder, makes this generation its owner, removes temporary files of a crash. `notice`
- * gets a sentence if checkpoints were moved, else "". Errors: STATUS_IO, STATUS_MEMORY,
- * STATUS_TOO_BIG (the path). */
+ * gets a sentence if checkpoints were moved, else "". Errors: STATUS_BUSY (an owner of another job lives),
+ * STATUS_IO, STATUS_MEMORY, STATUS_TOO_BIG (the path). */
 enum status checkpoint_dir_open(struct checkpoint_dir **dir,
                                 const struct checkpoint_options *options, struct err *notice,
                                 struct err *err);

@@ -8,23 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "worker/data/fileio.h"
 
-enum {
-    PATH_BYTES = CHECKPOINT_PATH_BYTES,
-    DIGITS = 8,
-    EARLIER_MAX = 1000,
-    TOKEN_OLD_S = 3600,
-    OWNER_BYTES = CHECKPOINT_OWNER_BYTES
-};
+enum { PATH_BYTES = CHECKPOINT_PATH_BYTES, DIGITS = 8, EARLIER_MAX = 1000, TOKEN_OLD_S = 3600 };
 
-#define LOCK_NAME ".lock"
 static const char name_prefix[] = "step-", temp_ending[] = ".tmp";
 
 /* -- names -- */
@@ -92,57 +83,6 @@ enum status checkpoint_list_steps(const char *path, const char *ending, uint32_t
     return STATUS_OK;
 }
 
-/* -- the fence -- */
-
-static enum status lock(struct checkpoint_dir *dir, struct err *err)
-{
-    assert(dir->lock_fd >= 0);
-    while (flock(dir->lock_fd, LOCK_EX) != 0)
-        if (errno != EINTR)
-            return err_set(err, STATUS_IO, errno, "%s/" LOCK_NAME ": cannot lock: %s", dir->path,
-                           strerror(errno));
-    return STATUS_OK;
-}
-
-static void unlock(struct checkpoint_dir *dir)
-{
-    (void)flock(dir->lock_fd, LOCK_UN);
-}
-
-/* Whether this process still owns the folder. Call with the lock held. */
-static enum status check_fence(const struct checkpoint_dir *dir, struct err *err)
-{
-    char text[OWNER_BYTES];
-    ssize_t n = pread(dir->lock_fd, text, sizeof text - 1, 0);
-
-    text[n > 0 ? n : 0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-    if (strcmp(text, dir->owner) == 0)
-        return STATUS_OK;
-    return err_set(err, STATUS_CONFLICT, 0,
-                   "%s: taken over by %s; this is %s, which may not write there any more",
-                   dir->path, text[0] != '\0' ? text : "an unknown process", dir->owner);
-}
-
-static enum status take(struct checkpoint_dir *dir, const struct checkpoint_options *options,
-                        struct err *err)
-{
-    uint64_t random_id;
-    size_t n;
-
-    if (getrandom(&random_id, sizeof random_id, 0) != sizeof random_id)
-        return err_set(err, STATUS_SYSTEM, errno, "no random number: %s", strerror(errno));
-    (void)snprintf(dir->owner, sizeof dir->owner, "generation %u of job %.60s (%016llx)",
-                   options->generation, options->job_id[0] != '\0' ? options->job_id : "none",
-                   (unsigned long long)random_id);
-    n = strlen(dir->owner);
-    if (ftruncate(dir->lock_fd, 0) != 0 || pwrite(dir->lock_fd, dir->owner, n, 0) != (ssize_t)n ||
-        fsync(dir->lock_fd) != 0)
-        return err_set(err, STATUS_IO, errno, "%s/" LOCK_NAME ": cannot write: %s", dir->path,
-                       strerror(errno));
-    return STATUS_OK;
-}
-
 /* -- commit -- */
 
 void checkpoint_make_paths(struct checkpoint_paths *paths, const char *dir, uint32_t step)
@@ -161,7 +101,7 @@ void checkpoint_make_paths(struct checkpoint_paths *paths, const char *dir, uint
 static enum status commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
                           struct err *err)
 {
-    enum status status = check_fence(dir, err);
+    enum status status = checkpoint_check_fence(dir, err);
 
     assert(dir->owner[0] != '\0');
     if (status == STATUS_OK)
@@ -171,22 +111,35 @@ static enum status commit(struct checkpoint_dir *dir, const struct checkpoint_pa
     return status;
 }
 
-/* Removes the .json first, so that there is never a .json without its tensors. */
-static void remove_old(const struct checkpoint_dir *dir)
+/* All but the newest `keep`; true: there were more. Removes the .json first, so that there is never a .json without its tensors. */
+static bool remove_old(const struct checkpoint_dir *dir, uint32_t keep)
 {
     uint32_t *steps;
     size_t count;
 
-    assert(dir->keep >= 1);
+    assert(keep >= 1);
     if (checkpoint_list_steps(dir->path, ".json", &steps, &count, NULL) != STATUS_OK)
-        return;
-    for (size_t i = dir->keep; i < count; i++) {
+        return false;
+    for (size_t i = keep; i < count; i++) {
         struct checkpoint_paths paths;
         checkpoint_make_paths(&paths, dir->path, steps[i]);
         (void)unlink(paths.state);
         (void)unlink(paths.tensors);
     }
     free(steps);
+    return count > keep;
+}
+
+bool checkpoint_make_room(struct checkpoint_dir *dir)
+{
+    bool is_removed = false;
+
+    if (checkpoint_lock(dir, NULL) != STATUS_OK)
+        return false;
+    if (checkpoint_check_fence(dir, NULL) == STATUS_OK)
+        is_removed = remove_old(dir, dir->keep > 1 ? dir->keep - 1 : 1);
+    checkpoint_unlock(dir);
+    return is_removed;
 }
 
 void checkpoint_remove_temps(const struct checkpoint_paths *paths)
@@ -198,13 +151,13 @@ void checkpoint_remove_temps(const struct checkpoint_paths *paths)
 enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
                               struct err *err)
 {
-    enum status status = lock(dir, err);
+    enum status status = checkpoint_lock(dir, err);
 
     if (status == STATUS_OK) {
         status = commit(dir, paths, err);
         if (status == STATUS_OK)
-            remove_old(dir);
-        unlock(dir);
+            (void)remove_old(dir, dir->keep);
+        checkpoint_unlock(dir);
     }
     if (status != STATUS_OK)
         checkpoint_remove_temps(paths);
@@ -350,12 +303,12 @@ static enum status open_lock(struct checkpoint_dir *dir, struct err *err)
 
     if (status != STATUS_OK)
         return status;
-    (void)snprintf(path, sizeof path, "%s/" LOCK_NAME, dir->path);
+    (void)snprintf(path, sizeof path, "%s/" CHECKPOINT_LOCK_NAME, dir->path);
     dir->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (dir->lock_fd < 0)
         return err_set(err, STATUS_IO, errno, "--checkpoint-dir %s: cannot write there: %s",
                        dir->path, strerror(errno));
-    return lock(dir, err);
+    return checkpoint_lock(dir, err);
 }
 
 static enum status take_over(struct checkpoint_dir *dir, const struct checkpoint_options *options,
@@ -365,12 +318,12 @@ static enum status take_over(struct checkpoint_dir *dir, const struct checkpoint
 
     if (status != STATUS_OK)
         return status;
-    status = take(dir, options, err);
+    status = checkpoint_take(dir, options, err);
     if (status == STATUS_OK)
         status = set_aside(dir->path, options, notice, err);
     if (status == STATUS_OK)
         remove_leftovers(dir->path);
-    unlock(dir);
+    checkpoint_unlock(dir);
     return status;
 }
 
@@ -391,6 +344,7 @@ enum status checkpoint_dir_open(struct checkpoint_dir **out,
     (void)snprintf(dir->path, sizeof dir->path, "%s", options->path);
     dir->keep = options->keep;
     dir->lock_fd = -1;
+    dir->life_fd = -1;
     *out = dir;
     status = take_over(dir, options, notice, err);
     if (status != STATUS_OK)
@@ -402,6 +356,7 @@ void checkpoint_dir_close(struct checkpoint_dir **dir)
 {
     if (*dir == NULL)
         return;
+    checkpoint_leave(*dir);
     if ((*dir)->lock_fd >= 0)
         (void)close((*dir)->lock_fd);
     free(*dir);

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <zlib.h>
+#include "worker/data/gz.h"
 
-enum { PATH_BYTES = 1024, DIMS_MAX = 3, READ_BYTES = 1 << 20 };
+enum { PATH_BYTES = 1024, DIMS_MAX = 3 };
 enum { TYPE_U8 = 0x08 };
 
 /* The best compression of deflate (zlib's technical details). It limits what a header can make us
@@ -20,27 +20,10 @@ enum { DEFLATE_RATIO_MAX = 1032 };
 
 struct idx_file {
     char path[PATH_BYTES];
-    gzFile gz;
-    uint64_t file_bytes; /* on disk */
+    struct gz *gz;
     uint32_t dims[DIMS_MAX];
     uint64_t value_bytes;
 };
-
-static enum status open_one(struct idx_file *file, struct err *err)
-{
-    struct stat stat_now;
-
-    if (stat(file->path, &stat_now) != 0)
-        return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
-                       "%s: cannot open: %s", file->path, strerror(errno));
-    if (!S_ISREG(stat_now.st_mode)) /* opening a pipe could block for ever */
-        return err_set(err, STATUS_BAD_INPUT, 0, "%s: not a regular file", file->path);
-    file->gz = gzopen(file->path, "rb");
-    if (file->gz == NULL)
-        return err_set(err, STATUS_IO, errno, "%s: cannot open: %s", file->path, strerror(errno));
-    file->file_bytes = (uint64_t)stat_now.st_size;
-    return STATUS_OK;
-}
 
 /* Opens the plain file, else the compressed one. */
 static enum status open_either(struct idx_file *file, const char *dir, const char *prefix,
@@ -62,7 +45,7 @@ static enum status open_either(struct idx_file *file, const char *dir, const cha
                          endings[i]);
         if (n < 0 || (size_t)n >= sizeof file->path)
             return err_set(err, STATUS_TOO_BIG, 0, "%.100s...: the path is too long", dir);
-        enum status status = open_one(file, err);
+        enum status status = gz_open(&file->gz, file->path, err);
         if (status != STATUS_NOT_FOUND)
             return status;
     }
@@ -77,22 +60,14 @@ static enum status open_either(struct idx_file *file, const char *dir, const cha
 static enum status read_exactly(struct idx_file *file, uint8_t *bytes, uint64_t byte_count,
                                 const char *what, struct err *err)
 {
-    uint64_t got = 0;
+    uint64_t got;
+    enum status status = gz_read(file->gz, bytes, byte_count, &got, err);
 
-    while (got < byte_count) {
-        uint64_t left = byte_count - got;
-        int n = gzread(file->gz, bytes + got, left < READ_BYTES ? (unsigned)left : READ_BYTES);
-        if (n <= 0) {
-            int code = Z_OK;
-            const char *why = gzerror(file->gz, &code);
-            return err_set(
-                err, STATUS_BAD_INPUT, code, "%s: expected %llu bytes of %s, found %llu%s%s",
-                file->path, (unsigned long long)byte_count, what, (unsigned long long)got,
-                code == Z_OK ? ": the file is truncated" : ": ", code == Z_OK ? "" : why);
-        }
-        got += (uint64_t)n;
-    }
-    return STATUS_OK;
+    if (status != STATUS_OK || got == byte_count)
+        return status;
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%s: expected %llu bytes of %s, found %llu: the file is truncated", file->path,
+                   (unsigned long long)byte_count, what, (unsigned long long)got);
 }
 
 static uint32_t big_endian(const uint8_t *bytes)
@@ -124,14 +99,14 @@ static enum status check_dims(struct idx_file *file, uint32_t dim_count, struct 
 static enum status check_room(const struct idx_file *file, uint32_t dim_count, struct err *err)
 {
     const uint64_t need = file->value_bytes + 4 + 4 * (uint64_t)dim_count;
-    bool plain = gzdirect(file->gz) != 0;
+    const uint64_t found = gz_file_bytes(file->gz);
+    const bool plain = !gz_is_compressed(file->gz);
 
-    if (plain ? file->file_bytes == need : need / DEFLATE_RATIO_MAX <= file->file_bytes)
+    if (plain ? found == need : need / DEFLATE_RATIO_MAX <= found)
         return STATUS_OK;
     return err_set(err, STATUS_BAD_INPUT, 0,
                    "%s: expected %llu bytes as the header says, found %llu%s", file->path,
-                   (unsigned long long)need, (unsigned long long)file->file_bytes,
-                   plain ? "" : " compressed");
+                   (unsigned long long)need, (unsigned long long)found, plain ? "" : " compressed");
 }
 
 static enum status read_header(struct idx_file *file, uint32_t dim_count, struct err *err)
@@ -155,12 +130,12 @@ static enum status read_header(struct idx_file *file, uint32_t dim_count, struct
     return status != STATUS_OK ? status : check_room(file, dim_count, err);
 }
 
-/* Reads the values and checks that nothing follows. The last read checks the CRC of a .gz file. */
+/* Reads the values and checks that nothing follows. */
 static enum status read_values(struct idx_file *file, uint8_t **values, struct err *err)
 {
     uint8_t beyond;
+    uint64_t got;
     enum status status;
-    int n, code = Z_OK;
 
     *values = malloc(file->value_bytes);
     if (*values == NULL)
@@ -169,13 +144,12 @@ static enum status read_values(struct idx_file *file, uint8_t **values, struct e
     status = read_exactly(file, *values, file->value_bytes, "values", err);
     if (status != STATUS_OK)
         return status;
-    n = gzread(file->gz, &beyond, 1);
-    (void)gzerror(file->gz, &code); /* Z_BUF_ERROR: cut off in the checksum */
-    if (n == 0 && code == Z_OK)
-        return STATUS_OK;
-    return err_set(err, STATUS_BAD_INPUT, 0, "%s: expected the end after %llu values, found %s",
-                   file->path, (unsigned long long)file->value_bytes,
-                   n > 0 ? "more bytes" : "a damaged end (the checksum does not match)");
+    status = gz_read(file->gz, &beyond, 1, &got, err);
+    if (status != STATUS_OK || got == 0)
+        return status;
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%s: expected the end after %llu values, found more bytes", file->path,
+                   (unsigned long long)file->value_bytes);
 }
 
 /* Reads a whole file. *values is owned by the caller on success; dims: [dim_count], written. */
@@ -192,7 +166,7 @@ static enum status read_file(const char *dir, const char *prefix, uint32_t dim_c
     status = read_header(file, dim_count, err);
     if (status == STATUS_OK)
         status = read_values(file, values, err);
-    (void)gzclose(file->gz);
+    gz_close(&file->gz);
     if (status != STATUS_OK) {
         free(*values);
         *values = NULL;

@@ -112,7 +112,9 @@ static struct schedule_now one_cycle(const struct schedule_options *o, uint64_t 
         const struct phase *phase = &phases[i];
 
         if (at <= phase->end_step || i == count - 1) {
-            double part = (at - begin) / (phase->end_step - begin);
+            const double length = phase->end_step - begin;
+            /* a phase of no length is over at once, where PyTorch divides by zero */
+            const double part = length > 0.0 ? (at - begin) / length : 1.0;
 
             assert(at >= begin);
             return (struct schedule_now){

@@ -39,7 +39,16 @@ enum status train_forward(struct train *train, const struct loader_batch *batch,
                           struct net_result *result, struct err *err)
 {
     const struct net_images images = {batch->floats, batch->bytes};
+    const bool is_alone = batch->n == 1 && !(train->options->sync_bn && train->place->world > 1);
 
+    if (training && is_alone && train->lone_norm[0] != '\0')
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "%.80s: a batch norm needs more than 1 value per channel when training, and "
+                       "this batch is 1 image with 1 value: give another -b%s",
+                       train->lone_norm,
+                       train->options->batch > 1 ? ", so that no single image is left at the end "
+                                                   "of the epoch"
+                                                 : "");
     return net_forward_images(train->net, &images, batch->labels, batch->n, training, result, err);
 }
 

@@ -248,6 +248,8 @@ enum status train_open_dir(struct train *train, struct err *err)
     const struct checkpoint_options options = {
         .path = train->options->checkpoint_dir,
         .job_id = train->state.job_id,
+        .cluster = train->place->cluster,
+        .takes_over = train->options->take_over,
         .generation = train->place->generation,
         .keep = train->options->checkpoint_keep,
         .step = train->is_resumed ? (int64_t)train->state.step : -1,

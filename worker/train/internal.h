@@ -47,6 +47,7 @@ struct train {
     uint8_t nccl_id[NCCL_ID_BYTES];
     struct model_file *model_file; /* NULL: the model has a name */
     char model_identity[CHECKPOINT_TEXT_BYTES];
+    char lone_norm[GRAPH_NAME_MAX]; /* a batch norm that cannot train on one image; "": none */
     struct net *net;
     struct comm *comm;             /* NULL: alone */
     struct ddp *ddp;               /* NULL: alone */
@@ -167,8 +168,12 @@ enum status train_share_optim(struct train *train, struct err *err);
 void train_load_scaler(struct train *train);
 /* All ranks, at the same steps: rank 0 commits the position, once per step; then the copies are
  * made. Not `is_due`: rank 0 alone calls, no copies. A full disk is a warning. Errors:
- * STATUS_CONFLICT (a newer generation has taken over), those of the collectives. */
+ * STATUS_CONFLICT (a newer generation has taken over), STATUS_BAD_INPUT (a weight is not finite),
+ * those of the collectives. */
 enum status train_save(struct train *train, bool is_due, struct err *err);
+/* Rank 0, at the end of training: its last checkpoint was written, and all weights are finite.
+ * Errors: STATUS_IO, STATUS_BAD_INPUT, STATUS_MEMORY. */
+enum status train_check_end(struct train *train, struct err *err);
 
 /* -- folders.c: checkpoints on nodes that share no disk. All ranks call, in this order -- */
 

@@ -61,8 +61,24 @@ static enum status build_file(const struct train *train, const struct dataset_sh
     return model_file_build(graph, file, &shape, err);
 }
 
-enum status train_model_build(struct train *train, const struct dataset_shape *data,
-                              struct graph **graph, struct err *err)
+/* The first batch norm that gets one value of a channel from each image; "": there is none. */
+static void find_lone_norm(struct train *train, const struct graph *graph)
+{
+    train->lone_norm[0] = '\0';
+    for (uint32_t i = 0; i < graph->layer_count && train->lone_norm[0] == '\0'; i++) {
+        const struct graph_layer *layer = &graph->layers[i];
+        const struct graph_value *in;
+
+        if (layer->op != GRAPH_BATCH_NORM)
+            continue;
+        in = &graph->layers[layer->inputs[0]].out;
+        if (in->dim_count == 1 || in->dims[1] * in->dims[2] == 1)
+            (void)snprintf(train->lone_norm, sizeof train->lone_norm, "%s", layer->name);
+    }
+}
+
+static enum status build(struct train *train, const struct dataset_shape *data,
+                         struct graph **graph, struct err *err)
 {
     const char *arch = train->options->arch;
     const uint32_t channels = model_channels(arch);
@@ -77,6 +93,16 @@ enum status train_model_build(struct train *train, const struct dataset_shape *d
     status = build_file(train, data, graph, err);
     if (status == STATUS_OK)
         model_file_identity(train->model_file, *graph, train->model_identity);
+    return status;
+}
+
+enum status train_model_build(struct train *train, const struct dataset_shape *data,
+                              struct graph **graph, struct err *err)
+{
+    enum status status = build(train, data, graph, err);
+
+    if (status == STATUS_OK)
+        find_lone_norm(train, *graph);
     return status;
 }
 

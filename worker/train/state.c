@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -52,6 +53,22 @@ static enum status read_state(struct net *net, int state, uint32_t index, float 
                               : net_optim_read(net, (enum optim_state)state, index, values, err);
 }
 
+/* One value that is not finite makes all of the weights useless. */
+static enum status check_finite(const char *name, const float *values, size_t count,
+                                struct err *err)
+{
+    size_t i = 0;
+
+    while (i < count && isfinite(values[i]))
+        i++;
+    if (i == count)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%.100s has %g at element %zu: training ends, and keeps no checkpoint of it; a "
+                   "lower --lr may help",
+                   name, (double)values[i], i);
+}
+
 static enum status add_tensor(struct snapshot *snapshot, struct net *net, uint32_t index, int state,
                               struct err *err)
 {
@@ -59,6 +76,7 @@ static enum status add_tensor(struct snapshot *snapshot, struct net *net, uint32
     struct safetensors_tensor *out = &snapshot->tensors[snapshot->count]; /* has room for all */
     float *values = calloc(tensor->count > 0 ? tensor->count : 1, sizeof *values);
     char prefix[PREFIX_BYTES], *name = NULL;
+    enum status status;
 
     if (values == NULL || asprintf(&name, "%s%s", prefix_of(state, prefix), tensor->name) < 0) {
         free(values);
@@ -70,7 +88,8 @@ static enum status add_tensor(struct snapshot *snapshot, struct net *net, uint32
     for (uint32_t i = 0; i < tensor->dim_count; i++)
         out->dims[i] = tensor->dims[i];
     snapshot->count++;
-    return read_state(net, state, index, values, err);
+    status = read_state(net, state, index, values, err);
+    return status == STATUS_OK ? check_finite(name, values, tensor->count, err) : status;
 }
 
 static enum status snapshot_take(struct snapshot *snapshot, struct net *net, struct err *err)
@@ -122,22 +141,51 @@ static enum status save(struct train *train, bool *is_saved, struct err *err)
     struct snapshot snapshot;
     struct err why;
     enum status status;
+    bool has_diverged;
 
     take_scaler(train);
     train->state.has_momentum = net_has_state(train->net, OPTIM_MOMENTUM);
     status = snapshot_take(&snapshot, train->net, &why);
+    has_diverged = status == STATUS_BAD_INPUT;
     if (status == STATUS_OK)
         status = checkpoint_save(train->dir, &train->state, snapshot.tensors, snapshot.count, &why);
     snapshot_free(&snapshot);
     *is_saved = status == STATUS_OK;
     if (status == STATUS_OK)
         return STATUS_OK;
-    if (status == STATUS_CONFLICT)
+    if (status == STATUS_CONFLICT || has_diverged)
         return err_set(err, status, why.code, "%s", why.text);
     log_line(LOG_WARNING, train_log_about(train),
              "no checkpoint at step %u: %s; training goes on, the earlier checkpoints stand",
              train->state.step, why.text);
     return STATUS_OK;
+}
+
+enum status train_check_end(struct train *train, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    if (train->place->rank != 0)
+        return STATUS_OK;
+    if (train->dir != NULL && train->saved_step != (int64_t)train->state.step)
+        return err_set(
+            err, STATUS_IO, 0,
+            "training is done, but its last checkpoint, of step %u, could not be written "
+            "to %.100s (the warning before says why): free some space, and go on with "
+            "--resume auto",
+            train->state.step, train->options->checkpoint_dir);
+    for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(train->net); i++) {
+        const struct net_tensor *tensor = net_tensor(train->net, i);
+        float *values = malloc((tensor->count > 0 ? tensor->count : 1) * sizeof *values);
+
+        if (values == NULL)
+            return err_set(err, STATUS_MEMORY, 0, "no memory to look at %s", tensor->name);
+        status = net_tensor_read(train->net, i, values, err);
+        if (status == STATUS_OK)
+            status = check_finite(tensor->name, values, tensor->count, err);
+        free(values);
+    }
+    return status;
 }
 
 enum status train_save(struct train *train, bool is_due, struct err *err)

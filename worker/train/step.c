@@ -3,6 +3,8 @@
 #include "worker/train/internal.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <math.h>
 #include <string.h>
 
 uint64_t train_total_steps(const struct train *train)
@@ -35,6 +37,33 @@ static enum status report_skip(struct train *train, const struct scaler *outcome
                    "%u steps in a row were skipped, the loss scale is %s: the first infinity or "
                    "NaN is in %.100s; a lower --lr or --opt-level O0 may help",
                    scaler.skipped_in_a_row, scale, where);
+}
+
+static enum status check_rate(const struct train *train, const struct schedule_now *now,
+                              struct err *err)
+{
+    if (isfinite(now->lr) && isfinite(now->momentum))
+        return STATUS_OK;
+    return err_set(
+        err, STATUS_BAD_INPUT, 0,
+        "step %u: the learning rate is %g and the momentum %g: they must be finite; look "
+        "at --lr and the options of the schedule",
+        train->state.step + 1, now->lr, now->momentum);
+}
+
+/* A loss that is not finite makes weights that are not, and no later step mends them. */
+static enum status check_loss(struct train *train, const struct train_pending *pending, double loss,
+                              struct err *err)
+{
+    char where[128];
+
+    if (isfinite(loss))
+        return STATUS_OK;
+    net_describe_nonfinite(train->net, where, sizeof where);
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "step %u: the loss is %g; the first infinity or NaN is in %.100s: training ends "
+                   "without a checkpoint of it; a lower --lr or --opt-level O0 may help",
+                   pending->step, loss, where);
 }
 
 static struct schedule_now rate_now(const struct train *train)
@@ -79,6 +108,19 @@ static enum status report_progress(struct train *train, const struct train_pendi
     return agent_report(train->agent, &progress, is_urgent);
 }
 
+/* As many digits as a double has. The first failure is told, and ends the log. */
+static void log_loss(struct train *train, const struct progress_place *place, double loss)
+{
+    if (fprintf(train->loss_log, "%u %u %.17g\n", place->epoch, place->step, loss) >= 0 &&
+        fflush(train->loss_log) == 0)
+        return;
+    log_line(LOG_WARNING, train_log_about(train),
+             "--loss-log %s: cannot write: %s; it ends before step %u, training goes on",
+             train->options->loss_log, strerror(errno), train->state.step);
+    (void)fclose(train->loss_log);
+    train->loss_log = NULL;
+}
+
 static enum status report_step(struct train *train, const struct train_pending *pending,
                                double loss, struct err *err)
 {
@@ -87,7 +129,7 @@ static enum status report_step(struct train *train, const struct train_pending *
                                          train->steps_per_epoch, pending->lr};
 
     if (train->loss_log != NULL)
-        (void)fprintf(train->loss_log, "%u %u %.9f\n", place.epoch, place.step, loss);
+        log_loss(train, &place, loss);
     if (report_progress(train, pending, loss) != STATUS_OK)
         return err_set(err, STATUS_CLOSED, 0, "the shim is gone: this generation is over");
     if (train->place->rank == 0 && place.step % options->print_freq == 0)
@@ -101,6 +143,7 @@ static enum status finish(struct train *train, const struct net_outcome *outcome
     const struct train_pending pending = train->pending[0];
     const struct net_result *sums = pending.is_summed ? &pending.sums : &outcome->result;
     enum status status = STATUS_OK;
+    double loss;
 
     assert(train->pending_count > 0 && sums->images > 0);
     train_nccl_progress(train);
@@ -110,8 +153,10 @@ static enum status finish(struct train *train, const struct net_outcome *outcome
         train->state.applied += !outcome->scaler.was_skipped;
         status = report_skip(train, &outcome->scaler, err);
     }
-    return status == STATUS_OK ? report_step(train, &pending, sums->loss_sum / sums->images, err)
-                               : status;
+    loss = sums->loss_sum / sums->images;
+    if (status == STATUS_OK && !outcome->scaler.was_skipped)
+        status = check_loss(train, &pending, loss, err);
+    return status == STATUS_OK ? report_step(train, &pending, loss, err) : status;
 }
 
 enum status train_settle(struct train *train, bool all, struct err *err)
@@ -146,6 +191,9 @@ static enum status compute(struct train *train, struct train_pending *pending, u
     if (status != STATUS_OK)
         return status;
     now = rate_now(train);
+    status = check_rate(train, &now, err);
+    if (status != STATUS_OK)
+        return status;
     optim = optim_now(options, &now);
     if (clip.value > 0.0F || clip.norm > 0.0F)
         net_clip(train->net, &clip);

@@ -203,6 +203,8 @@ enum status train_run(struct train *train, const volatile bool *stop, struct err
     do
         status = run_epoch(train, stop, err);
     while (status == STATUS_OK && !is_done(train));
+    if (status == STATUS_OK)
+        status = train_check_end(train, err);
     if (status != STATUS_OK && train_nccl_verdict(train, &verdict) != STATUS_OK)
         status = err_set(err, verdict.status, verdict.code, "%s", verdict.text);
     if (status == STATUS_PEER_LOST && *stop)

@@ -12,8 +12,9 @@
 #include "tests/lib/test.h"
 
 static const char *const names[] = {
-    "RANK",       "WORLD_SIZE",     "LOCAL_RANK",       "LOCAL_WORLD_SIZE", "DDP_SHIM_FD",
-    "DDP_JOB_ID", "DDP_GENERATION", "DDP_NODE_ADDRESS", "DDP_NODE_NAME",    "DDP_CHECKPOINT_STEP"};
+    "RANK",          "WORLD_SIZE",          "LOCAL_RANK",     "LOCAL_WORLD_SIZE",
+    "DDP_SHIM_FD",   "DDP_JOB_ID",          "DDP_GENERATION", "DDP_NODE_ADDRESS",
+    "DDP_NODE_NAME", "DDP_CHECKPOINT_STEP", "DDP_CLUSTER"};
 
 static void forget_environment(void)
 {

@@ -92,6 +92,15 @@ static const char *path_of(const char *name)
     return path;
 }
 
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    CHECK(file != NULL);
+    CHECK(fputs(text, file) >= 0);
+    CHECK_EQ(fclose(file), 0);
+}
+
 static int files_with(const char *part)
 {
     DIR *dir = opendir(test_dir());
@@ -311,6 +320,56 @@ TEST(another_runs_checkpoints_are_set_aside)
     CHECK_EQ(checkpoint_dir_open(&dir, &options, &notice, &err), STATUS_OK);
     CHECK_EQ(newest(&skipped), -1);
     CHECK_EQ(access(path_of("earlier-2/step-00000100.safetensors"), F_OK), 0);
+    checkpoint_dir_close(&dir);
+}
+
+/* Two runs that both live in one folder: the second is refused, unless it asks to take over. */
+TEST(a_living_owner_is_left_in_place)
+{
+    struct checkpoint_options options = {
+        .path = test_dir(), .job_id = "7", .cluster = "c", .generation = 1, .keep = 2, .step = -1};
+    struct checkpoint_dir *first, *second;
+    struct err notice, err;
+
+    CHECK_EQ(checkpoint_dir_open(&first, &options, &notice, &err), STATUS_OK);
+    options.cluster = "d"; /* its server's job 7 is another job */
+    CHECK_EQ(checkpoint_dir_open(&second, &options, &notice, &err), STATUS_BUSY);
+    CHECK(strstr(err.text, "generation 1 of job 7") != NULL &&
+          strstr(err.text, "process ") != NULL);
+    options.job_id = options.cluster = ""; /* by hand */
+    CHECK_EQ(checkpoint_dir_open(&second, &options, &notice, &err), STATUS_BUSY);
+    CHECK_EQ(save(first, 100, NULL), STATUS_OK);
+    options.job_id = "7";
+    options.cluster = "c";
+    options.generation = 2; /* of the same job: the first is a leftover */
+    CHECK_EQ(checkpoint_dir_open(&second, &options, &notice, &err), STATUS_OK);
+    CHECK_EQ(save(first, 200, &err), STATUS_CONFLICT);
+    checkpoint_dir_close(&first);
+    options.job_id = "8";
+    CHECK_EQ(checkpoint_dir_open(&first, &options, &notice, &err), STATUS_BUSY);
+    options.takes_over = true;
+    CHECK_EQ(checkpoint_dir_open(&first, &options, &notice, &err), STATUS_OK);
+    CHECK_EQ(save(second, 200, &err), STATUS_CONFLICT);
+    checkpoint_dir_close(&second);
+    checkpoint_dir_close(&first);
+    options.takes_over = false;
+    options.job_id = "9"; /* nobody lives any more */
+    CHECK_EQ(checkpoint_dir_open(&first, &options, &notice, &err), STATUS_OK);
+    checkpoint_dir_close(&first);
+}
+
+/* An owner that was killed has left its name and its file. */
+TEST(a_dead_owner_is_replaced)
+{
+    const char name[] = "generation 1 of job 3 (0123456789abcdef)\njob 3 of x\nprocess 1 on y\n";
+    struct checkpoint_dir *dir = open_dir(1, -1);
+
+    checkpoint_dir_close(&dir);
+    write_text(path_of(".lock-0123456789abcdef"), "");
+    write_text(path_of(".lock"), name);
+    dir = open_dir(1, -1);
+    CHECK_EQ(access(path_of(".lock-0123456789abcdef"), F_OK), -1);
+    CHECK_EQ(save(dir, 100, NULL), STATUS_OK);
     checkpoint_dir_close(&dir);
 }
 

@@ -181,9 +181,59 @@ TEST(every_damaged_byte_of_a_gz)
         for (size_t cut = 0; i == 0 && cut < n;
              cut++) { /* and every truncation of the packed file */
             write_file("train-images-idx3-ubyte.gz", packed, cut, false);
-            check_refused(STATUS_BAD_INPUT, "expected", "train-images-idx3-ubyte.gz");
+            check_refused(STATUS_BAD_INPUT,
+                          cut == 0   ? "expected"
+                          : cut == 1 ? "header"
+                                     : "cut off",
+                          "train-images-idx3-ubyte.gz");
         }
     }
+}
+
+/* More than zlib decompresses at once, so that the values are there before the end is looked at. */
+TEST(the_end_of_a_large_gz_is_checked)
+{
+    enum { COUNT = 4000, HEAD = 16, BYTES = HEAD + COUNT * 100 };
+    static uint8_t images[BYTES], labels[8 + COUNT], packed[2 * BYTES];
+    const uint8_t head[HEAD] = {0, 0, 8, 3,  0, 0, COUNT >> 8, COUNT & 255,
+                                0, 0, 0, 10, 0, 0, 0,          10};
+    const uint8_t labels_head[8] = {0, 0, 8, 1, 0, 0, COUNT >> 8, COUNT & 255};
+    const char name[] = "train-images-idx3-ubyte.gz";
+    char path[512];
+    uint32_t random = 1;
+    struct dataset *set;
+    size_t n;
+    FILE *file;
+
+    for (size_t i = 0; i < BYTES; i++) /* cannot be compressed */
+        images[i] = (uint8_t)((random = random * 1664525 + 1013904223) >> 24);
+    memcpy(images, head, HEAD);
+    memcpy(labels, labels_head, sizeof labels_head);
+    write_file("train-images-idx3-ubyte", images, BYTES, true);
+    write_file("train-labels-idx1-ubyte", labels, sizeof labels, true);
+    (void)snprintf(path, sizeof path, "%s/%s", test_dir(), name);
+    file = fopen(path, "rb");
+    CHECK(file != NULL);
+    n = fread(packed, 1, sizeof packed, file);
+    (void)fclose(file);
+    for (size_t cut = 1; cut <= 12; cut++) {
+        write_file(name, packed, n - cut, false);
+        check_refused(STATUS_BAD_INPUT, "cut off", name);
+    }
+    for (size_t i = 1; i <= 8; i++) { /* the CRC and the length */
+        packed[n - i] ^= 0x10;
+        write_file(name, packed, n, false);
+        check_refused(STATUS_BAD_INPUT, "damaged", name);
+        packed[n - i] ^= 0x10;
+    }
+    memcpy(packed + n, "junk", 4);
+    write_file(name, packed, n + 4, false);
+    check_refused(STATUS_BAD_INPUT, "other bytes follow", name);
+    memset(packed + n, 0, 4);
+    write_file(name, packed, n + 4, false);
+    CHECK_EQ(idx_read(&set, test_dir(), "train", 10, NULL), STATUS_OK);
+    CHECK_EQ(dataset_count(set), COUNT);
+    dataset_free(&set);
 }
 
 TEST(labels_are_checked)

@@ -1,0 +1,139 @@
+"""What must end a training with words and a code, and what must not. usage: edges_test.py BUILD
+
+Each test runs ddp-worker alone, on --dummy images. Those with a full disk mount a tmpfs; where that is not allowed they
+skip, saying so."""
+
+import glob
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+WORKER = os.path.join(os.path.abspath(sys.argv[1]), "worker", "ddp-worker")
+ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
+COMMAND = [WORKER, "--device", "cpu", "--dummy", "-b", "4"]
+
+
+def train(*args, folder=None):
+    more = ["--checkpoint-dir", folder] if folder else []
+    return subprocess.run([*COMMAND, *more, *args], capture_output=True, text=True, timeout=300, check=False, env=ENV)
+
+
+def checkpoints(folder):
+    return sorted(int(re.search(r"step-(\d+)", name).group(1)) for name in glob.glob(f"{folder}/step-*.json"))
+
+
+def check(condition, done):
+    assert condition, f"exit {done.returncode}\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}"
+
+
+class Full:
+    """A tmpfs of so many KiB; None where mounting is not allowed."""
+
+    def __init__(self, folder, kib):
+        self.folder, self.kib = f"{folder}/disk", kib
+
+    def __enter__(self):
+        os.mkdir(self.folder)
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={self.kib}k", "ddp-test", self.folder], capture_output=True,
+                              text=True, check=False)
+        self.is_mounted = done.returncode == 0
+        return self.folder if self.is_mounted else None
+
+    def __exit__(self, *_):
+        if self.is_mounted:
+            subprocess.run(["umount", self.folder], check=True)
+
+
+def test_a_cycle_that_rises_for_one_step(folder):
+    """PyTorch divides by zero there."""
+    done = train("--max-steps", "4", "--lr-schedule", "onecycle", "--onecycle-pct-start", "0.25", "--epochs", "1", "--print-freq", "1",
+                 folder=folder)
+    rates = [float(rate) for rate in re.findall(r"lr ([0-9.e+-]+|nan|inf),", done.stdout)]
+    check(done.returncode == 0 and len(rates) == 4 and all(rate == rate for rate in rates), done)
+
+
+def test_a_loss_that_is_no_number(folder):
+    done = train("--max-steps", "40", "--lr", "1e6", "--momentum", "0.99", "--checkpoint-every", "1", "--checkpoint-keep", "100",
+                 folder=folder)
+    check(done.returncode != 0, done)
+    check(re.search(r"the loss is -?(nan|inf)|has -?(nan|inf) at element", done.stderr), done)
+    for step in checkpoints(folder):
+        with open(f"{folder}/step-{step:08d}.safetensors", "rb") as file:
+            head = int.from_bytes(file.read(8), "little")
+            file.seek(8 + head)
+            values = memoryview(file.read()).cast("f")
+        assert all(value == value and abs(value) != float("inf") for value in values), f"step {step} was kept"
+
+
+def test_a_full_disk_at_the_end(folder):
+    with Full(folder, 64) as disk:
+        if disk is None:
+            return "skip"
+        done = train("--max-steps", "3", folder=disk)
+        check(done.returncode == 1 and "its last checkpoint, of step 3, could not be written" in done.stderr, done)
+        check("No space left on device" in done.stderr, done)
+
+
+def test_old_checkpoints_make_room(folder):
+    """Room for three, --checkpoint-keep 3: a fourth is written after the oldest has gone."""
+    done = train("--max-steps", "1", folder=f"{folder}/one")
+    check(done.returncode == 0, done)
+    size = sum(os.path.getsize(name) for name in glob.glob(f"{folder}/one/step-*"))
+    with Full(folder, (3 * size + size // 2) // 1024) as disk:
+        if disk is None:
+            return "skip"
+        done = train("--max-steps", "6", "--checkpoint-every", "1", "--checkpoint-keep", "3", folder=disk)
+        check(done.returncode == 0 and "no checkpoint" not in done.stderr, done)
+        assert checkpoints(disk) in ([4, 5, 6], [5, 6]), checkpoints(disk)
+
+
+def test_two_jobs_in_one_folder(folder):
+    where = f"{folder}/both"
+    with subprocess.Popen([*COMMAND, "--max-steps", "10000000", "--checkpoint-every", "1", "--print-freq", "1", "--checkpoint-dir", where],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV) as first:
+        try:
+            line = first.stdout.readline()
+            while line and "Step [2/" not in line:
+                line = first.stdout.readline()
+            assert line, "the first has ended"
+            second = train("--max-steps", "1", folder=where)
+            check(second.returncode == 1 and f"process {first.pid} on " in second.stderr and "still writes there" in second.stderr, second)
+            assert first.poll() is None, "the first has ended, too"
+            second = train("--max-steps", "1", "--take-over", folder=where)
+            check(second.returncode == 0, second)
+            _, said = first.communicate(timeout=300)
+            assert first.returncode == 1 and "taken over by" in said, said
+        finally:
+            if first.poll() is None:
+                first.send_signal(signal.SIGKILL)
+    done = train("--max-steps", "1", folder=where)  # nobody lives
+    check(done.returncode == 0, done)
+
+
+def test_one_value_a_channel(_folder):
+    net = ["-a", "resnet18", "--image-size", "32", "--max-steps", "1", "-b", "1"]
+    done = train(*net)
+    check(done.returncode == 1 and "layer4.0.bn1: a batch norm needs more than 1 value per channel" in done.stderr, done)
+    done = train(*net, "-b", "2")
+    check(done.returncode == 0, done)
+
+
+def test_a_loss_log_that_is_full(_folder):
+    done = train("--max-steps", "5", "--loss-log", "/dev/full")
+    check(done.returncode == 0 and "--loss-log /dev/full: cannot write: No space left on device" in done.stderr, done)
+    check(done.stderr.count("--loss-log") == 1, done)
+
+
+def main():
+    tests = [value for name, value in globals().items() if name.startswith("test_")]
+    for test in tests:
+        with tempfile.TemporaryDirectory(prefix="ddp-edges-") as folder:
+            word = "skip" if test(folder) == "skip" else "ok"
+        print(f"{word} {test.__name__[5:]}" + (": mounting a tmpfs is not allowed here" if word == "skip" else ""), flush=True)
+
+
+if __name__ == "__main__":
+    main()
