@@ -181,8 +181,12 @@ TEST(a_node_full_of_another_servers_dead_takes_a_job)
     welcome();
     for (uint32_t i = 0; i < SHIMS_PER_NODE_MAX; i++)
         shim_event(i, LAUNCHER_EVENT_SHIM_GONE, NULL);
-    start.start = (struct msg_start){
-        .cluster = "one", .job_id = 1, .generation = 1, .local_count = 1, .slot_mask = 1};
+    start.start = (struct msg_start){.cluster = "one",
+                                     .job_id = 1,
+                                     .generation = 1,
+                                     .world = 1,
+                                     .local_count = 1,
+                                     .slot_mask = 1};
     step((struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = &start});
     CHECK_EQ(count_actions(LAUNCHER_REMOVE), 1);
     CHECK(launcher_find(&launcher, 1, 1) != NULL);
