@@ -221,6 +221,7 @@ static void refuse_record(struct rdzv *rdzv, const struct rdzv_record *record, c
     job->record.part_count = 0;
     job->record.parts = NULL;
     job->record.failed_rank = -1;
+    job->record.stopping = STOP_NONE; /* it has no parts that could be stopped */
     if (record->nodes == 0 || record->nodes > NODES_PER_JOB_MAX)
         job->record.nodes = 1;
     if (record->nproc_per_node == 0 || record->nproc_per_node > SLOTS_PER_NODE_MAX ||

@@ -20,13 +20,6 @@ void store_write_drains(struct store *store, const struct rdzv_drain *drains, ui
     }
 }
 
-static void read_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes)
-{
-    const char *text = (const char *)sqlite3_column_text(stmt, column);
-
-    (void)snprintf(out, out_bytes, "%s", text != NULL ? text : "");
-}
-
 uint32_t store_drains(struct store *store, struct rdzv_drain *drains, uint32_t max)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_DRAIN_LIST);
@@ -36,10 +29,10 @@ uint32_t store_drains(struct store *store, struct rdzv_drain *drains, uint32_t m
     while (count < max && store_row(store, stmt, "read the drains of")) {
         struct rdzv_drain *drain = &drains[count++];
 
-        read_text(stmt, 0, drain->node, sizeof drain->node);
+        (void)snprintf(drain->node, sizeof drain->node, "%s", store_text(stmt, 0));
         drain->slot = (uint32_t)sqlite3_column_int64(stmt, 1);
-        read_text(stmt, 2, drain->user, sizeof drain->user);
-        read_text(stmt, 3, drain->reason, sizeof drain->reason);
+        (void)snprintf(drain->user, sizeof drain->user, "%s", store_text(stmt, 2));
+        (void)snprintf(drain->reason, sizeof drain->reason, "%s", store_text(stmt, 3));
         drain->at_ms = sqlite3_column_int64(stmt, 4);
     }
     (void)sqlite3_reset(stmt);

@@ -86,6 +86,9 @@ void store_run(struct store *store, sqlite3_stmt *stmt, const char *doing);
 /* Step a query: true, there is a row. */
 bool store_row(struct store *store, sqlite3_stmt *stmt, const char *doing);
 
+/* Never NULL: a damaged file may have a NULL, or an empty blob, in any column. */
+const char *store_text(sqlite3_stmt *stmt, int column);
+
 /* file.c */
 enum status store_make_file(const struct store *store, const char *dir, struct err *err);
 /* Before SQLite opens it. */

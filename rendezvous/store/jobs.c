@@ -8,13 +8,6 @@
 
 #include "rendezvous/store/internal.h"
 
-static void copy_column(sqlite3_stmt *stmt, int column, char *text, size_t byte_count)
-{
-    const char *from = (const char *)sqlite3_column_text(stmt, column);
-
-    (void)snprintf(text, byte_count, "%s", from != NULL ? from : "");
-}
-
 /* [{"node":"n0","rank_base":0,"local_count":2,"slot_mask":"3"}]; slot_mask is a u64, so a string.
  */
 static char *parts_to_json(const struct rdzv_record *record)
@@ -111,8 +104,8 @@ void store_write_job(struct store *store, const struct rdzv_record *record)
 #define READ_I64(field) READ_INT(field)
 #define READ_BOOL(field) READ_INT(field)
 #define READ_F64(field) field = sqlite3_column_double(stmt, column++)
-#define READ_TEXT(field) copy_column(stmt, column++, field, sizeof field)
-#define READ_STATE(field) field = read_state((const char *)sqlite3_column_text(stmt, column++))
+#define READ_TEXT(field) (void)snprintf(field, sizeof field, "%s", store_text(stmt, column++))
+#define READ_STATE(field) field = read_state(store_text(stmt, column++))
 #define READ(kind, field, name, audience, bytes) READ_##kind(record->field);
 
 /* Rows with another name are never among the active ones; people see them as failed. */
@@ -120,7 +113,7 @@ static enum job_state read_state(const char *name)
 {
     enum job_state state;
 
-    return name != NULL && job_state_parse(name, &state) ? state : JOB_FAILED;
+    return job_state_parse(name, &state) ? state : JOB_FAILED;
 }
 
 static void read_job(sqlite3_stmt *stmt, struct arena *arena, struct rdzv_record *record)
@@ -129,7 +122,7 @@ static void read_job(sqlite3_stmt *stmt, struct arena *arena, struct rdzv_record
 
     memset(record, 0, sizeof *record);
     RDZV_RECORD_TABLE(READ)
-    parts_from_json((const char *)sqlite3_column_text(stmt, column), arena, record);
+    parts_from_json(store_text(stmt, column), arena, record);
 }
 
 bool store_get_job(struct store *store, uint64_t job_id, struct arena *arena,
@@ -344,10 +337,10 @@ enum status store_spec(struct store *store, uint64_t job_id, bool with_env, stru
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
     if (!store_row(store, stmt, "read a job's command from"))
         return STATUS_NOT_FOUND;
-    spec->cwd = keep(arena, (const char *)sqlite3_column_text(stmt, 0));
-    status = argv_from_json((const char *)sqlite3_column_text(stmt, 1), arena, &spec->argv);
+    spec->cwd = keep(arena, store_text(stmt, 0));
+    status = argv_from_json(store_text(stmt, 1), arena, &spec->argv);
     if (status == STATUS_OK && with_env)
-        status = env_from_json((const char *)sqlite3_column_text(stmt, 2), arena, &spec->env);
+        status = env_from_json(store_text(stmt, 2), arena, &spec->env);
     (void)sqlite3_reset(stmt);
     return spec->cwd != NULL ? status : STATUS_MEMORY;
 }

@@ -9,7 +9,7 @@ static enum rank_state read_state(const char *name)
 {
     enum rank_state state;
 
-    return name != NULL && rank_state_parse(name, &state) ? state : RANK_LOST;
+    return rank_state_parse(name, &state) ? state : RANK_LOST;
 }
 
 static void write_rank(struct store *store, uint64_t job_id, uint32_t generation,
@@ -71,16 +71,16 @@ bool store_rank_node(struct store *store, uint64_t job_id, uint32_t generation, 
     (void)sqlite3_bind_int64(stmt, 3, rank);
     found = store_row(store, stmt, "find a rank in");
     if (found)
-        (void)snprintf(node, NODE_NAME_BYTES_MAX, "%s", (const char *)sqlite3_column_text(stmt, 0));
+        (void)snprintf(node, NODE_NAME_BYTES_MAX, "%s", store_text(stmt, 0));
     (void)sqlite3_reset(stmt);
     return found;
 }
 
 static const char *keep_column(sqlite3_stmt *stmt, int column, struct arena *arena)
 {
-    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    const char *text = store_text(stmt, column);
 
-    return text != NULL ? arena_text(arena, text, strlen(text)) : NULL;
+    return arena_text(arena, text, strlen(text));
 }
 
 uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, uint32_t first,
@@ -102,7 +102,7 @@ uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, 
             .node = node != NULL ? node : "",
             .slot = (uint32_t)sqlite3_column_int64(stmt, 3),
             .pid = (uint32_t)sqlite3_column_int64(stmt, 4),
-            .state = read_state((const char *)sqlite3_column_text(stmt, 5)),
+            .state = read_state(store_text(stmt, 5)),
             .exit_code = (int32_t)sqlite3_column_int64(stmt, 6),
             .signal = (uint32_t)sqlite3_column_int64(stmt, 7),
         };

@@ -105,6 +105,13 @@ sqlite3_stmt *store_use(struct store *store, enum store_statement which)
     return stmt;
 }
 
+const char *store_text(sqlite3_stmt *stmt, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+
+    return text != NULL ? text : "";
+}
+
 bool store_row(struct store *store, sqlite3_stmt *stmt, const char *doing)
 {
     int rc = sqlite3_step(stmt);
@@ -227,8 +234,7 @@ static enum status prepare(struct store *store, struct err *err)
                            sqlite3_errmsg(store->db));
     stmt = store_use(store, STORE_CLUSTER_GET);
     if (store_row(store, stmt, "read"))
-        (void)snprintf(store->cluster, sizeof store->cluster, "%s",
-                       (const char *)sqlite3_column_text(stmt, 0));
+        (void)snprintf(store->cluster, sizeof store->cluster, "%s", store_text(stmt, 0));
     (void)sqlite3_reset(stmt);
     stmt = store_use(store, STORE_EVENT_NEXT);
     if (store_row(store, stmt, "read"))

@@ -130,4 +130,17 @@ TEST(a_back_off_goes_on)
     CHECK_EQ(rdzv_job_record(core, 1)->generation, 2);
 }
 
+/* Its row is damaged. The server must start, or no other job goes on. */
+TEST(a_stop_that_cannot_be_ends_its_job_alone)
+{
+    begin(3, 0);
+    CHECK(count_of(RDZV_PERSIST) > 0);
+    record = keep_record(1);
+    record.stopping = 64;
+    begin_with(4, NODES);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    CHECK(rdzv_job_record(core, 1) == NULL || rdzv_job_record(core, 1)->state == JOB_FAILED);
+}
+
 TEST_MAIN

@@ -141,6 +141,31 @@ TEST(a_spec_comes_back_whole)
     store_close(&store);
 }
 
+/* A damaged file may have a NULL in any column. */
+TEST(columns_without_a_text_are_empty)
+{
+    struct store *store = open_or_fail(test_dir());
+    struct rdzv_record read;
+    struct arena arena = {0};
+    struct store_spec spec;
+    char node[NODE_NAME_BYTES_MAX] = "-";
+
+    write_one(store, 1, "job", 0);
+    execute(
+        "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL', '')");
+    execute("UPDATE specs SET cwd = NULL; UPDATE ranks SET node = NULL;"
+            " UPDATE jobs SET tail = NULL, parts = NULL, state = NULL");
+    CHECK_EQ(store_spec(store, 1, true, &arena, &spec), STATUS_OK);
+    CHECK_STR(spec.cwd, "");
+    CHECK(store_rank_node(store, 1, 4, 0, node));
+    CHECK_STR(node, "");
+    CHECK(store_get_job(store, 1, &arena, &read));
+    CHECK_STR(read.tail, "");
+    CHECK_EQ(read.part_count, 0);
+    arena_reset(&arena);
+    store_close(&store);
+}
+
 TEST(a_request_id_belongs_to_its_user)
 {
     struct store *store = open_or_fail(test_dir());
