@@ -19,7 +19,7 @@
 
 struct settings {
     const char *state_dir, *socket, *listen, *advertise;
-    uint64_t lease_us, suspect_us, lost_us, keep_jobs_us;
+    uint64_t lease_us, suspect_us, lost_us, keep_jobs_us, client_idle_us;
     uint32_t max_slots_per_user, max_queued_per_user;
     bool all_users, no_fence, no_fsync, require_key;
     struct service_settings service;
@@ -95,6 +95,14 @@ static const struct option_row rows[] = {
      .max = 3660 * DAY_US,
      OPTION_INTO(struct settings, keep_jobs_us),
      .help = "how long ended jobs, their events and their ranks are remembered (default: 90d)"},
+    {.name = "client-idle",
+     .kind = OPTION_DURATION,
+     .value = "TIME",
+     .min = 100000,
+     .max = DURATION_US_MAX,
+     OPTION_INTO(struct settings, client_idle_us),
+     .help = "a client that asks for nothing and waits for nothing for this long is disconnected "
+             "(default: 60s)"},
     {.name = "max-slots-per-user",
      .kind = OPTION_U32,
      .value = "N",
@@ -211,6 +219,7 @@ int main(int argc, char **argv)
                                 .suspect_us = NODE_SUSPECT_US,
                                 .lost_us = NODE_LOST_US,
                                 .keep_jobs_us = 90 * DAY_US,
+                                .client_idle_us = 60 * 1000000ull,
                                 .max_queued_per_user = QUEUED_PER_USER_DEFAULT};
     struct server_options options = {0};
     char dir[PATH_MAX], path[PATH_MAX + 32];
@@ -244,6 +253,7 @@ int main(int argc, char **argv)
     options.lost_us = settings.lost_us;
     options.waits_for_lease = !settings.no_fence;
     options.keep_jobs_us = settings.keep_jobs_us;
+    options.client_idle_us = settings.client_idle_us;
     options.max_slots_per_user = settings.max_slots_per_user;
     options.max_queued_per_user = settings.max_queued_per_user;
     /* several beats fit before silence means something */

@@ -128,11 +128,6 @@ static void become(struct peer *peer, enum peer_kind kind, uint32_t roles)
     conn_deadline(&peer->conn, 0, "");
 }
 
-static uint32_t clients_max(const struct server *server)
-{
-    return server->conns_max < CONNS_MAX ? server->conns_max / 2 : CLIENTS_MAX;
-}
-
 static void on_client_hello(struct peer *peer, const struct msg_client_hello *hello)
 {
     struct msg msg = {.type = MSG_TYPE_CLIENT_WELCOME};
@@ -140,12 +135,8 @@ static void on_client_hello(struct peer *peer, const struct msg_client_hello *he
 
     if (!check_protocol(peer, "this client", hello->protocol))
         return;
-    if (peer->server->client_count >= clients_max(peer->server)) {
-        peer_error(peer, "full", "try again later", "the server has its %u clients",
-                   clients_max(peer->server));
-        peer_close(peer, STATUS_BUSY, "too many clients");
+    if (!clients_take(peer))
         return;
-    }
     if (!peer_find_user(peer, &err)) {
         peer_error(peer, "full", "try again", "%s", err.text);
         peer_close(peer, STATUS_BUSY, err.text);

@@ -46,6 +46,7 @@ struct peer {
     uint32_t roles;            /* ACCESS_...; 0 until the first message */
     uint64_t principal_serial; /* whose key it has proved; 0: none, or not yet */
     uint32_t uid;              /* on a unix socket; else see peer_uid */
+    uint64_t heard_us;         /* its last message, or the last time that it waited for an answer */
     uint32_t waiter_count;
     uint8_t source[16]; /* of TCP: its address, as IPv6 */
     char user[USER_NAME_BYTES_MAX];
@@ -117,8 +118,9 @@ struct server {
     uint64_t seen_event_id; /* newest event that was sent to waiters */
     struct waiter *waiters; /* [WAITERS_MAX] */
     uint32_t waiter_count;
-    uv_timer_t tick_timer, flush_timer, wait_timer, key_timer, expire_timer;
+    uv_timer_t tick_timer, flush_timer, wait_timer, key_timer, expire_timer, clients_timer;
     uint64_t keep_jobs_us, expire_after_id;
+    uint64_t client_idle_us;
     uint32_t expired_count;  /* of the sweep that goes on */
     struct arena arena;      /* of the answer at hand */
     struct arena spec_arena; /* `spec`, which is spec_job_id's, for the step at hand */
@@ -153,8 +155,14 @@ const char *peer_user(struct peer *peer);
 /* The uid of that account on this machine, for information; UINT32_MAX: it has none here. */
 uint32_t peer_uid(struct peer *peer);
 
-/* Each file calls those above it in this list: access, principals, peer, stage, answer, waiter, apply, expire, keys, request, hello;
+/* Each file calls those above it in this list: access, principals, peer, clients, stage, answer, waiter, apply, expire, keys, request, hello;
  * listen.c calls them all. */
+
+/* clients.c: how many there may be, and for how long. */
+/* Whether there is room for this client. False: it was answered so, and is closed. */
+bool clients_take(struct peer *peer);
+/* From now on clients that want nothing for so long are closed; 0: none. */
+void clients_begin(struct server *server, uint64_t client_idle_us);
 
 /* stage.c: archives of staged working directories. */
 enum status stage_open(struct server *server, const char *state_dir, struct err *err);

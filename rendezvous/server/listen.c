@@ -78,6 +78,7 @@ static void on_message(struct conn *conn, const struct msg *msg)
     struct peer *peer = conn->owner;
     struct rdzv_event event = {.type = RDZV_EVENT_NODE_MSG, .conn = peer->id, .msg = msg};
 
+    peer->heard_us = clock_boot_us();
     if (peer->is_closing || peer->server->is_stopping || peer->kind == PEER_REFUSED ||
         !peer_may_send(peer, msg))
         return;
@@ -354,7 +355,8 @@ static void timers_init(struct server *server)
     (void)uv_timer_init(server->loop, &server->wait_timer);
     (void)uv_timer_init(server->loop, &server->key_timer);
     (void)uv_timer_init(server->loop, &server->expire_timer);
-    server->expire_timer.data = server;
+    (void)uv_timer_init(server->loop, &server->clients_timer);
+    server->expire_timer.data = server->clients_timer.data = server;
     server->tick_timer.data = server;
     server->flush_timer.data = server;
     server->wait_timer.data = server;
@@ -408,6 +410,8 @@ enum status server_open(struct server **out, uv_loop_t *loop, const struct serve
         status = advertise(server, options->advertise, err);
     if (status == STATUS_OK)
         expire_begin(server, options->keep_jobs_us);
+    if (status == STATUS_OK)
+        clients_begin(server, options->client_idle_us);
     *out = server;
     return status;
 }
@@ -434,6 +438,7 @@ void server_stop(struct server *server)
     uv_close((uv_handle_t *)&server->wait_timer, NULL);
     uv_close((uv_handle_t *)&server->key_timer, NULL);
     uv_close((uv_handle_t *)&server->expire_timer, NULL);
+    uv_close((uv_handle_t *)&server->clients_timer, NULL);
 }
 
 void server_free(struct server **out)

@@ -28,8 +28,9 @@ struct server_options {
     bool requires_key;       /* on loopback too; other addresses always do */
     uint32_t conns_max;      /* 2 to CONNS_MAX, within the limit of descriptors */
     uint64_t lease_us, suspect_us, lost_us, beat_interval_us;
-    bool waits_for_lease;  /* core/fence.h */
-    uint64_t keep_jobs_us; /* how long ended jobs stay in the store; 0: for ever */
+    bool waits_for_lease;    /* core/fence.h */
+    uint64_t client_idle_us; /* a client that wants nothing for so long is closed; 0: never */
+    uint64_t keep_jobs_us;   /* how long ended jobs stay in the store; 0: for ever */
     uint32_t max_slots_per_user, max_queued_per_user; /* 0: no limit */
 };
 

@@ -460,5 +460,43 @@ def test_few_descriptors():
                 process.kill()
 
 
+def test_one_user_does_not_lock_out_the_others():
+    """A user has a quarter of the clients' connections; who wants nothing for long is closed, who waits is not."""
+    with state_dir() as directory:
+        os.makedirs(directory, 0o700)
+        program = os.path.join(os.path.dirname(directory), "with-few")
+        with open(program, "w") as file:
+            file.write('#!/bin/sh\nulimit -n 512\nexec "%s" "$@"\n' % BINARY)
+        os.chmod(program, 0o700)
+        process = Server(program, directory, *LISTEN, "--client-idle", "3s")
+        try:
+            with contextlib.ExitStack() as stack:
+                with Client(process.address) as admin:
+                    address, ann, bob = network(process), add(admin, "ann"), add(admin, "bob")
+                begin = time.monotonic()
+                crowd = [stack.enter_context(Client(address, key=ann)) for _ in range(32)]
+                crowd[0].send("event_list", job_id=0, after_id=10**9, limit=9, wait_us=60_000_000)
+                for _ in range(3):
+                    try:
+                        stack.enter_context(Client(address, key=ann))
+                        raise AssertionError("a quarter of 128 are 32")
+                    except Refused as error:
+                        assert error.code == "full" and "user ann has 32 connections" in str(error), error
+                stack.enter_context(Client(address, key=bob)).submit()
+                stack.enter_context(Client(process.address)).ask("job_list", all=True, after_id=0, limit=9)
+                assert crowd[1].recv_until_closed() == []  # the end of a connection without a word
+                assert time.monotonic() - begin >= 2.9, "it was closed too early"
+                for peer in crowd[2:]:
+                    assert peer.recv_until_closed() == []
+                again = stack.enter_context(Client(address, key=ann))
+                again.ask("job_list", all=True, after_id=0, limit=9)
+                ready, _, _ = select.select([crowd[0].socket], [], [], 0)
+                assert not ready, "a client that waits for an answer was closed"
+            assert process.stop() == 0
+        finally:
+            if process.alive():
+                process.kill()
+
+
 if __name__ == "__main__":
     sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))
