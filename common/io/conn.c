@@ -442,3 +442,20 @@ int conn_read_start(struct conn *conn)
 {
     return uv_read_start(&conn->handle.stream, on_alloc, on_read);
 }
+
+void conn_pause(struct conn *conn)
+{
+    assert(conn->in.byte_count == 0);
+    (void)uv_read_stop(&conn->handle.stream);
+}
+
+void conn_resume(struct conn *conn)
+{
+    int code;
+
+    if (conn->closing)
+        return;
+    code = conn_read_start(conn);
+    if (code < 0)
+        conn_drop(conn, STATUS_SYSTEM, uv_strerror(code));
+}

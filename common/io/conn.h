@@ -98,6 +98,9 @@ const char *conn_identity(const struct conn *conn);
  * slowly, and the connection closes now. In every case on_closed comes only later, from the loop.
  */
 enum status conn_send(struct conn *conn, struct msg *msg, struct err *err);
+/* Nothing is read until conn_resume; deadlines go on. For a connection that has read nothing yet. */
+void conn_pause(struct conn *conn);
+void conn_resume(struct conn *conn);
 /* Closes the connection unless conn_deadline is called again within `timeout_us`; 0 disarms. `what`
  * is for the message. */
 void conn_deadline(struct conn *conn, uint64_t timeout_us, const char *what);

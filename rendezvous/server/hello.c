@@ -30,14 +30,8 @@ static bool identify_by_key(struct peer *peer)
 
 static bool identify(struct peer *peer)
 {
-    uid_t uid;
-    pid_t pid;
-
     if (peer->endpoint->uses_tls)
         return identify_by_key(peer);
-    peer->uid = geteuid();
-    if (conn_peer(&peer->conn, &uid, &pid, NULL) == STATUS_OK)
-        peer->uid = uid;
     peer->roles =
         peer->uid == 0 || peer->uid == geteuid() ? ACCESS_NODE | ACCESS_ADMIN : ACCESS_USER;
     return true;

@@ -30,6 +30,9 @@
 #define REFUSED_LINES_MAX 10u       /* log lines about refused connections in each ... */
 #define REFUSED_WINDOW_US 10000000u /* ... of this time */
 
+#define NAMES_KNOWN_MAX 256u  /* users whose names are kept */
+#define NAMES_LOOKUPS_MAX 64u /* at a time */
+
 enum peer_kind { PEER_UNKNOWN, PEER_CLIENT, PEER_NODE, PEER_REFUSED };
 
 /* One connection. Allocated here, freed in its on_closed. */
@@ -46,6 +49,8 @@ struct peer {
     uint32_t roles;            /* ACCESS_...; 0 until the first message */
     uint64_t principal_serial; /* whose key it has proved; 0: none, or not yet */
     uint32_t uid;              /* on a unix socket; else see peer_uid */
+    uint64_t names_since_us;   /* since when a thread looks up its user's name; 0: none does */
+    int user_code;             /* errno, where that failed */
     uint64_t heard_us;         /* its last message, or the last time that it waited for an answer */
     uint32_t waiter_count;
     uint8_t source[16]; /* of TCP: its address, as IPv6 */
@@ -76,6 +81,12 @@ struct start_failure {
     uint64_t job_id;
     uint32_t generation, part;
     char text[REASON_BYTES_MAX];
+};
+
+/* What the user of a uid was called last. */
+struct known_name {
+    uint32_t uid;
+    char name[USER_NAME_BYTES_MAX];
 };
 
 /* A submit whose job is written but may not be durable yet. */
@@ -118,9 +129,12 @@ struct server {
     uint64_t seen_event_id; /* newest event that was sent to waiters */
     struct waiter *waiters; /* [WAITERS_MAX] */
     uint32_t waiter_count;
-    uv_timer_t tick_timer, flush_timer, wait_timer, key_timer, expire_timer, clients_timer;
+    uv_timer_t tick_timer, flush_timer, wait_timer, key_timer, expire_timer, clients_timer,
+        names_timer;
     uint64_t keep_jobs_us, expire_after_id;
     uint64_t client_idle_us;
+    uint32_t lookup_count, known_count;
+    struct known_name known[NAMES_KNOWN_MAX];
     uint32_t expired_count;  /* of the sweep that goes on */
     struct arena arena;      /* of the answer at hand */
     struct arena spec_arena; /* `spec`, which is spec_job_id's, for the step at hand */
@@ -149,13 +163,13 @@ void peer_error(struct peer *peer, const char *code, const char *hint, const cha
 bool peer_is_admin(const struct peer *peer);
 struct store_viewer peer_viewer(struct peer *peer); /* borrows from `peer` */
 /* Looks up the name of the peer's account. STATUS_SYSTEM in `err`: not possible now. */
-bool peer_find_user(struct peer *peer, struct err *err);
+bool peer_find_user(const struct peer *peer, struct err *err);
 /* The name of the peer's account, which owns its jobs. */
 const char *peer_user(struct peer *peer);
 /* The uid of that account on this machine, for information; UINT32_MAX: it has none here. */
-uint32_t peer_uid(struct peer *peer);
+uint32_t peer_uid(const struct peer *peer);
 
-/* Each file calls those above it in this list: access, principals, peer, clients, stage, answer, waiter, apply, expire, keys, request, hello;
+/* Each file calls those above it in this list: access, principals, peer, clients, names, stage, answer, waiter, apply, expire, keys, request, hello;
  * listen.c calls them all. */
 
 /* clients.c: how many there may be, and for how long. */
@@ -163,6 +177,12 @@ uint32_t peer_uid(struct peer *peer);
 bool clients_take(struct peer *peer);
 /* From now on clients that want nothing for so long are closed; 0: none. */
 void clients_begin(struct server *server, uint64_t client_idle_us);
+
+/* names.c: the names of local users. */
+void names_open(struct server *server);
+/* Nothing is read from this new connection, which has no key, before its uid and `user` are known. */
+void names_find(struct peer *peer);
+void names_stop(struct server *server);
 
 /* stage.c: archives of staged working directories. */
 enum status stage_open(struct server *server, const char *state_dir, struct err *err);

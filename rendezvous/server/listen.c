@@ -237,6 +237,8 @@ static void on_connection(struct listener *listener)
     }
     endpoint->unknown[endpoint->unknown_count++] = peer;
     conn_deadline(&peer->conn, HELLO_TIMEOUT_US, "hello");
+    if (!endpoint->uses_tls)
+        names_find(peer);
 }
 
 static enum status listen_on(struct server *server, const char *address, int mode,
@@ -356,7 +358,8 @@ static void timers_init(struct server *server)
     (void)uv_timer_init(server->loop, &server->key_timer);
     (void)uv_timer_init(server->loop, &server->expire_timer);
     (void)uv_timer_init(server->loop, &server->clients_timer);
-    server->expire_timer.data = server->clients_timer.data = server;
+    (void)uv_timer_init(server->loop, &server->names_timer);
+    server->expire_timer.data = server->clients_timer.data = server->names_timer.data = server;
     server->tick_timer.data = server;
     server->flush_timer.data = server;
     server->wait_timer.data = server;
@@ -389,6 +392,7 @@ enum status server_open(struct server **out, uv_loop_t *loop, const struct serve
     server->conns_max = options->conns_max;
     server->version_base = (uint64_t)clock_wall_ms() << 20;
     timers_init(server);
+    names_open(server);
     server->survives_power = options->survives_power;
     status = store_open(&server->store, options->state_dir, options->survives_power, err);
     if (status == STATUS_OK)
@@ -439,6 +443,7 @@ void server_stop(struct server *server)
     uv_close((uv_handle_t *)&server->key_timer, NULL);
     uv_close((uv_handle_t *)&server->expire_timer, NULL);
     uv_close((uv_handle_t *)&server->clients_timer, NULL);
+    names_stop(server);
 }
 
 void server_free(struct server **out)

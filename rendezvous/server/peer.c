@@ -1,6 +1,4 @@
 /* One connection: finding it, sending, closing, and the user that it belongs to. */
-#include <errno.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,30 +83,13 @@ struct store_viewer peer_viewer(struct peer *peer)
     return (struct store_viewer){.user = peer_user(peer), .sees_all = peer_is_admin(peer)};
 }
 
-/* "Not found" has many numbers, getpwuid_r(3). With any other one (no descriptor left, say) nobody knows
- * who it is: taken for "uid0", root's job would run nowhere. */
-bool peer_find_user(struct peer *peer, struct err *err)
+bool peer_find_user(const struct peer *peer, struct err *err)
 {
-    struct passwd entry, *found = NULL;
-    char buffer[4096];
-    int code;
-
-    if (peer->knows_user)
-        return true;
-    code = getpwuid_r(peer->uid, &entry, buffer, sizeof buffer, &found);
-    if (code != 0 && code != ENOENT && code != ESRCH && code != EBADF && code != EPERM &&
-        code != ERANGE) {
-        (void)err_set(err, STATUS_SYSTEM, code,
+    if (!peer->knows_user)
+        (void)err_set(err, STATUS_SYSTEM, peer->user_code,
                       "the server cannot read its user database to know who uid %u is: %s",
-                      peer->uid, strerror(code));
-        return false;
-    }
-    if (found != NULL && strlen(entry.pw_name) < sizeof peer->user)
-        (void)snprintf(peer->user, sizeof peer->user, "%s", entry.pw_name);
-    else
-        (void)snprintf(peer->user, sizeof peer->user, "uid%u", peer->uid);
-    peer->knows_user = true;
-    return true;
+                      peer->uid, strerror(peer->user_code));
+    return peer->knows_user;
 }
 
 const char *peer_user(struct peer *peer)
@@ -120,14 +101,7 @@ const char *peer_user(struct peer *peer)
     return peer->user;
 }
 
-uint32_t peer_uid(struct peer *peer)
+uint32_t peer_uid(const struct peer *peer)
 {
-    struct passwd entry, *found = NULL;
-    char buffer[4096];
-
-    if (peer->principal_serial == 0)
-        return peer->uid;
-    if (getpwnam_r(peer->user, &entry, buffer, sizeof buffer, &found) == 0 && found != NULL)
-        return entry.pw_uid;
-    return UINT32_MAX;
+    return peer->principal_serial == 0 ? peer->uid : UINT32_MAX;
 }

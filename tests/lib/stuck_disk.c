@@ -1,6 +1,8 @@
-/* Preloaded into a program: a disk that hangs. While the file $DDP_STUCK_FILE exists, writes to files whose
- * path contains "/logs/" do not come back; they go on when it is gone. */
+/* Preloaded into a program: a disk and a user database that hang. While the file $DDP_STUCK_FILE exists,
+ * writes to files whose path contains "/logs/" do not come back, nor does getpwuid_r; they go on when it
+ * is gone. */
 #include <dlfcn.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +12,16 @@
 
 ssize_t pwrite64(int fd, const void *bytes, size_t byte_count, off_t offset);
 
-static void hang(int fd)
+static void hang_while_it_exists(const char *stuck)
 {
     const struct timespec pause = {.tv_nsec = 5000000};
+
+    while (access(stuck, F_OK) == 0)
+        (void)nanosleep(&pause, NULL);
+}
+
+static void hang(int fd)
+{
     const char *stuck = getenv("DDP_STUCK_FILE");
     char link[64], path[4096];
 
@@ -21,8 +30,8 @@ static void hang(int fd)
     if (stuck == NULL || count <= 0)
         return;
     path[count] = '\0';
-    while (strstr(path, "/logs/") != NULL && access(stuck, F_OK) == 0)
-        (void)nanosleep(&pause, NULL);
+    if (strstr(path, "/logs/") != NULL)
+        hang_while_it_exists(stuck);
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t byte_count, off_t offset)
@@ -43,4 +52,17 @@ ssize_t write(int fd, const void *bytes, size_t byte_count)
         *(void **)&real = dlsym(RTLD_NEXT, "write");
     hang(fd);
     return real(fd, bytes, byte_count);
+}
+
+int getpwuid_r(uid_t uid, struct passwd *entry, char *buffer, size_t byte_count,
+               struct passwd **found)
+{
+    static int (*real)(uid_t, struct passwd *, char *, size_t, struct passwd **);
+    const char *stuck = getenv("DDP_STUCK_FILE");
+
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "getpwuid_r");
+    if (stuck != NULL)
+        hang_while_it_exists(stuck);
+    return real(uid, entry, buffer, byte_count, found);
 }
