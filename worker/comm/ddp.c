@@ -46,28 +46,45 @@ static enum status reduce_typed(struct ddp *ddp, enum graph_dtype dtype,
     return comm_all_reduce_sum(ddp->comm, view->values, view->count, err);
 }
 
-static void postdivide(const struct ddp *ddp, const struct net_view *view)
-{
-    const float factor = ddp->options.predivide / (float)ddp->world;
+/* What a bucket is multiplied by before and after the sum; the product is 1 / world. */
+struct factors {
+    float before, after;
+};
 
-    if (ddp->options.predivide <= 0.0F)
-        return;
-    for (size_t i = 0; i < view->count; i++)
+/* PyTorch's order for fp32; Apex's for a sum of 16-bit values, of which the small ones would lose
+ * bits if they were divided first. */
+static struct factors factors_of(const struct ddp *ddp, enum graph_dtype dtype)
+{
+    const float world = (float)ddp->world, predivide = ddp->options.predivide;
+
+    if (predivide > 0.0F)
+        return (struct factors){1.0F / predivide, predivide / world};
+    if (dtype == GRAPH_F32 || ddp->options.allreduce_always_fp32)
+        return (struct factors){1.0F / world, 1.0F};
+    return (struct factors){1.0F, 1.0F / world};
+}
+
+static void multiply(const struct net_view *view, float factor)
+{
+    for (size_t i = 0; factor != 1.0F && i < view->count; i++)
         view->values[i] *= factor;
 }
 
 /* Closing the view rounds to the bucket's type. */
 static enum status reduce_view(struct ddp *ddp, uint32_t index, struct err *err)
 {
+    const enum graph_dtype dtype = net_bucket(ddp->net, index).dtype;
+    const struct factors factors = factors_of(ddp, dtype);
     struct net_view view;
     enum status status = net_bucket_open(ddp->net, index, &view, err);
 
     if (status != STATUS_OK)
         return status;
-    status = reduce_typed(ddp, net_bucket(ddp->net, index).dtype, &view, err);
+    multiply(&view, factors.before);
+    status = reduce_typed(ddp, dtype, &view, err);
     if (status != STATUS_OK)
         return status; /* training ends: nobody opens a bucket again */
-    postdivide(ddp, &view);
+    multiply(&view, factors.after);
     return net_bucket_close(ddp->net, index, &view, err);
 }
 
@@ -266,7 +283,6 @@ static enum status finish_here(void *context, struct err *err)
 
 enum status ddp_reducer(struct ddp *ddp, struct reducer *reducer, struct err *err)
 {
-    const bool predivides = ddp->options.predivide > 0.0F && ddp->world > 1;
     const bool overlaps = ddp->world > 1 && !ddp->options.delay_allreduce;
 
     assert(!ddp->thread_runs);
@@ -275,7 +291,7 @@ enum status ddp_reducer(struct ddp *ddp, struct reducer *reducer, struct err *er
         .begin = begin,
         .bucket_ready = bucket_ready,
         .finish = overlaps ? finish : finish_here,
-        .prescale = 1.0F / (predivides ? ddp->options.predivide : (float)ddp->world),
+        .prescale = 1.0F,
         .graphable = false,
     };
     return overlaps ? start_thread(ddp, err) : STATUS_OK;

@@ -46,9 +46,9 @@ struct reducer {
 
     /* What the reduction makes of one gradient g_r per rank r:
      *   c * sum over r of (prescale * g_r), with c * prescale = 1 / world
-     * The net multiplies by prescale, in every backward pass, since inner batches of an
-     * accumulation are summed before they are reduced. c is the reducer's (Apex's predivide
-     * factor), mostly 1. */
+     * The net multiplies the gradient of the loss by prescale, in every backward pass, since inner
+     * batches of an accumulation are summed before they are reduced: small values of 16 bit lose
+     * bits that way, so it is mostly 1. c is the reducer's. */
     float prescale; /* > 0 */
 
     /* The three calls only queue work on the device. Such a step may be captured as a CUDA graph;

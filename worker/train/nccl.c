@@ -36,12 +36,12 @@ static enum status sum(void *context, void *memory, size_t count, enum graph_dty
 enum status train_nccl_reducer(struct train *train, struct reducer *reducer, struct err *err)
 {
     const struct options *options = train->options;
+    const float world = (float)train->place->world;
     const struct device_collective collective = {
         .context = train,
         .sum = sum,
-        .prescale =
-            1.0F / (options->predivide > 0.0F ? options->predivide : (float)train->place->world),
-        .postscale = options->predivide / (float)train->place->world,
+        .prescale = options->predivide > 0.0F ? 1.0F / options->predivide : 0.0F,
+        .postscale = (options->predivide > 0.0F ? options->predivide : 1.0F) / world,
         .in_fp32 = options->allreduce_always_fp32,
         .delays = options->delay_allreduce,
     };

@@ -16,6 +16,7 @@ struct task {
     uint32_t seed;                                        /* > 0: random buckets */
     void (*spoil)(struct fake_plan *plan, uint32_t rank); /* NULL: nothing */
     uint32_t odd_options_rank;                            /* has other options; 0: none */
+    bool is_f16;                                          /* see fake_net.h */
 };
 
 static uint32_t draw(uint32_t *state)
@@ -49,6 +50,10 @@ static int check_state(struct crew_seat *seat, struct net *net)
 
 static int check_grads(struct crew_seat *seat, struct net *net, uint32_t step)
 {
+    const struct task *task = seat->user;
+    const float unit = task->is_f16 ? FAKE_TINY : 1.0F;
+    const float off = task->is_f16 ? 1.01F * FAKE_TINY : 1e-2F;
+
     for (uint32_t index = 0; index < net_bucket_count(net); index++) {
         const struct net_view bucket = fake_bucket(net, index);
 
@@ -56,8 +61,8 @@ static int check_grads(struct crew_seat *seat, struct net *net, uint32_t step)
             float want = 0.0F;
 
             for (uint32_t r = 0; r < seat->world; r++)
-                want += fake_grad(r, step, index, i) / (float)seat->world;
-            if (!(bucket.values[i] - want <= 1e-2F && want - bucket.values[i] <= 1e-2F))
+                want += unit * fake_grad(r, step, index, i) / (float)seat->world;
+            if (!(bucket.values[i] - want <= off && want - bucket.values[i] <= off))
                 return snprintf(seat->text, sizeof seat->text, "step %u bucket %u, %zu: %g not %g",
                                 step, index, i, (double)bucket.values[i], (double)want);
         }
@@ -102,6 +107,7 @@ static int body(struct crew_seat *seat)
 
     if (task->seed > 0)
         randomize_buckets(&plan, task->seed);
+    plan.is_f16 = task->is_f16;
     if (task->spoil != NULL)
         task->spoil(&plan, seat->rank);
     if (task->odd_options_rank > 0 && seat->rank == task->odd_options_rank)
@@ -199,6 +205,19 @@ TEST(predivided_gradients_are_averaged_too)
             crew_check(&crew);
         }
     }
+}
+
+/* Values of 16 bit that are divided before the sum would lose up to 4 units here. */
+TEST(the_smallest_gradients_keep_their_bits)
+{
+    struct task task = {.steps = 3, .options = {.broadcast_buffers = true}, .is_f16 = true};
+    struct crew crew;
+
+    crew_run(&crew, 8, body, &task);
+    crew_check(&crew);
+    task.options.allreduce_always_fp32 = true;
+    crew_run(&crew, 8, body, &task);
+    crew_check(&crew);
 }
 
 TEST(random_buckets)

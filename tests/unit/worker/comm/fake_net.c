@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/half.h"
+
 struct net {
     struct fake_plan plan;
     float *grads, *params; /* buffers lie behind the parameters */
@@ -152,7 +154,8 @@ uint32_t net_bucket_count(const struct net *net)
 
 struct net_bucket net_bucket(const struct net *net, uint32_t index)
 {
-    struct net_bucket bucket = {.count = net->plan.bucket_counts[index]};
+    struct net_bucket bucket = {.count = net->plan.bucket_counts[index],
+                                .dtype = net->plan.is_f16 ? GRAPH_F16 : GRAPH_F32};
 
     assert(index < net->plan.bucket_count);
     for (uint32_t i = 0; i < index; i++)
@@ -177,10 +180,10 @@ enum status net_bucket_open(struct net *net, uint32_t index, struct net_view *vi
 enum status net_bucket_close(struct net *net, uint32_t index, const struct net_view *view,
                              struct err *err)
 {
-    (void)net;
     (void)index;
-    (void)view;
     (void)err;
+    for (size_t i = 0; net->plan.is_f16 && i < view->count; i++)
+        view->values[i] = half_f16_to(half_f16_from(view->values[i]));
     return STATUS_OK;
 }
 
@@ -219,6 +222,8 @@ static enum status backward(struct net *net, float grad_scale, const struct redu
             work(net, net->plan.work_us);
         for (size_t i = 0; i < bucket.count; i++)
             bucket.values[i] = scale * fake_grad(net->plan.rank, net->step, index, i);
+        for (size_t i = 0; net->plan.is_f16 && i < bucket.count; i++)
+            bucket.values[i] = half_f16_to(half_f16_from(bucket.values[i] * FAKE_TINY));
         if (reducer != NULL)
             status = reducer->bucket_ready(reducer->context, index, err);
     }

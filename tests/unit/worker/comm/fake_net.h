@@ -8,6 +8,7 @@
 
 #define FAKE_TENSORS_MAX 16
 #define FAKE_BUCKETS_MAX 64
+#define FAKE_TINY 0x1p-24F /* the smallest fp16 above 0 */
 
 struct fake_plan {
     uint32_t rank;
@@ -18,6 +19,8 @@ struct fake_plan {
     size_t bucket_counts[FAKE_BUCKETS_MAX];
     uint32_t bucket_count;
     size_t buffer_count;
+    bool
+        is_f16; /* gradients are fp16, and so small that all are subnormal: FAKE_TINY times as large */
     uint32_t work_us;     /* computing before each bucket is ready, of this thread's CPU time */
     uint32_t fail_bucket; /* backward fails before this bucket; UINT32_MAX: never */
 };
