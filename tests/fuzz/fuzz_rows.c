@@ -109,11 +109,11 @@ static void make_template(void)
     disk_save();
 }
 
-#define PARTS_A                                                                                    \
-    "[{\"node\":\"node0\",\"rank_base\":4294967295,\"local_count\":64,\"slot_mask\":\"1\"}]"
-#define PARTS_B                                                                                    \
-    "[{\"node\":\"node1\",\"rank_base\":0,\"local_count\":2,\"slot_mask\":"                        \
-    "\"18446744073709551615\"}]"
+static const char parts_a[] = "[{\"node\":\"node0\",\"rank_base\":4294967295,\"local_count\":64,"
+                              "\"slot_mask\":\"1\"}]";
+static const char parts_b[] = "[{\"node\":\"node1\",\"rank_base\":0,\"local_count\":2,"
+                              "\"slot_mask\":\"18446744073709551615\"}]";
+
 static void bind_value(struct program *program, sqlite3_stmt *stmt)
 {
     static const int64_t numbers[] = {0,         1,         -1,         2,          INT32_MAX,
@@ -121,7 +121,7 @@ static void bind_value(struct program *program, sqlite3_stmt *stmt)
                                       4096,      32768,     4294967296, 64,         1000};
     static const char *const texts[] = {
         "",      "running", "queued", "starting", "restarting", "[]",           "{}",    "[{}]",
-        "[1,2]", "null",    "node0",  "failed",   "{\"a\":1}",  "[\"x\",null]", PARTS_A, PARTS_B};
+        "[1,2]", "null",    "node0",  "failed",   "{\"a\":1}",  "[\"x\",null]", parts_a, parts_b};
     uint32_t kind = program_below(program, 8), count;
     char bytes[256];
 

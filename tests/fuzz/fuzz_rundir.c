@@ -28,12 +28,12 @@ static void make_folder(void)
     FUZZ_CHECK(atexit(remove_folder) == 0);
 }
 
-#define SHIM_JSON                                                                                  \
-    "s{\"pid\":4711,\"start_ticks\":\"123456789\",\"boot_id\":\"0f1e2d3c-0000-4000-8000-"          \
-    "1a2b3c4d5e6f\","                                                                              \
-    "\"token\":\"0123456789abcdef0123456789abcdef\",\"cgroup\":\"/sys/fs/cgroup/ddp/c-7-g1\"}"
+static const char shim_json[] =
+    "s{\"pid\":4711,\"start_ticks\":\"123456789\",\"boot_id\":\"0f1e2d3c-0000-4000-8000-"
+    "1a2b3c4d5e6f\","
+    "\"token\":\"0123456789abcdef0123456789abcdef\",\"cgroup\":\"/sys/fs/cgroup/ddp/c-7-g1\"}";
 static const char *const shims[] = {
-    SHIM_JSON,
+    shim_json,
     "s{\"pid\":1,\"start_ticks\":\"18446744073709551616\",\"boot_id\":\"\",\"token\":\"\"}",
     "s{\"pid\":2147483648,\"start_ticks\":\"1\",\"boot_id\":\"b\",\"token\":\"t\",\"cgroup\":7}",
     "s{\"pid\":1.5,\"start_ticks\":\"-1\",\"boot_id\":\"b\",\"token\":\"t\",\"other\":[{}]}",
