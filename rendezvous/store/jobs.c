@@ -146,8 +146,11 @@ uint32_t store_active_ids(struct store *store, uint64_t after_id, uint64_t *ids,
 
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)after_id);
     (void)sqlite3_bind_int64(stmt, 2, max);
-    while (count < max && store_row(store, stmt, "read the jobs of"))
-        ids[count++] = (uint64_t)sqlite3_column_int64(stmt, 0);
+    while (count < max && store_row(store, stmt, "read the jobs of")) {
+        ids[count] = (uint64_t)sqlite3_column_int64(stmt, 0);
+        if (ids[count] > after_id) /* else the index is damaged, and a caller would never end */
+            after_id = ids[count++];
+    }
     (void)sqlite3_reset(stmt);
     return count;
 }

@@ -2,14 +2,12 @@
  * tables agree after every step, what it sends can be sent, generations never go back, what has ended
  * stays so, and a server that starts from its rows at the end takes all of them. */
 #include <string.h>
-#include <sys/mman.h>
 
 #include "common/buf.h"
-#include "rendezvous/core/rdzv.h"
 #include "tests/fuzz/program.h"
+#include "tests/fuzz/small_core.h"
 
-#define CONNS 4u
-#define JOBS_MAX 12u
+#define CONNS SMALL_CORE_NODES
 #define STEPS_MAX 400u
 #define SHIMS_MAX 8u /* of a node */
 
@@ -39,29 +37,6 @@ static struct world {
 void fuzz_corpus(fuzz_add *add)
 {
     program_corpus(add);
-}
-
-static const struct rdzv_options options = {.jobs_max = JOBS_MAX,
-                                            .nodes_max = CONNS,
-                                            .lease_us = 60000000,
-                                            .beat_interval_us = 1000000,
-                                            .suspect_us = 5000000,
-                                            .lost_us = 15000000,
-                                            .waits_for_lease = true,
-                                            .seed = 1,
-                                            .cluster = "fuzz"};
-
-static void start_core(void)
-{
-    static void *memory;
-    uint64_t byte_count = rdzv_bytes(&options);
-
-    if (memory != NULL)
-        FUZZ_CHECK(munmap(memory, byte_count) == 0);
-    memory = mmap(NULL, byte_count, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    FUZZ_CHECK(memory != MAP_FAILED);
-    world.core = rdzv_init(memory, &options);
 }
 
 /* -- what a step must not do ------------------------------------------------------------------- */
@@ -441,7 +416,7 @@ static void one_event(struct program *program)
 /* A new server, from what was persisted. */
 static void restart(void)
 {
-    start_core();
+    world.core = small_core_start();
     memset(world.conns, 0, sizeof world.conns);
     for (uint64_t id = 1; id <= world.last_job_id; id++)
         if (world.rows[id].record.job_id != 0 &&
@@ -464,7 +439,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t byte_count)
     memset(&world, 0, sizeof world);
     world.now_us = 100000000;
     world.wall_ms = INT64_C(1700000000000);
-    start_core();
+    world.core = small_core_start();
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
     for (uint32_t i = 0; program_has_more(&program) && i < STEPS_MAX; i++) {
         one_event(&program);

@@ -5,11 +5,11 @@
  * An input is a program (program.h): first how the file is changed, then by what. */
 #include <setjmp.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "common/log.h"
 #include "rendezvous/store/internal.h"
 #include "tests/fuzz/program.h"
+#include "tests/fuzz/small_core.h"
 #include "tests/lib/disk_memory.h"
 #include "tests/lib/store_model.h"
 
@@ -37,19 +37,10 @@ void fuzz_corpus(fuzz_add *add)
     program_corpus(add);
 }
 
-static void bury(struct store *store)
-{
-    disk_process_killed();
-    for (size_t i = 0; i < STORE_STATEMENT_COUNT; i++)
-        (void)sqlite3_finalize(store->statements[i]);
-    (void)sqlite3_close(store->db);
-    free(store);
-}
-
 static void on_end(struct store *store, int code)
 {
     FUZZ_CHECK(code == STORE_EXIT_CODE);
-    bury(store);
+    disk_bury(store);
     longjmp(world.ended, 1);
 }
 
@@ -244,28 +235,6 @@ static void step(struct store *store, struct rdzv_event event)
     store_commit(store);
 }
 
-static void start_core(void)
-{
-    static const struct rdzv_options options = {.jobs_max = 16,
-                                                .nodes_max = 4,
-                                                .lease_us = 60000000,
-                                                .beat_interval_us = 1000000,
-                                                .suspect_us = 5000000,
-                                                .lost_us = 15000000,
-                                                .waits_for_lease = true,
-                                                .seed = 1,
-                                                .cluster = "fuzz"};
-    static void *memory;
-    uint64_t byte_count = rdzv_bytes(&options);
-
-    if (memory != NULL)
-        FUZZ_CHECK(munmap(memory, byte_count) == 0);
-    memory = mmap(NULL, byte_count, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    FUZZ_CHECK(memory != MAP_FAILED);
-    world.core = rdzv_init(memory, &options);
-}
-
 /* As rendezvous/server/listen.c does at its start. */
 static void restore(struct store *store)
 {
@@ -275,7 +244,7 @@ static void restore(struct store *store)
     uint64_t ids[16], last_id = 0, next_id;
     uint32_t count = store_drains(store, drains, 8);
 
-    start_core();
+    world.core = small_core_start();
     for (uint32_t i = 0; i < count; i++)
         step(store, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &drains[i]});
     while ((count = store_active_ids(store, last_id, ids, 16)) > 0) {

@@ -6,28 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/disk_names.h"
+
 #define SECTOR 512u
 #define BLOCK 4096u
 #define FILES_MAX 24
-#define NAMES_MAX 16
-#define CHANGES_MAX 64 /* of names, not yet synced */
-
-struct name {
-    char path[512]; /* "": none */
-    int file;
-};
-
-/* `file` < 0: removed; `from`: renamed. */
-struct name_change {
-    struct name made;
-    char gone[512];
-};
 
 static struct disk {
     struct disk_file files[FILES_MAX];
-    struct name names[NAMES_MAX], stored_names[NAMES_MAX];
-    struct name_change changes[CHANGES_MAX];
-    uint32_t change_count;
+    struct disk_names names;
     uint64_t random, epoch, capacity_bytes, sync_us, busy_us;
     uint64_t counts[DISK_OPS], cut_at;
     struct {
@@ -57,69 +44,9 @@ static void *make_zeroed(uint64_t byte_count)
     return bytes;
 }
 
-/* -- names ------------------------------------------------------------------------------------- */
-
-static struct name *find_name(struct name *names, const char *path)
-{
-    for (uint32_t i = 0; i < NAMES_MAX; i++)
-        if (strcmp(names[i].path, path) == 0)
-            return &names[i];
-    return NULL;
-}
-
-static void apply_change(struct name *names, const struct name_change *change)
-{
-    struct name *name = change->gone[0] != '\0' ? find_name(names, change->gone) : NULL;
-
-    if (name != NULL)
-        name->path[0] = '\0';
-    if (change->made.path[0] == '\0')
-        return;
-    name = find_name(names, change->made.path);
-    if (name == NULL)
-        name = find_name(names, "");
-    if (name == NULL)
-        abort();
-    *name = change->made;
-}
-
-static void store_changes(uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        apply_change(disk.stored_names, &disk.changes[i]);
-    disk.change_count -= count;
-    memmove(disk.changes, disk.changes + count, disk.change_count * sizeof disk.changes[0]);
-}
-
-static void change_names(const char *gone, const char *made, int file)
-{
-    struct name_change *change;
-
-    if (disk.change_count == CHANGES_MAX)
-        store_changes(1);
-    change = &disk.changes[disk.change_count++];
-    memset(change, 0, sizeof *change);
-    (void)snprintf(change->gone, sizeof change->gone, "%s", gone);
-    (void)snprintf(change->made.path, sizeof change->made.path, "%s", made);
-    change->made.file = file;
-    apply_change(disk.names, change);
-}
-
-static bool is_named(const struct name *names, int file)
-{
-    for (uint32_t i = 0; i < NAMES_MAX; i++)
-        if (names[i].path[0] != '\0' && names[i].file == file)
-            return true;
-    return false;
-}
-
 static bool is_used(int file)
 {
-    for (uint32_t i = 0; i < disk.change_count; i++)
-        if (disk.changes[i].made.path[0] != '\0' && disk.changes[i].made.file == file)
-            return true;
-    return disk.files[file].open_count > 0 || is_named(disk.names, file) ||
-           is_named(disk.stored_names, file);
+    return disk.files[file].open_count > 0 || disk_names_may_have(&disk.names, file);
 }
 
 void disk_drop_regions(struct disk_file *file)
@@ -174,9 +101,7 @@ static int begin_op(enum disk_op op, bool *is_last)
 
 int disk_find(const char *path)
 {
-    const struct name *name = find_name(disk.names, path);
-
-    return name != NULL ? name->file : -1;
+    return disk_names_find(&disk.names, path);
 }
 
 /* The power may go in the middle of it: then nobody knows whether it is done. */
@@ -186,7 +111,7 @@ static int try_names(const char *gone, const char *made, int file)
 
     if (begin_op(DISK_NAME, &is_last) < 0)
         return -1;
-    change_names(gone, made, file);
+    disk_names_change(&disk.names, gone, made, file);
     return is_last ? fail(EIO) : 0;
 }
 
@@ -280,7 +205,7 @@ uint64_t disk_used(void)
     uint64_t sum = 0;
 
     for (int i = 0; i < FILES_MAX; i++)
-        if (disk.files[i].open_count > 0 || is_named(disk.names, i))
+        if (disk.files[i].open_count > 0 || disk_names_have(&disk.names, i))
             sum += blocks_of(&disk.files[i]);
     return sum;
 }
@@ -418,7 +343,8 @@ int disk_sync_names(void)
 
     if (begin_op(DISK_SYNC, &is_last) < 0)
         return -1;
-    store_changes(is_last ? (uint32_t)disk_draw(disk.change_count + 1) : disk.change_count);
+    disk_names_store(&disk.names, is_last ? (uint32_t)disk_draw(disk.names.change_count + 1)
+                                          : disk.names.change_count);
     return is_last ? fail(EIO) : 0;
 }
 
@@ -446,7 +372,7 @@ int disk_sync(struct disk_file *file, bool with_names)
     if (rc == 0) {
         file->stored_bytes = file->cache_bytes;
         if (with_names)
-            store_changes(disk.change_count);
+            disk_names_store(&disk.names, disk.names.change_count);
     }
     return rc;
 }
@@ -516,11 +442,10 @@ void disk_power_on(enum disk_rest rest)
 {
     disk_process_killed();
     if (rest == DISK_REST_ALL)
-        store_changes(disk.change_count);
+        disk_names_store(&disk.names, disk.names.change_count);
     else if (rest == DISK_REST_SOME)
-        store_changes((uint32_t)disk_draw(disk.change_count + 1));
-    disk.change_count = 0;
-    memcpy(disk.names, disk.stored_names, sizeof disk.names);
+        disk_names_store(&disk.names, (uint32_t)disk_draw(disk.names.change_count + 1));
+    disk_names_lose(&disk.names);
     for (int i = 0; i < FILES_MAX; i++)
         lose_power(&disk.files[i], rest);
     disk.is_off = false;
@@ -530,33 +455,46 @@ void disk_power_on(enum disk_rest rest)
 
 /* -- the whole disk ---------------------------------------------------------------------------- */
 
-static void *copy_bytes(const void *bytes, uint64_t byte_count)
-{
-    void *copy = byte_count > 0 ? make_zeroed(byte_count) : NULL;
-
-    if (copy != NULL)
-        memcpy(copy, bytes, byte_count);
-    return copy;
-}
-
 static void drop_all(struct disk *which)
 {
     for (int i = 0; i < FILES_MAX; i++)
         drop_file(&which->files[i]);
 }
 
+/* Into the same memory where that has the size: a test does this for each of thousands of faults. */
+static void copy_file(struct disk_file *to, const struct disk_file *from)
+{
+    struct disk_file copy = *from;
+    uint64_t room = from->room_bytes;
+
+    memset(copy.regions, 0, sizeof copy.regions);
+    if (to->room_bytes != room) {
+        drop_file(to);
+        to->cache = room > 0 ? make_zeroed(room) : NULL;
+        to->stored = room > 0 ? make_zeroed(room) : NULL;
+        to->dirty = room > 0 ? make_zeroed(room / SECTOR) : NULL;
+    }
+    disk_drop_regions(to);
+    copy.cache = to->cache;
+    copy.stored = to->stored;
+    copy.dirty = to->dirty;
+    *to = copy;
+    if (room == 0)
+        return;
+    memcpy(to->cache, from->cache, room);
+    memcpy(to->stored, from->stored, room);
+    memcpy(to->dirty, from->dirty, room / SECTOR);
+}
+
 static void copy_disk(struct disk *to, const struct disk *from)
 {
-    drop_all(to);
-    *to = *from;
-    for (int i = 0; i < FILES_MAX; i++) {
-        struct disk_file *file = &to->files[i];
+    static struct disk copy;
 
-        memset(file->regions, 0, sizeof file->regions);
-        file->cache = copy_bytes(file->cache, file->room_bytes);
-        file->stored = copy_bytes(file->stored, file->room_bytes);
-        file->dirty = copy_bytes(file->dirty, file->room_bytes / SECTOR);
-    }
+    copy = *from;
+    memcpy(copy.files, to->files, sizeof copy.files);
+    *to = copy;
+    for (int i = 0; i < FILES_MAX; i++)
+        copy_file(&to->files[i], &from->files[i]);
 }
 
 static void set_seed(uint64_t seed)

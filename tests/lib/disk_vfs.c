@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/store/internal.h"
 #include "tests/lib/disk_memory.h"
 
 #define VFS_NAME "disk"
@@ -375,4 +376,13 @@ const struct store_disk *disk_table(void (*on_end)(struct store *store, int code
     table.end = on_end;
     (void)sqlite3_vfs_register(&vfs, 0);
     return &table;
+}
+
+void disk_bury(struct store *store)
+{
+    disk_process_killed(); /* before it is closed: closing must write nothing */
+    for (size_t i = 0; i < STORE_STATEMENT_COUNT; i++)
+        (void)sqlite3_finalize(store->statements[i]);
+    (void)sqlite3_close(store->db);
+    free(store);
 }

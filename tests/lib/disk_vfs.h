@@ -49,7 +49,9 @@ uint64_t disk_busy_us(void);
 /* The process is gone: its descriptors, its locks, its shared memory. What it wrote is in the page
  * cache. Its handles may still be closed; they do nothing more. */
 void disk_process_killed(void);
-/* The same, and the machine lost its power; now it has it again. */
+/* The same for the process that has this store; frees its memory. */
+void disk_bury(struct store *store);
+/* The process is gone, and the machine lost its power; now it has it again. */
 void disk_power_on(enum disk_rest rest);
 
 /* A copy of the whole disk, and back to it; one copy at most. Nothing may be open. */
