@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/utf8.h"
 #include "worker/agent.h"
 #include "worker/device.h"
 #include "worker/options.h"
@@ -37,11 +38,20 @@ static void catch_signal(int signal_number, void (*handler)(int signal_number))
     (void)sigaction(signal_number, &action, NULL);
 }
 
+/* A text may quote a file, which can have any bytes: none of them may command a terminal. */
+static void print_error(const struct err *err)
+{
+    char text[sizeof err->text];
+
+    utf8_printable(err->text, strlen(err->text), text, sizeof text);
+    (void)fprintf(stderr, "ddp-worker: %s\n", text);
+}
+
 static int fail(struct agent *agent, const struct err *err)
 {
     if (err->status == STATUS_CLOSED) /* stopped on request: no error to report */
         return stop ? EXIT_SIGTERM : EXIT_FAILED;
-    (void)fprintf(stderr, "ddp-worker: %s\n", err->text);
+    print_error(err);
     agent_fail(agent, err->text);
     return EXIT_FAILED;
 }
@@ -103,7 +113,7 @@ static int print_graph(const struct options *options, const struct agent_place *
     device_close(&device);
     if (status == STATUS_OK)
         return 0;
-    (void)fprintf(stderr, "ddp-worker: %s\n", err.text);
+    print_error(&err);
     return EXIT_FAILED;
 }
 
@@ -117,7 +127,7 @@ int main(int argc, char **argv)
         return 0;
     log_open("ddp-worker", LOG_INFO, false);
     if (options_read(&options, argc, argv, &err) != STATUS_OK) {
-        (void)fprintf(stderr, "ddp-worker: %s\n", err.text);
+        print_error(&err);
         return EXIT_USAGE;
     }
     if (options.help || options.version) {
@@ -128,7 +138,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (agent_read_place(&place, &err) != STATUS_OK) {
-        (void)fprintf(stderr, "ddp-worker: %s\n", err.text);
+        print_error(&err);
         return EXIT_FAILED;
     }
     return options.print_graph ? print_graph(&options, &place) : run(&options, &place);

@@ -96,6 +96,8 @@ static const struct option_row rows[] = {
           "stop after this many steps in all (0: after the epochs)"),
     TEXT("resume", resume, "WHAT",
          "auto: the newest in --checkpoint-dir; none; a file or a folder"),
+    FLAG("from-start-if-damaged", from_start_if_damaged,
+         "--resume auto: start over where every checkpoint is damaged; else that is an error"),
     FLAG("take-over", take_over,
          "write to --checkpoint-dir although another job that lives does: that one ends"),
     FLAG("evaluate", evaluate, "validate and end", .letter = 'e'),

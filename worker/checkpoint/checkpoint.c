@@ -201,6 +201,7 @@ enum status checkpoint_open_newest(struct checkpoint *checkpoint, const char *pa
                                    const struct checkpoint_choice *choice, struct err *err)
 {
     struct err why = {0}, conflict = {0};
+    bool is_damaged = false;
     uint32_t *steps;
     size_t count;
     enum status status = checkpoint_list_steps(path, ".json", &steps, &count, err);
@@ -212,6 +213,7 @@ enum status checkpoint_open_newest(struct checkpoint *checkpoint, const char *pa
         status = open_fitting(checkpoint, path, steps[i], choice, &why);
         if (status == STATUS_CONFLICT && conflict.status == STATUS_OK)
             conflict = why;
+        is_damaged = is_damaged || status == STATUS_BAD_INPUT;
         if (status != STATUS_OK)
             choice->skipped(choice->user, &why);
     }
@@ -220,5 +222,6 @@ enum status checkpoint_open_newest(struct checkpoint *checkpoint, const char *pa
         return STATUS_OK;
     if (conflict.status != STATUS_OK)
         return err_set(err, STATUS_CONFLICT, 0, "%s", conflict.text);
-    return err_set(err, STATUS_NOT_FOUND, 0, "%s has no whole checkpoint", path);
+    return err_set(err, is_damaged ? STATUS_BAD_INPUT : STATUS_NOT_FOUND, 0,
+                   "%s has no whole checkpoint", path);
 }

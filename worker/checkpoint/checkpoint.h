@@ -111,7 +111,8 @@ struct checkpoint_choice {
     void *user;
 };
 /* Opens the newest whole checkpoint in the folder `path` that will do. Errors: STATUS_NOT_FOUND
- * (there is none, or no such folder), STATUS_CONFLICT (all whole ones are from another run; the
+ * (there is none, or no such folder), STATUS_BAD_INPUT (there are some, and all are damaged),
+ * STATUS_CONFLICT (all whole ones are from another run; the
  * text says how the newest differs). */
 enum status checkpoint_open_newest(struct checkpoint *checkpoint, const char *path,
                                    const struct checkpoint_choice *choice, struct err *err);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -419,4 +420,27 @@ enum status safetensors_read(const struct safetensors *file,
     assert(file->fd >= 0 && tensor->byte_count == safetensors_bytes(tensor));
     return fileio_read_at(file->fd, tensor->name, values, tensor->byte_count,
                           file->data_begin + tensor->begin, err);
+}
+
+static bool is_variance(const char *name)
+{
+    static const char ending[] = ".running_var";
+    const size_t length = strlen(name);
+
+    return length >= sizeof ending - 1 && strcmp(name + length - (sizeof ending - 1), ending) == 0;
+}
+
+enum status safetensors_check_values(const char *name, const float *values, size_t count,
+                                     struct err *err)
+{
+    const bool may_be_negative = !is_variance(name);
+    size_t i = 0;
+
+    while (i < count && isfinite(values[i]) && (may_be_negative || values[i] >= 0.0F))
+        i++;
+    if (i == count)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT, 0, "%.100s has %g at element %zu: it must be %s", name,
+                   (double)values[i], i,
+                   isfinite(values[i]) ? "0 or more, a variance" : "a finite number");
 }

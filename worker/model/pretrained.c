@@ -205,6 +205,7 @@ static enum status load_tensor(const struct source *source, uint32_t index, stru
     const struct graph_tensor *tensor = &source->graph->tensors[index];
     const struct safetensors_tensor *there = safetensors_find(&source->file, tensor->name);
     float *values = malloc(tensor->count * sizeof *values);
+    struct err why;
     enum status status;
 
     assert(there != NULL && there->byte_count <= tensor->count * sizeof *values);
@@ -213,8 +214,12 @@ static enum status load_tensor(const struct source *source, uint32_t index, stru
     status = safetensors_read(&source->file, there, values, err);
     if (status == STATUS_OK) {
         widen(there->type, values, tensor->count);
-        status = net_tensor_write(source->net, index, values, err);
+        status = safetensors_check_values(tensor->name, values, tensor->count, &why);
+        if (status != STATUS_OK)
+            (void)err_set(err, status, 0, "--pretrained %.60s: %.150s", source->path, why.text);
     }
+    if (status == STATUS_OK)
+        status = net_tensor_write(source->net, index, values, err);
     free(values);
     return status;
 }

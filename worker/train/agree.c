@@ -46,6 +46,19 @@ static enum status refuse_none(const struct agree_question *question, struct err
                    question->known_step, question->path);
 }
 
+/* Nobody has a whole one. A new start is no answer to files that are damaged: their owner decides. */
+static enum status check_none(const struct agree_question *question, struct err *err)
+{
+    for (uint32_t i = 0; i < question->world; i++)
+        if (question->reports[i].is_damaged && !question->starts_if_damaged)
+            return err_set(err, STATUS_BAD_INPUT, 0,
+                           "no checkpoint in %.80s is whole (the warnings before say why; node "
+                           "%.40s, rank %u): --from-start-if-damaged starts over, and moves them "
+                           "away",
+                           question->path, question->reports[i].node, i);
+    return question->known_step > 0 ? refuse_none(question, err) : STATUS_OK;
+}
+
 static enum status refuse_copy(const struct agree_question *question, uint32_t newest,
                                struct err *err)
 {
@@ -67,7 +80,7 @@ enum status agree(const struct agree_question *question, struct agree_answer *an
     assert(question->world > 0 && reports[0].folder == 0);
     *answer = (struct agree_answer){.receivers = receivers};
     if (newest == AGREE_NO_FOLDER)
-        return question->known_step > 0 ? refuse_none(question, err) : STATUS_OK;
+        return check_none(question, err);
     answer->resumes = true;
     answer->step = reports[newest].step;
     answer->is_of_job = reports[newest].is_of_job;

@@ -19,7 +19,8 @@ struct agree_report {
     uint32_t folder; /* the first rank that sees the same folder; AGREE_NO_FOLDER: it has none */
     /* The newest whole checkpoint that fits this training, of the rank that speaks for a folder: */
     bool has_checkpoint;
-    bool is_of_job; /* this job made it; one of another job comes after all of these */
+    bool is_damaged; /* it has none, but files of some that are not whole */
+    bool is_of_job;  /* this job made it; one of another job comes after all of these */
     uint32_t step;
 };
 
@@ -29,7 +30,8 @@ struct agree_question {
     const char *path; /* of the folder, for texts */
     /* On how many nodes besides rank 0's there is to be a copy; 0: nothing is ever sent. */
     uint32_t copies;
-    uint64_t known_step; /* the newest step that the server knows to be committed; 0: none */
+    bool starts_if_damaged; /* --from-start-if-damaged */
+    uint64_t known_step;    /* the newest step that the server knows to be committed; 0: none */
 };
 
 struct agree_answer {
@@ -45,7 +47,7 @@ struct agree_answer {
 };
 
 /* The newest checkpoint that any rank has. Errors: STATUS_NOT_FOUND (nobody has one although the
- * job has committed one), STATUS_CONFLICT (rank 0 lacks it and copies is 0). */
+ * job has committed one), STATUS_BAD_INPUT (all that there are are damaged), STATUS_CONFLICT (rank 0 lacks it and copies is 0). */
 enum status agree(const struct agree_question *question, struct agree_answer *answer,
                   struct err *err);
 

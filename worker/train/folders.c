@@ -118,7 +118,7 @@ static enum status look(struct train *train, struct agree_report *report, struct
         status = checkpoint_open_newest(&found, train->options->checkpoint_dir, &choice, err);
     report->is_of_job = status == STATUS_OK;
     choice.job_id = NULL;
-    if (status == STATUS_NOT_FOUND && takes_any)
+    if ((status == STATUS_NOT_FOUND || status == STATUS_BAD_INPUT) && takes_any)
         status = checkpoint_open_newest(&found, train->options->checkpoint_dir, &choice, err);
     if (status != STATUS_OK)
         return status;
@@ -140,6 +140,9 @@ static enum status look_if_asked(struct train *train, struct agree_report *repor
     status = look(train, report, &why);
     if (status == STATUS_OK || status == STATUS_NOT_FOUND)
         return STATUS_OK;
+    report->is_damaged = status == STATUS_BAD_INPUT;
+    if (status == STATUS_BAD_INPUT)
+        return STATUS_OK; /* some other node may have a whole one */
     if (status == STATUS_CONFLICT)
         *conflict = why;
     else if (train->place->rank == 0)
@@ -168,6 +171,7 @@ static struct agree_question question_of(const struct train *train)
                                    .world = train->place->world,
                                    .path = train->options->checkpoint_dir,
                                    .copies = train->options->checkpoint_copies,
+                                   .starts_if_damaged = train->options->from_start_if_damaged,
                                    .known_step = train->place->checkpoint_step};
 }
 

@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -53,20 +52,16 @@ static enum status read_state(struct net *net, int state, uint32_t index, float 
                               : net_optim_read(net, (enum optim_state)state, index, values, err);
 }
 
-/* One value that is not finite makes all of the weights useless. */
 static enum status check_finite(const char *name, const float *values, size_t count,
                                 struct err *err)
 {
-    size_t i = 0;
+    struct err why;
 
-    while (i < count && isfinite(values[i]))
-        i++;
-    if (i == count)
+    if (safetensors_check_values(name, values, count, &why) == STATUS_OK)
         return STATUS_OK;
-    return err_set(err, STATUS_BAD_INPUT, 0,
-                   "%.100s has %g at element %zu: training ends, and keeps no checkpoint of it; a "
-                   "lower --lr may help",
-                   name, (double)values[i], i);
+    return err_set(err, why.status, 0,
+                   "%.150s: training ends, and keeps no checkpoint of it; a lower --lr may help",
+                   why.text);
 }
 
 static enum status add_tensor(struct snapshot *snapshot, struct net *net, uint32_t index, int state,
@@ -240,6 +235,8 @@ static enum status load_tensor(struct net *net, uint32_t index, const struct saf
     if (values == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for %s", name);
     status = safetensors_read(file, found, values, err);
+    if (status == STATUS_OK)
+        status = safetensors_check_values(name, values, tensor->count, err);
     if (status == STATUS_OK)
         status = write_state(net, state, index, values, err);
     free(values);

@@ -295,6 +295,28 @@ TEST(a_torn_checkpoint_costs_only_itself)
     gang_check_same("whole", "cut", 32);
 }
 
+static void spoil(const char *name)
+{
+    char path[512];
+
+    (void)snprintf(path, sizeof path, "%s/all/%s", test_dir(), name);
+    CHECK_EQ(truncate(path, 5000), 0);
+}
+
+/* Nobody loses a night's work to a start from nothing that was not asked for. */
+TEST(when_all_are_damaged_training_does_not_start_over)
+{
+    write_data();
+    CHECK_EQ(gang_run(1, arguments("all", "--epochs 2 --max-steps 10 --checkpoint-every 5")), 0);
+    spoil("step-00000005.safetensors");
+    spoil("step-00000010.safetensors");
+    CHECK_EQ(gang_run(1, arguments("all", "--epochs 2 --resume auto")), 1);
+    CHECK(strstr(gang_output(), "step-00000010.safetensors: torn") != NULL);
+    CHECK(strstr(gang_output(), "--from-start-if-damaged starts over") != NULL);
+    CHECK_EQ(gang_run(1, arguments("all", "--epochs 1 --resume auto --from-start-if-damaged")), 0);
+    CHECK(strstr(gang_output(), "moved to") != NULL);
+}
+
 /* Exit codes and messages of options that are refused. */
 TEST(refusals)
 {

@@ -2,6 +2,7 @@
 #include "worker/model/pretrained.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,24 @@ TEST(shapes_and_types_that_differ)
     file.tensors[3].type = SAFETENSORS_F64;
     end_file(&file);
     expect(&file, 10, ": the type of layer1.1.bias is not fp32, fp16 or bf16");
+}
+
+TEST(values_that_no_weight_has)
+{
+    const struct model_shape shape = {1, 28, 28, 10};
+    struct subject s = {0};
+    struct file file;
+    struct err err = {.text = ""};
+
+    begin_file(&file, SAFETENSORS_BF16, INFINITY);
+    end_file(&file);
+    expect(&file, 10, ": layer1.0.weight has inf at element 0: it must be a finite number");
+    begin_file(&file, SAFETENSORS_F32, -2);
+    end_file(&file);
+    open_subject(&s, "convnet", &shape);
+    CHECK_EQ(pretrained_load(s.net, s.graph, file.path, false, &err), STATUS_BAD_INPUT);
+    CHECK(strstr(err.text, "layer1.1.running_var has -2 at element 0") != NULL);
+    close_subject(&s);
 }
 
 TEST(a_new_classifier_stays_as_drawn)
