@@ -16,10 +16,14 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Restarted(Daemon):
-    """Starts without waiting for its ready line. `excused`: it may end by itself just now, but not by a signal. `is_wanted`:
-    false between kill() and start()."""
+    """Starts without waiting for its ready line. `excuses`: why it may end by itself just now, though not by a
+    signal. `is_wanted`: false between kill() and start()."""
 
-    excused, is_wanted = False, False
+    is_wanted = False
+
+    def __init__(self, argv, log, word):
+        super().__init__(argv, log, word)
+        self.excuses = set()
 
     def kill(self):
         self.is_wanted = False

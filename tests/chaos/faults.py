@@ -16,6 +16,7 @@ WEIGHTS = {
     "kill worker": 12, "stop worker": 8, "kill node": 4, "fill disk": 6, "few files server": 4, "few files launcherd": 4,
     "few files shim": 3, "no memory server": 3, "no memory launcherd": 3, "no memory worker": 4, "cut both": 5, "cut up": 3,
     "cut down": 3, "reset": 6}
+STORE_FAILED = 74  # the server's exit code when it cannot write: a full disk is no reason, there is room reserved
 KILLED_MOST = 3  # how often the processes of one job are killed, as a job may restart 20 times
 
 
@@ -97,11 +98,11 @@ class Faults:
         if not self.cluster.has_tmpfs or "disk" in self.busy:
             return False
         self.cluster.fill()
-        self.cluster.server.excused = True  # it may refuse to start
+        self.cluster.server.excuses.add("full disk")  # it may refuse to start
 
         def empty():
             self.cluster.empty()
-            self.cluster.server.excused = False
+            self.cluster.server.excuses.discard("full disk")
         return self.later(fault, empty, "disk")
 
     def daemon(self, fault, verb, daemon):
@@ -135,13 +136,13 @@ class Faults:
             resource.prlimit(pid, which, (min(now, before[1]) if before[1] >= 0 else now, before[1]))
         except (OSError, ProcessLookupError):
             return False
-        daemon = name if hasattr(name, "excused") else None
+        daemon = name if hasattr(name, "excuses") else None
         if daemon and verb == "no memory":
-            daemon.excused = True
+            daemon.excuses.add(verb)
 
         def restore():
             if daemon:
-                daemon.excused = False
+                daemon.excuses.discard(verb)
             with contextlib.suppress(OSError, ProcessLookupError):
                 resource.prlimit(pid, which, before)
         return self.later(fault, restore, name)
@@ -182,9 +183,9 @@ class Faults:
             if daemon.is_up() or not daemon.is_wanted:
                 continue
             code = daemon.process.returncode
-            if not daemon.excused or code < 0:
+            if not daemon.excuses or code < 0 or (code == STORE_FAILED and daemon.excuses == {"full disk"}):
                 raise AssertionError(f"{name} ended by itself with {code}; see {daemon.log}")
-            key = f"({name.rstrip('0123456789')} ended with {code} and was started again)"
+            key = f"({name.rstrip('0123456789')} ended with {code}, {' and '.join(sorted(daemon.excuses))}, and was started again)"
             self.done[key] = self.done.get(key, 0) + 1
             daemon.process.stdout.close()
             daemon.start()

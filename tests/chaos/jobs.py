@@ -1,6 +1,7 @@
 """The jobs that run in the chaos, and what must come of them."""
 
 import os
+import re
 import time
 
 import ddpproto
@@ -77,7 +78,13 @@ class Job:
         answer = self.kind.cluster.ask(lambda client: client.job(self.id))
         if answer:
             self.summary = answer["jobs"][0]
+            self.resume_nodes()
         return self.summary["state"] if answer else None
+
+    def resume_nodes(self):
+        """As an operator would: a node that has failed a job twice gets no rank of it for ten minutes, but for this."""
+        for node in re.findall(r'"ddpctl node resume (\w+)"', self.summary["reason"]):
+            self.kind.cluster.ask(lambda client, node=node: client.ask("node_resume", name=node, slot_mask=0))
 
     def has_ended(self):
         return self.look() in ENDED

@@ -51,7 +51,8 @@ static void check_persist(uint64_t job_id)
     FUZZ_CHECK(record->checkpoint_step >= row->record.checkpoint_step);
     FUZZ_CHECK(row->record.job_id == 0 || !rdzv_state_is_final(row->record.state));
     row->record = *record;
-    memcpy(row->parts, record->parts, record->part_count * sizeof row->parts[0]);
+    if (record->part_count > 0)
+        memcpy(row->parts, record->parts, record->part_count * sizeof row->parts[0]);
     row->record.parts = row->parts;
 }
 

@@ -28,10 +28,6 @@ static struct {
     struct rdzv_actions actions;
 } world;
 
-/* What a store that ends leaves is the process's, and would go with it. */
-__attribute__((weak)) void __lsan_disable(void);
-__attribute__((weak)) void __lsan_enable(void);
-
 void fuzz_corpus(fuzz_add *add)
 {
     program_corpus(add);
@@ -280,8 +276,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t byte_count)
 {
     struct program program = {.bytes = data, .byte_count = byte_count};
 
-    if (__lsan_disable != NULL)
-        __lsan_disable();
     make_template();
     disk_restore(1);
     if (program_below(&program, 4) == 0)
@@ -290,7 +284,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t byte_count)
         change_rows(&program);
     live();
     live(); /* what the first one made of it can be read too */
-    if (__lsan_enable != NULL)
-        __lsan_enable();
     return 0;
 }
