@@ -9,6 +9,24 @@
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
 
+/* The server knows nothing of a shim that another server has started. */
+static void describe_user(const struct launcher *launcher, const struct launcher_shim *shim,
+                          uint64_t slot_mask, char *cause, size_t cause_bytes)
+{
+    const int slot = __builtin_ctzll(shim->slot_mask & slot_mask);
+    const unsigned long long job = shim->job_id;
+
+    if (launcher_is_ours(launcher, shim))
+        (void)snprintf(cause, cause_bytes,
+                       "slot %d of node %s is still used by job %llu, generation %u", slot,
+                       launcher->options.name, job, shim->generation);
+    else
+        (void)snprintf(cause, cause_bytes,
+                       "slot %d of node %s is used by job %llu of another server (cluster %s), "
+                       "until its lease ends",
+                       slot, launcher->options.name, job, shim->cluster);
+}
+
 /* True: `start` cannot be carried out, and `cause` says why. */
 static bool start_is_refused(const struct launcher *launcher, const struct msg_start *start,
                              char *cause, size_t cause_bytes)
@@ -23,10 +41,7 @@ static bool start_is_refused(const struct launcher *launcher, const struct msg_s
         const struct launcher_shim *shim = &launcher->shims[i];
         if (!launcher_shim_is_active(shim) || (shim->slot_mask & start->slot_mask) == 0)
             continue;
-        (void)snprintf(cause, cause_bytes,
-                       "slot %d of node %s is still used by job %llu, generation %u",
-                       __builtin_ctzll(shim->slot_mask & start->slot_mask), launcher->options.name,
-                       (unsigned long long)shim->job_id, shim->generation);
+        describe_user(launcher, shim, start->slot_mask, cause, cause_bytes);
         return true;
     }
     int closed = launcher_slots_first_closed(launcher, start->slot_mask);

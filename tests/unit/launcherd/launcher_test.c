@@ -345,6 +345,11 @@ TEST(another_server_cannot_give_orders_to_these_shims)
     CHECK_STR(beat_ack(8, 5), "");
     CHECK_STR(start(9, 1, 1, 1), "shim_report(1.1 ended)");
     CHECK_STR(last_report()->cause, "a job of another server, with this number, runs here");
+    CHECK_STR(start(9, 2, 1, 2), "shim_report(2.1 ended)");
+    CHECK_STR(last_report()->cause, "slot 1 of node node0 is used by job 1 of another server "
+                                    "(cluster two), until its lease ends");
+    CHECK_EQ(last_report()->failed_class, FAILURE_NODE);
+    order(9, MSG_TYPE_FORGET, 2, 1);
     shim_event(10, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "ended");
     CHECK_STR(order(10, MSG_TYPE_STOP, 1, 1), "shim_report(1.1 ended)");
     CHECK_STR(start(11, 1, 1, 1), "remove(1.1) spawn(1.1)");
