@@ -72,6 +72,7 @@ struct graph_layer {
     float eps, momentum;        /* BATCH_NORM */
     /* Set by pass_fuse; applied in this order after the layer itself: */
     bool fused_add;        /* BATCH_NORM: inputs[1] is added */
+    bool rounds_norm;      /* with fused_add: the norm is rounded to its type before the sum */
     bool fused_relu;       /* BATCH_NORM, ADD */
     bool fused_pool;       /* BATCH_NORM with fused_relu: max pool of `window` */
     uint32_t tensor_first; /* its tensors in graph->tensors, in state_dict order */

@@ -38,7 +38,7 @@ static void add_numbers(EVP_MD_CTX *sha, const uint32_t *numbers, uint32_t count
 static void add_layer(EVP_MD_CTX *sha, const struct graph_layer *layer)
 {
     const uint32_t fused = (uint32_t)layer->fused_relu | (uint32_t)layer->fused_pool << 1 |
-                           (uint32_t)layer->fused_add << 2;
+                           (uint32_t)layer->fused_add << 2 | (uint32_t)layer->rounds_norm << 3;
     const uint32_t numbers[] = {
         layer->inputs[0],
         layer->inputs[1],

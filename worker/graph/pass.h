@@ -40,7 +40,10 @@ enum status pass_amp(const struct graph *graph, const struct amp *amp, struct gr
  * Errors: STATUS_MEMORY. */
 enum status pass_fuse(const struct graph *graph, bool adds_half, struct graph **out,
                       struct err *err);
-/* After that: fused_pool for every max pool behind a batch norm with a ReLU, of any window and type.
+/* After that: fused_add with rounds_norm for the additions in fp16 and bf16 that are left, with the
+ * ReLU after them. For backends that round the norm's output before the sum, as PyTorch does. */
+void pass_fuse_adds(struct graph *graph);
+/* After pass_fuse: fused_pool for every max pool behind a batch norm with a ReLU, of any window and type.
  * For backends that round in between, so that ties stay as they are. */
 void pass_fuse_pools(struct graph *graph);
 

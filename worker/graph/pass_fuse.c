@@ -76,6 +76,21 @@ static void fuse_pool(struct graph *graph, uint32_t at)
     remove_layer(graph, user, at);
 }
 
+void pass_fuse_adds(struct graph *graph)
+{
+    for (uint32_t i = 0; i < graph->layer_count; i++) {
+        const uint32_t user = graph_only_user(graph, i);
+        const bool has_relu = user != GRAPH_NONE && graph->layers[user].fused_relu;
+        struct graph_layer *layer = &graph->layers[i];
+
+        if (layer->fused_add || layer->fused_relu || layer->fused_pool)
+            continue;
+        fuse_add(graph, i, true);
+        layer->rounds_norm = layer->fused_add;
+        layer->fused_relu = layer->fused_add && has_relu;
+    }
+}
+
 void pass_fuse_pools(struct graph *graph)
 {
     for (uint32_t i = 0; i < graph->layer_count; i++) {

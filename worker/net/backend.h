@@ -50,6 +50,7 @@ struct backend {
     bool takes_bytes;  /* images may be bytes */
     bool fuses_pools;  /* a batch norm can include any max pool (pass_fuse_pools) */
     bool adds_half;    /* a batch norm can include an addition in 16-bit types too (pass_fuse) */
+    bool rounds_norms; /* and can round before it (pass_fuse_adds) */
 
     /* -- life -- */
 

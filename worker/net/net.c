@@ -25,6 +25,8 @@ static enum status run_passes(struct net *net, const struct graph *graph,
         status = pass_amp(graph, options->amp != NULL ? options->amp : &none, &typed, err);
     if (status == STATUS_OK)
         status = pass_fuse(typed, net->backend->adds_half, &fused, err);
+    if (status == STATUS_OK && net->backend->rounds_norms)
+        pass_fuse_adds(fused);
     if (status == STATUS_OK && net->backend->fuses_pools)
         pass_fuse_pools(fused);
     if (status == STATUS_OK)

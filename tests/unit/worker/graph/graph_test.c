@@ -238,6 +238,15 @@ TEST(fuse_takes_additions_in_16_bit_where_asked)
             CHECK_EQ(graph_check(fused, NULL), STATUS_OK);
             CHECK_EQ(count_adds(fused, &inside), fuses ? 0 : 8);
             CHECK_EQ(inside, fuses ? 8 : 0);
+            pass_fuse_adds(fused);
+            CHECK_EQ(graph_check(fused, NULL), STATUS_OK);
+            CHECK_EQ(count_adds(fused, &inside), 0);
+            CHECK_EQ(inside, 8);
+            for (uint32_t i = 0; i < fused->layer_count; i++)
+                if (fused->layers[i].fused_add) {
+                    CHECK(fused->layers[i].fused_relu);
+                    CHECK_EQ(fused->layers[i].rounds_norm, !fuses);
+                }
             graph_free(&typed);
             graph_free(&fused);
         }
