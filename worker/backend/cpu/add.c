@@ -55,9 +55,8 @@ static void add_backward_piece(struct cpu *cpu, struct cpu_layer *layer, size_t 
     for (uint32_t k = 0; k < 2; k++) {
         if (inputs[k]->grad == NULL)
             continue;
-        cpu_add_grad(cpu, inputs[k]->grad + at, dy, n, layer->adds[k]);
-        if (layer->adds[k])
-            cpu_round(cpu, layer->graph->out.dtype, inputs[k]->grad + at, n);
+        cpu_value_add_grad(cpu, inputs[k], layer->graph->out.dtype, inputs[k]->grad + at, dy, n,
+                           layer->adds[k]);
     }
 }
 

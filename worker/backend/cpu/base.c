@@ -46,6 +46,7 @@ struct cpu_shape cpu_value_shape(const struct cpu *cpu, const struct cpu_value *
     struct cpu_shape shape = {.dim_count = is_image ? 4 : 2,
                               .dims = {n, value->dims[0], value->dims[1], value->dims[2]}};
 
+    assert(value->type == CPU_F32);
     if (value->blocked)
         shape.order = cpu->kernels->block == 16 ? CPU_BLOCKS_16 : CPU_BLOCKS_8;
     return shape;
@@ -111,4 +112,67 @@ enum status cpu_sync(struct cpu *cpu, const struct cpu_layer *layer, double *val
         return STATUS_OK;
     return err_set(err, status, cause.code, "layer %s, statistics of all ranks: %.160s",
                    layer->graph->name, cause.text);
+}
+
+void cpu_value_add_grad(const struct cpu *cpu, const struct cpu_value *value,
+                        enum graph_dtype dtype, float *grad, const float *more, size_t count,
+                        bool adds)
+{
+    const uint16_t *from = cpu_bf16_const(more);
+    uint16_t *to = cpu_bf16(grad);
+
+    if (value->type == CPU_F32) {
+        cpu_add_grad(cpu, grad, more, count, adds);
+        if (adds)
+            cpu_round(cpu, dtype, grad, count);
+    } else if (adds) {
+        cpu->kernels->bf16->add(to, from, false, count, to);
+    } else if (to != from) {
+        memcpy(to, from, count * sizeof *to);
+    }
+}
+
+uint16_t *cpu_bf16(float *memory)
+{
+    return (uint16_t *)(void *)memory;
+}
+
+const uint16_t *cpu_bf16_const(const float *memory)
+{
+    return (const uint16_t *)(const void *)memory;
+}
+
+static size_t element_bytes(const struct cpu_value *value)
+{
+    return value->type == CPU_BF16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+size_t cpu_value_bytes(const struct cpu_value *value, size_t n)
+{
+    return n * value->image_size * element_bytes(value);
+}
+
+float *cpu_image_at(const struct cpu_value *value, float *memory, size_t image)
+{
+    return (float *)(void *)((char *)memory + cpu_value_bytes(value, image));
+}
+
+struct cpu_rows cpu_rows(const struct cpu_value *value, uint32_t images)
+{
+    assert(value->type == CPU_BF16);
+    return (struct cpu_rows){images, (size_t)value->dims[1] * value->dims[2], value->dims[0]};
+}
+
+struct cpu_pixels cpu_pixels(const struct cpu_value *value, uint32_t images)
+{
+    assert(value->type == CPU_BF16);
+    return (struct cpu_pixels){images, value->dims[1], value->dims[2], value->dims[0]};
+}
+
+struct cpu_pool_shape cpu_pool_shape(const struct cpu_layer *layer)
+{
+    const struct graph_window *window = &layer->graph->window;
+
+    return (struct cpu_pool_shape){window->kernel, window->stride, window->pad, layer->out.dims[1],
+                                   layer->out.dims[2]};
 }

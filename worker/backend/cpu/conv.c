@@ -6,10 +6,9 @@
  * Weights are stored in the layout that is best for forward. Where backward needs another one, they
  * are reordered once per step (some KiB). No gradient is computed for the network's input.
  *
- * bf16 with AMX (half.h): input and output of a chunk are NHWC. A 1x1 convolution is then
- * a matrix product over pixels: oneDNN's inner product is up to five times as fast as its
- * convolution. Weights are stored in the layout of their gradient, since forward and data read a
- * 16-bit copy anyway. */
+ * Over bf16 (half.h) weights are stored in the layout of their gradient, since forward and data read
+ * a 16-bit copy anyway. With AMX a 1x1 convolution is a matrix product over pixels: oneDNN's inner
+ * product is up to five times as fast as its convolution. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,7 @@
 struct conv {
     struct cpu_product product;
     struct cpu_half half;
-    bool is_matrix;   /* half.on and 1x1: a matrix product over pixels */
+    bool is_matrix;   /* a matrix product over pixels */
     bool own_weights; /* the gradient of the weights by our own loops */
     uint32_t chunk;   /* images per chunk */
     float *partial;   /* gradient of the weights, then of the bias, of one chunk */
@@ -34,9 +33,9 @@ struct conv {
 static uint32_t chunk_images(const struct cpu *cpu, const struct cpu_layer *layer)
 {
     const struct graph_window *window = &layer->graph->window;
-    const size_t bytes = layer->out.image_size * sizeof(float);
+    const size_t bytes = cpu_value_bytes(&layer->out, 1);
     const size_t weights_bytes = (size_t)layer->out.dims[0] * layer->in->dims[0] * window->kernel *
-                                 window->kernel * sizeof(float);
+                                 window->kernel * bytes / layer->out.image_size;
     size_t chunk = CPU_CHUNK_BYTES, images;
 
     if (chunk < WEIGHTS_PER_CHUNK * weights_bytes)
@@ -51,12 +50,6 @@ static const struct conv *conv_of(const struct cpu_layer *layer)
     return layer->own;
 }
 
-/* A 1x1 convolution with a stride reads every stride-th row and column. */
-static uint32_t input_step(const struct cpu_layer *layer)
-{
-    return conv_of(layer)->is_matrix ? layer->graph->window.stride : 1;
-}
-
 static struct cpu_operation describe(const struct cpu *cpu, const struct cpu_layer *layer,
                                      uint32_t n)
 {
@@ -67,9 +60,9 @@ static struct cpu_operation describe(const struct cpu *cpu, const struct cpu_lay
                                   .has_bias = layer->graph->has_bias,
                                   .stride = layer->graph->window.stride,
                                   .pad = layer->graph->window.pad,
-                                  .in = half->on ? cpu_half_shape(cpu, half, layer->in, n)
+                                  .in = half->on ? cpu_half_shape(half, layer->in, n)
                                                  : cpu_value_shape(cpu, layer->in, n),
-                                  .out = half->on ? cpu_half_shape(cpu, half, &layer->out, n)
+                                  .out = half->on ? cpu_half_shape(half, &layer->out, n)
                                                   : cpu_value_shape(cpu, &layer->out, n)};
 }
 
@@ -82,7 +75,7 @@ static struct cpu_operation describe_matrix(const struct cpu *cpu, const struct 
         .rows = (int64_t)n * pixels, .in = layer->in->dims[0], .out = layer->out.dims[0]};
 
     (void)cpu;
-    return cpu_half_operation(layer, &matrix);
+    return cpu_half_matrix(&conv_of(layer)->half, layer, &matrix);
 }
 
 /* Lets oneDNN choose the layouts of the weights. STATUS_UNSUPPORTED: no bf16 for this shape. */
@@ -95,12 +88,12 @@ static enum status choose_layouts(const struct cpu *cpu, struct cpu_layer *layer
     struct cpu_product *product = &conv->product;
     enum status status =
         cpu_product_choose(cpu, layer, product, conv->is_matrix ? describe_matrix : describe,
-                           conv->chunk, &plain, conv->half.on ? CPU_BF16 : CPU_F32, err);
+                           conv->chunk, &plain, cpu_half_type(&conv->half), err);
+    const struct cpu_layout *stored =
+        product->weights[conv->half.on ? CPU_DIRECTION_WEIGHTS : CPU_DIRECTION_FORWARD];
 
     if (status == STATUS_OK)
-        status = cpu_weights_set_layout(
-            layer, &plain,
-            product->weights[conv->half.on ? CPU_DIRECTION_WEIGHTS : CPU_DIRECTION_FORWARD], err);
+        status = cpu_product_store(layer, product, &plain, stored, stored, err);
     conv->own_weights =
         status == STATUS_OK && product->is_general[CPU_DIRECTION_WEIGHTS] && !conv->half.on &&
         !layer->in->blocked && layer->out.blocked &&
@@ -108,27 +101,30 @@ static enum status choose_layouts(const struct cpu *cpu, struct cpu_layer *layer
     return status;
 }
 
-/* Computed in bf16 where that is possible, else in fp32. */
+/* A value in bf16: computed in bf16 where that is possible, else in fp32. */
 static enum status choose_type(const struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
                                struct err *err)
 {
     const struct graph_window *window = &layer->graph->window;
+    enum status status;
     struct err refusal;
 
-    conv->half.on = cpu_half_applies(cpu, layer);
-    conv->half.keeps_blocks = cpu_dnnl_isa() != CPU_ISA_AMX && layer->in->blocked;
-    conv->is_matrix =
-        conv->half.on && !conv->half.keeps_blocks && window->kernel == 1 && window->pad == 0;
-    if (conv->half.on) {
-        const enum status status = choose_layouts(cpu, layer, conv, &refusal);
-
-        if (status != STATUS_UNSUPPORTED) {
-            if (status != STATUS_OK && err != NULL)
-                *err = refusal;
-            return status;
-        }
+    assert(layer->in->type == layer->out.type);
+    conv->half.on = layer->out.type == CPU_BF16;
+    conv->half.step = 1;
+    if (!conv->half.on)
+        return choose_layouts(cpu, layer, conv, err);
+    conv->is_matrix = cpu_dnnl_isa() == CPU_ISA_AMX && window->kernel == 1 && window->pad == 0;
+    status = choose_layouts(cpu, layer, conv, &refusal);
+    if (status == STATUS_OK && conv->is_matrix)
+        conv->half.step = window->stride;
+    if (status != STATUS_UNSUPPORTED) {
+        if (status != STATUS_OK && err != NULL)
+            *err = refusal;
+        return status;
     }
-    conv->half.on = conv->is_matrix = false;
+    conv->half.is_wide = true;
+    conv->is_matrix = false;
     return choose_layouts(cpu, layer, conv, err);
 }
 
@@ -145,12 +141,11 @@ static size_t weights_bytes(const struct conv *conv)
 static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
                                 struct err *err)
 {
-    const size_t input_bytes = conv->chunk * layer->in->image_size * sizeof(float);
+    const size_t input_bytes = cpu_value_bytes(layer->in, conv->chunk);
     enum status status = cpu_product_request(cpu, layer, &conv->product, err);
 
     if (status == STATUS_OK && conv->half.on)
-        status = cpu_half_request(cpu, layer, &conv->half, conv->chunk, layer->in->image_size,
-                                  layer->out.image_size, err);
+        status = cpu_half_request(cpu, layer, &conv->half, conv->chunk, err);
     if (cpu->evaluate_only)
         return status;
     if (status == STATUS_OK && conv->chunk < cpu->batch_max)
@@ -174,7 +169,7 @@ static enum status conv_open(struct cpu *cpu, struct cpu_layer *layer, struct er
     status = choose_type(cpu, layer, conv, err);
     if (status == STATUS_OK && layer->graph->has_bias)
         cpu_tensor_set_vector(&layer->tensors[1], layer->out.dims[0], layer->out.dims[0]);
-    layer->is_half = conv->half.on;
+    layer->is_half = cpu_half_type(&conv->half) == CPU_BF16;
     return status == STATUS_OK ? make_buffers(cpu, layer, conv, err) : status;
 }
 
@@ -208,21 +203,32 @@ static enum status run(struct cpu *cpu, struct cpu_layer *layer, struct cpu_prod
     return status;
 }
 
-static void pack(struct cpu *cpu, struct cpu_layer *layer, const struct cpu_value *value,
-                 uint32_t n, uint32_t step, const float *stored, float *packed)
+/* n images as the primitive reads them. */
+static const float *read_half(struct cpu *cpu, struct cpu_layer *layer,
+                              const struct cpu_value *value, uint32_t n, const float *memory,
+                              float *copy)
 {
     const uint64_t start = cpu_clock(cpu);
+    const float *read;
 
-    cpu_half_pack(cpu, &conv_of(layer)->half, value, n, step, stored, packed);
+    if (copy == NULL)
+        return memory;
+    read = cpu_half_read(cpu, &conv_of(layer)->half, value, n, memory, copy);
     cpu_count(cpu, layer, CPU_CONV_COPIES, start);
+    return read;
 }
 
-static void unpack(struct cpu *cpu, struct cpu_layer *layer, const struct cpu_value *value,
-                   uint32_t n, uint32_t step, const float *packed, float *stored)
+/* After the primitive wrote n images, to `copy` or to `memory`. */
+static void finish(struct cpu *cpu, struct cpu_layer *layer, const struct cpu_value *value,
+                   enum graph_dtype dtype, uint32_t n, const float *copy, float *memory)
 {
     const uint64_t start = cpu_clock(cpu);
 
-    cpu_half_unpack(cpu, &conv_of(layer)->half, value, n, step, packed, stored);
+    if (value->type == CPU_F32)
+        cpu_round(cpu, dtype, memory, n * value->image_size);
+    if (copy == NULL)
+        return;
+    cpu_half_write(cpu, &conv_of(layer)->half, value, n, copy, memory);
     cpu_count(cpu, layer, CPU_CONV_COPIES, start);
 }
 
@@ -241,27 +247,22 @@ static enum status forward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint3
                                  uint32_t n, struct err *err)
 {
     struct conv *conv = layer->own;
-    const float *in = layer->in->data + first * layer->in->image_size;
-    float *out = layer->out.data + first * layer->out.image_size;
-    const bool half = conv->half.on;
-    const struct cpu_product_memory memory = {
-        .in = half ? conv->half.in[0] : in,
+    const float *in = cpu_image_at(layer->in, layer->in->data, first);
+    float *out = cpu_image_at(&layer->out, layer->out.data, first), *copy = conv->half.out[0];
+    struct cpu_product_memory memory = {
         .weights = cpu_product_weights(layer, &conv->product, CPU_DIRECTION_FORWARD),
         .bias = layer->graph->has_bias ? layer->tensors[1].param : NULL,
-        .out = half ? conv->half.out[0] : out};
+        .out = copy != NULL ? copy : out};
     struct cpu_product_set *set;
     enum status status = cpu_product_find(cpu, layer, &conv->product, n, &set, err);
 
     assert(first + n <= cpu->n && n <= conv->chunk);
     if (status != STATUS_OK)
         return status;
-    if (half)
-        pack(cpu, layer, layer->in, n, input_step(layer), in, conv->half.in[0]);
+    memory.in = read_half(cpu, layer, layer->in, n, in, conv->half.in[0]);
     status = run(cpu, layer, set, CPU_DIRECTION_FORWARD, &memory, err);
-    if (half)
-        unpack(cpu, layer, &layer->out, n, 1, conv->half.out[0], out);
-    else
-        cpu_round(cpu, layer->graph->out.dtype, out, n * layer->out.image_size);
+    if (status == STATUS_OK)
+        finish(cpu, layer, &layer->out, layer->graph->out.dtype, n, copy, out);
     return status;
 }
 
@@ -316,18 +317,17 @@ static enum status backward_weights(struct cpu *cpu, struct cpu_layer *layer,
 {
     const struct conv *conv = layer->own;
     const size_t count = weights_bytes(conv) / sizeof(float); /* their gradient is fp32 */
-    const float *in = layer->in->data + first * layer->in->image_size;
+    const float *in = read_half(cpu, layer, layer->in, set->n,
+                                cpu_image_at(layer->in, layer->in->data, first), conv->half.in[1]);
     float *sum = cpu_product_weights(layer, &conv->product, CPU_DIRECTION_WEIGHTS);
     float *weights = first == 0 ? sum : conv->partial;
     float *bias_sum = layer->graph->has_bias ? layer->tensors[1].grad : NULL;
     float *bias = first == 0 || bias_sum == NULL ? bias_sum : conv->partial + count;
     const struct cpu_product_memory memory = {
-        .in = conv->half.on ? conv->half.in[1] : in, .weights = weights, .bias = bias, .out = dy};
+        .in = in, .weights = weights, .bias = bias, .out = dy};
     enum status status = STATUS_OK;
 
     assert(first == 0 || conv->partial != NULL);
-    if (conv->half.on)
-        pack(cpu, layer, layer->in, set->n, input_step(layer), in, conv->half.in[1]);
     if (conv->own_weights)
         own_weights(cpu, layer, set->n, in, dy, weights, bias);
     else
@@ -346,11 +346,10 @@ static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
 {
     const struct conv *conv = layer->own;
     const enum graph_dtype dtype = cpu->graph->layers[layer->graph->inputs[0]].out.dtype;
-    const size_t count = set->n * layer->in->image_size;
-    float *grad = layer->in->grad + first * layer->in->image_size;
+    float *grad = cpu_image_at(layer->in, layer->in->grad, first), *copy = conv->half.in[1];
     float *made = layer->adds[0] ? conv->input_grad : grad;
     const struct cpu_product_memory memory = {
-        .in = conv->half.on ? conv->half.in[1] : made,
+        .in = copy != NULL ? copy : made,
         .weights = cpu_product_weights(layer, &conv->product, CPU_DIRECTION_DATA),
         .out = dy};
     enum status status;
@@ -359,14 +358,9 @@ static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
     status = run(cpu, layer, set, CPU_DIRECTION_DATA, &memory, err);
     if (status != STATUS_OK)
         return status;
-    if (conv->half.on)
-        unpack(cpu, layer, layer->in, set->n, input_step(layer), conv->half.in[1], made);
-    else
-        cpu_round(cpu, dtype, made, count);
-    if (layer->adds[0]) {
-        cpu_add_grad(cpu, grad, made, count, true);
-        cpu_round(cpu, dtype, grad, count);
-    }
+    finish(cpu, layer, layer->in, dtype, set->n, copy, made);
+    if (layer->adds[0])
+        cpu_value_add_grad(cpu, layer->in, dtype, grad, made, set->n * layer->in->image_size, true);
     return STATUS_OK;
 }
 
@@ -374,7 +368,7 @@ static enum status backward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint
                                   uint32_t n, struct err *err)
 {
     struct conv *conv = layer->own;
-    const float *dy = layer->out.grad + first * layer->out.image_size;
+    const float *dy = cpu_image_at(&layer->out, layer->out.grad, first);
     struct cpu_product_set *set;
     enum status status = cpu_product_find(cpu, layer, &conv->product, n, &set, err);
 
@@ -383,10 +377,7 @@ static enum status backward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint
         return status;
     if (layer->norm != NULL)
         cpu_norm_backward_apply(cpu, layer->norm, first, n);
-    if (conv->half.on) {
-        pack(cpu, layer, &layer->out, n, 1, dy, conv->half.out[1]);
-        dy = conv->half.out[1];
-    }
+    dy = read_half(cpu, layer, &layer->out, n, dy, conv->half.out[1]);
     if (layer->in->grad != NULL)
         status = backward_data(cpu, layer, set, first, dy, err);
     return status == STATUS_OK ? backward_weights(cpu, layer, set, first, dy, err) : status;

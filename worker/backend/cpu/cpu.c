@@ -48,26 +48,36 @@ static const struct cpu_op *const ops[] = {
     [GRAPH_AVG_POOL] = &cpu_op_avg_pool,
 };
 
-/* Values from the first convolution on are blocked. An input of few channels and features are
+/* Layers with code of their own for values that are kept in bf16. */
+static const struct cpu_op *const ops_bf16[sizeof ops / sizeof ops[0]] = {
+    [GRAPH_RELU] = &cpu_op_relu_bf16, [GRAPH_MAX_POOL] = &cpu_op_pool_bf16,
+    [GRAPH_ADD] = &cpu_op_add_bf16,   [GRAPH_AVG_POOL] = &cpu_op_avg_pool_bf16,
+    [GRAPH_CAST] = &cpu_op_cast_bf16,
+};
+
+/* fp32 values from the first convolution on are blocked. An input of few channels and features are
  * row-major. */
 static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
 {
     const struct graph_value *shape = &layer->graph->out;
     struct cpu_value *value = &layer->out;
     const uint32_t block = cpu->kernels->block;
+    const bool is_cast = layer->graph->op == GRAPH_CAST, is_image = shape->dim_count == 3;
+    const enum cpu_type type = cpu->has_bf16 && shape->dtype == GRAPH_BF16 ? CPU_BF16 : CPU_F32;
 
-    if (layer->graph->op == GRAPH_RELU || layer->graph->op == GRAPH_CAST ||
-        layer->graph->op == GRAPH_ADD) {
-        /* element-wise: the layout of the input, also of a flattened blocked image */
+    if (layer->graph->op == GRAPH_RELU || layer->graph->op == GRAPH_ADD ||
+        (is_cast && layer->in->type == type)) {
+        /* element-wise: the layout of the input, also of a flattened image */
         *value = *layer->in;
         return;
     }
-    value->dims[0] = shape->dims[0];
-    value->dims[1] = shape->dim_count == 3 ? shape->dims[1] : 1;
-    value->dims[2] = shape->dim_count == 3 ? shape->dims[2] : 1;
+    value->type = type;
+    value->dims[0] = is_cast ? layer->in->dims[0] : shape->dims[0];
+    for (int i = 1; i < 3; i++)
+        value->dims[i] = is_cast ? layer->in->dims[i] : is_image ? shape->dims[i] : 1;
     value->image_size = graph_value_count(shape);
-    value->blocked =
-        shape->dim_count == 3 && (layer->graph->op != GRAPH_INPUT || shape->dims[0] > 3);
+    value->blocked = type == CPU_F32 && (is_image || value->dims[1] * value->dims[2] > 1) &&
+                     (layer->graph->op != GRAPH_INPUT || shape->dims[0] > 3);
     if (!value->blocked)
         return;
     value->blocks = (value->dims[0] + block - 1) / block;
@@ -104,6 +114,19 @@ static void link_norms(struct cpu *cpu)
     }
 }
 
+static const struct cpu_op *op_of(const struct cpu_layer *layer)
+{
+    const enum graph_op op = layer->graph->op;
+    const bool from_bf16 = layer->in != NULL && layer->in->type == CPU_BF16;
+
+    assert((size_t)op < sizeof ops / sizeof ops[0] && ops[op] != NULL);
+    if (op == GRAPH_BATCH_NORM && layer->graph->out.dim_count == 1)
+        return &cpu_op_norm_features;
+    if (layer->out.type == CPU_BF16 || from_bf16)
+        return ops_bf16[op] != NULL ? ops_bf16[op] : ops[op];
+    return ops[op];
+}
+
 static enum status open_layers(struct cpu *cpu, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -114,10 +137,6 @@ static enum status open_layers(struct cpu *cpu, struct err *err)
         const struct graph_layer *graph = &cpu->graph->layers[i];
 
         layer->graph = graph;
-        assert((size_t)graph->op < sizeof ops / sizeof ops[0] && ops[graph->op] != NULL);
-        layer->op = ops[graph->op];
-        if (graph->op == GRAPH_BATCH_NORM && graph->out.dim_count == 1)
-            layer->op = &cpu_op_norm_features;
         assert(graph->tensor_first + graph->tensor_count <= cpu->graph->tensor_count);
         layer->tensors = cpu->tensors + graph->tensor_first;
         if (graph->inputs[0] != GRAPH_NONE)
@@ -126,6 +145,7 @@ static enum status open_layers(struct cpu *cpu, struct err *err)
         if (graph->inputs[1] != GRAPH_NONE)
             layer->in2 = &cpu->layers[graph->inputs[1]].out;
         describe_value(cpu, layer);
+        layer->op = op_of(layer);
         status = layer->op->open(cpu, layer, err);
     }
     return status == STATUS_OK ? cpu_memory_make(cpu, err) : status;
@@ -234,6 +254,8 @@ static bool rounds_value(const struct cpu_layer *layer)
     const enum graph_op op = layer->graph->op;
     const bool is_fused = layer->graph->fused_pool || layer->graph->fused_add;
 
+    if (layer->out.type == CPU_BF16)
+        return false;
     if (layer->op == &cpu_op_norm)
         return is_fused;
     return op != GRAPH_ADD && op != GRAPH_INPUT && op != GRAPH_CONV2D && op != GRAPH_RELU &&
@@ -257,7 +279,7 @@ static void round_gradients(const struct cpu *cpu, struct cpu_layer *layer)
         graph->op == GRAPH_CONV2D || graph->op == GRAPH_ADD)
         return;
     for (uint32_t k = 0; k < 2; k++)
-        if (inputs[k] != NULL && inputs[k]->grad != NULL)
+        if (inputs[k] != NULL && inputs[k]->grad != NULL && inputs[k]->type == CPU_F32)
             cpu_round(cpu, cpu->graph->layers[graph->inputs[k]].out.dtype, inputs[k]->grad,
                       cpu->n * inputs[k]->image_size);
 }
@@ -292,9 +314,9 @@ static enum status backward_and_add(struct cpu *cpu, struct cpu_layer *layer, fl
     layer->in->grad = layer->spare;
     status = layer->op->backward(cpu, layer, grad_scale, err);
     layer->in->grad = sum;
-    cpu_round(cpu, dtype, layer->spare, count);
-    cpu_add_grad(cpu, sum, layer->spare, count, true);
-    cpu_round(cpu, dtype, sum, count);
+    if (layer->in->type == CPU_F32)
+        cpu_round(cpu, dtype, layer->spare, count);
+    cpu_value_add_grad(cpu, layer->in, dtype, sum, layer->spare, count, true);
     return status;
 }
 
@@ -332,7 +354,8 @@ static uint32_t cpu_first_nonfinite(void *state)
 
         if (cpu_layer_forward(cpu, i, NULL) != STATUS_OK)
             return GRAPH_NONE;
-        kernel_finite_ref(&values, 1, KERNEL_F32, &found);
+        kernel_finite_ref(&values, 1, layer->out.type == CPU_BF16 ? KERNEL_BF16 : KERNEL_F32,
+                          &found);
         if (found)
             return i;
     }
@@ -353,6 +376,7 @@ static size_t cpu_bytes(const void *state)
 
 const struct backend backend_cpu = {
     .name = "cpu",
+    .rounds_norms = true,
     .open = cpu_open,
     .close = cpu_close,
     .tensor_size = cpu_tensor_size,

@@ -6,7 +6,8 @@
  *     outcome.c              the end of a step: finite check, clipping, optimizer, outcome
  *     memory.c               the memory plan: one arena for all values and buffers
  *     conv.c ... ops.c       the layers, a struct cpu_op each
- *     product.c, half.c      convolution and linear as oneDNN primitives; bf16 computed as such
+ *     ops_bf16.c             the simple layers over values that are kept in bf16
+ *     product.c, half.c      convolution and linear as oneDNN primitives; those of bf16 values
  *     dnnl.h                 oneDNN, version 2 or 3
  *     profile.c              times
  *     base.c                 allocation, shapes, rounding, sums over ranks
@@ -21,6 +22,8 @@
 #include "common/status.h"
 #include "worker/backend/cpu/dnnl.h"
 #include "worker/backend/cpu/kernels.h"
+#include "worker/backend/cpu/kernels_bf16.h"
+#include "worker/backend/cpu/kernels_bf16_pool.h"
 #include "worker/backend/cpu/kernels_residual.h"
 #include "worker/graph/graph.h"
 #include "worker/net/backend.h"
@@ -31,15 +34,18 @@
  */
 #define CPU_CHUNK_BYTES (512 * 1024)
 
-/* The output of a layer for the whole batch, and its gradient. */
+/* The output of a layer for the whole batch, and its gradient. A half value is an fp32 value that is
+ * rounded, but where the CPU computes bf16 (cpu.has_bf16): there bf16 is kept as such, in the memory
+ * behind the same pointers (cpu_bf16), channels last and without padding. */
 struct cpu_value {
     float *data;
     float *grad; /* NULL where no layer needs it, and before cpu_memory_make */
+    enum cpu_type type;
     bool needs_grad;
-    bool blocked;      /* [n][blocks][height][width][block], see kernels.h; else row-major */
-    uint32_t dims[3];  /* channels, height, width; 1 and 1 for features */
-    uint32_t blocks;   /* 0 where not blocked */
-    size_t image_size; /* floats stored per image */
+    bool blocked;     /* fp32 in [n][blocks][height][width][block], see kernels.h; else row-major */
+    uint32_t dims[3]; /* channels, height, width; 1 and 1 for features */
+    uint32_t blocks;  /* 0 where not blocked */
+    size_t image_size; /* elements stored per image */
 };
 
 /* A parameter or buffer in the layout in which its layer reads it. */
@@ -84,7 +90,7 @@ struct cpu_layer {
     struct cpu_value *in, *in2; /* outputs of other layers; NULL: none */
     struct cpu_tensor *tensors; /* in the order of the graph */
     void *own;                  /* state of the operation */
-    bool is_half;               /* computed in bf16 (half.h), else in fp32 and rounded */
+    bool is_half;               /* computed in bf16, else in fp32 and rounded */
     struct cpu_layer *norm;     /* CONV2D: the batch norm that is its only reader */
     struct cpu_layer *conv;     /* BATCH_NORM: the convolution whose `norm` it is */
     bool adds[2];               /* backward adds to the gradient of input k instead of writing it */
@@ -135,6 +141,9 @@ struct cpu {
 extern const struct cpu_op cpu_op_input, cpu_op_conv, cpu_op_norm, cpu_op_relu, cpu_op_pool;
 extern const struct cpu_op cpu_op_flatten, cpu_op_linear, cpu_op_add, cpu_op_cast, cpu_op_loss;
 extern const struct cpu_op cpu_op_avg_pool, cpu_op_norm_features;
+/* Where the output is kept in bf16; the cast: where its input or its output is. */
+extern const struct cpu_op cpu_op_relu_bf16, cpu_op_pool_bf16, cpu_op_add_bf16;
+extern const struct cpu_op cpu_op_avg_pool_bf16, cpu_op_cast_bf16;
 
 /* -- base.c -- */
 
@@ -148,10 +157,26 @@ void cpu_round(const struct cpu *cpu, enum graph_dtype dtype, float *values, siz
 struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images);
 /* grad += more where `adds`, else grad = more (which may be the same memory). */
 void cpu_add_grad(const struct cpu *cpu, float *grad, const float *more, size_t count, bool adds);
+/* The same for the gradient of a value, of `dtype`; the sum is rounded. `count`: elements. */
+void cpu_value_add_grad(const struct cpu *cpu, const struct cpu_value *value,
+                        enum graph_dtype dtype, float *grad, const float *more, size_t count,
+                        bool adds);
+/* Of a max pool that is a layer of its own. */
+struct cpu_pool_shape cpu_pool_shape(const struct cpu_layer *layer);
+/* A value that is kept in bf16, or its gradient. */
+uint16_t *cpu_bf16(float *memory);
+const uint16_t *cpu_bf16_const(const float *memory);
+/* Bytes of n images of the value. */
+size_t cpu_value_bytes(const struct cpu_value *value, size_t n);
+/* Image `image` in the memory of the value or of its gradient. */
+float *cpu_image_at(const struct cpu_value *value, float *memory, size_t image);
+/* A value in bf16 as rows of channels, and as pixels. */
+struct cpu_rows cpu_rows(const struct cpu_value *value, uint32_t images);
+struct cpu_pixels cpu_pixels(const struct cpu_value *value, uint32_t images);
 /* Sums `values` over all ranks where statistics are synchronised and this is training. */
 enum status cpu_sync(struct cpu *cpu, const struct cpu_layer *layer, double *values, size_t count,
                      struct err *err);
-/* The shape of a value for n images. */
+/* The shape of an fp32 value for n images. */
 struct cpu_shape cpu_value_shape(const struct cpu *cpu, const struct cpu_value *value, uint32_t n);
 /* A row-major fp32 shape of weights. */
 struct cpu_shape cpu_weights_shape(const int64_t *dims, int dim_count);

@@ -7,8 +7,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "worker/backend/cpu/kernels_bf16.h"
+#include "worker/backend/cpu/kernels_bf16_pool.h"
 #include "worker/backend/cpu/kernels_residual.h"
-#include "worker/backend/cpu/kernels_half.h"
 
 #if defined(__AVX512F__) || defined(__F16C__)
 #include <immintrin.h>
@@ -370,7 +371,7 @@ static void pool_window(const struct cpu_area *area, const struct cpu_pool_shape
                 in + (row * area->width + (size_t)ow * pool->stride + kw - pool->pad) * B;
 
             for (int c = 0; c < B; c++) {
-                bool more = !(v[c] <= max[c]); /* a NaN wins, as in PyTorch */
+                bool more = v[c] > max[c] || v[c] != v[c]; /* a NaN wins, as in PyTorch */
 
                 at[c] = more ? (uint8_t)(kh * pool->kernel + kw) : at[c];
                 max[c] = more ? v[c] : max[c];
@@ -545,7 +546,8 @@ const struct cpu_kernels CPU_KERNELS = {
     .name = CPU_TEXT(CPU_KERNELS),
     .block = B,
     .residual = &CPU_KERNELS_RESIDUAL,
-    .half = &CPU_KERNELS_HALF,
+    .bf16 = &CPU_KERNELS_BF16,
+    .bf16_pool = &CPU_KERNELS_BF16_POOL,
     .norm_sums = norm_sums,
     .norm_apply = norm_apply,
     .norm_pool_apply = norm_pool_apply,

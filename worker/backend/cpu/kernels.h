@@ -14,8 +14,9 @@
 #define CPU_BLOCK_MAX 16
 #define CPU_POOL_DEAD 255 /* in `best`: the ReLU set this maximum to 0, so it gets no gradient */
 
-struct cpu_residual_kernels; /* cpu_kernels_residual.h */
-struct cpu_half_kernels;     /* kernels_half.h */
+struct cpu_residual_kernels;  /* kernels_residual.h */
+struct cpu_bf16_kernels;      /* kernels_bf16.h */
+struct cpu_bf16_pool_kernels; /* kernels_bf16_pool.h */
 
 struct cpu_area {
     uint32_t images, blocks, height, width; /* with a pool: of its input */
@@ -37,7 +38,8 @@ struct cpu_kernels {
     const char *name;
     uint32_t block;
     const struct cpu_residual_kernels *residual;
-    const struct cpu_half_kernels *half;
+    const struct cpu_bf16_kernels *bf16;
+    const struct cpu_bf16_pool_kernels *bf16_pool;
 
     /* Per channel:  sum += x - shift,  squares += (x - shift)^2
      *   shift, sum, squares: [blocks * block] */

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "worker/backend/cpu/half.h"
-#include "worker/backend/cpu/kernels_half.h"
 #include "worker/backend/cpu/product.h"
 
 #define OWN_OUTPUTS_MAX 32 /* with more outputs oneDNN's matrix product is faster than our loop */
@@ -26,11 +25,12 @@ static struct cpu_operation describe(const struct cpu *cpu, const struct cpu_lay
 static struct cpu_operation describe_half(const struct cpu *cpu, const struct cpu_layer *layer,
                                           uint32_t n)
 {
+    const struct cpu_half *half = &((const struct linear *)layer->own)->half;
     const struct cpu_matrix matrix = {
         .rows = n, .in = (int64_t)layer->in->image_size, .out = layer->out.dims[0]};
 
     (void)cpu;
-    return cpu_half_operation(layer, &matrix);
+    return cpu_half_matrix(half, layer, &matrix);
 }
 
 static bool has_own_loop(const struct cpu_layer *layer)
@@ -38,30 +38,53 @@ static bool has_own_loop(const struct cpu_layer *layer)
     return layer->in->blocked && layer->out.dims[0] <= OWN_OUTPUTS_MAX;
 }
 
-/* Whether the input is row-major and without padding in memory, whatever its shape. */
-static bool is_flat(const struct cpu_value *in)
+/* Over bf16 an image is a row of channels-last elements, so the weights are a matrix whose columns
+ * are stored in that order. */
+static enum status store_half(struct cpu_layer *layer, struct linear *linear,
+                              const struct cpu_shape *plain, const struct cpu_shape *matrix,
+                              struct err *err)
 {
-    return in->image_size == (size_t)in->dims[0] * in->dims[1] * in->dims[2] &&
-           (!in->blocked || (in->dims[1] == 1 && in->dims[2] == 1));
-}
-
-/* Computed in bf16; STATUS_UNSUPPORTED where that is not possible or our loop is better. */
-static enum status choose_half(const struct cpu *cpu, struct cpu_layer *layer,
-                               struct linear *linear, struct err *err)
-{
-    const int64_t dims[] = {layer->out.dims[0], (int64_t)layer->in->image_size};
-    const struct cpu_shape plain = cpu_weights_shape(dims, 2);
+    struct cpu_product *product = &linear->product;
+    struct cpu_shape last = *plain;
+    struct cpu_layout *stored = NULL, *seen = NULL;
     enum status status;
 
-    if (!cpu_half_applies(cpu, layer) || has_own_loop(layer) || !is_flat(layer->in))
-        return STATUS_UNSUPPORTED;
-    status = cpu_product_choose(cpu, layer, &linear->product, describe_half, cpu->batch_max, &plain,
-                                CPU_BF16, err);
+    if (plain->dim_count == 2)
+        return cpu_product_store(layer, product, plain, product->weights[CPU_DIRECTION_WEIGHTS],
+                                 product->weights[CPU_DIRECTION_WEIGHTS], err);
+    last.order = CPU_CHANNELS_LAST;
+    status = cpu_layout_new(&stored, &last, layer->graph->name, err);
     if (status == STATUS_OK)
-        status = cpu_weights_set_layout(layer, &plain,
-                                        linear->product.weights[CPU_DIRECTION_WEIGHTS], err);
-    linear->half.on = status == STATUS_OK;
+        status = cpu_layout_new(&seen, matrix, layer->graph->name, err);
+    if (status == STATUS_OK)
+        status = cpu_product_store(layer, product, plain, stored, seen, err);
+    cpu_layout_free(&stored);
+    cpu_layout_free(&seen);
     return status;
+}
+
+/* A value in bf16: computed in bf16 where that is possible, else in fp32. */
+static enum status choose_half(const struct cpu *cpu, struct cpu_layer *layer,
+                               struct linear *linear, const struct cpu_shape *plain,
+                               struct err *err)
+{
+    const int64_t dims[] = {layer->out.dims[0], (int64_t)layer->in->image_size};
+    const struct cpu_shape matrix = cpu_weights_shape(dims, 2);
+    struct err refusal;
+    enum status status;
+
+    assert(layer->out.type == CPU_BF16);
+    linear->half.on = true;
+    linear->half.step = 1;
+    status = cpu_product_choose(cpu, layer, &linear->product, describe_half, cpu->batch_max,
+                                &matrix, CPU_BF16, &refusal);
+    linear->half.is_wide = status == STATUS_UNSUPPORTED;
+    if (linear->half.is_wide)
+        status = cpu_product_choose(cpu, layer, &linear->product, describe_half, cpu->batch_max,
+                                    &matrix, CPU_F32, err);
+    else if (status != STATUS_OK && err != NULL)
+        *err = refusal;
+    return status == STATUS_OK ? store_half(layer, linear, plain, &matrix, err) : status;
 }
 
 /* The weights are [out][in] row-major, seen as [out][channels][height][width] where the input is an
@@ -69,23 +92,21 @@ static enum status choose_half(const struct cpu *cpu, struct cpu_layer *layer,
 static enum status choose_layouts(const struct cpu *cpu, struct cpu_layer *layer,
                                   struct linear *linear, struct err *err)
 {
-    const struct cpu_shape in = cpu_value_shape(cpu, layer->in, 1);
-    const int64_t dims[] = {layer->out.dims[0], in.dims[1], in.dims[2], in.dims[3]};
-    const struct cpu_shape plain = cpu_weights_shape(dims, in.dim_count);
+    const struct cpu_value *in = layer->in;
+    const int64_t dims[] = {layer->out.dims[0], in->dims[0], in->dims[1], in->dims[2]};
+    const bool is_image = in->blocked || in->dims[1] != 1 || in->dims[2] != 1;
+    const struct cpu_shape plain = cpu_weights_shape(dims, is_image ? 4 : 2);
     struct cpu_shape stored = plain;
-    struct err refusal;
-    enum status status = choose_half(cpu, layer, linear, &refusal);
+    enum status status;
 
-    if (status != STATUS_UNSUPPORTED) {
-        if (status != STATUS_OK && err != NULL)
-            *err = refusal;
-        return status;
-    }
-    stored.order = in.order;
+    if (in->type == CPU_BF16)
+        return choose_half(cpu, layer, linear, &plain, err);
+    stored.order = cpu_value_shape(cpu, in, 1).order;
     status = cpu_product_set(layer, &linear->product, describe, &stored, err);
     if (status == STATUS_OK)
-        status = cpu_weights_set_layout(layer, &plain,
-                                        linear->product.weights[CPU_DIRECTION_FORWARD], err);
+        status = cpu_product_store(layer, &linear->product, &plain,
+                                   linear->product.weights[CPU_DIRECTION_FORWARD],
+                                   linear->product.weights[CPU_DIRECTION_FORWARD], err);
     return status;
 }
 
@@ -100,12 +121,11 @@ static enum status linear_open(struct cpu *cpu, struct cpu_layer *layer, struct 
     status = choose_layouts(cpu, layer, linear, err);
     if (status == STATUS_OK && layer->graph->has_bias)
         cpu_tensor_set_vector(&layer->tensors[1], layer->out.dims[0], layer->out.dims[0]);
-    layer->is_half = linear->half.on;
+    layer->is_half = cpu_half_type(&linear->half) == CPU_BF16;
     if (status == STATUS_OK)
         status = cpu_product_request(cpu, layer, &linear->product, err);
     if (status == STATUS_OK && linear->half.on)
-        status = cpu_half_request(cpu, layer, &linear->half, cpu->batch_max, layer->in->image_size,
-                                  layer->out.image_size, err);
+        status = cpu_half_request(cpu, layer, &linear->half, cpu->batch_max, err);
     return status;
 }
 
@@ -120,37 +140,33 @@ static void linear_close(struct cpu_layer *layer)
     layer->own = NULL;
 }
 
-static void narrow(const struct cpu *cpu, const float *values, size_t n, float *half)
+/* A value as the primitive reads it. */
+static const float *read_value(const struct cpu *cpu, const struct cpu_layer *layer,
+                               const struct cpu_value *value, const float *memory, float *copy)
 {
-    cpu->kernels->half->narrow(values, n, (uint16_t *)(void *)half);
-}
+    const struct linear *linear = layer->own;
 
-static void widen(const struct cpu *cpu, const float *half, size_t n, float *values)
-{
-    cpu->kernels->half->widen((const uint16_t *)(const void *)half, n, values);
+    return copy != NULL ? cpu_half_read(cpu, &linear->half, value, cpu->n, memory, copy) : memory;
 }
 
 static enum status forward_product(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     struct linear *linear = layer->own;
-    const bool half = linear->half.on;
-    const struct cpu_product_memory memory = {
-        .in = half ? linear->half.in[0] : layer->in->data,
+    float *copy = linear->half.out[0];
+    struct cpu_product_memory memory = {
         .weights = cpu_product_weights(layer, &linear->product, CPU_DIRECTION_FORWARD),
         .bias = layer->graph->has_bias ? layer->tensors[1].param : NULL,
-        .out = half ? linear->half.out[0] : layer->out.data};
+        .out = copy != NULL ? copy : layer->out.data};
     struct cpu_product_set *set;
     enum status status = cpu_product_find(cpu, layer, &linear->product, cpu->n, &set, err);
 
-    assert(!half || (linear->half.in[0] != NULL && linear->half.out[0] != NULL));
     if (status == STATUS_OK)
         status = cpu_product_convert(cpu, layer, &linear->product, CPU_DIRECTION_FORWARD, err);
-    if (status == STATUS_OK && half)
-        narrow(cpu, layer->in->data, cpu->n * layer->in->image_size, linear->half.in[0]);
+    memory.in = read_value(cpu, layer, layer->in, layer->in->data, linear->half.in[0]);
     if (status == STATUS_OK)
         status = cpu_product_run(cpu, set, CPU_DIRECTION_FORWARD, &memory, err);
-    if (status == STATUS_OK && half)
-        widen(cpu, linear->half.out[0], cpu->n * layer->out.image_size, layer->out.data);
+    if (status == STATUS_OK && copy != NULL)
+        cpu_half_write(cpu, &linear->half, &layer->out, cpu->n, copy, layer->out.data);
     return status;
 }
 
@@ -172,17 +188,17 @@ static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
                                  struct cpu_product_set *set, const float *dy, struct err *err)
 {
     struct linear *linear = layer->own;
-    const bool half = linear->half.on;
+    float *copy = linear->half.in[1];
     const struct cpu_product_memory memory = {
-        .in = half ? linear->half.in[1] : layer->in->grad,
+        .in = copy != NULL ? copy : layer->in->grad,
         .weights = cpu_product_weights(layer, &linear->product, CPU_DIRECTION_DATA),
         .out = dy};
     enum status status = cpu_product_convert(cpu, layer, &linear->product, CPU_DIRECTION_DATA, err);
 
     if (status == STATUS_OK)
         status = cpu_product_run(cpu, set, CPU_DIRECTION_DATA, &memory, err);
-    if (status == STATUS_OK && half)
-        widen(cpu, linear->half.in[1], cpu->n * layer->in->image_size, layer->in->grad);
+    if (status == STATUS_OK && copy != NULL)
+        cpu_half_write(cpu, &linear->half, layer->in, cpu->n, copy, layer->in->grad);
     return status;
 }
 
@@ -190,23 +206,17 @@ static enum status linear_backward(struct cpu *cpu, struct cpu_layer *layer, flo
                                    struct err *err)
 {
     struct linear *linear = layer->own;
-    const bool half = linear->half.on;
-    const float *dy = half ? linear->half.out[1] : layer->out.grad;
-    const struct cpu_product_memory memory = {
-        .in = half ? linear->half.in[1] : layer->in->data,
+    struct cpu_product_memory memory = {
         .weights = cpu_product_weights(layer, &linear->product, CPU_DIRECTION_WEIGHTS),
-        .bias = layer->graph->has_bias ? layer->tensors[1].grad : NULL,
-        .out = dy};
+        .bias = layer->graph->has_bias ? layer->tensors[1].grad : NULL};
     struct cpu_product_set *set;
     enum status status = cpu_product_find(cpu, layer, &linear->product, cpu->n, &set, err);
 
     (void)grad_scale;
-    if (status == STATUS_OK && half)
-        narrow(cpu, layer->out.grad, cpu->n * layer->out.image_size, linear->half.out[1]);
+    memory.out = read_value(cpu, layer, &layer->out, layer->out.grad, linear->half.out[1]);
     if (status == STATUS_OK && layer->in->grad != NULL)
-        status = backward_data(cpu, layer, set, dy, err);
-    if (status == STATUS_OK && half)
-        narrow(cpu, layer->in->data, cpu->n * layer->in->image_size, linear->half.in[1]);
+        status = backward_data(cpu, layer, set, memory.out, err);
+    memory.in = read_value(cpu, layer, layer->in, layer->in->data, linear->half.in[1]);
     if (status == STATUS_OK)
         status = cpu_product_run(cpu, set, CPU_DIRECTION_WEIGHTS, &memory, err);
     if (status == STATUS_OK)

@@ -92,7 +92,7 @@ enum status cpu_request_in_backward(struct cpu *cpu, const struct cpu_layer *lay
 
 static size_t value_bytes(const struct cpu *cpu, uint32_t index)
 {
-    return cpu->layers[index].out.image_size * cpu->batch_max * sizeof(float);
+    return cpu_value_bytes(&cpu->layers[index].out, cpu->batch_max);
 }
 
 /* Whether the gradient of `index` can use the memory of the gradient of the sum that `user`
@@ -148,7 +148,7 @@ static enum status request_spare(struct cpu *cpu, uint32_t index, struct err *er
         graph->op == GRAPH_ADD)
         return STATUS_OK; /* conv.c and add.c add by themselves */
     return cpu_request_in_backward(cpu, layer, &layer->spare,
-                                   layer->in->image_size * cpu->batch_max * sizeof(float), err);
+                                   cpu_value_bytes(layer->in, cpu->batch_max), err);
 }
 
 static enum status request_values(struct cpu *cpu, struct err *err)

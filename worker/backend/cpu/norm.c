@@ -49,19 +49,20 @@ static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct
 
 static enum status norm_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
+    const size_t block = cpu->kernels->block;
     struct norm *norm = calloc(1, sizeof *norm);
 
     if (norm == NULL)
         return cpu_out_of_memory(layer, err);
     layer->own = norm;
-    if (!layer->in->blocked)
+    if (!layer->in->blocked && layer->in->type == CPU_F32)
         return err_set(err, STATUS_UNSUPPORTED, 0,
                        "layer %s: batch_norm on the network's input is not supported",
                        layer->graph->name);
-    if (layer->graph->fused_add && !layer->in2->blocked)
+    if (layer->graph->fused_add && !layer->in2->blocked && layer->in2->type == CPU_F32)
         return err_set(err, STATUS_UNSUPPORTED, 0,
                        "layer %s: adding the network's input is not supported", layer->graph->name);
-    norm->channels = (size_t)layer->in->blocks * cpu->kernels->block;
+    norm->channels = (layer->in->dims[0] + block - 1) / block * block;
     for (uint32_t i = 0; i < layer->graph->tensor_count; i++)
         cpu_tensor_set_vector(&layer->tensors[i], layer->in->dims[0], norm->channels);
     return make_buffers(cpu, layer, norm, err);
@@ -90,18 +91,32 @@ static void norm_close(struct cpu_layer *layer)
     layer->own = NULL;
 }
 
+static void add_sums(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uint32_t n)
+{
+    struct norm *norm = layer->own;
+    float *x = cpu_image_at(layer->in, layer->in->data, first);
+
+    if (layer->in->type == CPU_BF16) {
+        cpu->kernels->bf16->norm_sums(cpu_rows(layer->in, n), cpu_bf16(x), norm->shift, norm->sum,
+                                      norm->squares);
+    } else {
+        const struct cpu_area area = cpu_area(layer->in, n);
+
+        cpu->kernels->norm_sums(&area, x, norm->shift, norm->sum, norm->squares);
+    }
+}
+
 /* The shift is the mean of the first image. Squares relative to it lose no digits to cancellation.
  */
 static void choose_shift(struct cpu *cpu, struct cpu_layer *layer)
 {
     struct norm *norm = layer->own;
-    const struct cpu_area one = cpu_area(layer->in, 1);
-    const double pixels = (double)one.height * one.width;
+    const double pixels = (double)layer->in->dims[1] * layer->in->dims[2];
 
     memset(norm->shift, 0, norm->channels * sizeof(float));
     memset(norm->sum, 0, norm->channels * sizeof(double));
     memset(norm->squares, 0, norm->channels * sizeof(double));
-    cpu->kernels->norm_sums(&one, layer->in->data, norm->shift, norm->sum, norm->squares);
+    add_sums(cpu, layer, 0, 1);
     for (size_t c = 0; c < norm->channels; c++)
         norm->shift[c] = (float)(norm->sum[c] / pixels);
     memset(norm->sum, 0, norm->channels * sizeof(double));
@@ -110,15 +125,12 @@ static void choose_shift(struct cpu *cpu, struct cpu_layer *layer)
 
 void cpu_norm_sums(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uint32_t n)
 {
-    struct norm *norm = layer->own;
-    const struct cpu_area area = cpu_area(layer->in, n);
     uint64_t start = cpu_clock(cpu);
 
     assert(first + n <= cpu->n);
     if (first == 0)
         choose_shift(cpu, layer);
-    cpu->kernels->norm_sums(&area, layer->in->data + first * layer->in->image_size, norm->shift,
-                            norm->sum, norm->squares);
+    add_sums(cpu, layer, first, n);
     if (layer->conv != NULL) /* else cpu_layer_forward counts it */
         cpu_count(cpu, layer, CPU_FORWARD, start);
 }
@@ -206,6 +218,15 @@ static void take_running_statistics(struct cpu_layer *layer)
     }
 }
 
+/* What the norm made, rounded already, and the addition after it. */
+static void add_rounded(const struct cpu *cpu, struct cpu_layer *layer, size_t at, size_t count)
+{
+    float *out = layer->out.data + at;
+
+    cpu->kernels->residual->add(out, layer->in2->data + at, layer->graph->fused_relu, count, out);
+    cpu_round(cpu, layer->graph->out.dtype, out, count);
+}
+
 /* A value that is rounded is computed and rounded block by block, while it is in the cache. */
 static void apply(struct cpu *cpu, struct cpu_layer *layer)
 {
@@ -213,8 +234,9 @@ static void apply(struct cpu *cpu, struct cpu_layer *layer)
     const struct cpu_area area = cpu_area(layer->in, cpu->n),
                           plane = {1, 1, area.height, area.width};
     const size_t block = cpu->kernels->block, size = block * area.height * area.width;
-    const bool relu = layer->graph->fused_relu;
+    const bool relu = layer->graph->fused_relu && !layer->graph->fused_add;
 
+    assert(!layer->graph->fused_add || layer->graph->rounds_norm);
     if (layer->graph->out.dtype == GRAPH_F32) {
         cpu->kernels->norm_apply(&area, layer->in->data, norm->scale, norm->offset, relu,
                                  layer->out.data);
@@ -227,13 +249,43 @@ static void apply(struct cpu *cpu, struct cpu_layer *layer)
         cpu->kernels->norm_apply(&plane, layer->in->data + i * size, norm->scale + channel,
                                  norm->offset + channel, relu, out);
         cpu_round(cpu, layer->graph->out.dtype, out, size);
+        if (layer->graph->fused_add)
+            add_rounded(cpu, layer, i * size, size);
     }
+}
+
+/* Over an input in fp32. */
+static void apply_f32(struct cpu *cpu, struct cpu_layer *layer)
+{
+    const struct norm *norm = layer->own;
+    const struct cpu_area area = cpu_area(layer->in, cpu->n);
+
+    if (layer->graph->fused_pool)
+        cpu->kernels->norm_pool_apply(&area, layer->in->data, norm->scale, norm->offset,
+                                      layer->out.data, cpu->training ? norm->best : NULL,
+                                      cpu->training ? norm->x_best : NULL);
+    else if (layer->graph->fused_add && !layer->graph->rounds_norm)
+        cpu->kernels->residual->norm_add(&area, layer->in->data, norm->scale, norm->offset,
+                                         layer->in2->data, layer->graph->fused_relu,
+                                         layer->out.data);
+    else
+        apply(cpu, layer);
+}
+
+static void apply_bf16(struct cpu *cpu, struct cpu_layer *layer)
+{
+    const struct norm *norm = layer->own;
+    const struct cpu_norm_add add = {layer->graph->fused_add ? cpu_bf16(layer->in2->data) : NULL,
+                                     layer->graph->rounds_norm};
+
+    cpu->kernels->bf16->norm_apply(cpu_rows(layer->in, cpu->n), cpu_bf16(layer->in->data),
+                                   norm->scale, norm->offset, &add, layer->graph->fused_relu,
+                                   cpu_bf16(layer->out.data));
 }
 
 static enum status norm_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     struct norm *norm = layer->own;
-    const struct cpu_area area = cpu_area(layer->in, cpu->n);
     enum status status = STATUS_OK;
 
     assert(layer->in->dims[0] <= norm->channels && layer->tensors[GAMMA].size == norm->channels);
@@ -250,16 +302,10 @@ static enum status norm_forward(struct cpu *cpu, struct cpu_layer *layer, struct
         norm->scale[c] = (float)scale;
         norm->offset[c] = (float)(layer->tensors[BETA].param[c] - norm->mean[c] * scale);
     }
-    if (layer->graph->fused_pool)
-        cpu->kernels->norm_pool_apply(&area, layer->in->data, norm->scale, norm->offset,
-                                      layer->out.data, cpu->training ? norm->best : NULL,
-                                      cpu->training ? norm->x_best : NULL);
-    else if (layer->graph->fused_add)
-        cpu->kernels->residual->norm_add(&area, layer->in->data, norm->scale, norm->offset,
-                                         layer->in2->data, layer->graph->fused_relu,
-                                         layer->out.data);
+    if (layer->in->type == CPU_BF16)
+        apply_bf16(cpu, layer);
     else
-        apply(cpu, layer);
+        apply_f32(cpu, layer);
     return status;
 }
 
@@ -272,14 +318,35 @@ static const float *relu_of(const struct cpu_layer *layer, uint32_t first)
                : NULL;
 }
 
-void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uint32_t n)
+/* The same over bf16: x tells where y is 0. */
+static struct cpu_norm_relu relu_of_bf16(const struct cpu_layer *layer)
+{
+    const struct norm *norm = layer->own;
+
+    if (!layer->graph->fused_relu || layer->graph->fused_add)
+        return (struct cpu_norm_relu){NULL, NULL};
+    return (struct cpu_norm_relu){norm->scale, norm->offset};
+}
+
+static void backward_apply_bf16(struct cpu *cpu, struct cpu_layer *layer, uint32_t first,
+                                uint32_t n)
+{
+    const struct norm *norm = layer->own;
+    const struct cpu_norm_relu relu = relu_of_bf16(layer);
+    const struct cpu_norm_dx dx_of = {norm->mean, norm->a, norm->b, norm->c};
+
+    cpu->kernels->bf16->norm_backward_apply(
+        cpu_rows(layer->in, n), cpu_bf16(cpu_image_at(layer->in, layer->in->data, first)), &relu,
+        cpu_bf16(cpu_image_at(&layer->out, layer->out.grad, first)), &dx_of,
+        cpu_bf16(cpu_image_at(layer->in, layer->in->grad, first)));
+}
+
+static void backward_apply_f32(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uint32_t n)
 {
     const struct norm *norm = layer->own;
     const struct cpu_area area = cpu_area(layer->in, n);
     const size_t in = first * layer->in->image_size, out = first * layer->out.image_size;
-    uint64_t start = cpu_clock(cpu);
 
-    assert(first + n <= cpu->n && layer->in->grad != NULL && layer->out.grad != NULL);
     if (layer->graph->fused_pool)
         cpu->kernels->norm_pool_backward_apply(&area, layer->in->data + in, norm->best + out,
                                                layer->out.grad + out, norm->mean, norm->a, norm->b,
@@ -290,17 +357,43 @@ void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *layer, uint32_t 
                                           norm->c, layer->in->grad + in);
     cpu_round(cpu, cpu->graph->layers[layer->graph->inputs[0]].out.dtype, layer->in->grad + in,
               n * layer->in->image_size);
+}
+
+void cpu_norm_backward_apply(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uint32_t n)
+{
+    uint64_t start = cpu_clock(cpu);
+
+    assert(first + n <= cpu->n && layer->in->grad != NULL && layer->out.grad != NULL);
+    if (layer->in->type == CPU_BF16)
+        backward_apply_bf16(cpu, layer, first, n);
+    else
+        backward_apply_f32(cpu, layer, first, n);
     if (layer->conv != NULL)
         cpu_count(cpu, layer, CPU_BACKWARD, start);
 }
 
-static void sum_gradients(struct cpu *cpu, struct cpu_layer *layer)
+static void sum_gradients_bf16(struct cpu *cpu, struct cpu_layer *layer)
+{
+    struct norm *norm = layer->own;
+    const struct cpu_rows rows = cpu_rows(layer->in, cpu->n);
+    const struct cpu_norm_relu relu = relu_of_bf16(layer);
+
+    if (layer->graph->fused_add)
+        cpu->kernels->bf16->norm_add_backward_sums(
+            rows, cpu_bf16(layer->in->data),
+            layer->graph->fused_relu ? cpu_bf16(layer->out.data) : NULL, cpu_bf16(layer->out.grad),
+            norm->mean, norm->sum, norm->squares);
+    else
+        cpu->kernels->bf16->norm_backward_sums(rows, cpu_bf16(layer->in->data), &relu,
+                                               cpu_bf16(layer->out.grad), norm->mean, norm->sum,
+                                               norm->squares);
+}
+
+static void sum_gradients_f32(struct cpu *cpu, struct cpu_layer *layer)
 {
     struct norm *norm = layer->own;
     const struct cpu_area area = cpu_area(layer->in, cpu->n);
 
-    memset(norm->sum, 0, norm->channels * sizeof(double));
-    memset(norm->squares, 0, norm->channels * sizeof(double));
     if (layer->graph->fused_pool)
         cpu->kernels->norm_pool_backward_sums(&area, norm->x_best, norm->best, layer->out.grad,
                                               norm->mean, norm->sum, norm->squares);
@@ -313,14 +406,16 @@ static void sum_gradients(struct cpu *cpu, struct cpu_layer *layer)
                                          norm->mean, norm->sum, norm->squares);
 }
 
-/* The gradient of the skip input. A copy needs no rounding: it has the type of the sum. */
-static void add_skip_grad(struct cpu *cpu, struct cpu_layer *layer)
+static void sum_gradients(struct cpu *cpu, struct cpu_layer *layer)
 {
-    const size_t count = cpu->n * layer->out.image_size;
+    struct norm *norm = layer->own;
 
-    cpu_add_grad(cpu, layer->in2->grad, layer->out.grad, count, layer->adds[1]);
-    if (layer->adds[1])
-        cpu_round(cpu, layer->graph->out.dtype, layer->in2->grad, count);
+    memset(norm->sum, 0, norm->channels * sizeof(double));
+    memset(norm->squares, 0, norm->channels * sizeof(double));
+    if (layer->in->type == CPU_BF16)
+        sum_gradients_bf16(cpu, layer);
+    else
+        sum_gradients_f32(cpu, layer);
 }
 
 static enum status norm_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
@@ -347,7 +442,9 @@ static enum status norm_backward(struct cpu *cpu, struct cpu_layer *layer, float
         norm->c[c] = (float)(-a * norm->sum[c] / m);
     }
     if (layer->graph->fused_add && layer->in2->grad != NULL)
-        add_skip_grad(cpu, layer);
+        /* a copy needs no rounding: it has the type of the sum */
+        cpu_value_add_grad(cpu, layer->in2, layer->graph->out.dtype, layer->in2->grad,
+                           layer->out.grad, cpu->n * layer->out.image_size, layer->adds[1]);
     if (layer->conv == NULL && layer->in->grad != NULL)
         cpu_norm_backward_apply(cpu, layer, 0, cpu->n);
     return status;

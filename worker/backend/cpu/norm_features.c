@@ -7,12 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/values.h"
+
 enum { GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR };
 
 struct norm {
     double *mean, *inverse_std;
     double *sums; /* [2 * features + 1]: first sums, second sums, number of images */
 };
+
+static enum kernel_type type_of(const struct cpu_value *value)
+{
+    return value->type == CPU_BF16 ? KERNEL_BF16 : KERNEL_F32;
+}
+
+static float value_at(const struct cpu_value *value, const float *memory, size_t at)
+{
+    return values_get(memory, type_of(value), at);
+}
 
 static enum status norm_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
@@ -63,7 +75,7 @@ static enum status take_batch_statistics(struct cpu *cpu, struct cpu_layer *laye
         norm->sums[2 * features] = cpu->n;
         for (size_t i = 0; i < cpu->n; i++)
             for (size_t c = 0; c < features; c++) {
-                double x = layer->in->data[i * features + c];
+                double x = value_at(layer->in, layer->in->data, i * features + c);
 
                 norm->sums[c] += pass == 0 ? x : (x - norm->mean[c]) * (x - norm->mean[c]);
             }
@@ -113,12 +125,12 @@ static enum status norm_forward(struct cpu *cpu, struct cpu_layer *layer, struct
     cpu_round(cpu, dtype, layer->tensors[RUNNING_VAR].param, features);
     for (size_t i = 0; i < cpu->n; i++)
         for (size_t c = 0; c < features; c++) {
-            double y = (layer->in->data[i * features + c] - norm->mean[c]) * norm->inverse_std[c] *
-                           layer->tensors[GAMMA].param[c] +
+            double y = (value_at(layer->in, layer->in->data, i * features + c) - norm->mean[c]) *
+                           norm->inverse_std[c] * layer->tensors[GAMMA].param[c] +
                        layer->tensors[BETA].param[c];
 
-            layer->out.data[i * features + c] =
-                layer->graph->fused_relu && y < 0.0 ? 0.0F : (float)y;
+            values_set(layer->out.data, type_of(&layer->out), i * features + c,
+                       layer->graph->fused_relu && y < 0.0 ? 0.0F : (float)y);
         }
     return status;
 }
@@ -126,7 +138,9 @@ static enum status norm_forward(struct cpu *cpu, struct cpu_layer *layer, struct
 /* dy where the ReLU let the value pass, else 0. */
 static double gradient(const struct cpu_layer *layer, size_t at)
 {
-    return layer->graph->fused_relu && !(layer->out.data[at] > 0.0F) ? 0.0 : layer->out.grad[at];
+    return layer->graph->fused_relu && !(value_at(&layer->out, layer->out.data, at) > 0.0F)
+               ? 0.0
+               : value_at(&layer->out, layer->out.grad, at);
 }
 
 static enum status norm_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
@@ -146,7 +160,7 @@ static enum status norm_backward(struct cpu *cpu, struct cpu_layer *layer, float
         const double dy = gradient(layer, at);
 
         norm->sums[c] += dy;
-        norm->sums[features + c] += dy * (layer->in->data[at] - norm->mean[c]);
+        norm->sums[features + c] += dy * (value_at(layer->in, layer->in->data, at) - norm->mean[c]);
     }
     for (size_t c = 0; c < features; c++) { /* of this rank; DDP reduces them */
         layer->tensors[BETA].grad[c] = (float)norm->sums[c];
@@ -157,13 +171,14 @@ static enum status norm_backward(struct cpu *cpu, struct cpu_layer *layer, float
     for (size_t at = 0; layer->in->grad != NULL && at < cpu->n * features; at++) {
         const size_t c = at % features;
         const double a = layer->tensors[GAMMA].param[c] * norm->inverse_std[c];
-        const double hat = (layer->in->data[at] - norm->mean[c]) * norm->inverse_std[c];
+        const double hat =
+            (value_at(layer->in, layer->in->data, at) - norm->mean[c]) * norm->inverse_std[c];
 
-        layer->in->grad[at] =
-            (float)(a * (gradient(layer, at) - norm->sums[c] / m -
-                         hat * norm->inverse_std[c] * norm->sums[features + c] / m));
+        values_set(layer->in->grad, type_of(layer->in), at,
+                   (float)(a * (gradient(layer, at) - norm->sums[c] / m -
+                                hat * norm->inverse_std[c] * norm->sums[features + c] / m)));
     }
-    if (layer->in->grad != NULL)
+    if (layer->in->grad != NULL && layer->in->type == CPU_F32)
         cpu_round(cpu, cpu->graph->layers[layer->graph->inputs[0]].out.dtype, layer->in->grad,
                   cpu->n * features);
     return status;

@@ -71,18 +71,10 @@ static void pool_close(struct cpu_layer *layer)
     layer->own = NULL;
 }
 
-static struct cpu_pool_shape pool_shape(const struct cpu_layer *layer)
-{
-    const struct graph_window *window = &layer->graph->window;
-
-    return (struct cpu_pool_shape){window->kernel, window->stride, window->pad, layer->out.dims[1],
-                                   layer->out.dims[2]};
-}
-
 static enum status pool_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     const struct cpu_area area = cpu_area(layer->in, cpu->n);
-    const struct cpu_pool_shape shape = pool_shape(layer);
+    const struct cpu_pool_shape shape = cpu_pool_shape(layer);
 
     (void)err;
     cpu->kernels->max_pool(&area, &shape, layer->in->data, layer->out.data,
@@ -94,7 +86,7 @@ static enum status pool_backward(struct cpu *cpu, struct cpu_layer *layer, float
                                  struct err *err)
 {
     const struct cpu_area area = cpu_area(layer->in, cpu->n);
-    const struct cpu_pool_shape shape = pool_shape(layer);
+    const struct cpu_pool_shape shape = cpu_pool_shape(layer);
 
     (void)grad_scale;
     (void)err;

@@ -99,13 +99,26 @@ enum status cpu_product_request(struct cpu *cpu, struct cpu_layer *layer,
         const struct cpu_layout *weights = product->weights[d];
         size_t bytes;
 
-        if (!runs(cpu, layer, d) || cpu_layout_equal(weights, layer->tensors[0].stored))
+        if (!runs(cpu, layer, d) || cpu_layout_equal(weights, product->stored))
             continue;
         bytes = cpu_layout_bytes(weights);
         status = d == CPU_DIRECTION_FORWARD
                      ? cpu_request(cpu, layer, &product->copies[d], bytes, now, now, err)
                      : cpu_request_in_backward(cpu, layer, &product->copies[d], bytes, err);
     }
+    return status;
+}
+
+enum status cpu_product_store(struct cpu_layer *layer, struct cpu_product *product,
+                              const struct cpu_shape *plain, const struct cpu_layout *stored,
+                              const struct cpu_layout *seen, struct err *err)
+{
+    enum status status = cpu_weights_set_layout(layer, plain, stored, err);
+
+    assert(cpu_layout_bytes(stored) == cpu_layout_bytes(seen));
+    cpu_layout_free(&product->stored);
+    if (status == STATUS_OK)
+        status = cpu_layout_copy(&product->stored, seen, layer->graph->name, err);
     return status;
 }
 
@@ -124,6 +137,7 @@ void cpu_product_close(struct cpu_product *product)
         cpu_prim_free(&product->converts[d]);
         cpu_layout_free(&product->weights[d]);
     }
+    cpu_layout_free(&product->stored);
 }
 
 static enum status make_set(struct cpu *cpu, struct cpu_layer *layer, struct cpu_product *product,
@@ -196,8 +210,8 @@ enum status cpu_product_convert(struct cpu *cpu, struct cpu_layer *layer,
     if (copy == NULL)
         return STATUS_OK;
     if (direction == CPU_DIRECTION_WEIGHTS)
-        return convert(cpu, layer, prim, layout, copy, tensor->stored, tensor->grad, err);
-    return convert(cpu, layer, prim, tensor->stored, tensor->param, layout, copy, err);
+        return convert(cpu, layer, prim, layout, copy, product->stored, tensor->grad, err);
+    return convert(cpu, layer, prim, product->stored, tensor->param, layout, copy, err);
 }
 
 float *cpu_product_weights(const struct cpu_layer *layer, const struct cpu_product *product,

@@ -25,6 +25,7 @@ struct cpu_product_set {
 struct cpu_product {
     cpu_describe describe;
     struct cpu_layout *weights[CPU_DIRECTIONS]; /* NULL: the net never runs it */
+    struct cpu_layout *stored;       /* the tensor's layout, with the dimensions of `weights` */
     bool is_general[CPU_DIRECTIONS]; /* oneDNN has no vector code for it here: very slow */
     float *copies[CPU_DIRECTIONS];   /* weights in that layout; NULL: the tensor has it */
     struct cpu_prim *converts[CPU_DIRECTIONS]; /* made when first used */
@@ -51,7 +52,12 @@ enum status cpu_product_choose(const struct cpu *cpu, const struct cpu_layer *la
 enum status cpu_product_set(const struct cpu_layer *layer, struct cpu_product *product,
                             cpu_describe describe, const struct cpu_shape *weights,
                             struct err *err);
-/* Requests the copies; cpu_weights_set_layout() came before. Errors: STATUS_MEMORY. */
+/* Stores the weights of the layer as `plain` in the layout `stored`, which the primitives see as
+ * `seen`: the same bytes, maybe with other dimensions. Both may belong to `product`. */
+enum status cpu_product_store(struct cpu_layer *layer, struct cpu_product *product,
+                              const struct cpu_shape *plain, const struct cpu_layout *stored,
+                              const struct cpu_layout *seen, struct err *err);
+/* Requests the copies; cpu_product_store() came before. Errors: STATUS_MEMORY. */
 enum status cpu_product_request(struct cpu *cpu, struct cpu_layer *layer,
                                 struct cpu_product *product, struct err *err);
 void cpu_product_close(struct cpu_product *product);
