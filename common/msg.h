@@ -147,6 +147,7 @@ struct msg_bytes {
     F(U32, generation, 0, GENERATION_MAX)                                                          \
     F(U32, restarts, 0, GENERATION_MAX)                                                            \
     F(U32, max_restarts, 0, GENERATION_MAX)                                                        \
+    F(U32, restarts_without_progress, 0, GENERATION_MAX) /* what counts for max_restarts */        \
     F(U32, nodes, 1, NODES_PER_JOB_MAX)                                                            \
     F(U32, nproc_per_node, 1, SLOTS_PER_NODE_MAX)                                                  \
     F(U32, ranks_running, 0, RANKS_PER_JOB_MAX)                                                    \

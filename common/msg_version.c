@@ -8,10 +8,9 @@ static const struct {
     const char *shape, *field;
     uint32_t since;
 } later_fields[] = {
-    {"node_welcome", "protocol", 2},
-    {"client_welcome", "protocol", 2},
-    {"shim_report", "failed_class", 2},
-    {"log_data", "size", 2},
+    {"node_welcome", "protocol", 2},         {"client_welcome", "protocol", 2},
+    {"shim_report", "failed_class", 2},      {"log_data", "size", 2},
+    {"job", "restarts_without_progress", 2},
 };
 
 uint32_t msg_field_since(const char *shape, const char *field)

@@ -116,6 +116,7 @@ static void add_job(cJSON *object, const struct part_job *job)
     add_number(object, "generation", job->generation);
     add_number(object, "restarts", job->restarts);
     add_number(object, "max_restarts", job->max_restarts);
+    add_number(object, "restarts_used", job->restarts_without_progress);
     add_number(object, "nodes", job->nodes);
     add_number(object, "nproc_per_node", job->nproc_per_node);
     add_number(object, "world_size", (double)job->nodes * job->nproc_per_node);

@@ -364,8 +364,11 @@ static void head_line(const struct part_job *job, const struct output_style *sty
         buf_printf(out, ", exit %d", job->exit_code);
     else
         buf_printf(out, ", %u of %u ranks", job->ranks_running, job->nodes * job->nproc_per_node);
-    buf_printf(out, ", generation %u, %u of %u restarts used\n", job->generation, job->restarts,
-               job->max_restarts);
+    buf_printf(out, ", generation %u, %u of %u restarts used", job->generation,
+               job->restarts_without_progress, job->max_restarts);
+    if (job->restarts > job->restarts_without_progress)
+        buf_printf(out, " (%u in all)", job->restarts);
+    buf_add_text(out, "\n");
 }
 
 void output_status(const struct msg_job_info *info, const struct output_style *style,

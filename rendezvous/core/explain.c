@@ -95,25 +95,26 @@ void explain_blocked(struct rdzv *rdzv, const struct pass *pass, struct job *job
 {
     uint32_t nodes = job->record.nodes, slots = job->record.nproc_per_node;
     char request[REASON_BYTES_MAX], closed[REASON_BYTES_MAX], text[REASON_BYTES_MAX];
+    char excluded[REASON_BYTES_MAX] = "";
     struct sight sight = look(rdzv, pass, job);
 
     format_request(nodes, slots, request);
     format_closed(rdzv, &sight, closed);
+    if (sight.excluded != NULL)
+        text_format(excluded,
+                    "; without node %s, which has failed the job twice: for some minutes, or until "
+                    "\"ddpctl node resume %s\"",
+                    sight.excluded, sight.excluded);
     if (sight.up_count == 0)
         text_format(text, "no node is connected");
-    else if (sight.able_count < nodes && sight.excluded != NULL)
-        text_format(
-            text,
-            "%s; %u of the %u connected %s that many, without node %s, which has failed the "
-            "job twice: it may again after some minutes, or after \"ddpctl node resume %s\"",
-            request, sight.able_count, sight.up_count, sight.able_count == 1 ? "has" : "have",
-            sight.excluded, sight.excluded);
     else if (sight.able_count < nodes)
-        text_format(text, "%s; %u of the %u connected %s that many at all", request,
-                    sight.able_count, sight.up_count, sight.able_count == 1 ? "has" : "have");
+        text_format(text, "%s; %u of the %u connected %s that many at all%s", request,
+                    sight.able_count, sight.up_count, sight.able_count == 1 ? "has" : "have",
+                    excluded);
     else
-        text_format(text, "%s; %u %s them free, the best other has %u%s", request, sight.fit_count,
-                    sight.fit_count == 1 ? "has" : "have", sight.best_free, closed);
+        text_format(text, "%s; %u %s them free, the best other has %u%s%s", request,
+                    sight.fit_count, sight.fit_count == 1 ? "has" : "have", sight.best_free,
+                    excluded, closed);
     job_set_reason(rdzv, job, text);
 }
 

@@ -25,6 +25,16 @@ static bool is_excluded(const struct rdzv *rdzv, const struct node_fault *fault)
     return fault->failures >= EXCLUDE_FAILURES && rdzv->out.now_us < fault->until_us;
 }
 
+/* The index of that node's entry; fault_count: it has none. */
+static uint32_t fault_of(const struct job *job, const char *node)
+{
+    uint32_t i = 0;
+
+    while (i < job->fault_count && strcmp(job->faults[i].node, node) != 0)
+        i++;
+    return i;
+}
+
 /* One entry of the text; returns what is behind it. NULL: there is none. */
 static const char *read_fault(const char *at, struct node_fault *fault)
 {
@@ -50,16 +60,15 @@ void failure_restore(struct rdzv *rdzv, struct job *job)
         job->record.failed_class = FAILURE_PROGRAM; /* of a version that did not store it */
     job->fault_count = 0;
     while (job->fault_count < NODE_FAULTS_MAX && (at = read_fault(at, &fault)) != NULL)
-        job->faults[job->fault_count++] = fault;
+        if (fault_of(job, fault.node) == job->fault_count)
+            job->faults[job->fault_count++] = fault;
 }
 
 /* The entry of that node; a new one takes the place of the one that failed longest ago. */
 static struct node_fault *find_fault(struct job *job, const char *node)
 {
-    uint32_t at = 0;
+    uint32_t at = fault_of(job, node);
 
-    while (at < job->fault_count && strcmp(job->faults[at].node, node) != 0)
-        at++;
     if (at == job->fault_count) {
         if (job->fault_count == NODE_FAULTS_MAX)
             at = 0;
@@ -164,20 +173,18 @@ uint64_t failure_excluded_until(const struct rdzv *rdzv, const struct job *job)
 
 bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job)
 {
-    uint32_t able = 0, slots = job->record.nproc_per_node;
+    uint32_t count = 0;
 
     if (failure_excluded_until(rdzv, job) == UINT64_MAX)
         return true; /* nodes that are not here may come */
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        const struct node *node = &rdzv->nodes[rdzv->by_name[i]];
 
-    for (uint32_t i = 0; i < rdzv->node_count; i++)
-        able += bits_count(rdzv->views[rdzv->by_name[i]].able) >= slots;
-    for (uint32_t i = 0; i < job->fault_count; i++) {
-        uint16_t node = failure_excluded(rdzv, job, i);
-
-        if (node != NODE_NONE && bits_count(rdzv->views[node].able) >= slots)
-            able--;
+        /* one that is lost or drained may come back; one without a hello is not known */
+        count += node->slots >= job->record.nproc_per_node &&
+                 !failure_excludes(rdzv, job, rdzv->by_name[i]);
     }
-    return able >= job->record.nodes;
+    return count >= job->record.nodes;
 }
 
 void failure_pardon(struct rdzv *rdzv, const char *node)

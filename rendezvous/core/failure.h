@@ -26,7 +26,8 @@ void failure_settle_class(struct rdzv *rdzv, struct job *job);
 /* Counts the failure of the generation at hand: renews the job's restarts, excludes the node. To be
  * called once, before the decision about a restart. */
 void failure_count(struct rdzv *rdzv, struct job *job);
-/* False: without the nodes that are excluded for it, there are not enough that could run the job. */
+/* False: nodes are excluded for the job, and with all others that the server knows, be they lost or
+ * drained, there are not enough that could run it. */
 bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job);
 /* The index of the job's i-th excluded node, i < job->fault_count; NODE_NONE: it is not excluded
  * now, or has no entry. */

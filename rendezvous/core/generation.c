@@ -464,7 +464,8 @@ static void conclude_failure(struct rdzv *rdzv, struct job *job)
         .class = job->record.failed_class,
         .max_restarts = job->record.max_restarts,
         .node_failures = job->record.node_failures,
-        .no_node_left = job->record.running_ms == 0 && !failure_leaves_nodes(rdzv, job),
+        .no_node_left = job->record.running_ms == 0 && !job->record.waits_for_nodes &&
+                        !failure_leaves_nodes(rdzv, job),
         .restarts_without_progress = job->record.restarts_without_progress,
         .errno_exit = job->record.errno_exit,
         .cannot_start = job->record.cannot_start,

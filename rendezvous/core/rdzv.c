@@ -167,6 +167,7 @@ static void on_submit(struct rdzv *rdzv, const struct rdzv_event *event)
     job->record.grace_us = request->grace_us;
     job->record.time_limit_us = request->time_limit_us;
     job->record.priority = request->priority;
+    job->record.waits_for_nodes = request->wait_for_nodes;
     job->record.submitted_ms = event->wall_ms;
     job->record.uid = event->uid;
     (void)snprintf(job->record.name, sizeof job->record.name, "%s", request->name);

@@ -35,7 +35,7 @@
     X(STATE, state,                     state,                     SHOWN, 0)                       \
     X(U32,   generation,                generation,                SHOWN, 0) /* 0: none yet */     \
     X(U32,   restarts,                  restarts,                  SHOWN, 0) /* after the first */ \
-    X(U32,   restarts_without_progress, restarts_without_progress, KEPT,  0)                       \
+    X(U32,   restarts_without_progress, restarts_without_progress, SHOWN, 0)                       \
     X(U64,   checkpoint_step,           checkpoint_step,           SHOWN, 0) /* newest */          \
     X(BOOL,  cancel_wanted,             cancel_wanted,             KEPT,  0)                       \
     X(U32,   stopping,                  stopping,                  KEPT,  0) /* see below */       \
@@ -49,6 +49,7 @@
     X(U32,   node_failures,             node_failures,             KEPT,  0) /* see below */       \
     X(TEXT,  node_faults,               node_faults,               KEPT,  NODE_FAULTS_BYTES_MAX)   \
     X(I64,   running_ms,                running_ms,                KEPT,  0)                       \
+    X(BOOL,  waits_for_nodes,           waits_for_nodes,           KEPT,  0) /* --wait-for-nodes */ \
     X(I64,   retry_at_ms,               retry_at_ms,               KEPT,  0)                       \
     X(TEXT,  reason,                    reason,                    SHOWN, REASON_BYTES_MAX)        \
     X(I32,   exit_code,                 exit_code,                 SHOWN, 0) /* once ended */      \

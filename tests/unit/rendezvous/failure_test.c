@@ -151,6 +151,39 @@ TEST(a_job_that_has_never_run_and_has_no_other_node_fails)
 }
 
 /* It waits for the node to get well; nobody behind it has to wait with it. */
+/* Other nodes may come: one is drained, or the user said that it waits for some. */
+TEST(a_job_waits_for_nodes_that_may_come_back)
+{
+    struct msg drain = {.type = MSG_TYPE_NODE_DRAIN, .node_drain = {.name = "b", .reason = "x"}};
+    uint64_t id;
+
+    begin(2, 1);
+    step((struct rdzv_event){
+        .type = RDZV_EVENT_NODE_DRAIN, .client = 3, .msg = &drain, .user = "ann"});
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3});
+    for (uint32_t i = 0; i < EXCLUDE_FAILURES; i++) {
+        end_by_node(id, DISK_FULL);
+        wait_for_retry(2);
+    }
+    CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    drain.type = MSG_TYPE_NODE_RESUME;
+    drain.node_resume = (struct msg_node_resume){.name = "b"};
+    step((struct rdzv_event){
+        .type = RDZV_EVENT_NODE_RESUME, .client = 3, .msg = &drain, .user = "ann"});
+    CHECK_EQ(conn_of(id), 2);
+
+    begin(1, 1);
+    id = step_submit((struct msg_submit){
+        .nodes = 1, .nproc_per_node = 1, .max_restarts = 3, .wait_for_nodes = true});
+    for (uint32_t i = 0; i < EXCLUDE_FAILURES; i++) {
+        end_by_node(id, DISK_FULL);
+        wait_for_retry(1);
+    }
+    CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    hello(2, 1);
+    CHECK_EQ(conn_of(id), 2);
+}
+
 TEST(a_job_that_has_run_waits_for_its_only_node)
 {
     struct msg resume = {.type = MSG_TYPE_NODE_RESUME, .node_resume = {.name = "a"}};
@@ -233,6 +266,7 @@ TEST(others_use_the_excluded_node_meanwhile)
     CHECK_EQ(conn_of(other), 1); /* while the job waits for its next try */
     tick(2 * SECOND_US);
     CHECK_EQ(job(id)->part_count, 0);
+    CHECK(strstr(job(id)->reason, "without node a, which has failed the job twice") != NULL);
     end_by_program(other);
     other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
     CHECK_EQ(conn_of(other), 1); /* and while it waits for slots */
@@ -393,7 +427,8 @@ TEST(the_table_of_failures_is_bounded)
                                  .generation = 1,
                                  .running_ms = 1,
                                  .failed_rank = -1,
-                                 .node_faults = "n1 2 n2 1 n3 1 n4 1 n5 1 n6 1 n7 1 n8 1 n9 1"};
+                                 .node_faults =
+                                     "n1 2 n1 2 n2 1 n3 1 n4 1 n5 1 n6 1 n7 1 n8 1 n9 1"};
 
     begin_with(8, 3);
     wall_ms = 100000;
