@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -40,22 +41,22 @@ static void carry_out(const struct log_item *item)
 }
 
 /* The next item stays in the queue until it is written, so an empty queue means that all is. */
-static void run(void *argument)
+static void *run(void *argument)
 {
     struct log_writer *writer = argument;
 
-    uv_mutex_lock(&writer->lock);
+    (void)pthread_mutex_lock(&writer->lock);
     for (;;) {
         struct log_item *item = writer->first;
         if (item == NULL && writer->ending)
             break;
         if (item == NULL) {
-            uv_cond_wait(&writer->changed, &writer->lock);
+            (void)pthread_cond_wait(&writer->changed, &writer->lock);
             continue;
         }
-        uv_mutex_unlock(&writer->lock);
+        (void)pthread_mutex_unlock(&writer->lock);
         carry_out(item);
-        uv_mutex_lock(&writer->lock);
+        (void)pthread_mutex_lock(&writer->lock);
         writer->first = item->next;
         if (writer->first == NULL)
             writer->last = NULL;
@@ -66,8 +67,9 @@ static void run(void *argument)
             (void)uv_async_send(&writer->async);
     }
     writer->ended = true;
-    uv_cond_broadcast(&writer->changed);
-    uv_mutex_unlock(&writer->lock);
+    (void)pthread_cond_broadcast(&writer->changed);
+    (void)pthread_mutex_unlock(&writer->lock);
+    return NULL;
 }
 
 /* -- the loop ---------------------------------------------------------------------------------- */
@@ -83,7 +85,7 @@ static bool add(struct log_writer *writer, struct log_file *file, bool closes, c
     *item = (struct log_item){.file = file, .closes = closes, .byte_count = byte_count};
     if (byte_count > 0)
         memcpy(item->bytes, bytes, byte_count);
-    uv_mutex_lock(&writer->lock);
+    (void)pthread_mutex_lock(&writer->lock);
     fits = closes || writer->queued_bytes + byte_count <= LOG_WRITER_BYTES_MAX + LOG_WRITER_RESERVE;
     if (fits) {
         if (writer->last != NULL)
@@ -92,9 +94,9 @@ static bool add(struct log_writer *writer, struct log_file *file, bool closes, c
             writer->first = item;
         writer->last = item;
         writer->queued_bytes += byte_count;
-        uv_cond_signal(&writer->changed);
+        (void)pthread_cond_signal(&writer->changed);
     }
-    uv_mutex_unlock(&writer->lock);
+    (void)pthread_mutex_unlock(&writer->lock);
     if (!fits)
         free(item);
     return fits;
@@ -116,20 +118,20 @@ static struct state look(struct log_writer *writer)
 {
     struct state state;
 
-    uv_mutex_lock(&writer->lock);
+    (void)pthread_mutex_lock(&writer->lock);
     state = (struct state){.queued_bytes = writer->queued_bytes,
                            .done_count = writer->done_count,
                            .is_empty = writer->first == NULL};
-    uv_mutex_unlock(&writer->lock);
+    (void)pthread_mutex_unlock(&writer->lock);
     return state;
 }
 
 /* on_async comes for each item that is done. */
 static void want_notice(struct log_writer *writer, bool is_wanted)
 {
-    uv_mutex_lock(&writer->lock);
+    (void)pthread_mutex_lock(&writer->lock);
     writer->notice_wanted = is_wanted;
-    uv_mutex_unlock(&writer->lock);
+    (void)pthread_mutex_unlock(&writer->lock);
 }
 
 static void give_room(struct log_writer *writer)
@@ -208,9 +210,9 @@ enum status log_writer_open(struct log_writer *writer, uv_loop_t *loop, struct e
     int rc;
 
     assert(!writer->is_open && writer->on_room != NULL && writer->on_flushed != NULL);
-    rc = uv_mutex_init(&writer->lock);
+    rc = pthread_mutex_init(&writer->lock, NULL);
     assert(rc == 0);
-    rc = uv_cond_init(&writer->changed);
+    rc = pthread_cond_init(&writer->changed, NULL);
     assert(rc == 0);
     rc = uv_async_init(loop, &writer->async, on_async);
     if (rc == 0)
@@ -219,10 +221,10 @@ enum status log_writer_open(struct log_writer *writer, uv_loop_t *loop, struct e
     if (rc == 0) {
         uv_unref((uv_handle_t *)&writer->async);
         writer->is_open = true;
-        rc = uv_thread_create(&writer->thread, run, writer);
+        rc = pthread_create(&writer->thread, NULL, run, writer);
     }
     if (rc != 0)
-        return err_set(err, STATUS_SYSTEM, rc, "no thread for the logs: %s", uv_strerror(rc));
+        return err_set(err, STATUS_SYSTEM, rc, "no thread for the logs: error %d", rc);
     log_lines = writer;
     log_use(add_line);
     return STATUS_OK;
@@ -230,18 +232,20 @@ enum status log_writer_open(struct log_writer *writer, uv_loop_t *loop, struct e
 
 static bool wait_for_end(struct log_writer *writer, uint64_t timeout_ms)
 {
-    const uint64_t until_ns = uv_hrtime() + timeout_ms * 1000000;
-    uint64_t now_ns;
+    struct timespec until;
     bool ended;
+    int rc = 0;
 
-    uv_mutex_lock(&writer->lock);
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(timeout_ms / 1000);
+    (void)pthread_mutex_lock(&writer->lock);
     writer->ending = true;
     writer->notice_wanted = false;
-    uv_cond_broadcast(&writer->changed);
-    while (!writer->ended && (now_ns = uv_hrtime()) < until_ns)
-        (void)uv_cond_timedwait(&writer->changed, &writer->lock, until_ns - now_ns);
+    (void)pthread_cond_broadcast(&writer->changed);
+    while (!writer->ended && rc == 0)
+        rc = pthread_cond_clockwait(&writer->changed, &writer->lock, CLOCK_MONOTONIC, &until);
     ended = writer->ended;
-    uv_mutex_unlock(&writer->lock);
+    (void)pthread_mutex_unlock(&writer->lock);
     return ended;
 }
 
@@ -259,9 +263,9 @@ bool log_writer_close(struct log_writer *writer, uint64_t timeout_ms)
     uv_close((uv_handle_t *)&writer->timer, NULL);
     if (!ended)
         return false;
-    (void)uv_thread_join(&writer->thread);
-    uv_cond_destroy(&writer->changed);
-    uv_mutex_destroy(&writer->lock);
+    (void)pthread_join(writer->thread, NULL);
+    (void)pthread_cond_destroy(&writer->changed);
+    (void)pthread_mutex_destroy(&writer->lock);
     return true;
 }
 

@@ -7,6 +7,7 @@
 #ifndef LAUNCHERD_SHIM_LOG_WRITER_H
 #define LAUNCHERD_SHIM_LOG_WRITER_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,7 +27,7 @@ struct log_item; /* bytes for a file; a file to close; a line */
 struct log_writer {
     uv_async_t async;
     uv_timer_t timer; /* while somebody waits: is it stuck, has the flush taken too long? */
-    uv_thread_t thread;
+    pthread_t thread;
     void *owner;
     void (*on_room)(void *owner); /* the pipes may be read again: there is room, or it is stuck */
     void (*on_flushed)(void *owner); /* asked by log_writer_flush */
@@ -35,8 +36,8 @@ struct log_writer {
     bool is_stuck;
     bool is_flushing;
     uint64_t seen_count, flush_by_ms;
-    uv_mutex_t lock; /* of what follows */
-    uv_cond_t changed;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
     struct log_item *first, *last;
     size_t queued_bytes;
     uint64_t done_count;
@@ -45,7 +46,7 @@ struct log_writer {
 
 /* Starts the thread. The owner sets `owner` and both callbacks first; they come from the loop. */
 enum status log_writer_open(struct log_writer *writer, uv_loop_t *loop, struct err *err);
-/* Writes out what is queued, for at most `timeout_ms`. False: the thread still hangs; then the process
+/* Writes out what is queued, for at most `timeout_ms` (whole seconds). False: the thread still hangs; then the process
  * has to end by _exit. The handles close in the next turn of the loop. */
 bool log_writer_close(struct log_writer *writer, uint64_t timeout_ms);
 

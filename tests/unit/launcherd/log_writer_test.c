@@ -1,0 +1,120 @@
+/* The thread of a shim that writes logs, without a shim: under TSan the clone() of a shim's spawn hides all
+ * later locks of its thread, so there every access of both threads would look like a race. */
+#include "launcherd/shim/log_writer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+
+#define FILES 3u
+#define PIECES 400u
+#define PIECE_BYTES 20000u
+
+static struct log_writer writer;
+static uint32_t rooms, flushes;
+
+static void on_room(void *owner)
+{
+    (void)owner;
+    rooms++;
+}
+
+static void on_flushed(void *owner)
+{
+    (void)owner;
+    flushes++;
+}
+
+static void path_of(uint32_t file, char path[256])
+{
+    (void)snprintf(path, 256, "%s/%u.log", test_dir(), file);
+}
+
+/* Waits for room as an output does. */
+static void add(uv_loop_t *loop, struct log_file *file, char byte)
+{
+    static char piece[PIECE_BYTES];
+    uint32_t before = rooms;
+
+    memset(piece, byte, sizeof piece);
+    if (!log_writer_has_room(&writer))
+        while (rooms == before)
+            (void)uv_run(loop, UV_RUN_ONCE);
+    CHECK(log_writer_takes(&writer));
+    CHECK(log_writer_add(&writer, file, piece, sizeof piece));
+}
+
+static void check_file(uint32_t number)
+{
+    static char got[PIECE_BYTES];
+    char path[256];
+    uint32_t pieces = 0;
+
+    path_of(number, path);
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    while (fread(got, 1, sizeof got, file) == sizeof got) {
+        char wanted = (char)('a' + pieces % 26);
+        CHECK(got[0] == wanted && got[PIECE_BYTES - 1] == wanted);
+        pieces++;
+    }
+    (void)fclose(file);
+    CHECK_EQ(pieces, PIECES);
+}
+
+TEST(every_byte_is_written_in_order)
+{
+    static struct log_file files[FILES];
+    char path[256];
+    uv_loop_t loop;
+    struct err err;
+
+    CHECK_EQ(uv_loop_init(&loop), 0);
+    writer = (struct log_writer){.on_room = on_room, .on_flushed = on_flushed};
+    CHECK_EQ(log_writer_open(&writer, &loop, &err), STATUS_OK);
+    for (uint32_t i = 0; i < FILES; i++) {
+        path_of(i, path);
+        CHECK_EQ(log_file_open(&files[i], path, 0, &err), STATUS_OK);
+    }
+    for (uint32_t i = 0; i < PIECES; i++)
+        for (uint32_t k = 0; k < FILES; k++)
+            add(&loop, &files[k], (char)('a' + i % 26));
+    for (uint32_t i = 0; i < FILES; i++)
+        log_writer_add_close(&writer, &files[i]);
+    flushes = 0;
+    if (!log_writer_flush(&writer))
+        while (flushes == 0)
+            (void)uv_run(&loop, UV_RUN_ONCE);
+    CHECK(log_writer_flush(&writer)); /* nothing is left */
+    for (uint32_t i = 0; i < FILES; i++)
+        check_file(i);
+    CHECK(log_writer_close(&writer, 10000));
+    CHECK_EQ(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    CHECK_EQ(uv_loop_close(&loop), 0);
+}
+
+TEST(what_is_queued_is_written_at_the_end)
+{
+    static struct log_file file;
+    char path[256], text[8] = "";
+    uv_loop_t loop;
+    struct err err;
+
+    CHECK_EQ(uv_loop_init(&loop), 0);
+    writer = (struct log_writer){.on_room = on_room, .on_flushed = on_flushed};
+    CHECK_EQ(log_writer_open(&writer, &loop, &err), STATUS_OK);
+    path_of(9, path);
+    CHECK_EQ(log_file_open(&file, path, 0, &err), STATUS_OK);
+    CHECK(log_writer_add(&writer, &file, "last\n", 5));
+    log_writer_add_close(&writer, &file);
+    CHECK(log_writer_close(&writer, 10000));
+    FILE *read = fopen(path, "r");
+    CHECK(read != NULL && fgets(text, sizeof text, read) != NULL);
+    (void)fclose(read);
+    CHECK_STR(text, "last\n");
+    CHECK_EQ(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    CHECK_EQ(uv_loop_close(&loop), 0);
+}
+
+TEST_MAIN
