@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/utf8.h"
+#include "launcherd/core/shim_lease.h"
 #include "launcherd/core/shim_progress.h"
 
 #define REPORT_AGAIN_US 1000000u
@@ -362,10 +363,7 @@ static void on_launcher_msg(struct shim *shim, const struct shim_event *event,
 {
     const struct msg *msg = event->msg;
 
-    if (msg->type == MSG_TYPE_LEASE) {
-        if (msg->lease.until_us > shim->lease_until_us)
-            shim->lease_until_us = msg->lease.until_us;
-    } else if (msg->type == MSG_TYPE_REPORT_REQUEST) {
+    if (msg->type == MSG_TYPE_REPORT_REQUEST) {
         shim->acked = 0;
         shim->reported = 0;
     } else if (msg->type == MSG_TYPE_GO && is_ours(shim, msg->go.job_id, msg->go.generation)) {
@@ -553,6 +551,7 @@ void shim_step(struct shim *shim, const struct shim_event *event, struct shim_ac
     const enum shim_phase phase_before = shim->phase;
     const uint64_t lease_before_us = shim->lease_until_us;
     actions->count = 0;
+    shim_lease_take(shim, event);
     check_lease(shim, event, actions);
     on_event(shim, event, actions);
     check_grace(shim, event->now_us, actions);
