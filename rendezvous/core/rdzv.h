@@ -95,7 +95,7 @@ struct rdzv_event {
      * or waited for a disk; 0, as usual: it was not late. */
     uint64_t paused_us;
     enum rdzv_event_type type;
-    uint64_t conn;   /* of a node: chosen by the edge, never used twice while the process lives */
+    uint64_t conn;   /* of a node: chosen by the edge, rising in the order of their begin */
     uint64_t client; /* of a client's request, likewise; comes back in the answer */
     uint64_t job_id;
     uint32_t generation;

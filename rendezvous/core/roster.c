@@ -258,11 +258,17 @@ static void set_alive(struct rdzv *rdzv, struct node *node)
         expect_at(rdzv, rdzv->out.now_us); /* there may be no more reason to */
 }
 
-/* Two processes with one name: one that still beats keeps it, a silent one is replaced. True: the
+/* Two processes with one name: one that still beats keeps it, a silent one is replaced. The hello of a
+ * connection that its process has given up for a newer one says what was true before. True: the
  * hello is refused. */
 static bool is_taken(struct rdzv *rdzv, const struct node *node, uint64_t conn,
                      const struct msg_node_hello *hello)
 {
+    if (node->instance == hello->instance && conn < node->newest_conn) {
+        close_conn(rdzv, conn, STATUS_PEER_LOST)->text =
+            "an older connection of the same process: it has called again since";
+        return true;
+    }
     if (node->conn == 0 || node->conn == conn)
         return false;
     if (node->instance != hello->instance &&
@@ -291,7 +297,7 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
     }
     if (!node->has_beat)
         node->state = NODE_SUSPECT; /* so that set_alive() logs it */
-    node->conn = conn;
+    node->conn = node->newest_conn = conn;
     node->instance = hello->instance;
     node->pid = hello->pid;
     node->slots = hello->slots;

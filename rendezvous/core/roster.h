@@ -24,7 +24,8 @@ struct node {
     char address[ADDRESS_BYTES_MAX];
     char version[32];
     uint64_t instance;
-    uint64_t conn; /* 0: none */
+    uint64_t conn;        /* 0: none */
+    uint64_t newest_conn; /* of this instance: the last that it has said hello on */
     enum node_state state;
     bool has_beat;
     bool has_lost_parts; /* it was lost, and not all generations on it have been failed for it */

@@ -329,10 +329,10 @@ TEST(every_job_starts_when_a_node_comes)
     for (uint32_t i = 0; i < SHIMS_PER_NODE_MAX; i++)
         strays[i] = (struct part_beat_shim){JOBS + 1 + i, 1, SHIM_RUNNING, 0};
     totals_clear();
-    step_hello(1000, (struct msg_node_hello){.name = "node008",
-                                             .instance = 9,
-                                             .slots = 1,
-                                             .shims = {strays, SHIMS_PER_NODE_MAX}});
+    step_hello(1000000, (struct msg_node_hello){.name = "node008",
+                                                .instance = 9,
+                                                .slots = 1,
+                                                .shims = {strays, SHIMS_PER_NODE_MAX}});
     check_actions();
     CHECK(jobs_in(JOB_QUEUED) > 1);
     finish_instant();

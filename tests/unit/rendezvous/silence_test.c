@@ -122,4 +122,32 @@ TEST(nodes_that_have_closed_are_lost_as_ever)
     CHECK_EQ(count_lost(), 2);
 }
 
+/* launcherd has called again, and what it sent on the connection before arrives only now: it is from
+ * before the start order, and does not list the part. */
+TEST(the_hello_of_an_older_connection_is_not_taken)
+{
+    const struct msg_node_hello hello = {.name = "a", .instance = 1, .slots = 1};
+    struct msg_node_hello other = hello;
+    struct part_beat_shim shim = {.generation = 1, .slot_mask = 1, .phase = SHIM_READY};
+
+    begin();
+    step_hello(12, hello);
+    CHECK_EQ(count_of(RDZV_SEND_WELCOME), 1);
+    shim.job_id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    step_beat(12, &shim, 1);
+    step_rank_report(12, (struct rank_report){.job_id = shim.job_id, .phase = SHIM_READY});
+    step_hello(11, hello);
+    CHECK_EQ(count_of(RDZV_SEND_WELCOME), 0);
+    CHECK_EQ(find(RDZV_CLOSE_NODE)->conn, 11);
+    CHECK_EQ(rdzv_job_record(core, shim.job_id)->stopping, 0);
+    CHECK_EQ(rdzv_node_conn(core, "a"), 12);
+    step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = 12}); /* nor after its end */
+    step_hello(10, hello);
+    CHECK_EQ(count_of(RDZV_SEND_WELCOME), 0);
+    CHECK_EQ(rdzv_job_record(core, shim.job_id)->stopping, 0);
+    other.instance = 9; /* another process: its own connections count */
+    step_hello(9, other);
+    CHECK_EQ(count_of(RDZV_SEND_WELCOME), 1);
+}
+
 TEST_MAIN
