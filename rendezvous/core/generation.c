@@ -276,6 +276,16 @@ static bool is_earlier(const struct rdzv *rdzv, const struct job *job,
            rdzv->out.now_us - report->failed_age_us < job->failed_at_us;
 }
 
+/* A later report of the rank that is the cause may have been under way for less time. */
+static void refine_time(struct rdzv *rdzv, struct job *job, const struct msg_shim_report *report)
+{
+    if (job->record.stopping == STOP_FAILURE && report->failed_rank >= 0 &&
+        report->failed_rank == job->record.failed_rank &&
+        report->failed_age_us < rdzv->out.now_us &&
+        rdzv->out.now_us - report->failed_age_us < job->failed_at_us)
+        job->failed_at_us = rdzv->out.now_us - report->failed_age_us;
+}
+
 static void take_rank(struct job *job, int32_t failed, const struct msg_shim_report *report)
 {
     struct rdzv_record *record = &job->record;
@@ -315,6 +325,7 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
         failed = -1;
     if (failed < 0 && (report->phase != SHIM_ENDED || all_succeeded_on(job, part)))
         return;
+    refine_time(rdzv, job, report);
     if (job->record.stopping != STOP_NONE && (failed < 0 || !is_earlier(rdzv, job, report)))
         return;
     if (cause[0] == '\0') {

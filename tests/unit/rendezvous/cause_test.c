@@ -72,6 +72,19 @@ TEST(the_age_counts_from_the_report)
     check_end(2, 8, "c", "50 ms before it");
 }
 
+/* The first report of the failure was under way for long, so it looked later than it was. */
+TEST(a_later_report_of_the_same_failure_says_when_it_was)
+{
+    begin();
+    now_us += SECOND_US;
+    report(1, SHIM_STOPPING, 1, 0, "the first");
+    report(1, SHIM_STOPPING, 1, 200000, "the first");
+    report(2, SHIM_ENDED, 7, 100000, "100 ms after it");
+    report(1, SHIM_ENDED, 1, 0, "the first");
+    report(3, SHIM_ENDED, 0, 0, "");
+    check_end(0, 1, "a", "the first");
+}
+
 TEST(an_age_before_the_boot_is_no_cause)
 {
     begin();
