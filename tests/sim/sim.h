@@ -3,12 +3,9 @@
  *
  * Every party is its core plus the smallest edge that can carry its actions out. Messages are
  * encoded and decoded by the real codec, and each connection is a stream: in order, each message
- * once, until it is cut. Between any two messages there may be a fault: a delay; a connection closed
- * by one side, or broken with messages under way, which the two sides learn at different times; a
- * node cut off; the server (also between its transaction and its sends), launcherd, a shim or a
- * worker killed, and back later or, for nodes, not before long. Messages of two connections overtake
- * one another freely. The invariants of sim_check.c are checked after every event. The same seed
- * gives the same run; a failure prints seed and trace. */
+ * once, until it is cut. Each machine has a clock of its own, which drifts. What can go wrong is the
+ * table of sim_faults.h; each seed has its own subset. oracle.h says what must hold. The same seed
+ * gives the same run; a failure is made smaller (sim_shrink.c) and printed with its trace. */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
 
@@ -21,21 +18,31 @@
 #include "launcherd/core/launcher.h"
 #include "launcherd/core/shim.h"
 #include "rendezvous/core/rdzv.h"
+#include "tests/sim/sim_faults.h"
 
+#define SECOND_US 1000000ull
 #define SIM_SHIMS_MAX 40u  /* run directories of one node */
-#define SIM_WORKERS_MAX 4u /* of one shim */
-#define SIM_JOB_RANKS_MAX 256u
+#define SIM_WORKERS_MAX 8u /* of one shim */
+#define SIM_JOB_RANKS_MAX 512u
+#define SIM_JOB_PARTS_MAX 256u
 #define SIM_CLIENT_OPERATOR UINT32_MAX
+#define SIM_TRACE_LINES 400u
 
-/* How large a run may be. A seed of the swarm is small, so that thousands run; `sim --limits` is one
- * run with 256 nodes and 512 jobs. */
+/* How large a run may be. A seed of the swarm is small, so that thousands run; `sim --large` has 64
+ * nodes with 8 slots each and 1,000 jobs, `sim --limits` is one run with 256 nodes and 512 jobs. */
 struct sim_size {
-    uint32_t nodes, jobs, conns, generations;
-    uint32_t check_interval; /* events between two checks of all that every event could break */
+    uint32_t nodes, slots, jobs, conns;
+    uint64_t check_interval_us;   /* between two checks of all that takes time to look at */
     uint32_t core_check_interval; /* steps of the server between two checks of all its tables */
     uint64_t cleanup_us;          /* from the end of the last job to the end of the run */
-    uint64_t lease_us;
-    uint32_t spinning; /* so many events within a second: some timer spins */
+    uint64_t bound_us;            /* after the last fault: every job has ended by then */
+    uint32_t spinning;            /* so many events within a second: some timer spins */
+};
+
+/* A boot clock: it runs a little fast or slow, and began at some time of its own. */
+struct sim_clock {
+    uint64_t offset_us;
+    int32_t drift_ppm;
 };
 
 /* What one side of a connection has sent and the other has not received: a stream. Messages arrive
@@ -49,32 +56,56 @@ struct sim_stream {
 
 /* A connection: `near` is the one that connected to `far`. */
 struct sim_conn {
-    bool is_server; /* launcherd to the server; else launcherd to a shim */
+    bool is_server;   /* launcherd to the server; else launcherd to a shim */
+    bool is_impostor; /* another process with the name of the node */
     uint32_t node;
-    uint32_t shim; /* index on the node */
+    uint32_t shim, shim_serial; /* index on the node */
+    uint32_t owner;             /* another one for each process that calls the server */
     struct sim_stream to_near, to_far;
 };
 
 struct sim_worker {
     bool alive;
+    bool is_coming;       /* its spawn was ordered */
+    bool is_dying;        /* it does nothing any more */
     uint32_t incarnation; /* events of an older one do not reach it */
     uint32_t pid;
     bool has_world;
     uint32_t steps_left;
+    uint64_t hung_until_us, unkillable_until_us;
+};
+
+/* What is true of the end of a shim's workers, whatever the shim knows; times of the node's clock. */
+struct sim_shim_facts {
+    uint64_t failed_us; /* a worker's failure has reached it; 0: none */
+    uint64_t stop_us;   /* by then the workers must be dead: the shim was told so; 0: never */
+    bool kill_now;      /* it was told to kill without grace, or to forget */
+    uint64_t order_us;  /* the same as stop_us, told to launcherd */
+    uint64_t killed_us; /* its process is gone, or launcherd has killed it; 0: not */
+    uint64_t free_us;   /* it has run without a pause since then */
+    bool end_was_sent;  /* its end was reported to the server */
+    bool spawned_late;  /* a worker was spawned after the stop */
+    uint64_t lease_us;  /* the lease that the shim was told */
 };
 
 struct sim_shim {
-    bool used;  /* the run directory is there */
-    bool alive; /* the process */
+    bool used;       /* the run directory is there */
+    bool pending;    /* launcherd has not forked yet */
+    bool alive;      /* the process */
+    uint32_t serial; /* another one for each run directory */
+    uint32_t boots;  /* of its machine when it began */
     uint32_t incarnation;
+    uint64_t paused_until_us;
     struct shim core;
-    uint64_t timer_us;
-    uint32_t conn; /* to launcherd; 0: none */
+    uint64_t timer_us; /* of the node's clock */
+    uint32_t conn;     /* to launcherd; 0: none */
     uint64_t job_id;
-    uint32_t generation, rank_base, local_count;
+    uint32_t generation, rank_base, local_count, world;
     uint64_t slot_mask, grace_us;
     char cluster[33];
-    bool was_ready;
+    bool is_prepared; /* the port is reserved, or none is needed */
+    bool has_orphans; /* children of its workers that have outlived them */
+    struct sim_shim_facts facts;
     bool has_end;
     struct msg_shim_report end; /* recorded when it ended; its ranks: */
     struct part_report_rank end_ranks[SLOTS_PER_NODE_MAX];
@@ -86,58 +117,67 @@ struct sim_shim {
 struct sim_gpu {
     uint64_t held_until_us;   /* a stranger is on it */
     uint64_t leaked_until_us; /* memory of a job that has ended */
+    uint64_t zombie_until_us; /* a process of a job that does not die */
     uint64_t ecc;
     bool is_faulty; /* launcherd has seen a fault that drains, and no operator has resumed it */
 };
 
 struct sim_node {
-    bool alive;         /* launcherd */
+    bool alive;   /* launcherd */
+    bool is_down; /* the machine */
+    uint32_t boots;
+    struct sim_clock clock;
     uint32_t gpu_count; /* slots below it have one */
     struct sim_gpu gpus[SIM_WORKERS_MAX];
     uint64_t nvml_hangs_until_us;
-    struct slots_record slots; /* launcherd's file */
-    bool cut_off;
+    struct slots_record slots;       /* launcherd's file */
+    bool cut_to_server, cut_to_node; /* messages that way do not arrive */
     uint32_t incarnation;
+    uint64_t paused_until_us; /* launcherd */
+    uint64_t frozen_until_us; /* the whole machine */
+    uint64_t steady_us;       /* launcherd has run without a pause since then; of its clock */
+    bool is_welcome;          /* on this connection */
+    bool has_welcome;         /* since launcherd started */
+    uint64_t welcome_us;      /* is_welcome: since when, of its clock */
+    uint64_t hello_us, lease_end_us; /* of its clock; by what was acknowledged in truth */
     struct launcher core;
-    uint64_t timer_us;
-    uint32_t conn; /* to the server */
+    uint64_t timer_us; /* of its clock */
+    uint32_t conn;     /* to the server */
     struct sim_shim shims[SIM_SHIMS_MAX];
 };
 
 struct sim_server {
     bool alive;
+    bool is_loading;
+    bool commits; /* a transaction is on its way to the disk */
     uint32_t incarnation;
     uint32_t step_count;
+    uint64_t started_us;
+    struct sim_clock clock;
+    int64_t wall_ms; /* the wall clock less true time */
+    uint64_t paused_until_us;
+    uint64_t tick_us, stepped_us; /* of its clock; the edge's, to know of pauses */
+    uint64_t step_at_us;          /* when the last step was, before its transaction */
     void *memory;
     struct rdzv *core;
-    uint64_t timer_us;
     uint32_t tear; /* the server dies in its next step with a transaction: 1: before the commit;
                     * n > 1: after it, before the n-1-th action */
 };
 
-/* What is on the server's disk. */
 struct sim_row {
     struct rdzv_record record;
-    struct rdzv_part parts[SIM_JOB_RANKS_MAX]; /* the record's */
-    bool has_spec;
+    struct rdzv_part parts[SIM_JOB_PARTS_MAX]; /* the record's */
 };
 
-/* What a node has told the server that is alive now, read from the messages that it acknowledged. */
-struct sim_told {
-    uint32_t shim_count;
-    struct part_beat_shim shims[SHIMS_PER_NODE_MAX];
-    uint64_t closed_mask; /* listed as closed, or with a GPU whose shim has ended since the list */
-};
-
-/* What the checker knows of one generation of a job, from what shims and workers did. */
-struct sim_generation {
-    uint64_t job_id;
-    uint32_t generation;
-    uint32_t node_of[SIM_JOB_RANKS_MAX]; /* node + 1 of each rank that was ever spawned */
-    uint32_t ready_count;                /* shims that have become ready */
-    bool has_blob;
-    uint8_t blob;
-    uint32_t exited_ok;
+/* The server's disk: what was written, and what would be there after a loss of power. */
+struct sim_disk {
+    uint32_t row_count, synced_count;
+    struct sim_row *written, *synced; /* [size.jobs] */
+    uint32_t unsynced_count;
+    uint32_t *unsynced; /* [size.jobs]; rows */
+    uint32_t drain_count, synced_drain_count;
+    struct rdzv_drain drains[DRAINS_MAX], synced_drains[DRAINS_MAX];
+    uint64_t last_job_id;
 };
 
 /* One job as its user sees it. */
@@ -147,64 +187,58 @@ struct sim_client {
     bool joins; /* its workers are ddp-workers */
     bool fails; /* a rank exits 3 in each generation: must end as failed */
     uint32_t steps, max_restarts;
+    int32_t priority;
+    uint64_t time_limit_us, grace_us;
     uint64_t submit_at_us, cancel_at_us; /* UINT64_MAX: never */
-    bool acked;
+    uint32_t cancel_signal;
+    int64_t cancel_grace_us; /* -1: the job's */
+    bool acked, cancel_acked;
     uint64_t job_id;
 };
 
-struct sim_faults {
-    uint32_t break_pm, late_pm; /* per mille of messages */
-    uint64_t late_max_us;
-    uint32_t strangers, hangs, xids, drains, leak_pm; /* the last per mille of workers */
-    uint32_t cuts, isolations, server_kills, launcher_kills, shim_kills, worker_kills;
-    bool torn_steps; /* a server kill may fall between transaction and sends */
-    uint64_t until_us;
-};
-
-struct sim;
 struct sim_event {
     uint64_t at_us, order;
     void (*run)(struct sim *sim, const struct sim_event *event);
+    enum sim_party party; /* who runs it: it waits while that one is stopped */
     uint32_t conn, node, shim, worker, incarnation;
     bool to_far;
-    uint32_t number;
+    uint32_t number, step;
     uint64_t asked_us;
 };
+
+struct oracle;
 
 struct sim {
     uint64_t seed, random;
     uint64_t now_us;
     uint64_t order;
     uint64_t event_total;
+    uint64_t check_at_us;
     uint64_t second_start_us,
         second_events; /* a timer that fires in the past spins: seen by counting */
     uint64_t hash;
-    bool failed, verbose;
+    bool failed, verbose, quiet;
+    char rule[32], why[256]; /* failed: what did not hold */
     struct sim_size size;
     uint32_t node_count, slots;
+    uint64_t lease_us;
     struct sim_faults faults;
     struct sim_server server;
+    struct sim_disk disk;
     struct sim_node *nodes; /* [size.nodes] */
-    uint32_t row_count;
-    struct sim_row *rows; /* [size.jobs] */
-    uint32_t drain_count;
-    struct rdzv_drain drains[DRAINS_MAX];
-    uint64_t last_job_id;
     uint32_t client_count;
     struct sim_client *clients; /* [size.jobs] */
     uint32_t conn_count;
     struct sim_conn *conns; /* [size.conns]; 0 is none */
-    uint32_t generation_count;
-    struct sim_generation *generations; /* [size.generations] */
-    struct sim_told *told;              /* [size.nodes] */
     uint32_t pid_next;
     uint32_t heap_count, heap_capacity;
     struct sim_event *heap;
     uint32_t trace_count;
-    char trace[256][200]; /* the last lines, as a ring */
+    char trace[SIM_TRACE_LINES][200]; /* the last lines, as a ring */
+    bool operator_acked;
     struct rdzv_actions server_actions;
     struct launcher_actions launcher_actions;
-    struct shim_actions shim_actions;
+    struct oracle *oracle;
 };
 
 /* sim.c */
@@ -212,17 +246,26 @@ uint64_t sim_draw(struct sim *sim, uint64_t below);
 bool sim_chance(struct sim *sim, uint32_t per_mille);
 void sim_at(struct sim *sim, uint64_t at_us, struct sim_event event);
 void sim_note(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* An invariant does not hold: the run ends here. */
-void sim_fail(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A rule does not hold: the run ends here. */
+void sim_fail(struct sim *sim, const char *rule, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void sim_run(struct sim *sim);
-/* One of the swarm. */
-void sim_init(struct sim *sim, uint64_t seed);
-/* Everything at its limit; what happens, happens to all at once. */
-void sim_init_limits(struct sim *sim);
-/* Zeroed, for a run of this size; and what its nodes and its server are. */
+/* Zeroed, for a run of this size. */
 void sim_begin(struct sim *sim, uint64_t seed, const struct sim_size *size);
 bool sim_all_ended(const struct sim *sim);
 void sim_free(struct sim *sim);
+/* What a clock shows now, and when it will show `local_us`, never before now. */
+uint64_t sim_clock_us(const struct sim *sim, const struct sim_clock *clock);
+uint64_t sim_clock_at(const struct sim *sim, const struct sim_clock *clock, uint64_t local_us);
+static inline uint64_t sim_node_us(const struct sim *sim, uint32_t node)
+{
+    return sim_clock_us(sim, &sim->nodes[node].clock);
+}
+
+/* sim_setup.c: the kinds of runs */
+void sim_init(struct sim *sim, uint64_t seed, const struct sim_mask *mask, bool is_large);
+/* sim_limits.c: everything at its limit; what happens, happens to all at once. */
+void sim_init_limits(struct sim *sim);
 
 /* sim_net.c */
 uint32_t net_open(struct sim *sim, bool is_server, uint32_t node, uint32_t shim);
@@ -231,23 +274,46 @@ void net_send(struct sim *sim, uint32_t conn, bool from_near, struct msg *msg);
  * off. */
 void net_close(struct sim *sim, uint32_t conn, bool by_near);
 /* The connection breaks: some of what is under way is lost, both sides send into nothing, and learn
- * of it in their own time. */
-void net_break(struct sim *sim, uint32_t conn);
+ * of it in their own time, within `unknown_us`. */
+void net_break(struct sim *sim, uint32_t conn, uint64_t unknown_us);
 void net_free(struct sim *sim);
+/* The name of a node. */
+void node_name(char out[NODE_NAME_BYTES_MAX], uint32_t node);
+uint32_t node_of_name(const char *name);
+
+/* sim_disk.c: the store, as the server's edge uses it */
+void disk_put(struct sim *sim, const struct rdzv_record *record);
+void disk_put_drains(struct sim *sim, const struct rdzv_drain *drains, uint32_t count);
+/* What was put is durable. */
+void disk_commit(struct sim *sim);
+/* The process or the machine is gone: what was not committed, too. */
+void disk_crash(struct sim *sim);
+/* As an older version of the server would have written it. */
+void disk_downgrade(struct sim *sim);
+/* NULL: no such job was written. */
+const struct sim_row *disk_row(const struct sim *sim, uint64_t job_id);
 
 /* sim_server.c */
 void server_start(struct sim *sim);
 void server_kill(struct sim *sim);
-void server_message(struct sim *sim, uint32_t conn, const struct msg *msg);
-void server_closed(struct sim *sim, uint32_t conn);
-/* An operator's request; nothing while the server is away. */
-void server_operate(struct sim *sim, enum rdzv_event_type type, const struct msg *msg);
+/* It is there, and reads what it is sent. */
+bool server_is_ready(const struct sim *sim);
+void server_step(struct sim *sim, struct rdzv_event event);
+/* An operator's request; false: the server is away. */
+bool server_operate(struct sim *sim, enum rdzv_event_type type, const struct msg *msg);
+int64_t server_wall_ms(const struct sim *sim);
+
+/* sim_jobs.c */
 void client_start(struct sim *sim, uint32_t client);
-const struct sim_row *store_row(const struct sim *sim, uint64_t job_id);
+/* The client of a job; the first where there is none. */
+const struct sim_client *client_of(const struct sim *sim, uint64_t job_id);
+const struct sim_client *client_of_request(const struct sim *sim, const char *request_id);
 
 /* sim_node.c */
 void node_start(struct sim *sim, uint32_t node);
 void node_kill(struct sim *sim, uint32_t node);
+/* The machine: everything on it is gone, and its files stay; or it gets a new disk. */
+void node_power_off(struct sim *sim, uint32_t node, bool new_disk);
 void node_step(struct sim *sim, uint32_t node, struct launcher_event event);
 struct sim_shim *node_find(struct sim *sim, uint32_t node, uint64_t job_id, uint32_t generation);
 
@@ -255,7 +321,19 @@ struct sim_shim *node_find(struct sim *sim, uint32_t node, uint64_t job_id, uint
 void shim_spawn(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_kill(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_event(struct sim *sim, uint32_t node, uint32_t shim, struct shim_event event);
-void worker_kill(struct sim *sim, uint32_t node, uint32_t shim, uint32_t worker);
+/* launcherd is told that the process is gone, and when all of its workers are. */
+void shim_watch(struct sim *sim, uint32_t node, uint32_t shim, bool is_first);
+bool shim_has_workers(const struct sim_shim *shim);
+uint32_t shim_slot(const struct sim_shim *shim, uint32_t worker);
+
+/* sim_worker.c */
+void worker_spawn_all(struct sim *sim, uint32_t node, uint32_t shim);
+void worker_signal_all(struct sim *sim, uint32_t node, uint32_t shim, uint32_t signal);
+/* SIGKILL to all of them, and what they have started. */
+void worker_kill_all(struct sim *sim, uint32_t node, uint32_t shim);
+void worker_world(struct sim *sim, uint32_t node, uint32_t shim, uint32_t worker);
+/* It ends by itself or by somebody else's hand; number: exit code, or 1000 + signal. */
+void worker_end(struct sim *sim, uint32_t node, uint32_t shim, uint32_t worker, uint32_t number);
 
 /* sim_gpu.c */
 /* Carries out ASK_GPU, SAVE_SLOTS. */
@@ -263,25 +341,15 @@ void gpu_action(struct sim *sim, uint32_t node, const struct launcher_action *ac
 void gpu_restore(struct sim *sim, uint32_t node);
 /* A worker has ended on this slot. */
 void gpu_left(struct sim *sim, uint32_t node, uint32_t slot);
+/* An operator looks after the node until no slot is drained. */
+void gpu_resume_later(struct sim *sim, uint32_t node);
 /* Faults: a stranger comes, NVML hangs, an Xid or an ECC error, an operator drains. */
-void gpu_hold(struct sim *sim, const struct sim_event *event);
-void gpu_hang(struct sim *sim, const struct sim_event *event);
-void gpu_fault(struct sim *sim, const struct sim_event *event);
-void gpu_drain(struct sim *sim, const struct sim_event *event);
+void gpu_hold(struct sim *sim);
+void gpu_hang(struct sim *sim);
+void gpu_fault(struct sim *sim);
+void gpu_drain(struct sim *sim);
 
-/* sim_check.c */
-void check_placed(struct sim *sim, const struct rdzv_record *record);
-/* The server has taken a message of a node: it has acknowledged it in its actions. */
-void check_told(struct sim *sim, uint32_t conn, const struct msg *msg,
-                const struct rdzv_actions *actions);
-void check_ready(struct sim *sim, struct sim_shim *shim);
-void check_order(struct sim *sim, uint32_t node, uint64_t slot_mask);
-struct sim_generation *check_generation(struct sim *sim, uint64_t job_id, uint32_t generation);
-void check_spawn(struct sim *sim, uint32_t node, const struct sim_shim *shim, uint32_t worker);
-void check_world(struct sim *sim, const struct sim_shim *shim, uint8_t blob);
-void check_write(struct sim *sim, const struct rdzv_record *before,
-                 const struct rdzv_record *after);
-void check_all(struct sim *sim);
-void check_end(struct sim *sim);
+/* sim_shrink.c: the same failure with fewer faults and jobs; prints what is left and its trace. */
+void sim_shrink(uint64_t seed, bool is_large);
 
 #endif

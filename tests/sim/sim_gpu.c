@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "launcherd/core/fault.h"
+#include "tests/sim/oracle.h"
 
-#define SECOND_US 1000000ull
 #define MIB (1ull << 20)
 #define IDLE_BYTES (400 * MIB)
 
@@ -45,13 +45,16 @@ static void look(struct sim *sim, const struct sim_event *event)
     const struct sim_gpu *gpu = &node->gpus[event->number];
     struct sim_event later = *event;
 
+    if (!node->alive || node->incarnation != event->incarnation)
+        return;
     if (sim->now_us < node->nvml_hangs_until_us) { /* it began to hang after it was asked */
         sim_at(sim, node->nvml_hangs_until_us, later);
         return;
     }
     later.run = deliver;
+    later.party = PARTY_NODE;
     later.worker = (uint32_t)gpu->ecc;
-    if (sim->now_us < gpu->leaked_until_us)
+    if (sim->now_us < gpu->leaked_until_us || sim->now_us < gpu->zombie_until_us)
         later.number |= sim_chance(sim, 500) ? SAW_MEMORY : SAW_GONE;
     if (sim->now_us < gpu->held_until_us)
         later.number |= SAW_STRANGER;
@@ -85,26 +88,23 @@ void gpu_left(struct sim *sim, uint32_t node, uint32_t slot)
 {
     uint64_t for_us = sim_draw(sim, sim_chance(sim, 700) ? 2 * SECOND_US : 60 * SECOND_US);
 
-    if (slot < sim->nodes[node].gpu_count && sim->now_us < sim->faults.until_us &&
-        sim_chance(sim, sim->faults.leak_pm))
+    if (slot < sim->nodes[node].gpu_count && fault_strikes(sim, FAULT_LEAK))
         sim->nodes[node].gpus[slot].leaked_until_us = sim->now_us + for_us;
 }
 
-void gpu_hold(struct sim *sim, const struct sim_event *event)
+void gpu_hold(struct sim *sim)
 {
     uint32_t node = (uint32_t)sim_draw(sim, sim->node_count);
     uint32_t slot = (uint32_t)sim_draw(sim, sim->slots);
 
-    (void)event;
     sim_note(sim, "node%u: a stranger takes GPU %u", node, slot);
     sim->nodes[node].gpus[slot].held_until_us = sim->now_us + sim_draw(sim, 60 * SECOND_US);
 }
 
-void gpu_hang(struct sim *sim, const struct sim_event *event)
+void gpu_hang(struct sim *sim)
 {
     uint32_t node = (uint32_t)sim_draw(sim, sim->node_count);
 
-    (void)event;
     sim_note(sim, "node%u: NVML hangs", node);
     sim->nodes[node].nvml_hangs_until_us = sim->now_us + sim_draw(sim, 90 * SECOND_US);
 }
@@ -113,66 +113,83 @@ void gpu_hang(struct sim *sim, const struct sim_event *event)
 static void resume(struct sim *sim, const struct sim_event *event)
 {
     const struct sim_node *node = &sim->nodes[event->node];
-    char name[16];
+    char name[NODE_NAME_BYTES_MAX];
     struct msg msg = {.type = MSG_TYPE_NODE_RESUME};
-    bool is_drained = !node->alive || !sim->server.alive;
+    bool is_drained = !node->alive || !server_is_ready(sim);
 
-    (void)snprintf(name, sizeof name, "node%u", event->node);
+    node_name(name, event->node);
     for (uint32_t i = 0; i < node->gpu_count; i++)
         is_drained = is_drained || node->core.slots[i].state == SLOT_DRAINED;
-    for (uint32_t i = 0; i < sim->drain_count; i++)
-        is_drained = is_drained || strcmp(sim->drains[i].node, name) == 0;
+    for (uint32_t i = 0; i < sim->disk.drain_count; i++)
+        is_drained = is_drained || strcmp(sim->disk.drains[i].node, name) == 0;
     if (!is_drained)
         return;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
         sim->nodes[event->node].gpus[i].is_faulty = false; /* mended */
     msg.node_resume = (struct msg_node_resume){.name = name};
-    server_operate(sim, RDZV_EVENT_NODE_RESUME, &msg);
+    oracle_resumed(sim, name);
+    (void)server_operate(sim, RDZV_EVENT_NODE_RESUME, &msg);
     sim_at(sim, sim->now_us + 2 * SECOND_US,
            (struct sim_event){.run = resume, .node = event->node});
 }
 
-static void resume_later(struct sim *sim, uint32_t node)
+void gpu_resume_later(struct sim *sim, uint32_t node)
 {
     sim_at(sim, sim->now_us + SECOND_US + sim_draw(sim, 60 * SECOND_US),
            (struct sim_event){.run = resume, .node = node});
 }
 
-void gpu_fault(struct sim *sim, const struct sim_event *event)
+/* The driver says so; a launcherd that is away does not hear it. */
+static void xid(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_node *node = &sim->nodes[event->node];
+
+    if (!node->alive || node->incarnation != event->incarnation)
+        return;
+    if (fault_drains(fault_of_xid(event->number)->action))
+        node->gpus[event->worker].is_faulty = true;
+    node_step(sim, event->node,
+              (struct launcher_event){
+                  .type = LAUNCHER_EVENT_XID, .slot = event->worker, .xid = event->number});
+}
+
+void gpu_fault(struct sim *sim)
 {
     static const uint32_t xids[] = {13, 31, 43, 48, 63, 74, 79, 94, 95, 109, 119, 999};
     uint32_t node = (uint32_t)sim_draw(sim, sim->node_count);
     uint32_t slot = (uint32_t)sim_draw(sim, sim->slots);
-    uint32_t xid = xids[sim_draw(sim, sizeof xids / sizeof xids[0])];
+    uint32_t number = xids[sim_draw(sim, sizeof xids / sizeof xids[0])];
 
-    (void)event;
     if (slot >= sim->nodes[node].gpu_count)
         return;
-    sim_note(sim, "node%u: GPU %u has a fault, Xid %u", node, slot, xid);
-    if (sim_chance(sim, 300)) {
+    sim_note(sim, "node%u: GPU %u has a fault, Xid %u", node, slot, number);
+    if (sim_chance(sim, 300))
         sim->nodes[node].gpus[slot].ecc++;
-    } else {
-        node_step(sim, node,
-                  (struct launcher_event){.type = LAUNCHER_EVENT_XID, .slot = slot, .xid = xid});
-        if (sim->nodes[node].alive && fault_drains(fault_of_xid(xid)->action))
-            sim->nodes[node].gpus[slot].is_faulty = true;
-    }
-    resume_later(sim, node);
+    else
+        sim_at(sim, sim->now_us,
+               (struct sim_event){.run = xid,
+                                  .party = PARTY_NODE,
+                                  .node = node,
+                                  .worker = slot,
+                                  .number = number,
+                                  .incarnation = sim->nodes[node].incarnation});
+    gpu_resume_later(sim, node);
     sim_at(sim, sim->faults.until_us + 100 * SECOND_US, /* a counter is looked at when NVML can */
            (struct sim_event){.run = resume, .node = node});
 }
 
-void gpu_drain(struct sim *sim, const struct sim_event *event)
+void gpu_drain(struct sim *sim)
 {
     uint32_t node = (uint32_t)sim_draw(sim, sim->node_count);
     bool is_whole = sim_chance(sim, 500);
     uint64_t slot_mask = is_whole ? 0 : 1ull << sim_draw(sim, sim->slots);
-    char name[16];
+    char name[NODE_NAME_BYTES_MAX];
     struct msg msg = {.type = MSG_TYPE_NODE_DRAIN};
 
-    (void)event;
-    (void)snprintf(name, sizeof name, "node%u", node);
+    node_name(name, node);
     msg.node_drain = (struct msg_node_drain){name, slot_mask, "maintenance"};
-    server_operate(sim, RDZV_EVENT_NODE_DRAIN, &msg);
-    resume_later(sim, node);
+    sim_note(sim, "an operator drains node%u, slots %llx", node, (unsigned long long)slot_mask);
+    if (server_operate(sim, RDZV_EVENT_NODE_DRAIN, &msg))
+        oracle_drained(sim, name, slot_mask);
+    gpu_resume_later(sim, node);
 }

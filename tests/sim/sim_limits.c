@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 
-#define SECOND_US 1000000ull
 #define NODES 256u
 #define JOBS 512u
 #define NODES_PER_JOB 8u
@@ -21,12 +20,12 @@ static void cut_all(struct sim *sim, const struct sim_event *event)
     uint32_t running = 0;
 
     (void)event;
-    for (uint32_t i = 0; i < sim->row_count; i++)
-        running += sim->rows[i].record.state == JOB_RUNNING;
+    for (uint32_t i = 0; i < sim->disk.row_count; i++)
+        running += sim->disk.written[i].record.state == JOB_RUNNING;
     if (running != JOBS)
-        sim_fail(sim, "%u of %u jobs run when they are cut off", running, JOBS);
+        sim_fail(sim, "outcome", "%u of %u jobs run when they are cut off", running, JOBS);
     for (uint32_t i = 0; i < sim->node_count; i++)
-        sim->nodes[i].cut_off = true;
+        sim->nodes[i].cut_to_server = sim->nodes[i].cut_to_node = true;
 }
 
 static void rejoin_all(struct sim *sim, const struct sim_event *event)
@@ -34,12 +33,12 @@ static void rejoin_all(struct sim *sim, const struct sim_event *event)
     uint32_t running = 0;
 
     (void)event;
-    for (uint32_t i = 0; i < sim->row_count; i++)
-        running += sim->rows[i].record.state == JOB_RUNNING;
+    for (uint32_t i = 0; i < sim->disk.row_count; i++)
+        running += sim->disk.written[i].record.state == JOB_RUNNING;
     if (running != 0)
-        sim_fail(sim, "%u jobs run on nodes that were lost", running);
+        sim_fail(sim, "outcome", "%u jobs run on nodes that were lost", running);
     for (uint32_t i = 0; i < sim->node_count; i++)
-        sim->nodes[i].cut_off = false;
+        sim->nodes[i].cut_to_server = sim->nodes[i].cut_to_node = false;
 }
 
 static void start_again(struct sim *sim, const struct sim_event *event)
@@ -58,18 +57,19 @@ static void kill_server(struct sim *sim, const struct sim_event *event)
 void sim_init_limits(struct sim *sim)
 {
     static const struct sim_size size = {.nodes = NODES,
+                                         .slots = SLOTS,
                                          .jobs = JOBS,
                                          .conns = 65536,
-                                         .generations = 8 * JOBS,
-                                         .check_interval = 5003,
+                                         .check_interval_us = 2 * SECOND_US,
                                          .core_check_interval = 101,
                                          .cleanup_us = 5 * SECOND_US,
-                                         .lease_us = LEASE_US,
+                                         .bound_us = 1500 * SECOND_US,
                                          .spinning = 1000000};
 
     sim_begin(sim, 1, &size);
     sim->node_count = NODES;
     sim->slots = SLOTS;
+    sim->lease_us = LEASE_US;
     sim->faults.until_us = CANCEL_US;
     server_start(sim);
     for (uint32_t i = 0; i < sim->node_count; i++)
@@ -84,6 +84,9 @@ void sim_init_limits(struct sim *sim)
             .joins = i % 2 == 0,
             .steps = 45, /* of 0.45 s: all are at it when they are cut off */
             .max_restarts = 5,
+            .grace_us = 2 * SECOND_US,
+            .cancel_signal = 15,
+            .cancel_grace_us = -1,
             .submit_at_us = sim->now_us + (i == 1 ? 1 : 2) * SECOND_US + /* the wide one first */
                             sim_draw(sim, SECOND_US),
             .cancel_at_us = i % 4 == 0 ? CANCEL_US : UINT64_MAX,

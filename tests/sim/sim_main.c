@@ -1,59 +1,191 @@
-/* sim [--seed N] [--seeds COUNT] [--from N] [--verbose]: runs seeds, prints what failed. Each 50th
- * runs twice: the same trace, or something depends on more than the seed.
- * sim --limits: one run with as many nodes and jobs as there may be. */
-#include "tests/sim/sim.h"
-
+/* sim [--seeds COUNT] [--from N] [--seed N]... [--list FILE] [--jobs N] [--first] [--no-shrink]
+ *     [--verbose] [--large] [--limits]
+ *
+ * Runs seeds, in N processes, and prints what failed: made smaller, with its trace. Each 50th runs
+ * twice: the same trace, or something depends on more than the seed. --list: the seeds of a file,
+ * one on each line, "large" before it for a large one, "#" begins a comment. --first: stop at the
+ * first that fails. --large: 64 nodes with 8 slots and 1,000 jobs each. --limits: one run with as
+ * many nodes and jobs as there may be. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-static const struct sim *running;
+#include "tests/sim/sim.h"
 
-static char running_seed[48];
+#define JOBS_MAX 64u
+#define SEEDS_MAX 65536u
+#define SHRUNK_MAX 3u
+#define TWICE_EVERY 50u
 
-static void print(const char *text)
-{
-    (void)!write(STDOUT_FILENO, text, strlen(text));
-}
-
-/* An assertion of a core has failed: print the trace and the seed. */
-static void on_abort(int signal)
-{
-    (void)signal;
-    for (uint32_t i = running->trace_count > 40 ? running->trace_count - 40 : 0;
-         i < running->trace_count; i++) {
-        print(running->trace[i % 256]);
-        print("\n");
-    }
-    print(running_seed);
-}
-
-struct totals {
-    uint64_t events, simulated_us;
-    uint32_t failed;
+struct seed {
+    uint64_t number;
+    bool is_large, is_limits;
 };
 
-/* Seed 0: the limits. */
-static uint64_t run_seed(struct sim *sim, uint64_t seed, bool verbose, struct totals *totals)
-{
-    uint64_t hash;
+struct options {
+    uint64_t from, count;
+    uint32_t listed;
+    struct seed list[SEEDS_MAX];
+    uint32_t jobs;
+    bool first, shrinks, verbose, is_large, is_limits;
+};
 
-    (void)snprintf(running_seed, sizeof running_seed, "seed %" PRIu64 ": aborted\n", seed);
-    if (seed == 0)
+/* Of one process, shared with its parent. */
+struct progress {
+    uint64_t next;   /* index of the seed at hand */
+    bool is_running; /* it has not ended */
+    uint64_t events, simulated_us, seeds;
+    uint32_t failed;
+    uint64_t failures[16]; /* indices */
+};
+
+static struct seed seed_at(const struct options *options, uint64_t index)
+{
+    if (options->listed > 0)
+        return options->list[index];
+    return (struct seed){options->from + index, options->is_large, options->is_limits};
+}
+
+static void init(struct sim *sim, struct seed seed, const struct sim_mask *mask)
+{
+    if (seed.is_limits)
         sim_init_limits(sim);
     else
-        sim_init(sim, seed);
+        sim_init(sim, seed.number, mask, seed.is_large);
+}
+
+static uint64_t run_seed(struct sim *sim, struct seed seed, bool verbose, struct progress *progress)
+{
+    static const struct sim_mask all;
+    uint64_t hash;
+
+    init(sim, seed, &all);
     sim->verbose = verbose;
     sim_run(sim);
-    totals->events += sim->event_total;
-    totals->simulated_us += sim->now_us;
-    totals->failed += sim->failed;
+    progress->events += sim->event_total;
+    progress->simulated_us += sim->now_us;
+    if (sim->failed) {
+        printf("seed %" PRIu64 ": at %.6f s: %s: %s\n", seed.number, (double)sim->now_us / 1e6,
+               sim->rule, sim->why);
+        (void)fflush(stdout);
+    }
     hash = sim->hash;
-    sim_free(sim);
     return hash;
+}
+
+static void note_failure(struct progress *progress, uint64_t index)
+{
+    if (progress->failed < sizeof progress->failures / sizeof progress->failures[0])
+        progress->failures[progress->failed] = index;
+    progress->failed++;
+}
+
+/* Every jobs-th seed from `progress->next` on. */
+static void run_share(const struct options *options, struct progress *progress)
+{
+    struct sim *sim = malloc(sizeof *sim);
+
+    if (sim == NULL)
+        abort();
+    for (; progress->next < options->count; progress->next += options->jobs) {
+        const struct seed seed = seed_at(options, progress->next);
+        uint64_t hash = run_seed(sim, seed, options->verbose, progress);
+        bool failed = sim->failed;
+
+        sim_free(sim);
+        progress->seeds++;
+        if (!failed && !seed.is_limits && seed.number % TWICE_EVERY == 0) {
+            failed = run_seed(sim, seed, false, progress) != hash;
+            sim_free(sim);
+            if (failed)
+                printf("seed %" PRIu64 ": two runs differ\n", seed.number);
+        }
+        if (!failed)
+            continue;
+        note_failure(progress, progress->next);
+        if (options->first)
+            break;
+    }
+    free(sim);
+    progress->is_running = false;
+}
+
+static pid_t start(const struct options *options, struct progress *progress)
+{
+    pid_t pid;
+
+    (void)fflush(NULL);
+    progress->is_running = true;
+    pid = fork();
+    if (pid < 0) {
+        perror("sim: fork");
+        exit(2);
+    }
+    if (pid == 0) {
+        run_share(options, progress);
+        (void)fflush(NULL);
+        _exit(0);
+    }
+    return pid;
+}
+
+/* A core has failed an assertion: the seed counts as failed, and the others go on. */
+static void on_crash(const struct options *options, struct progress *progress)
+{
+    printf("seed %" PRIu64 ": at 0 s: assertion: the process has aborted\n",
+           seed_at(options, progress->next).number);
+    note_failure(progress, progress->next);
+    progress->seeds++;
+    progress->next += options->jobs;
+    progress->is_running = false;
+}
+
+static void run_all(const struct options *options, struct progress *all)
+{
+    pid_t pids[JOBS_MAX];
+    uint32_t living = options->jobs;
+
+    for (uint32_t i = 0; i < options->jobs; i++) {
+        all[i].next = i;
+        pids[i] = start(options, &all[i]);
+    }
+    while (living > 0) {
+        int status;
+        pid_t pid = wait(&status);
+
+        for (uint32_t i = 0; i < options->jobs; i++) {
+            if (pids[i] != pid)
+                continue;
+            if (all[i].is_running)
+                on_crash(options, &all[i]);
+            pids[i] = -1;
+            living--;
+            if (!(WIFEXITED(status) && WEXITSTATUS(status) == 0) && !options->first) {
+                pids[i] = start(options, &all[i]);
+                living++;
+            }
+        }
+    }
+}
+
+static void shrink(const struct options *options, const struct progress *all)
+{
+    uint32_t shrunk = 0;
+
+    for (uint32_t i = 0; i < options->jobs; i++)
+        for (uint32_t k = 0; k < all[i].failed && k < 16 && shrunk < SHRUNK_MAX; k++) {
+            const struct seed seed = seed_at(options, all[i].failures[k]);
+
+            if (seed.is_limits)
+                continue;
+            sim_shrink(seed.number, seed.is_large);
+            shrunk++;
+        }
 }
 
 static uint64_t number(const char *text)
@@ -61,50 +193,102 @@ static uint64_t number(const char *text)
     char *end;
     unsigned long long value = strtoull(text, &end, 10);
 
-    if (*text == '\0' || *end != '\0') {
+    if (*text < '0' || *text > '9' || (*end != '\0' && *end != '\n')) {
         (void)fprintf(stderr, "sim: %s is not a number\n", text);
         exit(2);
     }
     return value;
 }
 
-int main(int argc, char **argv)
+static void add_seed(struct options *options, uint64_t seed, bool is_large)
 {
-    struct totals totals = {0};
-    uint64_t first = 1, count = 300;
-    bool verbose = false;
-    struct sim *sim = malloc(sizeof *sim);
+    if (options->listed == SEEDS_MAX) {
+        (void)fprintf(stderr, "sim: more than %u seeds\n", SEEDS_MAX);
+        exit(2);
+    }
+    options->list[options->listed++] = (struct seed){.number = seed, .is_large = is_large};
+}
 
-    if (sim == NULL)
-        abort();
-    running = sim;
-    (void)signal(SIGABRT, on_abort);
+static void read_list(struct options *options, const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char line[512];
+
+    if (file == NULL) {
+        perror(path);
+        exit(2);
+    }
+    while (fgets(line, sizeof line, file) != NULL) {
+        const bool is_large = strncmp(line, "large ", 6) == 0;
+        char *word = line + (is_large ? 6 : 0);
+
+        word[strcspn(word, " #\n")] = '\0';
+        if (word[0] != '\0')
+            add_seed(options, number(word), is_large);
+    }
+    (void)fclose(file);
+}
+
+static void parse(struct options *options, int argc, char **argv)
+{
     for (int i = 1; i < argc; i++) {
-        bool has_value = i + 1 < argc;
+        const bool has_value = i + 1 < argc;
 
         if (strcmp(argv[i], "--verbose") == 0)
-            verbose = true;
+            options->verbose = true;
+        else if (strcmp(argv[i], "--first") == 0)
+            options->first = true;
+        else if (strcmp(argv[i], "--no-shrink") == 0)
+            options->shrinks = false;
+        else if (strcmp(argv[i], "--large") == 0)
+            options->is_large = true;
         else if (strcmp(argv[i], "--limits") == 0)
-            first = 0, count = 1;
+            options->is_limits = true, options->count = 1;
         else if (strcmp(argv[i], "--seed") == 0 && has_value)
-            first = number(argv[++i]), count = 1;
+            add_seed(options, number(argv[++i]), options->is_large);
+        else if (strcmp(argv[i], "--list") == 0 && has_value)
+            read_list(options, argv[++i]);
         else if (strcmp(argv[i], "--from") == 0 && has_value)
-            first = number(argv[++i]);
+            options->from = number(argv[++i]);
         else if (strcmp(argv[i], "--seeds") == 0 && has_value)
-            count = number(argv[++i]);
-        else
-            return fprintf(stderr, "sim: what is %s?\n", argv[i]), 2;
-    }
-    for (uint64_t seed = first; seed < first + count; seed++) {
-        uint64_t hash = run_seed(sim, seed, verbose, &totals);
-
-        if (seed != 0 && seed % 50 == 0 && run_seed(sim, seed, false, &totals) != hash) {
-            printf("seed %" PRIu64 ": two runs differ\n", seed);
-            totals.failed++;
+            options->count = number(argv[++i]);
+        else if (strcmp(argv[i], "--jobs") == 0 && has_value)
+            options->jobs = (uint32_t)number(argv[++i]);
+        else {
+            (void)fprintf(stderr, "sim: what is %s?\n", argv[i]);
+            exit(2);
         }
     }
-    printf("%" PRIu64 " seeds, %u failed; %" PRIu64 " events, %.1f simulated hours\n", count,
-           totals.failed, totals.events, (double)totals.simulated_us / 3.6e9);
-    free(sim);
-    return totals.failed == 0 ? 0 : 1;
+    if (options->jobs < 1 || options->jobs > JOBS_MAX) {
+        (void)fprintf(stderr, "sim: --jobs is 1 to %u\n", JOBS_MAX);
+        exit(2);
+    }
+    if (options->listed > 0)
+        options->count = options->listed;
+}
+
+int main(int argc, char **argv)
+{
+    static struct options options = {.from = 1, .count = 300, .jobs = 1, .shrinks = true};
+    struct progress total = {0}, *all;
+
+    parse(&options, argc, argv);
+    all = mmap(NULL, JOBS_MAX * sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+               0);
+    if (all == MAP_FAILED) {
+        perror("sim: mmap");
+        return 2;
+    }
+    run_all(&options, all);
+    if (options.shrinks)
+        shrink(&options, all);
+    for (uint32_t i = 0; i < options.jobs; i++) {
+        total.seeds += all[i].seeds;
+        total.failed += all[i].failed;
+        total.events += all[i].events;
+        total.simulated_us += all[i].simulated_us;
+    }
+    printf("%" PRIu64 " seeds, %u failed; %" PRIu64 " events, %.1f simulated hours\n", total.seeds,
+           total.failed, total.events, (double)total.simulated_us / 3.6e9);
+    return total.failed == 0 ? 0 : 1;
 }

@@ -2,12 +2,14 @@
 #include "tests/sim/sim.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/oracle.h"
+
 #define LATENCY_US 200u
 #define BLOCKED_RETRY_US 500000u
-#define BREAK_UNKNOWN_US 8000000u /* a broken connection is noticed within this time */
 
 /* One encoded message under way. */
 struct sim_bytes {
@@ -19,14 +21,17 @@ struct sim_bytes {
 uint32_t net_open(struct sim *sim, bool is_server, uint32_t node, uint32_t shim)
 {
     if (sim->conn_count == sim->size.conns) {
-        sim_fail(sim, "%u connections were made: that is a storm", sim->size.conns);
+        sim_fail(sim, "storm", "%u connections were made: that is a storm", sim->size.conns);
         return 0;
     }
-    sim->conns[sim->conn_count] = (struct sim_conn){.is_server = is_server,
-                                                    .node = node,
-                                                    .shim = shim,
-                                                    .to_near = {.open = true},
-                                                    .to_far = {.open = true}};
+    sim->conns[sim->conn_count] =
+        (struct sim_conn){.is_server = is_server,
+                          .node = node,
+                          .owner = sim->nodes[node].incarnation,
+                          .shim = shim,
+                          .shim_serial = sim->nodes[node].shims[shim].serial,
+                          .to_near = {.open = true},
+                          .to_far = {.open = true}};
     return sim->conn_count++;
 }
 
@@ -70,25 +75,65 @@ void net_free(struct sim *sim)
                 free(pop(stream_of(sim, i, side != 0)));
 }
 
-static bool is_blocked(const struct sim *sim, const struct sim_conn *conn)
+void node_name(char out[NODE_NAME_BYTES_MAX], uint32_t node)
 {
-    return conn->is_server && sim->nodes[conn->node].cut_off;
+    (void)snprintf(out, NODE_NAME_BYTES_MAX, "node%u", node);
 }
 
-static void hand_over(struct sim *sim, uint32_t id, bool to_far, const struct msg *msg)
+uint32_t node_of_name(const char *name)
 {
-    struct sim_conn *conn = &sim->conns[id];
+    return (uint32_t)strtoul(name + strlen("node"), NULL, 10);
+}
+
+static bool is_blocked(const struct sim *sim, const struct sim_conn *conn, bool to_far)
+{
+    const struct sim_node *node = &sim->nodes[conn->node];
+
+    return conn->is_server && !conn->is_impostor &&
+           (to_far ? node->cut_to_server : node->cut_to_node);
+}
+
+/* Whose process receives what is sent that way. */
+static enum sim_party party_of(const struct sim_conn *conn, bool to_far)
+{
+    if (conn->is_impostor && !to_far)
+        return PARTY_NONE;
+    if (!to_far)
+        return PARTY_NODE;
+    return conn->is_server ? PARTY_SERVER : PARTY_SHIM;
+}
+
+static struct sim_event event_of(const struct sim *sim, uint32_t id, bool to_far,
+                                 void (*run)(struct sim *, const struct sim_event *))
+{
+    const struct sim_conn *conn = &sim->conns[id];
+
+    return (struct sim_event){.run = run,
+                              .party = party_of(conn, to_far),
+                              .conn = id,
+                              .node = conn->node,
+                              .shim = conn->shim,
+                              .to_far = to_far};
+}
+
+/* NULL: the run directory that it belongs to is gone. */
+static struct sim_shim *shim_of(struct sim *sim, const struct sim_conn *conn)
+{
     struct sim_shim *shim = &sim->nodes[conn->node].shims[conn->shim];
 
-    if (conn->is_server && to_far) {
-        server_message(sim, id, msg);
-    } else if (conn->is_server) {
+    return shim->used && shim->serial == conn->shim_serial ? shim : NULL;
+}
+
+static void to_node(struct sim *sim, uint32_t id, const struct msg *msg)
+{
+    const struct sim_conn *conn = &sim->conns[id];
+    const struct sim_shim *shim = shim_of(sim, conn);
+
+    if (conn->is_server && sim->nodes[conn->node].conn == id) {
+        oracle_node_hears(sim, conn->node, msg);
         node_step(sim, conn->node,
                   (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = msg});
-    } else if (to_far) {
-        shim_event(sim, conn->node, conn->shim,
-                   (struct shim_event){.type = SHIM_EVENT_LAUNCHER_MSG, .msg = msg});
-    } else {
+    } else if (!conn->is_server && shim != NULL) {
         node_step(sim, conn->node,
                   (struct launcher_event){.type = msg->type == MSG_TYPE_SHIM_HELLO
                                                       ? LAUNCHER_EVENT_SHIM_OPEN
@@ -99,6 +144,26 @@ static void hand_over(struct sim *sim, uint32_t id, bool to_far, const struct ms
     }
 }
 
+static void hand_over(struct sim *sim, uint32_t id, bool to_far, const struct msg *msg)
+{
+    const struct sim_conn *conn = &sim->conns[id];
+    struct sim_shim *shim = conn->is_server ? NULL : shim_of(sim, conn);
+
+    if (conn->is_server && to_far) {
+        if (sim->server.alive)
+            server_step(sim,
+                        (struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = id, .msg = msg});
+    } else if (conn->is_impostor) {
+        net_close(sim, id, true); /* it has what it wanted to know */
+    } else if (!to_far) {
+        to_node(sim, id, msg);
+    } else if (shim != NULL) {
+        oracle_shim_hears(sim, conn->node, shim, msg);
+        shim_event(sim, conn->node, conn->shim,
+                   (struct shim_event){.type = SHIM_EVENT_LAUNCHER_MSG, .msg = msg});
+    }
+}
+
 static void receive(struct sim *sim, uint32_t conn, bool to_far, const struct sim_bytes *frame)
 {
     struct arena arena = {0};
@@ -106,7 +171,7 @@ static void receive(struct sim *sim, uint32_t conn, bool to_far, const struct si
     struct msg msg;
 
     if (msg_decode(frame->bytes + 4, frame->byte_count - 4, &arena, &msg, &err) != STATUS_OK)
-        sim_fail(sim, "a message of our own is refused: %s", err.text);
+        sim_fail(sim, "codec", "a message of our own is refused: %s", err.text);
     else
         hand_over(sim, conn, to_far, &msg);
     arena_reset(&arena);
@@ -118,7 +183,8 @@ static void deliver(struct sim *sim, const struct sim_event *event)
     struct sim_stream *stream = stream_of(sim, event->conn, event->to_far);
     struct sim_bytes *frame;
 
-    if (stream->open && is_blocked(sim, &sim->conns[event->conn])) { /* sent again and again */
+    if (stream->open &&
+        is_blocked(sim, &sim->conns[event->conn], event->to_far)) { /* sent again and again */
         sim_at(sim, sim->now_us + BLOCKED_RETRY_US, *event);
         return;
     }
@@ -131,58 +197,44 @@ static void deliver(struct sim *sim, const struct sim_event *event)
 static void post(struct sim *sim, uint32_t id, bool to_far, const struct buf *bytes)
 {
     struct sim_stream *stream = stream_of(sim, id, to_far);
-    bool faulty = sim->now_us < sim->faults.until_us && sim->conns[id].is_server;
     uint64_t at_us = sim->now_us + LATENCY_US + sim_draw(sim, LATENCY_US);
 
-    if (faulty && sim_chance(sim, sim->faults.late_pm))
+    if (sim->conns[id].is_server && fault_strikes(sim, FAULT_LATE))
         at_us += sim_draw(sim, sim->faults.late_max_us);
     if (at_us < stream->clear_us)
         at_us = stream->clear_us; /* what was sent before arrives before */
     stream->clear_us = at_us;
     push(stream, bytes);
-    sim_at(sim, at_us, (struct sim_event){.run = deliver, .conn = id, .to_far = to_far});
+    sim_at(sim, at_us, event_of(sim, id, to_far, deliver));
 }
 
 void net_send(struct sim *sim, uint32_t id, bool from_near, struct msg *msg)
 {
-    bool faulty = sim->now_us < sim->faults.until_us && sim->conns[id].is_server;
     struct buf bytes = {0};
     struct err err = {0};
 
     if (!stream_of(sim, id, !from_near)->open)
         return; /* the sender has closed it */
     if (msg_encode(msg, &bytes, &err) != STATUS_OK)
-        sim_fail(sim, "a message of our own cannot be encoded: %s", err.text);
+        sim_fail(sim, "codec", "a message of our own cannot be encoded: %s", err.text);
     else
         post(sim, id, from_near, &bytes);
     buf_free(&bytes);
-    if (faulty && sim_chance(sim, sim->faults.break_pm))
-        net_break(sim, id);
+    if (sim->conns[id].is_server && fault_strikes(sim, FAULT_BREAK))
+        net_break(sim, id, 8 * SECOND_US);
 }
 
-static void closed(struct sim *sim, const struct sim_event *event)
+static void near_closed(struct sim *sim, uint32_t id)
 {
-    struct sim_conn *conn = &sim->conns[event->conn];
+    const struct sim_conn *conn = &sim->conns[id];
     struct sim_node *node = &sim->nodes[conn->node];
-    struct sim_shim *shim = &node->shims[conn->shim];
+    const struct sim_shim *shim = shim_of(sim, conn);
 
-    if (!stream_of(sim, event->conn, event->to_far)->open)
-        return;
-    if (is_blocked(sim, conn)) { /* it cannot know; it finds out by silence, or later */
-        sim_at(sim, sim->now_us + BLOCKED_RETRY_US, *event);
-        return;
-    }
-    stream_of(sim, event->conn, event->to_far)->open = false;
-    if (conn->is_server && event->to_far) {
-        server_closed(sim, event->conn);
-    } else if (conn->is_server && node->conn == event->conn) {
+    if (conn->is_server && node->conn == id) {
         node->conn = 0;
+        node->is_welcome = false;
         node_step(sim, conn->node, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_CLOSED});
-    } else if (!conn->is_server && event->to_far && shim->conn == event->conn) {
-        shim->conn = 0;
-        shim_event(sim, conn->node, conn->shim,
-                   (struct shim_event){.type = SHIM_EVENT_LAUNCHER_CLOSED});
-    } else if (!conn->is_server && !event->to_far) {
+    } else if (!conn->is_server && shim != NULL) {
         node_step(sim, conn->node,
                   (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_CLOSED,
                                           .job_id = shim->job_id,
@@ -190,24 +242,60 @@ static void closed(struct sim *sim, const struct sim_event *event)
     }
 }
 
+static void far_closed(struct sim *sim, uint32_t id)
+{
+    const struct sim_conn *conn = &sim->conns[id];
+    struct sim_shim *shim = shim_of(sim, conn);
+
+    if (conn->is_server) {
+        if (sim->server.alive)
+            server_step(sim, (struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = id});
+    } else if (shim != NULL && shim->conn == id) {
+        shim->conn = 0;
+        shim_event(sim, conn->node, conn->shim,
+                   (struct shim_event){.type = SHIM_EVENT_LAUNCHER_CLOSED});
+    }
+}
+
+static void closed(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_stream *stream = stream_of(sim, event->conn, event->to_far);
+
+    if (!stream->open)
+        return;
+    /* It cannot know; it finds out by silence, or later. */
+    if (event->number == 0 && is_blocked(sim, &sim->conns[event->conn], event->to_far)) {
+        sim_at(sim, sim->now_us + BLOCKED_RETRY_US, *event);
+        return;
+    }
+    stream->open = false;
+    if (event->to_far)
+        far_closed(sim, event->conn);
+    else
+        near_closed(sim, event->conn);
+}
+
 static void learn_at(struct sim *sim, uint32_t id, bool to_far, uint64_t at_us)
 {
-    sim_at(sim, at_us, (struct sim_event){.run = closed, .conn = id, .to_far = to_far});
+    sim_at(sim, at_us, event_of(sim, id, to_far, closed));
 }
 
 void net_close(struct sim *sim, uint32_t id, bool by_near)
 {
-    learn_at(sim, id, !by_near, sim->now_us); /* the side that closes knows at once */
+    struct sim_event own = event_of(sim, id, !by_near, closed);
+
+    own.number = 1; /* the side that closes knows, and at once */
+    sim_at(sim, sim->now_us, own);
     learn_at(sim, id, by_near, stream_of(sim, id, by_near)->clear_us + LATENCY_US);
 }
 
-void net_break(struct sim *sim, uint32_t id)
+void net_break(struct sim *sim, uint32_t id, uint64_t unknown_us)
 {
     if (sim->conns[id].to_far.broken)
         return;
     sim_note(sim, "the connection of node%u breaks", sim->conns[id].node);
     for (uint32_t side = 0; side < 2; side++) {
         stream_of(sim, id, side != 0)->broken = true;
-        learn_at(sim, id, side != 0, sim->now_us + sim_draw(sim, BREAK_UNKNOWN_US));
+        learn_at(sim, id, side != 0, sim->now_us + sim_draw(sim, unknown_us));
     }
 }

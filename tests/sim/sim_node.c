@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/sim/oracle.h"
+
 struct sim_shim *node_find(struct sim *sim, uint32_t node, uint64_t job_id, uint32_t generation)
 {
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
@@ -16,11 +18,23 @@ struct sim_shim *node_find(struct sim *sim, uint32_t node, uint64_t job_id, uint
     return NULL;
 }
 
+static bool is_current(const struct sim *sim, const struct sim_event *event)
+{
+    return sim->nodes[event->node].alive &&
+           sim->nodes[event->node].incarnation == event->incarnation;
+}
+
+/* The run directory that an event was about is still there. */
+static bool has_shim(const struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
+
+    return shim->used && shim->serial == event->number;
+}
+
 static void tick(struct sim *sim, const struct sim_event *event)
 {
-    struct sim_node *node = &sim->nodes[event->node];
-
-    if (node->alive && node->incarnation == event->incarnation && node->timer_us == event->at_us)
+    if (is_current(sim, event) && sim->nodes[event->node].timer_us == event->asked_us)
         node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_TICK});
 }
 
@@ -28,34 +42,28 @@ static void connect_server(struct sim *sim, const struct sim_event *event)
 {
     struct sim_node *node = &sim->nodes[event->node];
 
-    if (!node->alive || node->incarnation != event->incarnation)
+    if (!is_current(sim, event))
         return;
-    if (!sim->server.alive || node->cut_off) {
+    if (!sim->server.alive || node->cut_to_server || node->cut_to_node) {
         node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_CLOSED});
         return;
     }
     node->conn = net_open(sim, true, event->node, 0);
+    node->is_welcome = false;
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN});
 }
 
-static void connect_shim(struct sim *sim, const struct sim_event *event)
+/* The shim takes the connection. One that is stopped does so later, or never. */
+static void accepted(struct sim *sim, const struct sim_event *event)
 {
-    struct sim_node *node = &sim->nodes[event->node];
-    struct sim_shim *shim = &node->shims[event->shim];
+    struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
     struct msg hello = {.type = MSG_TYPE_SHIM_HELLO};
 
-    if (!node->alive || node->incarnation != event->incarnation || !shim->used)
+    if (!has_shim(sim, event) || !shim->alive || !sim->conns[event->conn].to_far.open)
         return;
-    if (!shim->alive || shim->core.phase == SHIM_PREPARING) {
-        node_step(sim, event->node,
-                  (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_CLOSED,
-                                          .job_id = shim->job_id,
-                                          .generation = shim->generation});
-        return;
-    }
     if (shim->conn != 0)
         sim->conns[shim->conn].to_far.open = false; /* the newest is the one that counts */
-    shim->conn = net_open(sim, false, event->node, event->shim);
+    shim->conn = event->conn;
     hello.shim_hello = (struct msg_shim_hello){
         .protocol = PROTOCOL_VERSION,
         .job_id = shim->job_id,
@@ -68,40 +76,123 @@ static void connect_shim(struct sim *sim, const struct sim_event *event)
                (struct shim_event){.type = SHIM_EVENT_LAUNCHER_OPEN});
 }
 
+static void connect_shim(struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
+    struct sim_event accept = *event;
+
+    if (!is_current(sim, event) || !has_shim(sim, event))
+        return;
+    if (!shim->alive || shim->core.phase == SHIM_PREPARING) {
+        node_step(sim, event->node,
+                  (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_CLOSED,
+                                          .job_id = shim->job_id,
+                                          .generation = shim->generation});
+        return;
+    }
+    accept.run = accepted;
+    accept.party = PARTY_SHIM;
+    accept.conn = net_open(sim, false, event->node, event->shim);
+    sim_at(sim, sim->now_us, accept);
+}
+
+static void fork_failed(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
+
+    shim->pending = false;
+    sim_note(sim, "node%u: the shim of job %llu g%u cannot be started", event->node,
+             (unsigned long long)shim->job_id, shim->generation);
+    oracle_failed(sim, shim, event->node, -1, 0);
+    node_step(sim, event->node,
+              (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_FAILED,
+                                      .job_id = shim->job_id,
+                                      .generation = shim->generation,
+                                      .text = "fork: out of processes"});
+}
+
 static void spawned(struct sim *sim, const struct sim_event *event)
 {
     struct sim_event connect = *event;
 
+    if (!is_current(sim, event) || !has_shim(sim, event))
+        return;
+    if (fault_strikes(sim, FAULT_FORK_FAILS)) {
+        fork_failed(sim, event);
+        return;
+    }
     shim_spawn(sim, event->node, event->shim);
     connect.run = connect_shim;
     sim_at(sim, sim->now_us + 500, connect);
 }
 
+static struct sim_event shim_event_at(const struct sim *sim, uint32_t node, uint32_t shim,
+                                      void (*run)(struct sim *, const struct sim_event *))
+{
+    return (struct sim_event){.run = run,
+                              .party = PARTY_NODE,
+                              .node = node,
+                              .shim = shim,
+                              .number = sim->nodes[node].shims[shim].serial,
+                              .incarnation = sim->nodes[node].incarnation};
+}
+
 static void spawn(struct sim *sim, uint32_t node, const struct msg_start *start)
 {
-    check_order(sim, node, start->slot_mask);
+    oracle_ordered(sim, node, start);
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
         struct sim_shim *shim = &sim->nodes[node].shims[i];
 
         if (shim->used)
             continue;
         memset(shim, 0, sizeof *shim);
-        shim->used = true;
+        shim->used = shim->pending = true;
+        shim->serial = ++sim->pid_next;
+        shim->boots = sim->nodes[node].boots;
         shim->job_id = start->job_id;
         shim->generation = start->generation;
         shim->rank_base = start->rank_base;
         shim->local_count = start->local_count;
+        shim->world = start->world;
         shim->slot_mask = start->slot_mask;
         shim->grace_us = start->grace_us;
         (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
-        sim_at(sim, sim->now_us + 1000 + sim_draw(sim, 3000),
-               (struct sim_event){.run = spawned,
-                                  .node = node,
-                                  .shim = i,
-                                  .incarnation = sim->nodes[node].incarnation});
+        sim_at(sim, sim->now_us + 1000 + sim_draw(sim, 3000), shim_event_at(sim, node, i, spawned));
         return;
     }
-    sim_fail(sim, "node%u has %u run directories: they leak", node, SIM_SHIMS_MAX);
+    sim_fail(sim, "outcome", "node%u has %u run directories: they leak", node, SIM_SHIMS_MAX);
+}
+
+static void gone(struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
+    struct msg end = {.type = MSG_TYPE_SHIM_REPORT, .shim_report = shim->end};
+
+    if (!is_current(sim, event) || !has_shim(sim, event))
+        return;
+    if (shim_has_workers(shim)) { /* swept again and again */
+        if (event->asked_us == 0)
+            node_step(sim, event->node,
+                      (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_EXITED,
+                                              .job_id = shim->job_id,
+                                              .generation = shim->generation});
+        shim_watch(sim, event->node, event->shim, false);
+        return;
+    }
+    node_step(sim, event->node,
+              (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_GONE,
+                                      .job_id = shim->job_id,
+                                      .generation = shim->generation,
+                                      .text = "was killed (signal 9)",
+                                      .msg = shim->has_end ? &end : NULL});
+}
+
+void shim_watch(struct sim *sim, uint32_t node, uint32_t index, bool is_first)
+{
+    struct sim_event event = shim_event_at(sim, node, index, gone);
+
+    event.asked_us = !is_first;
+    sim_at(sim, sim->now_us + (is_first ? 1000 : 100000), event);
 }
 
 static void remove_directory(struct sim *sim, uint32_t node, const struct launcher_action *action)
@@ -111,47 +202,79 @@ static void remove_directory(struct sim *sim, uint32_t node, const struct launch
     if (shim == NULL)
         return;
     if (shim->alive)
-        sim_fail(sim, "node%u removes the run directory of a living shim", node);
+        sim_fail(sim, "outcome", "node%u removes the run directory of a living shim", node);
+    for (uint32_t i = 0; i < shim->local_count; i++) {
+        uint32_t slot = shim_slot(shim, i);
+
+        if (shim->workers[i].alive && slot < SIM_WORKERS_MAX)
+            sim->nodes[node].gpus[slot].zombie_until_us = shim->workers[i].unkillable_until_us;
+    }
     shim->used = false;
+}
+
+static void kill_shim(struct sim *sim, uint32_t node, const struct launcher_action *action)
+{
+    struct sim_shim *shim = node_find(sim, node, action->job_id, action->generation);
+
+    sim_note(sim, "node%u: the shim of job %llu g%u is killed by launcherd: %s", node,
+             (unsigned long long)action->job_id, action->generation, action->text);
+    if (shim == NULL || !shim->alive)
+        return;
+    oracle_kills_shim(sim, node, shim);
+    shim_kill(sim, node, (uint32_t)(shim - sim->nodes[node].shims));
+}
+
+static void connect_later(struct sim *sim, uint32_t node, const struct launcher_action *action)
+{
+    const struct sim_shim *shim = node_find(sim, node, action->job_id, action->generation);
+
+    if (shim != NULL)
+        sim_at(sim, sim->now_us + 100,
+               shim_event_at(sim, node, (uint32_t)(shim - sim->nodes[node].shims), connect_shim));
+}
+
+static void send_shim(struct sim *sim, uint32_t node, struct launcher_action *action)
+{
+    const struct sim_shim *shim = node_find(sim, node, action->job_id, action->generation);
+
+    if (shim != NULL && shim->conn != 0)
+        net_send(sim, shim->conn, true, &action->msg);
 }
 
 static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *action)
 {
-    struct sim_shim *shim = node_find(sim, node, action->job_id, action->generation);
-    struct sim_event event = {.node = node, .incarnation = sim->nodes[node].incarnation};
+    const uint32_t conn = sim->nodes[node].conn;
 
-    if (shim != NULL)
-        event.shim = (uint32_t)(shim - sim->nodes[node].shims);
     switch (action->type) {
     case LAUNCHER_CONNECT_SERVER:
-        event.run = connect_server;
-        sim_at(sim, sim->now_us + 100, event);
+        sim_at(sim, sim->now_us + 100,
+               (struct sim_event){.run = connect_server,
+                                  .party = PARTY_NODE,
+                                  .node = node,
+                                  .incarnation = sim->nodes[node].incarnation});
         break;
     case LAUNCHER_CLOSE_SERVER:
         sim_note(sim, "node%u closes: %s", node, action->text);
-        if (sim->nodes[node].conn != 0)
-            net_close(sim, sim->nodes[node].conn, true);
+        if (conn != 0)
+            net_close(sim, conn, true);
         break;
     case LAUNCHER_SEND_SERVER:
-        if (sim->nodes[node].conn != 0)
-            net_send(sim, sim->nodes[node].conn, true, &action->msg);
+        if (conn == 0)
+            break;
+        oracle_node_sends(sim, node, &action->msg);
+        net_send(sim, conn, true, &action->msg);
         break;
     case LAUNCHER_SPAWN_SHIM:
         spawn(sim, node, &action->msg.start);
         break;
     case LAUNCHER_CONNECT_SHIM:
-        event.run = connect_shim;
-        if (shim != NULL)
-            sim_at(sim, sim->now_us + 100, event);
+        connect_later(sim, node, action);
         break;
     case LAUNCHER_SEND_SHIM:
-        if (shim != NULL && shim->conn != 0)
-            net_send(sim, shim->conn, true, &action->msg);
+        send_shim(sim, node, action);
         break;
     case LAUNCHER_KILL_SHIM:
-        sim_note(sim, "node%u: its shim is killed: %s", node, action->text);
-        if (shim != NULL && shim->alive)
-            shim_kill(sim, node, event.shim);
+        kill_shim(sim, node, action);
         break;
     case LAUNCHER_ASK_GPU:
     case LAUNCHER_SAVE_SLOTS:
@@ -161,7 +284,7 @@ static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *ac
         remove_directory(sim, node, action);
         break;
     case LAUNCHER_END:
-        sim_fail(sim, "node%u ends: %s", node, action->text);
+        sim_fail(sim, "outcome", "node%u ends: %s", node, action->text);
         break;
     case LAUNCHER_LOG:
         sim_note(sim, "node%u: %s", node, action->text);
@@ -174,65 +297,87 @@ void node_step(struct sim *sim, uint32_t index, struct launcher_event event)
     struct sim_node *node = &sim->nodes[index];
     struct launcher_actions *actions = &sim->launcher_actions;
 
-    if (!node->alive)
+    if (!node->alive || sim->failed)
         return;
-    event.now_us = sim->now_us;
+    event.now_us = sim_node_us(sim, index);
     launcher_step(&node->core, &event, actions);
     for (uint32_t i = 0; i < actions->count; i++)
         carry_out(sim, index, &actions->items[i]);
     if (actions->timer_at_us == UINT64_MAX)
         return;
-    node->timer_us = actions->timer_at_us <= sim->now_us ? sim->now_us + 1 : actions->timer_at_us;
-    sim_at(sim, node->timer_us,
-           (struct sim_event){.run = tick, .node = index, .incarnation = node->incarnation});
+    node->timer_us = actions->timer_at_us <= event.now_us ? event.now_us + 1 : actions->timer_at_us;
+    sim_at(sim, sim_clock_at(sim, &node->clock, node->timer_us),
+           (struct sim_event){.run = tick,
+                              .party = PARTY_NODE,
+                              .node = index,
+                              .asked_us = node->timer_us,
+                              .incarnation = node->incarnation});
 }
 
-static void adopt(struct sim *sim, uint32_t index, const struct sim_shim *shim)
+/* One that died in this boot counts as alive until its processes are swept. */
+static void adopt(struct sim *sim, uint32_t index, uint32_t shim_index)
 {
+    struct sim_shim *shim = &sim->nodes[index].shims[shim_index];
     struct launcher_shim known = {
         .job_id = shim->job_id,
         .generation = shim->generation,
-        .phase = shim->alive ? shim->core.phase : SHIM_ENDED,
+        .phase = shim->has_end ? SHIM_ENDED : SHIM_PREPARING,
         .slot_mask = shim->slot_mask,
         .rank_base = shim->rank_base,
         .local_count = shim->local_count,
     };
     struct msg end = {.type = MSG_TYPE_SHIM_REPORT, .shim_report = shim->end};
+    /* one that is pending was never started */
+    const bool same_boot = shim->boots == sim->nodes[index].boots && !shim->pending;
 
     (void)snprintf(known.cluster, sizeof known.cluster, "%s", shim->cluster);
+    shim->pending = false;
     node_step(sim, index,
               (struct launcher_event){.type = LAUNCHER_EVENT_ADOPT,
                                       .shim = &known,
-                                      .alive = shim->alive,
-                                      .text = "was killed",
-                                      .msg = !shim->alive && shim->has_end ? &end : NULL});
+                                      .alive = same_boot,
+                                      .text = same_boot ? NULL : "ended with its machine",
+                                      .msg = !same_boot && shim->has_end ? &end : NULL});
+    if (same_boot && !shim->alive)
+        shim_watch(sim, index, shim_index, true);
+}
+
+static void init_core(struct sim *sim, uint32_t index)
+{
+    struct sim_node *node = &sim->nodes[index];
+    struct launcher_options options = {
+        .address = "127.0.0.1",
+        .version = "0",
+        .protocol = PROTOCOL_VERSION,
+        .instance = sim_draw(sim, UINT64_MAX),
+        .pid = ++sim->pid_next,
+        .slots = sim->slots,
+        .gpus = node->gpu_count,
+        .seed = sim_draw(sim, UINT64_MAX),
+        .gpu_timeout_us = LAUNCHER_GPU_TIMEOUT_US,
+    };
+
+    node_name(options.name, index);
+    (void)snprintf(options.boot_id, sizeof options.boot_id, "boot%u", node->boots);
+    launcher_init(&node->core, &options);
 }
 
 void node_start(struct sim *sim, uint32_t index)
 {
     struct sim_node *node = &sim->nodes[index];
-    struct launcher_options options = {
-        .boot_id = "boot",
-        .address = "127.0.0.1",
-        .version = "0",
-        .instance = sim_draw(sim, UINT64_MAX),
-        .pid = ++sim->pid_next,
-        .slots = sim->slots,
-        .gpus = sim->nodes[index].gpu_count,
-        .seed = sim_draw(sim, UINT64_MAX),
-        .gpu_timeout_us = LAUNCHER_GPU_TIMEOUT_US,
-    };
 
-    (void)snprintf(options.name, sizeof options.name, "node%u", index);
     sim_note(sim, "node%u starts", index);
     node->alive = true;
+    node->is_down = false;
     node->incarnation++;
     node->conn = 0;
-    launcher_init(&node->core, &options);
+    node->is_welcome = node->has_welcome = false;
+    node->steady_us = sim_node_us(sim, index);
+    init_core(sim, index);
     gpu_restore(sim, index);
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++)
         if (node->shims[i].used)
-            adopt(sim, index, &node->shims[i]);
+            adopt(sim, index, i);
     node_step(sim, index, (struct launcher_event){.type = LAUNCHER_EVENT_ADOPTED});
 }
 
@@ -242,13 +387,55 @@ void node_kill(struct sim *sim, uint32_t index)
 
     sim_note(sim, "node%u: launcherd is killed", index);
     node->alive = false;
+    node->paused_until_us = 0;
     for (uint32_t i = 1; i < sim->conn_count; i++) {
         struct sim_conn *conn = &sim->conns[i];
 
-        if (conn->node != index || !conn->to_near.open)
+        if (conn->node != index || conn->is_impostor || !conn->to_near.open)
             continue;
         conn->to_near.open = false;
         net_close(sim, i, true);
     }
+    for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
+        struct sim_shim *shim = &node->shims[i];
+
+        shim->facts.order_us = 0; /* it will be told again */
+        if (shim->used && shim->pending)
+            oracle_failed(sim, shim, index, -1, 0);
+    }
     node->conn = 0;
+    node->is_welcome = false;
+}
+
+void node_power_off(struct sim *sim, uint32_t index, bool new_disk)
+{
+    struct sim_node *node = &sim->nodes[index];
+
+    oracle_node_failed(sim, index);
+    if (node->conn != 0) { /* nobody says goodbye */
+        sim->conns[node->conn].to_near.open = false;
+        net_break(sim, node->conn, 30 * SECOND_US);
+    }
+    if (node->alive)
+        node_kill(sim, index);
+    sim_note(sim, "node%u restarts: everything on it is gone%s", index,
+             new_disk ? ", and its files" : "");
+    node->is_down = true;
+    node->boots++;
+    node->frozen_until_us = 0;
+    node->lease_end_us = 0;
+    node->clock.offset_us = 60 * SECOND_US - sim->now_us; /* it counts from the new boot on */
+    for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
+        struct sim_shim *shim = &node->shims[i];
+
+        for (uint32_t w = 0; w < SIM_WORKERS_MAX; w++)
+            shim->workers[w].alive = shim->workers[w].is_coming = false;
+        shim->alive = shim->has_orphans = false;
+        shim->used = shim->used && !new_disk;
+        shim->paused_until_us = 0;
+        shim->facts = (struct sim_shim_facts){.end_was_sent = shim->facts.end_was_sent};
+        shim->conn = 0;
+    }
+    for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
+        node->gpus[i] = (struct sim_gpu){.ecc = node->gpus[i].ecc};
 }

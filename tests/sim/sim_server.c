@@ -1,72 +1,59 @@
-/* The server's edge in the simulation: its disk, its clients, actions to messages. */
+/* The server's edge in the simulation: its clock, transactions, actions to messages. */
 #include "tests/sim/sim.h"
 
 #include <assert.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/oracle.h"
+
 #define BEAT_US 1000000u
+#define TICK_US_MAX 1000000u  /* as rendezvous/server has it */
+#define PAUSE_MIN_US 1000000u /* likewise */
+#define WALL_START_MS 1000000000000
 
-static void step(struct sim *sim, struct rdzv_event event);
-
-const struct sim_row *store_row(const struct sim *sim, uint64_t job_id)
+int64_t server_wall_ms(const struct sim *sim)
 {
-    uint64_t guess = job_id - 1; /* ids are given in the order in which rows come */
-
-    if (guess < sim->row_count && sim->rows[guess].record.job_id == job_id)
-        return &sim->rows[guess];
-    for (uint32_t i = 0; i < sim->row_count; i++)
-        if (sim->rows[i].record.job_id == job_id)
-            return &sim->rows[i];
-    return NULL;
+    return WALL_START_MS + sim->server.wall_ms + (int64_t)(sim->now_us / 1000);
 }
 
-static void store_write(struct sim *sim, uint64_t job_id)
+bool server_is_ready(const struct sim *sim)
 {
-    const struct rdzv_record *record = rdzv_job_record(sim->server.core, job_id);
-    const struct sim_row *row = store_row(sim, job_id);
-    uint32_t i = row == NULL ? sim->row_count++ : (uint32_t)(row - sim->rows);
-
-    if (record == NULL) {
-        sim_fail(sim, "PERSIST of job %llu, which is not there", (unsigned long long)job_id);
-        return;
-    }
-    assert(i < sim->size.jobs);
-    check_write(sim, row == NULL ? NULL : &row->record, record);
-    if (row == NULL || row->record.generation != record->generation)
-        check_placed(sim, record);
-    sim->rows[i].record = *record;
-    sim->rows[i].record.parts = sim->rows[i].parts;
-    assert(record->part_count <= SIM_JOB_RANKS_MAX);
-    if (record->part_count > 0)
-        memcpy(sim->rows[i].parts, record->parts, record->part_count * sizeof *record->parts);
-    if (job_id > sim->last_job_id)
-        sim->last_job_id = job_id;
-}
-
-static void store_drains(struct sim *sim)
-{
-    const struct rdzv_drain *drains = rdzv_drains(sim->server.core, &sim->drain_count);
-
-    memcpy(sim->drains, drains, sim->drain_count * sizeof *drains);
+    return sim->server.alive && !sim->server.commits && sim->now_us >= sim->server.paused_until_us;
 }
 
 static void tick(struct sim *sim, const struct sim_event *event)
 {
     if (sim->server.alive && sim->server.incarnation == event->incarnation &&
-        sim->server.timer_us == event->at_us)
-        step(sim, (struct rdzv_event){.type = RDZV_EVENT_TICK});
+        sim->server.tick_us == event->asked_us)
+        server_step(sim, (struct rdzv_event){.type = RDZV_EVENT_TICK});
 }
 
-static void set_timer(struct sim *sim, uint64_t at_us)
+/* As the edge does: never longer than a second, so that its own pauses are seen. */
+static void arm_tick(struct sim *sim, uint64_t at_us)
 {
+    struct sim_server *server = &sim->server;
+
+    server->tick_us = 0;
     if (at_us == UINT64_MAX)
         return;
-    sim->server.timer_us = at_us < sim->now_us + 1 ? sim->now_us + 1 : at_us;
-    sim_at(sim, sim->server.timer_us,
-           (struct sim_event){.run = tick, .incarnation = sim->server.incarnation});
+    if (at_us <= server->stepped_us)
+        at_us = server->stepped_us + 1;
+    if (at_us > server->stepped_us + TICK_US_MAX)
+        at_us = server->stepped_us + TICK_US_MAX;
+    server->tick_us = at_us;
+    sim_at(sim, sim_clock_at(sim, &server->clock, at_us),
+           (struct sim_event){.run = tick,
+                              .party = PARTY_SERVER,
+                              .asked_us = at_us,
+                              .incarnation = server->incarnation});
+}
+
+static uint64_t paused_us(const struct sim_server *server, uint64_t now_us)
+{
+    if (server->tick_us == 0 || now_us < server->tick_us + PAUSE_MIN_US)
+        return 0;
+    return now_us - server->stepped_us;
 }
 
 static void make_message(struct sim *sim, const struct rdzv_action *action, struct msg *msg)
@@ -76,7 +63,7 @@ static void make_message(struct sim *sim, const struct rdzv_action *action, stru
     if (action->type == RDZV_SEND_WELCOME) {
         msg->type = MSG_TYPE_NODE_WELCOME;
         msg->node_welcome =
-            (struct msg_node_welcome){"simulated", BEAT_US, LEASE_DEFAULT_US, PROTOCOL_VERSION};
+            (struct msg_node_welcome){"simulated", BEAT_US, sim->lease_us, PROTOCOL_VERSION};
     } else if (action->type == RDZV_CLOSE_NODE) {
         msg->type = MSG_TYPE_ERROR;
         msg->error = (struct msg_error){action->status == STATUS_CONFLICT ? "busy" : "unreachable",
@@ -94,107 +81,223 @@ static void make_message(struct sim *sim, const struct rdzv_action *action, stru
     }
 }
 
+static void note_order(struct sim *sim, const struct rdzv_action *action, const struct msg *msg)
+{
+    if (msg->type == MSG_TYPE_START || msg->type == MSG_TYPE_GO || msg->type == MSG_TYPE_WORLD ||
+        msg->type == MSG_TYPE_STOP || msg->type == MSG_TYPE_FORGET)
+        sim_note(sim, "server sends node%u: %s of job %llu g%u", sim->conns[action->conn].node,
+                 msg_type_name(msg->type), (unsigned long long)action->job_id, action->generation);
+}
+
+static void reply(struct sim *sim, const struct rdzv_action *action)
+{
+    struct sim_client *client;
+
+    sim->operator_acked = sim->operator_acked || action->type == RDZV_REPLY_NODE;
+    if (action->client > sim->client_count)
+        return;
+    client = &sim->clients[action->client - 1];
+    if (action->type == RDZV_REPLY_ERROR)
+        sim_note(sim, "server refuses client %llu: %s", (unsigned long long)action->client,
+                 action->text);
+    if (sim_chance(sim, 200))
+        return; /* the answer is lost */
+    if (action->type == RDZV_REPLY_SUBMITTED) {
+        client->acked = true;
+        client->job_id = action->job_id;
+    } else if (action->type == RDZV_REPLY_CANCELLED) {
+        client->cancel_acked = true;
+    }
+}
+
 static void carry_out(struct sim *sim, const struct rdzv_action *action)
 {
     struct msg msg = {0};
 
     if (rdzv_is_for_node(action->type)) {
         make_message(sim, action, &msg);
+        note_order(sim, action, &msg);
+        oracle_sends(sim, (uint32_t)action->conn, &msg);
         net_send(sim, (uint32_t)action->conn, false, &msg);
-        if (action->type == RDZV_CLOSE_NODE)
+        if (action->type == RDZV_CLOSE_NODE) {
+            oracle_conn_closed(sim, (uint32_t)action->conn);
             net_close(sim, (uint32_t)action->conn, false);
+        }
     } else if (action->type == RDZV_LOG_EVENT) {
         sim_note(sim, "server: job %llu g%u: %s", (unsigned long long)action->job_id,
                  action->generation, action->text);
-    } else if (action->type == RDZV_REPLY_ERROR && action->client <= sim->client_count) {
-        sim_note(sim, "server refuses client %llu: %s", (unsigned long long)action->client,
-                 action->text);
-    } else if (action->type == RDZV_REPLY_SUBMITTED &&
-               !sim_chance(sim, 200)) { /* or the answer is lost */
-        sim->clients[action->client - 1].acked = true;
-        sim->clients[action->client - 1].job_id = action->job_id;
+    } else if (action->type == RDZV_REPLY_ERROR || action->type == RDZV_REPLY_SUBMITTED ||
+               action->type == RDZV_REPLY_CANCELLED || action->type == RDZV_REPLY_NODE) {
+        reply(sim, action);
     }
 }
 
-/* One durable transaction, then the sends; a torn step dies before it, or between two actions. */
-static void step(struct sim *sim, struct rdzv_event event)
+static void persist(struct sim *sim)
+{
+    const struct rdzv_actions *actions = &sim->server_actions;
+    bool has_written = false;
+
+    for (uint32_t i = 0; i < actions->count; i++) {
+        const struct rdzv_action *action = &actions->items[i];
+        const struct rdzv_record *record = rdzv_job_record(sim->server.core, action->job_id);
+        const struct sim_row *row = disk_row(sim, action->job_id);
+
+        if (action->type == RDZV_PERSIST) {
+            assert(record != NULL);
+            oracle_write(sim, row == NULL ? NULL : &row->record, record);
+            disk_put(sim, record);
+            has_written = true;
+        } else if (action->type == RDZV_PERSIST_DRAINS) {
+            uint32_t count;
+            const struct rdzv_drain *drains = rdzv_drains(sim->server.core, &count);
+
+            disk_put_drains(sim, drains, count);
+            has_written = true;
+        }
+    }
+    if (!has_written)
+        return;
+    disk_commit(sim);
+    oracle_committed(sim);
+}
+
+/* The transaction, then the sends; a torn step dies between two of them. */
+static void finish(struct sim *sim, uint32_t tear)
 {
     struct rdzv_actions *actions = &sim->server_actions;
-    uint32_t writes = 0, tear = 0;
 
-    event.now_us = sim->now_us;
-    event.wall_ms = (int64_t)(1000000 + sim->now_us / 1000);
-    rdzv_step(sim->server.core, &event, actions);
-    if (sim->server.step_count++ % sim->size.core_check_interval == 0)
-        rdzv_check(sim->server.core);
-    if (event.type == RDZV_EVENT_NODE_MSG)
-        check_told(sim, (uint32_t)event.conn, event.msg, actions);
-    for (uint32_t i = 0; i < actions->count; i++)
-        writes += actions->items[i].type == RDZV_PERSIST;
-    if (writes > 0)
-        tear = sim->server.tear;
-    if (tear == 1) {
-        server_kill(sim);
-        return;
-    }
-    for (uint32_t i = 0; i < actions->count; i++) {
-        if (actions->items[i].type == RDZV_PERSIST)
-            store_write(sim, actions->items[i].job_id);
-        else if (actions->items[i].type == RDZV_PERSIST_DRAINS)
-            store_drains(sim);
-    }
-    for (uint32_t i = 0; i < actions->count; i++) {
+    persist(sim);
+    for (uint32_t i = 0; i < actions->count && !sim->failed; i++) {
         if (tear > 1 && i + 2 == tear) {
             server_kill(sim);
             return;
         }
         carry_out(sim, &actions->items[i]);
     }
-    set_timer(sim, actions->timer_at_us);
+    arm_tick(sim, actions->timer_at_us);
+}
+
+static void commit_ends(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_server *server = &sim->server;
+
+    if (!server->alive || !server->commits || server->incarnation != event->incarnation)
+        return;
+    server->commits = false;
+    finish(sim, server->tear);
+}
+
+static bool has_writes(const struct rdzv_actions *actions)
+{
+    for (uint32_t i = 0; i < actions->count; i++)
+        if (actions->items[i].type == RDZV_PERSIST || actions->items[i].type == RDZV_PERSIST_DRAINS)
+            return true;
+    return false;
+}
+
+void server_step(struct sim *sim, struct rdzv_event event)
+{
+    struct sim_server *server = &sim->server;
+    struct rdzv_actions *actions = &sim->server_actions;
+    uint64_t slow_us;
+
+    if (sim->failed)
+        return;
+    event.now_us = sim_clock_us(sim, &server->clock);
+    event.wall_ms = server_wall_ms(sim);
+    event.paused_us = paused_us(server, event.now_us);
+    rdzv_step(server->core, &event, actions);
+    server->stepped_us = event.now_us;
+    server->step_at_us = sim->now_us;
+    if (server->step_count++ % sim->size.core_check_interval == 0)
+        rdzv_check(server->core);
+    if (event.type == RDZV_EVENT_NODE_MSG)
+        oracle_server_hears(sim, (uint32_t)event.conn, event.msg, actions);
+    else if (event.type == RDZV_EVENT_NODE_CLOSED)
+        oracle_conn_closed(sim, (uint32_t)event.conn);
+    if (!has_writes(actions)) {
+        finish(sim, 0);
+    } else if (server->tear == 1) {
+        server_kill(sim);
+    } else if (!server->is_loading && fault_strikes(sim, FAULT_SLOW_COMMIT)) {
+        slow_us = sim_draw(sim, sim_chance(sim, 200) ? 20 * SECOND_US : SECOND_US);
+        oracle_time(sim);
+        sim_note(sim, "the server's disk takes %.1f s", (double)slow_us / 1e6);
+        server->commits = true;
+        server->paused_until_us = sim->now_us + slow_us;
+        sim_at(sim, server->paused_until_us,
+               (struct sim_event){.run = commit_ends, .incarnation = server->incarnation});
+    } else {
+        finish(sim, server->tear);
+    }
+}
+
+static void load(struct sim *sim)
+{
+    const struct sim_disk *disk = &sim->disk;
+
+    for (uint32_t i = 0; i < disk->drain_count; i++)
+        server_step(
+            sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &disk->drains[i]});
+    for (uint64_t id = 1; id <= disk->last_job_id && sim->server.alive; id++) {
+        const struct sim_row *row = disk_row(sim, id);
+
+        if (row != NULL && row->record.ended_ms == 0)
+            server_step(sim,
+                        (struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &row->record});
+    }
+    server_step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORED,
+                                         .next_job_id = disk->last_job_id + 1});
 }
 
 void server_start(struct sim *sim)
 {
+    struct sim_server *server = &sim->server;
     struct rdzv_options options = {
         .jobs_max = sim->size.jobs,
         .nodes_max = sim->size.nodes,
-        .lease_us = sim->size.lease_us,
+        .lease_us = sim->lease_us,
         .beat_interval_us = BEAT_US,
         .suspect_us = NODE_SUSPECT_US,
         .lost_us = NODE_LOST_US,
         .waits_for_lease = true,
-        .seed = sim->seed + sim->server.incarnation,
+        .seed = sim->seed + server->incarnation,
         .cluster = "simulated",
     };
     uint64_t bytes = rdzv_bytes(&options);
 
     sim_note(sim, "server starts");
-    if (sim->server.memory == NULL)
-        sim->server.memory = malloc(bytes);
-    if (sim->server.memory == NULL)
+    if (server->memory == NULL)
+        server->memory = malloc(bytes);
+    if (server->memory == NULL)
         abort();
-    memset(sim->server.memory, 0, bytes);
-    sim->server.core = rdzv_init(sim->server.memory, &options);
-    sim->server.alive = true;
-    sim->server.incarnation++;
-    memset(sim->told, 0, sim->size.nodes * sizeof *sim->told);
-    for (uint32_t i = 0; i < sim->drain_count; i++)
-        step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &sim->drains[i]});
-    for (uint64_t id = 1; id <= sim->last_job_id; id++) {
-        const struct sim_row *row = store_row(sim, id);
-
-        if (row != NULL && row->record.ended_ms == 0)
-            step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &row->record});
-    }
-    step(sim,
-         (struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = sim->last_job_id + 1});
+    memset(server->memory, 0, bytes);
+    server->core = rdzv_init(server->memory, &options);
+    server->alive = true;
+    server->commits = false;
+    server->tear = 0;
+    server->incarnation++;
+    server->started_us = sim->now_us;
+    server->paused_until_us = 0;
+    server->clock.offset_us = SECOND_US + sim_draw(sim, 1000 * SECOND_US); /* perhaps it rebooted */
+    server->tick_us = 0;
+    oracle_server_started(sim, false);
+    server->is_loading = true;
+    load(sim);
+    server->is_loading = false;
 }
 
 void server_kill(struct sim *sim)
 {
+    struct sim_server *server = &sim->server;
+
     sim_note(sim, "server is killed");
-    sim->server.alive = false;
-    sim->server.tear = 0;
+    oracle_time(sim);
+    if (server->commits && sim_chance(sim, 500))
+        persist(sim); /* it was on the disk by then */
+    server->alive = server->commits = false;
+    server->tear = 0;
+    disk_crash(sim);
     for (uint32_t i = 1; i < sim->conn_count; i++)
         if (sim->conns[i].is_server && sim->conns[i].to_far.open) {
             sim->conns[i].to_far.open = false;
@@ -202,96 +305,12 @@ void server_kill(struct sim *sim)
         }
 }
 
-void server_message(struct sim *sim, uint32_t conn, const struct msg *msg)
+bool server_operate(struct sim *sim, enum rdzv_event_type type, const struct msg *msg)
 {
-    if (sim->server.alive)
-        step(sim, (struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = conn, .msg = msg});
-}
-
-void server_closed(struct sim *sim, uint32_t conn)
-{
-    if (sim->server.alive)
-        step(sim, (struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = conn});
-}
-
-void server_operate(struct sim *sim, enum rdzv_event_type type, const struct msg *msg)
-{
-    if (sim->server.alive)
-        step(sim, (struct rdzv_event){
-                      .type = type, .client = SIM_CLIENT_OPERATOR, .msg = msg, .user = "operator"});
-}
-
-/* -- clients ----------------------------------------------------------------------------------- */
-
-static const struct sim_row *row_of_request(const struct sim *sim, const char *request_id)
-{
-    for (uint32_t i = 0; i < sim->row_count; i++)
-        if (strcmp(sim->rows[i].record.request_id, request_id) == 0)
-            return &sim->rows[i];
-    return NULL;
-}
-
-static void submit(struct sim *sim, uint32_t index)
-{
-    static const char *const argv[] = {"train"};
-    struct sim_client *client = &sim->clients[index];
-    const struct sim_row *row = row_of_request(sim, client->request_id);
-    struct msg msg = {.type = MSG_TYPE_SUBMIT};
-
-    if (row != NULL) { /* the edge asks the store before the core */
-        client->acked = true;
-        client->job_id = row->record.job_id;
-        return;
-    }
-    msg.submit = (struct msg_submit){
-        .request_id = client->request_id,
-        .name = "job",
-        .nodes = client->nodes,
-        .nproc_per_node = client->nproc,
-        .max_restarts = client->max_restarts,
-        .grace_us = 2000000,
-        .cwd = "/",
-        .argv = {.items = argv, .count = 1},
-    };
-    step(sim, (struct rdzv_event){
-                  .type = RDZV_EVENT_SUBMIT, .client = index + 1, .msg = &msg, .user = "u"});
-}
-
-static void try_submit(struct sim *sim, const struct sim_event *event)
-{
-    struct sim_client *client = &sim->clients[event->number];
-
-    if (client->acked)
-        return;
-    if (sim->server.alive && !sim_chance(sim, 100))
-        submit(sim, event->number);
-    sim_at(sim, sim->now_us + 500000 + sim_draw(sim, 2000000),
-           (struct sim_event){.run = try_submit, .number = event->number});
-}
-
-static void try_cancel(struct sim *sim, const struct sim_event *event)
-{
-    struct sim_client *client = &sim->clients[event->number];
-    struct msg msg = {.type = MSG_TYPE_CANCEL,
-                      .cancel = {.job = "1", .signal = SIGTERM, .grace_us = -1}};
-
-    if (!sim->server.alive || !client->acked) {
-        sim_at(sim, sim->now_us + 1000000,
-               (struct sim_event){.run = try_cancel, .number = event->number});
-        return;
-    }
-    if (rdzv_job_record(sim->server.core, client->job_id) != NULL)
-        step(sim, (struct rdzv_event){.type = RDZV_EVENT_CANCEL,
-                                      .client = event->number + 1,
-                                      .job_id = client->job_id,
-                                      .msg = &msg});
-}
-
-void client_start(struct sim *sim, uint32_t index)
-{
-    const struct sim_client *client = &sim->clients[index];
-
-    sim_at(sim, client->submit_at_us, (struct sim_event){.run = try_submit, .number = index});
-    if (client->cancel_at_us != UINT64_MAX)
-        sim_at(sim, client->cancel_at_us, (struct sim_event){.run = try_cancel, .number = index});
+    if (!server_is_ready(sim))
+        return false;
+    sim->operator_acked = false;
+    server_step(sim, (struct rdzv_event){
+                         .type = type, .client = SIM_CLIENT_OPERATOR, .msg = msg, .user = "op"});
+    return sim->operator_acked;
 }

@@ -1,0 +1,284 @@
+#include "tests/sim/oracle.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/oracle_facts.h"
+
+static void *zeroed(size_t count, size_t bytes)
+{
+    void *memory = calloc(count, bytes);
+
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+struct oracle *oracle_new(const struct sim_size *size)
+{
+    struct oracle *oracle = zeroed(1, sizeof *oracle);
+
+    oracle->job_count = size->jobs + 1;
+    oracle->jobs = zeroed(oracle->job_count, sizeof *oracle->jobs);
+    oracle->node_count = size->nodes;
+    oracle->nodes = zeroed(size->nodes, sizeof *oracle->nodes);
+    return oracle;
+}
+
+static void free_gens(struct oracle_gen *gen)
+{
+    while (gen != NULL) {
+        struct oracle_gen *older = gen->older;
+
+        free(gen->parts);
+        free(gen->node_of);
+        free(gen->has_joined);
+        free(gen);
+        gen = older;
+    }
+}
+
+void oracle_free(struct oracle *oracle)
+{
+    for (uint32_t i = 0; i < oracle->job_count; i++)
+        free_gens(oracle->jobs[i].newest);
+    free(oracle->jobs);
+    free(oracle->nodes);
+    free(oracle);
+}
+
+struct oracle_job *oracle_job(const struct sim *sim, uint64_t job_id)
+{
+    return job_id < sim->oracle->job_count ? &sim->oracle->jobs[job_id] : NULL;
+}
+
+struct oracle_gen *oracle_gen(const struct sim *sim, uint64_t job_id, uint32_t generation)
+{
+    const struct oracle_job *job = oracle_job(sim, job_id);
+
+    for (struct oracle_gen *gen = job == NULL ? NULL : job->newest; gen != NULL; gen = gen->older)
+        if (gen->generation == generation)
+            return gen;
+    return NULL;
+}
+
+struct oracle_part *oracle_part(const struct oracle_gen *gen, uint32_t node)
+{
+    for (uint32_t i = 0; i < gen->part_count; i++)
+        if (gen->parts[i].node == node)
+            return &gen->parts[i];
+    return NULL;
+}
+
+/* -- the time that the server has run -- */
+
+#define SHORT_PAUSE_US (2 * SECOND_US) /* one that need not be noticed */
+
+uint64_t oracle_ran_us(const struct sim *sim)
+{
+    const struct oracle *oracle = sim->oracle;
+    const uint64_t resumed_us = sim->server.paused_until_us;
+    uint64_t from_us = oracle->ran_at_us;
+
+    if (!sim->server.alive)
+        return oracle->ran_us;
+    if (resumed_us > from_us + SHORT_PAUSE_US)
+        from_us = resumed_us < sim->now_us ? resumed_us : sim->now_us;
+    return oracle->ran_us + (sim->now_us - from_us);
+}
+
+void oracle_time(struct sim *sim)
+{
+    sim->oracle->ran_us = oracle_ran_us(sim);
+    sim->oracle->ran_at_us = sim->now_us;
+}
+
+void oracle_wall_clock_set(struct sim *sim)
+{
+    sim->oracle->wall_sets++;
+}
+
+static void expect_nodes(struct sim *sim, const struct rdzv_record *record)
+{
+    for (uint32_t p = 0; p < record->part_count; p++) {
+        struct oracle_node *node = &sim->oracle->nodes[node_of_name(record->parts[p].node)];
+
+        node->is_expected = true;
+    }
+}
+
+void oracle_server_started(struct sim *sim, bool is_old)
+{
+    struct oracle *oracle = sim->oracle;
+
+    if (is_old) {
+        for (uint32_t i = 0; i < oracle->job_count; i++)
+            oracle->jobs[i].is_old = oracle->jobs[i].newest != NULL;
+        return;
+    }
+    oracle->ran_at_us = sim->now_us;
+    for (uint32_t i = 0; i < oracle->node_count; i++) {
+        uint64_t lost_us = oracle->nodes[i].lost_us;
+
+        memset(&oracle->nodes[i], 0, sizeof oracle->nodes[i]);
+        oracle->nodes[i].lost_us = lost_us;
+        oracle->nodes[i].heard_us = oracle->ran_us;
+    }
+    oracle->first_id = 0;
+    for (uint32_t i = 0; i < oracle->job_count; i++) {
+        struct oracle_gen *gen = oracle->jobs[i].newest;
+
+        for (uint32_t p = 0; gen != NULL && p < gen->part_count; p++)
+            gen->parts[p].end_was_told = false;
+    }
+    for (uint32_t i = 0; i < sim->disk.row_count; i++)
+        if (!rdzv_state_is_final(sim->disk.written[i].record.state))
+            expect_nodes(sim, &sim->disk.written[i].record);
+}
+
+/* -- failures -- */
+
+void oracle_add_cause(struct sim *sim, uint64_t job_id, uint32_t generation, int32_t rank,
+                      uint32_t number)
+{
+    struct oracle_gen *gen = oracle_gen(sim, job_id, generation);
+
+    if (gen == NULL || gen->cause_count == ORACLE_CAUSES_MAX)
+        return;
+    gen->causes[gen->cause_count++] =
+        (struct oracle_cause){.at_us = sim->now_us, .rank = rank, .number = number};
+}
+
+void oracle_failed(struct sim *sim, const struct sim_shim *shim, uint32_t node, int32_t rank,
+                   uint32_t number)
+{
+    (void)node;
+    oracle_add_cause(sim, shim->job_id, shim->generation, rank, number);
+}
+
+void oracle_node_failed(struct sim *sim, uint32_t node)
+{
+    for (uint32_t i = 0; i < sim->oracle->job_count; i++) {
+        const struct oracle_gen *gen = sim->oracle->jobs[i].newest;
+
+        if (gen != NULL && oracle_part(gen, node) != NULL)
+            oracle_add_cause(sim, gen->job_id, gen->generation, -1, 0);
+    }
+}
+
+/* -- the end -- */
+
+static uint32_t exit_of(uint32_t number)
+{
+    return number >= 1000 ? 128 + number - 1000 : number;
+}
+
+static bool has_exit(const struct oracle_gen *gen, uint32_t exit_code)
+{
+    for (uint32_t i = 0; i < gen->cause_count; i++)
+        if (exit_of(gen->causes[i].number) == exit_code)
+            return true;
+    return gen->cause_count == ORACLE_CAUSES_MAX;
+}
+
+static bool cannot_run(const struct oracle_gen *gen)
+{
+    return gen != NULL && (has_exit(gen, 126) || has_exit(gen, 127));
+}
+
+/* --max-restarts is for failures of the program, 20 restarts for those of machines. A job that two
+ * failures of a machine have excluded from it may find no other. */
+static bool may_give_up(const struct oracle_job *job, const struct rdzv_record *record)
+{
+    const uint32_t unsure = job->failures[BLAME_UNSURE];
+
+    return job->restarts[BLAME_PROGRAM] + unsure >= record->max_restarts ||
+           job->failures[BLAME_MACHINE] + unsure >= 2 || cannot_run(job->newest);
+}
+
+static void check_failed(struct sim *sim, const struct sim_client *client,
+                         const struct rdzv_record *record)
+{
+    const struct oracle_job *job = oracle_job(sim, record->job_id);
+    const uint32_t code = (uint32_t)record->exit_code;
+
+    if (code == 124 && client->time_limit_us != 0)
+        return;
+    if (!may_give_up(job, record))
+        sim_fail(sim, "outcome", "job %llu was given up after %u of %u restarts: %s",
+                 (unsigned long long)record->job_id, job->restarts[BLAME_PROGRAM],
+                 record->max_restarts, record->reason);
+    if (code != 125 && job->newest != NULL && !job->is_old && !has_exit(job->newest, code))
+        sim_fail(sim, "outcome", "job %llu ends with %u, and no rank of g%u has",
+                 (unsigned long long)record->job_id, code, record->generation);
+}
+
+static void check_outcome(struct sim *sim, uint32_t index)
+{
+    const struct sim_client *client = &sim->clients[index];
+    const struct sim_row *row = disk_row(sim, client->job_id);
+    const struct oracle_gen *gen;
+
+    if (!client->acked || row == NULL || !rdzv_state_is_final(row->record.state)) {
+        sim_fail(sim, "outcome", "request %u has not ended", index);
+        return;
+    }
+    gen = oracle_gen(sim, client->job_id, row->record.generation);
+    if (row->record.state == JOB_CANCELLED && client->cancel_at_us == UINT64_MAX)
+        sim_fail(sim, "outcome", "job %llu was cancelled by nobody",
+                 (unsigned long long)client->job_id);
+    if (row->record.state == JOB_SUCCEEDED &&
+        (client->fails || gen == NULL || gen->exited_ok != client->nodes * client->nproc))
+        sim_fail(sim, "outcome", "job %llu has succeeded with %u of %u ranks",
+                 (unsigned long long)client->job_id, gen == NULL ? 0 : gen->exited_ok,
+                 client->nodes * client->nproc);
+    if (row->record.state == JOB_FAILED)
+        check_failed(sim, client, &row->record);
+}
+
+static void check_left(struct sim *sim, uint32_t index)
+{
+    const struct oracle_node *told = &sim->oracle->nodes[index];
+
+    for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {
+        const struct sim_shim *shim = &sim->nodes[index].shims[s];
+
+        if (shim->used)
+            sim_fail(sim, "outcome", "node%u: the shim of job %llu g%u is left", index,
+                     (unsigned long long)shim->job_id, shim->generation);
+    }
+    if (told->shim_count != 0 || told->closed_mask != 0)
+        sim_fail(sim, "outcome", "node%u still lists %u shims, and slots %llx as closed", index,
+                 told->shim_count, (unsigned long long)told->closed_mask);
+}
+
+/* Which jobs have not ended, and why, as their users see it. */
+void oracle_note_waiting(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->disk.row_count; i++) {
+        const struct rdzv_record *record = &sim->disk.written[i].record;
+        struct part_job shown;
+
+        if (rdzv_state_is_final(record->state))
+            continue;
+        rdzv_job_part(sim->server.core, record->job_id, &shown);
+        sim_note(sim, "job %llu, %u x %u, is %s: %s", (unsigned long long)record->job_id,
+                 record->nodes, record->nproc_per_node, job_state_name(record->state),
+                 shown.reason);
+    }
+}
+
+void oracle_check_end(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->client_count; i++)
+        check_outcome(sim, i);
+    for (uint32_t n = 0; n < sim->node_count; n++)
+        check_left(sim, n);
+}
+
+void oracle_check(struct sim *sim)
+{
+    oracle_check_roster(sim);
+    oracle_check_nodes(sim);
+    oracle_check_jobs(sim);
+}

@@ -1,0 +1,92 @@
+/* What must hold, judged by what happened: the edges of the simulation tell the oracle each thing that
+ * they did or saw, with its true time. It reads no core. Each rule has a name, which a failure prints:
+ *
+ *   lease            no worker outlives its lease: it counts from when the node sent the last beat
+ *                    that was acknowledged; 5 s more where launcherd must kill a shim that is stuck
+ *   one-rank         a rank is spawned once in a generation, in one place
+ *   one-slot         one worker a slot
+ *   one-generation   workers of two generations never run at once, except on nodes that were lost,
+ *                    and then only of jobs that have a fence of their own, or after the lease
+ *   stored           a generation is in the store before anything of it is sent or runs; what was
+ *                    acknowledged (submit, cancel, drain) is there after any crash, once
+ *   written          what may be written: generations rise by one, ended jobs stay, checkpoints never
+ *                    go back, and only the current generation's progress counts
+ *   budget           restarts since the last checkpoint stay within --max-restarts
+ *   back-off         the second restart without progress waits, and the time doubles
+ *   cause            a generation is stopped as failed only if something of it failed: an outage of
+ *                    the server that is shorter than the lease, or its own pause, touches nothing
+ *   lost             a node that is gone is noticed
+ *   first-cause      the failure that a job shows is the first by true time, with its exit code
+ *   cancel           a stored cancel wins: no generation follows, the job ends as cancelled
+ *   time-limit       it is kept, and only when it is over, also by a restarted server
+ *   grace            workers have the grace that was asked for, neither less nor more; 10 s more
+ *                    where launcherd must kill a shim that is stuck
+ *   local-peers      the first failure of a worker stops the others of its shim
+ *   go, world        go after every shim is ready, with the port of rank 0; the world after every
+ *                    rank has joined, with the blob of rank 0
+ *   fifo             a job never starts before an earlier one that fits wherever it does, and later
+ *                    jobs do not take from the first that waits
+ *   ranks            a restart keeps ranks on nodes that can have them
+ *   placed           nothing is placed on slots that the node has closed, or has something on, or
+ *                    that are drained, nor on a GPU that is not free
+ *   name             the name of a node that beats is not given to another process
+ *   orphans          a part that has ended has left no process
+ *   unkillable       processes that do not die are given up after a minute
+ *   outcome          how jobs end; and then nothing is left */
+#ifndef TESTS_SIM_ORACLE_H
+#define TESTS_SIM_ORACLE_H
+
+#include "tests/sim/sim.h"
+
+struct oracle *oracle_new(const struct sim_size *size);
+void oracle_free(struct oracle *oracle);
+
+/* -- the server (oracle_job.c, oracle_queue.c, oracle_roster.c) -- */
+/* Call it before the server stops, is stopped or waits for its disk. */
+void oracle_time(struct sim *sim);
+void oracle_wall_clock_set(struct sim *sim);
+/* is_old: an older version has written what is stored. */
+void oracle_server_started(struct sim *sim, bool is_old);
+/* A row is about to be written; before: what was there, or NULL. Then the whole transaction was. */
+void oracle_write(struct sim *sim, const struct rdzv_record *before,
+                  const struct rdzv_record *after);
+void oracle_committed(struct sim *sim);
+/* The server sends this on a node's connection. */
+void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg);
+/* The server has taken this message of a node; `actions`: what it answered. */
+void oracle_server_hears(struct sim *sim, uint32_t conn, const struct msg *msg,
+                         const struct rdzv_actions *actions);
+void oracle_conn_closed(struct sim *sim, uint32_t conn);
+/* An operator's request was acknowledged; is about to be made. */
+void oracle_drained(struct sim *sim, const char *node, uint64_t slot_mask);
+void oracle_resumed(struct sim *sim, const char *node);
+
+/* -- nodes, shims and workers (oracle_node.c) -- */
+void oracle_node_hears(struct sim *sim, uint32_t node, const struct msg *msg);
+void oracle_node_sends(struct sim *sim, uint32_t node, const struct msg *msg);
+void oracle_shim_hears(struct sim *sim, uint32_t node, struct sim_shim *shim,
+                       const struct msg *msg);
+/* Something of this part has failed, or is bound to. rank -1: no rank. */
+void oracle_failed(struct sim *sim, const struct sim_shim *shim, uint32_t node, int32_t rank,
+                   uint32_t number);
+void oracle_node_failed(struct sim *sim, uint32_t node);
+void oracle_ordered(struct sim *sim, uint32_t node, const struct msg_start *start);
+void oracle_prepared(struct sim *sim, struct sim_shim *shim, uint32_t port);
+void oracle_goes(struct sim *sim, const struct sim_shim *shim, uint32_t port);
+void oracle_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim, uint32_t worker);
+void oracle_joined(struct sim *sim, const struct sim_shim *shim, uint32_t worker, uint8_t blob);
+void oracle_world(struct sim *sim, const struct sim_shim *shim, uint8_t blob);
+void oracle_said(struct sim *sim, const struct sim_shim *shim, uint64_t checkpoint_step);
+void oracle_succeeded(struct sim *sim, const struct sim_shim *shim, uint32_t worker);
+/* The shim kills its workers; launcherd kills the shim; it has ended. */
+void oracle_kills(struct sim *sim, uint32_t node, const struct sim_shim *shim);
+void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim);
+void oracle_ended(struct sim *sim, uint32_t node, const struct sim_shim *shim);
+
+/* Into the trace: the jobs that have not ended. */
+void oracle_note_waiting(struct sim *sim);
+/* Now and then; at the end. */
+void oracle_check(struct sim *sim);
+void oracle_check_end(struct sim *sim);
+
+#endif

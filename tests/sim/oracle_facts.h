@@ -1,0 +1,133 @@
+/* What the oracle keeps: for its own files. */
+#ifndef TESTS_SIM_ORACLE_FACTS_H
+#define TESTS_SIM_ORACLE_FACTS_H
+
+#include "tests/sim/oracle.h"
+
+#define ORACLE_CAUSES_MAX 24u
+#define ORACLE_STARTED_MAX 1024u
+#define ORACLE_DRAINS_MAX 64u
+#define DRIFT_PM 1u /* per mille: more than two clocks drift apart */
+
+/* Something of a generation that failed. */
+struct oracle_cause {
+    uint64_t at_us;
+    int32_t rank;    /* -1: none */
+    uint32_t number; /* exit code, or 1000 and a signal */
+    bool was_told;   /* to the server: when it happened, by the age in the report */
+    bool came_late;  /* after its node was lost, so that its part counts as over */
+    uint64_t told_us;
+};
+
+struct oracle_part {
+    uint32_t node;
+    uint32_t rank_base, local_count;
+    uint64_t slot_mask;
+    bool is_ready;
+    bool end_was_told; /* to the server */
+    bool was_lost;     /* with its node, before the next generation started */
+};
+
+/* One generation of a job, from what shims and workers did. */
+struct oracle_gen {
+    struct oracle_gen *older;
+    uint64_t job_id;
+    uint32_t generation;
+    uint64_t stored_us, running_us; /* in the store; there as running, 0: not yet */
+    uint32_t part_count, world;
+    struct oracle_part *parts; /* [part_count] */
+    uint16_t *node_of;         /* [world]: node + 1 of each rank that was ever spawned */
+    bool *has_joined;          /* [world] */
+    uint32_t joined, exited_ok;
+    uint8_t blob;
+    uint32_t port;
+    uint32_t stopping;    /* as it is in the store */
+    uint64_t stop_us;     /* when that was stored */
+    uint32_t stop_server; /* by which server */
+    uint64_t checkpoint;  /* the newest that its workers have committed */
+    bool has_impostor;    /* another process has spoken for one of its nodes */
+    uint32_t cause_count;
+    struct oracle_cause causes[ORACLE_CAUSES_MAX];
+};
+
+/* Whose failure ended a generation: the program's; a machine's or the network's; or a rank's whose
+ * GPU may have been the cause. */
+enum oracle_blame { BLAME_PROGRAM, BLAME_MACHINE, BLAME_UNSURE, BLAME_COUNT };
+
+struct oracle_job {
+    struct oracle_gen *newest;
+    uint64_t checkpoint_heard; /* the newest that the server has heard of its current generation */
+    enum oracle_blame blame;   /* for the end of the last generation */
+    uint32_t restarts[BLAME_COUNT]; /* since the last checkpoint that is in the store */
+    uint32_t failures[BLAME_COUNT]; /* in all */
+    uint64_t closed_us;             /* when its last generation had ended, */
+    uint32_t closed_server;         /* by which server, */
+    uint32_t closed_wall;           /* by which setting of the wall clock */
+    int64_t place_ms;               /* in the queue */
+    bool is_old;                    /* an older version has written its row */
+};
+
+/* What a node has told the server that is alive now, read from the messages that it acknowledged. */
+struct oracle_node {
+    uint32_t shim_count;
+    struct part_beat_shim shims[SHIMS_PER_NODE_MAX];
+    uint64_t closed_mask; /* listed as closed, or with a GPU whose shim has ended since the list */
+    uint64_t left_mask;   /* with a GPU whose part has ended since; listed before or not */
+    uint32_t conn;        /* the server has taken it, and it is open; 0: none */
+    bool is_expected;     /* a restarted server has not heard it yet: it has a whole lease */
+    uint64_t heard_us;    /* on the clock of oracle_ran_us */
+    uint64_t heard_at_us; /* true time */
+    uint64_t lost_us;     /* true time: the last at which it might count as lost; 0: never */
+};
+
+struct oracle_drain {
+    uint32_t node;
+    uint64_t slot_mask; /* 0: all of it */
+};
+
+struct oracle {
+    uint32_t job_count; /* [job_count], by id */
+    struct oracle_job *jobs;
+    uint32_t node_count;
+    struct oracle_node *nodes;
+    uint64_t ran_us, ran_at_us; /* how long the server has run, until then */
+    uint32_t wall_sets;
+    uint32_t started_count;
+    uint64_t started[ORACLE_STARTED_MAX]; /* jobs that this transaction starts */
+    uint32_t drain_count;
+    struct oracle_drain drains[ORACLE_DRAINS_MAX];
+    /* the first job that waits, and what ran when it became that */
+    uint64_t first_id;
+    uint32_t before_count;
+    uint64_t before[ORACLE_STARTED_MAX];
+    uint32_t before_generation[ORACLE_STARTED_MAX];
+};
+
+/* NULL: it is not in the store. */
+struct oracle_job *oracle_job(const struct sim *sim, uint64_t job_id);
+struct oracle_gen *oracle_gen(const struct sim *sim, uint64_t job_id, uint32_t generation);
+struct oracle_part *oracle_part(const struct oracle_gen *gen, uint32_t node);
+/* How long the server has run in all; times in which it was stopped for more than 2 s do not count. */
+uint64_t oracle_ran_us(const struct sim *sim);
+void oracle_add_cause(struct sim *sim, uint64_t job_id, uint32_t generation, int32_t rank,
+                      uint32_t number);
+/* A node has been silent long enough to count as lost. */
+bool oracle_may_be_lost(struct sim *sim, uint32_t node);
+/* Slots of a node that could be given to this job, by what the server was told and has stored. */
+uint64_t oracle_free_mask(const struct sim *sim, uint32_t node, uint64_t job_id);
+
+/* oracle_queue.c, after each transaction */
+void oracle_check_queue(struct sim *sim);
+void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record);
+/* oracle_job.c: a failure has been concluded */
+void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
+                        const struct rdzv_record *record);
+/* oracle_roster.c */
+void oracle_check_roster(struct sim *sim);
+void oracle_check_placed(struct sim *sim, const struct rdzv_record *record);
+/* oracle_node.c */
+void oracle_check_nodes(struct sim *sim);
+/* oracle_job.c */
+void oracle_check_jobs(struct sim *sim);
+
+#endif

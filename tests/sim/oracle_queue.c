@@ -1,0 +1,163 @@
+/* Who starts, and where: the order of the queue, what is reserved, ranks that stay on their nodes. */
+#include "tests/sim/oracle_facts.h"
+
+static bool is_waiting(const struct rdzv_record *record)
+{
+    return record->state == JOB_QUEUED && record->generation == 0;
+}
+
+static bool is_before(const struct sim *sim, uint64_t a, uint64_t b)
+{
+    const int64_t place_a = oracle_job(sim, a)->place_ms, place_b = oracle_job(sim, b)->place_ms;
+
+    return place_a != place_b ? place_a < place_b : a < b;
+}
+
+/* One that fits wherever the other does starts first, if it is before it in the queue. */
+static void check_order(struct sim *sim, const struct rdzv_record *started)
+{
+    for (uint32_t i = 0; i < sim->disk.row_count; i++) {
+        const struct rdzv_record *other = &sim->disk.written[i].record;
+
+        if (is_waiting(other) && is_before(sim, other->job_id, started->job_id) &&
+            other->nodes <= started->nodes && other->nproc_per_node <= started->nproc_per_node)
+            sim_fail(sim, "fifo",
+                     "job %llu starts, and job %llu (%u x %u) was before it and needs no more",
+                     (unsigned long long)started->job_id, (unsigned long long)other->job_id,
+                     other->nodes, other->nproc_per_node);
+    }
+}
+
+/* -- the first that waits -- */
+
+static uint64_t first_waiting(const struct sim *sim)
+{
+    uint64_t first = 0;
+
+    for (uint32_t i = 0; i < sim->disk.row_count; i++) {
+        const struct rdzv_record *record = &sim->disk.written[i].record;
+
+        if (is_waiting(record) && (first == 0 || is_before(sim, record->job_id, first)))
+            first = record->job_id;
+    }
+    return first;
+}
+
+/* Nothing but the ends of jobs decides when slots are free. */
+static bool is_calm(const struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->node_count; i++)
+        if (sim->nodes[i].gpu_count != 0 || sim->oracle->nodes[i].conn == 0 ||
+            sim->now_us > sim->oracle->nodes[i].heard_at_us + 4 * SECOND_US)
+            return false;
+    for (uint32_t i = 0; i < sim->disk.row_count; i++)
+        if (sim->disk.written[i].record.state == JOB_RESTARTING)
+            return false;
+    return sim->disk.drain_count == 0;
+}
+
+static void note_first(struct sim *sim, uint64_t first)
+{
+    struct oracle *oracle = sim->oracle;
+
+    oracle->first_id = first;
+    oracle->before_count = 0;
+    for (uint32_t i = 0; i < sim->disk.row_count; i++) {
+        const struct rdzv_record *record = &sim->disk.written[i].record;
+
+        if (record->part_count == 0)
+            continue;
+        if (oracle->before_count == ORACLE_STARTED_MAX) {
+            oracle->first_id = 0;
+            return;
+        }
+        oracle->before_generation[oracle->before_count] = record->generation;
+        oracle->before[oracle->before_count++] = record->job_id;
+    }
+}
+
+/* All that ran when the first began to wait has ended, or is about to. */
+static bool before_have_ended(const struct sim *sim)
+{
+    const struct oracle *oracle = sim->oracle;
+
+    for (uint32_t i = 0; i < oracle->before_count; i++) {
+        const struct sim_row *row = disk_row(sim, oracle->before[i]);
+
+        if (row->record.part_count > 0 && row->record.generation == oracle->before_generation[i])
+            return false;
+    }
+    return true;
+}
+
+static void check_first(struct sim *sim)
+{
+    struct oracle *oracle = sim->oracle;
+    const uint64_t first = first_waiting(sim);
+
+    if (first == 0 || !is_calm(sim) || first != oracle->first_id) {
+        note_first(sim, is_calm(sim) ? first : 0);
+        return;
+    }
+    for (uint32_t i = 0; i < oracle->started_count; i++) {
+        const struct rdzv_record *record = &disk_row(sim, oracle->started[i])->record;
+
+        if (record->time_limit_us != 0 || record->generation > 1)
+            note_first(sim, first); /* it may use what is reserved; or has kept its slots */
+        else if (oracle->first_id == first && is_before(sim, first, record->job_id) &&
+                 before_have_ended(sim))
+            sim_fail(sim, "fifo", "job %llu starts, and job %llu waits for later ones",
+                     (unsigned long long)record->job_id, (unsigned long long)first);
+    }
+}
+
+void oracle_check_queue(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->oracle->started_count; i++) {
+        const struct rdzv_record *record = &disk_row(sim, sim->oracle->started[i])->record;
+
+        check_order(sim, record);
+        oracle_check_ranks(sim, record);
+    }
+    check_first(sim);
+    sim->oracle->started_count = 0;
+}
+
+/* -- ranks -- */
+
+/* A job before it waits, and may hold slots, or have some reserved. */
+static bool is_behind_another(const struct sim *sim, uint64_t job_id)
+{
+    for (uint32_t i = 0; i < sim->disk.row_count; i++) {
+        const struct rdzv_record *record = &sim->disk.written[i].record;
+
+        if ((is_waiting(record) || record->state == JOB_RESTARTING) && record->job_id != job_id &&
+            is_before(sim, record->job_id, job_id))
+            return true;
+    }
+    return false;
+}
+
+void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record)
+{
+    const struct oracle_job *job = oracle_job(sim, record->job_id);
+    const struct oracle_gen *gen = job->newest, *last = gen->older;
+
+    /* two failures of a node exclude it */
+    if (last == NULL || job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] >= 2 ||
+        job->closed_server != sim->server.incarnation || is_behind_another(sim, record->job_id))
+        return;
+    for (uint32_t i = 0; i < last->part_count && i < gen->part_count; i++) {
+        const uint32_t index = last->parts[i].node;
+        const struct oracle_node *node = &sim->oracle->nodes[index];
+        const uint64_t free = oracle_free_mask(sim, index, record->job_id);
+
+        if (gen->parts[i].node == index || node->conn == 0 ||
+            sim->now_us > node->heard_at_us + 4 * SECOND_US ||
+            (uint32_t)__builtin_popcountll(free) < record->nproc_per_node)
+            continue;
+        sim_fail(sim, "ranks", "job %llu g%u: ranks from %u on move from node%u to node%u",
+                 (unsigned long long)record->job_id, record->generation, gen->parts[i].rank_base,
+                 index, gen->parts[i].node);
+    }
+}

@@ -1,0 +1,516 @@
+#include "tests/sim/sim_faults.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "tests/sim/oracle.h"
+#include "tests/sim/sim.h"
+
+#define BY_SIGNAL 1000u
+
+const char *fault_text(enum sim_fault kind)
+{
+    static const char *const texts[] = {
+#define TEXT(name, chance, most, text) [FAULT_##name] = text,
+        SIM_PLANNED_TABLE(TEXT) SIM_RATE_TABLE(TEXT)
+#undef TEXT
+    };
+
+    return texts[kind];
+}
+
+bool fault_strikes(struct sim *sim, enum sim_fault rate)
+{
+    return sim->now_us < sim->faults.until_us && sim->faults.amount[rate] > 0 &&
+           sim_chance(sim, sim->faults.amount[rate]);
+}
+
+/* Mostly short, sometimes longer than a lease. */
+static uint64_t down_us(struct sim *sim)
+{
+    return sim_draw(sim, sim_chance(sim, 150) ? 90 * SECOND_US : 4 * SECOND_US);
+}
+
+static uint32_t any_node(struct sim *sim)
+{
+    return (uint32_t)sim_draw(sim, sim->node_count);
+}
+
+/* -- the server -- */
+
+/* number: 1: its rows are as an older version would have written them */
+static void restart_server(struct sim *sim, const struct sim_event *event)
+{
+    sim->server.tear = 0;
+    if (sim->server.alive)
+        return;
+    if (event->number == 1) {
+        sim_note(sim, "the stored jobs are as an older version has written them");
+        disk_downgrade(sim);
+        oracle_server_started(sim, true);
+    }
+    server_start(sim);
+}
+
+static void kill_server(struct sim *sim, bool is_old)
+{
+    if (!sim->server.alive)
+        return;
+    if (!is_old && fault_strikes(sim, FAULT_TORN))
+        sim->server.tear = 1 + (uint32_t)sim_draw(sim, sim_chance(sim, 700) ? 6 : 40);
+    else
+        server_kill(sim);
+    sim_at(sim, sim->now_us + down_us(sim),
+           (struct sim_event){.run = restart_server, .number = is_old});
+}
+
+static void pause_server(struct sim *sim)
+{
+    uint64_t us = sim_draw(sim, sim_chance(sim, 500) ? 40 * SECOND_US : 4 * SECOND_US);
+
+    if (!server_is_ready(sim))
+        return;
+    sim_note(sim, "the server is stopped for %.1f s", (double)us / 1e6);
+    oracle_time(sim);
+    sim->server.paused_until_us = sim->now_us + us;
+}
+
+static void set_wall_clock(struct sim *sim)
+{
+    int64_t by_ms = (int64_t)sim_draw(sim, 2 * 86400000ull) - 86400000;
+
+    sim_note(sim, "the server's wall clock is set by %lld s", (long long)(by_ms / 1000));
+    sim->server.wall_ms += by_ms;
+    oracle_wall_clock_set(sim);
+}
+
+/* -- nodes -- */
+
+static void restart_node(struct sim *sim, const struct sim_event *event)
+{
+    if (!sim->nodes[event->node].alive)
+        node_start(sim, event->node);
+}
+
+static void kill_node(struct sim *sim, bool with_machine)
+{
+    uint32_t node = any_node(sim);
+
+    if (with_machine && !sim->nodes[node].is_down)
+        node_power_off(sim, node, sim_chance(sim, 300));
+    else if (!with_machine && sim->nodes[node].alive)
+        node_kill(sim, node);
+    else
+        return;
+    sim_at(sim, sim->now_us + down_us(sim) + (with_machine ? 3 * SECOND_US : 0),
+           (struct sim_event){.run = restart_node, .node = node});
+}
+
+/* It runs again: how long it takes to do what is due counts from now on. */
+static void resumed(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_node *node = &sim->nodes[event->node];
+    uint64_t now_us = sim_node_us(sim, event->node);
+
+    if (node->paused_until_us <= sim->now_us && node->frozen_until_us <= sim->now_us)
+        node->steady_us = now_us;
+    for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++)
+        if (node->shims[i].paused_until_us <= sim->now_us && event->number == 1)
+            node->shims[i].facts.free_us = now_us;
+}
+
+static void pause_node(struct sim *sim, bool with_machine)
+{
+    uint32_t index = any_node(sim);
+    struct sim_node *node = &sim->nodes[index];
+    uint64_t us = sim_draw(sim, sim_chance(sim, 300) ? 100 * SECOND_US : 20 * SECOND_US);
+
+    if (!node->alive)
+        return;
+    sim_note(sim, "node%u: %s is stopped for %.1f s", index,
+             with_machine ? "the machine" : "launcherd", (double)us / 1e6);
+    if (with_machine)
+        node->frozen_until_us = sim->now_us + us;
+    else
+        node->paused_until_us = sim->now_us + us;
+    node->steady_us = UINT64_MAX;
+    for (uint32_t i = 0; with_machine && i < SIM_SHIMS_MAX; i++)
+        node->shims[i].facts.free_us = UINT64_MAX;
+    sim_at(sim, sim->now_us + us,
+           (struct sim_event){.run = resumed, .node = index, .number = with_machine});
+}
+
+static void rejoin(struct sim *sim, const struct sim_event *event)
+{
+    sim_note(sim, "node%u is reachable again", event->node);
+    sim->nodes[event->node].cut_to_server = sim->nodes[event->node].cut_to_node = false;
+}
+
+static void isolate_node(struct sim *sim, uint32_t index, uint64_t us, uint32_t ways)
+{
+    struct sim_node *node = &sim->nodes[index];
+
+    if (node->cut_to_server || node->cut_to_node)
+        return;
+    sim_note(sim, "node%u is cut off for %.1f s%s", index, (double)us / 1e6,
+             ways == 1   ? ": what it sends"
+             : ways == 2 ? ": what it is sent"
+                         : "");
+    node->cut_to_server = ways != 2;
+    node->cut_to_node = ways != 1;
+    sim_at(sim, sim->now_us + us, (struct sim_event){.run = rejoin, .node = index});
+}
+
+static void isolate(struct sim *sim, uint32_t ways)
+{
+    uint64_t us = sim_chance(sim, 500) ? 14 * SECOND_US + sim_draw(sim, 30 * SECOND_US)
+                                       : sim_draw(sim, 150 * SECOND_US);
+
+    isolate_node(sim, any_node(sim), us, ways);
+}
+
+static void isolate_most(struct sim *sim)
+{
+    uint64_t us = sim_draw(sim, sim_chance(sim, 300) ? 100 * SECOND_US : 30 * SECOND_US);
+
+    for (uint32_t i = 0; i < sim->node_count; i++)
+        if (sim_chance(sim, 800))
+            isolate_node(sim, i, us, 0);
+}
+
+static void cut(struct sim *sim, bool unnoticed)
+{
+    uint32_t conn = sim->nodes[any_node(sim)].conn;
+
+    if (conn == 0)
+        return;
+    if (unnoticed)
+        net_break(sim, conn, 100 * SECOND_US);
+    else if (sim_chance(sim, 500))
+        net_break(sim, conn, 8 * SECOND_US);
+    else
+        net_close(sim, conn, sim_chance(sim, 500));
+}
+
+/* Another process says hello with the name of a node, and is gone once it was answered. */
+static void impersonate(struct sim *sim)
+{
+    uint32_t node = any_node(sim), conn;
+    char name[NODE_NAME_BYTES_MAX];
+    struct msg msg = {.type = MSG_TYPE_NODE_HELLO};
+
+    if (!sim->server.alive)
+        return;
+    node_name(name, node);
+    sim_note(sim, "another process says that it is %s", name);
+    conn = net_open(sim, true, node, 0);
+    sim->conns[conn].is_impostor = true;
+    sim->conns[conn].owner = UINT32_MAX - conn;
+    msg.node_hello = (struct msg_node_hello){
+        .protocol = PROTOCOL_VERSION,
+        .version = "0",
+        .name = name,
+        .boot_id = "other",
+        .instance = sim_draw(sim, UINT64_MAX),
+        .pid = 4711,
+        .address = "127.0.0.2",
+        .slots = sim->slots,
+    };
+    net_send(sim, conn, true, &msg);
+}
+
+/* -- shims and workers -- */
+
+/* A living shim on some node; NULL: there is none. */
+static struct sim_shim *any_shim(struct sim *sim, uint32_t *node, uint32_t *index)
+{
+    uint32_t first_node = any_node(sim), first = (uint32_t)sim_draw(sim, SIM_SHIMS_MAX);
+
+    for (uint32_t n = 0; n < sim->node_count; n++)
+        for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
+            *node = (first_node + n) % sim->node_count;
+            *index = (first + i) % SIM_SHIMS_MAX;
+            if (sim->nodes[*node].shims[*index].used && sim->nodes[*node].shims[*index].alive)
+                return &sim->nodes[*node].shims[*index];
+        }
+    return NULL;
+}
+
+static void pause_shim(struct sim *sim)
+{
+    uint32_t node, index;
+    struct sim_shim *shim = any_shim(sim, &node, &index);
+    uint64_t us = sim_draw(sim, sim_chance(sim, 500) ? 200 * SECOND_US : 20 * SECOND_US);
+
+    if (shim == NULL)
+        return;
+    sim_note(sim, "node%u: the shim of job %llu g%u is stopped for %.1f s", node,
+             (unsigned long long)shim->job_id, shim->generation, (double)us / 1e6);
+    shim->paused_until_us = sim->now_us + us;
+    shim->facts.free_us = UINT64_MAX;
+    sim_at(sim, shim->paused_until_us,
+           (struct sim_event){.run = resumed, .node = node, .number = 1});
+}
+
+static void kill_shim(struct sim *sim)
+{
+    uint32_t node, index;
+
+    if (any_shim(sim, &node, &index) != NULL)
+        shim_kill(sim, node, index);
+}
+
+/* A living worker on some node; NULL: there is none. */
+static struct sim_worker *any_worker(struct sim *sim, uint32_t *node, uint32_t *index,
+                                     uint32_t *worker)
+{
+    struct sim_shim *shim = any_shim(sim, node, index);
+    uint32_t first = (uint32_t)sim_draw(sim, SIM_WORKERS_MAX);
+
+    for (uint32_t i = 0; shim != NULL && i < SIM_WORKERS_MAX; i++) {
+        *worker = (first + i) % SIM_WORKERS_MAX;
+        if (shim->workers[*worker].alive)
+            return &shim->workers[*worker];
+    }
+    return NULL;
+}
+
+static void kill_worker(struct sim *sim)
+{
+    uint32_t node, index, worker;
+
+    if (any_worker(sim, &node, &index, &worker) == NULL)
+        return;
+    sim_note(sim, "node%u: worker %u of job %llu g%u dies", node, worker,
+             (unsigned long long)sim->nodes[node].shims[index].job_id,
+             sim->nodes[node].shims[index].generation);
+    worker_end(sim, node, index, worker, BY_SIGNAL + SIGSEGV);
+}
+
+/* number: exit code */
+static void worker_fails(struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
+
+    if (!shim->used || !shim->workers[event->worker].alive ||
+        shim->workers[event->worker].incarnation != event->incarnation)
+        return;
+    sim_note(sim, "node%u: worker %u of job %llu g%u exits %u", event->node, event->worker,
+             (unsigned long long)shim->job_id, shim->generation, event->number);
+    worker_end(sim, event->node, event->shim, event->worker, event->number);
+}
+
+/* Of one job, on all of its nodes, one after the other within a second. */
+static void kill_workers(struct sim *sim)
+{
+    uint32_t node, index;
+    const struct sim_shim *one = any_shim(sim, &node, &index);
+
+    for (uint32_t n = 0; one != NULL && n < sim->node_count; n++)
+        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {
+            const struct sim_shim *shim = &sim->nodes[n].shims[s];
+
+            for (uint32_t w = 0; shim->used && shim->job_id == one->job_id && w < shim->local_count;
+                 w++)
+                sim_at(sim, sim->now_us + sim_draw(sim, SECOND_US),
+                       (struct sim_event){.run = worker_fails,
+                                          .node = n,
+                                          .shim = s,
+                                          .worker = w,
+                                          .incarnation = shim->workers[w].incarnation,
+                                          .number = 10 + w});
+        }
+}
+
+static void hang_worker(struct sim *sim)
+{
+    uint32_t node, index, worker_index;
+    struct sim_worker *worker = any_worker(sim, &node, &index, &worker_index);
+
+    if (worker == NULL)
+        return;
+    sim_note(sim, "node%u: worker %u of job %llu g%u hangs", node, worker_index,
+             (unsigned long long)sim->nodes[node].shims[index].job_id,
+             sim->nodes[node].shims[index].generation);
+    worker->hung_until_us = sim->faults.until_us + sim_draw(sim, 60 * SECOND_US);
+}
+
+static void operator_comes(struct sim *sim, const struct sim_event *event)
+{
+    gpu_resume_later(sim, event->node);
+}
+
+static void stick_worker(struct sim *sim)
+{
+    uint32_t node, index, worker_index;
+    struct sim_worker *worker = any_worker(sim, &node, &index, &worker_index);
+
+    if (worker == NULL)
+        return;
+    sim_note(sim, "node%u: worker %u of job %llu g%u does not die of signals", node, worker_index,
+             (unsigned long long)sim->nodes[node].shims[index].job_id,
+             sim->nodes[node].shims[index].generation);
+    worker->unkillable_until_us = sim->now_us + sim_draw(sim, 300 * SECOND_US);
+    sim_at(sim, worker->unkillable_until_us + SECOND_US,
+           (struct sim_event){.run = operator_comes, .node = node});
+}
+
+/* -- the plan -- */
+
+static void strike_server(struct sim *sim, enum sim_fault kind)
+{
+    switch (kind) {
+    case FAULT_SERVER_KILL:
+        kill_server(sim, false);
+        break;
+    case FAULT_SERVER_OLD:
+        kill_server(sim, true);
+        break;
+    case FAULT_SERVER_PAUSE:
+        pause_server(sim);
+        break;
+    case FAULT_WALL_JUMP:
+        set_wall_clock(sim);
+        break;
+    case FAULT_CUT:
+        cut(sim, false);
+        break;
+    case FAULT_HALF_OPEN:
+        cut(sim, true);
+        break;
+    case FAULT_ISOLATION:
+        isolate(sim, 0);
+        break;
+    case FAULT_PARTITION:
+        isolate_most(sim);
+        break;
+    case FAULT_ONE_WAY:
+        isolate(sim, 1 + (uint32_t)sim_draw(sim, 2));
+        break;
+    case FAULT_IMPOSTOR:
+        impersonate(sim);
+        break;
+    default:
+        break; /* of another group */
+    }
+}
+
+static void strike_machine(struct sim *sim, enum sim_fault kind)
+{
+    switch (kind) {
+    case FAULT_LAUNCHER_KILL:
+        kill_node(sim, false);
+        break;
+    case FAULT_LAUNCHER_PAUSE:
+        pause_node(sim, false);
+        break;
+    case FAULT_SUSPEND:
+        pause_node(sim, true);
+        break;
+    case FAULT_REBOOT:
+        kill_node(sim, true);
+        break;
+    case FAULT_STRANGER:
+        gpu_hold(sim);
+        break;
+    case FAULT_NVML_HANG:
+        gpu_hang(sim);
+        break;
+    case FAULT_GPU_FAULT:
+        gpu_fault(sim);
+        break;
+    case FAULT_DRAIN:
+        gpu_drain(sim);
+        break;
+    default:
+        break; /* of another group */
+    }
+}
+
+static void strike_process(struct sim *sim, enum sim_fault kind)
+{
+    switch (kind) {
+    case FAULT_SHIM_KILL:
+        kill_shim(sim);
+        break;
+    case FAULT_SHIM_PAUSE:
+        pause_shim(sim);
+        break;
+    case FAULT_WORKER_KILL:
+        kill_worker(sim);
+        break;
+    case FAULT_WORKERS_KILL:
+        kill_workers(sim);
+        break;
+    case FAULT_WORKER_HANG:
+        hang_worker(sim);
+        break;
+    case FAULT_UNKILLABLE:
+        stick_worker(sim);
+        break;
+    default:
+        break; /* of another group */
+    }
+}
+
+/* With its own random sequence. */
+static void run_planned(struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_planned *planned = &sim->faults.planned[event->number];
+    uint64_t random = sim->random;
+
+    sim->random = planned->seed;
+    strike_server(sim, planned->kind);
+    strike_machine(sim, planned->kind);
+    strike_process(sim, planned->kind);
+    sim->random = random;
+}
+
+static void plan(struct sim *sim, enum sim_fault kind, uint32_t count, const struct sim_mask *mask)
+{
+    struct sim_faults *faults = &sim->faults;
+
+    for (uint32_t i = 0; i < count && faults->planned_count < SIM_PLANNED_MAX; i++) {
+        uint32_t number = faults->planned_count++;
+
+        faults->planned[number] = (struct sim_planned){
+            .kind = kind,
+            .at_us = sim->now_us + sim_draw(sim, faults->until_us - sim->now_us),
+            .seed = sim_draw(sim, UINT64_MAX),
+        };
+        if (!mask->kinds[kind] && !mask->planned[number])
+            sim_at(sim, faults->planned[number].at_us,
+                   (struct sim_event){.run = run_planned, .number = number});
+    }
+}
+
+void faults_choose(struct sim *sim, const struct sim_mask *mask)
+{
+    static const struct {
+        uint32_t chance_pm, most;
+    } kinds[] = {
+#define LIMITS(name, chance, most, text) [FAULT_##name] = {chance, most},
+        SIM_PLANNED_TABLE(LIMITS) SIM_RATE_TABLE(LIMITS)
+#undef LIMITS
+    };
+    struct sim_faults *faults = &sim->faults;
+
+    faults->until_us = sim->now_us + (30 + sim_draw(sim, 150)) * SECOND_US;
+    faults->late_max_us = 1 + sim_draw(sim, 4 * SECOND_US);
+    faults->slow_kill_us = 1 + sim_draw(sim, 3 * SECOND_US);
+    for (uint32_t kind = 0; kind < FAULT_COUNT; kind++) {
+        uint32_t amount = 1 + (uint32_t)sim_draw(sim, kinds[kind].most);
+
+        if (!sim_chance(sim, kinds[kind].chance_pm))
+            continue;
+        if (kind < FAULT_RATES)
+            plan(sim, (enum sim_fault)kind, amount, mask);
+        else if (!mask->kinds[kind])
+            faults->amount[kind] = amount;
+        if (kind < FAULT_RATES && !mask->kinds[kind])
+            faults->amount[kind] = amount;
+    }
+    for (uint32_t i = 0; i < sim->node_count && faults->amount[FAULT_UNKILLABLE] > 0; i++)
+        sim_at(sim, faults->until_us + 420 * SECOND_US, /* whatever was drained meanwhile */
+               (struct sim_event){.run = operator_comes, .node = i});
+}

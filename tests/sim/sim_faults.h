@@ -1,0 +1,94 @@
+/* What can go wrong in the simulation. Each seed draws a subset of these kinds and how often each
+ * happens; each planned fault has a random sequence of its own, so that leaving out one of them does
+ * not change what another one does. */
+#ifndef TESTS_SIM_SIM_FAULTS_H
+#define TESTS_SIM_SIM_FAULTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SIM_PLANNED_MAX 256u
+#define SIM_CLIENTS_MASKED_MAX 64u
+
+enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER };
+
+/* X(name, chance in per mille that a seed has it, the most of it, what it is)
+ * Planned ones happen so many times; rates are per mille of what they concern. */
+#define SIM_PLANNED_TABLE(X)                                                                       \
+    X(CUT, 350, 16, "a connection to the server is closed")                                        \
+    X(HALF_OPEN, 250, 4, "a connection breaks, and neither side learns of it for long")            \
+    X(ISOLATION, 350, 4, "a node is cut off")                                                      \
+    X(PARTITION, 150, 2, "most nodes are cut off at once")                                         \
+    X(ONE_WAY, 250, 3, "a node is heard and does not hear, or the other way round")                \
+    X(SERVER_KILL, 450, 10, "the server dies, in some runs between two of its actions")            \
+    X(SERVER_PAUSE, 300, 3, "the server is stopped")                                               \
+    X(SERVER_OLD, 80, 2, "the server dies; an older version had written its rows")                 \
+    X(LAUNCHER_KILL, 400, 10, "launcherd dies")                                                    \
+    X(LAUNCHER_PAUSE, 250, 3, "launcherd is stopped")                                              \
+    X(SHIM_KILL, 300, 5, "a shim dies")                                                            \
+    X(SHIM_PAUSE, 250, 3, "a shim is stopped")                                                     \
+    X(SUSPEND, 150, 2, "a machine stands still")                                                   \
+    X(REBOOT, 200, 2, "a machine restarts")                                                        \
+    X(WORKER_KILL, 450, 6, "a worker dies")                                                        \
+    X(WORKERS_KILL, 250, 3, "several workers of a job die at once")                                \
+    X(WORKER_HANG, 350, 4, "a worker hangs")                                                       \
+    X(UNKILLABLE, 200, 3, "a worker does not die of SIGKILL")                                      \
+    X(IMPOSTOR, 250, 4, "another process has the name of a node")                                  \
+    X(WALL_JUMP, 150, 3, "the server's wall clock is set")                                         \
+    X(STRANGER, 300, 8, "a program of somebody else is on a GPU")                                  \
+    X(NVML_HANG, 250, 4, "NVML hangs")                                                             \
+    X(GPU_FAULT, 300, 8, "a GPU has a fault")                                                      \
+    X(DRAIN, 300, 5, "an operator drains a slot or a node")
+
+#define SIM_RATE_TABLE(X)                                                                          \
+    X(BREAK, 300, 40, "messages after which the connection breaks")                                \
+    X(LATE, 400, 300, "messages that are late")                                                    \
+    X(LEAK, 300, 300, "workers whose GPU is not free at once")                                     \
+    X(TORN, 400, 1000, "deaths of the server in the middle of a step")                             \
+    X(SLOW_COMMIT, 200, 60, "transactions that take long")                                         \
+    X(SLOW_KILL, 250, 500, "workers that take long to die")                                        \
+    X(SLOW_PREPARE, 200, 300, "shims that take long to get ready")                                 \
+    X(CANNOT_START, 120, 80, "shims that cannot run the job")                                      \
+    X(FORK_FAILS, 120, 80, "shims that cannot be started")                                         \
+    X(SPAWN_FAILS, 120, 60, "workers that cannot be started")                                      \
+    X(PORT_FAILS, 120, 80, "ports that cannot be reserved")                                        \
+    X(ORPHANS, 250, 400, "workers that leave children behind")                                     \
+    X(DRIFT, 400, 1000, "clocks that drift")
+
+enum sim_fault {
+#define SIM_FAULT_NAME(name, chance, most, text) FAULT_##name,
+    SIM_PLANNED_TABLE(SIM_FAULT_NAME) SIM_RATE_TABLE(SIM_FAULT_NAME)
+#undef SIM_FAULT_NAME
+        FAULT_COUNT,
+    FAULT_RATES = FAULT_BREAK /* from here on: rates */
+};
+
+struct sim;
+
+struct sim_planned {
+    enum sim_fault kind;
+    uint64_t at_us, seed;
+};
+
+/* What of a seed is left out. */
+struct sim_mask {
+    bool kinds[FAULT_COUNT];
+    bool planned[SIM_PLANNED_MAX];
+    bool clients[SIM_CLIENTS_MASKED_MAX];
+};
+
+struct sim_faults {
+    uint64_t until_us;
+    uint32_t amount[FAULT_COUNT];
+    uint64_t late_max_us, slow_kill_us;
+    uint32_t planned_count;
+    struct sim_planned planned[SIM_PLANNED_MAX];
+};
+
+const char *fault_text(enum sim_fault kind);
+/* Draws what this seed has, and plans it, without what `mask` leaves out. */
+void faults_choose(struct sim *sim, const struct sim_mask *mask);
+/* The faults go on, and this happens at that rate. */
+bool fault_strikes(struct sim *sim, enum sim_fault rate);
+
+#endif

@@ -1,0 +1,105 @@
+/* The clients of the simulation: submit until it is acknowledged, and perhaps cancel. */
+#include "tests/sim/sim.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "tests/sim/oracle.h"
+
+static const struct sim_row *row_of_request(const struct sim *sim, const char *request_id)
+{
+    for (uint32_t i = 0; i < sim->disk.row_count; i++)
+        if (strcmp(sim->disk.written[i].record.request_id, request_id) == 0)
+            return &sim->disk.written[i];
+    return NULL;
+}
+
+const struct sim_client *client_of_request(const struct sim *sim, const char *request_id)
+{
+    for (uint32_t i = 0; i < sim->client_count; i++)
+        if (strcmp(sim->clients[i].request_id, request_id) == 0)
+            return &sim->clients[i];
+    return &sim->clients[0];
+}
+
+const struct sim_client *client_of(const struct sim *sim, uint64_t job_id)
+{
+    const struct sim_row *row = disk_row(sim, job_id);
+
+    for (uint32_t i = 0; i < sim->client_count; i++)
+        if (sim->clients[i].job_id == job_id)
+            return &sim->clients[i];
+    return client_of_request(sim, row == NULL ? "" : row->record.request_id);
+}
+
+static void submit(struct sim *sim, uint32_t index)
+{
+    static const char *const argv[] = {"train"};
+    struct sim_client *client = &sim->clients[index];
+    const struct sim_row *row = row_of_request(sim, client->request_id);
+    struct msg msg = {.type = MSG_TYPE_SUBMIT};
+
+    if (row != NULL) { /* the edge asks the store before the core */
+        client->acked = true;
+        client->job_id = row->record.job_id;
+        return;
+    }
+    msg.submit = (struct msg_submit){
+        .request_id = client->request_id,
+        .name = "job",
+        .nodes = client->nodes,
+        .nproc_per_node = client->nproc,
+        .max_restarts = client->max_restarts,
+        .grace_us = client->grace_us,
+        .time_limit_us = client->time_limit_us,
+        .priority = client->priority,
+        .wait_for_nodes = true,
+        .cwd = "/",
+        .argv = {.items = argv, .count = 1},
+    };
+    server_step(sim, (struct rdzv_event){
+                         .type = RDZV_EVENT_SUBMIT, .client = index + 1, .msg = &msg, .user = "u"});
+}
+
+static void try_submit(struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_client *client = &sim->clients[event->number];
+
+    if (client->acked)
+        return;
+    if (server_is_ready(sim) && !sim_chance(sim, 100))
+        submit(sim, event->number);
+    sim_at(sim, sim->now_us + 500000 + sim_draw(sim, 2000000),
+           (struct sim_event){.run = try_submit, .number = event->number});
+}
+
+static void try_cancel(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_client *client = &sim->clients[event->number];
+    const struct sim_row *row = disk_row(sim, client->job_id);
+    struct msg msg = {.type = MSG_TYPE_CANCEL,
+                      .cancel = {.job = "1",
+                                 .signal = client->cancel_signal,
+                                 .grace_us = client->cancel_grace_us}};
+
+    if (row != NULL && rdzv_state_is_final(row->record.state))
+        return;
+    if (client->cancel_acked)
+        return;
+    if (server_is_ready(sim) && client->acked)
+        server_step(sim, (struct rdzv_event){.type = RDZV_EVENT_CANCEL,
+                                             .client = event->number + 1,
+                                             .job_id = client->job_id,
+                                             .msg = &msg});
+    sim_at(sim, sim->now_us + 1000000,
+           (struct sim_event){.run = try_cancel, .number = event->number});
+}
+
+void client_start(struct sim *sim, uint32_t index)
+{
+    const struct sim_client *client = &sim->clients[index];
+
+    sim_at(sim, client->submit_at_us, (struct sim_event){.run = try_submit, .number = index});
+    if (client->cancel_at_us != UINT64_MAX)
+        sim_at(sim, client->cancel_at_us, (struct sim_event){.run = try_cancel, .number = index});
+}
