@@ -39,7 +39,7 @@ class Chaos:
         if not cluster.has_tmpfs:
             print("no mounts here: no disk gets full")
         self.jobs, self.ended, self.numbers = [], [], itertools.count(1)
-        self.faults = Faults(cluster, self.may_kill)
+        self.faults = Faults(cluster, self.may_kill, self.note_kill, self.scripts)
         self.chance = random.Random(f"{seed}-cancel")
 
     def job_of(self, pid):
@@ -60,12 +60,20 @@ class Chaos:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             return int(file.read().rsplit(")", 1)[1].split()[1])
 
-    def may_kill(self, pid, _whom, counts=True):
+    def scripts(self):
+        """Processes of PyTorch that would go on from a checkpoint."""
+        return [pid for shims in self.cluster.children().values() for shim, pids in shims.items() for pid in pids
+                if getattr(self.job_of(shim), "has_checkpoint", bool)()]
+
+    def may_kill(self, pid):
         job = self.job_of(pid)
-        if job is None or isinstance(job.kind, Training):
-            return True  # its checkpoints give it its restarts back
-        job.hits += counts
-        return job.hits <= KILLED_MOST
+        # ddp-worker's checkpoints give it its restarts back
+        return job is None or isinstance(job.kind, Training) or job.hits < KILLED_MOST
+
+    def note_kill(self, pid):
+        job = self.job_of(pid)
+        if job is not None:
+            job.hits += 1
 
     def submit(self, kind):
         job = Job(kind, next(self.numbers))
@@ -132,7 +140,8 @@ class Chaos:
         self.jobs = []
         words = [f"{sum(job.kind is kind for job in self.ended)} of {kind.name}" for kind in self.kinds]
         restarts = sum(job.summary["restarts"] for job in self.ended)
-        print(f"all jobs as wanted: {', '.join(words)}, {restarts} restarts; the last {time.monotonic() - begin:.0f} s after the "
+        resumed = sum(job.resumed() for job in self.ended)
+        print(f"all jobs as wanted: {', '.join(words)}, {restarts} restarts, {resumed} of the scripts' in the middle; the last {time.monotonic() - begin:.0f} s after the "
               "last fault", flush=True)
 
 

@@ -13,11 +13,11 @@ from chaos_cluster import NODES
 # How often, of all.
 WEIGHTS = {
     "kill server": 8, "stop server": 6, "kill launcherd": 8, "stop launcherd": 6, "kill shim": 8, "stop shim": 6,
-    "kill worker": 12, "stop worker": 8, "kill node": 4, "fill disk": 6, "few files server": 4, "few files launcherd": 4,
+    "kill worker": 12, "kill script": 12, "stop worker": 8, "kill node": 4, "fill disk": 6, "few files server": 4, "few files launcherd": 4,
     "few files shim": 3, "no memory server": 3, "no memory launcherd": 3, "no memory worker": 4, "cut both": 5, "cut up": 3,
     "cut down": 3, "reset": 6}
 STORE_FAILED = 74  # the server's exit code when it cannot write: a full disk is no reason, there is room reserved
-KILLED_MOST = 3  # how often the processes of one job are killed, as a job may restart 20 times
+KILLED_MOST = 8  # how often the processes of one job are killed, as a job may restart 20 times
 
 
 class Fault:
@@ -41,10 +41,11 @@ def schedule(seed):
 
 
 class Faults:
-    """Does them and undoes them. `victims(pid)`: whether that process may be killed."""
+    """Does them and undoes them. `may_kill(pid)`: whether that process may be killed; `note_kill(pid)`: it is; `scripts()`: the
+    processes of scripts that have a checkpoint."""
 
-    def __init__(self, cluster, may_kill):
-        self.cluster, self.may_kill = cluster, may_kill
+    def __init__(self, cluster, may_kill, note_kill, scripts):
+        self.cluster, self.may_kill, self.note_kill, self.scripts = cluster, may_kill, note_kill, scripts
         self.undo, self.serial = [], 0
         self.busy = set()  # what a fault is being done to
         self.done = {}
@@ -137,8 +138,8 @@ class Faults:
         except (OSError, ProcessLookupError):
             return False
         daemon = name if hasattr(name, "excuses") else None
-        if daemon and verb == "no memory":
-            daemon.excuses.add(verb)
+        if daemon:
+            daemon.excuses.add(verb)  # it may be in the middle of its start
 
         def restore():
             if daemon:
@@ -149,12 +150,15 @@ class Faults:
 
     def process(self, fault, verb, whom):
         found = self.cluster.children()[fault.node]
-        pids = [pid for pid in (found if whom == "shim" else [pid for pids in found.values() for pid in pids])
-                if pid not in self.busy and (verb == "stop" or self.may_kill(pid, whom))]
+        all_ = {"shim": list(found), "script": self.scripts()}.get(whom, [pid for pids in found.values() for pid in pids])
+        pids = [pid for pid in all_
+                if pid not in self.busy and (verb == "stop" or self.may_kill(pid))]
         if not pids:
             return False
         pid = pids[int(fault.choice * len(pids))]
         try:
+            if verb != "stop":
+                self.note_kill(pid)
             if verb == "kill":
                 os.kill(pid, signal.SIGKILL)
                 return True
@@ -165,10 +169,10 @@ class Faults:
     def kill_node(self, fault):
         """launcherd, shims and workers, as if its power went."""
         node, found = self.cluster.nodes[fault.node], self.cluster.children()[fault.node]
-        if node in self.busy or not node.is_up() or not all(self.may_kill(shim, "shim", False) for shim in found):
+        if node in self.busy or not node.is_up() or not all(map(self.may_kill, found)):
             return False
         for shim in found:
-            self.may_kill(shim, "shim")
+            self.note_kill(shim)
         node.kill()
         for pid in [*found, *[pid for pids in found.values() for pid in pids]]:
             with contextlib.suppress(ProcessLookupError):

@@ -99,6 +99,17 @@ class Job:
                 raise AssertionError(f"job {self.id} ({self.kind.name}) does not end: {self.summary}")
             time.sleep(0.05)
 
+    def has_checkpoint(self):
+        return os.path.exists(f"{self.folder}/last.pt")
+
+    def resumed(self):
+        """How often a script went on from its checkpoint."""
+        path = f"{self.folder}/resumed"
+        if not os.path.exists(path):
+            return 0
+        with open(path, encoding="ascii") as file:
+            return len(file.readlines())
+
     def check(self):
         if self.summary["state"] != self.kind.state:
             raise AssertionError(f"job {self.id} ({self.kind.name}) is {self.summary['state']}, not {self.kind.state}: "

@@ -1,6 +1,7 @@
 """A PyTorch script that checkpoints: train_torch.py FOLDER. Two ranks, so that sums are the same to the bit in any order.
 
-It joins by env://, as under torchrun. FOLDER/last.pt after each epoch; FOLDER/final: the hash of the last weights."""
+It joins by env://, as under torchrun. FOLDER/last.pt after each epoch; FOLDER/final: the hash of the last
+weights. FOLDER/resumed: the epoch of each start that went on from a checkpoint."""
 
 import hashlib
 import os
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EPOCHS, STEPS = 6, 40
+EPOCHS, STEPS = 60, 40  # a few seconds, else a kill seldom comes between two checkpoints
 
 
 def write(path, save):
@@ -38,6 +39,9 @@ def train(folder):
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["epoch"] + 1
+        if rank == 0:
+            with open(os.path.join(folder, "resumed"), "a", encoding="ascii") as file:
+                file.write(f"{first}\n")
     dist.barrier()  # nobody writes before all have read
     criterion = nn.CrossEntropyLoss()
     for epoch in range(first, EPOCHS):
