@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EPOCHS, STEPS = 60, 40  # a few seconds, else a kill seldom comes between two checkpoints
+EPOCHS, STEPS = 30, 40  # a few seconds, else a kill seldom comes between two checkpoints
 
 
 def write(path, save):
