@@ -359,14 +359,18 @@ void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg)
                                                          : 0;
     const struct sim_row *row = job_id == 0 ? NULL : disk_row(sim, job_id);
 
-    if (job_id != 0 && row == NULL)
+    if (job_id == 0)
+        return; /* it is about nothing that is stored */
+    if (row == NULL) {
         sim_fail(sim, "stored", "an order of job %llu, which is not in the store",
                  (unsigned long long)job_id);
-    else if (msg->type == MSG_TYPE_START && row->record.generation != msg->start.generation)
+        return;
+    }
+    if (msg->type == MSG_TYPE_STOP)
+        check_stop(sim, sim->conns[conn].node, &msg->stop, &row->record);
+    else if (row->record.generation != msg->start.generation)
         sim_fail(sim, "stored", "job %llu: g%u is started, the store has g%u",
                  (unsigned long long)job_id, msg->start.generation, row->record.generation);
-    else if (msg->type == MSG_TYPE_STOP)
-        check_stop(sim, sim->conns[conn].node, &msg->stop, &row->record);
 }
 
 /* -- now and then -- */
