@@ -241,10 +241,12 @@ void sim_begin(struct sim *sim, uint64_t seed, const struct sim_size *size)
     sim->now_us = 5 * SECOND_US; /* the machines were up before */
     sim->pid_next = 100;
     sim->conn_count = 1; /* 0 is none */
+    store_begin_run(sim);
 }
 
 void sim_free(struct sim *sim)
 {
+    store_end_run();
     net_free(sim);
     oracle_free(sim->oracle);
     free(sim->heap);

@@ -293,6 +293,15 @@ void disk_downgrade(struct sim *sim);
 /* NULL: no such job was written. */
 const struct sim_row *disk_row(const struct sim *sim, uint64_t job_id);
 
+/* sim_store.c: the real store beside these rows, in a share of the runs */
+void store_begin_run(struct sim *sim);
+void store_end_run(void);
+void store_put(const struct rdzv_record *record);
+void store_put_drains(const struct rdzv_drain *drains, uint32_t count);
+void store_commit_all(void);
+/* What was committed must be there. */
+void store_crash(struct sim *sim);
+
 /* sim_server.c */
 void server_start(struct sim *sim);
 void server_kill(struct sim *sim);

@@ -42,6 +42,7 @@ void disk_put(struct sim *sim, const struct rdzv_record *record)
         disk->unsynced[disk->unsynced_count++] = at;
     if (record->job_id > disk->last_job_id)
         disk->last_job_id = record->job_id;
+    store_put(record);
 }
 
 void disk_put_drains(struct sim *sim, const struct rdzv_drain *drains, uint32_t count)
@@ -49,12 +50,14 @@ void disk_put_drains(struct sim *sim, const struct rdzv_drain *drains, uint32_t 
     assert(count <= DRAINS_MAX);
     memcpy(sim->disk.drains, drains, count * sizeof *drains);
     sim->disk.drain_count = count;
+    store_put_drains(drains, count);
 }
 
 void disk_commit(struct sim *sim)
 {
     struct sim_disk *disk = &sim->disk;
 
+    store_commit_all();
     for (uint32_t i = 0; i < disk->unsynced_count; i++) {
         uint32_t at = disk->unsynced[i];
 
@@ -80,6 +83,7 @@ void disk_crash(struct sim *sim)
     }
     disk->drain_count = disk->synced_drain_count;
     memcpy(disk->drains, disk->synced_drains, disk->drain_count * sizeof *disk->drains);
+    store_crash(sim);
 }
 
 void disk_downgrade(struct sim *sim)

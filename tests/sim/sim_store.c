@@ -1,0 +1,137 @@
+/* In a share of the runs the server's rows are also in the real store, on a disk in memory that loses
+ * what was not synced (tests/lib/disk_vfs.h). After each crash the server starts from what the store
+ * gives back, which must be what was committed. */
+#include "tests/sim/sim.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/store/store.h"
+#include "tests/lib/disk_vfs.h"
+
+#define EVERY 4u
+
+static struct store *store; /* of the run; NULL: without one */
+static struct arena records;
+
+static void on_end(struct store *ended, int code)
+{
+    (void)ended;
+    (void)code;
+    abort(); /* nothing fails on this disk but the power */
+}
+
+static void open_store(struct sim *sim)
+{
+    struct err err = {.text = ""};
+
+    if (store_open_on(&store, disk_table(on_end), "/state", true, &err) != STATUS_OK)
+        sim_fail(sim, "store", "the store does not open: %s", err.text);
+}
+
+void store_begin_run(struct sim *sim)
+{
+    assert(store == NULL); /* one run at a time */
+    if (sim->seed % EVERY != 0)
+        return;
+    disk_init(sim->seed, 0);
+    open_store(sim);
+}
+
+void store_end_run(void)
+{
+    if (store == NULL)
+        return;
+    disk_bury(store);
+    disk_free();
+    arena_reset(&records);
+    store = NULL;
+}
+
+void store_put(const struct rdzv_record *record)
+{
+    if (store == NULL)
+        return;
+    store_begin(store);
+    store_write_job(store, record);
+}
+
+void store_put_drains(const struct rdzv_drain *drains, uint32_t count)
+{
+    if (store == NULL)
+        return;
+    store_begin(store);
+    store_write_drains(store, drains, count);
+}
+
+void store_commit_all(void)
+{
+    if (store != NULL)
+        store_commit(store);
+}
+
+#define DIFFERS_U32(field) read->field != row->field
+#define DIFFERS_I32(field) read->field != row->field
+#define DIFFERS_U64(field) read->field != row->field
+#define DIFFERS_I64(field) read->field != row->field
+#define DIFFERS_BOOL(field) read->field != row->field
+#define DIFFERS_STATE(field) read->field != row->field
+#define DIFFERS_F64(field) (read->field < row->field || read->field > row->field)
+#define DIFFERS_TEXT(field) strcmp(read->field, row->field) != 0
+#define COMPARE(kind, field, column, audience, bytes)                                              \
+    if (DIFFERS_##kind(field))                                                                     \
+        return #column;
+
+/* The first column that is not as committed; NULL: none. */
+static const char *difference(const struct rdzv_record *read, const struct rdzv_record *row)
+{
+    RDZV_RECORD_TABLE(COMPARE)
+    if (read->part_count != row->part_count)
+        return "parts";
+    for (uint32_t i = 0; i < row->part_count; i++)
+        if (strcmp(read->parts[i].node, row->parts[i].node) != 0 ||
+            read->parts[i].rank_base != row->parts[i].rank_base ||
+            read->parts[i].local_count != row->parts[i].local_count ||
+            read->parts[i].slot_mask != row->parts[i].slot_mask)
+            return "parts";
+    return NULL;
+}
+
+static void count_job(const struct rdzv_record *record, void *context)
+{
+    (void)record;
+    ++*(uint32_t *)context;
+}
+
+void store_crash(struct sim *sim)
+{
+    struct sim_disk *disk = &sim->disk;
+    uint32_t count = 0;
+
+    if (store == NULL)
+        return;
+    disk_bury(store);
+    store = NULL;
+    if (sim->server.incarnation % 4 != 0)
+        disk_power_on((enum disk_rest)(sim->server.incarnation % 3));
+    open_store(sim);
+    if (store == NULL)
+        return;
+    store_list(store, (struct store_viewer){.sees_all = true}, 0, UINT32_MAX, count_job, &count);
+    if (count != disk->synced_count)
+        sim_fail(sim, "store", "%u jobs are in the store, %u were committed", count,
+                 disk->synced_count);
+    for (uint32_t i = 0; i < disk->synced_count; i++) {
+        const struct rdzv_record *row = &disk->synced[i].record;
+        struct rdzv_record read;
+        const char *column = "all";
+
+        if (store_get_job(store, row->job_id, &records, &read))
+            column = difference(&read, row);
+        if (column != NULL)
+            sim_fail(sim, "store", "job %llu is not in the store as committed: %s",
+                     (unsigned long long)row->job_id, column);
+        arena_reset(&records);
+    }
+}
