@@ -86,6 +86,22 @@ static void open_again(struct log_file *file)
         file->cut_end = file->size;
 }
 
+/* In the place of what the disk has refused. False: it refuses this too. */
+static bool tell_lost(struct log_file *file)
+{
+    char note[96];
+    int length =
+        snprintf(note, sizeof note, "\n[... %llu bytes lost: the disk of the log was full ...]\n",
+                 (unsigned long long)file->lost_bytes);
+
+    if (pwrite(file->fd, note, (size_t)length, (off_t)file->size) != length)
+        return false; /* a part of the line is written over by the next try */
+    file->size += (uint64_t)length;
+    file->lost_bytes = 0;
+    file->disk_failed = false;
+    return true;
+}
+
 void log_file_write(struct log_file *file, const char *bytes, size_t byte_count)
 {
     struct stat stat;
@@ -93,6 +109,10 @@ void log_file_write(struct log_file *file, const char *bytes, size_t byte_count)
     if (!file->is_gone && fstat(file->fd, &stat) == 0 && stat.st_nlink == 0)
         open_again(file);
 
+    if (file->lost_bytes > 0 && !tell_lost(file)) {
+        file->lost_bytes += byte_count;
+        return;
+    }
     while (byte_count > 0 && !file->is_full) {
         ssize_t written = pwrite(file->fd, bytes, byte_count, (off_t)file->size);
         if (written < 0 && errno == EINTR)
@@ -101,9 +121,10 @@ void log_file_write(struct log_file *file, const char *bytes, size_t byte_count)
             if (!file->disk_failed)
                 log_line(LOG_ERROR, LOG_ABOUT_NONE,
                          "a worker's log cannot be written, its output is "
-                         "lost from here on: %s",
+                         "lost until it can: %s",
                          strerror(errno));
             file->disk_failed = true;
+            file->lost_bytes += byte_count;
             return;
         }
         bytes += written;

@@ -23,6 +23,7 @@ struct log_file {
     bool is_gone;            /* it was deleted, and could not be made again: said once */
     bool is_full;            /* the file system cannot cut, so nothing more is kept */
     uint64_t size, size_max; /* of the file; most bytes that it may hold, 0: no limit */
+    uint64_t lost_bytes;     /* that the disk has refused since the last that it took */
     uint64_t cut_end;        /* the offset after the hole; 0: nothing is cut yet */
     char path[PATH_MAX];
 };

@@ -105,7 +105,10 @@ static bool add(struct log_writer *writer, struct log_file *file, bool closes, c
 /* A line that finds no room is lost: there is no other place for it. */
 static void add_line(const char *bytes, size_t byte_count)
 {
-    (void)add(log_lines, NULL, false, bytes, byte_count);
+    struct log_writer *writer = log_lines; /* our own thread may log while the loop closes */
+
+    if (writer != NULL)
+        (void)add(writer, NULL, false, bytes, byte_count);
 }
 
 struct state {
@@ -256,9 +259,9 @@ bool log_writer_close(struct log_writer *writer, uint64_t timeout_ms)
     if (!writer->is_open)
         return true;
     writer->is_open = false;
+    ended = wait_for_end(writer, timeout_ms);
     log_use(NULL);
     log_lines = NULL;
-    ended = wait_for_end(writer, timeout_ms);
     uv_close((uv_handle_t *)&writer->async, NULL);
     uv_close((uv_handle_t *)&writer->timer, NULL);
     if (!ended)

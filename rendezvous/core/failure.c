@@ -173,18 +173,11 @@ uint64_t failure_excluded_until(const struct rdzv *rdzv, const struct job *job)
 
 bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job)
 {
-    uint32_t count = 0;
-
-    if (failure_excluded_until(rdzv, job) == UINT64_MAX)
-        return true; /* nodes that are not here may come */
-    for (uint32_t i = 0; i < rdzv->node_count; i++) {
-        const struct node *node = &rdzv->nodes[rdzv->by_name[i]];
-
-        /* one that is lost or drained may come back; one without a hello is not known */
-        count += node->slots >= job->record.nproc_per_node &&
-                 !failure_excludes(rdzv, job, rdzv->by_name[i]);
-    }
-    return count >= job->record.nodes;
+    /* nodes that are not here may come, where there ever was more than one */
+    if (failure_excluded_until(rdzv, job) == UINT64_MAX || rdzv->node_most > 1 ||
+        rdzv->out.now_us < rdzv->settled_at_us)
+        return true;
+    return false;
 }
 
 void failure_pardon(struct rdzv *rdzv, const char *node)

@@ -26,8 +26,8 @@ void failure_settle_class(struct rdzv *rdzv, struct job *job);
 /* Counts the failure of the generation at hand: renews the job's restarts, excludes the node. To be
  * called once, before the decision about a restart. */
 void failure_count(struct rdzv *rdzv, struct job *job);
-/* False: nodes are excluded for the job, and with all others that the server knows, be they lost or
- * drained, there are not enough that could run it. */
+/* False: the only node that this server has ever known is excluded for the job. With several, one
+ * that is lost, drained or not back yet may still come, and the job waits. */
 bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job);
 /* The index of the job's i-th excluded node, i < job->fault_count; NODE_NONE: it is not excluded
  * now, or has no entry. */

@@ -172,6 +172,8 @@ static void add_name(struct rdzv *rdzv, const struct node *node)
             (rdzv->node_count - at) * sizeof *rdzv->by_name);
     rdzv->by_name[at] = (uint16_t)roster_index(rdzv, node);
     rdzv->node_count++;
+    if (rdzv->node_count > rdzv->node_most)
+        rdzv->node_most = rdzv->node_count;
 }
 
 static void remove_name(struct rdzv *rdzv, const struct node *node)

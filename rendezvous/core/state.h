@@ -52,10 +52,10 @@ struct rdzv {
     char (*slot_reasons)[SLOTS_PER_NODE_MAX][REASON_BYTES_MAX];
     struct job *jobs; /* [options.jobs_max + 1]; see job_add_refused */
     uint32_t queue_count;
-    struct queued *queue; /* [options.jobs_max + 1]; by place */
-    struct user *users;   /* [USERS_MAX] */
-    uint32_t node_count;
-    uint16_t by_name[NODES_MAX]; /* indices into `nodes`, by name */
+    struct queued *queue;           /* [options.jobs_max + 1]; by place */
+    struct user *users;             /* [USERS_MAX] */
+    uint32_t node_count, node_most; /* the most that there were at a time */
+    uint16_t by_name[NODES_MAX];    /* indices into `nodes`, by name */
     struct node_view views[NODES_MAX];
     struct node_parts *parts_on; /* [options.nodes_max] */
     uint32_t sched_new;     /* a job that has come since, if nothing else has changed; else NONE */

@@ -14,9 +14,10 @@
 #include "rendezvous/server/server.h"
 #include "rendezvous/store/store.h"
 
-#define ENDPOINTS_MAX 2u            /* the unix socket; TCP */
-#define PEERS_UNKNOWN_MAX 64u       /* connections without a hello, of each endpoint */
-#define PEERS_PER_SOURCE_MAX 8u     /* of them, from one network address */
+#define ENDPOINTS_MAX 2u        /* the unix socket; TCP */
+#define PEERS_UNKNOWN_MAX 64u   /* connections without a hello, of each endpoint */
+#define PEERS_PER_SOURCE_MAX 8u /* of them, from one network address */
+#define PEERS_PARKED_MAX 256u /* connections of one user of the unix socket that wait for a place */
 #define PEERS_MAX (CONNS_MAX + 64u) /* the last of them get error `full`, and are closed */
 #define CLIENTS_MAX                                                                                \
     (CONNS_MAX - NODES_MAX - ENDPOINTS_MAX * PEERS_UNKNOWN_MAX) /* nodes always find room */
@@ -30,8 +31,8 @@
 #define REFUSED_LINES_MAX 10u       /* log lines about refused connections in each ... */
 #define REFUSED_WINDOW_US 10000000u /* ... of this time */
 
-#define NAMES_KNOWN_MAX 256u  /* users whose names are kept */
-#define NAMES_LOOKUPS_MAX 64u /* at a time */
+#define NAMES_KNOWN_MAX 256u /* users whose names are kept */
+#define NAMES_LOOKUPS_MAX 2u /* at a time: libuv has four threads, and files need some */
 
 enum peer_kind { PEER_UNKNOWN, PEER_CLIENT, PEER_NODE, PEER_REFUSED };
 
@@ -49,7 +50,9 @@ struct peer {
     uint32_t roles;            /* ACCESS_...; 0 until the first message */
     uint64_t principal_serial; /* whose key it has proved; 0: none, or not yet */
     uint32_t uid;              /* on a unix socket; else see peer_uid */
-    uint64_t names_since_us;   /* since when a thread looks up its user's name; 0: none does */
+    uint64_t names_since_us;   /* since when its user's name is wanted; 0: it is not */
+    bool is_looked_up;         /* a thread does that */
+    bool is_parked;            /* nothing is read from it until there is a place */
     int user_code;             /* errno, where that failed */
     uint64_t heard_us;         /* its last message, or the last time that it waited for an answer */
     uint32_t waiter_count;
@@ -133,7 +136,7 @@ struct server {
         names_timer;
     uint64_t keep_jobs_us, expire_after_id;
     uint64_t client_idle_us;
-    uint32_t lookup_count, known_count;
+    uint32_t lookup_count, known_count, parked_count;
     struct known_name known[NAMES_KNOWN_MAX];
     uint32_t expired_count;  /* of the sweep that goes on */
     struct arena arena;      /* of the answer at hand */
@@ -182,6 +185,8 @@ void clients_begin(struct server *server, uint64_t client_idle_us);
 void names_open(struct server *server);
 /* Nothing is read from this new connection, which has no key, before its uid and `user` are known. */
 void names_find(struct peer *peer);
+/* Sets its uid, as the kernel says it. */
+void names_uid(struct peer *peer);
 void names_stop(struct server *server);
 
 /* stage.c: archives of staged working directories. */

@@ -17,10 +17,13 @@
 #include "rendezvous/server/internal.h"
 
 static void on_connection(struct listener *listener);
+static void unpark(struct peer *peer);
+static void admit_parked(struct server *server);
 
 /* A place is free again. */
 static void accept_waiting(struct server *server)
 {
+    admit_parked(server);
     for (uint32_t i = 0; i < server->endpoint_count && !server->is_stopping; i++) {
         if (!server->endpoints[i].accept_waits)
             continue;
@@ -123,6 +126,7 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
     server->peers[peer->id % PEERS_MAX] = NULL;
     server->peer_count--;
     drop_unknown(peer);
+    unpark(peer);
     keys_peer_gone(peer);
     server->client_count -= peer->kind == PEER_CLIENT;
     wait_peer_gone(server, peer);
@@ -201,13 +205,86 @@ static void admit_tcp(struct peer *peer)
     }
 }
 
-/* While too many connections have sent no hello, further ones stay in the kernel's backlog. So a
- * burst of clients is served in turn, and a silent one makes room within HELLO_TIMEOUT_US. */
+/* Whether a connection of the unix socket may say hello now. One user has half of the places, and all
+ * users but root and ours three quarters, so that neither can lock those out. */
+static bool has_place(const struct peer *peer)
+{
+    const struct endpoint *endpoint = peer->endpoint;
+    uint32_t of_user = 0;
+
+    if (peer->uid == 0 || peer->uid == geteuid())
+        return endpoint->unknown_count < PEERS_UNKNOWN_MAX;
+    for (uint32_t i = 0; i < endpoint->unknown_count; i++)
+        of_user += endpoint->unknown[i]->uid == peer->uid;
+    return of_user < PEERS_UNKNOWN_MAX / 2 && endpoint->unknown_count < PEERS_UNKNOWN_MAX / 4 * 3;
+}
+
+static void give_place(struct peer *peer)
+{
+    peer->endpoint->unknown[peer->endpoint->unknown_count++] = peer;
+    conn_deadline(&peer->conn, HELLO_TIMEOUT_US, "hello");
+    if (!peer->endpoint->uses_tls)
+        names_find(peer);
+}
+
+/* It waits here, not in the kernel's backlog, where those of other users would wait behind it. */
+static void park(struct peer *peer)
+{
+    const struct server *server = peer->server;
+    uint32_t of_user = 0;
+
+    for (uint32_t i = 0; i < PEERS_MAX; i++)
+        of_user += server->peers[i] != NULL && server->peers[i]->is_parked &&
+                   server->peers[i]->uid == peer->uid;
+    if (of_user >= PEERS_PARKED_MAX) {
+        peer->kind = PEER_REFUSED;
+        peer_error(peer, "full", "end some of them, or try again later",
+                   "uid %u has %u connections that have said nothing", peer->uid, of_user);
+        peer_close(peer, STATUS_BUSY, "too many connections of its user");
+        return;
+    }
+    peer->is_parked = true;
+    peer->server->parked_count++;
+    conn_pause(&peer->conn);
+}
+
+static void unpark(struct peer *peer)
+{
+    peer->server->parked_count -= peer->is_parked;
+    peer->is_parked = false;
+}
+
+/* Places are free: the connections that have waited longest get them. */
+static void admit_parked(struct server *server)
+{
+    struct peer *next;
+
+    do {
+        next = NULL;
+        for (uint32_t i = 0; i < PEERS_MAX && server->parked_count > 0; i++) {
+            struct peer *peer = server->peers[i];
+
+            if (peer != NULL && peer->is_parked && !peer->is_closing && has_place(peer) &&
+                (next == NULL || peer->id / PEERS_MAX < next->id / PEERS_MAX))
+                next = peer;
+        }
+        if (next == NULL)
+            return;
+        unpark(next);
+        give_place(next);
+    } while (!server->is_stopping);
+}
+
+/* On the network: while too many connections have sent no hello, further ones stay in the kernel's
+ * backlog. So a burst of clients is served in turn, and a silent one makes room within
+ * HELLO_TIMEOUT_US. */
 static void on_connection(struct listener *listener)
 {
     struct endpoint *endpoint = listener->owner;
     struct server *server = endpoint->server;
-    struct peer *peer = endpoint->unknown_count < PEERS_UNKNOWN_MAX ? peer_new(endpoint) : NULL;
+    const bool is_local = endpoint == &server->endpoints[0];
+    struct peer *peer =
+        is_local || endpoint->unknown_count < PEERS_UNKNOWN_MAX ? peer_new(endpoint) : NULL;
 
     if (peer == NULL) {
         endpoint->accept_waits = true;
@@ -218,7 +295,9 @@ static void on_connection(struct listener *listener)
     peer->conn.owner = peer;
     server->peers[peer->id % PEERS_MAX] = peer;
     server->peer_count++;
-    if (endpoint != &server->endpoints[0])
+    if (is_local)
+        names_uid(peer);
+    else
         admit_tcp(peer);
     if (peer->is_closing)
         return;
@@ -235,10 +314,10 @@ static void on_connection(struct listener *listener)
         peer_close(peer, STATUS_BUSY, "too many connections");
         return;
     }
-    endpoint->unknown[endpoint->unknown_count++] = peer;
-    conn_deadline(&peer->conn, HELLO_TIMEOUT_US, "hello");
-    if (!endpoint->uses_tls)
-        names_find(peer);
+    if (is_local && !has_place(peer))
+        park(peer);
+    else
+        give_place(peer);
 }
 
 static enum status listen_on(struct server *server, const char *address, int mode,

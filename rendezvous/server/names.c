@@ -82,6 +82,42 @@ static void go_on(struct peer *peer, const char *name, int code)
     conn_resume(&peer->conn);
 }
 
+static void on_worked(uv_work_t *work, int status);
+
+/* Where no thread is free the connection waits; its name may be known from before. */
+static void look_up(struct peer *peer)
+{
+    struct server *server = peer->server;
+    struct lookup *lookup =
+        server->lookup_count < NAMES_LOOKUPS_MAX ? calloc(1, sizeof *lookup) : NULL;
+
+    if (lookup == NULL)
+        return;
+    lookup->work.data = lookup;
+    lookup->server = server;
+    lookup->peer_id = peer->id;
+    lookup->uid = peer->uid;
+    peer->is_looked_up = true;
+    server->lookup_count++;
+    (void)uv_queue_work(server->loop, &lookup->work, on_work, on_worked);
+}
+
+/* The one that has waited longest. */
+static void look_up_next(struct server *server)
+{
+    struct peer *next = NULL;
+
+    for (uint32_t i = 0; i < PEERS_MAX && !server->is_stopping; i++) {
+        struct peer *peer = server->peers[i];
+
+        if (peer != NULL && !peer->is_closing && peer->names_since_us != 0 && !peer->is_looked_up &&
+            (next == NULL || peer->names_since_us < next->names_since_us))
+            next = peer;
+    }
+    if (next != NULL)
+        look_up(next);
+}
+
 static void on_worked(uv_work_t *work, int status)
 {
     struct lookup *lookup = work->data;
@@ -96,6 +132,7 @@ static void on_worked(uv_work_t *work, int status)
     if (peer != NULL && peer->names_since_us != 0)
         go_on(peer, lookup->name, status == 0 ? lookup->code : ECANCELED);
     free(lookup);
+    look_up_next(server);
 }
 
 /* Those that have waited for too long. */
@@ -120,30 +157,26 @@ static void on_timer(uv_timer_t *timer)
         (void)uv_timer_stop(timer);
 }
 
-void names_find(struct peer *peer)
+void names_uid(struct peer *peer)
 {
-    struct server *server = peer->server;
-    struct lookup *lookup =
-        server->lookup_count < NAMES_LOOKUPS_MAX ? calloc(1, sizeof *lookup) : NULL;
-
     uid_t uid;
     pid_t pid;
 
     peer->uid = geteuid(); /* on loopback TCP the kernel does not say more */
     if (conn_peer(&peer->conn, &uid, &pid, NULL) == STATUS_OK)
         peer->uid = uid;
+}
+
+void names_find(struct peer *peer)
+{
+    struct server *server = peer->server;
+
+    names_uid(peer);
     peer->names_since_us = clock_boot_us();
     conn_pause(&peer->conn);
     if (!uv_is_active((uv_handle_t *)&server->names_timer))
         (void)uv_timer_start(&server->names_timer, on_timer, LOOK_MS, LOOK_MS);
-    if (lookup == NULL)
-        return; /* too many are not answered: it may be known, or gets no answer in time */
-    lookup->work.data = lookup;
-    lookup->server = server;
-    lookup->peer_id = peer->id;
-    lookup->uid = peer->uid;
-    server->lookup_count++;
-    (void)uv_queue_work(server->loop, &lookup->work, on_work, on_worked);
+    look_up(peer);
 }
 
 static void on_late_end(uv_timer_t *timer)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -58,10 +59,27 @@ static void read_owner(const struct checkpoint_dir *dir, struct owner *owner)
     (void)take_line(at, owner->process);
 }
 
+/* The lock that we hold is the one that others find. */
+static bool is_same_file(const struct checkpoint_dir *dir)
+{
+    char path[CHECKPOINT_PATH_BYTES];
+    struct stat held, found;
+
+    (void)snprintf(path, sizeof path, "%s/" CHECKPOINT_LOCK_NAME, dir->path);
+    return fstat(dir->lock_fd, &held) == 0 && stat(path, &found) == 0 &&
+           held.st_ino == found.st_ino && held.st_dev == found.st_dev;
+}
+
 enum status checkpoint_check_fence(const struct checkpoint_dir *dir, struct err *err)
 {
     struct owner owner;
 
+    if (!is_same_file(dir))
+        return err_set(err, STATUS_CONFLICT, 0,
+                       "%s: its " CHECKPOINT_LOCK_NAME
+                       " was removed or replaced, so another job may "
+                       "write there now: this is %s, which may not any more",
+                       dir->path, dir->owner);
     read_owner(dir, &owner);
     if (strcmp(owner.name, dir->owner) == 0)
         return STATUS_OK;

@@ -253,7 +253,7 @@ enum status train_open_dir(struct train *train, struct err *err)
         .path = train->options->checkpoint_dir,
         .job_id = train->state.job_id,
         .cluster = train->place->cluster,
-        .takes_over = train->options->take_over,
+        .takes_over = train->options->take_over && train->place->generation == 1,
         .generation = train->place->generation,
         .keep = train->options->checkpoint_keep,
         .step = train->is_resumed ? (int64_t)train->state.step : -1,

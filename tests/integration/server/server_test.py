@@ -548,6 +548,64 @@ def test_one_server_for_a_directory():
             client.submit()
 
 
+def test_a_user_who_says_nothing():
+    """300 silent connections of one user: root, another user and a node get in meanwhile."""
+    if os.geteuid() != 0:
+        return "skip (needs root, to be somebody else)"
+    with server() as process, Client(process.address) as root:
+        os.chmod(os.path.dirname(process.state_dir), 0o711)
+        os.chmod(process.state_dir, 0o711)
+        os.chmod(process.address[5:], 0o666)
+        ready, say = os.pipe()
+        hold, end = os.pipe()
+
+        def become(uid, what):
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    os.setgroups([])
+                    os.setgid(uid)
+                    os.setuid(uid)
+                    what()
+                    code = 0
+                finally:
+                    os._exit(code)
+            return pid
+
+        def say_nothing():
+            os.close(end)
+            crowd = {peer.socket: peer for peer in (Peer(process.address) for _ in range(300))}
+            os.write(say, b"1")
+            while True:  # one that is closed comes again
+                closed, _, _ = select.select([hold, *crowd], [], [])
+                if hold in closed:
+                    return
+                for one in closed:
+                    crowd.pop(one).close()
+                    peer = Peer(process.address)
+                    crowd[peer.socket] = peer
+
+        def call():
+            with Client(process.address) as client:
+                client.submit()
+
+        silent = become(65534, say_nothing)
+        assert os.read(ready, 1) == b"1"
+        for _ in range(20):
+            with Client(process.address) as client:
+                client.submit()
+        with node(process.address):
+            assert os.waitpid(become(65533, call), 0)[1] == 0
+        root.submit()
+        os.close(end)
+        os.close(hold)
+        assert os.waitpid(silent, 0)[1] == 0
+        os.close(ready)
+        os.close(say)
+    return None
+
+
 def test_users_see_their_own():
     if os.geteuid() != 0:
         return "skip (needs root, to be somebody else)"

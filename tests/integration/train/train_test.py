@@ -15,8 +15,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import small_data  # noqa: E402
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
-LEVELS = (["--opt-level", "O0"], ["--opt-level", "O1", "--init-loss-scale", "1024"],
-          ["--opt-level", "O2", "--init-loss-scale", "1024"], ["--opt-level", "O3"],
+LEVELS = (["--opt-level", "O0"], ["--opt-level", "O1", "--init-loss-scale", "256"],
+          ["--opt-level", "O2", "--init-loss-scale", "256"], ["--opt-level", "O3"],
           ["--opt-level", "O2", "--low-type", "bf16"])
 MODELS = {
     "resnet18": ["-a", "resnet18", "-b", "4"],

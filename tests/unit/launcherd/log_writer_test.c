@@ -2,8 +2,10 @@
  * later locks of its thread, so there every access of both threads would look like a race. */
 #include "launcherd/shim/log_writer.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "tests/lib/test.h"
 
@@ -115,6 +117,32 @@ TEST(what_is_queued_is_written_at_the_end)
     CHECK_STR(text, "last\n");
     CHECK_EQ(uv_run(&loop, UV_RUN_DEFAULT), 0);
     CHECK_EQ(uv_loop_close(&loop), 0);
+}
+
+/* A limit on the size of files stands in for a full disk. */
+TEST(what_a_full_disk_refused_is_told_in_the_log)
+{
+    struct log_file file;
+    struct rlimit before, small;
+    char path[256], text[200] = "";
+    struct err err;
+
+    (void)signal(SIGXFSZ, SIG_IGN);
+    path_of(8, path);
+    CHECK_EQ(log_file_open(&file, path, 0, &err), STATUS_OK);
+    log_file_write(&file, "first\n", 6);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){6, before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    log_file_write(&file, "lost\n", 5);
+    log_file_write(&file, "lost, too\n", 10);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    log_file_write(&file, "last\n", 5);
+    log_file_close(&file);
+    FILE *read = fopen(path, "r");
+    CHECK(read != NULL && fread(text, 1, sizeof text - 1, read) > 0);
+    (void)fclose(read);
+    CHECK_STR(text, "first\n\n[... 15 bytes lost: the disk of the log was full ...]\nlast\n");
 }
 
 TEST_MAIN

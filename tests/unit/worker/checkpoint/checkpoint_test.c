@@ -359,6 +359,23 @@ TEST(a_living_owner_is_left_in_place)
 }
 
 /* An owner that was killed has left its name and its file. */
+/* Whoever removes the lock, or the folder, lets a second owner in: the first must not go on. */
+TEST(an_owner_whose_lock_was_removed_writes_no_more)
+{
+    struct checkpoint_dir *first = open_dir(1, -1), *second;
+    struct err err;
+
+    CHECK_EQ(save(first, 100, NULL), STATUS_OK);
+    CHECK_EQ(unlink(path_of(".lock")), 0);
+    CHECK_EQ(save(first, 200, &err), STATUS_CONFLICT);
+    CHECK(strstr(err.text, "was removed or replaced") != NULL);
+    second = open_dir(1, -1);
+    CHECK_EQ(save(second, 300, NULL), STATUS_OK);
+    CHECK_EQ(save(first, 400, &err), STATUS_CONFLICT);
+    checkpoint_dir_close(&first);
+    checkpoint_dir_close(&second);
+}
+
 TEST(a_dead_owner_is_replaced)
 {
     const char name[] = "generation 1 of job 3 (0123456789abcdef)\njob 3 of x\nprocess 1 on y\n";

@@ -226,7 +226,7 @@ TEST(the_end_of_a_large_gz_is_checked)
         check_refused(STATUS_BAD_INPUT, "damaged", name);
         packed[n - i] ^= 0x10;
     }
-    memcpy(packed + n, "junk", 4);
+    memset(packed + n, 0x55, 4);
     write_file(name, packed, n + 4, false);
     check_refused(STATUS_BAD_INPUT, "other bytes follow", name);
     memset(packed + n, 0, 4);
