@@ -311,10 +311,14 @@ void node_logs_check(struct node_logs *logs)
 
 void node_logs_close(struct node_logs *logs)
 {
+    struct log_wait *next;
+
     for (uint32_t i = 0; i < NODE_LOGS_READERS; i++)
         if (logs->readers[i].is_busy)
             (void)uv_cancel(
                 (uv_req_t *)&logs->readers[i].work); /* unless a thread has it already */
-    while (logs->waits != NULL)
-        end_wait(logs->waits);
+    for (struct log_wait *wait = logs->waits; wait != NULL; wait = next) {
+        next = wait->next;
+        end_wait(wait);
+    }
 }
