@@ -548,30 +548,36 @@ def test_one_server_for_a_directory():
             client.submit()
 
 
+def open_to_all(process):
+    os.chmod(os.path.dirname(process.state_dir), 0o711)
+    os.chmod(process.state_dir, 0o711)
+    os.chmod(process.address[5:], 0o666)
+
+
+def fork_as(uid, what):
+    """A child of that user, which ends with 0 when `what` has returned. Returns its pid."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            what()
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+
 def test_a_user_who_says_nothing():
     """300 silent connections of one user: root, another user and a node get in meanwhile."""
     if os.geteuid() != 0:
         return "skip (needs root, to be somebody else)"
     with server() as process, Client(process.address) as root:
-        os.chmod(os.path.dirname(process.state_dir), 0o711)
-        os.chmod(process.state_dir, 0o711)
-        os.chmod(process.address[5:], 0o666)
+        open_to_all(process)
         ready, say = os.pipe()
         hold, end = os.pipe()
-
-        def become(uid, what):
-            pid = os.fork()
-            if pid == 0:
-                code = 1
-                try:
-                    os.setgroups([])
-                    os.setgid(uid)
-                    os.setuid(uid)
-                    what()
-                    code = 0
-                finally:
-                    os._exit(code)
-            return pid
 
         def say_nothing():
             os.close(end)
@@ -590,13 +596,13 @@ def test_a_user_who_says_nothing():
             with Client(process.address) as client:
                 client.submit()
 
-        silent = become(65534, say_nothing)
+        silent = fork_as(65534, say_nothing)
         assert os.read(ready, 1) == b"1"
         for _ in range(20):
             with Client(process.address) as client:
                 client.submit()
         with node(process.address):
-            assert os.waitpid(become(65533, call), 0)[1] == 0
+            assert os.waitpid(fork_as(65533, call), 0)[1] == 0
         root.submit()
         os.close(end)
         os.close(hold)
@@ -610,34 +616,25 @@ def test_users_see_their_own():
     if os.geteuid() != 0:
         return "skip (needs root, to be somebody else)"
     with server() as process, Client(process.address) as root:
-        os.chmod(os.path.dirname(process.state_dir), 0o711)
-        os.chmod(process.state_dir, 0o711)
-        os.chmod(process.address[5:], 0o666)
+        open_to_all(process)
         mine = root.submit(name="secret")["job_id"]
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                os.setgroups([])
-                os.setgid(65534)
-                os.setuid(65534)
-                nobody = Client(process.address)
-                for name in ("secret", str(mine), "@last"):
-                    expect_refused("not_found", nobody.job, name)
-                    expect_refused("not_found", nobody.ask, "cancel", job=name, signal=9,
-                                   grace_us=0)
-                assert nobody.ask("job_list", all=True, after_id=0, limit=9)["jobs"] == []
-                assert nobody.ask("job_list", all=False, after_id=0, limit=9)["jobs"] == []
-                assert nobody.ask("event_list", job_id=0, after_id=0, limit=9,
-                                  wait_us=0)["events"] == []
-                assert nobody.ask("log_read", request_id=1, job_id=mine, generation=1, rank=0,
-                                  offset=0, tail_lines=0, bytes_max=9, wait_us=0)["problem"]
-                own = nobody.submit(name="own")["job_id"]
-                assert nobody.job("@last")["jobs"][0]["job_id"] == own
-                code = 0
-            finally:
-                os._exit(code)
-        assert os.waitpid(pid, 0)[1] == 0
+
+        def look():
+            nobody = Client(process.address)
+            for name in ("secret", str(mine), "@last"):
+                expect_refused("not_found", nobody.job, name)
+                expect_refused("not_found", nobody.ask, "cancel", job=name, signal=9,
+                               grace_us=0)
+            assert nobody.ask("job_list", all=True, after_id=0, limit=9)["jobs"] == []
+            assert nobody.ask("job_list", all=False, after_id=0, limit=9)["jobs"] == []
+            assert nobody.ask("event_list", job_id=0, after_id=0, limit=9,
+                              wait_us=0)["events"] == []
+            assert nobody.ask("log_read", request_id=1, job_id=mine, generation=1, rank=0,
+                              offset=0, tail_lines=0, bytes_max=9, wait_us=0)["problem"]
+            own = nobody.submit(name="own")["job_id"]
+            assert nobody.job("@last")["jobs"][0]["job_id"] == own
+
+        assert os.waitpid(fork_as(65534, look), 0)[1] == 0
         assert len(root.ask("job_list", all=True, after_id=0, limit=9)["jobs"]) == 2
 
 

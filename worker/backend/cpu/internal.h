@@ -163,6 +163,9 @@ void cpu_value_add_grad(const struct cpu *cpu, const struct cpu_value *value,
                         bool adds);
 /* Of a max pool that is a layer of its own. */
 struct cpu_pool_shape cpu_pool_shape(const struct cpu_layer *layer);
+/* layer->own: where the maximum of each window is, one byte per output; not where nothing trains. */
+enum status cpu_pool_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err);
+void cpu_pool_close(struct cpu_layer *layer);
 /* A value that is kept in bf16, or its gradient. */
 uint16_t *cpu_bf16(float *memory);
 const uint16_t *cpu_bf16_const(const float *memory);

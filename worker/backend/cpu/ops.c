@@ -52,20 +52,24 @@ static enum status relu_backward(struct cpu *cpu, struct cpu_layer *layer, float
 
 const struct cpu_op cpu_op_relu = {nothing, close_nothing, relu_forward, relu_backward};
 
-/* layer->own: where the maximum of each window is, one byte per output. */
-static enum status pool_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+enum status cpu_pool_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
-    if (!layer->in->blocked)
-        return err_set(err, STATUS_UNSUPPORTED, 0,
-                       "layer %s: max_pool on the network's input is not supported",
-                       layer->graph->name);
     if (cpu->evaluate_only)
         return STATUS_OK;
     layer->own = cpu_alloc(cpu, cpu->batch_max * layer->out.image_size);
     return layer->own != NULL ? STATUS_OK : cpu_out_of_memory(layer, err);
 }
 
-static void pool_close(struct cpu_layer *layer)
+static enum status pool_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
+{
+    if (!layer->in->blocked)
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "layer %s: max_pool on the network's input is not supported",
+                       layer->graph->name);
+    return cpu_pool_open(cpu, layer, err);
+}
+
+void cpu_pool_close(struct cpu_layer *layer)
 {
     free(layer->own);
     layer->own = NULL;
@@ -97,7 +101,7 @@ static enum status pool_backward(struct cpu *cpu, struct cpu_layer *layer, float
     return STATUS_OK;
 }
 
-const struct cpu_op cpu_op_pool = {pool_open, pool_close, pool_forward, pool_backward};
+const struct cpu_op cpu_op_pool = {pool_open, cpu_pool_close, pool_forward, pool_backward};
 
 /* Copies; cpu_layer_forward rounds the copy if the type is narrower. */
 static enum status cast_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)

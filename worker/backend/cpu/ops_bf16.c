@@ -42,21 +42,6 @@ static enum status relu_backward(struct cpu *cpu, struct cpu_layer *layer, float
 
 const struct cpu_op cpu_op_relu_bf16 = {open_nothing, close_nothing, relu_forward, relu_backward};
 
-/* layer->own: where the maximum of each window is, one byte per output. */
-static enum status pool_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
-{
-    if (cpu->evaluate_only)
-        return STATUS_OK;
-    layer->own = cpu_alloc(cpu, cpu->batch_max * layer->out.image_size);
-    return layer->own != NULL ? STATUS_OK : cpu_out_of_memory(layer, err);
-}
-
-static void pool_close(struct cpu_layer *layer)
-{
-    free(layer->own);
-    layer->own = NULL;
-}
-
 static enum status pool_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     const struct cpu_pixels in = cpu_pixels(layer->in, cpu->n);
@@ -83,7 +68,7 @@ static enum status pool_backward(struct cpu *cpu, struct cpu_layer *layer, float
     return STATUS_OK;
 }
 
-const struct cpu_op cpu_op_pool_bf16 = {pool_open, pool_close, pool_forward, pool_backward};
+const struct cpu_op cpu_op_pool_bf16 = {cpu_pool_open, cpu_pool_close, pool_forward, pool_backward};
 
 static enum status add_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
