@@ -16,6 +16,7 @@ import time
 from faults_lib import Cluster, is_alive, wait_until
 
 STEPS = 60
+LONG = 240  # long enough for a kill after its first steps, also where a step takes little
 
 
 def train(cluster, name, steps=STEPS):
@@ -54,12 +55,12 @@ def kill_workers(build, seed, jobs=10):
     chance = random.Random(seed)
     with Cluster(build) as cluster:
         begin = time.monotonic()
-        job, folder = train(cluster, "calm")
+        job, folder = train(cluster, "calm", LONG)
         expect(cluster, job, 0)
         calm_s = time.monotonic() - begin
         calm = last_parameters(folder)
         for i in range(jobs):
-            job, folder = train(cluster, f"kill{i}")
+            job, folder = train(cluster, f"kill{i}", LONG)
             cluster.wait_step(job, 1)
             time.sleep(chance.uniform(0, calm_s / 3))  # progress comes once a second, a kill at any step
             status = cluster.status(job)
