@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/msg_table.h"
 #include "rendezvous/store/internal.h"
 
 /* [{"node":"n0","rank_base":0,"local_count":2,"slot_mask":"3"}]; slot_mask is a u64, so a string.
@@ -97,16 +98,52 @@ void store_write_job(struct store *store, const struct rdzv_record *record)
     store_place_ranks(store, record);
 }
 
-#define READ_INT(field) field = (__typeof__(field))sqlite3_column_int64(stmt, column++)
-#define READ_U32(field) READ_INT(field)
-#define READ_I32(field) READ_INT(field)
-#define READ_U64(field) READ_INT(field)
-#define READ_I64(field) READ_INT(field)
-#define READ_BOOL(field) READ_INT(field)
-#define READ_F64(field) field = sqlite3_column_double(stmt, column++)
-#define READ_TEXT(field) (void)snprintf(field, sizeof field, "%s", store_text(stmt, column++))
-#define READ_STATE(field) field = read_state(store_text(stmt, column++))
-#define READ(kind, field, name, audience, bytes) READ_##kind(record->field);
+/* What a summary may have in that field, as for every column; 0 to 0: it has no such field. */
+struct range {
+    int64_t min;
+    uint64_t max;
+};
+#define RANGE_INDEX(kind, field, column, audience, bytes) RANGE_##field,
+enum { RDZV_RECORD_TABLE(RANGE_INDEX) RANGE_COUNT };
+#define RANGE_NAME(kind, field, column, audience, bytes) #field,
+static const char *const range_names[] = {RDZV_RECORD_TABLE(RANGE_NAME)};
+static struct range ranges[RANGE_COUNT];
+
+static void find_ranges(void)
+{
+    const struct msg_shape *job = msg_shape(MSG_TYPE_JOBS)->fields[0].part();
+
+    for (uint32_t i = 0; i < RANGE_COUNT; i++)
+        for (uint32_t k = 0; k < job->field_count; k++)
+            if (strcmp(job->fields[k].name, range_names[i]) == 0 && i != RANGE_job_id)
+                ranges[i] = (struct range){job->fields[k].min, job->fields[k].max};
+}
+
+/* A number that no summary can carry would keep the list of all jobs from everybody: the nearest that
+ * one can carry is taken in its place. */
+static int64_t within(uint32_t index, int64_t value)
+{
+    const struct range *range = &ranges[index];
+
+    if (range->max == 0)
+        return value;
+    if (value < range->min)
+        return range->min;
+    return value > 0 && (uint64_t)value > range->max ? (int64_t)range->max : value;
+}
+
+#define READ_INT(field, index)                                                                     \
+    field = (__typeof__(field))within(index, sqlite3_column_int64(stmt, column++))
+#define READ_U32(field, index) READ_INT(field, index)
+#define READ_I32(field, index) READ_INT(field, index)
+#define READ_U64(field, index) READ_INT(field, index)
+#define READ_I64(field, index) READ_INT(field, index)
+#define READ_BOOL(field, index) READ_INT(field, index)
+#define READ_F64(field, index) field = sqlite3_column_double(stmt, column++)
+#define READ_TEXT(field, index)                                                                    \
+    (void)snprintf(field, sizeof field, "%s", store_text(stmt, column++))
+#define READ_STATE(field, index) field = read_state(store_text(stmt, column++))
+#define READ(kind, field, name, audience, bytes) READ_##kind(record->field, RANGE_##field);
 
 /* Rows with another name are never among the active ones; people see them as failed. */
 static enum job_state read_state(const char *name)
@@ -121,6 +158,8 @@ static void read_job(sqlite3_stmt *stmt, struct arena *arena, struct rdzv_record
     int column = 0;
 
     memset(record, 0, sizeof *record);
+    if (ranges[RANGE_nodes].max == 0)
+        find_ranges();
     RDZV_RECORD_TABLE(READ)
     parts_from_json(store_text(stmt, column), arena, record);
 }

@@ -820,6 +820,20 @@ def test_a_damaged_job_is_not_dropped():
             assert "could not be restored" in process.log()
 
 
+def test_a_damaged_number_hides_no_other_job():
+    """The list of all jobs is still answered, and the job's own line too."""
+    for change in ("max_restarts = -1", "steps = -1", "checkpoint_step = 9223372036854775807", "epoch = -5", "generation = 99999999"):
+        with state_dir() as directory:
+            with server(directory=directory) as process, Client(process.address) as client:
+                jobs = [client.submit()["job_id"] for _ in range(3)]
+                assert process.stop() == 0
+            change_store(directory, "update jobs set %s where id = %d" % (change, jobs[1]))
+            with server(directory=directory) as process, Client(process.address) as client:
+                listed = client.ask("job_list", all=True, after_id=0, limit=9)["jobs"]
+                assert [job["job_id"] for job in listed] == jobs[::-1] or [job["job_id"] for job in listed] == jobs, (change, listed)
+                client.job(jobs[1])
+
+
 def test_numbers_out_of_range_are_refused():
     """A state with such a number is damaged: the server says so and does not start."""
     for number in (-3, 0, 2**53 - 1, 2**63 - 1):
