@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import shutil
 import subprocess
 import time
 
@@ -13,6 +14,7 @@ from relay import Relay
 NODES, SLOTS = 3, 4
 STATE_MIB = 64
 LIBC = ctypes.CDLL(None, use_errno=True)
+MNT_DETACH = 2
 
 
 class Restarted(Daemon):
@@ -69,7 +71,12 @@ class ChaosCluster(Cluster):
     def __exit__(self, kind, value, trace):
         for relay in self.relays:
             relay.close()
-        return super().__exit__(kind, value, trace)
+        try:
+            return super().__exit__(kind, value, trace)
+        finally:  # where no mount namespace could be had, it would stay
+            if self.has_tmpfs:
+                LIBC.umount2(f"{self.folder}/server".encode(), MNT_DETACH)
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- talking to the server ---
 

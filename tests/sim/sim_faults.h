@@ -59,9 +59,9 @@ enum sim_fault {
 #define SIM_FAULT_NAME(name, chance, most, text) FAULT_##name,
     SIM_PLANNED_TABLE(SIM_FAULT_NAME) SIM_RATE_TABLE(SIM_FAULT_NAME)
 #undef SIM_FAULT_NAME
-        FAULT_COUNT,
-    FAULT_RATES = FAULT_BREAK /* from here on: rates */
+        FAULT_COUNT
 };
+#define FAULT_RATES FAULT_BREAK /* from here on: rates */
 
 struct sim;
 
