@@ -106,7 +106,8 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
     write_faults(rdzv, job);
 }
 
-void failure_settle_class(struct rdzv *rdzv, struct job *job)
+/* A rank that failed on a GPU that its node has drained for a fault was failed by the node. */
+static void settle_class(const struct rdzv *rdzv, struct job *job)
 {
     struct rdzv_record *record = &job->record;
     uint32_t rank = (uint32_t)record->failed_rank;
@@ -136,7 +137,7 @@ void failure_count(struct rdzv *rdzv, struct job *job)
         record->node_failures = 0;
     if (has_run_long && record->checkpoint_step == 0)
         record->restarts_without_progress = 0;
-    failure_settle_class(rdzv, job);
+    settle_class(rdzv, job);
     if (record->failed_class == FAILURE_NODE)
         count_for_node(rdzv, job);
     job_set_dirty(rdzv, job);

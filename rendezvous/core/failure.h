@@ -20,9 +20,6 @@
  * generation has run for so long. */
 #define RESTARTS_RENEWED_US 3600000000ull
 
-/* The class that the record's failure has as the job sees it: a rank that failed on a GPU that its
- * node has drained for a fault was failed by the node. */
-void failure_settle_class(struct rdzv *rdzv, struct job *job);
 /* Counts the failure of the generation at hand: renews the job's restarts, excludes the node. To be
  * called once, before the decision about a restart. */
 void failure_count(struct rdzv *rdzv, struct job *job);

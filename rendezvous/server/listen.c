@@ -295,9 +295,9 @@ static void on_connection(struct listener *listener)
     peer->conn.owner = peer;
     server->peers[peer->id % PEERS_MAX] = peer;
     server->peer_count++;
-    if (is_local)
+    if (!endpoint->uses_tls)
         names_uid(peer);
-    else
+    if (!is_local)
         admit_tcp(peer);
     if (peer->is_closing)
         return;

@@ -171,7 +171,6 @@ void names_find(struct peer *peer)
 {
     struct server *server = peer->server;
 
-    names_uid(peer);
     peer->names_since_us = clock_boot_us();
     conn_pause(&peer->conn);
     if (!uv_is_active((uv_handle_t *)&server->names_timer))

@@ -413,6 +413,14 @@ class Server:
         return code
 
 
+def with_descriptors(binary, program, most):
+    """Makes `program`, which runs `binary` with at most so many descriptors. Returns it."""
+    with open(program, "w", encoding="utf-8") as script:
+        script.write('#!/bin/sh\nulimit -n %d\nexec "%s" "$@"\n' % (most, os.path.abspath(binary)))
+    os.chmod(program, 0o755)
+    return program
+
+
 def run_tests(tests, names):
     """Runs functions; prints a line for each; the exit code."""
     import traceback

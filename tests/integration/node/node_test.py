@@ -13,7 +13,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import node_lib
+from ddpproto import run_tests
 from node_lib import World, is_alive, token_holders, wait_until
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
@@ -911,24 +913,5 @@ def test_a_server_that_follows_no_protocol():
         world.forget(node, 1000, 1)
 
 
-def main():
-    names = sys.argv[2:]
-    failed = 0
-    for name, function in list(globals().items()):
-        if not name.startswith("test_") or (names and name[5:] not in names):
-            continue
-        begin = time.monotonic()
-        try:
-            function()
-        except Exception as error:
-            failed += 1
-            import traceback
-            traceback.print_exc(file=sys.stdout)
-            print(f"not ok {name[5:]}: {error}", flush=True)
-        else:
-            print(f"ok {name[5:]} ({time.monotonic() - begin:.2f} s)", flush=True)
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))

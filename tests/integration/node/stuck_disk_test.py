@@ -9,7 +9,9 @@ import signal
 import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import node_lib
+from ddpproto import run_tests
 from node_lib import World, is_alive, wait_until
 
 LAUNCHERD, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
@@ -159,23 +161,5 @@ def test_a_shim_ends_although_its_disk_never_goes_on():
         assert glob.glob(f"{node.log_dir(1)}/g1-rank0.log"), "the log is gone"
 
 
-def main():
-    failed, names = 0, sys.argv[3:]
-    for name, function in list(globals().items()):
-        if not name.startswith("test_") or (names and name[5:] not in names):
-            continue
-        before = time.monotonic()
-        try:
-            function()
-        except Exception as error:
-            failed += 1
-            import traceback
-            traceback.print_exc(file=sys.stdout)
-            print(f"not ok {name[5:]}: {error}", flush=True)
-        else:
-            print(f"ok {name[5:]} ({time.monotonic() - before:.2f} s)", flush=True)
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[3:]))

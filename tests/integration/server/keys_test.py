@@ -13,7 +13,7 @@ import sys
 import time
 
 from server_test import BINARY, dump, expect_refused, server, state_dir, written_inputs  # also finds tests/lib
-from ddpproto import PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, request_id, run_tests
+from ddpproto import PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, request_id, run_tests, with_descriptors
 
 LISTEN = ("--listen", "127.0.0.1:0", "--require-key")
 OF_NODES = {"node_hello", "beat", "node_event", "shim_report", "progress", "log_data", "stage_get"}
@@ -429,10 +429,7 @@ def test_few_descriptors():
     """With hardly any descriptors the server serves those that it has, refuses others, and does not spin."""
     with state_dir() as directory:
         os.makedirs(directory, 0o700)
-        program = os.path.join(os.path.dirname(directory), "with-few")
-        with open(program, "w") as file:
-            file.write('#!/bin/sh\nulimit -n 64\nexec "%s" "$@"\n' % BINARY)
-        os.chmod(program, 0o700)
+        program = with_descriptors(BINARY, os.path.join(os.path.dirname(directory), "with-few"), 64)
         process = Server(program, directory, *LISTEN, "--suspect", "1h", "--lost", "1h", "--lease", "2h")
         try:
             with Client(process.address) as admin, contextlib.ExitStack() as stack:
@@ -464,10 +461,7 @@ def test_one_user_does_not_lock_out_the_others():
     """A user has a quarter of the clients' connections; who wants nothing for long is closed, who waits is not."""
     with state_dir() as directory:
         os.makedirs(directory, 0o700)
-        program = os.path.join(os.path.dirname(directory), "with-few")
-        with open(program, "w") as file:
-            file.write('#!/bin/sh\nulimit -n 512\nexec "%s" "$@"\n' % BINARY)
-        os.chmod(program, 0o700)
+        program = with_descriptors(BINARY, os.path.join(os.path.dirname(directory), "with-few"), 512)
         process = Server(program, directory, *LISTEN, "--client-idle", "3s")
         try:
             with contextlib.ExitStack() as stack:

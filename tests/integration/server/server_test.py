@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from ddpproto import (PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, encode, frame, request_id,
-                      run_tests, submission)
+                      run_tests, submission, with_descriptors)
 from hostile import Hostile
 from malformed import NODE_HELLO, malformed_inputs
 
@@ -397,11 +397,8 @@ def test_a_burst_of_clients():
 def test_the_cap_of_connections():
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(state_dir())
-        limited = directory + "-limited"  # the cap follows from how many descriptors there may be
-        with open(limited, "w", encoding="ascii") as script:
-            script.write('#!/bin/sh\nulimit -n 1500\nexec "%s" "$@"\n' % os.path.abspath(BINARY))
-        os.chmod(limited, 0o755)
-        process = Server(limited, directory, "--no-fsync")
+        # the cap follows from how many descriptors there may be
+        process = Server(with_descriptors(BINARY, directory + "-limited", 1500), directory, "--no-fsync")
         stack.callback(lambda: process.alive() and process.kill())
         clients = []
         with contextlib.suppress(Refused):
