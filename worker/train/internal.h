@@ -118,6 +118,13 @@ size_t train_group_images(const struct train *train);
 /* sums += result */
 void train_add_result(struct net_result *sums, const struct net_result *result);
 
+/* -- data.c -- */
+
+/* Opens the training and the validation set. */
+enum status train_data_open(struct train *train, struct err *err);
+/* Which images of them this rank sees, and their loaders; steps_per_epoch. */
+enum status train_data_share(struct train *train, struct err *err);
+
 /* -- model.c -- */
 
 /* Reads the model file where --arch names one. */

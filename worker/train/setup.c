@@ -9,129 +9,12 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "worker/data/digits.h"
-#include "worker/data/idx.h"
 #include "worker/graph/graph.h"
 #include "worker/net/profile.h"
 #include "worker/net/state.h"
 #include "worker/profile/print_graph.h"
 
-enum {
-    MESH_TIMEOUT_US = 60 * 1000000,
-    CLASSES = 10,
-    DUMMY_TRAIN = 60000,
-    DUMMY_VALIDATION = 10000,
-    DUMMY_BYTES = 256 << 20
-};
-
-/* Drawn images are kept in memory, so there are fewer large ones. */
-static size_t dummy_count(const struct dataset_shape *shape, size_t usual)
-{
-    const size_t room = DUMMY_BYTES / ((size_t)shape->channels * shape->height * shape->width);
-
-    return room < usual ? room : usual;
-}
-
-static enum status open_data(struct train *train, struct err *err)
-{
-    const struct dataset_shape dummy_shape = train_model_dummy(train);
-    const char *dir = train->options->data;
-    enum status status;
-
-    if (train->options->dummy) {
-        status = dataset_new_drawn(&train->train_set, &dummy_shape,
-                                   dummy_count(&dummy_shape, DUMMY_TRAIN), dataset_draw_noise,
-                                   train->options->seed, err);
-        if (status == STATUS_OK)
-            status = dataset_new_drawn(&train->validation_set, &dummy_shape,
-                                       dummy_count(&dummy_shape, DUMMY_VALIDATION),
-                                       dataset_draw_noise, ~train->options->seed, err);
-        return status;
-    }
-    if (dir == NULL) {
-        status = digits_new_train(&train->train_set, err);
-        return status != STATUS_OK ? status : digits_new_validation(&train->validation_set, err);
-    }
-    status = train->options->evaluate ? STATUS_OK
-                                      : idx_read(&train->train_set, dir, "train", CLASSES, err);
-    return status != STATUS_OK ? status
-                               : idx_read(&train->validation_set, dir, "t10k", CLASSES, err);
-}
-
-/* A checkpoint's file name has eight digits for the step. */
-static enum status check_steps(const struct train *train, struct err *err)
-{
-    const struct options *options = train->options;
-    const uint64_t steps = (uint64_t)options->epochs * train->steps_per_epoch;
-
-    if (options->evaluate || steps <= CHECKPOINT_STEP_MAX ||
-        (options->max_steps > 0 && options->max_steps <= CHECKPOINT_STEP_MAX))
-        return STATUS_OK;
-    return err_set(err, STATUS_TOO_BIG, 0,
-                   "--epochs %u of %u steps are %" PRIu64
-                   " steps, at most %u can be counted: fewer epochs, or --max-steps",
-                   options->epochs, train->steps_per_epoch, steps, CHECKPOINT_STEP_MAX);
-}
-
-static enum status check_shapes(struct train *train, struct err *err)
-{
-    struct dataset_shape a = dataset_shape(train->validation_set), b = a;
-
-    if (train->train_set != NULL)
-        b = dataset_shape(train->train_set);
-    if (a.height == b.height && a.width == b.width && a.channels == b.channels)
-        return STATUS_OK;
-    return err_set(err, STATUS_BAD_INPUT, 0,
-                   "%s: training images are %u x %u pixels, validation images %u x %u",
-                   train->options->data, b.width, b.height, a.width, a.height);
-}
-
-static enum status make_loaders(struct train *train, struct err *err)
-{
-    const struct sampler_options options = {
-        .image_count = train->train_set != NULL ? dataset_count(train->train_set) : 1,
-        .rank = train->place->rank,
-        .world = train->place->world,
-        .seed = train->options->seed,
-        .shuffle = true,
-    };
-    const struct loader_options loading = {
-        .batch_max = train->options->batch,
-        .in_background = train->options->loader_threads > 0,
-        .as_bytes = train->device->backend->takes_bytes,
-    };
-    enum status status = sampler_init(&train->sampler, &options, err);
-
-    if (status != STATUS_OK)
-        return status;
-    train->indices = calloc(train->sampler.count, sizeof *train->indices);
-    if (train->indices == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for an epoch's order");
-    train->steps_per_epoch = (uint32_t)((train->sampler.count + train_group_images(train) - 1) /
-                                        train_group_images(train));
-    assert(train->steps_per_epoch > 0);
-    status = check_steps(train, err);
-    if (status == STATUS_OK && train->train_set != NULL)
-        status = loader_new(&train->loader, train->train_set, &loading, err);
-    if (status == STATUS_OK)
-        status = loader_new(&train->validation_loader, train->validation_set, &loading, err);
-    return status;
-}
-
-/* Each validation image is on exactly one rank. */
-static enum status share_validation(struct train *train, struct err *err)
-{
-    size_t count = dataset_count(train->validation_set);
-
-    train->validation_indices =
-        calloc(count / train->place->world + 1, sizeof *train->validation_indices);
-    if (train->validation_indices == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for the validation's order");
-    for (size_t i = train->place->rank; i < count; i += train->place->world)
-        train->validation_indices[train->validation_count++] = (int64_t)i;
-    assert(train->validation_count <= count / train->place->world + 1);
-    return STATUS_OK;
-}
+enum { MESH_TIMEOUT_US = 60 * 1000000 };
 
 /* The rate scaled to this world, and the length of the schedule. */
 static enum status make_schedule(struct train *train, struct err *err)
@@ -385,9 +268,8 @@ static enum status run_stages(struct train *train, const struct stage *stages, s
 static enum status get_ready(struct train *train, struct err *err)
 {
     static const struct stage alone[] = {
-        {train_nccl_choose, "device"}, {train_model_open, "data"},       {open_data, "data"},
-        {check_shapes, "data"},        {make_loaders, "data"},           {share_validation, "data"},
-        {make_schedule, "data"},       {make_net, "net: plans, memory"},
+        {train_nccl_choose, "device"}, {train_model_open, "data"}, {train_data_open, "data"},
+        {train_data_share, "data"},    {make_schedule, "data"},    {make_net, "net: plans, memory"},
     };
     static const struct stage together[] = {
         {meet, "world"},
@@ -438,7 +320,7 @@ enum status train_print_graph(const struct train_setup *setup, struct err *err)
         return err_set(err, STATUS_MEMORY, 0, "no memory to train");
     status = train_model_open(train, err);
     if (status == STATUS_OK)
-        status = open_data(train, err);
+        status = train_data_open(train, err);
     if (status == STATUS_OK)
         status = make_net(train, err);
     if (status == STATUS_OK)

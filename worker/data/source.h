@@ -1,0 +1,43 @@
+/* Where images come from: the samples of a training or validation set, read one by one by any
+ * number of threads. Implemented by sets in memory (dataset.h), folders of pictures, caches, and
+ * shards.
+ *
+ * A sample is its index, 0 to count - 1. What augmentation draws for it depends on the source's
+ * seed, the epoch and the index alone, so the same sample of the same epoch is the same bytes
+ * whatever thread or rank reads it, and in whatever order. */
+#ifndef WORKER_DATA_SOURCE_H
+#define WORKER_DATA_SOURCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "worker/data/dataset.h"
+
+struct source;
+
+struct source_ops {
+    /* What one thread needs to read: buffers, decoders. NULL functions: nothing, and `reader` is
+     * NULL. Errors: STATUS_MEMORY, STATUS_LIBRARY. */
+    enum status (*reader_new)(struct source *source, void **reader, struct err *err);
+    void (*reader_free)(void *reader);
+    /* Reads sample `index` as it is in `epoch`. Calls with different readers may run at the same
+     * time.
+     *   image: [height][width][channels] bytes of source->shape, written
+     *   label: below source->shape.classes
+     * Errors: STATUS_BAD_INPUT, STATUS_NOT_FOUND, STATUS_TOO_BIG, STATUS_UNSUPPORTED (this sample
+     * cannot be read: err names the file and why; others can), anything else (the source cannot be
+     * read). */
+    enum status (*read)(struct source *source, void *reader, uint64_t epoch, int64_t index,
+                        uint8_t *image, int64_t *label, struct err *err);
+    void (*close)(struct source *source);
+};
+
+/* The first member of every source's own struct. */
+struct source {
+    const struct source_ops *ops;
+    struct dataset_shape shape; /* of what read() writes */
+    size_t count;
+};
+
+#endif
