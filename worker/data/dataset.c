@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/data/draw.h"
+#include "common/draw.h"
 
 struct dataset {
     struct dataset_shape shape;

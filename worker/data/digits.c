@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "worker/data/draw.h"
+#include "common/draw.h"
 
 enum {
     SIDE = DIGITS_SIDE,

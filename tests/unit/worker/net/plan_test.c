@@ -5,7 +5,7 @@
 
 #include "tests/lib/test.h"
 #include "worker/net/memory_plan.h"
-#include "worker/data/draw.h"
+#include "common/draw.h"
 
 #define ITEMS_MAX 40
 #define TIMES_MAX 30

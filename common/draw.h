@@ -1,7 +1,7 @@
 /* Random numbers for drawn images: an independent stream for each (seed, index). Not those of
  * PyTorch, which are in rng.h. Source: Steele, Lea and Flood 2014, SplitMix64. */
-#ifndef WORKER_DATA_DRAW_H
-#define WORKER_DATA_DRAW_H
+#ifndef COMMON_DRAW_H
+#define COMMON_DRAW_H
 
 #include <stdint.h>
 
@@ -36,6 +36,12 @@ static inline uint32_t draw_below(struct draw *draw, uint32_t n)
 static inline float draw_between(struct draw *draw, float lo, float hi)
 {
     return lo + (hi - lo) * ((float)(draw_u64(draw) >> 40) * 0x1p-24F);
+}
+
+/* Uniform in [0, 1). */
+static inline double draw_unit(struct draw *draw)
+{
+    return (double)(draw_u64(draw) >> 11) * 0x1p-53;
 }
 
 /* Approximately normal with mean 0 and variance 1, between -3.5 and 3.5: the scaled sum of four

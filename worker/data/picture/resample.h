@@ -1,0 +1,59 @@
+/* Pillow's antialiased bilinear resampling, to the bit: a triangle filter whose width grows with the
+ * reduction, weights in fixed point, first along rows and then along columns, each rounded to 8 bits.
+ * Rows come in one by one, and only those that the outputs need are kept.
+ * Source: Pillow 13, src/libImaging/Resample.c. */
+#ifndef WORKER_DATA_PICTURE_RESAMPLE_H
+#define WORKER_DATA_PICTURE_RESAMPLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+enum {
+    RESAMPLE_ROW_PAD = 64,  /* readable bytes behind every row that is given */
+    RESAMPLE_RING_PAD = 64, /* and behind the rows that are kept */
+};
+
+/* What is wanted along one axis. */
+struct resample_want {
+    uint32_t in_count;  /* pixels of the input along the axis */
+    double begin, end;  /* the part of it that is resized */
+    uint64_t out_count; /* to so many pixels */
+    uint64_t first;     /* of which these come out: first to first + count - 1 */
+    uint32_t count;
+    bool is_flipped; /* in reverse order */
+};
+
+/* The weights of one axis. Output i is the sum of in[begin[i] + t] * weights[i * taps_max + t] over t
+ * below taps[i]. */
+struct resample_axis {
+    uint32_t count, taps_max;
+    uint32_t in_begin, in_end; /* inputs that are used at all */
+    uint32_t *begin, *taps;    /* [count] */
+    int32_t *weights;          /* [count][taps_max] */
+    size_t slots_allocated, weights_allocated;
+};
+
+struct resample {
+    struct resample_axis x, y;
+    uint8_t *ring;        /* [ring_rows][row_bytes]: rows already resampled along x */
+    const uint8_t **taps; /* [y.taps_max] rows of one output */
+    size_t ring_allocated, taps_allocated;
+    uint32_t ring_rows, next_in, next_out;
+    size_t row_bytes;
+    uint8_t *out; /* [y.count][x.count][3] */
+};
+
+/* Prepares for the rows y.in_begin to y.in_end - 1 of the input, each from column x.in_begin on.
+ * Errors: STATUS_MEMORY. */
+enum status resample_begin(struct resample *resample, const struct resample_want *x,
+                           const struct resample_want *y, uint8_t *out, struct err *err);
+/* The next row: [x.in_end - x.in_begin][3], and RESAMPLE_ROW_PAD bytes that are readable. */
+void resample_row(struct resample *resample, const uint8_t *row);
+/* All rows were given, and all outputs are written. */
+bool resample_is_done(const struct resample *resample);
+void resample_close(struct resample *resample);
+
+#endif
