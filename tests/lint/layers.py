@@ -37,7 +37,7 @@ FOLDERS = {
     "worker/data": Folder(WORKER_BASE + ["worker/data/picture"], ["data.h", "dataset.h", "digits.h", "fileio.h", "idx.h", "loader.h", "rng.h",
                                         "sampler.h"]),
     "worker/net": Folder(WORKER_BASE + ["worker/graph"], None),
-    "worker/checkpoint": Folder(WORKER_BASE + ["worker/data", "worker/net"], ["checkpoint.h", "copy.h", "safetensors.h"]),
+    "worker/checkpoint": Folder(WORKER_BASE + ["worker/data", "worker/net"], ["checkpoint.h", "copy.h", "safetensors.h", "writer.h"]),
     "worker/model": Folder(WORKER_BASE + ["worker/graph", "worker/data", "worker/net", "worker/checkpoint"],
                            ["model.h", "file.h", "init.h", "pretrained.h"]),
     "worker/profile": Folder(WORKER_BASE + ["worker/graph", "worker/net"], ["profile.h", "print_graph.h"]),

@@ -14,44 +14,53 @@ enum { PATH_BYTES = CHECKPOINT_PATH_BYTES };
 
 /* -- saving -- */
 
-/* A new file in place of one that may be left of an earlier try. */
-static enum status create(const char *path, int *fd, struct err *err)
+/* Errors: STATUS_BAD_INPUT (a value may not be in a checkpoint). */
+static enum status check_tensors(const struct safetensors_tensor *tensors, size_t tensor_count,
+                                 struct err *err)
 {
-    (void)unlink(path);
-    return fileio_create(path, fd, err);
-}
+    enum status status = STATUS_OK;
 
-/* `status`: of what was written. */
-static enum status finish(const char *path, int fd, enum status status, struct err *err)
-{
-    if (status == STATUS_OK)
-        return fileio_finish(fd, path, err);
-    (void)close(fd);
+    for (size_t i = 0; status == STATUS_OK && i < tensor_count; i++)
+        if (tensors[i].type == SAFETENSORS_F32)
+            status = safetensors_check_values(tensors[i].name, tensors[i].values,
+                                              safetensors_bytes(&tensors[i]) / sizeof(float), err);
     return status;
 }
 
 static enum status write_tensors(const char *path, const struct safetensors_tensor *tensors,
-                                 size_t tensor_count, struct err *err)
+                                 size_t tensor_count, char sha256[65], uint64_t *bytes,
+                                 struct err *err)
 {
     static const struct safetensors_metadata metadata[] = {
         {"format", "pt"}}; /* weights in torch's layout */
-    int fd;
-    enum status status = create(path, &fd, err);
+    struct fileio_out out;
+    enum status status = fileio_out_open(&out, path, err);
 
     if (status != STATUS_OK)
         return status;
-    status = safetensors_write(fd, tensors, tensor_count, metadata, 1, err);
-    return finish(path, fd, status, err);
+    status = safetensors_write_out(&out, tensors, tensor_count, metadata, 1, err);
+    *bytes = out.byte_count;
+    if (status == STATUS_OK)
+        return fileio_out_finish(&out, path, sha256, err);
+    fileio_out_drop(&out);
+    return status;
 }
 
 enum status checkpoint_write_text(const char *path, const char *text, size_t byte_count,
                                   struct err *err)
 {
     int fd;
-    enum status status = create(path, &fd, err);
+    enum status status;
 
-    return status == STATUS_OK ? finish(path, fd, fileio_write(fd, text, byte_count, err), err)
-                               : status;
+    (void)unlink(path);
+    status = fileio_create(path, &fd, err);
+    if (status != STATUS_OK)
+        return status;
+    status = fileio_write(fd, text, byte_count, err);
+    if (status == STATUS_OK)
+        return fileio_finish(fd, path, err);
+    (void)close(fd);
+    return status;
 }
 
 static enum status write_state(const char *path, const struct checkpoint_state *state,
@@ -74,10 +83,9 @@ static enum status write_temps(const struct checkpoint_paths *paths,
 {
     char sha256[65];
     uint64_t bytes;
-    enum status status = write_tensors(paths->tensors_temp, tensors, tensor_count, err);
+    enum status status =
+        write_tensors(paths->tensors_temp, tensors, tensor_count, sha256, &bytes, err);
 
-    if (status == STATUS_OK)
-        status = fileio_sha256(paths->tensors_temp, sha256, &bytes, err);
     if (status == STATUS_OK)
         status = write_state(paths->state_temp, state, bytes, sha256, err);
     return status;
@@ -92,6 +100,9 @@ enum status checkpoint_save(struct checkpoint_dir *dir, const struct checkpoint_
     enum status status;
 
     assert(state->step <= CHECKPOINT_STEP_MAX && dir->lock_fd >= 0 && dir->owner[0] != '\0');
+    status = check_tensors(tensors, tensor_count, err);
+    if (status != STATUS_OK)
+        return status;
     checkpoint_make_paths(&paths, dir->path, state->step);
     status = write_temps(&paths, state, tensors, tensor_count, &why);
     if (status == STATUS_IO && (why.code == ENOSPC || why.code == EDQUOT)) {
@@ -120,15 +131,9 @@ static enum status sibling(char *out, const char *path, const char *ending, stru
     return STATUS_OK;
 }
 
-enum status checkpoint_check_tensors(const char *path, uint64_t bytes, const char *sha256,
-                                     struct err *err)
+enum status checkpoint_compare_tensors(const char *path, uint64_t bytes, const char *sha256,
+                                       uint64_t found_bytes, const char *found, struct err *err)
 {
-    char found[65];
-    uint64_t found_bytes;
-    enum status status = fileio_sha256(path, found, &found_bytes, err);
-
-    if (status != STATUS_OK)
-        return status;
     if (found_bytes != bytes)
         return err_set(err, STATUS_BAD_INPUT, 0, "%s: torn: expected %llu bytes, found %llu", path,
                        (unsigned long long)bytes, (unsigned long long)found_bytes);
@@ -137,6 +142,18 @@ enum status checkpoint_check_tensors(const char *path, uint64_t bytes, const cha
                        "%s: damaged: expected SHA-256 %.16s..., found %.16s...", path, sha256,
                        found);
     return STATUS_OK;
+}
+
+enum status checkpoint_check_tensors(const char *path, uint64_t bytes, const char *sha256,
+                                     struct err *err)
+{
+    char found[65];
+    uint64_t found_bytes;
+    enum status status = fileio_sha256(path, found, &found_bytes, err);
+
+    return status == STATUS_OK
+               ? checkpoint_compare_tensors(path, bytes, sha256, found_bytes, found, err)
+               : status;
 }
 
 enum status checkpoint_open(struct checkpoint *checkpoint, const char *path, struct err *err)

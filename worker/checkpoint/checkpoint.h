@@ -1,6 +1,6 @@
 /* Checkpoints in a folder: rank 0 writes them, a later generation resumes from the newest whole
- * one. Also public: safetensors.h (the format of the tensors), copy.h (checkpoints on several nodes
- * that share no disk).
+ * one. Also public: writer.h (a thread that writes them beside training), safetensors.h (the format of the
+ * tensors), copy.h (checkpoints on several nodes that share no disk).
  *
  * Files: `step-<8 digits>.safetensors` has the tensors, `step-<8 digits>.json` has the state, with
  * size and SHA-256 of the former. Both are written under a temporary name, synced and renamed. The
@@ -13,7 +13,7 @@
  * one lock. So open a folder only when all ranks of this generation are connected. An owner of another
  * job is left in place while it lives, which a second lock shows: it holds that one to its end.
  *
- * All calls block; use from one thread. */
+ * All calls block; one thread at a time uses a folder. */
 #ifndef WORKER_CHECKPOINT_CHECKPOINT_H
 #define WORKER_CHECKPOINT_CHECKPOINT_H
 
@@ -82,7 +82,8 @@ void checkpoint_dir_close(struct checkpoint_dir **dir);
 /* Writes and commits the checkpoint of state->step, then removes all but the newest `keep`. The
  * values of the tensors are borrowed for the call. Errors, after which the earlier checkpoints are
  * intact: STATUS_IO (disk full; training may continue), STATUS_CONFLICT (a newer generation owns
- * the folder; training must stop). */
+ * the folder; training must stop), STATUS_BAD_INPUT (a value is not finite, or a negative variance;
+ * names it). */
 enum status checkpoint_save(struct checkpoint_dir *dir, const struct checkpoint_state *state,
                             const struct safetensors_tensor *tensors, size_t tensor_count,
                             struct err *err);

@@ -58,7 +58,7 @@ struct checkpoint_copy {
     struct checkpoint_dir *dir;
     struct checkpoint_paths paths;
     uint32_t step;
-    int fd;
+    struct fileio_out out;
     struct err error; /* the first one */
 };
 
@@ -74,8 +74,7 @@ enum status checkpoint_copy_begin(struct checkpoint_copy **out, struct checkpoin
     copy->dir = dir;
     copy->step = step;
     checkpoint_make_paths(&copy->paths, dir->path, step);
-    (void)unlink(copy->paths.tensors_temp);
-    status = fileio_create(copy->paths.tensors_temp, &copy->fd, err);
+    status = fileio_out_open(&copy->out, copy->paths.tensors_temp, err);
     if (status != STATUS_OK) {
         free(copy);
         return status;
@@ -87,12 +86,12 @@ enum status checkpoint_copy_begin(struct checkpoint_copy **out, struct checkpoin
 void checkpoint_copy_add(struct checkpoint_copy *copy, const void *bytes, size_t byte_count)
 {
     if (copy->error.status == STATUS_OK)
-        (void)fileio_write(copy->fd, bytes, byte_count, &copy->error);
+        (void)fileio_out_write(&copy->out, bytes, byte_count, &copy->error);
 }
 
-/* The tensors are written; checks them against the state and writes that. */
-static enum status finish(const struct checkpoint_copy *copy, const char *state, size_t state_bytes,
-                          struct err *err)
+/* The tensors are written, with this size and SHA-256; checks them against the state and writes that. */
+static enum status finish(const struct checkpoint_copy *copy, uint64_t found_bytes,
+                          const char *found, const char *state, size_t state_bytes, struct err *err)
 {
     struct checkpoint_state parsed;
     uint64_t bytes;
@@ -105,7 +104,8 @@ static enum status finish(const struct checkpoint_copy *copy, const char *state,
                          "the checkpoint received is of step %u, expected step %u", parsed.step,
                          copy->step);
     if (status == STATUS_OK)
-        status = checkpoint_check_tensors(copy->paths.tensors_temp, bytes, sha256, err);
+        status = checkpoint_compare_tensors(copy->paths.tensors_temp, bytes, sha256, found_bytes,
+                                            found, err);
     if (status == STATUS_OK)
         status = checkpoint_write_text(copy->paths.state_temp, state, state_bytes, err);
     return status;
@@ -115,12 +115,14 @@ enum status checkpoint_copy_end(struct checkpoint_copy **out, const char *state,
                                 struct err *err)
 {
     struct checkpoint_copy *copy = *out;
-    enum status status = fileio_finish(copy->fd, copy->paths.tensors_temp, err);
+    const uint64_t found_bytes = copy->out.byte_count;
+    char found[65];
+    enum status status = fileio_out_finish(&copy->out, copy->paths.tensors_temp, found, err);
 
     if (copy->error.status != STATUS_OK)
         status = err_set(err, copy->error.status, copy->error.code, "%s", copy->error.text);
     if (status == STATUS_OK)
-        status = finish(copy, state, state_bytes, err);
+        status = finish(copy, found_bytes, found, state, state_bytes, err);
     if (status == STATUS_OK)
         status = checkpoint_commit(copy->dir, &copy->paths, err);
     else
@@ -132,7 +134,7 @@ enum status checkpoint_copy_end(struct checkpoint_copy **out, const char *state,
 
 void checkpoint_copy_drop(struct checkpoint_copy **copy)
 {
-    (void)close((*copy)->fd);
+    fileio_out_drop(&(*copy)->out);
     checkpoint_remove_temps(&(*copy)->paths);
     free(*copy);
     *copy = NULL;

@@ -68,6 +68,9 @@ void checkpoint_remove_temps(const struct checkpoint_paths *paths);
  * STATUS_NOT_FOUND, STATUS_IO. */
 enum status checkpoint_check_tensors(const char *path, uint64_t bytes, const char *sha256,
                                      struct err *err);
+/* The same where size and SHA-256 are known. */
+enum status checkpoint_compare_tensors(const char *path, uint64_t bytes, const char *sha256,
+                                       uint64_t found_bytes, const char *found, struct err *err);
 /* Writes `text` as the new file `path` and syncs it. */
 enum status checkpoint_write_text(const char *path, const char *text, size_t byte_count,
                                   struct err *err);

@@ -85,7 +85,7 @@ static char *header_text(const struct safetensors_tensor *tensors, size_t tensor
 }
 
 /* Writes the length, the text, and spaces so that the values start at a multiple of 8 bytes. */
-static enum status write_header(int fd, const char *text, struct err *err)
+static enum status write_header(struct fileio_out *out, const char *text, struct err *err)
 {
     static const char spaces[ALIGN_BYTES + 1] = "        ";
     size_t text_bytes = strlen(text);
@@ -94,12 +94,30 @@ static enum status write_header(int fd, const char *text, struct err *err)
     enum status status;
 
     assert(length % ALIGN_BYTES == 0);
-    status = fileio_write(fd, &length, sizeof length, err);
+    status = fileio_out_write(out, &length, sizeof length, err);
 
     if (status == STATUS_OK)
-        status = fileio_write(fd, text, text_bytes, err);
+        status = fileio_out_write(out, text, text_bytes, err);
     if (status == STATUS_OK)
-        status = fileio_write(fd, spaces, padding, err);
+        status = fileio_out_write(out, spaces, padding, err);
+    return status;
+}
+
+enum status safetensors_write_out(struct fileio_out *out, const struct safetensors_tensor *tensors,
+                                  size_t tensor_count, const struct safetensors_metadata *metadata,
+                                  size_t metadata_count, struct err *err)
+{
+    char *text = header_text(tensors, tensor_count, metadata, metadata_count);
+    enum status status;
+
+    assert(out->fd >= 0);
+    if (text == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for a header of %zu tensors",
+                       tensor_count);
+    status = write_header(out, text, err);
+    cJSON_free(text);
+    for (size_t i = 0; status == STATUS_OK && i < tensor_count; i++)
+        status = fileio_out_write(out, tensors[i].values, safetensors_bytes(&tensors[i]), err);
     return status;
 }
 
@@ -107,18 +125,9 @@ enum status safetensors_write(int fd, const struct safetensors_tensor *tensors, 
                               const struct safetensors_metadata *metadata, size_t metadata_count,
                               struct err *err)
 {
-    char *text = header_text(tensors, tensor_count, metadata, metadata_count);
-    enum status status;
+    struct fileio_out out = {.fd = fd};
 
-    assert(fd >= 0);
-    if (text == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for a header of %zu tensors",
-                       tensor_count);
-    status = write_header(fd, text, err);
-    cJSON_free(text);
-    for (size_t i = 0; status == STATUS_OK && i < tensor_count; i++)
-        status = fileio_write(fd, tensors[i].values, safetensors_bytes(&tensors[i]), err);
-    return status;
+    return safetensors_write_out(&out, tensors, tensor_count, metadata, metadata_count, err);
 }
 
 /* -- reading -- */

@@ -68,6 +68,12 @@ enum status safetensors_write(int fd, const struct safetensors_tensor *tensors, 
                               const struct safetensors_metadata *metadata, size_t metadata_count,
                               struct err *err);
 
+/* The same, hashed on the way where `out` is. */
+struct fileio_out;
+enum status safetensors_write_out(struct fileio_out *out, const struct safetensors_tensor *tensors,
+                                  size_t tensor_count, const struct safetensors_metadata *metadata,
+                                  size_t metadata_count, struct err *err);
+
 /* Parses and checks a header (without its length) for `data_bytes` bytes of values.
  * `what` names the source in errors. On success close with safetensors_close. Errors:
  * STATUS_BAD_INPUT, STATUS_TOO_BIG, STATUS_MEMORY. */

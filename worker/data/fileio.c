@@ -13,7 +13,12 @@
 #include <cjson/cJSON.h>
 #include <openssl/evp.h>
 
-enum { CHUNK_BYTES = 1 << 16, CALL_BYTES_MAX = 1 << 30 };
+enum {
+    CHUNK_BYTES = 1 << 16,
+    PIECE_BYTES = 1 << 18,
+    WRITEBACK_BYTES = 8 << 20,
+    CALL_BYTES_MAX = 1 << 30
+};
 
 enum status fileio_write(int fd, const void *bytes, uint64_t byte_count, struct err *err)
 {
@@ -106,6 +111,41 @@ enum status fileio_read_file(const char *path, uint64_t byte_limit, char **bytes
     return status;
 }
 
+/* -- SHA-256 -- */
+
+static enum status digest_new(EVP_MD_CTX **digest, struct err *err)
+{
+    *digest = EVP_MD_CTX_new();
+    if (*digest != NULL && EVP_DigestInit_ex(*digest, EVP_sha256(), NULL) == 1)
+        return STATUS_OK;
+    EVP_MD_CTX_free(*digest);
+    *digest = NULL;
+    return err_set(err, STATUS_LIBRARY, 0, "SHA-256 cannot be started");
+}
+
+static enum status digest_add(EVP_MD_CTX *digest, const void *bytes, size_t byte_count,
+                              struct err *err)
+{
+    return EVP_DigestUpdate(digest, bytes, byte_count) == 1
+               ? STATUS_OK
+               : err_set(err, STATUS_LIBRARY, 0, "SHA-256 failed");
+}
+
+/* Frees the digest. hex: [65] */
+static enum status digest_end(EVP_MD_CTX *digest, char *hex, struct err *err)
+{
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    unsigned int sum_bytes = 0;
+    const bool ended = EVP_DigestFinal_ex(digest, sum, &sum_bytes) == 1;
+
+    EVP_MD_CTX_free(digest);
+    if (!ended)
+        return err_set(err, STATUS_LIBRARY, 0, "SHA-256 failed");
+    for (unsigned int i = 0; i < sum_bytes; i++)
+        (void)snprintf(hex + 2 * (size_t)i, 3, "%02x", sum[i]);
+    return STATUS_OK;
+}
+
 static enum status digest_file(int fd, const char *path, uint64_t byte_count, EVP_MD_CTX *digest,
                                struct err *err)
 {
@@ -113,13 +153,13 @@ static enum status digest_file(int fd, const char *path, uint64_t byte_count, EV
     char *chunk = malloc(CHUNK_BYTES);
     enum status status = STATUS_OK;
 
-    if (chunk == NULL || digest == NULL || EVP_DigestInit_ex(digest, EVP_sha256(), NULL) != 1)
-        status = err_set(err, STATUS_LIBRARY, 0, "%s: SHA-256 failed", path);
+    if (chunk == NULL)
+        status = err_set(err, STATUS_MEMORY, 0, "%s: no memory to hash it", path);
     while (status == STATUS_OK && offset < byte_count) {
         uint64_t left = byte_count - offset, ask = left < CHUNK_BYTES ? left : CHUNK_BYTES;
         status = fileio_read_at(fd, path, chunk, ask, offset, err);
-        if (status == STATUS_OK && EVP_DigestUpdate(digest, chunk, ask) != 1)
-            status = err_set(err, STATUS_LIBRARY, 0, "%s: SHA-256 failed", path);
+        if (status == STATUS_OK)
+            status = digest_add(digest, chunk, ask, err);
         offset += ask;
     }
     free(chunk);
@@ -128,23 +168,107 @@ static enum status digest_file(int fd, const char *path, uint64_t byte_count, EV
 
 enum status fileio_sha256(const char *path, char *hex, uint64_t *byte_count, struct err *err)
 {
-    unsigned char sum[EVP_MAX_MD_SIZE];
-    unsigned int sum_bytes = 0;
     EVP_MD_CTX *digest;
     int fd;
     enum status status = open_to_read(path, &fd, byte_count, err);
 
     if (status != STATUS_OK)
         return status;
-    digest = EVP_MD_CTX_new();
-    status = digest_file(fd, path, *byte_count, digest, err);
-    if (status == STATUS_OK && EVP_DigestFinal_ex(digest, sum, &sum_bytes) != 1)
-        status = err_set(err, STATUS_LIBRARY, 0, "%s: SHA-256 failed", path);
-    EVP_MD_CTX_free(digest);
+    status = digest_new(&digest, err);
+    if (status == STATUS_OK) {
+        status = digest_file(fd, path, *byte_count, digest, err);
+        if (status == STATUS_OK)
+            status = digest_end(digest, hex, err);
+        else
+            EVP_MD_CTX_free(digest);
+    }
     (void)close(fd);
-    for (unsigned int i = 0; status == STATUS_OK && i < sum_bytes; i++)
-        (void)snprintf(hex + 2 * (size_t)i, 3, "%02x", sum[i]);
     return status;
+}
+
+enum status fileio_sha256_bytes(const void *bytes, size_t byte_count, char *hex, struct err *err)
+{
+    EVP_MD_CTX *digest;
+    enum status status = digest_new(&digest, err);
+
+    if (status != STATUS_OK)
+        return status;
+    status = digest_add(digest, bytes, byte_count, err);
+    if (status == STATUS_OK)
+        return digest_end(digest, hex, err);
+    EVP_MD_CTX_free(digest);
+    return status;
+}
+
+/* -- writing -- */
+
+enum status fileio_out_open(struct fileio_out *out, const char *path, struct err *err)
+{
+    enum status status;
+
+    *out = (struct fileio_out){.fd = -1};
+    (void)unlink(path);
+    status = fileio_create(path, &out->fd, err);
+    if (status == STATUS_OK)
+        status = digest_new(&out->digest, err);
+    if (status != STATUS_OK)
+        fileio_out_drop(out);
+    return status;
+}
+
+/* Tells the kernel to begin with what is written so far, a share at a time. Without it all of a
+ * large file waits for the fsync. */
+static void begin_writeback(const struct fileio_out *out, uint64_t added)
+{
+    const uint64_t from = out->byte_count / WRITEBACK_BYTES * WRITEBACK_BYTES;
+    const uint64_t to = (out->byte_count + added) / WRITEBACK_BYTES * WRITEBACK_BYTES;
+
+    if (to > from)
+        (void)sync_file_range(out->fd, (off_t)from, (off_t)(to - from), SYNC_FILE_RANGE_WRITE);
+}
+
+/* A piece is hashed and written while it is in the cache. */
+enum status fileio_out_write(struct fileio_out *out, const void *bytes, uint64_t byte_count,
+                             struct err *err)
+{
+    const char *at = bytes;
+    enum status status = STATUS_OK;
+
+    while (status == STATUS_OK && byte_count > 0) {
+        const size_t n = byte_count < PIECE_BYTES ? (size_t)byte_count : PIECE_BYTES;
+
+        if (out->digest != NULL)
+            status = digest_add(out->digest, at, n, err);
+        if (status == STATUS_OK)
+            status = fileio_write(out->fd, at, n, err);
+        if (status == STATUS_OK)
+            begin_writeback(out, n);
+        at += n;
+        byte_count -= n;
+        out->byte_count += n;
+    }
+    return status;
+}
+
+enum status fileio_out_finish(struct fileio_out *out, const char *path, char *hex, struct err *err)
+{
+    enum status status = fileio_finish(out->fd, path, err);
+
+    out->fd = -1;
+    if (status == STATUS_OK) {
+        status = digest_end(out->digest, hex, err);
+        out->digest = NULL;
+    }
+    fileio_out_drop(out);
+    return status;
+}
+
+void fileio_out_drop(struct fileio_out *out)
+{
+    if (out->fd >= 0)
+        (void)close(out->fd);
+    EVP_MD_CTX_free(out->digest);
+    *out = (struct fileio_out){.fd = -1};
 }
 
 enum status fileio_create(const char *path, int *fd, struct err *err)

@@ -25,12 +25,33 @@ enum status fileio_read_file(const char *path, uint64_t byte_limit, char **bytes
 /* SHA-256 of a file as 64 lower-case hex digits, `hex` [65], and its size. */
 enum status fileio_sha256(const char *path, char *hex, uint64_t *byte_count, struct err *err);
 
+/* The same of bytes in memory. Errors: STATUS_LIBRARY. */
+enum status fileio_sha256_bytes(const void *bytes, size_t byte_count, char *hex, struct err *err);
+
 /* Creates `path` for writing, mode 0644 less the umask; fails if it exists. */
 enum status fileio_create(const char *path, int *fd, struct err *err);
 /* fsync and close; the descriptor is closed in any case. */
 enum status fileio_finish(int fd, const char *path, struct err *err);
 /* rename(2), then fsync(2) of the directory `dir`, so that the rename survives a crash. */
 enum status fileio_rename(const char *from, const char *to, const char *dir, struct err *err);
+
+/* A file that is written from its start to its end, hashed on the way, so that nobody reads it again
+ * for its SHA-256. Its bytes go to the disk while later ones are hashed. */
+struct fileio_out {
+    int fd;
+    struct evp_md_ctx_st *digest; /* OpenSSL's EVP_MD_CTX; NULL: not hashed */
+    uint64_t byte_count;          /* so far */
+};
+
+/* A new file in place of one that may be there. On success close with fileio_out_finish or
+ * fileio_out_drop. Errors: STATUS_IO, STATUS_LIBRARY. */
+enum status fileio_out_open(struct fileio_out *out, const char *path, struct err *err);
+enum status fileio_out_write(struct fileio_out *out, const void *bytes, uint64_t byte_count,
+                             struct err *err);
+/* fsync and close; `hex` [65] gets the SHA-256. Closed in any case. */
+enum status fileio_out_finish(struct fileio_out *out, const char *path, char *hex, struct err *err);
+/* Closes; the file stays as it is. */
+void fileio_out_drop(struct fileio_out *out);
 
 /* Parses strict JSON of exactly `byte_count` bytes: only white space after the value, no NUL (raw
  * or escaped), no key twice in an object. NULL for anything else. Free with cJSON_Delete(). */

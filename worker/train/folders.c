@@ -364,10 +364,10 @@ static enum status send_parcel(struct train *train, const struct parcel *parcel,
 }
 
 /* Sends the checkpoint of `step` from ranks[0] to the other ranks of ranks[count]; all ranks call.
- * On ranks[0] a negative step: there is nothing to send, which all ranks learn. `*why`, on a rank
+ * Where ranks[0] cannot read it, nothing is sent, which all ranks learn. `*why`, on a rank
  * that receives: why it has no copy now; its status stays STATUS_OK where it has one. */
-static enum status deliver(struct train *train, int64_t step, const uint32_t *ranks, uint32_t count,
-                           struct err *why, struct err *err)
+static enum status deliver(struct train *train, uint32_t step, const uint32_t *ranks,
+                           uint32_t count, struct err *why, struct err *err)
 {
     const uint32_t at = place_in(ranks, count, train->place->rank);
     struct checkpoint_source source = {.fd = -1};
@@ -376,10 +376,9 @@ static enum status deliver(struct train *train, int64_t step, const uint32_t *ra
     enum status status;
 
     memset(&parcel, 0, sizeof parcel);
-    if (at == 0 && step >= 0 &&
-        checkpoint_source_open(&source, train->options->checkpoint_dir, (uint32_t)step,
-                               &unreadable) == STATUS_OK)
-        parcel = (struct parcel){true, (uint32_t)step, source.state_bytes, source.tensor_bytes};
+    if (at == 0 && checkpoint_source_open(&source, train->options->checkpoint_dir, step,
+                                          &unreadable) == STATUS_OK)
+        parcel = (struct parcel){true, step, source.state_bytes, source.tensor_bytes};
     if (unreadable.status != STATUS_OK)
         log_line(LOG_WARNING, train_log_about(train), "cannot send a checkpoint: %s",
                  unreadable.text);
@@ -394,15 +393,13 @@ static enum status deliver(struct train *train, int64_t step, const uint32_t *ra
     return status;
 }
 
-enum status train_copy(struct train *train, bool is_saved, struct err *err)
+enum status train_copy(struct train *train, uint32_t step, struct err *err)
 {
     struct err why = {0};
     enum status status;
 
-    if (train->copy_count == 0)
-        return STATUS_OK;
-    status = deliver(train, is_saved ? (int64_t)train->state.step : -1, train->copy_ranks,
-                     1 + train->copy_count, &why, err);
+    assert(train->copy_count > 0);
+    status = deliver(train, step, train->copy_ranks, 1 + train->copy_count, &why, err);
     if (status != STATUS_OK || why.status == STATUS_OK || why.status == STATUS_NOT_FOUND)
         return status;
     if (why.status == STATUS_CONFLICT)
@@ -410,7 +407,7 @@ enum status train_copy(struct train *train, bool is_saved, struct err *err)
     log_line(LOG_WARNING, train_log_about(train),
              "no copy of checkpoint step %u on this node: %s; training goes on, the earlier "
              "copies stand",
-             train->state.step, why.text);
+             step, why.text);
     return STATUS_OK;
 }
 

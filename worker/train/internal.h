@@ -22,6 +22,9 @@
 #include "worker/train/progress.h"
 #include "worker/train/train.h"
 
+struct checkpoint_writer;
+struct train_snapshot;
+
 /* A queued step whose outcome the device does not have yet: what its report needs. */
 struct train_pending {
     uint32_t epoch, step_in_epoch, step; /* all from 1 */
@@ -54,9 +57,12 @@ struct train {
     struct nccl_link *nccl_link;   /* NULL: gradients are not reduced by NCCL */
     struct nccl_guard *nccl_guard; /* NULL as nccl_link */
 
-    struct checkpoint_dir *dir;   /* where this rank writes checkpoints or copies; or NULL */
-    struct agree_report *reports; /* [world] with --checkpoint-dir, else NULL */
-    uint32_t *copy_ranks;         /* rank 0, then the copy_count ranks that get each checkpoint */
+    struct checkpoint_writer *writer; /* rank 0 with --checkpoint-dir, else NULL */
+    struct train_snapshot *snapshot;  /* what it writes; as writer */
+    int64_t saving_step;              /* of the checkpoint that is being written; -1: none */
+    struct checkpoint_dir *dir;       /* where this rank writes checkpoints or copies; or NULL */
+    struct agree_report *reports;     /* [world] with --checkpoint-dir, else NULL */
+    uint32_t *copy_ranks; /* rank 0, then the copy_count ranks that get each checkpoint */
     uint32_t copy_count;
     struct checkpoint_state state; /* the position, and what identifies this training */
     struct schedule_options schedule;
@@ -164,7 +170,41 @@ void train_nccl_pause(struct train *train);
 enum status train_nccl_verdict(struct train *train, struct err *err);
 void train_nccl_close(struct train *train);
 
-/* -- state.c: between the net and the checkpoints -- */
+/* -- snapshot.c -- */
+
+enum { TRAIN_PARAMETER = -1 }; /* beside the optimizer's states */
+#define TRAIN_PREFIX_BYTES 32  /* "optimizer.exp_avg_sq." */
+
+/* The prefix of a tensor's name in a checkpoint, by the optimizer's state; "" for the tensor itself. */
+const char *train_tensor_prefix(int state, char prefix[TRAIN_PREFIX_BYTES]);
+/* Memory for one copy of the net's tensors and of the optimizer's states. */
+enum status train_snapshot_new(struct train *train, struct err *err);
+/* Copies them. `tensors` and their values are valid until the next copy. Waits for the device. */
+enum status train_snapshot_take(struct train *train, const struct safetensors_tensor **tensors,
+                                size_t *tensor_count, struct err *err);
+void train_snapshot_free(struct train *train);
+
+/* -- save.c: checkpoints while training goes on. All ranks call, between the same two steps -- */
+
+/* Memory and thread, once the folder is open. */
+enum status train_save_open(struct train *train, struct err *err);
+/* Begins to write a checkpoint of this position, after the one before is written and copied. */
+enum status train_save(struct train *train, struct err *err);
+/* Whether the checkpoint that is being written, if there is one, is committed; then the other nodes get
+ * their copies. `wait`: until it is. A full disk is a warning. Errors:
+ * STATUS_CONFLICT (a newer generation has taken over), STATUS_BAD_INPUT (a weight is not finite),
+ * those of the collectives. */
+enum status train_saved(struct train *train, bool wait, struct err *err);
+/* Rank 0 alone, after a signal: writes a checkpoint of this position and waits for it; no copies. Errors
+ * as above. */
+enum status train_save_last(struct train *train, struct err *err);
+/* At the end of training: its last checkpoint is written, and all weights are finite. Errors:
+ * STATUS_IO, STATUS_BAD_INPUT, STATUS_MEMORY, those of train_saved. */
+enum status train_check_end(struct train *train, struct err *err);
+/* Waits for a checkpoint that is being written. */
+void train_save_close(struct train *train);
+
+/* -- state.c: from a checkpoint into the net -- */
 
 /* Finds the checkpoint to resume from (folders.c, or what --resume names); rank 0 reads it, every
  * rank gets its state; without one the state stays. Parameters come with ddp_new, the optimizer's
@@ -173,14 +213,6 @@ enum status train_resume(struct train *train, struct err *err);
 enum status train_share_optim(struct train *train, struct err *err);
 /* Writes the resumed loss scale and count of optimizer steps into the net. */
 void train_load_scaler(struct train *train);
-/* All ranks, at the same steps: rank 0 commits the position, once per step; then the copies are
- * made. Not `is_due`: rank 0 alone calls, no copies. A full disk is a warning. Errors:
- * STATUS_CONFLICT (a newer generation has taken over), STATUS_BAD_INPUT (a weight is not finite),
- * those of the collectives. */
-enum status train_save(struct train *train, bool is_due, struct err *err);
-/* Rank 0, at the end of training: its last checkpoint was written, and all weights are finite.
- * Errors: STATUS_IO, STATUS_BAD_INPUT, STATUS_MEMORY. */
-enum status train_check_end(struct train *train, struct err *err);
 
 /* -- folders.c: checkpoints on nodes that share no disk. All ranks call, in this order -- */
 
@@ -196,8 +228,8 @@ enum status train_meet_folders(struct train *train, struct err *conflict, struct
 enum status train_agree(struct train *train, const struct err *conflict, struct err *err);
 /* Takes the folder of --checkpoint-dir, on the ranks that write there. */
 enum status train_open_dir(struct train *train, struct err *err);
-/* Copies the checkpoint that rank 0 has just committed (`is_saved`; ignored on the others) to the
- * other nodes. A copy that cannot be written is a warning. Errors: as train_save. */
-enum status train_copy(struct train *train, bool is_saved, struct err *err);
+/* Copies the checkpoint of `step`, which rank 0 has committed, to the other nodes. A copy that cannot be
+ * written is a warning. Errors: as train_saved. */
+enum status train_copy(struct train *train, uint32_t step, struct err *err);
 
 #endif

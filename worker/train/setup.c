@@ -184,6 +184,8 @@ static enum status make_equal(struct train *train, struct err *err)
         status = train_share_optim(train, err);
     if (status == STATUS_OK)
         status = train_open_dir(train, err);
+    if (status == STATUS_OK)
+        status = train_save_open(train, err);
     return status;
 }
 
@@ -298,6 +300,7 @@ static struct train *make(const struct train_setup *setup)
     train->device = setup->device;
     train->agent = setup->agent;
     train->saved_step = -1;
+    train->saving_step = -1;
     train->told_step = -1;
     train->begun_us = mono_us() - setup->device->open_us;
     train_stage_add(train, "device", setup->device->open_us);
@@ -337,6 +340,7 @@ void train_free(struct train **out)
 
     if (train == NULL)
         return;
+    train_save_close(train);
     train_nccl_close(train);
     ddp_free(&train->ddp);
     if (train->comm != NULL)

@@ -1,5 +1,5 @@
-/* Between the net and its checkpoints. Rank 0 alone reads and writes files and sends the other
- * ranks what they need. */
+/* From a checkpoint into the net. Rank 0 alone reads files, and sends the other ranks what they need.
+ * snapshot.c and save.c have the way back. */
 #include "worker/net/state.h"
 #include "worker/train/internal.h"
 
@@ -12,108 +12,6 @@
 #include <unistd.h>
 
 #include "common/log.h"
-
-enum { PARAMETER = -1 }; /* beside the optimizer's states */
-
-#define PREFIX_BYTES 32 /* "optimizer.exp_avg_sq." */
-
-/* -- from the net -- */
-
-/* Copies of all tensors of the net, and of the optimizer's states of the trainable ones. */
-struct snapshot {
-    struct safetensors_tensor *tensors;
-    size_t count;
-};
-
-static void snapshot_free(struct snapshot *snapshot)
-{
-    for (size_t i = 0; i < snapshot->count; i++) {
-        free((void *)(uintptr_t)snapshot->tensors[i].values);
-        free((void *)(uintptr_t)snapshot->tensors[i].name);
-    }
-    free(snapshot->tensors);
-}
-
-/* The prefix of a tensor's name in a checkpoint; "" for the tensor itself. */
-static const char *prefix_of(int state, char prefix[PREFIX_BYTES])
-{
-    if (state == PARAMETER)
-        prefix[0] = '\0';
-    else
-        (void)snprintf(prefix, PREFIX_BYTES, "optimizer.%s.",
-                       optim_state_name((enum optim_state)state));
-    return prefix;
-}
-
-static enum status read_state(struct net *net, int state, uint32_t index, float *values,
-                              struct err *err)
-{
-    return state == PARAMETER ? net_tensor_read(net, index, values, err)
-                              : net_optim_read(net, (enum optim_state)state, index, values, err);
-}
-
-static enum status check_finite(const char *name, const float *values, size_t count,
-                                struct err *err)
-{
-    struct err why;
-
-    if (safetensors_check_values(name, values, count, &why) == STATUS_OK)
-        return STATUS_OK;
-    return err_set(err, why.status, 0,
-                   "%.150s: training ends, and keeps no checkpoint of it; a lower --lr may help",
-                   why.text);
-}
-
-static enum status add_tensor(struct snapshot *snapshot, struct net *net, uint32_t index, int state,
-                              struct err *err)
-{
-    const struct net_tensor *tensor = net_tensor(net, index);
-    struct safetensors_tensor *out = &snapshot->tensors[snapshot->count]; /* has room for all */
-    float *values = calloc(tensor->count > 0 ? tensor->count : 1, sizeof *values);
-    char prefix[PREFIX_BYTES], *name = NULL;
-    enum status status;
-
-    if (values == NULL || asprintf(&name, "%s%s", prefix_of(state, prefix), tensor->name) < 0) {
-        free(values);
-        return err_set(err, STATUS_MEMORY, 0, "no memory for a copy of %s", tensor->name);
-    }
-    *out = (struct safetensors_tensor){
-        .name = name, .type = SAFETENSORS_F32, .dim_count = tensor->dim_count, .values = values};
-    assert(tensor->dim_count <= NET_DIMS_MAX && (state == PARAMETER || tensor->trainable));
-    for (uint32_t i = 0; i < tensor->dim_count; i++)
-        out->dims[i] = tensor->dims[i];
-    snapshot->count++;
-    status = read_state(net, state, index, values, err);
-    return status == STATUS_OK ? check_finite(name, values, tensor->count, err) : status;
-}
-
-static enum status snapshot_take(struct snapshot *snapshot, struct net *net, struct err *err)
-{
-    uint32_t count = net_tensor_count(net);
-    enum status status = STATUS_OK;
-
-    *snapshot = (struct snapshot){
-        calloc((OPTIM_STATES + 1) * (size_t)count + 1, sizeof *snapshot->tensors), 0};
-    if (snapshot->tensors == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for a checkpoint");
-    for (int state = PARAMETER; state < OPTIM_STATES; state++) {
-        if (state != PARAMETER && !net_has_state(net, (enum optim_state)state))
-            continue;
-        for (uint32_t i = 0; status == STATUS_OK && i < count; i++)
-            if (state == PARAMETER || net_tensor(net, i)->trainable)
-                status = add_tensor(snapshot, net, i, state, err);
-    }
-    return status;
-}
-
-static void take_scaler(struct train *train)
-{
-    const struct scaler scaler = net_scaler(train->net);
-
-    train->state.loss_scale = scaler.scale;
-    train->state.unskipped = scaler.unskipped;
-    train->state.skipped_in_a_row = scaler.skipped_in_a_row;
-}
 
 void train_load_scaler(struct train *train)
 {
@@ -130,81 +28,14 @@ void train_load_scaler(struct train *train)
     net_scaler_write(train->net, &scaler);
 }
 
-/* Rank 0: writes a checkpoint; `*is_saved`: it is committed. */
-static enum status save(struct train *train, bool *is_saved, struct err *err)
-{
-    struct snapshot snapshot;
-    struct err why;
-    enum status status;
-    bool has_diverged;
-
-    take_scaler(train);
-    train->state.has_momentum = net_has_state(train->net, OPTIM_MOMENTUM);
-    status = snapshot_take(&snapshot, train->net, &why);
-    has_diverged = status == STATUS_BAD_INPUT;
-    if (status == STATUS_OK)
-        status = checkpoint_save(train->dir, &train->state, snapshot.tensors, snapshot.count, &why);
-    snapshot_free(&snapshot);
-    *is_saved = status == STATUS_OK;
-    if (status == STATUS_OK)
-        return STATUS_OK;
-    if (status == STATUS_CONFLICT || has_diverged)
-        return err_set(err, status, why.code, "%s", why.text);
-    log_line(LOG_WARNING, train_log_about(train),
-             "no checkpoint at step %u: %s; training goes on, the earlier checkpoints stand",
-             train->state.step, why.text);
-    return STATUS_OK;
-}
-
-enum status train_check_end(struct train *train, struct err *err)
-{
-    enum status status = STATUS_OK;
-
-    if (train->place->rank != 0)
-        return STATUS_OK;
-    if (train->dir != NULL && train->saved_step != (int64_t)train->state.step)
-        return err_set(
-            err, STATUS_IO, 0,
-            "training is done, but its last checkpoint, of step %u, could not be written "
-            "to %.100s (the warning before says why): free some space, and go on with "
-            "--resume auto",
-            train->state.step, train->options->checkpoint_dir);
-    for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(train->net); i++) {
-        const struct net_tensor *tensor = net_tensor(train->net, i);
-        float *values = malloc((tensor->count > 0 ? tensor->count : 1) * sizeof *values);
-
-        if (values == NULL)
-            return err_set(err, STATUS_MEMORY, 0, "no memory to look at %s", tensor->name);
-        status = net_tensor_read(train->net, i, values, err);
-        if (status == STATUS_OK)
-            status = check_finite(tensor->name, values, tensor->count, err);
-        free(values);
-    }
-    return status;
-}
-
-enum status train_save(struct train *train, bool is_due, struct err *err)
-{
-    bool is_saved = false;
-    enum status status = STATUS_OK;
-
-    if (train->place->rank == 0 && train->dir != NULL &&
-        train->saved_step != (int64_t)train->state.step)
-        status = save(train, &is_saved, err);
-    if (status == STATUS_OK && is_due)
-        status = train_copy(train, is_saved, err);
-    if (status == STATUS_OK && is_saved) /* what the server is told: there are copies of it */
-        train->saved_step = train->state.step;
-    return status;
-}
-
 /* -- into the net -- */
 
 static enum status write_state(struct net *net, int state, uint32_t index, const float *values,
                                struct err *err)
 {
-    return state == PARAMETER ? net_tensor_write(net, index, values, err)
-                              : net_optim_write(net, (enum optim_state)state, index, values, err);
+    return state == TRAIN_PARAMETER
+               ? net_tensor_write(net, index, values, err)
+               : net_optim_write(net, (enum optim_state)state, index, values, err);
 }
 
 static bool same_shape(const struct safetensors_tensor *there, const struct net_tensor *here)
@@ -222,11 +53,11 @@ static enum status load_tensor(struct net *net, uint32_t index, const struct saf
 {
     const struct net_tensor *tensor = net_tensor(net, index);
     const struct safetensors_tensor *found;
-    char name[SAFETENSORS_NAME_BYTES_MAX + 1], prefix[PREFIX_BYTES];
+    char name[SAFETENSORS_NAME_BYTES_MAX + 1], prefix[TRAIN_PREFIX_BYTES];
     float *values;
     enum status status;
 
-    (void)snprintf(name, sizeof name, "%s%s", prefix_of(state, prefix), tensor->name);
+    (void)snprintf(name, sizeof name, "%s%s", train_tensor_prefix(state, prefix), tensor->name);
     found = safetensors_find(file, name);
     if (found == NULL || !same_shape(found, tensor))
         return err_set(err, STATUS_CONFLICT, 0, "the checkpoint's %s %s", name,
@@ -248,7 +79,7 @@ static bool is_saved(const struct train *train, const struct checkpoint_state *f
 {
     const struct scaler scaler = {.has_momentum = from->has_momentum, .applied = from->applied};
 
-    if (state == PARAMETER)
+    if (state == TRAIN_PARAMETER)
         return true;
     return !train->options->evaluate &&
            optim_uses(&train->options->optim, (enum optim_state)state) &&
@@ -261,11 +92,11 @@ static enum status load_net(struct train *train, const struct checkpoint *checkp
     struct net *net = train->net;
     enum status status = STATUS_OK;
 
-    for (int state = PARAMETER; state < OPTIM_STATES; state++) {
+    for (int state = TRAIN_PARAMETER; state < OPTIM_STATES; state++) {
         if (!is_saved(train, &checkpoint->state, state))
             continue;
         for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(net); i++)
-            if (state == PARAMETER || net_tensor(net, i)->trainable)
+            if (state == TRAIN_PARAMETER || net_tensor(net, i)->trainable)
                 status = load_tensor(net, i, &checkpoint->tensors, state, err);
     }
     return status;

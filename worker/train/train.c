@@ -142,9 +142,13 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
         if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
             status = train_settle(train, true, err);
         if (is_checkpoint_due(train))
-            train_nccl_pause(train); /* rank 0 writes, the others wait for it in the next step */
-        if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
-            status = train_save(train, is_checkpoint_due(train), err);
+            train_nccl_pause(train); /* rank 0 copies the net, the others wait in the next step */
+        if (status == STATUS_OK && is_stopped)
+            status = train_save_last(train, err);
+        else if (status == STATUS_OK && is_checkpoint_due(train))
+            status = train_save(train, err);
+        else if (status == STATUS_OK)
+            status = train_saved(train, false, err);
         if (status == STATUS_OK && is_stopped)
             status = stopped(err);
     }

@@ -4,7 +4,8 @@
  *   train.c       the loop; validation, schedule, early stopping
  *   step.c        one step and its report; accumulate.c: its gradients
  *   nccl.c        gradients by NCCL
- *   state.c       between the net and the checkpoints
+ *   save.c        checkpoints while training goes on; snapshot.c: the copy that is written
+ *   state.c       from a checkpoint into the net
  *   folders.c     checkpoints on nodes that share no disk; agree.c: from which all go on
  *   model.c       the model's graph and first parameters
  *   profile.c     --profile

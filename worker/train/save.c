@@ -1,0 +1,191 @@
+/* Checkpoints while training goes on.
+ *
+ * At a step's end rank 0 copies the net's tensors, and a thread (worker/checkpoint/writer.h) writes the copy
+ * while the next steps run. One checkpoint at a time: the next one waits for it. Its outcome is
+ * looked for between later steps:
+ *   committed            the other nodes get their copies of the file, then the server is told
+ *   a full disk          a warning; the earlier checkpoints stand
+ *   a newer owner, or a weight that is not finite    training ends
+ *
+ * Copies are collectives, so all ranks must begin them between the same two steps, but rank 0
+ * alone knows when its file is committed. So while a checkpoint is being written, and only then, it
+ * broadcasts one word between any two steps. All ranks know that one is being written: they begin them at
+ * the same steps. Where all nodes share the folder there are no copies and no such word. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "worker/checkpoint/writer.h"
+#include "worker/net/state.h"
+#include "worker/train/internal.h"
+
+enum word { WORD_WRITING, WORD_COMMITTED, WORD_NONE };
+
+static void take_scaler(struct train *train)
+{
+    const struct scaler scaler = net_scaler(train->net);
+
+    train->state.loss_scale = scaler.scale;
+    train->state.unskipped = scaler.unskipped;
+    train->state.skipped_in_a_row = scaler.skipped_in_a_row;
+    train->state.has_momentum = net_has_state(train->net, OPTIM_MOMENTUM);
+}
+
+enum status train_save_open(struct train *train, struct err *err)
+{
+    enum status status;
+
+    if (train->place->rank != 0 || train->dir == NULL)
+        return STATUS_OK;
+    status = train_snapshot_new(train, err);
+    return status == STATUS_OK ? checkpoint_writer_new(&train->writer, train->dir, err) : status;
+}
+
+/* Rank 0, with no checkpoint being written. */
+static enum status begin(struct train *train, struct err *err)
+{
+    const struct safetensors_tensor *tensors;
+    size_t tensor_count;
+    enum status status = train_snapshot_take(train, &tensors, &tensor_count, err);
+
+    if (status != STATUS_OK)
+        return status;
+    take_scaler(train);
+    checkpoint_writer_begin(train->writer, &train->state, tensors, tensor_count);
+    return STATUS_OK;
+}
+
+static enum status diverged(const struct err *why, struct err *err)
+{
+    return err_set(err, why->status, 0,
+                   "%.150s: training ends, and keeps no checkpoint of it; a lower --lr may help",
+                   why->text);
+}
+
+/* Rank 0: what became of the checkpoint that is being written. */
+static enum status look(struct train *train, bool wait, enum word *word, struct err *err)
+{
+    struct err outcome = {0};
+
+    *word = WORD_WRITING;
+    if (!checkpoint_writer_take(train->writer, wait, &outcome))
+        return STATUS_OK;
+    *word = outcome.status == STATUS_OK ? WORD_COMMITTED : WORD_NONE;
+    if (outcome.status == STATUS_OK)
+        return STATUS_OK;
+    if (outcome.status == STATUS_BAD_INPUT)
+        return diverged(&outcome, err);
+    if (outcome.status == STATUS_CONFLICT)
+        return err_set(err, outcome.status, outcome.code, "%s", outcome.text);
+    log_line(LOG_WARNING, train_log_about(train),
+             "no checkpoint at step %lld: %s; training goes on, the earlier checkpoints stand",
+             (long long)train->saving_step, outcome.text);
+    return STATUS_OK;
+}
+
+/* The file is committed: all ranks make the copies. */
+static enum status copy(struct train *train, struct err *err)
+{
+    enum status status = train_settle(train, true, err);
+
+    train_nccl_pause(train);
+    return status == STATUS_OK ? train_copy(train, (uint32_t)train->saving_step, err) : status;
+}
+
+enum status train_saved(struct train *train, bool wait, struct err *err)
+{
+    enum word word = WORD_NONE;
+    enum status status = STATUS_OK;
+
+    if (train->saving_step < 0)
+        return STATUS_OK;
+    if (train->place->rank == 0)
+        status = look(train, wait, &word, err);
+    if (status == STATUS_OK && train->copy_count > 0)
+        status = comm_broadcast(train->comm, &word, sizeof word, 0, err);
+    if (status != STATUS_OK || word == WORD_WRITING)
+        return status;
+    if (word == WORD_COMMITTED && train->copy_count > 0)
+        status = copy(train, err);
+    if (status == STATUS_OK && word == WORD_COMMITTED && train->place->rank == 0)
+        train->saved_step = train->saving_step; /* told to the server: there are copies of it */
+    train->saving_step = -1;
+    return status;
+}
+
+enum status train_save(struct train *train, struct err *err)
+{
+    enum status status = train_saved(train, true, err);
+
+    if (status != STATUS_OK || train->options->checkpoint_dir == NULL)
+        return status;
+    if (train->place->rank == 0)
+        status = begin(train, err);
+    if (train->place->rank == 0 || train->copy_count > 0)
+        train->saving_step = train->state.step;
+    return status;
+}
+
+enum status train_save_last(struct train *train, struct err *err)
+{
+    enum word word = WORD_NONE;
+    enum status status = STATUS_OK;
+
+    assert(train->place->rank == 0);
+    if (train->saving_step >= 0)
+        status = look(train, true, &word, err);
+    if (word == WORD_COMMITTED)
+        train->saved_step = train->saving_step;
+    if (status != STATUS_OK || train->options->checkpoint_dir == NULL ||
+        train->saved_step == (int64_t)train->state.step)
+        return status;
+    status = begin(train, err);
+    train->saving_step = train->state.step;
+    if (status == STATUS_OK)
+        status = look(train, true, &word, err);
+    train->saving_step = -1;
+    return status;
+}
+
+/* All weights, where no checkpoint has shown that they are finite. */
+static enum status check_weights(struct train *train, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    for (uint32_t i = 0; status == STATUS_OK && i < net_tensor_count(train->net); i++) {
+        const struct net_tensor *tensor = net_tensor(train->net, i);
+        float *values = malloc((tensor->count > 0 ? tensor->count : 1) * sizeof *values);
+        struct err why;
+
+        if (values == NULL)
+            return err_set(err, STATUS_MEMORY, 0, "no memory to look at %s", tensor->name);
+        status = net_tensor_read(train->net, i, values, err);
+        if (status == STATUS_OK &&
+            safetensors_check_values(tensor->name, values, tensor->count, &why) != STATUS_OK)
+            status = diverged(&why, err);
+        free(values);
+    }
+    return status;
+}
+
+enum status train_check_end(struct train *train, struct err *err)
+{
+    enum status status = train_saved(train, true, err);
+
+    if (status != STATUS_OK || train->place->rank != 0)
+        return status;
+    if (train->options->checkpoint_dir == NULL)
+        return check_weights(train, err);
+    if (train->saved_step == (int64_t)train->state.step)
+        return STATUS_OK;
+    return err_set(err, STATUS_IO, 0,
+                   "training is done, but its last checkpoint, of step %u, could not be written "
+                   "to %.100s (the warning before says why): free some space, and go on with "
+                   "--resume auto",
+                   train->state.step, train->options->checkpoint_dir);
+}
+
+void train_save_close(struct train *train)
+{
+    checkpoint_writer_free(&train->writer);
+    train_snapshot_free(train);
+}
