@@ -24,7 +24,7 @@ void kernel_images_ref(const struct kernel_images *images, const void *x, void *
                 assert(images->std[c] > 0.0F);
                 value = images->from_bytes ? (float)((const uint8_t *)x)[at] / 255.0F
                                            : ((const float *)x)[at];
-                value = (value + -images->mean[c]) * (1.0F / images->std[c]);
+                value = (value - images->mean[c]) / images->std[c];
             }
             values_set(y, images->type, i * KERNEL_IMAGE_CHANNELS + c, value);
         }

@@ -3,17 +3,9 @@
 #include "kernels/layers.h"
 #include "kernels/launch.cuh"
 
-namespace
-{
-/* y = (x + add) * times, per output channel. */
-struct rule {
-    float add[KERNEL_IMAGE_CHANNELS], times[KERNEL_IMAGE_CHANNELS];
-};
-} // namespace
-
 template <typename T>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
-    make_pixels(const struct kernel_images images, const struct rule rule, const void *x, T *y)
+    make_pixels(const struct kernel_images images, const void *x, T *y)
 {
     const uint32_t pixels = images.height * images.width;
     const size_t image = (size_t)blockIdx.y * pixels;
@@ -32,7 +24,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
             if (c >= images.out_channels)
                 break;
             out[c] = images.from_bytes ? ((const uint8_t *)x)[at] / 255.0F : ((const float *)x)[at];
-            out[c] = (out[c] + rule.add[c]) * rule.times[c];
+            out[c] = (out[c] - images.mean[c]) / images.std[c];
         }
         pack_write<KERNEL_IMAGE_CHANNELS>(y, (image + i) * KERNEL_IMAGE_CHANNELS, out);
     }
@@ -42,7 +34,6 @@ int kernel_images(const struct kernel_images *images, const void *x, void *y,
                   struct CUstream_st *stream)
 {
     const size_t pixels = (size_t)images->height * images->width;
-    struct rule rule = {};
 
     if (images->images == 0 || pixels == 0)
         return 0;
@@ -50,12 +41,8 @@ int kernel_images(const struct kernel_images *images, const void *x, void *y,
         (images->in_channels != images->out_channels && images->in_channels != 1) ||
         pixels > INT32_MAX || images->images > LAUNCH_GRID_Y_MAX)
         return (int)cudaErrorInvalidValue;
-    for (uint32_t c = 0; c < images->out_channels; c++) {
-        rule.add[c] = -images->mean[c];
-        rule.times[c] = 1.0F / images->std[c];
-    }
     return launch_typed(images->type, [=](auto t) {
         return launch(make_pixels<decltype(t)>, dim3(launch_blocks(pixels), images->images), stream,
-                      *images, rule, x, (decltype(t) *)y);
+                      *images, x, (decltype(t) *)y);
     });
 }

@@ -30,7 +30,8 @@ struct kernel_images {
 
 /* Normalisation of the input:
  *   y[n][h][w][c] = (x - mean[c]) / std[c]       x = byte / 255, or the f32
- * computed as (x + -mean[c]) * (1 / std[c]) and rounded to `type`.
+ * in fp32, each operation rounded, then rounded to `type`: a product with 1 / std would differ from
+ * torchvision's quotient in the last bit.
  *   x: as from_bytes and is_planar say
  *   y: [images][height][width][4]
  * Speed: bound by memory; bytes to halves reads 3 bytes and writes 8 per pixel.

@@ -48,8 +48,7 @@ struct bench {
     uint32_t batch, rounds, steps, size;
     bool profile, lockstep;
     struct net *net;
-    float *images;  /* on the CPU */
-    uint8_t *bytes; /* on a GPU: as training sends them */
+    uint8_t *bytes;
     int64_t *labels;
     uint64_t warm_ns[PROFILE_MAX]; /* the profile before the first round: making primitives does not
                                       count */
@@ -107,16 +106,14 @@ static enum status make(struct bench *bench, struct err *err)
     if (device_open(&bench->device, bench->device_name, 0, &notice, err) != STATUS_OK)
         return err->status;
     rng_seed(&rng, 0);
-    bench->images = malloc(count * sizeof *bench->images);
     bench->bytes = malloc(count);
     bench->labels = malloc(bench->batch * sizeof *bench->labels);
-    if (bench->images == NULL || bench->bytes == NULL || bench->labels == NULL)
+    if (bench->bytes == NULL || bench->labels == NULL)
         return err_set(err, STATUS_MEMORY, 0, "images: out of memory");
     if (make_net(bench, &rng, err) != STATUS_OK)
         return err->status;
-    rng_uniform_f32(&rng, 0.0F, 1.0F, bench->images, count);
     for (size_t i = 0; i < count; i++)
-        bench->bytes[i] = (uint8_t)(255.0F * bench->images[i]);
+        bench->bytes[i] = (uint8_t)(rng_u32(&rng) >> 24);
     for (uint32_t i = 0; i < bench->batch; i++)
         bench->labels[i] = (int64_t)(rng_u32(&rng) % bench_case->classes);
     return STATUS_OK;
@@ -144,8 +141,7 @@ static enum status take(struct bench *bench, bool all, uint32_t *queued, double 
 static enum status run_steps(struct bench *bench, uint32_t steps, double *loss, struct err *err)
 {
     const struct optim optim = {.lr = 1e-4F};
-    const bool is_gpu = bench->device.runtime != NULL;
-    const struct net_images images = {is_gpu ? NULL : bench->images, is_gpu ? bench->bytes : NULL};
+    const struct net_images images = {.bytes = bench->bytes};
     uint32_t queued = 0;
 
     for (uint32_t i = 0; i < steps; i++) {
@@ -278,7 +274,6 @@ int main(int argc, char **argv)
         print_profile(&bench);
     net_free(&bench.net);
     device_close(&bench.device);
-    free(bench.images);
     free(bench.bytes);
     free(bench.labels);
     return rc;

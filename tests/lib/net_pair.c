@@ -175,6 +175,25 @@ struct batch {
     int64_t *labels;
 };
 
+static const struct net_normal normal = {{0.485F, 0.456F, 0.406F, 0.0F},
+                                         {0.229F, 0.224F, 0.225F, 1.0F}};
+
+/* Row-major bytes, and the planes of floats that they mean. */
+static void make_bytes(struct batch *batch, const struct model_shape *shape, uint32_t n)
+{
+    const size_t pixels = (size_t)shape->height * shape->width, channels = shape->channels;
+
+    batch->bytes = malloc(n * channels * pixels);
+    CHECK(batch->bytes != NULL && channels <= NET_NORMAL_CHANNELS);
+    for (size_t i = 0; i < n * channels * pixels; i++) {
+        const size_t image = i / (channels * pixels), c = i / pixels % channels, p = i % pixels;
+        const uint8_t byte = (uint8_t)(batch->images[i] * 256.0F);
+
+        batch->bytes[(image * pixels + p) * channels + c] = byte;
+        batch->images[i] = ((float)byte / 255.0F - normal.mean[c]) / normal.std[c];
+    }
+}
+
 static struct batch draw_batch(const struct pair *pair, uint32_t seed)
 {
     const struct model_shape *shape = &pair->options.shape;
@@ -187,14 +206,8 @@ static struct batch draw_batch(const struct pair *pair, uint32_t seed)
     CHECK(batch.images != NULL && batch.labels != NULL);
     rng_seed(&rng, seed);
     rng_uniform_f32(&rng, 0.0F, 1.0F, batch.images, count);
-    if (pair->options.bytes) {
-        batch.bytes = malloc(count);
-        CHECK(batch.bytes != NULL);
-        for (size_t i = 0; i < count; i++) {
-            batch.bytes[i] = (uint8_t)(batch.images[i] * 256.0F);
-            batch.images[i] = (float)batch.bytes[i] / 255.0F;
-        }
-    }
+    if (pair->options.bytes)
+        make_bytes(&batch, shape, pair->options.batch);
     for (uint32_t i = 0; i < pair->options.batch; i++)
         batch.labels[i] = (int64_t)(rng_u32(&rng) % shape->classes);
     return batch;
@@ -217,11 +230,10 @@ static void check(enum status status, const struct err *err)
 static enum status forward(const struct pair *pair, struct net *net, const struct batch *batch,
                            uint32_t n, bool training, struct net_result *result, struct err *err)
 {
-    const struct net_images bytes = {NULL, batch->bytes};
+    const struct net_images bytes = {.bytes = batch->bytes, .normal = &normal};
 
     if (batch->bytes == NULL || net != pair->other)
         return net_forward(net, batch->images, batch->labels, n, training, result, err);
-    CHECK(net_takes_bytes(net));
     return net_forward_images(net, &bytes, batch->labels, n, training, result, err);
 }
 

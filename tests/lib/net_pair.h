@@ -19,7 +19,8 @@ struct pair_options {
     struct model_shape shape; /* 0: 1 x 12 x 12, 10 classes */
     uint32_t batch;           /* 0: 4 */
     bool accumulate, clips, bf16, deterministic;
-    bool bytes;     /* the other net gets its images as bytes, the first one as floats of them */
+    bool bytes;     /* the other net gets its images as bytes, normalised as ImageNet's; the first
+                       one as floats of them */
     bool overflows; /* a dynamic loss scale: steps may be skipped */
     bool halves;    /* the other backend has a reducer that halves: the CPU does it by its scale */
     float label_smoothing;

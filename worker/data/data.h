@@ -1,15 +1,16 @@
 /* Training data: sets of labelled images, the order of an epoch, batches.
  *
- *     dataset.h  a set of images and labels in memory
+ *     source.h   where images come from; what the files below that are sources implement
+ *     dataset.h  a source: images and labels in memory
  *     digits.h   the built-in set: handwriting-like digits, drawn from a seed
  *     idx.h      MNIST's IDX files
  *     sampler.h  which images a rank sees in an epoch: torch's DistributedSampler
- *     loader.h   batches, gathered by a thread while the step before runs
+ *     loader.h   batches, gathered by threads while the steps before run
  *     rng.h      PyTorch's CPU random numbers
  *     fileio.h   whole reads and writes of files, used by checkpoints too
  *
- * The path of an image: digits.h or idx.h -> dataset.h -> sampler.h (order) -> loader.h (batch) ->
- * net_step_begin(). */
+ * The path of an image: source.h (bytes) -> loader.h (batch, in the order of sampler.h) ->
+ * net_forward_images() (normalised). */
 #ifndef WORKER_DATA_DATA_H
 #define WORKER_DATA_DATA_H
 
@@ -20,5 +21,6 @@
 #include "worker/data/loader.h"
 #include "worker/data/rng.h"
 #include "worker/data/sampler.h"
+#include "worker/data/source.h"
 
 #endif

@@ -2,23 +2,72 @@
 #include "worker/data/dataset.h"
 
 #include <assert.h>
-#include <stdbool.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/draw.h"
+#include "worker/data/source.h"
+
+/* An image of a drawn set. Several threads may draw it at the same time, each into memory of its
+ * own; the first keeps its copy for later reads. */
+enum drawn { NOT_DRAWN, BEING_KEPT, DRAWN };
 
 struct dataset {
-    struct dataset_shape shape;
-    size_t image_count;
+    struct source source;
     size_t image_bytes;
     uint8_t *pixels;
     uint16_t *labels;
-    float scaled[256]; /* byte / 255 */
     dataset_draw draw; /* NULL: all images were given */
     uint64_t seed;
-    bool *drawn; /* [image_count]: which were drawn already */
+    atomic_uchar *drawn; /* [count] of enum drawn */
 };
+
+static void dataset_close(struct source *source)
+{
+    struct dataset *set = (struct dataset *)source;
+
+    free(set->pixels);
+    free(set->labels);
+    free(set->drawn);
+    free(set);
+}
+
+static void draw_one(struct dataset *set, size_t index, uint8_t *image, uint16_t *label)
+{
+    unsigned char expected = NOT_DRAWN;
+
+    set->draw(set->seed, index, &set->source.shape, image, label);
+    assert(*label < set->source.shape.classes);
+    if (!atomic_compare_exchange_strong(&set->drawn[index], &expected, BEING_KEPT))
+        return;
+    memcpy(set->pixels + index * set->image_bytes, image, set->image_bytes);
+    set->labels[index] = *label;
+    atomic_store_explicit(&set->drawn[index], DRAWN, memory_order_release);
+}
+
+static enum status dataset_read(struct source *source, void *reader, uint64_t epoch, int64_t index,
+                                uint8_t *image, int64_t *label, struct err *err)
+{
+    struct dataset *set = (struct dataset *)source;
+    const size_t i = (size_t)index;
+    uint16_t drawn_label;
+
+    (void)reader;
+    (void)epoch;
+    (void)err;
+    assert(index >= 0 && i < source->count);
+    if (set->draw != NULL && atomic_load_explicit(&set->drawn[i], memory_order_acquire) != DRAWN) {
+        draw_one(set, i, image, &drawn_label);
+        *label = drawn_label;
+        return STATUS_OK;
+    }
+    memcpy(image, set->pixels + i * set->image_bytes, set->image_bytes);
+    *label = set->labels[i];
+    return STATUS_OK;
+}
+
+static const struct source_ops dataset_ops = {.read = dataset_read, .close = dataset_close};
 
 static enum status new_empty(struct dataset **out, const struct dataset_shape *shape,
                              size_t image_count, struct err *err)
@@ -29,35 +78,34 @@ static enum status new_empty(struct dataset **out, const struct dataset_shape *s
     assert(shape->channels > 0 && shape->height > 0 && shape->width > 0);
     if (set == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for a data set");
-    set->shape = *shape;
-    set->image_count = image_count;
-    set->image_bytes = (size_t)shape->channels * shape->height * shape->width;
-    for (int i = 0; i < 256; i++)
-        set->scaled[i] = (float)i / 255.0F;
+    set->source = (struct source){&dataset_ops, *shape, image_count};
+    set->image_bytes = source_image_bytes(&set->source);
     *out = set;
     return STATUS_OK;
 }
 
-enum status dataset_new(struct dataset **out, const struct dataset_shape *shape, size_t image_count,
+enum status dataset_new(struct source **out, const struct dataset_shape *shape, size_t image_count,
                         uint8_t *pixels, uint16_t *labels, struct err *err)
 {
-    enum status status = new_empty(out, shape, image_count, err);
+    struct dataset *set = NULL;
+    enum status status = new_empty(&set, shape, image_count, err);
 
     if (status != STATUS_OK) {
         free(pixels);
         free(labels);
         return status;
     }
-    (*out)->pixels = pixels;
-    (*out)->labels = labels;
+    set->pixels = pixels;
+    set->labels = labels;
+    *out = &set->source;
     return STATUS_OK;
 }
 
-enum status dataset_new_drawn(struct dataset **out, const struct dataset_shape *shape,
+enum status dataset_new_drawn(struct source **out, const struct dataset_shape *shape,
                               size_t image_count, dataset_draw draw, uint64_t seed, struct err *err)
 {
-    enum status status = new_empty(out, shape, image_count, err);
-    struct dataset *set = *out;
+    struct dataset *set = NULL;
+    enum status status = new_empty(&set, shape, image_count, err);
 
     if (status != STATUS_OK)
         return status;
@@ -69,68 +117,11 @@ enum status dataset_new_drawn(struct dataset **out, const struct dataset_shape *
     set->labels = calloc(image_count, sizeof *set->labels);
     set->drawn = calloc(image_count, sizeof *set->drawn);
     if (set->pixels == NULL || set->labels == NULL || set->drawn == NULL) {
-        dataset_free(out);
+        dataset_close(&set->source);
         return err_set(err, STATUS_MEMORY, 0, "no memory for %zu drawn images", image_count);
     }
+    *out = &set->source;
     return STATUS_OK;
-}
-
-void dataset_free(struct dataset **set)
-{
-    if (*set == NULL)
-        return;
-    free((*set)->pixels);
-    free((*set)->labels);
-    free((*set)->drawn);
-    free(*set);
-    *set = NULL;
-}
-
-size_t dataset_count(const struct dataset *set)
-{
-    return set->image_count;
-}
-
-struct dataset_shape dataset_shape(const struct dataset *set)
-{
-    return set->shape;
-}
-
-static void draw_missing(struct dataset *set, size_t index)
-{
-    if (set->draw == NULL || set->drawn[index])
-        return;
-    set->draw(set->seed, index, &set->shape, set->pixels + index * set->image_bytes,
-              set->labels + index);
-    assert(set->labels[index] < set->shape.classes);
-    set->drawn[index] = true;
-}
-
-/* Pixels of image `index`, and its label. */
-static const uint8_t *find(struct dataset *set, int64_t index, int64_t *label)
-{
-    assert(index >= 0 && (size_t)index < set->image_count);
-    draw_missing(set, (size_t)index);
-    *label = set->labels[index];
-    return set->pixels + (size_t)index * set->image_bytes;
-}
-
-void dataset_fetch(struct dataset *set, const int64_t *indices, uint32_t n, float *images,
-                   int64_t *labels)
-{
-    for (uint32_t i = 0; i < n; i++, images += set->image_bytes) {
-        const uint8_t *pixels = find(set, indices[i], &labels[i]);
-
-        for (size_t k = 0; k < set->image_bytes; k++)
-            images[k] = set->scaled[pixels[k]];
-    }
-}
-
-void dataset_fetch_bytes(struct dataset *set, const int64_t *indices, uint32_t n, uint8_t *images,
-                         int64_t *labels)
-{
-    for (uint32_t i = 0; i < n; i++, images += set->image_bytes)
-        memcpy(images, find(set, indices[i], &labels[i]), set->image_bytes);
 }
 
 void dataset_draw_noise(uint64_t seed, uint64_t index, const struct dataset_shape *shape,

@@ -274,12 +274,12 @@ void digits_draw(uint64_t seed, uint64_t index, const struct dataset_shape *shap
 
 static const struct dataset_shape digits_shape = {1, SIDE, SIDE, DIGITS_CLASSES};
 
-enum status digits_new_train(struct dataset **set, struct err *err)
+enum status digits_new_train(struct source **set, struct err *err)
 {
     return dataset_new_drawn(set, &digits_shape, DIGITS_TRAIN_COUNT, digits_draw, TRAIN_SEED, err);
 }
 
-enum status digits_new_validation(struct dataset **set, struct err *err)
+enum status digits_new_validation(struct source **set, struct err *err)
 {
     return dataset_new_drawn(set, &digits_shape, DIGITS_VALIDATION_COUNT, digits_draw,
                              VALIDATION_SEED, err);

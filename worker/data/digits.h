@@ -19,7 +19,7 @@ void digits_draw(uint64_t seed, uint64_t index, const struct dataset_shape *shap
 
 /* The training set and the validation set, of DIGITS_TRAIN_COUNT and DIGITS_VALIDATION_COUNT
  * images. They have different seeds, so no image is in both. */
-enum status digits_new_train(struct dataset **set, struct err *err);
-enum status digits_new_validation(struct dataset **set, struct err *err);
+enum status digits_new_train(struct source **set, struct err *err);
+enum status digits_new_validation(struct source **set, struct err *err);
 
 #endif

@@ -187,7 +187,7 @@ static enum status check_labels(const struct idx_file *file, const uint8_t *labe
 }
 
 /* Makes the set, whose labels have 16 bits. Takes ownership of both arrays. */
-static enum status make_set(struct dataset **set, const struct dataset_shape *shape,
+static enum status make_set(struct source **set, const struct dataset_shape *shape,
                             size_t image_count, uint8_t *pixels, uint8_t *labels, struct err *err)
 {
     uint16_t *wide = malloc(image_count * sizeof *wide);
@@ -202,7 +202,7 @@ static enum status make_set(struct dataset **set, const struct dataset_shape *sh
     return dataset_new(set, shape, image_count, pixels, wide, err);
 }
 
-enum status idx_read(struct dataset **set, const char *dir, const char *prefix, uint32_t classes,
+enum status idx_read(struct source **set, const char *dir, const char *prefix, uint32_t classes,
                      struct err *err)
 {
     struct idx_file images_file, labels_file;

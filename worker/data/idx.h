@@ -15,7 +15,7 @@
  * prefix: "train" or "t10k". Every label must be below `classes`. Errors name the file, what was
  * expected and what was found: STATUS_NOT_FOUND, STATUS_IO, STATUS_BAD_INPUT (header, length,
  * label), STATUS_TOO_BIG, STATUS_MEMORY. */
-enum status idx_read(struct dataset **set, const char *dir, const char *prefix, uint32_t classes,
+enum status idx_read(struct source **set, const char *dir, const char *prefix, uint32_t classes,
                      struct err *err);
 
 #endif

@@ -1,5 +1,13 @@
-/* Batches of one epoch, in order. With a thread, the next batch is gathered while the current one
- * is in use. The batches are the same with and without a thread. */
+/* Batches of one epoch, in order, gathered ahead by threads.
+ *
+ * The threads share one bounded queue of images, so that a slow image delays its own batch only.
+ * Batches and their order are the same for every number of threads, 0 included. With threads, up
+ * to LOADER_AHEAD batches, and one more for each batch that the threads fill at the same time, are
+ * ready or in the making while a batch is in use.
+ *
+ * A sample that cannot be read (source_is_of_sample) is replaced by the next one of the set that
+ * can be, index + 1, index + 2, ..., the first after the last; or left out, which makes its batch
+ * smaller; or ends the loading. */
 #ifndef WORKER_DATA_LOADER_H
 #define WORKER_DATA_LOADER_H
 
@@ -8,34 +16,61 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "worker/data/dataset.h"
+#include "worker/data/source.h"
+
+/* Batches that are made ready while one is in use. */
+#define LOADER_AHEAD 2
 
 struct loader;
 
-struct loader_options {
-    uint32_t batch_max;
-    bool in_background;
-    bool as_bytes; /* images as bytes, else as floats from 0 to 1 */
+enum loader_unreadable { LOADER_REPLACES, LOADER_LEAVES_OUT, LOADER_FAILS };
+
+/* Where batches are, if not in memory of the loader's own. Called by the thread that calls the
+ * loader. */
+struct loader_memory {
+    void *(*allocate)(void *user, size_t bytes); /* NULL: out of memory */
+    void (*release)(void *user, void *memory);
+    /* Waits until nobody reads a batch in `memory` any more. NULL: nobody does once its time is
+     * over, see loader_next. */
+    enum status (*settle)(void *user, const void *memory, struct err *err);
+    void *user;
+    uint32_t held; /* further batches until settle is called: it should not have to wait then */
 };
 
-/* Images are [n][channels][height][width], as floats or as bytes; the other pointer is NULL. */
+struct loader_options {
+    uint32_t batch_max;
+    uint32_t threads; /* 0: batches are gathered in loader_next */
+    enum loader_unreadable unreadable;
+    const struct loader_memory *memory; /* copied; NULL: of the loader's own */
+};
+
 struct loader_batch {
-    const float *floats;
-    const uint8_t *bytes;
+    const uint8_t *images; /* [n][height][width][channels] */
     const int64_t *labels; /* [n] */
     uint32_t n;
 };
 
-/* `set` is borrowed until loader_free(). Between loader_begin() and the last loader_next() nothing
- * else may read it. Errors: STATUS_MEMORY, STATUS_SYSTEM. */
-enum status loader_new(struct loader **loader, struct dataset *set,
+/* `source` is borrowed until loader_free(). Errors: STATUS_MEMORY, STATUS_SYSTEM, those of the
+ * source's readers. */
+enum status loader_new(struct loader **loader, struct source *source,
                        const struct loader_options *options, struct err *err);
+/* Returns when the images that threads are reading are done; starts no further ones. */
 void loader_free(struct loader **loader);
 
-/* Starts over with the images `indices` [count], borrowed until the next loader_begin() or
- * loader_free(). The rest of an earlier list is dropped. */
-void loader_begin(struct loader *loader, const int64_t *indices, size_t count);
-/* The next batch of at most batch_max images; n == 0 at the end. Valid until the next call. */
-struct loader_batch loader_next(struct loader *loader);
+/* Starts over with the samples `indices` [count] as they are in `epoch`, borrowed until the next
+ * loader_begin() or loader_free(). The rest of an earlier list is dropped. */
+void loader_begin(struct loader *loader, uint64_t epoch, const int64_t *indices, size_t count);
+/* The next batch of at most batch_max images; n == 0 at the end. Valid until the next call, and its
+ * images for memory.held calls more, also over a loader_begin(). After an error the list is at its
+ * end. Errors: those of the source; with LOADER_FAILS those of a sample; a set of which no sample
+ * can be read; those of settle. */
+enum status loader_next(struct loader *loader, struct loader_batch *batch, struct err *err);
+
+/* Samples of the batches since loader_begin() that could not be read. */
+size_t loader_unreadable_count(const struct loader *loader);
+/* Takes the reason of one that nobody took yet. Each sample has one once in the loader's life, and
+ * at most LOADER_REASONS of them have any. */
+#define LOADER_REASONS 10
+bool loader_take_reason(struct loader *loader, struct err *reason);
 
 #endif

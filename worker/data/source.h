@@ -8,6 +8,7 @@
 #ifndef WORKER_DATA_SOURCE_H
 #define WORKER_DATA_SOURCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,5 +40,38 @@ struct source {
     struct dataset_shape shape; /* of what read() writes */
     size_t count;
 };
+
+static inline size_t source_image_bytes(const struct source *source)
+{
+    return (size_t)source->shape.channels * source->shape.height * source->shape.width;
+}
+
+/* Whether a read with this status says that one sample cannot be read, and others can. */
+static inline bool source_is_of_sample(enum status status)
+{
+    return status == STATUS_BAD_INPUT || status == STATUS_NOT_FOUND || status == STATUS_TOO_BIG ||
+           status == STATUS_UNSUPPORTED;
+}
+
+static inline enum status source_reader_new(struct source *source, void **reader, struct err *err)
+{
+    *reader = NULL;
+    return source->ops->reader_new != NULL ? source->ops->reader_new(source, reader, err)
+                                           : STATUS_OK;
+}
+
+static inline void source_reader_free(struct source *source, void **reader)
+{
+    if (*reader != NULL && source->ops->reader_free != NULL)
+        source->ops->reader_free(*reader);
+    *reader = NULL;
+}
+
+static inline void source_free(struct source **source)
+{
+    if (*source != NULL)
+        (*source)->ops->close(*source);
+    *source = NULL;
+}
 
 #endif

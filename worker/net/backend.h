@@ -47,7 +47,6 @@ struct backend {
     const char *name;
     bool stores_types; /* 16-bit types take 16 bits in memory, and every parameter that is not fp32
                           has a copy in its type */
-    bool takes_bytes;  /* images may be bytes */
     bool fuses_pools;  /* a batch norm can include any max pool (pass_fuse_pools) */
     bool adds_half;    /* a batch norm can include an addition in 16-bit types too (pass_fuse) */
     bool rounds_norms; /* and can round before it (pass_fuse_adds) */

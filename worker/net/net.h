@@ -123,15 +123,22 @@ struct net_clip {
     float norm;  /* all gradients are multiplied by min(1, norm / (their L2 norm + 1e-6)) */
 };
 
-/* Images of a step, [n][channels][height][width]: floats, or, where net_takes_bytes, bytes that
- * each count as byte / 255. The other pointer is NULL. */
+/* What a byte of an image means, in fp32 and in this order: (byte / 255 - mean) / std, per channel
+ * of the net's input. Source: torchvision's ToTensor and Normalize. */
+#define NET_NORMAL_CHANNELS 4
+struct net_normal {
+    float mean[NET_NORMAL_CHANNELS];
+    float std[NET_NORMAL_CHANNELS]; /* > 0 */
+};
+
+/* Images of a step: floats [n][channels][height][width], taken as they are, or bytes
+ * [n][height][width][channels], a quarter of what there is to copy to a device. The other pointer is
+ * NULL. */
 struct net_images {
     const float *floats;
     const uint8_t *bytes;
+    const struct net_normal *normal; /* of bytes; NULL: mean 0, std 1 */
 };
-
-/* Whether net_forward_images takes bytes: a quarter of what there is to copy to a device. */
-bool net_takes_bytes(const struct net *net);
 
 /* A promise about the step that begins with the next call: it is a training net_forward without
  * `result`, net_backward_reduce, net_clip (in every such step or in none) and net_update, with the

@@ -67,15 +67,10 @@ void net_drop_captures(struct net *net)
         net->backend->drop_captures(net->state);
 }
 
-bool net_takes_bytes(const struct net *net)
-{
-    return net->backend->takes_bytes;
-}
-
 enum status net_forward(struct net *net, const float *images, const int64_t *labels, uint32_t n,
                         bool training, struct net_result *result, struct err *err)
 {
-    const struct net_images floats = {images, NULL};
+    const struct net_images floats = {.floats = images};
 
     return net_forward_images(net, &floats, labels, n, training, result, err);
 }
@@ -89,7 +84,7 @@ enum status net_forward_images(struct net *net, const struct net_images *images,
     assert(n > 0 && !(training && net->evaluate_only));
     assert(!net->state_open); /* the step would not see what the view holds */
     assert((images->floats == NULL) != (images->bytes == NULL));
-    assert(images->bytes == NULL || net_takes_bytes(net));
+    assert(images->normal == NULL || images->bytes != NULL);
 
     net->trained_forward = false;
     refresh_half(net);

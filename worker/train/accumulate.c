@@ -38,7 +38,7 @@ static enum status backward(struct train *train, float weight, bool is_last, str
 enum status train_forward(struct train *train, const struct loader_batch *batch, bool training,
                           struct net_result *result, struct err *err)
 {
-    const struct net_images images = {batch->floats, batch->bytes};
+    const struct net_images images = {.bytes = batch->images, .normal = &train->normal};
     const bool is_alone = batch->n == 1 && !(train->options->sync_bn && train->place->world > 1);
 
     if (training && is_alone && train->lone_norm[0] != '\0')
@@ -52,13 +52,15 @@ enum status train_forward(struct train *train, const struct loader_batch *batch,
     return net_forward_images(train->net, &images, batch->labels, batch->n, training, result, err);
 }
 
-static void next_batch(struct train *train, struct loader_batch *batch, uint64_t *wait_us)
+static enum status next_batch(struct train *train, struct loader_batch *batch, uint64_t *wait_us,
+                              struct err *err)
 {
     const uint64_t begun_us = mono_us();
+    enum status status = loader_next(train->loader, batch, err);
 
-    *batch = loader_next(train->loader);
     *wait_us += mono_us() - begun_us;
-    assert(batch->n > 0);
+    assert(status != STATUS_OK || batch->n > 0);
+    return status;
 }
 
 void train_add_result(struct net_result *sums, const struct net_result *result)
@@ -85,7 +87,9 @@ enum status train_group(struct train *train, struct train_pending *pending, uint
         struct loader_batch batch;
         bool is_first = sums->images == 0, is_last;
 
-        next_batch(train, &batch, wait_us);
+        status = next_batch(train, &batch, wait_us, err);
+        if (status != STATUS_OK)
+            return status;
         if (!pending->is_summed)
             net_step_graphable(train->net);
         if (batch.n != train->options->batch)

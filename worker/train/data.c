@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "worker/data/dataset.h"
 #include "worker/data/digits.h"
 #include "worker/data/idx.h"
 
@@ -18,12 +19,15 @@ static size_t dummy_count(const struct dataset_shape *shape, size_t usual)
     return room < usual ? room : usual;
 }
 
+static const struct net_normal no_normal = {.std = {1.0F, 1.0F, 1.0F, 1.0F}};
+
 enum status train_data_open(struct train *train, struct err *err)
 {
     const struct dataset_shape dummy_shape = train_model_dummy(train);
     const char *dir = train->options->data;
     enum status status;
 
+    train->normal = no_normal;
     if (train->options->dummy) {
         status = dataset_new_drawn(&train->train_set, &dummy_shape,
                                    dummy_count(&dummy_shape, DUMMY_TRAIN), dataset_draw_noise,
@@ -61,10 +65,10 @@ static enum status check_steps(const struct train *train, struct err *err)
 
 static enum status check_shapes(struct train *train, struct err *err)
 {
-    struct dataset_shape a = dataset_shape(train->validation_set), b = a;
+    struct dataset_shape a = train->validation_set->shape, b = a;
 
     if (train->train_set != NULL)
-        b = dataset_shape(train->train_set);
+        b = train->train_set->shape;
     if (a.height == b.height && a.width == b.width && a.channels == b.channels)
         return STATUS_OK;
     return err_set(err, STATUS_BAD_INPUT, 0,
@@ -75,7 +79,7 @@ static enum status check_shapes(struct train *train, struct err *err)
 static enum status make_loaders(struct train *train, struct err *err)
 {
     const struct sampler_options options = {
-        .image_count = train->train_set != NULL ? dataset_count(train->train_set) : 1,
+        .image_count = train->train_set != NULL ? train->train_set->count : 1,
         .rank = train->place->rank,
         .world = train->place->world,
         .seed = train->options->seed,
@@ -83,8 +87,7 @@ static enum status make_loaders(struct train *train, struct err *err)
     };
     const struct loader_options loading = {
         .batch_max = train->options->batch,
-        .in_background = train->options->loader_threads > 0,
-        .as_bytes = train->device->backend->takes_bytes,
+        .threads = train->options->loader_threads,
     };
     enum status status = sampler_init(&train->sampler, &options, err);
 
@@ -107,7 +110,7 @@ static enum status make_loaders(struct train *train, struct err *err)
 /* Each validation image is on exactly one rank. */
 static enum status share_validation(struct train *train, struct err *err)
 {
-    size_t count = dataset_count(train->validation_set);
+    size_t count = train->validation_set->count;
 
     train->validation_indices =
         calloc(count / train->place->world + 1, sizeof *train->validation_indices);

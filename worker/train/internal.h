@@ -10,9 +10,9 @@
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/ddp.h"
-#include "worker/data/dataset.h"
 #include "worker/data/loader.h"
 #include "worker/data/sampler.h"
+#include "worker/data/source.h"
 #include "worker/device.h"
 #include "worker/graph/graph.h"
 #include "worker/model/file.h"
@@ -38,7 +38,8 @@ struct train {
     const struct agent_place *place;
     struct agent *agent;
 
-    struct dataset *train_set, *validation_set;
+    struct source *train_set, *validation_set; /* train_set: NULL with --evaluate */
+    struct net_normal normal;                  /* of their bytes */
     struct loader *loader, *validation_loader;
     struct sampler sampler;
     int64_t *indices;            /* [sampler.count] of this epoch */

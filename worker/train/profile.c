@@ -40,7 +40,7 @@ static enum status begin(struct train *train, int64_t **indices, struct err *err
     sampler_set_epoch(&train->sampler, 0);
     for (size_t i = 0; i < all; i++)
         (*indices)[i] = sampler_index(&train->sampler, i % count);
-    loader_begin(train->loader, *indices, all);
+    loader_begin(train->loader, 0, *indices, all);
     progress_begin(&train->progress);
     return STATUS_OK;
 }
@@ -133,7 +133,7 @@ enum status train_profile(struct train *train, const volatile bool *stop, struct
         describe(train, &facts);
         status = train->place->rank == 0 ? report(train, &facts, err) : STATUS_OK;
     }
-    loader_begin(train->loader, NULL, 0); /* drops its pointer to the indices */
+    loader_begin(train->loader, 0, NULL, 0); /* drops its pointer to the indices */
     free(indices);
     return status;
 }

@@ -53,7 +53,7 @@ static uint32_t last_batch(const struct train *train)
 static enum status make_net(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
-    struct dataset_shape shape = dataset_shape(train->validation_set);
+    struct dataset_shape shape = train->validation_set->shape;
     struct net_memory grad_memory;
     const struct net_options net_options = {
         .batch_max = options->batch,
@@ -349,8 +349,8 @@ void train_free(struct train **out)
     model_file_free(&train->model_file);
     loader_free(&train->loader);
     loader_free(&train->validation_loader);
-    dataset_free(&train->train_set);
-    dataset_free(&train->validation_set);
+    source_free(&train->train_set);
+    source_free(&train->validation_set);
     sampler_close(&train->sampler);
     checkpoint_dir_close(&train->dir);
     free(train->reports);

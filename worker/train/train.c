@@ -28,11 +28,13 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
 {
     struct loader_batch batch;
     uint64_t shown_us = mono_us();
+    enum status status;
 
-    loader_begin(train->validation_loader, train->validation_indices, train->validation_count);
-    while ((batch = loader_next(train->validation_loader)).n > 0) {
+    loader_begin(train->validation_loader, 0, train->validation_indices, train->validation_count);
+    while ((status = loader_next(train->validation_loader, &batch, err)) == STATUS_OK &&
+           batch.n > 0) {
         struct net_result result = {0};
-        enum status status;
+
         if (*stop && train->place->rank == 0)
             return stopped(err);
         status = train_forward(train, &batch, false, &result, err);
@@ -44,7 +46,7 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
             progress_print_validating(sums->images, (uint32_t)train->validation_count);
         }
     }
-    return STATUS_OK;
+    return status;
 }
 
 /* In doubles, in which the counts are exact. */
@@ -164,7 +166,7 @@ static void begin_epoch(struct train *train)
     sampler_set_epoch(&train->sampler, train->state.epoch);
     for (size_t i = 0; i < count; i++)
         train->indices[i] = sampler_index(&train->sampler, i);
-    loader_begin(train->loader, train->indices + (done < count ? done : count),
+    loader_begin(train->loader, train->state.epoch, train->indices + (done < count ? done : count),
                  done < count ? count - done : 0);
     progress_begin(&train->progress);
 }

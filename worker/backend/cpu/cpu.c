@@ -242,7 +242,7 @@ static enum status cpu_step_begin(void *state, const struct net_images *given,
     cpu->n = n;
     cpu->training = training;
     memcpy(cpu->labels, labels, n * sizeof *labels);
-    cpu_images_take(cpu, given->floats);
+    cpu_images_take(cpu, given);
     cpu_count_part(cpu, CPU_IMAGES, start);
     return STATUS_OK;
 }

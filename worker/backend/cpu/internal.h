@@ -216,7 +216,7 @@ enum status cpu_memory_make(struct cpu *cpu, struct err *err);
 /* -- images.c -- */
 
 /* [n][channels][height][width] f32 into the value of the input layer. */
-void cpu_images_take(struct cpu *cpu, const float *images);
+void cpu_images_take(struct cpu *cpu, const struct net_images *images);
 
 /* -- tensors.c, for struct backend -- */
 

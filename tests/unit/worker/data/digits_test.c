@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/sources.h"
 #include "tests/unit/worker/data/golden.h"
 
 static const struct dataset_shape shape = {1, 28, 28, 10};
@@ -31,22 +32,22 @@ TEST(pictures_are_pinned)
 
 TEST(order_of_asking_is_irrelevant)
 {
-    struct dataset *forward, *backward;
-    static float image[2][784];
+    struct source *forward, *backward;
+    static uint8_t image[2][784];
     int64_t label[2];
 
     CHECK_EQ(digits_new_train(&forward, NULL), STATUS_OK);
     CHECK_EQ(digits_new_train(&backward, NULL), STATUS_OK);
     for (int64_t i = 0; i < 50; i++)
-        dataset_fetch(forward, &i, 1, image[0], label);
+        (void)sources_read(forward, 0, i, image[0]);
     for (int64_t i = 49; i >= 0; i--) {
-        dataset_fetch(backward, &i, 1, image[1], label + 1);
-        dataset_fetch(forward, &i, 1, image[0], label);
+        label[1] = sources_read(backward, 0, i, image[1]);
+        label[0] = sources_read(forward, 0, i, image[0]);
         CHECK_BYTES(image[0], image[1], sizeof image[0]);
         CHECK_EQ(label[0], label[1]);
     }
-    dataset_free(&forward);
-    dataset_free(&backward);
+    source_free(&forward);
+    source_free(&backward);
 }
 
 TEST(classes_are_even)
@@ -64,31 +65,22 @@ TEST(classes_are_even)
         CHECK_NEAR(counts[i], 500, 110); /* five standard deviations */
 }
 
-static bool differ(const float *a, const float *b)
-{
-    for (int i = 0; i < 784; i++)
-        if (a[i] != b[i])
-            return true;
-    return false;
-}
-
 TEST(two_sets_share_no_image)
 {
-    struct dataset *train, *validation;
-    static float image[2][784];
-    int64_t label;
+    struct source *train, *validation;
+    static uint8_t image[2][784];
 
     CHECK_EQ(digits_new_train(&train, NULL), STATUS_OK);
     CHECK_EQ(digits_new_validation(&validation, NULL), STATUS_OK);
-    CHECK_EQ(dataset_count(train), DIGITS_TRAIN_COUNT);
-    CHECK_EQ(dataset_count(validation), DIGITS_VALIDATION_COUNT);
+    CHECK_EQ(train->count, DIGITS_TRAIN_COUNT);
+    CHECK_EQ(validation->count, DIGITS_VALIDATION_COUNT);
     for (int64_t i = 0; i < 100; i++) {
-        dataset_fetch(train, &i, 1, image[0], &label);
-        dataset_fetch(validation, &i, 1, image[1], &label);
-        CHECK(differ(image[0], image[1]));
+        (void)sources_read(train, 0, i, image[0]);
+        (void)sources_read(validation, 0, i, image[1]);
+        CHECK(memcmp(image[0], image[1], sizeof image[0]) != 0);
     }
-    dataset_free(&train);
-    dataset_free(&validation);
+    source_free(&train);
+    source_free(&validation);
 }
 
 /* Nearest class mean, the simplest learner, must not do: the set would be too easy to show
@@ -146,17 +138,15 @@ TEST(all_classes_are_drawn)
 {
     const struct dataset_shape one = {1, 1, 1, 1000};
     uint32_t counts[1000] = {0}, empty = 0;
-    struct dataset *set;
+    struct source *set;
 
     CHECK_EQ(dataset_new_drawn(&set, &one, 20000, dataset_draw_noise, 5, NULL), STATUS_OK);
     for (int64_t i = 0; i < 20000; i++) {
-        float pixel;
-        int64_t label;
-        dataset_fetch(set, &i, 1, &pixel, &label);
-        CHECK(label >= 0 && label < 1000);
-        counts[label]++;
+        uint8_t pixel;
+
+        counts[sources_read(set, 0, i, &pixel)]++;
     }
-    dataset_free(&set);
+    source_free(&set);
     for (int i = 0; i < 1000; i++)
         empty += counts[i] == 0;
     CHECK_EQ(empty, 0); /* 20 of each on the average */

@@ -8,6 +8,7 @@
 
 #include <zlib.h>
 
+#include "tests/lib/sources.h"
 #include "tests/lib/test.h"
 
 enum { IMAGES_BYTES = 16 + 3 * 6, LABELS_BYTES = 8 + 3 };
@@ -44,23 +45,20 @@ static void write_good(bool packed)
 
 static void check_good(void)
 {
-    struct dataset *set;
+    struct source *set;
     struct err err;
-    const int64_t indices[2] = {2, 0};
-    float images[12];
-    int64_t labels[2];
+    uint8_t images[12];
 
     CHECK_EQ(idx_read(&set, test_dir(), "train", 10, &err), STATUS_OK);
-    CHECK_EQ(dataset_count(set), 3);
-    CHECK_EQ(dataset_shape(set).height, 2);
-    CHECK_EQ(dataset_shape(set).width, 3);
-    dataset_fetch(set, indices, 2, images, labels);
-    CHECK_EQ(labels[0], 9);
-    CHECK_EQ(labels[1], 7);
-    CHECK(images[0] == 12.0F / 255.0F);
-    CHECK(images[5] == 1.0F);
-    CHECK(images[6] == 0.0F);
-    dataset_free(&set);
+    CHECK_EQ(set->count, 3);
+    CHECK_EQ(set->shape.height, 2);
+    CHECK_EQ(set->shape.width, 3);
+    CHECK_EQ(sources_read(set, 0, 2, images), 9);
+    CHECK_EQ(sources_read(set, 0, 0, images + 6), 7);
+    CHECK_EQ(images[0], 12);
+    CHECK_EQ(images[5], 255);
+    CHECK_EQ(images[6], 0);
+    source_free(&set);
 }
 
 TEST(plain_files)
@@ -78,7 +76,7 @@ TEST(packed_files)
 /* Expects a refusal whose text has both words. */
 static void check_refused(enum status expected, const char *word, const char *other_word)
 {
-    struct dataset *set;
+    struct source *set;
     struct err err = {0};
     enum status status = idx_read(&set, test_dir(), "train", 10, &err);
 
@@ -169,12 +167,12 @@ TEST(every_damaged_byte_of_a_gz)
     (void)fclose(file);
     CHECK(n > 20 && n < sizeof packed);
     for (size_t i = 0; i < n; i++) {
-        struct dataset *set = NULL;
+        struct source *set = NULL;
         packed[i] ^= 0x5a;
         write_file("train-images-idx3-ubyte.gz", packed, n, false);
         if (idx_read(&set, test_dir(), "train", 10, NULL) == STATUS_OK) {
-            CHECK_EQ(dataset_count(set), 3);
-            dataset_free(&set);
+            CHECK_EQ(set->count, 3);
+            source_free(&set);
             check_good();
         }
         packed[i] ^= 0x5a;
@@ -201,7 +199,7 @@ TEST(the_end_of_a_large_gz_is_checked)
     const char name[] = "train-images-idx3-ubyte.gz";
     char path[512];
     uint32_t random = 1;
-    struct dataset *set;
+    struct source *set;
     size_t n;
     FILE *file;
 
@@ -232,8 +230,8 @@ TEST(the_end_of_a_large_gz_is_checked)
     memset(packed + n, 0, 4);
     write_file(name, packed, n + 4, false);
     CHECK_EQ(idx_read(&set, test_dir(), "train", 10, NULL), STATUS_OK);
-    CHECK_EQ(dataset_count(set), COUNT);
-    dataset_free(&set);
+    CHECK_EQ(set->count, COUNT);
+    source_free(&set);
 }
 
 TEST(labels_are_checked)
@@ -275,22 +273,19 @@ TEST(large_promises_cost_nothing)
 
 TEST(real_mnist)
 {
-    struct dataset *set;
+    struct source *set;
     struct err err = {0};
     const char *dir = test_shared("data/mnist");
-    const int64_t first = 0;
-    static float image[784];
-    int64_t label;
+    static uint8_t image[784];
 
     if (dir == NULL)
         SKIP("MNIST (../shared/data/mnist) is not here");
     if (idx_read(&set, dir, "t10k", 10, &err) != STATUS_OK)
         FAIL("%s", err.text);
-    CHECK_EQ(dataset_count(set), 10000);
-    CHECK_EQ(dataset_shape(set).width, 28);
-    dataset_fetch(set, &first, 1, image, &label);
-    CHECK_EQ(label, 7); /* the first test image is a 7 */
-    dataset_free(&set);
+    CHECK_EQ(set->count, 10000);
+    CHECK_EQ(set->shape.width, 28);
+    CHECK_EQ(sources_read(set, 0, 0, image), 7); /* the first test image is a 7 */
+    source_free(&set);
 }
 
 TEST_MAIN

@@ -359,7 +359,6 @@ static size_t cuda_bytes(const void *state)
 const struct backend backend_cuda = {
     .name = "cuda",
     .stores_types = true,
-    .takes_bytes = true,
     .fuses_pools = true,
     .adds_half = true,
     .open = cuda_open,

@@ -209,6 +209,7 @@ struct cuda {
         int64_t *labels; /* on the device */
         struct CUevent_st *copied, *used;
         bool is_used, are_bytes;
+        struct net_normal normal; /* of bytes */
     } slots[CUDA_SLOTS];
     uint32_t slot_next;
     int64_t *labels;

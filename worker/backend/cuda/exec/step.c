@@ -67,6 +67,8 @@ void cuda_slots_close(struct cuda *cuda)
     cuda->labels = NULL;
 }
 
+static const struct net_normal no_normal = {.std = {1.0F, 1.0F, 1.0F, 1.0F}};
+
 /* Copies the batch into the slot, and from there to the device. Two waits: the host must not write
  * the pinned slot before its last copy is over, and the copy must not begin before the step that
  * reads the slot's last batch has read it. */
@@ -88,6 +90,7 @@ static enum status send(struct cuda *cuda, uint32_t slot, const struct net_image
     if (status != STATUS_OK)
         return status;
     cuda->slots[slot].are_bytes = are_bytes;
+    cuda->slots[slot].normal = images->normal != NULL ? *images->normal : no_normal;
     memcpy(pinned, are_bytes ? (const void *)images->bytes : images->floats, bytes);
     memcpy(pinned + offset, labels, label_bytes);
     cuda_profile_part(cuda, CUDA_PART_COPY, cuda->copies);
@@ -104,23 +107,26 @@ static enum status send(struct cuda *cuda, uint32_t slot, const struct net_image
 static enum status unpack(struct cuda *cuda, uint32_t slot, struct err *err)
 {
     const struct cuda_layer *input = &cuda->layers[0];
-    const struct kernel_images shape = {
+    const struct net_normal *normal = &cuda->slots[slot].normal;
+    struct kernel_images shape = {
         .images = cuda->n,
         .height = input->out.h,
         .width = input->out.w,
         .in_channels = cuda->image_channels,
         .out_channels = input->graph->out.dims[0],
         .from_bytes = cuda->slots[slot].are_bytes,
-        .is_planar = true,
+        .is_planar = !cuda->slots[slot].are_bytes,
         .type = cuda_type(input->out.dtype),
-        .std = {1.0F, 1.0F, 1.0F, 1.0F},
     };
     const char *from = cuda->slots[slot].images;
     enum status status = cuda->runtime->event_wait(cuda->slots[slot].copied, cuda->stream, err);
     int code;
 
+    static_assert(sizeof shape.mean == sizeof normal->mean, "as many channels");
     if (status != STATUS_OK)
         return status;
+    memcpy(shape.mean, normal->mean, sizeof shape.mean);
+    memcpy(shape.std, normal->std, sizeof shape.std);
     cuda_profile_part(cuda, CUDA_PART_IMAGES, cuda->stream);
     code = cuda->kernels->images(&shape, from, input->out.data, cuda->stream);
     status = cuda_launched(cuda, input, code, "images", err);
