@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/utf8.h"
 #include "worker/agent.h"
+#include "worker/data/fetch/fetch.h"
 #include "worker/device.h"
 #include "worker/options.h"
 #include "worker/train/train.h"
@@ -117,6 +118,20 @@ static int print_graph(const struct options *options, const struct agent_place *
     return EXIT_FAILED;
 }
 
+static int fetch(const struct options *options)
+{
+    const struct fetch_options fetching = {.what = options->fetch,
+                                           .dir = options->data,
+                                           .mirror = options->mirror,
+                                           .timeout_s = options->fetch_timeout_s};
+    struct err err = {0};
+
+    if (fetch_run(&fetching, &err) == STATUS_OK)
+        return 0;
+    print_error(&err);
+    return EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
@@ -137,6 +152,8 @@ int main(int argc, char **argv)
             (void)printf("ddp-worker %s\n", DDP_VERSION);
         return 0;
     }
+    if (options.fetch != NULL)
+        return fetch(&options);
     if (agent_read_place(&place, &err) != STATUS_OK) {
         print_error(&err);
         return EXIT_FAILED;

@@ -96,6 +96,18 @@ static enum status check_copies(struct options *options, struct err *err)
     return status;
 }
 
+static enum status check_fetch(const struct options *options, struct err *err)
+{
+    if (options->fetch == NULL && options->mirror != NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0, "--mirror needs --fetch WHAT");
+    if (options->fetch != NULL && options->data == NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--fetch %.80s: give the folder that it goes to: ddp-worker --fetch %.80s "
+                       "DIR",
+                       options->fetch, options->fetch);
+    return STATUS_OK;
+}
+
 static enum status check(struct options *options, struct err *err)
 {
     enum status status = check_precision(options, err);
@@ -108,6 +120,8 @@ static enum status check(struct options *options, struct err *err)
         status = options_check_optim(options, err);
     if (status == STATUS_OK)
         status = check_copies(options, err);
+    if (status == STATUS_OK)
+        status = check_fetch(options, err);
     if (status != STATUS_OK)
         return status;
     if (options->checkpoint_dir == NULL && options->checkpoint_every > 0)
@@ -170,6 +184,7 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
         .optimizer = "sgd",
         .loader_threads = 1,
         .print_freq = 100,
+        .fetch_timeout_s = 60,
         .device = "auto",
         .comm = "auto",
         .opt_level = options_default_level,

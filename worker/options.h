@@ -39,6 +39,8 @@ struct options {
     uint32_t max_steps;      /* 0: no limit but the epochs */
     const char *resume;      /* "none", "auto", a file or a folder; NULL: auto after a restart */
     bool take_over, from_start_if_damaged;
+    const char *fetch, *mirror; /* NULL: not given */
+    uint32_t fetch_timeout_s;
     bool evaluate;
     bool dummy;
     uint32_t image_size, class_count; /* of --dummy; 0: the model's usual */

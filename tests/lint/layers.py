@@ -36,6 +36,7 @@ FOLDERS = {
     "worker/data/picture": Folder(["common"], ["picture.h"]),
     "worker/data": Folder(WORKER_BASE + ["worker/data/picture"], ["data.h", "dataset.h", "digits.h", "fileio.h", "idx.h", "loader.h", "rng.h",
                                         "sampler.h", "source.h"]),
+    "worker/data/fetch": Folder(["common", "worker/data"], ["fetch.h"]),
     "worker/net": Folder(WORKER_BASE + ["worker/graph"], None),
     "worker/checkpoint": Folder(WORKER_BASE + ["worker/data", "worker/net"], ["checkpoint.h", "copy.h", "safetensors.h", "writer.h"]),
     "worker/model": Folder(WORKER_BASE + ["worker/graph", "worker/data", "worker/net", "worker/checkpoint"],

@@ -111,16 +111,16 @@ enum status fileio_read_file(const char *path, uint64_t byte_limit, char **bytes
     return status;
 }
 
-/* -- SHA-256 -- */
+/* -- hashes -- */
 
-static enum status digest_new(EVP_MD_CTX **digest, struct err *err)
+static enum status digest_new(EVP_MD_CTX **digest, const EVP_MD *kind, struct err *err)
 {
     *digest = EVP_MD_CTX_new();
-    if (*digest != NULL && EVP_DigestInit_ex(*digest, EVP_sha256(), NULL) == 1)
+    if (*digest != NULL && EVP_DigestInit_ex(*digest, kind, NULL) == 1)
         return STATUS_OK;
     EVP_MD_CTX_free(*digest);
     *digest = NULL;
-    return err_set(err, STATUS_LIBRARY, 0, "SHA-256 cannot be started");
+    return err_set(err, STATUS_LIBRARY, 0, "a hash cannot be started");
 }
 
 static enum status digest_add(EVP_MD_CTX *digest, const void *bytes, size_t byte_count,
@@ -128,7 +128,7 @@ static enum status digest_add(EVP_MD_CTX *digest, const void *bytes, size_t byte
 {
     return EVP_DigestUpdate(digest, bytes, byte_count) == 1
                ? STATUS_OK
-               : err_set(err, STATUS_LIBRARY, 0, "SHA-256 failed");
+               : err_set(err, STATUS_LIBRARY, 0, "a hash cannot be computed");
 }
 
 /* Frees the digest. hex: [65] */
@@ -140,7 +140,7 @@ static enum status digest_end(EVP_MD_CTX *digest, char *hex, struct err *err)
 
     EVP_MD_CTX_free(digest);
     if (!ended)
-        return err_set(err, STATUS_LIBRARY, 0, "SHA-256 failed");
+        return err_set(err, STATUS_LIBRARY, 0, "a hash cannot be computed");
     for (unsigned int i = 0; i < sum_bytes; i++)
         (void)snprintf(hex + 2 * (size_t)i, 3, "%02x", sum[i]);
     return STATUS_OK;
@@ -166,7 +166,8 @@ static enum status digest_file(int fd, const char *path, uint64_t byte_count, EV
     return status;
 }
 
-enum status fileio_sha256(const char *path, char *hex, uint64_t *byte_count, struct err *err)
+static enum status digest_path(const char *path, const EVP_MD *kind, char *hex,
+                               uint64_t *byte_count, struct err *err)
 {
     EVP_MD_CTX *digest;
     int fd;
@@ -174,7 +175,7 @@ enum status fileio_sha256(const char *path, char *hex, uint64_t *byte_count, str
 
     if (status != STATUS_OK)
         return status;
-    status = digest_new(&digest, err);
+    status = digest_new(&digest, kind, err);
     if (status == STATUS_OK) {
         status = digest_file(fd, path, *byte_count, digest, err);
         if (status == STATUS_OK)
@@ -186,10 +187,20 @@ enum status fileio_sha256(const char *path, char *hex, uint64_t *byte_count, str
     return status;
 }
 
+enum status fileio_sha256(const char *path, char *hex, uint64_t *byte_count, struct err *err)
+{
+    return digest_path(path, EVP_sha256(), hex, byte_count, err);
+}
+
+enum status fileio_md5(const char *path, char *hex, uint64_t *byte_count, struct err *err)
+{
+    return digest_path(path, EVP_md5(), hex, byte_count, err);
+}
+
 enum status fileio_sha256_bytes(const void *bytes, size_t byte_count, char *hex, struct err *err)
 {
     EVP_MD_CTX *digest;
-    enum status status = digest_new(&digest, err);
+    enum status status = digest_new(&digest, EVP_sha256(), err);
 
     if (status != STATUS_OK)
         return status;
@@ -210,7 +221,7 @@ enum status fileio_out_open(struct fileio_out *out, const char *path, struct err
     (void)unlink(path);
     status = fileio_create(path, &out->fd, err);
     if (status == STATUS_OK)
-        status = digest_new(&out->digest, err);
+        status = digest_new(&out->digest, EVP_sha256(), err);
     if (status != STATUS_OK)
         fileio_out_drop(out);
     return status;

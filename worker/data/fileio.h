@@ -24,6 +24,8 @@ enum status fileio_read_file(const char *path, uint64_t byte_limit, char **bytes
                              uint64_t *byte_count, struct err *err);
 /* SHA-256 of a file as 64 lower-case hex digits, `hex` [65], and its size. */
 enum status fileio_sha256(const char *path, char *hex, uint64_t *byte_count, struct err *err);
+/* MD5 as 32 digits, `hex` [33]: against damage on the way, not against forgery. */
+enum status fileio_md5(const char *path, char *hex, uint64_t *byte_count, struct err *err);
 
 /* The same of bytes in memory. Errors: STATUS_LIBRARY. */
 enum status fileio_sha256_bytes(const void *bytes, size_t byte_count, char *hex, struct err *err);

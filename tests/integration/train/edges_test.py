@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from full_disk import FullDisk, run_tests  # noqa: E402
 
 WORKER = os.path.join(os.path.abspath(sys.argv[1]), "worker", "ddp-worker")
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -27,24 +29,6 @@ def checkpoints(folder):
 
 def check(condition, done):
     assert condition, f"exit {done.returncode}\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}"
-
-
-class Full:
-    """A tmpfs of so many KiB; None where mounting is not allowed."""
-
-    def __init__(self, folder, kib):
-        self.folder, self.kib = f"{folder}/disk", kib
-
-    def __enter__(self):
-        os.mkdir(self.folder)
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={self.kib}k", "ddp-test", self.folder], capture_output=True,
-                              text=True, check=False)
-        self.is_mounted = done.returncode == 0
-        return self.folder if self.is_mounted else None
-
-    def __exit__(self, *_):
-        if self.is_mounted:
-            subprocess.run(["umount", self.folder], check=True)
 
 
 def test_a_cycle_that_rises_for_one_step(folder):
@@ -69,7 +53,7 @@ def test_a_loss_that_is_no_number(folder):
 
 
 def test_a_full_disk_at_the_end(folder):
-    with Full(folder, 64) as disk:
+    with FullDisk(folder, 64) as disk:
         if disk is None:
             return "skip"
         done = train("--max-steps", "3", folder=disk)
@@ -82,7 +66,7 @@ def test_old_checkpoints_make_room(folder):
     done = train("--max-steps", "1", folder=f"{folder}/one")
     check(done.returncode == 0, done)
     size = sum(os.path.getsize(name) for name in glob.glob(f"{folder}/one/step-*"))
-    with Full(folder, (3 * size + size // 2) // 1024) as disk:
+    with FullDisk(folder, (3 * size + size // 2) // 1024) as disk:
         if disk is None:
             return "skip"
         done = train("--max-steps", "6", "--checkpoint-every", "1", "--checkpoint-keep", "3", folder=disk)
@@ -127,13 +111,5 @@ def test_a_loss_log_that_is_full(_folder):
     check(done.stderr.count("--loss-log") == 1, done)
 
 
-def main():
-    tests = [value for name, value in globals().items() if name.startswith("test_")]
-    for test in tests:
-        with tempfile.TemporaryDirectory(prefix="ddp-edges-") as folder:
-            word = "skip" if test(folder) == "skip" else "ok"
-        print(f"{word} {test.__name__[5:]}" + (": mounting a tmpfs is not allowed here" if word == "skip" else ""), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    run_tests(globals(), "ddp-edges-")

@@ -171,6 +171,8 @@ TEST(refusals_name_the_option)
         {"--comm mpi", STATUS_BAD_INPUT, "--comm mpi: expected auto, nccl or gloo"},
         {"--nesterov --momentum .9 --dampening .1", STATUS_BAD_INPUT, "--nesterov requires"},
         {"--checkpoint-every 5", STATUS_BAD_INPUT, "needs --checkpoint-dir"},
+        {"--fetch mnist", STATUS_BAD_INPUT, "ddp-worker --fetch mnist DIR"},
+        {"--mirror http://a d", STATUS_BAD_INPUT, "--mirror needs --fetch"},
         {"--dummy somewhere", STATUS_BAD_INPUT, "leave somewhere out"},
     };
     struct options options;

@@ -1,0 +1,197 @@
+/* libcurl. See http.h. */
+#include "worker/data/fetch/http.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <curl/curl.h>
+#include <dlfcn.h>
+
+#include "worker/data/fileio.h"
+
+#define LIBRARY_NAME "libcurl.so.4"
+
+enum { REDIRECTS_MAX = 5 };
+
+/* X(member, function) */
+#define CURL_FUNCTIONS(X)                                                                          \
+    X(global_init, curl_global_init)                                                               \
+    X(global_cleanup, curl_global_cleanup)                                                         \
+    X(easy_init, curl_easy_init)                                                                   \
+    X(easy_cleanup, curl_easy_cleanup)                                                             \
+    X(easy_perform, curl_easy_perform)                                                             \
+    X(easy_strerror, curl_easy_strerror)                                                           \
+    X(easy_setopt, curl_easy_setopt)                                                               \
+    X(easy_getinfo, curl_easy_getinfo)
+
+struct http {
+    void *library;
+    bool is_ready; /* curl_global_init() */
+#define CURL_MEMBER(member, function) __typeof__(&(function)) member;
+    CURL_FUNCTIONS(CURL_MEMBER)
+#undef CURL_MEMBER
+};
+
+/* The functions of curl.h are macros too, with checks of types: they do not see calls by pointer. */
+enum status http_open(struct http **out, struct err *err)
+{
+    struct http *http = calloc(1, sizeof *http);
+    bool found = true;
+
+    *out = http;
+    if (http == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory to download");
+    http->library = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
+    if (http->library == NULL) {
+        http_close(out);
+        return err_set(err, STATUS_LIBRARY, 0,
+                       "downloads need " LIBRARY_NAME ": install libcurl (Debian: libcurl4), or "
+                       "download the files in another way");
+    }
+#define CURL_FIND(member, function)                                                                \
+    *(void **)&http->member = dlsym(http->library, #function);                                     \
+    found = found && http->member != NULL;
+    CURL_FUNCTIONS(CURL_FIND)
+#undef CURL_FIND
+    http->is_ready = found && http->global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+    if (http->is_ready)
+        return STATUS_OK;
+    http_close(out);
+    return err_set(err, STATUS_LIBRARY, 0, LIBRARY_NAME " cannot be used");
+}
+
+void http_close(struct http **out)
+{
+    struct http *http = *out;
+
+    if (http == NULL)
+        return;
+    if (http->is_ready)
+        http->global_cleanup();
+    if (http->library != NULL)
+        (void)dlclose(http->library);
+    free(http);
+    *out = NULL;
+}
+
+/* -- one download -- */
+
+struct transfer {
+    const struct http *http;
+    const struct http_request *request;
+    uint64_t byte_count; /* of the whole file, so far */
+    enum status status;  /* of our side */
+    struct err *err;
+};
+
+static size_t take_bytes(char *bytes, size_t size, size_t n, void *user)
+{
+    struct transfer *transfer = user;
+    const struct http_request *request = transfer->request;
+    size_t byte_count = size * n;
+
+    if (transfer->byte_count > request->byte_limit ||
+        byte_count > request->byte_limit - transfer->byte_count) {
+        transfer->status = err_set(transfer->err, STATUS_TOO_BIG, 0,
+                                   "%.150s: longer than the %llu bytes of the published file",
+                                   request->url, (unsigned long long)request->byte_limit);
+        return byte_count == 0 ? 1 : 0;
+    }
+    transfer->status = fileio_write(request->fd, bytes, byte_count, transfer->err);
+    transfer->byte_count += byte_count;
+    return transfer->status == STATUS_OK ? byte_count : 0;
+}
+
+static CURLcode set_up(const struct http *http, CURL *easy, struct transfer *transfer)
+{
+    const struct http_request *request = transfer->request;
+    bool is_https = strncmp(request->url, "https:", 6) == 0;
+    CURLcode codes[16];
+    size_t n = 0;
+
+#define SET(option, value) codes[n++] = http->easy_setopt(easy, (option), (value))
+    SET(CURLOPT_URL, request->url);
+    SET(CURLOPT_NOSIGNAL, 1L);
+    SET(CURLOPT_FAILONERROR, 1L);
+    SET(CURLOPT_FOLLOWLOCATION, 1L);
+    SET(CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
+#if LIBCURL_VERSION_NUM >= 0x075500
+    SET(CURLOPT_PROTOCOLS_STR, "http,https");
+    SET(CURLOPT_REDIR_PROTOCOLS_STR, is_https ? "https" : "http,https");
+#else
+    SET(CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+    SET(CURLOPT_REDIR_PROTOCOLS,
+        is_https ? (long)CURLPROTO_HTTPS : (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+    SET(CURLOPT_CONNECTTIMEOUT, (long)request->timeout_s);
+    SET(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    SET(CURLOPT_LOW_SPEED_TIME, (long)request->timeout_s);
+    SET(CURLOPT_RESUME_FROM_LARGE, (curl_off_t)request->from);
+    SET(CURLOPT_WRITEFUNCTION, take_bytes);
+    SET(CURLOPT_WRITEDATA, transfer);
+    SET(CURLOPT_USERAGENT, "ddp-worker/" DDP_VERSION);
+#undef SET
+    for (size_t i = 0; i < n; i++)
+        if (codes[i] != CURLE_OK)
+            return codes[i];
+    return CURLE_OK;
+}
+
+static enum status explain(const struct transfer *transfer, CURL *easy, CURLcode code,
+                           struct err *err)
+{
+    const struct http *http = transfer->http;
+    const struct http_request *request = transfer->request;
+    const char *url = request->url;
+    long answer = 0;
+
+    (void)http->easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &answer);
+    switch ((int)code) {
+    case CURLE_HTTP_RETURNED_ERROR:
+        if (request->from > 0 && answer == 416)
+            return err_set(err, STATUS_CONFLICT, 0, "%.150s: no bytes from there", url);
+        return err_set(err, answer == 404 ? STATUS_NOT_FOUND : STATUS_REFUSED, (int)answer,
+                       "%.150s: the server answers %ld%s", url, answer,
+                       answer == 404 ? " (not found): does the mirror have this file?" : "");
+    case CURLE_RANGE_ERROR:
+        return err_set(err, STATUS_CONFLICT, 0, "%.150s: the server sends no parts of files", url);
+    case CURLE_TOO_MANY_REDIRECTS:
+        return err_set(err, STATUS_REFUSED, 0, "%.150s: over %d redirects: is the mirror right?",
+                       url, REDIRECTS_MAX);
+    case CURLE_OPERATION_TIMEDOUT:
+        return err_set(err, STATUS_TIMEOUT, 0,
+                       "%.150s: no byte for %u s after %llu bytes: run it again to go on", url,
+                       request->timeout_s, (unsigned long long)transfer->byte_count);
+    case CURLE_PARTIAL_FILE:
+    case CURLE_RECV_ERROR:
+    case CURLE_GOT_NOTHING:
+        return err_set(err, STATUS_CLOSED, 0,
+                       "%.150s: cut off after %llu bytes: run it again to go on", url,
+                       (unsigned long long)transfer->byte_count);
+    default:
+        return err_set(err, STATUS_CLOSED, (int)code, "%.150s: %.80s", url,
+                       http->easy_strerror(code));
+    }
+}
+
+enum status http_get(struct http *http, const struct http_request *request, struct err *err)
+{
+    struct transfer transfer = {
+        .http = http, .request = request, .byte_count = request->from, .err = err};
+    CURL *easy = http->easy_init();
+    CURLcode code;
+    enum status status = STATUS_OK;
+
+    if (easy == NULL)
+        return err_set(err, STATUS_LIBRARY, 0, LIBRARY_NAME " cannot be used");
+    code = set_up(http, easy, &transfer);
+    if (code == CURLE_OK)
+        code = http->easy_perform(easy);
+    if (transfer.status != STATUS_OK)
+        status = transfer.status;
+    else if (code != CURLE_OK)
+        status = explain(&transfer, easy, code, err);
+    http->easy_cleanup(easy);
+    return status;
+}
