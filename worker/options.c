@@ -129,6 +129,8 @@ static enum status check(struct options *options, struct err *err)
     if (options->checkpoint_dir == NULL && options->resume != NULL &&
         strcmp(options->resume, "auto") == 0)
         return err_set(err, STATUS_BAD_INPUT, 0, "--resume auto needs --checkpoint-dir DIR");
+    if (options->tb_histograms && options->tensorboard == NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0, "--tb-histograms needs --tensorboard DIR");
     if (options->new_classifier && options->pretrained == NULL)
         return err_set(
             err, STATUS_BAD_INPUT, 0,

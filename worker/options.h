@@ -64,9 +64,12 @@ struct options {
     const char *checkpoint_copies_text; /* as typed; NULL: all */
     uint32_t checkpoint_copies;         /* on that many other nodes; UINT32_MAX: on all */
     bool delay_allreduce;
-    uint32_t nccl_max_ctas; /* 0: NCCL's choice */
-    float bucket_cap_mb;    /* MiB; 0: the default */
-    const char *loss_log;   /* "%r" in it is the rank; NULL: none */
+    uint32_t nccl_max_ctas;  /* 0: NCCL's choice */
+    float bucket_cap_mb;     /* MiB; 0: the default */
+    const char *loss_log;    /* "%r" in it is the rank; NULL: none */
+    const char *metrics;     /* JSON lines; NULL: none */
+    const char *tensorboard; /* a run directory; NULL: none */
+    bool tb_histograms;
     bool help, version;
 };
 

@@ -157,6 +157,11 @@ static const struct option_row rows[] = {
           "blocks of a GPU that an all-reduce may take from backward (0: NCCL's choice)"),
     TEXT("loss-log", loss_log, "FILE",
          "every rank's loss at every step: epoch, step, loss; %r: the rank"),
+    TEXT("metrics", metrics, "FILE",
+         "append loss, accuracy, rate and times as JSON lines: docs/training.md"),
+    TEXT("tensorboard", tensorboard, "DIR", "write an event file for TensorBoard into DIR"),
+    FLAG("tb-histograms", tb_histograms,
+         "... with histograms of parameters and gradients, each epoch"),
 };
 
 static const char *const examples[] = {

@@ -42,6 +42,7 @@ FOLDERS = {
     "worker/model": Folder(WORKER_BASE + ["worker/graph", "worker/data", "worker/net", "worker/checkpoint"],
                            ["model.h", "file.h", "init.h", "pretrained.h"]),
     "worker/profile": Folder(WORKER_BASE + ["worker/graph", "worker/net"], ["profile.h", "print_graph.h"]),
+    "worker/metrics": Folder(["common"], None),
     "worker/comm": Folder(WORKER_BASE + ["worker/graph", "worker/net"], ["comm.h", "half.h", "ddp.h"]),
     "worker/backend/cpu": Folder(WORKER_BASE + ["worker/graph", "worker/net"], ["cpu.h"]),
     "worker/backend/cuda": Folder(["common"], None),
@@ -54,7 +55,8 @@ FOLDERS = {
     "worker": Folder(WORKER_BASE + ["worker/graph", "worker/net", "worker/comm", "worker/backend/cpu",
                                     "worker/backend/cuda/exec", "worker/backend/cuda/module"], None),
     "worker/train": Folder(WORKER_BASE + ["worker", "worker/graph", "worker/data", "worker/net", "worker/checkpoint",
-                                          "worker/model", "worker/profile", "worker/comm", "worker/backend/cuda/exec",
+                                          "worker/model", "worker/profile", "worker/metrics", "worker/comm",
+                                          "worker/backend/cuda/exec",
                                           "worker/backend/cuda/nccl", "worker/backend/cuda/module"], None),
 }
 

@@ -33,6 +33,15 @@ struct train_pending {
     struct net_result sums; /* else .images alone; the rest comes with the outcome */
 };
 
+/* A finished step. */
+struct train_report {
+    const struct train_pending *pending;
+    double loss;      /* mean over this rank's images */
+    float loss_scale; /* after the step */
+};
+
+struct train_metrics;
+
 struct train {
     const struct options *options;
     const struct agent_place *place;
@@ -80,7 +89,8 @@ struct train {
     uint64_t profile_wait_us, profile_comm_us, profile_exposed_us; /* over all steps so far */
 
     struct progress progress;
-    FILE *loss_log; /* NULL: none */
+    struct train_metrics *metrics; /* rank 0's; else NULL */
+    FILE *loss_log;                /* NULL: none */
 };
 
 static inline struct log_about train_log_about(const struct train *train)
@@ -99,6 +109,24 @@ enum status train_step(struct train *train, struct err *err);
 /* Finishes pending steps: reports those whose outcomes are there; `all`: waits for the others too.
  * Without `all` the newest may stay pending, so that the device always has work. */
 enum status train_settle(struct train *train, bool all, struct err *err);
+
+/* -- metrics.c: --metrics, DDP_METRICS, --tensorboard; all but rank 0 write nothing -- */
+
+/* When it is known whether this run goes on from a checkpoint. Errors: those of line_file_open and
+ * board_open. */
+enum status train_metrics_open(struct train *train, struct err *err);
+void train_metrics_close(struct train *train);
+/* `is_due`: it is also printed; else only where nothing was written for long. Before the printing,
+ * which begins a new window. */
+void train_metrics_step(struct train *train, const struct train_report *report, bool is_due);
+/* If there is a new checkpoint. */
+void train_metrics_checkpoint(struct train *train);
+/* sums: over all ranks; us: the validation's time */
+void train_metrics_validation(struct train *train, const struct net_result *sums, uint64_t us);
+void train_metrics_epoch_begin(struct train *train);
+/* After the last step of an epoch, or of training, before the validation. Errors: those of
+ * net_tensor_read. */
+enum status train_metrics_epoch_end(struct train *train, struct err *err);
 
 /* -- profile.c -- */
 

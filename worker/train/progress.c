@@ -1,13 +1,29 @@
 #include "worker/train/progress.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "common/io/mono.h"
 
+double progress_percent(uint32_t right, uint32_t images)
+{
+    return images > 0 ? 100.0 * right / images : 0.0;
+}
+
+static void begin_window(struct progress *progress)
+{
+    *progress = (struct progress){.begun_us = mono_us(),
+                                  .images_per_s = progress->images_per_s,
+                                  .epoch = progress->epoch,
+                                  .finite_images = progress->finite_images};
+}
+
 void progress_begin(struct progress *progress)
 {
-    *progress = (struct progress){.begun_us = mono_us(), .images_per_s = progress->images_per_s};
+    progress->epoch = (struct net_result){0};
+    progress->finite_images = 0;
+    begin_window(progress);
 }
 
 void progress_add(struct progress *progress, uint64_t images, uint64_t wait_us, uint64_t comm_us,
@@ -23,40 +39,69 @@ void progress_add(struct progress *progress, uint64_t images, uint64_t wait_us, 
     progress->images_per_s = us > 0 ? (double)progress->images * 1e6 / (double)us : 0;
 }
 
-static double step_ms(const struct progress *progress, uint64_t us)
+void progress_count(struct progress *progress, const struct net_result *sums)
 {
-    return progress->steps > 0 ? (double)us / 1e3 / progress->steps : 0;
+    struct net_result *epoch = &progress->epoch;
+
+    if (isfinite(sums->loss_sum)) {
+        epoch->loss_sum += sums->loss_sum;
+        progress->finite_images += sums->images;
+    }
+    epoch->images += sums->images;
+    epoch->top1 += sums->top1;
+    epoch->top5 += sums->top5;
+}
+
+struct progress_means progress_means(const struct progress *progress)
+{
+    const double scale = progress->steps > 0 ? 1e-3 / progress->steps : 0;
+
+    return (struct progress_means){
+        .step_ms = (double)(mono_us() - progress->begun_us) * scale,
+        .data_ms = (double)progress->wait_us * scale,
+        .comm_ms = (double)progress->comm_us * scale,
+        .exposed_ms = (double)progress->exposed_us * scale,
+    };
 }
 
 void progress_print(struct progress *progress, const struct progress_place *place, double loss)
 {
+    const struct progress_means means = progress_means(progress);
+    const struct net_result *epoch = &progress->epoch;
+
     assert(place->epoch >= 1 && place->epoch <= place->epochs);
     assert(place->step >= 1 && place->step <= place->steps);
     (void)printf(
-        "Epoch [%u/%u], Step [%u/%u], Loss: %.4f, %.0f images/s, lr %.6g, data %.2f ms/step",
+        "Epoch [%u/%u], Step [%u/%u], Loss: %.4f, %.0f images/s, lr %.6g, Acc@1 %.2f Acc@5 %.2f, "
+        "time %.2f ms/step, data %.2f ms/step",
         place->epoch, place->epochs, place->step, place->steps, loss, progress->images_per_s,
-        place->lr, step_ms(progress, progress->wait_us));
+        place->lr, progress_percent(epoch->top1, epoch->images),
+        progress_percent(epoch->top5, epoch->images), means.step_ms, means.data_ms);
     if (progress->comm_us > 0)
-        (void)printf(", comm %.2f ms/step, exposed %.2f ms/step",
-                     step_ms(progress, progress->comm_us), step_ms(progress, progress->exposed_us));
+        (void)printf(", comm %.2f ms/step, exposed %.2f ms/step", means.comm_ms, means.exposed_ms);
     (void)printf("\n");
     (void)fflush(stdout);
-    progress_begin(progress);
+    begin_window(progress);
+}
+
+static void print_result(const struct net_result *sums)
+{
+    (void)printf("Acc@1 %.2f Acc@5 %.2f Loss %.4f\n", progress_percent(sums->top1, sums->images),
+                 progress_percent(sums->top5, sums->images),
+                 sums->loss_sum / (sums->images > 0 ? sums->images : 1));
+    (void)fflush(stdout);
 }
 
 void progress_print_validation(const struct net_result *sums)
 {
-    double n = sums->images > 0 ? sums->images : 1;
-
-    (void)printf("Val: Acc@1 %.2f Acc@5 %.2f Loss %.4f\n", 100.0 * sums->top1 / n,
-                 100.0 * sums->top5 / n, sums->loss_sum / n);
-    (void)fflush(stdout);
+    (void)printf("Val: ");
+    print_result(sums);
 }
 
-void progress_print_validating(uint32_t images, uint32_t count)
+void progress_print_validating(const struct net_result *sums, uint32_t count)
 {
-    (void)printf("Validating [%u/%u]\n", images, count);
-    (void)fflush(stdout);
+    (void)printf("Validating [%u/%u], ", sums->images, count);
+    print_result(sums);
 }
 
 void progress_print_no_validation(void)

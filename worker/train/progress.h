@@ -15,6 +15,17 @@ struct progress {
     uint64_t exposed_us; /* of comm_us, what a step waited for */
     uint32_t steps;
     double images_per_s; /* of the last finished window, or of this one so far */
+
+    /* Of this rank's finished steps of the epoch, since its beginning or the resume: */
+    struct net_result epoch; /* loss_sum: of the losses that are finite */
+    uint32_t finite_images;  /* that loss_sum is over */
+};
+
+/* Of a step, over the window. */
+struct progress_means {
+    double step_ms;
+    double data_ms; /* waiting for the batch */
+    double comm_ms, exposed_ms;
 };
 
 struct progress_place {
@@ -23,17 +34,24 @@ struct progress_place {
     double lr;              /* of that step */
 };
 
-/* Begins a window: at the start of an epoch, so that it contains no validation. */
+/* Begins an epoch and a window, which so contains no validation. */
 void progress_begin(struct progress *progress);
-/* A step is done. */
+/* A step is queued. */
 void progress_add(struct progress *progress, uint64_t images, uint64_t wait_us, uint64_t comm_us,
                   uint64_t exposed_us);
-/* "Epoch [1/10], Step [100/600], Loss: 2.1626, 5210 images/s, ..." and begins the next window. */
+/* A step is finished: this rank's sums. */
+void progress_count(struct progress *progress, const struct net_result *sums);
+struct progress_means progress_means(const struct progress *progress);
+/* Of `images`; 0 for none. */
+double progress_percent(uint32_t right, uint32_t images);
+/* "Epoch [1/10], Step [100/600], Loss: 2.1626, 5210 images/s, lr 0.01, Acc@1 11.20 Acc@5 50.12,
+ * time 19.19 ms/step, data 0.05 ms/step, ..." and begins the next window. Accuracies are means over
+ * the epoch so far. */
 void progress_print(struct progress *progress, const struct progress_place *place, double loss);
 /* "Val: Acc@1 97.21 Acc@5 99.90 Loss 0.0912" */
 void progress_print_validation(const struct net_result *sums);
-/* "Validating [6400/10000]" */
-void progress_print_validating(uint32_t images, uint32_t count);
+/* "Validating [6400/10000], Acc@1 97.00 Acc@5 99.88 Loss 0.0934": this rank's images so far */
+void progress_print_validating(const struct net_result *sums, uint32_t count);
 /* Why there is no validation. */
 void progress_print_no_validation(void);
 /* "Early stopping: val_loss has not improved for 3 epochs" */

@@ -278,6 +278,7 @@ static enum status get_ready(struct train *train, struct err *err)
         {make_equal, "equal parameters"},
         {choose_reducer, "equal parameters"},
         {open_loss_log, "equal parameters"},
+        {train_metrics_open, "equal parameters"},
     };
     enum status status = run_stages(train, alone, sizeof alone / sizeof alone[0], err);
 
@@ -341,6 +342,7 @@ void train_free(struct train **out)
     if (train == NULL)
         return;
     train_save_close(train);
+    train_metrics_close(train);
     train_nccl_close(train);
     ddp_free(&train->ddp);
     if (train->comm != NULL)

@@ -121,19 +121,22 @@ static void log_loss(struct train *train, const struct progress_place *place, do
     train->loss_log = NULL;
 }
 
-static enum status report_step(struct train *train, const struct train_pending *pending,
-                               double loss, struct err *err)
+static enum status report_step(struct train *train, const struct train_report *report,
+                               struct err *err)
 {
     const struct options *options = train->options;
+    const struct train_pending *pending = report->pending;
+    const bool is_due = pending->step_in_epoch % options->print_freq == 0;
     const struct progress_place place = {pending->epoch, options->epochs, pending->step_in_epoch,
                                          train->steps_per_epoch, pending->lr};
 
     if (train->loss_log != NULL)
-        log_loss(train, &place, loss);
-    if (report_progress(train, pending, loss) != STATUS_OK)
+        log_loss(train, &place, report->loss);
+    if (report_progress(train, pending, report->loss) != STATUS_OK)
         return err_set(err, STATUS_CLOSED, 0, "the shim is gone: this generation is over");
-    if (train->place->rank == 0 && place.step % options->print_freq == 0)
-        progress_print(&train->progress, &place, loss);
+    train_metrics_step(train, report, is_due);
+    if (train->place->rank == 0 && is_due)
+        progress_print(&train->progress, &place, report->loss);
     return STATUS_OK;
 }
 
@@ -142,8 +145,9 @@ static enum status finish(struct train *train, const struct net_outcome *outcome
 {
     const struct train_pending pending = train->pending[0];
     const struct net_result *sums = pending.is_summed ? &pending.sums : &outcome->result;
+    const struct train_report report = {&pending, sums->loss_sum / sums->images,
+                                        outcome->scaler.scale};
     enum status status = STATUS_OK;
-    double loss;
 
     assert(train->pending_count > 0 && sums->images > 0);
     train_nccl_progress(train);
@@ -153,10 +157,10 @@ static enum status finish(struct train *train, const struct net_outcome *outcome
         train->state.applied += !outcome->scaler.was_skipped;
         status = report_skip(train, &outcome->scaler, err);
     }
-    loss = sums->loss_sum / sums->images;
     if (status == STATUS_OK && !outcome->scaler.was_skipped)
-        status = check_loss(train, &pending, loss, err);
-    return status == STATUS_OK ? report_step(train, &pending, loss, err) : status;
+        status = check_loss(train, &pending, report.loss, err);
+    progress_count(&train->progress, sums);
+    return status == STATUS_OK ? report_step(train, &report, err) : status;
 }
 
 enum status train_settle(struct train *train, bool all, struct err *err)

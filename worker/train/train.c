@@ -9,8 +9,6 @@
 
 #include "common/io/mono.h"
 
-#define SHOW_US 5000000u /* a longer validation says how far it is */
-
 static bool is_done(const struct train *train)
 {
     return train->is_stopped_early || train->state.step >= train_total_steps(train);
@@ -27,7 +25,7 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
                                  struct net_result *sums, struct err *err)
 {
     struct loader_batch batch;
-    uint64_t shown_us = mono_us();
+    uint32_t batches = 0;
     enum status status;
 
     loader_begin(train->validation_loader, 0, train->validation_indices, train->validation_count);
@@ -41,10 +39,8 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
         if (status != STATUS_OK)
             return status;
         train_add_result(sums, &result);
-        if (train->place->rank == 0 && mono_us() - shown_us >= SHOW_US) {
-            shown_us = mono_us();
-            progress_print_validating(sums->images, (uint32_t)train->validation_count);
-        }
+        if (train->place->rank == 0 && ++batches % train->options->print_freq == 0)
+            progress_print_validating(sums, (uint32_t)train->validation_count);
     }
     return status;
 }
@@ -105,6 +101,7 @@ static void apply_metrics(struct train *train, const struct net_result *sums)
 /* Running statistics are rank 0's, as under PyTorch's DDP. */
 static enum status validate(struct train *train, const volatile bool *stop, struct err *err)
 {
+    const uint64_t begun_us = mono_us();
     struct net_result sums = {0};
     enum status status = train->ddp != NULL ? ddp_forward_begin(train->ddp, err) : STATUS_OK;
 
@@ -113,8 +110,10 @@ static enum status validate(struct train *train, const volatile bool *stop, stru
         status = count_batches(train, stop, &sums, err);
     if (status == STATUS_OK && train->comm != NULL)
         status = add_ranks(train, &sums, err);
-    if (status == STATUS_OK && train->place->rank == 0)
+    if (status == STATUS_OK && train->place->rank == 0) {
         progress_print_validation(&sums);
+        train_metrics_validation(train, &sums, mono_us() - begun_us);
+    }
     if (status == STATUS_OK && !train->options->evaluate)
         apply_metrics(train, &sums);
     return status;
@@ -151,6 +150,7 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
             status = train_save(train, err);
         else if (status == STATUS_OK)
             status = train_saved(train, false, err);
+        train_metrics_checkpoint(train);
         if (status == STATUS_OK && is_stopped)
             status = stopped(err);
     }
@@ -169,6 +169,7 @@ static void begin_epoch(struct train *train)
     loader_begin(train->loader, train->state.epoch, train->indices + (done < count ? done : count),
                  done < count ? count - done : 0);
     progress_begin(&train->progress);
+    train_metrics_epoch_begin(train);
 }
 
 /* Noise has no accuracy: where --max-steps ends an epoch of --dummy, nobody waits for one. */
@@ -187,6 +188,8 @@ static enum status run_epoch(struct train *train, const volatile bool *stop, str
 
     begin_epoch(train);
     status = steps_of_epoch(train, stop, err);
+    if (status == STATUS_OK)
+        status = train_metrics_epoch_end(train, err);
     if (status == STATUS_OK && !skips_validation(train))
         status = validate(train, stop, err);
     if (status != STATUS_OK || train->state.step_in_epoch < train->steps_per_epoch)
@@ -211,6 +214,7 @@ enum status train_run(struct train *train, const volatile bool *stop, struct err
     while (status == STATUS_OK && !is_done(train));
     if (status == STATUS_OK)
         status = train_check_end(train, err);
+    train_metrics_checkpoint(train);
     if (status != STATUS_OK && train_nccl_verdict(train, &verdict) != STATUS_OK)
         status = err_set(err, verdict.status, verdict.code, "%s", verdict.text);
     if (status == STATUS_PEER_LOST && *stop)

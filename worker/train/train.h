@@ -8,6 +8,7 @@
  *   state.c       from a checkpoint into the net
  *   folders.c     checkpoints on nodes that share no disk; agree.c: from which all go on
  *   model.c       the model's graph and first parameters
+ *   metrics.c     what rank 0 writes for people and programs: --metrics, --tensorboard
  *   profile.c     --profile
  *   progress.c    the lines that rank 0 prints */
 #ifndef WORKER_TRAIN_TRAIN_H
