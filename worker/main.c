@@ -10,6 +10,7 @@
 #include "worker/data/fetch/fetch.h"
 #include "worker/device.h"
 #include "worker/options.h"
+#include "worker/pth/export.h"
 #include "worker/train/train.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGTERM = 128 + SIGTERM, STOP_TIMEOUT_S = 8 };
@@ -132,12 +133,37 @@ static int fetch(const struct options *options)
     return EXIT_FAILED;
 }
 
+/* `ddp-worker export ...`: needs no data, no device and no other rank. */
+static int export_weights(int argc, char **argv)
+{
+    struct export_request request;
+    struct buf out = {0};
+    struct err err = {0}, said = {.text = ""};
+    int code;
+
+    if (!export_read(&request, argc, argv, &out, &code, &err)) {
+        if (code != 0)
+            print_error(&err);
+        (void)fwrite(out.bytes, 1, out.byte_count, stdout);
+        buf_free(&out);
+        return code;
+    }
+    if (export_run(&request, &said, &err) != STATUS_OK) {
+        print_error(&err);
+        return EXIT_FAILED;
+    }
+    (void)printf("%s\n", said.text);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
     struct agent_place place;
     struct err err = {0};
 
+    if (argc > 1 && strcmp(argv[1], "export") == 0)
+        return export_weights(argc - 1, argv + 1);
     if (options_print_docs(stdout, argc, argv))
         return 0;
     log_open("ddp-worker", LOG_INFO, false);

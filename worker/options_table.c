@@ -116,7 +116,7 @@ static const struct option_row rows[] = {
     FLAG("zero-init-residual", zero_init_residual,
          "the last batch norm of every residual block begins at 0, as torchvision's"),
     TEXT("pretrained", pretrained, "FILE",
-         "begin with these weights: safetensors with torchvision's names, or a checkpoint"),
+         "begin with these weights: torch.save's .pth, safetensors, or a checkpoint"),
     FLAG("new-classifier", new_classifier,
          "with --pretrained: leave the last linear layer at its initialisation"),
     TEXT("device", device, "NAME", "auto (default: a GPU where there is one), cpu, cuda or cuda:N"),
@@ -171,6 +171,7 @@ static const char *const examples[] = {
     "ddp-worker -e --resume ckpt ~/mnist            accuracy of the newest checkpoint",
     "ddp-worker -a ./net.json ~/mnist               a model of your own: docs/models.md",
     "ddp-worker -a resnet18 --pretrained resnet18.safetensors --new-classifier ~/mnist",
+    "ddp-worker export --from ckpt model.pth        for torch.load: ddp-worker export --help",
     "ddpctl run --standalone --nproc-per-node 4 -- ddp-worker ~/mnist",
     NULL,
 };

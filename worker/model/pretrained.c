@@ -6,15 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/half.h"
-#include "worker/checkpoint/safetensors.h"
+#include "worker/model/weights.h"
 #include "worker/net/state.h"
 
 struct source {
     struct net *net;
     const struct graph *graph;
     const char *path;
-    struct safetensors file;
+    struct weights file;
     uint32_t classifier; /* the last linear layer; GRAPH_NONE: there is none */
     bool new_classifier;
 };
@@ -85,11 +84,12 @@ static enum status check_missing(struct source *source, struct err *err)
     const char *first = "";
     bool is_classifier = true;
     char text[128];
+    size_t found;
 
     for (uint32_t i = 0; i < source->graph->tensor_count; i++) {
         const struct graph_tensor *tensor = &source->graph->tensors[i];
 
-        if (is_left_out(source, i) || safetensors_find(&source->file, tensor->name) != NULL)
+        if (is_left_out(source, i) || weights_find(&source->file, tensor->name, &found))
             continue;
         first = names.count == 0 ? tensor->name : first;
         add_name(&names, tensor->name);
@@ -108,8 +108,8 @@ static enum status check_extra(struct source *source, struct err *err)
     const char *first = "";
     char text[128];
 
-    for (size_t i = 0; i < source->file.tensor_count; i++) {
-        const char *name = source->file.tensors[i].name;
+    for (size_t i = 0; i < weights_count(&source->file); i++) {
+        const char *name = weights_tensor(&source->file, i).name;
 
         if (is_ignored(name) || is_known(source, name))
             continue;
@@ -136,37 +136,41 @@ static void shape_text(const uint64_t *dims, uint32_t dim_count, char text[64])
     (void)snprintf(text + used, 64 - (size_t)used, "]");
 }
 
-static bool is_float(enum safetensors_type type)
+static struct weights_tensor tensor_there(const struct source *source, const char *name)
 {
-    return type == SAFETENSORS_F32 || type == SAFETENSORS_F16 || type == SAFETENSORS_BF16;
+    size_t index = 0;
+    const bool found = weights_find(&source->file, name, &index);
+
+    assert(found);
+    return weights_tensor(&source->file, index);
 }
 
 static enum status check_tensor(const struct source *source, uint32_t index, struct err *err)
 {
     const struct graph_tensor *here = &source->graph->tensors[index];
-    const struct safetensors_tensor *there = safetensors_find(&source->file, here->name);
+    const struct weights_tensor there = tensor_there(source, here->name);
     uint64_t dims[4] = {0};
     char mine[64], theirs[64];
-    bool is_same = there->dim_count == here->dim_count, only_first = is_same;
+    bool is_same = there.dim_count == here->dim_count, only_first = is_same;
 
     for (uint32_t i = 0; i < here->dim_count; i++) {
         dims[i] = here->dims[i];
-        if (there->dims[i] != dims[i]) {
+        if (there.dims[i] != dims[i]) {
             is_same = false;
             only_first = only_first && i == 0;
         }
     }
     shape_text(dims, here->dim_count, mine);
-    shape_text(there->dims, there->dim_count, theirs);
+    shape_text(there.dims, there.dim_count, theirs);
     if (!is_same && only_first && here->layer == source->classifier)
         return err_set(err, STATUS_CONFLICT, 0,
                        "--pretrained %.50s: its %s is for %llu classes, here are %u: "
                        "--new-classifier leaves that layer as it is drawn",
-                       source->path, here->name, (unsigned long long)there->dims[0], here->dims[0]);
+                       source->path, here->name, (unsigned long long)there.dims[0], here->dims[0]);
     if (!is_same)
         return err_set(err, STATUS_CONFLICT, 0, "--pretrained %.60s: its %s is %s, the model's %s",
                        source->path, here->name, theirs, mine);
-    if (!is_float(there->type))
+    if (!there.is_readable)
         return err_set(err, STATUS_UNSUPPORTED, 0,
                        "--pretrained %.60s: the type of %s is not fp32, fp16 or bf16", source->path,
                        here->name);
@@ -187,33 +191,20 @@ static enum status check_all(struct source *source, struct err *err)
 
 /* -- values -- */
 
-/* Converts halves to floats in place, from the back: each float covers two halves. */
-static void widen(enum safetensors_type type, void *values, size_t count)
-{
-    for (size_t i = count; i > 0 && type != SAFETENSORS_F32; i--) {
-        uint16_t half;
-        float value;
-
-        memcpy(&half, (char *)values + (i - 1) * sizeof half, sizeof half);
-        value = type == SAFETENSORS_F16 ? half_f16_to(half) : half_bf16_to(half);
-        memcpy((char *)values + (i - 1) * sizeof value, &value, sizeof value);
-    }
-}
-
-static enum status load_tensor(const struct source *source, uint32_t index, struct err *err)
+static enum status load_tensor(struct source *source, uint32_t index, struct err *err)
 {
     const struct graph_tensor *tensor = &source->graph->tensors[index];
-    const struct safetensors_tensor *there = safetensors_find(&source->file, tensor->name);
     float *values = malloc(tensor->count * sizeof *values);
+    size_t there = 0;
+    const bool found = weights_find(&source->file, tensor->name, &there);
     struct err why;
     enum status status;
 
-    assert(there != NULL && there->byte_count <= tensor->count * sizeof *values);
+    assert(found);
     if (values == NULL)
         return err_set(err, STATUS_MEMORY, 0, "--pretrained: no memory for %s", tensor->name);
-    status = safetensors_read(&source->file, there, values, err);
+    status = weights_read(&source->file, there, values, tensor->count, err);
     if (status == STATUS_OK) {
-        widen(there->type, values, tensor->count);
         status = safetensors_check_values(tensor->name, values, tensor->count, &why);
         if (status != STATUS_OK)
             (void)err_set(err, status, 0, "--pretrained %.60s: %.150s", source->path, why.text);
@@ -233,7 +224,7 @@ static uint32_t last_linear(const struct graph *graph)
 }
 
 enum status pretrained_load(struct net *net, const struct graph *graph, const char *path,
-                            bool new_classifier, struct err *err)
+                            bool new_classifier, struct err *taken, struct err *err)
 {
     struct source source = {.net = net,
                             .graph = graph,
@@ -241,7 +232,7 @@ enum status pretrained_load(struct net *net, const struct graph *graph, const ch
                             .classifier = last_linear(graph),
                             .new_classifier = new_classifier};
     struct err why;
-    enum status status = safetensors_open(&source.file, path, &why);
+    enum status status = weights_open(&source.file, path, &why);
 
     assert(graph->tensor_count == net_tensor_count(net));
     if (status != STATUS_OK)
@@ -250,6 +241,8 @@ enum status pretrained_load(struct net *net, const struct graph *graph, const ch
     for (uint32_t i = 0; status == STATUS_OK && i < graph->tensor_count; i++)
         if (!is_left_out(&source, i))
             status = load_tensor(&source, i, err);
-    safetensors_close(&source.file);
+    if (status == STATUS_OK)
+        (void)err_set(taken, STATUS_OK, 0, "%s", weights_taken(&source.file));
+    weights_close(&source.file);
     return status;
 }

@@ -122,11 +122,13 @@ static enum status zero_residual(struct train *train, const struct graph *graph,
 static enum status load_pretrained(struct train *train, const struct graph *graph, struct err *err)
 {
     const struct options *options = train->options;
-    enum status status =
-        pretrained_load(train->net, graph, options->pretrained, options->new_classifier, err);
+    struct err taken = {.text = ""};
+    enum status status = pretrained_load(train->net, graph, options->pretrained,
+                                         options->new_classifier, &taken, err);
 
     if (status == STATUS_OK)
-        log_line(LOG_INFO, train_log_about(train), "weights from %s%s", options->pretrained,
+        log_line(LOG_INFO, train_log_about(train), "weights from %s%s%s%s", options->pretrained,
+                 taken.text[0] != '\0' ? ": " : "", taken.text,
                  options->new_classifier ? ", all but the classifier's" : "");
     return status;
 }

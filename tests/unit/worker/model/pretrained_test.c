@@ -136,7 +136,7 @@ TEST(three_types_are_read)
         add_scalar(&file, "optimizer.momentum.fc.bias");
         end_file(&file);
         open_subject(&s, "convnet", &shape);
-        if (pretrained_load(s.net, s.graph, file.path, false, &err) != STATUS_OK)
+        if (pretrained_load(s.net, s.graph, file.path, false, NULL, &err) != STATUS_OK)
             FAIL("%s", err.text);
         check_values(&s, 0, TENSORS, value);
         close_subject(&s);
@@ -152,7 +152,7 @@ static void expect(const struct file *file, uint32_t classes, const char *words)
     char text[600];
 
     open_subject(&s, "convnet", &shape);
-    CHECK(pretrained_load(s.net, s.graph, file->path, false, &err) != STATUS_OK);
+    CHECK(pretrained_load(s.net, s.graph, file->path, false, NULL, &err) != STATUS_OK);
     (void)snprintf(text, sizeof text, "--pretrained %.60s%s", file->path, words);
     if (strstr(words, "--new-classifier") != NULL && strstr(words, "classes") != NULL)
         (void)snprintf(text, sizeof text, "--pretrained %.50s%s", file->path, words);
@@ -220,7 +220,7 @@ TEST(values_that_no_weight_has)
     begin_file(&file, SAFETENSORS_F32, -2);
     end_file(&file);
     open_subject(&s, "convnet", &shape);
-    CHECK_EQ(pretrained_load(s.net, s.graph, file.path, false, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(pretrained_load(s.net, s.graph, file.path, false, NULL, &err), STATUS_BAD_INPUT);
     CHECK(strstr(err.text, "layer1.1.running_var has -2 at element 0") != NULL);
     close_subject(&s);
 }
@@ -236,7 +236,7 @@ TEST(a_new_classifier_stays_as_drawn)
     end_file(&file);
     open_subject(&s, "convnet", &shape);
     open_subject(&drawn, "convnet", &shape);
-    CHECK_EQ(pretrained_load(s.net, s.graph, file.path, true, NULL), STATUS_OK);
+    CHECK_EQ(pretrained_load(s.net, s.graph, file.path, true, NULL, NULL), STATUS_OK);
     check_values(&s, 0, 12, 2);
     CHECK_EQ(net_tensor_read(s.net, 13, have, NULL), STATUS_OK);
     CHECK_EQ(net_tensor_read(drawn.net, 13, want, NULL), STATUS_OK);
@@ -252,9 +252,9 @@ TEST(what_is_no_safetensors_file)
     struct err err = {.text = ""};
 
     open_subject(&s, "convnet", &shape);
-    CHECK_EQ(pretrained_load(s.net, s.graph, "/nowhere/x", false, &err), STATUS_NOT_FOUND);
+    CHECK_EQ(pretrained_load(s.net, s.graph, "/nowhere/x", false, NULL, &err), STATUS_NOT_FOUND);
     CHECK(strstr(err.text, "there is no file /nowhere/x") != NULL);
-    CHECK_EQ(pretrained_load(s.net, s.graph, test_source("LICENSE"), false, &err),
+    CHECK_EQ(pretrained_load(s.net, s.graph, test_source("LICENSE"), false, NULL, &err),
              STATUS_BAD_INPUT);
     close_subject(&s);
 }
