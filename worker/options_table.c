@@ -162,6 +162,8 @@ static const struct option_row rows[] = {
     TEXT("tensorboard", tensorboard, "DIR", "write an event file for TensorBoard into DIR"),
     FLAG("tb-histograms", tb_histograms,
          "... with histograms of parameters and gradients, each epoch"),
+    TEXT("sample-log", sample_log, "FILE",
+         "which images every rank takes: epoch, step, their numbers in the set; %r: the rank"),
 };
 
 static const char *const examples[] = {

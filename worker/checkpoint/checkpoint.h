@@ -3,7 +3,7 @@
  * tensors), copy.h (checkpoints on several nodes that share no disk).
  *
  * Files: `step-<8 digits>.safetensors` has the tensors, `step-<8 digits>.json` has the state, with
- * size and SHA-256 of the former. Both are written under a temporary name, synced and renamed. The
+ * size and SHA-256 of the former, and a SHA-256 of the state itself. Both are written under a temporary name, synced and renamed. The
  * .json comes last and is the commit. A crash leaves the earlier checkpoints whole, and at most
  * temporary files, which the next checkpoint_dir_open() removes.
  *
@@ -22,10 +22,12 @@
 
 #include "common/status.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/data/sampler.h"
 #include "worker/net/schedule.h"
 
 #define CHECKPOINT_TEXT_BYTES 64
 #define CHECKPOINT_STEP_MAX 99999999U /* eight digits */
+#define CHECKPOINT_PARTS_MAX 64U      /* changes of the world within one epoch */
 
 /* What resuming needs besides the tensors; the content of the .json. */
 struct checkpoint_state {
@@ -34,12 +36,16 @@ struct checkpoint_state {
     /* Progress: `step_in_epoch` steps of epoch `epoch` are done, `step` steps in all. */
     uint32_t epoch, step_in_epoch;
     uint32_t step;
+    /* Who trains, which may change. `parts` are the first steps of this epoch, where others than this
+     * world and batch have done them; in the order of time. */
+    uint32_t world, batch;
+    uint32_t accumulation_steps; /* 1 where the file has none */
+    struct sampler_part parts[CHECKPOINT_PARTS_MAX];
+    uint32_t part_count;
     /* Must be equal to resume exactly: */
     char arch[CHECKPOINT_TEXT_BYTES];
     char data[CHECKPOINT_TEXT_BYTES]; /* the set: "digits", "idx" or "dummy" */
     uint32_t image_count;             /* in the training set */
-    uint32_t world, batch;
-    uint32_t accumulation_steps; /* 1 where the file has none */
     uint64_t seed;
     bool has_momentum; /* the momentum buffers hold values */
     /* "O2", "O2 bf16". The tensors are the fp32 masters where the level has masters. */
@@ -54,6 +60,8 @@ struct checkpoint_state {
     uint32_t early_count;
     /* "adamw", "sgd + lookahead (paper)"; "sgd" where the file has none. */
     char optimizer[CHECKPOINT_TEXT_BYTES];
+    /* Not in the file: it is of a version that stored no checksum of the state itself. */
+    bool is_unchecked;
 };
 
 struct checkpoint_dir;

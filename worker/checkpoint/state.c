@@ -13,6 +13,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "common/limits.h"
 #include "worker/data/fileio.h"
 
 static const char *const schema = "ddp.checkpoint.v1";
@@ -41,7 +42,7 @@ static const struct field {
     {"arch", FIELD_TEXT, AT(arch), 0, 0},
     {"data", FIELD_TEXT, AT(data), 0, 0},
     {"image_count", FIELD_U32, AT(image_count), 1, UINT32_MAX},
-    {"world", FIELD_U32, AT(world), 1, UINT32_MAX},
+    {"world", FIELD_U32, AT(world), 1, RANKS_PER_JOB_MAX},
     {"batch", FIELD_U32, AT(batch), 1, UINT32_MAX},
     {"seed", FIELD_U64, AT(seed), 0, 0}, /* a decimal string: JSON numbers are doubles */
     {"has_momentum", FIELD_BOOL, AT(has_momentum), 0, 0},
@@ -64,8 +65,39 @@ static const struct field {
     {"optimizer", FIELD_TEXT, AT(optimizer), 0, 0},
 #undef AT
 };
-/* FIRST_FIELDS: required. OTHER_FIELDS: schema, safetensors_bytes, safetensors_sha256. */
+/* FIRST_FIELDS: required. OTHER_FIELDS: schema, safetensors_bytes, safetensors_sha256. Beside these
+ * there may be parts_name and sum_name. */
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0], FIRST_FIELDS = 12, OTHER_FIELDS = 3 };
+
+static const char parts_name[] = "epoch_parts"; /* [[world, batch, accumulation, steps], ...] */
+static const char sum_name[] = "state_sha256";  /* of all else, as sum_of() prints it */
+
+/* -- printing -- */
+
+/* The SHA-256 of the object without white space, so without the field that will hold it. */
+static bool sum_of(const cJSON *json, char sha256[65])
+{
+    char *text = cJSON_PrintUnformatted(json);
+    const bool done =
+        text != NULL && fileio_sha256_bytes(text, strlen(text), sha256, NULL) == STATUS_OK;
+
+    cJSON_free(text);
+    return done;
+}
+
+static bool add_parts(cJSON *json, const struct checkpoint_state *state)
+{
+    cJSON *parts = cJSON_AddArrayToObject(json, parts_name);
+    bool added = parts != NULL;
+
+    for (uint32_t i = 0; added && i < state->part_count; i++) {
+        const struct sampler_part *part = &state->parts[i];
+        const double numbers[] = {part->world, part->batch, part->accumulation_steps, part->steps};
+
+        added = cJSON_AddItemToArray(parts, cJSON_CreateDoubleArray(numbers, 4));
+    }
+    return added;
+}
 
 static cJSON *add_field(cJSON *json, const struct field *field,
                         const struct checkpoint_state *state)
@@ -96,18 +128,22 @@ char *checkpoint_state_print(const struct checkpoint_state *state, uint64_t tens
 {
     cJSON *json = cJSON_CreateObject();
     bool added = cJSON_AddStringToObject(json, "schema", schema) != NULL;
-    char *text;
+    char *text, sum[65];
 
     assert(strlen(sha256) == 64 && state->step <= CHECKPOINT_STEP_MAX && state->world > 0);
     for (size_t i = 0; i < FIELD_COUNT; i++)
         added = added && add_field(json, &fields[i], state) != NULL;
     added = added &&
             cJSON_AddNumberToObject(json, "safetensors_bytes", (double)tensor_bytes) != NULL &&
-            cJSON_AddStringToObject(json, "safetensors_sha256", sha256) != NULL;
+            cJSON_AddStringToObject(json, "safetensors_sha256", sha256) != NULL &&
+            (state->part_count == 0 || add_parts(json, state)) && sum_of(json, sum) &&
+            cJSON_AddStringToObject(json, sum_name, sum) != NULL;
     text = added ? cJSON_Print(json) : NULL;
     cJSON_Delete(json);
     return text;
 }
+
+/* -- parsing -- */
 
 static bool read_number(const cJSON *item, double min, double max, double *number)
 {
@@ -172,6 +208,31 @@ static bool read_field(const cJSON *json, const struct field *field, struct chec
     return false;
 }
 
+/* Their steps are among those of the epoch. */
+static bool read_parts(const cJSON *parts, struct checkpoint_state *state)
+{
+    uint64_t steps = 0;
+    const cJSON *item;
+
+    if (!cJSON_IsArray(parts) || cJSON_GetArraySize(parts) > (int)CHECKPOINT_PARTS_MAX)
+        return false;
+    cJSON_ArrayForEach(item, parts)
+    {
+        double numbers[4];
+
+        if (!cJSON_IsArray(item) || cJSON_GetArraySize(item) != 4)
+            return false;
+        for (int i = 0; i < 4; i++)
+            if (!read_number(cJSON_GetArrayItem(item, i), 1,
+                             i == 0 ? RANKS_PER_JOB_MAX : UINT32_MAX, &numbers[i]))
+                return false;
+        state->parts[state->part_count++] = (struct sampler_part){
+            (uint32_t)numbers[0], (uint32_t)numbers[1], (uint32_t)numbers[2], (uint32_t)numbers[3]};
+        steps += (uint64_t)numbers[3];
+    }
+    return steps <= state->step_in_epoch;
+}
+
 /* The name of the first field that is missing or out of range; NULL: there is none. */
 static const char *read_fields(const cJSON *json, struct checkpoint_state *state,
                                uint64_t *tensor_bytes, char *sha256)
@@ -196,7 +257,27 @@ static const char *read_fields(const cJSON *json, struct checkpoint_state *state
     item = cJSON_GetObjectItemCaseSensitive(json, "safetensors_sha256");
     if (!read_text(item, sha256, 65) || strspn(sha256, "0123456789abcdef") != 64)
         return "safetensors_sha256";
+    if (cJSON_HasObjectItem(json, parts_name)) {
+        if (!read_parts(cJSON_GetObjectItemCaseSensitive(json, parts_name), state))
+            return parts_name;
+        count++;
+    }
     return cJSON_GetArraySize(json) == count ? NULL : "one that is unknown";
+}
+
+/* Takes the checksum out of the object and compares it. */
+static bool is_intact(cJSON *json, struct checkpoint_state *state)
+{
+    cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, sum_name);
+    char sum[65];
+    bool is_same;
+
+    state->is_unchecked = item == NULL;
+    if (item == NULL)
+        return true;
+    is_same = cJSON_IsString(item) && sum_of(json, sum) && strcmp(sum, item->valuestring) == 0;
+    cJSON_Delete(item);
+    return is_same;
 }
 
 enum status checkpoint_state_parse(struct checkpoint_state *state, uint64_t *tensor_bytes,
@@ -215,6 +296,13 @@ enum status checkpoint_state_parse(struct checkpoint_state *state, uint64_t *ten
     if (json == NULL || !cJSON_IsObject(json)) {
         cJSON_Delete(json);
         return err_set(err, STATUS_BAD_INPUT, 0, "%s: torn or no checkpoint state: not JSON", what);
+    }
+    if (!is_intact(json, state)) {
+        cJSON_Delete(json);
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "%s: damaged or edited: it does not have the SHA-256 that it states for "
+                       "itself",
+                       what);
     }
     wrong = read_fields(json, state, tensor_bytes, sha256);
     cJSON_Delete(json);
@@ -286,12 +374,5 @@ enum status checkpoint_check(const struct checkpoint_state *state,
         status = differs(err, "a training set of size", state->image_count, like->image_count);
     if (status == STATUS_OK)
         status = differs(err, "--seed", state->seed, like->seed);
-    if (status == STATUS_OK)
-        status = differs(err, "--batch-size", state->batch, like->batch);
-    if (status == STATUS_OK)
-        status = differs(err, "--accumulation-steps", state->accumulation_steps,
-                         like->accumulation_steps);
-    if (status == STATUS_OK)
-        status = differs(err, "a world of", state->world, like->world);
     return status;
 }

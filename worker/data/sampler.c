@@ -6,14 +6,20 @@
 
 #include "worker/data/rng.h"
 
-/* Images per rank and epoch. */
-static size_t rank_count(const struct sampler_options *options)
+/* Images per rank, where `world` ranks share `n`. */
+static size_t rank_count(const struct sampler_options *options, size_t n, size_t world)
 {
-    size_t n = options->image_count, world = options->world;
-
     if (options->drop_last && n % world != 0)
         return n < world ? 0 : (n - world + world - 1) / world; /* ceil((n - world) / world) */
     return (n + world - 1) / world;
+}
+
+/* Where in an order of `n` images a rank's image number `position` of `count` is. The padding repeats the order:
+ * image number n + k is image number k. */
+static size_t place_of(const struct sampler_options *options, size_t n, size_t count, size_t world,
+                       size_t rank, size_t position)
+{
+    return (options->contiguous ? rank * count + position : rank + position * world) % n;
 }
 
 enum status sampler_init(struct sampler *sampler, const struct sampler_options *options,
@@ -25,7 +31,6 @@ enum status sampler_init(struct sampler *sampler, const struct sampler_options *
         return err_set(err, STATUS_BAD_INPUT, 0, "a set of %zu images cannot be sampled: 1 to %zu",
                        options->image_count, (size_t)SAMPLER_IMAGES_MAX);
     sampler->options = *options;
-    sampler->count = rank_count(options);
     sampler->order = calloc(options->image_count, sizeof *sampler->order);
     if (sampler->order == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the order of %zu images",
@@ -40,24 +45,78 @@ void sampler_close(struct sampler *sampler)
     sampler->order = NULL;
 }
 
-void sampler_set_epoch(struct sampler *sampler, uint64_t epoch)
+static void make_order(struct sampler *sampler, uint64_t epoch)
 {
+    const struct sampler_options *options = &sampler->options;
     struct rng rng;
 
-    assert(sampler->order != NULL);
-    if (!sampler->options.shuffle) {
-        for (size_t i = 0; i < sampler->options.image_count; i++)
+    if (options->make_order != NULL) {
+        options->make_order(options->user, epoch, sampler->order, options->image_count);
+        return;
+    }
+    if (!options->shuffle) {
+        for (size_t i = 0; i < options->image_count; i++)
             sampler->order[i] = (int64_t)i;
         return;
     }
-    rng_seed(&rng, sampler->options.seed + epoch);
-    rng_permute(&rng, sampler->order, sampler->options.image_count);
+    rng_seed(&rng, options->seed + epoch);
+    rng_permute(&rng, sampler->order, options->image_count);
+}
+
+void sampler_set_epoch(struct sampler *sampler, uint64_t epoch)
+{
+    assert(sampler->order != NULL);
+    make_order(sampler, epoch);
+    sampler->left = sampler->options.image_count;
+    sampler->count = rank_count(&sampler->options, sampler->left, sampler->options.world);
+}
+
+/* Takes away what one part has seen: marks it by its complement, which is negative, then closes the gaps. */
+static enum status skip_part(struct sampler *sampler, const struct sampler_part *part,
+                             struct err *err)
+{
+    const struct sampler_options *options = &sampler->options;
+    const size_t group = (size_t)part->batch * part->accumulation_steps;
+    const size_t count = rank_count(options, sampler->left, part->world);
+    const size_t steps = (count + group - 1) / group;
+    const size_t seen = part->steps < steps ? part->steps * group : count;
+    size_t kept = 0;
+
+    assert(part->world > 0 && group > 0);
+    if (part->steps > steps)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "a world of %u with batches of %u x %u cannot have done %u steps on %zu "
+                       "images",
+                       part->world, part->batch, part->accumulation_steps, part->steps,
+                       sampler->left);
+    for (size_t rank = 0; rank < part->world; rank++)
+        for (size_t i = 0; i < seen; i++) {
+            int64_t *image =
+                &sampler->order[place_of(options, sampler->left, count, part->world, rank, i)];
+            *image = *image < 0 ? *image : ~*image;
+        }
+    for (size_t i = 0; i < sampler->left; i++)
+        if (sampler->order[i] >= 0)
+            sampler->order[kept++] = sampler->order[i];
+    sampler->left = kept;
+    return STATUS_OK;
+}
+
+enum status sampler_skip(struct sampler *sampler, const struct sampler_part *parts,
+                         size_t part_count, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    for (size_t i = 0; status == STATUS_OK && i < part_count; i++)
+        status = skip_part(sampler, &parts[i], err);
+    if (status == STATUS_OK)
+        sampler->count = rank_count(&sampler->options, sampler->left, sampler->options.world);
+    return status;
 }
 
 int64_t sampler_index(const struct sampler *sampler, size_t position)
 {
     assert(position < sampler->count);
-    /* the padding repeats the order: image number image_count + k is image number k */
-    return sampler->order[(sampler->options.rank + position * sampler->options.world) %
-                          sampler->options.image_count];
+    return sampler->order[place_of(&sampler->options, sampler->left, sampler->count,
+                                   sampler->options.world, sampler->options.rank, position)];
 }

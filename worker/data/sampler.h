@@ -19,6 +19,17 @@ struct sampler_options {
     uint64_t seed;
     bool shuffle;
     bool drop_last;
+    /* Rank r takes the r-th of `world` equal pieces of the order, not every world-th image. */
+    bool contiguous;
+    /* Makes the order of an epoch, [image_count], in place of the permutation; every rank must get the same.
+     * NULL: a permutation, or without shuffle 0, 1, 2, ... */
+    void (*make_order)(void *user, uint64_t epoch, int64_t *order, size_t image_count);
+    void *user;
+};
+
+/* Steps of an epoch that some world has done, which may be another than the one that goes on. */
+struct sampler_part {
+    uint32_t world, batch, accumulation_steps, steps;
 };
 
 /* Above this torch.randperm draws other numbers: at::native::randperm_cpu. */
@@ -26,8 +37,10 @@ struct sampler_options {
 
 struct sampler {
     struct sampler_options options;
-    int64_t *order; /* [image_count], owned */
-    size_t count;   /* images of this rank per epoch */
+    int64_t *order; /* [left] of [image_count], owned */
+    size_t
+        left; /* images of the epoch that this world shares; image_count but after sampler_skip */
+    size_t count; /* images of this rank per epoch, or of the rest of this one */
 };
 
 /* Ready for epoch 0. Errors: STATUS_BAD_INPUT (no image, or too many), STATUS_MEMORY. */
@@ -36,6 +49,11 @@ enum status sampler_init(struct sampler *sampler, const struct sampler_options *
 void sampler_close(struct sampler *sampler);
 /* Makes the order of `epoch`, counted from 0: DistributedSampler.set_epoch(). */
 void sampler_set_epoch(struct sampler *sampler, uint64_t epoch);
+/* Takes away what `parts` have seen of this epoch, in their order; this world shares the rest as it would
+ * share a whole epoch. So each image is seen once an epoch, but for those that pad it. Errors:
+ * STATUS_BAD_INPUT (more steps than that world has in an epoch). */
+enum status sampler_skip(struct sampler *sampler, const struct sampler_part *parts,
+                         size_t part_count, struct err *err);
 /* The index of image number `position` of this rank in this epoch; position < sampler->count. */
 int64_t sampler_index(const struct sampler *sampler, size_t position);
 

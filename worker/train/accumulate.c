@@ -13,16 +13,6 @@ size_t train_group_images(const struct train *train)
     return (size_t)train->options->batch * train->options->accumulation_steps;
 }
 
-/* Images of this rank in the step to come. */
-static size_t images_now(const struct train *train)
-{
-    size_t whole = train_group_images(train);
-    size_t left = train->sampler.count - train->state.step_in_epoch * whole;
-
-    assert(train->state.step_in_epoch < train->steps_per_epoch);
-    return left < whole ? left : whole;
-}
-
 static enum status backward(struct train *train, float weight, bool is_last, struct err *err)
 {
     enum status status;
@@ -76,7 +66,7 @@ void train_add_result(struct net_result *sums, const struct net_result *result)
 enum status train_group(struct train *train, struct train_pending *pending, uint64_t *wait_us,
                         struct err *err)
 {
-    const size_t images = images_now(train);
+    const size_t images = train_step_images(train);
     struct net_result *sums = &pending->sums;
     enum status status = STATUS_OK;
 

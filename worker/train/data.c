@@ -98,6 +98,7 @@ static enum status make_loaders(struct train *train, struct err *err)
         return err_set(err, STATUS_MEMORY, 0, "no memory for an epoch's order");
     train->steps_per_epoch = (uint32_t)((train->sampler.count + train_group_images(train) - 1) /
                                         train_group_images(train));
+    train->epoch_steps = train->steps_per_epoch;
     assert(train->steps_per_epoch > 0);
     status = check_steps(train, err);
     if (status == STATUS_OK && train->train_set != NULL)

@@ -80,10 +80,11 @@ struct train {
     uint32_t pending_count;
     bool is_stopped_early;
     bool is_resumed;
-    int64_t saved_step; /* newest committed by this run or resumed from; -1: none */
-    int64_t told_step;  /* the saved_step that was reported last; -1: none */
-    uint32_t steps_per_epoch;
-    uint64_t begun_us; /* when setting up began: mono_us() */
+    int64_t saved_step;       /* newest committed by this run or resumed from; -1: none */
+    int64_t told_step;        /* the saved_step that was reported last; -1: none */
+    uint32_t steps_per_epoch; /* of an epoch that this world does alone */
+    uint32_t epoch_steps;     /* of this epoch: others may have done the first ones */
+    uint64_t begun_us;        /* when setting up began: mono_us() */
     struct profile_stage stages[PROFILE_STAGES_MAX];
     uint32_t stage_count;
     uint64_t profile_wait_us, profile_comm_us, profile_exposed_us; /* over all steps so far */
@@ -91,6 +92,7 @@ struct train {
     struct progress progress;
     struct train_metrics *metrics; /* rank 0's; else NULL */
     FILE *loss_log;                /* NULL: none */
+    FILE *sample_log;              /* NULL: none */
 };
 
 static inline struct log_about train_log_about(const struct train *train)
@@ -100,10 +102,28 @@ static inline struct log_about train_log_about(const struct train *train)
                               .rank = (int32_t)train->place->rank};
 }
 
-/* -- step.c -- */
+/* -- position.c: where in the data training is -- */
 
+/* Steps of this epoch that others than this world and batch have done. */
+uint32_t train_steps_before(const struct train *train);
+/* The order of this epoch, less what is behind; epoch_steps. Errors: STATUS_BAD_INPUT (the state's numbers
+ * cannot be). */
+enum status train_begin_order(struct train *train, struct err *err);
+/* Images of this rank in the step to come. */
+size_t train_step_images(const struct train *train);
 /* Optimizer steps of the whole training, --max-steps taken into account. */
 uint64_t train_total_steps(const struct train *train);
+/* The rate of the step to come. */
+struct schedule_now train_rate(const struct train *train);
+/* Takes the position of a checkpoint, which another world may have made; `from` is the state of a file.
+ * Errors: STATUS_BAD_INPUT, STATUS_TOO_BIG (the world changed too often within this epoch). */
+enum status train_take_position(struct train *train, const struct checkpoint_state *from,
+                                const char *path, struct err *err);
+/* --sample-log: the images of the step to come. */
+void train_log_samples(struct train *train);
+
+/* -- step.c -- */
+
 /* Queues one step, then finishes earlier ones as train_settle does without `all`. */
 enum status train_step(struct train *train, struct err *err);
 /* Finishes pending steps: reports those whose outcomes are there; `all`: waits for the others too.
@@ -148,7 +168,7 @@ enum status train_group(struct train *train, struct train_pending *pending, uint
 /* net_forward_images of a batch of the loader. */
 enum status train_forward(struct train *train, const struct loader_batch *batch, bool training,
                           struct net_result *result, struct err *err);
-/* Images of this rank in a whole step. */
+/* Images of this rank in a whole step, one that does not end the epoch. */
 size_t train_group_images(const struct train *train);
 /* sums += result */
 void train_add_result(struct net_result *sums, const struct net_result *result);

@@ -189,10 +189,11 @@ static enum status make_equal(struct train *train, struct err *err)
     return status;
 }
 
-/* "loss-%r.txt" for rank 2 is "loss-2.txt". */
-static enum status open_loss_log(struct train *train, struct err *err)
+/* "loss-%r.txt" for rank 2 is "loss-2.txt". `option`: its name, `name`: its value, or NULL. */
+static enum status open_log(struct train *train, const char *option, const char *name, FILE **log,
+                            struct err *err)
 {
-    const char *name = train->options->loss_log, *mark;
+    const char *mark;
     char path[1024];
     int bytes;
 
@@ -205,14 +206,24 @@ static enum status open_loss_log(struct train *train, struct err *err)
         bytes = snprintf(path, sizeof path, "%.*s%u%s", (int)(mark - name), name,
                          train->place->rank, mark + 2);
     if (bytes < 0 || (size_t)bytes >= sizeof path)
-        return err_set(err, STATUS_TOO_BIG, 0, "--loss-log %.60s...: the path is over %zu bytes",
+        return err_set(err, STATUS_TOO_BIG, 0, "%s %.60s...: the path is over %zu bytes", option,
                        name, sizeof path - 1);
-    train->loss_log = fopen(path, train->is_resumed ? "ae" : "we");
-    if (train->loss_log == NULL)
-        return err_set(err, STATUS_IO, errno, "--loss-log %s: cannot open: %s", path,
+    *log = fopen(path, train->is_resumed ? "ae" : "we");
+    if (*log == NULL)
+        return err_set(err, STATUS_IO, errno, "%s %s: cannot open: %s", option, path,
                        strerror(errno));
-    (void)setvbuf(train->loss_log, NULL, _IOLBF, 0);
+    (void)setvbuf(*log, NULL, _IOLBF, 0);
     return STATUS_OK;
+}
+
+static enum status open_logs(struct train *train, struct err *err)
+{
+    enum status status =
+        open_log(train, "--loss-log", train->options->loss_log, &train->loss_log, err);
+
+    return status == STATUS_OK ? open_log(train, "--sample-log", train->options->sample_log,
+                                          &train->sample_log, err)
+                               : status;
 }
 
 /* How this CPU emulates 16-bit types. */
@@ -277,7 +288,7 @@ static enum status get_ready(struct train *train, struct err *err)
         {meet, "world"},
         {make_equal, "equal parameters"},
         {choose_reducer, "equal parameters"},
-        {open_loss_log, "equal parameters"},
+        {open_logs, "equal parameters"},
         {train_metrics_open, "equal parameters"},
     };
     enum status status = run_stages(train, alone, sizeof alone / sizeof alone[0], err);
@@ -361,6 +372,8 @@ void train_free(struct train **out)
     free(train->validation_indices);
     if (train->loss_log != NULL)
         (void)fclose(train->loss_log);
+    if (train->sample_log != NULL)
+        (void)fclose(train->sample_log);
     free(train);
     *out = NULL;
 }

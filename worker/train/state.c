@@ -86,11 +86,39 @@ static bool is_saved(const struct train *train, const struct checkpoint_state *f
            optim_is_set((enum optim_state)state, &scaler);
 }
 
+/* Whether the net has a tensor of that name in a checkpoint. */
+static bool is_known(struct net *net, const char *name)
+{
+    for (int state = TRAIN_PARAMETER; state < OPTIM_STATES; state++) {
+        char prefix[TRAIN_PREFIX_BYTES];
+        const size_t length = strlen(train_tensor_prefix(state, prefix));
+
+        if (strncmp(name, prefix, length) != 0)
+            continue;
+        for (uint32_t i = 0; i < net_tensor_count(net); i++)
+            if (strcmp(name + length, net_tensor(net, i)->name) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* As --pretrained, and PyTorch's load_state_dict(strict=True), refuse them. */
+static enum status check_extra(struct net *net, const struct safetensors *file, struct err *err)
+{
+    for (size_t i = 0; i < file->tensor_count; i++)
+        if (!is_known(net, file->tensors[i].name))
+            return err_set(err, STATUS_CONFLICT, 0,
+                           "the checkpoint has a tensor %.100s, which the model of --arch does not "
+                           "have: it is of another model, or was changed",
+                           file->tensors[i].name);
+    return STATUS_OK;
+}
+
 static enum status load_net(struct train *train, const struct checkpoint *checkpoint,
                             struct err *err)
 {
     struct net *net = train->net;
-    enum status status = STATUS_OK;
+    enum status status = check_extra(net, &checkpoint->tensors, err);
 
     for (int state = TRAIN_PARAMETER; state < OPTIM_STATES; state++) {
         if (!is_saved(train, &checkpoint->state, state))
@@ -153,43 +181,6 @@ static enum status open_asked(struct train *train, const char *path, struct chec
     return status;
 }
 
-/* The state, unlike the tensors, has no checksum and may have been edited. */
-static enum status check_position(const struct train *train, const struct checkpoint_state *state,
-                                  const char *path, struct err *err)
-{
-    const uint64_t per_epoch = train->steps_per_epoch;
-
-    if (train->options->evaluate ||
-        (state->step_in_epoch <= per_epoch &&
-         state->epoch * per_epoch + state->step_in_epoch == state->step))
-        return STATUS_OK;
-    return err_set(err, STATUS_BAD_INPUT, 0,
-                   "%s: step %u in all cannot be step %u of epoch %u, with %u steps an epoch: the "
-                   "checkpoint's state was changed",
-                   path, state->step, state->step_in_epoch, state->epoch + 1,
-                   train->steps_per_epoch);
-}
-
-static void take_position(struct train *train, const struct checkpoint_state *from)
-{
-    struct checkpoint_state *state = &train->state;
-
-    train->is_resumed = true;
-    train->saved_step = from->step;
-    state->epoch = from->epoch;
-    state->step_in_epoch = from->step_in_epoch;
-    state->step = from->step;
-    state->has_momentum = from->has_momentum;
-    state->loss_scale = from->loss_scale;
-    state->unskipped = from->unskipped;
-    state->skipped_in_a_row = from->skipped_in_a_row;
-    state->applied = from->applied;
-    state->schedule = from->schedule;
-    state->early_has_best = from->early_has_best;
-    state->early_best = from->early_best;
-    state->early_count = from->early_count;
-}
-
 /* Rank 0: loads the checkpoint that the ranks agreed on, or else the one that was asked for. */
 static enum status load(struct train *train, struct err *err)
 {
@@ -207,11 +198,10 @@ static enum status load(struct train *train, struct err *err)
                                : open_asked(train, path, &checkpoint, err);
     if (status != STATUS_OK)
         return status;
-    status = check_position(train, &checkpoint.state, path, err);
+    status = load_net(train, &checkpoint, err);
     if (status == STATUS_OK)
-        status = load_net(train, &checkpoint, err);
+        status = train_take_position(train, &checkpoint.state, path, err);
     if (status == STATUS_OK) {
-        take_position(train, &checkpoint.state);
         log_line(LOG_INFO, train_log_about(train), "resumed at step %u (epoch %u, step %u) from %s",
                  train->state.step, train->state.epoch + 1, train->state.step_in_epoch, path);
     }

@@ -7,14 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-uint64_t train_total_steps(const struct train *train)
-{
-    uint64_t steps = (uint64_t)train->options->epochs * train->steps_per_epoch;
-    uint32_t max = train->options->max_steps;
-
-    return max > 0 && max < steps ? max : steps;
-}
-
 /* Prints Apex's message. After too many skips in a row training stops and names the first value
  * that is not finite, since a falling loss scale does not say what is wrong. */
 static enum status report_skip(struct train *train, const struct scaler *outcome, struct err *err)
@@ -64,14 +56,6 @@ static enum status check_loss(struct train *train, const struct train_pending *p
                    "step %u: the loss is %g; the first infinity or NaN is in %.100s: training ends "
                    "without a checkpoint of it; a lower --lr or --opt-level O0 may help",
                    pending->step, loss, where);
-}
-
-static struct schedule_now rate_now(const struct train *train)
-{
-    const struct checkpoint_state *state = &train->state;
-
-    return schedule_at(&train->schedule, &state->schedule, state->applied, state->epoch,
-                       state->step_in_epoch);
 }
 
 /* The schedule's rate, and its momentum: beta1 where that is Adam's, as in PyTorch's OneCycleLR. */
@@ -128,7 +112,7 @@ static enum status report_step(struct train *train, const struct train_report *r
     const struct train_pending *pending = report->pending;
     const bool is_due = pending->step_in_epoch % options->print_freq == 0;
     const struct progress_place place = {pending->epoch, options->epochs, pending->step_in_epoch,
-                                         train->steps_per_epoch, pending->lr};
+                                         train->epoch_steps, pending->lr};
 
     if (train->loss_log != NULL)
         log_loss(train, &place, report->loss);
@@ -194,7 +178,7 @@ static enum status compute(struct train *train, struct train_pending *pending, u
         status = train_settle(train, options->amp.scaler.is_dynamic, err);
     if (status != STATUS_OK)
         return status;
-    now = rate_now(train);
+    now = train_rate(train);
     status = check_rate(train, &now, err);
     if (status != STATUS_OK)
         return status;
@@ -217,7 +201,7 @@ enum status train_step(struct train *train, struct err *err)
         status = compute(train, &pending, &wait_us, err);
     if (status != STATUS_OK)
         return status;
-    assert(train->state.step_in_epoch < train->steps_per_epoch);
+    assert(train->state.step_in_epoch < train->epoch_steps);
     train->state.step++;
     train->state.step_in_epoch++;
     train->state.applied += !train->options->amp.scaler.is_dynamic;

@@ -2,7 +2,7 @@
  *
  * The position is state.epoch, state.step_in_epoch (steps done in that epoch) and state.step (steps
  * done in all). An epoch whose steps are done but whose validation is not has step_in_epoch ==
- * steps_per_epoch, so a resume validates first. */
+ * epoch_steps, so a resume validates first. */
 #include "worker/train/internal.h"
 
 #include <assert.h>
@@ -126,7 +126,7 @@ static bool is_checkpoint_due(const struct train *train)
     uint32_t every = train->options->checkpoint_every;
 
     return (every > 0 && train->state.step % every == 0) || is_done(train) ||
-           train->state.step_in_epoch == train->steps_per_epoch;
+           train->state.step_in_epoch == train->epoch_steps;
 }
 
 /* After a signal rank 0 finishes its step and saves. The other ranks go on until rank 0 has left,
@@ -135,9 +135,10 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
 {
     enum status status = STATUS_OK;
 
-    while (status == STATUS_OK && train->state.step_in_epoch < train->steps_per_epoch &&
+    while (status == STATUS_OK && train->state.step_in_epoch < train->epoch_steps &&
            !is_done(train)) {
         bool is_stopped;
+        train_log_samples(train);
         status = train_step(train, err);
         is_stopped = *stop && train->place->rank == 0;
         if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
@@ -157,25 +158,29 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
     return status;
 }
 
-static void begin_epoch(struct train *train)
+static enum status begin_epoch(struct train *train, struct err *err)
 {
-    size_t done = (size_t)train->state.step_in_epoch * train_group_images(train);
-    size_t count = train->sampler.count;
+    size_t done, count;
+    enum status status = train_begin_order(train, err);
 
-    assert(train->state.step_in_epoch <= train->steps_per_epoch);
-    sampler_set_epoch(&train->sampler, train->state.epoch);
+    if (status != STATUS_OK)
+        return status;
+    done = (size_t)(train->state.step_in_epoch - train_steps_before(train)) *
+           train_group_images(train);
+    count = train->sampler.count;
     for (size_t i = 0; i < count; i++)
         train->indices[i] = sampler_index(&train->sampler, i);
     loader_begin(train->loader, train->state.epoch, train->indices + (done < count ? done : count),
                  done < count ? count - done : 0);
     progress_begin(&train->progress);
     train_metrics_epoch_begin(train);
+    return STATUS_OK;
 }
 
 /* Noise has no accuracy: where --max-steps ends an epoch of --dummy, nobody waits for one. */
 static bool skips_validation(const struct train *train)
 {
-    bool skips = train->options->dummy && train->state.step_in_epoch < train->steps_per_epoch;
+    bool skips = train->options->dummy && train->state.step_in_epoch < train->epoch_steps;
 
     if (skips && train->place->rank == 0)
         progress_print_no_validation();
@@ -184,18 +189,19 @@ static bool skips_validation(const struct train *train)
 
 static enum status run_epoch(struct train *train, const volatile bool *stop, struct err *err)
 {
-    enum status status;
+    enum status status = begin_epoch(train, err);
 
-    begin_epoch(train);
-    status = steps_of_epoch(train, stop, err);
+    if (status == STATUS_OK)
+        status = steps_of_epoch(train, stop, err);
     if (status == STATUS_OK)
         status = train_metrics_epoch_end(train, err);
     if (status == STATUS_OK && !skips_validation(train))
         status = validate(train, stop, err);
-    if (status != STATUS_OK || train->state.step_in_epoch < train->steps_per_epoch)
+    if (status != STATUS_OK || train->state.step_in_epoch < train->epoch_steps)
         return status;
     train->state.epoch++;
     train->state.step_in_epoch = 0;
+    train->state.part_count = 0;
     return STATUS_OK;
 }
 

@@ -6,6 +6,7 @@
  *   nccl.c        gradients by NCCL
  *   save.c        checkpoints while training goes on; snapshot.c: the copy that is written
  *   state.c       from a checkpoint into the net
+ *   position.c    where in the data training is, also after others have begun
  *   folders.c     checkpoints on nodes that share no disk; agree.c: from which all go on
  *   model.c       the model's graph and first parameters
  *   metrics.c     what rank 0 writes for people and programs: --metrics, --tensorboard

@@ -24,7 +24,9 @@ static struct checkpoint_state state_at(uint32_t step)
                                      .image_count = 60000,
                                      .world = 4,
                                      .batch = 100,
-                                     .accumulation_steps = 1,
+                                     .accumulation_steps = 2,
+                                     .parts = {{2, 100, 1, 5}, {3, 50, 4, 1}},
+                                     .part_count = step > 6 ? 2 : 0,
                                      .seed = UINT64_MAX,
                                      .has_momentum = true,
                                      .opt_level = "O2",
@@ -137,6 +139,9 @@ TEST(state_goes_there_and_back)
     CHECK(again.loss_scale == 0x1.23456p-11F);
     CHECK_EQ(again.unskipped, 1999);
     CHECK_EQ(again.skipped_in_a_row, 3);
+    CHECK_EQ(again.part_count, 2);
+    CHECK_BYTES(again.parts, state.parts, 2 * sizeof state.parts[0]);
+    CHECK(!again.is_unchecked);
     CHECK_EQ(bytes, 4711);
     CHECK_STR(sha_again, sha);
     free(text);
@@ -161,8 +166,49 @@ TEST(an_older_state_is_read)
     CHECK_EQ(state.step, 5);
     CHECK_EQ(state.accumulation_steps, 1);
     CHECK_STR(state.optimizer, "sgd");
+    CHECK(state.is_unchecked);
+    CHECK_EQ(state.part_count, 0);
     CHECK_STR(state.opt_level, "O0");
     CHECK(state.loss_scale == 1.0F);
+}
+
+/* A state without the checksum of itself, as older versions wrote it; owned by the caller. */
+static char *unchecked(const struct checkpoint_state *state, const char *sha256)
+{
+    char *text = checkpoint_state_print(state, 4711, sha256), *sum;
+
+    CHECK(text != NULL);
+    sum = strstr(text, ",\n\t\"state_sha256\"");
+    CHECK(sum != NULL);
+    (void)memcpy(sum, "\n}", 3);
+    return text;
+}
+
+/* Any other letter anywhere but in white space. */
+TEST(a_state_that_was_edited_is_refused)
+{
+    const struct checkpoint_state state = state_at(12);
+    const char *sha = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    char *text = checkpoint_state_print(&state, 4711, sha), sha_again[65];
+    struct checkpoint_state again;
+    uint64_t bytes;
+    struct err err = {0};
+
+    for (size_t i = 0; i < strlen(text); i++) {
+        const char was = text[i];
+
+        if (was == '\n' || was == '\t' || was == ' ')
+            continue;
+        text[i] = was == '1' ? '2' : '1';
+        if (checkpoint_state_parse(&again, &bytes, sha_again, "test", text, strlen(text), &err) !=
+            STATUS_BAD_INPUT)
+            FAIL("taken: %s", text);
+        CHECK(strstr(err.text, "test: ") != NULL);
+        text[i] = was;
+    }
+    CHECK_EQ(checkpoint_state_parse(&again, &bytes, sha_again, "test", text, strlen(text), &err),
+             STATUS_OK);
+    free(text);
 }
 
 /* Each replacement of a part of a good state must be refused. */
@@ -190,6 +236,11 @@ TEST(bad_states_are_refused)
         {"convnet", "con\\nvnet"},
         {"convnet", "convnetconvnetconvnetconvnetconvnetconvnetconvnetconvnetconvnetconvnet"},
         {"true", "1"},
+        {"[2, 100, 1, 5]", "[2, 100, 1]"},
+        {"[2, 100, 1, 5]", "[2, 100, 1, 50]"},
+        {"[2, 100, 1, 5]", "[0, 100, 1, 5]"},
+        {"[2, 100, 1, 5]", "[40000, 100, 1, 5]"},
+        {"[2, 100, 1, 5]", "7"},
         {"\"loss_scale\":\t", "\"loss_scale\":\t0.0000000000000000000000000000000000000000000000"},
         {"aaaa", "AAAA"},
         {"aaaa", "aaa"},
@@ -199,7 +250,7 @@ TEST(bad_states_are_refused)
     };
     struct checkpoint_state state = state_at(12), again;
     const char *sha = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-    char *good = checkpoint_state_print(&state, 4711, sha), sha_again[65], bad[2048];
+    char *good = unchecked(&state, sha), sha_again[65], bad[2048];
     uint64_t bytes;
 
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
@@ -401,9 +452,9 @@ TEST(another_kind_of_run_is_a_conflict)
         .like = &like, .skipped = count_skipped, .user = &skipped};
 
     CHECK_EQ(save(dir, 100, NULL), STATUS_OK);
-    like.world = 2;
+    like.seed = 2;
     CHECK_EQ(checkpoint_open_newest(&checkpoint, test_dir(), &choice, &err), STATUS_CONFLICT);
-    CHECK(strstr(err.text, "a world of 4, now it is 2") != NULL);
+    CHECK(strstr(err.text, "--seed 18446744073709551615, now it is 2") != NULL);
     CHECK_EQ(skipped, 1);
     checkpoint_dir_close(&dir);
 }
