@@ -8,11 +8,6 @@
 
 #include <assert.h>
 
-size_t train_group_images(const struct train *train)
-{
-    return (size_t)train->options->batch * train->options->accumulation_steps;
-}
-
 static enum status backward(struct train *train, float weight, bool is_last, struct err *err)
 {
     enum status status;

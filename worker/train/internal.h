@@ -109,6 +109,8 @@ uint32_t train_steps_before(const struct train *train);
 /* The order of this epoch, less what is behind; epoch_steps. Errors: STATUS_BAD_INPUT (the state's numbers
  * cannot be). */
 enum status train_begin_order(struct train *train, struct err *err);
+/* Images of this rank in a whole step, one that does not end the epoch. */
+size_t train_group_images(const struct train *train);
 /* Images of this rank in the step to come. */
 size_t train_step_images(const struct train *train);
 /* Optimizer steps of the whole training, --max-steps taken into account. */
@@ -168,8 +170,6 @@ enum status train_group(struct train *train, struct train_pending *pending, uint
 /* net_forward_images of a batch of the loader. */
 enum status train_forward(struct train *train, const struct loader_batch *batch, bool training,
                           struct net_result *result, struct err *err);
-/* Images of this rank in a whole step, one that does not end the epoch. */
-size_t train_group_images(const struct train *train);
 /* sums += result */
 void train_add_result(struct net_result *sums, const struct net_result *result);
 

@@ -46,6 +46,11 @@ enum status train_begin_order(struct train *train, struct err *err)
     return STATUS_OK;
 }
 
+size_t train_group_images(const struct train *train)
+{
+    return (size_t)train->options->batch * train->options->accumulation_steps;
+}
+
 /* The first image of the step to come, among those of this rank. */
 static size_t first_image(const struct train *train)
 {
