@@ -109,10 +109,10 @@ TEST(a_cycle_ends_with_the_training)
     double whole;
 
     small_data_digits(IMAGES, 25);
-    train("whole", 2, "--epochs 2 --lr-schedule onecycle --lr 0.1");
+    train("whole", 2, "--epochs 1 --lr-schedule onecycle --lr 0.1");
     whole = last_rate();
-    train("cut", 4, "--epochs 2 --lr-schedule onecycle --lr 0.1 --max-steps 6");
-    train("cut", 2, "--epochs 2 --lr-schedule onecycle --lr 0.1");
+    train("cut", 4, "--epochs 1 --lr-schedule onecycle --lr 0.1 --max-steps 6");
+    train("cut", 2, "--epochs 1 --lr-schedule onecycle --lr 0.1");
     CHECK_NEAR(last_rate(), whole, 1e-9);
 }
 
