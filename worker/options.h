@@ -70,7 +70,7 @@ struct options {
     const char *metrics;     /* JSON lines; NULL: none */
     const char *tensorboard; /* a run directory; NULL: none */
     bool tb_histograms;
-    const char *sample_log;  /* as loss_log */
+    const char *sample_log; /* as loss_log */
     bool help, version;
 };
 
