@@ -17,6 +17,14 @@
 
 struct source;
 
+/* A picture as it lies in its file. */
+struct source_file {
+    const uint8_t *bytes;
+    size_t byte_count;
+    const char *name; /* for errors */
+    int64_t label;
+};
+
 struct source_ops {
     /* What one thread needs to read: buffers, decoders. NULL functions: nothing, and `reader` is
      * NULL. Errors: STATUS_MEMORY, STATUS_LIBRARY. */
@@ -32,6 +40,10 @@ struct source_ops {
     enum status (*read)(struct source *source, void *reader, uint64_t epoch, int64_t index,
                         uint8_t *image, int64_t *label, struct err *err);
     void (*close)(struct source *source);
+    /* The file of sample `index`; it lives until the next call with this reader. NULL: the samples
+     * are not files of pictures. Errors: as read(). */
+    enum status (*read_file)(struct source *source, void *reader, int64_t index,
+                             struct source_file *file, struct err *err);
 };
 
 /* The first member of every source's own struct. */
