@@ -129,8 +129,9 @@ static enum status check(struct options *options, struct err *err)
     if (options->checkpoint_dir == NULL && options->resume != NULL &&
         strcmp(options->resume, "auto") == 0)
         return err_set(err, STATUS_BAD_INPUT, 0, "--resume auto needs --checkpoint-dir DIR");
-    if (options->tb_histograms && options->tensorboard == NULL)
-        return err_set(err, STATUS_BAD_INPUT, 0, "--tb-histograms needs --tensorboard DIR");
+    if ((options->tb_histograms || options->tb_images > 0) && options->tensorboard == NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0, "--tb-%s needs --tensorboard DIR",
+                       options->tb_histograms ? "histograms" : "images");
     if (options->new_classifier && options->pretrained == NULL)
         return err_set(
             err, STATUS_BAD_INPUT, 0,

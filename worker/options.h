@@ -70,6 +70,7 @@ struct options {
     const char *metrics;     /* JSON lines; NULL: none */
     const char *tensorboard; /* a run directory; NULL: none */
     bool tb_histograms;
+    uint32_t tb_images;     /* of a batch */
     const char *sample_log; /* as loss_log */
     bool help, version;
 };

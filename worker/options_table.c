@@ -162,6 +162,8 @@ static const struct option_row rows[] = {
     TEXT("tensorboard", tensorboard, "DIR", "write an event file for TensorBoard into DIR"),
     FLAG("tb-histograms", tb_histograms,
          "... with histograms of parameters and gradients, each epoch"),
+    WHOLE("tb-images", tb_images, 0, 1024, "N",
+          "... with N images of the first batch of each epoch, as the net gets them (0)"),
     TEXT("sample-log", sample_log, "FILE",
          "which images every rank takes: epoch, step, their numbers in the set; %r: the rank"),
 };

@@ -73,6 +73,8 @@ enum status train_group(struct train *train, struct train_pending *pending, uint
         bool is_first = sums->images == 0, is_last;
 
         status = next_batch(train, &batch, wait_us, err);
+        if (status == STATUS_OK)
+            status = train_metrics_batch(train, &batch, err);
         if (status != STATUS_OK)
             return status;
         if (!pending->is_summed)

@@ -146,6 +146,10 @@ void train_metrics_checkpoint(struct train *train);
 /* sums: over all ranks; us: the validation's time */
 void train_metrics_validation(struct train *train, const struct net_result *sums, uint64_t us);
 void train_metrics_epoch_begin(struct train *train);
+/* Of a step to come: the first one of an epoch is shown by --tb-images. Errors: those of
+ * picture_png. */
+enum status train_metrics_batch(struct train *train, const struct loader_batch *batch,
+                                struct err *err);
 /* After the last step of an epoch, or of training, before the validation. Errors: those of
  * net_tensor_read. */
 enum status train_metrics_epoch_end(struct train *train, struct err *err);

@@ -10,6 +10,7 @@
 
 #include "worker/metrics/metrics.h"
 #include "worker/metrics/histogram.h"
+#include "worker/metrics/picture_png.h"
 #include "worker/net/state.h"
 
 #define QUIET_US 10000000u /* without a step's line for so long, the next step has one */
@@ -28,9 +29,10 @@ struct train_metrics {
     uint32_t line_count;
     struct board *board; /* NULL: none */
     struct writer board_writer;
-    uint64_t told_us;   /* when a step was written last, mono_us() */
-    uint64_t epoch_us;  /* when the epoch began */
-    int64_t saved_step; /* the checkpoint that was written last */
+    uint64_t told_us;      /* when a step was written last, mono_us() */
+    uint64_t epoch_us;     /* when the epoch began */
+    uint32_t images_epoch; /* whose images were written last, from 1; 0: none yet */
+    int64_t saved_step;    /* the checkpoint that was written last */
 };
 
 static uint64_t wall_us(void)
@@ -112,11 +114,15 @@ static enum status open_board(struct train *train, struct err *err)
         .is_apart = train->options->evaluate,
         .may_share = train->place->generation > 1,
     };
+    const uint32_t channels = train->validation_set->shape.channels;
     struct err why = {.text = ""};
     enum status status;
 
     if (options.folder == NULL)
         return STATUS_OK;
+    if (train->options->tb_images > 0 && channels != 1 && channels != 3)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--tb-images shows grey and RGB images: these have %u channels", channels);
     metrics->board_writer = (struct writer){.option = "--tensorboard", .path = options.folder};
     status = board_open(&metrics->board, &options, &why);
     if (status != STATUS_OK)
@@ -292,6 +298,43 @@ void train_metrics_epoch_begin(struct train *train)
 {
     if (train->metrics != NULL)
         train->metrics->epoch_us = mono_us();
+}
+
+static enum status write_image(struct train *train, const uint8_t *pixels, uint32_t index,
+                               struct err *err)
+{
+    const struct dataset_shape *shape = &train->train_set->shape;
+    struct buf png = {0};
+    struct event_image image = {shape->height, shape->width, shape->channels, NULL, 0};
+    struct event_value value = {.image = &image};
+    char tag[32];
+    enum status status =
+        picture_png(&png, pixels, shape->height, shape->width, shape->channels, err);
+
+    if (status == STATUS_OK) {
+        image.png = png.bytes;
+        image.byte_count = png.byte_count;
+        (void)snprintf(tag, sizeof tag, "Images/train/%u", index);
+        value.tag = tag;
+        write_values(train, train->state.step + 1, &value, 1);
+    }
+    buf_free(&png);
+    return status;
+}
+
+enum status train_metrics_batch(struct train *train, const struct loader_batch *batch,
+                                struct err *err)
+{
+    struct train_metrics *metrics = train->metrics;
+    enum status status = STATUS_OK;
+
+    if (metrics == NULL || metrics->board == NULL || metrics->images_epoch > train->state.epoch)
+        return STATUS_OK;
+    metrics->images_epoch = train->state.epoch + 1;
+    for (uint32_t i = 0; status == STATUS_OK && i < batch->n && i < train->options->tb_images; i++)
+        status =
+            write_image(train, batch->images + i * source_image_bytes(train->train_set), i, err);
+    return status;
 }
 
 /* Divided by the loss scale. */

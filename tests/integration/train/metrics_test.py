@@ -145,6 +145,8 @@ def test_a_folder_for_one(folder):
 def test_options_that_need_others(folder):
     done = train(folder, "--tb-histograms", expected=2)
     assert "--tb-histograms needs --tensorboard DIR" in done.stderr, done.stderr
+    done = train(folder, "--tb-images", "1", expected=2)
+    assert "--tb-images needs --tensorboard DIR" in done.stderr, done.stderr
 
 
 if __name__ == "__main__":
