@@ -82,16 +82,31 @@ static enum status take_spec_file(struct submission *submission, struct ctl *ctl
     return status;
 }
 
-/* As torchrun does: `train.py` is run by python3, unbuffered, unless it is executable. */
+/* Whether this file says by its first line what runs it. */
+static bool names_interpreter(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char mark[2];
+    bool names;
+
+    if (fd < 0)
+        return false;
+    names = read(fd, mark, sizeof mark) == (ssize_t)sizeof mark && memcmp(mark, "#!", 2) == 0;
+    (void)close(fd);
+    return names;
+}
+
+/* As torchrun does: `train.py` is run by python3, unbuffered, unless it is executable and begins with
+ * #!. */
 static bool wants_python(const struct ctl *ctl, const char *word, const char *cwd)
 {
     char path[PATH_MAX];
 
     if (ctl->options.no_python || !ends_in(word, ".py"))
         return false;
-    if (snprintf(path, sizeof path, "%s/%s", cwd, word) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/%s", word[0] == '/' ? "" : cwd, word) >= (int)sizeof path)
         return false;
-    return access(word[0] == '/' ? word : path, X_OK) != 0;
+    return access(path, X_OK) != 0 || !names_interpreter(path);
 }
 
 static enum status take_command(struct submission *submission, struct ctl *ctl, struct err *err)

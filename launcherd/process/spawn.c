@@ -39,10 +39,9 @@ enum stage {
 /* Shared with the child, which writes only `stage` and `code`. */
 struct child {
     const struct spawn_order *order;
-    char **paths;      /* where to look for the program, in order; ends with NULL */
-    char **shell_argv; /* "/bin/sh", path, arguments: for a script without #!, as execvp does */
-    int fds[4];        /* sources of 0, 1, 2 and SPAWN_EXTRA_FD; -1: none */
-    int cgroup_fd;     /* its cgroup.procs; -1: ours */
+    char **paths;  /* where to look for the program, in order; ends with NULL */
+    int fds[4];    /* sources of 0, 1, 2 and SPAWN_EXTRA_FD; -1: none */
+    int cgroup_fd; /* its cgroup.procs; -1: ours */
     pid_t parent;
     enum stage stage;
     int code;
@@ -100,16 +99,13 @@ IN_CHILD static bool set_limits(void)
 }
 
 /* As execvp(3): tries each path, skips those that do not exist, and remembers one that may not be
- * run. */
+ * run. Unlike execvp it gives no file to /bin/sh: what is neither a program nor begins with #! may be of any
+ * language, and a shell would execute whatever is in backticks in it. */
 IN_CHILD static void run_program(struct child *child)
 {
     int code = ENOENT;
     for (char **path = child->paths; *path != NULL; path++) {
         execve(*path, child->order->argv, child->order->envp);
-        if (errno == ENOEXEC) {
-            child->shell_argv[1] = *path;
-            execve("/bin/sh", child->shell_argv, child->order->envp);
-        }
         if (errno != ENOENT && errno != ENOTDIR && (code == ENOENT || errno != EACCES))
             code = errno;
     }
@@ -206,21 +202,6 @@ bool spawn_find_program(const char *name, const char *search, int *code)
     return found;
 }
 
-static char **shell_arguments(char *const *argv)
-{
-    size_t count = 0;
-    while (argv[count] != NULL)
-        count++;
-    char **out = calloc(count + 2, sizeof *out);
-    static char shell[] = "/bin/sh";
-    if (out == NULL)
-        return NULL;
-    out[0] = shell;
-    for (size_t i = 1; i < count; i++)
-        out[i + 1] = argv[i];
-    return out;
-}
-
 static bool lift_fds(const struct spawn_order *order, int fds[4])
 {
     const int from[4] = {order->stdin_fd, order->stdout_fd, order->stderr_fd, order->extra_fd};
@@ -298,6 +279,11 @@ static enum status explain(const struct child *child, int *exit_code, struct err
                        order->cwd, why);
     case STAGE_EXEC:
         *exit_code = child->code == ENOENT || child->code == ENOTDIR ? 127 : 126;
+        if (child->code == ENOEXEC)
+            return err_set(err, STATUS_NOT_FOUND, child->code,
+                           "cannot run '%s': it is no program for this machine, and its first line "
+                           "does not begin with #!: add that, or say what runs it (-- sh FILE)",
+                           order->argv[0]);
         return err_set(err, STATUS_NOT_FOUND, child->code, "cannot run '%s': %s", order->argv[0],
                        why);
     }
@@ -314,8 +300,7 @@ enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit
     assert(order->argv[0] != NULL);
     child.paths = program_paths(order->path != NULL ? order->path : order->argv[0],
                                 order->path != NULL ? NULL : order->search);
-    child.shell_argv = shell_arguments(order->argv);
-    if (child.paths == NULL || child.paths[0] == NULL || child.shell_argv == NULL) {
+    if (child.paths == NULL || child.paths[0] == NULL) {
         errno = ENOMEM;
         child_fail(&child, STAGE_DESCRIPTORS);
     } else if (!lift_fds(order, child.fds)) {
@@ -335,6 +320,5 @@ enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit
     if (child.cgroup_fd >= 0)
         close(child.cgroup_fd);
     free_texts(child.paths);
-    free(child.shell_argv);
     return status;
 }

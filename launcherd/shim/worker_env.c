@@ -189,6 +189,8 @@ char **worker_env_build(const struct worker_env_facts *facts, uint32_t local, st
             set_text(&list, env->items[i].name, env->items[i].value);
     if (facts->interface != NULL)
         set_interface(&list, facts->interface);
+    /* What a script has printed is in the log at once, and not lost when it crashes. */
+    set_default(&list, "PYTHONUNBUFFERED", "1");
     set_default(&list, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     if (facts->start->local_count > 1)
         set_default(&list, "OMP_NUM_THREADS", "1");

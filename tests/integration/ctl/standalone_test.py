@@ -174,6 +174,29 @@ def scripts_run_as_with_torchrun():
         equal((done.returncode, done.stdout), (0, "trained ['--lr', '1']\n"), done.stderr)
 
 
+def an_executable_file_without_an_interpreter_is_no_shell_script():
+    """/bin/sh would execute what is in backticks in a docstring."""
+    with Case() as case:
+        ran, script, plain = (os.path.join(case.dir, name) for name in ("ran", "train.py", "plain"))
+        for path in (script, plain):
+            with open(path, "w", encoding="ascii") as f:
+                f.write(f'"""`touch {ran}`"""\nprint("trained")\n')
+            os.chmod(path, 0o755)
+        done = case.ctl(*RUN, script)
+        equal((done.returncode, done.stdout), (0, "trained\n"), done.stderr)
+        done = case.ctl(*RUN, "--max-restarts", "0", "--", plain)
+        equal(done.returncode, 126, done.stderr)
+        assert "does not begin with #!" in done.stderr and "-- sh FILE" in done.stderr, done.stderr
+        assert not os.path.exists(ran), "a docstring was executed"
+
+
+def what_a_crashed_script_printed_is_in_the_log():
+    with Case() as case:
+        program = "import os; print('before the crash'); os.kill(os.getpid(), 9)"
+        done = case.ctl(*RUN, "--max-restarts", "0", "--", "python3", "-c", program)
+        assert "before the crash\n" in done.stdout, (done.stdout, done.stderr)
+
+
 def a_closed_pipe_ends_the_run():
     with Case() as case:
         process = subprocess.Popen([DDPCTL, *RUN, "--", "sh", "-c", "while :; do echo line; done"],
@@ -190,4 +213,5 @@ if __name__ == "__main__":
                one_rank_s_bytes_are_exact, hostile_text_is_escaped, restarts_are_told, a_signal_cancels_and_cleans_up,
                killed_daemons_come_back_and_the_job_goes_on, a_killed_ddpctl_takes_its_daemons_along,
                what_is_wrong_is_said_at_once, what_is_not_kept_is_not_synced, scripts_run_as_with_torchrun,
+               an_executable_file_without_an_interpreter_is_no_shell_script, what_a_crashed_script_printed_is_in_the_log,
                a_closed_pipe_ends_the_run])

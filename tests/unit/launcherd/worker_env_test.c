@@ -146,6 +146,7 @@ TEST(a_job_sets_variables_but_not_ours)
     CHECK_STR(value_of(envp, "LOGNAME"), "u");
     CHECK_STR(value_of(envp, "SHELL"), "/bin/sh");
     CHECK_STR(value_of(envp, "LANG"), "C.UTF-8");
+    CHECK_STR(value_of(envp, "PYTHONUNBUFFERED"), "1");
     for (; *envp != NULL; envp++)
         CHECK(strstr(*envp, "=9") == NULL && strncmp(*envp, "BASH", 4) != 0);
     arena_reset(&arena);
