@@ -117,7 +117,8 @@
     F(U64, offset, 0, TIME_US_MAX)                                                                 \
     F(U32, tail_lines, 0, 1000000)               /* > 0: from that many lines before the end */    \
     F(U32, bytes_max, 1, LOG_CHUNK_BYTES_MAX)                                                      \
-    F(U64, wait_us, 0, 60000000)                 /* answer with bytes, at the log's end, or then */
+    F(U64, wait_us, 0, 60000000)                 /* answer with bytes, at the log's end, or then */ \
+    E(what, log_kind, LOG_KIND_TABLE)            /* its output, or its metrics */
 
 /* node -> server -> client */
 #define MSG_LOG_DATA(F, E, L)                                                                      \

@@ -44,6 +44,11 @@
     X(NODE, "node")       /* the machine could not do its part */                                  \
     X(NETWORK, "network") /* silent, or cut off from the server */
 
+/* What log_read reads of a rank. */
+#define LOG_KIND_TABLE(X)                                                                          \
+    X(OUTPUT, "output")   /* what it printed */                                                    \
+    X(METRICS, "metrics") /* what it wrote to DDP_METRICS */
+
 #define ROLE_TABLE(X)                                                                              \
     X(NODE, "node")   /* a launcherd */                                                            \
     X(USER, "user")   /* a person: sees and changes what is theirs */                              \
@@ -55,6 +60,7 @@
 #define MSG_NODE_STATE(suffix, name) NODE_##suffix,
 #define MSG_SLOT_STATE(suffix, name) SLOT_##suffix,
 #define MSG_FAILURE_CLASS(suffix, name) FAILURE_##suffix,
+#define MSG_LOG_KIND(suffix, name) LOG_##suffix,
 #define MSG_ROLE(suffix, name) ROLE_##suffix,
 enum job_state { JOB_STATE_TABLE(MSG_JOB_STATE) };
 enum shim_phase { SHIM_PHASE_TABLE(MSG_SHIM_PHASE) };
@@ -62,6 +68,7 @@ enum rank_state { RANK_STATE_TABLE(MSG_RANK_STATE) };
 enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
 enum slot_state { SLOT_STATE_TABLE(MSG_SLOT_STATE) };
 enum failure_class { FAILURE_CLASS_TABLE(MSG_FAILURE_CLASS) };
+enum log_kind { LOG_KIND_TABLE(MSG_LOG_KIND) };
 enum role { ROLE_TABLE(MSG_ROLE) };
 /* Every enumeration: X(tag, TABLE). */
 #define MSG_ENUM_TABLE(X)                                                                          \
@@ -71,6 +78,7 @@ enum role { ROLE_TABLE(MSG_ROLE) };
     X(node_state, NODE_STATE_TABLE)                                                                \
     X(slot_state, SLOT_STATE_TABLE)                                                                \
     X(failure_class, FAILURE_CLASS_TABLE)                                                          \
+    X(log_kind, LOG_KIND_TABLE)                                                                    \
     X(role, ROLE_TABLE)
 
 /* The name of a value; "unknown" for what is no value of the enumeration. */
@@ -80,6 +88,7 @@ const char *rank_state_name(enum rank_state state);
 const char *node_state_name(enum node_state state);
 const char *slot_state_name(enum slot_state state);
 const char *failure_class_name(enum failure_class class);
+const char *log_kind_name(enum log_kind kind);
 const char *role_name(enum role role);
 
 /* job_state_parse and so on: the value of a name; false: it is none. */

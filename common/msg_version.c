@@ -10,7 +10,7 @@ static const struct {
 } later_fields[] = {
     {"node_welcome", "protocol", 2},         {"client_welcome", "protocol", 2},
     {"shim_report", "failed_class", 2},      {"log_data", "size", 2},
-    {"job", "restarts_without_progress", 2},
+    {"job", "restarts_without_progress", 2}, {"log_read", "what", 2},
 };
 
 uint32_t msg_field_since(const char *shape, const char *field)

@@ -24,6 +24,7 @@ struct log_wait {
     uv_timer_t timer;
     uv_fs_event_t watch;
     uint32_t handles_open;     /* 0 until the first look found nothing */
+    bool is_watched;           /* the folder of the file itself */
     bool must_answer;          /* even if there is nothing new */
     bool is_wanted;            /* a look is to be made */
     struct log_reader *reader; /* that looks now */
@@ -41,12 +42,27 @@ static void answer(struct node_logs *logs, struct msg_log_data data)
     logs->host->send_server(logs->host->owner, &msg);
 }
 
+/* The folder in which the file of a request is. */
+static void make_dir(const struct node_logs *logs, const struct msg_log_read *request,
+                     char dir[PATH_MAX])
+{
+    char log_dir[PATH_MAX];
+    rundir_log_dir(log_dir, logs->host->logs_dir, logs->host->core->cluster, request->job_id);
+    if (request->what == LOG_METRICS)
+        rundir_rank_dir(dir, log_dir, request->generation);
+    else
+        rundir_join(dir, log_dir, ".");
+}
+
 static void make_path(const struct node_logs *logs, const struct msg_log_read *request,
                       char path[PATH_MAX])
 {
     char dir[PATH_MAX];
-    rundir_log_dir(dir, logs->host->logs_dir, logs->host->core->cluster, request->job_id);
-    rundir_rank_log(path, dir, request->generation, request->rank);
+    make_dir(logs, request, dir);
+    if (request->what == LOG_METRICS)
+        rundir_rank_metrics(path, dir, request->rank);
+    else
+        rundir_rank_log(path, dir, request->generation, request->rank);
 }
 
 /* More may still be written: its shim is known, has that rank, and has not ended. */
@@ -114,16 +130,49 @@ static uint64_t tail_offset(int fd, uint64_t size, uint32_t lines)
     return begin;
 }
 
+/* Metrics are in a folder of the job's user, who can put anything there: what is opened must be a plain
+ * file of theirs, so neither a link to somebody else's file nor a pipe. -1: `*access` says why. */
+static int open_metrics(const char *path, enum log_access *access)
+{
+    struct stat folder, file;
+    char dir[PATH_MAX];
+    int dir_fd, fd;
+
+    (void)snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(path, '/') - path), path);
+    dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    *access = LOG_MISSING;
+    if (dir_fd < 0)
+        return -1;
+    fd = openat(dir_fd, strrchr(path, '/') + 1, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    *access = fd >= 0 ? LOG_READABLE : errno == ENOENT ? LOG_NEVER_WRITTEN : LOG_FOREIGN;
+    if (fd >= 0 && (fstat(dir_fd, &folder) != 0 || fstat(fd, &file) != 0 ||
+                    !S_ISREG(file.st_mode) || file.st_uid != folder.st_uid)) {
+        *access = LOG_FOREIGN;
+        close(fd);
+        fd = -1;
+    }
+    close(dir_fd);
+    return fd;
+}
+
 static void on_work(uv_work_t *work)
 {
     struct log_reader *reader = work->data;
     const struct msg_log_read *request = &reader->request;
     struct stat stat;
-    int fd = open(reader->path, O_RDONLY | O_CLOEXEC);
+    int fd;
 
-    reader->is_missing = fd < 0 || fstat(fd, &stat) != 0;
+    if (request->what == LOG_METRICS) {
+        fd = open_metrics(reader->path, &reader->access);
+    } else {
+        fd = open(reader->path, O_RDONLY | O_CLOEXEC);
+        reader->access = fd < 0 ? LOG_MISSING : LOG_READABLE;
+    }
+    if (fd >= 0 && fstat(fd, &stat) != 0)
+        reader->access = LOG_MISSING;
     reader->got = 0;
-    if (!reader->is_missing) {
+    reader->size = reader->offset = 0;
+    if (reader->access == LOG_READABLE) {
         reader->size = (uint64_t)stat.st_size;
         reader->offset = request->tail_lines > 0
                              ? tail_offset(fd, reader->size, request->tail_lines)
@@ -169,11 +218,12 @@ static bool try_answer(struct node_logs *logs, const struct log_reader *reader, 
     uint32_t count = reader->got > 0 ? (uint32_t)reader->got : 0;
     struct msg_bytes bytes = {.items = reader->bytes, .count = count};
     const struct msg_log_read *request = &reader->request;
+    bool may_come = reader->may_grow && reader->access != LOG_FOREIGN;
     char text[REASON_BYTES_MAX];
 
-    if (count == 0 && reader->may_grow && !must)
+    if (count == 0 && may_come && !must)
         return false;
-    if (!reader->is_missing) {
+    if (reader->access == LOG_READABLE || reader->access == LOG_NEVER_WRITTEN) {
         answer(logs, (struct msg_log_data){.request_id = request->request_id,
                                            .offset = reader->offset,
                                            .bytes = bytes,
@@ -183,12 +233,14 @@ static bool try_answer(struct node_logs *logs, const struct log_reader *reader, 
                                            .size = reader->size});
         return true;
     }
-    (void)snprintf(text, sizeof text, "node %s has no log of job %llu, generation %u, rank %u",
-                   logs->host->core->options.name, (unsigned long long)request->job_id,
-                   request->generation, request->rank);
+    (void)snprintf(
+        text, sizeof text, "node %s has no %s of job %llu, generation %u, rank %u%s",
+        logs->host->core->options.name, request->what == LOG_METRICS ? "metrics" : "log",
+        (unsigned long long)request->job_id, request->generation, request->rank,
+        reader->access == LOG_FOREIGN ? ": what is there is no plain file of the job's user" : "");
     answer(logs, (struct msg_log_data){.request_id = request->request_id,
-                                       .is_final = !reader->may_grow,
-                                       .problem = reader->may_grow ? "" : text});
+                                       .is_final = !may_come,
+                                       .problem = may_come ? "" : text});
     return true;
 }
 
@@ -207,20 +259,32 @@ static void on_changed(uv_fs_event_t *watch, const char *name, int events, int s
     look(watch->data);
 }
 
+/* Watches the folder of the file, or, as long as that is not there, the one in which it will be made. */
+static void watch(struct log_wait *wait)
+{
+    const struct node_logs *logs = wait->logs;
+    char dir[PATH_MAX];
+
+    (void)uv_fs_event_stop(&wait->watch);
+    make_dir(logs, &wait->request, dir);
+    wait->is_watched = uv_fs_event_start(&wait->watch, on_changed, dir, 0) == 0;
+    if (wait->is_watched)
+        return;
+    rundir_log_dir(dir, logs->host->logs_dir, logs->host->core->cluster, wait->request.job_id);
+    uv_fs_event_start(&wait->watch, on_changed, dir, 0); /* if this fails, the timer answers */
+}
+
 static void begin_wait(struct log_wait *wait)
 {
     struct node_logs *logs = wait->logs;
-    const struct msg_log_read *request = &wait->request;
-    char dir[PATH_MAX];
 
     wait->handles_open = 2;
     uv_timer_init(logs->host->loop, &wait->timer);
     uv_fs_event_init(logs->host->loop, &wait->watch);
     wait->timer.data = wait->watch.data = wait;
-    rundir_log_dir(dir, logs->host->logs_dir, logs->host->core->cluster, request->job_id);
     uv_update_time(logs->host->loop);
-    uv_timer_start(&wait->timer, on_wait_timer, request->wait_us / 1000, 0);
-    uv_fs_event_start(&wait->watch, on_changed, dir, 0); /* if this fails, the timer answers */
+    uv_timer_start(&wait->timer, on_wait_timer, wait->request.wait_us / 1000, 0);
+    watch(wait);
 }
 
 static void on_worked(uv_work_t *work, int status)
@@ -237,6 +301,9 @@ static void on_worked(uv_work_t *work, int status)
         } else if (wait->handles_open == 0) {
             begin_wait(wait);
             wait->is_wanted = true; /* for what was written before the watch began */
+        } else if (!wait->is_watched) {
+            watch(wait);
+            wait->is_wanted = wait->is_watched;
         }
     }
     reader->is_busy = false;

@@ -1,4 +1,4 @@
-/* log_read: the server asks for bytes of one rank's log, from an offset. A request that has all the
+/* log_read: the server asks for bytes of one rank's log or metrics, from an offset. A request that has all the
  * bytes there are waits here until there are more, the log is final, or its time is over. A log is
  * final once its generation has no process left on this node. Files are read by threads of libuv's
  * pool, so a slow disk delays answers and nothing else. */
@@ -16,6 +16,13 @@ enum {
     NODE_LOGS_READERS = 2 /* threads of libuv's pool that a slow disk can hold up */
 };
 
+enum log_access {
+    LOG_READABLE,
+    LOG_MISSING,
+    LOG_NEVER_WRITTEN, /* metrics of a rank that wrote none */
+    LOG_FOREIGN,       /* metrics: no plain file of the job's user is there */
+};
+
 /* What a thread does for a request, and found. */
 struct log_reader {
     uv_work_t work;
@@ -23,7 +30,8 @@ struct log_reader {
     struct log_wait *wait; /* NULL: dropped meanwhile */
     struct msg_log_read request;
     char path[PATH_MAX];
-    bool is_busy, is_missing;
+    bool is_busy;
+    enum log_access access;
     bool may_grow; /* asked before the size: the log of an ended rank no longer grows */
     uint64_t size, offset;
     ssize_t got;

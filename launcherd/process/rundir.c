@@ -42,6 +42,16 @@ void rundir_rank_log(char out[PATH_MAX], const char *log_dir, uint32_t generatio
     (void)snprintf(out, PATH_MAX, "%.*s/g%u-rank%u.log", PATH_MAX - 300, log_dir, generation, rank);
 }
 
+void rundir_rank_dir(char out[PATH_MAX], const char *log_dir, uint32_t generation)
+{
+    (void)snprintf(out, PATH_MAX, "%.*s/g%u-errors", PATH_MAX - 300, log_dir, generation);
+}
+
+void rundir_rank_metrics(char out[PATH_MAX], const char *rank_dir, uint32_t rank)
+{
+    (void)snprintf(out, PATH_MAX, "%.*s/rank%u.metrics.jsonl", PATH_MAX - 200, rank_dir, rank);
+}
+
 enum status rundir_make(const char *path, mode_t mode, struct err *err)
 {
     char text[PATH_MAX];

@@ -10,7 +10,9 @@
  *   STATE/logs/<cluster>-<job>/                 stays; under --log-dir where that is given
  *     shim-g<generation>.log                    the log of the shim
  *     g<generation>-rank<rank>.log              the output of that rank, byte for byte
- *     g<generation>-errors/rank<rank>.json      written by PyTorch's @record
+ *     g<generation>-errors/                     of the job's user: what its ranks write there
+ *       rank<rank>.json                         PyTorch's @record
+ *       rank<rank>.metrics.jsonl                DDP_METRICS: a JSON object a line
  *     stage/files/                              a staged working directory (common/stage.h), its user's
  *   STATE/stage/HASH.tar                        archives of those
  *
@@ -41,6 +43,9 @@ void rundir_path(char out[PATH_MAX], const char *state_dir, const char *cluster,
 /* `logs_dir`: STATE/logs, or launcherd's --log-dir. */
 void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id);
 void rundir_rank_log(char out[PATH_MAX], const char *log_dir, uint32_t generation, uint32_t rank);
+/* The folder of that generation in which the ranks may write, and the file of a rank's metrics in it. */
+void rundir_rank_dir(char out[PATH_MAX], const char *log_dir, uint32_t generation);
+void rundir_rank_metrics(char out[PATH_MAX], const char *rank_dir, uint32_t rank);
 /* DIR/NAME, truncated where it does not fit. */
 void rundir_join(char out[PATH_MAX], const char *dir, const char *name);
 

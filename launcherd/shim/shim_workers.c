@@ -52,11 +52,9 @@ static void make_log(const struct shim_worker *worker)
 
 void shim_workers_init(struct shim_workers *workers, const struct shim_workers_options *options)
 {
-    char name[64];
     workers->options = *options;
     workers->port_fd = -1;
-    (void)snprintf(name, sizeof name, "g%u-errors", options->start->generation);
-    rundir_join(workers->error_dir, options->log_dir, name);
+    rundir_rank_dir(workers->error_dir, options->log_dir, options->start->generation);
     if (!tools_dir_find(workers->tools_dir))
         workers->tools_dir[0] = '\0';
     uv_timer_init(options->loop, &workers->sweep_timer);

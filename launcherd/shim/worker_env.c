@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launcherd/process/rundir.h"
+
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define OURS_MAX 40u
 
@@ -94,8 +96,10 @@ static void set_ranks(struct list *list, const struct worker_env_facts *facts, u
         set_devices(list, facts);
 }
 
-static void set_own(struct list *list, const struct worker_env_facts *facts)
+static void set_own(struct list *list, const struct worker_env_facts *facts, uint32_t local)
 {
+    char metrics[PATH_MAX];
+
     set_number(list, "DDP_JOB_ID", facts->start->job_id);
     set_text(list, "DDP_CLUSTER", facts->start->cluster);
     set_number(list, "DDP_GENERATION", facts->start->generation);
@@ -104,6 +108,8 @@ static void set_own(struct list *list, const struct worker_env_facts *facts)
     set_text(list, "DDP_NODE_NAME", facts->node_name);
     set_text(list, "DDP_NODE_ADDRESS", facts->node_address);
     set_text(list, "DDP_JOB_TOKEN", facts->token);
+    rundir_rank_metrics(metrics, facts->error_dir, facts->start->rank_base + local);
+    set_text(list, "DDP_METRICS", metrics);
 }
 
 static bool is_letter(char c)
@@ -179,7 +185,7 @@ char **worker_env_build(const struct worker_env_facts *facts, uint32_t local, st
     list.items = arena_alloc(arena, (env->count + OURS_MAX + 1) * sizeof *list.items);
     if (list.items == NULL)
         return NULL;
-    set_own(&list, facts);
+    set_own(&list, facts, local);
     set_text(&list, "USER", facts->user);
     set_text(&list, "LOGNAME", facts->user);
     set_ranks(&list, facts, local);

@@ -22,7 +22,7 @@ struct worker_env_facts {
     bool hides_gpus;         /* with gpus 0: those of the machine are not for this node */
     const char *tools_dir;   /* the folder of ddp-worker, at the end of PATH; NULL: not known */
     const char *token;
-    const char *error_dir;
+    const char *error_dir;    /* rundir_rank_dir: for PyTorch's error files, and for metrics */
     const char *user;         /* the account that it runs as */
     const char *home, *shell; /* used where the job has no HOME, SHELL */
     uint32_t shim_fd;

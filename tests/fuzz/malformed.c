@@ -235,8 +235,9 @@ static const struct member job_get[] = {
     {"job", "\"1\""}, {"after_version", "\"0\""}, {"wait_us", "\"0\""}, {"first_rank", "0"}};
 static const struct member cancel[] = {{"job", "\"1\""}, {"signal", "15"}, {"grace_us", "\"-1\""}};
 static const struct member log_read[] = {
-    {"request_id", "\"1\""}, {"job_id", "\"1\""}, {"generation", "1"},   {"rank", "0"},
-    {"offset", "\"0\""},     {"tail_lines", "0"}, {"bytes_max", "4096"}, {"wait_us", "\"0\""}};
+    {"request_id", "\"1\""}, {"job_id", "\"1\""},  {"generation", "1"},
+    {"rank", "0"},           {"offset", "\"0\""},  {"tail_lines", "0"},
+    {"bytes_max", "4096"},   {"wait_us", "\"0\""}, {"what", "\"output\""}};
 static const struct member beat[] = {
     {"sent_us", "\"1\""},
     {"shims", "[{\"job_id\":\"1\",\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}]"},
@@ -315,6 +316,7 @@ static const struct {
     {"log_read-job-over", "log_read", "job_id", "\"9007199254740992\""},
     {"log_read-rank-32768", "log_read", "rank", "32768"},
     {"log_read-generation-0", "log_read", "generation", "0"},
+    {"log_read-what-unknown", "log_read", "what", "\"shadow\""},
     {"log_read-bytes-0", "log_read", "bytes_max", "0"},
     {"log_read-bytes-over", "log_read", "bytes_max", "32769"},
     {"log_read-offset-negative", "log_read", "offset", "\"-1\""},

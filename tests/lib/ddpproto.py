@@ -326,7 +326,8 @@ class Node(threading.Thread):
         if self.logs.get("silent"):
             return
         import base64
-        data = self.logs.get((message["job_id"], message["generation"], message["rank"]), b"")
+        key = (message["job_id"], message["generation"], message["rank"])
+        data = self.logs.get(key if message["what"] == "output" else (*key, message["what"]), b"")
         part = data[message["offset"]:message["offset"] + message["bytes_max"]]
         self.peer.send("log_data", size=len(data), request_id=message["request_id"], offset=message["offset"],
                        bytes=base64.b64encode(part).decode(),

@@ -226,9 +226,9 @@ class Server:
             if data["is_final"]:
                 return out
 
-    def log_read(self, job, generation, rank, offset=0, tail_lines=0, bytes_max=32768, wait_us=30_000_000):
+    def log_read(self, job, generation, rank, offset=0, tail_lines=0, bytes_max=32768, wait_us=30_000_000, what="output"):
         request = len(self.messages) + 1_000_000 * job
-        self.send("log_read", request_id=request, job_id=job, generation=generation, rank=rank, offset=offset,
+        self.send("log_read", what=what, request_id=request, job_id=job, generation=generation, rank=rank, offset=offset,
                   tail_lines=tail_lines, bytes_max=bytes_max, wait_us=wait_us)
         data = dict(self.wait_for("log_data", lambda m: m["request_id"] == request, what="log_data"))
         data["bytes"] = base64.b64decode(data["bytes"])

@@ -222,6 +222,7 @@ def test_environment_exact():
                 "TORCHELASTIC_ERROR_FILE": f"{node.log_dir(1)}/g2-errors/rank{rank}.json",
                 "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": "1", "DDP_JOB_ID": "1",
                 "DDP_CLUSTER": node_lib.CLUSTER, "DDP_GENERATION": "2", "DDP_SHIM_FD": "3",
+                "DDP_METRICS": f"{node.log_dir(1)}/g2-errors/rank{rank}.metrics.jsonl",
                 "DDP_CHECKPOINT_STEP": "0", "DDP_NODE_NAME": "node0", "DDP_NODE_ADDRESS": "127.0.0.1",
                 "DDP_JOB_TOKEN": shim["token"], "NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo",
                 "USER": node_lib.user_name(), "LOGNAME": node_lib.user_name(),
@@ -295,7 +296,7 @@ def test_a_log_that_cannot_be_read_holds_up_nothing_else():
             os.unlink(path)
             os.mkfifo(path)
         for rank in range(3):  # more than there are threads for it
-            world.server.send("log_read", request_id=77 + rank, job_id=1, generation=1, rank=rank, offset=0, tail_lines=0,
+            world.server.send("log_read", what="output", request_id=77 + rank, job_id=1, generation=1, rank=rank, offset=0, tail_lines=0,
                               bytes_max=100, wait_us=30_000_000)
         assert world.server.run(2, ["true"])["failed_rank"] == -1
         since = len(world.server.messages)
@@ -861,7 +862,7 @@ def random_order(rng, keys):
         "beat_ack": dict(sent_us=rng.choice([0, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000, 2**63 - 1])),
         "slot_resume": dict(slot=rng.randrange(64), incident=str(rng.choice([0, 1, 2**64 - 1]))),
         "error": dict(code="full", message="\u00e9", hint=""),
-        "log_read": dict(key, request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]), offset=rng.choice([0, 2**63 - 1]),
+        "log_read": dict(key, what="output", request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]), offset=rng.choice([0, 2**63 - 1]),
                          tail_lines=rng.choice([0, 1000000]), bytes_max=rng.choice([1, 32768]),
                          wait_us=rng.choice([0, 60_000_000])),
     }[kind]
@@ -894,7 +895,7 @@ def test_a_server_that_follows_no_protocol():
             after all of them."""
             try:
                 since, request = len(server.messages), rng.getrandbits(60)
-                server.send("log_read", request_id=request, job_id=1, generation=1, rank=0, offset=0, tail_lines=0,
+                server.send("log_read", what="output", request_id=request, job_id=1, generation=1, rank=0, offset=0, tail_lines=0,
                             bytes_max=1, wait_us=0)
                 wait_until(lambda: server.find("log_data", lambda m: m["request_id"] == request, since), "an answer", 2)
                 left = os.listdir(f"{world.folder}/{node.name}/run")

@@ -98,7 +98,7 @@ class Hostile:
             ("node_drain", dict(name=rng.choice(NAMES), slot_mask=self.mask(), reason="r" + self.text(60))),
             ("node_resume", dict(name=rng.choice(NAMES), slot_mask=rng.choice([0, 0, self.mask()]))),
             ("event_list", dict(job_id=rng.choice([0, self.job()]), after_id=0, limit=rng.choice([1, 200]), wait_us=wait_us)),
-            ("log_read", dict(self.key(), request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]),
+            ("log_read", dict(self.key(), what="output", request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]),
                               offset=rng.getrandbits(62), tail_lines=0, bytes_max=1, wait_us=wait_us)),
         ])
 

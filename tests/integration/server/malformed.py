@@ -25,7 +25,7 @@ VALID = [
     ("client", "node_drain", dict(name="n", slot_mask=1, reason="r")),
     ("client", "node_resume", dict(name="n", slot_mask=1)),
     ("client", "event_list", dict(job_id=0, after_id=0, limit=1, wait_us=0)),
-    ("client", "log_read", dict(request_id=1, job_id=1, generation=1, rank=0, offset=0,
+    ("client", "log_read", dict(what="output", request_id=1, job_id=1, generation=1, rank=0, offset=0,
                                 tail_lines=0, bytes_max=1, wait_us=0)),
     ("node", "beat", dict(sent_us=1, shims=[SHIM], closed=[CLOSED])),
     ("node", "node_event", dict(slot=0, text="x")),

@@ -16,7 +16,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import (PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, encode, frame, request_id,
+from ddpproto import (PROTOCOL, PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, encode, frame, request_id,
                       run_tests, submission, with_descriptors)
 from hostile import Hostile
 from malformed import NODE_HELLO, malformed_inputs
@@ -249,7 +249,7 @@ def test_event_long_poll():
 def test_logs():
     with server() as process, Client(process.address) as client, Client(process.address) as other:
         def read(job, **fields):
-            wanted = dict(request_id=7, job_id=job, generation=1, rank=0, offset=0, tail_lines=0,
+            wanted = dict(what="output", request_id=7, job_id=job, generation=1, rank=0, offset=0, tail_lines=0,
                           bytes_max=1000, wait_us=0)
             wanted.update(fields)
             return client.ask("log_read", **wanted)
@@ -257,13 +257,13 @@ def test_logs():
         job = client.submit(nproc_per_node=2)["job_id"]
         data = read(job, wait_us=1000)
         assert data["problem"] == "" and data["bytes"] == "" and not data["is_final"], data
-        client.send("log_read", request_id=8, job_id=job, generation=1, rank=0, offset=0,
+        client.send("log_read", what="output", request_id=8, job_id=job, generation=1, rank=0, offset=0,
                     tail_lines=0, bytes_max=1000, wait_us=50000000)
         logs = {(job, 1, 0): b"hello\nworld\n", (job, 1, 1): b"one\n"}
         with node(process.address, logs=logs) as one:
             data = client.answer()  # the rank is somewhere now: forwarded
             assert data["request_id"] == 8 and data["bytes"] == "aGVsbG8Kd29ybGQK", data
-            other.send("log_read", request_id=7, job_id=job, generation=1, rank=1, offset=0,
+            other.send("log_read", what="output", request_id=7, job_id=job, generation=1, rank=1, offset=0,
                        tail_lines=0, bytes_max=1000, wait_us=0)
             data = read(job, offset=6, rank=0)
             assert data["request_id"] == 7 and data["bytes"] == "d29ybGQK", data
@@ -274,7 +274,7 @@ def test_logs():
             data = read(job, generation=2)
             assert data["is_final"] and "generation 2" in data["problem"], data
             one.logs["silent"] = True
-            client.send("log_read", request_id=9, job_id=job, generation=1, rank=0, offset=0,
+            client.send("log_read", what="output", request_id=9, job_id=job, generation=1, rank=0, offset=0,
                         tail_lines=0, bytes_max=10, wait_us=50000000)
             one.wait(lambda n: n.orders[-1]["type"] == "log_read")
         data = client.answer()
@@ -432,7 +432,7 @@ def test_a_silent_node_is_lost():
             nodes = client.nodes()
             assert {n["name"]: n["state"] for n in nodes} == {"node0": "lost", "node1": "up"}, nodes
             assert one.error and "silent" in one.error, one.error
-            ranks = client.ask("log_read", request_id=1, job_id=job, generation=1, rank=0, offset=0,
+            ranks = client.ask("log_read", what="output", request_id=1, job_id=job, generation=1, rank=0, offset=0,
                                tail_lines=0, bytes_max=1, wait_us=0)
             assert "node0" in ranks["problem"], ranks  # of the older generation
 
@@ -626,7 +626,7 @@ def test_users_see_their_own():
             assert nobody.ask("job_list", all=False, after_id=0, limit=9)["jobs"] == []
             assert nobody.ask("event_list", job_id=0, after_id=0, limit=9,
                               wait_us=0)["events"] == []
-            assert nobody.ask("log_read", request_id=1, job_id=mine, generation=1, rank=0,
+            assert nobody.ask("log_read", what="output", request_id=1, job_id=mine, generation=1, rank=0,
                               offset=0, tail_lines=0, bytes_max=9, wait_us=0)["problem"]
             own = nobody.submit(name="own")["job_id"]
             assert nobody.job("@last")["jobs"][0]["job_id"] == own
@@ -659,7 +659,7 @@ def test_the_largest_job():
 
 def hello_first(peer, after):
     if after == "client":
-        peer.send("client_hello", protocol=1, version="test")
+        peer.send("client_hello", protocol=PROTOCOL, version="test")
     elif after == "node":
         peer.send("node_hello", **NODE_HELLO)
     if after and peer.recv()["type"] not in ("client_welcome", "node_welcome"):

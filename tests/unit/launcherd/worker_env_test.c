@@ -119,6 +119,7 @@ TEST(variables_of_the_user_stay_unless_they_are_ours)
     CHECK_STR(value_of(envp, "X"), "");
     CHECK_STR(value_of(envp, "DDP_SHIM_FD"), "3");
     CHECK_STR(value_of(envp, "DDP_CHECKPOINT_STEP"), "1200");
+    CHECK_STR(value_of(envp, "DDP_METRICS"), "/errors/rank5.metrics.jsonl");
     CHECK_STR(value_of(envp, "HOME"), "/home/u");
     CHECK_STR(value_of(envp, "TORCHELASTIC_RESTART_COUNT"), "1");
     CHECK_STR(value_of(envp, "MASTER_PORT"), "4000");
