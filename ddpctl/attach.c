@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/msg_version.h"
+
 #define NEWS_WAIT_US                                                                               \
     20000000u /* how long the server may wait before it answers that nothing is
                                 * new */
@@ -39,7 +41,6 @@ void attach_free(struct attach *attach)
         view_close(&attach->ranks[i].view);
     free(attach->ranks);
     free(attach->log_clients);
-    buf_free(&attach->progress);
     buf_free(&attach->end_json);
     buf_free(&attach->end_text);
 }
@@ -124,17 +125,18 @@ static void make_views(struct attach *attach, const struct msg_job_info *info)
 
 static void show_turn(struct attach *attach)
 {
-    const struct attach_cause *cause =
-        &attach->causes[(attach->follow.generation - 1) % ATTACH_CAUSES];
+    const struct cause *cause = causes_find(&attach->causes, attach->follow.generation - 1);
     struct output_turn turn = {
         .job_id = attach->job_id,
         .generation = attach->follow.generation,
         .world = attach->world,
         .checkpoint_step = attach->checkpoint_step,
-        .cause = cause->generation == attach->follow.generation - 1 ? cause->text : "",
+        .cause = cause != NULL ? cause->text : "",
     };
     struct buf out = {0};
 
+    if (attach->options.on_log != NULL)
+        return;
     for (uint32_t i = 0; i < attach->world; i++)
         attach->ranks[i].view.source.generation = attach->follow.generation;
     if (attach->ctl->screen.json) {
@@ -147,6 +149,20 @@ static void show_turn(struct attach *attach)
     if (!out.failed)
         screen_message(&attach->ctl->screen, "-- %s --", out.bytes);
     buf_free(&out);
+}
+
+static void hand_over(struct attach *attach, const struct msg_log_data *data, enum follow_data what,
+                      uint32_t rank, uint32_t skip, bool is_final)
+{
+    const bool has_bytes = what == FOLLOW_SHOW || what == FOLLOW_GAP;
+    const struct attach_piece piece = {.generation = attach->follow.generation,
+                                       .rank = rank,
+                                       .bytes = data->bytes.items + (has_bytes ? skip : 0),
+                                       .byte_count = has_bytes ? data->bytes.count - skip : 0,
+                                       .is_final = is_final};
+
+    if ((has_bytes || is_final) && !attach->options.on_log(attach, &piece))
+        attach_stop(attach, CTL_OK);
 }
 
 static void take_log(struct attach *attach, const struct msg_log_data *data)
@@ -163,6 +179,10 @@ static void take_log(struct attach *attach, const struct msg_log_data *data)
     if (what == FOLLOW_GAP)
         screen_message(&attach->ctl->screen, "-- rank %u: some of its log is missing here --",
                        rank);
+    if (attach->options.on_log != NULL) {
+        hand_over(attach, data, what, rank, skip, is_final);
+        return;
+    }
     if (what == FOLLOW_SHOW || what == FOLLOW_GAP)
         view_bytes(view, data->bytes.items + skip, data->bytes.count - skip, &out);
     if (is_final)
@@ -180,6 +200,13 @@ static void on_log_message(struct client *client, const struct msg *msg)
     }
     if (msg->type != MSG_TYPE_LOG_DATA)
         return;
+    if (attach->follow.options.what == LOG_METRICS &&
+        client->conn.protocols.peer < msg_field_since("log_read", "what")) {
+        attach_stop(attach, ctl_fail(attach->ctl, CTL_FAILED,
+                                     "the server is of an earlier version, which has no metrics",
+                                     "upgrade rendezvous"));
+        return;
+    }
     client_expect(client, LOG_TIMEOUT_US);
     take_log(attach, &msg->log_data);
     if (!attach->done)
@@ -293,19 +320,11 @@ static void know_job(struct attach *attach, uint64_t job_id)
     (void)snprintf(attach->job_text, sizeof attach->job_text, "%llu", (unsigned long long)job_id);
 }
 
-/* The first event of a generation, other than changes of its state, is why the last one failed. */
 static void take_events(struct attach *attach, const struct msg_events *events)
 {
     for (uint32_t i = 0; i < events->events.count; i++) {
-        const struct part_event *event = &events->events.items[i];
-        struct attach_cause *cause = &attach->causes[event->generation % ATTACH_CAUSES];
-
-        attach->event_id = event->id;
-        if (event->generation == 0 || event->generation <= cause->generation ||
-            strstr(event->text, attach->state_mark))
-            continue;
-        cause->generation = event->generation;
-        (void)snprintf(cause->text, sizeof cause->text, "%s", event->text);
+        attach->event_id = events->events.items[i].id;
+        causes_take(&attach->causes, &events->events.items[i]);
     }
     attach->causes_wanted = events->events.count == EVENTS_PAGE;
     ask_next(attach);
@@ -331,24 +350,27 @@ static void store_end(struct attach *attach, const struct msg_job_info *info)
     buf_add(&attach->end_text, "", 1);
 }
 
+/* `job`: new; NULL: time has passed. */
 static void show_progress(struct attach *attach, const struct part_job *job)
 {
-    buf_drop(&attach->progress, attach->progress.byte_count);
-    output_progress(job, &attach->progress);
-    if (attach->progress.byte_count > 0 && !job->ended) {
-        buf_printf(&attach->progress, "  %u/%u ranks", job->ranks_running, attach->world);
-        buf_add(&attach->progress, "", 1);
-        screen_line(&attach->ctl->screen, attach->progress.failed ? NULL : attach->progress.bytes);
-    } else {
-        screen_line(&attach->ctl->screen, NULL);
-    }
+    struct bar_event event = {.type = job != NULL ? BAR_JOB : BAR_TICK,
+                              .now_us = clock_boot_us(),
+                              .columns = screen_columns(),
+                              .job = job};
+    struct buf line = {0};
+
+    if (!attach->options.job_decides || attach->options.hide_progress)
+        return;
+    bar_step(&attach->bar, &event, &line);
+    buf_add(&line, "", 1);
+    screen_line(&attach->ctl->screen, line.failed || line.byte_count == 1 ? NULL : line.bytes);
+    buf_free(&line);
 }
 
 static bool first_info(struct attach *attach, const struct part_job *job)
 {
     know_job(attach, job->job_id);
-    (void)snprintf(attach->state_mark, sizeof attach->state_mark, "%s (%s) is ", job->name,
-                   attach->job_text);
+    causes_init(&attach->causes, attach->cause_items, ATTACH_CAUSES, job->name, job->job_id);
     if (!make_ranks(attach, job)) {
         attach_stop(attach, ctl_fail(attach->ctl, CTL_FAILED, "out of memory", ""));
         return false;
@@ -405,8 +427,7 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
     turn_page(attach, info);
     if (job->ended && !attach->ended)
         store_end(attach, info);
-    if (attach->options.job_decides)
-        show_progress(attach, job);
+    show_progress(attach, job);
     ask_next(attach);
     interrupt_job_known(&attach->interrupt, attach->job_id);
     pump_logs(attach);
@@ -501,8 +522,10 @@ static void on_tick(uv_timer_t *timer)
         view_tick(&attach->ranks[i].view, now_us, &out);
     show(attach, &out);
     show_wait(attach);
-    if (!attach->done)
-        pump_logs(attach);
+    if (attach->done)
+        return;
+    show_progress(attach, NULL);
+    pump_logs(attach);
 }
 
 static void on_interrupt_stop(void *owner, int exit_code)

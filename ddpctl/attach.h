@@ -15,6 +15,8 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "ddpctl/bar.h"
+#include "ddpctl/causes.h"
 #include "ddpctl/client.h"
 #include "ddpctl/ctl.h"
 #include "ddpctl/follow.h"
@@ -24,26 +26,32 @@
 
 struct attach;
 
+/* The next bytes of a rank's log or metrics. */
+struct attach_piece {
+    uint32_t generation, rank;
+    const uint8_t *bytes;
+    uint32_t byte_count;
+    bool is_final; /* of that generation */
+};
+
 struct attach_options {
     const struct msg_submit *submit; /* sent first; NULL: `job` exists already */
     const char *job;                 /* number, name or @last */
     struct follow_options follow;
-    bool show_logs;
+    bool show_logs;        /* or hand them to on_log */
+    bool hide_progress;    /* no progress bar */
     bool job_decides;      /* the exit code is the job's; signals cancel it */
     bool can_detach;       /* the job goes on without us */
     bool first_is_patient; /* the server is being started */
     uint64_t patience_us;
+    /* Takes what was read of a log instead of showing it; NULL: it is shown. False: stop, all is well. */
+    bool (*on_log)(struct attach *attach, const struct attach_piece *piece);
     void (*on_submitted)(struct attach *attach, uint64_t job_id, bool is_new); /* may be NULL */
     void (*on_done)(struct attach *attach); /* exit_code is set, all handles are closing */
     void *owner;
 };
 
-/* Why a generation ended. */
-#define ATTACH_CAUSES 16
-struct attach_cause {
-    uint32_t generation;
-    char text[REASON_BYTES_MAX];
-};
+#define ATTACH_CAUSES 16 /* generations of which it is kept why they ended */
 
 struct attach_rank {
     struct view view;
@@ -75,13 +83,13 @@ struct attach {
     uint32_t named_generation; /* that the nodes of all ranks are known of */
     uint32_t next_rank;        /* 0, or the first whose node is to be asked for */
 
-    uint32_t generation;                      /* of the job, in the last answer */
-    char state_mark[JOB_NAME_BYTES_MAX + 40]; /* events about its state begin like this */
-    bool causes_wanted; /* it has grown: read the events, for the cause, before more logs */
-    uint64_t event_id;  /* newest that was read */
-    struct attach_cause causes[ATTACH_CAUSES]; /* at generation % ATTACH_CAUSES */
+    uint32_t generation; /* of the job, in the last answer */
+    bool causes_wanted;  /* it has grown: read the events, for the cause, before more logs */
+    uint64_t event_id;   /* newest that was read */
+    struct causes causes;
+    struct cause cause_items[ATTACH_CAUSES];
     uint64_t checkpoint_step;
-    struct buf progress;
+    struct bar bar;
     struct wait_note wait_note;
     struct buf end_json, end_text; /* made when the job ends */
 

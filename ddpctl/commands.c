@@ -138,6 +138,14 @@ const struct command commands[] = {
      .usage = "events [-f] [JOB]",
      .summary = "what happened, in words",
      .run = verb_events},
+    {.name = "metrics",
+     .verb = VERB_METRICS,
+     .usage = "metrics [-f] [options] JOB",
+     .summary = "a job's numbers over time: what rank 0 wrote to DDP_METRICS",
+     .examples = "  ddpctl metrics 41\n"
+                 "  ddpctl metrics -f --field loss,samples_per_s @last\n"
+                 "  ddpctl metrics --format csv r50 > r50.csv\n",
+     .run = verb_metrics},
     {.name = "completion",
      .verb = VERB_COMPLETION,
      .usage = "completion bash|zsh|fish",
@@ -156,7 +164,6 @@ const struct command commands[] = {
      .run = verb_help},
     PLANNED("top", "live view of jobs"),
     PLANNED("why", "root cause of a failure, report on a wait"),
-    PLANNED("metrics", "a job's numbers over time"),
     PLANNED("doctor", "checks of the cluster"),
 };
 const size_t command_count = sizeof commands / sizeof commands[0];

@@ -142,6 +142,7 @@ bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *re
             .tail_lines = cursor->begun ? 0 : follow->options.tail_lines,
             .bytes_max = LOG_CHUNK_BYTES_MAX,
             .wait_us = follow->options.keep_on ? WAIT_US : 0,
+            .what = follow->options.what,
         };
         return true;
     }
@@ -215,8 +216,8 @@ static bool generation_read(const struct follow *follow)
 
 bool follow_turn(struct follow *follow)
 {
-    if (follow->only_one || !follow->options.keep_on || follow->generation >= follow->current ||
-        !generation_read(follow))
+    if (follow->only_one || !(follow->options.keep_on || follow->options.to_current) ||
+        follow->generation >= follow->current || !generation_read(follow))
         return false;
     follow->options.tail_lines = 0; /* for the first generation only */
     begin_generation(follow, follow->generation + 1);
@@ -231,6 +232,8 @@ bool follow_done(const struct follow *follow)
         return follow->ended || !follow->options.keep_on;
     if (!generation_read(follow))
         return false;
+    if (!follow->options.keep_on && follow->options.to_current && !follow->only_one)
+        return follow->generation == follow->current;
     return follow->only_one || !follow->options.keep_on ||
            (follow->ended && follow->generation == follow->current);
 }

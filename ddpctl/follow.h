@@ -1,4 +1,4 @@
-/* Follows the logs of a job, with a position (generation, rank, byte offset) for each selected
+/* Follows the logs or the metrics of a job, with a position (generation, rank, byte offset) for each selected
  * rank. Pure: decides what to request next, takes the answers, and knows when everything was shown.
  *
  * Ranks advance to the next generation together, when each log of this one was read to its end: so
@@ -14,9 +14,11 @@
 #include "common/msg.h"
 
 struct follow_options {
+    enum log_kind what;
     bool keep_on;        /* -f: wait for more, go through restarts, until the job has ended */
     uint32_t generation; /* only this one; 0: the current one, and with keep_on those after it */
     uint32_t from_generation; /* with generation 0: begin here; 0: the current one */
+    bool to_current;          /* without keep_on: from from_generation through the current one */
     bool previous;            /* only the one before the current one */
     bool ranks_all;           /* at most FOLLOW_RANKS_MAX: those of the first ranks */
     bool ranks_failed;

@@ -43,7 +43,8 @@ static const char environment[] =
     "A job gets the environment of whoever submits it, but for DDP_*; --env sets more, --env-clear "
     "sends nothing else.\n"
     "The ranks then get torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the "
-    "rest.\n";
+    "rest;\n"
+    "and DDP_METRICS, a file of the rank to which it may append JSON lines for ddpctl metrics.\n";
 
 static const char json[] =
     "--json prints one object, or one a line with -f, -w and for run; \"schema\":\"ddp.v1\". Times "
@@ -74,6 +75,9 @@ static const char json[] =
     "  login, logout\n"
     "           login {server name}, null after logout\n"
     "  events   events[] {id at job_id generation text}\n"
+    "  metrics  one object a line: type job_id generation rank, and the fields of the line that "
+    "was "
+    "written\n"
     "  submit   job {id name state}, is_new\n"
     "  run, logs: {\"type\":\"log\", rank, node, generation, text}, {\"type\":\"generation\", "
     "...}, of run and wait at the end\n"

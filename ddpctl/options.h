@@ -29,6 +29,8 @@ enum verb {
     VERB_LOGIN = 1u << 14,
     VERB_LOGOUT = 1u << 15,
     VERB_COMPLETION = 1u << 16,
+    VERB_METRICS = 1u << 17,
+    VERB_REPORT = 1u << 18,
 };
 
 struct options {
@@ -47,7 +49,8 @@ struct options {
     bool wait, follow, dry_run, standalone;
     const char *state_dir, *log_dir, *bindir;
     /* what is shown */
-    bool all, watch, raw, previous;
+    bool all, watch, raw, previous, no_progress;
+    const char *field, *format, *output;
     const char *rank, *job;
     uint32_t generation, tail;
     /* wait, cancel */

@@ -80,17 +80,23 @@ static void wipe_line(struct screen *screen)
     screen->line_shown = false;
 }
 
+uint32_t screen_columns(void)
+{
+    struct winsize size = {0};
+
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
+
 static void draw_line(struct screen *screen)
 {
-    struct winsize size = {.ws_col = 80};
     size_t byte_count = screen->line.byte_count;
+    uint32_t columns;
 
-    if (byte_count == 0 || screen->line_shown)
+    if (byte_count == 0 || screen->line_shown || screen->is_mid_line)
         return;
-    (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
-    if (size.ws_col > 1 && byte_count > size.ws_col - 1u) /* the line is ASCII, so bytes are
-                                                           * columns */
-        byte_count = size.ws_col - 1u;
+    columns = screen_columns();
+    if (byte_count > columns - 1) /* the line is ASCII, so bytes are columns */
+        byte_count = columns - 1;
     (void)write_all(STDERR_FILENO, screen->line.bytes, byte_count);
     screen->line_shown = true;
 }
@@ -101,6 +107,7 @@ enum status screen_out(struct screen *screen, struct buf *out)
         wipe_line(screen);
         if (out->failed || !write_all(STDOUT_FILENO, out->bytes, out->byte_count))
             screen->out_failed = true;
+        screen->is_mid_line = out->bytes[out->byte_count - 1] != '\n';
         draw_line(screen);
     }
     buf_free(out);
@@ -147,9 +154,17 @@ void screen_error(struct screen *screen, const char *code, const char *message, 
     buf_free(&out);
 }
 
+bool screen_has_line(const struct screen *screen)
+{
+    const char *terminal = getenv("TERM");
+
+    return screen->out_is_tty && screen->err_is_tty && !screen->quiet && !screen->json &&
+           (terminal == NULL || strcmp(terminal, "dumb") != 0);
+}
+
 void screen_line(struct screen *screen, const char *text)
 {
-    if (!screen->err_is_tty || screen->quiet || screen->json)
+    if (!screen_has_line(screen))
         return;
     if (text && screen->line_shown && strlen(text) == screen->line.byte_count &&
         memcmp(text, screen->line.bytes, screen->line.byte_count) == 0)

@@ -13,9 +13,10 @@
 struct screen {
     bool json, quiet, color;
     bool out_is_tty, err_is_tty;
-    bool line_shown; /* the progress line is visible */
-    bool out_failed; /* writes to stdout fail: a closed pipe, a full disk */
-    struct buf line; /* what the progress line shows */
+    bool line_shown;  /* the progress line is visible */
+    bool is_mid_line; /* what was written last has no line feed yet: no progress line behind it */
+    bool out_failed;  /* writes to stdout fail: a closed pipe, a full disk */
+    struct buf line;  /* what the progress line shows */
 };
 
 /* `color`: auto, always, never, or NULL. NO_COLOR and CLICOLOR_FORCE apply to auto.
@@ -32,7 +33,11 @@ void screen_message(struct screen *screen, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* "ddpctl: MESSAGE" and the hint, or the JSON error object with `code`. */
 void screen_error(struct screen *screen, const char *code, const char *message, const char *hint);
-/* Shows `text` as the progress line, at a terminal. NULL: wipes it. */
+/* A progress line can be shown: stdout and stderr are terminals that can wipe a line, so nothing else is
+ * written over it, and nothing of it gets into a file. */
+bool screen_has_line(const struct screen *screen);
+uint32_t screen_columns(void);
+/* Shows `text` as the progress line, where there is one. NULL: wipes it. */
 void screen_line(struct screen *screen, const char *text);
 
 #endif

@@ -396,6 +396,7 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         .submit = &submission->request,
         .follow = {.keep_on = true, .from_generation = 1},
         .show_logs = strcmp(ctl->verb_name, "run") == 0 || ctl->options.follow,
+        .hide_progress = ctl->options.no_progress,
         .job_decides = true,
         .can_detach = true,
         .patience_us = ctl->options.patience_us,

@@ -17,7 +17,7 @@
 #define PAGE 500u
 #define WATCH_INTERVAL_MS 1000
 
-static int too_many(struct ctl *ctl, int most)
+int verb_too_many(struct ctl *ctl, int most)
 {
     char message[256];
 
@@ -37,7 +37,7 @@ static int check_job_name(struct ctl *ctl, const char *word)
                     "ddpctl ps -a lists them");
 }
 
-static int need_job(struct ctl *ctl)
+int verb_need_job(struct ctl *ctl)
 {
     if (ctl->word_count == 0) {
         char message[64];
@@ -177,7 +177,7 @@ static int ps_once(struct ctl *ctl)
 
 int verb_ps(struct ctl *ctl)
 {
-    int rc = too_many(ctl, 0);
+    int rc = verb_too_many(ctl, 0);
 
     while (rc == CTL_OK) {
         rc = ps_once(ctl);
@@ -215,10 +215,10 @@ static int show_status(struct ctl *ctl, const struct msg_job_info *info, struct 
 int verb_status(struct ctl *ctl)
 {
     struct seen seen = {0};
-    int rc = need_job(ctl);
+    int rc = verb_need_job(ctl);
 
     if (rc == CTL_OK)
-        rc = too_many(ctl, 1);
+        rc = verb_too_many(ctl, 1);
     while (rc == CTL_OK) {
         struct msg msg = {.type = MSG_TYPE_JOB_GET,
                           .job_get = {.job = ctl->words[0],
@@ -303,7 +303,7 @@ int verb_events(struct ctl *ctl)
                        : ctl->word_count > 0 ? ctl->words[0]
                                              : NULL;
     struct event_page page = {0};
-    int rc = too_many(ctl, 1);
+    int rc = verb_too_many(ctl, 1);
 
     if (rc == CTL_OK && word)
         rc = find_job(ctl, word, &page.job_id);
@@ -447,7 +447,7 @@ int verb_wait(struct ctl *ctl)
         timeout_us == OPTION_NO_DURATION ? UINT64_MAX : clock_boot_us() + timeout_us;
     struct buf json = {0};
     struct waiting waiting = {.json = &json};
-    int rc = need_job(ctl), first = 0;
+    int rc = verb_need_job(ctl), first = 0;
 
     if (rc == CTL_OK)
         rc = parse_until(ctl, &waiting);
@@ -495,7 +495,7 @@ int verb_cancel(struct ctl *ctl)
     const struct options *options = &ctl->options;
     struct err err = {0};
     uint32_t signal = 15;
-    int rc = need_job(ctl);
+    int rc = verb_need_job(ctl);
 
     if (rc == CTL_OK && options->signal &&
         signal_parse(options->signal, &signal, &err) != STATUS_OK)

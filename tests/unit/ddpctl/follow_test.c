@@ -71,6 +71,32 @@ TEST(every_rank_is_read_in_turn)
     CHECK_EQ(read.offset, 10);
 }
 
+TEST(all_generations_are_read_to_what_is_there_now)
+{
+    struct follow_options options = {
+        .what = LOG_METRICS, .to_current = true, .rank_mask = mask, .from_generation = 1};
+    struct msg_log_read read;
+    uint32_t skip;
+
+    memset(mask, 0, sizeof mask);
+    mask[0] = 1;
+    begin(&options, 2, false);
+    CHECK(next(&read));
+    CHECK_EQ(read.what, LOG_METRICS);
+    CHECK_EQ(read.generation, 1);
+    CHECK_EQ(read.wait_us, 0);
+    CHECK(!follow_turn(&follow));
+    CHECK_EQ(answer(0, 0, 10, true, &skip), FOLLOW_SHOW);
+    CHECK(!follow_done(&follow));
+    CHECK(follow_turn(&follow));
+    CHECK(next(&read));
+    CHECK_EQ(read.generation, 2);
+    CHECK(!follow_done(&follow));
+    CHECK_EQ(answer(0, 0, 0, true, &skip), FOLLOW_NOTHING);
+    CHECK(!follow_turn(&follow));
+    CHECK(follow_done(&follow)); /* though the job goes on */
+}
+
 TEST(repeated_bytes_are_skipped_and_gaps_are_reported)
 {
     struct follow_options options = {.keep_on = true, .ranks_all = true};

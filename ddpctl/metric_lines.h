@@ -1,0 +1,45 @@
+/* The lines of a job's metrics: JSON objects that any program may have written (docs/watching.md), so
+ * everything in them is checked and bounded. Pure. */
+#ifndef DDPCTL_METRIC_LINES_H
+#define DDPCTL_METRIC_LINES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+
+struct cJSON; /* cjson/cJSON.h */
+
+#define METRIC_LINE_BYTES_MAX (16u * 1024u)
+#define METRIC_FIELDS_MAX 256u /* in a line */
+
+/* A line that is one JSON object without objects or arrays in it. */
+struct metric_line {
+    uint32_t generation, rank; /* in which it was written */
+    const struct cJSON *object;
+};
+
+struct metric_lines {
+    void (*take)(void *owner, const struct metric_line *line); /* each good line, in order */
+    void *owner;
+    uint64_t good, bad; /* lines; a bad one is passed over */
+    struct buf line;    /* the begin of the next one */
+    bool is_too_long;   /* its rest is passed over too */
+};
+
+/* Takes the next bytes of a file, in order. With `is_final` what follows the last line feed is a line
+ * too: its writer may have been killed within it. */
+void metric_lines_take(struct metric_lines *lines, uint32_t generation, uint32_t rank,
+                       const void *bytes, size_t byte_count, bool is_final);
+void metric_lines_close(struct metric_lines *lines);
+
+/* The number of that name; NaN: there is none. images_per_s and samples_per_s are one name. */
+double metric_number(const struct cJSON *object, const char *name);
+/* The text of that name, not escaped; NULL: there is none. */
+const char *metric_text(const struct cJSON *object, const char *name);
+/* The field as it is shown: a number with all its digits, or a text. False: there is none, and `out`
+ * is as before. */
+bool metric_shown(const struct cJSON *object, const char *name, struct buf *out);
+
+#endif

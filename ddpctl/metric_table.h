@@ -1,0 +1,32 @@
+/* Metrics as a table, as CSV, or as JSON, a line at a time. Everything in them may be hostile: texts are
+ * escaped. Pure. */
+#ifndef DDPCTL_METRIC_TABLE_H
+#define DDPCTL_METRIC_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/status.h"
+#include "ddpctl/metric_lines.h"
+
+enum metric_form { METRIC_TABLE, METRIC_CSV, METRIC_JSON };
+
+enum { METRIC_COLUMNS_MAX = 32, METRIC_NAME_BYTES = 64 };
+
+struct metric_table {
+    enum metric_form form;
+    bool is_chosen; /* by --field: lines without any of the fields are left out */
+    char fields[METRIC_COLUMNS_MAX][METRIC_NAME_BYTES];
+    uint32_t field_count;
+    uint64_t job_id;
+    bool has_head;
+};
+
+/* `format`: table, csv, json or NULL. `fields`: names with commas between, or NULL. STATUS_BAD_INPUT. */
+enum status metric_table_init(struct metric_table *table, const char *format, const char *fields,
+                              struct err *err);
+/* Appends the line, before the first one the head. */
+void metric_table_line(struct metric_table *table, const struct metric_line *line, struct buf *out);
+
+#endif

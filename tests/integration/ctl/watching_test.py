@@ -1,0 +1,205 @@
+"""What people look at: metrics of a job, the progress bar of run."""
+import csv
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+from ctl_lib import DDPCTL, WAIT_S, Case, Cluster, equal, run_tests, wait_until
+
+# Rank 0 writes a line for each step; in generation 1 it fails after step 150, and generation 2 begins after step 100.
+PROGRAM = r'''
+import json, os, sys
+rank, generation = int(os.environ["RANK"]), int(os.environ["DDP_GENERATION"])
+if rank == 0:
+    with open(os.environ["DDP_METRICS"], "a", buffering=1) as file:
+        for step in range(1 if generation == 1 else 101, 301):
+            file.write(json.dumps(dict(kind="step", step=step, loss=3 / step, images_per_s=100 + generation)) + "\n")
+            if generation == 1 and step == 150:
+                file.write('{"kind":"step","st')
+                file.close()
+                sys.exit(3)
+        file.write("no json\n")
+'''
+
+# Tells its progress as ddp-worker does, when the test writes a line into the pipe.
+TELLS = r'''
+import json, os, struct, sys
+shim = int(os.environ["DDP_SHIM_FD"])
+def send(**message):
+    data = json.dumps(message, separators=(",", ":")).encode()
+    os.write(shim, struct.pack(">I", len(data)) + data)
+for line in open(sys.argv[1]):
+    if not line.strip().isdigit():
+        print(line.rstrip("\n").replace("/", "\n"), end="", flush=True)
+        continue
+    step = int(line)
+    print("step", step, "is done", flush=True)
+    send(type="progress", job_id=os.environ["DDP_JOB_ID"], generation=1, rank=0, epoch=1, epochs=2, step=str(step), steps="1000",
+         loss=0.5, samples_per_s=1000.0, checkpoint_step="0")
+'''
+
+
+def run_failing_job(cluster):
+    job = cluster.submit("-n", "2", "--max-restarts", "1", "--name", "r50", "--", sys.executable, "-c", PROGRAM)
+    equal(cluster.ctl("wait", job).returncode, 0)
+    return job
+
+
+def metrics_of_all_generations_are_printed():
+    with Case() as case, Cluster(case) as cluster:
+        job = run_failing_job(cluster)
+        done = cluster.ctl("metrics", "--format", "csv", "--field", "loss,samples_per_s", "r50")
+        equal((done.returncode, done.stderr), (0, "-- 2 lines are no flat JSON objects; they are left out --\n"))
+        rows = list(csv.DictReader(io.StringIO(done.stdout)))
+        equal([(int(r["generation"]), int(r["step"]), float(r["loss"]), float(r["samples_per_s"])) for r in rows],
+              [(1, s, 3 / s, 101) for s in range(1, 151)] + [(2, s, 3 / s, 102) for s in range(101, 301)])
+        lines = [json.loads(line) for line in cluster.ctl("metrics", "--json", job).stdout.splitlines()]
+        equal((len(lines), lines[-1]), (350, {"schema": "ddp.v1", "type": "metrics", "job_id": int(job), "generation": 2, "rank": 0,
+                                              "kind": "step", "step": 300, "loss": 0.01, "images_per_s": 102}))
+        table = cluster.ctl("metrics", "--generation", "2", job).stdout.splitlines()
+        equal((len(table), table[0].split()[:6]), (201, ["gen", "time", "kind", "epoch", "step", "loss"]))
+        equal(cluster.ctl("metrics", "--json", "--rank", "1", job).returncode, 2)  # there is no such option
+        none = cluster.submit("--", "true")
+        equal(cluster.ctl("wait", none).returncode, 0)
+        done = cluster.ctl("metrics", none)
+        equal((done.returncode, done.stdout), (0, ""))
+        assert done.stderr.startswith("no metrics: rank 0 has written none."), done.stderr
+        for words, code, text in ((("no-such",), 3, "no-such"), ((), 2, "which job?"), (("--format", "xml", job), 2, "table, csv or json"),
+                                  (("--field", ",", job), 2, "--field"), (("--generation", "3", job), 3, "no generation 3")):
+            done = cluster.ctl("metrics", *words)
+            equal(done.returncode, code, words)
+            assert text in done.stderr, done.stderr
+
+
+def metrics_are_followed_to_the_end_of_the_job():
+    with Case() as case, Cluster(case) as cluster:
+        pipe = os.path.join(case.dir, "pipe")
+        os.mkfifo(pipe)
+        job = cluster.submit("--", "sh", "-c", f"cat {pipe} >> $DDP_METRICS")
+        follow = subprocess.Popen([DDPCTL, "--server", cluster.server, "metrics", "-f", "--json", job], stdout=subprocess.PIPE,
+                                  text=True, env=case.environ())
+        with open(pipe, "w", encoding="ascii") as file:
+            for step in range(1, 4):
+                file.write(json.dumps({"step": step}) + "\n")
+                file.flush()
+                equal(json.loads(follow.stdout.readline())["step"], step)
+        equal((follow.stdout.read(), follow.wait(WAIT_S)), ("", 0))
+        follow.stdout.close()
+
+
+class Terminal:
+    """A program on a terminal of its own; `text` is what it wrote there."""
+
+    def __init__(self, argv, columns, environ, **more):
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        ends = {"stdin": slave, "stdout": slave, "stderr": slave, **more}
+        self.process = subprocess.Popen(argv, env=environ, start_new_session=True, **ends)
+        os.close(slave)
+        self.text = ""
+
+    def read(self, until, seconds=WAIT_S):
+        """Reads on until `until(text)`; None: to the end."""
+        deadline = time.monotonic() + seconds
+        while until is None or not until(self.text):
+            assert time.monotonic() < deadline, f"not within {seconds} s: {self.text!r}"
+            if not select.select([self.master], [], [], 0.1)[0]:
+                continue
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                data = b""
+            if not data and until is None:
+                return
+            assert data, f"the end: {self.text!r}"
+            self.text += data.decode()
+
+    def close(self):
+        code = self.process.wait(WAIT_S)
+        os.close(self.master)
+        return code
+
+
+def lines_on_screen(text):
+    """What a terminal shows of `text`, line by line: \\r goes back, ESC [ K wipes the rest."""
+    lines = []
+    for raw in text.split("\n"):
+        shown, at = "", 0
+        for part in re.split(r"(\r|\x1b\[K|\x1b\[[0-9;]*m)", raw):
+            if part == "\r":
+                at = 0
+            elif part == "\x1b[K":
+                shown = shown[:at]
+            elif not part.startswith("\x1b"):
+                shown = shown[:at] + part + shown[at + len(part):]
+                at += len(part)
+        lines.append(shown.rstrip())
+    return lines
+
+
+def run_with_bar(cluster, case, steps, columns=100, options=(), environ=None, **more):
+    pipe = os.path.join(case.dir, f"pipe{columns}")
+    os.mkfifo(pipe)
+    terminal = Terminal([DDPCTL, "--server", cluster.server, "run", *options, "--", sys.executable, "-c", TELLS, pipe], columns,
+                        case.environ(**{"TERM": "xterm", **(environ or {})}), **more)
+    with open(pipe, "w", encoding="ascii") as file:
+        for step in steps:
+            file.write(f"{step}\n")
+            file.flush()
+            yield terminal, step
+    terminal.read(None)
+    equal(terminal.close(), 0)
+
+
+def a_terminal_has_a_progress_bar_apart_from_the_logs():
+    with Case() as case, Cluster(case) as cluster:
+        for terminal, step in run_with_bar(cluster, case, (100, 500, 990)):
+            percent = f"] {step / 10:4.0f}%  epoch 1/2  step {step}/1k  loss 0.5000  1k/s  ETA"
+            terminal.read(lambda text, percent=percent, step=step: percent in text and f"step {step} is done" in text)
+        lines = lines_on_screen(terminal.text)
+        equal([line for line in lines if "is done" in line], [f"step {step} is done" for step in (100, 500, 990)], lines)
+        equal([line for line in lines if "%" in line], [], "the bar is wiped in the end")
+        bars = re.findall(r"\[[=> ]+\]", terminal.text)
+        assert bars and all(len(bar) in (22, 32) for bar in bars), bars
+
+
+def a_line_that_comes_in_pieces_stays_whole():
+    with Case() as case, Cluster(case) as cluster:
+        for terminal, said in run_with_bar(cluster, case, ("100", "one half ", "and another/")):
+            if said == "100":
+                terminal.read(lambda text: "10%" in text)
+            terminal.read(lambda text, said=said: said.rstrip("/") in text)
+        assert "one half and another" in lines_on_screen(terminal.text), terminal.text
+
+
+def a_bar_is_as_wide_as_its_terminal():
+    with Case() as case, Cluster(case) as cluster:
+        for terminal, step in run_with_bar(cluster, case, (100,), columns=30, environ={"NO_COLOR": "1"}):
+            terminal.read(lambda text: "10%" in text)
+        for drawn in re.findall(r"[^\r\n\x1b]*%[^\r\n\x1b]*", terminal.text):
+            assert len(drawn) < 30, drawn
+        equal(re.findall(r"\x1b\[[^K]*[^K]", terminal.text), [], "no colour")
+
+
+def no_bar_where_nobody_wants_one():
+    with Case() as case, Cluster(case) as cluster:
+        for columns, options, environ, more in ((80, ("--no-progress",), {}, {}), (81, (), {"TERM": "dumb"}, {}), (82, ("-q",), {}, {}),
+                                                (83, (), {"DDP_NO_PROGRESS": "1"}, {}), (84, (), {}, {"stdout": subprocess.DEVNULL})):
+            for terminal, step in run_with_bar(cluster, case, (100,), columns, options, environ, **more):
+                wait_until("its progress", lambda step=step: cluster.status("@last")["progress"]["step"] == step)
+            assert "%" not in terminal.text and "\x1b[K" not in terminal.text, (columns, terminal.text)
+
+
+if __name__ == "__main__":
+    run_tests([metrics_of_all_generations_are_printed, metrics_are_followed_to_the_end_of_the_job,
+               a_terminal_has_a_progress_bar_apart_from_the_logs,
+               a_line_that_comes_in_pieces_stays_whole, a_bar_is_as_wide_as_its_terminal, no_bar_where_nobody_wants_one])
