@@ -9,6 +9,8 @@
 
 #include "common/status.h"
 
+enum { PICTURE_SIDE_MAX = 1 << 30 };
+
 /* A file in memory. */
 struct picture_file {
     const uint8_t *bytes;

@@ -35,7 +35,8 @@ struct jpeg {
     bool is_cut_off, has_too_many_scans;
     struct picture_file file;
     struct picture_box box;
-    uint32_t left; /* the column of the picture that decoded rows begin with */
+    uint32_t left;       /* the column of the picture that decoded rows begin with */
+    uint32_t rows_above; /* the box, that are decoded all the same */
     picture_take_row *take;
     void *context;
     uint8_t *row, *rgb;
@@ -238,6 +239,19 @@ static enum status jpeg_reduce(void *decoder, uint32_t by, uint32_t *width, uint
     return status;
 }
 
+/* Whether a progressive file ends before all bits of its coefficients: then libjpeg smooths across
+ * blocks, and where it does so depends on which blocks it decodes. */
+static bool is_smoothed(const struct jpeg_decompress_struct *cinfo)
+{
+    if (!cinfo->progressive_mode || cinfo->coef_bits == NULL)
+        return false;
+    for (int component = 0; component < cinfo->num_components; component++)
+        for (int i = 1; i < DCTSIZE2; i++)
+            if (cinfo->coef_bits[component][i] != 0)
+                return true;
+    return false;
+}
+
 /* Begins, and passes over what is above and beside the box. */
 static void start(struct jpeg *jpeg)
 {
@@ -247,12 +261,20 @@ static void start(struct jpeg *jpeg)
     JDIMENSION width;
 
     (void)jpeg_start_decompress(cinfo);
+    jpeg->left = 0;
+    jpeg->rows_above = 0;
+    if (is_smoothed(cinfo)) {
+        jpeg->rows_above = box->y;
+        return;
+    }
     width = cinfo->output_width - left;
     if (width > box->x - left + box->width + MARGIN)
         width = box->x - left + box->width + MARGIN;
-    if (width < cinfo->output_width)
+    /* Of a reduced picture jpeg_crop_scanline() takes too few columns of the colours. */
+    if (width < cinfo->output_width && cinfo->scale_denom == 1) {
         jpeg_crop_scanline(cinfo, &left, &width);
-    jpeg->left = left;
+        jpeg->left = left;
+    }
     if (box->y > 0)
         (void)jpeg_skip_scanlines(cinfo, box->y);
 }
@@ -263,10 +285,12 @@ static void read_rows(struct jpeg *jpeg)
     const struct picture_box *box = &jpeg->box;
     size_t skipped = (size_t)(box->x - jpeg->left) * (size_t)cinfo->output_components;
 
-    for (uint32_t y = 0; y < box->height; y++) {
+    for (uint32_t y = 0; y < jpeg->rows_above + box->height; y++) {
         JSAMPROW row = jpeg->row;
 
         (void)jpeg_read_scanlines(cinfo, &row, 1);
+        if (y < jpeg->rows_above)
+            continue;
         if (cinfo->output_components == 4) {
             cmyk_to_rgb(row + skipped, box->width, jpeg->rgb);
             jpeg->take(jpeg->context, jpeg->rgb);

@@ -8,11 +8,10 @@
 
 #include "worker/data/picture/resample.h"
 
-enum { RESAMPLE_BITS = 22 }; /* of a weight's fraction */
-
 struct picture_kernels {
     const char *name;
-    /* One row along x: out [axis->count][3]; `row` begins at column axis->in_begin. */
+    /* One row along x: out [axis->count][3], and a byte behind it; `row` begins at column
+     * axis->in_begin. */
     void (*resample_x)(const struct resample_axis *axis, const uint8_t *row, uint8_t *out);
     /* One output row: the weighted sum of `n` rows. */
     void (*resample_y)(const uint8_t *const *rows, const int32_t *weights, uint32_t n,

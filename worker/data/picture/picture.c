@@ -9,12 +9,14 @@
 #include "worker/data/picture/resample.h"
 #include "worker/data/picture/view.h"
 
-static const struct picture_format *const formats[] = {&picture_jpeg};
+static const struct picture_format *const formats[] = {&picture_jpeg, &picture_png, &picture_pnm,
+                                                       &picture_bmp};
 enum { FORMAT_COUNT = sizeof formats / sizeof formats[0] };
 
 struct picture_reader {
     void *decoders[FORMAT_COUNT];
     struct resample resample;
+    uint32_t pixels_max;
     uint8_t *pixels; /* of a whole picture */
     size_t pixels_allocated;
     uint8_t *next_row; /* into pixels */
@@ -31,6 +33,7 @@ enum status picture_reader_new(struct picture_reader **out, struct err *err)
     *out = reader;
     if (reader == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory to read pictures");
+    reader->pixels_max = PICTURE_PIXELS_MAX;
     for (size_t i = 0; i < FORMAT_COUNT && status == STATUS_OK; i++)
         status = formats[i]->decoder_new(&reader->decoders[i], err);
     if (status != STATUS_OK)
@@ -50,6 +53,12 @@ void picture_reader_free(struct picture_reader **reader)
     free((*reader)->padded_row);
     free(*reader);
     *reader = NULL;
+}
+
+void picture_reader_limit(struct picture_reader *reader, uint32_t pixels_max)
+{
+    assert(pixels_max <= PICTURE_PIXELS_MAX);
+    reader->pixels_max = pixels_max;
 }
 
 /* The beginnings of formats that people have and that are not read here. */
@@ -105,11 +114,11 @@ static enum status open_picture(struct picture_reader *reader, const struct pict
     if (*width == 0 || *height == 0)
         return err_set(err, STATUS_BAD_INPUT, 0, "%s: a picture of %u x %u pixels", file->name,
                        *width, *height);
-    if ((uint64_t)*width * *height > PICTURE_PIXELS_MAX)
+    if ((uint64_t)*width * *height > reader->pixels_max)
         return err_set(
             err, STATUS_TOO_BIG, 0,
             "%s: %u x %u pixels, and at most %u are decoded: make it smaller or remove it",
-            file->name, *width, *height, PICTURE_PIXELS_MAX);
+            file->name, *width, *height, reader->pixels_max);
     return STATUS_OK;
 }
 

@@ -47,6 +47,8 @@ struct picture_reader;
 
 enum status picture_reader_new(struct picture_reader **reader, struct err *err);
 void picture_reader_free(struct picture_reader **reader);
+/* A lower limit than PICTURE_PIXELS_MAX, for the pictures that this reader reads. */
+void picture_reader_limit(struct picture_reader *reader, uint32_t pixels_max);
 
 /* Reads the picture as sample `index` of `epoch`.
  *   bytes: the whole file; name: of it, for errors

@@ -1,5 +1,7 @@
 /* Pillow's antialiased bilinear resampling, to the bit: a triangle filter whose width grows with the
- * reduction, weights in fixed point, first along rows and then along columns, each rounded to 8 bits.
+ * reduction, weights in fixed point, first along x and then along y, each rounded to 8 bits. Tall
+ * pictures are resampled along y first, as Pillow 13 does (goes_down_first() has the rule); older
+ * versions never do, which differs by 1 of 255 in some pixels.
  * Rows come in one by one, and only those that the outputs need are kept.
  * Source: Pillow 13, src/libImaging/Resample.c. */
 #ifndef WORKER_DATA_PICTURE_RESAMPLE_H
@@ -12,8 +14,10 @@
 #include "common/status.h"
 
 enum {
-    RESAMPLE_ROW_PAD = 64,  /* readable bytes behind every row that is given */
-    RESAMPLE_RING_PAD = 64, /* and behind the rows that are kept */
+    RESAMPLE_ROW_PAD = 64, /* readable bytes behind every row */
+    RESAMPLE_BITS = 22,    /* of a weight's fraction */
+    RESAMPLE_LOW_BITS = 8, /* of a weight that is split, so that both parts have 16 bits */
+    RESAMPLE_GROUP = 4,    /* taps whose parts are together */
 };
 
 /* What is wanted along one axis. */
@@ -33,17 +37,22 @@ struct resample_axis {
     uint32_t in_begin, in_end; /* inputs that are used at all */
     uint32_t *begin, *taps;    /* [count] */
     int32_t *weights;          /* [count][taps_max] */
-    size_t slots_allocated, weights_allocated;
+    int16_t *parts;            /* the same, split, 0 behind the last tap:
+                                  [count][groups][high, low][RESAMPLE_GROUP] */
+    uint32_t parts_stride;     /* of one output */
+    size_t slots_allocated, weights_allocated, parts_allocated;
 };
 
 struct resample {
     struct resample_axis x, y;
-    uint8_t *ring;        /* [ring_rows][row_bytes]: rows already resampled along x */
+    bool is_y_first;
+    uint8_t *ring; /* [ring_rows][ring_bytes]: rows, already resampled along x where x is first */
+    uint8_t *line, *wide; /* a row resampled along y, and then along x, where y is first */
     const uint8_t **taps; /* [y.taps_max] rows of one output */
-    size_t ring_allocated, taps_allocated;
+    size_t ring_allocated, line_allocated, wide_allocated, taps_allocated;
     uint32_t ring_rows, next_in, next_out;
-    size_t row_bytes;
-    uint8_t *out; /* [y.count][x.count][3] */
+    size_t ring_bytes; /* of a row without its pad */
+    uint8_t *out;      /* [y.count][x.count][3] */
 };
 
 /* Prepares for the rows y.in_begin to y.in_end - 1 of the input, each from column x.in_begin on.
