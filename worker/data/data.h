@@ -2,6 +2,8 @@
  *
  *     source.h   where images come from; what the files below that are sources implement
  *     dataset.h  a source: images and labels in memory
+ *     folder.h   a source: pictures in folders, one a class; folder_list.h finds them
+ *     padded.h   a source around another one: padded random crops
  *     digits.h   the built-in set: handwriting-like digits, drawn from a seed
  *     idx.h      MNIST's IDX files
  *     sampler.h  which images a rank sees in an epoch: torch's DistributedSampler
@@ -17,8 +19,10 @@
 #include "worker/data/dataset.h"
 #include "worker/data/digits.h"
 #include "worker/data/fileio.h"
+#include "worker/data/folder.h"
 #include "worker/data/idx.h"
 #include "worker/data/loader.h"
+#include "worker/data/padded.h"
 #include "worker/data/rng.h"
 #include "worker/data/sampler.h"
 #include "worker/data/source.h"

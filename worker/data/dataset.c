@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/draw.h"
+#include "worker/data/hash.h"
 #include "worker/data/source.h"
 
 /* An image of a drawn set. Several threads may draw it at the same time, each into memory of its
@@ -78,7 +79,7 @@ static enum status new_empty(struct dataset **out, const struct dataset_shape *s
     assert(shape->channels > 0 && shape->height > 0 && shape->width > 0);
     if (set == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for a data set");
-    set->source = (struct source){&dataset_ops, *shape, image_count};
+    set->source = (struct source){.ops = &dataset_ops, .shape = *shape, .count = image_count};
     set->image_bytes = source_image_bytes(&set->source);
     *out = set;
     return STATUS_OK;
@@ -97,6 +98,8 @@ enum status dataset_new(struct source **out, const struct dataset_shape *shape, 
     }
     set->pixels = pixels;
     set->labels = labels;
+    set->source.hash = hash_bytes(hash_bytes(HASH_BEGIN, labels, image_count * sizeof *labels),
+                                  pixels, image_count * set->image_bytes);
     *out = &set->source;
     return STATUS_OK;
 }
@@ -111,6 +114,7 @@ enum status dataset_new_drawn(struct source **out, const struct dataset_shape *s
         return status;
     set->draw = draw;
     set->seed = seed;
+    set->source.hash = hash_u64(hash_u64(HASH_BEGIN, seed), image_count);
     set->pixels = calloc(
         image_count,
         set->image_bytes); /* zeroed by the kernel: a page takes memory once an image is drawn */

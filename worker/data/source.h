@@ -51,6 +51,7 @@ struct source {
     const struct source_ops *ops;
     struct dataset_shape shape; /* of what read() writes */
     size_t count;
+    uint64_t hash; /* of what tells this set from others: names, labels (hash.h); 0: unknown */
 };
 
 static inline size_t source_image_bytes(const struct source *source)

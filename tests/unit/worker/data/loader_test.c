@@ -86,7 +86,7 @@ static struct made *made_new(size_t count)
     struct made *made = calloc(1, sizeof *made);
 
     CHECK(made != NULL && count <= COUNT);
-    made->source = (struct source){&ops, {1, 1, 2, COUNT}, count};
+    made->source = (struct source){.ops = &ops, .shape = {1, 1, 2, COUNT}, .count = count};
     made->slow = -1;
     CHECK_EQ(pthread_mutex_init(&made->mutex, NULL), 0);
     CHECK_EQ(pthread_cond_init(&made->changed, NULL), 0);
