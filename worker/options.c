@@ -5,6 +5,7 @@
 #include "common/limits.h"
 #include "common/option_docs.h"
 #include "worker/device.h"
+#include "worker/options_data.h"
 #include "worker/options_optim.h"
 #include "worker/options_table.h"
 
@@ -119,6 +120,8 @@ static enum status check(struct options *options, struct err *err)
     if (status == STATUS_OK)
         status = options_check_optim(options, err);
     if (status == STATUS_OK)
+        status = options_check_data(options, err);
+    if (status == STATUS_OK)
         status = check_copies(options, err);
     if (status == STATUS_OK)
         status = check_fetch(options, err);
@@ -185,7 +188,7 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
         .accumulation_steps = 1,
         .lr = 0.01F,
         .optimizer = "sgd",
-        .loader_threads = 1,
+        .loader_threads = OPTIONS_USUAL_THREADS,
         .print_freq = 100,
         .fetch_timeout_s = 60,
         .device = "auto",

@@ -12,6 +12,22 @@
 #include "worker/net/schedule.h"
 
 /* Texts are borrowed from argv or constant. */
+/* How pictures become images, and what their bytes mean. */
+enum options_augment { AUGMENT_USUAL, AUGMENT_IMAGENET, AUGMENT_CIFAR, AUGMENT_NONE };
+#define OPTIONS_COLOURS 3
+struct options_images {
+    const char *augment_text, *scale_text, *ratio_text, *mean_text, *std_text; /* as typed */
+    uint32_t resize; /* 0: the size's usual */
+    bool dct_scaling, allow_empty, strict;
+    /* What the options above resolve to. */
+    enum options_augment augment;
+    double scale[2], ratio[2];      /* 0: torchvision's */
+    uint32_t mean_count, std_count; /* 0: the data's usual; else 1 or 3 */
+    float mean[OPTIONS_COLOURS], std[OPTIONS_COLOURS];
+};
+
+#define OPTIONS_USUAL_THREADS UINT32_MAX /* as many as the kind of data needs */
+
 struct options {
     const char *data; /* folder with IDX files; NULL: the built-in digits */
     const char *arch;
@@ -34,7 +50,7 @@ struct options {
     uint32_t early_stop_patience;
     double early_stop_delta;
     uint64_t seed;
-    uint32_t loader_threads; /* 0: batches are gathered between the steps */
+    uint32_t loader_threads; /* 0: batches are gathered between the steps; OPTIONS_USUAL_THREADS */
     uint32_t print_freq;     /* steps */
     uint32_t max_steps;      /* 0: no limit but the epochs */
     const char *resume;      /* "none", "auto", a file or a folder; NULL: auto after a restart */
@@ -43,7 +59,8 @@ struct options {
     uint32_t fetch_timeout_s;
     bool evaluate;
     bool dummy;
-    uint32_t image_size, class_count; /* of --dummy; 0: the model's usual */
+    uint32_t image_size, class_count; /* 0: the model's usual; the data's */
+    struct options_images images;
     bool sync_bn, channels_last;
     bool zero_init_residual;
     const char *pretrained; /* NULL: none */

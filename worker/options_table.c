@@ -89,7 +89,7 @@ static const struct option_row rows[] = {
     ROW(OPTION_U64, "seed", seed, "N",
         "of the initial weights and of the order (0): those of PyTorch"),
     WHOLE("workers", loader_threads, 0, 1024, "N",
-          "0: gather batches between the steps; else beside them (1)", .letter = 'j'),
+          "threads that read images; 0: between the steps (4 for pictures, else 1)", .letter = 'j'),
     WHOLE("print-freq", print_freq, 1, 1000000000, "N", "steps between progress lines (100)",
           .letter = 'p'),
     WHOLE("max-steps", max_steps, 0, 99999999, "N",
@@ -108,8 +108,26 @@ static const struct option_row rows[] = {
           "with --fetch: give up when no byte comes for so long (60)"),
     FLAG("evaluate", evaluate, "validate and end", .letter = 'e'),
     FLAG("dummy", dummy, "random images in place of data, to measure speed"),
-    WHOLE("image-size", image_size, 1, 4096, "PIXELS", "of --dummy (28; 224 for a resnet)"),
-    WHOLE("num-classes", class_count, 2, 65536, "N", "of --dummy (10; 1000 for a resnet)"),
+    WHOLE("image-size", image_size, 1, 4096, "PIXELS",
+          "of pictures (224; 32 with --augment cifar) and of --dummy (28; 224 for a resnet)"),
+    WHOLE("num-classes", class_count, 2, 65536, "N",
+          "of the net, at least the data's (the data's); of --dummy (10; 1000 for a resnet)"),
+    TEXT(
+        "augment", images.augment_text, "NAME",
+        "imagenet (pictures: random resized crops, flips), cifar (random crops of the image padded "
+        "by 4, flips) or none (else)"),
+    WHOLE("resize", images.resize, 1, 8192, "PIXELS",
+          "shorter side of a picture before a centre crop (256 for 224)"),
+    TEXT("crop-scale", images.scale_text, "MIN,MAX",
+         "area of a random resized crop, as a part of the picture (0.08,1)"),
+    TEXT("crop-ratio", images.ratio_text, "MIN,MAX", "its width by height (0.75,1.3333)"),
+    FLAG("dct-scaling", images.dct_scaling,
+         "decode a JPEG at 1/2, 1/4 or 1/8 where its crop is so much larger: faster, other pixels"),
+    TEXT("mean", images.mean_text, "R,G,B",
+         "of bytes / 255, taken off (pictures: ImageNet's 0.485,0.456,0.406; else 0)"),
+    TEXT("std", images.std_text, "R,G,B", "then divided by (0.229,0.224,0.225; else 1)"),
+    FLAG("allow-empty", images.allow_empty, "a class without pictures is no error"),
+    FLAG("strict", images.strict, "a sample that cannot be read ends the training"),
     FLAG("sync-bn", sync_bn, "batch norms take their statistics over all ranks"),
     FLAG("channels-last", channels_last,
          "accepted: a GPU always works in NHWC here, a CPU in what is fastest there"),
@@ -171,6 +189,7 @@ static const struct option_row rows[] = {
 static const char *const examples[] = {
     "ddp-worker                                     the ConvNet on built-in digits, one rank",
     "ddp-worker --epochs 3 --lr 0.01 --momentum 0.9 ~/mnist",
+    "ddp-worker -a resnet18 -b 32 --lr 0.1 --momentum 0.9 ~/pictures     its train/ and val/",
     "ddp-worker --checkpoint-dir ckpt --checkpoint-every 100 --resume auto ~/mnist",
     "ddp-worker -e --resume ckpt ~/mnist            accuracy of the newest checkpoint",
     "ddp-worker -a ./net.json ~/mnist               a model of your own: docs/models.md",
@@ -183,9 +202,11 @@ static const char *const examples[] = {
 const struct option_table options_table = {
     .program = "ddp-worker",
     .usage = "[options] [DATA]",
-    .summary = "Trains an image classifier; one process is one rank.\n"
-               "DATA: a folder with MNIST's IDX files, plain or .gz; \"digits\" or nothing: the "
-               "built-in digits",
+    .summary =
+        "Trains an image classifier; one process is one rank.\n"
+        "DATA: a folder with train/ and val/, which have a folder of pictures for each class; "
+        "or one with MNIST's IDX files, plain or .gz; \"digits\" or nothing: the built-in "
+        "digits",
     .examples = examples,
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],

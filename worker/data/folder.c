@@ -165,6 +165,7 @@ enum status folder_open(struct source **source, const char *path,
     folder->source = (struct source){.ops = &folder_ops,
                                      .shape = {3, size, size, folder->list.class_count},
                                      .count = folder->list.file_count,
+                                     .class_names = folder->list.classes,
                                      .hash = hash_of(&folder->list, path)};
     *source = &folder->source;
     return STATUS_OK;

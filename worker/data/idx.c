@@ -202,6 +202,22 @@ static enum status make_set(struct source **set, const struct dataset_shape *sha
     return dataset_new(set, shape, image_count, pixels, wide, err);
 }
 
+bool idx_is_in(const char *dir)
+{
+    static const char *const names[] = {"train-images-idx3", "train-labels-idx1",
+                                        "t10k-images-idx3", "t10k-labels-idx1"};
+
+    for (size_t i = 0; i < 2 * sizeof names / sizeof names[0]; i++) {
+        char path[PATH_BYTES];
+        int n = snprintf(path, sizeof path, "%s/%s-ubyte%s", dir, names[i / 2],
+                         i % 2 == 0 ? "" : ".gz");
+
+        if (n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
 enum status idx_read(struct source **set, const char *dir, const char *prefix, uint32_t classes,
                      struct err *err)
 {

@@ -51,6 +51,7 @@ struct source {
     const struct source_ops *ops;
     struct dataset_shape shape; /* of what read() writes */
     size_t count;
+    const char *const *class_names; /* [shape.classes], of the source; NULL: they have none */
     uint64_t hash; /* of what tells this set from others: names, labels (hash.h); 0: unknown */
 };
 

@@ -41,7 +41,7 @@ static enum status next_batch(struct train *train, struct loader_batch *batch, u
                               struct err *err)
 {
     const uint64_t begun_us = mono_us();
-    enum status status = loader_next(train->loader, batch, err);
+    enum status status = train_next_batch(train, train->loader, batch, err);
 
     *wait_us += mono_us() - begun_us;
     assert(status != STATUS_OK || batch->n > 0);

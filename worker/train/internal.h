@@ -49,6 +49,11 @@ struct train {
 
     struct source *train_set, *validation_set; /* train_set: NULL with --evaluate */
     struct net_normal normal;                  /* of their bytes */
+    const char *data_kind;                     /* "folder" */
+    bool has_pictures;
+    struct {
+        uint64_t training, validation;
+    } unreadable; /* samples of this rank, in this epoch */
     struct loader *loader, *validation_loader;
     struct sampler sampler;
     int64_t *indices;            /* [sampler.count] of this epoch */
@@ -181,8 +186,24 @@ void train_add_result(struct net_result *sums, const struct net_result *result);
 
 /* Opens the training and the validation set. */
 enum status train_data_open(struct train *train, struct err *err);
-/* Which images of them this rank sees, and their loaders; steps_per_epoch. */
+/* Which images of them this rank sees; steps_per_epoch. */
 enum status train_data_share(struct train *train, struct err *err);
+/* Threads of -j. */
+uint32_t train_data_threads(const struct train *train);
+/* Classes of the net. */
+uint32_t train_data_classes(const struct train *train);
+
+/* -- loading.c -- */
+
+/* The loaders of both sets; batches are in memory of the net's backend. */
+enum status train_loaders_make(struct train *train, struct err *err);
+/* loader_next, and a line in the log for a sample that cannot be read. */
+enum status train_next_batch(struct train *train, struct loader *loader, struct loader_batch *batch,
+                             struct err *err);
+/* One line for the samples that all ranks could not read. */
+void train_tell_unreadable(const struct train *train, double training, double validation);
+/* One line where an epoch has waited for images too long. */
+void train_tell_data_bound(const struct train *train);
 
 /* -- model.c -- */
 

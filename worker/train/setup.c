@@ -77,7 +77,10 @@ static enum status make_net(struct train *train, struct err *err)
         .graph_seen_user = stdout,
     };
     struct graph *graph = NULL;
-    enum status status = train_model_build(train, &shape, &graph, err);
+    enum status status;
+
+    shape.classes = train_data_classes(train);
+    status = train_model_build(train, &shape, &graph, err);
 
     if (status == STATUS_OK)
         status = net_new(&train->net, graph, &net_options, err);
@@ -113,10 +116,7 @@ static void describe(struct train *train)
     if (train->place->job_id != 0)
         (void)snprintf(state->job_id, sizeof state->job_id, "%" PRIu64, train->place->job_id);
     (void)snprintf(state->arch, sizeof state->arch, "%s", train->model_identity);
-    (void)snprintf(state->data, sizeof state->data, "%s",
-                   options->dummy          ? "dummy"
-                   : options->data == NULL ? "digits"
-                                           : "idx");
+    (void)snprintf(state->data, sizeof state->data, "%s", train->data_kind);
 }
 
 /* Rank 0 sends its address through the shims; then all ranks connect to one another. */
@@ -283,6 +283,7 @@ static enum status get_ready(struct train *train, struct err *err)
     static const struct stage alone[] = {
         {train_nccl_choose, "device"}, {train_model_open, "data"}, {train_data_open, "data"},
         {train_data_share, "data"},    {make_schedule, "data"},    {make_net, "net: plans, memory"},
+        {train_loaders_make, "data"},
     };
     static const struct stage together[] = {
         {meet, "world"},
@@ -358,10 +359,10 @@ void train_free(struct train **out)
     ddp_free(&train->ddp);
     if (train->comm != NULL)
         comm_close(&train->comm);
+    loader_free(&train->loader); /* its memory is the net's */
+    loader_free(&train->validation_loader);
     net_free(&train->net);
     model_file_free(&train->model_file);
-    loader_free(&train->loader);
-    loader_free(&train->validation_loader);
     source_free(&train->train_set);
     source_free(&train->validation_set);
     sampler_close(&train->sampler);

@@ -29,7 +29,7 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
     enum status status;
 
     loader_begin(train->validation_loader, 0, train->validation_indices, train->validation_count);
-    while ((status = loader_next(train->validation_loader, &batch, err)) == STATUS_OK &&
+    while ((status = train_next_batch(train, train->validation_loader, &batch, err)) == STATUS_OK &&
            batch.n > 0) {
         struct net_result result = {0};
 
@@ -48,12 +48,23 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
 /* In doubles, in which the counts are exact. */
 static enum status add_ranks(struct train *train, struct net_result *sums, struct err *err)
 {
-    double all[4] = {sums->loss_sum, sums->images, sums->top1, sums->top5};
-    enum status status = comm_all_reduce_sum_f64(train->comm, all, 4, err);
+    double all[6] = {sums->loss_sum,
+                     sums->images,
+                     sums->top1,
+                     sums->top5,
+                     (double)train->unreadable.training,
+                     (double)train->unreadable.validation};
+    enum status status =
+        train->comm != NULL ? comm_all_reduce_sum_f64(train->comm, all, 6, err) : STATUS_OK;
 
-    if (status == STATUS_OK)
-        *sums = (struct net_result){all[0], (uint32_t)all[1], (uint32_t)all[2], (uint32_t)all[3]};
-    return status;
+    if (status != STATUS_OK)
+        return status;
+    *sums = (struct net_result){all[0], (uint32_t)all[1], (uint32_t)all[2], (uint32_t)all[3]};
+    train_tell_unreadable(train, all[4], all[5]);
+    return sums->images > 0
+               ? STATUS_OK
+               : err_set(err, STATUS_BAD_INPUT, 0, "none of the %zu validation samples can be read",
+                         train->validation_set->count);
 }
 
 static double metric_of(const char *name, const struct net_result *sums)
@@ -108,7 +119,7 @@ static enum status validate(struct train *train, const volatile bool *stop, stru
     train_nccl_pause(train);
     if (status == STATUS_OK)
         status = count_batches(train, stop, &sums, err);
-    if (status == STATUS_OK && train->comm != NULL)
+    if (status == STATUS_OK)
         status = add_ranks(train, &sums, err);
     if (status == STATUS_OK && train->place->rank == 0) {
         progress_print_validation(&sums);
@@ -193,6 +204,8 @@ static enum status run_epoch(struct train *train, const volatile bool *stop, str
 
     if (status == STATUS_OK)
         status = steps_of_epoch(train, stop, err);
+    if (status == STATUS_OK)
+        train_tell_data_bound(train);
     if (status == STATUS_OK)
         status = train_metrics_epoch_end(train, err);
     if (status == STATUS_OK && !skips_validation(train))

@@ -3,6 +3,7 @@
  *   setup.c       train_new: data, net, the world, the checkpoint to go on from
  *   train.c       the loop; validation, schedule, early stopping
  *   step.c        one step and its report; accumulate.c: its gradients
+ *   data.c        the sets, and which images this rank sees; loading.c: their batches
  *   nccl.c        gradients by NCCL
  *   save.c        checkpoints while training goes on; snapshot.c: the copy that is written
  *   state.c       from a checkpoint into the net
