@@ -34,7 +34,7 @@ FOLDERS = {
 
     "worker/graph": Folder(WORKER_BASE, ["graph.h", "amp.h", "pass.h", "hash.h"]),
     "worker/data/picture": Folder(["common"], ["picture.h"]),
-    "worker/data": Folder(WORKER_BASE + ["worker/data/picture"], ["cifar.h", "data.h", "dataset.h", "digits.h", "fileio.h", "idx.h", "loader.h", "rng.h",
+    "worker/data": Folder(WORKER_BASE + ["worker/data/picture"], ["cifar.h", "data.h", "dataset.h", "digits.h", "fileio.h", "folder.h", "idx.h", "loader.h", "padded.h", "rng.h",
                                         "sampler.h", "source.h"]),
     "worker/data/shards": Folder(["common", "worker/data", "worker/data/picture"], ["shards.h"]),
     "worker/data/fetch": Folder(["common", "worker/data"], ["fetch.h"]),

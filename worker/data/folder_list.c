@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,7 @@ static const char *keep_name(struct names **names, const char *name)
 struct place {
     const char *path;
     uint32_t above; /* the place itself: a class */
+    bool is_linked; /* reached through a symbolic link inside of its class */
     dev_t dev;
     ino_t ino;
 };
@@ -56,7 +58,7 @@ struct place {
 struct walk {
     struct folder_list *list;
     struct place *places; /* of the class at hand */
-    uint32_t place_count, place_room, total;
+    uint32_t place_count, place_room, linked_count;
     size_t file_room;
     uint32_t class;
 };
@@ -108,10 +110,12 @@ static bool is_above(const struct walk *walk, uint32_t place, const struct stat 
 }
 
 /* `above`: the folder it is in, or UINT32_MAX for a class. */
-static enum status add_place(struct walk *walk, const char *path, uint32_t above, struct err *err)
+static enum status add_place(struct walk *walk, const char *path, uint32_t above, bool by_link,
+                             struct err *err)
 {
     struct folder_list *list = walk->list;
     size_t room = walk->place_room;
+    bool is_linked;
     void *places = walk->places;
     struct stat now;
     struct err why;
@@ -126,11 +130,13 @@ static enum status add_place(struct walk *walk, const char *path, uint32_t above
         add_problem(list, &why);
         return STATUS_OK;
     }
-    if (++walk->total > FOLDER_DIRS_MAX)
+    is_linked = above != UINT32_MAX && (by_link || walk->places[above].is_linked);
+    walk->linked_count += is_linked;
+    if (walk->linked_count > FOLDER_LINKED_MAX)
         return err_set(
             err, STATUS_TOO_BIG, 0,
-            "%.180s: over %u folders, with this one: is there a circle of symbolic links?", path,
-            FOLDER_DIRS_MAX);
+            "%.170s: over %u folders are reached through symbolic links: is there a circle?", path,
+            FOLDER_LINKED_MAX);
     if (!make_room(&places, walk->place_count, &room, sizeof *walk->places))
         return no_memory(err);
     walk->places = places;
@@ -138,6 +144,7 @@ static enum status add_place(struct walk *walk, const char *path, uint32_t above
     walk->places[walk->place_count] = (struct place){
         .path = keep_name(&list->names, path),
         .above = above != UINT32_MAX ? above : walk->place_count,
+        .is_linked = is_linked,
         .dev = now.st_dev,
         .ino = now.st_ino,
     };
@@ -187,6 +194,15 @@ static bool is_folder(int dir, const struct dirent *entry)
     return fstatat(dir, entry->d_name, &now, 0) == 0 && S_ISDIR(now.st_mode);
 }
 
+static bool is_link(int dir, const struct dirent *entry)
+{
+    struct stat now;
+
+    if (entry->d_type != DT_UNKNOWN)
+        return entry->d_type == DT_LNK;
+    return fstatat(dir, entry->d_name, &now, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(now.st_mode);
+}
+
 static bool is_dots(const char *name)
 {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
@@ -208,7 +224,7 @@ static enum status add_entry(struct walk *walk, uint32_t place, int dir, const s
         cannot_list(walk->list, path, ENAMETOOLONG);
         return STATUS_OK;
     }
-    return add_place(walk, below, place, err);
+    return add_place(walk, below, place, is_link(dir, entry), err);
 }
 
 static enum status list_place(struct walk *walk, uint32_t place, struct err *err)
@@ -251,7 +267,7 @@ static enum status list_class(struct walk *walk, const char *path, struct err *e
     if (n < 0 || (size_t)n >= sizeof dir)
         return err_set(err, STATUS_TOO_BIG, 0, "%.180s...: the path is too long", dir);
     walk->place_count = 0;
-    status = add_place(walk, dir, UINT32_MAX, err);
+    status = add_place(walk, dir, UINT32_MAX, false, err);
     for (uint32_t i = 0; status == STATUS_OK && i < walk->place_count; i++)
         status = list_place(walk, i, err);
     if (status == STATUS_OK && list->file_count > before)

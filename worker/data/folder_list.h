@@ -18,7 +18,7 @@
 #define FOLDER_ENDINGS ".jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp"
 #define FOLDER_CLASSES_MAX 65536U
 #define FOLDER_FILES_MAX (UINT32_MAX / 20 - 1) /* that a sampler can order */
-#define FOLDER_DIRS_MAX 1000000U
+#define FOLDER_LINKED_MAX 50000U /* folders that are reached through links inside of classes */
 #define FOLDER_PROBLEMS 10
 
 struct folder_file {

@@ -120,6 +120,62 @@ TEST(names_of_the_examples)
     CHECK(options.help);
 }
 
+TEST(what_is_done_to_pictures)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options, "data", &err), STATUS_OK);
+    CHECK_EQ(options.images.augment, AUGMENT_USUAL);
+    CHECK_EQ(options.loader_threads, OPTIONS_USUAL_THREADS);
+    CHECK(options.images.scale[0] == 0 && options.images.mean_count == 0);
+    CHECK_EQ(parse(&options,
+                   "--augment cifar --crop-scale 0.25,1 --crop-ratio .5,2 --mean .5 --std "
+                   "0.1,0.2,0.3 --resize 300 --strict --allow-empty --dct-scaling -j 0 data",
+                   &err),
+             STATUS_OK);
+    CHECK_EQ(options.images.augment, AUGMENT_CIFAR);
+    CHECK(options.images.scale[0] == 0.25 && options.images.scale[1] == 1);
+    CHECK(options.images.ratio[0] == 0.5 && options.images.ratio[1] == 2);
+    CHECK_EQ(options.images.mean_count, 1);
+    CHECK_EQ(options.images.std_count, 3);
+    CHECK(options.images.mean[2] == 0.5F && options.images.std[2] == 0.3F);
+    CHECK_EQ(options.images.resize, 300);
+    CHECK(options.images.strict && options.images.allow_empty && options.images.dct_scaling);
+    CHECK_EQ(options.loader_threads, 0);
+    CHECK_EQ(parse(&options, "--mean 0 --std 1", &err), STATUS_OK);
+}
+
+TEST(what_cannot_be_done_to_pictures)
+{
+    static const char *const cases[][2] = {
+        {"--augment mirror", "expected imagenet, cifar or none"},
+        {"--crop-scale 0,1", "--crop-scale 0,1: expected MIN,MAX"},
+        {"--crop-scale 0.5", "expected MIN,MAX"},
+        {"--crop-scale 0.6,0.5", "expected MIN,MAX"},
+        {"--crop-scale 0.5,1.5", "at most 1"},
+        {"--crop-scale 0.5,1,1", "expected MIN,MAX"},
+        {"--crop-ratio nan,1", "expected MIN,MAX"},
+        {"--crop-ratio 1,1e999", "expected MIN,MAX"},
+        {"--mean 1,2 --std 1", "--mean 1,2: expected one number or R,G,B"},
+        {"--mean 0 --std 0", "each above 0"},
+        {"--mean 0 --std 1,1,0", "each above 0"},
+        {"--mean 0 --std -1", "each above 0"},
+        {"--mean 0x --std 1", "--mean 0x: expected"},
+        {"--mean 0.5", "--mean and --std go together"},
+        {"--std 0.5", "--mean and --std go together"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct options options;
+        struct err err = {.text = ""};
+
+        CHECK_EQ(parse(&options, cases[i][0], &err), STATUS_BAD_INPUT);
+        if (strstr(err.text, cases[i][1]) == NULL)
+            FAIL("%s: expected \"%s\", got: %s", cases[i][0], cases[i][1], err.text);
+    }
+}
+
 TEST(roundings_are_asked_for)
 {
     struct options options;
