@@ -112,10 +112,8 @@ static const struct option_row rows[] = {
           "of pictures (224; 32 with --augment cifar) and of --dummy (28; 224 for a resnet)"),
     WHOLE("num-classes", class_count, 2, 65536, "N",
           "of the net, at least the data's (the data's); of --dummy (10; 1000 for a resnet)"),
-    TEXT(
-        "augment", images.augment_text, "NAME",
-        "imagenet (pictures: random resized crops, flips), cifar (random crops of the image padded "
-        "by 4, flips) or none (else)"),
+    TEXT("augment", images.augment_text, "NAME",
+         "flips and random crops: imagenet (pictures: resized) or cifar (padded); or none"),
     WHOLE("resize", images.resize, 1, 8192, "PIXELS",
           "shorter side of a picture before a centre crop (256 for 224)"),
     TEXT("crop-scale", images.scale_text, "MIN,MAX",
@@ -204,7 +202,7 @@ const struct option_table options_table = {
     .usage = "[options] [DATA]",
     .summary =
         "Trains an image classifier; one process is one rank.\n"
-        "DATA: a folder with train/ and val/, which have a folder of pictures for each class; "
+        "DATA: a folder with train/ and val/, which have a folder of pictures for each class;\n"
         "or one with MNIST's IDX files, plain or .gz; \"digits\" or nothing: the built-in "
         "digits",
     .examples = examples,

@@ -23,6 +23,7 @@ struct reader {
     struct picture_reader *pictures;
     uint8_t *bytes;
     size_t room;
+    char path[PATH_MAX]; /* of the file in `bytes` */
 };
 
 static void reader_free(void *user)
@@ -91,31 +92,43 @@ static enum status read_bytes(struct reader *reader, int fd, const char *path, s
     return STATUS_NOT_FOUND;
 }
 
-static enum status folder_read(struct source *source, void *user, uint64_t epoch, int64_t index,
-                               uint8_t *image, int64_t *label, struct err *err)
+static enum status folder_read_file(struct source *source, void *user, int64_t index,
+                                    struct source_file *out, struct err *err)
 {
-    const struct folder *folder = (const struct folder *)source;
-    const struct folder_file *file = &folder->list.files[index];
+    const struct folder_file *file = &((const struct folder *)source)->list.files[index];
     struct reader *reader = user;
-    char path[PATH_MAX];
+    char *path = reader->path;
     size_t byte_count = 0;
     enum status status;
     int fd, n;
 
     assert(index >= 0 && (size_t)index < source->count);
-    n = snprintf(path, sizeof path, "%s/%s", file->dir, file->name);
-    if (n < 0 || (size_t)n >= sizeof path)
+    n = snprintf(path, sizeof reader->path, "%s/%s", file->dir, file->name);
+    if (n < 0 || (size_t)n >= sizeof reader->path)
         return cannot_open(file->name, ENAMETOOLONG, err);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe is not waited for */
     if (fd < 0)
         return cannot_open(path, errno, err);
     status = read_bytes(reader, fd, path, &byte_count, err);
     (void)close(fd);
+    if (status == STATUS_OK)
+        *out = (struct source_file){reader->bytes, byte_count, path, file->class};
+    return status;
+}
+
+static enum status folder_read(struct source *source, void *user, uint64_t epoch, int64_t index,
+                               uint8_t *image, int64_t *label, struct err *err)
+{
+    const struct folder_options *options = &((const struct folder *)source)->options;
+    struct reader *reader = user;
+    struct source_file file;
+    enum status status = folder_read_file(source, user, index, &file, err);
+
     if (status != STATUS_OK)
         return status;
-    *label = file->class;
-    return picture_read(reader->pictures, reader->bytes, byte_count, path, &folder->options.rules,
-                        folder->options.seed, epoch, (uint64_t)index, image, err);
+    *label = file.label;
+    return picture_read(reader->pictures, file.bytes, file.byte_count, file.name, &options->rules,
+                        options->seed, epoch, (uint64_t)index, image, err);
 }
 
 static void folder_close(struct source *source)
@@ -145,7 +158,13 @@ static uint64_t hash_of(const struct folder_list *list, const char *path)
     return hash;
 }
 
-static const struct source_ops folder_ops = {reader_new, reader_free, folder_read, folder_close};
+static const struct source_ops folder_ops = {
+    .reader_new = reader_new,
+    .reader_free = reader_free,
+    .read = folder_read,
+    .close = folder_close,
+    .read_file = folder_read_file,
+};
 
 enum status folder_open(struct source **source, const char *path,
                         const struct folder_options *options, struct err *err)

@@ -109,7 +109,12 @@ static void padded_close(struct source *source)
     free(padded);
 }
 
-static const struct source_ops padded_ops = {reader_new, reader_free, padded_read, padded_close};
+static const struct source_ops padded_ops = {
+    .reader_new = reader_new,
+    .reader_free = reader_free,
+    .read = padded_read,
+    .close = padded_close,
+};
 
 enum status padded_new(struct source **out, struct source *source, uint32_t padding, uint64_t seed,
                        struct err *err)

@@ -82,7 +82,10 @@ static void made_close(struct source *source)
 
 static struct made *made_new(size_t count)
 {
-    static const struct source_ops ops = {made_reader_new, made_reader_free, made_read, made_close};
+    static const struct source_ops ops = {.reader_new = made_reader_new,
+                                          .reader_free = made_reader_free,
+                                          .read = made_read,
+                                          .close = made_close};
     struct made *made = calloc(1, sizeof *made);
 
     CHECK(made != NULL && count <= COUNT);
