@@ -130,8 +130,13 @@ static enum status check(struct options *options, struct err *err)
     if (options->checkpoint_dir == NULL && options->checkpoint_every > 0)
         return err_set(err, STATUS_BAD_INPUT, 0, "--checkpoint-every needs --checkpoint-dir DIR");
     if (options->checkpoint_dir == NULL && options->resume != NULL &&
-        strcmp(options->resume, "auto") == 0)
-        return err_set(err, STATUS_BAD_INPUT, 0, "--resume auto needs --checkpoint-dir DIR");
+        (strcmp(options->resume, "auto") == 0 || strcmp(options->resume, "best") == 0))
+        return err_set(err, STATUS_BAD_INPUT, 0, "--resume %s needs --checkpoint-dir DIR",
+                       options->resume);
+    if (options_metric_named(options->best_metric) < 0 && strcmp(options->best_metric, "none") != 0)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--best %.40s: expected val_loss, val_acc1, val_acc5 or none",
+                       options->best_metric);
     if ((options->tb_histograms || options->tb_images > 0) && options->tensorboard == NULL)
         return err_set(err, STATUS_BAD_INPUT, 0, "--tb-%s needs --tensorboard DIR",
                        options->tb_histograms ? "histograms" : "images");
@@ -198,6 +203,7 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
         .checkpoint_keep = 2,
         .lr_schedule = "constant",
         .plateau_metric = "val_loss",
+        .best_metric = "val_acc1",
         .early_stop_patience = 100,
     };
     schedule_defaults(&options->schedule);

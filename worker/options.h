@@ -53,7 +53,7 @@ struct options {
     uint32_t loader_threads; /* 0: batches are gathered between the steps; OPTIONS_USUAL_THREADS */
     uint32_t print_freq;     /* steps */
     uint32_t max_steps;      /* 0: no limit but the epochs */
-    const char *resume;      /* "none", "auto", a file or a folder; NULL: auto after a restart */
+    const char *resume; /* "none", "auto", "best", a file or a folder; NULL: auto after a restart */
     bool take_over, from_start_if_damaged;
     const char *fetch, *mirror; /* NULL: not given */
     uint32_t fetch_timeout_s;
@@ -78,6 +78,7 @@ struct options {
     const char *checkpoint_dir; /* NULL: none */
     uint32_t checkpoint_every;  /* steps; 0: at the end of epochs alone */
     uint32_t checkpoint_keep;
+    const char *best_metric;            /* "none", or as options_metric_named */
     const char *checkpoint_copies_text; /* as typed; NULL: all */
     uint32_t checkpoint_copies;         /* on that many other nodes; UINT32_MAX: on all */
     bool delay_allreduce;

@@ -111,7 +111,7 @@ enum status checkpoint_save(struct checkpoint_dir *dir, const struct checkpoint_
             status = write_temps(&paths, state, tensors, tensor_count, &why);
     }
     if (status == STATUS_OK)
-        return checkpoint_commit(dir, &paths, err);
+        return checkpoint_commit(dir, &paths, state->step, err);
     checkpoint_remove_temps(&paths);
     return err_set(err, status, why.code, "%s", why.text);
 }
@@ -158,12 +158,14 @@ enum status checkpoint_check_tensors(const char *path, uint64_t bytes, const cha
 
 enum status checkpoint_open(struct checkpoint *checkpoint, const char *path, struct err *err)
 {
-    char state_path[PATH_BYTES], tensors_path[PATH_BYTES], sha256[65];
+    char named[PATH_BYTES], state_path[PATH_BYTES], tensors_path[PATH_BYTES], sha256[65];
     uint64_t bytes;
-    enum status status = sibling(state_path, path, ".json", err);
+    enum status status = checkpoint_resolve(named, path, err);
 
     if (status == STATUS_OK)
-        status = sibling(tensors_path, path, ".safetensors", err);
+        status = sibling(state_path, named, ".json", err);
+    if (status == STATUS_OK)
+        status = sibling(tensors_path, named, ".safetensors", err);
     if (status == STATUS_OK)
         status = checkpoint_read_state(state_path, &checkpoint->state, &bytes, sha256, err);
     if (status == STATUS_OK)

@@ -96,13 +96,29 @@ enum status checkpoint_save(struct checkpoint_dir *dir, const struct checkpoint_
                             const struct safetensors_tensor *tensors, size_t tensor_count,
                             struct err *err);
 
+/* The best checkpoint of a folder, which is kept beside the newest `keep`: named by `best.json`, and
+ * best.safetensors is a symbolic link to its weights. `latest.json` and latest.safetensors are the same
+ * for the newest. */
+struct checkpoint_best {
+    uint32_t step;
+    char metric[CHECKPOINT_TEXT_BYTES]; /* "val_acc1" */
+    double value;
+};
+
+/* Makes the checkpoint of best->step, which is in the folder, the best; whole or not at all. Errors:
+ * STATUS_NOT_FOUND (it is not there), STATUS_IO, STATUS_CONFLICT (a newer generation owns the folder). */
+enum status checkpoint_best_mark(struct checkpoint_dir *dir, const struct checkpoint_best *best,
+                                 struct err *err);
+/* Errors: STATUS_NOT_FOUND (none is named, or it is gone), STATUS_BAD_INPUT, STATUS_IO. */
+enum status checkpoint_best_read(const char *dir, struct checkpoint_best *best, struct err *err);
+
 /* An opened, verified checkpoint. */
 struct checkpoint {
     struct checkpoint_state state;
     struct safetensors tensors;
 };
 
-/* Opens a checkpoint by the path of its .json or its .safetensors; verifies size and SHA-256.
+/* Opens a checkpoint by the path of its .json or its .safetensors, or of best.json or latest.json; verifies size and SHA-256.
  * Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT (incomplete, or not a checkpoint of ours), STATUS_IO.
  * Close with checkpoint_close. */
 enum status checkpoint_open(struct checkpoint *checkpoint, const char *path, struct err *err);

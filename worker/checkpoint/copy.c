@@ -124,7 +124,7 @@ enum status checkpoint_copy_end(struct checkpoint_copy **out, const char *state,
     if (status == STATUS_OK)
         status = finish(copy, found_bytes, found, state, state_bytes, err);
     if (status == STATUS_OK)
-        status = checkpoint_commit(copy->dir, &copy->paths, err);
+        status = checkpoint_commit(copy->dir, &copy->paths, copy->step, err);
     else
         checkpoint_remove_temps(&copy->paths);
     free(copy);

@@ -111,23 +111,37 @@ static enum status commit(struct checkpoint_dir *dir, const struct checkpoint_pa
     return status;
 }
 
-/* All but the newest `keep`; true: there were more. Removes the .json first, so that there is never a .json without its tensors. */
+static int64_t best_step(const char *path)
+{
+    struct checkpoint_best best;
+
+    return checkpoint_best_read(path, &best, NULL) == STATUS_OK ? (int64_t)best.step : -1;
+}
+
+/* All but the newest `keep` and the best; true: there were more. Removes the .json first, so that there is
+ * never a .json without its tensors. */
 static bool remove_old(const struct checkpoint_dir *dir, uint32_t keep)
 {
+    const int64_t best = best_step(dir->path);
     uint32_t *steps;
     size_t count;
+    bool is_removed = false;
 
     assert(keep >= 1);
     if (checkpoint_list_steps(dir->path, ".json", &steps, &count, NULL) != STATUS_OK)
         return false;
     for (size_t i = keep; i < count; i++) {
         struct checkpoint_paths paths;
+
+        if (steps[i] == best)
+            continue;
         checkpoint_make_paths(&paths, dir->path, steps[i]);
         (void)unlink(paths.state);
         (void)unlink(paths.tensors);
+        is_removed = true;
     }
     free(steps);
-    return count > keep;
+    return is_removed;
 }
 
 bool checkpoint_make_room(struct checkpoint_dir *dir)
@@ -149,14 +163,16 @@ void checkpoint_remove_temps(const struct checkpoint_paths *paths)
 }
 
 enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
-                              struct err *err)
+                              uint32_t step, struct err *err)
 {
     enum status status = checkpoint_lock(dir, err);
 
     if (status == STATUS_OK) {
         status = commit(dir, paths, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
+            checkpoint_latest_mark(dir->path, step);
             (void)remove_old(dir, dir->keep);
+        }
         checkpoint_unlock(dir);
     }
     if (status != STATUS_OK)
@@ -256,19 +272,27 @@ static enum status set_aside(const char *path, const struct checkpoint_options *
                              struct err *notice, struct err *err)
 {
     char earlier[PATH_BYTES - 64];
+    const int64_t best = best_step(path);
+    int64_t kept = -1;
     uint32_t *steps, newest = 0;
     size_t count, moved = 0;
     enum status status = checkpoint_list_steps(path, ".json", &steps, &count, err);
 
     for (size_t i = 0; status == STATUS_OK && i < count; i++) {
-        if (!is_foreign(options, path, steps[i]))
+        if (!is_foreign(options, path, steps[i])) {
+            kept = steps[i] > kept ? steps[i] : kept;
             continue;
+        }
         newest = moved == 0 ? steps[i] : newest; /* they are listed newest first */
         if (moved++ == 0)
             status = make_earlier_dir(path, earlier, err);
         if (status == STATUS_OK)
             status = move_step(path, earlier, steps[i], err);
+        if (status == STATUS_OK && steps[i] == best)
+            checkpoint_best_move(path, earlier);
     }
+    if (status == STATUS_OK && moved > 0)
+        checkpoint_latest_mark(path, kept);
     if (status == STATUS_OK && moved > 0)
         (void)err_set(notice, STATUS_OK, 0,
                       "%s has checkpoints of another run, up to step %u: moved to %s", path, newest,

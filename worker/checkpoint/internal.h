@@ -53,14 +53,24 @@ enum status checkpoint_make_dirs(const char *path, struct err *err);
  * STATUS_NOT_FOUND (no such folder), STATUS_IO, STATUS_MEMORY. */
 enum status checkpoint_list_steps(const char *path, const char *ending, uint32_t **steps,
                                   size_t *count, struct err *err);
-/* Renames both temporary files, then removes all but the newest `keep` checkpoints. With an error,
+/* Renames both temporary files of `step`, then removes all but the best and the newest `keep` checkpoints. With an error,
  * those of checkpoint_save, the temporary files are removed. */
 enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
-                              struct err *err);
+                              uint32_t step, struct err *err);
 /* Removes the checkpoints that would go after the next commit. False: there is none; the newest stays
  * in any case. */
 bool checkpoint_make_room(struct checkpoint_dir *dir);
 void checkpoint_remove_temps(const struct checkpoint_paths *paths);
+
+/* -- mark.c -- */
+
+/* The checkpoint that `path` names: itself, or of "DIR/best.json" the step's. Errors: STATUS_NOT_FOUND,
+ * STATUS_BAD_INPUT, STATUS_IO, STATUS_TOO_BIG. */
+enum status checkpoint_resolve(char out[CHECKPOINT_PATH_BYTES], const char *path, struct err *err);
+/* Names the newest; -1: there is none. A failure is ignored: no reader needs it. */
+void checkpoint_latest_mark(const char *dir, int64_t step);
+/* Moves the name of the best, with the checkpoint that it names. */
+void checkpoint_best_move(const char *from, const char *to);
 
 /* -- checkpoint.c -- */
 

@@ -75,9 +75,12 @@ struct train {
     struct checkpoint_writer *writer; /* rank 0 with --checkpoint-dir, else NULL */
     struct train_snapshot *snapshot;  /* what it writes; as writer */
     int64_t saving_step;              /* of the checkpoint that is being written; -1: none */
-    struct checkpoint_dir *dir;       /* where this rank writes checkpoints or copies; or NULL */
-    struct agree_report *reports;     /* [world] with --checkpoint-dir, else NULL */
-    uint32_t *copy_ranks; /* rank 0, then the copy_count ranks that get each checkpoint */
+    bool has_best;                    /* best is known */
+    struct checkpoint_best best;
+    int64_t best_wanted;          /* the best's step, until it is named as such; -1 */
+    struct checkpoint_dir *dir;   /* where this rank writes checkpoints or copies; or NULL */
+    struct agree_report *reports; /* [world] with --checkpoint-dir, else NULL */
+    uint32_t *copy_ranks;         /* rank 0, then the copy_count ranks that get each checkpoint */
     uint32_t copy_count;
     struct checkpoint_state state; /* the position, and what identifies this training */
     struct schedule_options schedule;
@@ -277,6 +280,16 @@ enum status train_save_last(struct train *train, struct err *err);
 enum status train_check_end(struct train *train, struct err *err);
 /* Waits for a checkpoint that is being written. */
 void train_save_close(struct train *train);
+
+/* -- best.c: --best. All ranks call -- */
+
+/* What the folder has. Errors: those of the collectives. */
+enum status train_best_open(struct train *train, struct err *err);
+/* The value of --best's metric after a validation; not NaN where there is one. Errors: STATUS_CONFLICT
+ * (a newer generation has taken over). */
+enum status train_best(struct train *train, double value, struct err *err);
+/* No checkpoint, or another one, is being written now. Errors: as train_best. */
+enum status train_best_saved(struct train *train, struct err *err);
 
 /* -- state.c: from a checkpoint into the net -- */
 

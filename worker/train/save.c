@@ -109,7 +109,7 @@ enum status train_saved(struct train *train, bool wait, struct err *err)
     if (status == STATUS_OK && word == WORD_COMMITTED && train->place->rank == 0)
         train->saved_step = train->saving_step; /* told to the server: there are copies of it */
     train->saving_step = -1;
-    return status;
+    return status == STATUS_OK ? train_best_saved(train, err) : status;
 }
 
 enum status train_save(struct train *train, struct err *err)
@@ -135,6 +135,9 @@ enum status train_save_last(struct train *train, struct err *err)
         status = look(train, true, &word, err);
     if (word == WORD_COMMITTED)
         train->saved_step = train->saving_step;
+    train->saving_step = -1;
+    if (status == STATUS_OK)
+        status = train_best_saved(train, err);
     if (status != STATUS_OK || train->options->checkpoint_dir == NULL ||
         train->saved_step == (int64_t)train->state.step)
         return status;

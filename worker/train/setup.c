@@ -186,6 +186,8 @@ static enum status make_equal(struct train *train, struct err *err)
         status = train_open_dir(train, err);
     if (status == STATUS_OK)
         status = train_save_open(train, err);
+    if (status == STATUS_OK)
+        status = train_best_open(train, err);
     return status;
 }
 

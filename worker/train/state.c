@@ -155,9 +155,21 @@ static const char *asked_path(const struct train *train)
     return options->resume;
 }
 
+static enum status open_best(struct train *train, struct checkpoint *checkpoint, struct err *err)
+{
+    struct checkpoint_best best;
+    struct err why;
+    enum status status = checkpoint_best_read(train->options->checkpoint_dir, &best, &why);
+
+    if (status == STATUS_OK)
+        return checkpoint_open_step(checkpoint, train->options->checkpoint_dir, best.step, err);
+    return err_set(err, status, why.code, "--resume best: %s", why.text);
+}
+
 static enum status open_asked(struct train *train, const char *path, struct checkpoint *checkpoint,
                               struct err *err)
 {
+    const bool is_best = strcmp(path, "best") == 0;
     const struct checkpoint_choice choice = {.like =
                                                  train->options->evaluate ? NULL : &train->state,
                                              .skipped = warn_skipped,
@@ -165,14 +177,15 @@ static enum status open_asked(struct train *train, const char *path, struct chec
     struct err why;
     enum status status;
 
-    if (path != train->options->checkpoint_dir && access(path, F_OK) != 0 && errno == ENOENT)
+    if (!is_best && path != train->options->checkpoint_dir && access(path, F_OK) != 0 &&
+        errno == ENOENT)
         return err_set(err, STATUS_NOT_FOUND, ENOENT,
                        "--resume: there is no %s; give a checkpoint, step-00000100.safetensors, or "
                        "the folder of some",
                        path);
-    if (path == train->options->checkpoint_dir || is_folder(path))
+    if (!is_best && (path == train->options->checkpoint_dir || is_folder(path)))
         return checkpoint_open_newest(checkpoint, path, &choice, err);
-    status = checkpoint_open(checkpoint, path, err);
+    status = is_best ? open_best(train, checkpoint, err) : checkpoint_open(checkpoint, path, err);
     if (status == STATUS_OK && choice.like != NULL &&
         checkpoint_check(&checkpoint->state, choice.like, &why) != STATUS_OK) {
         checkpoint_close(checkpoint);

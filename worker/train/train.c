@@ -125,9 +125,10 @@ static enum status validate(struct train *train, const volatile bool *stop, stru
         progress_print_validation(&sums);
         train_metrics_validation(train, &sums, mono_us() - begun_us);
     }
-    if (status == STATUS_OK && !train->options->evaluate)
-        apply_metrics(train, &sums);
-    return status;
+    if (status != STATUS_OK || train->options->evaluate)
+        return status;
+    apply_metrics(train, &sums);
+    return train_best(train, metric_of(train->options->best_metric, &sums), err);
 }
 
 /* -- training -- */

@@ -59,6 +59,13 @@ def folder_of(where, node):
     return f"{where}/{node}/ckpt"
 
 
+def best_of(where, node):
+    with open(f"{folder_of(where, node)}/best.json", encoding="utf-8") as file:
+        best = json.load(file)
+    assert os.path.exists(f"{folder_of(where, node)}/step-{best['step']:08d}.json"), best
+    return best
+
+
 def check_whole(where):
     """Every committed checkpoint below `where` has the size and the sum that its state names."""
     found = 0
@@ -145,6 +152,7 @@ def moved(cluster):
     wanted = calm(cluster, steps)
     assert last_parameters(folder_of(where, after[0])) == wanted, "not as undisturbed"
     assert last_parameters(folder_of(where, after[2])) == wanted, "the copy is not as undisturbed"
+    assert best_of(where, after[0]) == best_of(where, after[2]), "the nodes name different checkpoints as the best"
     check_whole(where)
     drop_unfinished(where, before[0])
 

@@ -278,8 +278,8 @@ TEST(newest_two_are_kept)
 
     for (uint32_t step = 100; step <= 500; step += 100)
         CHECK_EQ(save(dir, step, NULL), STATUS_OK);
-    CHECK_EQ(files_with(".json"), 2);
-    CHECK_EQ(files_with(".safetensors"), 2);
+    CHECK_EQ(files_with("step-"), 4);
+    CHECK_EQ(files_with("latest."), 2);
     CHECK_EQ(files_with(".tmp"), 0);
     CHECK_EQ(access(path_of("step-00000500.safetensors"), R_OK), 0);
     CHECK_EQ(newest(&skipped), 500);

@@ -1,0 +1,188 @@
+/* best and latest: names for checkpoints of a folder. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "worker/checkpoint/checkpoint.h"
+
+static struct checkpoint_dir *open_dir(uint32_t generation, int64_t step)
+{
+    const struct checkpoint_options options = {
+        .path = test_dir(), .job_id = "7", .generation = generation, .keep = 2, .step = step};
+    struct checkpoint_dir *dir;
+    struct err notice, err;
+
+    if (checkpoint_dir_open(&dir, &options, &notice, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    return dir;
+}
+
+static void save(struct checkpoint_dir *dir, uint32_t step)
+{
+    const float weight[1] = {(float)step};
+    const struct safetensors_tensor tensor = {
+        .name = "weight", .type = SAFETENSORS_F32, .dims = {1}, .dim_count = 1, .values = weight};
+    const struct checkpoint_state state = {.job_id = "7",
+                                           .step = step,
+                                           .arch = "convnet",
+                                           .data = "digits",
+                                           .image_count = 10,
+                                           .world = 1,
+                                           .batch = 1,
+                                           .accumulation_steps = 1,
+                                           .opt_level = "O0",
+                                           .optimizer = "sgd",
+                                           .loss_scale = 1.0F};
+    struct err err;
+
+    if (checkpoint_save(dir, &state, &tensor, 1, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+}
+
+static enum status mark(struct checkpoint_dir *dir, uint32_t step, double value)
+{
+    const struct checkpoint_best best = {.step = step, .metric = "val_acc1", .value = value};
+
+    return checkpoint_best_mark(dir, &best, NULL);
+}
+
+/* -1: none */
+static int64_t best_step(void)
+{
+    struct checkpoint_best best;
+
+    return checkpoint_best_read(test_dir(), &best, NULL) == STATUS_OK ? (int64_t)best.step : -1;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[512];
+
+    (void)snprintf(path, sizeof path, "%s/%s", test_dir(), name);
+    return path;
+}
+
+/* The step of the checkpoint that a path names. */
+static int64_t opened(const char *name)
+{
+    struct checkpoint checkpoint = {.tensors.fd = -1};
+    struct err err;
+    int64_t step;
+
+    if (checkpoint_open(&checkpoint, path_of(name), &err) != STATUS_OK)
+        return -1;
+    step = checkpoint.state.step;
+    checkpoint_close(&checkpoint);
+    return step;
+}
+
+/* "step-00000002.safetensors" */
+static void check_link(const char *name, const char *expected)
+{
+    char target[128] = "";
+
+    CHECK(readlink(path_of(name), target, sizeof target - 1) > 0);
+    CHECK_STR(target, expected);
+}
+
+TEST(the_best_outlives_the_newest)
+{
+    struct checkpoint_dir *dir = open_dir(1, -1);
+    struct checkpoint_best best;
+
+    for (uint32_t step = 1; step <= 6; step++) {
+        save(dir, step);
+        if (step == 2)
+            CHECK_EQ(mark(dir, step, 97.5), STATUS_OK);
+    }
+    CHECK_EQ(checkpoint_best_read(test_dir(), &best, NULL), STATUS_OK);
+    CHECK_EQ(best.step, 2);
+    CHECK_STR(best.metric, "val_acc1");
+    CHECK(best.value == 97.5);
+    CHECK_EQ(access(path_of("step-00000002.safetensors"), R_OK), 0);
+    CHECK(access(path_of("step-00000003.json"), F_OK) != 0);
+    CHECK_EQ(access(path_of("step-00000005.json"), R_OK),
+             0); /* --checkpoint-keep does not count it */
+    CHECK_EQ(opened("best.json"), 2);
+    CHECK_EQ(opened("best.safetensors"), 2);
+    CHECK_EQ(opened("latest.json"), 6);
+    check_link("best.safetensors", "step-00000002.safetensors");
+    check_link("latest.safetensors", "step-00000006.safetensors");
+    CHECK_EQ(mark(dir, 6, 98), STATUS_OK);
+    save(dir, 7);
+    CHECK(access(path_of("step-00000002.json"), F_OK) != 0);
+    CHECK_EQ(opened("best.json"), 6);
+    checkpoint_dir_close(&dir);
+}
+
+TEST(what_is_not_there_is_not_the_best)
+{
+    struct checkpoint_dir *dir = open_dir(1, -1), *newer;
+
+    CHECK_EQ(best_step(), -1);
+    CHECK_EQ(opened("best.json"), -1);
+    save(dir, 1);
+    CHECK_EQ(mark(dir, 2, 1), STATUS_NOT_FOUND);
+    CHECK_EQ(mark(dir, 1, 1), STATUS_OK);
+    CHECK_EQ(unlink(path_of("step-00000001.json")), 0);
+    CHECK_EQ(best_step(), -1);
+    save(dir, 2);
+    newer = open_dir(2, 2);
+    CHECK_EQ(mark(dir, 2, 2), STATUS_CONFLICT);
+    checkpoint_dir_close(&dir);
+    checkpoint_dir_close(&newer);
+}
+
+/* Checkpoints after the one that training goes on from are another run's, and so is a best among them. */
+TEST(a_later_best_is_set_aside)
+{
+    struct checkpoint_dir *dir = open_dir(1, -1);
+
+    save(dir, 1);
+    save(dir, 2);
+    CHECK_EQ(mark(dir, 2, 1), STATUS_OK);
+    checkpoint_dir_close(&dir);
+    dir = open_dir(2, 1);
+    CHECK_EQ(best_step(), -1);
+    CHECK_EQ(opened("latest.json"), 1);
+    CHECK_EQ(opened("earlier-1/best.safetensors"), 2);
+    CHECK_EQ(mark(dir, 1, 1), STATUS_OK);
+    checkpoint_dir_close(&dir);
+    dir = open_dir(3, 1); /* it stays where training goes on from it, or after it */
+    CHECK_EQ(best_step(), 1);
+    checkpoint_dir_close(&dir);
+}
+
+TEST(bad_marks_are_refused)
+{
+    static const char *const texts[] = {
+        "",
+        "{",
+        "[]",
+        "{\"schema\":\"ddp.mark.v1\"}",
+        "{\"schema\":\"ddp.mark.v1\",\"step\":1}",
+        "{\"schema\":\"ddp.mark.v1\",\"step\":-1,\"metric\":\"a\",\"value\":1}",
+        "{\"schema\":\"ddp.mark.v1\",\"step\":1e9,\"metric\":\"a\",\"value\":1}",
+        "{\"schema\":\"ddp.mark.v1\",\"step\":1,\"metric\":\"a\",\"value\":1e999}",
+        "{\"schema\":\"ddp.mark.v2\",\"step\":1,\"metric\":\"a\",\"value\":1}",
+    };
+    struct checkpoint_dir *dir = open_dir(1, -1);
+
+    save(dir, 1);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct checkpoint_best best;
+        struct err err = {0};
+        FILE *file = fopen(path_of("best.json"), "w");
+
+        CHECK(file != NULL && fputs(texts[i], file) >= 0 && fclose(file) == 0);
+        if (checkpoint_best_read(test_dir(), &best, &err) != STATUS_BAD_INPUT)
+            FAIL("taken: %s", texts[i]);
+        CHECK(strstr(err.text, "best.json") != NULL);
+        save(dir, 2 + (uint32_t)i); /* removing old ones copes */
+    }
+    checkpoint_dir_close(&dir);
+}
+
+TEST_MAIN
