@@ -95,7 +95,7 @@ static const struct option_row rows[] = {
     WHOLE("max-steps", max_steps, 0, 99999999, "N",
           "stop after this many steps in all (0: after the epochs)"),
     TEXT("resume", resume, "WHAT",
-         "auto: the newest in --checkpoint-dir; best: the best there; none; a file or a folder"),
+         "auto, best: the newest or best in --checkpoint-dir; none; a file or a folder"),
     FLAG("from-start-if-damaged", from_start_if_damaged,
          "--resume auto: start over where every checkpoint is damaged; else that is an error"),
     FLAG("take-over", take_over,
@@ -165,8 +165,7 @@ static const struct option_row rows[] = {
     WHOLE("checkpoint-keep", checkpoint_keep, 1, 1000000, "N",
           "how many of the newest to keep (2)"),
     TEXT("best", best_metric, "METRIC",
-         "keep the checkpoint with the best val_acc1 (default), val_acc5 or val_loss too; none: "
-         "not"),
+         "keep that of the best val_acc1 (default), val_acc5 or val_loss too; or none"),
     TEXT("checkpoint-copies", checkpoint_copies_text, "N",
          "where nodes do not share DIR: copy to N other nodes, or all (default); 0: send nothing"),
     FLAG("delay-allreduce", delay_allreduce, "reduce gradients after backward, not beside it"),

@@ -46,23 +46,6 @@ static enum status write_tensors(const char *path, const struct safetensors_tens
     return status;
 }
 
-enum status checkpoint_write_text(const char *path, const char *text, size_t byte_count,
-                                  struct err *err)
-{
-    int fd;
-    enum status status;
-
-    (void)unlink(path);
-    status = fileio_create(path, &fd, err);
-    if (status != STATUS_OK)
-        return status;
-    status = fileio_write(fd, text, byte_count, err);
-    if (status == STATUS_OK)
-        return fileio_finish(fd, path, err);
-    (void)close(fd);
-    return status;
-}
-
 static enum status write_state(const char *path, const struct checkpoint_state *state,
                                uint64_t tensor_bytes, const char *sha256, struct err *err)
 {
@@ -71,7 +54,7 @@ static enum status write_state(const char *path, const struct checkpoint_state *
 
     if (text == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the state of a checkpoint");
-    status = checkpoint_write_text(path, text, strlen(text), err);
+    status = fileio_write_file(path, text, strlen(text), err);
     free(text);
     return status;
 }

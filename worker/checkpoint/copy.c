@@ -107,7 +107,7 @@ static enum status finish(const struct checkpoint_copy *copy, uint64_t found_byt
         status = checkpoint_compare_tensors(copy->paths.tensors_temp, bytes, sha256, found_bytes,
                                             found, err);
     if (status == STATUS_OK)
-        status = checkpoint_write_text(copy->paths.state_temp, state, state_bytes, err);
+        status = fileio_write_file(copy->paths.state_temp, state, state_bytes, err);
     return status;
 }
 

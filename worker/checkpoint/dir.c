@@ -1,4 +1,4 @@
-/* The folder of checkpoints: names, fence, commit, opening. See checkpoint.h. */
+/* The folder of checkpoints: fence, commit, opening. See checkpoint.h. */
 #include "worker/checkpoint/internal.h"
 
 #include <assert.h>
@@ -14,88 +14,9 @@
 
 #include "worker/data/fileio.h"
 
-enum { PATH_BYTES = CHECKPOINT_PATH_BYTES, DIGITS = 8, EARLIER_MAX = 1000, TOKEN_OLD_S = 3600 };
-
-static const char name_prefix[] = "step-", temp_ending[] = ".tmp";
-
-/* -- names -- */
-
-static void file_path(char *out, const char *dir, uint32_t step, const char *ending)
-{
-    assert(step <= CHECKPOINT_STEP_MAX);
-    (void)snprintf(out, PATH_BYTES, "%s/%s%08u%s", dir, name_prefix, step, ending);
-}
-
-void checkpoint_state_path(char *out, const char *dir, uint32_t step)
-{
-    file_path(out, dir, step, ".json");
-}
-
-/* "step-00000012.json" with the ending ".json" is step 12. false: not the name of a checkpoint. */
-static bool parse_name(const char *name, const char *ending, uint32_t *step)
-{
-    const char *digits = name + strlen(name_prefix);
-
-    if (strncmp(name, name_prefix, strlen(name_prefix)) != 0 ||
-        strspn(digits, "0123456789") != DIGITS || strcmp(digits + DIGITS, ending) != 0)
-        return false;
-    *step = (uint32_t)strtoul(digits, NULL, 10);
-    return true;
-}
-
-static int newest_first(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x > y ? -1 : x < y;
-}
-
-enum status checkpoint_list_steps(const char *path, const char *ending, uint32_t **steps,
-                                  size_t *count, struct err *err)
-{
-    DIR *dir = opendir(path);
-    const struct dirent *entry;
-    size_t room = 0;
-    uint32_t step;
-
-    *steps = NULL;
-    *count = 0;
-    if (dir == NULL)
-        return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
-                       "%s: cannot open the folder: %s", path, strerror(errno));
-    while ((entry = readdir(dir)) != NULL) {
-        if (!parse_name(entry->d_name, ending, &step))
-            continue;
-        if (*count == room) {
-            uint32_t *more = realloc(*steps, (room = room * 2 + 16) * sizeof *more);
-            if (more == NULL) {
-                free(*steps);
-                *steps = NULL;
-                (void)closedir(dir);
-                return err_set(err, STATUS_MEMORY, 0, "%s: no memory to list it", path);
-            }
-            *steps = more;
-        }
-        (*steps)[(*count)++] = step;
-    }
-    (void)closedir(dir);
-    if (*count > 0)
-        qsort(*steps, *count, sizeof **steps, newest_first);
-    return STATUS_OK;
-}
+enum { PATH_BYTES = CHECKPOINT_PATH_BYTES, EARLIER_MAX = 1000, TOKEN_OLD_S = 3600 };
 
 /* -- commit -- */
-
-void checkpoint_make_paths(struct checkpoint_paths *paths, const char *dir, uint32_t step)
-{
-    char ending[32];
-
-    file_path(paths->tensors, dir, step, ".safetensors");
-    file_path(paths->state, dir, step, ".json");
-    (void)snprintf(ending, sizeof ending, ".safetensors%s", temp_ending);
-    file_path(paths->tensors_temp, dir, step, ending);
-    (void)snprintf(ending, sizeof ending, ".json%s", temp_ending);
-    file_path(paths->state_temp, dir, step, ending);
-}
 
 /* Call with the lock held, so that no newer owner commits between the check and the renames. */
 static enum status commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
@@ -210,12 +131,12 @@ static void remove_leftovers(const char *path)
 
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         char state_path[PATH_BYTES];
-        if (parse_name(entry->d_name, ".json.tmp", &step) ||
-            parse_name(entry->d_name, ".safetensors.tmp", &step) ||
+        if (checkpoint_parse_name(entry->d_name, ".json.tmp", &step) ||
+            checkpoint_parse_name(entry->d_name, ".safetensors.tmp", &step) ||
             is_old_token(path, entry->d_name)) {
             remove_file(path, entry->d_name);
-        } else if (parse_name(entry->d_name, ".safetensors", &step)) {
-            file_path(state_path, path, step, ".json");
+        } else if (checkpoint_parse_name(entry->d_name, ".safetensors", &step)) {
+            checkpoint_file_path(state_path, path, step, ".json");
             if (access(state_path, F_OK) != 0 && errno == ENOENT)
                 remove_file(path, entry->d_name);
         }
@@ -230,8 +151,8 @@ static enum status move_step(const char *from, const char *to, uint32_t step, st
     char old_path[PATH_BYTES], new_path[PATH_BYTES];
 
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-        file_path(old_path, from, step, endings[i]);
-        file_path(new_path, to, step, endings[i]);
+        checkpoint_file_path(old_path, from, step, endings[i]);
+        checkpoint_file_path(new_path, to, step, endings[i]);
         if (rename(old_path, new_path) != 0 && errno != ENOENT)
             return err_set(err, STATUS_IO, errno, "cannot move %s to %s: %s", old_path, to,
                            strerror(errno));

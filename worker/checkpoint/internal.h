@@ -42,17 +42,24 @@ enum status checkpoint_take(struct checkpoint_dir *dir, const struct checkpoint_
 /* This process is no longer seen as a living owner. */
 void checkpoint_leave(struct checkpoint_dir *dir);
 
-/* -- dir.c -- */
+/* -- names.c -- */
 
+/* "DIR/step-00000012.json" for the ending ".json"; `out` [CHECKPOINT_PATH_BYTES]. */
+void checkpoint_file_path(char *out, const char *dir, uint32_t step, const char *ending);
+/* "step-00000012.json" with the ending ".json" is step 12. false: not the name of a checkpoint. */
+bool checkpoint_parse_name(const char *name, const char *ending, uint32_t *step);
 void checkpoint_make_paths(struct checkpoint_paths *paths, const char *dir, uint32_t step);
 /* The .json of a step; `out` [CHECKPOINT_PATH_BYTES]. */
 void checkpoint_state_path(char *out, const char *dir, uint32_t step);
-/* mkdir -p; `path` is shorter than a struct checkpoint_dir's. */
-enum status checkpoint_make_dirs(const char *path, struct err *err);
 /* The steps that have a file with `ending`, newest first; owned by the caller. Errors:
  * STATUS_NOT_FOUND (no such folder), STATUS_IO, STATUS_MEMORY. */
 enum status checkpoint_list_steps(const char *path, const char *ending, uint32_t **steps,
                                   size_t *count, struct err *err);
+
+/* -- dir.c -- */
+
+/* mkdir -p; `path` is shorter than a struct checkpoint_dir's. */
+enum status checkpoint_make_dirs(const char *path, struct err *err);
 /* Renames both temporary files of `step`, then removes all but the best and the newest `keep` checkpoints. With an error,
  * those of checkpoint_save, the temporary files are removed. */
 enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
@@ -81,9 +88,6 @@ enum status checkpoint_check_tensors(const char *path, uint64_t bytes, const cha
 /* The same where size and SHA-256 are known. */
 enum status checkpoint_compare_tensors(const char *path, uint64_t bytes, const char *sha256,
                                        uint64_t found_bytes, const char *found, struct err *err);
-/* Writes `text` as the new file `path` and syncs it. */
-enum status checkpoint_write_text(const char *path, const char *text, size_t byte_count,
-                                  struct err *err);
 
 /* -- state.c -- */
 

@@ -154,7 +154,7 @@ static enum status write_best(const char *dir, const struct checkpoint_best *bes
         return err_set(err, STATUS_MEMORY, 0, "no memory for the name of a checkpoint");
     mark_path(path, dir, best_name, ".json");
     mark_path(temp, dir, best_name, ".json.tmp");
-    status = checkpoint_write_text(temp, text, strlen(text), err);
+    status = fileio_write_file(temp, text, strlen(text), err);
     if (status == STATUS_OK)
         status = fileio_rename(temp, path, dir, err);
     if (status != STATUS_OK)

@@ -302,6 +302,23 @@ enum status fileio_finish(int fd, const char *path, struct err *err)
     return STATUS_OK;
 }
 
+enum status fileio_write_file(const char *path, const void *bytes, size_t byte_count,
+                              struct err *err)
+{
+    int fd;
+    enum status status;
+
+    (void)unlink(path);
+    status = fileio_create(path, &fd, err);
+    if (status != STATUS_OK)
+        return status;
+    status = fileio_write(fd, bytes, byte_count, err);
+    if (status == STATUS_OK)
+        return fileio_finish(fd, path, err);
+    (void)close(fd);
+    return status;
+}
+
 static enum status sync_dir(const char *dir, struct err *err)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -34,6 +34,9 @@ enum status fileio_sha256_bytes(const void *bytes, size_t byte_count, char *hex,
 enum status fileio_create(const char *path, int *fd, struct err *err);
 /* fsync and close; the descriptor is closed in any case. */
 enum status fileio_finish(int fd, const char *path, struct err *err);
+/* Writes `bytes` as the new file `path`, in place of one that may be there, and syncs it. */
+enum status fileio_write_file(const char *path, const void *bytes, size_t byte_count,
+                              struct err *err);
 /* rename(2), then fsync(2) of the directory `dir`, so that the rename survives a crash. */
 enum status fileio_rename(const char *from, const char *to, const char *dir, struct err *err);
 
