@@ -1,5 +1,6 @@
 #include "worker/options.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/limits.h"
@@ -10,6 +11,8 @@
 #include "worker/options_table.h"
 
 const char options_default_level[] = "O0";
+
+enum { TRACE_FROM = 11, TRACE_TO = 110 }; /* the first steps are slower than the others */
 
 /* -- which options go together -- */
 
@@ -109,6 +112,40 @@ static enum status check_fetch(const struct options *options, struct err *err)
     return STATUS_OK;
 }
 
+/* "11:110" */
+static enum status read_trace_steps(struct options *options, struct err *err)
+{
+    const char *text = options->trace_steps;
+    unsigned from, to;
+    char rest;
+
+    options->trace_from = TRACE_FROM;
+    options->trace_to = TRACE_TO;
+    if (text == NULL)
+        return STATUS_OK;
+    if (strspn(text, "0123456789:") != strlen(text) || strlen(text) > 20 ||
+        sscanf(text, "%9u:%9u%c", &from, &to, &rest) != 2 || from < 1 || from > to)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--trace-steps %.40s: expected A:B, steps counted from 1, as 11:110", text);
+    options->trace_from = from;
+    options->trace_to = to;
+    return STATUS_OK;
+}
+
+/* What people look at. */
+static enum status check_shown(struct options *options, struct err *err)
+{
+    if ((options->tb_histograms || options->tb_images > 0) && options->tensorboard == NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0, "--tb-%s needs --tensorboard DIR",
+                       options->tb_histograms ? "histograms" : "images");
+    if (options->trace_steps != NULL && options->trace == NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0, "--trace-steps needs --trace FILE");
+    if (options->trace != NULL && options->profile_steps > 0)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--profile times steps in its own way: leave --trace out");
+    return read_trace_steps(options, err);
+}
+
 static enum status check(struct options *options, struct err *err)
 {
     enum status status = check_precision(options, err);
@@ -125,6 +162,8 @@ static enum status check(struct options *options, struct err *err)
         status = check_copies(options, err);
     if (status == STATUS_OK)
         status = check_fetch(options, err);
+    if (status == STATUS_OK)
+        status = check_shown(options, err);
     if (status != STATUS_OK)
         return status;
     if (options->checkpoint_dir == NULL && options->checkpoint_every > 0)
@@ -137,9 +176,6 @@ static enum status check(struct options *options, struct err *err)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--best %.40s: expected val_loss, val_acc1, val_acc5 or none",
                        options->best_metric);
-    if ((options->tb_histograms || options->tb_images > 0) && options->tensorboard == NULL)
-        return err_set(err, STATUS_BAD_INPUT, 0, "--tb-%s needs --tensorboard DIR",
-                       options->tb_histograms ? "histograms" : "images");
     if (options->new_classifier && options->pretrained == NULL)
         return err_set(
             err, STATUS_BAD_INPUT, 0,
@@ -214,6 +250,23 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
         return status;
     status = take_words(options, &result, err);
     return status != STATUS_OK ? status : check(options, err);
+}
+
+enum status options_rank_path(const char *option, const char *name, uint32_t rank,
+                              char path[OPTIONS_PATH_BYTES], struct err *err)
+{
+    const char *mark = strstr(name, "%r");
+    int bytes;
+
+    if (mark == NULL)
+        bytes = snprintf(path, OPTIONS_PATH_BYTES, "%s", name);
+    else
+        bytes = snprintf(path, OPTIONS_PATH_BYTES, "%.*s%u%s", (int)(mark - name), name, rank,
+                         mark + 2);
+    if (bytes < 0 || (size_t)bytes >= OPTIONS_PATH_BYTES)
+        return err_set(err, STATUS_TOO_BIG, 0, "%s %.60s...: the path is over %u bytes", option,
+                       name, OPTIONS_PATH_BYTES - 1);
+    return STATUS_OK;
 }
 
 bool options_print_docs(FILE *out, int argc, char *const *argv)

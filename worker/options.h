@@ -88,8 +88,10 @@ struct options {
     const char *metrics;     /* JSON lines; NULL: none */
     const char *tensorboard; /* a run directory; NULL: none */
     bool tb_histograms;
-    uint32_t tb_images;     /* of a batch */
-    const char *sample_log; /* as loss_log */
+    uint32_t tb_images;              /* of a batch */
+    const char *sample_log;          /* as loss_log */
+    const char *trace, *trace_steps; /* the steps as typed; NULL: the usual */
+    uint32_t trace_from, trace_to;   /* steps of this run, counted from 1 */
     bool help, version;
 };
 
@@ -101,6 +103,11 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
 struct amp_request options_amp(const struct options *options);
 /* options.opt_level points here where --opt-level was not given: then no banner is printed. */
 extern const char options_default_level[];
+#define OPTIONS_PATH_BYTES 1024u
+/* `name` with the rank for "%r": "loss-%r.txt" is "loss-2.txt". Errors: STATUS_TOO_BIG, naming
+ * `option`. */
+enum status options_rank_path(const char *option, const char *name, uint32_t rank,
+                              char path[OPTIONS_PATH_BYTES], struct err *err);
 /* Prints --help. */
 void options_print_help(FILE *out);
 /* Prints what --help=man, bash, zsh or fish asks for; false: none of these was given. */

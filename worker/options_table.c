@@ -182,6 +182,9 @@ static const struct option_row rows[] = {
          "... with histograms of parameters and gradients, each epoch"),
     WHOLE("tb-images", tb_images, 0, 1024, "N",
           "... with N images of the first batch of each epoch, as the net gets them (0)"),
+    TEXT("trace", trace, "FILE",
+         "spans of some steps for Perfetto, of all ranks; with %r in it, a file for each rank"),
+    TEXT("trace-steps", trace_steps, "A:B", "... of steps A to B of this run (11:110)"),
     TEXT("sample-log", sample_log, "FILE",
          "which images every rank takes: epoch, step, their numbers in the set; %r: the rank"),
 };

@@ -5,7 +5,8 @@
  * blob on all ranks makes the connections. When a peer dies, calls fail with STATUS_PEER_LOST and
  * name its rank within 5 s; they never hang.
  *
- * This folder, besides ddp.h (data-parallel training) and half.h (16-bit sums):
+ * This folder, besides ddp.h (data-parallel training), half.h (16-bit sums) and clock.h (how far
+ * clocks are apart):
  *
  *     comm.c                  the collectives
  *     gloo.cc, transport.cc   Gloo on our connections

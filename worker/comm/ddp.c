@@ -91,8 +91,11 @@ static enum status reduce_view(struct ddp *ddp, uint32_t index, struct err *err)
 static enum status reduce(struct ddp *ddp, uint32_t index, struct err *err)
 {
     struct err cause = {.text = ""};
+    const uint64_t begun_us = mono_us();
     enum status status = reduce_view(ddp, index, &cause);
 
+    if (status == STATUS_OK && ddp->options.reduced != NULL)
+        ddp->options.reduced(ddp->options.reduced_user, index, begun_us);
     if (status == STATUS_OK)
         return STATUS_OK;
     return err_set(err, status, cause.code, "gradients, bucket %u of %u: %.200s", index + 1,

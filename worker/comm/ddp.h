@@ -23,6 +23,9 @@ struct ddp_options {
     float predivide;            /* 0: the world size */
     bool broadcast_buffers;     /* ddp_forward_begin sends rank 0's running statistics */
     bool allreduce_always_fp32; /* reduce fp16 and bf16 gradients in fp32, then round them once */
+    /* Called when a bucket is reduced, on the thread that did it. NULL: nobody is told. */
+    void (*reduced)(void *user, uint32_t bucket, uint64_t begun_us);
+    void *reduced_user;
 };
 
 /* Times of the last step that ddp_reducer reduced; 0 before the first. */

@@ -5,6 +5,7 @@
  *   histogram.h    TensorBoard's buckets
  *   picture_png.h  a picture as PNG
  *   board.h        a run directory for TensorBoard
+ *   trace.h        spans of some steps, for Perfetto and chrome://tracing; every rank
  *   append.h       a file that only grows, whole pieces at a time; a full disk costs pieces, never
  *                  the file
  * Nothing here ends a training: a writer returns why it could not write, and goes on when it can. */
@@ -13,5 +14,6 @@
 
 #include "worker/metrics/board.h"
 #include "worker/metrics/line.h"
+#include "worker/metrics/trace.h"
 
 #endif

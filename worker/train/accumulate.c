@@ -10,13 +10,13 @@
 
 static enum status backward(struct train *train, float weight, bool is_last, struct err *err)
 {
-    enum status status;
+    const uint64_t begun_us = trace_now(train->trace);
+    enum status status = is_last ? net_backward_reduce(train->net, weight, err)
+                                 : net_backward(train->net, weight, err);
 
-    if (is_last)
-        return net_backward_reduce(train->net, weight, err);
-    status = net_backward(train->net, weight, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && !is_last)
         net_grads_keep(train->net);
+    trace_span(train->trace, TRACE_TRAINING, "backward", begun_us, NULL, 0);
     return status;
 }
 
@@ -24,6 +24,8 @@ enum status train_forward(struct train *train, const struct loader_batch *batch,
                           struct net_result *result, struct err *err)
 {
     const struct net_images images = {.bytes = batch->images, .normal = &train->normal};
+    uint64_t begun_us;
+    enum status status;
     const bool is_alone = batch->n == 1 && !(train->options->sync_bn && train->place->world > 1);
 
     if (training && is_alone && train->lone_norm[0] != '\0')
@@ -34,7 +36,11 @@ enum status train_forward(struct train *train, const struct loader_batch *batch,
                        train->options->batch > 1 ? ", so that no single image is left at the end "
                                                    "of the epoch"
                                                  : "");
-    return net_forward_images(train->net, &images, batch->labels, batch->n, training, result, err);
+    begun_us = trace_now(train->trace);
+    status =
+        net_forward_images(train->net, &images, batch->labels, batch->n, training, result, err);
+    trace_span(train->trace, TRACE_TRAINING, "forward", begun_us, "images", batch->n);
+    return status;
 }
 
 static enum status next_batch(struct train *train, struct loader_batch *batch, uint64_t *wait_us,
@@ -44,6 +50,7 @@ static enum status next_batch(struct train *train, struct loader_batch *batch, u
     enum status status = train_next_batch(train, train->loader, batch, err);
 
     *wait_us += mono_us() - begun_us;
+    trace_span(train->trace, TRACE_TRAINING, "data", begun_us, NULL, 0);
     assert(status != STATUS_OK || batch->n > 0);
     return status;
 }

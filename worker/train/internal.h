@@ -15,6 +15,7 @@
 #include "worker/data/source.h"
 #include "worker/device.h"
 #include "worker/graph/graph.h"
+#include "worker/metrics/trace.h"
 #include "worker/model/file.h"
 #include "worker/net/net.h"
 #include "worker/profile/profile.h"
@@ -99,6 +100,11 @@ struct train {
 
     struct progress progress;
     struct train_metrics *metrics; /* rank 0's; else NULL */
+    struct trace *trace;           /* NULL: none, or over */
+    struct reducer reducer;        /* with a trace: what the net's reducer calls */
+    uint64_t saving_us;            /* when the checkpoint of saving_step was begun; 0: no trace */
+    uint32_t trace_step;           /* steps begun by this run */
+    bool trace_has_failed;         /* ... to write, and this was told */
     FILE *loss_log;                /* NULL: none */
     FILE *sample_log;              /* NULL: none */
 };
@@ -161,6 +167,23 @@ enum status train_metrics_batch(struct train *train, const struct loader_batch *
 /* After the last step of an epoch, or of training, before the validation. Errors: those of
  * net_tensor_read. */
 enum status train_metrics_epoch_end(struct train *train, struct err *err);
+
+/* -- trace.c -- */
+
+/* Collective with --trace, when the world has met. Errors: STATUS_IO, STATUS_TOO_BIG,
+ * STATUS_MEMORY, those of the collectives. */
+enum status train_trace_open(struct train *train, struct err *err);
+/* A step begins. After the last one that is traced, train_trace_end. */
+enum status train_trace_step(struct train *train, struct err *err);
+/* Collective, where all ranks are between the same steps: collects the spans of all. Then there is
+ * no trace any more. Errors: those of the collectives. */
+enum status train_trace_end(struct train *train, struct err *err);
+/* Of this rank alone. */
+void train_trace_close(struct train *train);
+/* For ddp_options.reduced; `user` is the training. */
+void train_trace_reduced(void *user, uint32_t bucket, uint64_t begun_us);
+/* Makes a reducer of the host one that also notes how long a step waits for it. */
+void train_trace_reducer(struct train *train, struct reducer *reducer);
 
 /* -- profile.c -- */
 

@@ -160,8 +160,10 @@ static enum status choose_reducer(struct train *train, struct err *err)
         return STATUS_OK;
     status = train->uses_nccl ? train_nccl_reducer(train, &reducer, err)
                               : ddp_reducer(train->ddp, &reducer, err);
-    if (status == STATUS_OK)
-        net_set_reducer(train->net, &reducer);
+    if (status != STATUS_OK)
+        return status;
+    train_trace_reducer(train, &reducer);
+    net_set_reducer(train->net, &reducer);
     return status;
 }
 
@@ -172,6 +174,8 @@ static enum status make_equal(struct train *train, struct err *err)
         .predivide = train->options->predivide,
         .broadcast_buffers = true,
         .allreduce_always_fp32 = train->options->allreduce_always_fp32,
+        .reduced = train->trace != NULL ? train_trace_reduced : NULL,
+        .reduced_user = train,
     };
     enum status status = train_resume(train, err);
 
@@ -191,25 +195,18 @@ static enum status make_equal(struct train *train, struct err *err)
     return status;
 }
 
-/* "loss-%r.txt" for rank 2 is "loss-2.txt". `option`: its name, `name`: its value, or NULL. */
+/* `option`: its name, `name`: its value, or NULL. */
 static enum status open_log(struct train *train, const char *option, const char *name, FILE **log,
                             struct err *err)
 {
-    const char *mark;
-    char path[1024];
-    int bytes;
+    char path[OPTIONS_PATH_BYTES];
+    enum status status;
 
     if (name == NULL)
         return STATUS_OK;
-    mark = strstr(name, "%r");
-    if (mark == NULL)
-        bytes = snprintf(path, sizeof path, "%s", name);
-    else
-        bytes = snprintf(path, sizeof path, "%.*s%u%s", (int)(mark - name), name,
-                         train->place->rank, mark + 2);
-    if (bytes < 0 || (size_t)bytes >= sizeof path)
-        return err_set(err, STATUS_TOO_BIG, 0, "%s %.60s...: the path is over %zu bytes", option,
-                       name, sizeof path - 1);
+    status = options_rank_path(option, name, train->place->rank, path, err);
+    if (status != STATUS_OK)
+        return status;
     *log = fopen(path, train->is_resumed ? "ae" : "we");
     if (*log == NULL)
         return err_set(err, STATUS_IO, errno, "%s %s: cannot open: %s", option, path,
@@ -289,6 +286,7 @@ static enum status get_ready(struct train *train, struct err *err)
     };
     static const struct stage together[] = {
         {meet, "world"},
+        {train_trace_open, "world"},
         {make_equal, "equal parameters"},
         {choose_reducer, "equal parameters"},
         {open_logs, "equal parameters"},
@@ -359,6 +357,7 @@ void train_free(struct train **out)
     train_metrics_close(train);
     train_nccl_close(train);
     ddp_free(&train->ddp);
+    train_trace_close(train);
     if (train->comm != NULL)
         comm_close(&train->comm);
     loader_free(&train->loader); /* its memory is the net's */

@@ -172,6 +172,7 @@ static enum status compute(struct train *train, struct train_pending *pending, u
     const struct net_clip clip = {options->clip_grad_value, options->clip_grad_norm};
     struct schedule_now now;
     struct optim optim;
+    uint64_t begun_us;
     enum status status = train_group(train, pending, wait_us, err);
 
     if (status == STATUS_OK)
@@ -183,14 +184,16 @@ static enum status compute(struct train *train, struct train_pending *pending, u
     if (status != STATUS_OK)
         return status;
     optim = optim_now(options, &now);
+    begun_us = trace_now(train->trace);
     if (clip.value > 0.0F || clip.norm > 0.0F)
         net_clip(train->net, &clip);
     net_update(train->net, &optim);
+    trace_span(train->trace, TRACE_TRAINING, "optimizer", begun_us, NULL, 0);
     pending->lr = now.lr;
     return STATUS_OK;
 }
 
-enum status train_step(struct train *train, struct err *err)
+static enum status step(struct train *train, struct err *err)
 {
     struct train_pending pending;
     struct ddp_times times = {0};
@@ -218,4 +221,15 @@ enum status train_step(struct train *train, struct err *err)
     progress_add(&train->progress, (uint64_t)pending.sums.images * train->place->world, wait_us,
                  times.comm_us, times.exposed_us);
     return train_settle(train, false, err);
+}
+
+enum status train_step(struct train *train, struct err *err)
+{
+    enum status status = train_trace_step(train, err);
+    const uint64_t begun_us = trace_now(train->trace);
+
+    if (status == STATUS_OK)
+        status = step(train, err);
+    trace_span(train->trace, TRACE_TRAINING, "step", begun_us, "step", train->state.step);
+    return status;
 }

@@ -125,6 +125,7 @@ static enum status validate(struct train *train, const volatile bool *stop, stru
         progress_print_validation(&sums);
         train_metrics_validation(train, &sums, mono_us() - begun_us);
     }
+    trace_span(train->trace, TRACE_TRAINING, "validation", begun_us, "images", sums.images);
     if (status != STATUS_OK || train->options->evaluate)
         return status;
     apply_metrics(train, &sums);
@@ -139,6 +140,28 @@ static bool is_checkpoint_due(const struct train *train)
 
     return (every > 0 && train->state.step % every == 0) || is_done(train) ||
            train->state.step_in_epoch == train->epoch_steps;
+}
+
+/* `is_stopped`: there is no later step. */
+static enum status save(struct train *train, bool is_stopped, struct err *err)
+{
+    const uint64_t begun_us = trace_now(train->trace);
+    const bool is_due = is_checkpoint_due(train);
+    const int64_t before = train->saving_step;
+    enum status status = is_stopped ? train_save_last(train, err)
+                         : is_due   ? train_save(train, err)
+                                    : train_saved(train, false, err);
+
+    if ((train->saving_step >= 0 && train->saving_step != before) || is_stopped)
+        trace_span(train->trace, TRACE_TRAINING, "checkpoint: copy", begun_us, "step",
+                   train->state.step);
+    if (before >= 0 && train->saving_step != before)
+        trace_span(train->trace, TRACE_CHECKPOINT, "checkpoint: write", train->saving_us, "step",
+                   (uint64_t)before);
+    if (train->saving_step != before)
+        train->saving_us = trace_now(train->trace);
+    train_metrics_checkpoint(train);
+    return status;
 }
 
 /* After a signal rank 0 finishes its step and saves. The other ranks go on until rank 0 has left,
@@ -157,13 +180,8 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
             status = train_settle(train, true, err);
         if (is_checkpoint_due(train))
             train_nccl_pause(train); /* rank 0 copies the net, the others wait in the next step */
-        if (status == STATUS_OK && is_stopped)
-            status = train_save_last(train, err);
-        else if (status == STATUS_OK && is_checkpoint_due(train))
-            status = train_save(train, err);
-        else if (status == STATUS_OK)
-            status = train_saved(train, false, err);
-        train_metrics_checkpoint(train);
+        if (status == STATUS_OK)
+            status = save(train, is_stopped, err);
         if (status == STATUS_OK && is_stopped)
             status = stopped(err);
     }
@@ -225,13 +243,17 @@ enum status train_run(struct train *train, const volatile bool *stop, struct err
     struct err verdict = {.text = ""}; /* a lost peer is first seen as some failure of the device */
     enum status status = STATUS_OK;
 
-    if (train->options->evaluate)
-        return validate(train, stop, err);
+    if (train->options->evaluate) {
+        status = validate(train, stop, err);
+        return status == STATUS_OK ? train_trace_end(train, err) : status;
+    }
     if (train->options->profile_steps > 0)
         return train_profile(train, stop, err);
     do
         status = run_epoch(train, stop, err);
     while (status == STATUS_OK && !is_done(train));
+    if (status == STATUS_OK)
+        status = train_trace_end(train, err);
     if (status == STATUS_OK)
         status = train_check_end(train, err);
     train_metrics_checkpoint(train);

@@ -12,6 +12,7 @@
  *   folders.c     checkpoints on nodes that share no disk; agree.c: from which all go on
  *   model.c       the model's graph and first parameters
  *   metrics.c     what rank 0 writes for people and programs: --metrics, --tensorboard
+ *   trace.c       --trace: spans of some steps, of all ranks
  *   profile.c     --profile
  *   progress.c    the lines that rank 0 prints */
 #ifndef WORKER_TRAIN_TRAIN_H
