@@ -368,9 +368,10 @@ def random_layers(rng):
         kind = rng.choice(("conv", "norm", "relu", "pool", "block", "residual"))
         if kind == "conv":
             kernel = rng.choice((1, 3, 5, 7))
-            stride = rng.choice((1, 2)) if size >= 4 else 1
-            layers.append(conv(f"c{i}", rng.randint(1, 40), kernel, stride, kernel // 2, rng.random() < 0.5))
-            size //= stride
+            stride = rng.choice((1, 1, 2, 3)) if size >= 4 else 1
+            pad = kernel // 2 if stride == 1 or rng.random() < 0.7 else kernel - 1
+            layers.append(conv(f"c{i}", rng.randint(1, 40), kernel, stride, pad, rng.random() < 0.5))
+            size = (size - 1) // stride + 1
         elif kind == "norm":
             layers.append(norm(f"n{i}"))
         elif kind == "relu":

@@ -61,19 +61,22 @@ struct cpu_shape cpu_weights_shape(const int64_t *dims, int dim_count)
     return shape;
 }
 
-enum status cpu_weights_set_layout(struct cpu_layer *layer, const struct cpu_shape *plain,
-                                   const struct cpu_layout *stored, struct err *err)
+enum status cpu_weights_set_layout(struct cpu_layer *layer, const struct cpu_shape *shape,
+                                   const struct cpu_shape *wide, const struct cpu_layout *stored,
+                                   struct err *err)
 {
     struct cpu_tensor *tensor = &layer->tensors[0];
     enum status status;
 
     cpu_tensor_close(tensor);
-    *tensor = (struct cpu_tensor){.count = 1};
-    for (int i = 0; i < plain->dim_count; i++)
-        tensor->count *= (size_t)plain->dims[i];
+    *tensor = (struct cpu_tensor){.count = 1, .shape = *shape, .wide = *wide};
+    for (int i = 0; i < shape->dim_count; i++) {
+        assert(wide->dims[i] == shape->dims[i] || (i < 2 && wide->dims[i] > shape->dims[i]));
+        tensor->count *= (size_t)shape->dims[i];
+    }
     tensor->size = cpu_layout_bytes(stored) / sizeof(float);
-    assert(tensor->count <= tensor->size);
-    status = cpu_layout_new(&tensor->plain, plain, layer->graph->name, err);
+    assert(tensor->count <= tensor->size && shape->dim_count == wide->dim_count);
+    status = cpu_layout_new(&tensor->plain, wide, layer->graph->name, err);
     if (status == STATUS_OK)
         status = cpu_layout_copy(&tensor->stored, stored, layer->graph->name, err);
     return status;

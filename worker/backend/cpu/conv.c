@@ -6,29 +6,19 @@
  * Weights are stored in the layout that is best for forward. Where backward needs another one, they
  * are reordered once per step (some KiB). No gradient is computed for the network's input.
  *
- * Over bf16 (half.h) weights are stored in the layout of their gradient, since forward and data read
- * a 16-bit copy anyway. With AMX a 1x1 convolution is a matrix product over pixels: oneDNN's inner
- * product is up to five times as fast as its convolution. */
+ * conv_choose.c decides in which type and order it is computed. Over bf16 (half.h) weights are
+ * stored in the layout of their gradient, since forward and data read a 16-bit copy anyway. With AMX
+ * a 1x1 convolution is a matrix product over pixels: oneDNN's inner product is up to five times as
+ * fast as its convolution. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/backend/cpu/half.h"
-#include "worker/backend/cpu/product.h"
+#include "worker/backend/cpu/conv.h"
+#include "worker/backend/cpu/order.h"
 
 #define WEIGHTS_PER_CHUNK                                                                          \
     4 /* every chunk reads all weights: its output is at least this much larger */
-
-struct conv {
-    struct cpu_product product;
-    struct cpu_half half;
-    bool is_matrix;   /* a matrix product over pixels */
-    bool own_weights; /* the gradient of the weights by our own loops */
-    uint32_t chunk;   /* images per chunk */
-    float *partial;   /* gradient of the weights, then of the bias, of one chunk */
-    float
-        *input_grad; /* gradient of the input of one chunk, before it is added; NULL: not needed */
-};
 
 static uint32_t chunk_images(const struct cpu *cpu, const struct cpu_layer *layer)
 {
@@ -45,100 +35,35 @@ static uint32_t chunk_images(const struct cpu *cpu, const struct cpu_layer *laye
     return images < cpu->batch_max ? (uint32_t)images : cpu->batch_max;
 }
 
-static const struct conv *conv_of(const struct cpu_layer *layer)
-{
-    return layer->own;
-}
-
-static struct cpu_operation describe(const struct cpu *cpu, const struct cpu_layer *layer,
-                                     uint32_t n)
-{
-    const struct cpu_half *half = &conv_of(layer)->half;
-
-    return (struct cpu_operation){.layer = layer->graph->name,
-                                  .is_conv = true,
-                                  .has_bias = layer->graph->has_bias,
-                                  .stride = layer->graph->window.stride,
-                                  .pad = layer->graph->window.pad,
-                                  .in = half->on ? cpu_half_shape(half, layer->in, n)
-                                                 : cpu_value_shape(cpu, layer->in, n),
-                                  .out = half->on ? cpu_half_shape(half, &layer->out, n)
-                                                  : cpu_value_shape(cpu, &layer->out, n)};
-}
-
-/* The pixels of n images as rows of a matrix. */
-static struct cpu_operation describe_matrix(const struct cpu *cpu, const struct cpu_layer *layer,
-                                            uint32_t n)
-{
-    const uint32_t pixels = layer->out.dims[1] * layer->out.dims[2];
-    const struct cpu_matrix matrix = {
-        .rows = (int64_t)n * pixels, .in = layer->in->dims[0], .out = layer->out.dims[0]};
-
-    (void)cpu;
-    return cpu_half_matrix(&conv_of(layer)->half, layer, &matrix);
-}
-
-/* Lets oneDNN choose the layouts of the weights. STATUS_UNSUPPORTED: no bf16 for this shape. */
-static enum status choose_layouts(const struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
-                                  struct err *err)
-{
-    const int64_t kernel = layer->graph->window.kernel;
-    const int64_t dims[] = {layer->out.dims[0], layer->in->dims[0], kernel, kernel};
-    const struct cpu_shape plain = cpu_weights_shape(dims, conv->is_matrix ? 2 : 4);
-    struct cpu_product *product = &conv->product;
-    enum status status =
-        cpu_product_choose(cpu, layer, product, conv->is_matrix ? describe_matrix : describe,
-                           conv->chunk, &plain, cpu_half_type(&conv->half), err);
-    const struct cpu_layout *stored =
-        product->weights[conv->half.on ? CPU_DIRECTION_WEIGHTS : CPU_DIRECTION_FORWARD];
-
-    if (status == STATUS_OK)
-        status = cpu_product_store(layer, product, &plain, stored, stored, err);
-    conv->own_weights =
-        status == STATUS_OK && product->is_general[CPU_DIRECTION_WEIGHTS] && !conv->half.on &&
-        !layer->in->blocked && layer->out.blocked &&
-        cpu_layout_equal(product->weights[CPU_DIRECTION_WEIGHTS], layer->tensors[0].plain);
-    return status;
-}
-
-/* A value in bf16: computed in bf16 where that is possible, else in fp32. */
-static enum status choose_type(const struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
-                               struct err *err)
-{
-    const struct graph_window *window = &layer->graph->window;
-    enum status status;
-    struct err refusal;
-
-    assert(layer->in->type == layer->out.type);
-    conv->half.on = layer->out.type == CPU_BF16;
-    conv->half.step = 1;
-    if (!conv->half.on)
-        return choose_layouts(cpu, layer, conv, err);
-    conv->is_matrix = cpu_dnnl_isa() == CPU_ISA_AMX && window->kernel == 1 && window->pad == 0;
-    status = choose_layouts(cpu, layer, conv, &refusal);
-    if (status == STATUS_OK && conv->is_matrix)
-        conv->half.step = window->stride;
-    if (status != STATUS_UNSUPPORTED) {
-        if (status != STATUS_OK && err != NULL)
-            *err = refusal;
-        return status;
-    }
-    conv->half.is_wide = true;
-    conv->is_matrix = false;
-    return choose_layouts(cpu, layer, conv, err);
-}
-
 static bool has_other_reader(const struct cpu *cpu, const struct cpu_layer *layer)
 {
     return graph_only_user(cpu->graph, layer->graph->inputs[0]) == GRAPH_NONE;
 }
 
-static size_t weights_bytes(const struct conv *conv)
+static size_t weights_bytes(const struct cpu_conv *conv)
 {
     return cpu_layout_bytes(conv->product.weights[CPU_DIRECTION_WEIGHTS]);
 }
 
-static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct conv *conv,
+static enum status request_copies(struct cpu *cpu, struct cpu_layer *layer, struct cpu_conv *conv,
+                                  struct err *err)
+{
+    const uint32_t now = (uint32_t)(layer - cpu->layers);
+    const size_t in = cpu_order_bytes(layer->in, conv->chunk);
+    const size_t out = cpu_order_bytes(&layer->out, conv->chunk);
+    struct cpu_half *copies = &conv->half;
+    enum status status = cpu_request(cpu, layer, &copies->in[0], in, now, now, err);
+
+    if (status == STATUS_OK)
+        status = cpu_request(cpu, layer, &copies->out[0], out, now, now, err);
+    if (status == STATUS_OK && !cpu->evaluate_only)
+        status = cpu_request_in_backward(cpu, layer, &copies->in[1], in, err);
+    if (status == STATUS_OK && !cpu->evaluate_only)
+        status = cpu_request_in_backward(cpu, layer, &copies->out[1], out, err);
+    return status;
+}
+
+static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct cpu_conv *conv,
                                 struct err *err)
 {
     const size_t input_bytes = cpu_value_bytes(layer->in, conv->chunk);
@@ -146,12 +71,14 @@ static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct
 
     if (status == STATUS_OK && conv->half.on)
         status = cpu_half_request(cpu, layer, &conv->half, conv->chunk, err);
+    if (status == STATUS_OK && conv->on_copies)
+        status = request_copies(cpu, layer, conv, err);
     if (cpu->evaluate_only)
         return status;
     if (status == STATUS_OK && conv->chunk < cpu->batch_max)
-        status =
-            cpu_request_in_backward(cpu, layer, &conv->partial,
-                                    weights_bytes(conv) + layer->out.dims[0] * sizeof(float), err);
+        status = cpu_request_in_backward(
+            cpu, layer, &conv->partial,
+            weights_bytes(conv) + cpu_conv_channels(cpu, layer) * sizeof(float), err);
     if (status == STATUS_OK && layer->in->needs_grad && has_other_reader(cpu, layer))
         status = cpu_request_in_backward(cpu, layer, &conv->input_grad, input_bytes, err);
     return status;
@@ -159,23 +86,24 @@ static enum status make_buffers(struct cpu *cpu, struct cpu_layer *layer, struct
 
 static enum status conv_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
-    struct conv *conv = calloc(1, sizeof *conv);
+    struct cpu_conv *conv = calloc(1, sizeof *conv);
     enum status status;
 
     if (conv == NULL)
         return cpu_out_of_memory(layer, err);
     layer->own = conv;
     conv->chunk = chunk_images(cpu, layer);
-    status = choose_type(cpu, layer, conv, err);
+    status = cpu_conv_choose(cpu, layer, conv, err);
     if (status == STATUS_OK && layer->graph->has_bias)
-        cpu_tensor_set_vector(&layer->tensors[1], layer->out.dims[0], layer->out.dims[0]);
+        cpu_tensor_set_vector(&layer->tensors[1], layer->out.dims[0],
+                              cpu_conv_channels(cpu, layer));
     layer->is_half = cpu_half_type(&conv->half) == CPU_BF16;
     return status == STATUS_OK ? make_buffers(cpu, layer, conv, err) : status;
 }
 
 static void conv_close(struct cpu_layer *layer)
 {
-    struct conv *conv = layer->own;
+    struct cpu_conv *conv = layer->own;
 
     if (conv == NULL)
         return;
@@ -184,7 +112,7 @@ static void conv_close(struct cpu_layer *layer)
     layer->own = NULL;
 }
 
-static uint32_t next_chunk(const struct cpu *cpu, const struct conv *conv, uint32_t first)
+static uint32_t next_chunk(const struct cpu *cpu, const struct cpu_conv *conv, uint32_t first)
 {
     return cpu->n - first < conv->chunk ? cpu->n - first : conv->chunk;
 }
@@ -203,39 +131,47 @@ static enum status run(struct cpu *cpu, struct cpu_layer *layer, struct cpu_prod
     return status;
 }
 
-/* n images as the primitive reads them. */
-static const float *read_half(struct cpu *cpu, struct cpu_layer *layer,
-                              const struct cpu_value *value, uint32_t n, const float *memory,
-                              float *copy)
+/* n images as the primitive of a direction reads them. */
+static const float *read_value(struct cpu *cpu, struct cpu_layer *layer,
+                               enum cpu_direction direction, const struct cpu_value *value,
+                               uint32_t n, const float *memory, float *copy)
 {
+    const struct cpu_conv *conv = layer->own;
     const uint64_t start = cpu_clock(cpu);
-    const float *read;
+    const float *read = copy;
 
     if (copy == NULL)
         return memory;
-    read = cpu_half_read(cpu, &conv_of(layer)->half, value, n, memory, copy);
+    if (conv->on_copies)
+        cpu_order_read(cpu, value, n, memory, conv->order[direction], copy);
+    else
+        read = cpu_half_read(cpu, &conv->half, value, n, memory, copy);
     cpu_count(cpu, layer, CPU_CONV_COPIES, start);
     return read;
 }
 
 /* After the primitive wrote n images, to `copy` or to `memory`. */
-static void finish(struct cpu *cpu, struct cpu_layer *layer, const struct cpu_value *value,
-                   enum graph_dtype dtype, uint32_t n, const float *copy, float *memory)
+static void finish(struct cpu *cpu, struct cpu_layer *layer, enum cpu_direction direction,
+                   const struct cpu_value *value, enum graph_dtype dtype, uint32_t n,
+                   const float *copy, float *memory)
 {
+    const struct cpu_conv *conv = layer->own;
     const uint64_t start = cpu_clock(cpu);
 
+    if (copy != NULL && conv->on_copies)
+        cpu_order_write(cpu, value, n, copy, conv->order[direction], memory);
+    else if (copy != NULL)
+        cpu_half_write(cpu, &conv->half, value, n, copy, memory);
     if (value->type == CPU_F32)
         cpu_round(cpu, dtype, memory, n * value->image_size);
-    if (copy == NULL)
-        return;
-    cpu_half_write(cpu, &conv_of(layer)->half, value, n, copy, memory);
-    cpu_count(cpu, layer, CPU_CONV_COPIES, start);
+    if (copy != NULL)
+        cpu_count(cpu, layer, CPU_CONV_COPIES, start);
 }
 
 static enum status convert(struct cpu *cpu, struct cpu_layer *layer, enum cpu_direction direction,
                            struct err *err)
 {
-    struct conv *conv = layer->own;
+    struct cpu_conv *conv = layer->own;
     const uint64_t start = cpu_clock(cpu);
     enum status status = cpu_product_convert(cpu, layer, &conv->product, direction, err);
 
@@ -246,7 +182,7 @@ static enum status convert(struct cpu *cpu, struct cpu_layer *layer, enum cpu_di
 static enum status forward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint32_t first,
                                  uint32_t n, struct err *err)
 {
-    struct conv *conv = layer->own;
+    struct cpu_conv *conv = layer->own;
     const float *in = cpu_image_at(layer->in, layer->in->data, first);
     float *out = cpu_image_at(&layer->out, layer->out.data, first), *copy = conv->half.out[0];
     struct cpu_product_memory memory = {
@@ -259,16 +195,17 @@ static enum status forward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint3
     assert(first + n <= cpu->n && n <= conv->chunk);
     if (status != STATUS_OK)
         return status;
-    memory.in = read_half(cpu, layer, layer->in, n, in, conv->half.in[0]);
+    memory.in = read_value(cpu, layer, CPU_DIRECTION_FORWARD, layer->in, n, in, conv->half.in[0]);
     status = run(cpu, layer, set, CPU_DIRECTION_FORWARD, &memory, err);
     if (status == STATUS_OK)
-        finish(cpu, layer, &layer->out, layer->graph->out.dtype, n, copy, out);
+        finish(cpu, layer, CPU_DIRECTION_FORWARD, &layer->out, layer->graph->out.dtype, n, copy,
+               out);
     return status;
 }
 
 static enum status conv_forward(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
-    struct conv *conv = layer->own;
+    struct cpu_conv *conv = layer->own;
     enum status status = convert(cpu, layer, CPU_DIRECTION_FORWARD, err);
     uint32_t n;
 
@@ -302,7 +239,7 @@ static void own_weights(struct cpu *cpu, struct cpu_layer *layer, uint32_t n, co
                                         .kernel = window->kernel,
                                         .stride = window->stride,
                                         .pad = window->pad,
-                                        .out_channels = layer->out.dims[0]};
+                                        .out_channels = (uint32_t)cpu_conv_channels(cpu, layer)};
     const uint64_t start = cpu_clock(cpu);
 
     cpu->kernels->conv_weights(&area, &shape, in, dy, weights, bias);
@@ -315,10 +252,10 @@ static enum status backward_weights(struct cpu *cpu, struct cpu_layer *layer,
                                     struct cpu_product_set *set, uint32_t first, const float *dy,
                                     struct err *err)
 {
-    const struct conv *conv = layer->own;
+    const struct cpu_conv *conv = layer->own;
     const size_t count = weights_bytes(conv) / sizeof(float); /* their gradient is fp32 */
-    const float *in = read_half(cpu, layer, layer->in, set->n,
-                                cpu_image_at(layer->in, layer->in->data, first), conv->half.in[1]);
+    const float *in = read_value(cpu, layer, CPU_DIRECTION_WEIGHTS, layer->in, set->n,
+                                 cpu_image_at(layer->in, layer->in->data, first), conv->half.in[1]);
     float *sum = cpu_product_weights(layer, &conv->product, CPU_DIRECTION_WEIGHTS);
     float *weights = first == 0 ? sum : conv->partial;
     float *bias_sum = layer->graph->has_bias ? layer->tensors[1].grad : NULL;
@@ -344,7 +281,7 @@ static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
                                  struct cpu_product_set *set, uint32_t first, const float *dy,
                                  struct err *err)
 {
-    const struct conv *conv = layer->own;
+    const struct cpu_conv *conv = layer->own;
     const enum graph_dtype dtype = cpu->graph->layers[layer->graph->inputs[0]].out.dtype;
     float *grad = cpu_image_at(layer->in, layer->in->grad, first), *copy = conv->half.in[1];
     float *made = layer->adds[0] ? conv->input_grad : grad;
@@ -358,7 +295,7 @@ static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
     status = run(cpu, layer, set, CPU_DIRECTION_DATA, &memory, err);
     if (status != STATUS_OK)
         return status;
-    finish(cpu, layer, layer->in, dtype, set->n, copy, made);
+    finish(cpu, layer, CPU_DIRECTION_DATA, layer->in, dtype, set->n, copy, made);
     if (layer->adds[0])
         cpu_value_add_grad(cpu, layer->in, dtype, grad, made, set->n * layer->in->image_size, true);
     return STATUS_OK;
@@ -367,8 +304,8 @@ static enum status backward_data(struct cpu *cpu, struct cpu_layer *layer,
 static enum status backward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint32_t first,
                                   uint32_t n, struct err *err)
 {
-    struct conv *conv = layer->own;
-    const float *dy = cpu_image_at(&layer->out, layer->out.grad, first);
+    struct cpu_conv *conv = layer->own;
+    const float *grad = cpu_image_at(&layer->out, layer->out.grad, first), *dy = NULL;
     struct cpu_product_set *set;
     enum status status = cpu_product_find(cpu, layer, &conv->product, n, &set, err);
 
@@ -377,16 +314,19 @@ static enum status backward_chunk(struct cpu *cpu, struct cpu_layer *layer, uint
         return status;
     if (layer->norm != NULL)
         cpu_norm_backward_apply(cpu, layer->norm, first, n);
-    dy = read_half(cpu, layer, &layer->out, n, dy, conv->half.out[1]);
-    if (layer->in->grad != NULL)
+    if (layer->in->grad != NULL) {
+        dy = read_value(cpu, layer, CPU_DIRECTION_DATA, &layer->out, n, grad, conv->half.out[1]);
         status = backward_data(cpu, layer, set, first, dy, err);
+    }
+    if (dy == NULL || conv->order[CPU_DIRECTION_DATA] != conv->order[CPU_DIRECTION_WEIGHTS])
+        dy = read_value(cpu, layer, CPU_DIRECTION_WEIGHTS, &layer->out, n, grad, conv->half.out[1]);
     return status == STATUS_OK ? backward_weights(cpu, layer, set, first, dy, err) : status;
 }
 
 static enum status conv_backward(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
                                  struct err *err)
 {
-    struct conv *conv = layer->own;
+    struct cpu_conv *conv = layer->own;
     enum status status = convert(cpu, layer, CPU_DIRECTION_DATA, err);
     uint32_t n;
 

@@ -50,9 +50,11 @@ struct cpu_value {
 
 /* A parameter or buffer in the layout in which its layer reads it. */
 struct cpu_tensor {
-    /* Of weights: row-major, and as stored. NULL for a vector, which is [count] and padding. */
+    /* Of weights: row-major, and as stored. Both may have more output and input channels than the
+     * tensor, which are 0. NULL for a vector, which is [count] and padding. */
     struct cpu_layout *plain, *stored;
-    size_t count, size; /* elements; elements with padding */
+    struct cpu_shape shape, wide; /* of weights: the tensor's, and that of `plain` */
+    size_t count, size;           /* elements; elements with padding */
     float *param, *grad;
 };
 
@@ -183,10 +185,11 @@ enum status cpu_sync(struct cpu *cpu, const struct cpu_layer *layer, double *val
 struct cpu_shape cpu_value_shape(const struct cpu *cpu, const struct cpu_value *value, uint32_t n);
 /* A row-major fp32 shape of weights. */
 struct cpu_shape cpu_weights_shape(const int64_t *dims, int dim_count);
-/* The weights of `layer` (its first tensor): `plain` is row-major, `stored` has the same dimensions
- * and is copied. */
-enum status cpu_weights_set_layout(struct cpu_layer *layer, const struct cpu_shape *plain,
-                                   const struct cpu_layout *stored, struct err *err);
+/* The weights of `layer` (its first tensor): `shape` is row-major, and `wide` too, with as many
+ * channels or more; `stored` has the dimensions of `wide` and is copied. */
+enum status cpu_weights_set_layout(struct cpu_layer *layer, const struct cpu_shape *shape,
+                                   const struct cpu_shape *wide, const struct cpu_layout *stored,
+                                   struct err *err);
 /* A tensor of one dimension: `count` elements in room for `size`. */
 void cpu_tensor_set_vector(struct cpu_tensor *tensor, size_t count, size_t size);
 void cpu_tensor_close(struct cpu_tensor *tensor);

@@ -14,8 +14,9 @@ struct linear {
 };
 
 static struct cpu_operation describe(const struct cpu *cpu, const struct cpu_layer *layer,
-                                     uint32_t n)
+                                     uint32_t n, enum cpu_direction direction)
 {
+    (void)direction;
     return (struct cpu_operation){.layer = layer->graph->name,
                                   .has_bias = layer->graph->has_bias,
                                   .in = cpu_value_shape(cpu, layer->in, n),
@@ -23,13 +24,14 @@ static struct cpu_operation describe(const struct cpu *cpu, const struct cpu_lay
 }
 
 static struct cpu_operation describe_half(const struct cpu *cpu, const struct cpu_layer *layer,
-                                          uint32_t n)
+                                          uint32_t n, enum cpu_direction direction)
 {
     const struct cpu_half *half = &((const struct linear *)layer->own)->half;
     const struct cpu_matrix matrix = {
         .rows = n, .in = (int64_t)layer->in->image_size, .out = layer->out.dims[0]};
 
     (void)cpu;
+    (void)direction;
     return cpu_half_matrix(half, layer, &matrix);
 }
 
@@ -50,14 +52,15 @@ static enum status store_half(struct cpu_layer *layer, struct linear *linear,
     enum status status;
 
     if (plain->dim_count == 2)
-        return cpu_product_store(layer, product, plain, product->weights[CPU_DIRECTION_WEIGHTS],
+        return cpu_product_store(layer, product, plain, plain,
+                                 product->weights[CPU_DIRECTION_WEIGHTS],
                                  product->weights[CPU_DIRECTION_WEIGHTS], err);
     last.order = CPU_CHANNELS_LAST;
     status = cpu_layout_new(&stored, &last, layer->graph->name, err);
     if (status == STATUS_OK)
         status = cpu_layout_new(&seen, matrix, layer->graph->name, err);
     if (status == STATUS_OK)
-        status = cpu_product_store(layer, product, plain, stored, seen, err);
+        status = cpu_product_store(layer, product, plain, plain, stored, seen, err);
     cpu_layout_free(&stored);
     cpu_layout_free(&seen);
     return status;
@@ -104,7 +107,7 @@ static enum status choose_layouts(const struct cpu *cpu, struct cpu_layer *layer
     stored.order = cpu_value_shape(cpu, in, 1).order;
     status = cpu_product_set(layer, &linear->product, describe, &stored, err);
     if (status == STATUS_OK)
-        status = cpu_product_store(layer, &linear->product, &plain,
+        status = cpu_product_store(layer, &linear->product, &plain, &plain,
                                    linear->product.weights[CPU_DIRECTION_FORWARD],
                                    linear->product.weights[CPU_DIRECTION_FORWARD], err);
     return status;

@@ -12,65 +12,79 @@ static bool runs(const struct cpu *cpu, const struct cpu_layer *layer, enum cpu_
     return !cpu->evaluate_only && (direction == CPU_DIRECTION_WEIGHTS || layer->in->needs_grad);
 }
 
-/* Asks for a direction and keeps the layout that it chose for the weights. *descriptor: that of
- * forward, which is stored for CPU_DIRECTION_FORWARD and read for the others. */
-static enum status choose(const struct cpu *cpu, struct cpu_product *product,
-                          const struct cpu_operation *operation, enum cpu_direction direction,
-                          const struct cpu_layout *weights, struct cpu_descriptor **descriptor,
+/* How oneDNN would run a direction.
+ *   forward: layout of the weights of forward, which oneDNN wants to know for backward too */
+static enum status describe(const struct cpu *cpu, const struct cpu_operation *operation,
+                            enum cpu_direction direction, const struct cpu_layout *forward,
+                            const struct cpu_layout *weights, struct cpu_descriptor **made,
+                            struct err *err)
+{
+    struct cpu_descriptor *hint = NULL;
+    enum status status = STATUS_OK;
+
+    *made = NULL;
+    if (direction != CPU_DIRECTION_FORWARD)
+        status = cpu_descriptor_new(&hint, cpu->dnnl, operation, CPU_DIRECTION_FORWARD, forward,
+                                    NULL, err);
+    if (status == STATUS_OK)
+        status = cpu_descriptor_new(made, cpu->dnnl, operation, direction, weights, hint, err);
+    cpu_descriptor_free(&hint);
+    return status;
+}
+
+/* Asks for a direction and keeps the layout that it chose for the weights. */
+static enum status choose(const struct cpu *cpu, const struct cpu_layer *layer,
+                          struct cpu_product *product, uint32_t n, enum cpu_direction direction,
+                          const struct cpu_layout *read, const struct cpu_layout *written,
                           struct err *err)
 {
-    const struct cpu_descriptor *forward = direction == CPU_DIRECTION_FORWARD ? NULL : *descriptor;
+    const struct cpu_operation operation = product->describe(cpu, layer, n, direction);
+    const bool writes = direction == CPU_DIRECTION_WEIGHTS;
     struct cpu_descriptor *made;
     enum status status =
-        cpu_descriptor_new(&made, cpu->dnnl, operation, direction, weights, forward, err);
+        describe(cpu, &operation, direction, read, writes ? written : read, &made, err);
 
-    if (status == STATUS_OK && operation->in.type == CPU_BF16 && !cpu_descriptor_is_bf16(made))
+    if (status == STATUS_OK && operation.in.type == CPU_BF16 && !cpu_descriptor_is_bf16(made))
         status = err_set(err, STATUS_UNSUPPORTED, 0,
-                         "layer %s: oneDNN has no fast bf16 for its shape", operation->layer);
+                         "layer %s: oneDNN has no fast bf16 for its shape", operation.layer);
     if (status == STATUS_OK)
         status = cpu_descriptor_weights(&product->weights[direction], made, err);
-    product->is_general[direction] = status == STATUS_OK && cpu_descriptor_is_general(made);
-    if (direction == CPU_DIRECTION_FORWARD)
-        *descriptor = made;
-    else
-        cpu_descriptor_free(&made);
+    product->is_general[direction] =
+        status == STATUS_OK && runs(cpu, layer, direction) && cpu_descriptor_is_general(made);
+    cpu_descriptor_free(&made);
     return status;
 }
 
 static enum status choose_all(const struct cpu *cpu, const struct cpu_layer *layer,
-                              struct cpu_product *product, const struct cpu_operation *operation,
+                              struct cpu_product *product, uint32_t n,
                               const struct cpu_layout *read, const struct cpu_layout *written,
                               struct err *err)
 {
-    struct cpu_descriptor *forward = NULL;
-    enum status status =
-        choose(cpu, product, operation, CPU_DIRECTION_FORWARD, read, &forward, err);
+    enum status status = STATUS_OK;
 
-    if (status == STATUS_OK && layer->in->needs_grad)
-        status = choose(cpu, product, operation, CPU_DIRECTION_DATA, read, &forward, err);
-    if (status == STATUS_OK)
-        status = choose(cpu, product, operation, CPU_DIRECTION_WEIGHTS, written, &forward, err);
-    cpu_descriptor_free(&forward);
+    for (uint32_t d = 0; d < CPU_DIRECTIONS && status == STATUS_OK; d++)
+        if (d != CPU_DIRECTION_DATA || layer->in->needs_grad)
+            status = choose(cpu, layer, product, n, d, read, written, err);
     return status;
 }
 
 enum status cpu_product_choose(const struct cpu *cpu, const struct cpu_layer *layer,
-                               struct cpu_product *product, cpu_describe describe, uint32_t n,
+                               struct cpu_product *product, cpu_describe describes, uint32_t n,
                                const struct cpu_shape *plain, enum cpu_type type, struct err *err)
 {
-    const struct cpu_operation operation = describe(cpu, layer, n);
+    const char *name = layer->graph->name;
     struct cpu_shape shape = *plain;
     struct cpu_layout *read = NULL, *written = NULL;
     enum status status;
 
-    product->describe = describe;
+    product->describe = describes;
     shape.order = CPU_ORDER_ANY;
-    status = cpu_layout_new(&written, &shape, operation.layer, err);
+    status = cpu_layout_new(&written, &shape, name, err);
     shape.type = type;
     if (status == STATUS_OK)
-        status = cpu_layout_new(&read, &shape, operation.layer, err);
+        status = cpu_layout_new(&read, &shape, name, err);
     if (status == STATUS_OK)
-        status = choose_all(cpu, layer, product, &operation, read, written, err);
+        status = choose_all(cpu, layer, product, n, read, written, err);
     cpu_layout_free(&read);
     cpu_layout_free(&written);
     if (status != STATUS_OK)
@@ -79,11 +93,12 @@ enum status cpu_product_choose(const struct cpu *cpu, const struct cpu_layer *la
 }
 
 enum status cpu_product_set(const struct cpu_layer *layer, struct cpu_product *product,
-                            cpu_describe describe, const struct cpu_shape *weights, struct err *err)
+                            cpu_describe describes, const struct cpu_shape *weights,
+                            struct err *err)
 {
     enum status status = STATUS_OK;
 
-    product->describe = describe;
+    product->describe = describes;
     for (uint32_t d = 0; d < CPU_DIRECTIONS && status == STATUS_OK; d++)
         status = cpu_layout_new(&product->weights[d], weights, layer->graph->name, err);
     return status;
@@ -110,10 +125,11 @@ enum status cpu_product_request(struct cpu *cpu, struct cpu_layer *layer,
 }
 
 enum status cpu_product_store(struct cpu_layer *layer, struct cpu_product *product,
-                              const struct cpu_shape *plain, const struct cpu_layout *stored,
-                              const struct cpu_layout *seen, struct err *err)
+                              const struct cpu_shape *shape, const struct cpu_shape *wide,
+                              const struct cpu_layout *stored, const struct cpu_layout *seen,
+                              struct err *err)
 {
-    enum status status = cpu_weights_set_layout(layer, plain, stored, err);
+    enum status status = cpu_weights_set_layout(layer, shape, wide, stored, err);
 
     assert(cpu_layout_bytes(stored) == cpu_layout_bytes(seen));
     cpu_layout_free(&product->stored);
@@ -143,25 +159,21 @@ void cpu_product_close(struct cpu_product *product)
 static enum status make_set(struct cpu *cpu, struct cpu_layer *layer, struct cpu_product *product,
                             struct cpu_product_set *set, uint32_t n, struct err *err)
 {
-    const struct cpu_operation operation = product->describe(cpu, layer, n);
-    struct cpu_descriptor *forward = NULL;
+    const struct cpu_layout *forward = product->weights[CPU_DIRECTION_FORWARD];
     enum status status = STATUS_OK;
 
     for (uint32_t d = 0; d < CPU_DIRECTIONS && status == STATUS_OK; d++) {
+        struct cpu_operation operation;
         struct cpu_descriptor *descriptor;
 
         if (!runs(cpu, layer, d))
             continue;
-        status = cpu_descriptor_new(&descriptor, cpu->dnnl, &operation, d, product->weights[d],
-                                    forward, err);
+        operation = product->describe(cpu, layer, n, d);
+        status = describe(cpu, &operation, d, forward, product->weights[d], &descriptor, err);
         if (status == STATUS_OK)
             status = cpu_prim_new(&set->prims[d], cpu->dnnl, descriptor, err);
-        if (d == CPU_DIRECTION_FORWARD)
-            forward = descriptor;
-        else
-            cpu_descriptor_free(&descriptor);
+        cpu_descriptor_free(&descriptor);
     }
-    cpu_descriptor_free(&forward);
     if (status == STATUS_OK)
         set->n = n;
     else

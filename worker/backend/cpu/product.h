@@ -2,7 +2,7 @@
  * the weights. One set of primitives for each number of images, and copies of the weights where a
  * direction reads another layout or type than the one that is stored.
  *
- * A layer provides `describe`; the rest is here. */
+ * A layer provides a cpu_describe; the rest is here. */
 #ifndef WORKER_BACKEND_CPU_PRODUCT_H
 #define WORKER_BACKEND_CPU_PRODUCT_H
 
@@ -12,9 +12,10 @@
 
 #define CPU_PRODUCT_SETS_MAX 8
 
-/* Describes the layer for n images. */
+/* Describes the layer for n images, as a direction computes it: orders of values may differ between
+ * directions, dimensions do not. */
 typedef struct cpu_operation (*cpu_describe)(const struct cpu *cpu, const struct cpu_layer *layer,
-                                             uint32_t n);
+                                             uint32_t n, enum cpu_direction direction);
 
 /* The primitives for one number of images. */
 struct cpu_product_set {
@@ -26,7 +27,8 @@ struct cpu_product {
     cpu_describe describe;
     struct cpu_layout *weights[CPU_DIRECTIONS]; /* NULL: the net never runs it */
     struct cpu_layout *stored;       /* the tensor's layout, with the dimensions of `weights` */
-    bool is_general[CPU_DIRECTIONS]; /* oneDNN has no vector code for it here: very slow */
+    bool is_general[CPU_DIRECTIONS]; /* is run, and oneDNN has no vector code for it here: very
+                                        slow */
     float *copies[CPU_DIRECTIONS];   /* weights in that layout; NULL: the tensor has it */
     struct cpu_prim *converts[CPU_DIRECTIONS]; /* made when first used */
     struct cpu_product_set sets[CPU_PRODUCT_SETS_MAX];
@@ -39,24 +41,26 @@ struct cpu_product_memory {
     const void *in, *weights, *bias, *out; /* bias NULL: none */
 };
 
-/* Sets `describe`, and asks oneDNN for the best layout of the weights in each direction: of `type`
+/* Sets product->describe, and asks oneDNN for the best layout of the weights in each direction: of `type`
  * for forward and data, fp32 for their gradient.
  *   plain: the row-major shape of the weights in fp32
  *   n: number of images that the choice is for
  * Errors: STATUS_UNSUPPORTED where oneDNN lacks a direction, or has no fast bf16;
  * then nothing is left in `product`. */
 enum status cpu_product_choose(const struct cpu *cpu, const struct cpu_layer *layer,
-                               struct cpu_product *product, cpu_describe describe, uint32_t n,
+                               struct cpu_product *product, cpu_describe describes, uint32_t n,
                                const struct cpu_shape *plain, enum cpu_type type, struct err *err);
-/* Sets `describe`, and one layout for all directions. */
+/* Sets product->describe, and one layout for all directions. */
 enum status cpu_product_set(const struct cpu_layer *layer, struct cpu_product *product,
-                            cpu_describe describe, const struct cpu_shape *weights,
+                            cpu_describe describes, const struct cpu_shape *weights,
                             struct err *err);
-/* Stores the weights of the layer as `plain` in the layout `stored`, which the primitives see as
- * `seen`: the same bytes, maybe with other dimensions. Both may belong to `product`. */
+/* Stores the weights of the layer, `shape`, as `wide` (cpu_weights_set_layout) in the layout
+ * `stored`, which the primitives see as `seen`: the same bytes, maybe with other dimensions. Both
+ * may belong to `product`. */
 enum status cpu_product_store(struct cpu_layer *layer, struct cpu_product *product,
-                              const struct cpu_shape *plain, const struct cpu_layout *stored,
-                              const struct cpu_layout *seen, struct err *err);
+                              const struct cpu_shape *shape, const struct cpu_shape *wide,
+                              const struct cpu_layout *stored, const struct cpu_layout *seen,
+                              struct err *err);
 /* Requests the copies; cpu_product_store() came before. Errors: STATUS_MEMORY. */
 enum status cpu_product_request(struct cpu *cpu, struct cpu_layer *layer,
                                 struct cpu_product *product, struct err *err);
