@@ -77,6 +77,7 @@ static enum status open_cuda(struct device *device, uint32_t index, uint32_t loc
     device->backend = &backend_cuda;
     device->runtime = module->runtime;
     device->nccl = module->nccl;
+    device->device_count = seen.device_count;
     (void)snprintf(device->identity.name, sizeof device->identity.name, "%.72s, device %u",
                    seen.name, index);
     memcpy(device->identity.uuid, seen.uuid, sizeof device->identity.uuid);
@@ -122,6 +123,11 @@ enum status device_open(struct device *device, const char *asked, uint32_t local
     assert(device->backend != NULL && (device->runtime != NULL || device->nccl == NULL));
     device->open_us = mono_us() - begun_us;
     return STATUS_OK;
+}
+
+void device_choose(uint32_t index)
+{
+    cuda_backend_choose(index);
 }
 
 void device_close(struct device *device)

@@ -27,6 +27,7 @@ struct device {
     struct device_identity identity;
     const struct cuda_runtime *runtime; /* NULL: the CPU */
     const struct cuda_nccl *nccl;       /* NULL: the CPU, or a module without NCCL */
+    uint32_t device_count;              /* GPUs that this process sees; 0: the CPU */
     uint64_t open_us;                   /* how long device_open took */
 };
 
@@ -43,6 +44,8 @@ enum status device_open(struct device *device, const char *asked, uint32_t local
                         struct err *notice, struct err *err);
 /* Resets the GPU, after the last net is freed. A zeroed device is legal. */
 void device_close(struct device *device);
+/* The GPU on which nets are made from now on, when device_open has opened one. */
+void device_choose(uint32_t index);
 /* Whether `asked` is auto, cpu, cuda or cuda:N. */
 bool device_is_valid(const char *asked);
 

@@ -146,6 +146,35 @@ static enum status check_shown(struct options *options, struct err *err)
     return read_trace_steps(options, err);
 }
 
+static enum status check_parallel(const struct options *options, struct err *err)
+{
+    const uint32_t count = options->data_parallel;
+
+    if (count == 0)
+        return STATUS_OK;
+    if (options->sync_bn)
+        return err_set(
+            err, STATUS_BAD_INPUT, 0,
+            "--sync-bn: the replicas of --data-parallel have statistics of their own, as "
+            "in PyTorch; with several ranks (ddpctl run --nproc-per-node %u) they share "
+            "them",
+            count);
+    if (strncmp(options->device, "cuda:", 5) == 0)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--data-parallel %u takes GPUs 0 to %u: --device cuda (CUDA_VISIBLE_DEVICES "
+                       "says which these are), or cpu",
+                       count, count - 1);
+    if (options->profile_steps > 0)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--profile times one device: leave --data-parallel out");
+    if (options->batch < count)
+        return err_set(
+            err, STATUS_BAD_INPUT, 0,
+            "--data-parallel %u: a batch of %u has no image for each: give -b %u or more", count,
+            options->batch, count);
+    return STATUS_OK;
+}
+
 static enum status check(struct options *options, struct err *err)
 {
     enum status status = check_precision(options, err);
@@ -164,6 +193,8 @@ static enum status check(struct options *options, struct err *err)
         status = check_fetch(options, err);
     if (status == STATUS_OK)
         status = check_shown(options, err);
+    if (status == STATUS_OK)
+        status = check_parallel(options, err);
     if (status != STATUS_OK)
         return status;
     if (options->checkpoint_dir == NULL && options->checkpoint_every > 0)

@@ -61,6 +61,7 @@ struct options {
     bool dummy;
     uint32_t image_size, class_count; /* 0: the model's usual; the data's */
     struct options_images images;
+    uint32_t data_parallel; /* replicas in this process; 0: just the net */
     bool sync_bn, channels_last;
     bool zero_init_residual;
     const char *pretrained; /* NULL: none */

@@ -1,6 +1,8 @@
 /* ddp-worker's options, a row each. */
 #include "worker/options_table.h"
 
+#include "worker/net/replicas.h"
+
 /* After the help: `.letter` and `.synonyms`, where there are some. */
 /* clang-format off */
 #define ROW(option_kind, option_name, member, shown_value, ...)                                    \
@@ -126,6 +128,8 @@ static const struct option_row rows[] = {
     TEXT("std", images.std_text, "R,G,B", "then divided by (0.229,0.224,0.225; else 1)"),
     FLAG("allow-empty", images.allow_empty, "a class without pictures is no error"),
     FLAG("strict", images.strict, "a sample that cannot be read ends the training"),
+    WHOLE("data-parallel", data_parallel, 2, REPLICAS_MAX, "N",
+          "as torch.nn.DataParallel: one process, N GPUs (CPU: threads) share each batch"),
     FLAG("sync-bn", sync_bn, "batch norms take their statistics over all ranks"),
     FLAG("channels-last", channels_last,
          "accepted: a GPU always works in NHWC here, a CPU in what is fastest there"),

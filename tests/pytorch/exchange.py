@@ -6,9 +6,23 @@ import subprocess
 import sys
 
 import torch
+from torch import nn
 
 IMAGES = 64
 TOLERANCE = 2e-4  # the worker prints four digits
+
+
+class ConvNet(nn.Module):
+    """The net of the seeds; ddp-worker's default."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer1 = nn.Sequential(nn.Conv2d(1, 16, 5, padding=2), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2))
+        self.layer2 = nn.Sequential(nn.Conv2d(16, 32, 5, padding=2), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2))
+        self.fc = nn.Linear(7 * 7 * 32, 10)
+
+    def forward(self, x):
+        return self.fc(self.layer2(self.layer1(x)).flatten(1))
 
 
 def write_idx(folder, prefix, seed):

@@ -22,22 +22,9 @@ import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 import torchvision  # noqa: E402
 from torch import nn  # noqa: E402
-from exchange import Results, torch_loss, worker, worker_loss, write_idx  # noqa: E402
+from exchange import ConvNet, Results, torch_loss, worker, worker_loss, write_idx  # noqa: E402
 
 results = Results()
-
-
-class ConvNet(nn.Module):
-    """The net of the seeds; ddp-worker's default."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer1 = nn.Sequential(nn.Conv2d(1, 16, 5, padding=2), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2))
-        self.layer2 = nn.Sequential(nn.Conv2d(16, 32, 5, padding=2), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2))
-        self.fc = nn.Linear(7 * 7 * 32, 10)
-
-    def forward(self, x):
-        return self.fc(self.layer2(self.layer1(x)).flatten(1))
 
 
 def made_convnet():
@@ -187,7 +174,7 @@ def refused(folder):
     cases = [
         ("code", save({**state, "x": Evil(marker)}), "GLOBAL posix.system: refused"),
         ("a numpy number", save({"state_dict": state, "best_acc1": numpy.float64(3)}), "refused"),
-        ("a whole module", save(model), "GLOBAL __main__.ConvNet: refused"),
+        ("a whole module", save(model), "GLOBAL exchange.ConvNet: refused"),
         ("before 1.6", save(state, _use_new_zipfile_serialization=False), "save it anew: torch.save(torch.load(FILE"),
         ("TorchScript", lambda: torch.jit.script(model).save(path), "TorchScript"),
         ("protocol 4", save(state, pickle_protocol=4), "pickle protocol 4"),

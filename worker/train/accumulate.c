@@ -4,6 +4,7 @@
  * A batch's weight is its share of the step's images, so the step has the mean over all of them,
  * also where the last step of an epoch or its last batch is incomplete. Every rank has equally many
  * images in a step, so the weights agree. */
+#include "worker/net/replicas.h"
 #include "worker/train/internal.h"
 
 #include <assert.h>
@@ -11,8 +12,14 @@
 static enum status backward(struct train *train, float weight, bool is_last, struct err *err)
 {
     const uint64_t begun_us = trace_now(train->trace);
-    enum status status = is_last ? net_backward_reduce(train->net, weight, err)
-                                 : net_backward(train->net, weight, err);
+    enum status status;
+
+    if (train->replicas != NULL)
+        status = replicas_backward(train->replicas, weight, err);
+    else if (is_last)
+        status = net_backward_reduce(train->net, weight, err);
+    else
+        status = net_backward(train->net, weight, err);
 
     if (status == STATUS_OK && !is_last)
         net_grads_keep(train->net);
@@ -37,8 +44,10 @@ enum status train_forward(struct train *train, const struct loader_batch *batch,
                                                    "of the epoch"
                                                  : "");
     begun_us = trace_now(train->trace);
-    status =
-        net_forward_images(train->net, &images, batch->labels, batch->n, training, result, err);
+    status = train->replicas != NULL
+                 ? train_parallel_forward(train, &images, batch, training, result, err)
+                 : net_forward_images(train->net, &images, batch->labels, batch->n, training,
+                                      result, err);
     trace_span(train->trace, TRACE_TRAINING, "forward", begun_us, "images", batch->n);
     return status;
 }
@@ -73,7 +82,7 @@ enum status train_group(struct train *train, struct train_pending *pending, uint
     enum status status = STATUS_OK;
 
     *sums = (struct net_result){0};
-    pending->is_summed = train->options->accumulation_steps > 1;
+    pending->is_summed = train->options->accumulation_steps > 1 || train->replicas != NULL;
     while (status == STATUS_OK && sums->images < images) {
         struct net_result result = {0};
         struct loader_batch batch;

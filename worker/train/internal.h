@@ -25,6 +25,7 @@
 
 struct checkpoint_writer;
 struct train_snapshot;
+struct replicas;
 
 /* A queued step whose outcome the device does not have yet: what its report needs. */
 struct train_pending {
@@ -68,6 +69,7 @@ struct train {
     char model_identity[CHECKPOINT_TEXT_BYTES];
     char lone_norm[GRAPH_NAME_MAX]; /* a batch norm that cannot train on one image; "": none */
     struct net *net;
+    struct replicas *replicas;     /* of --data-parallel; NULL: none */
     struct comm *comm;             /* NULL: alone */
     struct ddp *ddp;               /* NULL: alone */
     struct nccl_link *nccl_link;   /* NULL: gradients are not reduced by NCCL */
@@ -230,6 +232,19 @@ enum status train_next_batch(struct train *train, struct loader *loader, struct 
 void train_tell_unreadable(const struct train *train, double training, double validation);
 /* One line where an epoch has waited for images too long. */
 void train_tell_data_bound(const struct train *train);
+
+/* -- parallel.c: --data-parallel -- */
+
+/* Images that the net itself gets of a batch: all of them without --data-parallel. */
+uint32_t train_parallel_part(const struct train *train, uint32_t images);
+/* Makes the replicas of the net, which was made of `graph` with `net_options`. Errors: STATUS_BAD_INPUT
+ * (several ranks, too few GPUs), those of replicas_new. */
+enum status train_parallel_open(struct train *train, const struct graph *graph,
+                                const struct net_options *net_options, struct err *err);
+/* replicas_forward of a batch of the loader. */
+enum status train_parallel_forward(struct train *train, const struct net_images *images,
+                                   const struct loader_batch *batch, bool training,
+                                   struct net_result *result, struct err *err);
 
 /* -- model.c -- */
 

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "worker/graph/graph.h"
 #include "worker/net/profile.h"
+#include "worker/net/replicas.h"
 #include "worker/net/state.h"
 #include "worker/profile/print_graph.h"
 
@@ -56,7 +57,7 @@ static enum status make_net(struct train *train, struct err *err)
     struct dataset_shape shape = train->validation_set->shape;
     struct net_memory grad_memory;
     const struct net_options net_options = {
-        .batch_max = options->batch,
+        .batch_max = train_parallel_part(train, options->batch),
         .profile = options->profile_steps > 0,
         .bucket_bytes = (uint64_t)((double)options->bucket_cap_mb * 1024 * 1024),
         .evaluate_only = options->evaluate && train->place->world == 1,
@@ -68,7 +69,7 @@ static enum status make_net(struct train *train, struct err *err)
         .optim = &options->optim,
         .norm_sum = options->sync_bn && train->place->world > 1 ? sum_over_ranks : NULL,
         .norm_sum_user = train,
-        .batch_last = last_batch(train),
+        .batch_last = train_parallel_part(train, last_batch(train)),
         .collective_sms = train_nccl_sms(train),
         .grad_memory = train_nccl_memory(train, &grad_memory) ? &grad_memory : NULL,
         .image_channels = shape.channels,
@@ -86,6 +87,8 @@ static enum status make_net(struct train *train, struct err *err)
         status = net_new(&train->net, graph, &net_options, err);
     if (status == STATUS_OK)
         net_profile_set(train->net, false); /* train_profile turns it on */
+    if (status == STATUS_OK)
+        status = train_parallel_open(train, graph, &net_options, err);
     if (status == STATUS_OK)
         status = train_model_init(train, graph, err);
     graph_free(&graph);
@@ -362,6 +365,7 @@ void train_free(struct train **out)
         comm_close(&train->comm);
     loader_free(&train->loader); /* its memory is the net's */
     loader_free(&train->validation_loader);
+    replicas_free(&train->replicas);
     net_free(&train->net);
     model_file_free(&train->model_file);
     source_free(&train->train_set);

@@ -57,6 +57,27 @@ TEST(copies_of_checkpoints)
     CHECK_STR(err.text, "--checkpoint-copies needs --checkpoint-dir DIR");
 }
 
+TEST(data_parallel)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options, "", &err), STATUS_OK);
+    CHECK_EQ(options.data_parallel, 0);
+    CHECK_EQ(parse(&options, "--data-parallel 4 --device cuda", &err), STATUS_OK);
+    CHECK_EQ(options.data_parallel, 4);
+    CHECK_EQ(parse(&options, "--data-parallel 1", &err), STATUS_BAD_INPUT);
+    CHECK_EQ(parse(&options, "--data-parallel 65", &err), STATUS_BAD_INPUT);
+    CHECK_EQ(parse(&options, "--data-parallel 2 --sync-bn", &err), STATUS_BAD_INPUT);
+    CHECK(strstr(err.text, "--sync-bn: the replicas of --data-parallel") != NULL);
+    CHECK_EQ(parse(&options, "--data-parallel 2 --device cuda:1", &err), STATUS_BAD_INPUT);
+    CHECK(strstr(err.text, "takes GPUs 0 to 1") != NULL);
+    CHECK_EQ(parse(&options, "--data-parallel 2 --profile 3", &err), STATUS_BAD_INPUT);
+    CHECK(strstr(err.text, "leave --data-parallel out") != NULL);
+    CHECK_EQ(parse(&options, "--data-parallel 4 -b 3", &err), STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "--data-parallel 4: a batch of 3 has no image for each: give -b 4 or more");
+}
+
 TEST(optimizers)
 {
     struct options options;

@@ -33,6 +33,9 @@ struct cuda_backend_options {
 void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kernels *kernels,
                       const struct cuda_plans *plans, uint32_t device_index);
 
+/* Another device for the nets that are made from now on. */
+void cuda_backend_choose(uint32_t device_index);
+
 extern const struct backend backend_cuda;
 
 #endif

@@ -53,6 +53,11 @@ void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kern
     };
 }
 
+void cuda_backend_choose(uint32_t device_index)
+{
+    used.options.device_index = device_index;
+}
+
 static const struct cuda_op *const ops[] = {
     [GRAPH_INPUT] = &cuda_op_input,       [GRAPH_CONV2D] = &cuda_op_conv,
     [GRAPH_BATCH_NORM] = &cuda_op_norm,   [GRAPH_RELU] = &cuda_op_relu,
