@@ -159,7 +159,8 @@ static void hand_over(struct attach *attach, const struct msg_log_data *data, en
                                        .rank = rank,
                                        .bytes = data->bytes.items + (has_bytes ? skip : 0),
                                        .byte_count = has_bytes ? data->bytes.count - skip : 0,
-                                       .is_final = is_final};
+                                       .is_final = is_final,
+                                       .problem = what == FOLLOW_PROBLEM ? data->problem : ""};
 
     if ((has_bytes || is_final) && !attach->options.on_log(attach, &piece))
         attach_stop(attach, CTL_OK);

@@ -31,7 +31,8 @@ struct attach_piece {
     uint32_t generation, rank;
     const uint8_t *bytes;
     uint32_t byte_count;
-    bool is_final; /* of that generation */
+    bool is_final;       /* of that generation */
+    const char *problem; /* not empty: why it cannot be read (further) */
 };
 
 struct attach_options {

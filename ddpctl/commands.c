@@ -146,6 +146,13 @@ const struct command commands[] = {
                  "  ddpctl metrics -f --field loss,samples_per_s @last\n"
                  "  ddpctl metrics --format csv r50 > r50.csv\n",
      .run = verb_metrics},
+    {.name = "report",
+     .verb = VERB_REPORT,
+     .usage = "report [-o FILE] JOB",
+     .summary = "a page for a browser: curves, restarts, ranks, events",
+     .examples = "  ddpctl report r50                  writes report-r50.html\n"
+                 "  ddpctl report -o - 41 > r50.html\n",
+     .run = verb_report},
     {.name = "completion",
      .verb = VERB_COMPLETION,
      .usage = "completion bash|zsh|fish",

@@ -1,6 +1,7 @@
-"""What people look at: metrics of a job, the progress bar of run."""
+"""What people look at: metrics and the report of a job, the progress bar of run."""
 import csv
 import fcntl
+import html.parser
 import io
 import json
 import os
@@ -94,6 +95,67 @@ def metrics_are_followed_to_the_end_of_the_job():
                 equal(json.loads(follow.stdout.readline())["step"], step)
         equal((follow.stdout.read(), follow.wait(WAIT_S)), ("", 0))
         follow.stdout.close()
+
+
+class Elements(html.parser.HTMLParser):
+    """The names of a page's elements, and what could load something."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.names, self.loads = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self.loads += [(tag, name) for name, _ in attrs if name in ("src", "href", "srcset", "action") or name.startswith("on")]
+
+
+def a_report_is_one_page():
+    with Case() as case, Cluster(case) as cluster:
+        run_failing_job(cluster)
+        path = os.path.join(case.dir, "r.html")
+        equal(cluster.ctl("report", "r50", "-o", path).returncode, 0)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        page = Elements(text)
+        equal((page.loads, page.names.count("script"), page.names.count("figure")), ([], 0, 2))  # loss, images/s
+        for part in ("r50 (1) succeeded after", "rank 0 exited with code 3", ">g2</text>", "2 of 352 lines", "Generation 2", "node0"):
+            assert part in text, part
+        equal(cluster.ctl("report", "1", "-o", "-").stdout.count("</html>"), 1)
+        subprocess.run([DDPCTL, "--server", cluster.server, "report", "1", "-q"], env=case.environ(), cwd=case.temp, check=True)
+        equal(os.listdir(case.temp), ["report-r50.html"])
+        os.unlink(os.path.join(case.temp, "report-r50.html"))
+        job = cluster.submit("--name", "evil", "--max-restarts", "0", "--", "sh", "-c",
+                             "echo '</pre><script>alert(1)</script>' >&2; sleep 0; exit 3", "<script>")
+        equal(cluster.ctl("wait", job).returncode, 3)
+        text = cluster.ctl("report", job, "-o", "-").stdout
+        equal((Elements(text).names.count("script"), text.count("&lt;script&gt;alert(1)")), (0, 2))  # command, last lines
+        assert "This job has no metrics" in text
+        running = cluster.submit("--name", "runs", "--", "sleep", "600")
+        wait_until("its start", lambda: cluster.status(running)["state"] == "running")
+        assert "as of " in cluster.ctl("report", running, "-o", "-").stdout
+        cluster.ctl("cancel", "--now", running)
+        for words, code, said in ((("no-such",), 3, "no-such"), ((), 2, "which job?"), (("1", "-o", f"{case.dir}/none/x"), 1, "cannot write"),
+                                  (("1", "-o", case.temp), 1, "cannot write")):
+            done = cluster.ctl("report", *words)
+            equal(done.returncode, code, words)
+            assert said in done.stderr, done.stderr
+
+
+def a_report_that_does_not_fit_leaves_the_old_one():
+    """As on a full disk: a file may be 4 KiB long."""
+    with Case() as case, Cluster(case) as cluster:
+        equal(cluster.ctl("run", "--name", "short", "--", "true").returncode, 0)
+        path = os.path.join(case.dir, "r.html")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("old")
+        done = subprocess.run(["sh", "-c", 'trap "" XFSZ; ulimit -f 8; exec "$@"', "sh", DDPCTL, "--server", cluster.server,
+                               "report", "short", "-o", path], env=case.environ(), capture_output=True, text=True, check=False)
+        equal(done.returncode, 1, done.stderr)
+        assert "cannot write" in done.stderr, done.stderr
+        with open(path, encoding="ascii") as file:
+            equal(file.read(), "old")
+        equal([name for name in os.listdir(case.dir) if name.startswith("r.html")], ["r.html"])
 
 
 class Terminal:
@@ -201,5 +263,6 @@ def no_bar_where_nobody_wants_one():
 
 if __name__ == "__main__":
     run_tests([metrics_of_all_generations_are_printed, metrics_are_followed_to_the_end_of_the_job,
+               a_report_is_one_page, a_report_that_does_not_fit_leaves_the_old_one,
                a_terminal_has_a_progress_bar_apart_from_the_logs,
                a_line_that_comes_in_pieces_stays_whole, a_bar_is_as_wide_as_its_terminal, no_bar_where_nobody_wants_one])

@@ -1,0 +1,29 @@
+/* A curve: values over steps, in order. Of a long one points are left out, but never the lowest and the
+ * highest of their neighbours, so spikes stay. Pure but for the heap. */
+#ifndef DDPCTL_SERIES_H
+#define DDPCTL_SERIES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SERIES_POINTS_MAX = 16384 };
+
+struct series_point {
+    double step, value;
+};
+
+struct series {
+    struct series_point *points; /* [count], owned; steps never fall */
+    uint32_t count, capacity;
+};
+
+/* Adds a point; one before the last step, or that is not finite (or absurdly large), is passed
+ * over. False: no memory. */
+bool series_add(struct series *series, double step, double value);
+/* Forgets the points after `step`: the work was lost, and is done again. */
+void series_drop_after(struct series *series, double step);
+/* Leaves at most two points for each of `buckets` equal parts of the range of steps. */
+void series_reduce(struct series *series, uint32_t buckets);
+void series_free(struct series *series);
+
+#endif

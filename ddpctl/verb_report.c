@@ -1,0 +1,245 @@
+/* ddpctl report: the page of a job (report_page.h). Reads the job with its ranks, its events, and the
+ * metrics of all generations; then writes the file, whole or not at all. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/io/conn.h"
+#include "ddpctl/attach.h"
+#include "ddpctl/job_pages.h"
+#include "ddpctl/report_page.h"
+#include "ddpctl/request.h"
+#include "ddpctl/verbs.h"
+
+#define PATIENCE_US 5000000u
+#define EVENTS_PAGE 200u
+
+struct report_run {
+    struct ctl *ctl;
+    struct job_pages job;
+    struct report_data data;
+    struct metric_lines lines;
+    struct causes causes;
+    struct cause cause_items[REPORT_CAUSES_MAX];
+    struct part_event events[REPORT_EVENTS_MAX]; /* a ring: event i of all is at i % its size */
+    char event_texts[REPORT_EVENTS_MAX][REASON_BYTES_MAX];
+    uint64_t event_count, last_event;
+    uint32_t page_events; /* of the last answer */
+};
+
+static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
+{
+    struct report_run *run = context;
+
+    (void)ctl;
+    run->page_events = msg->events.events.count;
+    for (uint32_t i = 0; i < msg->events.events.count; i++) {
+        const struct part_event *event = &msg->events.events.items[i];
+        size_t at = run->event_count % REPORT_EVENTS_MAX;
+
+        causes_take(&run->causes, event);
+        (void)snprintf(run->event_texts[at], REASON_BYTES_MAX, "%s", event->text);
+        run->events[at] = *event;
+        run->events[at].text = run->event_texts[at];
+        run->event_count++;
+        run->last_event = event->id;
+    }
+    return CTL_OK;
+}
+
+static int read_job(struct report_run *run)
+{
+    struct msg msg = {.type = MSG_TYPE_JOB_GET, .job_get = {.job = run->ctl->words[0]}};
+    struct request request = {.msg = &msg, .patience_us = PATIENCE_US, .answer = MSG_TYPE_JOB_INFO};
+    int rc = job_pages_read(run->ctl, &request, &run->job);
+
+    if (rc == CTL_OK)
+        causes_init(&run->causes, run->cause_items, REPORT_CAUSES_MAX, run->job.job.name,
+                    run->job.job.job_id);
+    return rc;
+}
+
+static int read_events(struct report_run *run)
+{
+    int rc = CTL_OK;
+
+    do {
+        struct msg msg = {.type = MSG_TYPE_EVENT_LIST,
+                          .event_list = {.job_id = run->job.job.job_id,
+                                         .after_id = run->last_event,
+                                         .limit = EVENTS_PAGE}};
+        struct request request = {.msg = &msg,
+                                  .patience_us = PATIENCE_US,
+                                  .answer = MSG_TYPE_EVENTS,
+                                  .on_answer = on_events,
+                                  .context = run};
+
+        rc = request_run(run->ctl, &request);
+    } while (rc == CTL_OK && run->page_events == EVENTS_PAGE);
+    return rc;
+}
+
+static void on_line(void *owner, const struct metric_line *line)
+{
+    struct report_run *run = owner;
+
+    report_data_take(&run->data, line);
+}
+
+static bool on_log(struct attach *attach, const struct attach_piece *piece)
+{
+    struct report_run *run = attach->options.owner;
+    struct report_data *data = &run->data;
+
+    metric_lines_take(&run->lines, piece->generation, piece->rank, piece->bytes, piece->byte_count,
+                      piece->is_final);
+    if (piece->problem[0] != '\0' && data->problem_count < REPORT_PROBLEMS_MAX)
+        (void)snprintf(data->problems[data->problem_count++], sizeof data->problems[0],
+                       "Generation %u: %s", piece->generation, piece->problem);
+    return true;
+}
+
+static void on_done(struct attach *attach)
+{
+    (void)attach;
+}
+
+static int read_metrics(struct report_run *run)
+{
+    static const uint8_t mask[RANKS_PER_JOB_MAX / 8] = {1};
+    char job[24];
+    const struct attach_options options = {
+        .job = job,
+        .follow = {.what = LOG_METRICS,
+                   .to_current = true,
+                   .from_generation = 1,
+                   .rank_mask = mask},
+        .show_logs = true,
+        .can_detach = true,
+        .patience_us = PATIENCE_US,
+        .on_log = on_log,
+        .on_done = on_done,
+        .owner = run,
+    };
+
+    (void)snprintf(job, sizeof job, "%llu", (unsigned long long)run->job.job.job_id);
+    run->lines = (struct metric_lines){.take = on_line, .owner = run};
+    return attach_run(run->ctl, &options);
+}
+
+/* The ring as an array, the oldest first. */
+static void order_events(struct report_run *run, struct part_event ordered[REPORT_EVENTS_MAX],
+                         struct report_page *page)
+{
+    uint64_t count = run->event_count < REPORT_EVENTS_MAX ? run->event_count : REPORT_EVENTS_MAX;
+
+    for (uint64_t i = 0; i < count; i++)
+        ordered[i] = run->events[(run->event_count - count + i) % REPORT_EVENTS_MAX];
+    page->events = ordered;
+    page->event_count = (uint32_t)count;
+    page->events_left_out = run->event_count - count;
+}
+
+/* Beside the file first, then in its place: nobody sees half a page. */
+static enum status write_file(const char *path, const struct buf *page, struct err *err)
+{
+    char beside[PATH_MAX];
+    size_t done = 0;
+    int fd;
+
+    if (snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= (int)sizeof beside)
+        return err_set(err, STATUS_TOO_BIG, 0, "the path %.100s... is too long", path);
+    fd = mkostemp(beside, O_CLOEXEC);
+    if (fd < 0)
+        return err_set(err, STATUS_IO, errno, "cannot write beside %.200s: %s", path,
+                       strerror(errno));
+    while (done < page->byte_count) {
+        ssize_t written = write(fd, page->bytes + done, page->byte_count - done);
+
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            break;
+        done += (size_t)written;
+    }
+    if (done == page->byte_count && fchmod(fd, 0644) == 0 && close(fd) == 0 &&
+        rename(beside, path) == 0)
+        return STATUS_OK;
+    (void)err_set(err, STATUS_IO, errno, "cannot write %.200s: %s", path, strerror(errno));
+    (void)close(fd);
+    (void)unlink(beside);
+    return STATUS_IO;
+}
+
+static int write_page(struct report_run *run, struct buf *out)
+{
+    const char *path = run->ctl->options.output;
+    struct screen *screen = &run->ctl->screen;
+    char made[JOB_NAME_BYTES_MAX + 32];
+    struct err err = {0};
+
+    if (path != NULL && strcmp(path, "-") == 0)
+        return screen_out(screen, out) == STATUS_OK ? CTL_OK : CTL_FAILED;
+    if (path == NULL) {
+        (void)snprintf(made, sizeof made, "report-%s.html", run->job.job.name);
+        path = made;
+    }
+    if (write_file(path, out, &err) != STATUS_OK)
+        return ctl_fail_err(run->ctl, CTL_FAILED, &err, "name another file with -o");
+    if (screen->json)
+        screen_message(screen, "%s", path);
+    else
+        screen_message(screen, "%s: open it in a browser; it needs no network", path);
+    return CTL_OK;
+}
+
+static int make_page(struct report_run *run)
+{
+    struct part_event ordered[REPORT_EVENTS_MAX];
+    struct report_page page = {.info = &run->job.info,
+                               .data = &run->data,
+                               .lines = run->lines.good,
+                               .bad_lines = run->lines.bad,
+                               .causes = &run->causes,
+                               .now_ms = clock_wall_ms()};
+    struct buf out = {0};
+    int rc;
+
+    order_events(run, ordered, &page);
+    report_page_write(&page, &out);
+    rc = out.failed || run->data.failed ? ctl_fail(run->ctl, CTL_FAILED, "out of memory", "")
+                                        : write_page(run, &out);
+    buf_free(&out);
+    return rc;
+}
+
+int verb_report(struct ctl *ctl)
+{
+    struct report_run *run;
+    int rc = verb_need_job(ctl);
+
+    if (rc == CTL_OK)
+        rc = verb_too_many(ctl, 1);
+    if (rc != CTL_OK)
+        return rc;
+    run = calloc(1, sizeof *run);
+    if (run == NULL)
+        return ctl_fail(ctl, CTL_FAILED, "out of memory", "");
+    run->ctl = ctl;
+    rc = read_job(run);
+    if (rc == CTL_OK)
+        rc = read_events(run);
+    if (rc == CTL_OK && run->job.job.generation > 0)
+        rc = read_metrics(run);
+    if (rc == CTL_OK)
+        rc = make_page(run);
+    metric_lines_close(&run->lines);
+    report_data_free(&run->data);
+    job_pages_free(&run->job);
+    free(run);
+    return rc;
+}
