@@ -190,6 +190,23 @@ TEST(buckets_lie_around_their_values)
     free(histogram);
 }
 
+/* A limit is the first value that is not in its bucket. */
+TEST(a_value_on_a_limit)
+{
+    static const float zero = 0.0F;
+    struct histogram *histogram = malloc(sizeof *histogram);
+    struct event_histogram event;
+
+    CHECK(histogram != NULL);
+    histogram_init(histogram);
+    histogram_count(histogram, &zero, 1);
+    event = histogram_event(histogram);
+    CHECK_EQ(event.bucket_count, 2);
+    CHECK(event.limits[0] == 0.0 && event.counts[0] == 0.0);
+    CHECK(event.limits[1] == 1e-12 && event.counts[1] == 1.0);
+    free(histogram);
+}
+
 TEST(nothing_counted)
 {
     struct histogram *histogram = malloc(sizeof *histogram);

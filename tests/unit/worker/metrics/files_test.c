@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/lib/event_reader.h"
@@ -257,6 +258,25 @@ TEST(a_resume_purges)
     options.is_apart = true;
     run(&options, 1, 1);
     CHECK_STR(trace_of(options.folder), "v 1 2 3 4 v s3 3 4 5. v s1 1 v 1 ");
+}
+
+/* Another machine's clock is ahead, and its name comes later in the alphabet. */
+TEST(a_later_file_has_a_later_name)
+{
+    const struct board_options options = {.folder = in_dir("run"), .after_step = 3};
+    char *files[8], name[600];
+    FILE *file;
+
+    run(&options, 4, 4);
+    (void)snprintf(name, sizeof name, "%s/events.out.tfevents.%lld.zz.999999999.0", options.folder,
+                   (long long)time(NULL) + 1000);
+    file = fopen(name, "we");
+    CHECK(file != NULL && fclose(file) == 0);
+    run(&options, 4, 4);
+    CHECK_EQ(event_files(options.folder, files), 3);
+    CHECK(strstr(files[1], ".zz.") != NULL);
+    for (int i = 0; i < 3; i++)
+        free(files[i]);
 }
 
 TEST(two_writers_of_a_folder)

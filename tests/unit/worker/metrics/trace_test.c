@@ -11,6 +11,8 @@
 #include "common/io/mono.h"
 #include "tests/lib/test.h"
 
+enum { SPANS = 50000 };
+
 static struct err err;
 static char path[512];
 static struct trace_options options = {.node = "a \"node\"\n\\", .label = "label"};
@@ -30,7 +32,7 @@ static struct trace *open_one(uint32_t rank)
 /* The events of the file; `cut`: with the bracket that is missing. */
 static cJSON *read_events(bool cut)
 {
-    static char text[1 << 20];
+    static char text[16 << 20];
     FILE *file = fopen(path, "re");
     size_t n;
     cJSON *events;
@@ -170,7 +172,7 @@ static void *span_often(void *user)
 {
     struct trace *trace = user;
 
-    for (int i = 0; i < 2000; i++)
+    for (int i = 0; i < SPANS; i++)
         trace_span(trace, TRACE_REDUCTION, "bucket", trace_now(trace), "elements", 5);
     return NULL;
 }
@@ -182,7 +184,7 @@ TEST(two_threads)
     cJSON *events;
 
     CHECK_EQ(pthread_create(&thread, NULL, span_often, trace), 0);
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < SPANS; i++) {
         trace_span(trace, TRACE_TRAINING, "step", trace_now(trace), NULL, 0);
         if (i % 100 == 0)
             CHECK_EQ(trace_write(trace, &err), STATUS_OK);
@@ -190,8 +192,8 @@ TEST(two_threads)
     CHECK_EQ(pthread_join(thread, NULL), 0);
     trace_close(&trace);
     events = read_events(false);
-    CHECK_EQ(count_of(events, "step", 0), 2000);
-    CHECK_EQ(count_of(events, "bucket", 0), 2000);
+    CHECK_EQ(count_of(events, "step", 0), SPANS);
+    CHECK_EQ(count_of(events, "bucket", 0), SPANS);
     cJSON_Delete(events);
 }
 
