@@ -88,7 +88,8 @@ def check_histograms(events, folder):
         counted = numpy.bincount(numpy.searchsorted(limits, values, side="right"), minlength=limits.size)
         assert (counted == numpy.array(histogram.bucket)).all(), name
     gradients = [point.histogram_value for point in events.Histograms("Gradients/fc.weight")]
-    assert all(0 < one.sum_squares < 100 and one.num == weights["fc.weight"].numel() for one in gradients), gradients
+    assert all(0 < one.sum_squares < 100 and one.num == weights["fc.weight"].numel() for one in gradients), \
+        [(one.num, one.sum_squares) for one in gradients]
 
 
 def check_images(events, folder):

@@ -77,6 +77,17 @@ def test_a_validation_shows_how_far_it_is(folder):
     assert re.search(rf"^Validating \[8/16\], Acc@1 {NUMBER} Acc@5 {NUMBER} Loss {NUMBER}$", said, re.M), said[-800:]
 
 
+def test_accuracies_are_of_all_steps_of_the_epoch(folder):
+    path = f"{folder}/m.jsonl"
+    train(folder, "--epochs", "1", "-p", "1", "--metrics", path, "--accumulation-steps", "2", "--lr", "0.5")
+    steps = [line for line in read(path) if line["kind"] == "step"]
+    for field in ("acc1", "acc5"):
+        right = [line[field] / 100 * 16 * (i + 1) for i, line in enumerate(steps)]
+        assert len(right) == 8 and all(abs(count - round(count)) < 1e-6 for count in right), right
+        more = [b - a for a, b in zip([0, *right], right)]
+        assert all(-1e-6 < count < 16 + 1e-6 for count in more) and right[-1] > 16, right
+
+
 def test_skipped_steps(folder):
     path = f"{folder}/m.jsonl"
     done = train(folder, "--epochs", "1", "-p", "1", "--opt-level", "O2", "--init-loss-scale", "1e9", "--max-loss-scale", "1e9",
