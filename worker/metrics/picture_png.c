@@ -4,7 +4,7 @@
 #include <png.h>
 #include <stdlib.h>
 
-enum status picture_png(struct buf *png, const uint8_t *pixels, uint32_t height, uint32_t width,
+enum status metrics_png(struct buf *png, const uint8_t *pixels, uint32_t height, uint32_t width,
                         uint32_t channels, struct err *err)
 {
     png_image image = {.version = PNG_IMAGE_VERSION,

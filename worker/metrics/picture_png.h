@@ -9,7 +9,7 @@
 
 /* Adds the PNG to `png`. `pixels`: [height][width][channels]; channels: 1 (grey) or 3 (RGB). Errors:
  * STATUS_LIBRARY, STATUS_MEMORY. */
-enum status picture_png(struct buf *png, const uint8_t *pixels, uint32_t height, uint32_t width,
+enum status metrics_png(struct buf *png, const uint8_t *pixels, uint32_t height, uint32_t width,
                         uint32_t channels, struct err *err);
 
 #endif

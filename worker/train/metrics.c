@@ -309,7 +309,7 @@ static enum status write_image(struct train *train, const uint8_t *pixels, uint3
     struct event_value value = {.image = &image};
     char tag[32];
     enum status status =
-        picture_png(&png, pixels, shape->height, shape->width, shape->channels, err);
+        metrics_png(&png, pixels, shape->height, shape->width, shape->channels, err);
 
     if (status == STATUS_OK) {
         image.png = png.bytes;

@@ -228,7 +228,7 @@ TEST(png_is_one)
     struct err err;
 
     memset(pixels, 200, sizeof pixels);
-    CHECK_EQ(picture_png(&png, pixels, 5, 7, 3, &err), STATUS_OK);
+    CHECK_EQ(metrics_png(&png, pixels, 5, 7, 3, &err), STATUS_OK);
     CHECK(png.byte_count > 33);
     CHECK_BYTES(png.bytes, signature, sizeof signature);
     CHECK_EQ(png.bytes[19], 7); /* width */
