@@ -5,6 +5,7 @@ torchvision's ResNet-50 makes the circle: torch.save, --pretrained, a checkpoint
 load_state_dict(strict=True), with equal bits. The seeds' ConvNet is saved in every way that people save, and gives torch's loss on fixed
 images; what would run code, and what is no state_dict, is refused by name.
 """
+import json
 import os
 import pickle
 import struct
@@ -220,6 +221,13 @@ def exported(folder, images, labels):
         model.load_state_dict(torch.load(out, weights_only=True), strict=True)
         results.compare(f"export {' '.join(os.path.basename(a) for a in from_where)}", ours, torch_loss(model, images, labels))
         results.check("batches of the batch norms", int(model.layer1[1].num_batches_tracked) == 8)
+    with open(os.path.join(checkpoints, "best.json"), encoding="utf-8") as file:
+        best = str(json.load(file)["step"])
+    by_name, by_step = os.path.join(folder, "name.pth"), os.path.join(folder, "step.pth")
+    worker(["export", "--from", checkpoints, "--which", "best", by_name])
+    worker(["export", "--from", checkpoints, "--which", best, by_step])
+    with open(by_name, "rb") as one, open(by_step, "rb") as other:
+        results.check(f"--which best is step {best}", one.read() == other.read())
     results.compare("back by --pretrained", worker_loss(["-e", "-b", "32", "--pretrained", out, folder]), ours)
     said = worker(["export", "--from", checkpoints, "--which", "7", out], expected=1)
     results.check("a step that is not there", "step-00000007.json" in said, said.strip())

@@ -2,6 +2,7 @@
 #include "worker/pth/export.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,12 +29,13 @@ static const struct option_row rows[] = {
     {.name = "which",
      .kind = OPTION_TEXT,
      OPTION_INTO(struct export_request, which),
-     .value = "STEP",
-     .help = "of a folder: latest (default), or the step of a checkpoint",
+     .value = "WHAT",
+     .help = "of a folder: latest (default), best, or the step of a checkpoint",
      .min = 1},
 };
 static const char *const examples[] = {
     "ddp-worker export --from ckpt model.pth          the newest checkpoint in ckpt",
+    "ddp-worker export --from ckpt --which best model.pth      that of the best validation",
     "ddp-worker export --from ckpt --which 1200 model.pth",
     "ddp-worker export --from model.safetensors model.pth",
     NULL,
@@ -98,6 +100,22 @@ static void passed_over(void *user, const struct err *why)
         *newest = *why;
 }
 
+static enum status open_best(struct origin *origin, const struct export_request *request,
+                             struct err *err)
+{
+    char path[PATH_BYTES];
+
+    if (snprintf(path, sizeof path, "%s/best.json", request->from) >= (int)sizeof path)
+        return err_set(err, STATUS_TOO_BIG, 0, "--from %.80s...: the path is too long",
+                       request->from);
+    if (access(path, F_OK) != 0)
+        return err_set(err, STATUS_NOT_FOUND, errno,
+                       "%.150s has no best checkpoint: training writes best.json after a "
+                       "validation, unless --best none",
+                       request->from);
+    return checkpoint_open(&origin->checkpoint, path, err);
+}
+
 static enum status open_folder(struct origin *origin, const struct export_request *request,
                                struct err *err)
 {
@@ -107,6 +125,8 @@ static enum status open_folder(struct origin *origin, const struct export_reques
     enum status status;
 
     origin->has_state = true;
+    if (strcmp(request->which, "best") == 0)
+        return open_best(origin, request, err);
     if (strcmp(request->which, "latest") != 0) {
         status =
             options_parse_number("--which", request->which, 0, CHECKPOINT_STEP_MAX, &step, err);

@@ -10,7 +10,7 @@
 
 struct export_request {
     const char *from;  /* a folder of checkpoints, FILE.safetensors, or a checkpoint's .json */
-    const char *which; /* of a folder: "latest", or a step */
+    const char *which; /* of a folder: "latest", "best", or a step */
     const char *to;    /* FILE.pth, replaced whole or not at all */
 };
 

@@ -499,6 +499,7 @@ TEST(export_says_what_is_wrong)
     check_export(none, "latest", "x", "there is no file");
     check_export(dir, "latest", "x", "no whole checkpoint");
     check_export(dir, "newest", "x", "--which");
+    check_export(dir, "best", "x", "no best checkpoint");
     check_export(dir, "5", "x", "step-00000005.json");
     check_export(test_source("LICENSE"), "latest", "x", "LICENSE");
     check_export(test_source("LICENSE"), "3", "x", "is no folder");
