@@ -36,7 +36,7 @@ static void put_time(struct buf *buf, uint64_t time_us)
 
 static void put_step(struct buf *buf, const struct metrics_line *line)
 {
-    put_number(buf, "lr", line->lr, 9);
+    put_number(buf, "lr", line->lr, 7); /* it is made of a float */
     put_number(buf, "images_per_s", line->images_per_s, 7);
     put_number(buf, "step_ms", line->step_ms, 7);
     put_number(buf, "data_ms", line->data_ms, 7);

@@ -114,6 +114,27 @@ def test_a_resume(folder):
     assert [line["kind"] for line in read(path)[count:]] == ["validation"], "an evaluation tells nobody to drop lines"
 
 
+def test_a_restarted_job(folder):
+    """The first generation ends after six steps; the second resumes. Rank 0 alone writes, and knows how long ranks reduce."""
+    data, path = small_data.write_data(f"{folder}/data", 128), f"{folder}/m.jsonl"
+    script = f'if [ "$DDP_GENERATION" = 1 ]; then {WORKER} "$@" --max-steps 6 && exec sleep 600; fi; exec {WORKER} "$@"'
+    stop = f'if [ "$DDP_GENERATION" = 1 ] && [ "$RANK" = 1 ]; then {WORKER} "$@" --max-steps 6; \
+        while [ ! -e {folder}/ckpt/step-00000006.json ]; do sleep 0.05; done; exit 1; fi; '
+    done = subprocess.run([f"{BUILD}/ddpctl/ddpctl", "run", "--standalone", "--nproc-per-node", "2", "--state-dir", f"{folder}/state",
+                           "--max-restarts", "1", "--", "sh", "-c", stop + script, "sh", "--device", "cpu", "-b", "8", "-p", "1",
+                           "--epochs", "1", "--checkpoint-dir", f"{folder}/ckpt", "--checkpoint-every", "3", "--metrics", path, data],
+                          capture_output=True, text=True, timeout=300, check=False, env=ENV)
+    assert done.returncode == 0, done.stdout[-2000:]
+    lines = read(path)
+    restart = [place[0] for place in places(lines)].index("restart")
+    assert [line["step"] for line in lines[:restart] if line["kind"] == "step"] == [1, 2, 3, 4, 5, 6], places(lines)
+    assert [line["step"] for line in lines[restart:] if line["kind"] == "step"] == [7, 8], places(lines)
+    assert places(lines)[restart:restart + 2] == [("restart", 1, 6), ("resume", 1, 6)], places(lines)
+    assert [lines[restart + 1][name] for name in ("generation", "world")] == [2, 2]
+    steps = [line for line in lines if line["kind"] == "step"]
+    assert all(0 < line["comm_ms"] < 1e4 and 0 < line["exposed_ms"] < 1e4 for line in steps), steps[0]
+
+
 def test_the_file_of_the_environment(folder):
     here, there = f"{folder}/m.jsonl", f"{folder}/n.jsonl"
     train(folder, "--max-steps", "2", "-p", "1", "--metrics", here, env={"DDP_METRICS": there})
