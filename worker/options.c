@@ -1,6 +1,7 @@
 #include "worker/options.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/limits.h"
@@ -116,19 +117,22 @@ static enum status check_fetch(const struct options *options, struct err *err)
 static enum status read_trace_steps(struct options *options, struct err *err)
 {
     const char *text = options->trace_steps;
-    unsigned from, to;
-    char rest;
+    char *colon = NULL, *end = NULL;
+    unsigned long from, to = 0;
 
     options->trace_from = TRACE_FROM;
     options->trace_to = TRACE_TO;
     if (text == NULL)
         return STATUS_OK;
-    if (strspn(text, "0123456789:") != strlen(text) || strlen(text) > 20 ||
-        sscanf(text, "%9u:%9u%c", &from, &to, &rest) != 2 || from < 1 || from > to)
+    from = strtoul(text, &colon, 10);
+    if (*colon == ':')
+        to = strtoul(colon + 1, &end, 10);
+    if (strspn(text, "0123456789:") != strlen(text) || end == NULL || end == colon + 1 ||
+        *end != '\0' || from < 1 || from > to || to > UINT32_MAX - 1)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--trace-steps %.40s: expected A:B, steps counted from 1, as 11:110", text);
-    options->trace_from = from;
-    options->trace_to = to;
+    options->trace_from = (uint32_t)from;
+    options->trace_to = (uint32_t)to;
     return STATUS_OK;
 }
 

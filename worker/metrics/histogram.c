@@ -12,9 +12,10 @@ void histogram_init(struct histogram *histogram)
 
     *histogram =
         (struct histogram){.limit_count = 2 * zero + 1, .sums = {.min = DBL_MAX, .max = -DBL_MAX}};
-    for (size_t i = 1; i < zero; i++, limit *= 1.1) {
+    for (size_t i = 1; i < zero; i++) {
         histogram->limits[zero + i] = limit;
         histogram->limits[zero - i] = -limit;
+        limit *= 1.1;
     }
     histogram->limits[2 * zero] = DBL_MAX;
     histogram->limits[0] = -DBL_MAX;

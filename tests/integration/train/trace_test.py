@@ -155,6 +155,9 @@ def test_words_for_bad_options(folder):
     for args, words in ((["--trace-steps", "1:2"], "--trace-steps needs --trace FILE"),
                         (["--trace", "t", "--trace-steps", "9:3"], "--trace-steps 9:3: expected A:B"),
                         (["--trace", "t", "--trace-steps", "0:3"], "--trace-steps 0:3: expected A:B"),
+                        (["--trace", "t", "--trace-steps", "5"], "--trace-steps 5: expected A:B"),
+                        (["--trace", "t", "--trace-steps", "5:"], "--trace-steps 5:: expected A:B"),
+                        (["--trace", "t", "--trace-steps", "1:4294967296"], "--trace-steps 1:4294967296: expected A:B"),
                         (["--trace", "t", "--trace-steps", "1:3x"], "--trace-steps 1:3x: expected A:B"),
                         (["--trace", "t", "--profile", "3"], "leave --trace out")):
         done = run([*WORKER, *args], expected=2)

@@ -23,7 +23,7 @@ static int measure_all(struct crew_seat *seat)
 
     for (uint32_t peer = 1; peer < seat->world; peer++) {
         const int64_t wanted = seat->rank == peer ? -ahead_us[peer] : 0;
-        struct comm_clock clock;
+        struct comm_clock clock = {0};
         struct err err;
         int64_t miss;
 
