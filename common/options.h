@@ -53,6 +53,13 @@ struct option_texts {
     uint32_t count;
 };
 
+/* Of a program that runs as several ranks. */
+enum option_ranks {
+    OPTION_RANKS_EQUAL, /* all have the same value */
+    OPTION_RANKS_GIVEN, /* all are given one, or none is: a path of the node */
+    OPTION_RANKS_FREE
+};
+
 struct option_row {
     const char *name;     /* "nproc-per-node" */
     const char *synonyms; /* "nproc ranks": other names; NULL: none */
@@ -60,7 +67,8 @@ struct option_row {
     const char *value;    /* "N": the name of the value in the help */
     const char *words;    /* of OPTION_WORD */
     const char *help;     /* one line; NULL: accepted, but not shown */
-    char letter;          /* 0: none */
+    enum option_ranks ranks;
+    char letter; /* 0: none */
     enum option_kind kind;
     uint32_t verbs; /* bits of the verbs that take it; 0: all */
     size_t offset, byte_count;
@@ -119,6 +127,8 @@ void options_help(const struct option_table *table, struct buf *out);
 const char *options_nearest(const char *typed, const char *const *names, size_t count);
 /* "5m", "1h30m", "1.5s" to microseconds; false: no duration, or over UINT64_MAX. */
 bool options_parse_duration(const char *text, uint64_t *duration_us);
+/* Appends the value that `from` holds, numbers with enough digits to tell them apart; false: it has none. */
+bool options_value_text(const struct option_row *row, const void *from, struct buf *out);
 /* A whole decimal number in min..max. `shown` names it in the error: STATUS_BAD_INPUT. */
 enum status options_parse_number(const char *shown, const char *text, uint64_t min, uint64_t max,
                                  uint64_t *value, struct err *err);

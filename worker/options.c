@@ -279,6 +279,8 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
     };
     schedule_defaults(&options->schedule);
     status = options_parse(&options_table, argc, argv, NULL, options, &result, err);
+    for (size_t i = 0; status == STATUS_OK && i < options_table.row_count; i++)
+        options->is_given[i] = result.sources[i] != OPTION_FROM_DEFAULT;
     options->help = result.wants_help;
     options->version = result.wants_version;
     if (status != STATUS_OK || options->help || options->version)
@@ -325,4 +327,21 @@ void options_print_help(FILE *out)
     options_help(&options_table, &text);
     (void)fwrite(text.bytes, 1, text.byte_count, out);
     buf_free(&text);
+}
+
+void options_list_equal(const struct options *options, struct buf *out)
+{
+    for (size_t i = 0; i < options_table.row_count; i++) {
+        const struct option_row *row = &options_table.rows[i];
+
+        if (row->ranks == OPTION_RANKS_FREE)
+            continue;
+        buf_printf(out, "--%s", row->name);
+        buf_add(out, "", 1);
+        if (row->ranks == OPTION_RANKS_GIVEN)
+            buf_add_text(out, options->is_given[i] ? "a value" : "none");
+        else if (!options_value_text(row, options, out))
+            buf_add_text(out, "none");
+        buf_add(out, "", 1);
+    }
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "common/options.h"
 #include "common/status.h"
 #include "worker/graph/amp.h"
 #include "worker/net/optim.h"
@@ -94,6 +95,7 @@ struct options {
     const char *trace, *trace_steps; /* the steps as typed; NULL: the usual */
     uint32_t trace_from, trace_to;   /* steps of this run, counted from 1 */
     bool help, version;
+    bool is_given[OPTION_ROWS_MAX]; /* by row of the table */
 };
 
 /* Fills `options` from the command line. With help or version set nothing else was checked. Errors:
@@ -113,6 +115,14 @@ enum status options_rank_path(const char *option, const char *name, uint32_t ran
 void options_print_help(FILE *out);
 /* Prints what --help=man, bash, zsh or fish asks for; false: none of these was given. */
 bool options_print_docs(FILE *out, int argc, char *const *argv);
+
+/* Appends NAME NUL VALUE NUL for each option that all ranks must have alike. */
+void options_list_equal(const struct options *options, struct buf *out);
+#define OPTIONS_IDLE_BYTES 160
+/* The next option that was given and has no effect with the others, as a sentence. `at`: 0 at first.
+ * False: there is none. */
+bool options_next_idle(const struct options *options, uint32_t world, uint32_t *at,
+                       char text[OPTIONS_IDLE_BYTES]);
 
 /* Of val_loss, val_acc1, val_acc5; -1: there is no such metric. */
 enum options_metric { METRIC_VAL_LOSS, METRIC_VAL_ACC1, METRIC_VAL_ACC5 };

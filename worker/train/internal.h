@@ -319,6 +319,12 @@ enum status train_check_end(struct train *train, struct err *err);
 /* Waits for a checkpoint that is being written. */
 void train_save_close(struct train *train);
 
+/* -- alike.c -- */
+
+/* Compares options, data and model of all ranks. Errors: STATUS_CONFLICT, on every rank (names a rank, what
+ * differs, and both values), those of the collectives. */
+enum status train_check_alike(struct train *train, struct err *err);
+
 /* -- best.c: --best. All ranks call -- */
 
 /* What the folder has. Errors: those of the collectives. */

@@ -261,6 +261,16 @@ static void announce_amp(const struct train *train)
     (void)fflush(stdout);
 }
 
+static void warn_idle(const struct train *train)
+{
+    char text[OPTIONS_IDLE_BYTES];
+    uint32_t at = 0;
+
+    while (train->place->rank == 0 &&
+           options_next_idle(train->options, train->place->world, &at, text))
+        log_line(LOG_WARNING, train_log_about(train), "%s", text);
+}
+
 struct stage {
     enum status (*run)(struct train *train, struct err *err);
     const char *name;
@@ -289,6 +299,7 @@ static enum status get_ready(struct train *train, struct err *err)
     };
     static const struct stage together[] = {
         {meet, "world"},
+        {train_check_alike, "world"},
         {train_trace_open, "world"},
         {make_equal, "equal parameters"},
         {choose_reducer, "equal parameters"},
@@ -300,6 +311,7 @@ static enum status get_ready(struct train *train, struct err *err)
     if (status != STATUS_OK)
         return status;
     describe(train);
+    warn_idle(train);
     announce_amp(train);
     return run_stages(train, together, sizeof together / sizeof together[0], err);
 }

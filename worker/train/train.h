@@ -6,6 +6,7 @@
  *   data.c        the sets, and which images this rank sees; loading.c: their batches
  *   nccl.c        gradients by NCCL
  *   parallel.c    --data-parallel
+ *   alike.c       whether all ranks train the same
  *   best.c        the checkpoint with the best validation
  *   save.c        checkpoints while training goes on; snapshot.c: the copy that is written
  *   state.c       from a checkpoint into the net

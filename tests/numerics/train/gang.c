@@ -51,6 +51,8 @@ static void set_place(const struct gang *gang, uint32_t rank, int shim_fd)
     (void)setenv("DDP_NODE_ADDRESS", "127.0.0.1", 1); /* NOLINT(concurrency-mt-unsafe): as above */
 }
 
+const char *gang_last_args;
+
 __attribute__((noreturn)) static void run_child(const struct gang *gang, uint32_t rank, int shim_fd,
                                                 int output_fd, const char *args)
 {
@@ -58,7 +60,12 @@ __attribute__((noreturn)) static void run_child(const struct gang *gang, uint32_
     char *argv[GANG_ARGS_MAX + 2], *rest = words, *word;
     int argc = 0;
 
-    (void)snprintf(words, sizeof words, "%s", args);
+    (void)snprintf(words, sizeof words, "%s %s", args,
+                   gang_last_args != NULL && rank + 1 == gang->world ? gang_last_args : "");
+    for (char *mark = words; (mark = strstr(mark, "%R")) != NULL;) {
+        *mark = (char)('0' + rank);
+        (void)memmove(mark + 1, mark + 2, strlen(mark + 2) + 1);
+    }
     argv[argc++] = (char[]){DDP_WORKER};
     while (argc <= GANG_ARGS_MAX && (word = strtok_r(argc == 1 ? words : NULL, " ", &rest)) != NULL)
         argv[argc++] = word;

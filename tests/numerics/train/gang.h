@@ -21,7 +21,9 @@ struct gang {
     char error[512];             /* the last worker_error */
 };
 
-/* Starts `world` ranks with the options `args`, which are divided by blanks. With world 1 and no
+/* Further options of the last rank alone; NULL: none. */
+extern const char *gang_last_args;
+/* Starts `world` ranks with the options `args`, which are divided by blanks; "%R" is the rank. With world 1 and no
  * `has_shim` the worker runs without a launcher. */
 void gang_start(struct gang *gang, uint32_t world, bool has_shim, uint32_t generation,
                 const char *args);

@@ -300,6 +300,78 @@ TEST(optimizers_that_make_no_sense)
             FAIL("%s: expected \"%s\", got %s", cases[i].line, cases[i].word, err.text);
 }
 
+/* The sentences about options without effect, joined. */
+static const char *idle(const char *line, uint32_t world)
+{
+    static char all[2048];
+    char text[OPTIONS_IDLE_BYTES];
+    struct options options;
+    struct err err;
+    uint32_t at = 0;
+
+    all[0] = '\0';
+    if (parse(&options, line, &err) != STATUS_OK)
+        FAIL("%s: %s", line, err.text);
+    while (options_next_idle(&options, world, &at, text))
+        (void)snprintf(all + strlen(all), sizeof all - strlen(all), "%s;", text);
+    return all;
+}
+
+TEST(options_without_effect_are_named)
+{
+    CHECK_STR(idle("", 1), "");
+    CHECK_STR(idle("--lr-gamma 0.5", 1),
+              "--lr-gamma has no effect here: it needs --lr-schedule step or plateau;");
+    CHECK_STR(idle("--lr-gamma 0.5 --lr-schedule step", 1), "");
+    CHECK_STR(idle("--lr-gamma 0.1 --early-stop-patience 3", 1), /* the default counts as given */
+              "--lr-gamma has no effect here: it needs --lr-schedule step or plateau;"
+              "--early-stop-patience has no effect here: it needs --early-stop METRIC;");
+    CHECK_STR(idle("--early-stop val_loss --early-stop-patience 3", 1), "");
+    CHECK_STR(idle("--bucket-cap-mb 4 --sync-bn", 1),
+              "--bucket-cap-mb has no effect here: it needs a job of several ranks;"
+              "--sync-bn has no effect here: it needs a job of several ranks;");
+    CHECK_STR(idle("--bucket-cap-mb 4 --sync-bn", 2), "");
+    CHECK_STR(idle("--best val_loss --checkpoint-keep 3", 1),
+              "--checkpoint-keep has no effect here: it needs --checkpoint-dir DIR;"
+              "--best has no effect here: it needs --checkpoint-dir DIR;");
+    CHECK_STR(idle("--best val_loss --checkpoint-dir x", 1), "");
+    CHECK_STR(idle("--low-type bf16", 1),
+              "--low-type has no effect here: it needs --opt-level O1, O2 or O3;");
+    CHECK_STR(idle("-e --epochs 3", 1),
+              "--epochs has no effect here: it needs a training, and --evaluate is none;");
+}
+
+/* "NAME=VALUE;" of all that ranks must have alike. */
+static const char *equal(const char *line)
+{
+    static struct buf list;
+    struct options options;
+    struct err err;
+
+    buf_free(&list);
+    list = (struct buf){0};
+    CHECK_EQ(parse(&options, line, &err), STATUS_OK);
+    options_list_equal(&options, &list);
+    for (size_t i = 0, ends = 0; i < list.byte_count; i++)
+        if (list.bytes[i] == '\0')
+            list.bytes[i] = ends++ % 2 == 0 ? '=' : ';';
+    buf_add(&list, "", 1);
+    CHECK(!list.failed);
+    return list.bytes;
+}
+
+TEST(what_ranks_must_have_alike)
+{
+    CHECK(strstr(equal("--lr 0.1"), "--lr=0.1;") != NULL);
+    CHECK(strstr(equal(""), "--seed=0;") != NULL);
+    CHECK(strstr(equal("--nesterov --momentum 0.5"), "--nesterov=on;") != NULL);
+    CHECK(strstr(equal(""), "--pretrained") == NULL);
+    CHECK(strstr(equal("-j 3 --loss-log x"), "--workers") == NULL);
+    CHECK(strstr(equal(""), "--checkpoint-dir=none;") != NULL);
+    CHECK(strstr(equal("--checkpoint-dir /a"), "--checkpoint-dir=a value;") != NULL);
+    CHECK(strstr(equal(""), "--resume=none;") != NULL);
+}
+
 TEST(help_has_examples_and_every_option)
 {
     char *text = NULL;
