@@ -85,6 +85,21 @@ __attribute__((format(printf, 3, 4))) static void put_fact_of(const char *name, 
     put_fact(name, text, out);
 }
 
+/* Line feeds stay: the page keeps them. */
+static void put_lines(const char *text, size_t byte_count, struct buf *out)
+{
+    while (byte_count > 0) {
+        const char *end = memchr(text, '\n', byte_count);
+        size_t length = end != NULL ? (size_t)(end - text) : byte_count;
+
+        html_text(text, length, out);
+        buf_add_text(out, end != NULL ? "\n" : "");
+        length += end != NULL;
+        text += length;
+        byte_count -= length;
+    }
+}
+
 static void put_command(const struct msg_job_info *info, struct buf *out)
 {
     uint32_t shown = info->argv.count < 200 ? info->argv.count : 200;
@@ -98,7 +113,7 @@ static void put_command(const struct msg_job_info *info, struct buf *out)
 
         buf_add_text(out, i > 0 ? " " : "");
         buf_add_text(out, is_plain ? "" : "&#39;");
-        html_text(word, strnlen(word, 2000), out);
+        put_lines(word, strnlen(word, 2000), out);
         buf_add_text(out, is_plain ? "" : "&#39;");
     }
     buf_add_text(out, shown < info->argv.count ? " ..." : "");
@@ -176,13 +191,7 @@ static void put_failure(const struct report_page *page, struct buf *out)
     buf_add_text(out, cause != NULL ? ": " : "");
     html_words(cause != NULL ? cause->text : "", out);
     buf_add_text(out, info->tail[0] ? "; its last lines:</p>\n<pre>" : "</p>\n");
-    for (const char *at = info->tail; *at != '\0';) {
-        size_t length = strcspn(at, "\n");
-
-        html_text(at, length, out);
-        buf_add_text(out, "\n");
-        at += length + (at[length] == '\n');
-    }
+    put_lines(info->tail, strlen(info->tail), out);
     buf_add_text(out, info->tail[0] ? "</pre>\n" : "");
 }
 
