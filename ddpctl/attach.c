@@ -175,7 +175,7 @@ static void take_log(struct attach *attach, const struct msg_log_data *data)
     struct buf out = {0};
     struct view *view = &attach->ranks[rank].view;
 
-    if (what == FOLLOW_PROBLEM)
+    if (what == FOLLOW_PROBLEM && attach->options.on_log == NULL)
         screen_message(&attach->ctl->screen, "-- rank %u: %s --", rank, data->problem);
     if (what == FOLLOW_GAP)
         screen_message(&attach->ctl->screen, "-- rank %u: some of its log is missing here --",

@@ -11,6 +11,7 @@ struct metrics_run {
     struct metric_table table;
     struct screen *screen;
     struct buf out;
+    char problem[REASON_BYTES_MAX]; /* why metrics of a generation could not be read */
 };
 
 static void on_line(void *owner, const struct metric_line *line)
@@ -24,6 +25,10 @@ static bool on_log(struct attach *attach, const struct attach_piece *piece)
 {
     struct metrics_run *run = attach->options.owner;
 
+    if (piece->problem[0] != '\0') {
+        (void)snprintf(run->problem, sizeof run->problem, "%s", piece->problem);
+        screen_message(run->screen, "-- generation %u: %s --", piece->generation, run->problem);
+    }
     run->table.job_id = attach_job_id(attach);
     metric_lines_take(&run->lines, piece->generation, piece->rank, piece->bytes, piece->byte_count,
                       piece->is_final);
@@ -39,7 +44,7 @@ static void on_done(struct attach *attach)
     if (run->lines.bad > 0)
         screen_message(run->screen, "-- %llu lines are no flat JSON objects; they are left out --",
                        (unsigned long long)run->lines.bad);
-    if (run->lines.good == 0)
+    if (run->lines.good == 0 && run->problem[0] == '\0')
         screen_message(run->screen, "no metrics: rank 0 has written none. ddp-worker does; any "
                                     "program may append JSON lines to the file $DDP_METRICS");
 }
@@ -78,6 +83,8 @@ int verb_metrics(struct ctl *ctl)
     run.lines = (struct metric_lines){.take = on_line, .owner = &run};
     options.job = ctl->words[0];
     rc = attach_run(ctl, &options);
+    if (rc == CTL_OK && run.lines.good == 0 && run.problem[0] != '\0')
+        rc = ctl_fail(ctl, CTL_FAILED, "no metrics could be read", run.problem);
     metric_lines_close(&run.lines);
     buf_free(&run.out);
     return rc;

@@ -97,6 +97,9 @@ static bool on_log(struct attach *attach, const struct attach_piece *piece)
 
     metric_lines_take(&run->lines, piece->generation, piece->rank, piece->bytes, piece->byte_count,
                       piece->is_final);
+    if (piece->problem[0] != '\0')
+        screen_message(&run->ctl->screen, "-- generation %u: %s --", piece->generation,
+                       piece->problem);
     if (piece->problem[0] != '\0' && data->problem_count < REPORT_PROBLEMS_MAX)
         (void)snprintf(data->problems[data->problem_count++], sizeof data->problems[0],
                        "Generation %u: %s", piece->generation, piece->problem);

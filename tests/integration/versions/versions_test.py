@@ -75,6 +75,20 @@ def change(cluster, programs, chance):
                                        for d in [cluster.server, *cluster.nodes]))
 
 
+def check_metrics(cluster, programs, job):
+    """A server or a node of the version before has none, and that is said; nothing else is shown in their place."""
+    node = cluster.nodes[int(cluster.status(job)["ranks"][0]["node"][-1])]
+    done = subprocess.run([programs.now["ddpctl"], "--server", cluster.address, "metrics", "--json", str(job)], capture_output=True,
+                          text=True, timeout=PATIENCE_S, env=digits_env(), cwd=cluster.folder, check=False)
+    if cluster.server.is_before:
+        assert (done.returncode, done.stdout) == (1, "") and "the server is of an earlier version" in done.stderr, done
+    elif node.is_before:
+        assert (done.returncode, done.stdout) == (1, "") and "is of an earlier version, which keeps no metrics" in done.stderr, done
+    else:
+        assert done.returncode == 0 and all('"type":"metrics"' in line for line in done.stdout.splitlines()), done
+        assert '"kind":"step"' in done.stdout, done
+
+
 def run(build, changes, seed, folder):
     chance, programs = random.Random(seed), Programs(build, folder)
     check_protocols(build, programs)
@@ -90,6 +104,7 @@ def run(build, changes, seed, folder):
             wait_until(lambda before=seen: last_step(cluster, job) > before, "a step after it")
             ask(cluster, programs, ("now", "before")[i % 2], "run", "--nodes", "2", "--nproc-per-node", "1", "--", "true")
             assert ask(cluster, programs, ("now", "before")[i // 2 % 2], "nodes").count(" up ") == 2
+            check_metrics(cluster, programs, job)
             status = cluster.status(job)
             assert (status["state"], status["generation"], status["restarts"]) == ("running", 1, 0), status
             print(f"{i + 1}: {text}; step {seen}", flush=True)
