@@ -98,9 +98,14 @@ struct backend {
 
     /* -- a step, in the order of the calls -- */
 
+    /* See net_images_new. NULL: any memory will do, and images are the caller's on return. */
+    void *(*images_new)(void *state, size_t bytes);
+    void (*images_free)(void *state, void *memory);
+    enum status (*images_settle)(void *state, const void *memory, struct err *err);
+    uint32_t images_held; /* see net_images_held */
     /* See net_step_graphable. */
     void (*step_graphable)(void *state);
-    /* Images and labels are the caller's again on return. */
+    /* Images, unless in memory of images_new, and labels are the caller's again on return. */
     enum status (*step_begin)(void *state, const struct net_images *images, const int64_t *labels,
                               uint32_t n, bool training, struct err *err);
     /* For layers 0, 1, ... */

@@ -140,6 +140,18 @@ struct net_images {
     const struct net_normal *normal; /* of bytes; NULL: mean 0, std 1 */
 };
 
+/* Memory for the bytes of steps' images, aligned to 64 bytes, from which the backend's device reads
+ * them without a further copy. Images in it are the net's from net_forward_images until
+ * net_images_settle: nobody writes them meanwhile. NULL: out of memory. To be freed before the net.
+ * The same thread calls as for everything else. */
+void *net_images_new(struct net *net, size_t bytes);
+void net_images_free(struct net *net, void *memory);
+/* Waits until the device has read all images of earlier steps in this memory. Errors:
+ * STATUS_LIBRARY. */
+enum status net_images_settle(struct net *net, const void *memory, struct err *err);
+/* After so many further steps it does not have to wait. */
+uint32_t net_images_held(const struct net *net);
+
 /* A promise about the step that begins with the next call: it is a training net_forward without
  * `result`, net_backward_reduce, net_clip (in every such step or in none) and net_update, with the
  * options of all other promised steps but for the learning rates; net_outcome_take may come
@@ -154,7 +166,7 @@ void net_drop_captures(struct net *net);
 /* labels: [n], each < classes; 0 < n <= batch_max.
  * training: batch statistics, and values are kept for backward; else running statistics.
  * result: waits for the device; NULL: does not wait, see net_outcome_take.
- * Images and labels are the caller's again on return.
+ * Images, unless in memory of net_images_new, and labels are the caller's again on return.
  * Errors: STATUS_LIBRARY, STATUS_BAD_INPUT (a label out of range). */
 enum status net_forward_images(struct net *net, const struct net_images *images,
                                const int64_t *labels, uint32_t n, bool training,

@@ -2,6 +2,7 @@
  * backend; nothing here reads what it computes. */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "worker/net/internal.h"
 
@@ -53,6 +54,36 @@ enum status net_device_reducer(struct net *net, const struct device_collective *
                        net->backend->name);
     net->backend->device_reducer(net->state, collective, reducer);
     return STATUS_OK;
+}
+
+#define IMAGES_ALIGNMENT 64
+
+void *net_images_new(struct net *net, size_t bytes)
+{
+    const size_t whole = (bytes + IMAGES_ALIGNMENT - 1) / IMAGES_ALIGNMENT * IMAGES_ALIGNMENT;
+
+    return net->backend->images_new != NULL ? net->backend->images_new(net->state, whole)
+                                            : aligned_alloc(IMAGES_ALIGNMENT, whole);
+}
+
+void net_images_free(struct net *net, void *memory)
+{
+    if (net->backend->images_free != NULL)
+        net->backend->images_free(net->state, memory);
+    else
+        free(memory);
+}
+
+enum status net_images_settle(struct net *net, const void *memory, struct err *err)
+{
+    return net->backend->images_settle != NULL
+               ? net->backend->images_settle(net->state, memory, err)
+               : STATUS_OK;
+}
+
+uint32_t net_images_held(const struct net *net)
+{
+    return net->backend->images_held;
 }
 
 void net_step_graphable(struct net *net)

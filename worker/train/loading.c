@@ -7,13 +7,33 @@
 
 enum { BOUND_STEPS = 10, BOUND_PERCENT = 10 };
 
+/* -- memory of the net -- */
+
+static void *allocate(void *user, size_t bytes)
+{
+    return net_images_new(user, bytes);
+}
+
+static void release(void *user, void *memory)
+{
+    net_images_free(user, memory);
+}
+
+static enum status settle(void *user, const void *memory, struct err *err)
+{
+    return net_images_settle(user, memory, err);
+}
+
 enum status train_loaders_make(struct train *train, struct err *err)
 {
+    const struct loader_memory memory = {allocate, release, settle, train->net,
+                                         net_images_held(train->net)};
     const bool is_strict = train->options->images.strict;
     struct loader_options options = {
         .batch_max = train->options->batch,
         .threads = train_data_threads(train),
         .unreadable = is_strict ? LOADER_FAILS : LOADER_REPLACES,
+        .memory = &memory,
     };
     enum status status = STATUS_OK;
 

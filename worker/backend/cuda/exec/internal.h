@@ -205,13 +205,17 @@ struct cuda {
     size_t workspace_bytes, bytes;
 
     struct {
-        void *pinned, *images;
-        int64_t *labels; /* on the device */
+        void *pinned; /* labels */
+        void *staged; /* pinned too: images that came in other memory; NULL: none did yet */
+        void *images; /* on the device: images, then labels */
+        const struct cuda_lent *lent; /* where its last images came from; NULL: other memory */
+        int64_t *labels;              /* on the device */
         struct CUevent_st *copied, *used;
         bool is_used, are_bytes;
         struct net_normal normal; /* of bytes */
     } slots[CUDA_SLOTS];
     uint32_t slot_next;
+    struct cuda_lent *lent; /* memory of cuda_images_new */
     int64_t *labels;
     struct kernel_loss_row *loss_rows; /* [batch_max] */
     struct kernel_loss_result *loss_result;
@@ -393,10 +397,21 @@ enum status cuda_stats_norm_forward(struct cuda *cuda, struct cuda_layer *norm, 
                                     struct err *err);
 enum status cuda_stats_norm_dx(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
 
-/* -- step.c: batches to the device; eager, captured and replayed steps -- */
+/* -- images.c -- */
 
 enum status cuda_slots_open(struct cuda *cuda, struct err *err);
 void cuda_slots_close(struct cuda *cuda);
+/* Queues the copy of the batch into the slot; then, on the step's stream, its unpacking into the
+ * input. */
+enum status cuda_images_send(struct cuda *cuda, uint32_t slot, const struct net_images *images,
+                             const int64_t *labels, struct err *err);
+enum status cuda_images_unpack(struct cuda *cuda, uint32_t slot, struct err *err);
+void *cuda_images_new(void *state, size_t bytes);
+void cuda_images_free(void *state, void *memory);
+enum status cuda_images_settle(void *state, const void *memory, struct err *err);
+
+/* -- step.c: eager, captured and replayed steps -- */
+
 void cuda_step_graphable(void *state);
 void cuda_drop_captures(void *state);
 enum status cuda_step_begin(void *state, const struct net_images *images, const int64_t *labels,

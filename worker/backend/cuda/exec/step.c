@@ -1,7 +1,6 @@
-/* A step: its batch on the way to the device, its layers queued one by one or replayed as a graph.
+/* A step: its layers queued one by one or replayed as a graph.
  *
- * A batch goes into one of two pinned slots, and is copied on a stream of its own while the step
- * before it computes. A capture (a CUDA graph) holds forward and backward of one batch size,
+ * images.c brings the batch. A capture (a CUDA graph) holds forward and backward of one batch size,
  * reductions included: from the images in their place to the last gradient. The optimizer step is a
  * graph of its own (optimizer_step.c). The first step that is announced by net_step_graphable runs
  * eagerly, so that libraries settle; the second one is captured. */
@@ -10,135 +9,6 @@
 
 #include "common/log.h"
 #include "worker/backend/cuda/exec/internal.h"
-
-static size_t image_pixels(const struct cuda *cuda)
-{
-    const struct cuda_value *input = &cuda->layers[0].out;
-
-    return (size_t)cuda->image_channels * input->h * input->w;
-}
-
-/* The offset of labels in a slot: after images of the larger kind, fp32. */
-static size_t labels_at(const struct cuda *cuda)
-{
-    return cuda->batch_max * image_pixels(cuda) * sizeof(float);
-}
-
-static enum status open_slot(struct cuda *cuda, uint32_t index, struct err *err)
-{
-    const struct cuda_runtime *runtime = cuda->runtime;
-    const size_t bytes = labels_at(cuda) + cuda->batch_max * sizeof(int64_t);
-    enum status status = runtime->pinned_new(&cuda->slots[index].pinned, bytes, err);
-
-    if (status == STATUS_OK)
-        status = runtime->memory_new(&cuda->slots[index].images, bytes, err);
-    if (status == STATUS_OK)
-        status = runtime->event_new(&cuda->slots[index].copied, err);
-    if (status == STATUS_OK)
-        status = runtime->event_new(&cuda->slots[index].used, err);
-    cuda->bytes += bytes;
-    return status;
-}
-
-enum status cuda_slots_open(struct cuda *cuda, struct err *err)
-{
-    void *labels = NULL;
-    enum status status = STATUS_OK;
-
-    for (uint32_t i = 0; i < CUDA_SLOTS && status == STATUS_OK; i++)
-        status = open_slot(cuda, i, err);
-    if (status == STATUS_OK)
-        status = cuda->runtime->memory_new(&labels, cuda->batch_max * sizeof(int64_t), err);
-    cuda->labels = labels;
-    return status;
-}
-
-void cuda_slots_close(struct cuda *cuda)
-{
-    void *labels = cuda->labels;
-
-    for (uint32_t i = 0; i < CUDA_SLOTS; i++) {
-        cuda->runtime->pinned_free(&cuda->slots[i].pinned);
-        cuda->runtime->memory_free(&cuda->slots[i].images);
-        cuda->runtime->event_free(&cuda->slots[i].copied);
-        cuda->runtime->event_free(&cuda->slots[i].used);
-    }
-    cuda->runtime->memory_free(&labels);
-    cuda->labels = NULL;
-}
-
-static const struct net_normal no_normal = {.std = {1.0F, 1.0F, 1.0F, 1.0F}};
-
-/* Copies the batch into the slot, and from there to the device. Two waits: the host must not write
- * the pinned slot before its last copy is over, and the copy must not begin before the step that
- * reads the slot's last batch has read it. */
-static enum status send(struct cuda *cuda, uint32_t slot, const struct net_images *images,
-                        const int64_t *labels, struct err *err)
-{
-    const struct cuda_runtime *runtime = cuda->runtime;
-    const bool are_bytes = images->bytes != NULL;
-    const size_t bytes = cuda->n * image_pixels(cuda) * (are_bytes ? 1 : sizeof(float));
-    const size_t label_bytes = cuda->n * sizeof *labels, offset = labels_at(cuda);
-    char *pinned = cuda->slots[slot].pinned, *device = cuda->slots[slot].images;
-    enum status status = STATUS_OK;
-
-    if (cuda->slots[slot].is_used) {
-        status = runtime->event_sync(cuda->slots[slot].copied, err);
-        if (status == STATUS_OK)
-            status = runtime->event_wait(cuda->slots[slot].used, cuda->copies, err);
-    }
-    if (status != STATUS_OK)
-        return status;
-    cuda->slots[slot].are_bytes = are_bytes;
-    cuda->slots[slot].normal = images->normal != NULL ? *images->normal : no_normal;
-    memcpy(pinned, are_bytes ? (const void *)images->bytes : images->floats, bytes);
-    memcpy(pinned + offset, labels, label_bytes);
-    cuda_profile_part(cuda, CUDA_PART_COPY, cuda->copies);
-    status = runtime->queue_copy_in(device, pinned, bytes, cuda->copies, err);
-    if (status == STATUS_OK)
-        status = runtime->queue_copy_in(device + offset, pinned + offset, label_bytes, cuda->copies,
-                                        err);
-    cuda_profile_end(cuda);
-    return status == STATUS_OK ? runtime->event_record(cuda->slots[slot].copied, cuda->copies, err)
-                               : status;
-}
-
-/* Converts the slot's images to NHWC in the input's type, where the step reads them. */
-static enum status unpack(struct cuda *cuda, uint32_t slot, struct err *err)
-{
-    const struct cuda_layer *input = &cuda->layers[0];
-    const struct net_normal *normal = &cuda->slots[slot].normal;
-    struct kernel_images shape = {
-        .images = cuda->n,
-        .height = input->out.h,
-        .width = input->out.w,
-        .in_channels = cuda->image_channels,
-        .out_channels = input->graph->out.dims[0],
-        .from_bytes = cuda->slots[slot].are_bytes,
-        .is_planar = !cuda->slots[slot].are_bytes,
-        .type = cuda_type(input->out.dtype),
-    };
-    const char *from = cuda->slots[slot].images;
-    enum status status = cuda->runtime->event_wait(cuda->slots[slot].copied, cuda->stream, err);
-    int code;
-
-    static_assert(sizeof shape.mean == sizeof normal->mean, "as many channels");
-    if (status != STATUS_OK)
-        return status;
-    memcpy(shape.mean, normal->mean, sizeof shape.mean);
-    memcpy(shape.std, normal->std, sizeof shape.std);
-    cuda_profile_part(cuda, CUDA_PART_IMAGES, cuda->stream);
-    code = cuda->kernels->images(&shape, from, input->out.data, cuda->stream);
-    status = cuda_launched(cuda, input, code, "images", err);
-    if (status == STATUS_OK)
-        status = cuda->runtime->queue_copy(cuda->labels, from + labels_at(cuda),
-                                           cuda->n * sizeof *cuda->labels, cuda->stream, err);
-    cuda_profile_end(cuda);
-    if (status == STATUS_OK)
-        status = cuda->runtime->event_record(cuda->slots[slot].used, cuda->stream, err);
-    cuda->slots[slot].is_used = true;
-    return status;
-}
 
 static bool can_capture(const struct cuda *cuda)
 {
@@ -216,9 +86,9 @@ enum status cuda_step_begin(void *state, const struct net_images *images, const 
     if (status == STATUS_OK)
         status = take_plans(cuda, err);
     if (status == STATUS_OK)
-        status = send(cuda, slot, images, labels, err);
+        status = cuda_images_send(cuda, slot, images, labels, err);
     if (status == STATUS_OK)
-        status = unpack(cuda, slot, err);
+        status = cuda_images_unpack(cuda, slot, err);
     if (status == STATUS_OK)
         status = choose_mode(cuda, err);
     cuda->is_graphable = false;

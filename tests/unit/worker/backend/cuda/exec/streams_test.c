@@ -4,9 +4,10 @@
  * the parameters are those of a device that runs everything at once, to the bit.
  *
  * Each wait of the product was taken out once, and a test here failed:
- *   exec/step.c    images on their way to the device -> the step that reads them     steps_eager
- *   exec/step.c    the step that reads a slot -> the next images into it             steps_eager
- *   exec/step.c    the copy of a slot -> the host's next images into it              steps_eager
+ *   exec/images.c  images on their way to the device -> the step that reads them     steps_eager
+ *   exec/images.c  the step that reads a slot -> the next images into it             steps_eager
+ *   exec/images.c  the copy of a slot -> the host's next images into it              steps_eager
+ *   exec/images.c  the copy of lent memory -> the host's next images into it         images_lent
  *   exec/reduce.c  gradients of a bucket -> their reduction                          reductions
  *   exec/reduce.c  reductions of all buckets -> the end of the step                  reductions
  *   exec/views.c   gradients of a bucket -> the host that reads them                 views
@@ -35,6 +36,7 @@ struct run {
     bool views;        /* the host reads and writes every bucket before the optimizer */
     bool delays;       /* reductions only after backward */
     bool outcomes;     /* the host waits for every step's outcome */
+    uint32_t lends;    /* bytes are read in so many pieces of memory of net_images_new, in turn */
 };
 
 struct halve {
@@ -119,9 +121,25 @@ static void double_buckets(struct net *net)
     }
 }
 
+enum { LENT_MAX = 3 };
+static void *lent[LENT_MAX];
+
+/* The images as bytes, where the device reads them; memory is written again once it was settled. */
+static struct net_images lend(struct net *net, uint32_t count, uint32_t index, const float *images)
+{
+    static const struct net_normal normal = {.mean = {0.3F}, .std = {0.5F, 1, 1, 1}};
+    uint8_t *bytes = lent[index % count];
+
+    CHECK_EQ(net_images_settle(net, bytes, NULL), STATUS_OK);
+    for (int i = 0; i < BATCH * SIDE * SIDE; i++)
+        bytes[i] = (uint8_t)(images[i] * 256.0F);
+    return (struct net_images){.bytes = bytes, .normal = &normal};
+}
+
 /* The loss, where the host waits for it; else 0. */
 static double step(const struct run *run, struct net *net, uint32_t index)
 {
+    struct net_images given = {.floats = NULL};
     struct net_outcome outcome = {.result = {0}};
     bool taken = false;
     const struct optim sgd = {.lr = 0.05F, .momentum = 0.9F};
@@ -135,7 +153,10 @@ static double step(const struct run *run, struct net *net, uint32_t index)
         labels[i] = (int64_t)(rng_u32(&rng) % 10);
     if (run->is_graphable)
         net_step_graphable(net);
-    CHECK_EQ(net_forward(net, images, labels, BATCH, true, NULL, NULL), STATUS_OK);
+    given.floats = images;
+    if (run->lends > 0)
+        given = lend(net, run->lends, index, images);
+    CHECK_EQ(net_forward_images(net, &given, labels, BATCH, true, NULL, NULL), STATUS_OK);
     CHECK_EQ(net_backward_reduce(net, 1.0F, NULL), STATUS_OK);
     if (run->views)
         double_buckets(net);
@@ -161,6 +182,10 @@ static uint64_t train(const struct run *run, uint64_t seed)
 
     standin_seed_order(seed);
     net = make_net(run);
+    for (uint32_t i = 0; i < run->lends; i++) {
+        lent[i] = net_images_new(net, BATCH * SIDE * SIDE);
+        CHECK(lent[i] != NULL);
+    }
     for (uint32_t i = 0; i < STEPS; i++) {
         const double loss = step(run, net, i);
 
@@ -175,6 +200,8 @@ static uint64_t train(const struct run *run, uint64_t seed)
         hash = mix(hash, values, bytes);
         free(values);
     }
+    for (uint32_t i = 0; i < run->lends; i++)
+        net_images_free(net, lent[i]);
     net_free(&net);
     return hash;
 }
@@ -203,6 +230,14 @@ TEST(steps_captured)
 
     check_orders(&(struct run){.is_graphable = true});
     CHECK_EQ(standin_counts().replayed - before, 2 * (STEPS - 1) * (SEEDS + 1));
+}
+
+TEST(images_lent)
+{
+    for (uint32_t count = 1; count <= LENT_MAX; count++) {
+        check_orders(&(struct run){.lends = count});
+        check_orders(&(struct run){.lends = count, .is_graphable = true});
+    }
 }
 
 TEST(reductions)
