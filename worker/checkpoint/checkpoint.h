@@ -44,7 +44,8 @@ struct checkpoint_state {
     uint32_t part_count;
     /* Must be equal to resume exactly: */
     char arch[CHECKPOINT_TEXT_BYTES];
-    char data[CHECKPOINT_TEXT_BYTES]; /* the set: "digits", "idx" or "dummy" */
+    char data[CHECKPOINT_TEXT_BYTES]; /* the set: "digits", "idx", "folder" */
+    uint64_t data_hash;               /* of the training set: struct source; 0: unknown */
     uint32_t image_count;             /* in the training set */
     uint64_t seed;
     bool has_momentum; /* the momentum buffers hold values */

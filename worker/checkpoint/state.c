@@ -63,6 +63,7 @@ static const struct field {
     {"early_best", FIELD_F64, AT(early_best), 0, 0},
     {"early_count", FIELD_U32, AT(early_count), 0, UINT32_MAX},
     {"optimizer", FIELD_TEXT, AT(optimizer), 0, 0},
+    {"data_hash", FIELD_U64, AT(data_hash), 0, 0},
 #undef AT
 };
 /* FIRST_FIELDS: required. OTHER_FIELDS: schema, safetensors_bytes, safetensors_sha256. Beside these
@@ -350,6 +351,16 @@ static enum status differs_arch(struct err *err, const char *there, const char *
     return differs_text(err, "--arch", there, here);
 }
 
+/* Of the files' names, classes or labels; 0: unknown, as in older checkpoints. */
+static enum status differs_data(struct err *err, uint64_t there, uint64_t here)
+{
+    if (there == here || there == 0 || here == 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_CONFLICT, 0,
+                   "it was made with another training set of as many images: names, classes or labels "
+                   "differ");
+}
+
 static enum status differs(struct err *err, const char *what, uint64_t there, uint64_t here)
 {
     if (there == here)
@@ -372,6 +383,8 @@ enum status checkpoint_check(const struct checkpoint_state *state,
         status = differs_text(err, "data set", state->data, like->data);
     if (status == STATUS_OK)
         status = differs(err, "a training set of size", state->image_count, like->image_count);
+    if (status == STATUS_OK)
+        status = differs_data(err, state->data_hash, like->data_hash);
     if (status == STATUS_OK)
         status = differs(err, "--seed", state->seed, like->seed);
     return status;

@@ -103,6 +103,7 @@ static void describe(struct train *train)
     *state = (struct checkpoint_state){
         .generation = train->place->generation,
         .image_count = (uint32_t)train->sampler.options.image_count,
+        .data_hash = train->train_set != NULL ? train->train_set->hash : 0,
         .world = train->place->world,
         .batch = options->batch,
         .accumulation_steps = options->accumulation_steps,

@@ -22,6 +22,7 @@ static struct checkpoint_state state_at(uint32_t step)
                                      .arch = "convnet",
                                      .data = "digits",
                                      .image_count = 60000,
+                                     .data_hash = UINT64_MAX - 1,
                                      .world = 4,
                                      .batch = 100,
                                      .accumulation_steps = 2,
@@ -133,6 +134,7 @@ TEST(state_goes_there_and_back)
     CHECK_EQ(again.seed, UINT64_MAX);
     CHECK_EQ(again.step, 12);
     CHECK_EQ(again.image_count, 60000);
+    CHECK_EQ(again.data_hash, UINT64_MAX - 1);
     CHECK(again.has_momentum);
     CHECK_STR(again.opt_level, "O2");
     CHECK_STR(again.optimizer, "adamw");
@@ -456,6 +458,13 @@ TEST(another_kind_of_run_is_a_conflict)
     CHECK_EQ(checkpoint_open_newest(&checkpoint, test_dir(), &choice, &err), STATUS_CONFLICT);
     CHECK(strstr(err.text, "--seed 18446744073709551615, now it is 2") != NULL);
     CHECK_EQ(skipped, 1);
+    like.seed = UINT64_MAX;
+    like.data_hash--;
+    CHECK_EQ(checkpoint_open_newest(&checkpoint, test_dir(), &choice, &err), STATUS_CONFLICT);
+    CHECK(strstr(err.text, "another training set of as many images") != NULL);
+    like.data_hash = 0; /* unknown */
+    CHECK_EQ(checkpoint_open_newest(&checkpoint, test_dir(), &choice, &err), STATUS_OK);
+    checkpoint_close(&checkpoint);
     checkpoint_dir_close(&dir);
 }
 
