@@ -77,7 +77,7 @@ def test_crops_are_drawn_anew_each_epoch(folder):
 def test_ranks_see_what_one_sees(folder):
     """At rate 0 the sum of all ranks' losses is the loss of one rank with as many images a step: the same samples, the same crops."""
     data = small_pictures.write_folder(f"{folder}/data")
-    args = ["--lr", "0", "--epochs", "2", "--loss-log"]
+    args = ["--lr", "0", "--epochs", "2", "--sync-bn", "--loss-log"]
     done = train(data, "-b", "8", *args, f"{folder}/alone-%r")
     check(done.returncode == 0, done)
     done = run("ddpctl", "run", "--standalone", "--nproc-per-node", "2", "--", *COMMAND, "-b", "4", *args, f"{folder}/two-%r", data)
@@ -150,9 +150,9 @@ def test_folders_that_do_not_fit(folder):
     os.rename(f"{data}/val/class1", f"{data}/val/other")
     check_fails(train(data), 'class 1 is "class1" in the training set, "other" in the validation set')
     os.rename(f"{data}/val/other", f"{data}/val/class1")
-    os.symlink("..", f"{data}/train/class0/up")
+    os.symlink(".", f"{data}/train/class0/self")
     done = train(data)
-    check(done.returncode == 0 and "class0/up/class0: a symbolic link to a folder that it is in" in done.stderr, done)
+    check(done.returncode == 0 and "class0/self: a symbolic link to a folder that it is in" in done.stderr, done)
     check_fails(train(data, "--strict"), "a symbolic link to a folder", "(--strict)")
     shutil.rmtree(f"{data}/val")
     check_fails(train(data), "there is no folder", "data/val")
@@ -180,9 +180,13 @@ def test_another_training_set_is_told_apart(folder):
 
 
 def test_waiting_for_data_is_told(folder):
-    data = small_pictures.write_folder(f"{folder}/data", classes=2, train=30, val=1, side=300)
+    data = small_pictures.write_folder(f"{folder}/data", classes=2, train=12, val=1)
+    large = small_pictures.png(1000, 1000, os.urandom(3000000))
+    for path in glob.glob(f"{data}/train/*/*"):
+        with open(path, "wb") as file:
+            file.write(large)
     done = run(WORKER, "--device", "cpu", "-a", "toynet", "--image-size", "32", "-b", "2", "--epochs", "1", "-j", "0", data)
-    check(done.returncode == 0 and re.search(r"data-bound: \d+ % of the time .* -j, now 0", done.stdout), done)
+    check(done.returncode == 0 and re.search(r"data-bound: \d+ % of the time .*-j, now 0", done.stdout), done)
 
 
 def main():
