@@ -356,9 +356,10 @@ static enum status differs_data(struct err *err, uint64_t there, uint64_t here)
 {
     if (there == here || there == 0 || here == 0)
         return STATUS_OK;
-    return err_set(err, STATUS_CONFLICT, 0,
-                   "it was made with another training set of as many images: names, classes or labels "
-                   "differ");
+    return err_set(
+        err, STATUS_CONFLICT, 0,
+        "it was made with another training set of as many images: names, classes or labels "
+        "differ");
 }
 
 static enum status differs(struct err *err, const char *what, uint64_t there, uint64_t here)
