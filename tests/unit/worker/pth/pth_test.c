@@ -12,6 +12,7 @@
 #include "tests/lib/test.h"
 #include "worker/data/fileio.h"
 #include "worker/pth/export.h"
+#include "worker/pth/little.h"
 
 /* -- making files -- */
 
@@ -349,6 +350,85 @@ TEST(broken_archives_are_named)
                                                               : STATUS_BAD_INPUT,
                       cases[i].words);
     }
+}
+
+/* An entry behind 5 GiB of nothing, with its sizes and its place in zip64 fields. */
+static void add_far_entry(struct zip_writer *writer, uint64_t begin)
+{
+    static const char name[] = "f/data/0";
+    struct buf local = {0}, *directory = writer->directory;
+    uint64_t directory_begin;
+
+    little_put(&local, 0x04034b50, 4);
+    little_put(&local, 0, 8);
+    little_put(&local, 0, 8);
+    little_put(&local, 0, 6);
+    little_put(&local, sizeof name - 1, 2);
+    little_put(&local, 0, 2);
+    buf_add(&local, name, sizeof name - 1);
+    buf_add(&local, values, sizeof values);
+    CHECK_EQ(pwrite(writer->fd, local.bytes, local.byte_count, (off_t)begin), local.byte_count);
+    directory_begin = begin + local.byte_count;
+    buf_free(&local);
+    little_put(directory, 0x02014b50, 4);
+    little_put(directory, 45, 8);
+    little_put(directory, 0, 8); /* time, sum */
+    little_put(directory, 0xffffffffffffffff, 8);
+    little_put(directory, sizeof name - 1, 2);
+    little_put(directory, 8 + 4 + 24, 2);
+    little_put(directory, 0, 8);
+    little_put(directory, 0, 2);
+    little_put(directory, 0xffffffff, 4);
+    buf_add(directory, name, sizeof name - 1);
+    buf_add(directory, "FB\4\0ZZZZ", 8); /* another field first */
+    little_put(directory, 1 | 24 << 16, 4);
+    little_put(directory, sizeof values, 8);
+    little_put(directory, sizeof values, 8);
+    little_put(directory, begin, 8);
+    {
+        const uint64_t bytes = directory->byte_count;
+
+        little_put(directory, 0x06064b50, 4);
+        little_put(directory, 44, 8);
+        little_put(directory, 0, 4 + 4);
+        little_put(directory, 0, 4);
+        little_put(directory, 2, 8);
+        little_put(directory, 2, 8);
+        little_put(directory, bytes, 8);
+        little_put(directory, directory_begin, 8);
+        little_put(directory, 0x07064b50, 4);
+        little_put(directory, 0, 4);
+        little_put(directory, directory_begin + bytes, 8);
+        little_put(directory, 1, 4);
+        little_put(directory, 0x06054b50, 4);
+        little_put(directory, 0, 4);
+        little_put(directory, 0xffffffff, 4);
+        little_put(directory, 0xffffffffffffffff, 8);
+        little_put(directory, 0, 2);
+    }
+    CHECK_EQ(pwrite(writer->fd, directory->bytes, directory->byte_count, (off_t)directory_begin),
+             directory->byte_count);
+}
+
+TEST(zip64_reaches_behind_4_gib)
+{
+    struct bytes pickle = BYTES(FILE_OF(KEY_A GOOD));
+    struct buf directory = {0};
+    struct zip_writer writer = {.directory = &directory};
+    struct pth file;
+
+    (void)snprintf(path, sizeof path, "%s/f.pth", test_dir());
+    writer.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    CHECK(writer.fd >= 0);
+    add(&writer, "f/data.pkl", pickle.at, pickle.count);
+    add_far_entry(&writer, UINT64_C(5) << 30);
+    CHECK_EQ(close(writer.fd), 0);
+    buf_free(&directory);
+    open_good(&file);
+    check_values(&file, 0, values, 6);
+    pth_close(&file);
+    patch(-22L - 20 + 8, "\xff\xff\xff\xff\xff\xff\xff\x7f", 8);
+    check_refused(STATUS_BAD_INPUT, "zip64 end lies outside");
 }
 
 static void check_read_refused(long at, const char *bytes, size_t count, const char *words)
