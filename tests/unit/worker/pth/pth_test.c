@@ -192,6 +192,7 @@ TEST(a_broken_machine_is_refused)
     check_pickle(BYTES(PROTO "}(Nu."), STATUS_BAD_INPUT, "a dict or a list");
     check_pickle(BYTES(PROTO "}Na."), STATUS_BAD_INPUT, "a dict or a list");
     check_pickle(BYTES(PROTO "((NNs."), STATUS_BAD_INPUT, "too little");
+    check_pickle(BYTES(PROTO "}((NNu."), STATUS_BAD_INPUT, "too little"); /* below a mark */
     check_pickle(BYTES(PROTO "h\0."), STATUS_BAD_INPUT, "never kept");
     check_pickle(BYTES(PROTO "Nq\x05h\x04."), STATUS_BAD_INPUT, "never kept");
     check_pickle(BYTES(PROTO "Nr\xff\xff\xff\x7f."), STATUS_TOO_BIG, "values");
@@ -229,6 +230,11 @@ TEST(a_tensor_stays_in_its_storage)
                     "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fK\x01"),
              "out of its storage"),
         CASE(TENSOR(FLOATS, "\x06", "\0", "K\x02K\x02",
+                    "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"
+                    "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"),
+             "out of its storage"),
+        /* 2 + 2 * (2^63 - 1) is 2^64: it must not become 0 */
+        CASE(TENSOR(FLOATS, "\x06", "\x02", "K\x02K\x02",
                     "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"
                     "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"),
              "out of its storage"),
