@@ -34,9 +34,10 @@ FOLDERS = {
 
     "worker/graph": Folder(WORKER_BASE, ["graph.h", "amp.h", "pass.h", "hash.h"]),
     "worker/data/picture": Folder(["common"], ["picture.h"]),
-    "worker/data": Folder(WORKER_BASE + ["worker/data/picture"], ["cifar.h", "data.h", "dataset.h", "digits.h", "fileio.h", "folder.h", "idx.h", "loader.h", "padded.h", "rng.h",
+    "worker/data": Folder(WORKER_BASE + ["worker/data/picture"], ["cifar.h", "data.h", "dataset.h", "digits.h", "fileio.h", "folder.h", "hash.h", "idx.h", "loader.h", "padded.h", "rng.h",
                                         "sampler.h", "source.h"]),
     "worker/data/shards": Folder(["common", "worker/data", "worker/data/picture"], ["shards.h"]),
+    "worker/data/cache": Folder(["common", "worker/data", "worker/data/picture"], ["cache.h"]),
     "worker/data/fetch": Folder(["common", "worker/data"], ["fetch.h"]),
     "worker/net": Folder(WORKER_BASE + ["worker/graph"], None),
     "worker/checkpoint": Folder(WORKER_BASE + ["worker/data", "worker/net"], ["checkpoint.h", "copy.h", "safetensors.h", "writer.h"]),

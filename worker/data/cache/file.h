@@ -1,0 +1,54 @@
+/* The file of a cache: private to worker/data/cache/.
+ *
+ *     0       header, HEADER bytes
+ *     4096    a table with an entry for each picture
+ *     ...     pixels, in the order in which they were added
+ *
+ * All numbers are of the machine that wrote it; another byte order is another magic. */
+#ifndef WORKER_DATA_CACHE_FILE_H
+#define WORKER_DATA_CACHE_FILE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "worker/data/picture/picture.h"
+
+struct cache_key {
+    uint64_t source, count; /* of the samples */
+    uint32_t side;          /* the shorter one of what is kept */
+};
+
+struct cache_file {
+    int fd, append_fd; /* -1: none */
+    char *path;
+    struct cache_key key;
+    uint64_t key_hash;
+    uint64_t data_at;      /* where pixels begin */
+    const uint8_t *mapped; /* from 0; NULL: none. Longer than the file */
+    uint64_t mapped_bytes;
+    atomic_bool is_building;  /* pictures are added */
+    _Atomic uint8_t *checked; /* [count]: the pixels were right at their first read */
+    pthread_mutex_t appending;
+};
+
+/* Opens or makes it. `need_bytes`: what all pixels will take, about. Errors: STATUS_CONFLICT,
+ * STATUS_BAD_INPUT (see cache.h); STATUS_IO, STATUS_TOO_BIG (no room): it cannot be made or used. */
+enum status cache_file_open(struct cache_file *file, const char *path, const struct cache_key *key,
+                            uint64_t need_bytes, uint64_t rebuild_for, bool rebuild,
+                            struct err *err);
+void cache_file_close(struct cache_file *file);
+
+enum cache_find { CACHE_ABSENT, CACHE_FOUND, CACHE_DAMAGED };
+/* The pixels of a picture, as long as the file is open. */
+enum cache_find cache_file_find(struct cache_file *file, uint64_t index, struct picture *picture,
+                                uint32_t *label);
+/* Errors: STATUS_IO, after which nothing more is added. */
+enum status cache_file_add(struct cache_file *file, uint64_t index, const struct picture *picture,
+                           uint32_t label, struct err *err);
+/* Whether a cache is there: then its size need not be foretold. */
+bool cache_file_is_there(const char *path);
+
+#endif
