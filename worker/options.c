@@ -267,6 +267,7 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
         .loader_threads = OPTIONS_USUAL_THREADS,
         .print_freq = 100,
         .fetch_timeout_s = 60,
+        .images.shuffle_window = 10000,
         .device = "auto",
         .comm = "auto",
         .opt_level = options_default_level,

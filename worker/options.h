@@ -14,12 +14,15 @@
 
 /* Texts are borrowed from argv or constant. */
 /* How pictures become images, and what their bytes mean. */
-enum options_augment { AUGMENT_USUAL, AUGMENT_IMAGENET, AUGMENT_CIFAR, AUGMENT_NONE };
+enum options_augment { AUGMENT_USUAL, AUGMENT_IMAGENET, AUGMENT_CIFAR, AUGMENT_CROP, AUGMENT_NONE };
 #define OPTIONS_COLOURS 3
 struct options_images {
     const char *augment_text, *scale_text, *ratio_text, *mean_text, *std_text; /* as typed */
     uint32_t resize; /* 0: the size's usual */
     bool dct_scaling, allow_empty, strict;
+    const char *cache; /* NULL: none */
+    bool cache_rebuild;
+    uint32_t shuffle_window; /* of samples in shards */
     /* What the options above resolve to. */
     enum options_augment augment;
     double scale[2], ratio[2];      /* 0: torchvision's */

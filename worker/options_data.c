@@ -60,8 +60,10 @@ static enum status take_colours(const char *name, const char *text, double above
 
 static enum status take_augment(struct options *options, struct err *err)
 {
-    static const char *const names[] = {
-        [AUGMENT_IMAGENET] = "imagenet", [AUGMENT_CIFAR] = "cifar", [AUGMENT_NONE] = "none"};
+    static const char *const names[] = {[AUGMENT_IMAGENET] = "imagenet",
+                                        [AUGMENT_CIFAR] = "cifar",
+                                        [AUGMENT_CROP] = "crop",
+                                        [AUGMENT_NONE] = "none"};
     struct options_images *images = &options->images;
 
     images->augment = AUGMENT_USUAL;
@@ -72,8 +74,8 @@ static enum status take_augment(struct options *options, struct err *err)
             images->augment = (enum options_augment)i;
     if (images->augment != AUGMENT_USUAL)
         return STATUS_OK;
-    return err_set(err, STATUS_BAD_INPUT, 0, "--augment %.40s: expected imagenet, cifar or none",
-                   images->augment_text);
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "--augment %.40s: expected imagenet, cifar, crop or none", images->augment_text);
 }
 
 enum status options_check_data(struct options *options, struct err *err)
@@ -91,6 +93,8 @@ enum status options_check_data(struct options *options, struct err *err)
             take_colours("mean", images->mean_text, -1, &images->mean_count, images->mean, err);
     if (status == STATUS_OK)
         status = take_colours("std", images->std_text, 0, &images->std_count, images->std, err);
+    if (status == STATUS_OK && images->cache_rebuild && images->cache == NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0, "--cache-rebuild needs --cache FILE");
     if (status == STATUS_OK && (images->mean_text == NULL) != (images->std_text == NULL))
         return err_set(err, STATUS_BAD_INPUT, 0, "--mean and --std go together: one is missing");
     return status;

@@ -9,14 +9,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "worker/data/cifar.h"
 #include "worker/data/dataset.h"
 #include "worker/data/digits.h"
 #include "worker/data/folder.h"
 #include "worker/data/idx.h"
 #include "worker/data/padded.h"
+#include "worker/data/shards/shards.h"
 
 enum { CLASSES = 10, DUMMY_TRAIN = 60000, DUMMY_VALIDATION = 10000, DUMMY_BYTES = 256 << 20 };
-enum { PICTURE_SIDE = 224, SMALL_SIDE = 32, PADDING = 4, PICTURE_THREADS = 4 };
+enum { PADDING = 4, PICTURE_THREADS = 4 };
 
 /* -- kinds of data -- */
 
@@ -54,43 +56,6 @@ static bool folder_is_in(const char *dir)
     return has_folder(dir, "train") || has_folder(dir, "val");
 }
 
-/* The side of the images that the net is given. */
-static uint32_t picture_side(const struct train *train)
-{
-    const struct options *options = train->options;
-    struct model_shape usual = {3, PICTURE_SIDE, PICTURE_SIDE, 0};
-
-    if (options->image_size > 0)
-        return options->image_size;
-    if (train->model_file != NULL)
-        return model_file_shape(train->model_file, &usual).height;
-    return options->images.augment == AUGMENT_CIFAR ? SMALL_SIDE : PICTURE_SIDE;
-}
-
-/* What is done to pictures that are decoded. With --augment cifar they are first brought to the
- * size of the images; the random crop comes after that. */
-static void set_rules(const struct train *train, bool is_training, struct picture_rules *rules)
-{
-    const struct options_images *images = &train->options->images;
-    const bool crops = images->augment == AUGMENT_USUAL || images->augment == AUGMENT_IMAGENET;
-    const uint32_t side = picture_side(train);
-
-    picture_rules_set(rules, side, is_training && crops);
-    if (images->resize > 0)
-        rules->resize = images->resize;
-    else if (images->augment == AUGMENT_CIFAR)
-        rules->resize = side;
-    if (images->scale[0] > 0) {
-        rules->scale_min = images->scale[0];
-        rules->scale_max = images->scale[1];
-    }
-    if (images->ratio[0] > 0) {
-        rules->ratio_min = images->ratio[0];
-        rules->ratio_max = images->ratio[1];
-    }
-    rules->dct_scaling = images->dct_scaling;
-}
-
 /* Folders that could not be listed. */
 static enum status tell_problems(const struct train *train, const struct folder_list *list,
                                  struct err *err)
@@ -114,33 +79,41 @@ static enum status open_folder(struct train *train, const char *dir, bool is_tra
                                      .allow_empty = train->options->images.allow_empty};
     char path[PATH_MAX];
     int n = snprintf(path, sizeof path, "%s/%s", dir, is_training ? "train" : "val");
-    enum status status;
+    enum status status = train_data_rules(train, is_training, &options.rules, err);
 
+    if (status != STATUS_OK)
+        return status;
     if (n < 0 || (size_t)n >= sizeof path)
         return err_set(err, STATUS_TOO_BIG, 0, "%.100s...: the path is too long", dir);
-    set_rules(train, is_training, &options.rules);
-    if (options.rules.resize < options.rules.size)
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "--resize %u: the images are cut out of it and have %u pixels a side",
-                       options.rules.resize, options.rules.size);
     status = folder_open(set, path, &options, err);
     return status == STATUS_OK ? tell_problems(train, folder_list_of(*set), err) : status;
 }
 
+static enum status open_cifar(struct train *train, const char *dir, bool is_training,
+                              struct source **set, struct err *err)
+{
+    (void)train;
+    return cifar_read(set, dir, is_training, err);
+}
+
 static const struct data_kind kinds[] = {
     {"idx", idx_is_in, open_idx, false, "MNIST's IDX files (train-images-idx3-ubyte[.gz], ...)"},
+    {"cifar10", cifar_is_there, open_cifar, false, "CIFAR-10's data_batch_1.bin, ..."},
+    {"shards", train_shards_are_in, train_shards_open, true, "train*.tar and val*.tar"},
     {"folder", folder_is_in, open_folder, true, "folders train/ and val/ with a folder each class"},
 };
 
 static enum status find_kind(const char *dir, const struct data_kind **kind, struct err *err)
 {
-    char looked_for[200] = "";
+    char looked_for[240] = "";
     struct stat now;
 
-    if (stat(dir, &now) != 0)
+    const bool is_pattern = shard_list_is_pattern(dir);
+
+    if (!is_pattern && stat(dir, &now) != 0)
         return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
                        "there is no folder %.160s: %s", dir, strerror(errno));
-    if (!S_ISDIR(now.st_mode))
+    if (!is_pattern && !S_ISDIR(now.st_mode))
         return err_set(err, STATUS_BAD_INPUT, ENOTDIR, "%.160s is not a folder", dir);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         const size_t used = strlen(looked_for);
@@ -259,6 +232,8 @@ enum status train_data_open(struct train *train, struct err *err)
     if (status == STATUS_OK && kind != NULL)
         status = open_kind(train, kind, err);
     if (status == STATUS_OK)
+        status = train_cache_open(train, err);
+    if (status == STATUS_OK)
         status = find_normal(train, err);
     return status == STATUS_OK ? pad(train, err) : status;
 }
@@ -345,6 +320,9 @@ static enum status share_training(struct train *train, struct err *err)
         .world = train->place->world,
         .seed = train->options->seed,
         .shuffle = true,
+        .contiguous = train->shards != NULL,
+        .make_order = train->shards != NULL ? train_shards_order : NULL,
+        .user = train,
     };
     enum status status = sampler_init(&train->sampler, &options, err);
 

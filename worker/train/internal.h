@@ -10,6 +10,7 @@
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/ddp.h"
+#include "worker/data/picture/picture.h"
 #include "worker/data/loader.h"
 #include "worker/data/sampler.h"
 #include "worker/data/source.h"
@@ -51,6 +52,7 @@ struct train {
 
     struct source *train_set, *validation_set; /* train_set: NULL with --evaluate */
     struct net_normal normal;                  /* of their bytes */
+    const struct source *shards;               /* the training set, where it is in shards */
     const char *data_kind;                     /* "folder" */
     bool has_pictures;
     struct {
@@ -220,6 +222,23 @@ enum status train_data_share(struct train *train, struct err *err);
 uint32_t train_data_threads(const struct train *train);
 /* Classes of the net. */
 uint32_t train_data_classes(const struct train *train);
+
+/* -- data_rules.c -- */
+
+/* What is done to pictures that are decoded. Errors: STATUS_BAD_INPUT (--resize). */
+enum status train_data_rules(const struct train *train, bool is_training,
+                             struct picture_rules *rules, struct err *err);
+
+/* -- data_shards.c -- */
+
+/* Whether DATA is a pattern of shards, or a folder with some. */
+bool train_shards_are_in(const char *dir);
+enum status train_shards_open(struct train *train, const char *dir, bool is_training,
+                              struct source **set, struct err *err);
+/* The make_order of a sampler; user: the training. */
+void train_shards_order(void *user, uint64_t epoch, int64_t *order, size_t image_count);
+/* --cache and --augment crop: puts a cache before both sets. Errors: those of cache_open(). */
+enum status train_cache_open(struct train *train, struct err *err);
 
 /* -- loading.c -- */
 

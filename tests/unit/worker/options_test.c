@@ -170,7 +170,7 @@ TEST(what_is_done_to_pictures)
 TEST(what_cannot_be_done_to_pictures)
 {
     static const char *const cases[][2] = {
-        {"--augment mirror", "expected imagenet, cifar or none"},
+        {"--augment mirror", "expected imagenet, cifar, crop or none"},
         {"--crop-scale 0,1", "--crop-scale 0,1: expected MIN,MAX"},
         {"--crop-scale 0.5", "expected MIN,MAX"},
         {"--crop-scale 0.6,0.5", "expected MIN,MAX"},
@@ -248,6 +248,7 @@ TEST(refusals_name_the_option)
         {"--comm mpi", STATUS_BAD_INPUT, "--comm mpi: expected auto, nccl or gloo"},
         {"--nesterov --momentum .9 --dampening .1", STATUS_BAD_INPUT, "--nesterov requires"},
         {"--checkpoint-every 5", STATUS_BAD_INPUT, "needs --checkpoint-dir"},
+        {"--cache-rebuild d", STATUS_BAD_INPUT, "--cache-rebuild needs --cache FILE"},
         {"--fetch mnist", STATUS_BAD_INPUT, "ddp-worker --fetch mnist DIR"},
         {"--mirror http://a d", STATUS_BAD_INPUT, "--mirror needs --fetch"},
         {"--dummy somewhere", STATUS_BAD_INPUT, "leave somewhere out"},

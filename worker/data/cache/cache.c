@@ -128,8 +128,10 @@ static enum status get(struct reader *reader, int64_t index, struct picture *pic
         *label = kept_label;
         return STATUS_OK;
     }
-    if (found != CACHE_ABSENT)
-        cache->damaged++;
+    if (found != CACHE_ABSENT && cache->damaged++ == 0)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "%s: picture %lld in it is damaged; it, and others like it, are decoded again",
+                 cache->file.path, (long long)index);
     status = decode(reader, index, picture, label, err);
     if (status != STATUS_OK)
         return status;
@@ -188,7 +190,7 @@ static enum status cache_read(struct source *source, void *user, uint64_t epoch,
 
     if (status != STATUS_OK)
         return status;
-    if (rules->is_training && cache->options.plain_crop && picture.width >= rules->size &&
+    if (cache->options.plain_crop && picture.width >= rules->size &&
         picture.height >= rules->size) {
         cut_random(&cache->options, &picture, epoch, (uint64_t)index, image);
         return STATUS_OK;
@@ -238,6 +240,16 @@ static const struct source_ops cache_ops = {
     .close = cache_close,
 };
 
+static enum status open_file(struct cache *cache, const char *path, struct err *err)
+{
+    const struct cache_options *options = &cache->options;
+    const struct cache_key key = {cache->from->hash, cache->from->count, options->rules.resize};
+    const bool is_new = options->rebuild || !cache_file_is_there(path);
+
+    return cache_file_open(&cache->file, path, &key, is_new ? foretell(cache) : 0, options->job,
+                           options->rebuild, err);
+}
+
 enum status cache_open(struct source **out, struct source *from, const char *path,
                        const struct cache_options *options, struct err *err)
 {
@@ -254,10 +266,7 @@ enum status cache_open(struct source **out, struct source *from, const char *pat
     cache->source.ops = &cache_ops;
     cache->from = from;
     cache->options = *options;
-    const struct cache_key key = {from->hash, from->count, options->rules.resize};
-    const bool is_new = options->rebuild || !cache_file_is_there(path);
-    status = cache_file_open(&cache->file, path, &key, is_new ? foretell(cache) : 0, options->job,
-                             options->rebuild, &failed);
+    status = path != NULL ? open_file(cache, path, &failed) : STATUS_OK;
     if (status == STATUS_IO || status == STATUS_TOO_BIG) {
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s; training goes on without a cache", failed.text);
         cache_file_close(&cache->file);

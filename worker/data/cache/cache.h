@@ -25,13 +25,15 @@
 
 struct cache_options {
     struct picture_rules rules; /* `resize` is the shorter side of what is kept */
-    bool plain_crop; /* in training a random square of `size`, without resampling, and a flip */
+    bool plain_crop; /* a random square of `size`, without resampling, and a flip; `rules` are for
+                        pictures that are too small for it */
     uint64_t seed;
     bool rebuild; /* begin anew: once for a job, if it has a number */
     uint64_t job; /* the same for all ranks of a job, and for no other; 0: none */
 };
 
-/* `source` has read_file(); it is owned, also on failure. Errors: STATUS_CONFLICT (a cache of other
+/* `source` has read_file(); it is owned, also on failure. path: NULL: no file, the same pictures.
+ * Errors: STATUS_CONFLICT (a cache of other
  * data, or no cache at all), STATUS_BAD_INPUT (damaged), STATUS_MEMORY, and those of
  * source->reader_new(). */
 enum status cache_open(struct source **cache, struct source *source, const char *path,

@@ -11,6 +11,7 @@
 
 #include "common/draw.h"
 #include "worker/data/fileio.h"
+#include "worker/data/hash.h"
 #include "worker/data/shards/index.h"
 
 enum { OPEN_MAX_FILES = 16, NAME_BYTES = 160 };
@@ -206,16 +207,19 @@ static enum status index_all(struct shards *shards, const struct shard_list *lis
     return status;
 }
 
-static enum status check_classes(struct shards *shards, struct err *err)
+/* Of the samples, wherever the shards are. */
+static uint64_t hash_of(const struct shards *shards)
 {
-    const uint32_t found = shards->index.class_count, wanted = shards->options.class_count;
+    uint64_t hash = hash_u64(HASH_BEGIN, shards->index.class_count);
 
-    if (wanted != 0 && found > wanted)
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "the shards have labels 0 to %u, the model has %u classes", found - 1,
-                       wanted);
-    shards->source.shape.classes = wanted != 0 ? wanted : found;
-    return STATUS_OK;
+    for (size_t i = 0; i < shards->index.count; i++) {
+        const struct index_sample *sample = &shards->index.samples[i];
+        const char *name = index_name(&shards->index, sample);
+
+        hash = hash_bytes(hash, name, strlen(name));
+        hash = hash_u64(hash_u64(hash, sample->label), sample->byte_count);
+    }
+    return hash;
 }
 
 enum status shards_open(struct source **out, const struct shard_list *list,
@@ -241,9 +245,10 @@ enum status shards_open(struct source **out, const struct shard_list *list,
     if (status == STATUS_OK)
         status = index_finish(&shards->index,
                               like != NULL ? &((const struct shards *)like)->index : NULL, err);
-    if (status == STATUS_OK)
-        status = check_classes(shards, err);
     shards->source.count = shards->index.count;
+    shards->source.shape.classes = shards->index.class_count;
+    shards->source.class_names = like == NULL ? (const char *const *)shards->index.classes : NULL;
+    shards->source.hash = hash_of(shards);
     if (status != STATUS_OK)
         close_shards(&shards->source);
     else

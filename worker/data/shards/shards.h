@@ -43,7 +43,6 @@ bool shard_list_is_pattern(const char *data);
 struct shards_options {
     struct picture_rules rules;
     uint64_t seed;
-    uint32_t class_count; /* of the model; 0: as many as the data has */
 };
 
 /* `like`: shards whose classes these have, or NULL; borrowed for the call. Errors: STATUS_NOT_FOUND,
@@ -55,9 +54,6 @@ enum status shards_open(struct source **source, const struct shard_list *list,
 /* Whether the source was made by shards_open(). */
 bool shards_is(const struct source *source);
 const struct tar_refusals *shards_refusals(const struct source *source);
-/* Of the samples' places and labels, for what identifies the data. */
-uint64_t shards_hash(const struct source *source);
-
 /* order: [count], each sample once. Depends on the seed, the epoch and the window alone. window: 0 or 1: samples of a shard stay in their order. */
 void shards_order(const struct source *source, uint64_t seed, uint64_t epoch, uint32_t window,
                   int64_t *order);
