@@ -1,6 +1,7 @@
 /* A module as ddp_cuda.so is one, over the tables of standin.h: with DDP_CUDA_MODULE set to it (and
  * the stand-in driver beside it in LD_LIBRARY_PATH) ddp-worker --device cuda trains through the
- * whole CUDA backend on a machine without a GPU. It is one GPU, which every process sees.
+ * whole CUDA backend on a machine without a GPU. It is one GPU, which every process sees (STANDIN_DEVICES: more, see
+ * standin.h).
  * STANDIN_BUILD_MS, STANDIN_RESET_MS: how long plans and the end take. */
 #include <assert.h>
 #include <stdio.h>
@@ -15,13 +16,13 @@ enum { DRIVER_CUDA = 13000 };
 
 static enum status device_query(uint32_t index, struct cuda_device *device, struct err *err)
 {
-    if (index != 0)
-        return err_set(err, STATUS_UNSUPPORTED, 0, "no CUDA device %u: the stand-in is one GPU",
-                       index);
+    if (index >= standin_device_count())
+        return err_set(err, STATUS_UNSUPPORTED, 0, "no CUDA device %u: the stand-in has %u", index,
+                       standin_device_count());
     *device = (struct cuda_device){.name = "stand-in GPU",
                                    .memory_bytes = (uint64_t)4 << 30,
                                    .capability = 90,
-                                   .device_count = 1,
+                                   .device_count = standin_device_count(),
                                    .uuid = "stand-in GPU 0",
                                    .driver_cuda = DRIVER_CUDA};
     return STATUS_OK;

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -68,9 +69,26 @@ static bool is_device(const void *memory)
 
 /* -- memory -- */
 
+uint32_t standin_device_count(void)
+{
+    const char *text = getenv("STANDIN_DEVICES");
+    const int count = text != NULL ? atoi(text) : 0;
+
+    return count > 0 ? (uint32_t)count : 1;
+}
+
 static enum status standin_device_use(uint32_t index, struct err *err)
 {
-    return index == 0 ? STATUS_OK : err_set(err, STATUS_LIBRARY, 101, "no device %u", index);
+    const char *path = getenv("STANDIN_USED");
+    FILE *file = path != NULL ? fopen(path, "ae") : NULL;
+
+    if (file != NULL) {
+        (void)fprintf(file, "%u\n", index);
+        (void)fclose(file);
+    }
+    return index < standin_device_count()
+               ? STATUS_OK
+               : err_set(err, STATUS_LIBRARY, 101, "no device %u", index);
 }
 
 static enum status standin_memory_info(size_t *free_bytes, size_t *total_bytes, struct err *err)

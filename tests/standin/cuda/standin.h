@@ -45,6 +45,10 @@ struct standin_faults {
 };
 extern struct standin_faults standin_faults;
 
+/* STANDIN_DEVICES in the environment; else 1. They share memory and streams; what tells them apart is the file
+ * that STANDIN_USED names, to which each choice of a device adds a line with its index. */
+uint32_t standin_device_count(void);
+
 /* What the last set of plans was opened with. */
 extern struct plan_options standin_plan_options;
 /* Plans that were queued or captured, by kind. */
