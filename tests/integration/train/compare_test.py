@@ -4,8 +4,10 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import xml.etree.ElementTree as xml
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from full_disk import run_tests  # noqa: E402
 
 BUILD = os.path.abspath(sys.argv[1])
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "docs", "examples", "compare-parallel.py")
@@ -49,8 +51,4 @@ def test_ranks_are_refused(_folder):
     check(done.returncode != 0 and re.search("--data-parallel 2 is for one process, and here are 2 ranks", done.stdout + done.stderr), done)
 
 
-for name, test in sorted(globals().copy().items()):
-    if name.startswith("test_"):
-        with tempfile.TemporaryDirectory(prefix="ddp-compare-") as temp:
-            test(temp)
-        print(f"ok {name}")
+run_tests(dict(globals()), "ddp-compare-")

@@ -72,9 +72,9 @@ static bool is_device(const void *memory)
 uint32_t standin_device_count(void)
 {
     const char *text = getenv("STANDIN_DEVICES");
-    const int count = text != NULL ? atoi(text) : 0;
+    const unsigned long count = text != NULL ? strtoul(text, NULL, 10) : 0;
 
-    return count > 0 ? (uint32_t)count : 1;
+    return count > 0 && count < 1024 ? (uint32_t)count : 1;
 }
 
 static enum status standin_device_use(uint32_t index, struct err *err)
