@@ -126,31 +126,42 @@ static void write_y_tick(const struct plane *plane, double value, double width, 
                LEFT, y, WIDTH - RIGHT, LEFT - 5, y + 3.5, text);
 }
 
+/* How many ticks there are from `first` on. */
+static uint32_t tick_count(double first, double width, double max)
+{
+    double count = floor((max - first) / width) + 1;
+
+    return count < 1 ? 0 : count < 20 ? (uint32_t)count : 20;
+}
+
 static void write_y_axis(const struct plane *plane, struct buf *out)
 {
-    double width = tick_width(plane->y_max - plane->y_min, TICKS);
+    double width = tick_width(plane->y_max - plane->y_min, TICKS), first;
 
     if (plane->is_log) {
         width = fmax(1, ceil((plane->y_max - plane->y_min) / TICKS));
-        for (double at = fmax(ceil(plane->y_min), DBL_MIN_10_EXP); at <= plane->y_max; at += width)
-            write_y_tick(plane, pow(10, at), 0, out);
-        return;
+        first = fmax(ceil(plane->y_min), DBL_MIN_10_EXP);
+    } else {
+        first = ceil(plane->y_min / width) * width;
     }
-    for (double k = ceil(plane->y_min / width); k * width <= plane->y_max; k++)
-        write_y_tick(plane, k * width, width, out);
+    for (uint32_t i = 0; i < tick_count(first, width, plane->y_max); i++) {
+        double at = first + i * width;
+
+        write_y_tick(plane, plane->is_log ? pow(10, at) : at, plane->is_log ? 0 : width, out);
+    }
 }
 
 static void write_x_axis(const struct plane *plane, struct buf *out)
 {
     double width = fmax(1, tick_width(plane->x_max - plane->x_min, TICKS));
-    double base = HEIGHT - BOTTOM;
+    double first = ceil(plane->x_min / width) * width, base = HEIGHT - BOTTOM;
 
     buf_printf(out, "<path class=\"axis\" d=\"M%.0f %.0fH%.0f\"/>", LEFT, base, WIDTH - RIGHT);
-    for (double k = ceil(plane->x_min / width); k * width <= plane->x_max; k++) {
-        double x = place_x(plane, k * width);
+    for (uint32_t i = 0; i < tick_count(first, width, plane->x_max); i++) {
+        double x = place_x(plane, first + i * width);
         char text[TEXT_BYTES];
 
-        axis_text(k * width, width, text);
+        axis_text(first + i * width, width, text);
         buf_printf(out,
                    "<path class=\"axis\" d=\"M%.1f %.0fv4\"/>"
                    "<text class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"%s\">%s</text>\n",

@@ -85,7 +85,8 @@ static void csv_cell(const char *text, size_t byte_count, bool is_text, struct b
     is_quoted = shown.byte_count > 0 && (memchr(shown.bytes, '"', shown.byte_count) != NULL ||
                                          memchr(shown.bytes, ',', shown.byte_count) != NULL);
     buf_add_text(out, is_quoted ? "\"" : "");
-    if (is_text && shown.byte_count > 0 && memchr("=+-@\t", shown.bytes[0], 5) != NULL)
+    if (is_text && shown.byte_count > 0 && shown.bytes[0] != '\0' &&
+        strchr("=+-@\t", shown.bytes[0]) != NULL)
         buf_add_text(out, "'");
     for (size_t i = 0; i < shown.byte_count; i++) {
         if (shown.bytes[i] == '"')

@@ -235,7 +235,7 @@ static void put_charts(const struct report_page *page, struct buf *out)
             out,
             "<p class=\"note\">%llu of %llu lines are no flat JSON objects and are left out.</p>\n",
             (unsigned long long)page->bad_lines,
-            (unsigned long long)(page->lines + page->bad_lines));
+            (unsigned long long)page->lines + (unsigned long long)page->bad_lines);
     for (uint32_t i = 0; i < data->problem_count; i++) {
         buf_add_text(out, "<p class=\"note\">");
         html_words(data->problems[i], out);

@@ -140,7 +140,7 @@ TEST(spikes_stay_in_a_reduced_curve)
     CHECK(series.count <= 602 && series.count > 300);
     for (uint32_t i = 1; i < series.count; i++)
         CHECK(series.points[i].step >= series.points[i - 1].step);
-    for (double wanted = -99; wanted <= 99; wanted += 198) {
+    for (int wanted = -99; wanted <= 99; wanted += 198) {
         bool found = false;
 
         for (uint32_t i = 0; i < series.count; i++)
