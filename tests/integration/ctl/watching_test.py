@@ -14,7 +14,9 @@ import sys
 import termios
 import time
 
-from ctl_lib import DDPCTL, WAIT_S, Case, Cluster, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+import small_data  # noqa: E402
+from ctl_lib import BUILD, DDPCTL, WAIT_S, Case, Cluster, equal, run_tests, wait_until  # noqa: E402
 
 # Rank 0 writes a line for each step; in generation 1 it fails after step 150, and generation 2 begins after step 100.
 PROGRAM = r'''
@@ -142,6 +144,22 @@ def a_report_is_one_page():
             assert said in done.stderr, done.stderr
 
 
+def ddp_worker_writes_what_is_shown():
+    with Case() as case, Cluster(case) as cluster:
+        job = cluster.submit("-n", "2", "--name", "dummy", "--", os.path.join(os.path.abspath(BUILD), "worker", "ddp-worker"),
+                             "--device", "cpu", "--epochs", "2", "-b", "16", "-p", "1", "--checkpoint-dir", os.path.join(case.dir, "ckpt"),
+                             small_data.write_data(os.path.join(case.dir, "data"), 640))
+        equal(cluster.ctl("wait", job).returncode, 0)
+        lines = [json.loads(line) for line in cluster.ctl("metrics", "--json", job).stdout.splitlines()]
+        steps = [line for line in lines if line["kind"] == "step"]
+        equal([line["step"] for line in steps], list(range(1, 41)))
+        assert all(line["images_per_s"] > 0 and line["lr"] > 0 and line["rank"] == 0 for line in steps), steps[0]
+        assert {"checkpoint", "epoch", "validation"} <= {line["kind"] for line in lines}, {line["kind"] for line in lines}
+        text = cluster.ctl("report", job, "-o", "-").stdout
+        for part in ("<h3>Loss</h3>", "<h3>Learning rate</h3>", "<h3>Accuracy, %</h3>", "<h3>Time of a step, ms</h3>", "2 epochs", "checkpoint at step 40"):
+            assert part in text, part
+
+
 def a_report_that_does_not_fit_leaves_the_old_one():
     """As on a full disk: a file may be 4 KiB long."""
     with Case() as case, Cluster(case) as cluster:
@@ -263,6 +281,6 @@ def no_bar_where_nobody_wants_one():
 
 if __name__ == "__main__":
     run_tests([metrics_of_all_generations_are_printed, metrics_are_followed_to_the_end_of_the_job,
-               a_report_is_one_page, a_report_that_does_not_fit_leaves_the_old_one,
+               a_report_is_one_page, ddp_worker_writes_what_is_shown, a_report_that_does_not_fit_leaves_the_old_one,
                a_terminal_has_a_progress_bar_apart_from_the_logs,
                a_line_that_comes_in_pieces_stays_whole, a_bar_is_as_wide_as_its_terminal, no_bar_where_nobody_wants_one])
