@@ -29,7 +29,7 @@ struct train_metrics {
     uint32_t line_count;
     struct board *board; /* NULL: none */
     struct writer board_writer;
-    uint64_t told_us;      /* when a step was written last, mono_us() */
+    uint64_t told_us;      /* when a step was written last, mono_us(); 0: none yet */
     uint64_t epoch_us;     /* when the epoch began */
     uint32_t images_epoch; /* whose images were written last, from 1; 0: none yet */
     int64_t saved_step;    /* the checkpoint that was written last */
@@ -163,7 +163,6 @@ enum status train_metrics_open(struct train *train, struct err *err)
     if (train->metrics == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for metrics");
     train->metrics->saved_step = train->saved_step;
-    train->metrics->told_us = mono_us();
     if (train->options->metrics != NULL)
         status = open_lines(train, "--metrics", train->options->metrics, &has_lines, err);
     if (status == STATUS_OK && given != NULL && given[0] != '\0') {
@@ -260,7 +259,9 @@ void train_metrics_step(struct train *train, const struct train_report *report, 
     if (train->metrics == NULL)
         return;
     train_metrics_checkpoint(train);
-    if (!is_due && mono_us() - train->metrics->told_us < QUIET_US)
+    /* The first step of a run always: TensorBoard's server drops older points of the steps that are
+     * done again when it sees a new point, not by the START record. */
+    if (!is_due && train->metrics->told_us > 0 && mono_us() - train->metrics->told_us < QUIET_US)
         return;
     train->metrics->told_us = mono_us();
     write_line(train, &line);

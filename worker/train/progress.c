@@ -1,6 +1,7 @@
 #include "worker/train/progress.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -102,6 +103,18 @@ void progress_print_validating(const struct net_result *sums, uint32_t count)
 {
     (void)printf("Validating [%u/%u], ", sums->images, count);
     print_result(sums);
+}
+
+void progress_print_end(uint64_t us)
+{
+    const uint64_t seconds = us / 1000000;
+
+    (void)printf("Training complete in: ");
+    if (seconds >= 86400)
+        (void)printf("%" PRIu64 " day%s, ", seconds / 86400, seconds < 2 * 86400 ? "" : "s");
+    (void)printf("%" PRIu64 ":%02u:%02u.%06u\n", seconds / 3600 % 24, (unsigned)(seconds / 60 % 60),
+                 (unsigned)(seconds % 60), (unsigned)(us % 1000000));
+    (void)fflush(stdout);
 }
 
 void progress_print_no_validation(void)

@@ -52,6 +52,8 @@ void progress_print(struct progress *progress, const struct progress_place *plac
 void progress_print_validation(const struct net_result *sums);
 /* "Validating [6400/10000], Acc@1 97.00 Acc@5 99.88 Loss 0.0934": this rank's images so far */
 void progress_print_validating(const struct net_result *sums, uint32_t count);
+/* "Training complete in: 0:01:12.345678", as Python prints a timedelta */
+void progress_print_end(uint64_t us);
 /* Why there is no validation. */
 void progress_print_no_validation(void);
 /* "Early stopping: val_loss has not improved for 3 epochs" */

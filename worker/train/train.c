@@ -240,6 +240,7 @@ static enum status run_epoch(struct train *train, const volatile bool *stop, str
 /* Where rank 0 left because of a signal, the other ranks see a lost peer. */
 enum status train_run(struct train *train, const volatile bool *stop, struct err *err)
 {
+    const uint64_t begun_us = mono_us();
     struct err verdict = {.text = ""}; /* a lost peer is first seen as some failure of the device */
     enum status status = STATUS_OK;
 
@@ -256,6 +257,8 @@ enum status train_run(struct train *train, const volatile bool *stop, struct err
         status = train_trace_end(train, err);
     if (status == STATUS_OK)
         status = train_check_end(train, err);
+    if (status == STATUS_OK && train->place->rank == 0)
+        progress_print_end(mono_us() - begun_us);
     train_metrics_checkpoint(train);
     if (status != STATUS_OK && train_nccl_verdict(train, &verdict) != STATUS_OK)
         status = err_set(err, verdict.status, verdict.code, "%s", verdict.text);

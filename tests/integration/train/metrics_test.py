@@ -49,10 +49,10 @@ def test_lines_say_what_is_printed(folder):
     path = f"{folder}/m.jsonl"
     done = train(folder, "--epochs", "2", "-p", "8", "--metrics", path, "--loss-log", f"{folder}/loss", "--lr", "0.5")
     lines = read(path)
-    assert places(lines) == [("step", 1, 8), ("step", 1, 16), ("epoch", 1, 16), ("validation", 1, 16),
+    assert places(lines) == [("step", 1, 1), ("step", 1, 8), ("step", 1, 16), ("epoch", 1, 16), ("validation", 1, 16),
                              ("step", 2, 24), ("step", 2, 32), ("epoch", 2, 32), ("validation", 2, 32)], places(lines)
     losses = [float(line.split()[2]) for line in open(f"{folder}/loss", encoding="ascii")]
-    steps = [line for line in lines if line["kind"] == "step"]
+    steps = [line for line in lines if line["kind"] == "step"][1:]
     printed = PRINTED.findall(done.stdout)
     assert len(printed) == 4, done.stdout
     for line, words in zip(steps, printed):
@@ -69,7 +69,13 @@ def test_lines_say_what_is_printed(folder):
     for line, words in zip((line for line in lines if line["kind"] == "validation"), values):
         got = (line["acc1"], line["acc5"], line["loss"])
         assert all(abs(a - float(b)) <= 0.006 for a, b in zip(got, words)) and line["images"] == 16, (line, words)
-    assert steps[0]["acc1"] != steps[1]["acc1"] and lines[2]["acc1"] == steps[1]["acc1"], "means over the epoch"
+    assert steps[0]["acc1"] != steps[1]["acc1"] and lines[3]["acc1"] == steps[1]["acc1"], "means over the epoch"
+
+
+def test_the_end_says_how_long_it_took(folder):
+    said = train(folder, "--max-steps", "3").stdout
+    assert re.search(r"^Training complete in: 0:00:0\d\.\d{6}$", said.splitlines()[-1]), said
+    assert "Training complete" not in train(folder, "--evaluate").stdout
 
 
 def test_a_validation_shows_how_far_it_is(folder):
@@ -107,7 +113,7 @@ def test_a_resume(folder):
     assert [place for place in lines if place[0] == "resume"] == [("resume", 1, 16)], lines
     train(folder, "--epochs", "1", "-p", "8", "--metrics", path)
     lines = read(path)
-    assert places(lines)[-5:-3] == [("resume", 1, 0), ("step", 1, 8)], places(lines)
+    assert places(lines)[-6:-3] == [("resume", 1, 0), ("step", 1, 1), ("step", 1, 8)], places(lines)
     assert {"generation", "world"} <= set([line for line in lines if line["kind"] == "resume"][0])
     count = len(lines)
     train(folder, "--evaluate", "--resume", f"{folder}/ckpt", "--metrics", path)
