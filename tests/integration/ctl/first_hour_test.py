@@ -268,10 +268,10 @@ def verbs_of_other_programs_are_understood():
             done = cluster.ctl(verb, "1")
             equal(done.returncode, 2, done.stderr)
             assert answer in done.stderr, done.stderr
-        for typed in ("to", "tpo", "topp", "wh", "whyy", "metric", "doctr", "compl"):
+        for typed in ("to", "tpo", "topp", "wh", "whyy", "doctr", "compl"):
             done = cluster.ctl(typed)
             equal(done.returncode, 2, done.stderr)
-            for planned in ("top?", "why?", "metrics?", "doctor?"):
+            for planned in ("top?", "why?", "doctor?"):
                 assert f"did you mean {planned}" not in done.stderr, done.stderr
         assert "usage: ddpctl cancel" in cluster.ctl("help", "kill").stdout
 

@@ -227,7 +227,10 @@ def shared(cluster):
     expect(cluster, job, restarts=0)
     said = logs(cluster, job)
     assert "not shared" not in said and "cop" not in said, said
-    assert len(os.listdir(f"{where}/ckpt")) == 5, os.listdir(f"{where}/ckpt")  # two checkpoints and the lock
+    files = os.listdir(f"{where}/ckpt")
+    whole = [f"step-{step:08}.{ending}" for step in (10, 20) for ending in ("json", "safetensors")]
+    assert sorted(name for name in files if name.startswith("step-")) == whole, files
+    assert not any(name.startswith(".node-") for name in files), files
 
 
 def main():
