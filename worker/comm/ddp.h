@@ -3,8 +3,8 @@
  *
  * ddp_new makes the ranks equal. ddp_reducer is the net's reducer on the host: a communication
  * thread reduces bucket after bucket, in index order on every rank, while backward goes on.
- * fp32 gradients are multiplied by 1 / world before the sum, as PyTorch does, 16-bit ones after it, as
- * Apex does; with a predivide factor p all by 1 / p before and by p / world after it. Where the device reduces instead
+ * fp32 gradients (accumulated ones always are) are multiplied by 1 / world before the sum, as PyTorch
+ * does, 16-bit ones after it, as Apex does; with a predivide factor p all by 1 / p before and by p / world after it. Where the device reduces instead
  * (net_device_reducer), ddp_reducer is not called and there is no thread. */
 #ifndef WORKER_COMM_DDP_H
 #define WORKER_COMM_DDP_H

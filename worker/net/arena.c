@@ -118,10 +118,16 @@ void net_place_buckets(struct net *net)
 
         net->spans[b] = (struct backend_span){at, bucket->count, bucket->dtype};
         at += bucket->count * net_element_bytes(net, bucket->dtype);
+        net->sums_kept = net->sums_kept || (net->accumulate && bucket->dtype != GRAPH_F32);
     }
+    for (uint32_t b = 0; b < net->graph->bucket_count; b++)
+        net->sums[b] = net->sums_kept ? (struct backend_span){net->kept + net->buckets[b].at,
+                                                              net->buckets[b].count, GRAPH_F32}
+                                      : net->spans[b];
 }
 
-struct backend_span net_grad_span(const struct net *net, uint32_t index)
+static struct backend_span span_in(const struct net *net, const struct backend_span *spans,
+                                   uint32_t index)
 {
     const struct slot *slot = &net->slots[index];
     uint32_t b = 0;
@@ -130,9 +136,18 @@ struct backend_span net_grad_span(const struct net *net, uint32_t index)
     assert(net->graph->tensors[index].trainable && !net->evaluate_only);
     while (slot->grad_at >= net->buckets[b].at + net->buckets[b].count)
         b++;
-    at = (slot->grad_at - net->buckets[b].at) * net_element_bytes(net, net->buckets[b].dtype);
-    return (struct backend_span){(char *)net->spans[b].memory + at, slot->size,
-                                 net->buckets[b].dtype};
+    at = (slot->grad_at - net->buckets[b].at) * net_element_bytes(net, spans[b].dtype);
+    return (struct backend_span){(char *)spans[b].memory + at, slot->size, spans[b].dtype};
+}
+
+struct backend_span net_written_span(const struct net *net, uint32_t index)
+{
+    return span_in(net, net->spans, index);
+}
+
+struct backend_span net_grad_span(const struct net *net, uint32_t index)
+{
+    return span_in(net, net->sums, index);
 }
 
 struct backend_param net_param(const struct net *net, uint32_t index)
@@ -183,6 +198,10 @@ uint32_t net_bucket_count(const struct net *net)
 
 struct net_bucket net_bucket(const struct net *net, uint32_t index)
 {
+    struct net_bucket bucket;
+
     assert(index < net_bucket_count(net));
-    return net->buckets[index];
+    bucket = net->buckets[index];
+    bucket.dtype = net->sums[index].dtype;
+    return bucket;
 }

@@ -23,13 +23,15 @@ struct net {
     float *states[OPTIM_STATES]; /* of the optimizer; NULL: it has no such state */
     void *grads;
     struct net_memory grad_memory; /* that gave it; .give_back NULL: the backend did */
-    float *kept; /* sums of inner steps, one fp32 for each gradient; NULL: there are none */
+    float *kept; /* sums of inner batches, one fp32 for each gradient; NULL: there are none */
     void *half;  /* copies of params in the types that layers compute with; NULL: there are none */
     bool half_is_stale, is_scale_dynamic;
     struct scaler *scaler;
     size_t param_count, buffer_at, grad_count;
     struct net_bucket *buckets;
-    struct backend_span *spans;    /* [bucket_count]: the gradients of each */
+    struct backend_span *spans;    /* [bucket_count]: the gradients of each, as backward writes */
+    struct backend_span *sums;     /* [bucket_count]: those of the step, which are reduced, clipped
+                                      and applied: `spans`, or with sums_kept slices of `kept` */
     uint32_t *bucket_layer;        /* the layer whose backward completes the bucket */
     struct backend_param *updates; /* [update_count]: what the optimizer works on */
     uint32_t update_count;
@@ -37,6 +39,9 @@ struct net {
     bool trained_forward; /* backward may come */
     bool has_grads;       /* backward came: the gradients may be kept, clipped, applied */
     bool joins_kept;      /* the next backward adds what was kept */
+    bool sums_kept;       /* gradients of 16 bit are accumulated: a step's are fp32, in `kept` */
+    bool has_joined;      /* the last backward did */
+    bool sums_are_old;    /* `kept` still has the gradients of the step before */
     bool state_open;      /* a view of the state is */
     uint32_t open_bucket; /* a view of it is open; GRAPH_NONE: of none. The reducer's alone */
     bool has_reducer;
@@ -56,7 +61,9 @@ bool net_has_half(const struct net *net, uint32_t index);
 size_t net_element_bytes(const struct net *net, enum graph_dtype dtype);
 /* Bytes of the gradient arena. */
 size_t net_grad_bytes(const struct net *net);
-/* The gradient of a trainable tensor; and all that the optimizer needs of a tensor. */
+/* The gradient of a trainable tensor as backward writes it; that of the step, see net.sums; and all
+ * that the optimizer needs of a tensor. */
+struct backend_span net_written_span(const struct net *net, uint32_t index);
 struct backend_span net_grad_span(const struct net *net, uint32_t index);
 struct backend_param net_param(const struct net *net, uint32_t index);
 

@@ -116,8 +116,9 @@ static void bind_tensors(struct net *net)
 {
     for (uint32_t i = 0; i < net->graph->tensor_count; i++) {
         const struct backend_param param = net_param(net, i);
+        void *const grad = param.grad.memory != NULL ? net_written_span(net, i).memory : NULL;
 
-        net->backend->bind(net->state, i, param.param, param.half, param.grad.memory);
+        net->backend->bind(net->state, i, param.param, param.half, grad);
         if (param.grad.memory != NULL)
             net->updates[net->update_count++] = param;
     }
@@ -145,9 +146,11 @@ static bool make_tables(struct net *net)
     net->updates = calloc(tensors, sizeof *net->updates);
     net->buckets = calloc(buckets, sizeof *net->buckets);
     net->spans = calloc(buckets, sizeof *net->spans);
+    net->sums = calloc(buckets, sizeof *net->sums);
     net->bucket_layer = calloc(buckets, sizeof *net->bucket_layer);
     return net->tensors != NULL && net->slots != NULL && net->updates != NULL &&
-           net->buckets != NULL && net->spans != NULL && net->bucket_layer != NULL;
+           net->buckets != NULL && net->spans != NULL && net->sums != NULL &&
+           net->bucket_layer != NULL;
 }
 
 static enum status build(struct net *net, const struct graph *graph,
@@ -217,6 +220,7 @@ void net_free(struct net **net)
     free(n->updates);
     free(n->buckets);
     free(n->spans);
+    free(n->sums);
     free(n->bucket_layer);
     graph_free(&n->graph);
     free(n);

@@ -186,7 +186,11 @@ enum status net_backward_reduce(struct net *net, float grad_scale, struct err *e
 /* Gradient accumulation, with net_options.accumulate. Each inner batch of a step is a net_backward
  * and a net_grads_keep, which adds its gradients to a sum in fp32. Before the last batch's
  * backward, net_grads_join makes that one add the sum to each bucket before the bucket is complete.
- * So the inner batches are not reduced, and the sum is empty again. */
+ * So the inner batches are not reduced, and the sum is empty again.
+ *
+ * Where gradients are of 16 bit, the sum is never rounded to them: buckets, clipping and the
+ * optimizer have the fp32 sum, as Apex's have that of the master gradients. Then every step calls
+ * net_grads_join, also one of a single batch. */
 void net_grads_keep(struct net *net);
 void net_grads_join(struct net *net);
 

@@ -171,13 +171,13 @@ enum status net_bucket_open(struct net *net, uint32_t index, struct net_view *vi
     assert(net->open_bucket == GRAPH_NONE); /* the backend has one copy for all buckets */
     net->open_bucket = index;
     view->count = net_bucket(net, index).count;
-    return net->backend->view_open(net->state, &net->spans[index], index, &view->values, err);
+    return net->backend->view_open(net->state, &net->sums[index], index, &view->values, err);
 }
 
 enum status net_bucket_close(struct net *net, uint32_t index, const struct net_view *view,
                              struct err *err)
 {
-    assert(index == net->open_bucket && view->count == net->spans[index].count);
+    assert(index == net->open_bucket && view->count == net->sums[index].count);
     net->open_bucket = GRAPH_NONE;
-    return net->backend->view_close(net->state, &net->spans[index], index, view->values, err);
+    return net->backend->view_close(net->state, &net->sums[index], index, view->values, err);
 }

@@ -106,6 +106,17 @@ enum status net_forward(struct net *net, const float *images, const int64_t *lab
     return net_forward_images(net, &floats, labels, n, training, result, err);
 }
 
+/* The sums of the step before are still there, for whoever looks at a step's gradients. Adding them
+ * to gradients that backward will write over clears them. */
+static void drop_old_sums(struct net *net)
+{
+    if (!net->sums_are_old)
+        return;
+    net->sums_are_old = false;
+    for (uint32_t b = 0; b < net->graph->bucket_count; b++)
+        net->backend->add(net->state, &net->spans[b], &net->sums[b], true);
+}
+
 enum status net_forward_images(struct net *net, const struct net_images *images,
                                const int64_t *labels, uint32_t n, bool training,
                                struct net_result *result, struct err *err)
@@ -121,6 +132,8 @@ enum status net_forward_images(struct net *net, const struct net_images *images,
     refresh_half(net);
     if (status == STATUS_OK)
         status = net->backend->step_begin(net->state, images, labels, n, training, err);
+    if (status == STATUS_OK && training)
+        drop_old_sums(net);
     for (uint32_t i = 0; status == STATUS_OK && i < net->graph->layer_count; i++)
         status = net->backend->layer_forward(net->state, i, err);
     if (status != STATUS_OK)
@@ -129,13 +142,22 @@ enum status net_forward_images(struct net *net, const struct net_images *images,
     return result != NULL ? net->backend->result(net->state, result, err) : STATUS_OK;
 }
 
-/* Adds the kept gradients of a bucket to it, and clears them. */
+static struct backend_span kept_span(const struct net *net, uint32_t index)
+{
+    return (struct backend_span){net->kept + net->buckets[index].at, net->buckets[index].count,
+                                 GRAPH_F32};
+}
+
+/* Brings what was kept and the gradients of the last batch together: in fp32 gradients themselves,
+ * so that nothing is left of the sum; else in the sum. */
 static void join_kept(struct net *net, uint32_t index)
 {
-    const struct backend_span kept = {net->kept + net->buckets[index].at, net->buckets[index].count,
-                                      GRAPH_F32};
+    const struct backend_span kept = kept_span(net, index);
 
-    net->backend->add(net->state, &net->spans[index], &kept, true);
+    if (net->sums_kept)
+        net->backend->add(net->state, &kept, &net->spans[index], false);
+    else
+        net->backend->add(net->state, &net->spans[index], &kept, true);
 }
 
 void net_grads_keep(struct net *net)
@@ -143,8 +165,7 @@ void net_grads_keep(struct net *net)
     assert(net->kept != NULL && net->has_grads && !net->joins_kept);
     net->has_grads = false;
     for (uint32_t b = 0; b < net->graph->bucket_count; b++) {
-        const struct backend_span kept = {net->kept + net->buckets[b].at, net->buckets[b].count,
-                                          GRAPH_F32};
+        const struct backend_span kept = kept_span(net, b);
 
         net->backend->add(net->state, &kept, &net->spans[b], false);
     }
@@ -162,7 +183,7 @@ static enum status complete_bucket(struct net *net, uint32_t index, const struct
 {
     if (net->joins_kept)
         join_kept(net, index);
-    net->backend->bucket_ready(net->state, index, &net->spans[index]);
+    net->backend->bucket_ready(net->state, index, &net->sums[index]);
     return reducer != NULL ? reducer->bucket_ready(reducer->context, index, err) : STATUS_OK;
 }
 
@@ -209,6 +230,7 @@ static enum status backward(struct net *net, float grad_scale, const struct redu
     net->has_grads = false;
     status = reducer != NULL ? reduce_around(net, scale, reducer, err)
                              : walk_back(net, scale, NULL, err);
+    net->has_joined = net->joins_kept;
     net->joins_kept = false;
     if (status == STATUS_OK && net->backend->backward_end != NULL)
         status = net->backend->backward_end(net->state, err);
@@ -229,19 +251,22 @@ enum status net_backward_reduce(struct net *net, float grad_scale, struct err *e
 static void look_for_infinities(struct net *net)
 {
     if (net->is_scale_dynamic)
-        net->backend->finite(net->state, net->spans, net->graph->bucket_count, net->scaler);
+        net->backend->finite(net->state, net->sums, net->graph->bucket_count, net->scaler);
 }
 
 void net_clip(struct net *net, const struct net_clip *clip)
 {
     assert(net->has_grads && net->open_bucket == GRAPH_NONE);
+    assert(net->has_joined || !net->sums_kept);
     look_for_infinities(net); /* first: clipping would make a number of an infinity */
-    net->backend->clip(net->state, net->spans, net->graph->bucket_count, clip, net->scaler);
+    net->backend->clip(net->state, net->sums, net->graph->bucket_count, clip, net->scaler);
 }
 
 void net_update(struct net *net, const struct optim *optim)
 {
     assert(net->has_grads && net->open_bucket == GRAPH_NONE);
+    assert(net->has_joined || !net->sums_kept);
+    net->sums_are_old = net->sums_kept;
     for (uint32_t s = 0; s < OPTIM_STATES; s++)
         assert((net->states[s] != NULL) == optim_uses(optim, s));
     look_for_infinities(net);

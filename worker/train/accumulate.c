@@ -86,7 +86,7 @@ enum status train_group(struct train *train, struct train_pending *pending, uint
     while (status == STATUS_OK && sums->images < images) {
         struct net_result result = {0};
         struct loader_batch batch;
-        bool is_first = sums->images == 0, is_last;
+        bool is_last;
 
         status = next_batch(train, &batch, wait_us, err);
         if (status == STATUS_OK)
@@ -104,7 +104,7 @@ enum status train_group(struct train *train, struct train_pending *pending, uint
         train_add_result(sums, &result);
         is_last = sums->images >= images;
         assert(sums->images <= images); /* the loader's batches end where the step does */
-        if (is_last && !is_first)
+        if (is_last && train->options->accumulation_steps > 1)
             net_grads_join(train->net);
         status = backward(train, (float)batch.n / (float)images, is_last, err);
     }

@@ -69,13 +69,13 @@ TEST(a_nan_is_not_clipped_away)
 }
 
 /* No batch norm: gradients of a batch are the mean of those of its images. */
-static struct net *make_net(const struct amp *amp)
+static struct net *make_net_of(const struct amp *amp, bool accumulate)
 {
     const struct graph_window same = {.kernel = 3, .stride = 1, .pad = 1};
     const struct net_options options = {.batch_max = BATCH,
                                         .bucket_first_bytes = 64,
                                         .bucket_bytes = 256,
-                                        .accumulate = true,
+                                        .accumulate = accumulate,
                                         .amp = amp};
     struct graph *graph = graph_new();
     struct net *net = NULL;
@@ -90,6 +90,11 @@ static struct net *make_net(const struct amp *amp)
     CHECK_EQ(init_torch_default(net, graph, &rng, NULL), STATUS_OK);
     graph_free(&graph);
     return net;
+}
+
+static struct net *make_net(const struct amp *amp)
+{
+    return make_net_of(amp, true);
 }
 
 /* Images first .. first + n of a batch that is the same in every call. */
@@ -176,6 +181,88 @@ TEST(accumulated_gradients_are_those_of_the_big_batch)
     }
     net_free(&whole);
     net_free(&parts);
+}
+
+/* The gradients of batch `first` alone, as 16-bit values, added to `sums`. */
+static void add_exact(struct net *net, uint32_t first, double *sums)
+{
+    static float values[VALUES_MAX];
+    size_t at = 0;
+
+    run_images(net, first, 1, 1.0F);
+    for (uint32_t i = 0; i < net_tensor_count(net); i++) {
+        CHECK_EQ(net_grad_read(net, i, values, NULL), STATUS_OK);
+        for (size_t k = 0; k < net_tensor(net, i)->count; k++)
+            sums[at++] += (double)values[k];
+        CHECK(at <= 2 * VALUES_MAX);
+    }
+}
+
+/* The worst difference, of the largest sum. */
+static double worst_of(struct net *net, const double *sums)
+{
+    static float values[VALUES_MAX];
+    double worst = 0.0, most = 0.0;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < net_tensor_count(net); i++) {
+        CHECK_EQ(net_grad_read(net, i, values, NULL), STATUS_OK);
+        for (size_t k = 0; k < net_tensor(net, i)->count; k++, at++) {
+            worst = fmax(worst, fabs((double)values[k] - sums[at]));
+            most = fmax(most, fabs(sums[at]));
+        }
+    }
+    CHECK(most > 0.0 && isfinite(worst));
+    return worst / most;
+}
+
+static enum status check_fp32(void *context, uint32_t index, struct err *err)
+{
+    (void)err;
+    CHECK_EQ(net_bucket(context, index).dtype, GRAPH_F32);
+    return STATUS_OK;
+}
+
+/* Against their sum in double. Rounded to the type it would be off by 5e-4 (fp16) or 4e-3 (bf16); a
+ * step of a single batch has nothing of the step before. */
+TEST(accumulated_16_bit_gradients_are_summed_in_fp32)
+{
+    static const char *const types[] = {"fp16", "bf16"}, *const levels[] = {"O2", "O3"};
+    const struct optim sgd = {.lr = 0.0F};
+
+    for (int t = 0; t < 4; t++) {
+        const struct amp_request request = {.level = levels[t / 2], .half_type = types[t % 2]};
+        struct net *alone, *net;
+        struct amp amp;
+
+        CHECK_EQ(amp_resolve(&amp, &request, NULL), STATUS_OK);
+        amp.scaler = amp_none().scaler;
+        alone = make_net_of(&amp, false);
+        net = make_net_of(&amp, true);
+        for (uint32_t batches = 1; batches <= BATCH; batches += BATCH - 1) {
+            static double sums[2 * VALUES_MAX];
+            const struct reducer reducer = {net, nothing, check_fp32, nothing, 1.0F, false};
+
+            memset(sums, 0, sizeof sums);
+            for (uint32_t i = 0; i < batches; i++) {
+                add_exact(alone, i, sums);
+                if (i + 1 == batches) {
+                    net_grads_join(net);
+                    net_set_reducer(net, &reducer);
+                }
+                run_images(net, i, 1, 1.0F);
+                if (i + 1 < batches)
+                    net_grads_keep(net);
+            }
+            net_set_reducer(net, NULL);
+            net_update(net, &sgd);
+            (void)printf("# %s %s, %u batches: off by %.2g\n", levels[t / 2], types[t % 2], batches,
+                         worst_of(net, sums));
+            CHECK(worst_of(net, sums) < 1e-6);
+        }
+        net_free(&alone);
+        net_free(&net);
+    }
 }
 
 /* The norm over the arena, padding and all, is the norm over the tensors. */

@@ -105,6 +105,7 @@ static void step(struct net *net, const struct run *run, uint32_t number, struct
     rng_seed(&rng, number);
     rng_uniform_f32(&rng, 0.0F, 1.0F, images, count);
     CHECK_EQ(net_forward(net, images, labels, n, true, &result[0], NULL), STATUS_OK);
+    net_grads_join(net);
     CHECK_EQ(net_backward(net, 1.0F, NULL), STATUS_OK);
     net_update(net, &sgd);
     CHECK_EQ(net_forward(net, images, labels, n, false, &result[1], NULL), STATUS_OK);
