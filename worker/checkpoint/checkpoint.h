@@ -59,6 +59,7 @@ struct checkpoint_state {
     bool early_has_best; /* early stopping */
     double early_best;
     uint32_t early_count;
+    uint32_t threads; /* of the CPU a rank; 0: none, or the file has none */
     /* "adamw", "sgd + lookahead (paper)"; "sgd" where the file has none. */
     char optimizer[CHECKPOINT_TEXT_BYTES];
     /* Not in the file: it is of a version that stored no checksum of the state itself. */

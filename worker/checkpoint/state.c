@@ -64,6 +64,7 @@ static const struct field {
     {"early_count", FIELD_U32, AT(early_count), 0, UINT32_MAX},
     {"optimizer", FIELD_TEXT, AT(optimizer), 0, 0},
     {"data_hash", FIELD_U64, AT(data_hash), 0, 0},
+    {"threads", FIELD_U32, AT(threads), 0, UINT32_MAX},
 #undef AT
 };
 /* FIRST_FIELDS: required. OTHER_FIELDS: schema, safetensors_bytes, safetensors_sha256. Beside these

@@ -158,6 +158,9 @@ struct backend {
     /* Whether the hardware computes the layer, one in fp16 or bf16, in its type. NULL: as
      * stores_types. */
     bool (*computes_half)(const void *state, uint32_t layer);
+    /* Threads of the CPU with which the backend computes what the calling thread asks for. NULL: a
+     * device computes. */
+    uint32_t (*threads)(void);
     /* Bytes that the backend has allocated for itself. */
     size_t (*bytes)(const void *state);
     /* See net_profile and net_profile_set. profile_set NULL: the profile is always on. */

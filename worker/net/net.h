@@ -57,6 +57,7 @@ struct net_options {
     uint64_t bucket_bytes;       /* 0: 25 MiB */
     bool evaluate_only;          /* no gradients, no optimizer state */
     bool deterministic;
+    uint32_t threads;      /* of the CPU backend's primitives; 0: OpenMP's choice */
     bool tf32;             /* fp32 convolutions and linear layers may round their inputs to TF32 */
     bool emulate_half;     /* round to 16-bit types, even where the machine computes in them */
     bool accumulate;       /* net_grads_keep will be called */

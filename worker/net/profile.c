@@ -40,6 +40,11 @@ bool net_stores_types(const struct net *net)
     return net->backend->stores_types;
 }
 
+uint32_t net_threads(const struct net *net)
+{
+    return net->backend->threads != NULL ? net->backend->threads() : 0;
+}
+
 size_t net_bytes(const struct net *net)
 {
     size_t bytes = net->param_count * sizeof(float), arenas = net->accumulate ? 1 : 0;

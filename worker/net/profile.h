@@ -49,6 +49,9 @@ bool net_half_layer(const struct net *net, uint32_t index, struct net_half_layer
 const struct graph *net_graph(const struct net *net);
 /* Whether values of 16-bit types take 16 bits in memory. */
 bool net_stores_types(const struct net *net);
+/* Threads with which the CPU computes what the calling thread asks for: net_options.threads, or
+ * OpenMP's choice. The order of sums depends on it. 0: a device computes. */
+uint32_t net_threads(const struct net *net);
 /* Bytes that the net has allocated, the backend's included. */
 size_t net_bytes(const struct net *net);
 

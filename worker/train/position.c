@@ -150,6 +150,22 @@ static enum status check_unchecked(const struct train *train, const struct check
                    from->step, from->step_in_epoch, from->epoch + 1, train->steps_per_epoch);
 }
 
+/* Threads decide in which order oneDNN sums. */
+static enum status check_threads(const struct train *train, const struct checkpoint_state *from,
+                                 const char *path, struct err *err)
+{
+    const uint32_t now = train->state.threads;
+
+    if (!train->options->deterministic || train->options->evaluate || from->threads == now ||
+        from->threads == 0 || now == 0)
+        return STATUS_OK;
+    return err_set(
+        err, STATUS_BAD_INPUT, 0,
+        "%s: --deterministic: step %u was made with %u threads a rank, now there are %u, "
+        "and the bits would differ: give --threads %u, or leave --deterministic out",
+        path, from->step, from->threads, now, from->threads);
+}
+
 static enum status take(struct train *train, const struct checkpoint_state *from, struct err *err)
 {
     struct checkpoint_state *state = &train->state;
@@ -178,8 +194,11 @@ enum status train_take_position(struct train *train, const struct checkpoint_sta
                                 const char *path, struct err *err)
 {
     struct err why = {0};
-    enum status status = take(train, from, &why);
+    enum status status = check_threads(train, from, path, err);
 
+    if (status != STATUS_OK)
+        return status;
+    status = take(train, from, &why);
     if (status == STATUS_OK && !train->options->evaluate) {
         status = check_unchecked(train, from, &why);
         if (status == STATUS_OK && (from->step < from->step_in_epoch || from->applied > from->step))

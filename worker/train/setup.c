@@ -51,6 +51,21 @@ static uint32_t last_batch(const struct train *train)
     return comes ? rest : 0;
 }
 
+/* One thread a rank, so that neither the place of the ranks nor the machine changes the order of sums;
+ * all where there is one rank, unless its bits shall be the same everywhere. 0: OpenMP's choice. */
+static uint32_t threads_of(const struct train *train)
+{
+    const struct options *options = train->options;
+    /* before any thread is started: NOLINTNEXTLINE(concurrency-mt-unsafe) */
+    const char *asked = getenv("OMP_NUM_THREADS");
+
+    if (options->threads > 0)
+        return options->threads;
+    if (asked != NULL && asked[0] != '\0')
+        return 0;
+    return train->place->world > 1 || options->deterministic ? 1 : 0;
+}
+
 static enum status make_net(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
@@ -62,6 +77,7 @@ static enum status make_net(struct train *train, struct err *err)
         .bucket_bytes = (uint64_t)((double)options->bucket_cap_mb * 1024 * 1024),
         .evaluate_only = options->evaluate && train->place->world == 1,
         .deterministic = options->deterministic,
+        .threads = threads_of(train),
         .tf32 = options->tf32,
         .label_smoothing = options->label_smoothing,
         .accumulate = options->accumulation_steps > 1,
@@ -109,6 +125,7 @@ static void describe(struct train *train)
         .accumulation_steps = options->accumulation_steps,
         .seed = options->seed,
         .loss_scale = net_scaler(train->net).scale,
+        .threads = net_threads(train->net),
     };
     (void)snprintf(state->opt_level, sizeof state->opt_level, "O%u%s", options->amp.level,
                    options->amp.half == GRAPH_BF16 ? " bf16" : "");

@@ -186,6 +186,7 @@ static enum status cpu_open(void **state, const struct graph *graph,
     cpu->kernels = best_kernels();
     cpu->has_bf16 = !options->emulate_half && computes_bf16();
     cpu->batch_max = options->batch_max;
+    cpu->threads = options->threads;
     cpu->label_smoothing = options->label_smoothing;
     cpu->evaluate_only = options->evaluate_only;
     cpu->profile = cpu->has_profile = options->profile;
@@ -199,6 +200,7 @@ static enum status cpu_open(void **state, const struct graph *graph,
         cpu_close(state);
         return cpu_out_of_memory(NULL, err);
     }
+    cpu_threads_use(cpu->threads);
     status = cpu_dnnl_open(&cpu->dnnl, err);
     if (status == STATUS_OK)
         status = open_layers(cpu, err);
@@ -239,6 +241,7 @@ static enum status cpu_step_begin(void *state, const struct net_images *given,
 
     (void)err;
     assert(n > 0 && n <= cpu->batch_max);
+    cpu_threads_use(cpu->threads); /* a setting of the calling thread, which may be another one */
     cpu->n = n;
     cpu->training = training;
     memcpy(cpu->labels, labels, n * sizeof *labels);
@@ -409,6 +412,7 @@ const struct backend backend_cpu = {
     .first_nonfinite = cpu_first_nonfinite,
     .computes_half = cpu_computes_half,
     .bytes = cpu_bytes,
+    .threads = cpu_threads,
     .profile = cpu_profile,
     .profile_set = cpu_profile_set,
 };

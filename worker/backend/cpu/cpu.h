@@ -1,5 +1,5 @@
 /* The backend on the CPU: oneDNN for convolutions and linear layers, loops of our own (kernels.h)
- * for the rest. One thread.
+ * for the rest. oneDNN computes with net_options.threads threads, our loops with one.
  *
  * Values are fp32 in blocks of channels. A 16-bit type is an fp32 value that is rounded wherever a
  * GPU would store it, so that losses equal those of a GPU up to the order of sums. With AMX or

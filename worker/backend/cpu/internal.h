@@ -9,6 +9,7 @@
  *     ops_bf16.c             the simple layers over values that are kept in bf16
  *     product.c, half.c      convolution and linear as oneDNN primitives; those of bf16 values
  *     dnnl.h                 oneDNN, version 2 or 3
+ *     threads.c              how many threads oneDNN has
  *     profile.c              times
  *     base.c                 allocation, shapes, rounding, sums over ranks
  *     kernels*.c             loops over values, one table per instruction set */
@@ -116,7 +117,7 @@ struct cpu {
     struct cpu_dnnl *dnnl;
     struct cpu_layer *layers;
     struct cpu_tensor *tensors;
-    uint32_t batch_max;
+    uint32_t batch_max, threads; /* threads: of oneDNN; 0: as it is */
     bool evaluate_only;
     bool has_profile, profile; /* net_options.profile; switched on now */
     uint64_t part_ns[CPU_PARTS], part_calls[CPU_PARTS];
@@ -193,6 +194,13 @@ enum status cpu_weights_set_layout(struct cpu_layer *layer, const struct cpu_sha
 /* A tensor of one dimension: `count` elements in room for `size`. */
 void cpu_tensor_set_vector(struct cpu_tensor *tensor, size_t count, size_t size);
 void cpu_tensor_close(struct cpu_tensor *tensor);
+
+/* -- threads.c -- */
+
+/* From now on oneDNN computes with `count` threads what this thread asks for; 0: as it is. */
+void cpu_threads_use(uint32_t count);
+/* How many those are; for struct backend. */
+uint32_t cpu_threads(void);
 
 /* -- profile.c -- */
 

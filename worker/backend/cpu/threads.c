@@ -1,0 +1,28 @@
+/* The threads of oneDNN, which are OpenMP's. The runtime is looked up by name: oneDNN brings its own,
+ * and a second one, of another compiler, would have settings of its own. */
+#include <dlfcn.h>
+#include <string.h>
+
+#include "worker/backend/cpu/internal.h"
+
+void cpu_threads_use(uint32_t count)
+{
+    void *const address = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    void (*set)(int);
+
+    if (count == 0 || address == NULL)
+        return;
+    memcpy(&set, &address, sizeof set);
+    set((int)count);
+}
+
+uint32_t cpu_threads(void)
+{
+    void *const address = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    int (*get)(void);
+
+    if (address == NULL)
+        return 1;
+    memcpy(&get, &address, sizeof get);
+    return (uint32_t)get();
+}
