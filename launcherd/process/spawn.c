@@ -106,6 +106,8 @@ IN_CHILD static void run_program(struct child *child)
     int code = ENOENT;
     for (char **path = child->paths; *path != NULL; path++) {
         execve(*path, child->order->argv, child->order->envp);
+        if (errno == ENOEXEC)
+            return; /* this is the one that is meant: a later one of its name would be another program */
         if (errno != ENOENT && errno != ENOTDIR && (code == ENOENT || errno != EACCES))
             code = errno;
     }

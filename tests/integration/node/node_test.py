@@ -177,14 +177,16 @@ def test_program_that_goes_after_the_check():
         world.forget(node, 1, 1)
 
 
-def test_script_without_interpreter_line_runs_by_shell():
+def test_file_without_interpreter_line_is_refused():
+    """Neither a shell nor another program of its name, /usr/bin/script, runs in its place."""
     with World(LAUNCHERD) as world:
         node = world.node()
         script = f"{world.folder}/script"
         write(script, 'exit "$1"\n')
         os.chmod(script, 0o755)
         report = world.server.run(1, ["script", "5"], env={"PATH": f"/nowhere:{world.folder}:/usr/bin:/bin"})
-        assert report["cause"] == "rank 0 exited with code 5", report
+        assert report["failed_errno_exit"] == 126, report
+        assert "cannot run 'script': it is no program for this machine" in report["cause"], report
         world.forget(node, 1, 1)
 
 
@@ -220,7 +222,7 @@ def test_environment_exact():
                 "ROLE_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "1",
                 "TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "False",
                 "TORCHELASTIC_ERROR_FILE": f"{node.log_dir(1)}/g2-errors/rank{rank}.json",
-                "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": "1", "DDP_JOB_ID": "1",
+                "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "DDP_JOB_ID": "1",
                 "DDP_CLUSTER": node_lib.CLUSTER, "DDP_GENERATION": "2", "DDP_SHIM_FD": "3",
                 "DDP_METRICS": f"{node.log_dir(1)}/g2-errors/rank{rank}.metrics.jsonl",
                 "DDP_CHECKPOINT_STEP": "0", "DDP_NODE_NAME": "node0", "DDP_NODE_ADDRESS": "127.0.0.1",
