@@ -21,7 +21,7 @@ static int measure_all(struct crew_seat *seat)
 {
     int64_t ahead = 1000000000 + ahead_us[seat->rank];
 
-    for (uint32_t peer = 1; peer < seat->world; peer++) {
+    for (uint32_t peer = 1; peer < WORLD; peer++) {
         const int64_t wanted = seat->rank == peer ? -ahead_us[peer] : 0;
         struct comm_clock clock = {0};
         struct err err;
