@@ -4,6 +4,8 @@ Each test runs ddp-worker alone, on --dummy images. Those with a full disk mount
 skip, saying so."""
 
 import glob
+import hashlib
+import json
 import os
 import re
 import signal
@@ -72,6 +74,55 @@ def test_old_checkpoints_make_room(folder):
         done = train("--max-steps", "6", "--checkpoint-every", "1", "--checkpoint-keep", "3", folder=disk)
         check(done.returncode == 0 and "no checkpoint" not in done.stderr, done)
         assert checkpoints(disk) in ([4, 5, 6], [5, 6]), checkpoints(disk)
+
+
+def test_a_full_disk_keeps_the_old_ones(folder):
+    """Room for one and a half: the first stays, and training goes on; the end fails, as its checkpoint is not there."""
+    done = train("--max-steps", "1", folder=f"{folder}/one")
+    check(done.returncode == 0, done)
+    size = sum(os.path.getsize(name) for name in glob.glob(f"{folder}/one/step-*"))
+    with FullDisk(folder, (size + size // 2) // 1024) as disk:
+        if disk is None:
+            return "skip"
+        done = train("--max-steps", "4", "--checkpoint-every", "1", "--print-freq", "1", folder=disk)
+        check(done.returncode == 1 and "Step [4/" in done.stdout, done)
+        for step in (2, 3, 4):
+            check(f"no checkpoint at step {step}: " in done.stderr, done)
+        assert checkpoints(disk) == [1] and not glob.glob(f"{disk}/*.tmp"), os.listdir(disk)
+        done = train("-e", "--resume", disk)
+        check(done.returncode == 0, done)
+
+
+def add_tensor(folder, step, name):
+    """Adds a tensor to a checkpoint, and makes its state one of a version that had no checksum of it."""
+    path = f"{folder}/step-{step:08d}"
+    with open(f"{path}.safetensors", "rb") as file:
+        content = file.read()
+    head_bytes = int.from_bytes(content[:8], "little")
+    head, values = json.loads(content[8:8 + head_bytes]), content[8 + head_bytes:]
+    head[name] = {"dtype": "F32", "shape": [1], "data_offsets": [len(values), len(values) + 4]}
+    text = json.dumps(head).encode()
+    content = len(text).to_bytes(8, "little") + text + values + bytes(4)
+    with open(f"{path}.safetensors", "wb") as file:
+        file.write(content)
+    with open(f"{path}.json", encoding="utf-8") as file:
+        state = json.load(file)
+    state["safetensors_bytes"], state["safetensors_sha256"] = len(content), hashlib.sha256(content).hexdigest()
+    del state["state_sha256"]
+    with open(f"{path}.json", "w", encoding="utf-8") as file:
+        json.dump(state, file)
+
+
+def test_a_tensor_too_many(folder):
+    """As --pretrained, and PyTorch's strict=True."""
+    done = train("--max-steps", "1", "--momentum", "0.9", folder=folder)
+    check(done.returncode == 0, done)
+    add_tensor(folder, 1, "fc.more")
+    for args in (["--resume", "auto", "--momentum", "0.9"], ["--resume", folder, "-e"]):
+        done = train("--max-steps", "2", *args, folder=folder)
+        check(done.returncode == 1 and "a tensor fc.more, which the model of --arch does not have" in done.stderr, done)
+    done = train("--max-steps", "2", "--pretrained", f"{folder}/step-00000001.safetensors")
+    check(done.returncode == 1 and "fc.more" in done.stderr, done)
 
 
 def test_two_jobs_in_one_folder(folder):

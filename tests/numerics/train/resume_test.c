@@ -125,6 +125,26 @@ TEST(every_optimizer_resumes_bit_identical)
     }
 }
 
+/* Masters, momentum, loss scale, half types. O0 and O2 in fp16 are above. */
+TEST(every_level_resumes_bit_identical)
+{
+    static const char *const levels[] = {"O1", "O1 --low-type bf16", "O2 --low-type bf16", "O3",
+                                         "O3 --low-type bf16"};
+
+    write_data();
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        char name[32], args[1024];
+
+        (void)snprintf(name, sizeof name, "level-%zu", i);
+        (void)snprintf(args, sizeof args,
+                       "-b 32 --lr 0.01 --momentum 0.9 --wd 1e-2 --seed 5 -p 1 --epochs 1 "
+                       "--lookahead 3 --opt-level %s %s/data",
+                       levels[i], test_dir());
+        gang_check_resume(&(struct gang_resume){
+            .name = name, .world = 1, .args = args, .end_args = "", .cuts = {5}, .end_step = 8});
+    }
+}
+
 TEST(another_optimizer_is_refused)
 {
     write_data();

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
@@ -37,16 +38,21 @@ static struct checkpoint_state state_at(uint32_t step)
                                      .skipped_in_a_row = 3};
 }
 
-static struct checkpoint_dir *open_dir(uint32_t generation, int64_t step)
+static struct checkpoint_dir *open_keeping(uint32_t generation, int64_t step, uint32_t keep)
 {
     struct checkpoint_options options = {
-        .path = test_dir(), .job_id = "7", .generation = generation, .keep = 2, .step = step};
+        .path = test_dir(), .job_id = "7", .generation = generation, .keep = keep, .step = step};
     struct checkpoint_dir *dir;
     struct err notice, err;
 
     if (checkpoint_dir_open(&dir, &options, &notice, &err) != STATUS_OK)
         FAIL("%s", err.text);
     return dir;
+}
+
+static struct checkpoint_dir *open_dir(uint32_t generation, int64_t step)
+{
+    return open_keeping(generation, step, 2);
 }
 
 static enum status save(struct checkpoint_dir *dir, uint32_t step, struct err *err)
@@ -312,6 +318,29 @@ TEST(torn_ones_are_passed_over)
     CHECK_EQ(unlink(path_of("step-00000100.safetensors")), 0);
     CHECK_EQ(newest(&skipped), -1);
     CHECK_EQ(skipped, 2);
+    checkpoint_dir_close(&dir);
+}
+
+/* Empty files, a folder, weights of another checkpoint, and a state under another's name: each is named,
+ * and the one before it is used. */
+TEST(foreign_and_swapped_ones_are_passed_over)
+{
+    struct checkpoint_dir *dir = open_keeping(2, -1, 100);
+    char from[512];
+    int skipped;
+
+    for (uint32_t step = 1; step <= 6; step++)
+        CHECK_EQ(save(dir, step, NULL), STATUS_OK);
+    write_text(path_of("step-00000006.json"), "");
+    write_text(path_of("step-00000005.safetensors"), "");
+    (void)snprintf(from, sizeof from, "%s", path_of("step-00000002.safetensors"));
+    CHECK_EQ(rename(from, path_of("step-00000004.safetensors")), 0);
+    CHECK_EQ(unlink(path_of("step-00000003.safetensors")), 0);
+    CHECK_EQ(mkdir(path_of("step-00000003.safetensors"), 0700), 0);
+    (void)snprintf(from, sizeof from, "%s", path_of("step-00000001.json"));
+    CHECK_EQ(link(from, path_of("step-00000007.json")), 0);
+    CHECK_EQ(newest(&skipped), 1);
+    CHECK_EQ(skipped, 6);
     checkpoint_dir_close(&dir);
 }
 
