@@ -84,6 +84,7 @@ void train_tell_data_bound(const struct train *train)
     (void)printf("data-bound: %.0f %% of the time was spent waiting for images: more threads may "
                  "help (-j, now %u)%s\n",
                  100.0 * (double)progress->wait_us / (double)us, threads,
-                 train->has_pictures ? ", or smaller pictures" : "");
+                 train->has_pictures && train->options->images.cache == NULL ? ", or --cache FILE"
+                                                                             : "");
     (void)fflush(stdout);
 }
