@@ -73,6 +73,7 @@ void metrics_line_put(struct buf *buf, const struct metrics_line *line)
         put_result(buf, line);
         put_number(buf, "images_per_s", line->images_per_s, 7);
         put_number(buf, "seconds", line->seconds, 7);
+        buf_printf(buf, ",\"unreadable\":%zu", line->unreadable);
         break;
     case LINE_RESUME:
     case LINE_RESTART:

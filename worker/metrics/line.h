@@ -3,6 +3,7 @@
 #ifndef WORKER_METRICS_LINE_H
 #define WORKER_METRICS_LINE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/buf.h"
@@ -29,7 +30,8 @@ struct metrics_line {
     uint32_t skipped;                                             /* STEP: of all steps so far */
     uint32_t images;                                              /* VALIDATION: over all ranks */
     double seconds;                                               /* VALIDATION, EPOCH */
-    uint32_t generation, world;                                   /* RESUME, RESTART */
+    size_t unreadable;          /* EPOCH: samples of rank 0 that others have replaced */
+    uint32_t generation, world; /* RESUME, RESTART */
 };
 
 /* Adds the line with its line feed. */

@@ -400,6 +400,7 @@ enum status train_metrics_epoch_end(struct train *train, struct err *err)
     const struct net_result *epoch = &progress->epoch;
     struct metrics_line line = {
         .kind = LINE_EPOCH,
+        .unreadable = train->unreadable.training,
         .time_us = wall_us(),
         .epoch = train->state.epoch + 1,
         .step = train->state.step,

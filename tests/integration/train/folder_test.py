@@ -97,8 +97,11 @@ def test_files_that_cannot_be_read(folder):
         file.truncate(300)
     os.remove(f"{data}/{spoilt[2]}")
     os.mkfifo(f"{data}/{spoilt[2]}")
-    done = train(data, "--epochs", "2")
+    done = train(data, "--epochs", "2", "--metrics", f"{folder}/m.jsonl")
     check(done.returncode == 0, done)
+    with open(f"{folder}/m.jsonl", encoding="utf-8") as file:
+        counts = re.findall(r'"kind":"epoch".*"unreadable":(\d+)', file.read())
+    check(counts == ["2", "2"], done)
     for name in spoilt:
         check(sum(f"{data}/{name}" in line for line in done.stderr.splitlines()) == 1, done)
     check(done.stderr.count("3 files could not be read: 2 samples of this epoch were replaced by others, 1 of the validation left out") == 2,

@@ -94,6 +94,7 @@ TEST(other_kinds_as_json)
         CHECK(strncmp(buf.bytes, want, strlen(want)) == 0);
         CHECK_EQ(strstr(buf.bytes, "\"generation\":9,\"world\":4}") != NULL, i >= 3);
         CHECK_EQ(strstr(buf.bytes, "\"loss\":") != NULL, i < 2);
+        CHECK_EQ(strstr(buf.bytes, "\"unreadable\":0}") != NULL, i == 1);
         buf_free(&buf);
     }
 }
