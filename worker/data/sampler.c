@@ -19,6 +19,7 @@ static size_t rank_count(const struct sampler_options *options, size_t n, size_t
 static size_t place_of(const struct sampler_options *options, size_t n, size_t count, size_t world,
                        size_t rank, size_t position)
 {
+    assert(n > 0);
     return (options->contiguous ? rank * count + position : rank + position * world) % n;
 }
 
