@@ -139,6 +139,7 @@ static int export_weights(int argc, char **argv)
     struct export_request request;
     struct buf out = {0};
     struct err err = {0}, said = {.text = ""};
+    char text[sizeof said.text];
     int code;
 
     if (!export_read(&request, argc, argv, &out, &code, &err)) {
@@ -152,7 +153,8 @@ static int export_weights(int argc, char **argv)
         print_error(&err);
         return EXIT_FAILED;
     }
-    (void)printf("%s\n", said.text);
+    utf8_printable(said.text, strlen(said.text), text, sizeof text);
+    (void)printf("%s\n", text);
     return 0;
 }
 

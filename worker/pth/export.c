@@ -11,6 +11,7 @@
 
 #include "common/option_docs.h"
 #include "common/options.h"
+#include "common/utf8.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/fileio.h"
 #include "worker/pth/pth.h"
@@ -137,8 +138,12 @@ static enum status open_folder(struct origin *origin, const struct export_reques
     status = checkpoint_open_newest(&origin->checkpoint, request->from, &choice, err);
     if (status != STATUS_OK && skipped.status != STATUS_OK)
         return err_set(err, status, 0, "%s", skipped.text);
-    if (status == STATUS_OK && skipped.status != STATUS_OK)
-        (void)fprintf(stderr, "ddp-worker: warning: passed over: %s\n", skipped.text);
+    if (status == STATUS_OK && skipped.status != STATUS_OK) {
+        char text[sizeof skipped.text];
+
+        utf8_printable(skipped.text, strlen(skipped.text), text, sizeof text);
+        (void)fprintf(stderr, "ddp-worker: warning: passed over: %s\n", text);
+    }
     return status;
 }
 

@@ -68,6 +68,11 @@ def test_a_damaged_checkpoint_is_passed_over(folder):
     check(done.returncode == 1 and "damaged" in done.stderr and not os.path.exists(out), done)
 
 
+def test_no_name_commands_a_terminal(folder):
+    done = worker("export", "--from", f"{folder}/\x1b[31m.safetensors", f"{folder}/x.pth")
+    check(done.returncode == 1 and "?[31m" in done.stderr and "\x1b" not in done.stdout + done.stderr, done)
+
+
 def test_bad_words(folder):
     done = worker("export")
     check(done.returncode == 2 and "export writes one file" in done.stderr, done)
