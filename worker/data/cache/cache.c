@@ -6,6 +6,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "common/draw.h"
 #include "common/log.h"
@@ -146,6 +149,51 @@ static enum status get(struct reader *reader, int64_t index, struct picture *pic
 
 /* -- what the net is given -- */
 
+enum { GROUP = 5, GROUP_BYTES = 16 }; /* pixels in a register, and its size */
+
+#if defined(__x86_64__)
+/* Five pixels are reversed in a register of 16 bytes; what is behind them is written over by the
+ * next. Returns how many pixels it did. */
+__attribute__((target("ssse3"))) static uint32_t mirror_groups(const uint8_t *from, uint32_t size,
+                                                               uint8_t *to)
+{
+    const __m128i order = _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0);
+    uint32_t i = 0;
+
+    for (; i + GROUP + 1 <= size; i += GROUP) {
+        const uint8_t *end = from + (size_t)(size - i) * 3;
+        __m128i group = _mm_loadu_si128((const __m128i *)(const void *)(end - GROUP_BYTES));
+
+        _mm_storeu_si128((__m128i *)(void *)(to + (size_t)i * 3), _mm_shuffle_epi8(group, order));
+    }
+    return i;
+}
+
+static bool can_mirror_groups(void)
+{
+    return __builtin_cpu_supports("ssse3");
+}
+#else
+static uint32_t mirror_groups(const uint8_t *from, uint32_t size, uint8_t *to)
+{
+    (void)from;
+    (void)size;
+    (void)to;
+    return 0;
+}
+
+static bool can_mirror_groups(void)
+{
+    return false;
+}
+#endif
+
+static void mirror_row(const uint8_t *from, uint32_t size, uint8_t *to)
+{
+    for (uint32_t i = can_mirror_groups() ? mirror_groups(from, size, to) : 0; i < size; i++)
+        memcpy(to + (size_t)i * 3, from + (size_t)(size - 1 - i) * 3, 3);
+}
+
 /* A square cut out, mirrored or not: as fast as memory. */
 static void cut(const struct picture *picture, uint32_t x, uint32_t y, uint32_t size, bool mirror,
                 uint8_t *image)
@@ -160,8 +208,7 @@ static void cut(const struct picture *picture, uint32_t x, uint32_t y, uint32_t 
             memcpy(to, from, row_bytes);
             continue;
         }
-        for (uint32_t i = 0; i < size; i++)
-            memcpy(to + (size_t)i * 3, from + (size_t)(size - 1 - i) * 3, 3);
+        mirror_row(from, size, to);
     }
 }
 
@@ -179,6 +226,22 @@ static void cut_random(const struct cache_options *options, const struct picture
     cut(picture, x, y, size, mirror, image);
 }
 
+/* Python's round() of half the difference: a half goes to the even number. */
+static uint32_t centre(uint32_t side, uint32_t size)
+{
+    const uint32_t half = (side - size) / 2;
+
+    return (side - size) % 2 == 0 ? half : half + half % 2;
+}
+
+/* Whether it has the size after Resize already, so that only CenterCrop is left. */
+static bool is_resized(const struct picture_rules *rules, const struct picture *picture)
+{
+    const uint32_t shorter = picture->width < picture->height ? picture->width : picture->height;
+
+    return !rules->is_training && shorter == rules->resize && shorter >= rules->size;
+}
+
 static enum status cache_read(struct source *source, void *user, uint64_t epoch, int64_t index,
                               uint8_t *image, int64_t *label, struct err *err)
 {
@@ -193,6 +256,11 @@ static enum status cache_read(struct source *source, void *user, uint64_t epoch,
     if (cache->options.plain_crop && picture.width >= rules->size &&
         picture.height >= rules->size) {
         cut_random(&cache->options, &picture, epoch, (uint64_t)index, image);
+        return STATUS_OK;
+    }
+    if (is_resized(rules, &picture)) {
+        cut(&picture, centre(picture.width, rules->size), centre(picture.height, rules->size),
+            rules->size, false, image);
         return STATUS_OK;
     }
     return picture_crop(reader->pictures, &picture, rules, cache->options.seed, epoch,
