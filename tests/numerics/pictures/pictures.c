@@ -5,7 +5,7 @@
  * Names of files come in as lines. Line i is read as sample i of epoch 1 with seed 7. For each, the
  * output has its result: width and height as 32-bit numbers, then the pixels; 0, 0 and a line of text
  * where it cannot be read. `reduced` is `train` with DCT scaling, `cropped` is `train` on the whole
- * decoded picture. With ROUNDS, nothing is written but the best time of a round, in seconds. */
+ * decoded picture. With ROUNDS, nothing is written but the best time of each file, in seconds. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +20,7 @@ struct input {
     char *name;
     uint8_t *bytes;
     size_t byte_count;
+    double best; /* seconds */
 };
 
 static struct input inputs[FILES_MAX];
@@ -104,7 +105,6 @@ int main(int argc, char **argv)
     size_t count = 0;
     long rounds = argc > 2 ? strtol(argv[2], NULL, 10) : 0;
     bool is_known = false;
-    double best = 1e9;
 
     for (size_t i = 0; i < sizeof modes / sizeof modes[0] && argc > 1; i++)
         is_known = is_known || strcmp(argv[1], modes[i]) == 0;
@@ -120,16 +120,17 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "%s\n", err.text);
         return 1;
     }
-    for (long round = 0; round < rounds || round == 0; round++) {
-        double begin = now();
+    for (long round = 0; round < rounds || round == 0; round++)
+        for (size_t i = 0; i < count; i++) {
+            double begin = now();
 
-        for (size_t i = 0; i < count; i++)
             run(reader, argv[1], &inputs[i], i, rounds == 0);
-        if (now() - begin < best)
-            best = now() - begin;
-    }
-    if (rounds > 0)
-        (void)printf("%.6f\n", best);
+            begin = now() - begin;
+            if (round == 0 || begin < inputs[i].best)
+                inputs[i].best = begin;
+        }
+    for (size_t i = 0; i < count && rounds > 0; i++)
+        (void)printf("%.7f\n", inputs[i].best);
     picture_reader_free(&reader);
     return fflush(stdout) == 0 ? 0 : 1;
 }

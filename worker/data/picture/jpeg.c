@@ -1,12 +1,13 @@
-/* JPEG by libjpeg-turbo, with Pillow's settings: the accurate integer IDCT and fancy upsampling.
+/* JPEG. The usual kind of file is decoded by region.h; libjpeg-turbo reads its header, and decodes all
+ * other kinds and everything that is damaged, with Pillow's settings: the accurate integer IDCT and
+ * fancy upsampling. Both give the same pixels.
  *
- * Only the rows and columns of the box are computed: jpeg_skip_scanlines() passes over the rows above
- * and jpeg_crop_scanline() the blocks beside it; rows below are never read. libjpeg upsamples the
- * first and last column that it decodes from one neighbour, so a margin is decoded beside the box
- * and the pixels of the box are those of a whole decode.
+ * Of the box libjpeg computes only its rows and columns: jpeg_skip_scanlines() passes over the rows
+ * above and jpeg_crop_scanline() the blocks beside it; rows below are never read. libjpeg upsamples
+ * the first and last column that it decodes from one neighbour, so a margin is decoded beside the
+ * box and the pixels of the box are those of a whole decode.
  *
  * libjpeg ends in longjmp() on errors. All that must outlive one is in `struct jpeg`. */
-#include <assert.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #include "worker/data/picture/cmyk.h"
 #include "worker/data/picture/decoder.h"
 #include "worker/data/picture/grow.h"
+#include "worker/data/picture/region.h"
 #include "worker/data/picture/resample.h"
 
 enum {
@@ -39,6 +41,9 @@ struct jpeg {
     uint32_t rows_above; /* the box, that are decoded all the same */
     picture_take_row *take;
     void *context;
+    struct huffman tables[2][NUM_HUFF_TBLS];      /* DC, AC */
+    uint16_t quants[MAX_COMPS_IN_SCAN][DCTSIZE2]; /* in zigzag order */
+    struct region region;
     uint8_t *row, *rgb;
     size_t row_allocated, rgb_allocated;
 };
@@ -153,6 +158,7 @@ static void jpeg_free(void *decoder)
     struct jpeg *jpeg = decoder;
 
     jpeg_destroy_decompress(&jpeg->cinfo);
+    region_close(&jpeg->region);
     free(jpeg->row);
     free(jpeg->rgb);
     free(jpeg);
@@ -301,16 +307,84 @@ static void read_rows(struct jpeg *jpeg)
     jpeg_abort_decompress(cinfo);
 }
 
+/* The usual kind of file for region.h; false where it is another. */
+static bool set_source(struct jpeg *jpeg, struct region_source *source)
+{
+    const struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+    const jpeg_component_info *luma = &cinfo->comp_info[0];
+
+    *source = (struct region_source){.width = cinfo->image_width,
+                                     .height = cinfo->image_height,
+                                     .component_count = (uint32_t)cinfo->num_components,
+                                     .h = 1,
+                                     .v = 1,
+                                     .restart_interval = cinfo->restart_interval,
+                                     .data = jpeg->source.next_input_byte,
+                                     .end = jpeg->file.bytes + jpeg->file.byte_count};
+    if (cinfo->progressive_mode || cinfo->arith_code || cinfo->data_precision != 8 ||
+        cinfo->scale_denom != 1 || cinfo->comps_in_scan != cinfo->num_components)
+        return false;
+    if (cinfo->num_components == 1)
+        return cinfo->jpeg_color_space == JCS_GRAYSCALE;
+    source->h = (uint32_t)luma->h_samp_factor;
+    source->v = (uint32_t)luma->v_samp_factor;
+    if (cinfo->num_components != 3 || cinfo->jpeg_color_space != JCS_YCbCr || source->h > 2 ||
+        source->v > source->h)
+        return false;
+    for (int i = 1; i < 3; i++)
+        if (cinfo->comp_info[i].h_samp_factor != 1 || cinfo->comp_info[i].v_samp_factor != 1)
+            return false;
+    return true;
+}
+
+/* The tables that the scan names, which must all be there. */
+static bool set_tables(struct jpeg *jpeg, struct region_source *source)
+{
+    const struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+
+    for (int i = 0; i < cinfo->num_components; i++) {
+        const jpeg_component_info *component = cinfo->cur_comp_info[i];
+        const JQUANT_TBL *quant;
+        const JHUFF_TBL *dc;
+        const JHUFF_TBL *ac;
+
+        if (component != &cinfo->comp_info[i] || component->quant_tbl_no < 0 ||
+            component->quant_tbl_no >= NUM_QUANT_TBLS || component->dc_tbl_no < 0 ||
+            component->dc_tbl_no >= NUM_HUFF_TBLS || component->ac_tbl_no < 0 ||
+            component->ac_tbl_no >= NUM_HUFF_TBLS)
+            return false;
+        quant = cinfo->quant_tbl_ptrs[component->quant_tbl_no];
+        dc = cinfo->dc_huff_tbl_ptrs[component->dc_tbl_no];
+        ac = cinfo->ac_huff_tbl_ptrs[component->ac_tbl_no];
+        source->components[i].dc = &jpeg->tables[0][component->dc_tbl_no];
+        source->components[i].ac = &jpeg->tables[1][component->ac_tbl_no];
+        source->components[i].quant = jpeg->quants[i];
+        if (quant == NULL || dc == NULL || ac == NULL ||
+            !huffman_set(&jpeg->tables[0][component->dc_tbl_no], true, dc->bits, dc->huffval) ||
+            !huffman_set(&jpeg->tables[1][component->ac_tbl_no], false, ac->bits, ac->huffval))
+            return false;
+        for (int k = 0; k < DCTSIZE2; k++)
+            jpeg->quants[i][k] = quant->quantval[huffman_natural[k]];
+    }
+    return true;
+}
+
 static enum status jpeg_rows(void *decoder, const struct picture_box *box, picture_take_row *take,
                              void *context, struct err *err)
 {
     struct jpeg *jpeg = decoder;
     struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+    struct region_source source;
     enum status status;
 
     jpeg->box = *box;
     jpeg->take = take;
     jpeg->context = context;
+    if (set_source(jpeg, &source) && region_is_possible(&source, box) &&
+        set_tables(jpeg, &source) && region_decode(&jpeg->region, &source, box)) {
+        region_rows(&jpeg->region, take, context);
+        return STATUS_OK;
+    }
     status = guard(jpeg, start, err);
     if (status != STATUS_OK)
         return status;

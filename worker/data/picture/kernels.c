@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "worker/data/picture/kernels_jpeg.h"
+
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
@@ -101,5 +103,7 @@ static void resample_y(const uint8_t *const *rows, const int32_t *weights, uint3
     }
 }
 
-const struct picture_kernels PICTURE_KERNELS = {
-    .name = PICTURE_KERNELS_NAME, .resample_x = resample_x, .resample_y = resample_y};
+const struct picture_kernels PICTURE_KERNELS = {.name = PICTURE_KERNELS_NAME,
+                                                .jpeg = &PICTURE_KERNELS_JPEG,
+                                                .resample_x = resample_x,
+                                                .resample_y = resample_y};

@@ -8,8 +8,11 @@
 
 #include "worker/data/picture/resample.h"
 
+struct jpeg_kernels; /* kernels_jpeg.h */
+
 struct picture_kernels {
     const char *name;
+    const struct jpeg_kernels *jpeg;
     /* One row along x: out [axis->count][3], and a byte behind it; `row` begins at column
      * axis->in_begin. */
     void (*resample_x)(const struct resample_axis *axis, const uint8_t *row, uint8_t *out);

@@ -8,19 +8,6 @@
 #include "worker/data/picture/grow.h"
 #include "worker/data/picture/kernels.h"
 
-const struct picture_kernels *picture_kernels(void)
-{
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq"))
-        return &picture_kernels_avx512;
-    if (__builtin_cpu_supports("avx2"))
-        return &picture_kernels_avx2;
-#endif
-    return &picture_kernels_generic;
-}
-
 /* Weights of one output pixel, as precompute_coeffs() and normalize_coeffs_8bpc() have them. */
 static void weigh(struct resample_axis *axis, uint32_t slot, double middle, double support,
                   uint32_t in_count)

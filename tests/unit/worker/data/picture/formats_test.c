@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jpeglib.h>
+
 #include "common/draw.h"
 #include "tests/lib/made_picture.h"
 #include "tests/lib/test.h"
@@ -91,6 +93,33 @@ static void check_boxes(const struct picture_format *format, void *decoder,
     free(pixels);
 }
 
+/* All of the picture is what libjpeg alone gives. */
+static void check_whole(void *decoder, const struct picture_file *file)
+{
+    struct picture_box whole = {0};
+    uint8_t *pixels = read_box(&picture_jpeg, decoder, file, 1, &whole);
+    struct jpeg_decompress_struct cinfo;
+    struct jpeg_error_mgr errors;
+    uint8_t *row = malloc((size_t)whole.width * 3);
+
+    CHECK(row != NULL);
+    cinfo.err = jpeg_std_error(&errors);
+    jpeg_create_decompress(&cinfo);
+    jpeg_mem_src(&cinfo, file->bytes, file->byte_count);
+    (void)jpeg_read_header(&cinfo, TRUE);
+    cinfo.out_color_space = JCS_RGB;
+    (void)jpeg_start_decompress(&cinfo);
+    for (uint32_t y = 0; y < whole.height; y++) {
+        (void)jpeg_read_scanlines(&cinfo, &row, 1);
+        if (memcmp(row, pixels + (size_t)y * whole.width * 3, (size_t)whole.width * 3) != 0)
+            FAIL("%s: row %u is not libjpeg's", file->name, y);
+    }
+    jpeg_abort_decompress(&cinfo);
+    jpeg_destroy_decompress(&cinfo);
+    free(row);
+    free(pixels);
+}
+
 static void check_jpeg(const struct made_picture *kind)
 {
     struct picture_file file;
@@ -106,6 +135,8 @@ static void check_jpeg(const struct made_picture *kind)
     file.name = name;
     CHECK(picture_jpeg.is_this(&file));
     CHECK_EQ(picture_jpeg.decoder_new(&decoder, &err), STATUS_OK);
+    if (kind->components < 4)
+        check_whole(decoder, &file);
     for (uint32_t by = 1; by <= 8; by *= 2)
         check_boxes(&picture_jpeg, decoder, &file, by, kind->width);
     picture_jpeg.decoder_free(decoder);
@@ -126,6 +157,7 @@ TEST(boxes_of_jpeg)
                                             .h = samplings[s][0],
                                             .v = samplings[s][1],
                                             .restart = (int)(i + s) % 3,
+                                            .quality = 40 + 14 * (int)i,
                                             .is_staged = (i + s + (size_t)components) % 4 == 3};
 
                 if (components != 2 &&

@@ -10,6 +10,7 @@
 #include "common/draw.h"
 #include "tests/lib/test.h"
 #include "worker/data/picture/kernels.h"
+#include "worker/data/picture/kernels_jpeg.h"
 
 enum { IN = 300, OUT = 260 };
 
@@ -145,10 +146,77 @@ static void check_kernels(const struct picture_kernels *kernels)
     resample_close(&resample);
 }
 
+static void check_idct(const struct jpeg_kernels *kernels, struct draw *draw)
+{
+    uint32_t unusual_count = 0;
+
+    for (uint32_t trial = 0; trial < 2000; trial++) {
+        _Alignas(64) int16_t block[64] = {0};
+        uint8_t plain[64];
+        uint8_t fast[64];
+        bool is_usual;
+        int32_t last = trial % 4 == 0 ? 0 : 63;
+        uint32_t range = trial % 5 == 0 ? 65536 : 400; /* what no encoder writes, too */
+
+        for (int i = 0; i <= last; i++)
+            if (draw_below(draw, 3) == 0)
+                block[i] = (int16_t)((int32_t)draw_below(draw, range) - (int32_t)range / 2);
+        is_usual = picture_kernels_generic_jpeg.idct(block, last, plain, 8);
+        CHECK_EQ(kernels->idct(block, last, fast, 8), is_usual);
+        if (!is_usual) {
+            unusual_count++;
+            continue;
+        }
+        CHECK_BYTES(fast, plain, 64);
+        if (last == 0) { /* the short way is the long one */
+            CHECK(kernels->idct(block, 63, fast, 8));
+            CHECK_BYTES(fast, plain, 64);
+        }
+    }
+    CHECK(unusual_count > 200 && unusual_count < 1200);
+}
+
+static void check_colours(const struct jpeg_kernels *kernels, struct draw *draw)
+{
+    static uint8_t planes[3][320];
+    static uint8_t plain[3 * 320];
+    static uint8_t fast[3 * 320];
+    uint16_t sums[320];
+
+    for (uint32_t trial = 0; trial < 300; trial++) {
+        struct jpeg_widen rows = {.near = planes[0] + 1,
+                                  .other = planes[1] + 1,
+                                  .is_two_rows = trial % 2 == 0,
+                                  .has_left = trial % 3 != 0,
+                                  .has_right = trial % 5 != 0,
+                                  .count = 1 + draw_below(draw, 140)};
+        uint32_t n = 1 + draw_below(draw, 280);
+
+        for (size_t i = 0; i < sizeof planes; i++)
+            planes[i / 320][i % 320] =
+                (uint8_t)(trial % 7 == 0 ? (draw_u64(draw) & 1) * 255 : draw_u64(draw) >> 9);
+        picture_kernels_generic_jpeg.widen(&rows, sums, plain);
+        kernels->widen(&rows, sums, fast);
+        CHECK_BYTES(fast, plain, (size_t)2 * rows.count);
+        picture_kernels_generic_jpeg.to_rgb(planes[0], planes[1], planes[2], n, plain);
+        kernels->to_rgb(planes[0], planes[1], planes[2], n, fast);
+        CHECK_BYTES(fast, plain, (size_t)3 * n);
+    }
+}
+
+static void check_jpeg(const struct jpeg_kernels *kernels)
+{
+    struct draw draw = draw_begin(6, 0);
+
+    check_idct(kernels, &draw);
+    check_colours(kernels, &draw);
+}
+
 TEST(kernels_of_this_processor)
 {
     (void)printf("# %s\n", picture_kernels()->name);
     check_kernels(picture_kernels());
+    check_jpeg(jpeg_kernels());
 }
 
 #if defined(__x86_64__)
@@ -157,6 +225,7 @@ TEST(kernels_avx2)
     if (!__builtin_cpu_supports("avx2"))
         SKIP("this processor has no AVX2");
     check_kernels(&picture_kernels_avx2);
+    check_jpeg(&picture_kernels_avx2_jpeg);
 }
 #endif
 

@@ -1,0 +1,55 @@
+/* The Huffman coded blocks of a baseline JPEG: ITU-T T.81, annex F.2.2. */
+#ifndef WORKER_DATA_PICTURE_HUFFMAN_H
+#define WORKER_DATA_PICTURE_HUFFMAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    HUFFMAN_COEFFICIENTS = 64,
+    HUFFMAN_LOOK_BITS = 11, /* looked up at once */
+};
+
+/* Where the coefficients, which are coded in zigzag order, are in a block. */
+extern const uint8_t huffman_natural[HUFFMAN_COEFFICIENTS];
+
+struct huffman {
+    /* What the codes stand for, by the next bits, packed (huffman.c); 0: a longer code. */
+    uint32_t look[1 << HUFFMAN_LOOK_BITS];
+    int32_t largest[18]; /* code of each length; -1: none. [17] ends the search */
+    int32_t offset[17];  /* of a code in `symbols` */
+    uint8_t symbols[256];
+};
+
+/* From the table of a file: counts [17] of codes of each length, [0] is not used; symbols [256].
+ * False where it is no such table. */
+bool huffman_set(struct huffman *huffman, bool is_dc, const uint8_t *counts,
+                 const uint8_t *symbols);
+
+enum { HUFFMAN_PAD = 1024 }; /* more than a block can have, behind the data */
+
+/* Bits of the coded data between two markers. */
+struct huffman_bits {
+    const uint8_t *begin, *at, *end;
+    uint64_t bits;  /* the next ones, from the top */
+    uint32_t count; /* of them */
+};
+
+/* Copies the coded data from `from` to the next marker, 0xff00 becoming 0xff, to `copy`, which has
+ * room for end - from + HUFFMAN_PAD bytes. Returns where the marker is, or `end`. */
+const uint8_t *huffman_begin(struct huffman_bits *bits, const uint8_t *from, const uint8_t *end,
+                             uint8_t *copy);
+/* Whether all bits were read but those that fill up the last byte. */
+bool huffman_is_at_end(const struct huffman_bits *bits);
+
+/* Reads a block. False where the data is damaged, or there was not enough.
+ *   dc: of the block before, updated
+ *   quant: [64] in zigzag order
+ *   block: [64] zeros, written in natural order, multiplied by quant; NULL: passed over
+ *   last: of the coefficients, in zigzag order, the last that was coded; 0: only the first */
+bool huffman_block(struct huffman_bits *bits, const struct huffman *dc_table,
+                   const struct huffman *ac_table, int32_t *dc, const uint16_t *quant,
+                   int16_t *block, int32_t *last);
+
+#endif
