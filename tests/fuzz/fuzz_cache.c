@@ -33,7 +33,7 @@ static void make_file(void)
 
 static int input_fd(void)
 {
-    return atoi(strrchr(path, '/') + 1);
+    return (int)strtol(strrchr(path, '/') + 1, NULL, 10);
 }
 
 /* A whole cache, small enough to be mutated: the header is HEADER_BYTES long, most of it zeros, which

@@ -167,7 +167,7 @@ TEST(what_is_cut_out)
         struct picture_reader *reader;
         struct err err = {0};
         struct bytes bytes;
-        struct source_file file;
+        struct source_file file = {.bytes = NULL};
 
         read_all(cache, 0, first);
         CHECK_EQ(picture_reader_new(&reader, &err), STATUS_OK);

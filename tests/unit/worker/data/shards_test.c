@@ -15,7 +15,7 @@
 /* A picture of 4 x 4 pixels of one colour. */
 static size_t picture_bytes(char *bytes, unsigned colour)
 {
-    memcpy(bytes, "P6 4 4 255\n", 11);
+    (void)snprintf(bytes, 12, "P6 4 4 255\n");
     memset(bytes + 11, (int)colour, 48);
     return 59;
 }
@@ -189,7 +189,8 @@ TEST(folders_of_classes)
     check_sample(train, 0, 2, 1); /* Zebra, cat, dog: as bytes */
     check_sample(train, 1, 1, 2);
     check_sample(train, 2, 0, 3);
-    CHECK_EQ(open_named(&validation, "", true, train, &err), STATUS_OK);
+    if (open_named(&validation, "", true, train, &err) != STATUS_OK || validation == NULL)
+        FAIL("%s", err.text);
     CHECK_EQ(validation->shape.classes, 3);
     check_sample(validation, 0, 2, 4);
     validation->ops->close(validation);
