@@ -93,6 +93,11 @@ static void check_boxes(const struct picture_format *format, void *decoder,
     free(pixels);
 }
 
+static void on_message(j_common_ptr common)
+{
+    (void)common; /* warnings of damaged data */
+}
+
 /* All of the picture is what libjpeg alone gives. */
 static void check_whole(void *decoder, const struct picture_file *file)
 {
@@ -104,6 +109,7 @@ static void check_whole(void *decoder, const struct picture_file *file)
 
     CHECK(row != NULL);
     cinfo.err = jpeg_std_error(&errors);
+    errors.output_message = on_message;
     jpeg_create_decompress(&cinfo);
     jpeg_mem_src(&cinfo, file->bytes, file->byte_count);
     (void)jpeg_read_header(&cinfo, TRUE);
@@ -164,6 +170,37 @@ TEST(boxes_of_jpeg)
                     (components < 4 || kind.h * kind.v <= 4)) /* as libjpeg writes */
                     check_jpeg(&kind);
             }
+}
+
+/* Wherever coded data is damaged, what is shown is what libjpeg shows. */
+TEST(damaged_jpeg)
+{
+    struct draw draw = draw_begin(8, 0);
+    struct err err = {.text = ""};
+    void *decoder;
+
+    CHECK_EQ(picture_jpeg.decoder_new(&decoder, &err), STATUS_OK);
+    for (uint32_t trial = 0; trial < 600; trial++) {
+        struct made_picture kind = {.width = 60 + trial % 30,
+                                    .height = 50,
+                                    .components = trial % 4 == 0 ? 1 : 3,
+                                    .h = 1 + (int)trial % 2,
+                                    .v = 1 + (int)trial % 2,
+                                    .restart = (int)(trial / 2 % 3) * 2};
+        struct picture_file file = {.name = "damaged"};
+        uint8_t *bytes = made_jpeg(&kind, &file.byte_count);
+        const uint8_t *scan = memmem(bytes, file.byte_count, "\xff\xda", 2);
+        size_t begin = (size_t)(scan - bytes) + 14;
+
+        CHECK(scan != NULL);
+        for (uint32_t i = 0; i <= trial % 3; i++)
+            bytes[begin + draw_below(&draw, (uint32_t)(file.byte_count - begin - 2))] =
+                (uint8_t)draw_below(&draw, 255); /* never the first byte of a marker */
+        file.bytes = bytes;
+        check_whole(decoder, &file);
+        free(bytes);
+    }
+    picture_jpeg.decoder_free(decoder);
 }
 
 TEST(boxes_of_png)
