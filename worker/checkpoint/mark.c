@@ -101,9 +101,11 @@ enum status checkpoint_resolve(char out[PATH_BYTES], const char *path, struct er
     struct checkpoint_best named;
     enum status status;
 
-    if (strlen(path) + 64 > PATH_BYTES)
+    const size_t length = strlen(path);
+
+    if (length + 64 > PATH_BYTES)
         return err_set(err, STATUS_TOO_BIG, 0, "%.80s...: the path is too long", path);
-    (void)snprintf(out, PATH_BYTES, "%s", path);
+    memcpy(out, path, length + 1);
     if (!is_mark(path))
         return STATUS_OK;
     (void)snprintf(mark, sizeof mark, "%.*s.json", (int)(dot - path), path);
