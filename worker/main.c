@@ -1,4 +1,6 @@
 /* ddp-worker: one rank of a training. */
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +33,18 @@ static void on_term(int signal_number)
     (void)signal_number;
     stop = true;
     (void)alarm(STOP_TIMEOUT_S);
+}
+
+/* A pipe has lost its reader. Where that is our output, we end as any program would; where it is a file
+ * of --metrics and its kin, the write fails and is told, and training goes on. */
+static void on_pipe(int signal_number)
+{
+    struct pollfd outputs[] = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}};
+    const int saved = errno;
+
+    if (poll(outputs, 2, 0) > 0 && ((outputs[0].revents | outputs[1].revents) & POLLERR) != 0)
+        _exit(128 + signal_number);
+    errno = saved;
 }
 
 static void catch_signal(int signal_number, void (*handler)(int signal_number))
@@ -84,6 +98,7 @@ static int run(const struct options *options, const struct agent_place *place)
     enum status status = agent_open(&setup.agent, place, &err);
 
     catch_signal(SIGALRM, on_alarm);
+    catch_signal(SIGPIPE, on_pipe);
     if (status == STATUS_OK)
         status = open_device(&device, options, place, &err);
     if (status == STATUS_OK)

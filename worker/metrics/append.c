@@ -12,10 +12,14 @@ enum status append_open(struct append_file *file, const char *path, enum append_
 {
     const int flags = how == APPEND_NEW ? O_EXCL : how == APPEND_REPLACE ? O_TRUNC : 0;
 
+    /* O_NONBLOCK is for pipes: one that nobody reads holds up nothing. */
     *file = (struct append_file){
-        .fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | flags, 0644)};
+        .fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags,
+                   0644)};
     if (file->fd >= 0)
         return STATUS_OK;
+    if (errno == ENXIO)
+        return err_set(err, STATUS_IO, ENXIO, "cannot open: it is a pipe that nobody reads");
     return err_set(err, errno == EEXIST ? STATUS_CONFLICT : STATUS_IO, errno, "cannot open: %s",
                    strerror(errno));
 }

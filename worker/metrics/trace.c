@@ -1,6 +1,7 @@
 #include "worker/metrics/trace.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -106,6 +107,8 @@ enum status trace_open(struct trace **out, const struct trace_options *options, 
         status = append_open(&trace->file, options->path, APPEND_REPLACE, err);
     if (status == STATUS_OK && options->path != NULL)
         status = trace_write(trace, err);
+    if (status == STATUS_IO && trace->file.fd >= 0 && err->code == ENOSPC)
+        status = STATUS_OK; /* as later: a full disk costs spans */
     if (status != STATUS_OK)
         trace_close(out);
     return status;

@@ -10,6 +10,7 @@
 
 #include "common/log.h"
 #include "worker/graph/graph.h"
+#include "worker/metrics/append.h"
 #include "worker/net/profile.h"
 #include "worker/net/replicas.h"
 #include "worker/net/state.h"
@@ -221,6 +222,8 @@ static enum status open_log(struct train *train, const char *option, const char 
                             struct err *err)
 {
     char path[OPTIONS_PATH_BYTES];
+    struct append_file file;
+    struct err why;
     enum status status;
 
     if (name == NULL)
@@ -228,10 +231,14 @@ static enum status open_log(struct train *train, const char *option, const char 
     status = options_rank_path(option, name, train->place->rank, path, err);
     if (status != STATUS_OK)
         return status;
-    *log = fopen(path, train->is_resumed ? "ae" : "we");
-    if (*log == NULL)
-        return err_set(err, STATUS_IO, errno, "%s %s: cannot open: %s", option, path,
-                       strerror(errno));
+    status = append_open(&file, path, train->is_resumed ? APPEND_KEEP : APPEND_REPLACE, &why);
+    if (status != STATUS_OK)
+        return err_set(err, status, why.code, "%s %s: %.80s", option, path, why.text);
+    *log = fdopen(file.fd, "a");
+    if (*log == NULL) {
+        append_close(&file);
+        return err_set(err, STATUS_MEMORY, 0, "no memory for %s", option);
+    }
     (void)setvbuf(*log, NULL, _IOLBF, 0);
     return STATUS_OK;
 }

@@ -162,6 +162,33 @@ def test_a_full_disk(folder):
         assert all(line["kind"] for line in read(f"{disk}/m.jsonl")), "whole lines"
 
 
+def test_pipes(folder):
+    """One without a reader is refused; one that loses its reader costs lines, not the training."""
+    pipe = f"{folder}/pipe"
+    os.mkfifo(pipe)
+    for option in ("--metrics", "--trace", "--loss-log"):
+        done = train(folder, "--max-steps", "2", option, pipe, expected=1)
+        assert f"{option} {pipe}: cannot open: it is a pipe that nobody reads" in done.stderr, done.stderr
+    for option in ("--metrics", "--loss-log"):
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        with subprocess.Popen([WORKER, "--device", "cpu", "-b", "8", "--max-steps", "200", "-p", "1", option, pipe, f"{folder}/data"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV) as worker:
+            assert worker.stdout.readline()
+            os.close(reader)
+            _, said = worker.communicate(timeout=300)
+        assert worker.returncode == 0, (worker.returncode, said)
+        assert re.search(rf"{option} {pipe}: cannot write: Broken pipe", said), said
+
+
+def test_who_closes_the_output_ends_the_training(folder):
+    small_data.write_data(f"{folder}/data", 128)
+    with subprocess.Popen([WORKER, "--device", "cpu", "-b", "8", "--epochs", "100000", "-p", "1", f"{folder}/data"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENV) as worker:
+        assert worker.stdout.readline()
+        worker.stdout.close()
+        assert worker.wait(300) == 141
+
+
 def test_a_folder_for_one(folder):
     data = small_data.write_data(f"{folder}/data", 128)
     with subprocess.Popen([WORKER, "--device", "cpu", "-b", "8", "-p", "1", "--epochs", "100000", "--tensorboard", f"{folder}/run",

@@ -345,17 +345,19 @@ enum cache_find cache_file_find(struct cache_file *file, uint64_t index, struct 
         return CACHE_DAMAGED;
     byte_count = (uint64_t)entry.width * entry.height * 3;
     if (byte_count > file->mapped_bytes || entry.offset > file->mapped_bytes - byte_count ||
-        fstat(file->fd, &now) != 0 || entry.offset + byte_count > (uint64_t)now.st_size)
+        fstat(file->fd, &now) != 0 || entry.offset + byte_count > (uint64_t)now.st_size) {
+        file->checked[index] = 0;
         return CACHE_DAMAGED;
+    }
     *picture = (struct picture){entry.width, entry.height, file->mapped + entry.offset};
     *label = entry.label;
-    if (file->checked[index] == 0) {
+    if (file->checked[index] != entry.check) {
         const uintptr_t page = (uintptr_t)picture->pixels & ~(uintptr_t)4095;
 
         (void)madvise((void *)page, (uintptr_t)picture->pixels - page + byte_count, MADV_WILLNEED);
         if (check_pixels(picture->pixels, byte_count) != entry.pixel_check)
             return CACHE_DAMAGED;
-        file->checked[index] = 1;
+        file->checked[index] = entry.check;
     }
     return CACHE_FOUND;
 }

@@ -29,8 +29,10 @@ struct cache_file {
     uint64_t data_at;      /* where pixels begin */
     const uint8_t *mapped; /* from 0; NULL: none. Longer than the file */
     uint64_t mapped_bytes;
-    atomic_bool is_building;  /* pictures are added */
-    _Atomic uint8_t *checked; /* [count]: the pixels were right at their first read */
+    atomic_bool is_building; /* pictures are added */
+    /* [count]: the checksum of the entry whose pixels were found right; 0: none. Another entry, of a file
+     * that somebody has overwritten, has its pixels checked anew. */
+    _Atomic uint64_t *checked;
     pthread_mutex_t appending;
 };
 
