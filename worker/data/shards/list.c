@@ -19,14 +19,19 @@ bool shard_list_is_pattern(const char *data)
 
 static enum status list_add(struct shard_list *list, const char *path, struct err *err)
 {
-    char **more;
-
     if (list->count >= SHARDS_MAX)
         return err_set(err, STATUS_TOO_BIG, 0, "over %u shards", SHARDS_MAX);
-    more = realloc((void *)list->paths, (list->count + 1) * sizeof *more);
-    if (more != NULL)
+    if ((list->count & (list->count - 1)) ==
+        0) { /* full: room is for a power of two, or for none */
+        const size_t room = list->count == 0 ? 1 : 2 * list->count;
+        char **more = realloc((void *)list->paths, room * sizeof *more);
+
+        if (more == NULL)
+            return err_set(err, STATUS_MEMORY, 0, "no memory for the names of shards");
         list->paths = more;
-    if (more == NULL || (more[list->count] = strdup(path)) == NULL)
+    }
+    list->paths[list->count] = strdup(path);
+    if (list->paths[list->count] == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the names of shards");
     list->count++;
     return STATUS_OK;
