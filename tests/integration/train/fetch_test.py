@@ -228,6 +228,8 @@ def test_nobody_there(folder):
         url = server.url
     done = fetch(folder, url)
     check(done.returncode == 1 and url in done.stderr, done)
+    done = fetch(folder, url.replace("://", "://user:secret@"))
+    check(done.returncode == 1 and url in done.stderr and "secret" not in done.stderr, done)
 
 
 def test_a_server_that_hangs(folder):

@@ -149,6 +149,27 @@ def test_what_shards_have_that_is_no_sample(folder):
     check(done.returncode == 1 and "\"..\" in its name (--strict)" in done.stderr, done)
 
 
+def test_a_sparse_file_at_the_end(folder):
+    data, pictures_in = f"{folder}/data", write_folder(f"{folder}/pictures")
+    with open(f"{folder}/sparse.jpg", "wb") as file:
+        file.truncate(3 << 20)
+    os.mkdir(data)
+    for split, more in (("train", ["-C", folder, "sparse.jpg"]), ("val", [])):
+        subprocess.run(["tar", "--format=gnu", "-cSf", f"{data}/{split}-0.tar", "-C", pictures_in, split, *more], check=True)
+    done = train(data, "--epochs", "1")
+    check(done.returncode == 0 and re.search(r"left out, the first: .*sparse\.jpg: ", done.stderr), done)
+
+
+def test_shards_of_refused_files_alone(folder):
+    data = f"{folder}/data"
+    os.mkdir(data)
+    for split in ("train", "val"):
+        with tarfile.open(f"{data}/{split}-0.tar", "w") as tar:
+            add(tar, "../up.jpg", picture(1))
+    done = train(data)
+    check(done.returncode == 1 and re.search(r"no sample in it: .*; left out: .*\.\./up\.jpg: \"\.\.\" in its name", done.stderr), done)
+
+
 def test_pictures_of_shards_that_are_broken(folder):
     """Counted and listed, as those of folders are."""
     data = write_keyed(f"{folder}/data", [("broken.jpg", b"no picture"), ("broken.cls", b"1")])

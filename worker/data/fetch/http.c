@@ -85,17 +85,34 @@ struct transfer {
     struct err *err;
 };
 
+#define SHOWN_BYTES 160
+
+/* A URL without the user's name and password, for messages. */
+static const char *shown_url(const char *url, char shown[SHOWN_BYTES])
+{
+    const char *host = strstr(url, "://");
+    const char *at;
+
+    host = host != NULL ? host + 3 : url;
+    at = memchr(host, '@', strcspn(host, "/?#"));
+    (void)snprintf(shown, SHOWN_BYTES, "%.*s%s", (int)(host - url), url,
+                   at != NULL ? at + 1 : host);
+    return shown;
+}
+
 static size_t take_bytes(char *bytes, size_t size, size_t n, void *user)
 {
     struct transfer *transfer = user;
     const struct http_request *request = transfer->request;
     size_t byte_count = size * n;
+    char shown[SHOWN_BYTES];
 
     if (transfer->byte_count > request->byte_limit ||
         byte_count > request->byte_limit - transfer->byte_count) {
-        transfer->status = err_set(transfer->err, STATUS_TOO_BIG, 0,
-                                   "%.150s: longer than the %llu bytes of the published file",
-                                   request->url, (unsigned long long)request->byte_limit);
+        transfer->status =
+            err_set(transfer->err, STATUS_TOO_BIG, 0,
+                    "%.150s: longer than the %llu bytes of the published file",
+                    shown_url(request->url, shown), (unsigned long long)request->byte_limit);
         return byte_count == 0 ? 1 : 0;
     }
     transfer->status = fileio_write(request->fd, bytes, byte_count, transfer->err);
@@ -143,7 +160,8 @@ static enum status explain(const struct transfer *transfer, CURL *easy, CURLcode
 {
     const struct http *http = transfer->http;
     const struct http_request *request = transfer->request;
-    const char *url = request->url;
+    char shown[SHOWN_BYTES];
+    const char *url = shown_url(request->url, shown);
     long answer = 0;
 
     (void)http->easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &answer);

@@ -228,6 +228,7 @@ enum status shards_open(struct source **out, const struct shard_list *list,
 {
     struct shards *shards = calloc(1, sizeof *shards);
     const uint32_t size = options->rules.size;
+    const struct tar_refusals *refusals;
     enum status status;
 
     assert(list->count > 0 && (like == NULL || shards_is(like)));
@@ -236,12 +237,14 @@ enum status shards_open(struct source **out, const struct shard_list *list,
     shards->source = (struct source){.ops = &shards_ops,
                                      .shape = {.channels = 3, .height = size, .width = size}};
     shards->options = *options;
+    refusals = &shards->index.refusals;
     status = index_all(shards, list, err);
     if (status == STATUS_OK && shards->index.count == 0)
-        status = err_set(err, STATUS_BAD_INPUT, 0,
-                         "%.100s: no sample in it: expected NAME.jpg and NAME.cls, or "
-                         "CLASS/NAME.jpg",
-                         list->paths[0]);
+        status =
+            err_set(err, STATUS_BAD_INPUT, 0,
+                    "%.100s: no sample in it: expected NAME.jpg and NAME.cls, or "
+                    "CLASS/NAME.jpg%s%s",
+                    list->paths[0], refusals->count > 0 ? "; left out: " : "", refusals->first);
     if (status == STATUS_OK)
         status = index_finish(&shards->index,
                               like != NULL ? &((const struct shards *)like)->index : NULL, err);

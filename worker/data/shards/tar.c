@@ -122,7 +122,10 @@ static enum status take_entry(struct walk *walk, struct archive_entry *entry, st
                            (unsigned long long)(member.offset + member.byte_count),
                            (unsigned long long)walk->tar_bytes);
     }
-    walk->end = (member.offset + member.byte_count + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    /* How much a sparse file takes in the tar is not known here; it takes less than it is long. */
+    walk->end = member.offset;
+    if (archive_entry_sparse_count(entry) == 0)
+        walk->end += (member.byte_count + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
     if (archive_entry_filetype(entry) == AE_IFDIR)
         return STATUS_OK;
     why = name_refusal(name);
