@@ -11,7 +11,8 @@
 #include "worker/data/source.h"
 #include "worker/train/internal.h"
 
-enum { LIST_BYTES_MAX = 8 << 20, NAME_SHOWN = 56, VALUE_SHOWN = 40 };
+/* Room for the names of all classes of both sets: 65,536 of 255 bytes with some words each. */
+enum { LIST_BYTES_MAX = 64 << 20, NAME_SHOWN = 56, VALUE_SHOWN = 40 };
 
 struct difference {
     bool differs;

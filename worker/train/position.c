@@ -207,9 +207,11 @@ enum status train_take_position(struct train *train, const struct checkpoint_sta
         if (status == STATUS_OK)
             status = train_begin_order(train, &why);
     }
-    if (status != STATUS_OK)
+    if (status == STATUS_BAD_INPUT)
         return err_set(err, status, why.code, "%s: the checkpoint's state was changed: %s", path,
                        why.text);
+    if (status != STATUS_OK)
+        return err_set(err, status, why.code, "%s: %s", path, why.text);
     if (from->is_unchecked)
         log_line(LOG_INFO, train_log_about(train),
                  "%s: step %u is of a version that stored no checksum of the state", path,
