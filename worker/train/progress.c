@@ -85,24 +85,31 @@ void progress_print(struct progress *progress, const struct progress_place *plac
     begin_window(progress);
 }
 
-static void print_result(const struct net_result *sums)
+/* `images`: that loss_sum is over */
+static void print_result(const struct net_result *sums, uint32_t images)
 {
     (void)printf("Acc@1 %.2f Acc@5 %.2f Loss %.4f\n", progress_percent(sums->top1, sums->images),
                  progress_percent(sums->top5, sums->images),
-                 sums->loss_sum / (sums->images > 0 ? sums->images : 1));
+                 sums->loss_sum / (images > 0 ? images : 1));
     (void)fflush(stdout);
+}
+
+void progress_print_training(const struct progress *progress)
+{
+    (void)printf("Train: ");
+    print_result(&progress->epoch, progress->finite_images);
 }
 
 void progress_print_validation(const struct net_result *sums)
 {
     (void)printf("Val: ");
-    print_result(sums);
+    print_result(sums, sums->images);
 }
 
 void progress_print_validating(const struct net_result *sums, uint32_t count)
 {
     (void)printf("Validating [%u/%u], ", sums->images, count);
-    print_result(sums);
+    print_result(sums, sums->images);
 }
 
 void progress_print_end(uint64_t us)

@@ -48,6 +48,8 @@ double progress_percent(uint32_t right, uint32_t images);
  * time 19.19 ms/step, data 0.05 ms/step, ..." and begins the next window. Accuracies are means over
  * the epoch so far. */
 void progress_print(struct progress *progress, const struct progress_place *place, double loss);
+/* "Train: Acc@1 96.80 Acc@5 99.87 Loss 0.1043", the means of the epoch */
+void progress_print_training(const struct progress *progress);
 /* "Val: Acc@1 97.21 Acc@5 99.90 Loss 0.0912" */
 void progress_print_validation(const struct net_result *sums);
 /* "Validating [6400/10000], Acc@1 97.00 Acc@5 99.88 Loss 0.0934": this rank's images so far */

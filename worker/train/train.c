@@ -225,6 +225,8 @@ static enum status run_epoch(struct train *train, const volatile bool *stop, str
         status = steps_of_epoch(train, stop, err);
     if (status == STATUS_OK)
         train_tell_data_bound(train);
+    if (status == STATUS_OK && train->place->rank == 0 && train->progress.epoch.images > 0)
+        progress_print_training(&train->progress);
     if (status == STATUS_OK)
         status = train_metrics_epoch_end(train, err);
     if (status == STATUS_OK && !skips_validation(train))

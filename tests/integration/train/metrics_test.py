@@ -65,6 +65,10 @@ def test_lines_say_what_is_printed(folder):
         assert line["loss_scale"] == 1 and line["skipped"] == 0 and line["comm_ms"] == 0, line
     for line, mean in zip((line for line in lines if line["kind"] == "epoch"), (losses[:16], losses[16:])):
         assert abs(line["loss"] - sum(mean) / 16) < 1e-9 and line["seconds"] > 0 and line["images_per_s"] > 0 and line["unreadable"] == 0, line
+    values = re.findall(rf"^Train: Acc@1 {NUMBER} Acc@5 {NUMBER} Loss {NUMBER}$", done.stdout, re.M)
+    for line, words in zip((line for line in lines if line["kind"] == "epoch"), values, strict=True):
+        got = (line["acc1"], line["acc5"], line["loss"])
+        assert all(abs(a - float(b)) <= 0.006 for a, b in zip(got, words)), (line, words)
     values = re.findall(rf"^Val: Acc@1 {NUMBER} Acc@5 {NUMBER} Loss {NUMBER}$", done.stdout, re.M)
     for line, words in zip((line for line in lines if line["kind"] == "validation"), values):
         got = (line["acc1"], line["acc5"], line["loss"])
