@@ -91,6 +91,9 @@ enum status checkpoint_compare_tensors(const char *path, uint64_t bytes, const c
 
 /* -- state.c -- */
 
+/* An item of JSON that is read back as the same double; NULL: no memory. */
+struct cJSON *checkpoint_exact_number(double number);
+
 /* Reads the .json `path`. `sha256`: [65]. */
 enum status checkpoint_read_state(const char *path, struct checkpoint_state *state, uint64_t *bytes,
                                   char *sha256, struct err *err);

@@ -122,11 +122,12 @@ enum status checkpoint_resolve(char out[PATH_BYTES], const char *path, struct er
 static char *print(const struct checkpoint_best *best)
 {
     cJSON *json = cJSON_CreateObject();
-    const bool added = cJSON_AddStringToObject(json, "schema", schema) != NULL &&
-                       cJSON_AddNumberToObject(json, "step", best->step) != NULL &&
-                       (best->metric[0] == '\0' ||
-                        (cJSON_AddStringToObject(json, "metric", best->metric) != NULL &&
-                         cJSON_AddNumberToObject(json, "value", best->value) != NULL));
+    const bool added =
+        cJSON_AddStringToObject(json, "schema", schema) != NULL &&
+        cJSON_AddNumberToObject(json, "step", best->step) != NULL &&
+        (best->metric[0] == '\0' ||
+         (cJSON_AddStringToObject(json, "metric", best->metric) != NULL &&
+          cJSON_AddItemToObject(json, "value", checkpoint_exact_number(best->value))));
     char *text = added ? cJSON_Print(json) : NULL;
 
     cJSON_Delete(json);

@@ -125,6 +125,31 @@ static cJSON *add_field(cJSON *json, const struct field *field,
     return NULL;
 }
 
+/* cJSON leaves digits out where a double changes in its last bit alone, which decides about ties. Readers
+ * compute the checksum from the numbers as cJSON prints them, so these digits come after it. */
+cJSON *checkpoint_exact_number(double number)
+{
+    char digits[32];
+
+    (void)snprintf(digits, sizeof digits, "%.17g", number);
+    return isfinite(number) ? cJSON_CreateRaw(digits) : cJSON_CreateNumber(number);
+}
+
+static bool make_exact(cJSON *json, const struct checkpoint_state *state)
+{
+    bool done = true;
+
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        const void *at = (const char *)state + fields[i].offset;
+
+        if (fields[i].type == FIELD_F64)
+            done = done &&
+                   cJSON_ReplaceItemInObjectCaseSensitive(
+                       json, fields[i].name, checkpoint_exact_number(*(const double *)at)) != 0;
+    }
+    return done;
+}
+
 char *checkpoint_state_print(const struct checkpoint_state *state, uint64_t tensor_bytes,
                              const char *sha256)
 {
@@ -139,7 +164,7 @@ char *checkpoint_state_print(const struct checkpoint_state *state, uint64_t tens
             cJSON_AddNumberToObject(json, "safetensors_bytes", (double)tensor_bytes) != NULL &&
             cJSON_AddStringToObject(json, "safetensors_sha256", sha256) != NULL &&
             (state->part_count == 0 || add_parts(json, state)) && sum_of(json, sum) &&
-            cJSON_AddStringToObject(json, sum_name, sum) != NULL;
+            cJSON_AddStringToObject(json, sum_name, sum) != NULL && make_exact(json, state);
     text = added ? cJSON_Print(json) : NULL;
     cJSON_Delete(json);
     return text;

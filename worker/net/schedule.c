@@ -206,7 +206,7 @@ void schedule_metric(const struct schedule_options *o, struct schedule_state *st
 
     if (o->kind != SCHEDULE_PLATEAU)
         return;
-    if (!state->plateau_has_best ? !isnan(metric) : is_better(o, metric, state->plateau_best)) {
+    if (!state->plateau_has_best ? isfinite(metric) : is_better(o, metric, state->plateau_best)) {
         state->plateau_best = metric;
         state->plateau_has_best = true;
         state->plateau_bad = 0;
@@ -234,7 +234,7 @@ bool early_stop_update(struct early_stop *stop, double metric)
     assert(stop->delta >= 0.0);
     if (stop->patience == 0)
         return false;
-    if (!stop->has_best && !isnan(score)) {
+    if (!stop->has_best && isfinite(score)) {
         stop->best = score;
         stop->has_best = true;
         return false;

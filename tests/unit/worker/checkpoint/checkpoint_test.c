@@ -155,6 +155,31 @@ TEST(state_goes_there_and_back)
     free(text);
 }
 
+/* To the last bit, since a tie decides whether training ends early. cJSON prints these with 15 digits, and
+ * the checksum is over what it prints, as readers of earlier versions compute it. */
+TEST(numbers_of_a_state_are_exact)
+{
+    struct checkpoint_state state = state_at(12), again;
+    const char *sha = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    char *text, sha_again[65];
+    uint64_t bytes;
+    struct err err = {0};
+
+    state.early_best = 100.0 / 11;
+    state.schedule.plateau_best = -100.0 / 11;
+    state.schedule.plateau_lr = 0.1 * 0.1;
+    text = checkpoint_state_print(&state, 4711, sha);
+    CHECK(text != NULL);
+    if (checkpoint_state_parse(&again, &bytes, sha_again, "test", text, strlen(text), &err) !=
+        STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK(again.early_best == state.early_best);
+    CHECK(again.schedule.plateau_best == state.schedule.plateau_best);
+    CHECK(again.schedule.plateau_lr == state.schedule.plateau_lr);
+    CHECK(!again.is_unchecked);
+    free(text);
+}
+
 /* Files of the first version have none of the fields that came later. */
 TEST(an_older_state_is_read)
 {

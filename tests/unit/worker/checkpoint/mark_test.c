@@ -117,6 +117,19 @@ TEST(the_best_outlives_the_newest)
     checkpoint_dir_close(&dir);
 }
 
+/* Else a resume would take an equal validation for a better one. */
+TEST(the_value_of_the_best_is_exact)
+{
+    struct checkpoint_dir *dir = open_dir(1, -1);
+    struct checkpoint_best best;
+
+    save(dir, 1);
+    CHECK_EQ(mark(dir, 1, 100.0 / 11), STATUS_OK);
+    CHECK_EQ(checkpoint_best_read(test_dir(), &best, NULL), STATUS_OK);
+    CHECK(best.value == 100.0 / 11);
+    checkpoint_dir_close(&dir);
+}
+
 TEST(what_is_not_there_is_not_the_best)
 {
     struct checkpoint_dir *dir = open_dir(1, -1), *newer;

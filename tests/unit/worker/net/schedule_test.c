@@ -98,18 +98,24 @@ TEST(plateau_is_torchs)
     check_plateau(&options, plateau_max_values);
 }
 
-TEST(a_nan_is_no_improvement)
+/* A best that is not finite could not be stored in a checkpoint. */
+TEST(what_is_not_finite_is_no_improvement)
 {
-    struct schedule_options options = options_of(SCHEDULE_PLATEAU, 60, 1);
-    struct schedule_state state = {0};
-    struct early_stop stop = {.patience = 2};
+    static const double values[] = {NAN, INFINITY};
 
-    options.patience = 0;
-    schedule_metric(&options, &state, NAN);
-    CHECK(!state.plateau_has_best);
-    CHECK_NEAR(schedule_at(&options, &state, 0, 0, 0).lr, 0.01, 1e-15);
-    CHECK(!early_stop_update(&stop, NAN));
-    CHECK(early_stop_update(&stop, NAN));
+    for (size_t i = 0; i < COUNT(values); i++) {
+        struct schedule_options options = options_of(SCHEDULE_PLATEAU, 60, 1);
+        struct schedule_state state = {0};
+        struct early_stop stop = {.patience = 2};
+
+        options.patience = 0;
+        schedule_metric(&options, &state, values[i]);
+        CHECK(!state.plateau_has_best);
+        CHECK_NEAR(schedule_at(&options, &state, 0, 0, 0).lr, 0.01, 1e-15);
+        CHECK(!early_stop_update(&stop, values[i]));
+        CHECK(!stop.has_best);
+        CHECK(early_stop_update(&stop, values[i]));
+    }
 }
 
 TEST(warm_up_from_zero_is_the_seeds_and_the_default_is_not)
