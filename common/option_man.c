@@ -88,9 +88,22 @@ static void put_row(struct buf *out, const struct option_table *table, const str
 
 static void put_rows(struct buf *out, const struct option_table *table, uint32_t bit)
 {
-    for (size_t i = 0; i < table->row_count; i++)
-        if (option_row_is_shown(&table->rows[i], bit))
-            put_row(out, table, &table->rows[i]);
+    size_t shown = SIZE_MAX;
+
+    for (size_t i = 0; i < table->row_count; i++) {
+        const char *heading;
+
+        if (!option_row_is_shown(&table->rows[i], bit))
+            continue;
+        heading = options_heading(table, shown, i);
+        if (heading != NULL) {
+            buf_add_text(out, ".SS ");
+            put_text(out, heading);
+            buf_add_text(out, "\n");
+        }
+        put_row(out, table, &table->rows[i]);
+        shown = i;
+    }
 }
 
 static void put_fixed(struct buf *out, const char *text)
@@ -130,6 +143,8 @@ void option_docs_man(const struct option_docs *docs, struct buf *out)
     }
     buf_add_text(out, docs->verb_count > 0 ? ".SH OPTIONS OF ALL VERBS\n" : ".SH OPTIONS\n");
     put_rows(out, table, 0);
+    if (table->row_count > 0 && options_heading(table, SIZE_MAX, table->row_count - 1) != NULL)
+        buf_add_text(out, ".SS Other\n");
     buf_add_text(out, ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nprint a summary of the options.\n"
                       ".TP\n\\fB\\-\\-version\\fR\nprint the version.\n");
     if (table->examples == NULL)

@@ -382,6 +382,35 @@ static void help_row(const struct option_row *row, struct buf *out)
     buf_add_text(out, "\n");
 }
 
+const char *options_heading(const struct option_table *table, size_t shown, size_t next)
+{
+    const char *heading = NULL;
+
+    for (size_t i = shown == SIZE_MAX ? 0 : shown + 1; i <= next; i++)
+        if (table->rows[i].heading != NULL)
+            heading = table->rows[i].heading;
+    return heading;
+}
+
+static void help_rows(const struct option_table *table, struct buf *out)
+{
+    size_t shown = SIZE_MAX;
+
+    for (size_t i = 0; i < table->row_count; i++) {
+        const char *heading;
+
+        if (table->rows[i].help == NULL || !is_taken(table, &table->rows[i]))
+            continue;
+        heading = options_heading(table, shown, i);
+        if (heading != NULL)
+            buf_printf(out, "\n%s:\n", heading);
+        help_row(&table->rows[i], out);
+        shown = i;
+    }
+    if (table->row_count > 0 && options_heading(table, SIZE_MAX, table->row_count - 1) != NULL)
+        buf_add_text(out, "\nOther:\n");
+}
+
 void options_help(const struct option_table *table, struct buf *out)
 {
     assert(table->program != NULL);
@@ -395,9 +424,7 @@ void options_help(const struct option_table *table, struct buf *out)
     if (table->summary != NULL)
         buf_printf(out, "%s\n", table->summary);
     buf_add_text(out, "\nOptions (flag, else [VARIABLE], else the default):\n");
-    for (size_t i = 0; i < table->row_count; i++)
-        if (table->rows[i].help != NULL && is_taken(table, &table->rows[i]))
-            help_row(&table->rows[i], out);
+    help_rows(table, out);
     buf_add_text(out, "  -h, --help                    this text\n"
                       "      --version                 the version\n");
 }

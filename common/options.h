@@ -67,6 +67,7 @@ struct option_row {
     const char *value;    /* "N": the name of the value in the help */
     const char *words;    /* of OPTION_WORD */
     const char *help;     /* one line; NULL: accepted, but not shown */
+    const char *heading;  /* of the group of options that begins here; NULL: no new group */
     enum option_ranks ranks;
     char letter; /* 0: none */
     enum option_kind kind;
@@ -120,8 +121,11 @@ const char *options_getenv(const char *name);
 /* The name of the row's variable; "" where it has none. */
 void options_variable(const struct option_table *table, const struct option_row *row,
                       char name[OPTION_NAME_BYTES]);
-/* What --help prints: examples, usage, options with their variables. */
+/* What --help prints: examples, usage, options with their variables, in their groups. */
 void options_help(const struct option_table *table, struct buf *out);
+/* The heading under which the table's row `next` stands, where `shown` is the row that was shown before
+ * it (SIZE_MAX: none); NULL: no new one. A group whose first rows are not shown keeps its heading. */
+const char *options_heading(const struct option_table *table, size_t shown, size_t next);
 /* The nearest of `count` names to a mistyped or shortened one; NULL when none is near. For verbs
  * and keys too. */
 const char *options_nearest(const char *typed, const char *const *names, size_t count);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "common/option_docs.h"
 #include "tests/lib/test.h"
 
 struct settings {
@@ -321,6 +322,45 @@ TEST(help_begins_with_examples)
                             "[DDP_NPROC_PER_NODE]\n") != NULL);
     CHECK(strstr(out.bytes, "--device auto|cpu|cuda") != NULL);
     CHECK(strstr(out.bytes, "--help") != NULL);
+    buf_free(&out);
+}
+
+/* The first row of the second group is not shown; the last group has no row that is. */
+static const struct option_row grouped_rows[] = {
+    {.name = "one", .kind = OPTION_IGNORED, .help = "1", .heading = "Numbers"},
+    {.name = "two", .kind = OPTION_IGNORED, .help = "2"},
+    {.name = "hidden", .kind = OPTION_IGNORED, .heading = "Let-ters"},
+    {.name = "a", .kind = OPTION_IGNORED, .help = "a letter"},
+    {.name = "unseen", .kind = OPTION_IGNORED, .heading = "Nothing"},
+};
+
+TEST(groups_have_headings)
+{
+    const struct option_table grouped = {.program = "p",
+                                         .rows = grouped_rows,
+                                         .row_count = sizeof grouped_rows / sizeof grouped_rows[0]};
+    const struct option_docs docs = {.table = &grouped};
+    struct buf out = {0};
+
+    options_help(&grouped, &out);
+    buf_add(&out, "", 1);
+    CHECK_STR(out.bytes, "Usage: p \n\nOptions (flag, else [VARIABLE], else the default):\n"
+                         "\nNumbers:\n"
+                         "      --one VALUE               1\n"
+                         "      --two VALUE               2\n"
+                         "\nLet-ters:\n"
+                         "      --a VALUE                 a letter\n"
+                         "\nOther:\n"
+                         "  -h, --help                    this text\n"
+                         "      --version                 the version\n");
+    buf_free(&out);
+    out = (struct buf){0};
+    option_docs_write(&docs, OPTION_FORM_MAN, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, ".SH OPTIONS\n.SS Numbers\n.TP\n\\fB\\-\\-one") != NULL);
+    CHECK(strstr(out.bytes, ".SS Let\\-ters\n.TP\n\\fB\\-\\-a\\fR") != NULL);
+    CHECK(strstr(out.bytes, ".SS Other\n.TP\n\\fB\\-h") != NULL);
+    CHECK(strstr(out.bytes, "Nothing") == NULL);
     buf_free(&out);
 }
 
