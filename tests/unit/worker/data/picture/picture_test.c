@@ -273,6 +273,13 @@ TEST(cut_files_are_refused)
     picture_reader_free(&reader);
 }
 
+/* Width and height in a PNG's header. */
+static void put_sides(uint8_t *png, uint32_t side)
+{
+    for (int i = 0; i < 8; i++)
+        png[16 + i] = (uint8_t)(side >> (24 - i % 4 * 8));
+}
+
 TEST(bombs_are_refused_before_memory_is_taken)
 {
     struct made_picture kind = {
@@ -291,10 +298,10 @@ TEST(bombs_are_refused_before_memory_is_taken)
     check_refused(reader, bytes, byte_count, STATUS_BAD_INPUT, "");
     free(bytes);
     bytes = made_png(&kind, &byte_count);
-    memcpy(bytes + 16, "\0\0\x75\x30\0\0\x75\x30", 8);
+    put_sides(bytes, 30000);
     made_png_mend(bytes, byte_count);
     check_refused(reader, bytes, byte_count, STATUS_TOO_BIG, "30000 x 30000 pixels");
-    memcpy(bytes + 16, "\x7f\xff\xff\xff\x7f\xff\xff\xff", 8);
+    put_sides(bytes, INT32_MAX);
     made_png_mend(bytes, byte_count);
     check_refused(reader, bytes, byte_count, STATUS_BAD_INPUT, "PNG");
     free(bytes);
@@ -348,7 +355,8 @@ TEST(too_many_scans_are_refused)
     memcpy(many, bytes, head_bytes);
     for (size_t i = 0; i < 600; i++)
         memcpy(many + head_bytes + i * scan_bytes, scan, scan_bytes);
-    memcpy(many + head_bytes + 600 * scan_bytes, "\xff\xd9", 2);
+    many[head_bytes + 600 * scan_bytes] = 0xff;
+    many[head_bytes + 600 * scan_bytes + 1] = 0xd9;
     check_refused(reader, many, head_bytes + 600 * scan_bytes + 2, STATUS_TOO_BIG,
                   "more than 500 scans");
     check_reads(reader);
