@@ -422,6 +422,10 @@ def with_descriptors(binary, program, most):
     return program
 
 
+class Skip(Exception):
+    """A test of run_tests() that cannot run here, with the reason."""
+
+
 def run_tests(tests, names):
     """Runs functions; prints a line for each; the exit code."""
     import traceback
@@ -433,6 +437,8 @@ def run_tests(tests, names):
         begin = time.monotonic()
         try:
             word = test()
+        except Skip as why:
+            print("skipped %s: %s" % (name, why), flush=True)
         except Exception:  # whatever it is, it is this test's failure
             traceback.print_exc()
             failed += 1

@@ -5,16 +5,13 @@ As root the job of `nobody` tries to have launcherd read a file of root's; as an
 import os
 import pwd
 import sys
-import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from ddpproto import Skip, run_tests
 from node_lib import World
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 SHELL = "/bin/sh"
-
-
-class Skip(Exception):
-    pass
 
 
 def metrics(world, rank=0, **more):
@@ -99,23 +96,5 @@ def test_files_of_others_are_not_read_for_a_job():
         world.forget(node, 1, 1)
 
 
-def main():
-    failed = 0
-    for name, function in list(globals().items()):
-        if not name.startswith("test_") or (sys.argv[2:] and name[5:] not in sys.argv[2:]):
-            continue
-        begin = time.monotonic()
-        try:
-            function()
-        except Skip as why:
-            print(f"skipped {name[5:]}: {why}", flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed += 1
-            print(f"not ok {name[5:]}: {type(error).__name__}: {error}", flush=True)
-        else:
-            print(f"ok {name[5:]} ({time.monotonic() - begin:.2f} s)", flush=True)
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))

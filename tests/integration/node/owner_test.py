@@ -10,9 +10,10 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import node_lib
+from ddpproto import Skip, run_tests
 from node_lib import World, is_alive, wait_until
 
 BUILD = os.path.abspath(sys.argv[1])
@@ -20,10 +21,6 @@ LAUNCHERD = f"{BUILD}/launcherd/launcherd"
 SHELL = "/bin/sh"
 IS_ROOT = os.geteuid() == 0
 OWN = node_lib.user_name()
-
-
-class Skip(Exception):
-    pass
 
 
 def need_root():
@@ -265,23 +262,5 @@ def test_bad_memory_limit():
     assert done.returncode == 2 and "--job-memory 'lots' should be a size, such as 8G or 512M" in done.stderr, done
 
 
-def main():
-    failed = 0
-    for name, function in list(globals().items()):
-        if not name.startswith("test_") or (sys.argv[2:] and name[5:] not in sys.argv[2:]):
-            continue
-        begin = time.monotonic()
-        try:
-            function()
-        except Skip as why:
-            print(f"skipped {name[5:]}: {why}", flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed += 1
-            print(f"not ok {name[5:]}: {type(error).__name__}: {error}", flush=True)
-        else:
-            print(f"ok {name[5:]} ({time.monotonic() - begin:.2f} s)", flush=True)
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))
