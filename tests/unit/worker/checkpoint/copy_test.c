@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/lib/test.h"
+#include "tests/unit/worker/checkpoint/small_state.h"
 
 enum { VALUES = 5000, CHUNK = 777 };
 
@@ -42,16 +43,7 @@ static void save(struct checkpoint_dir *dir, const char *job_id, uint32_t step)
                                               .dims = {VALUES},
                                               .dim_count = 1,
                                               .values = values};
-    struct checkpoint_state state = {.step = step,
-                                     .arch = "convnet",
-                                     .data = "digits",
-                                     .image_count = 1,
-                                     .world = 1,
-                                     .batch = 1,
-                                     .accumulation_steps = 1,
-                                     .opt_level = "O0",
-                                     .optimizer = "sgd",
-                                     .loss_scale = 1.0F};
+    struct checkpoint_state state = small_state(step);
 
     (void)snprintf(state.job_id, sizeof state.job_id, "%s", job_id);
     for (uint32_t i = 0; i < VALUES; i++)

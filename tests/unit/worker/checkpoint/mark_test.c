@@ -5,36 +5,15 @@
 #include <unistd.h>
 
 #include "tests/lib/test.h"
+#include "tests/unit/worker/checkpoint/small_state.h"
 #include "worker/checkpoint/checkpoint.h"
-
-static struct checkpoint_dir *open_dir(uint32_t generation, int64_t step)
-{
-    const struct checkpoint_options options = {
-        .path = test_dir(), .job_id = "7", .generation = generation, .keep = 2, .step = step};
-    struct checkpoint_dir *dir;
-    struct err notice, err;
-
-    if (checkpoint_dir_open(&dir, &options, &notice, &err) != STATUS_OK)
-        FAIL("%s", err.text);
-    return dir;
-}
 
 static void save(struct checkpoint_dir *dir, uint32_t step)
 {
     const float weight[1] = {(float)step};
     const struct safetensors_tensor tensor = {
         .name = "weight", .type = SAFETENSORS_F32, .dims = {1}, .dim_count = 1, .values = weight};
-    const struct checkpoint_state state = {.job_id = "7",
-                                           .step = step,
-                                           .arch = "convnet",
-                                           .data = "digits",
-                                           .image_count = 10,
-                                           .world = 1,
-                                           .batch = 1,
-                                           .accumulation_steps = 1,
-                                           .opt_level = "O0",
-                                           .optimizer = "sgd",
-                                           .loss_scale = 1.0F};
+    const struct checkpoint_state state = small_state(step);
     struct err err;
 
     if (checkpoint_save(dir, &state, &tensor, 1, &err) != STATUS_OK)
@@ -89,7 +68,7 @@ static void check_link(const char *name, const char *expected)
 
 TEST(the_best_outlives_the_newest)
 {
-    struct checkpoint_dir *dir = open_dir(1, -1);
+    struct checkpoint_dir *dir = small_dir(1, -1);
     struct checkpoint_best best;
 
     for (uint32_t step = 1; step <= 6; step++) {
@@ -120,7 +99,7 @@ TEST(the_best_outlives_the_newest)
 /* Else a resume would take an equal validation for a better one. */
 TEST(the_value_of_the_best_is_exact)
 {
-    struct checkpoint_dir *dir = open_dir(1, -1);
+    struct checkpoint_dir *dir = small_dir(1, -1);
     struct checkpoint_best best;
 
     save(dir, 1);
@@ -132,7 +111,7 @@ TEST(the_value_of_the_best_is_exact)
 
 TEST(what_is_not_there_is_not_the_best)
 {
-    struct checkpoint_dir *dir = open_dir(1, -1), *newer;
+    struct checkpoint_dir *dir = small_dir(1, -1), *newer;
 
     CHECK_EQ(best_step(), -1);
     CHECK_EQ(opened("best.json"), -1);
@@ -142,7 +121,7 @@ TEST(what_is_not_there_is_not_the_best)
     CHECK_EQ(unlink(path_of("step-00000001.json")), 0);
     CHECK_EQ(best_step(), -1);
     save(dir, 2);
-    newer = open_dir(2, 2);
+    newer = small_dir(2, 2);
     CHECK_EQ(mark(dir, 2, 2), STATUS_CONFLICT);
     checkpoint_dir_close(&dir);
     checkpoint_dir_close(&newer);
@@ -151,19 +130,19 @@ TEST(what_is_not_there_is_not_the_best)
 /* Checkpoints after the one that training goes on from are another run's, and so is a best among them. */
 TEST(a_later_best_is_set_aside)
 {
-    struct checkpoint_dir *dir = open_dir(1, -1);
+    struct checkpoint_dir *dir = small_dir(1, -1);
 
     save(dir, 1);
     save(dir, 2);
     CHECK_EQ(mark(dir, 2, 1), STATUS_OK);
     checkpoint_dir_close(&dir);
-    dir = open_dir(2, 1);
+    dir = small_dir(2, 1);
     CHECK_EQ(best_step(), -1);
     CHECK_EQ(opened("latest.json"), 1);
     CHECK_EQ(opened("earlier-1/best.safetensors"), 2);
     CHECK_EQ(mark(dir, 1, 1), STATUS_OK);
     checkpoint_dir_close(&dir);
-    dir = open_dir(3, 1); /* it stays where training goes on from it, or after it */
+    dir = small_dir(3, 1); /* it stays where training goes on from it, or after it */
     CHECK_EQ(best_step(), 1);
     checkpoint_dir_close(&dir);
 }
@@ -181,7 +160,7 @@ TEST(bad_marks_are_refused)
         "{\"schema\":\"ddp.mark.v1\",\"step\":1,\"metric\":\"a\",\"value\":1e999}",
         "{\"schema\":\"ddp.mark.v2\",\"step\":1,\"metric\":\"a\",\"value\":1}",
     };
-    struct checkpoint_dir *dir = open_dir(1, -1);
+    struct checkpoint_dir *dir = small_dir(1, -1);
 
     save(dir, 1);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

@@ -9,35 +9,15 @@
 #include <unistd.h>
 
 #include "tests/lib/test.h"
+#include "tests/unit/worker/checkpoint/small_state.h"
 
 static float weight[3] = {1, 2, 3};
 static const struct safetensors_tensor tensor = {
     .name = "weight", .type = SAFETENSORS_F32, .dims = {3}, .dim_count = 1, .values = weight};
 
-static struct checkpoint_dir *open_dir(uint32_t generation)
-{
-    const struct checkpoint_options options = {
-        .path = test_dir(), .job_id = "7", .generation = generation, .keep = 2, .step = 100};
-    struct checkpoint_dir *dir;
-    struct err notice, err;
-
-    if (checkpoint_dir_open(&dir, &options, &notice, &err) != STATUS_OK)
-        FAIL("%s", err.text);
-    return dir;
-}
-
 static void begin(struct checkpoint_writer *writer, uint32_t step)
 {
-    const struct checkpoint_state state = {.step = step,
-                                           .arch = "convnet",
-                                           .data = "digits",
-                                           .image_count = 10,
-                                           .world = 1,
-                                           .batch = 1,
-                                           .accumulation_steps = 1,
-                                           .opt_level = "O0",
-                                           .optimizer = "sgd",
-                                           .loss_scale = 1.0F};
+    const struct checkpoint_state state = small_state(step);
 
     checkpoint_writer_begin(writer, &state, &tensor, 1);
 }
@@ -65,7 +45,7 @@ static int hold_lock(void)
 
 TEST(the_caller_does_not_wait)
 {
-    struct checkpoint_dir *dir = open_dir(1);
+    struct checkpoint_dir *dir = small_dir(1, 100);
     struct checkpoint_writer *writer;
     struct err err = {0};
     const int held = hold_lock();
@@ -86,7 +66,7 @@ TEST(the_caller_does_not_wait)
 
 TEST(what_went_wrong_is_handed_on)
 {
-    struct checkpoint_dir *dir = open_dir(1), *newer;
+    struct checkpoint_dir *dir = small_dir(1, 100), *newer;
     struct checkpoint_writer *writer;
     struct err err = {0};
 
@@ -98,7 +78,7 @@ TEST(what_went_wrong_is_handed_on)
     CHECK(strstr(err.text, "weight has nan at element 1") != NULL);
     CHECK(!is_committed(1));
     weight[1] = 2;
-    newer = open_dir(2);
+    newer = small_dir(2, 100);
     begin(writer, 2);
     CHECK(checkpoint_writer_take(writer, true, &err));
     CHECK_EQ(err.status, STATUS_CONFLICT);
