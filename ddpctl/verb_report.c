@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/io/conn.h"
@@ -147,13 +148,16 @@ static void order_events(struct report_run *run, struct part_event ordered[REPOR
     page->events_left_out = run->event_count - count;
 }
 
-/* Beside the file first, then in its place: nobody sees half a page. */
+/* Beside the file first, then in its place: nobody sees half a page. A pipe or a device would be replaced, too. */
 static enum status write_file(const char *path, const struct buf *page, struct err *err)
 {
     char beside[PATH_MAX];
+    struct stat now;
     size_t done = 0;
     int fd;
 
+    if (stat(path, &now) == 0 && !S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode))
+        return err_set(err, STATUS_BAD_INPUT, 0, "%.200s is no ordinary file", path);
     if (snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= (int)sizeof beside)
         return err_set(err, STATUS_TOO_BIG, 0, "the path %.100s... is too long", path);
     fd = mkostemp(beside, O_CLOEXEC);
@@ -192,7 +196,8 @@ static int write_page(struct report_run *run, struct buf *out)
         path = made;
     }
     if (write_file(path, out, &err) != STATUS_OK)
-        return ctl_fail_err(run->ctl, CTL_FAILED, &err, "name another file with -o");
+        return ctl_fail_err(run->ctl, CTL_FAILED, &err,
+                            "name another file with -o, or - for stdout");
     if (screen->json)
         screen_message(screen, "%s", path);
     else

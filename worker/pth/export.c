@@ -315,9 +315,14 @@ static enum status write_file(const char *path, struct listed *listed, struct er
 {
     const struct pth_content content = {listed->out, listed->count, read_values, listed};
     char temp[PATH_BYTES], folder[PATH_BYTES];
+    struct stat now;
     enum status status;
     int fd;
 
+    if (stat(path, &now) == 0 && !S_ISREG(now.st_mode) &&
+        !S_ISDIR(now.st_mode)) /* the rename would replace a device, too */
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "%.200s is no ordinary file: give the name of one, or a new name", path);
     if (snprintf(temp, sizeof temp, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temp)
         return err_set(err, STATUS_TOO_BIG, 0, "%.80s...: the path is too long", path);
     folder_of(path, folder);

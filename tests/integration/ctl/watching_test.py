@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import stat
 import struct
 import subprocess
 import sys
@@ -176,6 +177,17 @@ def a_report_that_does_not_fit_leaves_the_old_one():
         equal([name for name in os.listdir(case.dir) if name.startswith("r.html")], ["r.html"])
 
 
+def a_report_replaces_no_pipe():
+    with Case() as case, Cluster(case) as cluster:
+        equal(cluster.ctl("run", "--name", "piped", "--", "true").returncode, 0)
+        path = os.path.join(case.dir, "pipe")
+        os.mkfifo(path)
+        done = cluster.ctl("report", "piped", "-o", path)
+        equal(done.returncode, 1, done.stderr)
+        assert f"{path} is no ordinary file" in done.stderr, done.stderr
+        assert stat.S_ISFIFO(os.stat(path).st_mode), "the pipe was replaced"
+
+
 class Terminal:
     """A program on a terminal of its own; `text` is what it wrote there."""
 
@@ -281,6 +293,6 @@ def no_bar_where_nobody_wants_one():
 
 if __name__ == "__main__":
     run_tests([metrics_of_all_generations_are_printed, metrics_are_followed_to_the_end_of_the_job,
-               a_report_is_one_page, ddp_worker_writes_what_is_shown, a_report_that_does_not_fit_leaves_the_old_one,
+               a_report_is_one_page, ddp_worker_writes_what_is_shown, a_report_that_does_not_fit_leaves_the_old_one, a_report_replaces_no_pipe,
                a_terminal_has_a_progress_bar_apart_from_the_logs,
                a_line_that_comes_in_pieces_stays_whole, a_bar_is_as_wide_as_its_terminal, no_bar_where_nobody_wants_one])

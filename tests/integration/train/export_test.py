@@ -5,6 +5,7 @@ tests/pytorch/pth.py has PyTorch read the files. The test with a full disk mount
 import glob
 import os
 import pickletools
+import stat
 import subprocess
 import sys
 import zipfile
@@ -82,6 +83,14 @@ def test_bad_words(folder):
     check(done.returncode == 0 and "--which" in done.stdout, done)
     done = worker("export", "--from", trained(folder), f"{folder}/none/x.pth")
     check(done.returncode == 1 and f"{folder}/none/x.pth" in done.stderr and "No such file or directory" in done.stderr, done)
+
+
+def test_a_pipe_is_not_replaced(folder):
+    checkpoints, pipe = trained(folder), f"{folder}/pipe"
+    os.mkfifo(pipe)
+    done = worker("export", "--from", checkpoints, pipe)
+    check(done.returncode == 1 and f"{pipe} is no ordinary file" in done.stderr, done)
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode), "the pipe was replaced"
 
 
 def test_a_full_disk(folder):
