@@ -4,11 +4,19 @@
 
 enum { COEFFICIENTS = HUFFMAN_COEFFICIENTS, LENGTH_MAX = 16, SIZE_MAX_DC = 11, SIZE_MAX_AC = 10 };
 enum { RUN_NONE = 64, RUN_END = 127 }; /* no code; the end of the block */
+enum { LOOKS = 1 << HUFFMAN_LOOK_BITS, END = 256 };
 
 const uint8_t huffman_natural[COEFFICIENTS] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
     41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
+
+/* Zero runs and damaged data may lead behind the block. */
+const uint8_t huffman_places[HUFFMAN_PLACES] = {
+    0,  2,  33, 16, 35, 4,  6,  37, 18, 48, 1,  50, 20, 39, 8,  10, 41, 22, 52, 3,  49, 17, 51, 5,
+    54, 24, 43, 12, 14, 45, 26, 56, 7,  53, 19, 32, 34, 21, 55, 9,  58, 28, 47, 30, 60, 11, 57, 23,
+    36, 38, 25, 59, 13, 62, 15, 61, 27, 40, 42, 29, 63, 31, 44, 46, 64, 64, 64, 64, 64, 64, 64, 64,
+    64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64};
 
 /* -- tables ------------------------------------------------------------------------------------ */
 
@@ -49,6 +57,18 @@ static int32_t value_of(uint32_t code)
     return (int32_t)code >> 16;
 }
 
+/* Whether the code was looked up with all of its extra bits. */
+static bool is_whole(uint32_t code)
+{
+    return code != 0 && size_of(code) == 0;
+}
+
+/* Coefficients that the code stands for; END where it ends the block. */
+static uint32_t step_of(uint32_t code)
+{
+    return run_of(code) == RUN_END ? END : run_of(code) + 1;
+}
+
 static uint32_t code_of(bool is_dc, uint8_t symbol, uint32_t length)
 {
     if (is_dc)
@@ -74,6 +94,39 @@ static void fill(struct huffman *huffman, uint32_t code, uint32_t bits)
     }
 }
 
+/* Two whole codes at one look, in 64 bits; 0 where the first is not whole.
+ *   0-5 their length in bits, 8-11 run before the first, 12-16 step from the first to the second,
+ *   20-29 step behind both, 32-47 the second value, 48-63 the first
+ * With one code only, or where a code ends the block, the value that is not there is 0.
+ * Few branches: what follows what is hard to predict. */
+static uint64_t pair_of(const struct huffman *huffman, uint32_t bits)
+{
+    uint32_t first = huffman->look[bits];
+    uint32_t second = huffman->look[bits << length_of(first) & (LOOKS - 1)];
+    uint32_t is_end = run_of(first) == RUN_END;
+    uint32_t is_two = (is_end ^ 1u) & (uint32_t)is_whole(second) &
+                      (uint32_t)(length_of(first) + length_of(second) <= HUFFMAN_LOOK_BITS);
+    uint32_t length = length_of(first) + is_two * length_of(second);
+    uint32_t step = step_of(first) + is_two * step_of(second);
+    uint32_t is_value = is_two & (uint32_t)(run_of(second) != RUN_END);
+    uint32_t to_second = 1 + is_value * run_of(second);
+    uint32_t run = (is_end ^ 1u) * run_of(first);
+    uint64_t pair = length | run << 8 | to_second << 12 | step << 20 |
+                    (uint64_t)(is_value * (second >> 16)) << 32 | (uint64_t)(first >> 16) << 48;
+
+    return is_whole(first) ? pair : 0;
+}
+
+/* The same where values are not wanted, so that extra bits may be missing: 0-5 the length, from 6 on
+ * the step. 0 where the first code is longer than a look. */
+static uint16_t skip_of(uint32_t first, uint64_t pair)
+{
+    uint32_t one = (length_of(first) + size_of(first)) | step_of(first) << 6;
+    uint32_t two = ((uint32_t)pair & 63u) | (uint32_t)pair >> 20 << 6;
+
+    return (uint16_t)(first == 0 ? 0 : pair == 0 ? one : two);
+}
+
 bool huffman_set(struct huffman *huffman, bool is_dc, const uint8_t *counts, const uint8_t *symbols)
 {
     uint32_t code = 0;
@@ -94,6 +147,10 @@ bool huffman_set(struct huffman *huffman, bool is_dc, const uint8_t *counts, con
                 fill(huffman, code_of(is_dc, symbol, length), code);
         }
         huffman->largest[length] = counts[length] > 0 ? (int32_t)code - 1 : -1;
+    }
+    for (uint32_t bits = 0; !is_dc && bits < LOOKS; bits++) {
+        huffman->pairs[bits] = pair_of(huffman, bits);
+        huffman->skips[bits] = skip_of(huffman->look[bits], huffman->pairs[bits]);
     }
     return true;
 }
@@ -179,40 +236,85 @@ static inline __attribute__((always_inline)) int32_t extra(struct huffman_bits b
 
 /* -- blocks ------------------------------------------------------------------------------------ */
 
+/* One code, of the coefficient `k` or behind it. Returns where the next one is: above COEFFICIENTS
+ * where the data is damaged, END more where the block ends. `block` NULL: passed over. */
+static inline __attribute__((always_inline)) uint32_t read_one(struct huffman_bits *bits,
+                                                               const struct huffman *table,
+                                                               const uint16_t *quant,
+                                                               int16_t *block, uint32_t k)
+{
+    uint32_t code = table->look[bits->bits >> (64 - HUFFMAN_LOOK_BITS)];
+    int32_t value;
+
+    if (code == 0)
+        code = find_long(table, false, bits->bits);
+    *bits = drop(*bits, length_of(code));
+    value = value_of(code);
+    if (size_of(code) > 0) {
+        value = extra(*bits, size_of(code));
+        *bits = drop(*bits, size_of(code));
+    }
+    if (run_of(code) == RUN_END)
+        return k + END;
+    k += run_of(code);
+    if (block != NULL && k < COEFFICIENTS)
+        block[huffman_places[k]] = (int16_t)(value * quant[k]);
+    return k + 1;
+}
+
+/* Where the codes behind `k` lead; 0: they are to be read one by one, as they are not known from one
+ * look, or may be those of the next block. */
+static inline __attribute__((always_inline)) uint32_t read_look(struct huffman_bits *bits,
+                                                                const struct huffman *table,
+                                                                const uint16_t *quant,
+                                                                int16_t *block, uint32_t k)
+{
+    uint32_t look = (uint32_t)(bits->bits >> (64 - HUFFMAN_LOOK_BITS));
+    uint32_t length;
+    uint32_t next;
+
+    if (block == NULL) {
+        uint32_t skip = table->skips[look];
+
+        length = skip & 63u;
+        next = k + (skip >> 6);
+    } else {
+        uint64_t pair = table->pairs[look];
+        uint32_t first = k + ((uint32_t)pair >> 8 & 15u);
+        uint32_t second = first + ((uint32_t)pair >> 12 & 31u);
+
+        /* 0 where there is no value, which is not read yet and 0 already, or behind the block. */
+        block[huffman_places[first]] = (int16_t)((int32_t)((int64_t)pair >> 48) * quant[first]);
+        block[huffman_places[second]] = (int16_t)(((uint32_t)(pair >> 32) * quant[second]));
+        length = (uint32_t)pair & 63u;
+        next = k + ((uint32_t)pair >> 20);
+    }
+    if (__builtin_expect(length == 0 || (next >= COEFFICIENTS && next - END >= COEFFICIENTS), 0))
+        return 0;
+    *bits = drop(*bits, length);
+    return next;
+}
+
 /* The coefficients behind the first; `block` NULL: passed over. `last` is -1 where they are damaged. */
 static inline __attribute__((always_inline)) struct huffman_bits
 read_rest(struct huffman_bits bits, const struct huffman *table, const uint16_t *quant,
           int16_t *block, int32_t *last)
 {
     uint32_t k = 1;
-    int32_t found = 0;
 
-    for (uint32_t step = 0; k < COEFFICIENTS; step++) {
-        uint32_t code;
-        int32_t value;
+    while (k < COEFFICIENTS) {
+        bits = refill(bits);
+        for (int i = 0; i < 2 && k < COEFFICIENTS; i++) {
+            uint32_t next = read_look(&bits, table, quant, block, k);
 
-        if (step % 2 == 0)
-            bits = refill(bits);
-        code = table->look[bits.bits >> (64 - HUFFMAN_LOOK_BITS)];
-        if (__builtin_expect(code == 0, 0))
-            code = find_long(table, false, bits.bits);
-        bits = drop(bits, length_of(code));
-        value = value_of(code);
-        k += run_of(code);
-        if (__builtin_expect(size_of(code) > 0, 0)) {
-            value = extra(bits, size_of(code));
-            bits = drop(bits, size_of(code));
+            k = next > 0 ? next : read_one(&bits, table, quant, block, k);
         }
-        if (k >= COEFFICIENTS) {
-            if (k <= RUN_END) /* no code, or more zeros than a block has */
-                found = -1;
-            break;
-        }
-        if (block != NULL)
-            block[huffman_natural[k]] = (int16_t)(value * quant[k]);
-        found = (int32_t)k++;
     }
-    *last = found;
+    if (k >= END)
+        k -= END;
+    else if (k > COEFFICIENTS)
+        k = 0; /* no code, or more zeros than a block has */
+    *last = (int32_t)k - 1;
     return bits;
 }
 

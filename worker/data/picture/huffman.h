@@ -8,15 +8,23 @@
 
 enum {
     HUFFMAN_COEFFICIENTS = 64,
-    HUFFMAN_LOOK_BITS = 11, /* looked up at once */
+    HUFFMAN_PLACES = 96,    /* with room for the runs of two codes behind them */
+    HUFFMAN_BLOCK = 80,     /* coefficients, and what behind them is written to */
+    HUFFMAN_LOOK_BITS = 10, /* looked up at once */
 };
 
-/* Where the coefficients, which are coded in zigzag order, are in a block. */
+/* Where the coefficients, which are coded in zigzag order, are in a block of [row][column]. */
 extern const uint8_t huffman_natural[HUFFMAN_COEFFICIENTS];
+/* Where huffman_block() puts them: rows in pairs, as the IDCT multiplies them, which are 0 and 4, 2 and
+ * 6, 7 and 1, 3 and 5: [pair][column][2]. Behind them all are at the block's end. */
+extern const uint8_t huffman_places[HUFFMAN_PLACES];
 
 struct huffman {
     /* What the codes stand for, by the next bits, packed (huffman.c); 0: a longer code. */
     uint32_t look[1 << HUFFMAN_LOOK_BITS];
+    /* Several codes at once, where they fit; 0: one by one. Not for the first coefficients. */
+    uint64_t pairs[1 << HUFFMAN_LOOK_BITS];
+    uint16_t skips[1 << HUFFMAN_LOOK_BITS];
     int32_t largest[18]; /* code of each length; -1: none. [17] ends the search */
     int32_t offset[17];  /* of a code in `symbols` */
     uint8_t symbols[256];
@@ -45,8 +53,8 @@ bool huffman_is_at_end(const struct huffman_bits *bits);
 
 /* Reads a block. False where the data is damaged, or there was not enough.
  *   dc: of the block before, updated
- *   quant: [64] in zigzag order
- *   block: [64] zeros, written in natural order, multiplied by quant; NULL: passed over
+ *   quant: [HUFFMAN_PLACES] in zigzag order
+ *   block: [HUFFMAN_BLOCK] zeros, written at huffman_places, multiplied by quant; NULL: passed over
  *   last: of the coefficients, in zigzag order, the last that was coded; 0: only the first */
 bool huffman_block(struct huffman_bits *bits, const struct huffman *dc_table,
                    const struct huffman *ac_table, int32_t *dc, const uint16_t *quant,

@@ -41,8 +41,8 @@ struct jpeg {
     uint32_t rows_above; /* the box, that are decoded all the same */
     picture_take_row *take;
     void *context;
-    struct huffman tables[2][NUM_HUFF_TBLS];      /* DC, AC */
-    uint16_t quants[MAX_COMPS_IN_SCAN][DCTSIZE2]; /* in zigzag order */
+    struct huffman tables[2][NUM_HUFF_TBLS];            /* DC, AC */
+    uint16_t quants[MAX_COMPS_IN_SCAN][HUFFMAN_PLACES]; /* in zigzag order */
     struct region region;
     uint8_t *row, *rgb;
     size_t row_allocated, rgb_allocated;

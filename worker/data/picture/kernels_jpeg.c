@@ -11,10 +11,126 @@
 
 enum { LANES = 8, FRACTION = 13, KEPT = 2 }; /* CONST_BITS, PASS1_BITS of jidctint.c */
 
+static uint8_t clip(int32_t value)
+{
+    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+}
+
+#ifdef __AVX2__
+
+/* The sums of both products of each pair. */
+static inline __m256i sums(__m256i pairs, int16_t even, int16_t odd)
+{
+    return _mm256_madd_epi16(
+        pairs, _mm256_set1_epi32((int32_t)((uint32_t)(uint16_t)odd << 16 | (uint16_t)even)));
+}
+
+/* One dimension, 8 at a time, with the products of jidctint.c multiplied out, as libjpeg-turbo has
+ * them. in: pairs of 16 bits, of rows 0 and 4, 2 and 6, 7 and 1, 3 and 5; out: 8 rows. */
+static inline __attribute__((always_inline)) void idct_pairs(const __m256i *in, __m256i *out,
+                                                             int shift)
+{
+    const __m256i half = _mm256_set1_epi32(1 << (shift - 1));
+    __m256i tmp0 = _mm256_add_epi32(sums(in[0], 8192, 8192), half);
+    __m256i tmp1 = _mm256_add_epi32(sums(in[0], 8192, -8192), half);
+    __m256i tmp2 = sums(in[1], 4433, 4433 - 15137);
+    __m256i tmp3 = sums(in[1], 4433 + 6270, 4433);
+    __m256i z34 = _mm256_add_epi16(in[2], in[3]);
+    __m256i z3 = sums(z34, 9633 - 16069, 9633);
+    __m256i z4 = sums(z34, 9633, 9633 - 3196);
+    __m256i even[4] = {_mm256_add_epi32(tmp0, tmp3), _mm256_add_epi32(tmp1, tmp2),
+                       _mm256_sub_epi32(tmp1, tmp2), _mm256_sub_epi32(tmp0, tmp3)};
+    __m256i odd[4] = {_mm256_add_epi32(sums(in[2], -7373, 12299 - 7373), z4),
+                      _mm256_add_epi32(sums(in[3], 25172 - 20995, -20995), z3),
+                      _mm256_add_epi32(sums(in[3], -20995, 16819 - 20995), z4),
+                      _mm256_add_epi32(sums(in[2], 2446 - 7373, -7373), z3)};
+
+    for (int i = 0; i < 4; i++) {
+        out[i] = _mm256_srai_epi32(_mm256_add_epi32(even[i], odd[i]), shift);
+        out[7 - i] = _mm256_srai_epi32(_mm256_sub_epi32(even[i], odd[i]), shift);
+    }
+}
+
+/* Whether all are from -LARGEST to LARGEST - 1. */
+static inline __attribute__((always_inline)) bool are_usual(const __m256i *pairs)
+{
+    const __m256i largest = _mm256_set1_epi16((int16_t)LARGEST);
+    __m256i bits = _mm256_or_si256(
+        _mm256_or_si256(_mm256_add_epi16(pairs[0], largest), _mm256_add_epi16(pairs[1], largest)),
+        _mm256_or_si256(_mm256_add_epi16(pairs[2], largest), _mm256_add_epi16(pairs[3], largest)));
+
+    return _mm256_testz_si256(bits, _mm256_set1_epi16((int16_t) ~(2 * LARGEST - 1))) != 0;
+}
+
+/* 8 rows to the pairs of their columns, saturated to 16 bits. */
+static inline __attribute__((always_inline)) void to_pairs(const __m256i *rows, __m256i *pairs)
+{
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 14, 15, 2, 3, 6, 7, 10, 11));
+    __m256i a[4]; /* rows i and i + 4, a 32-bit lane for each pair */
+    __m256i b[4];
+
+    for (int i = 0; i < 4; i++)
+        a[i] = _mm256_shuffle_epi8(
+            _mm256_permute4x64_epi64(_mm256_packs_epi32(rows[i], rows[i + 4]), 0xd8), order);
+    b[0] = _mm256_unpacklo_epi32(a[0], a[1]);
+    b[1] = _mm256_unpackhi_epi32(a[0], a[1]);
+    b[2] = _mm256_unpacklo_epi32(a[2], a[3]);
+    b[3] = _mm256_unpackhi_epi32(a[2], a[3]);
+    pairs[0] = _mm256_unpacklo_epi64(b[0], b[2]);
+    pairs[1] = _mm256_unpackhi_epi64(b[0], b[2]);
+    pairs[2] = _mm256_unpacklo_epi64(b[1], b[3]);
+    pairs[3] = _mm256_unpackhi_epi64(b[1], b[3]);
+}
+
+/* 4 columns to bytes: the lanes are the rows 0 to 3 and 4 to 7, with 4 bytes for each. */
+static inline __m256i to_bytes(const __m256i *columns)
+{
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(columns[0], columns[1]),
+                                       _mm256_packs_epi32(columns[2], columns[3]));
+
+    return _mm256_shuffle_epi8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), order);
+}
+
+static bool idct_full(const int16_t *block, uint8_t *out, size_t stride)
+{
+    __m256i pairs[4];
+    __m256i rows[LANES];
+    __m256i left;
+    __m256i right;
+
+    for (int i = 0; i < 4; i++)
+        pairs[i] = _mm256_load_si256((const void *)(block + (size_t)16 * (size_t)i));
+    if (!are_usual(pairs))
+        return false;
+    idct_pairs(pairs, rows, FRACTION - KEPT);
+    to_pairs(rows, pairs);
+    if (!are_usual(pairs))
+        return false;
+    idct_pairs(pairs, rows, FRACTION + KEPT + 3);
+    left = to_bytes(rows);
+    right = to_bytes(rows + 4);
+    for (size_t i = 0; i < 2; i++) {
+        __m256i two =
+            i == 0 ? _mm256_unpacklo_epi32(left, right) : _mm256_unpackhi_epi32(left, right);
+        __m128i low = _mm256_castsi256_si128(two);
+        __m128i high = _mm256_extracti128_si256(two, 1);
+
+        _mm_storel_epi64((void *)(out + 2 * i * stride), low);
+        _mm_storeh_pd((void *)(out + (2 * i + 1) * stride), _mm_castsi128_pd(low));
+        _mm_storel_epi64((void *)(out + (2 * i + 4) * stride), high);
+        _mm_storeh_pd((void *)(out + (2 * i + 5) * stride), _mm_castsi128_pd(high));
+    }
+    return true;
+}
+
+#else
+
 /* Unsigned, so that extreme values of a damaged file wrap around. */
 typedef uint32_t lanes __attribute__((vector_size(LANES * 4)));
 typedef int32_t signed_lanes __attribute__((vector_size(LANES * 4)));
-typedef int16_t short_lanes __attribute__((vector_size(LANES * 2)));
 typedef uint8_t byte_lanes __attribute__((vector_size(LANES)));
 
 static inline __attribute__((always_inline)) void transpose(lanes *rows)
@@ -74,11 +190,6 @@ static inline __attribute__((always_inline)) void idct_lanes(lanes *in, int shif
     in[4] = (lanes)((signed_lanes)(tmp13 - tmp0) >> shift);
 }
 
-static uint8_t clip(int32_t value)
-{
-    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
-}
-
 /* Whether all are from -LARGEST to LARGEST - 1. */
 static inline __attribute__((always_inline)) bool are_usual(const lanes *rows)
 {
@@ -92,22 +203,20 @@ static inline __attribute__((always_inline)) bool are_usual(const lanes *rows)
     return any < 2 * LARGEST;
 }
 
-static bool idct(const int16_t *block, int32_t last, uint8_t *out, size_t stride)
+static bool idct_full(const int16_t *block, uint8_t *out, size_t stride)
 {
+    static const int pairs[LANES / 2][2] = {{0, 4}, {2, 6}, {7, 1}, {3, 5}};
     lanes rows[LANES];
 
-    if (last == 0) {
-        int32_t flat = ((block[0] * (1 << KEPT)) + (1 << (KEPT + 2))) >> (KEPT + 3);
+    for (int i = 0; i < LANES / 2; i++) {
+        lanes pair;
 
-        for (int i = 0; i < LANES; i++)
-            memset(out + (size_t)i * stride, clip(flat + 128), LANES);
-        return block[0] >= -(int32_t)(LARGEST >> KEPT) && block[0] < (int32_t)(LARGEST >> KEPT);
-    }
-    for (int i = 0; i < LANES; i++) {
-        short_lanes row;
-
-        memcpy(&row, block + (size_t)i * LANES, sizeof row);
-        rows[i] = (lanes) __builtin_convertvector(row, signed_lanes);
+        memcpy(&pair, block + (size_t)2 * LANES * (size_t)i, sizeof pair);
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+        pair = pair >> 16 | pair << 16;
+#endif
+        rows[pairs[i][0]] = (lanes)((signed_lanes)(pair << 16) >> 16);
+        rows[pairs[i][1]] = (lanes)((signed_lanes)pair >> 16);
     }
     if (!are_usual(rows))
         return false;
@@ -127,6 +236,19 @@ static bool idct(const int16_t *block, int32_t last, uint8_t *out, size_t stride
         memcpy(out + (size_t)i * stride, &bytes, sizeof bytes);
     }
     return true;
+}
+
+#endif
+
+static bool idct(const int16_t *block, int32_t last, uint8_t *out, size_t stride)
+{
+    int32_t flat = ((block[0] * (1 << KEPT)) + (1 << (KEPT + 2))) >> (KEPT + 3);
+
+    if (last > 0)
+        return idct_full(block, out, stride);
+    for (int i = 0; i < LANES; i++)
+        memset(out + (size_t)i * stride, clip(flat + 128), LANES);
+    return block[0] >= -(int32_t)(LARGEST >> KEPT) && block[0] < (int32_t)(LARGEST >> KEPT);
 }
 
 /* The samples' own row counts 3 times as much as the other, and so does the own column. */

@@ -16,7 +16,7 @@ struct jpeg_widen {
 };
 
 struct jpeg_kernels {
-    /* The accurate integer IDCT of jidctint.c. block: [8][8], already multiplied; last: of the
+    /* The accurate integer IDCT of jidctint.c. block: of huffman_block(), aligned to 32; last: of the
      * coefficients in zigzag order, the last that is not 0. False, and nothing that counts in `out`,
      * where values are larger than those of any picture, so that other programs saturate. */
     bool (*idct)(const int16_t *block, int32_t last, uint8_t *out, size_t stride);

@@ -7,7 +7,7 @@
 #include "worker/data/picture/kernels_jpeg.h"
 #include "worker/data/picture/resample.h"
 
-enum { BLOCK = 8 };
+enum { BLOCK = 8, BLOCKS_MAX = 6 }; /* of an MCU */
 
 /* MCUs, which are 8 h by 8 v pixels, that are decoded. */
 struct part {
@@ -75,42 +75,50 @@ static bool set_planes(struct region *region, const struct region_source *source
     return true;
 }
 
-/* Reads block (bx, by) of a component's plane; `is_kept`: it is in the part. */
-static bool read_block(struct region *region, const struct region_source *source, uint32_t i,
-                       uint32_t bx, uint32_t by, bool is_kept, struct huffman_bits *bits,
-                       int32_t *dc)
+/* Where block (bx, by) of a component begins. */
+static uint8_t *samples_of(const struct region_plane *plane, uint32_t bx, uint32_t by)
 {
-    const struct region_plane *plane = &region->planes[i];
-    _Alignas(64) int16_t block[BLOCK * BLOCK];
-    uint8_t *samples;
-    int32_t last;
-
-    if (!is_kept)
-        return huffman_block(bits, source->components[i].dc, source->components[i].ac, dc,
-                             source->components[i].quant, NULL, &last);
-    memset(block, 0, sizeof block);
-    if (!huffman_block(bits, source->components[i].dc, source->components[i].ac, dc,
-                       source->components[i].quant, block, &last))
-        return false;
-    samples =
-        plane->samples + (size_t)(by * BLOCK - plane->y) * plane->stride + (bx * BLOCK - plane->x);
-    return jpeg_kernels()->idct(block, last, samples, plane->stride);
+    return plane->samples + (size_t)(by * BLOCK - plane->y) * plane->stride +
+           (bx * BLOCK - plane->x);
 }
 
-static bool read_mcu(struct region *region, const struct region_source *source,
-                     const struct part *part, uint32_t x, uint32_t y, struct huffman_bits *bits,
-                     int32_t *dc)
+static bool skip_mcu(const struct region_source *source, struct huffman_bits *bits, int32_t *dc)
 {
-    bool is_kept = y >= part->y_begin && x >= part->x_begin && x < part->x_end;
+    int32_t last;
 
-    for (uint32_t i = 0; i < source->component_count; i++) {
-        uint32_t h = i == 0 ? source->h : 1;
-        uint32_t v = i == 0 ? source->v : 1;
-
-        for (uint32_t block = 0; block < h * v; block++)
-            if (!read_block(region, source, i, x * h + block % h, y * v + block / h, is_kept, bits,
-                            &dc[i]))
+    for (uint32_t i = 0; i < source->component_count; i++)
+        for (uint32_t n = i == 0 ? source->h * source->v : 1; n > 0; n--)
+            if (!huffman_block(bits, source->components[i].dc, source->components[i].ac, &dc[i],
+                               source->components[i].quant, NULL, &last))
                 return false;
+    return true;
+}
+
+/* All blocks are read before the first is transformed: to load coefficients as vectors right after
+ * they were stored one by one is slow. */
+static bool read_mcu(struct region *region, const struct region_source *source, uint32_t x,
+                     uint32_t y, struct huffman_bits *bits, int32_t *dc)
+{
+    _Alignas(64) int16_t blocks[BLOCKS_MAX][HUFFMAN_BLOCK];
+    int32_t last[BLOCKS_MAX];
+    uint32_t luma = source->h * source->v;
+    uint32_t count = luma + source->component_count - 1;
+
+    memset(blocks, 0, count * sizeof blocks[0]);
+    for (uint32_t n = 0; n < count; n++) {
+        uint32_t i = n < luma ? 0 : n - luma + 1;
+
+        if (!huffman_block(bits, source->components[i].dc, source->components[i].ac, &dc[i],
+                           source->components[i].quant, blocks[n], &last[n]))
+            return false;
+    }
+    for (uint32_t n = 0; n < count; n++) {
+        const struct region_plane *plane = &region->planes[n < luma ? 0 : n - luma + 1];
+        uint32_t bx = n < luma ? x * source->h + n % source->h : x;
+        uint32_t by = n < luma ? y * source->v + n / source->h : y;
+
+        if (!jpeg_kernels()->idct(blocks[n], last[n], samples_of(plane, bx, by), plane->stride))
+            return false;
     }
     return true;
 }
@@ -123,6 +131,7 @@ bool region_decode(struct region *region, const struct region_source *source,
     struct huffman_bits bits;
     const uint8_t *next;
     uint32_t count = 0;
+    bool is_kept;
 
     region->box = *box;
     region->component_count = source->component_count;
@@ -144,7 +153,9 @@ bool region_decode(struct region *region, const struct region_source *source,
                 next = huffman_begin(&bits, next + 2, source->end, region->coded);
                 memset(dc, 0, sizeof dc);
             }
-            if (!read_mcu(region, source, &part, x, y, &bits, dc))
+            is_kept = y >= part.y_begin && x >= part.x_begin && x < part.x_end;
+            if (!(is_kept ? read_mcu(region, source, x, y, &bits, dc)
+                          : skip_mcu(source, &bits, dc)))
                 return false;
         }
     }

@@ -27,7 +27,7 @@ struct region_source {
     const uint8_t *data, *end; /* coded */
     struct {
         const struct huffman *dc, *ac;
-        const uint16_t *quant; /* [64] in zigzag order */
+        const uint16_t *quant; /* [HUFFMAN_PLACES] in zigzag order */
     } components[REGION_COMPONENTS_MAX];
 };
 
