@@ -21,6 +21,7 @@ FOLDERS = {
     "rendezvous/server": Folder(["common", "common/io", "rendezvous/core", "rendezvous/store"], ["server.h"]),
 
     "launcherd/core": Folder(["common"], None),
+    "launcherd/c10d": Folder(["common", "common/io"], ["c10d.h", "c10d_server.h"]),
     "launcherd/process": Folder(["common", "common/io"], None),
     "launcherd/gpu": Folder(["common", "common/io", "launcherd/core", "launcherd/process"], None),
     "launcherd/shim": Folder(["common", "common/io", "launcherd/core", "launcherd/process"], None),

@@ -27,7 +27,7 @@ BUILD = os.environ.get("BUILD_ROOT") or os.path.join(SOURCE, "build")
 ANALYZER_ARGS = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=75000"]
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
-CORES = ["rendezvous_core", "launcherd_core", "shim_core"]  # libraries
+CORES = ["rendezvous_core", "launcherd_core", "shim_core", "c10d_core"]  # libraries
 CORE_FILES = ["worker/comm/live.c", "worker/backend/cuda/nccl/watch.c", "worker/net/schedule.c"]  # pure, beside others
 
 # What a core may call that it does not define: no clock, socket, file, heap, process or random source. <ctype.h> reads

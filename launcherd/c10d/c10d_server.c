@@ -1,0 +1,554 @@
+#include "launcherd/c10d/c10d_server.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/io/address.h"
+#include "common/io/conn.h"
+#include "common/limits.h"
+#include "common/log.h"
+
+#define READ_BYTES (256u * 1024u)
+#define TICK_MS 1000u
+#define CLIENTS_DEFAULT 65536u
+#define KEYS_DEFAULT (64u * 1024u * 1024u)
+#define BYTES_DEFAULT (4ull * 1024u * 1024u * 1024u)
+#define MESSAGE_BYTES_DEFAULT (256u * 1024u * 1024u)
+#define HELLO_DEFAULT_US 30000000u
+#define UNREAD_BYTES_DEFAULT (1024ull * 1024u * 1024u)
+#define KEEPALIVE_S 60u
+#define NO_NUMBER UINT32_MAX
+
+struct connection {
+    uv_tcp_t tcp;
+    struct connection *next, *previous;
+    struct c10d_server *server;
+    uint32_t number;   /* NO_NUMBER: not admitted */
+    bool is_forgotten; /* by the core: it gets no more events */
+    bool is_paused;    /* the core waits for C10D_EVENT_DRAINED */
+    bool is_reading;
+    size_t unread_bytes;
+    char label[ADDRESS_BYTES_MAX];
+};
+
+struct write {
+    uv_write_t request;
+    struct connection *connection;
+    size_t byte_count;
+    char bytes[];
+};
+
+struct c10d_server {
+    uv_loop_t *loop;
+    uv_tcp_t listener;
+    uv_timer_t timer;
+    char bound[ADDRESS_BYTES_MAX];
+    struct c10d *core;
+    struct in6_addr *peers; /* [peer_count]; IPv4 ones mapped */
+    size_t peer_count;
+    struct connection *first;        /* all, also those that are not admitted */
+    struct connection *spare;        /* for the next one to connect; NULL: no memory for one */
+    struct connection **connections; /* [clients_max], by number */
+    uint32_t *free_numbers;          /* [free_count]: a stack */
+    uint32_t free_count;
+    uint64_t unread_bytes, unread_bytes_max;
+    size_t handles_open;
+    bool accept_waits; /* a connection, for `spare` */
+    bool is_closing;
+    void (*on_closed)(void *owner);
+    void *owner;
+    char read[READ_BYTES]; /* one for all: it is used up within a callback */
+};
+
+static void *resize(void *owner, void *bytes, size_t byte_count)
+{
+    (void)owner;
+    if (byte_count > 0)
+        return realloc(bytes, byte_count);
+    free(bytes);
+    return NULL;
+}
+
+/* -- the end ----------------------------------------------------------------------------------- */
+
+static void step(struct c10d_server *server, struct c10d_event event);
+static void on_connection(uv_stream_t *listener, int code);
+
+static void free_server(struct c10d_server *server)
+{
+    c10d_free(&server->core);
+    free(server->peers);
+    free(server->connections);
+    free(server->free_numbers);
+    free(server->spare);
+    free(server);
+}
+
+static void handle_closed(struct c10d_server *server)
+{
+    void (*on_closed)(void *owner) = server->on_closed;
+    void *owner = server->owner;
+
+    if (--server->handles_open > 0 || !server->is_closing)
+        return;
+    free_server(server);
+    if (on_closed != NULL)
+        on_closed(owner);
+}
+
+static void link_connection(struct c10d_server *server, struct connection *connection)
+{
+    connection->next = server->first;
+    if (server->first != NULL)
+        server->first->previous = connection;
+    server->first = connection;
+}
+
+static void unlink_connection(struct c10d_server *server, struct connection *connection)
+{
+    if (connection->previous != NULL)
+        connection->previous->next = connection->next;
+    else
+        server->first = connection->next;
+    if (connection->next != NULL)
+        connection->next->previous = connection->previous;
+}
+
+static void on_connection_closed(uv_handle_t *handle)
+{
+    struct connection *connection = handle->data;
+    struct c10d_server *server = connection->server;
+
+    if (!connection->is_forgotten && !server->is_closing)
+        step(server, (struct c10d_event){.type = C10D_EVENT_CLOSED, .client = connection->number});
+    if (connection->number != NO_NUMBER) {
+        server->connections[connection->number] = NULL;
+        server->free_numbers[server->free_count++] = connection->number;
+    }
+    unlink_connection(server, connection);
+    if (server->spare == NULL) {
+        *connection = (struct connection){.server = server};
+        server->spare = connection;
+        if (server->accept_waits && !server->is_closing)
+            on_connection((uv_stream_t *)&server->listener, 0);
+    } else {
+        free(connection);
+    }
+    handle_closed(server);
+}
+
+static void close_connection(struct connection *connection)
+{
+    if (!uv_is_closing((uv_handle_t *)&connection->tcp))
+        uv_close((uv_handle_t *)&connection->tcp, on_connection_closed);
+}
+
+/* -- reading ----------------------------------------------------------------------------------- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    const struct connection *connection = handle->data;
+
+    (void)suggested;
+    *buf = uv_buf_init(connection->server->read, READ_BYTES);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t byte_count, const uv_buf_t *buf)
+{
+    struct connection *connection = stream->data;
+
+    if (byte_count < 0)
+        close_connection(connection);
+    else if (byte_count > 0)
+        step(connection->server, (struct c10d_event){.type = C10D_EVENT_BYTES,
+                                                     .client = connection->number,
+                                                     .bytes = buf->base,
+                                                     .byte_count = (size_t)byte_count});
+}
+
+/* Nothing is read from a client that has replies to read. */
+static void read_or_not(struct connection *connection)
+{
+    const bool wanted = connection->unread_bytes == 0 && !connection->is_paused &&
+                        !uv_is_closing((uv_handle_t *)&connection->tcp);
+
+    if (wanted == connection->is_reading)
+        return;
+    connection->is_reading = wanted;
+    if (!wanted)
+        (void)uv_read_stop((uv_stream_t *)&connection->tcp);
+    else if (uv_read_start((uv_stream_t *)&connection->tcp, on_alloc, on_read) < 0)
+        close_connection(connection);
+}
+
+/* The core's pause ends when everything is written. */
+static void drained(struct connection *connection)
+{
+    while (connection->is_paused && connection->unread_bytes == 0 && !connection->is_forgotten &&
+           !uv_is_closing((uv_handle_t *)&connection->tcp)) {
+        connection->is_paused = false;
+        step(connection->server,
+             (struct c10d_event){.type = C10D_EVENT_DRAINED, .client = connection->number});
+    }
+    read_or_not(connection);
+}
+
+/* -- writing ----------------------------------------------------------------------------------- */
+
+static void on_written(uv_write_t *request, int code)
+{
+    struct write *write = (struct write *)request;
+    struct connection *connection = write->connection;
+
+    connection->unread_bytes -= write->byte_count;
+    connection->server->unread_bytes -= write->byte_count;
+    free(write);
+    if (code < 0)
+        close_connection(connection);
+    else if (connection->unread_bytes == 0)
+        drained(connection);
+}
+
+static void give_up(struct connection *connection, const char *why)
+{
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "store client %s closed: %s", connection->label, why);
+    close_connection(connection);
+}
+
+static void write_later(struct connection *connection, const char *bytes, size_t byte_count)
+{
+    struct c10d_server *server = connection->server;
+    struct write *write;
+    uv_buf_t buf;
+
+    if (byte_count > server->unread_bytes_max - server->unread_bytes) {
+        give_up(connection, "it does not read its replies, and too many wait");
+        return;
+    }
+    write = malloc(sizeof *write + byte_count);
+    if (write == NULL) {
+        give_up(connection, "no memory for its reply");
+        return;
+    }
+    write->connection = connection;
+    write->byte_count = byte_count;
+    memcpy(write->bytes, bytes, byte_count);
+    buf = uv_buf_init(write->bytes, (unsigned)byte_count);
+    if (uv_write(&write->request, (uv_stream_t *)&connection->tcp, &buf, 1, on_written) < 0) {
+        free(write);
+        close_connection(connection);
+        return;
+    }
+    connection->unread_bytes += byte_count;
+    server->unread_bytes += byte_count;
+}
+
+static void send_bytes(struct connection *connection, const char *bytes, size_t byte_count)
+{
+    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)bytes, (unsigned)byte_count);
+    int count = 0;
+
+    if (uv_is_closing((uv_handle_t *)&connection->tcp))
+        return;
+    if (connection->unread_bytes == 0) {
+        count = uv_try_write((uv_stream_t *)&connection->tcp, &buf, 1);
+        if (count < 0 && count != UV_EAGAIN) {
+            close_connection(connection);
+            return;
+        }
+        if (count < 0)
+            count = 0;
+    }
+    if ((size_t)count < byte_count)
+        write_later(connection, bytes + count, byte_count - (size_t)count);
+}
+
+/* -- the core ---------------------------------------------------------------------------------- */
+
+static void close_for(struct connection *connection, const struct c10d_action *action)
+{
+    connection->is_forgotten = true;
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "store client %s closed: %s%s%s", connection->label,
+             action->command, action->command[0] != '\0' ? ": " : "",
+             c10d_reason_words(action->reason));
+    close_connection(connection);
+}
+
+/* One client's event leads to no event of another one within the step: closing reports later, from the loop. */
+static void step(struct c10d_server *server, struct c10d_event event)
+{
+    struct c10d_actions actions;
+    struct connection *paused = NULL;
+
+    event.now_us = clock_boot_us();
+    actions = c10d_step(server->core, &event);
+    for (size_t i = 0; i < actions.count; i++) {
+        const struct c10d_action *action = &actions.items[i];
+        struct connection *connection = server->connections[action->client];
+
+        if (action->type == C10D_SEND)
+            send_bytes(connection, action->bytes, action->byte_count);
+        else if (action->type == C10D_CLOSE)
+            close_for(connection, action);
+        else
+            (paused = connection)->is_paused = true;
+        if (action->type == C10D_SEND && connection->unread_bytes > 0)
+            read_or_not(connection);
+    }
+    if (paused != NULL && event.type != C10D_EVENT_DRAINED)
+        drained(paused);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    step(timer->data, (struct c10d_event){.type = C10D_EVENT_TICK});
+}
+
+/* -- connections ------------------------------------------------------------------------------- */
+
+static struct in6_addr mapped(const struct sockaddr_storage *address)
+{
+    struct in6_addr ip = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+
+    if (address->ss_family == AF_INET6)
+        return ((const struct sockaddr_in6 *)address)->sin6_addr;
+    memcpy(&ip.s6_addr[12], &((const struct sockaddr_in *)address)->sin_addr, 4);
+    return ip;
+}
+
+/* Whether the peer may stay; its name goes into the label. */
+static bool is_peer(struct connection *connection)
+{
+    const struct c10d_server *server = connection->server;
+    struct sockaddr_storage address = {0};
+    struct in6_addr ip;
+    int byte_count = sizeof address;
+
+    if (uv_tcp_getpeername(&connection->tcp, (struct sockaddr *)&address, &byte_count) < 0)
+        return false;
+    address_format_tcp(&address, connection->label, sizeof connection->label);
+    ip = mapped(&address);
+    for (size_t i = 0; i < server->peer_count; i++)
+        if (memcmp(&server->peers[i], &ip, sizeof ip) == 0)
+            return true;
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "store client %s closed: it is no node of this job",
+             connection->label);
+    return false;
+}
+
+static int open_connection(struct c10d_server *server, struct connection *connection)
+{
+    int code;
+
+    connection->server = server;
+    connection->number = NO_NUMBER;
+    connection->is_forgotten = true;
+    code = uv_tcp_init(server->loop, &connection->tcp);
+    assert(code == 0); /* neither allocates nor asks the kernel */
+    connection->tcp.data = connection;
+    server->handles_open++;
+    link_connection(server, connection);
+    return uv_accept((uv_stream_t *)&server->listener, (uv_stream_t *)&connection->tcp);
+}
+
+/* False: refused, with a line in the log. */
+static bool admit(struct c10d_server *server, struct connection *connection)
+{
+    if (!is_peer(connection))
+        return false;
+    if (server->spare == NULL || server->free_count == 0) {
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "store client %s closed: %s", connection->label,
+                 c10d_reason_words(server->spare == NULL ? C10D_REASON_NO_MEMORY
+                                                         : C10D_REASON_TOO_MANY_CLIENTS));
+        return false;
+    }
+    return true;
+}
+
+/* There is always a handle to accept with, else libuv would listen no more: while there is no memory for the next one, a
+ * connection is accepted only to be closed, and its handle is the next. */
+static void on_connection(uv_stream_t *listener, int code)
+{
+    struct c10d_server *server = listener->data;
+    struct connection *connection = server->spare;
+
+    if (code < 0) {
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "accept on %s: %s", server->bound, uv_strerror(code));
+        return;
+    }
+    server->accept_waits = connection == NULL;
+    if (connection == NULL)
+        return; /* until on_connection_closed */
+    server->spare = calloc(1, sizeof *connection);
+    if (open_connection(server, connection) < 0 || !admit(server, connection)) {
+        close_connection(connection);
+        return;
+    }
+    connection->number = server->free_numbers[--server->free_count];
+    connection->is_forgotten = false;
+    server->connections[connection->number] = connection;
+    (void)uv_tcp_nodelay(&connection->tcp, 1);
+    (void)uv_tcp_keepalive(&connection->tcp, 1, KEEPALIVE_S);
+    read_or_not(connection);
+    step(server, (struct c10d_event){.type = C10D_EVENT_CONNECTED, .client = connection->number});
+}
+
+/* -- the beginning ----------------------------------------------------------------------------- */
+
+static enum status read_peers(struct c10d_server *server, const char *const *peers, size_t count,
+                              struct err *err)
+{
+    server->peers = calloc(count, sizeof *server->peers);
+    if (server->peers == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the peers of the store");
+    for (; server->peer_count < count; server->peer_count++) {
+        struct in6_addr *ip = &server->peers[server->peer_count];
+        const char *peer = peers[server->peer_count];
+
+        *ip = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
+        if (inet_pton(AF_INET, peer, &ip->s6_addr[12]) != 1 && inet_pton(AF_INET6, peer, ip) != 1)
+            return err_set(err, STATUS_BAD_INPUT, 0,
+                           "%.64s is no numeric address, as a peer of the store must be", peer);
+    }
+    return STATUS_OK;
+}
+
+#define DEFAULT(field, value) ((field) != 0 ? (field) : (value))
+
+static enum status make_core(struct c10d_server *server, const struct c10d_server_options *options,
+                             struct err *err)
+{
+    struct c10d_limits limits = options->limits;
+    const struct c10d_heap heap = {.resize = resize};
+
+    limits.clients_max = DEFAULT(limits.clients_max, CLIENTS_DEFAULT);
+    limits.keys_max = DEFAULT(limits.keys_max, KEYS_DEFAULT);
+    limits.bytes_max = DEFAULT(limits.bytes_max, BYTES_DEFAULT);
+    limits.message_bytes_max = DEFAULT(limits.message_bytes_max, MESSAGE_BYTES_DEFAULT);
+    limits.hello_us = DEFAULT(limits.hello_us, HELLO_DEFAULT_US);
+    server->unread_bytes_max = DEFAULT(options->unread_bytes_max, UNREAD_BYTES_DEFAULT);
+    if (getrandom(limits.hash_seed, sizeof limits.hash_seed, 0) != (ssize_t)sizeof limits.hash_seed)
+        return err_set(err, STATUS_SYSTEM, errno, "no random bytes for the store: %s",
+                       strerror(errno));
+    server->core = c10d_new(&limits, &heap);
+    server->connections = calloc(limits.clients_max, sizeof(struct connection *));
+    server->free_numbers = calloc(limits.clients_max, sizeof *server->free_numbers);
+    server->spare = calloc(1, sizeof *server->spare);
+    if (server->core == NULL || server->connections == NULL || server->free_numbers == NULL ||
+        server->spare == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the store");
+    for (uint32_t i = limits.clients_max; i > 0; i--)
+        server->free_numbers[server->free_count++] = i - 1;
+    return STATUS_OK;
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    handle_closed(handle->data);
+}
+
+/* SIGPIPE: see common/io/conn.h. */
+static int open_handles(struct c10d_server *server, int fd)
+{
+    int code;
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)uv_timer_init(server->loop, &server->timer);
+    (void)uv_tcp_init(server->loop, &server->listener);
+    server->timer.data = server->listener.data = server;
+    server->handles_open = 2;
+    code = uv_tcp_open(&server->listener, fd);
+    if (code < 0) {
+        (void)close(fd);
+        return code;
+    }
+    code = uv_listen((uv_stream_t *)&server->listener, SOMAXCONN, on_connection);
+    return code < 0 ? code : uv_timer_start(&server->timer, on_tick, TICK_MS, TICK_MS);
+}
+
+/* After a failure the server is freed here or when its handles are closed. */
+static enum status start(struct c10d_server *server, const char *address, struct err *err)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t byte_count = sizeof bound;
+    struct stat made;
+    enum status status;
+    int fd = -1, code;
+
+    status = address_is_unix(address)
+                 ? err_set(err, STATUS_BAD_INPUT, 0,
+                           "the store listens on HOST:PORT, not on %.100s", address)
+                 : address_listen(address, 0, &fd, &made, err);
+    if (status != STATUS_OK) {
+        free_server(server);
+        return status;
+    }
+    (void)getsockname(fd, (struct sockaddr *)&bound, &byte_count);
+    address_format_tcp(&bound, server->bound, sizeof server->bound);
+    code = open_handles(server, fd);
+    if (code == 0)
+        return STATUS_OK;
+    c10d_server_close(&server, NULL, NULL);
+    return err_set(err, code == UV_EADDRINUSE ? STATUS_BUSY : STATUS_SYSTEM, code,
+                   "listen on %.100s for the store: %s", address, uv_strerror(code));
+}
+
+struct c10d_server *c10d_server_new(uv_loop_t *loop, const struct c10d_server_options *options,
+                                    struct err *err)
+{
+    struct c10d_server *server = calloc(1, sizeof *server);
+
+    assert(options->peer_count > 0);
+    if (server == NULL) {
+        (void)err_set(err, STATUS_MEMORY, 0, "no memory for the store");
+        return NULL;
+    }
+    server->loop = loop;
+    if (read_peers(server, options->peers, options->peer_count, err) != STATUS_OK ||
+        make_core(server, options, err) != STATUS_OK) {
+        free_server(server);
+        return NULL;
+    }
+    return start(server, options->address, err) == STATUS_OK ? server : NULL;
+}
+
+const char *c10d_server_bound(const struct c10d_server *server)
+{
+    return server->bound;
+}
+
+const struct c10d *c10d_server_core(const struct c10d_server *server)
+{
+    return server->core;
+}
+
+const char *c10d_server_peer(const struct c10d_server *server, uint32_t client)
+{
+    return server->connections[client]->label;
+}
+
+void c10d_server_close(struct c10d_server **owned, void (*on_closed)(void *owner), void *owner)
+{
+    struct c10d_server *server = *owned;
+    struct connection *next;
+
+    *owned = NULL;
+    server->is_closing = true;
+    server->on_closed = on_closed;
+    server->owner = owner;
+    for (struct connection *one = server->first; one != NULL; one = next) {
+        next = one->next;
+        close_connection(one);
+    }
+    uv_close((uv_handle_t *)&server->timer, on_handle_closed);
+    uv_close((uv_handle_t *)&server->listener, on_handle_closed);
+}

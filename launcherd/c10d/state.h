@@ -1,0 +1,49 @@
+/* The core's state, shared by its files. Private to launcherd/c10d/. */
+#ifndef LAUNCHERD_C10D_STATE_H
+#define LAUNCHERD_C10D_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launcherd/c10d/c10d.h"
+#include "launcherd/c10d/keys.h"
+#include "launcherd/c10d/memory.h"
+#include "launcherd/c10d/scan.h"
+#include "launcherd/c10d/waits.h"
+
+struct client {
+    struct waiting waiting; /* first: waits_woken gets it and needs the client */
+    uint32_t number;
+    bool is_validated, is_paused;
+    enum c10d_waits waits;
+    uint64_t connected_us, waits_since_us;
+    char *in; /* what came and is not carried out yet */
+    size_t in_bytes, in_capacity;
+    struct scan scan; /* of the request that `in` begins with */
+};
+
+struct c10d {
+    struct c10d_limits limits;
+    struct memory memory;
+    struct keys keys;
+    struct waits waits, barriers;
+    struct client **clients; /* [limits.clients_max] */
+    uint32_t client_count;
+
+    /* Of the step: its client, time, actions, and the reply to the client. */
+    struct client *current;
+    uint64_t now_us;
+    struct c10d_action
+        *actions; /* [action_capacity], which is enough for one action and a reply a client */
+    size_t action_count, action_capacity;
+    char *reply;
+    size_t reply_bytes, reply_capacity;
+};
+
+enum request_result { REQUEST_DONE, REQUEST_BAD };
+
+/* Carries out one whole request of core->current. REQUEST_BAD: *reason says why the client must go. */
+enum request_result request_carry_out(struct c10d *core, unsigned command, struct fields fields,
+                                      enum c10d_reason *reason);
+
+#endif
