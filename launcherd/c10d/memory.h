@@ -18,8 +18,8 @@ struct text {
     size_t byte_count;
 };
 
-/* `bytes` of `old` bytes become `new` bytes; NULL with 0 is new. NULL: over the limit or no memory, and nothing has
- * changed; also after new = 0. */
-void *memory_resize(struct memory *memory, void *bytes, size_t old, size_t new);
+/* `bytes` of `old_bytes` become `new_bytes`; NULL and 0 is a new allocation. NULL: over the limit or no memory, and nothing has
+ * changed; also after new_bytes == 0. */
+void *memory_resize(struct memory *memory, void *bytes, size_t old_bytes, size_t new_bytes);
 
 #endif

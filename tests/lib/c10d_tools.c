@@ -112,21 +112,27 @@ static void add_number(struct buf *buf, uint64_t value, size_t byte_count)
 
 void request_add(struct buf *buf, unsigned command, const char *fields, ...)
 {
+    const char *text;
     va_list args;
 
     add_number(buf, command, 1);
     va_start(args, fields);
-    for (; *fields != '\0'; fields++) {
-        if (*fields == 'k' || *fields == 'b') {
-            const char *text = va_arg(args, const char *);
-
+    /* NOLINTBEGIN(clang-analyzer-valist.Uninitialized): clang-tidy 14 does not see va_start */
+    while (*fields != '\0') {
+        switch (*fields++) {
+        case 'k':
+        case 'b':
+            text = va_arg(args, const char *);
             add_number(buf, strlen(text), 8);
             buf_add_text(buf, text);
-        } else if (*fields == '4') {
+            break;
+        case '4':
             add_number(buf, va_arg(args, uint32_t), 4);
-        } else {
+            break;
+        default:
             add_number(buf, va_arg(args, uint64_t), 8);
         }
     }
+    /* NOLINTEND(clang-analyzer-valist.Uninitialized) */
     va_end(args);
 }

@@ -8,28 +8,26 @@
 #define MAGIC 0x3C85F7CEu
 #define I64(low) "" low "\0\0\0\0\0\0\0"
 
-enum {
-    VALIDATE,
-    SET,
-    COMPARE_SET,
-    GET,
-    ADD,
-    CHECK_KEYS,
-    WAIT,
-    GETNUMKEYS,
-    DELETE_KEY,
-    APPEND,
-    MULTI_GET,
-    MULTI_SET,
-    CANCEL_WAIT,
-    PING,
-    QUEUE_PUSH,
-    QUEUE_POP,
-    QUEUE_LEN,
-    LIST_KEYS,
-    BARRIER
-};
-
+/* The commands' numbers on the wire. */
+#define VALIDATE 0
+#define SET 1
+#define COMPARE_SET 2
+#define GET 3
+#define ADD 4
+#define CHECK_KEYS 5
+#define WAIT 6
+#define GETNUMKEYS 7
+#define DELETE_KEY 8
+#define APPEND 9
+#define MULTI_GET 10
+#define MULTI_SET 11
+#define CANCEL_WAIT 12
+#define PING 13
+#define QUEUE_PUSH 14
+#define QUEUE_POP 15
+#define QUEUE_LEN 16
+#define LIST_KEYS 17
+#define BARRIER 18
 static struct c10d_tools tools;
 static struct buf requests;
 
@@ -108,21 +106,21 @@ TEST(keys_are_set_read_counted_and_deleted)
     ASK(0, APPEND, "kb", "/a", "+");
     ASK(0, APPEND, "kb", "/b", "x");
     ASK(0, APPEND, "kb", "/b", "yz");
-    ASK(1, MULTI_GET, "nkkk", 3ull, "/a", "/none", "/b");
+    ASK(1, MULTI_GET, "nkkk", 3ULL, "/a", "/none", "/b");
     TAKE(1, I64("\15") "a longer one+" I64("\0") I64("\3") "xyz");
-    ASK(0, MULTI_SET, "nkbkb", 2ull, "/c", "", "/a", "s");
-    ASK(0, MULTI_SET, "n", 0ull);
+    ASK(0, MULTI_SET, "nkbkb", 2ULL, "/c", "", "/a", "s");
+    ASK(0, MULTI_SET, "n", 0ULL);
     ASK(1, GETNUMKEYS, "");
     TAKE(1, I64("\3"));
-    ASK(1, CHECK_KEYS, "nkk", 2ull, "/a", "/c");
+    ASK(1, CHECK_KEYS, "nkk", 2ULL, "/a", "/c");
     TAKE(1, "\0");
     ASK(1, DELETE_KEY, "k", "/c");
     TAKE(1, I64("\1"));
     ASK(1, DELETE_KEY, "k", "/c");
     TAKE(1, I64("\0"));
-    ASK(1, CHECK_KEYS, "nkk", 2ull, "/a", "/c");
+    ASK(1, CHECK_KEYS, "nkk", 2ULL, "/a", "/c");
     TAKE(1, "\1");
-    ASK(1, CHECK_KEYS, "n", 0ull);
+    ASK(1, CHECK_KEYS, "n", 0ULL);
     TAKE(1, "\0");
     ASK(1, DELETE_KEY, "k", "/b");
     TAKE(1, I64("\1"));
@@ -134,22 +132,22 @@ TEST(keys_are_set_read_counted_and_deleted)
 TEST(numbers_are_added_as_decimal_text)
 {
     open_store();
-    ASK(0, ADD, "k8", "init/", 3ll);
+    ASK(0, ADD, "k8", "init/", 3LL);
     TAKE(0, I64("\3"));
-    ASK(0, ADD, "k8", "init/", -5ll);
+    ASK(0, ADD, "k8", "init/", -5LL);
     TAKE(0, "\xfe\xff\xff\xff\xff\xff\xff\xff");
     ASK(0, GET, "k", "init/");
     TAKE(0, I64("\2") "-2");
     ASK(0, SET, "kb", "init/", "-9223372036854775808");
-    ASK(0, ADD, "k8", "init/", 0ll);
+    ASK(0, ADD, "k8", "init/", 0LL);
     TAKE(0, "\0\0\0\0\0\0\0\x80");
-    ASK(0, ADD, "k8", "init/", -1ll);
+    ASK(0, ADD, "k8", "init/", -1LL);
     closed_for(0, C10D_REASON_OUT_OF_RANGE, "ADD");
     ASK(1, SET, "kb", "text", "9223372036854775808");
-    ASK(1, ADD, "k8", "text", 0ll);
+    ASK(1, ADD, "k8", "text", 0LL);
     closed_for(1, C10D_REASON_NOT_A_NUMBER, "ADD");
     ASK(2, SET, "kb", "text", "");
-    ASK(2, ADD, "k8", "text", 0ll);
+    ASK(2, ADD, "k8", "text", 0LL);
     closed_for(2, C10D_REASON_NOT_A_NUMBER, "ADD");
     close_store();
 }
@@ -175,8 +173,8 @@ TEST(queues_are_first_in_first_out_beside_keys)
     open_store();
     ASK(0, QUEUE_POP, "k", "/q");
     TAKE(0, I64("\0"));
-    ASK(1, WAIT, "nk", 1ull, "/q");
-    ASK(2, WAIT, "nk", 1ull, "/q");
+    ASK(1, WAIT, "nk", 1ULL, "/q");
+    ASK(2, WAIT, "nk", 1ULL, "/q");
     ASK(0, QUEUE_PUSH, "kb", "/q", "one");
     TAKE(1, "\0"); /* one waiter a push, the first */
     TAKE(2, "");
@@ -186,7 +184,7 @@ TEST(queues_are_first_in_first_out_beside_keys)
     TAKE(0, I64("\2"));
     ASK(0, GETNUMKEYS, "");
     TAKE(0, I64("\0"));
-    ASK(0, CHECK_KEYS, "nk", 1ull, "/q");
+    ASK(0, CHECK_KEYS, "nk", 1ULL, "/q");
     TAKE(0, "\0");
     ASK(0, GET, "k", "/q");
     TAKE(0, I64("\0"));
@@ -194,7 +192,7 @@ TEST(queues_are_first_in_first_out_beside_keys)
     TAKE(0, I64("\2") I64("\3") "one");
     ASK(0, QUEUE_POP, "k", "/q");
     TAKE(0, I64("\1") I64("\3") "two");
-    ASK(0, CHECK_KEYS, "nk", 1ull, "/q");
+    ASK(0, CHECK_KEYS, "nk", 1ULL, "/q");
     TAKE(0, "\1");
     ASK(0, QUEUE_LEN, "k", "/q");
     TAKE(0, I64("\0"));
@@ -205,7 +203,7 @@ TEST(a_wait_ends_with_the_last_missing_key)
 {
     open_store();
     ASK(0, SET, "kb", "/there", "");
-    ASK(1, WAIT, "nkkkk", 4ull, "/a", "/there", "/b", "/a"); /* one of them twice */
+    ASK(1, WAIT, "nkkkk", 4ULL, "/a", "/there", "/b", "/a"); /* one of them twice */
     TAKE(1, "");
     ASK(0, SET, "kb", "/a", "");
     ASK(0, COMPARE_SET, "kbb", "/b", "no", "x");
@@ -215,14 +213,14 @@ TEST(a_wait_ends_with_the_last_missing_key)
     TAKE(0, I64("\1"));
     ASK(0, COMPARE_SET, "kbb", "/b", "", "x");
     TAKE(1, "\0"); /* a key that was there and went does not count again */
-    ASK(1, WAIT, "nk", 1ull, "/b");
+    ASK(1, WAIT, "nk", 1ULL, "/b");
     TAKE(1, "\0");
-    ASK(1, WAIT, "n", 0ull);
+    ASK(1, WAIT, "n", 0ULL);
     TAKE(1, "\0");
     for (uint32_t i = 1; i < 4; i++)
-        ASK(i, WAIT, "nkk", 2ull, "/add", "/append");
+        ASK(i, WAIT, "nkk", 2ULL, "/add", "/append");
     tools_event(&tools, C10D_EVENT_CLOSED, 3);
-    ASK(0, ADD, "k8", "/add", 1ll);
+    ASK(0, ADD, "k8", "/add", 1LL);
     ASK(0, APPEND, "kb", "/append", "x");
     TAKE(1, "\0");
     TAKE(2, "\0");
@@ -235,40 +233,58 @@ TEST(a_wait_is_cancelled_and_the_connection_is_used_on)
     open_store();
     ASK(0, CANCEL_WAIT, "");
     TAKE(0, "\1");
-    ASK(0, WAIT, "nkk", 2ull, "/a", "/b");
+    ASK(0, WAIT, "nkk", 2ULL, "/a", "/b");
     ASK(0, CANCEL_WAIT, "");
     TAKE(0, "\1");
-    ASK(1, MULTI_SET, "nkbkb", 2ull, "/a", "", "/b", "");
+    ASK(1, MULTI_SET, "nkbkb", 2ULL, "/a", "", "/b", "");
     TAKE(0, "");
-    ASK(0, WAIT, "nk", 1ull, "/c");
+    ASK(0, WAIT, "nk", 1ULL, "/c");
     ASK(1, SET, "kb", "/c", "");
     ASK(0, CANCEL_WAIT, ""); /* too late: both answers, in order */
     TAKE(0, "\0\1");
-    ASK(0, WAIT, "nk", 1ull, "/d");
+    ASK(0, WAIT, "nk", 1ULL, "/d");
     ASK(0, COMPARE_SET, "kbb", "/d", "", "own"); /* ends its own wait */
     TAKE(0, I64("\3") "own"
                       "\0");
-    ASK(0, WAIT, "nk", 1ull, "/e");
-    ASK(0, WAIT, "nk", 1ull, "/f");
+    ASK(0, WAIT, "nk", 1ULL, "/e");
+    ASK(0, WAIT, "nk", 1ULL, "/f");
     closed_for(0, C10D_REASON_WAITS_ALREADY, "WAIT");
+    close_store();
+}
+
+/* Replies of every length, so that the answer to the wait once comes when the reply fills its buffer. */
+TEST(a_client_ends_its_own_wait_with_a_reply_of_any_length)
+{
+    char key[16], value[300] = "";
+
+    open_store();
+    for (size_t i = 1; i < sizeof value; i++) {
+        memset(value, 'v', i);
+        (void)snprintf(key, sizeof key, "/k%zu", i);
+        ASK(0, WAIT, "nk", 1ULL, key);
+        ASK(0, COMPARE_SET, "kbb", key, "", value);
+        CHECK_EQ(tools.got[0].byte_count, 8 + i + 1);
+        CHECK_EQ(tools.got[0].bytes[8 + i], 0);
+        tools.got[0].byte_count = 0;
+    }
     close_store();
 }
 
 TEST(a_barrier_lets_go_when_all_have_arrived)
 {
     open_store();
-    ASK(3, WAIT, "nk", 1ull, "/b");
-    ASK(0, BARRIER, "k8", "/b", 3ll);
+    ASK(3, WAIT, "nk", 1ULL, "/b");
+    ASK(0, BARRIER, "k8", "/b", 3LL);
     TAKE(3, "\0"); /* the counter is a key */
-    ASK(1, BARRIER, "k8", "/b", 3ll);
+    ASK(1, BARRIER, "k8", "/b", 3LL);
     ASK(1, CANCEL_WAIT, "");
     TAKE(1, "\1"); /* counted all the same */
     TAKE(0, "");
-    ASK(2, BARRIER, "k8", "/b", 3ll);
+    ASK(2, BARRIER, "k8", "/b", 3LL);
     TAKE(0, "\0");
     TAKE(1, "");
     TAKE(2, "\0");
-    ASK(3, BARRIER, "k8", "/b", 3ll);
+    ASK(3, BARRIER, "k8", "/b", 3LL);
     TAKE(3, "\0");
     ASK(3, GET, "k", "/b");
     TAKE(3, I64("\1") "4");
@@ -288,8 +304,8 @@ TEST(who_does_not_say_hello_is_closed_with_the_reason)
         {"GET / HTTP/1.1\r\n", 16, C10D_REASON_NOT_VALIDATED}};
 
     open_store();
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const uint32_t client = 10 + (uint32_t)i;
+    for (uint32_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const uint32_t client = 10 + i;
 
         tools_connect(&tools, client);
         tools_send(&tools, client, cases[i].bytes, cases[i].byte_count);
@@ -400,9 +416,9 @@ TEST(no_memory_at_any_place_closes_a_client_at_most)
             validated(1);
         for (int round = 0; round < 2; round++) {
             if (tools.is_open[0] && tools.is_open[1])
-                ASK(1, WAIT, "nkk", 2ull, "/a", "/b");
+                ASK(1, WAIT, "nkk", 2ULL, "/a", "/b");
             if (tools.is_open[0]) {
-                ADD_REQUEST(MULTI_SET, "nkbkb", 2ull, "/a", "1", "/b", "2");
+                ADD_REQUEST(MULTI_SET, "nkbkb", 2ULL, "/a", "1", "/b", "2");
                 ADD_REQUEST(QUEUE_PUSH, "kb", "/q", "x");
                 ADD_REQUEST(LIST_KEYS, "");
                 ADD_REQUEST(GET, "k", "/a");
@@ -432,19 +448,19 @@ static void add_story(void)
     ADD_REQUEST(SET, "kb", "/a", "value");
     ADD_REQUEST(COMPARE_SET, "kbb", "/a", "value", "other");
     ADD_REQUEST(GET, "k", "/a");
-    ADD_REQUEST(ADD, "k8", "/n", 40ll);
-    ADD_REQUEST(ADD, "k8", "/n", 2ll);
-    ADD_REQUEST(CHECK_KEYS, "nkk", 2ull, "/a", "/x");
+    ADD_REQUEST(ADD, "k8", "/n", 40LL);
+    ADD_REQUEST(ADD, "k8", "/n", 2LL);
+    ADD_REQUEST(CHECK_KEYS, "nkk", 2ULL, "/a", "/x");
     ADD_REQUEST(APPEND, "kb", "/a", "");
-    ADD_REQUEST(MULTI_SET, "nkbkb", 2ull, "/b", "bb", "/c", "");
-    ADD_REQUEST(MULTI_GET, "nkkk", 3ull, "/a", "/b", "/c");
-    ADD_REQUEST(WAIT, "nk", 1ull, "/z");
+    ADD_REQUEST(MULTI_SET, "nkbkb", 2ULL, "/b", "bb", "/c", "");
+    ADD_REQUEST(MULTI_GET, "nkkk", 3ULL, "/a", "/b", "/c");
+    ADD_REQUEST(WAIT, "nk", 1ULL, "/z");
     ADD_REQUEST(CANCEL_WAIT, "");
     ADD_REQUEST(QUEUE_PUSH, "kb", "/q", "item");
     ADD_REQUEST(QUEUE_LEN, "k", "/q");
     ADD_REQUEST(QUEUE_POP, "k", "/q");
     ADD_REQUEST(DELETE_KEY, "k", "/b");
-    ADD_REQUEST(BARRIER, "k8", "/bar", 1ll);
+    ADD_REQUEST(BARRIER, "k8", "/bar", 1LL);
     ADD_REQUEST(GETNUMKEYS, "");
     ADD_REQUEST(LIST_KEYS, "");
 }
@@ -514,8 +530,8 @@ TEST(who_waits_for_what_since_when_can_be_asked)
     tools.now_us = 500;
     tools_connect(&tools, 7);
     ASK(2, SET, "kb", "/b", "");
-    ASK(2, WAIT, "nkkk", 3ull, "/a", "/b", "/c");
-    ASK(3, BARRIER, "k8", "/bar", 2ll);
+    ASK(2, WAIT, "nkkk", 3ULL, "/a", "/b", "/c");
+    ASK(3, BARRIER, "k8", "/bar", 2LL);
     CHECK(c10d_next_client(tools.core, 2, &info));
     CHECK_EQ(info.client, 2);
     CHECK_EQ(info.waits, C10D_WAITS_FOR_KEYS);
@@ -548,7 +564,7 @@ TEST(a_thousand_waiters_on_one_key_are_woken_in_one_step)
         validated(i);
     for (int round = 0; round < 100; round++) {
         for (uint32_t i = 1; i < 1001; i++)
-            ASK(i, WAIT, "nk", 1ull, "/k");
+            ASK(i, WAIT, "nk", 1ULL, "/k");
         ASK(0, SET, "kb", "/k", "");
         for (uint32_t i = 1; i < 1001; i++)
             TAKE(i, "\0");
