@@ -45,7 +45,7 @@ static void read_rank(struct source *source, uint32_t rank, uint32_t world, uint
     struct loader *loader;
     struct loader_batch batch;
     struct err err;
-    int64_t indices[IMAGES];
+    int64_t indices[IMAGES] = {0};
     size_t at = 0;
 
     CHECK_EQ(sampler_init(&sampler, &sampling, &err), STATUS_OK);
@@ -57,6 +57,7 @@ static void read_rank(struct source *source, uint32_t rank, uint32_t world, uint
     loader_begin(loader, epoch, indices, sampler.count);
     do {
         CHECK_EQ(loader_next(loader, &batch, &err), STATUS_OK);
+        CHECK(at + batch.n <= sampler.count);
         for (uint32_t i = 0; i < batch.n; i++, at++) {
             memcpy(all + (size_t)indices[at] * BYTES, batch.images + (size_t)i * BYTES, BYTES);
             seen[indices[at]]++;
