@@ -47,6 +47,18 @@ static void on_pipe(int signal_number)
     errno = saved;
 }
 
+/* A file that is mapped, as that of --cache, has become shorter than what was read of it. */
+static void on_bus_error(int signal_number)
+{
+    static const char text[] =
+        "ddp-worker: a file was cut off while it was read (SIGBUS): is another program writing to "
+        "the file of --cache?\n";
+
+    (void)signal_number;
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(EXIT_FAILED);
+}
+
 static void catch_signal(int signal_number, void (*handler)(int signal_number))
 {
     const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
@@ -99,6 +111,7 @@ static int run(const struct options *options, const struct agent_place *place)
 
     catch_signal(SIGALRM, on_alarm);
     catch_signal(SIGPIPE, on_pipe);
+    catch_signal(SIGBUS, on_bus_error);
     if (status == STATUS_OK)
         status = open_device(&device, options, place, &err);
     if (status == STATUS_OK)

@@ -46,7 +46,10 @@ struct checkpoint_state {
     char arch[CHECKPOINT_TEXT_BYTES];
     char data[CHECKPOINT_TEXT_BYTES]; /* the set: "digits", "idx", "folder" */
     uint64_t data_hash;               /* of the training set: struct source; 0: unknown */
-    uint32_t image_count;             /* in the training set */
+    /* Of what is done to images: to all of them, and to those of training alone. May differ, which is told;
+     * 0: unknown. */
+    uint64_t image_rules, training_rules;
+    uint32_t image_count; /* in the training set */
     uint64_t seed;
     bool has_momentum; /* the momentum buffers hold values */
     /* "O2", "O2 bf16". The tensors are the fp32 masters where the level has masters. */

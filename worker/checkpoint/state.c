@@ -64,6 +64,8 @@ static const struct field {
     {"early_count", FIELD_U32, AT(early_count), 0, UINT32_MAX},
     {"optimizer", FIELD_TEXT, AT(optimizer), 0, 0},
     {"data_hash", FIELD_U64, AT(data_hash), 0, 0},
+    {"image_rules", FIELD_U64, AT(image_rules), 0, 0},
+    {"training_rules", FIELD_U64, AT(training_rules), 0, 0},
     {"threads", FIELD_U32, AT(threads), 0, UINT32_MAX},
 #undef AT
 };

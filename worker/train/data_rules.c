@@ -1,4 +1,5 @@
 /* How pictures become the images of a training. */
+#include "worker/data/hash.h"
 #include "worker/train/internal.h"
 
 enum { PICTURE_SIDE = 224, SMALL_SIDE = 32 };
@@ -44,4 +45,38 @@ enum status train_data_rules(const struct train *train, bool is_training,
     return err_set(err, STATUS_BAD_INPUT, 0,
                    "--resize %u: the images are cut out of it and have %u pixels a side",
                    rules->resize, rules->size);
+}
+
+static uint64_t hash_real(uint64_t hash, double value)
+{
+    return hash_bytes(hash, &value, sizeof value);
+}
+
+static uint64_t or_one(uint64_t hash)
+{
+    return hash != 0 ? hash : 1;
+}
+
+uint64_t train_data_image_rules(const struct train *train)
+{
+    const struct options_images *images = &train->options->images;
+    uint64_t hash = hash_u64(HASH_BEGIN, train->validation_set->shape.height);
+
+    hash = hash_u64(hash, images->resize);
+    for (uint32_t i = 0; i < NET_NORMAL_CHANNELS; i++)
+        hash =
+            hash_real(hash_real(hash, (double)train->normal.mean[i]), (double)train->normal.std[i]);
+    return or_one(hash);
+}
+
+uint64_t train_data_training_rules(const struct train *train)
+{
+    const struct options *options = train->options;
+    const struct options_images *images = &options->images;
+    uint64_t hash = hash_u64(HASH_BEGIN, (uint64_t)images->augment);
+
+    for (int i = 0; i < 2; i++)
+        hash = hash_real(hash_real(hash, images->scale[i]), images->ratio[i]);
+    hash = hash_u64(hash_u64(hash, images->dct_scaling), images->cache != NULL);
+    return or_one(hash_u64(hash_u64(hash, images->shuffle_window), options->data_parallel));
 }

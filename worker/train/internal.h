@@ -228,6 +228,10 @@ uint32_t train_data_classes(const struct train *train);
 /* What is done to pictures that are decoded. Errors: STATUS_BAD_INPUT (--resize). */
 enum status train_data_rules(const struct train *train, bool is_training,
                              struct picture_rules *rules, struct err *err);
+/* What a checkpoint keeps to tell a later change: a hash of what is done to all images, and one of what
+ * is done to those of training alone. Not 0. */
+uint64_t train_data_image_rules(const struct train *train);
+uint64_t train_data_training_rules(const struct train *train);
 
 /* -- data_shards.c -- */
 

@@ -116,6 +116,24 @@ static void say_change(const struct train *train, const struct checkpoint_state 
              train->schedule.base_lr);
 }
 
+static bool is_other(uint64_t there, uint64_t here)
+{
+    return there != 0 && there != here;
+}
+
+static void say_other_rules(const struct train *train, const struct checkpoint_state *from)
+{
+    if (is_other(from->image_rules, train->state.image_rules))
+        log_line(LOG_WARNING, train_log_about(train),
+                 "the images are other ones than those of the checkpoint's training: --image-size, "
+                 "--resize, --mean or --std has changed");
+    if (!train->options->evaluate && is_other(from->training_rules, train->state.training_rules))
+        log_line(LOG_WARNING, train_log_about(train),
+                 "the training goes on otherwise than it began: --augment, --crop-scale, "
+                 "--crop-ratio, --dct-scaling, --cache, --shuffle-window or --data-parallel has "
+                 "changed");
+}
+
 /* What `from` has done of its epoch, as parts; nothing where this world goes on as it was. */
 static enum status take_parts(struct checkpoint_state *state, const struct checkpoint_state *from,
                               struct err *err)
@@ -218,6 +236,7 @@ enum status train_take_position(struct train *train, const struct checkpoint_sta
                  from->step);
     if (!train->options->evaluate && !is_same_world(&train->state, from))
         say_change(train, from);
+    say_other_rules(train, from);
     return STATUS_OK;
 }
 

@@ -121,6 +121,8 @@ static void describe(struct train *train)
         .generation = train->place->generation,
         .image_count = (uint32_t)train->sampler.options.image_count,
         .data_hash = train->train_set != NULL ? train->train_set->hash : 0,
+        .image_rules = train_data_image_rules(train),
+        .training_rules = train_data_training_rules(train),
         .world = train->place->world,
         .batch = options->batch,
         .accumulation_steps = options->accumulation_steps,

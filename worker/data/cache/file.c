@@ -125,7 +125,7 @@ static enum status make(int fd, const char *path, const struct cache_key *key, u
     if (code == 0 && pwrite(fd, &header, sizeof header, 0) != (ssize_t)sizeof header)
         code = errno != 0 ? errno : ENOSPC;
     if (code != 0) {
-        (void)ftruncate(fd, 0);
+        (void)!ftruncate(fd, 0); /* what is left of it is refused by its header */
         return err_set(err, STATUS_IO, code, "%.160s: cannot make the cache: %s", path,
                        strerror(code));
     }
