@@ -6,6 +6,7 @@
 #include "worker/train/internal.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "common/io/mono.h"
 
@@ -109,6 +110,20 @@ static void apply_metrics(struct train *train, const struct net_result *sums)
         progress_print_early_stop(options->early_stop_metric, stop.count);
 }
 
+/* Every rank has the same sums. A net whose loss is not finite is of no use, also where its weights are. */
+static enum status check_validation(const struct train *train, const struct net_result *sums,
+                                    struct err *err)
+{
+    const double loss = metric_of("val_loss", sums);
+
+    if (isfinite(loss))
+        return STATUS_OK;
+    return err_set(
+        err, STATUS_BAD_INPUT, 0,
+        "validation after step %u: the loss is %s: a lower --lr or --opt-level O0 may help",
+        train->state.step, isnan(loss) ? "nan" : "infinite");
+}
+
 /* Running statistics are rank 0's, as under PyTorch's DDP. */
 static enum status validate(struct train *train, const volatile bool *stop, struct err *err)
 {
@@ -126,6 +141,8 @@ static enum status validate(struct train *train, const volatile bool *stop, stru
         train_metrics_validation(train, &sums, mono_us() - begun_us);
     }
     trace_span(train->trace, TRACE_TRAINING, "validation", begun_us, "images", sums.images);
+    if (status == STATUS_OK)
+        status = check_validation(train, &sums, err);
     if (status != STATUS_OK || train->options->evaluate)
         return status;
     apply_metrics(train, &sums);

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 
@@ -123,6 +124,22 @@ def test_a_tensor_too_many(folder):
         check(done.returncode == 1 and "a tensor fc.more, which the model of --arch does not have" in done.stderr, done)
     done = train("--max-steps", "2", "--pretrained", f"{folder}/step-00000001.safetensors")
     check(done.returncode == 1 and "fc.more" in done.stderr, done)
+
+
+def test_a_validation_that_is_not_finite(folder):
+    """Weights that are finite, and too large for a finite loss."""
+    done = train("--max-steps", "1", folder=folder)
+    check(done.returncode == 0, done)
+    path = f"{folder}/step-00000001.safetensors"
+    with open(path, "rb") as file:
+        content = bytearray(file.read())
+    head_bytes = int.from_bytes(content[:8], "little")
+    begin, end = json.loads(content[8:8 + head_bytes])["fc.weight"]["data_offsets"]
+    content[8 + head_bytes + begin:8 + head_bytes + end] = struct.pack("<ff", 3e38, -3e38) * ((end - begin) // 8)
+    with open(f"{folder}/large.safetensors", "wb") as file:
+        file.write(content)
+    done = train("-e", "--pretrained", f"{folder}/large.safetensors")
+    check(done.returncode == 1 and re.search(r"validation after step 0: the loss is (nan|infinite)", done.stderr), done)
 
 
 def test_two_jobs_in_one_folder(folder):

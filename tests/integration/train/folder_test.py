@@ -174,8 +174,9 @@ def test_other_rules_after_a_resume_are_told(folder):
     data = small_pictures.write_folder(f"{folder}/data")
     args = ["--checkpoint-dir", f"{folder}/ckpt", "--resume", "auto"]
     image, training = "the images are other ones", "the training goes on otherwise"
-    check(train(data, *args).returncode == 0, train(data, *args))
-    for more, words, none in (([], (), (image, training)), (["--mean", "0.4"], (image,), (training,)), (["--augment", "none"], (training,), (image,)),
+    done = train(data, *args)
+    check(done.returncode == 0, done)
+    for more, words, none in (([], (), (image, training)), (["--mean", "0.4", "--std", "0.3"], (image,), (training,)), (["--augment", "none"], (training,), (image,)),
                               (["-e", "--augment", "none"], (), (image, training)), (["-e", "--resize", "40"], (image,), (training,))):
         done = train(data, *args, *more)
         check(done.returncode == 0 and all(word in done.stderr for word in words) and not any(word in done.stderr for word in none), done)
