@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cjson/cJSON.h>
+
 #include "common/io/conn.h"
 #include "ddpctl/attach.h"
 #include "ddpctl/job_pages.h"
@@ -154,7 +156,8 @@ static enum status write_file(const char *path, const struct buf *page, struct e
     char beside[PATH_MAX];
     struct stat now;
     size_t done = 0;
-    int fd;
+    bool is_written;
+    int fd, code;
 
     if (stat(path, &now) == 0 && !S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode))
         return err_set(err, STATUS_BAD_INPUT, 0, "%.200s is no ordinary file", path);
@@ -173,13 +176,38 @@ static enum status write_file(const char *path, const struct buf *page, struct e
             break;
         done += (size_t)written;
     }
-    if (done == page->byte_count && fchmod(fd, 0644) == 0 && close(fd) == 0 &&
-        rename(beside, path) == 0)
+    is_written = done == page->byte_count && fchmod(fd, 0644) == 0;
+    code = errno;
+    if (close(fd) != 0 && is_written) {
+        is_written = false;
+        code = errno;
+    }
+    if (is_written && rename(beside, path) == 0)
         return STATUS_OK;
-    (void)err_set(err, STATUS_IO, errno, "cannot write %.200s: %s", path, strerror(errno));
-    (void)close(fd);
+    if (is_written)
+        code = errno;
     (void)unlink(beside);
-    return STATUS_IO;
+    return err_set(err, STATUS_IO, code, "cannot write %.200s: %s", path, strerror(code));
+}
+
+/* Which file it is, as JSON. */
+static int say_file(struct screen *screen, const char *path)
+{
+    cJSON *object = cJSON_CreateObject();
+    struct buf out = {0};
+    char *text;
+    int code;
+
+    (void)cJSON_AddStringToObject(object, "schema", "ddp.v1");
+    (void)cJSON_AddStringToObject(object, "type", "report");
+    (void)cJSON_AddStringToObject(object, "file", path);
+    text = cJSON_PrintUnformatted(object);
+    buf_printf(&out, "%s\n", text != NULL ? text : "{}");
+    code = screen_out(screen, &out) == STATUS_OK ? CTL_OK : CTL_FAILED;
+    cJSON_free(text);
+    cJSON_Delete(object);
+    buf_free(&out);
+    return code;
 }
 
 static int write_page(struct report_run *run, struct buf *out)
@@ -199,9 +227,8 @@ static int write_page(struct report_run *run, struct buf *out)
         return ctl_fail_err(run->ctl, CTL_FAILED, &err,
                             "name another file with -o, or - for stdout");
     if (screen->json)
-        screen_message(screen, "%s", path);
-    else
-        screen_message(screen, "%s: open it in a browser; it needs no network", path);
+        return say_file(screen, path);
+    screen_message(screen, "%s: open it in a browser; it needs no network", path);
     return CTL_OK;
 }
 

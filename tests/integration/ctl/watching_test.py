@@ -118,6 +118,7 @@ def a_report_is_one_page():
         run_failing_job(cluster)
         path = os.path.join(case.dir, "r.html")
         equal(cluster.ctl("report", "r50", "-o", path).returncode, 0)
+        equal(json.loads(cluster.ctl("report", "r50", "-o", path, "--json").stdout), {"schema": "ddp.v1", "type": "report", "file": path})
         with open(path, encoding="utf-8") as file:
             text = file.read()
         page = Elements(text)
