@@ -273,9 +273,22 @@ class Node(threading.Thread):
                     self.obey(message)
                     self.changed.notify_all()
         except (Closed, OSError, ValueError) as error:
+            if isinstance(error, OSError):
+                self.take_last_words()
             with self.lock:
                 self.error = self.error or str(error)
                 self.changed.notify_all()
+
+    def take_last_words(self):
+        """A beat to a server that has refused us fails before its reason is read."""
+        try:
+            while self.error is None and not self.closing:
+                message = self.peer.recv()
+                with self.lock:
+                    self.orders.append(message)
+                    self.obey(message)
+        except (Closed, OSError, ValueError):
+            pass
 
     def obey(self, message):
         kind, key = message["type"], (message.get("job_id"), message.get("generation"))

@@ -142,7 +142,7 @@ def test_a_restarted_job(folder):
     assert places(lines)[restart:restart + 2] == [("restart", 1, 6), ("resume", 1, 6)], places(lines)
     assert [lines[restart + 1][name] for name in ("generation", "world")] == [2, 2]
     steps = [line for line in lines if line["kind"] == "step"]
-    assert all(0 < line["comm_ms"] < 1e4 and 0 < line["exposed_ms"] < 1e4 for line in steps), steps[0]
+    assert all(0 < line["comm_ms"] < 1e4 and 0 <= line["exposed_ms"] < 1e4 for line in steps), steps
 
 
 def test_the_file_of_the_environment(folder):
