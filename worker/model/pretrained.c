@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
 #include "worker/model/weights.h"
 #include "worker/net/state.h"
 
@@ -58,16 +59,9 @@ static void end_names(struct names *names, const char *longest, char text[128])
         (void)snprintf(text, 128, "%s", names->text);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t a = strlen(text), b = strlen(end);
-
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 static bool is_ignored(const char *name)
 {
-    return ends_with(name, "num_batches_tracked") || strncmp(name, "optimizer.", 10) == 0;
+    return text_ends_with(name, "num_batches_tracked") || strncmp(name, "optimizer.", 10) == 0;
 }
 
 static bool is_known(const struct source *source, const char *name)

@@ -11,6 +11,7 @@
 
 #include "common/option_docs.h"
 #include "common/options.h"
+#include "common/text.h"
 #include "common/utf8.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/fileio.h"
@@ -147,22 +148,15 @@ static enum status open_folder(struct origin *origin, const struct export_reques
     return status;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t a = strlen(text), b = strlen(end);
-
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 /* A .safetensors with a .json beside it is a checkpoint, whose sum is checked. */
 static bool is_checkpoint(const char *path)
 {
     char state[PATH_BYTES];
     const size_t bytes = strlen(path), ending = strlen(".safetensors");
 
-    if (ends_with(path, ".json"))
+    if (text_ends_with(path, ".json"))
         return true;
-    return ends_with(path, ".safetensors") && bytes < sizeof state &&
+    return text_ends_with(path, ".safetensors") && bytes < sizeof state &&
            snprintf(state, sizeof state, "%.*s.json", (int)(bytes - ending), path) > 0 &&
            access(state, F_OK) == 0;
 }
@@ -232,7 +226,7 @@ static void add_counter(struct listed *listed, const struct safetensors_tensor *
     const size_t bytes = strlen(tensor->name);
     char *name = listed->names[listed->count];
 
-    if (!ends_with(tensor->name, last) ||
+    if (!text_ends_with(tensor->name, last) ||
         bytes - strlen(last) + strlen(counter) > SAFETENSORS_NAME_BYTES_MAX)
         return;
     (void)snprintf(name, sizeof listed->names[0], "%.*s%s", (int)(bytes - strlen(last)),
