@@ -98,6 +98,24 @@ static bool is_server(const char *text, size_t byte_count)
     return true;
 }
 
+/* One or several, with commas between them. */
+static bool are_servers(const char *text, size_t byte_count)
+{
+    uint32_t count = 0;
+
+    for (;;) {
+        const char *comma = memchr(text, ',', byte_count);
+        const size_t one = comma != NULL ? (size_t)(comma - text) : byte_count;
+
+        if (one > KEY_HOST_BYTES_MAX + 6 || !is_server(text, one) || ++count > SERVERS_MAX)
+            return false;
+        if (comma == NULL)
+            return true;
+        text += one + 1;
+        byte_count -= one + 1;
+    }
+}
+
 enum status key_parse(const char *text, struct key *key, struct err *err)
 {
     const char *at = text + strspn(text, " \t\r\n");
@@ -113,8 +131,8 @@ enum status key_parse(const char *text, struct key *key, struct err *err)
     part = strcspn(at, "/#");
     if (part >= byte_count || at[part] != '/')
         return bad(err, "no /NAME after the server");
-    if (part >= sizeof key->server || !is_server(at, part))
-        return bad(err, "the server is not HOST:PORT");
+    if (part >= sizeof key->server || !are_servers(at, part))
+        return bad(err, "the server is not HOST:PORT, nor several with commas between them");
     memset(key, 0, sizeof *key);
     memcpy(key->server, at, part);
     at += part + 1;

@@ -2,7 +2,7 @@
  *
  * A key travels as one string, which `ddpctl node add` prints once:
  *     ddp://HOST:PORT/NAME#SECRET
- *   HOST:PORT  the server, as others reach it; an IPv6 address in brackets
+ *   HOST:PORT  the server, as others reach it; an IPv6 address in brackets; several with commas between them
  *   NAME       [A-Za-z0-9._-]+, unique among nodes and users
  *   SECRET     43 characters: 32 random bytes in base64url without padding (RFC 4648, section 5)
  * Whoever has the string is the principal. It is never an argument of a program (other users see
@@ -20,14 +20,15 @@
 #define KEY_SECRET_BYTES 32
 #define KEY_SECRET_CHARS 43
 #define KEY_ID_CHARS 16
-#define KEY_HOST_BYTES_MAX 256 /* a host name has at most 253 characters */
+#define KEY_HOST_BYTES_MAX 256                         /* a host name has at most 253 characters */
+#define KEY_SERVERS_BYTES_MAX (KEY_HOST_BYTES_MAX + 8) /* HOST:PORT,HOST:PORT,... */
 #define KEY_URL_BYTES_MAX                                                                          \
-    (sizeof "ddp://" + KEY_HOST_BYTES_MAX + 8 + NODE_NAME_BYTES_MAX + 1 + KEY_SECRET_CHARS)
+    (sizeof "ddp://" + KEY_SERVERS_BYTES_MAX + NODE_NAME_BYTES_MAX + 1 + KEY_SECRET_CHARS)
 /* "NAME:ID": what a client names itself by in the TLS handshake, in the clear. */
 #define KEY_IDENTITY_BYTES_MAX (NODE_NAME_BYTES_MAX + 1 + KEY_ID_CHARS)
 
 struct key {
-    char server[KEY_HOST_BYTES_MAX + 8]; /* HOST:PORT */
+    char server[KEY_SERVERS_BYTES_MAX]; /* HOST:PORT, or several: server_list.h */
     char name[NODE_NAME_BYTES_MAX];
     uint8_t secret[KEY_SECRET_BYTES];
 };

@@ -26,6 +26,9 @@
 
 #define PRIORITY_MIN (-1000) /* of a job; a point is worth a minute of waiting */
 #define PRIORITY_MAX 1000
+#define ARRAY_JOBS_MAX 1000u /* of one --array */
+#define ARRAY_INDEX_MAX 999999u
+#define ARRAY_SPEC_BYTES_MAX 256u
 #define QUEUED_PER_USER_DEFAULT 1000u /* waiting jobs of one user */
 #define SHIMS_PER_NODE_MAX 128u
 #define SLOTS_LISTED_MAX 1024u /* in one page of the list of nodes */
@@ -34,21 +37,35 @@
 #define PRINCIPALS_MAX 8192u         /* nodes and users with a key */
 #define SECRETS_PER_PRINCIPAL_MAX 2u /* the new one, and the old one while a rotation overlaps */
 
-#define PRINCIPAL_URL_BYTES_MAX 384u /* ddp://HOST:PORT/NAME#SECRET, see common/key.h */
-#define NODE_NAME_BYTES_MAX 64u      /* with the final NUL, as all below */
+#define PRINCIPAL_URL_BYTES_MAX 384u  /* ddp://HOST:PORT,.../NAME#SECRET, see common/key.h */
+#define SERVERS_MAX 9u                /* rendezvous of one cluster */
+#define SERVER_ADDRESS_BYTES_MAX 320u /* of one that a server names: HOST:PORT, or unix:PATH */
+#define NODE_NAME_BYTES_MAX 64u       /* with the final NUL, as all below */
 #define JOB_NAME_BYTES_MAX 64u
 #define USER_NAME_BYTES_MAX 64u
 #define ADDRESS_BYTES_MAX 64u
 #define REASON_BYTES_MAX 256u
+#define FAILURES_FIRST_MAX 2u      /* failures of a job that are kept: its first */
+#define FAILURES_KEPT_MAX 32u      /* with these and the newest */
+#define FAILED_RANKS_MAX 64u       /* of one generation, that a client is shown */
+#define DOING_BYTES_MAX 64u        /* what a rank does, in words */
+#define STACKS_BYTES_MAX 3072u     /* where the ranks of a hung generation stood, that is kept */
+#define LOOK_STACK_BYTES_MAX 2048u /* of one rank */
+#define LOOK_WHERE_BYTES_MAX 128u
 #define TAIL_BYTES_MAX 2048u /* the last lines of a failed rank */
 #define BLOB_BYTES_MAX 512u  /* rank 0's blob: NCCL's unique id is 128 */
 #define REQUEST_ID_CHARS 32u /* 128 bits in hex, chosen by the client */
 #define ARGS_MAX 4096u
 #define ENV_MAX 1024u
+#define LAUNCH_MAX 32u                        /* launch options of a job */
 #define STAGE_BYTES_MAX (64u * 1024u * 1024u) /* the archive of a staged working directory */
 #define STAGE_CHUNK_BYTES_MAX (512u * 1024u)  /* of it in one message */
 #define STAGE_HASH_CHARS 64u                  /* SHA-256 in hex */
 #define LOG_CHUNK_BYTES_MAX (32u * 1024u)
+#define NODE_PEERS_ASKED_MAX 64u           /* other nodes in one question to a node */
+#define NODE_DATA_BYTES_MAX (256u * 1024u) /* its answer */
+#define LOG_RUNS_MAX 128u                  /* runs of stdout and stderr in one log_data */
+#define STDIN_BYTES_MAX (16u * 1024u)      /* of one input */
 
 /* Times. A node may miss a few beats before it gets no new jobs (suspect), and a dozen before its
  * jobs restart elsewhere (lost). The lease is longer than both: a node that cannot reach the server
@@ -56,7 +73,11 @@
 #define BEAT_INTERVAL_US 1000000u
 #define NODE_SUSPECT_US 5000000u
 #define NODE_LOST_US 15000000u
+#define GROW_US 60000000u /* --grow-after: on as many nodes as before */
 #define LEASE_DEFAULT_US 60000000u
-#define GRACE_DEFAULT_US 10000000u /* from a stop's signal to SIGKILL */
+#define GRACE_DEFAULT_US 30000000u /* from a stop's signal to SIGKILL; as torchrun's */
+
+/* Of the server's store (rendezvous/store); ddpctl upgrade compares it with the server's. */
+#define STORE_SCHEMA_VERSION 7
 
 #endif

@@ -18,6 +18,7 @@
 #include "common/limits.h"
 #include "common/msg_client.h"
 #include "common/msg_enum.h"
+#include "common/msg_pace.h"
 #include "common/status.h"
 
 struct msg_text_list {
@@ -118,7 +119,9 @@ struct msg_bytes {
     F(I64, drained_ms, 0, TIME_US_MAX)           /* wall clock */                                  \
     F(U32, pid, 0, INT32_MAX)                                                                      \
     F(LINE, version, 0, 31)                                                                        \
-    F(I64, beat_age_us, -1, TIME_US_MAX)         /* since the last beat; -1: none yet */
+    F(I64, beat_age_us, -1, TIME_US_MAX)         /* since the last beat; -1: none yet */           \
+    F(U32, protocol, 0, UINT32_MAX)              /* what its launcherd speaks; 0: not known */     \
+    F(BOOL, drains_on_term, 0, 0)                /* a restart of its launcherd stops its jobs */
 
 /* one principal: who may connect over TCP, with which role */
 #define PART_PRINCIPAL(F, E, L)                                                                    \
@@ -129,6 +132,16 @@ struct msg_bytes {
     F(I64, created_ms, 0, TIME_US_MAX)           /* wall clock */                                  \
     F(I64, rotated_ms, 0, TIME_US_MAX)           /* 0: never */                                    \
     F(I64, seen_ms, 0, TIME_US_MAX)              /* last proved its key; 0: never */
+
+/* bytes of a log that were written to one stream at one time */
+#define PART_LOG_RUN(F, E, L)                                                                      \
+    F(U32, bytes, 1, LOG_CHUNK_BYTES_MAX)                                                          \
+    F(BOOL, is_error, 0, 0)                      /* stderr; else stdout */                         \
+    F(I64, at_ms, 0, TIME_US_MAX)                /* wall clock of the node, within 0.1 s */
+
+/* Events of a job about a node that it runs on begin like this: they are news, and no reason why its
+ * generation ends. */
+#define EVENT_ABOUT_NODE "its node "
 
 /* one event, for people */
 #define PART_EVENT(F, E, L)                                                                        \
@@ -149,6 +162,8 @@ struct msg_bytes {
     F(U32, max_restarts, 0, GENERATION_MAX)                                                        \
     F(U32, restarts_without_progress, 0, GENERATION_MAX) /* what counts for max_restarts */        \
     F(U32, nodes, 1, NODES_PER_JOB_MAX)                                                            \
+    F(U32, nodes_min, 0, NODES_PER_JOB_MAX)      /* it may run on so few; 0: not said */           \
+    F(U32, nodes_max, 0, NODES_PER_JOB_MAX)                                                        \
     F(U32, nproc_per_node, 1, SLOTS_PER_NODE_MAX)                                                  \
     F(U32, ranks_running, 0, RANKS_PER_JOB_MAX)                                                    \
     F(LINE, where, 0, REASON_BYTES_MAX - 1)      /* "node[0-1]"; empty while nowhere */            \
@@ -166,7 +181,52 @@ struct msg_bytes {
     F(U64, steps, 0, JOB_ID_MAX)                 /* of the whole training; 0: unknown */           \
     F(F64, loss, -1e300, 1e300)                                                                    \
     F(F64, samples_per_s, 0, 1e300)                                                                \
-    F(U64, checkpoint_step, 0, JOB_ID_MAX)
+    F(U64, checkpoint_step, 0, JOB_ID_MAX)                                                         \
+    F(U64, array_job, 0, JOB_ID_MAX)             /* the first job of its array; 0: of none */      \
+    F(U32, array_index, 0, ARRAY_INDEX_MAX)                                                        \
+    F(U32, array_count, 0, ARRAY_JOBS_MAX)\
+    F(LINE, straggler, 0, REASON_BYTES_MAX - 1)  /* the slowest of its slow ranks, for people; or "" */
+
+/* how one generation failed */
+#define PART_FAILURE(F, E, L)                                                                      \
+    F(U32, generation, 1, GENERATION_MAX)                                                          \
+    F(I64, failed_ms, 0, TIME_US_MAX)            /* wall clock */                                  \
+    F(I64, ran_us, -1, TIME_US_MAX)              /* since all ranks ran; -1: they never did */     \
+    F(I64, alone_us, -1, TIME_US_MAX)            /* until the next rank failed; -1: none did */    \
+    E(class, failure_class, FAILURE_CLASS_TABLE)                                                   \
+    F(I32, rank, -1, RANKS_PER_JOB_MAX - 1)      /* that failed first; -1: no rank did */          \
+    F(U32, local_rank, 0, SLOTS_PER_NODE_MAX - 1)                                                  \
+    F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1)                                                      \
+    F(U32, pid, 0, INT32_MAX)                                                                      \
+    F(I32, exit_code, 0, 255)                                                                      \
+    F(U32, signal, 0, 64)                                                                          \
+    F(BOOL, oom, 0, 0)                           /* the kernel killed it for want of memory */     \
+    F(LINE, core, 0, REASON_BYTES_MAX - 1)       /* where its core file is, or who has it */       \
+    F(LINE, cause, 0, REASON_BYTES_MAX - 1)                                                        \
+    F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)         /* its last lines */                              \
+    F(TEXT, error, 0, TAIL_BYTES_MAX - 1)        /* its exception: message, end of the traceback */ \
+    F(TEXT, stacks, 0, STACKS_BYTES_MAX - 1)     /* of a hang: where the ranks stood */            \
+    F(U64, step, 0, JOB_ID_MAX)                  /* newest progress of the job; 0: none */         \
+    F(U64, resumed_step, 0, JOB_ID_MAX)          /* the checkpoint that it began from; 0: none */  \
+    F(U64, checkpoint_step, 0, JOB_ID_MAX)       /* newest when it had failed; 0: none */          \
+    F(U32, world, 1, RANKS_PER_JOB_MAX)                                                            \
+    F(U32, failed_too, 0, RANKS_PER_JOB_MAX)     /* other ranks that failed by themselves */       \
+    F(U32, left, 0, RANKS_PER_JOB_MAX)           /* ranks that had ended well, with code 0 */      \
+    F(I32, left_rank, -1, RANKS_PER_JOB_MAX - 1) /* the first of these */                          \
+    F(U32, stopped, 0, RANKS_PER_JOB_MAX)        /* ranks that were stopped because of it */       \
+    F(U32, lost, 0, RANKS_PER_JOB_MAX)           /* ranks on nodes that were lost */               \
+    F(LINE, decision, 0, REASON_BYTES_MAX - 1)   /* "restarted at once"; empty: not yet made */
+/* one rank of a failed generation that failed by itself */
+#define PART_FAILED_RANK(F, E, L)                                                                  \
+    F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
+    F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1)                                                      \
+    F(I32, exit_code, 0, 255)                                                                      \
+    F(U32, signal, 0, 64)                                                                          \
+    F(I64, after_us, -1, TIME_US_MAX)            /* the first failure; -1: not known */
+/* one rank of a running generation that has told of progress */
+#define PART_RANK_MOVE(F, E, L)                                                                    \
+    F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
+    F(I64, age_us, 0, TIME_US_MAX)               /* since its newest progress */
 
 /* -- a node and the server --------------------------------------------------------------------- */
 
@@ -182,7 +242,8 @@ struct msg_bytes {
     F(U32, slots, 1, SLOTS_PER_NODE_MAX)                                                           \
     F(U32, gpus, 0, SLOTS_PER_NODE_MAX)          /* 0: slots are CPU shares */                     \
     L(shims, beat_shim, SHIMS_PER_NODE_MAX)                                                        \
-    L(closed, slot_closed, SLOTS_PER_NODE_MAX)
+    L(closed, slot_closed, SLOTS_PER_NODE_MAX)                                                     \
+    F(BOOL, drains_on_term, 0, 0)                /* SIGTERM of its launcherd makes it leave */
 
 /* server -> node */
 #define MSG_NODE_WELCOME(F, E, L)                                                                  \
@@ -195,7 +256,8 @@ struct msg_bytes {
 #define MSG_BEAT(F, E, L)                                                                          \
     F(U64, sent_us, 0, TIME_US_MAX)              /* the node's boot clock */                       \
     L(shims, beat_shim, SHIMS_PER_NODE_MAX)                                                        \
-    L(closed, slot_closed, SLOTS_PER_NODE_MAX)
+    L(closed, slot_closed, SLOTS_PER_NODE_MAX)                                                     \
+    F(BOOL, leaving, 0, 0)                       /* it ends once no job is on it: stop them */
 
 /* server -> node; the lease counts from `sent_us` */
 #define MSG_BEAT_ACK(F, E, L)                                                                      \
@@ -230,7 +292,16 @@ struct msg_bytes {
     F(U64, grace_us, 0, DURATION_US_MAX)                                                           \
     F(TEXT, cwd, 1, 4095)                        /* an absolute path, or "stage:HASH" */          \
     F(TEXTS, argv, 1, ARGS_MAX)                                                                    \
-    F(PAIRS, env, 0, ENV_MAX)
+    F(PAIRS, env, 0, ENV_MAX)                                                                      \
+    F(PAIRS, nodes, 0, NODES_PER_JOB_MAX) /* of node rank 0 alone: all its nodes, and their addresses */ \
+    F(PAIRS, launch, 0, LAUNCH_MAX)              /* as the submit has it: common/launch.h */       \
+    F(U64, array_job, 0, JOB_ID_MAX)             /* 0: no job of an array */                       \
+    F(U32, array_index, 0, ARRAY_INDEX_MAX)                                                        \
+    F(U32, array_count, 0, ARRAY_JOBS_MAX)                                                         \
+    F(U32, array_min, 0, ARRAY_INDEX_MAX)        /* of its indices */                              \
+    F(U32, array_max, 0, ARRAY_INDEX_MAX)                                                          \
+    F(U64, warn_after_us, 0, DURATION_US_MAX)    /* since its ranks run on the node: */            \
+    F(U32, warn_signal, 0, 64)                   /* this signal to them, once; 0: none */
 
 /* server -> node -> shim: every shim of the generation is ready: spawn */
 #define MSG_GO(F, E, L)                                                                            \
@@ -273,6 +344,9 @@ struct msg_bytes {
     E(failed_class, failure_class, FAILURE_CLASS_TABLE) /* when failed or lost */                  \
     F(LINE, cause, 0, REASON_BYTES_MAX - 1)      /* as text, when failed or lost */                \
     F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)         /* last lines of failed_rank */                   \
+    F(TEXT, error, 0, TAIL_BYTES_MAX - 1)        /* its exception: message, end of the traceback */ \
+    F(BOOL, failed_oom, 0, 0)                    /* the kernel killed it for want of memory */     \
+    F(LINE, failed_core, 0, REASON_BYTES_MAX - 1) /* where its core file is, or who has it */      \
     L(ranks, report_rank, SLOTS_PER_NODE_MAX)
 
 /* server -> node -> shim */
@@ -280,19 +354,6 @@ struct msg_bytes {
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
     F(U32, generation, 1, GENERATION_MAX)                                                          \
     F(U32, revision, 1, UINT32_MAX)
-
-/* worker -> shim -> node -> server; once a second, may be lost */
-#define MSG_PROGRESS(F, E, L)                                                                      \
-    F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
-    F(U32, generation, 1, GENERATION_MAX)                                                          \
-    F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
-    F(U32, epoch, 0, UINT32_MAX)                                                                   \
-    F(U32, epochs, 0, UINT32_MAX)                                                                  \
-    F(U64, step, 0, JOB_ID_MAX)                                                                    \
-    F(U64, steps, 0, JOB_ID_MAX)                                                                   \
-    F(F64, loss, -1e300, 1e300)                                                                    \
-    F(F64, samples_per_s, 0, 1e300)                                                                \
-    F(U64, checkpoint_step, 0, JOB_ID_MAX)       /* newest committed; 0: none */
 
 /* -- launcherd, its shims, their workers ------------------------------------------------------- */
 
@@ -322,6 +383,17 @@ struct msg_bytes {
 #define MSG_WORKER_ERROR(F, E, L)                                                                  \
     F(TEXT, text, 0, TAIL_BYTES_MAX - 1)
 
+/* shim -> worker, before each signal of a stop */
+#define MSG_WORKER_STOP(F, E, L)                                                                   \
+    F(U32, signal, 1, 64)                                                                          \
+    F(U64, kill_at_us, 0, TIME_US_MAX)           /* CLOCK_BOOTTIME: SIGKILL follows then */
+
+/* one of several servers */
+#define PART_SERVER(F, E, L)                                                                       \
+    F(LINE, address, 1, SERVER_ADDRESS_BYTES_MAX - 1) /* unix:PATH or HOST:PORT */                 \
+    F(LINE, host, 0, 255)                        /* the name of its machine */                     \
+    F(BOOL, leads, 0, 0)
+
 /* P(tag, FIELDS): every part that a list is made of */
 #define MSG_PART_TABLE(P)                                                                          \
     P(beat_shim, PART_BEAT_SHIM)                                                                   \
@@ -331,6 +403,12 @@ struct msg_bytes {
     P(job_rank, PART_JOB_RANK)                                                                     \
     P(principal, PART_PRINCIPAL)                                                                   \
     P(node, PART_NODE)                                                                             \
+    P(failure, PART_FAILURE)                                                                       \
+    P(rank_look, PART_RANK_LOOK)                                                                   \
+    P(rank_move, PART_RANK_MOVE)                                                                   \
+    P(failed_rank, PART_FAILED_RANK)                                                               \
+    P(log_run, PART_LOG_RUN)                                                                       \
+    P(server, PART_SERVER)                                                                         \
     P(event, PART_EVENT)                                                                           \
     P(job, PART_JOB)
 
@@ -349,18 +427,23 @@ struct msg_bytes {
     M(FORGET, forget, FRAME_BYTES_MAX)                                                             \
     M(SHIM_REPORT, shim_report, FRAME_BYTES_MAX)                                                   \
     M(REPORT_ACK, report_ack, FRAME_BYTES_MAX)                                                     \
+    M(LOOK, look, FRAME_BYTES_MAX)                                                                 \
+    M(LOOKED, looked, FRAME_SUBMIT_BYTES_MAX)                                                      \
     M(PROGRESS, progress, FRAME_BYTES_MAX)                                                         \
     M(SHIM_HELLO, shim_hello, FRAME_BYTES_MAX)                                                     \
     M(LEASE, lease, FRAME_BYTES_MAX)                                                               \
     M(REPORT_REQUEST, report_request, FRAME_BYTES_MAX)                                             \
     M(WORKER_JOIN, worker_join, FRAME_BYTES_MAX)                                                   \
     M(WORKER_ERROR, worker_error, FRAME_BYTES_MAX)                                                 \
+    M(WORKER_STOP, worker_stop, FRAME_BYTES_MAX)                                                   \
     M(CLIENT_HELLO, client_hello, FRAME_BYTES_MAX)                                                 \
     M(CLIENT_WELCOME, client_welcome, FRAME_BYTES_MAX)                                             \
     M(SUBMIT, submit, FRAME_SUBMIT_BYTES_MAX)                                                      \
     M(SUBMITTED, submitted, FRAME_BYTES_MAX)                                                       \
     M(JOB_GET, job_get, FRAME_BYTES_MAX)                                                           \
     M(JOB_INFO, job_info, FRAME_LARGE_BYTES_MAX)                                                   \
+    M(WHY_GET, why_get, FRAME_BYTES_MAX)                                                           \
+    M(WHY_INFO, why_info, FRAME_LARGE_BYTES_MAX)                                                   \
     M(JOB_LIST, job_list, FRAME_BYTES_MAX)                                                         \
     M(JOBS, jobs, FRAME_LARGE_BYTES_MAX)                                                           \
     M(CANCEL, cancel, FRAME_BYTES_MAX)                                                             \
@@ -372,6 +455,13 @@ struct msg_bytes {
     M(EVENTS, events, FRAME_LARGE_BYTES_MAX)                                                       \
     M(LOG_READ, log_read, FRAME_BYTES_MAX)                                                         \
     M(LOG_DATA, log_data, FRAME_BYTES_MAX)                                                         \
+    M(NODE_READ, node_read, FRAME_BYTES_MAX)                                                       \
+    M(NODE_ASK, node_ask, FRAME_LARGE_BYTES_MAX)                                                   \
+    M(NODE_DATA, node_data, FRAME_SUBMIT_BYTES_MAX)                                                \
+    M(INPUT, input, FRAME_BYTES_MAX)                                                               \
+    M(INPUT_STATE, input_state, FRAME_BYTES_MAX)                                                   \
+    M(SERVER_GET, server_get, FRAME_BYTES_MAX)                                                     \
+    M(SERVER_INFO, server_info, FRAME_BYTES_MAX)                                                   \
     M(STAGE_PUT, stage_put, FRAME_SUBMIT_BYTES_MAX)                                                \
     M(STAGE_STATE, stage_state, FRAME_BYTES_MAX)                                                   \
     M(STAGE_GET, stage_get, FRAME_BYTES_MAX)                                                       \
@@ -382,6 +472,7 @@ struct msg_bytes {
     M(PRINCIPAL_LIST, principal_list, FRAME_BYTES_MAX)                                             \
     M(PRINCIPALS, principals, FRAME_LARGE_BYTES_MAX)                                               \
     M(PRINCIPAL_KEY, principal_key, FRAME_BYTES_MAX)                                               \
+    M(REFER, refer, FRAME_BYTES_MAX)                                                               \
     M(ERROR, error, FRAME_BYTES_MAX)
 
 /* clang-format on */

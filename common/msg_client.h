@@ -29,9 +29,19 @@
     F(U64, time_limit_us, 0, DURATION_US_MAX)    /* of running; 0: none */                         \
     F(I32, priority, PRIORITY_MIN, PRIORITY_MAX) /* above 0: admins alone */                       \
     F(BOOL, wait_for_nodes, 0, 0)                /* queue it even if no known node can run it */   \
+    F(U32, nodes_min, 0, NODES_PER_JOB_MAX)      /* it may run on so few; 0: on `nodes` alone */   \
+    F(U32, spares, 0, NODES_PER_JOB_MAX)         /* nodes held beside `nodes` */                   \
+    F(BOOL, replace_stragglers, 0, 0)            /* by spares */                                   \
+    F(U64, hang_timeout_us, 0, TIME_US_MAX)      /* 0: by its steps; TIME_US_MAX: never */         \
+    F(U64, warn_us, 0, DURATION_US_MAX)          /* before the end of its time; 0: no warning */   \
+    F(U32, warn_signal, 0, 64)                                                                     \
+    F(LINE, after_job, 0, JOB_NAME_BYTES_MAX - 1) /* it waits for the end of that; "": of none */  \
+    F(BOOL, after_any, 0, 0)                     /* however that ends; else only if it succeeds */ \
+    F(LINE, array, 0, ARRAY_SPEC_BYTES_MAX - 1)  /* common/array_spec.h; "": one job */            \
     F(TEXT, cwd, 1, 4095)                        /* an absolute path, or "stage:HASH" */          \
     F(TEXTS, argv, 1, ARGS_MAX)                                                                    \
-    F(PAIRS, env, 0, ENV_MAX)
+    F(PAIRS, env, 0, ENV_MAX)                                                                      \
+    F(PAIRS, launch, 0, LAUNCH_MAX)              /* common/launch.h */
 
 /* server -> client: it is durable */
 #define MSG_SUBMITTED(F, E, L)                                                                     \
@@ -55,7 +65,23 @@
     F(LINE, failed_node, 0, NODE_NAME_BYTES_MAX - 1)                                               \
     F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)                                                           \
     F(TEXTS, argv, 0, ARGS_MAX)                                                                    \
-    F(TEXT, cwd, 0, 4095)
+    F(TEXT, cwd, 0, 4095)                                                                          \
+    F(U32, crashed_generation, 0, GENERATION_MAX) /* the newest in which a rank failed; 0: none */ \
+    F(U32, crashed_rank, 0, RANKS_PER_JOB_MAX - 1) /* the first of it to fail */
+
+/* client -> server; answer: why_info or error */
+#define MSG_WHY_GET(F, E, L)                                                                       \
+    F(LINE, job, 1, JOB_NAME_BYTES_MAX - 1)      /* number, name (newest of it) or @last */        \
+    F(U32, ranks_of, 0, GENERATION_MAX)          /* this generation; 0: the newest that failed */
+
+/* server -> client: the failures that are kept, by generation */
+#define MSG_WHY_INFO(F, E, L)                                                                      \
+    L(jobs, job, 1)                                                                                \
+    L(failures, failure, FAILURES_KEPT_MAX)                                                        \
+    F(U32, ranks_of, 0, GENERATION_MAX)          /* the generation of the ranks; 0: none */                       \
+    L(ranks, failed_rank, FAILED_RANKS_MAX)      /* those that failed by themselves, by time */    \
+    F(I64, ran_us, -1, TIME_US_MAX)              /* since all ranks run; -1: they do not */        \
+    L(moves, rank_move, FAILED_RANKS_MAX)        /* of ranks that run: the longest ago first */
 
 /* client -> server; answer: jobs, newest last */
 #define MSG_JOB_LIST(F, E, L)                                                                      \
@@ -118,7 +144,7 @@
     F(U32, tail_lines, 0, 1000000)               /* > 0: from that many lines before the end */    \
     F(U32, bytes_max, 1, LOG_CHUNK_BYTES_MAX)                                                      \
     F(U64, wait_us, 0, 60000000)                 /* answer with bytes, at the log's end, or then */ \
-    E(what, log_kind, LOG_KIND_TABLE)            /* its output, or its metrics */
+    E(what, log_kind, LOG_KIND_TABLE)            /* its output, its metrics, ... */
 
 /* node -> server -> client */
 #define MSG_LOG_DATA(F, E, L)                                                                      \
@@ -127,7 +153,57 @@
     F(BYTES, bytes, 0, LOG_CHUNK_BYTES_MAX)                                                        \
     F(BOOL, is_final, 0, 0)                      /* the log has no more bytes than these */        \
     F(LINE, problem, 0, REASON_BYTES_MAX - 1)    /* not empty: why there is nothing to read */     \
-    F(U64, size, 0, TIME_US_MAX)                 /* of the log, when it was read; 0: not known */
+    F(U64, size, 0, TIME_US_MAX)                 /* of the log, when it was read; 0: not known */  \
+    L(runs, log_run, LOG_RUNS_MAX)               /* of `bytes`, in order; none: all of it stdout */
+
+/* client -> server -> node -> shim: what a rank reads next on its stdin, from the job's owner alone. One
+ * at a time; answer: input_state, when all of it was taken, or after a second */
+#define MSG_INPUT(F, E, L)                                                                         \
+    F(U64, request_id, 0, UINT64_MAX)            /* comes back in input_state */                   \
+    F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
+    F(U32, generation, 1, GENERATION_MAX)                                                          \
+    F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
+    F(U64, offset, 0, TIME_US_MAX)               /* of the first byte, in all input of that rank */ \
+    F(BYTES, bytes, 0, STDIN_BYTES_MAX)                                                            \
+    F(BOOL, is_end, 0, 0)                        /* nothing follows these bytes */                 \
+    F(U32, rows, 0, 65535)                       /* of the terminal; 0: as it is */                \
+    F(U32, columns, 0, 65535)
+
+/* shim -> node -> server -> client */
+#define MSG_INPUT_STATE(F, E, L)                                                                   \
+    F(U64, request_id, 0, UINT64_MAX)                                                              \
+    F(U64, taken, 0, TIME_US_MAX)                /* bytes, in all: the offset to go on at */       \
+    F(BOOL, is_closed, 0, 0)                     /* the rank takes no more */                      \
+    F(LINE, problem, 0, REASON_BYTES_MAX - 1)    /* not empty: why it was not given to the rank */
+
+/* client -> server: a question to a node about itself; answer: node_data or error */
+#define MSG_NODE_READ(F, E, L)                                                                     \
+    F(U64, request_id, 0, UINT64_MAX)            /* comes back in node_data */                     \
+    F(NAME, node, 1, NODE_NAME_BYTES_MAX - 1)                                                      \
+    E(what, node_question, NODE_QUESTION_TABLE)                                                    \
+    F(LINE, job, 0, JOB_NAME_BYTES_MAX - 1)      /* on behalf of this job; empty: of the asker */  \
+    F(TEXTS, peers, 0, NODE_PEERS_ASKED_MAX)     /* names of the other nodes that it is about */   \
+    F(PAIRS, args, 0, NODE_PEERS_ASKED_MAX)      /* read by the node alone */
+
+/* server -> node: the same, with what the server knows */
+#define MSG_NODE_ASK(F, E, L)                                                                      \
+    F(U64, request_id, 0, UINT64_MAX)                                                              \
+    E(what, node_question, NODE_QUESTION_TABLE)                                                    \
+    F(PAIRS, peers, 0, NODE_PEERS_ASKED_MAX)     /* name -> address, of those that are known */    \
+    F(PAIRS, args, 0, NODE_PEERS_ASKED_MAX)                                                        \
+    F(LINE, user, 0, USER_NAME_BYTES_MAX - 1)    /* whose rights the answer is found with */       \
+    F(U64, job_id, 0, JOB_ID_MAX)                /* 0: none, and the rest is empty */              \
+    F(TEXT, cwd, 0, 4095)                                                                          \
+    F(TEXTS, argv, 0, ARGS_MAX)                                                                    \
+    F(PAIRS, env, 0, ENV_MAX)
+
+/* node -> server -> client */
+#define MSG_NODE_DATA(F, E, L)                                                                     \
+    F(U64, request_id, 0, UINT64_MAX)                                                              \
+    F(BYTES, bytes, 0, NODE_DATA_BYTES_MAX)      /* a JSON object; none where there is a problem */ \
+    F(LINE, problem, 0, REASON_BYTES_MAX - 1)    /* not empty: why there is no answer */           \
+    F(I64, node_ms, 0, TIME_US_MAX)              /* the node's wall clock at its answer; 0: none */ \
+    F(I64, server_ms, 0, TIME_US_MAX)            /* the server's, when it passed it on */
 
 /* client -> server: the next bytes of an archive (common/stage.h), in order, on one connection. With no
  * bytes it asks what is there. Answer: stage_state or error */
@@ -155,6 +231,27 @@
     F(U64, offset, 0, STAGE_BYTES_MAX)           /* of the first byte here */                      \
     F(BYTES, bytes, 0, STAGE_CHUNK_BYTES_MAX)                                                      \
     F(LINE, problem, 0, REASON_BYTES_MAX - 1)    /* not empty: why there is nothing */
+
+/* client -> server; answer: server_info */
+#define MSG_SERVER_GET(F, E, L)                                                                    \
+    F(U64, request_id, 0, UINT64_MAX)            /* comes back in server_info */
+
+/* server -> client: how the server does. Counts are of everybody's jobs, since it was started. */
+#define MSG_SERVER_INFO(F, E, L)                                                                   \
+    F(U64, request_id, 0, UINT64_MAX)                                                              \
+    F(LINE, version, 0, 31)                                                                        \
+    F(U64, up_us, 0, TIME_US_MAX)                                                                  \
+    F(U32, jobs_active, 0, UINT32_MAX)           /* that wait and run, now */                      \
+    F(U64, submitted, 0, UINT64_MAX)                                                               \
+    F(U64, succeeded, 0, UINT64_MAX)                                                               \
+    F(U64, failed, 0, UINT64_MAX)                                                                  \
+    F(U64, cancelled, 0, UINT64_MAX)                                                               \
+    F(U64, store_writes, 0, UINT64_MAX)          /* transactions */                                \
+    F(BOOL, store_is_low, 0, 0)                  /* its disk is nearly full */                     \
+    F(U32, connections, 0, UINT32_MAX)           /* of nodes and clients, now */                   \
+    F(U64, token, 0, INT64_MAX)                  /* on etcd: rises with each new leader; else 0 */ \
+    F(U32, schema, 0, UINT32_MAX)                /* of its store */                                \
+    L(servers, server, SERVERS_MAX)              /* on one etcd: that leads, then who stands by; else empty */
 
 /* client -> server, of an admin; answer: principal_key or error */
 #define MSG_PRINCIPAL_ADD(F, E, L)                                                                 \
@@ -185,9 +282,14 @@
 
 /* server -> client: shown once; the server gives it out never again */
 #define MSG_PRINCIPAL_KEY(F, E, L)                                                                 \
-    F(LINE, url, 1, PRINCIPAL_URL_BYTES_MAX - 1) /* ddp://HOST:PORT/NAME#SECRET */                 \
+    F(LINE, url, 1, PRINCIPAL_URL_BYTES_MAX - 1) /* ddp://HOST:PORT,.../NAME#SECRET */             \
     E(role, role, ROLE_TABLE)                                                                      \
     F(I64, old_until_ms, 0, TIME_US_MAX)         /* of a rotation: the old secret's end */
+
+/* server -> node or client, in place of a welcome: this server stands by for the one that leads; then it closes the
+ * connection */
+#define MSG_REFER(F, E, L)                                                                         \
+    F(LINE, leader, 0, SERVER_ADDRESS_BYTES_MAX - 1) /* unix:PATH or HOST:PORT; empty: nobody leads now */
 
 /* server -> anyone; code: bad_request not_found refused full unreachable internal; to a node also
  * busy: its name is taken, by another process or an earlier connection of its own */

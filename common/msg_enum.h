@@ -42,12 +42,38 @@
     X(UNSAID, "unsaid")                                                                            \
     X(PROGRAM, "program") /* a rank exited, was killed, or its command cannot be run */            \
     X(NODE, "node")       /* the machine could not do its part */                                  \
-    X(NETWORK, "network") /* silent, or cut off from the server */
+    X(NETWORK, "network") /* silent, or cut off from the server */                                 \
+    X(HANG, "hang")       /* no progress: counts as the program's */
 
 /* What log_read reads of a rank. */
 #define LOG_KIND_TABLE(X)                                                                          \
-    X(OUTPUT, "output")   /* what it printed */                                                    \
-    X(METRICS, "metrics") /* what it wrote to DDP_METRICS */
+    X(OUTPUT, "output")    /* what it printed */                                                   \
+    X(METRICS, "metrics")  /* what it wrote to DDP_METRICS */                                      \
+    X(ERROR_FILE, "error") /* what it wrote to TORCHELASTIC_ERROR_FILE */                          \
+    X(STACK, "stack")      /* where it stands now: a JSON object, made for the request */          \
+    X(STORE, "store")      /* the c10d store of its generation, likewise; of rank 0 */
+
+/* What node_read asks a node. */
+#define NODE_QUESTION_TABLE(X)                                                                     \
+    X(CLOCK, "clock")     /* nothing but the time of the answer */                                 \
+    X(GAUGES, "gauges")   /* how busy it is now */                                                 \
+    X(DOCTOR, "doctor")   /* everything that can be wrong with it */                               \
+    X(LISTEN, "listen")   /* to listen on ports for others to try */                               \
+    X(CONNECT, "connect") /* to try the ports of others */
+
+/* What a worker does; only while it trains does it owe steps. */
+#define PROGRESS_PHASE_TABLE(X)                                                                    \
+    X(STEPS, "steps")         /* training steps, or it does not say */                             \
+    X(PREPARING, "preparing") /* before a step: it loads, compiles, measures */                    \
+    X(VALIDATING, "validating")                                                                    \
+    X(SAVING, "saving") /* writes a checkpoint, and no steps meanwhile */                          \
+    X(ENDING, "ending") /* its last step is done */
+
+/* Where a rank stands, as far as its stack tells. */
+#define LOOK_PLACE_TABLE(X)                                                                        \
+    X(UNKNOWN, "unknown")                                                                          \
+    X(COLLECTIVE, "collective") /* it waits for other ranks */                                     \
+    X(ELSEWHERE, "elsewhere")
 
 #define ROLE_TABLE(X)                                                                              \
     X(NODE, "node")   /* a launcherd */                                                            \
@@ -61,6 +87,9 @@
 #define MSG_SLOT_STATE(suffix, name) SLOT_##suffix,
 #define MSG_FAILURE_CLASS(suffix, name) FAILURE_##suffix,
 #define MSG_LOG_KIND(suffix, name) LOG_##suffix,
+#define MSG_NODE_QUESTION(suffix, name) NODE_ASKED_##suffix,
+#define MSG_PROGRESS_PHASE(suffix, name) PROGRESS_##suffix,
+#define MSG_LOOK_PLACE(suffix, name) LOOK_##suffix,
 #define MSG_ROLE(suffix, name) ROLE_##suffix,
 enum job_state { JOB_STATE_TABLE(MSG_JOB_STATE) };
 enum shim_phase { SHIM_PHASE_TABLE(MSG_SHIM_PHASE) };
@@ -69,6 +98,9 @@ enum node_state { NODE_STATE_TABLE(MSG_NODE_STATE) };
 enum slot_state { SLOT_STATE_TABLE(MSG_SLOT_STATE) };
 enum failure_class { FAILURE_CLASS_TABLE(MSG_FAILURE_CLASS) };
 enum log_kind { LOG_KIND_TABLE(MSG_LOG_KIND) };
+enum node_question { NODE_QUESTION_TABLE(MSG_NODE_QUESTION) };
+enum progress_phase { PROGRESS_PHASE_TABLE(MSG_PROGRESS_PHASE) };
+enum look_place { LOOK_PLACE_TABLE(MSG_LOOK_PLACE) };
 enum role { ROLE_TABLE(MSG_ROLE) };
 /* Every enumeration: X(tag, TABLE). */
 #define MSG_ENUM_TABLE(X)                                                                          \
@@ -79,6 +111,9 @@ enum role { ROLE_TABLE(MSG_ROLE) };
     X(slot_state, SLOT_STATE_TABLE)                                                                \
     X(failure_class, FAILURE_CLASS_TABLE)                                                          \
     X(log_kind, LOG_KIND_TABLE)                                                                    \
+    X(node_question, NODE_QUESTION_TABLE)                                                          \
+    X(progress_phase, PROGRESS_PHASE_TABLE)                                                        \
+    X(look_place, LOOK_PLACE_TABLE)                                                                \
     X(role, ROLE_TABLE)
 
 /* The name of a value; "unknown" for what is no value of the enumeration. */
@@ -89,6 +124,9 @@ const char *node_state_name(enum node_state state);
 const char *slot_state_name(enum slot_state state);
 const char *failure_class_name(enum failure_class class);
 const char *log_kind_name(enum log_kind kind);
+const char *node_question_name(enum node_question question);
+const char *progress_phase_name(enum progress_phase phase);
+const char *look_place_name(enum look_place place);
 const char *role_name(enum role role);
 
 /* job_state_parse and so on: the value of a name; false: it is none. */

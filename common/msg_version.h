@@ -9,8 +9,9 @@
  * To add a field: count PROTOCOL_VERSION up if the last release has this number, declare the field in
  * msg.h, and add a row to the table in msg_version.c. Left out it must mean what it meant before there
  * was such a field: 0, false, the first value of an enumeration, or empty. Fields are not removed or
- * changed within a version, and none is added to what workers and shims say to one another, since
- * neither says its version. A new message is sent only to a peer that knows it. */
+ * changed within a version. Workers and shims have no hello: a shim says its version in
+ * DDP_SHIM_PROTOCOL, and takes what its workers say with and without later fields. A new message has a row in the other table there, and is sent only to
+ * a peer that knows it. */
 #ifndef COMMON_MSG_VERSION_H
 #define COMMON_MSG_VERSION_H
 
@@ -40,6 +41,8 @@ uint32_t msg_hello_protocol(const struct msg *msg);
  * so who speaks the next one has to begin again as version 1. */
 bool msg_wants_first_protocol(const struct msg_error *error, uint32_t own);
 
+/* The version that the message came with. */
+uint32_t msg_type_since(enum msg_type type);
 /* The version that the field, of the message or part of that name, came with. */
 uint32_t msg_field_since(const char *shape, const char *field);
 

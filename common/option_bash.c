@@ -129,6 +129,17 @@ static const char *const hint_words[] = {
     [OPTION_HINT_SIGNAL] = "signal",
 };
 
+/* Verbs may use one letter for different options; here it has the value of the first. */
+static bool is_first_with_letter(const struct option_table *table, size_t index)
+{
+    const char letter = table->rows[index].letter;
+
+    for (size_t i = 0; i < index; i++)
+        if (table->rows[i].letter == letter && option_row_takes_value(&table->rows[i]))
+            return false;
+    return letter != 0;
+}
+
 static void put_values(struct buf *out, const struct option_table *table)
 {
     buf_add_text(out, "    case $1 in\n");
@@ -140,7 +151,7 @@ static void put_values(struct buf *out, const struct option_table *table)
         if (!option_row_takes_value(row))
             continue;
         buf_printf(out, "    --%s", row->name);
-        if (row->letter != 0)
+        if (is_first_with_letter(table, i))
             buf_printf(out, " | -%c", row->letter);
         if (hint == OPTION_HINT_WORDS)
             option_words(row->words != NULL ? row->words : row->value, words);

@@ -100,6 +100,27 @@ void utf8_printable(const char *text, size_t byte_count, char *out, size_t out_b
     out[used] = '\0';
 }
 
+size_t utf8_printable_lines(const char *text, size_t byte_count, char *out, size_t out_bytes)
+{
+    size_t used = 0;
+
+    assert(out_bytes >= 1);
+    for (size_t i = 0; i < byte_count;) {
+        const size_t count = utf8_next(text + i, byte_count - i);
+        const bool is_kept = text[i] == '\n' || text[i] == '\t' ||
+                             (count > 0 && !utf8_is_control(text + i, byte_count - i));
+        const size_t shown = is_kept ? count : 1;
+
+        if (used + shown >= out_bytes)
+            break;
+        memcpy(out + used, is_kept ? text + i : "?", shown);
+        used += shown;
+        i += count > 0 ? count : 1;
+    }
+    out[used] = '\0';
+    return used;
+}
+
 void utf8_printable_format(char *out, size_t out_bytes, const char *format, va_list args)
 {
     char text[2 * REASON_BYTES_MAX];

@@ -21,5 +21,8 @@ void utf8_printable(const char *text, size_t byte_count, char *out, size_t out_b
  * read. */
 void utf8_printable_format(char *out, size_t out_bytes, const char *format, va_list args)
     __attribute__((format(printf, 3, 0)));
+/* Copies lines: line feeds and tabs stay, other control characters and invalid bytes become '?'. What does
+ * not fit is left out, after a character. Returns how many bytes `out` has, without the NUL. */
+size_t utf8_printable_lines(const char *text, size_t byte_count, char *out, size_t out_bytes);
 
 #endif

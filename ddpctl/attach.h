@@ -21,6 +21,7 @@
 #include "ddpctl/ctl.h"
 #include "ddpctl/follow.h"
 #include "ddpctl/interrupt.h"
+#include "ddpctl/stdin_feed.h"
 #include "ddpctl/view.h"
 #include "ddpctl/wait_note.h"
 
@@ -39,11 +40,17 @@ struct attach_options {
     const struct msg_submit *submit; /* sent first; NULL: `job` exists already */
     const char *job;                 /* number, name or @last */
     struct follow_options follow;
+    struct view_options view;
     bool show_logs;        /* or hand them to on_log */
     bool hide_progress;    /* no progress bar */
     bool job_decides;      /* the exit code is the job's; signals cancel it */
     bool can_detach;       /* the job goes on without us */
     bool first_is_patient; /* the server is being started */
+    bool term_is_final;    /* SIGTERM never kills, however often it comes */
+    uint32_t first_signal; /* of the first Ctrl-C; 0: SIGINT */
+    bool has_stdin;        /* our stdin goes to this rank: */
+    uint32_t stdin_rank;
+    bool has_terminal; /* the ranks have terminals: ours, where it is one, is theirs */
     uint64_t patience_us;
     /* Takes what was read of a log instead of showing it; NULL: it is shown. False: stop, all is well. */
     bool (*on_log)(struct attach *attach, const struct attach_piece *piece);
@@ -55,7 +62,7 @@ struct attach_options {
 #define ATTACH_CAUSES 16 /* generations of which it is kept why they ended */
 
 struct attach_rank {
-    struct view view;
+    struct view views[2]; /* stdout, stderr */
     char node[NODE_NAME_BYTES_MAX];
 };
 
@@ -67,6 +74,7 @@ struct attach {
     uv_loop_t *loop;
     struct client job_client;
     struct interrupt interrupt;
+    struct stdin_feed stdin_feed;
     struct client *log_clients; /* [log_client_count]; kept until attach_free */
     uint32_t log_client_count;
     bool done, failed;
@@ -78,7 +86,8 @@ struct attach {
     bool ended;
     struct follow follow;
     struct attach_rank *ranks; /* [world] */
-    uint32_t world;
+    uint32_t world;            /* the largest that it can have */
+    uint32_t world_now;        /* of the generation at hand */
     int rank_width, node_width;
     uint32_t shown_generation; /* that the views were made for */
     uint32_t named_generation; /* that the nodes of all ranks are known of */
@@ -86,13 +95,16 @@ struct attach {
 
     uint32_t generation; /* of the job, in the last answer */
     bool causes_wanted;  /* it has grown: read the events, for the cause, before more logs */
-    uint64_t event_id;   /* newest that was read */
+    bool news_wanted;    /* the job has changed: read the events, for news of its nodes */
+    uint32_t running_generation, said_generation; /* the newest that was seen to run, and said to */
+    uint64_t event_id;                            /* newest that was read */
     struct causes causes;
     struct cause cause_items[ATTACH_CAUSES];
     uint64_t checkpoint_step;
     struct bar bar;
     struct wait_note wait_note;
     struct buf end_json, end_text; /* made when the job ends */
+    bool has_failed;               /* the job, then */
 
     int exit_code;
     bool exit_is_ours;
@@ -101,6 +113,8 @@ struct attach {
 /* Starts; on_done follows. `attach` is zeroed by the caller. */
 void attach_start(struct attach *attach, struct ctl *ctl, uv_loop_t *loop,
                   const struct attach_options *options);
+/* SIGTERM came in another way: interrupt_term. */
+void attach_term(struct attach *attach);
 /* Gives up: on_done sees `exit_code`. */
 void attach_stop(struct attach *attach, int exit_code);
 /* After the loop has ended. */

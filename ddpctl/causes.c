@@ -11,12 +11,17 @@ void causes_init(struct causes *causes, struct cause *items, uint32_t capacity,
                    (unsigned long long)job_id);
 }
 
+bool causes_is_news(const struct part_event *event)
+{
+    return strncmp(event->text, EVENT_ABOUT_NODE, sizeof EVENT_ABOUT_NODE - 1) == 0;
+}
+
 void causes_take(struct causes *causes, const struct part_event *event)
 {
     struct cause *cause = &causes->items[event->generation % causes->capacity];
 
     if (event->generation == 0 || event->generation <= cause->generation ||
-        strstr(event->text, causes->state_mark))
+        strstr(event->text, causes->state_mark) || causes_is_news(event))
         return;
     cause->generation = event->generation;
     cause->at_ms = event->at_ms;

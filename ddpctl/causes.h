@@ -1,8 +1,9 @@
-/* Why the generations of a job ended, out of its events: the first event of a generation that is not a
- * change of the job's state. Pure. */
+/* Why the generations of a job ended, out of its events: the first event of a generation that is neither a
+ * change of the job's state nor news of a node. Pure. */
 #ifndef DDPCTL_CAUSES_H
 #define DDPCTL_CAUSES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/msg.h"
@@ -21,6 +22,8 @@ struct causes {
 
 void causes_init(struct causes *causes, struct cause *items, uint32_t capacity,
                  const char *job_name, uint64_t job_id);
+/* A node of the job is silent, or answers again. */
+bool causes_is_news(const struct part_event *event);
 /* The events of the job, each once and in order. */
 void causes_take(struct causes *causes, const struct part_event *event);
 /* NULL: not known. */

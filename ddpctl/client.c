@@ -1,12 +1,14 @@
 #include "ddpctl/client.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/io/address.h"
 
 #define DELAY_FIRST_MS 10u
 #define DELAY_MAX_MS 500u
+#define WELCOME_US 2000000u
 #define REPORT_AFTER_US 2000000u
 
 static void on_timer(uv_timer_t *timer);
@@ -18,9 +20,34 @@ static void fail(struct client *client, enum status status, const char *text)
     client->handlers->on_failed(client, &client->why);
 }
 
-static void lost(struct client *client, enum status status, const char *text)
+/* How long to go on trying. Several servers are all tried once; and while they change places there is nobody for a while. */
+static uint64_t patience_of(const struct client *client)
 {
-    uint64_t now_us = clock_boot_us(), patience_us = client->patience_us, since_us;
+    const bool is_patient = client->was_open || client->first_is_patient;
+    const bool has_others = client->stands_by || (client->was_open && client->list.count > 1);
+
+    if (!client->is_once && has_others)
+        return client->patience_us > CLIENT_FAILOVER_US ? client->patience_us : CLIENT_FAILOVER_US;
+    return is_patient ? client->patience_us : 0;
+}
+
+/* At once while there are servers that were not tried; else later and later, at random in the upper half. */
+static uint64_t next_delay_ms(struct client *client, bool is_hasty)
+{
+    const uint64_t delay_ms = client->delay_ms;
+
+    if (is_hasty || !server_list_all_failed(&client->list))
+        return 0;
+    client->delay_ms = delay_ms * 2 < DELAY_MAX_MS ? delay_ms * 2 : DELAY_MAX_MS;
+    return delay_ms / 2 + uv_hrtime() % (delay_ms / 2 + 1);
+}
+
+/* `is_hasty`: another server was named, which has not been tried. */
+static void lost(struct client *client, enum status status, const char *text, bool is_hasty)
+{
+    const uint64_t now_us = clock_boot_us();
+    const bool has_tried = client->list.count == 1 || server_list_all_failed(&client->list);
+    uint64_t since_us;
 
     assert(!client->conn_live);
     client->open = false;
@@ -31,10 +58,8 @@ static void lost(struct client *client, enum status status, const char *text)
         client->lost_at_us = now_us;
         client->delay_ms = DELAY_FIRST_MS;
     }
-    if (!client->was_open && !client->first_is_patient)
-        patience_us = 0;
     since_us = now_us - client->lost_at_us;
-    if (since_us >= patience_us) {
+    if (since_us >= patience_of(client) && has_tried && !is_hasty) {
         fail(client, status, text);
         return;
     }
@@ -42,8 +67,13 @@ static void lost(struct client *client, enum status status, const char *text)
         client->loss_reported = true;
         client->handlers->on_waiting(client, &client->why);
     }
-    (void)uv_timer_start(&client->timer, on_timer, client->delay_ms, 0);
-    client->delay_ms = client->delay_ms * 2 < DELAY_MAX_MS ? client->delay_ms * 2 : DELAY_MAX_MS;
+    (void)uv_timer_start(&client->timer, on_timer, next_delay_ms(client, is_hasty), 0);
+}
+
+static void failed(struct client *client, enum status status, const char *text)
+{
+    server_list_failed(&client->list);
+    lost(client, status, text, false);
 }
 
 /* The server wants a key, and ours is none that it takes. */
@@ -51,13 +81,29 @@ static const char *refusal(const struct client *client, enum status why)
 {
     const bool is_first_answer = !client->is_answered;
 
-    if (client->server->tls != NULL && why == STATUS_REFUSED)
+    if (client->tls != NULL && why == STATUS_REFUSED)
         return "it was removed or rotated, or is of another server";
     /* TLS, where we expected frames */
-    if (client->server->tls == NULL && !address_is_unix(client->server->address) &&
+    if (client->tls == NULL && !address_is_unix(server_list_address(&client->list)) &&
         is_first_answer && (why == STATUS_TOO_BIG || why == STATUS_BAD_INPUT))
         return "it takes only clients with a key";
     return NULL;
+}
+
+/* The server stands by, and this connection to it is over. */
+static void refer(struct client *client)
+{
+    char text[SERVER_ADDRESS_BYTES_MAX + 80];
+    bool is_hasty;
+
+    if (client->leader[0] != '\0')
+        (void)snprintf(text, sizeof text, "it stands by for the server at %s", client->leader);
+    else
+        (void)snprintf(text, sizeof text, "it stands by, and no server leads now");
+    client->is_referred = false;
+    client->stands_by = true;
+    is_hasty = server_list_referred(&client->list, client->leader);
+    lost(client, STATUS_BUSY, text, is_hasty);
 }
 
 static void on_conn_closed(struct conn *conn, enum status why, const char *text)
@@ -71,10 +117,24 @@ static void on_conn_closed(struct conn *conn, enum status why, const char *text)
         (void)uv_timer_start(&client->timer, on_timer, 0, 0);
         return;
     }
-    if (refused != NULL && !client->closing)
+    if (client->is_referred) {
+        refer(client);
+        return;
+    }
+    /* One of several may not know the key yet. */
+    if (refused != NULL && !client->closing && client->list.failures + 1 >= client->list.count)
         fail(client, STATUS_REFUSED, refused);
     else
-        lost(client, why == STATUS_REFUSED ? STATUS_CLOSED : why, text);
+        failed(client, why == STATUS_REFUSED ? STATUS_CLOSED : why, text);
+}
+
+/* One of several servers that is stopped, or whose machine hangs, must not hold up for long who could ask another. */
+static void arm_deadline(struct client *client)
+{
+    if (!client->is_answered && client->list.count > 1)
+        conn_deadline(&client->conn, WELCOME_US, "welcome");
+    else
+        conn_deadline(&client->conn, client->expect_us, "answer");
 }
 
 static void on_conn_message(struct conn *conn, const struct msg *msg)
@@ -89,11 +149,25 @@ static void on_conn_message(struct conn *conn, const struct msg *msg)
         conn_close(conn, STATUS_UNSUPPORTED, "the server is of the version before");
         return;
     }
+    if (msg->type == MSG_TYPE_REFER) {
+        client->is_referred = true;
+        (void)snprintf(client->leader, sizeof client->leader, "%s", msg->refer.leader);
+        conn_close(conn, STATUS_BUSY, "it stands by");
+        return;
+    }
+    if (msg->type == MSG_TYPE_CLIENT_WELCOME) {
+        server_list_reached(&client->list);
+        client->stands_by = false;
+    }
     client->lost_at_us = 0;
     client->loss_reported = false;
     client->was_open = client->is_answered = true;
+    if (msg->type == MSG_TYPE_CLIENT_WELCOME && client->list.count > 1)
+        arm_deadline(client);
     if (msg->type != MSG_TYPE_CLIENT_WELCOME)
         client->handlers->on_message(client, msg);
+    else if (client->handlers->on_welcome != NULL)
+        client->handlers->on_welcome(client, &msg->client_welcome);
 }
 
 static const struct conn_handlers conn_handlers = {.on_message = on_conn_message,
@@ -109,8 +183,11 @@ static void opened(struct client *client)
 
     client->conn_live = client->open = true;
     client->is_answered = false;
-    if (client->server->tls != NULL)
+    client->expect_us = 0;
+    if (client->tls != NULL)
         conn_deadline(&client->conn, HELLO_TIMEOUT_US, "end of the TLS handshake");
+    if (client->list.count > 1)
+        arm_deadline(client);
     if (conn_send(&client->conn, &hello, &err) == STATUS_OK)
         client->handlers->on_open(client);
 }
@@ -118,7 +195,20 @@ static void opened(struct client *client)
 /* STATUS_REFUSED is for keys: here it means that nobody listens. */
 static void not_connected(struct client *client, enum status status, const char *text)
 {
-    lost(client, status == STATUS_REFUSED ? STATUS_NOT_FOUND : status, text);
+    failed(client, status == STATUS_REFUSED ? STATUS_NOT_FOUND : status, text);
+}
+
+/* Without a key only what is on this machine is called: conn_dial.h refuses anything else. */
+static struct tls_context *tls_for(const struct client *client)
+{
+    const char *address = server_list_address(&client->list);
+
+    if (address_is_unix(address))
+        return NULL;
+    if (client->server->tls == NULL && server_list_is_foreign(&client->list) &&
+        !address_is_loopback(address))
+        return client->server->referred_tls;
+    return client->server->tls;
 }
 
 static void on_dialed(struct conn_dial *dial, enum status status, const char *text)
@@ -138,19 +228,20 @@ static void on_dialed(struct conn_dial *dial, enum status status, const char *te
 static void on_timer(uv_timer_t *timer)
 {
     struct client *client = timer->data;
-    const struct server *server = client->server;
     enum status status;
     struct err err = {0};
 
     assert(!client->closing && !client->conn_live && !client->dial.is_running);
-    if (server->problem.status != STATUS_OK) {
-        fail(client, server->problem.status, server->problem.text);
+    if (client->problem.status != STATUS_OK) {
+        fail(client, client->problem.status, client->problem.text);
         return;
     }
     memset(&client->conn, 0, sizeof client->conn);
     client->conn.owner = client->dial.owner = client;
-    status = conn_dial_start(&client->dial, &client->conn, timer->loop, server->address,
-                             server->tls, FRAME_LARGE_BYTES_MAX, &conn_handlers, on_dialed, &err);
+    client->tls = tls_for(client);
+    status = conn_dial_start(&client->dial, &client->conn, timer->loop,
+                             server_list_address(&client->list), client->tls, FRAME_LARGE_BYTES_MAX,
+                             &conn_handlers, on_dialed, &err);
     if (status != STATUS_OK)
         not_connected(client, status, err.text);
     else if (!client->dial.is_running)
@@ -165,6 +256,11 @@ void client_open(struct client *client, uv_loop_t *loop, const struct server *se
     assert(server->address != NULL);
     memset(client, 0, sizeof *client);
     client->server = server;
+    if (server->problem.status == STATUS_OK)
+        client->problem.status =
+            server_list_parse(&client->list, server->address, &client->problem);
+    else
+        client->problem = server->problem;
     client->patience_us = patience_us;
     client->handlers = handlers;
     client->owner = owner;
@@ -186,8 +282,9 @@ enum status client_send(struct client *client, struct msg *msg, struct err *err)
 
 void client_expect(struct client *client, uint64_t timeout_us)
 {
+    client->expect_us = timeout_us;
     if (client->open && !client->closing)
-        conn_deadline(&client->conn, timeout_us, "answer");
+        arm_deadline(client);
 }
 
 void client_close(struct client *client)

@@ -1,5 +1,6 @@
 /* A connection to the server that reconnects: when it is lost, it tries again until `patience_us`
- * is over. An edge on a libuv loop. It does not repeat requests: its owner does, in on_open. */
+ * is over. Of several servers it looks for the one that leads, which takes no longer than CLIENT_FAILOVER_US where one stands
+ * by. An edge on a libuv loop. It does not repeat requests: its owner does, in on_open. */
 #ifndef DDPCTL_CLIENT_H
 #define DDPCTL_CLIENT_H
 
@@ -9,7 +10,10 @@
 
 #include "common/io/conn.h"
 #include "common/io/conn_dial.h"
+#include "common/io/server_list.h"
 #include "ddpctl/server.h"
+
+#define CLIENT_FAILOVER_US 20000000u /* the least patience while servers change places */
 
 struct client;
 
@@ -17,6 +21,8 @@ struct client_handlers {
     void (*on_open)(struct client *client); /* connected, the hello is sent: send the requests, or
                                              * send them again */
     void (*on_message)(struct client *client, const struct msg *msg);
+    void (*on_welcome)(struct client *client,
+                       const struct msg_client_welcome *welcome); /* may be NULL */
     void (*on_waiting)(struct client *client,
                        const struct err *err); /* lost for 2 s, still trying; once for each loss */
     /* `patience_us` is over, or trying again cannot help; nothing follows. STATUS_REFUSED: the
@@ -34,11 +40,19 @@ struct client {
     uint64_t patience_us;  /* how long to try to reach a server that was reached before; 0: give up
                             * at once */
     bool first_is_patient; /* also try so long for a server that was never reached */
-    uint64_t lost_at_us;   /* 0: not lost */
+    bool is_once; /* what was sent must not be sent again: no more patience than patience_us */
+    struct server_list list;
+    struct tls_context *tls; /* of the attempt at hand; borrowed */
+    bool is_referred;        /* this connection is over: the server stands by */
+    bool stands_by;          /* a server has said so since one led */
+    uint64_t lost_at_us;     /* 0: not lost */
     uint64_t delay_ms;
+    uint64_t expect_us; /* client_expect */
     bool was_open, conn_live, open, closing, loss_reported;
     bool is_answered;                  /* on this connection */
     bool speaks_earlier, begins_again; /* the server is of version 1; now we begin as version 1 */
+    char leader[SERVER_ADDRESS_BYTES_MAX]; /* is_referred: to whom */
+    struct err problem;                    /* why nobody can be called at all */
     struct err why;
 };
 

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ddpctl/torchrun.h"
+
 static bool is_spec_file(const char *word)
 {
     const char *dot = strrchr(word, '.');
@@ -55,13 +57,15 @@ static const char *variable_of_verb(const char *name)
 {
     const struct option_table table = make_table("ddpctl", 0);
     char common[OPTION_NAME_BYTES];
+    const char *value;
 
     for (size_t i = 0; i < options_row_count; i++) {
         options_variable(&table, &options_rows[i], common);
         if (options_rows[i].verbs == 0 && strcmp(common, name) == 0)
             return NULL;
     }
-    return options_getenv(name);
+    value = options_getenv(name);
+    return value != NULL ? value : torchrun_variable(name);
 }
 
 static void warn_ignored(struct options *options, const struct option_result *result)
@@ -118,7 +122,7 @@ enum status cmdline_parse(struct ctl *ctl, int argc, char *const *argv, char **w
         return status;
     assert(*command != NULL);
     ctl->is_attached = (*command)->is_attached;
-    if ((*command)->verb == VERB_PLANNED || result.rest_count == 0)
+    if (result.rest_count == 0)
         return STATUS_OK;
     status = take_words(ctl, *command, (int)result.rest_count, result.rest, words, &result, err);
     if (status != STATUS_OK || !(result.wants_help || result.wants_version))

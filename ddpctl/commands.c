@@ -39,20 +39,6 @@ static int verb_help(struct ctl *ctl)
     return screen_out(&ctl->screen, &out) == STATUS_OK ? CTL_OK : CTL_FAILED;
 }
 
-static int verb_planned(struct ctl *ctl)
-{
-    char message[160];
-
-    (void)snprintf(message, sizeof message, "%s comes in a later version", ctl->verb_name);
-    return ctl_fail(ctl, CTL_USAGE, message, "ddpctl help lists what is there");
-}
-
-/* clang-format off */
-#define PLANNED(word, what)                                                                        \
-    {.name = word, .verb = VERB_PLANNED, .stops_at_word = true, .summary = what,                   \
-     .run = verb_planned}
-/* clang-format on */
-
 const struct command commands[] = {
     {.name = "run",
      .verb = VERB_RUN,
@@ -106,6 +92,11 @@ const struct command commands[] = {
      .usage = "nodes [-a]",
      .summary = "nodes and their slots",
      .run = verb_nodes},
+    {.name = "server",
+     .verb = VERB_SERVER,
+     .usage = "server",
+     .summary = "the server; of several, which one leads and which stand by",
+     .run = verb_server},
     {.name = "node",
      .verb = VERB_NODE,
      .usage = "node show|drain|resume|add|remove|rotate [options] NAME, node list",
@@ -153,6 +144,58 @@ const struct command commands[] = {
      .examples = "  ddpctl report r50                  writes report-r50.html\n"
                  "  ddpctl report -o - 41 > r50.html\n",
      .run = verb_report},
+    {.name = "why",
+     .verb = VERB_WHY,
+     .usage = "why [options] JOB",
+     .summary = "why a job failed, waits or stands still",
+     .examples =
+         "  ddpctl why @last\n  ddpctl why -g 2 r50                how its generation 2 failed\n"
+         "  ddpctl why --stacks 41             where each rank of a running job stands\n",
+     .run = verb_why},
+    {.name = "top",
+     .verb = VERB_TOP,
+     .usage = "top [--once] [--interval TIME] [JOB]",
+     .summary = "jobs, nodes and GPUs, live; of one job its ranks",
+     .examples = "  ddpctl top                         ? shows the keys\n"
+                 "  ddpctl top r50\n"
+                 "  ddpctl top --once --json | jq .nodes\n",
+     .run = verb_top},
+    {.name = "http",
+     .verb = VERB_HTTP,
+     .usage = "http [--listen HOST:PORT] [options]",
+     .summary = "serve a page of jobs, nodes and GPUs, and metrics for Prometheus",
+     .examples = "  ddpctl http                        http://127.0.0.1:7480/ , /metrics\n"
+                 "  ddpctl http --listen 0.0.0.0:7480 --key-file /etc/ddp/http.key\n",
+     .run = verb_http},
+    {.name = "doctor",
+     .verb = VERB_DOCTOR,
+     .usage = "doctor [--node NAME]... [--net] [JOB]",
+     .summary = "what is wrong with the nodes and the network between them",
+     .examples = "  ddpctl doctor                      exit 1 if anything fails\n"
+                 "  ddpctl doctor 41                   the nodes of a job, with its account, "
+                 "folder and Python\n"
+                 "  ddpctl doctor --node gpu01 --node gpu02 --net\n",
+     .run = verb_doctor},
+    {.name = "backup",
+     .verb = VERB_BACKUP,
+     .usage = "backup [--move] [options] FILE",
+     .summary = "the server's state as a file: jobs, keys, drains, events",
+     .examples = "  ddpctl backup /srv/backup/ddp-monday      a server may be running\n"
+                 "  ddpctl backup --move old.ddp && ddpctl restore --store etcd://h1,h2,h3 "
+                 "old.ddp\n",
+     .run = verb_backup},
+    {.name = "restore",
+     .verb = VERB_RESTORE,
+     .usage = "restore [options] FILE",
+     .summary = "a state that was backed up, into an empty one of either kind",
+     .examples = "  ddpctl restore --state-dir /srv/ddp /srv/backup/ddp-monday\n",
+     .run = verb_restore},
+    {.name = "upgrade",
+     .verb = VERB_UPGRADE,
+     .usage = "upgrade --plan",
+     .summary = "how to bring the cluster to this version, without stopping jobs",
+     .examples = "  ddpctl upgrade --plan              exit 1 if it would not be safe\n",
+     .run = verb_upgrade},
     {.name = "completion",
      .verb = VERB_COMPLETION,
      .usage = "completion bash|zsh|fish",
@@ -169,9 +212,6 @@ const struct command commands[] = {
      .usage = "help [VERB|exit-codes|environment|json]",
      .summary = "this",
      .run = verb_help},
-    PLANNED("top", "live view of jobs"),
-    PLANNED("why", "root cause of a failure, report on a wait"),
-    PLANNED("doctor", "checks of the cluster"),
 };
 const size_t command_count = sizeof commands / sizeof commands[0];
 
@@ -221,7 +261,6 @@ const char *command_guess(const char *name)
     size_t count = 0;
 
     for (size_t i = 0; i < command_count; i++)
-        if (commands[i].verb != VERB_PLANNED)
-            words[count++] = commands[i].name;
+        words[count++] = commands[i].name;
     return options_nearest(name, words, count);
 }

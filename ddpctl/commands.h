@@ -24,7 +24,7 @@ const struct command *command_find(const char *name);
 /* What to write instead of a verb that other programs have and this one has not, as a sentence;
  * NULL: not known. */
 const char *command_advice(const char *name);
-/* The verb that was probably meant, one that is built; NULL: none is near. */
+/* The verb that was probably meant; NULL: none is near. */
 const char *command_guess(const char *name);
 
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/io/conn.h"
+#include "common/io/stop_signal.h"
 #include "ddpctl/units.h"
 
 #define QUICK_US 2000000u
@@ -84,7 +85,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(bytes, sizeof bytes);
 }
 
-/* The first line on stdout reports that the daemon is ready; its words do not matter. */
+/* The first line on stdout reports that the daemon is ready. */
 static void on_output(uv_stream_t *stream, ssize_t byte_count, const uv_buf_t *buf)
 {
     struct daemon *daemon = stream->data;
@@ -93,9 +94,12 @@ static void on_output(uv_stream_t *stream, ssize_t byte_count, const uv_buf_t *b
         (void)uv_read_stop(stream);
         return;
     }
-    if (!daemon->is_ready && memchr(buf->base, '\n', (size_t)byte_count)) {
-        daemon->is_ready = true;
-        if (!daemon->stopping)
+    for (ssize_t i = 0; i < byte_count && !daemon->is_ready; i++) {
+        daemon->is_ready = buf->base[i] == '\n';
+        if (!daemon->is_ready && daemon->ready_bytes < sizeof daemon->ready_line - 1)
+            daemon->ready_line[daemon->ready_bytes++] = buf->base[i];
+        daemon->ready_line[daemon->ready_bytes] = '\0';
+        if (daemon->is_ready && !daemon->stopping)
             daemon->handlers->on_ready(daemon);
     }
 }
@@ -123,6 +127,7 @@ enum status daemon_start(struct daemon *daemon, uv_loop_t *loop, struct err *err
         return err_set(err, STATUS_IO, errno, "open %.180s: %s", daemon->log_path, strerror(errno));
     daemon->loop = loop;
     daemon->is_ready = false;
+    daemon->ready_bytes = 0;
     daemon->started_us = clock_boot_us();
     (void)uv_pipe_init(loop, &daemon->out, 0);
     daemon->out.data = daemon->process.data = daemon;
@@ -146,7 +151,7 @@ void daemon_stop(struct daemon *daemon)
         return;
     daemon->stopping = true;
     if (daemon->running)
-        (void)uv_process_kill(&daemon->process, SIGTERM);
+        (void)uv_process_kill(&daemon->process, stop_signal());
 }
 
 void daemon_kill(struct daemon *daemon)

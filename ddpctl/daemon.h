@@ -11,7 +11,7 @@
 
 #include "common/status.h"
 
-#define DAEMON_ARGS_MAX 16
+#define DAEMON_ARGS_MAX 24
 
 struct daemon;
 
@@ -40,6 +40,8 @@ struct daemon {
     uint32_t quick_ends; /* how often in a row it ended soon after the start */
     bool running, is_ready, stopping, finished;
     char ended[64];
+    char ready_line[512]; /* what it printed, without its end, cut if it is longer */
+    size_t ready_bytes;
 };
 
 /* Adds one argument, printf-like. The first one is the path of the program. */
@@ -47,7 +49,7 @@ void daemon_arg(struct daemon *daemon, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Starts it. name, program, log_path, arguments, environ, handlers, owner are set before. */
 enum status daemon_start(struct daemon *daemon, uv_loop_t *loop, struct err *err);
-/* Sends SIGTERM; on_stopped follows, at once where it does not run. A second call does nothing. */
+/* Sends stop_signal(); on_stopped follows, at once where it does not run. A second call does nothing. */
 void daemon_stop(struct daemon *daemon);
 /* Sends SIGKILL. */
 void daemon_kill(struct daemon *daemon);

@@ -21,8 +21,6 @@ void docs_write(enum option_form form, struct buf *out)
     for (size_t i = 0; i < command_count; i++) {
         const struct command *command = &commands[i];
 
-        if (command->usage == NULL) /* planned */
-            continue;
         verbs[docs.verb_count++] = (struct option_verb){
             .name = command->name,
             .bit = command->verb,

@@ -41,3 +41,25 @@ void escape_text(const char *text, size_t byte_count, struct buf *out)
             buf_printf(out, "\\x%02x", (unsigned char)text[at++]);
     }
 }
+
+void escape_last_lines(const char *text, size_t length, int lines_max, struct buf *out)
+{
+    size_t from;
+    int lines = 0;
+
+    while (length > 0 && text[length - 1] == '\n')
+        length--;
+    for (from = length; from > 0; from--)
+        if (text[from - 1] == '\n' && ++lines == lines_max)
+            break;
+    while (from < length) {
+        size_t line = strcspn(text + from, "\n");
+
+        if (from + line > length)
+            line = length - from;
+        buf_add_text(out, "    ");
+        escape_text(text + from, line, out);
+        buf_add_text(out, "\n");
+        from += line + 1;
+    }
+}

@@ -10,4 +10,8 @@
  * change the direction of writing become \xNN. */
 void escape_text(const char *text, size_t byte_count, struct buf *out);
 
+/* The last lines, at most `lines_max`, of the first `length` bytes, each escaped and indented by four spaces;
+ * empty ones at the end are left out. */
+void escape_last_lines(const char *text, size_t length, int lines_max, struct buf *out);
+
 #endif

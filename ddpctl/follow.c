@@ -16,6 +16,11 @@ void follow_init(struct follow *follow, const struct follow_options *options)
     follow->only_one = options->generation > 0 || options->previous;
 }
 
+uint32_t follow_world(const struct part_job *job)
+{
+    return (job->nodes_max > job->nodes ? job->nodes_max : job->nodes) * job->nproc_per_node;
+}
+
 /* Puts every rank at the start of its log of `generation`. */
 static void begin_generation(struct follow *follow, uint32_t generation)
 {
@@ -92,7 +97,8 @@ enum status follow_job(struct follow *follow, const struct msg_job_info *info, s
     assert(info->jobs.count == 1);
     if (follow->world == 0) {
         follow->job_id = job->job_id;
-        follow->world = job->nodes * job->nproc_per_node;
+        follow->world = follow_world(job);
+        follow->changes_size = job->nodes_min < job->nodes_max;
         if (follow->world > RANKS_PER_JOB_MAX)
             follow->world = RANKS_PER_JOB_MAX;
         status = choose_ranks(follow, info, err);
@@ -149,6 +155,12 @@ bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *re
     return false;
 }
 
+/* A rank that this generation did not have, of a job whose generations differ in size. */
+static bool is_absent(const struct follow *follow, const struct msg_log_data *data)
+{
+    return follow->changes_size && follow->options.ranks_all && data->is_final;
+}
+
 static enum follow_data take_problem(struct follow *follow, struct follow_rank *cursor,
                                      bool no_more, uint64_t now_us, bool *is_final)
 {
@@ -174,6 +186,10 @@ enum follow_data follow_take(struct follow *follow, const struct msg_log_data *d
     *rank = (uint32_t)data->request_id;
     cursor = &follow->ranks[*rank];
     cursor->asked = false;
+    if (data->problem[0] != '\0' && is_absent(follow, data)) {
+        cursor->final = *is_final = true;
+        return FOLLOW_NOTHING;
+    }
     if (data->problem[0] != '\0')
         return take_problem(follow, cursor, data->is_final, now_us, is_final);
     cursor->problems = 0;

@@ -38,10 +38,14 @@ struct follow_rank {
     uint64_t ask_at_us; /* earliest time of the next request */
 };
 
+/* The most ranks that a generation of the job can have. */
+uint32_t follow_world(const struct part_job *job);
+
 struct follow {
     struct follow_options options;
     uint64_t job_id;
-    uint32_t world;
+    uint32_t world;      /* the largest that it can have */
+    bool changes_size;   /* not every generation has all these ranks */
     uint32_t generation; /* being read; 0: none yet */
     uint32_t current;    /* of the job */
     bool ended, only_one;

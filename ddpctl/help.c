@@ -44,6 +44,9 @@ static const char environment[] =
     "sends nothing else.\n"
     "The ranks then get torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the "
     "rest;\n"
+    "those of a job of an array DDP_ARRAY_JOB_ID, DDP_ARRAY_INDEX, DDP_ARRAY_COUNT, DDP_ARRAY_MIN "
+    "and "
+    "DDP_ARRAY_MAX;\n"
     "and DDP_METRICS, a file of the rank to which it may append JSON lines for ddpctl metrics.\n";
 
 static const char json[] =
@@ -55,18 +58,47 @@ static const char json[] =
     "           where reason submitted_at started_at ended_at argv cwd\n"
     "           job.exit {code signal signal_name source}, null while it runs\n"
     "           job.progress {epoch epochs step steps loss samples_per_s checkpoint_step}\n"
+    "           job.straggler, if a rank is slow\n"
     "           job.ranks[] {rank local_rank node pid slot state exit_code signal}\n"
-    "           job.failed {rank node tail}\n"
+    "           job.failed {rank node tail}; of a job of an array: job.array {job index count}\n"
     "           state: queued starting running restarting succeeded failed cancelled\n"
+    "  why      why.job as of ps; running_s cancelled waits_for_ranks[] not_known[]\n"
+    "           why.failure, why.failures[] {generation at ran_s alone_s class rank local_rank "
+    "node "
+    "pid exit_code signal signal_name\n"
+    "           oom core cause error tail step resumed_step checkpoint_step world_size failed_too "
+    "left "
+    "stopped lost decision; of a hang stacks}\n"
+    "           why.failed_ranks[] {rank node exit_code signal signal_name after_s}, "
+    "why.moves[] {rank progress_s_ago}\n"
+    "           why.store {address keys clients[] {rank node address connected_s waits waits_s "
+    "missing[] missing_count}}\n"
+    "           why.stacks[] {rank pid state wchan kernel kernel_problem python python_problem}\n"
+    "  top      type at jobs[] as ps, with steps_per_s; nodes[] as nodes, without closed_slots, "
+    "with "
+    "gauges_s_ago\n"
+    "           load cpus cpu_percent memory_total_bytes memory_available_bytes disk_total_bytes "
+    "disk_free_bytes\n"
+    "           nodes[].slot_list[] {slot state job_id rank gpu uuid utilization_percent "
+    "memory_used_bytes\n"
+    "           memory_total_bytes temperature_c power_w power_limit_w age_s error}\n"
+    "  http     type url: once, when it serves\n"
     "  ps       jobs[] as status, without ranks\n"
     "  nodes    nodes[] {name state address slots slots_free slots_closed gpus drained pid version "
-    "seen_s_ago}\n"
-    "           nodes[].drained {by reason at}, null unless an operator drained the node\n"
+    "protocol\n"
+    "           drains_on_term seen_s_ago}\n"
+    "           nodes[].drained {by reason at}, null unless an operator, or its launcherd before "
+    "its "
+    "end,\n"
+    "           drained the node\n"
     "           nodes[].closed_slots[] {slot state job_id generation reason drained_by since}\n"
     "           state of a slot: free busy checking quarantined unknown drained\n"
     "  node     node: as one of nodes[], with slot_list[] of all its slots\n"
     "  node add, rotate, user ...\n"
     "           key {name role url old_until}; the key is in url, once\n"
+    "  upgrade  upgrade {version protocol safe steps[] problems[] notes[]}\n"
+    "           steps[] {kind name version stops_jobs do}; kind: backup standby server node "
+    "clients\n"
     "  node list, user list\n"
     "           principals[] {name role connected keys created_at rotated_at seen_at}; role: node "
     "user admin\n"
@@ -123,11 +155,6 @@ static void write_options(enum verb verb, struct buf *out)
 
 static void write_verb(const struct command *command, struct buf *out)
 {
-    if (!command->usage) {
-        buf_printf(out, "ddpctl %s: %s. It comes in a later version.\n", command->name,
-                   command->summary);
-        return;
-    }
     if (command->examples)
         buf_printf(out, "%s\n", command->examples);
     buf_printf(out, "usage: ddpctl %s\n%s\n\n", command->usage, command->summary);
@@ -147,13 +174,8 @@ static void write_all(const struct command *table, size_t count, struct buf *out
 {
     buf_add_text(out, head);
     for (size_t i = 0; i < count; i++)
-        if (table[i].usage)
-            buf_printf(out, "  %-10s %s\n", table[i].name, table[i].summary);
-    buf_add_text(out, "  later:    ");
-    for (size_t i = 0; i < count; i++)
-        if (!table[i].usage)
-            buf_printf(out, " %s", table[i].name);
-    buf_add_text(out, "\n\nFor all verbs:\n");
+        buf_printf(out, "  %-10s %s\n", table[i].name, table[i].summary);
+    buf_add_text(out, "\nFor all verbs:\n");
     write_options(VERB_HELP, out);
     buf_add_text(out, "\nMore: ddpctl help VERB, ddpctl help exit-codes, environment, json\n");
 }

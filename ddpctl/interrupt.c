@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ddpctl/units.h"
+
 #define ANSWER_TIMEOUT_US 10000000u
 
 static const int signal_numbers[] = {SIGINT, SIGTERM, SIGHUP};
@@ -15,15 +17,19 @@ static void stop(struct interrupt *interrupt, int exit_code)
     interrupt->options.on_stop(interrupt->options.owner, exit_code);
 }
 
-static void on_cancel_open(struct client *client)
+static void send_cancel(struct client *client)
 {
     struct interrupt *interrupt = client->owner;
+    const uint32_t signals[] = {[INTERRUPT_FIRST] = interrupt->options.first_signal,
+                                [INTERRUPT_TERM] = SIGTERM,
+                                [INTERRUPT_KILL] = SIGKILL};
     struct msg msg = {.type = MSG_TYPE_CANCEL,
                       .cancel = {.job = interrupt->job,
-                                 .signal = interrupt->kill_requested ? SIGKILL : SIGTERM,
-                                 .grace_us = interrupt->kill_requested ? 0 : -1}};
+                                 .signal = signals[interrupt->requested],
+                                 .grace_us = interrupt->requested == INTERRUPT_KILL ? 0 : -1}};
     struct err err = {0};
 
+    interrupt->sent = interrupt->requested;
     client_expect(client, ANSWER_TIMEOUT_US);
     (void)client_send(client, &msg, &err);
 }
@@ -46,22 +52,19 @@ static void on_cancel_failed(struct client *client, const struct err *err)
 }
 
 static const struct client_handlers cancel_handlers = {
-    .on_open = on_cancel_open, .on_message = on_cancel_message, .on_failed = on_cancel_failed};
+    .on_open = send_cancel, .on_message = on_cancel_message, .on_failed = on_cancel_failed};
 
 static void send_if_requested(struct interrupt *interrupt)
 {
-    if (!interrupt->cancel_requested || interrupt->job[0] == '\0' || interrupt->job_ended ||
-        interrupt->is_closed)
+    if (interrupt->requested == interrupt->sent || interrupt->job[0] == '\0' ||
+        interrupt->job_ended || interrupt->is_closed)
         return;
     if (interrupt->client_open) {
-        if (interrupt->kill_requested && !interrupt->kill_sent) {
-            interrupt->kill_sent = true;
-            on_cancel_open(&interrupt->client);
-        }
-        return;
+        if (interrupt->sent != INTERRUPT_NONE)
+            send_cancel(&interrupt->client);
+        return; /* else it is not connected yet, and will send what is wanted then */
     }
     interrupt->client_open = true;
-    interrupt->kill_sent = interrupt->kill_requested;
     client_open(&interrupt->client, interrupt->options.loop, &interrupt->options.ctl->server,
                 interrupt->options.patience_us, &cancel_handlers, interrupt);
     interrupt->client.first_is_patient = true;
@@ -81,8 +84,34 @@ void interrupt_job_ended(struct interrupt *interrupt)
 
 void interrupt_cancel(struct interrupt *interrupt)
 {
-    interrupt->cancel_requested = true;
+    if (interrupt->requested < INTERRUPT_TERM)
+        interrupt->requested = INTERRUPT_TERM;
     send_if_requested(interrupt);
+}
+
+static enum interrupt_step next_step(const struct interrupt *interrupt, int number)
+{
+    if (interrupt->requested != INTERRUPT_NONE)
+        return interrupt->requested + 1;
+    if (number != SIGINT || interrupt->options.first_signal == SIGTERM)
+        return INTERRUPT_TERM;
+    return interrupt->options.first_signal == SIGKILL ? INTERRUPT_KILL : INTERRUPT_FIRST;
+}
+
+/* What happens now, and what the next signal does. */
+static void announce(struct interrupt *interrupt)
+{
+    struct screen *screen = &interrupt->options.ctl->screen;
+    char name[TEXT_BYTES];
+
+    signal_text(interrupt->requested == INTERRUPT_FIRST ? interrupt->options.first_signal : SIGTERM,
+                name);
+    if (interrupt->requested == INTERRUPT_KILL)
+        screen_message(screen, "-- killing the job; Ctrl-C again ends ddpctl without waiting --");
+    else
+        screen_message(
+            screen, "-- %s to every rank: the job has its grace to end; Ctrl-C again %s --", name,
+            interrupt->requested == INTERRUPT_FIRST ? "sends SIGTERM" : "kills it");
 }
 
 static void cancel(struct interrupt *interrupt, int number)
@@ -90,16 +119,23 @@ static void cancel(struct interrupt *interrupt, int number)
     assert(number > 0);
     if (!interrupt->signal_number)
         interrupt->signal_number = number;
-    if (interrupt->cancel_requested && interrupt->kill_requested) { /* the third time */
+    if (interrupt->requested == INTERRUPT_KILL) {
         stop(interrupt, 128 + number);
         return;
     }
-    interrupt->kill_requested = interrupt->cancel_requested;
-    interrupt->cancel_requested = true;
-    screen_message(&interrupt->options.ctl->screen,
-                   interrupt->kill_requested
-                       ? "-- killing the job --"
-                       : "-- cancelling the job; once more kills it at once --");
+    interrupt->requested = next_step(interrupt, number);
+    announce(interrupt);
+    send_if_requested(interrupt);
+}
+
+void interrupt_term(struct interrupt *interrupt)
+{
+    if (interrupt->requested >= INTERRUPT_TERM || interrupt->is_closed)
+        return;
+    if (!interrupt->signal_number)
+        interrupt->signal_number = SIGTERM;
+    interrupt->requested = INTERRUPT_TERM;
+    announce(interrupt);
     send_if_requested(interrupt);
 }
 
@@ -148,8 +184,9 @@ static void on_keyboard(uv_poll_t *poll, int status, int events)
 
 static bool can_ask(const struct interrupt *interrupt)
 {
-    return interrupt->options.can_detach && interrupt->job[0] != '\0' &&
-           interrupt->options.ctl->screen.err_is_tty && isatty(STDIN_FILENO) == 1;
+    return interrupt->options.can_detach && !interrupt->options.keyboard_is_used &&
+           interrupt->job[0] != '\0' && interrupt->options.ctl->screen.err_is_tty &&
+           isatty(STDIN_FILENO) == 1;
 }
 
 static void ask(struct interrupt *interrupt)
@@ -173,6 +210,10 @@ static void on_signal(uv_signal_t *signal, int number)
         detach(interrupt, 128 + SIGHUP); /* a closed laptop never kills the job */
         return;
     }
+    if (number == SIGTERM && interrupt->options.term_is_final) {
+        interrupt_term(interrupt);
+        return;
+    }
     interrupt->count++;
     if (number == SIGINT && interrupt->count == 1 && can_ask(interrupt))
         ask(interrupt);
@@ -180,13 +221,25 @@ static void on_signal(uv_signal_t *signal, int number)
         cancel(interrupt, number);
 }
 
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 void interrupt_open(struct interrupt *interrupt, const struct interrupt_options *options)
 {
     assert(options->on_stop != NULL);
     *interrupt = (struct interrupt){.options = *options};
+    if (interrupt->options.first_signal == 0)
+        interrupt->options.first_signal = SIGINT;
     if (!options->is_on)
         return;
     for (size_t i = 0; i < sizeof signal_numbers / sizeof signal_numbers[0]; i++) {
+        interrupt->is_watched[i] = signal_numbers[i] != SIGHUP || !is_ignored(SIGHUP);
+        if (!interrupt->is_watched[i])
+            continue;
         (void)uv_signal_init(options->loop, &interrupt->signals[i]);
         interrupt->signals[i].data = interrupt;
         (void)uv_signal_start(&interrupt->signals[i], on_signal, signal_numbers[i]);
@@ -203,5 +256,6 @@ void interrupt_close(struct interrupt *interrupt)
     if (!interrupt->options.is_on)
         return;
     for (size_t i = 0; i < sizeof signal_numbers / sizeof signal_numbers[0]; i++)
-        uv_close((uv_handle_t *)&interrupt->signals[i], NULL);
+        if (interrupt->is_watched[i])
+            uv_close((uv_handle_t *)&interrupt->signals[i], NULL);
 }

@@ -28,8 +28,8 @@ static bool keep_job(struct job_pages *pages, const struct msg_job_info *info)
     }
     return is_kept && keep(pages, &pages->job.name) && keep(pages, &pages->job.user) &&
            keep(pages, &pages->job.where) && keep(pages, &pages->job.reason) &&
-           keep(pages, &pages->info.failed_node) && keep(pages, &pages->info.tail) &&
-           keep(pages, &pages->info.cwd);
+           keep(pages, &pages->job.straggler) && keep(pages, &pages->info.failed_node) &&
+           keep(pages, &pages->info.tail) && keep(pages, &pages->info.cwd);
 }
 
 static bool keep_ranks(struct job_pages *pages, const struct msg_job_info *info)
@@ -51,18 +51,14 @@ static bool keep_ranks(struct job_pages *pages, const struct msg_job_info *info)
 }
 
 /* A generation that came meanwhile begins the list anew. */
-static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
+bool job_pages_take(struct job_pages *pages, const struct msg_job_info *info)
 {
-    const struct msg_job_info *info = &msg->job_info;
-    struct job_pages *pages = context;
     bool is_kept = true;
 
-    if (info->jobs.count != 1)
-        return ctl_fail_unexpected(ctl, msg);
     if (pages->next_rank > 0 && info->jobs.items[0].generation != pages->job.generation) {
         pages->next_rank = pages->rank_count = 0;
         pages->info.more_ranks = true;
-        return CTL_OK;
+        return true;
     }
     if (pages->next_rank == 0)
         is_kept = keep_job(pages, info);
@@ -72,7 +68,15 @@ static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
     pages->info.more_ranks = info->more_ranks && info->ranks.count > 0;
     if (info->ranks.count > 0)
         pages->next_rank = info->ranks.items[info->ranks.count - 1].rank + 1;
-    return is_kept ? CTL_OK : ctl_fail(ctl, CTL_FAILED, "out of memory", "");
+    return is_kept;
+}
+
+static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
+{
+    if (msg->job_info.jobs.count != 1)
+        return ctl_fail_unexpected(ctl, msg);
+    return job_pages_take(context, &msg->job_info) ? CTL_OK
+                                                   : ctl_fail(ctl, CTL_FAILED, "out of memory", "");
 }
 
 int job_pages_read(struct ctl *ctl, struct request *request, struct job_pages *pages)

@@ -16,6 +16,9 @@ struct job_pages {
     uint32_t rank_count, next_rank;
 };
 
+/* Takes one answer with exactly one job; the next request is for `next_rank`, while info.more_ranks. False: no
+ * memory. */
+bool job_pages_take(struct job_pages *pages, const struct msg_job_info *info);
 /* Sends `request`, a job_get, and again for further pages. `request`'s on_answer and context are set
  * here. Returns the exit code; `pages` is zeroed by the caller, and freed by job_pages_free. */
 int job_pages_read(struct ctl *ctl, struct request *request, struct job_pages *pages);

@@ -5,6 +5,7 @@
 
 #include "ddpctl/cmdline.h"
 #include "ddpctl/docs.h"
+#include "ddpctl/slurm_node.h"
 
 /* --help=man, bash, zsh or fish: for the build of packages. */
 static int print_docs(enum option_form form)
@@ -21,7 +22,7 @@ static int run(struct ctl *ctl, const struct command *command)
 {
     int code;
 
-    if (ctl->options.standalone)
+    if (ctl->options.standalone || ctl->options.slurm)
         ctl->server.address = ""; /* it makes its own */
     else
         server_choose(&ctl->server, ctl->options.server);
@@ -33,6 +34,7 @@ static int run(struct ctl *ctl, const struct command *command)
 
 int main(int argc, char **argv)
 {
+    struct slurm_node_options task;
     struct ctl ctl = {0};
     const struct command *command = NULL;
     char **words;
@@ -44,6 +46,8 @@ int main(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe then fails with EPIPE */
     if (option_docs_asked(argc, argv, &form))
         return print_docs(form);
+    if (slurm_node_asked(argc, argv, &task))
+        return slurm_node_main(&task);
     words = calloc((size_t)argc + 3, sizeof *words);
     if (!words)
         return CTL_OURS;

@@ -24,13 +24,20 @@ enum verb {
     VERB_VERSION = 1u << 9,
     VERB_HELP = 1u << 10,
     VERB_NODE = 1u << 11,
-    VERB_PLANNED = 1u << 12, /* planned, not there yet */
     VERB_USER = 1u << 13,
     VERB_LOGIN = 1u << 14,
     VERB_LOGOUT = 1u << 15,
     VERB_COMPLETION = 1u << 16,
     VERB_METRICS = 1u << 17,
     VERB_REPORT = 1u << 18,
+    VERB_WHY = 1u << 19,
+    VERB_HTTP = 1u << 20,
+    VERB_TOP = 1u << 21,
+    VERB_SERVER = 1u << 12,
+    VERB_DOCTOR = 1u << 23,
+    VERB_BACKUP = 1u << 27,
+    VERB_RESTORE = 1u << 28,
+    VERB_UPGRADE = 1u << 25,
 };
 
 struct options {
@@ -41,15 +48,23 @@ struct options {
     /* the job */
     const char *nodes, *nproc_per_node, *name, *cwd, *stage;
     struct option_texts env;
-    bool env_clear, module, no_python;
+    bool env_clear, module, no_python, no_store, run_path, virtual_local_rank;
+    bool use_env; /* of torch.distributed.launch: LOCAL_RANK is always there */
+    const char *role, *rdzv_id, *env_style, *local_rank_arg;
+    const char *redirects, *tee, *local_ranks_filter, *node_rank; /* torchrun.h */
     uint32_t max_restarts;
     uint64_t grace_us, time_us;
     const char *priority;
-    bool wait_for_nodes;
-    bool wait, follow, dry_run, standalone;
+    bool wait_for_nodes, replace_stragglers;
+    uint32_t spares;
+    const char *hang_timeout, *warn, *after, *array;
+    bool wait, follow, dry_run, standalone, slurm;
     const char *state_dir, *log_dir, *bindir;
     /* what is shown */
-    bool all, watch, raw, previous, no_progress;
+    bool all, expand, watch, raw, previous, no_progress, timestamps, stacks;
+    const char *prefix, *stream;
+    const char *stdin_rank;
+    bool tty;
     const char *field, *format, *output;
     const char *rank, *job;
     uint32_t generation, tail;
@@ -59,11 +74,23 @@ struct options {
     bool now;
     /* node */
     const char *slot, *reason;
+    /* http, top */
+    const char *listen, *key_file, *cert, *cert_key;
+    struct option_texts hosts;
+    uint64_t interval_us;
+    bool once;
+    /* backup, restore */
+    const char *store, *store_ca, *store_cert, *store_key, *store_user, *store_password_file;
+    bool move;
+    /* doctor */
+    struct option_texts node;
+    bool net;
+    bool plan;
     /* keys */
     bool admin;
     uint64_t overlap_us;
     /* names of accepted options that have no effect here */
-    const char *ignored[16];
+    const char *ignored[32];
     uint32_t ignored_count;
 };
 

@@ -9,10 +9,13 @@
 
 #include "common/buf.h"
 #include "common/msg.h"
+#include "ddpctl/units.h"
 
 struct output_style {
     bool color;
-    int64_t now_ms; /* wall clock, for ages */
+    bool folds_arrays; /* of a list of jobs: a line for each array */
+    int64_t now_ms;    /* wall clock, for ages */
+    const char *why;   /* of a status: how the job failed, in one line; NULL: not known */
 };
 
 /* The next generation of a job that is followed. */
@@ -23,6 +26,18 @@ struct output_turn {
     const char *cause;        /* why the last one ended; may be empty */
 };
 
+/* A line of a log, without its line feed. */
+struct output_log {
+    uint64_t job_id;
+    uint32_t generation, rank;
+    const char *node;
+    bool is_error;  /* stderr */
+    int64_t at_ms;  /* when it was written; 0: not known */
+    bool continues; /* a piece of a long line, which goes on in the next one */
+    const char *text;
+    size_t byte_count;
+};
+
 /* Text. */
 void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, struct buf *out);
 void output_status(const struct msg_job_info *info, const struct output_style *style,
@@ -30,6 +45,7 @@ void output_status(const struct msg_job_info *info, const struct output_style *s
 void output_nodes(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out);
 /* For exactly one node, with all its slots. */
 void output_node(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out);
+void output_server(const struct msg_server_info *info, struct buf *out);
 void output_events(const struct msg_events *events, struct buf *out);
 void output_keys(const struct part_principal *items, uint32_t count, struct buf *out);
 /* "2026-11-22 08:00 UTC"; "-" for 0. */
@@ -37,6 +53,8 @@ void output_time(int64_t wall_ms, char *text, size_t text_bytes);
 /* One line, without a line feed: "epoch 3/10  step 1.2k/6k  20%  loss 0.1234  5.1k/s"; empty before
  * the first progress. */
 void output_progress(const struct part_job *job, struct buf *out);
+/* "2 of 1:4 nodes"; empty for a job whose number of nodes is fixed. */
+void output_nodes_of(const struct part_job *job, char text[TEXT_BYTES]);
 /* The state or the end of a job, in a sentence without a line feed: "r50 (41) failed: rank 3 on
  * gpu03 exited 1". */
 void output_verdict(const struct msg_job_info *info, struct buf *out);
@@ -51,6 +69,7 @@ void output_jobs_json(const struct msg_jobs *jobs, struct buf *out);
 void output_status_json(const struct msg_job_info *info, struct buf *out);
 void output_nodes_json(const struct msg_nodes *nodes, struct buf *out);
 void output_node_json(const struct msg_nodes *nodes, struct buf *out); /* for exactly one node */
+void output_server_json(const struct msg_server_info *info, struct buf *out);
 void output_events_json(const struct msg_events *events, struct buf *out);
 void output_keys_json(const struct part_principal *items, uint32_t count, struct buf *out);
 void output_key_json(const char *name, const struct msg_principal_key *key, struct buf *out);
@@ -62,9 +81,7 @@ void output_event_line_json(const struct part_event *event, struct buf *out);
 void output_submit_json(const struct msg_submit *submit, struct buf *out);
 void output_submitted_json(const struct msg_submit *submit, uint64_t job_id, bool is_new,
                            struct buf *out);
-/* A line of a log, without its line feed. */
-void output_log_json(uint64_t job_id, uint32_t generation, uint32_t rank, const char *node,
-                     const char *text, size_t byte_count, struct buf *out);
+void output_log_json(const struct output_log *log, struct buf *out);
 /* {"type":"generation"}: the next one of a job that is followed. */
 void output_turn_json(const struct output_turn *turn, struct buf *out);
 /* The end of an attached verb: `code` is what ddpctl exits with. `info` may be NULL. */

@@ -1,74 +1,13 @@
 #include <assert.h>
 #include <cjson/cJSON.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/utf8.h"
+#include "ddpctl/json_parts.h"
 #include "ddpctl/output.h"
 #include "ddpctl/units.h"
-
-/* An object is built and printed at once. Without memory the buf is marked as failed. */
-static cJSON *object_new(void)
-{
-    cJSON *object = cJSON_CreateObject();
-
-    (void)cJSON_AddStringToObject(object, "schema", "ddp.v1");
-    return object;
-}
-
-static void object_print(cJSON *object, struct buf *out)
-{
-    char *text = cJSON_PrintUnformatted(object);
-
-    if (text) {
-        buf_add_text(out, text);
-        buf_add_text(out, "\n");
-    } else {
-        out->failed = true;
-    }
-    cJSON_free(text);
-    cJSON_Delete(object);
-}
-
-static void add_number(cJSON *object, const char *name, double value)
-{
-    (void)cJSON_AddNumberToObject(object, name, value);
-}
-
-/* A number, or null where `is_known` is false. */
-static void add_known(cJSON *object, const char *name, double value, bool is_known)
-{
-    if (is_known)
-        (void)cJSON_AddNumberToObject(object, name, value);
-    else
-        (void)cJSON_AddNullToObject(object, name);
-}
-
-/* A string, or null where it is empty. */
-static void add_text(cJSON *object, const char *name, const char *text)
-{
-    if (text[0])
-        (void)cJSON_AddStringToObject(object, name, text);
-    else
-        (void)cJSON_AddNullToObject(object, name);
-}
-
-static void add_time(cJSON *object, const char *name, int64_t wall_ms)
-{
-    char text[TEXT_BYTES];
-
-    time_text(wall_ms, text);
-    add_text(object, name, wall_ms > 0 ? text : "");
-}
-
-static void add_signal(cJSON *object, uint32_t signal)
-{
-    char text[TEXT_BYTES];
-
-    signal_text(signal, text);
-    add_known(object, "signal", signal, signal > 0);
-    add_text(object, "signal_name", signal > 0 ? text : "");
-}
 
 static void add_texts(cJSON *object, const char *name, const struct msg_text_list *texts)
 {
@@ -109,6 +48,8 @@ static void add_progress(cJSON *object, const struct part_job *job)
 /* The fields of a job that `ps` and `status` share. */
 static void add_job(cJSON *object, const struct part_job *job)
 {
+    cJSON *array;
+
     add_number(object, "id", (double)job->job_id);
     (void)cJSON_AddStringToObject(object, "name", job->name);
     (void)cJSON_AddStringToObject(object, "user", job->user);
@@ -118,6 +59,8 @@ static void add_job(cJSON *object, const struct part_job *job)
     add_number(object, "max_restarts", job->max_restarts);
     add_number(object, "restarts_used", job->restarts_without_progress);
     add_number(object, "nodes", job->nodes);
+    add_number(object, "nodes_min", job->nodes_min > 0 ? job->nodes_min : job->nodes);
+    add_number(object, "nodes_max", job->nodes_max > 0 ? job->nodes_max : job->nodes);
     add_number(object, "nproc_per_node", job->nproc_per_node);
     add_number(object, "world_size", (double)job->nodes * job->nproc_per_node);
     add_number(object, "ranks_running", job->ranks_running);
@@ -128,6 +71,19 @@ static void add_job(cJSON *object, const struct part_job *job)
     add_time(object, "started_at", job->started_ms);
     add_time(object, "ended_at", job->ended_ms);
     add_progress(object, job);
+    if (job->array_job != 0) {
+        array = cJSON_AddObjectToObject(object, "array");
+        add_number(array, "job", (double)job->array_job);
+        add_number(array, "index", job->array_index);
+        add_number(array, "count", job->array_count);
+    }
+    if (job->straggler[0] != '\0')
+        add_text(object, "straggler", job->straggler);
+}
+
+void output_add_job(cJSON *object, const struct part_job *job)
+{
+    add_job(object, job);
 }
 
 static void add_ranks(cJSON *object, const struct msg_job_info *info)
@@ -236,7 +192,7 @@ static void add_slots(cJSON *object, const char *name, const struct msg_nodes *n
     }
 }
 
-static void add_node(cJSON *item, const struct part_node *node)
+void output_add_node(cJSON *item, const struct part_node *node)
 {
     (void)cJSON_AddStringToObject(item, "name", node->name);
     (void)cJSON_AddStringToObject(item, "state", node_state_name(node->state));
@@ -248,6 +204,8 @@ static void add_node(cJSON *item, const struct part_node *node)
     add_drained(item, node);
     add_known(item, "pid", node->pid, node->pid > 0);
     add_text(item, "version", node->version);
+    add_known(item, "protocol", node->protocol, node->protocol > 0);
+    cJSON_AddBoolToObject(item, "drains_on_term", node->drains_on_term);
     add_known(item, "seen_s_ago", (double)node->beat_age_us / 1e6, node->beat_age_us >= 0);
 }
 
@@ -258,7 +216,7 @@ void output_nodes_json(const struct msg_nodes *nodes, struct buf *out)
     for (uint32_t i = 0; i < nodes->nodes.count; i++) {
         cJSON *item = cJSON_CreateObject();
 
-        add_node(item, &nodes->nodes.items[i]);
+        output_add_node(item, &nodes->nodes.items[i]);
         add_slots(item, "closed_slots", nodes, &nodes->nodes.items[i]);
         (void)cJSON_AddItemToArray(array, item);
     }
@@ -270,7 +228,7 @@ void output_node_json(const struct msg_nodes *nodes, struct buf *out)
     cJSON *object = object_new(), *item = cJSON_AddObjectToObject(object, "node");
 
     assert(nodes->nodes.count == 1);
-    add_node(item, &nodes->nodes.items[0]);
+    output_add_node(item, &nodes->nodes.items[0]);
     add_slots(item, "slot_list", nodes, &nodes->nodes.items[0]);
     object_print(object, out);
 }
@@ -365,7 +323,8 @@ void output_event_line_json(const struct part_event *event, struct buf *out)
 
 static void add_submit(cJSON *object, const struct msg_submit *submit)
 {
-    cJSON *env;
+    char text[JOB_NAME_BYTES_MAX + 8];
+    cJSON *env, *launch;
 
     (void)cJSON_AddStringToObject(object, "name", submit->name);
     add_number(object, "nodes", submit->nodes);
@@ -375,11 +334,34 @@ static void add_submit(cJSON *object, const struct msg_submit *submit)
     add_number(object, "time", (double)submit->time_limit_us / 1e6);
     add_number(object, "priority", submit->priority);
     (void)cJSON_AddBoolToObject(object, "wait_for_nodes", submit->wait_for_nodes);
+    add_number(object, "nodes_min", submit->nodes_min > 0 ? submit->nodes_min : submit->nodes);
+    add_number(object, "spares", submit->spares);
+    (void)cJSON_AddBoolToObject(object, "replace_stragglers", submit->replace_stragglers);
+    if (submit->hang_timeout_us == TIME_US_MAX)
+        (void)cJSON_AddStringToObject(object, "hang_timeout", "off");
+    else if (submit->hang_timeout_us > 0)
+        add_number(object, "hang_timeout", (double)submit->hang_timeout_us / 1e6);
+    if (submit->warn_us > 0) {
+        (void)snprintf(text, sizeof text, "%gs:%u", (double)submit->warn_us / 1e6,
+                       submit->warn_signal);
+        (void)cJSON_AddStringToObject(object, "warn", text);
+    }
+    if (submit->after_job[0] != '\0') {
+        (void)snprintf(text, sizeof text, "%s:%s", submit->after_job,
+                       submit->after_any ? "any" : "ok");
+        (void)cJSON_AddStringToObject(object, "after", text);
+    }
+    if (submit->array[0] != '\0')
+        (void)cJSON_AddStringToObject(object, "array", submit->array);
     (void)cJSON_AddStringToObject(object, "cwd", submit->cwd);
     add_texts(object, "argv", &submit->argv);
     env = cJSON_AddObjectToObject(object, "env");
     for (uint32_t i = 0; i < submit->env.count; i++)
         (void)cJSON_AddStringToObject(env, submit->env.items[i].name, submit->env.items[i].value);
+    launch = cJSON_AddObjectToObject(object, "launch");
+    for (uint32_t i = 0; i < submit->launch.count; i++)
+        (void)cJSON_AddStringToObject(launch, submit->launch.items[i].name,
+                                      submit->launch.items[i].value);
 }
 
 void output_submit_json(const struct msg_submit *submit, struct buf *out)
@@ -421,18 +403,21 @@ static void add_valid(struct buf *line, const char *text, size_t byte_count)
     buf_add(line, "", 1);
 }
 
-void output_log_json(uint64_t job_id, uint32_t generation, uint32_t rank, const char *node,
-                     const char *text, size_t byte_count, struct buf *out)
+void output_log_json(const struct output_log *log, struct buf *out)
 {
     cJSON *object = object_new();
     struct buf line = {0};
 
-    add_valid(&line, text, byte_count);
+    add_valid(&line, log->text, log->byte_count);
     (void)cJSON_AddStringToObject(object, "type", "log");
-    add_number(object, "job_id", (double)job_id);
-    add_number(object, "generation", generation);
-    add_number(object, "rank", rank);
-    add_text(object, "node", node);
+    add_number(object, "job_id", (double)log->job_id);
+    add_number(object, "generation", log->generation);
+    add_number(object, "rank", log->rank);
+    add_text(object, "node", log->node);
+    (void)cJSON_AddStringToObject(object, "stream", log->is_error ? "stderr" : "stdout");
+    add_time(object, "time", log->at_ms);
+    if (log->continues)
+        (void)cJSON_AddBoolToObject(object, "continues", true);
     (void)cJSON_AddStringToObject(object, "text", line.failed ? "" : line.bytes);
     object_print(object, out);
     buf_free(&line);

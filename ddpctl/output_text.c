@@ -1,9 +1,11 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ddpctl/escape.h"
+#include "ddpctl/job_lines.h"
 #include "ddpctl/output.h"
 #include "ddpctl/units.h"
 
@@ -91,6 +93,14 @@ static void table_write(struct table *table, const char *const *colors, uint32_t
     buf_free(&table->cells);
 }
 
+void output_nodes_of(const struct part_job *job, char text[TEXT_BYTES])
+{
+    text[0] = '\0';
+    if (job->nodes_min < job->nodes_max)
+        (void)snprintf(text, TEXT_BYTES, "%u of %u:%u nodes", job->nodes, job->nodes_min,
+                       job->nodes_max);
+}
+
 static void up_text(const struct part_job *job, int64_t now_ms, char text[TEXT_BYTES])
 {
     int64_t from_ms = job->started_ms ? job->started_ms : job->submitted_ms;
@@ -118,14 +128,17 @@ static void progress_cell(struct table *table, const struct part_job *job)
         cell(table, "%s", step);
 }
 
-static void job_row(struct table *table, const struct part_job *job, int64_t now_ms)
+static void job_row(struct table *table, const struct job_line *line, int64_t now_ms)
 {
+    const struct part_job *job = &line->job;
     char text[TEXT_BYTES];
 
-    cell(table, "%llu", (unsigned long long)job->job_id);
+    cell(table, "%s", line->id);
     cell(table, "%s", job->name);
     cell(table, "%s", job_state_name(job->state));
-    cell(table, "%u/%u", job->ranks_running, job->nodes * job->nproc_per_node);
+    output_nodes_of(job, text);
+    cell(table, "%u/%u%s%s", job->ranks_running, job->nodes * job->nproc_per_node,
+         text[0] != '\0' ? ", " : "", text);
     cell(table, "%s", job->where);
     progress_cell(table, job);
     count_text(job->samples_per_s, text);
@@ -147,15 +160,22 @@ void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, 
     static const char *const heads[] = {"ID",       "NAME", "STATE", "RANKS", "WHERE",
                                         "PROGRESS", "RATE", "LOSS",  "UP",    "NOTE"};
     struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "rllrllrrrl"};
-    const char *colors[500];
+    struct job_line *lines = malloc(jobs->jobs.count * sizeof *lines + 1);
+    const char **colors = malloc(jobs->jobs.count * sizeof *colors + 1);
+    uint32_t count = 0;
 
+    out->failed = out->failed || lines == NULL || colors == NULL;
+    if (lines != NULL && colors != NULL)
+        count = job_lines_make(jobs->jobs.items, jobs->jobs.count, style->folds_arrays, lines);
     for (size_t i = 0; i < table.columns; i++)
         cell(&table, "%s", heads[i]);
-    for (uint32_t i = 0; i < jobs->jobs.count; i++) {
-        job_row(&table, &jobs->jobs.items[i], style->now_ms);
-        colors[i] = state_color(jobs->jobs.items[i].state);
+    for (uint32_t i = 0; i < count; i++) {
+        job_row(&table, &lines[i], style->now_ms);
+        colors[i] = state_color(lines[i].job.state);
     }
     table_write(&table, style->color ? colors : NULL, 2, out);
+    free(lines);
+    free(colors);
 }
 
 void output_progress(const struct part_job *job, struct buf *out)
@@ -223,14 +243,21 @@ void output_turn(const struct output_turn *turn, struct buf *out)
 void output_submitted(const struct msg_submit *submit, uint64_t job_id, bool is_new,
                       const char *server, struct buf *out)
 {
+    const bool is_elastic = submit->nodes_min > 0 && submit->nodes_min < submit->nodes;
     unsigned long long id = job_id;
     char ddpctl[512] = "ddpctl";
 
     if (server)
         (void)snprintf(ddpctl, sizeof ddpctl, "ddpctl --server %s", server);
     buf_printf(out, "queued %s: ", submit->name);
+    if (submit->array[0] != '\0')
+        buf_printf(out, "array %s, each with ", submit->array);
+    if (is_elastic)
+        buf_printf(out, "%u to ", submit->nodes_min * submit->nproc_per_node);
     count_of(submit->nodes * submit->nproc_per_node, "rank", out);
     buf_add_text(out, " on ");
+    if (is_elastic)
+        buf_printf(out, "%u to ", submit->nodes_min);
     count_of(submit->nodes, "node", out);
     if (submit->max_restarts == 0) {
         buf_add_text(out, ", no restarts");
@@ -239,9 +266,13 @@ void output_submitted(const struct msg_submit *submit, uint64_t job_id, bool is_
         count_of(submit->max_restarts, "restart", out);
     }
     buf_add_text(out, is_new ? "\n" : " (it was there already)\n");
-    buf_printf(out,
-               "  logs  %s logs -f %llu     watch  %s status -w %llu     stop  %s cancel %llu\n",
-               ddpctl, id, ddpctl, id, ddpctl, id);
+    if (submit->array[0] != '\0')
+        buf_printf(out, "  jobs  %s status %llu     stop all  %s cancel %llu\n", ddpctl, id, ddpctl,
+                   id);
+    else
+        buf_printf(
+            out, "  logs  %s logs -f %llu     watch  %s status -w %llu     stop  %s cancel %llu\n",
+            ddpctl, id, ddpctl, id, ddpctl, id);
 }
 
 static void command_line(const struct msg_job_info *info, struct buf *out)
@@ -278,29 +309,6 @@ static void times_line(const struct part_job *job, int64_t now_ms, struct buf *o
         buf_printf(out, ", started %s", text);
     }
     buf_printf(out, ", %s %s\n", job->ended ? "took" : job->started_ms ? "up" : "waits for", up);
-}
-
-/* The last five lines of `tail`. */
-static void tail_lines(const char *tail, struct buf *out)
-{
-    size_t length = strlen(tail), from;
-    int lines = 0;
-
-    while (length > 0 && tail[length - 1] == '\n')
-        length--;
-    for (from = length; from > 0; from--)
-        if (tail[from - 1] == '\n' && ++lines == 5)
-            break;
-    while (from < length) {
-        size_t line = strcspn(tail + from, "\n");
-
-        if (from + line > length)
-            line = length - from;
-        buf_add_text(out, "    ");
-        escape_text(tail + from, line, out);
-        buf_add_text(out, "\n");
-        from += line + 1;
-    }
 }
 
 static void exit_cell(struct table *table, const struct part_job_rank *rank)
@@ -340,21 +348,45 @@ static void ranks_table(const struct msg_job_info *info, struct buf *out)
     table_write(&table, NULL, 0, out);
 }
 
+/* The logs of the rank that failed first, in the generation in which it did. */
+static void crash_command(const struct msg_job_info *info, struct buf *out)
+{
+    const struct part_job *job = &info->jobs.items[0];
+
+    buf_printf(out, "ddpctl logs %llu", (unsigned long long)job->job_id);
+    if (job->state == JOB_SUCCEEDED)
+        return;
+    if (info->crashed_generation > 0 && info->crashed_generation != job->generation)
+        buf_printf(out, " -g %u", info->crashed_generation);
+    if (info->crashed_generation > 0)
+        buf_printf(out, " --rank %u", info->crashed_rank);
+    else if (info->failed_rank >= 0) /* a server of version 1 */
+        buf_printf(out, " --rank %d", info->failed_rank);
+}
+
 static void next_commands(const struct msg_job_info *info, struct buf *out)
 {
     const struct part_job *job = &info->jobs.items[0];
     unsigned long long id = job->job_id;
 
-    if (job->ended && info->failed_rank >= 0)
-        buf_printf(out, "  next       ddpctl logs %llu --rank %d\n", id, info->failed_rank);
-    else if (job->ended)
-        buf_printf(out, "  next       ddpctl logs %llu\n", id);
+    if (!job->ended && info->crashed_generation > 0) {
+        buf_add_text(out, "  crashed    ");
+        crash_command(info, out);
+        buf_add_text(out, "\n");
+    }
+    buf_add_text(out, "  next       ");
+    if (job->ended)
+        crash_command(info, out);
     else
-        buf_printf(out, "  next       ddpctl logs -f %llu     ddpctl cancel %llu\n", id, id);
+        buf_printf(out, "ddpctl logs -f %llu     ddpctl cancel %llu", id, id);
+    buf_add_text(out, "\n");
 }
 
 static void head_line(const struct part_job *job, const struct output_style *style, struct buf *out)
 {
+    char nodes[TEXT_BYTES];
+
+    output_nodes_of(job, nodes);
     buf_printf(out, "%s (%llu) %s%s%s", job->name, (unsigned long long)job->job_id,
                style->color ? state_color(job->state) : "", job_state_name(job->state),
                style->color ? "\x1b[0m" : "");
@@ -364,6 +396,7 @@ static void head_line(const struct part_job *job, const struct output_style *sty
         buf_printf(out, ", exit %d", job->exit_code);
     else
         buf_printf(out, ", %u of %u ranks", job->ranks_running, job->nodes * job->nproc_per_node);
+    buf_printf(out, "%s%s", nodes[0] != '\0' ? ", " : "", nodes);
     buf_printf(out, ", generation %u, %u of %u restarts used", job->generation,
                job->restarts_without_progress, job->max_restarts);
     if (job->restarts > job->restarts_without_progress)
@@ -378,7 +411,11 @@ void output_status(const struct msg_job_info *info, const struct output_style *s
 
     assert(info->jobs.count == 1);
     head_line(job, style, out);
-    if (job->reason[0]) {
+    if (style->why != NULL) {
+        buf_printf(out, "  why        %s\n             more: ddpctl why %llu\n", style->why,
+                   (unsigned long long)job->job_id);
+    }
+    if (job->reason[0] && (style->why == NULL || !job->ended)) {
         buf_add_text(out, "  reason     ");
         escape_text(job->reason, strlen(job->reason), out);
         buf_add_text(out, "\n");
@@ -392,10 +429,15 @@ void output_status(const struct msg_job_info *info, const struct output_style *s
             buf_printf(out, "  checkpoint at step %llu", (unsigned long long)job->checkpoint_step);
         buf_add_text(out, "\n");
     }
+    if (job->straggler[0]) {
+        buf_add_text(out, "  straggler  ");
+        escape_text(job->straggler, strlen(job->straggler), out);
+        buf_add_text(out, "\n");
+    }
     if (info->failed_rank >= 0) {
         buf_printf(out, "  failed     rank %d on %s%s\n", info->failed_rank, info->failed_node,
                    info->tail[0] ? ", its last lines:" : "");
-        tail_lines(info->tail, out);
+        escape_last_lines(info->tail, strlen(info->tail), 5, out);
     }
     next_commands(info, out);
     if (info->ranks.count > 0) {

@@ -423,18 +423,53 @@ static void put_events(const struct report_page *page, struct buf *out)
     buf_add_text(out, "</tbody></table>\n");
 }
 
+/* Of a served page the server says what it may load (http_server.c). */
+static void put_policy(const struct report_live *live, struct buf *out)
+{
+    if (live == NULL) {
+        buf_add_text(out,
+                     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                     "style-src 'unsafe-inline'\">\n");
+        return;
+    }
+    buf_add_text(out, "<link rel=\"stylesheet\" href=\"../style.css\">\n");
+    if (live->refresh_s > 0)
+        buf_printf(out, "<meta http-equiv=\"refresh\" content=\"%u\">\n", live->refresh_s);
+}
+
+static void put_log(const struct report_live *live, struct buf *out)
+{
+    buf_printf(out, "<h2 id=\"log\">Log of rank %u</h2>\n", live->rank);
+    if (live->log_problem[0] != '\0') {
+        buf_add_text(out, "<p class=\"note\">");
+        html_words(live->log_problem, out);
+        buf_add_text(out, "</p>\n");
+    } else if (live->log_bytes == 0) {
+        buf_add_text(out, "<p class=\"note\">It has printed nothing yet.</p>\n");
+    }
+    if (live->log_bytes == 0)
+        return;
+    buf_printf(out, "<p class=\"note\">Its last lines in generation %u.</p>\n<pre>",
+               live->generation);
+    put_lines(live->log, live->log_bytes, out);
+    buf_add_text(out, "</pre>\n");
+}
+
 static void put_head(const struct report_page *page, struct buf *out)
 {
     const struct part_job *job = &page->info->jobs.items[0];
     struct buf verdict = {0};
 
     buf_add_text(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                      "style-src 'unsafe-inline'\">\n<title>");
+                      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n");
+    put_policy(page->live, out);
+    buf_add_text(out, "<title>");
     html_words(job->name, out);
-    buf_printf(out, " (%llu)</title>\n<style>\n%s</style></head><body><main>\n<h1>",
-               (unsigned long long)job->job_id, report_style);
+    buf_printf(out, " (%llu)</title>\n", (unsigned long long)job->job_id);
+    if (page->live == NULL)
+        buf_printf(out, "<style>\n%s</style>", report_style);
+    buf_printf(out, "</head><body><main>\n%s<h1>",
+               page->live != NULL ? "<nav><a href=\"../\">all jobs and nodes</a></nav>\n" : "");
     html_words(job->name, out);
     buf_printf(out, "</h1>\n<p class=\"verdict %s\"><b>", job_state_name(job->state));
     output_verdict(page->info, &verdict); /* escaped for a terminal; here for a page */
@@ -454,6 +489,10 @@ void report_page_write(const struct report_page *page, struct buf *out)
     put_facts(page, out);
     put_failure(page, out);
     put_charts(page, out);
+    if (page->live != NULL && page->live->is_partial)
+        buf_add_text(out, "<p class=\"note\">Metrics are still being read; the curves grow.</p>\n");
+    if (page->live != NULL)
+        put_log(page->live, out);
     put_restarts(page, out);
     put_epochs(page->data, out);
     put_ranks(page->info, out);

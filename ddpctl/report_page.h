@@ -3,6 +3,8 @@
 #ifndef DDPCTL_REPORT_PAGE_H
 #define DDPCTL_REPORT_PAGE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/buf.h"
@@ -11,6 +13,16 @@
 #include "ddpctl/report_data.h"
 
 enum { REPORT_RANKS_MAX = 256, REPORT_EVENTS_MAX = 200, REPORT_CAUSES_MAX = 1024 };
+
+/* What the page has beside that where it is served, and reads itself again (http_server.h). */
+struct report_live {
+    uint32_t refresh_s; /* 0: it stays */
+    uint32_t rank, generation;
+    const char *log; /* the last lines of that rank; may be empty */
+    size_t log_bytes;
+    const char *log_problem; /* not empty: why there are none */
+    bool is_partial;         /* metrics are still being read */
+};
 
 struct report_page {
     const struct msg_job_info *info; /* with all ranks */
@@ -21,6 +33,7 @@ struct report_page {
     uint32_t event_count;
     uint64_t events_left_out;
     int64_t now_ms;
+    const struct report_live *live; /* NULL: the page is a file of its own */
 };
 
 void report_page_write(const struct report_page *page, struct buf *out);

@@ -17,8 +17,19 @@ struct asking {
 static void on_open(struct client *client)
 {
     struct asking *asking = client->owner;
+    enum msg_type type = asking->request->msg->type;
     struct err err = {0};
 
+    if (client->speaks_earlier && msg_type_since(type) > 1) {
+        asking->exit_code = CTL_OK;
+        if (!asking->request->is_optional)
+            asking->exit_code =
+                ctl_fail(asking->ctl, CTL_FAILED,
+                         "the server is of an earlier version, which cannot answer this",
+                         "it can when rendezvous is of the same version as ddpctl");
+        client_close(client);
+        return;
+    }
     if (client_send(client, asking->request->msg, &err) != STATUS_OK) {
         asking->exit_code = ctl_fail_err(asking->ctl, CTL_USAGE, &err, "");
         client_close(client);
@@ -80,6 +91,8 @@ int request_run(struct ctl *ctl, const struct request *request)
         return ctl_fail(ctl, CTL_FAILED, "no event loop: out of files or memory", "");
     client_open(&asking.client, &loop, &ctl->server, request->patience_us, &handlers, &asking);
     asking.client.first_is_patient = request->first_is_patient;
+    asking.client.is_once = request->msg->type == MSG_TYPE_PRINCIPAL_ADD ||
+                            request->msg->type == MSG_TYPE_PRINCIPAL_ROTATE;
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     rc = uv_loop_close(&loop);
     assert(rc == 0); /* fails where a handle is still open */

@@ -14,6 +14,7 @@ struct request {
     bool first_is_patient;   /* also try so long for a server that was never reached */
     uint64_t server_wait_us; /* how long the request allows the server to wait before it answers */
     enum msg_type answer;
+    bool is_optional; /* nothing is shown of a server that is too old to know the request */
     /* `msg` is of type `answer`, borrowed for the call. Returns the exit code. */
     int (*on_answer)(struct ctl *ctl, const struct msg *msg, void *context);
     void *context;

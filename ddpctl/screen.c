@@ -29,12 +29,13 @@ enum status screen_open(struct screen *screen, bool json, bool quiet, const char
     screen->err_is_tty = isatty(STDERR_FILENO) == 1;
     if (!color || strcmp(color, "auto") == 0) {
         screen->color = screen->out_is_tty;
+        screen->err_color = screen->err_is_tty;
         if (is_set("NO_COLOR"))
-            screen->color = false;
+            screen->color = screen->err_color = false;
         else if (force && *force && strcmp(force, "0") != 0)
-            screen->color = true;
+            screen->color = screen->err_color = true;
     } else if (strcmp(color, "always") == 0) {
-        screen->color = true;
+        screen->color = screen->err_color = true;
     } else if (strcmp(color, "never") != 0) {
         return err_set(err, STATUS_BAD_INPUT, 0, "--color: '%.40s' should be auto, always or never",
                        color);
@@ -101,18 +102,55 @@ static void draw_line(struct screen *screen)
     screen->line_shown = true;
 }
 
-enum status screen_out(struct screen *screen, struct buf *out)
+/* Lines of ours on stderr. */
+static void write_lines(const struct screen *screen, const char *text, size_t byte_count)
 {
-    if (out->byte_count > 0 && !screen->out_failed) {
+    while (screen->is_raw && byte_count > 0) {
+        const char *feed = memchr(text, '\n', byte_count);
+        size_t length = feed != NULL ? (size_t)(feed - text) : byte_count;
+
+        (void)write_all(STDERR_FILENO, text, length);
+        if (feed != NULL)
+            (void)write_all(STDERR_FILENO, "\r\n", 2);
+        text += length + (feed != NULL);
+        byte_count -= length + (feed != NULL);
+    }
+    (void)write_all(STDERR_FILENO, text, byte_count);
+}
+
+/* What a job has begun on this line stays whole. */
+static void end_line(struct screen *screen)
+{
+    if (screen->err_is_mid_line ||
+        (screen->is_mid_line && screen->out_is_tty && screen->err_is_tty))
+        write_lines(screen, "\n", 1);
+    screen->is_mid_line = screen->err_is_mid_line = false;
+}
+
+static enum status show_out(struct screen *screen, int fd, bool *has_failed, struct buf *out)
+{
+    if (out->byte_count > 0 && !*has_failed) {
         wipe_line(screen);
-        if (out->failed || !write_all(STDOUT_FILENO, out->bytes, out->byte_count))
-            screen->out_failed = true;
+        if (out->failed || !write_all(fd, out->bytes, out->byte_count))
+            *has_failed = true;
         screen->is_mid_line = out->bytes[out->byte_count - 1] != '\n';
+        screen->err_is_mid_line =
+            fd == STDERR_FILENO ? screen->is_mid_line : screen->err_is_mid_line;
         draw_line(screen);
     }
     buf_free(out);
     *out = (struct buf){0};
-    return screen->out_failed ? STATUS_IO : STATUS_OK;
+    return *has_failed ? STATUS_IO : STATUS_OK;
+}
+
+enum status screen_out(struct screen *screen, struct buf *out)
+{
+    return show_out(screen, STDOUT_FILENO, &screen->out_failed, out);
+}
+
+enum status screen_err_out(struct screen *screen, struct buf *out)
+{
+    return show_out(screen, STDERR_FILENO, &screen->err_failed, out);
 }
 
 void screen_message(struct screen *screen, const char *format, ...)
@@ -131,7 +169,8 @@ void screen_message(struct screen *screen, const char *format, ...)
     if (length == 0 || text[length - 1] != '\n')
         text[length++] = '\n';
     wipe_line(screen);
-    (void)write_all(STDERR_FILENO, text, (size_t)length);
+    end_line(screen);
+    write_lines(screen, text, (size_t)length);
     draw_line(screen);
 }
 
@@ -148,8 +187,9 @@ void screen_error(struct screen *screen, const char *code, const char *message, 
             buf_printf(&out, "  %s\n", hint);
     }
     wipe_line(screen);
+    end_line(screen);
     if (!out.failed)
-        (void)write_all(STDERR_FILENO, out.bytes, out.byte_count);
+        write_lines(screen, out.bytes, out.byte_count);
     draw_line(screen);
     buf_free(&out);
 }

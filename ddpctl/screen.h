@@ -11,11 +11,15 @@
 #include "ddpctl/output.h"
 
 struct screen {
-    bool json, quiet, color;
+    bool json, quiet;
+    bool color, err_color; /* of stdout, of stderr */
     bool out_is_tty, err_is_tty;
-    bool line_shown;  /* the progress line is visible */
+    bool line_shown;      /* the progress line is visible */
+    bool err_is_mid_line; /* the same of stderr alone */
     bool is_mid_line; /* what was written last has no line feed yet: no progress line behind it */
     bool out_failed;  /* writes to stdout fail: a closed pipe, a full disk */
+    bool is_raw;      /* the terminal: a line of ours needs its own return */
+    bool err_failed;  /* the same of stderr */
     struct buf line;  /* what the progress line shows */
 };
 
@@ -28,6 +32,8 @@ struct output_style screen_style(const struct screen *screen);
 
 /* Writes `out` to stdout and empties it. STATUS_IO once stdout fails. */
 enum status screen_out(struct screen *screen, struct buf *out);
+/* The same to stderr, for what a job writes there; also with -q. */
+enum status screen_err_out(struct screen *screen, struct buf *out);
 /* A message on stderr; nothing with -q or --json. */
 void screen_message(struct screen *screen, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -7,6 +7,7 @@
 #include "common/io/address.h"
 #include "common/io/default_server.h"
 #include "common/io/key_file.h"
+#include "common/io/server_list.h"
 
 enum status server_key_path(char path[PATH_MAX], struct err *err)
 {
@@ -39,24 +40,60 @@ enum status server_with_key(struct server *server, const struct key *key, struct
     return tls_client_new(&server->tls, &server->key, err);
 }
 
-/* Over TCP with the key of that server, else plain on a loopback address alone. */
-static void choose_tcp(struct server *server, const char *named)
+/* Whether the key is for one of these servers. */
+static bool is_key_of(const struct key *key, const struct server_list *list)
 {
-    struct err err = {.status = STATUS_OK};
-    enum status status = read_key(&server->key, &err);
-    const bool is_ours = status == STATUS_OK && strcmp(server->key.server, named) == 0;
+    for (uint32_t i = 0; i < list->count; i++)
+        if (server_list_has(key->server, server_list_at(list, i)))
+            return true;
+    return false;
+}
+
+/* The first of them that takes only clients with a key; NULL: none. */
+static const char *find_remote(const struct server_list *list)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const char *address = server_list_at(list, i);
+
+        if (!address_is_unix(address) && !address_is_loopback(address))
+            return address;
+    }
+    return NULL;
+}
+
+static bool has_tcp(const struct server_list *list)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (!address_is_unix(server_list_at(list, i)))
+            return true;
+    return false;
+}
+
+/* Over TCP with the key of that server, else plain on a loopback address alone. */
+static void choose_named(struct server *server, const char *named)
+{
+    struct err err = {.status = STATUS_OK}, unused;
+    struct server_list list;
+    const char *remote;
+    enum status status;
 
     server->address = named;
-    if (status != STATUS_OK && status != STATUS_NOT_FOUND)
+    if (server_list_parse(&list, named, &server->problem) != STATUS_OK)
+        return;
+    status = read_key(&server->key, &err);
+    remote = find_remote(&list);
+    if (has_tcp(&list) && status != STATUS_OK && status != STATUS_NOT_FOUND)
         server->problem = err;
-    else if (is_ours)
+    else if (has_tcp(&list) && status == STATUS_OK && is_key_of(&server->key, &list))
         (void)tls_client_new(&server->tls, &server->key, &server->problem);
-    else if (!address_is_loopback(named))
+    else if (remote != NULL)
         (void)err_set(&server->problem, STATUS_REFUSED, 0,
-                      "you have no key for the server at %.80s%s%.80s", named,
+                      "you have no key for the server at %.80s%s%.80s", remote,
                       status == STATUS_OK ? ": yours is for " : "",
                       status == STATUS_OK ? server->key.server : "");
-    if (server->tls == NULL)
+    else if (status == STATUS_OK)
+        (void)tls_client_new(&server->referred_tls, &server->key, &unused);
+    if (server->tls == NULL && server->referred_tls == NULL)
         key_forget(&server->key);
 }
 
@@ -83,12 +120,13 @@ void server_choose(struct server *server, const char *named)
     *server = (struct server){.address = named};
     if (named == NULL)
         choose_default(server);
-    else if (!address_is_unix(named))
-        choose_tcp(server, named);
+    else
+        choose_named(server, named);
 }
 
 void server_free(struct server *server)
 {
     tls_context_free(&server->tls);
+    tls_context_free(&server->referred_tls);
     key_forget(&server->key);
 }

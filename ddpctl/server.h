@@ -12,11 +12,15 @@
 #include "common/status.h"
 
 struct server {
-    const char *address;     /* borrowed, or here; never NULL */
-    bool is_default;         /* nobody named it */
+    const char
+        *address;    /* of the servers, as server_list.h reads it; borrowed, or here; never NULL */
+    bool is_default; /* nobody named it */
     char socket[PATH_MAX];   /* the default address */
-    struct key key;          /* where there is `tls` */
+    struct key key;          /* where there is `tls` or `referred_tls` */
     struct tls_context *tls; /* owned; NULL: nobody is asked for a key there */
+    /* Owned; without `tls`, with the key of `ddpctl login`, if there is one: for a server on the network that one of these
+     * refers to. They are on this machine, so what they say is trusted, and whoever is there must have the key. */
+    struct tls_context *referred_tls;
     /* Not STATUS_OK: why this server cannot be called. STATUS_REFUSED: we have no key for it. */
     struct err problem;
 };

@@ -6,8 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/array_spec.h"
 #include "common/options.h"
 #include "common/utf8.h"
+#include "ddpctl/escape.h"
+#include "ddpctl/options.h"
+#include "ddpctl/units.h"
 
 static enum status no_memory(struct err *err)
 {
@@ -76,6 +80,47 @@ enum status spec_set_env(struct spec *spec, struct arena *arena, const char *nam
     return pair->name && pair->value ? STATUS_OK : no_memory(err);
 }
 
+enum status spec_set_launch(struct spec *spec, enum launch_option option, const char *value,
+                            struct err *err)
+{
+    uint32_t i = 0;
+
+    while (i < spec->launch_count && strcmp(spec->launch[i].name, launch_name(option)) != 0)
+        i++;
+    assert(i < LAUNCH_COUNT);
+    spec->launch[i] = (struct msg_pair){.name = launch_name(option), .value = value};
+    if (i == spec->launch_count)
+        spec->launch_count++;
+    return launch_check(option, value, err);
+}
+
+static bool is_set_to_1(const struct spec *spec, const char *name)
+{
+    for (uint32_t i = 0; i < spec->env_count; i++)
+        if (strcmp(spec->env[i].name, name) == 0)
+            return strcmp(spec->env[i].value, "1") == 0;
+    return false;
+}
+
+static bool is_program(const struct spec *spec, const char *name)
+{
+    const char *path = spec->argv.count > 0 ? spec->argv.items[0] : "";
+    const char *slash = strrchr(path, '/');
+
+    return strcmp(slash != NULL ? slash + 1 : path, name) == 0;
+}
+
+enum status spec_choose_store(struct spec *spec, bool none, struct err *err)
+{
+    const struct msg_pair_list launch = {.items = spec->launch, .count = spec->launch_count};
+    const bool is_needless =
+        is_program(spec, "ddp-worker") || is_set_to_1(spec, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+
+    if (!none && launch_value(&launch, LAUNCH_STORE) != NULL)
+        return STATUS_OK;
+    return spec_set_launch(spec, LAUNCH_STORE, none || is_needless ? "off" : "on", err);
+}
+
 enum status spec_set_env_text(struct spec *spec, struct arena *arena, const char *text,
                               struct err *err)
 {
@@ -91,26 +136,61 @@ enum status spec_set_env_text(struct spec *spec, struct arena *arena, const char
     return spec_set_env(spec, arena, name, value, err);
 }
 
+/* DDP_SERVER and the like, which say something to ddpctl itself. */
+static bool is_of_option(const char *name)
+{
+    if (strncmp(name, "DDP_", 4) != 0)
+        return false;
+    for (size_t i = 0; i < options_row_count; i++) {
+        const char *at = name + 4, *option = options_rows[i].name;
+
+        while (*at && *at == (*option == '-' ? '_' : (char)toupper((unsigned char)*option))) {
+            at++;
+            option++;
+        }
+        if (*at == '\0' && *option == '\0')
+            return true;
+    }
+    return false;
+}
+
+#define NAMES_SHOWN 8u
+
+static void note_left_out(uint32_t *count, struct buf *names, const char *name, size_t byte_count)
+{
+    if (++*count <= NAMES_SHOWN) {
+        buf_add_text(names, *count > 1 ? " " : "");
+        escape_text(name, byte_count < 64 ? byte_count : 64, names);
+    } else if (*count == NAMES_SHOWN + 1) {
+        buf_add_text(names, " ...");
+    }
+}
+
 enum status spec_add_environ(struct spec *spec, struct arena *arena, char *const *environ,
-                             uint32_t *left_out, struct err *err)
+                             struct spec_left_out *left_out, struct err *err)
 {
     assert(environ != NULL);
     for (; *environ; environ++) {
         const char *equals = strchr(*environ, '=');
+        size_t length = equals != NULL ? (size_t)(equals - *environ) : strlen(*environ);
         char name[256];
         enum status status;
 
-        if (!equals || equals == *environ || (size_t)(equals - *environ) >= sizeof name) {
-            ++*left_out;
+        if (!equals || length == 0 || length >= sizeof name) {
+            note_left_out(&left_out->invalid, &left_out->invalid_names, *environ, length);
             continue;
         }
-        memcpy(name, *environ, (size_t)(equals - *environ));
-        name[equals - *environ] = '\0';
-        if (env_name_is_ours(name) || find_env(spec, name))
+        memcpy(name, *environ, length);
+        name[length] = '\0';
+        if (find_env(spec, name) || is_of_option(name))
             continue;
+        if (env_name_is_ours(name)) {
+            note_left_out(&left_out->ours, &left_out->ours_names, name, length);
+            continue;
+        }
         if (!env_name_is_valid(name) || !utf8_is_valid(equals + 1, strlen(equals + 1))) {
-            ++*left_out; /* exported functions of a shell have such names */
-            continue;
+            note_left_out(&left_out->invalid, &left_out->invalid_names, name, length);
+            continue; /* exported functions of a shell have such names */
         }
         status = spec_set_env(spec, arena, name, equals + 1, err);
         if (status != STATUS_OK)
@@ -119,7 +199,8 @@ enum status spec_add_environ(struct spec *spec, struct arena *arena, char *const
     return STATUS_OK;
 }
 
-enum status spec_nodes_parse(const char *text, uint32_t *nodes, struct err *err)
+enum status spec_nodes_parse(const char *text, uint32_t *nodes, uint32_t *nodes_min,
+                             struct err *err)
 {
     const char *colon = strchr(text, ':');
     uint64_t least, most;
@@ -135,13 +216,54 @@ enum status spec_nodes_parse(const char *text, uint32_t *nodes, struct err *err)
         status = options_parse_number("--nodes", colon + 1, 1, NODES_PER_JOB_MAX, &most, err);
     if (status != STATUS_OK)
         return status;
-    if (least != most)
-        return err_set(err, STATUS_UNSUPPORTED, 0,
-                       "--nodes %.20s: a job that changes its size comes later; give one "
-                       "number of nodes",
-                       text);
-    *nodes = (uint32_t)least;
+    if (least > most)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--nodes %.20s: the smaller number is the first one: MIN:MAX", text);
+    *nodes = (uint32_t)most;
+    *nodes_min = (uint32_t)least;
     return STATUS_OK;
+}
+
+enum status spec_hang_parse(struct spec *spec, const char *text, struct err *err)
+{
+    uint64_t time_us = TIME_US_MAX;
+
+    if (strcmp(text, "off") != 0 &&
+        (!options_parse_duration(text, &time_us) || time_us == 0 || time_us > DURATION_US_MAX))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--hang-timeout %.40s: a time like 5m is expected, or off", text);
+    spec->hang_timeout_us = time_us;
+    return STATUS_OK;
+}
+
+enum status spec_warn_parse(struct spec *spec, const char *text, struct err *err)
+{
+    const char *colon = strchr(text, ':');
+    char time[24];
+
+    (void)snprintf(time, sizeof time, "%.*s", colon ? (int)(colon - text) : 0, text);
+    if (!options_parse_duration(time, &spec->warn_us) || spec->warn_us == 0 ||
+        spec->warn_us > DURATION_US_MAX)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--warn %.40s: a time and a signal are expected, as 60s:USR1", text);
+    return signal_parse(colon + 1, &spec->warn_signal, err);
+}
+
+enum status spec_after_parse(struct spec *spec, struct arena *arena, const char *text,
+                             struct err *err)
+{
+    const char *colon = strchr(text, ':');
+    size_t byte_count = colon ? (size_t)(colon - text) : strlen(text);
+
+    if (byte_count == 0 || byte_count >= JOB_NAME_BYTES_MAX ||
+        (colon && strcmp(colon, ":ok") != 0 && strcmp(colon, ":any") != 0))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--after %.80s: a job is expected, as 12, 12:ok (it has succeeded) or "
+                       "12:any (it has ended)",
+                       text);
+    spec->after_any = colon && strcmp(colon, ":any") == 0;
+    spec->after_job = arena_text(arena, text, byte_count);
+    return spec->after_job ? STATUS_OK : no_memory(err);
 }
 
 enum status spec_priority_parse(const char *text, int32_t *priority, struct err *err)
@@ -192,6 +314,34 @@ void spec_default_name(const struct msg_text_list *argv, char name[JOB_NAME_BYTE
         (void)snprintf(name, JOB_NAME_BYTES_MAX, "job");
 }
 
+/* Options that do not go together, or not with their values. */
+static enum status check_together(const struct spec *spec, struct err *err)
+{
+    struct array_spec array;
+
+    if (spec->nodes_min > spec->nodes)
+        return err_set(err, STATUS_BAD_INPUT, 0, "at least %u nodes and at most %u cannot be",
+                       spec->nodes_min, spec->nodes);
+    if (spec->warn_us != 0 && spec->warn_us >= spec->time_limit_us)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--warn: the warning comes before the end of --time, so --time must be "
+                       "given and longer");
+    if (spec->array && strlen(spec->array) >= ARRAY_SPEC_BYTES_MAX)
+        return err_set(err, STATUS_TOO_BIG, 0, "--array: more than %u characters",
+                       ARRAY_SPEC_BYTES_MAX - 1);
+    if (spec->array && array_spec_parse(spec->array, &array, err) != STATUS_OK)
+        return err->status;
+    if (spec->spares > 0)
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "--spares is not offered yet: --nodes MIN:MAX goes on with the nodes that "
+                       "are left when one is lost");
+    if (spec->replace_stragglers)
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "--replace-stragglers is not offered yet: ddpctl status names a slow rank, "
+                       "and ddpctl node drain moves an elastic job off its node");
+    return STATUS_OK;
+}
+
 enum status spec_request(const struct spec *spec, const char *request_id, const char *name,
                          const char *cwd, struct msg_submit *submit, struct err *err)
 {
@@ -214,6 +364,8 @@ enum status spec_request(const struct spec *spec, const char *request_id, const 
                        "'%.80s' is no name of a job: letters, digits, . _ - and %u characters at "
                        "most",
                        name, JOB_NAME_BYTES_MAX - 1);
+    if (check_together(spec, err) != STATUS_OK)
+        return err->status;
     if (spec->nodes * spec->nproc_per_node > RANKS_PER_JOB_MAX)
         return err_set(err, STATUS_TOO_BIG, 0, "%u ranks on each of %u nodes are more than %u",
                        spec->nproc_per_node, spec->nodes, RANKS_PER_JOB_MAX);
@@ -227,9 +379,19 @@ enum status spec_request(const struct spec *spec, const char *request_id, const 
         .time_limit_us = spec->time_limit_us,
         .priority = spec->priority,
         .wait_for_nodes = spec->wait_for_nodes,
+        .nodes_min = spec->nodes_min,
+        .spares = spec->spares,
+        .replace_stragglers = spec->replace_stragglers,
+        .hang_timeout_us = spec->hang_timeout_us,
+        .warn_us = spec->warn_us,
+        .warn_signal = spec->warn_signal,
+        .after_job = spec->after_job ? spec->after_job : "",
+        .after_any = spec->after_any,
+        .array = spec->array ? spec->array : "",
         .cwd = cwd,
         .argv = spec->argv,
         .env = {.items = spec->env, .count = spec->env_count},
+        .launch = {.items = spec->launch, .count = spec->launch_count},
     };
     return STATUS_OK;
 }

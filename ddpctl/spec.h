@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 #include "common/arena.h"
+#include "common/buf.h"
+#include "common/launch.h"
 #include "common/msg.h"
 #include "common/status.h"
 
@@ -15,10 +17,18 @@
 
 /* Texts are in the arena that it was made with. */
 struct spec {
-    const char *name; /* NULL: from argv */
-    const char *cwd;  /* NULL: where ddpctl runs */
-    uint32_t nodes, nproc_per_node;
+    const char *name;                          /* NULL: from argv */
+    const char *cwd;                           /* NULL: where ddpctl runs */
+    uint32_t nodes, nodes_min, nproc_per_node; /* nodes_min 0: `nodes` */
     bool nproc_given;
+    uint32_t spares;
+    bool replace_stragglers;
+    uint64_t hang_timeout_us; /* 0: by the steps; TIME_US_MAX: never */
+    uint64_t warn_us;         /* 0: none */
+    uint32_t warn_signal;
+    const char *after_job; /* number, name or @last; NULL: none */
+    bool after_any;
+    const char *array; /* common/array_spec.h; NULL: one job */
     uint32_t max_restarts;
     uint64_t grace_us, time_limit_us;
     int32_t priority;
@@ -26,12 +36,15 @@ struct spec {
     struct msg_text_list argv;
     struct msg_pair *env; /* [env_count], room for ENV_MAX; names are unique */
     uint32_t env_count;
+    struct msg_pair launch[LAUNCH_COUNT]; /* [launch_count]; by common/launch.h */
+    uint32_t launch_count;
 };
 
 /* Sets the defaults. STATUS_MEMORY. */
 enum status spec_init(struct spec *spec, struct arena *arena, struct err *err);
 /* Reads a JSON job specification over the values that are set. Keys: name nodes nproc_per_node argv
- * env cwd max_restarts grace time priority wait_for_nodes (times as "5m" or a number of seconds). Strict: an unknown key is
+ * env launch cwd max_restarts grace time priority wait_for_nodes nodes_min spares replace_stragglers
+ * hang_timeout warn after array, which are the options of those names (times as "5m" or a number of seconds). Strict: an unknown key is
  * an error, with its line and the nearest known key. `file` is for the message. STATUS_BAD_INPUT,
  * STATUS_TOO_BIG, STATUS_MEMORY. */
 enum status spec_parse(struct spec *spec, struct arena *arena, const char *file, const char *text,
@@ -40,15 +53,36 @@ enum status spec_parse(struct spec *spec, struct arena *arena, const char *file,
  * are refused. */
 enum status spec_set_env(struct spec *spec, struct arena *arena, const char *name,
                          const char *value, struct err *err);
+/* Sets or replaces a launch option; `value` is borrowed. */
+enum status spec_set_launch(struct spec *spec, enum launch_option option, const char *value,
+                            struct err *err);
+/* Whether the ranks get a c10d store (docs/c10d-store.md): as the specification says, else for every
+ * program but ddp-worker, unless the job has torchrun's TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. `none`:
+ * never. */
+enum status spec_choose_store(struct spec *spec, bool none, struct err *err);
 /* "NAME=VALUE", or "NAME" with the value of `environ`. */
 enum status spec_set_env_text(struct spec *spec, struct arena *arena, const char *text,
                               struct err *err);
-/* Adds the variables of `environ`, except DDP_* and those that are set already. `*left_out` counts
- * those that are not valid text. */
+/* Variables that are not sent, by name, for one line to a person. */
+struct spec_left_out {
+    uint32_t ours, invalid; /* DDP_* and secrets; whose name or value no message can carry */
+    struct buf ours_names, invalid_names; /* "MASTER_ADDR RANK", escaped, a few; to be freed */
+};
+
+/* Adds the variables of `environ`, except those that are set already and those of ddpctl's own
+ * options. */
 enum status spec_add_environ(struct spec *spec, struct arena *arena, char *const *environ,
-                             uint32_t *left_out, struct err *err);
-/* "N" or "MIN:MAX" of torchrun; MIN must equal MAX. */
-enum status spec_nodes_parse(const char *text, uint32_t *nodes, struct err *err);
+                             struct spec_left_out *left_out, struct err *err);
+/* "N" or "MIN:MAX": `nodes` is N or MAX. */
+enum status spec_nodes_parse(const char *text, uint32_t *nodes, uint32_t *nodes_min,
+                             struct err *err);
+/* "5m"; "off". */
+enum status spec_hang_parse(struct spec *spec, const char *text, struct err *err);
+/* "60s:USR1" */
+enum status spec_warn_parse(struct spec *spec, const char *text, struct err *err);
+/* "12", "name:any"; the job is in `arena`. */
+enum status spec_after_parse(struct spec *spec, struct arena *arena, const char *text,
+                             struct err *err);
 /* "-5", "10": PRIORITY_MIN..PRIORITY_MAX. */
 enum status spec_priority_parse(const char *text, int32_t *priority, struct err *err);
 /* A name from the command: "python3 -u x/train.py" is "train", "/usr/bin/env" is "env". Never

@@ -136,9 +136,74 @@ static enum status read_env(const struct source *source, const cJSON *item, stru
     return STATUS_OK;
 }
 
-static const char *const keys[] = {"name", "nodes",    "nproc_per_node", "argv",
-                                   "env",  "cwd",      "max_restarts",   "grace",
-                                   "time", "priority", "wait_for_nodes", "schema"};
+#define LAUNCH_WORD(suffix, name, values) " " name
+
+static enum status read_launch(const struct source *source, const cJSON *item, struct err *err)
+{
+    const cJSON *pair;
+
+    if (!cJSON_IsObject(item))
+        return refuse(source, item, "an object of strings: {\"env-style\": \"slurm\"}", err);
+    cJSON_ArrayForEach(pair, item)
+    {
+        struct err why = {0};
+        enum launch_option option;
+        const char *value;
+        enum status status;
+
+        if (!launch_find(pair->string, &option))
+            return err_set(
+                err, STATUS_BAD_INPUT, 0,
+                "%.80s, line %u: launch has no '%.40s'; it has" LAUNCH_TABLE(LAUNCH_WORD),
+                source->file, key_line(source, pair->string), pair->string);
+        status = read_text(source, pair, &value, err);
+        if (status != STATUS_OK)
+            return status;
+        status = spec_set_launch(source->spec, option, value, &why);
+        if (status != STATUS_OK)
+            return err_set(err, status, 0, "%.80s, line %u: %.150s", source->file,
+                           key_line(source, pair->string), why.text);
+    }
+    return STATUS_OK;
+}
+
+static const char *const keys[] = {
+    "name",         "nodes",     "nproc_per_node", "argv",
+    "env",          "cwd",       "max_restarts",   "grace",
+    "time",         "priority",  "wait_for_nodes", "launch",
+    "schema",       "nodes_min", "spares",         "replace_stragglers",
+    "hang_timeout", "warn",      "after",          "array"};
+
+/* A key whose value is written as that of the option. */
+static enum status read_as_option(const struct source *source, const cJSON *item, struct err *err)
+{
+    struct spec *spec = source->spec;
+    const char *text = NULL;
+    struct err why = {0};
+    enum status status = read_text(source, item, &text, err);
+
+    if (status != STATUS_OK)
+        return status;
+    if (strcmp(item->string, "nodes") == 0)
+        status = spec_nodes_parse(text, &spec->nodes, &spec->nodes_min, &why);
+    else if (strcmp(item->string, "hang_timeout") == 0)
+        status = spec_hang_parse(spec, text, &why);
+    else if (strcmp(item->string, "warn") == 0)
+        status = spec_warn_parse(spec, text, &why);
+    else
+        status = spec_after_parse(spec, source->arena, text, &why);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    return err_set(err, status, 0, "%.80s, line %u: %.150s", source->file,
+                   key_line(source, item->string), why.text);
+}
+
+static enum status read_bool(const struct source *source, const cJSON *item, bool *value,
+                             struct err *err)
+{
+    *value = cJSON_IsTrue(item);
+    return cJSON_IsBool(item) ? STATUS_OK : refuse(source, item, "true or false", err);
+}
 
 static enum status read_key(const struct source *source, const cJSON *item, struct err *err)
 {
@@ -149,6 +214,17 @@ static enum status read_key(const struct source *source, const cJSON *item, stru
         return read_text(source, item, &spec->name, err);
     if (strcmp(key, "cwd") == 0)
         return read_text(source, item, &spec->cwd, err);
+    if ((strcmp(key, "nodes") == 0 && cJSON_IsString(item)) || strcmp(key, "hang_timeout") == 0 ||
+        strcmp(key, "warn") == 0 || strcmp(key, "after") == 0)
+        return read_as_option(source, item, err);
+    if (strcmp(key, "array") == 0)
+        return read_text(source, item, &spec->array, err);
+    if (strcmp(key, "nodes_min") == 0)
+        return read_number(source, item, 1, NODES_PER_JOB_MAX, &spec->nodes_min, err);
+    if (strcmp(key, "spares") == 0)
+        return read_number(source, item, 0, NODES_PER_JOB_MAX, &spec->spares, err);
+    if (strcmp(key, "replace_stragglers") == 0)
+        return read_bool(source, item, &spec->replace_stragglers, err);
     if (strcmp(key, "nodes") == 0)
         return read_number(source, item, 1, NODES_PER_JOB_MAX, &spec->nodes, err);
     if (strcmp(key, "nproc_per_node") == 0) {
@@ -163,14 +239,14 @@ static enum status read_key(const struct source *source, const cJSON *item, stru
         return read_duration(source, item, &spec->time_limit_us, err);
     if (strcmp(key, "priority") == 0)
         return read_priority(source, item, &spec->priority, err);
-    if (strcmp(key, "wait_for_nodes") == 0) {
-        spec->wait_for_nodes = cJSON_IsTrue(item);
-        return cJSON_IsBool(item) ? STATUS_OK : refuse(source, item, "true or false", err);
-    }
+    if (strcmp(key, "wait_for_nodes") == 0)
+        return read_bool(source, item, &spec->wait_for_nodes, err);
     if (strcmp(key, "argv") == 0)
         return read_argv(source, item, err);
     if (strcmp(key, "env") == 0)
         return read_env(source, item, err);
+    if (strcmp(key, "launch") == 0)
+        return read_launch(source, item, err);
     if (strcmp(key, "schema") == 0)
         return cJSON_IsString(item) && strcmp(item->valuestring, "ddp.v1") == 0
                    ? STATUS_OK

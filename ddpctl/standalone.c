@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,13 +16,13 @@
 #include "common/io/conn.h"
 #include "ddpctl/daemon.h"
 #include "ddpctl/leftover.h"
+#include "ddpctl/private_daemons.h"
+#include "ddpctl/scratch.h"
 #include "ddpctl/standalone_gpus.h"
 
 #define STANDALONE_NODES_MAX 64u
 #define READY_TIMEOUT_MS 20000u
 #define STOP_TIMEOUT_MS 5000u
-
-extern char **environ;
 
 struct standalone {
     struct ctl *ctl;
@@ -36,6 +35,7 @@ struct standalone {
     struct daemon *daemons; /* [daemon_count]: rendezvous first */
     uint32_t daemon_count, daemons_running;
     char **environ; /* the environment of the daemons */
+    struct scratch scratch;
     char dir[PATH_MAX - 64];
     char server[PATH_MAX];
     char log_dir[PATH_MAX - 64]; /* --log-dir; empty: with the state */
@@ -45,43 +45,13 @@ struct standalone {
     int exit_code;
 };
 
-/* The folder of a daemon: the one of our own program, as built or as installed, or --bindir. */
-static enum status find_program(const struct ctl *ctl, const char *name, char path[PATH_MAX],
-                                struct err *err)
-{
-    char own[PATH_MAX - 64];
-    const char *base = ctl->options.bindir;
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-
-    own[length > 0 ? length : 0] = '\0';
-    if (strrchr(own, '/'))
-        *strrchr(own, '/') = '\0';
-    if (!base)
-        base = own;
-    for (int i = 0; i < 5; i++) {
-        int bytes = i == 0   ? snprintf(path, PATH_MAX, "%s/%s", base, name)
-                    : i == 1 ? snprintf(path, PATH_MAX, "%s/%s/%s", base, name, name)
-                    : i == 2 ? snprintf(path, PATH_MAX, "%s/../%s/%s", base, name, name)
-                    : i == 3 ? snprintf(path, PATH_MAX, "%s/../libexec/ddp/%s", base, name)
-                             : snprintf(path, PATH_MAX, "%s/../sbin/%s", base, name);
-        struct stat stat_of;
-
-        if (bytes < PATH_MAX && stat(path, &stat_of) == 0 && S_ISREG(stat_of.st_mode) &&
-            access(path, X_OK) == 0)
-            return STATUS_OK;
-    }
-    return err_set(err, STATUS_NOT_FOUND, 0,
-                   "%s is not to be found beside %.160s; name its folder with --bindir", name,
-                   base);
-}
-
 enum status standalone_machine(const struct ctl *ctl, uint32_t *cores, uint32_t *gpus,
                                struct err *err)
 {
     struct standalone_gpus found;
     char launcherd[PATH_MAX];
     cpu_set_t set;
-    enum status status = find_program(ctl, "launcherd", launcherd, err);
+    enum status status = private_program(ctl->options.bindir, "launcherd", launcherd, err);
 
     CPU_ZERO(&set);
     *cores = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
@@ -93,72 +63,23 @@ enum status standalone_machine(const struct ctl *ctl, uint32_t *cores, uint32_t 
     return status;
 }
 
-/* mkdir -p; `whole` gets the absolute path. */
-static enum status make_kept(const char *wanted, const char *option, char *whole,
-                             size_t whole_bytes, struct err *err)
-{
-    char path[PATH_MAX - 64], *resolved;
-
-    if (snprintf(path, sizeof path, "%s", wanted) >= (int)sizeof path)
-        return err_set(err, STATUS_TOO_BIG, 0, "%s: the path is too long", option);
-    for (char *at = path + 1; *at; at++) {
-        if (*at != '/')
-            continue;
-        *at = '\0';
-        (void)mkdir(path, 0700);
-        *at = '/';
-    }
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return err_set(err, STATUS_IO, errno, "make %.180s: %s", path, strerror(errno));
-    resolved = realpath(path, NULL);
-    if (!resolved || strlen(resolved) >= whole_bytes) {
-        free(resolved);
-        return err_set(err, STATUS_IO, errno, "%.180s: %s", path, strerror(errno));
-    }
-    (void)snprintf(whole, whole_bytes, "%s", resolved);
-    free(resolved);
-    return STATUS_OK;
-}
-
 static enum status make_dir(struct standalone *standalone, struct err *err)
 {
-    const char *wanted = standalone->ctl->options.state_dir, *temp = getenv("TMPDIR");
+    const char *wanted = standalone->ctl->options.state_dir;
 
     if (!wanted) {
-        if (snprintf(standalone->dir, sizeof standalone->dir, "%s/ddp-XXXXXX",
-                     temp && *temp ? temp : "/tmp") >= (int)sizeof standalone->dir ||
-            !mkdtemp(standalone->dir))
-            return err_set(err, STATUS_IO, errno, "make a directory under %.160s: %s",
-                           temp && *temp ? temp : "/tmp", strerror(errno));
-        return STATUS_OK;
+        const uint32_t swept = scratch_sweep();
+        const enum status status = scratch_make(&standalone->scratch, err);
+
+        if (swept > 0)
+            screen_message(&standalone->ctl->screen,
+                           "-- removed %u temporary folder%s of earlier runs that were killed --",
+                           swept, swept == 1 ? "" : "s");
+        (void)snprintf(standalone->dir, sizeof standalone->dir, "%s", standalone->scratch.dir);
+        return status;
     }
     standalone->keep_dir = true;
-    return make_kept(wanted, "--state-dir", standalone->dir, sizeof standalone->dir, err);
-}
-
-static int remove_entry(const char *path, const struct stat *stat_of, int type, struct FTW *ftw)
-{
-    (void)stat_of;
-    (void)type;
-    (void)ftw;
-    (void)remove(path);
-    return 0;
-}
-
-/* Our environment without the variables that would change how the daemons are set up. */
-static bool make_environ(struct standalone *standalone)
-{
-    size_t count = 0;
-
-    while (environ[count])
-        count++;
-    standalone->environ = calloc(count + 1, sizeof *standalone->environ);
-    if (!standalone->environ)
-        return false;
-    for (size_t i = 0, kept = 0; i < count; i++)
-        if (strncmp(environ[i], "DDP_", 4) != 0 || strncmp(environ[i], "DDP_LOG_", 8) == 0)
-            standalone->environ[kept++] = environ[i];
-    return true;
+    return private_folder(wanted, "--state-dir", standalone->dir, sizeof standalone->dir, err);
 }
 
 static void on_stop_timeout(uv_timer_t *timer)
@@ -209,28 +130,6 @@ static void on_daemon_stopped(struct daemon *daemon)
     stop_if_over(standalone);
 }
 
-/* The last lines of the log of a daemon, as a hint. */
-static void last_lines(const char *path, char *text, size_t text_bytes)
-{
-    FILE *file = fopen(path, "re");
-    char bytes[512];
-    size_t length = 0, from;
-
-    text[0] = '\0';
-    if (!file)
-        return;
-    if (fseek(file, -(long)(sizeof bytes - 1), SEEK_END) < 0)
-        (void)fseek(file, 0, SEEK_SET);
-    length = fread(bytes, 1, sizeof bytes - 1, file);
-    (void)fclose(file);
-    while (length > 0 && bytes[length - 1] == '\n')
-        length--;
-    bytes[length] = '\0';
-    for (from = length; from > 0 && bytes[from - 1] != '\n'; from--)
-        ;
-    (void)snprintf(text, text_bytes, "%s", bytes + from);
-}
-
 static void on_daemon_failed(struct daemon *daemon, const char *text)
 {
     struct standalone *standalone = daemon->owner;
@@ -238,7 +137,7 @@ static void on_daemon_failed(struct daemon *daemon, const char *text)
 
     standalone->daemons_running--;
     if (!standalone->stopping) {
-        last_lines(daemon->log_path, hint, sizeof hint);
+        private_last_line(daemon->log_path, hint, sizeof hint);
         (void)snprintf(message, sizeof message, "%s could not be kept running: %.180s",
                        daemon->name, text);
         stop(standalone, ctl_fail(standalone->ctl, CTL_FAILED, message, hint));
@@ -297,7 +196,7 @@ static void on_ready_timeout(uv_timer_t *timer)
     struct standalone *standalone = timer->data;
     char words[512];
 
-    last_lines(standalone->daemons[0].log_path, words, sizeof words);
+    private_last_line(standalone->daemons[0].log_path, words, sizeof words);
     stop(standalone,
          ctl_fail(standalone->ctl, CTL_FAILED, "rendezvous did not get ready within 20 s", words));
 }
@@ -316,20 +215,11 @@ static void describe_node(const struct standalone *standalone, uint32_t node, st
     const char *nproc = standalone->ctl->options.nproc_per_node;
     char gpus[PATH_MAX];
 
-    daemon_arg(daemon, "--slots");
-    daemon_arg(daemon, "%u", submit->nproc_per_node);
     standalone_gpus_share(&standalone->gpus, submit->nodes, submit->nproc_per_node, node, gpus,
                           sizeof gpus);
-    if (gpus[0]) {
-        daemon_arg(daemon, "--gpus");
-        daemon_arg(daemon, "%s", nproc && strcmp(nproc, "cpu") == 0 ? "none" : gpus);
-    }
-    if (standalone->log_dir[0]) {
-        daemon_arg(daemon, "--log-dir");
-        daemon_arg(daemon, "%s", standalone->log_dir);
-        daemon_arg(daemon, "--keep-logs"); /* they are the user's */
-        daemon_arg(daemon, "3660d");
-    }
+    if (gpus[0] && nproc && strcmp(nproc, "cpu") == 0)
+        (void)snprintf(gpus, sizeof gpus, "none");
+    private_node_args(daemon, submit->nproc_per_node, gpus, standalone->log_dir);
 }
 
 static enum status describe_daemon(struct standalone *standalone, uint32_t index, struct err *err)
@@ -341,8 +231,8 @@ static enum status describe_daemon(struct standalone *standalone, uint32_t index
     daemon->owner = standalone;
     daemon->handlers = &daemon_handlers;
     daemon->environ = standalone->environ;
-    status = find_program(standalone->ctl, index == 0 ? "rendezvous" : "launcherd", daemon->program,
-                          err);
+    status = private_program(standalone->ctl->options.bindir,
+                             index == 0 ? "rendezvous" : "launcherd", daemon->program, err);
     if (status != STATUS_OK)
         return status;
     daemon_arg(daemon, "%s", daemon->program);
@@ -359,7 +249,6 @@ static enum status describe_daemon(struct standalone *standalone, uint32_t index
         daemon_arg(daemon, "%s", standalone->server);
         daemon_arg(daemon, "--name");
         daemon_arg(daemon, "%s", daemon->name);
-        daemon_arg(daemon, "--allow-root"); /* it runs only the jobs of its own user */
         describe_node(standalone, index - 1, daemon);
     }
     daemon_arg(daemon, "--state-dir");
@@ -374,7 +263,8 @@ static enum status find_gpus(struct standalone *standalone, struct err *err)
     const struct msg_submit *submit = standalone->options.submit;
     const char *nproc = standalone->ctl->options.nproc_per_node;
     char launcherd[PATH_MAX], words[256];
-    enum status status = find_program(standalone->ctl, "launcherd", launcherd, err);
+    enum status status =
+        private_program(standalone->ctl->options.bindir, "launcherd", launcherd, err);
 
     if (status == STATUS_OK)
         status =
@@ -401,8 +291,8 @@ static enum status prepare(struct standalone *standalone, struct err *err)
                        nodes, STANDALONE_NODES_MAX);
     status = make_dir(standalone, err);
     if (status == STATUS_OK && log_dir)
-        status =
-            make_kept(log_dir, "--log-dir", standalone->log_dir, sizeof standalone->log_dir, err);
+        status = private_folder(log_dir, "--log-dir", standalone->log_dir,
+                                sizeof standalone->log_dir, err);
     if (status == STATUS_OK)
         status = find_gpus(standalone, err);
     if (status != STATUS_OK)
@@ -413,7 +303,8 @@ static enum status prepare(struct standalone *standalone, struct err *err)
     standalone->ctl->options.server = standalone->server; /* for commands that are shown to be
                                                            * copied */
     standalone->daemons = calloc(1 + nodes, sizeof *standalone->daemons);
-    if (!standalone->daemons || !make_environ(standalone))
+    standalone->environ = private_environ(NULL);
+    if (!standalone->daemons || !standalone->environ)
         return err_set(err, STATUS_MEMORY, 0, "out of memory");
     standalone->daemon_count = 1 + nodes;
     for (uint32_t i = 0; i < standalone->daemon_count && status == STATUS_OK; i++)
@@ -481,8 +372,8 @@ int standalone_run(struct ctl *ctl, const struct attach_options *options)
         standalone->exit_code = ctl_fail_err(ctl, CTL_FAILED, &err, "");
     if (standalone->keep_dir)
         screen_message(&ctl->screen, "-- state and logs are in %s --", standalone->dir);
-    else if (standalone->dir[0])
-        (void)nftw(standalone->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    else
+        scratch_remove(&standalone->scratch);
     if (standalone->log_dir[0])
         screen_message(&ctl->screen, "-- the logs of the ranks are in %s --", standalone->log_dir);
     (void)sigprocmask(SIG_SETMASK, &standalone->signals_before, NULL);

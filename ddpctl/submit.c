@@ -7,22 +7,34 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/msg.h"
 #include "common/stage.h"
+#include "common/text.h"
 #include "common/utf8.h"
 #include "ddpctl/attach.h"
+#include "ddpctl/nproc.h"
 #include "ddpctl/request.h"
+#include "ddpctl/script.h"
+#include "ddpctl/slurm.h"
 #include "ddpctl/stage_send.h"
 #include "ddpctl/standalone.h"
+#include "ddpctl/units.h"
 #include "ddpctl/verbs.h"
 
 extern char **environ;
 
 #define ARENA_BYTES_MAX (8u * 1024u * 1024u)
+
+/* With daemons of its own, not those of a server that is there. */
+static bool is_private(const struct options *options)
+{
+    return options->standalone || options->slurm;
+}
 
 /* 128 random bits in hex: they identify the request when it is repeated. */
 static enum status make_request_id(char id[REQUEST_ID_CHARS + 1], struct err *err)
@@ -34,13 +46,6 @@ static enum status make_request_id(char id[REQUEST_ID_CHARS + 1], struct err *er
     for (size_t i = 0; i < sizeof bytes; i++)
         (void)snprintf(id + 2 * i, 3, "%02x", bytes[i]);
     return STATUS_OK;
-}
-
-static bool ends_in(const char *text, const char *end)
-{
-    size_t length = strlen(text), end_length = strlen(end);
-
-    return length > end_length && strcmp(text + length - end_length, end) == 0;
 }
 
 /* Reads the whole file into the arena. */
@@ -70,7 +75,7 @@ static enum status take_spec_file(struct submission *submission, struct ctl *ctl
     size_t byte_count = 0;
     enum status status;
 
-    if (ends_in(ctl->words[0], ".yaml") || ends_in(ctl->words[0], ".yml"))
+    if (text_ends_with(ctl->words[0], ".yaml") || text_ends_with(ctl->words[0], ".yml"))
         return err_set(err, STATUS_UNSUPPORTED, 0,
                        "%.120s: job specifications in YAML come later; write JSON", ctl->words[0]);
     status = read_file(&submission->arena, ctl->words[0], &text, &byte_count, err);
@@ -80,57 +85,6 @@ static enum status take_spec_file(struct submission *submission, struct ctl *ctl
     ctl->words++;
     ctl->word_count--;
     return status;
-}
-
-/* Whether this file says by its first line what runs it. */
-static bool names_interpreter(const char *path)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char mark[2];
-    bool names;
-
-    if (fd < 0)
-        return false;
-    names = read(fd, mark, sizeof mark) == (ssize_t)sizeof mark && memcmp(mark, "#!", 2) == 0;
-    (void)close(fd);
-    return names;
-}
-
-/* As torchrun does: `train.py` is run by python3, unbuffered, unless it is executable and begins with
- * #!. */
-static bool wants_python(const struct ctl *ctl, const char *word, const char *cwd)
-{
-    char path[PATH_MAX];
-
-    if (ctl->options.no_python || !ends_in(word, ".py"))
-        return false;
-    if (snprintf(path, sizeof path, "%s/%s", word[0] == '/' ? "" : cwd, word) >= (int)sizeof path)
-        return false;
-    return access(path, X_OK) != 0 || !names_interpreter(path);
-}
-
-static enum status take_command(struct submission *submission, struct ctl *ctl, struct err *err)
-{
-    const char **words;
-    uint32_t count = 0;
-
-    if (ctl->word_count == 0)
-        return STATUS_OK;
-    words = arena_alloc(&submission->arena, ((size_t)ctl->word_count + 3) * sizeof *words);
-    if (!words)
-        return err_set(err, STATUS_TOO_BIG, 0, "the command is too long");
-    if (ctl->options.module || wants_python(ctl, ctl->words[0], submission->cwd)) {
-        words[count++] = "python3";
-        words[count++] = "-u";
-        if (ctl->options.module)
-            words[count++] = "-m";
-        screen_message(&ctl->screen, "running %s as: python3 -u %s%s", ctl->words[0],
-                       ctl->options.module ? "-m " : "", ctl->words[0]);
-    }
-    for (int i = 0; i < ctl->word_count; i++)
-        words[count++] = ctl->words[i];
-    submission->spec.argv = (struct msg_text_list){.items = words, .count = count};
-    return STATUS_OK;
 }
 
 /* "4"; with --standalone also gpu, cpu or auto: what this machine has. */
@@ -144,18 +98,15 @@ static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct e
     if (!text)
         return STATUS_OK;
     spec->nproc_given = true;
-    if (strcmp(text, "gpu") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "auto") != 0) {
+    if (!nproc_is_word(text)) {
         status =
             options_parse_number("--nproc-per-node", text, 1, SLOTS_PER_NODE_MAX, &number, err);
         if (status == STATUS_OK)
             spec->nproc_per_node = (uint32_t)number;
         return status;
     }
-    if (!ctl->options.standalone)
-        return err_set(err, STATUS_UNSUPPORTED, 0,
-                       "--nproc-per-node %s works with --standalone only: nodes of a server "
-                       "differ; give a number",
-                       text);
+    if (ctl->options.slurm)
+        return STATUS_OK; /* slurm_take knows */
     status = standalone_machine(ctl, &cores, &gpus, err);
     if (status != STATUS_OK)
         return status;
@@ -171,6 +122,42 @@ static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct e
     if (spec->nproc_per_node > SLOTS_PER_NODE_MAX)
         spec->nproc_per_node = SLOTS_PER_NODE_MAX;
     return STATUS_OK;
+}
+
+/* "24x80": of the terminal that we are at, or of a usual one. */
+static void terminal_size(char text[SUBMISSION_SIZE_BYTES])
+{
+    struct winsize size = {0};
+
+    if ((ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 &&
+         ioctl(STDIN_FILENO, TIOCGWINSZ, &size) != 0) ||
+        size.ws_row == 0 || size.ws_col == 0)
+        size = (struct winsize){.ws_row = 24, .ws_col = 80};
+    (void)snprintf(text, SUBMISSION_SIZE_BYTES, "%ux%u", size.ws_row, size.ws_col);
+}
+
+static enum status take_launch(struct submission *submission, const struct options *options,
+                               struct err *err)
+{
+    struct spec *spec = &submission->spec;
+    const struct {
+        enum launch_option option;
+        const char *value;
+    } given[] = {
+        {LAUNCH_ROLE, options->role},
+        {LAUNCH_RUN_ID, options->rdzv_id},
+        {LAUNCH_ENV_STYLE, options->env_style},
+        {LAUNCH_VIRTUAL_LOCAL_RANK, options->virtual_local_rank ? "on" : NULL},
+        {LAUNCH_STDIN, options->stdin_rank},
+        {LAUNCH_TTY, options->tty ? submission->terminal_size : NULL},
+    };
+    enum status status = STATUS_OK;
+
+    terminal_size(submission->terminal_size);
+    for (size_t i = 0; status == STATUS_OK && i < sizeof given / sizeof given[0]; i++)
+        if (given[i].value != NULL)
+            status = spec_set_launch(spec, given[i].option, given[i].value, err);
+    return status;
 }
 
 static enum status take_options(struct submission *submission, const struct ctl *ctl,
@@ -189,13 +176,30 @@ static enum status take_options(struct submission *submission, const struct ctl 
     if (options->time_us != OPTION_NO_DURATION)
         spec->time_limit_us = options->time_us;
     /* The nodes of --standalone are still starting: a server that knows only some would refuse. */
-    spec->wait_for_nodes = spec->wait_for_nodes || options->wait_for_nodes || options->standalone;
+    spec->wait_for_nodes = spec->wait_for_nodes || options->wait_for_nodes || is_private(options);
     if (options->nodes)
-        status = spec_nodes_parse(options->nodes, &spec->nodes, err);
+        status = spec_nodes_parse(options->nodes, &spec->nodes, &spec->nodes_min, err);
+    if (options->spares != OPTION_NO_NUMBER)
+        spec->spares = options->spares;
+    spec->replace_stragglers = spec->replace_stragglers || options->replace_stragglers;
+    if (status == STATUS_OK && options->hang_timeout)
+        status = spec_hang_parse(spec, options->hang_timeout, err);
+    if (status == STATUS_OK && options->warn)
+        status = spec_warn_parse(spec, options->warn, err);
+    if (status == STATUS_OK && options->after)
+        status = spec_after_parse(spec, &submission->arena, options->after, err);
+    if (options->array)
+        spec->array = options->array;
     if (status == STATUS_OK && options->priority)
         status = spec_priority_parse(options->priority, &spec->priority, err);
     if (status == STATUS_OK)
         status = take_nproc(spec, ctl, err);
+    if (status == STATUS_OK && options->slurm)
+        status = slurm_take(spec, options, err);
+    if (status == STATUS_OK)
+        status = torchrun_take(options, spec->nproc_per_node, &submission->hidden, err);
+    if (status == STATUS_OK)
+        status = take_launch(submission, options, err);
     for (uint32_t i = 0; status == STATUS_OK && i < options->env.count; i++)
         status = spec_set_env_text(spec, &submission->arena, options->env.items[i], err);
     return status;
@@ -227,20 +231,48 @@ static enum status choose_cwd(struct submission *submission, const struct ctl *c
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "the working directory %.160s has a name that is not valid UTF-8",
                        submission->cwd);
-    if (ctl->options.standalone && (stat(submission->cwd, &info) != 0 || !S_ISDIR(info.st_mode)))
+    if (is_private(&ctl->options) && (stat(submission->cwd, &info) != 0 || !S_ISDIR(info.st_mode)))
         return err_set(err, STATUS_NOT_FOUND, errno, "--cwd: there is no folder %.200s",
                        submission->cwd);
     return STATUS_OK;
 }
 
-static enum status take_environ(struct submission *submission, const struct ctl *ctl,
-                                struct err *err)
+/* What of our environment the ranks do not get, in one line for each reason. */
+static void tell_left_out(struct ctl *ctl, struct spec_left_out *left_out)
 {
-    uint32_t left_out = 0;
+    buf_add(&left_out->ours_names, "", 1);
+    buf_add(&left_out->invalid_names, "", 1);
+    if (left_out->ours > 0 && !left_out->ours_names.failed)
+        screen_message(
+            &ctl->screen,
+            "not sent to the job: %s: DDP_* and NCCL_SOCKET_MAGIC are the launcher's own; "
+            "`-- env NAME=VALUE CMD` sets one",
+            left_out->ours_names.bytes);
+    if (left_out->invalid > 0 && !left_out->invalid_names.failed)
+        screen_message(&ctl->screen,
+                       "not sent to the job: %s: a name that is none (such as an exported function "
+                       "of a shell), or text that is not UTF-8",
+                       left_out->invalid_names.bytes);
+    buf_free(&left_out->ours_names);
+    buf_free(&left_out->invalid_names);
+}
+
+static enum status take_environ(struct submission *submission, struct ctl *ctl, struct err *err)
+{
+    char **variables = environ, **of_slurm = NULL;
+    struct spec_left_out left_out = {0};
+    enum status status;
 
     if (ctl->options.env_clear)
         return STATUS_OK;
-    return spec_add_environ(&submission->spec, &submission->arena, environ, &left_out, err);
+    if (ctl->options.slurm)
+        variables = of_slurm = slurm_rank_environ();
+    if (!variables)
+        return err_set(err, STATUS_MEMORY, 0, "out of memory");
+    status = spec_add_environ(&submission->spec, &submission->arena, variables, &left_out, err);
+    free(of_slurm);
+    tell_left_out(ctl, &left_out);
+    return status;
 }
 
 /* --stage: the working directory is the archive. */
@@ -254,9 +286,10 @@ static enum status pack(struct submission *submission, struct ctl *ctl, struct e
     if (ctl->options.cwd)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--stage and --cwd do not go together: ranks run in the staged directory");
-    if (ctl->options.standalone)
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "--stage is for the nodes of a server; --standalone runs here: use --cwd");
+    if (is_private(&ctl->options))
+        return err_set(
+            err, STATUS_BAD_INPUT, 0,
+            "--stage is for the nodes of a server; with --standalone and --slurm use --cwd");
     status = stage_pack(ctl->options.stage, packed, err);
     if (status != STATUS_OK)
         return status;
@@ -271,9 +304,9 @@ static enum status make(struct submission *submission, struct ctl *ctl, struct e
 {
     struct spec *spec = &submission->spec;
     enum status status;
-    bool has_file =
-        ctl->word_count > 0 && (ends_in(ctl->words[0], ".json") ||
-                                ends_in(ctl->words[0], ".yaml") || ends_in(ctl->words[0], ".yml"));
+    bool has_file = ctl->word_count > 0 && (text_ends_with(ctl->words[0], ".json") ||
+                                            text_ends_with(ctl->words[0], ".yaml") ||
+                                            text_ends_with(ctl->words[0], ".yml"));
 
     submission->arena.byte_limit = ARENA_BYTES_MAX;
     status = spec_init(spec, &submission->arena, err);
@@ -282,7 +315,7 @@ static enum status make(struct submission *submission, struct ctl *ctl, struct e
     if (status == STATUS_OK)
         status = choose_cwd(submission, ctl, err);
     if (status == STATUS_OK)
-        status = take_command(submission, ctl, err);
+        status = script_take(submission, ctl, err);
     if (status == STATUS_OK)
         status = pack(submission, ctl, err);
     if (status == STATUS_OK)
@@ -300,6 +333,9 @@ static enum status make(struct submission *submission, struct ctl *ctl, struct e
     if (spec->name && strlen(spec->name) >= sizeof submission->name)
         return err_set(err, STATUS_TOO_BIG, 0, "the name '%.80s...' is longer than %u characters",
                        spec->name, JOB_NAME_BYTES_MAX - 1);
+    status = spec_choose_store(spec, ctl->options.no_store, err);
+    if (status != STATUS_OK)
+        return status;
     return spec_request(spec, submission->request_id, submission->name, submission->cwd,
                         &submission->request, err);
 }
@@ -309,11 +345,12 @@ int submission_make(struct submission *submission, struct ctl *ctl)
     struct err err = {0};
 
     for (uint32_t i = 0; i < ctl->options.ignored_count; i++)
-        screen_message(&ctl->screen, "--%s is not needed here: the server does that; ignored",
-                       ctl->options.ignored[i]);
-    if (ctl->options.log_dir && !ctl->options.standalone)
-        screen_message(&ctl->screen, "--log-dir is for --standalone and is ignored: nodes keep the "
-                                     "logs of their ranks, ddpctl logs shows them");
+        screen_message(&ctl->screen, "--%s has no effect here: %s", ctl->options.ignored[i],
+                       torchrun_instead(ctl->options.ignored[i]));
+    if (ctl->options.log_dir && !is_private(&ctl->options))
+        screen_message(&ctl->screen,
+                       "--log-dir is for --standalone and --slurm and is ignored: nodes "
+                       "keep the logs of their ranks, ddpctl logs shows them");
     if (make(submission, ctl, &err) == STATUS_OK)
         return 0;
     return ctl_fail_err(ctl, CTL_USAGE, &err, "");
@@ -389,6 +426,37 @@ static void on_run_done(struct attach *attach)
     attach_show_end(attach);
 }
 
+/* What --prefix, --stream, --timestamps and --raw say. */
+static int take_view(struct ctl *ctl, bool splits, struct view_options *view)
+{
+    struct err err = {0};
+
+    *view = (struct view_options){
+        .has_times = ctl->options.timestamps, .is_raw = ctl->options.raw, .splits = splits};
+    if (view_options_parse(ctl->options.prefix, ctl->options.stream, view, &err) != STATUS_OK)
+        return ctl_fail_err(ctl, CTL_USAGE, &err, "");
+    return CTL_OK;
+}
+
+/* --stdin and --tty. */
+static int take_stdin(struct ctl *ctl, const struct submission *submission,
+                      struct attach_options *options)
+{
+    const uint32_t world = submission->request.nodes * submission->request.nproc_per_node;
+    char message[128];
+
+    options->has_terminal = ctl->options.tty;
+    options->has_stdin = ctl->options.stdin_rank != NULL;
+    if (!options->has_stdin)
+        return CTL_OK;
+    if (launch_rank(ctl->options.stdin_rank, &options->stdin_rank) && options->stdin_rank < world)
+        return CTL_OK;
+    (void)snprintf(message, sizeof message,
+                   "--stdin %.20s: there is no such rank, the job has ranks 0 to %u",
+                   ctl->options.stdin_rank, world - 1);
+    return ctl_fail(ctl, CTL_USAGE, message, "");
+}
+
 static int follow_submission(struct ctl *ctl, struct submission *submission)
 {
     static uint8_t mask[RANKS_PER_JOB_MAX / 8];
@@ -404,15 +472,27 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         .on_done = on_run_done,
     };
     struct err err = {0};
+    int rc;
 
     if (follow_ranks_parse(ctl->options.rank ? ctl->options.rank : "all", &options.follow, mask,
                            &err) != STATUS_OK)
         return ctl_fail_err(ctl, CTL_USAGE, &err, "");
     if (options.follow.ranks_failed)
         return ctl_fail(ctl, CTL_USAGE, "--rank failed: no rank has failed before the start",
-                        "ddpctl logs knows it");
+                        "ddpctl logs JOB --rank failed shows it when it has");
+    rc = take_view(ctl, true, &options.view);
+    if (rc == CTL_OK)
+        rc = take_stdin(ctl, submission, &options);
+    if (rc != CTL_OK)
+        return rc;
+    if (ctl->options.signal != NULL &&
+        signal_parse(ctl->options.signal, &options.first_signal, &err) != STATUS_OK)
+        return ctl_fail_err(ctl, CTL_USAGE, &err, "");
+    options.view.hidden = submission->hidden;
     if (ctl->options.standalone)
         return standalone_run(ctl, &options);
+    if (ctl->options.slurm)
+        return slurm_run(ctl, &options);
     return attach_run(ctl, &options);
 }
 
@@ -434,8 +514,7 @@ static int check_ranks(struct ctl *ctl, const struct submission *submission)
             continue;
         (void)snprintf(message, sizeof message,
                        "--rank %u: there is no such rank, the job has ranks 0 to %u", i, world - 1);
-        return ctl_fail(ctl, CTL_USAGE, message,
-                        "--rank (-r) says whose logs are shown; torchrun's -r is --redirects here");
+        return ctl_fail(ctl, CTL_USAGE, message, "--rank says whose logs are shown");
     }
     return CTL_OK;
 }
@@ -443,10 +522,18 @@ static int check_ranks(struct ctl *ctl, const struct submission *submission)
 static int submit(struct ctl *ctl, bool follow)
 {
     struct submission submission = {0};
-    int rc = submission_make(&submission, ctl);
+    const char *nproc = ctl->options.nproc_per_node;
+    int rc = 0;
 
+    if (nproc && nproc_is_word(nproc) && !is_private(&ctl->options))
+        rc = nproc_of_nodes(ctl);
+    if (rc == 0)
+        rc = submission_make(&submission, ctl);
     if (rc == 0)
         rc = check_ranks(ctl, &submission);
+    if (rc == 0 && follow && submission.spec.array)
+        rc = ctl_fail(ctl, CTL_USAGE, "an array is many jobs, and only one can be followed",
+                      "ddpctl submit --array ..., then ddpctl wait ID or ddpctl logs -f ID_INDEX");
     if (rc == 0 && submission.is_staged && !ctl->options.dry_run)
         rc = stage_send(ctl, &submission.packed);
     if (rc == 0 && ctl->options.dry_run)
@@ -467,8 +554,12 @@ int verb_submit(struct ctl *ctl)
 
 int verb_run(struct ctl *ctl)
 {
-    if ((ctl->options.state_dir || ctl->options.bindir) && !ctl->options.standalone)
-        return ctl_fail(ctl, CTL_USAGE, "--state-dir and --bindir go with --standalone", "");
+    if ((ctl->options.state_dir || ctl->options.bindir) && !is_private(&ctl->options))
+        return ctl_fail(ctl, CTL_USAGE, "--state-dir and --bindir go with --standalone or --slurm",
+                        "");
+    if (ctl->options.standalone && ctl->options.slurm)
+        return ctl_fail(ctl, CTL_USAGE, "--standalone and --slurm do not go together",
+                        "--slurm runs on the nodes of an allocation, --standalone on this machine");
     return submit(ctl, true);
 }
 
@@ -486,6 +577,7 @@ int verb_logs(struct ctl *ctl)
         .on_done = on_run_done,
     };
     struct err err = {0};
+    int rc;
 
     if (ctl->word_count != 1)
         return ctl_fail(ctl, CTL_USAGE,
@@ -499,6 +591,9 @@ int verb_logs(struct ctl *ctl)
     if (follow_ranks_parse(ctl->options.rank ? ctl->options.rank : "all", &options.follow, mask,
                            &err) != STATUS_OK)
         return ctl_fail_err(ctl, CTL_USAGE, &err, "");
+    rc = take_view(ctl, false, &options.view);
+    if (rc != CTL_OK)
+        return rc;
     options.job = ctl->words[0];
     return attach_run(ctl, &options);
 }

@@ -6,6 +6,9 @@
 #include "ddpctl/ctl.h"
 #include "ddpctl/spec.h"
 #include "ddpctl/stage_pack.h"
+#include "ddpctl/torchrun.h"
+
+#define SUBMISSION_SIZE_BYTES 24
 
 struct submission {
     struct arena arena;
@@ -16,6 +19,8 @@ struct submission {
     bool is_staged; /* `packed` is to be sent before `request` */
     struct stage_packed packed;
     struct msg_submit request; /* borrows from here */
+    struct view_hidden hidden; /* of what run shows */
+    char terminal_size[SUBMISSION_SIZE_BYTES];
 };
 
 /* Reads ctl->words (SPEC.json, the command) and the options into `submission`, which is zeroed.

@@ -69,10 +69,8 @@ int verb_metrics(struct ctl *ctl)
     };
     const char *format = ctl->options.format;
     struct err err = {0};
-    int rc = verb_need_job(ctl);
+    int rc = verb_need_one_job(ctl);
 
-    if (rc == CTL_OK)
-        rc = verb_too_many(ctl, 1);
     if (rc != CTL_OK)
         return rc;
     if (ctl->screen.json && format != NULL && strcmp(format, "json") != 0)

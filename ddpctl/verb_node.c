@@ -3,21 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/arena.h"
+#include "ddpctl/node_pages.h"
 #include "ddpctl/output.h"
 #include "ddpctl/request.h"
 #include "ddpctl/verbs.h"
 
 #define PATIENCE_US 5000000u
-
-/* What the pages of the list gave so far. */
-struct node_list {
-    struct arena arena; /* of the texts */
-    struct part_node *nodes;
-    struct part_slot *slots;
-    uint32_t node_count, slot_count;
-    bool more;
-};
 
 static int ask(struct ctl *ctl, struct msg *msg,
                int (*on_answer)(struct ctl *, const struct msg *, void *), void *context)
@@ -47,78 +38,6 @@ static int too_many(struct ctl *ctl, int most)
     return ctl_fail(ctl, CTL_USAGE, message, "see ddpctl help");
 }
 
-/* False: no memory, and `*text` is as it was. */
-static bool keep(struct node_list *list, const char **text)
-{
-    const char *copy = arena_text(&list->arena, *text, strlen(*text));
-
-    if (copy != NULL)
-        *text = copy;
-    return copy != NULL;
-}
-
-static bool keep_node(struct node_list *list, const struct part_node *node)
-{
-    struct part_node *kept = &list->nodes[list->node_count++];
-
-    *kept = *node;
-    return keep(list, &kept->name) && keep(list, &kept->address) &&
-           keep(list, &kept->drain_reason) && keep(list, &kept->drained_by) &&
-           keep(list, &kept->version);
-}
-
-static bool keep_slot(struct node_list *list, const struct part_slot *slot)
-{
-    struct part_slot *kept = &list->slots[list->slot_count++];
-
-    *kept = *slot;
-    return keep(list, &kept->node) && keep(list, &kept->reason) && keep(list, &kept->drained_by);
-}
-
-/* Room for the nodes and slots of one more page. */
-static bool grow(struct node_list *list, const struct msg_nodes *page)
-{
-    struct part_node *nodes =
-        realloc(list->nodes, (list->node_count + page->nodes.count + 1u) * sizeof *nodes);
-    struct part_slot *slots =
-        realloc(list->slots, (list->slot_count + page->slots.count + 1u) * sizeof *slots);
-
-    list->nodes = nodes != NULL ? nodes : list->nodes;
-    list->slots = slots != NULL ? slots : list->slots;
-    return nodes != NULL && slots != NULL;
-}
-
-static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
-{
-    const struct msg_nodes *page = &msg->nodes;
-    struct node_list *list = context;
-    bool is_kept = grow(list, page);
-
-    for (uint32_t i = 0; is_kept && i < page->nodes.count; i++)
-        is_kept = keep_node(list, &page->nodes.items[i]);
-    for (uint32_t i = 0; is_kept && i < page->slots.count; i++)
-        is_kept = keep_slot(list, &page->slots.items[i]);
-    list->more = page->more && page->nodes.count > 0;
-    return is_kept ? CTL_OK : ctl_fail(ctl, CTL_FAILED, "out of memory", "");
-}
-
-/* More than NODES_MAX are listed only if names change while the pages are read. */
-static int ask_pages(struct ctl *ctl, struct node_list *list)
-{
-    int rc;
-
-    do {
-        struct msg msg = {
-            .type = MSG_TYPE_NODE_LIST,
-            .node_list = {.all = ctl->options.all, .after = "", .limit = NODES_LISTED_MAX}};
-
-        if (list->node_count > 0)
-            msg.node_list.after = list->nodes[list->node_count - 1].name;
-        rc = ask(ctl, &msg, on_page, list);
-    } while (rc == CTL_OK && list->more && list->node_count + NODES_LISTED_MAX <= NODES_MAX);
-    return rc;
-}
-
 static int show_nodes(struct ctl *ctl, const struct msg_nodes *nodes)
 {
     struct output_style style = screen_style(&ctl->screen);
@@ -143,21 +62,19 @@ static int show_nodes(struct ctl *ctl, const struct msg_nodes *nodes)
 
 int verb_nodes(struct ctl *ctl)
 {
-    struct node_list list = {0};
+    struct node_pages pages = {0};
     struct msg_nodes nodes = {0};
     int rc = too_many(ctl, 0);
 
     if (rc == CTL_OK)
-        rc = ask_pages(ctl, &list);
-    nodes.nodes.items = list.nodes;
-    nodes.nodes.count = list.node_count;
-    nodes.slots.items = list.slots;
-    nodes.slots.count = list.slot_count;
+        rc = node_pages_read(ctl, ctl->options.all, &pages);
+    nodes.nodes.items = pages.nodes;
+    nodes.nodes.count = pages.node_count;
+    nodes.slots.items = pages.slots;
+    nodes.slots.count = pages.slot_count;
     if (rc == CTL_OK)
         rc = show_nodes(ctl, &nodes);
-    free(list.nodes);
-    free(list.slots);
-    arena_reset(&list.arena);
+    node_pages_free(&pages);
     return rc;
 }
 

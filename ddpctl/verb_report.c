@@ -14,24 +14,19 @@
 #include "common/io/conn.h"
 #include "ddpctl/attach.h"
 #include "ddpctl/job_pages.h"
-#include "ddpctl/report_page.h"
+#include "ddpctl/report_events.h"
 #include "ddpctl/request.h"
 #include "ddpctl/verbs.h"
 
 #define PATIENCE_US 5000000u
-#define EVENTS_PAGE 200u
 
 struct report_run {
     struct ctl *ctl;
     struct job_pages job;
     struct report_data data;
     struct metric_lines lines;
-    struct causes causes;
-    struct cause cause_items[REPORT_CAUSES_MAX];
-    struct part_event events[REPORT_EVENTS_MAX]; /* a ring: event i of all is at i % its size */
-    char event_texts[REPORT_EVENTS_MAX][REASON_BYTES_MAX];
-    uint64_t event_count, last_event;
-    uint32_t page_events; /* of the last answer */
+    struct report_events events;
+    bool more_events; /* behind the last answer */
 };
 
 static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
@@ -39,18 +34,7 @@ static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
     struct report_run *run = context;
 
     (void)ctl;
-    run->page_events = msg->events.events.count;
-    for (uint32_t i = 0; i < msg->events.events.count; i++) {
-        const struct part_event *event = &msg->events.events.items[i];
-        size_t at = run->event_count % REPORT_EVENTS_MAX;
-
-        causes_take(&run->causes, event);
-        (void)snprintf(run->event_texts[at], REASON_BYTES_MAX, "%s", event->text);
-        run->events[at] = *event;
-        run->events[at].text = run->event_texts[at];
-        run->event_count++;
-        run->last_event = event->id;
-    }
+    run->more_events = report_events_take(&run->events, &msg->events);
     return CTL_OK;
 }
 
@@ -61,8 +45,7 @@ static int read_job(struct report_run *run)
     int rc = job_pages_read(run->ctl, &request, &run->job);
 
     if (rc == CTL_OK)
-        causes_init(&run->causes, run->cause_items, REPORT_CAUSES_MAX, run->job.job.name,
-                    run->job.job.job_id);
+        report_events_init(&run->events, &run->job.job);
     return rc;
 }
 
@@ -73,8 +56,8 @@ static int read_events(struct report_run *run)
     do {
         struct msg msg = {.type = MSG_TYPE_EVENT_LIST,
                           .event_list = {.job_id = run->job.job.job_id,
-                                         .after_id = run->last_event,
-                                         .limit = EVENTS_PAGE}};
+                                         .after_id = run->events.last_id,
+                                         .limit = REPORT_EVENTS_PAGE}};
         struct request request = {.msg = &msg,
                                   .patience_us = PATIENCE_US,
                                   .answer = MSG_TYPE_EVENTS,
@@ -82,7 +65,7 @@ static int read_events(struct report_run *run)
                                   .context = run};
 
         rc = request_run(run->ctl, &request);
-    } while (rc == CTL_OK && run->page_events == EVENTS_PAGE);
+    } while (rc == CTL_OK && run->more_events);
     return rc;
 }
 
@@ -135,19 +118,6 @@ static int read_metrics(struct report_run *run)
     (void)snprintf(job, sizeof job, "%llu", (unsigned long long)run->job.job.job_id);
     run->lines = (struct metric_lines){.take = on_line, .owner = run};
     return attach_run(run->ctl, &options);
-}
-
-/* The ring as an array, the oldest first. */
-static void order_events(struct report_run *run, struct part_event ordered[REPORT_EVENTS_MAX],
-                         struct report_page *page)
-{
-    uint64_t count = run->event_count < REPORT_EVENTS_MAX ? run->event_count : REPORT_EVENTS_MAX;
-
-    for (uint64_t i = 0; i < count; i++)
-        ordered[i] = run->events[(run->event_count - count + i) % REPORT_EVENTS_MAX];
-    page->events = ordered;
-    page->event_count = (uint32_t)count;
-    page->events_left_out = run->event_count - count;
 }
 
 /* Beside the file first, then in its place: nobody sees half a page. A pipe or a device would be replaced, too. */
@@ -239,12 +209,11 @@ static int make_page(struct report_run *run)
                                .data = &run->data,
                                .lines = run->lines.good,
                                .bad_lines = run->lines.bad,
-                               .causes = &run->causes,
                                .now_ms = clock_wall_ms()};
     struct buf out = {0};
     int rc;
 
-    order_events(run, ordered, &page);
+    report_events_show(&run->events, ordered, &page);
     report_page_write(&page, &out);
     rc = out.failed || run->data.failed ? ctl_fail(run->ctl, CTL_FAILED, "out of memory", "")
                                         : write_page(run, &out);
@@ -255,10 +224,8 @@ static int make_page(struct report_run *run)
 int verb_report(struct ctl *ctl)
 {
     struct report_run *run;
-    int rc = verb_need_job(ctl);
+    int rc = verb_need_one_job(ctl);
 
-    if (rc == CTL_OK)
-        rc = verb_too_many(ctl, 1);
     if (rc != CTL_OK)
         return rc;
     run = calloc(1, sizeof *run);

@@ -1,189 +1,30 @@
-/* The verbs that show something: ps, status, events, wait; and cancel. */
+/* The verbs that show something: status, events, wait; and cancel. */
 #include "ddpctl/verbs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/array_spec.h"
 #include "common/io/conn.h"
 #include "ddpctl/job_pages.h"
 #include "ddpctl/request.h"
 #include "ddpctl/units.h"
+#include "ddpctl/why.h"
 
 #define NEWS_WAIT_US                                                                               \
     20000000u /* how long the server may wait before it answers that nothing is
                                 * new */
-#define PAGE 500u
-#define WATCH_INTERVAL_MS 1000
 
-int verb_too_many(struct ctl *ctl, int most)
+/* status of an array. */
+static int status_of_array(struct ctl *ctl, uint64_t array_job)
 {
-    char message[256];
+    bool any_left = true;
+    int rc = verb_list_once(ctl, array_job, &any_left);
 
-    if (ctl->word_count <= most)
-        return 0;
-    (void)snprintf(message, sizeof message, "%s: nothing is known about '%.80s'", ctl->verb_name,
-                   ctl->words[most]);
-    return ctl_fail(ctl, CTL_USAGE, message, "see ddpctl help");
-}
-
-/* Checks the form of a word that names a job. */
-static int check_job_name(struct ctl *ctl, const char *word)
-{
-    if (strlen(word) > 0 && strlen(word) < JOB_NAME_BYTES_MAX)
-        return 0;
-    return ctl_fail(ctl, CTL_USAGE, "a job is named by its number, its name or @last",
-                    "ddpctl ps -a lists them");
-}
-
-int verb_need_job(struct ctl *ctl)
-{
-    if (ctl->word_count == 0) {
-        char message[64];
-
-        (void)snprintf(message, sizeof message, "%s: which job?", ctl->verb_name);
-        return ctl_fail(ctl, CTL_USAGE, message,
-                        "name it by number, name or @last; ddpctl ps -a lists them");
-    }
-    return check_job_name(ctl, ctl->words[0]);
-}
-
-static int ask(struct ctl *ctl, struct msg *msg, enum msg_type answer,
-               int (*on_answer)(struct ctl *, const struct msg *, void *), void *context)
-{
-    struct request request = {.msg = msg,
-                              .patience_us = 5000000,
-                              .answer = answer,
-                              .on_answer = on_answer,
-                              .context = context};
-
-    return request_run(ctl, &request);
-}
-
-static int done(struct ctl *ctl, struct buf *out)
-{
-    return screen_out(&ctl->screen, out) == STATUS_OK ? CTL_OK : CTL_FAILED;
-}
-
-/* Before a view is drawn again: wipes the last one, at a terminal. */
-static void begin_picture(struct ctl *ctl, struct buf *out)
-{
-    if (ctl->options.watch && ctl->screen.out_is_tty && !ctl->screen.json)
-        buf_add_text(out, "\x1b[H\x1b[2J");
-}
-
-static void pause_ms(long ms)
-{
-    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-
-    (void)nanosleep(&pause, NULL);
-}
-
-/* ps: the pages of the list are collected in an arena, then shown as one. */
-
-struct job_page {
-    struct arena *arena;
-    struct part_job *jobs;
-    uint32_t count, capacity;
-    uint64_t last_id;
-    bool more;
-};
-
-static bool copy_job(struct job_page *page, const struct part_job *job)
-{
-    struct part_job *kept;
-
-    if (page->count == page->capacity) {
-        uint32_t capacity = page->capacity ? page->capacity * 2 : PAGE;
-        struct part_job *grown = realloc(page->jobs, capacity * sizeof *grown);
-
-        if (!grown)
-            return false;
-        page->jobs = grown;
-        page->capacity = capacity;
-    }
-    kept = &page->jobs[page->count++];
-    *kept = *job;
-    kept->name = arena_text(page->arena, job->name, strlen(job->name));
-    kept->user = arena_text(page->arena, job->user, strlen(job->user));
-    kept->where = arena_text(page->arena, job->where, strlen(job->where));
-    kept->reason = arena_text(page->arena, job->reason, strlen(job->reason));
-    return kept->name && kept->user && kept->where && kept->reason;
-}
-
-static int on_jobs(struct ctl *ctl, const struct msg *msg, void *context)
-{
-    struct job_page *page = context;
-    uint64_t before = page->last_id;
-
-    for (uint32_t i = 0; i < msg->jobs.jobs.count; i++) {
-        const struct part_job *job = &msg->jobs.jobs.items[i];
-
-        if (job->job_id <= before)
-            continue;
-        if (!copy_job(page, job))
-            return ctl_fail(ctl, CTL_FAILED, "out of memory", "");
-        if (job->job_id > page->last_id)
-            page->last_id = job->job_id;
-    }
-    page->more = msg->jobs.more && page->last_id > before;
-    return CTL_OK;
-}
-
-static void show_jobs(struct ctl *ctl, const struct job_page *page, struct buf *out)
-{
-    struct msg_jobs jobs = {.jobs = {.items = page->jobs, .count = page->count}};
-    struct output_style style = screen_style(&ctl->screen);
-
-    if (ctl->screen.json) {
-        output_jobs_json(&jobs, out);
-    } else if (ctl->screen.quiet) {
-        for (uint32_t i = 0; i < page->count; i++)
-            buf_printf(out, "%llu\n", (unsigned long long)page->jobs[i].job_id);
-    } else if (page->count == 0) {
-        screen_message(&ctl->screen, "%s",
-                       ctl->options.all ? "no jobs"
-                                        : "no jobs wait or run; ddpctl ps -a shows ended ones");
-    } else {
-        output_jobs(&jobs, &style, out);
-    }
-}
-
-static int ps_once(struct ctl *ctl)
-{
-    struct arena arena = {0};
-    struct job_page page = {.arena = &arena, .more = true};
-    struct buf out = {0};
-    int rc = CTL_OK;
-
-    while (rc == CTL_OK && page.more) {
-        struct msg msg = {
-            .type = MSG_TYPE_JOB_LIST,
-            .job_list = {.all = ctl->options.all, .after_id = page.last_id, .limit = PAGE},
-        };
-
-        rc = ask(ctl, &msg, MSG_TYPE_JOBS, on_jobs, &page);
-    }
-    if (rc == CTL_OK) {
-        begin_picture(ctl, &out);
-        show_jobs(ctl, &page, &out);
-        rc = done(ctl, &out);
-    }
-    free(page.jobs);
-    arena_reset(&arena);
-    return rc;
-}
-
-int verb_ps(struct ctl *ctl)
-{
-    int rc = verb_too_many(ctl, 0);
-
-    while (rc == CTL_OK) {
-        rc = ps_once(ctl);
-        if (!ctl->options.watch)
-            break;
-        pause_ms(WATCH_INTERVAL_MS);
+    while (rc == CTL_OK && ctl->options.watch && any_left) {
+        verb_pause_ms(VERB_WATCH_INTERVAL_MS);
+        rc = verb_list_once(ctl, array_job, &any_left);
     }
     return rc;
 }
@@ -193,32 +34,70 @@ struct seen {
     bool ended;
 };
 
+static int on_why_line(struct ctl *ctl, const struct msg *msg, void *context)
+{
+    if (msg->why_info.jobs.count != 1)
+        return ctl_fail_unexpected(ctl, msg);
+    why_line(&msg->why_info, context);
+    return CTL_OK;
+}
+
+/* The line of a job that failed or restarts; it stays empty for others, and where nothing is kept. */
+static int ask_why_line(struct ctl *ctl, const struct part_job *job, struct buf *line)
+{
+    char number[24];
+    struct msg msg = {.type = MSG_TYPE_WHY_GET, .why_get = {.job = number}};
+    struct request request = {.msg = &msg,
+                              .patience_us = 5000000,
+                              .answer = MSG_TYPE_WHY_INFO,
+                              .is_optional = true,
+                              .on_answer = on_why_line,
+                              .context = line};
+    int rc = CTL_OK;
+
+    if (ctl->screen.json || ctl->screen.quiet ||
+        (job->state != JOB_FAILED && job->state != JOB_RESTARTING))
+        return CTL_OK;
+    (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job->job_id);
+    rc = request_run(ctl, &request);
+    if (line->byte_count > 0)
+        buf_add(line, "", 1);
+    return rc;
+}
+
 static int show_status(struct ctl *ctl, const struct msg_job_info *info, struct seen *seen)
 {
     struct output_style style = screen_style(&ctl->screen);
-    struct buf out = {0};
+    struct buf out = {0}, line = {0};
+    int rc;
 
     if (info->version == seen->version)
         return CTL_OK; /* the server has waited, and nothing is new */
     seen->version = info->version;
     seen->ended = info->jobs.items[0].ended;
-    begin_picture(ctl, &out);
+    rc = ask_why_line(ctl, &info->jobs.items[0], &line);
+    if (line.byte_count > 0 && !line.failed)
+        style.why = line.bytes;
+    verb_begin_picture(ctl, &out);
     if (ctl->screen.json)
         output_status_json(info, &out);
     else if (ctl->screen.quiet)
         buf_printf(&out, "%s\n", job_state_name(info->jobs.items[0].state));
     else
         output_status(info, &style, &out);
-    return done(ctl, &out);
+    buf_free(&line);
+    if (rc == CTL_OK)
+        rc = verb_done(ctl, &out);
+    buf_free(&out);
+    return rc;
 }
 
 int verb_status(struct ctl *ctl)
 {
     struct seen seen = {0};
-    int rc = verb_need_job(ctl);
+    uint64_t array_job = 0;
+    int rc = verb_need_one_job(ctl);
 
-    if (rc == CTL_OK)
-        rc = verb_too_many(ctl, 1);
     while (rc == CTL_OK) {
         struct msg msg = {.type = MSG_TYPE_JOB_GET,
                           .job_get = {.job = ctl->words[0],
@@ -233,9 +112,14 @@ int verb_status(struct ctl *ctl)
         struct job_pages pages = {0};
 
         rc = job_pages_read(ctl, &request, &pages);
-        if (rc == CTL_OK)
+        if (rc == CTL_OK && pages.info.jobs.count == 1 &&
+            array_spec_is_whole(ctl->words[0], pages.info.jobs.items[0].array_job))
+            array_job = pages.info.jobs.items[0].array_job;
+        else if (rc == CTL_OK)
             rc = show_status(ctl, &pages.info, &seen);
         job_pages_free(&pages);
+        if (rc == CTL_OK && array_job != 0)
+            return status_of_array(ctl, array_job);
         if (!ctl->options.watch || seen.ended)
             break;
     }
@@ -257,7 +141,7 @@ static int show_all_events(struct ctl *ctl, struct event_page *page)
         buf_add(&out, page->items.bytes, page->items.byte_count - 1);
     buf_add_text(&out, "]}\n");
     out.failed = out.failed || page->items.failed;
-    return done(ctl, &out);
+    return verb_done(ctl, &out);
 }
 
 static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
@@ -276,7 +160,7 @@ static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
     }
     if (!ctl->screen.json)
         output_events(events, &out);
-    return done(ctl, &out);
+    return verb_done(ctl, &out);
 }
 
 static int on_job_id(struct ctl *ctl, const struct msg *msg, void *context)
@@ -292,9 +176,9 @@ static int on_job_id(struct ctl *ctl, const struct msg *msg, void *context)
 static int find_job(struct ctl *ctl, const char *word, uint64_t *job_id)
 {
     struct msg msg = {.type = MSG_TYPE_JOB_GET, .job_get = {.job = word}};
-    int rc = check_job_name(ctl, word);
+    int rc = verb_check_job(ctl, word);
 
-    return rc != CTL_OK ? rc : ask(ctl, &msg, MSG_TYPE_JOB_INFO, on_job_id, job_id);
+    return rc != CTL_OK ? rc : verb_ask(ctl, &msg, MSG_TYPE_JOB_INFO, on_job_id, job_id);
 }
 
 int verb_events(struct ctl *ctl)
@@ -331,7 +215,19 @@ int verb_events(struct ctl *ctl)
     return rc;
 }
 
+/* What of a job tells whether it belongs to an array. */
+struct member {
+    uint64_t job_id, array_job;
+    uint32_t array_count;
+};
+
+static struct member member_of(const struct part_job *job)
+{
+    return (struct member){job->job_id, job->array_job, job->array_count};
+}
+
 struct waiting {
+    struct member job; /* that was waited for last */
     uint64_t version;
     bool for_running;
     uint64_t for_step; /* 0: it does not wait for a step */
@@ -372,6 +268,7 @@ static int on_wait(struct ctl *ctl, const struct msg *msg, void *context)
     if (info->jobs.count != 1)
         return ctl_fail_unexpected(ctl, msg);
     waiting->version = info->version;
+    waiting->job = member_of(&info->jobs.items[0]);
     waiting->met = take_state(waiting, &info->jobs.items[0]);
     if (!waiting->met)
         return CTL_OK;
@@ -388,7 +285,7 @@ static int on_wait(struct ctl *ctl, const struct msg *msg, void *context)
 static int wait_job(struct ctl *ctl, const char *word, uint64_t deadline_us,
                     struct waiting *waiting)
 {
-    int rc = check_job_name(ctl, word);
+    int rc = verb_check_job(ctl, word);
 
     waiting->version = 0;
     waiting->met = false;
@@ -414,6 +311,28 @@ static int wait_job(struct ctl *ctl, const char *word, uint64_t deadline_us,
         rc = request_run(ctl, &request);
         if (rc != CTL_OK && clock_boot_us() >= deadline_us)
             return CTL_TIMEOUT;
+    }
+    return rc;
+}
+
+/* A job, or all of an array. `first`: the first exit code that is not 0. */
+static int wait_word(struct ctl *ctl, const char *word, uint64_t deadline_us,
+                     struct waiting *waiting, int *first)
+{
+    int rc = wait_job(ctl, word, deadline_us, waiting);
+    const struct member job = waiting->job;
+    char number[24];
+
+    if (rc == CTL_OK && *first == 0)
+        *first = waiting->exit_code;
+    for (uint32_t i = 0;
+         rc == CTL_OK && array_spec_is_whole(word, job.array_job) && i < job.array_count; i++) {
+        if (job.array_job + i == job.job_id)
+            continue;
+        (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.array_job + i);
+        rc = wait_job(ctl, number, deadline_us, waiting);
+        if (rc == CTL_OK && *first == 0)
+            *first = waiting->exit_code;
     }
     return rc;
 }
@@ -451,11 +370,8 @@ int verb_wait(struct ctl *ctl)
 
     if (rc == CTL_OK)
         rc = parse_until(ctl, &waiting);
-    for (int i = 0; rc == CTL_OK && i < ctl->word_count; i++) {
-        rc = wait_job(ctl, ctl->words[i], deadline_us, &waiting);
-        if (rc == CTL_OK && first == 0)
-            first = waiting.exit_code;
-    }
+    for (int i = 0; rc == CTL_OK && i < ctl->word_count; i++)
+        rc = wait_word(ctl, ctl->words[i], deadline_us, &waiting, &first);
     (void)screen_out(&ctl->screen, &json);
     return rc != CTL_OK ? rc : first;
 }
@@ -463,30 +379,55 @@ int verb_wait(struct ctl *ctl)
 static int on_cancelled(struct ctl *ctl, const struct msg *msg, void *context)
 {
     const struct msg_job_info *info = &msg->job_info;
+    struct member *member = context;
     struct buf out = {0};
 
-    (void)context;
     if (info->jobs.count != 1)
         return ctl_fail_unexpected(ctl, msg);
+    *member = member_of(&info->jobs.items[0]);
     if (ctl->screen.json) {
         output_status_json(info, &out);
     } else {
         const struct part_job *job = &info->jobs.items[0];
+        char watch[64];
 
+        (void)snprintf(watch, sizeof watch, "\n  watch  ddpctl status -w %llu",
+                       (unsigned long long)job->job_id);
         screen_message(&ctl->screen, "%s %s (%llu)%s", job->ended ? "ended:" : "cancelling",
-                       job->name, (unsigned long long)job->job_id,
-                       job->ended ? "" : "\n  watch  ddpctl status -w");
+                       job->name, (unsigned long long)job->job_id, job->ended ? "" : watch);
     }
-    return done(ctl, &out);
+    return verb_done(ctl, &out);
 }
 
 static int wait_cancelled(struct ctl *ctl, const char *word)
 {
     struct buf json = {0};
     struct waiting waiting = {.json = &json};
-    int rc = wait_job(ctl, word, UINT64_MAX, &waiting);
+    int first = 0, rc = wait_word(ctl, word, UINT64_MAX, &waiting, &first);
 
     buf_free(&json);
+    return rc;
+}
+
+/* A job, or all of an array: those that wait first, so that none of them starts meanwhile. */
+static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg)
+{
+    struct member job = {0}, other;
+    char number[24];
+    int rc = verb_check_job(ctl, word);
+
+    msg->cancel.job = word;
+    if (rc == CTL_OK)
+        rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, &job);
+    if (rc != CTL_OK || !array_spec_is_whole(word, job.array_job))
+        return rc;
+    for (uint32_t i = job.array_count; rc == CTL_OK && i-- > 0;) {
+        if (job.array_job + i == job.job_id)
+            continue;
+        (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.array_job + i);
+        msg->cancel.job = number;
+        rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, &other);
+    }
     return rc;
 }
 
@@ -502,16 +443,13 @@ int verb_cancel(struct ctl *ctl)
         rc = ctl_fail_err(ctl, CTL_USAGE, &err, "");
     for (int i = 0; rc == CTL_OK && i < ctl->word_count; i++) {
         struct msg msg = {.type = MSG_TYPE_CANCEL,
-                          .cancel = {.job = ctl->words[i],
-                                     .signal = options->now ? 9 : signal,
+                          .cancel = {.signal = options->now ? 9 : signal,
                                      .grace_us = options->now ? 0
                                                  : options->grace_us == OPTION_NO_DURATION
                                                      ? -1
                                                      : (int64_t)options->grace_us}};
 
-        rc = check_job_name(ctl, ctl->words[i]);
-        if (rc == CTL_OK)
-            rc = ask(ctl, &msg, MSG_TYPE_JOB_INFO, on_cancelled, NULL);
+        rc = cancel_word(ctl, ctl->words[i], &msg);
         if (rc == CTL_OK && options->wait)
             rc = wait_cancelled(ctl, ctl->words[i]);
     }

@@ -6,8 +6,58 @@
 
 #include "ddpctl/escape.h"
 #include "ddpctl/output.h"
+#include "ddpctl/units.h"
 
 #define BAR_INTERVAL_US 1000000u
+
+enum status view_options_parse(const char *prefix, const char *stream, struct view_options *options,
+                               struct err *err)
+{
+    if (prefix == NULL || strcmp(prefix, "auto") == 0)
+        options->prefix = VIEW_PREFIX_AUTO;
+    else if (strcmp(prefix, "always") == 0)
+        options->prefix = VIEW_PREFIX_ALWAYS;
+    else if (strcmp(prefix, "never") == 0)
+        options->prefix = VIEW_PREFIX_NEVER;
+    else
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--prefix: '%.40s' should be auto, always or never", prefix);
+    if (stream != NULL && strcmp(stream, "all") != 0 && strcmp(stream, "out") != 0 &&
+        strcmp(stream, "err") != 0)
+        return err_set(err, STATUS_BAD_INPUT, 0, "--stream: '%.40s' should be out, err or all",
+                       stream);
+    options->hides_out = stream != NULL && strcmp(stream, "err") == 0;
+    options->hides_error = stream != NULL && strcmp(stream, "out") == 0;
+    return STATUS_OK;
+}
+
+bool view_hides(const struct view_options *options, uint32_t rank, bool is_error)
+{
+    const struct view_hidden *hidden = &options->hidden;
+
+    if (is_error ? options->hides_error : options->hides_out)
+        return true;
+    return hidden->local_count > 0 &&
+           (hidden->streams[rank % hidden->local_count] & (is_error ? VIEW_ERROR : VIEW_OUT)) != 0;
+}
+
+bool view_has_prefix(const struct view_options *options, const struct view_target *target)
+{
+    if (options->prefix == VIEW_PREFIX_AUTO)
+        return target->has_ranks && (target->is_terminal || !options->splits);
+    return options->prefix == VIEW_PREFIX_ALWAYS;
+}
+
+enum view_form view_choose(const struct view_options *options, const struct view_target *target)
+{
+    if (options->is_raw)
+        return VIEW_EXACT;
+    if (view_has_prefix(options, target) || options->has_times)
+        return VIEW_PREFIXED;
+    if (target->is_terminal)
+        return target->has_ranks ? VIEW_PREFIXED : VIEW_PLAIN;
+    return target->has_ranks ? VIEW_WHOLE : VIEW_EXACT;
+}
 
 void view_init(struct view *view, enum view_form form, const char *prefix)
 {
@@ -21,20 +71,32 @@ void view_close(struct view *view)
     buf_free(&view->line);
 }
 
-/* Writes the current line and a line feed. */
-static void show_line(const struct view *view, struct buf *out)
+/* Writes the current line and a line feed. `goes_on`: it is a piece of a line. */
+static void show_line(const struct view *view, bool goes_on, struct buf *out)
 {
     const struct view_source *source = &view->source;
+    const struct output_log log = {.job_id = source->job_id,
+                                   .generation = source->generation,
+                                   .rank = source->rank,
+                                   .node = source->node,
+                                   .is_error = source->is_error,
+                                   .at_ms = view->line_at_ms,
+                                   .continues = goes_on,
+                                   .text = view->line.bytes,
+                                   .byte_count = view->line.byte_count};
+    char time[TEXT_BYTES];
 
     if (view->form == VIEW_JSON) {
-        output_log_json(source->job_id, source->generation, source->rank, source->node,
-                        view->line.bytes, view->line.byte_count, out);
+        output_log_json(&log, out);
         return;
     }
-    if (view->form == VIEW_PREFIXED)
-        buf_add_text(out, view->prefix);
+    if (view->has_times) {
+        time_text(view->line_at_ms, time);
+        buf_printf(out, "%s ", view->line_at_ms > 0 ? time : "-");
+    }
+    buf_add_text(out, view->prefix);
     escape_text(view->line.bytes, view->line.byte_count, out);
-    buf_add_text(out, "\n");
+    buf_add_text(out, goes_on ? " [... this line is longer than 256 KiB and goes on ...]\n" : "\n");
 }
 
 static void forget_line(struct view *view)
@@ -43,12 +105,12 @@ static void forget_line(struct view *view)
     view->line_is_bar = view->bar_shown = view->line_begun = view->after_return = false;
 }
 
-static void end_line(struct view *view, struct buf *out)
+static void end_line(struct view *view, bool goes_on, struct buf *out)
 {
-    assert(view->form != VIEW_EXACT);
+    assert(view->form == VIEW_PREFIXED || view->form == VIEW_JSON);
     if (!(view->line_is_bar &&
           view->bar_shown)) /* if false, this state of the bar was shown already */
-        show_line(view, out);
+        show_line(view, goes_on, out);
     forget_line(view);
 }
 
@@ -63,6 +125,8 @@ static void add_text(struct view *view, const char *text, size_t byte_count)
         view->after_return = false;
     }
     view->bar_shown = false;
+    if (view->line.byte_count == 0)
+        view->line_at_ms = view->at_ms;
     buf_add(&view->line, text, byte_count);
 }
 
@@ -83,27 +147,50 @@ static size_t whole_characters(const struct buf *line)
     return line->byte_count;
 }
 
-/* PLAIN shows text before the end of its line, since there is no other rank to mix with it. */
-static void show_begun(struct view *view, struct buf *out)
+static void show_plain(struct view *view, const char *bytes, size_t byte_count, struct buf *out)
 {
-    size_t byte_count = whole_characters(&view->line);
+    const char *at, *end;
+    size_t whole;
 
-    if (view->form != VIEW_PLAIN || view->line_is_bar || view->after_return || byte_count == 0)
-        return;
-    escape_text(view->line.bytes, byte_count, out);
-    buf_drop(&view->line, byte_count);
-    view->line_begun = true;
+    buf_add(&view->line, bytes, byte_count); /* behind an incomplete character */
+    whole = whole_characters(&view->line);
+    at = view->line.bytes;
+    end = at + whole;
+    while (at < end) {
+        const char *stop = at;
+
+        while (stop < end && *stop != '\n' && *stop != '\r')
+            stop++;
+        escape_text(at, (size_t)(stop - at), out);
+        view->line_begun = stop == end || *stop == '\r';
+        if (stop < end)
+            buf_add(out, stop, 1);
+        at = stop + (stop < end);
+    }
+    buf_drop(&view->line, whole);
 }
 
-void view_bytes(struct view *view, const void *bytes, size_t byte_count, struct buf *out)
+/* All up to the last end of a line, and all where a line is too long to wait for its end. */
+static void show_whole(struct view *view, const char *bytes, size_t byte_count, struct buf *out)
 {
-    const char *at = bytes, *end = at + byte_count;
+    size_t count = byte_count;
 
-    assert(byte_count == 0 || bytes != NULL);
-    if (view->form == VIEW_EXACT) {
-        buf_add(out, bytes, byte_count);
-        return;
+    while (count > 0 && bytes[count - 1] != '\n' && bytes[count - 1] != '\r')
+        count--;
+    if (view->line.byte_count + byte_count - count > VIEW_LINE_BYTES_MAX)
+        count = byte_count;
+    if (count > 0) {
+        buf_add(out, view->line.bytes, view->line.byte_count);
+        buf_drop(&view->line, view->line.byte_count);
+        buf_add(out, bytes, count);
     }
+    buf_add(&view->line, bytes + count, byte_count - count);
+}
+
+static void show_lines(struct view *view, const char *at, size_t byte_count, struct buf *out)
+{
+    const char *end = at + byte_count;
+
     while (at < end) {
         const char *stop = at;
 
@@ -113,10 +200,31 @@ void view_bytes(struct view *view, const void *bytes, size_t byte_count, struct 
         if (stop < end && *stop == '\r')
             view->after_return = true;
         else if (stop < end || view->line.byte_count > VIEW_LINE_BYTES_MAX)
-            end_line(view, out);
+            end_line(view, stop == end, out);
         at = stop + (stop < end);
     }
-    show_begun(view, out);
+}
+
+void view_bytes(struct view *view, const void *bytes, size_t byte_count, struct buf *out)
+{
+    assert(byte_count == 0 || bytes != NULL);
+    if (byte_count == 0)
+        return;
+    switch (view->form) {
+    case VIEW_EXACT:
+        buf_add(out, bytes, byte_count);
+        break;
+    case VIEW_WHOLE:
+        show_whole(view, bytes, byte_count, out);
+        break;
+    case VIEW_PLAIN:
+        show_plain(view, bytes, byte_count, out);
+        break;
+    case VIEW_PREFIXED:
+    case VIEW_JSON:
+        show_lines(view, bytes, byte_count, out);
+        break;
+    }
 }
 
 void view_tick(struct view *view, uint64_t now_us, struct buf *out)
@@ -128,7 +236,7 @@ void view_tick(struct view *view, uint64_t now_us, struct buf *out)
         now_us - view->bar_at_us < BAR_INTERVAL_US)
         return;
     view->bar_at_us = now_us;
-    show_line(view, out);
+    show_line(view, false, out);
     view->bar_shown = true;
     view->line_is_bar = true;
 }
@@ -136,8 +244,23 @@ void view_tick(struct view *view, uint64_t now_us, struct buf *out)
 void view_end(struct view *view, struct buf *out)
 {
     assert(view->form != VIEW_EXACT || view->line.byte_count == 0);
-    if (view->line.byte_count > 0 || view->line_begun)
-        end_line(view, out);
+    switch (view->form) {
+    case VIEW_EXACT:
+        break;
+    case VIEW_WHOLE:
+        buf_add(out, view->line.bytes, view->line.byte_count);
+        break;
+    case VIEW_PLAIN:
+        escape_text(view->line.bytes, view->line.byte_count, out);
+        if (view->line.byte_count > 0 || view->line_begun)
+            buf_add_text(out, "\n");
+        break;
+    case VIEW_PREFIXED:
+    case VIEW_JSON:
+        if (view->line.byte_count > 0)
+            end_line(view, false, out);
+        break;
+    }
     forget_line(view);
 }
 

@@ -1,11 +1,13 @@
-/* Formats the log of one rank for people. Control characters are escaped, since log text may be
- * hostile. A progress bar drawn with \r is reduced to its last state, shown at most once a second.
- * Pure.
+/* Formats one stream, stdout or stderr, of the log of one rank for people. Pure.
  *
- *   EXACT      bytes as they are
- *   PLAIN      text at once, escaped, without a prefix
- *   PREFIXED   whole lines, each after the prefix, so that ranks do not mix within a line
- *   JSON       one object for each whole line */
+ *   EXACT      bytes as they are, at once
+ *   WHOLE      bytes as they are, whole lines at a time, so that ranks do not mix within a line
+ *   PLAIN      text at once, escaped, without a prefix; \r as it is, so a progress bar stays in its place
+ *   PREFIXED   whole lines, escaped, each after the prefix. A progress bar drawn with \r is reduced to its
+ *              last state, shown at most once a second
+ *   JSON       one object for each whole line
+ *
+ * Control characters are escaped for a terminal, since log text may be hostile. */
 #ifndef DDPCTL_VIEW_H
 #define DDPCTL_VIEW_H
 
@@ -14,18 +16,49 @@
 #include <stdint.h>
 
 #include "common/buf.h"
+#include "common/limits.h"
+#include "common/status.h"
 
-enum view_form { VIEW_EXACT, VIEW_PLAIN, VIEW_PREFIXED, VIEW_JSON };
+enum view_form { VIEW_EXACT, VIEW_WHOLE, VIEW_PLAIN, VIEW_PREFIXED, VIEW_JSON };
+
+enum view_prefixing { VIEW_PREFIX_AUTO, VIEW_PREFIX_ALWAYS, VIEW_PREFIX_NEVER };
+
+#define VIEW_OUT 1u
+#define VIEW_ERROR 2u
+/* Streams that are not shown, by local rank. */
+struct view_hidden {
+    uint32_t local_count; /* ranks of a node; 0: nothing is hidden */
+    uint8_t streams[SLOTS_PER_NODE_MAX];
+};
+
+/* What a person wants to see of logs. */
+struct view_options {
+    struct view_hidden hidden;
+    enum view_prefixing prefix;
+    bool hides_out, hides_error;
+    bool has_times, is_raw;
+    bool
+        splits; /* as a program that runs here: stderr goes to stderr, and a pipe gets no prefixes */
+};
+
+/* Where a stream is shown. */
+struct view_target {
+    bool is_terminal;
+    bool has_ranks; /* more than one: without prefixes they would mix */
+};
 
 /* The log that it shows, for VIEW_JSON. */
 struct view_source {
     uint64_t job_id;
     uint32_t generation, rank;
     const char *node; /* borrowed */
+    bool is_error;    /* stderr */
 };
 
 #define VIEW_PREFIX_BYTES 128
-#define VIEW_LINE_BYTES_MAX (256u * 1024u) /* a longer line is shown in pieces of this size */
+/* A longer line comes in pieces of this size. WHOLE: the same bytes. PREFIXED: each piece says that the
+ * line goes on. JSON: "continues". */
+#define VIEW_LINE_BYTES_MAX (256u * 1024u)
 
 struct view {
     enum view_form form;
@@ -36,8 +69,19 @@ struct view {
     bool bar_shown;     /* this state of the bar was shown */
     bool line_begun;    /* PLAIN: a part of the line was shown */
     bool after_return;  /* the last byte was \r */
+    bool has_times;     /* PREFIXED: the time comes before the line */
+    int64_t at_ms;      /* when the bytes that come were written, set by the owner; 0: not known */
+    int64_t line_at_ms; /* the same of the line */
     uint64_t bar_at_us; /* when a state of a bar was last shown */
 };
+
+/* --prefix and --stream; NULL: not given. STATUS_BAD_INPUT. */
+enum status view_options_parse(const char *prefix, const char *stream, struct view_options *options,
+                               struct err *err);
+bool view_hides(const struct view_options *options, uint32_t rank, bool is_error);
+bool view_has_prefix(const struct view_options *options, const struct view_target *target);
+/* How a stream is shown that is not JSON. */
+enum view_form view_choose(const struct view_options *options, const struct view_target *target);
 
 void view_init(struct view *view, enum view_form form, const char *prefix);
 /* Takes bytes of the log, in order, and writes what they show to `out`. */

@@ -11,6 +11,10 @@ void wait_note_take(struct wait_note *note, const struct part_job *job, uint64_t
         (void)snprintf(text, sizeof text, "%.60s (%llu) waits: %s", job->name,
                        (unsigned long long)job->job_id,
                        job->reason[0] ? job->reason : "it has just been queued");
+    else if (job->state == JOB_RESTARTING)
+        (void)snprintf(text, sizeof text, "%.60s (%llu) waits to start again: %s", job->name,
+                       (unsigned long long)job->job_id,
+                       job->reason[0] ? job->reason : "it has just failed");
     if (strcmp(text, note->text) == 0)
         return;
     (void)snprintf(note->text, sizeof note->text, "%s", text);

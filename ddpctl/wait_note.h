@@ -1,4 +1,4 @@
-/* Why a job still waits in the queue, for whoever waits for its logs. Pure. */
+/* Why a job still waits, in the queue or to start again, for whoever waits for its logs. Pure. */
 #ifndef DDPCTL_WAIT_NOTE_H
 #define DDPCTL_WAIT_NOTE_H
 

@@ -1,15 +1,18 @@
-/* launcherd: the daemon of a node; with --shim, the process of a shim. Options, loop, wiring.
+/* launcherd: the daemon of a node; with --shim, the process of a shim; with --store, a c10d store. Options, loop, wiring.
  *
  *   core/     the decisions of the daemon and of the shim, pure    launcher.h, shim.h
  *   node/     the edge of the daemon                               node.h
  *   shim/     the edge of the shim                                 shim_io.h
+ *   c10d/     the c10d store                                       c10d.h, store_main.h
  *   gpu/      NVML, off the loop                                   gpu_watch.h
+ *   inspect/  what a live rank does, in a process of its own     inspect.h
  *   process/  processes, and the folders that both programs use    proc.h, spawn.h, rundir.h
  *
- * Includes go one way: main to node, node to shim and gpu, all of these to process and core. */
+ * Includes go one way: main to node, node to shim, inspect and gpu, all of these to process and core. */
 #include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,10 +26,14 @@
 #include "common/io/default_server.h"
 #include "common/io/key_file.h"
 #include "common/io/notify.h"
+#include "common/io/server_list.h"
 #include "common/io/service.h"
 #include "common/log.h"
 #include "common/msg_version.h"
+#include "launcherd/c10d/store_main.h"
+#include "launcherd/doctor/doctor.h"
 #include "launcherd/gpu/gpu_watch.h"
+#include "launcherd/inspect/inspect.h"
 #include "launcherd/node/node.h"
 #include "launcherd/node/node_gpus.h"
 #include "launcherd/process/cgroup.h"
@@ -48,14 +55,14 @@ struct settings {
     bool list_gpus;
     uint32_t slots; /* 0: find out */
     uint64_t gpu_timeout_us, log_max, keep_logs_us;
-    bool join_only, allow_root;
+    bool join_only, allow_root, drain_on_term;
     const char *job_memory; /* NULL: no limit */
     struct service_settings service;
 };
 
 struct launcherd {
     uv_loop_t loop;
-    bool join_only;
+    bool join_only, drain_on_term, is_leaving;
     int exit_code;
     struct service_signals signals;
     uv_timer_t late_end; /* does not keep the loop running */
@@ -70,8 +77,9 @@ static const struct option_row rows[] = {
      .kind = OPTION_TEXT,
      .value = "ADDRESS",
      OPTION_INTO(struct settings, server),
-     .help = "where rendezvous listens: unix:PATH or HOST:PORT (default: the server of the "
-             "key, else where a rendezvous of this user listens by default)"},
+     .help = "where rendezvous listens: unix:PATH or HOST:PORT, several with commas between them "
+             "(default: the servers of the key, else where a rendezvous of this user listens by "
+             "default)"},
     {.name = "join",
      .kind = OPTION_TEXT,
      .value = "KEY",
@@ -163,6 +171,12 @@ static const struct option_row rows[] = {
      .value = "SIZE",
      OPTION_INTO(struct settings, job_memory),
      .help = "memory of one job on this node, such as 8G; needs cgroup v2 (default: no limit)"},
+    {.name = "drain-on-term",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, drain_on_term),
+     .help = "on SIGTERM stop the jobs here with their grace, so that they go on elsewhere, then "
+             "end; for a container, whose processes end with launcherd. A second SIGTERM ends it "
+             "at once (default: jobs outlive launcherd)"},
     SERVICE_OPTION_ROWS(struct settings, service, "stop, with all jobs here,"),
 };
 static const char *const examples[] = {"launcherd", "launcherd --join - < key",
@@ -232,7 +246,7 @@ static int find_key(struct settings *settings, struct node_options *options, str
     settings->name = key->name;
     if (settings->server == NULL || settings->server[0] == '\0')
         settings->server = key->server;
-    else if (options->key_is_new && !address_is_unix(settings->server) &&
+    else if (options->key_is_new && strstr(settings->server, ADDRESS_UNIX_PREFIX) == NULL &&
              strlen(settings->server) < sizeof key->server)
         memmove(key->server, settings->server, strlen(settings->server) + 1); /* to be kept */
     return -1;
@@ -268,21 +282,21 @@ static int check(const struct settings *settings, const struct node_options *opt
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     const char *server = settings->server;
-    char host[256];
-    in_port_t port;
+    struct server_list list;
+    struct err err;
     if (server[0] == '\0')
         return service_complain(&table, "--server is empty: where does rendezvous listen?");
-    if (!address_is_unix(server) && !address_split_tcp(server, host, sizeof host, &port))
-        return service_complain(&table,
-                                "--server %.80s: expected unix:PATH or HOST:PORT (an IPv6 address "
-                                "in brackets)",
-                                server);
-    if (options->key == NULL && !address_is_unix(server) && !address_is_loopback(server))
-        return service_complain(&table,
-                                "--server %.80s: over a network only nodes with a key are taken; "
-                                "have one made there, `ddpctl node add %.63s`, and give it with "
-                                "--join",
-                                server, settings->name);
+    if (server_list_parse(&list, server, &err) != STATUS_OK)
+        return service_complain(&table, "--server %s", err.text);
+    for (uint32_t i = 0; options->key == NULL && i < list.count; i++) {
+        const char *address = server_list_at(&list, i);
+        if (!address_is_unix(address) && !address_is_loopback(address))
+            return service_complain(
+                &table,
+                "--server %.80s: over a network only nodes with a key are taken; have one made "
+                "there, `ddpctl node add %.63s`, and give it with --join",
+                address, settings->name);
+    }
     if (settings->name[0] == '\0' || strlen(settings->name) >= NODE_NAME_BYTES_MAX ||
         strspn(settings->name, allowed) != strlen(settings->name))
         return service_complain(
@@ -316,6 +330,8 @@ static int prepare(struct settings *settings, struct node_options *options, stru
                                 "--state-dir %s: too long, or the current directory is gone",
                                 settings->state_dir);
     settings->state_dir = absolute;
+    if (settings->drain_on_term && settings->service.exit_with_parent)
+        return service_complain(&table, "give --drain-on-term or --exit-with-parent, not both");
     if (settings->join_only && settings->join == NULL)
         return service_complain(&table, "--join-only goes with --join");
     code = make_log_dir(settings, log_dir);
@@ -390,6 +406,7 @@ static void fill_options(struct node_options *options, const struct settings *se
     options->log_max = settings->log_max;
     options->keep_logs_us = settings->keep_logs_us;
     options->exit_with_parent = settings->service.exit_with_parent;
+    core->drains_on_term = settings->drain_on_term;
     (void)snprintf(core->name, sizeof core->name, "%s", settings->name);
     (void)snprintf(core->version, sizeof core->version, "%s", DDP_VERSION);
     proc_boot_id(core->boot_id, sizeof core->boot_id);
@@ -443,9 +460,24 @@ static void on_refused(void *owner, const char *why)
     service_signals_close(&launcherd->signals);
 }
 
+static void on_left(void *owner)
+{
+    struct launcherd *launcherd = owner;
+
+    log_line(LOG_INFO, LOG_ABOUT_NONE, "no job is here any more: ending");
+    service_signals_close(&launcherd->signals);
+}
+
 static void on_end_signal(uv_signal_t *handle, int number)
 {
     struct launcherd *launcherd = handle->data;
+
+    if (launcherd->drain_on_term && number == SIGTERM && !launcherd->is_leaving) {
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "SIGTERM: draining this node before the end");
+        launcherd->is_leaving = true;
+        node_leave(launcherd->node);
+        return;
+    }
     log_line(LOG_INFO, LOG_ABOUT_NONE, "%s: ending", number == SIGINT ? "SIGINT" : "SIGTERM");
     end(launcherd);
 }
@@ -464,6 +496,7 @@ static int run(struct launcherd *launcherd, struct node_options *options)
     options->owner = launcherd;
     options->on_ready = on_ready;
     options->on_refused = on_refused;
+    options->on_left = on_left;
     int rc = uv_loop_init(&launcherd->loop);
     if (rc == 0)
         rc = service_signals_open(&launcherd->signals, &launcherd->loop, on_end_signal, launcherd);
@@ -506,6 +539,12 @@ int main(int argc, char **argv)
 
     if (argc == 2 + SHIM_ARG_COUNT && strcmp(argv[1], SHIM_ARGUMENT) == 0)
         return shim_main(argv + 2);
+    if (argc == 2 + DOCTOR_ARG_COUNT && strcmp(argv[1], DOCTOR_ARGUMENT) == 0)
+        return doctor_main(argv + 2);
+    if (argc == 2 + INSPECT_ARG_COUNT && strcmp(argv[1], INSPECT_ARGUMENT) == 0)
+        return inspect_main(argv + 2);
+    if (argc >= 2 && strcmp(argv[1], STORE_ARGUMENT) == 0)
+        return store_main(argc - 2, argv + 2);
     pid_t parent = getppid();
     service_state_dir("/launcherd", state_dir);
     settings.state_dir = state_dir;
@@ -520,6 +559,7 @@ int main(int argc, char **argv)
     if (code < 0) {
         fill_options(&options, &settings, gpus);
         launcherd.join_only = settings.join_only;
+        launcherd.drain_on_term = settings.drain_on_term;
         code = run(&launcherd, &options);
     }
     key_forget(&key);

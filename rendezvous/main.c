@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <uv.h>
@@ -12,16 +13,22 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/msg.h"
-#include "rendezvous/server/server.h"
+#include "rendezvous/core/leader.h"
+#include "rendezvous/server/again.h"
+#include "rendezvous/server/member.h"
+#include "rendezvous/server/transfer.h"
 
 #define DESCRIPTORS_RESERVED 64u /* for what is no connection */
 #define DAY_US (24 * 3600 * 1000000ull)
 
 struct settings {
-    const char *state_dir, *socket, *listen, *advertise;
-    uint64_t lease_us, suspect_us, lost_us, keep_jobs_us, client_idle_us;
+    const char *state_dir, *socket, *listen, *advertise, *preempt, *backup, *restore;
+    struct etcd_settings etcd;
+    uint64_t etcd_quota_bytes, leader_lease_us, lease_us, suspect_us, lost_us, grow_us,
+        keep_jobs_us, client_idle_us;
+    uint64_t hang_us, hang_first_us;
     uint32_t max_slots_per_user, max_queued_per_user;
-    bool all_users, no_fence, no_fsync, require_key;
+    bool all_users, no_fence, no_fsync, require_key, move;
     struct service_settings service;
 };
 
@@ -32,6 +39,30 @@ static const struct option_row rows[] = {
      OPTION_INTO(struct settings, state_dir),
      .help = "jobs and events are kept here (default: /var/lib/ddp for root, else "
              "~/.local/state/ddp)"},
+    {.name = "store",
+     .kind = OPTION_TEXT,
+     .value = "URL",
+     OPTION_INTO(struct settings, etcd.url),
+     .help =
+         "etcd://HOST,HOST,HOST[/PREFIX] or etcds://... (TLS): jobs and events are kept there, and "
+         "one of several servers leads, the others stand by (default: in the state directory)"},
+    {.name = "etcd-quota",
+     .kind = OPTION_SIZE,
+     .value = "SIZE",
+     .min = 16 << 20,
+     .max = 1ull << 40,
+     OPTION_INTO(struct settings, etcd_quota_bytes),
+     .help = "etcd's --quota-backend-bytes: near it no jobs are taken (default: 2G, as etcd's)"},
+    ETCD_OPTION_ROWS(struct settings, etcd),
+    {.name = "leader-lease",
+     .kind = OPTION_DURATION,
+     .value = "TIME",
+     .min = LEADER_LEASE_MIN_US,
+     .max = 3600000000,
+     OPTION_INTO(struct settings, leader_lease_us),
+     .help =
+         "with --store: another server leads so long after the end of one without a word; whole "
+         "seconds (default: 3s)"},
     {.name = "socket",
      .kind = OPTION_TEXT,
      .value = "PATH",
@@ -82,6 +113,37 @@ static const struct option_row rows[] = {
      .max = DURATION_US_MAX,
      OPTION_INTO(struct settings, lost_us),
      .help = "a node silent for this long is given up, its jobs restart (default: 15s)"},
+    {.name = "grow-after",
+     .kind = OPTION_DURATION,
+     .value = "TIME",
+     .min = 0,
+     .max = DURATION_US_MAX,
+     OPTION_INTO(struct settings, grow_us),
+     .help = "a job with --nodes MIN:MAX has run for this long on its nodes before it ends at a "
+             "checkpoint to go on with more (default: 60s)"},
+    {.name = "preempt",
+     .kind = OPTION_TEXT,
+     .value = "off|priority",
+     OPTION_INTO(struct settings, preempt),
+     .help =
+         "priority: the first job that waits may stop running ones of a lower --priority, which "
+         "write a checkpoint and are queued again (default: off)"},
+    {.name = "hang-after",
+     .kind = OPTION_DURATION,
+     .value = "TIME",
+     .min = 1000000,
+     .max = DURATION_US_MAX,
+     OPTION_INTO(struct settings, hang_us),
+     .help =
+         "a job whose ranks tell steps hangs when none comes for this long, or for five times its "
+         "slow steps if that is longer (default: 30s; submit --hang-timeout for one job)"},
+    {.name = "hang-first",
+     .kind = OPTION_DURATION,
+     .value = "TIME",
+     .min = 1000000,
+     .max = DURATION_US_MAX,
+     OPTION_INTO(struct settings, hang_first_us),
+     .help = "the same before its first step, and while it validates or saves (default: 10m)"},
     {.name = "no-fence",
      .kind = OPTION_FLAG,
      OPTION_INTO(struct settings, no_fence),
@@ -116,6 +178,24 @@ static const struct option_row rows[] = {
      OPTION_INTO(struct settings, max_queued_per_user),
      .help = "jobs of one user that may wait in the queue; more are refused (default: 1000; 0: no "
              "limit)"},
+    {.name = "backup",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     OPTION_INTO(struct settings, backup),
+     .help = "write the state of --state-dir or --store to FILE, which must not be there yet, and "
+             "end; a server may be running. FILE has keys in it: only you may read it"},
+    {.name = "move",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, move),
+     .help = "with --backup, and no server running: from then on only a restored one is used, and "
+             "jobs go on under it; this one is kept and refused"},
+    {.name = "restore",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     OPTION_INTO(struct settings, restore),
+     .help = "read the state of FILE into --state-dir or --store, which must have none, and end. "
+             "Without --move the backup is of the past: jobs that ran then start again from their "
+             "checkpoints, and numbers that were given since are left out"},
     {.name = "no-fsync",
      .kind = OPTION_FLAG,
      OPTION_INTO(struct settings, no_fsync),
@@ -154,43 +234,46 @@ static uint32_t raise_descriptor_limit(void)
     return limit.rlim_cur > 8 ? (uint32_t)limit.rlim_cur / 4 : 2;
 }
 
+static int exit_code_of(enum status status)
+{
+    if (status == STATUS_OK)
+        return EXIT_SUCCESS;
+    return status == STATUS_BAD_INPUT || status == STATUS_REFUSED ? SERVICE_EXIT_USAGE
+                                                                  : EXIT_FAILURE;
+}
+
 static void on_signal(uv_signal_t *signal, int number)
 {
     log_line(LOG_INFO, LOG_ABOUT_NONE, "%s: stopping; jobs go on on their nodes",
              number == SIGTERM ? "SIGTERM" : "SIGINT");
-    server_stop(signal->data);
+    member_stop(signal->data);
 }
 
-static int serve(const struct server_options *options)
+static int serve(const struct member_options *options)
 {
     struct service_signals signals = {0};
-    struct server *server = NULL;
+    struct member member = {0};
     enum status status;
     uv_loop_t loop;
     struct err err;
 
     if (uv_loop_init(&loop) < 0)
         return EXIT_FAILURE;
-    status = server_open(&server, &loop, options, &err);
-    if (status == STATUS_OK && service_signals_open(&signals, &loop, on_signal, server) < 0)
+    status = member_open(&member, &loop, options, &err);
+    if (status == STATUS_OK && service_signals_open(&signals, &loop, on_signal, &member) < 0)
         status = err_set(&err, STATUS_IO, 0, "SIGTERM and SIGINT cannot be watched");
-    if (status == STATUS_OK) {
-        service_ready("rendezvous: ready %s\n", server_addresses(server));
-    } else {
+    if (status == STATUS_OK && !again_is_set())
+        service_ready("rendezvous: ready %s\n", server_addresses(member.server));
+    if (status == STATUS_OK)
+        status = member_run(&member, &err);
+    if (status != STATUS_OK)
         log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s", err.text);
-        if (server != NULL)
-            server_stop(server);
-    }
-    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    member_close(&member);
     service_signals_close(&signals);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
-    server_free(&server);
     if (uv_loop_close(&loop) != 0)
         abort(); /* a handle was forgotten */
-    if (status == STATUS_OK)
-        return EXIT_SUCCESS;
-    return status == STATUS_BAD_INPUT || status == STATUS_REFUSED ? SERVICE_EXIT_USAGE
-                                                                  : EXIT_FAILURE;
+    return exit_code_of(status);
 }
 
 /* --socket, else in --state-dir, else where clients and nodes look by default. The kernel names
@@ -213,53 +296,103 @@ static enum status choose_socket(const struct settings *settings, char path[PATH
     return status;
 }
 
+static int transfer(const struct settings *settings)
+{
+    bool is_restore = settings->restore != NULL;
+    struct transfer_options options = {.path = is_restore ? settings->restore : settings->backup,
+                                       .is_restore = is_restore,
+                                       .is_move = settings->move,
+                                       .state_dir = settings->state_dir,
+                                       .etcd = settings->etcd};
+    char dir[PATH_MAX];
+    enum status status;
+    struct err err;
+
+    service_state_dir("", dir);
+    if (options.state_dir == NULL)
+        options.state_dir = dir;
+    status = transfer_run(&options, &err);
+    if (status != STATUS_OK)
+        (void)fprintf(stderr, "rendezvous: %s\n", err.text);
+    return exit_code_of(status);
+}
+
+/* -1: good. */
+static int check(const struct settings *settings)
+{
+    if (settings->listen == NULL && (settings->advertise != NULL || settings->require_key))
+        return service_complain(&table, "--advertise and --require-key need --listen");
+    if (settings->suspect_us > settings->lost_us)
+        return service_complain(&table, "--suspect must not be longer than --lost");
+    if (settings->preempt != NULL && strcmp(settings->preempt, "off") != 0 &&
+        strcmp(settings->preempt, "priority") != 0)
+        return service_complain(&table, "--preempt is off or priority");
+    if (settings->backup != NULL && settings->restore != NULL)
+        return service_complain(&table, "--backup or --restore, not both");
+    if (settings->move && settings->backup == NULL)
+        return service_complain(&table, "--move needs --backup");
+    return -1;
+}
+
 int main(int argc, char **argv)
 {
-    struct settings settings = {.lease_us = LEASE_DEFAULT_US,
+    struct settings settings = {.etcd_quota_bytes = 2ull << 30,
+                                .leader_lease_us = LEADER_LEASE_DEFAULT_US,
+                                .lease_us = LEASE_DEFAULT_US,
                                 .suspect_us = NODE_SUSPECT_US,
                                 .lost_us = NODE_LOST_US,
+                                .grow_us = GROW_US,
                                 .keep_jobs_us = 90 * DAY_US,
                                 .client_idle_us = 60 * 1000000ull,
                                 .max_queued_per_user = QUEUED_PER_USER_DEFAULT};
-    struct server_options options = {0};
+    struct member_options member = {0};
+    struct server_options *options = &member.server;
     char dir[PATH_MAX], path[PATH_MAX + 32];
     pid_t parent = getppid();
     struct err err;
     int code;
 
+    again_init(argv);
     code = service_parse(&table, argc, argv, &settings);
-    if (code < 0 && settings.listen == NULL && (settings.advertise != NULL || settings.require_key))
-        code = service_complain(&table, "--advertise and --require-key need --listen");
-    if (code < 0 && settings.suspect_us > settings.lost_us)
-        code = service_complain(&table, "--suspect must not be longer than --lost");
+    if (code < 0)
+        code = check(&settings);
     if (code >= 0)
         return code;
     if (!service_begin("rendezvous", &settings.service, parent))
         return EXIT_FAILURE;
     service_no_core();
-    options.conns_max = raise_descriptor_limit();
-    if (choose_socket(&settings, path, &options, &err) != STATUS_OK) {
+    if (settings.backup != NULL || settings.restore != NULL)
+        return transfer(&settings);
+    options->conns_max = raise_descriptor_limit();
+    if (choose_socket(&settings, path, options, &err) != STATUS_OK) {
         log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s", err.text);
         return EXIT_FAILURE;
     }
     service_state_dir("", dir);
-    options.state_dir = settings.state_dir != NULL ? settings.state_dir : dir;
-    options.survives_power = !settings.no_fsync;
-    options.listen = settings.listen;
-    options.advertise = settings.advertise;
-    options.requires_key = settings.require_key;
-    options.lease_us = settings.lease_us;
-    options.suspect_us = settings.suspect_us;
-    options.lost_us = settings.lost_us;
-    options.waits_for_lease = !settings.no_fence;
-    options.keep_jobs_us = settings.keep_jobs_us;
-    options.client_idle_us = settings.client_idle_us;
-    options.max_slots_per_user = settings.max_slots_per_user;
-    options.max_queued_per_user = settings.max_queued_per_user;
+    options->state_dir = settings.state_dir != NULL ? settings.state_dir : dir;
+    options->survives_power = !settings.no_fsync;
+    options->listen = settings.listen;
+    options->advertise = settings.advertise;
+    options->requires_key = settings.require_key;
+    options->lease_us = settings.lease_us;
+    options->suspect_us = settings.suspect_us;
+    options->lost_us = settings.lost_us;
+    options->grow_us = settings.grow_us;
+    options->preempts = settings.preempt != NULL && strcmp(settings.preempt, "priority") == 0;
+    options->hang_us = settings.hang_us;
+    options->hang_first_us = settings.hang_first_us;
+    options->waits_for_lease = !settings.no_fence;
+    options->keep_jobs_us = settings.keep_jobs_us;
+    options->client_idle_us = settings.client_idle_us;
+    options->max_slots_per_user = settings.max_slots_per_user;
+    options->max_queued_per_user = settings.max_queued_per_user;
     /* several beats fit before silence means something */
-    options.beat_interval_us =
+    options->beat_interval_us =
         settings.suspect_us / 5 < BEAT_INTERVAL_US ? settings.suspect_us / 5 : BEAT_INTERVAL_US;
-    if (options.beat_interval_us < 1000)
-        options.beat_interval_us = 1000;
-    return serve(&options);
+    if (options->beat_interval_us < 1000)
+        options->beat_interval_us = 1000;
+    member.etcd_quota_bytes = settings.etcd_quota_bytes;
+    member.etcd = settings.etcd;
+    member.leader_lease_us = settings.leader_lease_us;
+    return serve(&member);
 }

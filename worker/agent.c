@@ -1,323 +1,300 @@
 #include "worker/agent.h"
 
-#include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <math.h>
-#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "common/arena.h"
-#include "common/buf.h"
-#include "common/frame.h"
 #include "common/io/mono.h"
-#include "common/msg.h"
+#include "libddp/ddp.h"
+#include "libddp/place.h"
 
-enum { READ_BYTES = 4096, REPORT_INTERVAL_US = 1000000, FAIL_TIMEOUT_MS = 1000 };
+/* -- the library's results as ours -- */
 
-struct agent {
-    struct agent_place place;
-    struct buf in;
-    struct buf out; /* what the socket did not take yet: whole frames, the first maybe in part */
-    uint64_t reported_us; /* when progress was sent last; 0: never */
-};
+static enum status status_of(enum ddp_status status)
+{
+    switch (status) {
+    case DDP_OK:
+        return STATUS_OK;
+    case DDP_CLOSED:
+        return STATUS_CLOSED;
+    case DDP_MEMORY:
+        return STATUS_MEMORY;
+    case DDP_TOO_BIG:
+        return STATUS_TOO_BIG;
+    case DDP_BAD_INPUT:
+        return STATUS_BAD_INPUT;
+    case DDP_IO:
+    case DDP_SYSTEM:
+    case DDP_NOT_FOUND:
+    case DDP_CONFLICT:
+    case DDP_BUSY:
+    case DDP_TIMEOUT:
+    case DDP_UNSUPPORTED:
+    case DDP_FORKED:
+        break; /* of calls that a worker does not make */
+    }
+    return STATUS_SYSTEM;
+}
 
 /* -- the environment -- */
 
-/* `*value` stays where the variable is not set. */
-static enum status read_number(const char *name, uint64_t max, uint64_t *value, struct err *err)
-{
-    const char *text = getenv(name); /* NOLINT(concurrency-mt-unsafe): before any thread */
-    char *end = NULL;
-
-    if (text == NULL)
-        return STATUS_OK;
-    errno = 0;
-    *value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || *value > max)
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "environment: %s=%.40s: expected a number from 0 to %llu", name, text,
-                       (unsigned long long)max);
-    return STATUS_OK;
-}
-
-struct numbers {
-    uint64_t rank, world, local_rank, local_world, job_id, generation, shim_fd, checkpoint_step;
-};
-
-static enum status read_numbers(struct numbers *numbers, struct err *err)
-{
-    const struct {
-        const char *name;
-        uint64_t max;
-        uint64_t *value;
-    } variables[] = {
-        {"WORLD_SIZE", RANKS_PER_JOB_MAX, &numbers->world},
-        {"RANK", RANKS_PER_JOB_MAX - 1, &numbers->rank},
-        {"LOCAL_RANK", RANKS_PER_JOB_MAX - 1, &numbers->local_rank},
-        {"LOCAL_WORLD_SIZE", RANKS_PER_JOB_MAX, &numbers->local_world},
-        {"DDP_SHIM_FD", INT32_MAX, &numbers->shim_fd},
-        {"DDP_JOB_ID", JOB_ID_MAX, &numbers->job_id},
-        {"DDP_GENERATION", GENERATION_MAX, &numbers->generation},
-        {"DDP_CHECKPOINT_STEP", JOB_ID_MAX, &numbers->checkpoint_step},
-    };
-
-    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
-        enum status status =
-            read_number(variables[i].name, variables[i].max, variables[i].value, err);
-        if (status != STATUS_OK)
-            return status;
-    }
-    if (numbers->world == 0 || numbers->rank >= numbers->world || numbers->generation == 0)
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "environment: RANK=%u is not under WORLD_SIZE=%u, or DDP_GENERATION=%u is 0",
-                       (unsigned)numbers->rank, (unsigned)numbers->world,
-                       (unsigned)numbers->generation);
-    return STATUS_OK;
-}
-
 enum status agent_read_place(struct agent_place *place, struct err *err)
 {
-    struct numbers numbers = {.world = 1, .local_world = 1, .generation = 1, .shim_fd = UINT64_MAX};
-    const char *address = getenv("DDP_NODE_ADDRESS"); /* NOLINT(concurrency-mt-unsafe): as above */
-    const char *cluster = getenv("DDP_CLUSTER");      /* NOLINT(concurrency-mt-unsafe): as above */
-    const char *node = getenv("DDP_NODE_NAME");       /* NOLINT(concurrency-mt-unsafe): as above */
-    enum status status = read_numbers(&numbers, err);
+    struct ddp_place found;
+    int shim_fd;
+    enum status status = place_read(&found, &shim_fd, err);
 
     if (status != STATUS_OK)
         return status;
-    if (numbers.shim_fd == UINT64_MAX && numbers.world > 1)
+    if (shim_fd < 0 && found.world > 1)
         return err_set(
             err, STATUS_UNSUPPORTED, 0,
             "WORLD_SIZE=%u, but no launcher of ours started this rank (DDP_SHIM_FD is not "
             "set): use ddpctl run --standalone --nproc-per-node %u -- ddp-worker ...",
-            (unsigned)numbers.world, (unsigned)numbers.world);
+            found.world, found.world);
     *place = (struct agent_place){
-        .rank = (uint32_t)numbers.rank,
-        .world = (uint32_t)numbers.world,
-        .local_rank = (uint32_t)numbers.local_rank,
-        .local_world = (uint32_t)numbers.local_world,
-        .job_id = numbers.job_id,
-        .generation = (uint32_t)numbers.generation,
-        .checkpoint_step = numbers.checkpoint_step,
-        .shim_fd = numbers.shim_fd == UINT64_MAX ? -1 : (int)numbers.shim_fd,
+        .rank = found.rank,
+        .world = found.world,
+        .local_rank = found.local_rank,
+        .local_world = found.local_world,
+        .job_id = found.job_id,
+        .generation = found.generation,
+        .checkpoint_step = found.checkpoint_step,
+        .shim_fd = shim_fd,
     };
-    (void)snprintf(place->address, sizeof place->address, "%s",
-                   address != NULL && *address != '\0' ? address : "127.0.0.1");
-    (void)snprintf(place->cluster, sizeof place->cluster, "%s", cluster != NULL ? cluster : "");
-    (void)snprintf(place->node, sizeof place->node, "%s", node != NULL ? node : "");
+    (void)snprintf(place->address, sizeof place->address, "%s", found.address);
+    (void)snprintf(place->cluster, sizeof place->cluster, "%s", found.cluster);
+    (void)snprintf(place->node, sizeof place->node, "%s", found.node);
     return STATUS_OK;
 }
 
-/* -- the socket -- */
+/* -- the connection -- */
 
-enum status agent_open(struct agent **agent, const struct agent_place *place, struct err *err)
+#define AGAIN_US 1000000ull /* the thread tells so often */
+#define PROMISE_S 2.0       /* and promises this */
+
+struct agent {
+    struct ddp *ddp;
+    _Atomic(const char *) doing;
+    pthread_mutex_t lock; /* covers what follows */
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool is_telling, is_ending;
+    agent_probe *probe;
+    void *probe_user;
+    struct ddp_progress newest; /* without times: those are told once */
+};
+
+enum status agent_open(struct agent **out, const struct agent_place *place, struct err *err)
 {
-    int type = 0;
-    socklen_t type_bytes = sizeof type;
+    const struct ddp_place known = {
+        .rank = place->rank,
+        .world = place->world,
+        .job_id = place->job_id,
+        .generation = place->generation,
+        .has_launcher = 1,
+    };
+    struct agent *agent;
+    pthread_condattr_t attributes;
+    enum status status;
 
-    *agent = NULL;
+    *out = NULL;
     if (place->shim_fd < 0)
         return STATUS_OK;
-    if (getsockopt(place->shim_fd, SOL_SOCKET, SO_TYPE, &type, &type_bytes) != 0 ||
-        type != SOCK_STREAM)
-        return err_set(
-            err, STATUS_BAD_INPUT, errno,
-            "environment: DDP_SHIM_FD=%d is not a stream socket: was it closed on the way "
-            "here?",
-            place->shim_fd);
-    (void)fcntl(place->shim_fd, F_SETFD, FD_CLOEXEC);
-    *agent = calloc(1, sizeof **agent);
-    if (*agent == NULL)
+    agent = calloc(1, sizeof *agent);
+    if (agent == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the link to the shim");
-    (*agent)->place = *place;
-    return STATUS_OK;
-}
-
-void agent_close(struct agent **agent)
-{
-    if (*agent == NULL)
-        return;
-    (void)close((*agent)->place.shim_fd);
-    buf_free(&(*agent)->in);
-    buf_free(&(*agent)->out);
-    free(*agent);
-    *agent = NULL;
-}
-
-/* Sends as much of `out` as the socket takes now. False: the shim is gone. */
-static bool flush(struct agent *agent)
-{
-    while (agent->out.byte_count > 0) {
-        ssize_t n = send(agent->place.shim_fd, agent->out.bytes, agent->out.byte_count,
-                         MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK;
-        buf_drop(&agent->out, (size_t)n);
-    }
-    return true;
-}
-
-static bool wait_for(struct agent *agent, short events, int timeout_ms)
-{
-    struct pollfd wanted = {.fd = agent->place.shim_fd, .events = events};
-    int n;
-
-    do
-        n = poll(&wanted, 1, timeout_ms);
-    while (n < 0 && errno == EINTR && timeout_ms < 0);
-    return n > 0;
-}
-
-static enum status add_message(struct agent *agent, struct msg *msg, struct err *err)
-{
-    return msg_encode(msg, &agent->out, err);
-}
-
-static enum status closed(struct err *err)
-{
-    return err_set(err, STATUS_CLOSED, 0, "the shim hung up: this generation is being stopped");
-}
-
-static enum status send_all(struct agent *agent, struct err *err)
-{
-    while (agent->out.byte_count > 0) {
-        if (!flush(agent))
-            return closed(err);
-        if (agent->out.byte_count > 0)
-            (void)wait_for(agent, POLLOUT, -1);
-    }
-    return STATUS_OK;
-}
-
-/* Reads what has arrived. STATUS_CLOSED at the end of the stream. */
-static enum status receive(struct agent *agent, int flags, struct err *err)
-{
-    char bytes[READ_BYTES];
-    ssize_t n = recv(agent->place.shim_fd, bytes, sizeof bytes, flags);
-
-    if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK))
-        return STATUS_OK;
-    if (n <= 0)
-        return closed(err);
-    buf_add(&agent->in, bytes, (size_t)n);
-    if (agent->in.failed)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for a message of the shim");
-    return STATUS_OK;
-}
-
-/* Takes one message off the front; true with `*blob` when it was the world. */
-static enum status take_world(struct agent *agent, struct comm_blob *blob, bool *is_world,
-                              struct err *err)
-{
-    struct arena arena = {0};
-    struct msg msg;
-    const char *payload;
-    size_t payload_bytes;
-    enum status status = frame_next(agent->in.bytes, agent->in.byte_count, FRAME_BYTES_MAX,
-                                    &payload, &payload_bytes, err);
-
-    if (status != STATUS_OK)
+    status = ddp_open_at(&agent->ddp, &known, place->shim_fd, err);
+    if (status != STATUS_OK) {
+        free(agent);
         return status;
-    status = msg_decode(payload, payload_bytes, &arena, &msg, err);
-    if (status == STATUS_OK && msg.type == MSG_TYPE_WORLD &&
-        msg.world.generation == agent->place.generation) {
-        assert(msg.world.blob.count <= sizeof blob->bytes); /* the decoder has checked it */
-        memcpy(blob->bytes, msg.world.blob.items, msg.world.blob.count);
-        blob->byte_count = msg.world.blob.count;
-        *is_world = true;
     }
-    arena_reset(&arena);
-    buf_drop(&agent->in, FRAME_HEAD_BYTES + payload_bytes);
-    return status;
-}
-
-_Static_assert(COMM_BLOB_BYTES_MAX >= BLOB_BYTES_MAX, "what the protocol carries has room");
-
-static enum status wait_for_world(struct agent *agent, struct comm_blob *blob, struct err *err)
-{
-    bool is_world = false;
-
-    while (!is_world) {
-        enum status status = take_world(agent, blob, &is_world, err);
-        if (status == STATUS_BUSY)
-            status = receive(agent, 0, err);
-        if (status != STATUS_OK)
-            return status;
-    }
+    (void)pthread_mutex_init(&agent->lock, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&agent->changed, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    *out = agent;
     return STATUS_OK;
 }
+
+void agent_close(struct agent **out)
+{
+    struct agent *agent = *out;
+
+    *out = NULL;
+    if (agent == NULL)
+        return;
+    agent_end_telling(agent);
+    ddp_leave(&agent->ddp);
+    (void)pthread_cond_destroy(&agent->changed);
+    (void)pthread_mutex_destroy(&agent->lock);
+    free(agent);
+}
+
+_Static_assert(COMM_BLOB_BYTES_MAX >= DDP_BLOB_BYTES_MAX, "what the protocol carries has room");
 
 enum status agent_join(struct agent *agent, struct comm_blob *blob, struct err *err)
 {
-    struct msg msg = {.type = MSG_TYPE_WORKER_JOIN};
-    enum status status;
+    struct ddp_error error;
+    size_t byte_count = blob->byte_count;
+    enum ddp_status status;
 
     if (agent == NULL)
         return STATUS_OK;
-    msg.worker_join.rank = agent->place.rank;
-    msg.worker_join.generation = agent->place.generation;
-    msg.worker_join.blob = (struct msg_bytes){blob->bytes, blob->byte_count};
-    status = add_message(agent, &msg, err);
-    if (status == STATUS_OK)
-        status = send_all(agent, err);
-    return status != STATUS_OK ? status : wait_for_world(agent, blob, err);
+    status =
+        ddp_join(agent->ddp, blob->bytes, &byte_count, sizeof blob->bytes, DDP_NO_LIMIT, &error);
+    if (status != DDP_OK)
+        return err_set(err, status_of(status), error.code, "%s", error.text);
+    blob->byte_count = (uint32_t)byte_count;
+    return STATUS_OK;
 }
 
-static double finite_or(double value, double other)
+/* -- telling; with the lock held -- */
+
+static enum ddp_status tell(struct agent *agent, const struct ddp_progress *times)
 {
-    return isfinite(value) ? value : other;
+    struct ddp_progress now = agent->newest;
+    const char *what = NULL, *doing = atomic_load(&agent->doing);
+    char text[AGENT_TEXT_BYTES];
+
+    if (agent->probe != NULL)
+        now.collectives = agent->probe(agent->probe_user, &what);
+    now.in_collective = what != NULL;
+    now.again_s = agent->is_telling ? PROMISE_S : 0;
+    if (what != NULL)
+        (void)snprintf(text, sizeof text, "%s number %llu", what,
+                       (unsigned long long)now.collectives);
+    else
+        (void)snprintf(text, sizeof text, "%s", doing != NULL ? doing : "");
+    now.doing = text;
+    if (times != NULL) {
+        now.timed_steps = times->timed_steps;
+        now.step_s = times->step_s;
+        now.data_s = times->data_s;
+        now.compute_s = times->compute_s;
+        now.update_s = times->update_s;
+        now.wait_s = times->wait_s;
+    }
+    return ddp_report(agent->ddp, &now, NULL);
+}
+
+static void *run(void *user)
+{
+    struct agent *agent = user;
+    uint64_t next_us = mono_us();
+
+    (void)pthread_mutex_lock(&agent->lock);
+    while (!agent->is_ending) {
+        struct timespec until;
+
+        next_us += AGAIN_US;
+        until = (struct timespec){.tv_sec = (time_t)(next_us / 1000000),
+                                  .tv_nsec = (long)(next_us % 1000000) * 1000};
+        while (!agent->is_ending &&
+               pthread_cond_timedwait(&agent->changed, &agent->lock, &until) == 0)
+            ;
+        if (!agent->is_ending)
+            (void)tell(agent, NULL);
+    }
+    (void)pthread_mutex_unlock(&agent->lock);
+    return NULL;
+}
+
+enum status agent_begin_telling(struct agent *agent, agent_probe *probe, void *user,
+                                struct err *err)
+{
+    int rc;
+
+    if (agent == NULL || agent->is_telling)
+        return STATUS_OK;
+    agent->probe = probe;
+    agent->probe_user = user;
+    agent->is_ending = false;
+    agent->is_telling = true;
+    rc = pthread_create(&agent->thread, NULL, run, agent);
+    if (rc == 0)
+        return STATUS_OK;
+    agent->is_telling = false;
+    agent->probe = NULL;
+    return err_set(err, STATUS_SYSTEM, rc, "thread that tells of progress: %s", strerror(rc));
+}
+
+void agent_end_telling(struct agent *agent)
+{
+    if (agent == NULL || !agent->is_telling)
+        return;
+    (void)pthread_mutex_lock(&agent->lock);
+    agent->is_ending = true;
+    (void)pthread_cond_broadcast(&agent->changed);
+    (void)pthread_mutex_unlock(&agent->lock);
+    (void)pthread_join(agent->thread, NULL);
+    agent->is_telling = false;
+    agent->probe = NULL;
+    agent->newest.is_urgent = 1; /* the promise ends here */
+    (void)tell(agent, NULL);
+}
+
+void agent_phase(struct agent *agent, enum agent_phase phase, const char *what)
+{
+    static const int phases[] = {[AGENT_STEPS] = DDP_STEPS,
+                                 [AGENT_PREPARING] = DDP_PREPARING,
+                                 [AGENT_VALIDATING] = DDP_VALIDATING,
+                                 [AGENT_SAVING] = DDP_SAVING};
+
+    if (agent == NULL)
+        return;
+    (void)pthread_mutex_lock(&agent->lock);
+    atomic_store(&agent->doing, what);
+    agent->newest.phase = phases[phase];
+    agent->newest.is_urgent = 0;
+    (void)tell(agent, NULL);
+    (void)pthread_mutex_unlock(&agent->lock);
+}
+
+void agent_doing(struct agent *agent, const char *what)
+{
+    if (agent != NULL)
+        atomic_store(&agent->doing, what);
 }
 
 enum status agent_report(struct agent *agent, const struct agent_progress *progress, bool is_urgent)
 {
-    struct msg msg = {.type = MSG_TYPE_PROGRESS};
-    uint64_t now;
+    const struct ddp_progress times = {
+        .timed_steps = progress->timed_steps,
+        .step_s = (double)progress->step_us / 1e6,
+        .data_s = (double)progress->data_us / 1e6,
+        .compute_s = (double)progress->compute_us / 1e6,
+        .update_s = (double)progress->update_us / 1e6,
+        .wait_s = (double)progress->wait_us / 1e6,
+    };
+    enum ddp_status status;
 
-    if (agent == NULL || agent->place.job_id == 0)
+    if (agent == NULL)
         return STATUS_OK;
-    now = mono_us();
-    if (!is_urgent && agent->reported_us > 0 && now - agent->reported_us < REPORT_INTERVAL_US)
-        return STATUS_OK;
-    agent->reported_us = now;
-    agent->in.byte_count = 0; /* after the world the shim sends nothing that matters */
-    if (receive(agent, MSG_DONTWAIT, NULL) != STATUS_OK || !flush(agent))
-        return STATUS_CLOSED;
-    if (agent->out.byte_count > 0)
-        return STATUS_OK; /* the shim is slow: this report is left out */
-    msg.progress = (struct msg_progress){
-        .job_id = agent->place.job_id,
-        .generation = agent->place.generation,
-        .rank = agent->place.rank,
+    (void)pthread_mutex_lock(&agent->lock);
+    agent->newest = (struct ddp_progress){
         .epoch = progress->epoch,
         .epochs = progress->epochs,
         .step = progress->step,
         .steps = progress->steps,
-        .loss = finite_or(progress->loss, 1e300), /* the protocol has no NaN */
-        .samples_per_s = finite_or(progress->samples_per_s, 0),
-        .checkpoint_step = progress->checkpoint_step,
+        .loss = progress->loss,
+        .samples_per_s = progress->samples_per_s,
+        .is_urgent = is_urgent,
     };
-    if (add_message(agent, &msg, NULL) == STATUS_OK && !flush(agent))
-        return STATUS_CLOSED;
-    return STATUS_OK;
+    status = tell(agent, &times);
+    agent->newest.is_urgent = 0;
+    (void)pthread_mutex_unlock(&agent->lock);
+    if (status != DDP_CLOSED && progress->checkpoint_step > 0)
+        status = ddp_committed(agent->ddp, progress->checkpoint_step, NULL);
+    return status == DDP_CLOSED ? STATUS_CLOSED : STATUS_OK;
 }
 
 void agent_fail(struct agent *agent, const char *text)
 {
-    struct msg msg = {.type = MSG_TYPE_WORKER_ERROR};
-
-    if (agent == NULL)
-        return;
-    msg.worker_error.text = text;
-    if (add_message(agent, &msg, NULL) != STATUS_OK)
-        return;
-    if (flush(agent) && agent->out.byte_count > 0 && wait_for(agent, POLLOUT, FAIL_TIMEOUT_MS))
-        (void)flush(agent);
+    if (agent != NULL)
+        (void)ddp_fail(agent->ddp, text, NULL);
 }

@@ -1,8 +1,10 @@
-/* The worker's connection to its shim, and its place in the world from the environment.
+/* The worker's connection to its shim, and its place in the world from the environment: libddp with the
+ * worker's own types.
  *
  * A worker that launcherd has started has torchrun's variables, and DDP_SHIM_FD: a stream socket to
  * its shim that carries frames of common/msg.h. Without DDP_SHIM_FD the worker is a world of one
- * rank, and every call here does nothing. One thread calls. */
+ * rank, and every call here does nothing. One thread calls. A thread of its own tells the server that this
+ * rank is there (agent_begin_telling). */
 #ifndef WORKER_AGENT_H
 #define WORKER_AGENT_H
 
@@ -43,12 +45,31 @@ void agent_close(struct agent **agent);
  * has closed the connection: the job is being stopped, which is no error to report). */
 enum status agent_join(struct agent *agent, struct comm_blob *blob, struct err *err);
 
+/* From here until agent_end_telling a thread of the agent's own tells every second what is known, also when
+ * nothing moves: so the server sees that this rank hangs, and where, or that its process is stopped.
+ * `probe` is called on that thread: how many collectives have begun, and in `*what` the name of the one
+ * that goes on, NULL: none. Errors: STATUS_SYSTEM. */
+typedef uint64_t agent_probe(void *user, const char **what);
+enum status agent_begin_telling(struct agent *agent, agent_probe *probe, void *user,
+                                struct err *err);
+void agent_end_telling(struct agent *agent);
+
+/* What this rank does now; each report sets it to AGENT_STEPS. */
+enum agent_phase { AGENT_STEPS, AGENT_PREPARING, AGENT_VALIDATING, AGENT_SAVING };
+/* A new phase is told at once. `what` is a constant. */
+void agent_phase(struct agent *agent, enum agent_phase phase, const char *what);
+/* The part of a step that is at hand: cheap. `what` is a constant. */
+void agent_doing(struct agent *agent, const char *what);
+
 struct agent_progress {
     uint32_t epoch, epochs; /* counted from 1 */
     uint64_t step, steps;   /* of the whole training */
     double loss;
     double samples_per_s; /* over all ranks */
     uint64_t checkpoint_step;
+    /* of the steps since the last report: how many, and what they took; see ddp.h */
+    uint32_t timed_steps;
+    uint64_t step_us, data_us, compute_us, update_us, wait_us;
 };
 /* Sends progress at most once a second; `is_urgent` is sent at any time. Never waits: a report that
  * the socket does not take is left out. Errors: STATUS_CLOSED (the shim is gone, and with it the

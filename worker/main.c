@@ -15,11 +15,12 @@
 #include "worker/pth/export.h"
 #include "worker/train/train.h"
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGTERM = 128 + SIGTERM, STOP_TIMEOUT_S = 8 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, STOP_TIMEOUT_S = 8 };
 
 static volatile bool stop;
-static volatile sig_atomic_t late_code =
-    EXIT_SIGTERM; /* the exit code when ending takes too long */
+static volatile sig_atomic_t stop_code =
+    128 + SIGTERM; /* the exit code when stopped by a signal, */
+static volatile sig_atomic_t late_code = 128 + SIGTERM; /* and when ending takes too long */
 
 static void on_alarm(int signal_number)
 {
@@ -27,11 +28,14 @@ static void on_alarm(int signal_number)
     _exit(late_code);
 }
 
-/* The step is finished first, within a bound: a peer may be gone. */
-static void on_term(int signal_number)
+/* SIGTERM or SIGINT. The step is finished first, within a bound: a peer may be gone. A second Ctrl-C at a
+ * terminal does not wait for that. */
+static void on_stop(int signal_number)
 {
-    (void)signal_number;
+    if (stop && signal_number == SIGINT)
+        _exit(128 + SIGINT);
     stop = true;
+    stop_code = late_code = 128 + signal_number;
     (void)alarm(STOP_TIMEOUT_S);
 }
 
@@ -78,7 +82,7 @@ static void print_error(const struct err *err)
 static int fail(struct agent *agent, const struct err *err)
 {
     if (err->status == STATUS_CLOSED) /* stopped on request: no error to report */
-        return stop ? EXIT_SIGTERM : EXIT_FAILED;
+        return stop ? (int)stop_code : EXIT_FAILED;
     print_error(err);
     agent_fail(agent, err->text);
     return EXIT_FAILED;
@@ -111,13 +115,15 @@ static int run(const struct options *options, const struct agent_place *place)
 
     catch_signal(SIGALRM, on_alarm);
     catch_signal(SIGPIPE, on_pipe);
+    catch_signal(SIGUSR1, SIG_IGN); /* --warn: SIGTERM at the end of --time leaves enough time */
     catch_signal(SIGBUS, on_bus_error);
     if (status == STATUS_OK)
         status = open_device(&device, options, place, &err);
     if (status == STATUS_OK)
         status = train_new(&train, &setup, &err);
     if (status == STATUS_OK) {
-        catch_signal(SIGTERM, on_term);
+        catch_signal(SIGTERM, on_stop);
+        catch_signal(SIGINT, on_stop);
         status = train_run(train, &stop, &err);
     }
     if (status != STATUS_OK)

@@ -9,6 +9,7 @@
 #include "common/options.h"
 #include "common/status.h"
 #include "worker/graph/amp.h"
+#include "worker/net/elastic_lr.h"
 #include "worker/net/optim.h"
 #include "worker/net/schedule.h"
 
@@ -39,6 +40,8 @@ struct options {
     uint32_t batch; /* images per rank and step */
     float lr, momentum, dampening, weight_decay;
     bool nesterov;
+    const char *elastic_lr; /* as typed; NULL: not given */
+    enum elastic_lr elastic_lr_rule;
     const char *optimizer, *betas, *lookahead, *lookahead_variant; /* as typed; NULL: not given */
     float eps, trust;                                              /* 0: the default */
     struct optim optim; /* what the options above resolve to */

@@ -119,6 +119,23 @@ static enum status check_sense(const struct options *options, struct err *err)
     return STATUS_OK;
 }
 
+static enum status take_elastic_lr(struct options *options, struct err *err)
+{
+    const char *text = options->elastic_lr;
+    const int rule = text == NULL ? ELASTIC_LR_KEEP : elastic_lr_named(text);
+
+    if (rule < 0)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--elastic-lr %.40s: expected keep, linear or sqrt", text);
+    if (text != NULL && options->scale_lr)
+        return err_set(
+            err, STATUS_BAD_INPUT, 0,
+            "--elastic-lr and --scale-lr: --scale-lr computes the rate from the images of "
+            "a step already, whatever they were before; leave one out");
+    options->elastic_lr_rule = (enum elastic_lr)rule;
+    return STATUS_OK;
+}
+
 enum status options_check_optim(struct options *options, struct err *err)
 {
     const int kind = optim_kind_named(options->optimizer);
@@ -141,6 +158,8 @@ enum status options_check_optim(struct options *options, struct err *err)
                                       : TRUST_LARS,
     };
     status = refuse_foreign(options, err);
+    if (status == STATUS_OK)
+        status = take_elastic_lr(options, err);
     if (status == STATUS_OK)
         status = take_betas(options, err);
     if (status == STATUS_OK)

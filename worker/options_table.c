@@ -80,6 +80,9 @@ static const struct option_row rows[] = {
          .heading = "Optimizer"),
     REAL(OPTION_F32, "lr", lr, 0, 1e6, "X", "learning rate (0.01)", .synonyms = "learning-rate"),
     FLAG("scale-lr", scale_lr, "--lr is for 256 images a step: multiply it by batch * world / 256"),
+    TEXT(
+        "elastic-lr", elastic_lr, "RULE",
+        "when the number of ranks changes: keep (default), linear or sqrt in the images of a step"),
     REAL(OPTION_F32, "momentum", momentum, 0, 1e6, "X", "momentum of sgd, lars and larc (0)"),
     REAL(OPTION_F32, "dampening", dampening, -1e6, 1e6, "X", "dampening of the momentum (0)"),
     FLAG("nesterov", nesterov, "Nesterov's momentum; needs --momentum and no --dampening"),

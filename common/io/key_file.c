@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/write_all.h"
+
 #define PATH_BYTES_MAX 4096
 #define TEXT_BYTES (KEY_URL_BYTES_MAX + 64u) /* spaces and line ends around the key */
 
@@ -104,21 +106,6 @@ enum status key_file_read(const char *path, struct key *key, struct err *err)
     return status;
 }
 
-static enum status write_all(int fd, const char *text, size_t byte_count)
-{
-    while (byte_count > 0) {
-        ssize_t n = write(fd, text, byte_count);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return STATUS_IO;
-        text += n;
-        byte_count -= (size_t)n;
-    }
-    return STATUS_OK;
-}
-
 /* The new name is on the disk, too. */
 static void sync_parent(const char *path)
 {
@@ -151,7 +138,7 @@ enum status key_file_write(const char *path, const struct key *key, struct err *
         return err_set(err, STATUS_IO, errno, "create %.180s: %s", temp, strerror(errno));
     key_format(key, url);
     (void)snprintf(text, sizeof text, "%s\n", url);
-    status = write_all(fd, text, strlen(text));
+    status = write_all(fd, text, strlen(text)) ? STATUS_OK : STATUS_IO;
     explicit_bzero(url, sizeof url);
     explicit_bzero(text, sizeof text);
     if (status != STATUS_OK || fsync(fd) < 0)

@@ -11,6 +11,7 @@
 
 #include "common/buf.h"
 #include "common/io/notify.h"
+#include "common/io/stop_signal.h"
 #include "common/log.h"
 #include "common/option_docs.h"
 
@@ -88,10 +89,12 @@ bool service_begin(const char *program, const struct service_settings *settings,
     log_open(program, LOG_INFO, settings->log_format == 1);
     log_never_wait();
     (void)signal(SIGPIPE, SIG_IGN);
+    stop_signal_shield();
     if (!settings->exit_with_parent)
         return true;
+    (void)signal(SIGHUP, SIG_IGN); /* the parent decides what the end of a terminal means */
     /* the signal only comes for an end from now on, so check that the parent is still alive */
-    return prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == parent;
+    return prctl(PR_SET_PDEATHSIG, stop_signal()) == 0 && getppid() == parent;
 }
 
 /* A limit of 1 byte is too small for a file, and is what the kernel takes for "not to a pipe either";
@@ -120,7 +123,7 @@ void service_ready(const char *format, ...)
 int service_signals_open(struct service_signals *signals, uv_loop_t *loop, uv_signal_cb on_signal,
                          void *owner)
 {
-    static const int numbers[] = {SIGTERM, SIGINT};
+    const int numbers[] = {stop_signal(), SIGINT}; /* in a step the same */
     int rc = uv_signal_init(loop, &signals->handles[0]);
 
     assert(on_signal != NULL);

@@ -47,8 +47,8 @@ int service_complain(const struct option_table *table, const char *format, ...)
 void service_state_dir(const char *name, char dir[PATH_MAX]);
 
 /* Sets up the process: log lines carry `program`, and SIGPIPE is ignored. With exit_with_parent,
- * SIGTERM comes when `parent` ends, which was getppid() at the start of main. False: it has ended
- * already. */
+ * stop_signal() comes when `parent` ends, which was getppid() at the start of main, and SIGHUP is ignored.
+ * False: it has ended already. */
 bool service_begin(const char *program, const struct service_settings *settings, pid_t parent);
 /* The memory of this process, which has keys, is never written to a core file, nor given to a
  * program that collects them (core(5)). */
@@ -56,7 +56,7 @@ void service_no_core(void);
 /* Prints one line on stdout, "PROGRAM: ready ...", and notifies systemd. */
 void service_ready(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Watches SIGTERM and SIGINT, without keeping the loop running. Zero it first. */
+/* Watches SIGTERM (not in a step of Slurm: stop_signal.h) and SIGINT, without keeping the loop running. Zero it first. */
 struct service_signals {
     uv_signal_t handles[2];
 };

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "launcherd/c10d/http.h"
 #include "launcherd/c10d/state.h"
 
 #define REPLY_PAUSE_BYTES                                                                          \
@@ -207,6 +208,44 @@ static enum scan_result scan_next(struct c10d *core, struct client *client, stru
     return scan_request(&client->scan, text, core->limits.message_bytes_max, reason);
 }
 
+/* The same as carry_out_next for a client that speaks HTTP. */
+static enum scan_result carry_out_http(struct c10d *core, struct client *client, struct text text,
+                                       size_t *byte_count, enum c10d_reason *reason)
+{
+    struct http_request request = {.byte_count = 0};
+    enum scan_result result =
+        text.byte_count > 0 ? http_scan(text, core->limits.message_bytes_max, &request, reason)
+                            : SCAN_MORE;
+
+    if (result == SCAN_WHOLE && !http_carry_out(core, &request, reason))
+        result = SCAN_BAD;
+    client->is_validated = client->is_validated || result == SCAN_WHOLE;
+    *byte_count = request.byte_count;
+    return result;
+}
+
+/* Carries out the request that `text` begins with, if it is whole; *byte_count: of the request. */
+static enum scan_result carry_out_next(struct c10d *core, struct client *client, struct text text,
+                                       size_t *byte_count, enum c10d_reason *reason)
+{
+    const struct fields fields = {text.bytes, 1};
+    enum scan_result result;
+
+    if (!client->is_validated && text.byte_count > 0 && http_begins(text.bytes[0]))
+        client->is_http = true;
+    if (client->is_http)
+        return carry_out_http(core, client, text, byte_count, reason);
+    result = scan_next(core, client, text, reason);
+    if (result == SCAN_WHOLE &&
+        request_carry_out(core, client->scan.command, fields, reason) != REQUEST_DONE)
+        return SCAN_BAD;
+    if (result == SCAN_WHOLE) {
+        *byte_count = client->scan.at;
+        client->scan = (struct scan){.at = 0};
+    }
+    return result;
+}
+
 /* Carries out the whole requests of `text`; the result is how many bytes they have. *reason and SCAN_BAD in *end: the
  * client must go. SCAN_WHOLE in *end: there may be more, but the replies must be written first. */
 static size_t carry_out(struct c10d *core, struct client *client, struct text text,
@@ -215,20 +254,16 @@ static size_t carry_out(struct c10d *core, struct client *client, struct text te
     size_t at = 0;
 
     for (*end = SCAN_WHOLE; core->reply_bytes < REPLY_PAUSE_BYTES;) {
-        const struct text rest = {text.bytes + at, text.byte_count - at};
-        const struct fields fields = {rest.bytes, 1};
         const size_t reply_bytes = core->reply_bytes;
+        size_t byte_count = 0;
 
-        *end = scan_next(core, client, rest, reason);
+        *end = carry_out_next(core, client, (struct text){text.bytes + at, text.byte_count - at},
+                              &byte_count, reason);
+        if (*end == SCAN_BAD)
+            core->reply_bytes = reply_bytes;
         if (*end != SCAN_WHOLE)
             return at;
-        if (request_carry_out(core, client->scan.command, fields, reason) != REQUEST_DONE) {
-            core->reply_bytes = reply_bytes;
-            *end = SCAN_BAD;
-            return at;
-        }
-        at += client->scan.at;
-        client->scan = (struct scan){.at = 0};
+        at += byte_count;
     }
     return at;
 }
@@ -352,6 +387,7 @@ bool c10d_next_client(const struct c10d *core, uint32_t from, struct c10d_client
     *info = (struct c10d_client_info){.client = from,
                                       .is_validated = client->is_validated,
                                       .waits = client->waits,
+                                      .pid = client->pid,
                                       .connected_us = client->connected_us,
                                       .waits_since_us = client->waits_since_us,
                                       .missing_keys = client->waiting.missing};

@@ -19,8 +19,10 @@
 /* X(name, words): why a client is closed, to follow "store client ADDRESS closed: COMMAND: ". */
 #define C10D_REASON_TABLE(X)                                                                       \
     X(NOT_VALIDATED, "not VALIDATE, which a client sends first: no PyTorch 2.x")                   \
-    X(OLD_DIALECT, "this looks like PyTorch 1.x, which speaks another protocol: use PyTorch 2.x")  \
+    X(OLD_DIALECT, "this looks like PyTorch 1.x, which speaks another protocol: use PyTorch 2.x, " \
+                   "or submit with --no-store")                                                    \
     X(WRONG_MAGIC, "a magic number that is not PyTorch's")                                         \
+    X(NOT_HTTP, "no HTTP request as Horovod sends them")                                           \
     X(UNKNOWN_COMMAND, "no such command")                                                          \
     X(KEY_TOO_LONG, "a key of more than 8192 bytes")                                               \
     X(VALUE_TOO_LONG, "a value of more than 8 MiB")                                                \
@@ -108,6 +110,7 @@ struct c10d_client_info {
     uint32_t client;
     bool is_validated;
     enum c10d_waits waits;
+    uint32_t pid; /* as it says in its PING; 0: it has sent none */
     uint64_t connected_us, waits_since_us;
     uint32_t missing_keys; /* that it still waits for */
 };

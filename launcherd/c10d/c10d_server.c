@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -27,6 +28,9 @@
 #define UNREAD_BYTES_DEFAULT (1024ull * 1024u * 1024u)
 #define KEEPALIVE_S 60u
 #define NO_NUMBER UINT32_MAX
+#define CLOSED_TOLD_MAX                                                                            \
+    32u /* lines about closed clients in CLOSED_TICKS: whoever reaches the port can cause them */
+#define CLOSED_TICKS 60u
 
 struct connection {
     uv_tcp_t tcp;
@@ -62,6 +66,8 @@ struct c10d_server {
     uint32_t free_count;
     uint64_t unread_bytes, unread_bytes_max;
     size_t handles_open;
+    uint64_t closed_count; /* clients that were closed for a reason, in the newest CLOSED_TICKS */
+    uint32_t closed_ticks;
     bool accept_waits; /* a connection, for `spare` */
     bool is_closing;
     void (*on_closed)(void *owner);
@@ -218,9 +224,27 @@ static void on_written(uv_write_t *request, int code)
         drained(connection);
 }
 
+static void tell_closed(struct connection *connection, const char *command, const char *why)
+{
+    if (connection->server->closed_count++ < CLOSED_TOLD_MAX)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "store client %s closed: %s%s%s", connection->label,
+                 command, command[0] != '\0' ? ": " : "", why);
+}
+
+static void tell_closed_more(struct c10d_server *server)
+{
+    if (++server->closed_ticks < CLOSED_TICKS)
+        return;
+    if (server->closed_count > CLOSED_TOLD_MAX)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%llu more store clients were closed within a minute",
+                 (unsigned long long)server->closed_count - CLOSED_TOLD_MAX);
+    server->closed_count = 0;
+    server->closed_ticks = 0;
+}
+
 static void give_up(struct connection *connection, const char *why)
 {
-    log_line(LOG_WARNING, LOG_ABOUT_NONE, "store client %s closed: %s", connection->label, why);
+    tell_closed(connection, "", why);
     close_connection(connection);
 }
 
@@ -277,9 +301,7 @@ static void send_bytes(struct connection *connection, const char *bytes, size_t 
 static void close_for(struct connection *connection, const struct c10d_action *action)
 {
     connection->is_forgotten = true;
-    log_line(LOG_WARNING, LOG_ABOUT_NONE, "store client %s closed: %s%s%s", connection->label,
-             action->command, action->command[0] != '\0' ? ": " : "",
-             c10d_reason_words(action->reason));
+    tell_closed(connection, action->command, c10d_reason_words(action->reason));
     close_connection(connection);
 }
 
@@ -310,6 +332,7 @@ static void step(struct c10d_server *server, struct c10d_event event)
 
 static void on_tick(uv_timer_t *timer)
 {
+    tell_closed_more(timer->data);
     step(timer->data, (struct c10d_event){.type = C10D_EVENT_TICK});
 }
 
@@ -340,8 +363,7 @@ static bool is_peer(struct connection *connection)
     for (size_t i = 0; i < server->peer_count; i++)
         if (memcmp(&server->peers[i], &ip, sizeof ip) == 0)
             return true;
-    log_line(LOG_WARNING, LOG_ABOUT_NONE, "store client %s closed: it is no node of this job",
-             connection->label);
+    tell_closed(connection, "", "it is no node of this job");
     return false;
 }
 
@@ -366,9 +388,9 @@ static bool admit(struct c10d_server *server, struct connection *connection)
     if (!is_peer(connection))
         return false;
     if (server->spare == NULL || server->free_count == 0) {
-        log_line(LOG_WARNING, LOG_ABOUT_NONE, "store client %s closed: %s", connection->label,
-                 c10d_reason_words(server->spare == NULL ? C10D_REASON_NO_MEMORY
-                                                         : C10D_REASON_TOO_MANY_CLIENTS));
+        tell_closed(connection, "",
+                    c10d_reason_words(server->spare == NULL ? C10D_REASON_NO_MEMORY
+                                                            : C10D_REASON_TOO_MANY_CLIENTS));
         return false;
     }
     return true;
@@ -412,8 +434,10 @@ static enum status read_peers(struct c10d_server *server, const char *const *pee
         return err_set(err, STATUS_MEMORY, 0, "no memory for the peers of the store");
     for (; server->peer_count < count; server->peer_count++) {
         struct in6_addr *ip = &server->peers[server->peer_count];
-        const char *peer = peers[server->peer_count];
+        char peer[ADDRESS_BYTES_MAX];
 
+        (void)snprintf(peer, sizeof peer, "%s", peers[server->peer_count]);
+        peer[strcspn(peer, "%")] = '\0'; /* the zone of a link-local address */
         *ip = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
         if (inet_pton(AF_INET, peer, &ip->s6_addr[12]) != 1 && inet_pton(AF_INET6, peer, ip) != 1)
             return err_set(err, STATUS_BAD_INPUT, 0,
@@ -475,50 +499,65 @@ static int open_handles(struct c10d_server *server, int fd)
     return code < 0 ? code : uv_timer_start(&server->timer, on_tick, TICK_MS, TICK_MS);
 }
 
+static enum status bind_address(const char *address, int *fd, struct err *err)
+{
+    struct stat made;
+
+    if (address_is_unix(address))
+        return err_set(err, STATUS_BAD_INPUT, 0, "the store listens on HOST:PORT, not on %.100s",
+                       address);
+    return address_listen(address, 0, fd, &made, err);
+}
+
 /* After a failure the server is freed here or when its handles are closed. */
-static enum status start(struct c10d_server *server, const char *address, struct err *err)
+static enum status start(struct c10d_server *server, int fd, struct err *err)
 {
     struct sockaddr_storage bound = {0};
     socklen_t byte_count = sizeof bound;
-    struct stat made;
-    enum status status;
-    int fd = -1, code;
+    char address[ADDRESS_BYTES_MAX];
+    int code;
 
-    status = address_is_unix(address)
-                 ? err_set(err, STATUS_BAD_INPUT, 0,
-                           "the store listens on HOST:PORT, not on %.100s", address)
-                 : address_listen(address, 0, &fd, &made, err);
-    if (status != STATUS_OK) {
+    if (getsockname(fd, (struct sockaddr *)&bound, &byte_count) != 0) {
+        code = errno;
+        (void)close(fd);
         free_server(server);
-        return status;
+        return err_set(err, STATUS_SYSTEM, code, "the store's socket: %s", strerror(code));
     }
-    (void)getsockname(fd, (struct sockaddr *)&bound, &byte_count);
     address_format_tcp(&bound, server->bound, sizeof server->bound);
+    memcpy(address, server->bound, sizeof address);
     code = open_handles(server, fd);
     if (code == 0)
         return STATUS_OK;
     c10d_server_close(&server, NULL, NULL);
     return err_set(err, code == UV_EADDRINUSE ? STATUS_BUSY : STATUS_SYSTEM, code,
-                   "listen on %.100s for the store: %s", address, uv_strerror(code));
+                   "listen on %.60s for the store: %s", address, uv_strerror(code));
 }
 
 struct c10d_server *c10d_server_new(uv_loop_t *loop, const struct c10d_server_options *options,
                                     struct err *err)
 {
     struct c10d_server *server = calloc(1, sizeof *server);
+    int fd = options->address == NULL ? options->fd : -1;
+    enum status status = STATUS_OK;
 
     assert(options->peer_count > 0);
     if (server == NULL) {
-        (void)err_set(err, STATUS_MEMORY, 0, "no memory for the store");
-        return NULL;
+        status = err_set(err, STATUS_MEMORY, 0, "no memory for the store");
+    } else {
+        server->loop = loop;
+        status = read_peers(server, options->peers, options->peer_count, err);
     }
-    server->loop = loop;
-    if (read_peers(server, options->peers, options->peer_count, err) != STATUS_OK ||
-        make_core(server, options, err) != STATUS_OK) {
+    if (status == STATUS_OK)
+        status = make_core(server, options, err);
+    if (status == STATUS_OK && fd < 0)
+        status = bind_address(options->address, &fd, err);
+    if (status == STATUS_OK)
+        return start(server, fd, err) == STATUS_OK ? server : NULL;
+    if (fd >= 0)
+        (void)close(fd);
+    if (server != NULL)
         free_server(server);
-        return NULL;
-    }
-    return start(server, options->address, err) == STATUS_OK ? server : NULL;
+    return NULL;
 }
 
 const char *c10d_server_bound(const struct c10d_server *server)

@@ -15,8 +15,9 @@ struct c10d_server;
 struct c10d_peer;
 
 struct c10d_server_options {
-    const char
-        *address; /* "HOST:PORT"; port 0: the kernel's choice. A name blocks while it is resolved */
+    const char *
+        address; /* "HOST:PORT"; port 0: the kernel's choice. A name blocks while it is resolved. NULL: fd */
+    int fd; /* a bound TCP socket, taken over also on failure; with `address` NULL */
     const char *const
         *peers;        /* [peer_count] numeric addresses that may connect; borrowed for the call */
     size_t peer_count; /* > 0 */

@@ -76,6 +76,14 @@ static enum request_result reply_text(struct c10d *core, struct text text, enum 
     return REQUEST_DONE;
 }
 
+bool request_reply(struct c10d *core, struct text text, enum c10d_reason *reason)
+{
+    if (reserve(core, text.byte_count, reason) != REQUEST_DONE)
+        return false;
+    put(core, text.bytes, text.byte_count);
+    return true;
+}
+
 /* -- waiting ----------------------------------------------------------------------------------- */
 
 /* The client's own request may end its own wait: then the answer is part of its reply (see reserve). */
@@ -375,7 +383,8 @@ enum request_result request_carry_out(struct c10d *core, unsigned command, struc
         stop_wait(core);
         return reply_number(core, WAIT_CANCELED, 1, reason);
     case COMMAND_PING:
-        return reply_number(core, fields_number(&fields, 4), 4, reason);
+        core->current->pid = (uint32_t)fields_number(&fields, 4);
+        return reply_number(core, core->current->pid, 4, reason);
     case COMMAND_QUEUE_PUSH:
         return on_push(core, &fields, reason);
     case COMMAND_QUEUE_POP:

@@ -15,7 +15,9 @@ struct client {
     struct waiting waiting; /* first: waits_woken gets it and needs the client */
     uint32_t number;
     bool is_validated, is_paused;
+    bool is_http; /* Horovod's: http.h */
     enum c10d_waits waits;
+    uint32_t pid; /* 0: it sent no PING */
     uint64_t connected_us, waits_since_us;
     char *in; /* what came and is not carried out yet */
     size_t in_bytes, in_capacity;
@@ -45,5 +47,8 @@ enum request_result { REQUEST_DONE, REQUEST_BAD };
 /* Carries out one whole request of core->current. REQUEST_BAD: *reason says why the client must go. */
 enum request_result request_carry_out(struct c10d *core, unsigned command, struct fields fields,
                                       enum c10d_reason *reason);
+
+/* Adds bytes to the reply. False: *reason says why the client must go. */
+bool request_reply(struct c10d *core, struct text text, enum c10d_reason *reason);
 
 #endif

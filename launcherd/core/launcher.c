@@ -9,6 +9,7 @@
 #include "launcherd/core/launcher_beat.h"
 #include "launcherd/core/launcher_check.h"
 #include "launcherd/core/launcher_evaluate.h"
+#include "launcherd/core/launcher_leave.h"
 #include "launcherd/core/launcher_orders.h"
 #include "launcherd/core/launcher_shims.h"
 #include "launcherd/core/launcher_slots.h"
@@ -23,6 +24,9 @@
  * network: until the server has missed its beats. */
 #define BUSY_MAX_US NODE_LOST_US
 #define SILENT_BEATS 5u
+/* While servers change places, nobody takes this node: each attempt may be the first that finds the new one. */
+#define RETRY_STANDBY_MAX_US 500000u
+#define REFERRALS_FOLLOWED_AT_ONCE 2u /* the last leader is still named for a while */
 
 void launcher_init(struct launcher *launcher, const struct launcher_options *options)
 {
@@ -64,7 +68,7 @@ static void on_server_open(struct launcher *launcher, const struct launcher_even
         (void)snprintf(launcher->options.address, sizeof launcher->options.address, "%s",
                        event->text);
     launcher->server_open = true;
-    launcher->welcomed = false;
+    launcher->welcomed = launcher->referred = false;
     launcher->hello_at_us = now_us;
     launcher->retry_at_us = UINT64_MAX;
     launcher->silent_at_us = now_us + HELLO_TIMEOUT_US;
@@ -127,6 +131,19 @@ static void on_hello_error(struct launcher *launcher, const struct msg_error *er
         launcher_log(actions, "%s", why); /* once in a series */
 }
 
+/* It stands by: the edge connects to the leader that it names, if any. */
+static void on_refer(struct launcher *launcher, const struct msg_refer *refer,
+                     struct launcher_actions *actions)
+{
+    launcher->referred = true;
+    if (launcher->referrals++ == 0 && refer->leader[0] != '\0')
+        launcher_log(actions, "the server stands by and names the one at %s", refer->leader);
+    else if (launcher->referrals == 1)
+        launcher_log(actions, "the server stands by, and none leads now: trying again");
+    if (refer->leader[0] == '\0')
+        launcher->referrals += REFERRALS_FOLLOWED_AT_ONCE;
+}
+
 /* The first attempt after a working connection comes almost at once. The next ones wait for a
  * random time below a cap that doubles (full jitter), so that the nodes do not all connect in the
  * same instant when the server comes back. */
@@ -144,12 +161,15 @@ static void on_server_closed(struct launcher *launcher, const struct launcher_ev
         launcher->failures = 0;
         launcher->speaks_earlier = false; /* it may come back as a later version */
     }
-    uint64_t cap_us = RETRY_MAX_US;
-    if (launcher->failures < 7)
+    uint64_t cap_us = launcher->referred ? RETRY_STANDBY_MAX_US : RETRY_MAX_US;
+    if (launcher->failures < 7 && (uint64_t)RETRY_BASE_US << launcher->failures < cap_us)
         cap_us = (uint64_t)RETRY_BASE_US << launcher->failures;
-    uint64_t delay_us =
-        launcher->failures == 0 ? RETRY_FIRST_US : 1000 + draw(launcher) % (cap_us - 1000);
+    const bool is_named = launcher->referred && launcher->referrals <= REFERRALS_FOLLOWED_AT_ONCE;
+    uint64_t delay_us = launcher->failures == 0 || is_named
+                            ? RETRY_FIRST_US
+                            : 1000 + draw(launcher) % (cap_us - 1000);
     launcher->failures++;
+    launcher->referred = false;
     if (launcher->refused)
         delay_us = RETRY_REFUSED_US / 2 + draw(launcher) % RETRY_REFUSED_US;
     launcher->server_open = false;
@@ -191,6 +211,7 @@ static void on_welcome(struct launcher *launcher, const struct msg_node_welcome 
         leave_cluster(launcher);
     launcher->welcomed = true;
     launcher->refused = false;
+    launcher->referrals = 0;
     launcher->busy_at_us = 0;
     launcher->failures = 0;
     (void)snprintf(launcher->cluster, sizeof launcher->cluster, "%s", welcome->cluster);
@@ -209,6 +230,7 @@ static void on_welcome(struct launcher *launcher, const struct msg_node_welcome 
             "%u shims belong to another server than cluster %s: they run until their lease ends",
             foreign_count, launcher->cluster);
     extend_lease(launcher, launcher->hello_at_us, actions);
+    launcher_leave_welcomed(launcher);
     launcher_beat(launcher, now_us, actions);
 }
 
@@ -219,6 +241,7 @@ static void on_beat_ack(struct launcher *launcher, const struct msg_beat_ack *ac
         return;
     launcher->silent_at_us = now_us + SILENT_BEATS * launcher->beat_interval_us;
     extend_lease(launcher, ack->sent_us, actions);
+    launcher_leave_acked(launcher, ack->sent_us);
 }
 
 static void on_server_msg(struct launcher *launcher, const struct launcher_event *event,
@@ -246,6 +269,8 @@ static void on_server_msg(struct launcher *launcher, const struct launcher_event
                        actions);
     else if (msg->type == MSG_TYPE_SLOT_RESUME)
         launcher_slot_resume(launcher, &msg->slot_resume, event->now_us, actions);
+    else if (msg->type == MSG_TYPE_REFER && !launcher->welcomed)
+        on_refer(launcher, &msg->refer, actions);
     else if (msg->type == MSG_TYPE_ERROR && !launcher->welcomed)
         on_hello_error(launcher, &msg->error, event->now_us, actions);
     else if (msg->type == MSG_TYPE_ERROR)
@@ -268,6 +293,8 @@ static void run_timers(struct launcher *launcher, uint64_t now_us, struct launch
     } else if (launcher->welcomed && now_us >= launcher->beat_at_us) {
         launcher_beat(launcher, now_us, actions);
     }
+    if (launcher_leave_alone(launcher, now_us, actions))
+        return;
     launcher_shims_connect(launcher, now_us, actions);
     launcher_shims_enforce(launcher, now_us, actions);
 }
@@ -280,6 +307,7 @@ static uint64_t next_timer_us(const struct launcher *launcher)
         launcher->beat_at_us,
         launcher_shims_timer_us(launcher),
         launcher_slots_timer_us(launcher),
+        launcher_leave_timer_us(launcher),
         launcher->slots_changed && launcher->welcomed ? 0 : UINT64_MAX, /* the next beat */
     };
     uint64_t at_us = UINT64_MAX;
@@ -329,6 +357,9 @@ static void on_event(struct launcher *launcher, const struct launcher_event *eve
     case LAUNCHER_EVENT_XID:
         launcher_on_xid(launcher, event, actions);
         break;
+    case LAUNCHER_EVENT_LEAVE:
+        launcher_leave(launcher, event->now_us, actions);
+        break;
     }
 }
 
@@ -342,6 +373,7 @@ void launcher_step(struct launcher *launcher, const struct launcher_event *event
     launcher_slots_settle(launcher, event->now_us, actions);
     if (launcher->slots_changed && launcher->welcomed)
         launcher_beat(launcher, event->now_us, actions);
+    launcher_leave_settle(launcher, event->now_us, actions);
     actions->timer_at_us = next_timer_us(launcher);
     launcher_check(launcher, lease_before_us);
 }

@@ -12,6 +12,7 @@
  * The files of the core, each calling only those after it:
  *   launcher         events, the server, timers
  *   launcher_shims   events of the shims            launcher_orders    orders of the server
+ *   launcher_leave   the end of a node that leaves
  *   launcher_evaluate  answers of NVML, Xids        launcher_beat      hello and beat
  *   launcher_slots   states of the slots            launcher_report    reports about dead shims
  *   launcher_table   the table of shims             launcher_actions   the list of actions
@@ -36,6 +37,7 @@ struct launcher_options {
     uint64_t instance; /* random for each process */
     uint32_t pid;
     uint32_t slots, gpus; /* slot i is GPU i for every i < gpus */
+    bool drains_on_term;  /* SIGTERM will be a LEAVE; for the server to show */
     uint64_t seed;        /* for the jitter of reconnecting */
     /* How long an answer of NVML may take, and how long the processes and the memory of a job that
      * ended may stay on a GPU, before the slot is closed; idle GPUs are queried as often. */
@@ -50,7 +52,9 @@ struct launcher_end {
     uint64_t failed_at_us;
     uint32_t rank_count;
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
-    char tail[TAIL_BYTES_MAX];
+    char tail[TAIL_BYTES_MAX], error[TAIL_BYTES_MAX];
+    bool failed_oom;
+    char failed_core[REASON_BYTES_MAX];
 };
 
 struct launcher_shim {
@@ -101,12 +105,24 @@ struct launcher_slot {
     char reason[REASON_BYTES_MAX];               /* why it is closed; empty while FREE, CHECKING */
 };
 
+/* --drain-on-term, see launcher_leave.h. */
+struct launcher_leaving {
+    bool is_on;    /* LEAVE came */
+    bool is_known; /* to this server, since its welcome */
+    bool has_left;
+    uint64_t since_us;
+    uint64_t told_us;     /* the first beat with it, since the welcome; 0: none yet */
+    uint64_t alone_at_us; /* when shims that no server stops are stopped from here */
+};
+
 struct launcher {
     struct launcher_options options;
     bool server_open, welcomed;
     bool speaks_earlier; /* the server is of version 1, so the hello says the version before ours */
     uint32_t failures;   /* connection attempts in a row */
     bool refused;        /* the last one failed for a reason that stays */
+    bool referred;       /* what answered on this connection stands by for another server */
+    uint32_t referrals;  /* since the last welcome */
     bool busy;           /* the server answered "busy" on this connection */
     uint64_t busy_at_us; /* and on each one before it, since then; 0: not */
     uint64_t retry_at_us, beat_at_us; /* UINT64_MAX: not armed */
@@ -120,6 +136,7 @@ struct launcher {
     bool slots_changed; /* since the last beat */
     bool slots_dirty;   /* since the last SAVE_SLOTS */
     struct launcher_slot slots[SLOTS_PER_NODE_MAX];
+    struct launcher_leaving leaving;
     uint32_t shim_count;
     struct launcher_shim shims[SHIMS_PER_NODE_MAX];
 };
@@ -137,7 +154,7 @@ enum launcher_event_type {
                                    * to the server; NULL: that of the options */
     LAUNCHER_EVENT_SERVER_CLOSED, /* it failed, or the connection ended. text: why, with the remedy,
                                    * where trying again cannot help; else NULL */
-    LAUNCHER_EVENT_SERVER_MSG,    /* msg: node_welcome, beat_ack, start, go, world, stop, forget,
+    LAUNCHER_EVENT_SERVER_MSG, /* msg: refer, node_welcome, beat_ack, start, go, world, stop, forget,
                                    * report_ack, slot_resume, error */
     /* The following six have job_id and generation. */
     LAUNCHER_EVENT_SHIM_OPEN,   /* its socket is connected; msg: shim_hello */
@@ -149,6 +166,7 @@ enum launcher_event_type {
                                  * ended ("was killed (signal 9)"); msg: as for ADOPT */
     LAUNCHER_EVENT_GPU,         /* gpu: the answer to an ASK_GPU; may come late or never */
     LAUNCHER_EVENT_XID,         /* slot, xid: the driver reports a fault */
+    LAUNCHER_EVENT_LEAVE,       /* end, but not before the jobs here have: LEFT follows */
 };
 
 struct launcher_event {
@@ -169,6 +187,7 @@ enum launcher_action_type {
     LAUNCHER_CONNECT_SERVER,
     LAUNCHER_CLOSE_SERVER, /* text; SERVER_CLOSED follows */
     LAUNCHER_END,          /* text: end the process; a person must act. No shim is alive */
+    LAUNCHER_LEFT,         /* of LEAVE: nothing is here any more; end the process */
     LAUNCHER_SEND_SERVER,  /* msg */
     LAUNCHER_SPAWN_SHIM,   /* msg (start): write the run directory, spawn, connect to its socket */
     LAUNCHER_ASK_GPU,    /* slot, asked_us, bytes_max: query this GPU, off the loop. Where more than
@@ -194,6 +213,11 @@ struct launcher_action {
     const struct slots_record *slots;
     struct msg msg; /* to send; borrows from the core or the event */
 };
+
+/* A node that leaves stops its shims itself where no server has done so after this; it does not know
+ * the grace of a job. */
+#define LAUNCHER_ALONE_US 10000000u
+#define LAUNCHER_ALONE_GRACE_US 30000000u
 
 /* NVML answers within milliseconds. After a process ends, its memory is mostly free within 1 s. */
 #define LAUNCHER_GPU_TIMEOUT_US 5000000u

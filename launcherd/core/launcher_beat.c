@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "launcherd/core/launcher_leave.h"
 #include "launcherd/core/launcher_report.h"
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
@@ -54,6 +55,7 @@ void launcher_hello(struct launcher *launcher, struct launcher_actions *actions)
         .address = options->address,
         .slots = options->slots,
         .gpus = options->gpus,
+        .drains_on_term = options->drains_on_term,
     };
     hello->shims.count = list_shims(launcher, actions->beat_shims);
     hello->shims.items = actions->beat_shims;
@@ -74,6 +76,7 @@ void launcher_beat(struct launcher *launcher, uint64_t now_us, struct launcher_a
     beat->shims.items = actions->beat_shims;
     beat->closed.count = launcher_slots_list_closed(launcher, actions->closed);
     beat->closed.items = actions->closed;
+    launcher_leave_beat(launcher, beat);
     launcher->slots_changed = false;
     report_shims(launcher, now_us, actions);
     launcher->beat_at_us = now_us + launcher->beat_interval_us;

@@ -39,6 +39,9 @@ void launcher_report_dead(struct launcher_actions *actions, const struct launche
         .failed_class = shim->end.is_known ? shim->end.failed_class : FAILURE_NODE,
         .cause = shim->cause,
         .tail = shim->end.is_known ? shim->end.tail : "",
+        .error = shim->end.is_known ? shim->end.error : "",
+        .failed_oom = shim->end.is_known && shim->end.failed_oom,
+        .failed_core = shim->end.is_known ? shim->end.failed_core : "",
     };
     report->ranks.items = ranks;
     report->ranks.count = shim->end.is_known ? shim->end.rank_count : shim->local_count;
@@ -56,5 +59,7 @@ void launcher_report_absent(struct launcher_actions *actions, uint64_t job_id, u
         .failed_class = FAILURE_NODE,
         .cause = cause,
         .tail = "",
+        .error = "",
+        .failed_core = "",
     };
 }

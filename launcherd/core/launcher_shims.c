@@ -28,6 +28,9 @@ static void store_end(struct launcher_shim *shim, const struct msg_shim_report *
     if (report->ranks.count > 0)
         memcpy(end->ranks, report->ranks.items, report->ranks.count * sizeof end->ranks[0]);
     (void)snprintf(end->tail, sizeof end->tail, "%s", report->tail);
+    (void)snprintf(end->error, sizeof end->error, "%s", report->error);
+    end->failed_oom = report->failed_oom;
+    (void)snprintf(end->failed_core, sizeof end->failed_core, "%s", report->failed_core);
     (void)snprintf(shim->cause, sizeof shim->cause, "%s", report->cause);
 }
 

@@ -7,11 +7,12 @@
 #include "common/utf8.h"
 #include "launcherd/core/shim_lease.h"
 #include "launcherd/core/shim_progress.h"
+#include "launcherd/core/shim_stop.h"
+#include "launcherd/core/shim_store.h"
+#include "launcherd/core/shim_warn.h"
 
 #define REPORT_AGAIN_US 1000000u
-#define TREE_CHECK_US 20000u
 #define KEEP_AFTER_LEASE_US (3600u * 1000000ull)
-#define SIGNAL_KILL 9u
 #define SIGNAL_UNKNOWN_EXIT 128 /* as a shell has 128 + N for signal N */
 
 void shim_init(struct shim *shim, const struct shim_options *options)
@@ -23,67 +24,6 @@ void shim_init(struct shim *shim, const struct shim_options *options)
     shim->revision = 1;
     shim->failed_rank = -1;
     shim->lease_until_us = options->lease_until_us;
-}
-
-static void add(struct shim_actions *actions, struct shim_action action)
-{
-    assert(actions->count < SHIM_ACTIONS_MAX);
-    actions->items[actions->count++] = action;
-}
-
-static void change(struct shim *shim)
-{
-    shim->revision++;
-}
-
-static void set_phase(struct shim *shim, enum shim_phase phase, uint64_t now_us)
-{
-    assert(phase > shim->phase);
-    shim->phase = phase;
-    if (phase == SHIM_ENDED) {
-        shim->ended_at_us = now_us;
-        shim->check_at_us = 0;
-    }
-    change(shim);
-}
-
-static void kill_tree(struct shim *shim, struct shim_actions *actions)
-{
-    shim->kill_at_us = UINT64_MAX;
-    shim->check_at_us = 0;
-    add(actions, (struct shim_action){.type = SHIM_KILL_TREE});
-}
-
-/* No worker runs, and none is still being spawned. */
-static bool workers_are_gone(const struct shim *shim)
-{
-    for (uint32_t i = 0; i < shim->options.local_count; i++) {
-        enum rank_state state = shim->ranks[i].state;
-        if (state == RANK_RUNNING || (state == RANK_WAITING && shim->go_taken))
-            return false;
-    }
-    return true;
-}
-
-static void end_if_over(struct shim *shim, uint64_t now_us)
-{
-    if (shim->phase == SHIM_STOPPING && shim->tree_empty && workers_are_gone(shim))
-        set_phase(shim, SHIM_ENDED, now_us);
-}
-
-/* Kills every worker without grace. Before `go` there is none, and the end is here. */
-static void stop_now(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
-{
-    if (shim->phase == SHIM_ENDED)
-        return;
-    if (!shim->go_taken) {
-        set_phase(shim, SHIM_ENDED, now_us);
-        return;
-    }
-    if (shim->phase != SHIM_STOPPING)
-        set_phase(shim, SHIM_STOPPING, now_us);
-    if (shim->kill_at_us != UINT64_MAX)
-        kill_tree(shim, actions);
 }
 
 /* The cause may quote a command or a path, which can have any bytes. A report with a text that no
@@ -102,8 +42,8 @@ __attribute__((format(printf, 5, 6))) static void fail(struct shim *shim,
     va_end(args);
     shim->failed_class = class;
     shim->failed_rank = rank;
-    shim->failed_at_us = event->now_us;
-    change(shim);
+    shim->failed_at_us = event->now_us - (event->age_us < event->now_us ? event->age_us : 0);
+    shim_change(shim);
 }
 
 static int32_t global_rank(const struct shim *shim, uint32_t local)
@@ -129,11 +69,11 @@ static void on_port(struct shim *shim, const struct shim_event *event)
     if (event->port == 0) {
         fail(shim, event, FAILURE_NODE, -1, "%s",
              event->text != NULL ? event->text : "no port could be reserved");
-        set_phase(shim, SHIM_ENDED, event->now_us);
+        shim_set_phase(shim, SHIM_ENDED, event->now_us);
         return;
     }
     shim->master_port = event->port;
-    set_phase(shim, SHIM_READY, event->now_us);
+    shim_set_phase(shim, SHIM_READY, event->now_us);
 }
 
 static void on_start(struct shim *shim, const struct shim_event *event,
@@ -142,9 +82,9 @@ static void on_start(struct shim *shim, const struct shim_event *event,
     if (shim->phase != SHIM_PREPARING)
         return; /* the lease had ended before the first step */
     if (shim->options.rank_base == 0)
-        add(actions, (struct shim_action){.type = SHIM_RESERVE_PORT});
+        shim_add(actions, (struct shim_action){.type = SHIM_RESERVE_PORT});
     else
-        set_phase(shim, SHIM_READY, event->now_us);
+        shim_set_phase(shim, SHIM_READY, event->now_us);
 }
 
 static void on_cannot_start(struct shim *shim, const struct shim_event *event)
@@ -153,7 +93,7 @@ static void on_cannot_start(struct shim *shim, const struct shim_event *event)
         return;
     fail(shim, event, class_of_code(event->code), -1, "%s", event->text);
     shim->failed_errno_exit = errno_exit(event->code);
-    set_phase(shim, SHIM_ENDED, event->now_us);
+    shim_set_phase(shim, SHIM_ENDED, event->now_us);
 }
 
 static void on_spawned(struct shim *shim, const struct shim_event *event,
@@ -165,16 +105,17 @@ static void on_spawned(struct shim *shim, const struct shim_event *event,
     rank->state = RANK_RUNNING;
     rank->pid = event->pid;
     shim->tree_empty = false;
-    change(shim);
+    shim_change(shim);
     if (shim->phase == SHIM_STOPPING) {
-        kill_tree(shim, actions); /* the signal to the others came before this one was spawned */
+        shim_kill_tree(shim,
+                       actions); /* the signal to the others came before this one was spawned */
         return;
     }
     for (uint32_t i = 0; i < shim->options.local_count; i++)
         if (shim->ranks[i].state == RANK_WAITING)
             return;
     if (shim->phase == SHIM_READY)
-        set_phase(shim, SHIM_RUNNING, event->now_us);
+        shim_set_phase(shim, SHIM_RUNNING, event->now_us);
 }
 
 static void on_spawn_failed(struct shim *shim, const struct shim_event *event,
@@ -185,14 +126,14 @@ static void on_spawn_failed(struct shim *shim, const struct shim_event *event,
     assert(rank->state == RANK_WAITING);
     rank->state = RANK_EXITED;
     rank->exit_code = event->code;
-    change(shim);
+    shim_change(shim);
     if (!shim->has_failed && shim->phase != SHIM_STOPPING) {
         int32_t failed = global_rank(shim, event->local);
         fail(shim, event, class_of_code(event->code), failed, "rank %d: %s", failed, event->text);
         shim->failed_errno_exit = errno_exit(event->code);
     }
-    stop_now(shim, event->now_us, actions);
-    end_if_over(shim, event->now_us);
+    shim_stop_now(shim, event->now_us, actions);
+    shim_end_if_over(shim, event->now_us);
 }
 
 static void fail_by_exit(struct shim *shim, const struct shim_event *event)
@@ -234,7 +175,33 @@ static void on_dumping(struct shim *shim, const struct shim_event *event,
     else
         fail(shim, event, FAILURE_PROGRAM, global_rank(shim, event->local),
              "rank %d was killed by a signal: %s", global_rank(shim, event->local), how.text);
-    stop_now(shim, event->now_us, actions);
+    shim_stop_peers(shim, event->now_us, actions);
+    if (shim_workers_are_gone(shim))
+        shim_workers_gone(shim, event->now_us, false, actions);
+}
+
+/* Its peers have noticed its failure before its process ended; some never end by themselves. */
+static void on_raised(struct shim *shim, const struct shim_event *event,
+                      struct shim_actions *actions)
+{
+    assert(event->local < shim->options.local_count);
+    struct shim_rank *rank = &shim->ranks[event->local];
+
+    if (rank->state != RANK_RUNNING || shim->phase != SHIM_RUNNING)
+        return;
+    rank->state = RANK_EXITED;
+    rank->is_raised = true;
+    rank->exit_code = 1; /* Python's; EXITED may say another one */
+    fail(shim, event, FAILURE_PROGRAM, global_rank(shim, event->local), "rank %d %s",
+         global_rank(shim, event->local), event->text);
+    shim_stop_peers(shim, event->now_us, actions);
+}
+
+/* It failed before it was told to stop, although it ended later. */
+static bool failed_before_stop(const struct shim *shim, const struct shim_event *event)
+{
+    return event->age_us != 0 && event->age_us < event->now_us &&
+           event->now_us - event->age_us < shim->stopping_at_us;
 }
 
 static void on_exited(struct shim *shim, const struct shim_event *event,
@@ -242,29 +209,40 @@ static void on_exited(struct shim *shim, const struct shim_event *event,
 {
     assert(event->local < shim->options.local_count);
     struct shim_rank *rank = &shim->ranks[event->local];
-    if (rank->state != RANK_RUNNING && !rank->is_dumping)
+    if (rank->state != RANK_RUNNING && !rank->is_dumping && !rank->is_raised)
         return;
-    bool by_itself = shim->phase != SHIM_STOPPING || rank->is_dumping;
+    bool by_itself = shim->phase != SHIM_STOPPING || rank->is_dumping || rank->is_raised ||
+                     failed_before_stop(shim, event);
     rank->state = by_itself ? RANK_EXITED : RANK_STOPPED;
-    if (!rank->is_dumping || rank->signal == 0) { /* else it says SIGKILL if we cut its file */
+    /* Else it says SIGKILL if we cut its file, or how we ended what had failed. */
+    if (rank->is_raised ? event->code != 0 : !rank->is_dumping || rank->signal == 0) {
         rank->exit_code = event->code;
         rank->signal = event->signal;
     }
-    rank->is_dumping = false;
-    change(shim);
+    rank->is_dumping = rank->is_raised = false;
+    shim_change(shim);
     if (by_itself && (event->code != 0 || event->signal != 0)) {
         fail_by_exit(shim, event);
-        stop_now(shim, event->now_us, actions);
-    } else if (workers_are_gone(shim)) {
-        if (by_itself) {
-            stop_now(shim, event->now_us, actions); /* their children */
-        } else if (shim->kill_at_us != UINT64_MAX) {
-            /* Their children may still use the grace. */
-            shim->check_at_us = event->now_us + TREE_CHECK_US;
-            add(actions, (struct shim_action){.type = SHIM_CHECK_TREE});
-        }
+        shim_stop_peers(shim, event->now_us, actions);
     }
-    end_if_over(shim, event->now_us);
+    if (shim_workers_are_gone(shim))
+        shim_workers_gone(shim, event->now_us, !shim->has_failed && shim->stop_signal == 0,
+                          actions);
+    shim_end_if_over(shim, event->now_us);
+}
+
+static void on_store_exited(struct shim *shim, const struct shim_event *event,
+                            struct shim_actions *actions)
+{
+    if (!shim->store_runs)
+        return;
+    shim->store_runs = false;
+    if (shim_store_is_needed(shim, event->now_us)) {
+        fail(shim, event, event->code != 0 ? FAILURE_PROGRAM : FAILURE_NODE, -1,
+             "the c10d store of the job ended before its ranks: %s", event->text);
+        shim_stop_peers(shim, event->now_us, actions);
+    }
+    shim_end_if_over(shim, event->now_us);
 }
 
 static void send_world(struct shim *shim, uint32_t local, struct shim_actions *actions)
@@ -273,7 +251,7 @@ static void send_world(struct shim *shim, uint32_t local, struct shim_actions *a
     if (!shim->has_world || !rank->joined || rank->world_sent || rank->state != RANK_RUNNING)
         return;
     rank->world_sent = true;
-    add(actions, (struct shim_action){.type = SHIM_SEND_WORLD, .local = local});
+    shim_add(actions, (struct shim_action){.type = SHIM_SEND_WORLD, .local = local});
 }
 
 static void on_join(struct shim *shim, const struct shim_event *event, struct shim_actions *actions)
@@ -292,7 +270,7 @@ static void on_join(struct shim *shim, const struct shim_event *event, struct sh
             memcpy(shim->blob_bytes, join->blob.items, join->blob.count);
         shim->blob = (struct msg_bytes){.items = shim->blob_bytes, .count = join->blob.count};
     }
-    change(shim);
+    shim_change(shim);
     send_world(shim, event->local, actions);
 }
 
@@ -315,8 +293,9 @@ static void on_go(struct shim *shim, const struct msg_go *go, struct shim_action
     if (shim->phase != SHIM_READY || shim->go_taken)
         return;
     shim->go_taken = true;
-    add(actions, (struct shim_action){
-                     .type = SHIM_SPAWN_ALL, .text = go->master_addr, .port = go->master_port});
+    shim_add(actions, (struct shim_action){.type = SHIM_SPAWN_ALL,
+                                           .text = go->master_addr,
+                                           .port = go->master_port});
 }
 
 static void on_world(struct shim *shim, const struct msg_world *world, struct shim_actions *actions)
@@ -328,29 +307,9 @@ static void on_world(struct shim *shim, const struct msg_world *world, struct sh
     shim->world_byte_count = world->blob.count;
     if (world->blob.count > 0)
         memcpy(shim->world_bytes, world->blob.items, world->blob.count);
-    change(shim);
+    shim_change(shim);
     for (uint32_t i = 0; i < shim->options.local_count; i++)
         send_world(shim, i, actions);
-}
-
-static void on_stop(struct shim *shim, const struct msg_stop *stop, uint64_t now_us,
-                    struct shim_actions *actions)
-{
-    if (shim->phase == SHIM_ENDED || shim->kill_at_us == UINT64_MAX)
-        return;
-    if (!shim->go_taken || stop->grace_us == 0 || stop->signal == SIGNAL_KILL) {
-        stop_now(shim, now_us, actions);
-        return;
-    }
-    uint64_t kill_at_us = now_us + stop->grace_us;
-    if (shim->phase != SHIM_STOPPING)
-        set_phase(shim, SHIM_STOPPING, now_us);
-    if (shim->kill_at_us == 0 || kill_at_us < shim->kill_at_us)
-        shim->kill_at_us = kill_at_us; /* a second `stop` cannot make the grace longer */
-    if (shim->stop_signal != stop->signal) {
-        shim->stop_signal = stop->signal;
-        add(actions, (struct shim_action){.type = SHIM_SIGNAL, .signal = stop->signal});
-    }
 }
 
 static bool is_ours(const struct shim *shim, uint64_t job_id, uint32_t generation)
@@ -373,11 +332,12 @@ static void on_launcher_msg(struct shim *shim, const struct shim_event *event,
         on_world(shim, &msg->world, actions);
     } else if (msg->type == MSG_TYPE_STOP &&
                is_ours(shim, msg->stop.job_id, msg->stop.generation)) {
-        on_stop(shim, &msg->stop, event->now_us, actions);
+        shim->store_released = true;
+        shim_stop_gently(shim, event->now_us, msg->stop.signal, msg->stop.grace_us, actions);
     } else if (msg->type == MSG_TYPE_FORGET &&
                is_ours(shim, msg->forget.job_id, msg->forget.generation)) {
         shim->forgotten = true;
-        stop_now(shim, event->now_us, actions);
+        shim_stop_now(shim, event->now_us, actions);
     } else if (msg->type == MSG_TYPE_REPORT_ACK &&
                is_ours(shim, msg->report_ack.job_id, msg->report_ack.generation)) {
         if (msg->report_ack.revision <= shim->revision && msg->report_ack.revision > shim->acked)
@@ -398,20 +358,8 @@ static void check_lease(struct shim *shim, const struct shim_event *event,
     fail(shim, event, FAILURE_NETWORK, -1,
          "cut off from the server for longer than the lease (%llu s)",
          (unsigned long long)(shim->options.lease_us / 1000000));
-    stop_now(shim, event->now_us, actions);
-    end_if_over(shim, event->now_us);
-}
-
-static void check_grace(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
-{
-    if (shim->phase != SHIM_STOPPING || shim->kill_at_us == UINT64_MAX)
-        return;
-    if (now_us >= shim->kill_at_us) {
-        kill_tree(shim, actions);
-    } else if (shim->check_at_us != 0 && now_us >= shim->check_at_us) {
-        shim->check_at_us = now_us + TREE_CHECK_US;
-        add(actions, (struct shim_action){.type = SHIM_CHECK_TREE});
-    }
+    shim_stop_now(shim, event->now_us, actions);
+    shim_end_if_over(shim, event->now_us);
 }
 
 static uint64_t exit_at_us(const struct shim *shim)
@@ -432,7 +380,7 @@ static void report_if_due(struct shim *shim, uint64_t now_us, struct shim_action
         return;
     shim->reported = shim->revision;
     shim->report_at_us = now_us + REPORT_AGAIN_US;
-    add(actions, (struct shim_action){.type = SHIM_SEND_REPORT});
+    shim_add(actions, (struct shim_action){.type = SHIM_SEND_REPORT});
 }
 
 static void exit_if_done(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
@@ -442,25 +390,26 @@ static void exit_if_done(struct shim *shim, uint64_t now_us, struct shim_actions
     if (!shim->forgotten && now_us < exit_at_us(shim))
         return;
     shim->exit_ordered = true;
-    add(actions, (struct shim_action){.type = SHIM_EXIT});
+    shim_add(actions, (struct shim_action){.type = SHIM_EXIT});
 }
 
 static uint64_t next_timer_us(const struct shim *shim)
 {
     uint64_t at_us = UINT64_MAX;
-    uint64_t candidates[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX,
-                             UINT64_MAX, UINT64_MAX, shim_progress_timer_us(shim)};
+    uint64_t candidates[] = {UINT64_MAX,
+                             UINT64_MAX,
+                             shim_stop_timer_us(shim),
+                             UINT64_MAX,
+                             shim_progress_timer_us(shim),
+                             shim_store_timer_us(shim),
+                             shim_warn_timer_us(shim)};
 
     if (shim->launcher_open && shim->acked < shim->revision)
         candidates[0] = shim->report_at_us;
     if (shim->phase != SHIM_ENDED && shim->kill_at_us != UINT64_MAX)
         candidates[1] = shim->lease_until_us;
-    if (shim->phase == SHIM_STOPPING)
-        candidates[2] = shim->kill_at_us;
-    if (shim->check_at_us != 0)
-        candidates[3] = shim->check_at_us;
     if (shim->phase == SHIM_ENDED && !shim->exit_ordered)
-        candidates[4] = exit_at_us(shim);
+        candidates[3] = exit_at_us(shim);
     for (uint32_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++)
         if (candidates[i] < at_us)
             at_us = candidates[i];
@@ -504,12 +453,21 @@ static void on_event(struct shim *shim, const struct shim_event *event,
     case SHIM_EVENT_DUMPING:
         on_dumping(shim, event, actions);
         break;
+    case SHIM_EVENT_RAISED:
+        on_raised(shim, event, actions);
+        break;
     case SHIM_EVENT_WORKER_MSG:
         on_worker_msg(shim, event, actions);
         break;
+    case SHIM_EVENT_STORE_STARTED:
+        shim->store_runs = true;
+        break;
+    case SHIM_EVENT_STORE_EXITED:
+        on_store_exited(shim, event, actions);
+        break;
     case SHIM_EVENT_TREE_EMPTY:
         shim->tree_empty = true;
-        end_if_over(shim, event->now_us);
+        shim_end_if_over(shim, event->now_us);
         break;
     }
 }
@@ -540,6 +498,7 @@ static void check(const struct shim *shim, enum shim_phase phase_before, uint64_
     assert((shim->phase != SHIM_RUNNING && shim->phase != SHIM_STOPPING) || shim->go_taken);
     assert(shim->kill_at_us == 0 || shim->phase >= SHIM_STOPPING);
     assert(!shim->exit_ordered || shim->phase == SHIM_ENDED);
+    assert(!shim->store_runs || (shim->go_taken && shim->phase != SHIM_ENDED));
     assert(shim->failed_rank == -1 ||
            (shim->has_failed && shim->failed_rank >= first &&
             shim->failed_rank < first + (int32_t)shim->options.local_count));
@@ -554,46 +513,13 @@ void shim_step(struct shim *shim, const struct shim_event *event, struct shim_ac
     shim_lease_take(shim, event);
     check_lease(shim, event, actions);
     on_event(shim, event, actions);
-    check_grace(shim, event->now_us, actions);
+    shim_check_grace(shim, event->now_us, actions);
+    shim_store_check(shim, event->now_us, actions);
+    shim_warn_check(shim, event->now_us, actions);
     shim_progress_send(shim, event->now_us,
                        event->type == SHIM_EVENT_EXITED ? event->local : UINT32_MAX, actions);
     report_if_due(shim, event->now_us, actions);
     exit_if_done(shim, event->now_us, actions);
     actions->timer_at_us = next_timer_us(shim);
     check(shim, phase_before, lease_before_us);
-}
-
-void shim_report(const struct shim *shim, uint64_t now_us, struct part_report_rank *ranks,
-                 struct msg_shim_report *report)
-{
-    uint64_t age_us = shim->has_failed ? now_us - shim->failed_at_us : 0;
-
-    *report = (struct msg_shim_report){
-        .job_id = shim->options.job_id,
-        .generation = shim->options.generation,
-        .revision = shim->revision,
-        .phase = shim->phase,
-        .master_port = shim->master_port,
-        .blob = shim->blob,
-        .has_world = shim->has_world,
-        .failed_rank = shim->failed_rank,
-        .failed_age_us = age_us < DURATION_US_MAX ? age_us : DURATION_US_MAX,
-        .failed_errno_exit = (int32_t)shim->failed_errno_exit,
-        .failed_class = shim->failed_class,
-        .cause = shim->cause,
-        .tail = "",
-    };
-    for (uint32_t i = 0; i < shim->options.local_count; i++) {
-        const struct shim_rank *rank = &shim->ranks[i];
-        ranks[i] = (struct part_report_rank){
-            .rank = shim->options.rank_base + i,
-            .state = rank->state,
-            .pid = rank->pid,
-            .exit_code = rank->exit_code,
-            .signal = rank->signal,
-            .joined = rank->joined,
-        };
-    }
-    report->ranks.items = ranks;
-    report->ranks.count = shim->options.local_count;
 }

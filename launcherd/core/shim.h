@@ -7,9 +7,9 @@
  *   stopping   they are being signalled or killed
  *   ended      no process of the job is left; it exits after `forget`
  *
- * The first worker that fails stops the others at once, without asking the server; so do `stop`
- * (signal, grace, kill) and the end of the lease. A report has the whole state; it is sent on every
- * change, and each second until it is acknowledged. */
+ * The first worker that fails stops the others without asking the server; so do `stop` and the end of
+ * the lease (shim_stop.h says how). A report has the whole state; it is sent on every change, and each
+ * second until it is acknowledged. */
 #ifndef LAUNCHERD_CORE_SHIM_H
 #define LAUNCHERD_CORE_SHIM_H
 
@@ -22,8 +22,11 @@
 struct shim_options {
     uint64_t job_id;
     uint32_t generation;
-    uint32_t rank_base, local_count, world;
+    uint32_t rank_base, local_count, world, node_count;
     uint64_t grace_us;
+    uint64_t
+        warn_after_us; /* --warn: so long after the ranks run they get this signal once; 0: none */
+    uint32_t warn_signal;
     /* When the lease that launcherd had at the spawn ends; 0: it had none yet, and the lease runs
      * for `lease_us` from the first step. */
     uint64_t lease_until_us;
@@ -38,13 +41,15 @@ struct shim_rank {
     uint32_t signal;
     bool joined, world_sent;
     bool is_dumping; /* EXITED, but its process still writes a core file */
+    bool is_raised;  /* EXITED, but its process has not ended yet */
 };
 
 /* What a worker said last. */
 struct shim_progress {
     struct msg_progress newest;
-    bool is_waiting;  /* it was not sent yet */
-    uint64_t next_us; /* not before then */
+    char doing[DOING_BYTES_MAX]; /* newest.doing */
+    bool is_waiting;             /* it was not sent yet */
+    uint64_t next_us;            /* not before then */
 };
 
 struct shim {
@@ -54,15 +59,21 @@ struct shim {
     uint32_t revision, acked, reported; /* reported: last revision sent on this connection */
     uint64_t report_at_us;              /* when to send it again */
     uint64_t lease_until_us;
-    uint64_t kill_at_us; /* stopping: when the grace is over; UINT64_MAX: killed already */
-    bool tree_empty;     /* the edge saw no process of ours left */
+    uint64_t stopping_at_us; /* since then it is stopping or has ended; 0: it is not */
+    uint64_t kill_at_us;     /* stopping: when the grace is over; UINT64_MAX: killed already */
+    bool tree_empty;         /* the edge saw no process of ours left, beside the store */
+    bool store_runs, store_end_ordered;
+    bool store_released; /* by the server's `stop` */
     bool has_world, forgotten;
     bool has_failed;      /* cause, failed_*: the first failure */
     bool go_taken;        /* SPAWN_ALL was ordered */
     bool exit_ordered;    /* SHIM_EXIT was ordered */
-    uint32_t stop_signal; /* last sent for a `stop`; 0: none */
+    uint32_t stop_signal; /* last sent; 0: none */
     uint64_t check_at_us; /* stopping with grace, all workers gone: when to look again; else 0 */
+    uint64_t left_at_us;  /* all workers exited 0: when what they left gets SIGTERM; else 0 */
     uint64_t ended_at_us;
+    uint64_t
+        warn_at_us; /* running: when the warning is due; 0: not known yet, UINT64_MAX: it was given */
     uint32_t master_port;
     int32_t failed_rank; /* global; -1: none */
     uint64_t failed_at_us;
@@ -87,11 +98,14 @@ enum shim_event_type {
     SHIM_EVENT_LAUNCHER_MSG, /* msg: go, world, stop, forget, report_ack, lease, report_request */
     SHIM_EVENT_SPAWNED,      /* local, pid */
     SHIM_EVENT_SPAWN_FAILED, /* local, code (126, 127, or 125 for ours), text */
-    SHIM_EVENT_EXITED,       /* local, code or signal, text: more about it ("core dumped"), or "" */
-    SHIM_EVENT_DUMPING,      /* local: it has died and writes a core file; signal, 0: not known.
+    SHIM_EVENT_EXITED, /* local, code or signal, text: more about it ("core dumped", its exception), or "" */
+    SHIM_EVENT_DUMPING, /* local: it has died and writes a core file; signal, 0: not known.
                               * EXITED follows, which can take minutes */
-    SHIM_EVENT_WORKER_MSG,   /* local, msg: worker_join, progress, worker_error */
-    SHIM_EVENT_TREE_EMPTY,   /* after KILL_TREE, or asked by CHECK_TREE: nothing of ours is left */
+    SHIM_EVENT_RAISED, /* local: it has raised an exception, text, and not ended yet. EXITED follows */
+    SHIM_EVENT_WORKER_MSG,    /* local, msg: worker_join, progress, worker_error */
+    SHIM_EVENT_STORE_STARTED, /* before the first SPAWNED, where this shim has a store */
+    SHIM_EVENT_STORE_EXITED,  /* text: how, code: 1 where the job's limits were the cause; else 0 */
+    SHIM_EVENT_TREE_EMPTY,    /* after KILL_TREE, or asked by CHECK_TREE: nothing of ours is left */
 };
 
 struct shim_event {
@@ -101,6 +115,7 @@ struct shim_event {
     uint32_t local, pid, port;
     int32_t code;
     uint32_t signal;
+    uint64_t age_us; /* EXITED, RAISED: since when it has failed, where that is known; else 0 */
     const char *text;
 };
 
@@ -109,9 +124,13 @@ enum shim_action_type {
     SHIM_SPAWN_ALL, /* text: master address, port: every local rank; SPAWNED or SPAWN_FAILED follows
                        for each */
     SHIM_SIGNAL,    /* signal: to the process group of every running worker */
-    SHIM_KILL_TREE, /* SIGKILL every descendant, until none is left; TREE_EMPTY follows */
-    SHIM_CHECK_TREE,  /* TREE_EMPTY follows if no descendant is left, else nothing */
-    SHIM_SEND_REPORT, /* what shim_report() makes; the edge adds the tail of failed_rank's output */
+    SHIM_WARN,      /* signal: to every running worker itself; nothing is being stopped */
+    SHIM_SIGNAL_LEFT, /* signal, is_told: to what workers that have ended left, each process once */
+    SHIM_KILL_TREE,   /* SIGKILL every descendant, until none is left; TREE_EMPTY follows. is_told:
+                       * because the grace is over */
+    SHIM_CHECK_TREE,  /* TREE_EMPTY follows when no descendant is left, at once or later */
+    SHIM_END_STORE,   /* STORE_EXITED follows */
+    SHIM_SEND_REPORT, /* what shim_report() makes; the edge adds what it has of failed_rank */
     SHIM_SEND_PROGRESS, /* progress, to launcherd */
     SHIM_SEND_WORLD,    /* local: msg world with the blob to that worker */
     SHIM_EXIT,          /* the end is reported and recorded: close all, exit */
@@ -120,13 +139,15 @@ enum shim_action_type {
 struct shim_action {
     enum shim_action_type type;
     uint32_t local, signal, port;
+    bool is_told;     /* the logs of the ranks say which processes it is about */
     const char *text; /* both are borrowed until the next step */
     const struct msg_progress *progress;
 };
 
 /* Bound of one step: `world` and progress for each worker, and of every other action at most one for
- * the lease, one for the event and one for the grace. */
-#define SHIM_ACTIONS_MAX (2 * SLOTS_PER_NODE_MAX + 8)
+ * the lease, two for the event, two for the grace, one for the store
+ * and one for the warning. */
+#define SHIM_ACTIONS_MAX (2 * SLOTS_PER_NODE_MAX + 10)
 struct shim_actions {
     uint32_t count;
     uint64_t timer_at_us;
@@ -141,7 +162,7 @@ void shim_init(struct shim *shim, const struct shim_options *options);
  * START. A second `go` or `world` is ignored; a second `stop` can shorten the grace or change the
  * signal; `forget` before the end kills at once. Asserts the invariants of the state. */
 void shim_step(struct shim *shim, const struct shim_event *event, struct shim_actions *actions);
-/* The report as of now; `ranks` [SLOTS_PER_NODE_MAX] backs its list; the tail is empty. */
+/* The report as of now; `ranks` [SLOTS_PER_NODE_MAX] backs its list; tail, error and what else the edge knows is empty. */
 void shim_report(const struct shim *shim, uint64_t now_us, struct part_report_rank *ranks,
                  struct msg_shim_report *report);
 

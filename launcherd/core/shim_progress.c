@@ -1,6 +1,7 @@
 #include "launcherd/core/shim_progress.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 #define INTERVAL_US 1000000u
 
@@ -14,6 +15,9 @@ void shim_progress_take(struct shim *shim, const struct shim_event *event)
         news->checkpoint_step < progress->newest.checkpoint_step)
         return;
     progress->newest = *news;
+    (void)snprintf(progress->doing, sizeof progress->doing, "%s",
+                   news->doing != NULL ? news->doing : "");
+    progress->newest.doing = progress->doing;
     progress->is_waiting = true;
 }
 

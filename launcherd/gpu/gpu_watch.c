@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -44,6 +45,9 @@ struct gpu_watch {
     struct question questions[SLOTS];
     uint64_t answered; /* facts that the loop has not taken; one bit for each slot */
     struct gpu_facts facts[SLOTS];
+    uint64_t gauges_wanted; /* one bit for each slot; read when no question waits */
+    uint64_t gauges_now_us; /* when they were wanted last */
+    struct gpu_gauges gauges[SLOTS];
     uint32_t xid_count;
     struct xid xids[XIDS_MAX];
 };
@@ -244,20 +248,35 @@ static bool first_look(struct gpu_watch *watch, bool *is_ready)
     return watch->nvml.library != NULL;
 }
 
-/* False: the thread must end. */
-static bool next_question(struct gpu_watch *watch, uint32_t *slot, struct question *question)
+static uint32_t device_of(const struct gpu_watch *watch, uint32_t slot)
 {
+    return watch->devices.all ? slot : watch->devices.items[slot];
+}
+
+/* What the thread does next. Questions go first: the state of a slot depends on them. */
+enum work { WORK_END, WORK_QUESTION, WORK_GAUGES };
+
+static enum work next_work(struct gpu_watch *watch, uint32_t *slot, struct question *question)
+{
+    enum work work = WORK_END;
+
     pthread_mutex_lock(&watch->lock);
-    while (!watch->stopping && watch->pending == 0)
+    while (!watch->stopping && watch->pending == 0 && watch->gauges_wanted == 0)
         pthread_cond_wait(&watch->changed, &watch->lock);
-    bool goes_on = !watch->stopping;
-    if (goes_on) {
+    if (watch->stopping) {
+        work = WORK_END;
+    } else if (watch->pending == 0) {
+        work = WORK_GAUGES;
+        *slot = (uint32_t)__builtin_ctzll(watch->gauges_wanted);
+        *question = (struct question){watch->gauges_now_us, 0, device_of(watch, *slot)};
+    } else {
+        work = WORK_QUESTION;
         *slot = (uint32_t)__builtin_ctzll(watch->pending);
         *question = watch->questions[*slot];
         watch->pending &= ~(1ull << *slot);
     }
     pthread_mutex_unlock(&watch->lock);
-    return goes_on;
+    return work;
 }
 
 static void post_facts(struct gpu_watch *watch, const struct gpu_facts *facts)
@@ -291,16 +310,42 @@ static void answer(struct gpu_watch *watch, uint32_t slot, const struct question
     post_facts(watch, &facts);
 }
 
+static void read_gauges(struct gpu_watch *watch, uint32_t slot, const struct question *question,
+                        bool *is_ready)
+{
+    int code = *is_ready ? NVML_SUCCESS : init_and_count(watch, is_ready);
+    struct gpu_gauges gauges;
+
+    pthread_mutex_lock(&watch->lock);
+    gauges = watch->gauges[slot];
+    pthread_mutex_unlock(&watch->lock);
+    if (code == NVML_SUCCESS)
+        nvml_gauges(&watch->nvml, question->device, question->asked_us, &gauges);
+    else
+        gpu_printable(nvml_error_text(&watch->nvml, code), gauges.error, sizeof gauges.error);
+    pthread_mutex_lock(&watch->lock);
+    watch->gauges[slot] = gauges;
+    if (question->asked_us == watch->gauges_now_us) /* else newer ones are wanted meanwhile */
+        watch->gauges_wanted &= ~(1ull << slot);
+    pthread_cond_broadcast(&watch->changed);
+    pthread_mutex_unlock(&watch->lock);
+}
+
 static void *answer_questions(void *arg)
 {
     struct gpu_watch *watch = arg;
     struct question question;
+    enum work work = WORK_END;
     bool is_ready = false;
     uint32_t slot;
 
     if (first_look(watch, &is_ready))
-        while (next_question(watch, &slot, &question))
-            answer(watch, slot, &question, &is_ready);
+        while ((work = next_work(watch, &slot, &question)) != WORK_END) {
+            if (work == WORK_GAUGES)
+                read_gauges(watch, slot, &question, &is_ready);
+            else
+                answer(watch, slot, &question, &is_ready);
+        }
     if (is_ready)
         (void)watch->nvml.shut_down();
     thread_ends(watch);
@@ -412,11 +457,34 @@ void gpu_watch_ask(struct gpu_watch *watch, uint32_t slot, uint64_t asked_us, ui
 {
     assert(slot < SLOTS_PER_NODE_MAX && asked_us != 0);
     pthread_mutex_lock(&watch->lock);
-    watch->questions[slot] = (struct question){
-        asked_us, bytes_max, watch->devices.all ? slot : watch->devices.items[slot]};
+    watch->questions[slot] = (struct question){asked_us, bytes_max, device_of(watch, slot)};
     watch->pending |= 1ull << slot;
     pthread_cond_broadcast(&watch->changed);
     pthread_mutex_unlock(&watch->lock);
+}
+
+void gpu_watch_gauges(struct gpu_watch *watch, uint32_t count, uint64_t now_us, uint64_t age_us,
+                      uint64_t timeout_us, struct gpu_gauges gauges[])
+{
+    struct timespec until = after_us(timeout_us);
+    uint64_t mine = 0;
+    int rc = 0;
+
+    assert(count <= SLOTS_PER_NODE_MAX);
+    pthread_mutex_lock(&watch->lock);
+    for (uint32_t i = 0; i < count; i++)
+        if (watch->gauges[i].read_us == 0 || watch->gauges[i].read_us + age_us < now_us)
+            mine |= 1ull << i;
+    watch->gauges_wanted |= mine;
+    watch->gauges_now_us = now_us;
+    pthread_cond_broadcast(&watch->changed);
+    while ((watch->gauges_wanted & mine) != 0 && watch->threads > 0 && !watch->stopping && rc == 0)
+        rc = pthread_cond_timedwait(&watch->changed, &watch->lock, &until);
+    memcpy(gauges, watch->gauges, count * sizeof gauges[0]);
+    pthread_mutex_unlock(&watch->lock);
+    for (uint32_t i = 0; i < count; i++)
+        if ((mine & (1ull << i)) != 0 && gauges[i].read_us < now_us && gauges[i].error[0] == '\0')
+            (void)snprintf(gauges[i].error, sizeof gauges[i].error, "the driver does not answer");
 }
 
 void gpu_watch_detach(struct gpu_watch *watch)

@@ -8,6 +8,7 @@
  *   gpu_watch_count    waits for that
  *   gpu_watch_attach   answers come on this loop from now on
  *   gpu_watch_ask      the thread queries the GPU (nvml_look), then on_facts; on_xid at any time
+ *   gpu_watch_gauges   the last known values for people, read by the same thread
  *   gpu_watch_detach, gpu_watch_close */
 #ifndef LAUNCHERD_GPU_GPU_WATCH_H
 #define LAUNCHERD_GPU_GPU_WATCH_H
@@ -18,6 +19,7 @@
 
 #include "common/status.h"
 #include "launcherd/core/gpu_facts.h"
+#include "launcherd/gpu/gauges.h"
 #include "launcherd/process/devices.h"
 
 struct gpu_watch;
@@ -46,6 +48,11 @@ enum status gpu_watch_attach(struct gpu_watch *watch, uv_loop_t *loop,
                              struct err *err);
 /* A question replaces an earlier one about the same slot that no thread has taken. */
 void gpu_watch_ask(struct gpu_watch *watch, uint32_t slot, uint64_t asked_us, uint64_t bytes_max);
+/* What the first `count` slots' GPUs show of themselves. Those that were read more than `age_us` ago are
+ * read again, which is waited for at most `timeout_us`; then the last known values stand, with the time of
+ * their reading. From any thread but the loop's, and not after gpu_watch_close. */
+void gpu_watch_gauges(struct gpu_watch *watch, uint32_t count, uint64_t now_us, uint64_t age_us,
+                      uint64_t timeout_us, struct gpu_gauges gauges[]);
 /* No more answers; the handle on the loop is closed. NULL is allowed. */
 void gpu_watch_detach(struct gpu_watch *watch);
 /* After the loop has ended. Waits up to `timeout_us` for the threads. False: one hangs in NVML, and

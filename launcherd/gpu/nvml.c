@@ -29,6 +29,18 @@ static void find_processes(const struct nvml *nvml, const char *base, void *func
     (void)find(nvml, name, function);
 }
 
+static void find_health(struct nvml *nvml)
+{
+    (void)find(nvml, "nvmlDeviceGetPersistenceMode", &nvml->get_persistence);
+    (void)find(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", &nvml->get_throttle);
+    (void)find(nvml, "nvmlDeviceGetCurrPcieLinkWidth", &nvml->get_pcie_width);
+    (void)find(nvml, "nvmlDeviceGetMaxPcieLinkWidth", &nvml->get_pcie_width_max);
+    (void)find(nvml, "nvmlDeviceGetRetiredPagesPendingStatus", &nvml->get_retire_pending);
+    (void)find(nvml, "nvmlDeviceGetNvLinkState", &nvml->get_link);
+    (void)find(nvml, "nvmlSystemGetDriverVersion", &nvml->get_driver);
+    (void)find(nvml, "nvmlSystemGetCudaDriverVersion_v2", &nvml->get_cuda);
+}
+
 enum status nvml_load(struct nvml *nvml, struct err *err)
 {
     memset(nvml, 0, sizeof *nvml);
@@ -49,6 +61,13 @@ enum status nvml_load(struct nvml *nvml, struct err *err)
     (void)find(nvml, "nvmlDeviceGetRemappedRows", &nvml->get_rows);
     (void)find(nvml, "nvmlDeviceGetMinorNumber", &nvml->get_minor);
     (void)find(nvml, "nvmlDeviceGetMigMode", &nvml->get_mig);
+    (void)find(nvml, "nvmlDeviceGetName", &nvml->get_name);
+    (void)find(nvml, "nvmlDeviceGetUUID", &nvml->get_uuid);
+    (void)find(nvml, "nvmlDeviceGetUtilizationRates", &nvml->get_utilization);
+    (void)find(nvml, "nvmlDeviceGetTemperature", &nvml->get_temperature);
+    (void)find(nvml, "nvmlDeviceGetPowerUsage", &nvml->get_power);
+    (void)find(nvml, "nvmlDeviceGetEnforcedPowerLimit", &nvml->get_power_limit);
+    find_health(nvml);
     (void)find(nvml, "nvmlErrorString", &nvml->error_text);
     if (!find(nvml, "nvmlEventSetCreate", &nvml->events_new) ||
         !find(nvml, "nvmlDeviceRegisterEvents", &nvml->events_register) ||

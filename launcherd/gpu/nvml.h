@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "launcherd/core/gpu_facts.h"
+#include "launcherd/gpu/gauges.h"
 
 #define NVML_NAME "libnvidia-ml.so.1"
 
@@ -21,6 +22,9 @@ struct nvml_process { /* nvmlProcessInfo_t, of the calls that end in _v2 and _v3
     unsigned pid;
     unsigned long long bytes; /* UINT64_MAX: not known */
     unsigned gpu_instance, compute_instance;
+};
+struct nvml_utilization {
+    unsigned gpu, memory; /* percent of the last sample period */
 };
 struct nvml_event {
     void *device;
@@ -54,6 +58,20 @@ struct nvml {
                     unsigned *is_pending, unsigned *has_failed);
     int (*get_minor)(void *device, unsigned *minor);
     int (*get_mig)(void *device, unsigned *current, unsigned *pending);
+    int (*get_name)(void *device, char *name, unsigned name_bytes);
+    int (*get_uuid)(void *device, char *uuid, unsigned uuid_bytes);
+    int (*get_utilization)(void *device, struct nvml_utilization *utilization);
+    int (*get_temperature)(void *device, int sensor, unsigned *celsius);
+    int (*get_power)(void *device, unsigned *milliwatts);
+    int (*get_power_limit)(void *device, unsigned *milliwatts);
+    int (*get_persistence)(void *device, unsigned *mode);
+    int (*get_throttle)(void *device, unsigned long long *reasons);
+    int (*get_pcie_width)(void *device, unsigned *lanes);
+    int (*get_pcie_width_max)(void *device, unsigned *lanes);
+    int (*get_retire_pending)(void *device, unsigned *is_pending);
+    int (*get_link)(void *device, unsigned link, unsigned *is_up);
+    int (*get_driver)(char *version, unsigned version_bytes);
+    int (*get_cuda)(int *version);
     const char *(*error_text)(int code);
     int (*events_new)(void **set);
     int (*events_register)(void *device, unsigned long long types, void *set);
@@ -72,5 +90,20 @@ const char *nvml_error_text(const struct nvml *nvml, int code);
  * file open are searched for where more than `bytes_max` is used and NVML names no process. */
 void nvml_look(const struct nvml *nvml, uint32_t index, uint64_t bytes_max,
                struct gpu_facts *facts);
+/* Reads what GPU `index` shows of itself; what its driver does not know is GAUGE_UNKNOWN. After an error
+ * the values are as they were. `now_us`: boot clock, becomes read_us. */
+void nvml_gauges(const struct nvml *nvml, uint32_t index, uint64_t now_us,
+                 struct gpu_gauges *gauges);
+
+/* The health of a GPU; each value GAUGE_UNKNOWN where this GPU or driver does not tell it. */
+struct nvml_health {
+    int64_t retire_pending, has_persistence;
+    int64_t throttle; /* bits: nvmlClocksThrottleReasons */
+    int64_t pcie_width, pcie_width_max;
+    int64_t links_up, links_down; /* NVLinks */
+};
+void nvml_health(const struct nvml *nvml, uint32_t index, struct nvml_health *health);
+/* The version of the driver, and the newest CUDA that it runs: 1000 major + 10 minor. */
+int64_t nvml_driver(const struct nvml *nvml, char *version, size_t version_bytes);
 
 #endif

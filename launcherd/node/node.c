@@ -12,11 +12,15 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "common/io/stop_signal.h"
 #include "common/log.h"
 #include "launcherd/node/node_adopt.h"
 #include "launcherd/node/node_expire.h"
 #include "launcherd/node/node_gpus.h"
+#include "launcherd/node/node_inspect.h"
 #include "launcherd/node/node_logs.h"
+#include "launcherd/node/node_look.h"
+#include "launcherd/node/node_questions.h"
 #include "launcherd/node/node_server.h"
 #include "launcherd/node/node_shims.h"
 #include "launcherd/node/node_stage.h"
@@ -37,6 +41,9 @@ struct node {
     struct node_stage stage;
     struct node_gpus gpus;
     struct node_logs logs;
+    struct node_inspect inspect;
+    struct node_look look;
+    struct node_questions questions;
     struct node_expire expire;
     uv_timer_t timer, end_timer;
     uv_signal_t child_signal;
@@ -61,7 +68,22 @@ static void on_server_message(void *owner, const struct msg *msg)
     if (node->host.ending)
         return;
     if (msg->type == MSG_TYPE_LOG_READ) {
-        node_logs_read(&node->logs, &msg->log_read);
+        if (msg->log_read.what == LOG_STACK || msg->log_read.what == LOG_STORE)
+            node_inspect_read(&node->inspect, &msg->log_read);
+        else
+            node_logs_read(&node->logs, &msg->log_read);
+        return;
+    }
+    if (msg->type == MSG_TYPE_LOOK) {
+        node_look_ask(&node->look, &msg->look);
+        return;
+    }
+    if (msg->type == MSG_TYPE_NODE_ASK) {
+        node_questions_ask(&node->questions, &msg->node_ask);
+        return;
+    }
+    if (msg->type == MSG_TYPE_INPUT) {
+        node_shim_input(&node->shims, msg);
         return;
     }
     if (msg->type == MSG_TYPE_STAGE_DATA) {
@@ -84,6 +106,18 @@ static void send_server(void *owner, const struct msg *msg)
     node_server_send(&node->server, msg);
 }
 
+static bool is_helper(void *owner, pid_t pid)
+{
+    struct node *node = owner;
+    return node_helpers_have(&node->questions.helpers, pid);
+}
+
+static void helper_reaped(void *owner, pid_t pid)
+{
+    struct node *node = owner;
+    node_helpers_reaped(&node->questions.helpers, pid);
+}
+
 static void act(struct node *node, const struct launcher_action *action)
 {
     switch (action->type) {
@@ -95,6 +129,10 @@ static void act(struct node *node, const struct launcher_action *action)
         break;
     case LAUNCHER_END:
         node->options.on_refused(node->options.owner, action->text);
+        node->end_due = true;
+        break;
+    case LAUNCHER_LEFT:
+        node->options.on_left(node->options.owner);
         node->end_due = true;
         break;
     case LAUNCHER_SEND_SERVER:
@@ -165,6 +203,9 @@ static void close_all(struct node *node)
     uv_close((uv_handle_t *)&node->child_signal, NULL);
     node_gpus_close(&node->gpus);
     node_logs_close(&node->logs);
+    node_look_close(&node->look);
+    node_inspect_close(&node->inspect);
+    node_questions_close(&node->questions);
     node_stage_close(&node->stage);
     node_expire_close(&node->expire);
     node_shims_close(&node->shims);
@@ -301,7 +342,9 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
                                     .owner = node,
                                     .step = step,
                                     .post = post,
-                                    .send_server = send_server};
+                                    .send_server = send_server,
+                                    .is_helper = is_helper,
+                                    .helper_reaped = helper_reaped};
     node->lock_fd = -1;
     node->server = (struct node_server){
         .host = &node->host, .options = &node->options, .on_message = on_server_message};
@@ -320,6 +363,9 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     open_handles(node);
     node_shims_init(&node->shims, &node->host);
     node_logs_init(&node->logs, &node->host);
+    node_inspect_init(&node->inspect, &node->host, &node->shims);
+    node_look_init(&node->look, &node->host, &node->inspect, options->gpus);
+    node_questions_open(&node->questions, &node->host, options->gpus);
     node_stage_init(&node->stage, &node->host, &node->shims);
     node_expire_open(&node->expire, &node->host);
     *out = node;
@@ -345,11 +391,16 @@ void node_end(struct node *node)
         return;
     node->host.ending = true;
     node_server_close(&node->server, STATUS_OK, "launcherd ends");
-    if (!node->host.ends_shims || node_sweep_signal(&node->shims, SIGTERM) == 0) {
+    if (!node->host.ends_shims || node_sweep_signal(&node->shims, stop_signal()) == 0) {
         close_all(node);
         return;
     }
     uv_timer_start(&node->end_timer, on_end_timer, END_SHIMS_MS, 0);
+}
+
+void node_leave(struct node *node)
+{
+    step(node, (struct launcher_event){.type = LAUNCHER_EVENT_LEAVE});
 }
 
 bool node_has_ended(const struct node *node)
@@ -361,6 +412,8 @@ void node_free(struct node *node)
 {
     node_shims_free(&node->shims);
     node_server_free(&node->server);
+    node_questions_free(&node->questions);
+    node_inspect_free(&node->inspect);
     if (node->lock_fd >= 0)
         close(node->lock_fd);
     free(node);

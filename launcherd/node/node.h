@@ -7,7 +7,7 @@
  *   node_adopt   shims that are there when launcherd starts
  *   node_sweep   shims that have ended, and the processes that they left
  *   node_shims   shims that run: start, connection, removal
- *   node_gpus, node_logs, node_expire, slots_file */
+ *   node_gpus, node_logs, node_questions, node_expire, slots_file */
 #ifndef LAUNCHERD_NODE_NODE_H
 #define LAUNCHERD_NODE_NODE_H
 
@@ -43,6 +43,7 @@ struct node_options {
     void (*on_ready)(void *owner); /* the server has welcomed us for the first time */
     /* No server takes this node until a person acts, and nothing runs here: node_end is called. */
     void (*on_refused)(void *owner, const char *why);
+    void (*on_left)(void *owner); /* of node_leave: nothing runs here; node_end is called */
 };
 
 struct node;
@@ -55,6 +56,8 @@ enum status node_open(struct node **node, uv_loop_t *loop, const struct node_opt
 /* Orderly end: closes everything, so that the loop's run returns. Shims live on, unless
  * exit_with_parent: then they are ended first, within 2 s by themselves, else killed. */
 void node_end(struct node *node);
+/* The jobs on this node are stopped with their grace, here and by the server; then on_left. */
+void node_leave(struct node *node);
 /* Of a node_end: everything is closed. What may still hold up the loop is the lookup of a name,
  * which cannot be stopped. */
 bool node_has_ended(const struct node *node);

@@ -4,6 +4,7 @@
 #define LAUNCHERD_NODE_NODE_HOST_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 #include <uv.h>
 
 #include "common/log.h"
@@ -29,6 +30,9 @@ struct node_host {
     /* Queues an event from within an action, until the step is over. `event.text` is copied. */
     void (*post)(void *owner, struct launcher_event event);
     void (*send_server)(void *owner, const struct msg *msg);
+    /* Of the children that are no shims: is this one ours, so that a sweep spares it; it was reaped. */
+    bool (*is_helper)(void *owner, pid_t pid);
+    void (*helper_reaped)(void *owner, pid_t pid);
 };
 
 static inline struct log_about node_about(const struct node_host *host)

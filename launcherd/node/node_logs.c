@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcherd/process/foreign_file.h"
+#include "launcherd/process/log_index.h"
 #include "launcherd/process/rundir.h"
 
 enum {
@@ -48,10 +50,10 @@ static void make_dir(const struct node_logs *logs, const struct msg_log_read *re
 {
     char log_dir[PATH_MAX];
     rundir_log_dir(log_dir, logs->host->logs_dir, logs->host->core->cluster, request->job_id);
-    if (request->what == LOG_METRICS)
-        rundir_rank_dir(dir, log_dir, request->generation);
-    else
+    if (request->what == LOG_OUTPUT)
         rundir_join(dir, log_dir, ".");
+    else
+        rundir_rank_dir(dir, log_dir, request->generation);
 }
 
 static void make_path(const struct node_logs *logs, const struct msg_log_read *request,
@@ -61,6 +63,8 @@ static void make_path(const struct node_logs *logs, const struct msg_log_read *r
     make_dir(logs, request, dir);
     if (request->what == LOG_METRICS)
         rundir_rank_metrics(path, dir, request->rank);
+    else if (request->what == LOG_ERROR_FILE)
+        rundir_rank_error(path, dir, request->rank);
     else
         rundir_rank_log(path, dir, request->generation, request->rank);
 }
@@ -130,29 +134,41 @@ static uint64_t tail_offset(int fd, uint64_t size, uint32_t lines)
     return begin;
 }
 
-/* Metrics are in a folder of the job's user, who can put anything there: what is opened must be a plain
- * file of theirs, so neither a link to somebody else's file nor a pipe. -1: `*access` says why. */
-static int open_metrics(const char *path, enum log_access *access)
+/* What a rank writes itself is in a folder of the job's user. -1: `*access` says why. */
+static int open_rank_file(const char *path, enum log_access *access)
 {
-    struct stat folder, file;
-    char dir[PATH_MAX];
-    int dir_fd, fd;
+    enum foreign_file what;
+    int fd = foreign_file_open(path, &what);
 
-    (void)snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(path, '/') - path), path);
-    dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    *access = LOG_MISSING;
-    if (dir_fd < 0)
-        return -1;
-    fd = openat(dir_fd, strrchr(path, '/') + 1, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    *access = fd >= 0 ? LOG_READABLE : errno == ENOENT ? LOG_NEVER_WRITTEN : LOG_FOREIGN;
-    if (fd >= 0 && (fstat(dir_fd, &folder) != 0 || fstat(fd, &file) != 0 ||
-                    !S_ISREG(file.st_mode) || file.st_uid != folder.st_uid)) {
+    switch (what) {
+    case FOREIGN_READABLE:
+        *access = LOG_READABLE;
+        break;
+    case FOREIGN_NO_FOLDER:
+        *access = LOG_MISSING;
+        break;
+    case FOREIGN_NO_FILE:
+        *access = LOG_NEVER_WRITTEN;
+        break;
+    case FOREIGN_STRANGE:
         *access = LOG_FOREIGN;
-        close(fd);
-        fd = -1;
+        break;
     }
-    close(dir_fd);
     return fd;
+}
+
+/* Says which of the bytes are stderr. Where there are too many runs for an answer, it gets fewer bytes. */
+static void read_runs(struct log_reader *reader)
+{
+    uint32_t known;
+
+    reader->run_count = 0;
+    if (reader->request.what != LOG_OUTPUT || reader->got <= 0)
+        return;
+    known = log_index_read(reader->path, reader->offset, (uint32_t)reader->got, reader->runs,
+                           &reader->run_count);
+    if (known > 0)
+        reader->got = (ssize_t)known;
 }
 
 static void on_work(uv_work_t *work)
@@ -162,8 +178,8 @@ static void on_work(uv_work_t *work)
     struct stat stat;
     int fd;
 
-    if (request->what == LOG_METRICS) {
-        fd = open_metrics(reader->path, &reader->access);
+    if (request->what != LOG_OUTPUT) {
+        fd = open_rank_file(reader->path, &reader->access);
     } else {
         fd = open(reader->path, O_RDONLY | O_CLOEXEC);
         reader->access = fd < 0 ? LOG_MISSING : LOG_READABLE;
@@ -171,6 +187,7 @@ static void on_work(uv_work_t *work)
     if (fd >= 0 && fstat(fd, &stat) != 0)
         reader->access = LOG_MISSING;
     reader->got = 0;
+    reader->run_count = 0;
     reader->size = reader->offset = 0;
     if (reader->access == LOG_READABLE) {
         reader->size = (uint64_t)stat.st_size;
@@ -179,6 +196,7 @@ static void on_work(uv_work_t *work)
                              : request->offset;
         reader->got =
             read_piece(fd, &reader->offset, reader->size, reader->bytes, request->bytes_max);
+        read_runs(reader);
     }
     if (fd >= 0)
         close(fd);
@@ -219,8 +237,11 @@ static bool try_answer(struct node_logs *logs, const struct log_reader *reader, 
     struct msg_bytes bytes = {.items = reader->bytes, .count = count};
     const struct msg_log_read *request = &reader->request;
     bool may_come = reader->may_grow && reader->access != LOG_FOREIGN;
+    static const char *const names[] = {
+        [LOG_OUTPUT] = "log", [LOG_METRICS] = "metrics", [LOG_ERROR_FILE] = "error file"};
     char text[REASON_BYTES_MAX];
 
+    assert(request->what < sizeof names / sizeof names[0]);
     if (count == 0 && may_come && !must)
         return false;
     if (reader->access == LOG_READABLE || reader->access == LOG_NEVER_WRITTEN) {
@@ -230,13 +251,14 @@ static bool try_answer(struct node_logs *logs, const struct log_reader *reader, 
                                            .is_final = !reader->may_grow &&
                                                        reader->offset + count >= reader->size,
                                            .problem = "",
-                                           .size = reader->size});
+                                           .size = reader->size,
+                                           .runs = {reader->runs, reader->run_count}});
         return true;
     }
     (void)snprintf(
         text, sizeof text, "node %s has no %s of job %llu, generation %u, rank %u%s",
-        logs->host->core->options.name, request->what == LOG_METRICS ? "metrics" : "log",
-        (unsigned long long)request->job_id, request->generation, request->rank,
+        logs->host->core->options.name, names[request->what], (unsigned long long)request->job_id,
+        request->generation, request->rank,
         reader->access == LOG_FOREIGN ? ": what is there is no plain file of the job's user" : "");
     answer(logs, (struct msg_log_data){.request_id = request->request_id,
                                        .is_final = !may_come,

@@ -1,4 +1,4 @@
-/* log_read: the server asks for bytes of one rank's log or metrics, from an offset. A request that has all the
+/* log_read: the server asks for bytes of a file of one rank (log, metrics, error file), from an offset. A request that has all the
  * bytes there are waits here until there are more, the log is final, or its time is over. A log is
  * final once its generation has no process left on this node. Files are read by threads of libuv's
  * pool, so a slow disk delays answers and nothing else. */
@@ -19,8 +19,8 @@ enum {
 enum log_access {
     LOG_READABLE,
     LOG_MISSING,
-    LOG_NEVER_WRITTEN, /* metrics of a rank that wrote none */
-    LOG_FOREIGN,       /* metrics: no plain file of the job's user is there */
+    LOG_NEVER_WRITTEN, /* metrics or the error file of a rank that wrote none */
+    LOG_FOREIGN,       /* of those: no plain file of the job's user is there */
 };
 
 /* What a thread does for a request, and found. */
@@ -36,6 +36,8 @@ struct log_reader {
     uint64_t size, offset;
     ssize_t got;
     uint8_t bytes[LOG_CHUNK_BYTES_MAX];
+    uint32_t run_count; /* which of the bytes are stderr, and when they came */
+    struct part_log_run runs[LOG_RUNS_MAX];
 };
 
 struct node_logs {

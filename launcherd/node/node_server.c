@@ -16,11 +16,13 @@ enum status node_server_init(struct node_server *server, struct err *err)
 {
     const struct node_options *options = server->options;
 
+    enum status status = server_list_parse(&server->list, options->server, err);
+
     assert(server->host != NULL && options != NULL && server->on_message != NULL);
     /* a key that was kept was taken once: its server's name has been right */
     server->was_welcomed = options->key != NULL && !options->key_is_new;
-    if (options->key == NULL || address_is_unix(options->server))
-        return STATUS_OK;
+    if (status != STATUS_OK || options->key == NULL)
+        return status;
     return tls_client_new(&server->tls, options->key, err);
 }
 
@@ -55,7 +57,7 @@ static const char *explain_dial(struct node_server *server, enum status status, 
     if (status == STATUS_UNSUPPORTED)
         remedy = "make one there with `ddpctl node add NAME` and give it with --join";
     else if (status == STATUS_BAD_INPUT || (status == STATUS_NOT_FOUND && !server->was_welcomed &&
-                                            !address_is_unix(server->options->server)))
+                                            !address_is_unix(server_list_address(&server->list))))
         remedy = "correct --server, or the HOST:PORT in the key";
     if (remedy == NULL)
         return NULL;
@@ -66,21 +68,21 @@ static const char *explain_dial(struct node_server *server, enum status status, 
 /* Why a connection ended before the server welcomed us stays as it is. */
 static const char *explain_close(struct node_server *server, enum status status, const char *text)
 {
-    const char *address = server->options->server;
+    const char *address = server_list_address(&server->list);
     const bool is_bad = status == STATUS_BAD_INPUT || status == STATUS_TOO_BIG;
 
-    if (server->tls != NULL && status == STATUS_REFUSED)
+    if (server->uses_tls && status == STATUS_REFUSED)
         (void)snprintf(server->why, sizeof server->why,
                        "the server at %.100s does not accept the key of %s: it was removed or "
                        "rotated, or is of another server; have a new one made (ddpctl node rotate "
                        "%s, or node add) and give it with --join",
                        address, server->options->key->name, server->options->key->name);
-    else if (server->tls != NULL && is_bad && !conn_is_proved(&server->conn))
+    else if (server->uses_tls && is_bad && !conn_is_proved(&server->conn))
         (void)snprintf(server->why, sizeof server->why,
                        "at %.100s is no server that takes keys (%.200s); correct --server, or the "
                        "HOST:PORT in the key",
                        address, text);
-    else if (server->tls == NULL && is_bad && !address_is_unix(address))
+    else if (!server->uses_tls && is_bad && !address_is_unix(address))
         (void)snprintf(server->why, sizeof server->why,
                        "at %.100s is no server that takes nodes without a key (%.150s); make one "
                        "there with `ddpctl node add NAME` and give it with --join",
@@ -98,6 +100,18 @@ static void on_message(struct conn *conn, const struct msg *msg)
     struct node_server *server = conn->owner;
 
     server->on_message(server->host->owner, msg);
+    if (msg->type != MSG_TYPE_REFER || server->is_welcomed || server->is_referred)
+        return;
+    server->is_referred = true;
+    (void)server_list_referred(&server->list, msg->refer.leader);
+    conn_close(conn, STATUS_BUSY, "it stands by");
+}
+
+/* `stays`: NULL, or why trying again does not help here. One of several servers may not know yet what the others do. */
+static const char *after_failure(struct node_server *server, const char *stays)
+{
+    server_list_failed(&server->list);
+    return server_list_all_failed(&server->list) ? stays : NULL;
 }
 
 static void on_closed(struct conn *conn, enum status why, const char *text)
@@ -109,13 +123,18 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
     server->is_open = false;
     if (server->host->ending)
         return;
+    if (server->is_referred) {
+        server->host->step(server->host->owner, closed_event(NULL));
+        return;
+    }
     /* The server closes a connection that is not TLS where it wants a key. */
     (void)snprintf(line, sizeof line, "the connection to %.100s ended (%s: %.200s)%s",
-                   server->options->server, status_name(why), text,
-                   server->tls == NULL && !address_is_unix(server->options->server) &&
+                   server_list_address(&server->list), status_name(why), text,
+                   !server->uses_tls && !address_is_unix(server_list_address(&server->list)) &&
                            !server->was_welcomed
                        ? ", does it want a key (--join)?"
                        : "");
+    stays = after_failure(server, stays);
     if (stays == NULL)
         show_failure(server, line);
     server->host->step(server->host->owner, closed_event(stays));
@@ -135,7 +154,7 @@ static const char *own_address(struct node_server *server)
     if (server->options->address_is_fixed)
         return NULL;
     (void)snprintf(server->address, sizeof server->address, LOOPBACK);
-    if (address_is_unix(server->options->server) ||
+    if (address_is_unix(server_list_address(&server->list)) ||
         uv_tcp_getsockname(&server->conn.handle.tcp, (struct sockaddr *)&own, &byte_count) != 0)
         return server->address;
     address_format_tcp(&own, text, sizeof text);
@@ -154,7 +173,7 @@ static struct launcher_event open_event(struct node_server *server)
 static struct launcher_event failed_event(struct node_server *server, enum status status,
                                           const char *text)
 {
-    const char *stays = explain_dial(server, status, text);
+    const char *stays = after_failure(server, explain_dial(server, status, text));
 
     if (stays == NULL)
         show_failure(server, text);
@@ -188,8 +207,11 @@ void node_server_connect(struct node_server *server)
         return;
     server->conn.owner = server;
     server->dial.owner = server;
-    status = conn_dial_start(&server->dial, &server->conn, host->loop, server->options->server,
-                             server->tls, FRAME_LARGE_BYTES_MAX, &handlers, on_dialed, &err);
+    server->is_referred = false;
+    server->uses_tls = server->tls != NULL && !address_is_unix(server_list_address(&server->list));
+    status = conn_dial_start(&server->dial, &server->conn, host->loop,
+                             server_list_address(&server->list), server->tls, FRAME_LARGE_BYTES_MAX,
+                             &handlers, on_dialed, &err);
     if (status != STATUS_OK)
         host->post(host->owner, failed_event(server, status, err.text));
     else if (!server->dial.is_running)
@@ -218,8 +240,10 @@ void node_server_welcomed(struct node_server *server)
     if (options->key_is_new && !server->was_welcomed)
         keep_key(server);
     if (server->is_failure_shown)
-        log_line(LOG_INFO, node_about(server->host), "connected to %s", options->server);
+        log_line(LOG_INFO, node_about(server->host), "connected to %s",
+                 server_list_address(&server->list));
     server->is_failure_shown = false;
+    server_list_reached(&server->list);
     server->is_welcomed = server->was_welcomed = true;
 }
 

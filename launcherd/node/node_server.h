@@ -8,6 +8,7 @@
 
 #include "common/io/conn.h"
 #include "common/io/conn_dial.h"
+#include "common/io/server_list.h"
 #include "common/key.h"
 #include "launcherd/node/node.h"
 #include "launcherd/node/node_host.h"
@@ -15,7 +16,10 @@
 struct node_server {
     const struct node_host *host;
     const struct node_options *options;
-    struct tls_context *tls; /* owned; NULL: no key, or a unix socket */
+    struct server_list list; /* of options->server */
+    struct tls_context *tls; /* owned; NULL: no key */
+    bool uses_tls;           /* on the connection at hand */
+    bool is_referred;        /* it is over: that server stands by */
     struct conn_dial dial;
     struct conn conn;
     bool is_open;          /* `conn` is in use */

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/msg_version.h"
 #include "launcherd/node/node_expire.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/rundir.h"
@@ -91,6 +92,22 @@ struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start
     return shim;
 }
 
+static void note_ranks(struct node_shim *shim, const struct msg_shim_report *report)
+{
+    shim->rank_base = report->ranks.count > 0 ? report->ranks.items[0].rank : 0;
+    shim->rank_count = report->ranks.count;
+    for (uint32_t i = 0; i < report->ranks.count; i++)
+        shim->pids[i] =
+            report->ranks.items[i].state == RANK_RUNNING ? (pid_t)report->ranks.items[i].pid : 0;
+}
+
+pid_t node_shim_rank_pid(const struct node_shim *shim, uint32_t rank)
+{
+    return rank >= shim->rank_base && rank - shim->rank_base < shim->rank_count
+               ? shim->pids[rank - shim->rank_base]
+               : 0;
+}
+
 static void on_message(struct conn *conn, const struct msg *msg)
 {
     struct node_shim *shim = conn->owner;
@@ -102,9 +119,15 @@ static void on_message(struct conn *conn, const struct msg *msg)
         conn_close(conn, STATUS_BAD_INPUT, "another shim answers");
         return;
     }
+    if (shim->hello_received && msg->type == MSG_TYPE_INPUT_STATE) {
+        shim->shims->host->send_server(shim->shims->host->owner, msg);
+        return;
+    }
     struct launcher_event event = node_shim_event(
         shim, shim->hello_received ? LAUNCHER_EVENT_SHIM_MSG : LAUNCHER_EVENT_SHIM_OPEN);
     shim->hello_received = true;
+    if (msg->type == MSG_TYPE_SHIM_REPORT)
+        note_ranks(shim, &msg->shim_report);
     event.msg = msg;
     step(shim, event);
 }
@@ -152,6 +175,22 @@ void node_shim_send(struct node_shims *shims, uint64_t job_id, uint32_t generati
     if (conn_send(&shim->conn, &copy, &err) != STATUS_OK && err.status != STATUS_CLOSED)
         log_line(LOG_WARNING, node_shim_about(shim), "a %s was not sent to its shim: %s",
                  msg_type_name(msg->type), err.text);
+}
+
+void node_shim_input(struct node_shims *shims, const struct msg *msg)
+{
+    const struct msg_input *input = &msg->input;
+    struct node_shim *shim = node_shim_find(shims, input->job_id, input->generation);
+    struct msg answer = {.type = MSG_TYPE_INPUT_STATE};
+
+    if (shim != NULL && shim->conn_open && shim->hello_received &&
+        shim->conn.protocols.peer >= msg_type_since(MSG_TYPE_INPUT)) {
+        node_shim_send(shims, input->job_id, input->generation, msg);
+        return;
+    }
+    answer.input_state.request_id = input->request_id;
+    answer.input_state.problem = "its ranks do not run there now";
+    shims->host->send_server(shims->host->owner, &answer);
 }
 
 static enum status make_dirs(const struct node_shim *shim, const struct msg *start,

@@ -33,6 +33,8 @@ struct node_shim {
     bool reported;      /* SHIM_GONE or SHIM_FAILED was given to the core; until then it is swept */
     bool removed;
     char how[96]; /* how it ended */
+    uint32_t rank_base, rank_count;
+    pid_t pids[SLOTS_PER_NODE_MAX]; /* of its ranks, by its newest report; 0: does not run */
 };
 
 struct node_shims {
@@ -52,6 +54,8 @@ struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start
 /* NULL: not known. */
 struct node_shim *node_shim_find(const struct node_shims *shims, uint64_t job_id,
                                  uint32_t generation);
+/* The process of a rank that runs; 0: it does not. */
+pid_t node_shim_rank_pid(const struct node_shim *shim, uint32_t rank);
 /* An event of this shim; `msg` and `text` are to be filled in. */
 struct launcher_event node_shim_event(const struct node_shim *shim, enum launcher_event_type type);
 struct log_about node_shim_about(const struct node_shim *shim);
@@ -62,6 +66,8 @@ void node_shim_spawn(struct node_shims *shims, const struct msg *start);
 void node_shim_connect(struct node_shims *shims, uint64_t job_id, uint32_t generation);
 void node_shim_send(struct node_shims *shims, uint64_t job_id, uint32_t generation,
                     const struct msg *msg);
+/* What a rank reads next: to its shim, whose answer goes to the server. */
+void node_shim_input(struct node_shims *shims, const struct msg *msg);
 void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t generation);
 
 #endif

@@ -20,7 +20,7 @@ static bool is_live_child(void *arg, pid_t pid)
     for (const struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
         if (shim->pid == pid && shim->is_child && !shim->exited)
             return true;
-    return false;
+    return shims->host->is_helper(shims->host->owner, pid);
 }
 
 uint32_t node_sweep_kill_described(const struct rundir_shim *process)
@@ -122,6 +122,7 @@ void node_sweep_reap(struct node_shims *shims)
 {
     siginfo_t info;
     while (proc_reap(&info)) {
+        shims->host->helper_reaped(shims->host->owner, info.si_pid);
         for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next) {
             if (shim->pid == info.si_pid && shim->is_child && !shim->exited) {
                 describe_exit(shim, &info);

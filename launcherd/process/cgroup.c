@@ -239,6 +239,9 @@ uint64_t cgroup_oom_kills(const char *dir)
 
 void cgroup_remove(const char *dir)
 {
+    char ranks[PATH_MAX];
+    if (make_path(ranks, dir, CGROUP_RANKS))
+        (void)rmdir(ranks);
     (void)rmdir(dir);
 }
 

@@ -18,6 +18,8 @@
 
 #define CGROUP_PIDS_MAX 32768u /* of one job on one node, threads too: ends a fork bomb */
 
+#define CGROUP_RANKS "ranks" /* a group in that of a job, for its workers without the job's store */
+
 struct cgroup_limits {
     uint64_t memory_bytes; /* 0: no limit */
     uint32_t pids;         /* 0: no limit */
@@ -44,7 +46,7 @@ bool cgroup_kill(const char *dir);
 bool cgroup_is_populated(const char *dir);
 /* How many processes in it the kernel has killed for want of memory. */
 uint64_t cgroup_oom_kills(const char *dir);
-/* Succeeds once no process in it lives; else it stays. */
+/* With the CGROUP_RANKS in it. Succeeds once no process in it lives; else it stays. */
 void cgroup_remove(const char *dir);
 
 /* "8G", "512M", "1.5T", or bytes, in powers of 1024. False: no size. */

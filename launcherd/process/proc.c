@@ -12,12 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct proc_stat {
-    pid_t pid, ppid;
-    char state;
-    uint64_t start_ticks;
-};
-
 static ssize_t read_file(const char *path, char *bytes, size_t capacity)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -30,29 +24,43 @@ static ssize_t read_file(const char *path, char *bytes, size_t capacity)
     return got;
 }
 
-/* /proc/PID/stat, proc(5): state is field 3, ppid 4, start time 22. The name in field 2 may contain
- * spaces and parentheses, so fields are counted from the last parenthesis. */
-static bool read_stat(pid_t pid, struct proc_stat *stat)
+/* proc(5): the name is field 2, state 3, ppid 4, group 5, session 6, times 14 and 15, start time 22. The name may
+ * contain spaces and parentheses, so fields are counted from the last parenthesis. */
+bool proc_stat_read(const char *dir, struct proc_stat *stat)
 {
     char path[64], text[1024];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    (void)snprintf(path, sizeof path, "%.50s/stat", dir);
     if (read_file(path, text, sizeof text) <= 0)
         return false;
-    const char *at = strrchr(text, ')');
-    if (at == NULL || at[1] != ' ')
+    const char *name = strchr(text, '(');
+    char *at = strrchr(text, ')');
+    if (name == NULL || at == NULL || at < name || at[1] != ' ')
         return false;
+    *at = '\0';
+    *stat = (struct proc_stat){.is.pid = (pid_t)strtol(text, NULL, 10)};
+    (void)snprintf(stat->is.name, sizeof stat->is.name, "%s", name + 1);
     at += 2;
-    stat->pid = pid;
     stat->state = *at;
-    stat->ppid = (pid_t)strtol(at + 1, NULL, 10);
-    for (int field = 3; field < 22; field++) {
+    stat->ppid = (pid_t)strtol(at + 1, &at, 10);
+    stat->is.group = (pid_t)strtol(at, &at, 10);
+    stat->is.session = (pid_t)strtol(at, &at, 10);
+    for (int field = 6; field < 22; field++) {
         at = strchr(at, ' ');
         if (at == NULL)
             return false;
         at++;
+        if (field == 13 || field == 14) /* now at the one after it */
+            stat->cpu_ticks += strtoull(at, NULL, 10);
     }
-    stat->start_ticks = strtoull(at, NULL, 10);
+    stat->is.start_ticks = strtoull(at, NULL, 10);
     return true;
+}
+
+static bool read_stat(pid_t pid, struct proc_stat *stat)
+{
+    char dir[32];
+    (void)snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    return proc_stat_read(dir, stat);
 }
 
 static bool is_dead(const struct proc_stat *stat)
@@ -63,7 +71,7 @@ static bool is_dead(const struct proc_stat *stat)
 uint64_t proc_start_ticks(pid_t pid)
 {
     struct proc_stat stat;
-    return read_stat(pid, &stat) && !is_dead(&stat) ? stat.start_ticks : 0;
+    return read_stat(pid, &stat) && !is_dead(&stat) ? stat.is.start_ticks : 0;
 }
 
 void proc_boot_id(char *text, uint32_t text_bytes)
@@ -114,8 +122,7 @@ int proc_pidfd(pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
-/* The next number in /proc; 0 at the end. */
-static pid_t next_pid(DIR *dir)
+pid_t proc_next_pid(DIR *dir)
 {
     struct dirent *entry;
     while ((entry = readdir(dir)) != NULL)
@@ -124,12 +131,11 @@ static pid_t next_pid(DIR *dir)
     return 0;
 }
 
-/* Searches the environment for NUL `entry` NUL. It is read in pieces that overlap by the length of
- * `entry`. */
-static bool environment_has(pid_t pid, const char *entry)
+/* It is read in pieces that overlap by the length of `entry`. */
+bool proc_environment_has(pid_t pid, const char *entry, size_t entry_bytes)
 {
     char path[64], bytes[16384];
-    size_t entry_bytes = strlen(entry), kept = 1;
+    size_t kept = 1;
     bool found = false;
 
     (void)snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
@@ -178,6 +184,20 @@ static bool is_command(pid_t pid, const char *word, const struct stat *wanted)
            found.st_ino == wanted->st_ino;
 }
 
+bool proc_has_child(pid_t parent, pid_t but)
+{
+    struct proc_stat stat;
+    bool found = false;
+    DIR *dir = opendir("/proc");
+
+    if (dir == NULL)
+        return true;
+    for (pid_t pid = proc_next_pid(dir); pid != 0 && !found; pid = proc_next_pid(dir))
+        found = pid != but && read_stat(pid, &stat) && stat.ppid == parent;
+    closedir(dir);
+    return found;
+}
+
 pid_t proc_find_command(const char *word, const char *path)
 {
     struct stat wanted;
@@ -186,7 +206,8 @@ pid_t proc_find_command(const char *word, const char *path)
 
     if (dir == NULL)
         return 0;
-    for (pid = next_pid(dir); pid != 0 && !is_command(pid, word, &wanted); pid = next_pid(dir))
+    for (pid = proc_next_pid(dir); pid != 0 && !is_command(pid, word, &wanted);
+         pid = proc_next_pid(dir))
         continue;
     closedir(dir);
     return pid;
@@ -199,7 +220,7 @@ static bool kill_if_token(pid_t pid, const char *entry)
     int pidfd = proc_pidfd(pid);
     if (pidfd < 0)
         return false;
-    bool found = environment_has(pid, entry);
+    bool found = proc_environment_has(pid, entry, strlen(entry));
     if (found)
         syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
     close(pidfd);
@@ -215,7 +236,7 @@ uint32_t proc_kill_token(const char *token)
     if (dir == NULL)
         return 0;
     (void)snprintf(entry, sizeof entry, "%s=%.32s", PROC_TOKEN_NAME, token);
-    for (pid_t pid = next_pid(dir); pid != 0; pid = next_pid(dir))
+    for (pid_t pid = proc_next_pid(dir); pid != 0; pid = proc_next_pid(dir))
         if (pid != getpid())
             count += kill_if_token(pid, entry);
     closedir(dir);
@@ -233,7 +254,7 @@ static bool table_read(struct proc_table *table)
     DIR *dir = opendir("/proc");
     if (dir == NULL)
         return false;
-    for (pid_t pid = next_pid(dir); pid != 0; pid = next_pid(dir)) {
+    for (pid_t pid = proc_next_pid(dir); pid != 0; pid = proc_next_pid(dir)) {
         if (!read_stat(pid, &stat))
             continue;
         if (table->count == table->capacity) {
@@ -250,45 +271,83 @@ static bool table_read(struct proc_table *table)
     return true;
 }
 
-/* Kills only the process whose start time was read together with its parent: a later process with
- * the same pid has another one. */
-static void kill_exactly(const struct proc_stat *stat)
+void proc_signal_exactly(const struct proc_found *found, int signal)
 {
-    int pidfd = proc_pidfd(stat->pid);
+    int pidfd = proc_pidfd(found->pid);
     if (pidfd < 0)
         return;
-    if (proc_start_ticks(stat->pid) == stat->start_ticks)
-        syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    if (proc_start_ticks(found->pid) == found->start_ticks)
+        syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
     close(pidfd);
 }
 
-static uint32_t kill_below(const struct proc_table *table, pid_t parent, uint32_t depth,
-                           bool (*is_spared)(void *arg, pid_t pid), void *arg)
+struct visit {
+    bool (*is_spared)(void *arg, pid_t pid);
+    void *arg;
+    void (*take)(const struct proc_found *found, void *taker);
+    void *taker;
+};
+
+static uint32_t visit_below(const struct proc_table *table, pid_t parent, uint32_t depth,
+                            const struct visit *visit)
 {
     uint32_t count = 0;
     if (depth > 1000)
         return 0; /* a pid that was used again while reading could close a cycle */
     for (uint32_t i = 0; i < table->count; i++) {
         const struct proc_stat *stat = &table->items[i];
-        if (stat->ppid != parent || stat->pid == getpid())
+        if (stat->ppid != parent || stat->is.pid == getpid())
             continue;
-        if (is_spared != NULL && is_spared(arg, stat->pid))
+        if (depth == 0 && visit->is_spared != NULL && visit->is_spared(visit->arg, stat->is.pid))
             continue;
         if (!is_dead(stat)) {
-            kill_exactly(stat);
+            visit->take(&stat->is, visit->taker);
             count++;
         }
-        count += kill_below(table, stat->pid, depth + 1, NULL, NULL);
+        count += visit_below(table, stat->is.pid, depth + 1, visit);
     }
     return count;
 }
 
-uint32_t proc_kill_descendants(pid_t parent, bool (*is_spared)(void *arg, pid_t pid), void *arg)
+static uint32_t visit_descendants(pid_t parent, const struct visit *visit)
 {
     struct proc_table table = {0};
     uint32_t count = 0;
     if (table_read(&table))
-        count = kill_below(&table, parent, 0, is_spared, arg);
+        count = visit_below(&table, parent, 0, visit);
     free(table.items);
     return count;
+}
+
+static void take_kill(const struct proc_found *found, void *taker)
+{
+    (void)taker;
+    proc_signal_exactly(found, SIGKILL);
+}
+
+uint32_t proc_kill_descendants(pid_t parent, bool (*is_spared)(void *arg, pid_t pid), void *arg)
+{
+    return visit_descendants(
+        parent, &(struct visit){.is_spared = is_spared, .arg = arg, .take = take_kill});
+}
+
+struct found_list {
+    struct proc_found *items;
+    uint32_t count, most;
+};
+
+static void take_found(const struct proc_found *found, void *taker)
+{
+    struct found_list *list = taker;
+    if (list->count < list->most)
+        list->items[list->count++] = *found;
+}
+
+uint32_t proc_find_descendants(pid_t parent, bool (*is_spared)(void *arg, pid_t pid), void *arg,
+                               struct proc_found *found, uint32_t most)
+{
+    struct found_list list = {.items = found, .most = most};
+    return visit_descendants(
+        parent,
+        &(struct visit){.is_spared = is_spared, .arg = arg, .take = take_found, .taker = &list});
 }

@@ -14,6 +14,7 @@
 
 #include "common/buf.h"
 #include "common/frame.h"
+#include "common/io/write_all.h"
 #include "common/stage.h"
 
 #define REMOVE_DEPTH_MAX 200u /* of folders in folders: each needs a descriptor */
@@ -50,6 +51,11 @@ void rundir_rank_dir(char out[PATH_MAX], const char *log_dir, uint32_t generatio
 void rundir_rank_metrics(char out[PATH_MAX], const char *rank_dir, uint32_t rank)
 {
     (void)snprintf(out, PATH_MAX, "%.*s/rank%u.metrics.jsonl", PATH_MAX - 200, rank_dir, rank);
+}
+
+void rundir_rank_error(char out[PATH_MAX], const char *rank_dir, uint32_t rank)
+{
+    (void)snprintf(out, PATH_MAX, "%.*s/rank%u.json", PATH_MAX - 200, rank_dir, rank);
 }
 
 enum status rundir_make(const char *path, mode_t mode, struct err *err)
@@ -91,20 +97,6 @@ void rundir_remove(const char *path)
     }
     closedir(dir);
     rmdir(path);
-}
-
-static bool write_all(int fd, const char *bytes, size_t byte_count)
-{
-    while (byte_count > 0) {
-        ssize_t written = write(fd, bytes, byte_count);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0)
-            return false;
-        bytes += written;
-        byte_count -= (size_t)written;
-    }
-    return true;
 }
 
 /* Not synced: a crash of the machine, which may lose the rename, also ends the processes that the

@@ -43,9 +43,10 @@ void rundir_path(char out[PATH_MAX], const char *state_dir, const char *cluster,
 /* `logs_dir`: STATE/logs, or launcherd's --log-dir. */
 void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id);
 void rundir_rank_log(char out[PATH_MAX], const char *log_dir, uint32_t generation, uint32_t rank);
-/* The folder of that generation in which the ranks may write, and the file of a rank's metrics in it. */
+/* The folder of that generation in which the ranks may write, and in it the files of a rank: metrics, error. */
 void rundir_rank_dir(char out[PATH_MAX], const char *log_dir, uint32_t generation);
 void rundir_rank_metrics(char out[PATH_MAX], const char *rank_dir, uint32_t rank);
+void rundir_rank_error(char out[PATH_MAX], const char *rank_dir, uint32_t rank);
 /* DIR/NAME, truncated where it does not fit. */
 void rundir_join(char out[PATH_MAX], const char *dir, const char *name);
 

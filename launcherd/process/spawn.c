@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -134,7 +135,7 @@ IN_CHILD static int child_main(void *arg)
         return child_fail(child, STAGE_CGROUP);
     setsid();
     reset_signals();
-    if (!arrange_fds(child))
+    if (!arrange_fds(child) || (order->has_terminal && ioctl(STDOUT_FILENO, TIOCSCTTY, 0) != 0))
         return child_fail(child, STAGE_DESCRIPTORS);
     if (order->is_job && !set_limits())
         return child_fail(child, STAGE_LIMITS);
@@ -180,6 +181,21 @@ static char **program_paths(const char *name, const char *search)
         search += bytes + (search[bytes] == ':');
     }
     return paths;
+}
+
+int spawn_open_output(size_t byte_count)
+{
+    int fd = memfd_create("output", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd >= 0 &&
+        (ftruncate(fd, (off_t)byte_count) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW) != 0)) {
+        int code = errno;
+
+        close(fd);
+        errno = code;
+        return -1;
+    }
+    return fd;
 }
 
 bool spawn_find_program(const char *name, const char *search, int *code)

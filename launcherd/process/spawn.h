@@ -5,6 +5,7 @@
 #define LAUNCHERD_PROCESS_SPAWN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -23,6 +24,7 @@ struct spawn_order {
     const char *cgroup;         /* its folder; NULL: ours */
     int stdin_fd, stdout_fd, stderr_fd;
     int extra_fd;          /* -1: none */
+    bool has_terminal;     /* stdout_fd is a terminal: it becomes the one of the new session */
     bool is_job;           /* with the limits and the umask of jobs, and no new privileges */
     bool dies_with_parent; /* it gets SIGKILL when we end, in whatever way */
 };
@@ -32,6 +34,10 @@ struct spawn_order {
  * found, 126 found but not runnable, 125 any other failure; `err` has the reason. */
 enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit_code,
                           struct err *err);
+
+/* A file in memory for what a process prints, of all zeros, close-on-exec. It does not grow: a write beyond
+ * `byte_count` fails. -1: errno. */
+int spawn_open_output(size_t byte_count);
 
 /* Whether `name` can be run here and now, by the rules of spawn_process; else `code` is errno. */
 bool spawn_find_program(const char *name, const char *search, int *code);

@@ -49,6 +49,8 @@ bool dumps_spare_pid(void *arg, pid_t pid)
 {
     const struct shim_workers *workers = arg;
 
+    if (workers->store.pid > 0 && pid == workers->store.pid)
+        return true;
     for (uint32_t i = 0; i < workers->options.start->local_count; i++)
         if (workers->items[i].pid == pid)
             return dumps_spare(&workers->items[i]);

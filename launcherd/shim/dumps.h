@@ -23,7 +23,7 @@ void dumps_close(struct shim_workers *workers);
 bool dumps_spare(const struct shim_worker *worker);
 /* One of them is not. */
 bool dumps_spare_any(const struct shim_workers *workers);
-/* The same by pid, for proc_kill_descendants; `arg`: struct shim_workers. */
+/* The same by pid, for proc_kill_descendants; `arg`: struct shim_workers. The store is spared as well: the core ends it. */
 bool dumps_spare_pid(void *arg, pid_t pid);
 
 #endif

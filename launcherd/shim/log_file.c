@@ -12,6 +12,7 @@
 
 #define CUT_ALIGN 65536u /* a multiple of every usual block of a file system */
 #define MARK_BYTES 64u
+#define LOST_NOTE_BYTES 96u
 
 /* Where the hole begins: the head of the log is a quarter of all that is kept. */
 static uint64_t cut_begin(const struct log_file *file)
@@ -53,6 +54,7 @@ static void cut(struct log_file *file)
         return;
     }
     file->cut_end = end;
+    log_index_cut(&file->index, begin - MARK_BYTES, begin, end);
     uint64_t gone = end - begin + MARK_BYTES;
     (void)snprintf(text, sizeof text, "%llu bytes cut", (unsigned long long)gone);
     write_mark(file, text);
@@ -64,7 +66,7 @@ static int open_file(const char *path)
 }
 
 /* Positions of readers stay valid, since what comes has the offset that it would have had. */
-static void open_again(struct log_file *file)
+static void open_again(struct log_file *file, int64_t at_ms)
 {
     char note[128];
     int fd = open_file(file->path);
@@ -80,20 +82,27 @@ static void open_again(struct log_file *file)
     int length =
         snprintf(note, sizeof note, "[... this log was deleted: %llu bytes are gone ...]\n",
                  (unsigned long long)file->size);
+    log_index_note(&file->index, file->size, true, at_ms);
     if (pwrite(fd, note, (size_t)length, (off_t)file->size) == length)
         file->size += (uint64_t)length;
     if (file->size_max > 0)
         file->cut_end = file->size;
 }
 
-/* In the place of what the disk has refused. False: it refuses this too. */
-static bool tell_lost(struct log_file *file)
+static int lost_note(uint64_t lost_bytes, char note[LOST_NOTE_BYTES])
 {
-    char note[96];
-    int length =
-        snprintf(note, sizeof note, "\n[... %llu bytes lost: the disk of the log was full ...]\n",
-                 (unsigned long long)file->lost_bytes);
+    return snprintf(note, LOST_NOTE_BYTES,
+                    "\n[... %llu bytes lost: the disk of the log was full ...]\n",
+                    (unsigned long long)lost_bytes);
+}
 
+/* In the place of what the disk has refused. False: it refuses this too. */
+static bool tell_lost(struct log_file *file, int64_t at_ms)
+{
+    char note[LOST_NOTE_BYTES];
+    int length = lost_note(file->lost_bytes, note);
+
+    log_index_note(&file->index, file->size, true, at_ms);
     if (pwrite(file->fd, note, (size_t)length, (off_t)file->size) != length)
         return false; /* a part of the line is written over by the next try */
     file->size += (uint64_t)length;
@@ -102,17 +111,41 @@ static bool tell_lost(struct log_file *file)
     return true;
 }
 
-void log_file_write(struct log_file *file, const char *bytes, size_t byte_count)
+/* On a disk that is still full when the log ends: over the last bytes that it took. They are lost, too. */
+static void tell_lost_at_end(struct log_file *file)
 {
+    char note[LOST_NOTE_BYTES];
+    uint64_t lost_bytes = file->lost_bytes;
+    int length = 0;
+
+    if (lost_bytes == 0 || tell_lost(file, file->last_ms))
+        return;
+    for (int i = 0; i < 3; i++) /* the number may get a digit more by the line's own length */
+        length = lost_note(lost_bytes + (uint64_t)length, note);
+    if (file->size < (uint64_t)length ||
+        pwrite(file->fd, note, (size_t)length, (off_t)file->size - length) != length ||
+        ftruncate(file->fd, (off_t)file->size) != 0) /* a part of the line of tell_lost */
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "a log lacks its last %llu bytes, and there is no room to say so in it",
+                 (unsigned long long)lost_bytes);
+}
+
+void log_file_write(struct log_file *file, const struct log_piece *piece)
+{
+    const char *bytes = piece->bytes;
+    size_t byte_count = piece->byte_count;
     struct stat stat;
 
     if (!file->is_gone && fstat(file->fd, &stat) == 0 && stat.st_nlink == 0)
-        open_again(file);
+        open_again(file, piece->at_ms);
 
-    if (file->lost_bytes > 0 && !tell_lost(file)) {
+    file->last_ms = piece->at_ms;
+    if (file->lost_bytes > 0 && !tell_lost(file, piece->at_ms)) {
         file->lost_bytes += byte_count;
         return;
     }
+    if (byte_count > 0 && !file->is_full)
+        log_index_note(&file->index, file->size, piece->is_error, piece->at_ms);
     while (byte_count > 0 && !file->is_full) {
         ssize_t written = pwrite(file->fd, bytes, byte_count, (off_t)file->size);
         if (written < 0 && errno == EINTR)
@@ -147,13 +180,17 @@ enum status log_file_open(struct log_file *file, const char *path, uint64_t size
     if (file->fd < 0)
         return err_set(err, STATUS_IO, errno, "cannot open the log %.150s: %s", path,
                        strerror(errno));
+    log_index_open(&file->index, path);
     file->size = fstat(file->fd, &stat) == 0 ? (uint64_t)stat.st_size : 0;
     return STATUS_OK;
 }
 
 void log_file_close(struct log_file *file)
 {
-    if (file->fd >= 0)
+    if (file->fd >= 0) {
+        tell_lost_at_end(file);
         (void)close(file->fd);
+    }
+    log_index_close(&file->index);
     file->fd = -1;
 }

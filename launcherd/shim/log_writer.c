@@ -11,7 +11,10 @@
 struct log_item {
     struct log_item *next;
     struct log_file *file; /* NULL: a line, for stderr */
-    bool closes;
+    bool closes, is_error;
+    int64_t at_ms;
+    void (*work)(void *argument); /* NULL: none */
+    void *argument;
     size_t byte_count;
     char bytes[];
 };
@@ -24,12 +27,19 @@ static void carry_out(const struct log_item *item)
 {
     size_t done = 0;
 
+    if (item->work != NULL) {
+        item->work(item->argument);
+        return;
+    }
     if (item->closes) {
         log_file_close(item->file);
         return;
     }
     if (item->file != NULL) {
-        log_file_write(item->file, item->bytes, item->byte_count);
+        log_file_write(item->file, &(struct log_piece){.is_error = item->is_error,
+                                                       .at_ms = item->at_ms,
+                                                       .bytes = item->bytes,
+                                                       .byte_count = item->byte_count});
         return;
     }
     while (done < item->byte_count) {
@@ -74,19 +84,15 @@ static void *run(void *argument)
 
 /* -- the loop ---------------------------------------------------------------------------------- */
 
-static bool add(struct log_writer *writer, struct log_file *file, bool closes, const char *bytes,
-                size_t byte_count)
+/* Takes the item. False: it is dropped, since the queue is full. */
+static bool enqueue(struct log_writer *writer, struct log_item *item)
 {
-    struct log_item *item = malloc(sizeof *item + byte_count);
+    const size_t byte_count = item->byte_count;
     bool fits;
 
-    if (item == NULL)
-        return false;
-    *item = (struct log_item){.file = file, .closes = closes, .byte_count = byte_count};
-    if (byte_count > 0)
-        memcpy(item->bytes, bytes, byte_count);
     (void)pthread_mutex_lock(&writer->lock);
-    fits = closes || writer->queued_bytes + byte_count <= LOG_WRITER_BYTES_MAX + LOG_WRITER_RESERVE;
+    fits = byte_count == 0 ||
+           writer->queued_bytes + byte_count <= LOG_WRITER_BYTES_MAX + LOG_WRITER_RESERVE;
     if (fits) {
         if (writer->last != NULL)
             writer->last->next = item;
@@ -102,13 +108,32 @@ static bool add(struct log_writer *writer, struct log_file *file, bool closes, c
     return fits;
 }
 
+static bool add(struct log_writer *writer, struct log_file *file, bool closes,
+                const struct log_piece *piece)
+{
+    const size_t byte_count = piece->byte_count;
+    struct log_item *item = malloc(sizeof *item + byte_count);
+
+    if (item == NULL)
+        return false;
+    *item = (struct log_item){.file = file,
+                              .closes = closes,
+                              .is_error = piece->is_error,
+                              .at_ms = piece->at_ms,
+                              .byte_count = byte_count};
+    if (byte_count > 0)
+        memcpy(item->bytes, piece->bytes, byte_count);
+    return enqueue(writer, item);
+}
+
 /* A line that finds no room is lost: there is no other place for it. */
 static void add_line(const char *bytes, size_t byte_count)
 {
     struct log_writer *writer = log_lines; /* our own thread may log while the loop closes */
 
     if (writer != NULL)
-        (void)add(writer, NULL, false, bytes, byte_count);
+        (void)add(writer, NULL, false,
+                  &(struct log_piece){.bytes = bytes, .byte_count = byte_count});
 }
 
 struct state {
@@ -286,15 +311,24 @@ bool log_writer_takes(struct log_writer *writer)
     return !writer->is_stuck || look(writer).queued_bytes < LOG_WRITER_BYTES_MAX;
 }
 
-bool log_writer_add(struct log_writer *writer, struct log_file *file, const char *bytes,
-                    size_t byte_count)
+bool log_writer_add(struct log_writer *writer, struct log_file *file, const struct log_piece *piece)
 {
-    return add(writer, file, false, bytes, byte_count);
+    return add(writer, file, false, piece);
+}
+
+bool log_writer_add_work(struct log_writer *writer, void (*work)(void *argument), void *argument)
+{
+    struct log_item *item = writer->is_open ? malloc(sizeof *item) : NULL;
+
+    if (item == NULL)
+        return false;
+    *item = (struct log_item){.work = work, .argument = argument};
+    return enqueue(writer, item);
 }
 
 void log_writer_add_close(struct log_writer *writer, struct log_file *file)
 {
-    if (!add(writer, file, true, NULL, 0))
+    if (!add(writer, file, true, &(struct log_piece){0}))
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "no memory to close a log");
 }
 

@@ -55,8 +55,11 @@ bool log_writer_has_room(struct log_writer *writer);
 /* False: it is stuck and its queue full, so output is to be dropped. */
 bool log_writer_takes(struct log_writer *writer);
 /* Copies the bytes. False: they are dropped, since the queue is full, with its reserve too. */
-bool log_writer_add(struct log_writer *writer, struct log_file *file, const char *bytes,
-                    size_t byte_count);
+bool log_writer_add(struct log_writer *writer, struct log_file *file,
+                    const struct log_piece *piece);
+/* Calls `work` in the thread, after what is queued: for other accesses to that disk. False: no memory, or
+ * the writer is not open. */
+bool log_writer_add_work(struct log_writer *writer, void (*work)(void *argument), void *argument);
 /* Closes the file after its bytes. */
 void log_writer_add_close(struct log_writer *writer, struct log_file *file);
 /* True: all is written. Else on_flushed follows when it is, or after LOG_WRITER_FLUSH_MS. */

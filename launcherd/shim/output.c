@@ -6,10 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/io/conn.h"
 #include "common/utf8.h"
 
 #define READ_BYTES (64u * 1024u)
 #define READS_A_TURN 16
+#define OUTPUT_NOTE_BYTES_MAX 1024
 
 static void store_last(struct output *output, const char *bytes, size_t byte_count)
 {
@@ -35,119 +37,214 @@ static bool tell_lost(struct output *output)
     int length = snprintf(note, sizeof note,
                           "\n[... %llu bytes lost: the disk of the log took nothing ...]\n",
                           (unsigned long long)output->lost_bytes);
+    const struct log_piece piece = {
+        .is_error = true, .at_ms = clock_wall_ms(), .bytes = note, .byte_count = (size_t)length};
 
-    if (!log_writer_add(output->writer, &output->file, note, (size_t)length))
+    if (!log_writer_add(output->writer, &output->file, &piece))
         return false;
     output->lost_bytes = 0;
     return true;
 }
 
-static void give(struct output *output, const char *bytes, size_t byte_count)
+static void give(struct output *output, const struct log_piece *piece)
 {
     if (!log_writer_takes(output->writer) || (output->lost_bytes > 0 && !tell_lost(output)) ||
-        !log_writer_add(output->writer, &output->file, bytes, byte_count))
-        output->lost_bytes += byte_count;
+        !log_writer_add(output->writer, &output->file, piece))
+        output->lost_bytes += piece->byte_count;
 }
 
-static void shut(struct output *output)
+static bool is_open(const struct output *output)
 {
-    if (!output->is_open)
+    return output->streams[0].is_open || output->streams[1].is_open;
+}
+
+static void shut(struct output_stream *stream)
+{
+    struct output *output = stream->poll.data;
+
+    if (!stream->is_open)
         return;
-    output->is_open = false;
-    uv_poll_stop(&output->poll);
-    uv_close((uv_handle_t *)&output->poll, NULL);
-    close(output->pipe_fd);
+    stream->is_open = false;
+    uv_poll_stop(&stream->poll);
+    uv_close((uv_handle_t *)&stream->poll, NULL);
+    close(stream->fd);
+    if (is_open(output))
+        return;
     if (output->lost_bytes > 0)
         (void)tell_lost(output);
     log_writer_add_close(output->writer, &output->file);
 }
 
 /* The number of bytes, at most `bytes_max`; 0: the pipe is empty for now, or closed. */
-static size_t read_once(struct output *output, size_t bytes_max)
+static size_t read_once(struct output_stream *stream, size_t bytes_max)
 {
     static char bytes[READ_BYTES]; /* one thread, one loop */
+    struct output *output = stream->poll.data;
     size_t count = bytes_max < sizeof bytes ? bytes_max : sizeof bytes;
     ssize_t got;
 
     do
-        got = read(output->pipe_fd, bytes, count);
+        got = read(stream->fd, bytes, count);
     while (got < 0 && errno == EINTR);
     if (got > 0) {
-        give(output, bytes, (size_t)got);
+        give(output, &(struct log_piece){.is_error = stream->is_error,
+                                         .at_ms = clock_wall_ms(),
+                                         .bytes = bytes,
+                                         .byte_count = (size_t)got});
         store_last(output, bytes, (size_t)got);
         return (size_t)got;
     }
     if (got == 0 || errno != EAGAIN)
-        shut(output); /* every writer has closed it */
+        shut(stream); /* every writer has closed it */
     return 0;
 }
 
+static struct output_stream *stream_of(uv_poll_t *poll)
+{
+    struct output *output = poll->data;
+
+    return poll == &output->streams[0].poll ? &output->streams[0] : &output->streams[1];
+}
+
+/* epoll gives the pipes in the order in which they became readable. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
+    struct output_stream *stream = stream_of(poll);
     struct output *output = poll->data;
     (void)status;
     (void)events;
-    for (int i = 0; i < READS_A_TURN && output->is_open; i++) {
+    for (int i = 0; i < READS_A_TURN && stream->is_open; i++) {
         if (!log_writer_has_room(output->writer)) {
-            output->is_paused = true;
-            uv_poll_stop(&output->poll);
+            stream->is_paused = true;
+            uv_poll_stop(&stream->poll);
             return;
         }
-        if (read_once(output, READ_BYTES) == 0)
+        if (read_once(stream, READ_BYTES) == 0)
             return;
     }
 }
 
 void output_resume(struct output *output)
 {
-    if (!output->is_open || !output->is_paused)
-        return;
-    output->is_paused = false;
-    uv_poll_start(&output->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+    for (int i = 0; i < 2; i++) {
+        struct output_stream *stream = &output->streams[i];
+
+        if (!stream->is_open || !stream->is_paused)
+            continue;
+        stream->is_paused = false;
+        uv_poll_start(&stream->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+    }
 }
 
-enum status output_open(struct output *output, uv_loop_t *loop, struct log_writer *writer,
-                        const char *path, uint64_t size_max, int *write_fd, struct err *err)
+/* Takes `fd`, and closes it on failure too. */
+static enum status watch_stream(struct output *output, int number, uv_loop_t *loop, int fd,
+                                struct err *err)
+{
+    struct output_stream *stream = &output->streams[number];
+    int rc = uv_poll_init(loop, &stream->poll, fd); /* makes only our end non-blocking */
+
+    if (rc != 0) {
+        close(fd);
+        return err_set(err, STATUS_SYSTEM, rc, "cannot watch a pipe: %s", uv_strerror(rc));
+    }
+    stream->fd = fd;
+    stream->is_error = number == 1;
+    stream->is_open = true;
+    stream->poll.data = output;
+    uv_poll_start(&stream->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+    return STATUS_OK;
+}
+
+static enum status open_stream(struct output *output, int number, uv_loop_t *loop, int *write_fd,
+                               struct err *err)
 {
     int fds[2];
 
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return err_set(err, STATUS_SYSTEM, errno, "cannot make a pipe: %s", strerror(errno));
+    enum status status = watch_stream(output, number, loop, fds[0], err);
+    if (status == STATUS_OK)
+        *write_fd = fds[1];
+    else
+        close(fds[1]);
+    return status;
+}
+
+enum status output_open_terminal(struct output *output, uv_loop_t *loop, struct log_writer *writer,
+                                 const char *path, uint64_t size_max, int master_fd,
+                                 struct err *err)
+{
     memset(output, 0, sizeof *output);
     output->writer = writer;
     enum status status = log_file_open(&output->file, path, size_max, err);
+    if (status != STATUS_OK) {
+        close(master_fd);
+        return status;
+    }
+    status = watch_stream(output, 0, loop, master_fd, err);
+    if (status != STATUS_OK)
+        log_file_close(&output->file);
+    return status;
+}
+
+enum status output_open(struct output *output, uv_loop_t *loop, struct log_writer *writer,
+                        const char *path, uint64_t size_max, int write_fds[2], struct err *err)
+{
+    memset(output, 0, sizeof *output);
+    output->writer = writer;
+    write_fds[0] = write_fds[1] = -1;
+    enum status status = log_file_open(&output->file, path, size_max, err);
     if (status != STATUS_OK)
         return status;
-    if (pipe2(fds, O_CLOEXEC) != 0) {
+    status = open_stream(output, 0, loop, &write_fds[0], err);
+    if (status != STATUS_OK) {
         log_file_close(&output->file);
-        return err_set(err, STATUS_SYSTEM, errno, "cannot make a pipe: %s", strerror(errno));
+        return status;
     }
-    output->pipe_fd = fds[0];
-    int rc = uv_poll_init(loop, &output->poll, fds[0]); /* makes only our end non-blocking */
-    if (rc != 0) {
-        close(fds[0]);
-        close(fds[1]);
-        log_file_close(&output->file);
-        return err_set(err, STATUS_SYSTEM, rc, "cannot watch a pipe: %s", uv_strerror(rc));
+    status = open_stream(output, 1, loop, &write_fds[1], err);
+    if (status != STATUS_OK) {
+        close(write_fds[0]);
+        write_fds[0] = -1;
+        shut(&output->streams[0]); /* closes the file, too */
     }
-    output->poll.data = output;
-    output->is_open = true;
-    uv_poll_start(&output->poll, UV_READABLE | UV_DISCONNECT, on_readable);
-    *write_fd = fds[1];
-    return STATUS_OK;
+    return status;
+}
+
+static void drain(struct output_stream *stream)
+{
+    int capacity = stream->is_open ? fcntl(stream->fd, F_GETPIPE_SZ) : 0;
+    size_t left = capacity > 0 ? (size_t)capacity : READ_BYTES, got;
+
+    while (stream->is_open && left > 0 && (got = read_once(stream, left)) > 0)
+        left -= got;
 }
 
 void output_drain(struct output *output)
 {
-    int capacity = output->is_open ? fcntl(output->pipe_fd, F_GETPIPE_SZ) : 0;
-    size_t left = capacity > 0 ? (size_t)capacity : READ_BYTES, got;
+    drain(&output->streams[0]);
+    drain(&output->streams[1]);
+}
 
-    while (output->is_open && left > 0 && (got = read_once(output, left)) > 0)
-        left -= got;
+bool output_note(struct output *output, const char *text)
+{
+    char note[OUTPUT_NOTE_BYTES_MAX];
+    struct log_piece piece = {.is_error = true, .at_ms = clock_wall_ms(), .bytes = note};
+    bool in_line;
+
+    output_drain(output);
+    if (!is_open(output) || !log_writer_takes(output->writer))
+        return false;
+    in_line = output->last_bytes > 0 && output->last[output->last_bytes - 1] != '\n';
+    piece.byte_count = (size_t)snprintf(note, sizeof note, "%s[... %.*s ...]\n",
+                                        in_line ? "\n" : "", OUTPUT_NOTE_BYTES_MAX - 16, text);
+    return log_writer_add(output->writer, &output->file, &piece);
 }
 
 void output_close(struct output *output)
 {
     output_drain(output);
-    shut(output);
+    shut(&output->streams[0]);
+    shut(&output->streams[1]);
 }
 
 /* The offset at which the last lines begin. A line feed at the very end belongs to the last

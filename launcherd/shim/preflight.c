@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/io/write_all.h"
+#include "common/launch.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/spawn.h"
 
@@ -80,8 +82,11 @@ static void check_as_user(const char *node, const struct worker_env_facts *given
     env.home = account->home;
     env.shell = account->shell;
     char **envp = worker_env_build(&env, 0, &arena);
+    struct err why;
     if (envp == NULL)
         fail(result, 125, "node %s: no memory for the environment of the job", node);
+    else if (launch_check_all(&start->launch, &why) != STATUS_OK)
+        fail(result, 126, "node %s: %.150s", node, why.text);
     else if (chdir(start->cwd) != 0)
         fail_cwd(result, node, account->name, start->cwd);
     else if (!spawn_find_program(start->argv.items[0], worker_env_path(envp), &code))
@@ -116,20 +121,6 @@ void preflight_check(const struct account_policy *policy, const struct account *
         fail(result, 125, "node %s: %.200s", policy->node, err.text);
 }
 
-static void write_all(int fd, const void *from, size_t byte_count)
-{
-    const char *bytes = from;
-    while (byte_count > 0) {
-        ssize_t written = write(fd, bytes, byte_count);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0)
-            return; /* nobody reads it any more */
-        bytes += written;
-        byte_count -= (size_t)written;
-    }
-}
-
 /* Never returns. It keeps none of our descriptors: it may hang after we have ended. */
 static void run_child(int write_fd, pid_t parent, const struct account_policy *policy,
                       const struct worker_env_facts *env, const struct stage_source *stage)
@@ -151,9 +142,10 @@ static void run_child(int write_fd, pid_t parent, const struct account_policy *p
         preflight_check(policy, &own, env, stage != NULL ? &staged : NULL, &result);
     gid_t *groups = result.account.groups;
     result.account.groups = NULL;
-    write_all(CHILD_FD, &result, sizeof result);
+    /* Where nobody reads it any more, nobody misses it. */
+    (void)write_all(CHILD_FD, &result, sizeof result);
     if (result.code == 0)
-        write_all(CHILD_FD, groups, result.account.group_count * sizeof *groups);
+        (void)write_all(CHILD_FD, groups, result.account.group_count * sizeof *groups);
     _exit(0);
 }
 

@@ -13,6 +13,7 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
+#include "common/io/stop_signal.h"
 #include "common/log.h"
 #include "common/stage.h"
 #include "launcherd/process/cgroup.h"
@@ -22,7 +23,10 @@
 #include "launcherd/core/shim.h"
 #include "launcherd/shim/preflight.h"
 #include "launcherd/shim/shim_workers.h"
+#include "launcherd/shim/worker_stop.h"
+#include "launcherd/shim/worker_ends.h"
 #include "launcherd/process/spawn.h"
+#include "launcherd/shim/workers_store.h"
 
 /* One connection of launcherd. A launcherd that was restarted connects again, which ends the last
  * one. */
@@ -74,15 +78,13 @@ static void send_launcher(struct shim_io *io, struct msg *msg)
 }
 
 static void fill_report(struct shim_io *io, struct msg *msg, struct part_report_rank *ranks,
-                        char tail[TAIL_BYTES_MAX])
+                        struct shim_workers_texts *texts)
 {
     *msg = (struct msg){.type = MSG_TYPE_SHIM_REPORT};
     shim_report(&io->core, clock_boot_us(), ranks, &msg->shim_report);
-    tail[0] = '\0';
     if (io->core.failed_rank >= 0)
-        shim_workers_tail(&io->workers, (uint32_t)io->core.failed_rank - io->core.options.rank_base,
-                          tail);
-    msg->shim_report.tail = tail;
+        shim_workers_tell(&io->workers, (uint32_t)io->core.failed_rank - io->core.options.rank_base,
+                          texts, &msg->shim_report);
 }
 
 /* Before the loop waits again. A report has the whole state, so one is enough for all changes of
@@ -91,10 +93,10 @@ static void on_flush(uv_prepare_t *flush)
 {
     struct shim_io *io = flush->data;
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
-    char tail[TAIL_BYTES_MAX];
+    struct shim_workers_texts texts;
     struct msg msg;
     uv_prepare_stop(flush);
-    fill_report(io, &msg, ranks, tail);
+    fill_report(io, &msg, ranks, &texts);
     send_launcher(io, &msg);
 }
 
@@ -103,13 +105,13 @@ static void on_flush(uv_prepare_t *flush)
 static void write_end(struct shim_io *io)
 {
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
-    char tail[TAIL_BYTES_MAX];
+    struct shim_workers_texts texts;
     struct msg msg;
     struct err err;
 
     assert(!io->end_written && io->core.phase == SHIM_ENDED);
     io->end_written = true;
-    fill_report(io, &msg, ranks, tail);
+    fill_report(io, &msg, ranks, &texts);
     log_line(LOG_INFO, about(io), "ended%s%s", msg.shim_report.cause[0] != '\0' ? ": " : "",
              msg.shim_report.cause);
     if (rundir_write_msg(io->run_dir, "end.msg", &msg, &err) != STATUS_OK)
@@ -137,16 +139,25 @@ static void act(struct shim_io *io, const struct shim_action *action)
     struct msg msg;
     switch (action->type) {
     case SHIM_RESERVE_PORT:
-        shim_workers_reserve_port(&io->workers);
+        workers_store_reserve_port(&io->workers);
         break;
     case SHIM_SPAWN_ALL:
         shim_workers_spawn(&io->workers, action->text, action->port);
         break;
     case SHIM_SIGNAL:
+        worker_stop_tell(&io->workers, action->signal, io->core.kill_at_us);
         shim_workers_signal(&io->workers, (int)action->signal);
         break;
+    case SHIM_WARN:
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "--warn: the ranks get signal %u, as --time ends soon",
+                 action->signal);
+        shim_workers_warn(&io->workers, (int)action->signal);
+        break;
+    case SHIM_SIGNAL_LEFT:
+        shim_workers_signal_left(&io->workers, (int)action->signal, action->is_told);
+        break;
     case SHIM_KILL_TREE:
-        shim_workers_kill(&io->workers);
+        shim_workers_kill(&io->workers, action->is_told);
         break;
     case SHIM_CHECK_TREE:
         shim_workers_check(&io->workers);
@@ -161,6 +172,9 @@ static void act(struct shim_io *io, const struct shim_action *action)
     case SHIM_SEND_WORLD:
         shim_workers_send_world(&io->workers, action->local, io->core.world_bytes,
                                 io->core.world_byte_count);
+        break;
+    case SHIM_END_STORE:
+        workers_store_end(&io->workers);
         break;
     case SHIM_EXIT:
         leave(io);
@@ -206,6 +220,13 @@ static void step(struct shim_io *io, struct shim_event event)
     arm_timer(io, io->actions.timer_at_us);
 }
 
+static void send_input_state(void *owner, const struct msg_input_state *state)
+{
+    struct msg msg = {.type = MSG_TYPE_INPUT_STATE, .input_state = *state};
+
+    send_launcher(owner, &msg);
+}
+
 static void step_from_workers(void *owner, struct shim_event event)
 {
     step(owner, event);
@@ -240,7 +261,11 @@ static void on_link_message(struct conn *conn, const struct msg *msg)
 {
     struct shim_link *link = conn->owner;
     struct shim_io *io = link->io;
-    if (io->link == link && !io->leaving)
+    if (io->link != link || io->leaving)
+        return;
+    if (msg->type == MSG_TYPE_INPUT)
+        worker_ends_input(&io->workers, &msg->input);
+    else
         step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_MSG, .msg = msg});
 }
 
@@ -386,7 +411,7 @@ static void open_loop(struct shim_io *io)
     rc = rc != 0 ? rc : uv_signal_init(&io->loop, &io->child_signal);
     rc = rc != 0 ? rc : uv_signal_init(&io->loop, &io->stop_signal);
     rc = rc != 0 ? rc : uv_signal_start(&io->child_signal, on_child_signal, SIGCHLD);
-    rc = rc != 0 ? rc : uv_signal_start(&io->stop_signal, on_stop_signal, SIGTERM);
+    rc = rc != 0 ? rc : uv_signal_start(&io->stop_signal, on_stop_signal, stop_signal());
     assert(rc == 0); /* fails only without memory or descriptors, at the start of a process */
     io->timer.data = io->flush.data = io->child_signal.data = io->stop_signal.data = io;
 }
@@ -400,7 +425,10 @@ static void init_core(struct shim_io *io, char *const *arguments)
         .rank_base = start->rank_base,
         .local_count = start->local_count,
         .world = start->world,
+        .node_count = start->node_count,
         .grace_us = start->grace_us,
+        .warn_after_us = start->warn_after_us,
+        .warn_signal = start->warn_signal,
         .lease_until_us = strtoull(arguments[SHIM_ARG_LEASE_UNTIL_US], NULL, 10),
         .lease_us = strtoull(arguments[SHIM_ARG_LEASE_US], NULL, 10),
         .pid = (uint32_t)getpid(),
@@ -414,6 +442,7 @@ static enum status init_workers(struct shim_io *io, char *const *arguments, stru
     struct shim_workers_options options = {
         .loop = &io->loop,
         .start = &io->order.start,
+        .run_dir = io->run_dir,
         .log_dir = arguments[SHIM_ARG_LOG_DIR],
         .node_name = arguments[SHIM_ARG_NODE_NAME],
         .node_address = arguments[SHIM_ARG_NODE_ADDRESS],
@@ -421,6 +450,7 @@ static enum status init_workers(struct shim_io *io, char *const *arguments, stru
         .owner = io,
         .post = post,
         .step = step_from_workers,
+        .on_input = send_input_state,
     };
     struct devices devices;
     enum status status = devices_parse(&devices, arguments[SHIM_ARG_GPUS], err);
@@ -497,6 +527,8 @@ int shim_main(char *const *arguments)
 
     log_open("shim", LOG_INFO, false);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN); /* it outlives whoever has started it */
+    stop_signal_shield();
     io.run_dir = arguments[SHIM_ARG_RUN_DIR];
     fcntl(SPAWN_EXTRA_FD, F_SETFD, FD_CLOEXEC);
     if (rundir_read_msg(io.run_dir, "start.msg", &io.order_arena, &io.order, &err) != STATUS_OK ||

@@ -1,10 +1,8 @@
 #include "launcherd/shim/shim_workers.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +16,11 @@
 #include "launcherd/process/interface.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/process/spawn.h"
+#include "launcherd/shim/core_file.h"
 #include "launcherd/shim/dumps.h"
-#include "launcherd/shim/tools_dir.h"
+#include "launcherd/shim/worker_argv.h"
+#include "launcherd/shim/worker_ends.h"
+#include "launcherd/shim/workers_store.h"
 
 #define SWEEP_FIRST_MS 5u
 #define SWEEP_MAX_MS 1000u
@@ -55,15 +56,18 @@ void shim_workers_init(struct shim_workers *workers, const struct shim_workers_o
     workers->options = *options;
     workers->port_fd = -1;
     rundir_rank_dir(workers->error_dir, options->log_dir, options->start->generation);
-    if (!tools_dir_find(workers->tools_dir))
-        workers->tools_dir[0] = '\0';
+    tools_find(&workers->tools);
     uv_timer_init(options->loop, &workers->sweep_timer);
     workers->sweep_timer.data = workers;
     dumps_open(workers);
+    failures_open(&workers->failures, workers);
+    store_child_init(&workers->store, options->loop);
+    workers->has_store = options->start->node_rank == 0 && store_child_is_wanted(options->start);
     for (uint32_t i = 0; i < options->start->local_count; i++) {
         workers->items[i].workers = workers;
         workers->items[i].local = i;
         make_log(&workers->items[i]);
+        worker_ends_init(&workers->items[i]);
     }
 }
 
@@ -79,6 +83,7 @@ void shim_workers_close(struct shim_workers *workers)
     workers->closed = true;
     uv_close((uv_handle_t *)&workers->sweep_timer, NULL);
     dumps_close(workers);
+    store_child_close(&workers->store);
     if (workers->port_fd >= 0)
         close(workers->port_fd);
     if (workers->has_cgroup)
@@ -86,61 +91,13 @@ void shim_workers_close(struct shim_workers *workers)
     account_free(&workers->account);
     for (uint32_t i = 0; i < workers->options.start->local_count; i++) {
         struct shim_worker *worker = &workers->items[i];
+        input_close(&worker->input);
         output_close(&worker->output);
         if (worker->conn_open)
             conn_close(&worker->conn, STATUS_OK, "the shim has ended");
     }
     workers->disk_hangs = !log_writer_close(&workers->writer, LOGS_END_MS);
-}
-
-static socklen_t make_address(const char *text, struct sockaddr_storage *storage)
-{
-    struct sockaddr_in in = {.sin_family = AF_INET};
-    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
-    memset(storage, 0, sizeof *storage);
-    if (inet_pton(AF_INET6, text, &in6.sin6_addr) == 1) {
-        memcpy(storage, &in6, sizeof in6);
-        return sizeof in6;
-    }
-    if (inet_pton(AF_INET, text, &in.sin_addr) != 1)
-        in.sin_addr.s_addr = htonl(INADDR_ANY); /* a host name: bind to every local address */
-    memcpy(storage, &in, sizeof in);
-    return sizeof in;
-}
-
-static int bind_port(const char *address, uint32_t *port)
-{
-    struct sockaddr_storage storage;
-    socklen_t bytes = make_address(address, &storage);
-    int yes = 1;
-    int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
-        bind(fd, (struct sockaddr *)&storage, bytes) == 0 &&
-        getsockname(fd, (struct sockaddr *)&storage, &bytes) == 0) {
-        /* have the same offset, RFC 3493 section 3.3 */
-        *port = ntohs(((const struct sockaddr_in *)(const void *)&storage)->sin_port);
-        return fd;
-    }
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
-
-/* Binds the port without listening on it. The kernel then gives it to no other process that asks
- * for any free port, while rank 0 can bind it with SO_REUSEADDR, as servers do. */
-void shim_workers_reserve_port(struct shim_workers *workers)
-{
-    struct shim_event event = {.type = SHIM_EVENT_PORT};
-    static char text[160];
-    workers->port_fd = bind_port(workers->options.node_address, &event.port);
-    if (workers->port_fd < 0) {
-        (void)snprintf(text, sizeof text,
-                       "no port could be reserved on %s, the address of node %s: %s",
-                       workers->options.node_address, workers->options.node_name, strerror(errno));
-        event.text = text;
-    }
-    post(workers, event);
+    failures_close(&workers->failures);
 }
 
 static void on_worker_message(struct conn *conn, const struct msg *msg)
@@ -183,10 +140,12 @@ void shim_workers_facts(const struct shim_workers *workers, struct worker_env_fa
         .gpus = options->gpus,
         .devices = options->devices,
         .hides_gpus = options->hides_gpus,
-        .tools_dir = workers->tools_dir[0] != '\0' ? workers->tools_dir : NULL,
+        .tools_dir = tools_folder(workers->tools.programs),
+        .python_dir = tools_folder(workers->tools.python),
         .token = options->token,
         .error_dir = workers->error_dir,
         .shim_fd = SPAWN_EXTRA_FD,
+        .has_store = store_child_is_wanted(options->start),
     };
 }
 
@@ -199,6 +158,19 @@ static enum status make_error_dir(struct shim_workers *workers, struct err *err)
         return err_set(err, STATUS_IO, errno, "cannot give %.150s to its user: %s",
                        workers->error_dir, strerror(errno));
     return status;
+}
+
+/* A group of their own within the job's, so that the workers can be killed without the store. */
+static enum status make_rank_cgroup(struct shim_workers *workers, struct err *err)
+{
+    const struct cgroup_limits none = {0};
+    const char *job = workers->options.cgroup;
+    if (!workers->has_store) {
+        (void)snprintf(workers->rank_cgroup, sizeof workers->rank_cgroup, "%s", job);
+        return STATUS_OK;
+    }
+    rundir_join(workers->rank_cgroup, job, CGROUP_RANKS);
+    return cgroup_make(workers->rank_cgroup, &none, err);
 }
 
 enum status shim_workers_prepare(struct shim_workers *workers, struct account *account,
@@ -214,7 +186,7 @@ enum status shim_workers_prepare(struct shim_workers *workers, struct account *a
         return status;
     workers->has_cgroup = cgroup_make(workers->options.cgroup, limits, &why) == STATUS_OK;
     if (workers->has_cgroup)
-        return STATUS_OK;
+        return make_rank_cgroup(workers, err);
     if (limits->memory_bytes > 0)
         return err_set(err, why.status, why.code, "node %s: %.200s", workers->options.node_name,
                        why.text);
@@ -225,22 +197,12 @@ enum status shim_workers_prepare(struct shim_workers *workers, struct account *a
 /* What all workers of this start share. */
 struct start_facts {
     struct worker_env_facts env;
-    char **argv;
     char interface[IF_NAMESIZE];
-    struct arena arena;
 };
 
-static enum status prepare(struct start_facts *facts, const struct shim_workers *workers,
-                           const char *master_addr, uint32_t master_port, struct err *err)
+static void prepare(struct start_facts *facts, const struct shim_workers *workers,
+                    const char *master_addr, uint32_t master_port)
 {
-    const struct msg_start *start = workers->options.start;
-
-    facts->argv = arena_alloc(&facts->arena, (start->argv.count + 1) * sizeof *facts->argv);
-    for (uint32_t i = 0; facts->argv != NULL && i < start->argv.count; i++)
-        facts->argv[i] =
-            arena_text(&facts->arena, start->argv.items[i], strlen(start->argv.items[i]));
-    if (facts->argv == NULL || facts->argv[start->argv.count - 1] == NULL)
-        return err_set(err, STATUS_MEMORY, ENOMEM, "no memory for the command line");
     shim_workers_facts(workers, &facts->env);
     facts->env.master_addr = master_addr;
     facts->env.master_port = master_port;
@@ -249,69 +211,43 @@ static enum status prepare(struct start_facts *facts, const struct shim_workers 
     facts->env.user = workers->account.name;
     facts->env.home = workers->account.home;
     facts->env.shell = workers->account.shell;
-    return STATUS_OK;
-}
-
-static enum status open_ends(struct shim_worker *worker, int *output_fd, int *conn_fd,
-                             struct err *err)
-{
-    const struct shim_workers_options *options = &worker->workers->options;
-    char path[PATH_MAX];
-    int pair[2];
-
-    *output_fd = *conn_fd = -1;
-    rundir_rank_log(path, options->log_dir, options->start->generation,
-                    options->start->rank_base + worker->local);
-    enum status status = output_open(&worker->output, options->loop, &worker->workers->writer, path,
-                                     options->log_max, output_fd, err);
-    if (status != STATUS_OK)
-        return status;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        return err_set(err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s", strerror(errno));
-    *conn_fd = pair[1];
-    status =
-        conn_open_fd(&worker->conn, options->loop, pair[0], FRAME_BYTES_MAX, &worker_handlers, err);
-    if (status != STATUS_OK) {
-        close(pair[0]);
-        return status;
-    }
-    worker->conn.owner = worker;
-    worker->conn_open = true;
-    return STATUS_OK;
 }
 
 static enum status spawn_one(struct shim_worker *worker, struct start_facts *facts, int null_fd,
                              int *exit_code, struct err *err)
 {
-    int output_fd, conn_fd;
+    struct worker_ends ends;
     struct arena arena = {0};
-    enum status status = open_ends(worker, &output_fd, &conn_fd, err);
+    enum status status = worker_ends_open(worker, &worker_handlers, &ends, err);
 
     *exit_code = 125;
+    if (status == STATUS_OK && worker->local == 0 && worker->workers->has_store)
+        status = workers_store_spawn(worker->workers, ends.stderr_fd, err);
     if (status == STATUS_OK) {
         char **envp = worker_env_build(&facts->env, worker->local, &arena);
+        char **argv = worker_argv_build(facts->env.start, worker->local, &arena);
         struct spawn_order order = {
-            .argv = facts->argv,
+            .argv = argv,
             .envp = envp,
             .search = envp == NULL ? "" : worker_env_path(envp),
             .cwd = facts->env.start->cwd,
             .user = worker->workers->as_self ? NULL : &worker->workers->account,
-            .cgroup = worker->workers->has_cgroup ? worker->workers->options.cgroup : NULL,
-            .stdin_fd = null_fd,
-            .stdout_fd = output_fd,
-            .stderr_fd = output_fd,
-            .extra_fd = conn_fd,
+            .cgroup = worker->workers->has_cgroup ? worker->workers->rank_cgroup : NULL,
+            .stdin_fd = ends.stdin_fd >= 0 ? ends.stdin_fd : null_fd,
+            .stdout_fd = ends.stdout_fd,
+            .stderr_fd = ends.stderr_fd,
+            .extra_fd = ends.conn_fd,
+            .has_terminal = ends.has_terminal,
             .is_job = true,
             .dies_with_parent = true,
         };
-        status = envp == NULL ? err_set(err, STATUS_MEMORY, ENOMEM, "no memory for an environment")
-                              : spawn_process(&order, &worker->pid, exit_code, err);
+        status = envp == NULL || argv == NULL
+                     ? err_set(err, STATUS_MEMORY, ENOMEM, "no memory to start a rank")
+                     : spawn_process(&order, &worker->pid, exit_code, err);
+        worker->group = status == STATUS_OK ? worker->pid : 0;
     }
     arena_reset(&arena);
-    if (output_fd >= 0)
-        close(output_fd);
-    if (conn_fd >= 0)
-        close(conn_fd);
+    worker_ends_close(&ends);
     return status;
 }
 
@@ -356,9 +292,9 @@ void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, u
     struct err err = {0};
     int exit_code = 125;
     int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    enum status ready = prepare(&facts, workers, master_addr, master_port, &err);
-    if (ready == STATUS_OK)
-        ready = open_writer(workers, &err);
+    enum status ready = open_writer(workers, &err);
+
+    prepare(&facts, workers, master_addr, master_port);
 
     for (uint32_t i = 0; i < workers->options.start->local_count; i++) {
         struct shim_worker *worker = &workers->items[i];
@@ -373,7 +309,6 @@ void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, u
     }
     if (null_fd >= 0)
         close(null_fd);
-    arena_reset(&facts.arena);
 }
 
 void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const uint8_t *bytes,
@@ -390,20 +325,38 @@ void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const
 }
 
 /* Each worker leads a process group. Until it is reaped, no other group can get its number. */
-void shim_workers_signal(const struct shim_workers *workers, int signal)
+void shim_workers_signal(struct shim_workers *workers, int signal)
+{
+    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
+        if (workers->items[i].pid > 0 && !dumps_spare(&workers->items[i])) {
+            workers->items[i].signalled = signal;
+            kill(-workers->items[i].pid, signal);
+        }
+}
+
+void shim_workers_warn(struct shim_workers *workers, int signal)
 {
     for (uint32_t i = 0; i < workers->options.start->local_count; i++)
         if (workers->items[i].pid > 0 && !dumps_spare(&workers->items[i]))
-            kill(-workers->items[i].pid, signal);
+            kill(workers->items[i].pid, signal);
 }
 
-/* No child is left, also none that others moved into our cgroup. */
+/* No child is left beside the store, also none that others moved into our cgroup. */
 static bool tree_is_empty(const struct shim_workers *workers)
 {
     siginfo_t info;
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD)
+    if (workers->store.pid > 0 && proc_has_child(getpid(), workers->store.pid))
         return false;
-    return !workers->has_cgroup || !cgroup_is_populated(workers->options.cgroup);
+    if (workers->store.pid <= 0 &&
+        (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD))
+        return false;
+    return !workers->has_cgroup || !cgroup_is_populated(workers->rank_cgroup);
+}
+
+void shim_workers_signal_left(struct shim_workers *workers, int signal, bool is_told)
+{
+    if (!tree_is_empty(workers))
+        leftovers_signal(workers, signal, is_told);
 }
 
 static void close_outputs(struct shim_workers *workers)
@@ -416,7 +369,7 @@ static void close_outputs(struct shim_workers *workers)
  * written: whoever reads them takes the end of the job for their end. */
 static bool end_kill(struct shim_workers *workers)
 {
-    workers->killing = false;
+    workers->killing = workers->watching = false;
     uv_timer_stop(&workers->sweep_timer);
     close_outputs(workers);
     return !workers->writer.is_flushing && log_writer_flush(&workers->writer);
@@ -426,7 +379,7 @@ static bool end_kill(struct shim_workers *workers)
 static uint32_t kill_all(struct shim_workers *workers)
 {
     if (workers->has_cgroup && !dumps_spare_any(workers))
-        (void)cgroup_kill(workers->options.cgroup);
+        (void)cgroup_kill(workers->rank_cgroup);
     return proc_kill_descendants(getpid(), dumps_spare_pid, workers);
 }
 
@@ -450,12 +403,15 @@ static void on_sweep(uv_timer_t *timer)
 
 /* Kills the cgroup and the process groups first, which mostly is everything. Other descendants are
  * searched for a little later, and after each death. */
-void shim_workers_kill(struct shim_workers *workers)
+void shim_workers_kill(struct shim_workers *workers, bool grace_is_over)
 {
+    failures_flush(&workers->failures);
+    if (grace_is_over)
+        leftovers_name(workers, LEFTOVERS_KILLED);
     workers->killing = true;
     workers->sweeps = 0;
     if (workers->has_cgroup && !dumps_spare_any(workers))
-        (void)cgroup_kill(workers->options.cgroup);
+        (void)cgroup_kill(workers->rank_cgroup);
     shim_workers_signal(workers, SIGKILL);
     shim_workers_check(workers);
     if (workers->killing)
@@ -464,13 +420,14 @@ void shim_workers_kill(struct shim_workers *workers)
 
 void shim_workers_check(struct shim_workers *workers)
 {
+    failures_flush(&workers->failures);
+    workers->watching = true;
     if (!tree_is_empty(workers))
         return;
     if (end_kill(workers))
         post(workers, (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
 }
 
-/* NULL: the kernel has not killed it for want of memory, or we do not know. */
 static const char *describe_oom(struct shim_workers *workers)
 {
     char size[32];
@@ -486,22 +443,36 @@ static const char *describe_oom(struct shim_workers *workers)
     return workers->oom_text;
 }
 
+static void find_core(struct shim_worker *worker, const siginfo_t *info)
+{
+    struct core_file_facts facts = {.pid = info->si_pid,
+                                    .uid = info->si_uid,
+                                    .signal = (uint32_t)info->si_status,
+                                    .cwd = worker->workers->options.start->cwd};
+
+    core_file_describe(&facts, worker->core);
+}
+
 static void step_exited(struct shim_worker *worker, const siginfo_t *info)
 {
     struct shim_workers *workers = worker->workers;
     struct shim_event event = {.type = SHIM_EVENT_EXITED, .local = worker->local, .text = ""};
 
     worker->pid = 0;
+    input_close(&worker->input);
     output_drain(&worker->output); /* so that the report has its last lines */
     if (info->si_code == CLD_EXITED)
         event.code = info->si_status;
     else
         event.signal = (uint32_t)info->si_status;
-    if (info->si_code == CLD_DUMPED)
+    if (info->si_code == CLD_DUMPED) {
         event.text = "core dumped";
-    else if (event.signal == SIGKILL && describe_oom(workers) != NULL)
+        find_core(worker, info);
+    } else if (event.signal == SIGKILL && describe_oom(workers) != NULL) {
         event.text = workers->oom_text;
-    workers->options.step(workers->options.owner, event);
+        worker->was_oom = true;
+    }
+    failures_exited(&workers->failures, &event);
 }
 
 static struct shim_worker *find(struct shim_workers *workers, pid_t pid)
@@ -527,21 +498,21 @@ void shim_workers_reap(struct shim_workers *workers)
         struct shim_worker *worker = find(workers, info.si_pid);
         if (worker != NULL)
             step_exited(worker, &info);
+        else if (info.si_pid == workers->store.pid)
+            workers_store_exited(workers, &info, describe_oom(workers));
     }
-    if (!workers->killing)
+    if (!workers->killing && !workers->watching)
         return;
     if (tree_is_empty(workers)) {
         if (end_kill(workers))
             on_flushed(workers);
-    } else if (workers_are_reaped(workers)) {
+    } else if (workers->killing && workers_are_reaped(workers)) {
         (void)kill_all(workers);
     }
 }
 
-void shim_workers_tail(const struct shim_workers *workers, uint32_t local, char out[TAIL_BYTES_MAX])
+static void put_tail(const struct shim_worker *worker, char out[TAIL_BYTES_MAX])
 {
-    assert(local < workers->options.start->local_count);
-    const struct shim_worker *worker = &workers->items[local];
     output_tail(&worker->output, out);
     if (worker->error_text[0] == '\0' || strstr(out, worker->error_text) != NULL)
         return;
@@ -550,4 +521,18 @@ void shim_workers_tail(const struct shim_workers *workers, uint32_t local, char 
         used = 0; /* its worker_error replaces the last lines of output */
     (void)snprintf(out + used, TAIL_BYTES_MAX - used, "%s%s",
                    used > 0 && out[used - 1] != '\n' ? "\n" : "", worker->error_text);
+}
+
+void shim_workers_tell(const struct shim_workers *workers, uint32_t local,
+                       struct shim_workers_texts *texts, struct msg_shim_report *report)
+{
+    assert(local < workers->options.start->local_count);
+    const struct shim_worker *worker = &workers->items[local];
+
+    put_tail(worker, texts->tail);
+    failures_error(&workers->failures, local, texts->error);
+    report->tail = texts->tail;
+    report->error = texts->error;
+    report->failed_oom = worker->was_oom;
+    report->failed_core = worker->core;
 }

@@ -15,7 +15,12 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
+#include "launcherd/shim/failures.h"
+#include "launcherd/shim/leftovers.h"
+#include "launcherd/shim/input.h"
 #include "launcherd/shim/output.h"
+#include "launcherd/shim/store_child.h"
+#include "launcherd/shim/tools_dir.h"
 #include "launcherd/shim/worker_env.h"
 #include "launcherd/process/account.h"
 #include "launcherd/process/cgroup.h"
@@ -25,7 +30,7 @@
 struct shim_workers_options {
     uv_loop_t *loop;
     const struct msg_start *start; /* borrowed, as all pointers here */
-    const char *log_dir, *node_name, *node_address;
+    const char *run_dir, *log_dir, *node_name, *node_address;
     uint32_t gpus;
     uint32_t devices[SLOTS_PER_NODE_MAX]; /* [gpus]: of NVML, by slot */
     bool hides_gpus;
@@ -34,6 +39,8 @@ struct shim_workers_options {
     const char *cgroup; /* the folder for the workers' cgroup, not made yet; empty: none */
     void *owner;
     void (*post)(void *owner, struct shim_event event); /* queues an event from within an action */
+    /* The answer to worker_ends_input. */
+    void (*on_input)(void *owner, const struct msg_input_state *state);
     void (*step)(void *owner, struct shim_event event); /* gives an event from a callback to the
                                                          * core */
 };
@@ -41,31 +48,45 @@ struct shim_workers_options {
 struct shim_worker {
     struct shim_workers *workers;
     uint32_t local;
-    pid_t pid; /* 0: none, or reaped */
+    pid_t pid;     /* 0: none, or reaped */
+    pid_t group;   /* its process group and session, also when it is reaped */
+    int signalled; /* the last signal that its group got while it ran; 0: none */
     uint64_t
         dump_until_ms; /* of the loop: how long it may write its core file; 0: it writes none */
     bool conn_open;
     struct conn conn;
     struct output output;
+    struct input input;
     char error_text[TAIL_BYTES_MAX]; /* worker_error */
     char spawn_text[256];
+    char exit_text[REASON_BYTES_MAX]; /* of EXITED */
+    char error[TAIL_BYTES_MAX];       /* its exception, once it has failed */
+    char core[REASON_BYTES_MAX];      /* where its core file is; empty: it left none */
+    bool was_oom;
 };
 
 struct shim_workers {
     struct shim_workers_options options;
     uv_timer_t sweep_timer, dump_timer;
     uint32_t sweeps;
-    bool killing; /* a kill goes on until no process is left */
+    bool killing;  /* a kill goes on until no process is left */
+    bool watching; /* TREE_EMPTY is to be given when no process is left */
+    struct leftovers left;
     struct log_writer writer;
+    struct failures failures;
     bool closed, disk_hangs;
     int port_fd;            /* bound to the master port, to reserve it */
     struct account account; /* of the workers */
     bool as_self;           /* they run as the user of this process */
     bool has_cgroup;        /* made, and to be removed */
     uint64_t memory_bytes;  /* its limit; 0: none */
+    char rank_cgroup
+        [PATH_MAX]; /* of the workers without the store; that of `options` where there is none */
+    struct store_child store;
+    bool has_store; /* for this generation, from `go` on */
     char oom_text[96];
     char error_dir[PATH_MAX];
-    char tools_dir[PATH_MAX]; /* of ddp-worker; empty: not known */
+    struct tools tools;
     struct shim_worker items[SLOTS_PER_NODE_MAX];
 };
 
@@ -82,21 +103,30 @@ void shim_workers_facts(const struct shim_workers *workers, struct worker_env_fa
 enum status shim_workers_prepare(struct shim_workers *workers, struct account *account,
                                  bool as_self, const struct cgroup_limits *limits, struct err *err);
 
-/* The actions of core/shim.h that concern processes. They post PORT, SPAWNED, SPAWN_FAILED,
- * TREE_EMPTY. */
-void shim_workers_reserve_port(struct shim_workers *workers);
+/* The actions of core/shim.h that concern processes. They post STORE_STARTED, SPAWNED,
+ * SPAWN_FAILED, TREE_EMPTY. */
 void shim_workers_spawn(struct shim_workers *workers, const char *master_addr,
                         uint32_t master_port);
-void shim_workers_signal(const struct shim_workers *workers, int signal);
-void shim_workers_kill(struct shim_workers *workers);
+void shim_workers_signal(struct shim_workers *workers, int signal);
+/* To each worker itself, not to its process group: what it has started, such as the processes of a
+ * DataLoader, would die of a signal that it does not know. */
+void shim_workers_warn(struct shim_workers *workers, int signal);
+void shim_workers_signal_left(struct shim_workers *workers, int signal, bool is_told);
+/* `grace_is_over`: that is why; the logs of the ranks name what is killed. */
+void shim_workers_kill(struct shim_workers *workers, bool grace_is_over);
 void shim_workers_check(struct shim_workers *workers);
 void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const uint8_t *bytes,
                              uint32_t byte_count);
 
-/* On SIGCHLD: gives EXITED for each worker that has ended, and TREE_EMPTY, to the core. */
+/* On SIGCHLD: gives EXITED for each worker that has ended, STORE_EXITED, and TREE_EMPTY, to the core. */
 void shim_workers_reap(struct shim_workers *workers);
-/* The last lines of a worker, or the text of its worker_error. */
-void shim_workers_tail(const struct shim_workers *workers, uint32_t local,
-                       char out[TAIL_BYTES_MAX]);
+/* The texts of a report. */
+struct shim_workers_texts {
+    char tail[TAIL_BYTES_MAX], error[TAIL_BYTES_MAX];
+};
+/* What the report has of a worker that failed: its last lines, or the text of its worker_error; its
+ * exception; how the kernel ended it. */
+void shim_workers_tell(const struct shim_workers *workers, uint32_t local,
+                       struct shim_workers_texts *texts, struct msg_shim_report *report);
 
 #endif

@@ -1,27 +1,24 @@
 #include "launcherd/shim/tools_dir.h"
 
-#include <stddef.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-bool tools_dir_find(char dir[PATH_MAX])
-{
-    /* beside this program; bin beside sbin, or above libexec/ddp; of a build folder */
-    static const char *const places[] = {"", "/../bin", "/../../bin", "/../worker"};
-    char own[PATH_MAX - 64], path[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+#define PLACES_MAX 4u
 
-    if (length <= 0)
-        return false;
-    own[length] = '\0';
-    *strrchr(own, '/') = '\0'; /* the kernel's path is absolute */
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+/* The first of `places`, from the folder of this program, that has `file`. */
+static void find(const char *own, const char *const places[PLACES_MAX], const char *file, int mode,
+                 char dir[PATH_MAX])
+{
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < PLACES_MAX && places[i] != NULL; i++) {
         char *whole;
 
-        (void)snprintf(path, sizeof path, "%s%s/ddp-worker", own, places[i]);
-        if (access(path, X_OK) != 0)
+        (void)snprintf(path, sizeof path, "%s%s/%s", own, places[i], file);
+        if (access(path, mode) != 0)
             continue;
         *strrchr(path, '/') = '\0';
         whole = realpath(path, NULL);
@@ -29,7 +26,24 @@ bool tools_dir_find(char dir[PATH_MAX])
             continue;
         (void)snprintf(dir, PATH_MAX, "%s", whole);
         free(whole);
-        return true;
+        return;
     }
-    return false;
+}
+
+void tools_find(struct tools *tools)
+{
+    /* beside this program; bin beside sbin, or above libexec/ddp; of a build folder */
+    static const char *const programs[PLACES_MAX] = {"", "/../bin", "/../../bin", "/../worker"};
+    static const char *const python[PLACES_MAX] = {
+        "/../share/ddp-launcher/python", "/../../share/ddp-launcher/python", "/../libddp/python"};
+    char own[PATH_MAX - 64];
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+
+    *tools = (struct tools){.programs = ""};
+    if (length <= 0)
+        return;
+    own[length] = '\0';
+    *strrchr(own, '/') = '\0'; /* the kernel's path is absolute */
+    find(own, programs, "ddp-worker", X_OK, tools->programs);
+    find(own, python, "libddp.py", R_OK, tools->python);
 }

@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/launch.h"
+#include "common/msg_version.h"
 #include "launcherd/process/rundir.h"
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#define OURS_MAX 40u
+#define OURS_MAX 96u
 
 struct list {
     struct arena *arena;
@@ -51,12 +53,12 @@ uint32_t worker_env_slot(uint64_t slot_mask, uint32_t local)
     return slot_mask == 0 ? 0 : (uint32_t)__builtin_ctzll(slot_mask);
 }
 
-/* Slots above those of the GPUs are CPU shares. */
-static void set_devices(struct list *list, const struct worker_env_facts *facts)
+/* `slots`: whose devices the worker sees. Those above the GPUs are CPU shares. */
+static void set_devices(struct list *list, const struct worker_env_facts *facts, uint64_t slots)
 {
     char text[SLOTS_PER_NODE_MAX * 12] = "";
     size_t at = 0;
-    for (uint64_t mask = facts->start->slot_mask; mask != 0; mask &= mask - 1) {
+    for (uint64_t mask = slots; mask != 0; mask &= mask - 1) {
         uint32_t slot = (uint32_t)__builtin_ctzll(mask);
         if (slot < facts->gpus)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%u", at > 0 ? "," : "",
@@ -71,15 +73,18 @@ static void set_devices(struct list *list, const struct worker_env_facts *facts)
 static void set_ranks(struct list *list, const struct worker_env_facts *facts, uint32_t local)
 {
     const struct msg_start *start = facts->start;
-    char run_id[24], error_file[4200];
+    const char *role = launch_value(&start->launch, LAUNCH_ROLE);
+    const char *given_id = launch_value(&start->launch, LAUNCH_RUN_ID);
+    bool is_virtual = launch_value(&start->launch, LAUNCH_VIRTUAL_LOCAL_RANK) != NULL;
+    char run_id[24], error_file[PATH_MAX];
 
     set_number(list, "RANK", start->rank_base + local);
-    set_number(list, "LOCAL_RANK", local);
+    set_number(list, "LOCAL_RANK", is_virtual ? 0 : local);
     set_number(list, "WORLD_SIZE", start->world);
     set_number(list, "LOCAL_WORLD_SIZE", start->local_count);
     set_number(list, "GROUP_RANK", start->node_rank);
     set_number(list, "GROUP_WORLD_SIZE", start->node_count);
-    set_text(list, "ROLE_NAME", "default");
+    set_text(list, "ROLE_NAME", role != NULL ? role : "default");
     set_number(list, "ROLE_RANK", start->rank_base + local);
     set_number(list, "ROLE_WORLD_SIZE", start->world);
     set_text(list, "MASTER_ADDR", facts->master_addr);
@@ -87,13 +92,149 @@ static void set_ranks(struct list *list, const struct worker_env_facts *facts, u
     set_number(list, "TORCHELASTIC_RESTART_COUNT", start->restart_count);
     set_number(list, "TORCHELASTIC_MAX_RESTARTS", start->max_restarts);
     (void)snprintf(run_id, sizeof run_id, "%llu", (unsigned long long)start->job_id);
-    set_text(list, "TORCHELASTIC_RUN_ID", run_id);
-    set_text(list, "TORCHELASTIC_USE_AGENT_STORE", "False");
-    (void)snprintf(error_file, sizeof error_file, "%s/rank%u.json", facts->error_dir,
-                   start->rank_base + local);
+    set_text(list, "TORCHELASTIC_RUN_ID", given_id != NULL ? given_id : run_id);
+    set_text(list, "TORCHELASTIC_USE_AGENT_STORE", facts->has_store ? "True" : "False");
+    rundir_rank_error(error_file, facts->error_dir, start->rank_base + local);
     set_text(list, "TORCHELASTIC_ERROR_FILE", error_file);
     if (facts->gpus > 0 || facts->hides_gpus)
-        set_devices(list, facts);
+        set_devices(list, facts,
+                    is_virtual ? 1ull << worker_env_slot(start->slot_mask, local)
+                               : start->slot_mask);
+}
+
+/* `names`: of the array, the index in it, how many jobs it has, its least and its greatest index. */
+static void set_array(struct list *list, const struct msg_start *start, const char *const names[5])
+{
+    const uint64_t values[] = {start->array_job, start->array_index, start->array_count,
+                               start->array_min, start->array_max};
+
+    for (uint32_t i = 0; start->array_job != 0 && i < 5; i++)
+        set_number(list, names[i], values[i]);
+}
+
+/* About the job: inside an allocation of Slurm (`run --slurm`) these are Slurm's own. */
+static void set_slurm_job(struct list *list, const struct worker_env_facts *facts)
+{
+    const struct msg_start *start = facts->start;
+
+    set_number(list, "SLURM_JOB_ID", start->job_id);
+    set_number(list, "SLURM_JOBID", start->job_id);
+    set_text(list, "SLURM_JOB_NAME", start->name);
+    set_text(list, "SLURM_JOB_USER", facts->user);
+    set_text(list, "SLURM_SUBMIT_DIR", start->cwd);
+    set_number(list, "SLURM_RESTART_COUNT", start->restart_count);
+    set_array(list, start,
+              (const char *const[]){"SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
+                                    "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN",
+                                    "SLURM_ARRAY_TASK_MAX"});
+    if (start->node_count == 1) {
+        set_text(list, "SLURM_JOB_NODELIST", facts->node_name);
+        set_text(list, "SLURM_NODELIST", facts->node_name);
+    }
+}
+
+/* What srun would set, for programs that look for it (man srun, "OUTPUT ENVIRONMENT VARIABLES"). */
+static void set_slurm(struct list *list, const struct worker_env_facts *facts, uint32_t local)
+{
+    const struct msg_start *start = facts->start;
+    char per_node[32];
+    bool has_job = false;
+
+    for (uint32_t i = 0; i < start->env.count; i++)
+        has_job = has_job || strcmp(start->env.items[i].name, "SLURM_JOB_ID") == 0;
+    if (!has_job)
+        set_slurm_job(list, facts);
+    set_number(list, "SLURM_STEP_ID", 0);
+    set_number(list, "SLURM_PROCID", start->rank_base + local);
+    set_number(list, "SLURM_LOCALID", local);
+    set_number(list, "SLURM_NODEID", start->node_rank);
+    set_number(list, "SLURM_NTASKS", start->world);
+    set_number(list, "SLURM_NPROCS", start->world);
+    set_number(list, "SLURM_STEP_NUM_TASKS", start->world);
+    set_number(list, "SLURM_NNODES", start->node_count);
+    set_number(list, "SLURM_JOB_NUM_NODES", start->node_count);
+    set_number(list, "SLURM_STEP_NUM_NODES", start->node_count);
+    set_number(list, "SLURM_NTASKS_PER_NODE", start->local_count);
+    (void)snprintf(per_node, sizeof per_node, start->node_count > 1 ? "%u(x%u)" : "%u",
+                   start->local_count, start->node_count);
+    set_text(list, "SLURM_TASKS_PER_NODE", per_node);
+    set_text(list, "SLURM_STEP_TASKS_PER_NODE", per_node);
+    set_text(list, "SLURMD_NODENAME", facts->node_name);
+    set_text(list, "SLURM_LAUNCH_NODE_IPADDR", facts->master_addr);
+}
+
+/* What horovodrun sets for each rank. */
+static void set_horovod(struct list *list, const struct worker_env_facts *facts, uint32_t local)
+{
+    const struct msg_start *start = facts->start;
+
+    set_text(list, "HOROVOD_HOSTNAME", facts->node_name);
+    set_number(list, "HOROVOD_RANK", start->rank_base + local);
+    set_number(list, "HOROVOD_SIZE", start->world);
+    set_number(list, "HOROVOD_LOCAL_RANK", local);
+    set_number(list, "HOROVOD_LOCAL_SIZE", start->local_count);
+    set_number(list, "HOROVOD_CROSS_RANK", start->node_rank);
+    set_number(list, "HOROVOD_CROSS_SIZE", start->node_count);
+}
+
+/* What mpirun of Open MPI, MPICH (Hydra) and MVAPICH sets for each rank: for programs that read it
+ * instead of asking MPI. */
+static void set_mpi(struct list *list, const struct worker_env_facts *facts, uint32_t local)
+{
+    static const char *const rank[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"};
+    static const char *const size[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
+    static const char *const local_rank[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                             "MV2_COMM_WORLD_LOCAL_RANK"};
+    static const char *const local_size[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                             "MV2_COMM_WORLD_LOCAL_SIZE"};
+    const struct msg_start *start = facts->start;
+
+    for (uint32_t i = 0; i < sizeof rank / sizeof rank[0]; i++) {
+        set_number(list, rank[i], start->rank_base + local);
+        set_number(list, size[i], start->world);
+        set_number(list, local_rank[i], local);
+        set_number(list, local_size[i], start->local_count);
+    }
+    set_number(list, "OMPI_COMM_WORLD_NODE_RANK", local);
+}
+
+static void set_default(struct list *list, const char *name, const char *value)
+{
+    if (!has_name(list, list->count, name))
+        set_text(list, name, value);
+}
+
+/* Where Horovod's ranks meet: an HTTP store beside the c10d store (launcherd/c10d/http.h). What a job sets
+ * itself stands, as for a program that meets by MPI. */
+static void set_horovod_rendezvous(struct list *list, const struct worker_env_facts *facts)
+{
+    const char *styles = launch_value(&facts->start->launch, LAUNCH_ENV_STYLE);
+    char port[16];
+
+    if (styles == NULL || !launch_has_word(styles, "horovod") || !facts->has_store)
+        return;
+    (void)snprintf(port, sizeof port, "%u", facts->master_port);
+    set_default(list, "HOROVOD_GLOO_RENDEZVOUS_ADDR", facts->master_addr);
+    set_default(list, "HOROVOD_GLOO_RENDEZVOUS_PORT", port);
+    set_default(list, "HOROVOD_CONTROLLER", "gloo");
+    set_default(list, "HOROVOD_CPU_OPERATIONS", "gloo");
+    if (facts->interface != NULL)
+        set_default(list, "HOROVOD_GLOO_IFACE", facts->interface);
+}
+
+/* --env-style: the rank variables of other launchers, beside torchrun's. */
+static void set_styles(struct list *list, const struct worker_env_facts *facts, uint32_t local)
+{
+    const char *styles = launch_value(&facts->start->launch, LAUNCH_ENV_STYLE);
+
+    if (styles == NULL)
+        return;
+    if (launch_has_word(styles, "slurm"))
+        set_slurm(list, facts, local);
+    if (launch_has_word(styles, "horovod"))
+        set_horovod(list, facts, local);
+    if (launch_has_word(styles, "mpi"))
+        set_mpi(list, facts, local);
 }
 
 static void set_own(struct list *list, const struct worker_env_facts *facts, uint32_t local)
@@ -101,10 +242,14 @@ static void set_own(struct list *list, const struct worker_env_facts *facts, uin
     char metrics[PATH_MAX];
 
     set_number(list, "DDP_JOB_ID", facts->start->job_id);
+    set_array(list, facts->start,
+              (const char *const[]){"DDP_ARRAY_JOB_ID", "DDP_ARRAY_INDEX", "DDP_ARRAY_COUNT",
+                                    "DDP_ARRAY_MIN", "DDP_ARRAY_MAX"});
     set_text(list, "DDP_CLUSTER", facts->start->cluster);
     set_number(list, "DDP_GENERATION", facts->start->generation);
     set_number(list, "DDP_CHECKPOINT_STEP", facts->start->checkpoint_step);
     set_number(list, "DDP_SHIM_FD", facts->shim_fd);
+    set_number(list, "DDP_SHIM_PROTOCOL", msg_protocol());
     set_text(list, "DDP_NODE_NAME", facts->node_name);
     set_text(list, "DDP_NODE_ADDRESS", facts->node_address);
     set_text(list, "DDP_JOB_TOKEN", facts->token);
@@ -128,12 +273,6 @@ static bool may_set(const char *name)
         if (!is_letter(*name) && (*name < '0' || *name > '9'))
             return false;
     return true;
-}
-
-static void set_default(struct list *list, const char *name, const char *value)
-{
-    if (!has_name(list, list->count, name))
-        set_text(list, name, value);
 }
 
 /* Left alone, NCCL and Gloo may choose another interface than the one by which nodes reach one
@@ -161,18 +300,21 @@ static bool path_has(const char *path, const char *dir)
 }
 
 /* So that a job finds ddp-worker without its path; whatever else has that name goes first. */
-static void extend_path(struct list *list, const char *dir)
+static void extend_path(struct list *list, const char *name, const char *dir)
 {
+    const size_t name_bytes = strlen(name);
+
     for (uint32_t i = 0; i < list->count; i++) {
-        const char *path = list->items[i] + 5;
-        if (strncmp(list->items[i], "PATH=", 5) != 0 || path_has(path, dir))
+        const char *path = list->items[i] + name_bytes + 1;
+        if (strncmp(list->items[i], name, name_bytes) != 0 || path[-1] != '=' ||
+            path_has(path, dir))
             continue;
         size_t bytes = strlen(list->items[i]) + strlen(dir) + 2;
         char *text = arena_alloc(list->arena, bytes);
         list->failed = list->failed || text == NULL;
         if (text == NULL)
             return;
-        (void)snprintf(text, bytes, "PATH=%s%s%s", path, path[0] != '\0' ? ":" : "", dir);
+        (void)snprintf(text, bytes, "%s=%s%s%s", name, path, path[0] != '\0' ? ":" : "", dir);
         list->items[i] = text;
     }
 }
@@ -189,12 +331,14 @@ char **worker_env_build(const struct worker_env_facts *facts, uint32_t local, st
     set_text(&list, "USER", facts->user);
     set_text(&list, "LOGNAME", facts->user);
     set_ranks(&list, facts, local);
+    set_styles(&list, facts, local);
     list.ours = list.count;
     for (uint32_t i = 0; i < env->count; i++)
         if (may_set(env->items[i].name) && !has_name(&list, list.ours, env->items[i].name))
             set_text(&list, env->items[i].name, env->items[i].value);
     if (facts->interface != NULL)
         set_interface(&list, facts->interface);
+    set_horovod_rendezvous(&list, facts);
     /* What a script has printed is in the log at once, and not lost when it crashes. */
     set_default(&list, "PYTHONUNBUFFERED", "1");
     set_default(&list, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
@@ -205,7 +349,11 @@ char **worker_env_build(const struct worker_env_facts *facts, uint32_t local, st
     set_default(&list, "SHELL", facts->shell);
     set_default(&list, "LANG", "C.UTF-8");
     if (facts->tools_dir != NULL)
-        extend_path(&list, facts->tools_dir);
+        extend_path(&list, "PATH", facts->tools_dir);
+    if (facts->python_dir != NULL) {
+        set_default(&list, "PYTHONPATH", "");
+        extend_path(&list, "PYTHONPATH", facts->python_dir);
+    }
     list.items[list.count] = NULL;
     return list.failed ? NULL : list.items;
 }

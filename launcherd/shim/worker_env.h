@@ -21,11 +21,13 @@ struct worker_env_facts {
     const uint32_t *devices; /* [gpus]: slot i is this GPU of NVML; NULL: GPU i */
     bool hides_gpus;         /* with gpus 0: those of the machine are not for this node */
     const char *tools_dir;   /* the folder of ddp-worker, at the end of PATH; NULL: not known */
+    const char *python_dir; /* the folder of libddp.py, at the end of PYTHONPATH; NULL: not known */
     const char *token;
     const char *error_dir;    /* rundir_rank_dir: for PyTorch's error files, and for metrics */
     const char *user;         /* the account that it runs as */
     const char *home, *shell; /* used where the job has no HOME, SHELL */
     uint32_t shim_fd;
+    bool has_store; /* the ranks meet in a c10d store of ours: no rank serves one */
 };
 
 /* NULL-terminated "NAME=value" texts for `local`, from `arena`; NULL: no memory. Each name is there

@@ -11,13 +11,15 @@
 
 /* The most actions that the handling of one event adds, before work for other jobs begins. The
  * largest is a beat: for each of 64 slots a log line and a slot_resume, for each of 128 listed shims
- * a stop, for each of 64 parts that it does not list JOB_ACTIONS_MAX. */
-#define EVENT_ACTIONS_MAX (SLOTS_PER_NODE_MAX * (2 + JOB_ACTIONS_MAX) + SHIMS_PER_NODE_MAX + 9u)
-/* The most actions that one transition of one job adds: cause, state, "not restarted", next state,
+ * a stop, for each of 64 parts a line that the node answers again, and if it does not list them
+ * JOB_ACTIONS_MAX. */
+#define EVENT_ACTIONS_MAX (SLOTS_PER_NODE_MAX * (3 + JOB_ACTIONS_MAX) + SHIMS_PER_NODE_MAX + 9u)
+/* The most actions that one transition of one job adds: cause, its class, state, "not restarted", next state,
  * PERSIST_RANKS, and those of publishing it. */
-#define JOB_ACTIONS_MAX (5u + PUBLISH_ACTIONS)
-#define PUBLISH_ACTIONS 3u  /* PERSIST, JOB_CHANGED, JOB_ENDED */
-#define NODE_ACTIONS_MAX 2u /* a lost node: a log line, CLOSE_NODE */
+#define JOB_ACTIONS_MAX (6u + PUBLISH_ACTIONS)
+#define PUBLISH_ACTIONS 4u /* PERSIST, PERSIST_FAILURE, JOB_CHANGED, JOB_ENDED */
+/* A lost node: a log line, CLOSE_NODE. A suspect one: a line of each job on it, and to publish those. */
+#define NODE_ACTIONS_MAX (SLOTS_PER_NODE_MAX * (1 + PUBLISH_ACTIONS))
 
 _Static_assert(EVENT_ACTIONS_MAX + NODE_ACTIONS_MAX + 2 * JOB_ACTIONS_MAX <= RDZV_ACTIONS_MAX,
                "a step handles its event, and at least one node and one job more");

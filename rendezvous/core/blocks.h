@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define BLOCK_BYTES_MIN 256u
-#define BLOCK_ORDERS 13u /* a block of order k has BLOCK_BYTES_MIN << k bytes */
+#define BLOCK_ORDERS 16u /* a block of order k has BLOCK_BYTES_MIN << k bytes */
 #define BLOCK_BYTES_MAX (BLOCK_BYTES_MIN << (BLOCK_ORDERS - 1))
 
 struct blocks {

@@ -51,6 +51,20 @@ static bool has_twins(const struct rdzv_record *record)
     return false;
 }
 
+bool check_after(const struct rdzv_record *record)
+{
+    return record->after_job < record->job_id && record->after_last < record->job_id &&
+           (record->after_job == 0) == (record->after_last == 0) &&
+           record->after_last >= record->after_job;
+}
+
+bool check_array(const struct rdzv_record *record)
+{
+    return record->array_job <= record->job_id && record->array_count <= ARRAY_JOBS_MAX &&
+           (record->array_job == 0) == (record->array_count == 0) &&
+           (record->array_job == 0 || record->job_id - record->array_job < record->array_count);
+}
+
 static const char *check_shape(const struct rdzv_record *record)
 {
     if (record->job_id == 0 || record->job_id > JOB_ID_MAX || record->name[0] == '\0')
@@ -61,17 +75,28 @@ static const char *check_shape(const struct rdzv_record *record)
         return "its size is out of range";
     if (record->state > JOB_CANCELLED)
         return "its state is unknown";
+    if (!check_after(record))
+        return "it waits for jobs that are not before it";
+    if (!check_array(record))
+        return "its array is malformed";
     if (record->part_count != (has_parts(record->state) ? record->nodes : 0))
         return "its parts do not fit its state";
     if ((record->generation == 0) != (record->state == JOB_QUEUED) &&
-        !rdzv_state_is_final(record->state))
+        !(record->state == JOB_QUEUED && record->planned) && !rdzv_state_is_final(record->state))
         return "its generation does not fit its state";
-    if (record->stopping > STOP_TIME ||
+    if (record->stopping > STOP_PLANNED ||
         (record->stopping != STOP_NONE &&
          (record->part_count == 0 || record->stop_signal == 0 || record->stop_signal > 64)))
         return "its stop is malformed";
+    if (record->nodes_max != 0 &&
+        (record->nodes_min == 0 || record->nodes < record->nodes_min ||
+         record->nodes > record->nodes_max || record->nodes_max > NODES_PER_JOB_MAX ||
+         record->nodes_max * record->nproc_per_node > RANKS_PER_JOB_MAX))
+        return "its number of nodes is not one that was asked for";
     if (record->failed_rank < -1 ||
-        record->failed_rank >= (int32_t)(record->nodes * record->nproc_per_node))
+        record->failed_rank >=
+            (int32_t)((record->nodes_max != 0 ? record->nodes_max : record->nodes) *
+                      record->nproc_per_node))
         return "its failed rank is out of range";
     if (record->restarts != (record->generation == 0 ? 0 : record->generation - 1) &&
         !rdzv_state_is_final(record->state))
@@ -142,7 +167,7 @@ static void check_job(const struct rdzv *rdzv, const struct job *job, uint32_t f
 /* What the queue and the users' counts were made from. */
 static void check_queue(const struct rdzv *rdzv)
 {
-    uint32_t waiting = 0;
+    uint32_t waiting = 0, after_count = 0;
 
     for (uint32_t i = 0; i < rdzv->job_count; i++) {
         const struct job *job = job_at(rdzv, i);
@@ -150,6 +175,7 @@ static void check_queue(const struct rdzv *rdzv)
         assert(job->is_queued == (!job->ended && job->record.part_count == 0));
         assert(!job->is_queued || queue_has(rdzv, job));
         waiting += job->is_queued;
+        after_count += job->is_queued && job->record.after_job != 0;
         assert(job->user == USER_NONE ||
                (rdzv->users[job->user].jobs > 0 &&
                 strcmp(rdzv->users[job->user].name, job->record.user) == 0));
@@ -157,6 +183,7 @@ static void check_queue(const struct rdzv *rdzv)
                job->counted_queued == (!job->ended && job->record.state == JOB_QUEUED));
     }
     assert(waiting == rdzv->queue_count);
+    assert(after_count == rdzv->after_count);
     assert(rdzv->live_count == rdzv->job_count - waiting);
 }
 

@@ -1,5 +1,6 @@
 #include "rendezvous/core/explain.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/core/failure.h"
@@ -30,6 +31,7 @@ static void take_closed(struct sight *sight, const struct node *node)
         uint32_t slot = (uint32_t)__builtin_ctzll(mask);
 
         is_passing = sight->closed_node != NULL && !sight->closed_node->is_drained &&
+                     !sight->closed_node->is_leaving &&
                      sight->closed_node->slot_states[sight->closed_slot].state == SLOT_CHECKING;
         if (sight->closed_node != NULL && !is_passing)
             return;
@@ -64,12 +66,16 @@ static struct sight look(const struct rdzv *rdzv, const struct pass *pass, const
     return sight;
 }
 
-/* "wants 4 slots on one node", "wants 1 slot on each of 3 nodes" */
-static void format_request(uint32_t nodes, uint32_t slots, char out[REASON_BYTES_MAX])
+/* "wants 4 slots on one node", "wants 1 slot on each of 3 nodes", "... of 2 to 4 nodes" */
+static void format_request(uint32_t nodes, uint32_t nodes_max, uint32_t slots,
+                           char out[REASON_BYTES_MAX])
 {
     const char *plural = slots == 1 ? "" : "s";
 
-    if (nodes == 1)
+    if (nodes < nodes_max)
+        text_format(out, "wants %u slot%s on each of %u to %u nodes", slots, plural, nodes,
+                    nodes_max);
+    else if (nodes == 1)
         text_format(out, "wants %u slot%s on one node", slots, plural);
     else
         text_format(out, "wants %u slot%s on each of %u nodes", slots, plural, nodes);
@@ -93,12 +99,12 @@ static void format_closed(const struct rdzv *rdzv, const struct sight *sight,
 
 void explain_blocked(struct rdzv *rdzv, const struct pass *pass, struct job *job)
 {
-    uint32_t nodes = job->record.nodes, slots = job->record.nproc_per_node;
+    uint32_t nodes = job->record.nodes_min, slots = job->record.nproc_per_node;
     char request[REASON_BYTES_MAX], closed[REASON_BYTES_MAX], text[REASON_BYTES_MAX];
     char excluded[REASON_BYTES_MAX] = "";
     struct sight sight = look(rdzv, pass, job);
 
-    format_request(nodes, slots, request);
+    format_request(nodes, job->record.nodes_max, slots, request);
     format_closed(rdzv, &sight, closed);
     if (sight.excluded != NULL)
         text_format(excluded,
@@ -122,7 +128,7 @@ void explain_behind(struct rdzv *rdzv, struct job *job)
 {
     const struct job *first = job_find(rdzv, rdzv->reservation.job_id);
     char text[REASON_BYTES_MAX];
-    uint32_t slots = job_world(first);
+    uint32_t slots = first->record.nodes_min * first->record.nproc_per_node;
 
     text_format(text, "behind job %llu (%s): it waits for %u slot%s on %s, reserved",
                 (unsigned long long)first->record.job_id, first->record.name, slots,
@@ -154,6 +160,47 @@ void explain_settling(struct rdzv *rdzv, struct job *job)
     job_set_reason(rdzv, job, "the server has just started, and waits for its nodes to connect");
 }
 
+void explain_after(struct rdzv *rdzv, struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+    const struct job *other = job_find(rdzv, record->after_job);
+    const uint64_t count = record->after_last - record->after_job + 1;
+    char name[JOB_NAME_BYTES_MAX + 4] = "", text[REASON_BYTES_MAX];
+
+    if (other != NULL)
+        (void)snprintf(name, sizeof name, " (%s)", other->record.name);
+    if (count > 1)
+        text_format(text, "waits for the %llu jobs of array %llu%s to %s (--after)",
+                    (unsigned long long)count, (unsigned long long)record->after_job, name,
+                    record->after_any ? "end" : "succeed");
+    else
+        text_format(text, "waits for job %llu%s to %s (--after)",
+                    (unsigned long long)record->after_job, name,
+                    record->after_any ? "end" : "succeed");
+    job_set_reason(rdzv, job, text);
+}
+
+void explain_array(struct rdzv *rdzv, struct job *job)
+{
+    char text[REASON_BYTES_MAX];
+
+    text_format(text,
+                "waits for other jobs of its array to end: at most %u run at a time (--array)",
+                job->record.array_at_most);
+    job_set_reason(rdzv, job, text);
+}
+
+void explain_preempted(struct rdzv *rdzv, struct job *job)
+{
+    const struct job *first = job_find(rdzv, job->record.preempted_by);
+    char text[REASON_BYTES_MAX];
+
+    text_format(text, "preempted by job %llu (%s) for its priority, %d against %d: starts after it",
+                (unsigned long long)first->record.job_id, first->record.name,
+                first->record.priority, job->record.priority);
+    job_set_reason(rdzv, job, text);
+}
+
 void explain_memory(struct rdzv *rdzv, struct job *job)
 {
     job_set_reason(rdzv, job,
@@ -168,7 +215,7 @@ bool sched_is_possible(const struct rdzv *rdzv, uint32_t nodes, uint32_t slots,
 
     if (rdzv->node_count == 0 || able_count >= nodes || rdzv->out.now_us < rdzv->settled_at_us)
         return true;
-    format_request(nodes, slots, request);
+    format_request(nodes, nodes, slots, request);
     if (rdzv->node_count < nodes && most_slots >= slots)
         text_format(why,
                     "it %s, and the server knows %u node%s: ask for fewer, or add "

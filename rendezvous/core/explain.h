@@ -11,6 +11,11 @@ void explain_behind(struct rdzv *rdzv, struct job *job);
 void explain_many(struct rdzv *rdzv, struct job *job);
 void explain_quota(struct rdzv *rdzv, struct job *job);
 void explain_settling(struct rdzv *rdzv, struct job *job);
+/* For other jobs; for others of its array. */
+void explain_after(struct rdzv *rdzv, struct job *job);
+void explain_array(struct rdzv *rdzv, struct job *job);
+/* For the job that has preempted it. */
+void explain_preempted(struct rdzv *rdzv, struct job *job);
 void explain_memory(struct rdzv *rdzv, struct job *job);
 
 #endif

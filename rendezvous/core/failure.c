@@ -1,10 +1,13 @@
 #include "rendezvous/core/failure.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
+
+#define GONE_BEFORE_US 1000000u /* clocks of two nodes, and the way to the server */
 
 /* The record has the table as text: "gpu01 2 gpu02 1". */
 static void write_faults(struct rdzv *rdzv, struct job *job)
@@ -106,6 +109,56 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
     write_faults(rdzv, job);
 }
 
+/* As a bad processor, memory or GPU makes programs end; SIGABRT is rather the program's own. */
+static bool is_crash(const struct rdzv_record *record)
+{
+    const uint32_t signal = record->failed_signal;
+
+    return record->failed_class == FAILURE_HANG || signal == SIGSEGV || signal == SIGBUS ||
+           signal == SIGILL || signal == SIGFPE || strstr(record->reason, "CUDA error") != NULL ||
+           strstr(record->tail, "CUDA error") != NULL;
+}
+
+/* Nodes that could have a part of the job, but for those that are excluded and this one. */
+static bool can_spare(const struct rdzv *rdzv, const struct job *job, const char *name)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        const uint32_t index = rdzv->by_name[i];
+        const struct node *node = &rdzv->nodes[index];
+
+        count += node->state == NODE_UP && !node->is_drained &&
+                 bits_count(rdzv->views[index].able) >= job->record.nproc_per_node &&
+                 !failure_excludes(rdzv, job, index) && strcmp(node->name, name) != 0;
+    }
+    return count >= job->record.nodes_min;
+}
+
+static void count_crash(struct rdzv *rdzv, struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+    struct node_fault *fault;
+    char text[REASON_BYTES_MAX];
+
+    if (!failure_is_program(record->failed_class) || record->failed_rank < 0 ||
+        record->failed_node[0] == '\0' || !is_crash(record) ||
+        !can_spare(rdzv, job, record->failed_node))
+        return;
+    fault = find_fault(job, record->failed_node);
+    if (fault->failures < EXCLUDE_FAILURES)
+        fault->failures++;
+    fault->until_us = rdzv->out.now_us + EXCLUDE_US;
+    if (fault->failures == EXCLUDE_FAILURES) {
+        text_format(text,
+                    "ranks of the job have crashed or hung on node %s twice: it gets no rank of it "
+                    "for %llu minutes, or until \"ddpctl node resume %s\"",
+                    fault->node, (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
+        job_log(rdzv, job, text);
+    }
+    write_faults(rdzv, job);
+}
+
 /* A rank that failed on a GPU that its node has drained for a fault was failed by the node. */
 static void settle_class(const struct rdzv *rdzv, struct job *job)
 {
@@ -127,6 +180,27 @@ static void settle_class(const struct rdzv *rdzv, struct job *job)
     }
 }
 
+/* A rank that failed when another node of the generation was already gone has failed for want of it. */
+static void settle_gone(struct rdzv *rdzv, struct job *job)
+{
+    struct rdzv_record *record = &job->record;
+    char text[REASON_BYTES_MAX];
+
+    for (uint32_t i = 0; record->failed_class == FAILURE_PROGRAM && i < record->part_count; i++) {
+        const struct node *node = roster_find(rdzv, record->parts[i].node);
+
+        if (!job->gang.parts[i].is_lost || node == NULL ||
+            strcmp(record->failed_node, record->parts[i].node) == 0 ||
+            node->beat_at_us > job->failed_at_us + GONE_BEFORE_US)
+            continue;
+        record->failed_class = FAILURE_NETWORK;
+        text_format(text,
+                    "node %s was gone when rank %d failed: --max-restarts does not count that",
+                    node->name, record->failed_rank);
+        job_log(rdzv, job, text);
+    }
+}
+
 void failure_count(struct rdzv *rdzv, struct job *job)
 {
     struct rdzv_record *record = &job->record;
@@ -138,9 +212,134 @@ void failure_count(struct rdzv *rdzv, struct job *job)
     if (has_run_long && record->checkpoint_step == 0)
         record->restarts_without_progress = 0;
     settle_class(rdzv, job);
+    settle_gone(rdzv, job);
     if (record->failed_class == FAILURE_NODE)
         count_for_node(rdzv, job);
+    else
+        count_crash(rdzv, job);
     job_set_dirty(rdzv, job);
+}
+
+#define EARLY_NEVER 2u /* of early_failure: the program has run for longer once, so it can work */
+
+/* The last line of output that is not empty, without the "[rank3]: " that PyTorch puts before it. */
+static size_t last_line(const char *tail, const char **line)
+{
+    size_t end = strlen(tail), begin;
+
+    while (end > 0 && (tail[end - 1] == '\n' || tail[end - 1] == '\r' || tail[end - 1] == ' '))
+        end--;
+    for (begin = end; begin > 0 && tail[begin - 1] != '\n'; begin--)
+        ;
+    *line = tail + begin;
+    if (strncmp(*line, "[rank", 5) == 0) {
+        size_t digits = strspn(*line + 5, "0123456789");
+
+        if (digits > 0 && strncmp(*line + 5 + digits, "]: ", 3) == 0)
+            *line += 5 + digits + 3;
+    }
+    return *line < tail + end ? (size_t)(tail + end - *line) : 0;
+}
+
+/* From the moment when all ranks ran; 0: one has failed before that. */
+static uint64_t ran_us(const struct job *job)
+{
+    return job->running_at_us == UINT64_MAX || job->failed_at_us < job->running_at_us
+               ? 0
+               : job->failed_at_us - job->running_at_us;
+}
+
+/* Stands for exit code and last line (FNV-1a), with 1 in the low bits; 0: this failure does not count. */
+static uint64_t early_mark(const struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+    const char *line;
+    size_t bytes = last_line(record->tail, &line);
+    uint64_t mark = UINT64_C(14695981039346656037) ^ (uint64_t)record->failed_exit;
+
+    if (record->failed_rank < 0 || record->failed_signal != 0 || record->failed_exit <= 0 ||
+        record->failed_exit >= 126 || record->step > 0 || record->checkpoint_step > 0 || bytes == 0)
+        return 0;
+    for (size_t i = 0; i < bytes; i++)
+        mark = (mark ^ (uint8_t)line[i]) * UINT64_C(1099511628211);
+    return (mark >> 1 & ~(uint64_t)3) | 1; /* the store's integers are signed */
+}
+
+bool failure_early(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX])
+{
+    struct rdzv_record *record = &job->record;
+    uint64_t mark, before = record->early_failure;
+    bool is_same;
+    unsigned long long seconds = ran_us(job) / 1000000 + 1;
+    char cause[REASON_BYTES_MAX];
+
+    if (ran_us(job) > EARLY_US)
+        record->early_failure = EARLY_NEVER;
+    if (record->failed_class != FAILURE_PROGRAM || record->early_failure == EARLY_NEVER)
+        return false;
+    mark = early_mark(job);
+    is_same = mark != 0 && (before | 2) == (mark | 2);
+    record->early_failure = is_same ? mark | 2 : mark;
+    job_set_dirty(rdzv, job);
+    if (!is_same || (before & 2) == 0)
+        return false;
+    (void)snprintf(
+        why, REASON_BYTES_MAX,
+        "exit %d came within %llu s of the start three times in a row, with the same last line: "
+        "not tried again (--max-restarts %u)",
+        record->failed_exit, seconds, record->max_restarts);
+    (void)snprintf(cause, sizeof cause, "%s", record->reason);
+    text_format(record->reason, "%.110s: %s", cause, why);
+    return true;
+}
+
+#define SAME_MAX 3u
+
+/* Stands for how the program failed (FNV-1a); 0: this failure does not count. */
+static uint64_t same_mark(const struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+    const char *line;
+    const size_t bytes = last_line(record->tail, &line);
+    const uint32_t signal = record->failed_signal;
+    const bool is_from_outside = signal == SIGKILL || signal == SIGTERM || signal == SIGINT ||
+                                 signal == SIGHUP || signal == SIGUSR1 || signal == SIGUSR2;
+    uint64_t mark = UINT64_C(14695981039346656037) ^ (uint64_t)record->failed_exit << 32 ^
+                    (uint64_t)record->failed_rank << 8 ^ signal;
+
+    if (!failure_is_program(record->failed_class) || record->failed_rank < 0 || is_from_outside ||
+        record->told_generation != record->generation || record->step == 0 ||
+        (bytes == 0 && !is_crash(record)))
+        return 0;
+    for (size_t i = 0; record->failed_class != FAILURE_HANG && i < bytes; i++)
+        mark = (mark ^ (uint8_t)line[i]) * UINT64_C(1099511628211);
+    return (mark >> 1) | 1; /* the store's integers are signed */
+}
+
+bool failure_same(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX])
+{
+    struct rdzv_record *record = &job->record;
+    const uint64_t mark = same_mark(job);
+    const uint64_t apart = record->step > record->same_step ? record->step - record->same_step
+                                                            : record->same_step - record->step;
+    char cause[REASON_BYTES_MAX];
+
+    if (mark != 0 && mark == record->same_failure && apart <= job->hang.stride)
+        record->same_count++;
+    else
+        record->same_count = mark != 0 ? 1 : 0;
+    record->same_failure = mark;
+    record->same_step = record->step;
+    job_set_dirty(rdzv, job);
+    if (record->same_count < SAME_MAX)
+        return false;
+    (void)snprintf(
+        why, REASON_BYTES_MAX,
+        "rank %d failed at step %llu in the same way three times in a row: not tried again",
+        record->failed_rank, (unsigned long long)record->step);
+    (void)snprintf(cause, sizeof cause, "%s", record->reason);
+    text_format(record->reason, "%.110s: %s", cause, why);
+    return true;
 }
 
 uint16_t failure_excluded(const struct rdzv *rdzv, const struct job *job, uint32_t i)

@@ -2,7 +2,7 @@
 
 #include "rendezvous/core/state.h"
 
-static bool any_joined(const struct job *job)
+bool fence_is_own(const struct job *job)
 {
     for (uint32_t i = 0; i < job_world(job); i++)
         if (job->gang.ranks[i].joined)
@@ -15,7 +15,7 @@ void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node)
     const uint16_t index = (uint16_t)roster_index(rdzv, node);
     uint64_t until_us = node->beat_at_us + rdzv->options.lease_us;
 
-    if (!rdzv->options.waits_for_lease || any_joined(job))
+    if (!rdzv->options.waits_for_lease || fence_is_own(job))
         return;
     job->fence_node = job->fence_until_us == 0 || job->fence_node == index ? index : NODE_NONE;
     if (until_us > job->fence_until_us)

@@ -8,6 +8,8 @@
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/roster.h"
 
+/* Its workers have a fence of their own. */
+bool fence_is_own(const struct job *job);
 /* A part of the job counts as ended because `node` was lost. Call it before the generation ends. */
 void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node);
 /* The job is to start again at job->retry_at_us, which is put off if necessary: then true. */

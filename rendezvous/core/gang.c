@@ -2,13 +2,14 @@
 
 #include <assert.h>
 
+#define RANK_BYTES                                                                                 \
+    (sizeof(struct rdzv_rank) + sizeof(struct hang_rank) + sizeof(struct straggler_rank))
 /* Of a part with one rank; three times, for the rounding to blocks and the holes between them. */
-#define BYTES_PER_SLOT                                                                             \
-    (3 * (sizeof(struct rdzv_part) + sizeof(struct part_state) + sizeof(struct rdzv_rank)))
+#define BYTES_PER_SLOT (3 * (sizeof(struct rdzv_part) + sizeof(struct part_state) + RANK_BYTES))
 
 _Static_assert(ORDER_COUNT *(NODES_PER_JOB_MAX / 64 + 1) * sizeof(uint64_t) +
                        NODES_PER_JOB_MAX * (sizeof(struct rdzv_part) + sizeof(struct part_state)) +
-                       RANKS_PER_JOB_MAX * sizeof(struct rdzv_rank) <=
+                       RANKS_PER_JOB_MAX * RANK_BYTES <=
                    BLOCK_BYTES_MAX,
                "the largest job fits into a block");
 
@@ -25,9 +26,11 @@ bool gang_new(struct blocks *blocks, struct gang *gang, uint32_t part_count, uin
     uint32_t words = (part_count + 63) / 64;
     uint32_t owed_bytes = ORDER_COUNT * words * (uint32_t)sizeof(uint64_t);
     uint32_t place_bytes = part_count * (uint32_t)sizeof(struct rdzv_part);
-    uint32_t rank_bytes = world * (uint32_t)sizeof(struct rdzv_rank);
-    uint32_t bytes =
-        owed_bytes + place_bytes + rank_bytes + part_count * (uint32_t)sizeof(struct part_state);
+    uint32_t told_at = owed_bytes + place_bytes; /* what has 64-bit members comes first */
+    uint32_t paces_at = told_at + world * (uint32_t)sizeof(struct hang_rank);
+    uint32_t ranks_at = paces_at + world * (uint32_t)sizeof(struct straggler_rank);
+    uint32_t parts_at = ranks_at + world * (uint32_t)sizeof(struct rdzv_rank);
+    uint32_t bytes = parts_at + part_count * (uint32_t)sizeof(struct part_state);
     char *block;
 
     assert(part_count > 0 && part_count <= NODES_PER_JOB_MAX && world <= RANKS_PER_JOB_MAX);
@@ -39,8 +42,10 @@ bool gang_new(struct blocks *blocks, struct gang *gang, uint32_t part_count, uin
         .word_count = words,
         .owed = (uint64_t *)(void *)block,
         .places = (struct rdzv_part *)(void *)(block + owed_bytes),
-        .ranks = (struct rdzv_rank *)(void *)(block + owed_bytes + place_bytes),
-        .parts = (struct part_state *)(void *)(block + owed_bytes + place_bytes + rank_bytes),
+        .told = (struct hang_rank *)(void *)(block + told_at),
+        .paces = (struct straggler_rank *)(void *)(block + paces_at),
+        .ranks = (struct rdzv_rank *)(void *)(block + ranks_at),
+        .parts = (struct part_state *)(void *)(block + parts_at),
     };
     return true;
 }

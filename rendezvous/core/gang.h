@@ -4,7 +4,9 @@
 #define RENDEZVOUS_CORE_GANG_H
 
 #include "rendezvous/core/blocks.h"
+#include "rendezvous/core/hang.h"
 #include "rendezvous/core/rdzv.h"
+#include "rendezvous/core/straggler.h"
 
 #define NODE_NONE UINT16_MAX
 
@@ -18,16 +20,19 @@ struct part_state {
     bool is_reported; /* a report came since the start order, or since this server started */
     bool is_lost;     /* its node was lost, or no longer knows it: counts as ended */
     bool has_world;
+    bool has_joined; /* all its ranks have */
     enum shim_phase phase;
     uint32_t master_port;
 };
 
 struct gang {
-    uint32_t part_count;      /* 0: there is none */
-    uint32_t word_count;      /* of each order */
-    struct rdzv_part *places; /* [part_count] */
-    struct part_state *parts; /* [part_count] */
-    struct rdzv_rank *ranks;  /* [world] */
+    uint32_t part_count;          /* 0: there is none */
+    uint32_t word_count;          /* of each order */
+    struct rdzv_part *places;     /* [part_count] */
+    struct part_state *parts;     /* [part_count] */
+    struct rdzv_rank *ranks;      /* [world] */
+    struct hang_rank *told;       /* [world] */
+    struct straggler_rank *paces; /* [world] */
     uint64_t *owed; /* [ORDER_COUNT][word_count]: orders that have not left; bit i: part i */
 };
 

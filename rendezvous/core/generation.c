@@ -5,13 +5,16 @@
 #include <string.h>
 
 #include "rendezvous/core/failure.h"
+#include "rendezvous/core/failure_note.h"
 #include "rendezvous/core/fence.h"
+#include "rendezvous/core/generation_end.h"
 #include "rendezvous/core/orders.h"
+#include "rendezvous/core/parts.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/state.h"
 
-#define EXIT_TIME_LIMIT 124
 #define EXIT_OURS 125
+#define HANG_GRACE_US 5000000u
 
 /* "node0,node1": the names of the nodes, or the first and a count where they do not fit. */
 static void set_where(struct rdzv_record *record)
@@ -25,6 +28,17 @@ static void set_where(struct rdzv_record *record)
         text_format(record->where, "%s and %u more", record->parts[0].node, record->part_count - 1);
 }
 
+static void count_restart(struct rdzv_record *record)
+{
+    record->restarts++;
+    if (record->planned)
+        return;
+    if (failure_is_program(record->failed_class))
+        record->restarts_without_progress++;
+    else
+        record->node_failures++;
+}
+
 void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gang)
 {
     struct rdzv_record *record = &job->record;
@@ -33,18 +47,16 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
     assert(record->state == JOB_QUEUED || record->state == JOB_RESTARTING);
     fence_drop(rdzv, job);
     queue_remove(rdzv, job);
-    if (record->generation > 0) {
-        record->restarts++;
-        if (record->failed_class == FAILURE_PROGRAM)
-            record->restarts_without_progress++;
-        else
-            record->node_failures++;
-    } else {
+    if (record->generation == 0)
         record->started_ms = rdzv->out.wall_ms;
-    }
+    else
+        count_restart(record);
+    record->planned = false;
+    record->preempted_by = 0;
     record->generation++;
+    record->resumed_step = record->checkpoint_step;
     job->gang = *gang;
-    record->part_count = gang->part_count;
+    record->nodes = record->part_count = gang->part_count;
     record->parts = gang->places;
     set_where(record);
     job->record.stopping = STOP_NONE;
@@ -52,6 +64,11 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
     job->record.errno_exit = 0;
     job->record.failed_class = FAILURE_PROGRAM;
     job->running_at_us = UINT64_MAX;
+    job->more_until_us = 0;
+    job->hang = (struct hang_job){0};
+    job->pace = (struct straggler_job){0};
+    job->slow[0] = '\0';
+    job->has_new_checkpoint = false;
     job->go_sent = job->world_sent = false;
     job->blob_byte_count = 0;
     job->limit_at_us = UINT64_MAX;
@@ -82,35 +99,6 @@ void generation_limit(struct rdzv *rdzv, struct job *job, uint64_t at_us)
     job_set_dirty(rdzv, job);
 }
 
-static bool is_over(const struct part_state *part)
-{
-    return part->is_lost || part->phase == SHIM_ENDED;
-}
-
-static bool all_over(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->record.part_count; i++)
-        if (!is_over(&job->gang.parts[i]))
-            return false;
-    return true;
-}
-
-static bool all_at_least(const struct job *job, enum shim_phase phase)
-{
-    for (uint32_t i = 0; i < job->record.part_count; i++)
-        if (job->gang.parts[i].is_lost || job->gang.parts[i].phase < phase)
-            return false;
-    return true;
-}
-
-static bool all_joined(const struct job *job)
-{
-    for (uint32_t i = 0; i < job_world(job); i++)
-        if (!job->gang.ranks[i].joined)
-            return false;
-    return true;
-}
-
 void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, uint32_t signal,
                      uint64_t grace_us)
 {
@@ -119,10 +107,36 @@ void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, ui
     job->record.stop_signal = signal;
     job->record.stop_grace_us = grace_us;
     job_set_dirty(rdzv, job);
+    rdzv->gone_at_us = rdzv->out.now_us; /* elastic.h: nodes of it may be gone already */
     orders_cancel(job, ORDER_START, ORDER_WORLD);
     for (uint32_t i = 0; i < job->record.part_count; i++)
-        if (!is_over(&job->gang.parts[i]))
+        if (!parts_is_over(&job->gang.parts[i]))
             orders_owe(rdzv, job, i, ORDER_STOP);
+}
+
+static bool any_succeeded(const struct job *job)
+{
+    for (uint32_t i = 0; i < job_world(job); i++)
+        if (job->gang.ranks[i].state == RANK_EXITED && job->gang.ranks[i].exit_code == 0 &&
+            job->gang.ranks[i].signal == 0)
+            return true;
+    return false;
+}
+
+bool generation_may_stop(const struct job *job)
+{
+    return !job->ended && job->record.part_count > 0 && job->record.stopping == STOP_NONE &&
+           !any_succeeded(job);
+}
+
+bool generation_stop_planned(struct rdzv *rdzv, struct job *job, const char *why)
+{
+    if (!generation_may_stop(job))
+        return false;
+    (void)snprintf(job->record.reason, sizeof job->record.reason, "%s", why);
+    job_log(rdzv, job, job->record.reason);
+    generation_stop(rdzv, job, STOP_PLANNED, SIGTERM, job->record.grace_us);
+    return true;
 }
 
 static void settle(struct rdzv *rdzv, struct job *job);
@@ -152,7 +166,26 @@ static void fail(struct rdzv *rdzv, struct job *job, uint32_t part, enum failure
         return;
     set_cause(rdzv, job, part, class, cause);
     job->failed_at_us = rdzv->out.now_us;
-    generation_stop(rdzv, job, STOP_FAILURE, SIGKILL, 0);
+    failure_note_cause(rdzv, job, NULL);
+    generation_stop(rdzv, job, STOP_FAILURE, SIGTERM, job->record.grace_us);
+}
+
+void generation_hang(struct rdzv *rdzv, struct job *job, int32_t rank, const char *cause,
+                     const char *stacks)
+{
+    struct rdzv_record *record = &job->record;
+    uint32_t part = rank < 0 ? 0 : (uint32_t)rank / record->nproc_per_node;
+
+    assert(record->stopping == STOP_NONE && rank < (int32_t)job_world(job));
+    set_cause(rdzv, job, part, FAILURE_HANG, cause);
+    record->failed_rank = rank;
+    if (rank < 0)
+        record->failed_node[0] = '\0';
+    job->failed_at_us = rdzv->out.now_us;
+    failure_note_cause(rdzv, job, NULL);
+    job->note.failure.stacks = stacks;
+    generation_stop(rdzv, job, STOP_FAILURE, SIGTERM,
+                    record->grace_us < HANG_GRACE_US ? record->grace_us : HANG_GRACE_US);
 }
 
 void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
@@ -160,7 +193,7 @@ void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
 {
     const struct rdzv_part *place = &job->record.parts[part];
 
-    if (is_over(&job->gang.parts[part]))
+    if (parts_is_over(&job->gang.parts[part]))
         return;
     if (job->gang.parts[part].node != NODE_NONE)
         roster_part_remove(rdzv, job->gang.parts[part].node, job);
@@ -243,6 +276,8 @@ static void take_ranks(struct job *job, uint32_t part, const struct msg_shim_rep
         if (from->rank < place->rank_base || from->rank >= place->rank_base + place->local_count)
             continue;
         job->gang.ranks[from->rank] = (struct rdzv_rank){
+            .failed_ms = job->gang.ranks[from->rank].failed_ms,
+            .moved_ms = job->gang.ranks[from->rank].moved_ms,
             .pid = from->pid,
             .state = (uint8_t)from->state,
             .exit_code = (uint8_t)from->exit_code,
@@ -250,19 +285,10 @@ static void take_ranks(struct job *job, uint32_t part, const struct msg_shim_rep
             .joined = from->joined,
         };
     }
-}
-
-static bool all_succeeded_on(const struct job *job, uint32_t part)
-{
-    const struct rdzv_part *place = &job->record.parts[part];
-
-    for (uint32_t i = 0; i < place->local_count; i++) {
-        const struct rdzv_rank *rank = &job->gang.ranks[place->rank_base + i];
-
-        if (rank->state != RANK_EXITED || rank->exit_code != 0 || rank->signal != 0)
-            return false;
-    }
-    return true;
+    job->gang.parts[part].has_joined = true;
+    for (uint32_t i = 0; i < place->local_count; i++)
+        if (!job->gang.ranks[place->rank_base + i].joined)
+            job->gang.parts[part].has_joined = false;
 }
 
 /* The rank that failed first, of those whose failure is known so far: reports of two nodes may arrive in
@@ -323,11 +349,17 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
     if (failed >= 0 && ((uint32_t)failed < place->rank_base ||
                         (uint32_t)failed >= place->rank_base + place->local_count))
         failed = -1;
-    if (failed < 0 && (report->phase != SHIM_ENDED || all_succeeded_on(job, part)))
+    if (failed < 0 &&
+        (report->phase != SHIM_ENDED || (cause[0] == '\0' && parts_all_succeeded(job, part))))
         return;
     refine_time(rdzv, job, report);
-    if (job->record.stopping != STOP_NONE && (failed < 0 || !is_earlier(rdzv, job, report)))
+    if (failed >= 0)
+        failure_note_rank(rdzv, job, (uint32_t)failed, report->failed_age_us);
+    if (job->record.stopping != STOP_NONE && (failed < 0 || !is_earlier(rdzv, job, report))) {
+        if (failed >= 0)
+            failure_note_more(rdzv, job, report);
         return;
+    }
     if (cause[0] == '\0') {
         text_format(text, "%s ended its part of the job before its end", place->node);
         cause = text;
@@ -339,7 +371,7 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
     if (failed >= 0 && report->failed_age_us < rdzv->out.now_us)
         job->failed_at_us = rdzv->out.now_us - report->failed_age_us;
     take_rank(job, failed, report);
-    job_set_dirty(rdzv, job);
+    failure_note_cause(rdzv, job, report);
 }
 
 void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
@@ -373,151 +405,33 @@ void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum s
         orders_owe(rdzv, job, part, ORDER_STOP);
     else if (phase == SHIM_READY && job->go_sent)
         orders_owe(rdzv, job, part, ORDER_GO);
-    else if (phase == SHIM_RUNNING && !job->gang.parts[part].has_world && all_joined(job))
+    else if (phase == SHIM_RUNNING && !job->gang.parts[part].has_world && parts_all_joined(job))
         orders_owe(rdzv, job, part, ORDER_WORLD);
-}
-
-static bool any_part_runs(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->record.part_count; i++)
-        if (job->gang.parts[i].is_reported && job->gang.parts[i].phase >= SHIM_RUNNING)
-            return true;
-    return false;
+    else if (part == 0 && parts_only_store_is_left(job))
+        orders_owe(rdzv, job, 0, ORDER_STOP);
 }
 
 /* A node does not know its part. Either the start order never came, or the shim is gone without a
  * trace. While the generation is being stopped, a stop settles it: launcherd answers a stop for a
- * shim that it does not know with an ended report. */
+ * shim that it does not know with an ended report. An older shim on its slots is stopped before it
+ * is started there (another machine may have had the node's name when they were given out). */
 void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
 {
     const struct part_state *state = &job->gang.parts[part];
     char cause[REASON_BYTES_MAX];
 
-    if (is_over(state))
+    if (parts_is_over(state))
         return;
     if (job->record.stopping != STOP_NONE && !state->is_reported) {
         orders_owe(rdzv, job, part, ORDER_STOP);
-    } else if (!state->is_reported && job->record.state == JOB_STARTING && !any_part_runs(job)) {
-        orders_owe(rdzv, job, part, ORDER_START);
+    } else if (!state->is_reported && job->record.state == JOB_STARTING && !parts_any_runs(job)) {
+        if (state->node == NODE_NONE ||
+            (roster_shims_mask(&rdzv->nodes[state->node]) & job->record.parts[part].slot_mask) == 0)
+            orders_owe(rdzv, job, part, ORDER_START);
     } else {
         text_format(cause, "node %s no longer knows its part of the job",
                     job->record.parts[part].node);
         generation_part_lost(rdzv, job, part, FAILURE_NODE, cause);
-    }
-}
-
-/* FORGETs of an older generation that have not left by now are dropped: its nodes go on listing its
- * shims, and are answered (reconcile.c). */
-static void keep_ended(struct rdzv *rdzv, struct job *job)
-{
-    struct rdzv_action *action = action_add(&rdzv->out, RDZV_PERSIST_RANKS);
-
-    gang_free(&rdzv->blocks, &job->last);
-    job->ended_generation = job->record.generation;
-    job->last = job->gang;
-    job->gang = (struct gang){0};
-    job->record.part_count = 0;
-    job->record.parts = NULL;
-    action->job_id = job->record.job_id;
-    action->generation = job->record.generation;
-}
-
-/* No process of the generation is left on the nodes that can be reached: its shims may go, its
- * slots are free. */
-static void close_generation(struct rdzv *rdzv, struct job *job)
-{
-    assert(all_over(job));
-    keep_ended(rdzv, job);
-    for (uint32_t i = 0; i < job->last.part_count; i++) {
-        const struct part_state *part = &job->last.parts[i];
-
-        if (part->is_lost)
-            continue;
-        assert(part->phase == SHIM_ENDED);
-        roster_part_remove(rdzv, part->node, job);
-        roster_phase(rdzv, &rdzv->nodes[part->node], job->record.job_id, job->record.generation,
-                     SHIM_ENDED);
-        orders_owe(rdzv, job, i, ORDER_FORGET);
-    }
-    job->record.stopping = STOP_NONE;
-    job->limit_at_us = UINT64_MAX;
-    job->record.limit_at_ms = 0;
-    rdzv->sched_due = true;
-}
-
-void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t exit_code,
-             uint32_t signal, bool is_ours)
-{
-    assert(!job->ended && rdzv_state_is_final(state));
-    fence_drop(rdzv, job);
-    queue_remove(rdzv, job);
-    if (job->record.part_count > 0)
-        close_generation(rdzv, job);
-    job->record.exit_code = signal != 0 ? (int32_t)(128 + signal) : exit_code;
-    job->record.signal = signal;
-    job->record.exit_is_ours = is_ours;
-    job->record.ended_ms = rdzv->out.wall_ms;
-    job->ended = true;
-    rdzv->ended_count++;
-    job_set_state(rdzv, job, state);
-    users_count(rdzv, job);
-}
-
-/* Restart or end. The exit code of the job is that of the rank that failed first; 125 where no rank
- * did (a lost node, a start order that cannot be made). */
-static void conclude_failure(struct rdzv *rdzv, struct job *job)
-{
-    struct restart_case failed;
-    struct restart_answer answer;
-
-    failure_count(rdzv, job);
-    failed = (struct restart_case){
-        .class = job->record.failed_class,
-        .max_restarts = job->record.max_restarts,
-        .node_failures = job->record.node_failures,
-        .no_node_left = job->record.running_ms == 0 && !job->record.waits_for_nodes &&
-                        !failure_leaves_nodes(rdzv, job),
-        .restarts_without_progress = job->record.restarts_without_progress,
-        .errno_exit = job->record.errno_exit,
-        .cannot_start = job->record.cannot_start,
-    };
-    answer = restart_decide(&failed, &rdzv->random);
-    if (!answer.restart) {
-        action_log(&rdzv->out, job->record.job_id, job->record.generation, "not restarted: %s",
-                   answer.why_not);
-        job_end(rdzv, job, JOB_FAILED, job->record.failed_exit, job->record.failed_signal,
-                job->record.errno_exit != 0 || job->record.failed_rank < 0);
-        return;
-    }
-    close_generation(rdzv, job);
-    job->retry_at_us = rdzv->out.now_us + answer.delay_us;
-    (void)fence_wait(rdzv, job);
-    job->record.retry_at_ms =
-        rdzv->out.wall_ms + (int64_t)((job->retry_at_us - rdzv->out.now_us) / 1000);
-    job_set_state(rdzv, job, JOB_RESTARTING);
-    queue_add(rdzv, job);
-}
-
-/* Every part has ended. A cancel wins over whatever else has happened meanwhile. */
-static void conclude(struct rdzv *rdzv, struct job *job)
-{
-    if (job->record.cancel_wanted) {
-        job_end(rdzv, job, JOB_CANCELLED, EXIT_OURS, 0, true);
-        return;
-    }
-    switch ((enum stop_cause)job->record.stopping) {
-    case STOP_NONE:
-        job_end(rdzv, job, JOB_SUCCEEDED, 0, 0, false);
-        break;
-    case STOP_FAILURE:
-        conclude_failure(rdzv, job);
-        break;
-    case STOP_CANCEL:
-        job_end(rdzv, job, JOB_CANCELLED, EXIT_OURS, 0, true);
-        break;
-    case STOP_TIME:
-        job_end(rdzv, job, JOB_FAILED, EXIT_TIME_LIMIT, 0, true);
-        break;
     }
 }
 
@@ -546,20 +460,23 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
         fail(rdzv, job, 0, FAILURE_NETWORK, cause);
         return;
     }
-    if (!job->go_sent && all_at_least(job, SHIM_READY)) {
+    if (parts_only_store_is_left(job))
+        orders_owe(rdzv, job, 0, ORDER_STOP);
+    if (!job->go_sent && parts_all_at_least(job, SHIM_READY)) {
         job->go_sent = true;
         for (uint32_t i = 0; i < job->record.part_count; i++)
             if (job->gang.parts[i].phase == SHIM_READY)
                 orders_owe(rdzv, job, i, ORDER_GO);
     }
-    if (job->record.state == JOB_STARTING && all_at_least(job, SHIM_RUNNING)) {
+    if (job->record.state == JOB_STARTING && parts_all_at_least(job, SHIM_RUNNING)) {
         job_set_state(rdzv, job, JOB_RUNNING);
         job->running_at_us = rdzv->out.now_us;
         job->record.running_ms = rdzv->out.wall_ms;
+        rdzv->pace_at_us = rdzv->out.now_us;
         if (job->record.time_limit_us != 0)
             generation_limit(rdzv, job, rdzv->out.now_us + job->record.time_limit_us);
     }
-    if (job->go_sent && !job->world_sent && all_joined(job)) {
+    if (job->go_sent && !job->world_sent && parts_all_joined(job)) {
         job->world_sent = true;
         for (uint32_t i = 0; i < job->record.part_count; i++)
             if (job->gang.parts[i].phase == SHIM_RUNNING && !job->gang.parts[i].has_world)
@@ -572,8 +489,8 @@ static void settle(struct rdzv *rdzv, struct job *job)
 {
     if (job->ended || job->record.part_count == 0)
         return;
-    if (all_over(job))
-        conclude(rdzv, job);
+    if (parts_all_over(job))
+        generation_conclude(rdzv, job);
     else if (job->record.stopping == STOP_NONE)
         settle_running(rdzv, job);
 }

@@ -13,8 +13,7 @@ struct job *job_at(const struct rdzv *rdzv, uint32_t index)
     return &rdzv->jobs[rdzv->order[index].job];
 }
 
-/* The index into `order` of the first id that is not below this one. */
-static uint32_t find_place(const struct rdzv *rdzv, uint64_t job_id)
+uint32_t job_index_from(const struct rdzv *rdzv, uint64_t job_id)
 {
     uint32_t low = 0, high = rdzv->job_count;
 
@@ -31,7 +30,7 @@ static uint32_t find_place(const struct rdzv *rdzv, uint64_t job_id)
 
 struct job *job_find(const struct rdzv *rdzv, uint64_t job_id)
 {
-    uint32_t at = find_place(rdzv, job_id);
+    uint32_t at = job_index_from(rdzv, job_id);
 
     return at < rdzv->job_count && rdzv->order[at].job_id == job_id ? job_at(rdzv, at) : NULL;
 }
@@ -114,7 +113,7 @@ bool job_gang_new(struct rdzv *rdzv, struct gang *gang, uint32_t part_count, uin
 
 static void drop(struct rdzv *rdzv, struct job *job)
 {
-    uint32_t at = find_place(rdzv, job->record.job_id);
+    uint32_t at = job_index_from(rdzv, job->record.job_id);
 
     assert(job_at(rdzv, at) == job);
     users_remove(rdzv, job);
@@ -192,6 +191,13 @@ static void publish(struct rdzv *rdzv, struct job *job)
     actions_release(&rdzv->out, PUBLISH_ACTIONS);
     if (job->dirty)
         action_add(&rdzv->out, RDZV_PERSIST)->job_id = job->record.job_id;
+    if (job->note.is_dirty) {
+        struct rdzv_action *action = action_add(&rdzv->out, RDZV_PERSIST_FAILURE);
+
+        action->job_id = job->record.job_id;
+        action->generation = job->note.failure.generation;
+    }
+    job->note.is_dirty = false;
     job->version++;
     action_add(&rdzv->out, RDZV_JOB_CHANGED)->job_id = job->record.job_id;
     if (job->ended && !job->is_announced) {

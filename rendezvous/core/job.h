@@ -5,7 +5,8 @@
 #include "rendezvous/core/gang.h"
 #include "rendezvous/core/rdzv.h"
 
-enum stop_cause { STOP_NONE, STOP_FAILURE, STOP_CANCEL, STOP_TIME };
+/* STOP_PLANNED: the job goes on with another generation, which counts for no budget. */
+enum stop_cause { STOP_NONE, STOP_FAILURE, STOP_CANCEL, STOP_TIME, STOP_PLANNED };
 
 /* A job of the table by its id. */
 struct job_key {
@@ -18,6 +19,15 @@ struct node_fault {
     char node[NODE_NAME_BYTES_MAX];
     uint32_t failures; /* EXCLUDE_FAILURES: that many or more */
     uint64_t until_us; /* with that many it is excluded until then */
+};
+
+/* How the newest failed generation failed. Texts that are not here are borrowed: `tail` from the record,
+ * `error` from the report of this step. */
+struct failure_note {
+    bool is_dirty, is_restored;  /* see rdzv_failure */
+    struct part_failure failure; /* generation 0: none */
+    char node[NODE_NAME_BYTES_MAX];
+    char cause[REASON_BYTES_MAX], core[REASON_BYTES_MAX], decision[REASON_BYTES_MAX];
 };
 
 struct job {
@@ -38,6 +48,9 @@ struct job {
     bool go_sent, world_sent; /* to every part once; a part that beats without it gets it again */
     uint32_t blob_byte_count;
     uint64_t retry_at_us; /* restarting: not before */
+    uint64_t
+        more_until_us; /* restarting: until then it waits for slots of more nodes; 0: not yet */
+    bool has_new_checkpoint; /* since the last pass: it may grow */
     uint32_t fault_count;
     struct node_fault faults[NODE_FAULTS_MAX]; /* the newest is the last */
     /* see fence.h */
@@ -50,12 +63,19 @@ struct job {
     uint32_t ended_generation;
     struct rdzv_record record;    /* what is stored; its parts are the gang's */
     uint8_t blob[BLOB_BYTES_MAX]; /* of the generation at hand */
+    struct hang_job hang;         /* of the generation at hand, as the next two */
+    struct straggler_job pace;
+    char slow[REASON_BYTES_MAX]; /* the slowest straggler, for people; empty: none */
+    struct failure_note note;
+    struct rdzv_after after; /* first, last: as the record has them */
 };
 
 /* NULL: no such job in the table. */
 struct job *job_find(const struct rdzv *rdzv, uint64_t job_id);
 /* The i-th by rising id, i < rdzv->job_count. */
 struct job *job_at(const struct rdzv *rdzv, uint32_t index);
+/* The place by rising id of the first job whose id is not below this one; job_count: none. */
+uint32_t job_index_from(const struct rdzv *rdzv, uint64_t job_id);
 /* Append a zeroed job; its id must be above those before. NULL: options.jobs_max are active. */
 struct job *job_add(struct rdzv *rdzv, uint64_t job_id);
 /* The same with one entry more, for a job that fails in the step that it is added in. */
@@ -86,7 +106,7 @@ void job_set_state(struct rdzv *rdzv, struct job *job, enum job_state state);
 void job_set_reason(struct rdzv *rdzv, struct job *job, const char *text);
 /* Log an event about the job and its generation. */
 void job_log(struct rdzv *rdzv, const struct job *job, const char *text);
-/* PERSIST, JOB_CHANGED and JOB_ENDED of every job that this step has changed. */
+/* PERSIST, PERSIST_FAILURE, JOB_CHANGED and JOB_ENDED of every job that this step has changed. */
 void jobs_publish(struct rdzv *rdzv);
 
 #endif

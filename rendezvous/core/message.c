@@ -7,6 +7,7 @@ static void make_start(const struct rdzv_record *record, uint32_t part_index,
                        struct msg_start *start)
 {
     const struct rdzv_part *part = &record->parts[part_index];
+    const bool has_warning = record->warn_us > 0 && record->warn_us < record->time_limit_us;
 
     assert(part_index < record->part_count);
     *start = (struct msg_start){
@@ -24,6 +25,13 @@ static void make_start(const struct rdzv_record *record, uint32_t part_index,
         .max_restarts = record->max_restarts,
         .checkpoint_step = record->checkpoint_step,
         .grace_us = record->grace_us,
+        .array_job = record->array_job,
+        .array_index = record->array_index,
+        .array_count = record->array_count,
+        .array_min = record->array_min,
+        .array_max = record->array_max,
+        .warn_after_us = has_warning ? record->time_limit_us - record->warn_us : 0,
+        .warn_signal = has_warning ? record->warn_signal : 0,
     };
 }
 
@@ -82,12 +90,14 @@ bool rdzv_is_for_node(enum rdzv_action_type type)
         return true;
     case RDZV_PERSIST:
     case RDZV_PERSIST_RANKS:
+    case RDZV_PERSIST_FAILURE:
     case RDZV_PERSIST_DRAINS:
     case RDZV_LOG_EVENT:
     case RDZV_REPLY_SUBMITTED:
     case RDZV_REPLY_CANCELLED:
     case RDZV_REPLY_NODE:
     case RDZV_REPLY_ERROR:
+    case RDZV_LOOK:
     case RDZV_JOB_CHANGED:
     case RDZV_JOB_ENDED:
         break;

@@ -1,5 +1,6 @@
 #include "rendezvous/core/orders.h"
 
+#include <signal.h>
 #include <string.h>
 
 #include "rendezvous/core/state.h"
@@ -66,10 +67,20 @@ static void send_go(struct rdzv *rdzv, const struct job *job, const struct node 
     action->master_port = master->master_port;
 }
 
+/* While the generation is not being stopped: to a shim that only keeps the store. */
+static void send_stop(struct rdzv *rdzv, const struct job *job, const struct node *node)
+{
+    struct rdzv_action *action = add(rdzv, job, node, RDZV_SEND_STOP);
+    const bool is_over = job->record.stopping == STOP_NONE;
+
+    action->signal = is_over ? SIGTERM : job->record.stop_signal;
+    action->grace_us = is_over ? job->record.grace_us : job->record.stop_grace_us;
+    action_text(&rdzv->out, action, "%s", is_over ? "every rank has ended" : job->record.reason);
+}
+
 static void send(struct rdzv *rdzv, const struct job *job, uint32_t part, enum order order)
 {
     const struct node *node = node_of(rdzv, job, part, order);
-    struct rdzv_action *action;
 
     if (node == NULL)
         return;
@@ -78,10 +89,7 @@ static void send(struct rdzv *rdzv, const struct job *job, uint32_t part, enum o
         (void)add(rdzv, job, node, RDZV_SEND_FORGET);
         break;
     case ORDER_STOP:
-        action = add(rdzv, job, node, RDZV_SEND_STOP);
-        action->signal = job->record.stop_signal;
-        action->grace_us = job->record.stop_grace_us;
-        action_text(&rdzv->out, action, "%s", job->record.reason);
+        send_stop(rdzv, job, node);
         break;
     case ORDER_START:
         add(rdzv, job, node, RDZV_SEND_START)->part = part;

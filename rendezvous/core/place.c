@@ -13,6 +13,15 @@ void pool_put(struct pool *pool, uint32_t node, uint64_t mask)
         pool->fit[k]++;
 }
 
+void pool_add(struct pool *pool, uint32_t node, uint64_t mask)
+{
+    uint32_t before = bits_count(pool->masks[node]);
+
+    pool->masks[node] |= mask;
+    for (uint32_t k = bits_count(pool->masks[node]); k > before; k--)
+        pool->fit[k]++;
+}
+
 void pool_take(struct pool *pool, uint32_t node, uint64_t mask)
 {
     uint32_t before = bits_count(pool->masks[node]);
@@ -49,19 +58,15 @@ struct choice {
     uint64_t taken[NODES_MAX / 64u + 1]; /* bit i: node i */
 };
 
-/* The part of one node rank on a node. */
-static void place(struct choice *choice, uint32_t node_rank, uint32_t node)
+/* The part of one node rank on a node; `before`: its slots in the last generation. */
+static void place(struct choice *choice, uint32_t node_rank, uint32_t node, uint64_t before)
 {
-    const struct job *job = choice->job;
-    uint32_t count = job->record.nproc_per_node;
-    uint64_t free = choice->pool->masks[node], before = 0;
-    const char *name = choice->rdzv->nodes[node].name;
+    uint32_t count = choice->job->record.nproc_per_node;
+    uint64_t free = choice->pool->masks[node];
     struct rdzv_part *part = &choice->parts[node_rank];
 
-    if (node_rank < job->last.part_count && strcmp(job->last.places[node_rank].node, name) == 0)
-        before = job->last.places[node_rank].slot_mask;
     *part = (struct rdzv_part){.rank_base = node_rank * count, .local_count = count};
-    (void)snprintf(part->node, sizeof part->node, "%s", name);
+    (void)snprintf(part->node, sizeof part->node, "%s", choice->rdzv->nodes[node].name);
     part->slot_mask = before != 0 && (before & free) == before && bits_count(before) == count
                           ? before
                           : lowest_bits(free, count);
@@ -83,14 +88,16 @@ static uint32_t room(const struct choice *choice, uint32_t node)
 
 static void place_as_before(struct choice *choice)
 {
-    const struct job *job = choice->job;
+    const struct gang *last = &choice->job->last;
+    const bool moves_up = last->part_count != choice->missing;
+    uint32_t next = 0;
 
-    for (uint32_t rank = 0; rank < job->last.part_count && rank < job->record.nodes; rank++) {
-        const struct node *node = roster_find(choice->rdzv, job->last.places[rank].node);
+    for (uint32_t rank = 0; rank < last->part_count && choice->missing > 0; rank++) {
+        const struct node *node = roster_find(choice->rdzv, last->places[rank].node);
         uint32_t index = node != NULL ? roster_index(choice->rdzv, node) : 0;
 
         if (node != NULL && room(choice, index) > 0)
-            place(choice, rank, index);
+            place(choice, moves_up ? next++ : rank, index, last->places[rank].slot_mask);
     }
 }
 
@@ -109,10 +116,10 @@ static uint32_t count_largest(const struct choice *choice, uint32_t *most)
 }
 
 void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct job *job,
-               struct rdzv_part *parts)
+               uint32_t nodes, struct rdzv_part *parts)
 {
     struct choice choice = {
-        .rdzv = rdzv, .pool = pool, .job = job, .parts = parts, .missing = job->record.nodes};
+        .rdzv = rdzv, .pool = pool, .job = job, .parts = parts, .missing = nodes};
     uint32_t most, of_largest, rank = 0;
 
     place_as_before(&choice);
@@ -125,7 +132,7 @@ void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct jo
         of_largest -= count == most;
         while (choice.placed[rank])
             rank++;
-        place(&choice, rank, rdzv->by_name[i]);
+        place(&choice, rank, rdzv->by_name[i], 0);
     }
     assert(choice.missing == 0);
 }

@@ -11,16 +11,19 @@ struct pool {
 
 /* Into an empty pool. */
 void pool_put(struct pool *pool, uint32_t node, uint64_t mask);
+/* Beside what is there. */
+void pool_add(struct pool *pool, uint32_t node, uint64_t mask);
 /* Those of `mask` that are there. */
 void pool_take(struct pool *pool, uint32_t node, uint64_t mask);
 /* So many nodes have so many slots. */
 bool pool_fits(const struct pool *pool, uint32_t nodes, uint32_t slots);
 
-/* Places for all parts of a job that fits into the pool, into parts [record.nodes]. Nodes that had a
- * part of its last generation keep it, with their ranks and, where they are free, their slots. Of
- * the others the smallest hole that fits goes first, so that large holes stay whole; then by name. */
+/* Places for all parts of a job on so many nodes, which the pool has, into parts [nodes]. Nodes that had a
+ * part of its last generation keep it, with their ranks and, where they are free, their slots; where the
+ * number of nodes is another one, they are the first, in the order that they had. Of the others the
+ * smallest hole that fits goes first, so that large holes stay whole; then by name. */
 void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct job *job,
-               struct rdzv_part *parts);
+               uint32_t nodes, struct rdzv_part *parts);
 
 uint64_t lowest_bits(uint64_t mask, uint32_t count);
 

@@ -11,7 +11,7 @@ bool queue_is_before(const struct queued *a, const struct queued *b)
     return a->job_id < b->job_id;
 }
 
-static struct queued entry_of(const struct rdzv *rdzv, const struct job *job)
+struct queued queue_entry(const struct rdzv *rdzv, const struct job *job)
 {
     const struct rdzv_record *record = &job->record;
 
@@ -20,9 +20,11 @@ static struct queued entry_of(const struct rdzv *rdzv, const struct job *job)
         .job_id = record->job_id,
         .job = (uint32_t)(job - rdzv->jobs),
         .user = job->user,
-        .nodes = (uint16_t)record->nodes,
+        .nodes = (uint16_t)record->nodes_min,
         .nproc = (uint8_t)record->nproc_per_node,
         .is_restarting = record->state == JOB_RESTARTING,
+        .has_conditions =
+            record->after_job != 0 || record->array_at_most != 0 || record->preempted_by != 0,
     };
 }
 
@@ -44,7 +46,7 @@ static uint32_t find_place(const struct rdzv *rdzv, const struct queued *entry)
 
 void queue_add(struct rdzv *rdzv, struct job *job)
 {
-    struct queued entry = entry_of(rdzv, job);
+    struct queued entry = queue_entry(rdzv, job);
     uint32_t at = find_place(rdzv, &entry);
 
     assert(!job->is_queued && !job->ended && job->record.part_count == 0);
@@ -52,13 +54,14 @@ void queue_add(struct rdzv *rdzv, struct job *job)
     memmove(&rdzv->queue[at + 1], &rdzv->queue[at], (rdzv->queue_count - at) * sizeof *rdzv->queue);
     rdzv->queue[at] = entry;
     rdzv->queue_count++;
+    rdzv->after_count += job->record.after_job != 0;
     job_live_remove(rdzv, job);
     job->is_queued = true;
 }
 
 struct queued *queue_find(const struct rdzv *rdzv, const struct job *job)
 {
-    struct queued entry = entry_of(rdzv, job);
+    struct queued entry = queue_entry(rdzv, job);
     uint32_t at = find_place(rdzv, &entry);
 
     return at < rdzv->queue_count && rdzv->queue[at].job_id == entry.job_id ? &rdzv->queue[at]
@@ -67,7 +70,7 @@ struct queued *queue_find(const struct rdzv *rdzv, const struct job *job)
 
 bool queue_has(const struct rdzv *rdzv, const struct job *job)
 {
-    struct queued entry = entry_of(rdzv, job);
+    struct queued entry = queue_entry(rdzv, job);
     uint32_t at = find_place(rdzv, &entry);
 
     return at < rdzv->queue_count && rdzv->queue[at].job == entry.job &&
@@ -76,13 +79,14 @@ bool queue_has(const struct rdzv *rdzv, const struct job *job)
 
 void queue_remove(struct rdzv *rdzv, struct job *job)
 {
-    struct queued entry = entry_of(rdzv, job);
+    struct queued entry = queue_entry(rdzv, job);
     uint32_t at = find_place(rdzv, &entry);
 
     if (!job->is_queued)
         return;
     assert(at < rdzv->queue_count && rdzv->queue[at].job_id == entry.job_id);
     rdzv->queue_count--;
+    rdzv->after_count -= job->record.after_job != 0;
     memmove(&rdzv->queue[at], &rdzv->queue[at + 1], (rdzv->queue_count - at) * sizeof *rdzv->queue);
     job->is_queued = false;
     job_live_add(rdzv, job);

@@ -16,16 +16,19 @@ struct queued {
     uint64_t job_id;
     uint32_t job; /* index into rdzv->jobs */
     uint32_t user;
-    uint16_t nodes;
+    uint16_t nodes; /* that it needs at least */
     uint8_t nproc;
     bool is_restarting;
-    uint32_t told; /* the reason that it shows; see sched.c; 0: none yet */
+    bool has_conditions; /* see after.h */
+    uint32_t told;       /* the reason that it shows; see sched.c; 0: none yet */
 };
 
 /* A job that waits for slots takes its place; or it no longer waits (nothing if it is not there). */
 void queue_add(struct rdzv *rdzv, struct job *job);
 void queue_remove(struct rdzv *rdzv, struct job *job);
 bool queue_is_before(const struct queued *a, const struct queued *b);
+/* A job as it would be in the queue. */
+struct queued queue_entry(const struct rdzv *rdzv, const struct job *job);
 /* NULL: it is not there. */
 struct queued *queue_find(const struct rdzv *rdzv, const struct job *job);
 /* Whether a job that waits for slots is in the queue at its place: for checks. */

@@ -6,12 +6,15 @@
 
 #include "rendezvous/core/check.h"
 #include "rendezvous/core/drains.h"
+#include "rendezvous/core/elastic.h"
 #include "rendezvous/core/generation.h"
 #include "rendezvous/core/orders.h"
+#include "rendezvous/core/pace.h"
 #include "rendezvous/core/reconcile.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/sched.h"
 #include "rendezvous/core/state.h"
+#include "rendezvous/core/submit.h"
 
 /* The tables, one behind the other: where each begins, and where the last ends. */
 struct layout {
@@ -90,99 +93,8 @@ struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options)
     blocks_init(&rdzv->blocks, base + layout.blocks, base + layout.marks, gang_chunks(options));
     rdzv->sched_new = NEWCOMER_NONE;
     rdzv->sched_at_us = rdzv->limit_at_us = rdzv->roster_at_us = UINT64_MAX;
+    rdzv->gone_at_us = rdzv->pace_at_us = UINT64_MAX;
     return rdzv;
-}
-
-static bool is_over_quota(const struct rdzv *rdzv, const struct rdzv_event *event,
-                          char why[REASON_BYTES_MAX])
-{
-    const struct msg_submit *request = &event->msg->submit;
-    uint32_t slots = request->nodes * request->nproc_per_node;
-    uint32_t max_queued = rdzv->options.max_queued_per_user;
-    uint32_t max_slots = rdzv->options.max_slots_per_user;
-    uint32_t user = users_find(rdzv, event->user);
-
-    if (max_slots != 0 && slots > max_slots)
-        text_format(why,
-                    "%u slots are more than a user may have at a time: %u (--max-slots-per-user "
-                    "of the server)",
-                    slots, max_slots);
-    else if (max_queued != 0 && user != USER_NONE && rdzv->users[user].queued >= max_queued)
-        text_format(why,
-                    "%u jobs of %s wait already, the most that a user may have "
-                    "(--max-queued-per-user of the server): submit again when some have started",
-                    rdzv->users[user].queued, event->user);
-    else
-        return false;
-    return true;
-}
-
-/* STATUS_OK, or why the job is not taken. */
-static enum status check_submit(const struct rdzv *rdzv, const struct rdzv_event *event,
-                                char why[REASON_BYTES_MAX])
-{
-    const struct msg_submit *request = &event->msg->submit;
-
-    if (request->nodes * request->nproc_per_node > RANKS_PER_JOB_MAX) {
-        text_format(why, "%u ranks are over the limit of %u for one job",
-                    request->nodes * request->nproc_per_node, RANKS_PER_JOB_MAX);
-        return STATUS_TOO_BIG;
-    }
-    if (request->priority > 0 && !event->is_admin) {
-        text_format(why, "a priority above 0 is for admins alone: ask for 0 or less, not %d",
-                    request->priority);
-        return STATUS_REFUSED;
-    }
-    if (is_over_quota(rdzv, event, why))
-        return STATUS_TOO_BIG;
-    if (!request->wait_for_nodes &&
-        !sched_is_possible(rdzv, request->nodes, request->nproc_per_node, why))
-        return STATUS_UNSUPPORTED;
-    return STATUS_OK;
-}
-
-static void on_submit(struct rdzv *rdzv, const struct rdzv_event *event)
-{
-    const struct msg_submit *request = &event->msg->submit;
-    struct rdzv_action *action;
-    char why[REASON_BYTES_MAX];
-    enum status status = check_submit(rdzv, event, why);
-    struct job *job;
-
-    if (status != STATUS_OK) {
-        action_reply_error(&rdzv->out, event->client, status, "%s", why);
-        return;
-    }
-    job = job_add(rdzv, rdzv->next_job_id);
-    if (job == NULL) {
-        action_reply_error(&rdzv->out, event->client, STATUS_TOO_BIG,
-                           "the queue is full (%u jobs); wait for one to end",
-                           rdzv->options.jobs_max);
-        return;
-    }
-    rdzv->next_job_id++;
-    job->record.nodes = request->nodes;
-    job->record.nproc_per_node = request->nproc_per_node;
-    job->record.max_restarts = request->max_restarts;
-    job->record.grace_us = request->grace_us;
-    job->record.time_limit_us = request->time_limit_us;
-    job->record.priority = request->priority;
-    job->record.waits_for_nodes = request->wait_for_nodes;
-    job->record.submitted_ms = event->wall_ms;
-    job->record.uid = event->uid;
-    (void)snprintf(job->record.name, sizeof job->record.name, "%s", request->name);
-    (void)snprintf(job->record.user, sizeof job->record.user, "%s", event->user);
-    (void)snprintf(job->record.request_id, sizeof job->record.request_id, "%s",
-                   request->request_id);
-    users_add(rdzv, job);
-    queue_add(rdzv, job);
-    sched_newcomer(rdzv, job);
-    job_set_dirty(rdzv, job);
-    action_log(&rdzv->out, job->record.job_id, 0, "%s (%llu) was submitted by %s", job->record.name,
-               (unsigned long long)job->record.job_id, job->record.user);
-    action = action_add(&rdzv->out, RDZV_REPLY_SUBMITTED);
-    action->client = event->client;
-    action->job_id = job->record.job_id;
 }
 
 static void on_cancel(struct rdzv *rdzv, const struct rdzv_event *event)
@@ -199,7 +111,9 @@ static void on_cancel(struct rdzv *rdzv, const struct rdzv_event *event)
     if (!job->record.cancel_wanted) {
         job->record.cancel_wanted = true;
         job_set_dirty(rdzv, job);
-        job_log(rdzv, job, "cancel was asked for");
+        action_log(&rdzv->out, job->record.job_id, job->record.generation,
+                   "cancel was asked for%s%s", event->user != NULL ? " by " : "",
+                   event->user != NULL ? event->user : "");
     }
     (void)snprintf(job->record.reason, sizeof job->record.reason, "cancelled");
     if (job->record.part_count == 0)
@@ -228,6 +142,11 @@ static void refuse_record(struct rdzv *rdzv, const struct rdzv_record *record, c
     if (record->nproc_per_node == 0 || record->nproc_per_node > SLOTS_PER_NODE_MAX ||
         job_world(job) > RANKS_PER_JOB_MAX)
         job->record.nproc_per_node = 1;
+    job->record.nodes_min = job->record.nodes_max = job->record.nodes;
+    if (!check_after(record))
+        job->record.after_job = job->record.after_last = 0;
+    if (!check_array(record))
+        job->record.array_job = job->record.array_count = 0;
     if (record->name[0] == '\0')
         (void)snprintf(job->record.name, sizeof job->record.name, "unnamed");
     text_format(job->record.reason, "it could not be restored: %s", problem);
@@ -253,8 +172,9 @@ static void restore_limit(struct rdzv *rdzv, struct job *job)
         rdzv->limit_at_us = job->limit_at_us;
 }
 
-static void on_restore(struct rdzv *rdzv, const struct rdzv_record *record)
+static void on_restore(struct rdzv *rdzv, const struct rdzv_event *event)
 {
+    const struct rdzv_record *record = event->record;
     const char *problem = check_record(rdzv, record);
     struct job *job = NULL;
     struct gang gang = {0};
@@ -272,6 +192,9 @@ static void on_restore(struct rdzv *rdzv, const struct rdzv_record *record)
         return;
     }
     job->record = *record;
+    if (record->nodes_max == 0) /* written by a server that did not know of these */
+        job->record.nodes_min = job->record.nodes_max = record->nodes;
+    job->after = event->after;
     job->record.parts = gang.places;
     job->gang = gang;
     if (gang.part_count > 0)
@@ -301,15 +224,26 @@ static void on_start_failed(struct rdzv *rdzv, const struct rdzv_event *event)
         generation_start_failed(rdzv, job, event->part, event->text);
 }
 
+static void take_move(struct rdzv *rdzv, struct job *job, const struct msg_progress *progress)
+{
+    if (pace_progress(rdzv, job, progress->rank, progress))
+        job->gang.ranks[progress->rank].moved_ms = (uint32_t)(rdzv->out.now_us / 1000) | 1;
+}
+
 static void on_progress(struct rdzv *rdzv, const struct node *node,
                         const struct msg_progress *progress)
 {
     struct job *job = job_find(rdzv, progress->job_id);
+    const struct rdzv_part *place;
+    uint32_t part = job == NULL ? UINT32_MAX : roster_part_of(rdzv, node, job);
     uint64_t ran_us;
 
-    if (job == NULL || job->record.generation != progress->generation ||
-        roster_part_of(rdzv, node, job) == UINT32_MAX)
+    if (job == NULL || job->record.generation != progress->generation || part == UINT32_MAX)
         return;
+    place = &job->record.parts[part];
+    if (progress->rank >= place->rank_base &&
+        progress->rank < place->rank_base + place->local_count)
+        take_move(rdzv, job, progress);
     ran_us = rdzv->out.now_us > job->running_at_us ? rdzv->out.now_us - job->running_at_us : 0;
     job->record.epoch = progress->epoch;
     job->record.epochs = progress->epochs;
@@ -324,6 +258,7 @@ static void on_progress(struct rdzv *rdzv, const struct node *node,
         job->record.restarts_without_progress = 0;
         job->record.node_failures = 0;
         job_set_dirty(rdzv, job);
+        elastic_checkpoint(rdzv, job);
     }
 }
 
@@ -349,8 +284,10 @@ static void on_hello(struct rdzv *rdzv, const struct rdzv_event *event)
 {
     struct node *node = roster_hello(rdzv, event->conn, &event->msg->node_hello);
 
-    if (node != NULL)
-        reconcile_list(rdzv, node);
+    if (node == NULL)
+        return;
+    reconcile_list(rdzv, node);
+    pace_heard_again(rdzv, node);
 }
 
 static void on_node_msg(struct rdzv *rdzv, const struct rdzv_event *event)
@@ -364,8 +301,11 @@ static void on_node_msg(struct rdzv *rdzv, const struct rdzv_event *event)
     if (node == NULL)
         return; /* it was replaced or lost meanwhile: its connection is being closed */
     if (event->msg->type == MSG_TYPE_BEAT) {
+        if (pace_is_late(rdzv, node))
+            pace_heard_again(rdzv, node);
         roster_beat(rdzv, node, &event->msg->beat);
         reconcile_list(rdzv, node);
+        reconcile_leaving(rdzv, node);
     } else if (event->msg->type == MSG_TYPE_SHIM_REPORT) {
         reconcile_report(rdzv, node, &event->msg->shim_report);
     } else if (event->msg->type == MSG_TYPE_PROGRESS) {
@@ -407,7 +347,8 @@ static void enforce_time_limits(struct rdzv *rdzv)
         actions_wake_at(&rdzv->out, rdzv->limit_at_us);
 }
 
-static void dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
+/* False: the next event belongs to the same change. */
+static bool dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
 {
     struct node *node;
 
@@ -415,7 +356,7 @@ static void dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
     case RDZV_EVENT_TICK:
         break;
     case RDZV_EVENT_RESTORE:
-        on_restore(rdzv, event->record);
+        on_restore(rdzv, event);
         break;
     case RDZV_EVENT_RESTORE_DRAIN:
         drains_on_restore(rdzv, event->drain);
@@ -436,13 +377,15 @@ static void dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
             roster_closed(rdzv, node);
         break;
     case RDZV_EVENT_SUBMIT:
-        on_submit(rdzv, event);
-        break;
+        return submit_take(rdzv, event);
     case RDZV_EVENT_CANCEL:
         on_cancel(rdzv, event);
         break;
     case RDZV_EVENT_START_FAILED:
         on_start_failed(rdzv, event);
+        break;
+    case RDZV_EVENT_LOOKED:
+        pace_looked(rdzv, event);
         break;
     case RDZV_EVENT_NODE_DRAIN:
         drains_on_drain(rdzv, event);
@@ -451,27 +394,36 @@ static void dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
         drains_on_resume(rdzv, event);
         break;
     }
+    return true;
 }
 
 void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_actions *actions)
 {
+    bool is_whole;
+
     assert(rdzv->is_restored || event->type == RDZV_EVENT_RESTORE ||
            event->type == RDZV_EVENT_RESTORE_DRAIN || event->type == RDZV_EVENT_RESTORED);
     assert(event->now_us >= rdzv->out.now_us);
     actions_begin(&rdzv->out, actions, event->now_us, event->wall_ms);
     jobs_drop_ended(rdzv);
-    if (event->paused_us > 0)
+    if (event->paused_us > 0) {
         roster_shift(rdzv, event->paused_us);
-    dispatch(rdzv, event);
+        pace_paused(rdzv);
+    }
+    is_whole = dispatch(rdzv, event);
     assert(actions_have_room(&rdzv->out, RDZV_ACTIONS_MAX - EVENT_ACTIONS_MAX));
-    if (rdzv->is_restored) {
+    if (rdzv->is_restored && is_whole) {
         roster_tick(rdzv);
         reconcile_lost(rdzv);
+        elastic_tick(rdzv);
         enforce_time_limits(rdzv);
+        pace_tick(rdzv);
         sched_run(rdzv);
     }
     jobs_publish(rdzv);
     orders_send(rdzv);
+    if (rdzv->gone_at_us != UINT64_MAX)
+        actions_wake_at(&rdzv->out, rdzv->gone_at_us);
     rdzv->out.actions = NULL;
     check_step(rdzv);
 }

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/array_spec.h"
 #include "common/limits.h"
 #include "common/msg.h"
 #include "rendezvous/core/record.h"
@@ -36,10 +37,13 @@ struct rdzv_options {
     uint64_t lease_us;
     uint64_t beat_interval_us;
     uint64_t suspect_us, lost_us; /* since the last beat */
-    bool waits_for_lease;         /* before a job starts again elsewhere, see fence.h */
-    uint32_t max_queued_per_user; /* jobs that have not started; 0: no limit */
-    uint32_t max_slots_per_user;  /* in use at a time; 0: no limit */
-    uint64_t seed;                /* for the jitter of back-off */
+    uint64_t grow_us; /* a generation runs for so long before its job grows, see elastic.h */
+    uint64_t hang_least_us, hang_first_us; /* see hang.h; 0: the defaults there */
+    bool waits_for_lease;                  /* before a job starts again elsewhere, see fence.h */
+    uint32_t max_queued_per_user;          /* jobs that have not started; 0: no limit */
+    uint32_t max_slots_per_user;           /* in use at a time; 0: no limit */
+    bool preempts;                         /* by priority, see preempt.h */
+    uint64_t seed;                         /* for the jitter of back-off */
     char cluster[33];
 };
 
@@ -56,22 +60,37 @@ struct rdzv_drain {
 /* One rank as last reported. rank = index. */
 struct rdzv_rank {
     uint32_t pid;
-    uint8_t state; /* enum rank_state */
+    uint32_t failed_ms; /* of the first that failed on its node: when, on the boot clock, the low 32
+                         * bits; 0: not known */
+    uint32_t moved_ms;  /* its newest progress, likewise; 0: none yet */
+    uint8_t state;      /* enum rank_state */
     uint8_t exit_code;
     uint8_t signal;
     bool joined;
 };
 
+/* What jobs a job waits for (--after). */
+struct rdzv_after {
+    uint64_t first, last; /* by id; 0: for none */
+    /* one of them that has ended, or is not stored any more, and did not succeed; 0: none */
+    uint64_t failed_id;
+    enum job_state failed_state; /* failed or cancelled; else it is not stored any more */
+};
+
 /* What has happened; the fields that are set beside now_us, wall_ms, paused_us and type.
  *   TICK           none: the timer, or at any time
- *   RESTORE        record: at the start, each stored job that has not ended, by rising id
+ *   RESTORE        record, after (what is known of failed_id): at the start, each stored job that has
+ *                  not ended, by rising id
  *   RESTORE_DRAIN  drain: at the start, each stored drain
  *   RESTORED       next_job_id: the last of these; before it no other event comes
  *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event
  *   NODE_CLOSED    conn
- *   SUBMIT         client, msg, user, uid, is_admin: the store does not have the request id yet
- *   CANCEL         client, job_id, msg
+ *   SUBMIT         client, msg, user, uid, is_admin, after: the store does not have the request id yet;
+ *                  of an array one for each job, in one transaction (rdzv_has_more): array, array_place
+ *   CANCEL         client, job_id, msg, user
  *   START_FAILED   job_id, generation, part, text: that SEND_START can never be carried out
+ *   LOOKED         job_id, generation, looks, look_count, all_answered, is_deaf, is_busy, text (where
+ *                  the ranks stand, for people): the answers to a RDZV_LOOK
  *   NODE_DRAIN     client, msg, user
  *   NODE_RESUME    client, msg, user */
 enum rdzv_event_type {
@@ -84,6 +103,7 @@ enum rdzv_event_type {
     RDZV_EVENT_SUBMIT,
     RDZV_EVENT_CANCEL,
     RDZV_EVENT_START_FAILED,
+    RDZV_EVENT_LOOKED,
     RDZV_EVENT_NODE_DRAIN,
     RDZV_EVENT_NODE_RESUME,
 };
@@ -105,9 +125,15 @@ struct rdzv_event {
     const char *user;
     uint32_t uid;
     bool is_admin; /* may ask for a priority above 0 */
+    struct rdzv_after after;
+    const struct array_spec *array; /* NULL: one job */
+    uint32_t array_place;           /* from 0 */
     const struct rdzv_record *record;
     const struct rdzv_drain *drain;
     uint64_t next_job_id;
+    const struct part_rank_look *looks; /* [look_count] */
+    uint32_t look_count;
+    bool all_answered, is_deaf, is_busy; /* every node; one of them */
 };
 
 /* What the edge must do; the fields that are set beside type.
@@ -115,6 +141,7 @@ struct rdzv_event {
  *                     (argv, env, cwd)
  *   PERSIST_RANKS     job_id, generation: it has ended; write its ranks' last states from
  *                     rdzv_ended_ranks() and rdzv_ended_parts()
+ *   PERSIST_FAILURE   job_id, generation: write rdzv_failure()
  *   PERSIST_DRAINS    write all of rdzv_drains() in place of what is stored
  *   LOG_EVENT         job_id, generation, text: append to the events table, and log
  *   SEND_WELCOME      conn
@@ -126,9 +153,10 @@ struct rdzv_event {
  *   SEND_FORGET       conn, job_id, generation
  *   SEND_REPORT_ACK   conn, job_id, generation, revision
  *   SEND_SLOT_RESUME  conn, slot, incident
+ *   LOOK              job_id, generation, with_stacks: ask every node of the job (msg look); LOOKED follows
  *   CLOSE_NODE        conn, status, text: send it as msg error, and close; no NODE_CLOSED
  *                     follows. STATUS_CONFLICT: another process has its name
- *   REPLY_SUBMITTED   client, job_id
+ *   REPLY_SUBMITTED   client, job_id; of an array: its first job, with the event of its last one
  *   REPLY_CANCELLED   client, job_id: answer with job_info
  *   REPLY_NODE        client, text (its name): answer with nodes, of that one
  *   REPLY_ERROR       client, status, text
@@ -138,6 +166,7 @@ struct rdzv_event {
 enum rdzv_action_type {
     RDZV_PERSIST,
     RDZV_PERSIST_RANKS,
+    RDZV_PERSIST_FAILURE,
     RDZV_PERSIST_DRAINS,
     RDZV_LOG_EVENT,
     RDZV_SEND_WELCOME,
@@ -154,6 +183,7 @@ enum rdzv_action_type {
     RDZV_REPLY_CANCELLED,
     RDZV_REPLY_NODE,
     RDZV_REPLY_ERROR,
+    RDZV_LOOK,
     RDZV_JOB_CHANGED,
     RDZV_JOB_ENDED,
 };
@@ -166,6 +196,7 @@ struct rdzv_action {
     uint32_t part, signal, master_port, revision, slot;
     uint64_t incident;
     enum status status;
+    bool with_stacks;
     const char *text;      /* borrowed from the core until the next step */
     struct msg_bytes blob; /* likewise */
 };
@@ -185,12 +216,20 @@ struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options);
 /* `actions` is overwritten. */
 void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_actions *actions);
 
+/* Of a SUBMIT: unless it is refused, further jobs of the same array come with the next events, in the same
+ * transaction. */
+bool rdzv_has_more(const struct rdzv_event *event);
 /* Whether an action is carried out on a node's connection: SEND_..., CLOSE_NODE. */
 bool rdzv_is_for_node(enum rdzv_action_type type);
 /* The message to a node that `action` stands for, of one of the actions of the last step; it
  * borrows from the core. False: not one that the core knows all of (SEND_WELCOME), or none. Of a
- * START the caller adds cluster, cwd, argv and env, which are not in the core. */
+ * START the caller adds cluster, cwd, argv and env, which are not in the core, and the nodes. */
 bool rdzv_order(const struct rdzv *rdzv, const struct rdzv_action *action, struct msg *msg);
+
+/* The nodes of the job's generation and the addresses of their workers, for a START of its first part.
+ * Returns how many; 0: not every address is known yet, as some node has not called since the server
+ * started. `out`: [NODES_PER_JOB_MAX]; borrows from the core. */
+uint32_t rdzv_job_nodes(const struct rdzv *rdzv, uint64_t job_id, struct msg_pair *out);
 
 /* Asserts that the tables agree with one another: each step does so in part, tests call this. */
 void rdzv_check(const struct rdzv *rdzv);
@@ -199,6 +238,13 @@ void rdzv_check(const struct rdzv *rdzv);
 const struct rdzv_record *rdzv_job_record(const struct rdzv *rdzv, uint64_t job_id);
 const struct rdzv_rank *rdzv_ranks(const struct rdzv *rdzv,
                                    uint64_t job_id); /* [world] while the record has parts */
+/* How a generation failed, of a RDZV_PERSIST_FAILURE of the last step; borrows from the core and from
+ * that step's event. An `error`, `stacks` or `core` that is NULL is as it was stored. `*is_restored`: this server
+ * saw only the end of it, so what is stored of its beginning is better. */
+const struct part_failure *rdzv_failure(const struct rdzv *rdzv, uint64_t job_id,
+                                        bool *is_restored);
+/* Since when all ranks of the generation at hand run; UINT64_MAX: they do not. */
+uint64_t rdzv_running_since(const struct rdzv *rdzv, uint64_t job_id);
 /* Of the last generation that ended: ranks [sum of local_count], and the parts they ran on. */
 const struct rdzv_rank *rdzv_ended_ranks(const struct rdzv *rdzv, uint64_t job_id);
 const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_id,

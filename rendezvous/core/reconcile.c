@@ -121,3 +121,19 @@ void reconcile_lost(struct rdzv *rdzv)
     }
     rdzv->any_lost_parts = false;
 }
+
+void reconcile_leaving(struct rdzv *rdzv, const struct node *node)
+{
+    char why[REASON_BYTES_MAX];
+
+    text_format(why, "it leaves node %s, whose launcherd was told to end", node->name);
+    for (uint32_t i = roster_part_count(rdzv, node); node->is_leaving && i-- > 0;) {
+        uint32_t part;
+
+        if (i >= roster_part_count(rdzv, node)) /* one that never started has ended at once */
+            continue;
+        if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
+            return; /* at the next beat */
+        (void)generation_stop_planned(rdzv, roster_part(rdzv, node, i, &part), why);
+    }
+}

@@ -26,6 +26,22 @@
     X(TEXT,  user,                      user,                      SHOWN, USER_NAME_BYTES_MAX)     \
     X(U32,   uid,                       uid,                       KEPT,  0)                       \
     X(U32,   nodes,                     nodes,                     SHOWN, 0)                       \
+    X(U32,   nodes_min,                 nodes_min,                 SHOWN, 0) /* see below */       \
+    X(U32,   nodes_max,                 nodes_max,                 SHOWN,  0)                       \
+    X(U32,   spares,                    spares,                    KEPT,  0)                       \
+    X(BOOL,  replace_stragglers,        replace_stragglers,        KEPT,  0)                       \
+    X(U64,   hang_timeout_us,           hang_timeout_us,           KEPT,  0)                       \
+    X(U64,   warn_us,                   warn_us,                   KEPT,  0)                       \
+    X(U32,   warn_signal,               warn_signal,               KEPT,  0)                       \
+    X(U64,   after_job,                 after_job,                 KEPT,  0) /* its id; 0: none */ \
+    X(U64,   after_last,                after_last,                KEPT,  0) /* see below */       \
+    X(BOOL,  after_any,                 after_any,                 KEPT,  0)                       \
+    X(U64,   array_job,                 array_job,                 SHOWN, 0) /* see below */       \
+    X(U32,   array_index,               array_index,               SHOWN, 0)                       \
+    X(U32,   array_count,               array_count,               SHOWN, 0)                       \
+    X(U32,   array_min,                 array_min,                 KEPT,  0)                       \
+    X(U32,   array_max,                 array_max,                 KEPT,  0)                       \
+    X(U32,   array_at_most,             array_at_most,             KEPT,  0) /* 0: all */          \
     X(U32,   nproc_per_node,            nproc_per_node,            SHOWN, 0)                       \
     X(U32,   max_restarts,              max_restarts,              SHOWN, 0)                       \
     X(U64,   grace_us,                  grace_us,                  KEPT,  0)                       \
@@ -37,9 +53,13 @@
     X(U32,   restarts,                  restarts,                  SHOWN, 0) /* after the first */ \
     X(U32,   restarts_without_progress, restarts_without_progress, SHOWN, 0)                       \
     X(U64,   checkpoint_step,           checkpoint_step,           SHOWN, 0) /* newest */          \
+    X(U64,   resumed_step,              resumed_step,              KEPT,  0) /* see below */       \
     X(BOOL,  cancel_wanted,             cancel_wanted,             KEPT,  0)                       \
     X(U32,   stopping,                  stopping,                  KEPT,  0) /* see below */       \
     X(U32,   stop_signal,               stop_signal,               KEPT,  0)                       \
+    X(BOOL,  planned,                   planned,                   KEPT,  0) /* see below */       \
+    X(U64,   preempted_by,              preempted_by,              KEPT,  0) /* see below */       \
+    X(U32,   preempted_at,              preempted_at,              KEPT,  0)                       \
     X(U64,   stop_grace_us,             stop_grace_us,             KEPT,  0)                       \
     X(BOOL,  cannot_start,              cannot_start,              KEPT,  0)                       \
     X(U32,   errno_exit,                errno_exit,                KEPT,  0)                       \
@@ -47,7 +67,12 @@
     X(U32,   failed_signal,             failed_signal,             KEPT,  0)                       \
     X(U32,   failed_class,              failed_class,              KEPT,  0)                       \
     X(U32,   node_failures,             node_failures,             KEPT,  0) /* see below */       \
+    X(U64,   early_failure,             early_failure,             KEPT,  0) /* see below */       \
     X(TEXT,  node_faults,               node_faults,               KEPT,  NODE_FAULTS_BYTES_MAX)   \
+    X(U64,   same_failure,              same_failure,              KEPT,  0) /* see below */       \
+    X(U64,   same_step,                 same_step,                 KEPT,  0)                       \
+    X(U32,   same_count,                same_count,                KEPT,  0)                       \
+    X(U32,   told_generation,           told_generation,           KEPT,  0) /* see below */       \
     X(I64,   running_ms,                running_ms,                KEPT,  0)                       \
     X(BOOL,  waits_for_nodes,           waits_for_nodes,           KEPT,  0) /* --wait-for-nodes */ \
     X(I64,   retry_at_ms,               retry_at_ms,               KEPT,  0)                       \
@@ -68,11 +93,25 @@
     X(U64,   steps,                     steps,                     SHOWN, 0)                       \
     X(F64,   loss,                      loss,                      SHOWN, 0)                       \
     X(F64,   samples_per_s,             samples_per_s,             SHOWN, 0)
-/* stopping: enum stop_cause of the generation at hand; stop_signal and stop_grace_us are what its
+/* nodes: of the generation at hand, or of the next one; nodes_min..nodes_max: as it was asked for.
+ * after_job..after_last: the jobs whose end it waits for (more than one: of an array); 0 once all have ended.
+ * array_job: the first job of its array, which names it, and the others have the next ids; 0: of none.
+ * array_min..array_max: of the indices of the array.
+ * stopping: enum stop_cause of the generation at hand; stop_signal and stop_grace_us are what its
  * nodes are told, and cannot_start, errno_exit, failed_exit and failed_signal what its failure means
  * for the job (generation.c). So a server that starts in the middle of a stop goes on with it.
+ * preempted_by: the job that the newest generation has ended for, or is ended for; 0: for none; and which
+ * generation that job had then (preempt.h).
+ * planned: the newest generation has ended without a failure, for the sake of the next one.
  * failed_class: enum failure_class of that failure. node_failures: restarts since the newest checkpoint
  * that were not for a failure of the program; node_faults: which nodes failed it, see failure.c.
+ * early_failure: stands for exit code and last line of the newest failure of the program, if it came right
+ * after the start (failure_early); bit 1 of it: two in a row had
+ * that. 2: the program has run for longer; else 0.
+ * resumed_step: the checkpoint that the newest generation began from.
+ * same_failure: stands for rank, exit and last line of the newest failure of the program, same_step for the step
+ * that was told last before it; same_count: so many in a row were so (failure_same).
+ * told_generation: the newest generation whose ranks have told of a step (hang.h).
  * running_ms: wall clock, when the newest generation that ran had all its ranks running; 0: none has.
  * retry_at_ms: wall clock, restarting: no try before; 0: at once.
  * limit_at_ms: wall clock, when the time limit of the running generation is over; 0: none.

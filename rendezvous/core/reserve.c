@@ -111,7 +111,7 @@ static void sift_down(struct reserve_option *heap, uint32_t count, uint32_t at)
 /* The best options of all nodes, best[0] the worst of them. How many there are. */
 static uint32_t find_best(const struct rdzv *rdzv, struct pass *pass, const struct job *job)
 {
-    uint32_t wanted = job->record.nodes, count = 0;
+    uint32_t wanted = job->record.nodes_min, count = 0;
 
     for (uint32_t i = 0; i < rdzv->node_count; i++) {
         uint32_t node = rdzv->by_name[i];
@@ -177,7 +177,7 @@ bool reserve(struct rdzv *rdzv, const struct job *job)
 
     find_ends(rdzv, pass);
     count = find_best(rdzv, pass, job);
-    if (count < job->record.nodes) {
+    if (count < job->record.nodes_min) {
         reserve_nothing(rdzv);
         return false;
     }

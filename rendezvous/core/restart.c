@@ -50,8 +50,10 @@ struct restart_answer restart_decide(const struct restart_case *failed, uint64_t
         return (struct restart_answer){.why_not = "it would fail in the same way"};
     if (failed->max_restarts == 0)
         return (struct restart_answer){.why_not = "restarts are off (--max-restarts 0)"};
-    if (failed->class != FAILURE_PROGRAM)
+    if (failed->class != FAILURE_PROGRAM && failed->class != FAILURE_HANG)
         return decide_for_machine(failed, random);
+    if (failed->early != NULL) /* or the same step */
+        return (struct restart_answer){.why_not = failed->early};
     if (done >= failed->max_restarts)
         return (struct restart_answer){.why_not =
                                            "--max-restarts is used up without a new checkpoint"};

@@ -28,12 +28,13 @@ struct restart_case {
     bool no_node_left;      /* it has never run, and the nodes that could run it are excluded */
     uint32_t errno_exit;    /* 126 or 127: the command could not be run; 0 otherwise */
     bool cannot_start;      /* its start order cannot be made */
+    const char *early; /* the same failure came twice right after the start: says so; else NULL */
 };
 
 struct restart_answer {
     bool restart;
     uint64_t delay_us;
-    const char *why_not; /* static; NULL when it restarts */
+    const char *why_not; /* static, or `early`; NULL when it restarts */
 };
 
 /* `random` is advanced (xorshift64*), never 0. */

@@ -46,14 +46,18 @@ struct node *roster_find(const struct rdzv *rdzv, const char *name)
 
 struct node *roster_find_conn(const struct rdzv *rdzv, uint64_t conn)
 {
+    const uint16_t guess = rdzv->conn_nodes[conn % (2 * NODES_MAX)];
+
     assert(conn != 0);
+    if (rdzv->views[guess].conn == conn)
+        return &rdzv->nodes[guess];
     for (uint32_t i = 0; i < rdzv->options.nodes_max; i++)
         if (rdzv->views[i].conn == conn)
             return &rdzv->nodes[i];
     return NULL;
 }
 
-static uint64_t shims_mask(const struct node *node)
+uint64_t roster_shims_mask(const struct node *node)
 {
     uint64_t mask = 0;
 
@@ -121,10 +125,12 @@ void roster_refresh(struct rdzv *rdzv, const struct node *node)
     if (node->used && node->state != NODE_LOST)
         now.able = all & ~slots_closed_long_mask(node);
     if (node->used && node->state == NODE_UP && node->conn != 0)
-        now.offer = all & ~slots_closed_mask(node) & ~shims_mask(node);
+        now.offer = all & ~slots_closed_mask(node) & ~roster_shims_mask(node);
     if (now.offer != view->offer || now.able != view->able)
         rdzv->sched_due = true;
     *view = now;
+    if (now.conn != 0)
+        rdzv->conn_nodes[now.conn % (2 * NODES_MAX)] = (uint16_t)roster_index(rdzv, node);
 }
 
 uint32_t roster_able_count(const struct rdzv *rdzv, uint32_t slots, uint32_t *most_slots)
@@ -244,11 +250,27 @@ static void expect_at(struct rdzv *rdzv, uint64_t at_us)
         rdzv->roster_at_us = at_us;
 }
 
+/* What became of the node, to those who watch the jobs on it. ddpctl knows these lines by their beginning. */
+static void tell_jobs(struct rdzv *rdzv, const struct node *node, const char *text)
+{
+    for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
+        uint32_t part;
+        struct job *job = roster_part(rdzv, node, i, &part);
+
+        action_log(&rdzv->out, job->record.job_id, job->record.generation, EVENT_ABOUT_NODE "%s %s",
+                   node->name, text);
+        job_set_changed(rdzv, job);
+    }
+}
+
 /* The node is alive now. */
 static void set_alive(struct rdzv *rdzv, struct node *node)
 {
-    if (node->state != NODE_UP)
+    if (node->state != NODE_UP) {
         action_log(&rdzv->out, 0, 0, "node %s is up", node->name);
+        if (node->has_beat)
+            tell_jobs(rdzv, node, "answers again");
+    }
     node->state = NODE_UP;
     node->has_beat = true;
     node->has_lost_parts = false; /* those that are left are compared with its list */
@@ -285,6 +307,16 @@ static bool is_taken(struct rdzv *rdzv, const struct node *node, uint64_t conn,
     return false;
 }
 
+/* What is on it then is stopped in reconcile.c. */
+static void take_leaving(struct rdzv *rdzv, struct node *node, bool is_leaving)
+{
+    if (is_leaving && !node->is_leaving) {
+        node->leaving_ms = rdzv->out.wall_ms;
+        action_log(&rdzv->out, 0, 0, "node %s leaves: its launcherd was told to end", node->name);
+    }
+    node->is_leaving = is_leaving;
+}
+
 struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello *hello)
 {
     struct node *node = roster_find(rdzv, hello->name);
@@ -300,10 +332,14 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
     if (!node->has_beat)
         node->state = NODE_SUSPECT; /* so that set_alive() logs it */
     node->conn = node->newest_conn = conn;
+    node->closed_at_us = 0;
     node->instance = hello->instance;
     node->pid = hello->pid;
     node->slots = hello->slots;
     node->gpus = hello->gpus;
+    node->protocol = hello->protocol;
+    node->drains_on_term = hello->drains_on_term;
+    node->is_leaving = false; /* a new process, or the next beat says so again */
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%s", hello->boot_id);
     (void)snprintf(node->address, sizeof node->address, "%s", hello->address);
     (void)snprintf(node->version, sizeof node->version, "%s", hello->version);
@@ -325,6 +361,7 @@ void roster_beat(struct rdzv *rdzv, struct node *node, const struct msg_beat *be
     set_alive(rdzv, node);
     slots_take(rdzv, node, beat->closed.items, beat->closed.count);
     take_shims(node, beat->shims.items, beat->shims.count);
+    take_leaving(rdzv, node, beat->leaving);
     roster_refresh(rdzv, node);
 }
 
@@ -348,9 +385,13 @@ void roster_closed(struct rdzv *rdzv, struct node *node)
     bool was_up = node->state == NODE_UP;
 
     node->conn = 0;
+    node->closed_at_us = rdzv->out.now_us;
+    if (roster_part_count(rdzv, node) > 0)
+        rdzv->gone_at_us = rdzv->out.now_us;
     if (was_up) {
         node->state = NODE_SUSPECT;
         action_log(&rdzv->out, 0, 0, "node %s: its connection closed", node->name);
+        tell_jobs(rdzv, node, "does not answer: its connection closed");
     }
     roster_refresh(rdzv, node);
 }
@@ -433,6 +474,7 @@ static uint64_t tick_node(struct rdzv *rdzv, struct node *node)
 {
     uint64_t suspect_at_us = node->beat_at_us + rdzv->options.suspect_us;
     uint64_t at_us = lost_at_us(rdzv, node);
+    char text[REASON_BYTES_MAX];
 
     if (node->state == NODE_LOST)
         return UINT64_MAX;
@@ -446,7 +488,12 @@ static uint64_t tick_node(struct rdzv *rdzv, struct node *node)
         return at_us;
     if (rdzv->out.now_us < suspect_at_us)
         return suspect_at_us < at_us ? suspect_at_us : at_us;
+    if (!actions_have_room(&rdzv->out, NODE_ACTIONS_MAX))
+        return rdzv->out.now_us; /* in the next step */
     node->state = NODE_SUSPECT;
+    text_format(text, "does not answer: silent for %llu s",
+                (unsigned long long)((rdzv->out.now_us - node->beat_at_us) / 1000000));
+    tell_jobs(rdzv, node, text);
     roster_refresh(rdzv, node);
     return at_us;
 }
@@ -489,9 +536,15 @@ bool roster_lists(const struct node *node, uint64_t job_id, uint32_t generation)
     return false;
 }
 
+uint64_t roster_soon_mask(const struct rdzv *rdzv, const struct node *node)
+{
+    return node->state == NODE_UP && node->conn != 0 ? rdzv->views[roster_index(rdzv, node)].able
+                                                     : 0;
+}
+
 uint64_t roster_free_mask(const struct rdzv *rdzv, const struct node *node)
 {
-    uint64_t mask = bits_below(node->slots) & ~slots_closed_mask(node) & ~shims_mask(node);
+    uint64_t mask = bits_below(node->slots) & ~slots_closed_mask(node) & ~roster_shims_mask(node);
 
     for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
         uint32_t part;

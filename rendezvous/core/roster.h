@@ -32,6 +32,8 @@ struct node {
     uint32_t fenced;     /* jobs that wait for its word, see fence.h */
     uint64_t silent_us;  /* when it was lost: for how long it had been silent */
     uint64_t beat_at_us;
+    uint64_t
+        closed_at_us; /* when its connection closed; 0: it has one, or this server does not know */
     uint64_t lost_at_us; /* when it counts as lost, if nothing comes */
     uint32_t pid, slots, gpus;
     uint32_t shim_count;          /* in its newest list */
@@ -42,6 +44,10 @@ struct node {
     char (*reasons)[REASON_BYTES_MAX];   /* [SLOTS_PER_NODE_MAX], of closed slots */
     uint64_t closed_mask, checking_mask; /* slots that are not FREE; those that are CHECKING */
     bool is_drained;                     /* as a whole, by an operator */
+    bool is_leaving;                     /* its launcherd ends once no job is on it */
+    bool drains_on_term;                 /* a restart of its launcherd stops its jobs */
+    uint32_t protocol;                   /* what its launcherd speaks */
+    int64_t leaving_ms;                  /* is_leaving: since when, wall clock */
     uint64_t drain_mask;                 /* slots, by an operator */
 };
 
@@ -103,6 +109,10 @@ void roster_shift(struct rdzv *rdzv, uint64_t paused_us);
 void roster_tick(struct rdzv *rdzv);
 
 bool roster_lists(const struct node *node, uint64_t job_id, uint32_t generation);
+/* Slots of the shims that it lists. */
+uint64_t roster_shims_mask(const struct node *node);
+/* Slots of a node that is up which are open or will be in seconds. */
+uint64_t roster_soon_mask(const struct rdzv *rdzv, const struct node *node);
 /* Slots that no shim is on, that are not given to a job, and that are not closed. */
 uint64_t roster_free_mask(const struct rdzv *rdzv, const struct node *node);
 

@@ -4,9 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/after.h"
+#include "rendezvous/core/elastic.h"
 #include "rendezvous/core/explain.h"
 #include "rendezvous/core/failure.h"
 #include "rendezvous/core/generation.h"
+#include "rendezvous/core/preempt.h"
 #include "rendezvous/core/state.h"
 
 /* What a job in the queue was told last, so that it need not be told again. */
@@ -16,8 +19,19 @@ enum told {
     TOLD_MANY,
     TOLD_SETTLING,
     TOLD_MEMORY,
+    TOLD_AFTER,
+    TOLD_ARRAY,
+    TOLD_PREEMPTED,
     TOLD_BEHIND /* and the serial */
 };
+
+/* A part of a job is on these slots. */
+static void take_part(struct pass *pass, uint32_t node, uint64_t mask)
+{
+    pool_take(&pass->free, node, mask);
+    pool_take(&pass->open, node, mask);
+    pool_take(&pass->soon, node, mask);
+}
 
 static void count_slots(struct rdzv *rdzv, struct pass *pass)
 {
@@ -30,6 +44,7 @@ static void count_slots(struct rdzv *rdzv, struct pass *pass)
 
         pool_put(&pass->free, node, rdzv->views[node].offer);
         pool_put(&pass->able, node, rdzv->views[node].able);
+        pool_put(&pass->soon, node, roster_soon_mask(rdzv, &rdzv->nodes[node]));
     }
     for (uint32_t i = 0; i < rdzv->live_count; i++) {
         const struct job *job = job_live(rdzv, i);
@@ -37,12 +52,12 @@ static void count_slots(struct rdzv *rdzv, struct pass *pass)
         for (uint32_t k = 0; !job->ended && k < job->record.part_count; k++)
             if (job->gang.parts[k].node !=
                 NODE_NONE) /* of lost ones too: they are stored as its own */
-                pool_take(&pass->free, job->gang.parts[k].node, job->record.parts[k].slot_mask);
+                take_part(pass, job->gang.parts[k].node, job->record.parts[k].slot_mask);
     }
 }
 
 /* A job that restarts keeps the slots of its last generation while it waits for its next try. */
-static void hold(struct rdzv *rdzv, struct pass *pass, const struct job *job)
+static void hold(struct rdzv *rdzv, struct pass *pass, const struct job *job, uint64_t until_us)
 {
     for (uint32_t i = 0; i < job->last.part_count; i++) {
         const struct node *node = roster_find(rdzv, job->last.places[i].node);
@@ -51,12 +66,11 @@ static void hold(struct rdzv *rdzv, struct pass *pass, const struct job *job)
         if (node == NULL || failure_excludes(rdzv, job, roster_index(rdzv, node)))
             continue;
         pass->held[roster_index(rdzv, node)] |= mask;
-        pool_take(&pass->free, roster_index(rdzv, node), mask);
-        pool_take(&pass->open, roster_index(rdzv, node), mask);
+        take_part(pass, roster_index(rdzv, node), mask);
     }
     pass->has_held = true;
-    if (job->retry_at_us < rdzv->sched_at_us)
-        rdzv->sched_at_us = job->retry_at_us;
+    if (until_us < rdzv->sched_at_us)
+        rdzv->sched_at_us = until_us;
 }
 
 static void tell(struct rdzv *rdzv, struct pass *pass, struct queued *entry, uint32_t what)
@@ -76,6 +90,12 @@ static void tell(struct rdzv *rdzv, struct pass *pass, struct queued *entry, uin
         explain_settling(rdzv, job);
     else if (what == TOLD_MEMORY)
         explain_memory(rdzv, job);
+    else if (what == TOLD_AFTER)
+        explain_after(rdzv, job);
+    else if (what == TOLD_ARRAY)
+        explain_array(rdzv, job);
+    else if (what == TOLD_PREEMPTED)
+        explain_preempted(rdzv, job);
     else
         explain_behind(rdzv, job);
 }
@@ -85,19 +105,20 @@ static bool start(struct rdzv *rdzv, struct pass *pass, struct queued *entry,
                   const struct pool *pool)
 {
     struct job *job = &rdzv->jobs[entry->job];
+    uint32_t nodes = elastic_choose(rdzv, pass, entry, pool);
     struct gang gang;
 
-    if (!job_gang_new(rdzv, &gang, job->record.nodes, job_world(job))) {
+    if (!job_gang_new(rdzv, &gang, nodes, nodes * job->record.nproc_per_node)) {
         tell(rdzv, pass, entry, TOLD_MEMORY);
         pass->is_out_of_memory = true;
         return false;
     }
-    place_job(rdzv, pool, job, gang.places);
+    place_job(rdzv, pool, job, nodes, gang.places);
     generation_start(rdzv, job, &gang);
-    for (uint32_t i = 0; i < gang.part_count; i++) {
-        pool_take(&pass->free, gang.parts[i].node, gang.places[i].slot_mask);
-        pool_take(&pass->open, gang.parts[i].node, gang.places[i].slot_mask);
-    }
+    pass->again = pass->again || pass->has_preempted; /* one of those may wait for this */
+    pass->array_active += pass->array_job != 0 && job->record.array_job == pass->array_job;
+    for (uint32_t i = 0; i < gang.part_count; i++)
+        take_part(pass, gang.parts[i].node, gang.places[i].slot_mask);
     return true;
 }
 
@@ -154,10 +175,12 @@ static void block(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
     entry->told = TOLD_NOTHING;
     pass->reasons++;
     if (reserve(rdzv, job)) {
+        if (preempt_for(rdzv, pass, job))
+            (void)reserve(rdzv, job); /* their slots are free soon */
         pass->is_blocked = true;
         pass->first = *entry;
         pass->first_user = entry->user;
-        pass->first_slots = entry->is_restarting ? 0 : job_world(job);
+        pass->first_slots = entry->is_restarting ? 0 : (uint32_t)entry->nodes * entry->nproc;
         pass->open = pass->free;
         for (uint32_t i = 0; i < rdzv->reservation.part_count; i++)
             pool_take(&pass->open, rdzv->reservation.parts[i].node,
@@ -165,7 +188,8 @@ static void block(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
     } else if (rdzv->out.now_us < rdzv->settled_at_us) {
         wait_settled(rdzv, pass);
     }
-    explain_blocked(rdzv, pass, job);
+    if (!preempt_explain(rdzv, job))
+        explain_blocked(rdzv, pass, job);
 }
 
 /* True: it has started. In its turn: neither its time of retry nor a limit keeps it. */
@@ -218,20 +242,68 @@ static bool try_start_elsewhere(struct rdzv *rdzv, struct pass *pass, struct que
     return has_started;
 }
 
-/* True: it has started, and is no longer in the queue. */
+/* Jobs of an array are beside one another in the queue, so each array is counted once in a pass. */
+static bool is_array_full(const struct rdzv *rdzv, struct pass *pass, const struct job *job)
+{
+    if (job->record.array_at_most == 0 || job->record.state == JOB_RESTARTING)
+        return false;
+    if (pass->array_job != job->record.array_job) {
+        pass->array_job = job->record.array_job;
+        pass->array_active = after_array_active(rdzv, job);
+    }
+    return pass->array_active >= job->record.array_at_most;
+}
+
+/* True: it waits for other jobs, or has ended because of one of them. */
+static bool has_to_wait(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+{
+    struct job *job = &rdzv->jobs[entry->job];
+
+    switch (after_ask(rdzv, job)) {
+    case AFTER_WAITS:
+        tell(rdzv, pass, entry, TOLD_AFTER);
+        return true;
+    case AFTER_NEVER:
+        job_end(rdzv, job, JOB_CANCELLED, 125, 0, true);
+        pass->again = true;
+        return true;
+    case AFTER_READY:
+        break;
+    }
+    if (preempt_holds(rdzv, pass, job)) {
+        tell(rdzv, pass, entry, TOLD_PREEMPTED);
+        pass->has_preempted = true;
+        return true;
+    }
+    if (!is_array_full(rdzv, pass, job))
+        return false;
+    tell(rdzv, pass, entry, TOLD_ARRAY);
+    return true;
+}
+
+/* True: it has started, or ended, and is no longer in the queue. */
 static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     struct job *job = &rdzv->jobs[entry->job];
 
     pass->is_out_of_memory = false;
+    if (entry->has_conditions && has_to_wait(rdzv, pass, entry))
+        return !job->is_queued;
     if (entry->is_restarting && rdzv->out.now_us < job->retry_at_us) {
-        hold(rdzv, pass, job);
+        hold(rdzv, pass, job, job->retry_at_us);
+        return false;
+    }
+    if (elastic_waits(rdzv, pass, job)) {
+        hold(rdzv, pass, job, job->more_until_us);
         return false;
     }
     if (is_over_quota(rdzv, pass, entry)) {
         tell(rdzv, pass, entry, TOLD_QUOTA);
         return false;
     }
+    if (elastic_is(&job->record) && rdzv->out.now_us < rdzv->settled_at_us &&
+        !pool_fits(&pass->free, job->record.nodes_max, entry->nproc))
+        wait_settled(rdzv, pass);
     if (pass->is_settling) {
         tell(rdzv, pass, entry, TOLD_SETTLING);
         return false;
@@ -269,7 +341,7 @@ static bool run_pass(struct rdzv *rdzv)
     if (!rdzv->pass->is_blocked)
         reserve_nothing(rdzv);
     rdzv->pass->is_complete = true;
-    return true;
+    return elastic_stop(rdzv, rdzv->pass) && !rdzv->pass->again;
 }
 
 /* False: no room was left. */
@@ -282,14 +354,29 @@ static bool run_newcomer(struct rdzv *rdzv)
         return run_pass(rdzv);
     if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
         return false;
+    rdzv->pass->array_job = 0;
+    rdzv->pass->again = false;
     (void)consider(rdzv, rdzv->pass, entry);
-    return true;
+    return !rdzv->pass->again;
+}
+
+/* Nobody could get what has changed. The slots are counted when somebody asks: every node of a large job
+ * that starts or ends changes them, and each count looks at all nodes. */
+static bool is_idle(const struct rdzv *rdzv)
+{
+    return rdzv->queue_count == 0 && rdzv->sched_new == NEWCOMER_NONE && elastic_is_idle(rdzv);
 }
 
 void sched_run(struct rdzv *rdzv)
 {
     bool is_due = rdzv->sched_due || rdzv->out.now_us >= rdzv->sched_at_us;
 
+    if (is_due && is_idle(rdzv)) {
+        rdzv->pass->is_complete = false;
+        reserve_nothing(rdzv);
+        rdzv->sched_due = is_due = false;
+        rdzv->sched_at_us = UINT64_MAX;
+    }
     if (is_due || rdzv->sched_new != NEWCOMER_NONE) {
         if (!(is_due ? run_pass(rdzv) : run_newcomer(rdzv))) {
             rdzv->sched_due = true;

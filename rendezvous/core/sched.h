@@ -6,6 +6,7 @@
  * are, and nobody behind them is held up by
  *   a job that waits for its next try: its slots are kept for it
  *   a job of a user who has all the slots that a user may have
+ *   a job that waits for other jobs to end, or for its turn in its array (after.h)
  *   a job that too few nodes could ever run, as they are now
  *
  * A pass over the queue is made when something has changed that a job could wait for. */
@@ -20,6 +21,8 @@
 #define START_ALLOWANCE_US 60000000u
 /* So many jobs of the queue are told exactly what they wait for. */
 #define REASONS_MAX 100u
+#define VICTIMS_MAX 1024u /* jobs that one job can preempt */
+#define VICTIM_NONE UINT32_MAX
 #define NEWCOMER_NONE UINT32_MAX
 
 /* What one pass works with. */
@@ -27,6 +30,7 @@ struct pass {
     struct pool free;                 /* for the first that waits and those before it */
     struct pool open;                 /* for those behind it: without what is reserved */
     struct pool able;                 /* what they could have if nothing ran */
+    struct pool soon;                 /* as `free`, with slots that will be open in seconds */
     uint64_t held[NODES_MAX];         /* for jobs that wait for their next try */
     uint32_t reasons;                 /* jobs that were told */
     bool is_blocked;                  /* there is a first that waits: */
@@ -35,11 +39,18 @@ struct pass {
     bool has_held;         /* a job waits for its next try */
     bool is_out_of_memory; /* the job at hand has slots, and there is no memory for its ranks */
     struct queued first;   /* the first that waits, where is_blocked */
-    bool is_settling;      /* a server that has just started waits for nodes */
+    bool has_preempted;    /* a job waits for the one that has preempted it */
+    bool again; /* what the pass has done changes what others wait for: another one follows */
+    uint64_t array_job; /* the array at hand, and how many of its jobs are active */
+    uint32_t array_active;
+    bool is_settling; /* a server that has just started waits for nodes */
     /* of reserve.c */
     uint64_t known[NODES_MAX], unknown[NODES_MAX];
     uint64_t (*slot_ends)[SLOTS_PER_NODE_MAX];     /* [options.nodes_max] */
-    struct reserve_option best[NODES_PER_JOB_MAX]; /* the last: not cleared */
+    struct reserve_option best[NODES_PER_JOB_MAX]; /* this and the next: not cleared */
+    /* of preempt.c */
+    struct pool room;
+    uint32_t victims[VICTIMS_MAX];
 };
 
 /* A job has been put into the queue. Where nothing else has changed since the last pass, it alone is

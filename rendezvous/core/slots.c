@@ -5,15 +5,20 @@
 
 #include "rendezvous/core/state.h"
 
+/* All slots of a node that gets nothing new. */
+static uint64_t whole_mask(const struct node *node)
+{
+    return node->is_drained || node->is_leaving ? UINT64_MAX : 0;
+}
+
 uint64_t slots_closed_mask(const struct node *node)
 {
-    return (node->is_drained ? UINT64_MAX : node->drain_mask) | node->closed_mask;
+    return whole_mask(node) | node->drain_mask | node->closed_mask;
 }
 
 uint64_t slots_closed_long_mask(const struct node *node)
 {
-    return (node->is_drained ? UINT64_MAX : node->drain_mask) |
-           (node->closed_mask & ~node->checking_mask);
+    return whole_mask(node) | node->drain_mask | (node->closed_mask & ~node->checking_mask);
 }
 
 /* The state of a slot that is reported; the masks of the node follow. */
@@ -57,6 +62,8 @@ void slots_why(const struct rdzv *rdzv, const struct node *node, uint32_t slot,
         drain = slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE);
         assert(drain != NULL);
         text_format(out, "node %s was drained by %s: %s", node->name, drain->user, drain->reason);
+    } else if (node->is_leaving) {
+        text_format(out, "node %s leaves: its launcherd was told to end", node->name);
     } else if (drain != NULL) {
         text_format(out, "slot %u of %s was drained by %s: %s", slot, node->name, drain->user,
                     drain->reason);

@@ -4,11 +4,31 @@
 
 #include <string.h>
 
+/* Who has drained a node that leaves, and why. */
+#define LEAVING_BY "its launcherd"
+#define LEAVING_WHY "it was told to end, and waits for its jobs"
+
 const struct rdzv_record *rdzv_job_record(const struct rdzv *rdzv, uint64_t job_id)
 {
     const struct job *job = job_find(rdzv, job_id);
 
     return job == NULL ? NULL : &job->record;
+}
+
+uint32_t rdzv_job_nodes(const struct rdzv *rdzv, uint64_t job_id, struct msg_pair *out)
+{
+    const struct job *job = job_find(rdzv, job_id);
+    const struct node *node;
+
+    for (uint32_t i = 0; job != NULL && i < job->record.part_count; i++) {
+        if (job->gang.parts[i].node == NODE_NONE)
+            return 0;
+        node = &rdzv->nodes[job->gang.parts[i].node];
+        if (node->address[0] == '\0')
+            return 0;
+        out[i] = (struct msg_pair){.name = node->name, .value = node->address};
+    }
+    return job == NULL ? 0 : job->record.part_count;
 }
 
 const struct rdzv_rank *rdzv_ranks(const struct rdzv *rdzv, uint64_t job_id)
@@ -23,6 +43,22 @@ const struct rdzv_rank *rdzv_ended_ranks(const struct rdzv *rdzv, uint64_t job_i
     const struct job *job = job_find(rdzv, job_id);
 
     return job == NULL ? NULL : job->last.ranks;
+}
+
+const struct part_failure *rdzv_failure(const struct rdzv *rdzv, uint64_t job_id, bool *is_restored)
+{
+    const struct job *job = job_find(rdzv, job_id);
+
+    assert(job != NULL && job->note.failure.generation > 0);
+    *is_restored = job->note.is_restored;
+    return &job->note.failure;
+}
+
+uint64_t rdzv_running_since(const struct rdzv *rdzv, uint64_t job_id)
+{
+    const struct job *job = job_find(rdzv, job_id);
+
+    return job == NULL || job->record.part_count == 0 ? UINT64_MAX : job->running_at_us;
 }
 
 const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_id,
@@ -57,6 +93,7 @@ void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *ou
 
     assert(job != NULL);
     rdzv_summary(&job->record, out);
+    out->straggler = job->slow;
     for (uint32_t i = 0; job->record.part_count > 0 && i < job_world(job); i++)
         out->ranks_running += job->gang.ranks[i].state == RANK_RUNNING;
 }
@@ -66,12 +103,14 @@ uint32_t rdzv_node_count(const struct rdzv *rdzv)
     return rdzv->node_count;
 }
 
-static void fill_drain(const struct rdzv_drain *drain, struct part_node *out)
+/* An operator's drain, or the node's own. */
+static void fill_drain(const struct node *node, const struct rdzv_drain *drain,
+                       struct part_node *out)
 {
-    out->drained = drain != NULL;
-    out->drain_reason = drain != NULL ? drain->reason : "";
-    out->drained_by = drain != NULL ? drain->user : "";
-    out->drained_ms = drain != NULL ? drain->at_ms : 0;
+    out->drained = drain != NULL || node->is_leaving;
+    out->drain_reason = drain != NULL ? drain->reason : node->is_leaving ? LEAVING_WHY : "";
+    out->drained_by = drain != NULL ? drain->user : node->is_leaving ? LEAVING_BY : "";
+    out->drained_ms = drain != NULL ? drain->at_ms : node->is_leaving ? node->leaving_ms : 0;
 }
 
 static const struct node *node_at(const struct rdzv *rdzv, uint32_t index)
@@ -94,9 +133,11 @@ void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, stru
         .gpus = node->gpus,
         .pid = node->pid,
         .version = node->version,
+        .protocol = node->protocol,
+        .drains_on_term = node->drains_on_term,
         .beat_age_us = node->has_beat ? (int64_t)(now_us - node->beat_at_us) : -1,
     };
-    fill_drain(slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE), out);
+    fill_drain(node, slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE), out);
 }
 
 uint32_t rdzv_node_after(const struct rdzv *rdzv, const char *name)
@@ -159,6 +200,11 @@ static void fill_slot(const struct rdzv *rdzv, const struct node *node, uint32_t
         out->reason = drain->reason;
         out->drained_by = drain->user;
         out->since_ms = drain->at_ms;
+    } else if (node->is_leaving) {
+        out->state = SLOT_DRAINED;
+        out->reason = LEAVING_WHY;
+        out->drained_by = LEAVING_BY;
+        out->since_ms = node->leaving_ms;
     } else if (state->state != SLOT_FREE) {
         out->state = state->state;
         out->reason = node->reasons[slot];

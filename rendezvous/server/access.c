@@ -13,15 +13,22 @@
     X(PROGRESS, ACCESS_NODE)                                                                       \
     X(STAGE_GET, ACCESS_NODE)                                                                      \
     X(LOG_DATA, ACCESS_NODE)                                                                       \
+    X(NODE_DATA, ACCESS_NODE)                                                                      \
+    X(LOOKED, ACCESS_NODE)                                                                         \
+    X(INPUT_STATE, ACCESS_NODE)                                                                    \
     X(CLIENT_HELLO, ACCESS_PERSON)                                                                 \
     X(STAGE_PUT, ACCESS_PERSON)                                                                    \
     X(SUBMIT, ACCESS_PERSON)                                                                       \
     X(JOB_GET, ACCESS_PERSON) /* a user: of their own jobs, as in all below */                     \
+    X(WHY_GET, ACCESS_PERSON)                                                                      \
     X(JOB_LIST, ACCESS_PERSON)                                                                     \
     X(CANCEL, ACCESS_PERSON)                                                                       \
     X(EVENT_LIST, ACCESS_PERSON)                                                                   \
     X(LOG_READ, ACCESS_PERSON)                                                                     \
+    X(INPUT, ACCESS_PERSON) /* of the job's owner alone */                                         \
     X(NODE_LIST, ACCESS_PERSON)                                                                    \
+    X(NODE_READ, ACCESS_PERSON) /* about a job: of their own */                                    \
+    X(SERVER_GET, ACCESS_PERSON)                                                                   \
     X(NODE_DRAIN, ACCESS_ADMIN)                                                                    \
     X(NODE_RESUME, ACCESS_ADMIN)                                                                   \
     X(PRINCIPAL_ADD, ACCESS_ADMIN)                                                                 \
@@ -31,6 +38,8 @@
     X(NODE_WELCOME, NOBODY) /* from here on: what the server sends, and what never reaches it */   \
     X(BEAT_ACK, NOBODY)                                                                            \
     X(SLOT_RESUME, NOBODY)                                                                         \
+    X(NODE_ASK, NOBODY)                                                                            \
+    X(LOOK, NOBODY)                                                                                \
     X(START, NOBODY)                                                                               \
     X(GO, NOBODY)                                                                                  \
     X(WORLD, NOBODY)                                                                               \
@@ -42,15 +51,19 @@
     X(REPORT_REQUEST, NOBODY)                                                                      \
     X(WORKER_JOIN, NOBODY)                                                                         \
     X(WORKER_ERROR, NOBODY)                                                                        \
+    X(WORKER_STOP, NOBODY)                                                                         \
     X(CLIENT_WELCOME, NOBODY)                                                                      \
     X(STAGE_STATE, NOBODY)                                                                         \
     X(STAGE_DATA, NOBODY)                                                                          \
     X(SUBMITTED, NOBODY)                                                                           \
     X(JOB_INFO, NOBODY)                                                                            \
+    X(WHY_INFO, NOBODY)                                                                            \
     X(JOBS, NOBODY)                                                                                \
     X(NODES, NOBODY)                                                                               \
+    X(SERVER_INFO, NOBODY)                                                                         \
     X(EVENTS, NOBODY)                                                                              \
     X(PRINCIPALS, NOBODY)                                                                          \
+    X(REFER, NOBODY)                                                                               \
     X(PRINCIPAL_KEY, NOBODY)                                                                       \
     X(ERROR, NOBODY)
 

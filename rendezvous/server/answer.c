@@ -66,6 +66,27 @@ static bool fill_job(struct server *server, uint64_t job_id, struct rank_page *p
     return true;
 }
 
+/* Whose logs have the reason, although a later generation may have failed without one. */
+static void find_crash(struct server *server, const struct rdzv_record *record,
+                       struct msg_job_info *info)
+{
+    struct part_failure *failures;
+    uint32_t count;
+
+    if (record->restarts == 0 && record->failed_rank < 0)
+        return;
+    failures = arena_alloc(&server->arena, sizeof *failures * FAILURES_KEPT_MAX);
+    count = failures == NULL
+                ? 0
+                : store_failures(server->store, record->job_id, &server->arena, failures);
+    for (uint32_t i = 0; i < count; i++) {
+        if (failures[i].rank < 0)
+            continue;
+        info->crashed_generation = failures[i].generation;
+        info->crashed_rank = (uint32_t)failures[i].rank;
+    }
+}
+
 void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank)
 {
     struct server *server = peer->server;
@@ -95,6 +116,82 @@ void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank)
     msg.job_info.tail = record.tail;
     msg.job_info.argv = spec.argv;
     msg.job_info.cwd = spec.cwd;
+    find_crash(server, &record, &msg.job_info);
+    peer_send(peer, &msg);
+    arena_reset(&server->arena);
+}
+
+/* The ranks that stand still the longest, of those that have told of progress; how many. */
+static uint32_t fill_moves(const struct server *server, uint64_t job_id,
+                           struct part_rank_move moves[FAILED_RANKS_MAX])
+{
+    const struct rdzv_record *record = rdzv_job_record(server->core, job_id);
+    const struct rdzv_rank *ranks = rdzv_ranks(server->core, job_id);
+    uint32_t world = record->part_count > 0 ? record->nodes * record->nproc_per_node : 0;
+    uint32_t now_ms = (uint32_t)(clock_boot_us() / 1000), count = 0;
+
+    for (uint32_t i = 0; i < world; i++) {
+        int32_t age_ms = (int32_t)(now_ms - ranks[i].moved_ms);
+        int64_t age_us = age_ms > 0 ? (int64_t)age_ms * 1000 : 0;
+        uint32_t at;
+
+        if (ranks[i].moved_ms == 0 || ranks[i].state != RANK_RUNNING ||
+            (count == FAILED_RANKS_MAX && moves[count - 1].age_us >= age_us))
+            continue;
+        at = count == FAILED_RANKS_MAX ? count - 1 : count++;
+        for (; at > 0 && moves[at - 1].age_us < age_us; at--)
+            moves[at] = moves[at - 1];
+        moves[at] = (struct part_rank_move){.rank = i, .age_us = age_us};
+    }
+    return count;
+}
+
+static void fill_running(const struct server *server, uint64_t job_id, struct msg_why_info *why,
+                         struct part_rank_move *moves)
+{
+    uint64_t since_us = rdzv_running_since(server->core, job_id), now_us = clock_boot_us();
+
+    why->ran_us = since_us > now_us ? -1 : (int64_t)(now_us - since_us);
+    why->moves.items = moves;
+    why->moves.count = fill_moves(server, job_id, moves);
+}
+
+void answer_why(struct peer *peer, uint64_t job_id, uint32_t generation)
+{
+    struct server *server = peer->server;
+    struct msg msg = {.type = MSG_TYPE_WHY_INFO};
+    struct rdzv_record record;
+    struct part_failure *failures;
+    struct part_failed_rank *ranks;
+    struct part_rank_move moves[FAILED_RANKS_MAX];
+    struct part_job job;
+
+    msg.why_info.ran_us = -1;
+    arena_reset(&server->arena);
+    failures = arena_alloc(&server->arena, sizeof *failures * FAILURES_KEPT_MAX);
+    ranks = arena_alloc(&server->arena, sizeof *ranks * FAILED_RANKS_MAX);
+    if (failures == NULL || ranks == NULL ||
+        (!job_is_active(server, job_id) &&
+         !store_get_job(server->store, job_id, &server->arena, &record))) {
+        peer_error(peer, "internal", "", "job %llu cannot be read", (unsigned long long)job_id);
+        return;
+    }
+    if (job_is_active(server, job_id)) {
+        rdzv_job_part(server->core, job_id, &job);
+        fill_running(server, job_id, &msg.why_info, moves);
+    } else {
+        rdzv_summary(&record, &job);
+    }
+    msg.why_info.jobs.items = &job;
+    msg.why_info.jobs.count = 1;
+    msg.why_info.failures.items = failures;
+    msg.why_info.failures.count = store_failures(server->store, job_id, &server->arena, failures);
+    if (generation == 0 && msg.why_info.failures.count > 0)
+        generation = failures[msg.why_info.failures.count - 1].generation;
+    msg.why_info.ranks_of = generation;
+    msg.why_info.ranks.items = ranks;
+    msg.why_info.ranks.count = store_failed_ranks(server->store, job_id, generation, &server->arena,
+                                                  ranks, FAILED_RANKS_MAX);
     peer_send(peer, &msg);
     arena_reset(&server->arena);
 }
@@ -179,6 +276,33 @@ void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t
     page_send(peer, &page, more);
 }
 
+void answer_server(struct peer *peer, uint64_t request_id)
+{
+    const struct server *server = peer->server;
+    const struct server_counts *counts = &server->counts;
+    struct msg msg = {.type = MSG_TYPE_SERVER_INFO};
+    struct part_server servers[SERVERS_MAX];
+    struct election_view view;
+
+    msg.server_info = (struct msg_server_info){.request_id = request_id,
+                                               .version = DDP_VERSION,
+                                               .up_us = clock_boot_us() - server->opened_at_us,
+                                               .jobs_active = rdzv_job_count(server->core),
+                                               .submitted = counts->submitted,
+                                               .succeeded = counts->succeeded,
+                                               .failed = counts->failed,
+                                               .cancelled = counts->cancelled,
+                                               .store_writes = store_writes(server->store),
+                                               .store_is_low = store_is_low(server->store),
+                                               .schema = STORE_SCHEMA_VERSION,
+                                               .connections = server->peer_count};
+    if (server->election != NULL)
+        msg.server_info.token = (uint64_t)election_token(server->election);
+    msg.server_info.servers.items = servers;
+    msg.server_info.servers.count = standby_list(server, &view, servers);
+    peer_send(peer, &msg);
+}
+
 bool answer_events(struct peer *peer, uint64_t job_id, uint64_t after_id, uint32_t limit, bool now)
 {
     struct server *server = peer->server;
@@ -197,4 +321,21 @@ bool answer_events(struct peer *peer, uint64_t job_id, uint64_t after_id, uint32
         peer_send(peer, &msg);
     arena_reset(&server->arena);
     return is_answer;
+}
+
+void answer_question_problem(struct peer *peer, uint64_t request_id, const char *problem)
+{
+    struct msg msg = {
+        .type = MSG_TYPE_NODE_DATA,
+        .node_data = {.request_id = request_id, .problem = problem, .server_ms = clock_wall_ms()}};
+
+    peer_send(peer, &msg);
+}
+
+void answer_input_problem(struct peer *peer, uint64_t request_id, const char *problem)
+{
+    struct msg msg = {.type = MSG_TYPE_INPUT_STATE,
+                      .input_state = {.request_id = request_id, .problem = problem}};
+
+    peer_send(peer, &msg);
 }

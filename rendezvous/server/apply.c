@@ -14,6 +14,12 @@
 /* One start order more still fits into the queue of a connection. */
 #define START_WINDOW_BYTES (CONN_QUEUE_BYTES_MAX - 2u * FRAME_LARGE_BYTES_MAX)
 
+static void write_spec(struct server *server, uint64_t job_id, const struct rdzv_event *event)
+{
+    store_write_spec(server->store, job_id, event->user, &event->msg->submit);
+    server->counts.submitted++;
+}
+
 /* The spec is written once, with the row of the new job. A request id is unique for each user alone
  * (store_find_request), so another user's job may have the same. */
 static void write_job(struct server *server, uint64_t job_id, const struct rdzv_event *event)
@@ -22,19 +28,33 @@ static void write_job(struct server *server, uint64_t job_id, const struct rdzv_
 
     assert(record != NULL);
     store_write_job(server->store, record);
-    if (event->type == RDZV_EVENT_SUBMIT && strcmp(record->user, event->user) == 0 &&
+    server->counts.succeeded += record->state == JOB_SUCCEEDED; /* it is not written again */
+    server->counts.failed += record->state == JOB_FAILED;
+    server->counts.cancelled += record->state == JOB_CANCELLED;
+    if (event->type == RDZV_EVENT_SUBMIT && event->array_place == 0 &&
+        strcmp(record->user, event->user) == 0 &&
         strcmp(record->request_id, event->msg->submit.request_id) == 0)
-        store_write_spec(server->store, job_id, event->user, &event->msg->submit);
+        write_spec(server, job_id, event);
 }
 
-static void write_ranks(struct server *server, const struct rdzv_action *action)
+static void write_ranks(struct server *server, const struct rdzv_action *action,
+                        const struct rdzv_event *event)
 {
+    struct store_clock clock = {.boot_us = event->now_us, .wall_ms = event->wall_ms};
     uint32_t part_count;
     const struct rdzv_part *parts = rdzv_ended_parts(server->core, action->job_id, &part_count);
 
     if (part_count > 0)
         store_write_ranks(server->store, action->job_id, action->generation, parts, part_count,
-                          rdzv_ended_ranks(server->core, action->job_id));
+                          rdzv_ended_ranks(server->core, action->job_id), clock);
+}
+
+static void write_failure(struct server *server, const struct rdzv_action *action)
+{
+    bool is_restored;
+    const struct part_failure *failure = rdzv_failure(server->core, action->job_id, &is_restored);
+
+    store_write_failure(server->store, action->job_id, failure, is_restored);
 }
 
 static void write_drains(struct server *server)
@@ -139,7 +159,7 @@ static void persist(struct server *server, const struct rdzv_event *event, bool 
         bool is_event = action->type == RDZV_LOG_EVENT;
 
         if (!is_event && action->type != RDZV_PERSIST && action->type != RDZV_PERSIST_RANKS &&
-            action->type != RDZV_PERSIST_DRAINS)
+            action->type != RDZV_PERSIST_FAILURE && action->type != RDZV_PERSIST_DRAINS)
             continue;
         store_begin(server->store);
         must_last = must_last || !is_event;
@@ -149,8 +169,10 @@ static void persist(struct server *server, const struct rdzv_event *event, bool 
             write_job(server, action->job_id, event);
         else if (action->type == RDZV_PERSIST_DRAINS)
             write_drains(server);
+        else if (action->type == RDZV_PERSIST_FAILURE)
+            write_failure(server, action);
         else
-            write_ranks(server, action);
+            write_ranks(server, action, event);
     }
     if (waits)
         flush_in(server, 0);
@@ -192,8 +214,8 @@ static void start_failed(struct server *server, const struct rdzv_action *action
     (void)snprintf(failure->text, sizeof failure->text, "%s", text);
 }
 
-/* Without memory, or with START_WINDOW_BYTES on their way to the node already, nothing is sent: the
- * node's next beat lacks the shim, and the core orders it again. */
+/* Without memory or an address that the order has to name, or with START_WINDOW_BYTES on their way to the
+ * node already, nothing is sent: the node's next beat lacks the shim, and the core orders it again. */
 static void send_start(struct server *server, struct peer *peer, const struct rdzv_action *action,
                        struct msg *msg)
 {
@@ -217,6 +239,14 @@ static void send_start(struct server *server, struct peer *peer, const struct rd
     msg->start.cwd = server->spec.cwd;
     msg->start.argv = server->spec.argv;
     msg->start.env = server->spec.env;
+    if (msg->start.node_rank == 0) {
+        msg->start.nodes = (struct msg_pair_list){
+            .items = server->start_nodes,
+            .count = rdzv_job_nodes(server->core, action->job_id, server->start_nodes)};
+        if (msg->start.nodes.count == 0)
+            return;
+    }
+    msg->start.launch = server->spec.launch;
     status = peer_try_send(peer, msg, &err);
     if (status == STATUS_TOO_BIG || status == STATUS_BAD_INPUT) {
         (void)snprintf(text, sizeof text, "its start order cannot be sent: %.200s", err.text);
@@ -318,6 +348,8 @@ static void carry_out(struct server *server, const struct rdzv_action *action)
 {
     if (rdzv_is_for_node(action->type))
         send_to_node(server, action);
+    else if (action->type == RDZV_LOOK)
+        look_begin(server, action, server_step);
     else if (action->type == RDZV_JOB_CHANGED || action->type == RDZV_JOB_ENDED)
         wait_job_changed(server, action->job_id);
     else if (action->type == RDZV_REPLY_SUBMITTED)
@@ -368,11 +400,12 @@ static void step(struct server *server, struct rdzv_event *event)
 
     assert(!server->is_stepping); /* sending and closing only queue: nothing calls back from here */
     server->is_stepping = true;
+    server_check_lead(server);
     event->now_us = clock_boot_us();
     event->wall_ms = clock_wall_ms();
     event->paused_us = paused_us(server, event->now_us);
     rdzv_step(server->core, event, server->actions);
-    waits = can_wait(server, event);
+    waits = rdzv_has_more(event) || can_wait(server, event);
     persist(server, event, waits);
     if (!store_is_dirty(server->store))
         answer_submitted(server);

@@ -10,6 +10,7 @@
 #include "common/io/tls.h"
 #include "rendezvous/core/rdzv.h"
 #include "rendezvous/server/access.h"
+#include "rendezvous/server/election.h"
 #include "rendezvous/server/principals.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/store/store.h"
@@ -63,10 +64,12 @@ struct peer {
 };
 
 enum waiter_kind {
-    WAIT_JOB,      /* for version > after of job_id */
-    WAIT_EVENTS,   /* for an event with id > after */
-    WAIT_LOG_RANK, /* for the rank to be somewhere */
-    WAIT_LOG_NODE, /* for a node's log_data with forward_id */
+    WAIT_JOB,       /* for version > after of job_id */
+    WAIT_EVENTS,    /* for an event with id > after */
+    WAIT_LOG_RANK,  /* for the rank to be somewhere */
+    WAIT_LOG_NODE,  /* for a node's log_data with forward_id */
+    WAIT_INPUT,     /* for a shim's input_state with forward_id; `after`: the client's request_id */
+    WAIT_NODE_DATA, /* for a node's node_data with forward_id; `after`: the client's request_id */
 };
 
 /* A request that is not answered yet. */
@@ -97,6 +100,11 @@ struct submitted {
     uint64_t client, job_id;
 };
 
+/* Since the start of the server, for those who watch it. */
+struct server_counts {
+    uint64_t submitted, succeeded, failed, cancelled;
+};
+
 /* One address that the server listens on. */
 struct endpoint {
     struct listener listener;
@@ -110,6 +118,8 @@ struct endpoint {
 
 struct server {
     uv_loop_t *loop;
+    struct election *election; /* NULL: the only server */
+    bool stands_by;            /* `store` and `core` are NULL */
     struct store *store;
     struct rdzv *core;
     void *core_memory; /* mapped: pages that are never touched cost nothing */
@@ -142,7 +152,8 @@ struct server {
     struct arena arena;      /* of the answer at hand */
     struct arena spec_arena; /* `spec`, which is spec_job_id's, for the step at hand */
     struct store_spec spec;
-    uint64_t spec_job_id; /* 0: none */
+    uint64_t spec_job_id;                           /* 0: none */
+    struct msg_pair start_nodes[NODES_PER_JOB_MAX]; /* of the start order that is being sent */
     uint32_t start_failure_count;
     struct start_failure start_failures[RDZV_ACTIONS_MAX];
     uint32_t submitted_count;
@@ -150,8 +161,20 @@ struct server {
     char stage_dir[4200];                      /* archives of staged working directories */
     bool survives_power;                       /* see store_open */
     uint64_t stepped_at_us, tick_at_us; /* the last step; the tick that it asked for, 0: none */
+    struct look *looks;                 /* of jobs that may hang: their nodes are asked */
     bool is_stepping, is_stopping;
+    uint64_t opened_at_us;
+    struct server_counts counts;
 };
+
+/* Does not return if this server led and must not act any more. It may find that out late: it was stopped, or a commit took
+ * long. So it looks at its clock before each step of the core and before each message. What it would write besides, etcd
+ * refuses (rendezvous/store). */
+static inline void server_check_lead(const struct server *server)
+{
+    if (server->election != NULL && !server->stands_by)
+        election_check(server->election);
+}
 
 /* peer.c */
 struct peer *peer_find(const struct server *server, uint64_t peer_id); /* NULL: gone or closing */
@@ -172,9 +195,17 @@ const char *peer_user(struct peer *peer);
 /* The uid of that account on this machine, for information; UINT32_MAX: it has none here. */
 uint32_t peer_uid(const struct peer *peer);
 
-/* Each file calls those above it in this list: access, principals, peer, clients, names, stage, answer, waiter, apply, expire, keys, request, hello;
+/* Each file calls those above it in this list: access, principals, peer, clients, names, stage, answer, waiter, relay, input, look (which gives its answer to apply), apply, expire, keys, request, hello;
  * listen.c calls them all. */
 
+/* standby.c: one of several servers. */
+/* Its first message came to a server that stands by: names the one that leads, and closes. */
+void standby_refer(struct peer *peer, const struct msg *hello);
+/* How nodes and clients reach this server and the others: HOST:PORT,... for keys. */
+void standby_addresses(const struct server *server, char out[KEY_SERVERS_BYTES_MAX]);
+/* The servers, of which the first leads; of a server that is alone none. Returns how many. */
+uint32_t standby_list(const struct server *server, struct election_view *view,
+                      struct part_server servers[SERVERS_MAX]);
 /* clients.c: how many there may be, and for how long. */
 /* Whether there is room for this client. False: it was answered so, and is closed. */
 bool clients_take(struct peer *peer);
@@ -202,14 +233,25 @@ bool stage_check_cwd(struct peer *peer, const char *cwd);
 bool job_is_active(const struct server *server, uint64_t job_id);
 /* With a page of its ranks, from that one on. */
 void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank);
+/* The failures of a job that are kept, and the ranks of one generation that failed. */
+void answer_why(struct peer *peer, uint64_t job_id, uint32_t generation);
 /* A page of the list of nodes, with their closed slots: those behind that name. */
 void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t limit);
 /* One node that the core knows, with all its slots. */
 void answer_node(struct peer *peer, const char *name);
 /* Answer if there are events for it; with `now`, even if there are none. True: it was answered. */
+void answer_server(struct peer *peer, uint64_t request_id);
 bool answer_events(struct peer *peer, uint64_t job_id, uint64_t after_id, uint32_t limit, bool now);
+/* To a node_read that gets no answer, for this reason. */
+void answer_question_problem(struct peer *peer, uint64_t request_id, const char *problem);
+
+/* To an input that was not given to its rank, for this reason; it may be sent again. */
+void answer_input_problem(struct peer *peer, uint64_t request_id, const char *problem);
 
 /* waiter.c: requests that wait, and logs. */
+/* Where that rank runs in that generation, which is the current one. False: nowhere. */
+bool wait_rank_node(const struct server *server, uint64_t job_id, uint32_t generation,
+                    uint32_t rank, char node[NODE_NAME_BYTES_MAX]);
 bool wait_add(struct peer *peer, const struct waiter *waiter,
               uint64_t timeout_us); /* false: full, and answered so */
 void wait_job_changed(struct server *server, uint64_t job_id);
@@ -217,6 +259,23 @@ void wait_events_changed(struct server *server);
 void wait_peer_gone(struct server *server, const struct peer *peer);
 void log_request(struct peer *peer, const struct msg_log_read *request);
 void log_answer(struct peer *node, const struct msg_log_data *data);
+/* The waiter of `kind` whose question went to this node under that id. False: there is none. */
+bool wait_take_forwarded(const struct peer *node, enum waiter_kind kind, uint64_t forward_id,
+                         struct waiter *waiter);
+
+/* relay.c: questions to nodes. */
+void relay_request(struct peer *peer, const struct msg_node_read *request);
+void relay_answer(struct peer *node, const struct msg_node_data *data);
+
+/* input.c: what ranks read. */
+void input_request(struct peer *peer, const struct msg_input *request);
+void input_answer(struct peer *node, const struct msg_input_state *state);
+
+/* look.c: do the ranks of a job idle, and where do they stand? `done` gets the answer as an event. */
+typedef void (*look_done)(struct server *server, struct rdzv_event *event);
+void look_begin(struct server *server, const struct rdzv_action *action, look_done done);
+void look_answer(const struct peer *node, const struct msg_looked *looked);
+void look_stop(struct server *server);
 
 /* apply.c: one event through the core, its actions carried out. The times are set here. */
 void server_step(struct server *server, struct rdzv_event *event);

@@ -90,9 +90,34 @@ static void restore(const struct store_principal *stored, void *context)
 
 enum status keys_open(struct server *server, struct err *err)
 {
-    store_principals(server->store, restore, server);
-    drop_expired(server);
+    if (!server->stands_by) {
+        store_principals(server->store, restore, server);
+        drop_expired(server);
+    }
     return tls_server_new(&server->tls, find_secret, server, err);
+}
+
+void server_keys_begin(struct server *server)
+{
+    assert(server->stands_by); /* no peer of it holds a principal */
+    principals_free(&server->principals);
+}
+
+void server_keys_add(const struct store_principal *principal, void *server)
+{
+    restore(principal, server);
+}
+
+void server_keys_end(struct server *server)
+{
+    struct err err;
+
+    for (uint32_t i = 0; i < server->endpoint_count; i++) {
+        struct endpoint *endpoint = &server->endpoints[i];
+
+        if (!endpoint->is_started && keys_start_endpoint(server, endpoint, &err) != STATUS_OK)
+            log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s", err.text);
+    }
 }
 
 void keys_close(struct server *server)
@@ -107,6 +132,8 @@ enum status keys_start_endpoint(struct server *server, struct endpoint *endpoint
 {
     enum status status;
 
+    if (endpoint->uses_tls && server->principals.count == 0 && server->stands_by)
+        return STATUS_OK;
     if (endpoint->uses_tls && server->principals.count == 0) {
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
                  "%s stays closed until there is a key; make the first one on this machine: "
@@ -221,7 +248,7 @@ static void answer_key(struct peer *peer, const struct store_principal *stored)
     char url[KEY_URL_BYTES_MAX];
     struct key key = {.server = ""};
 
-    (void)snprintf(key.server, sizeof key.server, "%s", peer->server->advertise);
+    standby_addresses(peer->server, key.server);
     (void)snprintf(key.name, sizeof key.name, "%s", stored->name);
     memcpy(key.secret, stored->secrets[0].bytes, KEY_SECRET_BYTES);
     key_format(&key, url);

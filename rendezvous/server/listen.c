@@ -82,8 +82,13 @@ static void on_message(struct conn *conn, const struct msg *msg)
     struct rdzv_event event = {.type = RDZV_EVENT_NODE_MSG, .conn = peer->id, .msg = msg};
 
     peer->heard_us = clock_boot_us();
-    if (peer->is_closing || peer->server->is_stopping || peer->kind == PEER_REFUSED ||
-        !peer_may_send(peer, msg))
+    if (peer->is_closing || peer->server->is_stopping || peer->kind == PEER_REFUSED)
+        return;
+    if (peer->server->stands_by) {
+        standby_refer(peer, msg);
+        return;
+    }
+    if (!peer_may_send(peer, msg))
         return;
     if (peer->kind == PEER_UNKNOWN)
         on_first(peer, msg);
@@ -91,6 +96,12 @@ static void on_message(struct conn *conn, const struct msg *msg)
         client_request(peer, msg);
     else if (msg->type == MSG_TYPE_LOG_DATA)
         log_answer(peer, &msg->log_data);
+    else if (msg->type == MSG_TYPE_NODE_DATA)
+        relay_answer(peer, &msg->node_data);
+    else if (msg->type == MSG_TYPE_LOOKED)
+        look_answer(peer, &msg->looked);
+    else if (msg->type == MSG_TYPE_INPUT_STATE)
+        input_answer(peer, &msg->input_state);
     else if (msg->type == MSG_TYPE_STAGE_GET)
         stage_get(peer, &msg->stage_get);
     else
@@ -349,11 +360,14 @@ static enum status core_open(struct server *server, const struct server_options 
     server->core_options = (struct rdzv_options){
         .jobs_max = JOBS_ACTIVE_MAX,
         .nodes_max = NODES_MAX,
-
         .lease_us = options->lease_us,
         .beat_interval_us = options->beat_interval_us,
         .suspect_us = options->suspect_us,
         .lost_us = options->lost_us,
+        .grow_us = options->grow_us,
+        .preempts = options->preempts,
+        .hang_least_us = options->hang_us,
+        .hang_first_us = options->hang_first_us,
         .waits_for_lease = options->waits_for_lease,
         .max_slots_per_user = options->max_slots_per_user,
         .max_queued_per_user = options->max_queued_per_user,
@@ -404,6 +418,9 @@ static void restore_job(struct server *server, uint64_t job_id)
         return;
     }
     event.record = &record;
+    event.after = (struct rdzv_after){.first = record.after_job, .last = record.after_last};
+    if (record.after_job != 0)
+        store_find_failed(server->store, &event.after);
     server_step(server, &event); /* answers nobody, so the arena stays as it is */
     arena_reset(&server->arena);
 }
@@ -456,24 +473,14 @@ static enum status advertise(struct server *server, const char *wanted, struct e
     return status;
 }
 
-enum status server_open(struct server **out, uv_loop_t *loop, const struct server_options *options,
-                        struct err *err)
+/* The store, and in the core what it has. */
+static enum status restore(struct server *server, const struct server_options *options,
+                           struct err *err)
 {
-    char address[4200];
-    struct server *server;
-    enum status status;
+    enum status status = options->lead != NULL ? store_open_etcd(&server->store, options->lead, err)
+                                               : store_open(&server->store, options->state_dir,
+                                                            options->survives_power, err);
 
-    server = calloc(1, sizeof *server);
-    if (server == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for the server");
-    server->loop = loop;
-    server->core_memory = MAP_FAILED;
-    server->conns_max = options->conns_max;
-    server->version_base = (uint64_t)clock_wall_ms() << 20;
-    timers_init(server);
-    names_open(server);
-    server->survives_power = options->survives_power;
-    status = store_open(&server->store, options->state_dir, options->survives_power, err);
     if (status == STATUS_OK)
         status = stage_open(server, options->state_dir, err);
     if (status == STATUS_OK)
@@ -482,6 +489,31 @@ enum status server_open(struct server **out, uv_loop_t *loop, const struct serve
         status = restore_drains(server, err);
     if (status == STATUS_OK)
         restore_jobs(server);
+    return status;
+}
+
+enum status server_open(struct server **out, uv_loop_t *loop, const struct server_options *options,
+                        struct err *err)
+{
+    char address[4200];
+    struct server *server;
+    enum status status = STATUS_OK;
+
+    server = calloc(1, sizeof *server);
+    if (server == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the server");
+    server->loop = loop;
+    server->core_memory = MAP_FAILED;
+    server->conns_max = options->conns_max;
+    server->opened_at_us = clock_boot_us();
+    server->version_base = (uint64_t)clock_wall_ms() << 20;
+    timers_init(server);
+    names_open(server);
+    server->survives_power = options->survives_power;
+    server->election = options->election;
+    server->stands_by = options->stands_by;
+    if (!server->stands_by)
+        status = restore(server, options, err);
     (void)snprintf(address, sizeof address, "unix:%s", options->socket_path);
     if (status == STATUS_OK)
         status = keys_open(server, err);
@@ -491,9 +523,9 @@ enum status server_open(struct server **out, uv_loop_t *loop, const struct serve
         status = listen_on(server, options->listen, 0600, options->requires_key, err);
     if (status == STATUS_OK && options->listen != NULL)
         status = advertise(server, options->advertise, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && !server->stands_by)
         expire_begin(server, options->keep_jobs_us);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && !server->stands_by)
         clients_begin(server, options->client_idle_us);
     *out = server;
     return status;
@@ -502,6 +534,28 @@ enum status server_open(struct server **out, uv_loop_t *loop, const struct serve
 const char *server_addresses(const struct server *server)
 {
     return server->addresses;
+}
+
+const char *server_bound(const struct server *server)
+{
+    return server->endpoint_count > 1 ? server->endpoints[1].listener.bound : "";
+}
+
+const char *server_own_address(const struct server *server)
+{
+    if (server->endpoint_count < 2)
+        return server->endpoints[0].listener.bound;
+    return server->endpoints[1].uses_tls ? server->advertise : server->endpoints[1].listener.bound;
+}
+
+bool server_stands_by(const struct server *server)
+{
+    return server->stands_by;
+}
+
+void server_set_election(struct server *server, struct election *election)
+{
+    server->election = election;
 }
 
 void server_stop(struct server *server)
@@ -516,6 +570,7 @@ void server_stop(struct server *server)
     for (uint32_t i = 0; i < PEERS_MAX; i++)
         if (server->peers[i] != NULL)
             peer_close(server->peers[i], STATUS_CLOSED, "the server stops");
+    look_stop(server);
     uv_close((uv_handle_t *)&server->tick_timer, NULL);
     uv_close((uv_handle_t *)&server->flush_timer, NULL);
     uv_close((uv_handle_t *)&server->wait_timer, NULL);

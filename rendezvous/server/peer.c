@@ -42,6 +42,7 @@ enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err)
 
     if (peer->is_closing)
         return STATUS_CLOSED;
+    server_check_lead(peer->server);
     status = conn_send(&peer->conn, msg, err);
     if (status != STATUS_OK && status != STATUS_CLOSED) {
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s to %s was not sent: %s", msg_type_name(msg->type),

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/array_spec.h"
 #include "common/log.h"
 #include "rendezvous/server/internal.h"
 
@@ -20,6 +21,61 @@ static uint64_t find_job(struct peer *peer, const char *text)
     return 0;
 }
 
+/* A job of --after; of an array by its number: all its jobs. False: there is none, and that was answered. */
+static bool find_after(struct peer *peer, const struct msg_submit *submit, struct rdzv_after *after)
+{
+    struct store *store = peer->server->store;
+    struct rdzv_record record;
+    uint64_t job_id;
+
+    if (submit->after_job[0] == '\0')
+        return true;
+    job_id = find_job(peer, submit->after_job);
+    if (job_id == 0)
+        return false;
+    arena_reset(&peer->server->arena);
+    if (!store_get_job(store, job_id, &peer->server->arena, &record))
+        return false;
+    after->first = after->last = job_id;
+    if (array_spec_is_whole(submit->after_job, record.array_job)) {
+        after->first = record.array_job;
+        after->last = record.array_job + record.array_count - 1;
+    }
+    store_find_failed(store, after);
+    return true;
+}
+
+static bool was_refused(const struct server *server)
+{
+    for (uint32_t i = 0; i < server->actions->count; i++)
+        if (server->actions->items[i].type == RDZV_REPLY_ERROR)
+            return true;
+    return false;
+}
+
+/* One step for each job of an array, and one transaction for all of them: the core does nothing else
+ * before the last. */
+static void submit_all(struct peer *peer, struct rdzv_event *event)
+{
+    static struct array_spec array;
+    struct err err;
+    enum status status;
+
+    if (event->msg->submit.array[0] == '\0') {
+        server_step(peer->server, event);
+        return;
+    }
+    status = array_spec_parse(event->msg->submit.array, &array, &err);
+    if (status != STATUS_OK) {
+        peer_error(peer, "bad_request", "see ddpctl submit --help", "%s", err.text);
+        return;
+    }
+    event->array = &array;
+    do {
+        server_step(peer->server, event);
+    } while (!was_refused(peer->server) && ++event->array_place < array.count);
+}
+
 static void on_submit(struct peer *peer, const struct msg *msg)
 {
     struct server *server = peer->server;
@@ -35,8 +91,8 @@ static void on_submit(struct peer *peer, const struct msg *msg)
         peer_send(peer, &answer);
         return;
     }
-    if (stage_check_cwd(peer, msg->submit.cwd))
-        server_step(server, &event);
+    if (stage_check_cwd(peer, msg->submit.cwd) && find_after(peer, &msg->submit, &event.after))
+        submit_all(peer, &event);
 }
 
 static void on_job_get(struct peer *peer, const struct msg_job_get *request)
@@ -57,6 +113,14 @@ static void on_job_get(struct peer *peer, const struct msg_job_get *request)
                        request->wait_us);
     else
         answer_job(peer, job_id, request->first_rank);
+}
+
+static void on_why_get(struct peer *peer, const struct msg_why_get *request)
+{
+    uint64_t job_id = find_job(peer, request->job);
+
+    if (job_id != 0)
+        answer_why(peer, job_id, request->ranks_of);
 }
 
 struct listing {
@@ -143,6 +207,7 @@ static void on_cancel(struct peer *peer, const struct msg *msg)
     event.job_id = find_job(peer, msg->cancel.job);
     if (event.job_id == 0)
         return;
+    event.user = peer_user(peer);
     if (job_is_active(peer->server, event.job_id))
         server_step(peer->server, &event);
     else
@@ -208,12 +273,16 @@ void client_request(struct peer *peer, const struct msg *msg)
         on_submit(peer, msg);
     else if (msg->type == MSG_TYPE_JOB_GET)
         on_job_get(peer, &msg->job_get);
+    else if (msg->type == MSG_TYPE_WHY_GET)
+        on_why_get(peer, &msg->why_get);
     else if (msg->type == MSG_TYPE_JOB_LIST)
         on_job_list(peer, &msg->job_list);
     else if (msg->type == MSG_TYPE_CANCEL)
         on_cancel(peer, msg);
     else if (msg->type == MSG_TYPE_NODE_LIST)
         on_node_list(peer, &msg->node_list);
+    else if (msg->type == MSG_TYPE_SERVER_GET)
+        answer_server(peer, msg->server_get.request_id);
     else if (msg->type == MSG_TYPE_NODE_DRAIN)
         on_node_change(peer, msg, RDZV_EVENT_NODE_DRAIN);
     else if (msg->type == MSG_TYPE_NODE_RESUME)
@@ -222,6 +291,10 @@ void client_request(struct peer *peer, const struct msg *msg)
         on_event_list(peer, &msg->event_list);
     else if (msg->type == MSG_TYPE_LOG_READ)
         log_request(peer, &msg->log_read);
+    else if (msg->type == MSG_TYPE_INPUT)
+        input_request(peer, &msg->input);
+    else if (msg->type == MSG_TYPE_NODE_READ)
+        relay_request(peer, &msg->node_read);
     else if (msg->type == MSG_TYPE_PRINCIPAL_ADD || msg->type == MSG_TYPE_PRINCIPAL_ROTATE ||
              msg->type == MSG_TYPE_PRINCIPAL_REMOVE || msg->type == MSG_TYPE_PRINCIPAL_LIST)
         keys_request(peer, msg);

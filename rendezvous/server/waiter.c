@@ -1,4 +1,5 @@
-/* Requests that wait: for a job's next version, for events, for a log on some node.
+/* Requests that wait: for a job's next version, for events, for a log on some node, for
+ * a node's answer to a question (relay.c).
  *
  * Logs: the bytes are on the node that ran the rank. A log_read goes there under an id of ours and
  * its log_data comes back to the client under the client's id. While the rank has run on no node
@@ -94,6 +95,12 @@ static void answer_late(struct server *server, const struct waiter *waiter)
     case WAIT_LOG_NODE:
         send_log(peer, &waiter->log, false, "its node does not answer; ask again");
         break;
+    case WAIT_INPUT:
+        answer_input_problem(peer, waiter->after, "its node does not answer");
+        break;
+    case WAIT_NODE_DATA:
+        answer_question_problem(peer, waiter->after, "the node does not answer");
+        break;
     }
 }
 
@@ -112,23 +119,29 @@ static void on_timer(uv_timer_t *timer)
     arm(server);
 }
 
-/* Where that rank ran in that generation. */
-static bool find_node(struct server *server, const struct msg_log_read *request,
-                      char node[NODE_NAME_BYTES_MAX])
+bool wait_rank_node(const struct server *server, uint64_t job_id, uint32_t generation,
+                    uint32_t rank, char node[NODE_NAME_BYTES_MAX])
 {
-    const struct rdzv_record *record = rdzv_job_record(server->core, request->job_id);
+    const struct rdzv_record *record = rdzv_job_record(server->core, job_id);
 
     for (uint32_t i = 0;
-         record != NULL && record->generation == request->generation && i < record->part_count;
-         i++) {
+         record != NULL && record->generation == generation && i < record->part_count; i++) {
         const struct rdzv_part *part = &record->parts[i];
 
-        if (request->rank < part->rank_base || request->rank - part->rank_base >= part->local_count)
+        if (rank < part->rank_base || rank - part->rank_base >= part->local_count)
             continue;
         (void)snprintf(node, NODE_NAME_BYTES_MAX, "%s", part->node);
         return true;
     }
-    return store_rank_node(server->store, request->job_id, request->generation, request->rank,
+    return false;
+}
+
+/* Where that rank ran in that generation. */
+static bool find_node(struct server *server, const struct msg_log_read *request,
+                      char node[NODE_NAME_BYTES_MAX])
+{
+    return wait_rank_node(server, request->job_id, request->generation, request->rank, node) ||
+           store_rank_node(server->store, request->job_id, request->generation, request->rank,
                            node);
 }
 
@@ -165,11 +178,12 @@ static bool find_log_problem(const struct peer *node, const struct msg_log_read 
                        "%s is not connected; its logs are on that machine, in the state directory "
                        "of its launcherd",
                        name);
-    else if (request->what == LOG_METRICS &&
+    else if (request->what != LOG_OUTPUT &&
              node->conn.protocols.peer < msg_field_since("log_read", "what"))
         (void)snprintf(problem, REASON_BYTES_MAX,
-                       "the launcherd of %s is of an earlier version, which keeps no metrics",
-                       name);
+                       "the launcherd of %s is of an earlier version, which %s", name,
+                       request->what == LOG_METRICS ? "keeps no metrics"
+                                                    : "knows nothing but the output of a rank");
     else
         return false;
     return true;
@@ -219,27 +233,36 @@ void log_request(struct peer *peer, const struct msg_log_read *request)
         log_try(peer, request);
 }
 
-void log_answer(struct peer *node, const struct msg_log_data *data)
+bool wait_take_forwarded(const struct peer *node, enum waiter_kind kind, uint64_t forward_id,
+                         struct waiter *waiter)
 {
     struct server *server = node->server;
 
     for (uint32_t i = 0; i < server->waiter_count; i++) {
         const struct waiter *found = &server->waiters[i];
-        struct msg msg = {.type = MSG_TYPE_LOG_DATA, .log_data = *data};
-        struct waiter waiter;
-        struct peer *peer;
 
-        if (found->kind != WAIT_LOG_NODE || found->forward_id != data->request_id ||
+        if (found->kind != kind || found->forward_id != forward_id ||
             found->node_peer_id != node->id)
             continue;
-        waiter = take(server, i);
-        peer = peer_find(server, waiter.peer_id);
-        msg.log_data.request_id = waiter.log.request_id;
-        if (peer != NULL)
-            peer_send(peer, &msg);
+        *waiter = take(server, i);
         arm(server);
-        return;
-    } /* else it is too late: the client has been asked to try again */
+        return true;
+    }
+    return false;
+}
+
+void log_answer(struct peer *node, const struct msg_log_data *data)
+{
+    struct msg msg = {.type = MSG_TYPE_LOG_DATA, .log_data = *data};
+    struct waiter waiter;
+    struct peer *peer;
+
+    if (!wait_take_forwarded(node, WAIT_LOG_NODE, data->request_id, &waiter))
+        return; /* too late: the client has been asked to try again */
+    peer = peer_find(node->server, waiter.peer_id);
+    msg.log_data.request_id = waiter.log.request_id;
+    if (peer != NULL)
+        peer_send(peer, &msg);
 }
 
 /* One waiter whose job has changed. True: it was taken out. */
@@ -307,7 +330,13 @@ static void node_gone(struct server *server, const struct waiter *waiter, const 
     char problem[REASON_BYTES_MAX];
 
     (void)snprintf(problem, sizeof problem, "%s was disconnected; ask again when it is back", name);
-    if (peer != NULL)
+    if (peer == NULL)
+        return;
+    if (waiter->kind == WAIT_NODE_DATA)
+        answer_question_problem(peer, waiter->after, problem);
+    else if (waiter->kind == WAIT_INPUT)
+        answer_input_problem(peer, waiter->after, problem);
+    else
         send_log(peer, &waiter->log, false, problem);
 }
 

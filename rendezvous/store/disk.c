@@ -11,6 +11,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "rendezvous/store/store.h"
+
 #define REWRITE_BYTES ((size_t)1 << 20)
 
 /* mkdir -p, where what is made is for us alone. */
@@ -174,3 +176,8 @@ const struct store_disk store_disk_usual = {
     .free_bytes = free_bytes,
     .end = end,
 };
+
+enum status store_hold(const char *dir, int *lock_fd, struct err *err)
+{
+    return hold(dir, lock_fd, err);
+}

@@ -27,8 +27,9 @@ static uint32_t find_ended(struct store *store, int64_t before_ms, uint64_t *aft
 
 static void remove_job(struct store *store, uint64_t job_id)
 {
-    static const enum store_statement drops[] = {
-        STORE_REQUEST_DROP, STORE_SPEC_DROP, STORE_RANK_DROP, STORE_EVENT_DROP_JOB, STORE_JOB_DROP};
+    static const enum store_statement drops[] = {STORE_REQUEST_DROP,   STORE_SPEC_DROP,
+                                                 STORE_RANK_DROP,      STORE_FAILURE_DROP,
+                                                 STORE_EVENT_DROP_JOB, STORE_JOB_DROP};
 
     for (size_t i = 0; i < sizeof drops / sizeof drops[0]; i++) {
         sqlite3_stmt *stmt = store_use(store, drops[i]);

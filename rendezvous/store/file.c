@@ -17,9 +17,19 @@
 #define COLUMN_TYPE_F64 "REAL"
 #define COLUMN_TYPE_STATE "TEXT"
 #define COLUMN_TYPE_TEXT "TEXT"
+/* What an old row has in a new column. */
+#define COLUMN_EMPTY_U32 "0"
+#define COLUMN_EMPTY_I32 "0"
+#define COLUMN_EMPTY_U64 "0"
+#define COLUMN_EMPTY_I64 "0"
+#define COLUMN_EMPTY_BOOL "0"
+#define COLUMN_EMPTY_F64 "0"
+#define COLUMN_EMPTY_STATE "'failed'"
+#define COLUMN_EMPTY_TEXT "''"
+#define COLUMN_EMPTY_LINE "''"
 /* clang-format off */
 #define COLUMN_DECLARE(kind, field, column, audience, bytes)                                       \
-    #column " " COLUMN_TYPE_##kind " NOT NULL,"
+    #column " " COLUMN_TYPE_##kind " NOT NULL DEFAULT " COLUMN_EMPTY_##kind ","
 /* clang-format on */
 #define DRAINS_SQL                                                                                 \
     "CREATE TABLE drains (node TEXT NOT NULL, slot INTEGER NOT NULL, user TEXT NOT NULL,"          \
@@ -34,27 +44,37 @@
 #define REQUESTS_SQL                                                                               \
     "CREATE TABLE request_ids (request_id TEXT NOT NULL, user TEXT NOT NULL,"                      \
     " job_id INTEGER NOT NULL, PRIMARY KEY (request_id, user)) WITHOUT ROWID;"
+#define COLUMN_TYPE_LINE "TEXT"
+#define FAILURE_COLUMN(kind, name, min, max)                                                       \
+    " " #name " " COLUMN_TYPE_##kind " NOT NULL DEFAULT " COLUMN_EMPTY_##kind ","
+#define FAILURE_CLASS_COLUMN(name, tag, TABLE) " " #name " TEXT NOT NULL DEFAULT '',"
+#define FAILURES_SQL                                                                               \
+    "CREATE TABLE failures (job_id INTEGER NOT NULL," PART_FAILURE(                                \
+        FAILURE_COLUMN, FAILURE_CLASS_COLUMN, ) " PRIMARY KEY (job_id, generation));"
 #define RESERVE_SQL "CREATE TABLE reserve (bytes BLOB);" /* see room.c */
-/* Version STORE_SCHEMA_VERSION. A change of it needs a step from the version before. */
+/* On columns that the oldest versions do not have. */
+#define LATER_SQL "CREATE INDEX jobs_array ON jobs (array_job, array_index) WHERE array_job <> 0;"
+/* Version STORE_SCHEMA_VERSION. A change of it needs a step from the version before. In pieces, as the
+ * language has a limit for the length of a string. */
 /* clang-format off */
-static const char schema_sql[] =
+static const char *const schema_sql[] = {
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE jobs (" RDZV_RECORD_TABLE(COLUMN_DECLARE)
-    " parts TEXT NOT NULL, PRIMARY KEY (id));"
+    " parts TEXT NOT NULL DEFAULT '[]', PRIMARY KEY (id));",
     "CREATE INDEX jobs_name ON jobs (name, id);"
     "CREATE INDEX jobs_active ON jobs (id) WHERE state IN"
     " ('queued','starting','running','restarting');"
     "CREATE TABLE specs (job_id INTEGER PRIMARY KEY, cwd TEXT NOT NULL, argv TEXT NOT NULL,"
-    " env TEXT NOT NULL);"
+    " env TEXT NOT NULL, launch TEXT NOT NULL DEFAULT '{}');"
     "CREATE TABLE ranks (job_id INTEGER NOT NULL, generation INTEGER NOT NULL,"
     " rank INTEGER NOT NULL, local_rank INTEGER NOT NULL, node TEXT NOT NULL,"
     " slot INTEGER NOT NULL, pid INTEGER NOT NULL, state TEXT NOT NULL,"
     " exit_code INTEGER NOT NULL, signal INTEGER NOT NULL,"
-    " PRIMARY KEY (job_id, generation, rank)) WITHOUT ROWID;"
+    " failed_ms INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (job_id, generation, rank)) WITHOUT ROWID;"
     "CREATE TABLE events (id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL,"
     " job_id INTEGER NOT NULL, generation INTEGER NOT NULL, text TEXT NOT NULL);"
     "CREATE INDEX events_job ON events (job_id, id);"
-    REQUESTS_SQL PRINCIPALS_SQL DRAINS_SQL RESERVE_SQL;
+    REQUESTS_SQL PRINCIPALS_SQL DRAINS_SQL RESERVE_SQL FAILURES_SQL LATER_SQL};
 /* clang-format on */
 /* What makes version i + 2 from version i + 1, in one transaction. */
 static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
@@ -64,24 +84,19 @@ static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
     "INSERT OR IGNORE INTO request_ids SELECT r.request_id, j.user, r.job_id"
     " FROM old_request_ids r JOIN jobs j ON j.id = r.job_id;"
     "DROP TABLE old_request_ids;" PRINCIPALS_SQL,
-    RESERVE_SQL,
+    RESERVE_SQL, "ALTER TABLE ranks ADD COLUMN failed_ms INTEGER NOT NULL DEFAULT 0;" FAILURES_SQL,
+    "ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '{}'",
+    "", /* columns of jobs alone, see add_columns */
 };
 
-/* Columns of `jobs`, with what an old row has in a new one. */
+/* Columns of `jobs` and `failures`, with what an old row has in a new one. */
 struct column {
-    const char *name, *declaration;
+    const char *table, *name, *declaration;
 };
 #define COLUMN_ADD(kind, field, column, audience, bytes)                                           \
-    {#column, #column " " COLUMN_TYPE_##kind " NOT NULL DEFAULT " COLUMN_EMPTY_##kind},
-#define COLUMN_EMPTY_U32 "0"
-#define COLUMN_EMPTY_I32 "0"
-#define COLUMN_EMPTY_U64 "0"
-#define COLUMN_EMPTY_I64 "0"
-#define COLUMN_EMPTY_BOOL "0"
-#define COLUMN_EMPTY_F64 "0"
-#define COLUMN_EMPTY_STATE "'failed'"
-#define COLUMN_EMPTY_TEXT "''"
-static const struct column columns[] = {RDZV_RECORD_TABLE(COLUMN_ADD)};
+    {"jobs", #column, #column " " COLUMN_TYPE_##kind " NOT NULL DEFAULT " COLUMN_EMPTY_##kind},
+static const struct column columns[] = {
+    RDZV_RECORD_TABLE(COLUMN_ADD){"failures", "stacks", "stacks TEXT NOT NULL DEFAULT ''"}};
 
 enum status store_execute(struct store *store, const char *sql, struct err *err)
 {
@@ -107,6 +122,26 @@ enum status store_number(struct store *store, const char *sql, int64_t *number, 
     return status;
 }
 
+enum status store_make_tables(struct store *store, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    for (size_t i = 0; status == STATUS_OK && i < sizeof schema_sql / sizeof schema_sql[0]; i++)
+        status = store_execute(store, schema_sql[i], err);
+    return status;
+}
+
+enum status store_make_cluster(char cluster[33], struct err *err)
+{
+    uint8_t random[16];
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return err_set(err, STATUS_SYSTEM, errno, "no random bytes: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof random; i++)
+        (void)snprintf(cluster + 2 * i, 3, "%02x", random[i]);
+    return STATUS_OK;
+}
+
 /* Fills a new database without journal and syncs: it still has its temporary name, and one that is
  * cut short by a crash is made again. Its mode is 0600 before SQLite opens it, because SQLite gives
  * its -wal and -shm files the same mode. */
@@ -114,14 +149,10 @@ static enum status fill_new(const char *path, const char *vfs, struct err *err)
 {
     struct store store = {0};
     char text[256], cluster[33];
-    uint8_t random[16];
-    enum status status;
-    size_t i;
+    enum status status = store_make_cluster(cluster, err);
 
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return err_set(err, STATUS_SYSTEM, errno, "no random bytes: %s", strerror(errno));
-    for (i = 0; i < sizeof random; i++)
-        (void)snprintf(cluster + 2 * i, 3, "%02x", random[i]);
+    if (status != STATUS_OK)
+        return status;
     (void)snprintf(text, sizeof text,
                    "INSERT INTO meta VALUES ('cluster', '%s'); PRAGMA application_id = %d; "
                    "PRAGMA user_version = %d; COMMIT; PRAGMA journal_mode = WAL",
@@ -135,7 +166,7 @@ static enum status fill_new(const char *path, const char *vfs, struct err *err)
         status = store_execute(
             &store, "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; BEGIN", err);
     if (status == STATUS_OK)
-        status = store_execute(&store, schema_sql, err);
+        status = store_make_tables(&store, err);
     if (status == STATUS_OK)
         status = store_execute(&store, text, err);
     (void)sqlite3_close(store.db);
@@ -213,12 +244,13 @@ static enum status add_columns(struct store *store, struct err *err)
 
     for (size_t i = 0; status == STATUS_OK && i < sizeof columns / sizeof columns[0]; i++) {
         (void)snprintf(sql, sizeof sql,
-                       "SELECT count(*) FROM pragma_table_info('jobs') WHERE name = '%s'",
-                       columns[i].name);
+                       "SELECT count(*) FROM pragma_table_info('%s') WHERE name = '%s'",
+                       columns[i].table, columns[i].name);
         status = store_number(store, sql, &count, err);
         if (status != STATUS_OK || count > 0)
             continue;
-        (void)snprintf(sql, sizeof sql, "ALTER TABLE jobs ADD COLUMN %s", columns[i].declaration);
+        (void)snprintf(sql, sizeof sql, "ALTER TABLE %s ADD COLUMN %s", columns[i].table,
+                       columns[i].declaration);
         status = store_execute(store, sql, err);
     }
     return status;
@@ -233,6 +265,8 @@ static enum status upgrade(struct store *store, int64_t version, struct err *err
         status = store_execute(store, upgrades[version - 1], err);
     if (status == STATUS_OK)
         status = add_columns(store, err);
+    if (status == STATUS_OK)
+        status = store_execute(store, LATER_SQL, err);
     (void)snprintf(text, sizeof text, "PRAGMA user_version = %d; COMMIT", STORE_SCHEMA_VERSION);
     return status == STATUS_OK ? store_execute(store, text, err) : status;
 }

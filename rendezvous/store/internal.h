@@ -20,6 +20,9 @@ enum store_statement {
     STORE_JOB_LAST,
     STORE_JOB_NAMED,
     STORE_JOB_NUMBER,
+    STORE_JOB_ELEMENT,
+    STORE_JOB_FAILED,
+    STORE_JOB_COUNT,
     STORE_JOB_NEXT,
     STORE_JOB_ENDED,
     STORE_JOB_DROP,
@@ -35,6 +38,11 @@ enum store_statement {
     STORE_RANK_LIST,
     STORE_RANK_NODE,
     STORE_RANK_DROP,
+    STORE_RANK_FAILED,
+    STORE_FAILURE_WRITE,
+    STORE_FAILURE_LIST,
+    STORE_FAILURE_TRIM,
+    STORE_FAILURE_DROP,
     STORE_DRAIN_WRITE,
     STORE_DRAIN_DROP,
     STORE_DRAIN_LIST,
@@ -51,6 +59,7 @@ enum store_statement {
     STORE_EVENT_LIST_JOB,
     STORE_EVENT_NEXT,
     STORE_CLUSTER_GET,
+    STORE_MARK_GET,
     STORE_STATEMENT_COUNT
 };
 
@@ -61,12 +70,13 @@ struct store {
     char path[4096];                           /* of state.db, for messages */
     bool watches_room, is_low, cannot_reserve; /* see room.c */
     int room_fd;                               /* of state.db; -1: none */
-    uint64_t transactions;
+    uint64_t transactions, writes;
     char cluster[33];
     int lock_fd;
     bool survives_power, in_transaction;
     int checkpoint_code; /* SQLite's, of the newest copy of the log into the file */
     uint64_t next_event_id;
+    struct remote *remote; /* on etcd; NULL: the file is what must survive */
 };
 
 /* At the end of store_open. */
@@ -89,7 +99,23 @@ bool store_row(struct store *store, sqlite3_stmt *stmt, const char *doing);
 /* Never NULL: a damaged file may have a NULL, or an empty blob, in any column. */
 const char *store_text(sqlite3_stmt *stmt, int column);
 
+/* store.c: prepares the statements of a database that has its tables, and reads what is kept of it. */
+enum status store_prepare(struct store *store, struct err *err);
+/* After a failed store_open. */
+void store_release(struct store *store);
+
+/* open_etcd.c: an empty database in memory, with its tables. */
+enum status store_open_memory(struct store *store, struct err *err);
+
+/* commit_etcd.c: what was written goes to etcd; ends the process where it cannot. */
+void store_commit_remote(struct store *store);
+void store_close_remote(struct store *store);
+
 /* file.c */
+/* The tables of a new database. */
+enum status store_make_tables(struct store *store, struct err *err);
+/* 32 hex digits. */
+enum status store_make_cluster(char cluster[33], struct err *err);
 enum status store_make_file(const struct store *store, const char *dir, struct err *err);
 /* Before SQLite opens it. */
 enum status store_rewrite_log(const struct store *store, struct err *err);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/array_spec.h"
 #include "common/msg_table.h"
 #include "rendezvous/store/internal.h"
 
@@ -132,12 +133,19 @@ static int64_t within(uint32_t index, int64_t value)
     return value > 0 && (uint64_t)value > range->max ? (int64_t)range->max : value;
 }
 
+/* Every I64 of a record is a time; differences of times then have no overflow. */
+static int64_t not_before_1970(int64_t ms)
+{
+    return ms > 0 ? ms : 0;
+}
+
 #define READ_INT(field, index)                                                                     \
     field = (__typeof__(field))within(index, sqlite3_column_int64(stmt, column++))
 #define READ_U32(field, index) READ_INT(field, index)
 #define READ_I32(field, index) READ_INT(field, index)
 #define READ_U64(field, index) READ_INT(field, index)
-#define READ_I64(field, index) READ_INT(field, index)
+#define READ_I64(field, index)                                                                     \
+    field = not_before_1970(within(index, sqlite3_column_int64(stmt, column++)))
 #define READ_BOOL(field, index) READ_INT(field, index)
 #define READ_F64(field, index) field = sqlite3_column_double(stmt, column++)
 #define READ_TEXT(field, index)                                                                    \
@@ -227,14 +235,31 @@ uint64_t store_next_job_id(struct store *store)
     return read_id(store, store_use(store, STORE_JOB_NEXT));
 }
 
+/* "12_3" */
+static uint64_t find_element(struct store *store, uint64_t array, uint32_t index,
+                             struct store_viewer viewer)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_JOB_ELEMENT);
+
+    (void)sqlite3_bind_int(stmt, 1, viewer.sees_all);
+    (void)sqlite3_bind_text(stmt, 2, viewer.user, -1, SQLITE_TRANSIENT);
+    (void)sqlite3_bind_int64(stmt, 3, array <= JOB_ID_MAX ? (sqlite3_int64)array : 0);
+    (void)sqlite3_bind_int64(stmt, 4, index);
+    return read_id(store, stmt);
+}
+
 uint64_t store_find_job(struct store *store, const char *text, struct store_viewer viewer)
 {
+    uint64_t array;
+    uint32_t index;
     bool is_number = strspn(text, "0123456789") == strlen(text);
     bool is_last = strcmp(text, "@last") == 0;
     sqlite3_stmt *stmt = store_use(store, is_last     ? STORE_JOB_LAST
                                           : is_number ? STORE_JOB_NUMBER
                                                       : STORE_JOB_NAMED);
 
+    if (array_spec_job(text, &array, &index))
+        return find_element(store, array, index, viewer);
     (void)sqlite3_bind_int(stmt, 1, viewer.sees_all);
     (void)sqlite3_bind_text(stmt, 2, viewer.user, -1, SQLITE_TRANSIENT);
     if (is_number) {
@@ -245,6 +270,32 @@ uint64_t store_find_job(struct store *store, const char *text, struct store_view
         (void)sqlite3_bind_text(stmt, 3, text, -1, SQLITE_TRANSIENT);
     }
     return read_id(store, stmt);
+}
+
+void store_find_failed(struct store *store, struct rdzv_after *after)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_JOB_FAILED);
+    const int64_t first = (int64_t)after->first, last = (int64_t)after->last;
+
+    after->failed_id = 0;
+    (void)sqlite3_bind_int64(stmt, 1, first);
+    (void)sqlite3_bind_int64(stmt, 2, last);
+    if (store_row(store, stmt, "look for a job in")) {
+        after->failed_id = (uint64_t)sqlite3_column_int64(stmt, 0);
+        after->failed_state = read_state(store_text(stmt, 1));
+    }
+    (void)sqlite3_reset(stmt);
+    if (after->failed_id != 0)
+        return;
+    stmt = store_use(store, STORE_JOB_COUNT);
+    (void)sqlite3_bind_int64(stmt, 1, first);
+    (void)sqlite3_bind_int64(stmt, 2, last);
+    if (store_row(store, stmt, "count the jobs of") &&
+        sqlite3_column_int64(stmt, 0) <= last - first) {
+        after->failed_id = after->first;
+        after->failed_state = JOB_QUEUED;
+    }
+    (void)sqlite3_reset(stmt);
 }
 
 bool store_find_request(struct store *store, const char *request_id, const char *user,
@@ -275,14 +326,14 @@ static char *argv_to_json(const struct msg_text_list *argv)
     return json;
 }
 
-static char *env_to_json(const struct msg_pair_list *env)
+static char *pairs_to_json(const struct msg_pair_list *pairs)
 {
     cJSON *object = cJSON_CreateObject();
     char *json;
     uint32_t i;
 
-    for (i = 0; i < env->count; i++)
-        (void)cJSON_AddStringToObject(object, env->items[i].name, env->items[i].value);
+    for (i = 0; i < pairs->count; i++)
+        (void)cJSON_AddStringToObject(object, pairs->items[i].name, pairs->items[i].value);
     json = cJSON_PrintUnformatted(object);
     cJSON_Delete(object);
     return json;
@@ -291,20 +342,23 @@ static char *env_to_json(const struct msg_pair_list *env)
 void store_write_spec(struct store *store, uint64_t job_id, const char *user,
                       const struct msg_submit *submit)
 {
-    char *argv = argv_to_json(&submit->argv), *env = env_to_json(&submit->env);
+    char *argv = argv_to_json(&submit->argv), *env = pairs_to_json(&submit->env);
+    char *launch = pairs_to_json(&submit->launch);
     sqlite3_stmt *stmt = store_use(store, STORE_SPEC_WRITE);
 
     assert(store->in_transaction);
-    if (argv == NULL || env == NULL)
+    if (argv == NULL || env == NULL || launch == NULL)
         store_fail(store, "find memory for a job of");
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
     (void)sqlite3_bind_text(stmt, 2, submit->cwd, -1, SQLITE_STATIC);
     (void)sqlite3_bind_text(stmt, 3, argv, -1, SQLITE_STATIC);
     (void)sqlite3_bind_text(stmt, 4, env, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_text(stmt, 5, launch, -1, SQLITE_STATIC);
     store_run(store, stmt, "write a job's command to");
     (void)sqlite3_clear_bindings(stmt);
     cJSON_free(argv);
     cJSON_free(env);
+    cJSON_free(launch);
     stmt = store_use(store, STORE_REQUEST_WRITE);
     (void)sqlite3_bind_text(stmt, 1, submit->request_id, -1, SQLITE_TRANSIENT);
     (void)sqlite3_bind_text(stmt, 2, user, -1, SQLITE_TRANSIENT);
@@ -345,7 +399,8 @@ static enum status argv_from_json(const char *json, struct arena *arena, struct 
     return status;
 }
 
-static enum status env_from_json(const char *json, struct arena *arena, struct msg_pair_list *env)
+static enum status pairs_from_json(const char *json, struct arena *arena,
+                                   struct msg_pair_list *pairs)
 {
     cJSON *object = cJSON_Parse(json);
     uint32_t count = (uint32_t)cJSON_GetArraySize(object), i = 0;
@@ -362,8 +417,8 @@ static enum status env_from_json(const char *json, struct arena *arena, struct m
                 status = STATUS_MEMORY;
             i++;
         }
-        env->items = items;
-        env->count = i;
+        pairs->items = items;
+        pairs->count = i;
     }
     cJSON_Delete(object);
     return status;
@@ -382,7 +437,9 @@ enum status store_spec(struct store *store, uint64_t job_id, bool with_env, stru
     spec->cwd = keep(arena, store_text(stmt, 0));
     status = argv_from_json(store_text(stmt, 1), arena, &spec->argv);
     if (status == STATUS_OK && with_env)
-        status = env_from_json(store_text(stmt, 2), arena, &spec->env);
+        status = pairs_from_json(store_text(stmt, 2), arena, &spec->env);
+    if (status == STATUS_OK && with_env)
+        status = pairs_from_json(store_text(stmt, 3), arena, &spec->launch);
     (void)sqlite3_reset(stmt);
     return spec->cwd != NULL ? status : STATUS_MEMORY;
 }

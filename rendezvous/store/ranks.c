@@ -14,7 +14,7 @@ static enum rank_state read_state(const char *name)
 
 static void write_rank(struct store *store, uint64_t job_id, uint32_t generation,
                        const struct rdzv_part *part, uint32_t local_rank,
-                       const struct rdzv_rank *rank)
+                       const struct rdzv_rank *rank, int64_t failed_ms)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_RANK_WRITE);
 
@@ -29,12 +29,21 @@ static void write_rank(struct store *store, uint64_t job_id, uint32_t generation
                             SQLITE_STATIC);
     (void)sqlite3_bind_int64(stmt, 9, rank->exit_code);
     (void)sqlite3_bind_int64(stmt, 10, rank->signal);
+    (void)sqlite3_bind_int64(stmt, 11, failed_ms);
     store_run(store, stmt, "write a rank to");
+}
+
+/* On the wall clock; 0: not known. */
+static int64_t failed_ms(const struct rdzv_rank *rank, struct store_clock clock)
+{
+    if (rank->failed_ms == 0)
+        return 0;
+    return clock.wall_ms - (int32_t)((uint32_t)(clock.boot_us / 1000) - rank->failed_ms);
 }
 
 void store_write_ranks(struct store *store, uint64_t job_id, uint32_t generation,
                        const struct rdzv_part *parts, uint32_t part_count,
-                       const struct rdzv_rank *ranks)
+                       const struct rdzv_rank *ranks, struct store_clock clock)
 {
     uint32_t i, local_rank;
 
@@ -42,7 +51,8 @@ void store_write_ranks(struct store *store, uint64_t job_id, uint32_t generation
     for (i = 0; i < part_count; i++)
         for (local_rank = 0; local_rank < parts[i].local_count; local_rank++)
             write_rank(store, job_id, generation, &parts[i], local_rank,
-                       &ranks[parts[i].rank_base + local_rank]);
+                       &ranks[parts[i].rank_base + local_rank],
+                       failed_ms(&ranks[parts[i].rank_base + local_rank], clock));
 }
 
 void store_place_ranks(struct store *store, const struct rdzv_record *record)
@@ -57,7 +67,7 @@ void store_place_ranks(struct store *store, const struct rdzv_record *record)
     for (i = 0; i < record->part_count; i++)
         for (local_rank = 0; local_rank < record->parts[i].local_count; local_rank++)
             write_rank(store, record->job_id, record->generation, &record->parts[i], local_rank,
-                       &waiting);
+                       &waiting, 0);
 }
 
 bool store_rank_node(struct store *store, uint64_t job_id, uint32_t generation, uint32_t rank,

@@ -10,6 +10,7 @@
 
 #include "common/log.h"
 #include "rendezvous/store/internal.h"
+#include "rendezvous/store/remote.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define LOG_BYTES (12 * MIB) /* SQLite copies the log into the file after 4 MiB, if it can */
@@ -81,20 +82,29 @@ void store_room_open(struct store *store)
 
 void store_room_close(struct store *store)
 {
-    int stays = store_is_low(store);
+    int stays;
 
+    if (store->remote != NULL)
+        return;
+    stays = store_is_low(store);
     (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &stays);
 }
 
 void store_room_used(struct store *store)
 {
+    if (store->remote != NULL)
+        (void)store_is_low(store);
     if (store->watches_room && !store_is_low(store) && ++store->transactions % RESERVE_EVERY == 0)
         reserve(store);
 }
 
 bool store_is_low(struct store *store)
 {
-    uint64_t bytes = store->watches_room ? store->disk->free_bytes(store->path) : UINT64_MAX;
+    uint64_t bytes;
+
+    if (store->remote != NULL)
+        return store->is_low = remote_is_low(store->remote);
+    bytes = store->watches_room ? store->disk->free_bytes(store->path) : UINT64_MAX;
 
     if (!store->is_low && bytes < LOW_BYTES) {
         store->is_low = true;

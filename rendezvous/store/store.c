@@ -18,7 +18,13 @@
 #define COLUMN_VALUE(kind, field, column, audience, bytes) "?,"
 #define JOB_NAMES RDZV_RECORD_TABLE(COLUMN_NAME) "parts"
 
-#define RANK_NAMES "job_id, generation, rank, local_rank, node, slot, pid, state, exit_code, signal"
+#define RANK_NAMES                                                                                 \
+    "job_id, generation, rank, local_rank, node, slot, pid, state, exit_code, signal, failed_ms"
+/* The columns of `failures` behind job_id are the fields of PART_FAILURE. */
+#define FAILURE_NAME(kind, name, min, max) "," #name
+#define FAILURE_CLASS_NAME(name, tag, TABLE) "," #name
+#define FAILURE_VALUE(kind, name, min, max) ",?"
+#define FAILURE_CLASS_VALUE(name, tag, TABLE) ",?"
 
 static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_BEGIN] = "BEGIN IMMEDIATE",
@@ -35,7 +41,13 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_JOB_NAMED] = "SELECT id FROM jobs WHERE name = ?3 AND (?1 OR user = ?2)"
                         " ORDER BY id DESC LIMIT 1",
     [STORE_JOB_NUMBER] = "SELECT id FROM jobs WHERE id = ?3 AND (?1 OR user = ?2)",
-    [STORE_JOB_NEXT] = "SELECT coalesce(max(id), 0) + 1 FROM jobs",
+    [STORE_JOB_ELEMENT] = "SELECT id FROM jobs WHERE array_job <> 0 AND array_job = ?3 AND"
+                          " array_index = ?4 AND (?1 OR user = ?2)",
+    [STORE_JOB_FAILED] = "SELECT id, state FROM jobs WHERE id BETWEEN ? AND ? AND state IN"
+                         " ('failed','cancelled') ORDER BY id LIMIT 1",
+    [STORE_JOB_COUNT] = "SELECT count(*) FROM jobs WHERE id BETWEEN ? AND ?",
+    [STORE_JOB_NEXT] = "SELECT max((SELECT coalesce(max(id), 0) FROM jobs), coalesce((SELECT"
+                       " CAST(value AS INTEGER) FROM meta WHERE name = 'job_id_floor'), 0)) + 1",
     /* The job and the event with the greatest ids stay: the next ids are counted from them, and no
      * id is ever given twice. */
     [STORE_JOB_ENDED] = "SELECT id, CASE WHEN state IN ('succeeded','failed','cancelled') AND"
@@ -45,7 +57,11 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_REQUEST_DROP] = "DELETE FROM request_ids WHERE request_id ="
                            " (SELECT request_id FROM jobs WHERE id = ?1) AND user ="
                            " (SELECT user FROM jobs WHERE id = ?1)",
-    [STORE_SPEC_DROP] = "DELETE FROM specs WHERE job_id = ?",
+    /* The jobs of an array have one spec, that of its first job, and it goes with the last of them. */
+    [STORE_SPEC_DROP] =
+        "DELETE FROM specs WHERE job_id = (SELECT coalesce(nullif(array_job, 0), id)"
+        " FROM jobs WHERE id = ?1) AND NOT EXISTS (SELECT 1 FROM jobs WHERE"
+        " array_job <> 0 AND array_job = specs.job_id AND id <> ?1)",
     [STORE_RANK_DROP] = "DELETE FROM ranks WHERE job_id = ?",
     [STORE_EVENT_DROP_JOB] = "DELETE FROM events WHERE job_id = ? AND"
                              " id < (SELECT max(id) FROM events)",
@@ -56,17 +72,34 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_REQUEST_WRITE] = "INSERT OR IGNORE INTO request_ids (request_id, user, job_id)"
                             " VALUES (?, ?, ?)",
     [STORE_REQUEST_FIND] = "SELECT job_id FROM request_ids WHERE request_id = ? AND user = ?",
-    [STORE_SPEC_WRITE] = "INSERT OR IGNORE INTO specs (job_id, cwd, argv, env) VALUES (?, ?, ?, ?)",
-    [STORE_SPEC_GET] = "SELECT cwd, argv, env FROM specs WHERE job_id = ?",
-    [STORE_SPEC_USED] =
-        "SELECT 1 FROM jobs JOIN specs ON specs.job_id = jobs.id WHERE jobs.state IN"
-        " ('queued','starting','running','restarting') AND specs.cwd = ? LIMIT 1",
+    [STORE_SPEC_WRITE] =
+        "INSERT OR IGNORE INTO specs (job_id, cwd, argv, env, launch) VALUES (?, ?, ?, ?, ?)",
+    [STORE_SPEC_GET] = "SELECT cwd, argv, env, launch FROM specs WHERE job_id ="
+                       " (SELECT coalesce(nullif(array_job, 0), id) FROM jobs WHERE id = ?)",
+    [STORE_SPEC_USED] = "SELECT 1 FROM jobs JOIN specs ON specs.job_id ="
+                        " coalesce(nullif(jobs.array_job, 0), jobs.id) WHERE jobs.state IN"
+                        " ('queued','starting','running','restarting') AND specs.cwd = ? LIMIT 1",
     [STORE_RANK_WRITE] = "INSERT OR REPLACE INTO ranks (" RANK_NAMES ")"
-                         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [STORE_RANK_LIST] = "SELECT rank, local_rank, node, slot, pid, state, exit_code, signal"
                         " FROM ranks WHERE job_id = ? AND generation = ? AND rank >= ?"
                         " ORDER BY rank LIMIT ?",
     [STORE_RANK_NODE] = "SELECT node FROM ranks WHERE job_id = ? AND generation = ? AND rank = ?",
+    [STORE_RANK_FAILED] = "SELECT rank, node, exit_code, signal, failed_ms FROM ranks WHERE"
+                          " job_id = ? AND generation = ? AND state = 'exited' AND"
+                          " (exit_code <> 0 OR signal <> 0)"
+                          " ORDER BY failed_ms = 0, failed_ms, rank LIMIT ?",
+    [STORE_FAILURE_WRITE] = "INSERT OR REPLACE INTO failures (job_id" PART_FAILURE(
+        FAILURE_NAME, FAILURE_CLASS_NAME, ) ") VALUES (?" PART_FAILURE(FAILURE_VALUE,
+                                                                       FAILURE_CLASS_VALUE, ) ")",
+    [STORE_FAILURE_LIST] = "SELECT generation" PART_FAILURE(
+        FAILURE_NAME, FAILURE_CLASS_NAME, ) " FROM failures WHERE job_id = ? AND generation "
+                                            "BETWEEN ? AND ? ORDER BY generation",
+    [STORE_FAILURE_TRIM] =
+        "DELETE FROM failures WHERE job_id = ?1 AND generation NOT IN (SELECT generation FROM"
+        " failures WHERE job_id = ?1 ORDER BY generation DESC LIMIT ?2) AND generation NOT IN"
+        " (SELECT generation FROM failures WHERE job_id = ?1 ORDER BY generation LIMIT ?3)",
+    [STORE_FAILURE_DROP] = "DELETE FROM failures WHERE job_id = ?",
     [STORE_DRAIN_WRITE] = "INSERT INTO drains (node, slot, user, reason, at_ms)"
                           " VALUES (?, ?, ?, ?, ?)",
     [STORE_DRAIN_DROP] = "DELETE FROM drains",
@@ -93,6 +126,7 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
                              " user = ?3)) ORDER BY id LIMIT ?4",
     [STORE_EVENT_NEXT] = "SELECT coalesce(max(id), 0) + 1 FROM events",
     [STORE_CLUSTER_GET] = "SELECT value FROM meta WHERE name = 'cluster'",
+    [STORE_MARK_GET] = "SELECT name FROM meta WHERE name IN ('moved', 'restoring')",
 };
 
 sqlite3_stmt *store_use(struct store *store, enum store_statement which)
@@ -143,10 +177,18 @@ void store_commit(struct store *store)
 {
     if (!store->in_transaction)
         return;
+    if (store->remote != NULL)
+        store_commit_remote(store);
     store_run(store, store_use(store, STORE_COMMIT), "commit to");
     store->in_transaction = false;
+    store->writes++;
     if (store->checkpoint_code != SQLITE_OK)
         store_fail(store, "copy the log into");
+}
+
+uint64_t store_writes(const struct store *store)
+{
+    return store->writes;
 }
 
 bool store_is_dirty(const struct store *store)
@@ -221,8 +263,28 @@ static enum status check_ids(struct store *store, struct err *err)
     return status;
 }
 
-static enum status prepare(struct store *store, struct err *err)
+/* Left by backup_move and by a restore that was cut short. */
+static enum status check_marks(struct store *store, struct err *err)
 {
+    sqlite3_stmt *stmt = store_use(store, STORE_MARK_GET);
+    enum status status = STATUS_OK;
+
+    if (store_row(store, stmt, "read"))
+        status = strcmp(store_text(stmt, 0), "moved") == 0
+                     ? err_set(err, STATUS_UNSUPPORTED, 0,
+                               "%s was moved away by ddpctl backup --move: another server may use "
+                               "it now. To use it here, restore that backup into a new store",
+                               store->path)
+                     : err_set(err, STATUS_UNSUPPORTED, 0,
+                               "%s is half of a restored backup: remove it, and restore again",
+                               store->path);
+    (void)sqlite3_reset(stmt);
+    return status;
+}
+
+enum status store_prepare(struct store *store, struct err *err)
+{
+    enum status status;
     sqlite3_stmt *stmt;
     size_t i;
 
@@ -242,15 +304,17 @@ static enum status prepare(struct store *store, struct err *err)
     (void)sqlite3_reset(stmt);
     if (strlen(store->cluster) != sizeof store->cluster - 1)
         return err_set(err, STATUS_IO, 0, "%s has lost its cluster id", store->path);
-    return check_ids(store, err);
+    status = check_marks(store, err);
+    return status == STATUS_OK ? check_ids(store, err) : status;
 }
 
-static void release(struct store *store)
+void store_release(struct store *store)
 {
     size_t i;
 
     for (i = 0; i < STORE_STATEMENT_COUNT; i++)
         (void)sqlite3_finalize(store->statements[i]);
+    store_close_remote(store);
     (void)sqlite3_close(store->db);
     if (store->room_fd >= 0)
         (void)close(store->room_fd);
@@ -283,12 +347,12 @@ enum status store_open_on(struct store **out, const struct store_disk *disk, con
     if (status == STATUS_OK)
         status = open_file(store, err);
     if (status == STATUS_OK)
-        status = prepare(store, err);
+        status = store_prepare(store, err);
     if (status == STATUS_IO && store->db != NULL && disk->free_bytes(store->path) < FREE_BYTES_MIN)
         (void)snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
                        "; its disk is full: free some of it");
     if (status != STATUS_OK) {
-        release(store);
+        store_release(store);
         return status;
     }
     store_room_open(store);
@@ -307,6 +371,6 @@ void store_close(struct store **store)
         return;
     store_commit(*store);
     store_room_close(*store);
-    release(*store);
+    store_release(*store);
     *store = NULL;
 }

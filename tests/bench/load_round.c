@@ -63,7 +63,9 @@ static void report(struct round *round, uint32_t node, enum shim_phase phase, bo
                                                .has_world = has_world,
                                                .failed_rank = -1,
                                                .cause = "",
-                                               .tail = ""};
+                                               .tail = "",
+                                               .error = "",
+                                               .failed_core = ""};
     msg.shim_report.ranks.items = ranks;
     msg.shim_report.ranks.count = round->nproc;
     crowd_tell(&round->crowd, &round->crowd.lines[node], &msg);

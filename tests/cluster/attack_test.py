@@ -18,11 +18,12 @@ GROWTH_KIB = 24 * 1024  # of the server's memory, under any attack here
 SERVED_S = 10.0  # a request of somebody else: less than the time a silent connection has, times two
 
 USER_ONLY = ["submit", "cancel", "node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove",
-             "principal_list", "job_list", "job_get", "event_list", "node_list", "log_read"]
+             "principal_list", "job_list", "job_get", "event_list", "node_list", "log_read",
+             "node_read"]
 ADMIN_ONLY = ["node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove", "principal_list"]
-NODE_ONLY = ["beat", "shim_report", "progress", "node_event", "log_data"]
-NOBODY = ["start", "go", "world", "stop", "forget", "report_ack", "node_welcome", "beat_ack", "slot_resume", "shim_hello",
-          "lease", "report_request", "worker_join", "worker_error", "client_welcome", "submitted", "job_info", "jobs", "nodes",
+NODE_ONLY = ["beat", "shim_report", "progress", "node_event", "log_data", "node_data"]
+NOBODY = ["start", "node_ask", "go", "world", "stop", "forget", "report_ack", "node_welcome", "beat_ack", "slot_resume", "shim_hello",
+          "lease", "report_request", "worker_join", "worker_error", "worker_stop", "client_welcome", "submitted", "job_info", "jobs", "nodes",
           "events", "principals", "principal_key", "error"]
 
 

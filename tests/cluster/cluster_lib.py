@@ -47,7 +47,7 @@ class Session:
 
     def as_node(self, name):
         return self.ask("node_hello", protocol=1, version="test", name=name, boot_id="b", instance=1, pid=1,
-                        address="192.0.2.1", slots=1, gpus=0, shims=[], closed=[])
+                        address="192.0.2.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
 
     def close(self):
         with contextlib.suppress(OSError):

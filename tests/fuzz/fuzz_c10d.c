@@ -50,6 +50,14 @@ void fuzz_corpus(fuzz_add *add)
         request_add(&buf, 7, "");
         request_add(&buf, 17, "");
         add(buf.bytes, buf.byte_count);
+        buf.byte_count = 0;
+        buf_add(&buf, &piece, 1);
+        buf_add_text(
+            &buf, "PUT /s/0 HTTP/1.1\r\nHost: h\r\ncontent-length: 3\r\n\r\nabc"
+                  "GET /s/0 HTTP/1.1\r\n\r\nGET /s/1 HTTP/1.0\n\n"
+                  "DELETE /s/0 HTTP/1.1\r\n\r\nGET /s/0 HTTP/1.1\r\n\r\n"
+                  "GET /s HTTP/1.1\r\n\r\nPUT /s/1 HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n");
+        add(buf.bytes, buf.byte_count);
     }
     buf_free(&buf);
 }

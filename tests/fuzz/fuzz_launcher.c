@@ -104,6 +104,9 @@ static void carry_out(const struct launcher_action *action)
     case LAUNCHER_CLOSE_SERVER:
         world.must_close = true;
         break;
+    case LAUNCHER_LEFT:
+        world.has_ended = true;
+        break;
     case LAUNCHER_END:
         FUZZ_CHECK(!any_is_alive());
         world.has_ended = true;
@@ -339,7 +342,9 @@ static void one_event(struct program *program)
     uint32_t byte = program_byte(program);
 
     world.now_us += 1000;
-    if (byte % 16 < 6)
+    if (byte == 255)
+        step((struct launcher_event){.type = LAUNCHER_EVENT_LEAVE});
+    else if (byte % 16 < 6)
         server_event(program, &arena);
     else if (byte % 16 < 11)
         shim_event(program, &arena);

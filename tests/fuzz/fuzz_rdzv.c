@@ -242,7 +242,8 @@ static void send_earlier(uint32_t conn, const struct msg *msg)
     for (uint32_t i = 0; i < world.actions.count; i++)
         FUZZ_CHECK(world.actions.items[i].job_id != job_id ||
                    (world.actions.items[i].type != RDZV_PERSIST &&
-                    world.actions.items[i].type != RDZV_PERSIST_RANKS));
+                    world.actions.items[i].type != RDZV_PERSIST_RANKS &&
+                    world.actions.items[i].type != RDZV_PERSIST_FAILURE));
 }
 
 static void send_node(struct program *program, uint32_t conn, struct arena *arena)

@@ -197,6 +197,8 @@ static void read_all(struct store *store)
 {
     struct part_event events[32];
     struct part_job_rank ranks[32];
+    struct part_failure failures[FAILURES_KEPT_MAX];
+    struct part_failed_rank failed_ranks[4];
     struct arena arena = {0};
     struct store_spec spec;
     uint32_t count = 0;
@@ -208,6 +210,8 @@ static void read_all(struct store *store)
         (void)store_spec(store, id, true, &arena, &spec);
         for (uint32_t generation = 0; generation < 4; generation++)
             FUZZ_CHECK(store_ranks(store, id, generation, 0, &arena, ranks, 32) <= 32);
+        FUZZ_CHECK(store_failures(store, id, &arena, failures) <= FAILURES_KEPT_MAX);
+        FUZZ_CHECK(store_failed_ranks(store, id, 1, &arena, failed_ranks, 4) <= 4);
         FUZZ_CHECK(store_events(store, everyone, id, 0, 32, &arena, events) <= 32);
     }
     (void)store_find_job(store, "@last", everyone);

@@ -228,9 +228,19 @@ static const struct member submit[] = {{"request_id", "\"0123456789abcdef0123456
                                        {"time_limit_us", "\"0\""},
                                        {"priority", "0"},
                                        {"wait_for_nodes", "false"},
+                                       {"nodes_min", "0"},
+                                       {"spares", "0"},
+                                       {"replace_stragglers", "false"},
+                                       {"hang_timeout_us", "\"0\""},
+                                       {"warn_us", "\"0\""},
+                                       {"warn_signal", "0"},
+                                       {"after_job", "\"\""},
+                                       {"after_any", "false"},
+                                       {"array", "\"\""},
                                        {"cwd", "\"/\""},
                                        {"argv", "[\"true\"]"},
-                                       {"env", "{\"A\":\"1\"}"}};
+                                       {"env", "{\"A\":\"1\"}"},
+                                       {"launch", "{}"}};
 static const struct member job_get[] = {
     {"job", "\"1\""}, {"after_version", "\"0\""}, {"wait_us", "\"0\""}, {"first_rank", "0"}};
 static const struct member cancel[] = {{"job", "\"1\""}, {"signal", "15"}, {"grace_us", "\"-1\""}};
@@ -238,6 +248,9 @@ static const struct member log_read[] = {
     {"request_id", "\"1\""}, {"job_id", "\"1\""},  {"generation", "1"},
     {"rank", "0"},           {"offset", "\"0\""},  {"tail_lines", "0"},
     {"bytes_max", "4096"},   {"wait_us", "\"0\""}, {"what", "\"output\""}};
+static const struct member node_read[] = {{"request_id", "\"1\""}, {"node", "\"n\""},
+                                          {"what", "\"clock\""},   {"job", "\"\""},
+                                          {"peers", "[\"m\"]"},    {"args", "{}"}};
 static const struct member beat[] = {
     {"sent_us", "\"1\""},
     {"shims", "[{\"job_id\":\"1\",\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}]"},
@@ -252,8 +265,8 @@ static const struct {
     const char *type;
     const struct member *members;
     size_t count;
-} samples[] = {SAMPLE(client_hello), SAMPLE(submit), SAMPLE(job_get), SAMPLE(cancel),
-               SAMPLE(log_read),     SAMPLE(beat),   SAMPLE(world)};
+} samples[] = {SAMPLE(client_hello), SAMPLE(submit),    SAMPLE(job_get), SAMPLE(cancel),
+               SAMPLE(log_read),     SAMPLE(node_read), SAMPLE(beat),    SAMPLE(world)};
 
 /* Of submit unless said otherwise: a field, a value that will not do. */
 static const struct {
@@ -320,6 +333,10 @@ static const struct {
     {"log_read-bytes-0", "log_read", "bytes_max", "0"},
     {"log_read-bytes-over", "log_read", "bytes_max", "32769"},
     {"log_read-offset-negative", "log_read", "offset", "\"-1\""},
+    {"node_read-what-unknown", "node_read", "what", "\"shadow\""},
+    {"node_read-node-slash", "node_read", "node", "\"../x\""},
+    {"node_read-args-number", "node_read", "args", "{\"A\":1}"},
+    {"node_read-peers-object", "node_read", "peers", "{}"},
     {"beat-closed-object", "beat", "closed", "{}"},
     {"beat-closed-state", "beat", "closed",
      "[{\"slot\":0,\"state\":\"gone\",\"incident\":\"1\",\"reason\":\"x\"}]"},

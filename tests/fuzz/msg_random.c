@@ -149,7 +149,7 @@ static struct msg_pair_list pairs_random(struct random *random, struct arena *ar
     for (uint32_t i = 0; i < count; i++) {
         char *name = take(arena, 40);
 
-        (void)snprintf(name, 40, "%s%u", item_random(random, arena), i); /* the number: unique */
+        (void)snprintf(name, 40, "%s_%u", item_random(random, arena), i); /* the number: unique */
         if (!utf8_is_valid(name, strlen(name)))
             (void)snprintf(name, 40, "NAME_%u", i);
         items[i] = (struct msg_pair){.name = name, .value = item_random(random, arena)};

@@ -17,10 +17,11 @@ PROTOCOL = 2
 PATIENCE_S = 60  # generous: for slow machines, never for synchronisation
 
 U64_FIELDS = frozenset(
-    "job_id slot_mask instance lease_us sent_us grace_us time_limit_us failed_age_us step steps "
+    "job_id slot_mask instance lease_us sent_us grace_us time_limit_us hang_timeout_us warn_us warn_after_us array_job failed_age_us step steps "
     "checkpoint_step until_us version after_version wait_us after_id id at_ms request_id offset "
     "submitted_ms started_ms ended_ms beat_age_us incident since_ms drained_ms baseline_bytes "
-    "ecc_uncorrected created_ms rotated_ms seen_ms overlap_us old_until_ms size".split())
+    "ecc_uncorrected created_ms rotated_ms seen_ms overlap_us old_until_ms size node_ms server_ms "
+    "token collectives again_us timed_steps step_us data_us compute_us update_us".split())
 
 
 class Closed(Exception):
@@ -29,7 +30,7 @@ class Closed(Exception):
 
 def to_wire(value, key=None):
     if isinstance(value, dict):
-        return value if key == "env" else {k: to_wire(v, k) for k, v in value.items()}
+        return value if key in ("env", "launch") else {k: to_wire(v, k) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_wire(v) for v in value]
     if key in U64_FIELDS and isinstance(value, int) and not isinstance(value, bool):
@@ -205,7 +206,8 @@ def request_id():
 
 def submission(request=None, **fields):
     wanted = dict(name="job", nodes=1, nproc_per_node=1, max_restarts=0, grace_us=1000000,
-                  time_limit_us=0, priority=0, wait_for_nodes=False, cwd="/tmp", argv=["/bin/true"], env={})
+                  time_limit_us=0, priority=0, wait_for_nodes=False, nodes_min=0, spares=0,
+                  replace_stragglers=False, hang_timeout_us=0, warn_us=0, warn_signal=0, after_job="", after_any=False, array="", cwd="/tmp", argv=["/bin/true"], env={}, launch={})
     wanted.update(fields, request_id=request or request_id())
     return wanted
 
@@ -223,6 +225,7 @@ class Node(threading.Thread):
         self.instance = instance or int.from_bytes(os.urandom(7), "big")
         self.gpus = gpus
         self.closed = []  # slots that must not be given out
+        self.leaving = False  # True: ends once no job is on it
         self.auto = auto  # False: reports no phase by itself
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
@@ -240,7 +243,7 @@ class Node(threading.Thread):
         self.peer.send("node_hello", protocol=PROTOCOL, version="test", name=self.name_,
                        boot_id="boot", instance=self.instance, pid=os.getpid(),
                        address="127.0.0.1", slots=self.slots, gpus=self.gpus, shims=self.listing(),
-                       closed=self.closed)
+                       closed=self.closed, drains_on_term=False)
 
     def listing(self):
         with self.lock:
@@ -258,7 +261,7 @@ class Node(threading.Thread):
                         if self.silent:
                             continue
                         self.peer.send("beat", sent_us=int(now * 1e6), shims=self.listing(),
-                                       closed=self.closed)
+                                       closed=self.closed, leaving=self.leaving)
                         for shim in self.shims.values():
                             if shim["acked"] < shim["revision"]:
                                 self.report(shim)
@@ -300,7 +303,8 @@ class Node(threading.Thread):
         elif kind == "start" and shim is None:
             self.shims[key] = shim = dict(
                 job_id=key[0], generation=key[1], slot_mask=message["slot_mask"], phase="preparing",
-                revision=0, acked=0, has_world=False, failed_rank=-1, cause="", tail="",
+                revision=0, acked=0, has_world=False, failed_rank=-1, cause="", tail="", error="",
+                failed_oom=False, failed_core="",
                 ranks=[dict(rank=message["rank_base"] + i, state="waiting", pid=0, exit_code=0,
                             signal=0, joined=False) for i in range(message["local_count"])])
             if self.auto:
@@ -342,13 +346,14 @@ class Node(threading.Thread):
         key = (message["job_id"], message["generation"], message["rank"])
         data = self.logs.get(key if message["what"] == "output" else (*key, message["what"]), b"")
         part = data[message["offset"]:message["offset"] + message["bytes_max"]]
-        self.peer.send("log_data", size=len(data), request_id=message["request_id"], offset=message["offset"],
+        self.peer.send("log_data", runs=[], size=len(data), request_id=message["request_id"], offset=message["offset"],
                        bytes=base64.b64encode(part).decode(),
                        is_final=message["offset"] + len(part) == len(data), problem="")
 
     def progress(self, job_id, generation, **fields):
         wanted = dict(rank=0, epoch=1, epochs=2, step=1, steps=100, loss=0.5, samples_per_s=10.0,
-                      checkpoint_step=0)
+                      checkpoint_step=0, phase="steps", doing="", collectives=0, in_collective=False, again_us=0, timed_steps=0,
+                      step_us=0, data_us=0, compute_us=0, update_us=0, wait_us=0)
         wanted.update(fields)
         with self.lock:
             self.peer.send("progress", job_id=job_id, generation=generation, **wanted)

@@ -115,7 +115,8 @@ static void end_job(struct model_job *job, struct model_random *random, struct s
         ranks[i] = (struct rdzv_rank){
             .pid = 100 + i, .state = RANK_EXITED, .exit_code = (uint8_t)job->exit_code};
     fill_record(job, &record, parts);
-    store_write_ranks(store, job->job_id, job->generation, parts, 2, ranks);
+    store_write_ranks(store, job->job_id, job->generation, parts, 2, ranks,
+                      (struct store_clock){0});
     job->state = job->exit_code == 0 ? JOB_SUCCEEDED : JOB_FAILED;
     write_record(job, store);
 }

@@ -16,16 +16,22 @@ FOLDERS = {
     "common": Folder([], None),
     "common/io": Folder(["common"], None),
 
+    "libddp": Folder(["common", "common/io"], ["ddp.h", "fence.h", "place.h"]),
+
     "rendezvous/core": Folder(["common"], None),
-    "rendezvous/store": Folder(["common", "rendezvous/core"], ["store.h"]),
-    "rendezvous/server": Folder(["common", "common/io", "rendezvous/core", "rendezvous/store"], ["server.h"]),
+    "rendezvous/store": Folder(["common", "common/io", "rendezvous/core"], ["backup.h", "etcd_client.h", "etcd_place.h", "etcd_types.h", "store.h"]),
+    "rendezvous/server": Folder(["common", "common/io", "rendezvous/core", "rendezvous/store"], ["again.h", "member.h", "server.h", "transfer.h"]),
 
     "launcherd/core": Folder(["common"], None),
-    "launcherd/c10d": Folder(["common", "common/io"], ["c10d.h", "c10d_server.h"]),
+    "launcherd/c10d": Folder(["common", "common/io"], ["c10d.h", "c10d_server.h", "store_main.h"]),
     "launcherd/process": Folder(["common", "common/io"], None),
     "launcherd/gpu": Folder(["common", "common/io", "launcherd/core", "launcherd/process"], None),
-    "launcherd/shim": Folder(["common", "common/io", "launcherd/core", "launcherd/process"], None),
-    "launcherd/node": Folder(["common", "common/io", "launcherd/core", "launcherd/gpu", "launcherd/process", "launcherd/shim"],
+    "launcherd/shim": Folder(["common", "common/io", "launcherd/c10d", "launcherd/core", "launcherd/process"], None),
+    "launcherd/doctor": Folder(["common", "common/io", "launcherd/core", "launcherd/gpu", "launcherd/process", "launcherd/shim"],
+                               ["doctor.h"]),
+    "launcherd/inspect": Folder(["common", "launcherd/process"], ["inspect.h", "summary.h"]),
+    "launcherd/node": Folder(["common", "common/io", "launcherd/core", "launcherd/doctor", "launcherd/gpu", "launcherd/inspect", "launcherd/process",
+                              "launcherd/shim"],
                              ["node.h", "node_gpus.h"]),
 
     "ddpctl": Folder(["common", "common/io"], None),
@@ -41,7 +47,7 @@ FOLDERS = {
     "worker/data/cache": Folder(["common", "worker/data", "worker/data/picture"], ["cache.h"]),
     "worker/data/fetch": Folder(["common", "worker/data"], ["fetch.h"]),
     "worker/net": Folder(WORKER_BASE + ["worker/graph"], None),
-    "worker/checkpoint": Folder(WORKER_BASE + ["worker/data", "worker/net"], ["checkpoint.h", "copy.h", "safetensors.h", "writer.h"]),
+    "worker/checkpoint": Folder(WORKER_BASE + ["libddp", "worker/data", "worker/net"], ["checkpoint.h", "copy.h", "safetensors.h", "writer.h"]),
     "worker/pth": Folder(WORKER_BASE + ["worker/data", "worker/checkpoint"], ["pth.h", "types.h", "zip.h", "export.h"]),
     "worker/model": Folder(WORKER_BASE + ["worker/graph", "worker/data", "worker/net", "worker/checkpoint", "worker/pth"],
                            ["model.h", "file.h", "init.h", "pretrained.h"]),
@@ -56,7 +62,7 @@ FOLDERS = {
                                                         "worker/backend/cuda/nccl"], None),
     "worker/backend/cuda/exec": Folder(WORKER_BASE + ["worker/graph", "worker/net", "worker/backend/cuda/plans",
                                                       "worker/backend/cuda/module"], None),
-    "worker": Folder(WORKER_BASE + ["worker/graph", "worker/net", "worker/comm", "worker/backend/cpu",
+    "worker": Folder(WORKER_BASE + ["libddp", "worker/graph", "worker/net", "worker/comm", "worker/backend/cpu",
                                     "worker/backend/cuda/exec", "worker/backend/cuda/module"], None),
     "worker/train": Folder(WORKER_BASE + ["worker", "worker/graph", "worker/data", "worker/data/picture", "worker/data/shards", "worker/data/cache", "worker/net", "worker/checkpoint",
                                           "worker/model", "worker/profile", "worker/metrics", "worker/comm",
@@ -64,7 +70,7 @@ FOLDERS = {
                                           "worker/backend/cuda/nccl", "worker/backend/cuda/module"], None),
 }
 
-PROGRAMS = ["common", "rendezvous", "launcherd", "ddpctl", "kernels", "worker"]
+PROGRAMS = ["common", "libddp", "rendezvous", "launcherd", "ddpctl", "kernels", "worker"]
 SOURCE = re.compile(r"\.(c|h|cc|cpp|cu|cuh)$")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 

@@ -107,7 +107,7 @@ def package_flags():
 
 def check_headers():
     compiler = os.environ.get("CC", "cc").split()
-    flags = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", SOURCE]
+    flags = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", SOURCE, "-I", os.path.join(SOURCE, "libddp")]
     headers = with_suffix(".h")
     findings = []
     no_cuda = 0

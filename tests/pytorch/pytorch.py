@@ -3,9 +3,13 @@ import os
 import sys
 
 
+def cache():
+    """Where environments of the tests are."""
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddp")
+
+
 def folder():
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.environ.get("DDP_PYTORCH") or os.path.join(cache, "ddp", "pytorch")
+    return os.environ.get("DDP_PYTORCH") or os.path.join(cache(), "pytorch")
 
 
 def python_or_skip():

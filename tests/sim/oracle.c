@@ -154,6 +154,8 @@ void oracle_failed(struct sim *sim, const struct sim_shim *shim, uint32_t node, 
 {
     (void)node;
     oracle_add_cause(sim, shim->job_id, shim->generation, rank, number);
+    if (number >= 1000 && oracle_job(sim, shim->job_id) != NULL)
+        oracle_job(sim, shim->job_id)->crashes++;
 }
 
 void oracle_node_failed(struct sim *sim, uint32_t node)
@@ -193,7 +195,8 @@ static bool may_give_up(const struct oracle_job *job, const struct rdzv_record *
     const uint32_t unsure = job->failures[BLAME_UNSURE];
 
     return job->restarts[BLAME_PROGRAM] + unsure >= record->max_restarts ||
-           job->failures[BLAME_MACHINE] + unsure >= 2 || cannot_run(job->newest);
+           job->failures[BLAME_MACHINE] + unsure + job->crashes >= 2 || cannot_run(job->newest) ||
+           job->crashes >= 3; /* it may have been at one step */
 }
 
 static void check_failed(struct sim *sim, const struct sim_client *client,
@@ -224,14 +227,18 @@ static void check_outcome(struct sim *sim, uint32_t index)
         return;
     }
     gen = oracle_gen(sim, client->job_id, row->record.generation);
-    if (row->record.state == JOB_CANCELLED && client->cancel_at_us == UINT64_MAX)
+    if (row->record.state == JOB_CANCELLED && client->cancel_at_us == UINT64_MAX &&
+        !oracle_waits_in_vain(sim, client))
         sim_fail(sim, "outcome", "job %llu was cancelled by nobody",
                  (unsigned long long)client->job_id);
     if (row->record.state == JOB_SUCCEEDED &&
-        (client->fails || gen == NULL || gen->exited_ok != client->nodes * client->nproc))
+        (client->fails || gen == NULL || gen->exited_ok != gen->world))
         sim_fail(sim, "outcome", "job %llu has succeeded with %u of %u ranks",
                  (unsigned long long)client->job_id, gen == NULL ? 0 : gen->exited_ok,
-                 client->nodes * client->nproc);
+                 gen == NULL ? 0 : gen->world);
+    if (row->record.state != JOB_CANCELLED && oracle_waits_in_vain(sim, client))
+        sim_fail(sim, "after", "job %llu has ended as %s, and what it waited for did not succeed",
+                 (unsigned long long)client->job_id, job_state_name(row->record.state));
     if (row->record.state == JOB_FAILED)
         check_failed(sim, client, &row->record);
 }

@@ -15,20 +15,33 @@
  *   back-off         the second restart without progress waits, and the time doubles
  *   cause            a generation is stopped as failed only if something of it failed: an outage of
  *                    the server that is shorter than the lease, or its own pause, touches nothing
+ *   hang             a generation is stopped as hung only if one of its processes stands still
  *   lost             a node that is gone is noticed
  *   first-cause      the failure that a job shows is the first by true time, with its exit code
  *   cancel           a stored cancel wins: no generation follows, the job ends as cancelled
  *   time-limit       it is kept, and only when it is over, also by a restarted server
- *   grace            workers have the grace that was asked for, neither less nor more; 10 s more
- *                    where launcherd must kill a shim that is stuck
- *   local-peers      the first failure of a worker stops the others of its shim
+ *   grace            workers have a signal and the grace that was asked for, neither less nor more, also
+ *                    when another rank has failed; 10 s more where launcherd must kill a shim that is
+ *                    stuck. No grace when the lease is over, or when a rank cannot be spawned
+ *   local-peers      the first failure of a worker stops the others of its shim, within the grace
+ *   store            the store of a generation ends after its last rank on any node, unless the
+ *                    generation has failed, is stopped, or the lease is over; it is gone at the end
  *   go, world        go after every shim is ready, with the port of rank 0; the world after every
  *                    rank has joined, with the blob of rank 0
  *   fifo             a job never starts before an earlier one that fits wherever it does, and later
  *                    jobs do not take from the first that waits
- *   ranks            a restart keeps ranks on nodes that can have them
+ *   after            a job that waits for another starts when that has ended as it was to end, and ends as
+ *                    cancelled if it cannot
+ *   preempt          a running job is stopped for one that waits and whose priority is higher, and starts
+ *                    after it
+ *   ranks            a restart keeps ranks on nodes that can have them; where it has another number of
+ *                    nodes, those that stay come first and keep their order
+ *   elastic          a job has as many nodes as it asked for; only one that may have another number is
+ *                    stopped as planned, which uses no budget; it grows at a checkpoint when it can
  *   placed           nothing is placed on slots that the node has closed, or has something on, or
  *                    that are drained, nor on a GPU that is not free
+ *   leave            a node that leaves ends only when nothing runs on it, and gets nothing new once the
+ *                    server has acknowledged that it leaves
  *   name             the name of a node that beats is not given to another process
  *   orphans          a part that has ended has left no process
  *   unkillable       processes that do not die are given up after a minute
@@ -71,6 +84,8 @@ void oracle_failed(struct sim *sim, const struct sim_shim *shim, uint32_t node, 
                    uint32_t number);
 void oracle_node_failed(struct sim *sim, uint32_t node);
 void oracle_ordered(struct sim *sim, uint32_t node, const struct msg_start *start);
+/* launcherd ends because nothing is on its node any more. */
+void oracle_left(struct sim *sim, uint32_t node);
 void oracle_prepared(struct sim *sim, struct sim_shim *shim, uint32_t port);
 void oracle_goes(struct sim *sim, const struct sim_shim *shim, uint32_t port);
 void oracle_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim, uint32_t worker);
@@ -78,8 +93,9 @@ void oracle_joined(struct sim *sim, const struct sim_shim *shim, uint32_t worker
 void oracle_world(struct sim *sim, const struct sim_shim *shim, uint8_t blob);
 void oracle_said(struct sim *sim, const struct sim_shim *shim, uint64_t checkpoint_step);
 void oracle_succeeded(struct sim *sim, const struct sim_shim *shim, uint32_t worker);
-/* The shim kills its workers; launcherd kills the shim; it has ended. */
+/* The shim kills its workers; ends its store; launcherd kills the shim; it has ended. */
 void oracle_kills(struct sim *sim, uint32_t node, const struct sim_shim *shim);
+void oracle_ends_store(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_ended(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 

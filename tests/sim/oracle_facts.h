@@ -26,6 +26,7 @@ struct oracle_part {
     bool is_ready;
     bool end_was_told; /* to the server */
     bool was_lost;     /* with its node, before the next generation started */
+    bool was_gone;     /* its node was gone for so long that its part need not be awaited */
 };
 
 /* One generation of a job, from what shims and workers did. */
@@ -45,14 +46,15 @@ struct oracle_gen {
     uint64_t stop_us;     /* when that was stored */
     uint32_t stop_server; /* by which server */
     uint64_t checkpoint;  /* the newest that its workers have committed */
+    bool has_hung;        /* the server has found that */
     bool has_impostor;    /* another process has spoken for one of its nodes */
     uint32_t cause_count;
     struct oracle_cause causes[ORACLE_CAUSES_MAX];
 };
 
 /* Whose failure ended a generation: the program's; a machine's or the network's; or a rank's whose
- * GPU may have been the cause. */
-enum oracle_blame { BLAME_PROGRAM, BLAME_MACHINE, BLAME_UNSURE, BLAME_COUNT };
+ * GPU may have been the cause, or for want of a node that was gone; nobody's, as it was planned. */
+enum oracle_blame { BLAME_PROGRAM, BLAME_MACHINE, BLAME_UNSURE, BLAME_NOBODY, BLAME_COUNT };
 
 struct oracle_job {
     struct oracle_gen *newest;
@@ -60,6 +62,7 @@ struct oracle_job {
     enum oracle_blame blame;   /* for the end of the last generation */
     uint32_t restarts[BLAME_COUNT]; /* since the last checkpoint that is in the store */
     uint32_t failures[BLAME_COUNT]; /* in all */
+    uint32_t crashes;               /* ranks that died of a signal, in all */
     uint64_t closed_us;             /* when its last generation had ended, */
     uint32_t closed_server;         /* by which server, */
     uint32_t closed_wall;           /* by which setting of the wall clock */
@@ -77,6 +80,7 @@ struct oracle_node {
     bool is_expected;     /* a restarted server has not heard it yet: it has a whole lease */
     uint64_t heard_us;    /* on the clock of oracle_ran_us */
     uint64_t heard_at_us; /* true time */
+    uint64_t closed_us;   /* true time: its connection closed; 0: never */
     uint64_t lost_us;     /* true time: the last at which it might count as lost; 0: never */
 };
 
@@ -92,6 +96,7 @@ struct oracle {
     struct oracle_node *nodes;
     uint64_t ran_us, ran_at_us; /* how long the server has run, until then */
     uint32_t wall_sets;
+    uint64_t grown_id; /* a job that has committed a checkpoint in this transaction; 0: none */
     uint32_t started_count;
     uint64_t started[ORACLE_STARTED_MAX]; /* jobs that this transaction starts */
     uint32_t drain_count;
@@ -119,6 +124,22 @@ uint64_t oracle_free_mask(const struct sim *sim, uint32_t node, uint64_t job_id)
 /* oracle_queue.c, after each transaction */
 void oracle_check_queue(struct sim *sim);
 void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record);
+/* oracle_elastic.c */
+bool oracle_is_elastic(const struct sim *sim, uint64_t job_id);
+/* The end of such a generation need not wait for this node. */
+bool oracle_may_be_gone(const struct sim *sim, const struct oracle_gen *gen, uint32_t node);
+/* The node is back. */
+void oracle_is_back(struct sim *sim, uint32_t node);
+void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
+                          const struct rdzv_record *after);
+void oracle_check_growth(struct sim *sim);
+/* No node is far from what the server was told of it. */
+bool oracle_is_calm(const struct sim *sim);
+/* oracle_waits.c: a row is about to be written */
+void oracle_check_waits(struct sim *sim, const struct rdzv_record *before,
+                        const struct rdzv_record *after);
+/* Nobody has cancelled the job, but what it waited for has not succeeded. */
+bool oracle_waits_in_vain(const struct sim *sim, const struct sim_client *client);
 /* oracle_job.c: a failure has been concluded */
 void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
                         const struct rdzv_record *record);

@@ -6,9 +6,10 @@
 #include "tests/sim/oracle_facts.h"
 
 #define SLACK_US 20000u
+#define HANG_SLACK_US (20 * SECOND_US) /* from the last look at the processes to the end */
 
 /* As the store has it. */
-enum stopping { STOPPING_NOT, STOPPING_FAILURE, STOPPING_CANCEL, STOPPING_TIME };
+enum stopping { STOPPING_NOT, STOPPING_FAILURE, STOPPING_CANCEL, STOPPING_TIME, STOPPING_PLANNED };
 
 static void *zeroed(size_t count, size_t bytes)
 {
@@ -28,9 +29,25 @@ static uint64_t less_drift(uint64_t us)
 
 /* -- the end of a generation -- */
 
+/* One of its workers hangs, or did until a moment ago: the server may end a generation that makes no progress. */
+static bool has_hung(const struct sim *sim, const struct oracle_gen *gen)
+{
+    for (uint32_t i = 0; i < gen->part_count; i++) {
+        const struct sim_node *node = &sim->nodes[gen->parts[i].node];
+
+        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++)
+            for (uint32_t w = 0; w < node->shims[s].local_count; w++)
+                if (node->shims[s].used && node->shims[s].job_id == gen->job_id &&
+                    node->shims[s].generation == gen->generation &&
+                    node->shims[s].workers[w].hung_until_us != 0)
+                    return true;
+    }
+    return false;
+}
+
 static bool has_cause(struct sim *sim, const struct oracle_gen *gen)
 {
-    if (gen->cause_count > 0 || oracle_job(sim, gen->job_id)->is_old)
+    if (gen->cause_count > 0 || oracle_job(sim, gen->job_id)->is_old || has_hung(sim, gen))
         return true;
     for (uint32_t i = 0; i < gen->part_count; i++)
         if (oracle_may_be_lost(sim, gen->parts[i].node) ||
@@ -79,8 +96,8 @@ void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
     const struct oracle_cause *shown =
         record->failed_rank < 0 ? NULL : cause_of_rank(gen, record->failed_rank);
 
-    if (oracle_job(sim, gen->job_id)->is_old || gen->cause_count == ORACLE_CAUSES_MAX ||
-        gen->has_impostor)
+    if (oracle_job(sim, gen->job_id)->is_old || gen->has_hung ||
+        gen->cause_count == ORACLE_CAUSES_MAX || gen->has_impostor)
         return;
     if (record->failed_rank >= 0 && (shown == NULL || !shown->was_told)) {
         sim_fail(sim, "first-cause", "job %llu g%u: rank %d is the cause, and has not failed",
@@ -98,6 +115,24 @@ void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
             (unsigned long long)gen->job_id, gen->generation, record->failed_rank, first->rank);
 }
 
+/* A hang is concluded: some process of the generation stands still, or has till a moment ago. */
+static void check_hang(struct sim *sim, const struct oracle_gen *gen)
+{
+    for (uint32_t i = 0; i < gen->part_count; i++)
+        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {
+            const struct sim_shim *shim = &sim->nodes[gen->parts[i].node].shims[s];
+
+            for (uint32_t w = 0; shim->used && shim->job_id == gen->job_id &&
+                                 shim->generation == gen->generation && w < shim->local_count;
+                 w++)
+                if (shim->workers[w].alive &&
+                    sim->now_us < shim->workers[w].hung_until_us + HANG_SLACK_US)
+                    return;
+        }
+    sim_fail(sim, "hang", "job %llu g%u is stopped as hung, and all its processes go on",
+             (unsigned long long)gen->job_id, gen->generation);
+}
+
 static void on_stop(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *after)
 {
     const uint64_t limit_us = after->time_limit_us;
@@ -106,7 +141,12 @@ static void on_stop(struct sim *sim, struct oracle_gen *gen, const struct rdzv_r
     gen->stopping = after->stopping;
     gen->stop_us = sim->server.step_at_us;
     gen->stop_server = sim->server.incarnation;
-    if (after->stopping == STOPPING_FAILURE && !has_cause(sim, gen))
+    if (after->stopping == STOPPING_FAILURE && after->failed_class == FAILURE_HANG) {
+        gen->has_hung = true;
+        oracle_job(sim, gen->job_id)->crashes++;
+        check_hang(sim, gen);
+    }
+    if (after->stopping == STOPPING_FAILURE && !gen->has_hung && !has_cause(sim, gen))
         sim_fail(sim, "cause", "job %llu g%u is stopped, and nothing of it has failed: %s",
                  (unsigned long long)gen->job_id, gen->generation, after->reason);
     if (after->stopping != STOPPING_TIME || sim->oracle->wall_sets > 0)
@@ -128,14 +168,26 @@ static bool has_gpu(const struct sim *sim, const struct oracle_gen *gen, int32_t
     return false;
 }
 
-static enum oracle_blame blame_for(const struct sim *sim, const struct oracle_gen *gen,
+static bool any_lost(struct sim *sim, const struct oracle_gen *gen)
+{
+    for (uint32_t i = 0; i < gen->part_count; i++)
+        if (oracle_may_be_lost(sim, gen->parts[i].node) ||
+            oracle_may_be_gone(sim, gen, gen->parts[i].node) ||
+            sim->oracle->nodes[gen->parts[i].node].lost_us >= gen->stored_us)
+            return true;
+    return false;
+}
+
+static enum oracle_blame blame_for(struct sim *sim, const struct oracle_gen *gen,
                                    const struct rdzv_record *record)
 {
     const struct oracle_cause *shown =
         record->failed_rank < 0 ? NULL : cause_of_rank(gen, record->failed_rank);
 
-    if (oracle_job(sim, gen->job_id)->is_old)
+    if (oracle_job(sim, gen->job_id)->is_old || any_lost(sim, gen))
         return BLAME_UNSURE;
+    if (gen->has_hung)
+        return BLAME_PROGRAM;
     if (shown == NULL || shown->number == 125)
         return BLAME_MACHINE;
     return has_gpu(sim, gen, shown->rank) ? BLAME_UNSURE : BLAME_PROGRAM;
@@ -146,18 +198,22 @@ static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv
                       const struct rdzv_record *after)
 {
     struct oracle_job *job = oracle_job(sim, after->job_id);
-    const bool has_failed = after->state == JOB_RESTARTING || after->part_count > 0 ||
+    const bool has_failed = after->state == JOB_RESTARTING || after->state == JOB_QUEUED ||
+                            after->part_count > 0 ||
                             (after->state == JOB_FAILED && before->stopping != STOPPING_TIME);
 
     job->closed_us = sim->server.step_at_us;
     job->closed_server = sim->server.incarnation;
     job->closed_wall = sim->oracle->wall_sets;
+    job->blame = BLAME_NOBODY;
+    if (gen->stopping == STOPPING_PLANNED && has_failed)
+        return;
     if (has_failed && gen->stopping == STOPPING_NOT) {
         gen->stop_us = sim->server.step_at_us;
         gen->stop_server = sim->server.incarnation;
         gen->stopping = STOPPING_FAILURE;
     }
-    if (has_failed && !has_cause(sim, gen))
+    if (has_failed && !gen->has_hung && !has_cause(sim, gen))
         sim_fail(sim, "cause", "job %llu g%u has failed, and nothing of it has: %s",
                  (unsigned long long)gen->job_id, gen->generation, after->reason);
     if (!has_failed)
@@ -173,7 +229,7 @@ static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv
  * at least half of that. After the failure of a machine it may be one restart further. */
 static uint64_t least_delay_us(const struct oracle_job *job)
 {
-    const uint32_t done = job->blame == BLAME_UNSURE ? 0 : job->restarts[job->blame];
+    const uint32_t done = job->blame >= BLAME_UNSURE ? 0 : job->restarts[job->blame];
     uint64_t us = done == 0 ? 0 : SECOND_US;
 
     for (uint32_t i = 1; i < done && us < 60 * SECOND_US; i++)
@@ -197,6 +253,7 @@ static void note_lost(struct sim *sim, const struct oracle_gen *gen)
 {
     for (uint32_t i = 0; gen != NULL && i < gen->part_count; i++)
         if (oracle_may_be_lost(sim, gen->parts[i].node) ||
+            oracle_may_be_gone(sim, gen, gen->parts[i].node) ||
             sim->oracle->nodes[gen->parts[i].node].lost_us >= gen->stored_us)
             gen->parts[i].was_lost = true;
 }
@@ -303,8 +360,10 @@ void oracle_write(struct sim *sim, const struct rdzv_record *before,
     else
         check_change(sim, before, after);
     check_checkpoint(sim, after, before == NULL ? 0 : before->checkpoint_step);
+    oracle_check_waits(sim, before, after);
     if (after->generation > (before == NULL ? 0 : before->generation))
         on_new_gen(sim, before, after);
+    oracle_check_elastic(sim, before, after);
     gen = oracle_gen(sim, after->job_id, after->generation);
     if (gen == NULL)
         return;
@@ -319,6 +378,7 @@ void oracle_write(struct sim *sim, const struct rdzv_record *before,
 void oracle_committed(struct sim *sim)
 {
     oracle_check_queue(sim);
+    oracle_check_growth(sim);
 }
 
 /* -- what the server sends -- */
@@ -327,14 +387,20 @@ static void check_stop(struct sim *sim, uint32_t node, const struct msg_stop *st
                        const struct rdzv_record *record)
 {
     const struct sim_client *client = client_of(sim, record->job_id);
-    uint32_t signal = SIGKILL;
-    uint64_t grace_us = 0;
+    const struct oracle_gen *gen = oracle_job(sim, record->job_id)->newest;
+    const struct oracle_part *part;
+    uint32_t signal = SIGTERM;
+    uint64_t grace_us = client->grace_us;
 
     if (record->generation != stop->generation || record->part_count == 0 ||
         oracle_job(sim, record->job_id)->is_old)
         return;
-    if (sim->oracle->nodes[node].lost_us >= oracle_job(sim, record->job_id)->newest->stored_us)
+    part = oracle_part(gen, node);
+    if (sim->oracle->nodes[node].lost_us >= gen->stored_us || (part != NULL && part->was_gone))
         return; /* its part counts as over, and what is left of it is killed */
+    if (record->stopping == STOPPING_NOT && gen->exited_ok == gen->world &&
+        gen->node_of[0] == node + 1)
+        return; /* only the store of the generation is left */
     if (record->stopping == STOPPING_NOT)
         sim_fail(sim, "stored", "job %llu g%u is stopped, and the store does not have that",
                  (unsigned long long)record->job_id, record->generation);
@@ -342,9 +408,6 @@ static void check_stop(struct sim *sim, uint32_t node, const struct msg_stop *st
         signal = client->cancel_signal;
         grace_us =
             client->cancel_grace_us < 0 ? client->grace_us : (uint64_t)client->cancel_grace_us;
-    } else if (record->stopping == STOPPING_TIME) {
-        signal = SIGTERM;
-        grace_us = client->grace_us;
     }
     if (stop->signal != signal || stop->grace_us != grace_us)
         sim_fail(sim, "grace", "job %llu g%u is stopped with signal %u and %.1f s, not %u and %.1f",

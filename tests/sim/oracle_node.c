@@ -33,11 +33,15 @@ void oracle_node_hears(struct sim *sim, uint32_t index, const struct msg *msg)
     if (msg->type == MSG_TYPE_NODE_WELCOME) {
         node->is_welcome = node->has_welcome = true;
         node->welcome_us = now_us;
+        node->leave_told_us = 0;
+        node->leave_is_known = false;
         node->lease_end_us = later(node->lease_end_us, node->hello_us + msg->node_welcome.lease_us);
     } else if (msg->type == MSG_TYPE_BEAT_ACK) {
         if (msg->beat_ack.sent_us > now_us)
             sim_fail(sim, "lease", "node%u: a beat is acknowledged that it has not sent", index);
         node->lease_end_us = later(node->lease_end_us, msg->beat_ack.sent_us + sim->lease_us);
+        if (node->leave_told_us != 0 && msg->beat_ack.sent_us >= node->leave_told_us)
+            node->leave_is_known = true;
     } else if (msg->type == MSG_TYPE_STOP) {
         shim = node_find(sim, index, msg->stop.job_id, msg->stop.generation);
         if (shim != NULL)
@@ -58,6 +62,8 @@ void oracle_node_sends(struct sim *sim, uint32_t index, const struct msg *msg)
 
     if (msg->type == MSG_TYPE_NODE_HELLO)
         sim->nodes[index].hello_us = sim_node_us(sim, index);
+    if (msg->type == MSG_TYPE_BEAT && msg->beat.leaving && sim->nodes[index].leave_told_us == 0)
+        sim->nodes[index].leave_told_us = msg->beat.sent_us;
     if (msg->type != MSG_TYPE_SHIM_REPORT || report->phase != SHIM_ENDED)
         return;
     shim = node_find(sim, index, report->job_id, report->generation);
@@ -91,10 +97,18 @@ void oracle_shim_hears(struct sim *sim, uint32_t node, struct sim_shim *shim, co
 
 /* -- the life of a generation -- */
 
+static bool is_killable(const struct sim *sim, const struct sim_worker *worker)
+{
+    return worker->alive && sim->now_us >= worker->unkillable_until_us;
+}
+
 void oracle_ordered(struct sim *sim, uint32_t index, const struct msg_start *start)
 {
     const struct sim_node *node = &sim->nodes[index];
 
+    if (node->leave_is_known)
+        sim_fail(sim, "leave", "node%u leaves, and gets job %llu g%u", index,
+                 (unsigned long long)start->job_id, start->generation);
     for (uint32_t i = 0; i < node->gpu_count; i++) {
         const struct sim_gpu *gpu = &node->gpus[i];
 
@@ -106,6 +120,18 @@ void oracle_ordered(struct sim *sim, uint32_t index, const struct msg_start *sta
         if (sim->now_us < gpu->leaked_until_us || sim->now_us < gpu->zombie_until_us)
             sim_fail(sim, "placed", "node%u: a shim is ordered on slot %u, and its GPU is not free",
                      index, i);
+    }
+}
+
+void oracle_left(struct sim *sim, uint32_t index)
+{
+    for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
+        const struct sim_shim *shim = &sim->nodes[index].shims[i];
+
+        for (uint32_t w = 0; shim->used && w < shim->local_count; w++)
+            if (is_killable(sim, &shim->workers[w]))
+                sim_fail(sim, "leave", "node%u ends, and job %llu g%u runs on it", index,
+                         (unsigned long long)shim->job_id, shim->generation);
     }
 }
 
@@ -156,11 +182,6 @@ static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t n
         sim_fail(sim, "one-generation",
                  "job %llu: g%u starts, and g%u runs on node%u, which was lost, without a fence",
                  (unsigned long long)shim->job_id, shim->generation, older->generation, node);
-}
-
-static bool is_killable(const struct sim *sim, const struct sim_worker *worker)
-{
-    return worker->alive && sim->now_us >= worker->unkillable_until_us;
 }
 
 static void check_others(struct sim *sim, uint32_t node, const struct sim_shim *shim,
@@ -259,18 +280,52 @@ static bool has_running(const struct sim_shim *shim)
     return false;
 }
 
+/* By when the workers must have ended: the shim was told so, or one of them has failed. 0: never. */
+static uint64_t grace_end_us(const struct sim_shim *shim)
+{
+    const struct sim_shim_facts *facts = &shim->facts;
+    const uint64_t failed_us = facts->failed_us == 0 ? 0 : facts->failed_us + shim->grace_us;
+
+    if (failed_us == 0 || (facts->stop_us != 0 && facts->stop_us < failed_us))
+        return facts->stop_us;
+    return failed_us;
+}
+
 void oracle_kills(struct sim *sim, uint32_t node, const struct sim_shim *shim)
 {
     const struct sim_shim_facts *facts = &shim->facts;
-    const uint64_t now_us = sim_node_us(sim, node);
+    const uint64_t now_us = sim_node_us(sim, node), end_us = grace_end_us(shim);
 
-    if (lease_is_over(sim, node, shim))
+    if (lease_is_over(sim, node, shim)) {
         oracle_add_cause(sim, shim->job_id, shim->generation, -1, 0);
-    else if (facts->failed_us == 0 && !facts->kill_now && !facts->spawned_late &&
-             (facts->stop_us == 0 || now_us < facts->stop_us) && has_running(shim))
+        return;
+    }
+    if (facts->kill_now || facts->spawned_late || !has_running(shim))
+        return;
+    if (end_us == 0 || now_us < end_us)
         sim_fail(sim, "grace", "node%u: job %llu g%u is killed %.3f s before the end of its grace",
                  node, (unsigned long long)shim->job_id, shim->generation,
-                 facts->stop_us == 0 ? 0.0 : (double)(facts->stop_us - now_us) / 1e6);
+                 end_us == 0 ? 0.0 : (double)(end_us - now_us) / 1e6);
+    else if (!facts->was_asked && shim->grace_us > 0)
+        sim_fail(sim, "grace", "node%u: job %llu g%u is killed, and had no signal before", node,
+                 (unsigned long long)shim->job_id, shim->generation);
+}
+
+void oracle_ends_store(struct sim *sim, uint32_t node, const struct sim_shim *shim)
+{
+    const struct oracle_gen *gen = gen_of(sim, shim);
+
+    if (gen == NULL || gen->stopping != 0 || gen->cause_count > 0 || lease_is_over(sim, node, shim))
+        return;
+    for (uint32_t n = 0; n < sim->node_count; n++)
+        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {
+            const struct sim_shim *other = &sim->nodes[n].shims[s];
+
+            if (other->used && other->job_id == shim->job_id &&
+                other->generation == shim->generation && has_running(other))
+                sim_fail(sim, "store", "job %llu g%u: its store ends while ranks run on node%u",
+                         (unsigned long long)shim->job_id, shim->generation, n);
+        }
 }
 
 void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim)
@@ -289,6 +344,9 @@ void oracle_ended(struct sim *sim, uint32_t node, const struct sim_shim *shim)
 {
     if (lease_is_over(sim, node, shim))
         oracle_add_cause(sim, shim->job_id, shim->generation, -1, 0);
+    if (shim->store_runs)
+        sim_fail(sim, "store", "node%u: job %llu g%u has ended, and its store is left", node,
+                 (unsigned long long)shim->job_id, shim->generation);
     if (shim_has_workers(shim))
         sim_fail(sim, "orphans", "node%u: job %llu g%u has ended, and processes of it are left",
                  node, (unsigned long long)shim->job_id, shim->generation);
@@ -319,8 +377,8 @@ static struct deadline deadline_of(const struct sim_node *node, const struct sim
         if (facts->stop_us != 0)
             earlier(&first, later(facts->free_us, facts->stop_us), "grace", "outlives its grace");
         if (facts->failed_us != 0)
-            earlier(&first, later(facts->free_us, facts->failed_us), "local-peers",
-                    "outlives a failure of its shim");
+            earlier(&first, later(facts->free_us, facts->failed_us + shim->grace_us), "local-peers",
+                    "outlives a failure of its shim, and the grace");
     }
     if (!shim->alive && facts->killed_us != 0 && facts->free_us != UINT64_MAX)
         earlier(&first, later(facts->free_us, facts->killed_us), "lease", "outlives its shim");

@@ -3,7 +3,7 @@
 
 static bool is_waiting(const struct rdzv_record *record)
 {
-    return record->state == JOB_QUEUED && record->generation == 0;
+    return record->state == JOB_QUEUED && record->generation == 0 && record->after_job == 0;
 }
 
 static bool is_before(const struct sim *sim, uint64_t a, uint64_t b)
@@ -20,11 +20,11 @@ static void check_order(struct sim *sim, const struct rdzv_record *started)
         const struct rdzv_record *other = &sim->disk.written[i].record;
 
         if (is_waiting(other) && is_before(sim, other->job_id, started->job_id) &&
-            other->nodes <= started->nodes && other->nproc_per_node <= started->nproc_per_node)
+            other->nodes_min <= started->nodes && other->nproc_per_node <= started->nproc_per_node)
             sim_fail(sim, "fifo",
                      "job %llu starts, and job %llu (%u x %u) was before it and needs no more",
                      (unsigned long long)started->job_id, (unsigned long long)other->job_id,
-                     other->nodes, other->nproc_per_node);
+                     other->nodes_min, other->nproc_per_node);
     }
 }
 
@@ -44,7 +44,7 @@ static uint64_t first_waiting(const struct sim *sim)
 }
 
 /* Nothing but the ends of jobs decides when slots are free. */
-static bool is_calm(const struct sim *sim)
+bool oracle_is_calm(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->node_count; i++)
         if (sim->nodes[i].gpu_count != 0 || sim->oracle->nodes[i].conn == 0 ||
@@ -95,8 +95,8 @@ static void check_first(struct sim *sim)
     struct oracle *oracle = sim->oracle;
     const uint64_t first = first_waiting(sim);
 
-    if (first == 0 || !is_calm(sim) || first != oracle->first_id) {
-        note_first(sim, is_calm(sim) ? first : 0);
+    if (first == 0 || !oracle_is_calm(sim) || first != oracle->first_id) {
+        note_first(sim, oracle_is_calm(sim) ? first : 0);
         return;
     }
     for (uint32_t i = 0; i < oracle->started_count; i++) {
@@ -138,15 +138,40 @@ static bool is_behind_another(const struct sim *sim, uint64_t job_id)
     return false;
 }
 
+/* Nodes of the last generation come first, in the order that they had. */
+static void check_survivors(struct sim *sim, const struct oracle_gen *last,
+                            const struct oracle_gen *gen)
+{
+    uint32_t next = 0;
+    bool any_new = false;
+
+    for (uint32_t i = 0; i < gen->part_count; i++) {
+        uint32_t at = 0;
+
+        while (at < last->part_count && last->parts[at].node != gen->parts[i].node)
+            at++;
+        if (at < last->part_count && (any_new || at < next))
+            sim_fail(sim, "ranks", "job %llu g%u: node%u, which stays, is behind another",
+                     (unsigned long long)gen->job_id, gen->generation, gen->parts[i].node);
+        any_new = any_new || at == last->part_count;
+        next = at + 1;
+    }
+}
+
 void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record)
 {
     const struct oracle_job *job = oracle_job(sim, record->job_id);
     const struct oracle_gen *gen = job->newest, *last = gen->older;
 
-    /* two failures of a node exclude it */
-    if (last == NULL || job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] >= 2 ||
+    /* two failures of a node exclude it; a crash counts as one */
+    if (last == NULL ||
+        job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes >= 2 ||
         job->closed_server != sim->server.incarnation || is_behind_another(sim, record->job_id))
         return;
+    if (last->part_count != gen->part_count) {
+        check_survivors(sim, last, gen);
+        return;
+    }
     for (uint32_t i = 0; i < last->part_count && i < gen->part_count; i++) {
         const uint32_t index = last->parts[i].node;
         const struct oracle_node *node = &sim->oracle->nodes[index];

@@ -60,7 +60,8 @@ static void told_end(struct sim *sim, uint32_t node, const struct msg_shim_repor
     struct oracle_part *part = gen == NULL ? NULL : oracle_part(gen, node);
 
     if (gen != NULL)
-        told_failure(sim, gen, report, told->lost_us >= gen->stored_us);
+        told_failure(sim, gen, report,
+                     told->lost_us >= gen->stored_us || (part != NULL && part->was_gone));
     for (uint32_t i = 0; i < told->shim_count; i++) {
         struct part_beat_shim *shim = &told->shims[i];
 
@@ -130,6 +131,7 @@ void oracle_server_hears(struct sim *sim, uint32_t conn, const struct msg *msg,
 
     if (msg->type == MSG_TYPE_NODE_HELLO && has_action(actions, RDZV_SEND_WELCOME, conn)) {
         check_name(sim, index, conn);
+        oracle_is_back(sim, index);
         heard(sim, index);
         told->conn = conn;
         told_list(told, msg->node_hello.shims.items, msg->node_hello.shims.count,
@@ -138,6 +140,8 @@ void oracle_server_hears(struct sim *sim, uint32_t conn, const struct msg *msg,
         heard(sim, index);
         told_list(told, msg->beat.shims.items, msg->beat.shims.count, msg->beat.closed.items,
                   msg->beat.closed.count);
+        if (msg->beat.leaving)
+            told->closed_mask = UINT64_MAX;
     } else if (msg->type == MSG_TYPE_SHIM_REPORT &&
                has_action(actions, RDZV_SEND_REPORT_ACK, conn)) {
         told_end(sim, index, &msg->shim_report);
@@ -150,8 +154,10 @@ void oracle_conn_closed(struct sim *sim, uint32_t conn)
 {
     struct oracle_node *node = &sim->oracle->nodes[sim->conns[conn].node];
 
-    if (node->conn == conn)
+    if (node->conn == conn) {
         node->conn = 0;
+        node->closed_us = sim->now_us;
+    }
 }
 
 /* -- who may count as lost -- */

@@ -84,7 +84,8 @@ struct sim_shim_facts {
     uint64_t killed_us; /* its process is gone, or launcherd has killed it; 0: not */
     uint64_t free_us;   /* it has run without a pause since then */
     bool end_was_sent;  /* its end was reported to the server */
-    bool spawned_late;  /* a worker was spawned after the stop */
+    bool spawned_late;  /* a worker was spawned after the stop, or after the failure */
+    bool was_asked;     /* its workers got a signal, to end by themselves */
     uint64_t lease_us;  /* the lease that the shim was told */
 };
 
@@ -100,7 +101,8 @@ struct sim_shim {
     uint64_t timer_us; /* of the node's clock */
     uint32_t conn;     /* to launcherd; 0: none */
     uint64_t job_id;
-    uint32_t generation, rank_base, local_count, world;
+    uint32_t generation, rank_base, local_count, world, node_count;
+    bool store_runs; /* the process; on node rank 0 of half of the jobs */
     uint64_t slot_mask, grace_us;
     char cluster[33];
     bool is_prepared; /* the port is reserved, or none is needed */
@@ -140,6 +142,8 @@ struct sim_node {
     bool has_welcome;         /* since launcherd started */
     uint64_t welcome_us;      /* is_welcome: since when, of its clock */
     uint64_t hello_us, lease_end_us; /* of its clock; by what was acknowledged in truth */
+    uint64_t leave_told_us; /* on this connection: the first beat that says so; 0: none yet */
+    bool leave_is_known;    /* it was acknowledged */
     struct launcher core;
     uint64_t timer_us; /* of its clock */
     uint32_t conn;     /* to the server */
@@ -181,11 +185,13 @@ struct sim_disk {
 };
 
 /* One job as its user sees it. */
+#define SIM_GROW_US (5 * SECOND_US)
+
 struct sim_client {
     char request_id[REQUEST_ID_CHARS + 1];
-    uint32_t nodes, nproc;
-    bool joins; /* its workers are ddp-workers */
-    bool fails; /* a rank exits 3 in each generation: must end as failed */
+    uint32_t nodes, nodes_min, nproc; /* nodes_min: below nodes in an elastic job */
+    bool joins;                       /* its workers are ddp-workers */
+    bool fails;                       /* a rank exits 3 in each generation: must end as failed */
     uint32_t steps, max_restarts;
     int32_t priority;
     uint64_t time_limit_us, grace_us;
@@ -194,6 +200,9 @@ struct sim_client {
     int64_t cancel_grace_us; /* -1: the job's */
     bool acked, cancel_acked;
     uint64_t job_id;
+    uint32_t after;    /* another client + 1, whose job this one waits for; 0: none */
+    bool after_any;    /* however that ends */
+    uint64_t after_id; /* what it has asked for: 0: that job was not acknowledged yet, so nothing */
 };
 
 struct sim_event {
@@ -236,6 +245,7 @@ struct sim {
     uint32_t trace_count;
     char trace[SIM_TRACE_LINES][200]; /* the last lines, as a ring */
     bool operator_acked;
+    bool preempts; /* as the server's option */
     struct rdzv_actions server_actions;
     struct launcher_actions launcher_actions;
     struct oracle *oracle;
@@ -313,6 +323,8 @@ bool server_operate(struct sim *sim, enum rdzv_event_type type, const struct msg
 int64_t server_wall_ms(const struct sim *sim);
 
 /* sim_jobs.c */
+/* What the store would say of the jobs that another one waits for. */
+struct rdzv_after jobs_after(const struct sim *sim, uint64_t first, uint64_t last);
 void client_start(struct sim *sim, uint32_t client);
 /* The client of a job; the first where there is none. */
 const struct sim_client *client_of(const struct sim *sim, uint64_t job_id);
@@ -329,6 +341,7 @@ struct sim_shim *node_find(struct sim *sim, uint32_t node, uint64_t job_id, uint
 /* sim_shim.c */
 void shim_spawn(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_kill(struct sim *sim, uint32_t node, uint32_t shim);
+void shim_kill_store(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_event(struct sim *sim, uint32_t node, uint32_t shim, struct shim_event event);
 /* launcherd is told that the process is gone, and when all of its workers are. */
 void shim_watch(struct sim *sim, uint32_t node, uint32_t shim, bool is_first);
@@ -338,6 +351,8 @@ uint32_t shim_slot(const struct sim_shim *shim, uint32_t worker);
 /* sim_worker.c */
 void worker_spawn_all(struct sim *sim, uint32_t node, uint32_t shim);
 void worker_signal_all(struct sim *sim, uint32_t node, uint32_t shim, uint32_t signal);
+/* The same to what they have left. */
+void worker_signal_left(struct sim *sim, uint32_t node, uint32_t shim);
 /* SIGKILL to all of them, and what they have started. */
 void worker_kill_all(struct sim *sim, uint32_t node, uint32_t shim);
 void worker_world(struct sim *sim, uint32_t node, uint32_t shim, uint32_t worker);

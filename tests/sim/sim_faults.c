@@ -64,6 +64,13 @@ static void kill_server(struct sim *sim, bool is_old)
            (struct sim_event){.run = restart_server, .number = is_old});
 }
 
+/* A pause within a longer one does not end that: what came meanwhile waits for the end of the longer one. */
+static void pause_until(uint64_t *until_us, uint64_t at_us)
+{
+    if (*until_us < at_us)
+        *until_us = at_us;
+}
+
 static void pause_server(struct sim *sim)
 {
     uint64_t us = sim_draw(sim, sim_chance(sim, 500) ? 40 * SECOND_US : 4 * SECOND_US);
@@ -72,7 +79,7 @@ static void pause_server(struct sim *sim)
         return;
     sim_note(sim, "the server is stopped for %.1f s", (double)us / 1e6);
     oracle_time(sim);
-    sim->server.paused_until_us = sim->now_us + us;
+    pause_until(&sim->server.paused_until_us, sim->now_us + us);
 }
 
 static void set_wall_clock(struct sim *sim)
@@ -129,15 +136,32 @@ static void pause_node(struct sim *sim, bool with_machine)
         return;
     sim_note(sim, "node%u: %s is stopped for %.1f s", index,
              with_machine ? "the machine" : "launcherd", (double)us / 1e6);
-    if (with_machine)
-        node->frozen_until_us = sim->now_us + us;
-    else
-        node->paused_until_us = sim->now_us + us;
+    pause_until(with_machine ? &node->frozen_until_us : &node->paused_until_us, sim->now_us + us);
     node->steady_us = UINT64_MAX;
     for (uint32_t i = 0; with_machine && i < SIM_SHIMS_MAX; i++)
         node->shims[i].facts.free_us = UINT64_MAX;
     sim_at(sim, sim->now_us + us,
            (struct sim_event){.run = resumed, .node = index, .number = with_machine});
+}
+
+static void leaves(struct sim *sim, const struct sim_event *event)
+{
+    if (sim->nodes[event->node].incarnation != event->incarnation)
+        return;
+    sim_note(sim, "node%u: launcherd is told to drain its node and end", event->node);
+    node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_LEAVE});
+}
+
+/* One that is stopped learns of it when it runs again. */
+static void tell_to_leave(struct sim *sim)
+{
+    const uint32_t node = any_node(sim);
+
+    sim_at(sim, sim->now_us,
+           (struct sim_event){.run = leaves,
+                              .party = PARTY_NODE,
+                              .node = node,
+                              .incarnation = sim->nodes[node].incarnation});
 }
 
 static void rejoin(struct sim *sim, const struct sim_event *event)
@@ -246,7 +270,7 @@ static void pause_shim(struct sim *sim)
         return;
     sim_note(sim, "node%u: the shim of job %llu g%u is stopped for %.1f s", node,
              (unsigned long long)shim->job_id, shim->generation, (double)us / 1e6);
-    shim->paused_until_us = sim->now_us + us;
+    pause_until(&shim->paused_until_us, sim->now_us + us);
     shim->facts.free_us = UINT64_MAX;
     sim_at(sim, shim->paused_until_us,
            (struct sim_event){.run = resumed, .node = node, .number = 1});
@@ -281,6 +305,10 @@ static void kill_worker(struct sim *sim)
 
     if (any_worker(sim, &node, &index, &worker) == NULL)
         return;
+    if (sim->nodes[node].shims[index].store_runs && sim_chance(sim, 300)) {
+        shim_kill_store(sim, node, index);
+        return;
+    }
     sim_note(sim, "node%u: worker %u of job %llu g%u dies", node, worker,
              (unsigned long long)sim->nodes[node].shims[index].job_id,
              sim->nodes[node].shims[index].generation);
@@ -403,6 +431,9 @@ static void strike_machine(struct sim *sim, enum sim_fault kind)
         break;
     case FAULT_LAUNCHER_PAUSE:
         pause_node(sim, false);
+        break;
+    case FAULT_LEAVE:
+        tell_to_leave(sim);
         break;
     case FAULT_SUSPEND:
         pause_node(sim, true);

@@ -25,6 +25,7 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(SERVER_OLD, 80, 2, "the server dies; an older version had written its rows")                 \
     X(LAUNCHER_KILL, 400, 10, "launcherd dies")                                                    \
     X(LAUNCHER_PAUSE, 250, 3, "launcherd is stopped")                                              \
+    X(LEAVE, 250, 4, "a node drains itself and ends")                                              \
     X(SHIM_KILL, 300, 5, "a shim dies")                                                            \
     X(SHIM_PAUSE, 250, 3, "a shim is stopped")                                                     \
     X(SUSPEND, 150, 2, "a machine stands still")                                                   \

@@ -32,6 +32,21 @@ const struct sim_client *client_of(const struct sim *sim, uint64_t job_id)
     return client_of_request(sim, row == NULL ? "" : row->record.request_id);
 }
 
+struct rdzv_after jobs_after(const struct sim *sim, uint64_t first, uint64_t last)
+{
+    struct rdzv_after after = {.first = first, .last = last};
+
+    for (uint64_t id = first; id != 0 && id <= last && after.failed_id == 0; id++) {
+        const struct sim_row *row = disk_row(sim, id);
+
+        if (row != NULL && row->record.state != JOB_FAILED && row->record.state != JOB_CANCELLED)
+            continue;
+        after.failed_id = id;
+        after.failed_state = row == NULL ? JOB_QUEUED : row->record.state;
+    }
+    return after;
+}
+
 static void submit(struct sim *sim, uint32_t index)
 {
     static const char *const argv[] = {"train"};
@@ -48,6 +63,7 @@ static void submit(struct sim *sim, uint32_t index)
         .request_id = client->request_id,
         .name = "job",
         .nodes = client->nodes,
+        .nodes_min = client->nodes_min,
         .nproc_per_node = client->nproc,
         .max_restarts = client->max_restarts,
         .grace_us = client->grace_us,
@@ -56,9 +72,16 @@ static void submit(struct sim *sim, uint32_t index)
         .wait_for_nodes = true,
         .cwd = "/",
         .argv = {.items = argv, .count = 1},
+        .after_any = client->after_any,
     };
-    server_step(sim, (struct rdzv_event){
-                         .type = RDZV_EVENT_SUBMIT, .client = index + 1, .msg = &msg, .user = "u"});
+    if (client->after != 0 && client->after_id == 0 && sim->clients[client->after - 1].acked)
+        client->after_id = sim->clients[client->after - 1].job_id;
+    server_step(sim,
+                (struct rdzv_event){.type = RDZV_EVENT_SUBMIT,
+                                    .client = index + 1,
+                                    .msg = &msg,
+                                    .user = "u",
+                                    .after = jobs_after(sim, client->after_id, client->after_id)});
 }
 
 static void try_submit(struct sim *sim, const struct sim_event *event)

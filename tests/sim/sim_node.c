@@ -154,6 +154,7 @@ static void spawn(struct sim *sim, uint32_t node, const struct msg_start *start)
         shim->rank_base = start->rank_base;
         shim->local_count = start->local_count;
         shim->world = start->world;
+        shim->node_count = start->node_count;
         shim->slot_mask = start->slot_mask;
         shim->grace_us = start->grace_us;
         (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
@@ -241,6 +242,20 @@ static void send_shim(struct sim *sim, uint32_t node, struct launcher_action *ac
         net_send(sim, shim->conn, true, &action->msg);
 }
 
+static void come_back(struct sim *sim, const struct sim_event *event)
+{
+    if (!sim->nodes[event->node].alive)
+        node_start(sim, event->node);
+}
+
+static void leave(struct sim *sim, uint32_t node)
+{
+    oracle_left(sim, node);
+    node_kill(sim, node);
+    sim_at(sim, sim->now_us + sim_draw(sim, 20 * SECOND_US),
+           (struct sim_event){.run = come_back, .node = node});
+}
+
 static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *action)
 {
     const uint32_t conn = sim->nodes[node].conn;
@@ -285,6 +300,9 @@ static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *ac
         break;
     case LAUNCHER_END:
         sim_fail(sim, "outcome", "node%u ends: %s", node, action->text);
+        break;
+    case LAUNCHER_LEFT:
+        leave(sim, node);
         break;
     case LAUNCHER_LOG:
         sim_note(sim, "node%u: %s", node, action->text);

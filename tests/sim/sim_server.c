@@ -10,6 +10,7 @@
 #define BEAT_US 1000000u
 #define TICK_US_MAX 1000000u  /* as rendezvous/server has it */
 #define PAUSE_MIN_US 1000000u /* likewise */
+#define RANKS_LOOKED_AT 64u
 #define WALL_START_MS 1000000000000
 
 int64_t server_wall_ms(const struct sim *sim)
@@ -110,9 +111,69 @@ static void reply(struct sim *sim, const struct rdzv_action *action)
     }
 }
 
+/* A node of a job in doubt has answered, or cannot; then what its ranks do counts. */
+static void look_at_part(struct sim *sim, uint32_t node, struct rdzv_event *looked,
+                         struct part_rank_look looks[RANKS_LOOKED_AT])
+{
+    const struct sim_node *at = &sim->nodes[node];
+    bool has_answered = false;
+
+    for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {
+        const struct sim_shim *shim = &at->shims[s];
+
+        if (!shim->used || !shim->alive || shim->job_id != looked->job_id ||
+            shim->generation != looked->generation || !at->alive || at->cut_to_server ||
+            at->cut_to_node || sim->now_us < at->paused_until_us ||
+            sim->now_us < at->frozen_until_us)
+            continue;
+        has_answered = true;
+        looked->is_deaf = looked->is_deaf || sim->now_us < shim->paused_until_us;
+        for (uint32_t w = 0; w < shim->local_count; w++) {
+            const bool hangs = sim->now_us < shim->workers[w].hung_until_us;
+
+            looked->is_busy = looked->is_busy || (shim->workers[w].alive && !hangs);
+            if (shim->workers[w].alive && looked->look_count < RANKS_LOOKED_AT)
+                looks[looked->look_count++] = (struct part_rank_look){.rank = shim->rank_base + w,
+                                                                      .state = hangs ? "T" : "S",
+                                                                      .where = "",
+                                                                      .stack = ""};
+        }
+    }
+    looked->all_answered = looked->all_answered && has_answered;
+}
+
+static void nodes_have_looked(struct sim *sim, const struct sim_event *event)
+{
+    static struct part_rank_look looks[RANKS_LOOKED_AT];
+    struct rdzv_event looked = {.type = RDZV_EVENT_LOOKED,
+                                .job_id = event->asked_us,
+                                .generation = event->number,
+                                .looks = looks,
+                                .all_answered = true,
+                                .text = ""};
+    const struct rdzv_record *record;
+
+    if (!server_is_ready(sim) || sim->server.incarnation != event->incarnation)
+        return; /* the core waits for no answer for ever */
+    record = rdzv_job_record(sim->server.core, event->asked_us);
+    for (uint32_t i = 0; record != NULL && i < record->part_count; i++)
+        look_at_part(sim, (uint32_t)strtoul(record->parts[i].node + 4, NULL, 10), &looked, looks);
+    server_step(sim, looked);
+}
+
 static void carry_out(struct sim *sim, const struct rdzv_action *action)
 {
     struct msg msg = {0};
+
+    if (action->type == RDZV_LOOK) {
+        sim_at(sim, sim->now_us + SECOND_US + sim_draw(sim, 8 * SECOND_US),
+               (struct sim_event){.run = nodes_have_looked,
+                                  .party = PARTY_SERVER,
+                                  .asked_us = action->job_id,
+                                  .number = action->generation,
+                                  .incarnation = sim->server.incarnation});
+        return;
+    }
 
     if (rdzv_is_for_node(action->type)) {
         make_message(sim, action, &msg);
@@ -243,8 +304,10 @@ static void load(struct sim *sim)
         const struct sim_row *row = disk_row(sim, id);
 
         if (row != NULL && row->record.ended_ms == 0)
-            server_step(sim,
-                        (struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &row->record});
+            server_step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE,
+                                                 .record = &row->record,
+                                                 .after = jobs_after(sim, row->record.after_job,
+                                                                     row->record.after_last)});
     }
     server_step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORED,
                                          .next_job_id = disk->last_job_id + 1});
@@ -260,6 +323,8 @@ void server_start(struct sim *sim)
         .beat_interval_us = BEAT_US,
         .suspect_us = NODE_SUSPECT_US,
         .lost_us = NODE_LOST_US,
+        .grow_us = SIM_GROW_US,
+        .preempts = sim->preempts,
         .waits_for_lease = true,
         .seed = sim->seed + server->incarnation,
         .cluster = "simulated",

@@ -12,6 +12,34 @@
 #define LARGE_JOBS 1000u
 #define DRIFT_PPM_MAX 200u
 
+/* Every fourth job may run on fewer nodes. Not drawn, so that the other jobs are those of the seed
+ * without this. */
+static uint32_t choose_least(const struct sim *sim, uint32_t index, uint32_t nodes)
+{
+    const uint64_t mixed = (sim->seed * 31 + index + 1) * UINT64_C(0x9e3779b97f4a7c15);
+
+    return mixed >> 62 == 0 ? 1 + (uint32_t)(mixed >> 32 & 0xffff) % nodes : nodes;
+}
+
+/* Every sixth job waits for one before it, if that was submitted by then. Not drawn either. */
+static void choose_after(const struct sim *sim, struct sim_client *client, uint32_t index)
+{
+    const uint64_t mixed = (sim->seed * 37 + index + 7) * UINT64_C(0x9e3779b97f4a7c15);
+
+    if (index == 0 || (mixed >> 40) % 6 != 0)
+        return;
+    client->after = 1 + (uint32_t)(mixed >> 32 & 0xff) % index;
+    client->after_any = (mixed >> 50 & 1) != 0;
+}
+
+/* With preemption priorities differ more. */
+static int32_t choose_priority(const struct sim *sim, uint32_t index, int32_t drawn)
+{
+    const uint64_t mixed = (sim->seed * 41 + index + 3) * UINT64_C(0x9e3779b97f4a7c15);
+
+    return sim->preempts ? -(int32_t)(mixed >> 33 & 3) : drawn;
+}
+
 static void choose_job(struct sim *sim, uint32_t index, bool is_large)
 {
     struct sim_client *client = &sim->clients[index];
@@ -33,6 +61,9 @@ static void choose_job(struct sim *sim, uint32_t index, bool is_large)
         .cancel_signal = sim_chance(sim, 500) ? SIGTERM : SIGINT,
         .cancel_grace_us = sim_chance(sim, 500) ? -1 : (int64_t)sim_draw(sim, 5 * SECOND_US),
     };
+    client->nodes_min = choose_least(sim, index, client->nodes);
+    choose_after(sim, client, index);
+    client->priority = choose_priority(sim, index, client->priority);
     if (sim_chance(sim, 150))
         client->cancel_at_us = client->submit_at_us + sim_draw(sim, 60 * SECOND_US);
     if (is_large)
@@ -49,6 +80,7 @@ static void choose_crowded(struct sim *sim, struct sim_client *client)
     const bool is_wide = sim_chance(sim, 200);
 
     client->nodes = is_wide ? sim->node_count : 1;
+    client->nodes_min = client->nodes;
     client->nproc = is_wide ? sim->slots : 1 + (uint32_t)sim_draw(sim, 2) % sim->slots;
     client->steps = 1 + client->steps % 12;
     client->time_limit_us = 0;
@@ -94,6 +126,7 @@ void sim_init(struct sim *sim, uint64_t seed, const struct sim_mask *mask, bool 
     sim_begin(sim, seed, &size);
     sim->node_count = is_large ? LARGE_NODES : 2 + (uint32_t)sim_draw(sim, SWARM_NODES_MAX - 1);
     sim->slots = is_large ? LARGE_SLOTS : 1 + (uint32_t)sim_draw(sim, size.slots);
+    sim->preempts = seed % 2 == 0;
     sim->lease_us = leases_us[sim_draw(sim, 3)];
     is_crowd = !is_large && sim_chance(sim, 100);
     faults_choose(sim, mask);

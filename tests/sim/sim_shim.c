@@ -83,6 +83,44 @@ static void port(struct sim *sim, const struct sim_event *event)
                (struct shim_event){.type = SHIM_EVENT_PORT, .port = number});
 }
 
+/* number: 1 where it was not told to. */
+static void store_exited(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_shim *shim = living(sim, event);
+
+    if (shim == NULL || !shim->store_runs)
+        return;
+    shim->store_runs = false;
+    if (event->number == 1 && shim->facts.failed_us == 0 && shim->facts.stop_us == 0 &&
+        !shim->facts.kill_now)
+        shim->facts.failed_us = sim_node_us(sim, event->node);
+    shim_event(sim, event->node, event->shim,
+               (struct shim_event){.type = SHIM_EVENT_STORE_EXITED, .text = "killed"});
+}
+
+void shim_kill_store(struct sim *sim, uint32_t node, uint32_t index)
+{
+    struct sim_shim *shim = shim_at(sim, node, index);
+    struct sim_event event = own_event(sim, node, index, store_exited);
+
+    sim_note(sim, "node%u: the store of job %llu g%u dies", node, (unsigned long long)shim->job_id,
+             shim->generation);
+    oracle_failed(sim, shim, node, -1, 0);
+    event.number = 1;
+    sim_at(sim, sim->now_us + 50, event);
+}
+
+/* Half of the jobs have a store. It is there before the first worker. */
+static void spawn_store(struct sim *sim, uint32_t node, uint32_t index)
+{
+    struct sim_shim *shim = shim_at(sim, node, index);
+
+    if (shim->rank_base != 0 || shim->job_id % 2 == 0)
+        return;
+    shim->store_runs = true;
+    shim_event(sim, node, index, (struct shim_event){.type = SHIM_EVENT_STORE_STARTED});
+}
+
 static void tick(struct sim *sim, const struct sim_event *event)
 {
     const struct sim_shim *shim = living(sim, event);
@@ -97,6 +135,7 @@ static void leave(struct sim *sim, uint32_t node, uint32_t index)
     struct sim_shim *shim = shim_at(sim, node, index);
 
     shim->alive = false;
+    shim->store_runs = false;
     shim->paused_until_us = 0;
     worker_kill_all(sim, node, index);
     if (shim->conn != 0) {
@@ -155,10 +194,17 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
         break;
     case SHIM_SPAWN_ALL:
         oracle_goes(sim, shim, action->port);
+        spawn_store(sim, node, index);
         worker_spawn_all(sim, node, index);
         break;
     case SHIM_SIGNAL:
+        shim->facts.was_asked = true;
         worker_signal_all(sim, node, index, action->signal);
+        break;
+    case SHIM_WARN: /* its workers ignore it */
+        break;
+    case SHIM_SIGNAL_LEFT:
+        worker_signal_left(sim, node, index);
         break;
     case SHIM_KILL_TREE:
         oracle_kills(sim, node, shim);
@@ -180,6 +226,11 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
     case SHIM_SEND_WORLD:
         oracle_world(sim, shim, shim->core.world_byte_count > 0 ? shim->core.world_bytes[0] : 0);
         worker_world(sim, node, index, action->local);
+        break;
+    case SHIM_END_STORE:
+        oracle_ends_store(sim, node, shim);
+        event.run = store_exited;
+        sim_at(sim, sim->now_us + 100 + sim_draw(sim, 2000), event);
         break;
     case SHIM_EXIT:
         leave(sim, node, index);
@@ -240,6 +291,7 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t index)
         .rank_base = shim->rank_base,
         .local_count = shim->local_count,
         .world = shim->world,
+        .node_count = shim->node_count,
         .grace_us = shim->grace_us,
         .lease_until_us = launcher->lease_until_us,
         .lease_us = sim->lease_us,

@@ -144,6 +144,19 @@ void worker_signal_all(struct sim *sim, uint32_t node, uint32_t index, uint32_t 
                    worker_event(sim, node, index, i, die), BY_SIGNAL + signal);
 }
 
+void worker_signal_left(struct sim *sim, uint32_t node, uint32_t index)
+{
+    const struct sim_shim *shim = &sim->nodes[node].shims[index];
+
+    if (shim->has_orphans && !sim_chance(sim, 300))
+        sim_at(sim, sim->now_us + sim_draw(sim, SECOND_US),
+               (struct sim_event){.run = orphans_die,
+                                  .party = PARTY_WORKER,
+                                  .node = node,
+                                  .shim = index,
+                                  .number = shim->serial});
+}
+
 /* What a worker says arrives when the shim reads it. number: 1 a join, 2 progress. */
 static void said(struct sim *sim, const struct sim_event *event)
 {
@@ -252,6 +265,7 @@ static bool cannot_spawn(struct sim *sim, const struct sim_event *event)
     oracle_failed(sim, shim, event->node, (int32_t)(shim->rank_base + event->worker),
                   (uint32_t)code);
     shim->facts.failed_us = sim_node_us(sim, event->node);
+    shim->facts.kill_now = true; /* the others have only begun */
     shim_event(sim, event->node, event->shim,
                (struct shim_event){.type = SHIM_EVENT_SPAWN_FAILED,
                                    .local = event->worker,
@@ -275,7 +289,8 @@ static void spawned(struct sim *sim, const struct sim_event *event)
                                   .incarnation = ++sim->pid_next,
                                   .pid = sim->pid_next,
                                   .steps_left = client->steps};
-    shim->facts.spawned_late = shim->facts.spawned_late || shim->facts.stop_us != 0;
+    shim->facts.spawned_late =
+        shim->facts.spawned_late || shim->facts.stop_us != 0 || shim->facts.failed_us != 0;
     oracle_spawned(sim, event->node, shim, event->worker);
     sim_at(
         sim, sim->now_us + 1000 + sim_draw(sim, 200000),

@@ -82,7 +82,8 @@ enum status checkpoint_save(struct checkpoint_dir *dir, const struct checkpoint_
     struct err why;
     enum status status;
 
-    assert(state->step <= CHECKPOINT_STEP_MAX && dir->lock_fd >= 0 && dir->owner[0] != '\0');
+    assert(state->step <= CHECKPOINT_STEP_MAX && dir->fence.lock_fd >= 0 &&
+           dir->fence.owner[0] != '\0');
     status = check_tensors(tensors, tensor_count, err);
     if (status != STATUS_OK)
         return status;

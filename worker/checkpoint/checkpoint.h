@@ -62,6 +62,8 @@ struct checkpoint_state {
     bool early_has_best; /* early stopping */
     double early_best;
     uint32_t early_count;
+    uint64_t
+        base_images; /* of a step of the first generation, which --lr is for; 0: the file has none */
     uint32_t threads; /* of the CPU a rank; 0: none, or the file has none */
     /* "adamw", "sgd + lookahead (paper)"; "sgd" where the file has none. */
     char optimizer[CHECKPOINT_TEXT_BYTES];

@@ -22,9 +22,9 @@ enum { PATH_BYTES = CHECKPOINT_PATH_BYTES, EARLIER_MAX = 1000, TOKEN_OLD_S = 360
 static enum status commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
                           struct err *err)
 {
-    enum status status = checkpoint_check_fence(dir, err);
+    enum status status = fence_check(&dir->fence, err);
 
-    assert(dir->owner[0] != '\0');
+    assert(dir->fence.owner[0] != '\0');
     if (status == STATUS_OK)
         status = fileio_rename(paths->tensors_temp, paths->tensors, dir->path, err);
     if (status == STATUS_OK)
@@ -69,11 +69,11 @@ bool checkpoint_make_room(struct checkpoint_dir *dir)
 {
     bool is_removed = false;
 
-    if (checkpoint_lock(dir, NULL) != STATUS_OK)
+    if (fence_lock(&dir->fence, NULL) != STATUS_OK)
         return false;
-    if (checkpoint_check_fence(dir, NULL) == STATUS_OK)
+    if (fence_check(&dir->fence, NULL) == STATUS_OK)
         is_removed = remove_old(dir, dir->keep > 1 ? dir->keep - 1 : 1);
-    checkpoint_unlock(dir);
+    fence_unlock(&dir->fence);
     return is_removed;
 }
 
@@ -86,7 +86,7 @@ void checkpoint_remove_temps(const struct checkpoint_paths *paths)
 enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
                               uint32_t step, struct err *err)
 {
-    enum status status = checkpoint_lock(dir, err);
+    enum status status = fence_lock(&dir->fence, err);
 
     if (status == STATUS_OK) {
         status = commit(dir, paths, err);
@@ -94,7 +94,7 @@ enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoin
             checkpoint_latest_mark(dir->path, step);
             (void)remove_old(dir, dir->keep);
         }
-        checkpoint_unlock(dir);
+        fence_unlock(&dir->fence);
     }
     if (status != STATUS_OK)
         checkpoint_remove_temps(paths);
@@ -241,34 +241,29 @@ enum status checkpoint_make_dirs(const char *path, struct err *err)
     }
 }
 
-static enum status open_lock(struct checkpoint_dir *dir, struct err *err)
-{
-    char path[PATH_BYTES];
-    enum status status = checkpoint_make_dirs(dir->path, err);
-
-    if (status != STATUS_OK)
-        return status;
-    (void)snprintf(path, sizeof path, "%s/" CHECKPOINT_LOCK_NAME, dir->path);
-    dir->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-    if (dir->lock_fd < 0)
-        return err_set(err, STATUS_IO, errno, "--checkpoint-dir %s: cannot write there: %s",
-                       dir->path, strerror(errno));
-    return checkpoint_lock(dir, err);
-}
-
 static enum status take_over(struct checkpoint_dir *dir, const struct checkpoint_options *options,
                              struct err *notice, struct err *err)
 {
-    enum status status = open_lock(dir, err);
+    const struct fence_claim claim = {
+        .job_id = options->job_id,
+        .cluster = options->cluster != NULL ? options->cluster : "",
+        .generation = options->generation,
+        .takes_over = options->takes_over,
+        .what = "--checkpoint-dir",
+        .remedy = "give another folder, or end it by taking the folder over (--take-over)",
+    };
+    enum status status = checkpoint_make_dirs(dir->path, err);
 
+    if (status == STATUS_OK)
+        status = fence_open(&dir->fence, dir->path, claim.what, err);
     if (status != STATUS_OK)
         return status;
-    status = checkpoint_take(dir, options, err);
+    status = fence_take(&dir->fence, &claim, err);
     if (status == STATUS_OK)
         status = set_aside(dir->path, options, notice, err);
     if (status == STATUS_OK)
         remove_leftovers(dir->path);
-    checkpoint_unlock(dir);
+    fence_unlock(&dir->fence);
     return status;
 }
 
@@ -288,8 +283,8 @@ enum status checkpoint_dir_open(struct checkpoint_dir **out,
         return err_set(err, STATUS_MEMORY, 0, "no memory for the checkpoint folder");
     (void)snprintf(dir->path, sizeof dir->path, "%s", options->path);
     dir->keep = options->keep;
-    dir->lock_fd = -1;
-    dir->life_fd = -1;
+    dir->fence.lock_fd = -1;
+    dir->fence.life_fd = -1;
     *out = dir;
     status = take_over(dir, options, notice, err);
     if (status != STATUS_OK)
@@ -301,9 +296,7 @@ void checkpoint_dir_close(struct checkpoint_dir **dir)
 {
     if (*dir == NULL)
         return;
-    checkpoint_leave(*dir);
-    if ((*dir)->lock_fd >= 0)
-        (void)close((*dir)->lock_fd);
+    fence_close(&(*dir)->fence);
     free(*dir);
     *dir = NULL;
 }

@@ -2,24 +2,17 @@
 #ifndef WORKER_CHECKPOINT_INTERNAL_H
 #define WORKER_CHECKPOINT_INTERNAL_H
 
+#include "libddp/fence.h"
 #include "worker/checkpoint/checkpoint.h"
 
-enum {
-    CHECKPOINT_PATH_BYTES = 1024,
-    CHECKPOINT_OWNER_BYTES = 128,
-    CHECKPOINT_STATE_BYTES_MAX = 1 << 16
-};
+enum { CHECKPOINT_PATH_BYTES = 1024, CHECKPOINT_STATE_BYTES_MAX = 1 << 16 };
 
 #define CHECKPOINT_TOKEN_PREFIX ".node-"
-#define CHECKPOINT_LOCK_NAME ".lock"
 
 struct checkpoint_dir {
     char path[CHECKPOINT_PATH_BYTES - 64]; /* leaves room for a file name */
-    char owner[CHECKPOINT_OWNER_BYTES];    /* content of the lock file while we own the folder */
     uint32_t keep;
-    int lock_fd;
-    char life_path[CHECKPOINT_PATH_BYTES];
-    int life_fd; /* locked as long as we live; see owner.c */
+    struct fence fence; /* who owns it */
 };
 
 /* The files of one checkpoint, and their temporary names. */
@@ -27,20 +20,6 @@ struct checkpoint_paths {
     char tensors[CHECKPOINT_PATH_BYTES], tensors_temp[CHECKPOINT_PATH_BYTES];
     char state[CHECKPOINT_PATH_BYTES], state_temp[CHECKPOINT_PATH_BYTES];
 };
-
-/* -- owner.c: who owns the folder -- */
-
-/* The lock that guards the owner's name and each commit; held for moments. */
-enum status checkpoint_lock(struct checkpoint_dir *dir, struct err *err);
-void checkpoint_unlock(struct checkpoint_dir *dir);
-/* With the lock held: whether this process still owns the folder. Errors: STATUS_CONFLICT. */
-enum status checkpoint_check_fence(const struct checkpoint_dir *dir, struct err *err);
-/* With the lock held: makes this process the owner. Errors: STATUS_BUSY (the owner is of another job,
- * and lives), STATUS_IO, STATUS_SYSTEM. */
-enum status checkpoint_take(struct checkpoint_dir *dir, const struct checkpoint_options *options,
-                            struct err *err);
-/* This process is no longer seen as a living owner. */
-void checkpoint_leave(struct checkpoint_dir *dir);
 
 /* -- names.c -- */
 

@@ -172,18 +172,18 @@ enum status checkpoint_best_mark(struct checkpoint_dir *dir, const struct checkp
                                  struct err *err)
 {
     char state_path[PATH_BYTES];
-    enum status status = checkpoint_lock(dir, err);
+    enum status status = fence_lock(&dir->fence, err);
 
     if (status != STATUS_OK)
         return status;
     checkpoint_state_path(state_path, dir->path, best->step);
-    status = checkpoint_check_fence(dir, err);
+    status = fence_check(&dir->fence, err);
     if (status == STATUS_OK && access(state_path, F_OK) != 0)
         status = err_set(err, STATUS_NOT_FOUND, 0, "%s has no checkpoint of step %u", dir->path,
                          best->step);
     if (status == STATUS_OK)
         status = write_best(dir->path, best, err);
-    checkpoint_unlock(dir);
+    fence_unlock(&dir->fence);
     return status;
 }
 

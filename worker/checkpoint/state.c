@@ -67,6 +67,7 @@ static const struct field {
     {"image_rules", FIELD_U64, AT(image_rules), 0, 0},
     {"training_rules", FIELD_U64, AT(training_rules), 0, 0},
     {"threads", FIELD_U32, AT(threads), 0, UINT32_MAX},
+    {"base_images", FIELD_U64, AT(base_images), 0, 0},
 #undef AT
 };
 /* FIRST_FIELDS: required. OTHER_FIELDS: schema, safetensors_bytes, safetensors_sha256. Beside these

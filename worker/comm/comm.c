@@ -336,6 +336,12 @@ static enum status run(struct comm *comm, const struct call *call, struct err *e
     return finish(comm, what, &failure, err);
 }
 
+uint64_t comm_now(const struct comm *comm, const char **what)
+{
+    *what = NULL;
+    return comm->watch != NULL ? comm_watch_now(comm->watch, what) : 0;
+}
+
 enum status comm_all_reduce_sum(struct comm *comm, float *values, size_t count, struct err *err)
 {
     const struct call call = {.collective = ALL_REDUCE_F32, .values = values, .count = count};

@@ -43,6 +43,7 @@ struct comm_watch {
     struct comm_live live;
     struct comm_peer *peers; /* [world] */
     uint64_t seq;            /* collectives begun */
+    const char *what;        /* the newest of them */
     uint64_t seq_done;
     bool stalled;           /* request to the thread: report a stall, once */
     bool leaving, stopping; /* requests to the thread: send LEFT; end */
@@ -368,9 +369,21 @@ enum status comm_watch_begin(struct comm_watch *watch, const char *what, struct 
     (void)pthread_mutex_lock(&watch->lock);
     assert(watch->seq_done <= watch->seq && !watch->leaving);
     watch->seq++;
+    watch->what = what;
     status = loss_error(watch, what, err);
     (void)pthread_mutex_unlock(&watch->lock);
     return status;
+}
+
+uint64_t comm_watch_now(struct comm_watch *watch, const char **what)
+{
+    uint64_t seq;
+
+    (void)pthread_mutex_lock(&watch->lock);
+    seq = watch->seq;
+    *what = watch->seq > watch->seq_done ? watch->what : NULL;
+    (void)pthread_mutex_unlock(&watch->lock);
+    return seq;
 }
 
 enum status comm_watch_lost(struct comm_watch *watch, const char *what, struct err *err)

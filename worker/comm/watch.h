@@ -28,6 +28,8 @@ void comm_watch_free(struct comm_watch **watch);
  * STATUS_TIMEOUT where a rank that it needs is lost, has stalled or has left. */
 enum status comm_watch_begin(struct comm_watch *watch, const char *what, struct err *err);
 void comm_watch_end(struct comm_watch *watch);
+/* How many collectives have begun; `*what`: the name of the one that goes on, NULL: none. From any thread. */
+uint64_t comm_watch_now(struct comm_watch *watch, const char **what);
 /* STATUS_PEER_LOST or STATUS_TIMEOUT where a rank was lost or has stalled. A rank that left in
  * order is not lost. */
 enum status comm_watch_lost(struct comm_watch *watch, const char *what, struct err *err);

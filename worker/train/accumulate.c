@@ -56,7 +56,11 @@ static enum status next_batch(struct train *train, struct loader_batch *batch, u
                               struct err *err)
 {
     const uint64_t begun_us = mono_us();
-    enum status status = train_next_batch(train, train->loader, batch, err);
+    enum status status;
+
+    agent_doing(train->agent, "data: the next batch");
+    status = train_next_batch(train, train->loader, batch, err);
+    agent_doing(train->agent, "forward and backward");
 
     *wait_us += mono_us() - begun_us;
     trace_span(train->trace, TRACE_TRAINING, "data", begun_us, NULL, 0);
@@ -96,7 +100,9 @@ enum status train_group(struct train *train, struct train_pending *pending, uint
         if (!pending->is_summed)
             net_step_graphable(train->net);
         if (batch.n != train->options->batch)
-            train_nccl_pause(train); /* plans of this size may have to be built first */
+            train_pause(
+                train, AGENT_PREPARING,
+                "plans of a batch of another size"); /* plans of this size may have to be built first */
         status = train_forward(train, &batch, true, pending->is_summed ? &result : NULL, err);
         if (status != STATUS_OK)
             return status;

@@ -43,12 +43,20 @@ struct train_report {
     float loss_scale; /* after the step */
 };
 
+/* What the steps since the last report took; the server finds slow ranks by it. */
+struct train_timed {
+    uint32_t steps;
+    uint64_t step_us, data_us, compute_us, update_us, wait_us;
+};
+
 struct train_metrics;
 
 struct train {
     const struct options *options;
     const struct agent_place *place;
     struct agent *agent;
+    struct train_timed timed;
+    uint64_t update_us; /* the optimizer's time in the newest step */
 
     struct source *train_set, *validation_set; /* train_set: NULL with --evaluate */
     struct net_normal normal;                  /* of their bytes */
@@ -232,6 +240,10 @@ enum status train_data_rules(const struct train *train, bool is_training,
  * is done to those of training alone. Not 0. */
 uint64_t train_data_image_rules(const struct train *train);
 uint64_t train_data_training_rules(const struct train *train);
+/* Images of a step over all ranks of that world. */
+uint64_t train_world_images(const struct checkpoint_state *state);
+/* --lr as it is for this world and what the checkpoint says of earlier ones; into the schedule. */
+void train_set_base_rate(struct train *train);
 
 /* -- data_shards.c -- */
 
@@ -302,6 +314,8 @@ enum status train_nccl_try_capture(struct train *train, bool *can_capture, struc
 /* The net's reducer: collectives of the communicator on the device. */
 enum status train_nccl_reducer(struct train *train, struct reducer *reducer, struct err *err);
 /* For the guard: a step has ended on the device; until the next one ends, none is expected. */
+/* What comes is no step: neither the guard of NCCL nor the server waits for one. Until the next report. */
+void train_pause(struct train *train, enum agent_phase phase, const char *what);
 void train_nccl_progress(struct train *train);
 void train_nccl_pause(struct train *train);
 /* STATUS_OK, or why the guard has ended the communicator. */

@@ -213,6 +213,7 @@ enum status train_nccl_open(struct train *train, struct err *err)
         .give_up = give_up,
         .user = train,
         .grace_us = GRACE_US,
+        .has_launcher = train->agent != NULL,
     };
     bool can_capture = true;
     enum status status;
@@ -251,6 +252,12 @@ void train_nccl_pause(struct train *train)
 {
     if (train->nccl_guard != NULL)
         nccl_guard_pause(train->nccl_guard);
+}
+
+void train_pause(struct train *train, enum agent_phase phase, const char *what)
+{
+    train_nccl_pause(train);
+    agent_phase(train->agent, phase, what);
 }
 
 enum status train_nccl_verdict(struct train *train, struct err *err)

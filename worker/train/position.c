@@ -92,6 +92,41 @@ struct schedule_now train_rate(const struct train *train)
                        state->epoch, in_epoch);
 }
 
+/* -- the rate of this world -- */
+
+uint64_t train_world_images(const struct checkpoint_state *state)
+{
+    return (uint64_t)state->world * state->batch * state->accumulation_steps;
+}
+
+static double rate_factor(const struct train *train, const struct checkpoint_state *world)
+{
+    return elastic_lr_factor(train->options->elastic_lr_rule, train->state.base_images,
+                             train_world_images(world));
+}
+
+void train_set_base_rate(struct train *train)
+{
+    const struct options *options = train->options;
+    double rate = (double)options->lr;
+
+    if (options->scale_lr)
+        rate *= (double)train_group_images(train) * train->place->world / 256.0;
+    if (train->state.world > 0) /* else it is not known yet what is gone on from */
+        rate *= rate_factor(train, &train->state);
+    train->schedule.base_lr = rate;
+}
+
+/* A rate that the schedule has found by itself was found in another world. */
+static void take_rate(struct train *train, const struct checkpoint_state *from)
+{
+    struct checkpoint_state *state = &train->state;
+
+    state->base_images = from->base_images != 0 ? from->base_images : train_world_images(from);
+    state->schedule.plateau_lr *= rate_factor(train, state) / rate_factor(train, from);
+    train_set_base_rate(train);
+}
+
 /* -- a checkpoint's position -- */
 
 static bool is_same_world(const struct checkpoint_state *a, const struct checkpoint_state *b)
@@ -112,7 +147,9 @@ static void say_change(const struct train *train, const struct checkpoint_state 
              now->accumulation_steps, (uint64_t)now->world * now->batch * now->accumulation_steps,
              (uint64_t)from->world * from->batch * from->accumulation_steps, now->epoch + 1,
              train->options->scale_lr ? "the rate that --scale-lr makes of --lr"
-                                      : "--lr, which does not depend on that,",
+             : train->options->elastic_lr_rule != ELASTIC_LR_KEEP
+                 ? "the rate that --elastic-lr makes of --lr"
+                 : "--lr, which does not depend on that,",
              train->schedule.base_lr);
 }
 
@@ -202,6 +239,7 @@ static enum status take(struct train *train, const struct checkpoint_state *from
     state->skipped_in_a_row = from->skipped_in_a_row;
     state->applied = from->applied;
     state->schedule = from->schedule;
+    take_rate(train, from);
     state->early_has_best = from->early_has_best;
     state->early_best = from->early_best;
     state->early_count = from->early_count;

@@ -128,7 +128,7 @@ enum status train_profile(struct train *train, const volatile bool *stop, struct
         status = run(train, train->options->profile_steps, stop, &facts.step_ms, err);
     if (status == STATUS_OK)
         status = time_layers(train, stop, &facts, err);
-    train_nccl_pause(train);
+    train_pause(train, AGENT_PREPARING, "profile");
     if (status == STATUS_OK) {
         describe(train, &facts);
         status = train->place->rank == 0 ? report(train, &facts, err) : STATUS_OK;

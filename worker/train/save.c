@@ -87,7 +87,7 @@ static enum status copy(struct train *train, struct err *err)
 {
     enum status status = train_settle(train, true, err);
 
-    train_nccl_pause(train);
+    train_pause(train, AGENT_SAVING, "copies of a checkpoint");
     return status == STATUS_OK ? train_copy(train, (uint32_t)train->saving_step, err) : status;
 }
 

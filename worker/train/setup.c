@@ -18,16 +18,14 @@
 
 enum { MESH_TIMEOUT_US = 60 * 1000000 };
 
-/* The rate scaled to this world, and the length of the schedule. */
+/* The rate of this world, and the length of the schedule. */
 static enum status make_schedule(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
     struct schedule_options *schedule = &train->schedule;
 
     *schedule = options->schedule;
-    schedule->base_lr = (double)options->lr;
-    if (options->scale_lr)
-        schedule->base_lr *= (double)train_group_images(train) * train->place->world / 256.0;
+    train_set_base_rate(train);
     schedule->base_momentum = optim_uses(&options->optim, OPTIM_MOMENTUM)
                                   ? (double)options->optim.momentum
                                   : options->optim.beta1;
@@ -130,6 +128,7 @@ static void describe(struct train *train)
         .loss_scale = net_scaler(train->net).scale,
         .threads = net_threads(train->net),
     };
+    state->base_images = train_world_images(state);
     (void)snprintf(state->opt_level, sizeof state->opt_level, "O%u%s", options->amp.level,
                    options->amp.half == GRAPH_BF16 ? " bf16" : "");
     (void)snprintf(state->optimizer, sizeof state->optimizer, "%s%s",
@@ -141,6 +140,14 @@ static void describe(struct train *train)
         (void)snprintf(state->job_id, sizeof state->job_id, "%" PRIu64, train->place->job_id);
     (void)snprintf(state->arch, sizeof state->arch, "%s", train->model_identity);
     (void)snprintf(state->data, sizeof state->data, "%s", train->data_kind);
+}
+
+static uint64_t count_collectives(void *user, const char **what)
+{
+    const struct train *train = user;
+
+    *what = NULL;
+    return train->comm != NULL ? comm_now(train->comm, what) : 0;
 }
 
 /* Rank 0 sends its address through the shims; then all ranks connect to one another. */
@@ -167,6 +174,10 @@ static enum status meet(struct train *train, struct err *err)
         status = train_nccl_unpack(train, &blob, err);
     if (status == STATUS_OK && options.world > 1)
         status = comm_connect(&train->comm, &options, &blob, err);
+    if (status == STATUS_OK)
+        status = agent_begin_telling(train->agent, count_collectives, train, err);
+    if (status == STATUS_OK)
+        agent_phase(train->agent, AGENT_PREPARING, "before the first step");
     if (status == STATUS_OK && options.world > 1)
         status = device_check(train->device, train->comm, options.world,
                               strcmp(train->options->comm, "gloo") == 0, err);
@@ -400,6 +411,7 @@ void train_free(struct train **out)
     train_nccl_close(train);
     ddp_free(&train->ddp);
     train_trace_close(train);
+    agent_end_telling(train->agent); /* it asks the connection between ranks */
     if (train->comm != NULL)
         comm_close(&train->comm);
     loader_free(&train->loader); /* its memory is the net's */

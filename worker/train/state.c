@@ -244,6 +244,7 @@ enum status train_resume(struct train *train, struct err *err)
         return status;
     train->state = shared.state;
     train->is_resumed = shared.is_resumed;
+    train_set_base_rate(train);
     return STATUS_OK;
 }
 

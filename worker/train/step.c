@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/io/mono.h"
+
 /* Prints Apex's message. After too many skips in a row training stops and names the first value
  * that is not finite, since a falling loss scale does not say what is wrong. */
 static enum status report_skip(struct train *train, const struct scaler *outcome, struct err *err)
@@ -83,12 +85,19 @@ static enum status report_progress(struct train *train, const struct train_pendi
         .loss = loss,
         .samples_per_s = train->progress.images_per_s,
         .checkpoint_step = train->saved_step > 0 ? (uint64_t)train->saved_step : 0,
+        .timed_steps = train->timed.steps,
+        .step_us = train->timed.step_us,
+        .data_us = train->timed.data_us,
+        .compute_us = train->timed.compute_us,
+        .update_us = train->timed.update_us,
+        .wait_us = train->timed.wait_us,
     };
     /* A new checkpoint is reported at once: a restart must not take its absence for a new job. */
     const bool is_urgent =
         train->told_step != train->saved_step || pending->step >= train_total_steps(train);
 
     train->told_step = train->saved_step;
+    train->timed = (struct train_timed){0};
     return agent_report(train->agent, &progress, is_urgent);
 }
 
@@ -172,7 +181,7 @@ static enum status compute(struct train *train, struct train_pending *pending, u
     const struct net_clip clip = {options->clip_grad_value, options->clip_grad_norm};
     struct schedule_now now;
     struct optim optim;
-    uint64_t begun_us;
+    uint64_t begun_us, update_us;
     enum status status = train_group(train, pending, wait_us, err);
 
     if (status == STATUS_OK)
@@ -185,16 +194,37 @@ static enum status compute(struct train *train, struct train_pending *pending, u
         return status;
     optim = optim_now(options, &now);
     begun_us = trace_now(train->trace);
+    update_us = mono_us();
+    agent_doing(train->agent, "optimizer");
     if (clip.value > 0.0F || clip.norm > 0.0F)
         net_clip(train->net, &clip);
     net_update(train->net, &optim);
+    train->update_us = mono_us() - update_us;
     trace_span(train->trace, TRACE_TRAINING, "optimizer", begun_us, NULL, 0);
     pending->lr = now.lr;
     return STATUS_OK;
 }
 
+/* Under NCCL the host cannot tell computing from waiting for others, both are on the device: all of it counts
+ * as waiting, so a rank is slow by its data alone. */
+static void add_times(struct train *train, uint64_t step_us, uint64_t data_us, uint64_t exposed_us)
+{
+    struct train_timed *timed = &train->timed;
+    const uint64_t known_us = data_us + train->update_us;
+    const uint64_t left_us = step_us > known_us ? step_us - known_us : 0;
+    const uint64_t wait_us = train->uses_nccl || exposed_us > left_us ? left_us : exposed_us;
+
+    timed->steps++;
+    timed->step_us += step_us;
+    timed->data_us += data_us;
+    timed->update_us += train->update_us;
+    timed->wait_us += wait_us;
+    timed->compute_us += left_us - wait_us;
+}
+
 static enum status step(struct train *train, struct err *err)
 {
+    const uint64_t begun_us = mono_us();
     struct train_pending pending;
     struct ddp_times times = {0};
     uint64_t wait_us = 0;
@@ -215,6 +245,7 @@ static enum status step(struct train *train, struct err *err)
     train->pending[train->pending_count++] = pending;
     if (train->ddp != NULL)
         times = ddp_times(train->ddp);
+    add_times(train, mono_us() - begun_us, wait_us, times.exposed_us);
     train->profile_wait_us += wait_us;
     train->profile_comm_us += times.comm_us;
     train->profile_exposed_us += times.exposed_us;

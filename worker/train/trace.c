@@ -197,7 +197,7 @@ enum status train_trace_end(struct train *train, struct err *err)
         struct err why = {.text = ""};
 
         tell(train, trace_write(train->trace, &why), &why);
-        train_nccl_pause(train); /* no rank begins a step before all have sent */
+        train_pause(train, AGENT_SAVING, "trace"); /* no rank begins a step before all have sent */
         status = gather(train, err);
     }
     train_trace_close(train);

@@ -131,7 +131,7 @@ static enum status validate(struct train *train, const volatile bool *stop, stru
     struct net_result sums = {0};
     enum status status = train->ddp != NULL ? ddp_forward_begin(train->ddp, err) : STATUS_OK;
 
-    train_nccl_pause(train);
+    train_pause(train, AGENT_VALIDATING, "validation");
     if (status == STATUS_OK)
         status = count_batches(train, stop, &sums, err);
     if (status == STATUS_OK)
@@ -196,7 +196,8 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
         if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
             status = train_settle(train, true, err);
         if (is_checkpoint_due(train))
-            train_nccl_pause(train); /* rank 0 copies the net, the others wait in the next step */
+            train_pause(train, AGENT_SAVING,
+                        "checkpoint"); /* rank 0 copies the net, the others wait in the next step */
         if (status == STATUS_OK)
             status = save(train, is_stopped, err);
         if (status == STATUS_OK && is_stopped)

@@ -11,6 +11,8 @@ import tempfile
 import threading
 import time
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, and ddpctl leaves it so
+
 BUILD = os.environ.get("BUILD_ROOT", sys.argv[1] if len(sys.argv) > 1 else "build")
 DDPCTL = os.path.join(BUILD, "ddpctl", "ddpctl")
 WAIT_S = 60
@@ -20,6 +22,15 @@ def clean_environ(**more):
     environ = {k: v for k, v in os.environ.items() if not k.startswith("DDP_")}
     environ.update(more)
     return environ
+
+
+def ptrace_scope():
+    """Above 0 only root looks into processes that are not its children."""
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as scope:
+            return int(scope.read())
+    except FileNotFoundError:  # a kernel without Yama
+        return 0
 
 
 class Case:
@@ -76,8 +87,9 @@ class Case:
 class Cluster:
     """rendezvous and launcherds of a Case, on a unix socket."""
 
-    def __init__(self, case, nodes=1, slots=4):
+    def __init__(self, case, nodes=1, slots=4, server_options=()):
         self.case = case
+        self.server_options = server_options
         self.server = f"unix:{case.dir}/rendezvous.sock"
         self.daemons = {}
         self.start_server()
@@ -86,7 +98,7 @@ class Cluster:
                         "--allow-root")
 
     def start_server(self):
-        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock")
+        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock", *self.server_options)
 
     def launch(self, name, program, *args):
         log = open(f"{self.case.dir}/{name}.log", "ab")
@@ -201,11 +213,13 @@ class UnixRelay(Relay):
         return far
 
 
-def wait_until(what, condition):
-    end = time.monotonic() + WAIT_S
-    while not condition():
+def wait_until(what, condition, patience_s=WAIT_S):
+    """What `condition` gives, once that is true."""
+    end = time.monotonic() + patience_s
+    while not (found := condition()):
         assert time.monotonic() < end, f"{what} did not come"
         time.sleep(0.01)
+    return found
 
 
 def equal(actual, expected, about=""):

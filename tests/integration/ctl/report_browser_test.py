@@ -33,7 +33,7 @@ if rank == 0:
         if step % 1000 == 0:
             put(kind="epoch", epoch=step // 1000, step=step, loss=loss)
             put(kind="validation", epoch=step // 1000, step=step, loss=loss * 1.2, acc1=70 + step / 1000, acc5=90 + step / 2000)
-    print("<b>line</b> " * 40)
+    print(f"<b>line</b> {generation} " * 40)
     if generation < 3:
         sys.exit(3)
 '''

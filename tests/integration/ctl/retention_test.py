@@ -19,13 +19,9 @@ class Keeping(Cluster):
     """A cluster whose launcherd and rendezvous get more options."""
 
     def __init__(self, case, server_options=(), node_options=()):
-        self.server_options = server_options
-        super().__init__(case, nodes=0)
+        super().__init__(case, nodes=0, server_options=server_options)
         self.launch("node0", "launcherd", "--server", self.server, "--name", "node0", "--slots", "4", "--allow-root",
                     *node_options)
-
-    def start_server(self):
-        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock", *self.server_options)
 
     def logs(self):
         return f"{self.case.dir}/node0/logs"

@@ -66,7 +66,7 @@ def one_rank_s_bytes_are_exact():
 
 def hostile_text_is_escaped():
     with Case() as case:
-        done = case.ctl(*RUN, "-n", "2", "--rank", "1", "--", "printf", "a\\033[2Jb\\n")
+        done = case.ctl(*RUN, "-n", "2", "--rank", "1", "--prefix", "always", "--", "printf", "a\\033[2Jb\\n")
         equal(done.stdout, " 1 node0 | a\\x1b[2Jb\n")
 
 
@@ -125,7 +125,7 @@ def killed_daemons_come_back_and_the_job_goes_on():
             pass
         output, errors = process.communicate(timeout=60)
         equal(process.returncode, 0, errors)
-        equal(sorted(output.splitlines()), [" 0 node0 | end", " 1 node0 | end"])
+        equal(output, "end\nend\n")
         assert "rendezvous ended unexpectedly" in errors and "node0 ended unexpectedly" in errors, errors
 
 
@@ -141,14 +141,14 @@ def a_killed_ddpctl_takes_its_daemons_along():
 
 def what_is_wrong_is_said_at_once():
     with Case() as case:
-        for args, code, text in (((*RUN, "--nnodes", "1:2", "--", "x"), 125, "comes later"),
+        for args, code, text in (((*RUN, "--nnodes", "2:1", "--", "x"), 125, "MIN:MAX"),
                                  ((*RUN,), 125, "there is no command"),
                                  ((*RUN, "--nproc-per-node", "0", "--", "x"), 125, "not in 1..64"),
                                  ((*RUN, "--nodes", "65", "--", "x"), 125, "65 are more than 64"),
                                  ((*RUN, "--bindir", "/nonexistent", "--", "x"), 125, "not to be found"),
                                  (("run", "--state-dir", "/x", "--", "x"), 125, "go with --standalone"),
                                  (("rnu",), 2, "did you mean run?"),
-                                 (("top",), 2, "later version")):
+                                 (("top",), 2, "top needs a terminal")):
             done = case.ctl(*args)
             equal(done.returncode, code, f"{args} {done.stderr}")
             assert text in done.stderr, f"{args}: {done.stderr}"

@@ -140,6 +140,36 @@ class Cluster:
                 found.append((int(name), command.replace(b"\0", b" ").decode(errors="replace")))
         return found
 
+    def processes_of(self, index):
+        """All that is on that node: launcherd, shims, workers."""
+        mark = f"{self.folder}/node{index}".encode()
+        found = {self.nodes[index].process.pid}
+        for pid, _ in self.processes():
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as command, open(f"/proc/{pid}/environ", "rb") as environment:
+                    words = (command.read() + b"\0" + environment.read()).replace(b"=", b"\0").split(b"\0")
+            except OSError:
+                continue
+            if any(word == mark or word.startswith(mark + b"/") for word in words):
+                found.add(pid)
+        return sorted(found)
+
+    def signal_node(self, index, number):
+        pids = self.processes_of(index)
+        for pid in pids:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+        return pids
+
+    def kill_node(self, index):
+        """All that is on it at once, as when the machine's kernel ends; self.nodes[index].start() makes it anew."""
+        pids = self.signal_node(index, signal.SIGKILL)
+        self.nodes[index].process.wait(PATIENCE_S)
+        self.nodes[index].process.stdout.close()
+        wait_until(lambda: not any(is_alive(pid) for pid in pids), "the end of the node's processes")
+
     def run_dirs(self):
         return glob.glob(f"{self.folder}/node*/run/*")
 

@@ -3,7 +3,8 @@
 worker: 10 jobs, each with one worker killed with SIGKILL at a random step: one restart, and the last checkpoint is to the
 bit that of an undisturbed run. server, launcherd: the job neither stops nor restarts. shim: its workers die with
 it, the job restarts once. pause: the server is stopped for a while (SIGSTOP), and no job notices.
-node: one node cannot make run directories, and its jobs run on the other. After each, nothing is left: processes, sockets, run directories, temporary files."""
+node: one node cannot make run directories, and its jobs run on the other. preempt: jobs of a higher priority come, and the
+last checkpoint is to the bit that of an undisturbed run. After each, nothing is left: processes, sockets, run directories, temporary files."""
 
 import glob
 import hashlib
@@ -19,10 +20,10 @@ STEPS = 60
 LONG = 240  # long enough for a kill after its first steps, also where a step takes little
 
 
-def train(cluster, name, steps=STEPS):
+def train(cluster, name, steps=STEPS, options=()):
     folder = f"{cluster.folder}/train-{name}"
     job = cluster.submit("--name", name, "--nodes", "2", "--nproc-per-node", "2", "--max-restarts", "3",
-                         "--", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "--dummy",
+                         *options, "--", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "--dummy",
                          "-b", "20", "--lr", "0.01", "--momentum", "0.9", "--epochs", "1",
                          "--max-steps", str(steps), "--checkpoint-every", "10",
                          "--checkpoint-dir", folder)
@@ -161,12 +162,29 @@ def broken_node(build, _seed):
         assert status["ranks"][0]["node"] == "node0", status
 
 
+def preempt(build, _seed):
+    """A job of a higher priority comes twice: the training goes on from the step at which it was stopped."""
+    with Cluster(build, server_options=["--preempt", "priority"]) as cluster:
+        job, folder = train(cluster, "calm", LONG)
+        expect(cluster, job, 0)
+        calm = last_parameters(folder)
+        job, folder = train(cluster, "preempted", LONG, ["--priority", "-1"])
+        for generation in (1, 2):
+            cluster.wait_step(job, 25 * generation, generation)
+            expect(cluster, cluster.submit("--nodes", "2", "--nproc-per-node", "2", "--", "true"), 0)
+        status = expect(cluster, job, 2)
+        assert status["restarts_used"] == 0, status
+        assert last_parameters(folder) == calm, "the result is another one"
+        events = cluster.ctl("events", str(job)).stdout
+        assert events.count("for its priority, 0 against -1") == 2, events
+
+
 def main():
     build, name = sys.argv[1], sys.argv[2]
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")
     {"worker": kill_workers, "server": kill_server, "launcherd": kill_launcherd,
-     "shim": kill_shim, "pause": pause_server, "node": broken_node}[name](build, seed)
+     "shim": kill_shim, "pause": pause_server, "node": broken_node, "preempt": preempt}[name](build, seed)
     print("ok")
 
 

@@ -207,7 +207,8 @@ def killed(cluster):
     for generation in range(1, 4):
         step = (cluster.status(job).get("progress") or {}).get("step") or 0
         status = cluster.wait_step(job, step + chance.randint(2, 9), generation)
-        victim = chance.choice(status["ranks"])
+        wait_until(lambda: all(rank["pid"] for rank in cluster.status(job)["ranks"]), "all ranks to run")
+        victim = chance.choice(cluster.status(job)["ranks"])
         print(f"generation {status['generation']}: kills rank {victim['rank']} after step {status['progress']['step']}",
               flush=True)
         os.kill(victim["pid"], signal.SIGKILL)

@@ -1,4 +1,5 @@
-/* gpu_watch on the stand-in for NVML: a burst of Xids, longer than its queue, loses none. */
+/* gpu_watch on the stand-in for NVML: a burst of Xids, longer than its queue, loses none; gauges are the last
+ * known ones when the driver hangs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -73,6 +74,65 @@ TEST(a_burst_of_xids_loses_none)
     uv_close((uv_handle_t *)&timer, NULL);
     uv_run(&loop, UV_RUN_DEFAULT);
     CHECK(uv_loop_close(&loop) == 0);
+    CHECK(gpu_watch_close(&watch, 10 * SECOND_US));
+    CHECK(unlink(path) == 0);
+}
+
+static void write_lines(const char *path, const char *lines)
+{
+    char beside[64];
+    FILE *file;
+
+    (void)snprintf(beside, sizeof beside, "%s.new", path);
+    file = fopen(beside, "w");
+    CHECK(file != NULL);
+    (void)fputs(lines, file);
+    CHECK(fclose(file) == 0 && rename(beside, path) == 0);
+}
+
+TEST(gauges_are_read_and_stay_when_the_driver_hangs)
+{
+    char path[] = "/tmp/ddp-gauges-XXXXXX";
+    struct gpu_gauges gauges[3] = {0};
+    struct gpu_watch *watch = NULL;
+    struct err err;
+    uint32_t count = 0;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0);
+    write_lines(path, "gpus 3\nmemory 0 2048\ngauges 0 87 64 412500 700000\nerror 2 15\n");
+    CHECK(setenv("STAND_IN_NVML", path, 1) == 0);
+    CHECK(gpu_watch_new(&watch, &err) == STATUS_OK);
+    CHECK(gpu_watch_count(watch, 10 * SECOND_US, &count, &err) == STATUS_OK);
+    gpu_watch_gauges(watch, 3, 5 * SECOND_US, SECOND_US, 10 * SECOND_US, gauges);
+    CHECK_EQ(gauges[0].read_us, 5 * SECOND_US);
+    CHECK_STR(gauges[0].name, "Stand-in GPU");
+    CHECK_STR(gauges[0].uuid, "GPU-00000000-0000-0000-0000-000000000000");
+    CHECK_EQ(gauges[0].utilization_percent, 87);
+    CHECK_EQ(gauges[0].temperature_c, 64);
+    CHECK_EQ(gauges[0].power_mw, 412500);
+    CHECK_EQ(gauges[0].power_limit_mw, 700000);
+    CHECK_EQ(gauges[0].memory_used_bytes, 2048LL << 20);
+    CHECK_EQ(gauges[0].memory_total_bytes, 80LL << 30);
+    CHECK_EQ(gauges[1].utilization_percent, GAUGE_UNKNOWN);
+    CHECK_EQ(gauges[1].power_mw, GAUGE_UNKNOWN);
+    CHECK_EQ(gauges[2].read_us, 0);
+    CHECK_STR(gauges[2].error, "GPU is lost");
+    /* Younger than asked for: not read again. */
+    write_lines(path, "gpus 3\ngauges 0 10 30 100000 700000\n");
+    gpu_watch_gauges(watch, 1, 6 * SECOND_US, SECOND_US, 10 * SECOND_US, gauges);
+    CHECK_EQ(gauges[0].utilization_percent, 87);
+    gpu_watch_gauges(watch, 1, 7 * SECOND_US, SECOND_US, 10 * SECOND_US, gauges);
+    CHECK_EQ(gauges[0].utilization_percent, 10);
+    write_lines(path, "hang\ngpus 3\n");
+    gpu_watch_gauges(watch, 1, 10 * SECOND_US, SECOND_US, SECOND_US / 10, gauges);
+    CHECK_EQ(gauges[0].read_us, 7 * SECOND_US);
+    CHECK_EQ(gauges[0].utilization_percent, 10);
+    CHECK_STR(gauges[0].error, "the driver does not answer");
+    write_lines(path, "gpus 3\ngauges 0 11 30 100000 700000\n");
+    gpu_watch_gauges(watch, 1, 20 * SECOND_US, SECOND_US, 10 * SECOND_US, gauges);
+    CHECK_EQ(gauges[0].utilization_percent, 11);
+    CHECK_STR(gauges[0].error, "");
+    gpu_watch_detach(watch);
     CHECK(gpu_watch_close(&watch, 10 * SECOND_US));
     CHECK(unlink(path) == 0);
 }

@@ -3,6 +3,7 @@
 Waiting is for a condition, with a generous time-out; nothing sleeps to be in step.
 """
 import base64
+import itertools
 import json
 import os
 import pwd
@@ -17,9 +18,10 @@ import time
 
 TIMEOUT_S = 120.0
 WIDE = {"job_id", "lease_us", "sent_us", "slot_mask", "grace_us", "offset", "request_id", "wait_us", "until_us",
-        "instance", "failed_age_us", "step", "steps", "checkpoint_step", "size"}
+        "instance", "failed_age_us", "step", "steps", "checkpoint_step", "size", "array_job", "warn_after_us"}
 CLUSTER = "cluster0"
 
+REQUESTS = itertools.count(1_000_000)
 
 def user_name():
     """Our account, as the server names it."""
@@ -192,7 +194,8 @@ class Server:
         fields = dict(cluster=self.cluster, job_id=job, generation=generation, name=f"job{job}", user=user_name(),
                       node_rank=0, node_count=1, rank_base=0, local_count=nproc, world=nproc,
                       slot_mask=(1 << nproc) - 1, restart_count=generation - 1, max_restarts=3, checkpoint_step=0,
-                      grace_us=1_000_000, cwd=cwd, argv=argv, env={"PATH": os.environ["PATH"]} if env is None else env)
+                      grace_us=1_000_000, cwd=cwd, argv=argv, env={"PATH": os.environ["PATH"]} if env is None else env, nodes={}, launch={},
+                      array_job=0, array_index=0, array_count=0, array_min=0, array_max=0, warn_after_us=0, warn_signal=0)
         fields.update(more)
         self.send("start", **fields)
 
@@ -227,10 +230,18 @@ class Server:
                 return out
 
     def log_read(self, job, generation, rank, offset=0, tail_lines=0, bytes_max=32768, wait_us=30_000_000, what="output"):
-        request = len(self.messages) + 1_000_000 * job
+        request = next(REQUESTS)
         self.send("log_read", what=what, request_id=request, job_id=job, generation=generation, rank=rank, offset=offset,
                   tail_lines=tail_lines, bytes_max=bytes_max, wait_us=wait_us)
         data = dict(self.wait_for("log_data", lambda m: m["request_id"] == request, what="log_data"))
+        data["bytes"] = base64.b64decode(data["bytes"])
+        return data
+
+    def node_ask(self, what, **fields):
+        request = len(self.messages) + 1
+        self.send("node_ask", **dict(dict(request_id=request, what=what, peers={}, args={}, user=user_name(), job_id=0, cwd="", argv=[],
+                                          env={}), **fields))
+        data = dict(self.wait_for("node_data", lambda m: m["request_id"] == request, what="node_data"))
         data["bytes"] = base64.b64decode(data["bytes"])
         return data
 

@@ -21,6 +21,7 @@ from node_lib import World, is_alive, token_holders, wait_until
 LAUNCHERD = os.path.abspath(sys.argv[1])
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(LAUNCHERD))), "worker")  # of a build folder
 TOOLS = f":{TOOLS}" if os.path.exists(os.path.join(TOOLS, "ddp-worker")) else ""
+PYTHON_MODULES = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(LAUNCHERD))), "libddp", "python")
 SHELL = "/bin/sh"
 PYTHON = sys.executable
 
@@ -62,7 +63,7 @@ def test_exit_code_and_tail_of_the_first_failure():
         assert report["failed_rank"] == 1 and report["cause"] == "rank 1 exited with code 7", report
         assert report["tail"] == "line 3\nline 4\nline 5\nline 6\nline 7\n", report
         states = {r["rank"]: (r["state"], r["exit_code"], r["signal"]) for r in report["ranks"]}
-        assert states == {0: ("stopped", 0, 9), 1: ("exited", 7, 0), 2: ("stopped", 0, 9)}, states
+        assert states == {0: ("stopped", 0, 15), 1: ("exited", 7, 0), 2: ("stopped", 0, 15)}, states
         world.forget(node, 1, 1)
 
 
@@ -76,7 +77,7 @@ def test_death_by_signal():
 
 
 def test_a_core_file_in_progress_is_a_failure():
-    """A large core file takes long; most of this one is a hole. It gets 7 s, and its peers none."""
+    """A large core file takes long; most of this one is a hole. It gets 7 s; its peers get SIGTERM."""
     if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
         raise AssertionError("this test needs a hard limit of core files (ulimit -H -c) that is unlimited")
     script = """import mmap, os, resource, time
@@ -223,12 +224,12 @@ def test_environment_exact():
                 "TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "False",
                 "TORCHELASTIC_ERROR_FILE": f"{node.log_dir(1)}/g2-errors/rank{rank}.json",
                 "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "DDP_JOB_ID": "1",
-                "DDP_CLUSTER": node_lib.CLUSTER, "DDP_GENERATION": "2", "DDP_SHIM_FD": "3",
+                "DDP_CLUSTER": node_lib.CLUSTER, "DDP_GENERATION": "2", "DDP_SHIM_FD": "3", "DDP_SHIM_PROTOCOL": "2",
                 "DDP_METRICS": f"{node.log_dir(1)}/g2-errors/rank{rank}.metrics.jsonl",
                 "DDP_CHECKPOINT_STEP": "0", "DDP_NODE_NAME": "node0", "DDP_NODE_ADDRESS": "127.0.0.1",
                 "DDP_JOB_TOKEN": shim["token"], "NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo",
                 "USER": node_lib.user_name(), "LOGNAME": node_lib.user_name(),
-                "SHELL": shell,
+                "SHELL": shell, "PYTHONPATH": PYTHON_MODULES,
             }
             assert found == expected, sorted(set(found.items()) ^ set(expected.items()))
         world.forget(node, 1, 2)
@@ -346,6 +347,70 @@ def test_log_follows_as_it_grows():
         assert last["bytes"] == b"" and last["is_final"], last
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)
+
+
+def test_questions_are_answered():
+    with World(LAUNCHERD) as world:
+        world.node()
+        data = world.server.node_ask("clock")
+        assert data["bytes"] == b"{}" and data["problem"] == "" and abs(int(data["node_ms"]) / 1000 - time.time()) < 60, data
+        gauges = json.loads(world.server.node_ask("gauges")["bytes"])
+        assert gauges["schema"] == "ddp.gauges.v1" and gauges["node"] == "node0", gauges
+
+
+def test_doctor_listens_and_connects():
+    """Only for those that were named; every failure has its name."""
+    with World(LAUNCHERD) as world:
+        world.node()
+        def tries(peers, args):
+            data = world.server.node_ask("connect", peers=peers, args=args)
+            return [(one["peer"], one["result"]) for one in json.loads(data["bytes"])["tries"]]
+        def listen(guest):
+            return json.loads(world.server.node_ask("listen", peers={"guest": guest})["bytes"])["ports"]
+        ports = listen("127.0.0.1")
+        assert len(set(ports)) == 3, ports
+        text = ",".join(map(str, ports))
+        assert tries({"b": "127.0.0.1"}, {"b": text}) == [("b", "ok")] * 3
+        assert tries({"b": "127.0.0.1"}, {'who"': text}) == []  # no node of the question
+        assert tries({"b": "127.0.0.1"}, {"b": "x"}) == []
+        assert tries({"b": "no address"}, {"b": "7"}) == [("b", "no-route")]
+        closed = socket.socket()  # bound, but nobody listens
+        closed.bind(("127.0.0.1", 0))
+        assert tries({"b": "127.0.0.1"}, {"b": str(closed.getsockname()[1])}) == [("b", "refused")]
+        silent = socket.create_server(("127.0.0.1", 0))  # the kernel connects, and nobody answers
+        assert tries({"b": "127.0.0.1"}, {"b": str(silent.getsockname()[1])}) == [("b", "silent")]
+        closed.close()
+        silent.close()
+        strange = listen("127.0.0.9")
+        with open("/proc/net/tcp", encoding="ascii") as file:  # whose sockets these are
+            uids = {line.split()[7] for line in file if line.split()[1].endswith(f":{strange[0]:04X}") and line.split()[3] == "0A"}
+        assert uids == {str(65534 if os.geteuid() == 0 else os.geteuid())}, uids
+        assert tries({"b": "127.0.0.1"}, {"b": str(strange[0])}) == [("b", "broken")]
+
+
+def test_doctor_runs_as_the_account_of_the_question():
+    with World(LAUNCHERD) as world:
+        world.node()
+        python = f"{world.folder}/python-shows-uid"
+        with open(python, "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\necho python=$0\necho torch=$(id -u)\necho cudnn=$HOME\necho torch_sees_gpu=0\n")
+        os.chmod(python, 0o755)
+        def ask(user):
+            data = world.server.node_ask("doctor", user=user, job_id=1, cwd="/tmp", argv=[python, "x"], env={"HOME": "/of/the/job"})
+            return json.loads(data["bytes"])
+        facts = ask(node_lib.user_name())
+        assert facts["torch"] == str(os.geteuid()) and facts["cudnn"] == "/of/the/job" and facts["uid"] == os.geteuid(), facts
+        assert "no-such-account" in ask("no-such-account")["user_problem"] and "torch" not in ask("no-such-account")
+        nobody = pwd.getpwnam("nobody").pw_uid
+        if os.geteuid() != 0 or nobody < 1000:
+            return "skip (needs root, and a nobody with a uid above 1000, for another's account)"
+        os.chmod(world.folder, 0o755)
+        facts = ask("nobody")
+        assert facts["torch"] == str(nobody) and facts["uid"] == nobody, facts
+        assert {disk["what"]: disk["is_writable"] for disk in facts["disks"]} == {"state": 1, "logs": 1, "tmp": 1, "job": 1}, facts
+        os.chmod(world.folder, 0o700)
+        assert "python-shows-uid" in ask("nobody")["job_problem"]
+    return None
 
 
 def test_stop_with_grace_then_kill():
@@ -842,7 +907,7 @@ def test_long_state_directory():
 def random_order(rng, keys):
     """A random valid message of a server; `keys`: jobs and generations that it has spoken of."""
     kind = rng.choice(["start", "go", "go", "world", "stop", "stop", "forget", "forget", "report_ack", "beat_ack",
-                       "slot_resume", "error", "log_read", "node_welcome" if rng.random() < 0.05 else "go"])
+                       "slot_resume", "error", "log_read", "input", "node_ask", "node_welcome" if rng.random() < 0.05 else "go"])
     job, generation = rng.choice(keys) if keys and rng.random() < 0.7 else (rng.randrange(1, 30), rng.choice([1, 1, 2]))
     key = dict(job_id=job, generation=generation)
     if kind == "start":
@@ -854,7 +919,7 @@ def random_order(rng, keys):
                           world=rng.choice([1, 2, 1024]), slot_mask=slots, restart_count=0, max_restarts=0,
                           checkpoint_step=rng.choice([0, 1200]), grace_us=rng.choice([0, 1000]), cwd=rng.choice(["/", "/", "/\n" + "\u00e9" * 300]),
                           argv=rng.choice([["true"], ["false"], ["/\t\u00e9" * 90], [SHELL, "-c", "exit 3"]]),
-                          env=rng.choice([{}, {"PATH": "/bin"}, {"A=B": "c"}, {"": "x"}]))
+                          env=rng.choice([{}, {"PATH": "/bin"}, {"A=B": "c"}, {"": "x"}]), nodes=rng.choice([{}, {"node0": "127.0.0.1"}, {"a": "x"}]))
     if kind == "node_welcome":
         return kind, dict(cluster=rng.choice([node_lib.CLUSTER, "other"]), beat_interval_us=50000, lease_us=60_000_000)
     return kind, {
@@ -864,6 +929,10 @@ def random_order(rng, keys):
         "beat_ack": dict(sent_us=rng.choice([0, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000, 2**63 - 1])),
         "slot_resume": dict(slot=rng.randrange(64), incident=str(rng.choice([0, 1, 2**64 - 1]))),
         "error": dict(code="full", message="\u00e9", hint=""),
+        "node_ask": dict(request_id=rng.getrandbits(60), what=rng.choice(["clock", "gauges"]), peers={}, args={"k": "v"},
+                         user="", job_id=0, cwd="", argv=[], env={}),
+        "input": dict(key, request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]), offset=rng.choice([0, 2**62]), bytes=rng.choice(["", "AAAA"]),
+                      is_end=rng.random() < 0.5, rows=rng.choice([0, 65535]), columns=80),
         "log_read": dict(key, what="output", request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]), offset=rng.choice([0, 2**63 - 1]),
                          tail_lines=rng.choice([0, 1000000]), bytes_max=rng.choice([1, 32768]),
                          wait_us=rng.choice([0, 60_000_000])),

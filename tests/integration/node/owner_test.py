@@ -253,6 +253,7 @@ def test_memory_limit():
         report = world.server.run(1, [sys.executable, "-c", "data = [b'x' * (1 << 20) for _ in range(1000)]"])
         assert report["cause"] == ("rank 0 was killed by signal 9 (SIGKILL): killed by the kernel: out of memory (limit 96 "
                                    "MiB)"), report
+        assert report["failed_oom"] is True, report
         world.forget(node, 1, 1)
 
 

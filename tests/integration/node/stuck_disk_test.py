@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
@@ -126,11 +127,11 @@ def test_cancel():
 
 
 def test_lease_and_a_death():
-    """Two jobs: one loses its server, and a worker of the other one dies."""
+    """Two jobs: one loses its server, and a worker of the other one dies; its error file cannot be read then."""
     with World(LAUNCHERD, lease_us=2_000_000) as world:
         disk = Disk(world)
         node, pid, go, _ = begin(world, 1 << 20)
-        world.server.start(2, 1, ["sleep", "1000"], slot_mask=2)
+        world.server.start(2, 1, ["sh", "-c", "while :; do echo x; sleep 0.02; done"], slot_mask=2)
         world.server.go(2, 1)
         other = world.server.wait_phase(2, 1, "running")["ranks"][0]["pid"]
         disk.hang()
@@ -159,6 +160,29 @@ def test_a_shim_ends_although_its_disk_never_goes_on():
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)
         assert glob.glob(f"{node.log_dir(1)}/g1-rank0.log"), "the log is gone"
+
+
+
+def test_looking_at_a_rank_hangs():
+    """The database of users hangs: logs are read meanwhile, the look is given up, and the next one works."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world)
+        node, _, go, through = begin(world)
+        disk.hang()
+        asked = threading.Thread(target=lambda: answers.append(world.server.log_read(1, 1, 0, what="stack")))
+        answers = []
+        asked.start()
+        assert len(world.server.log_read(1, 1, 0)["bytes"]) == LINE and not answers
+        asked.join(60)
+        assert answers[0]["problem"].endswith("rank 0: looking at it took too long: something hangs there"), answers
+        disk.go_on()
+        wait_until(lambda: world.server.log_read(1, 1, 0, what="stack")["bytes"].startswith(b'{"schema":"ddp.stack.v1"'),
+                   "a look that is not too slow")
+        node_lib.write_file(go, "")
+        wait_until(lambda: os.path.exists(through), "the program to print all")
+        world.server.stop(1, 1, signal.SIGKILL)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
 
 
 if __name__ == "__main__":

@@ -219,7 +219,7 @@ def check_removal(machine, units):
     machine.output("dpkg", "-r", "ddp-launcher")
     assert not any(units.is_active(name) for name in units.units), "a service still runs"
     left = [path for path in files if machine.exists(path)]
-    assert sorted(left) == ["/etc/default/launcherd", "/etc/default/rendezvous"], left
+    assert sorted(left) == ["/etc/default/ddp-http", "/etc/default/launcherd", "/etc/default/rendezvous"], left
     assert machine.exists("/var/lib/ddp/rendezvous/state.db")
     machine.output("dpkg", "-P", "ddp-launcher")
     left = [path for path in files + ["/var/lib/ddp"] if machine.exists(path)]

@@ -30,7 +30,7 @@ FREE = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR
 # Beside DDP_*: who the job runs as, and the interface of the node's address; torchrun leaves both to luck.
 OURS = re.compile(r"(DDP_[A-Z_]+|USER|LOGNAME|XDG_CONFIG_HOME|(NCCL|GLOO)_SOCKET_IFNAME)$")
 # Ours gives a job these where its submitter has none; torchrun does not.
-DEFAULTED = {"HOME", "LANG", "PYTHONUNBUFFERED", "SHELL"}
+DEFAULTED = {"HOME", "LANG", "PYTHONPATH", "PYTHONUNBUFFERED", "SHELL"}
 # The shell's and Python's own, the tests' own, and what torchrun's agent sets for itself and workers merely inherit.
 NOISE = {"_", "PWD", "OLDPWD", "SHLVL", "LC_CTYPE", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
 WRITE_ENVIRONMENT = ("import json, os, sys; open(os.path.join(sys.argv[1], os.environ['RANK'] + '.json'), 'w')"
@@ -107,7 +107,7 @@ def an_exception_is_the_job_s_failure():
                 "if dist.get_rank() == 1: raise ValueError('no such batch')\ndist.barrier()")
         done = case.ctl(*PAIR, "--max-restarts", "0", "--", PYTHON, "-c", code, timeout=LIMIT_S, **cache(case))
         equal(done.returncode, 1, done.stderr)
-        assert "rank 1 exited with code 1" in done.stderr, done.stderr
+        assert "rank 1 exited with code 1: ValueError: no such batch" in done.stderr, done.stderr
         assert "ValueError: no such batch" in done.stdout + done.stderr, (done.stdout, done.stderr)
 
 

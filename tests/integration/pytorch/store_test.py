@@ -140,7 +140,7 @@ def prefixes(server, store, other):
 
 def strangers(server, store, other):
     """Closed alone, with a reason."""
-    for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\x03\x05\0\0\0\0\0\0\0init/", b"\0\xce\xf7\x85\x3c\x63", b"\0\xce\xf7\x85\x3c\x03" + b"\xff" * 8):
+    for sent in (b"SSH-2.0-OpenSSH\r\n", b"\x03\x05\0\0\0\0\0\0\0init/", b"\0\xce\xf7\x85\x3c\x63", b"\0\xce\xf7\x85\x3c\x03" + b"\xff" * 8):
         with socket.create_connection((server.host, server.port), timeout=120) as stranger:
             stranger.sendall(sent)
             try:

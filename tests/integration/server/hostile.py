@@ -24,7 +24,7 @@ class Hostile:
             self.peer.send("node_hello", protocol=PROTOCOL, version="x", name=rng.choice(NAMES), boot_id="b",
                            instance=rng.choice([1, rng.getrandbits(64)]), pid=1, address="127.0.0.1",
                            slots=rng.choice([1, 2, 8, 64]), gpus=rng.choice([0, 1, 64]), shims=self.shims(),
-                           closed=self.closed())
+                           closed=self.closed(), drains_on_term=rng.random() < 0.5)
         else:
             self.peer.send("client_hello", protocol=PROTOCOL, version="x")
 
@@ -36,7 +36,7 @@ class Hostile:
 
     def key(self):
         """A job and generation that a node was ordered to run, or none such."""
-        known = [o for o in self.orders[-40:] if "job_id" in o]
+        known = [o for o in self.orders[-40:] if "generation" in o]
         if known and self.rng.random() < 0.8:
             order = self.rng.choice(known)
             return dict(job_id=order["job_id"], generation=order["generation"])
@@ -66,14 +66,16 @@ class Hostile:
                     blob=rng.choice(["", "AAAA"]), has_world=rng.random() < 0.3,
                     failed_rank=rng.choice([-1, -1, -1, first, 1023]), failed_age_us=rng.choice([0, YEAR_US]),
                     failed_errno_exit=rng.choice([0, 0, 5, 127]),
-                    failed_class=rng.choice(["unsaid", "program", "node", "network"]), cause=self.text(85), tail=self.text(600),
+                    failed_class=rng.choice(["unsaid", "program", "node", "network"]), cause=self.text(85), tail=self.text(600), error=self.text(600),
+                    failed_oom=rng.random() < 0.2, failed_core=self.text(85),
                     ranks=[self.rank(first + i) for i in range(count)])
 
     def of_node(self):
         rng = self.rng
-        kind = rng.choice(["beat", "beat", "shim_report", "shim_report", "progress", "node_event", "log_data"])
+        kind = rng.choice(["beat", "beat", "shim_report", "shim_report", "progress", "node_event", "log_data", "node_data"])
         if kind == "beat":
-            return kind, dict(sent_us=rng.getrandbits(62), shims=self.shims(), closed=self.closed())
+            return kind, dict(sent_us=rng.getrandbits(62), shims=self.shims(), closed=self.closed(),
+                              leaving=rng.random() < 0.1)
         if kind == "shim_report":
             return kind, self.report()
         if kind == "progress":
@@ -82,7 +84,10 @@ class Hostile:
                               checkpoint_step=rng.choice([0, 1, rng.getrandbits(50)]))
         if kind == "node_event":
             return kind, dict(slot=rng.randrange(64), text="x" + self.text(80))
-        return kind, dict(request_id=rng.randrange(1, 100), offset=0, bytes="", is_final=True, problem=self.text(20))
+        if kind == "node_data":
+            return kind, dict(request_id=rng.randrange(1, 100), bytes="", problem=self.text(20), node_ms=rng.getrandbits(62), server_ms=0)
+        return kind, dict(request_id=rng.randrange(1, 100), offset=0, bytes="", is_final=True, problem=self.text(20),
+                          size=0, runs=[])
 
     def of_client(self):
         rng, job = self.rng, str(self.rng.choice([self.job(), "@last", "job"]))
@@ -91,13 +96,19 @@ class Hostile:
             ("submit", submission(rng.choice([None, "%032d" % rng.randrange(20)]), nodes=rng.choice([1, 1, 2, 64]),
                                   nproc_per_node=rng.choice([1, 2, 64]), max_restarts=rng.choice([0, 3, 1000]),
                                   grace_us=rng.choice([0, YEAR_US]), time_limit_us=rng.choice([0, 1, YEAR_US]))),
+            ("why_get", dict(job=job, ranks_of=rng.choice([0, 1, 2]))),
             ("job_get", dict(job=job, after_version=rng.choice([0, 1, 2**64 - 1]), wait_us=wait_us, first_rank=rng.choice([0, 1, 32767]))),
             ("job_list", dict(all=rng.random() < 0.5, after_id=rng.choice([0, 2**53 - 1]), limit=rng.choice([1, 500]))),
             ("cancel", dict(job=job, signal=rng.randrange(1, 65), grace_us=rng.choice([-1, 0, YEAR_US]))),
             ("node_list", dict(all=True, node=rng.choice([*NAMES, "", "none"]), after=rng.choice([*NAMES, "", "none"]), limit=rng.choice([1, 2, 256]))),
+            ("server_get", dict(request_id=rng.getrandbits(60))),
             ("node_drain", dict(name=rng.choice(NAMES), slot_mask=self.mask(), reason="r" + self.text(60))),
             ("node_resume", dict(name=rng.choice(NAMES), slot_mask=rng.choice([0, 0, self.mask()]))),
             ("event_list", dict(job_id=rng.choice([0, self.job()]), after_id=0, limit=rng.choice([1, 200]), wait_us=wait_us)),
+            ("node_read", dict(request_id=rng.getrandbits(60), node=rng.choice([*NAMES, "none"]), what=rng.choice(["clock", "doctor"]),
+                               job=rng.choice(["", job]), peers=rng.choices([*NAMES, "none"], k=rng.randrange(64)), args={})),
+            ("input", dict(self.key(), request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]), offset=rng.getrandbits(62), bytes=rng.choice(["", "AAAA"]),
+                           is_end=rng.random() < 0.5, rows=0, columns=65535)),
             ("log_read", dict(self.key(), what="output", request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]),
                               offset=rng.getrandbits(62), tail_lines=0, bytes_max=1, wait_us=wait_us)),
         ])

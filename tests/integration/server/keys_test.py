@@ -16,9 +16,9 @@ from server_test import BINARY, dump, expect_refused, server, state_dir, written
 from ddpproto import PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, request_id, run_tests, with_descriptors
 
 LISTEN = ("--listen", "127.0.0.1:0", "--require-key")
-OF_NODES = {"node_hello", "beat", "node_event", "shim_report", "progress", "log_data", "stage_get"}
-OF_USERS = {"client_hello", "submit", "stage_put", "job_get", "job_list", "cancel", "event_list", "log_read",
-            "node_list"}
+OF_NODES = {"node_hello", "beat", "node_event", "shim_report", "progress", "log_data", "node_data", "looked", "input_state", "stage_get"}
+OF_USERS = {"client_hello", "submit", "stage_put", "job_get", "why_get", "job_list", "cancel", "event_list", "log_read", "input",
+            "node_list", "node_read", "server_get"}
 OF_ADMINS = OF_USERS | {"node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove",
                         "principal_list"}
 
@@ -147,7 +147,7 @@ def stored(process):
 def hello_of(role):
     if role == "node":
         return "node_hello", dict(protocol=1, version="t", name="a-node", boot_id="b", instance=1, pid=1, slots=1, gpus=0,
-                                  address="127.0.0.1", shims=[], closed=[])
+                                  address="127.0.0.1", shims=[], closed=[], drains_on_term=False)
     return "client_hello", dict(protocol=1, version="t")
 
 
@@ -199,6 +199,11 @@ def test_jobs_belong_to_names():
                         assert [j["job_id"] for j in jobs] == ids, jobs
                 assert stranger.ask("event_list", job_id=0, after_id=0, limit=99, wait_us=0)["events"]
                 expect_refused("not_found", stranger.ask, "event_list", job_id=job, after_id=0, limit=9, wait_us=0)
+                for client, number, problem in ((same, job, "the rank does not run now"), (stranger, job, "there is no such job"),
+                                                (admin, own["job_id"], "only the owner of a job gives it input")):
+                    said = client.ask("input", request_id=1, job_id=int(number), generation=1, rank=0, offset=0, bytes="", is_end=True,
+                                      rows=0, columns=0)
+                    assert (said["problem"], said["is_closed"]) == (problem, client is not same), said
         with server(*LISTEN, directory=directory) as process:
             with Client(network(process), key=other) as stranger:
                 assert stranger.submit(request)["job_id"] == own["job_id"]
@@ -297,7 +302,7 @@ def test_a_name_that_is_taken():
         with node(address, "n1", key, instance=1):
             with Peer(address, key=key) as second:
                 second.send("node_hello", protocol=1, version="t", name="n1", boot_id="b", instance=2, pid=1,
-                            address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[])
+                            address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
                 error = second.recv_until_closed()[-1]
                 assert error["code"] == "busy" and "a node named n1 is connected already" in error["message"], error
             with node(address, "n1", key, instance=1):  # the same process again takes over
@@ -438,7 +443,7 @@ def test_few_descriptors():
                     peer = stack.enter_context(Client(process.address) if i < 7 else Peer(process.address))
                     if i >= 7:
                         peer.send("node_hello", protocol=1, version="t", name="n%d" % i, boot_id="b", instance=1, pid=1,
-                                  address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[])
+                                  address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
                         assert peer.recv()["type"] == "node_welcome"
                 silent = [open_silent(address, "127.0.0.%d" % (i + 2)) for i in range(40)]
                 for _ in range(100):

@@ -7,27 +7,33 @@ import struct
 from ddpproto import PROTOCOL, encode, frame, submission
 
 NODE_HELLO = dict(protocol=PROTOCOL, version="test", name="evil", boot_id="b", instance=1, pid=1,
-                  address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[])
+                  address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
 SHIM = dict(job_id=1, generation=1, phase="running", slot_mask=1)
 CLOSED = dict(slot=0, state="quarantined", incident="0", reason="r")
 RANK = dict(rank=0, state="running", pid=1, exit_code=0, signal=0, joined=True)
 REPORT = dict(job_id=1, generation=1, revision=1, phase="running", master_port=1, blob="",
               has_world=False, failed_rank=-1, failed_age_us=0, failed_errno_exit=0, failed_class="node", cause="",
-              tail="", ranks=[RANK])
+              tail="", error="", failed_oom=False, failed_core="", ranks=[RANK])
 VALID = [
     (None, "client_hello", dict(protocol=PROTOCOL, version="test")),
     (None, "node_hello", NODE_HELLO),
     ("client", "submit", submission("0" * 32)),
+    ("client", "why_get", dict(job="1", ranks_of=0)),
     ("client", "job_get", dict(job="1", after_version=0, wait_us=0, first_rank=0)),
     ("client", "job_list", dict(all=True, after_id=0, limit=1)),
     ("client", "cancel", dict(job="1", signal=15, grace_us=-1)),
     ("client", "node_list", dict(all=True, node="", after="", limit=256)),
+    ("client", "server_get", dict(request_id=1)),
     ("client", "node_drain", dict(name="n", slot_mask=1, reason="r")),
     ("client", "node_resume", dict(name="n", slot_mask=1)),
     ("client", "event_list", dict(job_id=0, after_id=0, limit=1, wait_us=0)),
     ("client", "log_read", dict(what="output", request_id=1, job_id=1, generation=1, rank=0, offset=0,
                                 tail_lines=0, bytes_max=1, wait_us=0)),
-    ("node", "beat", dict(sent_us=1, shims=[SHIM], closed=[CLOSED])),
+    ("client", "node_read", dict(request_id=1, node="n", what="clock", job="", peers=[], args={})),
+    ("node", "node_data", dict(request_id=1, bytes="", problem="p", node_ms=1, server_ms=0)),
+    ("client", "input", dict(request_id=1, job_id=1, generation=1, rank=0, offset=0, bytes="", is_end=False, rows=24, columns=80)),
+    ("node", "input_state", dict(request_id=1, taken=0, is_closed=False, problem="")),
+    ("node", "beat", dict(sent_us=1, shims=[SHIM], closed=[CLOSED], leaving=False)),
     ("node", "node_event", dict(slot=0, text="x")),
     ("node", "shim_report", REPORT),
     ("node", "progress", dict(job_id=1, generation=1, rank=0, epoch=1, epochs=1, step=1, steps=1,
@@ -44,7 +50,7 @@ WRONG = dict(
     env=[[], {"A": 1}, {"A": "b\0"}], job=["", "x" * 64, 1, None, "a\nb"],
     after_version=["-1", "", "x", 1], wait_us=["60000001", 5], all=[1, "true", None],
     after_id=["9007199254740992"], limit=[0, 501, 2.5], signal=[0, 65, -1], rank=[-1, 32768],
-    generation=[0, 1000001], offset=["-1"], tail_lines=[-1, 1000001], bytes_max=[0, 32769],
+    ranks_of=[-1, 1000001], generation=[0, 1000001], offset=["-1"], tail_lines=[-1, 1000001], bytes_max=[0, 32769],
     job_id=["-1", "9007199254740992", 1], sent_us=["-1", "9223372036854775808"],
     shims=[None, [SHIM, 1], [dict(SHIM, phase="gone")], [dict(SHIM, slot_mask="-1")],
            [dict(SHIM, extra=1)], [{}], [SHIM] * 129],
@@ -54,9 +60,10 @@ WRONG = dict(
     slot_mask=["-1", "18446744073709551616"],
     revision=[0, "1"], phase=["", "Running", 1], master_port=[-1, 65536], blob=["=", "A", "AA", "A=A=",
                                                                              "A" * 700, "AAA\n"],
-    has_world=[0], failed_rank=[-2, 32768], first_rank=[-1, 32768], failed_age_us=["-1"], failed_errno_exit=[128],
+    has_world=[0], is_end=[0, "true"], is_closed=[1], rows=[-1, 65536], columns=[65536, "80"], taken=["-1"], failed_rank=[-2, 32768], first_rank=[-1, 32768], failed_age_us=["-1"], failed_errno_exit=[128],
     failed_class=["", "Node", 1],
-    cause=["a\nb", "x" * 256], tail=["x" * 2048, 1],
+    cause=["a\nb", "x" * 256], tail=["x" * 2048, 1], error=["x" * 2048, 1, "a\0b"], failed_oom=[0, "true"],
+    failed_core=["x" * 256, "a\nb", 1], what=["", "Output", "errors", 1],
     ranks=[[dict(RANK, exit_code=256)], [dict(RANK, signal=65)], [dict(RANK, state="dead")],
            [RANK] * 65, {}], epoch=[-1], steps=["-1"], loss=["0.5", None, 1e301], samples_per_s=[-1])
 

@@ -25,7 +25,8 @@ def say_hello(address, i, closed_count):
     peer = Peer(address)
     closed = [dict(slot=k, state="quarantined", incident=0, reason="slot %d of %d" % (k, i)) for k in range(closed_count(i))]
     peer.send("node_hello", protocol=PROTOCOL, version="test", name="node%d" % i, boot_id="boot", instance=i + 1, pid=1,
-              address="127.0.0.1", slots=SLOTS, gpus=SLOTS, shims=[], closed=closed)
+              address="127.0.0.1", slots=SLOTS, gpus=SLOTS, shims=[], closed=closed,
+              drains_on_term=False)
     assert peer.recv()["type"] == "node_welcome"
     return peer
 
@@ -122,7 +123,7 @@ def start_of(peer):
 def end_part(peer, start):
     ranks = [dict(rank=start["rank_base"] + i, state="stopped", pid=100 + i, exit_code=0, signal=15, joined=False) for i in range(NPROC)]
     peer.send("shim_report", job_id=start["job_id"], generation=1, revision=1, phase="ended", master_port=0, blob="", has_world=False,
-              failed_rank=-1, failed_age_us=0, failed_errno_exit=0, failed_class="unsaid", cause="", tail="", ranks=ranks)
+              failed_rank=-1, failed_age_us=0, failed_errno_exit=0, failed_class="unsaid", cause="", tail="", error="", failed_oom=False, failed_core="", ranks=ranks)
 
 
 def check_status(server, job, states):
@@ -140,6 +141,8 @@ def test_more_ranks_than_a_page():
         starts = [start_of(peer) for peer in peers]
         assert sorted(s["rank_base"] for s in starts) == list(range(0, WIDTH * NPROC, NPROC))
         assert all(s["world"] == WIDTH * NPROC and s["node_count"] == WIDTH for s in starts)
+        for start in starts:  # of all, only the first has to know them
+            assert start["nodes"] == ({"node%d" % i: "127.0.0.1" for i in range(WIDTH)} if start["node_rank"] == 0 else {}), start["nodes"]
         where = {r["rank"]: r["node"] for r in ranks_of(client, job)}
         assert all(where[s["rank_base"]] == "node%d" % i for i, s in enumerate(starts))
         check_status(server, job, {"waiting"})
@@ -164,9 +167,11 @@ def test_a_wide_job_outlives_the_server():
                 info = later.job(job)["jobs"][0]
                 assert info["state"] == "starting" and info["generation"] == 1, info
                 assert [(r["node"], r["slot"]) for r in ranks_of(later, job)] == [(r["node"], r["slot"]) for r in before]
-                peer = say_hello(again.address, 0, lambda i: 0)  # it lists no shim: its start order was lost
-                assert start_of(peer)["rank_base"] == next(r["rank"] for r in before if r["node"] == "node0")
-                peer.close()
+                peers += [say_hello(again.address, i, lambda i: 0) for i in range(WIDTH)]  # they list no shim: the start orders were lost
+                peers[WIDTH].send("beat", sent_us=1, shims=[], closed=[], leaving=False)  # the first order had to wait for the others' addresses
+                start = start_of(peers[WIDTH])
+                assert start["rank_base"] == next(r["rank"] for r in before if r["node"] == "node0") == 0
+                assert len(start["nodes"]) == WIDTH, start["nodes"]
         finally:
             again.kill()
 
@@ -185,7 +190,7 @@ def test_the_log_of_a_late_rank():
             while read["type"] != "log_read":
                 read = peers[i].recv()
             assert read["rank"] == number, read
-            peers[i].send("log_data", size=6, request_id=read["request_id"], offset=0, bytes=base64.b64encode(b"hello\n").decode(),
+            peers[i].send("log_data", runs=[], size=6, request_id=read["request_id"], offset=0, bytes=base64.b64encode(b"hello\n").decode(),
                           is_final=True, problem="")
         out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, err
@@ -199,7 +204,7 @@ def starts_node(starts, rank):
 
 def greet(address, kind, protocol, **more):
     fields = dict(name="n%d" % protocol, boot_id="boot", instance=1, pid=1, address="127.0.0.1", slots=1, gpus=0, shims=[],
-                  closed=[]) if kind == "node_hello" else {}
+                  closed=[], drains_on_term=False) if kind == "node_hello" else {}
     peer = Peer(address)
     peer.send(kind, protocol=protocol, version="test", **fields, **more)
     return peer, peer.recv()
@@ -225,7 +230,7 @@ def test_versions():
             peer, answer = greet(process.address, kind, PROTOCOL + 1, mood="good")
             assert answer["type"] == welcome, answer
             if kind == "node_hello":
-                peer.send("beat", sent_us=1, shims=[], closed=[], mood={"a": [1]})
+                peer.send("beat", sent_us=1, shims=[], closed=[], leaving=False, mood={"a": [1]})
                 assert peer.recv() == dict(type="beat_ack", sent_us=1)
             else:
                 peer.send("job_list", all=True, after_id=0, limit=5, mood=1)

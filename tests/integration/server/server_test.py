@@ -1,7 +1,9 @@
 """The real server process against scripted clients and nodes: server_test.py RENDEZVOUS [TEST...]"""
 
+import base64
 import contextlib
 import os
+import pwd
 import random
 import resource
 import select
@@ -154,11 +156,12 @@ def test_a_job_runs_to_its_end():
     with server() as process, node(process.address, slots=4) as one, \
             Client(process.address) as client:
         one.blob = "AAEC"
-        job = client.submit(nproc_per_node=2, argv=["train"], env={"A": "b"})["job_id"]
+        job = client.submit(nproc_per_node=2, argv=["train"], env={"A": "b"}, launch={"role": "r"})["job_id"]
         one.wait_phase(job, 1, "running")
         one.wait(lambda n: n.shims[(job, 1)]["has_world"])
         start = next(m for m in one.orders if m["type"] == "start")
         assert start["argv"] == ["train"] and start["env"] == {"A": "b"}, start
+        assert start["launch"] == {"role": "r"}, start
         assert start["world"] == 2 and start["local_count"] == 2, start
         assert next(m for m in one.orders if m["type"] == "world")["blob"] == "AAEC"
         info = client.wait_for(job, lambda j: j["state"] == "running" and j["ranks_running"] == 2)
@@ -190,6 +193,29 @@ def test_a_failed_job_tells_why():
         assert info["tail"] == "boom\n" and info["ranks"][0]["exit_code"] == 3, info
         assert client.ask("cancel", job=str(job), signal=15, grace_us=-1)["jobs"][0]["state"] == \
             "failed"
+
+
+def test_why_outlives_the_node_and_the_server():
+    """Every failure is kept: who failed, where, with which last lines, and what followed."""
+    with state_dir() as directory:
+        with server(directory=directory) as process, node(process.address) as one, Client(process.address) as client:
+            job = client.submit(max_restarts=1, nproc_per_node=2)["job_id"]
+            for generation in (1, 2):
+                one.wait_phase(job, generation, "running")
+                one.finish(job, generation, exit_code=2 + generation)
+            client.wait_for(job, lambda j: j["ended"])
+        with server(directory=directory) as process, Client(process.address) as client:
+            why = client.ask("why_get", job="@last", ranks_of=0)
+            assert why["jobs"][0]["job_id"] == job and why["ranks_of"] == 2, why
+            one, two = why["failures"]
+            assert (one["generation"], one["exit_code"], one["tail"]) == (1, 3, "boom\n"), one
+            assert (two["generation"], two["exit_code"], two["tail"]) == (2, 4, "boom\n"), two
+            assert one["decision"] == "restarted at once (restart 1 of 1)", one
+            assert two["decision"].startswith("not restarted: --max-restarts is used up"), two
+            assert one["node"] == "node0" and one["class"] == "program" and one["world"] == 2, one
+            assert why["ranks"][0]["rank"] == two["rank"] and why["ranks"][0]["exit_code"] == 4, why
+            assert [r["exit_code"] for r in client.ask("why_get", job=str(job), ranks_of=1)["ranks"]][0] == 3
+            expect_refused("not_found", client.ask, "why_get", job="99", ranks_of=0)
 
 
 def test_kill_the_server_under_a_running_job():
@@ -284,6 +310,44 @@ def test_logs():
         assert read(999)["problem"] != ""
 
 
+def test_questions_to_nodes():
+    """A question goes to its node with what the server knows, the answer comes back under the asker's id."""
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    with server() as process, Client(process.address) as client, Client(process.address) as other:
+        def ask(who, node_="node0", what="clock", job="", peers=(), args=None, request_id=7):
+            who.send("node_read", request_id=request_id, node=node_, what=what, job=job, peers=list(peers), args=args or {})
+
+        ask(client, "nobody")
+        error = expect_refused("not_found", client.answer)
+        assert "nobody" in error.message, error
+        job = client.submit(name="mine", cwd="/tmp", argv=["/bin/true", "x"], env={"A": "b"}, wait_for_nodes=True)["job_id"]
+        with node(process.address) as one, node(process.address, "node1"):
+            ask(client, what="doctor", peers=["node1", "node1", "none"], args={"k": "v"})
+            ask(other, what="doctor", job="mine")  # the same id of two clients
+            one.wait(lambda n: sum(o["type"] == "node_ask" for o in n.orders) == 2)
+            first, second = (o for o in one.orders if o["type"] == "node_ask")
+            assert first["peers"] == {"node1": "127.0.0.1"} and first["args"] == {"k": "v"}, first
+            assert first["what"] == "doctor" and first["user"] == me and first["job_id"] == 0 and first["env"] == {}, first
+            assert second["job_id"] == job and second["user"] == me and second["cwd"] == "/tmp", second
+            assert second["argv"] == ["/bin/true", "x"] and second["env"] == {"A": "b"}, second
+            for asked, text in ((second, "second"), (first, "first")):
+                one.peer.send("node_data", request_id=asked["request_id"], problem="", node_ms=5, server_ms=0,
+                              bytes=base64.b64encode(text.encode()).decode())
+            for who, text in ((client, b"first"), (other, b"second")):
+                data = who.answer()
+                assert data["request_id"] == 7 and base64.b64decode(data["bytes"]) == text, data
+                assert data["node_ms"] == 5 and abs(data["server_ms"] / 1000 - time.time()) < 60, data
+            ask(client, job="no-such-job")
+            expect_refused("not_found", client.answer)
+            one.peer.send("node_data", request_id=first["request_id"], problem="", node_ms=5, server_ms=0, bytes="")
+            ask(client, request_id=9)  # an answer that nobody waits for is dropped
+            one.wait(lambda n: sum(o["type"] == "node_ask" for o in n.orders) == 3)
+        data = client.answer()
+        assert data["request_id"] == 9 and "node0 was disconnected" in data["problem"], data
+        ask(client)
+        assert client.answer()["problem"] == "node0 is not connected"
+
+
 def test_names_numbers_and_last():
     with server() as process, Client(process.address) as client:
         expect_refused("not_found", client.job, "@last")
@@ -321,18 +385,19 @@ def test_protocol_version_is_checked():
     with server() as process:
         for kind, rest in (("client_hello", {}),
                            ("node_hello", dict(name="node0", boot_id="b", instance=1, pid=1,
-                                               address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[]))):
+                                               address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[],
+                                               drains_on_term=False))):
             with Peer(process.address) as peer:
                 peer.send(kind, protocol=99, version="9", **rest)
                 messages = peer.recv_until_closed()
                 assert len(messages) == 1 and messages[0]["code"] == "refused", messages
                 assert "99" in messages[0]["message"], messages
         with Peer(process.address) as peer:
-            peer.send("beat", sent_us=1, shims=[], closed=[])
+            peer.send("beat", sent_us=1, shims=[], closed=[], leaving=False)
             messages = peer.recv_until_closed()
             assert messages[0]["code"] == "bad_request" and "hello" in messages[0]["message"]
         with Client(process.address) as client:
-            expect_refused("bad_request", client.ask, "beat", sent_us=1, shims=[], closed=[])
+            expect_refused("bad_request", client.ask, "beat", sent_us=1, shims=[], closed=[], leaving=False)
             client.submit()  # the connection is still good
 
 
@@ -620,6 +685,7 @@ def test_users_see_their_own():
             nobody = Client(process.address)
             for name in ("secret", str(mine), "@last"):
                 expect_refused("not_found", nobody.job, name)
+                expect_refused("not_found", nobody.ask, "why_get", job=name, ranks_of=0)
                 expect_refused("not_found", nobody.ask, "cancel", job=name, signal=9,
                                grace_us=0)
             assert nobody.ask("job_list", all=True, after_id=0, limit=9)["jobs"] == []
@@ -631,7 +697,21 @@ def test_users_see_their_own():
             own = nobody.submit(name="own")["job_id"]
             assert nobody.job("@last")["jobs"][0]["job_id"] == own
 
+        def ask():
+            nobody = Client(process.address)
+            for name in ("secret", str(mine)):
+                nobody.send("node_read", request_id=1, node="asked", what="doctor", job=name, peers=[], args={})
+                error = expect_refused("not_found", nobody.answer)
+                assert name in error.message, error
+
         assert os.waitpid(fork_as(65534, look), 0)[1] == 0
+        with node(process.address, "asked") as asked:
+            assert os.waitpid(fork_as(65534, ask), 0)[1] == 0
+            assert all(order["type"] != "node_ask" for order in asked.orders), asked.orders
+            root.send("node_read", request_id=1, node="asked", what="doctor", job="own", peers=[], args={})
+            asked.wait(lambda n: n.orders[-1]["type"] == "node_ask")
+            assert asked.orders[-1]["user"] == pwd.getpwuid(65534).pw_name, asked.orders[-1]
+        assert "disconnected" in root.answer()["problem"]
         assert len(root.ask("job_list", all=True, after_id=0, limit=9)["jobs"]) == 2
 
 

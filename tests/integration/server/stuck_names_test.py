@@ -31,7 +31,7 @@ def hanging_server():
 def open_node(address):
     peer = Peer(address)
     peer.send("node_hello", protocol=PROTOCOL, version="test", name="n1", boot_id="boot", instance=1, pid=1,
-              address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[])
+              address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
     assert peer.recv()["type"] == "node_welcome"
     return peer
 
@@ -46,7 +46,7 @@ def test_nodes_are_heard_meanwhile():
         waiting = Peer(process.address)
         waiting.send("client_hello", protocol=PROTOCOL, version="test")
         for i in range(3):
-            node.send("beat", sent_us=i + 1, shims=[], closed=[])
+            node.send("beat", sent_us=i + 1, shims=[], closed=[], leaving=False)
             while True:
                 message = node.recv()
                 if message["type"] == "beat_ack":

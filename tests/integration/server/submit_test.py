@@ -9,9 +9,10 @@ import signal
 import sqlite3
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import Client, Server, encode, frame, request_id, run_tests, submission
+from ddpproto import Client, Refused, Server, encode, frame, request_id, run_tests, submission
 
 BINARY = sys.argv[1]
 
@@ -90,6 +91,52 @@ def test_a_submit_is_answered_when_the_server_stops():
         messages = client.recv_until_closed()
         process.process.wait()
         assert len(stored(process)) >= len([m for m in messages if m["type"] == "submitted"])
+
+
+def array_jobs(process, request):
+    """The jobs of the request, by index."""
+    with contextlib.closing(sqlite3.connect(f"file:{process.state_dir}/state.db?mode=ro", uri=True)) as db:
+        return [row for row in db.execute("select array_index from jobs where array_job = (select job_id from request_ids "
+                                          "where request_id = ?) order by id", (request,))]
+
+
+def test_an_array_is_there_whole_or_not_at_all():
+    """The server dies while it takes an array; the client asks again with the same request id."""
+    kept = []
+    for delay in range(8):
+        with server() as process:
+            request = request_id()
+            with Client(process.address) as client:
+                client.send("submit", **submission(request, array="0-999"))
+                time.sleep(delay * 0.004)  # the moment at which the server dies: any of them must do
+                process.kill()
+            found = stored(process)
+            assert found in (set(), set(range(1, 1001))), f"{len(found)} jobs of an array of 1000 are stored"
+            kept.append(len(found))
+            again = Server(BINARY, process.state_dir)
+            try:
+                with Client(again.address) as client:
+                    client.send("submit", **submission(request, array="0-999"))
+                    answer = client.answer()
+                    assert (answer["type"], answer["job_id"], answer["is_new"]) == ("submitted", 1, not found), answer
+                    assert len(client.ask("job_list", all=True, after_id=990, limit=100)["jobs"]) == 10
+                assert array_jobs(again, request) == [(i,) for i in range(1000)]
+            finally:
+                again.kill()
+    print("# stored before the death of the server:", kept)
+
+
+def test_an_array_over_the_limit_leaves_nothing():
+    with server() as process, Client(process.address) as client:
+        assert client.submit(array="0-998") is not None
+        for array, why in (("0-1", "999 jobs of"), ("5-1", "indices from 0 to 999999 are expected")):
+            try:
+                client.submit(array=array)
+            except Refused as refused:
+                assert why in str(refused), refused
+            else:
+                raise AssertionError(f"array {array} was taken")
+        assert len(stored(process)) == 999
 
 
 if __name__ == "__main__":

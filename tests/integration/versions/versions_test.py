@@ -1,11 +1,16 @@
 """Programs of this version and of the one before in one cluster, stopped, killed and exchanged while a job trains.
 
 usage: versions_test.py BUILD [CHANGES [SEED [FOLDER]]]
+       versions_test.py BUILD rolling [UPGRADES]
 
 No step of the job is done twice and none is missing; it stays in its first generation. After each change the cluster, as
 it is mixed then, runs a short job and answers clients of both versions. The programs of the version before are ours with
-another number, or, with FOLDER, those of an earlier build: FOLDER/rendezvous/rendezvous and so on."""
+another number, or, with FOLDER, those of an earlier build: FOLDER/rendezvous/rendezvous and so on.
 
+`rolling`: all programs are of the version before, and step by step what `ddpctl upgrade --plan` says is done, until nothing is left to do;
+then back again. The same must hold."""
+
+import json
 import os
 import random
 import subprocess
@@ -89,15 +94,32 @@ def check_metrics(cluster, programs, job):
         assert '"kind":"step"' in done.stdout, done
 
 
+def check_why(cluster, programs, job):
+    """What a server or a node of the version before cannot be asked is said; the rest is shown."""
+    told = ask(cluster, programs, "now", "why", "--stacks", str(job))
+    assert told.startswith(f"ddp-worker ({job}) running on "), told
+    if cluster.server.is_before:
+        assert "not known: where rank 0 stands: the server is of an earlier version" in told, told
+    for i, node in enumerate(cluster.nodes):
+        if node.is_before and not cluster.server.is_before:
+            assert f"stands: the launcherd of node{i} is of an earlier version" in told, told
+
+
+def train(cluster, build):
+    """A job of two nodes that would run for days, after its first steps."""
+    job = cluster.submit("--nodes", "2", "--nproc-per-node", "1", "--", f"{build}/worker/ddp-worker", "--dummy",
+                         "-a", "convnet", "--epochs", "100000", "--max-steps", "90000000", "-b", "16", "-p", "1", "--device", "cpu")
+    wait_until(lambda: last_step(cluster, job) > (1, 5), "the first steps")
+    return job
+
+
 def run(build, changes, seed, folder):
     chance, programs = random.Random(seed), Programs(build, folder)
     check_protocols(build, programs)
     cluster = Cluster(build)
     prepare(cluster, programs)
     with cluster:
-        job = cluster.submit("--nodes", "2", "--nproc-per-node", "1", "--", f"{build}/worker/ddp-worker", "--dummy",
-                             "-a", "convnet", "--epochs", "100000", "--max-steps", "90000000", "-b", "16", "-p", "1", "--device", "cpu")
-        wait_until(lambda: last_step(cluster, job) > (1, 5), "the first steps")
+        job = train(cluster, build)
         for i in range(changes):
             text = change(cluster, programs, chance)
             seen = wait_until(lambda: (step := last_step(cluster, job)) > (0, 0) and step, "its log")
@@ -105,6 +127,7 @@ def run(build, changes, seed, folder):
             ask(cluster, programs, ("now", "before")[i % 2], "run", "--nodes", "2", "--nproc-per-node", "1", "--", "true")
             assert ask(cluster, programs, ("now", "before")[i // 2 % 2], "nodes").count(" up ") == 2
             check_metrics(cluster, programs, job)
+            check_why(cluster, programs, job)
             status = cluster.status(job)
             assert (status["state"], status["generation"], status["restarts"]) == ("running", 1, 0), status
             print(f"{i + 1}: {text}; step {seen}", flush=True)
@@ -115,7 +138,68 @@ def run(build, changes, seed, folder):
     print(f"ok: {changes} changes, {steps} steps, none twice, none missing, generation 1, no restart")
 
 
+def plan(cluster, programs):
+    done = subprocess.run([programs.now["ddpctl"], "--server", cluster.address, "upgrade", "--plan", "--json"], capture_output=True,
+                          text=True, timeout=PATIENCE_S, env=digits_env(), cwd=cluster.folder, check=False)
+    upgrade = json.loads(done.stdout)["upgrade"]
+    assert (done.returncode, upgrade["safe"], upgrade["problems"]) == (0, True, []), (done, upgrade)
+    return [step for step in upgrade["steps"] if step["kind"] != "clients"]
+
+
+def restart_as_other(cluster, programs, job, daemon):
+    """As an upgrade of the package does it: the new files, then a restart. The job goes on meanwhile."""
+    seen = wait_until(lambda: (step := last_step(cluster, job)) > (0, 0) and step, "its log")
+    daemon.stop()
+    programs.exchange(daemon)
+    daemon.start()
+    wait_until(lambda: last_step(cluster, job) > seen, "a step after it")
+
+
+def is_all_up(cluster, programs):
+    return ask(cluster, programs, "now", "nodes").count(" up ") == len(cluster.nodes)
+
+
+def upgrade_once(cluster, programs, job):
+    """What the plan says, one step at a time. Returns how many there were."""
+    daemons = {"server": {cluster.address: cluster.server}, "node": {f"node{i}": node for i, node in enumerate(cluster.nodes)}}
+    done = []
+    while steps := plan(cluster, programs):
+        step = steps[0]
+        assert not step["stops_jobs"] and step["kind"] in daemons, steps
+        daemon = daemons[step["kind"]][step["name"]]
+        assert daemon.is_before, f"{step} is of this version already"
+        restart_as_other(cluster, programs, job, daemon)
+        wait_until(lambda: is_all_up(cluster, programs), "all nodes")
+        done.append(step["kind"])
+    assert done == ["server"] + ["node"] * len(cluster.nodes), done
+    return len(done)
+
+
+def roll(build, upgrades):
+    programs = Programs(build, None)
+    check_protocols(build, programs)
+    cluster = Cluster(build)
+    prepare(cluster, programs)
+    programs.exchange(cluster.server)
+    programs.exchange(cluster.nodes[0])
+    with cluster:
+        job = train(cluster, build)
+        for i in range(upgrades):
+            steps = upgrade_once(cluster, programs, job)
+            for daemon in [*reversed(cluster.nodes), cluster.server] if i + 1 < upgrades else []:
+                restart_as_other(cluster, programs, job, daemon)
+            status = cluster.status(job)
+            assert (status["state"], status["generation"], status["restarts"]) == ("running", 1, 0), status
+            print(f"upgrade {i + 1}: {steps} steps, the job is at step {last_step(cluster, job)}", flush=True)
+        cluster.ctl("cancel", "--wait", str(job), check=False)
+        steps = printed_steps.check(printed(cluster, job))
+    print(f"ok: {upgrades} rolling upgrades, {steps} steps, none twice, none missing, generation 1, no restart")
+
+
 def main():
+    if sys.argv[2:3] == ["rolling"]:
+        roll(os.path.abspath(sys.argv[1]), int(sys.argv[3]) if len(sys.argv) > 3 else 2)
+        return
     build = os.path.abspath(sys.argv[1])
     changes = int(sys.argv[2]) if len(sys.argv) > 2 else 16
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.SystemRandom().randrange(1 << 30)

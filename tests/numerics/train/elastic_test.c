@@ -104,6 +104,26 @@ static double last_rate(void)
     return strtod(last + 5, NULL);
 }
 
+/* 4 ranks, then 2, then 4 again: the rate is for the images of a step at first. */
+TEST(the_rate_follows_the_ranks_by_its_rule)
+{
+    small_data_digits(IMAGES, 25);
+    train("keep", 4, "--epochs 1 --max-steps 2");
+    train("keep", 2, "--epochs 1 --max-steps 4");
+    CHECK_NEAR(last_rate(), 0.01, 1e-9);
+    train("linear", 4, "--epochs 1 --max-steps 2 --elastic-lr linear");
+    CHECK_NEAR(last_rate(), 0.01, 1e-9);
+    train("linear", 2, "--epochs 1 --max-steps 4 --elastic-lr linear");
+    CHECK_NEAR(last_rate(), 0.005, 1e-9);
+    train("linear", 1, "--epochs 1 --max-steps 6 --elastic-lr linear");
+    CHECK_NEAR(last_rate(), 0.0025, 1e-9);
+    train("linear", 4, "--epochs 1 --max-steps 8 --elastic-lr linear");
+    CHECK_NEAR(last_rate(), 0.01, 1e-9);
+    train("sqrt", 4, "--epochs 1 --max-steps 2 --elastic-lr sqrt");
+    train("sqrt", 1, "--epochs 1 --max-steps 4 --elastic-lr sqrt");
+    CHECK_NEAR(last_rate(), 0.005, 1e-9);
+}
+
 TEST(a_cycle_ends_with_the_training)
 {
     double whole;

@@ -15,6 +15,7 @@
 #include "common/frame.h"
 #include "common/limits.h"
 #include "common/msg.h"
+#include "common/msg_version.h"
 #include "tests/lib/test.h"
 #include "worker/data/fileio.h"
 
@@ -48,6 +49,7 @@ static void set_place(const struct gang *gang, uint32_t rank, int shim_fd)
     set_number("DDP_JOB_ID", JOB_ID);
     set_number("DDP_GENERATION", gang->generation);
     set_number("DDP_SHIM_FD", (uint64_t)shim_fd);
+    set_number("DDP_SHIM_PROTOCOL", PROTOCOL_VERSION);
     (void)setenv("DDP_NODE_ADDRESS", "127.0.0.1", 1); /* NOLINT(concurrency-mt-unsafe): as above */
 }
 
@@ -114,6 +116,7 @@ void gang_start(struct gang *gang, uint32_t world, bool has_shim, uint32_t gener
 static bool read_message(int fd, struct arena *arena, struct msg *msg)
 {
     static char bytes[FRAME_HEAD_BYTES + FRAME_BYTES_MAX];
+    struct msg_protocols protocols = {PROTOCOL_VERSION, 1}; /* a worker does not say its version */
     const char *payload;
     size_t have = 0, payload_bytes;
     struct err err = {0};
@@ -127,7 +130,8 @@ static bool read_message(int fd, struct arena *arena, struct msg *msg)
             return false;
         have += (size_t)n;
     }
-    if (status != STATUS_OK || msg_decode(payload, payload_bytes, arena, msg, &err) != STATUS_OK)
+    if (status != STATUS_OK ||
+        msg_decode_between(payload, payload_bytes, &protocols, arena, msg, &err) != STATUS_OK)
         FAIL("a message of the worker: %s", err.text);
     return true;
 }

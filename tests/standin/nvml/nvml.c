@@ -10,6 +10,10 @@
  *   error GPU CODE             every query of this GPU returns this error
  *   ecc GPU COUNT              uncorrected errors since the driver was loaded
  *   rows GPU PENDING FAILED    row remapping, 0 or 1
+ *   gauges GPU UTIL C MW LIMIT utilisation in percent, temperature, power and its limit in mW; without this
+ *                              line the GPU does not tell them
+ *   health GPU PERSISTENCE THROTTLE LANES LANES_MAX RETIRE LINKS_UP LINKS_DOWN
+ *                              as NVML gives them; without this line the GPU does not tell them
  *   mig GPU MODE               MIG mode: 1 is on; without this line the GPU has none
  *   xid SERIAL GPU NUMBER      an Xid event, reported once, in the order of SERIAL */
 #include <limits.h>
@@ -82,7 +86,7 @@ static char *script(void)
 /* The last of `count` numbers of the line `word GPU ...`; `otherwise` where there is none. */
 static int value_of(const char *text, const char *word, int gpu, int count, int otherwise)
 {
-    int numbers[4];
+    int numbers[8];
     for (const char *at = text; (at = next_line(at, word, numbers, count)) != NULL;)
         if (numbers[0] == gpu)
             return numbers[count - 1];
@@ -114,6 +118,12 @@ EXPORT int nvmlDeviceGetTotalEccErrors(void *device, int error_type, int counter
                                        unsigned long long *count);
 EXPORT int nvmlDeviceGetRemappedRows(void *device, unsigned *correctable, unsigned *uncorrectable,
                                      unsigned *is_pending, unsigned *has_failed);
+EXPORT int nvmlDeviceGetName(void *device, char *name, unsigned name_bytes);
+EXPORT int nvmlDeviceGetUUID(void *device, char *uuid, unsigned uuid_bytes);
+EXPORT int nvmlDeviceGetUtilizationRates(void *device, struct nvml_utilization *utilization);
+EXPORT int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius);
+EXPORT int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts);
+EXPORT int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatts);
 EXPORT int nvmlDeviceGetMinorNumber(void *device, unsigned *minor);
 EXPORT int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending);
 EXPORT const char *nvmlErrorString(int code);
@@ -121,6 +131,113 @@ EXPORT int nvmlEventSetCreate(void **set);
 EXPORT int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set);
 EXPORT int nvmlEventSetWait_v2(void *set, struct nvml_event *event, unsigned timeout_ms);
 EXPORT int nvmlEventSetFree(void *set);
+
+EXPORT int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode);
+EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons);
+EXPORT int nvmlDeviceGetCurrPcieLinkWidth(void *device, unsigned *lanes);
+EXPORT int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned *lanes);
+EXPORT int nvmlDeviceGetRetiredPagesPendingStatus(void *device, unsigned *is_pending);
+EXPORT int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *is_up);
+EXPORT int nvmlSystemGetDriverVersion(char *version, unsigned version_bytes);
+EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version);
+
+int nvmlDeviceGetName(void *device, char *name, unsigned name_bytes)
+{
+    int written = snprintf(name, name_bytes, "Stand-in GPU");
+    (void)device;
+    return written < (int)name_bytes ? NVML_SUCCESS : NVML_INSUFFICIENT_SIZE;
+}
+
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned uuid_bytes)
+{
+    int written =
+        snprintf(uuid, uuid_bytes, "GPU-%08d-0000-0000-0000-000000000000", gpu_of(device));
+    return written < (int)uuid_bytes ? NVML_SUCCESS : NVML_INSUFFICIENT_SIZE;
+}
+
+/* The number at this place of a line about the GPU. */
+static int number_of(const void *device, const char *word, int place, unsigned *value)
+{
+    char *text = script();
+    int found = value_of(text, word, gpu_of(device), place, -1);
+    free(text);
+    *value = found < 0 ? 0 : (unsigned)found;
+    return found < 0 ? NVML_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
+int nvmlDeviceGetUtilizationRates(void *device, struct nvml_utilization *utilization)
+{
+    utilization->memory = 0;
+    return number_of(device, "gauges", 2, &utilization->gpu);
+}
+
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius)
+{
+    return sensor == 0 ? number_of(device, "gauges", 3, celsius) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts)
+{
+    return number_of(device, "gauges", 4, milliwatts);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatts)
+{
+    return number_of(device, "gauges", 5, milliwatts);
+}
+
+int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode)
+{
+    return number_of(device, "health", 2, mode);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons)
+{
+    unsigned bits;
+    int code = number_of(device, "health", 3, &bits);
+    *reasons = bits;
+    return code;
+}
+
+int nvmlDeviceGetCurrPcieLinkWidth(void *device, unsigned *lanes)
+{
+    return number_of(device, "health", 4, lanes);
+}
+
+int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned *lanes)
+{
+    return number_of(device, "health", 5, lanes);
+}
+
+int nvmlDeviceGetRetiredPagesPendingStatus(void *device, unsigned *is_pending)
+{
+    return number_of(device, "health", 6, is_pending);
+}
+
+/* The first links are up, the next ones down, and there are no more. */
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *is_up)
+{
+    unsigned up, down;
+    if (number_of(device, "health", 7, &up) != NVML_SUCCESS ||
+        number_of(device, "health", 8, &down) != NVML_SUCCESS)
+        return NVML_NOT_SUPPORTED;
+    *is_up = link < up;
+    return link < up + down ? NVML_SUCCESS : INVALID_ARGUMENT;
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned version_bytes)
+{
+    int written = snprintf(version, version_bytes, "570.00");
+    free(script());
+    return written < (int)version_bytes ? NVML_SUCCESS : NVML_INSUFFICIENT_SIZE;
+}
+
+int nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    free(script());
+    *version = 12080;
+    return NVML_SUCCESS;
+}
 
 int nvmlInit_v2(void)
 {

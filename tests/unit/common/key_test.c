@@ -14,6 +14,7 @@ TEST(a_key_is_read_and_written)
         "ddp://head.lab:7400/node0#" SECRET,
         "ddp://10.0.0.1:1/a#" SECRET,
         "ddp://[fe80::1%eth0]:65535/A.b_c-9#" SECRET,
+        "ddp://head1:7400,10.0.0.2:7400,[fe80::1]:7401/node0#" SECRET,
     };
 
     for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
@@ -57,6 +58,10 @@ TEST(what_is_no_key_is_refused_and_never_repeated)
         "ddp://",
         "http://h:1/n#" SECRET,
         "ddp://h:1/n",
+        "ddp://h:1,/n#" SECRET,
+        "ddp://,h:1/n#" SECRET,
+        "ddp://h:1,g/n#" SECRET,
+        "ddp://h:1,h:2,h:3,h:4,h:5,h:6,h:7,h:8,h:9,h:10/n#" SECRET,
         "ddp://h:1#" SECRET,
         "ddp://h/n#" SECRET,
         "ddp://:1/n#" SECRET,

@@ -73,11 +73,15 @@ TEST(what_they_were_made_from_is_taken)
         "{\"type\":\"client_hello\",\"protocol\":1,\"version\":\"\\ud83d\\ude00\"}",
         " {\"type\" : \"node_list\",\r\n\t\"all\":true,\"node\":\"\",\"after\":\"\",\"limit\":1} ",
         "{\"type\":\"beat\",\"sent_us\":\"1\",\"shims\":[{\"job_id\":\"1\","
-        "\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}],\"closed\":[]}",
+        "\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}],\"closed\":[],\"leaving\":"
+        "false}",
         "{\"type\":\"submit\",\"request_id\":\"0123456789abcdef0123456789abcdef\","
         "\"name\":\"r50\",\"nodes\":1,\"nproc_per_node\":1,\"max_restarts\":0,\"grace_us\":\"1\","
-        "\"time_limit_us\":\"0\",\"priority\":0,\"wait_for_nodes\":false,\"cwd\":\"/\","
-        "\"argv\":[\"true\"],\"env\":{\"A\":\"1\"}}",
+        "\"time_limit_us\":\"0\",\"priority\":0,\"wait_for_nodes\":false,"
+        "\"nodes_min\":0,\"spares\":0,\"replace_stragglers\":false,\"hang_timeout_us\":\"0\","
+        "\"warn_us\":\"0\",\"warn_signal\":0,\"after_job\":\"\",\"after_any\":false,\"array\":\"\","
+        "\"cwd\":\"/\","
+        "\"argv\":[\"true\"],\"env\":{\"A\":\"1\"},\"launch\":{\"role\":\"x\"}}",
         "{\"type\":\"world\",\"job_id\":\"1\",\"generation\":1,\"blob\":\"QUJD\"}",
         "{\"type\":\"cancel\",\"job\":\"1\",\"signal\":15,\"grace_us\":\"-1\"}",
     };

@@ -54,6 +54,8 @@ static void describe_version(struct buf *text, uint32_t version)
     for (uint32_t i = 0; i < MSG_TYPE_COUNT; i++) {
         const struct msg_shape *shape = msg_shape((enum msg_type)i);
 
+        if (msg_type_since((enum msg_type)i) > version)
+            continue;
         buf_printf(text, "%s %zu\n", shape->name, shape->frame_bytes_max);
         describe_shape(text, shape, version);
     }
@@ -86,11 +88,11 @@ TEST(the_version_before_is_as_it_was_released)
     buf_free(&then);
 }
 
-/* Neither says its version. */
+/* Neither has a hello. Later fields of `progress` are for a shim that has said DDP_SHIM_PROTOCOL. */
 TEST(workers_and_shims_speak_as_in_version_1)
 {
     static const enum msg_type types[] = {MSG_TYPE_WORKER_JOIN, MSG_TYPE_WORKER_ERROR,
-                                          MSG_TYPE_WORLD, MSG_TYPE_PROGRESS};
+                                          MSG_TYPE_WORLD};
 
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         const struct msg_shape *shape = msg_shape(types[i]);

@@ -24,6 +24,11 @@ TEST(a_reason_is_told_once_when_it_has_lasted)
     job.state = JOB_RUNNING;
     wait_note_take(&note, &job, 2000);
     CHECK(wait_note_due(&note, 9000, 0) == NULL);
+    job.state = JOB_RESTARTING;
+    job.reason = "rank 3 exited with code 1";
+    wait_note_take(&note, &job, 10000);
+    CHECK_STR(wait_note_due(&note, 10100, 100),
+              "r50 (12) waits to start again: rank 3 exited with code 1");
 }
 
 static void expect_share(const struct standalone_gpus *gpus, uint32_t nodes, uint32_t workers,

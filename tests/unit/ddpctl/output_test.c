@@ -7,52 +7,14 @@
 
 #include "ddpctl/output.h"
 #include "tests/lib/test.h"
+#include "tests/unit/ddpctl/golden_tools.h"
 
 #define NOW_MS 1795224042123
 #define MINUTE_MS 60000
 
 static const struct output_style style = {.now_ms = NOW_MS};
 
-static void check_golden(const char *name, struct buf *out)
-{
-    char path[256], expected[16384];
-    size_t length;
-    FILE *file;
-
-    buf_add(out, "", 1);
-    CHECK(!out->failed);
-    (void)snprintf(path, sizeof path, "tests/unit/ddpctl/golden/%s.ok", name);
-    if (getenv("DDP_UPDATE_GOLDEN")) {
-        file = fopen(test_source(path), "we");
-        CHECK(file != NULL);
-        CHECK(fputs(out->bytes, file) >= 0);
-        CHECK_EQ(fclose(file), 0);
-    }
-    file = fopen(test_source(path), "re");
-    if (!file)
-        FAIL("%s is missing", path);
-    length = fread(expected, 1, sizeof expected - 1, file);
-    expected[length] = '\0';
-    (void)fclose(file);
-    CHECK_STR(out->bytes, expected);
-    buf_free(out);
-    *out = (struct buf){0};
-}
-
-/* Each line is a JSON object that cJSON takes. */
-static void check_json(const struct buf *out)
-{
-    const char *at = out->bytes, *end = out->bytes + out->byte_count;
-
-    while (at < end) {
-        size_t length = strcspn(at, "\n");
-        cJSON *object = cJSON_ParseWithLength(at, length);
-
-        CHECK(cJSON_IsObject(object));
-        cJSON_Delete(object);
-        at += length + 1;
-    }
-}
+static const struct part_job elastic = {.nodes = 2, .nodes_min = 1, .nodes_max = 4};
 
 static const struct part_job running = {.job_id = 41,
                                         .name = "r50",
@@ -66,6 +28,7 @@ static const struct part_job running = {.job_id = 41,
                                         .nproc_per_node = 8,
                                         .ranks_running = 16,
                                         .where = "gpu[01-02]",
+                                        .straggler = "",
                                         .reason = "restarted once, rank 9 out of memory",
                                         .submitted_ms = NOW_MS - 63 * MINUTE_MS,
                                         .started_ms = NOW_MS - 62 * MINUTE_MS,
@@ -84,6 +47,7 @@ static const struct part_job queued = {.job_id = 42,
                                        .nodes = 1,
                                        .nproc_per_node = 8,
                                        .where = "",
+                                       .straggler = "",
                                        .reason = "wants 8 GPUs on one node, best has 4",
                                        .submitted_ms = NOW_MS - 3 * MINUTE_MS};
 static const struct part_job failed = {.job_id = 40,
@@ -95,6 +59,7 @@ static const struct part_job failed = {.job_id = 40,
                                        .nodes = 1,
                                        .nproc_per_node = 2,
                                        .where = "gpu03",
+                                       .straggler = "",
                                        .reason = "rank 1 was killed by signal 9 (SIGKILL)",
                                        .ended = true,
                                        .exit_code = 137,
@@ -198,13 +163,15 @@ TEST(sentences)
 TEST(submitted)
 {
     struct msg_pair env[] = {{"A", "1"}};
-    struct msg_submit submit = {.request_id = "00112233445566778899aabbccddeeff",
+    struct msg_submit submit = {.array = "",
+                                .request_id = "00112233445566778899aabbccddeeff",
                                 .name = "r50",
                                 .nodes = 2,
                                 .nproc_per_node = 8,
                                 .max_restarts = 3,
                                 .grace_us = 10000000,
                                 .cwd = "/home/ada",
+                                .after_job = "",
                                 .argv = {.items = words, .count = 2},
                                 .env = {.items = env, .count = 1}};
     struct buf out = {0};
@@ -288,6 +255,23 @@ TEST(nodes_and_events)
     check_golden("nodes-events-json", &out);
 }
 
+TEST(the_status_says_why)
+{
+    struct output_style told = {.now_ms = NOW_MS, .why = "rank 5 failed"};
+    struct buf out = {0};
+
+    output_status(&failed_info, &told, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "  why        rank 5 failed\n             more: ddpctl why 40\n"));
+    CHECK(strstr(out.bytes, "  reason") == NULL);
+    buf_free(&out);
+    out = (struct buf){0};
+    output_status(&running_info, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "  why") == NULL);
+    buf_free(&out);
+}
+
 TEST(ends_and_errors)
 {
     struct buf out = {0};
@@ -297,6 +281,16 @@ TEST(ends_and_errors)
     output_error_json("not_found", "there is no job 9", "list them: ddpctl ps -a", &out);
     check_json(&out);
     check_golden("ends", &out);
+}
+
+TEST(a_job_says_how_many_of_its_nodes_it_has)
+{
+    char text[TEXT_BYTES];
+
+    output_nodes_of(&elastic, text);
+    CHECK_STR(text, "2 of 1:4 nodes");
+    output_nodes_of(&running, text);
+    CHECK_STR(text, "");
 }
 
 TEST_MAIN

@@ -42,6 +42,7 @@ static void begin(void)
                             .nodes = 1,
                             .nproc_per_node = 2,
                             .where = "node0",
+                            .straggler = "",
                             .reason = "",
                             .submitted_ms = NOW_MS - 60000,
                             .started_ms = NOW_MS - 50000,

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "ddpctl/spec.h"
@@ -53,7 +54,7 @@ TEST(mistakes_are_named_with_their_line)
                  "job.json, line 3: there is no key 'max_restart'; did you mean 'max_restarts'?");
     expect_error("{\"nodes\": 0}", "job.json, line 1: nodes should be a whole number in 1..4096");
     expect_error("{\"nodes\": 1.5}", "nodes should be a whole number");
-    expect_error("{\"nodes\": \"2\"}", "nodes should be a whole number");
+    expect_error("{\"nodes\": \"2:1\"}", "line 1: --nodes 2:1");
     expect_error("{\"argv\": \"python x\"}", "argv should be an array of strings");
     expect_error("{\"argv\": [1]}", "argv should be an array of strings");
     expect_error("{\"argv\": []}", "argv should be an array of strings");
@@ -70,18 +71,44 @@ TEST(mistakes_are_named_with_their_line)
 
 TEST(node_counts)
 {
-    uint32_t nodes = 0;
+    uint32_t nodes = 0, min = 0;
     struct err err = {0};
 
-    CHECK_EQ(spec_nodes_parse("3", &nodes, &err), STATUS_OK);
-    CHECK_EQ(nodes, 3);
-    CHECK_EQ(spec_nodes_parse("2:2", &nodes, &err), STATUS_OK);
-    CHECK_EQ(nodes, 2);
-    CHECK_EQ(spec_nodes_parse("1:4", &nodes, &err), STATUS_UNSUPPORTED);
-    CHECK(strstr(err.text, "a job that changes its size comes later") != NULL);
-    CHECK_EQ(spec_nodes_parse("0", &nodes, &err), STATUS_BAD_INPUT);
-    CHECK_EQ(spec_nodes_parse("1:", &nodes, &err), STATUS_BAD_INPUT);
-    CHECK_EQ(spec_nodes_parse("x", &nodes, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(spec_nodes_parse("3", &nodes, &min, &err), STATUS_OK);
+    CHECK(nodes == 3 && min == 3);
+    CHECK_EQ(spec_nodes_parse("2:2", &nodes, &min, &err), STATUS_OK);
+    CHECK(nodes == 2 && min == 2);
+    CHECK_EQ(spec_nodes_parse("1:4", &nodes, &min, &err), STATUS_OK);
+    CHECK(nodes == 4 && min == 1);
+    CHECK_EQ(spec_nodes_parse("4:1", &nodes, &min, &err), STATUS_BAD_INPUT);
+    CHECK(strstr(err.text, "MIN:MAX") != NULL);
+    CHECK_EQ(spec_nodes_parse("0", &nodes, &min, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(spec_nodes_parse("1:", &nodes, &min, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(spec_nodes_parse("x", &nodes, &min, &err), STATUS_BAD_INPUT);
+}
+
+TEST(times_warnings_and_jobs_before)
+{
+    struct spec spec = {0};
+    struct err err = {0};
+
+    arena_reset(&arena);
+    CHECK_EQ(spec_hang_parse(&spec, "5m", &err), STATUS_OK);
+    CHECK_EQ(spec.hang_timeout_us, 300000000u);
+    CHECK_EQ(spec_hang_parse(&spec, "off", &err), STATUS_OK);
+    CHECK_EQ(spec.hang_timeout_us, (uint64_t)TIME_US_MAX);
+    CHECK_EQ(spec_hang_parse(&spec, "0", &err), STATUS_BAD_INPUT);
+    CHECK_EQ(spec_warn_parse(&spec, "60s:USR1", &err), STATUS_OK);
+    CHECK(spec.warn_us == 60000000u && spec.warn_signal == 10);
+    CHECK_EQ(spec_warn_parse(&spec, "60s", &err), STATUS_BAD_INPUT);
+    CHECK_EQ(spec_warn_parse(&spec, "60s:NO", &err), STATUS_BAD_INPUT);
+    CHECK_EQ(spec_warn_parse(&spec, ":USR1", &err), STATUS_BAD_INPUT);
+    CHECK_EQ(spec_after_parse(&spec, &arena, "@last:any", &err), STATUS_OK);
+    CHECK(spec.after_any && strcmp(spec.after_job, "@last") == 0);
+    CHECK_EQ(spec_after_parse(&spec, &arena, "12", &err), STATUS_OK);
+    CHECK(!spec.after_any && strcmp(spec.after_job, "12") == 0);
+    CHECK_EQ(spec_after_parse(&spec, &arena, "12:bad", &err), STATUS_BAD_INPUT);
+    CHECK_EQ(spec_after_parse(&spec, &arena, ":any", &err), STATUS_BAD_INPUT);
 }
 
 static void expect_name(const char *const *words, uint32_t count, const char *expected)
@@ -110,10 +137,13 @@ TEST(the_environment_is_added_below_explicit_variables)
 {
     struct spec spec;
     struct err err = {0};
-    uint32_t left_out = 0;
+    struct spec_left_out left_out = {0};
     char *const environ[] = {(char *)(uintptr_t)("PATH=/bin"),
                              (char *)(uintptr_t)("A=old"),
-                             (char *)(uintptr_t)("DDP_SERVER=x"),
+                             (char *)(uintptr_t)("DDP_SERVER=x"), /* of an option: not said */
+                             (char *)(uintptr_t)("DDP_CUDA_SYNC=1"),
+                             (char *)(uintptr_t)("NCCL_SOCKET_MAGIC=1"),
+                             (char *)(uintptr_t)("\x1b]0;x=1"),
                              (char *)(uintptr_t)("BASH_FUNC_f%%=() {}"),
                              (char *)(uintptr_t)("BAD=\xff"),
                              (char *)(uintptr_t)("EMPTY="),
@@ -122,12 +152,40 @@ TEST(the_environment_is_added_below_explicit_variables)
     CHECK_EQ(parse(&spec, "{}", &err), STATUS_OK);
     CHECK_EQ(spec_set_env_text(&spec, &arena, "A=new=er", &err), STATUS_OK);
     CHECK_EQ(spec_add_environ(&spec, &arena, environ, &left_out, &err), STATUS_OK);
-    CHECK_EQ(left_out, 2);
+    CHECK_EQ(left_out.ours, 2);
+    CHECK_EQ(left_out.invalid, 3);
+    buf_add(&left_out.ours_names, "", 1);
+    buf_add(&left_out.invalid_names, "", 1);
+    CHECK_STR(left_out.ours_names.bytes, "DDP_CUDA_SYNC NCCL_SOCKET_MAGIC");
+    CHECK_STR(left_out.invalid_names.bytes, "\\x1b]0;x BASH_FUNC_f%% BAD");
+    buf_free(&left_out.ours_names);
+    buf_free(&left_out.invalid_names);
     CHECK_EQ(spec.env_count, 3);
     CHECK_STR(spec.env[0].value, "new=er");
     CHECK_STR(spec.env[1].name, "PATH");
     CHECK_STR(spec.env[2].value, "");
     CHECK_EQ(spec_set_env_text(&spec, &arena, "NO_SUCH_VARIABLE_HERE", &err), STATUS_BAD_INPUT);
+}
+
+TEST(many_variables_that_are_left_out_are_not_all_named)
+{
+    static char texts[20][24];
+    char *environ[21] = {NULL};
+    struct spec_left_out left_out = {0};
+    struct spec spec;
+    struct err err = {0};
+
+    for (int i = 0; i < 20; i++) {
+        (void)snprintf(texts[i], sizeof texts[i], "DDP_NONE_%d=1", i);
+        environ[i] = texts[i];
+    }
+    CHECK_EQ(parse(&spec, "{}", &err), STATUS_OK);
+    CHECK_EQ(spec_add_environ(&spec, &arena, environ, &left_out, &err), STATUS_OK);
+    CHECK_EQ(left_out.ours, 20);
+    buf_add(&left_out.ours_names, "", 1);
+    CHECK_STR(left_out.ours_names.bytes + strlen(left_out.ours_names.bytes) - 15,
+              " DDP_NONE_7 ...");
+    buf_free(&left_out.ours_names);
 }
 
 TEST(impossible_requests_are_refused)
@@ -149,6 +207,44 @@ TEST(impossible_requests_are_refused)
     CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_TOO_BIG);
     spec.nodes = 2;
     CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_OK);
+    spec.replace_stragglers = true;
+    CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_UNSUPPORTED);
+    CHECK(strstr(err.text, "--replace-stragglers is not offered yet") != NULL);
+    spec.replace_stragglers = false;
+    spec.spares = 1;
+    CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_UNSUPPORTED);
+    CHECK(strstr(err.text, "--spares is not offered yet") != NULL);
+    arena_reset(&arena);
+}
+
+static const char *store_of(const char *text, bool none)
+{
+    struct spec spec;
+    struct err err = {0};
+    const struct msg_pair_list launch = {.items = spec.launch, .count = 1};
+
+    CHECK_EQ(parse(&spec, text, &err), STATUS_OK);
+    CHECK_EQ(spec_choose_store(&spec, none, &err), STATUS_OK);
+    CHECK_EQ(spec.launch_count, 1);
+    return launch_value(&launch, LAUNCH_STORE);
+}
+
+TEST(who_gets_a_store)
+{
+    CHECK_STR(store_of("{\"argv\":[\"python3\",\"train.py\"]}", false), "on");
+    CHECK_STR(store_of("{\"argv\":[\"python3\",\"ddp-worker\"]}", false), "on");
+    CHECK_STR(store_of("{\"argv\":[\"ddp-worker\"]}", false), "off");
+    CHECK_STR(store_of("{\"argv\":[\"/opt/bin/ddp-worker\"]}", false), "off");
+    CHECK_STR(store_of("{\"argv\":[\"ddp-worker\"],\"launch\":{\"store\":\"on\"}}", false), "on");
+    CHECK_STR(store_of("{\"argv\":[\"x\"],\"launch\":{\"store\":\"off\"}}", false), "off");
+    CHECK_STR(store_of("{\"argv\":[\"x\"],\"launch\":{\"store\":\"on\"}}", true), "off");
+    CHECK_STR(store_of("{\"argv\":[\"x\"]}", true), "off");
+    CHECK_STR(store_of("{\"argv\":[\"x\"],\"env\":{\"TORCH_DISABLE_SHARE_RDZV_TCP_STORE\":\"1\"}}",
+                       false),
+              "off");
+    CHECK_STR(store_of("{\"argv\":[\"x\"],\"env\":{\"TORCH_DISABLE_SHARE_RDZV_TCP_STORE\":\"0\"}}",
+                       false),
+              "on");
     arena_reset(&arena);
 }
 

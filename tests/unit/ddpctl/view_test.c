@@ -91,6 +91,95 @@ TEST(plain_text_waits_only_for_whole_characters)
     view_close(&view);
 }
 
+TEST(a_progress_bar_of_one_rank_stays_in_its_place)
+{
+    struct view view;
+    struct buf out = {0};
+
+    view_init(&view, VIEW_PLAIN, "");
+    feed(&view, "\r 10%\r 20%\x1b[A", &out);
+    expect(&out, "\r 10%\r 20%\\x1b[A");
+    view_tick(&view, 9 * SECOND_US, &out);
+    CHECK_EQ(out.byte_count, 0);
+    feed(&view, "\r100%\nnext\r\n", &out);
+    expect(&out, "\r100%\nnext\r\n");
+    view_end(&view, &out);
+    CHECK_EQ(out.byte_count, 0);
+    view_close(&view);
+}
+
+TEST(ranks_in_a_pipe_do_not_mix_within_a_line)
+{
+    struct view view;
+    struct buf out = {0};
+    static char text[VIEW_LINE_BYTES_MAX];
+
+    view_init(&view, VIEW_WHOLE, "");
+    feed(&view, "one\x1b\ntw", &out);
+    expect(&out, "one\x1b\n");
+    feed(&view, "o", &out);
+    CHECK_EQ(out.byte_count, 0);
+    feed(&view, "\rthree\r", &out);
+    expect(&out, "two\rthree\r");
+    feed(&view, "end", &out);
+    view_end(&view, &out);
+    expect(&out, "end"); /* as it was written: no line feed */
+    memset(text, 'x', sizeof text);
+    view_bytes(&view, text, 7, &out);
+    view_bytes(&view, text, sizeof text, &out);
+    CHECK_EQ(out.byte_count, sizeof text + 7); /* a line that is too long to wait for, uncut */
+    buf_free(&out);
+    view_close(&view);
+}
+
+TEST(a_line_has_the_time_of_its_first_byte)
+{
+    struct view view;
+    struct buf out = {0};
+
+    view_init(&view, VIEW_PREFIXED, "p ");
+    view.has_times = true;
+    view.at_ms = 1700000000123;
+    feed(&view, "a", &out);
+    view.at_ms += 60000;
+    feed(&view, "b\nc\n", &out);
+    expect(&out, "2023-11-14T22:13:20.123Z p ab\n2023-11-14T22:14:20.123Z p c\n");
+    view.at_ms = 0;
+    feed(&view, "d\n", &out);
+    expect(&out, "- p d\n");
+    view_close(&view);
+}
+
+TEST(where_and_how_a_stream_is_shown)
+{
+    struct view_options options = {0}, bad = {0};
+    const struct view_target pipe_one = {0}, pipe_many = {.has_ranks = true},
+                             tty_one = {.is_terminal = true},
+                             tty_many = {.is_terminal = true, .has_ranks = true};
+    struct err err;
+
+    CHECK_EQ(view_options_parse("sometimes", NULL, &bad, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(view_options_parse(NULL, "both", &bad, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(view_options_parse(NULL, "err", &options, &err), STATUS_OK);
+    CHECK(options.hides_out && !options.hides_error);
+    CHECK_EQ(view_options_parse("auto", "out", &options, &err), STATUS_OK);
+    CHECK(!options.hides_out && options.hides_error);
+    CHECK_EQ(view_choose(&options, &pipe_many), VIEW_PREFIXED); /* logs */
+    options.splits = true;                                      /* run */
+    CHECK_EQ(view_choose(&options, &pipe_one), VIEW_EXACT);
+    CHECK_EQ(view_choose(&options, &pipe_many), VIEW_WHOLE);
+    CHECK_EQ(view_choose(&options, &tty_one), VIEW_PLAIN);
+    CHECK_EQ(view_choose(&options, &tty_many), VIEW_PREFIXED);
+    CHECK(view_has_prefix(&options, &tty_many) && !view_has_prefix(&options, &pipe_many));
+    CHECK_EQ(view_options_parse("never", NULL, &options, &err), STATUS_OK);
+    CHECK_EQ(view_choose(&options, &tty_many), VIEW_PREFIXED); /* whole lines, no prefix */
+    CHECK(!view_has_prefix(&options, &tty_many));
+    CHECK_EQ(view_options_parse("always", NULL, &options, &err), STATUS_OK);
+    CHECK_EQ(view_choose(&options, &pipe_one), VIEW_PREFIXED);
+    options.is_raw = true;
+    CHECK_EQ(view_choose(&options, &tty_many), VIEW_EXACT);
+}
+
 TEST(exact_is_exact)
 {
     struct view view;
@@ -115,7 +204,7 @@ TEST(json_lines_are_valid_text)
     view.source = (struct view_source){.job_id = 41, .generation = 2, .rank = 9, .node = "gpu02"};
     view_bytes(&view, "\"q\"\xff\0\x1b\n", 7, &out);
     expect(&out, "{\"schema\":\"ddp.v1\",\"type\":\"log\",\"job_id\":41,\"generation\":2,\"rank\":"
-                 "9,\"node\":\"gpu02\","
+                 "9,\"node\":\"gpu02\",\"stream\":\"stdout\",\"time\":null,"
                  "\"text\":\"\\\"q\\\"\xef\xbf\xbd\xef\xbf\xbd\\u001b\"}\n");
     view_close(&view);
 }
@@ -129,7 +218,9 @@ TEST(long_lines_come_in_pieces)
     memset(text, 'x', sizeof text);
     view_init(&view, VIEW_PREFIXED, "p ");
     view_bytes(&view, text, sizeof text, &out);
-    CHECK_EQ(out.byte_count, sizeof text + 3);
+    static const char mark[] = " [... this line is longer than 256 KiB and goes on ...]\n";
+    CHECK_EQ(out.byte_count, sizeof text + 2 + sizeof mark - 1);
+    CHECK_BYTES(out.bytes + 2 + sizeof text, mark, sizeof mark - 1);
     view_close(&view);
     buf_free(&out);
 }

@@ -301,7 +301,7 @@ TEST(who_does_not_say_hello_is_closed_with_the_reason)
         {"\x03\x05\0\0\0\0\0\0\0init/", 14, C10D_REASON_OLD_DIALECT}, /* as PyTorch 1.13 begins */
         {"\0\x06\0\0\0\0\0\0\0", 9, C10D_REASON_OLD_DIALECT},
         {"\0\xCE\xF7\x85\x3D", 5, C10D_REASON_WRONG_MAGIC},
-        {"GET / HTTP/1.1\r\n", 16, C10D_REASON_NOT_VALIDATED}};
+        {"SSH-2.0-OpenSSH\n", 16, C10D_REASON_NOT_VALIDATED}};
 
     open_store();
     for (uint32_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -113,6 +113,49 @@ TEST(a_refused_hello_ends_a_node_without_jobs)
     CHECK(actions.timer_at_us < SECOND_US);
 }
 
+/* What answers stands by, names another server, and closes. Returns when the next attempt is due. */
+static uint64_t refer(uint64_t now_us, const char *leader)
+{
+    struct msg msg = {.type = MSG_TYPE_REFER, .refer = {leader}};
+
+    event(now_us, LAUNCHER_EVENT_SERVER_OPEN);
+    (void)step(now_us, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = &msg});
+    event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
+    return actions.timer_at_us - now_us;
+}
+
+TEST(a_server_that_is_named_is_tried_at_once)
+{
+    begin();
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    for (uint64_t now_us = SECOND_US; now_us < 20 * SECOND_US; now_us += SECOND_US)
+        event(now_us, LAUNCHER_EVENT_SERVER_CLOSED); /* in vain */
+    CHECK_EQ(refer(21 * SECOND_US, "head2:7400"), 5000);
+    CHECK_EQ(refer(22 * SECOND_US, "head1:7400"), 5000);
+    /* Two that name each other: later and later, but not so late that the new one waits long. */
+    for (uint64_t i = 0; i < 50; i++)
+        CHECK(refer((23 + i) * SECOND_US, "head2:7400") <= 500000);
+    event(80 * SECOND_US, LAUNCHER_EVENT_SERVER_OPEN);
+    welcome(80 * SECOND_US, "one");
+    event(81 * SECOND_US, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK_EQ(refer(82 * SECOND_US, "head2:7400"), 5000);
+}
+
+TEST(nobody_leads)
+{
+    uint64_t all_us = 0;
+
+    begin();
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    for (uint64_t i = 1; i <= 100; i++) {
+        const uint64_t in_us = refer(i * SECOND_US, "");
+
+        CHECK(in_us <= 500000);
+        all_us += in_us;
+    }
+    CHECK(all_us > 100 * 100000); /* no haste */
+}
+
 static uint32_t said_protocol(void)
 {
     return actions.items[actions.count - 1].msg.node_hello.protocol;
@@ -281,11 +324,17 @@ TEST(the_last_report_of_a_dead_shim_is_sent)
                                                .failed_rank = 0,
                                                .cause = "rank 0 exited with code 3",
                                                .tail = "last words",
+                                               .error = "ValueError: no",
+                                               .failed_oom = true,
+                                               .failed_core = "/tmp/core.7",
                                                .ranks = {.items = ranks, .count = 2}};
     with_shim();
     shim_event(20, LAUNCHER_EVENT_SHIM_GONE, 1, 1, &end, "was killed (signal 9)");
     CHECK_STR(last_report()->cause, "rank 0 exited with code 3");
     CHECK_STR(last_report()->tail, "last words");
+    CHECK_STR(last_report()->error, "ValueError: no");
+    CHECK(last_report()->failed_oom);
+    CHECK_STR(last_report()->failed_core, "/tmp/core.7");
     CHECK_EQ(last_report()->failed_rank, 0);
     CHECK_EQ(last_report()->ranks.items[0].exit_code, 3);
     CHECK_EQ(last_report()->ranks.items[1].state, RANK_STOPPED);

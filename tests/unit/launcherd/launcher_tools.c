@@ -16,7 +16,8 @@ static void describe_msg(const struct msg *msg, char *out, size_t out_bytes)
                        (unsigned long long)msg->shim_report.job_id, msg->shim_report.generation,
                        shim_phase_name(msg->shim_report.phase));
     else if (msg->type == MSG_TYPE_BEAT)
-        (void)snprintf(out, out_bytes, "beat(%u)", msg->beat.shims.count);
+        (void)snprintf(out, out_bytes, "beat(%u%s)", msg->beat.shims.count,
+                       msg->beat.leaving ? " leaving" : "");
     else if (msg->type == MSG_TYPE_NODE_HELLO)
         (void)snprintf(out, out_bytes, "hello(%u)", msg->node_hello.shims.count);
     else if (msg->type == MSG_TYPE_LEASE)
@@ -34,6 +35,7 @@ static void describe(const struct launcher_action *action, char *out, size_t out
                                         [LAUNCHER_KILL_SHIM] = "kill",
                                         [LAUNCHER_REMOVE] = "remove",
                                         [LAUNCHER_END] = "end",
+                                        [LAUNCHER_LEFT] = "left",
                                         [LAUNCHER_LOG] = ""};
     char text[128];
     unsigned long long job = action->job_id;

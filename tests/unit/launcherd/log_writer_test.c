@@ -44,7 +44,8 @@ static void add(uv_loop_t *loop, struct log_file *file, char byte)
         while (rooms == before)
             (void)uv_run(loop, UV_RUN_ONCE);
     CHECK(log_writer_takes(&writer));
-    CHECK(log_writer_add(&writer, file, piece, sizeof piece));
+    CHECK(log_writer_add(&writer, file,
+                         &(struct log_piece){.bytes = piece, .byte_count = sizeof piece}));
 }
 
 static void check_file(uint32_t number)
@@ -108,7 +109,7 @@ TEST(what_is_queued_is_written_at_the_end)
     CHECK_EQ(log_writer_open(&writer, &loop, &err), STATUS_OK);
     path_of(9, path);
     CHECK_EQ(log_file_open(&file, path, 0, &err), STATUS_OK);
-    CHECK(log_writer_add(&writer, &file, "last\n", 5));
+    CHECK(log_writer_add(&writer, &file, &(struct log_piece){.bytes = "last\n", .byte_count = 5}));
     log_writer_add_close(&writer, &file);
     CHECK(log_writer_close(&writer, 10000));
     FILE *read = fopen(path, "r");
@@ -130,19 +131,47 @@ TEST(what_a_full_disk_refused_is_told_in_the_log)
     (void)signal(SIGXFSZ, SIG_IGN);
     path_of(8, path);
     CHECK_EQ(log_file_open(&file, path, 0, &err), STATUS_OK);
-    log_file_write(&file, "first\n", 6);
+    log_file_write(&file, &(struct log_piece){.bytes = "first\n", .byte_count = 6});
     CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = (struct rlimit){6, before.rlim_max};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-    log_file_write(&file, "lost\n", 5);
-    log_file_write(&file, "lost, too\n", 10);
+    log_file_write(&file, &(struct log_piece){.bytes = "lost\n", .byte_count = 5});
+    log_file_write(&file, &(struct log_piece){.bytes = "lost, too\n", .byte_count = 10});
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-    log_file_write(&file, "last\n", 5);
+    log_file_write(&file, &(struct log_piece){.bytes = "last\n", .byte_count = 5});
     log_file_close(&file);
     FILE *read = fopen(path, "r");
     CHECK(read != NULL && fread(text, 1, sizeof text - 1, read) > 0);
     (void)fclose(read);
     CHECK_STR(text, "first\n\n[... 15 bytes lost: the disk of the log was full ...]\nlast\n");
+}
+
+/* The line is written over bytes that the disk has taken, since it takes no more. */
+TEST(a_disk_that_is_full_until_the_end_is_told_in_the_log)
+{
+    struct log_file file;
+    struct rlimit before, small;
+    char path[256], text[200] = "";
+    struct err err;
+
+    (void)signal(SIGXFSZ, SIG_IGN);
+    path_of(7, path);
+    CHECK_EQ(log_file_open(&file, path, 0, &err), STATUS_OK);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){80, before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    memset(text, 'x', 75);
+    log_file_write(&file, &(struct log_piece){.bytes = text, .byte_count = 75});
+    memset(text, 'y', 100);
+    log_file_write(&file, &(struct log_piece){.bytes = text, .byte_count = 100});
+    log_file_close(&file);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    FILE *read = fopen(path, "r");
+    memset(text, 0, sizeof text);
+    CHECK(read != NULL && fread(text, 1, sizeof text - 1, read) > 0);
+    (void)fclose(read);
+    CHECK_STR(text,
+              "xxxxxxxxxxxxxxxxxxxxxxxx\n[... 151 bytes lost: the disk of the log was full ...]\n");
 }
 
 TEST_MAIN

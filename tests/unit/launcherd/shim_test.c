@@ -3,113 +3,8 @@
 #include <string.h>
 
 #include "common/utf8.h"
-#include "launcherd/core/shim.h"
 #include "tests/lib/test.h"
-
-#define SECOND_US 1000000u
-#define LEASE_US (60u * SECOND_US)
-
-static struct shim shim;
-static struct shim_actions actions;
-static char trace[4096];
-
-static const char *action_text(const struct shim_action *action)
-{
-    static char text[128];
-    switch (action->type) {
-    case SHIM_RESERVE_PORT:
-        return "port";
-    case SHIM_SPAWN_ALL:
-        (void)snprintf(text, sizeof text, "spawn(%s:%u)", action->text, action->port);
-        return text;
-    case SHIM_SIGNAL:
-        (void)snprintf(text, sizeof text, "signal(%u)", action->signal);
-        return text;
-    case SHIM_KILL_TREE:
-        return "kill";
-    case SHIM_CHECK_TREE:
-        return "check";
-    case SHIM_SEND_REPORT:
-        (void)snprintf(text, sizeof text, "report(%s)", shim_phase_name(shim.phase));
-        return text;
-    case SHIM_SEND_PROGRESS:
-        return "progress";
-    case SHIM_SEND_WORLD:
-        (void)snprintf(text, sizeof text, "world(%u)", action->local);
-        return text;
-    case SHIM_EXIT:
-        return "exit";
-    }
-    return "?";
-}
-
-/* The actions of one event, as text. */
-static const char *step(uint64_t now_us, struct shim_event event)
-{
-    event.now_us = now_us;
-    shim_step(&shim, &event, &actions);
-    trace[0] = '\0';
-    for (uint32_t i = 0; i < actions.count; i++) {
-        size_t used = strlen(trace);
-        (void)snprintf(trace + used, sizeof trace - used, "%s%s", i > 0 ? " " : "",
-                       action_text(&actions.items[i]));
-    }
-    return trace;
-}
-
-static const char *event(uint64_t now_us, enum shim_event_type type)
-{
-    return step(now_us, (struct shim_event){.type = type});
-}
-
-static const char *message(uint64_t now_us, struct msg *msg)
-{
-    return step(now_us, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_MSG, .msg = msg});
-}
-
-static const char *spawned(uint64_t now_us, uint32_t local)
-{
-    return step(now_us, (struct shim_event){
-                            .type = SHIM_EVENT_SPAWNED, .local = local, .pid = 100 + local});
-}
-
-static const char *exited(uint64_t now_us, uint32_t local, int32_t code, uint32_t signal)
-{
-    return step(
-        now_us,
-        (struct shim_event){
-            .type = SHIM_EVENT_EXITED, .local = local, .code = code, .signal = signal, .text = ""});
-}
-
-static const char *go(uint64_t now_us, uint32_t generation)
-{
-    struct msg msg = {.type = MSG_TYPE_GO};
-    msg.go = (struct msg_go){
-        .job_id = 7, .generation = generation, .master_addr = "10.0.0.1", .master_port = 4711};
-    return message(now_us, &msg);
-}
-
-static const char *stop(uint64_t now_us, uint32_t signal, uint64_t grace_us)
-{
-    struct msg msg = {.type = MSG_TYPE_STOP};
-    msg.stop = (struct msg_stop){
-        .job_id = 7, .generation = 2, .signal = signal, .grace_us = grace_us, .reason = ""};
-    return message(now_us, &msg);
-}
-
-static const char *forget(uint64_t now_us)
-{
-    struct msg msg = {.type = MSG_TYPE_FORGET};
-    msg.forget = (struct msg_forget){.job_id = 7, .generation = 2};
-    return message(now_us, &msg);
-}
-
-static const char *ack(uint64_t now_us, uint32_t revision)
-{
-    struct msg msg = {.type = MSG_TYPE_REPORT_ACK};
-    msg.report_ack = (struct msg_report_ack){.job_id = 7, .generation = 2, .revision = revision};
-    return message(now_us, &msg);
-}
+#include "tests/unit/launcherd/shim_tools.h"
 
 static const char *join(uint64_t now_us, uint32_t local, uint32_t generation, uint32_t rank,
                         const char *blob)
@@ -133,46 +28,6 @@ static const char *world(uint64_t now_us, const char *blob)
     return message(now_us, &msg);
 }
 
-static struct msg_shim_report report(uint64_t now_us)
-{
-    static struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
-    struct msg_shim_report out;
-    shim_report(&shim, now_us, ranks, &out);
-    return out;
-}
-
-static void begin(uint32_t rank_base, uint32_t local_count)
-{
-    struct shim_options options = {
-        .job_id = 7,
-        .generation = 2,
-        .rank_base = rank_base,
-        .local_count = local_count,
-        .world = rank_base + local_count,
-        .lease_until_us = LEASE_US,
-        .lease_us = LEASE_US,
-    };
-    shim_init(&shim, &options);
-}
-
-/* Ready, with launcherd connected and the port reserved. */
-static void ready(uint32_t local_count)
-{
-    begin(0, local_count);
-    CHECK_STR(event(1, SHIM_EVENT_START), "port");
-    CHECK_STR(step(2, (struct shim_event){.type = SHIM_EVENT_PORT, .port = 5000}), "");
-    CHECK_STR(event(3, SHIM_EVENT_LAUNCHER_OPEN), "report(ready)");
-}
-
-static void running(uint32_t local_count)
-{
-    ready(local_count);
-    CHECK_STR(go(4, 2), "spawn(10.0.0.1:4711)");
-    for (uint32_t i = 0; i < local_count; i++)
-        spawned(5, i);
-    CHECK_EQ(shim.phase, SHIM_RUNNING);
-}
-
 TEST(two_workers_succeed)
 {
     ready(2);
@@ -181,7 +36,7 @@ TEST(two_workers_succeed)
     CHECK_STR(spawned(5, 0), "report(ready)");
     CHECK_STR(spawned(6, 1), "report(running)");
     CHECK_STR(exited(7, 0, 0, 0), "report(running)");
-    CHECK_STR(exited(8, 1, 0, 0), "kill report(stopping)");
+    CHECK_STR(exited(8, 1, 0, 0), "check report(stopping)");
     CHECK_STR(event(9, SHIM_EVENT_TREE_EMPTY), "report(ended)");
     struct msg_shim_report last = report(9);
     CHECK_EQ(last.failed_rank, -1);
@@ -226,9 +81,9 @@ TEST(a_second_go_and_one_of_another_generation_are_ignored)
 TEST(first_failure_stops_the_others)
 {
     running(3);
-    CHECK_STR(exited(10 * SECOND_US, 1, 3, 0), "kill report(stopping)");
+    CHECK_STR(exited(10 * SECOND_US, 1, 3, 0), "signal(15) report(stopping)");
     CHECK_STR(exited(10 * SECOND_US + 1, 0, 9, 0), "report(stopping)");
-    CHECK_STR(exited(10 * SECOND_US + 2, 2, 0, 9), "report(stopping)");
+    CHECK_STR(exited(10 * SECOND_US + 2, 2, 0, 9), "left(15) check report(stopping)");
     CHECK_STR(event(10 * SECOND_US + 3, SHIM_EVENT_TREE_EMPTY), "report(ended)");
     struct msg_shim_report last = report(12 * SECOND_US);
     CHECK_EQ(last.failed_rank, 1);
@@ -260,16 +115,16 @@ static const char *dumping(uint64_t now_us, uint32_t local, uint32_t signal)
                 (struct shim_event){.type = SHIM_EVENT_DUMPING, .local = local, .signal = signal});
 }
 
-/* The others are killed at once; the end comes when the file is written. */
+/* The others are stopped; the end comes when the file is written. */
 TEST(a_core_file_in_progress_is_a_failure)
 {
     running(2);
-    CHECK_STR(dumping(100, 1, 11), "kill report(stopping)");
+    CHECK_STR(dumping(100, 1, 11), "signal(15) report(stopping)");
     CHECK_STR(shim.cause, "rank 1 was killed by signal 11 (SIGSEGV): it is writing a core file");
     CHECK_EQ(shim.failed_rank, 1);
     CHECK_EQ(shim.ranks[1].state, RANK_EXITED);
     CHECK_EQ(shim.ranks[1].signal, 11);
-    exited(300, 0, 0, 9);
+    CHECK_STR(exited(300, 0, 0, 15), "kill report(stopping)"); /* spares the file for a time */
     exited(20 * SECOND_US, 1, 0, 9);
     CHECK_STR(event(20 * SECOND_US + 1, SHIM_EVENT_TREE_EMPTY), "report(ended)");
     CHECK_EQ(shim.ranks[1].signal, 11);
@@ -293,7 +148,7 @@ TEST(a_worker_that_dies_before_the_others_are_spawned)
     ready(2);
     go(4, 2);
     spawned(5, 0);
-    CHECK_STR(exited(6, 0, 1, 0), "kill report(stopping)");
+    CHECK_STR(exited(6, 0, 1, 0), "signal(15) report(stopping)");
     CHECK_STR(event(7, SHIM_EVENT_TREE_EMPTY), ""); /* rank 1 is not spawned yet */
     CHECK_STR(spawned(8, 1), "kill report(stopping)");
     exited(9, 1, 0, 9);
@@ -356,7 +211,7 @@ TEST(stop_signals_waits_and_kills)
     ack(at_us + 3, shim.revision);
     CHECK_EQ(actions.timer_at_us, at_us + 2 * SECOND_US);
     CHECK_STR(event(at_us + 2 * SECOND_US - 1, SHIM_EVENT_TICK), "");
-    CHECK_STR(event(at_us + 2 * SECOND_US, SHIM_EVENT_TICK), "kill");
+    CHECK_STR(event(at_us + 2 * SECOND_US, SHIM_EVENT_TICK), "kill(told)");
     CHECK_STR(exited(at_us + 2 * SECOND_US + 1, 1, 0, 9), "report(stopping)");
     CHECK_STR(event(at_us + 2 * SECOND_US + 2, SHIM_EVENT_TREE_EMPTY), "report(ended)");
     CHECK_EQ(report(at_us).failed_rank, -1);
@@ -379,10 +234,11 @@ TEST(children_of_workers_get_the_grace_too)
     running(1);
     uint64_t at_us = 10 * SECOND_US;
     stop(at_us, 15, 2 * SECOND_US);
-    CHECK_STR(exited(at_us + 1, 0, 0, 15), "check report(stopping)");
+    CHECK_STR(exited(at_us + 1, 0, 0, 15), "left(15) check report(stopping)");
     ack(at_us + 2, shim.revision);
     CHECK_STR(event(actions.timer_at_us, SHIM_EVENT_TICK), "check");
-    CHECK_STR(event(at_us + 2 * SECOND_US, SHIM_EVENT_TICK), "kill");
+    CHECK_STR(stop(at_us + 30000, 2, 2 * SECOND_US), "left(2)");
+    CHECK_STR(event(at_us + 2 * SECOND_US, SHIM_EVENT_TICK), "kill(told)");
     CHECK_STR(event(at_us + 2 * SECOND_US + 1, SHIM_EVENT_TREE_EMPTY), "report(ended)");
 }
 
@@ -422,6 +278,26 @@ TEST(without_a_lease_it_counts_from_the_first_step)
     shim_init(&shim, &options);
     event(5, SHIM_EVENT_START);
     CHECK_EQ(shim.lease_until_us, 5 + LEASE_US);
+}
+
+TEST(a_warning_comes_once_and_only_while_the_ranks_run)
+{
+    running(1);
+    shim.options.warn_after_us = 3 * SECOND_US;
+    shim.options.warn_signal = 10;
+    ack(5, shim.revision);
+    CHECK_EQ(actions.timer_at_us, 5 + 3 * SECOND_US);
+    CHECK_STR(event(4 + 3 * SECOND_US, SHIM_EVENT_TICK), "");
+    CHECK_STR(event(5 + 3 * SECOND_US, SHIM_EVENT_TICK), "warn(10)");
+    CHECK_EQ(actions.timer_at_us, LEASE_US);
+    CHECK_STR(event(9 * SECOND_US, SHIM_EVENT_TICK), "");
+
+    running(1);
+    shim.options.warn_after_us = 3 * SECOND_US;
+    shim.options.warn_signal = 10;
+    stop(SECOND_US, 15, 60 * SECOND_US);
+    ack(SECOND_US, shim.revision);
+    CHECK_STR(event(4 * SECOND_US, SHIM_EVENT_TICK), ""); /* it is being stopped */
 }
 
 TEST(reports_until_acked)
@@ -528,7 +404,7 @@ TEST(launcherd_disconnects_and_connects)
     running(1);
     ack(6, shim.revision);
     CHECK_STR(event(7, SHIM_EVENT_LAUNCHER_CLOSED), "");
-    CHECK_STR(exited(8, 0, 5, 0), "kill");
+    CHECK_STR(exited(8, 0, 5, 0), "left(15) check");
     CHECK_STR(event(9, SHIM_EVENT_TREE_EMPTY), "");
     CHECK_STR(event(10, SHIM_EVENT_LAUNCHER_OPEN), "report(ended)");
 }

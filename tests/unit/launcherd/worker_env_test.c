@@ -1,4 +1,6 @@
 /* A worker's environment, on nodes with and without GPUs. */
+#include "common/launch.h"
+#include "launcherd/shim/worker_argv.h"
 #include "launcherd/shim/worker_env.h"
 #include "tests/lib/test.h"
 
@@ -127,6 +129,143 @@ TEST(variables_of_the_user_stay_unless_they_are_ours)
     arena_reset(&arena);
 }
 
+/* --role and --virtual-local-rank, as torchrun has them. */
+TEST(a_virtual_local_rank_sees_its_own_gpu_as_the_only_one)
+{
+    const struct msg_pair launch[] = {{"role", "actor"}, {"virtual-local-rank", "on"}};
+    struct msg_start start = start_of(0xb4, 4); /* slots 2, 4, 5 and 7 */
+    char **envp;
+
+    start.launch = (struct msg_pair_list){launch, 2};
+    envp = build(&start, 8, 2);
+    CHECK_STR(value_of(envp, "LOCAL_RANK"), "0");
+    CHECK_STR(value_of(envp, "RANK"), "6");
+    CHECK_STR(value_of(envp, "LOCAL_WORLD_SIZE"), "4");
+    CHECK_STR(value_of(envp, "CUDA_VISIBLE_DEVICES"), "5");
+    CHECK_STR(value_of(envp, "ROLE_NAME"), "actor");
+    arena_reset(&arena);
+}
+
+TEST(other_launchers_variables_come_on_request_and_beat_inherited_ones)
+{
+    const struct msg_pair launch[] = {{"env-style", "slurm,horovod,mpi"}};
+    const struct msg_pair mine[] = {{"SLURM_PROCID", "99"}, {"SLURM_CLUSTER_NAME", "x"}};
+    struct msg_start start = start_of(3, 2);
+    char **envp;
+
+    start.name = "train";
+    start.cwd = "/work";
+    start.env = (struct msg_pair_list){mine, 2};
+    CHECK_STR(value_of(build(&start, 0, 1), "SLURM_PROCID"), "99");
+    CHECK(value_of(build(&start, 0, 1), "HOROVOD_RANK") == NULL);
+    start.launch = (struct msg_pair_list){launch, 1};
+    envp = build(&start, 0, 1);
+    CHECK_STR(value_of(envp, "RANK"), "5");
+    CHECK_STR(value_of(envp, "SLURM_PROCID"), "5");
+    CHECK_STR(value_of(envp, "SLURM_LOCALID"), "1");
+    CHECK_STR(value_of(envp, "SLURM_NODEID"), value_of(envp, "GROUP_RANK"));
+    CHECK_STR(value_of(envp, "SLURM_NTASKS"), value_of(envp, "WORLD_SIZE"));
+    CHECK_STR(value_of(envp, "SLURM_NNODES"), "2");
+    CHECK_STR(value_of(envp, "SLURM_TASKS_PER_NODE"), "2(x2)");
+    CHECK_STR(value_of(envp, "SLURM_JOB_NAME"), "train");
+    CHECK(value_of(envp, "SLURM_JOB_NODELIST") == NULL); /* nobody tells the names of the others */
+    CHECK_STR(value_of(envp, "SLURM_CLUSTER_NAME"), "x");
+    CHECK_STR(value_of(envp, "HOROVOD_RANK"), "5");
+    CHECK_STR(value_of(envp, "HOROVOD_LOCAL_SIZE"), "2");
+    CHECK_STR(value_of(envp, "HOROVOD_CROSS_SIZE"), "2");
+    CHECK(value_of(envp, "HOROVOD_GLOO_RENDEZVOUS_ADDR") == NULL); /* this job has no store */
+    CHECK_STR(value_of(envp, "OMPI_COMM_WORLD_RANK"), "5");
+    CHECK_STR(value_of(envp, "OMPI_COMM_WORLD_LOCAL_RANK"), "1");
+    CHECK_STR(value_of(envp, "PMI_SIZE"), value_of(envp, "WORLD_SIZE"));
+    CHECK_STR(value_of(envp, "MV2_COMM_WORLD_LOCAL_SIZE"), "2");
+    arena_reset(&arena);
+}
+
+TEST(a_job_of_an_array_knows_its_index)
+{
+    const struct msg_pair launch[] = {{"env-style", "slurm"}};
+    struct msg_start start = start_of(3, 2);
+    char **envp = build(&start, 0, 0);
+
+    CHECK(value_of(envp, "DDP_ARRAY_INDEX") == NULL); /* of no array */
+    start.array_job = 4;
+    start.array_index = 0;
+    start.array_count = 2;
+    start.array_max = 7;
+    envp = build(&start, 0, 0);
+    CHECK_STR(value_of(envp, "DDP_ARRAY_JOB_ID"), "4");
+    CHECK_STR(value_of(envp, "DDP_ARRAY_INDEX"), "0");
+    CHECK_STR(value_of(envp, "DDP_ARRAY_COUNT"), "2");
+    CHECK_STR(value_of(envp, "DDP_ARRAY_MIN"), "0");
+    CHECK_STR(value_of(envp, "DDP_ARRAY_MAX"), "7");
+    CHECK(value_of(envp, "SLURM_ARRAY_TASK_ID") == NULL);
+    start.launch = (struct msg_pair_list){launch, 1};
+    envp = build(&start, 0, 0);
+    CHECK_STR(value_of(envp, "SLURM_ARRAY_JOB_ID"), "4");
+    CHECK_STR(value_of(envp, "SLURM_ARRAY_TASK_ID"), "0");
+    CHECK_STR(value_of(envp, "SLURM_ARRAY_TASK_COUNT"), "2");
+    CHECK_STR(value_of(envp, "SLURM_ARRAY_TASK_MAX"), "7");
+    arena_reset(&arena);
+}
+
+TEST(an_argument_can_say_the_local_rank)
+{
+    const char *const words[] = {"python3", "train.py", "--lr", "1"};
+    struct msg_start start = start_of(3, 2);
+    struct msg_pair launch = {"local-rank-arg", "2:local_rank"};
+    char **argv;
+
+    start.argv = (struct msg_text_list){words, 4};
+    argv = worker_argv_build(&start, 1, &arena);
+    for (int i = 0; i < 4; i++)
+        CHECK_STR(argv[i], words[i]);
+    CHECK(argv[4] == NULL);
+    start.launch = (struct msg_pair_list){&launch, 1};
+    argv = worker_argv_build(&start, 1, &arena);
+    CHECK_STR(argv[1], "train.py");
+    CHECK_STR(argv[2], "--local_rank=1");
+    CHECK_STR(argv[3], "--lr");
+    CHECK(argv[5] == NULL);
+    launch.value = "99:local-rank";
+    argv = worker_argv_build(&start, 0, &arena);
+    CHECK_STR(argv[4], "--local-rank=0");
+    CHECK(argv[5] == NULL);
+    arena_reset(&arena);
+}
+
+TEST(launch_options_are_checked)
+{
+    static const struct {
+        const char *name, *value;
+        bool is_valid;
+    } cases[] = {
+        {"role", "x", true},
+        {"role", "", false},
+        {"role", "a\nb", false},
+        {"env-style", "slurm", true},
+        {"env-style", "torch,mpi", true},
+        {"env-style", "slurm,", false},
+        {"env-style", "slurmm", false},
+        {"env-style", "", false},
+        {"virtual-local-rank", "on", true},
+        {"virtual-local-rank", "yes", false},
+        {"local-rank-arg", "2:local_rank", true},
+        {"local-rank-arg", "local_rank", false},
+        {"local-rank-arg", "2:", false},
+        {"local-rank-arg", "2:-x", false},
+        {"local-rank-arg", "2:a b", false},
+        {"rolle", "x", false},
+    };
+    struct err err;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct msg_pair pair = {cases[i].name, cases[i].value};
+        const struct msg_pair_list launch = {&pair, 1};
+        CHECK_EQ(launch_check_all(&launch, &err), cases[i].is_valid ? STATUS_OK : STATUS_BAD_INPUT);
+        CHECK(cases[i].is_valid || strstr(err.text, cases[i].name) != NULL);
+    }
+}
+
 TEST(a_job_sets_variables_but_not_ours)
 {
     const struct msg_pair pairs[] = {
@@ -179,15 +318,16 @@ TEST(a_node_with_chosen_gpus_gives_those)
     arena_reset(&arena);
 }
 
-static const char *path_with(const char *path, const char *tools_dir)
+static const char *path_with(const char *name, const char *path, const char *dir)
 {
     struct msg_start start = start_of(1, 1);
-    const struct msg_pair mine[] = {{"PATH", path}};
+    const struct msg_pair mine[] = {{name, path}};
     const struct worker_env_facts facts = {.start = &start,
                                            .master_addr = "10.0.0.1",
                                            .node_name = "node1",
                                            .node_address = "10.0.0.2",
-                                           .tools_dir = tools_dir,
+                                           .tools_dir = dir,
+                                           .python_dir = dir,
                                            .token = "t",
                                            .error_dir = "/errors",
                                            .user = "u",
@@ -196,17 +336,27 @@ static const char *path_with(const char *path, const char *tools_dir)
 
     start.env = (struct msg_pair_list){mine, path != NULL};
     arena_reset(&arena);
-    return value_of(worker_env_build(&facts, 0, &arena), "PATH");
+    return value_of(worker_env_build(&facts, 0, &arena), name);
 }
 
 TEST(our_folder_is_at_the_end_of_the_path)
 {
-    CHECK_STR(path_with("/a:/b", "/ours"), "/a:/b:/ours");
-    CHECK_STR(path_with("/a:/ours:/b", "/ours"), "/a:/ours:/b");
-    CHECK_STR(path_with("/a:/oursX", "/ours"), "/a:/oursX:/ours");
-    CHECK_STR(path_with("", "/ours"), "/ours");
-    CHECK_STR(path_with("/a", NULL), "/a");
-    CHECK(strstr(path_with(NULL, "/ours"), ":/bin:/ours") != NULL);
+    CHECK_STR(path_with("PATH", "/a:/b", "/ours"), "/a:/b:/ours");
+    CHECK_STR(path_with("PATH", "/a:/ours:/b", "/ours"), "/a:/ours:/b");
+    CHECK_STR(path_with("PATH", "/a:/oursX", "/ours"), "/a:/oursX:/ours");
+    CHECK_STR(path_with("PATH", "", "/ours"), "/ours");
+    CHECK_STR(path_with("PATH", "/a", NULL), "/a");
+    CHECK(strstr(path_with("PATH", NULL, "/ours"), ":/bin:/ours") != NULL);
+    arena_reset(&arena);
+}
+
+TEST(python_finds_our_modules_after_the_job_s)
+{
+    CHECK_STR(path_with("PYTHONPATH", "/a:/b", "/ours"), "/a:/b:/ours");
+    CHECK_STR(path_with("PYTHONPATH", NULL, "/ours"), "/ours");
+    CHECK_STR(path_with("PYTHONPATH", "", "/ours"), "/ours");
+    CHECK(path_with("PYTHONPATH", NULL, NULL) == NULL);
+    CHECK_STR(path_with("PYTHONPATHS", "/a", "/ours"), "/a");
     arena_reset(&arena);
 }
 

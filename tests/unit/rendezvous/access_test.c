@@ -12,9 +12,11 @@ struct allowed {
 };
 
 #define OF_A_PERSON                                                                                \
-    " client_hello submit stage_put job_get job_list cancel event_list log_read node_list "
+    " client_hello submit stage_put job_get why_get job_list cancel event_list log_read "          \
+    "input node_list node_read server_get "
 static const struct allowed all[] = {
-    {ACCESS_NODE, " node_hello beat node_event shim_report progress log_data stage_get "},
+    {ACCESS_NODE, " node_hello beat node_event shim_report progress log_data node_data looked"
+                  " input_state stage_get "},
     {ACCESS_USER, OF_A_PERSON},
     {ACCESS_ADMIN, OF_A_PERSON "node_drain node_resume principal_add principal_rotate"
                                " principal_remove principal_list "},

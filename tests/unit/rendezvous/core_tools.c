@@ -18,6 +18,7 @@ static struct rdzv_options usual(uint32_t jobs_max, uint32_t nodes_max)
                                  .beat_interval_us = SECOND_US,
                                  .suspect_us = 5 * SECOND_US,
                                  .lost_us = 15 * SECOND_US,
+                                 .grow_us = 60 * SECOND_US,
                                  .seed = 1,
                                  .cluster = "test"};
 }
@@ -45,6 +46,14 @@ void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uin
 
     options.max_slots_per_user = max_slots;
     options.max_queued_per_user = max_queued;
+    begin_options(options);
+}
+
+void begin_preempting(uint32_t jobs_max, uint32_t nodes_max)
+{
+    struct rdzv_options options = usual(jobs_max, nodes_max);
+
+    options.preempts = true;
     begin_options(options);
 }
 
@@ -147,27 +156,53 @@ void step_beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t count
     step_node(conn, &msg);
 }
 
+void step_part_report(uint64_t conn, uint64_t job_id, uint32_t generation, enum shim_phase phase,
+                      const struct part_report_rank *ranks, uint32_t count)
+{
+    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT};
+
+    msg.shim_report = (struct msg_shim_report){.job_id = job_id,
+                                               .generation = generation,
+                                               .revision = 1,
+                                               .phase = phase,
+                                               .master_port = 4000,
+                                               .failed_rank = -1,
+                                               .cause = "",
+                                               .tail = "",
+                                               .error = "",
+                                               .failed_core = ""};
+    msg.shim_report.ranks.items = ranks;
+    msg.shim_report.ranks.count = count;
+    step_node(conn, &msg);
+}
+
 void step_rank_report(uint64_t conn, struct rank_report report)
 {
     struct part_report_rank rank = {.rank = report.rank,
                                     .state = report.is_lost                 ? RANK_LOST
+                                             : report.is_stopped            ? RANK_STOPPED
                                              : report.phase == SHIM_ENDED   ? RANK_EXITED
                                              : report.phase == SHIM_RUNNING ? RANK_RUNNING
                                                                             : RANK_WAITING,
                                     .exit_code = report.exit_code,
+                                    .signal = report.signal,
                                     .joined = report.joined};
-    struct msg msg = {
-        .type = MSG_TYPE_SHIM_REPORT,
-        .shim_report = {.job_id = report.job_id,
-                        .generation = report.generation != 0 ? report.generation : 1,
-                        .revision = 1,
-                        .phase = report.phase,
-                        .master_port = 4000,
-                        .failed_rank = report.exit_code != 0 ? (int32_t)report.rank : -1,
-                        .failed_age_us = report.failed_age_us,
-                        .failed_class = report.failed_class,
-                        .cause = report.cause != NULL ? report.cause : "",
-                        .tail = ""}};
+    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT,
+                      .shim_report = {.job_id = report.job_id,
+                                      .generation = report.generation != 0 ? report.generation : 1,
+                                      .revision = 1,
+                                      .phase = report.phase,
+                                      .master_port = 4000,
+                                      .failed_rank = report.exit_code != 0 || report.signal != 0
+                                                         ? (int32_t)report.rank
+                                                         : -1,
+                                      .failed_age_us = report.failed_age_us,
+                                      .failed_class = report.failed_class,
+                                      .cause = report.cause != NULL ? report.cause : "",
+                                      .tail = report.tail != NULL ? report.tail : "",
+                                      .error = report.error != NULL ? report.error : "",
+                                      .failed_oom = report.error != NULL,
+                                      .failed_core = ""}};
 
     msg.shim_report.ranks.items = &rank;
     msg.shim_report.ranks.count = 1;

@@ -15,6 +15,8 @@ extern int64_t wall_ms;
 /* A core that is not restored yet, for so many jobs and nodes; at 100 s. */
 void begin_with(uint32_t jobs_max, uint32_t nodes_max);
 void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uint32_t max_queued);
+/* A job of a higher priority may stop others. */
+void begin_preempting(uint32_t jobs_max, uint32_t nodes_max);
 /* After a lost node a job that has no fence of its own waits for the lease. */
 void begin_fenced(uint32_t jobs_max, uint32_t nodes_max);
 /* One event now; all tables of the core are checked after it. */
@@ -39,12 +41,17 @@ struct rank_report {
     enum shim_phase phase;
     uint32_t generation;
     int32_t exit_code;
-    bool joined, is_lost;
+    uint32_t signal;                  /* the rank failed by it */
+    bool joined, is_lost, is_stopped; /* is_stopped: it ended on the signal */
     uint64_t failed_age_us;
     enum failure_class failed_class;
-    const char *cause;
+    const char *cause, *tail;
+    const char *error; /* also: the kernel killed it for want of memory */
 };
 void step_rank_report(uint64_t conn, struct rank_report report);
+/* A report of all ranks of a part, the first of its shim. */
+void step_part_report(uint64_t conn, uint64_t job_id, uint32_t generation, enum shim_phase phase,
+                      const struct part_report_rank *ranks, uint32_t count);
 /* `submit` likewise: request id, name, cwd, argv. Returns the job's id; 0: refused. */
 uint64_t step_submit(struct msg_submit submit);
 uint64_t step_submit_as(struct msg_submit submit, const char *user, bool is_admin);

@@ -39,6 +39,14 @@ static void check(enum job_state state, uint32_t generation)
     CHECK_EQ(rdzv_job_record(core, 1)->generation, generation);
 }
 
+/* What is kept of the failure, for `ddpctl why`. */
+static void check_decision(const char *text)
+{
+    bool is_restored;
+
+    CHECK_STR(rdzv_failure(core, 1, &is_restored)->decision, text);
+}
+
 static void pass(uint64_t seconds)
 {
     for (uint64_t i = 0; i < seconds; i++) {
@@ -52,12 +60,15 @@ static void pass(uint64_t seconds)
 TEST(workers_of_ours_start_again_at_once)
 {
     lose(true);
+    check_decision("restarted at once (--max-restarts does not count it)");
     check(JOB_STARTING, 2);
 }
 
 TEST(others_wait_until_the_lease_is_over)
 {
     lose(false);
+    check_decision("restarted once the lost node's lease is over, as its ranks may run until then: "
+                   "45 s at most");
     check(JOB_RESTARTING, 1);
     pass(44); /* 59 s after the last beat */
     check(JOB_RESTARTING, 1);

@@ -190,7 +190,9 @@ static void report(uint32_t node, uint32_t job, uint32_t generation, enum shim_p
                                                .master_port = 4000,
                                                .failed_rank = -1,
                                                .cause = "",
-                                               .tail = ""};
+                                               .tail = "",
+                                               .error = "",
+                                               .failed_core = ""};
     msg.shim_report.ranks.items = &rank;
     msg.shim_report.ranks.count = 1;
     step_counted((struct rdzv_event){
@@ -229,10 +231,10 @@ TEST(every_node_comes_back_with_shims_that_are_over)
 
 TEST(every_time_limit_is_over_at_once)
 {
-    time_limit_us = 10 * SECOND_US;
+    time_limit_us = 2 * SECOND_US;
     begin_full();
     time_limit_us = 0;
-    now_us += 10 * SECOND_US;
+    now_us += 2 * SECOND_US;
     step_counted((struct rdzv_event){.type = RDZV_EVENT_TICK});
     finish_instant();
     CHECK_EQ(totals[RDZV_SEND_STOP], JOBS * NODES_PER_JOB);

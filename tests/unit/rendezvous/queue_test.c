@@ -54,20 +54,8 @@ static void cancel(uint64_t job_id)
 static void report(uint64_t conn, uint64_t job_id, enum shim_phase phase)
 {
     struct part_report_rank rank = {.state = phase == SHIM_ENDED ? RANK_EXITED : RANK_RUNNING};
-    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT};
 
-    msg.shim_report =
-        (struct msg_shim_report){.job_id = job_id,
-                                 .generation = rdzv_job_record(core, job_id)->generation,
-                                 .revision = 1,
-                                 .phase = phase,
-                                 .master_port = 4000,
-                                 .failed_rank = -1,
-                                 .cause = "",
-                                 .tail = ""};
-    msg.shim_report.ranks.items = &rank;
-    msg.shim_report.ranks.count = 1;
-    step_node(conn, &msg);
+    step_part_report(conn, job_id, rdzv_job_record(core, job_id)->generation, phase, &rank, 1);
 }
 
 static enum job_state state_of(uint64_t job_id)

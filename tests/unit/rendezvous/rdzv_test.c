@@ -57,6 +57,8 @@ static void report(uint64_t conn, uint64_t job_id, enum shim_phase phase, uint32
         .failed_rank = failed,
         .cause = failed < 0 ? "" : "rank was killed by signal 9 (SIGKILL)",
         .tail = "last words",
+        .error = "",
+        .failed_core = "",
     };
     msg.shim_report.ranks.items = list;
     msg.shim_report.ranks.count = ranks;
@@ -310,7 +312,9 @@ TEST(a_command_that_is_not_there_is_not_tried_again)
                                                .phase = SHIM_ENDED,
                                                .failed_errno_exit = 127,
                                                .cause = "rank 0: cannot run foo",
-                                               .tail = ""};
+                                               .tail = "",
+                                               .error = "",
+                                               .failed_core = ""};
     msg.shim_report.ranks.items = &rank;
     msg.shim_report.ranks.count = 1;
     step((struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = 1, .msg = &msg});
@@ -453,6 +457,7 @@ TEST(a_part_that_cannot_be_told_to_go_fails_the_generation)
     msg.shim_report = (struct msg_shim_report){
         .job_id = 1, .generation = 2, .revision = 1, .phase = SHIM_ENDED, .failed_rank = -1};
     msg.shim_report.cause = msg.shim_report.tail = "";
+    msg.shim_report.error = msg.shim_report.failed_core = "";
     msg.shim_report.ranks.items = &rank;
     msg.shim_report.ranks.count = 1;
     step((struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = 1, .msg = &msg});

@@ -68,7 +68,7 @@ TEST(an_exit_code_survives)
     report(3, 0, SHIM_ENDED, 7);
     hello(4, "b", SHIM_RUNNING);
     CHECK_EQ(count_of(RDZV_SEND_STOP), 1);
-    CHECK_EQ(find(RDZV_SEND_STOP)->signal, SIGKILL);
+    CHECK_EQ(find(RDZV_SEND_STOP)->signal, SIGTERM);
     report(4, 1, SHIM_ENDED, 0);
     CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_FAILED);
     CHECK_EQ(rdzv_job_record(core, 1)->exit_code, 7);

@@ -364,7 +364,9 @@ static void report(const struct played *job, uint32_t part, enum shim_phase phas
                                  .master_port = 4000,
                                  .failed_rank = exit_code != 0 ? (int32_t)ranks[0].rank : -1,
                                  .cause = exit_code != 0 ? "exit 1" : "",
-                                 .tail = ""};
+                                 .tail = "",
+                                 .error = "",
+                                 .failed_core = ""};
     msg.shim_report.ranks.items = ranks;
     msg.shim_report.ranks.count = job->nproc;
     step_world((struct rdzv_event){

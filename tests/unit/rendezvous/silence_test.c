@@ -150,4 +150,36 @@ TEST(the_hello_of_an_older_connection_is_not_taken)
     CHECK_EQ(count_of(RDZV_SEND_WELCOME), 1);
 }
 
+/* The last event of that job in the last step; NULL: none. */
+static const char *news_of(uint64_t job_id)
+{
+    const char *text = NULL;
+
+    for (uint32_t i = 0; i < actions.count; i++)
+        if (actions.items[i].type == RDZV_LOG_EVENT && actions.items[i].job_id == job_id)
+            text = actions.items[i].text;
+    return text;
+}
+
+TEST(the_jobs_on_a_silent_node_are_told)
+{
+    uint64_t job_id;
+
+    begin();
+    job_id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    now_us += 2 * SECOND_US;
+    for (uint64_t conn = 1; conn <= NODES; conn++)
+        beat(conn); /* the job is on the first; a start order is under way */
+    now_us += 6 * SECOND_US;
+    beat(2);
+    CHECK_STR(news_of(job_id), "its node a does not answer: silent for 6 s");
+    CHECK(find(RDZV_JOB_CHANGED) != NULL); /* who waits for the job hears of it */
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK(news_of(job_id) == NULL); /* once */
+    beat(1);
+    CHECK_STR(news_of(job_id), "its node a answers again");
+    step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = 1});
+    CHECK_STR(news_of(job_id), "its node a does not answer: its connection closed");
+}
+
 TEST_MAIN

@@ -53,21 +53,10 @@ static uint64_t submit(uint32_t nodes, uint32_t nproc)
 static void report_ended(uint64_t conn, uint64_t job_id, uint32_t ranks)
 {
     struct part_report_rank list[4] = {{0}};
-    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT};
 
     for (uint32_t i = 0; i < ranks; i++)
         list[i] = (struct part_report_rank){.rank = i, .state = RANK_EXITED};
-    msg.shim_report = (struct msg_shim_report){.job_id = job_id,
-                                               .generation = 1,
-                                               .revision = 1,
-                                               .phase = SHIM_ENDED,
-                                               .master_port = 4000,
-                                               .failed_rank = -1,
-                                               .cause = "",
-                                               .tail = ""};
-    msg.shim_report.ranks.items = list;
-    msg.shim_report.ranks.count = ranks;
-    step_node(conn, &msg);
+    step_part_report(conn, job_id, 1, SHIM_ENDED, list, ranks);
 }
 
 static void operate(enum rdzv_event_type type, const char *name, uint64_t mask, const char *reason)

@@ -66,6 +66,7 @@ static struct msg_submit make_submit(const char *request_id)
                                .nproc_per_node = 1,
                                .cwd = "/home/x",
                                .argv = {argv_items, 4},
+                               .launch = {env_items, 1},
                                .env = {env_items, 3}};
 }
 
@@ -126,16 +127,16 @@ TEST(a_spec_comes_back_whole)
     write_one(store, 1, "job", 0);
     CHECK_EQ(store_spec(store, 1, true, &arena, &spec), STATUS_OK);
     CHECK_STR(spec.cwd, "/home/x");
-    CHECK_EQ(spec.argv.count, 4);
+    CHECK(spec.argv.count == 4 && spec.env.count == 3);
     for (uint32_t i = 0; i < 4; i++)
         CHECK_STR(spec.argv.items[i], argv_items[i]);
-    CHECK_EQ(spec.env.count, 3);
     for (uint32_t i = 0; i < 3; i++) {
         CHECK_STR(spec.env.items[i].name, env_items[i].name);
         CHECK_STR(spec.env.items[i].value, env_items[i].value);
     }
-    CHECK_EQ(store_spec(store, 1, false, &arena, &spec), STATUS_OK);
-    CHECK_EQ(spec.env.count, 0);
+    CHECK(spec.launch.count == 1 && strcmp(spec.launch.items[0].value, "/bin") == 0);
+    CHECK(store_spec(store, 1, false, &arena, &spec) == STATUS_OK && spec.env.count == 0 &&
+          spec.launch.count == 0);
     CHECK_EQ(store_spec(store, 2, true, &arena, &spec), STATUS_NOT_FOUND);
     arena_reset(&arena);
     store_close(&store);
@@ -252,7 +253,7 @@ TEST(ranks_of_every_generation_are_kept)
     store_write_job(store, &job);
     CHECK_EQ(store_ranks(store, 1, 4, 0, &arena, read, 8), 4);
     CHECK_EQ(read[0].state, RANK_WAITING);
-    store_write_ranks(store, 1, 4, job.parts, 2, ranks);
+    store_write_ranks(store, 1, 4, job.parts, 2, ranks, (struct store_clock){0});
     store_write_job(store, &job); /* must not set the ranks back */
     job.generation = 5;
     job.part_count = 1; /* two ranks on the second node alone */
@@ -355,7 +356,7 @@ TEST(kill_between_any_two_steps)
             STEP(store_begin(store));
             STEP(store_write_job(store, &job));
             STEP(store_write_spec(store, 1, job.user, &submit));
-            STEP(store_write_ranks(store, 1, 4, job.parts, 2, ranks));
+            STEP(store_write_ranks(store, 1, 4, job.parts, 2, ranks, (struct store_clock){0}));
             STEP((void)store_write_event(store, 1, 1, 4, "x"));
             STEP(store_commit(store));
             STEP(_exit(2));

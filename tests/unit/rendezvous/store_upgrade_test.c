@@ -58,6 +58,7 @@
     "INSERT INTO specs VALUES (4, '/home/ann', '[\"train\"]', '{\"A\":\"1\"}');"                   \
     "INSERT INTO request_ids VALUES ('0000000000000000000000000000000a', 1000, 4);"                \
     "INSERT INTO request_ids VALUES ('0000000000000000000000000000000a', 1001, 5);"                \
+    "INSERT INTO ranks VALUES (4, 1, 0, 0, 'n1', 0, 7, 'exited', 3, 0);"                           \
     "INSERT INTO events VALUES (9, 1, 4, 2, 'began');"                                             \
     "PRAGMA application_id = 1684303921;"
 
@@ -99,6 +100,7 @@ static void check_jobs(struct store *store)
     CHECK_EQ(id, 4);
     CHECK_EQ(store_spec(store, 4, true, &arena, &spec), STATUS_OK);
     CHECK_STR(spec.env.items[0].value, "1");
+    CHECK_EQ(spec.launch.count, 0);
     CHECK_EQ(store_find_job(store, "sweep", ann), 4);
     CHECK_EQ(store_find_job(store, "sweep", bob), 0);
     CHECK(store_find_request(store, request_id, "ann", &id));
@@ -116,6 +118,24 @@ static void count_one(const struct store_principal *principal, void *context)
     ++*(int *)context;
 }
 
+/* No failure is known of an earlier version, and the next one is kept. */
+static void check_failures(struct store *store, uint32_t before)
+{
+    struct part_failure failure = {
+        .generation = 2, .node = "n1", .cause = "c", .tail = "", .world = 2, .decision = ""};
+    struct part_failure read[FAILURES_KEPT_MAX];
+    struct part_failed_rank ranks[1];
+    struct arena arena = {0};
+
+    CHECK_EQ(store_failures(store, 4, &arena, read), before);
+    CHECK_EQ(store_failed_ranks(store, 4, 1, &arena, ranks, 1), 1);
+    CHECK_EQ(ranks[0].after_us, -1);
+    store_begin(store);
+    store_write_failure(store, 4, &failure, false);
+    store_commit(store);
+    arena_reset(&arena);
+}
+
 static void check_upgrade(uint32_t drain_count)
 {
     struct store_principal added = {.name = "n1", .role = ROLE_NODE, .secret_count = 1};
@@ -127,6 +147,7 @@ static void check_upgrade(uint32_t drain_count)
 
         check_jobs(store);
         CHECK_EQ(store_drains(store, found, 2), drain_count);
+        check_failures(store, (uint32_t)i);
         principals = 0;
         store_principals(store, count_one, &principals);
         CHECK_EQ(principals, i);

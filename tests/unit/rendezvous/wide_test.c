@@ -85,7 +85,9 @@ static void report(uint32_t node, uint64_t job_id, uint32_t generation, enum shi
                                                .has_world = has_world,
                                                .failed_rank = -1,
                                                .cause = "",
-                                               .tail = ""};
+                                               .tail = "",
+                                               .error = "",
+                                               .failed_core = ""};
     msg.shim_report.ranks.items = ranks;
     msg.shim_report.ranks.count = NPROC;
     step_all((struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = node + 1, .msg = &msg});

@@ -284,6 +284,8 @@ TEST(optimizers_that_make_no_sense)
         {"--optimizer adam --betas -1,.99", "expected two numbers"},
         {"--optimizer adam --betas nan,.99", "expected two numbers"},
         {"--optimizer adam --opt-level O3", "--eps of 1e-08 is 0 in fp16"},
+        {"--elastic-lr half", "--elastic-lr half: expected keep, linear or sqrt"},
+        {"--elastic-lr linear --scale-lr", "leave one out"},
         {"--lookahead 0", "--lookahead 0: expected K[,ALPHA]"},
         {"--lookahead 5,", "expected K[,ALPHA]"},
         {"--lookahead 2.5", "expected K[,ALPHA]"},

@@ -5,73 +5,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <curl/curl.h>
-#include <dlfcn.h>
-
+#include "common/curl_library.h"
 #include "worker/data/fileio.h"
-
-#define LIBRARY_NAME "libcurl.so.4"
 
 enum { REDIRECTS_MAX = 5 };
 
-/* X(member, function) */
-#define CURL_FUNCTIONS(X)                                                                          \
-    X(global_init, curl_global_init)                                                               \
-    X(global_cleanup, curl_global_cleanup)                                                         \
-    X(easy_init, curl_easy_init)                                                                   \
-    X(easy_cleanup, curl_easy_cleanup)                                                             \
-    X(easy_perform, curl_easy_perform)                                                             \
-    X(easy_strerror, curl_easy_strerror)                                                           \
-    X(easy_setopt, curl_easy_setopt)                                                               \
-    X(easy_getinfo, curl_easy_getinfo)
-
 struct http {
-    void *library;
-    bool is_ready; /* curl_global_init() */
-#define CURL_MEMBER(member, function) __typeof__(&(function)) member;
-    CURL_FUNCTIONS(CURL_MEMBER)
-#undef CURL_MEMBER
+    struct curl_library curl;
 };
 
-/* The functions of curl.h are macros too, with checks of types: they do not see calls by pointer. */
 enum status http_open(struct http **out, struct err *err)
 {
     struct http *http = calloc(1, sizeof *http);
-    bool found = true;
+    enum status status;
 
     *out = http;
     if (http == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory to download");
-    http->library = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
-    if (http->library == NULL) {
+    status = curl_library_open(&http->curl, "downloads need",
+                               ", or download the files in another way", err);
+    if (status != STATUS_OK)
         http_close(out);
-        return err_set(err, STATUS_LIBRARY, 0,
-                       "downloads need " LIBRARY_NAME ": install libcurl (Debian: libcurl4), or "
-                       "download the files in another way");
-    }
-#define CURL_FIND(member, function)                                                                \
-    *(void **)&http->member = dlsym(http->library, #function);                                     \
-    found = found && http->member != NULL;
-    CURL_FUNCTIONS(CURL_FIND)
-#undef CURL_FIND
-    http->is_ready = found && http->global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
-    if (http->is_ready)
-        return STATUS_OK;
-    http_close(out);
-    return err_set(err, STATUS_LIBRARY, 0, LIBRARY_NAME " cannot be used");
+    return status;
 }
 
 void http_close(struct http **out)
 {
-    struct http *http = *out;
-
-    if (http == NULL)
+    if (*out == NULL)
         return;
-    if (http->is_ready)
-        http->global_cleanup();
-    if (http->library != NULL)
-        (void)dlclose(http->library);
-    free(http);
+    curl_library_close(&(*out)->curl);
+    free(*out);
     *out = NULL;
 }
 
@@ -127,7 +90,7 @@ static CURLcode set_up(const struct http *http, CURL *easy, struct transfer *tra
     CURLcode codes[16];
     size_t n = 0;
 
-#define SET(option, value) codes[n++] = http->easy_setopt(easy, (option), (value))
+#define SET(option, value) codes[n++] = http->curl.easy_setopt(easy, (option), (value))
     SET(CURLOPT_URL, request->url);
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_FAILONERROR, 1L);
@@ -164,7 +127,7 @@ static enum status explain(const struct transfer *transfer, CURL *easy, CURLcode
     const char *url = shown_url(request->url, shown);
     long answer = 0;
 
-    (void)http->easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &answer);
+    (void)http->curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &answer);
     switch ((int)code) {
     case CURLE_HTTP_RETURNED_ERROR:
         if (request->from > 0 && answer == 416)
@@ -189,7 +152,7 @@ static enum status explain(const struct transfer *transfer, CURL *easy, CURLcode
                        (unsigned long long)transfer->byte_count);
     default:
         return err_set(err, STATUS_CLOSED, (int)code, "%.150s: %.80s", url,
-                       http->easy_strerror(code));
+                       http->curl.easy_strerror(code));
     }
 }
 
@@ -197,19 +160,19 @@ enum status http_get(struct http *http, const struct http_request *request, stru
 {
     struct transfer transfer = {
         .http = http, .request = request, .byte_count = request->from, .err = err};
-    CURL *easy = http->easy_init();
+    CURL *easy = http->curl.easy_init();
     CURLcode code;
     enum status status = STATUS_OK;
 
     if (easy == NULL)
-        return err_set(err, STATUS_LIBRARY, 0, LIBRARY_NAME " cannot be used");
+        return err_set(err, STATUS_LIBRARY, 0, "libcurl cannot be used");
     code = set_up(http, easy, &transfer);
     if (code == CURLE_OK)
-        code = http->easy_perform(easy);
+        code = http->curl.easy_perform(easy);
     if (transfer.status != STATUS_OK)
         status = transfer.status;
     else if (code != CURLE_OK)
         status = explain(&transfer, easy, code, err);
-    http->easy_cleanup(easy);
+    http->curl.easy_cleanup(easy);
     return status;
 }

@@ -124,6 +124,7 @@ enum status nccl_guard_new(struct nccl_guard **out, const struct nccl_guard_opti
         return err_set(err, STATUS_MEMORY, 0, "no memory to watch NCCL");
     guard->options = *options;
     nccl_watch_init(&guard->watch, mono_us());
+    guard->watch.patience = options->has_launcher ? 2 : 1;
     (void)pthread_mutex_init(&guard->lock, NULL);
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

@@ -22,6 +22,7 @@ struct nccl_guard_options {
     void (*give_up)(void *user, const struct err *why); /* does not return */
     void *user;
     uint64_t grace_us; /* for the training thread to come back */
+    bool has_launcher; /* it finds hangs too, see watch.h */
 };
 
 /* Errors: STATUS_MEMORY, STATUS_SYSTEM. */

@@ -6,7 +6,7 @@
 
 void nccl_watch_init(struct nccl_watch *watch, uint64_t now_us)
 {
-    *watch = (struct nccl_watch){.since_us = now_us};
+    *watch = (struct nccl_watch){.since_us = now_us, .patience = 1};
 }
 
 uint64_t nccl_watch_limit_us(const struct nccl_watch *watch)
@@ -14,8 +14,8 @@ uint64_t nccl_watch_limit_us(const struct nccl_watch *watch)
     const uint64_t slow_us = STEPS_OF_PATIENCE * watch->longest_us;
 
     if (!watch->has_step)
-        return NCCL_WATCH_FIRST_US;
-    return slow_us > NCCL_WATCH_STALL_US ? slow_us : NCCL_WATCH_STALL_US;
+        return watch->patience * NCCL_WATCH_FIRST_US;
+    return watch->patience * (slow_us > NCCL_WATCH_STALL_US ? slow_us : NCCL_WATCH_STALL_US);
 }
 
 static enum nccl_watch_verdict evaluate(const struct nccl_watch *watch,

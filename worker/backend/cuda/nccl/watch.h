@@ -4,7 +4,9 @@
  * A collective on the device does not fail when a peer dies: it waits. So the guard checks every
  * NCCL_WATCH_TICK_US, and aborts. A stall is
  *   before the first step has ended: NCCL_WATCH_FIRST_US
- *   then, without an end of a step: NCCL_WATCH_STALL_US, or five times the longest step so far */
+ *   then, without an end of a step: NCCL_WATCH_STALL_US, or five times the longest step so far
+ * Where a launcher watches over hangs too, both are twice as long: it finds the hang first, keeps the stacks
+ * of all ranks, and names the one that the others wait for. */
 #ifndef WORKER_BACKEND_CUDA_NCCL_WATCH_H
 #define WORKER_BACKEND_CUDA_NCCL_WATCH_H
 
@@ -26,6 +28,7 @@ struct nccl_watch {
     enum nccl_watch_verdict verdict; /* the first that was not FINE stands */
     bool is_paused;                  /* no steps are expected */
     bool has_step;                   /* one has ended */
+    uint32_t patience;               /* a factor on the limits of a stall */
     uint64_t since_us;               /* of the last progress */
     uint64_t longest_us;             /* step */
 };

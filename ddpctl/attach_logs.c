@@ -1,0 +1,128 @@
+#include "ddpctl/attach_parts.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "common/msg_version.h"
+
+#define LOG_TIMEOUT_US 30000000u /* an answer of a node: how long it may wait, plus a margin */
+
+static void hand_over(struct attach *attach, const struct msg_log_data *data, enum follow_data what,
+                      uint32_t rank, uint32_t skip, bool is_final)
+{
+    const bool has_bytes = what == FOLLOW_SHOW || what == FOLLOW_GAP;
+    const struct attach_piece piece = {.generation = attach->follow.generation,
+                                       .rank = rank,
+                                       .bytes = data->bytes.items + (has_bytes ? skip : 0),
+                                       .byte_count = has_bytes ? data->bytes.count - skip : 0,
+                                       .is_final = is_final,
+                                       .problem = what == FOLLOW_PROBLEM ? data->problem : ""};
+
+    if ((has_bytes || is_final) && !attach->options.on_log(attach, &piece))
+        attach_stop(attach, CTL_OK);
+}
+
+static void take_log(struct attach *attach, const struct msg_log_data *data)
+{
+    uint32_t rank = 0, skip = 0;
+    bool is_final = false;
+    enum follow_data what =
+        follow_take(&attach->follow, data, clock_boot_us(), &rank, &skip, &is_final);
+
+    if (what == FOLLOW_PROBLEM && attach->options.on_log == NULL)
+        screen_message(&attach->ctl->screen, "-- rank %u: %s --", rank, data->problem);
+    if (what == FOLLOW_GAP)
+        screen_message(&attach->ctl->screen, "-- rank %u: some of its log is missing here --",
+                       rank);
+    if (attach->options.on_log != NULL) {
+        hand_over(attach, data, what, rank, skip, is_final);
+        return;
+    }
+    attach_show_log(attach, rank, data,
+                    what == FOLLOW_SHOW || what == FOLLOW_GAP ? skip : data->bytes.count, is_final);
+}
+
+static void on_log_message(struct client *client, const struct msg *msg)
+{
+    struct attach *attach = client->owner;
+
+    if (msg->type == MSG_TYPE_ERROR) {
+        attach_stop(attach, ctl_fail_answer(attach->ctl, &msg->error));
+        return;
+    }
+    if (msg->type != MSG_TYPE_LOG_DATA)
+        return;
+    if (attach->follow.options.what == LOG_METRICS &&
+        client->conn.protocols.peer < msg_field_since("log_read", "what")) {
+        attach_stop(attach, ctl_fail(attach->ctl, CTL_FAILED,
+                                     "the server is of an earlier version, which has no metrics",
+                                     "upgrade rendezvous"));
+        return;
+    }
+    client_expect(client, LOG_TIMEOUT_US);
+    take_log(attach, &msg->log_data);
+    if (!attach->done)
+        attach_pump_logs(attach);
+}
+
+static void on_log_open(struct client *client)
+{
+    struct attach *attach = client->owner;
+
+    follow_lost(&attach->follow, (uint32_t)(client - attach->log_clients),
+                attach->log_client_count);
+    attach_pump_logs(attach);
+}
+
+static void on_log_failed(struct client *client, const struct err *err)
+{
+    struct attach *attach = client->owner;
+
+    attach_stop(attach, ctl_fail_server(attach->ctl, err));
+}
+
+static const struct client_handlers log_handlers = {
+    .on_open = on_log_open, .on_message = on_log_message, .on_failed = on_log_failed};
+
+void attach_open_logs(struct attach *attach)
+{
+    uint32_t most = attach->world < FOLLOW_RANKS_MAX ? attach->world : FOLLOW_RANKS_MAX;
+    uint32_t count = (most + ATTACH_RANKS_PER_CONN - 1) / ATTACH_RANKS_PER_CONN;
+
+    attach->log_clients = calloc(count, sizeof *attach->log_clients);
+    if (!attach->log_clients) {
+        attach_stop(attach, ctl_fail(attach->ctl, CTL_FAILED, "out of memory", ""));
+        return;
+    }
+    attach->log_client_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        client_open(&attach->log_clients[i], attach->loop, &attach->ctl->server,
+                    attach->options.patience_us, &log_handlers, attach);
+        attach->log_clients[i].first_is_patient = true; /* the server has just answered on the other
+                                                         * connection */
+    }
+}
+
+/* Requests all logs that can be requested now, once the nodes of all ranks are known, and advances to
+ * the next generation when this one is read. */
+void attach_pump_logs(struct attach *attach)
+{
+    struct msg msg = {.type = MSG_TYPE_LOG_READ};
+    uint64_t now_us = clock_boot_us(), ask_at_us = UINT64_MAX;
+
+    while (attach->log_client_count > 0 && attach->next_rank == 0 && !attach->done) {
+        struct client *client;
+        struct err err = {0};
+
+        while (!attach->causes_wanted && follow_turn(&attach->follow))
+            attach_show_turn(attach);
+        if (attach->done || !follow_next(&attach->follow, now_us, &msg.log_read, &ask_at_us))
+            break;
+        client = &attach->log_clients[attach->follow.ranks[msg.log_read.rank].ordinal %
+                                      attach->log_client_count];
+        client_expect(client, LOG_TIMEOUT_US);
+        if (client_send(client, &msg, &err) != STATUS_OK && err.status != STATUS_CLOSED)
+            attach_stop(attach, ctl_fail_err(attach->ctl, CTL_FAILED, &err, ""));
+    }
+    attach_finish_if_done(attach);
+}

@@ -1,0 +1,276 @@
+#include "ddpctl/attach_parts.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ddpctl/escape.h"
+
+#define WAIT_NOTE_US 1000000u /* a job that starts at once is not said to wait */
+
+void attach_show(struct attach *attach, bool is_error, struct buf *out)
+{
+    struct screen *screen = &attach->ctl->screen;
+    enum status status = is_error && attach->options.view.splits && !screen->json
+                             ? screen_err_out(screen, out)
+                             : screen_out(screen, out);
+
+    if (status == STATUS_OK || attach->done)
+        return;
+    if (!attach->options.job_decides || attach->options.can_detach)
+        attach_stop(attach,
+                    attach->options.job_decides ? CTL_OURS : CTL_OK); /* stdout is closed, as by `|
+                                                                       * head` */
+    else
+        interrupt_cancel(&attach->interrupt);
+}
+
+/* Which of the data's bytes is in a run that begins at *at; all of it, where runs are not known. */
+static struct part_log_run next_run(const struct msg_log_data *data, uint32_t *i, uint32_t at)
+{
+    struct part_log_run run = {.bytes = data->bytes.count - at};
+
+    if (*i < data->runs.count)
+        run = data->runs.items[(*i)++];
+    if (run.bytes > data->bytes.count - at)
+        run.bytes = data->bytes.count - at; /* it is said wrongly: every byte is shown once */
+    return run;
+}
+
+void attach_show_log(struct attach *attach, uint32_t rank, const struct msg_log_data *data,
+                     uint32_t skip, bool is_final)
+{
+    const struct view_options *options = &attach->options.view;
+    struct buf out = {0};
+    uint32_t i = 0, at = 0;
+
+    while (at < data->bytes.count) {
+        const struct part_log_run run = next_run(data, &i, at);
+        struct view *view = &attach->ranks[rank].views[run.is_error];
+        const uint32_t from = skip > at ? skip : at, end = at + run.bytes;
+
+        view->at_ms = run.at_ms;
+        if (from < end && !view_hides(options, rank, run.is_error))
+            view_bytes(view, data->bytes.items + from, end - from, &out);
+        at = end;
+        attach_show(attach, run.is_error, &out);
+    }
+    for (int k = 0; is_final && k < 2; k++) {
+        view_end(&attach->ranks[rank].views[k], &out);
+        attach_show(attach, k == 1, &out);
+    }
+}
+
+static struct view_target target_of(const struct attach *attach, bool is_error)
+{
+    const struct screen *screen = &attach->ctl->screen;
+
+    return (struct view_target){.is_terminal = is_error && attach->options.view.splits
+                                                   ? screen->err_is_tty
+                                                   : screen->out_is_tty,
+                                .has_ranks = attach->world > 1};
+}
+
+/* The views of one rank. */
+static void make_views(struct attach *attach, uint32_t number)
+{
+    const struct view_options *options = &attach->options.view;
+    const struct screen *screen = &attach->ctl->screen;
+    struct attach_rank *rank = &attach->ranks[number];
+
+    for (int k = 0; k < 2; k++) {
+        struct view *view = &rank->views[k];
+        const bool is_error = k == 1;
+        const struct view_target target = target_of(attach, is_error);
+
+        view->form = screen->json ? VIEW_JSON : view_choose(options, &target);
+        if (view->form == VIEW_PLAIN && attach->options.has_terminal)
+            view->form = VIEW_EXACT; /* what a program does with its terminal */
+        view->has_times = options->has_times;
+        view->source = (struct view_source){.job_id = attach->job_id,
+                                            .generation = attach->follow.generation,
+                                            .rank = number,
+                                            .node = rank->node,
+                                            .is_error = is_error};
+        view->prefix[0] = '\0';
+        if (view_has_prefix(options, &target))
+            view_prefix(number, rank->node, attach->rank_width, attach->node_width,
+                        is_error && options->splits ? screen->err_color : screen->color,
+                        view->prefix);
+    }
+}
+
+bool attach_make_ranks(struct attach *attach, const struct part_job *job)
+{
+    char digits[16];
+
+    assert(attach->ranks == NULL);
+    attach->world = follow_world(job);
+    attach->ranks = calloc(attach->world, sizeof *attach->ranks);
+    if (!attach->ranks) {
+        attach->world = 0;
+        return false;
+    }
+    attach->rank_width = snprintf(digits, sizeof digits, "%u", attach->world - 1);
+    if (attach->rank_width < 2)
+        attach->rank_width = 2;
+    return true;
+}
+
+/* Makes the prefixes for the generation that is being read, once the nodes of its ranks are
+ * known. */
+void attach_make_views(struct attach *attach, const struct msg_job_info *info)
+{
+    assert(attach->world > 0);
+    for (uint32_t i = 0; i < info->ranks.count; i++) {
+        const struct part_job_rank *rank = &info->ranks.items[i];
+
+        if (rank->rank >= attach->world)
+            continue;
+        (void)snprintf(attach->ranks[rank->rank].node, NODE_NAME_BYTES_MAX, "%s", rank->node);
+        if ((int)strlen(rank->node) > attach->node_width)
+            attach->node_width = (int)strlen(rank->node);
+    }
+    for (uint32_t i = 0; i < attach->world; i++)
+        make_views(attach, i);
+    attach->shown_generation = attach->follow.generation;
+}
+
+void attach_show_turn(struct attach *attach)
+{
+    const struct cause *cause = causes_find(&attach->causes, attach->follow.generation - 1);
+    struct output_turn turn = {
+        .job_id = attach->job_id,
+        .generation = attach->follow.generation,
+        .world = attach->world_now,
+        .checkpoint_step = attach->checkpoint_step,
+        .cause = cause != NULL ? cause->text : "",
+    };
+    struct buf out = {0};
+
+    if (attach->options.on_log != NULL)
+        return;
+    for (uint32_t i = 0; i < attach->world; i++)
+        for (int k = 0; k < 2; k++)
+            attach->ranks[i].views[k].source.generation = attach->follow.generation;
+    if (attach->ctl->screen.json) {
+        output_turn_json(&turn, &out);
+        attach_show(attach, false, &out);
+        return;
+    }
+    output_turn(&turn, &out);
+    buf_add(&out, "", 1);
+    if (!out.failed)
+        screen_message(&attach->ctl->screen, "-- %s --", out.bytes);
+    buf_free(&out);
+}
+
+void attach_store_end(struct attach *attach, const struct msg_job_info *info)
+{
+    const struct part_job *job = &info->jobs.items[0];
+
+    assert(!attach->ended && job->ended);
+    attach->ended = true;
+    interrupt_job_ended(&attach->interrupt);
+    attach->exit_code = ctl_job_exit(job);
+    attach->exit_is_ours = job->exit_is_ours;
+    if (job->state == JOB_CANCELLED && attach->interrupt.signal_number) {
+        attach->exit_code = 128 + attach->interrupt.signal_number;
+        attach->exit_is_ours = true;
+    }
+    output_exit_json(info, attach->exit_code, attach->exit_is_ours, &attach->end_json);
+    attach->has_failed = job->state == JOB_FAILED;
+    output_verdict(info, &attach->end_text);
+    buf_add(&attach->end_text, "", 1);
+}
+
+/* `job`: new; NULL: time has passed. */
+void attach_show_progress(struct attach *attach, const struct part_job *job)
+{
+    struct bar_event event = {.type = job != NULL ? BAR_JOB : BAR_TICK,
+                              .now_us = clock_boot_us(),
+                              .columns = screen_columns(),
+                              .job = job};
+    struct buf line = {0};
+
+    if (!attach->options.job_decides || attach->options.hide_progress)
+        return;
+    bar_step(&attach->bar, &event, &line);
+    buf_add(&line, "", 1);
+    screen_line(&attach->ctl->screen, line.failed || line.byte_count == 1 ? NULL : line.bytes);
+    buf_free(&line);
+}
+
+void attach_show_news(struct attach *attach, const struct part_event *event)
+{
+    struct buf text = {0};
+
+    if (!attach->options.job_decides || !causes_is_news(event))
+        return;
+    escape_text(event->text, strlen(event->text), &text);
+    buf_add(&text, "", 1);
+    if (!text.failed)
+        screen_message(&attach->ctl->screen, "-- job %s: %s --", attach->job_text, text.bytes);
+    buf_free(&text);
+}
+
+/* Once for each generation, and after the line that says why there is a new one. */
+void attach_show_running(struct attach *attach)
+{
+    if (attach->said_generation >= attach->running_generation ||
+        (attach->options.show_logs && attach->follow.generation != attach->running_generation))
+        return;
+    attach->said_generation = attach->running_generation;
+    if (attach->running_generation > 1 && attach->options.job_decides)
+        screen_message(&attach->ctl->screen, "-- job %s runs again, generation %u --",
+                       attach->job_text, attach->running_generation);
+}
+
+/* Says why the job waits: at once to a reader of its logs, after a moment to who started it. */
+void attach_show_wait(struct attach *attach)
+{
+    const char *text = wait_note_due(&attach->wait_note, clock_boot_us(),
+                                     attach->options.job_decides ? WAIT_NOTE_US : 0);
+
+    if (text && !attach->done && attach->options.show_logs)
+        screen_message(&attach->ctl->screen, "-- %s --", text);
+}
+
+void attach_tick(struct attach *attach)
+{
+    struct buf out = {0};
+    uint64_t now_us = clock_boot_us();
+
+    for (int k = 0; k < 2; k++) {
+        for (uint32_t i = 0; i < attach->world; i++)
+            view_tick(&attach->ranks[i].views[k], now_us, &out);
+        attach_show(attach, k == 1, &out);
+    }
+    attach_show_wait(attach);
+    if (attach->done)
+        return;
+    attach_show_running(attach);
+    attach_show_progress(attach, NULL);
+}
+
+void attach_show_end(struct attach *attach)
+{
+    struct ctl *ctl = attach->ctl;
+    bool is_known = attach->ended && !attach->end_text.failed && !attach->end_json.failed;
+
+    if (!attach->options.job_decides || !is_known)
+        return;
+    if (ctl->screen.json)
+        (void)screen_out(&ctl->screen, &attach->end_json);
+    else if (attach->exit_code != 0 || ctl->screen.err_is_tty)
+        screen_message(&ctl->screen, "-- %s --", attach->end_text.bytes);
+    if (attach->has_failed && !ctl->options.standalone &&
+        !ctl->options.slurm) { /* whose server ends with it */
+        const char *server = ctl_server_shown(ctl);
+
+        screen_message(&ctl->screen, "-- more: ddpctl%s%s why %s --",
+                       server != NULL ? " --server " : "", server != NULL ? server : "",
+                       attach->job_text);
+    }
+}

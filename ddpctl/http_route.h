@@ -1,0 +1,59 @@
+/* What a request for the HTTP pages wants, and whether it may: path, query, Host, key. Everything here comes
+ * from strangers. Pure. */
+#ifndef DDPCTL_HTTP_ROUTE_H
+#define DDPCTL_HTTP_ROUTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+enum { HTTP_TOKEN_MIN = 16, HTTP_TOKEN_MAX = 512, HTTP_HOSTS_MAX = 16 };
+
+enum http_what {
+    HTTP_INDEX,
+    HTTP_JOB,
+    HTTP_STYLE,
+    HTTP_METRICS,
+    HTTP_HEALTH,
+    HTTP_NOT_FOUND,
+    HTTP_BAD_METHOD,
+    HTTP_BAD_HOST,
+    HTTP_BAD_QUERY,
+    HTTP_NO_KEY,
+};
+
+/* NULL: the request has none. `path` is decoded, without the query. */
+struct http_request {
+    const char *method, *path, *host, *authorization, *accept;
+    const char *page, *rank, *refresh; /* of the query, decoded */
+};
+struct http_rules {
+    const char *token;                 /* NULL: no key is wanted */
+    const char *hosts[HTTP_HOSTS_MAX]; /* further names of this server */
+    uint32_t host_count;
+};
+struct http_route {
+    enum http_what what;
+    uint64_t job_id;    /* HTTP_JOB */
+    int64_t rank;       /* whose log; -1: not said */
+    uint32_t page;      /* of the nodes, from 1 */
+    uint32_t refresh_s; /* 0: the page stays */
+    bool has_refresh;
+    bool openmetrics;
+};
+
+void http_route(const struct http_request *request, const struct http_rules *rules,
+                struct http_route *route);
+/* Takes as long for a wrong key as for the right one. */
+bool http_token_matches(const char *given, size_t given_bytes, const char *token);
+/* The host of a Host header without its port: "[::1]:80" is "::1". False: it is none. */
+bool http_host_name(const char *header, char *name, size_t name_bytes);
+/* One line of a key file: HTTP_TOKEN_MIN to HTTP_TOKEN_MAX - 1 printable characters. */
+enum status http_token_parse(const char *text, size_t byte_count, char token[HTTP_TOKEN_MAX],
+                             struct err *err);
+/* "127.0.0.1", "::1", "localhost", "127.x.y.z". */
+bool http_host_is_loopback(const char *host);
+
+#endif

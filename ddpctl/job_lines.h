@@ -1,0 +1,22 @@
+/* The lines of `ddpctl ps`: one for each job, or one for all listed jobs of an array. Pure. */
+#ifndef DDPCTL_JOB_LINES_H
+#define DDPCTL_JOB_LINES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/msg.h"
+
+#define JOB_LINE_ID_BYTES 48
+
+struct job_line {
+    struct part_job job;        /* of several: their ranks added up, and `note` as the reason */
+    char id[JOB_LINE_ID_BYTES]; /* "41", "12_3", "12_[0-2,7]" */
+    char note[REASON_BYTES_MAX];
+};
+
+/* `lines`: [count]; borrow from `jobs`, which rise by id. Returns how many lines there are. */
+uint32_t job_lines_make(const struct part_job *jobs, uint32_t count, bool is_folded,
+                        struct job_line *lines);
+
+#endif

@@ -1,0 +1,65 @@
+#include "ddpctl/nproc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ddpctl/node_pages.h"
+
+/* Of nodes with GPUs, or of nodes without. */
+struct counts {
+    uint32_t least, most; /* slots of a node; most 0: there is no such node */
+    char least_node[NODE_NAME_BYTES_MAX], most_node[NODE_NAME_BYTES_MAX];
+};
+bool nproc_is_word(const char *text)
+{
+    return strcmp(text, "gpu") == 0 || strcmp(text, "cpu") == 0 || strcmp(text, "auto") == 0;
+}
+
+static void count(struct counts *counts, const char *node, uint32_t number)
+{
+    if (counts->most == 0 || number < counts->least) {
+        counts->least = number;
+        (void)snprintf(counts->least_node, sizeof counts->least_node, "%s", node);
+    }
+    if (counts->most == 0 || number > counts->most) {
+        counts->most = number;
+        (void)snprintf(counts->most_node, sizeof counts->most_node, "%s", node);
+    }
+}
+
+int nproc_of_nodes(struct ctl *ctl)
+{
+    static char number[12]; /* of options, until the program ends */
+    const char *word = ctl->options.nproc_per_node;
+    struct node_pages pages = {.more = false};
+    struct counts gpus = {0}, cpus = {0};
+    char message[256];
+    int rc = node_pages_read(ctl, false, &pages);
+
+    for (uint32_t i = 0; i < pages.node_count; i++) {
+        const struct part_node *node = &pages.nodes[i];
+        if (node->gpus > 0)
+            count(&gpus, node->name, node->gpus);
+        else
+            count(&cpus, node->name, node->slots);
+    }
+    node_pages_free(&pages);
+    if (rc != CTL_OK)
+        return rc;
+    bool wants_gpus = strcmp(word, "gpu") == 0 || (strcmp(word, "auto") == 0 && gpus.most > 0);
+    const struct counts *counts = wants_gpus ? &gpus : &cpus;
+    if (counts->most == 0) {
+        (void)snprintf(message, sizeof message, "--nproc-per-node %s: the server has no node %s",
+                       word, wants_gpus ? "with a GPU" : "without GPUs");
+        return ctl_fail(ctl, CTL_USAGE, message, "ddpctl nodes lists them; give a number");
+    }
+    if (counts->least != counts->most) {
+        (void)snprintf(message, sizeof message,
+                       "--nproc-per-node %s: nodes differ, %s has %u and %s has %u; give a number",
+                       word, counts->least_node, counts->least, counts->most_node, counts->most);
+        return ctl_fail(ctl, CTL_USAGE, message, "ddpctl nodes lists them");
+    }
+    (void)snprintf(number, sizeof number, "%u", counts->most);
+    ctl->options.nproc_per_node = number;
+    return CTL_OK;
+}

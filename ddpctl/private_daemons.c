@@ -1,0 +1,120 @@
+#include "ddpctl/private_daemons.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum status private_program(const char *bindir, const char *name, char path[PATH_MAX],
+                            struct err *err)
+{
+    char own[PATH_MAX - 64];
+    const char *base = bindir;
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+
+    own[length > 0 ? length : 0] = '\0';
+    if (strrchr(own, '/'))
+        *strrchr(own, '/') = '\0';
+    if (!base)
+        base = own;
+    for (int i = 0; i < 5; i++) {
+        int bytes = i == 0   ? snprintf(path, PATH_MAX, "%s/%s", base, name)
+                    : i == 1 ? snprintf(path, PATH_MAX, "%s/%s/%s", base, name, name)
+                    : i == 2 ? snprintf(path, PATH_MAX, "%s/../%s/%s", base, name, name)
+                    : i == 3 ? snprintf(path, PATH_MAX, "%s/../libexec/ddp/%s", base, name)
+                             : snprintf(path, PATH_MAX, "%s/../sbin/%s", base, name);
+        struct stat stat_of;
+
+        if (bytes < PATH_MAX && stat(path, &stat_of) == 0 && S_ISREG(stat_of.st_mode) &&
+            access(path, X_OK) == 0)
+            return STATUS_OK;
+    }
+    return err_set(err, STATUS_NOT_FOUND, 0,
+                   "%s is not to be found beside %.160s; name its folder with --bindir", name,
+                   base);
+}
+
+enum status private_folder(const char *wanted, const char *option, char *whole, size_t whole_bytes,
+                           struct err *err)
+{
+    char path[PATH_MAX - 64], *resolved;
+
+    if (snprintf(path, sizeof path, "%s", wanted) >= (int)sizeof path)
+        return err_set(err, STATUS_TOO_BIG, 0, "%s: the path is too long", option);
+    for (char *at = path + 1; *at; at++) {
+        if (*at != '/')
+            continue;
+        *at = '\0';
+        (void)mkdir(path, 0700);
+        *at = '/';
+    }
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return err_set(err, STATUS_IO, errno, "make %.180s: %s", path, strerror(errno));
+    resolved = realpath(path, NULL);
+    if (!resolved || strlen(resolved) >= whole_bytes) {
+        free(resolved);
+        return err_set(err, STATUS_IO, errno, "%.180s: %s", path, strerror(errno));
+    }
+    (void)snprintf(whole, whole_bytes, "%s", resolved);
+    free(resolved);
+    return STATUS_OK;
+}
+
+char **private_environ(char *more)
+{
+    size_t count = 0, kept = 0;
+    char **ours;
+
+    while (environ[count])
+        count++;
+    ours = calloc(count + 2, sizeof *ours);
+    for (size_t i = 0; ours && i < count; i++)
+        if (strncmp(environ[i], "DDP_", 4) != 0 || strncmp(environ[i], "DDP_LOG_", 8) == 0)
+            ours[kept++] = environ[i];
+    if (ours)
+        ours[kept] = more;
+    return ours;
+}
+
+void private_last_line(const char *path, char *text, size_t text_bytes)
+{
+    FILE *file = fopen(path, "re");
+    char bytes[512];
+    size_t length = 0, from;
+
+    text[0] = '\0';
+    if (!file)
+        return;
+    if (fseek(file, -(long)(sizeof bytes - 1), SEEK_END) < 0)
+        (void)fseek(file, 0, SEEK_SET);
+    length = fread(bytes, 1, sizeof bytes - 1, file);
+    (void)fclose(file);
+    while (length > 0 && bytes[length - 1] == '\n')
+        length--;
+    bytes[length] = '\0';
+    for (from = length; from > 0 && bytes[from - 1] != '\n'; from--)
+        ;
+    (void)snprintf(text, text_bytes, "%s", bytes + from);
+}
+
+void private_node_args(struct daemon *daemon, uint32_t slots, const char *gpus, const char *log_dir)
+{
+    daemon_arg(daemon, "--allow-root"); /* it runs only the jobs of its own user */
+    daemon_arg(daemon, "--slots");
+    daemon_arg(daemon, "%u", slots);
+    if (gpus[0]) {
+        daemon_arg(daemon, "--gpus");
+        daemon_arg(daemon, "%s", gpus);
+    }
+    if (log_dir[0]) {
+        daemon_arg(daemon, "--log-dir");
+        daemon_arg(daemon, "%s", log_dir);
+        daemon_arg(daemon, "--keep-logs"); /* they are the user's */
+        daemon_arg(daemon, "3660d");
+    }
+}

@@ -1,0 +1,165 @@
+#include "ddpctl/scratch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <glob.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define NAME "ddp-XXXXXX"
+#define PREFIX "ddp-"
+#define LOCK "standalone.lock"
+
+static const char *temp_dir(void)
+{
+    const char *temp = getenv("TMPDIR");
+
+    return temp && *temp ? temp : "/tmp";
+}
+
+/* The lock is taken before it has its name: so one that is there and free belongs to nobody. */
+static int make_lock(const char *dir)
+{
+    char made[PATH_MAX], path[PATH_MAX];
+    int fd;
+
+    (void)snprintf(made, sizeof made, "%s/" LOCK ".new", dir);
+    (void)snprintf(path, sizeof path, "%s/" LOCK, dir);
+    fd = open(made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && rename(made, path) == 0)
+        return fd;
+    if (fd >= 0)
+        (void)close(fd);
+    return -1;
+}
+
+enum status scratch_make(struct scratch *scratch, struct err *err)
+{
+    char dir[SCRATCH_PATH_BYTES];
+
+    *scratch = (struct scratch){.lock_fd = -1};
+    if (snprintf(dir, sizeof dir, "%s/" NAME, temp_dir()) >= (int)sizeof dir || !mkdtemp(dir))
+        return err_set(err, STATUS_IO, errno, "make a directory under %.160s: %s", temp_dir(),
+                       strerror(errno));
+    (void)snprintf(scratch->dir, sizeof scratch->dir, "%s", dir);
+    scratch->lock_fd = make_lock(dir);
+    if (scratch->lock_fd >= 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_IO, errno, "make a lock in %.180s: %s", dir, strerror(errno));
+}
+
+static int remove_entry(const char *path, const struct stat *stat_of, int type, struct FTW *ftw)
+{
+    (void)stat_of;
+    (void)type;
+    (void)ftw;
+    (void)remove(path);
+    return 0;
+}
+
+static void remove_tree(const char *dir)
+{
+    (void)nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+void scratch_remove(struct scratch *scratch)
+{
+    if (scratch->dir[0] == '\0')
+        return;
+    remove_tree(scratch->dir);
+    if (scratch->lock_fd >= 0)
+        (void)close(scratch->lock_fd);
+    *scratch = (struct scratch){.lock_fd = -1};
+}
+
+/* -- what others have left --------------------------------------------------------------------- */
+
+/* Takes the lock of a folder that may be ours; -1: it is not, or it is in use. */
+static int take_lock(const char *dir)
+{
+    char path[PATH_MAX];
+    struct stat of_dir, of_lock;
+    int fd;
+
+    if (lstat(dir, &of_dir) != 0 || !S_ISDIR(of_dir.st_mode) || of_dir.st_uid != geteuid() ||
+        snprintf(path, sizeof path, "%s/" LOCK, dir) >= (int)sizeof path)
+        return -1;
+    fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &of_lock) == 0 && S_ISREG(of_lock.st_mode) &&
+        of_lock.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    if (fd >= 0)
+        (void)close(fd);
+    return -1;
+}
+
+/* Somebody listens there, or it cannot be known. */
+static bool is_listened_on(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    bool is_free;
+    int fd;
+
+    if (strlen(path) >= sizeof address.sun_path)
+        return true;
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return true;
+    is_free =
+        connect(fd, (struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED;
+    (void)close(fd);
+    return !is_free;
+}
+
+/* Daemons end with their ddpctl, and shims with their launcherd, or a little later when their lease is
+ * over: as long as one is there, the folder is in use. */
+static bool is_in_use(const char *dir)
+{
+    char pattern[PATH_MAX + 64];
+    glob_t found = {0};
+    bool is_used = false;
+
+    (void)snprintf(pattern, sizeof pattern, "%s/{rendezvous.sock,node*/run/*/shim.sock}", dir);
+    if (glob(pattern, GLOB_BRACE | GLOB_NOSORT, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc && !is_used; i++)
+            is_used = is_listened_on(found.gl_pathv[i]);
+    globfree(&found);
+    return is_used;
+}
+
+uint32_t scratch_sweep(void)
+{
+    DIR *dir = opendir(temp_dir());
+    uint32_t count = 0;
+
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+        char path[PATH_MAX];
+        int lock_fd;
+
+        if (strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) != 0 ||
+            strlen(entry->d_name) != sizeof NAME - 1 ||
+            snprintf(path, sizeof path, "%s/%s", temp_dir(), entry->d_name) >= (int)sizeof path)
+            continue;
+        lock_fd = take_lock(path);
+        if (lock_fd < 0)
+            continue;
+        if (!is_in_use(path)) {
+            remove_tree(path);
+            count++;
+        }
+        (void)close(lock_fd);
+    }
+    if (dir)
+        (void)closedir(dir);
+    return count;
+}

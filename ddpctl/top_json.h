@@ -1,0 +1,10 @@
+/* A picture of `ddpctl top` as one JSON object and a line feed. Pure but for the heap. */
+#ifndef DDPCTL_TOP_JSON_H
+#define DDPCTL_TOP_JSON_H
+
+#include "common/buf.h"
+#include "ddpctl/top_view.h"
+
+void top_json_write(const struct top_view *view, struct buf *out);
+
+#endif

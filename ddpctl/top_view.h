@@ -1,0 +1,64 @@
+/* The picture of `ddpctl top`, and what keys do to it. Pure but for the heap: a snapshot, a state and a size in,
+ * lines out; no more lines than rows, no line wider than the columns. Text from jobs and nodes is escaped.
+ *
+ *   overview   jobs above, nodes below; one of the two has the keys
+ *   a job      what it does, and its ranks with their GPUs
+ *   a node     its load and its slots
+ *   help */
+#ifndef DDPCTL_TOP_VIEW_H
+#define DDPCTL_TOP_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "ddpctl/cluster.h"
+#include "ddpctl/top_keys.h"
+
+enum top_screen { TOP_OVERVIEW, TOP_JOB, TOP_NODE, TOP_HELP };
+enum top_pane { TOP_JOBS, TOP_NODES };
+enum top_sort_jobs { TOP_BY_QUEUE, TOP_BY_PROGRESS, TOP_BY_RATE, TOP_BY_USER, TOP_SORTS_OF_JOBS };
+enum top_sort_nodes { TOP_BY_NAME, TOP_BY_FREE, TOP_BY_TROUBLE, TOP_SORTS_OF_NODES };
+
+enum { TOP_ROWS_MIN = 8, TOP_COLUMNS_MIN = 30 };
+
+struct top_view {
+    const struct cluster *cluster; /* taken_us is 0: there was none yet */
+    const struct gauges_table *gauges;
+    const char *server;
+    const char *lost_why;           /* empty: the server answers */
+    const struct msg_job_info *job; /* of TOP_JOB, with its ranks; NULL: not read yet */
+    const char *job_problem;        /* not empty: why it cannot be read */
+    uint64_t now_us;
+    int64_t now_ms;
+    uint32_t rows, columns;
+    bool is_terminal; /* keys work, so the chosen row and the keys are shown */
+    bool has_color;
+};
+
+/* Where the keys are in a list. */
+struct top_place {
+    uint32_t at, first; /* the chosen row, the first one that is visible */
+};
+
+/* Zero it. */
+struct top_state {
+    enum top_screen screen, below; /* `below`: what help lies over */
+    enum top_pane pane;
+    uint32_t sorts[2];         /* of the jobs, of the nodes */
+    struct top_place lists[2]; /* of the overview */
+    struct top_place ranks, slots;
+    char job[JOB_NAME_BYTES_MAX];   /* TOP_JOB: number, name or @last */
+    char node[NODE_NAME_BYTES_MAX]; /* TOP_NODE */
+    bool job_is_fixed;              /* TOP_JOB is all that was asked for */
+    bool is_over;
+};
+
+void top_key(struct top_state *state, const struct top_view *view, enum top_key key);
+/* Appends the lines, each with a line feed. */
+void top_draw(struct top_state *state, const struct top_view *view, struct buf *out);
+/* Calls `want` with each node whose gauges are on the picture, after top_draw. False from `want`: stop. */
+void top_wanted(const struct top_state *state, const struct top_view *view,
+                bool (*want)(void *owner, const char *node), void *owner);
+
+#endif

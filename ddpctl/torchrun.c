@@ -1,0 +1,143 @@
+#include "ddpctl/torchrun.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *own, *pet;
+} variables[] = {
+    {"DDP_NODES", "PET_NNODES"},
+    {"DDP_NPROC_PER_NODE", "PET_NPROC_PER_NODE"},
+    {"DDP_MAX_RESTARTS", "PET_MAX_RESTARTS"},
+    {"DDP_STANDALONE", "PET_STANDALONE"},
+    {"DDP_ROLE", "PET_ROLE"},
+    {"DDP_MODULE", "PET_MODULE"},
+    {"DDP_NO_PYTHON", "PET_NO_PYTHON"},
+    {"DDP_RUN_PATH", "PET_RUN_PATH"},
+    {"DDP_LOG_DIR", "PET_LOG_DIR"},
+    {"DDP_REDIRECTS", "PET_REDIRECTS"},
+    {"DDP_TEE", "PET_TEE"},
+    {"DDP_LOCAL_RANKS_FILTER", "PET_LOCAL_RANKS_FILTER"},
+    {"DDP_NODE_RANK", "PET_NODE_RANK"},
+    {"DDP_RDZV_ID", "PET_RDZV_ID"},
+    {"DDP_VIRTUAL_LOCAL_RANK", "PET_VIRTUAL_LOCAL_RANK"},
+    {"DDP_GRACE", "PET_SHUTDOWN_TIMEOUT"},
+    {"DDP_GRACE", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+};
+
+static const struct {
+    const char *option, *instead;
+} without_effect[] = {
+    {"rdzv-backend", "the server is the rendezvous"},
+    {"rdzv-endpoint", "the server is the rendezvous; --server says where it is"},
+    {"rdzv-conf", "the server is the rendezvous"},
+    {"master-addr", "rank 0's node is the master address"},
+    {"master-port", "each generation has a free port of its own"},
+    {"local-addr", "launcherd --address says how a node is reached"},
+    {"monitor-interval", "the end of a rank is seen at once"},
+    {"start-method", "ranks are started as programs"},
+    {"event-log-handler", "ddpctl events -f shows events"},
+    {"logs-specs", "ddpctl logs reads the log of each rank"},
+    {"log-line-prefix-template", "--prefix says when lines name their rank"},
+    {"duplicate-stdout-filters", "use ddpctl logs -f --raw JOB | grep WORD"},
+    {"duplicate-stderr-filters", "use ddpctl logs -f --raw JOB | grep WORD"},
+    {"numa-binding", "put numactl before the command, in a script that reads LOCAL_RANK"},
+    {"signals-to-handle",
+     "INT, TERM, HUP and QUIT reach the ranks; ddpctl cancel --signal sends any"},
+};
+
+const char *torchrun_variable(const char *name)
+{
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const char *value = strcmp(variables[i].own, name) == 0 ? getenv(variables[i].pet) : NULL;
+        if (value != NULL)
+            return value;
+    }
+    return NULL;
+}
+
+const char *torchrun_instead(const char *option)
+{
+    for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++)
+        if (strcmp(without_effect[i].option, option) == 0)
+            return without_effect[i].instead;
+    return "the server does that";
+}
+
+/* "3", or "0:1,1:2": of all local ranks, or of some: 0 none, 1 stdout, 2 stderr, 3 both. */
+static enum status parse_streams(const char *option, const char *text,
+                                 uint8_t streams[SLOTS_PER_NODE_MAX], struct err *err)
+{
+    memset(streams, 0, SLOTS_PER_NODE_MAX);
+    if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
+        memset(streams, text[0] - '0', SLOTS_PER_NODE_MAX);
+        return STATUS_OK;
+    }
+    for (const char *at = text;;) {
+        char *end = NULL;
+        unsigned long rank = at[0] >= '0' && at[0] <= '9' ? strtoul(at, &end, 10) : ULONG_MAX;
+
+        if (rank >= SLOTS_PER_NODE_MAX || *end != ':' || end[1] < '0' || end[1] > '3' ||
+            (end[2] != '\0' && end[2] != ','))
+            return err_set(err, STATUS_BAD_INPUT, 0,
+                           "--%s %.60s: 0, 1 (stdout), 2 (stderr) or 3 (both) is expected, or one "
+                           "for each local rank like 0:3,1:1",
+                           option, text);
+        streams[rank] = (uint8_t)(end[1] - '0');
+        if (end[2] == '\0')
+            return STATUS_OK;
+        at = end + 3;
+    }
+}
+
+/* "0,2": the local ranks that are shown. */
+static enum status parse_local_ranks(const char *text, uint32_t ranks_per_node, uint64_t *mask,
+                                     struct err *err)
+{
+    *mask = 0;
+    for (const char *at = text;;) {
+        char *end = NULL;
+        unsigned long rank = at[0] >= '0' && at[0] <= '9' ? strtoul(at, &end, 10) : ULONG_MAX;
+
+        if (rank == ULONG_MAX || (*end != '\0' && *end != ','))
+            return err_set(err, STATUS_BAD_INPUT, 0,
+                           "--local-ranks-filter %.60s: local ranks like 0,2 are expected", text);
+        if (rank >= ranks_per_node)
+            return err_set(err, STATUS_BAD_INPUT, 0,
+                           "--local-ranks-filter %.60s: local ranks go from 0 to %u", text,
+                           ranks_per_node - 1);
+        *mask |= 1ull << rank;
+        if (*end == '\0')
+            return STATUS_OK;
+        at = end + 1;
+    }
+}
+
+enum status torchrun_take(const struct options *options, uint32_t ranks_per_node,
+                          struct view_hidden *hidden, struct err *err)
+{
+    uint8_t tee[SLOTS_PER_NODE_MAX] = {0};
+    uint64_t shown = UINT64_MAX;
+    enum status status = STATUS_OK;
+
+    memset(hidden, 0, sizeof *hidden);
+    hidden->local_count = ranks_per_node;
+    if (options->node_rank && strcmp(options->node_rank, "0") != 0)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--node-rank %.20s: one ddpctl submits the job for all its nodes; run it "
+                       "once, without --node-rank",
+                       options->node_rank);
+    if (options->redirects)
+        status = parse_streams("redirects", options->redirects, hidden->streams, err);
+    if (status == STATUS_OK && options->tee)
+        status = parse_streams("tee", options->tee, tee, err);
+    if (status == STATUS_OK && options->local_ranks_filter)
+        status = parse_local_ranks(options->local_ranks_filter, ranks_per_node, &shown, err);
+    for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++) {
+        hidden->streams[i] = (uint8_t)(hidden->streams[i] & ~tee[i]);
+        if (!(shown >> i & 1))
+            hidden->streams[i] = VIEW_OUT | VIEW_ERROR;
+    }
+    return status;
+}

@@ -1,0 +1,23 @@
+/* ddpctl server: which one leads, and who stands by. */
+#include "ddpctl/output.h"
+#include "ddpctl/verbs.h"
+
+static int on_info(struct ctl *ctl, const struct msg *msg, void *context)
+{
+    struct buf out = {0};
+
+    (void)context;
+    if (ctl->screen.json)
+        output_server_json(&msg->server_info, &out);
+    else
+        output_server(&msg->server_info, &out);
+    return verb_done(ctl, &out);
+}
+
+int verb_server(struct ctl *ctl)
+{
+    struct msg msg = {.type = MSG_TYPE_SERVER_GET, .server_get = {.request_id = 1}};
+    int rc = verb_too_many(ctl, 0);
+
+    return rc == CTL_OK ? verb_ask(ctl, &msg, MSG_TYPE_SERVER_INFO, on_info, NULL) : rc;
+}

@@ -1,0 +1,86 @@
+/* Why a job failed, waits or stands still: what the server and the nodes say of it, as text or JSON. Pure:
+ * facts to buf; verb_why.c gathers the facts. What programs wrote is escaped, and what the nodes
+ * answer is strictly parsed. */
+#ifndef DDPCTL_WHY_H
+#define DDPCTL_WHY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/arena.h"
+#include "common/buf.h"
+#include "common/msg.h"
+#include "ddpctl/output.h"
+
+#define WHY_STILL_US 30000000u /* without progress for so long, a rank stands still */
+#define WHY_STACKS_MAX 16u
+#define WHY_KEYS_MAX 8u
+#define WHY_UNKNOWN_MAX 8u
+#define WHY_UNKNOWN_BYTES (REASON_BYTES_MAX + 64u)
+
+/* One connection to a job's c10d store. */
+struct why_client {
+    const char *node, *address;
+    int32_t rank; /* -1: not known */
+    double connected_s, waits_s;
+    const char *waits; /* "keys", "barrier", or "" */
+    const char *missing[WHY_KEYS_MAX];
+    uint32_t missing_listed, missing_count;
+};
+
+struct why_store {
+    const char *address; /* "": nobody was asked, or it could not be read */
+    double keys;
+    struct why_client *clients; /* [client_count] */
+    uint32_t client_count;
+};
+
+/* Where a rank stands. */
+struct why_stack {
+    uint32_t rank, pid;
+    const char *state, *wchan, *kernel,
+        *python; /* kernel: its top, "a < b < c"; empty: not known */
+    const char *kernel_problem, *python_problem;
+};
+
+struct why {
+    const struct msg_why_info *info;
+    const struct msg_job_info *job;  /* with the ranks; NULL: not asked */
+    const struct msg_nodes *nodes;   /* of a job that waits; NULL: not asked */
+    const struct part_event *cancel; /* who asked for it; NULL: not known */
+    struct why_store store;
+    struct why_stack stacks[WHY_STACKS_MAX];
+    uint32_t stack_count;
+    uint32_t generation; /* to be shown in full; 0: the one that decided */
+    char unknown[WHY_UNKNOWN_MAX][WHY_UNKNOWN_BYTES]; /* what could not be asked, and why */
+    uint32_t unknown_count;
+};
+
+/* The answers of nodes. The texts are in `arena`. STATUS_BAD_INPUT, STATUS_MEMORY. `job`: its ranks
+ * tell which rank a process is. */
+enum status why_store_parse(const char *json, size_t byte_count, const struct msg_job_info *job,
+                            struct arena *arena, struct why_store *store, struct err *err);
+enum status why_stack_parse(const char *json, size_t byte_count, uint32_t rank, struct arena *arena,
+                            struct why_stack *stack, struct err *err);
+/* What a key of PyTorch's store stands for; false: not known. `rank`: who sets it; -1: not known. */
+bool why_key_text(const char *key, int32_t *rank, struct buf *out);
+
+/* The failure that is shown in full; NULL: there is none. */
+const struct part_failure *why_shown(const struct why *why);
+/* The job runs, and no rank has told of progress for WHY_STILL_US, or one of them has not. */
+bool why_stands_still(const struct msg_why_info *info);
+/* Marks the ranks that the others wait for in `marks` [world], by the store alone; how many. */
+uint32_t why_blockers(const struct why *why, bool *marks, uint32_t world);
+
+void why_text(const struct why *why, const struct output_style *style, struct buf *out);
+void why_json(const struct why *why, struct buf *out);
+/* How a job failed or why it restarts, in one line for its status; nothing for another job. */
+void why_line(const struct msg_why_info *info, struct buf *out);
+/* One line of a failure without a line feed: "rank 3 on gpu03 exited with code 1 after 12s: ..." */
+void why_failure_line(const struct part_failure *failure, struct buf *out);
+
+/* Shared between the files of the text. */
+void why_live_text(const struct why *why, struct buf *out);
+void why_waits_text(const struct why *why, struct buf *out);
+
+#endif

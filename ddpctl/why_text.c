@@ -1,0 +1,446 @@
+/* The text of `ddpctl why`: the head, failures, and what follows from them. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ddpctl/escape.h"
+#include "ddpctl/units.h"
+#include "ddpctl/why.h"
+
+#define LINES_SHOWN 16 /* of a traceback, or of the last output */
+#define OTHERS_SHOWN 4u
+
+const struct part_failure *why_shown(const struct why *why)
+{
+    const struct msg_why_info *info = why->info;
+    uint32_t count = info->failures.count;
+
+    for (uint32_t i = 0; why->generation != 0 && i < count; i++)
+        if (info->failures.items[i].generation == why->generation)
+            return &info->failures.items[i];
+    return why->generation == 0 && count > 0 ? &info->failures.items[count - 1] : NULL;
+}
+
+static void add_escaped(const char *text, struct buf *out)
+{
+    escape_text(text, strlen(text), out);
+}
+
+/* Its last line that is not empty: where it begins, and in `*length` how long it is. */
+static size_t last_line(const char *text, size_t *length)
+{
+    size_t end = strlen(text), from;
+
+    while (end > 0 && text[end - 1] == '\n')
+        end--;
+    for (from = end; from > 0 && text[from - 1] != '\n'; from--)
+        ;
+    *length = end - from;
+    return from;
+}
+
+/* The exception first, in full, which the cause may have cut off; then how the program came there. */
+static void add_error(const char *error, const char *more, struct buf *out)
+{
+    size_t length, from = last_line(error, &length);
+
+    if (more[0] != '\0' && strncmp(error + from, more, strlen(more)) == 0) {
+        buf_add_text(out, "  ");
+        escape_text(error + from, length, out);
+        buf_add_text(out, "\n");
+        escape_last_lines(error, from, LINES_SHOWN, out);
+        return;
+    }
+    if (more[0] != '\0') {
+        buf_add_text(out, "  ");
+        add_escaped(more, out);
+        buf_add_text(out, "\n");
+    }
+    escape_last_lines(error, strlen(error), LINES_SHOWN, out);
+}
+
+static void seconds_text(int64_t duration_us, char text[TEXT_BYTES])
+{
+    if (duration_us < 10000000)
+        (void)snprintf(text, TEXT_BYTES, "%.1f s", (double)duration_us / 1e6);
+    else
+        duration_text((uint64_t)duration_us, text);
+}
+
+static void exit_text(int32_t exit_code, uint32_t signal, struct buf *out)
+{
+    char name[TEXT_BYTES];
+
+    signal_text(signal, name);
+    if (signal > 0)
+        buf_printf(out, "was killed by %s", name);
+    else
+        buf_printf(out, "exited with code %d", exit_code);
+}
+
+/* "rank 3 on gpu03 exited with code 1"; where no rank failed, or none was started, the cause. */
+static void how_text(const struct part_failure *failure, struct buf *out)
+{
+    bool has_exit = failure->rank >= 0 && (failure->exit_code != 0 || failure->signal != 0) &&
+                    failure->class != FAILURE_NETWORK && failure->class != FAILURE_HANG;
+
+    if (!has_exit || failure->exit_code == 126 || failure->exit_code == 127) {
+        add_escaped(failure->cause, out);
+        return;
+    }
+    buf_printf(out, "rank %d on %s ", failure->rank, failure->node);
+    exit_text(failure->exit_code, failure->signal, out);
+    if (failure->oom)
+        buf_add_text(out, " by the kernel for want of memory");
+}
+
+/* What the cause says beyond how the rank ended: "RuntimeError: ...". */
+static const char *cause_more(const struct part_failure *failure)
+{
+    const char *colon = strstr(failure->cause, ": ");
+
+    return failure->rank >= 0 && failure->class != FAILURE_HANG && colon != NULL ? colon + 2 : "";
+}
+
+void why_failure_line(const struct part_failure *failure, struct buf *out)
+{
+    char after[TEXT_BYTES];
+
+    how_text(failure, out);
+    if (failure->ran_us >= 0) {
+        seconds_text(failure->ran_us, after);
+        buf_printf(out, " after %s", after);
+    }
+    if (failure->step > 0)
+        buf_printf(out, ", step %llu", (unsigned long long)failure->step);
+}
+
+void why_line(const struct msg_why_info *info, struct buf *out)
+{
+    const struct part_job *job = &info->jobs.items[0];
+    const struct part_failure *failure;
+
+    if (info->failures.count == 0)
+        return;
+    failure = &info->failures.items[info->failures.count - 1];
+    if (job->state == JOB_FAILED ? failure->generation != job->generation
+                                 : job->state != JOB_RESTARTING)
+        return;
+    why_failure_line(failure, out);
+    if (cause_more(failure)[0] != '\0') {
+        buf_add_text(out, ": ");
+        add_escaped(cause_more(failure), out);
+    }
+    if (failure->decision[0] != '\0') {
+        buf_add_text(out, "; ");
+        add_escaped(failure->decision, out);
+    }
+}
+
+/* A program that ends one rank before the others lets them wait for it. */
+static void left_line(const struct part_failure *failure, struct buf *out)
+{
+    if (failure->left == 1)
+        buf_printf(out, "  rank %d had ended before, with code 0: did the others wait for it?\n",
+                   failure->left_rank);
+    else if (failure->left > 1)
+        buf_printf(out, "  rank %d and %u more had ended before, with code 0\n", failure->left_rank,
+                   failure->left - 1);
+}
+
+static void others_lines(const struct why *why, const struct part_failure *failure, struct buf *out)
+{
+    const struct msg_why_info *info = why->info;
+    uint32_t shown = 0, all_stopped = failure->stopped;
+    char after[TEXT_BYTES];
+
+    for (uint32_t i = 0; info->ranks_of == failure->generation && i < info->ranks.count; i++) {
+        const struct part_failed_rank *rank = &info->ranks.items[i];
+
+        if ((int32_t)rank->rank == failure->rank || shown == OTHERS_SHOWN)
+            continue;
+        shown++;
+        buf_printf(out, "  rank %u on %s ", rank->rank, rank->node);
+        exit_text(rank->exit_code, rank->signal, out);
+        seconds_text(rank->after_us, after);
+        if (rank->after_us >= 0)
+            buf_printf(out, " %s later", after);
+        buf_add_text(out, "\n");
+    }
+    if (failure->failed_too > shown)
+        buf_printf(out, "  %u%s rank%s failed too\n", failure->failed_too - shown,
+                   shown > 0 ? " more" : " other", failure->failed_too - shown == 1 ? "" : "s");
+    if (all_stopped == 1)
+        buf_add_text(out, "  one other rank was stopped because of it\n");
+    else if (all_stopped > 1)
+        buf_printf(out, "  the other %u ranks were stopped because of it\n", all_stopped);
+    if (failure->lost > 0)
+        buf_printf(out, "  %u rank%s on a lost node\n", failure->lost,
+                   failure->lost == 1 ? " was" : "s were");
+}
+
+static void step_line(const struct part_failure *failure, struct buf *out)
+{
+    unsigned long long step = failure->step, checkpoint = failure->checkpoint_step;
+
+    if (step == 0 && checkpoint == 0 && failure->resumed_step == 0)
+        return;
+    buf_printf(out, "  at step %llu", step);
+    if (checkpoint > 0)
+        buf_printf(out, ", newest checkpoint at step %llu", checkpoint);
+    if (failure->resumed_step > 0)
+        buf_printf(out, "; it had resumed from step %llu",
+                   (unsigned long long)failure->resumed_step);
+    buf_add_text(out, "\n");
+}
+
+/* As Gloo and NCCL say it. */
+static bool is_collective_timeout(const char *text)
+{
+    return strstr(text, "Timed out waiting") != NULL ||
+           strstr(text, "caught collective operation timeout") != NULL;
+}
+
+/* What to do, where the way it ended says so by itself. */
+static void advice_line(const struct part_failure *failure, struct buf *out)
+{
+    const char *advice = NULL;
+
+    if (failure->oom)
+        advice = "its limit is --job-memory of the launcherd there; smaller batches and fewer "
+                 "DataLoader "
+                 "workers use less";
+    else if (failure->signal == 9 && failure->class == FAILURE_PROGRAM)
+        advice = "nothing of this system killed it: an operator, or the kernel for want of memory "
+                 "(journalctl -k on that node)";
+    else if ((failure->signal == 11 || failure->signal == 7) &&
+             strstr(failure->tail, "Fatal Python error") == NULL)
+        advice = "a crash in native code: with --env PYTHONFAULTHANDLER=1 Python prints where it "
+                 "stood";
+    else if (strstr(failure->cause, "CUDA out of memory") != NULL)
+        advice = "the GPU's memory is full: smaller batches, mixed precision, or what else is on "
+                 "that GPU (nvidia-smi there)";
+    else if (strstr(failure->cause, "No space left on device") != NULL)
+        advice = "a disk is full: df -h on that node says which";
+    else if (is_collective_timeout(failure->cause) || is_collective_timeout(failure->tail))
+        advice =
+            "a rank waited in vain for another one in a collective: ddpctl why --stacks, while it "
+            "hangs, shows where each rank stands";
+    if (advice != NULL)
+        buf_printf(out, "  hint: %s\n", advice);
+}
+
+/* Where the ranks of a hung generation stood. */
+static void stacks_lines(const char *stacks, struct buf *out)
+{
+    if (stacks[0] == '\0')
+        return;
+    buf_add_text(out, "  where the ranks stood:\n");
+    while (*stacks != '\0') {
+        const size_t length = strcspn(stacks, "\n");
+
+        buf_add_text(out, "    ");
+        escape_text(stacks, length, out);
+        buf_add_text(out, "\n");
+        stacks += length + (stacks[length] == '\n');
+    }
+}
+
+static void more_commands(const struct why *why, const struct part_failure *failure,
+                          struct buf *out)
+{
+    unsigned long long id = why->info->jobs.items[0].job_id;
+
+    if (failure->rank >= 0)
+        buf_printf(out, "  full output: ddpctl logs %llu -g %u --rank %d\n", id,
+                   failure->generation, failure->rank);
+}
+
+/* All of one failure below its head. */
+static void failure_body(const struct why *why, const struct part_failure *failure, struct buf *out)
+{
+    const char *more = cause_more(failure);
+    char after[TEXT_BYTES];
+
+    if (failure->error[0] != '\0' || more[0] != '\0')
+        add_error(failure->error, more, out);
+    if (failure->error[0] == '\0' && failure->tail[0] != '\0') {
+        buf_add_text(out, "  its last lines:\n");
+        escape_last_lines(failure->tail, strlen(failure->tail), LINES_SHOWN, out);
+    }
+    if (failure->core[0] != '\0') {
+        buf_add_text(out, "  core file: ");
+        add_escaped(failure->core, out);
+        buf_add_text(out, "\n");
+    }
+    seconds_text(failure->ran_us, after);
+    if (failure->ran_us >= 0)
+        buf_printf(out, "  %s after all ranks had started\n", after);
+    step_line(failure, out);
+    left_line(failure, out);
+    if (failure->class == FAILURE_HANG)
+        stacks_lines(failure->stacks, out);
+    others_lines(why, failure, out);
+    if (failure->decision[0] != '\0') {
+        buf_add_text(out, "  ");
+        add_escaped(failure->decision, out);
+        buf_add_text(out, "\n");
+    }
+    advice_line(failure, out);
+    more_commands(why, failure, out);
+}
+
+/* One line for each failure but the one that was shown. */
+static void other_failures(const struct why *why, const struct part_failure *shown, struct buf *out)
+{
+    const struct msg_why_info *info = why->info;
+    uint32_t before = 0;
+    bool has_head = false;
+
+    for (uint32_t i = 0; i < info->failures.count; i++) {
+        const struct part_failure *failure = &info->failures.items[i];
+
+        if (failure == shown)
+            continue;
+        if (!has_head)
+            buf_add_text(out, shown != NULL ? "  other failures of this job:\n"
+                                            : "  failures of this job:\n");
+        has_head = true;
+        if (before > 0 && failure->generation > before + 1 && i == FAILURES_FIRST_MAX)
+            buf_printf(out, "    ... %u that are not kept\n", failure->generation - before - 1);
+        before = failure->generation;
+        buf_printf(out, "    generation %u: ", failure->generation);
+        why_failure_line(failure, out);
+        if (cause_more(failure)[0] != '\0') {
+            buf_add_text(out, ": ");
+            add_escaped(cause_more(failure), out);
+        }
+        buf_add_text(out, "\n");
+    }
+}
+
+static void head(const struct part_job *job, const struct output_style *style, struct buf *out)
+{
+    bool is_bad = job->state == JOB_FAILED || job->state == JOB_RESTARTING;
+
+    buf_printf(out, "%s (%llu) %s%s%s", job->name, (unsigned long long)job->job_id,
+               style->color && is_bad ? "\x1b[31m" : "", job_state_name(job->state),
+               style->color && is_bad ? "\x1b[0m" : "");
+}
+
+static void failed_text(const struct why *why, const struct part_failure *failure, struct buf *out)
+{
+    const struct part_job *job = &why->info->jobs.items[0];
+    char alone[TEXT_BYTES];
+
+    if (failure == NULL || (why->generation == 0 && failure->generation != job->generation)) {
+        buf_add_text(out, ": ");
+        add_escaped(job->reason, out);
+        buf_add_text(out, "\n");
+        other_failures(why, NULL, out);
+        return;
+    }
+    buf_add_text(out, ": ");
+    how_text(failure, out);
+    seconds_text(failure->alone_us, alone);
+    if (failure->alone_us >= 0)
+        buf_printf(out, ", %s before any other rank", alone);
+    buf_add_text(out, "\n");
+    failure_body(why, failure, out);
+    other_failures(why, failure, out);
+}
+
+static void asked_text(const struct why *why, const struct part_failure *failure, struct buf *out)
+{
+    buf_printf(out, ", generation %u", why->generation);
+    if (failure != NULL) {
+        buf_add_text(out, ": ");
+        how_text(failure, out);
+        buf_add_text(out, "\n");
+        failure_body(why, failure, out);
+        return;
+    }
+    buf_add_text(out, ": no failure of it is kept\n");
+    other_failures(why, NULL, out);
+}
+
+/* It has failed, and not all of its ranks have ended yet. */
+static void stopping_text(const struct why *why, const struct part_failure *failure,
+                          struct buf *out)
+{
+    buf_printf(out, ", generation %u is being stopped: ", failure->generation);
+    how_text(failure, out);
+    buf_add_text(out, "\n");
+    failure_body(why, failure, out);
+    other_failures(why, failure, out);
+}
+
+static void restarting_text(const struct why *why, const struct part_failure *failure,
+                            struct buf *out)
+{
+    const struct part_job *job = &why->info->jobs.items[0];
+
+    if (job->reason[0] != '\0') {
+        buf_add_text(out, ": ");
+        add_escaped(job->reason, out);
+    }
+    buf_add_text(out, "\n");
+    if (failure != NULL) {
+        buf_printf(out, "  generation %u failed: ", failure->generation);
+        how_text(failure, out);
+        buf_add_text(out, "\n");
+        failure_body(why, failure, out);
+    }
+    why_waits_text(why, out);
+    other_failures(why, failure, out);
+}
+
+static void ended_well_text(const struct why *why, struct buf *out)
+{
+    const struct part_job *job = &why->info->jobs.items[0];
+    char took[TEXT_BYTES], at[TEXT_BYTES];
+
+    if (job->state == JOB_CANCELLED) {
+        time_text(job->ended_ms, at);
+        if (why->cancel != NULL) {
+            time_text(why->cancel->at_ms, at);
+            buf_add_text(out, ": ");
+            add_escaped(why->cancel->text, out);
+        }
+        buf_printf(out, ", %s", at);
+    } else if (job->started_ms > 0) {
+        duration_text((uint64_t)(job->ended_ms - job->started_ms) * 1000, took);
+        buf_printf(out, " after %s, %u restart%s", took, job->restarts,
+                   job->restarts == 1 ? "" : "s");
+    }
+    buf_add_text(out, "\n");
+    other_failures(why, NULL, out);
+}
+
+void why_text(const struct why *why, const struct output_style *style, struct buf *out)
+{
+    const struct part_failure *failure = why_shown(why);
+    const struct part_job *job = &why->info->jobs.items[0];
+
+    assert(why->info->jobs.count == 1);
+    head(job, style, out);
+    if (why->generation != 0)
+        asked_text(why, failure, out);
+    else if (job->state == JOB_FAILED)
+        failed_text(why, failure, out);
+    else if (job->state == JOB_RESTARTING)
+        restarting_text(why, failure, out);
+    else if (!job->ended && failure != NULL && failure->generation == job->generation)
+        stopping_text(why, failure, out);
+    else if (job->ended)
+        ended_well_text(why, out);
+    else {
+        why_live_text(why, out);
+        other_failures(why, NULL, out);
+    }
+    for (uint32_t i = 0; i < why->unknown_count; i++) {
+        buf_add_text(out, "  not known: ");
+        add_escaped(why->unknown[i], out);
+        buf_add_text(out, "\n");
+    }
+}

@@ -1,0 +1,174 @@
+#include "launcherd/core/shim_stop.h"
+
+#include <assert.h>
+
+#define TREE_CHECK_US 20000u
+#define SIGNAL_KILL 9u
+#define SIGNAL_TERM 15u
+
+void shim_add(struct shim_actions *actions, struct shim_action action)
+{
+    assert(actions->count < SHIM_ACTIONS_MAX);
+    actions->items[actions->count++] = action;
+}
+
+void shim_change(struct shim *shim)
+{
+    shim->revision++;
+}
+
+void shim_set_phase(struct shim *shim, enum shim_phase phase, uint64_t now_us)
+{
+    assert(phase > shim->phase);
+    shim->phase = phase;
+    if (phase >= SHIM_STOPPING && shim->stopping_at_us == 0)
+        shim->stopping_at_us = now_us;
+    if (phase == SHIM_ENDED) {
+        shim->ended_at_us = now_us;
+        shim->check_at_us = shim->left_at_us = 0;
+    }
+    shim_change(shim);
+}
+
+bool shim_workers_are_gone(const struct shim *shim)
+{
+    for (uint32_t i = 0; i < shim->options.local_count; i++) {
+        enum rank_state state = shim->ranks[i].state;
+        if (state == RANK_RUNNING || shim->ranks[i].is_raised ||
+            (state == RANK_WAITING && shim->go_taken))
+            return false;
+    }
+    return true;
+}
+
+void shim_end_if_over(struct shim *shim, uint64_t now_us)
+{
+    if (shim->phase == SHIM_STOPPING && shim->tree_empty && !shim->store_runs &&
+        shim_workers_are_gone(shim))
+        shim_set_phase(shim, SHIM_ENDED, now_us);
+}
+
+void shim_kill_tree(struct shim *shim, struct shim_actions *actions)
+{
+    shim->kill_at_us = UINT64_MAX;
+    shim->check_at_us = shim->left_at_us = 0;
+    shim_add(actions, (struct shim_action){.type = SHIM_KILL_TREE});
+}
+
+void shim_stop_now(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
+{
+    if (shim->phase == SHIM_ENDED)
+        return;
+    if (!shim->go_taken) {
+        shim_set_phase(shim, SHIM_ENDED, now_us);
+        return;
+    }
+    if (shim->phase != SHIM_STOPPING)
+        shim_set_phase(shim, SHIM_STOPPING, now_us);
+    if (shim->kill_at_us != UINT64_MAX)
+        shim_kill_tree(shim, actions);
+}
+
+void shim_stop_gently(struct shim *shim, uint64_t now_us, uint32_t signal, uint64_t grace_us,
+                      struct shim_actions *actions)
+{
+    if (shim->phase == SHIM_ENDED || shim->kill_at_us == UINT64_MAX)
+        return;
+    if (!shim->go_taken || grace_us == 0 || signal == SIGNAL_KILL) {
+        shim_stop_now(shim, now_us, actions);
+        return;
+    }
+    uint64_t kill_at_us = now_us + grace_us;
+    if (shim->phase != SHIM_STOPPING)
+        shim_set_phase(shim, SHIM_STOPPING, now_us);
+    if (shim->kill_at_us == 0 || kill_at_us < shim->kill_at_us)
+        shim->kill_at_us = kill_at_us; /* a second stop cannot make the grace longer */
+    if (shim->stop_signal == signal)
+        return;
+    shim->stop_signal = signal;
+    if (!shim_workers_are_gone(shim))
+        shim_add(actions, (struct shim_action){.type = SHIM_SIGNAL, .signal = signal});
+    else if (shim->check_at_us != 0 && shim->left_at_us == 0)
+        shim_add(actions, (struct shim_action){.type = SHIM_SIGNAL_LEFT, .signal = signal});
+}
+
+void shim_stop_peers(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
+{
+    if (shim->phase != SHIM_STOPPING)
+        shim_stop_gently(shim, now_us, SIGNAL_TERM, shim->options.grace_us, actions);
+}
+
+static bool is_dumping(const struct shim *shim)
+{
+    for (uint32_t i = 0; i < shim->options.local_count; i++)
+        if (shim->ranks[i].is_dumping)
+            return true;
+    return false;
+}
+
+/* Processes of the workers may be left. */
+static void begin_end_of_left(struct shim *shim, uint64_t now_us)
+{
+    uint64_t grace_us = shim->options.grace_us;
+
+    if (grace_us > SHIM_LEFT_GRACE_US)
+        grace_us = SHIM_LEFT_GRACE_US;
+    shim_set_phase(shim, SHIM_STOPPING, now_us);
+    shim->left_at_us = now_us + SHIM_QUIET_US;
+    shim->kill_at_us = shim->left_at_us + grace_us;
+}
+
+void shim_workers_gone(struct shim *shim, uint64_t now_us, bool in_success,
+                       struct shim_actions *actions)
+{
+    if (shim->phase == SHIM_ENDED || shim->kill_at_us == UINT64_MAX)
+        return; /* the kill goes on until no process is left */
+    if ((in_success && shim->options.grace_us == 0) || is_dumping(shim)) {
+        shim_stop_now(shim, now_us, actions); /* which spares a core file for some seconds */
+        return;
+    }
+    if (in_success && shim->phase != SHIM_STOPPING)
+        begin_end_of_left(shim, now_us);
+    else if (shim->left_at_us == 0)
+        shim_add(actions,
+                 (struct shim_action){.type = SHIM_SIGNAL_LEFT, .signal = shim->stop_signal});
+    shim->check_at_us = now_us + TREE_CHECK_US;
+    shim_add(actions, (struct shim_action){.type = SHIM_CHECK_TREE});
+}
+
+static void end_left(struct shim *shim, struct shim_actions *actions)
+{
+    shim->left_at_us = 0;
+    if (shim->stop_signal == 0)
+        shim->stop_signal = SIGNAL_TERM;
+    shim_add(actions, (struct shim_action){
+                          .type = SHIM_SIGNAL_LEFT, .signal = shim->stop_signal, .is_told = true});
+}
+
+void shim_check_grace(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
+{
+    if (shim->phase != SHIM_STOPPING || shim->kill_at_us == UINT64_MAX)
+        return;
+    if (now_us >= shim->kill_at_us) {
+        shim_kill_tree(shim, actions);
+        actions->items[actions->count - 1].is_told = true;
+        return;
+    }
+    if (shim->left_at_us != 0 && now_us >= shim->left_at_us)
+        end_left(shim, actions);
+    if (shim->check_at_us != 0 && now_us >= shim->check_at_us) {
+        shim->check_at_us = now_us + TREE_CHECK_US;
+        shim_add(actions, (struct shim_action){.type = SHIM_CHECK_TREE});
+    }
+}
+
+uint64_t shim_stop_timer_us(const struct shim *shim)
+{
+    uint64_t at_us = shim->phase == SHIM_STOPPING ? shim->kill_at_us : UINT64_MAX;
+
+    if (shim->check_at_us != 0 && shim->check_at_us < at_us)
+        at_us = shim->check_at_us;
+    if (shim->left_at_us != 0 && shim->left_at_us < at_us)
+        at_us = shim->left_at_us;
+    return at_us;
+}

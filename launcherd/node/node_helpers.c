@@ -1,0 +1,244 @@
+#include "launcherd/node/node_helpers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "launcherd/doctor/doctor.h"
+#include "launcherd/process/proc.h"
+#include "launcherd/process/spawn.h"
+
+extern char **environ;
+
+static void release(struct node_helper *helper)
+{
+    if (helper->handles_open > 0 || helper->pid > 0)
+        return;
+    if (helper->pidfd >= 0)
+        (void)close(helper->pidfd);
+    helper->pidfd = -1;
+    helper->is_used = false;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct node_helper *helper = handle->data;
+
+    helper->handles_open--;
+    release(helper);
+}
+
+static void kill_process(const struct node_helper *helper)
+{
+    if (helper->pid > 0 && helper->pidfd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, helper->pidfd, SIGKILL, NULL, 0);
+}
+
+/* The question is answered: with what the process wrote, or with the reason why there is nothing. */
+static void finish(struct node_helper *helper, const char *problem)
+{
+    struct node_helpers *helpers = helper->helpers;
+
+    if (helper->is_answered)
+        return;
+    helper->is_answered = true;
+    if (!helpers->closed)
+        helpers->on_answer(helpers->owner, helper->request_id, &helper->answer, problem);
+    buf_free(&helper->answer);
+    uv_close((uv_handle_t *)&helper->pipe, on_closed);
+    uv_close((uv_handle_t *)&helper->timer, on_closed);
+}
+
+/* One line that is no JSON object is the reason. */
+static void finish_read(struct node_helper *helper)
+{
+    char problem[REASON_BYTES_MAX];
+    const struct buf *answer = &helper->answer;
+
+    if (answer->failed || answer->byte_count == 0)
+        finish(helper, "its process for such questions ended without an answer");
+    else if (answer->bytes[0] == '{')
+        finish(helper, "");
+    else {
+        (void)snprintf(problem, sizeof problem, "%.*s",
+                       (int)(answer->byte_count < 250 ? answer->byte_count : 250), answer->bytes);
+        problem[strcspn(problem, "\n")] = '\0';
+        finish(helper, problem);
+    }
+}
+
+static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *out)
+{
+    struct node_helper *helper = handle->data;
+
+    (void)wanted;
+    *out = uv_buf_init(helper->chunk, sizeof helper->chunk);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *from)
+{
+    struct node_helper *helper = stream->data;
+
+    if (got > 0)
+        buf_add(&helper->answer, from->base, (size_t)got);
+    else if (got < 0)
+        finish_read(helper);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct node_helper *helper = timer->data;
+
+    kill_process(helper);
+    finish(helper, "its process for such questions does not answer");
+}
+
+/* The question as the process reads it: a file in memory. -1: errno. */
+static int make_question(const struct msg_node_ask *ask)
+{
+    const struct msg msg = {.type = MSG_TYPE_NODE_ASK, .node_ask = *ask};
+    struct buf frame = {0};
+    struct err err = {0};
+    int fd = memfd_create("question", MFD_CLOEXEC);
+    ssize_t written = -1;
+
+    if (fd >= 0 && msg_encode(&msg, &frame, &err) == STATUS_OK)
+        written = write(fd, frame.bytes, frame.byte_count);
+    if (fd >= 0 && (written != (ssize_t)frame.byte_count || lseek(fd, 0, SEEK_SET) != 0)) {
+        (void)close(fd);
+        fd = -1;
+    }
+    buf_free(&frame);
+    return fd;
+}
+
+static enum status spawn(struct node_helper *helper, int question, int answer, struct err *err)
+{
+    const struct node_host *host = helper->helpers->host;
+    const struct launcher_options *options = &host->core->options;
+    char slots[16], gpus[16], name[sizeof options->name], address[sizeof options->address],
+        state[4096], logs[4096];
+    char *argv[] = {"launcherd",
+                    DOCTOR_ARGUMENT,
+                    name,
+                    address,
+                    state,
+                    logs,
+                    slots,
+                    gpus,
+                    host->allow_root ? "root" : "",
+                    NULL};
+    const struct spawn_order order = {.path = "/proc/self/exe",
+                                      .argv = argv,
+                                      .envp = environ,
+                                      .stdin_fd = question,
+                                      .stdout_fd = answer,
+                                      .stderr_fd = STDERR_FILENO,
+                                      .extra_fd = -1,
+                                      .dies_with_parent = true};
+    int exit_code;
+
+    (void)snprintf(slots, sizeof slots, "%u", options->slots);
+    (void)snprintf(gpus, sizeof gpus, "%u", options->gpus);
+    (void)snprintf(name, sizeof name, "%s", options->name);
+    (void)snprintf(address, sizeof address, "%s", options->address);
+    (void)snprintf(state, sizeof state, "%s", host->state_dir);
+    (void)snprintf(logs, sizeof logs, "%s", host->logs_dir);
+    return spawn_process(&order, &helper->pid, &exit_code, err);
+}
+
+static void watch(struct node_helper *helper, int fd)
+{
+    uv_loop_t *loop = helper->helpers->host->loop;
+
+    (void)uv_pipe_init(loop, &helper->pipe, 0);
+    (void)uv_timer_init(loop, &helper->timer);
+    helper->pipe.data = helper->timer.data = helper;
+    helper->handles_open = 2;
+    uv_update_time(loop);
+    (void)uv_timer_start(&helper->timer, on_timer, DOCTOR_ANSWER_MS, 0);
+    if (uv_pipe_open(&helper->pipe, fd) != 0) {
+        (void)close(fd);
+        finish(helper, "no pipe for the answer");
+    } else {
+        (void)uv_read_start((uv_stream_t *)&helper->pipe, on_alloc, on_read);
+    }
+}
+
+static struct node_helper *find_free(struct node_helpers *helpers)
+{
+    for (uint32_t i = 0; i < NODE_HELPERS_MAX; i++)
+        if (!helpers->items[i].is_used)
+            return &helpers->items[i];
+    return NULL;
+}
+
+void node_helpers_ask(struct node_helpers *helpers, const struct msg_node_ask *ask)
+{
+    struct node_helper *helper = find_free(helpers);
+    int question = helper != NULL ? make_question(ask) : -1, ends[2];
+    struct err err = {.text = "no pipe for the answer"};
+
+    if (helper == NULL) {
+        helpers->on_answer(helpers->owner, ask->request_id, NULL,
+                           "it answers others; ask again in a moment");
+        return;
+    }
+    if (question < 0 || pipe2(ends, O_CLOEXEC) != 0) {
+        if (question >= 0)
+            (void)close(question);
+        helpers->on_answer(helpers->owner, ask->request_id, NULL, err.text);
+        return;
+    }
+    *helper = (struct node_helper){.helpers = helpers,
+                                   .pidfd = -1,
+                                   .request_id = ask->request_id,
+                                   .answer = {.limit = NODE_DATA_BYTES_MAX}};
+    if (spawn(helper, question, ends[1], &err) == STATUS_OK) {
+        helper->is_used = true;
+        helper->pidfd = proc_pidfd(helper->pid);
+        watch(helper, ends[0]);
+    } else {
+        (void)close(ends[0]);
+        helpers->on_answer(helpers->owner, ask->request_id, NULL, err.text);
+    }
+    (void)close(ends[1]);
+    (void)close(question);
+}
+
+bool node_helpers_have(const struct node_helpers *helpers, pid_t pid)
+{
+    for (uint32_t i = 0; i < NODE_HELPERS_MAX; i++)
+        if (helpers->items[i].is_used && helpers->items[i].pid == pid)
+            return true;
+    return false;
+}
+
+void node_helpers_reaped(struct node_helpers *helpers, pid_t pid)
+{
+    for (uint32_t i = 0; i < NODE_HELPERS_MAX; i++) {
+        struct node_helper *helper = &helpers->items[i];
+
+        if (!helper->is_used || helper->pid != pid)
+            continue;
+        helper->pid = 0;
+        release(helper);
+        return;
+    }
+}
+
+void node_helpers_close(struct node_helpers *helpers)
+{
+    helpers->closed = true;
+    for (uint32_t i = 0; i < NODE_HELPERS_MAX; i++) {
+        if (!helpers->items[i].is_used)
+            continue;
+        kill_process(&helpers->items[i]);
+        finish(&helpers->items[i], "launcherd ends");
+    }
+}

@@ -1,0 +1,443 @@
+#include "launcherd/node/node_inspect.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/utf8.h"
+#include "launcherd/inspect/inspect.h"
+#include "launcherd/process/proc.h"
+#include "launcherd/process/spawn.h"
+
+#define LATE_TEXT "looking at it took too long: something hangs there"
+
+extern char **environ;
+
+struct inspect_request {
+    struct inspect_request *next;
+    struct msg_log_read read;
+    inspect_answered *on_answer; /* of this node itself; NULL: the server's */
+    void *owner;
+};
+
+static struct inspect_key key_of(const struct msg_log_read *read)
+{
+    return (struct inspect_key){read->job_id, read->generation, read->rank, read->what};
+}
+
+static bool is_same(const struct inspect_key *a, const struct inspect_key *b)
+{
+    return a->job_id == b->job_id && a->generation == b->generation && a->rank == b->rank &&
+           a->what == b->what;
+}
+
+/* -- answers ----------------------------------------------------------------------------------- */
+
+static void send_data(const struct node_inspect *inspect, struct msg_log_data data)
+{
+    struct msg msg = {.type = MSG_TYPE_LOG_DATA, .log_data = data};
+
+    inspect->host->send_server(inspect->host->owner, &msg);
+}
+
+__attribute__((format(printf, 3, 4))) static void
+refuse(const struct node_inspect *inspect, const struct msg_log_read *read, const char *format, ...)
+{
+    char why[REASON_BYTES_MAX], text[REASON_BYTES_MAX];
+    va_list args;
+
+    va_start(args, format);
+    utf8_printable_format(why, sizeof why, format, args);
+    va_end(args);
+    (void)snprintf(text, sizeof text,
+                   "node %s has no %s of job %llu, generation %u, rank %u: %.120s",
+                   inspect->host->core->options.name, log_kind_name(read->what),
+                   (unsigned long long)read->job_id, read->generation, read->rank, why);
+    send_data(inspect, (struct msg_log_data){.request_id = read->request_id,
+                                             .offset = read->offset,
+                                             .is_final = true,
+                                             .problem = text});
+}
+
+static void send_page(struct node_inspect *inspect, const struct msg_log_read *read,
+                      struct inspect_answer *answer)
+{
+    const uint64_t at = read->offset < answer->byte_count ? read->offset : answer->byte_count;
+    const uint64_t left = answer->byte_count - at;
+    const uint32_t count = left < read->bytes_max ? (uint32_t)left : read->bytes_max;
+
+    answer->used_ms = uv_now(inspect->host->loop) + 1;
+    send_data(inspect, (struct msg_log_data){
+                           .request_id = read->request_id,
+                           .offset = at,
+                           .bytes = {.items = (const uint8_t *)answer->bytes + at, .count = count},
+                           .is_final = count == left,
+                           .problem = "",
+                           .size = answer->byte_count});
+}
+
+/* From the beginning: a new one. To read on: one that was read a short while ago. */
+static struct inspect_answer *find_answer(struct node_inspect *inspect,
+                                          const struct inspect_key *key, bool reads_on)
+{
+    const uint64_t now_ms = uv_now(inspect->host->loop);
+
+    for (uint32_t i = 0; i < INSPECT_ANSWERS_KEPT; i++) {
+        struct inspect_answer *answer = &inspect->answers[i];
+
+        if (answer->used_ms != 0 && is_same(&answer->key, key) &&
+            now_ms < (reads_on ? answer->used_ms + INSPECT_READ_ON_MS
+                               : answer->made_ms + INSPECT_SAME_MS))
+            return answer;
+    }
+    return NULL;
+}
+
+/* In the place of an earlier one of that key, or of the one that was used longest ago. Takes `bytes`. */
+static struct inspect_answer *keep_answer(struct node_inspect *inspect,
+                                          const struct inspect_key *key, char *bytes,
+                                          uint32_t byte_count)
+{
+    const uint64_t now_ms = uv_now(inspect->host->loop) + 1; /* never 0 */
+    struct inspect_answer *place = &inspect->answers[0];
+
+    for (uint32_t i = 0; i < INSPECT_ANSWERS_KEPT; i++) {
+        struct inspect_answer *answer = &inspect->answers[i];
+
+        if (answer->used_ms != 0 && is_same(&answer->key, key)) {
+            place = answer;
+            break;
+        }
+        if (answer->used_ms < place->used_ms)
+            place = answer;
+    }
+    free(place->bytes);
+    *place = (struct inspect_answer){.key = *key,
+                                     .made_ms = now_ms,
+                                     .used_ms = now_ms,
+                                     .byte_count = byte_count,
+                                     .bytes = bytes};
+    return place;
+}
+
+/* -- a process --------------------------------------------------------------------------------- */
+
+static void begin_next(struct node_inspect *inspect);
+
+static void answer_one(struct node_inspect *inspect, const struct inspect_request *request,
+                       struct inspect_answer *answer, const char *problem)
+{
+    if (request->on_answer != NULL)
+        request->on_answer(request->owner, answer != NULL ? answer->bytes : NULL,
+                           answer != NULL ? answer->byte_count : 0, problem);
+    else if (answer != NULL)
+        send_page(inspect, &request->read, answer);
+    else
+        refuse(inspect, &request->read, "%s", problem);
+}
+
+/* Calls for every request that waits for the key, and frees it. `answer` NULL: `problem` says why. */
+static void answer_all(struct node_inspect *inspect, const struct inspect_key *key,
+                       struct inspect_answer *answer, const char *problem)
+{
+    struct inspect_request **at = &inspect->waiting;
+
+    while (*at != NULL) {
+        struct inspect_request *request = *at;
+        const struct inspect_key of = key_of(&request->read);
+
+        if (!is_same(&of, key)) {
+            at = &request->next;
+            continue;
+        }
+        *at = request->next;
+        inspect->waiting_count--;
+        answer_one(inspect, request, answer, problem);
+        free(request);
+    }
+}
+
+static void on_run_closed(uv_handle_t *handle)
+{
+    struct inspect_run *run = handle->data;
+    struct node_inspect *inspect = run->inspect;
+
+    assert(run->handles_open > 0);
+    if (--run->handles_open > 0)
+        return;
+    close(run->pidfd);
+    close(run->output_fd);
+    run->is_busy = false;
+    if (!inspect->host->closed)
+        begin_next(inspect);
+}
+
+static void close_run(struct inspect_run *run)
+{
+    if (!run->is_busy || uv_is_closing((uv_handle_t *)&run->timer))
+        return;
+    uv_close((uv_handle_t *)&run->timer, on_run_closed);
+    uv_close((uv_handle_t *)&run->poll, on_run_closed);
+}
+
+static void take_output(struct inspect_run *run)
+{
+    char *bytes = calloc(1, INSPECT_BYTES_MAX), problem[REASON_BYTES_MAX];
+    ssize_t got = bytes != NULL ? pread(run->output_fd, bytes, INSPECT_BYTES_MAX - 1, 0) : -1;
+
+    if (got > 0 && bytes[0] == '{') {
+        struct inspect_answer *answer =
+            keep_answer(run->inspect, &run->key, bytes, (uint32_t)strlen(bytes));
+
+        answer_all(run->inspect, &run->key, answer, NULL);
+        return;
+    }
+    (void)snprintf(problem, sizeof problem, "%.200s",
+                   got > 0 && bytes[0] != '\0' ? bytes : "the look at it was cut off; ask again");
+    answer_all(run->inspect, &run->key, NULL, problem);
+    free(bytes);
+}
+
+static void on_ended(uv_poll_t *poll, int status, int events)
+{
+    struct inspect_run *run = poll->data;
+
+    (void)status;
+    (void)events;
+    take_output(run);
+    close_run(run);
+}
+
+/* Nothing more can be looked at. */
+static bool all_are_late(const struct node_inspect *inspect)
+{
+    for (uint32_t i = 0; i < INSPECT_RUNS; i++)
+        if (!inspect->runs[i].is_busy || !inspect->runs[i].is_late)
+            return false;
+    return true;
+}
+
+static void on_late(uv_timer_t *timer)
+{
+    struct inspect_run *run = timer->data;
+    struct node_inspect *inspect = run->inspect;
+
+    run->is_late = true;
+    syscall(SYS_pidfd_send_signal, run->pidfd, SIGKILL, NULL, 0);
+    answer_all(inspect, &run->key, NULL, LATE_TEXT);
+    while (inspect->waiting != NULL && all_are_late(inspect)) {
+        const struct inspect_key key = key_of(&inspect->waiting->read);
+
+        answer_all(inspect, &key, NULL, LATE_TEXT);
+    }
+}
+
+static enum status spawn(const struct inspect_run *run, const struct node_shim *shim, pid_t *pid,
+                         struct err *err)
+{
+    const struct node_host *host = run->inspect->host;
+    char program[] = "launcherd", mode[] = INSPECT_ARGUMENT, what[16], dir[PATH_MAX], rank[16],
+         number[16], node[NODE_NAME_BYTES_MAX],
+         allow_root[2] = {host->allow_root ? '1' : '0', '\0'};
+    char *argv[] = {program, mode, what, dir, rank, number, node, allow_root, NULL};
+    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), exit_code;
+    struct spawn_order order = {.path = "/proc/self/exe",
+                                .argv = argv,
+                                .envp = environ,
+                                .stdin_fd = null_fd,
+                                .stdout_fd = run->output_fd,
+                                .stderr_fd = null_fd,
+                                .extra_fd = -1,
+                                .dies_with_parent = true};
+    enum status status;
+
+    (void)snprintf(what, sizeof what, "%s", log_kind_name(run->key.what));
+    (void)snprintf(dir, sizeof dir, "%s", shim->dir);
+    (void)snprintf(rank, sizeof rank, "%u", run->key.rank);
+    (void)snprintf(number, sizeof number, "%d", (int)node_shim_rank_pid(shim, run->key.rank));
+    (void)snprintf(node, sizeof node, "%s", host->core->options.name);
+    status = null_fd < 0
+                 ? err_set(err, STATUS_IO, errno, "cannot open /dev/null: %s", strerror(errno))
+                 : spawn_process(&order, pid, &exit_code, err);
+    if (null_fd >= 0)
+        close(null_fd);
+    return status;
+}
+
+/* False: `err` says why. */
+static bool begin(struct inspect_run *run, const struct node_shim *shim, struct err *err)
+{
+    uv_loop_t *loop = run->inspect->host->loop;
+    pid_t pid;
+
+    run->output_fd = spawn_open_output(INSPECT_BYTES_MAX);
+    run->pidfd = -1;
+    if (run->output_fd < 0)
+        (void)err_set(err, STATUS_SYSTEM, errno, "no memory for it: %s", strerror(errno));
+    else if (spawn(run, shim, &pid, err) == STATUS_OK)
+        run->pidfd = proc_pidfd(pid);
+    if (run->pidfd < 0) {
+        if (run->output_fd >= 0)
+            close(run->output_fd);
+        return false;
+    }
+    uv_timer_init(loop, &run->timer);
+    uv_poll_init(loop, &run->poll, run->pidfd);
+    run->timer.data = run->poll.data = run;
+    run->handles_open = 2;
+    run->is_busy = true;
+    run->is_late = false;
+    uv_update_time(loop);
+    uv_timer_start(&run->timer, on_late, INSPECT_MS, 0);
+    uv_poll_start(&run->poll, UV_READABLE, on_ended);
+    return true;
+}
+
+/* NULL: `err` says why there is nothing to look at. */
+static const struct node_shim *find_live(const struct node_inspect *inspect,
+                                         const struct inspect_key *key, struct err *err)
+{
+    const struct node_shim *shim = node_shim_find(inspect->shims, key->job_id, key->generation);
+
+    *err = (struct err){.text = "its generation is not on this node"};
+    if (shim == NULL || shim->exited)
+        return NULL;
+    if (key->what == LOG_STACK && node_shim_rank_pid(shim, key->rank) == 0) {
+        (void)err_set(err, STATUS_NOT_FOUND, 0, "it does not run here");
+        return NULL;
+    }
+    return shim;
+}
+
+static const struct inspect_run *find_run(const struct node_inspect *inspect,
+                                          const struct inspect_key *key)
+{
+    for (uint32_t i = 0; i < INSPECT_RUNS; i++)
+        if (inspect->runs[i].is_busy && is_same(&inspect->runs[i].key, key))
+            return &inspect->runs[i];
+    return NULL;
+}
+
+/* The oldest request that nothing is done about. */
+static const struct inspect_request *find_idle(const struct node_inspect *inspect)
+{
+    for (const struct inspect_request *at = inspect->waiting; at != NULL; at = at->next) {
+        const struct inspect_key key = key_of(&at->read);
+
+        if (find_run(inspect, &key) == NULL)
+            return at;
+    }
+    return NULL;
+}
+
+static void begin_next(struct node_inspect *inspect)
+{
+    const struct inspect_request *request;
+
+    for (uint32_t i = 0; i < INSPECT_RUNS; i++) {
+        struct inspect_run *run = &inspect->runs[i];
+
+        while (!run->is_busy && (request = find_idle(inspect)) != NULL) {
+            struct err err = {.text = ""};
+            const struct node_shim *shim;
+
+            run->key = key_of(&request->read);
+            shim = find_live(inspect, &run->key, &err);
+            if (shim == NULL || !begin(run, shim, &err))
+                answer_all(inspect, &run->key, NULL, err.text); /* frees the request */
+        }
+    }
+}
+
+/* -- requests ---------------------------------------------------------------------------------- */
+
+void node_inspect_init(struct node_inspect *inspect, const struct node_host *host,
+                       const struct node_shims *shims)
+{
+    *inspect = (struct node_inspect){.host = host, .shims = shims};
+    for (uint32_t i = 0; i < INSPECT_RUNS; i++)
+        inspect->runs[i].inspect = inspect;
+}
+
+/* False: no room for it. */
+static bool add_request(struct node_inspect *inspect, const struct inspect_request *wanted)
+{
+    struct inspect_request *request =
+        inspect->waiting_count < INSPECT_WAITING_MAX ? calloc(1, sizeof *request) : NULL;
+    struct inspect_request **at = &inspect->waiting;
+
+    if (request == NULL)
+        return false;
+    *request = *wanted;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = request;
+    inspect->waiting_count++;
+    begin_next(inspect);
+    return true;
+}
+
+void node_inspect_ask(struct node_inspect *inspect, const struct inspect_key *key,
+                      inspect_answered *on_answer, void *owner)
+{
+    const struct inspect_request request = {.read = {.job_id = key->job_id,
+                                                     .generation = key->generation,
+                                                     .rank = key->rank,
+                                                     .what = key->what},
+                                            .on_answer = on_answer,
+                                            .owner = owner};
+    const struct inspect_answer *answer = find_answer(inspect, key, false);
+    const struct inspect_run *run = find_run(inspect, key);
+
+    if (answer != NULL)
+        on_answer(owner, answer->bytes, answer->byte_count, "");
+    else if ((run != NULL && run->is_late) || all_are_late(inspect))
+        on_answer(owner, NULL, 0, LATE_TEXT);
+    else if (!add_request(inspect, &request))
+        on_answer(owner, NULL, 0, "too many questions wait already");
+}
+
+void node_inspect_read(struct node_inspect *inspect, const struct msg_log_read *request)
+{
+    const struct inspect_key key = key_of(request);
+    const struct inspect_run *run = find_run(inspect, &key);
+    struct inspect_answer *answer = find_answer(inspect, &key, request->offset > 0);
+
+    if (answer != NULL)
+        send_page(inspect, request, answer);
+    else if (request->offset > 0)
+        refuse(inspect, request, "what it was is gone; ask again from its beginning");
+    else if ((run != NULL && run->is_late) || all_are_late(inspect))
+        refuse(inspect, request, LATE_TEXT);
+    else if (!add_request(inspect, &(struct inspect_request){.read = *request}))
+        refuse(inspect, request, "%u questions wait already; ask again", inspect->waiting_count);
+}
+
+void node_inspect_close(struct node_inspect *inspect)
+{
+    while (inspect->waiting != NULL) {
+        struct inspect_request *request = inspect->waiting;
+
+        inspect->waiting = request->next;
+        free(request);
+    }
+    inspect->waiting_count = 0;
+    for (uint32_t i = 0; i < INSPECT_RUNS; i++) {
+        if (inspect->runs[i].is_busy)
+            syscall(SYS_pidfd_send_signal, inspect->runs[i].pidfd, SIGKILL, NULL, 0);
+        close_run(&inspect->runs[i]);
+    }
+}
+
+void node_inspect_free(struct node_inspect *inspect)
+{
+    for (uint32_t i = 0; i < INSPECT_ANSWERS_KEPT; i++)
+        free(inspect->answers[i].bytes);
+}

@@ -1,0 +1,326 @@
+#include "launcherd/shim/exception.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "common/json_strict.h"
+#include "common/utf8.h"
+
+#define MESSAGE_LINES_MAX 16u /* of an exception, after its first line */
+#define LINES_AFTER_MAX 32u   /* more than these after an exception: the program went on */
+#define CUT_MARK "...\n"
+
+struct text {
+    const char *bytes;
+    size_t count;
+};
+
+/* -- texts ------------------------------------------------------------------------------------- */
+
+static bool is_blank(char byte)
+{
+    return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
+}
+
+static struct text trim(struct text text)
+{
+    while (text.count > 0 && is_blank(text.bytes[text.count - 1]))
+        text.count--;
+    while (text.count > 0 && is_blank(text.bytes[0])) {
+        text.bytes++;
+        text.count--;
+    }
+    return text;
+}
+
+/* The line at `at`, without its line feed; `*next` gets the offset of the one after it. */
+static struct text line_at(struct text text, size_t at, size_t *next)
+{
+    const char *from = text.bytes + at, *end = memchr(from, '\n', text.count - at);
+    const size_t bytes = end != NULL ? (size_t)(end - from) : text.count - at;
+
+    *next = at + bytes + (end != NULL);
+    return (struct text){from, bytes};
+}
+
+static bool starts_with(struct text text, const char *start)
+{
+    const size_t bytes = strlen(start);
+
+    return text.count >= bytes && memcmp(text.bytes, start, bytes) == 0;
+}
+
+static bool ends_with(struct text text, const char *end)
+{
+    const size_t bytes = strlen(end);
+
+    return text.count >= bytes && memcmp(text.bytes + text.count - bytes, end, bytes) == 0;
+}
+
+/* Appends what fits; line feeds and tabs stay, what else is not printable becomes '?'. */
+static void append(char *out, size_t out_bytes, struct text text)
+{
+    const size_t used = strlen(out);
+
+    (void)utf8_printable_lines(text.bytes, text.count, out + used, out_bytes - used);
+}
+
+/* The last `bytes_max` bytes, from the beginning of a line on where there is one. */
+static struct text last_bytes(struct text text, size_t bytes_max)
+{
+    struct text last = text;
+    const char *feed;
+
+    if (text.count <= bytes_max)
+        return text;
+    last.bytes += text.count - bytes_max;
+    last.count = bytes_max;
+    feed = memchr(last.bytes, '\n', last.count);
+    if (feed != NULL && feed + 1 < last.bytes + last.count) {
+        last.count -= (size_t)(feed + 1 - last.bytes);
+        last.bytes = feed + 1;
+    }
+    return last;
+}
+
+/* "KeyboardInterrupt: " has no message. */
+static void put_line(struct exception *exception, struct text text)
+{
+    size_t next;
+
+    text = trim(line_at(trim(text), 0, &next));
+    if (text.count > 0 && text.bytes[text.count - 1] == ':')
+        text.count--;
+    utf8_printable(text.bytes, text.count, exception->line, sizeof exception->line);
+}
+
+static void begin_text(struct exception *exception, bool is_cut)
+{
+    exception->text[0] = '\0';
+    if (is_cut)
+        append(exception->text, sizeof exception->text, (struct text){CUT_MARK, strlen(CUT_MARK)});
+}
+
+static void put_text(struct exception *exception, struct text text)
+{
+    const struct text last = last_bytes(text, sizeof exception->text - sizeof CUT_MARK - 1);
+
+    begin_text(exception, last.count < text.count);
+    append(exception->text, sizeof exception->text, last);
+}
+
+bool exception_from_text(const char *text, struct exception *exception)
+{
+    const struct text all = trim((struct text){text, strlen(text)});
+
+    if (all.count == 0)
+        return false;
+    exception->raised_s = 0;
+    put_line(exception, all);
+    put_text(exception, all);
+    return true;
+}
+
+/* -- an error file ----------------------------------------------------------------------------- */
+
+static struct text text_of(const cJSON *value)
+{
+    const char *text = cJSON_IsString(value) ? value->valuestring : "";
+
+    return (struct text){text, strlen(text)};
+}
+
+/* A number, or digits in a string; 0: neither. */
+static int64_t seconds_of(const cJSON *value)
+{
+    double number = cJSON_IsNumber(value) ? value->valuedouble : 0;
+    char *end;
+
+    if (cJSON_IsString(value)) {
+        number = strtod(value->valuestring, &end);
+        if (end == value->valuestring || *end != '\0')
+            number = 0;
+    }
+    return number > 0 && number < 1e12 ? (int64_t)number : 0; /* false for a NaN */
+}
+
+/* The traceback ends in the message, unless somebody wrote the file by hand. */
+static void put_both(struct exception *exception, struct text stack, struct text message)
+{
+    const size_t room = sizeof exception->text - sizeof CUT_MARK - 2;
+    struct text last = last_bytes(message, room), rest;
+
+    if (stack.count >= message.count &&
+        (message.count == 0 ||
+         memcmp(stack.bytes + stack.count - message.count, message.bytes, message.count) == 0)) {
+        put_text(exception, stack);
+        return;
+    }
+    if (stack.count == 0 || last.count == room) {
+        put_text(exception, message);
+        return;
+    }
+    rest = last_bytes(stack, room - last.count);
+    begin_text(exception, rest.count < stack.count);
+    append(exception->text, sizeof exception->text, rest);
+    append(exception->text, sizeof exception->text, (struct text){"\n", 1});
+    append(exception->text, sizeof exception->text, last);
+}
+
+static enum status from_object(const cJSON *root, struct exception *exception, struct err *err)
+{
+    const cJSON *outer = json_member(root, "message"), *extra = json_member(outer, "extraInfo");
+    const bool is_flat = cJSON_IsString(outer);
+    const struct text message = trim(text_of(is_flat ? outer : json_member(outer, "message")));
+    const struct text stack = trim(text_of(json_member(extra, "py_callstack")));
+    struct text line = message;
+
+    if (message.count == 0 && stack.count == 0)
+        return err_set(err, STATUS_BAD_INPUT, 0, "it has no message");
+    for (size_t at = 0; message.count == 0 && at < stack.count;)
+        line = line_at(stack, at, &at); /* the last one */
+    exception->raised_s = seconds_of(json_member(is_flat ? root : extra, "timestamp"));
+    put_line(exception, line);
+    put_both(exception, stack, message);
+    return STATUS_OK;
+}
+
+enum status exception_from_json(const char *bytes, size_t byte_count, struct exception *exception,
+                                struct err *err)
+{
+    enum status status;
+    cJSON *root = NULL;
+
+    if (byte_count > EXCEPTION_FILE_BYTES_MAX)
+        return err_set(err, STATUS_TOO_BIG, 0, "it is larger than %u KiB",
+                       EXCEPTION_FILE_BYTES_MAX >> 10);
+    status = json_strict_parse(bytes, byte_count, NULL, &root, err);
+    if (status == STATUS_OK)
+        status = from_object(root, exception, err);
+    cJSON_Delete(root);
+    return status;
+}
+
+/* -- an output --------------------------------------------------------------------------------- */
+
+struct finder {
+    size_t begin;    /* of the traceback that is being read */
+    bool is_inside;  /* between its first line and the exception */
+    bool is_bare;    /* it began with a file: a syntax error of the program itself */
+    bool is_message; /* the lines after the exception may belong to it */
+    bool is_found;
+    size_t found_begin, found_end, found_line; /* of the last whole one */
+    uint32_t message_lines, lines_after;       /* of the exception; not blank, and not of it */
+};
+
+/* Without "[rank0]: ", and without the frame of an exception group ("  | "). */
+static struct text without_prefix(struct text line)
+{
+    static const char digits[] = "0123456789";
+    size_t at = 5;
+
+    if (starts_with(line, "[rank")) {
+        while (at < line.count && strchr(digits, line.bytes[at]) != NULL && line.bytes[at] != '\0')
+            at++;
+        if (at > 5 && at + 1 < line.count && memcmp(line.bytes + at, "]:", 2) == 0) {
+            at += 2;
+            at += at < line.count && line.bytes[at] == ' ';
+            line.bytes += at;
+            line.count -= at;
+        }
+    }
+    if (starts_with(line, "  + ") || starts_with(line, "  | ")) {
+        line.bytes += 4;
+        line.count -= 4;
+    }
+    return line;
+}
+
+/* "ValueError: no", "torch.OutOfMemoryError: ...", "KeyboardInterrupt" */
+static bool is_exception(struct text line)
+{
+    size_t at = 0;
+
+    line = trim(line);
+    while (at < line.count &&
+           (line.bytes[at] == '_' || line.bytes[at] == '.' || (line.bytes[at] & 0x80) != 0 ||
+            (line.bytes[at] >= '0' && line.bytes[at] <= '9') ||
+            (line.bytes[at] >= 'A' && line.bytes[at] <= 'Z') ||
+            (line.bytes[at] >= 'a' && line.bytes[at] <= 'z')))
+        at++;
+    return at > 0 && (line.bytes[0] < '0' || line.bytes[0] > '9') &&
+           (at == line.count || line.bytes[at] == ':');
+}
+
+static bool is_syntax_error(struct text line)
+{
+    return starts_with(line, "SyntaxError:") || starts_with(line, "IndentationError:") ||
+           starts_with(line, "TabError:");
+}
+
+static void take_exception(struct finder *finder, size_t at, size_t next)
+{
+    finder->is_inside = false;
+    finder->is_found = finder->is_message = true;
+    finder->message_lines = finder->lines_after = 0;
+    finder->found_begin = finder->begin;
+    finder->found_line = at;
+    finder->found_end = next;
+}
+
+static void take_line(struct finder *finder, struct text line, size_t at, size_t next)
+{
+    const bool is_first = ends_with(trim(line), "Traceback (most recent call last):");
+    const bool is_file = starts_with(line, "  File \"");
+
+    if (is_first || (is_file && !finder->is_inside)) {
+        finder->begin = at;
+        finder->is_inside = true;
+        finder->is_bare = !is_first;
+        finder->is_message = false;
+        return;
+    }
+    if (finder->is_inside && line.count > 0 && !is_blank(line.bytes[0]) && is_exception(line) &&
+        (!finder->is_bare || is_syntax_error(line))) {
+        take_exception(finder, at, next);
+        return;
+    }
+    if (!finder->is_message) { /* a frame, or a line that another thread printed in between */
+        finder->lines_after += !finder->is_inside && trim(line).count > 0;
+        return;
+    }
+    finder->is_message = trim(line).count > 0 && finder->message_lines++ < MESSAGE_LINES_MAX;
+    if (finder->is_message)
+        finder->found_end = next;
+}
+
+bool exception_from_output(const char *bytes, size_t byte_count, struct exception *exception)
+{
+    const struct text all = {bytes, byte_count};
+    struct finder finder = {0};
+    struct text last;
+    size_t next;
+
+    for (size_t at = 0; at < all.count; at = next) {
+        const struct text line = line_at(all, at, &next);
+
+        take_line(&finder, without_prefix(line), at, next);
+    }
+    if (!finder.is_found || finder.lines_after > LINES_AFTER_MAX)
+        return false;
+    exception->raised_s = 0;
+    put_line(exception, without_prefix(line_at(all, finder.found_line, &next)));
+    last =
+        last_bytes((struct text){bytes + finder.found_begin, finder.found_end - finder.found_begin},
+                   sizeof exception->text - sizeof CUT_MARK - 1);
+    begin_text(exception, last.bytes != bytes + finder.found_begin);
+    for (size_t at = 0; at < last.count; at = next) {
+        const struct text line = line_at(last, at, &next);
+
+        append(exception->text, sizeof exception->text, without_prefix(line));
+        append(exception->text, sizeof exception->text, (struct text){"\n", 1});
+    }
+    return true;
+}

@@ -1,0 +1,317 @@
+#include "launcherd/shim/failures.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/io/conn.h"
+#include "common/log.h"
+#include "launcherd/process/foreign_file.h"
+#include "launcherd/process/rundir.h"
+#include "launcherd/shim/shim_workers.h"
+
+#define AGE_US_MAX                                                                                 \
+    (3600 * INT64_C(1000000)) /* more is a wrong clock, or a file of something else */
+
+/* -- the thread -------------------------------------------------------------------------------- */
+
+static int64_t raised_us(const struct exception *exception, const struct stat *stat)
+{
+    const int64_t written_us = stat->st_mtim.tv_sec * 1000000 + stat->st_mtim.tv_nsec / 1000;
+
+    /* Programs say whole seconds. The file is written in the same one, mostly, and has more digits. */
+    if (exception->raised_s == 0 || exception->raised_s == stat->st_mtim.tv_sec)
+        return written_us;
+    return exception->raised_s * 1000000;
+}
+
+static void read_bytes(int fd, char *bytes, struct failure_file *file)
+{
+    struct err err = {.text = ""};
+    struct stat stat;
+    size_t used = 0;
+    ssize_t got;
+
+    do {
+        got = read(fd, bytes + used, EXCEPTION_FILE_BYTES_MAX + 1 - used);
+        used += got > 0 ? (size_t)got : 0;
+    } while (got > 0 && used <= EXCEPTION_FILE_BYTES_MAX);
+    file->is_found = got >= 0 && fstat(fd, &stat) == 0 && used > 0 &&
+                     exception_from_json(bytes, used, &file->exception, &err) == STATUS_OK;
+    if (file->is_found)
+        file->raised_us = raised_us(&file->exception, &stat);
+    (void)snprintf(file->problem, sizeof file->problem, "%.120s", err.text);
+}
+
+static void read_file(const char *path, char *bytes, struct failure_file *file)
+{
+    enum foreign_file what;
+    int fd = foreign_file_open(path, &what);
+
+    if (fd >= 0) {
+        read_bytes(fd, bytes, file);
+        close(fd);
+    } else if (what == FOREIGN_STRANGE) {
+        (void)snprintf(file->problem, sizeof file->problem,
+                       "it is no plain file of the job's user");
+    }
+}
+
+static void read_files(void *argument)
+{
+    struct failures *failures = argument;
+    const struct msg_start *start = failures->workers->options.start;
+    char *bytes = malloc(EXCEPTION_FILE_BYTES_MAX + 1), path[PATH_MAX];
+
+    for (uint32_t i = 0; bytes != NULL && i < start->local_count; i++) {
+        rundir_rank_error(path, failures->workers->error_dir, start->rank_base + i);
+        read_file(path, bytes, &failures->files[i]);
+    }
+    free(bytes);
+    atomic_store(&failures->is_read, true);
+    (void)uv_async_send(&failures->async);
+}
+
+/* -- the loop ---------------------------------------------------------------------------------- */
+
+static const struct failure_file *file_of(const struct failures *failures, uint32_t local)
+{
+    const struct failure_file *file = &failures->files[local];
+
+    return failures->state == FAILURES_KNOWN && file->is_found ? file : NULL;
+}
+
+static bool is_failure(const struct shim_event *event)
+{
+    return event->code != 0 || event->signal != 0;
+}
+
+static int64_t wall_us(void)
+{
+    return clock_wall_ms() * 1000;
+}
+
+static uint64_t age_of(const struct failure_file *file)
+{
+    const int64_t age_us = wall_us() - file->raised_us;
+
+    return age_us > 0 && age_us < AGE_US_MAX ? (uint64_t)age_us : 0;
+}
+
+/* A program that died of a signal may have printed a traceback long before, and gone on. */
+static bool find_exception(const struct failures *failures, uint32_t local, bool by_signal,
+                           struct exception *exception)
+{
+    const struct shim_worker *worker = &failures->workers->items[local];
+    const struct failure_file *file = file_of(failures, local);
+
+    if (file != NULL) {
+        *exception = file->exception;
+        return true;
+    }
+    return (!by_signal &&
+            exception_from_output(worker->output.last, worker->output.last_bytes, exception)) ||
+           exception_from_text(worker->error_text, exception);
+}
+
+static void explain(struct failures *failures, struct shim_event *event)
+{
+    struct shim_worker *worker = &failures->workers->items[event->local];
+    struct exception exception;
+
+    if (!is_failure(event) ||
+        !find_exception(failures, event->local, event->signal != 0, &exception))
+        return;
+    if (file_of(failures, event->local) != NULL)
+        event->age_us = age_of(file_of(failures, event->local));
+    (void)snprintf(worker->error, sizeof worker->error, "%s", exception.text);
+    (void)snprintf(worker->exit_text, sizeof worker->exit_text, "%.100s%s%.140s", event->text,
+                   event->text[0] != '\0' ? ": " : "", exception.line);
+    event->text = worker->exit_text;
+}
+
+static void log_problems(const struct failures *failures)
+{
+    const struct msg_start *start = failures->workers->options.start;
+
+    for (uint32_t i = 0; i < start->local_count; i++)
+        if (failures->files[i].problem[0] != '\0')
+            log_line(LOG_WARNING,
+                     (struct log_about){.job_id = start->job_id,
+                                        .generation = start->generation,
+                                        .rank = (int32_t)(start->rank_base + i)},
+                     "its error file is not used: %s", failures->files[i].problem);
+}
+
+static int64_t raised_by(const struct failures *failures, const struct shim_event *event)
+{
+    const struct failure_file *file = is_failure(event) ? file_of(failures, event->local) : NULL;
+
+    return file != NULL ? file->raised_us : INT64_MAX;
+}
+
+/* Of those that ended while the files were read, who raised first is the first failure. */
+static void put_first(struct failures *failures)
+{
+    uint32_t first = 0;
+
+    for (uint32_t i = 1; i < failures->count; i++)
+        if (raised_by(failures, &failures->pending[i]) <
+            raised_by(failures, &failures->pending[first]))
+            first = i;
+    if (first > 0) {
+        const struct shim_event event = failures->pending[first];
+
+        memmove(failures->pending + 1, failures->pending, first * sizeof event);
+        failures->pending[0] = event;
+    }
+}
+
+/* A worker that lives and raised before all that have ended; -1: none. */
+static int32_t find_raised(const struct failures *failures)
+{
+    const struct shim_workers *workers = failures->workers;
+    const uint32_t count = workers->options.start->local_count;
+    int64_t first_us = failures->count > 0 && file_of(failures, failures->pending[0].local) != NULL
+                           ? raised_by(failures, &failures->pending[0])
+                           : wall_us();
+    int32_t found = -1;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct failure_file *file = file_of(failures, i);
+
+        if (workers->items[i].pid > 0 && file != NULL && file->raised_us < first_us) {
+            first_us = file->raised_us;
+            found = (int32_t)i;
+        }
+    }
+    return found;
+}
+
+/* `ended`: the first that has ended. */
+static void tell_raised(struct failures *failures, uint32_t local, const struct shim_event *ended)
+{
+    struct shim_workers *workers = failures->workers;
+    struct shim_worker *worker = &workers->items[local];
+    const struct failure_file *file = &failures->files[local];
+    const uint32_t rank = workers->options.start->rank_base + ended->local;
+
+    (void)snprintf(worker->error, sizeof worker->error, "%s", file->exception.text);
+    (void)snprintf(worker->exit_text, sizeof worker->exit_text,
+                   "raised an exception: %.140s; it had not ended when rank %u %s %u",
+                   file->exception.line, rank,
+                   ended->signal != 0 ? "was killed by signal" : "exited with code",
+                   ended->signal != 0 ? ended->signal : (uint32_t)ended->code);
+    workers->options.step(workers->options.owner, (struct shim_event){.type = SHIM_EVENT_RAISED,
+                                                                      .local = local,
+                                                                      .age_us = age_of(file),
+                                                                      .text = worker->exit_text});
+}
+
+static void settle(struct failures *failures)
+{
+    struct shim_workers *workers = failures->workers;
+    const uint32_t count = failures->count;
+    int32_t raised;
+
+    (void)uv_timer_stop(&failures->timer);
+    failures->state = atomic_load(&failures->is_read) ? FAILURES_KNOWN : FAILURES_UNKNOWN;
+    if (failures->state == FAILURES_KNOWN)
+        log_problems(failures);
+    put_first(failures);
+    raised = find_raised(failures);
+    failures->count = 0;
+    if (raised >= 0)
+        tell_raised(failures, (uint32_t)raised, &failures->pending[0]);
+    for (uint32_t i = 0; i < count; i++) {
+        struct shim_event event = failures->pending[i];
+
+        explain(failures, &event);
+        workers->options.step(workers->options.owner, event);
+    }
+}
+
+static void on_read(uv_async_t *async)
+{
+    struct failures *failures = async->data;
+
+    if (failures->state == FAILURES_READING && atomic_load(&failures->is_read))
+        settle(failures);
+}
+
+static void on_late(uv_timer_t *timer)
+{
+    struct failures *failures = timer->data;
+
+    if (failures->state == FAILURES_READING)
+        settle(failures);
+}
+
+void failures_open(struct failures *failures, struct shim_workers *workers)
+{
+    uv_loop_t *loop = workers->options.loop;
+    int rc = uv_async_init(loop, &failures->async, on_read);
+
+    rc = rc != 0 ? rc : uv_timer_init(loop, &failures->timer);
+    assert(rc == 0); /* fails only without descriptors, at the start of a process */
+    (void)rc;
+    uv_unref((uv_handle_t *)&failures->async);
+    failures->async.data = failures->timer.data = failures;
+    failures->workers = workers;
+}
+
+void failures_close(struct failures *failures)
+{
+    failures->state = FAILURES_UNKNOWN;
+    failures->count = 0;
+    uv_close((uv_handle_t *)&failures->async, NULL);
+    uv_close((uv_handle_t *)&failures->timer, NULL);
+}
+
+void failures_exited(struct failures *failures, const struct shim_event *event)
+{
+    struct shim_workers *workers = failures->workers;
+    struct shim_event now = *event;
+
+    if (failures->state == FAILURES_NONE && is_failure(event)) {
+        failures->state = log_writer_add_work(&workers->writer, read_files, failures)
+                              ? FAILURES_READING
+                              : FAILURES_UNKNOWN;
+        (void)uv_timer_start(&failures->timer, on_late, FAILURES_READ_MS, 0);
+    }
+    if (failures->state == FAILURES_READING) {
+        assert(failures->count < SLOTS_PER_NODE_MAX); /* each worker ends once */
+        failures->pending[failures->count++] = now;
+        return;
+    }
+    explain(failures, &now);
+    workers->options.step(workers->options.owner, now);
+}
+
+void failures_flush(struct failures *failures)
+{
+    struct shim_workers *workers = failures->workers;
+
+    if (failures->state != FAILURES_READING)
+        return;
+    failures->state = FAILURES_UNKNOWN;
+    (void)uv_timer_stop(&failures->timer);
+    for (uint32_t i = 0; i < failures->count; i++) {
+        explain(failures, &failures->pending[i]);
+        workers->options.post(workers->options.owner, failures->pending[i]);
+    }
+    failures->count = 0;
+}
+
+void failures_error(const struct failures *failures, uint32_t local, char out[TAIL_BYTES_MAX])
+{
+    const struct shim_worker *worker = &failures->workers->items[local];
+    struct exception exception;
+
+    (void)snprintf(out, TAIL_BYTES_MAX, "%s", worker->error);
+    if (out[0] == '\0' && find_exception(failures, local, true, &exception))
+        (void)snprintf(out, TAIL_BYTES_MAX, "%s", exception.text);
+}

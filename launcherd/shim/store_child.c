@@ -1,0 +1,163 @@
+#include "launcherd/shim/store_child.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/io/address.h"
+#include "common/io/stop_signal.h"
+#include "common/launch.h"
+#include "launcherd/c10d/store_main.h"
+#include "launcherd/core/shim.h"
+#include "launcherd/process/proc.h"
+#include "launcherd/process/spawn.h"
+
+#define PATIENCE_MS 1000u
+#define MEMORY_BYTES_MAX (4ull * 1024 * 1024 * 1024)
+
+bool store_child_is_wanted(const struct msg_start *start)
+{
+    const char *store = launch_value(&start->launch, LAUNCH_STORE);
+
+    return store != NULL && strcmp(store, "on") == 0;
+}
+
+void store_child_init(struct store_child *store, uv_loop_t *loop)
+{
+    *store = (struct store_child){.status_fd = -1};
+    (void)uv_timer_init(loop, &store->patience);
+    store->patience.data = store;
+}
+
+void store_child_close(struct store_child *store)
+{
+    uv_close((uv_handle_t *)&store->patience, NULL);
+    if (store->status_fd >= 0)
+        close(store->status_fd);
+    store->status_fd = -1;
+}
+
+enum status store_child_listen(struct store_child *store, const char *run_dir, int listen_fd,
+                               struct err *err)
+{
+    char address[PATH_MAX + 16];
+    struct stat made;
+
+    if (listen(listen_fd, SOMAXCONN) != 0)
+        return err_set(err, STATUS_SYSTEM, errno, "cannot listen on the job's port: %s",
+                       strerror(errno));
+    (void)snprintf(address, sizeof address, ADDRESS_UNIX_PREFIX "%s/store.sock", run_dir);
+    return address_listen(address, 0600, &store->status_fd, &made, err);
+}
+
+/* A part of what the job may use, or the machine has. */
+static uint64_t memory_of(const struct store_child_order *order)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    uint64_t bytes = pages > 0 ? (uint64_t)pages * (uint64_t)page_bytes : MEMORY_BYTES_MAX;
+
+    if (order->cgroup_bytes > 0 && order->cgroup_bytes < bytes)
+        bytes = order->cgroup_bytes;
+    bytes /= 4;
+    return bytes < MEMORY_BYTES_MAX ? bytes : MEMORY_BYTES_MAX;
+}
+
+/* "launcherd --store BYTES NAME ADDRESS ..."; NULL: no memory. */
+static char **make_argv(const struct store_child_order *order, char memory[24])
+{
+    static char program[] = "launcherd", mode[] = STORE_ARGUMENT;
+    char **argv = calloc(2 * (size_t)order->nodes->count + 4, sizeof *argv);
+
+    if (argv == NULL)
+        return NULL;
+    (void)snprintf(memory, 24, "%llu", (unsigned long long)memory_of(order));
+    argv[0] = program;
+    argv[1] = mode;
+    argv[2] = memory;
+    for (uint32_t i = 0; i < order->nodes->count; i++) {
+        argv[3 + 2 * i] = (char *)(uintptr_t)order->nodes->items[i].name;
+        argv[4 + 2 * i] = (char *)(uintptr_t)order->nodes->items[i].value;
+    }
+    return argv;
+}
+
+enum status store_child_spawn(struct store_child *store, const struct store_child_order *order,
+                              struct err *err)
+{
+    char token[sizeof PROC_TOKEN_NAME + PROC_TOKEN_CHARS + 2], memory[24];
+    static char in_step[] = STOP_SIGNAL_VARIABLE "=1";
+    char *envp[] = {token, stop_signal_is_in_step() ? in_step : NULL, NULL};
+    char **argv = make_argv(order, memory);
+    struct spawn_order spawn = {
+        .path = "/proc/self/exe",
+        .argv = argv,
+        .envp = envp,
+        .user = order->user,
+        .cgroup = order->cgroup,
+        .stdin_fd = order->listen_fd, /* STORE_LISTEN_FD */
+        .stdout_fd = order->log_fd,
+        .stderr_fd = order->log_fd,
+        .extra_fd = store->status_fd, /* STORE_STATUS_FD */
+        .is_job = true,
+        .dies_with_parent = true,
+    };
+    enum status status;
+    struct err why = {0};
+    int exit_code;
+
+    static_assert(STORE_LISTEN_FD == 0 && STORE_STATUS_FD == SPAWN_EXTRA_FD, "as spawned");
+    if (argv == NULL)
+        return err_set(err, STATUS_MEMORY, ENOMEM, "no memory to start the job's c10d store");
+    if (order->nodes->count == 0) {
+        free(argv);
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "the job's c10d store: the server did not name the job's nodes; it is of an "
+                       "older version: upgrade it, or submit with --no-store");
+    }
+    (void)snprintf(token, sizeof token, "%s=%s", PROC_TOKEN_NAME, order->token);
+    status = spawn_process(&spawn, &store->pid, &exit_code, &why);
+    free(argv);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    store->pid = 0;
+    return err_set(err, status, why.code, "the job's c10d store: %.200s", why.text);
+}
+
+static void on_impatient(uv_timer_t *timer)
+{
+    const struct store_child *store = timer->data;
+
+    if (store->pid > 0)
+        kill(store->pid, SIGKILL);
+}
+
+void store_child_end(struct store_child *store)
+{
+    if (store->pid <= 0)
+        return;
+    kill(store->pid, stop_signal());
+    (void)uv_timer_start(&store->patience, on_impatient, PATIENCE_MS, 0);
+}
+
+const char *store_child_ended(struct store_child *store, const siginfo_t *info)
+{
+    const char *name;
+
+    (void)uv_timer_stop(&store->patience);
+    if (info->si_code == CLD_EXITED) {
+        (void)snprintf(store->text, sizeof store->text, "process %d exited with code %d",
+                       (int)store->pid, info->si_status);
+    } else {
+        name = shim_signal_name((uint32_t)info->si_status);
+        (void)snprintf(store->text, sizeof store->text, "process %d was killed by signal %d (%s)",
+                       (int)store->pid, info->si_status, name != NULL ? name : "?");
+    }
+    store->pid = 0;
+    return store->text;
+}

@@ -1,0 +1,224 @@
+#include "libddp/fence.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+enum { TEXT_BYTES = 512, ID_CHARS = 16 };
+
+/* The lines of `.lock`. A version that knows the first alone writes and compares no other. */
+struct owner {
+    char name[FENCE_TEXT_BYTES];    /* "generation 2 of job 7 (0123456789abcdef)" */
+    char job[FENCE_TEXT_BYTES];     /* "job 7 of CLUSTER"; "": no launcher, or not known */
+    char process[FENCE_TEXT_BYTES]; /* "process 123 on gpu01" */
+};
+
+enum status fence_lock(const struct fence *fence, struct err *err)
+{
+    assert(fence->lock_fd >= 0);
+    while (flock(fence->lock_fd, LOCK_EX) != 0)
+        if (errno != EINTR)
+            return err_set(err, STATUS_IO, errno, "%s/" FENCE_LOCK_NAME ": cannot lock: %s",
+                           fence->folder, strerror(errno));
+    return STATUS_OK;
+}
+
+void fence_unlock(const struct fence *fence)
+{
+    (void)flock(fence->lock_fd, LOCK_UN);
+}
+
+/* The next line of `text`, without its end; what does not fit is cut. */
+static const char *take_line(const char *text, char line[FENCE_TEXT_BYTES])
+{
+    const size_t length = strcspn(text, "\n");
+
+    (void)snprintf(line, FENCE_TEXT_BYTES, "%.*s", (int)length, text);
+    return text[length] == '\n' ? text + length + 1 : text + length;
+}
+
+static void read_owner(const struct fence *fence, struct owner *owner)
+{
+    char text[TEXT_BYTES];
+    ssize_t n = pread(fence->lock_fd, text, sizeof text - 1, 0);
+    const char *at = text;
+
+    text[n > 0 ? n : 0] = '\0';
+    at = take_line(at, owner->name);
+    at = take_line(at, owner->job);
+    (void)take_line(at, owner->process);
+}
+
+/* The lock that we hold is the one that others find. */
+static bool is_same_file(const struct fence *fence)
+{
+    char path[FENCE_PATH_BYTES];
+    struct stat held, found;
+
+    (void)snprintf(path, sizeof path, "%s/" FENCE_LOCK_NAME, fence->folder);
+    return fstat(fence->lock_fd, &held) == 0 && stat(path, &found) == 0 &&
+           held.st_ino == found.st_ino && held.st_dev == found.st_dev;
+}
+
+enum status fence_check(const struct fence *fence, struct err *err)
+{
+    struct owner owner;
+
+    if (!is_same_file(fence))
+        return err_set(err, STATUS_CONFLICT, 0,
+                       "%s: its " FENCE_LOCK_NAME " was removed or replaced, so another job may "
+                       "write there now: this is %s, which may not any more",
+                       fence->folder, fence->owner);
+    read_owner(fence, &owner);
+    if (strcmp(owner.name, fence->owner) == 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_CONFLICT, 0,
+                   "%s: taken over by %s; this is %s, which may not write there any more",
+                   fence->folder, owner.name[0] != '\0' ? owner.name : "an unknown process",
+                   fence->owner);
+}
+
+/* The file that the owner of that name holds locked; "": the name has no number. */
+static void life_path(const struct fence *fence, const char *name, char path[FENCE_PATH_BYTES])
+{
+    const char *id = strrchr(name, '(');
+
+    path[0] = '\0';
+    if (id != NULL && strspn(id + 1, "0123456789abcdef") == ID_CHARS)
+        (void)snprintf(path, FENCE_PATH_BYTES, "%s/" FENCE_LOCK_NAME "-%.*s", fence->folder,
+                       ID_CHARS, id + 1);
+}
+
+/* Whether some process holds the file locked. The file of one that is gone is removed. */
+static bool is_alive(const char *path)
+{
+    const int fd = path[0] == '\0' ? -1 : open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool is_held;
+
+    if (fd < 0)
+        return false;
+    is_held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!is_held)
+        (void)unlink(path);
+    (void)close(fd);
+    return is_held;
+}
+
+/* Numbers of one job only grow, whatever the order in which its generations come here. */
+static bool is_later_generation(const struct owner *owner, const struct fence_claim *claim)
+{
+    static const char word[] = "generation ";
+
+    return claim->cluster[0] != '\0' && strncmp(owner->name, word, sizeof word - 1) == 0 &&
+           strtoul(owner->name + sizeof word - 1, NULL, 10) > claim->generation;
+}
+
+static enum status check_owner(const struct fence *fence, const struct owner *owner,
+                               const char *job, const struct fence_claim *claim, struct err *err)
+{
+    char path[FENCE_PATH_BYTES];
+    bool lives;
+
+    life_path(fence, owner->name, path);
+    lives = is_alive(path); /* removes what a dead one has left */
+    if (job[0] != '\0' && strcmp(job, owner->job) == 0) {
+        if (!is_later_generation(owner, claim))
+            return STATUS_OK;
+        return err_set(err, STATUS_CONFLICT, 0,
+                       "%s %.100s: taken over by %.60s; this is generation %u, which may not write "
+                       "there any more",
+                       claim->what, fence->folder, owner->name, claim->generation);
+    }
+    if (!lives || claim->takes_over)
+        return STATUS_OK;
+    return err_set(err, STATUS_BUSY, 0, "%s %.60s: %.60s, %.60s, still writes there: end it, %s",
+                   claim->what, fence->folder, owner->name, owner->process, claim->remedy);
+}
+
+static enum status begin_life(struct fence *fence, const struct fence_claim *claim, struct err *err)
+{
+    life_path(fence, fence->owner, fence->life_path);
+    fence->life_fd =
+        open(fence->life_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fence->life_fd < 0)
+        return err_set(err, STATUS_IO, errno, "%s %.100s: cannot write there: %s", claim->what,
+                       fence->folder, strerror(errno));
+    (void)flock(fence->life_fd,
+                LOCK_EX | LOCK_NB); /* without locks there, nobody sees that we live */
+    return STATUS_OK;
+}
+
+static enum status write_owner(struct fence *fence, const char *job, struct err *err)
+{
+    struct utsname host;
+    char text[TEXT_BYTES];
+    int n;
+
+    n = snprintf(text, sizeof text, "%s\n%s\nprocess %d on %.60s\n", fence->owner, job,
+                 (int)getpid(), uname(&host) == 0 ? host.nodename : "?");
+    assert(n > 0 && n < (int)sizeof text);
+    if (ftruncate(fence->lock_fd, 0) != 0 || pwrite(fence->lock_fd, text, (size_t)n, 0) != n ||
+        fsync(fence->lock_fd) != 0)
+        return err_set(err, STATUS_IO, errno, "%s/" FENCE_LOCK_NAME ": cannot write: %s",
+                       fence->folder, strerror(errno));
+    return STATUS_OK;
+}
+
+enum status fence_take(struct fence *fence, const struct fence_claim *claim, struct err *err)
+{
+    char job[FENCE_TEXT_BYTES] = "";
+    struct owner owner;
+    uint64_t random_id;
+    enum status status;
+
+    if (getrandom(&random_id, sizeof random_id, 0) != sizeof random_id)
+        return err_set(err, STATUS_SYSTEM, errno, "no random number: %s", strerror(errno));
+    if (claim->job_id[0] != '\0')
+        (void)snprintf(job, sizeof job, "job %.50s of %.50s", claim->job_id, claim->cluster);
+    read_owner(fence, &owner);
+    status = check_owner(fence, &owner, job, claim, err);
+    if (status != STATUS_OK)
+        return status;
+    (void)snprintf(fence->owner, sizeof fence->owner, "generation %u of job %.60s (%016llx)",
+                   claim->generation, claim->job_id[0] != '\0' ? claim->job_id : "none",
+                   (unsigned long long)random_id);
+    status = begin_life(fence, claim, err);
+    return status == STATUS_OK ? write_owner(fence, job, err) : status;
+}
+
+enum status fence_open(struct fence *fence, const char *folder, const char *what, struct err *err)
+{
+    char path[FENCE_PATH_BYTES];
+    enum status status = STATUS_OK;
+
+    *fence = (struct fence){.folder = folder, .lock_fd = -1, .life_fd = -1};
+    assert(strlen(folder) <= FENCE_PATH_BYTES - 64);
+    (void)snprintf(path, sizeof path, "%s/" FENCE_LOCK_NAME, folder);
+    fence->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (fence->lock_fd < 0)
+        return err_set(err, STATUS_IO, errno, "%s %s: cannot write there: %s", what, folder,
+                       strerror(errno));
+    status = fence_lock(fence, err);
+    if (status != STATUS_OK)
+        fence_close(fence);
+    return status;
+}
+
+void fence_close(struct fence *fence)
+{
+    if (fence->life_fd >= 0) {
+        (void)unlink(fence->life_path);
+        (void)close(fence->life_fd);
+    }
+    if (fence->lock_fd >= 0)
+        (void)close(fence->lock_fd);
+    fence->life_fd = fence->lock_fd = -1;
+}

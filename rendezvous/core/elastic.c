@@ -1,0 +1,218 @@
+#include "rendezvous/core/elastic.h"
+
+#include <string.h>
+
+#include "rendezvous/core/failure.h"
+#include "rendezvous/core/fence.h"
+#include "rendezvous/core/generation.h"
+#include "rendezvous/core/slots.h"
+#include "rendezvous/core/state.h"
+
+uint32_t elastic_nodes(const struct rdzv_record *record, uint32_t fit, uint64_t slots)
+{
+    uint32_t count = fit < record->nodes_max ? fit : record->nodes_max;
+
+    if (slots / record->nproc_per_node < count)
+        count = (uint32_t)(slots / record->nproc_per_node);
+    return count < record->nodes_min ? 0 : count;
+}
+
+/* How many slots the job may have for its user's sake, beside what the first that waits needs. */
+static uint64_t quota(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
+{
+    uint64_t used, most = rdzv->options.max_slots_per_user;
+
+    if (most == 0 || job->user == USER_NONE)
+        return UINT64_MAX;
+    used = rdzv->users[job->user].slots - job->counted_slots;
+    if (pass->is_blocked && job->user == pass->first_user &&
+        job->record.job_id != pass->first.job_id)
+        used += pass->first_slots;
+    return used < most ? most - used : 0;
+}
+
+uint32_t elastic_choose(const struct rdzv *rdzv, const struct pass *pass,
+                        const struct queued *entry, const struct pool *pool)
+{
+    const struct job *job = &rdzv->jobs[entry->job];
+    uint32_t count = elastic_nodes(&job->record, pool->fit[entry->nproc], quota(rdzv, pass, job));
+
+    assert(pool_fits(pool, entry->nodes, entry->nproc));
+    return count > 0 ? count : entry->nodes; /* of a job that restarts, whatever its user has */
+}
+
+bool elastic_waits(const struct rdzv *rdzv, const struct pass *pass, struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+    uint32_t nproc = record->nproc_per_node;
+
+    if (!elastic_is(record) || record->state != JOB_RESTARTING ||
+        pool_fits(&pass->free, record->nodes_max, nproc) ||
+        pass->soon.fit[nproc] <= pass->free.fit[nproc])
+        return false;
+    if (job->more_until_us == 0)
+        job->more_until_us = rdzv->out.now_us + ELASTIC_WAIT_US;
+    return rdzv->out.now_us < job->more_until_us;
+}
+
+void elastic_checkpoint(struct rdzv *rdzv, struct job *job)
+{
+    if (job->record.nodes >= job->record.nodes_max || job->record.stopping != STOP_NONE)
+        return;
+    job->has_new_checkpoint = true;
+    rdzv->any_new_checkpoint = true;
+    rdzv->sched_due = true;
+}
+
+/* -- planned ends -- */
+
+/* Nodes with room for a part of a running job, by what is free and by what it has itself. */
+static uint32_t count_nodes(const struct rdzv *rdzv, const struct pool *pool, const struct job *job)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        uint32_t node = rdzv->by_name[i];
+        uint32_t part = roster_part_of(rdzv, &rdzv->nodes[node], job);
+        uint64_t mask = pool->masks[node];
+
+        if (failure_excludes(rdzv, job, node))
+            continue;
+        if (part != UINT32_MAX && rdzv->nodes[node].conn != 0)
+            mask |= job->record.parts[part].slot_mask & rdzv->views[node].able;
+        count += bits_count(mask) >= job->record.nproc_per_node;
+    }
+    return count;
+}
+
+/* A node that an operator has drained slots of this job on; NULL: none. */
+static const struct node *drained_node(const struct rdzv *rdzv, const struct job *job)
+{
+    for (uint32_t i = 0; i < job->record.part_count; i++) {
+        const struct node *node;
+
+        if (job->gang.parts[i].node == NODE_NONE)
+            continue;
+        node = &rdzv->nodes[job->gang.parts[i].node];
+        if (node->is_drained || (node->drain_mask & job->record.parts[i].slot_mask) != 0)
+            return node;
+    }
+    return NULL;
+}
+
+/* It would lose its turn to a job that is before it in the queue. */
+static bool is_behind(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
+{
+    const struct queued entry = queue_entry(rdzv, job);
+
+    return pass->is_settling || (pass->is_blocked && queue_is_before(&pass->first, &entry));
+}
+
+static bool may_grow(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
+{
+    return job->has_new_checkpoint && job->running_at_us != UINT64_MAX &&
+           rdzv->out.now_us >= job->running_at_us &&
+           rdzv->out.now_us - job->running_at_us >= rdzv->options.grow_us &&
+           !is_behind(rdzv, pass, job);
+}
+
+static void consider(struct rdzv *rdzv, const struct pass *pass, struct job *job)
+{
+    const struct node *drained = drained_node(rdzv, job);
+    uint32_t nodes;
+    char why[REASON_BYTES_MAX];
+
+    if (drained == NULL && !may_grow(rdzv, pass, job))
+        return;
+    nodes = elastic_nodes(&job->record,
+                          count_nodes(rdzv, pass->is_blocked ? &pass->open : &pass->free, job),
+                          quota(rdzv, pass, job));
+    if (nodes == 0 || (drained == NULL && nodes <= job->record.nodes))
+        return;
+    if (drained != NULL)
+        text_format(why, "it leaves node %s, which was drained: it goes on with %u node%s",
+                    drained->name, nodes, nodes == 1 ? "" : "s");
+    else
+        text_format(why, "it grows after checkpoint %llu: from %u to %u nodes",
+                    (unsigned long long)job->record.checkpoint_step, job->record.nodes, nodes);
+    (void)generation_stop_planned(rdzv, job, why);
+}
+
+bool elastic_is_idle(const struct rdzv *rdzv)
+{
+    return !rdzv->any_new_checkpoint && rdzv->drain_count == 0;
+}
+
+bool elastic_stop(struct rdzv *rdzv, const struct pass *pass)
+{
+    if (elastic_is_idle(rdzv))
+        return true;
+    for (uint32_t i = 0; i < rdzv->live_count; i++) {
+        struct job *job = job_live(rdzv, i);
+
+        if (job->ended || !elastic_is(&job->record) || job->record.part_count == 0 ||
+            job->record.stopping != STOP_NONE)
+            continue;
+        if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
+            return false;
+        consider(rdzv, pass, job);
+        job->has_new_checkpoint = false;
+    }
+    rdzv->any_new_checkpoint = false;
+    return true;
+}
+
+/* -- gone nodes -- */
+
+/* The end of the generation does not wait for a part on a node that closed its connection. */
+static bool may_leave(const struct rdzv *rdzv, const struct job *job)
+{
+    return elastic_is(&job->record) && (fence_is_own(job) || !rdzv->options.waits_for_lease) &&
+           (job->record.stopping == STOP_FAILURE || job->record.stopping == STOP_PLANNED);
+}
+
+/* When to look at the node again; UINT64_MAX: never. */
+static uint64_t leave(struct rdzv *rdzv, const struct node *node)
+{
+    const uint64_t gone_at_us = node->closed_at_us + ELASTIC_GONE_US;
+    uint64_t at_us = UINT64_MAX;
+    char cause[REASON_BYTES_MAX];
+
+    text_format(cause, "node %s is gone: its connection closed", node->name);
+    for (uint32_t i = roster_part_count(rdzv, node); i-- > 0;) { /* one that is lost leaves */
+        struct job *job;
+        uint32_t part;
+
+        if (i >= roster_part_count(rdzv, node))
+            continue;
+        job = roster_part(rdzv, node, i, &part);
+        if (!may_leave(rdzv, job))
+            continue;
+        if (rdzv->out.now_us < gone_at_us) {
+            at_us = gone_at_us;
+        } else if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX)) {
+            at_us = rdzv->out.now_us;
+        } else {
+            job_log(rdzv, job, cause);
+            generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
+        }
+    }
+    return at_us;
+}
+
+void elastic_tick(struct rdzv *rdzv)
+{
+    bool is_due = rdzv->out.now_us >= rdzv->gone_at_us;
+
+    rdzv->gone_at_us = is_due ? UINT64_MAX : rdzv->gone_at_us;
+    for (uint32_t i = 0; is_due && i < rdzv->node_count; i++) {
+        const struct node *node = &rdzv->nodes[rdzv->by_name[i]];
+        uint64_t at_us;
+
+        if (node->conn != 0 || node->closed_at_us == 0 || node->state == NODE_LOST)
+            continue;
+        at_us = leave(rdzv, node);
+        if (at_us < rdzv->gone_at_us)
+            rdzv->gone_at_us = at_us;
+    }
+}

@@ -1,0 +1,169 @@
+#include "rendezvous/core/generation_end.h"
+
+#include "rendezvous/core/after.h"
+#include "rendezvous/core/failure.h"
+#include "rendezvous/core/failure_note.h"
+#include "rendezvous/core/fence.h"
+#include "rendezvous/core/generation.h"
+#include "rendezvous/core/orders.h"
+#include "rendezvous/core/parts.h"
+#include "rendezvous/core/restart.h"
+#include "rendezvous/core/state.h"
+
+#define EXIT_TIME_LIMIT 124
+#define EXIT_OURS 125
+
+/* FORGETs of an older generation that have not left by now are dropped: its nodes go on listing its
+ * shims, and are answered (reconcile.c). */
+static void keep_ended(struct rdzv *rdzv, struct job *job)
+{
+    struct rdzv_action *action = action_add(&rdzv->out, RDZV_PERSIST_RANKS);
+
+    gang_free(&rdzv->blocks, &job->last);
+    job->ended_generation = job->record.generation;
+    job->last = job->gang;
+    job->gang = (struct gang){0};
+    job->record.part_count = 0;
+    job->record.parts = NULL;
+    action->job_id = job->record.job_id;
+    action->generation = job->record.generation;
+}
+
+/* No process of the generation is left on the nodes that can be reached: its shims may go, its
+ * slots are free. */
+static void close_generation(struct rdzv *rdzv, struct job *job)
+{
+    assert(parts_all_over(job));
+    keep_ended(rdzv, job);
+    for (uint32_t i = 0; i < job->last.part_count; i++) {
+        const struct part_state *part = &job->last.parts[i];
+
+        if (part->is_lost)
+            continue;
+        assert(part->phase == SHIM_ENDED);
+        roster_part_remove(rdzv, part->node, job);
+        roster_phase(rdzv, &rdzv->nodes[part->node], job->record.job_id, job->record.generation,
+                     SHIM_ENDED);
+        orders_owe(rdzv, job, i, ORDER_FORGET);
+    }
+    job->record.stopping = STOP_NONE;
+    job->limit_at_us = UINT64_MAX;
+    job->record.limit_at_ms = 0;
+    rdzv->sched_due = true;
+}
+
+void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t exit_code,
+             uint32_t signal, bool is_ours)
+{
+    assert(!job->ended && rdzv_state_is_final(state));
+    fence_drop(rdzv, job);
+    queue_remove(rdzv, job);
+    if (job->record.part_count > 0)
+        close_generation(rdzv, job);
+    job->record.exit_code = signal != 0 ? (int32_t)(128 + signal) : exit_code;
+    job->record.signal = signal;
+    job->record.exit_is_ours = is_ours;
+    job->record.ended_ms = rdzv->out.wall_ms;
+    job->ended = true;
+    rdzv->ended_count++;
+    job_set_state(rdzv, job, state);
+    users_count(rdzv, job);
+    after_ended(rdzv, job);
+}
+
+/* The job waits for its next generation; one that was preempted, as those do that have not run yet: it holds
+ * no slots. */
+static void start_again(struct rdzv *rdzv, struct job *job, uint64_t delay_us)
+{
+    bool is_queued = job->record.preempted_by != 0;
+
+    job->retry_at_us = rdzv->out.now_us + delay_us;
+    if (fence_wait(rdzv, job))
+        is_queued = false;
+    job->record.retry_at_ms =
+        rdzv->out.wall_ms + (int64_t)((job->retry_at_us - rdzv->out.now_us) / 1000);
+    job_set_state(rdzv, job, is_queued ? JOB_QUEUED : JOB_RESTARTING);
+    queue_add(rdzv, job);
+}
+
+/* Restart or end. The exit code of the job is that of the rank that failed first; 125 where no rank
+ * did (a lost node, a start order that cannot be made). */
+static void conclude_failure(struct rdzv *rdzv, struct job *job)
+{
+    struct restart_case failed;
+    struct restart_answer answer;
+    char early[REASON_BYTES_MAX];
+    bool is_given_up;
+
+    failure_count(rdzv, job);
+    is_given_up = failure_early(rdzv, job, early) || failure_same(rdzv, job, early);
+    failed = (struct restart_case){
+        .class = job->record.failed_class,
+        .max_restarts = job->record.max_restarts,
+        .node_failures = job->record.node_failures,
+        .no_node_left = job->record.running_ms == 0 && !job->record.waits_for_nodes &&
+                        !failure_leaves_nodes(rdzv, job),
+        .restarts_without_progress = job->record.restarts_without_progress,
+        .errno_exit = job->record.errno_exit,
+        .cannot_start = job->record.cannot_start,
+        .early = is_given_up ? early : NULL,
+    };
+    answer = restart_decide(&failed, &rdzv->random);
+    failure_note_end(rdzv, job, &answer);
+    if (!answer.restart) {
+        action_log(&rdzv->out, job->record.job_id, job->record.generation, "not restarted: %s",
+                   answer.why_not);
+        job_end(rdzv, job, JOB_FAILED, job->record.failed_exit, job->record.failed_signal,
+                job->record.errno_exit != 0 || job->record.failed_rank < 0 ||
+                    job->record.failed_class == FAILURE_HANG);
+        return;
+    }
+    close_generation(rdzv, job);
+    start_again(rdzv, job, answer.delay_us);
+    failure_note_fence(rdzv, job, answer.delay_us);
+}
+
+/* Ranks that ended on the signal, with whatever code, have not ended by themselves: a program may exit 0
+ * once it has written its checkpoint. */
+static void conclude_planned(struct rdzv *rdzv, struct job *job)
+{
+    bool is_done = true;
+
+    for (uint32_t i = 0; is_done && i < job->record.part_count; i++)
+        is_done = parts_all_succeeded(job, i);
+    if (is_done) {
+        job_end(rdzv, job, JOB_SUCCEEDED, 0, 0, false);
+        return;
+    }
+    close_generation(rdzv, job);
+    job->record.planned = true;
+    start_again(rdzv, job, 0);
+}
+
+void generation_conclude(struct rdzv *rdzv, struct job *job)
+{
+    if (job->record.cancel_wanted) {
+        if (job->note.failure.generation == job->record.generation)
+            failure_note_end(rdzv, job,
+                             &(struct restart_answer){.why_not = "the job was cancelled"});
+        job_end(rdzv, job, JOB_CANCELLED, EXIT_OURS, 0, true);
+        return;
+    }
+    switch ((enum stop_cause)job->record.stopping) {
+    case STOP_NONE:
+        job_end(rdzv, job, JOB_SUCCEEDED, 0, 0, false);
+        break;
+    case STOP_FAILURE:
+        conclude_failure(rdzv, job);
+        break;
+    case STOP_CANCEL:
+        job_end(rdzv, job, JOB_CANCELLED, EXIT_OURS, 0, true);
+        break;
+    case STOP_TIME:
+        job_end(rdzv, job, JOB_FAILED, EXIT_TIME_LIMIT, 0, true);
+        break;
+    case STOP_PLANNED:
+        conclude_planned(rdzv, job);
+        break;
+    }
+}

@@ -1,0 +1,197 @@
+#include "rendezvous/core/preempt.h"
+
+#include <string.h>
+
+#include "rendezvous/core/elastic.h"
+#include "rendezvous/core/failure.h"
+#include "rendezvous/core/generation.h"
+#include "rendezvous/core/state.h"
+
+static bool is_candidate(const struct job *job, const struct job *first)
+{
+    return job->record.priority < first->record.priority && generation_may_stop(job);
+}
+
+/* Slots of a node that the first that waits could have, were nothing on them. */
+static uint64_t usable_mask(const struct rdzv *rdzv, const struct pass *pass,
+                            const struct job *first, uint32_t node)
+{
+    if (first->fault_count > 0 && failure_excludes(rdzv, first, node))
+        return 0;
+    return rdzv->views[node].able & ~pass->held[node];
+}
+
+/* What is free without any victim, now or at any moment. */
+static void find_room(const struct rdzv *rdzv, struct pass *pass, const struct job *first)
+{
+    memset(&pass->room, 0, sizeof pass->room);
+    for (uint32_t i = 0; i < rdzv->node_count; i++)
+        pool_put(&pass->room, rdzv->by_name[i], usable_mask(rdzv, pass, first, rdzv->by_name[i]));
+    for (uint32_t i = 0; i < rdzv->live_count; i++) {
+        const struct job *job = job_live(rdzv, i);
+
+        if (job->ended || job->record.stopping != STOP_NONE)
+            continue;
+        for (uint32_t k = 0; k < job->record.part_count; k++)
+            if (!job->gang.parts[k].is_lost && job->gang.parts[k].node != NODE_NONE)
+                pool_take(&pass->room, job->gang.parts[k].node, job->record.parts[k].slot_mask);
+    }
+}
+
+static void give(const struct rdzv *rdzv, struct pass *pass, const struct job *first,
+                 const struct job *victim)
+{
+    for (uint32_t k = 0; k < victim->record.part_count; k++) {
+        uint32_t node = victim->gang.parts[k].node;
+
+        if (!victim->gang.parts[k].is_lost && node != NODE_NONE)
+            pool_add(&pass->room, node,
+                     victim->record.parts[k].slot_mask & usable_mask(rdzv, pass, first, node));
+    }
+}
+
+static void take_back(struct pass *pass, const struct job *victim)
+{
+    for (uint32_t k = 0; k < victim->record.part_count; k++)
+        if (!victim->gang.parts[k].is_lost && victim->gang.parts[k].node != NODE_NONE)
+            pool_take(&pass->room, victim->gang.parts[k].node, victim->record.parts[k].slot_mask);
+}
+
+/* Which of two jobs loses less. */
+static bool is_cheaper(const struct job *a, const struct job *b)
+{
+    bool a_shrinks = a->record.nodes > a->record.nodes_min;
+    bool b_shrinks = b->record.nodes > b->record.nodes_min;
+
+    if (a->record.priority != b->record.priority)
+        return a->record.priority < b->record.priority;
+    if (a_shrinks != b_shrinks)
+        return a_shrinks;
+    if (a->running_at_us != b->running_at_us) /* UINT64_MAX: it does not run yet */
+        return a->running_at_us > b->running_at_us;
+    return a->record.job_id > b->record.job_id;
+}
+
+/* The VICTIMS_MAX cheapest, the cheapest first. */
+static uint32_t find_candidates(const struct rdzv *rdzv, struct pass *pass, const struct job *first)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < rdzv->live_count; i++) {
+        const struct job *job = job_live(rdzv, i);
+        uint32_t at;
+
+        if (!is_candidate(job, first))
+            continue;
+        if (count == VICTIMS_MAX && !is_cheaper(job, &rdzv->jobs[pass->victims[count - 1]]))
+            continue;
+        at = count < VICTIMS_MAX ? count++ : count - 1;
+        for (; at > 0 && is_cheaper(job, &rdzv->jobs[pass->victims[at - 1]]); at--)
+            pass->victims[at] = pass->victims[at - 1];
+        pass->victims[at] = (uint32_t)(job - rdzv->jobs);
+    }
+    return count;
+}
+
+/* Leaves the victims that are needed in pass->victims. 0: nobody is to stop. */
+static uint32_t choose(const struct rdzv *rdzv, struct pass *pass, const struct job *first)
+{
+    const struct queued entry = queue_entry(rdzv, first);
+    uint32_t found = find_candidates(rdzv, pass, first), count = 0, kept = 0;
+
+    if (found == 0)
+        return 0;
+    find_room(rdzv, pass, first);
+    while (count < found && !pool_fits(&pass->room, entry.nodes, entry.nproc))
+        give(rdzv, pass, first, &rdzv->jobs[pass->victims[count++]]);
+    if (!pool_fits(&pass->room, entry.nodes, entry.nproc))
+        return 0;
+    for (uint32_t i = count; i-- > 0;) { /* the dearest first: perhaps it may stay */
+        take_back(pass, &rdzv->jobs[pass->victims[i]]);
+        if (pool_fits(&pass->room, entry.nodes, entry.nproc))
+            pass->victims[i] = VICTIM_NONE;
+        else
+            give(rdzv, pass, first, &rdzv->jobs[pass->victims[i]]);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (pass->victims[i] != VICTIM_NONE)
+            pass->victims[kept++] = pass->victims[i];
+    return kept;
+}
+
+static void stop(struct rdzv *rdzv, struct job *victim, const struct job *first)
+{
+    char why[REASON_BYTES_MAX];
+
+    text_format(why, "preempted by job %llu (%s) for its priority, %d against %d",
+                (unsigned long long)first->record.job_id, first->record.name,
+                first->record.priority, victim->record.priority);
+    victim->record.preempted_by = first->record.job_id;
+    victim->record.preempted_at = first->record.generation;
+    (void)generation_stop_planned(rdzv, victim, why);
+}
+
+bool preempt_for(struct rdzv *rdzv, struct pass *pass, struct job *job)
+{
+    uint32_t count;
+
+    if (!rdzv->options.preempts || pass->again) /* the next pass knows who is the first */
+        return false;
+    if (rdzv->out.now_us < rdzv->settled_at_us) { /* nodes with room may come back */
+        if (rdzv->settled_at_us < rdzv->sched_at_us)
+            rdzv->sched_at_us = rdzv->settled_at_us;
+        return false;
+    }
+    count = choose(rdzv, pass, job);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!actions_have_room(&rdzv->out, 2 * JOB_ACTIONS_MAX)) { /* one is for the job itself */
+            actions_continue(&rdzv->out);
+            pass->again = true;
+            break;
+        }
+        stop(rdzv, &rdzv->jobs[pass->victims[i]], job);
+    }
+    return count > 0;
+}
+
+bool preempt_holds(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
+{
+    const struct rdzv_record *record = &job->record;
+    const struct job *first =
+        record->preempted_by != 0 ? job_find(rdzv, record->preempted_by) : NULL;
+    struct queued entry;
+
+    if (first == NULL || !first->is_queued || first->record.generation != record->preempted_at)
+        return false;
+    entry = queue_entry(rdzv, first);
+    return pool_fits(&pass->able, entry.nodes, entry.nproc);
+}
+
+bool preempt_explain(struct rdzv *rdzv, struct job *job)
+{
+    const struct job *victim = NULL;
+    uint32_t count = 0;
+    char text[REASON_BYTES_MAX];
+
+    for (uint32_t i = 0; rdzv->options.preempts && i < rdzv->live_count; i++) {
+        const struct job *other = job_live(rdzv, i);
+
+        if (other->ended || other->record.stopping == STOP_NONE ||
+            other->record.preempted_by != job->record.job_id)
+            continue;
+        count++;
+        if (victim == NULL || other->record.job_id < victim->record.job_id)
+            victim = other;
+    }
+    if (victim == NULL)
+        return false;
+    if (count == 1)
+        text_format(text,
+                    "takes the slots of job %llu (%s), whose priority is lower: it is stopping",
+                    (unsigned long long)victim->record.job_id, victim->record.name);
+    else
+        text_format(text, "takes the slots of %u jobs whose priority is lower: they are stopping",
+                    count);
+    job_set_reason(rdzv, job, text);
+    return true;
+}

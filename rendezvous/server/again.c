@@ -1,0 +1,60 @@
+#include "rendezvous/server/again.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <linux/close_range.h>
+#include <sys/syscall.h>
+
+#include "common/log.h"
+#include "rendezvous/store/store.h"
+
+#define VARIABLE "DDP_RENDEZVOUS_AGAIN" /* for the next start alone */
+
+static char **arguments;
+static char text[4200];
+static bool is_again;
+
+void again_init(char **argv)
+{
+    const char *said = getenv(VARIABLE);
+
+    arguments = argv;
+    is_again = said != NULL;
+    (void)snprintf(text, sizeof text, "%s", said != NULL ? said : "");
+    (void)unsetenv(VARIABLE);
+}
+
+bool again_is_set(void)
+{
+    return is_again;
+}
+
+const char *again_bound(void)
+{
+    return text;
+}
+
+/* Descriptors of libraries that did not mark theirs. */
+static void close_all(void)
+{
+    if (syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC) == 0)
+        return;
+    for (int fd = 3; fd < 65536; fd++)
+        (void)close(fd);
+}
+
+void again_start(const char *bound)
+{
+    sigset_t none;
+
+    (void)setenv(VARIABLE, bound, 1);
+    close_all();
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)execv("/proc/self/exe", arguments);
+    log_line(LOG_ERROR, LOG_ABOUT_NONE, "this process could not start again: ending");
+    _exit(STORE_EXIT_CODE);
+}

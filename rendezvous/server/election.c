@@ -1,0 +1,384 @@
+#include "rendezvous/server/election.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/arena.h"
+#include "common/io/conn.h"
+#include "common/log.h"
+#include "rendezvous/core/leader.h"
+
+#define KEY_BYTES_MAX (ETCD_PREFIX_BYTES_MAX + 64u)
+#define VALUE_BYTES_MAX (SERVER_ADDRESS_BYTES_MAX + ELECTION_HOST_BYTES_MAX + 1u)
+#define WAIT_US_MAX 1000000u
+
+struct election {
+    struct election_options options;
+    struct etcd_client *etcd;
+    struct leader leader; /* the thread's */
+    struct arena arena;   /* likewise */
+    char leader_key[KEY_BYTES_MAX], servers_from[KEY_BYTES_MAX], servers_to[KEY_BYTES_MAX];
+    char value[VALUE_BYTES_MAX];
+    uv_thread_t thread;
+    uv_async_t changed;
+    uv_mutex_t lock; /* what follows it, but the atomics */
+    uv_cond_t wake;
+    bool is_resigning;
+    struct election_view view;
+    _Atomic uint64_t acts_until_us; /* 0: it may not act */
+    _Atomic int64_t token;          /* 0: not elected */
+};
+
+/* -- what others ask ---------------------------------------------------------------------------- */
+
+bool election_leads(const struct election *election)
+{
+    return atomic_load(&election->token) != 0;
+}
+
+bool election_may_act(const struct election *election)
+{
+    return clock_boot_us() < atomic_load(&election->acts_until_us);
+}
+
+uint64_t election_acts_until_us(const struct election *election)
+{
+    return atomic_load(&election->acts_until_us);
+}
+
+void election_check(const struct election *election)
+{
+    if (!election_may_act(election))
+        election->options.on_lost(election->options.owner,
+                                  "its lease has ended before it could renew it");
+}
+
+const char *election_key(const struct election *election)
+{
+    return election->leader_key;
+}
+
+int64_t election_token(const struct election *election)
+{
+    return atomic_load(&election->token);
+}
+
+void election_view(struct election *election, struct election_view *view)
+{
+    uv_mutex_lock(&election->lock);
+    *view = election->view;
+    uv_mutex_unlock(&election->lock);
+}
+
+/* -- requests to etcd --------------------------------------------------------------------------- */
+
+/* "ADDRESS\nHOST" */
+static void read_server(struct etcd_bytes value, struct election_server *server)
+{
+    const char *end = memchr(value.bytes, '\n', value.byte_count);
+    const size_t address_bytes = end != NULL ? (size_t)(end - value.bytes) : value.byte_count;
+    const size_t host_bytes = end != NULL ? value.byte_count - address_bytes - 1 : 0;
+
+    (void)snprintf(server->address, sizeof server->address, "%.*s", (int)address_bytes,
+                   value.bytes);
+    (void)snprintf(server->host, sizeof server->host, "%.*s", (int)host_bytes,
+                   end != NULL ? end + 1 : "");
+}
+
+/* The rows of READ and CLAIM: the leader key, and the servers. */
+static void read_rows(struct election *election, const struct etcd_answer *answer,
+                      struct leader_event *event)
+{
+    struct election_view view = {.count = 0};
+
+    for (uint32_t i = 0; i < answer->row_count; i++) {
+        const struct etcd_row *row = &answer->rows[i];
+
+        if (!etcd_bytes_are(row->key, election->leader_key))
+            continue;
+        event->has_key = true;
+        event->key_lease_id = (uint64_t)row->lease;
+        event->key_revision = (uint64_t)row->created;
+        read_server(row->value, &view.servers[0]);
+        view.servers[0].leads = true;
+        view.count = 1;
+    }
+    for (uint32_t i = 0; i < answer->row_count && view.count < SERVERS_MAX; i++) {
+        const struct etcd_row *row = &answer->rows[i];
+
+        if (etcd_bytes_are(row->key, election->leader_key) ||
+            (event->has_key && (uint64_t)row->lease == event->key_lease_id))
+            continue; /* that leads */
+        read_server(row->value, &view.servers[view.count++]);
+    }
+    uv_mutex_lock(&election->lock);
+    election->view = view;
+    uv_mutex_unlock(&election->lock);
+}
+
+static enum status ask(struct election *election, const struct etcd_txn *txn, uint64_t deadline_us,
+                       struct leader_event *event, struct err *err)
+{
+    struct etcd_answer answer = {0};
+    enum status status =
+        etcd_transact(election->etcd, txn, deadline_us, &election->arena, &answer, err);
+
+    if (status == STATUS_OK)
+        read_rows(election, &answer, event);
+    return status;
+}
+
+/* READ, and CLAIM where `claims`. */
+static enum status read_keys(struct election *election, bool claims, uint64_t deadline_us,
+                             struct leader_event *event, struct err *err)
+{
+    const struct etcd_bytes key = etcd_text(election->leader_key);
+    const struct etcd_compare is_free = {.target = ETCD_CREATED, .key = key, .revision = 0};
+    const struct etcd_op ops[] = {
+        {.kind = ETCD_PUT,
+         .key = key,
+         .value = etcd_text(election->value),
+         .lease = (int64_t)election->leader.lease_id},
+        {.kind = ETCD_RANGE, .key = key},
+        {.kind = ETCD_RANGE,
+         .key = etcd_text(election->servers_from),
+         .end = etcd_text(election->servers_to)},
+    };
+    const struct etcd_txn txn = {.compares = &is_free,
+                                 .compare_count = claims ? 1 : 0,
+                                 .then = claims ? ops : ops + 1,
+                                 .then_count = claims ? 3 : 2,
+                                 .otherwise = ops + 1,
+                                 .otherwise_count = claims ? 2 : 0};
+
+    return ask(election, &txn, deadline_us, event, err);
+}
+
+static enum status announce(struct election *election, uint64_t deadline_us, struct err *err)
+{
+    struct etcd_answer answer = {0};
+    char key[KEY_BYTES_MAX + 16];
+    const struct etcd_op put = {.kind = ETCD_PUT,
+                                .key = {.bytes = key},
+                                .value = etcd_text(election->value),
+                                .lease = (int64_t)election->leader.lease_id};
+    struct etcd_op ops[] = {put};
+    const struct etcd_txn txn = {.then = ops, .then_count = 1};
+
+    (void)snprintf(key, sizeof key, "%s%016" PRIx64, election->servers_from,
+                   election->leader.lease_id);
+    ops[0].key = etcd_text(key);
+    return etcd_transact(election->etcd, &txn, deadline_us, &election->arena, &answer, err);
+}
+
+static enum status renew(struct election *election, uint64_t deadline_us,
+                         struct leader_event *event, struct err *err)
+{
+    uint32_t ttl_s = 0;
+    enum status status = etcd_lease_keep(election->etcd, (int64_t)election->leader.lease_id,
+                                         deadline_us, &ttl_s, err);
+
+    event->ttl_us = ttl_s * UINT64_C(1000000);
+    if (status != STATUS_NOT_FOUND)
+        return status;
+    event->ttl_us = 0;
+    return STATUS_OK;
+}
+
+static enum status grant(struct election *election, uint64_t deadline_us,
+                         struct leader_event *event, struct err *err)
+{
+    const uint32_t ttl_s = (uint32_t)((election->options.lease_us + 999999) / 1000000);
+    int64_t lease = 0;
+    enum status status = etcd_lease_grant(election->etcd, ttl_s, deadline_us, &lease, err);
+
+    event->lease_id = (uint64_t)lease;
+    event->ttl_us = ttl_s * UINT64_C(1000000);
+    return status;
+}
+
+static enum status request(struct election *election, const struct leader_action *action,
+                           struct leader_event *event, struct err *err)
+{
+    const uint64_t deadline_us = event->sent_us + action->timeout_us;
+
+    switch (action->request) {
+    case LEADER_GRANT:
+        return grant(election, deadline_us, event, err);
+    case LEADER_ANNOUNCE:
+        return announce(election, deadline_us, err);
+    case LEADER_RENEW:
+        return renew(election, deadline_us, event, err);
+    case LEADER_CLAIM:
+    case LEADER_READ:
+        return read_keys(election, action->request == LEADER_CLAIM, deadline_us, event, err);
+    case LEADER_REVOKE:
+        return etcd_lease_revoke(election->etcd, (int64_t)election->leader.lease_id, deadline_us,
+                                 err);
+    case LEADER_WAIT:
+        break;
+    }
+    return STATUS_OK;
+}
+
+/* -- the thread --------------------------------------------------------------------------------- */
+
+static void note_problem(struct election *election, const char *text)
+{
+    uv_mutex_lock(&election->lock);
+    (void)snprintf(election->view.problem, sizeof election->view.problem, "%.159s", text);
+    uv_mutex_unlock(&election->lock);
+}
+
+static struct leader_event carry_out(struct election *election, const struct leader_action *action)
+{
+    struct leader_event event = {.type = LEADER_EVENT_ANSWER, .sent_us = clock_boot_us()};
+    struct err err = {.text = ""};
+
+    arena_reset(&election->arena);
+    event.is_ok = request(election, action, &event, &err) == STATUS_OK;
+    note_problem(election, event.is_ok ? "" : err.text);
+    return event;
+}
+
+/* Until the core wants to be stepped, or it is time to resign. */
+static struct leader_event wait_until(struct election *election, uint64_t at_us)
+{
+    const uint64_t now_us = clock_boot_us();
+    uint64_t in_us = at_us > now_us ? at_us - now_us : 0;
+    struct leader_event event = {.type = LEADER_EVENT_TICK};
+
+    if (in_us > WAIT_US_MAX)
+        in_us = WAIT_US_MAX;
+    uv_mutex_lock(&election->lock);
+    if (!election->is_resigning)
+        (void)uv_cond_timedwait(&election->wake, &election->lock, in_us * 1000);
+    if (election->is_resigning)
+        event.type = LEADER_EVENT_RESIGN;
+    uv_mutex_unlock(&election->lock);
+    return event;
+}
+
+/* What the other threads see of the core. */
+static void publish(struct election *election)
+{
+    const struct leader *leader = &election->leader;
+    const bool acts = leader->state == LEADER_LEADING && !leader->is_resigning;
+
+    atomic_store(&election->acts_until_us, acts ? leader->until_us : 0);
+    if (leader->state == LEADER_LEADING)
+        atomic_store(&election->token, (int64_t)leader->revision);
+    (void)uv_async_send(&election->changed);
+}
+
+static void lost(const struct election *election)
+{
+    const uint64_t now_us = clock_boot_us();
+
+    election->options.on_lost(election->options.owner,
+                              now_us >= election->leader.until_us
+                                  ? "its lease has ended before it could renew it"
+                                  : "etcd has removed its lease or the leader key");
+}
+
+static void run(void *arg)
+{
+    struct election *election = arg;
+    struct leader_event event = {.type = LEADER_EVENT_TICK};
+    struct leader_action action;
+
+    for (;;) {
+        event.now_us = clock_boot_us();
+        action = leader_step(&election->leader, &event);
+        publish(election);
+        if (election->leader.state == LEADER_ENDED && !election->leader.is_resigning)
+            lost(election);
+        if (election->leader.state == LEADER_ENDED)
+            return;
+        event = action.request == LEADER_WAIT ? wait_until(election, action.at_us)
+                                              : carry_out(election, &action);
+    }
+}
+
+/* -- opening and closing ------------------------------------------------------------------------ */
+
+static void on_changed(uv_async_t *async)
+{
+    const struct election *election = async->data;
+
+    election->options.on_changed(election->options.owner);
+}
+
+static void fill_texts(struct election *election, const struct election_options *options)
+{
+    char host[ELECTION_HOST_BYTES_MAX] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(election->leader_key, sizeof election->leader_key, "%sleader", options->prefix);
+    (void)snprintf(election->servers_from, sizeof election->servers_from, "%sservers/",
+                   options->prefix);
+    (void)snprintf(election->servers_to, sizeof election->servers_to, "%sservers0",
+                   options->prefix); /* '0' follows '/' */
+    (void)snprintf(election->value, sizeof election->value, "%s\n%s", options->address, host);
+}
+
+enum status election_open(struct election **out, uv_loop_t *loop,
+                          const struct election_options *options, struct err *err)
+{
+    struct election *election = calloc(1, sizeof *election);
+    enum status status;
+    uint64_t seed = 0;
+
+    *out = NULL;
+    if (election == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the election");
+    election->options = *options;
+    fill_texts(election, options);
+    (void)uv_random(NULL, NULL, &seed, sizeof seed, 0, NULL);
+    leader_init(&election->leader, options->lease_us, seed);
+    status = etcd_open(&election->etcd, options->etcd, err);
+    if (status != STATUS_OK) {
+        free(election);
+        return status;
+    }
+    (void)uv_mutex_init(&election->lock);
+    (void)uv_cond_init(&election->wake);
+    (void)uv_async_init(loop, &election->changed, on_changed);
+    uv_unref((uv_handle_t *)&election->changed);
+    election->changed.data = election;
+    if (uv_thread_create(&election->thread, run, election) != 0)
+        abort(); /* the kernel gives no thread to a process that has just begun */
+    *out = election;
+    return STATUS_OK;
+}
+
+static void on_async_closed(uv_handle_t *handle)
+{
+    struct election *election = handle->data;
+
+    uv_cond_destroy(&election->wake);
+    uv_mutex_destroy(&election->lock);
+    arena_reset(&election->arena);
+    free(election);
+}
+
+void election_close(struct election **out)
+{
+    struct election *election = *out;
+
+    if (election == NULL)
+        return;
+    uv_mutex_lock(&election->lock);
+    election->is_resigning = true;
+    uv_cond_signal(&election->wake);
+    uv_mutex_unlock(&election->lock);
+    (void)uv_thread_join(&election->thread);
+    etcd_close(&election->etcd);
+    uv_close((uv_handle_t *)&election->changed, on_async_closed);
+    *out = NULL;
+}

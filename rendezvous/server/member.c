@@ -1,0 +1,223 @@
+#include "rendezvous/server/member.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/io/conn.h"
+#include "common/log.h"
+#include "rendezvous/server/again.h"
+#include "rendezvous/server/election.h"
+
+#define KEYS_EVERY_MS 3000u   /* a standby reads which keys there are */
+#define KEYS_TIME_US 1000000u /* its loop waits for etcd so long */
+
+static enum status open_server(struct member *member, bool stands_by, struct err *err)
+{
+    struct server_options options = member->options->server;
+
+    options.election = member->election;
+    options.stands_by = stands_by;
+    options.lead = member->etcd != NULL ? &member->lead : NULL;
+    if (options.listen != NULL && member->bound[0] != '\0')
+        options.listen = member->bound;
+    return server_open(&member->server, member->loop, &options, err);
+}
+
+/* What is new in the election, once each. */
+static void log_changes(struct member *member, const struct election_view *view)
+{
+    const char *leader = view->count > 0 && view->servers[0].leads ? view->servers[0].address : "";
+
+    if (strcmp(view->problem, member->problem) != 0) {
+        if (view->problem[0] == '\0')
+            log_line(LOG_INFO, LOG_ABOUT_NONE, "etcd answers again");
+        else if (member->problem[0] == '\0')
+            log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s; trying again", view->problem);
+        memcpy(member->problem, view->problem, sizeof member->problem);
+    }
+    if (view->problem[0] != '\0' || strcmp(leader, member->leader) == 0)
+        return;
+    if (leader[0] == '\0')
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "no server leads");
+    else
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "the server at %s leads", leader);
+    (void)snprintf(member->leader, sizeof member->leader, "%s", leader);
+}
+
+static void on_changed(void *owner)
+{
+    struct member *member = owner;
+    struct election_view view;
+
+    if (member->election == NULL || member->is_ending)
+        return;
+    election_view(member->election, &view);
+    log_changes(member, &view);
+    if (election_leads(member->election) && server_stands_by(member->server))
+        server_stop(member->server); /* member_run goes on */
+}
+
+/* From any thread. */
+static void on_lost(void *owner, const char *why)
+{
+    const struct member *member = owner;
+
+    log_line(LOG_WARNING, LOG_ABOUT_NONE,
+             "this server led and must not act any more: %s; starting again as a standby", why);
+    again_start(member->bound);
+}
+
+static void on_store_lost(const char *why, void *context)
+{
+    on_lost(context, why);
+}
+
+static uint64_t acts_until_us(void *context)
+{
+    const struct member *member = context;
+
+    return election_acts_until_us(member->election);
+}
+
+static uint64_t keys_until_us(void *context)
+{
+    (void)context;
+    return clock_boot_us() + KEYS_TIME_US;
+}
+
+/* Nodes and clients with a key are referred too, so a standby must know the keys. They are few and change seldom. */
+static void on_keys_timer(uv_timer_t *timer)
+{
+    struct member *member = timer->data;
+    struct store_lead lead = {
+        .client = member->etcd, .prefix = member->place.prefix, .until_us = keys_until_us};
+    struct server *server = member->server;
+    struct err err = {.text = ""};
+
+    if (server == NULL || !server_stands_by(server) || member->is_ending)
+        return;
+    server_keys_begin(server);
+    if (store_read_principals(&lead, server_keys_add, server, &err) == STATUS_OK)
+        member->key_failures = 0;
+    else if (++member->key_failures == 2) /* the first may come before there is a state */
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "no client with a key is referred: the keys could not be read: %s", err.text);
+    server_keys_end(server);
+}
+
+static enum status join(struct member *member, struct err *err)
+{
+    struct election_options options = {.etcd = &member->place.options,
+                                       .prefix = member->place.prefix,
+                                       .address = server_own_address(member->server),
+                                       .lease_us = member->options->leader_lease_us,
+                                       .owner = member,
+                                       .on_changed = on_changed,
+                                       .on_lost = on_lost};
+    enum status status;
+
+    if (strlen(options.address) >= SERVER_ADDRESS_BYTES_MAX)
+        return err_set(err, STATUS_TOO_BIG, 0,
+                       "%.150s...: an address that other servers tell nodes and clients has at "
+                       "most %u bytes",
+                       options.address, SERVER_ADDRESS_BYTES_MAX - 1);
+    status = election_open(&member->election, member->loop, &options, err);
+    if (status == STATUS_OK)
+        server_set_election(member->server, member->election);
+    return status;
+}
+
+/* Everything on etcd that needs no server yet. */
+static enum status prepare(struct member *member, struct err *err)
+{
+    const struct member_options *options = member->options;
+    enum status status = etcd_place_make(&member->place, &options->etcd, err);
+
+    if (status == STATUS_OK)
+        status = store_hold(options->server.state_dir, &member->lock_fd, err);
+    if (status == STATUS_OK)
+        status = etcd_open(&member->etcd, &member->place.options, err);
+    if (status != STATUS_OK)
+        return status;
+    member->lead = (struct store_lead){.client = member->etcd,
+                                       .prefix = member->place.prefix,
+                                       .quota_bytes = options->etcd_quota_bytes,
+                                       .until_us = acts_until_us,
+                                       .on_lost = on_store_lost,
+                                       .context = member};
+    (void)uv_timer_init(member->loop, &member->keys_timer);
+    uv_unref((uv_handle_t *)&member->keys_timer);
+    member->keys_timer.data = member;
+    (void)uv_timer_start(&member->keys_timer, on_keys_timer, 0, KEYS_EVERY_MS);
+    return STATUS_OK;
+}
+
+enum status member_open(struct member *member, uv_loop_t *loop,
+                        const struct member_options *options, struct err *err)
+{
+    const bool has_others = options->etcd.url != NULL;
+    enum status status = STATUS_OK;
+
+    member->loop = loop;
+    member->options = options;
+    (void)snprintf(member->bound, sizeof member->bound, "%s", again_bound());
+    if (has_others)
+        status = prepare(member, err);
+    if (status == STATUS_OK)
+        status = open_server(member, has_others, err);
+    if (status != STATUS_OK || !has_others)
+        return status;
+    (void)snprintf(member->bound, sizeof member->bound, "%s", server_bound(member->server));
+    return join(member, err);
+}
+
+/* This server was elected while the loop ran: it leads from here on. */
+static enum status lead(struct member *member, struct err *err)
+{
+    enum status status;
+
+    server_free(&member->server);
+    (void)uv_timer_stop(&member->keys_timer);
+    member->lead.revision = election_token(member->election);
+    log_line(LOG_INFO, LOG_ABOUT_NONE, "this server leads now, with token %lld",
+             (long long)member->lead.revision);
+    status = open_server(member, false, err);
+    if (status == STATUS_TIMEOUT || status == STATUS_CONFLICT)
+        on_lost(member, err->text);
+    election_check(member->election); /* reading the store may have taken too long */
+    return status;
+}
+
+enum status member_run(struct member *member, struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    (void)uv_run(member->loop, UV_RUN_DEFAULT);
+    while (status == STATUS_OK && !member->is_ending) {
+        status = lead(member, err);
+        if (status == STATUS_OK)
+            (void)uv_run(member->loop, UV_RUN_DEFAULT);
+    }
+    return status;
+}
+
+void member_stop(struct member *member)
+{
+    member->is_ending = true;
+    if (member->server != NULL)
+        server_stop(member->server);
+}
+
+void member_close(struct member *member)
+{
+    member_stop(member);
+    (void)uv_run(member->loop, UV_RUN_DEFAULT);
+    server_free(&member->server);
+    election_close(&member->election);
+    if (member->etcd != NULL)
+        uv_close((uv_handle_t *)&member->keys_timer, NULL);
+    etcd_close(&member->etcd);
+    if (member->lock_fd > 0)
+        (void)close(member->lock_fd);
+}

@@ -1,0 +1,159 @@
+#include "rendezvous/server/transfer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/io/conn.h"
+#include "rendezvous/store/backup.h"
+
+#define PATIENCE_US 15000000u
+#define LEASE_S 60u
+#define RENEW_US 10000000u
+#define QUOTA_BYTES (UINT64_C(2) << 30) /* no new work is taken here, so nothing depends on it */
+
+struct transfer {
+    const struct transfer_options *options;
+    struct etcd_place place;
+    struct etcd_client *client;
+    int64_t lease;
+    uint64_t renewed_at_us;
+    struct store *store; /* open where this process alone may use it */
+    struct backup_facts facts;
+};
+
+/* -- alone on etcd: as the server that leads -- */
+
+/* Before each request. Where the lease cannot be renewed, it is what is left of it. */
+static uint64_t until_us(void *context)
+{
+    struct transfer *transfer = context;
+    uint64_t now_us = clock_boot_us();
+    struct err err;
+
+    if (now_us > transfer->renewed_at_us + RENEW_US &&
+        etcd_lease_keep(transfer->client, transfer->lease, now_us + PATIENCE_US, NULL, &err) ==
+            STATUS_OK)
+        transfer->renewed_at_us = now_us;
+    return transfer->renewed_at_us + LEASE_S * UINT64_C(1000000);
+}
+
+/* Its value, for who reads it: nobody answers at that address. */
+static const char holder[] = "none\nddpctl backup or restore";
+
+static enum status claim(struct transfer *transfer, int64_t *revision, struct err *err)
+{
+    char key[ETCD_PREFIX_BYTES_MAX + 16];
+    struct etcd_compare free_key = {.target = ETCD_CREATED};
+    struct etcd_op put = {.kind = ETCD_PUT, .value = etcd_text(holder)}, get = {.kind = ETCD_RANGE};
+    struct etcd_txn txn = {&free_key, &put, &get, 1, 1, 1};
+    struct etcd_answer answer;
+    struct arena arena = {0};
+    enum status status;
+
+    (void)snprintf(key, sizeof key, "%sleader", transfer->place.prefix);
+    free_key.key = put.key = get.key = etcd_text(key);
+    transfer->renewed_at_us = clock_boot_us();
+    status = etcd_lease_grant(transfer->client, LEASE_S, clock_boot_us() + PATIENCE_US,
+                              &transfer->lease, err);
+    put.lease = transfer->lease;
+    if (status == STATUS_OK)
+        status = etcd_transact(transfer->client, &txn, clock_boot_us() + PATIENCE_US, &arena,
+                               &answer, err);
+    if (status == STATUS_OK && answer.is_met)
+        *revision = answer.revision;
+    else if (status == STATUS_OK && answer.row_count == 1 &&
+             answer.rows[0].lease == transfer->lease) /* by a copy whose answer was lost */
+        *revision = answer.rows[0].created;
+    else if (status == STATUS_OK)
+        status = err_set(err, STATUS_BUSY, 0,
+                         "a server leads on this etcd (%.*s): stop all servers of this state first",
+                         answer.row_count > 0 ? (int)strcspn(answer.rows[0].value.bytes, "\n") : 0,
+                         answer.row_count > 0 ? answer.rows[0].value.bytes : "");
+    arena_reset(&arena);
+    return status;
+}
+
+static enum status open_alone(struct transfer *transfer, struct err *err)
+{
+    struct store_lead lead = {.client = transfer->client,
+                              .prefix = transfer->place.prefix,
+                              .quota_bytes = QUOTA_BYTES,
+                              .until_us = until_us,
+                              .context = transfer};
+    enum status status;
+
+    if (transfer->client == NULL)
+        return store_open(&transfer->store, transfer->options->state_dir, true, err);
+    status = claim(transfer, &lead.revision, err);
+    return status == STATUS_OK ? store_open_etcd(&transfer->store, &lead, err) : status;
+}
+
+/* -- what is asked -- */
+
+static enum status back_up(struct transfer *transfer, struct err *err)
+{
+    const struct transfer_options *options = transfer->options;
+    int64_t now_ms = clock_wall_ms();
+    enum status status;
+
+    if (!options->is_move)
+        return transfer->client != NULL
+                   ? backup_etcd(transfer->client, transfer->place.prefix, options->path, now_ms,
+                                 &transfer->facts, err)
+                   : backup_dir(options->state_dir, options->path, now_ms, &transfer->facts, err);
+    status = open_alone(transfer, err);
+    if (status == STATUS_OK)
+        status = backup_move(transfer->store, options->path, now_ms, &transfer->facts, err);
+    return status;
+}
+
+static enum status restore(struct transfer *transfer, struct err *err)
+{
+    enum status status = open_alone(transfer, err);
+
+    if (status == STATUS_OK)
+        status = backup_restore(transfer->store, transfer->options->path, clock_wall_ms(),
+                                &transfer->facts, err);
+    return status;
+}
+
+static void tell(const struct transfer *transfer)
+{
+    const struct transfer_options *options = transfer->options;
+    const struct backup_facts *facts = &transfer->facts;
+
+    if (!options->is_restore)
+        (void)printf("%s: %" PRIu64 " jobs, %" PRIu64 " rows%s\n", options->path, facts->job_count,
+                     facts->row_count,
+                     options->is_move ? "; this state was moved: no server uses it any more" : "");
+    else
+        (void)printf("restored: %" PRIu64 " jobs, %" PRIu64 " rows, %s\n", facts->job_count,
+                     facts->row_count,
+                     facts->is_moved
+                         ? "as they were moved: running jobs go on"
+                         : "of a copy: running jobs start again from their checkpoints");
+}
+
+enum status transfer_run(const struct transfer_options *options, struct err *err)
+{
+    struct transfer transfer = {.options = options};
+    struct err late;
+    enum status status = STATUS_OK;
+
+    if (options->etcd.url != NULL)
+        status = etcd_place_make(&transfer.place, &options->etcd, err);
+    if (status == STATUS_OK && options->etcd.url != NULL)
+        status = etcd_open(&transfer.client, &transfer.place.options, err);
+    if (status == STATUS_OK)
+        status = options->is_restore ? restore(&transfer, err) : back_up(&transfer, err);
+    store_close(&transfer.store);
+    if (transfer.lease != 0)
+        (void)etcd_lease_revoke(transfer.client, transfer.lease, clock_boot_us() + PATIENCE_US,
+                                &late);
+    etcd_close(&transfer.client);
+    if (status == STATUS_OK)
+        tell(&transfer);
+    return status;
+}

@@ -1,0 +1,504 @@
+#include "rendezvous/store/etcd_client.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "common/curl_library.h"
+#include "common/io/conn.h"
+#include "common/utf8.h"
+#include "rendezvous/store/etcd_json.h"
+
+#define REPLY_BYTES_MAX ((size_t)512 << 20)
+#define TRY_US_MIN 250000u  /* one try at one member, if there is time */
+#define PAUSE_US_MIN 20000u /* when no member has answered */
+#define PAUSE_US_MAX 500000u
+#define CREDENTIAL_BYTES_MAX 256u
+#define TOKEN_BYTES_MAX 1024u
+
+/* gRPC's codes, of the body of an answer. */
+enum grpc_code {
+    GRPC_INVALID = 3,
+    GRPC_NOT_FOUND = 5,
+    GRPC_DENIED = 7,
+    GRPC_EXHAUSTED = 8,
+    GRPC_FAILED = 9,
+    GRPC_OUT_OF_RANGE = 11,
+    GRPC_UNIMPLEMENTED = 12,
+    GRPC_UNAUTHENTICATED = 16,
+};
+
+struct etcd_client {
+    struct curl_library curl;
+    CURL *easy;
+    char endpoints[ETCD_ENDPOINTS_MAX][ETCD_ENDPOINT_BYTES_MAX];
+    uint32_t endpoint_count, current; /* current: answered last */
+    bool uses_tls;
+    char user[CREDENTIAL_BYTES_MAX], password[CREDENTIAL_BYTES_MAX];
+    char token[TOKEN_BYTES_MAX]; /* "": none yet */
+    struct buf request, body;
+};
+
+/* -- one try -- */
+
+static size_t take_body(char *bytes, size_t size, size_t n, void *context)
+{
+    struct buf *body = context;
+
+    buf_add(body, bytes, size * n);
+    return body->failed ? size * n + 1 : size * n;
+}
+
+/* What becomes of a try. */
+enum try_result { TRY_DONE, TRY_NEXT, TRY_TOKEN, TRY_FAILED };
+
+static bool has(const char *text, const char *words)
+{
+    return strstr(text, words) != NULL;
+}
+
+/* An answer that is no success. Members that cannot answer now (no leader, too many requests, stopping)
+ * are passed over. */
+static enum try_result judge(const struct etcd_client *client, long http_code, struct err *err)
+{
+    char words[160];
+    int code = etcd_json_error(client->body.bytes, client->body.byte_count, words, sizeof words);
+    const char *who = etcd_endpoint(client);
+
+    if (code == GRPC_UNAUTHENTICATED || has(words, "revision of auth store is old")) {
+        (void)err_set(err, STATUS_REFUSED, 0, "etcd at %s: %s: check user and password", who,
+                      words);
+        return TRY_TOKEN;
+    }
+    if (code == GRPC_EXHAUSTED && has(words, "space exceeded"))
+        (void)err_set(err, STATUS_IO, ETCD_NO_SPACE,
+                      "etcd at %s has no room: %s; give it a larger --quota-backend-bytes, compact "
+                      "and defragment it, then `etcdctl alarm disarm`",
+                      who, words);
+    else if (has(words, "larger than max") || has(words, "too large"))
+        (void)err_set(err, STATUS_TOO_BIG, 0, "etcd at %s: %s", who, words);
+    else if (code == GRPC_OUT_OF_RANGE)
+        (void)err_set(err, STATUS_NOT_FOUND, ETCD_COMPACTED, "etcd at %s: %s", who, words);
+    else if (code == GRPC_NOT_FOUND)
+        (void)err_set(err, STATUS_NOT_FOUND, 0, "etcd at %s: %s", who, words);
+    else if (code == GRPC_DENIED)
+        (void)err_set(err, STATUS_REFUSED, 0, "etcd at %s: %s", who, words);
+    else if (code == GRPC_INVALID || code == GRPC_FAILED || code == GRPC_UNIMPLEMENTED)
+        (void)err_set(err, STATUS_BAD_INPUT, 0, "etcd at %s: %s", who, words);
+    else {
+        (void)err_set(err, STATUS_TIMEOUT, 0, "%s: HTTP %ld, %s", who, http_code, words);
+        return TRY_NEXT;
+    }
+    return TRY_FAILED;
+}
+
+static struct curl_slist *make_headers(const struct etcd_client *client)
+{
+    char line[TOKEN_BYTES_MAX + 32];
+    struct curl_slist *headers = client->curl.slist_append(NULL, "Content-Type: application/json");
+
+    headers =
+        client->curl.slist_append(headers, "Expect:"); /* no round trip before large requests */
+    if (client->token[0] != '\0') {
+        (void)snprintf(line, sizeof line, "Authorization: %s", client->token);
+        headers = client->curl.slist_append(headers, line);
+    }
+    return headers;
+}
+
+/* The answer is in client->body. */
+static enum try_result try_once(struct etcd_client *client, const char *path, uint64_t limit_us,
+                                struct err *err)
+{
+    const struct curl_library *curl = &client->curl;
+    struct curl_slist *headers = make_headers(client);
+    char url[ETCD_ENDPOINT_BYTES_MAX + 64];
+    long limit_ms = (long)(limit_us / 1000 > 0 ? limit_us / 1000 : 1), http_code = 0;
+    CURLcode code;
+
+    (void)snprintf(url, sizeof url, "http%s://%s/v3/%s", client->uses_tls ? "s" : "",
+                   etcd_endpoint(client), path);
+    client->body.byte_count = 0;
+    client->body.failed = false;
+    (void)curl->easy_setopt(client->easy, CURLOPT_URL, url);
+    (void)curl->easy_setopt(client->easy, CURLOPT_HTTPHEADER, headers);
+    (void)curl->easy_setopt(client->easy, CURLOPT_POSTFIELDS, client->request.bytes);
+    (void)curl->easy_setopt(client->easy, CURLOPT_POSTFIELDSIZE_LARGE,
+                            (curl_off_t)client->request.byte_count);
+    (void)curl->easy_setopt(client->easy, CURLOPT_TIMEOUT_MS, limit_ms);
+    code = curl->easy_perform(client->easy);
+    (void)curl->easy_getinfo(client->easy, CURLINFO_RESPONSE_CODE, &http_code);
+    (void)curl->easy_setopt(client->easy, CURLOPT_HTTPHEADER, NULL);
+    curl->slist_free_all(headers);
+    if (client->body.failed) {
+        (void)err_set(err, STATUS_TOO_BIG, 0, "an answer of etcd at %s is too large",
+                      etcd_endpoint(client));
+        return TRY_FAILED;
+    }
+    if (code != CURLE_OK) {
+        (void)err_set(err, STATUS_TIMEOUT, (int)code, "%s: %s", etcd_endpoint(client),
+                      curl->easy_strerror(code));
+        return TRY_NEXT;
+    }
+    return http_code == 200 ? TRY_DONE : judge(client, http_code, err);
+}
+
+/* -- a call: tries until the deadline -- */
+
+static void pause_us(uint64_t us)
+{
+    struct timespec left = {.tv_sec = (time_t)(us / 1000000),
+                            .tv_nsec = (long)(us % 1000000) * 1000};
+
+    (void)nanosleep(&left, NULL);
+}
+
+/* Half of what is left, so that a silent member leaves time for the others. */
+static uint64_t try_limit_us(uint64_t left_us)
+{
+    uint64_t half_us = left_us / 2;
+
+    if (left_us <= TRY_US_MIN)
+        return left_us;
+    return half_us > TRY_US_MIN ? half_us : TRY_US_MIN;
+}
+
+static enum status timed_out(struct err *err, const struct err *last)
+{
+    return err_set(err, STATUS_TIMEOUT, 0, "etcd does not answer in time (%s)",
+                   last->text[0] != '\0' ? last->text : "no time was left to ask it");
+}
+
+/* Whether the reply can be read; one that cannot counts as none, since something else than etcd, or a
+ * broken connection, may have made it. */
+static enum try_result read_reply(const struct etcd_client *client, struct arena *arena,
+                                  struct etcd_reply *reply, struct err *err)
+{
+    struct err why = {.text = ""};
+    enum status status =
+        etcd_json_reply(client->body.bytes, client->body.byte_count, arena, reply, &why);
+
+    if (status == STATUS_OK)
+        return TRY_DONE;
+    (void)err_set(err, status == STATUS_BAD_INPUT ? STATUS_TIMEOUT : status, 0, "%s: %s",
+                  etcd_endpoint(client), why.text);
+    return status == STATUS_BAD_INPUT ? TRY_NEXT : TRY_FAILED;
+}
+
+static enum status get_token(struct etcd_client *client, uint64_t deadline_us, struct err *err);
+
+/* The request is in client->request. */
+static enum status post(struct etcd_client *client, const char *path, uint64_t deadline_us,
+                        struct arena *arena, struct etcd_reply *reply, struct err *err)
+{
+    uint64_t rest_us = PAUSE_US_MIN, now_us;
+    uint32_t failed_in_a_row = 0, tries = 0;
+    struct err last = {.text = ""};
+    bool has_new_token = false;
+
+    *reply = (struct etcd_reply){.token = ""};
+    if (client->request.failed)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for a request to etcd");
+    while ((now_us = clock_boot_us()) < deadline_us) {
+        enum try_result result;
+
+        tries++;
+        result = try_once(client, path, try_limit_us(deadline_us - now_us), &last);
+        if (result == TRY_DONE)
+            result = read_reply(client, arena, reply, &last);
+        if (result == TRY_DONE) {
+            reply->answer.tries = tries;
+            return STATUS_OK;
+        }
+        if (result == TRY_TOKEN && client->user[0] != '\0' && !has_new_token) {
+            enum status status = get_token(client, deadline_us, err);
+
+            if (status != STATUS_OK)
+                return status;
+            has_new_token = true;
+            continue;
+        }
+        if (result != TRY_NEXT)
+            return err_set(err, last.status, last.code, "%s", last.text);
+        client->current = (client->current + 1) % client->endpoint_count;
+        if (++failed_in_a_row % client->endpoint_count != 0)
+            continue;
+        now_us = clock_boot_us();
+        if (now_us + rest_us < deadline_us)
+            pause_us(rest_us);
+        rest_us = rest_us * 2 < PAUSE_US_MAX ? rest_us * 2 : PAUSE_US_MAX;
+    }
+    return timed_out(err, &last);
+}
+
+/* A string of JSON: names and passwords may have any character. */
+static void add_json_text(struct buf *out, const char *text)
+{
+    buf_add_text(out, "\"");
+    for (const char *c = text; *c != '\0'; c++) {
+        if ((unsigned char)*c < 0x20 || *c == '"' || *c == '\\')
+            buf_printf(out, "\\u%04x", (unsigned)(unsigned char)*c);
+        else
+            buf_add(out, c, 1);
+    }
+    buf_add_text(out, "\"");
+}
+
+/* The request at hand is kept for the next try. */
+static enum status get_token(struct etcd_client *client, uint64_t deadline_us, struct err *err)
+{
+    struct buf kept = client->request;
+    struct etcd_reply reply;
+    struct arena arena = {0};
+    enum status status;
+    char user[sizeof client->user];
+
+    (void)snprintf(user, sizeof user, "%s", client->user);
+    client->user[0] = '\0'; /* this request asks for no token */
+    client->token[0] = '\0';
+    client->request = (struct buf){0};
+    buf_add_text(&client->request, "{\"name\":");
+    add_json_text(&client->request, user);
+    buf_add_text(&client->request, ",\"password\":");
+    add_json_text(&client->request, client->password);
+    buf_add_text(&client->request, "}");
+    status = post(client, "auth/authenticate", deadline_us, &arena, &reply, err);
+    if (status == STATUS_BAD_INPUT) /* "authentication failed, invalid user ID or password" */
+        status = err_set(err, STATUS_REFUSED, 0, "user %s: %.150s", user, err->text);
+    if (status == STATUS_OK && strlen(reply.token) >= sizeof client->token)
+        status = err_set(err, STATUS_REFUSED, 0, "etcd's token for user %s is too long", user);
+    if (status == STATUS_OK)
+        (void)snprintf(client->token, sizeof client->token, "%s", reply.token);
+    OPENSSL_cleanse(client->request.bytes, client->request.byte_count);
+    buf_free(&client->request);
+    client->request = kept;
+    (void)snprintf(client->user, sizeof client->user, "%s", user);
+    arena_reset(&arena);
+    return status;
+}
+
+/* Empties the request that is to be filled. */
+static struct buf *begin(struct etcd_client *client)
+{
+    client->request.byte_count = 0;
+    client->request.failed = false;
+    return &client->request;
+}
+
+/* -- the calls -- */
+
+enum status etcd_transact(struct etcd_client *client, const struct etcd_txn *txn,
+                          uint64_t deadline_us, struct arena *arena, struct etcd_answer *answer,
+                          struct err *err)
+{
+    struct etcd_reply reply;
+    enum status status;
+
+    assert(txn->then_count <= ETCD_OPS_MAX && txn->otherwise_count <= ETCD_OPS_MAX);
+    etcd_json_txn(txn, begin(client));
+    status = post(client, "kv/txn", deadline_us, arena, &reply, err);
+    if (status == STATUS_OK)
+        *answer = reply.answer;
+    return status;
+}
+
+enum status etcd_range(struct etcd_client *client, const struct etcd_op *range,
+                       uint64_t deadline_us, struct arena *arena, struct etcd_answer *answer,
+                       struct err *err)
+{
+    struct etcd_reply reply;
+    enum status status;
+
+    etcd_json_range(range, begin(client));
+    status = post(client, "kv/range", deadline_us, arena, &reply, err);
+    if (status == STATUS_OK)
+        *answer = reply.answer;
+    return status;
+}
+
+/* A call whose answer has no rows. */
+static enum status ask(struct etcd_client *client, const char *path, uint64_t deadline_us,
+                       struct etcd_reply *reply, struct err *err)
+{
+    struct arena arena = {0};
+    enum status status = post(client, path, deadline_us, &arena, reply, err);
+
+    reply->token = "";
+    reply->answer.rows = NULL;
+    arena_reset(&arena);
+    return status;
+}
+
+/* etcd is told the number, so that a second copy of the request makes no second lease. */
+enum status etcd_lease_grant(struct etcd_client *client, uint32_t ttl_s, uint64_t deadline_us,
+                             int64_t *lease, struct err *err)
+{
+    struct etcd_reply reply;
+    struct err why = {.text = ""};
+    int64_t id = 0;
+    enum status status;
+
+    if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id)
+        return err_set(err, STATUS_SYSTEM, 0, "no random bytes for a lease");
+    id = (int64_t)((uint64_t)id >> 1 | 1);
+    buf_printf(begin(client), "{\"TTL\":\"%" PRIu32 "\",\"ID\":\"%" PRId64 "\"}", ttl_s, id);
+    status = ask(client, "lease/grant", deadline_us, &reply, &why);
+    if (status == STATUS_BAD_INPUT && has(why.text, "lease already exists"))
+        status = STATUS_OK; /* by an earlier try */
+    if (status != STATUS_OK)
+        return err_set(err, status, why.code, "%s", why.text);
+    *lease = id;
+    return STATUS_OK;
+}
+
+enum status etcd_lease_keep(struct etcd_client *client, int64_t lease, uint64_t deadline_us,
+                            uint32_t *ttl_s, struct err *err)
+{
+    struct etcd_reply reply;
+    enum status status;
+
+    buf_printf(begin(client), "{\"ID\":\"%" PRId64 "\"}", lease);
+    status = ask(client, "lease/keepalive", deadline_us, &reply, err);
+    if (status == STATUS_OK && reply.ttl_s <= 0)
+        return err_set(err, STATUS_NOT_FOUND, 0, "the lease in etcd has ended");
+    if (status == STATUS_OK && ttl_s != NULL)
+        *ttl_s = (uint32_t)reply.ttl_s;
+    return status;
+}
+
+/* To give up what `name` numbers. That it is gone already is as good: etcd then answers `gone_code`; 0: any that says so. */
+static enum status give_up(struct etcd_client *client, const char *path, const char *name,
+                           int64_t number, int gone_code, uint64_t deadline_us, struct err *err)
+{
+    struct etcd_reply reply;
+    struct err why = {.text = ""};
+    enum status status;
+
+    buf_printf(begin(client), "{\"%s\":\"%" PRId64 "\"}", name, number);
+    status = ask(client, path, deadline_us, &reply, &why);
+    if (status == STATUS_NOT_FOUND && (gone_code == 0 || why.code == gone_code))
+        return STATUS_OK;
+    return status == STATUS_OK ? status : err_set(err, status, why.code, "%s", why.text);
+}
+
+enum status etcd_lease_revoke(struct etcd_client *client, int64_t lease, uint64_t deadline_us,
+                              struct err *err)
+{
+    return give_up(client, "lease/revoke", "ID", lease, 0, deadline_us, err);
+}
+
+enum status etcd_compact(struct etcd_client *client, int64_t revision, uint64_t deadline_us,
+                         struct err *err)
+{
+    return give_up(client, "kv/compaction", "revision", revision, ETCD_COMPACTED, deadline_us, err);
+}
+
+enum status etcd_health(struct etcd_client *client, uint64_t deadline_us,
+                        struct etcd_health *health, struct err *err)
+{
+    struct etcd_reply reply;
+    enum status status;
+
+    memset(health, 0, sizeof *health);
+    buf_add_text(begin(client), "{}");
+    status = ask(client, "maintenance/status", deadline_us, &reply, err);
+    if (status != STATUS_OK)
+        return status;
+    health->database_bytes = reply.database_bytes;
+    health->used_bytes = reply.used_bytes;
+    buf_add_text(begin(client), "{\"action\":\"GET\"}");
+    status = ask(client, "maintenance/alarm", deadline_us, &reply, err);
+    health->is_full = status == STATUS_OK && reply.is_full;
+    return status;
+}
+
+/* -- opening -- */
+
+const char *etcd_endpoint(const struct etcd_client *client)
+{
+    return client->endpoints[client->current];
+}
+
+/* Redirects are not followed and no proxy is used: these requests carry secrets. */
+static bool set_up(struct etcd_client *client, const struct etcd_options *options)
+{
+    const struct curl_library *curl = &client->curl;
+    CURLcode codes[16];
+    size_t n = 0;
+
+#define SET(option, value) codes[n++] = curl->easy_setopt(client->easy, (option), (value))
+    SET(CURLOPT_NOSIGNAL, 1L);
+    SET(CURLOPT_POST, 1L);
+    SET(CURLOPT_PROXY, "");
+    SET(CURLOPT_FOLLOWLOCATION, 0L);
+    SET(CURLOPT_TCP_KEEPALIVE, 1L);
+    SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    SET(CURLOPT_WRITEFUNCTION, take_body);
+    SET(CURLOPT_WRITEDATA, &client->body);
+    SET(CURLOPT_USERAGENT, "ddp/" DDP_VERSION);
+    if (options->ca_path != NULL)
+        SET(CURLOPT_CAINFO, options->ca_path);
+    if (options->cert_path != NULL)
+        SET(CURLOPT_SSLCERT, options->cert_path);
+    if (options->key_path != NULL)
+        SET(CURLOPT_SSLKEY, options->key_path);
+#undef SET
+    for (size_t i = 0; i < n; i++)
+        if (codes[i] != CURLE_OK)
+            return false;
+    return true;
+}
+
+enum status etcd_open(struct etcd_client **out, const struct etcd_options *options, struct err *err)
+{
+    struct etcd_client *client = calloc(1, sizeof *client);
+    enum status status;
+
+    *out = client;
+    if (client == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for a client of etcd");
+    assert(options->endpoint_count > 0);
+    memcpy(client->endpoints, options->endpoints, sizeof client->endpoints);
+    client->endpoint_count = options->endpoint_count;
+    client->uses_tls = options->uses_tls;
+    client->body.limit = REPLY_BYTES_MAX;
+    status = curl_library_open(&client->curl, "a store on etcd needs", "", err);
+    if (status == STATUS_OK &&
+        ((options->user != NULL && strlen(options->user) >= sizeof client->user) ||
+         (options->password != NULL && strlen(options->password) >= sizeof client->password)))
+        status = err_set(err, STATUS_BAD_INPUT, 0, "user or password of etcd: over %u bytes",
+                         CREDENTIAL_BYTES_MAX - 1);
+    if (status == STATUS_OK) {
+        (void)snprintf(client->user, sizeof client->user, "%s",
+                       options->user != NULL ? options->user : "");
+        (void)snprintf(client->password, sizeof client->password, "%s",
+                       options->password != NULL ? options->password : "");
+        client->easy = client->curl.easy_init();
+        if (client->easy == NULL || !set_up(client, options))
+            status = err_set(err, STATUS_LIBRARY, 0, "libcurl cannot be used for etcd");
+    }
+    if (status != STATUS_OK)
+        etcd_close(out);
+    return status;
+}
+
+void etcd_close(struct etcd_client **out)
+{
+    struct etcd_client *client = *out;
+
+    if (client == NULL)
+        return;
+    if (client->easy != NULL)
+        client->curl.easy_cleanup(client->easy);
+    curl_library_close(&client->curl);
+    buf_free(&client->request);
+    buf_free(&client->body);
+    OPENSSL_cleanse(client, sizeof *client);
+    free(client);
+    *out = NULL;
+}

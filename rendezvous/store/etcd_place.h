@@ -1,0 +1,57 @@
+/* Where a state on etcd is, as options give it: the URL, files of TLS, a user. */
+#ifndef RENDEZVOUS_STORE_ETCD_PLACE_H
+#define RENDEZVOUS_STORE_ETCD_PLACE_H
+
+#include "rendezvous/store/etcd_client.h"
+
+#define ETCD_PASSWORD_BYTES_MAX 256u
+
+struct etcd_settings {
+    const char *url; /* NULL: none */
+    /* Of TLS. NULL: the system's authorities; no certificate of our own. */
+    const char *ca_path, *cert_path, *key_path;
+    const char *user, *password_path; /* both or neither */
+};
+
+/* Rows of an option table: --store-ca and so on. `field` of `type` is a struct etcd_settings. */
+#define ETCD_OPTION_ROWS(type, field)                                                              \
+    {.name = "store-ca",                                                                           \
+     .kind = OPTION_TEXT,                                                                          \
+     .value = "FILE",                                                                              \
+     OPTION_INTO(type, field.ca_path),                                                             \
+     .help = "with etcds://: certificates of the authorities that sign etcd's (default: the "      \
+             "system's)"},                                                                         \
+        {.name = "store-cert",                                                                     \
+         .kind = OPTION_TEXT,                                                                      \
+         .value = "FILE",                                                                          \
+         OPTION_INTO(type, field.cert_path),                                                       \
+         .help = "with etcds://: this server's certificate"},                                      \
+        {.name = "store-key",                                                                      \
+         .kind = OPTION_TEXT,                                                                      \
+         .value = "FILE",                                                                          \
+         OPTION_INTO(type, field.key_path),                                                        \
+         .help = "with etcds://: the private key of --store-cert"},                                \
+        {.name = "store-user",                                                                     \
+         .kind = OPTION_TEXT,                                                                      \
+         .value = "NAME",                                                                          \
+         OPTION_INTO(type, field.user),                                                            \
+         .help = "with --store: a user of etcd that may read and write all keys under the "        \
+                 "prefix, for an etcd that asks for one"},                                         \
+    {                                                                                              \
+        .name = "store-password-file", .kind = OPTION_TEXT, .value = "FILE",                       \
+        OPTION_INTO(type, field.password_path),                                                    \
+        .help = "the first line of FILE is the password of --store-user; only you may read it"     \
+    }
+
+struct etcd_place {
+    struct etcd_options options;
+    char prefix[ETCD_PREFIX_BYTES_MAX];
+    char password[ETCD_PASSWORD_BYTES_MAX];
+};
+
+/* `place->options` borrows from `settings` and from `place`. Errors: STATUS_BAD_INPUT; STATUS_IO, STATUS_REFUSED:
+ * the password's file. */
+enum status etcd_place_make(struct etcd_place *place, const struct etcd_settings *settings,
+                            struct err *err);
+
+#endif

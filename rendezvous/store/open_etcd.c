@@ -1,0 +1,90 @@
+/* A store on etcd: SQLite in memory, and its rows in etcd. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "rendezvous/store/internal.h"
+#include "rendezvous/store/remote.h"
+
+enum status store_open_memory(struct store *store, struct err *err)
+{
+    if (sqlite3_open_v2(":memory:", &store->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
+                        NULL) != SQLITE_OK)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the state");
+    (void)sqlite3_extended_result_codes(store->db, 1);
+    return store_make_tables(store, err);
+}
+
+/* The first commit, with what every state has. */
+static enum status make_new(struct store *store, struct err *err)
+{
+    char cluster[33], text[128];
+    enum status status = store_make_cluster(cluster, err);
+
+    if (status != STATUS_OK)
+        return status;
+    (void)snprintf(text, sizeof text, "INSERT INTO main.meta VALUES ('cluster', '%s')", cluster);
+    status = store_execute(store, text, err);
+    return status == STATUS_OK ? remote_commit(store->remote, err) : status;
+}
+
+/* In memory, without rows; to be released whatever is returned, unless that is NULL. */
+static enum status make_empty(struct store **out, const struct store_lead *lead, struct err *err)
+{
+    struct store *store = calloc(1, sizeof *store);
+
+    *out = NULL;
+    if (store != NULL)
+        store->remote = calloc(1, sizeof *store->remote);
+    if (store == NULL || store->remote == NULL) {
+        free(store);
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the state store");
+    }
+    store->disk = &store_disk_usual;
+    store->lock_fd = store->room_fd = -1;
+    store->survives_power = true;
+    (void)snprintf(store->path, sizeof store->path, "the state in etcd under %s", lead->prefix);
+    *out = store;
+    return store_open_memory(store, err);
+}
+
+enum status store_read_principals(const struct store_lead *lead, store_on_principal *on_principal,
+                                  void *context, struct err *err)
+{
+    static const char *const tables[] = {"meta", "principals", "secrets"};
+    struct store *store;
+    enum status status = make_empty(&store, lead, err);
+
+    if (store == NULL)
+        return status;
+    if (status == STATUS_OK)
+        status = remote_read(store->remote, store->db, lead, tables,
+                             sizeof tables / sizeof tables[0], err);
+    if (status == STATUS_OK)
+        status = store_prepare(store, err);
+    if (status == STATUS_OK)
+        store_principals(store, on_principal, context);
+    store_release(store);
+    return status;
+}
+
+enum status store_open_etcd(struct store **out, const struct store_lead *lead, struct err *err)
+{
+    struct store *store;
+    enum status status = make_empty(&store, lead, err);
+
+    if (store == NULL)
+        return status;
+    if (status == STATUS_OK)
+        status = remote_open(store->remote, store->db, lead, err);
+    if (status == STATUS_OK && store->remote->is_fresh)
+        status = make_new(store, err);
+    if (status == STATUS_OK)
+        status = store_prepare(store, err);
+    if (status != STATUS_OK) {
+        store_release(store);
+        return status;
+    }
+    *out = store;
+    return STATUS_OK;
+}

@@ -1,0 +1,241 @@
+/* Restoring a backup. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/store/backup.h"
+#include "rendezvous/store/backup_file.h"
+#include "rendezvous/store/internal.h"
+#include "rendezvous/store/rows.h"
+
+#define LAYOUT 1
+#define COMMIT_BYTES (2u << 20) /* of rows in one transaction */
+
+struct restoring {
+    struct store *store;
+    struct backup_file file;
+    struct backup_facts *facts;
+    struct rows rows;
+    struct rows_table *table;
+    size_t uncommitted_bytes;
+    struct err *err;
+};
+
+/* -- what the file says of itself -- */
+
+static const char *find_fact(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+
+    return at != NULL && (at == text || at[-1] == ' ') ? at + strlen(name) : "";
+}
+
+static enum status take_head(struct restoring *restoring)
+{
+    const char *text = restoring->file.part.bytes;
+    struct backup_facts *facts = restoring->facts;
+    const long schema = strtol(find_fact(text, "schema="), NULL, 10);
+
+    if (restoring->file.tag != 'H' || schema < 1)
+        return err_set(restoring->err, STATUS_BAD_INPUT, 0, "%s does not say what it is",
+                       restoring->file.path);
+    if (schema > STORE_SCHEMA_VERSION)
+        return err_set(restoring->err, STATUS_UNSUPPORTED, 0,
+                       "%s has schema %ld, written by a newer rendezvous (%.20s); this one "
+                       "(" DDP_VERSION ") knows schema %d",
+                       restoring->file.path, schema, find_fact(text, "version="),
+                       STORE_SCHEMA_VERSION);
+    facts->is_moved = strtol(find_fact(text, "moved="), NULL, 10) == 1;
+    facts->made_ms = strtoll(find_fact(text, "made_ms="), NULL, 10);
+    (void)snprintf(facts->cluster, sizeof facts->cluster, "%.32s", find_fact(text, "cluster="));
+    if (strlen(facts->cluster) != 32 || strspn(facts->cluster, "0123456789abcdef") != 32)
+        return err_set(restoring->err, STATUS_BAD_INPUT, 0, "%s has no good cluster id",
+                       restoring->file.path);
+    return STATUS_OK;
+}
+
+/* -- the store that it goes to -- */
+
+static enum status check_new(struct restoring *restoring)
+{
+    int64_t count = 0;
+    enum status status = store_number(
+        restoring->store,
+        "SELECT (SELECT count(*) FROM main.jobs) + (SELECT count(*) FROM main.events) +"
+        " (SELECT count(*) FROM main.principals) + (SELECT count(*) FROM main.drains) +"
+        " (SELECT count(*) FROM main.request_ids)",
+        &count, restoring->err);
+
+    if (status == STATUS_OK && count > 0)
+        status = err_set(restoring->err, STATUS_CONFLICT, 0,
+                         "%s has jobs, events or keys already, and nothing of it is overwritten: "
+                         "restore into a new one",
+                         restoring->store->path);
+    return status;
+}
+
+static enum status execute(struct restoring *restoring, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static enum status execute(struct restoring *restoring, const char *format, ...)
+{
+    char sql[512];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(sql, sizeof sql, format, args);
+    va_end(args);
+    store_begin(restoring->store);
+    return store_execute(restoring->store, sql, restoring->err);
+}
+
+/* -- rows -- */
+
+static enum status take_table(struct restoring *restoring)
+{
+    const char *text = restoring->file.part.bytes;
+    size_t name_bytes = strcspn(text, " ");
+
+    restoring->table = rows_find(&restoring->rows, text, name_bytes);
+    if (restoring->table == NULL)
+        return err_set(restoring->err, STATUS_UNSUPPORTED, 0,
+                       "%s has a table, %.40s, which this rendezvous (" DDP_VERSION
+                       ") does not know",
+                       restoring->file.path, text);
+    if (restoring->table->layout_count > 0 || text[name_bytes] == '\0')
+        return err_set(restoring->err, STATUS_BAD_INPUT, 0, "%s has table %.40s twice",
+                       restoring->file.path, text);
+    return rows_add_layout(restoring->table, &restoring->rows, LAYOUT, text + name_bytes + 1,
+                           restoring->err);
+}
+
+static enum status take_row(struct restoring *restoring)
+{
+    const struct buf *part = &restoring->file.part;
+    enum status status;
+
+    if (restoring->table == NULL)
+        return err_set(restoring->err, STATUS_BAD_INPUT, 0, "%s has a row without a table",
+                       restoring->file.path);
+    restoring->facts->row_count++;
+    restoring->facts->job_count += strcmp(restoring->table->name, "jobs") == 0;
+    store_begin(restoring->store);
+    status = rows_load(&restoring->rows, restoring->table, part->bytes, part->byte_count,
+                       restoring->err);
+    restoring->uncommitted_bytes += part->byte_count;
+    if (status == STATUS_OK && restoring->uncommitted_bytes > COMMIT_BYTES) {
+        store_commit(restoring->store);
+        restoring->uncommitted_bytes = 0;
+    }
+    return status;
+}
+
+static enum status take_parts(struct restoring *restoring)
+{
+    enum status status = STATUS_OK;
+
+    while (status == STATUS_OK) {
+        status = backup_file_next(&restoring->file, restoring->err);
+        if (status != STATUS_OK || restoring->file.tag == '\0')
+            return status;
+        if (restoring->file.tag == 'T')
+            status = take_table(restoring);
+        else if (restoring->file.tag == 'R')
+            status = take_row(restoring);
+        else if (restoring->file.tag != 'E' ||
+                 strtoull(restoring->file.part.bytes, NULL, 10) != restoring->facts->row_count)
+            status = err_set(restoring->err, STATUS_BAD_INPUT, 0,
+                             "%s does not have the rows that it counts", restoring->file.path);
+    }
+    return status;
+}
+
+/* -- what makes it the state of this store -- */
+
+/* What jobs of a copy did when it was made goes on under the old cluster id until the leases of its shims end;
+ * their slots are taken until then. A cancel is done with. */
+static enum status stop_running(struct restoring *restoring, int64_t now_ms)
+{
+    enum status status = execute(restoring,
+                                 "UPDATE main.jobs SET state = 'cancelled', ended_ms = %" PRId64
+                                 ", parts = '[]', stopping = 0 WHERE cancel_wanted AND state IN"
+                                 " ('starting','running','restarting')",
+                                 now_ms);
+
+    if (status == STATUS_OK)
+        status = execute(restoring,
+                         "UPDATE main.jobs SET state = 'restarting', parts = '[]', stopping = 0,"
+                         " running_ms = 0, retry_at_ms = %" PRId64
+                         ", reason = 'the state was restored from a backup: it starts again when"
+                         " the leases of what ran before have ended'"
+                         " WHERE state IN ('starting','running','restarting')",
+                         now_ms + LEASE_DEFAULT_US / 1000);
+    return status;
+}
+
+/* Of a copy: the cluster id is the new store's own, and numbers that may have been given since the copy was
+ * made are not given again. */
+static enum status leave_gap(struct restoring *restoring, int64_t now_ms)
+{
+    const struct backup_facts *facts = restoring->facts;
+    enum status status =
+        execute(restoring, "UPDATE main.meta SET value = '%s' WHERE name = 'cluster'",
+                store_cluster(restoring->store));
+
+    if (status == STATUS_OK)
+        status = stop_running(restoring, now_ms);
+    if (status == STATUS_OK)
+        status =
+            execute(restoring,
+                    "INSERT OR REPLACE INTO main.meta SELECT 'job_id_floor',"
+                    " max(coalesce((SELECT max(id) FROM main.jobs), 0), coalesce((SELECT"
+                    " CAST(value AS INTEGER) FROM main.meta WHERE name = 'job_id_floor'), 0)) + %u",
+                    BACKUP_ID_GAP);
+    if (status == STATUS_OK)
+        status = execute(restoring,
+                         "INSERT INTO main.events SELECT coalesce(max(id), 0) + %u, %" PRId64
+                         ", 0, 0, 'restored from a backup of ' || datetime(%" PRId64
+                         " / 1000, 'unixepoch') || ' UTC, of cluster %s' FROM main.events",
+                         BACKUP_ID_GAP, now_ms, facts->made_ms, facts->cluster);
+    return status;
+}
+
+static enum status load(struct restoring *restoring, int64_t now_ms)
+{
+    enum status status = rows_open(&restoring->rows, restoring->store->db, restoring->err);
+
+    if (status == STATUS_OK)
+        status =
+            execute(restoring, "INSERT INTO main.meta VALUES ('restoring', '%" PRId64 "')", now_ms);
+    store_commit(restoring->store);
+    if (status == STATUS_OK)
+        status = take_parts(restoring);
+    if (status == STATUS_OK && !restoring->facts->is_moved)
+        status = leave_gap(restoring, now_ms);
+    if (status == STATUS_OK)
+        status = execute(restoring, "DELETE FROM main.meta WHERE name = 'restoring'");
+    store_commit(restoring->store);
+    rows_close(&restoring->rows);
+    return status;
+}
+
+enum status backup_restore(struct store *store, const char *path, int64_t now_ms,
+                           struct backup_facts *facts, struct err *err)
+{
+    struct restoring restoring = {.store = store, .facts = facts, .err = err};
+    enum status status;
+
+    *facts = (struct backup_facts){0};
+    status = check_new(&restoring);
+    if (status == STATUS_OK)
+        status = backup_file_open(&restoring.file, path, err);
+    if (status == STATUS_OK)
+        status = backup_file_next(&restoring.file, err);
+    if (status == STATUS_OK)
+        status = take_head(&restoring);
+    if (status == STATUS_OK)
+        status = load(&restoring, now_ms);
+    backup_file_close(&restoring.file);
+    return status;
+}

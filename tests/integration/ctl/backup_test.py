@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""ddpctl backup and restore, with a job that runs: a state that moves takes its jobs along, untouched; from a copy of the
+past they start again, under numbers that nothing had before."""
+import os
+import subprocess
+
+from ctl_lib import BUILD, Case, Cluster, clean_environ, equal, run_tests, wait_until
+
+# Says which process it is and which job, and goes on until it is told to end.
+SCRIPT = ("import os, time\n"
+          "print(os.getpid(), os.environ['DDP_GENERATION'], flush=True)\n"
+          "while not os.path.exists({!r}): time.sleep(0.05)\n")
+
+
+class Moving(Cluster):
+    """The server's state is in the folder `state`, which changes."""
+
+    state = "first"
+
+    def start_server(self):
+        path, log = os.path.join(BUILD, "rendezvous", "rendezvous"), open(f"{self.case.dir}/rendezvous.log", "ab")
+        daemon = subprocess.Popen([path, "--socket", f"{self.case.dir}/rendezvous.sock", "--state-dir", self.folder(),
+                                   "--exit-with-parent"],
+                                  env=clean_environ(), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
+        log.close()
+        assert daemon.stdout.readline(), "the server did not get ready"
+        self.daemons["rendezvous"] = daemon
+
+    def folder(self):
+        return f"{self.case.dir}/{self.state}"
+
+    def stop_server(self):
+        self.daemons["rendezvous"].terminate()
+        self.daemons["rendezvous"].wait()
+
+    def running(self, job):
+        wait_until("the job runs", lambda: self.status(job)["state"] == "running")
+        wait_until("who it is", lambda: self.ctl("logs", "--raw", job).stdout != "")
+        return self.ctl("logs", "--raw", job).stdout
+
+
+def start_job(case, cluster):
+    return cluster.submit("--name", "stays", "--max-restarts", "3", "--", "python3", "-c", SCRIPT.format(f"{case.dir}/go"))
+
+
+def end_job(case, cluster, job):
+    open(f"{case.dir}/go", "w").close()
+    equal(cluster.ctl("wait", job).returncode, 0)
+
+
+def a_moved_state_takes_its_jobs_along():
+    with Case() as case, Moving(case) as cluster:
+        job, file = start_job(case, cluster), f"{case.dir}/state.ddp"
+        before = cluster.running(job)
+        busy = case.ctl("backup", "--move", "--state-dir", cluster.folder(), file)
+        assert busy.returncode == 1 and "in use by another rendezvous" in busy.stderr, busy.stderr
+        assert not os.path.exists(file)
+        cluster.stop_server()
+        done = case.ctl("backup", "--move", "--state-dir", cluster.folder(), file)
+        equal((done.returncode, done.stderr), (0, ""))
+        assert "1 jobs" in done.stdout and "no server uses it any more" in done.stdout, done.stdout
+        equal(os.stat(file).st_mode & 0o777, 0o600)
+        old = subprocess.run([os.path.join(BUILD, "rendezvous", "rendezvous"), "--state-dir", cluster.folder()],
+                             env=clean_environ(), capture_output=True, text=True, timeout=60)
+        assert old.returncode == 1 and "was moved away" in old.stderr, old.stderr
+        cluster.state = "second"
+        done = case.ctl("restore", "--state-dir", cluster.folder(), file)
+        equal((done.returncode, done.stderr), (0, ""))
+        again = case.ctl("restore", "--state-dir", cluster.folder(), file)
+        assert again.returncode == 1 and "nothing of it is overwritten" in again.stderr, again.stderr
+        cluster.start_server()
+        equal(cluster.running(job), before, "the same process of the same generation")
+        equal(int(cluster.submit("--", "true")), int(job) + 1)
+        end_job(case, cluster, job)
+        equal(cluster.status(job)["restarts"], 0)
+
+
+def a_copy_gives_no_number_twice():
+    """Its jobs wait for the end of the leases of what ran before: 60 s at most, so the job is cancelled here."""
+    with Case() as case, Moving(case) as cluster:
+        job, file = start_job(case, cluster), f"{case.dir}/state.ddp"
+        cluster.running(job)
+        done = case.ctl("backup", "--state-dir", cluster.folder(), file)
+        equal((done.returncode, done.stderr), (0, ""), "of a running server")
+        later = int(cluster.submit("--", "true"))
+        cluster.kill_server()
+        cluster.state = "second"
+        equal(case.ctl("restore", "--state-dir", cluster.folder(), file).returncode, 0)
+        cluster.start_server()
+        equal(cluster.status(job)["state"], "restarting")
+        assert "restored from a backup" in cluster.ctl("status", job).stdout
+        assert int(cluster.submit("--", "true")) > later + 9000, "numbers that were given after the backup are left out"
+        equal(cluster.ctl("status", str(later)).returncode, 3)
+        events = cluster.ctl("events").stdout
+        assert "restored from a backup of 20" in events, events
+        equal(cluster.ctl("cancel", job).returncode, 0)
+        wait_until("the end of the job", lambda: cluster.status(job)["state"] == "cancelled")
+        open(f"{case.dir}/go", "w").close()
+        wait_until("the end of what ran before", lambda: not any(b"import os, time" in command for command in commands(case)))
+
+
+def commands(case):
+    for pid in case.processes():
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                yield f.read()
+        except OSError:
+            continue
+
+
+if __name__ == "__main__":
+    run_tests([a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice])

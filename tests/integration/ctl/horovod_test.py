@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""ddpctl run --env-style horovod: ranks of two nodes meet as Horovod's Gloo controller does (gloo_context.cc, http_store.cc of 0.28):
+in the scopes global, local_HOST and cross_LOCALRANK each puts its address under its rank, reads those of the others until they are
+there, and deletes its own; a second hvd.init() does the same again."""
+import json
+
+from ctl_lib import Case, equal, run_tests
+
+RANK = r"""
+import http.client, json, os, time
+E = os.environ
+rank, size = int(E["HOROVOD_RANK"]), int(E["HOROVOD_SIZE"])
+local, local_size = int(E["HOROVOD_LOCAL_RANK"]), int(E["HOROVOD_LOCAL_SIZE"])
+cross, cross_size = int(E["HOROVOD_CROSS_RANK"]), int(E["HOROVOD_CROSS_SIZE"])
+
+def ask(method, path, body=b""):
+    # a connection for each request, as Horovod's client
+    connection = http.client.HTTPConnection(E["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(E["HOROVOD_GLOO_RENDEZVOUS_PORT"]), timeout=60)
+    connection.request(method, path, body)
+    answer = connection.getresponse()
+    data = answer.read()
+    connection.close()
+    return answer.status, data
+
+def meet(scope, rank, size, value):
+    assert ask("PUT", f"/{scope}/{rank}", value) == (200, b"")
+    found = []
+    for other in range(size):
+        while (answer := ask("GET", f"/{scope}/{other}"))[0] == 404:
+            time.sleep(0.01)
+        assert answer[0] == 200, answer
+        found.append(answer[1].hex())
+    return found
+
+out = []
+for turn in range(2):
+    for scope, at, count in (("global", rank, size), ("local_" + E["HOROVOD_HOSTNAME"], local, local_size),
+                             (f"cross_{local}", cross, cross_size)):
+        found = meet(f"{scope}", at, count, b"%d \x00\xff of %d in turn %d" % (at, rank, turn))
+        meet(f"all_have_read_{turn}_{scope}", at, count, b"")  # Gloo's full mesh of connections: nobody is missing
+        assert ask("DELETE", f"/{scope}/{at}") == (200, b"")
+        while ask("GET", f"/{scope}/{at}")[0] != 404:  # until all have deleted theirs
+            time.sleep(0.01)
+        out.append([bytes.fromhex(text).decode("latin-1") for text in found])
+print(json.dumps({"rank": rank, "found": out, "controller": E["HOROVOD_CONTROLLER"], "cpu": E["HOROVOD_CPU_OPERATIONS"]}), flush=True)
+"""
+
+
+def ranks_meet_in_all_scopes_twice():
+    with Case() as case:
+        done = case.ctl("run", "--standalone", "--max-restarts", "0", "--nnodes", "2", "--nproc-per-node", "2", "--env-style",
+                        "horovod", "--", "python3", "-c", RANK)
+        equal(done.returncode, 0, done.stderr)
+        ranks = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda one: one["rank"])
+        for rank, one in enumerate(ranks):
+            node, local = divmod(rank, 2)
+            equal((one["rank"], one["controller"], one["cpu"]), (rank, "gloo", "gloo"))
+            for turn in range(2):
+                scopes = ([(i, i) for i in range(4)], [(i, 2 * node + i) for i in range(2)], [(i, 2 * i + local) for i in range(2)])
+                equal(one["found"][3 * turn:3 * turn + 3],
+                      [[f"{at} \0\xff of {owner} in turn {turn}" for at, owner in scope] for scope in scopes])
+
+
+def what_the_job_sets_itself_stands():
+    with Case() as case:
+        done = case.ctl("run", "--standalone", "--env-style", "horovod", "--env", "HOROVOD_CONTROLLER=mpi", "--", "sh", "-c",
+                        'echo "$HOROVOD_CONTROLLER $HOROVOD_CPU_OPERATIONS"')
+        equal((done.returncode, done.stdout), (0, "mpi gloo\n"), done.stderr)
+        done = case.ctl("run", "--standalone", "--no-store", "--env-style", "horovod", "--", "sh", "-c",
+                        'echo "${HOROVOD_GLOO_RENDEZVOUS_PORT-none} $HOROVOD_RANK"')
+        equal((done.returncode, done.stdout), (0, "none 0\n"), done.stderr)
+
+
+if __name__ == "__main__":
+    run_tests([ranks_meet_in_all_scopes_twice, what_the_job_sets_itself_stands])

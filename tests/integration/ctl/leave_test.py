@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""launcherd --drain-on-term: SIGTERM stops its jobs with their grace, they go on elsewhere, and only then launcherd ends."""
+import os
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from ctl_lib import BUILD, WAIT_S, Case, Cluster, clean_environ, wait_until  # noqa: E402
+
+# Says on SIGTERM that it has a second for its checkpoint, and takes it.
+PROGRAM = "trap 'echo saving; sleep 1; echo saved; exit 143' TERM; echo begun; while :; do sleep 0.1; done"
+
+
+def start_node(case, cluster, name, *more):
+    """As ctl_lib's launch, but without --exit-with-parent, which contradicts --drain-on-term."""
+    with open(f"{case.dir}/{name}.log", "ab") as log:
+        daemon = subprocess.Popen([os.path.join(BUILD, "launcherd", "launcherd"), "--server", cluster.server, "--name", name, "--slots", "1",
+                                   "--allow-root", "--state-dir", f"{case.dir}/{name}", *more], env=clean_environ(),
+                                  stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
+    assert daemon.stdout.readline(), f"{name} did not get ready"
+    cluster.daemons[name] = daemon
+
+
+def main():
+    with Case() as case, Cluster(case, nodes=0) as cluster:
+        start_node(case, cluster, "leaves", "--drain-on-term")
+        job = cluster.submit("--name", "j", "--nodes", "1", "--nproc-per-node", "1", "--cwd", "/", "--", "sh", "-c", PROGRAM)
+        wait_until("its first line", lambda: "begun" in cluster.ctl("logs", job).stdout)
+        start_node(case, cluster, "stays")
+        leaving = cluster.daemons.pop("leaves")
+        leaving.send_signal(signal.SIGTERM)
+        assert leaving.wait(WAIT_S) == 0
+        leaving.stdout.close()
+        with open(f"{case.dir}/leaves.log", encoding="utf-8") as log:
+            text = log.read()
+        assert "draining this node before the end" in text and "no job is here any more: ending" in text, text
+        wait_until("its second generation", lambda: (s := cluster.status(job))["generation"] == 2 and s["state"] == "running")
+        status = cluster.status(job)
+        assert status["ranks"][0]["node"] == "stays" and status["restarts_used"] == 0, status
+        events = cluster.ctl("events", job).stdout
+        assert "it leaves node leaves, whose launcherd was told to end" in events, events
+        cluster.ctl("cancel", "--now", job)
+        wait_until("its end", lambda: cluster.status(job)["exit"] is not None)
+        stays = cluster.daemons.pop("stays")
+        stays.terminate()
+        assert stays.wait(WAIT_S) == 0  # without the option: at once
+        stays.stdout.close()
+    print("ok a node leaves")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Jobs that wait for other jobs, arrays, preemption, a warning before the end of --time: ddpctl against a private cluster."""
+import json
+import os
+
+from ctl_lib import Case, Cluster, equal, run_tests, wait_until
+
+
+def states(cluster, *jobs):
+    return [cluster.status(job)["state"] for job in jobs]
+
+
+def jobs_after_others():
+    with Case() as case, Cluster(case) as cluster:
+        gate = os.path.join(case.dir, "gate")
+        hold = ("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done")
+        first = cluster.submit("--name", "prep", "--", *hold)
+        good = cluster.submit("--name", "train", "--after", "prep", "--", "true")
+        last = cluster.submit("--after", "@last:ok", "--", "true")
+        equal(cluster.status(good)["reason"], "waits for job 1 (prep) to succeed (--after)")
+        equal(cluster.ctl("why", good).stdout, "train (2) queued: waits for job 1 (prep) to succeed (--after)\n")
+        cluster.kill_server()  # the wait is stored
+        cluster.start_server()
+        wait_until("the job", lambda: cluster.status(first)["state"] == "running")
+        equal(states(cluster, good, last), ["queued", "queued"])
+        open(gate, "w").close()
+        equal(cluster.ctl("wait", last).returncode, 0)
+        equal(states(cluster, first, good, last), ["succeeded"] * 3)
+
+        failed = cluster.submit("--max-restarts", "0", "--name", "bad", "--", "false")
+        cluster.ctl("wait", failed)
+        never = cluster.submit("--after", failed, "--", "true")
+        anyhow = cluster.submit("--after", f"{failed}:any", "--", "true")
+        equal(cluster.ctl("wait", never).returncode, 125)
+        equal(cluster.status(never)["reason"],
+              f"job {failed} has failed, and this one was to start after its success (--after {failed}:ok)")
+        equal(cluster.ctl("wait", anyhow).returncode, 0)
+
+        waits = cluster.submit("--name", "waits", "--", "sleep", "600")
+        behind = cluster.submit("--after", waits, "--", "true")
+        equal(cluster.ctl("cancel", "--now", "--wait", waits).returncode, 0)
+        equal(cluster.ctl("wait", behind).returncode, 125)
+        assert "was cancelled" in cluster.status(behind)["reason"]
+
+        refused = cluster.ctl("submit", "--after", "99", "--", "true")
+        equal((refused.returncode, refused.stdout), (3, ""))
+        assert "there is no job 99" in refused.stderr, refused.stderr
+        refused = cluster.ctl("submit", "--after", "1:never", "--", "true")
+        equal(refused.returncode, 2)
+
+
+def arrays():
+    with Case() as case, Cluster(case, slots=8) as cluster:
+        gate = os.path.join(case.dir, "gate")
+        count = ("sh", "-c", f"echo $DDP_ARRAY_JOB_ID $DDP_ARRAY_INDEX of $DDP_ARRAY_COUNT $DDP_ARRAY_MIN "
+                             f"$DDP_ARRAY_MAX $SLURM_ARRAY_TASK_ID; while [ ! -e {gate} ]; do sleep 0.02; done; "
+                             f"exit $((DDP_ARRAY_INDEX == 6))")
+        done = cluster.ctl("submit", "--name", "sweep", "--array", "0,2-8:2%2", "--max-restarts", "0", "--env-style",
+                           "slurm", "--", *count)
+        equal((done.returncode, done.stdout), (0, "1\n"), done.stderr)
+        assert "array 0,2-8:2%2, each with 1 rank" in done.stderr, done.stderr
+        wait_until("two jobs", lambda: states(cluster, "1_0", "1_2") == ["running", "running"])
+        equal(states(cluster, "1_4", "1_6", "1_8"), ["queued"] * 3)
+        equal(cluster.status("1_6")["array"], {"job": 1, "index": 6, "count": 5})
+        after = cluster.submit("--after", "sweep:any", "--", "true")
+        wait_until("its output", lambda: cluster.ctl("logs", "1_2", "--raw").stdout == "1 2 of 5 0 8 2\n")
+
+        lines = cluster.ctl("ps").stdout.splitlines()
+        equal(len(lines), 3)  # the array is one line
+        equal(lines[1].split(None, 4)[:4], ["1_[0,2,4,6,8]", "sweep", "running", "2/5"])
+        assert "2 running, 3 queued: waits for other jobs of its array" in lines[1], lines[1]
+        for option in ("--expand", "-a"):
+            lines = cluster.ctl("ps", option).stdout.splitlines()
+            equal([line.split()[0] for line in lines[1:]], ["1_0", "1_2", "1_4", "1_6", "1_8", after])
+        lines = cluster.ctl("status", "1").stdout.splitlines()
+        equal([line.split()[0] for line in lines[1:]], ["1_0", "1_2", "1_4", "1_6", "1_8"])
+
+        cluster.kill_server()
+        cluster.start_server()
+        open(gate, "w").close()
+        equal(cluster.ctl("wait", "sweep").returncode, 1)  # of 1_6
+        equal(cluster.ctl("wait", after).returncode, 0)
+        equal(states(cluster, "1_0", "1_2", "1_4", "1_6", "1_8"), ["succeeded"] * 3 + ["failed", "succeeded"])
+        equal([job["array"]["index"] for job in json.loads(cluster.ctl("status", "1", "--json").stdout)["jobs"]],
+              [0, 2, 4, 6, 8])
+
+        done = cluster.ctl("submit", "--array", "0-9%1", "--", "sleep", "600")
+        array = done.stdout.strip()
+        equal(cluster.ctl("cancel", "--now", f"{array}_3").returncode, 0)
+        equal(states(cluster, f"{array}_3", f"{array}_2"), ["cancelled", "queued"])
+        equal(cluster.ctl("cancel", "--now", "--wait", array).returncode, 0)
+        equal(states(cluster, *(f"{array}_{i}" for i in range(10))), ["cancelled"] * 10)
+        equal(cluster.ctl("status", f"{array}_77").returncode, 3)
+
+        for wrong in ("9-1", "0-1000", "1,1", "x"):
+            refused = cluster.ctl("submit", "--array", wrong, "--", "true")
+            equal((refused.returncode, refused.stdout), (2, ""), refused.stderr)
+        refused = cluster.ctl("submit", "-f", "--array", "0-3", "--", "true")
+        equal(refused.returncode, 125)
+        assert "only one can be followed" in refused.stderr, refused.stderr
+
+
+def preemption():
+    with Case() as case, Cluster(case, nodes=2, slots=2, server_options=("--preempt", "priority")) as cluster:
+        gate = os.path.join(case.dir, "gate")
+        said = os.path.join(case.dir, "said")
+        hold = f"trap 'echo $DDP_GENERATION >> {said}; exit 0' TERM; while [ ! -e {gate} ]; do sleep 0.02; done"
+        low = cluster.submit("-n", "2", "--priority", "-5", "--name", "low", "--", "sh", "-c", hold)
+        equal_one = cluster.submit("-n", "2", "--name", "usual", "--", "sh", "-c", hold)
+        wait_until("both", lambda: states(cluster, low, equal_one) == ["running", "running"])
+        high = cluster.submit("-n", "2", "--name", "urgent", "--", "sh", "-c", hold)
+        wait_until("the urgent job", lambda: states(cluster, high) == ["running"])
+        equal(cluster.status(equal_one)["generation"], 1)  # an equal: it runs on
+        status = cluster.status(low)
+        equal((status["state"], status["generation"], status["id"]), ("queued", 1, int(low)))
+        assert "preempted by job 3 (urgent) for its priority, 0 against -5" in cluster.ctl("events", low).stdout
+        with open(said, encoding="ascii") as file:
+            equal(file.read().split(), ["1", "1"])  # each of its ranks was told, and no rank of the other
+        cluster.kill_server()
+        cluster.start_server()
+        open(gate, "w").close()
+        equal(cluster.ctl("wait", high, equal_one, low).returncode, 0)
+        status = cluster.status(low)
+        equal((status["state"], status["generation"], status["restarts_used"]), ("succeeded", 2, 0))
+
+
+def a_warning_before_the_end_of_the_time():
+    with Case() as case, Cluster(case) as cluster:
+        saves = "trap 'echo saved; exit 0' USR1; while true; do sleep 0.02; done"
+        saver = cluster.submit("-n", "2", "--time", "61s", "--warn", "60s:USR1", "--", "sh", "-c", saves)
+        equal(cluster.ctl("wait", saver).returncode, 0)  # 60 s before it would have been stopped
+        equal(cluster.ctl("logs", saver, "--raw").stdout, "saved\nsaved\n")
+        deaf = cluster.submit("--time", "2s", "--warn", "1900ms:USR1", "--grace", "1s", "--max-restarts", "3", "--",
+                              "sh", "-c", "trap 'echo warned' USR1; trap '' TERM; while true; do sleep 0.02; done")
+        equal(cluster.ctl("wait", deaf).returncode, 124)
+        equal(cluster.ctl("logs", deaf, "--raw").stdout.splitlines()[0], "warned")
+        equal(cluster.status(deaf)["restarts"], 0)
+        equal(cluster.ctl("submit", "--warn", "60s:USR1", "--time", "60s", "--", "true").returncode, 2)
+
+
+run_tests([jobs_after_others, arrays, preemption, a_warning_before_the_end_of_the_time], side_by_side=4)

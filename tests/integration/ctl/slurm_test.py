@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""ddpctl run --slurm on a real slurmctld and three slurmd of this machine: size of the job, exit codes, keys, Slurm's signals,
+and that nothing is left behind. Skipped where Slurm is not installed."""
+import glob
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+
+from ctl_lib import BUILD, Case, DDPCTL, clean_environ, equal, run_tests
+from slurm_cluster import SlurmCluster, missing
+
+STAND_IN = os.environ.get("STAND_IN_DIR", os.path.join(BUILD, "tests", "standin", "nvml"))
+RUN = (DDPCTL, "run", "--slurm", "--max-restarts", "0")
+CLUSTER = None
+# A rank that writes what came and ends well, as one that keeps a checkpoint.
+TRAINS = """
+import os, signal, sys
+def on_end(number, frame):
+    os.write(1, b"rank %s keeps a checkpoint\\n" % os.environb[b"RANK"])
+    sys.exit(0)
+signal.signal(signal.SIGTERM, on_end)
+signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"rank %s got SIGUSR1\\n" % os.environb[b"RANK"]))
+os.write(1, b"rank %s trains, restart %s\\n" % (os.environb[b"RANK"], os.environb.get(b"SLURM_RESTART_COUNT", b"0")))
+while True:
+    signal.pause()
+"""
+
+
+def salloc(case, options, *command, **more):
+    """Runs a command in an allocation; with the exit code of the command."""
+    done = CLUSTER.run("salloc", "--quiet", *options, *command, env=CLUSTER.environ(**case.environ(**more)), cwd=case.dir)
+    return done
+
+
+class Batch:
+    """A batch job that runs TRAINS."""
+
+    def __init__(self, case, *options, exec_word="exec ", sbatch=("-N2",)):
+        self.case = case
+        self.output = f"{case.dir}/output"
+        with open(f"{case.dir}/trains.py", "w", encoding="utf-8") as file:
+            file.write(TRAINS)
+        with open(f"{case.dir}/job.sh", "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\n{exec_word}{' '.join(RUN)} {' '.join(options)} -- python3 {case.dir}/trains.py\n")
+        done = CLUSTER.run("sbatch", "--parsable", f"--output={self.output}", "--open-mode=append", *sbatch, f"{case.dir}/job.sh",
+                           env=CLUSTER.environ(**case.environ()), cwd=case.dir)
+        self.job = done.stdout.strip()
+        assert self.job.isdigit(), done.stderr
+        self.wait(2, " trains, restart 0\n")
+
+    def text(self):
+        if not os.path.exists(self.output):
+            return ""
+        with open(self.output, encoding="utf-8") as file:
+            return file.read()
+
+    def wait(self, count, words):
+        CLUSTER.wait(f"{count} times {words!r} in {self.output}", lambda: self.text().count(words) >= count)
+
+    def wait_gone(self):
+        """Every process, and the job itself."""
+        CLUSTER.wait("the job's processes have ended", lambda: not self.case.processes())
+        CLUSTER.wait("the job has ended", lambda: not CLUSTER.run("squeue", "-h", "-t", "R,CG", "-j", self.job).stdout)
+
+    def sweep(self):
+        """Slurm may have killed the tasks on the nodes before they removed their folders: then the next run removes them."""
+        done = salloc(self.case, ["-N1"], *RUN, "--", "true")
+        equal(done.returncode, 0, done.stderr)
+
+    def state(self):
+        return re.search(r"JobState=(\w+).*ExitCode=(\d+:\d+)", CLUSTER.run("scontrol", "show", "job", self.job).stdout,
+                         re.DOTALL).groups()
+
+
+def where_it_cannot_run_it_says_why():
+    with Case() as case:
+        for variables, words in (
+                ({}, "SLURM_JOB_ID is not set: put the command into a script for sbatch"),
+                ({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "two"}, "SLURM_JOB_NUM_NODES=two is not of the form"),
+                ({"SLURM_JOB_ID": "7"}, "Slurm does not say how many nodes job 7 has"),
+                ({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "PATH": case.dir}, "srun is not on PATH")):
+            done = subprocess.run([*RUN, "--", "/bin/true"], env=CLUSTER.environ(**case.environ(**variables)), check=False,
+                                  capture_output=True, text=True, timeout=60)
+            equal(done.returncode, 125, done.stderr)
+            assert words in done.stderr, (words, done.stderr)
+
+
+def the_allocation_gives_the_size():
+    with Case() as case:
+        done = salloc(case, ["-N2", "--ntasks-per-node=2"], *RUN, "--", "sh", "-c",
+                      'echo "$RANK $WORLD_SIZE $LOCAL_RANK ${SLURM_PROCID-none} $SLURM_JOB_NUM_NODES"')
+        equal(done.returncode, 0, done.stderr)
+        equal(sorted(done.stdout.splitlines()), ["0 4 0 none 2", "1 4 1 none 2", "2 4 0 none 2", "3 4 1 none 2"])
+        done = salloc(case, ["-N2", "--ntasks-per-node=2"], *RUN, "--nodes", "1", "-n", "3", "--env-style", "slurm", "--", "sh",
+                      "-c", 'echo "$SLURM_PROCID $SLURM_NTASKS $SLURM_JOB_NAME"')
+        equal(done.returncode, 0, done.stderr)
+        equal(sorted(done.stdout.splitlines()), ["0 3 interactive", "1 3 interactive", "2 3 interactive"])
+        done = salloc(case, ["-N2"], *RUN, "--nodes", "3", "--", "true")
+        equal(done.returncode, 125)
+        assert "--nodes 3: the allocation of Slurm's job " in done.stderr, done.stderr
+        done = salloc(case, ["-N1"], *RUN, "--nproc-per-node", "gpu", "--", "true")
+        equal(done.returncode, 125)
+        assert "Slurm says of no GPU in job " in done.stderr, done.stderr
+
+
+def gpus_of_the_allocation_are_given_out():
+    with Case() as case:
+        with open(f"{case.dir}/nvml", "w", encoding="ascii") as file:
+            file.write("gpus 2\nmemory 0 500\nmemory 1 500\n")
+        done = salloc(case, ["-N2", "--gpus-per-node=2"], *RUN, "--", "sh", "-c", 'echo "$RANK $CUDA_VISIBLE_DEVICES"',
+                      LD_LIBRARY_PATH=STAND_IN, STAND_IN_NVML=f"{case.dir}/nvml")
+        equal(done.returncode, 0, done.stderr)
+        equal(sorted(done.stdout.splitlines()), ["0 0,1", "1 0,1", "2 0,1", "3 0,1"])
+
+
+def the_exit_code_is_the_job_s():
+    with Case() as case:
+        done = salloc(case, ["-N3"], *RUN, "--", "sh", "-c", 'test "$RANK" = 2 && exit 7; exec sleep 600')
+        equal(done.returncode, 7, done.stderr)
+        assert "rank 2 exited with code 7" in done.stderr, done.stderr
+
+
+def keys_are_in_no_command_line_and_no_environment():
+    with Case() as case:
+        batch = Batch(case)
+        pids = case.processes()
+        names = []
+        for pid in pids:
+            with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+                names.append(file.read().strip())
+            for what in ("cmdline", "environ"):
+                with open(f"/proc/{pid}/{what}", "rb") as file:
+                    assert b"ddp://" not in file.read(), f"{what} of {names[-1]}"
+        assert {"rendezvous", "launcherd", "ddpctl", "srun"} <= set(names), names
+        keys = [path for path in glob.glob(f"{case.temp}/**", recursive=True) if path.endswith("key")]
+        assert len(keys) >= 2, keys
+        for path in keys:
+            equal(stat.S_IMODE(os.stat(path).st_mode), 0o600, path)
+        CLUSTER.run("scancel", batch.job)
+        batch.wait_gone()
+
+
+def scancel_gives_the_ranks_their_grace():
+    for exec_word in ("exec ", ""):
+        with Case() as case:
+            batch = Batch(case, exec_word=exec_word)
+            CLUSTER.run("scancel", batch.job)
+            batch.wait_gone()
+            batch.sweep()
+            for rank in (0, 1):
+                assert f"rank {rank} keeps a checkpoint\n" in batch.text(), batch.text()
+            equal(batch.state()[0], "CANCELLED")
+
+
+def a_signal_goes_to_the_ranks_and_the_job_goes_on():
+    with Case() as case:
+        batch = Batch(case)
+        CLUSTER.run("scancel", "--signal=USR1", batch.job)  # to the steps, as sbatch --signal=USR1@60
+        batch.wait(2, " got SIGUSR1\n")
+        daemons = len(case.processes())
+        CLUSTER.run("scancel", "--signal=USR1", "--batch", batch.job)  # to us, as --signal=B:USR1@60
+        batch.wait(4, " got SIGUSR1\n")
+        equal(len(case.processes()), daemons)
+        assert "unexpectedly" not in batch.text(), batch.text()
+        CLUSTER.run("scancel", batch.job)
+        batch.wait_gone()
+
+
+def a_requeued_job_runs_again():
+    with Case() as case:
+        batch = Batch(case)
+        CLUSTER.run("scontrol", "requeue", batch.job)
+        batch.wait(2, " keeps a checkpoint\n")
+        batch.wait_gone()
+
+        def is_taken():  # Slurm would wait two minutes; within the same second it refuses its own credential of the first start
+            return CLUSTER.run("scontrol", "update", f"JobId={batch.job}", "StartTime=now+3").returncode == 0
+
+        CLUSTER.wait("the job has a time to start", is_taken)
+        batch.wait(2, " trains, restart 1\n")
+        CLUSTER.run("scancel", batch.job)
+        batch.wait_gone()
+        batch.sweep()
+
+
+def named(case, name):
+    """Our processes of this name, but for the tasks on the nodes."""
+    found = []
+    for pid in case.processes():
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                command = file.read().split(b"\0")
+        except OSError:
+            continue
+        if os.path.basename(command[0]).decode() == name and (name == "srun" or b"--slurm-node" not in command):
+            found.append(pid)
+    return found
+
+
+def nothing_is_left_when_ddpctl_or_srun_is_killed():
+    for name in ("ddpctl", "srun"):
+        with Case() as case:
+            batch = Batch(case, "--log-dir", f"{case.dir}/logs")
+            for pid in named(case, name):
+                os.kill(pid, signal.SIGKILL)
+            batch.wait_gone()
+            batch.sweep()
+            for rank in (0, 1) if name == "ddpctl" else ():  # without srun Slurm itself kills the step
+                with open(glob.glob(f"{case.dir}/logs/**/g1-rank{rank}.log", recursive=True)[0], encoding="utf-8") as file:
+                    assert "keeps a checkpoint" in file.read(), f"rank {rank} after {name}"
+
+
+def a_daemon_that_dies_is_started_again():
+    with Case() as case:
+        batch = Batch(case, "--state-dir", f"{case.dir}/state")
+        for name, count in (("rendezvous", 1), ("launcherd", 2)):
+            for pid in named(case, name)[:count]:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    if b"--exit-with-parent" in file.read():  # not a shim
+                        os.kill(pid, signal.SIGKILL)
+            batch.wait(count, f"{name} ended unexpectedly (killed by SIGKILL); it is started again")
+            batch.wait(count, f"{name} runs again")
+        CLUSTER.run("scancel", batch.job)
+        batch.wait_gone()
+        equal(batch.text().count(" trains, "), 2)
+        equal(batch.text().count(" keeps a checkpoint\n") >= 2, True, batch.text())
+        equal(len(os.listdir(f"{case.dir}/state/{batch.job}.0")), 2)
+
+
+def main():
+    global CLUSTER  # pylint: disable=global-statement
+    why = missing()
+    if why:
+        print(f"skipped: {why}")
+        sys.exit(77)
+    for name in set(os.environ) - set(clean_environ()):
+        del os.environ[name]
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder, SlurmCluster(folder, nodes=3, gpus=2) as CLUSTER:
+        os.chmod(folder, 0o711)  # munged wants its socket to be reachable
+        run_tests([
+            where_it_cannot_run_it_says_why, the_allocation_gives_the_size, gpus_of_the_allocation_are_given_out,
+            the_exit_code_is_the_job_s, keys_are_in_no_command_line_and_no_environment, scancel_gives_the_ranks_their_grace,
+            a_signal_goes_to_the_ranks_and_the_job_goes_on, a_requeued_job_runs_again,
+            nothing_is_left_when_ddpctl_or_srun_is_killed, a_daemon_that_dies_is_started_again], side_by_side=3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Command lines of torchrun and torch.distributed.launch, carried over word by word: what the ranks see, and what is shown.
+Beside the real torchrun where it is installed. torchrun_test.py [BUILD]"""
+import json
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "pytorch"))
+import pytorch  # noqa: E402
+from ctl_lib import DDPCTL, Case, Cluster, clean_environ, equal, run_tests  # noqa: E402
+
+# What a rank is told: its arguments, and the variables of torchrun's contract.
+SHOW = ("import json, os, sys\n"
+        "names = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'GROUP_RANK', 'GROUP_WORLD_SIZE', 'ROLE_NAME',\n"
+        "         'ROLE_RANK', 'ROLE_WORLD_SIZE', 'TORCHELASTIC_RESTART_COUNT', 'TORCHELASTIC_MAX_RESTARTS', 'TORCHELASTIC_RUN_ID',\n"
+        "         'OMP_NUM_THREADS', 'TORCH_NCCL_ASYNC_ERROR_HANDLING')\n"
+        "line = json.dumps({'argv': sys.argv[1:], 'name': __name__, **{n: os.environ.get(n) for n in names}})\n"
+        "sys.stdout.write(line + '\\n')\nsys.stderr.write('error ' + os.environ['RANK'] + '\\n')\n")
+
+
+def put(case, text=SHOW, name="show.py", mode=0o644):
+    path = f"{case.dir}/{name}"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, mode)
+    return path
+
+
+def run(case, *words, **environ):
+    done = subprocess.run([DDPCTL, "run", "--prefix", "never", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          cwd=case.dir, timeout=120, env=clean_environ(TMPDIR=case.temp, HOME=case.dir, **environ))
+    equal(done.returncode, 0, done.stderr)
+    return done
+
+
+def shown(text):
+    """What each rank printed, by rank."""
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return {int(line["RANK"]): line for line in lines}
+
+
+def errors(text):
+    return sorted(int(number) for number in re.findall(r"^error (\d+)$", text, re.MULTILINE))
+
+
+LINE = ("--standalone", "--nnodes=1", "--nproc_per_node=2", "--max-restarts=0", "--role", "trainer", "--rdzv_id=mine")
+
+
+def ranks_are_told_what_torchrun_tells():
+    with Case() as case:
+        put(case)
+        done = run(case, *LINE, "show.py", "--epochs", "3", "--nnodes", "7")
+        ours = shown(done.stdout)
+        equal(sorted(ours), [0, 1])
+        equal(ours[1]["argv"], ["--epochs", "3", "--nnodes", "7"])
+        equal((ours[1]["ROLE_NAME"], ours[1]["TORCHELASTIC_RUN_ID"]), ("trainer", "mine"))
+        equal(errors(done.stderr), [0, 1])
+        python = os.path.join(pytorch.folder(), "bin", "python")
+        if not os.access(python, os.X_OK):
+            print("skip: the comparison with torchrun (PyTorch is not installed)")
+            return
+        beside = subprocess.run([python, "-m", "torch.distributed.run", *LINE, "show.py", "--epochs", "3", "--nnodes", "7"],
+                                capture_output=True, text=True, cwd=case.dir, stdin=subprocess.DEVNULL, timeout=240,
+                                env=clean_environ(TMPDIR=case.dir, HOME=case.dir))
+        equal(beside.returncode, 0, beside.stderr)
+        theirs = shown(beside.stdout)
+        for rank, facts in theirs.items():  # --standalone of torchrun makes a run id of its own
+            facts["TORCHELASTIC_RUN_ID"] = "mine"
+            equal(ours[rank], facts, f"rank {rank}")
+
+
+def streams_are_chosen_as_with_torchrun():
+    with Case() as case:
+        put(case)
+        base = ("--standalone", "--nproc-per-node", "3", "show.py")
+        for options, out, err in ((("-r", "3"), [], []), (("-r", "1"), [], [0, 1, 2]), (("--redirects", "0:3,1:2"), [1, 2], [2]),
+                                  (("-r", "3", "-t", "1:1"), [1], []), (("-t", "3"), [0, 1, 2], [0, 1, 2]),
+                                  (("--local-ranks-filter", "0,2"), [0, 2], [0, 2]), (("--local_ranks_filter=1", "-r", "2"), [1], [])):
+            done = run(case, *options, *base)
+            equal((sorted(shown(done.stdout)), errors(done.stderr)), (out, err), str(options))
+    with Case() as case, Cluster(case) as cluster:  # what is not shown is in the logs all the same
+        path = put(case)
+        equal(cluster.ctl("run", "-r", "3", "-n", "2", path).stdout, "")
+        equal(sorted(shown(cluster.ctl("logs", "@last", "--prefix", "never").stdout)), [0, 1])
+
+
+def a_program_is_started_as_torchrun_does():
+    with Case() as case:
+        put(case)
+        os.mkdir(f"{case.dir}/package")
+        put(case, name="package/__main__.py")
+        put(case, "#!/bin/sh\necho shell $LOCAL_RANK $1\n", "script.sh", 0o755)
+        put(case, '"""Runs `touch boom`."""\n' + SHOW, "docstring.py", 0o755)
+        for words in (("show.py", "a"), ("-m", "show", "a"), ("--module", "package", "a"), ("--run-path", f"{case.dir}/show.py", "a"),
+                      ("docstring.py", "a")):
+            equal(shown(run(case, "--standalone", *words).stdout)[0]["argv"], ["a"], str(words))
+        assert not os.path.exists(f"{case.dir}/boom"), "a shell ran the docstring"
+        equal(run(case, "--standalone", "--no-python", "./script.sh", "a").stdout, "shell 0 a\n")
+        done = run(case, "--standalone", "show.py", PYTHON_EXEC=sys.executable)
+        assert f"as: {sys.executable} -u" in done.stderr, done.stderr
+
+
+def scripts_of_the_old_launcher_get_their_argument():
+    with Case() as case:
+        put(case)
+        for words in (("show.py", "--lr", "1"), ("python3", "show.py", "--lr", "1"), ("-m", "show", "--lr", "1")):
+            ours = shown(run(case, "--standalone", "--nproc_per_node=2", "--local-rank-arg", "local_rank", *words).stdout)
+            equal([ours[rank]["argv"] for rank in (0, 1)], [[f"--local_rank={rank}", "--lr", "1"] for rank in (0, 1)], str(words))
+
+
+def variables_stand_for_options():
+    with Case() as case:
+        put(case)
+        pet = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "2", "PET_STANDALONE": "1", "PET_MAX_RESTARTS": "5", "PET_ROLE": "r",
+               "PET_NODE_RANK": "0", "PET_RDZV_BACKEND": "c10d", "PET_MASTER_PORT": "1"}
+        ours = shown(run(case, "show.py", **pet).stdout)
+        equal((len(ours), ours[0]["TORCHELASTIC_MAX_RESTARTS"], ours[0]["ROLE_NAME"]), (2, "5", "r"))
+        ours = shown(run(case, "--nproc-per-node", "1", "show.py", DDP_ROLE="ours", **pet).stdout)
+        equal((len(ours), ours[0]["ROLE_NAME"]), (1, "ours"))
+
+
+def what_has_no_effect_is_said():
+    with Case() as case:
+        done = run(case, "--standalone", "--rdzv-backend=c10d", "--rdzv_endpoint", "h:1", "--rdzv-conf", "timeout=9", "--master-addr",
+                   "h", "--master_port=1", "--monitor-interval", "1", "--start-method", "fork", "--local-addr", "h", "--logs-specs",
+                   "x", "--event-log-handler", "x", "--signals-to-handle", "SIGUSR1", "--numa-binding", "node", "--node-rank", "0", "--use_env", "--", "true")
+        said = re.findall(r"^--([a-z-]+) has no effect here: ", done.stderr, re.MULTILINE)
+        equal(sorted(said), sorted(["rdzv-backend", "rdzv-endpoint", "rdzv-conf", "master-addr", "master-port", "monitor-interval",
+                                    "start-method", "local-addr", "logs-specs", "event-log-handler", "signals-to-handle", "numa-binding"]))
+
+
+def other_launchers_variables_are_there_on_request():
+    with Case() as case:
+        text = run(case, "--standalone", "-n", "2", "--env-style", "slurm,horovod,mpi", "--", "sh", "-c",
+                   "echo $SLURM_PROCID $SLURM_NTASKS $SLURM_LOCALID $HOROVOD_RANK $OMPI_COMM_WORLD_RANK $PMI_SIZE").stdout
+        equal(sorted(text.splitlines()), ["0 2 0 0 0 2", "1 2 1 1 1 2"])
+        equal(run(case, "--standalone", "--", "sh", "-c", "echo ${SLURM_PROCID-none}").stdout, "none\n")
+        done = run(case, "--standalone", "--nproc-per-node", "2", "--virtual-local-rank", "--", "sh", "-c", "echo $LOCAL_RANK $RANK")
+        equal(sorted(done.stdout.splitlines()), ["0 0", "0 1"])
+
+
+def the_server_says_how_many_ranks_a_node_can_have():
+    with Case() as case, Cluster(case, slots=3) as cluster:
+        for word in ("cpu", "auto"):
+            done = cluster.ctl("run", "--prefix", "never", "--nproc-per-node", word, "--", "sh", "-c", "echo $LOCAL_WORLD_SIZE")
+            equal((done.returncode, done.stdout), (0, "3\n3\n3\n"), done.stderr)
+        done = cluster.ctl("run", "--nproc-per-node", "gpu", "--", "true")
+        equal(done.returncode, 125)
+        assert "the server has no node with a GPU" in done.stderr, done.stderr
+
+
+def page_text(name):
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3, "docs", name), encoding="utf-8") as page:
+        return page.read()
+
+
+def the_pages_name_verbs_and_options_that_exist():
+    with Case() as case:
+        helps = {}
+        for page in ("from-torchrun.md", "from-slurm.md"):
+            for verb, rest in re.findall(r"ddpctl ([a-z]+)([^`\n]*)", page_text(page)):
+                if verb not in helps:
+                    helps[verb] = case.ctl(verb, "--help")
+                equal(helps[verb].returncode, 0, f"{page}: ddpctl {verb}")
+                for option in re.findall(r"(?<=\s)--[a-z_-]+", re.split(r" -- |\.py", rest)[0].replace("_", "-")):
+                    assert re.search(option + r"[ )\n]", helps[verb].stdout), f"{page}: ddpctl {verb} has no {option}"
+
+
+def every_option_of_torchrun_is_in_the_table():
+    """docs/from-torchrun.md, held against `torchrun --help`: each option is named there, and accepted or refused by name."""
+    table = "".join(line for line in page_text("from-torchrun.md").splitlines() if line.startswith("|"))
+    torchrun = os.path.join(pytorch.folder(), "bin", "torchrun")
+    if not os.access(torchrun, os.X_OK):
+        print("skip: the options of torchrun (PyTorch is not installed)")
+        return
+    text = subprocess.run([torchrun, "--help"], capture_output=True, text=True, timeout=120, check=True).stdout
+    names = {name.replace("_", "-") for name in re.findall(r"(?<![\w-])--([a-z][a-z_-]+)", text.split("options:")[1])}
+    names = {name for name in names if not name.endswith("-") and name != "redirect"}  # of lines that argparse broke
+    assert len(names) > 25, names
+    missing = sorted(name for name in names if f"`--{name}" not in table)
+    equal(missing, [], "options that docs/from-torchrun.md does not name")
+    with Case() as case:
+        for name in sorted(names - {"print-completion", "help"}):
+            done = case.ctl("run", "--dry-run", f"--{name}=1", "--", "true")
+            assert "unknown option" not in done.stderr, f"--{name}: {done.stderr}"
+
+
+if __name__ == "__main__":
+    run_tests([the_pages_name_verbs_and_options_that_exist, every_option_of_torchrun_is_in_the_table, ranks_are_told_what_torchrun_tells, streams_are_chosen_as_with_torchrun, a_program_is_started_as_torchrun_does,
+               scripts_of_the_old_launcher_get_their_argument, variables_stand_for_options, what_has_no_effect_is_said,
+               other_launchers_variables_are_there_on_request, the_server_says_how_many_ranks_a_node_can_have])

@@ -1,0 +1,173 @@
+"""What people see of several servers: any of them is asked, attached verbs go on when another server leads, keys name all servers
+and work with all, also with one that stands by. Usage: ha_clients_test.py BUILD [TEST...]"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from ha_lib import PATIENCE_S, Cluster, Daemon, ddpproto, wait_for
+
+
+def standbys(cluster):
+    leader = cluster.leader()
+    return [server for server in cluster.servers if server is not leader]
+
+
+def fail_over(cluster, number=signal.SIGKILL):
+    """The leader ends; another leads; it comes back."""
+    leader, token = cluster.leader(), cluster.seen.newest()
+    leader.end(number)
+    cluster.seen.wait_above(token)
+    leader.start().ready()
+
+
+def a_standby_refers(cluster):
+    for server in cluster.servers:
+        found = cluster.ctl("nodes", "--json", servers=server.address)
+        assert found.returncode == 0, found
+        assert len(json.loads(found.stdout)["nodes"]) == 2, found.stdout
+    with ddpproto.Peer(standbys(cluster)[0].address) as peer:
+        peer.send("client_hello", protocol=ddpproto.PROTOCOL, version="test")
+        assert peer.recv_until_closed() == [{"type": "refer", "leader": cluster.leader().address}]
+    with ddpproto.Peer(standbys(cluster)[0].address) as peer:  # of version 1
+        peer.send("client_hello", protocol=1, version="test")
+        (answer,) = peer.recv_until_closed()
+        assert (answer["type"], answer["code"]) == ("error", "full"), answer
+        assert cluster.leader().address in answer["message"], answer
+    with ddpproto.Peer(standbys(cluster)[0].address) as peer:
+        peer.send("submit", **ddpproto.submission())
+        (answer,) = peer.recv_until_closed()
+        assert (answer["type"], answer["code"]) == ("error", "bad_request"), answer
+
+
+def announced(cluster):
+    """The servers as the leader knows them, once it knows all."""
+    def find():
+        with cluster.client() as client:
+            servers = client.ask("server_get", request_id=1)["servers"]
+        return servers if len(servers) == 3 else None
+    return wait_for("all three are announced", find)
+
+
+def the_servers_are_shown(cluster):
+    servers = announced(cluster)
+    assert [server["leads"] for server in servers] == [True, False, False], servers
+    assert servers[0]["address"] == cluster.leader().address, servers
+    assert sorted(server["address"] for server in servers) == sorted(server.address for server in cluster.servers)
+    lines = cluster.ctl("server").stdout.splitlines()
+    assert lines[0].startswith("rendezvous ") and lines[1].startswith("leads     %s on " % cluster.leader().address), lines
+    assert [line.split()[:2] for line in lines[2:]] == [["stands", "by"]] * 2, lines
+    answer = json.loads(cluster.ctl("server", "--json").stdout)
+    assert answer["servers"] == servers and answer["server"]["token"] == cluster.seen.newest(), answer
+
+
+def a_dead_address_in_the_list_is_passed_over(cluster):
+    found = cluster.ctl("nodes", "-q", servers="127.0.0.1:1,unix:/nowhere," + standbys(cluster)[0].address)
+    assert (found.returncode, sorted(found.stdout.split())) == (0, ["n0", "n1"]), found
+    found = cluster.ctl("nodes", servers="127.0.0.1:1,unix:/nowhere")
+    assert found.returncode == 5 and "cannot be reached" in found.stderr, found
+    found = cluster.ctl("nodes", servers="127.0.0.1:1,nowhere")
+    assert found.returncode == 5 and '"nowhere" is no address' in found.stderr, found
+
+
+def attached_verbs_go_on(cluster):
+    """run, logs -f and wait survive a leader that is killed, one after the other."""
+    go = cluster.folder + "/go"
+    argv = [cluster.build + "/ddpctl/ddpctl", "--server", cluster.list]
+    script = "echo first; while [ ! -e %s ]; do sleep 0.05; done; echo last; exit 3" % go
+    run = subprocess.Popen([*argv, "run", "--name", "attached", "--max-restarts", "0", "--", "/bin/sh", "-c", script],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout.readline() == "first\n"
+    logs = subprocess.Popen([*argv, "logs", "-f", "attached"], stdout=subprocess.PIPE, text=True)
+    assert logs.stdout.readline() == "first\n"
+    wait = subprocess.Popen([*argv, "wait", "attached"], stdout=subprocess.PIPE, text=True)
+    for _ in range(2):
+        fail_over(cluster)
+        assert run.poll() is None and logs.poll() is None and wait.poll() is None
+    with open(go, "w", encoding="ascii"):
+        pass
+    out, err = run.communicate(timeout=PATIENCE_S)
+    assert (run.returncode, out) == (3, "last\n"), (run.returncode, out, err)
+    assert logs.communicate(timeout=PATIENCE_S)[0] == "last\n"
+    wait.communicate(timeout=PATIENCE_S)
+    assert wait.returncode == 3, wait.returncode
+    with cluster.client() as client:
+        assert client.job("attached")["jobs"][0]["generation"] == 1
+
+
+def a_server_that_is_told_to_end_hands_over(cluster):
+    begun = time.monotonic()
+    fail_over(cluster, signal.SIGTERM)
+    assert time.monotonic() - begun < PATIENCE_S / 4  # not: after its lease; how fast is in docs/results
+
+
+def keys_name_all_servers(cluster):
+    """Over TLS: a key that the leader makes is taken by all, and a standby refers who has it."""
+    announced(cluster)
+    with cluster.client() as client:
+        key = client.ask("principal_add", name="tls0", role="node")["url"]
+        user = client.ask("principal_add", name="anna", role="user")["url"]
+    addresses = re.match("ddp://([^/]*)/tls0#", key).group(1).split(",")
+    assert sorted(addresses) == sorted(server.address for server in cluster.servers), addresses
+    for server in standbys(cluster):
+        def refers():
+            try:
+                with ddpproto.Peer(server.address, key=user) as peer:
+                    peer.send("client_hello", protocol=ddpproto.PROTOCOL, version="test")
+                    return peer.recv_until_closed() == [{"type": "refer", "leader": cluster.leader().address}]
+            except ddpproto.Closed:
+                return False
+        wait_for("the standby knows the key", refers)
+        with ddpproto.Peer(server.address, key=user[:-6] + "AAAAAA") as peer:
+            try:
+                peer.send("client_hello", protocol=ddpproto.PROTOCOL, version="test")
+            except ddpproto.Closed:
+                pass
+            assert peer.recv_until_closed() == [] and "REFUSED" in peer.tunnel_end(), "a wrong key was referred"
+    with open(cluster.folder + "/key", "w", encoding="ascii", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(key)
+    node = Daemon([cluster.build + "/launcherd/launcherd", "--join", "@" + cluster.folder + "/key", "--slots", "1",
+                   "--allow-root", "--state-dir", cluster.folder + "/tls0"], cluster.folder + "/tls0.log").start()
+    node.ready()
+    cluster.nodes.append(node)
+    fail_over(cluster)
+
+    def is_back():
+        with cluster.client() as client:
+            return any(one["name"] == "tls0" and one["state"] == "up" for one in client.nodes())
+    wait_for("the node is at the new server", is_back)
+
+
+TESTS = [a_standby_refers, the_servers_are_shown, a_dead_address_in_the_list_is_passed_over, attached_verbs_go_on,
+         a_server_that_is_told_to_end_hands_over]
+TESTS_TLS = [keys_name_all_servers]
+
+
+def main():
+    failed = 0
+    for tests, options in ((TESTS, []), (TESTS_TLS, ["--require-key"])):
+        tests = [test for test in tests if len(sys.argv) < 3 or test.__name__ in sys.argv[2:]]
+        if not tests:
+            continue
+        cluster = Cluster(sys.argv[1], ["--leader-lease", "2s", *options])
+        try:
+            for test in tests:
+                begun = time.monotonic()
+                try:
+                    test(cluster)
+                    cluster.check()
+                    print("ok %s %.2f s" % (test.__name__, time.monotonic() - begun), flush=True)
+                except Exception as error:  # the others go on
+                    failed += 1
+                    print("not ok %s: %s: %s" % (test.__name__, type(error).__name__, error), flush=True)
+        finally:
+            cluster.close()
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,317 @@
+"""Several servers on a real etcd of three members: the processes, the links between them, and what watches them."""
+
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+import ddpproto  # noqa: E402
+
+PATIENCE_S = 120
+ANSWER_S = 0.5  # a server that does not answer a probe within this is taken for stopped
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def wait_for(what, condition, patience_s=PATIENCE_S):
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)  # between two looks; the end is the condition
+    raise AssertionError("not within %d s: %s" % (patience_s, what))
+
+
+class Etcd:
+    """Three members."""
+
+    def __init__(self, folder):
+        self.folder, self.processes = folder, [None] * 3
+        for _ in range(5):  # a port that was free may be taken when etcd starts
+            self.ports = [free_port() for _ in range(6)]
+            for i in range(3):
+                self.start(i)
+            try:
+                wait_for("etcd answers", self.is_up, 30)
+                return
+            except AssertionError:
+                self.close()
+                shutil.rmtree(folder + "/etcd", ignore_errors=True)
+        raise AssertionError("etcd does not start: see %s/etcd*.log" % folder)
+
+    def start(self, i):
+        client, peer = ("http://127.0.0.1:%d" % self.ports[2 * i + j] for j in range(2))
+        with open("%s/etcd%d.log" % (self.folder, i), "ab") as log:
+            self.processes[i] = subprocess.Popen(
+                ["etcd", "--name", "m%d" % i, "--data-dir", "%s/etcd/m%d" % (self.folder, i),
+                 "--listen-client-urls", client, "--advertise-client-urls", client,
+                 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--log-level", "error",
+                 "--unsafe-no-fsync", "--initial-cluster",
+                 ",".join("m%d=http://127.0.0.1:%d" % (j, self.ports[2 * j + 1]) for j in range(3))],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def is_up(self):
+        try:
+            for i in range(3):
+                with urllib.request.urlopen("http://127.0.0.1:%d/health" % self.ports[2 * i], timeout=2) as answer:
+                    if b'"true"' not in answer.read():
+                        return False
+            return True
+        except OSError:
+            return False
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+class Links:
+    """From one server to all members of etcd, over relays that can be cut: what was sent stays under way until they are
+    mended, new connections are taken and not served."""
+
+    def __init__(self, ports):
+        self.ports, self.is_cut, self.is_ending = ports, False, False
+        self.listeners = []
+        for _ in ports:
+            listener = socket.socket()
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(64)
+            self.listeners.append(listener)
+        self.url = "etcd://" + ",".join("127.0.0.1:%d" % one.getsockname()[1] for one in self.listeners)
+        self.pairs = {}
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        waiting = []
+        while not self.is_ending:
+            sources = self.listeners + ([] if self.is_cut else list(self.pairs))
+            for ready in select.select(sources, [], [], 0.02)[0]:
+                if ready in self.listeners:
+                    waiting.append((ready.accept()[0], self.ports[self.listeners.index(ready)]))
+                elif ready in self.pairs:
+                    self.pass_on(ready)
+            if not self.is_cut:
+                for accepted, port in waiting:
+                    self.join(accepted, port)
+                waiting = []
+
+    def join(self, accepted, port):
+        try:
+            other = socket.create_connection(("127.0.0.1", port), 2)
+        except OSError:
+            accepted.close()
+            return
+        self.pairs[accepted], self.pairs[other] = other, accepted
+
+    def pass_on(self, source):
+        other = self.pairs[source]
+        try:
+            data = source.recv(1 << 16)
+            other.sendall(data)
+        except OSError:
+            data = b""
+        if not data:
+            for one in (source, other):
+                del self.pairs[one]
+                one.close()
+
+    def close(self):
+        self.is_ending = True
+        self.thread.join()
+        for one in self.listeners + list(self.pairs):
+            one.close()
+
+
+class Daemon:
+    def __init__(self, argv, log):
+        self.argv, self.log, self.process = argv, log, None
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.argv, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
+        return self
+
+    def ready(self):
+        line = self.process.stdout.readline().decode()
+        assert " ready " in line, "%s: %r, log %s" % (self.argv[0], line, self.log)
+        return line
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def end(self, number):
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(number)
+        self.process.send_signal(signal.SIGCONT)
+        self.process.wait(PATIENCE_S)
+
+
+class Server(Daemon):
+    """One rendezvous; it keeps its port when it is started again."""
+
+    def __init__(self, build, folder, i, etcd, options):
+        self.links = Links([etcd.ports[2 * j] for j in range(3)])
+        super().__init__([build + "/rendezvous/rendezvous", "--state-dir", "%s/s%d" % (folder, i), "--listen",
+                          "127.0.0.1:0", "--store", self.links.url, *options], "%s/server%d.log" % (folder, i))
+        self.start()
+        self.address = self.ready().split()[3]
+        # where it is asked by who has no key
+        self.asked = "unix:%s/s%d/rendezvous.sock" % (folder, i) if "--require-key" in options else self.address
+        self.argv[self.argv.index("--listen") + 1] = self.address
+
+
+class Seen:
+    """What all answers have said: tokens never go back. An answer counts from its request on."""
+
+    def __init__(self):
+        self.lock = threading.Condition()
+        self.token, self.first_at, self.problem = 0, {}, None
+
+    def newest(self):
+        with self.lock:
+            return self.token
+
+    def add(self, newest_at_request, token, who):
+        with self.lock:
+            if token < newest_at_request:
+                self.problem = "%s acted with token %d although %d had been seen before" % (who, token, newest_at_request)
+            if token > self.token:
+                self.token = token
+                self.first_at[token] = time.monotonic()
+                self.lock.notify_all()
+
+    def wait_above(self, token):
+        with self.lock:
+            assert self.lock.wait_for(lambda: self.token > token or self.problem, PATIENCE_S), "nobody leads"
+            return self.first_at.get(self.token)
+
+
+class Probe(threading.Thread):
+    """Asks one server again and again whether it leads."""
+
+    def __init__(self, server, seen):
+        super().__init__(daemon=True)
+        self.server, self.seen, self.is_ending, self.leads_with = server, seen, False, 0
+        self.start()
+
+    def run(self):
+        while not self.is_ending:
+            newest = self.seen.newest()
+            self.leads_with = self.ask(newest)
+            time.sleep(0.02)  # a rate
+
+    def ask(self, newest):
+        try:
+            with ddpproto.Client(self.server.asked, ANSWER_S) as client:
+                token = client.ask("server_get", request_id=1)["token"]
+        except (OSError, ddpproto.Closed, ddpproto.Refused, KeyError):
+            return 0
+        self.seen.add(newest, token, self.server.address)
+        return token
+
+
+class Submitter(threading.Thread):
+    """Submits small jobs; an answer that was lost is asked for again, with the same request id, until it comes."""
+
+    def __init__(self, servers, folder, every_s):
+        super().__init__(daemon=True)
+        self.servers, self.folder, self.every_s = servers, folder, every_s
+        self.acked, self.is_ending, self.problem = {}, False, None
+        self.start()
+
+    def run(self):
+        while not self.is_ending:
+            self.submit(ddpproto.request_id())
+            time.sleep(self.every_s)  # a rate
+
+    def submit(self, request):
+        argv = ["/bin/sh", "-c", "echo %s >> %s/ran" % (request, self.folder)]
+        for attempt in range(10000):
+            server = self.servers[attempt % len(self.servers)]
+            try:
+                with ddpproto.Client(server.asked, 2) as client:
+                    job = client.submit(request, name=request, argv=argv)["job_id"]
+            except (OSError, ddpproto.Closed, ddpproto.Refused, KeyError):
+                time.sleep(0.02)  # between two tries
+                continue
+            self.acked[request] = job
+            return
+        self.problem = "request %s was never answered" % request
+
+
+class Cluster:
+    def __init__(self, build, options=(), servers=3, nodes=2, every_s=0.01):
+        if shutil.which("etcd") is None:
+            print("skipped: etcd is not installed (Debian: etcd-server)")
+            sys.exit(77)
+        self.build, self.folder = build, tempfile.mkdtemp(prefix="ddp-ha-")
+        self.etcd = Etcd(self.folder)
+        self.servers = [Server(build, self.folder, i, self.etcd, options) for i in range(servers)]
+        self.seen = Seen()
+        self.probes = [Probe(server, self.seen) for server in self.servers]
+        self.seen.wait_above(0)
+        self.list = ",".join(server.asked for server in self.servers)
+        self.nodes = [Daemon([build + "/launcherd/launcherd", "--server", self.list, "--name", "n%d" % i, "--slots", "4",
+                              "--allow-root", "--state-dir", "%s/n%d" % (self.folder, i)],
+                             "%s/node%d.log" % (self.folder, i)).start() for i in range(nodes)]
+        for node in self.nodes:
+            node.ready()
+        self.submitter = Submitter(self.servers, self.folder, every_s)
+
+    def leader(self):
+        def find():
+            token = self.seen.newest()
+            for server, probe in zip(self.servers, self.probes):
+                if probe.leads_with == token:
+                    return server
+            return None
+        return wait_for("a server leads", find)
+
+    def check(self):
+        for problem in (self.seen.problem, self.submitter.problem):
+            assert problem is None, problem
+
+    def client(self):
+        return ddpproto.Client(self.leader().asked)
+
+    def ctl(self, *words, servers=None):
+        return subprocess.run([self.build + "/ddpctl/ddpctl", "--server", servers or self.list, *words],
+                              capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    def end_shims(self):
+        """Of jobs that still run: they would wait for a server that will not come back. Their workers end with them."""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/cmdline" % pid, "rb") as words:
+                    if b"--shim\0" + self.folder.encode() in words.read():
+                        os.kill(int(pid), signal.SIGKILL)
+            except OSError:
+                pass  # it has ended meanwhile
+
+    def close(self):
+        self.submitter.is_ending = True
+        for probe in self.probes:
+            probe.is_ending = True
+        for daemon in self.nodes + self.servers:
+            daemon.end(signal.SIGKILL if daemon in self.servers else signal.SIGTERM)
+        self.end_shims()
+        for server in self.servers:
+            server.links.close()
+        self.etcd.close()
+        shutil.rmtree(self.folder, ignore_errors=True)

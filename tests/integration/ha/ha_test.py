@@ -1,0 +1,183 @@
+"""Several servers on a real etcd: leaders are killed, stopped, ended and cut off from etcd, while jobs are submitted and one
+trains. Usage: ha_test.py BUILD [ROUNDS [CUTS]]; by hand with more rounds (docs/results/several-servers.md).
+
+After each fault another server leads. No request that was answered is lost or doubled, tokens never go back, and the job
+that runs all the time keeps its one generation."""
+
+import os
+import random
+import signal
+import sys
+import time
+
+from ha_lib import PATIENCE_S, Cluster, ddpproto, wait_for
+
+LEASE = "2s"
+
+
+def kill(cluster, leader):
+    """kill -9; it comes back when another leads."""
+    leader.end(signal.SIGKILL)
+    yield
+    leader.start().ready()
+
+
+def terminate(cluster, leader):
+    """It hands over by itself."""
+    leader.end(signal.SIGTERM)
+    assert leader.process.returncode == 0, leader.process.returncode
+    yield
+    leader.start().ready()
+
+
+def schedule(pid, policy, cpus):
+    """Of all threads but the first, which serves."""
+    for task in os.listdir("/proc/%d/task" % pid):
+        os.sched_setaffinity(int(task), cpus)
+        if int(task) != pid or policy == os.SCHED_OTHER:
+            os.sched_setscheduler(int(task), policy, os.sched_param(0))
+
+
+def stop(cluster, leader):
+    """SIGSTOP: what it is asked when another leads, it must not answer when it wakes up. The thread that renews its lease
+    would end it soon; here it runs last, so that it is the server's own look at the clock that counts."""
+    pid, cpus = leader.process.pid, os.sched_getaffinity(0)
+    clients = [ddpproto.Client(leader.asked) for _ in range(20)]
+    tokens = [client.ask("server_get", request_id=1)["token"] for client in clients]
+    schedule(pid, os.SCHED_IDLE, {min(cpus)})
+    leader.signal(signal.SIGSTOP)
+    yield
+    for client in clients:
+        client.send("server_get", request_id=2)
+    clients[0].send("submit", **ddpproto.submission(name="stale"))
+    leader.signal(signal.SIGCONT)
+    answers = [answer for client in clients for answer in client.recv_until_closed()]
+    assert answers == [], "the server with token %d woke up and answered: %s" % (tokens[0], answers)
+    schedule(pid, os.SCHED_OTHER, cpus)
+    for client in clients:
+        client.close()
+
+
+def cut(cluster, leader):
+    """From etcd alone: it must stop by itself."""
+    leader.links.is_cut = True
+    yield
+    leader.links.is_cut = False
+
+
+def choose(rounds, cuts, seed):
+    faults = [cut] * cuts + [(kill, kill, kill, stop, terminate)[i % 5] for i in range(rounds)]
+    random.Random(seed).shuffle(faults)
+    return faults
+
+
+def ran(cluster):
+    """The small jobs that have begun to run, in order."""
+    try:
+        with open(cluster.folder + "/ran", encoding="ascii") as lines:
+            return lines.read().split()
+    except FileNotFoundError:
+        return []
+
+
+def run_fault(cluster, fault):
+    """After some submits and at least one job that this leader has started; so its nodes are back."""
+    acked, begun = len(cluster.submitter.acked) + random.randint(1, 20), len(ran(cluster))
+    wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= acked)
+    wait_for("a job begins", lambda: len(ran(cluster)) > begun)
+    leader, token = cluster.leader(), cluster.seen.newest()
+    begun = fault(cluster, leader)
+    at = time.monotonic()
+    next(begun)
+    found_at = cluster.seen.wait_above(token)
+    for _ in begun:
+        pass
+    cluster.check()
+    return found_at - at
+
+
+def train(cluster):
+    """A job that notices nothing."""
+    with cluster.client() as client:
+        return client.submit(name="train", argv=["/bin/sh", "-c", "echo begun >> %s/train; sleep 100000" % cluster.folder])[
+            "job_id"]
+
+
+def all_jobs(client):
+    jobs, more = [], True
+    while more:
+        page = client.ask("job_list", all=True, after_id=jobs[-1]["job_id"] if jobs else 0, limit=500)
+        jobs, more = jobs + page["jobs"], page["more"]
+    return jobs
+
+
+def check_end(cluster, training):
+    submitter = cluster.submitter
+    submitter.is_ending = True
+    submitter.join(PATIENCE_S)
+    cluster.check()
+
+    def ended():
+        with cluster.client() as client:
+            jobs = all_jobs(client)
+        return jobs if all(job["ended"] for job in jobs if job["job_id"] != training) else None
+
+    jobs = wait_for("all jobs have ended", ended)
+    by_name = {}
+    for job in jobs:
+        by_name.setdefault(job["name"], []).append(job)
+    for request, number in submitter.acked.items():
+        found = by_name.get(request, [])
+        assert [job["job_id"] for job in found] == [number], "%s: answered %d, stored %s" % (request, number, found)
+        assert found[0]["state"] == "succeeded", found
+    assert "stale" not in by_name, "a server that did not lead any more took a job"
+    begun = ran(cluster)
+    assert sorted(begun) == sorted(submitter.acked), "ran %d times, answered %d" % (len(begun), len(submitter.acked))
+    trained = by_name["train"][0]
+    assert (trained["state"], trained["generation"], trained["restarts"]) == ("running", 1, 0), trained
+    with open(cluster.folder + "/train", encoding="ascii") as lines:
+        assert lines.read() == "begun\n"
+    return len(submitter.acked)
+
+
+def show(took):
+    """How long nobody led."""
+    everything = sorted(one for times in took.values() for one in times)
+    if not everything:
+        return
+    for name, times in sorted(took.items()) + [("all", everything)]:
+        times.sort()
+        print("%-9s %4d  p50 %.2f s  p99 %.2f s  max %.2f s" % (
+            name, len(times), times[len(times) // 2], times[min(len(times) - 1, len(times) * 99 // 100)], times[-1]))
+
+
+def main():
+    build = sys.argv[1]
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 17
+    cuts = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+    seed = int(sys.argv[4]) if len(sys.argv) > 4 else random.randrange(1 << 30)
+    cluster = Cluster(build, ["--leader-lease", LEASE])
+    took = {}
+    try:
+        training = train(cluster)
+        wait_for("the training runs", lambda: cluster.ctl("wait", "--for", "running", "train").returncode == 0)
+        for i, fault in enumerate(choose(rounds, cuts, seed)):
+            took.setdefault(fault.__name__, []).append(run_fault(cluster, fault))
+            if (i + 1) % 50 == 0:
+                print("%d faults" % (i + 1), flush=True)
+        count = check_end(cluster, training)
+    except BaseException:
+        print("seed %d" % seed, flush=True)
+        show(took)
+        for server in cluster.servers:
+            with open(server.log, encoding="utf-8") as log:
+                print(server.log, *log.read().splitlines()[-8:], sep="\n  ")
+        raise
+    finally:
+        cluster.close()
+    show(took)
+    print("%d jobs answered, each stored and run once" % count)
+
+
+if __name__ == "__main__":
+    main()

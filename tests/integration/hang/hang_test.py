@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Jobs that hang, with real processes: how soon that is found, which rank `ddpctl why` names, and where the ranks stood.
+
+usage: hang_test.py [NAME ...]
+
+The bounds are the server's options, shortened: --hang-after 3s in place of 30 s. Every case prints how long it took from
+the hang to the event that names it."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "pytorch"), os.path.join(HERE, "..", "..", "lib")]
+import pytorch  # noqa: E402
+import ctl_lib  # noqa: E402
+from ctl_lib import BUILD, Case, Cluster, ptrace_scope  # noqa: E402
+from ddpproto import Skip, run_tests  # noqa: E402
+
+PATIENCE_S = 120
+LEAST_S = 3
+
+
+def wait_until(what, condition):
+    return ctl_lib.wait_until(what, condition, PATIENCE_S)
+
+
+class Nodes(Cluster):
+    """Two nodes of two slots."""
+
+    def __init__(self, case, *options):
+        self.options = options
+        super().__init__(case, nodes=2, slots=2)
+
+    def start_server(self):
+        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock", "--hang-after", f"{LEAST_S}s",
+                    *self.options)
+
+    def begin(self, text, *args, python=sys.executable):
+        path = os.path.join(self.case.dir, "train.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.submit("--cwd", self.case.dir, *args, "--", python, "train.py")
+
+    def events(self, job):
+        return self.ctl("events", job).stdout
+
+    def why(self, job, *args):
+        done = self.ctl("why", "--json", *args, job)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["why"]
+
+    def hang(self, job):
+        """The failure, once the server has found the hang and decided what follows."""
+        wait_until("the end of the hung generation", lambda: any(
+            one["class"] == "hang" and one["decision"] for one in self.why(job)["failures"]))
+        return next(one for one in self.why(job)["failures"] if one["class"] == "hang")
+
+    def steps(self, job):
+        return self.status(job)["progress"]["step"] or 0
+
+
+STEPS = """
+import os, time
+import libddp
+
+rank, generation = libddp.place().rank, libddp.place().generation
+for step in range(1, 1000000):
+    if generation == 1 and rank == 1 and step == 20:
+        time.sleep(10000)  # it never comes
+    time.sleep(0.1)
+    if rank == 0 or generation == 1:
+        libddp.report(step)
+    if generation > 1 and step == 20:
+        break
+    if generation == 1 and rank == 0 and step == 22:
+        time.sleep(10000)  # as in a collective that waits for rank 1
+"""
+
+
+def steps_of_a_script_stop():
+    """Both ranks idle, one is a step behind: within the bound, and the next generation ends well."""
+    with Case() as case, Nodes(case) as cluster:
+        job = cluster.begin(STEPS, "--nodes", "2", "--nproc-per-node", "1", "--name", "steps")
+        wait_until("step 19", lambda: cluster.steps(job) >= 19)
+        begun = time.monotonic()
+        failure = cluster.hang(job)
+        print(f"  found and stopped after {time.monotonic() - begun:.1f} s", flush=True)
+        assert failure["rank"] == 1 and failure["node"] == "node1", failure
+        assert re.match(r"hang: no step for [3-9] s after step 2[12]; the others wait for rank 1 on node1, which is at step 1[0-9] of 2[12]",
+                        failure["cause"]), failure["cause"]
+        assert "ranks 0-1" in failure["stacks"] and "state S" in failure["stacks"], failure["stacks"]
+        assert failure["decision"].startswith("restarted at once (restart 1 of 3)"), failure["decision"]
+        text = cluster.ctl("why", "-g", "1", job).stdout
+        assert "where the ranks stood:" in text, text
+        wait_until("the end", lambda: cluster.status(job)["state"] == "succeeded")
+
+
+ALL_REDUCE = """
+import datetime, os, time
+import torch
+import torch.distributed as dist
+
+def never_comes():
+    while True:
+        time.sleep(1000)
+
+dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=10))
+for step in range(5):
+    dist.all_reduce(torch.ones(1))
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
+    never_comes()
+dist.all_reduce(torch.ones(1))
+print("six sums", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def an_all_reduce_without_rank_1():
+    """A plain PyTorch script, which tells nothing: by --hang-timeout, as both ranks idle; py-spy finds the rank."""
+    bin_ = os.path.join(pytorch.folder(), "bin")
+    if not os.access(os.path.join(bin_, "python"), os.X_OK):
+        raise Skip(f"no PyTorch in {pytorch.folder()}")
+    path = f"{bin_}:{os.environ['PATH']}"
+    spy = shutil.which("py-spy", path=path) and (os.geteuid() == 0 or ptrace_scope() == 0)
+    with Case() as case, Nodes(case) as cluster:
+        job = cluster.begin(ALL_REDUCE, "--nodes", "2", "--nproc-per-node", "1", "--hang-timeout", "3s", "--max-restarts", "1",
+                            "--env", f"PATH={path}", python=os.path.join(bin_, "python"))
+        failure = cluster.hang(job)
+        cause = failure["cause"]
+        print(f"  {cause}", flush=True)
+        assert cause.startswith("hang: "), cause
+        assert "state S" in failure["stacks"], failure["stacks"]
+        if spy:
+            assert (failure["rank"], failure["node"]) == (1, "node1"), failure
+            assert "the others wait for rank 1 on node1, which is in no collective: never_comes (train.py:" in cause, cause
+            groups = re.split(r"^(?=rank)", failure["stacks"], flags=re.MULTILINE)
+            assert "never_comes (train.py:" in next(one for one in groups if one.startswith("rank 1\n")), groups
+            assert "all_reduce (torch/distributed/" in next(one for one in groups if one.startswith("rank 0\n")), groups
+        else:
+            print("  no py-spy that may look: which rank the others wait for is not checked", flush=True)
+            assert failure["rank"] == -1 and "all ranks stand in the same place, as far as is known" in cause, failure
+        wait_until("the end", lambda: cluster.status(job)["state"] == "succeeded")
+        assert cluster.status(job)["generation"] == 2, cluster.status(job)
+        assert "never_comes" in cluster.ctl("why", job).stdout or not spy
+
+
+IDLE = 'if [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then exec sleep 10000; fi'
+BUSY = 'end=$((SECONDS + 12)); while [ $SECONDS -lt $end ]; do :; done'
+
+
+def programs_that_tell_nothing():
+    """The idle one is ended by --hang-timeout, the busy one runs for four times as long, and without the option nothing is ended."""
+    with Case() as case, Nodes(case) as cluster:
+        one = ["--cwd", case.dir, "--nodes", "1", "--nproc-per-node", "1", "--max-restarts", "1"]
+        unbounded = cluster.submit(*one, "--", "sh", "-c", IDLE)
+        busy = cluster.submit(*one, "--hang-timeout", "3s", "--", "bash", "-c", BUSY)
+        begun = time.monotonic()
+        idle = cluster.submit(*one, "--hang-timeout", "3s", "--", "sh", "-c", IDLE)
+        failure = cluster.hang(idle)
+        print(f"  found and stopped {time.monotonic() - begun:.1f} s after the submit", flush=True)
+        assert failure["cause"].startswith("hang: ") and failure["decision"].startswith("restarted at once (restart 1 of 1)"), failure
+        assert "rank 0" in failure["stacks"], failure
+        for job in (idle, busy):
+            wait_until("the end", lambda: cluster.status(job)["state"] not in ("queued", "starting", "running", "restarting"))
+        assert [(cluster.status(job)["state"], cluster.status(job)["generation"]) for job in (idle, busy)] == \
+            [("succeeded", 2), ("succeeded", 1)], (cluster.status(idle), cluster.status(busy))
+        assert cluster.why(busy)["failures"] == [], cluster.why(busy)
+        assert (cluster.status(unbounded)["state"], cluster.status(unbounded)["generation"]) == ("running", 1)
+        cluster.ctl("cancel", unbounded)
+
+
+def rank_process(case, rank):
+    """The ddp-worker of that rank; 0: there is none now."""
+    for pid in case.processes():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                variables = file.read().split(b"\0")
+            with open(f"/proc/{pid}/comm", encoding="ascii") as file:
+                name = file.read().strip()
+        except OSError:
+            continue
+        if name == "ddp-worker" and b"RANK=%d" % rank in variables:
+            return pid
+    return 0
+
+
+def begin_training(case, cluster):
+    worker = os.path.join(BUILD, "worker", "ddp-worker")
+    job = cluster.submit("--cwd", case.dir, "--nodes", "2", "--nproc-per-node", "1", "--max-restarts", "2", "--grace", "2s", "--", worker, "-a",
+                         "convnet", "--dummy", "--device", "cpu", "-b", "16", "--epochs", "1000")
+    wait_until("steps", lambda: cluster.steps(job) >= 5)
+    return job
+
+
+def goes_on(cluster, job):
+    wait_until("steps of the second generation", lambda: cluster.status(job)["generation"] == 2 and cluster.steps(job) >= 5)
+    cluster.ctl("cancel", job)
+
+
+def one_stopped_process_of_ddp_worker():
+    """The heartbeats between the ranks find it first; which rank did not answer is said."""
+    with Case() as case, Nodes(case) as cluster:
+        job = begin_training(case, cluster)
+        os.kill(rank_process(case, 1), signal.SIGSTOP)
+        wait_until("the second generation", lambda: cluster.status(job)["generation"] == 2)
+        failure = cluster.why(job)["failures"][0]
+        print(f"  {failure['class']}: {failure['cause']}", flush=True)
+        assert "rank 1" in failure["cause"], failure
+        goes_on(cluster, job)
+
+
+def all_stopped_processes_of_ddp_worker():
+    """Nobody is left who could miss the others: the server does, as they promised to tell again."""
+    with Case() as case, Nodes(case) as cluster:
+        job = begin_training(case, cluster)
+        begun = time.monotonic()
+        for rank in (0, 1):
+            os.kill(rank_process(case, rank), signal.SIGSTOP)
+        failure = cluster.hang(job)
+        print(f"  found and stopped after {time.monotonic() - begun:.1f} s: {failure['cause']}", flush=True)
+        assert "rank 0 (and 1 more) on node0, whose process is stopped" in failure["cause"], failure
+        assert failure["stacks"].count("state T") in (1, 2) and "state S" not in failure["stacks"], failure["stacks"]
+        goes_on(cluster, job)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests([steps_of_a_script_stop, an_all_reduce_without_rank_1, programs_that_tell_nothing, one_stopped_process_of_ddp_worker,
+                        all_stopped_processes_of_ddp_worker], sys.argv[1:]))

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""How a shim ends its workers, and what they leave, with real processes: stop_test.py LAUNCHERD [NAME...]"""
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from ddpproto import run_tests
+from node_lib import World, is_alive, wait_until
+
+LAUNCHERD = os.path.abspath(sys.argv[1])
+PYTHON = sys.executable
+
+# Rank 0 writes a checkpoint in its SIGTERM handler, which takes HANDLER_S; rank 1 fails when rank 0 is ready.
+HANDLER = """import os, signal, sys, time
+folder, seconds = sys.argv[1], float(sys.argv[2])
+def on_term(*_):
+    with open(f"{folder}/asked", "w") as file:
+        file.write(str(time.monotonic()))
+    time.sleep(seconds)
+    os.rename(f"{folder}/asked", f"{folder}/checkpoint")
+    sys.exit(0)
+if os.environ["RANK"] == "0":
+    signal.signal(signal.SIGTERM, on_term)
+    open(f"{folder}/ready", "w").close()
+    while True:
+        time.sleep(0.05)
+while not os.path.exists(f"{folder}/ready"):
+    time.sleep(0.005)
+os.write(1, b"dying\\n")
+os._exit(3)
+"""
+
+
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+def run_handler(world, seconds, grace_us):
+    """The last report, and how long it took from the failure to the end."""
+    world.server.start(1, 1, [PYTHON, "-c", HANDLER, world.folder, str(seconds)], nproc=2, grace_us=grace_us)
+    world.server.go(1, 1)
+    world.server.wait_report(1, 1, lambda r: r["failed_rank"] == 1, "the failure")
+    begin = time.monotonic()
+    report = world.server.wait_phase(1, 1, "ended")
+    return report, time.monotonic() - begin
+
+
+def test_a_survivor_writes_its_checkpoint():
+    """Its handler takes 3 s. The end does not wait for the rest of the grace."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        report, took = run_handler(world, 3, 30_000_000)
+        ranks = [(r["state"], r["exit_code"], r["signal"]) for r in report["ranks"]]
+        assert ranks == [("stopped", 0, 0), ("exited", 3, 0)], ranks
+        assert report["failed_rank"] == 1 and report["cause"] == "rank 1 exited with code 3", report
+        assert os.path.exists(f"{world.folder}/checkpoint"), "the handler had no time"
+        assert 2.5 < took < 20, took
+        world.forget(node, 1, 1)
+
+
+def test_a_handler_that_outlasts_the_grace_is_killed_and_named():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        report, took = run_handler(world, 1000, 500_000)
+        assert (report["ranks"][0]["state"], report["ranks"][0]["signal"]) == ("stopped", 9), report
+        assert os.path.exists(f"{world.folder}/asked") and took < 20, took
+        log = world.server.log_bytes(1, 1, 0).decode()
+        assert "[... rank 0: 1 process has not ended in the grace and is killed: " in log, log
+        assert f"{report['ranks'][0]['pid']} (python" in log, log
+        assert world.server.log_bytes(1, 1, 1) == b"dying\n"
+        world.forget(node, 1, 1)
+
+
+# A shell ends at SIGTERM, before its program, which still writes.
+WRAPPER = """import os, signal, subprocess, sys, time
+folder = sys.argv[1]
+def on_term(*_):
+    asked = os.path.exists(f"{folder}/checkpoint")
+    time.sleep(1)
+    with open(f"{folder}/checkpoint", "a") as file:
+        file.write("twice" if asked else "once")
+    os._exit(0)
+signal.signal(signal.SIGTERM, on_term)
+open(f"{folder}/ready", "w").close()
+while True:
+    time.sleep(0.05)
+"""
+
+
+def test_the_program_of_a_shell_has_the_grace():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        script = f"{world.folder}/program.py"
+        with open(script, "w") as file:
+            file.write(WRAPPER)
+        world.server.start(1, 1, ["/bin/sh", "-c", f"{PYTHON} {script} {world.folder}; exit 1"], grace_us=20_000_000)
+        world.server.go(1, 1)
+        wait_until(lambda: os.path.exists(f"{world.folder}/ready"), "the program")
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=20_000_000)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert (report["ranks"][0]["state"], report["ranks"][0]["signal"]) == ("stopped", 15), report
+        assert read(f"{world.folder}/checkpoint") == "once"
+        world.forget(node, 1, 1)
+
+
+# Exits 0 and leaves a child that writes whether it got SIGTERM; `stubborn` ignores it.
+LEAVES = """import os, signal, sys, time
+folder, stubborn, seconds = sys.argv[1], sys.argv[2] == "stubborn", float(sys.argv[3])
+if os.fork():
+    while not os.path.exists(f"{folder}/child"):
+        time.sleep(0.005)
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN if stubborn else lambda *_: (open(f"{folder}/asked", "w").close(), os._exit(0)))
+with open(f"{folder}/child.new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(f"{folder}/child.new", f"{folder}/child")
+time.sleep(seconds)
+"""
+
+
+def run_leaving(world, kind, seconds=1000, **more):
+    """The last report, the log, and the pid of what was left."""
+    report = world.server.run(1, [PYTHON, "-c", LEAVES, world.folder, kind, str(seconds)], **more)
+    assert report["failed_rank"] == -1 and report["ranks"][0]["state"] == "exited", report
+    pid = int(read(f"{world.folder}/child"))
+    assert not is_alive(pid), "ended was reported with a process left"
+    return world.server.log_bytes(1, 1, 0).decode(), pid
+
+
+def test_what_is_left_after_success_gets_sigterm_and_is_named():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        log, pid = run_leaving(world, "willing", grace_us=30_000_000)
+        assert os.path.exists(f"{world.folder}/asked"), "it was killed without SIGTERM"
+        assert f"[... rank 0 has exited and left 1 process: {pid} (python" in log and "SIGKILL in 5.0 s ...]\n" in log, log
+        world.forget(node, 1, 1)
+
+
+def test_what_ignores_sigterm_is_killed_and_named():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        log, pid = run_leaving(world, "stubborn", grace_us=300_000)
+        assert f"left 1 process: {pid} (python" in log and "SIGKILL in 0.3 s" in log, log
+        assert f"rank 0: 1 process has not ended in the grace and is killed: {pid} (python" in log, log
+        world.forget(node, 1, 1)
+
+
+def test_what_ends_by_itself_is_not_named():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        log, _ = run_leaving(world, "willing", 0.1, grace_us=30_000_000)
+        assert log == "" and not os.path.exists(f"{world.folder}/asked"), log
+        world.forget(node, 1, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))

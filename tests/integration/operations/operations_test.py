@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""docs/operations.md is what happens: its incidents are made, its commands are run in its order, and their output is held against the
+page's. Numbers, durations and spaces may differ. With DDP_UPDATE_OPERATIONS=1 the page gets the new outputs.
+
+In the page a comment <!-- test: WORDS --> makes an incident (the functions do_* below), and in blocks of ```console the lines after a
+`$ ` are run; the lines after those are the output. A block whose comment says `skip` is not for this machine."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "lib")]
+import ctl_lib  # noqa: E402
+from ctl_lib import BUILD, Case, Cluster, clean_environ  # noqa: E402
+
+PAGE = os.path.join(HERE, "..", "..", "..", "docs", "operations.md")
+PATIENCE_S = 120
+PART = re.compile(r"<!-- test: (.*?) -->|^```console\n(.*?)^```\n", re.M | re.S)
+
+
+def wait_until(what, condition):
+    return ctl_lib.wait_until(what, condition, PATIENCE_S)
+
+
+def normal(text):
+    text = re.sub(r"#([\w-]{20,}|\.\.\.)", "#KEY", text)
+    text = re.sub(r"\b\d+(\.\d+)? ?(ms|s|MiB|KiB)\b|\b\d+[mhd]\d*[ms]?\b", "TIME", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( UTC)?", "TIME", text)
+    text = re.sub(r"\d+(\.\d+)*", "N", text)
+    return [re.sub(r" +", " ", line).strip() for line in text.splitlines() if line.strip()]
+
+
+class Machines(Cluster):
+    """The server on `head`, gpu01 and gpu02 with two slots each; a node that is silent for 4 s is lost."""
+
+    def start_server(self):
+        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock", "--suspect", "2s", "--lost", "4s",
+                    "--lease", "60s", "--listen", "127.0.0.1:0", "--require-key", "--advertise", "head:7400")
+
+    def start_node(self, name):
+        self.launch(name, "launcherd", "--server", self.server, "--name", name, "--slots", "2", "--allow-root")
+
+
+class Page:
+    def __init__(self, case):
+        self.case, self.job = case, None
+        self.cluster = Machines(case, nodes=0)
+        self.bin = os.path.join(case.dir, "bin")
+        os.mkdir(self.bin)
+        for program in ("ddpctl", "rendezvous", "launcherd"):
+            os.symlink(os.path.join(BUILD, program, program), os.path.join(self.bin, program))
+
+    # -- incidents --
+
+    def do_start(self):
+        for name in ("gpu01", "gpu02"):
+            self.cluster.start_node(name)
+        self.job = self.cluster.submit("--name", "train", "--nodes", "2", "--nproc-per-node", "1", "--grace", "1s", "--cwd", "/", "--",
+                                       "sh", "-c", "echo step; exec sleep 100000")
+        self.wait_for("running")
+
+    def wait_for(self, state):
+        wait_until(f"the job is {state}", lambda: self.cluster.status(self.job)["state"] == state)
+
+    def is_up(self, name):
+        return re.search(rf"^{name} +up ", self.cluster.ctl("nodes", "-a").stdout, re.M) is not None
+
+    def do_lose(self, name):
+        """Its power is gone: launcherd, its shim and its workers."""
+        self.cluster.daemons.pop(name).kill()
+        for pid in self.case.processes():
+            with open(f"/proc/{pid}/cmdline", "rb") as line:
+                if f"{self.case.dir}/{name}/".encode() in line.read():
+                    os.kill(pid, 9)
+        wait_until("the loss", lambda: f"node {name} was lost" in self.cluster.ctl("events").stdout)
+
+    def do_return(self, name):
+        self.cluster.start_node(name)
+        wait_until("the node", lambda: self.is_up(name))
+
+    def do_running(self):
+        self.wait_for("running")
+
+    def do_kill_server(self):
+        self.cluster.kill_server()
+
+    def do_start_server(self):
+        self.cluster.start_server()
+        wait_until("the nodes", lambda: self.is_up("gpu01") and self.is_up("gpu02"))
+
+    def do_restart(self, name):
+        daemon = self.cluster.daemons.pop(name)
+        daemon.terminate()
+        assert daemon.wait(PATIENCE_S) == 0
+        self.do_return(name)
+
+    def do_move_state(self):
+        """The state goes to another folder, as it would to another machine, and the server with it."""
+        source, copy = f"{self.case.dir}/rendezvous", f"{self.case.dir}/copy"
+        daemon = self.cluster.daemons.pop("rendezvous")
+        daemon.terminate()
+        assert daemon.wait(PATIENCE_S) == 0
+        shutil.copytree(source, copy, ignore=lambda folder, names: [n for n in names if n.endswith(".sock")])
+        shutil.rmtree(source)
+        os.rename(copy, source)
+        self.do_start_server()
+
+    def do_cancel(self):
+        self.cluster.ctl("cancel", "--now", self.job)
+        wait_until("its end", lambda: self.cluster.status(self.job)["exit"] is not None)
+
+    # -- the page --
+
+    def run(self, command):
+        """As typed on `head`, with this cluster's server."""
+        text = command.replace("ddpctl ", f"ddpctl --server {self.cluster.server} ", 1) if command.startswith("ddpctl ") else command
+        done = subprocess.run(["sh", "-c", text], env=clean_environ(PATH=f"{self.bin}:{os.environ['PATH']}", TMPDIR=self.case.temp,
+                              XDG_CONFIG_HOME=f"{self.case.dir}/config"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
+        return done.stdout.replace(self.cluster.server, "unix:/run/ddp/rendezvous.sock").replace(self.case.dir, "/var/lib/ddp")
+
+    def check(self, block):
+        """The block with the real outputs, and whether it was right."""
+        told, is_right = "", True
+        for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M):
+            end = time.monotonic() + (3 if os.environ.get("DDP_UPDATE_OPERATIONS") else 20)
+            out = self.run(command)
+            while normal(out) != normal(shown) and time.monotonic() < end:  # a state that is still on its way
+                time.sleep(0.1)
+                if "add" in command or "rotate" in command or "remove" in command:
+                    break
+                out = self.run(command)
+            if normal(out) != normal(shown):
+                is_right = False
+                print(f"$ {command}\nsays\n{out}\nand the page\n{shown}", flush=True)
+            told += f"$ {command}\n" + re.sub(r"#[\w-]{20,}", "#...", out)
+        return told, is_right
+
+
+def main():
+    with open(PAGE, encoding="utf-8") as file:
+        text = file.read()
+    update, wrong, blocks, out, at = os.environ.get("DDP_UPDATE_OPERATIONS"), 0, 0, "", 0
+    with Case() as case:
+        page = Page(case)
+        with page.cluster:
+            skip = False
+            for part in PART.finditer(text):
+                out += text[at:part.start()]
+                at = part.end()
+                piece = part[0]
+                if part[1] is not None:
+                    words = part[1].split()
+                    skip = words[0] == "skip"
+                    if not skip:
+                        getattr(page, "do_" + words[0].replace("-", "_"))(*words[1:])
+                elif skip:
+                    skip = False
+                else:
+                    blocks += 1
+                    told, is_right = page.check(part[2])
+                    wrong += not is_right
+                    piece = f"```console\n{told}```\n"
+                out += piece
+    if update:
+        with open(PAGE, "w", encoding="utf-8") as file:
+            file.write(out + text[at:])
+    assert blocks > 0
+    print(f"{blocks} blocks, {wrong} differ")
+    return 1 if wrong and not update else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

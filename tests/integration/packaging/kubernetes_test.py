@@ -1,0 +1,272 @@
+#!/usr/bin/env python3
+"""The manifests of packaging/kubernetes and the files of packaging/containers, against the programs and one another: every option
+that they give exists, ports, names, labels, volumes and accounts agree. With the Python module kubernetes_validate they are held
+against Kubernetes' own schemas too. `keys` runs against a real server behind a kubectl of the test's own."""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+SOURCE, BUILD = os.environ["SOURCE_ROOT"], os.environ["BUILD_ROOT"]
+sys.path.insert(0, os.path.join(SOURCE, "tests", "lib"))
+from ddpproto import Server  # noqa: E402
+
+FOLDER = os.path.join(SOURCE, "packaging", "kubernetes")
+PROGRAMS = {"rendezvous": "rendezvous/rendezvous", "launcherd": "launcherd/launcherd", "ddpctl": "ddpctl/ddpctl",
+            "ddp-worker": "worker/ddp-worker"}
+WRITTEN = {"ddp-control": {"/var/lib/ddp", "/run/ddp", "/tmp"},
+           "ddp-worker": {"/var/lib/ddp", "/run/ddp", "/tmp", "/home/ddp", "/dev/shm"}}
+USER = 10001
+
+
+def load():
+    """{file: [object]} of all manifests."""
+    import yaml  # pylint: disable=import-outside-toplevel # only where it is installed
+    files = {}
+    for name in sorted(os.listdir(FOLDER)):
+        if name.endswith(".yaml"):
+            with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
+                files[name] = [item for item in yaml.safe_load_all(file) if item]
+    return files
+
+
+def options_of(program, *verb):
+    done = subprocess.run([os.path.join(BUILD, PROGRAMS[program]), *verb, "--help"], capture_output=True, text=True, check=True)
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", done.stdout))
+
+
+def check_command(words, where):
+    """The words of a container: a program of ours, and options that it has."""
+    program, rest = words[0], words[1:]
+    assert program in PROGRAMS, f"{where}: {program} is none of our programs"
+    if "--" in rest:
+        at = rest.index("--")
+        check_command(rest[at + 1:], where)
+        rest = rest[:at]
+    known = options_of(program)
+    for word in rest:
+        if program == "ddpctl" and re.fullmatch(r"[a-z]+", word):
+            known |= options_of(program, word)
+    for word in rest:
+        name = word.split("=", 1)[0]
+        assert not word.startswith("--") or name in known, f"{where}: {program} has no option {name}"
+    return dict(word.split("=", 1) for word in rest if word.startswith("--") and "=" in word)
+
+
+def commands_of(container):
+    """What it starts: by its args, and of its probes. `sh -c` is looked at for what it calls."""
+    command = container.get("command", []) + container.get("args", [])
+    if command[:2] == ["sh", "-c"]:
+        assert 'exec ddpctl "$@"' in command[2], command[2]
+        yield "login", ["ddpctl", *re.search(r"ddpctl (login \S+)", command[2])[1].split()]
+        command = command[3:]
+    yield "args", command
+    for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
+        if probe in container:
+            yield probe, container[probe]["exec"]["command"]
+
+
+def check_container(pod, container, claims, where):
+    image = container["image"].split(":")[0]
+    assert image in WRITTEN, f"{where}: no Containerfile makes {image}"
+    for kind in (pod["securityContext"], container["securityContext"]):
+        assert kind.get("privileged") is not True, where
+    assert pod["securityContext"]["runAsNonRoot"] is True and pod["securityContext"]["runAsUser"] == USER, where
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                                            "capabilities": {"drop": ["ALL"]}}, where
+    volumes = {volume["name"] for volume in pod["volumes"]} | claims
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert set(mounts.values()) == volumes, f"{where}: volumes {volumes}, mounted {mounts}"
+    options = {}
+    for what, words in commands_of(container):
+        given = check_command(words, f"{where} {what}")
+        if what == "args":
+            options = given
+        for value in given.values():  # a folder or socket that is written to is in a volume
+            path = value.removeprefix("unix:").removeprefix("@")
+            if path.startswith("/") and what == "args" and "--cwd" not in given:
+                assert any(path == at or path.startswith(at + "/") for at in mounts), f"{where}: {path} is in no volume"
+    return options, mounts
+
+
+def pods(files):
+    for name, items in files.items():
+        for item in items:
+            template = item.get("spec", {}).get("template") if item["kind"] in ("StatefulSet", "Deployment", "DaemonSet", "Job") else None
+            if template:
+                yield f"{name}: {item['kind']} {item['metadata']['name']}", item, template
+
+
+def check_pods(files):
+    found = {}
+    for where, item, template in pods(files):
+        pod, labels = template["spec"], template["metadata"]["labels"]
+        claims = {claim["metadata"]["name"] for claim in item["spec"].get("volumeClaimTemplates", [])}
+        assert pod["automountServiceAccountToken"] is False, where
+        if "selector" in item["spec"]:
+            assert item["spec"]["selector"]["matchLabels"].items() <= labels.items(), where
+        assert len(pod["containers"]) == 1 and "initContainers" not in pod, where
+        options, mounts = check_container(pod, pod["containers"][0], claims, where)
+        assert mounts.keys() <= WRITTEN[pod["containers"][0]["image"]] | {"/etc/ddp", "/etc/ddp/key", "/etc/ddp/etcd"}, (where, mounts)
+        found[where] = (pod, labels, options)
+    return found
+
+
+def find(files, kind, name):
+    return next(item for items in files.values() for item in items if item["kind"] == kind and item["metadata"]["name"] == name)
+
+
+def check_network(files, found):
+    """The server's port is one number everywhere, and who has to reach it may."""
+    service = find(files, "Service", "rendezvous")
+    port = service["spec"]["ports"][0]["port"]
+    for where, (pod, labels, options) in found.items():
+        if "rendezvous" not in where.split()[-1]:
+            continue
+        assert service["spec"]["selector"].items() <= labels.items(), where
+        assert pod["containers"][0]["ports"][0] == {"name": service["spec"]["ports"][0]["targetPort"], "containerPort": port}, where
+        assert options["--listen"].endswith(f":{port}") and options["--advertise"] == f"rendezvous.ddp.svc:{port}", (where, options)
+    policy = find(files, "NetworkPolicy", "rendezvous")["spec"]
+    rule = policy["ingress"][0]
+    assert rule["ports"] == [{"protocol": "TCP", "port": port}], rule
+    callers = [peer["podSelector"]["matchLabels"] for peer in rule["from"]]
+    for where, (_, labels, _) in found.items():
+        calls = "rendezvous" not in where.split()[-1]
+        assert not calls or any(caller.items() <= labels.items() for caller in callers), f"{where} may not call the server: {callers}"
+    assert find(files, "NetworkPolicy", "deny-all")["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
+
+
+def check_node(files, found):
+    daemon = find(files, "DaemonSet", "launcherd")
+    pod, _, options = next(value for where, value in found.items() if where.endswith("DaemonSet launcherd"))
+    args = pod["containers"][0]["args"]
+    assert "--drain-on-term" in args and pod["terminationGracePeriodSeconds"] >= 30 + 10 + 10, args
+    assert pod["hostPID"] is True and daemon["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
+    mount = next(m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "keys")
+    env = {e["name"]: e.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for e in pod["containers"][0]["env"]}
+    assert mount["subPathExpr"] == "$(NODE_NAME)" and env["NODE_NAME"] == "spec.nodeName", (mount, env)
+    assert options["--join"] == "@" + mount["mountPath"], options
+
+
+def check_containerfile(found):
+    """Its stages are the images of the manifests, with the same user and folders; their commands are right too."""
+    with open(os.path.join(SOURCE, "packaging", "containers", "Containerfile"), encoding="utf-8") as file:
+        text = file.read()
+    for image, written in WRITTEN.items():
+        stage = re.search(rf"\nFROM \S+ AS {image.removeprefix('ddp-')}\n((?:(?!\nFROM ).*\n?)*)", text)[1].split("\nFROM ")[0]
+        assert re.search(rf"^USER {USER}:{USER}$", stage, re.M), image
+        volumes = set(re.search(r"^VOLUME (.*)$", stage, re.M)[1].split())
+        assert volumes == written - {"/dev/shm"}, (image, volumes)
+        command = json.loads(re.search(r"^CMD (.*)$", stage, re.M)[1])
+        check_command([re.sub(r"^(--[a-z-]+)$", r"\1", word) for word in command], image)
+    for line in re.findall(r"^(?:ARG \w*BASE=|FROM )(\S+)", text, re.M):
+        assert "/" not in line, f"the host of a registry: {line}"
+    assert {pod["containers"][0]["image"] for pod, _, _ in found.values()} == set(WRITTEN)
+    with open(os.path.join(SOURCE, "packaging", "containers", "setup"), encoding="utf-8") as file:
+        assert f"--uid {USER} --gid {USER}" in file.read()
+
+
+def check_kustomization(files):
+    top = files["kustomization.yaml"][0]
+    assert set(top["resources"]) == set(files) - {"kustomization.yaml", "job.yaml"} - {n for n in files if n.startswith("etcd-")}, top
+    version = subprocess.run([os.path.join(BUILD, PROGRAMS["ddpctl"]), "version", "--json"], capture_output=True, text=True, check=True)
+    for image in top["images"]:
+        assert image["newTag"] == json.loads(version.stdout)["version"], image
+    for name, items in files.items():
+        for item in items if name != "kustomization.yaml" else []:
+            assert item["kind"] == "Namespace" or item["metadata"]["namespace"] == top["namespace"], (name, item["metadata"])
+
+
+def check_schemas(files):
+    try:
+        import kubernetes_validate  # pylint: disable=import-outside-toplevel # only where it is installed
+    except ImportError:
+        print("not held against Kubernetes' schemas: no Python module kubernetes_validate")
+        return
+    count = 0
+    for name, items in files.items():
+        for item in items if name != "kustomization.yaml" else []:
+            kubernetes_validate.validate(item, "1.28", strict=True)
+            count += 1
+    print(f"{count} objects are as Kubernetes' schemas say")
+
+
+KUBECTL = """#!/usr/bin/env python3
+# Plays kubectl over one server and one folder of Secrets.
+import json, os, subprocess, sys
+args = sys.argv[1:]
+assert args[:2] == ["--namespace", "ddp"], args
+args, folder = args[2:], os.environ["SECRETS"]
+if args[0] == "exec":
+    assert args[1:3] == ["rendezvous-0", "--"] and args[3] == "ddpctl", args
+    words = [os.environ["SOCKET"] if word == "unix:/run/ddp/rendezvous.sock" else word for word in args[4:]]
+    sys.exit(subprocess.run([os.environ["DDPCTL"], *words], check=False).returncode)
+path = os.path.join(folder, args[2] if args[0] != "create" else args[3])
+if args[:2] == ["get", "secret"]:
+    sys.exit(0 if os.path.exists(path) else 1)
+if args[:3] == ["create", "secret", "generic"]:
+    json.dump({}, open(path, "x"))
+elif args[:2] == ["patch", "secret"] and args[3:] == ["--patch-file", "/dev/stdin"]:
+    secret = json.load(open(path))
+    secret.update(json.load(sys.stdin)["stringData"])
+    json.dump(secret, open(path, "w"))
+else:
+    sys.exit(f"kubectl of the test: {args}")
+"""
+
+
+def check_keys():
+    with tempfile.TemporaryDirectory(prefix="ddp-keys-") as folder:
+        secrets, kubectl = os.path.join(folder, "secrets"), os.path.join(folder, "kubectl")
+        os.mkdir(secrets)
+        with open(kubectl, "w", encoding="ascii") as file:
+            file.write(KUBECTL)
+        os.chmod(kubectl, 0o755)
+        server = Server(os.path.join(BUILD, PROGRAMS["rendezvous"]), os.path.join(folder, "state"), "--listen", "127.0.0.1:0", "--require-key",
+                        "--advertise", "rendezvous.ddp.svc:7400")
+        env = {**os.environ, "KUBECTL": kubectl, "SECRETS": secrets, "DDPCTL": os.path.join(BUILD, PROGRAMS["ddpctl"]),
+               "SOCKET": f"unix:{folder}/state/rendezvous.sock"}
+
+        def keys(*words):
+            return subprocess.run([os.path.join(FOLDER, "keys"), *words], env=env, capture_output=True, text=True, check=False)
+
+        def read(name):
+            with open(os.path.join(secrets, name), encoding="utf-8") as file:
+                return json.load(file)
+
+        done = keys("node", "gpu01", "gpu-2.example")
+        assert done.returncode == 0 and "ddp://" not in done.stdout + done.stderr, done
+        first = read("ddp-node-keys")
+        assert [re.match(r"ddp://rendezvous\.ddp\.svc:7400/([^#]*)#.{40,}$", first[name])[1] for name in first] == list(first) == \
+            ["gpu01", "gpu-2.example"], list(first)
+        assert keys("node", "gpu01").returncode == 0  # again: a new key
+        assert read("ddp-node-keys")["gpu01"] != first["gpu01"] and read("ddp-node-keys")["gpu-2.example"] == first["gpu-2.example"]
+        assert keys("user").returncode == 0
+        assert read("ddp-user-key")["key"].startswith("ddp://rendezvous.ddp.svc:7400/ddp#")
+        done = keys("node", "no/name")
+        assert done.returncode == 1 and "no key was made for node no/name" in done.stderr, done
+        assert keys("pod", "x").returncode == 1 and keys("node").returncode == 1
+        assert server.stop() == 0
+
+
+def main():
+    try:
+        files = load()
+    except ImportError:
+        print("skipped: no Python module yaml (Debian: python3-yaml)")
+        return 77
+    found = check_pods(files)
+    check_network(files, found)
+    check_node(files, found)
+    check_containerfile(found)
+    check_kustomization(files)
+    check_schemas(files)
+    check_keys()
+    print(f"ok: {len(found)} pods, {sum(len(items) for items in files.values())} objects")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,542 @@
+/* Several servers on one etcd, simulated: the real rendezvous/core/leader.h in each, etcd as one register that carries out each
+ * request at one instant, or never, or after the server has given up waiting for it.
+ *
+ *   sim-election [--seeds N] [--seed N] [--first] [--verbose]
+ *
+ * Faults: requests and answers that are lost or late, etcd that is away, servers that are killed, stopped or cut off, clocks
+ * that run up to 3 % fast or slow, leases that etcd ends up to half a second late.
+ *
+ * Rules, judged by what etcd has at that instant:
+ *   two-act         who acts (sends, answers) has the leader key under its own revision
+ *   stale-write     no write is carried out for a server that does not lead any more
+ *   job-lost        a job whose submit was answered is stored
+ *   job-doubled     a request is stored once
+ *   nobody-leads    after the last fault a server leads and answers submits, within 30 s
+ *   spins           a server makes no more than a thousand steps a second */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/draw.h"
+#include "rendezvous/core/leader.h"
+
+#define SERVERS 3u
+#define EVENTS_MAX 4096u
+#define REQUESTS_MAX 4000u
+#define LEASES_MAX 4000u
+#define SECOND 1000000u
+#define FAULTS_END_US (120u * SECOND)
+#define CALM_US (30u * SECOND)
+#define LEASE_US (2u * SECOND)
+#define FACTOR_ONE 1000 /* of a clock's rate */
+
+enum kind { STEP, ARRIVE, ANSWER, ACT, WRITE_ARRIVES, WRITE_ANSWERED, FAULT };
+
+struct event {
+    uint64_t at_us;
+    enum kind kind;
+    uint32_t server, incarnation;
+    enum leader_request request;
+    struct leader_event answer; /* ANSWER */
+    uint64_t lease_id, revision;
+    uint32_t job; /* WRITE_... */
+    bool is_ok;
+    uint64_t serial; /* of the request that it answers */
+};
+
+struct server {
+    struct leader leader;
+    uint32_t incarnation;
+    bool is_alive;
+    uint64_t stopped_until_us, cut_until_us;
+    int64_t clock_us; /* its clock is this and the time by its rate */
+    uint32_t rate;    /* thousandths */
+    uint64_t serial;  /* of its request at hand */
+    uint64_t steps, step_at_us;
+    bool is_writing;
+};
+
+struct lease {
+    uint64_t ttl_us, end_us; /* 0: gone */
+};
+
+struct etcd {
+    uint64_t revision, key_revision, key_lease; /* key_revision 0: there is no leader key */
+    uint64_t away_until_us;
+    struct lease leases[LEASES_MAX];
+    uint32_t lease_count;
+    uint32_t stored[REQUESTS_MAX]; /* how often each request is there */
+};
+
+struct world {
+    struct draw draw;
+    uint64_t now_us;
+    struct event events[EVENTS_MAX]; /* a heap by at_us */
+    uint32_t event_count;
+    struct server servers[SERVERS];
+    struct etcd etcd;
+    bool acked[REQUESTS_MAX];
+    uint32_t job; /* the request that is being submitted */
+    uint64_t last_ack_us;
+    uint32_t leaders;
+    bool is_verbose;
+    const char *rule;
+    char text[160];
+};
+
+static struct world world;
+
+static uint64_t below(uint64_t n)
+{
+    return draw_u64(&world.draw) % n;
+}
+
+static void fail(const char *rule, uint32_t server)
+{
+    if (world.rule != NULL)
+        return;
+    world.rule = rule;
+    (void)snprintf(world.text, sizeof world.text, "server %u, revision %llu; key has %llu", server,
+                   (unsigned long long)world.servers[server].leader.revision,
+                   (unsigned long long)world.etcd.key_revision);
+}
+
+static void add(struct event event)
+{
+    uint32_t i = world.event_count++;
+
+    if (world.event_count > EVENTS_MAX)
+        abort(); /* of the simulator */
+    while (i > 0 && world.events[(i - 1) / 2].at_us > event.at_us) {
+        world.events[i] = world.events[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    world.events[i] = event;
+}
+
+static struct event take(void)
+{
+    struct event first = world.events[0], last = world.events[--world.event_count];
+    uint32_t i = 0, child;
+
+    while ((child = 2 * i + 1) < world.event_count) {
+        if (child + 1 < world.event_count &&
+            world.events[child + 1].at_us < world.events[child].at_us)
+            child++;
+        if (last.at_us <= world.events[child].at_us)
+            break;
+        world.events[i] = world.events[child];
+        i = child;
+    }
+    world.events[i] = last;
+    return first;
+}
+
+/* -- clocks -- */
+
+static uint64_t clock_of(const struct server *server)
+{
+    return (uint64_t)server->clock_us + world.now_us * server->rate / FACTOR_ONE;
+}
+
+/* When its clock will show that. */
+static uint64_t time_of(const struct server *server, uint64_t clock_us)
+{
+    const uint64_t shown = clock_of(server);
+
+    return clock_us <= shown ? world.now_us
+                             : world.now_us + (clock_us - shown) * FACTOR_ONE / server->rate + 1;
+}
+
+/* -- etcd -- */
+
+static void expire(void)
+{
+    struct etcd *etcd = &world.etcd;
+
+    for (uint32_t i = 0; i < etcd->lease_count; i++) {
+        if (etcd->leases[i].end_us == 0 || etcd->leases[i].end_us > world.now_us)
+            continue;
+        etcd->leases[i].end_us = 0;
+        if (etcd->key_lease == i + 1)
+            etcd->key_revision = etcd->key_lease = 0;
+    }
+}
+
+static bool lives(uint64_t lease_id)
+{
+    return lease_id > 0 && world.etcd.leases[lease_id - 1].end_us != 0;
+}
+
+/* etcd ends a lease when it looks next, twice a second. */
+static void extend(uint64_t lease_id)
+{
+    struct lease *lease = &world.etcd.leases[lease_id - 1];
+
+    lease->end_us = world.now_us + lease->ttl_us + below(SECOND / 2);
+}
+
+static struct leader_event carry_out(enum leader_request request, uint64_t lease_id)
+{
+    struct etcd *etcd = &world.etcd;
+    struct leader_event answer = {.type = LEADER_EVENT_ANSWER, .is_ok = true};
+
+    expire();
+    if (request == LEADER_GRANT) {
+        if (etcd->lease_count == LEASES_MAX)
+            abort();
+        answer.lease_id = ++etcd->lease_count;
+        answer.ttl_us = etcd->leases[answer.lease_id - 1].ttl_us = LEASE_US;
+        extend(answer.lease_id);
+    } else if (request == LEADER_RENEW && lives(lease_id)) {
+        extend(lease_id);
+        answer.ttl_us = LEASE_US;
+    } else if (request == LEADER_REVOKE && lives(lease_id)) {
+        etcd->leases[lease_id - 1].end_us = 1;
+        expire();
+    } else if (request == LEADER_CLAIM && etcd->key_revision == 0) {
+        answer.is_ok = lives(lease_id); /* a put under a lease that is gone is an error */
+        if (answer.is_ok) {
+            etcd->key_revision = ++etcd->revision;
+            etcd->key_lease = lease_id;
+        }
+    } else if (request == LEADER_ANNOUNCE) {
+        answer.is_ok = lives(lease_id);
+    }
+    answer.has_key = etcd->key_revision != 0;
+    answer.key_lease_id = etcd->key_lease;
+    answer.key_revision = etcd->key_revision;
+    return answer;
+}
+
+static bool is_stopped(const struct server *server)
+{
+    return world.now_us < server->stopped_until_us;
+}
+
+static bool is_cut(const struct server *server)
+{
+    return world.now_us < server->cut_until_us || world.now_us < world.etcd.away_until_us;
+}
+
+static uint64_t way_us(void)
+{
+    return below(20) == 0 && world.now_us < FAULTS_END_US ? below(3 * SECOND) : 200 + below(20000);
+}
+
+static bool is_lost(const struct server *server)
+{
+    return is_cut(server) || (world.now_us < FAULTS_END_US && below(50) == 0);
+}
+
+/* -- servers -- */
+
+static void step(uint32_t i, struct leader_event event);
+
+static void begin(uint32_t i)
+{
+    struct server *server = &world.servers[i];
+
+    server->incarnation++;
+    server->is_alive = true;
+    server->is_writing = false;
+    leader_init(&server->leader, LEASE_US, draw_u64(&world.draw));
+    add((struct event){.at_us = world.now_us + 1000,
+                       .kind = STEP,
+                       .server = i,
+                       .incarnation = server->incarnation});
+}
+
+static void send(uint32_t i, const struct leader_action *action)
+{
+    struct server *server = &world.servers[i];
+    struct event event = {.at_us = world.now_us + way_us(),
+                          .kind = ARRIVE,
+                          .server = i,
+                          .incarnation = server->incarnation,
+                          .request = action->request,
+                          .lease_id = server->leader.lease_id,
+                          .serial = ++server->serial};
+
+    event.answer.sent_us = clock_of(server);
+    if (!is_lost(server))
+        add(event);
+    event.at_us = time_of(server, clock_of(server) + action->timeout_us);
+    event.kind = ANSWER; /* none came in time */
+    event.answer.type = LEADER_EVENT_ANSWER;
+    add(event);
+}
+
+static void step(uint32_t i, struct leader_event event)
+{
+    struct server *server = &world.servers[i];
+    const enum leader_state before = server->leader.state;
+    struct leader_action action;
+
+    if (++server->steps > 1000)
+        fail("spins", i);
+    if (world.now_us - server->step_at_us >= SECOND) {
+        server->step_at_us = world.now_us;
+        server->steps = 0;
+    }
+    event.now_us = clock_of(server);
+    action = leader_step(&server->leader, &event);
+    if (server->leader.state == LEADER_LEADING && before != LEADER_LEADING) {
+        world.leaders++;
+        add((struct event){.at_us = world.now_us + 1000 + below(100000),
+                           .kind = ACT,
+                           .server = i,
+                           .incarnation = server->incarnation});
+    }
+    if (world.is_verbose && server->leader.state != before)
+        (void)printf("[%9llu] server %u: state %d, revision %llu\n",
+                     (unsigned long long)world.now_us, i, server->leader.state,
+                     (unsigned long long)server->leader.revision);
+    if (server->leader.state == LEADER_ENDED)
+        begin(i); /* the process starts anew */
+    else if (action.request != LEADER_WAIT)
+        send(i, &action);
+    else if (action.at_us != UINT64_MAX)
+        add((struct event){.at_us = time_of(server, action.at_us),
+                           .kind = STEP,
+                           .server = i,
+                           .incarnation = server->incarnation});
+}
+
+static void arrive(struct event event)
+{
+    struct server *server = &world.servers[event.server];
+
+    event.answer.type = LEADER_EVENT_ANSWER;
+    uint64_t sent_us = event.answer.sent_us;
+    event.answer = carry_out(event.request, event.lease_id);
+    event.answer.sent_us = sent_us;
+    event.kind = ANSWER;
+    event.at_us += way_us();
+    if (!is_lost(server))
+        add(event);
+}
+
+/* The rule that matters most: it sends something now, because its clock says that it may. */
+static bool may_act(uint32_t i)
+{
+    const struct server *server = &world.servers[i];
+
+    if (!leader_may_act(&server->leader, clock_of(server)))
+        return false;
+    expire();
+    if (world.etcd.key_revision != server->leader.revision)
+        fail("two-act", i);
+    return true;
+}
+
+/* It answers what was asked, and writes the next submit. */
+static void act(struct event event)
+{
+    struct server *server = &world.servers[event.server];
+
+    if (!may_act(event.server)) {
+        begin(event.server); /* it has looked at its clock, as the edge does before each message */
+        return;
+    }
+    event.at_us = world.now_us + 1000 + below(50000);
+    add(event);
+    if (server->is_writing || is_cut(server))
+        return;
+    if (world.etcd.stored[world.job] > 0) { /* it has read or written that: the same job */
+        world.acked[world.job] = true;
+        world.last_ack_us = world.now_us;
+        if (world.job + 1 < REQUESTS_MAX)
+            world.job++;
+        return;
+    }
+    server->is_writing = true;
+    event.kind = WRITE_ARRIVES;
+    event.at_us = world.now_us + way_us();
+    event.revision = server->leader.revision;
+    event.job = world.job;
+    event.serial = 0;
+    add(event);
+}
+
+/* As rendezvous/store has it: the transaction compares the create revision of the leader key. */
+static bool guard_holds(const struct event *event)
+{
+    return world.etcd.key_revision == event->revision;
+}
+
+static void write_arrives(struct event event)
+{
+    expire();
+    event.is_ok = guard_holds(&event);
+    if (event.is_ok) {
+        if (world.etcd.key_revision != event.revision)
+            fail("stale-write", event.server);
+        if (++world.etcd.stored[event.job] > 1)
+            fail("job-doubled", event.server);
+        world.etcd.revision++;
+    }
+    event.kind = WRITE_ANSWERED;
+    event.at_us += way_us();
+    add(event);
+}
+
+static void write_answered(const struct event *event)
+{
+    struct server *server = &world.servers[event->server];
+
+    server->is_writing = false;
+    if (!event->is_ok) {
+        begin(event->server); /* the store says that it leads no more */
+        return;
+    }
+    if (!may_act(event->server)) {
+        begin(event->server); /* stored, and not answered: asked again, the next leader has it */
+        return;
+    }
+    world.acked[event->job] = true;
+    world.last_ack_us = world.now_us;
+    if (event->job == world.job && world.job + 1 < REQUESTS_MAX)
+        world.job++;
+}
+
+/* -- faults -- */
+
+static void fault(void)
+{
+    const uint32_t i = (uint32_t)below(SERVERS);
+    struct server *server = &world.servers[i];
+
+    if (world.now_us >= FAULTS_END_US)
+        return;
+    switch (below(5)) {
+    case 0:
+        begin(i); /* killed, and started again */
+        break;
+    case 1:
+        server->stopped_until_us = world.now_us + below(5 * SECOND);
+        break;
+    case 2:
+        server->cut_until_us = world.now_us + below(5 * SECOND);
+        break;
+    case 3:
+        world.etcd.away_until_us = world.now_us + below(2 * SECOND);
+        break;
+    default:
+        if (server->is_alive && server->leader.asked == LEADER_WAIT &&
+            server->leader.state == LEADER_LEADING)
+            step(i, (struct leader_event){.type = LEADER_EVENT_RESIGN});
+    }
+    add((struct event){.at_us = world.now_us + below(4 * SECOND), .kind = FAULT});
+}
+
+/* -- a run -- */
+
+static bool is_old(const struct event *event)
+{
+    const struct server *server = &world.servers[event->server];
+
+    if (event->kind == FAULT || event->kind == ARRIVE || event->kind == WRITE_ARRIVES)
+        return false; /* under way, whatever became of who sent it */
+    return event->incarnation != server->incarnation ||
+           (event->kind == ANSWER && event->serial != server->serial);
+}
+
+static void handle(struct event event)
+{
+    struct server *server = &world.servers[event.server];
+
+    if (is_old(&event))
+        return;
+    if (event.kind != FAULT && event.kind != ARRIVE && event.kind != WRITE_ARRIVES &&
+        is_stopped(server)) {
+        event.at_us = server->stopped_until_us; /* it wakes up with all that has come meanwhile */
+        add(event);
+        return;
+    }
+    switch (event.kind) {
+    case STEP:
+        step(event.server, (struct leader_event){.type = LEADER_EVENT_TICK});
+        break;
+    case ARRIVE:
+        arrive(event);
+        break;
+    case ANSWER:
+        server->serial++; /* a second answer is none */
+        step(event.server, event.answer);
+        break;
+    case ACT:
+        act(event);
+        break;
+    case WRITE_ARRIVES:
+        write_arrives(event);
+        break;
+    case WRITE_ANSWERED:
+        write_answered(&event);
+        break;
+    case FAULT:
+        fault();
+    }
+}
+
+static void check_end(void)
+{
+    for (uint32_t i = 0; i < REQUESTS_MAX; i++)
+        if (world.acked[i] && world.etcd.stored[i] != 1)
+            fail("job-lost", 0);
+    if (world.last_ack_us < FAULTS_END_US + CALM_US - 5 * SECOND && world.job + 1 < REQUESTS_MAX)
+        fail("nobody-leads", 0);
+}
+
+static bool run(uint64_t seed, bool is_verbose)
+{
+    memset(&world, 0, sizeof world);
+    world.draw = draw_begin(seed, 0);
+    world.is_verbose = is_verbose;
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        world.servers[i].clock_us = (int64_t)below(1000ull * SECOND);
+        world.servers[i].rate = (uint32_t)(FACTOR_ONE - 30 + below(61));
+        begin(i);
+    }
+    add((struct event){.at_us = 5 * SECOND, .kind = FAULT});
+    while (world.rule == NULL && world.event_count > 0 &&
+           world.events[0].at_us < FAULTS_END_US + CALM_US) {
+        struct event event = take();
+
+        world.now_us = event.at_us;
+        handle(event);
+    }
+    if (world.rule == NULL)
+        check_end();
+    if (world.rule != NULL)
+        (void)printf("seed %llu: at %.6f s: %s: %s\n", (unsigned long long)seed,
+                     (double)world.now_us / SECOND, world.rule, world.text);
+    return world.rule == NULL;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t first = 1, count = 200, failed = 0, leaders = 0, jobs = 0;
+    bool stops = false, is_verbose = false;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc)
+            count = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
+            first = strtoull(argv[++i], NULL, 10), count = 1;
+        else if (strcmp(argv[i], "--first") == 0)
+            stops = true;
+        else if (strcmp(argv[i], "--verbose") == 0)
+            is_verbose = true;
+        else if (strcmp(argv[i], "--no-shrink") != 0) /* as the other simulator has it */
+            return 2;
+    }
+    for (uint64_t seed = first; seed < first + count && !(stops && failed > 0); seed++) {
+        failed += !run(seed, is_verbose);
+        leaders += world.leaders;
+        jobs += world.job;
+    }
+    (void)printf("%llu seeds, %llu failed; %llu leaders, %llu jobs\n", (unsigned long long)count,
+                 (unsigned long long)failed, (unsigned long long)leaders, (unsigned long long)jobs);
+    return failed > 0;
+}

@@ -1,0 +1,190 @@
+/* A program that fails in the same way right after each start is not tried four times. */
+#include "tests/unit/rendezvous/core_tools.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "rendezvous/core/failure.h"
+#include "tests/lib/test.h"
+
+#define USAGE "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --lr0.1\n"
+
+static uint64_t id;
+
+static const struct rdzv_record *job(void)
+{
+    return rdzv_job_record(core, id);
+}
+
+static void begin(uint32_t max_restarts)
+{
+    begin_with(8, 3);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    step_hello(1, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 1, .gpus = 0});
+    id = step_submit(
+        (struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = max_restarts});
+}
+
+static void pass(uint64_t us)
+{
+    for (; us > 0; us -= us < SECOND_US ? us : SECOND_US) {
+        now_us += us < SECOND_US ? us : SECOND_US;
+        wall_ms += 1000;
+        step_beat(1, &(const struct part_beat_shim){id, job()->generation, SHIM_RUNNING, 1},
+                  job()->part_count);
+    }
+}
+
+static void report(enum shim_phase phase, struct rank_report report)
+{
+    report.job_id = id;
+    report.generation = job()->generation;
+    report.phase = phase;
+    step_rank_report(1, report);
+}
+
+/* The next generation starts, runs so long, and ends as `how` says. */
+static void fail_after(uint64_t ran_us, struct rank_report how)
+{
+    for (uint32_t i = 0; i < 100 && job()->state == JOB_RESTARTING; i++)
+        pass(SECOND_US);
+    report(SHIM_READY, (struct rank_report){.joined = false});
+    report(SHIM_RUNNING, (struct rank_report){.joined = false});
+    pass(ran_us);
+    how.cause = "rank 0 has failed";
+    report(SHIM_ENDED, how);
+}
+
+static void fail_by_usage(uint64_t ran_us, const char *tail)
+{
+    fail_after(ran_us, (struct rank_report){.exit_code = 2, .tail = tail});
+}
+
+TEST(three_times_the_same_at_the_start_is_enough)
+{
+    begin(3);
+    fail_by_usage(SECOND_US / 2, USAGE);
+    CHECK(job()->state != JOB_FAILED); /* once may happen */
+    fail_by_usage(SECOND_US / 2, USAGE);
+    CHECK(job()->state !=
+          JOB_FAILED); /* and what was there once may still be there at once after it */
+    fail_by_usage(SECOND_US / 2, USAGE);
+    CHECK_EQ(job()->state, JOB_FAILED);
+    CHECK_EQ(job()->generation, 3);
+    CHECK_EQ(job()->exit_code, 2);
+    CHECK(strstr(job()->reason, "exit 2 came within 1 s of the start three times in a row") !=
+          NULL);
+    CHECK(strstr(job()->reason, "(--max-restarts 3)") != NULL);
+}
+
+/* PyTorch names the rank; which one fails first is chance. */
+TEST(the_rank_before_the_line_does_not_count)
+{
+    begin(3);
+    fail_by_usage(0, "[rank0]: No module named 'flash_attn'");
+    fail_by_usage(0, "\n[rank12]: No module named 'flash_attn'\n\n");
+    fail_by_usage(0, "No module named 'flash_attn'");
+    CHECK_EQ(job()->state, JOB_FAILED);
+    CHECK_EQ(job()->generation, 3);
+}
+
+/* Each of these uses the whole budget of 3. */
+static void expect_four(const struct rank_report *odd, const struct rank_report *even,
+                        uint64_t ran_us)
+{
+    begin(3);
+    for (uint32_t i = 0; i < 4; i++) {
+        fail_after(ran_us, i % 2 == 0 ? *odd : *even);
+        CHECK_EQ(job()->state == JOB_FAILED, i == 3);
+    }
+    CHECK_EQ(job()->generation, 4);
+}
+
+/* Two that are equal and one that is not: counted anew. */
+TEST(another_failure_between_begins_anew)
+{
+    begin(5);
+    fail_by_usage(0, USAGE);
+    fail_by_usage(0, USAGE);
+    fail_by_usage(0, "connect to port 4711: refused");
+    fail_by_usage(0, USAGE);
+    fail_by_usage(0, USAGE);
+    CHECK(job()->state != JOB_FAILED);
+    fail_by_usage(0, USAGE);
+    CHECK_EQ(job()->state, JOB_FAILED);
+    CHECK_EQ(job()->generation, 6);
+}
+
+TEST(what_differs_is_tried_again)
+{
+    const struct rank_report usage = {.exit_code = 2, .tail = USAGE};
+    const struct rank_report code = {.exit_code = 1, .tail = USAGE};
+    const struct rank_report line = {.exit_code = 2, .tail = "connect to port 4711: refused"};
+    const struct rank_report mute = {.exit_code = 2, .tail = ""};
+    const struct rank_report blank = {.exit_code = 2, .tail = " \n\n"};
+    const struct rank_report shell = {.exit_code = 128 + SIGKILL, .tail = USAGE};
+
+    expect_four(&usage, &code, 0);
+    expect_four(&usage, &line, 0);
+    expect_four(&mute, &mute, 0);
+    expect_four(&blank, &blank, 0);
+    expect_four(&shell, &shell, 0);
+    expect_four(&usage, &usage, EARLY_US + SECOND_US);
+}
+
+/* So it can work, and what keeps it from working now may pass. */
+TEST(a_program_that_has_run_once_is_tried_again)
+{
+    begin(3);
+    fail_by_usage(EARLY_US + SECOND_US, USAGE);
+    for (uint32_t i = 2; i <= 4; i++) {
+        fail_by_usage(0, USAGE);
+        CHECK_EQ(job()->state == JOB_FAILED, i == 4);
+    }
+    CHECK_EQ(job()->generation, 4);
+    CHECK(strstr(job()->reason, "in a row") == NULL);
+}
+
+TEST(a_program_that_made_a_step_is_tried_again)
+{
+    struct msg msg = {.type = MSG_TYPE_PROGRESS,
+                      .progress = {.generation = 1, .rank = 0, .step = 1, .epochs = 1}};
+
+    begin(3);
+    report(SHIM_READY, (struct rank_report){.joined = false});
+    report(SHIM_RUNNING, (struct rank_report){.joined = false});
+    msg.progress.job_id = id;
+    step_node(1, &msg);
+    report(SHIM_ENDED, (struct rank_report){.exit_code = 2, .tail = USAGE, .cause = "no"});
+    for (uint32_t i = 2; i <= 4; i++)
+        fail_by_usage(0, USAGE);
+    CHECK_EQ(job()->state, JOB_FAILED);
+    CHECK_EQ(job()->generation, 4);
+}
+
+/* Between two that are equal: it is neither of them. */
+TEST(a_failure_of_the_node_is_passed_over)
+{
+    begin(3);
+    fail_by_usage(0, USAGE);
+    fail_after(0, (struct rank_report){.is_lost = true});
+    CHECK(job()->state != JOB_FAILED);
+    fail_by_usage(0, USAGE);
+    CHECK(job()->state != JOB_FAILED);
+    fail_by_usage(0, USAGE);
+    CHECK_EQ(job()->state, JOB_FAILED);
+    CHECK_EQ(job()->generation, 4);
+}
+
+/* A server that restarts in between remembers. */
+TEST(it_is_stored)
+{
+    struct rdzv_record record;
+
+    begin(3);
+    fail_by_usage(0, USAGE);
+    record = *job();
+    CHECK(record.early_failure > 2 && record.early_failure <= INT64_MAX);
+}
+
+TEST_MAIN

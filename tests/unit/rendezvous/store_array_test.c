@@ -1,0 +1,121 @@
+/* Jobs of an array in the store, and what a job waits for. */
+#include <string.h>
+
+#include "rendezvous/store/store.h"
+#include "tests/lib/test.h"
+#include "tests/unit/rendezvous/store_tools.h"
+
+static const struct store_viewer viewer = {.user = "ann"}, other = {.user = "bob"};
+
+static void write_job(struct store *store, uint64_t id, uint64_t array, enum job_state state)
+{
+    struct rdzv_record record = {.job_id = id,
+                                 .name = "sweep",
+                                 .user = "ann",
+                                 .nodes = 1,
+                                 .nproc_per_node = 1,
+                                 .failed_rank = -1,
+                                 .state = state,
+                                 .ended_ms = rdzv_state_is_final(state) ? (int64_t)id : 0,
+                                 .array_job = array,
+                                 .array_index = (uint32_t)(id - array) * 10,
+                                 .array_count = array != 0 ? 3 : 0};
+
+    store_write_job(store, &record);
+}
+
+/* The jobs 1, and 2 to 4 as an array; the newest, 5. */
+static struct store *fill(void)
+{
+    static const char *const argv[] = {"train"};
+    static const struct msg_submit submit = {
+        .request_id = "0", .cwd = "/here", .argv = {.items = argv, .count = 1}};
+    struct store *store = open_or_fail(test_dir());
+
+    store_begin(store);
+    write_job(store, 1, 0, JOB_SUCCEEDED);
+    store_write_spec(store, 1, "ann", &submit);
+    for (uint64_t id = 2; id <= 4; id++)
+        write_job(store, id, 2, id == 3 ? JOB_CANCELLED : JOB_SUCCEEDED);
+    store_write_spec(store, 2, "ann", &submit);
+    write_job(store, 5, 0, JOB_QUEUED);
+    store_commit(store);
+    return store;
+}
+
+static enum status read_spec(struct store *store, uint64_t id)
+{
+    struct arena arena = {0};
+    struct store_spec spec;
+    enum status status = store_spec(store, id, true, &arena, &spec);
+
+    if (status == STATUS_OK)
+        CHECK_STR(spec.cwd, "/here");
+    arena_reset(&arena);
+    return status;
+}
+
+static void expire(struct store *store, int64_t before_ms)
+{
+    uint64_t after_id = 0;
+    bool is_at_end;
+
+    store_begin(store);
+    (void)store_expire(store, before_ms, &after_id, &is_at_end);
+    store_commit(store);
+}
+
+TEST(a_job_of_an_array_is_found_by_its_index)
+{
+    struct store *store = fill();
+
+    CHECK_EQ(store_find_job(store, "2_0", viewer), 2);
+    CHECK_EQ(store_find_job(store, "2_20", viewer), 4);
+    CHECK_EQ(store_find_job(store, "2_1", viewer), 0);
+    CHECK_EQ(store_find_job(store, "1_0", viewer), 0);
+    CHECK_EQ(store_find_job(store, "2_20", other), 0);
+    store_close(&store);
+}
+
+TEST(the_command_of_an_array_is_there_as_long_as_one_of_its_jobs)
+{
+    struct store *store = fill();
+
+    for (uint64_t id = 1; id <= 4; id++)
+        CHECK_EQ(read_spec(store, id), STATUS_OK);
+    expire(store, 4); /* those that ended before: 1, 2 and 3 */
+    CHECK_EQ(store_find_job(store, "2_0", viewer), 0);
+    CHECK_EQ(read_spec(store, 1), STATUS_NOT_FOUND);
+    CHECK_EQ(read_spec(store, 4), STATUS_OK);
+    expire(store, 100);
+    CHECK_EQ(store_find_job(store, "2_20", viewer), 0);
+    store_close(&store);
+    execute("CREATE TABLE found AS SELECT 1 / (count(*) = 0) AS ok FROM specs");
+    execute("CREATE TABLE checked (ok INTEGER NOT NULL)");
+    execute(
+        "INSERT INTO checked SELECT ok FROM found"); /* NULL, and so refused, where one is left */
+}
+
+TEST(what_has_not_succeeded_is_found)
+{
+    struct store *store = fill();
+    struct rdzv_after after = {.first = 1, .last = 1};
+
+    store_find_failed(store, &after);
+    CHECK_EQ(after.failed_id, 0);
+    after = (struct rdzv_after){.first = 2, .last = 4};
+    store_find_failed(store, &after);
+    CHECK_EQ(after.failed_id, 3);
+    CHECK_EQ(after.failed_state, JOB_CANCELLED);
+    after = (struct rdzv_after){.first = 5, .last = 5}; /* it has not ended */
+    store_find_failed(store, &after);
+    CHECK_EQ(after.failed_id, 0);
+    expire(store, 2);
+    after = (struct rdzv_after){.first = 1, .last = 1};
+    store_find_failed(store, &after);
+    CHECK_EQ(after.failed_id, 1); /* it is not there any more */
+    CHECK(after.failed_state != JOB_SUCCEEDED);
+    store_close(&store);
+}
+
+TEST_MAIN
