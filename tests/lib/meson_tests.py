@@ -2,7 +2,10 @@
 """What meson knows of its tests.
 
 meson_tests.py summary BUILD...       counts over the last `meson test` of each folder, skipped tests with their
-                                      reasons, then the line "N passed, N failed, N skipped"; exit 1 on a failure
+                                      reasons, then the line "N passed, N failed, N skipped"; exit 1 on a failure.
+                                      A test that failed and passed when run again counts as passed, and is named.
+meson_tests.py again BUILD            names of the failed tests, where all may run again: at most MOST_AGAIN, all of them
+                                      integration tests, whose real processes run beside others
 meson_tests.py names BUILD FOLDER     names of the tests whose program or script lies in that folder of the build
 """
 import json
@@ -12,11 +15,13 @@ import subprocess
 import sys
 
 PASSED = ("OK", "EXPECTEDFAIL")
+AGAIN = "again"  # name of the log of tests that ran again
+MOST_AGAIN = 3
 
 
-def runs(build):
+def runs(build, log="testlog"):
     """The last run's tests, one object a line; None where it left none."""
-    path = os.path.join(build, "meson-logs", "testlog.json")
+    path = os.path.join(build, "meson-logs", f"{log}.json")
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -42,7 +47,7 @@ def reasons(test):
 
 def summary(builds):
     count = {"passed": 0, "failed": 0, "skipped": 0}
-    skipped, partly, failed = [], [], []
+    skipped, partly, unsteady, failed = [], [], [], []
     for build in builds:
         tests = runs(build)
         place = os.path.basename(build.rstrip("/"))
@@ -50,6 +55,7 @@ def summary(builds):
             failed.append(f"{place}: no test ran")
             count["failed"] += 1
             continue
+        passed_again = {test["name"] for test in runs(build, AGAIN) or [] if test["result"] in PASSED}
         for test in tests:
             name = f"{place}: {test['name']}"
             if test["result"] in PASSED:
@@ -58,16 +64,28 @@ def summary(builds):
             elif test["result"] == "SKIP":
                 count["skipped"] += 1
                 skipped += [f"{name}: {reason}" for reason in reasons(test)]
+            elif test["name"] in passed_again:
+                count["passed"] += 1
+                unsteady.append(f"{name}: {test['result']} at first, log in {build}/meson-logs/testlog.txt")
             else:
                 count["failed"] += 1
                 failed.append(f"{name}: {test['result']}, log in {build}/meson-logs/testlog.txt")
-    for title, lines in (("Skipped:", skipped), ("Parts skipped of tests that passed:", partly), ("Failed:", failed)):
+    for title, lines in (("Skipped:", skipped), ("Parts skipped of tests that passed:", partly),
+                         ("Failed, then passed alone:", unsteady), ("Failed:", failed)):
         if lines:
             print(title)
             for line in lines:
                 print(f"  {line}")
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
     return 1 if count["failed"] else 0
+
+
+def again(build):
+    failed = [test["name"].rpartition(" / ") for test in runs(build) or []
+              if test["result"] not in PASSED and test["result"] != "SKIP"]
+    if len(failed) <= MOST_AGAIN and all("integration" in re.split(r"[:+]", suite) for suite, _, _ in failed):
+        print("\n".join(name for _, _, name in failed))
+    return 0
 
 
 def names(build, folder):
@@ -81,6 +99,8 @@ def names(build, folder):
 def main():
     if len(sys.argv) >= 3 and sys.argv[1] == "summary":
         return summary(sys.argv[2:])
+    if len(sys.argv) == 3 and sys.argv[1] == "again":
+        return again(sys.argv[2])
     if len(sys.argv) == 4 and sys.argv[1] == "names":
         return names(sys.argv[2], sys.argv[3])
     print(__doc__, file=sys.stderr)

@@ -6,6 +6,7 @@ it, the job restarts once. pause: the server is stopped for a while (SIGSTOP), a
 node: one node cannot make run directories, and its jobs run on the other. preempt: jobs of a higher priority come, and the
 last checkpoint is to the bit that of an undisturbed run. After each, nothing is left: processes, sockets, run directories, temporary files."""
 
+import contextlib
 import glob
 import hashlib
 import os
@@ -16,18 +17,39 @@ import time
 
 from faults_lib import Cluster, is_alive, wait_until
 
-STEPS = 60
-LONG = 240  # long enough for a kill after its first steps, also where a step takes little
+LONG = 240  # about a second
+LONGER = 800  # for what starts daemons anew while it trains
 
 
-def train(cluster, name, steps=STEPS, options=()):
+def train(cluster, name, steps=LONG, options=()):
     folder = f"{cluster.folder}/train-{name}"
     job = cluster.submit("--name", name, "--nodes", "2", "--nproc-per-node", "2", "--max-restarts", "3",
                          *options, "--", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "--dummy",
                          "-b", "20", "--lr", "0.01", "--momentum", "0.9", "--epochs", "1",
                          "--max-steps", str(steps), "--checkpoint-every", "10",
-                         "--checkpoint-dir", folder)
+                         "--checkpoint-dir", folder, "--loss-log", f"{folder}.loss.%r")
     return job, folder
+
+
+def wait_trained(cluster, job, folder, step, generation=1):
+    """Until rank 0 has done that step. Its log has each step at once, the job's progress is up to a second old."""
+    def reached():
+        try:
+            with open(f"{folder}.loss.0", encoding="ascii") as file:
+                lines = file.read().splitlines(keepends=True)
+        except FileNotFoundError:
+            return False
+        return lines and lines[-1].endswith("\n") and int(lines[-1].split()[1]) >= step
+
+    def running():
+        status = cluster.status(job)
+        done = status["state"] in ("succeeded", "failed", "cancelled")
+        started = status["generation"] >= generation and all(rank["state"] == "running" for rank in status["ranks"])
+        return status if done or started else None
+
+    status = wait_until(running, f"generation {generation} of job {job}")
+    wait_until(reached, f"step {step} of job {job}")
+    return status
 
 
 def last_parameters(folder):
@@ -55,29 +77,33 @@ def expect(cluster, job, restarts, state="succeeded"):
 def kill_workers(build, seed, jobs=10):
     chance = random.Random(seed)
     with Cluster(build) as cluster:
-        begin = time.monotonic()
-        job, folder = train(cluster, "calm", LONG)
+        job, folder = train(cluster, "calm")
         expect(cluster, job, 0)
-        calm_s = time.monotonic() - begin
         calm = last_parameters(folder)
-        for i in range(jobs):
-            job, folder = train(cluster, f"kill{i}", LONG)
-            cluster.wait_step(job, 1)
-            time.sleep(chance.uniform(0, calm_s / 3))  # progress comes once a second, a kill at any step
-            status = cluster.status(job)
-            ranks = [rank for rank in status["ranks"] if rank["state"] == "running"]
-            assert ranks, f"job {job} was over before a worker could be killed: {status['state']}"
-            victim = chance.choice(ranks)
-            os.kill(victim["pid"], signal.SIGKILL)
-            status = expect(cluster, job, 1)
+        killed = 0
+        for i in range(3 * jobs):
+            job, folder = train(cluster, f"kill{i}")
+            step = chance.randint(1, LONG // 2)
+            victim = chance.choice(wait_trained(cluster, job, folder, step)["ranks"])
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim["pid"], signal.SIGKILL)
+            cluster.wait_end(job)
+            if cluster.status(job)["restarts"] == 0:
+                print(f"job {job}: its workers had ended before the kill; once more", flush=True)
+                continue
+            expect(cluster, job, 1)
             assert last_parameters(folder) == calm, f"job {job}: other parameters than undisturbed"
-            print(f"job {job}: rank {victim['rank']} killed, one restart, same parameters", flush=True)
+            print(f"job {job}: rank {victim['rank']} killed after step {step}, one restart, same parameters", flush=True)
+            killed += 1
+            if killed == jobs:
+                return
+        raise AssertionError(f"only {killed} of {3 * jobs} jobs still trained when a worker was to be killed")
 
 
 def kill_server(build, _seed):
     with Cluster(build) as cluster:
-        job, folder = train(cluster, "server", 150)
-        status = cluster.wait_step(job, 1)
+        job, folder = train(cluster, "server", LONGER)
+        status = wait_trained(cluster, job, folder, 1)
         pids = cluster.pids(job)
         assert len(pids) == 4, status
         for _ in range(3):
@@ -89,13 +115,13 @@ def kill_server(build, _seed):
         other = cluster.submit("--nproc-per-node", "1", "--", "/bin/true")
         expect(cluster, job, 0)
         expect(cluster, other, 0)
-        assert last_parameters(folder)[0] == "step-00000150.safetensors"
+        assert last_parameters(folder)[0] == f"step-{LONGER:08d}.safetensors"
 
 
 def kill_launcherd(build, _seed):
     with Cluster(build) as cluster:
-        job, folder = train(cluster, "launcherd", 150)
-        cluster.wait_step(job, 1)
+        job, folder = train(cluster, "launcherd", LONGER)
+        wait_trained(cluster, job, folder, 1)
         pids = cluster.pids(job)
         assert len(pids) == 4
         for node in cluster.nodes:
@@ -103,7 +129,7 @@ def kill_launcherd(build, _seed):
             assert all(is_alive(pid) for pid in pids), "a worker went with launcherd"
             node.start()
         expect(cluster, job, 0)
-        assert last_parameters(folder)[0] == "step-00000150.safetensors"
+        assert last_parameters(folder)[0] == f"step-{LONGER:08d}.safetensors"
 
 
 def shim_of(pid):
@@ -113,14 +139,14 @@ def shim_of(pid):
 
 def kill_shim(build, _seed):
     with Cluster(build) as cluster:
-        job, folder = train(cluster, "shim", 150)
-        cluster.wait_step(job, 1)
+        job, folder = train(cluster, "shim", LONGER)
+        wait_trained(cluster, job, folder, 1)
         ranks = [rank for rank in cluster.status(job)["ranks"] if rank["node"] == "node1"]
         pids = [rank["pid"] for rank in ranks]
         os.kill(shim_of(pids[0]), signal.SIGKILL)
         wait_until(lambda: not any(is_alive(pid) for pid in pids), "workers to go with their shim")
         expect(cluster, job, 1)
-        assert last_parameters(folder)[0] == "step-00000150.safetensors"
+        assert last_parameters(folder)[0] == f"step-{LONGER:08d}.safetensors"
 
 
 def pause_server(build, _seed):
@@ -165,12 +191,12 @@ def broken_node(build, _seed):
 def preempt(build, _seed):
     """A job of a higher priority comes twice: the training goes on from the step at which it was stopped."""
     with Cluster(build, server_options=["--preempt", "priority"]) as cluster:
-        job, folder = train(cluster, "calm", LONG)
+        job, folder = train(cluster, "calm")
         expect(cluster, job, 0)
         calm = last_parameters(folder)
-        job, folder = train(cluster, "preempted", LONG, ["--priority", "-1"])
+        job, folder = train(cluster, "preempted", options=["--priority", "-1"])
         for generation in (1, 2):
-            cluster.wait_step(job, 25 * generation, generation)
+            wait_trained(cluster, job, folder, 25 * generation, generation)
             expect(cluster, cluster.submit("--nodes", "2", "--nproc-per-node", "2", "--", "true"), 0)
         status = expect(cluster, job, 2)
         assert status["restarts_used"] == 0, status
