@@ -4,3 +4,8 @@ uint32_t msg_protocol(void)
 {
     return PROTOCOL_VERSION;
 }
+
+const char *msg_release(void)
+{
+    return DDP_VERSION;
+}

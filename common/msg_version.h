@@ -29,6 +29,10 @@ struct msg_protocols {
  * that speak another one. */
 uint32_t msg_protocol(void);
 
+/* The release that this program says it is, to its peers and with --version: the project's version. Beside msg_protocol()
+ * for the same reason. A static text. */
+const char *msg_release(void);
+
 /* The two versions are the same or neighbours. */
 bool msg_protocol_is_near(uint32_t own, uint32_t peer);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/io/address.h"
+#include "common/msg_version.h"
 
 #define DELAY_FIRST_MS 10u
 #define DELAY_MAX_MS 500u
@@ -178,7 +179,7 @@ static void opened(struct client *client)
 {
     struct msg hello = {.type = MSG_TYPE_CLIENT_HELLO,
                         .client_hello = {.protocol = msg_protocol() - client->speaks_earlier,
-                                         .version = DDP_VERSION}};
+                                         .version = msg_release()}};
     struct err err = {0};
 
     client->conn_live = client->open = true;

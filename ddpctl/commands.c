@@ -14,9 +14,9 @@ static int verb_version(struct ctl *ctl)
 
     if (ctl->screen.json)
         buf_printf(&out, "{\"schema\":\"ddp.v1\",\"version\":\"%s\",\"protocol\":%u}\n",
-                   DDP_VERSION, msg_protocol());
+                   msg_release(), msg_protocol());
     else
-        buf_printf(&out, "ddpctl %s\n", DDP_VERSION);
+        buf_printf(&out, "ddpctl %s\n", msg_release());
     return screen_out(&ctl->screen, &out) == STATUS_OK ? CTL_OK : CTL_FAILED;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/msg_version.h"
 #include "ddpctl/doctor.h"
 #include "ddpctl/doctor_talk.h"
 #include "ddpctl/job_pages.h"
@@ -64,12 +65,12 @@ static bool look_at_server(struct ward *ward)
                greeting.round_trip_us >= SLOW_US ? DOCTOR_WARN : DOCTOR_OK,
                "%s (cluster %s) answers in %.2f ms", address, greeting.cluster,
                (double)greeting.round_trip_us / 1e3);
-    if (strcmp(greeting.version, DDP_VERSION) == 0)
+    if (strcmp(greeting.version, msg_release()) == 0)
         doctor_say(&ward->findings, DOCTOR_RELEASE, DOCTOR_OK, "ddpctl and server are %s",
-                   DDP_VERSION);
+                   msg_release());
     else
         doctor_say(&ward->findings, DOCTOR_RELEASE, DOCTOR_WARN,
-                   "ddpctl is version %s, the server %s", DDP_VERSION, greeting.version);
+                   "ddpctl is version %s, the server %s", msg_release(), greeting.version);
     return true;
 }
 
@@ -132,9 +133,9 @@ static void judge_state(struct ward *ward, const struct part_node *node)
                    node->slots);
     else
         doctor_say(out, DOCTOR_NODE, DOCTOR_OK, "up, %u slots", node->slots);
-    if (strcmp(node->version, DDP_VERSION) != 0)
+    if (strcmp(node->version, msg_release()) != 0)
         doctor_say(out, DOCTOR_RELEASE, DOCTOR_WARN, "its launcherd is version %s, ddpctl %s",
-                   node->version, DDP_VERSION);
+                   node->version, msg_release());
     out->node = NULL;
 }
 

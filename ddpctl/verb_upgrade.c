@@ -120,7 +120,7 @@ static int show(struct ctl *ctl, const struct upgrade_facts *facts)
 
 int verb_upgrade(struct ctl *ctl)
 {
-    struct found found = {.facts = {.version = DDP_VERSION,
+    struct found found = {.facts = {.version = msg_release(),
                                     .protocol = msg_protocol(),
                                     .schema = STORE_SCHEMA_VERSION}};
     int rc = verb_too_many(ctl, 0);

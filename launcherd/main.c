@@ -408,7 +408,7 @@ static void fill_options(struct node_options *options, const struct settings *se
     options->exit_with_parent = settings->service.exit_with_parent;
     core->drains_on_term = settings->drain_on_term;
     (void)snprintf(core->name, sizeof core->name, "%s", settings->name);
-    (void)snprintf(core->version, sizeof core->version, "%s", DDP_VERSION);
+    (void)snprintf(core->version, sizeof core->version, "%s", msg_release());
     proc_boot_id(core->boot_id, sizeof core->boot_id);
     core->pid = (uint32_t)getpid();
     core->protocol = msg_protocol();

@@ -13,6 +13,7 @@
 #include "common/io/notify.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
+#include "common/msg_version.h"
 #include "common/option_docs.h"
 
 int service_complain(const struct option_table *table, const char *format, ...)
@@ -56,7 +57,7 @@ int service_parse(const struct option_table *table, int argc, char *const *argv,
         return SERVICE_EXIT_USAGE;
     }
     if (result.wants_version) {
-        (void)printf("%s %s\n", table->program, DDP_VERSION);
+        (void)printf("%s %s\n", table->program, msg_release());
         return EXIT_SUCCESS;
     }
     if (result.wants_help) {

@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "rendezvous/server/internal.h"
+#include "common/msg_version.h"
 
 bool job_is_active(const struct server *server, uint64_t job_id)
 {
@@ -285,7 +286,7 @@ void answer_server(struct peer *peer, uint64_t request_id)
     struct election_view view;
 
     msg.server_info = (struct msg_server_info){.request_id = request_id,
-                                               .version = DDP_VERSION,
+                                               .version = msg_release(),
                                                .up_us = clock_boot_us() - server->opened_at_us,
                                                .jobs_active = rdzv_job_count(server->core),
                                                .submitted = counts->submitted,

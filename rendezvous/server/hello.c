@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/msg_version.h"
 #include "rendezvous/server/internal.h"
 
 static bool identify_by_key(struct peer *peer)
@@ -106,9 +107,8 @@ static bool check_protocol(struct peer *peer, const char *who, uint32_t protocol
     peer_error(peer, "refused",
                protocol < own ? "upgrade the programs there, or take it version by version"
                               : "upgrade the server first",
-               "%s speaks protocol %u, this server (" DDP_VERSION ") speaks %u and understands %u "
-               "to %u",
-               who, protocol, own, own - 1, own + 1);
+               "%s speaks protocol %u, this server (%s) speaks %u and understands %u to %u", who,
+               protocol, msg_release(), own, own - 1, own + 1);
     peer_close(peer, STATUS_UNSUPPORTED, "another protocol version");
     return false;
 }
@@ -138,7 +138,7 @@ static void on_client_hello(struct peer *peer, const struct msg_client_hello *he
     }
     become(peer, PEER_CLIENT, ACCESS_PERSON);
     peer->conn.payload_max = FRAME_SUBMIT_BYTES_MAX;
-    msg.client_welcome.version = DDP_VERSION;
+    msg.client_welcome.version = msg_release();
     msg.client_welcome.cluster = store_cluster(peer->server->store);
     msg.client_welcome.protocol = msg_protocol();
     peer_send(peer, &msg);

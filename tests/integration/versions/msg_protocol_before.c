@@ -5,3 +5,8 @@ uint32_t msg_protocol(void)
 {
     return PROTOCOL_VERSION - 1;
 }
+
+const char *msg_release(void)
+{
+    return DDP_VERSION;
+}
