@@ -185,7 +185,9 @@ struct msg_bytes {
     F(U64, array_job, 0, JOB_ID_MAX)             /* the first job of its array; 0: of none */      \
     F(U32, array_index, 0, ARRAY_INDEX_MAX)                                                        \
     F(U32, array_count, 0, ARRAY_JOBS_MAX)\
-    F(LINE, straggler, 0, REASON_BYTES_MAX - 1)  /* the slowest of its slow ranks, for people; or "" */
+    F(LINE, straggler, 0, REASON_BYTES_MAX - 1)  /* the slowest of its slow ranks, for people; or "" */ \
+    F(U32, spares, 0, NODES_PER_JOB_MAX)         /* nodes that it wants held beside its own, */    \
+    F(U32, spares_held, 0, NODES_PER_JOB_MAX)    /* and has */
 
 /* how one generation failed */
 #define PART_FAILURE(F, E, L)                                                                      \

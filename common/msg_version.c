@@ -49,6 +49,8 @@ static const struct {
     {"node", "protocol", 2},
     {"node", "drains_on_term", 2},
     {"job", "straggler", 2},
+    {"job", "spares", 2},
+    {"job", "spares_held", 2},
     {"progress", "phase", 2},
     {"progress", "doing", 2},
     {"progress", "collectives", 2},

@@ -79,6 +79,10 @@ static void add_job(cJSON *object, const struct part_job *job)
     }
     if (job->straggler[0] != '\0')
         add_text(object, "straggler", job->straggler);
+    if (job->spares > 0) {
+        add_number(object, "spares", job->spares);
+        add_number(object, "spares_held", job->spares_held);
+    }
 }
 
 void output_add_job(cJSON *object, const struct part_job *job)

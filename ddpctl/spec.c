@@ -331,14 +331,9 @@ static enum status check_together(const struct spec *spec, struct err *err)
                        ARRAY_SPEC_BYTES_MAX - 1);
     if (spec->array && array_spec_parse(spec->array, &array, err) != STATUS_OK)
         return err->status;
-    if (spec->spares > 0)
-        return err_set(err, STATUS_UNSUPPORTED, 0,
-                       "--spares is not offered yet: --nodes MIN:MAX goes on with the nodes that "
-                       "are left when one is lost");
-    if (spec->replace_stragglers)
-        return err_set(err, STATUS_UNSUPPORTED, 0,
-                       "--replace-stragglers is not offered yet: ddpctl status names a slow rank, "
-                       "and ddpctl node drain moves an elastic job off its node");
+    if (spec->replace_stragglers && spec->spares == 0)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--replace-stragglers needs a spare node: add --spares 1");
     return STATUS_OK;
 }
 

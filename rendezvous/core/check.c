@@ -235,6 +235,37 @@ static bool is_on(const struct rdzv *rdzv, uint32_t node, const struct job *job)
     return false;
 }
 
+/* A spare is of a job that wants it and has no part there, and its slots are nobody else's; `taken`: by
+ * parts. */
+static void check_spares(const struct rdzv *rdzv, const uint64_t taken[NODES_MAX])
+{
+    uint32_t spare_count = 0, spare_jobs = 0;
+
+    for (uint32_t i = 0; i < rdzv->options.nodes_max; i++) {
+        const struct node_spares *on = &rdzv->spares_on[i];
+        uint64_t held = taken[i];
+
+        assert(on->count == 0 || rdzv->nodes[i].used);
+        for (uint32_t k = 0; k < on->count; k++) {
+            const struct job *job = &rdzv->jobs[on->items[k].job];
+
+            assert(job->used && !job->ended && job->wants_spares && !is_on(rdzv, i, job));
+            assert(bits_count(on->items[k].slot_mask) == job->record.nproc_per_node);
+            assert((held & on->items[k].slot_mask) == 0);
+            held |= on->items[k].slot_mask;
+        }
+        spare_count += on->count;
+    }
+    for (uint32_t i = 0; i < rdzv->job_count; i++) {
+        const struct job *job = job_at(rdzv, i);
+
+        assert(job->spare_count <= job->record.spares);
+        spare_count -= job->spare_count;
+        spare_jobs += job->wants_spares;
+    }
+    assert(spare_count == 0 && spare_jobs == rdzv->spare_jobs);
+}
+
 /* A slot is given to one job at most. */
 static void check_slots(const struct rdzv *rdzv)
 {
@@ -258,6 +289,7 @@ static void check_slots(const struct rdzv *rdzv)
         }
     }
     assert(part_count == 0); /* no node has a part that is not one */
+    check_spares(rdzv, taken);
 }
 
 void rdzv_check(const struct rdzv *rdzv)

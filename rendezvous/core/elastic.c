@@ -35,9 +35,13 @@ uint32_t elastic_choose(const struct rdzv *rdzv, const struct pass *pass,
                         const struct queued *entry, const struct pool *pool)
 {
     const struct job *job = &rdzv->jobs[entry->job];
-    uint32_t count = elastic_nodes(&job->record, pool->fit[entry->nproc], quota(rdzv, pass, job));
+    uint32_t fit = pool->fit[entry->nproc], count;
 
     assert(pool_fits(pool, entry->nodes, entry->nproc));
+    if (job->spare_count > 0 && fit > job->record.nodes) /* spares are for lost nodes, not to grow */
+        fit = fit - job->spare_count > job->record.nodes ? fit - job->spare_count
+                                                         : job->record.nodes;
+    count = elastic_nodes(&job->record, fit, quota(rdzv, pass, job));
     return count > 0 ? count : entry->nodes; /* of a job that restarts, whatever its user has */
 }
 
@@ -57,7 +61,9 @@ bool elastic_waits(const struct rdzv *rdzv, const struct pass *pass, struct job 
 
 void elastic_checkpoint(struct rdzv *rdzv, struct job *job)
 {
-    if (job->record.nodes >= job->record.nodes_max || job->record.stopping != STOP_NONE)
+    const bool may_grow = job->record.nodes < job->record.nodes_max;
+
+    if ((!may_grow && !job->record.replace_stragglers) || job->record.stopping != STOP_NONE)
         return;
     job->has_new_checkpoint = true;
     rdzv->any_new_checkpoint = true;
@@ -66,8 +72,10 @@ void elastic_checkpoint(struct rdzv *rdzv, struct job *job)
 
 /* -- planned ends -- */
 
-/* Nodes with room for a part of a running job, by what is free and by what it has itself. */
-static uint32_t count_nodes(const struct rdzv *rdzv, const struct pool *pool, const struct job *job)
+/* Nodes with room for a part of a running job, by what is free and by what it has itself: its spares too, if
+ * it is to leave a node; but not on the node that it leaves, NULL: none. */
+static uint32_t count_nodes(const struct rdzv *rdzv, const struct pool *pool, const struct job *job,
+                            const struct node *left)
 {
     uint32_t count = 0;
 
@@ -76,8 +84,10 @@ static uint32_t count_nodes(const struct rdzv *rdzv, const struct pool *pool, co
         uint32_t part = roster_part_of(rdzv, &rdzv->nodes[node], job);
         uint64_t mask = pool->masks[node];
 
-        if (failure_excludes(rdzv, job, node))
+        if (failure_excludes(rdzv, job, node) || (left == &rdzv->nodes[node] && part != UINT32_MAX))
             continue;
+        if (left != NULL)
+            mask |= spare_table_ready(rdzv, node, job);
         if (part != UINT32_MAX && rdzv->nodes[node].conn != 0)
             mask |= job->record.parts[part].slot_mask & rdzv->views[node].able;
         count += bits_count(mask) >= job->record.nproc_per_node;
@@ -108,34 +118,66 @@ static bool is_behind(const struct rdzv *rdzv, const struct pass *pass, const st
     return pass->is_settling || (pass->is_blocked && queue_is_before(&pass->first, &entry));
 }
 
-static bool may_grow(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
+/* It has run for long enough on its nodes, and would lose nothing. */
+static bool may_change(const struct rdzv *rdzv, const struct job *job)
 {
     return job->has_new_checkpoint && job->running_at_us != UINT64_MAX &&
            rdzv->out.now_us >= job->running_at_us &&
-           rdzv->out.now_us - job->running_at_us >= rdzv->options.grow_us &&
+           rdzv->out.now_us - job->running_at_us >= rdzv->options.grow_us;
+}
+
+static bool may_grow(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
+{
+    return job->record.nodes < job->record.nodes_max && may_change(rdzv, job) &&
            !is_behind(rdzv, pass, job);
+}
+
+/* The node of a straggler, which a spare could replace (--replace-stragglers); NULL: none. */
+static const struct node *slow_node(const struct rdzv *rdzv, const struct job *job)
+{
+    struct straggler slow;
+    uint16_t node;
+
+    if (!job->record.replace_stragglers || job->spare_count == 0 || !may_change(rdzv, job) ||
+        !straggler_worst(&job->pace, job->gang.paces, job_world(job), &slow))
+        return NULL;
+    node = job->gang.parts[slow.rank / job->record.nproc_per_node].node;
+    return node == NODE_NONE ? NULL : &rdzv->nodes[node];
 }
 
 static void consider(struct rdzv *rdzv, const struct pass *pass, struct job *job)
 {
     const struct node *drained = drained_node(rdzv, job);
+    const struct node *slow = drained == NULL ? slow_node(rdzv, job) : NULL;
+    const struct node *left = drained != NULL ? drained : slow;
     uint32_t nodes;
     char why[REASON_BYTES_MAX];
 
-    if (drained == NULL && !may_grow(rdzv, pass, job))
+    if (left == NULL && !may_grow(rdzv, pass, job))
         return;
-    nodes = elastic_nodes(&job->record,
-                          count_nodes(rdzv, pass->is_blocked ? &pass->open : &pass->free, job),
-                          quota(rdzv, pass, job));
-    if (nodes == 0 || (drained == NULL && nodes <= job->record.nodes))
+    nodes =
+        elastic_nodes(&job->record,
+                      count_nodes(rdzv, pass->is_blocked ? &pass->open : &pass->free, job, left),
+                      quota(rdzv, pass, job));
+    if (nodes == 0 || (drained == NULL && nodes < job->record.nodes + (slow == NULL)))
         return;
-    if (drained != NULL)
+    if (slow != NULL && generation_may_stop(job))
+        failure_exclude(rdzv, job, slow->name);
+    if (slow != NULL)
+        text_format(why, "it leaves node %s, whose rank is a straggler, for a spare", slow->name);
+    else if (drained != NULL)
         text_format(why, "it leaves node %s, which was drained: it goes on with %u node%s",
                     drained->name, nodes, nodes == 1 ? "" : "s");
     else
         text_format(why, "it grows after checkpoint %llu: from %u to %u nodes",
                     (unsigned long long)job->record.checkpoint_step, job->record.nodes, nodes);
     (void)generation_stop_planned(rdzv, job, why);
+}
+
+/* Onto other nodes, while it runs. */
+static bool may_move(const struct job *job)
+{
+    return elastic_is(&job->record) || job->spare_count > 0;
 }
 
 bool elastic_is_idle(const struct rdzv *rdzv)
@@ -150,7 +192,7 @@ bool elastic_stop(struct rdzv *rdzv, const struct pass *pass)
     for (uint32_t i = 0; i < rdzv->live_count; i++) {
         struct job *job = job_live(rdzv, i);
 
-        if (job->ended || !elastic_is(&job->record) || job->record.part_count == 0 ||
+        if (job->ended || !may_move(job) || job->record.part_count == 0 ||
             job->record.stopping != STOP_NONE)
             continue;
         if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
@@ -167,7 +209,7 @@ bool elastic_stop(struct rdzv *rdzv, const struct pass *pass)
 /* The end of the generation does not wait for a part on a node that closed its connection. */
 static bool may_leave(const struct rdzv *rdzv, const struct job *job)
 {
-    return elastic_is(&job->record) && (fence_is_own(job) || !rdzv->options.waits_for_lease) &&
+    return may_move(job) && (fence_is_own(job) || !rdzv->options.waits_for_lease) &&
            (job->record.stopping == STOP_FAILURE || job->record.stopping == STOP_PLANNED);
 }
 

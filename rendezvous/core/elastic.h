@@ -1,5 +1,6 @@
 /* Jobs that may run on a changing number of nodes (--nodes MIN:MAX): how many nodes the next generation
- * has, and when a running one ends for the sake of another.
+ * has, and when a running one ends for the sake of another. Drains, stragglers and gone nodes also concern
+ * jobs that have spares (spares.h).
  *
  *   start, restart  on as many nodes as have room, from MIN to MAX. It waits for slots that will be free in
  *                   seconds (a GPU that is being checked after its last job; the nodes of a server that has
@@ -8,6 +9,8 @@
  *                   waiting job needs: the generation ends as planned (generation_stop_planned), and the next
  *                   one is larger. At most once in rdzv_options.grow_us. A program that tells of no checkpoint
  *                   is never stopped for growth
+ *   stragglers      under --replace-stragglers, likewise, if a spare is there: its node is excluded for the
+ *                   job for ten minutes (failure.h)
  *   drain           a job with a part on a slot that an operator has drained moves away, if enough other
  *                   nodes have room. Else it goes on until its end
  *   gone nodes      a generation that is being stopped does not wait for nodes that closed their connection

@@ -89,6 +89,15 @@ static struct node_fault *find_fault(struct job *job, const char *node)
     return &job->faults[at];
 }
 
+void failure_exclude(struct rdzv *rdzv, struct job *job, const char *node)
+{
+    struct node_fault *fault = find_fault(job, node);
+
+    fault->failures = EXCLUDE_FAILURES;
+    fault->until_us = rdzv->out.now_us + EXCLUDE_US;
+    write_faults(rdzv, job);
+}
+
 static void count_for_node(struct rdzv *rdzv, struct job *job)
 {
     struct node_fault *fault = find_fault(job, job->record.failed_node);

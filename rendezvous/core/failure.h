@@ -57,6 +57,8 @@ bool failure_excludes(const struct rdzv *rdzv, const struct job *job, uint32_t n
 uint64_t failure_excluded_until(const struct rdzv *rdzv, const struct job *job);
 /* From the stored record: nodes that were excluded are again, for the whole time. */
 void failure_restore(struct rdzv *rdzv, struct job *job);
+/* It is slow for the job: it is excluded as if it had failed it. */
+void failure_exclude(struct rdzv *rdzv, struct job *job, const char *node);
 /* An operator says that the node is well: no job excludes it. */
 void failure_pardon(struct rdzv *rdzv, const char *node);
 

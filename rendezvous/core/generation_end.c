@@ -58,6 +58,7 @@ void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t e
     assert(!job->ended && rdzv_state_is_final(state));
     fence_drop(rdzv, job);
     queue_remove(rdzv, job);
+    spare_table_end(rdzv, job);
     if (job->record.part_count > 0)
         close_generation(rdzv, job);
     job->record.exit_code = signal != 0 ? (int32_t)(128 + signal) : exit_code;
@@ -80,6 +81,8 @@ static void start_again(struct rdzv *rdzv, struct job *job, uint64_t delay_us)
     job->retry_at_us = rdzv->out.now_us + delay_us;
     if (fence_wait(rdzv, job))
         is_queued = false;
+    if (is_queued)
+        spare_table_remove_all(rdzv, job);
     job->record.retry_at_ms =
         rdzv->out.wall_ms + (int64_t)((job->retry_at_us - rdzv->out.now_us) / 1000);
     job_set_state(rdzv, job, is_queued ? JOB_QUEUED : JOB_RESTARTING);

@@ -101,6 +101,23 @@ static void place_as_before(struct choice *choice)
     }
 }
 
+static void place_on_spares(struct choice *choice)
+{
+    const struct rdzv *rdzv = choice->rdzv;
+    uint32_t rank = 0;
+
+    for (uint32_t i = 0; choice->job->spare_count > 0 && i < rdzv->node_count; i++) {
+        const uint32_t node = rdzv->by_name[i];
+        const uint64_t mask = spare_table_ready(rdzv, node, choice->job);
+
+        if (choice->missing == 0 || mask == 0 || room(choice, node) == 0)
+            continue;
+        while (choice->placed[rank])
+            rank++;
+        place(choice, rank, node, mask);
+    }
+}
+
 /* Of the nodes with the most free slots that are needed (`*most`), how many are taken: those with
  * fewer are all taken. */
 static uint32_t count_largest(const struct choice *choice, uint32_t *most)
@@ -123,6 +140,7 @@ void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct jo
     uint32_t most, of_largest, rank = 0;
 
     place_as_before(&choice);
+    place_on_spares(&choice);
     of_largest = count_largest(&choice, &most);
     for (uint32_t i = 0; i < rdzv->node_count && choice.missing > 0; i++) {
         uint32_t count = room(&choice, rdzv->by_name[i]);

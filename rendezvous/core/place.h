@@ -20,7 +20,7 @@ bool pool_fits(const struct pool *pool, uint32_t nodes, uint32_t slots);
 
 /* Places for all parts of a job on so many nodes, which the pool has, into parts [nodes]. Nodes that had a
  * part of its last generation keep it, with their ranks and, where they are free, their slots; where the
- * number of nodes is another one, they are the first, in the order that they had. Of the others the
+ * number of nodes is another one, they are the first, in the order that they had. Then come the job's spares. Of the others the
  * smallest hole that fits goes first, so that large holes stay whole; then by name. */
 void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct job *job,
                uint32_t nodes, struct rdzv_part *parts);

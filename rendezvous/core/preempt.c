@@ -26,7 +26,9 @@ static void find_room(const struct rdzv *rdzv, struct pass *pass, const struct j
 {
     memset(&pass->room, 0, sizeof pass->room);
     for (uint32_t i = 0; i < rdzv->node_count; i++)
-        pool_put(&pass->room, rdzv->by_name[i], usable_mask(rdzv, pass, first, rdzv->by_name[i]));
+        pool_put(&pass->room, rdzv->by_name[i],
+                 usable_mask(rdzv, pass, first, rdzv->by_name[i]) &
+                     ~spare_table_mask(rdzv, rdzv->by_name[i]));
     for (uint32_t i = 0; i < rdzv->live_count; i++) {
         const struct job *job = job_live(rdzv, i);
 
@@ -48,13 +50,20 @@ static void give(const struct rdzv *rdzv, struct pass *pass, const struct job *f
             pool_add(&pass->room, node,
                      victim->record.parts[k].slot_mask & usable_mask(rdzv, pass, first, node));
     }
+    for (uint32_t i = 0; victim->spare_count > 0 && i < rdzv->node_count; i++)
+        pool_add(&pass->room, rdzv->by_name[i],
+                 spare_table_mask_of(rdzv, rdzv->by_name[i], victim) &
+                     usable_mask(rdzv, pass, first, rdzv->by_name[i]));
 }
 
-static void take_back(struct pass *pass, const struct job *victim)
+static void take_back(const struct rdzv *rdzv, struct pass *pass, const struct job *victim)
 {
     for (uint32_t k = 0; k < victim->record.part_count; k++)
         if (!victim->gang.parts[k].is_lost && victim->gang.parts[k].node != NODE_NONE)
             pool_take(&pass->room, victim->gang.parts[k].node, victim->record.parts[k].slot_mask);
+    for (uint32_t i = 0; victim->spare_count > 0 && i < rdzv->node_count; i++)
+        pool_take(&pass->room, rdzv->by_name[i],
+                  spare_table_mask_of(rdzv, rdzv->by_name[i], victim));
 }
 
 /* Which of two jobs loses less. */
@@ -107,7 +116,7 @@ static uint32_t choose(const struct rdzv *rdzv, struct pass *pass, const struct 
     if (!pool_fits(&pass->room, entry.nodes, entry.nproc))
         return 0;
     for (uint32_t i = count; i-- > 0;) { /* the dearest first: perhaps it may stay */
-        take_back(pass, &rdzv->jobs[pass->victims[i]]);
+        take_back(rdzv, pass, &rdzv->jobs[pass->victims[i]]);
         if (pool_fits(&pass->room, entry.nodes, entry.nproc))
             pass->victims[i] = VICTIM_NONE;
         else

@@ -18,7 +18,7 @@
 
 /* The tables, one behind the other: where each begins, and where the last ends. */
 struct layout {
-    uint64_t nodes, many_shims, slot_states, slot_reasons, parts_on, jobs, order, indices, queue,
+    uint64_t nodes, many_shims, slot_states, slot_reasons, parts_on, spares_on, jobs, order, indices, queue,
         users, pass, slot_ends;
     uint64_t marks, blocks, end;
 };
@@ -43,6 +43,8 @@ static struct layout make_layout(const struct rdzv_options *options)
     layout.slot_reasons =
         place_table(&layout.end, options->nodes_max, SLOTS_PER_NODE_MAX * REASON_BYTES_MAX);
     layout.parts_on = place_table(&layout.end, options->nodes_max, sizeof(struct node_parts));
+    layout.spares_on =
+        place_table(&layout.end, options->nodes_max, sizeof(struct node_spares));
     layout.jobs = place_table(&layout.end, options->jobs_max + 1, sizeof(struct job));
     layout.order = place_table(&layout.end, options->jobs_max + 1, sizeof(struct job_key));
     layout.indices = place_table(&layout.end, 4ull * (options->jobs_max + 1), sizeof(uint32_t));
@@ -81,6 +83,7 @@ struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options)
         (char(*)[SLOTS_PER_NODE_MAX][REASON_BYTES_MAX])(void *)(base + layout.slot_reasons);
     rdzv->jobs = (struct job *)(void *)(base + layout.jobs);
     rdzv->parts_on = (struct node_parts *)(void *)(base + layout.parts_on);
+    rdzv->spares_on = (struct node_spares *)(void *)(base + layout.spares_on);
     rdzv->order = (struct job_key *)(void *)(base + layout.order);
     rdzv->free_jobs = (uint32_t *)(void *)(base + layout.indices);
     rdzv->live = rdzv->free_jobs + options->jobs_max + 1;
@@ -200,6 +203,7 @@ static void on_restore(struct rdzv *rdzv, const struct rdzv_event *event)
     if (gang.part_count > 0)
         memcpy(gang.places, record->parts, gang.part_count * sizeof *gang.places);
     users_add(rdzv, job);
+    spare_table_begin(rdzv, job);
     job->go_sent = job->record.state == JOB_RUNNING;
     restore_limit(rdzv, job);
     if (job->record.cancel_wanted && job->record.part_count == 0) {

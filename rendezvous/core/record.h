@@ -28,7 +28,7 @@
     X(U32,   nodes,                     nodes,                     SHOWN, 0)                       \
     X(U32,   nodes_min,                 nodes_min,                 SHOWN, 0) /* see below */       \
     X(U32,   nodes_max,                 nodes_max,                 SHOWN,  0)                       \
-    X(U32,   spares,                    spares,                    KEPT,  0)                       \
+    X(U32,   spares,                    spares,                    SHOWN, 0)                       \
     X(BOOL,  replace_stragglers,        replace_stragglers,        KEPT,  0)                       \
     X(U64,   hang_timeout_us,           hang_timeout_us,           KEPT,  0)                       \
     X(U64,   warn_us,                   warn_us,                   KEPT,  0)                       \

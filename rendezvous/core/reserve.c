@@ -20,6 +20,32 @@ static uint64_t end_of(const struct rdzv *rdzv, const struct job *job)
     return UINT64_MAX;
 }
 
+static void note_end(struct pass *pass, uint32_t node, uint64_t mask, uint64_t end_us)
+{
+    if (end_us == UINT64_MAX)
+        pass->unknown[node] |= mask;
+    else
+        pass->known[node] |= mask;
+    for (; end_us != UINT64_MAX && mask != 0; mask &= mask - 1)
+        pass->slot_ends[node][__builtin_ctzll(mask)] = end_us;
+}
+
+/* Spares are held as long as the job lasts. */
+static void note_spares(const struct rdzv *rdzv, struct pass *pass)
+{
+    for (uint32_t i = 0; rdzv->spare_jobs > 0 && i < rdzv->node_count; i++) {
+        const uint32_t node = rdzv->by_name[i];
+        const struct node_spares *on = &rdzv->spares_on[node];
+
+        for (uint32_t k = 0; k < on->count; k++) {
+            const struct job *job = &rdzv->jobs[on->items[k].job];
+
+            note_end(pass, node, on->items[k].slot_mask,
+                     job->record.time_limit_us != 0 ? end_of(rdzv, job) : UINT64_MAX);
+        }
+    }
+}
+
 /* Which slots are taken by jobs whose end is known, and when it is; and by others. */
 static void find_ends(struct rdzv *rdzv, struct pass *pass)
 {
@@ -31,18 +57,12 @@ static void find_ends(struct rdzv *rdzv, struct pass *pass)
 
         for (uint32_t k = 0; !job->ended && k < job->record.part_count; k++) {
             uint32_t node = job->gang.parts[k].node;
-            uint64_t mask = job->record.parts[k].slot_mask;
 
-            if (job->gang.parts[k].is_lost || node == NODE_NONE || end_us == 0)
-                continue;
-            if (end_us == UINT64_MAX)
-                pass->unknown[node] |= mask;
-            else
-                pass->known[node] |= mask;
-            for (; end_us != UINT64_MAX && mask != 0; mask &= mask - 1)
-                pass->slot_ends[node][__builtin_ctzll(mask)] = end_us;
+            if (!job->gang.parts[k].is_lost && node != NODE_NONE && end_us != 0)
+                note_end(pass, node, job->record.parts[k].slot_mask, end_us);
         }
     }
+    note_spares(rdzv, pass);
 }
 
 /* Adds the slots of `from` that are free first to the option, until it has `count`. */

@@ -149,7 +149,8 @@ uint32_t roster_able_count(const struct rdzv *rdzv, uint32_t slots, uint32_t *mo
 
 static bool is_in_use(const struct rdzv *rdzv, const struct node *node)
 {
-    return node->conn != 0 || node->fenced > 0 || roster_part_count(rdzv, node) > 0;
+    return node->conn != 0 || node->fenced > 0 || roster_part_count(rdzv, node) > 0 ||
+           rdzv->spares_on[roster_index(rdzv, node)].count > 0;
 }
 
 /* A free entry, or the one of the node that was lost longest ago. NULL: full. */
@@ -545,6 +546,8 @@ uint64_t roster_soon_mask(const struct rdzv *rdzv, const struct node *node)
 uint64_t roster_free_mask(const struct rdzv *rdzv, const struct node *node)
 {
     uint64_t mask = bits_below(node->slots) & ~slots_closed_mask(node) & ~roster_shims_mask(node);
+
+    mask &= ~spare_table_mask(rdzv, roster_index(rdzv, node));
 
     for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
         uint32_t part;

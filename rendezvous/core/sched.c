@@ -10,6 +10,7 @@
 #include "rendezvous/core/failure.h"
 #include "rendezvous/core/generation.h"
 #include "rendezvous/core/preempt.h"
+#include "rendezvous/core/spares.h"
 #include "rendezvous/core/state.h"
 
 /* What a job in the queue was told last, so that it need not be told again. */
@@ -45,6 +46,8 @@ static void count_slots(struct rdzv *rdzv, struct pass *pass)
         pool_put(&pass->free, node, rdzv->views[node].offer);
         pool_put(&pass->able, node, rdzv->views[node].able);
         pool_put(&pass->soon, node, roster_soon_mask(rdzv, &rdzv->nodes[node]));
+        if (rdzv->spares_on[node].count > 0)
+            take_part(pass, node, spare_table_mask(rdzv, node));
     }
     for (uint32_t i = 0; i < rdzv->live_count; i++) {
         const struct job *job = job_live(rdzv, i);
@@ -115,6 +118,7 @@ static bool start(struct rdzv *rdzv, struct pass *pass, struct queued *entry,
     }
     place_job(rdzv, pool, job, nodes, gang.places);
     generation_start(rdzv, job, &gang);
+    spares_started(rdzv, job);
     pass->again = pass->again || pass->has_preempted; /* one of those may wait for this */
     pass->array_active += pass->array_job != 0 && job->record.array_job == pass->array_job;
     for (uint32_t i = 0; i < gang.part_count; i++)
@@ -281,8 +285,8 @@ static bool has_to_wait(struct rdzv *rdzv, struct pass *pass, struct queued *ent
     return true;
 }
 
-/* True: it has started, or ended, and is no longer in the queue. */
-static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+/* The same, with the job's spares among what is free. */
+static bool consider_own(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     struct job *job = &rdzv->jobs[entry->job];
 
@@ -312,6 +316,18 @@ static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
                                 : try_start(rdzv, pass, entry);
 }
 
+/* True: it has started, or ended, and is no longer in the queue. */
+static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+{
+    const struct job *job = &rdzv->jobs[entry->job];
+    bool has_left;
+
+    spares_lend(rdzv, pass, job);
+    has_left = consider_own(rdzv, pass, entry);
+    spares_take_back(rdzv, pass, job);
+    return has_left;
+}
+
 void sched_newcomer(struct rdzv *rdzv, const struct job *job)
 {
     if (rdzv->sched_new != NEWCOMER_NONE)
@@ -332,6 +348,7 @@ static bool run_pass(struct rdzv *rdzv)
     uint32_t i = 0;
 
     rdzv->sched_at_us = UINT64_MAX;
+    spares_review(rdzv);
     count_slots(rdzv, rdzv->pass);
     while (i < rdzv->queue_count) {
         if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
@@ -341,7 +358,7 @@ static bool run_pass(struct rdzv *rdzv)
     if (!rdzv->pass->is_blocked)
         reserve_nothing(rdzv);
     rdzv->pass->is_complete = true;
-    return elastic_stop(rdzv, rdzv->pass) && !rdzv->pass->again;
+    return elastic_stop(rdzv, rdzv->pass) && spares_seek(rdzv, rdzv->pass) && !rdzv->pass->again;
 }
 
 /* False: no room was left. */
@@ -357,14 +374,15 @@ static bool run_newcomer(struct rdzv *rdzv)
     rdzv->pass->array_job = 0;
     rdzv->pass->again = false;
     (void)consider(rdzv, rdzv->pass, entry);
-    return !rdzv->pass->again;
+    return spares_seek(rdzv, rdzv->pass) && !rdzv->pass->again;
 }
 
 /* Nobody could get what has changed. The slots are counted when somebody asks: every node of a large job
  * that starts or ends changes them, and each count looks at all nodes. */
 static bool is_idle(const struct rdzv *rdzv)
 {
-    return rdzv->queue_count == 0 && rdzv->sched_new == NEWCOMER_NONE && elastic_is_idle(rdzv);
+    return rdzv->queue_count == 0 && rdzv->sched_new == NEWCOMER_NONE && elastic_is_idle(rdzv) &&
+           rdzv->spare_jobs == 0;
 }
 
 void sched_run(struct rdzv *rdzv)

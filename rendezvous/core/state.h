@@ -4,6 +4,7 @@
  *   actions     what a step produces; blocks: memory; gang: that of one generation
  *   job         jobs: table, state, publishing; queue: those that wait, and users
  *   after       what waits for other jobs
+ *   spare_table  slots that are held as spares
  *   slots       which slots of a node are closed
  *   roster      nodes: who is here, what they list, when silence means lost
  *   fence       how long a lost node keeps a job from starting again
@@ -14,7 +15,7 @@
  *   reconcile   what a node lists against what should be; drains: what operators ask for
  *   preempt     which jobs stop for one of a higher priority
  *   sched       which job gets which slots; place: on which nodes; reserve: for the first that waits;
- *               elastic: jobs whose number of nodes changes
+ *               elastic: jobs whose number of nodes changes; spares: nodes that are held for lost ones
  *   rdzv        the step; view: reading; check: invariants */
 #ifndef RENDEZVOUS_CORE_STATE_H
 #define RENDEZVOUS_CORE_STATE_H
@@ -27,6 +28,7 @@
 #include "rendezvous/core/queue.h"
 #include "rendezvous/core/roster.h"
 #include "rendezvous/core/sched.h"
+#include "rendezvous/core/spare_table.h"
 #include "rendezvous/core/users.h"
 
 struct rdzv {
@@ -67,6 +69,8 @@ struct rdzv {
     struct node_view views[NODES_MAX];
     uint16_t conn_nodes[2 * NODES_MAX]; /* by connection, modulo: the index of a node that had it */
     struct node_parts *parts_on;        /* [options.nodes_max] */
+    struct node_spares *spares_on;      /* [options.nodes_max] */
+    uint32_t spare_jobs;                /* jobs that want spares */
     uint32_t sched_new;      /* a job that has come since, if nothing else has changed; else NONE */
     bool any_new_checkpoint; /* of an elastic job that could be larger */
     bool sched_due;          /* what jobs could start has changed since the last pass */

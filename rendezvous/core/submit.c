@@ -60,10 +60,9 @@ static enum status check_submit(const struct rdzv *rdzv, const struct rdzv_event
                     request->nodes);
         return STATUS_BAD_INPUT;
     }
-    if (request->spares > 0 || request->replace_stragglers) {
-        text_format(why, "%s is not offered yet: submit without it",
-                    request->spares > 0 ? "--spares" : "--replace-stragglers");
-        return STATUS_UNSUPPORTED;
+    if (request->replace_stragglers && request->spares == 0) {
+        text_format(why, "--replace-stragglers needs a spare node: add --spares 1");
+        return STATUS_BAD_INPUT;
     }
     if (request->nodes * request->nproc_per_node > RANKS_PER_JOB_MAX) {
         text_format(why, "%u ranks are over the limit of %u for one job",
@@ -157,6 +156,7 @@ static void add(struct rdzv *rdzv, const struct rdzv_event *event)
     fill_array(&job->record, event);
     job->after = event->after;
     users_add(rdzv, job);
+    spare_table_begin(rdzv, job);
     queue_add(rdzv, job);
     sched_newcomer(rdzv, job);
     job_set_dirty(rdzv, job);

@@ -94,6 +94,7 @@ void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *ou
     assert(job != NULL);
     rdzv_summary(&job->record, out);
     out->straggler = job->slow;
+    out->spares_held = job->spare_count;
     for (uint32_t i = 0; job->record.part_count > 0 && i < job_world(job); i++)
         out->ranks_running += job->gang.ranks[i].state == RANK_RUNNING;
 }
@@ -158,6 +159,17 @@ const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count)
     return rdzv->drains;
 }
 
+static void fill_spare(const struct rdzv *rdzv, uint32_t node, uint32_t slot, struct part_slot *out)
+{
+    const struct node_spares *on = &rdzv->spares_on[node];
+
+    for (uint32_t i = 0; i < on->count; i++)
+        if ((on->items[i].slot_mask >> slot & 1) != 0) {
+            out->job_id = rdzv->jobs[on->items[i].job].record.job_id;
+            out->generation = rdzv->jobs[on->items[i].job].record.generation;
+        }
+}
+
 /* The job on a slot: by the node's list (the server may have given that job up), else by the parts
  * of jobs. */
 static void fill_job(const struct rdzv *rdzv, const struct node *node, uint32_t slot,
@@ -182,6 +194,7 @@ static void fill_job(const struct rdzv *rdzv, const struct node *node, uint32_t 
         out->generation = job->record.generation;
         return;
     }
+    fill_spare(rdzv, roster_index(rdzv, node), slot, out);
 }
 
 /* An operator's drain is shown before the node's own state of the slot. */

@@ -208,12 +208,12 @@ TEST(impossible_requests_are_refused)
     spec.nodes = 2;
     CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_OK);
     spec.replace_stragglers = true;
-    CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_UNSUPPORTED);
-    CHECK(strstr(err.text, "--replace-stragglers is not offered yet") != NULL);
-    spec.replace_stragglers = false;
+    CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_BAD_INPUT);
+    CHECK(strstr(err.text, "--replace-stragglers needs a spare node") != NULL);
     spec.spares = 1;
-    CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_UNSUPPORTED);
-    CHECK(strstr(err.text, "--spares is not offered yet") != NULL);
+    CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_OK);
+    CHECK_EQ(submit.spares, 1);
+    CHECK(submit.replace_stragglers);
     arena_reset(&arena);
 }
 

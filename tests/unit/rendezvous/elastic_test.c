@@ -162,19 +162,6 @@ TEST(the_number_of_nodes_is_what_fits_between_both_bounds)
     CHECK_EQ(elastic_nodes(&record, 9, 15), 0);
 }
 
-TEST(spares_are_refused)
-{
-    struct msg_submit request = {.nodes = 1, .nproc_per_node = 1, .spares = 1};
-
-    begin(2);
-    CHECK_EQ(step_submit(request), 0);
-    request.spares = 0;
-    request.replace_stragglers = true;
-    CHECK_EQ(step_submit(request), 0);
-    request.replace_stragglers = false;
-    CHECK_EQ(step_submit(request), 1);
-}
-
 TEST(a_job_starts_with_as_many_nodes_as_have_room)
 {
     begin(3);

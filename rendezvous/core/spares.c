@@ -1,0 +1,147 @@
+#include "rendezvous/core/spares.h"
+
+#include "rendezvous/core/failure.h"
+#include "rendezvous/core/state.h"
+
+void spares_review(struct rdzv *rdzv)
+{
+    for (uint32_t i = 0; rdzv->spare_jobs > 0 && i < rdzv->node_count; i++) {
+        const uint32_t node = rdzv->by_name[i];
+        const struct node_spares *on = &rdzv->spares_on[node];
+        char text[REASON_BYTES_MAX];
+
+        for (uint32_t k = on->count; k-- > 0;) { /* one that is dropped leaves */
+            struct job *job = &rdzv->jobs[on->items[k].job];
+
+            if ((on->items[k].slot_mask & ~rdzv->views[node].able) == 0)
+                continue;
+            if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
+                return; /* in the next pass, which follows: there is no room for this one either */
+            text_format(text, "node %s is no longer a spare of the job: it %s",
+                        rdzv->nodes[node].name,
+                        rdzv->nodes[node].state == NODE_LOST ? "was lost"
+                                                             : "was drained, or has a fault");
+            job_log(rdzv, job, text);
+            (void)spare_table_remove(rdzv, job, node);
+        }
+    }
+}
+
+void spares_lend(const struct rdzv *rdzv, struct pass *pass, const struct job *job)
+{
+    for (uint32_t i = 0; job->spare_count > 0 && i < rdzv->node_count; i++) {
+        const uint32_t node = rdzv->by_name[i];
+        const uint64_t mask = spare_table_ready(rdzv, node, job);
+
+        pool_add(&pass->free, node, mask);
+        pool_add(&pass->open, node, mask);
+    }
+}
+
+void spares_take_back(const struct rdzv *rdzv, struct pass *pass, const struct job *job)
+{
+    for (uint32_t i = 0; job->spare_count > 0 && i < rdzv->node_count; i++) {
+        const uint32_t node = rdzv->by_name[i];
+        const uint64_t mask = spare_table_mask_of(rdzv, node, job);
+
+        pool_take(&pass->free, node, mask);
+        pool_take(&pass->open, node, mask);
+    }
+}
+
+void spares_started(struct rdzv *rdzv, struct job *job)
+{
+    char text[REASON_BYTES_MAX];
+
+    for (uint32_t i = 0; job->spare_count > 0 && i < job->record.part_count; i++) {
+        const uint32_t node = job->gang.parts[i].node;
+
+        if (!spare_table_remove(rdzv, job, node))
+            continue;
+        text_format(text, "spare node %s takes over as node rank %u", rdzv->nodes[node].name, i);
+        job_log(rdzv, job, text);
+    }
+}
+
+static bool is_over_quota(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
+{
+    const uint64_t most = rdzv->options.max_slots_per_user;
+    uint64_t used;
+
+    if (most == 0 || job->user == USER_NONE)
+        return false;
+    used = rdzv->users[job->user].slots + (uint64_t)job->record.nproc_per_node;
+    if (pass->is_blocked && job->user == pass->first_user)
+        used += pass->first_slots;
+    return used > most;
+}
+
+/* The node with the smallest hole that fits; then by name. NODE_NONE: there is none. */
+static uint32_t find_node(const struct rdzv *rdzv, const struct pool *pool, const struct job *job)
+{
+    uint32_t best = NODE_NONE, least = UINT32_MAX;
+
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        const uint32_t node = rdzv->by_name[i];
+        const uint32_t count = bits_count(pool->masks[node]);
+
+        if (count < job->record.nproc_per_node || count >= least ||
+            roster_part_of(rdzv, &rdzv->nodes[node], job) != UINT32_MAX ||
+            spare_table_mask_of(rdzv, node, job) != 0 || failure_excludes(rdzv, job, node))
+            continue;
+        best = node;
+        least = count;
+    }
+    return best;
+}
+
+/* When a node is excluded for the job no longer. */
+static void look_again(struct rdzv *rdzv, const struct job *job)
+{
+    const uint64_t until_us = failure_excluded_until(rdzv, job);
+
+    if (until_us < rdzv->sched_at_us)
+        rdzv->sched_at_us = until_us;
+}
+
+/* False: no room was left. */
+static bool seek(struct rdzv *rdzv, struct pass *pass, struct job *job)
+{
+    struct pool *pool = pass->is_blocked ? &pass->open : &pass->free;
+    char text[REASON_BYTES_MAX];
+
+    while (job->spare_count < job->record.spares && !is_over_quota(rdzv, pass, job)) {
+        const uint32_t node = find_node(rdzv, pool, job);
+        uint64_t mask;
+
+        if (node == NODE_NONE) {
+            look_again(rdzv, job);
+            return true;
+        }
+        if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
+            return false;
+        mask = lowest_bits(pool->masks[node], job->record.nproc_per_node);
+        text_format(text, "node %s is held as a spare of the job", rdzv->nodes[node].name);
+        job_log(rdzv, job, text);
+        spare_table_add(rdzv, job, node, mask);
+        pool_take(&pass->free, node, mask);
+        pool_take(&pass->open, node, mask);
+        pool_take(&pass->soon, node, mask);
+    }
+    return true;
+}
+
+bool spares_seek(struct rdzv *rdzv, struct pass *pass)
+{
+    if (rdzv->spare_jobs == 0 || pass->is_settling)
+        return true;
+    for (uint32_t i = 0; i < rdzv->live_count; i++) {
+        struct job *job = job_live(rdzv, i);
+
+        if (!job->wants_spares || job->record.part_count == 0 || job->record.stopping != STOP_NONE)
+            continue;
+        if (!seek(rdzv, pass, job))
+            return false;
+    }
+    return true;
+}
