@@ -65,7 +65,7 @@ const struct option_row options_rows[] = {
      .verbs = JOB,
      .value = "N",
      OPTION_INTO(struct options, spares),
-     .help = "hold N more nodes, as they are free, which take over when one of the job's is lost"},
+     .help = "hold up to N more nodes that are free: one takes the place of a node that is lost"},
     FLAG("replace-stragglers", replace_stragglers, JOB,
          "give the ranks of a slow node to a spare, after a checkpoint"),
     {.name = "nproc-per-node",

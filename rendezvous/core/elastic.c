@@ -38,9 +38,10 @@ uint32_t elastic_choose(const struct rdzv *rdzv, const struct pass *pass,
     uint32_t fit = pool->fit[entry->nproc], count;
 
     assert(pool_fits(pool, entry->nodes, entry->nproc));
-    if (job->spare_count > 0 && fit > job->record.nodes) /* spares are for lost nodes, not to grow */
-        fit = fit - job->spare_count > job->record.nodes ? fit - job->spare_count
-                                                         : job->record.nodes;
+    if (job->spare_count > 0 &&
+        fit > job->record.nodes) /* spares are for lost nodes, not to grow */
+        fit =
+            fit - job->spare_count > job->record.nodes ? fit - job->spare_count : job->record.nodes;
     count = elastic_nodes(&job->record, fit, quota(rdzv, pass, job));
     return count > 0 ? count : entry->nodes; /* of a job that restarts, whatever its user has */
 }
@@ -155,10 +156,9 @@ static void consider(struct rdzv *rdzv, const struct pass *pass, struct job *job
 
     if (left == NULL && !may_grow(rdzv, pass, job))
         return;
-    nodes =
-        elastic_nodes(&job->record,
-                      count_nodes(rdzv, pass->is_blocked ? &pass->open : &pass->free, job, left),
-                      quota(rdzv, pass, job));
+    nodes = elastic_nodes(
+        &job->record, count_nodes(rdzv, pass->is_blocked ? &pass->open : &pass->free, job, left),
+        quota(rdzv, pass, job));
     if (nodes == 0 || (drained == NULL && nodes < job->record.nodes + (slow == NULL)))
         return;
     if (slow != NULL && generation_may_stop(job))

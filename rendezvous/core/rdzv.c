@@ -18,8 +18,8 @@
 
 /* The tables, one behind the other: where each begins, and where the last ends. */
 struct layout {
-    uint64_t nodes, many_shims, slot_states, slot_reasons, parts_on, spares_on, jobs, order, indices, queue,
-        users, pass, slot_ends;
+    uint64_t nodes, many_shims, slot_states, slot_reasons, parts_on, spares_on, jobs, order,
+        indices, queue, users, pass, slot_ends;
     uint64_t marks, blocks, end;
 };
 
@@ -43,8 +43,7 @@ static struct layout make_layout(const struct rdzv_options *options)
     layout.slot_reasons =
         place_table(&layout.end, options->nodes_max, SLOTS_PER_NODE_MAX * REASON_BYTES_MAX);
     layout.parts_on = place_table(&layout.end, options->nodes_max, sizeof(struct node_parts));
-    layout.spares_on =
-        place_table(&layout.end, options->nodes_max, sizeof(struct node_spares));
+    layout.spares_on = place_table(&layout.end, options->nodes_max, sizeof(struct node_spares));
     layout.jobs = place_table(&layout.end, options->jobs_max + 1, sizeof(struct job));
     layout.order = place_table(&layout.end, options->jobs_max + 1, sizeof(struct job_key));
     layout.indices = place_table(&layout.end, 4ull * (options->jobs_max + 1), sizeof(uint32_t));

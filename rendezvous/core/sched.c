@@ -196,17 +196,31 @@ static void block(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
         explain_blocked(rdzv, pass, job);
 }
 
+/* A job that cannot start on what is free and its spares holds up nobody with them: the next pass gives them
+ * out, in the order of the queue. */
+static void give_up_spares(struct rdzv *rdzv, struct pass *pass, struct job *job)
+{
+    if (job->spare_count == 0)
+        return;
+    spares_take_back(rdzv, pass, job);
+    spare_table_remove_all(rdzv, job);
+    pass->again = true;
+}
+
 /* True: it has started. In its turn: neither its time of retry nor a limit keeps it. */
 static bool try_start(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     if (pass->is_blocked) {
         bool has_started = try_behind(rdzv, pass, entry);
 
-        if (!has_started && !pass->is_out_of_memory)
+        if (!has_started && !pass->is_out_of_memory) {
+            give_up_spares(rdzv, pass, &rdzv->jobs[entry->job]);
             tell(rdzv, pass, entry, TOLD_BEHIND + rdzv->reservation.serial);
+        }
         return has_started;
     }
     if (!pool_fits(&pass->free, entry->nodes, entry->nproc)) {
+        give_up_spares(rdzv, pass, &rdzv->jobs[entry->job]);
         block(rdzv, pass, entry);
         return false;
     }

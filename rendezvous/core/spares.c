@@ -17,10 +17,9 @@ void spares_review(struct rdzv *rdzv)
                 continue;
             if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
                 return; /* in the next pass, which follows: there is no room for this one either */
-            text_format(text, "node %s is no longer a spare of the job: it %s",
-                        rdzv->nodes[node].name,
-                        rdzv->nodes[node].state == NODE_LOST ? "was lost"
-                                                             : "was drained, or has a fault");
+            text_format(
+                text, "node %s is no longer a spare of the job: it %s", rdzv->nodes[node].name,
+                rdzv->nodes[node].state == NODE_LOST ? "was lost" : "was drained, or has a fault");
             job_log(rdzv, job, text);
             (void)spare_table_remove(rdzv, job, node);
         }

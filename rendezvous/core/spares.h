@@ -7,8 +7,8 @@
  *            ranks; a spare comes before any other node for the ranks that are left (place.c). A job that
  *            could move away from a drained node, or from a straggler, ends its generation as planned
  *            (elastic.c)
- *   dropped  its node is lost, or the slots are drained or closed; the job is preempted, or has ended. The job
- *            does not notice, and another spare is sought
+ *   dropped  its node is lost, or the slots are drained or closed; the job is preempted, cannot start even with
+ *            them, or has ended. A job that runs does not notice, and another spare is sought
  *
  * Spares are not stored: a server that has restarted seeks them anew. */
 #ifndef RENDEZVOUS_CORE_SPARES_H

@@ -47,8 +47,7 @@ void users_count(struct rdzv *rdzv, struct job *job)
     const struct rdzv_record *record = &job->record;
     bool has_slots = !job->ended && (record->part_count > 0 || record->state == JOB_RESTARTING);
     uint32_t queued = !job->ended && record->state == JOB_QUEUED;
-    uint32_t slots =
-        has_slots ? job_world(job) + job->spare_count * record->nproc_per_node : 0;
+    uint32_t slots = has_slots ? job_world(job) + job->spare_count * record->nproc_per_node : 0;
     struct user *user;
 
     if (job->user == USER_NONE)

@@ -11,11 +11,17 @@ bool oracle_is_elastic(const struct sim *sim, uint64_t job_id)
     return client->nodes_min < client->nodes;
 }
 
+/* It may leave a node for others while it runs. */
+static bool may_move(const struct sim *sim, uint64_t job_id)
+{
+    return oracle_is_elastic(sim, job_id) || client_of(sim, job_id)->spares > 0;
+}
+
 bool oracle_may_be_gone(const struct sim *sim, const struct oracle_gen *gen, uint32_t index)
 {
     const struct oracle_node *node = &sim->oracle->nodes[index];
 
-    return oracle_is_elastic(sim, gen->job_id) && gen->joined > 0 && node->conn == 0 &&
+    return may_move(sim, gen->job_id) && gen->joined > 0 && node->conn == 0 &&
            node->closed_us != 0 && sim->now_us + SLACK_US >= node->closed_us + ELASTIC_GONE_US;
 }
 
@@ -59,8 +65,7 @@ void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
         return;
     check_size(sim, after);
     if (after->stopping == STOP_PLANNED && before->stopping != STOP_PLANNED &&
-        after->preempted_by == 0 && !oracle_is_elastic(sim, after->job_id) &&
-        !is_on_leaving(sim, after))
+        after->preempted_by == 0 && !may_move(sim, after->job_id) && !is_on_leaving(sim, after))
         sim_fail(sim, "elastic", "job %llu g%u is stopped as planned, and has a fixed size",
                  (unsigned long long)after->job_id, after->generation);
     if (before->planned && after->generation > before->generation &&
@@ -99,7 +104,8 @@ static bool has_room(const struct sim *sim, const struct oracle_gen *gen,
     return false;
 }
 
-/* The step that has taken a checkpoint ends the generation, if the job can grow. */
+/* The step that has taken a checkpoint ends the generation, if the job can grow. Which slots are held as
+ * spares is not stored, so nobody knows it here. */
 void oracle_check_growth(struct sim *sim)
 {
     const struct sim_row *row =
@@ -112,9 +118,9 @@ void oracle_check_growth(struct sim *sim)
         return;
     job = oracle_job(sim, row->record.job_id);
     gen = job->newest;
-    if (row->record.nodes >= row->record.nodes_max || row->record.stopping != STOP_NONE ||
-        row->record.state != JOB_RUNNING || gen->running_us == 0 || job->is_old ||
-        gen->stop_server != 0 || gen->exited_ok > 0 ||
+    if (sim->has_spares || row->record.nodes >= row->record.nodes_max ||
+        row->record.stopping != STOP_NONE || row->record.state != JOB_RUNNING ||
+        gen->running_us == 0 || job->is_old || gen->stop_server != 0 || gen->exited_ok > 0 ||
         sim->now_us < gen->running_us + SIM_GROW_US + SIM_GROW_US / 10 ||
         sim->now_us < sim->server.started_us + 2 * SIM_GROW_US || sim->oracle->wall_sets > 0 ||
         job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] >= 2 || !is_alone(sim) ||

@@ -13,10 +13,11 @@ static bool is_before(const struct sim *sim, uint64_t a, uint64_t b)
     return place_a != place_b ? place_a < place_b : a < b;
 }
 
-/* One that fits wherever the other does starts first, if it is before it in the queue. */
+/* One that fits wherever the other does starts first, if it is before it in the queue. The slots of a spare are
+ * for its own job alone. */
 static void check_order(struct sim *sim, const struct rdzv_record *started)
 {
-    for (uint32_t i = 0; i < sim->disk.row_count; i++) {
+    for (uint32_t i = 0; started->spares == 0 && i < sim->disk.row_count; i++) {
         const struct rdzv_record *other = &sim->disk.written[i].record;
 
         if (is_waiting(other) && is_before(sim, other->job_id, started->job_id) &&
@@ -102,7 +103,7 @@ static void check_first(struct sim *sim)
     for (uint32_t i = 0; i < oracle->started_count; i++) {
         const struct rdzv_record *record = &disk_row(sim, oracle->started[i])->record;
 
-        if (record->time_limit_us != 0 || record->generation > 1)
+        if (record->time_limit_us != 0 || record->generation > 1 || sim->has_spares)
             note_first(sim, first); /* it may use what is reserved; or has kept its slots */
         else if (oracle->first_id == first && is_before(sim, first, record->job_id) &&
                  before_have_ended(sim))

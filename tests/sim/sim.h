@@ -190,8 +190,9 @@ struct sim_disk {
 struct sim_client {
     char request_id[REQUEST_ID_CHARS + 1];
     uint32_t nodes, nodes_min, nproc; /* nodes_min: below nodes in an elastic job */
-    bool joins;                       /* its workers are ddp-workers */
-    bool fails;                       /* a rank exits 3 in each generation: must end as failed */
+    uint32_t spares;
+    bool joins; /* its workers are ddp-workers */
+    bool fails; /* a rank exits 3 in each generation: must end as failed */
     uint32_t steps, max_restarts;
     int32_t priority;
     uint64_t time_limit_us, grace_us;
@@ -245,7 +246,8 @@ struct sim {
     uint32_t trace_count;
     char trace[SIM_TRACE_LINES][200]; /* the last lines, as a ring */
     bool operator_acked;
-    bool preempts; /* as the server's option */
+    bool preempts;   /* as the server's option */
+    bool has_spares; /* some jobs do */
     struct rdzv_actions server_actions;
     struct launcher_actions launcher_actions;
     struct oracle *oracle;

@@ -65,6 +65,7 @@ static void submit(struct sim *sim, uint32_t index)
         .nodes = client->nodes,
         .nodes_min = client->nodes_min,
         .nproc_per_node = client->nproc,
+        .spares = client->spares,
         .max_restarts = client->max_restarts,
         .grace_us = client->grace_us,
         .time_limit_us = client->time_limit_us,

@@ -21,6 +21,14 @@ static uint32_t choose_least(const struct sim *sim, uint32_t index, uint32_t nod
     return mixed >> 62 == 0 ? 1 + (uint32_t)(mixed >> 32 & 0xffff) % nodes : nodes;
 }
 
+/* In every fourth run, half of the jobs have spare nodes. */
+static uint32_t choose_spares(const struct sim *sim, uint32_t index)
+{
+    const uint64_t mixed = (sim->seed * 43 + index + 5) * UINT64_C(0x9e3779b97f4a7c15);
+
+    return sim->has_spares && mixed >> 63 == 0 ? 1 + (uint32_t)(mixed >> 60 & 1) : 0;
+}
+
 /* Every sixth job waits for one before it, if that was submitted by then. Not drawn either. */
 static void choose_after(const struct sim *sim, struct sim_client *client, uint32_t index)
 {
@@ -62,6 +70,7 @@ static void choose_job(struct sim *sim, uint32_t index, bool is_large)
         .cancel_grace_us = sim_chance(sim, 500) ? -1 : (int64_t)sim_draw(sim, 5 * SECOND_US),
     };
     client->nodes_min = choose_least(sim, index, client->nodes);
+    client->spares = choose_spares(sim, index);
     choose_after(sim, client, index);
     client->priority = choose_priority(sim, index, client->priority);
     if (sim_chance(sim, 150))
@@ -127,6 +136,7 @@ void sim_init(struct sim *sim, uint64_t seed, const struct sim_mask *mask, bool 
     sim->node_count = is_large ? LARGE_NODES : 2 + (uint32_t)sim_draw(sim, SWARM_NODES_MAX - 1);
     sim->slots = is_large ? LARGE_SLOTS : 1 + (uint32_t)sim_draw(sim, size.slots);
     sim->preempts = seed % 2 == 0;
+    sim->has_spares = seed / 2 % 4 == 1;
     sim->lease_us = leases_us[sim_draw(sim, 3)];
     is_crowd = !is_large && sim_chance(sim, 100);
     faults_choose(sim, mask);

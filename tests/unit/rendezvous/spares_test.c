@@ -277,6 +277,27 @@ TEST(a_spare_that_does_not_answer_is_not_taken)
     check_on(1, 2, "ac");
 }
 
+/* It needs three, and two are left with its spare: others may have them meanwhile. */
+TEST(a_job_that_cannot_start_holds_no_spare)
+{
+    struct msg_submit request = two_and_a_spare;
+
+    begin(4);
+    request.nodes = 3;
+    CHECK_EQ(step_submit(request), 1);
+    check_spares(1, "d");
+    run(1);
+    go_away(0);
+    go_away(1);
+    step_rank_report(
+        3, (struct rank_report){.job_id = 1, .rank = 2, .phase = SHIM_ENDED, .exit_code = 1});
+    pass(3);
+    CHECK_EQ(job(1)->state, JOB_RESTARTING);
+    check_spares(1, "");
+    come(1);
+    check_on(1, 2, "dbc");
+}
+
 TEST(a_drained_node_is_left_for_the_spare)
 {
     begin(3);
@@ -456,8 +477,8 @@ TEST(a_straggler_stays_without_the_option_or_without_a_spare)
 TEST(to_replace_stragglers_a_job_needs_spares)
 {
     begin(2);
-    CHECK_EQ(step_submit((struct msg_submit){
-                 .nodes = 1, .nproc_per_node = 1, .replace_stragglers = true}),
+    CHECK_EQ(step_submit(
+                 (struct msg_submit){.nodes = 1, .nproc_per_node = 1, .replace_stragglers = true}),
              0);
 }
 

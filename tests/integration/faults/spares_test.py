@@ -1,0 +1,96 @@
+"""A job on two nodes with a spare one, through the launcher: it loses a node, and the spare takes its place.
+usage: spares_test.py BUILD
+
+The slot of the spare is nobody else's while the job runs. The survivor keeps its rank, the spare gets the lost node's, nothing of
+--max-restarts is used, and the losses are those of a run that nobody disturbs. A node that comes back is the next spare. Nothing is held after
+the end."""
+
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from faults_lib import Cluster, wait_until  # noqa: E402
+from small_data import write_idx  # noqa: E402
+
+IMAGES = 40000
+BATCH = 20
+STEPS = IMAGES // BATCH // 2
+
+
+def make_data(where):
+    os.mkdir(where)
+    for name, count in (("train", IMAGES), ("t10k", 10)):
+        write_idx(f"{where}/{name}-images-idx3-ubyte", (count, 28, 28), bytes(i * 7919 % 251 for i in range(count * 784)))
+        write_idx(f"{where}/{name}-labels-idx1-ubyte", (count,), bytes(i % 10 for i in range(count)))
+    return where
+
+
+def submit(cluster, data, name, *options):
+    return cluster.submit("--name", name, "--nodes", "2", "--max-restarts", "1", *options, "--", f"{cluster.build}/worker/ddp-worker",
+                          "-a", "convnet", "-b", str(BATCH), "--lr", "0.03", "--epochs", "1", "-p", "1", "--checkpoint-every", "20",
+                          "--checkpoint-dir", f"{cluster.folder}/{name}", data)
+
+
+def losses(cluster, job, generation):
+    """By step, as rank 0 of that generation has printed them; and the step that it went on from."""
+    log = cluster.ctl("logs", str(job), "--rank", "0", "-g", str(generation)).stdout
+    resumed = re.search(r"resumed at step (\d+)", log)
+    return ({int(step): loss for step, loss in re.findall(r"Step \[(\d+)/\d+\], Loss: ([0-9.e+-]+),", log)},
+            int(resumed.group(1)) if resumed else 0)
+
+
+def nodes_of(status):
+    return [rank["node"] for rank in sorted(status["ranks"], key=lambda rank: rank["rank"])]
+
+
+def wait_status(cluster, job, condition, what):
+    def reached():
+        status = cluster.status(job)
+        assert status["state"] not in ("failed", "succeeded", "cancelled"), f"{status['state']}: {status['reason']}"
+        return status if condition(status) else None
+    return wait_until(reached, what)
+
+
+def check_takeover(cluster, job):
+    status = wait_status(cluster, job, lambda status: status["spares_held"] == 1 and status["progress"]["checkpoint_step"],
+                         "a spare and a checkpoint")
+    first = nodes_of(status)
+    spare = ({"node0", "node1", "node2"} - set(first)).pop()
+    assert "spares     1 of 1 nodes held" in cluster.ctl("status", str(job)).stdout
+    other = cluster.submit("--name", "other", "--", "true")
+    assert cluster.status(other)["state"] == "queued", "another job has got the slot of the spare"
+    cluster.kill_node(int(first[0][4:]))
+    status = wait_status(cluster, job, lambda status: status["generation"] == 2 and status["state"] == "running", "the spare")
+    assert nodes_of(status) == [spare, first[1]], (first, nodes_of(status))
+    assert cluster.status(other)["state"] == "queued", "another job has got the slot of the spare"
+    cluster.ctl("cancel", str(other))
+    cluster.nodes[int(first[0][4:])].start()
+    return spare
+
+
+def main():
+    with Cluster(sys.argv[1], nodes=3, slots=1) as cluster:
+        data = make_data(f"{cluster.folder}/data")
+        alone = submit(cluster, data, "alone")
+        assert cluster.wait_end(alone) == 0, cluster.status(alone)["reason"]
+        job = submit(cluster, data, "spared", "--spares", "1")
+        spare = check_takeover(cluster, job)
+        assert cluster.wait_end(job) == 0, cluster.status(job)["reason"]
+        status = cluster.status(job)
+        assert (status["generation"], status["restarts_used"]) == (2, 0), status
+        events = cluster.ctl("events", str(job)).stdout
+        for text in (f"node {spare} is held as a spare of the job", f"spare node {spare} takes over as node rank 0"):
+            assert text in events, f"no {text!r} in {events}"
+        expected, _ = losses(cluster, alone, 1)
+        found, resumed = losses(cluster, job, 2)
+        assert len(expected) == STEPS, f"{len(expected)} steps, not {STEPS}"
+        assert resumed > 0, "the spare began from the start"
+        assert found == {step: loss for step, loss in expected.items() if step > resumed}, "the losses are not those of an undisturbed run"
+        wide = cluster.submit("--name", "wide", "--nodes", "3", "--", "true")
+        assert cluster.wait_end(wide) == 0, cluster.status(wide)["reason"]
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
