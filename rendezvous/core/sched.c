@@ -299,8 +299,8 @@ static bool has_to_wait(struct rdzv *rdzv, struct pass *pass, struct queued *ent
     return true;
 }
 
-/* The same, with the job's spares among what is free. */
-static bool consider_own(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+/* True: it has started, or ended, and is no longer in the queue. */
+static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     struct job *job = &rdzv->jobs[entry->job];
 
@@ -330,14 +330,14 @@ static bool consider_own(struct rdzv *rdzv, struct pass *pass, struct queued *en
                                 : try_start(rdzv, pass, entry);
 }
 
-/* True: it has started, or ended, and is no longer in the queue. */
-static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+/* The same, with the job's spares among what is free. */
+static bool consider_with_spares(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     const struct job *job = &rdzv->jobs[entry->job];
     bool has_left;
 
     spares_lend(rdzv, pass, job);
-    has_left = consider_own(rdzv, pass, entry);
+    has_left = consider(rdzv, pass, entry);
     spares_take_back(rdzv, pass, job);
     return has_left;
 }
@@ -367,7 +367,7 @@ static bool run_pass(struct rdzv *rdzv)
     while (i < rdzv->queue_count) {
         if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
             return false;
-        i += !consider(rdzv, rdzv->pass, &rdzv->queue[i]);
+        i += !consider_with_spares(rdzv, rdzv->pass, &rdzv->queue[i]);
     }
     if (!rdzv->pass->is_blocked)
         reserve_nothing(rdzv);
@@ -387,7 +387,7 @@ static bool run_newcomer(struct rdzv *rdzv)
         return false;
     rdzv->pass->array_job = 0;
     rdzv->pass->again = false;
-    (void)consider(rdzv, rdzv->pass, entry);
+    (void)consider_with_spares(rdzv, rdzv->pass, entry);
     return spares_seek(rdzv, rdzv->pass) && !rdzv->pass->again;
 }
 
