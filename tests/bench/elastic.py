@@ -6,6 +6,7 @@ reset    kill -9 of all that is on one of three nodes (launcherd, shim, worker):
          ends. The clock starts at the kill.
 silent   all that is on it is stopped (SIGSTOP), as when the power goes: no connection closes. The clock starts when the server calls the node
          lost (--lost); the time before is that option's, 15 s by default.
+spare    as reset, of a job on two nodes with --spares 1: the third node takes the place of the lost one.
 torch    reset, with an ordinary PyTorch script (DDP, gloo) and rendezvous --no-fence; the same script under torchrun --nnodes 1:3, c10d,
          with its own settings and with last_call_timeout=1.
 
@@ -71,8 +72,8 @@ def first_step(cluster, job, generation, wait_until):
     return wait_until(find, f"a step of generation {generation}")
 
 
-def submit(cluster):
-    return cluster.submit("--nodes", "1:3", "--grace", "2s", "--max-restarts", "1000", "--", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "--dummy",
+def submit(cluster, *nodes):
+    return cluster.submit(*nodes, "--grace", "2s", "--max-restarts", "1000", "--", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "--dummy",
                           "-b", "20", "--epochs", "1000", "-p", "1", "--checkpoint-every", "20", "--checkpoint-dir", f"{cluster.folder}/ckpt")
 
 
@@ -90,7 +91,7 @@ def ours(build, rounds, is_silent):
     times = []
     options = ["--grow-after", "0s"] + (["--suspect", "1s", "--lost", "2s"] if is_silent else [])
     with Cluster(build, nodes=3, slots=1, server_options=options) as cluster:
-        job = submit(cluster)
+        job = submit(cluster, "--nodes", "1:3")
         for i in range(rounds + 1):
             generation = wait_world(cluster, job, 3, wait_until)
             first_step(cluster, job, generation, wait_until)
@@ -105,6 +106,28 @@ def ours(build, rounds, is_silent):
                 times.append((end - begin) * 1e3)
                 print(f"{times[-1]:.0f}", file=sys.stderr, flush=True)
             restart_node(cluster, i % 3)
+        cluster.ctl("cancel", str(job))
+        cluster.wait_end(job)
+    return summary(times)
+
+
+def spare(build, rounds):
+    from faults_lib import Cluster, wait_until
+    times = []
+    with Cluster(build, nodes=3, slots=1) as cluster:
+        job = submit(cluster, "--nodes", "2", "--spares", "1")
+        for i in range(rounds + 1):
+            wait_until(lambda: cluster.status(job)["spares_held"] == 1, "a spare")
+            generation = wait_world(cluster, job, 2, wait_until)
+            first_step(cluster, job, generation, wait_until)
+            lost = int(cluster.status(job)["ranks"][i % 2]["node"][4:])
+            begin = time.time()
+            cluster.signal_node(lost, signal.SIGKILL)
+            end = first_step(cluster, job, generation + 1, wait_until)
+            if i > 0:  # before that, files come from the disk
+                times.append((end - begin) * 1e3)
+                print(f"{times[-1]:.0f}", file=sys.stderr, flush=True)
+            restart_node(cluster, lost)
         cluster.ctl("cancel", str(job))
         cluster.wait_end(job)
     return summary(times)
@@ -178,13 +201,14 @@ def main():
 
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
-    parser.add_argument("--only", metavar="NAME", help="reset, silent, torch, torchrun")
+    parser.add_argument("--only", metavar="NAME", help="reset, silent, spare, torch, torchrun")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--torch-rounds", type=int, default=5)
     parser.add_argument("--torchrun-rounds", type=int, default=3)
     args = parser.parse_args()
     print("load of the machine: " + " ".join(f"{one:.1f}" for one in os.getloadavg()), flush=True)
-    figures = [("reset", lambda: ours(args.build, args.rounds, False)), ("silent", lambda: ours(args.build, args.rounds, True))]
+    figures = [("reset", lambda: ours(args.build, args.rounds, False)), ("silent", lambda: ours(args.build, args.rounds, True)),
+               ("spare", lambda: spare(args.build, args.rounds))]
     if args.torch_rounds + args.torchrun_rounds > 0:
         python = pytorch.python_or_skip()
         figures += [("torch", lambda: torch_ours(args.build, python, args.torch_rounds)),

@@ -218,6 +218,23 @@ TEST(the_spare_takes_the_node_rank_of_a_lost_node)
     CHECK_EQ(job(1)->restarts_without_progress, 0);
 }
 
+/* Also where another free node would come before it. */
+TEST(the_spare_is_taken_and_not_another_free_node)
+{
+    begin(2);
+    (void)submit();
+    come(3);
+    check_spares(1, "d");
+    come(2);
+    run(1);
+    go_away(0);
+    step_rank_report(
+        2, (struct rank_report){.job_id = 1, .rank = 1, .phase = SHIM_ENDED, .exit_code = 1});
+    pass(3);
+    check_on(1, 2, "db");
+    check_spares(1, "c");
+}
+
 TEST(a_node_that_closed_its_connection_is_not_waited_for)
 {
     begin(3);
@@ -367,6 +384,16 @@ TEST(a_spare_counts_for_its_user)
     CHECK_EQ(submit(), 1);
     check_on(1, 1, "ab");
     check_spares(1, "");
+
+    memset(is_here, 0, sizeof is_here);
+    begin_quotas(8, NODES, 3, 0);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    for (uint32_t i = 0; i < 4; i++)
+        come(i);
+    CHECK_EQ(submit(), 1);
+    check_spares(1, "c");
+    CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1}), 2);
+    CHECK_EQ(job(2)->state, JOB_QUEUED);
 }
 
 TEST(a_preempted_job_gives_its_spare_back)
@@ -394,7 +421,7 @@ TEST(an_elastic_job_does_not_grow_onto_its_spare)
 
     begin(3);
     request.nodes_min = 2;
-    request.nodes = 3;
+    request.nodes = 4;
     CHECK_EQ(step_submit(request), 1);
     check_on(1, 1, "abc"); /* a node that is free at the start is used */
     come(3);
@@ -405,6 +432,31 @@ TEST(an_elastic_job_does_not_grow_onto_its_spare)
     end_stopped(1);
     pass(2);
     check_on(1, 2, "adc");
+    come(1);
+    check_spares(1, "b");
+    run(1);
+    for (uint32_t i = 0; i < 3; i++) /* its program fails */
+        step_rank_report(
+            node_of(1, i) + 1,
+            (struct rank_report){
+                .job_id = 1, .generation = 2, .rank = i, .phase = SHIM_ENDED, .exit_code = 3});
+    pass(3);
+    check_on(1, 3, "adc");
+    check_spares(1, "b");
+}
+
+TEST(a_spare_is_on_another_node)
+{
+    struct msg_submit request = two_and_a_spare;
+    struct part_node node;
+
+    begin(0);
+    step_hello(1, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 2});
+    request.nodes = 1;
+    CHECK_EQ(step_submit(request), 1);
+    check_on(1, 1, "a");
+    rdzv_node_at(core, 0, now_us, &node);
+    CHECK_EQ(node.slots_free, 1);
 }
 
 /* -- stragglers -- */
