@@ -21,14 +21,26 @@ static uint64_t usable_mask(const struct rdzv *rdzv, const struct pass *pass,
     return rdzv->views[node].able & ~pass->held[node];
 }
 
-/* What is free without any victim, now or at any moment. */
+/* Spares on a node that the first that waits cannot have: those of jobs of its priority, or a higher one. */
+static uint64_t kept_spares(const struct rdzv *rdzv, const struct job *first, uint32_t node)
+{
+    const struct node_spares *on = &rdzv->spares_on[node];
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < on->count; i++)
+        if (rdzv->jobs[on->items[i].job].record.priority >= first->record.priority)
+            mask |= on->items[i].slot_mask;
+    return mask;
+}
+
+/* What is free without any victim, now or at any moment; other spares will be. */
 static void find_room(const struct rdzv *rdzv, struct pass *pass, const struct job *first)
 {
     memset(&pass->room, 0, sizeof pass->room);
     for (uint32_t i = 0; i < rdzv->node_count; i++)
         pool_put(&pass->room, rdzv->by_name[i],
                  usable_mask(rdzv, pass, first, rdzv->by_name[i]) &
-                     ~spare_table_mask(rdzv, rdzv->by_name[i]));
+                     ~kept_spares(rdzv, first, rdzv->by_name[i]));
     for (uint32_t i = 0; i < rdzv->live_count; i++) {
         const struct job *job = job_live(rdzv, i);
 
@@ -50,20 +62,13 @@ static void give(const struct rdzv *rdzv, struct pass *pass, const struct job *f
             pool_add(&pass->room, node,
                      victim->record.parts[k].slot_mask & usable_mask(rdzv, pass, first, node));
     }
-    for (uint32_t i = 0; victim->spare_count > 0 && i < rdzv->node_count; i++)
-        pool_add(&pass->room, rdzv->by_name[i],
-                 spare_table_mask_of(rdzv, rdzv->by_name[i], victim) &
-                     usable_mask(rdzv, pass, first, rdzv->by_name[i]));
 }
 
-static void take_back(const struct rdzv *rdzv, struct pass *pass, const struct job *victim)
+static void take_back(struct pass *pass, const struct job *victim)
 {
     for (uint32_t k = 0; k < victim->record.part_count; k++)
         if (!victim->gang.parts[k].is_lost && victim->gang.parts[k].node != NODE_NONE)
             pool_take(&pass->room, victim->gang.parts[k].node, victim->record.parts[k].slot_mask);
-    for (uint32_t i = 0; victim->spare_count > 0 && i < rdzv->node_count; i++)
-        pool_take(&pass->room, rdzv->by_name[i],
-                  spare_table_mask_of(rdzv, rdzv->by_name[i], victim));
 }
 
 /* Which of two jobs loses less. */
@@ -116,7 +121,7 @@ static uint32_t choose(const struct rdzv *rdzv, struct pass *pass, const struct 
     if (!pool_fits(&pass->room, entry.nodes, entry.nproc))
         return 0;
     for (uint32_t i = count; i-- > 0;) { /* the dearest first: perhaps it may stay */
-        take_back(rdzv, pass, &rdzv->jobs[pass->victims[i]]);
+        take_back(pass, &rdzv->jobs[pass->victims[i]]);
         if (pool_fits(&pass->room, entry.nodes, entry.nproc))
             pass->victims[i] = VICTIM_NONE;
         else
@@ -140,6 +145,31 @@ static void stop(struct rdzv *rdzv, struct job *victim, const struct job *first)
     (void)generation_stop_planned(rdzv, victim, why);
 }
 
+/* Where spares of jobs of a lower priority are all that is in the way, they are given up. */
+static bool drop_spares(struct rdzv *rdzv, struct pass *pass, const struct job *first)
+{
+    const struct queued entry = queue_entry(rdzv, first);
+    uint32_t count = 0;
+
+    if (rdzv->spare_jobs == 0)
+        return false;
+    find_room(rdzv, pass, first);
+    if (!pool_fits(&pass->room, entry.nodes, entry.nproc))
+        return false;
+    for (uint32_t i = 0; i < rdzv->live_count; i++) {
+        struct job *job = job_live(rdzv, i);
+
+        if (job->spare_count == 0 || job->record.priority >= first->record.priority)
+            continue;
+        if (!actions_have_room(&rdzv->out, 2 * JOB_ACTIONS_MAX))
+            break; /* the next pass goes on */
+        count += job->spare_count;
+        job_log(rdzv, job, "its spares are given to a job of a higher priority");
+        spare_table_remove_all(rdzv, job);
+    }
+    return count > 0;
+}
+
 bool preempt_for(struct rdzv *rdzv, struct pass *pass, struct job *job)
 {
     uint32_t count;
@@ -149,6 +179,10 @@ bool preempt_for(struct rdzv *rdzv, struct pass *pass, struct job *job)
     if (rdzv->out.now_us < rdzv->settled_at_us) { /* nodes with room may come back */
         if (rdzv->settled_at_us < rdzv->sched_at_us)
             rdzv->sched_at_us = rdzv->settled_at_us;
+        return false;
+    }
+    if (drop_spares(rdzv, pass, job)) {
+        pass->again = true;
         return false;
     }
     count = choose(rdzv, pass, job);

@@ -130,6 +130,12 @@ static bool seek(struct rdzv *rdzv, struct pass *pass, struct job *job)
     return true;
 }
 
+/* The first that waits has a higher priority, and may need any slot. */
+static bool is_outranked(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
+{
+    return pass->is_blocked && rdzv->jobs[pass->first.job].record.priority > job->record.priority;
+}
+
 bool spares_seek(struct rdzv *rdzv, struct pass *pass)
 {
     if (rdzv->spare_jobs == 0 || pass->is_settling)
@@ -137,7 +143,8 @@ bool spares_seek(struct rdzv *rdzv, struct pass *pass)
     for (uint32_t i = 0; i < rdzv->live_count; i++) {
         struct job *job = job_live(rdzv, i);
 
-        if (!job->wants_spares || job->record.part_count == 0 || job->record.stopping != STOP_NONE)
+        if (!job->wants_spares || job->record.part_count == 0 ||
+            job->record.stopping != STOP_NONE || is_outranked(rdzv, pass, job))
             continue;
         if (!seek(rdzv, pass, job))
             return false;

@@ -8,7 +8,7 @@
  *            could move away from a drained node, or from a straggler, ends its generation as planned
  *            (elastic.c)
  *   dropped  its node is lost, or the slots are drained or closed; the job is preempted, cannot start even with
- *            them, or has ended. A job that runs does not notice, and another spare is sought
+ *            them, or has ended; with --preempt also, when a job of a higher priority needs no more than that. A job that runs does not notice, and another spare is sought
  *
  * Spares are not stored: a server that has restarted seeks them anew. */
 #ifndef RENDEZVOUS_CORE_SPARES_H

@@ -111,15 +111,22 @@ def ours(build, rounds, is_silent):
     return summary(times)
 
 
+def new_checkpoint(cluster, job, last):
+    step = cluster.status(job)["progress"]["checkpoint_step"] or 0
+    return step if step > last else None
+
+
 def spare(build, rounds):
     from faults_lib import Cluster, wait_until
     times = []
     with Cluster(build, nodes=3, slots=1) as cluster:
         job = submit(cluster, "--nodes", "2", "--spares", "1")
+        checkpoint = 0
         for i in range(rounds + 1):
             wait_until(lambda: cluster.status(job)["spares_held"] == 1, "a spare")
             generation = wait_world(cluster, job, 2, wait_until)
             first_step(cluster, job, generation, wait_until)
+            checkpoint = wait_until(lambda last=checkpoint: new_checkpoint(cluster, job, last), "a checkpoint")  # else the back-off grows
             lost = int(cluster.status(job)["ranks"][i % 2]["node"][4:])
             begin = time.time()
             cluster.signal_node(lost, signal.SIGKILL)

@@ -396,7 +396,41 @@ TEST(a_spare_counts_for_its_user)
     CHECK_EQ(job(2)->state, JOB_QUEUED);
 }
 
-TEST(a_preempted_job_gives_its_spare_back)
+TEST(spares_are_given_to_a_higher_priority_before_a_job_is_stopped)
+{
+    memset(is_here, 0, sizeof is_here);
+    begin_preempting(8, NODES);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    for (uint32_t i = 0; i < 3; i++)
+        come(i);
+    (void)submit();
+    run(1);
+    check_spares(1, "c");
+    CHECK_EQ(step_submit_as((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .priority = 5},
+                            "root", true),
+             2);
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    check_on(2, 1, "c");
+    CHECK_EQ(job(1)->stopping, STOP_NONE); /* its spare was enough */
+    check_spares(1, "");
+}
+
+TEST(a_job_of_an_equal_priority_gets_no_spare)
+{
+    memset(is_here, 0, sizeof is_here);
+    begin_preempting(8, NODES);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    for (uint32_t i = 0; i < 3; i++)
+        come(i);
+    (void)submit();
+    run(1);
+    (void)step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    CHECK_EQ(job(2)->state, JOB_QUEUED);
+    check_spares(1, "c");
+    CHECK_EQ(job(1)->stopping, STOP_NONE);
+}
+
+TEST(a_preempted_job_gives_its_spares_back)
 {
     memset(is_here, 0, sizeof is_here);
     begin_preempting(8, NODES);
