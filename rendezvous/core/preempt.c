@@ -33,14 +33,18 @@ static uint64_t kept_spares(const struct rdzv *rdzv, const struct job *first, ui
     return mask;
 }
 
-/* What is free without any victim, now or at any moment; other spares will be. */
-static void find_room(const struct rdzv *rdzv, struct pass *pass, const struct job *first)
+/* What is free without any victim, now or at any moment; `with_spares`: and when other spares are given up. */
+static void find_room(const struct rdzv *rdzv, struct pass *pass, const struct job *first,
+                      bool with_spares)
 {
     memset(&pass->room, 0, sizeof pass->room);
-    for (uint32_t i = 0; i < rdzv->node_count; i++)
-        pool_put(&pass->room, rdzv->by_name[i],
-                 usable_mask(rdzv, pass, first, rdzv->by_name[i]) &
-                     ~kept_spares(rdzv, first, rdzv->by_name[i]));
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        const uint32_t node = rdzv->by_name[i];
+        const uint64_t kept =
+            with_spares ? kept_spares(rdzv, first, node) : spare_table_mask(rdzv, node);
+
+        pool_put(&pass->room, node, usable_mask(rdzv, pass, first, node) & ~kept);
+    }
     for (uint32_t i = 0; i < rdzv->live_count; i++) {
         const struct job *job = job_live(rdzv, i);
 
@@ -115,7 +119,7 @@ static uint32_t choose(const struct rdzv *rdzv, struct pass *pass, const struct 
 
     if (found == 0)
         return 0;
-    find_room(rdzv, pass, first);
+    find_room(rdzv, pass, first, true);
     while (count < found && !pool_fits(&pass->room, entry.nodes, entry.nproc))
         give(rdzv, pass, first, &rdzv->jobs[pass->victims[count++]]);
     if (!pool_fits(&pass->room, entry.nodes, entry.nproc))
@@ -153,7 +157,10 @@ static bool drop_spares(struct rdzv *rdzv, struct pass *pass, const struct job *
 
     if (rdzv->spare_jobs == 0)
         return false;
-    find_room(rdzv, pass, first);
+    find_room(rdzv, pass, first, false);
+    if (pool_fits(&pass->room, entry.nodes, entry.nproc))
+        return false; /* it has to wait for a moment only */
+    find_room(rdzv, pass, first, true);
     if (!pool_fits(&pass->room, entry.nodes, entry.nproc))
         return false;
     for (uint32_t i = 0; i < rdzv->live_count; i++) {

@@ -337,6 +337,11 @@ TEST(without_a_spare_a_drained_node_is_not_left)
     run(1);
     drain("a");
     CHECK_EQ(job(1)->stopping, STOP_NONE);
+    come(2);
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK_EQ(job(1)->stopping, STOP_PLANNED);
+    end_stopped(1);
+    check_on(1, 2, "cb");
 }
 
 TEST(nothing_is_held_after_the_end)
@@ -413,6 +418,24 @@ TEST(spares_are_given_to_a_higher_priority_before_a_job_is_stopped)
     check_on(2, 1, "c");
     CHECK_EQ(job(1)->stopping, STOP_NONE); /* its spare was enough */
     check_spares(1, "");
+}
+
+TEST(no_spare_is_taken_while_a_higher_priority_waits)
+{
+    struct msg_submit request = two_and_a_spare;
+
+    begin(0);
+    step_hello(1, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 2});
+    request.nodes = 1;
+    CHECK_EQ(step_submit(request), 1);
+    CHECK_EQ(step_submit_as((struct msg_submit){.nodes = 1, .nproc_per_node = 2, .priority = 5},
+                            "root", true),
+             2);
+    CHECK_EQ(job(2)->state, JOB_QUEUED);
+    come(2);
+    check_spares(1, "");
+    cancel(2);
+    check_spares(1, "c");
 }
 
 TEST(a_job_of_an_equal_priority_gets_no_spare)
