@@ -360,8 +360,12 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
             failure_note_more(rdzv, job, report);
         return;
     }
-    if (cause[0] == '\0') {
-        text_format(text, "%s ended its part of the job before its end", place->node);
+    if (cause[0] == '\0') { /* its shim was stopped, and not by this server */
+        text_format(text,
+                    "node %s stopped its part of the job, and this server did not order that: its "
+                    "launcherd was told to leave while no server answered, or somebody ended the "
+                    "shim",
+                    place->node);
         cause = text;
     }
     if (job->record.stopping == STOP_NONE)

@@ -41,7 +41,7 @@
  *   placed           nothing is placed on slots that the node has closed, or has something on, or
  *                    that are drained, nor on a GPU that is not free
  *   leave            a node that leaves ends only when nothing runs on it, and gets nothing new once the
- *                    server has acknowledged that it leaves
+ *                    server has acknowledged that it leaves; no other node stops a shim by itself
  *   name             the name of a node that beats is not given to another process
  *   orphans          a part that has ended has left no process
  *   unkillable       processes that do not die are given up after a minute
@@ -77,6 +77,8 @@ void oracle_resumed(struct sim *sim, const char *node);
 /* -- nodes, shims and workers (oracle_node.c) -- */
 void oracle_node_hears(struct sim *sim, uint32_t node, const struct msg *msg);
 void oracle_node_sends(struct sim *sim, uint32_t node, const struct msg *msg);
+/* launcherd stops a shim: the server has ordered that, or the node leaves and no server answers. */
+void oracle_node_stops(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_shim_hears(struct sim *sim, uint32_t node, struct sim_shim *shim,
                        const struct msg *msg);
 /* Something of this part has failed, or is bound to. rank -1: no rank. */

@@ -77,6 +77,16 @@ void oracle_node_sends(struct sim *sim, uint32_t index, const struct msg *msg)
         oracle_add_cause(sim, report->job_id, report->generation, -1, 0);
 }
 
+void oracle_node_stops(struct sim *sim, uint32_t node, const struct sim_shim *shim)
+{
+    if (shim->facts.order_us != 0)
+        return;
+    if (!sim->nodes[node].is_leaving)
+        sim_fail(sim, "leave", "node%u stops job %llu g%u, and nobody has ordered that", node,
+                 (unsigned long long)shim->job_id, shim->generation);
+    oracle_add_cause(sim, shim->job_id, shim->generation, -1, 0);
+}
+
 void oracle_shim_hears(struct sim *sim, uint32_t node, struct sim_shim *shim, const struct msg *msg)
 {
     const uint64_t now_us = sim_node_us(sim, node);

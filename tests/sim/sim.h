@@ -142,6 +142,7 @@ struct sim_node {
     bool has_welcome;         /* since launcherd started */
     uint64_t welcome_us;      /* is_welcome: since when, of its clock */
     uint64_t hello_us, lease_end_us; /* of its clock; by what was acknowledged in truth */
+    bool is_leaving;        /* launcherd was told to leave */
     uint64_t leave_told_us; /* on this connection: the first beat that says so; 0: none yet */
     bool leave_is_known;    /* it was acknowledged */
     struct launcher core;

@@ -149,6 +149,7 @@ static void leaves(struct sim *sim, const struct sim_event *event)
     if (sim->nodes[event->node].incarnation != event->incarnation)
         return;
     sim_note(sim, "node%u: launcherd is told to drain its node and end", event->node);
+    sim->nodes[event->node].is_leaving = true;
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_LEAVE});
 }
 
@@ -378,7 +379,7 @@ static void stick_worker(struct sim *sim)
     sim_note(sim, "node%u: worker %u of job %llu g%u does not die of signals", node, worker_index,
              (unsigned long long)sim->nodes[node].shims[index].job_id,
              sim->nodes[node].shims[index].generation);
-    worker->unkillable_until_us = sim->now_us + sim_draw(sim, 300 * SECOND_US);
+    pause_until(&worker->unkillable_until_us, sim->now_us + sim_draw(sim, 300 * SECOND_US));
     sim_at(sim, worker->unkillable_until_us + SECOND_US,
            (struct sim_event){.run = operator_comes, .node = node});
 }

@@ -238,8 +238,11 @@ static void send_shim(struct sim *sim, uint32_t node, struct launcher_action *ac
 {
     const struct sim_shim *shim = node_find(sim, node, action->job_id, action->generation);
 
-    if (shim != NULL && shim->conn != 0)
-        net_send(sim, shim->conn, true, &action->msg);
+    if (shim == NULL || shim->conn == 0)
+        return;
+    if (action->msg.type == MSG_TYPE_STOP)
+        oracle_node_stops(sim, node, shim);
+    net_send(sim, shim->conn, true, &action->msg);
 }
 
 static void come_back(struct sim *sim, const struct sim_event *event)
@@ -389,7 +392,7 @@ void node_start(struct sim *sim, uint32_t index)
     node->is_down = false;
     node->incarnation++;
     node->conn = 0;
-    node->is_welcome = node->has_welcome = false;
+    node->is_welcome = node->has_welcome = node->is_leaving = false;
     node->steady_us = sim_node_us(sim, index);
     init_core(sim, index);
     gpu_restore(sim, index);

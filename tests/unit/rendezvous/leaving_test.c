@@ -132,4 +132,22 @@ TEST(a_generation_that_has_not_run_yet_is_stopped_too)
     CHECK_STR(job()->parts[0].node, "b");
 }
 
+/* No server answered, so launcherd has stopped the shim, and ended; a new one reports that. */
+TEST(one_that_was_stopped_from_its_node_says_so_and_uses_none_of_its_restarts)
+{
+    begin(2);
+    submit(1);
+    report(0, 0, SHIM_READY);
+    report(0, 0, SHIM_RUNNING);
+    report(0, 0, SHIM_ENDED);
+    CHECK(strstr(job()->reason, "node a stopped its part of the job, and this server did not order "
+                                "that: its launcherd was told to leave") != NULL);
+    CHECK_EQ(job()->state, JOB_RESTARTING);
+    now_us += 2 * SECOND_US; /* the back-off */
+    beat(0, false, false);
+    CHECK_EQ(job()->generation, 2);
+    CHECK_EQ(job()->restarts_without_progress, 0);
+    CHECK_EQ(job()->node_failures, 1); /* a program that stops its shim again and again has an end */
+}
+
 TEST_MAIN
