@@ -76,7 +76,7 @@ void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t e
  * no slots. */
 static void start_again(struct rdzv *rdzv, struct job *job, uint64_t delay_us)
 {
-    bool is_queued = job->record.preempted_by != 0;
+    bool is_queued = job->record.planned && job->record.preempted_by != 0;
 
     job->retry_at_us = rdzv->out.now_us + delay_us;
     if (fence_wait(rdzv, job))

@@ -125,6 +125,7 @@ void oracle_server_started(struct sim *sim, bool is_old)
         oracle->nodes[i].heard_us = oracle->ran_us;
     }
     oracle->first_id = 0;
+    oracle_check_arrays(sim);
     for (uint32_t i = 0; i < oracle->job_count; i++) {
         struct oracle_gen *gen = oracle->jobs[i].newest;
 
@@ -216,31 +217,49 @@ static void check_failed(struct sim *sim, const struct sim_client *client,
                  (unsigned long long)record->job_id, code, record->generation);
 }
 
+static void check_success(struct sim *sim, const struct sim_client *client,
+                          const struct rdzv_record *record)
+{
+    const struct oracle_gen *gen = oracle_gen(sim, record->job_id, record->generation);
+
+    if (client->fails || gen == NULL || gen->exited_ok != gen->world)
+        sim_fail(sim, "outcome", "job %llu has succeeded with %u of %u ranks",
+                 (unsigned long long)record->job_id, gen == NULL ? 0 : gen->exited_ok,
+                 gen == NULL ? 0 : gen->world);
+}
+
+static void check_job_outcome(struct sim *sim, const struct sim_client *client,
+                              const struct rdzv_record *record)
+{
+    const bool is_cancelled = /* of an array, its first job alone */
+        client->cancel_at_us != UINT64_MAX && record->job_id == client->job_id;
+    const bool in_vain = oracle_waits_in_vain(sim, client);
+
+    if (record->state == JOB_CANCELLED && !is_cancelled && !in_vain)
+        sim_fail(sim, "outcome", "job %llu was cancelled by nobody",
+                 (unsigned long long)record->job_id);
+    if (record->state == JOB_SUCCEEDED)
+        check_success(sim, client, record);
+    if (record->state != JOB_CANCELLED && in_vain)
+        sim_fail(sim, "after", "job %llu has ended as %s, and what it waited for did not succeed",
+                 (unsigned long long)record->job_id, job_state_name(record->state));
+    if (record->state == JOB_FAILED)
+        check_failed(sim, client, record);
+}
+
 static void check_outcome(struct sim *sim, uint32_t index)
 {
     const struct sim_client *client = &sim->clients[index];
-    const struct sim_row *row = disk_row(sim, client->job_id);
-    const struct oracle_gen *gen;
 
-    if (!client->acked || row == NULL || !rdzv_state_is_final(row->record.state)) {
-        sim_fail(sim, "outcome", "request %u has not ended", index);
-        return;
+    for (uint32_t i = 0; i < client_job_count(client); i++) {
+        const struct sim_row *row = disk_row(sim, client->job_id + i);
+
+        if (!client->acked || row == NULL || !rdzv_state_is_final(row->record.state)) {
+            sim_fail(sim, "outcome", "request %u has not ended", index);
+            return;
+        }
+        check_job_outcome(sim, client, &row->record);
     }
-    gen = oracle_gen(sim, client->job_id, row->record.generation);
-    if (row->record.state == JOB_CANCELLED && client->cancel_at_us == UINT64_MAX &&
-        !oracle_waits_in_vain(sim, client))
-        sim_fail(sim, "outcome", "job %llu was cancelled by nobody",
-                 (unsigned long long)client->job_id);
-    if (row->record.state == JOB_SUCCEEDED &&
-        (client->fails || gen == NULL || gen->exited_ok != gen->world))
-        sim_fail(sim, "outcome", "job %llu has succeeded with %u of %u ranks",
-                 (unsigned long long)client->job_id, gen == NULL ? 0 : gen->exited_ok,
-                 gen == NULL ? 0 : gen->world);
-    if (row->record.state != JOB_CANCELLED && oracle_waits_in_vain(sim, client))
-        sim_fail(sim, "after", "job %llu has ended as %s, and what it waited for did not succeed",
-                 (unsigned long long)client->job_id, job_state_name(row->record.state));
-    if (row->record.state == JOB_FAILED)
-        check_failed(sim, client, &row->record);
 }
 
 static void check_left(struct sim *sim, uint32_t index)

@@ -32,6 +32,8 @@
  *                    jobs do not take from the first that waits
  *   after            a job that waits for another starts when that has ended as it was to end, and ends as
  *                    cancelled if it cannot
+ *   array            all jobs of an array are in the store, or none; only so many as wanted run at once
+ *   warn             the warning of --warn comes once in a generation, that long before the time limit
  *   preempt          a running job is stopped for one that waits and whose priority is higher, and starts
  *                    after it
  *   ranks            a restart keeps ranks on nodes that can have them; where it has another number of
@@ -95,6 +97,8 @@ void oracle_joined(struct sim *sim, const struct sim_shim *shim, uint32_t worker
 void oracle_world(struct sim *sim, const struct sim_shim *shim, uint8_t blob);
 void oracle_said(struct sim *sim, const struct sim_shim *shim, uint64_t checkpoint_step);
 void oracle_succeeded(struct sim *sim, const struct sim_shim *shim, uint32_t worker);
+/* The shim gives its workers the signal of --warn. */
+void oracle_warns(struct sim *sim, uint32_t node, const struct sim_shim *shim, uint32_t signal);
 /* The shim kills its workers; ends its store; launcherd kills the shim; it has ended. */
 void oracle_kills(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_ends_store(struct sim *sim, uint32_t node, const struct sim_shim *shim);

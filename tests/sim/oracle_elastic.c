@@ -38,7 +38,7 @@ void oracle_is_back(struct sim *sim, uint32_t node)
 
 static void check_size(struct sim *sim, const struct rdzv_record *after)
 {
-    const struct sim_client *client = client_of_request(sim, after->request_id);
+    const struct sim_client *client = client_of_record(sim, after);
 
     if (after->nodes < client->nodes_min || after->nodes > client->nodes ||
         (after->part_count != 0 && after->part_count != after->nodes))
@@ -104,6 +104,15 @@ static bool has_room(const struct sim *sim, const struct oracle_gen *gen,
     return false;
 }
 
+/* No node of it has closed its slots: the next generation can have them all. */
+static bool all_can_stay(const struct sim *sim, const struct oracle_gen *gen)
+{
+    for (uint32_t i = 0; i < gen->part_count; i++)
+        if ((sim->oracle->nodes[gen->parts[i].node].closed_mask & gen->parts[i].slot_mask) != 0)
+            return false;
+    return true;
+}
+
 /* The step that has taken a checkpoint ends the generation, if the job can grow. Which slots are held as
  * spares is not stored, so nobody knows it here. */
 void oracle_check_growth(struct sim *sim)
@@ -123,8 +132,9 @@ void oracle_check_growth(struct sim *sim)
         gen->running_us == 0 || job->is_old || gen->stop_server != 0 || gen->exited_ok > 0 ||
         sim->now_us < gen->running_us + SIM_GROW_US + SIM_GROW_US / 10 ||
         sim->now_us < sim->server.started_us + 2 * SIM_GROW_US || sim->oracle->wall_sets > 0 ||
-        job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] >= 2 || !is_alone(sim) ||
-        !has_room(sim, gen, &row->record))
+        job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes >= 2 || /* excluded */
+        !is_alone(sim) ||
+        !all_can_stay(sim, gen) || !has_room(sim, gen, &row->record))
         return;
     sim_fail(sim, "elastic", "job %llu g%u has a new checkpoint and could grow from %u nodes",
              (unsigned long long)row->record.job_id, row->record.generation, row->record.nodes);

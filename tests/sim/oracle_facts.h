@@ -89,6 +89,12 @@ struct oracle_drain {
     uint64_t slot_mask; /* 0: all of it */
 };
 
+/* A preempted job, and the one that it has made room for, with its generation then. */
+struct oracle_turn {
+    uint64_t job_id, first_id;
+    uint32_t first_generation;
+};
+
 struct oracle {
     uint32_t job_count; /* [job_count], by id */
     struct oracle_job *jobs;
@@ -99,6 +105,8 @@ struct oracle {
     uint64_t grown_id; /* a job that has committed a checkpoint in this transaction; 0: none */
     uint32_t started_count;
     uint64_t started[ORACLE_STARTED_MAX]; /* jobs that this transaction starts */
+    uint32_t turn_count;
+    struct oracle_turn turns[ORACLE_STARTED_MAX]; /* preempted jobs that it starts again */
     uint32_t drain_count;
     struct oracle_drain drains[ORACLE_DRAINS_MAX];
     /* the first job that waits, and what ran when it became that */
@@ -135,10 +143,16 @@ void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
 void oracle_check_growth(struct sim *sim);
 /* No node is far from what the server was told of it. */
 bool oracle_is_calm(const struct sim *sim);
+/* oracle_array.c */
+void oracle_check_arrays(struct sim *sim);
+/* As many jobs of its array as may be at once run, or restart. */
+bool oracle_array_is_full(const struct sim *sim, const struct rdzv_record *record);
 /* oracle_waits.c: a row is about to be written */
 void oracle_check_waits(struct sim *sim, const struct rdzv_record *before,
                         const struct rdzv_record *after);
-/* Nobody has cancelled the job, but what it waited for has not succeeded. */
+/* After the transaction. */
+void oracle_check_turns(struct sim *sim);
+/* What the jobs of the client wait for has not succeeded. */
 bool oracle_waits_in_vain(const struct sim *sim, const struct sim_client *client);
 /* oracle_job.c: a failure has been concluded */
 void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,

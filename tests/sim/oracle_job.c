@@ -310,12 +310,13 @@ static void on_new_gen(struct sim *sim, const struct rdzv_record *before,
 static void check_first_row(struct sim *sim, const struct rdzv_record *after)
 {
     for (uint32_t i = 0; i < sim->disk.row_count; i++)
-        if (strcmp(sim->disk.written[i].record.request_id, after->request_id) == 0)
+        if (after->request_id[0] != '\0' && /* of an array, the first has it */
+            strcmp(sim->disk.written[i].record.request_id, after->request_id) == 0)
             sim_fail(sim, "stored", "jobs %llu and %llu are of one request",
                      (unsigned long long)sim->disk.written[i].record.job_id,
                      (unsigned long long)after->job_id);
     oracle_job(sim, after->job_id)->place_ms =
-        server_wall_ms(sim) - (int64_t)client_of_request(sim, after->request_id)->priority * 60000;
+        sim->server.step_wall_ms - (int64_t)client_of_record(sim, after)->priority * 60000;
 }
 
 static void check_change(struct sim *sim, const struct rdzv_record *before,
@@ -377,6 +378,8 @@ void oracle_write(struct sim *sim, const struct rdzv_record *before,
 
 void oracle_committed(struct sim *sim)
 {
+    oracle_check_arrays(sim);
+    oracle_check_turns(sim);
     oracle_check_queue(sim);
     oracle_check_growth(sim);
 }

@@ -362,6 +362,46 @@ void oracle_ended(struct sim *sim, uint32_t node, const struct sim_shim *shim)
                  node, (unsigned long long)shim->job_id, shim->generation);
 }
 
+/* -- the warning before the time limit -- */
+
+/* UINT64_MAX: there is to be none. */
+static uint64_t warn_at_us(const struct sim *sim, const struct sim_shim *shim)
+{
+    const struct sim_client *client = client_of(sim, shim->job_id);
+
+    if (client->warn_us == 0 || client->warn_us >= client->time_limit_us ||
+        shim->facts.running_us == 0)
+        return UINT64_MAX;
+    return shim->facts.running_us + client->time_limit_us - client->warn_us;
+}
+
+void oracle_warns(struct sim *sim, uint32_t node, const struct sim_shim *shim, uint32_t signal)
+{
+    const uint64_t at_us = warn_at_us(sim, shim), now_us = sim_node_us(sim, node);
+
+    if (at_us == UINT64_MAX || now_us < at_us || signal != SIM_WARN_SIGNAL)
+        sim_fail(sim, "warn", "node%u: job %llu g%u is warned too early, or with signal %u", node,
+                 (unsigned long long)shim->job_id, shim->generation, signal);
+    else if (shim->facts.was_warned)
+        sim_fail(sim, "warn", "node%u: job %llu g%u is warned a second time", node,
+                 (unsigned long long)shim->job_id, shim->generation);
+}
+
+/* Its workers run, and nothing ends them yet. */
+static void check_warned(struct sim *sim, uint32_t node, const struct sim_shim *shim)
+{
+    const struct sim_shim_facts *facts = &shim->facts;
+    const uint64_t at_us = warn_at_us(sim, shim), now_us = sim_node_us(sim, node);
+
+    if (!shim->alive || facts->was_warned || at_us == UINT64_MAX || facts->free_us == UINT64_MAX ||
+        facts->stop_us != 0 || facts->failed_us != 0 || facts->kill_now || !has_running(shim))
+        return;
+    if (now_us > later(at_us, facts->free_us) + KILL_SLACK_US)
+        sim_fail(sim, "warn", "node%u: job %llu g%u was to be warned %.3f s ago", node,
+                 (unsigned long long)shim->job_id, shim->generation,
+                 (double)(now_us - at_us) / 1e6);
+}
+
 /* -- deadlines; all times are of the node's clock -- */
 
 struct deadline {
@@ -436,5 +476,8 @@ void oracle_check_nodes(struct sim *sim)
         for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++)
             if (sim->nodes[n].shims[s].used && shim_has_workers(&sim->nodes[n].shims[s]))
                 check_shim(sim, n, &sim->nodes[n].shims[s]);
+        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++)
+            if (sim->nodes[n].shims[s].used)
+                check_warned(sim, n, &sim->nodes[n].shims[s]);
     }
 }

@@ -1,9 +1,10 @@
 /* Who starts, and where: the order of the queue, what is reserved, ranks that stay on their nodes. */
 #include "tests/sim/oracle_facts.h"
 
-static bool is_waiting(const struct rdzv_record *record)
+static bool is_waiting(const struct sim *sim, const struct rdzv_record *record)
 {
-    return record->state == JOB_QUEUED && record->generation == 0 && record->after_job == 0;
+    return record->state == JOB_QUEUED && record->generation == 0 && record->after_job == 0 &&
+           !oracle_array_is_full(sim, record);
 }
 
 static bool is_before(const struct sim *sim, uint64_t a, uint64_t b)
@@ -20,7 +21,7 @@ static void check_order(struct sim *sim, const struct rdzv_record *started)
     for (uint32_t i = 0; started->spares == 0 && i < sim->disk.row_count; i++) {
         const struct rdzv_record *other = &sim->disk.written[i].record;
 
-        if (is_waiting(other) && is_before(sim, other->job_id, started->job_id) &&
+        if (is_waiting(sim, other) && is_before(sim, other->job_id, started->job_id) &&
             other->nodes_min <= started->nodes && other->nproc_per_node <= started->nproc_per_node)
             sim_fail(sim, "fifo",
                      "job %llu starts, and job %llu (%u x %u) was before it and needs no more",
@@ -38,7 +39,7 @@ static uint64_t first_waiting(const struct sim *sim)
     for (uint32_t i = 0; i < sim->disk.row_count; i++) {
         const struct rdzv_record *record = &sim->disk.written[i].record;
 
-        if (is_waiting(record) && (first == 0 || is_before(sim, record->job_id, first)))
+        if (is_waiting(sim, record) && (first == 0 || is_before(sim, record->job_id, first)))
             first = record->job_id;
     }
     return first;
@@ -126,13 +127,20 @@ void oracle_check_queue(struct sim *sim)
 
 /* -- ranks -- */
 
+/* It restarts, or was preempted. */
+static bool is_to_go_on(const struct rdzv_record *record)
+{
+    return record->state == JOB_RESTARTING ||
+           (record->state == JOB_QUEUED && record->generation > 0);
+}
+
 /* A job before it waits, and may hold slots, or have some reserved. */
 static bool is_behind_another(const struct sim *sim, uint64_t job_id)
 {
     for (uint32_t i = 0; i < sim->disk.row_count; i++) {
         const struct rdzv_record *record = &sim->disk.written[i].record;
 
-        if ((is_waiting(record) || record->state == JOB_RESTARTING) && record->job_id != job_id &&
+        if ((is_waiting(sim, record) || is_to_go_on(record)) && record->job_id != job_id &&
             is_before(sim, record->job_id, job_id))
             return true;
     }

@@ -17,23 +17,38 @@ static bool is_old(const struct sim *sim, uint64_t job_id)
 
 bool oracle_waits_in_vain(const struct sim *sim, const struct sim_client *client)
 {
-    const struct rdzv_record *other = record_of(sim, client->after_id);
+    bool has_failed = false;
 
-    return other != NULL && !client->after_any && !is_old(sim, client->job_id) &&
-           (other->state == JOB_FAILED || other->state == JOB_CANCELLED);
+    for (uint64_t id = client->after_id; id != 0 && id <= client->after_last; id++) {
+        const struct rdzv_record *other = record_of(sim, id);
+
+        has_failed = has_failed || (other != NULL && (other->state == JOB_FAILED ||
+                                                      other->state == JOB_CANCELLED));
+    }
+    return has_failed && !client->after_any && !is_old(sim, client->job_id);
+}
+
+static void check_ended(struct sim *sim, const struct sim_client *client,
+                        const struct rdzv_record *after, uint64_t id)
+{
+    const struct rdzv_record *other = record_of(sim, id);
+
+    if (other == NULL || other->state == JOB_SUCCEEDED ||
+        (client->after_any && rdzv_state_is_final(other->state)))
+        return;
+    sim_fail(sim, "after", "job %llu starts, and job %llu, which it waits for, is %s",
+             (unsigned long long)after->job_id, (unsigned long long)id,
+             job_state_name(other->state));
 }
 
 static void check_after(struct sim *sim, const struct rdzv_record *after)
 {
-    const struct sim_client *client = client_of_request(sim, after->request_id);
-    const struct rdzv_record *other = record_of(sim, client->after_id);
+    const struct sim_client *client = client_of_record(sim, after);
 
-    if (other == NULL || after->generation != 1 || after->part_count == 0)
+    if (after->generation != 1 || after->part_count == 0)
         return;
-    if (other->state != JOB_SUCCEEDED && !(client->after_any && rdzv_state_is_final(other->state)))
-        sim_fail(sim, "after", "job %llu starts, and job %llu, which it waits for, is %s",
-                 (unsigned long long)after->job_id, (unsigned long long)other->job_id,
-                 job_state_name(other->state));
+    for (uint64_t id = client->after_id; id != 0 && id <= client->after_last; id++)
+        check_ended(sim, client, after, id);
 }
 
 static bool is_waiting(const struct rdzv_record *record)
@@ -45,12 +60,12 @@ static bool is_waiting(const struct rdzv_record *record)
 static void check_preemption(struct sim *sim, const struct rdzv_record *after)
 {
     const struct rdzv_record *first = record_of(sim, after->preempted_by);
-    const struct sim_client *low = client_of_request(sim, after->request_id);
+    const struct sim_client *low = client_of_record(sim, after);
 
     if (first == NULL || !sim->preempts)
         sim_fail(sim, "preempt", "job %llu is preempted by job %llu, which may not",
                  (unsigned long long)after->job_id, (unsigned long long)after->preempted_by);
-    else if (client_of_request(sim, first->request_id)->priority <= low->priority)
+    else if (client_of_record(sim, first)->priority <= low->priority)
         sim_fail(sim, "preempt", "job %llu is preempted by job %llu, whose priority is not higher",
                  (unsigned long long)after->job_id, (unsigned long long)first->job_id);
     else if (!is_waiting(first))
@@ -67,16 +82,33 @@ static bool any_leaves(const struct sim *sim)
     return false;
 }
 
-/* A preempted job starts again, and the one that it has made room for waits still. */
-static void check_turn(struct sim *sim, const struct rdzv_record *before)
+static void note_turn(struct sim *sim, const struct rdzv_record *before)
 {
-    const struct rdzv_record *first = record_of(sim, before->preempted_by);
+    struct oracle *oracle = sim->oracle;
 
-    if (first != NULL && is_waiting(first) && first->generation == before->preempted_at &&
+    if (oracle->turn_count < ORACLE_STARTED_MAX)
+        oracle->turns[oracle->turn_count++] =
+            (struct oracle_turn){before->job_id, before->preempted_by, before->preempted_at};
+}
+
+/* A preempted job starts again, and the one that it has made room for waits still: both may start in one
+ * transaction. */
+static void check_turn(struct sim *sim, const struct oracle_turn *turn)
+{
+    const struct rdzv_record *first = record_of(sim, turn->first_id);
+
+    if (first != NULL && is_waiting(first) && first->generation == turn->first_generation &&
         first->state == JOB_QUEUED && !first->cancel_wanted && oracle_is_calm(sim) &&
         !any_leaves(sim))
         sim_fail(sim, "preempt", "job %llu starts again before job %llu, which has preempted it",
-                 (unsigned long long)before->job_id, (unsigned long long)first->job_id);
+                 (unsigned long long)turn->job_id, (unsigned long long)turn->first_id);
+}
+
+void oracle_check_turns(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->oracle->turn_count; i++)
+        check_turn(sim, &sim->oracle->turns[i]);
+    sim->oracle->turn_count = 0;
 }
 
 void oracle_check_waits(struct sim *sim, const struct rdzv_record *before,
@@ -90,5 +122,5 @@ void oracle_check_waits(struct sim *sim, const struct rdzv_record *before,
     if (after->preempted_by != 0 && before->preempted_by == 0)
         check_preemption(sim, after);
     if (before->preempted_by != 0 && after->generation > before->generation)
-        check_turn(sim, before);
+        note_turn(sim, before);
 }

@@ -152,12 +152,13 @@ static uint64_t stopped_until_us(const struct sim *sim, const struct sim_event *
 
 bool sim_all_ended(const struct sim *sim)
 {
-    for (uint32_t i = 0; i < sim->client_count; i++) {
-        const struct sim_row *row = disk_row(sim, sim->clients[i].job_id);
+    for (uint32_t i = 0; i < sim->client_count; i++)
+        for (uint32_t k = 0; k < client_job_count(&sim->clients[i]); k++) {
+            const struct sim_row *row = disk_row(sim, sim->clients[i].job_id + k);
 
-        if (!sim->clients[i].acked || row == NULL || row->record.ended_ms == 0)
-            return false;
-    }
+            if (!sim->clients[i].acked || row == NULL || row->record.ended_ms == 0)
+                return false;
+        }
     return true;
 }
 

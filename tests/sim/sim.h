@@ -87,6 +87,8 @@ struct sim_shim_facts {
     bool spawned_late;  /* a worker was spawned after the stop, or after the failure */
     bool was_asked;     /* its workers got a signal, to end by themselves */
     uint64_t lease_us;  /* the lease that the shim was told */
+    uint64_t running_us; /* its last worker was spawned; 0: not yet */
+    bool was_warned;
 };
 
 struct sim_shim {
@@ -104,6 +106,8 @@ struct sim_shim {
     uint32_t generation, rank_base, local_count, world, node_count;
     bool store_runs; /* the process; on node rank 0 of half of the jobs */
     uint64_t slot_mask, grace_us;
+    uint64_t warn_after_us; /* as ordered */
+    uint32_t warn_signal;
     char cluster[33];
     bool is_prepared; /* the port is reserved, or none is needed */
     bool has_orphans; /* children of its workers that have outlived them */
@@ -162,7 +166,8 @@ struct sim_server {
     int64_t wall_ms; /* the wall clock less true time */
     uint64_t paused_until_us;
     uint64_t tick_us, stepped_us; /* of its clock; the edge's, to know of pauses */
-    uint64_t step_at_us;          /* when the last step was, before its transaction */
+    uint64_t step_at_us;          /* when the last step was, before its transaction, */
+    int64_t step_wall_ms;         /* by the wall clock as it was then */
     void *memory;
     struct rdzv *core;
     uint32_t tear; /* the server dies in its next step with a transaction: 1: before the commit;
@@ -202,10 +207,20 @@ struct sim_client {
     int64_t cancel_grace_us; /* -1: the job's */
     bool acked, cancel_acked;
     uint64_t job_id;
-    uint32_t after;    /* another client + 1, whose job this one waits for; 0: none */
-    bool after_any;    /* however that ends */
-    uint64_t after_id; /* what it has asked for: 0: that job was not acknowledged yet, so nothing */
+    uint32_t array_count;   /* so many jobs alike, with consecutive ids from job_id on; 0: one job */
+    uint32_t array_at_most; /* at a time; 0: all */
+    uint64_t warn_us;       /* its workers get SIM_WARN_SIGNAL so long before the time limit; 0: never */
+    uint32_t after;         /* another client + 1, whose jobs these wait for; 0: none */
+    bool after_any;         /* however they end */
+    uint64_t after_id, after_last; /* asked for; 0: those were not acknowledged yet, so nothing */
 };
+
+#define SIM_WARN_SIGNAL 10u
+
+static inline uint32_t client_job_count(const struct sim_client *client)
+{
+    return client->array_count == 0 ? 1 : client->array_count;
+}
 
 struct sim_event {
     uint64_t at_us, order;
@@ -321,6 +336,8 @@ void server_kill(struct sim *sim);
 /* It is there, and reads what it is sent. */
 bool server_is_ready(const struct sim *sim);
 void server_step(struct sim *sim, struct rdzv_event event);
+/* The last step was a submit, and was refused. */
+bool server_has_refused(const struct sim *sim);
 /* An operator's request; false: the server is away. */
 bool server_operate(struct sim *sim, enum rdzv_event_type type, const struct msg *msg);
 int64_t server_wall_ms(const struct sim *sim);
@@ -331,7 +348,7 @@ struct rdzv_after jobs_after(const struct sim *sim, uint64_t first, uint64_t las
 void client_start(struct sim *sim, uint32_t client);
 /* The client of a job; the first where there is none. */
 const struct sim_client *client_of(const struct sim *sim, uint64_t job_id);
-const struct sim_client *client_of_request(const struct sim *sim, const char *request_id);
+const struct sim_client *client_of_record(const struct sim *sim, const struct rdzv_record *record);
 
 /* sim_node.c */
 void node_start(struct sim *sim, uint32_t node);

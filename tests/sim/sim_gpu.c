@@ -38,6 +38,19 @@ static void deliver(struct sim *sim, const struct sim_event *event)
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_GPU, .gpu = &facts});
 }
 
+/* A process whose shim is gone: one that does not die, perhaps. */
+static bool has_left(const struct sim_node *node, uint32_t slot)
+{
+    for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
+        const struct sim_shim *shim = &node->shims[i];
+
+        for (uint32_t w = 0; shim->used && !shim->alive && w < shim->local_count; w++)
+            if (shim->workers[w].alive && shim_slot(shim, w) == slot)
+                return true;
+    }
+    return false;
+}
+
 /* What is seen now may be delivered much later. */
 static void look(struct sim *sim, const struct sim_event *event)
 {
@@ -54,7 +67,8 @@ static void look(struct sim *sim, const struct sim_event *event)
     later.run = deliver;
     later.party = PARTY_NODE;
     later.worker = (uint32_t)gpu->ecc;
-    if (sim->now_us < gpu->leaked_until_us || sim->now_us < gpu->zombie_until_us)
+    if (sim->now_us < gpu->leaked_until_us || sim->now_us < gpu->zombie_until_us ||
+        has_left(node, event->number))
         later.number |= sim_chance(sim, 500) ? SAW_MEMORY : SAW_GONE;
     if (sim->now_us < gpu->held_until_us)
         later.number |= SAW_STRANGER;

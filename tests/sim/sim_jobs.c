@@ -14,8 +14,13 @@ static const struct sim_row *row_of_request(const struct sim *sim, const char *r
     return NULL;
 }
 
-const struct sim_client *client_of_request(const struct sim *sim, const char *request_id)
+/* Of an array, the first job has the request id. */
+const struct sim_client *client_of_record(const struct sim *sim, const struct rdzv_record *record)
 {
+    const bool is_later = record->array_job != 0 && record->array_job != record->job_id;
+    const struct sim_row *first = is_later ? disk_row(sim, record->array_job) : NULL;
+    const char *request_id = first != NULL ? first->record.request_id : record->request_id;
+
     for (uint32_t i = 0; i < sim->client_count; i++)
         if (strcmp(sim->clients[i].request_id, request_id) == 0)
             return &sim->clients[i];
@@ -26,10 +31,14 @@ const struct sim_client *client_of(const struct sim *sim, uint64_t job_id)
 {
     const struct sim_row *row = disk_row(sim, job_id);
 
-    for (uint32_t i = 0; i < sim->client_count; i++)
-        if (sim->clients[i].job_id == job_id)
-            return &sim->clients[i];
-    return client_of_request(sim, row == NULL ? "" : row->record.request_id);
+    for (uint32_t i = 0; i < sim->client_count; i++) {
+        const struct sim_client *client = &sim->clients[i];
+
+        if (client->job_id != 0 && job_id >= client->job_id &&
+            job_id < client->job_id + client_job_count(client))
+            return client;
+    }
+    return row == NULL ? &sim->clients[0] : client_of_record(sim, &row->record);
 }
 
 struct rdzv_after jobs_after(const struct sim *sim, uint64_t first, uint64_t last)
@@ -45,6 +54,32 @@ struct rdzv_after jobs_after(const struct sim *sim, uint64_t first, uint64_t las
         after.failed_state = row == NULL ? JOB_QUEUED : row->record.state;
     }
     return after;
+}
+
+static void ask_for_others(struct sim *sim, struct sim_client *client)
+{
+    const struct sim_client *other = client->after == 0 ? NULL : &sim->clients[client->after - 1];
+
+    if (other == NULL || client->after_id != 0 || !other->acked)
+        return;
+    client->after_id = other->job_id;
+    client->after_last = other->job_id + client_job_count(other) - 1;
+}
+
+/* One step for each job of an array, as rendezvous/server/request.c; the last one commits all. */
+static void submit_all(struct sim *sim, const struct sim_client *client, struct rdzv_event event)
+{
+    struct array_spec array = {.count = client->array_count, .at_most = client->array_at_most};
+    const uint32_t server = sim->server.incarnation;
+
+    for (uint32_t i = 0; i < array.count; i++)
+        array.indices[i] = 2 * i + 1;
+    if (array.count > 0)
+        event.array = &array;
+    do {
+        server_step(sim, event);
+    } while (sim->server.alive && sim->server.incarnation == server &&
+             !server_has_refused(sim) && ++event.array_place < array.count);
 }
 
 static void submit(struct sim *sim, uint32_t index)
@@ -74,15 +109,16 @@ static void submit(struct sim *sim, uint32_t index)
         .cwd = "/",
         .argv = {.items = argv, .count = 1},
         .after_any = client->after_any,
+        .warn_us = client->warn_us,
+        .warn_signal = client->warn_us == 0 ? 0 : SIM_WARN_SIGNAL,
     };
-    if (client->after != 0 && client->after_id == 0 && sim->clients[client->after - 1].acked)
-        client->after_id = sim->clients[client->after - 1].job_id;
-    server_step(sim,
-                (struct rdzv_event){.type = RDZV_EVENT_SUBMIT,
-                                    .client = index + 1,
-                                    .msg = &msg,
-                                    .user = "u",
-                                    .after = jobs_after(sim, client->after_id, client->after_id)});
+    ask_for_others(sim, client);
+    submit_all(sim, client,
+               (struct rdzv_event){.type = RDZV_EVENT_SUBMIT,
+                                   .client = index + 1,
+                                   .msg = &msg,
+                                   .user = "u",
+                                   .after = jobs_after(sim, client->after_id, client->after_last)});
 }
 
 static void try_submit(struct sim *sim, const struct sim_event *event)

@@ -157,6 +157,8 @@ static void spawn(struct sim *sim, uint32_t node, const struct msg_start *start)
         shim->node_count = start->node_count;
         shim->slot_mask = start->slot_mask;
         shim->grace_us = start->grace_us;
+        shim->warn_after_us = start->warn_after_us;
+        shim->warn_signal = start->warn_signal;
         (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
         sim_at(sim, sim->now_us + 1000 + sim_draw(sim, 3000), shim_event_at(sim, node, i, spawned));
         return;

@@ -193,7 +193,8 @@ static void carry_out(struct sim *sim, const struct rdzv_action *action)
     }
 }
 
-static void persist(struct sim *sim)
+/* True: something was written. */
+static bool write_rows(struct sim *sim)
 {
     const struct rdzv_actions *actions = &sim->server_actions;
     bool has_written = false;
@@ -216,7 +217,12 @@ static void persist(struct sim *sim)
             has_written = true;
         }
     }
-    if (!has_written)
+    return has_written;
+}
+
+static void persist(struct sim *sim)
+{
+    if (!write_rows(sim))
         return;
     disk_commit(sim);
     oracle_committed(sim);
@@ -256,6 +262,16 @@ static bool has_writes(const struct rdzv_actions *actions)
     return false;
 }
 
+bool server_has_refused(const struct sim *sim)
+{
+    const struct rdzv_actions *actions = &sim->server_actions;
+
+    for (uint32_t i = 0; i < actions->count; i++)
+        if (actions->items[i].type == RDZV_REPLY_ERROR)
+            return true;
+    return false;
+}
+
 void server_step(struct sim *sim, struct rdzv_event event)
 {
     struct sim_server *server = &sim->server;
@@ -270,13 +286,18 @@ void server_step(struct sim *sim, struct rdzv_event event)
     rdzv_step(server->core, &event, actions);
     server->stepped_us = event.now_us;
     server->step_at_us = sim->now_us;
+    server->step_wall_ms = event.wall_ms;
     if (server->step_count++ % sim->size.core_check_interval == 0)
         rdzv_check(server->core);
     if (event.type == RDZV_EVENT_NODE_MSG)
         oracle_server_hears(sim, (uint32_t)event.conn, event.msg, actions);
     else if (event.type == RDZV_EVENT_NODE_CLOSED)
         oracle_conn_closed(sim, (uint32_t)event.conn);
-    if (!has_writes(actions)) {
+    if (rdzv_has_more(&event) && !server_has_refused(sim)) {
+        (void)write_rows(sim); /* the transaction goes on with the next job of the array */
+        if (server->tear > 1)
+            server_kill(sim);
+    } else if (!has_writes(actions)) {
         finish(sim, 0);
     } else if (server->tear == 1) {
         server_kill(sim);

@@ -6,7 +6,9 @@
 
 #define SWARM_NODES_MAX 5u
 #define SWARM_JOBS_MAX 10u
+#define SWARM_ARRAY_MAX 4u
 #define CROWD_JOBS 30u
+#define SMALL_JOBS (SWARM_JOBS_MAX * SWARM_ARRAY_MAX) /* no fewer than a crowd */
 #define LARGE_NODES 64u
 #define LARGE_SLOTS 8u
 #define LARGE_JOBS 1000u
@@ -38,6 +40,20 @@ static void choose_after(const struct sim *sim, struct sim_client *client, uint3
         return;
     client->after = 1 + (uint32_t)(mixed >> 32 & 0xff) % index;
     client->after_any = (mixed >> 50 & 1) != 0;
+}
+
+/* Every fifth client submits an array, and every other time limit has a warning. Not drawn either. */
+static void choose_array_and_warning(const struct sim *sim, struct sim_client *client,
+                                     uint32_t index)
+{
+    const uint64_t mixed = (sim->seed * 43 + index + 11) * UINT64_C(0x9e3779b97f4a7c15);
+
+    if ((mixed >> 40) % 5 == 0) {
+        client->array_count = 1 + (uint32_t)(mixed >> 33) % SWARM_ARRAY_MAX;
+        client->array_at_most = (uint32_t)(mixed >> 37) % SWARM_ARRAY_MAX;
+    }
+    if (client->time_limit_us != 0 && (mixed >> 50 & 1) != 0)
+        client->warn_us = SECOND_US + (mixed >> 20 & 0xffff) * SECOND_US / 1024 % (client->time_limit_us);
 }
 
 /* With preemption priorities differ more. */
@@ -106,6 +122,8 @@ static void choose_jobs(struct sim *sim, const struct sim_mask *mask, bool is_la
         choose_job(sim, sim->client_count, is_large);
         if (is_crowd)
             choose_crowded(sim, &sim->clients[sim->client_count]);
+        else if (!is_large)
+            choose_array_and_warning(sim, &sim->clients[sim->client_count], sim->client_count);
         if (i >= SIM_CLIENTS_MASKED_MAX || !mask->clients[i])
             client_start(sim, sim->client_count++);
     }
@@ -124,7 +142,7 @@ void sim_init(struct sim *sim, uint64_t seed, const struct sim_mask *mask, bool 
     static const uint64_t leases_us[] = {20 * SECOND_US, 30 * SECOND_US, 60 * SECOND_US};
     const struct sim_size size = {.nodes = is_large ? LARGE_NODES : SWARM_NODES_MAX,
                                   .slots = is_large ? LARGE_SLOTS : 4,
-                                  .jobs = is_large ? LARGE_JOBS : CROWD_JOBS,
+                                  .jobs = is_large ? LARGE_JOBS : SMALL_JOBS,
                                   .conns = is_large ? 262144 : 4096,
                                   .check_interval_us = is_large ? SECOND_US : 50000,
                                   .core_check_interval = is_large ? 211 : 1,

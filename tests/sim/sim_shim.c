@@ -202,6 +202,8 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
         worker_signal_all(sim, node, index, action->signal);
         break;
     case SHIM_WARN: /* its workers ignore it */
+        oracle_warns(sim, node, shim, action->signal);
+        shim->facts.was_warned = true;
         break;
     case SHIM_SIGNAL_LEFT:
         worker_signal_left(sim, node, index);
@@ -293,6 +295,8 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t index)
         .world = shim->world,
         .node_count = shim->node_count,
         .grace_us = shim->grace_us,
+        .warn_after_us = shim->warn_after_us,
+        .warn_signal = shim->warn_signal,
         .lease_until_us = launcher->lease_until_us,
         .lease_us = sim->lease_us,
         .pid = ++sim->pid_next,

@@ -274,6 +274,14 @@ static bool cannot_spawn(struct sim *sim, const struct sim_event *event)
     return true;
 }
 
+static bool none_is_coming(const struct sim_shim *shim)
+{
+    for (uint32_t i = 0; i < shim->local_count; i++)
+        if (shim->workers[i].is_coming)
+            return false;
+    return true;
+}
+
 static void spawned(struct sim *sim, const struct sim_event *event)
 {
     struct sim_shim *shim = shim_at(sim, event);
@@ -291,6 +299,8 @@ static void spawned(struct sim *sim, const struct sim_event *event)
                                   .steps_left = client->steps};
     shim->facts.spawned_late =
         shim->facts.spawned_late || shim->facts.stop_us != 0 || shim->facts.failed_us != 0;
+    if (none_is_coming(shim))
+        shim->facts.running_us = sim_node_us(sim, event->node);
     oracle_spawned(sim, event->node, shim, event->worker);
     sim_at(
         sim, sim->now_us + 1000 + sim_draw(sim, 200000),

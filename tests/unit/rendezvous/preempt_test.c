@@ -242,6 +242,25 @@ TEST(a_cancelled_preemptor_gives_the_slots_back)
     CHECK_EQ(state_of(low), JOB_STARTING);
 }
 
+/* As a server writes it that knows nothing of planned stops. */
+TEST(a_stored_preemption_without_its_stop_is_a_failure_like_any_other)
+{
+    struct rdzv_record low, high;
+
+    begin(1, 4);
+    CHECK_EQ(running(1, 4, -1), 1);
+    CHECK_EQ(submit(1, 4, 0), 2);
+    low = keep_record(1);
+    high = keep_record(2);
+    low.stopping = low.stop_signal = 0;
+    begin_preempting(64, 8);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &low});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &high});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 3});
+    hello(1, 4); /* it lists nothing */
+    CHECK_EQ(state_of(1), JOB_RESTARTING);
+}
+
 TEST(a_preemption_goes_on_in_a_restarted_server)
 {
     struct rdzv_record low, high;
