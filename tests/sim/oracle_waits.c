@@ -22,8 +22,8 @@ bool oracle_waits_in_vain(const struct sim *sim, const struct sim_client *client
     for (uint64_t id = client->after_id; id != 0 && id <= client->after_last; id++) {
         const struct rdzv_record *other = record_of(sim, id);
 
-        has_failed = has_failed || (other != NULL && (other->state == JOB_FAILED ||
-                                                      other->state == JOB_CANCELLED));
+        has_failed = has_failed || (other != NULL &&
+                                    (other->state == JOB_FAILED || other->state == JOB_CANCELLED));
     }
     return has_failed && !client->after_any && !is_old(sim, client->job_id);
 }

@@ -77,16 +77,16 @@ struct sim_worker {
 
 /* What is true of the end of a shim's workers, whatever the shim knows; times of the node's clock. */
 struct sim_shim_facts {
-    uint64_t failed_us; /* a worker's failure has reached it; 0: none */
-    uint64_t stop_us;   /* by then the workers must be dead: the shim was told so; 0: never */
-    bool kill_now;      /* it was told to kill without grace, or to forget */
-    uint64_t order_us;  /* the same as stop_us, told to launcherd */
-    uint64_t killed_us; /* its process is gone, or launcherd has killed it; 0: not */
-    uint64_t free_us;   /* it has run without a pause since then */
-    bool end_was_sent;  /* its end was reported to the server */
-    bool spawned_late;  /* a worker was spawned after the stop, or after the failure */
-    bool was_asked;     /* its workers got a signal, to end by themselves */
-    uint64_t lease_us;  /* the lease that the shim was told */
+    uint64_t failed_us;  /* a worker's failure has reached it; 0: none */
+    uint64_t stop_us;    /* by then the workers must be dead: the shim was told so; 0: never */
+    bool kill_now;       /* it was told to kill without grace, or to forget */
+    uint64_t order_us;   /* the same as stop_us, told to launcherd */
+    uint64_t killed_us;  /* its process is gone, or launcherd has killed it; 0: not */
+    uint64_t free_us;    /* it has run without a pause since then */
+    bool end_was_sent;   /* its end was reported to the server */
+    bool spawned_late;   /* a worker was spawned after the stop, or after the failure */
+    bool was_asked;      /* its workers got a signal, to end by themselves */
+    uint64_t lease_us;   /* the lease that the shim was told */
     uint64_t running_us; /* its last worker was spawned; 0: not yet */
     bool was_warned;
 };
@@ -146,7 +146,7 @@ struct sim_node {
     bool has_welcome;         /* since launcherd started */
     uint64_t welcome_us;      /* is_welcome: since when, of its clock */
     uint64_t hello_us, lease_end_us; /* of its clock; by what was acknowledged in truth */
-    bool is_leaving;        /* launcherd was told to leave */
+    bool is_leaving;                 /* launcherd was told to leave */
     uint64_t leave_told_us; /* on this connection: the first beat that says so; 0: none yet */
     bool leave_is_known;    /* it was acknowledged */
     struct launcher core;
@@ -207,11 +207,11 @@ struct sim_client {
     int64_t cancel_grace_us; /* -1: the job's */
     bool acked, cancel_acked;
     uint64_t job_id;
-    uint32_t array_count;   /* so many jobs alike, with consecutive ids from job_id on; 0: one job */
+    uint32_t array_count; /* so many jobs alike, with consecutive ids from job_id on; 0: one job */
     uint32_t array_at_most; /* at a time; 0: all */
-    uint64_t warn_us;       /* its workers get SIM_WARN_SIGNAL so long before the time limit; 0: never */
-    uint32_t after;         /* another client + 1, whose jobs these wait for; 0: none */
-    bool after_any;         /* however they end */
+    uint64_t warn_us; /* its workers get SIM_WARN_SIGNAL so long before the time limit; 0: never */
+    uint32_t after;   /* another client + 1, whose jobs these wait for; 0: none */
+    bool after_any;   /* however they end */
     uint64_t after_id, after_last; /* asked for; 0: those were not acknowledged yet, so nothing */
 };
 

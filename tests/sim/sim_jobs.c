@@ -78,8 +78,8 @@ static void submit_all(struct sim *sim, const struct sim_client *client, struct 
         event.array = &array;
     do {
         server_step(sim, event);
-    } while (sim->server.alive && sim->server.incarnation == server &&
-             !server_has_refused(sim) && ++event.array_place < array.count);
+    } while (sim->server.alive && sim->server.incarnation == server && !server_has_refused(sim) &&
+             ++event.array_place < array.count);
 }
 
 static void submit(struct sim *sim, uint32_t index)

@@ -96,10 +96,13 @@ static void connect_shim(struct sim *sim, const struct sim_event *event)
     sim_at(sim, sim->now_us, accept);
 }
 
+/* It ends before it is there: it cannot be forked, or is killed in the same step of launcherd. */
 static void fork_failed(struct sim *sim, const struct sim_event *event)
 {
     struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
 
+    if (!is_current(sim, event) || !has_shim(sim, event) || !shim->pending)
+        return;
     shim->pending = false;
     sim_note(sim, "node%u: the shim of job %llu g%u cannot be started", event->node,
              (unsigned long long)shim->job_id, shim->generation);
@@ -115,7 +118,8 @@ static void spawned(struct sim *sim, const struct sim_event *event)
 {
     struct sim_event connect = *event;
 
-    if (!is_current(sim, event) || !has_shim(sim, event))
+    if (!is_current(sim, event) || !has_shim(sim, event) ||
+        !sim->nodes[event->node].shims[event->shim].pending)
         return;
     if (fault_strikes(sim, FAULT_FORK_FAILS)) {
         fork_failed(sim, event);
@@ -221,6 +225,9 @@ static void kill_shim(struct sim *sim, uint32_t node, const struct launcher_acti
 
     sim_note(sim, "node%u: the shim of job %llu g%u is killed by launcherd: %s", node,
              (unsigned long long)action->job_id, action->generation, action->text);
+    if (shim != NULL && shim->pending)
+        sim_at(sim, sim->now_us,
+               shim_event_at(sim, node, (uint32_t)(shim - sim->nodes[node].shims), fork_failed));
     if (shim == NULL || !shim->alive)
         return;
     oracle_kills_shim(sim, node, shim);

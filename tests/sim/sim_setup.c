@@ -53,7 +53,8 @@ static void choose_array_and_warning(const struct sim *sim, struct sim_client *c
         client->array_at_most = (uint32_t)(mixed >> 37) % SWARM_ARRAY_MAX;
     }
     if (client->time_limit_us != 0 && (mixed >> 50 & 1) != 0)
-        client->warn_us = SECOND_US + (mixed >> 20 & 0xffff) * SECOND_US / 1024 % (client->time_limit_us);
+        client->warn_us =
+            SECOND_US + (mixed >> 20 & 0xffff) * SECOND_US / 1024 % (client->time_limit_us);
 }
 
 /* With preemption priorities differ more. */

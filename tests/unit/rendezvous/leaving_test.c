@@ -147,7 +147,8 @@ TEST(one_that_was_stopped_from_its_node_says_so_and_uses_none_of_its_restarts)
     beat(0, false, false);
     CHECK_EQ(job()->generation, 2);
     CHECK_EQ(job()->restarts_without_progress, 0);
-    CHECK_EQ(job()->node_failures, 1); /* a program that stops its shim again and again has an end */
+    CHECK_EQ(job()->node_failures,
+             1); /* a program that stops its shim again and again has an end */
 }
 
 TEST_MAIN
