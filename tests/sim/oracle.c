@@ -33,6 +33,7 @@ static void free_gens(struct oracle_gen *gen)
         free(gen->parts);
         free(gen->node_of);
         free(gen->has_joined);
+        free(gen->told);
         free(gen);
         gen = older;
     }
@@ -307,4 +308,5 @@ void oracle_check(struct sim *sim)
     oracle_check_roster(sim);
     oracle_check_nodes(sim);
     oracle_check_jobs(sim);
+    oracle_check_hangs(sim);
 }

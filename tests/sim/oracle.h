@@ -15,7 +15,9 @@
  *   back-off         the second restart without progress waits, and the time doubles
  *   cause            a generation is stopped as failed only if something of it failed: an outage of
  *                    the server that is shorter than the lease, or its own pause, touches nothing
- *   hang             a generation is stopped as hung only if one of its processes stands still
+ *   hang             a generation is stopped as hung only if one of its processes stands still. One that
+ *                    does is found within the bound of docs/hangs.md, if all could be heard meanwhile,
+ *                    and named
  *   lost             a node that is gone is noticed
  *   first-cause      the failure that a job shows is the first by true time, with its exit code
  *   cancel           a stored cancel wins: no generation follows, the job ends as cancelled

@@ -29,6 +29,12 @@ struct oracle_part {
     bool was_gone;     /* its node was gone for so long that its part need not be awaited */
 };
 
+/* What the server has heard of the progress of a rank. */
+struct oracle_told {
+    uint64_t at_us;  /* 0: nothing */
+    uint32_t server; /* which server */
+};
+
 /* One generation of a job, from what shims and workers did. */
 struct oracle_gen {
     struct oracle_gen *older;
@@ -39,6 +45,12 @@ struct oracle_gen {
     struct oracle_part *parts; /* [part_count] */
     uint16_t *node_of;         /* [world]: node + 1 of each rank that was ever spawned */
     bool *has_joined;          /* [world] */
+    struct oracle_told *told;  /* [world] */
+    uint64_t step, step_us;    /* the highest that was told, and when; 0: none */
+    uint64_t gap_max_us;       /* between two of them */
+    uint64_t told_us;          /* the newest progress of any rank */
+    uint64_t heard_since_us;   /* all of it can be heard since then */
+    uint64_t stands_since_us;  /* no process of it has moved since then */
     uint32_t joined, exited_ok;
     uint8_t blob;
     uint32_t port;
@@ -81,6 +93,7 @@ struct oracle_node {
     uint64_t heard_us;    /* on the clock of oracle_ran_us */
     uint64_t heard_at_us; /* true time */
     uint64_t closed_us;   /* true time: its connection closed; 0: never */
+    uint64_t hello_us;    /* true time: it opened; 0: never */
     uint64_t lost_us;     /* true time: the last at which it might count as lost; 0: never */
 };
 
@@ -143,6 +156,14 @@ void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
 void oracle_check_growth(struct sim *sim);
 /* No node is far from what the server was told of it. */
 bool oracle_is_calm(const struct sim *sim);
+/* oracle_hang.c */
+bool oracle_has_hung(const struct sim *sim, const struct oracle_gen *gen);
+/* A hang is concluded. */
+void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
+                       const struct rdzv_record *after);
+void oracle_told_progress(struct sim *sim, struct oracle_gen *gen,
+                          const struct msg_progress *progress);
+void oracle_check_hangs(struct sim *sim);
 /* oracle_array.c */
 void oracle_check_arrays(struct sim *sim);
 /* As many jobs of its array as may be at once run, or restart. */

@@ -6,7 +6,6 @@
 #include "tests/sim/oracle_facts.h"
 
 #define SLACK_US 20000u
-#define HANG_SLACK_US (20 * SECOND_US) /* from the last look at the processes to the end */
 
 /* As the store has it. */
 enum stopping { STOPPING_NOT, STOPPING_FAILURE, STOPPING_CANCEL, STOPPING_TIME, STOPPING_PLANNED };
@@ -29,25 +28,9 @@ static uint64_t less_drift(uint64_t us)
 
 /* -- the end of a generation -- */
 
-/* One of its workers hangs, or did until a moment ago: the server may end a generation that makes no progress. */
-static bool has_hung(const struct sim *sim, const struct oracle_gen *gen)
-{
-    for (uint32_t i = 0; i < gen->part_count; i++) {
-        const struct sim_node *node = &sim->nodes[gen->parts[i].node];
-
-        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++)
-            for (uint32_t w = 0; w < node->shims[s].local_count; w++)
-                if (node->shims[s].used && node->shims[s].job_id == gen->job_id &&
-                    node->shims[s].generation == gen->generation &&
-                    node->shims[s].workers[w].hung_until_us != 0)
-                    return true;
-    }
-    return false;
-}
-
 static bool has_cause(struct sim *sim, const struct oracle_gen *gen)
 {
-    if (gen->cause_count > 0 || oracle_job(sim, gen->job_id)->is_old || has_hung(sim, gen))
+    if (gen->cause_count > 0 || oracle_job(sim, gen->job_id)->is_old || oracle_has_hung(sim, gen))
         return true;
     for (uint32_t i = 0; i < gen->part_count; i++)
         if (oracle_may_be_lost(sim, gen->parts[i].node) ||
@@ -115,24 +98,6 @@ void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
             (unsigned long long)gen->job_id, gen->generation, record->failed_rank, first->rank);
 }
 
-/* A hang is concluded: some process of the generation stands still, or has till a moment ago. */
-static void check_hang(struct sim *sim, const struct oracle_gen *gen)
-{
-    for (uint32_t i = 0; i < gen->part_count; i++)
-        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {
-            const struct sim_shim *shim = &sim->nodes[gen->parts[i].node].shims[s];
-
-            for (uint32_t w = 0; shim->used && shim->job_id == gen->job_id &&
-                                 shim->generation == gen->generation && w < shim->local_count;
-                 w++)
-                if (shim->workers[w].alive &&
-                    sim->now_us < shim->workers[w].hung_until_us + HANG_SLACK_US)
-                    return;
-        }
-    sim_fail(sim, "hang", "job %llu g%u is stopped as hung, and all its processes go on",
-             (unsigned long long)gen->job_id, gen->generation);
-}
-
 static void on_stop(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *after)
 {
     const uint64_t limit_us = after->time_limit_us;
@@ -144,7 +109,7 @@ static void on_stop(struct sim *sim, struct oracle_gen *gen, const struct rdzv_r
     if (after->stopping == STOPPING_FAILURE && after->failed_class == FAILURE_HANG) {
         gen->has_hung = true;
         oracle_job(sim, gen->job_id)->crashes++;
-        check_hang(sim, gen);
+        oracle_check_hang(sim, gen, after);
     }
     if (after->stopping == STOPPING_FAILURE && !gen->has_hung && !has_cause(sim, gen))
         sim_fail(sim, "cause", "job %llu g%u is stopped, and nothing of it has failed: %s",
@@ -190,6 +155,8 @@ static enum oracle_blame blame_for(struct sim *sim, const struct oracle_gen *gen
         return BLAME_PROGRAM;
     if (shown == NULL || shown->number == 125)
         return BLAME_MACHINE;
+    if (cause_of_rank(gen, -1) != NULL) /* perhaps for want of a node that was gone already */
+        return BLAME_UNSURE;
     return has_gpu(sim, gen, shown->rank) ? BLAME_UNSURE : BLAME_PROGRAM;
 }
 
@@ -272,6 +239,7 @@ static void add_gen(struct sim *sim, struct oracle_job *job, const struct rdzv_r
     gen->parts = zeroed(gen->part_count + 1, sizeof *gen->parts);
     gen->node_of = zeroed(gen->world, sizeof *gen->node_of);
     gen->has_joined = zeroed(gen->world, sizeof *gen->has_joined);
+    gen->told = zeroed(gen->world, sizeof *gen->told);
     for (uint32_t i = 0; i < gen->part_count; i++)
         gen->parts[i] = (struct oracle_part){.node = node_of_name(record->parts[i].node),
                                              .rank_base = record->parts[i].rank_base,

@@ -172,8 +172,8 @@ void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record)
     const struct oracle_job *job = oracle_job(sim, record->job_id);
     const struct oracle_gen *gen = job->newest, *last = gen->older;
 
-    /* two failures of a node exclude it; a crash counts as one */
-    if (last == NULL ||
+    /* two failures of a node exclude it; a crash counts as one. Which slots are held as spares is not stored. */
+    if (last == NULL || sim->has_spares ||
         job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes >= 2 ||
         job->closed_server != sim->server.incarnation || is_behind_another(sim, record->job_id))
         return;

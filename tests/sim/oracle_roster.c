@@ -81,10 +81,11 @@ static void told_end(struct sim *sim, uint32_t node, const struct msg_shim_repor
 static void told_progress(struct sim *sim, uint32_t node, const struct msg_progress *progress)
 {
     struct oracle_job *job = oracle_job(sim, progress->job_id);
-    const struct oracle_gen *gen = oracle_gen(sim, progress->job_id, progress->generation);
+    struct oracle_gen *gen = oracle_gen(sim, progress->job_id, progress->generation);
 
     if (gen == NULL || gen != job->newest || oracle_part(gen, node) == NULL)
         return;
+    oracle_told_progress(sim, gen, progress);
     if (progress->checkpoint_step > gen->checkpoint)
         sim_fail(sim, "written", "job %llu g%u: a checkpoint that nobody has made",
                  (unsigned long long)gen->job_id, gen->generation);
@@ -134,6 +135,7 @@ void oracle_server_hears(struct sim *sim, uint32_t conn, const struct msg *msg,
         oracle_is_back(sim, index);
         heard(sim, index);
         told->conn = conn;
+        told->hello_us = sim->now_us;
         told_list(told, msg->node_hello.shims.items, msg->node_hello.shims.count,
                   msg->node_hello.closed.items, msg->node_hello.closed.count);
     } else if (msg->type == MSG_TYPE_BEAT && has_action(actions, RDZV_SEND_BEAT_ACK, conn)) {

@@ -72,7 +72,7 @@ struct sim_worker {
     uint32_t pid;
     bool has_world;
     uint32_t steps_left;
-    uint64_t hung_until_us, unkillable_until_us;
+    uint64_t hung_at_us, hung_until_us, unkillable_until_us;
 };
 
 /* What is true of the end of a shim's workers, whatever the shim knows; times of the node's clock. */
@@ -209,6 +209,7 @@ struct sim_client {
     uint64_t job_id;
     uint32_t array_count; /* so many jobs alike, with consecutive ids from job_id on; 0: one job */
     uint32_t array_at_most; /* at a time; 0: all */
+    uint64_t again_us;      /* its workers tell their progress again so often; 0: not */
     uint64_t warn_us; /* its workers get SIM_WARN_SIGNAL so long before the time limit; 0: never */
     uint32_t after;   /* another client + 1, whose jobs these wait for; 0: none */
     bool after_any;   /* however they end */

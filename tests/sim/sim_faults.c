@@ -361,6 +361,8 @@ static void hang_worker(struct sim *sim)
     sim_note(sim, "node%u: worker %u of job %llu g%u hangs", node, worker_index,
              (unsigned long long)sim->nodes[node].shims[index].job_id,
              sim->nodes[node].shims[index].generation);
+    if (worker->hung_until_us == 0)
+        worker->hung_at_us = sim->now_us;
     worker->hung_until_us = sim->faults.until_us + sim_draw(sim, 60 * SECOND_US);
 }
 

@@ -7,6 +7,7 @@
 #define SWARM_NODES_MAX 5u
 #define SWARM_JOBS_MAX 10u
 #define SWARM_ARRAY_MAX 4u
+#define AGAIN_US (5 * SECOND_US)
 #define CROWD_JOBS 30u
 #define SMALL_JOBS (SWARM_JOBS_MAX * SWARM_ARRAY_MAX) /* no fewer than a crowd */
 #define LARGE_NODES 64u
@@ -42,9 +43,9 @@ static void choose_after(const struct sim *sim, struct sim_client *client, uint3
     client->after_any = (mixed >> 50 & 1) != 0;
 }
 
-/* Every fifth client submits an array, and every other time limit has a warning. Not drawn either. */
-static void choose_array_and_warning(const struct sim *sim, struct sim_client *client,
-                                     uint32_t index)
+/* Every fifth client submits an array, every other time limit has a warning, and a third of the programs tell
+ * their progress again and again. Not drawn either. */
+static void choose_more(const struct sim *sim, struct sim_client *client, uint32_t index)
 {
     const uint64_t mixed = (sim->seed * 43 + index + 11) * UINT64_C(0x9e3779b97f4a7c15);
 
@@ -52,6 +53,7 @@ static void choose_array_and_warning(const struct sim *sim, struct sim_client *c
         client->array_count = 1 + (uint32_t)(mixed >> 33) % SWARM_ARRAY_MAX;
         client->array_at_most = (uint32_t)(mixed >> 37) % SWARM_ARRAY_MAX;
     }
+    client->again_us = (mixed >> 45) % 3 == 0 ? AGAIN_US : 0;
     if (client->time_limit_us != 0 && (mixed >> 50 & 1) != 0)
         client->warn_us =
             SECOND_US + (mixed >> 20 & 0xffff) * SECOND_US / 1024 % (client->time_limit_us);
@@ -124,7 +126,7 @@ static void choose_jobs(struct sim *sim, const struct sim_mask *mask, bool is_la
         if (is_crowd)
             choose_crowded(sim, &sim->clients[sim->client_count]);
         else if (!is_large)
-            choose_array_and_warning(sim, &sim->clients[sim->client_count], sim->client_count);
+            choose_more(sim, &sim->clients[sim->client_count], sim->client_count);
         if (i >= SIM_CLIENTS_MASKED_MAX || !mask->clients[i])
             client_start(sim, sim->client_count++);
     }

@@ -180,6 +180,7 @@ static void said(struct sim *sim, const struct sim_event *event)
             .rank = rank,
             .step = event->step,
             .checkpoint_step = rank == 0 ? event->step / 4 * 4 : 0,
+            .again_us = client_of(sim, shim->job_id)->again_us,
         };
     shim_event(
         sim, event->node, event->shim,
@@ -197,6 +198,19 @@ static void say(struct sim *sim, const struct sim_event *event, uint32_t what, u
     message.step = step;
     message.asked_us = blob;
     sim_at(sim, sim->now_us + 50, message);
+}
+
+/* A thread of the worker says again and again what was said last; not while the process is stopped. */
+static void tell_again(struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_worker *worker = worker_of(sim, event);
+    const struct sim_client *client = client_of(sim, shim_at(sim, event)->job_id);
+
+    if (worker == NULL || worker->is_dying)
+        return;
+    if (sim->now_us >= worker->hung_until_us)
+        say(sim, event, 2, client->steps - worker->steps_left, 0);
+    sim_at(sim, sim->now_us + client->again_us, *event);
 }
 
 /* Rank 0 commits a checkpoint in every fourth step. */
@@ -305,6 +319,9 @@ static void spawned(struct sim *sim, const struct sim_event *event)
     sim_at(
         sim, sim->now_us + 1000 + sim_draw(sim, 200000),
         worker_event(sim, event->node, event->shim, event->worker, client->joins ? join : train));
+    if (client->again_us != 0)
+        sim_at(sim, sim->now_us + client->again_us,
+               worker_event(sim, event->node, event->shim, event->worker, tell_again));
     shim_event(sim, event->node, event->shim,
                (struct shim_event){
                    .type = SHIM_EVENT_SPAWNED, .local = event->worker, .pid = worker->pid});

@@ -1,0 +1,197 @@
+/* Hangs: nothing is stopped as hung that works, and what hangs is found in time, and named. The bounds are
+ * those of docs/hangs.md, plus the time that the questions to the nodes take. */
+#include "tests/sim/oracle_facts.h"
+
+#define HANG_SLACK_US (20 * SECOND_US) /* from the last look at the processes to the end */
+#define LEAST_US (30 * SECOND_US)
+#define STEP_FACTOR 5u
+#define LOOK_US (15 * SECOND_US) /* for one question to the nodes: 10 s, if an answer comes */
+#define FINE_US (5 * SECOND_US)
+#define HEARD_US (3500000u) /* a beat comes each second */
+
+static bool is_of(const struct sim_shim *shim, const struct oracle_gen *gen)
+{
+    return shim->used && shim->job_id == gen->job_id && shim->generation == gen->generation;
+}
+
+static const struct sim_shim *shim_of(const struct sim *sim, const struct oracle_gen *gen,
+                                      const struct oracle_part *part)
+{
+    for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++)
+        if (is_of(&sim->nodes[part->node].shims[s], gen))
+            return &sim->nodes[part->node].shims[s];
+    return NULL;
+}
+
+/* NULL: it is not there. */
+static const struct sim_worker *worker_of(const struct sim *sim, const struct oracle_gen *gen,
+                                          uint32_t rank)
+{
+    for (uint32_t i = 0; i < gen->part_count; i++) {
+        const struct oracle_part *part = &gen->parts[i];
+        const struct sim_shim *shim = shim_of(sim, gen, part);
+
+        if (rank >= part->rank_base && rank < part->rank_base + part->local_count)
+            return shim == NULL ? NULL : &shim->workers[rank - part->rank_base];
+    }
+    return NULL;
+}
+
+/* One of its workers hangs, or has: the server may end a generation that makes no progress. */
+bool oracle_has_hung(const struct sim *sim, const struct oracle_gen *gen)
+{
+    for (uint32_t rank = 0; rank < gen->world; rank++) {
+        const struct sim_worker *worker = worker_of(sim, gen, rank);
+
+        if (worker != NULL && worker->hung_until_us != 0)
+            return true;
+    }
+    return false;
+}
+
+static bool stands(const struct sim *sim, const struct sim_worker *worker, uint64_t slack_us)
+{
+    return worker != NULL && worker->alive && sim->now_us < worker->hung_until_us + slack_us;
+}
+
+void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
+                       const struct rdzv_record *after)
+{
+    const int32_t named = after->failed_rank;
+    bool any_stands = false;
+
+    for (uint32_t rank = 0; rank < gen->world; rank++)
+        any_stands = any_stands || stands(sim, worker_of(sim, gen, rank), HANG_SLACK_US);
+    if (!any_stands)
+        sim_fail(sim, "hang", "job %llu g%u is stopped as hung, and all its processes go on",
+                 (unsigned long long)gen->job_id, gen->generation);
+    else if (sim->now_us >= gen->heard_since_us + LEAST_US + LOOK_US &&
+             (named < 0 || !stands(sim, worker_of(sim, gen, (uint32_t)named), HANG_SLACK_US)))
+        sim_fail(sim, "hang", "job %llu g%u hangs, and rank %d is named, which does not",
+                 (unsigned long long)gen->job_id, gen->generation, named);
+}
+
+void oracle_told_progress(struct sim *sim, struct oracle_gen *gen,
+                          const struct msg_progress *progress)
+{
+    if (progress->rank >= gen->world)
+        return;
+    gen->told[progress->rank] = (struct oracle_told){sim->now_us, sim->server.incarnation};
+    gen->told_us = sim->now_us;
+    if (progress->step <= gen->step)
+        return;
+    if (gen->step > 0 && sim->now_us - gen->step_us > gen->gap_max_us)
+        gen->gap_max_us = sim->now_us - gen->step_us;
+    gen->step = progress->step;
+    gen->step_us = sim->now_us;
+}
+
+/* -- in time ------------------------------------------------------------------------------------ */
+
+static bool is_heard(const struct sim *sim, const struct oracle_gen *gen,
+                     const struct oracle_part *part)
+{
+    const struct sim_node *node = &sim->nodes[part->node];
+    const struct oracle_node *told = &sim->oracle->nodes[part->node];
+    const struct sim_shim *shim = shim_of(sim, gen, part);
+
+    return node->alive && node->is_welcome && !node->cut_to_server && !node->cut_to_node &&
+           sim->now_us >= node->paused_until_us && sim->now_us >= node->frozen_until_us &&
+           told->conn != 0 && sim->now_us < told->heard_at_us + HEARD_US && shim != NULL &&
+           shim->alive && shim->conn != 0 && sim->now_us >= shim->paused_until_us;
+}
+
+static uint64_t later(uint64_t a_us, uint64_t b_us)
+{
+    return a_us > b_us ? a_us : b_us;
+}
+
+static void note_heard(const struct sim *sim, struct oracle_gen *gen)
+{
+    gen->heard_since_us =
+        later(gen->heard_since_us, later(gen->running_us, sim->server.started_us));
+    if (!server_is_ready(sim))
+        gen->heard_since_us = sim->now_us;
+    for (uint32_t i = 0; i < gen->part_count; i++) {
+        const struct oracle_node *told = &sim->oracle->nodes[gen->parts[i].node];
+
+        gen->heard_since_us = later(gen->heard_since_us, later(told->closed_us, told->hello_us));
+        if (!is_heard(sim, gen, &gen->parts[i]))
+            gen->heard_since_us = sim->now_us;
+    }
+}
+
+/* A rank that works is none that the others wait for. */
+static void note_standing(const struct sim *sim, struct oracle_gen *gen)
+{
+    gen->stands_since_us = later(gen->stands_since_us, later(gen->told_us, gen->heard_since_us));
+    for (uint32_t rank = 0; rank < gen->world; rank++) {
+        const struct sim_worker *worker = worker_of(sim, gen, rank);
+
+        if (worker != NULL && worker->alive && sim->now_us >= worker->hung_until_us)
+            gen->stands_since_us = sim->now_us;
+    }
+}
+
+static void fail_late(struct sim *sim, const struct oracle_gen *gen, const char *what)
+{
+    sim_fail(sim, "hang", "job %llu g%u hangs, and the server does not find it: %s",
+             (unsigned long long)gen->job_id, gen->generation, what);
+}
+
+/* It told steps, and idles: its nodes are asked each quarter of the limit. */
+static void check_idle(struct sim *sim, const struct oracle_gen *gen)
+{
+    const uint64_t limit_us =
+        later(LEAST_US, STEP_FACTOR * (gen->gap_max_us + gen->gap_max_us / 4));
+    bool any_stands = false;
+
+    for (uint32_t rank = 0; rank < gen->world; rank++)
+        any_stands = any_stands || stands(sim, worker_of(sim, gen, rank), 0);
+    if (any_stands && gen->step > 0 &&
+        sim->now_us > gen->stands_since_us + limit_us + limit_us / 4 + 3 * LOOK_US + FINE_US)
+        fail_late(sim, gen, "none of its ranks works");
+}
+
+/* It told again and again, and its process is stopped. */
+static void check_silent(struct sim *sim, const struct oracle_gen *gen, uint64_t again_us)
+{
+    const uint64_t limit_us = later(LEAST_US, STEP_FACTOR * again_us);
+
+    for (uint32_t rank = 0; rank < gen->world; rank++) {
+        const struct oracle_told *told = &gen->told[rank];
+        const struct sim_worker *worker = worker_of(sim, gen, rank);
+
+        if (told->at_us == 0 || told->server != sim->server.incarnation ||
+            !stands(sim, worker, 0) || worker->is_dying)
+            continue;
+        if (sim->now_us > later(later(told->at_us, worker->hung_at_us), gen->heard_since_us) +
+                              limit_us + 2 * LOOK_US + FINE_US)
+            fail_late(sim, gen, "a rank tells nothing any more");
+    }
+}
+
+static void check_gen(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *record)
+{
+    const uint64_t again_us = client_of(sim, gen->job_id)->again_us;
+
+    note_heard(sim, gen);
+    note_standing(sim, gen);
+    if (record->state != JOB_RUNNING || record->stopping != 0 || gen->cause_count > 0 ||
+        gen->has_impostor || oracle_job(sim, gen->job_id)->is_old)
+        return;
+    check_idle(sim, gen);
+    if (again_us != 0)
+        check_silent(sim, gen, again_us);
+}
+
+void oracle_check_hangs(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->disk.row_count; i++) {
+        const struct rdzv_record *record = &sim->disk.written[i].record;
+        struct oracle_gen *gen = oracle_gen(sim, record->job_id, record->generation);
+
+        if (gen != NULL && gen->running_us != 0 && record->part_count > 0)
+            check_gen(sim, gen, record);
+    }
+}
