@@ -54,6 +54,15 @@ static bool stands(const struct sim *sim, const struct sim_worker *worker, uint6
     return worker != NULL && worker->alive && sim->now_us < worker->hung_until_us + slack_us;
 }
 
+/* Or till a moment ago. One that has ended, and does not die, stands too. */
+static bool may_be_hung(const struct sim *sim, const struct oracle_gen *gen, uint32_t rank)
+{
+    const struct sim_worker *worker = worker_of(sim, gen, rank);
+
+    return stands(sim, worker, HANG_SLACK_US) ||
+           (worker != NULL && worker->alive && worker->is_dying);
+}
+
 void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
                        const struct rdzv_record *after)
 {
@@ -61,12 +70,12 @@ void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
     bool any_stands = false;
 
     for (uint32_t rank = 0; rank < gen->world; rank++)
-        any_stands = any_stands || stands(sim, worker_of(sim, gen, rank), HANG_SLACK_US);
+        any_stands = any_stands || may_be_hung(sim, gen, rank);
     if (!any_stands)
         sim_fail(sim, "hang", "job %llu g%u is stopped as hung, and all its processes go on",
                  (unsigned long long)gen->job_id, gen->generation);
     else if (sim->now_us >= gen->heard_since_us + LEAST_US + LOOK_US &&
-             (named < 0 || !stands(sim, worker_of(sim, gen, (uint32_t)named), HANG_SLACK_US)))
+             (named < 0 || !may_be_hung(sim, gen, (uint32_t)named)))
         sim_fail(sim, "hang", "job %llu g%u hangs, and rank %d is named, which does not",
                  (unsigned long long)gen->job_id, gen->generation, named);
 }
