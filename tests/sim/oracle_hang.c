@@ -67,14 +67,16 @@ void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
                        const struct rdzv_record *after)
 {
     const int32_t named = after->failed_rank;
-    bool any_stands = false;
+    bool any_did = false, any_does = false;
 
-    for (uint32_t rank = 0; rank < gen->world; rank++)
-        any_stands = any_stands || may_be_hung(sim, gen, rank);
-    if (!any_stands)
+    for (uint32_t rank = 0; rank < gen->world; rank++) {
+        any_did = any_did || may_be_hung(sim, gen, rank);
+        any_does = any_does || stands(sim, worker_of(sim, gen, rank), 0);
+    }
+    if (!any_did)
         sim_fail(sim, "hang", "job %llu g%u is stopped as hung, and all its processes go on",
                  (unsigned long long)gen->job_id, gen->generation);
-    else if (sim->now_us >= gen->heard_since_us + LEAST_US + LOOK_US &&
+    else if (any_does && sim->now_us >= gen->heard_since_us + LEAST_US + LOOK_US &&
              (named < 0 || !may_be_hung(sim, gen, (uint32_t)named)))
         sim_fail(sim, "hang", "job %llu g%u hangs, and rank %d is named, which does not",
                  (unsigned long long)gen->job_id, gen->generation, named);
