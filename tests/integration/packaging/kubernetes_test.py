@@ -5,12 +5,15 @@ against Kubernetes' own schemas too. `keys` runs against a real server behind a 
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 
 SOURCE, BUILD = os.environ["SOURCE_ROOT"], os.environ["BUILD_ROOT"]
 sys.path.insert(0, os.path.join(SOURCE, "tests", "lib"))
+sys.path.insert(0, os.path.join(SOURCE, "tests", "integration", "ha"))
 from ddpproto import Server  # noqa: E402
 
 FOLDER = os.path.join(SOURCE, "packaging", "kubernetes")
@@ -64,7 +67,7 @@ def commands_of(container):
         command = command[3:]
     yield "args", command
     for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
-        if probe in container:
+        if "exec" in container.get(probe, {}):
             yield probe, container[probe]["exec"]["command"]
 
 
@@ -120,14 +123,20 @@ def find(files, kind, name):
 
 def check_network(files, found):
     """The server's port is one number everywhere, and who has to reach it may."""
-    service = find(files, "Service", "rendezvous")
-    port = service["spec"]["ports"][0]["port"]
+    services = {name: item for name, items in files.items() for item in items if item["kind"] == "Service"}
+    assert services.keys() == {"rendezvous.yaml", "etcd-rendezvous.yaml"}, services.keys()
+    port = services["rendezvous.yaml"]["spec"]["ports"][0]["port"]
+    names = {"rendezvous.yaml": "rendezvous.ddp.svc", "etcd-rendezvous.yaml": "$(POD_NAME).rendezvous.ddp.svc"}
+    assert services["etcd-rendezvous.yaml"]["spec"]["clusterIP"] == "None", "each server has a name of its own"
     for where, (pod, labels, options) in found.items():
         if "rendezvous" not in where.split()[-1]:
             continue
+        file = where.split(":")[0]
+        service = services[file]
+        assert service["spec"]["ports"][0]["port"] == port, where
         assert service["spec"]["selector"].items() <= labels.items(), where
         assert pod["containers"][0]["ports"][0] == {"name": service["spec"]["ports"][0]["targetPort"], "containerPort": port}, where
-        assert options["--listen"].endswith(f":{port}") and options["--advertise"] == f"rendezvous.ddp.svc:{port}", (where, options)
+        assert options["--listen"].endswith(f":{port}") and options["--advertise"] == f"{names[file]}:{port}", (where, options)
     policy = find(files, "NetworkPolicy", "rendezvous")["spec"]
     rule = policy["ingress"][0]
     assert rule["ports"] == [{"protocol": "TCP", "port": port}], rule
@@ -200,9 +209,12 @@ args = sys.argv[1:]
 assert args[:2] == ["--namespace", "ddp"], args
 args, folder = args[2:], os.environ["SECRETS"]
 if args[0] == "exec":
-    assert args[1:3] == ["rendezvous-0", "--"] and args[3] == "ddpctl", args
-    words = [os.environ["SOCKET"] if word == "unix:/run/ddp/rendezvous.sock" else word for word in args[4:]]
-    sys.exit(subprocess.run([os.environ["DDPCTL"], *words], check=False).returncode)
+    socket = json.loads(os.environ["SOCKETS"]).get(args[1])
+    if socket is None:
+        sys.exit(f"Error from server (NotFound): pods {args[1]} not found")
+    assert args[2] == "--" and "ddpctl" in (args[3], args[5]), args
+    words = {"unix:/run/ddp/rendezvous.sock": socket, "ddpctl": os.environ["DDPCTL"]}
+    sys.exit(subprocess.run([words.get(word, word) for word in args[3:]], check=False).returncode)
 path = os.path.join(folder, args[2] if args[0] != "create" else args[3])
 if args[:2] == ["get", "secret"]:
     sys.exit(0 if os.path.exists(path) else 1)
@@ -217,38 +229,68 @@ else:
 """
 
 
-def check_keys():
-    with tempfile.TemporaryDirectory(prefix="ddp-keys-") as folder:
-        secrets, kubectl = os.path.join(folder, "secrets"), os.path.join(folder, "kubectl")
-        os.mkdir(secrets)
+class Keys:
+    """packaging/kubernetes/keys with a kubectl of the test's own, in a folder."""
+
+    def __init__(self, folder, sockets):
+        self.secrets, kubectl = os.path.join(folder, "secrets"), os.path.join(folder, "kubectl")
+        os.mkdir(self.secrets)
         with open(kubectl, "w", encoding="ascii") as file:
             file.write(KUBECTL)
         os.chmod(kubectl, 0o755)
+        self.env = {**os.environ, "KUBECTL": kubectl, "SECRETS": self.secrets, "SOCKETS": json.dumps(sockets),
+                    "DDPCTL": os.path.join(BUILD, PROGRAMS["ddpctl"])}
+
+    def run(self, *words):
+        return subprocess.run([os.path.join(FOLDER, "keys"), *words], env=self.env, capture_output=True, text=True, check=False)
+
+    def read(self, name):
+        with open(os.path.join(self.secrets, name), encoding="utf-8") as file:
+            return json.load(file)
+
+
+def check_keys():
+    with tempfile.TemporaryDirectory(prefix="ddp-keys-") as folder:
         server = Server(os.path.join(BUILD, PROGRAMS["rendezvous"]), os.path.join(folder, "state"), "--listen", "127.0.0.1:0", "--require-key",
                         "--advertise", "rendezvous.ddp.svc:7400")
-        env = {**os.environ, "KUBECTL": kubectl, "SECRETS": secrets, "DDPCTL": os.path.join(BUILD, PROGRAMS["ddpctl"]),
-               "SOCKET": f"unix:{folder}/state/rendezvous.sock"}
-
-        def keys(*words):
-            return subprocess.run([os.path.join(FOLDER, "keys"), *words], env=env, capture_output=True, text=True, check=False)
-
-        def read(name):
-            with open(os.path.join(secrets, name), encoding="utf-8") as file:
-                return json.load(file)
-
-        done = keys("node", "gpu01", "gpu-2.example")
+        keys = Keys(folder, {"rendezvous-0": f"unix:{folder}/state/rendezvous.sock"})
+        done = keys.run("node", "gpu01", "gpu-2.example")
         assert done.returncode == 0 and "ddp://" not in done.stdout + done.stderr, done
-        first = read("ddp-node-keys")
+        first = keys.read("ddp-node-keys")
         assert [re.match(r"ddp://rendezvous\.ddp\.svc:7400/([^#]*)#.{40,}$", first[name])[1] for name in first] == list(first) == \
             ["gpu01", "gpu-2.example"], list(first)
-        assert keys("node", "gpu01").returncode == 0  # again: a new key
-        assert read("ddp-node-keys")["gpu01"] != first["gpu01"] and read("ddp-node-keys")["gpu-2.example"] == first["gpu-2.example"]
-        assert keys("user").returncode == 0
-        assert read("ddp-user-key")["key"].startswith("ddp://rendezvous.ddp.svc:7400/ddp#")
-        done = keys("node", "no/name")
+        assert keys.run("node", "gpu01").returncode == 0  # again: a new key
+        again = keys.read("ddp-node-keys")
+        assert again["gpu01"] != first["gpu01"] and again["gpu-2.example"] == first["gpu-2.example"]
+        assert keys.run("user").returncode == 0
+        assert keys.read("ddp-user-key")["key"].startswith("ddp://rendezvous.ddp.svc:7400/ddp#")
+        done = keys.run("node", "no/name")
         assert done.returncode == 1 and "no key was made for node no/name" in done.stderr, done
-        assert keys("pod", "x").returncode == 1 and keys("node").returncode == 1
+        assert keys.run("pod", "x").returncode == 1 and keys.run("node").returncode == 1
         assert server.stop() == 0
+        done = keys.run("node", "gpu01")
+        assert done.returncode == 1 and "no server leads" in done.stderr, done
+
+
+def check_keys_of_several():
+    """The server that leads makes them, whichever it is."""
+    if shutil.which("etcd") is None:
+        print("keys of several servers not tried: etcd is not installed (Debian: etcd-server)")
+        return
+    from ha_lib import Cluster  # pylint: disable=import-outside-toplevel # ends the test where etcd is not installed
+    cluster = Cluster(BUILD, ["--require-key"], nodes=0, every_s=1)
+    try:
+        keys = Keys(cluster.folder, {f"rendezvous-{i}": server.asked for i, server in enumerate(cluster.servers)})
+        for name in ("gpu01", "gpu02"):
+            leader, token = cluster.leader(), cluster.seen.newest()
+            done = keys.run("node", name)
+            assert done.returncode == 0, done
+            assert f"{leader.address}" in keys.read("ddp-node-keys")[name], keys.read("ddp-node-keys")[name].split("#")[0]
+            leader.end(signal.SIGKILL)
+            cluster.seen.wait_above(token)
+        assert set(keys.read("ddp-node-keys")) == {"gpu01", "gpu02"}
+    finally:
+        cluster.close()
 
 
 def main():
@@ -264,6 +306,7 @@ def main():
     check_kustomization(files)
     check_schemas(files)
     check_keys()
+    check_keys_of_several()
     print(f"ok: {len(found)} pods, {sum(len(items) for items in files.values())} objects")
     return 0
 
