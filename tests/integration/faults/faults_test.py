@@ -18,7 +18,7 @@ import time
 from faults_lib import Cluster, is_alive, wait_until
 
 LONG = 240  # about a second
-LONGER = 800  # for what starts daemons anew while it trains
+LONGER = 600  # for what starts daemons anew while it trains; an epoch has 750 steps
 
 
 def train(cluster, name, steps=LONG, options=()):
