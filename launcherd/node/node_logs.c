@@ -175,7 +175,7 @@ static void on_work(uv_work_t *work)
 {
     struct log_reader *reader = work->data;
     const struct msg_log_read *request = &reader->request;
-    struct stat stat;
+    struct stat stat = {0};
     int fd;
 
     if (request->what != LOG_OUTPUT) {

@@ -33,6 +33,9 @@ def ptrace_scope():
         return 0
 
 
+LEFT_S = 20
+
+
 class Case:
     """A temporary directory; in the end no file of ours and no process that names it may be left."""
 
@@ -45,7 +48,9 @@ class Case:
         return self
 
     def __exit__(self, kind, *rest):
-        left = self.processes()
+        patience = time.monotonic() + (LEFT_S if kind is None else 0)
+        while (left := self.processes()) and time.monotonic() < patience:  # what has been told to end may need a moment
+            time.sleep(0.02)
         temps = os.listdir(self.temp)
         for pid in left:
             os.kill(pid, signal.SIGKILL)

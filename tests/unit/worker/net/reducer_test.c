@@ -208,7 +208,7 @@ TEST(gradients_in_memory_of_somebody_else)
         CHECK_EQ(step(plain, 1.0F, false, NULL), STATUS_OK);
         read_bias(net, got);
         read_bias(plain, expected);
-        CHECK(memcmp(got, expected, sizeof got) == 0);
+        CHECK_BYTES(got, expected, sizeof got);
         net_free(&plain);
         net_free(&net);
         CHECK_EQ(blocks, 0);
