@@ -148,6 +148,7 @@ static void act(struct node *node, const struct launcher_action *action)
         node_shim_send(&node->shims, action->job_id, action->generation, &action->msg);
         break;
     case LAUNCHER_KILL_SHIM:
+        node_stage_kill(&node->stage, action->job_id, action->generation, action->text);
         node_sweep_kill(&node->shims, action->job_id, action->generation, action->text);
         break;
     case LAUNCHER_ASK_GPU:

@@ -232,6 +232,18 @@ void node_stage_cancel(struct node_stage *stage, uint64_t job_id, uint32_t gener
     }
 }
 
+void node_stage_kill(struct node_stage *stage, uint64_t job_id, uint32_t generation,
+                     const char *why)
+{
+    for (const struct stage_order *order = stage->first; order != NULL; order = order->next) {
+        if (order->job_id != job_id || order->generation != generation)
+            continue;
+        fail_order(stage, order, why);
+        node_stage_cancel(stage, job_id, generation);
+        return;
+    }
+}
+
 /* Removes the archives that were not used for longest, until all fit. */
 static void trim(const struct node_stage *stage)
 {

@@ -38,6 +38,9 @@ void node_stage_close(struct node_stage *stage);
 void node_stage_spawn(struct node_stage *stage, const struct msg *start);
 /* LAUNCHER_REMOVE: an order that is held back is dropped. */
 void node_stage_cancel(struct node_stage *stage, uint64_t job_id, uint32_t generation);
+/* The same, where its shim is to be killed: it has none yet, and its end is posted with the reason `why`. */
+void node_stage_kill(struct node_stage *stage, uint64_t job_id, uint32_t generation,
+                     const char *why);
 /* stage_data of the server. */
 void node_stage_data(struct node_stage *stage, const struct msg_stage_data *data);
 /* The server is connected again: what is missing is asked for again. */

@@ -106,6 +106,17 @@ def test_the_program_of_a_shell_has_the_grace():
         world.forget(node, 1, 1)
 
 
+def test_a_stop_ends_what_waits_for_its_staged_directory():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.start(1, 1, ["true"], cwd="stage:" + "0" * 64)
+        world.server.wait_for("stage_get")
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=0)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "node node0 cannot get the staged directory: it has not carried out a stop in time", report
+        world.forget(node, 1, 1)
+
+
 # Exits 0 and leaves a child that writes whether it got SIGTERM; `stubborn` ignores it.
 LEAVES = """import os, signal, sys, time
 folder, stubborn, seconds = sys.argv[1], sys.argv[2] == "stubborn", float(sys.argv[3])
