@@ -114,7 +114,13 @@ def test_a_stop_ends_what_waits_for_its_staged_directory():
         world.server.stop(1, 1, signal.SIGTERM, grace_us=0)
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "node node0 cannot get the staged directory: it has not carried out a stop in time", report
-        world.forget(node, 1, 1)
+        # No shim was ever started, so there is no shim.json to look at, and no folder to remove.
+        assert not os.path.exists(node.run_dir(1, 1))
+        world.server.forget(1, 1)
+        world.server.start(2, 1, ["true"])
+        world.server.go(2, 1)
+        world.server.wait_phase(2, 1, "ended")
+        world.forget(node, 2, 1)
 
 
 # Exits 0 and leaves a child that writes whether it got SIGTERM; `stubborn` ignores it.
