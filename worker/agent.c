@@ -79,7 +79,8 @@ enum status agent_read_place(struct agent_place *place, struct err *err)
 struct agent {
     struct ddp *ddp;
     _Atomic(const char *) doing;
-    pthread_mutex_t lock; /* covers what follows */
+    _Atomic(const char *) phase; /* of agent_phase; NULL: steps */
+    pthread_mutex_t lock;        /* covers what follows */
     pthread_cond_t changed;
     pthread_t thread;
     bool is_telling, is_ending;
@@ -158,18 +159,21 @@ enum status agent_join(struct agent *agent, struct comm_blob *blob, struct err *
 static enum ddp_status tell(struct agent *agent, const struct ddp_progress *times)
 {
     struct ddp_progress now = agent->newest;
-    const char *what = NULL, *doing = atomic_load(&agent->doing);
-    char text[AGENT_TEXT_BYTES];
+    const char *doing = atomic_load(&agent->doing);
+    const bool is_phase = doing != NULL && doing == atomic_load(&agent->phase);
+    struct agent_now found = {.text = ""};
+    char text[2 * AGENT_TEXT_BYTES];
 
     if (agent->probe != NULL)
-        now.collectives = agent->probe(agent->probe_user, &what);
-    now.in_collective = what != NULL;
+        agent->probe(agent->probe_user, &found);
+    now.collectives = found.collectives;
+    now.in_collective = found.in_collective;
     now.again_s = agent->is_telling ? PROMISE_S : 0;
-    if (what != NULL)
-        (void)snprintf(text, sizeof text, "%s number %llu", what,
-                       (unsigned long long)now.collectives);
-    else
+    if (found.text[0] == '\0')
         (void)snprintf(text, sizeof text, "%s", doing != NULL ? doing : "");
+    else
+        (void)snprintf(text, sizeof text, "%.60s%s%s", is_phase ? doing : "", is_phase ? ": " : "",
+                       found.text);
     now.doing = text;
     if (times != NULL) {
         now.timed_steps = times->timed_steps;
@@ -249,6 +253,7 @@ void agent_phase(struct agent *agent, enum agent_phase phase, const char *what)
         return;
     (void)pthread_mutex_lock(&agent->lock);
     atomic_store(&agent->doing, what);
+    atomic_store(&agent->phase, phase == AGENT_STEPS ? NULL : what);
     agent->newest.phase = phases[phase];
     agent->newest.is_urgent = 0;
     (void)tell(agent, NULL);
@@ -291,6 +296,12 @@ enum status agent_report(struct agent *agent, const struct agent_progress *progr
     if (status != DDP_CLOSED && progress->checkpoint_step > 0)
         status = ddp_committed(agent->ddp, progress->checkpoint_step, NULL);
     return status == DDP_CLOSED ? STATUS_CLOSED : STATUS_OK;
+}
+
+void agent_committed(struct agent *agent, uint64_t step)
+{
+    if (agent != NULL)
+        (void)ddp_committed(agent->ddp, step, NULL);
 }
 
 void agent_fail(struct agent *agent, const char *text)

@@ -47,9 +47,14 @@ enum status agent_join(struct agent *agent, struct comm_blob *blob, struct err *
 
 /* From here until agent_end_telling a thread of the agent's own tells every second what is known, also when
  * nothing moves: so the server sees that this rank hangs, and where, or that its process is stopped.
- * `probe` is called on that thread: how many collectives have begun, and in `*what` the name of the one
- * that goes on, NULL: none. Errors: STATUS_SYSTEM. */
-typedef uint64_t agent_probe(void *user, const char **what);
+ * `probe` is called on that thread. Errors: STATUS_SYSTEM. */
+struct agent_now {
+    uint64_t collectives; /* that have begun */
+    bool in_collective;
+    char text
+        [AGENT_TEXT_BYTES]; /* "all-reduce number 88: bucket 3 of 7"; "": what agent_doing has said */
+};
+typedef void agent_probe(void *user, struct agent_now *now);
 enum status agent_begin_telling(struct agent *agent, agent_probe *probe, void *user,
                                 struct err *err);
 void agent_end_telling(struct agent *agent);
@@ -76,6 +81,8 @@ struct agent_progress {
  * job). */
 enum status agent_report(struct agent *agent, const struct agent_progress *progress,
                          bool is_urgent);
+/* A checkpoint of that step is committed: told with the next report, or in the end. */
+void agent_committed(struct agent *agent, uint64_t step);
 /* Sends the error that ends this worker, for `ddpctl why`. Waits at most a second. */
 void agent_fail(struct agent *agent, const char *text);
 

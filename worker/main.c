@@ -17,7 +17,7 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, STOP_TIMEOUT_S = 8 };
 
-static volatile bool stop;
+static struct train_signals signals;
 static volatile sig_atomic_t stop_code =
     128 + SIGTERM; /* the exit code when stopped by a signal, */
 static volatile sig_atomic_t late_code = 128 + SIGTERM; /* and when ending takes too long */
@@ -32,11 +32,18 @@ static void on_alarm(int signal_number)
  * terminal does not wait for that. */
 static void on_stop(int signal_number)
 {
-    if (stop && signal_number == SIGINT)
+    if (signals.stop && signal_number == SIGINT)
         _exit(128 + SIGINT);
-    stop = true;
+    signals.stop = true;
     stop_code = late_code = 128 + signal_number;
     (void)alarm(STOP_TIMEOUT_S);
+}
+
+/* SIGUSR1, as `ddpctl submit --warn` and Slurm's --signal send it: a checkpoint, and training goes on. */
+static void on_save(int signal_number)
+{
+    (void)signal_number;
+    signals.save = true;
 }
 
 /* A pipe has lost its reader. Where that is our output, we end as any program would; where it is a file
@@ -82,7 +89,7 @@ static void print_error(const struct err *err)
 static int fail(struct agent *agent, const struct err *err)
 {
     if (err->status == STATUS_CLOSED) /* stopped on request: no error to report */
-        return stop ? (int)stop_code : EXIT_FAILED;
+        return signals.stop ? (int)stop_code : EXIT_FAILED;
     print_error(err);
     agent_fail(agent, err->text);
     return EXIT_FAILED;
@@ -115,7 +122,6 @@ static int run(const struct options *options, const struct agent_place *place)
 
     catch_signal(SIGALRM, on_alarm);
     catch_signal(SIGPIPE, on_pipe);
-    catch_signal(SIGUSR1, SIG_IGN); /* --warn: SIGTERM at the end of --time leaves enough time */
     catch_signal(SIGBUS, on_bus_error);
     if (status == STATUS_OK)
         status = open_device(&device, options, place, &err);
@@ -124,7 +130,7 @@ static int run(const struct options *options, const struct agent_place *place)
     if (status == STATUS_OK) {
         catch_signal(SIGTERM, on_stop);
         catch_signal(SIGINT, on_stop);
-        status = train_run(train, &stop, &err);
+        status = train_run(train, &signals, &err);
     }
     if (status != STATUS_OK)
         code = fail(setup.agent, &err);
@@ -198,6 +204,7 @@ int main(int argc, char **argv)
     struct agent_place place;
     struct err err = {0};
 
+    catch_signal(SIGUSR1, on_save); /* first: without it that signal ends a process */
     if (argc > 1 && strcmp(argv[1], "export") == 0)
         return export_weights(argc - 1, argv + 1);
     if (options_print_docs(stdout, argc, argv))

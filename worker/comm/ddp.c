@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ struct ddp {
     struct ddp_times times; /* of the last step; the caller's thread alone */
     bool thread_runs;
     pthread_t thread;
+    _Atomic(uint32_t) bucket_now; /* that is being reduced, from 1; 0: none */
 
     pthread_mutex_t lock; /* all below */
     pthread_cond_t changed;
@@ -92,10 +94,13 @@ static enum status reduce(struct ddp *ddp, uint32_t index, struct err *err)
 {
     struct err cause = {.text = ""};
     const uint64_t begun_us = mono_us();
-    enum status status = reduce_view(ddp, index, &cause);
+    enum status status;
 
+    atomic_store_explicit(&ddp->bucket_now, index + 1, memory_order_relaxed);
+    status = reduce_view(ddp, index, &cause);
     if (status == STATUS_OK && ddp->options.reduced != NULL)
         ddp->options.reduced(ddp->options.reduced_user, index, begun_us);
+    atomic_store_explicit(&ddp->bucket_now, 0, memory_order_relaxed);
     if (status == STATUS_OK)
         return STATUS_OK;
     return err_set(err, status, cause.code, "gradients, bucket %u of %u: %.200s", index + 1,
@@ -303,6 +308,12 @@ enum status ddp_reducer(struct ddp *ddp, struct reducer *reducer, struct err *er
 struct ddp_times ddp_times(const struct ddp *ddp)
 {
     return ddp->times;
+}
+
+uint32_t ddp_bucket_now(const struct ddp *ddp, uint32_t *bucket_count)
+{
+    *bucket_count = ddp->bucket_count;
+    return atomic_load_explicit(&ddp->bucket_now, memory_order_relaxed);
 }
 
 enum status ddp_sum(struct ddp *ddp, double *values, size_t count, struct err *err)

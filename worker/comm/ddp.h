@@ -54,5 +54,8 @@ enum status ddp_reducer(struct ddp *ddp, struct reducer *reducer, struct err *er
  * one order. For net_options.norm_sum. */
 enum status ddp_sum(struct ddp *ddp, double *values, size_t count, struct err *err);
 struct ddp_times ddp_times(const struct ddp *ddp);
+/* The bucket that is being reduced, from 1, and how many there are; 0: none is. From any thread, until
+ * ddp_free. */
+uint32_t ddp_bucket_now(const struct ddp *ddp, uint32_t *bucket_count);
 
 #endif

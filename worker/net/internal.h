@@ -2,6 +2,8 @@
 #ifndef WORKER_NET_INTERNAL_H
 #define WORKER_NET_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "worker/net/backend.h"
 #include "worker/net/net.h"
 #include "worker/net/state.h"
@@ -46,6 +48,7 @@ struct net {
     uint32_t open_bucket; /* a view of it is open; GRAPH_NONE: of none. The reducer's alone */
     bool has_reducer;
     struct reducer reducer;
+    _Atomic(uint32_t) walk; /* 2 * layer + 2, and 1 more in backward; 0: no walk goes on */
 };
 
 /* arena.c */

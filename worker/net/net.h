@@ -14,7 +14,7 @@
  * Parameters live in one arena in forward order, gradients in one arena in reverse order, both in
  * the layout that the backend chose. A bucket is a slice of the gradient arena.
  *
- * One thread calls, but for net_bucket_open and net_bucket_close. Calls queue work on the backend:
+ * One thread calls, but for net_bucket_open, net_bucket_close and net_now. Calls queue work on the backend:
  * a failure of the device may be reported by a later call. */
 #ifndef WORKER_NET_NET_H
 #define WORKER_NET_NET_H
@@ -209,6 +209,9 @@ void net_update(struct net *net, const struct optim *optim);
  * anything that the device reported since. */
 enum status net_outcome_take(struct net *net, bool wait, struct net_outcome *outcome, bool *taken,
                              struct err *err);
+/* Where the walk over the layers is: "forward conv1 (conv2d)", "backward layer1.0 (relu)"; empty outside of
+ * one. What the host does: a device may be behind. From any thread, until net_free. */
+void net_now(const struct net *net, char *text, size_t byte_limit);
 /* Names the first infinity or NaN of the last step: "the output of layer NAME" in forward order,
  * else "the gradient of NAME" in backward order; "" when all are finite. After net_update, before
  * the next forward. */

@@ -6,6 +6,31 @@
 
 #include "worker/net/internal.h"
 
+/* Before the layers of a walk: a store without an order, as only a person reads it. */
+static void note_walk(struct net *net, uint32_t layer, bool is_backward)
+{
+    atomic_store_explicit(&net->walk, 2 * layer + 2 + (is_backward ? 1U : 0U),
+                          memory_order_relaxed);
+}
+
+static void note_end(struct net *net)
+{
+    atomic_store_explicit(&net->walk, 0, memory_order_relaxed);
+}
+
+void net_now(const struct net *net, char *text, size_t byte_limit)
+{
+    const uint32_t walk = atomic_load_explicit(&net->walk, memory_order_relaxed);
+    const struct graph_layer *layer;
+
+    text[0] = '\0';
+    if (walk == 0)
+        return;
+    layer = &net->graph->layers[walk / 2 - 1];
+    (void)snprintf(text, byte_limit, "%s %s (%s)", walk % 2 == 0 ? "forward" : "backward",
+                   layer->name, graph_op_name(layer->op));
+}
+
 static enum status check_labels(const struct net *net, const int64_t *labels, uint32_t n,
                                 struct err *err)
 {
@@ -134,8 +159,11 @@ enum status net_forward_images(struct net *net, const struct net_images *images,
         status = net->backend->step_begin(net->state, images, labels, n, training, err);
     if (status == STATUS_OK && training)
         drop_old_sums(net);
-    for (uint32_t i = 0; status == STATUS_OK && i < net->graph->layer_count; i++)
+    for (uint32_t i = 0; status == STATUS_OK && i < net->graph->layer_count; i++) {
+        note_walk(net, i, false);
         status = net->backend->layer_forward(net->state, i, err);
+    }
+    note_end(net);
     if (status != STATUS_OK)
         return status;
     net->trained_forward = training;
@@ -196,10 +224,12 @@ static enum status walk_back(struct net *net, float grad_scale, const struct red
     uint32_t next = 0;
 
     for (uint32_t i = net->graph->layer_count; i-- > 0 && status == STATUS_OK;) {
+        note_walk(net, i, true);
         status = net->backend->layer_backward(net->state, i, grad_scale, err);
         while (status == STATUS_OK && next < bucket_count && net->bucket_layer[next] >= i)
             status = complete_bucket(net, next++, reducer, err);
     }
+    note_end(net);
     assert(status != STATUS_OK || next == bucket_count);
     return status;
 }

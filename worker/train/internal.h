@@ -2,6 +2,7 @@
 #ifndef WORKER_TRAIN_INTERNAL_H
 #define WORKER_TRAIN_INTERNAL_H
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "common/io/mono.h"
@@ -82,13 +83,15 @@ struct train {
     struct replicas *replicas;     /* of --data-parallel; NULL: none */
     struct comm *comm;             /* NULL: alone */
     struct ddp *ddp;               /* NULL: alone */
+    _Atomic(struct ddp *) ddp_now; /* the same, for train_now */
     struct nccl_link *nccl_link;   /* NULL: gradients are not reduced by NCCL */
     struct nccl_guard *nccl_guard; /* NULL as nccl_link */
 
     struct checkpoint_writer *writer; /* rank 0 with --checkpoint-dir, else NULL */
     struct train_snapshot *snapshot;  /* what it writes; as writer */
     int64_t saving_step;              /* of the checkpoint that is being written; -1: none */
-    bool has_best;                    /* best is known */
+    int64_t asked_step; /* rank 0: ... of the one that SIGUSR1 has asked for; -1: none */
+    bool has_best;      /* best is known */
     struct checkpoint_best best;
     int64_t best_wanted;          /* the best's step, until it is named as such; -1 */
     struct checkpoint_dir *dir;   /* where this rank writes checkpoints or copies; or NULL */
@@ -149,6 +152,12 @@ enum status train_take_position(struct train *train, const struct checkpoint_sta
                                 const char *path, struct err *err);
 /* --sample-log: the images of the step to come. */
 void train_log_samples(struct train *train);
+
+/* -- now.c -- */
+
+/* An agent_probe: what this rank does at this instant, as far as the host knows; `user` is the training.
+ * Before the net and the world are made and when they are gone, it says nothing. */
+void train_now(void *user, struct agent_now *now);
 
 /* -- step.c -- */
 
@@ -350,6 +359,10 @@ enum status train_saved(struct train *train, bool wait, struct err *err);
 /* Rank 0 alone, after a signal: writes a checkpoint of this position and waits for it; no copies. Errors
  * as above. */
 enum status train_save_last(struct train *train, struct err *err);
+/* Rank 0 alone, after SIGUSR1: begins to write a checkpoint of this position, or leaves `*is_asked` for the
+ * next step while another one is being written. No copies: the other ranks know nothing of it. Errors as
+ * train_saved. */
+enum status train_save_asked(struct train *train, volatile bool *is_asked, struct err *err);
 /* At the end of training: its last checkpoint is written, and all weights are finite. Errors:
  * STATUS_IO, STATUS_BAD_INPUT, STATUS_MEMORY, those of train_saved. */
 enum status train_check_end(struct train *train, struct err *err);

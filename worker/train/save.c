@@ -10,7 +10,10 @@
  * Copies are collectives, so all ranks must begin them between the same two steps, but rank 0
  * alone knows when its file is committed. So while a checkpoint is being written, and only then, it
  * broadcasts one word between any two steps. All ranks know that one is being written: they begin them at
- * the same steps. Where all nodes share the folder there are no copies and no such word. */
+ * the same steps. Where all nodes share the folder there are no copies and no such word.
+ *
+ * A checkpoint that a signal has asked for is rank 0's alone: the others know nothing of it, so there are
+ * no copies of it and no word. Every other one waits for its end. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -62,7 +65,8 @@ static enum status diverged(const struct err *why, struct err *err)
 }
 
 /* Rank 0: what became of the checkpoint that is being written. */
-static enum status look(struct train *train, bool wait, enum word *word, struct err *err)
+static enum status look(struct train *train, int64_t step, bool wait, enum word *word,
+                        struct err *err)
 {
     struct err outcome = {0};
 
@@ -78,7 +82,7 @@ static enum status look(struct train *train, bool wait, enum word *word, struct 
         return err_set(err, outcome.status, outcome.code, "%s", outcome.text);
     log_line(LOG_WARNING, train_log_about(train),
              "no checkpoint at step %lld: %s; training goes on, the earlier checkpoints stand",
-             (long long)train->saving_step, outcome.text);
+             (long long)step, outcome.text);
     return STATUS_OK;
 }
 
@@ -91,15 +95,36 @@ static enum status copy(struct train *train, struct err *err)
     return status == STATUS_OK ? train_copy(train, (uint32_t)train->saving_step, err) : status;
 }
 
+/* What became of the checkpoint that a signal has asked for. */
+static enum status look_at_asked(struct train *train, bool wait, struct err *err)
+{
+    enum word word = WORD_NONE;
+    enum status status;
+
+    if (train->asked_step < 0)
+        return STATUS_OK;
+    status = look(train, train->asked_step, wait, &word, err);
+    if (word == WORD_WRITING)
+        return status;
+    if (word == WORD_COMMITTED) {
+        train->saved_step = train->asked_step;
+        log_line(LOG_INFO, train_log_about(train),
+                 "the checkpoint of step %lld that SIGUSR1 asked for is written",
+                 (long long)train->asked_step);
+    }
+    train->asked_step = -1;
+    return status;
+}
+
 enum status train_saved(struct train *train, bool wait, struct err *err)
 {
     enum word word = WORD_NONE;
-    enum status status = STATUS_OK;
+    enum status status = look_at_asked(train, wait, err);
 
-    if (train->saving_step < 0)
-        return STATUS_OK;
+    if (status != STATUS_OK || train->saving_step < 0)
+        return status;
     if (train->place->rank == 0)
-        status = look(train, wait, &word, err);
+        status = look(train, train->saving_step, wait, &word, err);
     if (status == STATUS_OK && train->copy_count > 0)
         status = comm_broadcast(train->comm, &word, sizeof word, 0, err);
     if (status != STATUS_OK || word == WORD_WRITING)
@@ -128,11 +153,11 @@ enum status train_save(struct train *train, struct err *err)
 enum status train_save_last(struct train *train, struct err *err)
 {
     enum word word = WORD_NONE;
-    enum status status = STATUS_OK;
+    enum status status = look_at_asked(train, true, err);
 
     assert(train->place->rank == 0);
-    if (train->saving_step >= 0)
-        status = look(train, true, &word, err);
+    if (status == STATUS_OK && train->saving_step >= 0)
+        status = look(train, train->saving_step, true, &word, err);
     if (word == WORD_COMMITTED)
         train->saved_step = train->saving_step;
     train->saving_step = -1;
@@ -144,8 +169,38 @@ enum status train_save_last(struct train *train, struct err *err)
     status = begin(train, err);
     train->saving_step = train->state.step;
     if (status == STATUS_OK)
-        status = look(train, true, &word, err);
+        status = look(train, train->saving_step, true, &word, err);
     train->saving_step = -1;
+    if (word == WORD_COMMITTED)
+        train->saved_step = train->state.step;
+    return status;
+}
+
+enum status train_save_asked(struct train *train, volatile bool *is_asked, struct err *err)
+{
+    const bool is_due = train->saving_step == (int64_t)train->state.step;
+    enum status status;
+
+    assert(train->place->rank == 0);
+    if (train->options->checkpoint_dir == NULL) {
+        *is_asked = false;
+        log_line(LOG_WARNING, train_log_about(train),
+                 "SIGUSR1 asks for a checkpoint, but there is no --checkpoint-dir to write it to");
+        return STATUS_OK;
+    }
+    if (!is_due && (train->saving_step >= 0 || train->asked_step >= 0))
+        return STATUS_OK;
+    *is_asked = false;
+    log_line(LOG_INFO, train_log_about(train),
+             "SIGUSR1: writing a checkpoint of step %u, training goes on", train->state.step);
+    if (is_due)
+        return STATUS_OK;
+    status = train_settle(train, true, err);
+    train_pause(train, AGENT_SAVING, "a checkpoint that SIGUSR1 asks for");
+    if (status == STATUS_OK)
+        status = begin(train, err);
+    if (status == STATUS_OK)
+        train->asked_step = train->state.step;
     return status;
 }
 

@@ -142,14 +142,6 @@ static void describe(struct train *train)
     (void)snprintf(state->data, sizeof state->data, "%s", train->data_kind);
 }
 
-static uint64_t count_collectives(void *user, const char **what)
-{
-    const struct train *train = user;
-
-    *what = NULL;
-    return train->comm != NULL ? comm_now(train->comm, what) : 0;
-}
-
 /* Rank 0 sends its address through the shims; then all ranks connect to one another. */
 static enum status meet(struct train *train, struct err *err)
 {
@@ -175,7 +167,7 @@ static enum status meet(struct train *train, struct err *err)
     if (status == STATUS_OK && options.world > 1)
         status = comm_connect(&train->comm, &options, &blob, err);
     if (status == STATUS_OK)
-        status = agent_begin_telling(train->agent, count_collectives, train, err);
+        status = agent_begin_telling(train->agent, train_now, train, err);
     if (status == STATUS_OK)
         agent_phase(train->agent, AGENT_PREPARING, "before the first step");
     if (status == STATUS_OK && options.world > 1)
@@ -219,6 +211,8 @@ static enum status make_equal(struct train *train, struct err *err)
     if (status == STATUS_OK && train->comm != NULL)
         status = ddp_new(&train->ddp, train->comm, train->net, train->place->rank,
                          train->place->world, &options, err);
+    if (status == STATUS_OK)
+        atomic_store(&train->ddp_now, train->ddp);
     if (status == STATUS_OK)
         status = train_share_optim(train, err);
     if (status == STATUS_OK)
@@ -366,7 +360,7 @@ static struct train *make(const struct train_setup *setup)
     train->device = setup->device;
     train->agent = setup->agent;
     train->saved_step = -1;
-    train->saving_step = -1;
+    train->saving_step = train->asked_step = -1;
     train->told_step = -1;
     train->begun_us = mono_us() - setup->device->open_us;
     train_stage_add(train, "device", setup->device->open_us);
@@ -409,9 +403,9 @@ void train_free(struct train **out)
     train_save_close(train);
     train_metrics_close(train);
     train_nccl_close(train);
+    agent_end_telling(train->agent); /* it asks the two that go now: train_now */
     ddp_free(&train->ddp);
     train_trace_close(train);
-    agent_end_telling(train->agent); /* it asks the connection between ranks */
     if (train->comm != NULL)
         comm_close(&train->comm);
     loader_free(&train->loader); /* its memory is the net's */

@@ -165,6 +165,8 @@ enum status train_settle(struct train *train, bool all, struct err *err)
         struct net_outcome outcome;
         bool wait = all || train->pending_count == NET_OUTCOMES;
 
+        if (wait)
+            agent_doing(train->agent, "waiting for the device: the outcome of a step");
         status = net_outcome_take(train->net, wait, &outcome, &taken, err);
         if (status == STATUS_OK && taken)
             status = finish(train, &outcome, err);
@@ -195,7 +197,7 @@ static enum status compute(struct train *train, struct train_pending *pending, u
     optim = optim_now(options, &now);
     begun_us = trace_now(train->trace);
     update_us = mono_us();
-    agent_doing(train->agent, "optimizer");
+    agent_doing(train->agent, "optimizer step");
     if (clip.value > 0.0F || clip.norm > 0.0F)
         net_clip(train->net, &clip);
     net_update(train->net, &optim);

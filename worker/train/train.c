@@ -160,7 +160,8 @@ static bool is_checkpoint_due(const struct train *train)
 }
 
 /* `is_stopped`: there is no later step. */
-static enum status save(struct train *train, bool is_stopped, struct err *err)
+static enum status save(struct train *train, struct train_signals *signals, bool is_stopped,
+                        struct err *err)
 {
     const uint64_t begun_us = trace_now(train->trace);
     const bool is_due = is_checkpoint_due(train);
@@ -169,6 +170,10 @@ static enum status save(struct train *train, bool is_stopped, struct err *err)
                          : is_due   ? train_save(train, err)
                                     : train_saved(train, false, err);
 
+    if (status == STATUS_OK && signals->save && !is_stopped && train->place->rank == 0)
+        status = train_save_asked(train, &signals->save, err);
+    if (is_stopped && train->saved_step > 0) /* there is no later report */
+        agent_committed(train->agent, (uint64_t)train->saved_step);
     if ((train->saving_step >= 0 && train->saving_step != before) || is_stopped)
         trace_span(train->trace, TRACE_TRAINING, "checkpoint: copy", begun_us, "step",
                    train->state.step);
@@ -183,7 +188,8 @@ static enum status save(struct train *train, bool is_stopped, struct err *err)
 
 /* After a signal rank 0 finishes its step and saves. The other ranks go on until rank 0 has left,
  * so that it can finish; main bounds the time for that. */
-static enum status steps_of_epoch(struct train *train, const volatile bool *stop, struct err *err)
+static enum status steps_of_epoch(struct train *train, struct train_signals *signals,
+                                  struct err *err)
 {
     enum status status = STATUS_OK;
 
@@ -192,14 +198,14 @@ static enum status steps_of_epoch(struct train *train, const volatile bool *stop
         bool is_stopped;
         train_log_samples(train);
         status = train_step(train, err);
-        is_stopped = *stop && train->place->rank == 0;
+        is_stopped = signals->stop && train->place->rank == 0;
         if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
             status = train_settle(train, true, err);
         if (is_checkpoint_due(train))
             train_pause(train, AGENT_SAVING,
                         "checkpoint"); /* rank 0 copies the net, the others wait in the next step */
         if (status == STATUS_OK)
-            status = save(train, is_stopped, err);
+            status = save(train, signals, is_stopped, err);
         if (status == STATUS_OK && is_stopped)
             status = stopped(err);
     }
@@ -235,12 +241,12 @@ static bool skips_validation(const struct train *train)
     return skips;
 }
 
-static enum status run_epoch(struct train *train, const volatile bool *stop, struct err *err)
+static enum status run_epoch(struct train *train, struct train_signals *signals, struct err *err)
 {
     enum status status = begin_epoch(train, err);
 
     if (status == STATUS_OK)
-        status = steps_of_epoch(train, stop, err);
+        status = steps_of_epoch(train, signals, err);
     if (status == STATUS_OK)
         train_tell_data_bound(train);
     if (status == STATUS_OK && train->place->rank == 0 && train->progress.epoch.images > 0)
@@ -248,7 +254,7 @@ static enum status run_epoch(struct train *train, const volatile bool *stop, str
     if (status == STATUS_OK)
         status = train_metrics_epoch_end(train, err);
     if (status == STATUS_OK && !skips_validation(train))
-        status = validate(train, stop, err);
+        status = validate(train, &signals->stop, err);
     if (status != STATUS_OK || train->state.step_in_epoch < train->epoch_steps)
         return status;
     train->state.epoch++;
@@ -258,20 +264,20 @@ static enum status run_epoch(struct train *train, const volatile bool *stop, str
 }
 
 /* Where rank 0 left because of a signal, the other ranks see a lost peer. */
-enum status train_run(struct train *train, const volatile bool *stop, struct err *err)
+enum status train_run(struct train *train, struct train_signals *signals, struct err *err)
 {
     const uint64_t begun_us = mono_us();
     struct err verdict = {.text = ""}; /* a lost peer is first seen as some failure of the device */
     enum status status = STATUS_OK;
 
     if (train->options->evaluate) {
-        status = validate(train, stop, err);
+        status = validate(train, &signals->stop, err);
         return status == STATUS_OK ? train_trace_end(train, err) : status;
     }
     if (train->options->profile_steps > 0)
-        return train_profile(train, stop, err);
+        return train_profile(train, &signals->stop, err);
     do
-        status = run_epoch(train, stop, err);
+        status = run_epoch(train, signals, err);
     while (status == STATUS_OK && !is_done(train));
     if (status == STATUS_OK)
         status = train_trace_end(train, err);
@@ -282,7 +288,7 @@ enum status train_run(struct train *train, const volatile bool *stop, struct err
     train_metrics_checkpoint(train);
     if (status != STATUS_OK && train_nccl_verdict(train, &verdict) != STATUS_OK)
         status = err_set(err, verdict.status, verdict.code, "%s", verdict.text);
-    if (status == STATUS_PEER_LOST && *stop)
+    if (status == STATUS_PEER_LOST && signals->stop)
         return stopped(err);
     return status;
 }

@@ -16,7 +16,7 @@
  *   metrics.c     what rank 0 writes for people and programs: --metrics, --tensorboard
  *   trace.c       --trace: spans of some steps, of all ranks
  *   profile.c     --profile
- *   progress.c    the lines that rank 0 prints */
+ *   progress.c    the lines that rank 0 prints; now.c: what a rank does at an instant */
 #ifndef WORKER_TRAIN_TRAIN_H
 #define WORKER_TRAIN_TRAIN_H
 
@@ -44,9 +44,16 @@ enum status train_new(struct train **train, const struct train_setup *setup, str
 enum status train_print_graph(const struct train_setup *setup, struct err *err);
 void train_free(struct train **train);
 
-/* Trains to the end, or until `*stop` becomes true: then finishes the step, rank 0 writes a
- * checkpoint, and the status is STATUS_CLOSED. Rank 0 prints. With --evaluate it only validates,
+/* What handlers of signals ask of a training, at any time. */
+struct train_signals {
+    volatile bool stop;
+    volatile bool save; /* train_run clears it */
+};
+
+/* Trains to the end, or until `stop` becomes true: then finishes the step, rank 0 writes a
+ * checkpoint, and the status is STATUS_CLOSED. Where `save` becomes true on rank 0, it writes a checkpoint
+ * at the end of the step, and training goes on. Rank 0 prints. With --evaluate it only validates,
  * with --profile it only measures. */
-enum status train_run(struct train *train, const volatile bool *stop, struct err *err);
+enum status train_run(struct train *train, struct train_signals *signals, struct err *err);
 
 #endif

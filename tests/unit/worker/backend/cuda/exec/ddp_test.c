@@ -270,7 +270,7 @@ static void run_training(const struct run *run)
                     (char *)(uintptr_t)run->dir};
     const struct agent_place place = {.world = 1, .local_world = 1, .generation = 1, .shim_fd = -1};
     const struct device device = {.backend = run->backend};
-    const volatile bool stop = false;
+    struct train_signals signals = {.stop = false};
     struct options options;
     const struct train_setup setup = {&options, &place, &device, NULL};
     struct train *train = NULL;
@@ -280,7 +280,8 @@ static void run_training(const struct run *run)
     (void)snprintf(checkpoints, sizeof checkpoints, "%s/%s.ck", run->dir, run->name);
     if (options_read(&options, sizeof argv / sizeof argv[0], argv, &err) != STATUS_OK)
         FAIL("%s", err.text);
-    if (train_new(&train, &setup, &err) != STATUS_OK || train_run(train, &stop, &err) != STATUS_OK)
+    if (train_new(&train, &setup, &err) != STATUS_OK ||
+        train_run(train, &signals, &err) != STATUS_OK)
         FAIL("%s", err.text);
     train_free(&train);
 }

@@ -1,0 +1,189 @@
+"""What ddp-worker tells its shim, and what it does at SIGUSR1: two ranks, and this test in the place of their shims. usage: shim_test.py BUILD
+
+now: while it trains, `doing` names the layer, the bucket that is reduced, the optimizer step.
+asked: SIGUSR1 writes a checkpoint at the end of the step, training goes on, and a later run resumes from it; on a folder that both ranks
+share, and on one of each, where checkpoints are copied. Without a folder it is a warning."""
+
+import glob
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+import ddpproto  # noqa: E402
+import small_data  # noqa: E402
+
+PATIENCE_S = 300
+MODEL = ["-a", "convnet", "--dummy", "--device", "cpu", "-b", "4", "--epochs", "10000", "-p", "100000"]
+
+
+class Peer(ddpproto.Peer):
+    """One end of a socket pair."""
+
+    def __init__(self, end):  # pylint: disable=super-init-not-called
+        self.socket = end
+        self.socket.settimeout(PATIENCE_S)
+        self.received = b""
+
+
+class Ranks:
+    """Two ranks of one generation. Each has a folder and a log of its own."""
+
+    def __init__(self, build, folder, args, own_folders=False, generation=1):
+        self.processes, self.peers = [], []
+        self.newest = [{}, {}]
+        self.logs = [os.path.join(folder, f"rank{rank}.log") for rank in range(2)]
+        for rank in range(2):
+            ours, theirs = socket.socketpair()
+            cwd = os.path.join(folder, f"node{rank if own_folders else 0}")
+            os.makedirs(cwd, exist_ok=True)
+            environ = {**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                       "DDP_SHIM_FD": str(theirs.fileno()), "DDP_JOB_ID": "7", "DDP_GENERATION": str(generation), "DDP_NODE_ADDRESS": "127.0.0.1",
+                       "DDP_NODE_NAME": f"node{rank}", "DDP_CLUSTER": "test", "DDP_SHIM_PROTOCOL": str(ddpproto.PROTOCOL)}
+            with open(self.logs[rank], "ab") as log:
+                self.processes.append(subprocess.Popen([f"{build}/worker/ddp-worker", *args], cwd=cwd, env=environ, stdin=subprocess.DEVNULL,
+                                                       stdout=log, stderr=subprocess.STDOUT, pass_fds=[theirs.fileno()]))
+            theirs.close()
+            self.peers.append(Peer(ours))
+        blob = self.await_join(0)["blob"]
+        self.await_join(1)
+        for peer in self.peers:
+            peer.send("world", job_id=7, generation=generation, blob=blob)
+
+    def await_join(self, rank):
+        try:
+            while (message := self.peers[rank].recv())["type"] != "worker_join":
+                pass
+        except ddpproto.Closed as error:
+            raise AssertionError(f"rank {rank} has left: {self.said(rank)[-2000:]}") from error
+        return message
+
+    def said(self, rank=0):
+        with open(self.logs[rank], encoding="utf-8") as file:
+            return file.read()
+
+    def listen(self, what, wanted):
+        """Takes what the ranks tell until `wanted(rank, message)` is true of something."""
+        end = time.monotonic() + PATIENCE_S
+        with selectors.DefaultSelector() as selector:
+            for rank, peer in enumerate(self.peers):
+                selector.register(peer.socket, selectors.EVENT_READ, rank)
+            while time.monotonic() < end:
+                for key, _ in selector.select(1):
+                    message = self.peers[key.data].recv()
+                    if message["type"] == "progress":
+                        self.newest[key.data] = message
+                    if wanted(key.data, message):
+                        return message
+        raise AssertionError(f"{what} did not come: {self.said()[-2000:]}")
+
+    def await_step(self, step):
+        self.listen(f"step {step}", lambda rank, message: rank == 0 and message["type"] == "progress" and message["step"] >= step)
+
+    def signal(self, number):
+        for process in self.processes:
+            process.send_signal(number)
+
+    def stop(self):
+        """As a shim does; what the ranks still tell is taken. Gives the newest committed step that rank 0 has told."""
+        self.signal(signal.SIGTERM)
+        for rank, peer in enumerate(self.peers):
+            try:
+                while True:
+                    message = peer.recv()
+                    if message["type"] == "progress":
+                        self.newest[rank] = message
+            except ddpproto.Closed:
+                pass
+        codes = [process.wait(PATIENCE_S) for process in self.processes]
+        assert codes[0] == 128 + signal.SIGTERM, (codes, self.said()[-2000:])
+        return self.newest[0]["checkpoint_step"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *rest):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        for peer in self.peers:
+            peer.socket.close()
+
+
+def check_now(build, folder):
+    wanted = {"layer": r"(forward|backward) \S+ \([a-z0-9_]+\)$", "bucket": r"all-reduce number \d+: bucket \d+ of \d+$"}
+    seen = {}
+
+    def look(_, message):
+        for name, pattern in wanted.items():
+            if message["type"] == "progress" and re.match(pattern, message.get("doing", "")):
+                assert message.get("in_collective", False) == (name == "bucket"), message
+                seen[name] = message.get("doing", "")
+        return len(seen) == len(wanted)
+    # 45 MB of gradients and small pictures: each part of a step takes long enough to be seen by what is told once a second
+    data = small_data.write_data(f"{folder}/data", 64, size=16)
+    with Ranks(build, folder, ["-a", "resnet18", "--device", "cpu", "-b", "8", "--epochs", "100000", data]) as ranks:
+        ranks.listen("layers and buckets", look)
+        ranks.stop()
+    print(f"ok now: {', '.join(seen.values())}")
+
+
+def ask(ranks, ckpt, before):
+    """Its step. The end of an epoch may write further checkpoints."""
+    ranks.signal(signal.SIGUSR1)
+
+    def steps():
+        return [int(step) for step in re.findall(r"SIGUSR1: writing a checkpoint of step (\d+), training goes on", ranks.said())]
+    ranks.listen("the checkpoint", lambda rank, message: rank == 0 and message["type"] == "progress" and steps() and
+                 before < steps()[-1] <= message["checkpoint_step"])
+    asked = steps()[-1]
+    assert os.path.exists(f"{ckpt}/step-{asked:08d}.safetensors"), (asked, os.listdir(ckpt))
+    return asked
+
+
+def check_asked(build, folder, own_folders):
+    args = [*MODEL, "--checkpoint-dir", "ckpt", "--checkpoint-keep", "1000", "--resume", "auto"]
+    ckpt = os.path.join(folder, "node0", "ckpt")
+    with Ranks(build, folder, args, own_folders) as ranks:
+        ranks.await_step(3)
+        asked = ask(ranks, ckpt, 0)
+        ranks.await_step(asked + 2)
+        again = ask(ranks, ckpt, asked)
+        ranks.await_step(again + 2)
+        for process in ranks.processes:  # nothing is written in the end
+            process.kill()
+    with Ranks(build, folder, args, own_folders, generation=2) as ranks:
+        ranks.await_step(again + 1)
+        assert "esum" in ranks.said(), ranks.said()
+        last = ranks.stop()
+        assert last > again and os.path.exists(f"{ckpt}/step-{last:08d}.safetensors"), (last, os.listdir(ckpt))
+    print(f"ok asked, {'a folder of each' if own_folders else 'one folder'}: steps {asked} and {again}, then {last} at SIGTERM, which was told")
+
+
+def check_no_folder(build, folder):
+    with Ranks(build, folder, MODEL) as ranks:
+        ranks.await_step(2)
+        ranks.signal(signal.SIGUSR1)
+        ranks.listen("the warning", lambda rank, message: "SIGUSR1 asks for a checkpoint, but there is no --checkpoint-dir" in ranks.said())
+        step = ranks.newest[0]["step"]
+        ranks.await_step(step + 2)
+        ranks.stop()
+    print("ok no folder")
+
+
+def main():
+    build = os.path.abspath(sys.argv[1])
+    for check, more in ((check_now, ()), (check_asked, (False,)), (check_asked, (True,)), (check_no_folder, ())):
+        with tempfile.TemporaryDirectory(prefix="ddp-train-shim-") as folder:
+            check(build, folder, *more)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
