@@ -62,6 +62,10 @@ static void on_key(struct leader *leader, const struct leader_event *event)
     leader->current = event->has_key ? event->key_lease_id : 0;
     leader->read_at_us = event->now_us + jitter(leader, read_every_us(leader));
     leader->may_claim = !event->has_key;
+    if (event->has_key)
+        leader->free_at_us = 0;
+    else if (leader->free_at_us == 0)
+        leader->free_at_us = event->now_us;
     if (leader->state == LEADER_LEADING && (!is_ours || event->key_revision != leader->revision))
         leader->state = LEADER_ENDED; /* somebody has removed it */
     if (leader->state != LEADER_STANDBY || !is_ours || leader->is_resigning)
@@ -112,8 +116,18 @@ static enum leader_request resign(struct leader *leader)
     return LEADER_WAIT;
 }
 
-static enum leader_request next_request(struct leader *leader, uint64_t now_us)
+/* A claim needs time enough for its answer. */
+static bool claims(const struct leader *leader, const struct leader_event *event)
 {
+    return leader->state == LEADER_STANDBY && leader->may_claim &&
+           (!event->is_behind || event->now_us >= leader->free_at_us + LEADER_BEHIND_US) &&
+           event->now_us + renew_every_us(leader) < leader->until_us;
+}
+
+static enum leader_request next_request(struct leader *leader, const struct leader_event *event)
+{
+    const uint64_t now_us = event->now_us;
+
     if (leader->is_resigning)
         return resign(leader);
     if (now_us < leader->retry_at_us)
@@ -122,9 +136,7 @@ static enum leader_request next_request(struct leader *leader, uint64_t now_us)
         return LEADER_GRANT;
     if (now_us >= leader->renew_at_us)
         return LEADER_RENEW;
-    /* A claim needs time enough for its answer. */
-    if (leader->state == LEADER_STANDBY && leader->may_claim &&
-        now_us + renew_every_us(leader) < leader->until_us)
+    if (claims(leader, event))
         return LEADER_CLAIM;
     if (now_us >= leader->read_at_us)
         return LEADER_READ;
@@ -165,7 +177,7 @@ struct leader_action leader_step(struct leader *leader, const struct leader_even
         leader->state = LEADER_ENDED;
     if (leader->state == LEADER_ENDED || leader->asked != LEADER_WAIT)
         return action;
-    action.request = next_request(leader, event->now_us);
+    action.request = next_request(leader, event);
     leader->asked = action.request;
     action.timeout_us = timeout_us(leader);
     if (action.request == LEADER_WAIT && leader->state != LEADER_ENDED)

@@ -14,6 +14,8 @@
  *   CLAIM   shows in the next READ, which finds our lease on the key;
  *   RENEW   made the lease longer than we know.
  *
+ * A server that is behind waits a little before it claims, so that one that has the rows leads sooner.
+ *
  * A server that led and lost it ends (LEADER_ENDED): its edge starts the process anew, as a standby. */
 #ifndef RENDEZVOUS_CORE_LEADER_H
 #define RENDEZVOUS_CORE_LEADER_H
@@ -29,6 +31,7 @@
 #define LEADER_RENEWALS 4u /* in one lease */
 #define LEADER_READ_US_MIN 100000u
 #define LEADER_READ_US_MAX 500000u
+#define LEADER_BEHIND_US 600000u /* longer than between two reads: one that is not behind is first */
 
 enum leader_state {
     LEADER_STANDBY,
@@ -55,6 +58,7 @@ enum leader_event_type {
 struct leader_event {
     uint64_t now_us; /* CLOCK_BOOTTIME, when the answer came */
     enum leader_event_type type;
+    bool is_behind; /* this server would have to read all rows first: others have them */
     /* The rest is of an answer. */
     uint64_t sent_us; /* when the request was sent */
     bool is_ok;
@@ -82,6 +86,7 @@ struct leader {
     uint64_t until_us;         /* the lease, less the margin, by our clock */
     uint64_t renew_at_us, read_at_us, retry_at_us;
     uint64_t revision; /* LEADING: of the leader key */
+    uint64_t free_at_us; /* when the leader key was first found gone; 0: it is there */
     uint64_t current;  /* the lease of who leads, as far as is known; 0: nobody */
     bool is_announced, may_claim, is_resigning;
 };

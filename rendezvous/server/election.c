@@ -294,6 +294,7 @@ static void run(void *arg)
 
     for (;;) {
         event.now_us = clock_boot_us();
+        event.is_behind = election->options.is_behind(election->options.owner);
         action = leader_step(&election->leader, &event);
         publish(election);
         if (election->leader.state == LEADER_ENDED && !election->leader.is_resigning)

@@ -27,6 +27,8 @@ struct election_options {
     void *owner;
     /* From the loop: election_leads or election_view may give another answer. */
     void (*on_changed)(void *owner);
+    /* From the thread, cheap: whether this server would have to read all rows before it leads. */
+    bool (*is_behind)(void *owner);
     /* From the thread: this server led and must not act any more. Does not return. */
     void (*on_lost)(void *owner, const char *why);
 };

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "rendezvous/server/again.h"
 #include "rendezvous/server/election.h"
+#include "rendezvous/store/store_copy.h"
 
 #define KEYS_EVERY_MS 3000u   /* a standby reads which keys there are */
 #define KEYS_TIME_US 1000000u /* its loop waits for etcd so long */
@@ -86,6 +87,22 @@ static uint64_t keys_until_us(void *context)
     return clock_boot_us() + KEYS_TIME_US;
 }
 
+static bool is_behind(void *owner)
+{
+    struct member *member = owner;
+
+    return !store_copy_is_ready(member->copy);
+}
+
+static void log_copy(struct member *member)
+{
+    bool is_warning;
+    char text[384];
+
+    if (store_copy_note(member->copy, &is_warning, text, sizeof text))
+        log_line(is_warning ? LOG_WARNING : LOG_INFO, LOG_ABOUT_NONE, "%s", text);
+}
+
 /* Nodes and clients with a key are referred too, so a standby must know the keys. They are few and change seldom. */
 static void on_keys_timer(uv_timer_t *timer)
 {
@@ -97,6 +114,7 @@ static void on_keys_timer(uv_timer_t *timer)
 
     if (server == NULL || !server_stands_by(server) || member->is_ending)
         return;
+    log_copy(member);
     server_keys_begin(server);
     if (store_read_principals(&lead, server_keys_add, server, &err) == STATUS_OK)
         member->key_failures = 0;
@@ -114,6 +132,7 @@ static enum status join(struct member *member, struct err *err)
                                        .lease_us = member->options->leader_lease_us,
                                        .owner = member,
                                        .on_changed = on_changed,
+                                       .is_behind = is_behind,
                                        .on_lost = on_lost};
     enum status status;
 
@@ -138,11 +157,14 @@ static enum status prepare(struct member *member, struct err *err)
         status = store_hold(options->server.state_dir, &member->lock_fd, err);
     if (status == STATUS_OK)
         status = etcd_open(&member->etcd, &member->place.options, err);
+    if (status == STATUS_OK)
+        status = store_copy_open(&member->copy, &member->place.options, member->place.prefix, err);
     if (status != STATUS_OK)
         return status;
     member->lead = (struct store_lead){.client = member->etcd,
                                        .prefix = member->place.prefix,
                                        .quota_bytes = options->etcd_quota_bytes,
+                                       .copy = member->copy,
                                        .until_us = acts_until_us,
                                        .on_lost = on_store_lost,
                                        .context = member};
@@ -175,6 +197,7 @@ enum status member_open(struct member *member, uv_loop_t *loop,
 /* This server was elected while the loop ran: it leads from here on. */
 static enum status lead(struct member *member, struct err *err)
 {
+    uint64_t begun_us = clock_boot_us();
     enum status status;
 
     server_free(&member->server);
@@ -186,6 +209,9 @@ static enum status lead(struct member *member, struct err *err)
     if (status == STATUS_TIMEOUT || status == STATUS_CONFLICT)
         on_lost(member, err->text);
     election_check(member->election); /* reading the store may have taken too long */
+    if (status == STATUS_OK)
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "this server has its state %.2f s after its election",
+                 (double)(clock_boot_us() - begun_us) / 1e6);
     return status;
 }
 
@@ -215,6 +241,7 @@ void member_close(struct member *member)
     (void)uv_run(member->loop, UV_RUN_DEFAULT);
     server_free(&member->server);
     election_close(&member->election);
+    store_copy_close(&member->copy);
     if (member->etcd != NULL)
         uv_close((uv_handle_t *)&member->keys_timer, NULL);
     etcd_close(&member->etcd);

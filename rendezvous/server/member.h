@@ -27,6 +27,7 @@ struct member {
     struct server *server;
     struct election *election; /* NULL: the only server */
     struct etcd_client *etcd;  /* of the loop; likewise */
+    struct store_copy *copy;   /* of a standby; likewise */
     struct store_lead lead;
     uv_timer_t keys_timer; /* of a standby */
     uint32_t key_failures; /* in a row */

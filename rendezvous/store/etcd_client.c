@@ -12,14 +12,13 @@
 #include "common/curl_library.h"
 #include "common/io/conn.h"
 #include "common/utf8.h"
+#include "rendezvous/store/etcd_client_internal.h"
 #include "rendezvous/store/etcd_json.h"
 
 #define REPLY_BYTES_MAX ((size_t)512 << 20)
 #define TRY_US_MIN 250000u  /* one try at one member, if there is time */
 #define PAUSE_US_MIN 20000u /* when no member has answered */
 #define PAUSE_US_MAX 500000u
-#define CREDENTIAL_BYTES_MAX 256u
-#define TOKEN_BYTES_MAX 1024u
 
 /* gRPC's codes, of the body of an answer. */
 enum grpc_code {
@@ -33,29 +32,22 @@ enum grpc_code {
     GRPC_UNAUTHENTICATED = 16,
 };
 
-struct etcd_client {
-    struct curl_library curl;
-    CURL *easy;
-    char endpoints[ETCD_ENDPOINTS_MAX][ETCD_ENDPOINT_BYTES_MAX];
-    uint32_t endpoint_count, current; /* current: answered last */
-    bool uses_tls;
-    char user[CREDENTIAL_BYTES_MAX], password[CREDENTIAL_BYTES_MAX];
-    char token[TOKEN_BYTES_MAX]; /* "": none yet */
-    struct buf request, body;
-};
-
 /* -- one try -- */
 
-static size_t take_body(char *bytes, size_t size, size_t n, void *context)
+struct buf *etcd_begin(struct etcd_client *client)
+{
+    client->request.byte_count = 0;
+    client->request.failed = false;
+    return &client->request;
+}
+
+size_t etcd_take_body(char *bytes, size_t size, size_t n, void *context)
 {
     struct buf *body = context;
 
     buf_add(body, bytes, size * n);
     return body->failed ? size * n + 1 : size * n;
 }
-
-/* What becomes of a try. */
-enum try_result { TRY_DONE, TRY_NEXT, TRY_TOKEN, TRY_FAILED };
 
 static bool has(const char *text, const char *words)
 {
@@ -64,7 +56,7 @@ static bool has(const char *text, const char *words)
 
 /* An answer that is no success. Members that cannot answer now (no leader, too many requests, stopping)
  * are passed over. */
-static enum try_result judge(const struct etcd_client *client, long http_code, struct err *err)
+enum try_result etcd_judge(const struct etcd_client *client, long http_code, struct err *err)
 {
     char words[160];
     int code = etcd_json_error(client->body.bytes, client->body.byte_count, words, sizeof words);
@@ -97,7 +89,7 @@ static enum try_result judge(const struct etcd_client *client, long http_code, s
     return TRY_FAILED;
 }
 
-static struct curl_slist *make_headers(const struct etcd_client *client)
+struct curl_slist *etcd_headers(const struct etcd_client *client)
 {
     char line[TOKEN_BYTES_MAX + 32];
     struct curl_slist *headers = client->curl.slist_append(NULL, "Content-Type: application/json");
@@ -111,15 +103,11 @@ static struct curl_slist *make_headers(const struct etcd_client *client)
     return headers;
 }
 
-/* The answer is in client->body. */
-static enum try_result try_once(struct etcd_client *client, const char *path, uint64_t limit_us,
-                                struct err *err)
+void etcd_set_request(struct etcd_client *client, const char *path, struct curl_slist *headers,
+                      long limit_ms)
 {
     const struct curl_library *curl = &client->curl;
-    struct curl_slist *headers = make_headers(client);
     char url[ETCD_ENDPOINT_BYTES_MAX + 64];
-    long limit_ms = (long)(limit_us / 1000 > 0 ? limit_us / 1000 : 1), http_code = 0;
-    CURLcode code;
 
     (void)snprintf(url, sizeof url, "http%s://%s/v3/%s", client->uses_tls ? "s" : "",
                    etcd_endpoint(client), path);
@@ -131,6 +119,18 @@ static enum try_result try_once(struct etcd_client *client, const char *path, ui
     (void)curl->easy_setopt(client->easy, CURLOPT_POSTFIELDSIZE_LARGE,
                             (curl_off_t)client->request.byte_count);
     (void)curl->easy_setopt(client->easy, CURLOPT_TIMEOUT_MS, limit_ms);
+}
+
+/* The answer is in client->body. */
+static enum try_result try_once(struct etcd_client *client, const char *path, uint64_t limit_us,
+                                struct err *err)
+{
+    const struct curl_library *curl = &client->curl;
+    struct curl_slist *headers = etcd_headers(client);
+    long limit_ms = (long)(limit_us / 1000 > 0 ? limit_us / 1000 : 1), http_code = 0;
+    CURLcode code;
+
+    etcd_set_request(client, path, headers, limit_ms);
     code = curl->easy_perform(client->easy);
     (void)curl->easy_getinfo(client->easy, CURLINFO_RESPONSE_CODE, &http_code);
     (void)curl->easy_setopt(client->easy, CURLOPT_HTTPHEADER, NULL);
@@ -140,12 +140,16 @@ static enum try_result try_once(struct etcd_client *client, const char *path, ui
                       etcd_endpoint(client));
         return TRY_FAILED;
     }
+    if (code == CURLE_ABORTED_BY_CALLBACK) {
+        (void)err_set(err, STATUS_TIMEOUT, (int)code, "not wanted any more");
+        return TRY_FAILED;
+    }
     if (code != CURLE_OK) {
         (void)err_set(err, STATUS_TIMEOUT, (int)code, "%s: %s", etcd_endpoint(client),
                       curl->easy_strerror(code));
         return TRY_NEXT;
     }
-    return http_code == 200 ? TRY_DONE : judge(client, http_code, err);
+    return http_code == 200 ? TRY_DONE : etcd_judge(client, http_code, err);
 }
 
 /* -- a call: tries until the deadline -- */
@@ -282,14 +286,6 @@ static enum status get_token(struct etcd_client *client, uint64_t deadline_us, s
     return status;
 }
 
-/* Empties the request that is to be filled. */
-static struct buf *begin(struct etcd_client *client)
-{
-    client->request.byte_count = 0;
-    client->request.failed = false;
-    return &client->request;
-}
-
 /* -- the calls -- */
 
 enum status etcd_transact(struct etcd_client *client, const struct etcd_txn *txn,
@@ -300,7 +296,7 @@ enum status etcd_transact(struct etcd_client *client, const struct etcd_txn *txn
     enum status status;
 
     assert(txn->then_count <= ETCD_OPS_MAX && txn->otherwise_count <= ETCD_OPS_MAX);
-    etcd_json_txn(txn, begin(client));
+    etcd_json_txn(txn, etcd_begin(client));
     status = post(client, "kv/txn", deadline_us, arena, &reply, err);
     if (status == STATUS_OK)
         *answer = reply.answer;
@@ -314,7 +310,7 @@ enum status etcd_range(struct etcd_client *client, const struct etcd_op *range,
     struct etcd_reply reply;
     enum status status;
 
-    etcd_json_range(range, begin(client));
+    etcd_json_range(range, etcd_begin(client));
     status = post(client, "kv/range", deadline_us, arena, &reply, err);
     if (status == STATUS_OK)
         *answer = reply.answer;
@@ -346,7 +342,7 @@ enum status etcd_lease_grant(struct etcd_client *client, uint32_t ttl_s, uint64_
     if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id)
         return err_set(err, STATUS_SYSTEM, 0, "no random bytes for a lease");
     id = (int64_t)((uint64_t)id >> 1 | 1);
-    buf_printf(begin(client), "{\"TTL\":\"%" PRIu32 "\",\"ID\":\"%" PRId64 "\"}", ttl_s, id);
+    buf_printf(etcd_begin(client), "{\"TTL\":\"%" PRIu32 "\",\"ID\":\"%" PRId64 "\"}", ttl_s, id);
     status = ask(client, "lease/grant", deadline_us, &reply, &why);
     if (status == STATUS_BAD_INPUT && has(why.text, "lease already exists"))
         status = STATUS_OK; /* by an earlier try */
@@ -362,7 +358,7 @@ enum status etcd_lease_keep(struct etcd_client *client, int64_t lease, uint64_t 
     struct etcd_reply reply;
     enum status status;
 
-    buf_printf(begin(client), "{\"ID\":\"%" PRId64 "\"}", lease);
+    buf_printf(etcd_begin(client), "{\"ID\":\"%" PRId64 "\"}", lease);
     status = ask(client, "lease/keepalive", deadline_us, &reply, err);
     if (status == STATUS_OK && reply.ttl_s <= 0)
         return err_set(err, STATUS_NOT_FOUND, 0, "the lease in etcd has ended");
@@ -379,7 +375,7 @@ static enum status give_up(struct etcd_client *client, const char *path, const c
     struct err why = {.text = ""};
     enum status status;
 
-    buf_printf(begin(client), "{\"%s\":\"%" PRId64 "\"}", name, number);
+    buf_printf(etcd_begin(client), "{\"%s\":\"%" PRId64 "\"}", name, number);
     status = ask(client, path, deadline_us, &reply, &why);
     if (status == STATUS_NOT_FOUND && (gone_code == 0 || why.code == gone_code))
         return STATUS_OK;
@@ -405,13 +401,13 @@ enum status etcd_health(struct etcd_client *client, uint64_t deadline_us,
     enum status status;
 
     memset(health, 0, sizeof *health);
-    buf_add_text(begin(client), "{}");
+    buf_add_text(etcd_begin(client), "{}");
     status = ask(client, "maintenance/status", deadline_us, &reply, err);
     if (status != STATUS_OK)
         return status;
     health->database_bytes = reply.database_bytes;
     health->used_bytes = reply.used_bytes;
-    buf_add_text(begin(client), "{\"action\":\"GET\"}");
+    buf_add_text(etcd_begin(client), "{\"action\":\"GET\"}");
     status = ask(client, "maintenance/alarm", deadline_us, &reply, err);
     health->is_full = status == STATUS_OK && reply.is_full;
     return status;
@@ -424,11 +420,19 @@ const char *etcd_endpoint(const struct etcd_client *client)
     return client->endpoints[client->current];
 }
 
+static int look(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    const struct etcd_client *client = context;
+
+    (void)a, (void)b, (void)c, (void)d;
+    return client->goes_on(client->context) ? 0 : 1;
+}
+
 /* Redirects are not followed and no proxy is used: these requests carry secrets. */
 static bool set_up(struct etcd_client *client, const struct etcd_options *options)
 {
     const struct curl_library *curl = &client->curl;
-    CURLcode codes[16];
+    CURLcode codes[20];
     size_t n = 0;
 
 #define SET(option, value) codes[n++] = curl->easy_setopt(client->easy, (option), (value))
@@ -438,9 +442,14 @@ static bool set_up(struct etcd_client *client, const struct etcd_options *option
     SET(CURLOPT_FOLLOWLOCATION, 0L);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(CURLOPT_WRITEFUNCTION, take_body);
+    SET(CURLOPT_WRITEFUNCTION, etcd_take_body);
     SET(CURLOPT_WRITEDATA, &client->body);
     SET(CURLOPT_USERAGENT, "ddp/" DDP_VERSION);
+    if (options->goes_on != NULL) {
+        SET(CURLOPT_XFERINFOFUNCTION, look);
+        SET(CURLOPT_XFERINFODATA, client);
+        SET(CURLOPT_NOPROGRESS, 0L);
+    }
     if (options->ca_path != NULL)
         SET(CURLOPT_CAINFO, options->ca_path);
     if (options->cert_path != NULL)
@@ -466,6 +475,8 @@ enum status etcd_open(struct etcd_client **out, const struct etcd_options *optio
     memcpy(client->endpoints, options->endpoints, sizeof client->endpoints);
     client->endpoint_count = options->endpoint_count;
     client->uses_tls = options->uses_tls;
+    client->goes_on = options->goes_on;
+    client->context = options->context;
     client->body.limit = REPLY_BYTES_MAX;
     status = curl_library_open(&client->curl, "a store on etcd needs", "", err);
     if (status == STATUS_OK &&

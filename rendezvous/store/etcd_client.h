@@ -36,6 +36,9 @@ struct etcd_options {
     /* NULL: the system's authorities, no certificate of our own. Borrowed for the call. */
     const char *ca_path, *cert_path, *key_path;
     const char *user, *password; /* NULL: none. Copied. */
+    /* Asked about once a second during a call, by the thread that made it. False: it ends. NULL: always true. */
+    bool (*goes_on)(void *context);
+    void *context;
 };
 
 struct etcd_health {
@@ -82,6 +85,17 @@ enum status etcd_lease_revoke(struct etcd_client *client, int64_t lease, uint64_
 /* History before that revision is dropped. One that is dropped already is no error. */
 enum status etcd_compact(struct etcd_client *client, int64_t revision, uint64_t deadline_us,
                          struct err *err);
+/* Changes of a range, from `range->revision` on, in their order, and those of one revision together. */
+struct etcd_watch_options {
+    /* False: enough. The rows are freed afterwards. */
+    bool (*on_changes)(const struct etcd_answer *changes, void *context);
+    void *context;
+};
+/* Returns when on_changes or goes_on has had enough (STATUS_OK), or when nothing more will come: STATUS_NOT_FOUND with
+ * ETCD_COMPACTED: changes that are wanted were dropped; STATUS_TIMEOUT: the stream broke, or was silent for a minute: ask
+ * again from the last change on; others as above. It gets no token of etcd's users: make another call before it. */
+enum status etcd_watch(struct etcd_client *client, const struct etcd_op *range,
+                       const struct etcd_watch_options *options, struct err *err);
 /* Of the member that answers. */
 enum status etcd_health(struct etcd_client *client, uint64_t deadline_us,
                         struct etcd_health *health, struct err *err);

@@ -110,6 +110,15 @@ void etcd_json_range(const struct etcd_op *range, struct buf *out)
     buf_add_text(out, "}");
 }
 
+void etcd_json_watch(const struct etcd_op *range, struct buf *out)
+{
+    buf_add_text(out, "{\"create_request\":{");
+    add_bytes(out, "key", range->key);
+    buf_add_text(out, ",");
+    add_bytes(out, "range_end", range->end);
+    buf_printf(out, ",\"start_revision\":\"%" PRId64 "\"}}", range->revision);
+}
+
 /* -- answers -- */
 
 struct reading {
@@ -210,11 +219,37 @@ static enum status read_range(struct reading *reading, const cJSON *object)
     return status;
 }
 
+/* Of a watch: {"type":"DELETE","kv":{...}}; PUT is the default and left out. */
+static enum status read_events(struct reading *reading, const cJSON *object)
+{
+    struct etcd_answer *answer = &reading->reply->answer;
+    const cJSON *events = json_member(object, "events"), *event;
+    enum status status = STATUS_OK;
+
+    if (events != NULL && !cJSON_IsArray(events))
+        return expected(reading, "events", "a list");
+    cJSON_ArrayForEach(event, events)
+    {
+        struct etcd_row *row = &answer->rows[answer->row_count];
+        const char *type = cJSON_GetStringValue(json_member(event, "type"));
+
+        if (answer->row_count == reading->row_capacity)
+            return expected(reading, "events", "what was counted");
+        status = read_row(reading, json_member(event, "kv"), row);
+        if (status != STATUS_OK)
+            return status;
+        row->is_removed = type != NULL && strcmp(type, "DELETE") == 0;
+        answer->row_count++;
+    }
+    return status;
+}
+
 static uint32_t count_rows(const cJSON *object)
 {
     const cJSON *response;
     uint32_t count = (uint32_t)cJSON_GetArraySize(json_member(object, "kvs"));
 
+    count += (uint32_t)cJSON_GetArraySize(json_member(object, "events"));
     cJSON_ArrayForEach(response, json_member(object, "responses"))
     {
         const cJSON *range = json_member(response, "response_range");
@@ -237,6 +272,8 @@ static enum status read_rows(struct reading *reading, const cJSON *object)
         return err_set(reading->err, STATUS_MEMORY, 0, "no memory for an answer of etcd");
     answer->is_met = cJSON_IsTrue(json_member(object, "succeeded"));
     status = read_range(reading, object);
+    if (status == STATUS_OK)
+        status = read_events(reading, object);
     if (responses != NULL && !cJSON_IsArray(responses))
         return expected(reading, "responses", "a list");
     cJSON_ArrayForEach(response, responses)
@@ -249,10 +286,16 @@ static enum status read_rows(struct reading *reading, const cJSON *object)
     return status;
 }
 
+static const char *copy_text(struct reading *reading, const cJSON *object, const char *name)
+{
+    const char *text = cJSON_GetStringValue(json_member(object, name));
+
+    return text != NULL ? arena_text(reading->arena, text, strlen(text)) : "";
+}
+
 static enum status read_rest(struct reading *reading, const cJSON *object)
 {
     struct etcd_reply *reply = reading->reply;
-    const char *token = cJSON_GetStringValue(json_member(object, "token"));
     const cJSON *alarm;
     int64_t bytes = 0, used = 0;
     enum status status = read_integer(reading, object, "ID", &reply->lease);
@@ -263,6 +306,9 @@ static enum status read_rest(struct reading *reading, const cJSON *object)
         status = read_integer(reading, object, "dbSize", &bytes);
     if (status == STATUS_OK)
         status = read_integer(reading, object, "dbSizeInUse", &used);
+    if (status == STATUS_OK)
+        status = read_integer(reading, object, "compact_revision", &reply->compacted);
+    reply->is_cancelled = cJSON_IsTrue(json_member(object, "canceled"));
     reply->database_bytes = bytes > 0 ? (uint64_t)bytes : 0;
     reply->used_bytes = used > 0 ? (uint64_t)used : 0;
     cJSON_ArrayForEach(alarm, json_member(object, "alarms"))
@@ -271,8 +317,9 @@ static enum status read_rest(struct reading *reading, const cJSON *object)
 
         reply->is_full = reply->is_full || (kind != NULL && strcmp(kind, "NOSPACE") == 0);
     }
-    reply->token = token != NULL ? arena_text(reading->arena, token, strlen(token)) : "";
-    if (status == STATUS_OK && reply->token == NULL)
+    reply->token = copy_text(reading, object, "token");
+    reply->why_text = copy_text(reading, object, "cancel_reason");
+    if (status == STATUS_OK && (reply->token == NULL || reply->why_text == NULL))
         status = err_set(reading->err, STATUS_MEMORY, 0, "no memory for an answer of etcd");
     return status;
 }
@@ -287,7 +334,7 @@ enum status etcd_json_reply(const char *text, size_t byte_count, struct arena *a
     enum status status = json_strict_parse(text, byte_count, &reply_limits, &whole, err);
 
     memset(reply, 0, sizeof *reply);
-    reply->token = "";
+    reply->token = reply->why_text = "";
     if (status != STATUS_OK)
         return status;
     result = json_member(whole, "result");

@@ -42,6 +42,7 @@ struct etcd_txn {
 struct etcd_row {
     struct etcd_bytes key, value;
     int64_t created, modified, lease;
+    bool is_removed; /* of a watch: the key was removed at `modified` */
 };
 
 /* Lives in the arena of the call. */

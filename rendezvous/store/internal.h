@@ -104,6 +104,8 @@ enum status store_prepare(struct store *store, struct err *err);
 /* After a failed store_open. */
 void store_release(struct store *store);
 
+/* open_etcd.c: in memory, without rows, with room for its part on etcd; to be released whatever is returned, unless it is NULL. */
+enum status store_make_empty(struct store **store, const struct store_lead *lead, struct err *err);
 /* open_etcd.c: an empty database in memory, with its tables. */
 enum status store_open_memory(struct store *store, struct err *err);
 

@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/log.h"
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/remote.h"
+#include "rendezvous/store/store_copy.h"
 
 enum status store_open_memory(struct store *store, struct err *err)
 {
@@ -28,8 +30,7 @@ static enum status make_new(struct store *store, struct err *err)
     return status == STATUS_OK ? remote_commit(store->remote, err) : status;
 }
 
-/* In memory, without rows; to be released whatever is returned, unless that is NULL. */
-static enum status make_empty(struct store **out, const struct store_lead *lead, struct err *err)
+enum status store_make_empty(struct store **out, const struct store_lead *lead, struct err *err)
 {
     struct store *store = calloc(1, sizeof *store);
 
@@ -53,7 +54,7 @@ enum status store_read_principals(const struct store_lead *lead, store_on_princi
 {
     static const char *const tables[] = {"meta", "principals", "secrets"};
     struct store *store;
-    enum status status = make_empty(&store, lead, err);
+    enum status status = store_make_empty(&store, lead, err);
 
     if (store == NULL)
         return status;
@@ -68,15 +69,32 @@ enum status store_read_principals(const struct store_lead *lead, store_on_princi
     return status;
 }
 
+/* The rows that this server has kept while it stood by; NULL: all are to be read. */
+static struct store *take_copy(const struct store_lead *lead)
+{
+    struct store *store = lead->copy != NULL ? store_copy_take(lead->copy, lead->revision) : NULL;
+    struct err err;
+
+    if (store == NULL || remote_adopt(store->remote, lead, &err) == STATUS_OK)
+        return store;
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "the copy of the rows is of no use (%s): reading them",
+             err.text);
+    store_release(store);
+    return NULL;
+}
+
 enum status store_open_etcd(struct store **out, const struct store_lead *lead, struct err *err)
 {
-    struct store *store;
-    enum status status = make_empty(&store, lead, err);
+    struct store *store = take_copy(lead);
+    enum status status = STATUS_OK;
 
-    if (store == NULL)
-        return status;
-    if (status == STATUS_OK)
-        status = remote_open(store->remote, store->db, lead, err);
+    if (store == NULL) {
+        status = store_make_empty(&store, lead, err);
+        if (store == NULL)
+            return status;
+        if (status == STATUS_OK)
+            status = remote_open(store->remote, store->db, lead, err);
+    }
     if (status == STATUS_OK && store->remote->is_fresh)
         status = make_new(store, err);
     if (status == STATUS_OK)

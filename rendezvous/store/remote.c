@@ -14,6 +14,8 @@
 #define CHUNK_BYTES (512u * 1024u)
 #define OPS_PER_TXN (ETCD_OPS_MAX - 2u) /* seq, or the end of `pending`, goes with them */
 #define COMPACT_COMMITS 1000u
+#define KEEP_US 120000000u /* what keys had before: a server that reads all rows as they were at its begin needs it */
+#define KEEP_PART 16u      /* of the quota, at most */
 #define HEALTH_US 10000000u
 #define HEALTH_WAIT_US 500000u
 #define LOW_PART 9u /* tenths of the quota */
@@ -326,16 +328,24 @@ static uint64_t health_deadline(struct remote *remote)
     return until_us < limit_us ? until_us : limit_us;
 }
 
-/* etcd keeps what keys had before until it is told to drop it. */
+/* etcd keeps what keys had before until it is told to drop it: up to the mark before the last one. */
 static void compact(struct remote *remote)
 {
+    struct remote_mark *mark = &remote->mark;
+    int64_t revision = mark->revision;
+    uint64_t now_us = clock_boot_us();
     struct err err;
 
-    if (remote->seq < remote->compacted_at_commit + COMPACT_COMMITS)
+    if (remote->seq < mark->commit + COMPACT_COMMITS ||
+        (now_us < mark->at_us + KEEP_US &&
+         remote->bytes_written < mark->bytes + remote->lead.quota_bytes / KEEP_PART))
         return;
-    remote->compacted_at_commit = remote->seq;
-    if (etcd_compact(remote->lead.client, remote->revision, health_deadline(remote), &err) !=
-        STATUS_OK)
+    *mark = (struct remote_mark){.revision = remote->revision,
+                                 .commit = remote->seq,
+                                 .bytes = remote->bytes_written,
+                                 .at_us = now_us};
+    if (revision != 0 && etcd_compact(remote->lead.client, revision, health_deadline(remote),
+                                      &err) != STATUS_OK)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "old revisions in etcd cannot be dropped: %s",
                  err.text);
 }
@@ -384,6 +394,7 @@ enum status remote_commit_ops(struct remote *remote, struct err *err)
 {
     enum status status = STATUS_OK;
 
+    remote->bytes_written += count_bytes(remote);
     if (remote->op_count == 1 ||
         (remote->op_count <= OPS_PER_TXN && count_bytes(remote) <= ETCD_REQUEST_BYTES_MAX))
         status = commit_at_once(remote, err);

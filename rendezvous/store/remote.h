@@ -31,7 +31,11 @@ struct remote {
     uint64_t seq;
     int64_t revision; /* of etcd, after the newest commit */
     bool is_fresh;    /* nothing has been written yet: `format` is not there */
-    uint64_t bytes_written, compacted_at_commit, health_at_us;
+    uint64_t bytes_written, health_at_us;
+    struct remote_mark {
+        int64_t revision; /* 0: none yet */
+        uint64_t commit, bytes, at_us;
+    } mark; /* history before it is dropped at the next one */
     bool is_low, is_full;
     struct buf text;       /* keys and values of a commit */
     struct remote_op *ops; /* [op_count] */
@@ -53,6 +57,20 @@ enum status remote_open(struct remote *remote, sqlite3 *db, const struct store_l
 /* The same with a few tables, by a server that does not lead, and nothing is written. */
 enum status remote_read(struct remote *remote, sqlite3 *db, const struct store_lead *lead,
                         const char *const *tables, uint32_t table_count, struct err *err);
+/* By a server that stands by: all rows as they are at remote->revision. Then remote_apply, with each change from the next revision
+ * on, keeps them so; and the next leader takes them with remote_adopt, when they are those of the revision at which it was
+ * elected, or of a later one. Errors: STATUS_NOT_FOUND: there is no state yet, or with ETCD_COMPACTED the revision was dropped
+ * meanwhile; STATUS_CLOSED: the pace has ended it; those of remote_open. */
+struct remote_pace {
+    bool (*goes_on)(uint64_t row_count, void *context); /* called after each page; may wait */
+    void *context;
+};
+enum status remote_copy(struct remote *remote, sqlite3 *db, const struct store_lead *lead,
+                        const struct remote_pace *pace, uint64_t *row_count, struct err *err);
+/* Changes of one or several revisions, all of them, in their order. After an error the rows are of no use. */
+enum status remote_apply(struct remote *remote, const struct etcd_answer *changes, struct err *err);
+/* Errors: as remote_open. */
+enum status remote_adopt(struct remote *remote, const struct store_lead *lead, struct err *err);
 void remote_close(struct remote *remote);
 /* What was written to the tables since the last call is in etcd when this returns. STATUS_CONFLICT: this
  * server does not lead any more. */

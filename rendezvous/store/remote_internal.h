@@ -31,6 +31,8 @@ bool remote_add_text(struct remote *remote, const char *key, const char *value);
 enum status remote_carry_out(struct remote *remote, const char *valid, struct err *err);
 /* Commits what was added. */
 enum status remote_commit_ops(struct remote *remote, struct err *err);
+/* The writes of remote->ops, done to the copy of the rows too. */
+enum status remote_apply_ops(struct remote *remote, struct err *err);
 struct etcd_op remote_etcd_op(const struct remote *remote, const struct remote_op *op);
 
 #endif

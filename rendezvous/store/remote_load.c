@@ -24,6 +24,8 @@ struct load {
     uint32_t page_rows;
     uint64_t row_count;
     struct rows_table *table; /* whose rows are read; NULL: their keys say it */
+    bool has_rows;            /* they were copied already */
+    const struct remote_pace *pace; /* NULL: as fast as it goes */
     struct err *err;
 };
 
@@ -118,6 +120,8 @@ static enum status each(struct load *load, const char *name, on_row *take)
             status = take(load, answer.rows[i].key.bytes + span.skip, answer.rows[i].value);
         is_last = status == STATUS_OK && !answer.has_more && range.end.bytes == last_end.bytes;
         load->row_count += status == STATUS_OK ? answer.row_count : 0;
+        if (load->pace != NULL && !load->pace->goes_on(load->row_count, load->pace->context))
+            status = err_set(load->err, STATUS_CLOSED, 0, "the rows are not wanted any more");
         if (status == STATUS_OK && !is_last)
             status = go_on(load, &span, &range, &answer, next, sizeof next);
         arena_reset(&remote->arena);
@@ -205,6 +209,8 @@ static enum status finish_pending(struct load *load, const char *valid)
         status = read_ops(load);
     if (status == STATUS_OK)
         status = remote_carry_out(remote, kept, load->err);
+    if (status == STATUS_OK && load->has_rows)
+        status = remote_apply_ops(remote, load->err);
     remote->op_count = 0;
     remote->text.byte_count = 0;
     return status;
@@ -431,7 +437,7 @@ static enum status load_once(struct load *load, int *schema)
         status = take_seq(load, head.seq);
     if (status == STATUS_OK)
         status = settle(load, &head);
-    return status == STATUS_OK ? load_rows(load) : status;
+    return status == STATUS_OK && !load->has_rows ? load_rows(load) : status;
 }
 
 /* The leader may be in the middle of a commit, and others may drop the revision that is read. */
@@ -452,6 +458,68 @@ static enum status load_state(struct load *load, int *schema)
     return status;
 }
 
+/* The rows are there: what the leader that writes them needs besides. */
+static enum status make_ready(struct load *load, int schema)
+{
+    struct remote *remote = load->remote;
+    enum status status = choose_layouts(load, schema);
+
+    if (status == STATUS_OK)
+        status = rows_watch(&remote->rows, load->err);
+    remote->mark = (struct remote_mark){.commit = remote->seq,
+                                        .revision = remote->revision,
+                                        .at_us = clock_boot_us()};
+    return status;
+}
+
+enum status remote_adopt(struct remote *remote, const struct store_lead *lead, struct err *err)
+{
+    struct load load = {.remote = remote, .has_rows = true, .err = err};
+    int schema = 0;
+    enum status status;
+
+    load.page_rows = PAGE_ROWS_FIRST;
+    remote->lead = *lead;
+    status = load_state(&load, &schema);
+    arena_reset(&remote->arena);
+    if (status == STATUS_OK && remote->is_fresh)
+        status = damaged(&load, "its format is gone");
+    return status == STATUS_OK ? make_ready(&load, schema) : status;
+}
+
+/* A commit that is being carried out is left to the leader: its writes come as changes. */
+static enum status copy_once(struct load *load)
+{
+    struct head head;
+    int schema;
+    enum status status = read_head(load, &head);
+
+    if (status == STATUS_OK && head.format == NULL)
+        status = err_set(load->err, STATUS_NOT_FOUND, 0, "there is no state in etcd under %s",
+                         load->remote->lead.prefix);
+    if (status == STATUS_OK)
+        status = check_format(load, head.format->value.bytes, &schema);
+    arena_reset(&load->remote->arena);
+    load->row_count = 0;
+    return status == STATUS_OK ? load_rows(load) : status;
+}
+
+enum status remote_copy(struct remote *remote, sqlite3 *db, const struct store_lead *lead,
+                        const struct remote_pace *pace, uint64_t *row_count, struct err *err)
+{
+    struct load load = {
+        .remote = remote, .page_rows = PAGE_ROWS_FIRST, .pace = pace, .err = err};
+    enum status status;
+
+    *remote = (struct remote){.lead = *lead};
+    status = rows_open(&remote->rows, db, err);
+    if (status == STATUS_OK)
+        status = copy_once(&load);
+    arena_reset(&remote->arena);
+    *row_count = load.row_count;
+    return status;
+}
+
 enum status remote_open(struct remote *remote, sqlite3 *db, const struct store_lead *lead,
                         struct err *err)
 {
@@ -464,12 +532,7 @@ enum status remote_open(struct remote *remote, sqlite3 *db, const struct store_l
     if (status == STATUS_OK)
         status = load_state(&load, &schema);
     arena_reset(&remote->arena);
-    if (status == STATUS_OK)
-        status = choose_layouts(&load, schema);
-    if (status == STATUS_OK)
-        status = rows_watch(&remote->rows, err);
-    remote->compacted_at_commit = remote->seq;
-    return status;
+    return status == STATUS_OK ? make_ready(&load, schema) : status;
 }
 
 enum status remote_read(struct remote *remote, sqlite3 *db, const struct store_lead *lead,

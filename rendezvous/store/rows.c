@@ -44,9 +44,10 @@ static bool take_column(struct rows_table *table, const char *name, const char *
     if (pk == 0)
         return true;
     (void)snprintf(table->keys[pk - 1], ROWS_NAME_BYTES_MAX, "%s", name);
+    table->is_text[pk - 1] = strcmp(type, "TEXT") == 0;
     if ((uint32_t)pk > table->key_count) {
         table->key_count = (uint32_t)pk;
-        table->last_is_text = strcmp(type, "TEXT") == 0;
+        table->last_is_text = table->is_text[pk - 1];
     }
     return true;
 }
@@ -123,6 +124,7 @@ void rows_close(struct rows *rows)
         (void)sqlite3_finalize(table->forget);
         (void)sqlite3_finalize(table->group);
         (void)sqlite3_finalize(table->all);
+        (void)sqlite3_finalize(table->remove);
     }
     free(rows->tables);
     *rows = (struct rows){0};

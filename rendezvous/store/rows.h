@@ -31,12 +31,13 @@ struct rows_table {
     char columns[ROWS_LAYOUT_BYTES_MAX]; /* "id,name,..." */
     char keys[ROWS_KEYS_MAX][ROWS_NAME_BYTES_MAX];
     uint32_t column_count, key_count;
+    bool is_text[ROWS_KEYS_MAX];
     bool last_is_text; /* of the key's columns the last */
     uint32_t shift;    /* rows share a value whose last key differs in that many low bits alone */
     uint32_t layout;   /* of values that are written */
     struct rows_layout layouts[ROWS_LAYOUTS_MAX];
     uint32_t layout_count;
-    sqlite3_stmt *changed, *forget, *group, *all;
+    sqlite3_stmt *changed, *forget, *group, *all, *remove;
 };
 
 struct rows {
@@ -70,6 +71,10 @@ void rows_drop_layouts(struct rows *rows);
 /* Writes the rows of a value into its table. Errors: STATUS_BAD_INPUT: malformed. */
 enum status rows_load(struct rows *rows, struct rows_table *table, const char *value,
                       size_t byte_count, struct err *err);
+/* What rows_changed has told of a key elsewhere is done here: the rows of that key are those of `value` now, NULL: none.
+ * Errors: as rows_load. */
+enum status rows_apply(struct rows *rows, const char *key, size_t key_bytes, const char *value,
+                       size_t value_bytes, struct err *err);
 /* Every row of the table, each as a value of its own. False: as above, or SQLite's. */
 bool rows_each(struct rows *rows, struct rows_table *table,
                bool (*on_row)(const struct buf *value, void *context), void *context);

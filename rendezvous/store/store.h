@@ -71,11 +71,13 @@ enum status store_hold(const char *dir, int *lock_fd, struct err *err);
 enum status store_open(struct store **store, const char *dir, bool survives_power, struct err *err);
 /* How a server that leads uses a state on etcd. */
 struct etcd_client;
+struct store_copy;
 struct store_lead {
     struct etcd_client *client; /* the caller's, for as long as the store is open */
     const char *prefix;         /* "/ddp/" (etcd_url_parse); borrowed as long */
     int64_t revision;           /* at which this server created the key PREFIX "leader" */
     uint64_t quota_bytes;       /* etcd's --quota-backend-bytes */
+    struct store_copy *copy;    /* its rows are used (store_copy.h); NULL: all are read */
     /* Called before each request: until when this server may act, by clock_boot_us. It may renew its
      * lease meanwhile. NULL: for ever. */
     uint64_t (*until_us)(void *context);

@@ -256,12 +256,14 @@ class Submitter(threading.Thread):
 
 
 class Cluster:
-    def __init__(self, build, options=(), servers=3, nodes=2, every_s=0.01):
+    def __init__(self, build, options=(), servers=3, nodes=2, every_s=0.01, fill=None):
         if shutil.which("etcd") is None:
             print("skipped: etcd is not installed (Debian: etcd-server)")
             sys.exit(77)
         self.build, self.folder = build, tempfile.mkdtemp(prefix="ddp-ha-")
         self.etcd = Etcd(self.folder)
+        if fill is not None:
+            fill(self.etcd)
         self.servers = [Server(build, self.folder, i, self.etcd, options) for i in range(servers)]
         self.seen = Seen()
         self.probes = [Probe(server, self.seen) for server in self.servers]

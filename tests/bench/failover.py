@@ -1,0 +1,69 @@
+"""How long nobody leads where the state on etcd has many ended jobs. Usage: failover.py BUILD BACKUP [KILLS [WARM]]
+
+BACKUP is a file of `ddpctl backup`, say of a state with 100,000 ended jobs; it is restored into an etcd of three members, and three
+servers are started on it. Then the leader is killed, again and again; before each kill both standbys have the rows (their logs
+say so; WARM 0: no waiting). From the kill to the first answer of the next leader is what is printed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration", "ha"))
+from ha_lib import Cluster, wait_for  # noqa: E402
+
+HAS_ROWS = re.compile(r"stands by with the rows")
+
+
+def restore(build, backup):
+    def fill(etcd):
+        begun = time.monotonic()
+        url = "etcd://" + ",".join("127.0.0.1:%d" % etcd.ports[2 * i] for i in range(3))
+        subprocess.run([build + "/ddpctl/ddpctl", "restore", "--store", url, backup], check=True)
+        print("restored in %.1f s" % (time.monotonic() - begun), flush=True)
+    return fill
+
+
+def count(server):
+    """How often it has got the rows as a standby."""
+    with open(server.log, encoding="utf-8") as log:
+        return len(HAS_ROWS.findall(log.read()))
+
+
+def main():
+    build, backup = sys.argv[1:3]
+    kills = int(sys.argv[3]) if len(sys.argv) > 3 else 20
+    warm = len(sys.argv) < 5 or sys.argv[4] != "0"
+    cluster = Cluster(build, fill=restore(build, backup))
+    took, had = [], [0] * len(cluster.servers)
+    try:
+        for _ in range(kills):
+            leader, token = cluster.leader(), cluster.seen.newest()
+            if warm:
+                for i, server in enumerate(cluster.servers):
+                    if server is not leader:
+                        wait_for("a standby has the rows", lambda s=server, n=had[i]: count(s) > n, 600)
+            acked = len(cluster.submitter.acked)
+            wait_for("submits are answered", lambda n=acked: len(cluster.submitter.acked) > n + 5)
+            leader.end(signal.SIGKILL)
+            at = time.monotonic()
+            took.append(cluster.seen.wait_above(token) - at)
+            print("%.2f s, load %.1f" % (took[-1], os.getloadavg()[0]), flush=True)
+            i = cluster.servers.index(leader)
+            had[i] = count(leader)
+            leader.start().ready()
+            cluster.check()
+    finally:
+        for server in cluster.servers:
+            with open(server.log, encoding="utf-8") as log:
+                print(server.log, *log.read().splitlines()[-8:], sep="\n  ")
+        cluster.close()
+    took.sort()
+    print("%d kills: p50 %.2f s, p99 %.2f s, longest %.2f s" % (
+        len(took), took[len(took) // 2], took[min(len(took) - 1, len(took) * 99 // 100)], took[-1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,396 @@
+/* The rows that a standby keeps, on a real etcd: while a leader changes and removes rows, while the standby is cut off, while
+ * history is dropped, and when a leader dies in the middle of a large commit. They are the rows that somebody who reads all of
+ * etcd has. */
+#include "rendezvous/store/store_copy.h"
+
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/io/conn.h"
+#include "rendezvous/store/internal.h"
+#include "rendezvous/store/remote.h"
+#include "tests/lib/etcd_member.h"
+#include "tests/lib/http_proxy.h"
+#include "tests/lib/store_model.h"
+#include "tests/lib/tcp_switch.h"
+#include "tests/lib/test.h"
+
+#define PREFIX "/ddp/"
+#define PATIENCE_US 120000000u
+#define SHORT_US 300000u /* for a request that gets no answer */
+
+static struct etcd_member member;
+static struct arena arena;
+static struct err err;
+static struct model model;
+static struct model_random draws;
+static jmp_buf ended;
+static bool is_dying;
+
+static uint64_t soon(void)
+{
+    return clock_boot_us() + PATIENCE_US;
+}
+
+static void make_options(uint16_t port, struct etcd_options *options)
+{
+    char url[64], prefix[ETCD_PREFIX_BYTES_MAX];
+
+    (void)snprintf(url, sizeof url, "etcd://127.0.0.1:%u", port);
+    CHECK_EQ(etcd_url_parse(url, options, prefix, &err), STATUS_OK);
+}
+
+static struct etcd_client *connect_to(uint16_t port)
+{
+    struct etcd_options options;
+    struct etcd_client *client;
+
+    make_options(port, &options);
+    CHECK_EQ(etcd_open(&client, &options, &err), STATUS_OK);
+    return client;
+}
+
+static struct store_copy *copy_at(uint16_t port)
+{
+    struct etcd_options options;
+    struct store_copy *copy;
+
+    make_options(port, &options);
+    CHECK_EQ(store_copy_open(&copy, &options, PREFIX, &err), STATUS_OK);
+    return copy;
+}
+
+/* Takes the leadership from whoever has it. */
+static int64_t take_lead(struct etcd_client *client)
+{
+    struct etcd_op op = {.kind = ETCD_DELETE, .key = etcd_text(PREFIX "leader")};
+    struct etcd_txn txn = {.then = &op, .then_count = 1};
+    struct etcd_answer answer;
+
+    CHECK_EQ(etcd_transact(client, &txn, soon(), &arena, &answer, &err), STATUS_OK);
+    op.kind = ETCD_PUT;
+    op.value = etcd_text("test");
+    CHECK_EQ(etcd_transact(client, &txn, soon(), &arena, &answer, &err), STATUS_OK);
+    arena_reset(&arena);
+    return answer.revision;
+}
+
+static void rest(void)
+{
+    const struct timespec one = {.tv_nsec = 2000000};
+
+    (void)nanosleep(&one, NULL); /* between two looks; the end is the condition */
+}
+
+/* Until the copy has the rows of that revision. */
+static void await(struct store_copy *copy, int64_t revision)
+{
+    uint64_t until_us = soon();
+
+    while (store_copy_revision(copy) < revision) {
+        if (clock_boot_us() > until_us)
+            FAIL("the copy has revision %lld, not %lld", (long long)store_copy_revision(copy),
+                 (long long)revision);
+        rest();
+    }
+}
+
+/* How often it has read all rows. */
+static int count_readings(struct store_copy *copy)
+{
+    char text[384];
+    bool is_warning;
+    int count = 0;
+
+    while (store_copy_note(copy, &is_warning, text, sizeof text)) {
+        if (is_warning)
+            FAIL("%s", text);
+        count++;
+    }
+    return count;
+}
+
+/* -- a leader ----------------------------------------------------------------------------------- */
+
+struct leading {
+    struct etcd_client *client;
+    struct store *store;
+};
+
+static void on_lost(const char *why, void *context)
+{
+    (void)why;
+    (void)context;
+    longjmp(ended, 1);
+}
+
+static uint64_t until(void *context)
+{
+    (void)context;
+    return clock_boot_us() + (is_dying ? SHORT_US : PATIENCE_US);
+}
+
+static struct leading lead(uint16_t port, struct store_copy *copy)
+{
+    struct leading leading = {.client = connect_to(port)};
+    struct etcd_client *direct = connect_to(member.port);
+    struct store_lead options = {.client = leading.client,
+                                 .prefix = PREFIX,
+                                 .quota_bytes = UINT64_C(2) << 30,
+                                 .until_us = until,
+                                 .on_lost = on_lost,
+                                 .copy = copy,
+                                 .revision = take_lead(direct)};
+
+    if (copy != NULL)
+        await(copy, options.revision);
+    if (store_open_etcd(&leading.store, &options, &err) != STATUS_OK)
+        FAIL("store_open_etcd: %s", err.text);
+    etcd_close(&direct);
+    return leading;
+}
+
+static void resign(struct leading *leading)
+{
+    store_release(leading->store);
+    etcd_close(&leading->client);
+}
+
+/* `changes` in one commit, and rows that are removed, also some of those that share a value. */
+static void change(struct store *store, uint32_t changes, bool removes)
+{
+    static const char *const removals[] = {
+        "DELETE FROM main.ranks WHERE rank % 3 = 1", "DELETE FROM main.events WHERE id % 5 < 2",
+        "DELETE FROM main.request_ids WHERE job_id % 2 = 0",
+        "DELETE FROM main.drains WHERE slot % 2 = 0", "DELETE FROM main.jobs WHERE id % 4 = 3",
+        "UPDATE OR REPLACE main.jobs SET id = id + 1000 WHERE id % 7 = 2 AND id < 1000",
+        "INSERT OR REPLACE INTO main.request_ids VALUES ('a/b %c', 'd''\"e\xc3\xa9', 3)",
+        "DELETE FROM main.request_ids WHERE user LIKE 'd%'"};
+
+    store_begin(store);
+    for (uint32_t i = 0; i < changes; i++)
+        model_change(&model, &draws, store, true);
+    if (removes)
+        CHECK_EQ(store_execute(store, removals[model_draw(&draws, 8)], &err), STATUS_OK);
+    store_commit(store);
+}
+
+static void work(struct store *store, uint32_t commits, bool removes)
+{
+    for (uint32_t i = 0; i < commits; i++)
+        change(store, 1 + (uint32_t)model_draw(&draws, 4), removes);
+}
+
+/* -- the same rows ------------------------------------------------------------------------------ */
+
+static bool add_row(const struct buf *value, void *context)
+{
+    buf_add(context, value->bytes, value->byte_count);
+    buf_add_text(context, "\n");
+    return true;
+}
+
+static void dump(sqlite3 *db, struct buf *out)
+{
+    struct rows rows;
+
+    CHECK_EQ(rows_open(&rows, db, &err), STATUS_OK);
+    for (uint32_t i = 0; i < rows.table_count; i++) {
+        buf_printf(out, "table %s\n", rows.tables[i].name);
+        rows.tables[i].layout = 1;
+        CHECK(rows_each(&rows, &rows.tables[i], add_row, out));
+    }
+    rows_close(&rows);
+}
+
+/* As somebody who comes new has them. */
+static void dump_etcd(struct buf *out)
+{
+    struct store_lead reading = {.prefix = PREFIX};
+    struct remote remote;
+    struct store store = {0};
+
+    reading.client = connect_to(member.port);
+    CHECK_EQ(store_open_memory(&store, &err), STATUS_OK);
+    if (remote_open(&remote, store.db, &reading, &err) != STATUS_OK)
+        FAIL("cold: %s", err.text);
+    dump(store.db, out);
+    remote_close(&remote);
+    (void)sqlite3_close(store.db);
+    etcd_close(&reading.client);
+}
+
+static void check_same(const struct leading *leading)
+{
+    struct buf warm = {0}, cold = {0};
+
+    dump(leading->store->db, &warm);
+    dump_etcd(&cold);
+    CHECK(warm.byte_count > 1000);
+    CHECK_EQ(warm.byte_count, cold.byte_count);
+    CHECK_BYTES(warm.bytes, cold.bytes, cold.byte_count);
+    buf_free(&warm);
+    buf_free(&cold);
+}
+
+/* Another server leads with the copy, and writes; so does one after it, with nothing. */
+static void take_over(struct store_copy *copy)
+{
+    struct leading next = lead(member.port, copy), last;
+
+    CHECK(store_copy_take(copy, 1) == NULL); /* it was given away */
+    check_same(&next);
+    draws.state += 77;
+    model_init(&model);
+    CHECK_EQ(store_execute(next.store, "BEGIN; DELETE FROM main.jobs WHERE id > 30", &err),
+             STATUS_OK);
+    next.store->in_transaction = true;
+    store_commit(next.store);
+    check_same(&next);
+    resign(&next);
+    last = lead(member.port, NULL);
+    check_same(&last);
+    resign(&last);
+}
+
+static void begin(uint64_t seed)
+{
+    memset(&arena, 0, sizeof arena);
+    etcd_member_start(&member, NULL);
+    model_init(&model);
+    draws = (struct model_random){.state = seed};
+    is_dying = false;
+}
+
+TEST(changes_and_removals_are_followed)
+{
+    struct leading leading;
+    struct store_copy *copy;
+
+    begin(1);
+    copy = copy_at(member.port); /* before there is a state */
+    leading = lead(member.port, NULL);
+    work(leading.store, 20, false);
+    work(leading.store, 40, true);
+    change(leading.store, 300, true); /* more than one transaction of etcd takes */
+    await(copy, leading.store->remote->revision);
+    work(leading.store, 10, true);
+    take_over(copy);
+    CHECK(count_readings(copy) >= 1);
+    store_copy_close(&copy);
+    resign(&leading);
+    etcd_member_kill(&member);
+}
+
+static void run_cut(bool drops_history)
+{
+    struct leading leading;
+    struct tcp_switch *relay;
+    struct store_copy *copy;
+
+    begin(drops_history ? 2 : 3);
+    leading = lead(member.port, NULL);
+    work(leading.store, 30, true);
+    relay = tcp_switch_open(member.port);
+    copy = copy_at(tcp_switch_port(relay));
+    await(copy, leading.store->remote->revision);
+    CHECK_EQ(count_readings(copy), 1);
+    tcp_switch_set(relay, false);
+    work(leading.store, 40, true);
+    if (drops_history)
+        CHECK_EQ(etcd_compact(leading.client, leading.store->remote->revision, soon(), &err),
+                 STATUS_OK);
+    work(leading.store, 2, true);
+    tcp_switch_set(relay, true);
+    await(copy, leading.store->remote->revision);
+    CHECK_EQ(count_readings(copy), drops_history ? 1 : 0);
+    take_over(copy);
+    store_copy_close(&copy);
+    tcp_switch_close(relay);
+    resign(&leading);
+    etcd_member_kill(&member);
+}
+
+TEST(a_cut_is_made_up_for)
+{
+    run_cut(false);
+}
+
+TEST(dropped_history_is_read_anew)
+{
+    run_cut(true);
+}
+
+/* The next leader ends the commit, and has its rows too. */
+static enum proxy_fault dies(uint64_t number, void *context)
+{
+    const _Atomic uint64_t *from = context;
+
+    return number >= atomic_load(from) ? PROXY_CUTS_BEFORE : PROXY_PASSES;
+}
+
+/* At that request of a large commit. False: all of its requests were answered. */
+static bool die_at(uint64_t number)
+{
+    _Atomic uint64_t from = UINT64_MAX;
+    struct proxy *proxy = proxy_open(member.port, dies, &from);
+    volatile bool is_dead = true;
+    struct leading leading;
+
+    leading = lead(proxy_port(proxy), NULL);
+    atomic_store(&from, proxy_requests(proxy) + number);
+    is_dying = true;
+    if (setjmp(ended) == 0) {
+        change(leading.store, 300, true);
+        is_dead = false;
+    }
+    is_dying = false;
+    resign(&leading);
+    proxy_close(proxy);
+    return is_dead;
+}
+
+TEST(a_commit_that_was_cut_short_is_ended)
+{
+    struct leading leading;
+    bool is_dead = true;
+    uint64_t opening = 0;
+
+    begin(4);
+    leading = lead(member.port, NULL);
+    work(leading.store, 10, false);
+    resign(&leading);
+    for (uint64_t number = 1; is_dead; number++) {
+        struct store_copy *copy = copy_at(member.port);
+
+        while (!store_copy_is_ready(copy))
+            rest();
+        is_dead = die_at(number);
+        take_over(copy);
+        store_copy_close(&copy);
+        opening += is_dead;
+        CHECK(number < 200);
+    }
+    CHECK(opening > 2);
+    etcd_member_kill(&member);
+}
+
+/* Where nothing comes, it says so at once. */
+TEST(without_etcd_there_is_no_copy)
+{
+    struct tcp_switch *relay = tcp_switch_open(1);
+    struct store_copy *copy;
+
+    tcp_switch_set(relay, false);
+    copy = copy_at(tcp_switch_port(relay));
+    CHECK(!store_copy_is_ready(copy) && store_copy_revision(copy) == 0);
+    CHECK(store_copy_take(copy, 1) == NULL);
+    store_copy_close(&copy);
+    tcp_switch_close(relay);
+}
+
+TEST_MAIN
