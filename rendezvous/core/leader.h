@@ -31,7 +31,8 @@
 #define LEADER_RENEWALS 4u /* in one lease */
 #define LEADER_READ_US_MIN 100000u
 #define LEADER_READ_US_MAX 500000u
-#define LEADER_BEHIND_US 600000u /* longer than between two reads: one that is not behind is first */
+#define LEADER_BEHIND_US                                                                           \
+    600000u /* longer than between two reads: one that is not behind is first */
 
 enum leader_state {
     LEADER_STANDBY,
@@ -85,9 +86,9 @@ struct leader {
     uint64_t lease_us;         /* what etcd granted */
     uint64_t until_us;         /* the lease, less the margin, by our clock */
     uint64_t renew_at_us, read_at_us, retry_at_us;
-    uint64_t revision; /* LEADING: of the leader key */
+    uint64_t revision;   /* LEADING: of the leader key */
     uint64_t free_at_us; /* when the leader key was first found gone; 0: it is there */
-    uint64_t current;  /* the lease of who leads, as far as is known; 0: nobody */
+    uint64_t current;    /* the lease of who leads, as far as is known; 0: nobody */
     bool is_announced, may_claim, is_resigning;
 };
 

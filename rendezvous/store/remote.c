@@ -14,8 +14,9 @@
 #define CHUNK_BYTES (512u * 1024u)
 #define OPS_PER_TXN (ETCD_OPS_MAX - 2u) /* seq, or the end of `pending`, goes with them */
 #define COMPACT_COMMITS 1000u
-#define KEEP_US 120000000u /* what keys had before: a server that reads all rows as they were at its begin needs it */
-#define KEEP_PART 16u      /* of the quota, at most */
+#define KEEP_US                                                                                    \
+    120000000u /* what keys had before: a server that reads all rows as they were at its begin needs it */
+#define KEEP_PART 16u /* of the quota, at most */
 #define HEALTH_US 10000000u
 #define HEALTH_WAIT_US 500000u
 #define LOW_PART 9u /* tenths of the quota */
@@ -344,8 +345,8 @@ static void compact(struct remote *remote)
                                  .commit = remote->seq,
                                  .bytes = remote->bytes_written,
                                  .at_us = now_us};
-    if (revision != 0 && etcd_compact(remote->lead.client, revision, health_deadline(remote),
-                                      &err) != STATUS_OK)
+    if (revision != 0 &&
+        etcd_compact(remote->lead.client, revision, health_deadline(remote), &err) != STATUS_OK)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "old revisions in etcd cannot be dropped: %s",
                  err.text);
 }

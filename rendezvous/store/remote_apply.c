@@ -121,8 +121,7 @@ enum status remote_apply_ops(struct remote *remote, struct err *err)
         for (uint32_t i = 0; status == STATUS_OK && i < remote->op_count; i++) {
             struct etcd_op op = remote_etcd_op(remote, &remote->ops[i]);
 
-            status =
-                apply_one(remote, pass == 1, op.key, op.value, op.kind == ETCD_DELETE, err);
+            status = apply_one(remote, pass == 1, op.key, op.value, op.kind == ETCD_DELETE, err);
         }
     return status == STATUS_OK ? begin_or_end(remote, "COMMIT", err) : status;
 }

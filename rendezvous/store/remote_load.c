@@ -23,8 +23,8 @@ struct load {
     int64_t revision; /* that is read; 0: the newest */
     uint32_t page_rows;
     uint64_t row_count;
-    struct rows_table *table; /* whose rows are read; NULL: their keys say it */
-    bool has_rows;            /* they were copied already */
+    struct rows_table *table;       /* whose rows are read; NULL: their keys say it */
+    bool has_rows;                  /* they were copied already */
     const struct remote_pace *pace; /* NULL: as fast as it goes */
     struct err *err;
 };
@@ -466,9 +466,8 @@ static enum status make_ready(struct load *load, int schema)
 
     if (status == STATUS_OK)
         status = rows_watch(&remote->rows, load->err);
-    remote->mark = (struct remote_mark){.commit = remote->seq,
-                                        .revision = remote->revision,
-                                        .at_us = clock_boot_us()};
+    remote->mark = (struct remote_mark){
+        .commit = remote->seq, .revision = remote->revision, .at_us = clock_boot_us()};
     return status;
 }
 
@@ -507,8 +506,7 @@ static enum status copy_once(struct load *load)
 enum status remote_copy(struct remote *remote, sqlite3 *db, const struct store_lead *lead,
                         const struct remote_pace *pace, uint64_t *row_count, struct err *err)
 {
-    struct load load = {
-        .remote = remote, .page_rows = PAGE_ROWS_FIRST, .pace = pace, .err = err};
+    struct load load = {.remote = remote, .page_rows = PAGE_ROWS_FIRST, .pace = pace, .err = err};
     enum status status;
 
     *remote = (struct remote){.lead = *lead};

@@ -109,8 +109,8 @@ static enum status remove_rows(struct rows *rows, struct rows_table *table, cons
     (void)sqlite3_reset(table->remove);
     (void)sqlite3_clear_bindings(table->remove);
     if (code != SQLITE_DONE)
-        status = err_set(err, STATUS_IO, code, "the tables of the state: %s",
-                         sqlite3_errmsg(rows->db));
+        status =
+            err_set(err, STATUS_IO, code, "the tables of the state: %s", sqlite3_errmsg(rows->db));
     return status;
 }
 

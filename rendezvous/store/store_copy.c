@@ -153,8 +153,7 @@ static enum status ask(struct store_copy *copy, struct err *err)
 
     (void)snprintf(key, sizeof key, "%sseq", copy->prefix);
     range.key = etcd_text(key);
-    status =
-        etcd_range(copy->client, &range, clock_boot_us() + REQUEST_US, &arena, &answer, err);
+    status = etcd_range(copy->client, &range, clock_boot_us() + REQUEST_US, &arena, &answer, err);
     arena_reset(&arena);
     return status;
 }

@@ -24,6 +24,12 @@ void fuzz_corpus(fuzz_add *add)
         "\"16384\"}",
         "{\"header\":{},\"alarms\":[{\"memberID\":\"1\",\"alarm\":\"NOSPACE\"}]}",
         "{\"header\":{},\"token\":\"abc.12\"}",
+        "{\"result\":{\"header\":{\"revision\":\"5\"},\"watch_id\":\"0\",\"created\":true}}",
+        "{\"result\":{\"header\":{\"revision\":\"9\"},\"events\":[{\"kv\":{\"key\":\"L2E=\",\"mod_"
+        "revision\":\"8\",\"value\":\"MQ==\"}},"
+        "{\"type\":\"DELETE\",\"kv\":{\"key\":\"L2I=\",\"mod_revision\":\"9\"}}]}}",
+        "{\"result\":{\"header\":{},\"canceled\":true,\"compact_revision\":\"12\",\"cancel_"
+        "reason\":\"gone\"}}",
         "{\"error\":\"etcdserver: mvcc: database space exceeded\",\"message\":\"etcdserver: mvcc: "
         "database space exceeded\",\"code\":8}",
         "{\"error\":{\"grpc_code\":5,\"http_code\":404,\"message\":\"etcdserver: requested lease "

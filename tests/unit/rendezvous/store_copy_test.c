@@ -164,9 +164,11 @@ static void resign(struct leading *leading)
 static void change(struct store *store, uint32_t changes, bool removes)
 {
     static const char *const removals[] = {
-        "DELETE FROM main.ranks WHERE rank % 3 = 1", "DELETE FROM main.events WHERE id % 5 < 2",
+        "DELETE FROM main.ranks WHERE rank % 3 = 1",
+        "DELETE FROM main.events WHERE id % 5 < 2",
         "DELETE FROM main.request_ids WHERE job_id % 2 = 0",
-        "DELETE FROM main.drains WHERE slot % 2 = 0", "DELETE FROM main.jobs WHERE id % 4 = 3",
+        "DELETE FROM main.drains WHERE slot % 2 = 0",
+        "DELETE FROM main.jobs WHERE id % 4 = 3",
         "UPDATE OR REPLACE main.jobs SET id = id + 1000 WHERE id % 7 = 2 AND id < 1000",
         "INSERT OR REPLACE INTO main.request_ids VALUES ('a/b %c', 'd''\"e\xc3\xa9', 3)",
         "DELETE FROM main.request_ids WHERE user LIKE 'd%'"};
@@ -367,8 +369,7 @@ TEST(a_commit_that_was_cut_short_is_ended)
     for (uint64_t number = 1; is_dead; number++) {
         struct store_copy *copy = copy_at(member.port);
 
-        while (!store_copy_is_ready(copy))
-            rest();
+        await(copy, 1);
         is_dead = die_at(number);
         take_over(copy);
         store_copy_close(&copy);
