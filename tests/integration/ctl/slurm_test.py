@@ -71,6 +71,11 @@ class Batch:
         done = salloc(self.case, ["-N1"], *RUN, "--", "true")
         equal(done.returncode, 0, done.stderr)
 
+    def cancel(self):
+        CLUSTER.run("scancel", self.job)
+        self.wait_gone()
+        self.sweep()
+
     def state(self):
         return re.search(r"JobState=(\w+).*ExitCode=(\d+:\d+)", CLUSTER.run("scontrol", "show", "job", self.job).stdout,
                          re.DOTALL).groups()
@@ -140,17 +145,14 @@ def keys_are_in_no_command_line_and_no_environment():
         assert len(keys) >= 2, keys
         for path in keys:
             equal(stat.S_IMODE(os.stat(path).st_mode), 0o600, path)
-        CLUSTER.run("scancel", batch.job)
-        batch.wait_gone()
+        batch.cancel()
 
 
 def scancel_gives_the_ranks_their_grace():
     for exec_word in ("exec ", ""):
         with Case() as case:
             batch = Batch(case, exec_word=exec_word)
-            CLUSTER.run("scancel", batch.job)
-            batch.wait_gone()
-            batch.sweep()
+            batch.cancel()
             for rank in (0, 1):
                 assert f"rank {rank} keeps a checkpoint\n" in batch.text(), batch.text()
             equal(batch.state()[0], "CANCELLED")
@@ -166,8 +168,7 @@ def a_signal_goes_to_the_ranks_and_the_job_goes_on():
         batch.wait(4, " got SIGUSR1\n")
         equal(len(case.processes()), daemons)
         assert "unexpectedly" not in batch.text(), batch.text()
-        CLUSTER.run("scancel", batch.job)
-        batch.wait_gone()
+        batch.cancel()
 
 
 def a_requeued_job_runs_again():
@@ -182,9 +183,7 @@ def a_requeued_job_runs_again():
 
         CLUSTER.wait("the job has a time to start", is_taken)
         batch.wait(2, " trains, restart 1\n")
-        CLUSTER.run("scancel", batch.job)
-        batch.wait_gone()
-        batch.sweep()
+        batch.cancel()
 
 
 def named(case, name):
@@ -224,8 +223,7 @@ def a_daemon_that_dies_is_started_again():
                         os.kill(pid, signal.SIGKILL)
             batch.wait(count, f"{name} ended unexpectedly (killed by SIGKILL); it is started again")
             batch.wait(count, f"{name} runs again")
-        CLUSTER.run("scancel", batch.job)
-        batch.wait_gone()
+        batch.cancel()
         equal(batch.text().count(" trains, "), 2)
         equal(batch.text().count(" keeps a checkpoint\n") >= 2, True, batch.text())
         equal(len(os.listdir(f"{case.dir}/state/{batch.job}.0")), 2)
