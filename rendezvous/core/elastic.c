@@ -213,16 +213,26 @@ static bool may_leave(const struct rdzv *rdzv, const struct job *job)
            (job->record.stopping == STOP_FAILURE || job->record.stopping == STOP_PLANNED);
 }
 
+/* A rank on another node has failed, as it does for want of the ranks of this one. */
+static bool is_missed(const struct job *job, const struct node *node)
+{
+    const struct rdzv_record *record = &job->record;
+
+    return record->stopping == STOP_FAILURE && record->failed_class == FAILURE_PROGRAM &&
+           record->failed_rank >= 0 && strcmp(record->failed_node, node->name) != 0 &&
+           node->closed_at_us <= job->failed_at_us + FAILURE_BEFORE_US;
+}
+
 /* When to look at the node again; UINT64_MAX: never. */
 static uint64_t leave(struct rdzv *rdzv, const struct node *node)
 {
-    const uint64_t gone_at_us = node->closed_at_us + ELASTIC_GONE_US;
     uint64_t at_us = UINT64_MAX;
     char cause[REASON_BYTES_MAX];
 
     text_format(cause, "node %s is gone: its connection closed", node->name);
     for (uint32_t i = roster_part_count(rdzv, node); i-- > 0;) { /* one that is lost leaves */
         struct job *job;
+        uint64_t gone_at_us;
         uint32_t part;
 
         if (i >= roster_part_count(rdzv, node))
@@ -230,8 +240,10 @@ static uint64_t leave(struct rdzv *rdzv, const struct node *node)
         job = roster_part(rdzv, node, i, &part);
         if (!may_leave(rdzv, job))
             continue;
+        gone_at_us =
+            node->closed_at_us + (is_missed(job, node) ? ELASTIC_MISSED_US : ELASTIC_GONE_US);
         if (rdzv->out.now_us < gone_at_us) {
-            at_us = gone_at_us;
+            at_us = gone_at_us < at_us ? gone_at_us : at_us;
         } else if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX)) {
             at_us = rdzv->out.now_us;
         } else {

@@ -15,7 +15,8 @@
  *                   nodes have room. Else it goes on until its end
  *   gone nodes      a generation that is being stopped does not wait for nodes that closed their connection
  *                   ELASTIC_GONE_US ago, if its workers have a fence of their own (fence.h), or under
- *                   --no-fence */
+ *                   --no-fence. ELASTIC_MISSED_US is enough where a rank on another node failed at the same
+ *                   time: a launcherd that is only restarted leaves its ranks alone, so nobody misses them */
 #ifndef RENDEZVOUS_CORE_ELASTIC_H
 #define RENDEZVOUS_CORE_ELASTIC_H
 
@@ -23,6 +24,7 @@
 
 #define ELASTIC_WAIT_US 10000000u
 #define ELASTIC_GONE_US 1000000u
+#define ELASTIC_MISSED_US 100000u /* for reports that are on their way */
 
 static inline bool elastic_is(const struct rdzv_record *record)
 {

@@ -7,8 +7,6 @@
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
-#define GONE_BEFORE_US 1000000u /* clocks of two nodes, and the way to the server */
-
 /* The record has the table as text: "gpu01 2 gpu02 1". */
 static void write_faults(struct rdzv *rdzv, struct job *job)
 {
@@ -200,7 +198,7 @@ static void settle_gone(struct rdzv *rdzv, struct job *job)
 
         if (!job->gang.parts[i].is_lost || node == NULL ||
             strcmp(record->failed_node, record->parts[i].node) == 0 ||
-            node->beat_at_us > job->failed_at_us + GONE_BEFORE_US)
+            node->beat_at_us > job->failed_at_us + FAILURE_BEFORE_US)
             continue;
         record->failed_class = FAILURE_NETWORK;
         text_format(text,

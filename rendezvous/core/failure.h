@@ -29,6 +29,9 @@ static inline bool failure_is_program(uint32_t class)
  * generation has run for so long. */
 #define RESTARTS_RENEWED_US 3600000000ull
 #define EARLY_US 20000000ull
+/* A rank that failed at most so long before a node was gone may have failed for want of it: clocks of two nodes, and the way
+ * to the server. */
+#define FAILURE_BEFORE_US 1000000u
 
 /* Counts the failure of the generation at hand: renews the job's restarts, excludes the node. To be
  * called once, before the decision about a restart. */

@@ -1,5 +1,6 @@
 /* Jobs whose number of nodes changes: how many they have, and that they grow. */
 #include "rendezvous/core/elastic.h"
+#include "rendezvous/core/failure.h"
 #include "tests/sim/oracle_facts.h"
 
 #define SLACK_US 20000u
@@ -17,12 +18,26 @@ static bool may_move(const struct sim *sim, uint64_t job_id)
     return oracle_is_elastic(sim, job_id) || client_of(sim, job_id)->spares > 0;
 }
 
+/* The server has been told of a rank on another node that failed then, or not long before. */
+static bool is_missed(const struct oracle_gen *gen, uint32_t index, uint64_t closed_us)
+{
+    for (uint32_t i = 0; i < gen->cause_count; i++) {
+        const struct oracle_cause *cause = &gen->causes[i];
+
+        if (cause->was_told && cause->rank >= 0 && gen->node_of[cause->rank] != index + 1 &&
+            closed_us <= cause->at_us + FAILURE_BEFORE_US + SLACK_US)
+            return true;
+    }
+    return false;
+}
+
 bool oracle_may_be_gone(const struct sim *sim, const struct oracle_gen *gen, uint32_t index)
 {
     const struct oracle_node *node = &sim->oracle->nodes[index];
+    uint64_t wait_us = is_missed(gen, index, node->closed_us) ? ELASTIC_MISSED_US : ELASTIC_GONE_US;
 
     return may_move(sim, gen->job_id) && gen->joined > 0 && node->conn == 0 &&
-           node->closed_us != 0 && sim->now_us + SLACK_US >= node->closed_us + ELASTIC_GONE_US;
+           node->closed_us != 0 && sim->now_us + SLACK_US >= node->closed_us + wait_us;
 }
 
 void oracle_is_back(struct sim *sim, uint32_t node)

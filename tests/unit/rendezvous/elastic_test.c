@@ -216,6 +216,16 @@ TEST(below_the_least_number_it_waits_for_nodes)
     check_on(1, 2, "cb"); /* as many as before: who stays keeps its ranks */
 }
 
+/* The generation ends without the node that went away just now, and not a microsecond sooner. */
+static void await_leaving(uint64_t wait_us)
+{
+    now_us += wait_us - 1;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK_EQ(job(1)->part_count, 3);
+    now_us++;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+}
+
 /* The node is gone with its workers: ranks elsewhere fail for want of them. --max-restarts does not count
  * that, and nobody waits until the node counts as lost. */
 TEST(a_gone_node_is_not_awaited)
@@ -230,14 +240,36 @@ TEST(a_gone_node_is_not_awaited)
     report(1, 1, (struct rank_report){.phase = SHIM_ENDED, .exit_code = 1});
     report(1, 2, (struct rank_report){.phase = SHIM_ENDED, .is_stopped = true});
     CHECK_EQ(job(1)->part_count, 3);
-    now_us += ELASTIC_GONE_US - 1;
-    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
-    CHECK_EQ(job(1)->part_count, 3);
-    now_us++;
-    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    await_leaving(ELASTIC_MISSED_US);
     check_on(1, 2, "bc");
     CHECK_EQ(job(1)->restarts_without_progress, 0);
     CHECK_EQ(job(1)->node_failures, 1);
+}
+
+/* A rank of its own failed: its launcherd may come back. So may one whose connection closes long after a
+ * rank elsewhere has failed. */
+TEST(a_gone_node_that_nobody_misses_has_a_second)
+{
+    begin(3);
+    (void)submit(1, 3);
+    run(1);
+    pass(5);
+    report(1, 0, (struct rank_report){.phase = SHIM_STOPPING, .exit_code = 1});
+    go_away(0);
+    report(1, 1, (struct rank_report){.phase = SHIM_ENDED, .is_stopped = true});
+    report(1, 2, (struct rank_report){.phase = SHIM_ENDED, .is_stopped = true});
+    await_leaving(ELASTIC_GONE_US);
+    check_on(1, 2, "bc");
+
+    begin(3);
+    (void)submit(1, 3);
+    run(1);
+    report(1, 1, (struct rank_report){.phase = SHIM_STOPPING, .exit_code = 1});
+    pass(2);
+    go_away(0);
+    report(1, 1, (struct rank_report){.phase = SHIM_ENDED, .exit_code = 1});
+    report(1, 2, (struct rank_report){.phase = SHIM_ENDED, .is_stopped = true});
+    await_leaving(ELASTIC_GONE_US);
 }
 
 /* Its workers may live, and the job with them. */
