@@ -61,14 +61,20 @@ static int remove_entry(const char *path, const struct stat *stat_of, int type, 
 {
     (void)stat_of;
     (void)type;
-    (void)ftw;
-    (void)remove(path);
+    if (ftw->level != 1 || strcmp(path + ftw->base, LOCK) != 0)
+        (void)remove(path);
     return 0;
 }
 
+/* The lock goes last: if this process is killed meanwhile, others find by it that the folder is nobody's. */
 static void remove_tree(const char *dir)
 {
+    char path[PATH_MAX + sizeof LOCK];
+
     (void)nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    (void)snprintf(path, sizeof path, "%s/" LOCK, dir);
+    (void)unlink(path);
+    (void)rmdir(dir);
 }
 
 void scratch_remove(struct scratch *scratch)
