@@ -167,6 +167,8 @@ static enum status set(struct parser *parser, const struct option_row *row, cons
     if (row->kind == OPTION_TEXTS && *source == OPTION_FROM_ENV)
         ((struct option_texts *)member(parser, row))->count = 0; /* the command line replaces the
                                                                   * variable */
+    if (row->once != NULL && *source == OPTION_FROM_ARGS)
+        return err_set(parser->err, STATUS_BAD_INPUT, 0, "%s is given twice: %s", shown, row->once);
     *source = OPTION_FROM_ARGS;
     return option_value_set(row, shown, text, member(parser, row), parser->err);
 }

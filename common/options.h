@@ -72,6 +72,8 @@ struct option_row {
     char letter; /* 0: none */
     enum option_kind kind;
     uint32_t verbs; /* bits of the verbs that take it; 0: all */
+    const char
+        *once; /* twice on the command line is refused with these words; NULL: the last counts */
     size_t offset, byte_count;
     uint64_t min, max; /* max 0: all that the type holds */
     double real_min, real_max;

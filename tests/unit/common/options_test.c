@@ -39,7 +39,12 @@ static const struct option_row rows[] = {
      .max = 3600000000,
      OPTION_INTO(struct settings, grace_us),
      .help = "between the signal and SIGKILL"},
-    {.name = "big", .kind = OPTION_U64, OPTION_INTO(struct settings, big), .help = "any"},
+    {.name = "big",
+     .env = "DEMO_BIG",
+     .kind = OPTION_U64,
+     .once = "add them",
+     OPTION_INTO(struct settings, big),
+     .help = "any"},
     {.name = "lr",
      .kind = OPTION_F64,
      .real_max = 10,
@@ -462,6 +467,22 @@ TEST(too_many_of_one_is_refused)
     for (size_t i = 1; i <= OPTION_POSITIONALS_MAX + 1; i++)
         argv[i] = ARG("x");
     CHECK_EQ(parse(NULL, argv), STATUS_TOO_BIG);
+}
+
+static const char *big_env(const char *name)
+{
+    return strcmp(name, "DEMO_BIG") == 0 ? "5" : NULL;
+}
+
+/* The environment is no second time. */
+TEST(one_that_counts_once_is_refused_twice)
+{
+    CHECK_EQ(PARSE(big_env, ARG("--big=1")), STATUS_OK);
+    CHECK_EQ(settings.big, 1);
+    CHECK_EQ(PARSE(big_env, ARG("--big=1"), ARG("--lr=1"), ARG("--big"), ARG("2")),
+             STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "--big is given twice: add them");
+    CHECK_EQ(PARSE(NULL, ARG("--lr=1"), ARG("--lr=2")), STATUS_OK);
 }
 
 TEST_MAIN
