@@ -231,7 +231,7 @@ static enum status request(struct election *election, const struct leader_action
 static void note_problem(struct election *election, const char *text)
 {
     uv_mutex_lock(&election->lock);
-    (void)snprintf(election->view.problem, sizeof election->view.problem, "%.159s", text);
+    (void)snprintf(election->view.problem, sizeof election->view.problem, "%.255s", text);
     uv_mutex_unlock(&election->lock);
 }
 

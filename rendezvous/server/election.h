@@ -43,7 +43,7 @@ struct election_server {
 struct election_view {
     uint32_t count; /* the one that leads first */
     struct election_server servers[SERVERS_MAX];
-    char problem[160]; /* why etcd could not be asked last; empty: it was */
+    char problem[256]; /* why etcd could not be asked last; empty: it was */
 };
 
 /* Errors: STATUS_MEMORY, STATUS_LIBRARY, STATUS_SYSTEM. The async handle does not keep the loop running. */

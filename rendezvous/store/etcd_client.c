@@ -17,6 +17,7 @@
 
 #define REPLY_BYTES_MAX ((size_t)512 << 20)
 #define TRY_US_MIN 250000u  /* one try at one member, if there is time */
+#define TOKENS_MAX 3        /* of one call at one member: one may end before it is used */
 #define PAUSE_US_MIN 20000u /* when no member has answered */
 #define PAUSE_US_MAX 500000u
 
@@ -54,6 +55,23 @@ static bool has(const char *text, const char *words)
     return strstr(text, words) != NULL;
 }
 
+/* Of a request without a token, with one that has ended, or with one from before a change of etcd's users. */
+bool etcd_wants_token(const char *words)
+{
+    return has(words, "user name is empty") || has(words, "invalid auth token") ||
+           has(words, "revision of auth store is old");
+}
+
+static enum try_result refuse_token(const struct etcd_client *client, const char *words,
+                                    struct err *err)
+{
+    (void)err_set(err, STATUS_REFUSED, 0, "etcd at %s: %s: %s", etcd_endpoint(client), words,
+                  client->user[0] == '\0'
+                      ? "it has users, so give --store-user and --store-password-file"
+                      : "check --store-user and --store-password-file");
+    return TRY_TOKEN;
+}
+
 /* An answer that is no success. Members that cannot answer now (no leader, too many requests, stopping)
  * are passed over. */
 enum try_result etcd_judge(const struct etcd_client *client, long http_code, struct err *err)
@@ -62,11 +80,8 @@ enum try_result etcd_judge(const struct etcd_client *client, long http_code, str
     int code = etcd_json_error(client->body.bytes, client->body.byte_count, words, sizeof words);
     const char *who = etcd_endpoint(client);
 
-    if (code == GRPC_UNAUTHENTICATED || has(words, "revision of auth store is old")) {
-        (void)err_set(err, STATUS_REFUSED, 0, "etcd at %s: %s: check user and password", who,
-                      words);
-        return TRY_TOKEN;
-    }
+    if (code == GRPC_UNAUTHENTICATED || etcd_wants_token(words))
+        return refuse_token(client, words, err);
     if (code == GRPC_EXHAUSTED && has(words, "space exceeded"))
         (void)err_set(err, STATUS_IO, ETCD_NO_SPACE,
                       "etcd at %s has no room: %s; give it a larger --quota-backend-bytes, compact "
@@ -79,7 +94,10 @@ enum try_result etcd_judge(const struct etcd_client *client, long http_code, str
     else if (code == GRPC_NOT_FOUND)
         (void)err_set(err, STATUS_NOT_FOUND, 0, "etcd at %s: %s", who, words);
     else if (code == GRPC_DENIED)
-        (void)err_set(err, STATUS_REFUSED, 0, "etcd at %s: %s", who, words);
+        (void)err_set(err, STATUS_REFUSED, 0,
+                      "etcd at %s: %s: give the user of --store-user the right to read and write "
+                      "all keys under the prefix of --store",
+                      who, words);
     else if (code == GRPC_INVALID || code == GRPC_FAILED || code == GRPC_UNIMPLEMENTED)
         (void)err_set(err, STATUS_BAD_INPUT, 0, "etcd at %s: %s", who, words);
     else {
@@ -113,12 +131,34 @@ void etcd_set_request(struct etcd_client *client, const char *path, struct curl_
                    etcd_endpoint(client), path);
     client->body.byte_count = 0;
     client->body.failed = false;
+    client->words[0] = '\0';
     (void)curl->easy_setopt(client->easy, CURLOPT_URL, url);
     (void)curl->easy_setopt(client->easy, CURLOPT_HTTPHEADER, headers);
     (void)curl->easy_setopt(client->easy, CURLOPT_POSTFIELDS, client->request.bytes);
     (void)curl->easy_setopt(client->easy, CURLOPT_POSTFIELDSIZE_LARGE,
                             (curl_off_t)client->request.byte_count);
     (void)curl->easy_setopt(client->easy, CURLOPT_TIMEOUT_MS, limit_ms);
+}
+
+/* What to look at, where a member refuses us, or we refuse it. */
+static const char *advice(const struct etcd_client *client, const char *words, CURLcode code)
+{
+    if (code == CURLE_GOT_NOTHING && !client->uses_tls)
+        return ": if it has TLS, write etcds://";
+    if (code == CURLE_PEER_FAILED_VERIFICATION)
+        return ": its certificate must be signed by --store-ca and name that host";
+    if (has(words, " alert "))
+        return ": does it take the certificate of --store-cert?";
+    return has(words, "wrong version number") ? ": if it has no TLS, write etcd://" : "";
+}
+
+/* curl's own words say more than its code: which name a certificate lacks, what a peer has against ours. */
+enum status etcd_unanswered(const struct etcd_client *client, CURLcode code, struct err *err)
+{
+    const char *words = client->words[0] != '\0' ? client->words : client->curl.easy_strerror(code);
+
+    return err_set(err, STATUS_TIMEOUT, (int)code, "%s: %.120s%s", etcd_endpoint(client), words,
+                   advice(client, words, code));
 }
 
 /* The answer is in client->body. */
@@ -145,8 +185,7 @@ static enum try_result try_once(struct etcd_client *client, const char *path, ui
         return TRY_FAILED;
     }
     if (code != CURLE_OK) {
-        (void)err_set(err, STATUS_TIMEOUT, (int)code, "%s: %s", etcd_endpoint(client),
-                      curl->easy_strerror(code));
+        (void)etcd_unanswered(client, code, err);
         return TRY_NEXT;
     }
     return http_code == 200 ? TRY_DONE : etcd_judge(client, http_code, err);
@@ -196,14 +235,21 @@ static enum try_result read_reply(const struct etcd_client *client, struct arena
 
 static enum status get_token(struct etcd_client *client, uint64_t deadline_us, struct err *err);
 
+/* The last try may have had a few milliseconds: what was said before tells more. */
+static void keep_reason(struct err *last, const struct err *why)
+{
+    if (why->code != CURLE_OPERATION_TIMEDOUT || last->text[0] == '\0')
+        *last = *why;
+}
+
 /* The request is in client->request. */
 static enum status post(struct etcd_client *client, const char *path, uint64_t deadline_us,
                         struct arena *arena, struct etcd_reply *reply, struct err *err)
 {
     uint64_t rest_us = PAUSE_US_MIN, now_us;
     uint32_t failed_in_a_row = 0, tries = 0;
-    struct err last = {.text = ""};
-    bool has_new_token = false;
+    struct err last = {.text = ""}, why = {.text = ""};
+    int token_count = 0;
 
     *reply = (struct etcd_reply){.token = ""};
     if (client->request.failed)
@@ -212,23 +258,25 @@ static enum status post(struct etcd_client *client, const char *path, uint64_t d
         enum try_result result;
 
         tries++;
-        result = try_once(client, path, try_limit_us(deadline_us - now_us), &last);
+        result = try_once(client, path, try_limit_us(deadline_us - now_us), &why);
         if (result == TRY_DONE)
-            result = read_reply(client, arena, reply, &last);
+            result = read_reply(client, arena, reply, &why);
         if (result == TRY_DONE) {
             reply->answer.tries = tries;
             return STATUS_OK;
         }
-        if (result == TRY_TOKEN && client->user[0] != '\0' && !has_new_token) {
+        if (result == TRY_TOKEN && client->user[0] != '\0' && token_count < TOKENS_MAX) {
             enum status status = get_token(client, deadline_us, err);
 
             if (status != STATUS_OK)
                 return status;
-            has_new_token = true;
+            token_count++;
             continue;
         }
         if (result != TRY_NEXT)
-            return err_set(err, last.status, last.code, "%s", last.text);
+            return err_set(err, why.status, why.code, "%s", why.text);
+        keep_reason(&last, &why);
+        token_count = 0; /* each member counts the life of a token by itself */
         client->current = (client->current + 1) % client->endpoint_count;
         if (++failed_in_a_row % client->endpoint_count != 0)
             continue;
@@ -259,6 +307,7 @@ static enum status get_token(struct etcd_client *client, uint64_t deadline_us, s
     struct buf kept = client->request;
     struct etcd_reply reply;
     struct arena arena = {0};
+    struct err why = {.text = ""};
     enum status status;
     char user[sizeof client->user];
 
@@ -271,9 +320,14 @@ static enum status get_token(struct etcd_client *client, uint64_t deadline_us, s
     buf_add_text(&client->request, ",\"password\":");
     add_json_text(&client->request, client->password);
     buf_add_text(&client->request, "}");
-    status = post(client, "auth/authenticate", deadline_us, &arena, &reply, err);
+    status = post(client, "auth/authenticate", deadline_us, &arena, &reply, &why);
+    if (status != STATUS_OK)
+        (void)err_set(err, status, why.code, "%s", why.text);
     if (status == STATUS_BAD_INPUT) /* "authentication failed, invalid user ID or password" */
-        status = err_set(err, STATUS_REFUSED, 0, "user %s: %.150s", user, err->text);
+        status =
+            err_set(err, STATUS_REFUSED, 0,
+                    "user %.60s: %.150s: check --store-user and the file of --store-password-file",
+                    user, why.text);
     if (status == STATUS_OK && strlen(reply.token) >= sizeof client->token)
         status = err_set(err, STATUS_REFUSED, 0, "etcd's token for user %s is too long", user);
     if (status == STATUS_OK)
@@ -445,6 +499,7 @@ static bool set_up(struct etcd_client *client, const struct etcd_options *option
     SET(CURLOPT_WRITEFUNCTION, etcd_take_body);
     SET(CURLOPT_WRITEDATA, &client->body);
     SET(CURLOPT_USERAGENT, "ddp/" DDP_VERSION);
+    SET(CURLOPT_ERRORBUFFER, client->words);
     if (options->goes_on != NULL) {
         SET(CURLOPT_XFERINFOFUNCTION, look);
         SET(CURLOPT_XFERINFODATA, client);

@@ -18,6 +18,7 @@ struct etcd_client {
     char user[CREDENTIAL_BYTES_MAX], password[CREDENTIAL_BYTES_MAX];
     char token[TOKEN_BYTES_MAX]; /* "": none yet */
     struct buf request, body;
+    char words[CURL_ERROR_SIZE];    /* of curl, why it failed */
     bool (*goes_on)(void *context); /* NULL: always */
     void *context;
 };
@@ -25,6 +26,10 @@ struct etcd_client {
 /* What becomes of a try. */
 enum try_result { TRY_DONE, TRY_NEXT, TRY_TOKEN, TRY_FAILED };
 
+/* "etcdserver: invalid auth token" and others of which a new token is the cure. */
+bool etcd_wants_token(const char *words);
+/* STATUS_TIMEOUT, and why. */
+enum status etcd_unanswered(const struct etcd_client *client, CURLcode code, struct err *err);
 /* Of an answer in client->body that is no success. */
 enum try_result etcd_judge(const struct etcd_client *client, long http_code, struct err *err);
 /* Of a request; to be freed with slist_free_all. */

@@ -25,6 +25,14 @@ static bool end(struct watch *watch, enum status status)
     return false;
 }
 
+/* It ended after the call before this watch, which would have got another: the next one gets it. */
+static enum status drop_token(struct etcd_client *client, const char *words, struct err *err)
+{
+    client->token[0] = '\0';
+    return err_set(err, STATUS_TIMEOUT, 0, "etcd at %s ended a watch: %.100s",
+                   etcd_endpoint(client), words);
+}
+
 /* False: the stream ends. */
 static bool take_reply(struct watch *watch, const struct etcd_reply *reply)
 {
@@ -34,6 +42,8 @@ static bool take_reply(struct watch *watch, const struct etcd_reply *reply)
         return end(watch, err_set(watch->err, STATUS_NOT_FOUND, ETCD_COMPACTED,
                                   "etcd at %s: changes up to revision %lld were dropped", who,
                                   (long long)reply->compacted));
+    if (reply->is_cancelled && etcd_wants_token(reply->why_text))
+        return end(watch, drop_token(watch->client, reply->why_text, watch->err));
     if (reply->is_cancelled)
         return end(watch, err_set(watch->err, STATUS_REFUSED, 0, "etcd at %s ended a watch: %.100s",
                                   who, reply->why_text));
@@ -126,10 +136,16 @@ enum status etcd_watch(struct etcd_client *client, const struct etcd_op *range,
     if (code == CURLE_ABORTED_BY_CALLBACK)
         return STATUS_OK;
     if (code == CURLE_OK && http_code != 200) {
-        (void)etcd_judge(client, http_code, err);
-        return err->status;
+        struct err why = {.text = ""};
+
+        if (etcd_judge(client, http_code, &why) == TRY_TOKEN)
+            return drop_token(client, why.text, err);
+        return err_set(err, why.status, why.code, "%s", why.text);
     }
+    if (code == CURLE_OK)
+        (void)err_set(err, STATUS_TIMEOUT, 0, "%s: it closed a watch", etcd_endpoint(client));
+    else
+        (void)etcd_unanswered(client, code, err);
     client->current = (client->current + 1) % client->endpoint_count;
-    return err_set(err, STATUS_TIMEOUT, (int)code, "a watch of etcd ended: %s",
-                   code == CURLE_OK ? "its member closed it" : curl->easy_strerror(code));
+    return STATUS_TIMEOUT;
 }

@@ -38,6 +38,8 @@ def wait_for(what, condition, patience_s=PATIENCE_S):
 class Etcd:
     """Three members."""
 
+    scheme, options = "etcd", []  # what a server is given
+
     def __init__(self, folder):
         self.folder, self.processes = folder, [None] * 3
         for _ in range(5):  # a port that was free may be taken when etcd starts
@@ -73,6 +75,9 @@ class Etcd:
         except OSError:
             return False
 
+    def client_ports(self):
+        return self.ports[::2]
+
     def close(self):
         for process in self.processes:
             process.kill()
@@ -83,28 +88,32 @@ class Links:
     """From one server to all members of etcd, over relays that can be cut: what was sent stays under way until they are
     mended, new connections are taken and not served."""
 
-    def __init__(self, ports):
-        self.ports, self.is_cut, self.is_ending = ports, False, False
+    def __init__(self, scheme, ports):
+        self.ports, self.is_cut, self.is_ending, self.resets = ports, False, False, False
         self.listeners = []
         for _ in ports:
             listener = socket.socket()
             listener.bind(("127.0.0.1", 0))
             listener.listen(64)
             self.listeners.append(listener)
-        self.url = "etcd://" + ",".join("127.0.0.1:%d" % one.getsockname()[1] for one in self.listeners)
+        self.url = scheme + "://" + ",".join("127.0.0.1:%d" % one.getsockname()[1] for one in self.listeners)
         self.pairs = {}
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self):
         waiting = []
-        while not self.is_ending:
+        while not self.is_ending:  # `resets`: all connections end
             sources = self.listeners + ([] if self.is_cut else list(self.pairs))
             for ready in select.select(sources, [], [], 0.02)[0]:
                 if ready in self.listeners:
                     waiting.append((ready.accept()[0], self.ports[self.listeners.index(ready)]))
                 elif ready in self.pairs:
                     self.pass_on(ready)
+            if self.resets:
+                for one in self.pairs:
+                    one.close()
+                self.pairs, self.resets = {}, False
             if not self.is_cut:
                 for accepted, port in waiting:
                     self.join(accepted, port)
@@ -139,10 +148,11 @@ class Links:
 
 class Daemon:
     def __init__(self, argv, log):
-        self.argv, self.log, self.process = argv, log, None
+        self.argv, self.log, self.process, self.log_begin = argv, log, None, 0
 
     def start(self):
         with open(self.log, "ab") as log:
+            self.log_begin = log.tell()
             self.process = subprocess.Popen(self.argv, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
         return self
 
@@ -150,6 +160,12 @@ class Daemon:
         line = self.process.stdout.readline().decode()
         assert " ready " in line, "%s: %r, log %s" % (self.argv[0], line, self.log)
         return line
+
+    def said(self):
+        """What it has logged since it was started, or began again as a standby."""
+        with open(self.log, "rb") as log:
+            log.seek(self.log_begin)
+            return log.read().decode().rsplit("starting again as a standby", 1)[-1]
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -166,9 +182,9 @@ class Server(Daemon):
     """One rendezvous; it keeps its port when it is started again."""
 
     def __init__(self, build, folder, i, etcd, options):
-        self.links = Links([etcd.ports[2 * j] for j in range(3)])
+        self.links = Links(etcd.scheme, etcd.client_ports())
         super().__init__([build + "/rendezvous/rendezvous", "--state-dir", "%s/s%d" % (folder, i), "--listen",
-                          "127.0.0.1:0", "--store", self.links.url, *options], "%s/server%d.log" % (folder, i))
+                          "127.0.0.1:0", "--store", self.links.url, *etcd.options, *options], "%s/server%d.log" % (folder, i))
         self.start()
         self.address = self.ready().split()[3]
         # where it is asked by who has no key
@@ -255,13 +271,21 @@ class Submitter(threading.Thread):
         self.problem = "request %s was never answered" % request
 
 
+def all_jobs(client):
+    jobs, more = [], True
+    while more:
+        page = client.ask("job_list", all=True, after_id=jobs[-1]["job_id"] if jobs else 0, limit=500)
+        jobs, more = jobs + page["jobs"], page["more"]
+    return jobs
+
+
 class Cluster:
-    def __init__(self, build, options=(), servers=3, nodes=2, every_s=0.01, fill=None):
+    def __init__(self, build, options=(), servers=3, nodes=2, every_s=0.01, fill=None, make_etcd=Etcd):
         if shutil.which("etcd") is None:
             print("skipped: etcd is not installed (Debian: etcd-server)")
             sys.exit(77)
         self.build, self.folder = build, tempfile.mkdtemp(prefix="ddp-ha-")
-        self.etcd = Etcd(self.folder)
+        self.etcd = make_etcd(self.folder)
         if fill is not None:
             fill(self.etcd)
         self.servers = [Server(build, self.folder, i, self.etcd, options) for i in range(servers)]
@@ -291,6 +315,37 @@ class Cluster:
 
     def client(self):
         return ddpproto.Client(self.leader().asked)
+
+    def ran(self):
+        """The small jobs that have begun to run, in order."""
+        try:
+            with open(self.folder + "/ran", encoding="ascii") as lines:
+                return lines.read().split()
+        except FileNotFoundError:
+            return []
+
+    def check_jobs(self, training=None):
+        """Each small job that was answered is stored once and ran once; `training` need not have ended. Returns all by name."""
+        submitter = self.submitter
+        submitter.is_ending = True
+        submitter.join(PATIENCE_S)
+        self.check()
+
+        def ended():
+            with self.client() as client:
+                jobs = all_jobs(client)
+            return jobs if all(job["ended"] for job in jobs if job["job_id"] != training) else None
+
+        by_name = {}
+        for job in wait_for("all jobs have ended", ended):
+            by_name.setdefault(job["name"], []).append(job)
+        for request, number in submitter.acked.items():
+            found = by_name.get(request, [])
+            assert [job["job_id"] for job in found] == [number], "%s: answered %d, stored %s" % (request, number, found)
+            assert found[0]["state"] == "succeeded", found
+        begun = self.ran()
+        assert sorted(begun) == sorted(submitter.acked), "ran %d times, answered %d" % (len(begun), len(submitter.acked))
+        return by_name
 
     def ctl(self, *words, servers=None):
         return subprocess.run([self.build + "/ddpctl/ddpctl", "--server", servers or self.list, *words],

@@ -71,20 +71,11 @@ def choose(rounds, cuts, seed):
     return faults
 
 
-def ran(cluster):
-    """The small jobs that have begun to run, in order."""
-    try:
-        with open(cluster.folder + "/ran", encoding="ascii") as lines:
-            return lines.read().split()
-    except FileNotFoundError:
-        return []
-
-
 def run_fault(cluster, fault):
     """After some submits and at least one job that this leader has started; so its nodes are back."""
-    acked, begun = len(cluster.submitter.acked) + random.randint(1, 20), len(ran(cluster))
+    acked, begun = len(cluster.submitter.acked) + random.randint(1, 20), len(cluster.ran())
     wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= acked)
-    wait_for("a job begins", lambda: len(ran(cluster)) > begun)
+    wait_for("a job begins", lambda: len(cluster.ran()) > begun)
     leader, token = cluster.leader(), cluster.seen.newest()
     begun = fault(cluster, leader)
     at = time.monotonic()
@@ -103,41 +94,14 @@ def train(cluster):
             "job_id"]
 
 
-def all_jobs(client):
-    jobs, more = [], True
-    while more:
-        page = client.ask("job_list", all=True, after_id=jobs[-1]["job_id"] if jobs else 0, limit=500)
-        jobs, more = jobs + page["jobs"], page["more"]
-    return jobs
-
-
 def check_end(cluster, training):
-    submitter = cluster.submitter
-    submitter.is_ending = True
-    submitter.join(PATIENCE_S)
-    cluster.check()
-
-    def ended():
-        with cluster.client() as client:
-            jobs = all_jobs(client)
-        return jobs if all(job["ended"] for job in jobs if job["job_id"] != training) else None
-
-    jobs = wait_for("all jobs have ended", ended)
-    by_name = {}
-    for job in jobs:
-        by_name.setdefault(job["name"], []).append(job)
-    for request, number in submitter.acked.items():
-        found = by_name.get(request, [])
-        assert [job["job_id"] for job in found] == [number], "%s: answered %d, stored %s" % (request, number, found)
-        assert found[0]["state"] == "succeeded", found
+    by_name = cluster.check_jobs(training)
     assert "stale" not in by_name, "a server that did not lead any more took a job"
-    begun = ran(cluster)
-    assert sorted(begun) == sorted(submitter.acked), "ran %d times, answered %d" % (len(begun), len(submitter.acked))
     trained = by_name["train"][0]
     assert (trained["state"], trained["generation"], trained["restarts"]) == ("running", 1, 0), trained
     with open(cluster.folder + "/train", encoding="ascii") as lines:
         assert lines.read() == "begun\n"
-    return len(submitter.acked)
+    return len(cluster.submitter.acked)
 
 
 def show(took):

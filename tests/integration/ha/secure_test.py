@@ -1,0 +1,202 @@
+"""Several servers on an etcd that asks who they are: by certificates, by users and passwords, with tokens that end all the
+time. What is answered to submits is there once, a standby follows, and what is wrong is said.
+Usage: secure_test.py BUILD [TEST...]"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from ha_lib import Cluster, Daemon, wait_for
+from secure_etcd import ShortEtcd, TlsEtcd, UsersEtcd
+
+
+def standbys(cluster):
+    leader = cluster.leader()
+    return [server for server in cluster.servers if server is not leader]
+
+
+def standby_has_rows(cluster):
+    for server in standbys(cluster):
+        wait_for("a standby has the rows", lambda one=server: "this server stands by with the rows" in one.said())
+
+
+def work_goes_on(cluster):
+    """Submits are answered and jobs begin."""
+    acked, begun = len(cluster.submitter.acked) + 5, len(cluster.ran())
+    wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= acked)
+    wait_for("a job begins", lambda: len(cluster.ran()) > begun)
+
+
+def fail_over(cluster):
+    leader, token = cluster.leader(), cluster.seen.newest()
+    leader.end(signal.SIGKILL)
+    cluster.seen.wait_above(token)
+    leader.start().ready()
+
+
+def leaders_change(cluster):
+    """Whoever leads had the rows as a standby: nobody had to read them for lack of a right to watch."""
+    for _ in range(2):
+        work_goes_on(cluster)
+        standby_has_rows(cluster)
+        fail_over(cluster)
+    work_goes_on(cluster)
+    for server in cluster.servers:
+        assert "no copy of the rows" not in server.said(), server.said()
+        assert "permission denied" not in server.said(), server.said()
+        assert "user name is empty" not in server.said(), server.said()
+
+
+def says(cluster, words, options, url=None):
+    """A server with these options says so in its log, leads never, and ends when it is told to."""
+    name = "%s/wrong%d" % (cluster.folder, len(os.listdir(cluster.folder)))
+    server = Daemon([cluster.build + "/rendezvous/rendezvous", "--state-dir", name, "--store", url or cluster.etcd.url(),
+                     *options], name + ".log").start()
+    server.ready()
+    wait_for("%s is said in %s" % (words, server.log), lambda: all(word in server.said() for word in words))
+    server.end(signal.SIGTERM)
+    assert server.process.returncode == 0, server.process.returncode
+    assert "this server leads" not in server.said()
+
+
+def backup(cluster, *options, url=None):
+    file = "%s/backup%d" % (cluster.folder, len(os.listdir(cluster.folder)))
+    return subprocess.run([cluster.build + "/ddpctl/ddpctl", "backup", "--store", url or cluster.etcd.url(), *options, file],
+                          capture_output=True, text=True, timeout=120, check=False)
+
+
+def wrong_certificates_are_named(cluster):
+    etcd = cluster.etcd
+    says(cluster, ["127.0.0.1:", "certificate", "--store-ca"], etcd.with_files(ca=etcd.other.ca))
+    says(cluster, ["localhost:", "certificate", "localhost'"], etcd.options, url=etcd.url("localhost"))
+    says(cluster, ["127.0.0.1:", " alert ", "--store-cert"], ["--store-ca", etcd.authority.ca])
+    says(cluster, ["127.0.0.1:", " alert ", "--store-cert"],
+         etcd.with_files(cert=etcd.foreign_cert, key=etcd.foreign_key))
+    says(cluster, ["127.0.0.1:", "etcds://"], [], url=etcd.url().replace("etcds", "etcd"))
+
+
+def a_backup_has_the_certificates_too(cluster):
+    etcd = cluster.etcd
+    done = backup(cluster, *etcd.options)
+    assert done.returncode == 0 and " jobs" in done.stdout, done
+    done = backup(cluster, *etcd.with_files(ca=etcd.other.ca))
+    assert done.returncode == 1 and "--store-ca" in done.stderr, done
+
+
+def wrong_users_are_named(cluster):
+    etcd = cluster.etcd
+    says(cluster, ["user ddp", "invalid user ID or password", "--store-password-file"], etcd.as_user("ddp", "wrong"))
+    says(cluster, ["permission denied", "under the prefix"], etcd.as_user("guest", "of guest"))
+    says(cluster, ["permission denied", "under the prefix"], etcd.options, url=etcd.url() + "/other")
+    says(cluster, ["user name is empty", "--store-user"], [])
+
+
+def a_backup_has_the_user_too(cluster):
+    done = backup(cluster, *cluster.etcd.options)
+    assert done.returncode == 0 and " jobs" in done.stdout, done
+    done = backup(cluster, *cluster.etcd.as_user("ddp", "wrong"))
+    assert done.returncode == 2 and "invalid user ID or password" in done.stderr, done
+
+
+def etcd_starts_again(cluster):
+    """One member alone: nobody can lead meanwhile."""
+    standby_has_rows(cluster)
+    cluster.etcd.again()
+    work_goes_on(cluster)
+
+
+def all_tokens_are_forgotten(cluster):
+    """Users are turned off and on, as an operator may do who looks for a problem."""
+    token = cluster.etcd.token()
+    root = cluster.etcd.must("auth/authenticate", {"name": "root", "password": "of root"})["token"]
+    standby_has_rows(cluster)
+    cluster.etcd.must("auth/disable", {}, root)
+    cluster.etcd.must("auth/enable", {})
+    assert not cluster.etcd.takes(token), "etcd knows a token from before"
+    work_goes_on(cluster)
+    fail_over(cluster)
+    work_goes_on(cluster)
+
+
+def users_are_changed(cluster):
+    """Tokens of before a change are refused with other words."""
+    root = cluster.etcd.must("auth/authenticate", {"name": "root", "password": "of root"})["token"]
+    for i in range(3):
+        cluster.etcd.must("auth/user/add", {"name": "more%d" % i, "password": "x"}, root)
+        root = cluster.etcd.must("auth/authenticate", {"name": "root", "password": "of root"})["token"]
+        work_goes_on(cluster)
+    fail_over(cluster)
+    work_goes_on(cluster)
+
+
+def tokens_end(cluster):
+    """While servers lead, stand by and change places."""
+    for _ in range(3):
+        token = cluster.etcd.token()
+        work_goes_on(cluster)
+        wait_for("a token ends", lambda one=token: not cluster.etcd.takes(one))
+    leaders_change(cluster)
+
+
+def watches_begin_again(cluster):
+    """With a token that has ended: the standby was cut off meanwhile, and follows again, with the rows that it had."""
+    for server in standbys(cluster):
+        standby_has_rows(cluster)
+        readings = server.said().count("this server stands by with the rows")
+        token = cluster.etcd.token()
+        server.links.is_cut = True
+        wait_for("a token ends", lambda one=token: not cluster.etcd.takes(one))
+        server.links.resets = True
+        server.links.is_cut = False
+        work_goes_on(cluster)
+        assert server.said().count("this server stands by with the rows") == readings, server.said()
+    fail_over(cluster)
+    work_goes_on(cluster)
+
+
+GROUPS = [
+    (TlsEtcd, [leaders_change, wrong_certificates_are_named, a_backup_has_the_certificates_too]),
+    (UsersEtcd, [leaders_change, wrong_users_are_named, a_backup_has_the_user_too, etcd_starts_again, all_tokens_are_forgotten,
+                 users_are_changed]),
+    (ShortEtcd, [tokens_end, watches_begin_again]),
+]
+
+
+def run_group(build, make_etcd, tests):
+    failed = 0
+    cluster = Cluster(build, ["--leader-lease", "3s"], servers=2, nodes=1, every_s=0.05, make_etcd=make_etcd)
+    try:
+        for test in [*tests, all_ran_once]:
+            begun = time.monotonic()
+            try:
+                test(cluster)
+                cluster.check()
+                print("ok %s %s %.2f s" % (make_etcd.__name__, test.__name__, time.monotonic() - begun), flush=True)
+            except Exception as error:  # the others go on
+                failed += 1
+                print("not ok %s %s: %s: %s" % (make_etcd.__name__, test.__name__, type(error).__name__, error), flush=True)
+        if failed:
+            for server in cluster.servers:
+                print(server.log, *server.said().splitlines()[-12:], sep="\n  ")
+    finally:
+        cluster.close()
+    return failed
+
+
+def all_ran_once(cluster):
+    cluster.check_jobs()
+
+
+def main():
+    failed = 0
+    for make_etcd, tests in GROUPS:
+        tests = [test for test in tests if len(sys.argv) < 3 or test.__name__ in sys.argv[2:]]
+        if tests:
+            failed += run_group(sys.argv[1], make_etcd, tests)
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
