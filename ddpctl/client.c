@@ -61,7 +61,7 @@ static void lost(struct client *client, enum status status, const char *text, bo
     }
     since_us = now_us - client->lost_at_us;
     if (since_us >= patience_of(client) && has_tried && !is_hasty) {
-        fail(client, status, text);
+        fail(client, client->stands_by ? STATUS_BUSY : status, text);
         return;
     }
     if (since_us >= REPORT_AFTER_US && !client->loss_reported && client->handlers->on_waiting) {

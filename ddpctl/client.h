@@ -26,7 +26,8 @@ struct client_handlers {
     void (*on_waiting)(struct client *client,
                        const struct err *err); /* lost for 2 s, still trying; once for each loss */
     /* `patience_us` is over, or trying again cannot help; nothing follows. STATUS_REFUSED: the
-     * server wants a key, and does not accept ours or we have none. */
+     * server wants a key, and does not accept ours or we have none. STATUS_BUSY: there are several servers, and none
+     * leads. */
     void (*on_failed)(struct client *client, const struct err *err);
 };
 

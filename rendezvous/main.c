@@ -42,6 +42,7 @@ static const struct option_row rows[] = {
     {.name = "store",
      .kind = OPTION_TEXT,
      .value = "URL",
+     .once = ETCD_URL_ONCE,
      OPTION_INTO(struct settings, etcd.url),
      .help =
          "etcd://HOST,HOST,HOST[/PREFIX] or etcds://... (TLS): jobs and events are kept there, and "
@@ -329,6 +330,12 @@ static int check(const struct settings *settings)
         return service_complain(&table, "--preempt is off or priority");
     if (settings->backup != NULL && settings->restore != NULL)
         return service_complain(&table, "--backup or --restore, not both");
+    if (settings->etcd.url == NULL &&
+        (settings->etcd.ca_path != NULL || settings->etcd.cert_path != NULL ||
+         settings->etcd.key_path != NULL || settings->etcd.user != NULL ||
+         settings->etcd.password_path != NULL))
+        return service_complain(&table, "--store-ca, --store-cert, --store-key, --store-user and "
+                                        "--store-password-file need --store");
     if (settings->move && settings->backup == NULL)
         return service_complain(&table, "--move needs --backup");
     return -1;

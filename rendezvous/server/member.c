@@ -1,5 +1,6 @@
 #include "rendezvous/server/member.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,10 +9,12 @@
 #include "common/log.h"
 #include "rendezvous/server/again.h"
 #include "rendezvous/server/election.h"
+#include "rendezvous/store/backup.h"
 #include "rendezvous/store/store_copy.h"
 
-#define KEYS_EVERY_MS 3000u   /* a standby reads which keys there are */
-#define KEYS_TIME_US 1000000u /* its loop waits for etcd so long */
+#define KEYS_EVERY_MS 3000u        /* a standby reads which keys there are */
+#define PROBLEM_EVERY_US 10000000u /* each member of etcd may have another problem */
+#define KEYS_TIME_US 1000000u      /* its loop waits for etcd so long */
 
 static enum status open_server(struct member *member, bool stands_by, struct err *err)
 {
@@ -29,12 +32,15 @@ static enum status open_server(struct member *member, bool stands_by, struct err
 static void log_changes(struct member *member, const struct election_view *view)
 {
     const char *leader = view->count > 0 && view->servers[0].leads ? view->servers[0].address : "";
+    const uint64_t now_us = clock_boot_us();
 
     if (strcmp(view->problem, member->problem) != 0) {
         if (view->problem[0] == '\0')
             log_line(LOG_INFO, LOG_ABOUT_NONE, "etcd answers again");
-        else if (member->problem[0] == '\0')
+        else if (member->problem[0] == '\0' || now_us >= member->problem_at_us + PROBLEM_EVERY_US) {
             log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s; trying again", view->problem);
+            member->problem_at_us = now_us;
+        }
         memcpy(member->problem, view->problem, sizeof member->problem);
     }
     if (view->problem[0] != '\0' || strcmp(leader, member->leader) == 0)
@@ -147,16 +153,36 @@ static enum status join(struct member *member, struct err *err)
     return status;
 }
 
+/* Jobs of the time before --store: nobody would see that they are missing. */
+static void warn_of_left_jobs(const struct member_options *options)
+{
+    const char *dir = options->server.state_dir;
+    const uint64_t count = backup_jobs_left(dir);
+
+    if (count > 0)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "the state in %s has %" PRIu64
+                 " jobs, which this server does not see: with --store only those in etcd count. To "
+                 "move them, while no server runs and etcd has none: ddpctl backup --move "
+                 "--state-dir %s FILE, then ddpctl restore --store %s FILE",
+                 dir, count, dir, options->etcd.url);
+}
+
 /* Everything on etcd that needs no server yet. */
 static enum status prepare(struct member *member, struct err *err)
 {
     const struct member_options *options = member->options;
     enum status status = etcd_place_make(&member->place, &options->etcd, err);
 
+    if (status == STATUS_OK &&
+        !again_is_set()) /* files that are being replaced now end no server that ran */
+        status = etcd_files_check(&member->place.options, err);
     if (status == STATUS_OK)
         status = store_hold(options->server.state_dir, &member->lock_fd, err);
     if (status == STATUS_OK)
         status = etcd_open(&member->etcd, &member->place.options, err);
+    if (status == STATUS_OK && !again_is_set())
+        warn_of_left_jobs(options);
     if (status == STATUS_OK)
         status = store_copy_open(&member->copy, &member->place.options, member->place.prefix, err);
     if (status != STATUS_OK)

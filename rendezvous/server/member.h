@@ -33,9 +33,10 @@ struct member {
     uint32_t key_failures; /* in a row */
     int lock_fd;           /* of the state directory; 0: none */
     struct etcd_place place;
-    char bound[4200];  /* of TCP; a port that was free is used again */
-    char problem[160]; /* of etcd, said last */
-    char leader[320];  /* likewise */
+    char bound[4200];       /* of TCP; a port that was free is used again */
+    char problem[256];      /* of etcd, seen last */
+    uint64_t problem_at_us; /* when one was said */
+    char leader[320];       /* likewise */
     bool is_ending;
 };
 

@@ -145,6 +145,8 @@ enum status transfer_run(const struct transfer_options *options, struct err *err
     if (options->etcd.url != NULL)
         status = etcd_place_make(&transfer.place, &options->etcd, err);
     if (status == STATUS_OK && options->etcd.url != NULL)
+        status = etcd_files_check(&transfer.place.options, err);
+    if (status == STATUS_OK && options->etcd.url != NULL)
         status = etcd_open(&transfer.client, &transfer.place.options, err);
     if (status == STATUS_OK)
         status = options->is_restore ? restore(&transfer, err) : back_up(&transfer, err);

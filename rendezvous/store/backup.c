@@ -155,6 +155,23 @@ enum status backup_dir(const char *dir, const char *path, int64_t now_ms,
     return status;
 }
 
+uint64_t backup_jobs_left(const char *dir)
+{
+    struct store store = {0};
+    int64_t marks = 0, jobs = 0;
+    struct err err;
+
+    (void)snprintf(store.path, sizeof store.path, "%.4000s/state.db", dir);
+    (void)open_reader(&store, &err); /* of an earlier version too: there are jobs in it */
+    if (store.db == NULL ||
+        store_number(&store, "SELECT count(*) FROM main.meta WHERE name IN ('moved', 'restoring')",
+                     &marks, &err) != STATUS_OK ||
+        store_number(&store, "SELECT count(*) FROM main.jobs", &jobs, &err) != STATUS_OK)
+        jobs = 0;
+    (void)sqlite3_close(store.db);
+    return marks > 0 || jobs < 0 ? 0 : (uint64_t)jobs;
+}
+
 /* -- from etcd -- */
 
 enum status backup_etcd(struct etcd_client *client, const char *prefix, const char *path,

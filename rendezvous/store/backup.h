@@ -33,6 +33,8 @@ struct backup_facts {
  * STATUS_CONFLICT: it is; STATUS_NOT_FOUND: no state is there; STATUS_UNSUPPORTED: of another version. */
 enum status backup_dir(const char *dir, const char *path, int64_t now_ms,
                        struct backup_facts *facts, struct err *err);
+/* Jobs in the state of DIR, which nobody has moved away. 0: there is none, or it cannot be read. */
+uint64_t backup_jobs_left(const char *dir);
 enum status backup_etcd(struct etcd_client *client, const char *prefix, const char *path,
                         int64_t now_ms, struct backup_facts *facts, struct err *err);
 /* Of a store that is open, which is unusable afterwards: it was moved. */

@@ -9,17 +9,21 @@
 
 static enum status read_password(struct etcd_place *place, const char *path, struct err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), why = errno;
     struct stat info;
     ssize_t n = -1;
 
     if (fd >= 0 && fstat(fd, &info) == 0)
         n = read(fd, place->password, sizeof place->password - 1);
-    if (fd >= 0)
+    if (fd >= 0) {
+        why = errno;
         (void)close(fd);
+    }
     if (n < 0)
-        return err_set(err, STATUS_IO, errno, "--store-password-file: cannot read %.150s: %s", path,
-                       strerror(errno));
+        return err_set(err, STATUS_BAD_INPUT, why,
+                       "--store-password-file: cannot read %.120s: %s: name a file that the user "
+                       "of this process may read",
+                       path, strerror(why));
     if ((info.st_mode & 0077) != 0)
         return err_set(err, STATUS_REFUSED, 0,
                        "--store-password-file: others may read %.150s: chmod 600 it", path);

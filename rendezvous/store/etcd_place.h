@@ -13,6 +13,8 @@ struct etcd_settings {
     const char *user, *password_path; /* both or neither */
 };
 
+#define ETCD_URL_ONCE "name all members of etcd in one, with commas: etcd://h1,h2,h3"
+
 /* Rows of an option table: --store-ca and so on. `field` of `type` is a struct etcd_settings. */
 #define ETCD_OPTION_ROWS(type, field)                                                              \
     {.name = "store-ca",                                                                           \
@@ -49,9 +51,11 @@ struct etcd_place {
     char password[ETCD_PASSWORD_BYTES_MAX];
 };
 
-/* `place->options` borrows from `settings` and from `place`. Errors: STATUS_BAD_INPUT; STATUS_IO, STATUS_REFUSED:
- * the password's file. */
+/* `place->options` borrows from `settings` and from `place`. Errors: STATUS_BAD_INPUT; STATUS_REFUSED: others may read the
+ * password's file. */
 enum status etcd_place_make(struct etcd_place *place, const struct etcd_settings *settings,
                             struct err *err);
+/* Whether the files of TLS are there and fit together. Errors: STATUS_BAD_INPUT. */
+enum status etcd_files_check(const struct etcd_options *options, struct err *err);
 
 #endif

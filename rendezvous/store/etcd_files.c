@@ -1,0 +1,97 @@
+/* Files of TLS, read before the first connection. libcurl would try a bad one again with each request, and waiting mends none. */
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/store/etcd_place.h"
+
+/* NULL: `err` says why. */
+static FILE *open_file(const char *option, const char *path, struct err *err)
+{
+    FILE *file = fopen(path, "re");
+
+    if (file == NULL)
+        (void)err_set(err, STATUS_BAD_INPUT, errno,
+                      "%s: cannot read %.120s: %s: name a file that the user of this process may "
+                      "read",
+                      option, path, strerror(errno));
+    return file;
+}
+
+/* The first certificate of the file. */
+static enum status read_certificate(const char *option, const char *path, X509 **certificate,
+                                    struct err *err)
+{
+    FILE *file = open_file(option, path, err);
+
+    if (file == NULL)
+        return STATUS_BAD_INPUT;
+    *certificate = PEM_read_X509(file, NULL, NULL, NULL);
+    (void)fclose(file);
+    ERR_clear_error();
+    if (*certificate == NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "%s: %.120s has no certificate that can be read: it must be in PEM form "
+                       "(-----BEGIN CERTIFICATE-----)",
+                       option, path);
+    return STATUS_OK;
+}
+
+/* Nobody is there to type a passphrase. */
+static int no_passphrase(char *bytes, int size, int is_writing, void *context)
+{
+    (void)bytes, (void)size, (void)is_writing, (void)context;
+    return -1;
+}
+
+static enum status read_key(const char *path, EVP_PKEY **key, struct err *err)
+{
+    FILE *file = open_file("--store-key", path, err);
+
+    if (file == NULL)
+        return STATUS_BAD_INPUT;
+    *key = PEM_read_PrivateKey(file, NULL, no_passphrase, NULL);
+    (void)fclose(file);
+    ERR_clear_error();
+    if (*key == NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--store-key: %.120s has no private key that can be read: it must be in PEM "
+                       "form, without a passphrase",
+                       path);
+    return STATUS_OK;
+}
+
+static enum status check_pair(const char *certificate_path, const char *key_path, struct err *err)
+{
+    X509 *certificate = NULL;
+    EVP_PKEY *key = NULL;
+    enum status status = read_certificate("--store-cert", certificate_path, &certificate, err);
+
+    if (status == STATUS_OK)
+        status = read_key(key_path, &key, err);
+    if (status == STATUS_OK && X509_check_private_key(certificate, key) != 1)
+        status = err_set(err, STATUS_BAD_INPUT, 0,
+                         "--store-key: %.80s is not the private key of the certificate in %.80s: "
+                         "give the two that were made together",
+                         key_path, certificate_path);
+    ERR_clear_error();
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+    return status;
+}
+
+enum status etcd_files_check(const struct etcd_options *options, struct err *err)
+{
+    X509 *authority = NULL;
+    enum status status = STATUS_OK;
+
+    if (options->ca_path != NULL)
+        status = read_certificate("--store-ca", options->ca_path, &authority, err);
+    X509_free(authority);
+    if (status == STATUS_OK && options->cert_path != NULL)
+        status = check_pair(options->cert_path, options->key_path, err);
+    return status;
+}
