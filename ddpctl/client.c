@@ -226,6 +226,30 @@ static void on_dialed(struct conn_dial *dial, enum status status, const char *te
     }
 }
 
+/* We were referred to a server that takes only clients with a key, and have none. Its name is worth an answer at once; but who
+ * was served before waits, for the server that we may talk to may lead again. */
+static void fail_referred(struct client *client)
+{
+    char text[SERVER_ADDRESS_BYTES_MAX + 100];
+
+    (void)snprintf(text, sizeof text,
+                   "it stands by for the server at %s, which takes only clients with a key",
+                   client->leader);
+    if (client->was_open)
+        failed(client, STATUS_NOT_FOUND, text);
+    else
+        fail(client, STATUS_REFUSED, text);
+}
+
+/* A server on another machine takes only clients with a key. */
+static bool lacks_key(const struct client *client)
+{
+    const char *address = server_list_address(&client->list);
+
+    return client->tls == NULL && server_list_is_foreign(&client->list) &&
+           !address_is_unix(address) && !address_is_loopback(address);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct client *client = timer->data;
@@ -240,6 +264,10 @@ static void on_timer(uv_timer_t *timer)
     memset(&client->conn, 0, sizeof client->conn);
     client->conn.owner = client->dial.owner = client;
     client->tls = tls_for(client);
+    if (lacks_key(client)) {
+        fail_referred(client);
+        return;
+    }
     status = conn_dial_start(&client->dial, &client->conn, timer->loop,
                              server_list_address(&client->list), client->tls, FRAME_LARGE_BYTES_MAX,
                              &conn_handlers, on_dialed, &err);

@@ -27,7 +27,7 @@ struct client_handlers {
                        const struct err *err); /* lost for 2 s, still trying; once for each loss */
     /* `patience_us` is over, or trying again cannot help; nothing follows. STATUS_REFUSED: the
      * server wants a key, and does not accept ours or we have none. STATUS_BUSY: there are several servers, and none
-     * leads. */
+     * that leads is reached. */
     void (*on_failed)(struct client *client, const struct err *err);
 };
 

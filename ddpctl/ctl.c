@@ -90,8 +90,9 @@ int ctl_fail_server(struct ctl *ctl, const struct err *err)
     if (err->status == STATUS_REFUSED)
         return fail_key(ctl, err);
     if (err->status == STATUS_BUSY) {
-        (void)snprintf(message, sizeof message, "no server leads (%.180s: %.250s)",
-                       ctl->server.address, err->text);
+        (void)snprintf(message, sizeof message,
+                       "no server that leads can be reached (%.180s: %.250s)", ctl->server.address,
+                       err->text);
         return ctl_fail(ctl, CTL_UNREACHABLE, message,
                         "jobs that run go on for a while; look at etcd, of which most members must "
                         "be up (etcdctl endpoint status --cluster), and at the log of rendezvous");

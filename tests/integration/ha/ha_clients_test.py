@@ -12,6 +12,9 @@ import time
 from ha_lib import PATIENCE_S, Cluster, Daemon, ddpproto, wait_for
 
 
+FAR = "192.0.2.1:7400"  # of no machine (RFC 5737)
+
+
 def standbys(cluster):
     leader = cluster.leader()
     return [server for server in cluster.servers if server is not leader]
@@ -142,18 +145,28 @@ def keys_name_all_servers(cluster):
     wait_for("the node is at the new server", is_back)
 
 
+def a_standby_names_the_leader_to_who_has_no_key(cluster):
+    """The leader is on another machine, so it is not even called without a key."""
+    for verb in ("server", "nodes"):
+        found = cluster.ctl(verb, servers=standbys(cluster)[0].asked)
+        assert found.returncode == 4, found
+        assert "it stands by for the server at %s, which takes only clients with a key" % FAR in found.stderr, found
+        assert "ddpctl login" in found.stderr, found
+
+
 TESTS = [a_standby_refers, the_servers_are_shown, a_dead_address_in_the_list_is_passed_over, attached_verbs_go_on,
          a_server_that_is_told_to_end_hands_over]
 TESTS_TLS = [keys_name_all_servers]
+TESTS_FAR = [a_standby_names_the_leader_to_who_has_no_key]
 
 
 def main():
     failed = 0
-    for tests, options in ((TESTS, []), (TESTS_TLS, ["--require-key"])):
+    for tests, options, nodes in ((TESTS, [], 2), (TESTS_TLS, ["--require-key"], 2), (TESTS_FAR, ["--require-key", "--advertise", FAR], 0)):
         tests = [test for test in tests if len(sys.argv) < 3 or test.__name__ in sys.argv[2:]]
         if not tests:
             continue
-        cluster = Cluster(sys.argv[1], ["--leader-lease", "2s", *options])
+        cluster = Cluster(sys.argv[1], ["--leader-lease", "2s", *options], nodes=nodes)
         try:
             for test in tests:
                 begun = time.monotonic()

@@ -143,7 +143,7 @@ def nobody_leads_is_told():
         done = subprocess.run([DDPCTL, "--server", server.address, "nodes"], capture_output=True, text=True,
                               timeout=PATIENCE_S * 2, check=False)
         assert done.returncode == 5, done
-        assert "no server leads" in done.stderr and "look at etcd" in done.stderr, done.stderr
+        assert "no server that leads can be reached (unix:" in done.stderr and "look at etcd" in done.stderr, done.stderr
         assert "is rendezvous running there" not in done.stderr, done.stderr
         server.end()
 
