@@ -318,8 +318,8 @@ static enum status read_rest(struct reading *reading, const cJSON *object)
         reply->is_full = reply->is_full || (kind != NULL && strcmp(kind, "NOSPACE") == 0);
     }
     reply->token = copy_text(reading, object, "token");
-    reply->why_text = copy_text(reading, object, "cancel_reason");
-    if (status == STATUS_OK && (reply->token == NULL || reply->why_text == NULL))
+    reply->cancel_reason = copy_text(reading, object, "cancel_reason");
+    if (status == STATUS_OK && (reply->token == NULL || reply->cancel_reason == NULL))
         status = err_set(reading->err, STATUS_MEMORY, 0, "no memory for an answer of etcd");
     return status;
 }
@@ -334,7 +334,7 @@ enum status etcd_json_reply(const char *text, size_t byte_count, struct arena *a
     enum status status = json_strict_parse(text, byte_count, &reply_limits, &whole, err);
 
     memset(reply, 0, sizeof *reply);
-    reply->token = reply->why_text = "";
+    reply->token = reply->cancel_reason = "";
     if (status != STATUS_OK)
         return status;
     result = json_member(whole, "result");

@@ -24,7 +24,7 @@ struct etcd_reply {
     /* watch: */
     bool is_cancelled;    /* nothing more will come */
     int64_t compacted;    /* because this revision and earlier ones were dropped; 0: not that */
-    const char *why_text; /* otherwise; "": no reason given */
+    const char *cancel_reason; /* otherwise; "": no reason given */
 };
 
 /* Texts are in `arena`. Errors: STATUS_BAD_INPUT: not JSON, or a field of a wrong kind; STATUS_TOO_BIG;

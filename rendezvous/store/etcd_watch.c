@@ -42,11 +42,11 @@ static bool take_reply(struct watch *watch, const struct etcd_reply *reply)
         return end(watch, err_set(watch->err, STATUS_NOT_FOUND, ETCD_COMPACTED,
                                   "etcd at %s: changes up to revision %lld were dropped", who,
                                   (long long)reply->compacted));
-    if (reply->is_cancelled && etcd_wants_token(reply->why_text))
-        return end(watch, drop_token(watch->client, reply->why_text, watch->err));
+    if (reply->is_cancelled && etcd_wants_token(reply->cancel_reason))
+        return end(watch, drop_token(watch->client, reply->cancel_reason, watch->err));
     if (reply->is_cancelled)
         return end(watch, err_set(watch->err, STATUS_REFUSED, 0, "etcd at %s ended a watch: %.100s",
-                                  who, reply->why_text));
+                                  who, reply->cancel_reason));
     if (reply->answer.row_count > 0 &&
         !watch->options->on_changes(&reply->answer, watch->options->context))
         return end(watch, STATUS_OK);

@@ -7,16 +7,6 @@
 #include "rendezvous/store/remote.h"
 #include "rendezvous/store/store_copy.h"
 
-enum status store_open_memory(struct store *store, struct err *err)
-{
-    if (sqlite3_open_v2(":memory:", &store->db,
-                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
-                        NULL) != SQLITE_OK)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for the state");
-    (void)sqlite3_extended_result_codes(store->db, 1);
-    return store_make_tables(store, err);
-}
-
 /* The first commit, with what every state has. */
 static enum status make_new(struct store *store, struct err *err)
 {
@@ -28,25 +18,6 @@ static enum status make_new(struct store *store, struct err *err)
     (void)snprintf(text, sizeof text, "INSERT INTO main.meta VALUES ('cluster', '%s')", cluster);
     status = store_execute(store, text, err);
     return status == STATUS_OK ? remote_commit(store->remote, err) : status;
-}
-
-enum status store_make_empty(struct store **out, const struct store_lead *lead, struct err *err)
-{
-    struct store *store = calloc(1, sizeof *store);
-
-    *out = NULL;
-    if (store != NULL)
-        store->remote = calloc(1, sizeof *store->remote);
-    if (store == NULL || store->remote == NULL) {
-        free(store);
-        return err_set(err, STATUS_MEMORY, 0, "no memory for the state store");
-    }
-    store->disk = &store_disk_usual;
-    store->lock_fd = store->room_fd = -1;
-    store->survives_power = true;
-    (void)snprintf(store->path, sizeof store->path, "the state in etcd under %s", lead->prefix);
-    *out = store;
-    return store_open_memory(store, err);
 }
 
 enum status store_read_principals(const struct store_lead *lead, store_on_principal *on_principal,
