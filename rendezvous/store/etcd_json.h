@@ -22,8 +22,8 @@ struct etcd_reply {
     bool is_full;      /* maintenance/alarm */
     const char *token; /* auth/authenticate; "": none */
     /* watch: */
-    bool is_cancelled;    /* nothing more will come */
-    int64_t compacted;    /* because this revision and earlier ones were dropped; 0: not that */
+    bool is_cancelled; /* nothing more will come */
+    int64_t compacted; /* because this revision and earlier ones were dropped; 0: not that */
     const char *cancel_reason; /* otherwise; "": no reason given */
 };
 
