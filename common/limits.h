@@ -29,6 +29,8 @@
 #define ARRAY_JOBS_MAX 1000u /* of one --array */
 #define ARRAY_INDEX_MAX 999999u
 #define ARRAY_SPEC_BYTES_MAX 256u
+#define AFTER_MAX 16u /* jobs and arrays that one job waits for */
+#define AFTER_SPEC_BYTES_MAX 1152u
 #define QUEUED_PER_USER_DEFAULT 1000u /* waiting jobs of one user */
 #define SHIMS_PER_NODE_MAX 128u
 #define SLOTS_LISTED_MAX 1024u /* in one page of the list of nodes */
@@ -78,6 +80,6 @@
 #define GRACE_DEFAULT_US 30000000u /* from a stop's signal to SIGKILL; as torchrun's */
 
 /* Of the server's store (rendezvous/store); ddpctl upgrade compares it with the server's. */
-#define STORE_SCHEMA_VERSION 7
+#define STORE_SCHEMA_VERSION 8
 
 #endif

@@ -35,8 +35,7 @@
     F(U64, hang_timeout_us, 0, TIME_US_MAX)      /* 0: by its steps; TIME_US_MAX: never */         \
     F(U64, warn_us, 0, DURATION_US_MAX)          /* before the end of its time; 0: no warning */   \
     F(U32, warn_signal, 0, 64)                                                                     \
-    F(LINE, after_job, 0, JOB_NAME_BYTES_MAX - 1) /* it waits for the end of that; "": of none */  \
-    F(BOOL, after_any, 0, 0)                     /* however that ends; else only if it succeeds */ \
+    F(LINE, after, 0, AFTER_SPEC_BYTES_MAX - 1)  /* common/after_spec.h; "": it waits for none */  \
     F(LINE, array, 0, ARRAY_SPEC_BYTES_MAX - 1)  /* common/array_spec.h; "": one job */            \
     F(TEXT, cwd, 1, 4095)                        /* an absolute path, or "stage:HASH" */          \
     F(TEXTS, argv, 1, ARGS_MAX)                                                                    \

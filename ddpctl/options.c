@@ -120,8 +120,13 @@ const struct option_row options_rows[] = {
     TEXT("hang-timeout", hang_timeout, JOB, "TIME|off",
          "start again when nothing has moved for so long (default: 30s or five steps, for "
          "programs that report their steps)"),
-    TEXT("after", after, JOB, "JOB[:ok|:any]",
-         "wait until JOB has succeeded (ok, as without it), or has ended in any way"),
+    {.name = "after",
+     .kind = OPTION_TEXTS,
+     .verbs = JOB,
+     .value = "JOB[:ok|:any],...",
+     OPTION_INTO(struct options, after),
+     .help = "wait until JOB has succeeded (ok, as without it), or has ended in any way; may be "
+             "repeated: all of them, at most 16"},
     TEXT("array", array, VERB_SUBMIT, "INDICES[%N]",
          "one job for each index, as 0-9 or 1,3,7-20:2; %N: at most N at a time; DDP_ARRAY_INDEX "
          "in the environment of its ranks"),

@@ -47,7 +47,7 @@ struct options {
     uint64_t patience_us;
     /* the job */
     const char *nodes, *nproc_per_node, *name, *cwd, *stage;
-    struct option_texts env;
+    struct option_texts env, after;
     bool env_clear, module, no_python, no_store, run_path, virtual_local_rank;
     bool use_env; /* of torch.distributed.launch: LOCAL_RANK is always there */
     const char *role, *rdzv_id, *env_style, *local_rank_arg;
@@ -57,7 +57,7 @@ struct options {
     const char *priority;
     bool wait_for_nodes, replace_stragglers;
     uint32_t spares;
-    const char *hang_timeout, *warn, *after, *array;
+    const char *hang_timeout, *warn, *array;
     bool wait, follow, dry_run, standalone, slurm;
     const char *state_dir, *log_dir, *bindir;
     /* what is shown */

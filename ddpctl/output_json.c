@@ -350,11 +350,8 @@ static void add_submit(cJSON *object, const struct msg_submit *submit)
                        submit->warn_signal);
         (void)cJSON_AddStringToObject(object, "warn", text);
     }
-    if (submit->after_job[0] != '\0') {
-        (void)snprintf(text, sizeof text, "%s:%s", submit->after_job,
-                       submit->after_any ? "any" : "ok");
-        (void)cJSON_AddStringToObject(object, "after", text);
-    }
+    if (submit->after[0] != '\0')
+        (void)cJSON_AddStringToObject(object, "after", submit->after);
     if (submit->array[0] != '\0')
         (void)cJSON_AddStringToObject(object, "array", submit->array);
     (void)cJSON_AddStringToObject(object, "cwd", submit->cwd);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/after_spec.h"
 #include "common/array_spec.h"
 #include "common/options.h"
 #include "common/utf8.h"
@@ -252,18 +253,20 @@ enum status spec_warn_parse(struct spec *spec, const char *text, struct err *err
 enum status spec_after_parse(struct spec *spec, struct arena *arena, const char *text,
                              struct err *err)
 {
-    const char *colon = strchr(text, ':');
-    size_t byte_count = colon ? (size_t)(colon - text) : strlen(text);
+    struct after_spec after;
+    char list[AFTER_SPEC_BYTES_MAX];
+    const int length = snprintf(list, sizeof list, "%s%s%s", spec->after ? spec->after : "",
+                                spec->after ? "," : "", text);
+    enum status status = after_spec_parse(text, &after, err);
 
-    if (byte_count == 0 || byte_count >= JOB_NAME_BYTES_MAX ||
-        (colon && strcmp(colon, ":ok") != 0 && strcmp(colon, ":any") != 0))
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "--after %.80s: a job is expected, as 12, 12:ok (it has succeeded) or "
-                       "12:any (it has ended)",
-                       text);
-    spec->after_any = colon && strcmp(colon, ":any") == 0;
-    spec->after_job = arena_text(arena, text, byte_count);
-    return spec->after_job ? STATUS_OK : no_memory(err);
+    if (status == STATUS_OK) /* with those that were given before it, too */
+        status = length < (int)sizeof list
+                     ? after_spec_parse(list, &after, err)
+                     : err_set(err, STATUS_TOO_BIG, 0, "--after: the list of jobs is too long");
+    if (status != STATUS_OK)
+        return status;
+    spec->after = arena_text(arena, list, (size_t)length);
+    return spec->after ? STATUS_OK : no_memory(err);
 }
 
 enum status spec_priority_parse(const char *text, int32_t *priority, struct err *err)
@@ -380,8 +383,7 @@ enum status spec_request(const struct spec *spec, const char *request_id, const 
         .hang_timeout_us = spec->hang_timeout_us,
         .warn_us = spec->warn_us,
         .warn_signal = spec->warn_signal,
-        .after_job = spec->after_job ? spec->after_job : "",
-        .after_any = spec->after_any,
+        .after = spec->after ? spec->after : "",
         .array = spec->array ? spec->array : "",
         .cwd = cwd,
         .argv = spec->argv,

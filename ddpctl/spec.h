@@ -26,8 +26,7 @@ struct spec {
     uint64_t hang_timeout_us; /* 0: by the steps; TIME_US_MAX: never */
     uint64_t warn_us;         /* 0: none */
     uint32_t warn_signal;
-    const char *after_job; /* number, name or @last; NULL: none */
-    bool after_any;
+    const char *after; /* common/after_spec.h; NULL: none */
     const char *array; /* common/array_spec.h; NULL: one job */
     uint32_t max_restarts;
     uint64_t grace_us, time_limit_us;
@@ -80,7 +79,7 @@ enum status spec_nodes_parse(const char *text, uint32_t *nodes, uint32_t *nodes_
 enum status spec_hang_parse(struct spec *spec, const char *text, struct err *err);
 /* "60s:USR1" */
 enum status spec_warn_parse(struct spec *spec, const char *text, struct err *err);
-/* "12", "name:any"; the job is in `arena`. */
+/* "12,name:any" (common/after_spec.h), beside those that the spec has; the list is in `arena`. */
 enum status spec_after_parse(struct spec *spec, struct arena *arena, const char *text,
                              struct err *err);
 /* "-5", "10": PRIORITY_MIN..PRIORITY_MAX. */

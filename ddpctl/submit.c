@@ -186,8 +186,9 @@ static enum status take_options(struct submission *submission, const struct ctl 
         status = spec_hang_parse(spec, options->hang_timeout, err);
     if (status == STATUS_OK && options->warn)
         status = spec_warn_parse(spec, options->warn, err);
-    if (status == STATUS_OK && options->after)
-        status = spec_after_parse(spec, &submission->arena, options->after, err);
+    spec->after = options->after.count > 0 ? NULL : spec->after; /* not those of the file */
+    for (uint32_t i = 0; status == STATUS_OK && i < options->after.count; i++)
+        status = spec_after_parse(spec, &submission->arena, options->after.items[i], err);
     if (options->array)
         spec->array = options->array;
     if (status == STATUS_OK && options->priority)

@@ -1,14 +1,15 @@
 #include "rendezvous/core/after.h"
 
+#include "rendezvous/core/after_list.h"
 #include "rendezvous/core/state.h"
 
-/* One of those that it waits for has not ended. */
-static bool any_left(const struct rdzv *rdzv, const struct rdzv_record *record)
+/* One of these has not ended. */
+static bool any_left(const struct rdzv *rdzv, const struct rdzv_after_item *item)
 {
-    for (uint32_t i = job_index_from(rdzv, record->after_job); i < rdzv->job_count; i++) {
+    for (uint32_t i = job_index_from(rdzv, item->first); i < rdzv->job_count; i++) {
         const struct job *other = job_at(rdzv, i);
 
-        if (other->record.job_id > record->after_last)
+        if (other->record.job_id > item->last)
             break;
         if (!other->ended)
             return true;
@@ -16,43 +17,82 @@ static bool any_left(const struct rdzv *rdzv, const struct rdzv_record *record)
     return false;
 }
 
+static bool has(const struct rdzv_after_item *item, uint64_t id)
+{
+    return id >= item->first && id <= item->last;
+}
+
 static void set_never(struct rdzv *rdzv, struct job *job)
 {
-    const struct rdzv_record *record = &job->record;
+    struct rdzv_after after;
     const char *state = "is not known any more";
     char text[REASON_BYTES_MAX];
+    uint32_t i = 0;
 
-    if (job->after.failed_state == JOB_FAILED)
+    (void)after_list_read(&job->record, &after);
+    while (i + 1 < after.count &&
+           (after.items[i].any || !has(&after.items[i], job->after_failed_id)))
+        i++;
+    if (job->after_failed_state == JOB_FAILED)
         state = "has failed";
-    else if (job->after.failed_state == JOB_CANCELLED)
+    else if (job->after_failed_state == JOB_CANCELLED)
         state = "was cancelled";
     text_format(text, "job %llu %s, and this one was to start after its success (--after %llu:ok)",
-                (unsigned long long)job->after.failed_id, state,
-                (unsigned long long)record->after_job);
+                (unsigned long long)job->after_failed_id, state,
+                (unsigned long long)after.items[i].first);
     job_set_reason(rdzv, job, text);
+}
+
+uint32_t after_left(const struct rdzv *rdzv, const struct job *job, struct rdzv_after_item *first)
+{
+    struct rdzv_after after;
+    uint32_t count = 0;
+
+    (void)after_list_read(&job->record, &after);
+    for (uint32_t i = after.count; i-- > 0;) {
+        if (!any_left(rdzv, &after.items[i]))
+            continue;
+        *first = after.items[i];
+        count++;
+    }
+    return count;
 }
 
 enum after_answer after_ask(struct rdzv *rdzv, struct job *job)
 {
     struct rdzv_record *record = &job->record;
+    const bool is_list = record->tail[0] != '\0';
     char text[REASON_BYTES_MAX];
+    struct rdzv_after_item first;
 
     assert(job->is_queued);
     if (record->after_job == 0)
         return AFTER_READY;
-    if (!record->after_any && job->after.failed_id != 0) {
+    if (job->after_failed_id != 0) {
         set_never(rdzv, job);
         return AFTER_NEVER;
     }
-    if (any_left(rdzv, record))
+    if (after_left(rdzv, job, &first) > 0)
         return AFTER_WAITS;
-    text_format(text, "job %llu, which it was to start after, has ended",
-                (unsigned long long)record->after_job);
+    text_format(text, "job %llu%s, which it was to start after, %s ended",
+                (unsigned long long)record->after_job, is_list ? " and the others" : "",
+                is_list ? "have" : "has");
     job_log(rdzv, job, text);
-    record->after_job = record->after_last = 0;
+    after_list_clear(record);
     rdzv->after_count--;
     job_set_dirty(rdzv, job);
     return AFTER_READY;
+}
+
+static bool needs_success_of(const struct job *job, uint64_t id)
+{
+    struct rdzv_after after;
+
+    (void)after_list_read(&job->record, &after);
+    for (uint32_t i = 0; i < after.count; i++)
+        if (!after.items[i].any && has(&after.items[i], id))
+            return true;
+    return false;
 }
 
 void after_ended(struct rdzv *rdzv, const struct job *ended)
@@ -64,11 +104,10 @@ void after_ended(struct rdzv *rdzv, const struct job *ended)
     for (uint32_t i = 0; i < rdzv->queue_count; i++) {
         struct job *job = rdzv->queue[i].has_conditions ? &rdzv->jobs[rdzv->queue[i].job] : NULL;
 
-        if (job == NULL || id < job->record.after_job || id > job->record.after_last ||
-            job->after.failed_id != 0)
+        if (job == NULL || job->after_failed_id != 0 || !needs_success_of(job, id))
             continue;
-        job->after.failed_id = id;
-        job->after.failed_state = ended->record.state;
+        job->after_failed_id = id;
+        job->after_failed_state = ended->record.state;
     }
 }
 

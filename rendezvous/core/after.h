@@ -12,12 +12,14 @@
 enum after_answer {
     AFTER_READY, /* it waits for no job */
     AFTER_WAITS,
-    AFTER_NEVER, /* the one that it waits for has not succeeded */
+    AFTER_NEVER, /* one that it waits for has not succeeded */
 };
 
 /* About a job in the queue. The first READY of a job that has waited is stored: it needs
  * JOB_ACTIONS_MAX. With NEVER its reason says why; its end is left to the caller. */
 enum after_answer after_ask(struct rdzv *rdzv, struct job *job);
+/* For how many entries of its list it still waits; *first: the first of them. */
+uint32_t after_left(const struct rdzv *rdzv, const struct job *job, struct rdzv_after_item *first);
 /* A job has ended, and may be one that others wait for. */
 void after_ended(struct rdzv *rdzv, const struct job *ended);
 /* How many jobs of an array run, start, or wait for their next try. */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "rendezvous/core/after_list.h"
 #include "rendezvous/core/state.h"
 
 static bool has_parts(enum job_state state)
@@ -53,9 +54,13 @@ static bool has_twins(const struct rdzv_record *record)
 
 bool check_after(const struct rdzv_record *record)
 {
-    return record->after_job < record->job_id && record->after_last < record->job_id &&
-           (record->after_job == 0) == (record->after_last == 0) &&
-           record->after_last >= record->after_job;
+    struct rdzv_after after;
+    bool is_right = after_list_read(record, &after);
+
+    for (uint32_t i = 0; is_right && i < after.count; i++)
+        is_right = after.items[i].first <= after.items[i].last &&
+                   after.items[i].last < record->job_id && after.items[i].first > 0;
+    return is_right && (record->after_job != 0 || record->after_last == 0);
 }
 
 bool check_array(const struct rdzv_record *record)

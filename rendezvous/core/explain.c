@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/after.h"
 #include "rendezvous/core/failure.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
@@ -162,21 +163,23 @@ void explain_settling(struct rdzv *rdzv, struct job *job)
 
 void explain_after(struct rdzv *rdzv, struct job *job)
 {
-    const struct rdzv_record *record = &job->record;
-    const struct job *other = job_find(rdzv, record->after_job);
-    const uint64_t count = record->after_last - record->after_job + 1;
-    char name[JOB_NAME_BYTES_MAX + 4] = "", text[REASON_BYTES_MAX];
+    struct rdzv_after_item item = {0};
+    const uint32_t left = after_left(rdzv, job, &item);
+    const struct job *other = job_find(rdzv, item.first);
+    const uint64_t count = item.last - item.first + 1;
+    char name[JOB_NAME_BYTES_MAX + 4] = "", more[32] = "", text[REASON_BYTES_MAX];
 
     if (other != NULL)
         (void)snprintf(name, sizeof name, " (%s)", other->record.name);
+    if (left > 1)
+        (void)snprintf(more, sizeof more, ", and for %u more", left - 1);
     if (count > 1)
-        text_format(text, "waits for the %llu jobs of array %llu%s to %s (--after)",
-                    (unsigned long long)count, (unsigned long long)record->after_job, name,
-                    record->after_any ? "end" : "succeed");
+        text_format(text, "waits for the %llu jobs of array %llu%s to %s%s (--after)",
+                    (unsigned long long)count, (unsigned long long)item.first, name,
+                    item.any ? "end" : "succeed", more);
     else
-        text_format(text, "waits for job %llu%s to %s (--after)",
-                    (unsigned long long)record->after_job, name,
-                    record->after_any ? "end" : "succeed");
+        text_format(text, "waits for job %llu%s to %s%s (--after)", (unsigned long long)item.first,
+                    name, item.any ? "end" : "succeed", more);
     job_set_reason(rdzv, job, text);
 }
 

@@ -69,7 +69,8 @@ struct job {
     struct straggler_job pace;
     char slow[REASON_BYTES_MAX]; /* the slowest straggler, for people; empty: none */
     struct failure_note note;
-    struct rdzv_after after; /* first, last: as the record has them */
+    uint64_t after_failed_id;          /* of rdzv_after: the record has the rest, */
+    enum job_state after_failed_state; /* see after_list.h */
 };
 
 /* NULL: no such job in the table. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/after_list.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/core/drains.h"
 #include "rendezvous/core/elastic.h"
@@ -146,7 +147,7 @@ static void refuse_record(struct rdzv *rdzv, const struct rdzv_record *record, c
         job->record.nproc_per_node = 1;
     job->record.nodes_min = job->record.nodes_max = job->record.nodes;
     if (!check_after(record))
-        job->record.after_job = job->record.after_last = 0;
+        after_list_clear(&job->record);
     if (!check_array(record))
         job->record.array_job = job->record.array_count = 0;
     if (record->name[0] == '\0')
@@ -196,7 +197,8 @@ static void on_restore(struct rdzv *rdzv, const struct rdzv_event *event)
     job->record = *record;
     if (record->nodes_max == 0) /* written by a server that did not know of these */
         job->record.nodes_min = job->record.nodes_max = record->nodes;
-    job->after = event->after;
+    job->after_failed_id = event->after.failed_id;
+    job->after_failed_state = event->after.failed_state;
     job->record.parts = gang.places;
     job->gang = gang;
     if (gang.part_count > 0)

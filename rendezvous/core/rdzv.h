@@ -69,18 +69,22 @@ struct rdzv_rank {
     bool joined;
 };
 
-/* What jobs a job waits for (--after). */
+/* What jobs a job waits for (--after): all of these. */
 struct rdzv_after {
-    uint64_t first, last; /* by id; 0: for none */
-    /* one of them that has ended, or is not stored any more, and did not succeed; 0: none */
+    uint32_t count;
+    struct rdzv_after_item {
+        uint64_t first, last; /* by id: one job, or those of an array */
+        bool any;             /* until they have ended; else, have succeeded */
+    } items[AFTER_MAX];
+    /* of those that must succeed, one that has not, or is not stored any more; 0: none */
     uint64_t failed_id;
     enum job_state failed_state; /* failed or cancelled; else it is not stored any more */
 };
 
 /* What has happened; the fields that are set beside now_us, wall_ms, paused_us and type.
  *   TICK           none: the timer, or at any time
- *   RESTORE        record, after (what is known of failed_id): at the start, each stored job that has
- *                  not ended, by rising id
+ *   RESTORE        record, after (failed_id and failed_state alone): at the start, each stored job that
+ *                  has not ended, by rising id
  *   RESTORE_DRAIN  drain: at the start, each stored drain
  *   RESTORED       next_job_id: the last of these; before it no other event comes
  *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event

@@ -46,6 +46,9 @@
     X(U32,   max_restarts,              max_restarts,              SHOWN, 0)                       \
     X(U64,   grace_us,                  grace_us,                  KEPT,  0)                       \
     X(U64,   time_limit_us,             time_limit_us,             KEPT,  0)                       \
+    X(BOOL,  requeue_at_limit,          requeue_at_limit,          KEPT,  0)                       \
+    X(U64,   limited_step,              limited_step,              KEPT,  0) /* see below */       \
+    X(I64,   requeued_ms,               requeued_ms,               KEPT,  0) /* see below */       \
     X(I32,   priority,                  priority,                  KEPT,  0)                       \
     X(I64,   limit_at_ms,               limit_at_ms,               KEPT,  0) /* see below */       \
     X(STATE, state,                     state,                     SHOWN, 0)                       \
@@ -95,6 +98,7 @@
     X(F64,   samples_per_s,             samples_per_s,             SHOWN, 0)
 /* nodes: of the generation at hand, or of the next one; nodes_min..nodes_max: as it was asked for.
  * after_job..after_last: the jobs whose end it waits for (more than one: of an array); 0 once all have ended.
+ * Meanwhile tail, which it has no other use for, has further ones (after_list.h).
  * array_job: the first job of its array, which names it, and the others have the next ids; 0: of none.
  * array_min..array_max: of the indices of the array.
  * stopping: enum stop_cause of the generation at hand; stop_signal and stop_grace_us are what its
@@ -114,6 +118,8 @@
  * told_generation: the newest generation whose ranks have told of a step (hang.h).
  * running_ms: wall clock, when the newest generation that ran had all its ranks running; 0: none has.
  * retry_at_ms: wall clock, restarting: no try before; 0: at once.
+ * limited_step: the newest checkpoint when its time limit was last over, and it went back into the queue;
+ * requeued_ms: when that was, by the wall clock; 0: it has not.
  * limit_at_ms: wall clock, when the time limit of the running generation is over; 0: none.
  * failed_rank, failed_node, tail: the first cause of the last failed generation; rank -1: none, or
  * no rank was the cause. where: the nodes of the newest generation, "node0,node1". */

@@ -279,6 +279,8 @@ static bool has_to_wait(struct rdzv *rdzv, struct pass *pass, struct queued *ent
 
     switch (after_ask(rdzv, job)) {
     case AFTER_WAITS:
+        if (job->record.tail[0] != '\0')
+            entry->told = TOLD_NOTHING; /* they end one by one */
         tell(rdzv, pass, entry, TOLD_AFTER);
         return true;
     case AFTER_NEVER:

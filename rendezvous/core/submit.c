@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "rendezvous/core/after_list.h"
 #include "rendezvous/core/sched.h"
 #include "rendezvous/core/state.h"
 
@@ -100,9 +101,7 @@ static void fill(struct rdzv_record *record, const struct rdzv_event *event)
     record->hang_timeout_us = request->hang_timeout_us;
     record->warn_us = request->warn_us;
     record->warn_signal = request->warn_signal;
-    record->after_any = request->after_any;
-    record->after_job = event->after.first;
-    record->after_last = event->after.last;
+    after_list_write(&event->after, record);
     record->nproc_per_node = request->nproc_per_node;
     record->max_restarts = request->max_restarts;
     record->grace_us = request->grace_us;
@@ -154,7 +153,8 @@ static void add(struct rdzv *rdzv, const struct rdzv_event *event)
     rdzv->next_job_id++;
     fill(&job->record, event);
     fill_array(&job->record, event);
-    job->after = event->after;
+    job->after_failed_id = event->after.failed_id;
+    job->after_failed_state = event->after.failed_state;
     users_add(rdzv, job);
     spare_table_begin(rdzv, job);
     queue_add(rdzv, job);

@@ -114,7 +114,7 @@ void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank)
     msg.job_info.ranks.count = msg.job_info.more_ranks ? RANKS_LISTED_MAX : page.count;
     msg.job_info.failed_rank = record.failed_rank;
     msg.job_info.failed_node = record.failed_node;
-    msg.job_info.tail = record.tail;
+    msg.job_info.tail = record.after_job != 0 ? "" : record.tail; /* see after_list.h */
     msg.job_info.argv = spec.argv;
     msg.job_info.cwd = spec.cwd;
     find_crash(server, &record, &msg.job_info);

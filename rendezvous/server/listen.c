@@ -13,6 +13,7 @@
 
 #include "common/io/dial.h"
 #include "common/log.h"
+#include "rendezvous/core/after_list.h"
 #include "rendezvous/server/advertise.h"
 #include "rendezvous/server/internal.h"
 
@@ -418,8 +419,7 @@ static void restore_job(struct server *server, uint64_t job_id)
         return;
     }
     event.record = &record;
-    event.after = (struct rdzv_after){.first = record.after_job, .last = record.after_last};
-    if (record.after_job != 0)
+    if (record.after_job != 0 && after_list_read(&record, &event.after))
         store_find_failed(server->store, &event.after);
     server_step(server, &event); /* answers nobody, so the arena stays as it is */
     arena_reset(&server->arena);

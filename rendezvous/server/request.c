@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/after_spec.h"
 #include "common/array_spec.h"
 #include "common/log.h"
 #include "rendezvous/server/internal.h"
@@ -22,26 +23,42 @@ static uint64_t find_job(struct peer *peer, const char *text)
 }
 
 /* A job of --after; of an array by its number: all its jobs. False: there is none, and that was answered. */
-static bool find_after(struct peer *peer, const struct msg_submit *submit, struct rdzv_after *after)
+static bool find_after(struct peer *peer, const struct after_spec_item *wanted,
+                       struct rdzv_after_item *item)
 {
-    struct store *store = peer->server->store;
     struct rdzv_record record;
-    uint64_t job_id;
+    uint64_t job_id = find_job(peer, wanted->job);
 
-    if (submit->after_job[0] == '\0')
-        return true;
-    job_id = find_job(peer, submit->after_job);
     if (job_id == 0)
         return false;
     arena_reset(&peer->server->arena);
-    if (!store_get_job(store, job_id, &peer->server->arena, &record))
+    if (!store_get_job(peer->server->store, job_id, &peer->server->arena, &record))
         return false;
-    after->first = after->last = job_id;
-    if (array_spec_is_whole(submit->after_job, record.array_job)) {
-        after->first = record.array_job;
-        after->last = record.array_job + record.array_count - 1;
+    *item = (struct rdzv_after_item){.first = job_id, .last = job_id, .any = wanted->any};
+    if (array_spec_is_whole(wanted->job, record.array_job)) {
+        item->first = record.array_job;
+        item->last = record.array_job + record.array_count - 1;
     }
-    store_find_failed(store, after);
+    return true;
+}
+
+/* False: that was answered. */
+static bool find_all_after(struct peer *peer, const struct msg_submit *submit,
+                           struct rdzv_after *after)
+{
+    struct after_spec spec;
+    struct err err;
+
+    if (submit->after[0] == '\0')
+        return true;
+    if (after_spec_parse(submit->after, &spec, &err) != STATUS_OK) {
+        peer_error(peer, "bad_request", "see ddpctl submit --help", "%s", err.text);
+        return false;
+    }
+    for (; after->count < spec.count; after->count++)
+        if (!find_after(peer, &spec.items[after->count], &after->items[after->count]))
+            return false;
+    store_find_failed(peer->server->store, after);
     return true;
 }
 
@@ -91,7 +108,7 @@ static void on_submit(struct peer *peer, const struct msg *msg)
         peer_send(peer, &answer);
         return;
     }
-    if (stage_check_cwd(peer, msg->submit.cwd) && find_after(peer, &msg->submit, &event.after))
+    if (stage_check_cwd(peer, msg->submit.cwd) && find_all_after(peer, &msg->submit, &event.after))
         submit_all(peer, &event);
 }
 

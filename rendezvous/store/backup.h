@@ -1,7 +1,7 @@
 /* A state as one file, from either kind of store to either kind.
  *
  * The file: "ddp-backup 1\n", then parts, each a letter, the number of its bytes, and these:
- *   H  what it is a backup of: "schema=7 moved=0 made_ms=... cluster=... version=..."
+ *   H  what it is a backup of: "schema=8 moved=0 made_ms=... cluster=... version=..."
  *   T  a table: "NAME COLUMN,COLUMN,..."; the rows behind it are of this table
  *   R  a row (rows.h), with layout 1
  *   E  how many rows there are

@@ -53,7 +53,8 @@
         FAILURE_COLUMN, FAILURE_CLASS_COLUMN, ) " PRIMARY KEY (job_id, generation));"
 #define RESERVE_SQL "CREATE TABLE reserve (bytes BLOB);" /* see room.c */
 /* On columns that the oldest versions do not have. */
-#define LATER_SQL "CREATE INDEX jobs_array ON jobs (array_job, array_index) WHERE array_job <> 0;"
+#define LATER_SQL                                                                                  \
+    "CREATE INDEX IF NOT EXISTS jobs_array ON jobs (array_job, array_index) WHERE array_job <> 0;"
 /* Version STORE_SCHEMA_VERSION. A change of it needs a step from the version before. In pieces, as the
  * language has a limit for the length of a string. */
 /* clang-format off */
@@ -85,7 +86,7 @@ static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
     " FROM old_request_ids r JOIN jobs j ON j.id = r.job_id;"
     "DROP TABLE old_request_ids;" PRINCIPALS_SQL,
     RESERVE_SQL, "ALTER TABLE ranks ADD COLUMN failed_ms INTEGER NOT NULL DEFAULT 0;" FAILURES_SQL,
-    "ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '{}'",
+    "ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '{}'", "",
     "", /* columns of jobs alone, see add_columns */
 };
 

@@ -272,12 +272,12 @@ uint64_t store_find_job(struct store *store, const char *text, struct store_view
     return read_id(store, stmt);
 }
 
-void store_find_failed(struct store *store, struct rdzv_after *after)
+static void find_failed(struct store *store, const struct rdzv_after_item *item,
+                        struct rdzv_after *after)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_FAILED);
-    const int64_t first = (int64_t)after->first, last = (int64_t)after->last;
+    const int64_t first = (int64_t)item->first, last = (int64_t)item->last;
 
-    after->failed_id = 0;
     (void)sqlite3_bind_int64(stmt, 1, first);
     (void)sqlite3_bind_int64(stmt, 2, last);
     if (store_row(store, stmt, "look for a job in")) {
@@ -292,10 +292,18 @@ void store_find_failed(struct store *store, struct rdzv_after *after)
     (void)sqlite3_bind_int64(stmt, 2, last);
     if (store_row(store, stmt, "count the jobs of") &&
         sqlite3_column_int64(stmt, 0) <= last - first) {
-        after->failed_id = after->first;
+        after->failed_id = item->first;
         after->failed_state = JOB_QUEUED;
     }
     (void)sqlite3_reset(stmt);
+}
+
+void store_find_failed(struct store *store, struct rdzv_after *after)
+{
+    after->failed_id = 0;
+    for (uint32_t i = 0; i < after->count && after->failed_id == 0; i++)
+        if (!after->items[i].any)
+            find_failed(store, &after->items[i], after);
 }
 
 bool store_find_request(struct store *store, const char *request_id, const char *user,

@@ -153,8 +153,8 @@ bool store_find_request(struct store *store, const char *request_id, const char 
                         uint64_t *job_id);
 /* "12" (a number), "12_3" (of an array), "@last" or a name: the newest of it. 0: none that this viewer may see. */
 uint64_t store_find_job(struct store *store, const char *text, struct store_viewer viewer);
-/* Of the jobs with these ids, one that has failed, was cancelled or is not there any more: `failed_id` and
- * `failed_state` of `after`, whose `first` and `last` they are. */
+/* Of the jobs of a list, one that has failed, was cancelled or is not there any more: `failed_id` and
+ * `failed_state` of `after`. Of its items those alone that must succeed. */
 void store_find_failed(struct store *store, struct rdzv_after *after);
 /* Its parts are in `arena`. */
 bool store_get_job(struct store *store, uint64_t job_id, struct arena *arena,

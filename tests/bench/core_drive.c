@@ -74,7 +74,7 @@ double core_drive_submit(struct core_drive *drive, uint32_t nodes, uint32_t npro
                                      .nodes = nodes,
                                      .nproc_per_node = nproc,
                                      .cwd = "/",
-                                     .after_job = "",
+                                     .after = "",
                                      .argv = {argv, 1}};
     return core_drive_step(
         drive,

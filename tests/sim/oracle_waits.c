@@ -19,22 +19,27 @@ bool oracle_waits_in_vain(const struct sim *sim, const struct sim_client *client
 {
     bool has_failed = false;
 
-    for (uint64_t id = client->after_id; id != 0 && id <= client->after_last; id++) {
-        const struct rdzv_record *other = record_of(sim, id);
+    for (uint32_t i = 0; i < SIM_AFTER_MAX; i++) {
+        const struct sim_after *wanted = &client->after[i];
 
-        has_failed = has_failed || (other != NULL &&
-                                    (other->state == JOB_FAILED || other->state == JOB_CANCELLED));
+        for (uint64_t id = wanted->first; id != 0 && id <= wanted->last && !wanted->any; id++) {
+            const struct rdzv_record *other = record_of(sim, id);
+
+            has_failed =
+                has_failed ||
+                (other != NULL && (other->state == JOB_FAILED || other->state == JOB_CANCELLED));
+        }
     }
-    return has_failed && !client->after_any && !is_old(sim, client->job_id);
+    return has_failed && !is_old(sim, client->job_id);
 }
 
-static void check_ended(struct sim *sim, const struct sim_client *client,
+static void check_ended(struct sim *sim, const struct sim_after *wanted,
                         const struct rdzv_record *after, uint64_t id)
 {
     const struct rdzv_record *other = record_of(sim, id);
 
     if (other == NULL || other->state == JOB_SUCCEEDED ||
-        (client->after_any && rdzv_state_is_final(other->state)))
+        (wanted->any && rdzv_state_is_final(other->state)))
         return;
     sim_fail(sim, "after", "job %llu starts, and job %llu, which it waits for, is %s",
              (unsigned long long)after->job_id, (unsigned long long)id,
@@ -47,8 +52,9 @@ static void check_after(struct sim *sim, const struct rdzv_record *after)
 
     if (after->generation != 1 || after->part_count == 0)
         return;
-    for (uint64_t id = client->after_id; id != 0 && id <= client->after_last; id++)
-        check_ended(sim, client, after, id);
+    for (uint32_t i = 0; i < SIM_AFTER_MAX; i++)
+        for (uint64_t id = client->after[i].first; id != 0 && id <= client->after[i].last; id++)
+            check_ended(sim, &client->after[i], after, id);
 }
 
 static bool is_waiting(const struct rdzv_record *record)

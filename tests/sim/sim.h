@@ -193,6 +193,8 @@ struct sim_disk {
 /* One job as its user sees it. */
 #define SIM_GROW_US (5 * SECOND_US)
 
+#define SIM_AFTER_MAX 3u
+
 struct sim_client {
     char request_id[REQUEST_ID_CHARS + 1];
     uint32_t nodes, nodes_min, nproc; /* nodes_min: below nodes in an elastic job */
@@ -211,9 +213,11 @@ struct sim_client {
     uint32_t array_at_most; /* at a time; 0: all */
     uint64_t again_us;      /* its workers tell their progress again so often; 0: not */
     uint64_t warn_us; /* its workers get SIM_WARN_SIGNAL so long before the time limit; 0: never */
-    uint32_t after;   /* another client + 1, whose jobs these wait for; 0: none */
-    bool after_any;   /* however they end */
-    uint64_t after_id, after_last; /* asked for; 0: those were not acknowledged yet, so nothing */
+    struct sim_after {
+        uint32_t client;      /* another one + 1, whose jobs these wait for; 0: none */
+        bool any;             /* however they end */
+        uint64_t first, last; /* asked for; 0: those were not acknowledged yet, so nothing */
+    } after[SIM_AFTER_MAX];
 };
 
 #define SIM_WARN_SIGNAL 10u
@@ -345,7 +349,8 @@ int64_t server_wall_ms(const struct sim *sim);
 
 /* sim_jobs.c */
 /* What the store would say of the jobs that another one waits for. */
-struct rdzv_after jobs_after(const struct sim *sim, uint64_t first, uint64_t last);
+/* What is known of them, as rendezvous/store/jobs.c finds it. */
+void jobs_find_failed(const struct sim *sim, struct rdzv_after *after);
 void client_start(struct sim *sim, uint32_t client);
 /* The client of a job; the first where there is none. */
 const struct sim_client *client_of(const struct sim *sim, uint64_t job_id);

@@ -41,29 +41,47 @@ const struct sim_client *client_of(const struct sim *sim, uint64_t job_id)
     return row == NULL ? &sim->clients[0] : client_of_record(sim, &row->record);
 }
 
-struct rdzv_after jobs_after(const struct sim *sim, uint64_t first, uint64_t last)
+static bool has_failed(const struct sim_row *row)
 {
-    struct rdzv_after after = {.first = first, .last = last};
-
-    for (uint64_t id = first; id != 0 && id <= last && after.failed_id == 0; id++) {
-        const struct sim_row *row = disk_row(sim, id);
-
-        if (row != NULL && row->record.state != JOB_FAILED && row->record.state != JOB_CANCELLED)
-            continue;
-        after.failed_id = id;
-        after.failed_state = row == NULL ? JOB_QUEUED : row->record.state;
-    }
-    return after;
+    return row == NULL || row->record.state == JOB_FAILED || row->record.state == JOB_CANCELLED;
 }
 
-static void ask_for_others(struct sim *sim, struct sim_client *client)
+void jobs_find_failed(const struct sim *sim, struct rdzv_after *after)
 {
-    const struct sim_client *other = client->after == 0 ? NULL : &sim->clients[client->after - 1];
+    for (uint32_t i = 0; i < after->count; i++) {
+        const struct rdzv_after_item *item = &after->items[i];
 
-    if (other == NULL || client->after_id != 0 || !other->acked)
-        return;
-    client->after_id = other->job_id;
-    client->after_last = other->job_id + client_job_count(other) - 1;
+        for (uint64_t id = item->first; !item->any && id <= item->last; id++) {
+            const struct sim_row *row = disk_row(sim, id);
+
+            if (after->failed_id != 0 || !has_failed(row))
+                continue;
+            after->failed_id = id;
+            after->failed_state = row == NULL ? JOB_QUEUED : row->record.state;
+        }
+    }
+}
+
+/* Once for each client: a retry asks for the same. */
+static struct rdzv_after ask_for_others(struct sim *sim, struct sim_client *client)
+{
+    struct rdzv_after after = {0};
+
+    for (uint32_t i = 0; i < SIM_AFTER_MAX; i++) {
+        struct sim_after *wanted = &client->after[i];
+        const struct sim_client *other =
+            wanted->client == 0 ? NULL : &sim->clients[wanted->client - 1];
+
+        if (other != NULL && wanted->first == 0 && other->acked) {
+            wanted->first = other->job_id;
+            wanted->last = other->job_id + client_job_count(other) - 1;
+        }
+        if (wanted->first != 0)
+            after.items[after.count++] =
+                (struct rdzv_after_item){wanted->first, wanted->last, wanted->any};
+    }
+    jobs_find_failed(sim, &after);
+    return after;
 }
 
 /* One step for each job of an array, as rendezvous/server/request.c; the last one commits all. */
@@ -108,17 +126,15 @@ static void submit(struct sim *sim, uint32_t index)
         .wait_for_nodes = true,
         .cwd = "/",
         .argv = {.items = argv, .count = 1},
-        .after_any = client->after_any,
         .warn_us = client->warn_us,
         .warn_signal = client->warn_us == 0 ? 0 : SIM_WARN_SIGNAL,
     };
-    ask_for_others(sim, client);
     submit_all(sim, client,
                (struct rdzv_event){.type = RDZV_EVENT_SUBMIT,
                                    .client = index + 1,
                                    .msg = &msg,
                                    .user = "u",
-                                   .after = jobs_after(sim, client->after_id, client->after_last)});
+                                   .after = ask_for_others(sim, client)});
 }
 
 static void try_submit(struct sim *sim, const struct sim_event *event)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/core/after_list.h"
 #include "tests/sim/oracle.h"
 
 #define BEAT_US 1000000u
@@ -323,12 +324,14 @@ static void load(struct sim *sim)
             sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &disk->drains[i]});
     for (uint64_t id = 1; id <= disk->last_job_id && sim->server.alive; id++) {
         const struct sim_row *row = disk_row(sim, id);
+        struct rdzv_event event = {.type = RDZV_EVENT_RESTORE};
 
-        if (row != NULL && row->record.ended_ms == 0)
-            server_step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE,
-                                                 .record = &row->record,
-                                                 .after = jobs_after(sim, row->record.after_job,
-                                                                     row->record.after_last)});
+        if (row == NULL || row->record.ended_ms != 0)
+            continue;
+        event.record = &row->record;
+        if (after_list_read(event.record, &event.after))
+            jobs_find_failed(sim, &event.after);
+        server_step(sim, event);
     }
     server_step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORED,
                                          .next_job_id = disk->last_job_id + 1});

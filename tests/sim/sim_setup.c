@@ -32,15 +32,20 @@ static uint32_t choose_spares(const struct sim *sim, uint32_t index)
     return sim->has_spares && mixed >> 63 == 0 ? 1 + (uint32_t)(mixed >> 60 & 1) : 0;
 }
 
-/* Every sixth job waits for one before it, if that was submitted by then. Not drawn either. */
+/* Every sixth job waits for one before it, or for up to three, if those were submitted by then. Not drawn
+ * either. */
 static void choose_after(const struct sim *sim, struct sim_client *client, uint32_t index)
 {
-    const uint64_t mixed = (sim->seed * 37 + index + 7) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t mixed = (sim->seed * 37 + index + 7) * UINT64_C(0x9e3779b97f4a7c15);
+    const uint32_t count = 1 + (uint32_t)(mixed >> 56) % SIM_AFTER_MAX;
 
     if (index == 0 || (mixed >> 40) % 6 != 0)
         return;
-    client->after = 1 + (uint32_t)(mixed >> 32 & 0xff) % index;
-    client->after_any = (mixed >> 50 & 1) != 0;
+    for (uint32_t i = 0; i < count; i++) {
+        client->after[i].client = 1 + (uint32_t)(mixed >> 32 & 0xff) % index;
+        client->after[i].any = (mixed >> 50 & 1) != 0;
+        mixed = (mixed + i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    }
 }
 
 /* Every fifth client submits an array, every other time limit has a warning, and a third of the programs tell

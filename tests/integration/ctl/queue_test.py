@@ -42,7 +42,27 @@ def jobs_after_others():
         equal(cluster.ctl("wait", behind).returncode, 125)
         assert "was cancelled" in cluster.status(behind)["reason"]
 
-        refused = cluster.ctl("submit", "--after", "99", "--", "true")
+        several = [cluster.submit("--name", f"part{i}", "--", "sleep", "600") for i in range(2)]
+        joined = cluster.submit("--after", f"{several[0]}:any,{failed}:any", "--after", "part1:any", "--", "true")
+        strict = cluster.submit("--after", f"{several[0]}:any", "--after", several[1], "--", "true")
+        equal(cluster.status(joined)["reason"], f"waits for job {several[0]} (part0) to end, and for 1 more (--after)")
+        assert f"{failed}-{failed}" not in cluster.ctl("status", joined, "--json").stdout  # how the list is stored
+        cluster.kill_server()  # the list is stored
+        cluster.start_server()
+        equal(cluster.ctl("cancel", "--now", "--wait", several[0]).returncode, 0)
+        equal(states(cluster, joined, strict), ["queued", "queued"])
+        equal(cluster.ctl("cancel", "--now", "--wait", several[1]).returncode, 0)
+        equal(cluster.ctl("wait", joined).returncode, 0)
+        equal(cluster.ctl("wait", strict).returncode, 125)
+        equal(cluster.status(strict)["reason"],
+              f"job {several[1]} was cancelled, and this one was to start after its success (--after {several[1]}:ok)")
+        dry = cluster.ctl("submit", "--after", "1:any,part0", "--after", "2", "--dry-run", "--json", "--", "true")
+        equal(json.loads(dry.stdout)["after"], "1:any,part0,2")
+        many = cluster.ctl("submit", "--after", ",".join(["1"] * 17), "--", "true")
+        equal(many.returncode, 2)
+        assert "16 others at most" in many.stderr, many.stderr
+
+        refused = cluster.ctl("submit", "--after", "1,99", "--", "true")
         equal((refused.returncode, refused.stdout), (3, ""))
         assert "there is no job 99" in refused.stderr, refused.stderr
         refused = cluster.ctl("submit", "--after", "1:never", "--", "true")

@@ -171,7 +171,7 @@ TEST(submitted)
                                 .max_restarts = 3,
                                 .grace_us = 10000000,
                                 .cwd = "/home/ada",
-                                .after_job = "",
+                                .after = "",
                                 .argv = {.items = words, .count = 2},
                                 .env = {.items = env, .count = 1}};
     struct buf out = {0};

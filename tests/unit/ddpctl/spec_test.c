@@ -104,11 +104,16 @@ TEST(times_warnings_and_jobs_before)
     CHECK_EQ(spec_warn_parse(&spec, "60s:NO", &err), STATUS_BAD_INPUT);
     CHECK_EQ(spec_warn_parse(&spec, ":USR1", &err), STATUS_BAD_INPUT);
     CHECK_EQ(spec_after_parse(&spec, &arena, "@last:any", &err), STATUS_OK);
-    CHECK(spec.after_any && strcmp(spec.after_job, "@last") == 0);
-    CHECK_EQ(spec_after_parse(&spec, &arena, "12", &err), STATUS_OK);
-    CHECK(!spec.after_any && strcmp(spec.after_job, "12") == 0);
+    CHECK_STR(spec.after, "@last:any");
+    CHECK_EQ(spec_after_parse(&spec, &arena, "12,13:ok", &err), STATUS_OK);
+    CHECK_STR(spec.after, "@last:any,12,13:ok");
     CHECK_EQ(spec_after_parse(&spec, &arena, "12:bad", &err), STATUS_BAD_INPUT);
     CHECK_EQ(spec_after_parse(&spec, &arena, ":any", &err), STATUS_BAD_INPUT);
+    CHECK_STR(spec.after, "@last:any,12,13:ok");
+    for (uint32_t i = 3; i < AFTER_MAX; i++)
+        CHECK_EQ(spec_after_parse(&spec, &arena, "1", &err), STATUS_OK);
+    CHECK_EQ(spec_after_parse(&spec, &arena, "1", &err), STATUS_TOO_BIG);
+    CHECK_STR(err.text, "--after: a job can wait for 16 others at most; an array counts as one");
 }
 
 static void expect_name(const char *const *words, uint32_t count, const char *expected)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/after_list.h"
 #include "tests/lib/test.h"
 
 #define ADMIN true
@@ -29,6 +30,7 @@ static void begin(uint32_t slots, uint32_t max_queued)
 struct wanted {
     uint64_t after, last;
     bool any;
+    struct rdzv_after_item more; /* it waits for these, too */
     int32_t priority;
     struct rdzv_after known;
 };
@@ -47,10 +49,12 @@ static uint64_t submit(struct wanted wanted)
                                      .name = "job",
                                      .nodes = 1,
                                      .nproc_per_node = 1,
-                                     .priority = wanted.priority,
-                                     .after_any = wanted.any};
-    event.after.first = wanted.after;
-    event.after.last = wanted.last != 0 ? wanted.last : wanted.after;
+                                     .priority = wanted.priority};
+    if (wanted.after != 0)
+        event.after.items[event.after.count++] = (struct rdzv_after_item){
+            wanted.after, wanted.last != 0 ? wanted.last : wanted.after, wanted.any};
+    if (wanted.more.first != 0)
+        event.after.items[event.after.count++] = wanted.more;
     step(event);
     return find(RDZV_REPLY_SUBMITTED) == NULL ? 0 : find(RDZV_REPLY_SUBMITTED)->job_id;
 }
@@ -176,8 +180,7 @@ TEST(the_wait_goes_on_in_a_restarted_server)
                                  .failed_rank = -1,
                                  .after_job = 2,
                                  .after_last = 4};
-    struct rdzv_after failed = {
-        .first = 2, .last = 4, .failed_id = 3, .failed_state = JOB_CANCELLED};
+    struct rdzv_after failed = {.failed_id = 3, .failed_state = JOB_CANCELLED};
 
     begin_with(8, 4);
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
@@ -197,6 +200,119 @@ TEST(the_wait_goes_on_in_a_restarted_server)
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 6});
     CHECK_STR(record_of(5)->reason, "job 3 is not known any more, and this one was to start after "
                                     "its success (--after 2:ok)");
+}
+
+TEST(a_job_waits_for_all_of_several)
+{
+    uint64_t first, second, third, fourth;
+
+    begin(4, 0);
+    first = submit((struct wanted){0});
+    second = submit((struct wanted){0});
+    third = submit((struct wanted){.after = first, .more = {second, second, .any = true}});
+    fourth = submit((struct wanted){.after = second, .any = true, .more = {third, third, false}});
+    CHECK_STR(record_of(third)->reason,
+              "waits for job 1 (job) to succeed, and for 1 more (--after)");
+    CHECK_STR(record_of(third)->tail, "2-2:any");
+    end(first, 0);
+    CHECK_EQ(state_of(third), JOB_QUEUED); /* the other one runs */
+    CHECK_STR(record_of(third)->reason, "waits for job 2 (job) to end (--after)");
+    end(second, 1);
+    CHECK_EQ(state_of(third), JOB_STARTING);
+    CHECK_STR(record_of(third)->tail, "");
+    CHECK_EQ(state_of(fourth), JOB_QUEUED);
+    end(third, 1); /* not the first of the list */
+    CHECK_EQ(state_of(fourth), JOB_CANCELLED);
+    CHECK_STR(record_of(fourth)->reason,
+              "job 3 has failed, and this one was to start after its success (--after 3:ok)");
+}
+
+TEST(one_of_several_that_fails_ends_the_wait_for_all)
+{
+    uint64_t first, second, third;
+
+    begin(4, 0);
+    first = submit((struct wanted){0});
+    second = submit((struct wanted){0});
+    third = submit((struct wanted){.after = first, .more = {second, second, false}});
+    end(second, 1);
+    CHECK_EQ(state_of(third), JOB_CANCELLED);
+    CHECK_EQ(state_of(first), JOB_STARTING);
+}
+
+TEST(a_restarted_server_waits_for_all_of_several)
+{
+    struct rdzv_record record = {.job_id = 5,
+                                 .name = "stored",
+                                 .user = "ann",
+                                 .nodes = 1,
+                                 .nproc_per_node = 1,
+                                 .failed_rank = -1,
+                                 .after_job = 2,
+                                 .after_last = 2,
+                                 .tail = "3-3:any 4-4:ok"};
+    struct rdzv_record other = {.job_id = 4,
+                                .name = "other",
+                                .user = "ann",
+                                .nodes = 1,
+                                .nproc_per_node = 1,
+                                .failed_rank = -1};
+
+    begin_with(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &other});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 6});
+    CHECK_STR(record_of(5)->reason, "waits for job 4 (other) to succeed (--after)");
+    cancel(4);
+    CHECK_STR(record_of(5)->reason,
+              "job 4 was cancelled, and this one was to start after its success (--after 4:ok)");
+}
+
+TEST(a_damaged_list_of_jobs_is_refused)
+{
+    static const char *const bad[] = {
+        "3-3",     "x",      "3-3:ok ",      "3-3:ok  4-4:ok",
+        "4-3:ok",  "0-3:ok", "3-5:any",      "3-3:never",
+        "3-3:ok,", "-3:ok",  "3-3:ok4-4:ok", "3-99999999999999999999:ok"};
+    char many[128] = "3-3:ok";
+
+    for (size_t i = 0; i <= sizeof bad / sizeof bad[0]; i++) {
+        struct rdzv_record record = {.job_id = 5,
+                                     .name = "stored",
+                                     .nodes = 1,
+                                     .nproc_per_node = 1,
+                                     .failed_rank = -1,
+                                     .after_job = 2,
+                                     .after_last = 2};
+
+        for (uint32_t k = 1; k < AFTER_MAX; k++)
+            (void)strcat(many, " 3-3:ok");
+        (void)snprintf(record.tail, sizeof record.tail, "%s",
+                       i < sizeof bad / sizeof bad[0] ? bad[i] : many);
+        many[6] = '\0';
+        begin_with(8, 4);
+        step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+        CHECK_STR(record_of(5)->reason,
+                  "it could not be restored: it waits for jobs that are not before it");
+    }
+}
+
+TEST(the_longest_list_of_jobs_is_stored)
+{
+    struct rdzv_after after = {.count = AFTER_MAX}, read;
+    struct rdzv_record record = {0};
+
+    for (uint32_t i = 0; i < AFTER_MAX; i++)
+        after.items[i] = (struct rdzv_after_item){JOB_ID_MAX - i, JOB_ID_MAX, true};
+    after_list_write(&after, &record);
+    CHECK(after_list_read(&record, &read));
+    CHECK_EQ(read.count, AFTER_MAX);
+    for (uint32_t i = 0; i < AFTER_MAX; i++)
+        CHECK(read.items[i].first == JOB_ID_MAX - i && read.items[i].last == JOB_ID_MAX &&
+              read.items[i].any);
+    after.count = 1;
+    after_list_write(&after, &record);
+    CHECK_STR(record.tail, "");
 }
 
 TEST(a_record_that_waits_for_a_later_job_is_refused)

@@ -514,15 +514,15 @@ static void arrive(struct played *job)
                                  .name = "job",
                                  .nodes = job->nodes,
                                  .nproc_per_node = job->nproc,
-                                 .priority = job->priority,
-                                 .after_any = job->after_any}};
+                                 .priority = job->priority}};
     struct rdzv_event event = {.type = RDZV_EVENT_SUBMIT, .client = 7, .msg = &msg, .user = "ann"};
 
     if (job->after != 0) { /* as the edge finds it in the store */
         const struct played *other = &played[job->after - 1];
 
-        event.after = (struct rdzv_after){.first = other->id, .last = other->id};
-        if (other->state == OVER && !other->has_succeeded)
+        event.after = (struct rdzv_after){
+            .count = 1, .items = {{.first = other->id, .last = other->id, .any = job->after_any}}};
+        if (other->state == OVER && !other->has_succeeded && !job->after_any)
             event.after.failed_id = other->id;
         event.after.failed_state = JOB_FAILED;
     }

@@ -99,19 +99,25 @@ TEST(the_command_of_an_array_is_there_as_long_as_one_of_its_jobs)
 TEST(what_has_not_succeeded_is_found)
 {
     struct store *store = fill();
-    struct rdzv_after after = {.first = 1, .last = 1};
+    struct rdzv_after after = {.count = 1, .items = {{.first = 1, .last = 1}}};
 
     store_find_failed(store, &after);
     CHECK_EQ(after.failed_id, 0);
-    after = (struct rdzv_after){.first = 2, .last = 4};
+    after.items[0] = (struct rdzv_after_item){.first = 2, .last = 4};
     store_find_failed(store, &after);
     CHECK_EQ(after.failed_id, 3);
     CHECK_EQ(after.failed_state, JOB_CANCELLED);
-    after = (struct rdzv_after){.first = 5, .last = 5}; /* it has not ended */
+    after.items[0].any = true; /* it needs no success of those */
+    after.items[1] = (struct rdzv_after_item){.first = 5, .last = 5}; /* it has not ended */
+    after.count = 2;
     store_find_failed(store, &after);
     CHECK_EQ(after.failed_id, 0);
+    after.items[2] = (struct rdzv_after_item){.first = 3, .last = 3};
+    after.count = 3;
+    store_find_failed(store, &after);
+    CHECK_EQ(after.failed_id, 3);
     expire(store, 2);
-    after = (struct rdzv_after){.first = 1, .last = 1};
+    after = (struct rdzv_after){.count = 1, .items = {{.first = 1, .last = 1}}};
     store_find_failed(store, &after);
     CHECK_EQ(after.failed_id, 1); /* it is not there any more */
     CHECK(after.failed_state != JOB_SUCCEEDED);

@@ -169,6 +169,30 @@ TEST(version_2_is_brought_up)
     check_upgrade(1);
 }
 
+/* Version 7 had fewer columns of jobs, and the index of arrays already. */
+TEST(version_7_is_brought_up)
+{
+    struct store *store = open_or_fail(test_dir());
+    const struct store_viewer ann = {.user = "ann"};
+    struct rdzv_record job;
+
+    store_close(&store);
+    execute("ALTER TABLE jobs DROP COLUMN requeue_at_limit;"
+            "ALTER TABLE jobs DROP COLUMN limited_step;"
+            "ALTER TABLE jobs DROP COLUMN requeued_ms;"
+            "PRAGMA user_version = 7;"
+            "INSERT INTO jobs (id, name, user, state, nodes, after_job, after_last) VALUES"
+            " (7, 'waits', 'ann', 'queued', 1, 3, 4)");
+    for (int i = 0; i < 2; i++) {
+        store = open_or_fail(test_dir());
+        CHECK_EQ(store_find_job(store, "waits", ann), 7);
+        CHECK(store_get_job(store, 7, &records, &job));
+        CHECK(job.after_job == 3 && job.after_last == 4 && !job.after_any);
+        CHECK(!job.requeue_at_limit && job.limited_step == 0 && job.requeued_ms == 0);
+        store_close(&store);
+    }
+}
+
 /* Half of an upgrade is none: the file stays as it was. */
 TEST(an_upgrade_that_fails_changes_nothing)
 {
