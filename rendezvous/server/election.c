@@ -235,6 +235,13 @@ static void note_problem(struct election *election, const char *text)
     uv_mutex_unlock(&election->lock);
 }
 
+/* etcd gives and renews leases for anybody: that does not tell whether user and password are good. */
+static bool tells_all_is_well(const struct election *election, enum leader_request request)
+{
+    return request == LEADER_ANNOUNCE || request == LEADER_CLAIM || request == LEADER_READ ||
+           election->leader.state == LEADER_LEADING;
+}
+
 static struct leader_event carry_out(struct election *election, const struct leader_action *action)
 {
     struct leader_event event = {.type = LEADER_EVENT_ANSWER, .sent_us = clock_boot_us()};
@@ -242,7 +249,8 @@ static struct leader_event carry_out(struct election *election, const struct lea
 
     arena_reset(&election->arena);
     event.is_ok = request(election, action, &event, &err) == STATUS_OK;
-    note_problem(election, event.is_ok ? "" : err.text);
+    if (!event.is_ok || tells_all_is_well(election, action->request))
+        note_problem(election, event.is_ok ? "" : err.text);
     return event;
 }
 

@@ -34,14 +34,14 @@ static void log_changes(struct member *member, const struct election_view *view)
     const char *leader = view->count > 0 && view->servers[0].leads ? view->servers[0].address : "";
     const uint64_t now_us = clock_boot_us();
 
-    if (strcmp(view->problem, member->problem) != 0) {
-        if (view->problem[0] == '\0')
-            log_line(LOG_INFO, LOG_ABOUT_NONE, "etcd answers again");
-        else if (member->problem[0] == '\0' || now_us >= member->problem_at_us + PROBLEM_EVERY_US) {
-            log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s; trying again", view->problem);
-            member->problem_at_us = now_us;
-        }
+    if (view->problem[0] == '\0' && member->problem[0] != '\0') {
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "etcd answers again");
+        member->problem[0] = '\0';
+    } else if (strcmp(view->problem, member->problem) != 0 &&
+               (member->problem[0] == '\0' || now_us >= member->problem_at_us + PROBLEM_EVERY_US)) {
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s; trying again", view->problem);
         memcpy(member->problem, view->problem, sizeof member->problem);
+        member->problem_at_us = now_us;
     }
     if (view->problem[0] != '\0' || strcmp(leader, member->leader) == 0)
         return;

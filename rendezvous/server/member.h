@@ -34,8 +34,8 @@ struct member {
     int lock_fd;           /* of the state directory; 0: none */
     struct etcd_place place;
     char bound[4200];       /* of TCP; a port that was free is used again */
-    char problem[256];      /* of etcd, seen last */
-    uint64_t problem_at_us; /* when one was said */
+    char problem[256];      /* of etcd, said last */
+    uint64_t problem_at_us; /* when it was said */
     char leader[320];       /* likewise */
     bool is_ending;
 };

@@ -285,20 +285,30 @@ class Cluster:
             print("skipped: etcd is not installed (Debian: etcd-server)")
             sys.exit(77)
         self.build, self.folder = build, tempfile.mkdtemp(prefix="ddp-ha-")
+        self.servers, self.probes, self.nodes, self.submitter = [], [], [], None
         self.etcd = make_etcd(self.folder)
+        try:
+            self.start(options, servers, nodes, fill)
+        except BaseException:
+            self.close()
+            raise
+        self.submitter = Submitter(self.servers, self.folder, every_s)
+
+    def start(self, options, servers, nodes, fill):
         if fill is not None:
             fill(self.etcd)
-        self.servers = [Server(build, self.folder, i, self.etcd, options) for i in range(servers)]
+        for i in range(servers):
+            self.servers.append(Server(self.build, self.folder, i, self.etcd, options))
         self.seen = Seen()
         self.probes = [Probe(server, self.seen) for server in self.servers]
         self.seen.wait_above(0)
         self.list = ",".join(server.asked for server in self.servers)
-        self.nodes = [Daemon([build + "/launcherd/launcherd", "--server", self.list, "--name", "n%d" % i, "--slots", "4",
-                              "--allow-root", "--state-dir", "%s/n%d" % (self.folder, i)],
-                             "%s/node%d.log" % (self.folder, i)).start() for i in range(nodes)]
+        for i in range(nodes):
+            self.nodes.append(Daemon(
+                [self.build + "/launcherd/launcherd", "--server", self.list, "--name", "n%d" % i, "--slots", "4", "--allow-root",
+                 "--state-dir", "%s/n%d" % (self.folder, i)], "%s/node%d.log" % (self.folder, i)).start())
         for node in self.nodes:
             node.ready()
-        self.submitter = Submitter(self.servers, self.folder, every_s)
 
     def leader(self):
         def find():
@@ -362,7 +372,8 @@ class Cluster:
                 pass  # it has ended meanwhile
 
     def close(self):
-        self.submitter.is_ending = True
+        if self.submitter is not None:
+            self.submitter.is_ending = True
         for probe in self.probes:
             probe.is_ending = True
         for daemon in self.nodes + self.servers:

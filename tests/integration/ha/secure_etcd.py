@@ -10,7 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 
-from ha_lib import free_port, wait_for
+from ha_lib import PATIENCE_S, free_port, wait_for
 
 
 def write(path, text):
@@ -58,12 +58,10 @@ class SecureEtcd:
         for _ in range(5):  # a port that was free may be taken when etcd starts
             self.port = free_port()
             self.start()
-            try:
-                wait_for("etcd answers", self.is_up, 30)
+            wait_for("etcd answers, or ends", lambda: self.is_up() or self.process.poll() is not None)
+            if self.process.poll() is None:
                 break
-            except AssertionError:
-                self.close()
-                shutil.rmtree(folder + "/etcd", ignore_errors=True)
+            shutil.rmtree(folder + "/etcd", ignore_errors=True)
         else:
             raise AssertionError("etcd does not start: see %s/etcd.log" % folder)
         self.set_up()
@@ -84,21 +82,23 @@ class SecureEtcd:
                  "--heartbeat-interval", "20", "--election-timeout", "100", "--log-level", "error", "--unsafe-no-fsync",
                  *self.arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
+    def open(self, path, data=None, token=None):
+        url = "%s://127.0.0.1:%d/%s" % ("https" if self.scheme == "etcds" else "http", self.port, path)
+        request = urllib.request.Request(url, data, {"Authorization": token} if token else {})
+        return urllib.request.urlopen(request, timeout=PATIENCE_S, context=self.context)
+
     def call(self, path, body, token=None):
         """What etcd answers to POST /v3/PATH, also when it refuses."""
-        url = "%s://127.0.0.1:%d/v3/%s" % ("https" if self.scheme == "etcds" else "http", self.port, path)
-        request = urllib.request.Request(url, json.dumps(body).encode(), {"Authorization": token} if token else {})
         try:
-            with urllib.request.urlopen(request, timeout=10, context=self.context) as answer:
+            with self.open("v3/" + path, json.dumps(body).encode(), token) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             return json.load(error)
 
     def is_up(self):
-        if self.process.poll() is not None:
-            raise AssertionError("etcd has ended")
         try:
-            return "header" in self.call("maintenance/status", {})
+            with self.open("health") as answer:
+                return b'"true"' in answer.read()
         except OSError:
             return False
 
@@ -111,8 +111,12 @@ class SecureEtcd:
     def again(self):
         """kill -9, and once more with the same data."""
         self.close()
-        self.start()
-        wait_for("etcd answers again", self.is_up)
+
+        def is_back():
+            if self.process.poll() is not None:  # also where another program has its port for a while
+                self.start()
+            return self.is_up()
+        wait_for("etcd answers again", is_back)
 
     def close(self):
         self.process.kill()
@@ -170,9 +174,10 @@ class UsersEtcd(SecureEtcd):
 
     def takes(self, token):
         """Whether this token is still good."""
-        answer = self.call("kv/range", {"key": coded("/ddp/seq")}, token)
-        assert "header" in answer or "invalid auth token" in answer["error"], answer
-        return "header" in answer
+        def ask():
+            answer = self.call("kv/range", {"key": coded("/ddp/seq")}, token)
+            return answer if "header" in answer or "invalid auth token" in answer["error"] else None  # else it is busy
+        return "header" in wait_for("etcd says whether it takes a token", ask)
 
 
 class ShortEtcd(UsersEtcd):

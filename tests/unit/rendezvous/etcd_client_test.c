@@ -3,13 +3,17 @@
 #include "rendezvous/store/etcd_client.h"
 
 #include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/io/conn.h"
+#include "rendezvous/store/etcd_client_internal.h"
 #include "tests/lib/etcd_member.h"
 #include "tests/lib/test.h"
 
@@ -286,6 +290,77 @@ TEST(the_next_member_is_asked)
     etcd_close(&client);
     etcd_member_kill(&member);
     (void)close(silent);
+}
+
+/* One member that gives this body to the first request, in a process of its own. */
+static pid_t answer_once(int fd, const char *body)
+{
+    char text[2048], request[4096];
+    pid_t pid;
+
+    (void)snprintf(
+        text, sizeof text,
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+        strlen(body), body);
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        int conn = accept(fd, NULL, NULL);
+
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (read(conn, request, sizeof request) <= 0 ||
+            write(conn, text, strlen(text)) != (ssize_t)strlen(text))
+            _exit(1);
+        while (read(conn, request, sizeof request) > 0) /* until the client has enough */
+            continue;
+        _exit(0);
+    }
+    return pid;
+}
+
+static bool no_changes(const struct etcd_answer *changes, void *context)
+{
+    (void)changes, (void)context;
+    return true;
+}
+
+/* What etcd 3.4 says to a watch whose token has ended just before it, to one without a token, and to one without the right. */
+TEST(a_watch_that_wants_a_token_is_tried_again)
+{
+#define CANCELLED(why)                                                                             \
+    "{\"result\":{\"header\":{\"cluster_id\":\"1\",\"member_id\":\"6\",\"revision\":\"1\",\"raft_" \
+    "term\":\"2\"},"                                                                               \
+    "\"watch_id\":\"-1\",\"created\":true,\"canceled\":true,\"cancel_reason\":\"rpc error: code "  \
+    "= " why "\"}}\n"
+    static const struct {
+        const char *body;
+        enum status status;
+    } cases[] = {
+        {CANCELLED("Unauthenticated desc = etcdserver: invalid auth token"), STATUS_TIMEOUT},
+        {CANCELLED("InvalidArgument desc = etcdserver: user name is empty"), STATUS_TIMEOUT},
+        {CANCELLED("PermissionDenied desc = etcdserver: permission denied"), STATUS_REFUSED},
+    };
+    const struct etcd_watch_options options = {.on_changes = no_changes};
+    const struct etcd_op range = {
+        .kind = ETCD_RANGE, .key = {"/a/", 3}, .end = {"/a0", 3}, .revision = 1};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct etcd_client *client;
+        char url[64];
+        uint16_t port;
+        int code, fd = open_silent(&port);
+        pid_t pid = answer_once(fd, cases[i].body);
+
+        (void)snprintf(url, sizeof url, "etcd://127.0.0.1:%u", port);
+        client = open_url(url);
+        (void)snprintf(client->token, sizeof client->token, "old");
+        CHECK_EQ(etcd_watch(client, &range, &options, &err), cases[i].status);
+        CHECK(strstr(err.text, "ended a watch: rpc error: code = ") != NULL);
+        CHECK_STR(client->token, cases[i].status == STATUS_TIMEOUT ? "" : "old");
+        etcd_close(&client);
+        CHECK(waitpid(pid, &code, 0) == pid && WIFEXITED(code) && WEXITSTATUS(code) == 0);
+        (void)close(fd);
+    }
 }
 
 TEST(no_answer_is_a_time_out_with_its_reason)
