@@ -357,9 +357,9 @@ class Cluster:
         assert sorted(begun) == sorted(submitter.acked), "ran %d times, answered %d" % (len(begun), len(submitter.acked))
         return by_name
 
-    def ctl(self, *words, servers=None):
+    def ctl(self, *words, servers=None, patience_s=PATIENCE_S):
         return subprocess.run([self.build + "/ddpctl/ddpctl", "--server", servers or self.list, *words],
-                              capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+                              capture_output=True, text=True, timeout=patience_s, check=False)
 
     def end_shims(self):
         """Of jobs that still run: they would wait for a server that will not come back. Their workers end with them."""
