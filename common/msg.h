@@ -73,6 +73,10 @@ struct msg_bytes {
     E(state, slot_state, SLOT_STATE_TABLE)       /* never free or busy */                          \
     F(U64, incident, 0, UINT64_MAX)              /* of drained: what slot_resume must name */      \
     F(LINE, reason, 0, REASON_BYTES_MAX - 1)
+/* one job for which processes are kept warm on a node, as its beat lists it */
+#define PART_WARM_JOB(F, E, L)                                                                     \
+    F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
+    E(state, warm_state, WARM_STATE_TABLE)
 /* one slot as a client sees it */
 #define PART_SLOT(F, E, L)                                                                         \
     F(NAME, node, 1, NODE_NAME_BYTES_MAX - 1)                                                      \
@@ -187,7 +191,8 @@ struct msg_bytes {
     F(U32, array_count, 0, ARRAY_JOBS_MAX)\
     F(LINE, straggler, 0, REASON_BYTES_MAX - 1)  /* the slowest of its slow ranks, for people; or "" */ \
     F(U32, spares, 0, NODES_PER_JOB_MAX)         /* nodes that it wants held beside its own, */    \
-    F(U32, spares_held, 0, NODES_PER_JOB_MAX)    /* and has */
+    F(U32, spares_held, 0, NODES_PER_JOB_MAX)    /* and has; */                                    \
+    F(U32, spares_warm, 0, NODES_PER_JOB_MAX)    /* those on which processes of it wait */
 
 /* how one generation failed */
 #define PART_FAILURE(F, E, L)                                                                      \
@@ -259,7 +264,8 @@ struct msg_bytes {
     F(U64, sent_us, 0, TIME_US_MAX)              /* the node's boot clock */                       \
     L(shims, beat_shim, SHIMS_PER_NODE_MAX)                                                        \
     L(closed, slot_closed, SLOTS_PER_NODE_MAX)                                                     \
-    F(BOOL, leaving, 0, 0)                       /* it ends once no job is on it: stop them */
+    F(BOOL, leaving, 0, 0)                       /* it ends once no job is on it: stop them */     \
+    L(warm, warm_job, SLOTS_PER_NODE_MAX)        /* until their processes are gone */
 
 /* server -> node; the lease counts from `sent_us` */
 #define MSG_BEAT_ACK(F, E, L)                                                                      \
@@ -304,6 +310,21 @@ struct msg_bytes {
     F(U32, array_max, 0, ARRAY_INDEX_MAX)                                                          \
     F(U64, warn_after_us, 0, DURATION_US_MAX)    /* since its ranks run on the node: */            \
     F(U32, warn_signal, 0, 64)                   /* this signal to them, once; 0: none */
+
+/* server -> node: a wish: keep processes warm for a job whose spare the node is. All fields as in `start` */
+#define MSG_WARM(F, E, L)                                                                          \
+    F(NAME, cluster, 1, 32)                                                                        \
+    F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
+    F(LINE, user, 0, USER_NAME_BYTES_MAX - 1)                                                      \
+    F(U64, slot_mask, 1, UINT64_MAX)                                                               \
+    F(TEXT, cwd, 1, 4095)                                                                          \
+    F(TEXTS, argv, 1, ARGS_MAX)                                                                    \
+    F(PAIRS, env, 0, ENV_MAX)                                                                      \
+    F(PAIRS, launch, 0, LAUNCH_MAX)
+
+/* server -> node: the node is no spare of the job any more */
+#define MSG_COOL(F, E, L)                                                                          \
+    F(U64, job_id, 1, JOB_ID_MAX)
 
 /* server -> node -> shim: every shim of the generation is ready: spawn */
 #define MSG_GO(F, E, L)                                                                            \
@@ -400,6 +421,7 @@ struct msg_bytes {
 #define MSG_PART_TABLE(P)                                                                          \
     P(beat_shim, PART_BEAT_SHIM)                                                                   \
     P(slot_closed, PART_SLOT_CLOSED)                                                               \
+    P(warm_job, PART_WARM_JOB)                                                                     \
     P(slot, PART_SLOT)                                                                             \
     P(report_rank, PART_REPORT_RANK)                                                               \
     P(job_rank, PART_JOB_RANK)                                                                     \
@@ -423,6 +445,8 @@ struct msg_bytes {
     M(NODE_EVENT, node_event, FRAME_BYTES_MAX)                                                     \
     M(SLOT_RESUME, slot_resume, FRAME_BYTES_MAX)                                                   \
     M(START, start, FRAME_LARGE_BYTES_MAX)                                                         \
+    M(WARM, warm, FRAME_LARGE_BYTES_MAX)                                                           \
+    M(COOL, cool, FRAME_BYTES_MAX)                                                                 \
     M(GO, go, FRAME_BYTES_MAX)                                                                     \
     M(WORLD, world, FRAME_BYTES_MAX)                                                               \
     M(STOP, stop, FRAME_BYTES_MAX)                                                                 \

@@ -75,6 +75,13 @@
     X(COLLECTIVE, "collective") /* it waits for other ranks */                                     \
     X(ELSEWHERE, "elsewhere")
 
+/* Processes that wait on a spare node for a job. */
+#define WARM_STATE_TABLE(X)                                                                        \
+    X(STARTING, "starting")                                                                        \
+    X(READY, "ready")   /* they wait for their place */                                            \
+    X(FAILED, "failed") /* there are none, and none will be started */                             \
+    X(ENDING, "ending") /* they are not wanted any more, or do not fit */
+
 #define ROLE_TABLE(X)                                                                              \
     X(NODE, "node")   /* a launcherd */                                                            \
     X(USER, "user")   /* a person: sees and changes what is theirs */                              \
@@ -90,6 +97,7 @@
 #define MSG_NODE_QUESTION(suffix, name) NODE_ASKED_##suffix,
 #define MSG_PROGRESS_PHASE(suffix, name) PROGRESS_##suffix,
 #define MSG_LOOK_PLACE(suffix, name) LOOK_##suffix,
+#define MSG_WARM_STATE(suffix, name) WARM_##suffix,
 #define MSG_ROLE(suffix, name) ROLE_##suffix,
 enum job_state { JOB_STATE_TABLE(MSG_JOB_STATE) };
 enum shim_phase { SHIM_PHASE_TABLE(MSG_SHIM_PHASE) };
@@ -101,6 +109,7 @@ enum log_kind { LOG_KIND_TABLE(MSG_LOG_KIND) };
 enum node_question { NODE_QUESTION_TABLE(MSG_NODE_QUESTION) };
 enum progress_phase { PROGRESS_PHASE_TABLE(MSG_PROGRESS_PHASE) };
 enum look_place { LOOK_PLACE_TABLE(MSG_LOOK_PLACE) };
+enum warm_state { WARM_STATE_TABLE(MSG_WARM_STATE) };
 enum role { ROLE_TABLE(MSG_ROLE) };
 /* Every enumeration: X(tag, TABLE). */
 #define MSG_ENUM_TABLE(X)                                                                          \
@@ -114,6 +123,7 @@ enum role { ROLE_TABLE(MSG_ROLE) };
     X(node_question, NODE_QUESTION_TABLE)                                                          \
     X(progress_phase, PROGRESS_PHASE_TABLE)                                                        \
     X(look_place, LOOK_PLACE_TABLE)                                                                \
+    X(warm_state, WARM_STATE_TABLE)                                                                \
     X(role, ROLE_TABLE)
 
 /* The name of a value; "unknown" for what is no value of the enumeration. */
@@ -127,6 +137,7 @@ const char *log_kind_name(enum log_kind kind);
 const char *node_question_name(enum node_question question);
 const char *progress_phase_name(enum progress_phase phase);
 const char *look_place_name(enum look_place place);
+const char *warm_state_name(enum warm_state state);
 const char *role_name(enum role role);
 
 /* job_state_parse and so on: the value of a name; false: it is none. */

@@ -50,6 +50,8 @@ static const struct {
     {"job", "straggler", 2},
     {"job", "spares", 2},
     {"job", "spares_held", 2},
+    {"job", "spares_warm", 2},
+    {"beat", "warm", 2},
     {"progress", "phase", 2},
     {"progress", "doing", 2},
     {"progress", "collectives", 2},
@@ -72,7 +74,7 @@ static const struct {
     {MSG_TYPE_WHY_GET, 2},     {MSG_TYPE_WHY_INFO, 2},   {MSG_TYPE_INPUT, 2},
     {MSG_TYPE_INPUT_STATE, 2}, {MSG_TYPE_SERVER_GET, 2}, {MSG_TYPE_SERVER_INFO, 2},
     {MSG_TYPE_WORKER_STOP, 2}, {MSG_TYPE_REFER, 2},      {MSG_TYPE_LOOK, 2},
-    {MSG_TYPE_LOOKED, 2},
+    {MSG_TYPE_LOOKED, 2},      {MSG_TYPE_WARM, 2},       {MSG_TYPE_COOL, 2},
 };
 
 uint32_t msg_type_since(enum msg_type type)

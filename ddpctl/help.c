@@ -58,7 +58,7 @@ static const char json[] =
     "           where reason submitted_at started_at ended_at argv cwd\n"
     "           job.exit {code signal signal_name source}, null while it runs\n"
     "           job.progress {epoch epochs step steps loss samples_per_s checkpoint_step}\n"
-    "           job.straggler, if a rank is slow; job.spares job.spares_held with --spares\n"
+    "           job.straggler, if a rank is slow; job.spares job.spares_held job.spares_warm with --spares\n"
     "           job.ranks[] {rank local_rank node pid slot state exit_code signal}\n"
     "           job.failed {rank node tail}; of a job of an array: job.array {job index count}\n"
     "           state: queued starting running restarting succeeded failed cancelled\n"

@@ -82,6 +82,7 @@ static void add_job(cJSON *object, const struct part_job *job)
     if (job->spares > 0) {
         add_number(object, "spares", job->spares);
         add_number(object, "spares_held", job->spares_held);
+        add_number(object, "spares_warm", job->spares_warm);
     }
 }
 

@@ -435,7 +435,8 @@ void output_status(const struct msg_job_info *info, const struct output_style *s
         buf_add_text(out, "\n");
     }
     if (job->spares > 0 && !job->ended)
-        buf_printf(out, "  spares     %u of %u nodes held\n", job->spares_held, job->spares);
+        buf_printf(out, "  spares     %u of %u nodes held, %u warm\n", job->spares_held,
+                   job->spares, job->spares_warm);
     if (info->failed_rank >= 0) {
         buf_printf(out, "  failed     rank %d on %s%s\n", info->failed_rank, info->failed_node,
                    info->tail[0] ? ", its last lines:" : "");

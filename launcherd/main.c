@@ -41,6 +41,7 @@
 #include "launcherd/process/proc.h"
 #include "launcherd/shim/log_file.h"
 #include "launcherd/shim/shim_io.h"
+#include "launcherd/shim/warm_main.h"
 
 #define GPU_END_US 1000000u
 #define LATE_END_MS 3000u
@@ -539,6 +540,8 @@ int main(int argc, char **argv)
 
     if (argc == 2 + SHIM_ARG_COUNT && strcmp(argv[1], SHIM_ARGUMENT) == 0)
         return shim_main(argv + 2);
+    if (argc == 2 + SHIM_ARG_COUNT && strcmp(argv[1], WARM_ARGUMENT) == 0)
+        return warm_main(argv + 2);
     if (argc == 2 + DOCTOR_ARG_COUNT && strcmp(argv[1], DOCTOR_ARGUMENT) == 0)
         return doctor_main(argv + 2);
     if (argc == 2 + INSPECT_ARG_COUNT && strcmp(argv[1], INSPECT_ARGUMENT) == 0)

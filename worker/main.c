@@ -14,6 +14,7 @@
 #include "worker/options.h"
 #include "worker/pth/export.h"
 #include "worker/train/train.h"
+#include "worker/warm.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, STOP_TIMEOUT_S = 8 };
 
@@ -198,6 +199,13 @@ static int export_weights(int argc, char **argv)
     return 0;
 }
 
+static enum status wait_warm(const struct options *options, struct err *err)
+{
+    const enum status status = warm_up(options->device, err);
+
+    return status == STATUS_OK ? warm_wait(err) : status;
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
@@ -223,6 +231,11 @@ int main(int argc, char **argv)
     }
     if (options.fetch != NULL)
         return fetch(&options);
+    if (warm_is_wanted() && !options.print_graph && wait_warm(&options, &err) != STATUS_OK) {
+        if (err.status != STATUS_CLOSED)
+            print_error(&err);
+        return EXIT_FAILED;
+    }
     if (agent_read_place(&place, &err) != STATUS_OK) {
         print_error(&err);
         return EXIT_FAILED;

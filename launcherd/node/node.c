@@ -25,6 +25,7 @@
 #include "launcherd/node/node_shims.h"
 #include "launcherd/node/node_stage.h"
 #include "launcherd/node/node_sweep.h"
+#include "launcherd/node/node_warm.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/rundir.h"
 
@@ -38,6 +39,7 @@ struct node {
     struct node_options options;
     struct node_host host;
     struct node_shims shims;
+    struct node_warm warm;
     struct node_stage stage;
     struct node_gpus gpus;
     struct node_logs logs;
@@ -61,6 +63,13 @@ struct node {
 
 static void step(void *owner, struct launcher_event event);
 static void post(void *owner, struct launcher_event event);
+
+/* By processes that waited for another order: until they are gone. The server repeats it. */
+static bool is_blocked(struct node *node, const struct msg_start *start)
+{
+    return node_shim_find(&node->shims, start->job_id, start->generation) == NULL &&
+           node_warm_blocks(&node->warm, start);
+}
 
 static void on_server_message(void *owner, const struct msg *msg)
 {
@@ -86,6 +95,16 @@ static void on_server_message(void *owner, const struct msg *msg)
         node_shim_input(&node->shims, msg);
         return;
     }
+    if (msg->type == MSG_TYPE_WARM) {
+        node_warm_order(&node->warm, &msg->warm);
+        return;
+    }
+    if (msg->type == MSG_TYPE_COOL) {
+        node_warm_cool(&node->warm, msg->cool.job_id);
+        return;
+    }
+    if (msg->type == MSG_TYPE_START && is_blocked(node, &msg->start))
+        return;
     if (msg->type == MSG_TYPE_STAGE_DATA) {
         node_stage_data(&node->stage, &msg->stage_data);
         return;
@@ -109,13 +128,29 @@ static void send_server(void *owner, const struct msg *msg)
 static bool is_helper(void *owner, pid_t pid)
 {
     struct node *node = owner;
-    return node_helpers_have(&node->questions.helpers, pid);
+    return node_helpers_have(&node->questions.helpers, pid) || node_warm_has(&node->warm, pid);
 }
 
-static void helper_reaped(void *owner, pid_t pid)
+static void helper_reaped(void *owner, const siginfo_t *info)
 {
     struct node *node = owner;
-    node_helpers_reaped(&node->questions.helpers, pid);
+    node_helpers_reaped(&node->questions.helpers, info->si_pid);
+    node_warm_reaped(&node->warm, info);
+}
+
+static void explain_gpu(void *owner, struct gpu_facts *facts)
+{
+    struct node *node = owner;
+    node_warm_explain(&node->warm, facts);
+}
+
+static void send_beat(struct node *node, const struct msg *beat)
+{
+    struct part_warm_job warm[SLOTS_PER_NODE_MAX];
+    struct msg msg = *beat;
+    msg.beat.warm.items = warm;
+    msg.beat.warm.count = node_warm_list(&node->warm, warm);
+    send_server(node, &msg);
 }
 
 static void act(struct node *node, const struct launcher_action *action)
@@ -136,7 +171,10 @@ static void act(struct node *node, const struct launcher_action *action)
         node->end_due = true;
         break;
     case LAUNCHER_SEND_SERVER:
-        send_server(node, &action->msg);
+        if (action->msg.type == MSG_TYPE_BEAT)
+            send_beat(node, &action->msg);
+        else
+            send_server(node, &action->msg);
         break;
     case LAUNCHER_SPAWN_SHIM:
         node_stage_spawn(&node->stage, &action->msg);
@@ -209,6 +247,7 @@ static void close_all(struct node *node)
     node_questions_close(&node->questions);
     node_stage_close(&node->stage);
     node_expire_close(&node->expire);
+    node_warm_close(&node->warm);
     node_shims_close(&node->shims);
     node_server_close(&node->server, STATUS_OK, "launcherd ends");
 }
@@ -224,6 +263,7 @@ static void step(void *owner, struct launcher_event event)
     node->posted_at = node->posted_count = 0;
     arm_timer(node, node->actions.timer_at_us);
     node_logs_check(&node->logs);
+    node_warm_check(&node->warm);
     if (node->end_due)
         node_end(node);
     if (node->host.ending && node->host.ends_shims && node_sweep_left(&node->shims) == 0)
@@ -345,7 +385,8 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
                                     .post = post,
                                     .send_server = send_server,
                                     .is_helper = is_helper,
-                                    .helper_reaped = helper_reaped};
+                                    .helper_reaped = helper_reaped,
+                                    .explain_gpu = explain_gpu};
     node->lock_fd = -1;
     node->server = (struct node_server){
         .host = &node->host, .options = &node->options, .on_message = on_server_message};
@@ -362,7 +403,9 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
         return status;
     }
     open_handles(node);
+    node_warm_init(&node->warm, &node->host);
     node_shims_init(&node->shims, &node->host);
+    node->shims.warm = &node->warm;
     node_logs_init(&node->logs, &node->host);
     node_inspect_init(&node->inspect, &node->host, &node->shims);
     node_look_init(&node->look, &node->host, &node->inspect, options->gpus);
@@ -411,6 +454,7 @@ bool node_has_ended(const struct node *node)
 
 void node_free(struct node *node)
 {
+    node_warm_free(&node->warm);
     node_shims_free(&node->shims);
     node_server_free(&node->server);
     node_questions_free(&node->questions);

@@ -59,8 +59,11 @@ struct gpu_watch *node_gpus_find(const char *state_dir, const char *boot_id, uin
 static void on_facts(void *owner, const struct gpu_facts *facts)
 {
     const struct node_host *host = ((const struct node_gpus *)owner)->host;
-    if (!host->closed && !host->ending)
-        host->step(host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_GPU, .gpu = facts});
+    struct gpu_facts explained = *facts;
+    if (host->closed || host->ending)
+        return;
+    host->explain_gpu(host->owner, &explained);
+    host->step(host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_GPU, .gpu = &explained});
 }
 
 static void on_xid(void *owner, uint32_t slot, uint32_t xid)

@@ -3,6 +3,7 @@
 #ifndef LAUNCHERD_NODE_NODE_HOST_H
 #define LAUNCHERD_NODE_NODE_HOST_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <sys/types.h>
 #include <uv.h>
@@ -32,7 +33,9 @@ struct node_host {
     void (*send_server)(void *owner, const struct msg *msg);
     /* Of the children that are no shims: is this one ours, so that a sweep spares it; it was reaped. */
     bool (*is_helper)(void *owner, pid_t pid);
-    void (*helper_reaped)(void *owner, pid_t pid);
+    void (*helper_reaped)(void *owner, const siginfo_t *info);
+    /* What of the facts is not explained by processes that wait here (node_warm.h). */
+    void (*explain_gpu)(void *owner, struct gpu_facts *facts);
 };
 
 static inline struct log_about node_about(const struct node_host *host)

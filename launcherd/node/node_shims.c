@@ -11,6 +11,7 @@
 
 #include "common/msg_version.h"
 #include "launcherd/node/node_expire.h"
+#include "launcherd/node/node_warm.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/process/spawn.h"
@@ -211,34 +212,59 @@ static enum status make_dirs(const struct node_shim *shim, const struct msg *sta
     return rundir_write_msg(shim->dir, "start.msg", &copy, err);
 }
 
-static enum status spawn(struct node_shim *shim, const char *log_dir, int link_fd, struct err *err)
+/* The arguments of a shim, and the path of its log. */
+struct shim_texts {
+    char log[PATH_MAX], log_dir[PATH_MAX], gpus[DEVICES_TEXT_BYTES], lease_until[24], lease[24],
+        log_max[24], cgroups[PATH_MAX], memory[24], allow_root[2], node_name[NODE_NAME_BYTES_MAX],
+        address[ADDRESS_BYTES_MAX];
+    char *items[SHIM_ARG_COUNT + 1]; /* the last is NULL */
+};
+
+static void fill_texts(struct node_shim *shim, const char *log_dir, struct shim_texts *texts)
 {
     const struct node_host *host = shim->shims->host;
     const struct launcher *core = host->core;
-    char path[PATH_MAX], name[64], gpus[DEVICES_TEXT_BYTES], lease_until[24], lease[24],
-        log_max[24];
-    char log_dir_text[PATH_MAX];
-    char cgroups[PATH_MAX], memory[24], allow_root[2] = {host->allow_root ? '1' : '0', '\0'};
-    char node_name[NODE_NAME_BYTES_MAX], address[ADDRESS_BYTES_MAX];
-    static char program[] = "launcherd", mode[] = SHIM_ARGUMENT;
+    char name[64];
 
     (void)snprintf(name, sizeof name, "shim-g%u.log", shim->generation);
-    rundir_join(path, log_dir, name);
-    (void)snprintf(log_dir_text, sizeof log_dir_text, "%s", log_dir);
-    (void)snprintf(node_name, sizeof node_name, "%s", core->options.name);
-    (void)snprintf(address, sizeof address, "%s", core->options.address);
-    devices_format(shim->shims->host->devices, core->options.gpus, gpus);
-    (void)snprintf(lease_until, sizeof lease_until, "%llu",
+    rundir_join(texts->log, log_dir, name);
+    (void)snprintf(texts->log_dir, sizeof texts->log_dir, "%s", log_dir);
+    (void)snprintf(texts->node_name, sizeof texts->node_name, "%s", core->options.name);
+    (void)snprintf(texts->address, sizeof texts->address, "%s", core->options.address);
+    devices_format(host->devices, core->options.gpus, texts->gpus);
+    (void)snprintf(texts->lease_until, sizeof texts->lease_until, "%llu",
                    (unsigned long long)core->lease_until_us);
-    (void)snprintf(lease, sizeof lease, "%llu", (unsigned long long)core->lease_us);
-    (void)snprintf(log_max, sizeof log_max, "%llu", (unsigned long long)host->log_max);
-    (void)snprintf(cgroups, sizeof cgroups, "%s", host->cgroups);
-    (void)snprintf(memory, sizeof memory, "%llu", (unsigned long long)host->job_memory_bytes);
-    char *argv[] = {program,     mode,  shim->dir, log_dir_text, node_name, address, gpus,
-                    lease_until, lease, log_max,   allow_root,   cgroups,   memory,  NULL};
-    int log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    (void)snprintf(texts->lease, sizeof texts->lease, "%llu", (unsigned long long)core->lease_us);
+    (void)snprintf(texts->log_max, sizeof texts->log_max, "%llu",
+                   (unsigned long long)host->log_max);
+    (void)snprintf(texts->allow_root, sizeof texts->allow_root, "%d", host->allow_root);
+    (void)snprintf(texts->cgroups, sizeof texts->cgroups, "%s", host->cgroups);
+    (void)snprintf(texts->memory, sizeof texts->memory, "%llu",
+                   (unsigned long long)host->job_memory_bytes);
+    texts->items[SHIM_ARG_RUN_DIR] = shim->dir;
+    texts->items[SHIM_ARG_LOG_DIR] = texts->log_dir;
+    texts->items[SHIM_ARG_NODE_NAME] = texts->node_name;
+    texts->items[SHIM_ARG_NODE_ADDRESS] = texts->address;
+    texts->items[SHIM_ARG_GPUS] = texts->gpus;
+    texts->items[SHIM_ARG_LEASE_UNTIL_US] = texts->lease_until;
+    texts->items[SHIM_ARG_LEASE_US] = texts->lease;
+    texts->items[SHIM_ARG_LOG_MAX] = texts->log_max;
+    texts->items[SHIM_ARG_ALLOW_ROOT] = texts->allow_root;
+    texts->items[SHIM_ARG_CGROUPS] = texts->cgroups;
+    texts->items[SHIM_ARG_JOB_MEMORY] = texts->memory;
+    texts->items[SHIM_ARG_COUNT] = NULL;
+}
+
+static enum status spawn(struct node_shim *shim, const struct shim_texts *texts, int link_fd,
+                         struct err *err)
+{
+    static char program[] = "launcherd", mode[] = SHIM_ARGUMENT;
+    char *argv[SHIM_ARG_COUNT + 3] = {program, mode};
+    int log_fd = open(texts->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int exit_code;
+
+    memcpy(argv + 2, texts->items, sizeof texts->items);
     struct spawn_order order = {.path = "/proc/self/exe",
                                 .argv = argv,
                                 .envp = environ,
@@ -246,10 +272,10 @@ static enum status spawn(struct node_shim *shim, const char *log_dir, int link_f
                                 .stdout_fd = log_fd,
                                 .stderr_fd = log_fd,
                                 .extra_fd = link_fd};
-    enum status status =
-        log_fd < 0 || null_fd < 0
-            ? err_set(err, STATUS_IO, errno, "cannot open %.180s: %s", path, strerror(errno))
-            : spawn_process(&order, &shim->pid, &exit_code, err);
+    enum status status = log_fd < 0 || null_fd < 0
+                             ? err_set(err, STATUS_IO, errno, "cannot open %.180s: %s", texts->log,
+                                       strerror(errno))
+                             : spawn_process(&order, &shim->pid, &exit_code, err);
     if (log_fd >= 0)
         close(log_fd);
     if (null_fd >= 0)
@@ -257,26 +283,45 @@ static enum status spawn(struct node_shim *shim, const char *log_dir, int link_f
     return status;
 }
 
+/* A new process, or one that has waited for this order. `*fd`: the connection to it. */
+static enum status make_process(struct node_shim *shim, const struct msg_start *start,
+                                const char *log_dir, int *fd, struct err *err)
+{
+    struct shim_texts texts;
+    int pair[2];
+
+    fill_texts(shim, log_dir, &texts);
+    if (shim->shims->warm != NULL &&
+        node_warm_take(shim->shims->warm, start, (const char *const *)texts.items, texts.log,
+                       &shim->pid, fd)) {
+        log_line(LOG_INFO, node_shim_about(shim), "process %d, which was warm, is its shim",
+                 (int)shim->pid);
+        return STATUS_OK;
+    }
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return err_set(err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s", strerror(errno));
+    enum status status = spawn(shim, &texts, pair[1], err);
+    close(pair[1]);
+    *fd = pair[0];
+    if (status != STATUS_OK)
+        close(pair[0]);
+    return status;
+}
+
 static enum status start_shim(struct node_shim *shim, const struct msg *start, struct err *err)
 {
     char log_dir[PATH_MAX];
-    int pair[2];
+    int fd;
     enum status status = make_dirs(shim, start, log_dir, err);
+    if (status == STATUS_OK)
+        status = make_process(shim, &start->start, log_dir, &fd, err);
     if (status != STATUS_OK)
         return status;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        return err_set(err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s", strerror(errno));
-    status = spawn(shim, log_dir, pair[1], err);
-    close(pair[1]);
-    if (status != STATUS_OK) {
-        close(pair[0]);
-        return status;
-    }
     shim->is_child = true;
     shim->conn.owner = shim;
-    if (conn_open_fd(&shim->conn, shim->shims->host->loop, pair[0], FRAME_BYTES_MAX, &shim_handlers,
+    if (conn_open_fd(&shim->conn, shim->shims->host->loop, fd, FRAME_BYTES_MAX, &shim_handlers,
                      err) != STATUS_OK) {
-        close(pair[0]);
+        close(fd);
         post(shim->shims,
              node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED)); /* its socket remains */
     } else {

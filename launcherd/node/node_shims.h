@@ -37,8 +37,11 @@ struct node_shim {
     pid_t pids[SLOTS_PER_NODE_MAX]; /* of its ranks, by its newest report; 0: does not run */
 };
 
+struct node_warm;
+
 struct node_shims {
     const struct node_host *host;
+    struct node_warm *warm;  /* processes that wait for a shim; NULL: none can */
     struct node_shim *first; /* owned */
     uv_timer_t sweep_timer;
     uint32_t sweeps; /* since the last shim exited */

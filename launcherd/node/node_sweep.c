@@ -122,7 +122,7 @@ void node_sweep_reap(struct node_shims *shims)
 {
     siginfo_t info;
     while (proc_reap(&info)) {
-        shims->host->helper_reaped(shims->host->owner, info.si_pid);
+        shims->host->helper_reaped(shims->host->owner, &info);
         for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next) {
             if (shim->pid == info.si_pid && shim->is_child && !shim->exited) {
                 describe_exit(shim, &info);

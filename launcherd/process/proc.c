@@ -1,5 +1,6 @@
 #include "launcherd/process/proc.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -104,6 +106,16 @@ bool proc_dumps_core(pid_t pid, uint32_t *signal)
         return false;
     *signal = dump_signal(pid);
     return true;
+}
+
+void proc_token_make(char token[PROC_TOKEN_CHARS + 1])
+{
+    uint8_t bytes[PROC_TOKEN_CHARS / 2];
+    ssize_t got = getrandom(bytes, sizeof bytes, 0);
+
+    assert(got == (ssize_t)sizeof bytes); /* never interrupted below 256 bytes, random(7) */
+    for (uint32_t i = 0; i < sizeof bytes; i++)
+        (void)snprintf(token + 2 * (size_t)i, 3, "%02x", bytes[i]);
 }
 
 bool proc_reap(siginfo_t *info)

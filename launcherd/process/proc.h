@@ -11,6 +11,8 @@
 
 #define PROC_TOKEN_CHARS 32u
 #define PROC_TOKEN_NAME "DDP_JOB_TOKEN"
+/* A new one. */
+void proc_token_make(char token[PROC_TOKEN_CHARS + 1]);
 
 /* One process. Its start time tells it from a later one with the same pid. */
 struct proc_found {

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -201,6 +200,8 @@ static void step_once(struct shim_io *io, struct shim_event *event)
 {
     event->now_us = clock_boot_us();
     shim_step(&io->core, event, &io->actions);
+    if (io->core.phase >= SHIM_STOPPING)
+        warm_workers_drop(&io->workers.warm); /* those that still wait are no part of the tree */
     if (io->core.phase == SHIM_ENDED && !io->end_written)
         write_end(io);
     for (uint32_t i = 0; i < io->actions.count; i++)
@@ -349,15 +350,6 @@ static void on_connection(struct listener *listener)
         take_link(io, link);
 }
 
-static void make_token(char token[PROC_TOKEN_CHARS + 1])
-{
-    uint8_t bytes[PROC_TOKEN_CHARS / 2];
-    ssize_t got = getrandom(bytes, sizeof bytes, 0);
-    assert(got == (ssize_t)sizeof bytes); /* never interrupted below 256 bytes, random(7) */
-    for (uint32_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(token + 2 * (size_t)i, 3, "%02x", bytes[i]);
-}
-
 /* The name of the job's cgroup; the token makes it the only one of that name. */
 static void name_cgroup(const struct shim_io *io, const char *base, const char *token,
                         char out[PATH_MAX])
@@ -369,13 +361,17 @@ static void name_cgroup(const struct shim_io *io, const char *base, const char *
                        (unsigned long long)start->job_id, start->generation, token);
 }
 
-static enum status introduce(struct shim_io *io, const char *cgroup_base, struct rundir_shim *self,
+static enum status introduce(struct shim_io *io, const char *cgroup_base,
+                             const struct warm_workers *warm, struct rundir_shim *self,
                              struct err *err)
 {
     char address[PATH_MAX + 8];
 
     *self = (struct rundir_shim){.pid = getpid(), .start_ticks = proc_start_ticks(getpid())};
-    make_token(self->token);
+    if (warm->count > 0) /* it is in the environment of the warm workers */
+        (void)snprintf(self->token, sizeof self->token, "%s", warm->token);
+    else
+        proc_token_make(self->token);
     proc_boot_id(self->boot_id, sizeof self->boot_id);
     name_cgroup(io, cgroup_base, self->token, self->cgroup);
     (void)snprintf(address, sizeof address, "unix:%s/shim.sock", io->run_dir);
@@ -438,7 +434,8 @@ static void init_core(struct shim_io *io, char *const *arguments)
 
 static enum status init_workers(struct shim_io *io, char *const *arguments, struct err *err)
 {
-    static struct rundir_shim self; /* lives as long as the process */
+    static struct rundir_shim self; /* both live as long as the process */
+    static struct warm_workers warm;
     struct shim_workers_options options = {
         .loop = &io->loop,
         .start = &io->order.start,
@@ -453,9 +450,10 @@ static enum status init_workers(struct shim_io *io, char *const *arguments, stru
         .on_input = send_input_state,
     };
     struct devices devices;
+    warm_workers_read(&warm);
     enum status status = devices_parse(&devices, arguments[SHIM_ARG_GPUS], err);
     if (status == STATUS_OK)
-        status = introduce(io, arguments[SHIM_ARG_CGROUPS], &self, err);
+        status = introduce(io, arguments[SHIM_ARG_CGROUPS], &warm, &self, err);
     if (status != STATUS_OK)
         return status;
     options.gpus = devices.count;
@@ -463,6 +461,7 @@ static enum status init_workers(struct shim_io *io, char *const *arguments, stru
     memcpy(options.devices, devices.items, sizeof options.devices);
     options.token = self.token;
     options.cgroup = self.cgroup;
+    options.warm = &warm;
     io->limits.memory_bytes = strtoull(arguments[SHIM_ARG_JOB_MEMORY], NULL, 10);
     io->limits.pids = CGROUP_PIDS_MAX;
     shim_workers_init(&io->workers, &options);

@@ -57,6 +57,8 @@ void shim_workers_init(struct shim_workers *workers, const struct shim_workers_o
     workers->port_fd = -1;
     rundir_rank_dir(workers->error_dir, options->log_dir, options->start->generation);
     tools_find(&workers->tools);
+    if (options->warm != NULL)
+        workers->warm = *options->warm;
     uv_timer_init(options->loop, &workers->sweep_timer);
     workers->sweep_timer.data = workers;
     dumps_open(workers);
@@ -81,6 +83,7 @@ void shim_workers_close(struct shim_workers *workers)
     if (workers->closed)
         return;
     workers->closed = true;
+    warm_workers_drop(&workers->warm);
     uv_close((uv_handle_t *)&workers->sweep_timer, NULL);
     dumps_close(workers);
     store_child_close(&workers->store);
@@ -213,6 +216,18 @@ static void prepare(struct start_facts *facts, const struct shim_workers *worker
     facts->env.shell = workers->account.shell;
 }
 
+/* A warm one takes the place, or a new one is started. */
+static enum status place_one(struct shim_worker *worker, const struct spawn_order *order,
+                             const struct worker_ends *ends, int *exit_code, struct err *err)
+{
+    if (warm_workers_give(&worker->workers->warm, worker->local, ends, order->stdin_fd, order->envp,
+                          order->cgroup, &worker->pid)) {
+        log_line(LOG_INFO, about(worker), "takes over warm, pid %d", (int)worker->pid);
+        return STATUS_OK;
+    }
+    return spawn_process(order, &worker->pid, exit_code, err);
+}
+
 static enum status spawn_one(struct shim_worker *worker, struct start_facts *facts, int null_fd,
                              int *exit_code, struct err *err)
 {
@@ -243,7 +258,7 @@ static enum status spawn_one(struct shim_worker *worker, struct start_facts *fac
         };
         status = envp == NULL || argv == NULL
                      ? err_set(err, STATUS_MEMORY, ENOMEM, "no memory to start a rank")
-                     : spawn_process(&order, &worker->pid, exit_code, err);
+                     : place_one(worker, &order, &ends, exit_code, err);
         worker->group = status == STATUS_OK ? worker->pid : 0;
     }
     arena_reset(&arena);

@@ -21,6 +21,7 @@
 #include "launcherd/shim/output.h"
 #include "launcherd/shim/store_child.h"
 #include "launcherd/shim/tools_dir.h"
+#include "launcherd/shim/warm_workers.h"
 #include "launcherd/shim/worker_env.h"
 #include "launcherd/process/account.h"
 #include "launcherd/process/cgroup.h"
@@ -37,6 +38,7 @@ struct shim_workers_options {
     uint64_t log_max; /* bytes of the log of a rank; 0: no limit */
     const char *token;
     const char *cgroup; /* the folder for the workers' cgroup, not made yet; empty: none */
+    const struct warm_workers *warm; /* NULL: none */
     void *owner;
     void (*post)(void *owner, struct shim_event event); /* queues an event from within an action */
     /* The answer to worker_ends_input. */
@@ -87,6 +89,7 @@ struct shim_workers {
     char oom_text[96];
     char error_dir[PATH_MAX];
     struct tools tools;
+    struct warm_workers warm; /* that wait for their places */
     struct shim_worker items[SLOTS_PER_NODE_MAX];
 };
 

@@ -12,8 +12,10 @@
 /* The most actions that the handling of one event adds, before work for other jobs begins. The
  * largest is a beat: for each of 64 slots a log line and a slot_resume, for each of 128 listed shims
  * a stop, for each of 64 parts a line that the node answers again, and if it does not list them
- * JOB_ACTIONS_MAX. */
-#define EVENT_ACTIONS_MAX (SLOTS_PER_NODE_MAX * (3 + JOB_ACTIONS_MAX) + SHIMS_PER_NODE_MAX + 9u)
+ * JOB_ACTIONS_MAX; for each of 64 spares a log line, what publishes it and an order, for each of 64
+ * jobs that are warm there an order. */
+#define EVENT_ACTIONS_MAX                                                                          \
+    (SLOTS_PER_NODE_MAX * (6 + JOB_ACTIONS_MAX + PUBLISH_ACTIONS) + SHIMS_PER_NODE_MAX + 9u)
 /* The most actions that one transition of one job adds: cause, its class, state, "not restarted", next state,
  * PERSIST_RANKS, and those of publishing it. */
 #define JOB_ACTIONS_MAX (6u + PUBLISH_ACTIONS)

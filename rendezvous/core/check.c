@@ -244,7 +244,7 @@ static bool is_on(const struct rdzv *rdzv, uint32_t node, const struct job *job)
  * parts. */
 static void check_spares(const struct rdzv *rdzv, const uint64_t taken[NODES_MAX])
 {
-    uint32_t spare_count = 0, spare_jobs = 0;
+    uint32_t spare_count = 0, spare_jobs = 0, warm_count = 0;
 
     for (uint32_t i = 0; i < rdzv->options.nodes_max; i++) {
         const struct node_spares *on = &rdzv->spares_on[i];
@@ -258,6 +258,7 @@ static void check_spares(const struct rdzv *rdzv, const uint64_t taken[NODES_MAX
             assert(bits_count(on->items[k].slot_mask) == job->record.nproc_per_node);
             assert((held & on->items[k].slot_mask) == 0);
             held |= on->items[k].slot_mask;
+            warm_count += on->items[k].state == WARM_READY;
         }
         spare_count += on->count;
     }
@@ -266,9 +267,10 @@ static void check_spares(const struct rdzv *rdzv, const uint64_t taken[NODES_MAX
 
         assert(job->spare_count <= job->record.spares);
         spare_count -= job->spare_count;
+        warm_count -= job->warm_count;
         spare_jobs += job->wants_spares;
     }
-    assert(spare_count == 0 && spare_jobs == rdzv->spare_jobs);
+    assert(spare_count == 0 && warm_count == 0 && spare_jobs == rdzv->spare_jobs);
 }
 
 /* A slot is given to one job at most. */

@@ -52,7 +52,8 @@ struct job {
         more_until_us; /* restarting: until then it waits for slots of more nodes; 0: not yet */
     bool has_new_checkpoint; /* since the last pass: it may grow, or leave a straggler */
     bool wants_spares;       /* --spares, and it has not ended */
-    uint32_t spare_count;    /* those that it has, see spare_table.h */
+    uint32_t spare_count;    /* those that it has, see spare_table.h, */
+    uint32_t warm_count;     /* and on which processes of it wait */
     uint32_t fault_count;
     struct node_fault faults[NODE_FAULTS_MAX]; /* the newest is the last */
     /* see fence.h */

@@ -52,6 +52,15 @@ bool rdzv_order(const struct rdzv *rdzv, const struct rdzv_action *action, struc
     } else if (action->type == RDZV_SEND_SLOT_RESUME) {
         msg->type = MSG_TYPE_SLOT_RESUME;
         msg->slot_resume = (struct msg_slot_resume){action->slot, action->incident};
+    } else if (action->type == RDZV_SEND_WARM) {
+        record = rdzv_job_record(rdzv, job_id);
+        assert(record != NULL);
+        msg->type = MSG_TYPE_WARM;
+        msg->warm = (struct msg_warm){
+            .job_id = job_id, .user = record->user, .slot_mask = action->slot_mask};
+    } else if (action->type == RDZV_SEND_COOL) {
+        msg->type = MSG_TYPE_COOL;
+        msg->cool = (struct msg_cool){job_id};
     } else if (action->type == RDZV_SEND_GO) {
         msg->type = MSG_TYPE_GO;
         msg->go = (struct msg_go){job_id, generation, action->text, action->master_port};
@@ -86,6 +95,8 @@ bool rdzv_is_for_node(enum rdzv_action_type type)
     case RDZV_SEND_FORGET:
     case RDZV_SEND_REPORT_ACK:
     case RDZV_SEND_SLOT_RESUME:
+    case RDZV_SEND_WARM:
+    case RDZV_SEND_COOL:
     case RDZV_CLOSE_NODE:
         return true;
     case RDZV_PERSIST:

@@ -16,6 +16,7 @@
 #include "rendezvous/core/sched.h"
 #include "rendezvous/core/state.h"
 #include "rendezvous/core/submit.h"
+#include "rendezvous/core/warm.h"
 
 /* The tables, one behind the other: where each begins, and where the last ends. */
 struct layout {
@@ -311,6 +312,7 @@ static void on_node_msg(struct rdzv *rdzv, const struct rdzv_event *event)
         roster_beat(rdzv, node, &event->msg->beat);
         reconcile_list(rdzv, node);
         reconcile_leaving(rdzv, node);
+        warm_heard(rdzv, node, &event->msg->beat);
     } else if (event->msg->type == MSG_TYPE_SHIM_REPORT) {
         reconcile_report(rdzv, node, &event->msg->shim_report);
     } else if (event->msg->type == MSG_TYPE_PROGRESS) {

@@ -157,6 +157,8 @@ struct rdzv_event {
  *   SEND_FORGET       conn, job_id, generation
  *   SEND_REPORT_ACK   conn, job_id, generation, revision
  *   SEND_SLOT_RESUME  conn, slot, incident
+ *   SEND_WARM         conn, job_id, slot_mask: a wish, which may be dropped; argv, env and cwd are in the store
+ *   SEND_COOL         conn, job_id
  *   LOOK              job_id, generation, with_stacks: ask every node of the job (msg look); LOOKED follows
  *   CLOSE_NODE        conn, status, text: send it as msg error, and close; no NODE_CLOSED
  *                     follows. STATUS_CONFLICT: another process has its name
@@ -182,6 +184,8 @@ enum rdzv_action_type {
     RDZV_SEND_FORGET,
     RDZV_SEND_REPORT_ACK,
     RDZV_SEND_SLOT_RESUME,
+    RDZV_SEND_WARM,
+    RDZV_SEND_COOL,
     RDZV_CLOSE_NODE,
     RDZV_REPLY_SUBMITTED,
     RDZV_REPLY_CANCELLED,
@@ -198,7 +202,7 @@ struct rdzv_action {
     uint64_t conn, client, job_id;
     uint64_t sent_us, grace_us;
     uint32_t part, signal, master_port, revision, slot;
-    uint64_t incident;
+    uint64_t incident, slot_mask;
     enum status status;
     bool with_stacks;
     const char *text;      /* borrowed from the core until the next step */
@@ -227,7 +231,8 @@ bool rdzv_has_more(const struct rdzv_event *event);
 bool rdzv_is_for_node(enum rdzv_action_type type);
 /* The message to a node that `action` stands for, of one of the actions of the last step; it
  * borrows from the core. False: not one that the core knows all of (SEND_WELCOME), or none. Of a
- * START the caller adds cluster, cwd, argv and env, which are not in the core, and the nodes. */
+ * START the caller adds cluster, cwd, argv and env, which are not in the core, and the nodes; of a WARM all
+ * but the nodes. */
 bool rdzv_order(const struct rdzv *rdzv, const struct rdzv_action *action, struct msg *msg);
 
 /* The nodes of the job's generation and the addresses of their workers, for a START of its first part.

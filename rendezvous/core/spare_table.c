@@ -36,10 +36,16 @@ void spare_table_add(struct rdzv *rdzv, struct job *job, uint32_t node, uint64_t
 
     assert(job->wants_spares && find(rdzv, node, job) == NULL);
     assert(on->count < SLOTS_PER_NODE_MAX && (spare_table_mask(rdzv, node) & slot_mask) == 0);
-    on->items[on->count++] = (struct node_spare){(uint32_t)(job - rdzv->jobs), slot_mask};
+    on->items[on->count++] = (struct node_spare){.job = (uint32_t)(job - rdzv->jobs), .slot_mask = slot_mask};
     job->spare_count++;
     users_count(rdzv, job);
     job_set_changed(rdzv, job);
+}
+
+void spare_table_count_warm(struct job *job, bool is_warm)
+{
+    assert(is_warm || job->warm_count > 0);
+    job->warm_count = is_warm ? job->warm_count + 1 : job->warm_count - 1;
 }
 
 bool spare_table_remove(struct rdzv *rdzv, struct job *job, uint32_t node)
@@ -49,6 +55,8 @@ bool spare_table_remove(struct rdzv *rdzv, struct job *job, uint32_t node)
 
     if (spare == NULL)
         return false;
+    if (spare->state == WARM_READY)
+        spare_table_count_warm(job, false);
     *spare = on->items[--on->count];
     job->spare_count--;
     rdzv->sched_due = true;

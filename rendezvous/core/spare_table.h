@@ -9,6 +9,8 @@
 struct node_spare {
     uint32_t job; /* index into rdzv->jobs */
     uint64_t slot_mask;
+    uint64_t asked_conn;   /* of the node: on which it was asked to warm it; 0: not yet. See warm.h */
+    enum warm_state state; /* of its processes there, as the node has told; STARTING: nothing */
 };
 /* Of one node: one for each slot at most. */
 struct node_spares {
@@ -27,6 +29,8 @@ void spare_table_remove_all(struct rdzv *rdzv, struct job *job);
 /* Held on a node, for anybody; for that job. */
 uint64_t spare_table_mask(const struct rdzv *rdzv, uint32_t node);
 uint64_t spare_table_mask_of(const struct rdzv *rdzv, uint32_t node, const struct job *job);
+/* One spare more is warm, or one less. */
+void spare_table_count_warm(struct job *job, bool is_warm);
 /* What of it could be used at once. */
 uint64_t spare_table_ready(const struct rdzv *rdzv, uint32_t node, const struct job *job);
 

@@ -12,7 +12,8 @@
  *   generation  the life of one generation; orders: what it owes its nodes;
  *               parts: what is known of all its parts
  *   pace        hangs and stragglers; hang, straggler: their rules
- *   reconcile   what a node lists against what should be; drains: what operators ask for
+ *   reconcile   what a node lists against what should be; drains: what operators ask for; warm: processes
+ *               that wait on spares
  *   preempt     which jobs stop for one of a higher priority
  *   sched       which job gets which slots; place: on which nodes; reserve: for the first that waits;
  *               elastic: jobs whose number of nodes changes; spares: nodes that are held for lost ones

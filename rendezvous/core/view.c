@@ -95,6 +95,7 @@ void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *ou
     rdzv_summary(&job->record, out);
     out->straggler = job->slow;
     out->spares_held = job->spare_count;
+    out->spares_warm = job->warm_count;
     for (uint32_t i = 0; job->record.part_count > 0 && i < job_world(job); i++)
         out->ranks_running += job->gang.ranks[i].state == RANK_RUNNING;
 }

@@ -41,6 +41,8 @@
     X(NODE_ASK, NOBODY)                                                                            \
     X(LOOK, NOBODY)                                                                                \
     X(START, NOBODY)                                                                               \
+    X(WARM, NOBODY)                                                                                \
+    X(COOL, NOBODY)                                                                                \
     X(GO, NOBODY)                                                                                  \
     X(WORLD, NOBODY)                                                                               \
     X(STOP, NOBODY)                                                                                \

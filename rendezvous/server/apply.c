@@ -254,6 +254,23 @@ static void send_start(struct server *server, struct peer *peer, const struct rd
     }
 }
 
+/* A wish: whatever keeps it from being sent costs a cold start, and no more. */
+static void send_warm(struct server *server, struct peer *peer, const struct rdzv_action *action,
+                      struct msg *msg)
+{
+    struct err err;
+
+    if (peer->conn.queued_bytes > START_WINDOW_BYTES ||
+        load_spec(server, action->job_id) != STATUS_OK || !server_can_warm(server, peer))
+        return;
+    msg->warm.cluster = store_cluster(server->store);
+    msg->warm.cwd = server->spec.cwd;
+    msg->warm.argv = server->spec.argv;
+    msg->warm.env = server->spec.env;
+    msg->warm.launch = server->spec.launch;
+    (void)peer_try_send(peer, msg, &err);
+}
+
 static void send_welcome(const struct server *server, struct peer *peer)
 {
     struct msg msg = {
@@ -312,6 +329,8 @@ static void send_to_node(struct server *server, const struct rdzv_action *action
     } else if (rdzv_order(server->core, action, &msg)) {
         if (msg.type == MSG_TYPE_START)
             send_start(server, peer, action, &msg);
+        else if (msg.type == MSG_TYPE_WARM)
+            send_warm(server, peer, action, &msg);
         else
             peer_send(peer, &msg);
     }

@@ -167,6 +167,9 @@ struct server {
     struct server_counts counts;
 };
 
+/* warm.c: whether a spare on that node is to be kept warm for the job whose spec is loaded. */
+bool server_can_warm(const struct server *server, const struct peer *peer);
+
 /* Does not return if this server led and must not act any more. It may find that out late: it was stopped, or a commit took
  * long. So it looks at its clock before each step of the core and before each message. What it would write besides, etcd
  * refuses (rendezvous/store). */

@@ -176,6 +176,8 @@ static void carry_out(struct sim *sim, const struct rdzv_action *action)
         return;
     }
 
+    if (action->type == RDZV_SEND_WARM || action->type == RDZV_SEND_COOL)
+        return; /* wishes that a node may pass over; their edge is not played here */
     if (rdzv_is_for_node(action->type)) {
         make_message(sim, action, &msg);
         note_order(sim, action, &msg);

@@ -1,7 +1,8 @@
 """A job on two nodes with a spare one, through the launcher: it loses a node, and the spare takes its place.
 usage: spares_test.py BUILD
 
-The slot of the spare is nobody else's while the job runs. The survivor keeps its rank, the spare gets the lost node's, nothing of
+A process of the job waits on the spare, and this very process is the rank there after the take-over. The slot of the spare is nobody
+else's while the job runs. The survivor keeps its rank, the spare gets the lost node's, nothing of
 --max-restarts is used, and the losses are those of a run that nobody disturbs. A node that comes back is the next spare. Nothing is held after
 the end."""
 
@@ -10,7 +11,8 @@ import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-from faults_lib import Cluster, wait_until  # noqa: E402
+from faults_lib import Cluster, is_alive, wait_until  # noqa: E402
+from warm_lib import warm_processes  # noqa: E402
 from small_data import write_idx  # noqa: E402
 
 IMAGES = 40000
@@ -53,16 +55,20 @@ def wait_status(cluster, job, condition, what):
 
 
 def check_takeover(cluster, job):
-    status = wait_status(cluster, job, lambda status: status["spares_held"] == 1 and status["progress"]["checkpoint_step"],
-                         "a spare and a checkpoint")
+    status = wait_status(cluster, job, lambda status: status["spares_warm"] == 1 and status["progress"]["checkpoint_step"],
+                         "a warm spare and a checkpoint")
     first = nodes_of(status)
     spare = ({"node0", "node1", "node2"} - set(first)).pop()
-    assert "spares     1 of 1 nodes held" in cluster.ctl("status", str(job)).stdout
+    assert "spares     1 of 1 nodes held, 1 warm" in cluster.ctl("status", str(job)).stdout
+    (warm, on), = warm_processes(cluster).items()
+    assert on == spare, f"{warm} waits on {on}, the spare is {spare}"
     other = cluster.submit("--name", "other", "--", "true")
     assert cluster.status(other)["state"] == "queued", "another job has got the slot of the spare"
     cluster.kill_node(int(first[0][4:]))
     status = wait_status(cluster, job, lambda status: status["generation"] == 2 and status["state"] == "running", "the spare")
     assert nodes_of(status) == [spare, first[1]], (first, nodes_of(status))
+    assert status["ranks"][0]["rank"] == 0 and status["ranks"][0]["pid"] == warm, (warm, status["ranks"])
+    assert is_alive(warm)
     assert cluster.status(other)["state"] == "queued", "another job has got the slot of the spare"
     cluster.ctl("cancel", str(other))
     cluster.nodes[int(first[0][4:])].start()
@@ -80,7 +86,8 @@ def main():
         status = cluster.status(job)
         assert (status["generation"], status["restarts_used"]) == (2, 0), status
         events = cluster.ctl("events", str(job)).stdout
-        for text in (f"node {spare} is held as a spare of the job", f"spare node {spare} takes over as node rank 0"):
+        for text in (f"node {spare} is held as a spare of the job", f"spare node {spare} is warm: its processes wait for their ranks",
+                     f"spare node {spare} takes over as node rank 0"):
             assert text in events, f"no {text!r} in {events}"
         expected, _ = losses(cluster, alone, 1)
         found, resumed = losses(cluster, job, 2)

@@ -1,0 +1,108 @@
+"""Warm processes on a spare node, through the launcher: what ends them.
+usage: warm_test.py BUILD CASE
+
+    killed    one of them dies: the spare takes over with processes that are started then
+    launcherd its launcherd dies: they end with it, and the next one has others
+    cancel    the job is cancelled: they end
+    order     the job ends while they wait: the next job has the slot, and succeeds"""
+
+import os
+import signal
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from faults_lib import Cluster, is_alive, wait_until  # noqa: E402
+from warm_lib import warm_parents, warm_processes  # noqa: E402
+
+ENDED = ("failed", "succeeded", "cancelled")
+
+
+def submit(cluster, *more):
+    return cluster.submit("--nodes", "2", "--nproc-per-node", "2", "--spares", "1", "--max-restarts", "1", *more, "--",
+                          f"{cluster.build}/worker/ddp-worker", "-a", "toynet", "-b", "4", "--epochs", "1000", "-p", "1000",
+                          "--checkpoint-every", "50", "--checkpoint-dir", f"{cluster.folder}/checkpoints")
+
+
+def wait_status(cluster, job, condition, what):
+    def reached():
+        status = cluster.status(job)
+        assert status["state"] not in ENDED, f"{status['state']}: {status['reason']}"
+        return status if condition(status) else None
+    return wait_until(reached, what)
+
+
+def wait_warm(cluster, job):
+    """The status, and what waits there."""
+    status = wait_status(cluster, job, lambda status: status["state"] == "running" and status["spares_warm"] == 1, "a warm spare")
+    found = warm_processes(cluster)
+    assert len(found) == 2 and len(warm_parents(cluster)) == 1, (found, warm_parents(cluster))
+    return status, found
+
+
+def wait_gone(cluster, pids):
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), f"the end of {pids}")
+
+
+def spare_of(status):
+    return ({"node0", "node1", "node2"} - {rank["node"] for rank in status["ranks"]}).pop()
+
+
+def killed(cluster):
+    job = submit(cluster)
+    status, found = wait_warm(cluster, job)
+    parents = warm_parents(cluster)
+    os.kill(min(found), signal.SIGKILL)
+    wait_gone(cluster, [*found, *parents])  # one alone is of no use
+    status = wait_status(cluster, job, lambda status: status["spares_warm"] == 0, "a spare that is not warm")
+    assert status["spares_held"] == 1 and status["generation"] == 1, status
+    wait_until(lambda: f"spare node {spare_of(status)} is not warm" in cluster.ctl("events", str(job)).stdout, "the event")
+    spare, lost = spare_of(status), status["ranks"][0]["node"]
+    cluster.kill_node(int(lost[4:]))
+    status = wait_status(cluster, job, lambda status: status["generation"] == 2 and status["state"] == "running", "the spare")
+    assert {rank["node"] for rank in status["ranks"] if rank["pid"]} & {spare}, status["ranks"]
+    assert not warm_processes(cluster)
+    cluster.ctl("cancel", str(job))
+    cluster.nodes[int(lost[4:])].start()
+
+
+def launcherd(cluster):
+    job = submit(cluster)
+    status, found = wait_warm(cluster, job)
+    node = cluster.nodes[int(spare_of(status)[4:])]
+    parents = warm_parents(cluster)
+    node.kill()
+    wait_gone(cluster, [*found, *parents])
+    node.start()
+    wait_until(lambda: len(warm_processes(cluster)) == 2, "others")
+    status, others = wait_warm(cluster, job)
+    assert not set(found) & set(others) and status["generation"] == 1, (found, others, status)
+    cluster.ctl("cancel", str(job))
+
+
+def cancel(cluster):
+    job = submit(cluster)
+    _, found = wait_warm(cluster, job)
+    parents = warm_parents(cluster)
+    cluster.ctl("cancel", str(job))
+    wait_gone(cluster, [*found, *parents])
+
+
+def order(cluster):
+    job = submit(cluster)
+    _, found = wait_warm(cluster, job)
+    cluster.ctl("cancel", str(job))
+    wide = cluster.submit("--nodes", "3", "--nproc-per-node", "2", "--", "true")
+    assert cluster.wait_end(wide) == 0, cluster.status(wide)["reason"]
+    wait_gone(cluster, found)
+
+
+def main():
+    cases = {"killed": killed, "launcherd": launcherd, "cancel": cancel, "order": order}
+    with Cluster(sys.argv[1], nodes=3, slots=2) as cluster:
+        cases[sys.argv[2]](cluster)
+        wait_until(lambda: not warm_processes(cluster) and not warm_parents(cluster), "the end of what waits")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
