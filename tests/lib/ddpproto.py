@@ -226,6 +226,7 @@ class Node(threading.Thread):
         self.gpus = gpus
         self.closed = []  # slots that must not be given out
         self.leaving = False  # True: ends once no job is on it
+        self.warm = []  # jobs for which processes wait here: job_id, state
         self.auto = auto  # False: reports no phase by itself
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
@@ -261,7 +262,7 @@ class Node(threading.Thread):
                         if self.silent:
                             continue
                         self.peer.send("beat", sent_us=int(now * 1e6), shims=self.listing(),
-                                       closed=self.closed, leaving=self.leaving)
+                                       closed=self.closed, leaving=self.leaving, warm=self.warm)
                         for shim in self.shims.values():
                             if shim["acked"] < shim["revision"]:
                                 self.report(shim)

@@ -58,6 +58,10 @@ class Hostile:
         return dict(rank=number, state=self.rng.choice(RANK_STATES), pid=self.rng.randrange(2**31),
                     exit_code=self.rng.randrange(256), signal=self.rng.randrange(65), joined=self.rng.random() < 0.8)
 
+    def warm(self):
+        states = ["starting", "ready", "failed", "ending"]
+        return [dict(job_id=self.key()["job_id"], state=self.rng.choice(states)) for _ in range(self.rng.choice([0, 0, 1, 64]))]
+
     def report(self):
         key, rng = self.key(), self.rng
         start = next((o for o in self.orders if o["type"] == "start" and o["job_id"] == key["job_id"]), None)
@@ -75,7 +79,7 @@ class Hostile:
         kind = rng.choice(["beat", "beat", "shim_report", "shim_report", "progress", "node_event", "log_data", "node_data"])
         if kind == "beat":
             return kind, dict(sent_us=rng.getrandbits(62), shims=self.shims(), closed=self.closed(),
-                              leaving=rng.random() < 0.1)
+                              leaving=rng.random() < 0.1, warm=self.warm())
         if kind == "shim_report":
             return kind, self.report()
         if kind == "progress":

@@ -33,7 +33,7 @@ VALID = [
     ("node", "node_data", dict(request_id=1, bytes="", problem="p", node_ms=1, server_ms=0)),
     ("client", "input", dict(request_id=1, job_id=1, generation=1, rank=0, offset=0, bytes="", is_end=False, rows=24, columns=80)),
     ("node", "input_state", dict(request_id=1, taken=0, is_closed=False, problem="")),
-    ("node", "beat", dict(sent_us=1, shims=[SHIM], closed=[CLOSED], leaving=False)),
+    ("node", "beat", dict(sent_us=1, shims=[SHIM], closed=[CLOSED], leaving=False, warm=[])),
     ("node", "node_event", dict(slot=0, text="x")),
     ("node", "shim_report", REPORT),
     ("node", "progress", dict(job_id=1, generation=1, rank=0, epoch=1, epochs=1, step=1, steps=1,

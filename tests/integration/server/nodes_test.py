@@ -168,7 +168,7 @@ def test_a_wide_job_outlives_the_server():
                 assert info["state"] == "starting" and info["generation"] == 1, info
                 assert [(r["node"], r["slot"]) for r in ranks_of(later, job)] == [(r["node"], r["slot"]) for r in before]
                 peers += [say_hello(again.address, i, lambda i: 0) for i in range(WIDTH)]  # they list no shim: the start orders were lost
-                peers[WIDTH].send("beat", sent_us=1, shims=[], closed=[], leaving=False)  # the first order had to wait for the others' addresses
+                peers[WIDTH].send("beat", sent_us=1, shims=[], closed=[], leaving=False, warm=[])  # the first order had to wait for the others' addresses
                 start = start_of(peers[WIDTH])
                 assert start["rank_base"] == next(r["rank"] for r in before if r["node"] == "node0") == 0
                 assert len(start["nodes"]) == WIDTH, start["nodes"]
@@ -230,7 +230,7 @@ def test_versions():
             peer, answer = greet(process.address, kind, PROTOCOL + 1, mood="good")
             assert answer["type"] == welcome, answer
             if kind == "node_hello":
-                peer.send("beat", sent_us=1, shims=[], closed=[], leaving=False, mood={"a": [1]})
+                peer.send("beat", sent_us=1, shims=[], closed=[], leaving=False, warm=[], mood={"a": [1]})
                 assert peer.recv() == dict(type="beat_ack", sent_us=1)
             else:
                 peer.send("job_list", all=True, after_id=0, limit=5, mood=1)

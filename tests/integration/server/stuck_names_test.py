@@ -46,7 +46,7 @@ def test_nodes_are_heard_meanwhile():
         waiting = Peer(process.address)
         waiting.send("client_hello", protocol=PROTOCOL, version="test")
         for i in range(3):
-            node.send("beat", sent_us=i + 1, shims=[], closed=[], leaving=False)
+            node.send("beat", sent_us=i + 1, shims=[], closed=[], leaving=False, warm=[])
             while True:
                 message = node.recv()
                 if message["type"] == "beat_ack":
