@@ -201,9 +201,13 @@ static int export_weights(int argc, char **argv)
 
 static enum status wait_warm(const struct options *options, struct err *err)
 {
-    const enum status status = warm_up(options->device, err);
+    struct device device;
+    const enum status status = warm_up(&device, options->device, err);
 
-    return status == STATUS_OK ? warm_wait(err) : status;
+    if (status != STATUS_OK)
+        return status;
+    train_load_nccl(&device);
+    return warm_wait(err);
 }
 
 int main(int argc, char **argv)

@@ -8,10 +8,7 @@
 #include <unistd.h>
 
 #include "worker/backend/cuda/module/runtime.h"
-#include "worker/backend/cuda/nccl/nccl.h"
-#include "worker/device.h"
 
-#define NCCL_BYTES 4096u
 #define WARM_VARIABLE "DDP_WARM_FD"
 #define SHIM_VARIABLE "DDP_SHIM_FD"
 
@@ -37,22 +34,17 @@ static enum status read_number(const char *name, int *value, struct err *err)
     return STATUS_OK;
 }
 
-enum status warm_up(const char *asked, struct err *err)
+enum status warm_up(struct device *device, const char *asked, struct err *err)
 {
-    struct device device;
     struct err notice;
     size_t free_bytes, total_bytes;
-    void *memory = NULL;
     int local_rank;
     enum status status = read_number("LOCAL_RANK", &local_rank, err);
 
     if (status == STATUS_OK)
-        status = device_open(&device, asked, (uint32_t)local_rank, &notice, err);
-    if (status == STATUS_OK && device.runtime != NULL)
-        status = device.runtime->memory_info(&free_bytes, &total_bytes, err); /* needs a context */
-    if (status == STATUS_OK && device.nccl != NULL &&
-        device.nccl->memory_new(NULL, &memory, NCCL_BYTES, &notice) == STATUS_OK)
-        device.nccl->memory_free(NULL, &memory); /* so NCCL is loaded, where there is one */
+        status = device_open(device, asked, (uint32_t)local_rank, &notice, err);
+    if (status == STATUS_OK && device->runtime != NULL)
+        status = device->runtime->memory_info(&free_bytes, &total_bytes, err); /* needs a context */
     return status;
 }
 

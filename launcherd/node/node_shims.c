@@ -272,10 +272,10 @@ static enum status spawn(struct node_shim *shim, const struct shim_texts *texts,
                                 .stdout_fd = log_fd,
                                 .stderr_fd = log_fd,
                                 .extra_fd = link_fd};
-    enum status status = log_fd < 0 || null_fd < 0
-                             ? err_set(err, STATUS_IO, errno, "cannot open %.180s: %s", texts->log,
-                                       strerror(errno))
-                             : spawn_process(&order, &shim->pid, &exit_code, err);
+    enum status status =
+        log_fd < 0 || null_fd < 0
+            ? err_set(err, STATUS_IO, errno, "cannot open %.180s: %s", texts->log, strerror(errno))
+            : spawn_process(&order, &shim->pid, &exit_code, err);
     if (log_fd >= 0)
         close(log_fd);
     if (null_fd >= 0)

@@ -96,7 +96,8 @@ static void on_poll_closed(uv_handle_t *handle)
 static void close_link(struct node_warm_job *job)
 {
     if (job->link >= 0)
-        (void)shutdown(job->link, SHUT_RDWR); /* at once; the descriptor is closed with the handle */
+        (void)shutdown(job->link,
+                       SHUT_RDWR); /* at once; the descriptor is closed with the handle */
     if (job->poll_open && !uv_is_closing((uv_handle_t *)&job->poll))
         uv_close((uv_handle_t *)&job->poll, on_poll_closed);
 }
@@ -247,13 +248,13 @@ static int make_stdin(struct node_warm_job *job, const struct msg_warm *order)
     const char *payload;
     size_t payload_bytes;
     int fd = memfd_create("warm", MFD_CLOEXEC);
-    bool done = fd >= 0 && msg_encode(&msg, &frame, &err) == STATUS_OK &&
-                frame_next(frame.bytes, frame.byte_count, FRAME_LARGE_BYTES_MAX, &payload,
-                           &payload_bytes, &err) == STATUS_OK &&
-                msg_decode_stored(payload, payload_bytes, &job->arena, &job->order, &err) ==
-                    STATUS_OK &&
-                write(fd, frame.bytes, frame.byte_count) == (ssize_t)frame.byte_count &&
-                lseek(fd, 0, SEEK_SET) == 0;
+    bool done =
+        fd >= 0 && msg_encode(&msg, &frame, &err) == STATUS_OK &&
+        frame_next(frame.bytes, frame.byte_count, FRAME_LARGE_BYTES_MAX, &payload, &payload_bytes,
+                   &err) == STATUS_OK &&
+        msg_decode_stored(payload, payload_bytes, &job->arena, &job->order, &err) == STATUS_OK &&
+        write(fd, frame.bytes, frame.byte_count) == (ssize_t)frame.byte_count &&
+        lseek(fd, 0, SEEK_SET) == 0;
 
     buf_free(&frame);
     if (done || fd < 0)
@@ -465,8 +466,8 @@ static bool is_on(const struct node_warm *warm, uint32_t slot)
 void node_warm_explain(const struct node_warm *warm, struct gpu_facts *facts)
 {
     const struct launcher_slot *slot = &warm->host->core->slots[facts->slot];
-    uint32_t listed = facts->process_count < GPU_PROCESSES_MAX ? facts->process_count
-                                                               : GPU_PROCESSES_MAX;
+    uint32_t listed =
+        facts->process_count < GPU_PROCESSES_MAX ? facts->process_count : GPU_PROCESSES_MAX;
     uint32_t kept = 0;
 
     if (!is_on(warm, facts->slot))

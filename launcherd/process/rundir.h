@@ -9,6 +9,7 @@
  *     end.msg                                   its last report, once it has ended
  *   STATE/logs/<cluster>-<job>/                 stays; under --log-dir where that is given
  *     shim-g<generation>.log                    the log of the shim
+ *     warm.log                                  of processes that waited for a start order (shim/warm_main.h)
  *     g<generation>-rank<rank>.log              the output of that rank, byte for byte
  *     g<generation>-errors/                     of the job's user: what its ranks write there
  *       rank<rank>.json                         PyTorch's @record

@@ -27,8 +27,8 @@ void warm_workers_read(struct warm_workers *warm)
         return;
     if (sscanf(at, "%32[0-9a-f]%n", warm->token, &length) != 1)
         length = 0;
-    for (at += length; sscanf(at, " %d:%d%n", &pid, &fd, &length) == 2 &&
-                       warm->count < SLOTS_PER_NODE_MAX;
+    for (at += length;
+         sscanf(at, " %d:%d%n", &pid, &fd, &length) == 2 && warm->count < SLOTS_PER_NODE_MAX;
          at += length) {
         warm->items[warm->count++] = (struct warm_worker){.pid = pid, .fd = fd};
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC);

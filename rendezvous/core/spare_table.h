@@ -9,7 +9,7 @@
 struct node_spare {
     uint32_t job; /* index into rdzv->jobs */
     uint64_t slot_mask;
-    uint64_t asked_conn;   /* of the node: on which it was asked to warm it; 0: not yet. See warm.h */
+    uint64_t asked_conn; /* of the node: on which it was asked to warm it; 0: not yet. See warm.h */
     enum warm_state state; /* of its processes there, as the node has told; STARTING: nothing */
 };
 /* Of one node: one for each slot at most. */

@@ -40,6 +40,8 @@ struct train_setup {
  * failure too train_free has to be called: it may take long to free a device's memory, and the
  * caller bounds that time. */
 enum status train_new(struct train **train, const struct train_setup *setup, struct err *err);
+/* Loads NCCL where the device has it, which otherwise train_new does; a failure is left to that. */
+void train_load_nccl(const struct device *device);
 /* Prints the graph after each pass and what the net takes, on stdout. */
 enum status train_print_graph(const struct train_setup *setup, struct err *err);
 void train_free(struct train **train);

@@ -160,6 +160,8 @@ TEST(the_longest_message_of_every_type_fits_its_frame)
             msg.submit.argv = (struct msg_text_list){one, 1};
         if (type == MSG_TYPE_START)
             msg.start.argv = (struct msg_text_list){one, 1};
+        if (type == MSG_TYPE_WARM)
+            msg.warm.argv = (struct msg_text_list){one, 1};
         check_round_trip(&msg);
         clean();
     }

@@ -5,7 +5,8 @@
 
 #include "tests/lib/test.h"
 
-static const char *const words[] = {"ddp-worker", "-b", "4"}, *const others[] = {"ddp-worker", "-b", "5"};
+static const char *const words[] = {"ddp-worker", "-b", "4"}, *const others[] = {"ddp-worker", "-b",
+                                                                                 "5"};
 static const struct msg_pair pairs[] = {{"A", "1"}}, other_pairs[] = {{"A", "2"}};
 
 static const struct msg_warm warm = {.cluster = "c",

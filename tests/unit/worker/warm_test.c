@@ -23,6 +23,7 @@ static void run_worker(int fd)
 {
     char number[16], text[256];
     struct err err = {.text = ""};
+    struct device device;
     enum status status;
     int shim;
 
@@ -31,7 +32,7 @@ static void run_worker(int fd)
     (void)setenv("RANK", "warm", 1);
     (void)setenv("LOCAL_RANK", "0", 1);
     (void)setenv("OLD", "1", 1);
-    if (!warm_is_wanted() || warm_up("cpu", &err) != STATUS_OK)
+    if (!warm_is_wanted() || warm_up(&device, "cpu", &err) != STATUS_OK)
         _exit(EXIT_BAD);
     status = warm_wait(&err);
     if (status == STATUS_CLOSED)
@@ -102,8 +103,9 @@ TEST(it_runs_with_what_it_was_given)
     CHECK_EQ(pipe2(in, O_CLOEXEC) + pipe2(out, O_CLOEXEC) + pipe2(errors, O_CLOEXEC) +
                  pipe2(shim, O_CLOEXEC),
              0);
-    CHECK(warm_workers_give(&warm, 0, &(struct worker_ends){in[0], out[1], errors[1], shim[1], false},
-                            -1, environment, NULL, &given));
+    CHECK(warm_workers_give(&warm, 0,
+                            &(struct worker_ends){in[0], out[1], errors[1], shim[1], false}, -1,
+                            environment, NULL, &given));
     CHECK_EQ(given, pid);
     (void)close(in[0]);
     (void)close(out[1]);
@@ -117,7 +119,7 @@ TEST(it_runs_with_what_it_was_given)
     (void)close(in[1]);
     CHECK(!warm_workers_give(&warm, 0, &(struct worker_ends){-1, 1, 2, 1, false}, 0, environment,
                              NULL, &given)); /* it is given away */
-    warm_workers_drop(&warm); /* and stays as it is */
+    warm_workers_drop(&warm);                /* and stays as it is */
 }
 
 TEST(one_that_has_died_is_not_given)
