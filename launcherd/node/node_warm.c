@@ -470,7 +470,7 @@ void node_warm_explain(const struct node_warm *warm, struct gpu_facts *facts)
         facts->process_count < GPU_PROCESSES_MAX ? facts->process_count : GPU_PROCESSES_MAX;
     uint32_t kept = 0;
 
-    if (!is_on(warm, facts->slot))
+    if (facts->error != 0 || !is_on(warm, facts->slot))
         return;
     for (uint32_t i = 0; i < listed; i++) {
         const struct gpu_process process = facts->processes[i];
