@@ -4,7 +4,8 @@ usage: warm_test.py BUILD CASE
     killed    one of them dies: the spare takes over with processes that are started then
     launcherd its launcherd dies: they end with it, and the next one has others
     cancel    the job is cancelled: they end
-    order     the job ends while they wait: the next job has the slot, and succeeds"""
+    order     the job ends while they wait: the next job has the slot, and succeeds
+    beside    the shim of another job dies on that node, and what it left is swept: they stay"""
 
 import os
 import signal
@@ -17,8 +18,8 @@ from warm_lib import warm_parents, warm_processes  # noqa: E402
 ENDED = ("failed", "succeeded", "cancelled")
 
 
-def submit(cluster, *more):
-    return cluster.submit("--nodes", "2", "--nproc-per-node", "2", "--spares", "1", "--max-restarts", "1", *more, "--",
+def submit(cluster, nproc=2):
+    return cluster.submit("--nodes", "2", "--nproc-per-node", str(nproc), "--spares", "1", "--max-restarts", "1", "--",
                           f"{cluster.build}/worker/ddp-worker", "-a", "toynet", "-b", "4", "--epochs", "1000", "-p", "1000",
                           "--checkpoint-every", "50", "--checkpoint-dir", f"{cluster.folder}/checkpoints")
 
@@ -31,11 +32,11 @@ def wait_status(cluster, job, condition, what):
     return wait_until(reached, what)
 
 
-def wait_warm(cluster, job):
+def wait_warm(cluster, job, count=2):
     """The status, and what waits there."""
     status = wait_status(cluster, job, lambda status: status["state"] == "running" and status["spares_warm"] == 1, "a warm spare")
     found = warm_processes(cluster)
-    assert len(found) == 2 and len(warm_parents(cluster)) == 1, (found, warm_parents(cluster))
+    assert len(found) == count and len(warm_parents(cluster)) == 1, (found, warm_parents(cluster))
     return status, found
 
 
@@ -96,8 +97,22 @@ def order(cluster):
     wait_gone(cluster, found)
 
 
+def beside(cluster):
+    job = submit(cluster, nproc=1)
+    status, found = wait_warm(cluster, job, 1)
+    other = cluster.submit("--nodes", "3", "--max-restarts", "0", "--", "sleep", "1000")
+    wait_status(cluster, other, lambda status: status["state"] == "running", "the other job")
+    mark = f"launcherd --shim {cluster.folder}/{spare_of(status)}/run/"
+    (shim,) = [pid for pid, command in cluster.processes() if command.startswith(mark)]
+    os.kill(shim, signal.SIGKILL)
+    assert cluster.wait_end(other) != 0
+    wait_until(lambda: not any(command.startswith(mark) for _, command in cluster.processes()), "the end of its shim")
+    assert warm_processes(cluster) == found and cluster.status(job)["spares_warm"] == 1
+    cluster.ctl("cancel", str(job))
+
+
 def main():
-    cases = {"killed": killed, "launcherd": launcherd, "cancel": cancel, "order": order}
+    cases = {"killed": killed, "launcherd": launcherd, "cancel": cancel, "order": order, "beside": beside}
     with Cluster(sys.argv[1], nodes=3, slots=2) as cluster:
         cases[sys.argv[2]](cluster)
         wait_until(lambda: not warm_processes(cluster) and not warm_parents(cluster), "the end of what waits")

@@ -716,6 +716,42 @@ def test_users_see_their_own():
         assert len(root.ask("job_list", all=True, after_id=0, limit=9)["jobs"]) == 2
 
 
+def test_spares_are_kept_warm():
+    """A spare is asked to keep processes of ddp-worker, with all that a start order would have; of nothing else."""
+    def warm_of(one, job):
+        return [order for order in one.orders if order["type"] == "warm" and order["job_id"] == job]
+
+    def beats(one):
+        return sum(order["type"] == "beat_ack" for order in one.orders)
+
+    with server() as process, Client(process.address) as client, node(process.address, "n0", slots=1) as first:
+        wanted = dict(argv=["/opt/ddp-worker", "-b", "4"], env={"A": "1"}, cwd="/tmp", spares=1)
+        job = client.submit(**wanted)["job_id"]
+        first.wait_phase(job, 1, "running")
+        with node(process.address, "n1", slots=1) as spare:
+            spare.wait(lambda n: warm_of(n, job), "the wish")
+            (start,) = [order for order in first.orders if order["type"] == "start"]
+            (warm,) = warm_of(spare, job)
+            for name in ("cluster", "job_id", "user", "slot_mask", "cwd", "argv", "env", "launch"):
+                assert warm[name] == start[name], (name, warm, start)
+            spare.warm = [dict(job_id=job, state="ready")]
+            client.wait_for(job, lambda j: (j["spares_held"], j["spares_warm"]) == (1, 1))
+            assert not warm_of(first, job)
+            client.ask("cancel", job=str(job), signal=15, grace_us=0)
+            spare.wait(lambda n: any(order["type"] == "cool" and order["job_id"] == job for order in n.orders), "its end")
+            spare.warm = []
+            client.wait_for(job, lambda j: j["ended"])
+            for other in (dict(argv=["/opt/ddp-worker.py"]), dict(argv=["env", "ddp-worker"]), dict(launch={"tty": "24x80"})):
+                job = client.submit(**{**wanted, **other})["job_id"]
+                client.wait_for(job, lambda j: j["spares_held"] == 1)
+                for one in (first, spare):
+                    seen = beats(one)
+                    one.wait(lambda n, seen=seen: beats(n) > seen + 2, "three beats more")
+                    assert not warm_of(one, job), other
+                client.ask("cancel", job=str(job), signal=15, grace_us=0)
+                client.wait_for(job, lambda j: j["ended"])
+
+
 def test_the_largest_job():
     """`submit` of exactly 1 MiB is taken, started and shown whole; one byte more is refused."""
     with server() as process, Client(process.address) as client:
