@@ -109,6 +109,10 @@ static void check_send(const struct rdzv_action *action)
         msg.start.cluster = "fuzz";
         msg.start.cwd = "/";
         msg.start.argv = (struct msg_text_list){argv, 1};
+    } else if (msg.type == MSG_TYPE_WARM) {
+        msg.warm.cluster = "fuzz";
+        msg.warm.cwd = "/";
+        msg.warm.argv = (struct msg_text_list){argv, 1};
     }
     FUZZ_CHECK(msg_encode(&msg, &buf, &err) == STATUS_OK);
     buf_free(&buf);

@@ -5,6 +5,7 @@ usage: warm_test.py BUILD CASE
     launcherd its launcherd dies: they end with it, and the next one has others
     cancel    the job is cancelled: they end
     order     the job ends while they wait: the next job has the slot, and succeeds
+    stuck     likewise, but they do not end by themselves: the next job does not start before they are killed
     beside    the shim of another job dies on that node, and what it left is swept: they stay"""
 
 import os
@@ -97,6 +98,16 @@ def order(cluster):
     wait_gone(cluster, found)
 
 
+def stuck(cluster):
+    job = submit(cluster)
+    wait_warm(cluster, job)
+    (parent,) = warm_parents(cluster)
+    os.kill(parent, signal.SIGSTOP)
+    cluster.ctl("cancel", str(job))
+    wide = cluster.submit("--nodes", "3", "--nproc-per-node", "2", "--", "test", "!", "-e", f"/proc/{parent}")
+    assert cluster.wait_end(wide) == 0, cluster.status(wide)["reason"]
+
+
 def beside(cluster):
     job = submit(cluster, nproc=1)
     status, found = wait_warm(cluster, job, 1)
@@ -112,7 +123,7 @@ def beside(cluster):
 
 
 def main():
-    cases = {"killed": killed, "launcherd": launcherd, "cancel": cancel, "order": order, "beside": beside}
+    cases = {"killed": killed, "launcherd": launcherd, "cancel": cancel, "order": order, "stuck": stuck, "beside": beside}
     with Cluster(sys.argv[1], nodes=3, slots=2) as cluster:
         cases[sys.argv[2]](cluster)
         wait_until(lambda: not warm_processes(cluster) and not warm_parents(cluster), "the end of what waits")

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""A process that waits on the GPU of a spare node is no stranger there, and is looked for when it should be gone."""
+import os
+
+from gpu_lib import BUILD, Case, GpuCluster, equal, run_tests, wait_until
+
+
+def warm_pid(folder):
+    """The process that waits, on a node with its state in `folder`."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = file.read().split(b"\0")
+        except OSError:
+            continue
+        if any(entry.startswith(b"DDP_WARM_FD=") for entry in environment) and \
+                any(entry.startswith(b"DDP_METRICS=" + folder.encode()) for entry in environment):
+            return int(name)
+    return None
+
+
+def begin(case, cluster):
+    """A job on a node without GPUs, whose spare is node0, and the process that waits there."""
+    equal(cluster.ctl("node", "drain", "node0", "--reason", "later").returncode, 0)
+    cluster.launch("cpus", "launcherd", "--server", cluster.server, "--name", "cpus", "--slots", "1", "--allow-root")
+    job = cluster.submit("--spares", "1", "--", os.path.join(BUILD, "worker", "ddp-worker"), "--device", "cpu", "-a", "toynet", "-b", "4",
+                         "--epochs", "1000", "-p", "1000")
+    cluster.wait_job(job, "running")
+    equal(cluster.ctl("node", "resume", "node0").returncode, 0)
+    wait_until("a warm spare", lambda: cluster.status(job)["spares_warm"] == 1)
+    return job, wait_until("its process", lambda: warm_pid(f"{case.dir}/node0/"))
+
+
+def what_waits_is_no_stranger():
+    with Case() as case, GpuCluster(case, gpus=2, timeout="1s") as cluster:
+        cluster.wait_slot(0, "free")
+        job, pid = begin(case, cluster)
+        for turn in range(2):  # NVML was asked again when the other slot has closed and opened
+            cluster.gpus.set("process", f"process 0 {pid} 600")
+            cluster.gpus.set("memory", "memory 0 1100")
+            cluster.gpus.set("stranger", f"process 1 {os.getpid()} {700 + turn}")
+            wait_until("a stranger", lambda: cluster.slot(1)["state"] == "quarantined")
+            cluster.gpus.clear("stranger")
+            cluster.wait_slot(1, "free")
+        assert cluster.slot(0)["state"] != "quarantined", cluster.slot(0)
+        equal((cluster.status(job)["spares_held"], cluster.status(job)["spares_warm"]), (1, 1))
+        cluster.ctl("cancel", job)
+        wait_until("its end", lambda: warm_pid(f"{case.dir}/node0/") is None)
+        cluster.wait_slot(0, "quarantined", f"pid {pid} (gone, or in another container) holds 600 MiB")
+        cluster.gpus.clear("process", "memory")
+        cluster.wait_slot(0, "free")
+
+
+def a_stranger_beside_it_is_named():
+    with Case() as case, GpuCluster(case, gpus=1, timeout="1s") as cluster:
+        cluster.wait_slot(0, "free")
+        job, pid = begin(case, cluster)
+        cluster.gpus.set("process", f"process 0 {pid} 600")
+        cluster.gpus.set("stranger", f"process 0 {os.getpid()} 700")
+        slot = wait_until("a stranger", lambda: cluster.slot(0) if cluster.slot(0)["state"] == "quarantined" else None)
+        assert slot["reason"].startswith(f"pid {os.getpid()} "), slot
+        wait_until("no spare", lambda: cluster.status(job)["spares_held"] == 0)  # and what waits there ends
+        wait_until("its end", lambda: warm_pid(f"{case.dir}/node0/") is None)
+
+
+if __name__ == "__main__":
+    run_tests([what_waits_is_no_stranger, a_stranger_beside_it_is_named])
