@@ -72,7 +72,7 @@ static struct log_about about(const struct warm_shim *shim)
 /* All that was started goes first: nobody else would look for it. */
 static void leave(const struct warm_shim *shim, int code, const char *why)
 {
-    const struct timespec pause = {.tv_nsec = WAITING_SHARE_MS * 1000000l};
+    const struct timespec pause = {.tv_nsec = WAITING_SHARE_MS * 1000000L};
     siginfo_t info;
 
     log_line(code == 0 ? LOG_INFO : LOG_WARNING, about(shim), "ends: %s", why);

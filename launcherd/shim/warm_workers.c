@@ -16,20 +16,33 @@
 
 #define GIVEN_FDS 5 /* stdin, stdout, stderr, the shim's socket, the environment */
 
+/* The number at `*at`, which moves behind it and `end`. -1: there is none. */
+static int take_number(const char **at, char end)
+{
+    char *behind;
+    const long number = strtol(*at, &behind, 10);
+
+    if (behind == *at || number < 0 || number > INT_MAX || (*behind != end && *behind != '\0'))
+        return -1;
+    *at = *behind == '\0' ? behind : behind + 1;
+    return (int)number;
+}
+
 void warm_workers_read(struct warm_workers *warm)
 {
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): before any thread */
     const char *at = getenv(WARM_VARIABLE);
-    int pid, fd, length = 0;
 
     *warm = (struct warm_workers){.count = 0};
-    if (at == NULL)
+    if (at == NULL || strlen(at) <= PROC_TOKEN_CHARS)
         return;
-    if (sscanf(at, "%32[0-9a-f]%n", warm->token, &length) != 1)
-        length = 0;
-    for (at += length;
-         sscanf(at, " %d:%d%n", &pid, &fd, &length) == 2 && warm->count < SLOTS_PER_NODE_MAX;
-         at += length) {
+    memcpy(warm->token, at, PROC_TOKEN_CHARS);
+    at += PROC_TOKEN_CHARS + 1;
+    while (*at != '\0' && warm->count < SLOTS_PER_NODE_MAX) {
+        const int pid = take_number(&at, ':'), fd = take_number(&at, ' ');
+
+        if (pid <= 0 || fd < 0)
+            break; /* whoever has written this was not us */
         warm->items[warm->count++] = (struct warm_worker){.pid = pid, .fd = fd};
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     }
