@@ -37,7 +37,7 @@ void spare_table_add(struct rdzv *rdzv, struct job *job, uint32_t node, uint64_t
     assert(job->wants_spares && find(rdzv, node, job) == NULL);
     assert(on->count < SLOTS_PER_NODE_MAX && (spare_table_mask(rdzv, node) & slot_mask) == 0);
     on->items[on->count++] =
-        (struct node_spare){.job = (uint32_t)(job - rdzv->jobs), .slot_mask = slot_mask};
+        (struct node_spare){.job = (uint32_t)(job - rdzv->jobs) & 0xffffff, .slot_mask = slot_mask};
     job->spare_count++;
     users_count(rdzv, job);
     job_set_changed(rdzv, job);

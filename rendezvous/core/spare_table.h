@@ -4,14 +4,19 @@
 #ifndef RENDEZVOUS_CORE_SPARE_TABLE_H
 #define RENDEZVOUS_CORE_SPARE_TABLE_H
 
+#include <assert.h>
+
 #include "rendezvous/core/job.h"
 
 struct node_spare {
-    uint32_t job; /* index into rdzv->jobs */
     uint64_t slot_mask;
-    uint64_t asked_conn; /* of the node: on which it was asked to warm it; 0: not yet. See warm.h */
-    enum warm_state state; /* of its processes there, as the node has told; STARTING: nothing */
+    uint32_t job : 24;  /* index into rdzv->jobs */
+    uint32_t state : 8; /* enum warm_state: of its processes there, as told; STARTING: nothing */
+    uint32_t
+        asked_conn; /* of the node, its low bits: on which it was asked to warm it. See warm.h */
 };
+/* There is room for SLOTS_PER_NODE_MAX of them on each node. */
+static_assert(sizeof(struct node_spare) == 16 && JOBS_ACTIVE_MAX < 1u << 24, "a small table");
 /* Of one node: one for each slot at most. */
 struct node_spares {
     uint32_t count;

@@ -22,7 +22,7 @@ static void set_state(struct rdzv *rdzv, const struct node *node, struct node_sp
         spare_table_count_warm(job, state == WARM_READY);
         job_set_changed(rdzv, job);
     }
-    spare->state = state;
+    spare->state = state & 0xff;
     if (state == WARM_READY)
         text_format(text, "spare node %s is warm: its processes wait for their ranks", node->name);
     else if (state == WARM_FAILED)
@@ -40,9 +40,9 @@ static void ask(struct rdzv *rdzv, const struct node *node, struct node_spare *s
     const struct job *job = &rdzv->jobs[spare->job];
     struct rdzv_action *action;
 
-    if (spare->asked_conn == node->conn)
+    if (spare->asked_conn == (uint32_t)node->conn)
         return;
-    spare->asked_conn = node->conn;
+    spare->asked_conn = (uint32_t)node->conn;
     action = action_add(&rdzv->out, RDZV_SEND_WARM);
     action->conn = node->conn;
     action->job_id = job->record.job_id;
