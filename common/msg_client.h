@@ -35,6 +35,7 @@
     F(U64, hang_timeout_us, 0, TIME_US_MAX)      /* 0: by its steps; TIME_US_MAX: never */         \
     F(U64, warn_us, 0, DURATION_US_MAX)          /* before the end of its time; 0: no warning */   \
     F(U32, warn_signal, 0, 64)                                                                     \
+    F(BOOL, requeue_at_limit, 0, 0)              /* when time_limit_us is over, if it has a newer checkpoint */ \
     F(LINE, after, 0, AFTER_SPEC_BYTES_MAX - 1)  /* common/after_spec.h; "": it waits for none */  \
     F(LINE, array, 0, ARRAY_SPEC_BYTES_MAX - 1)  /* common/array_spec.h; "": one job */            \
     F(TEXT, cwd, 1, 4095)                        /* an absolute path, or "stage:HASH" */          \

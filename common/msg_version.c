@@ -29,6 +29,7 @@ static const struct {
     {"submit", "hang_timeout_us", 2},
     {"submit", "warn_us", 2},
     {"submit", "warn_signal", 2},
+    {"submit", "requeue_at_limit", 2},
     {"submit", "after", 2},
     {"submit", "array", 2},
     {"job", "array_job", 2},

@@ -115,6 +115,9 @@ const struct option_row options_rows[] = {
      .help =
          "how long it may run (default: no limit); a job with a limit may start in a gap of the "
          "queue"},
+    FLAG("requeue-at-limit", requeue_at_limit, JOB,
+         "when --time is over, queue it again and go on from its checkpoint, if that is newer than "
+         "the time before"),
     TEXT("warn", warn, JOB, "TIME:SIGNAL",
          "send the ranks SIGNAL that long before the end of --time, as 60s:USR1"),
     TEXT("hang-timeout", hang_timeout, JOB, "TIME|off",

@@ -342,6 +342,7 @@ static void add_submit(cJSON *object, const struct msg_submit *submit)
     add_number(object, "nodes_min", submit->nodes_min > 0 ? submit->nodes_min : submit->nodes);
     add_number(object, "spares", submit->spares);
     (void)cJSON_AddBoolToObject(object, "replace_stragglers", submit->replace_stragglers);
+    (void)cJSON_AddBoolToObject(object, "requeue_at_limit", submit->requeue_at_limit);
     if (submit->hang_timeout_us == TIME_US_MAX)
         (void)cJSON_AddStringToObject(object, "hang_timeout", "off");
     else if (submit->hang_timeout_us > 0)

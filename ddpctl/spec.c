@@ -329,6 +329,8 @@ static enum status check_together(const struct spec *spec, struct err *err)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--warn: the warning comes before the end of --time, so --time must be "
                        "given and longer");
+    if (spec->requeue_at_limit && spec->time_limit_us == 0)
+        return err_set(err, STATUS_BAD_INPUT, 0, "--requeue-at-limit needs a limit: add --time 8h");
     if (spec->array && strlen(spec->array) >= ARRAY_SPEC_BYTES_MAX)
         return err_set(err, STATUS_TOO_BIG, 0, "--array: more than %u characters",
                        ARRAY_SPEC_BYTES_MAX - 1);
@@ -381,6 +383,7 @@ enum status spec_request(const struct spec *spec, const char *request_id, const 
         .spares = spec->spares,
         .replace_stragglers = spec->replace_stragglers,
         .hang_timeout_us = spec->hang_timeout_us,
+        .requeue_at_limit = spec->requeue_at_limit,
         .warn_us = spec->warn_us,
         .warn_signal = spec->warn_signal,
         .after = spec->after ? spec->after : "",

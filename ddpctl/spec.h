@@ -22,7 +22,7 @@ struct spec {
     uint32_t nodes, nodes_min, nproc_per_node; /* nodes_min 0: `nodes` */
     bool nproc_given;
     uint32_t spares;
-    bool replace_stragglers;
+    bool replace_stragglers, requeue_at_limit;
     uint64_t hang_timeout_us; /* 0: by the steps; TIME_US_MAX: never */
     uint64_t warn_us;         /* 0: none */
     uint32_t warn_signal;
@@ -42,7 +42,7 @@ struct spec {
 /* Sets the defaults. STATUS_MEMORY. */
 enum status spec_init(struct spec *spec, struct arena *arena, struct err *err);
 /* Reads a JSON job specification over the values that are set. Keys: name nodes nproc_per_node argv
- * env launch cwd max_restarts grace time priority wait_for_nodes nodes_min spares replace_stragglers
+ * env launch cwd max_restarts grace time requeue_at_limit priority wait_for_nodes nodes_min spares replace_stragglers
  * hang_timeout warn after array, which are the options of those names (times as "5m" or a number of seconds). Strict: an unknown key is
  * an error, with its line and the nearest known key. `file` is for the message. STATUS_BAD_INPUT,
  * STATUS_TOO_BIG, STATUS_MEMORY. */

@@ -167,12 +167,27 @@ static enum status read_launch(const struct source *source, const cJSON *item, s
     return STATUS_OK;
 }
 
-static const char *const keys[] = {
-    "name",         "nodes",     "nproc_per_node", "argv",
-    "env",          "cwd",       "max_restarts",   "grace",
-    "time",         "priority",  "wait_for_nodes", "launch",
-    "schema",       "nodes_min", "spares",         "replace_stragglers",
-    "hang_timeout", "warn",      "after",          "array"};
+static const char *const keys[] = {"name",
+                                   "nodes",
+                                   "nproc_per_node",
+                                   "argv",
+                                   "env",
+                                   "cwd",
+                                   "max_restarts",
+                                   "grace",
+                                   "time",
+                                   "priority",
+                                   "wait_for_nodes",
+                                   "launch",
+                                   "schema",
+                                   "nodes_min",
+                                   "spares",
+                                   "replace_stragglers",
+                                   "hang_timeout",
+                                   "warn",
+                                   "after",
+                                   "array",
+                                   "requeue_at_limit"};
 
 /* A key whose value is written as that of the option. */
 static enum status read_as_option(const struct source *source, const cJSON *item, struct err *err)
@@ -223,6 +238,8 @@ static enum status read_key(const struct source *source, const cJSON *item, stru
         return read_number(source, item, 1, NODES_PER_JOB_MAX, &spec->nodes_min, err);
     if (strcmp(key, "spares") == 0)
         return read_number(source, item, 0, NODES_PER_JOB_MAX, &spec->spares, err);
+    if (strcmp(key, "requeue_at_limit") == 0)
+        return read_bool(source, item, &spec->requeue_at_limit, err);
     if (strcmp(key, "replace_stragglers") == 0)
         return read_bool(source, item, &spec->replace_stragglers, err);
     if (strcmp(key, "nodes") == 0)

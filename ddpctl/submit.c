@@ -167,8 +167,7 @@ static enum status take_options(struct submission *submission, const struct ctl 
     struct spec *spec = &submission->spec;
     enum status status = STATUS_OK;
 
-    if (options->name)
-        spec->name = options->name;
+    spec->name = options->name ? options->name : spec->name;
     if (options->max_restarts != OPTION_NO_NUMBER)
         spec->max_restarts = options->max_restarts;
     if (options->grace_us != OPTION_NO_DURATION)
@@ -181,7 +180,8 @@ static enum status take_options(struct submission *submission, const struct ctl 
         status = spec_nodes_parse(options->nodes, &spec->nodes, &spec->nodes_min, err);
     if (options->spares != OPTION_NO_NUMBER)
         spec->spares = options->spares;
-    spec->replace_stragglers = spec->replace_stragglers || options->replace_stragglers;
+    spec->replace_stragglers |= options->replace_stragglers;
+    spec->requeue_at_limit |= options->requeue_at_limit;
     if (status == STATUS_OK && options->hang_timeout)
         status = spec_hang_parse(spec, options->hang_timeout, err);
     if (status == STATUS_OK && options->warn)

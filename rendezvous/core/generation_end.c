@@ -1,5 +1,7 @@
 #include "rendezvous/core/generation_end.h"
 
+#include <stdio.h>
+
 #include "rendezvous/core/after.h"
 #include "rendezvous/core/failure.h"
 #include "rendezvous/core/failure_note.h"
@@ -72,12 +74,10 @@ void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t e
     after_ended(rdzv, job);
 }
 
-/* The job waits for its next generation; one that was preempted, as those do that have not run yet: it holds
- * no slots. */
-static void start_again(struct rdzv *rdzv, struct job *job, uint64_t delay_us)
+/* The job waits for its next generation; one `is_queued` as those do that have not run yet: it holds no
+ * slots. */
+static void start_again(struct rdzv *rdzv, struct job *job, uint64_t delay_us, bool is_queued)
 {
-    bool is_queued = job->record.planned && job->record.preempted_by != 0;
-
     job->retry_at_us = rdzv->out.now_us + delay_us;
     if (fence_wait(rdzv, job))
         is_queued = false;
@@ -122,25 +122,75 @@ static void conclude_failure(struct rdzv *rdzv, struct job *job)
         return;
     }
     close_generation(rdzv, job);
-    start_again(rdzv, job, answer.delay_us);
+    start_again(rdzv, job, answer.delay_us, false);
     failure_note_fence(rdzv, job, answer.delay_us);
 }
 
 /* Ranks that ended on the signal, with whatever code, have not ended by themselves: a program may exit 0
  * once it has written its checkpoint. */
+static bool is_done(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->record.part_count; i++)
+        if (!parts_all_succeeded(job, i))
+            return false;
+    return true;
+}
+
 static void conclude_planned(struct rdzv *rdzv, struct job *job)
 {
-    bool is_done = true;
-
-    for (uint32_t i = 0; is_done && i < job->record.part_count; i++)
-        is_done = parts_all_succeeded(job, i);
-    if (is_done) {
+    if (is_done(job)) {
         job_end(rdzv, job, JOB_SUCCEEDED, 0, 0, false);
         return;
     }
     close_generation(rdzv, job);
     job->record.planned = true;
-    start_again(rdzv, job, 0);
+    start_again(rdzv, job, 0, job->record.preempted_by != 0);
+}
+
+/* Back into the queue, behind those that wait already: with its old place nobody else would get a turn. */
+static void requeue(struct rdzv *rdzv, struct job *job)
+{
+    struct rdzv_record *record = &job->record;
+    char text[REASON_BYTES_MAX];
+
+    text_format(text,
+                "the time limit of %llu s is over: it is queued again, and goes on from the "
+                "checkpoint of step %llu",
+                (unsigned long long)(record->time_limit_us / 1000000),
+                (unsigned long long)record->checkpoint_step);
+    job_log(rdzv, job, text);
+    (void)snprintf(record->reason, sizeof record->reason, "%s", text);
+    close_generation(rdzv, job);
+    record->limited_step = record->checkpoint_step;
+    record->requeued_ms = rdzv->out.wall_ms;
+    record->planned = true;
+    record->preempted_by = 0;
+    start_again(rdzv, job, 0, true);
+}
+
+static void conclude_time(struct rdzv *rdzv, struct job *job)
+{
+    struct rdzv_record *record = &job->record;
+
+    if (record->requeue_at_limit && is_done(job)) {
+        job_end(rdzv, job, JOB_SUCCEEDED, 0, 0, false);
+        return;
+    }
+    if (record->requeue_at_limit && record->checkpoint_step > record->limited_step) {
+        requeue(rdzv, job);
+        return;
+    }
+    if (record->requeue_at_limit && record->limited_step > 0)
+        text_format(record->reason,
+                    "the time limit of %llu s is over, and no checkpoint is newer than when it was "
+                    "over before (step %llu): not queued again",
+                    (unsigned long long)(record->time_limit_us / 1000000),
+                    (unsigned long long)record->limited_step);
+    else if (record->requeue_at_limit)
+        text_format(record->reason,
+                    "the time limit of %llu s is over without a checkpoint: not queued again",
+                    (unsigned long long)(record->time_limit_us / 1000000));
+    job_end(rdzv, job, JOB_FAILED, EXIT_TIME_LIMIT, 0, true);
 }
 
 void generation_conclude(struct rdzv *rdzv, struct job *job)
@@ -163,7 +213,7 @@ void generation_conclude(struct rdzv *rdzv, struct job *job)
         job_end(rdzv, job, JOB_CANCELLED, EXIT_OURS, 0, true);
         break;
     case STOP_TIME:
-        job_end(rdzv, job, JOB_FAILED, EXIT_TIME_LIMIT, 0, true);
+        conclude_time(rdzv, job);
         break;
     case STOP_PLANNED:
         conclude_planned(rdzv, job);

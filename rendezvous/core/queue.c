@@ -16,7 +16,8 @@ struct queued queue_entry(const struct rdzv *rdzv, const struct job *job)
     const struct rdzv_record *record = &job->record;
 
     return (struct queued){
-        .place_ms = record->submitted_ms - (int64_t)record->priority * POINT_MS,
+        .place_ms = (record->requeued_ms != 0 ? record->requeued_ms : record->submitted_ms) -
+                    (int64_t)record->priority * POINT_MS,
         .job_id = record->job_id,
         .job = (uint32_t)(job - rdzv->jobs),
         .user = job->user,

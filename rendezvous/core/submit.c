@@ -65,6 +65,10 @@ static enum status check_submit(const struct rdzv *rdzv, const struct rdzv_event
         text_format(why, "--replace-stragglers needs a spare node: add --spares 1");
         return STATUS_BAD_INPUT;
     }
+    if (request->requeue_at_limit && request->time_limit_us == 0) {
+        text_format(why, "--requeue-at-limit needs a limit: add --time 8h");
+        return STATUS_BAD_INPUT;
+    }
     if (request->nodes * request->nproc_per_node > RANKS_PER_JOB_MAX) {
         text_format(why, "%u ranks are over the limit of %u for one job",
                     request->nodes * request->nproc_per_node, RANKS_PER_JOB_MAX);
@@ -106,6 +110,7 @@ static void fill(struct rdzv_record *record, const struct rdzv_event *event)
     record->max_restarts = request->max_restarts;
     record->grace_us = request->grace_us;
     record->time_limit_us = request->time_limit_us;
+    record->requeue_at_limit = request->requeue_at_limit;
     record->priority = request->priority;
     record->waits_for_nodes = request->wait_for_nodes;
     record->submitted_ms = event->wall_ms;

@@ -234,6 +234,7 @@ static const struct member submit[] = {{"request_id", "\"0123456789abcdef0123456
                                        {"hang_timeout_us", "\"0\""},
                                        {"warn_us", "\"0\""},
                                        {"warn_signal", "0"},
+                                       {"requeue_at_limit", "false"},
                                        {"after", "\"\""},
                                        {"array", "\"\""},
                                        {"cwd", "\"/\""},

@@ -79,7 +79,8 @@ TEST(what_they_were_made_from_is_taken)
         "\"name\":\"r50\",\"nodes\":1,\"nproc_per_node\":1,\"max_restarts\":0,\"grace_us\":\"1\","
         "\"time_limit_us\":\"0\",\"priority\":0,\"wait_for_nodes\":false,"
         "\"nodes_min\":0,\"spares\":0,\"replace_stragglers\":false,\"hang_timeout_us\":\"0\","
-        "\"warn_us\":\"0\",\"warn_signal\":0,\"after\":\"\",\"array\":\"\","
+        "\"warn_us\":\"0\",\"warn_signal\":0,\"requeue_at_limit\":false,\"after\":\"\",\"array\":"
+        "\"\","
         "\"cwd\":\"/\","
         "\"argv\":[\"true\"],\"env\":{\"A\":\"1\"},\"launch\":{\"role\":\"x\"}}",
         "{\"type\":\"world\",\"job_id\":\"1\",\"generation\":1,\"blob\":\"QUJD\"}",

@@ -219,6 +219,13 @@ TEST(impossible_requests_are_refused)
     CHECK_EQ(spec_request(&spec, "id", "name", "/", &submit, &err), STATUS_OK);
     CHECK_EQ(submit.spares, 1);
     CHECK(submit.replace_stragglers);
+    spec.requeue_at_limit = true;
+    spec.time_limit_us = 0;
+    CHECK_EQ(spec_request(&spec, "0", "x", "/", &submit, &err), STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "--requeue-at-limit needs a limit: add --time 8h");
+    spec.time_limit_us = 1;
+    CHECK_EQ(spec_request(&spec, "0", "x", "/", &submit, &err), STATUS_OK);
+    CHECK(submit.requeue_at_limit);
     arena_reset(&arena);
 }
 
