@@ -1,5 +1,6 @@
 #include "launcherd/shim/exception.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,8 @@
 #define MESSAGE_LINES_MAX 16u /* of an exception, after its first line */
 #define LINES_AFTER_MAX 32u   /* more than these after an exception: the program went on */
 #define CUT_MARK "...\n"
+#define ROOT_BYTES_MAX 110 /* of the root cause, before the last exception */
+#define LAST_BYTES_MAX 136 /* of that, then */
 
 struct text {
     const char *bytes;
@@ -169,6 +172,8 @@ static void put_both(struct exception *exception, struct text stack, struct text
     append(exception->text, sizeof exception->text, last);
 }
 
+static void put_root_of(struct exception *exception, struct text stack);
+
 static enum status from_object(const cJSON *root, struct exception *exception, struct err *err)
 {
     const cJSON *outer = json_member(root, "message"), *extra = json_member(outer, "extraInfo");
@@ -183,6 +188,7 @@ static enum status from_object(const cJSON *root, struct exception *exception, s
         line = line_at(stack, at, &at); /* the last one */
     exception->raised_s = seconds_of(json_member(is_flat ? root : extra, "timestamp"));
     put_line(exception, line);
+    put_root_of(exception, stack);
     put_both(exception, stack, message);
     return STATUS_OK;
 }
@@ -205,13 +211,20 @@ enum status exception_from_json(const char *bytes, size_t byte_count, struct exc
 
 /* -- an output --------------------------------------------------------------------------------- */
 
+/* What Python prints between the tracebacks of a chain. */
+static const char *const links[] = {
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:"};
+
 struct finder {
     size_t begin;    /* of the traceback that is being read */
     bool is_inside;  /* between its first line and the exception */
     bool is_bare;    /* it began with a file: a syntax error of the program itself */
     bool is_message; /* the lines after the exception may belong to it */
     bool is_found;
+    bool is_linked; /* the traceback that begins now belongs to the one before it */
     size_t found_begin, found_end, found_line; /* of the last whole one */
+    size_t root_line;                          /* of the first exception of its chain */
     uint32_t message_lines, lines_after;       /* of the exception; not blank, and not of it */
 };
 
@@ -262,12 +275,23 @@ static bool is_syntax_error(struct text line)
 
 static void take_exception(struct finder *finder, size_t at, size_t next)
 {
-    finder->is_inside = false;
+    if (!finder->is_linked || !finder->is_found)
+        finder->root_line = at;
+    finder->is_inside = finder->is_linked = false;
     finder->is_found = finder->is_message = true;
     finder->message_lines = finder->lines_after = 0;
     finder->found_begin = finder->begin;
     finder->found_line = at;
     finder->found_end = next;
+}
+
+static bool is_link(struct text line)
+{
+    line = trim(line);
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
+        if (line.count == strlen(links[i]) && memcmp(line.bytes, links[i], line.count) == 0)
+            return true;
+    return false;
 }
 
 static void take_line(struct finder *finder, struct text line, size_t at, size_t next)
@@ -287,6 +311,11 @@ static void take_line(struct finder *finder, struct text line, size_t at, size_t
         take_exception(finder, at, next);
         return;
     }
+    if (is_link(line)) {
+        finder->is_linked = true;
+        finder->is_message = finder->is_inside = false;
+        return;
+    }
     if (!finder->is_message) { /* a frame, or a line that another thread printed in between */
         finder->lines_after += !finder->is_inside && trim(line).count > 0;
         return;
@@ -296,11 +325,9 @@ static void take_line(struct finder *finder, struct text line, size_t at, size_t
         finder->found_end = next;
 }
 
-bool exception_from_output(const char *bytes, size_t byte_count, struct exception *exception)
+static struct finder find_last(struct text all)
 {
-    const struct text all = {bytes, byte_count};
     struct finder finder = {0};
-    struct text last;
     size_t next;
 
     for (size_t at = 0; at < all.count; at = next) {
@@ -308,10 +335,45 @@ bool exception_from_output(const char *bytes, size_t byte_count, struct exceptio
 
         take_line(&finder, without_prefix(line), at, next);
     }
+    return finder;
+}
+
+/* exception->line is the last of a chain: the first one, which is the root cause, comes before it. */
+static void put_root(struct exception *exception, struct text all, const struct finder *finder)
+{
+    char last[sizeof exception->line];
+    struct exception root;
+    size_t next;
+
+    if (!finder->is_found || finder->root_line == finder->found_line)
+        return;
+    put_line(&root, without_prefix(line_at(all, finder->root_line, &next)));
+    if (strcmp(root.line, exception->line) == 0)
+        return; /* raised again as it was */
+    memcpy(last, exception->line, sizeof last);
+    (void)snprintf(exception->line, sizeof exception->line, "%.*s; then %.*s", ROOT_BYTES_MAX,
+                   root.line, LAST_BYTES_MAX, last);
+}
+
+static void put_root_of(struct exception *exception, struct text stack)
+{
+    const struct finder finder = find_last(stack);
+
+    put_root(exception, stack, &finder);
+}
+
+bool exception_from_output(const char *bytes, size_t byte_count, struct exception *exception)
+{
+    const struct text all = {bytes, byte_count};
+    const struct finder finder = find_last(all);
+    struct text last;
+    size_t next;
+
     if (!finder.is_found || finder.lines_after > LINES_AFTER_MAX)
         return false;
     exception->raised_s = 0;
     put_line(exception, without_prefix(line_at(all, finder.found_line, &next)));
+    put_root(exception, all, &finder);
     last =
         last_bytes((struct text){bytes + finder.found_begin, finder.found_end - finder.found_begin},
                    sizeof exception->text - sizeof CUT_MARK - 1);

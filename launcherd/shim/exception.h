@@ -17,8 +17,9 @@
 #define EXCEPTION_FILE_BYTES_MAX (256u * 1024u)
 
 struct exception {
-    int64_t raised_s;            /* Unix time, as the program says; 0: it does not */
-    char line[REASON_BYTES_MAX]; /* "ValueError: no", printable */
+    int64_t raised_s; /* Unix time, as the program says; 0: it does not */
+    /* "ValueError: no", printable; of a chain the first and the last: "KeyError: 'a'; then ValueError: no" */
+    char line[REASON_BYTES_MAX];
     char text
         [TAIL_BYTES_MAX]; /* the end of the traceback, with the message; lines, else printable */
 };

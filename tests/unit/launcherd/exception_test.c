@@ -137,12 +137,51 @@ TEST(the_last_of_several_tracebacks)
                       "exception occurred:\n\n" FIRST FRAMES
                       "torch.OutOfMemoryError: CUDA out of memory\n"
                       "[W1122 20:00:00 ProcessGroup.cpp:1] Warning: not destroyed\n\nbye\n"));
-    CHECK_STR(found.line, "torch.OutOfMemoryError: CUDA out of memory");
+    CHECK_STR(found.line, "KeyError: 'a'; then torch.OutOfMemoryError: CUDA out of memory");
     CHECK_STR(found.text,
               FIRST FRAMES "torch.OutOfMemoryError: CUDA out of memory\n"
                            "[W1122 20:00:00 ProcessGroup.cpp:1] Warning: not destroyed\n");
     CHECK(read_output(FIRST FRAMES "KeyError: 'a'\n" FIRST FRAMES)); /* the second is cut off */
     CHECK_STR(found.line, "KeyError: 'a'");
+}
+
+#define HANDLING "\nDuring handling of the above exception, another exception occurred:\n\n"
+#define CAUSE "\nThe above exception was the direct cause of the following exception:\n\n"
+
+TEST(the_root_cause_of_a_chain_is_named_first)
+{
+    CHECK(read_output(FIRST FRAMES "KeyError: 'a'\n" CAUSE FIRST FRAMES
+                                   "ValueError: no a\nin line 3\n" HANDLING FIRST FRAMES
+                                   "RuntimeError: not closed\n"));
+    CHECK_STR(found.line, "KeyError: 'a'; then RuntimeError: not closed");
+    CHECK_STR(found.text, FIRST FRAMES "RuntimeError: not closed\n");
+    CHECK(read_output("[rank1]: " FIRST "[rank1]: KeyError: 'a'\n"
+                      "\n[rank1]: The above exception was the direct cause of the following "
+                      "exception:\n\n[rank1]: " FIRST "[rank1]: ValueError: b\n"));
+    CHECK_STR(found.line, "KeyError: 'a'; then ValueError: b");
+    /* two that have nothing to do with each other */
+    CHECK(read_output(FIRST FRAMES "KeyError: 'a'\n" HANDLING FIRST FRAMES
+                                   "ValueError: b\n" FIRST FRAMES "OSError: c\n"));
+    CHECK_STR(found.line, "OSError: c");
+    /* the same one, raised again */
+    CHECK(read_output(FIRST FRAMES "KeyError: 'a'\n" HANDLING FIRST FRAMES "KeyError: 'a'\n"));
+    CHECK_STR(found.line, "KeyError: 'a'");
+    /* the first one was cut off */
+    CHECK(read_output("KeyError: 'a'\n" HANDLING FIRST FRAMES "ValueError: b\n"));
+    CHECK_STR(found.line, "ValueError: b");
+}
+
+TEST(the_root_cause_in_an_error_file)
+{
+    CHECK_EQ(read_text(RECORD("ValueError: b",
+                              "Traceback (most recent call last):\\nKeyError: 'a'\\n\\nDuring "
+                              "handling of the above exception, another exception "
+                              "occurred:\\n\\nTraceback (most recent call last):\\nValueError: "
+                              "b\\n",
+                              "12")),
+             STATUS_OK);
+    CHECK_STR(found.line, "KeyError: 'a'; then ValueError: b");
+    CHECK_EQ(found.raised_s, 12);
 }
 
 static void append(char text[4096], const char *more)
