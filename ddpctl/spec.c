@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,13 +242,18 @@ enum status spec_warn_parse(struct spec *spec, const char *text, struct err *err
 {
     const char *colon = strchr(text, ':');
     char time[24];
+    enum status status;
 
     (void)snprintf(time, sizeof time, "%.*s", colon ? (int)(colon - text) : 0, text);
     if (!options_parse_duration(time, &spec->warn_us) || spec->warn_us == 0 ||
         spec->warn_us > DURATION_US_MAX)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--warn %.40s: a time and a signal are expected, as 60s:USR1", text);
-    return signal_parse(colon + 1, &spec->warn_signal, err);
+    status = signal_parse(colon + 1, &spec->warn_signal, err);
+    if (status == STATUS_OK && (spec->warn_signal == SIGKILL || spec->warn_signal == SIGSTOP))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--warn %.40s: no program can catch that signal: it warns of nothing", text);
+    return status;
 }
 
 enum status spec_after_parse(struct spec *spec, struct arena *arena, const char *text,
@@ -329,6 +335,11 @@ static enum status check_together(const struct spec *spec, struct err *err)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--warn: the warning comes before the end of --time, so --time must be "
                        "given and longer");
+    if (spec->spares > 0 && spec->max_restarts == 0)
+        return err_set(
+            err, STATUS_BAD_INPUT, 0,
+            "--spares: a spare node takes over at a restart, and --max-restarts 0 allows "
+            "none");
     if (spec->requeue_at_limit && spec->time_limit_us == 0)
         return err_set(err, STATUS_BAD_INPUT, 0, "--requeue-at-limit needs a limit: add --time 8h");
     if (spec->array && strlen(spec->array) >= ARRAY_SPEC_BYTES_MAX)

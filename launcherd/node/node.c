@@ -135,7 +135,8 @@ static void helper_reaped(void *owner, const siginfo_t *info)
 {
     struct node *node = owner;
     node_helpers_reaped(&node->questions.helpers, info->si_pid);
-    node_warm_reaped(&node->warm, info);
+    if (node_warm_reaped(&node->warm, info))
+        node_sweep_orphans(&node->shims);
 }
 
 static void explain_gpu(void *owner, struct gpu_facts *facts)

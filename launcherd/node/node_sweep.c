@@ -23,6 +23,11 @@ static bool is_live_child(void *arg, pid_t pid)
     return shims->host->is_helper(shims->host->owner, pid);
 }
 
+void node_sweep_orphans(struct node_shims *shims)
+{
+    (void)proc_kill_descendants(getpid(), is_live_child, shims);
+}
+
 uint32_t node_sweep_kill_described(const struct rundir_shim *process)
 {
     uint32_t count = 0;

@@ -12,6 +12,9 @@
 void node_sweep_reap(struct node_shims *shims);
 /* The process of `shim` is gone: sweep from now on. */
 void node_sweep_begin(struct node_shim *shim);
+/* SIGKILL for each descendant of this launcherd that is of none of its shims and helpers: what a process that
+ * kept others warm has left. */
+void node_sweep_orphans(struct node_shims *shims);
 /* SIGKILL for the workers of a shim and all that they started, by what its shim.json says; returns how
  * many were found, a cgroup as one. */
 uint32_t node_sweep_kill_described(const struct rundir_shim *process);

@@ -366,7 +366,7 @@ void node_warm_order(struct node_warm *warm, const struct msg_warm *order)
 
 bool node_warm_blocks(struct node_warm *warm, const struct msg_start *start)
 {
-    bool blocks = false;
+    bool blocks = false, is_stopped;
     struct node_warm_job *next;
 
     for (struct node_warm_job *job = warm->first; job != NULL; job = next) {
@@ -374,10 +374,12 @@ bool node_warm_blocks(struct node_warm *warm, const struct msg_start *start)
         if (job->removed || (job->order.warm.job_id != start->job_id &&
                              (job->order.warm.slot_mask & start->slot_mask) == 0))
             continue;
-        if (job->state == WARM_READY && warm_fits(&job->order.warm, start))
+        is_stopped = job->pid > 0 && proc_is_stopped(job->pid);
+        if (job->state == WARM_READY && !is_stopped && warm_fits(&job->order.warm, start))
             continue;
         blocks = blocks || job->pid > 0;
-        end_job(job, "a start order for its slots does not fit");
+        end_job(job, is_stopped ? "its process is stopped (SIGSTOP, or a debugger)"
+                                : "a start order for its slots does not fit");
     }
     return blocks;
 }
@@ -424,18 +426,18 @@ bool node_warm_has(const struct node_warm *warm, pid_t pid)
     return false;
 }
 
-void node_warm_reaped(struct node_warm *warm, const siginfo_t *info)
+bool node_warm_reaped(struct node_warm *warm, const siginfo_t *info)
 {
     struct node_warm_job *job = warm->first;
 
     while (job != NULL && job->pid != info->si_pid)
         job = job->next;
     if (job == NULL)
-        return;
+        return false;
     job->pid = 0;
     if (job->state == WARM_ENDING) {
         remove_job(job);
-        return;
+        return true;
     }
     log_line(LOG_WARNING, about(job),
              "what waited for it has ended (%s %d), see " WARM_LOG
@@ -443,6 +445,7 @@ void node_warm_reaped(struct node_warm *warm, const siginfo_t *info)
              info->si_code == CLD_EXITED ? "exit code" : "signal", info->si_status);
     job->state = WARM_FAILED;
     close_link(job);
+    return true;
 }
 
 /* Its workers are children of a process of ours. */

@@ -53,7 +53,7 @@ bool node_warm_take(struct node_warm *warm, const struct msg_start *start,
 
 /* Of the children of this process. */
 bool node_warm_has(const struct node_warm *warm, pid_t pid);
-void node_warm_reaped(struct node_warm *warm, const siginfo_t *info);
+bool node_warm_reaped(struct node_warm *warm, const siginfo_t *info);
 
 /* What is on a GPU beside them: while they are on its slot, memory that belongs to nobody else is theirs. */
 void node_warm_explain(const struct node_warm *warm, struct gpu_facts *facts);

@@ -108,6 +108,15 @@ bool proc_dumps_core(pid_t pid, uint32_t *signal)
     return true;
 }
 
+bool proc_is_stopped(pid_t pid)
+{
+    char dir[32];
+    struct proc_stat stat;
+
+    (void)snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    return proc_stat_read(dir, &stat) && (stat.state == 'T' || stat.state == 't');
+}
+
 void proc_token_make(char token[PROC_TOKEN_CHARS + 1])
 {
     uint8_t bytes[PROC_TOKEN_CHARS / 2];

@@ -37,6 +37,8 @@ pid_t proc_next_pid(DIR *dir);
 /* Start time of `pid` in clock ticks since boot; 0: no such process (a zombie does not count).
  * Together with the boot id it identifies a process for ever, while a pid is used again. */
 uint64_t proc_start_ticks(pid_t pid);
+/* Stopped by a signal, or by a debugger: it would answer nothing. */
+bool proc_is_stopped(pid_t pid);
 /* The id of this boot; "unknown" where the kernel has none. */
 void proc_boot_id(char *text, uint32_t text_bytes);
 /* Reaps the next of our children that has ended, if there is one. */

@@ -143,7 +143,8 @@ bool warm_workers_give(struct warm_workers *warm, uint32_t local, const struct w
     if (worker == NULL || worker->pid == 0)
         return false;
     lives = is_alive(worker->pid);
-    done = lives && !ends->has_terminal && give(worker, ends, null_fd, envp, cgroup);
+    done = lives && !proc_is_stopped(worker->pid) && !ends->has_terminal &&
+           give(worker, ends, null_fd, envp, cgroup);
     if (done)
         *pid = worker->pid;
     else if (lives)

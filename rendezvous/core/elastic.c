@@ -218,8 +218,8 @@ static bool is_missed(const struct job *job, const struct node *node)
 {
     const struct rdzv_record *record = &job->record;
 
-    return record->stopping == STOP_FAILURE && record->failed_class == FAILURE_PROGRAM &&
-           record->failed_rank >= 0 && strcmp(record->failed_node, node->name) != 0 &&
+    return record->stopping == STOP_FAILURE && failure_may_be_for_want(record) &&
+           strcmp(record->failed_node, node->name) != 0 &&
            node->closed_at_us <= job->failed_at_us + FAILURE_BEFORE_US;
 }
 

@@ -193,7 +193,7 @@ static void settle_gone(struct rdzv *rdzv, struct job *job)
     struct rdzv_record *record = &job->record;
     char text[REASON_BYTES_MAX];
 
-    for (uint32_t i = 0; record->failed_class == FAILURE_PROGRAM && i < record->part_count; i++) {
+    for (uint32_t i = 0; failure_may_be_for_want(record) && i < record->part_count; i++) {
         const struct node *node = roster_find(rdzv, record->parts[i].node);
 
         if (!job->gang.parts[i].is_lost || node == NULL ||

@@ -15,6 +15,8 @@
 #ifndef RENDEZVOUS_CORE_FAILURE_H
 #define RENDEZVOUS_CORE_FAILURE_H
 
+#include <signal.h>
+
 #include "rendezvous/core/job.h"
 
 /* Failures that --max-restarts counts. */
@@ -32,6 +34,12 @@ static inline bool failure_is_program(uint32_t class)
 /* A rank that failed at most so long before a node was gone may have failed for want of it: clocks of two nodes, and the way
  * to the server. */
 #define FAILURE_BEFORE_US 1000000u
+/* A rank that has lost its peers exits, or aborts (NCCL's watchdog); another signal has another cause. */
+static inline bool failure_may_be_for_want(const struct rdzv_record *record)
+{
+    return record->failed_class == FAILURE_PROGRAM && record->failed_rank >= 0 &&
+           (record->failed_signal == 0 || record->failed_signal == SIGABRT);
+}
 
 /* Counts the failure of the generation at hand: renews the job's restarts, excludes the node. To be
  * called once, before the decision about a restart. */

@@ -2,6 +2,9 @@
 usage: warm_test.py BUILD CASE
 
     killed    one of them dies: the spare takes over with processes that are started then
+    stopped   all of them are stopped (SIGSTOP), as is the process that keeps them: the same
+    worker    one of them is stopped: the same
+    left      the process that keeps them is killed: what they had started has ended, too
     launcherd its launcherd dies: they end with it, and the next one has others
     cancel    the job is cancelled: they end
     order     the job ends while they wait: the next job has the slot, and succeeds
@@ -19,9 +22,9 @@ from warm_lib import warm_parents, warm_processes  # noqa: E402
 ENDED = ("failed", "succeeded", "cancelled")
 
 
-def submit(cluster, nproc=2):
+def submit(cluster, nproc=2, program=None):
     return cluster.submit("--nodes", "2", "--nproc-per-node", str(nproc), "--spares", "1", "--max-restarts", "1", "--",
-                          f"{cluster.build}/worker/ddp-worker", "-a", "toynet", "-b", "4", "--epochs", "1000", "-p", "1000",
+                          program or f"{cluster.build}/worker/ddp-worker", "-a", "toynet", "-b", "4", "--epochs", "1000", "-p", "1000",
                           "--checkpoint-every", "50", "--checkpoint-dir", f"{cluster.folder}/checkpoints")
 
 
@@ -65,6 +68,41 @@ def killed(cluster):
     assert not warm_processes(cluster)
     cluster.ctl("cancel", str(job))
     cluster.nodes[int(lost[4:])].start()
+
+
+def take_over_stopped(cluster, choose):
+    job = submit(cluster)
+    status, found = wait_warm(cluster, job)
+    for pid in choose(found):
+        os.kill(pid, signal.SIGSTOP)
+    spare, lost = spare_of(status), status["ranks"][0]["node"]
+    cluster.kill_node(int(lost[4:]))
+    status = wait_status(cluster, job, lambda status: status["generation"] == 2 and status["state"] == "running" and (status["progress"]["step"] or 0) > 0,
+                         "the spare")
+    assert spare in {rank["node"] for rank in status["ranks"] if rank["pid"]}, status["ranks"]
+    cluster.ctl("cancel", str(job))
+    cluster.nodes[int(lost[4:])].start()
+
+
+def stopped(cluster):
+    take_over_stopped(cluster, lambda found: [*warm_parents(cluster), *found])
+
+
+def worker(cluster):
+    take_over_stopped(cluster, lambda found: [min(found)])
+
+
+def left(cluster):
+    program = f"{cluster.folder}/ddp-worker"
+    with open(program, "w", encoding="utf-8") as file:
+        file.write(f"#!/bin/sh\nsetsid sleep 1000 &\nexec {cluster.build}/worker/ddp-worker \"$@\"\n")
+    os.chmod(program, 0o755)
+    job = submit(cluster, program=program)
+    wait_warm(cluster, job, 4)  # two sleeps have their environment
+    found = warm_processes(cluster)
+    os.kill(warm_parents(cluster)[0], signal.SIGKILL)
+    wait_gone(cluster, found)
+    cluster.ctl("cancel", str(job))
 
 
 def launcherd(cluster):
@@ -123,7 +161,7 @@ def beside(cluster):
 
 
 def main():
-    cases = {"killed": killed, "launcherd": launcherd, "cancel": cancel, "order": order, "stuck": stuck, "beside": beside}
+    cases = {"killed": killed, "stopped": stopped, "worker": worker, "left": left, "launcherd": launcherd, "cancel": cancel, "order": order, "stuck": stuck, "beside": beside}
     with Cluster(sys.argv[1], nodes=3, slots=2) as cluster:
         cases[sys.argv[2]](cluster)
         wait_until(lambda: not warm_processes(cluster) and not warm_parents(cluster), "the end of what waits")

@@ -272,6 +272,22 @@ TEST(a_gone_node_that_nobody_misses_has_a_second)
     await_leaving(ELASTIC_GONE_US);
 }
 
+/* Nobody dies of SIGKILL for want of a peer: that is the program's failure, and counts. */
+TEST(a_rank_that_was_killed_misses_nobody)
+{
+    begin(3);
+    (void)submit(1, 3);
+    run(1);
+    pass(5);
+    go_away(0);
+    report(1, 1, (struct rank_report){.phase = SHIM_STOPPING, .signal = SIGKILL});
+    report(1, 1, (struct rank_report){.phase = SHIM_ENDED, .signal = SIGKILL});
+    report(1, 2, (struct rank_report){.phase = SHIM_ENDED, .is_stopped = true});
+    await_leaving(ELASTIC_GONE_US);
+    check_on(1, 2, "bc");
+    CHECK_EQ(job(1)->restarts_without_progress, 1);
+}
+
 /* Its workers may live, and the job with them. */
 TEST(a_node_that_only_lost_its_connection_is)
 {
