@@ -309,7 +309,7 @@ def check_tidy():
     os.makedirs(os.path.join(BUILD, "lint-clean"), exist_ok=True)
     # On a slow machine all files take longer than the whole suite may. Each day begins with other files; those that were not
     # reached are counted in the last line. DDP_TIDY_SECONDS=0: all of them.
-    seconds = float(os.environ.get("DDP_TIDY_SECONDS", "45"))
+    seconds = float(os.environ.get("DDP_TIDY_SECONDS", "30"))
     end = time.monotonic() + seconds if seconds > 0 else float("inf")
     today = datetime.date.today().isoformat()
     order = sorted(ours, key=lambda path: hashlib.sha256((today + path[len(root):]).encode()).digest())
