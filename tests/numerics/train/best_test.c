@@ -63,7 +63,7 @@ TEST(the_best_stays_while_training_gets_worse)
     (void)last_number("Val: Acc@1 ", &greatest);
     CHECK_NEAR(kept.value, greatest, 0.005);
     CHECK(kept.value > 20);
-    CHECK_EQ(run(2, "--epochs 7 --lr 5 --resume auto"), 0);
+    CHECK_EQ(run(2, "--epochs 7 --lr 1 --resume auto"), 0);
     CHECK(last_number("Val: Acc@1 ", &greatest) < kept.value);
     CHECK_EQ(best().step, kept.step);
     CHECK_EQ(run(1, "-e --resume best"), 0);
