@@ -48,14 +48,6 @@ struct look {
 
 /* -- in a thread of the pool ------------------------------------------------------------------- */
 
-static bool read_stat(pid_t pid, struct proc_stat *stat)
-{
-    char dir[32];
-
-    (void)snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
-    return proc_stat_read(dir, stat);
-}
-
 /* The processes below the shim, and what they have used. */
 static uint32_t take_samples(pid_t shim, struct proc_found *found, struct sample *samples)
 {
@@ -65,7 +57,7 @@ static uint32_t take_samples(pid_t shim, struct proc_found *found, struct sample
     for (uint32_t i = 0; i < count && i < PROCESSES_MAX; i++) {
         struct proc_stat stat;
 
-        if (read_stat(found[i].pid, &stat))
+        if (proc_stat_of(found[i].pid, &stat))
             samples[kept++] = (struct sample){found[i].pid, stat.is.start_ticks, stat.cpu_ticks};
     }
     return kept;
@@ -86,7 +78,7 @@ static bool uses_processor(pid_t shim)
         for (uint32_t i = 0; i < count && !is_busy; i++) {
             struct proc_stat stat;
 
-            is_busy = read_stat(samples[i].pid, &stat) &&
+            is_busy = proc_stat_of(samples[i].pid, &stat) &&
                       stat.is.start_ticks == samples[i].start_ticks &&
                       stat.cpu_ticks > samples[i].cpu_ticks + most;
         }
@@ -120,10 +112,9 @@ static bool uses_gpu(const struct look *look)
 static void on_work(uv_work_t *work)
 {
     struct look *look = work->data;
-    struct proc_stat stat;
 
     look->is_busy = uses_processor(look->shim_pid) || uses_gpu(look);
-    look->is_deaf = read_stat(look->shim_pid, &stat) && (stat.state == 'T' || stat.state == 't');
+    look->is_deaf = proc_is_stopped(look->shim_pid);
 }
 
 /* -- in the loop ------------------------------------------------------------------------------- */

@@ -451,11 +451,9 @@ bool node_warm_reaped(struct node_warm *warm, const siginfo_t *info)
 /* Its workers are children of a process of ours. */
 static bool is_warm(const struct node_warm *warm, uint32_t pid)
 {
-    char dir[32];
     struct proc_stat stat;
 
-    (void)snprintf(dir, sizeof dir, "/proc/%u", pid);
-    return proc_stat_read(dir, &stat) && node_warm_has(warm, stat.ppid);
+    return proc_stat_of((pid_t)pid, &stat) && node_warm_has(warm, stat.ppid);
 }
 
 static bool is_on(const struct node_warm *warm, uint32_t slot)

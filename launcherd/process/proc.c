@@ -58,7 +58,7 @@ bool proc_stat_read(const char *dir, struct proc_stat *stat)
     return true;
 }
 
-static bool read_stat(pid_t pid, struct proc_stat *stat)
+bool proc_stat_of(pid_t pid, struct proc_stat *stat)
 {
     char dir[32];
     (void)snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
@@ -73,7 +73,7 @@ static bool is_dead(const struct proc_stat *stat)
 uint64_t proc_start_ticks(pid_t pid)
 {
     struct proc_stat stat;
-    return read_stat(pid, &stat) && !is_dead(&stat) ? stat.is.start_ticks : 0;
+    return proc_stat_of(pid, &stat) && !is_dead(&stat) ? stat.is.start_ticks : 0;
 }
 
 void proc_boot_id(char *text, uint32_t text_bytes)
@@ -110,11 +110,9 @@ bool proc_dumps_core(pid_t pid, uint32_t *signal)
 
 bool proc_is_stopped(pid_t pid)
 {
-    char dir[32];
     struct proc_stat stat;
 
-    (void)snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
-    return proc_stat_read(dir, &stat) && (stat.state == 'T' || stat.state == 't');
+    return proc_stat_of(pid, &stat) && (stat.state == 'T' || stat.state == 't');
 }
 
 void proc_token_make(char token[PROC_TOKEN_CHARS + 1])
@@ -214,7 +212,7 @@ bool proc_has_child(pid_t parent, pid_t but)
     if (dir == NULL)
         return true;
     for (pid_t pid = proc_next_pid(dir); pid != 0 && !found; pid = proc_next_pid(dir))
-        found = pid != but && read_stat(pid, &stat) && stat.ppid == parent;
+        found = pid != but && proc_stat_of(pid, &stat) && stat.ppid == parent;
     closedir(dir);
     return found;
 }
@@ -276,7 +274,7 @@ static bool table_read(struct proc_table *table)
     if (dir == NULL)
         return false;
     for (pid_t pid = proc_next_pid(dir); pid != 0; pid = proc_next_pid(dir)) {
-        if (!read_stat(pid, &stat))
+        if (!proc_stat_of(pid, &stat))
             continue;
         if (table->count == table->capacity) {
             uint32_t capacity = table->capacity == 0 ? 512 : table->capacity * 2;

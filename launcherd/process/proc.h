@@ -31,6 +31,7 @@ struct proc_stat {
 
 /* Of /proc/PID, or of /proc/PID/task/TID: `dir`. False: it is gone. */
 bool proc_stat_read(const char *dir, struct proc_stat *stat);
+bool proc_stat_of(pid_t pid, struct proc_stat *stat);
 /* The next number in an open folder of /proc; 0 at the end. */
 pid_t proc_next_pid(DIR *dir);
 
