@@ -45,10 +45,8 @@ static bool take_column(struct rows_table *table, const char *name, const char *
         return true;
     (void)snprintf(table->keys[pk - 1], ROWS_NAME_BYTES_MAX, "%s", name);
     table->is_text[pk - 1] = strcmp(type, "TEXT") == 0;
-    if ((uint32_t)pk > table->key_count) {
+    if ((uint32_t)pk > table->key_count)
         table->key_count = (uint32_t)pk;
-        table->last_is_text = table->is_text[pk - 1];
-    }
     return true;
 }
 
@@ -146,7 +144,7 @@ static void add_key(struct buf *sql, const struct rows_table *table, const char 
 {
     for (uint32_t i = 0; i < table->key_count; i++) {
         buf_printf(sql, "%s%s%s", i > 0 ? "," : "", row, table->keys[i]);
-        if (i + 1 == table->key_count && !table->last_is_text)
+        if (i + 1 == table->key_count && !table->is_text[i])
             buf_printf(sql, ">>%u", table->shift);
     }
 }
@@ -216,7 +214,7 @@ static enum status watch_table(struct rows *rows, struct rows_table *table, stru
     buf_printf(&sql, "SELECT %s FROM main.%s WHERE ", table->columns, table->name);
     for (uint32_t i = 0; i + 1 < table->key_count; i++)
         buf_printf(&sql, "%s = ?%u AND ", table->keys[i], i + 1);
-    if (table->last_is_text)
+    if (table->is_text[table->key_count - 1])
         buf_printf(&sql, "%s = ?%u", last, table->key_count);
     else
         buf_printf(&sql, "%s >= ?%u << %u AND %s < (?%u + 1) << %u ORDER BY %s", last,

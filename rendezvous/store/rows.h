@@ -32,9 +32,8 @@ struct rows_table {
     char keys[ROWS_KEYS_MAX][ROWS_NAME_BYTES_MAX];
     uint32_t column_count, key_count;
     bool is_text[ROWS_KEYS_MAX];
-    bool last_is_text; /* of the key's columns the last */
-    uint32_t shift;    /* rows share a value whose last key differs in that many low bits alone */
-    uint32_t layout;   /* of values that are written */
+    uint32_t shift;  /* rows share a value whose last key differs in that many low bits alone */
+    uint32_t layout; /* of values that are written */
     struct rows_layout layouts[ROWS_LAYOUTS_MAX];
     uint32_t layout_count;
     sqlite3_stmt *changed, *forget, *group, *all, *remove;

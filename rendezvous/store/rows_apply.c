@@ -64,7 +64,7 @@ static enum status prepare(struct rows *rows, struct rows_table *table, struct e
     buf_printf(&sql, "DELETE FROM main.%s WHERE ", table->name);
     for (uint32_t i = 0; i + 1 < table->key_count; i++)
         buf_printf(&sql, "%s = ?%u AND ", table->keys[i], i + 1);
-    if (table->last_is_text || table->shift == 0)
+    if (table->is_text[table->key_count - 1] || table->shift == 0)
         buf_printf(&sql, "%s = ?%u", last, table->key_count);
     else
         buf_printf(&sql, "%s >= ?%u << %u AND %s < (?%u + 1) << %u", last, table->key_count,
