@@ -13,19 +13,11 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from faults_lib import Cluster, is_alive, wait_until  # noqa: E402
 from warm_lib import warm_processes  # noqa: E402
-from small_data import write_idx  # noqa: E402
+from small_data import write_patterns  # noqa: E402
 
 IMAGES = 40000
 BATCH = 20
 STEPS = IMAGES // BATCH // 2
-
-
-def make_data(where):
-    os.mkdir(where)
-    for name, count in (("train", IMAGES), ("t10k", 10)):
-        write_idx(f"{where}/{name}-images-idx3-ubyte", (count, 28, 28), bytes(i * 7919 % 251 for i in range(count * 784)))
-        write_idx(f"{where}/{name}-labels-idx1-ubyte", (count,), bytes(i % 10 for i in range(count)))
-    return where
 
 
 def submit(cluster, data, name, *options):
@@ -77,7 +69,7 @@ def check_takeover(cluster, job):
 
 def main():
     with Cluster(sys.argv[1], nodes=3, slots=1) as cluster:
-        data = make_data(f"{cluster.folder}/data")
+        data = write_patterns(f"{cluster.folder}/data", IMAGES)
         alone = submit(cluster, data, "alone")
         assert cluster.wait_end(alone) == 0, cluster.status(alone)["reason"]
         job = submit(cluster, data, "spared", "--spares", "1")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from ha_lib import PATIENCE_S, Cluster, Daemon, ddpproto, wait_for
+from ha_lib import PATIENCE_S, Cluster, Daemon, ddpproto, run_tests, wait_for
 
 
 FAR = "192.0.2.1:7400"  # of no machine (RFC 5737)
@@ -168,15 +168,7 @@ def main():
             continue
         cluster = Cluster(sys.argv[1], ["--leader-lease", "2s", *options], nodes=nodes)
         try:
-            for test in tests:
-                begun = time.monotonic()
-                try:
-                    test(cluster)
-                    cluster.check()
-                    print("ok %s %.2f s" % (test.__name__, time.monotonic() - begun), flush=True)
-                except Exception as error:  # the others go on
-                    failed += 1
-                    print("not ok %s: %s: %s" % (test.__name__, type(error).__name__, error), flush=True)
+            failed += run_tests(cluster, tests)
         finally:
             cluster.close()
     sys.exit(failed > 0)

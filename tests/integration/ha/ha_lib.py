@@ -383,3 +383,18 @@ class Cluster:
             server.links.close()
         self.etcd.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def run_tests(cluster, tests):
+    """Runs each, then looks whether the servers are well; says how it went, and returns how many failed. The others go on."""
+    failed = 0
+    for test in tests:
+        begun = time.monotonic()
+        try:
+            test(cluster)
+            cluster.check()
+            print("ok %s %.2f s" % (test.__name__, time.monotonic() - begun), flush=True)
+        except Exception as error:
+            failed += 1
+            print("not ok %s: %s: %s" % (test.__name__, type(error).__name__, error), flush=True)
+    return failed

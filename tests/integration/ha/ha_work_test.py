@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.request
 
-from ha_lib import PATIENCE_S, Cluster, all_jobs, ddpproto, wait_for
+from ha_lib import PATIENCE_S, Cluster, all_jobs, ddpproto, run_tests, wait_for
 
 WORK_S = 5 * PATIENCE_S  # what computes, beside a busy neighbour
 TASKS = 400  # several commits of more than 126 writes each
@@ -159,20 +159,10 @@ def a_training_notices_nothing(cluster):
 
 
 def main():
-    failed = 0
     cluster = Cluster(sys.argv[1], every_s=0.2)
     try:
-        for test in (an_array_is_whole_and_runs_once, a_training_notices_nothing):
-            if len(sys.argv) > 2 and test.__name__ not in sys.argv[2:]:
-                continue
-            begun = time.monotonic()
-            try:
-                test(cluster)
-                cluster.check()
-                print("ok %s %.2f s" % (test.__name__, time.monotonic() - begun), flush=True)
-            except Exception as error:  # the others go on
-                failed += 1
-                print("not ok %s: %s: %s" % (test.__name__, type(error).__name__, error), flush=True)
+        tests = (an_array_is_whole_and_runs_once, a_training_notices_nothing)
+        failed = run_tests(cluster, [test for test in tests if len(sys.argv) < 3 or test.__name__ in sys.argv[2:]])
         if failed:
             for server in cluster.servers:
                 print(server.log, *server.said().splitlines()[-8:], sep="\n  ")

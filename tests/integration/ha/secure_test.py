@@ -6,9 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
-from ha_lib import Cluster, Daemon, wait_for
+from ha_lib import Cluster, Daemon, run_tests, wait_for
 from secure_etcd import ShortEtcd, TlsEtcd, UsersEtcd
 
 
@@ -184,18 +183,10 @@ GROUPS = [
 
 
 def run_group(build, make_etcd, tests):
-    failed = 0
     cluster = Cluster(build, ["--leader-lease", "3s"], servers=2, nodes=1, every_s=0.05, make_etcd=make_etcd)
     try:
-        for test in [*tests, all_ran_once]:
-            begun = time.monotonic()
-            try:
-                test(cluster)
-                cluster.check()
-                print("ok %s %s %.2f s" % (make_etcd.__name__, test.__name__, time.monotonic() - begun), flush=True)
-            except Exception as error:  # the others go on
-                failed += 1
-                print("not ok %s %s: %s: %s" % (make_etcd.__name__, test.__name__, type(error).__name__, error), flush=True)
+        print(make_etcd.__name__ + ":", flush=True)
+        failed = run_tests(cluster, [*tests, all_ran_once])
         if failed:
             for server in cluster.servers:
                 print(server.log, *server.said().splitlines()[-12:], sep="\n  ")

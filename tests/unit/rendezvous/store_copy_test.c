@@ -13,6 +13,7 @@
 #include "common/io/conn.h"
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/remote.h"
+#include "tests/lib/etcd_lead.h"
 #include "tests/lib/etcd_member.h"
 #include "tests/lib/http_proxy.h"
 #include "tests/lib/store_model.h"
@@ -36,47 +37,14 @@ static uint64_t soon(void)
     return clock_boot_us() + PATIENCE_US;
 }
 
-static void make_options(uint16_t port, struct etcd_options *options)
-{
-    char url[64], prefix[ETCD_PREFIX_BYTES_MAX];
-
-    (void)snprintf(url, sizeof url, "etcd://127.0.0.1:%u", port);
-    CHECK_EQ(etcd_url_parse(url, options, prefix, &err), STATUS_OK);
-}
-
-static struct etcd_client *connect_to(uint16_t port)
-{
-    struct etcd_options options;
-    struct etcd_client *client;
-
-    make_options(port, &options);
-    CHECK_EQ(etcd_open(&client, &options, &err), STATUS_OK);
-    return client;
-}
-
 static struct store_copy *copy_at(uint16_t port)
 {
     struct etcd_options options;
     struct store_copy *copy;
 
-    make_options(port, &options);
+    etcd_lead_options(port, &options);
     CHECK_EQ(store_copy_open(&copy, &options, PREFIX, &err), STATUS_OK);
     return copy;
-}
-
-/* Takes the leadership from whoever has it. */
-static int64_t take_lead(struct etcd_client *client)
-{
-    struct etcd_op op = {.kind = ETCD_DELETE, .key = etcd_text(PREFIX "leader")};
-    struct etcd_txn txn = {.then = &op, .then_count = 1};
-    struct etcd_answer answer;
-
-    CHECK_EQ(etcd_transact(client, &txn, soon(), &arena, &answer, &err), STATUS_OK);
-    op.kind = ETCD_PUT;
-    op.value = etcd_text("test");
-    CHECK_EQ(etcd_transact(client, &txn, soon(), &arena, &answer, &err), STATUS_OK);
-    arena_reset(&arena);
-    return answer.revision;
 }
 
 static void rest(void)
@@ -136,15 +104,15 @@ static uint64_t until(void *context)
 
 static struct leading lead(uint16_t port, struct store_copy *copy)
 {
-    struct leading leading = {.client = connect_to(port)};
-    struct etcd_client *direct = connect_to(member.port);
+    struct leading leading = {.client = etcd_lead_connect(port)};
+    struct etcd_client *direct = etcd_lead_connect(member.port);
     struct store_lead options = {.client = leading.client,
                                  .prefix = PREFIX,
                                  .quota_bytes = UINT64_C(2) << 30,
                                  .until_us = until,
                                  .on_lost = on_lost,
                                  .copy = copy,
-                                 .revision = take_lead(direct)};
+                                 .revision = etcd_lead_take(direct, PREFIX)};
 
     if (copy != NULL)
         await(copy, options.revision);
@@ -216,7 +184,7 @@ static void dump_etcd(struct buf *out)
     struct remote remote;
     struct store store = {0};
 
-    reading.client = connect_to(member.port);
+    reading.client = etcd_lead_connect(member.port);
     CHECK_EQ(store_open_memory(&store, &err), STATUS_OK);
     if (remote_open(&remote, store.db, &reading, &err) != STATUS_OK)
         FAIL("cold: %s", err.text);

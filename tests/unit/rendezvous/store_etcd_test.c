@@ -11,6 +11,7 @@
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/remote.h"
 #include "rendezvous/store/row_code.h"
+#include "tests/lib/etcd_lead.h"
 #include "tests/lib/etcd_member.h"
 #include "tests/lib/http_proxy.h"
 #include "tests/lib/store_model.h"
@@ -41,33 +42,6 @@ static struct life {
 static uint64_t soon(void)
 {
     return clock_boot_us() + PATIENCE_US;
-}
-
-static struct etcd_client *connect_to(uint16_t port)
-{
-    char url[64], prefix[ETCD_PREFIX_BYTES_MAX];
-    struct etcd_options options;
-    struct etcd_client *client;
-
-    (void)snprintf(url, sizeof url, "etcd://127.0.0.1:%u", port);
-    CHECK_EQ(etcd_url_parse(url, &options, prefix, &err), STATUS_OK);
-    CHECK_EQ(etcd_open(&client, &options, &err), STATUS_OK);
-    return client;
-}
-
-/* Takes the leadership from whoever has it. */
-static int64_t lead(struct etcd_client *client)
-{
-    struct etcd_op op = {.kind = ETCD_DELETE, .key = etcd_text(PREFIX "leader")};
-    struct etcd_txn txn = {.then = &op, .then_count = 1};
-    struct etcd_answer answer;
-
-    CHECK_EQ(etcd_transact(client, &txn, soon(), &arena, &answer, &err), STATUS_OK);
-    op.kind = ETCD_PUT;
-    op.value = etcd_text("test");
-    CHECK_EQ(etcd_transact(client, &txn, soon(), &arena, &answer, &err), STATUS_OK);
-    arena_reset(&arena);
-    return answer.revision;
 }
 
 static void put(struct etcd_client *client, const char *key, const char *value)
@@ -115,11 +89,11 @@ static bool start_at(uint16_t port)
 {
     struct store_lead leading = {
         .prefix = PREFIX, .quota_bytes = UINT64_C(2) << 30, .until_us = until, .on_lost = on_lost};
-    struct etcd_client *direct = connect_to(member.port);
+    struct etcd_client *direct = etcd_lead_connect(member.port);
 
-    leading.revision = lead(direct);
+    leading.revision = etcd_lead_take(direct, PREFIX);
     etcd_close(&direct);
-    life.client = leading.client = connect_to(port);
+    life.client = leading.client = etcd_lead_connect(port);
     life.why[0] = '\0';
     err.text[0] = '\0';
     if (store_open_etcd(&life.store, &leading, &err) == STATUS_OK)
@@ -338,7 +312,7 @@ TEST(what_is_not_ours_is_left_alone)
     struct etcd_client *client;
 
     begin(NULL);
-    client = connect_to(member.port);
+    client = etcd_lead_connect(member.port);
     put(client, PREFIX "rows/jobs/0000000000000001", "something");
     CHECK(!start_at(member.port));
     CHECK_EQ(err.status, STATUS_UNSUPPORTED);
@@ -378,7 +352,7 @@ TEST(rows_with_fewer_columns_are_read)
     begin(NULL);
     CHECK(start_at(member.port));
     kill_it();
-    client = connect_to(member.port);
+    client = etcd_lead_connect(member.port);
     put(client, PREFIX "layout/jobs/7", "name,id,parts");
     row_put_number(&value, 7);
     row_put(&value, &name);
