@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -194,3 +195,23 @@ class Cluster:
             for pid, _ in self.processes():
                 os.kill(pid, signal.SIGKILL)
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def losses(cluster, job, generation):
+    """By step, as rank 0 of that generation has printed them; and the step that it went on from."""
+    log = cluster.ctl("logs", str(job), "--rank", "0", "-g", str(generation)).stdout
+    resumed = re.search(r"resumed at step (\d+)", log)
+    return ({int(step): loss for step, loss in re.findall(r"Step \[(\d+)/\d+\], Loss: ([0-9.e+-]+),", log)},
+            int(resumed.group(1)) if resumed else 0)
+
+
+def nodes_of(status):
+    return [rank["node"] for rank in sorted(status["ranks"], key=lambda rank: rank["rank"])]
+
+
+def wait_status(cluster, job, condition, what):
+    def reached():
+        status = cluster.status(job)
+        assert status["state"] not in ("failed", "succeeded", "cancelled"), f"{status['state']}: {status['reason']}"
+        return status if condition(status) else None
+    return wait_until(reached, what)

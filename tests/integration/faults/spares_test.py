@@ -7,11 +7,10 @@ else's while the job runs. The survivor keeps its rank, the spare gets the lost 
 the end."""
 
 import os
-import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-from faults_lib import Cluster, is_alive, wait_until  # noqa: E402
+from faults_lib import Cluster, is_alive, losses, nodes_of, wait_status  # noqa: E402
 from warm_lib import warm_processes  # noqa: E402
 from small_data import write_patterns  # noqa: E402
 
@@ -24,26 +23,6 @@ def submit(cluster, data, name, *options):
     return cluster.submit("--name", name, "--nodes", "2", "--max-restarts", "1", *options, "--", f"{cluster.build}/worker/ddp-worker",
                           "-a", "convnet", "-b", str(BATCH), "--lr", "0.03", "--epochs", "1", "-p", "1", "--checkpoint-every", "20",
                           "--checkpoint-dir", f"{cluster.folder}/{name}", data)
-
-
-def losses(cluster, job, generation):
-    """By step, as rank 0 of that generation has printed them; and the step that it went on from."""
-    log = cluster.ctl("logs", str(job), "--rank", "0", "-g", str(generation)).stdout
-    resumed = re.search(r"resumed at step (\d+)", log)
-    return ({int(step): loss for step, loss in re.findall(r"Step \[(\d+)/\d+\], Loss: ([0-9.e+-]+),", log)},
-            int(resumed.group(1)) if resumed else 0)
-
-
-def nodes_of(status):
-    return [rank["node"] for rank in sorted(status["ranks"], key=lambda rank: rank["rank"])]
-
-
-def wait_status(cluster, job, condition, what):
-    def reached():
-        status = cluster.status(job)
-        assert status["state"] not in ("failed", "succeeded", "cancelled"), f"{status['state']}: {status['reason']}"
-        return status if condition(status) else None
-    return wait_until(reached, what)
 
 
 def check_takeover(cluster, job):
