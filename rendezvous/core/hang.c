@@ -285,12 +285,19 @@ static void add(struct hang_blame *out, enum hang_reason reason, uint32_t rank, 
     out->where = where;
 }
 
-static void blame_stopped(const struct part_rank_look *looks, uint32_t count,
+/* What it told before it was stopped says more than the stack of a program that tells. */
+static void blame_stopped(const struct hang_rank *ranks, uint32_t world,
+                          const struct part_rank_look *looks, uint32_t count,
                           struct hang_blame *out)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t rank = looks[i].rank;
+
         if (strcmp(looks[i].state, "T") == 0 || strcmp(looks[i].state, "t") == 0)
-            add(out, HANG_STOPPED, looks[i].rank, looks[i].where);
+            add(out, HANG_STOPPED, rank,
+                rank < world && ranks[rank].doing[0] != '\0' ? ranks[rank].doing
+                                                             : looks[i].where);
+    }
 }
 
 /* Only if others still tell. */
@@ -350,7 +357,7 @@ void hang_blame(const struct hang_rank *ranks, uint32_t world, const struct part
                 uint32_t look_count, uint64_t now_us, struct hang_blame *out)
 {
     *out = (struct hang_blame){.rank = -1, .where = ""};
-    blame_stopped(looks, look_count, out);
+    blame_stopped(ranks, world, looks, look_count, out);
     if (out->count == 0)
         blame_quiet(ranks, world, now_us, out);
     if (out->count == 0)

@@ -223,7 +223,7 @@ def all_stopped_processes_of_ddp_worker():
             os.kill(rank_process(case, rank), signal.SIGSTOP)
         failure = cluster.hang(job)
         print(f"  found and stopped after {time.monotonic() - begun:.1f} s: {failure['cause']}", flush=True)
-        assert "rank 0 (and 1 more) on node0, whose process is stopped" in failure["cause"], failure
+        assert "rank 0 (and 1 more) on node0, whose process is stopped (SIGSTOP, or a debugger): " in failure["cause"], failure
         assert failure["stacks"].count("state T") in (1, 2) and "state S" not in failure["stacks"], failure["stacks"]
         goes_on(cluster, job)
 

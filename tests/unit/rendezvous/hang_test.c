@@ -1,6 +1,7 @@
 /* When a generation hangs, and for whom the others wait: the pure rule. */
 #include "rendezvous/core/hang.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/lib/test.h"
@@ -310,6 +311,25 @@ TEST(of_several_the_lowest_is_named)
     CHECK_EQ(blame.rank, 1);
     CHECK_EQ(blame.count, 3);
     CHECK_STR(blame.where, "b");
+}
+
+/* The stack of a stopped process without Python names nothing; what it told before does. */
+TEST(a_stopped_rank_is_where_it_told_last)
+{
+    const struct part_rank_look looks[] = {
+        {.rank = 1, .state = "T", .where = "do_signal_stop", .place = LOOK_UNKNOWN}};
+    struct hang_blame blame;
+    char text[REASON_BYTES_MAX];
+
+    begin();
+    (void)snprintf(ranks[1].doing, sizeof ranks[1].doing, "forward layer2.0.conv1 (conv2d)");
+    hang_blame(ranks, WORLD, looks, 1, now_us, &blame);
+    hang_describe(&blame, "gpu01", WORLD, text);
+    CHECK_STR(text, "the others wait for rank 1 on gpu01, whose process is stopped (SIGSTOP, or a "
+                    "debugger): forward layer2.0.conv1 (conv2d)");
+    ranks[1].doing[0] = '\0';
+    hang_blame(ranks, WORLD, looks, 1, now_us, &blame);
+    CHECK_STR(blame.where, "do_signal_stop");
 }
 
 TEST_MAIN
