@@ -7,14 +7,19 @@
 static_assert(AFTER_SPEC_BYTES_MAX >= AFTER_MAX * (JOB_NAME_BYTES_MAX + sizeof ":any,"),
               "the longest list fits");
 
-/* [byte_count] of one job, without the comma. */
+/* [byte_count] of one job, without the comma. Blanks around it do not count; no job has one in its name. */
 static bool parse_item(const char *text, size_t byte_count, struct after_spec_item *item)
 {
+    for (; byte_count > 0 && *text == ' '; byte_count--)
+        text++;
+    while (byte_count > 0 && text[byte_count - 1] == ' ')
+        byte_count--;
+
     const char *colon = memchr(text, ':', byte_count);
     const size_t job_bytes = colon != NULL ? (size_t)(colon - text) : byte_count;
     const size_t how_bytes = byte_count - job_bytes;
 
-    if (job_bytes == 0 || job_bytes >= sizeof item->job)
+    if (job_bytes == 0 || job_bytes >= sizeof item->job || memchr(text, ' ', job_bytes) != NULL)
         return false;
     (void)snprintf(item->job, sizeof item->job, "%.*s", (int)job_bytes, text);
     item->any = how_bytes == 4 && memcmp(colon, ":any", 4) == 0;

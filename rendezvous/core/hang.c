@@ -295,8 +295,7 @@ static void blame_stopped(const struct hang_rank *ranks, uint32_t world,
 
         if (strcmp(looks[i].state, "T") == 0 || strcmp(looks[i].state, "t") == 0)
             add(out, HANG_STOPPED, rank,
-                rank < world && ranks[rank].doing[0] != '\0' ? ranks[rank].doing
-                                                             : looks[i].where);
+                rank < world && ranks[rank].doing[0] != '\0' ? ranks[rank].doing : looks[i].where);
     }
 }
 

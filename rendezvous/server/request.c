@@ -42,6 +42,17 @@ static bool find_after(struct peer *peer, const struct after_spec_item *wanted,
     return true;
 }
 
+/* Of a job that is named twice, both are asked for: its success, unless its end is enough for both. */
+static void add_after(struct rdzv_after *after, const struct rdzv_after_item *item)
+{
+    for (uint32_t i = 0; i < after->count; i++)
+        if (after->items[i].first == item->first && after->items[i].last == item->last) {
+            after->items[i].any = after->items[i].any && item->any;
+            return;
+        }
+    after->items[after->count++] = *item;
+}
+
 /* False: that was answered. */
 static bool find_all_after(struct peer *peer, const struct msg_submit *submit,
                            struct rdzv_after *after)
@@ -55,9 +66,13 @@ static bool find_all_after(struct peer *peer, const struct msg_submit *submit,
         peer_error(peer, "bad_request", "see ddpctl submit --help", "%s", err.text);
         return false;
     }
-    for (; after->count < spec.count; after->count++)
-        if (!find_after(peer, &spec.items[after->count], &after->items[after->count]))
+    for (uint32_t i = 0; i < spec.count; i++) {
+        struct rdzv_after_item item = {0};
+
+        if (!find_after(peer, &spec.items[i], &item))
             return false;
+        add_after(after, &item);
+    }
     store_find_failed(peer->server->store, after);
     return true;
 }

@@ -46,6 +46,8 @@ def jobs_after_others():
         joined = cluster.submit("--after", f"{several[0]}:any,{failed}:any", "--after", "part1:any", "--", "true")
         strict = cluster.submit("--after", f"{several[0]}:any", "--after", several[1], "--", "true")
         equal(cluster.status(joined)["reason"], f"waits for job {several[0]} (part0) to end, and for 1 more (--after)")
+        twice = cluster.submit("--after", f"{several[0]}:any, part0", "--", "true")  # one job, and its success is asked for
+        equal(cluster.status(twice)["reason"], f"waits for job {several[0]} (part0) to succeed (--after)")
         assert f"{failed}-{failed}" not in cluster.ctl("status", joined, "--json").stdout  # how the list is stored
         cluster.kill_server()  # the list is stored
         cluster.start_server()
@@ -53,6 +55,7 @@ def jobs_after_others():
         equal(states(cluster, joined, strict), ["queued", "queued"])
         equal(cluster.ctl("cancel", "--now", "--wait", several[1]).returncode, 0)
         equal(cluster.ctl("wait", joined).returncode, 0)
+        equal(cluster.ctl("wait", twice).returncode, 125)
         equal(cluster.ctl("wait", strict).returncode, 125)
         equal(cluster.status(strict)["reason"],
               f"job {several[1]} was cancelled, and this one was to start after its success (--after {several[1]}:ok)")

@@ -20,12 +20,17 @@ TEST(jobs_with_what_is_asked_of_each)
     CHECK_STR(spec.items[2].job, "@last");
     CHECK_STR(spec.items[3].job, "3_4");
     CHECK(!spec.items[0].any && spec.items[1].any && !spec.items[2].any && spec.items[3].any);
+    CHECK_EQ(after_spec_parse(" 12, prep:any ", &spec, &err), STATUS_OK);
+    CHECK_STR(spec.items[0].job, "12");
+    CHECK_STR(spec.items[1].job, "prep");
+    CHECK(!spec.items[0].any && spec.items[1].any);
 }
 
 TEST(what_is_none_is_refused)
 {
     static const char *const bad[] = {
-        "", ",", "1,", ",1", "1,,2", "1:", ":ok", "1:never", "1:oka", "1:an", "1:ok:any", "1:,2"};
+        "",     ",",        "1,",   ",1", "1,,2", "1:",  ":ok",   "1:never", "1:oka",
+        "1:an", "1:ok:any", "1:,2", " ",  "1, ",  "1 2", "1 :ok", "1: ok"};
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         if (after_spec_parse(bad[i], &spec, &err) != STATUS_BAD_INPUT)
