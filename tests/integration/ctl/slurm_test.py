@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """ddpctl run --slurm on a real slurmctld and three slurmd of this machine: size of the job, exit codes, keys, Slurm's signals,
-and that nothing is left behind. Skipped where Slurm is not installed."""
+and that nothing is left behind. Skipped where Slurm is not installed. With the argument `limit`: what comes before and at the time limit, whose
+shortest time is a minute, so that this test waits for most of its time."""
+import contextlib
 import glob
 import os
 import re
@@ -28,6 +30,24 @@ os.write(1, b"rank %s trains, restart %s\\n" % (os.environb[b"RANK"], os.environ
 while True:
     signal.pause()
 """
+
+# One that trains until it is told to keep a checkpoint, and the next time goes on from it and is done.
+RESUMES = """
+import os, signal, sys
+path = "checkpoints/rank%s" % os.environ["RANK"]
+def on_end(number, frame):
+    open(path, "w").close()
+    os.write(1, b"rank %s keeps a checkpoint\\n" % os.environb[b"RANK"])
+    sys.exit(0)
+signal.signal(signal.SIGTERM, on_end)
+if os.path.exists(path):
+    os.write(1, b"rank %s goes on from its checkpoint, restart %s\\n" % (os.environb[b"RANK"], os.environb[b"SLURM_RESTART_COUNT"]))
+    sys.exit(0)
+while True:
+    signal.pause()
+"""
+REQUEUE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "packaging", "slurm", "requeue.sbatch")
+LIMIT_S = 300  # Slurm looks at limits every half minute
 
 
 def salloc(case, options, *command, **more):
@@ -58,8 +78,8 @@ class Batch:
         with open(self.output, encoding="utf-8") as file:
             return file.read()
 
-    def wait(self, count, words):
-        CLUSTER.wait(f"{count} times {words!r} in {self.output}", lambda: self.text().count(words) >= count)
+    def wait(self, count, words, seconds=60):
+        CLUSTER.wait(f"{count} times {words!r} in {self.output}", lambda: self.text().count(words) >= count, seconds)
 
     def wait_gone(self):
         """Every process, and the job itself."""
@@ -186,6 +206,43 @@ def a_requeued_job_runs_again():
         batch.cancel()
 
 
+def the_time_limit_is_warned_of_and_ends_the_job():
+    with Case() as case:
+        batch = Batch(case, sbatch=("-N2", "--time=1", "--signal=USR1@30"))
+        batch.wait(2, " got SIGUSR1\n", LIMIT_S)
+        equal(batch.text().count(" keeps a checkpoint\n"), 0)
+        batch.wait(2, " keeps a checkpoint\n", LIMIT_S)
+        batch.wait_gone()
+        batch.sweep()
+        for rank in (0, 1):
+            assert f"rank {rank} got SIGUSR1\n" in batch.text() and f"rank {rank} keeps a checkpoint\n" in batch.text(), batch.text()
+        equal(batch.state()[0], "TIMEOUT")
+
+
+def the_script_that_requeues_goes_on_from_the_checkpoint():
+    """packaging/slurm/requeue.sbatch as it is, with other sizes and times."""
+    with Case() as case:
+        with open(f"{case.dir}/train.py", "w", encoding="utf-8") as file:
+            file.write(RESUMES)
+        os.mkdir(f"{case.dir}/checkpoints")
+        output = f"{case.dir}/output"
+        done = CLUSTER.run("sbatch", "--parsable", "-N2", "--gpus-per-node=1", "--time=2", f"--output={output}", REQUEUE,
+                           env=CLUSTER.environ(**case.environ(PATH=f"{os.path.dirname(DDPCTL)}:{os.environ['PATH']}")), cwd=case.dir)
+        job = done.stdout.strip()
+        assert job.isdigit(), done.stderr
+
+        def text():
+            with contextlib.suppress(FileNotFoundError), open(output, encoding="utf-8") as file:
+                return file.read()
+            return ""
+
+        CLUSTER.wait("both ranks keep a checkpoint", lambda: text().count(" keeps a checkpoint\n") == 2, LIMIT_S)
+        CLUSTER.wait("the job has a time to start", lambda: CLUSTER.run("scontrol", "update", f"JobId={job}", "StartTime=now+3").returncode == 0)
+        CLUSTER.wait("the second start", lambda: text().count(" goes on from its checkpoint, restart 1\n") == 2, LIMIT_S)
+        CLUSTER.wait("the job has ended", lambda: "JobState=COMPLETED" in CLUSTER.run("scontrol", "show", "job", job).stdout, LIMIT_S)
+        CLUSTER.wait("the job's processes have ended", lambda: not case.processes())
+
+
 def named(case, name):
     """Our processes of this name, but for the tasks on the nodes."""
     found = []
@@ -239,6 +296,8 @@ def main():
         del os.environ[name]
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder, SlurmCluster(folder, nodes=3, gpus=2) as CLUSTER:
         os.chmod(folder, 0o711)  # munged wants its socket to be reachable
+        if sys.argv[1:] == ["limit"]:
+            run_tests([the_time_limit_is_warned_of_and_ends_the_job, the_script_that_requeues_goes_on_from_the_checkpoint], side_by_side=2)
         run_tests([
             where_it_cannot_run_it_says_why, the_allocation_gives_the_size, gpus_of_the_allocation_are_given_out,
             the_exit_code_is_the_job_s, keys_are_in_no_command_line_and_no_environment, scancel_gives_the_ranks_their_grace,
