@@ -7,7 +7,8 @@
 static_assert(AFTER_SPEC_BYTES_MAX >= AFTER_MAX * (JOB_NAME_BYTES_MAX + sizeof ":any,"),
               "the longest list fits");
 
-/* [byte_count] of one job, without the comma. Blanks around it do not count; no job has one in its name. */
+/* Parses one job [byte_count], without the comma. Blanks around it are ignored; job names have
+ * none. */
 static bool parse_item(const char *text, size_t byte_count, struct after_spec_item *item)
 {
     for (; byte_count > 0 && *text == ' '; byte_count--)

@@ -1,4 +1,5 @@
-/* The jobs that a job waits for, as --after and `submit` have them: "12", "prep:ok,13:any,@last". */
+/* The list of jobs that a job waits for, as in --after and `submit`: "12",
+ * "prep:ok,13:any,@last". */
 #ifndef COMMON_AFTER_SPEC_H
 #define COMMON_AFTER_SPEC_H
 
@@ -10,7 +11,7 @@
 
 struct after_spec_item {
     char job[JOB_NAME_BYTES_MAX]; /* number, name or @last */
-    bool any;                     /* however it ends; else only if it succeeds */
+    bool any;                     /* until it has ended; false: until it has succeeded */
 };
 
 struct after_spec {

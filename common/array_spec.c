@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A number in decimal digits at `*at`, which moves behind it. */
+/* Parses a decimal number and moves `*at` past it. */
 static bool take_number(const char **at, uint64_t max, uint64_t *number)
 {
     size_t digits = strspn(*at, "0123456789");
@@ -23,7 +23,7 @@ static bool take_one(const char **at, char mark, uint64_t max, uint64_t *number)
     return take_number(at, max, number) && *number > 0;
 }
 
-/* "3", "7-20", "7-20:2". False: malformed, or too many. */
+/* Parses "3", "7-20" or "7-20:2". False: malformed, or too many indices. */
 static bool take_range(const char **at, struct array_spec *spec)
 {
     uint64_t first, last, by = 1;

@@ -1,4 +1,4 @@
-/* The indices of a job array, as --array has them: "0-9", "1,3,7-20:2" (from 7 to 20, every second),
+/* The indices of a job array, as in --array: "0-9", "1,3,7-20:2" (every second from 7 to 20),
  * "0-99%4" (at most 4 of its jobs at a time). */
 #ifndef COMMON_ARRAY_SPEC_H
 #define COMMON_ARRAY_SPEC_H
@@ -17,10 +17,10 @@ struct array_spec {
 
 /* STATUS_BAD_INPUT, STATUS_TOO_BIG. */
 enum status array_spec_parse(const char *text, struct array_spec *spec, struct err *err);
-/* "12_3": the array and the index of one of its jobs. */
+/* Parses "12_3": an array and the index of one of its jobs. */
 bool array_spec_job(const char *text, uint64_t *array, uint32_t *index);
-/* Whether a word that names a job of the array `array_job` stands for all of the array: its number, a name
- * or @last, but not the number of one of its jobs. */
+/* Whether a word that names a job of the array `array_job` means the whole array: the array's
+ * number, a name or @last do, the number of one of its jobs does not. */
 bool array_spec_is_whole(const char *word, uint64_t array_job);
 
 #endif

@@ -7,10 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The length of `byte_count` bytes in base64. */
+/* The length of base64 text for `byte_count` bytes. */
 #define BASE64_CHARS(byte_count) (((size_t)(byte_count) + 2) / 3 * 4)
 
-/* The number of bytes of `text` if it is well-formed; never more for any text of that length. */
+/* An upper bound for the bytes of base64 text; exact if the text is well-formed. */
 size_t base64_bytes_max(size_t char_count);
 /* Writes BASE64_CHARS(byte_count) characters, no NUL. */
 void base64_encode(const uint8_t *bytes, size_t byte_count, char *chars);

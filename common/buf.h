@@ -9,8 +9,7 @@ struct buf {
     char *bytes; /* owned */
     size_t byte_count, capacity;
     size_t limit; /* 0: none */
-    bool failed; /* a write was over the limit or had no memory: the content is truncated, and later
-                  * writes do nothing */
+    bool failed;  /* over the limit, or no memory: the content is cut, later writes do nothing */
 };
 
 void buf_add(struct buf *buf, const void *bytes, size_t byte_count);

@@ -38,7 +38,7 @@ static bool is_id(const char *text, size_t byte_count)
 static bool secret_decode(const char *chars, uint8_t secret[KEY_SECRET_BYTES])
 {
     char padded[SECRET_PADDED_CHARS];
-    uint8_t bytes[KEY_SECRET_BYTES + 1]; /* what so many characters decode to at most */
+    uint8_t bytes[KEY_SECRET_BYTES + 1]; /* what the padded text may decode to at most */
     size_t byte_count = 0;
     bool is_good = true;
 

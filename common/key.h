@@ -24,7 +24,7 @@
 #define KEY_SERVERS_BYTES_MAX (KEY_HOST_BYTES_MAX + 8) /* HOST:PORT,HOST:PORT,... */
 #define KEY_URL_BYTES_MAX                                                                          \
     (sizeof "ddp://" + KEY_SERVERS_BYTES_MAX + NODE_NAME_BYTES_MAX + 1 + KEY_SECRET_CHARS)
-/* "NAME:ID": what a client names itself by in the TLS handshake, in the clear. */
+/* "NAME:ID": how a client identifies itself in the TLS handshake, unencrypted. */
 #define KEY_IDENTITY_BYTES_MAX (NODE_NAME_BYTES_MAX + 1 + KEY_ID_CHARS)
 
 struct key {
@@ -33,25 +33,25 @@ struct key {
     uint8_t secret[KEY_SECRET_BYTES];
 };
 
-/* `text` up to its end, spaces and line ends around it allowed. STATUS_BAD_INPUT: not such a
- * string; `err` says which part is wrong and never repeats the secret. */
+/* Parses the whole `text`; white space around it is allowed. STATUS_BAD_INPUT: not a key; `err`
+ * says which part is wrong and never repeats the secret. */
 enum status key_parse(const char *text, struct key *key, struct err *err);
 /* `url`: [KEY_URL_BYTES_MAX]. */
 void key_format(const struct key *key, char *url);
-/* Overwrites the secret in a way that the compiler keeps. */
+/* Erases the secret in a way that the compiler does not optimise away. */
 void key_forget(struct key *key);
 
-/* A new secret from the kernel's random source. STATUS_SYSTEM: it gave none. */
+/* A new secret from the kernel's random source. STATUS_SYSTEM: it failed. */
 enum status key_secret_new(uint8_t secret[KEY_SECRET_BYTES], struct err *err);
-/* Which of a principal's secrets this is, so that an old and a new one can both be valid for a
- * while: the first 64 bits of SHA-256("ddp key id" || secret) in hex. It tells nothing about the
+/* Tells a principal's secrets apart, so that an old and a new one can both be valid for a while:
+ * the first 64 bits of SHA-256("ddp key id" || secret), in hex. It reveals nothing about the
  * secret, which has 256 random bits. */
 enum status key_id(const uint8_t secret[KEY_SECRET_BYTES], char id[KEY_ID_CHARS + 1],
                    struct err *err);
 /* "NAME:ID"; `identity`: [KEY_IDENTITY_BYTES_MAX]. */
 enum status key_identity(const struct key *key, char *identity, struct err *err);
-/* The two parts of an identity that came over the wire; `name`: [NODE_NAME_BYTES_MAX].
- * STATUS_BAD_INPUT: not of that form. */
+/* Splits an identity that came over the wire; `name`: [NODE_NAME_BYTES_MAX]. STATUS_BAD_INPUT:
+ * malformed. */
 enum status key_identity_split(const char *identity, size_t byte_count, char *name,
                                char id[KEY_ID_CHARS + 1], struct err *err);
 

@@ -76,7 +76,7 @@ static bool is_name(const char *value)
     return bytes > 0 && bytes <= NAME_BYTES_MAX;
 }
 
-/* Decimal digits of a number of at most `max` at the start of the text, which goes on behind them. */
+/* Parses a decimal number of at most `max` and moves `*text` past it. */
 static bool take_number(const char **text, uint32_t max, uint32_t *number)
 {
     const char *at = *text;

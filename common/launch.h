@@ -1,13 +1,13 @@
-/* Launch options: what only the nodes of a job read of it. They travel as the pairs `launch` of
- * submit and start, and the server stores them unread. ddpctl checks them before it sends a job, a
- * node checks them again before it starts one. */
+/* Launch options: options of a job that only its nodes read. They travel as the pairs `launch` of
+ * submit and start, and the server stores them without reading them. ddpctl checks them before it
+ * submits a job, and a node checks them again before it starts one. */
 #ifndef COMMON_LAUNCH_H
 #define COMMON_LAUNCH_H
 
 #include "common/msg.h"
 #include "common/status.h"
 
-/* X(name, what a value may be, for messages). The checks are in launch.c. */
+/* X(name, allowed values, for messages). The checks are in launch.c. */
 #define LAUNCH_TABLE(X)                                                                            \
     X(ENV_STYLE, "env-style", "torch, slurm, horovod or mpi, several with commas")                 \
     X(LOCAL_RANK_ARG, "local-rank-arg", "the name of an argument, of letters, digits, - and _")    \
@@ -29,19 +29,19 @@ const char *launch_name(enum launch_option option);
 bool launch_find(const char *name, enum launch_option *option);
 /* The option's value; NULL: it was not given. Borrowed. */
 const char *launch_value(const struct msg_pair_list *launch, enum launch_option option);
-/* What launch_value says of LOCAL_RANK_ARG, "2:local_rank": the word of argv before which
- * --local_rank=N is to stand, at most `argv_count`. NULL: none. */
+/* Decodes the value of LOCAL_RANK_ARG, "2:local_rank": the word of argv before which --local_rank=N
+ * is inserted, at most `argv_count`. NULL: not given. */
 const char *launch_local_rank_arg(const struct msg_pair_list *launch, uint32_t argv_count,
                                   uint32_t *before);
-/* Whether `words` (with commas between them) has `word`. */
+/* Whether the comma-separated list `words` has `word`. */
 bool launch_has_word(const char *words, const char *word);
-/* The rank that LAUNCH_STDIN names. False: it is no number of a rank. */
+/* The rank in the value of LAUNCH_STDIN. False: not a rank. */
 bool launch_rank(const char *value, uint32_t *rank);
-/* The size that LAUNCH_TTY names. False: it is none. */
+/* The size in the value of LAUNCH_TTY. False: not a size. */
 bool launch_size(const char *value, uint32_t *rows, uint32_t *columns);
-/* STATUS_BAD_INPUT: a value that is none of the option's. */
+/* STATUS_BAD_INPUT: not a value of that option. */
 enum status launch_check(enum launch_option option, const char *value, struct err *err);
-/* All of them; STATUS_BAD_INPUT also for a name that this version does not know. */
+/* Checks all options; STATUS_BAD_INPUT also for a name that this version does not know. */
 enum status launch_check_all(const struct msg_pair_list *launch, struct err *err);
 
 #endif

@@ -1,17 +1,17 @@
-/* Every cap in one place. Full is an answer, not a surprise. */
+/* All limits in one place. When one is reached, the request is refused with an error. */
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 
 #define PROTOCOL_VERSION 2 /* of the messages, see common/msg_version.h */
 
-/* Frames: what a connection buffers before a message is decoded. */
+/* Frames: how much a connection buffers before a message is decoded. */
 #define FRAME_BYTES_MAX (64u * 1024u)          /* most messages */
 #define FRAME_SUBMIT_BYTES_MAX (1024u * 1024u) /* submit */
-#define FRAME_LARGE_BYTES_MAX (1536u * 1024u)  /* what contains a submit (start, job_info), lists */
+#define FRAME_LARGE_BYTES_MAX (1536u * 1024u)  /* with a submit (start, job_info), lists */
 #define JSON_DEPTH_MAX 16u
 #define JSON_TOKENS_MAX 40000u
-#define CONN_QUEUE_BYTES_MAX (4u * 1024u * 1024u) /* output to a slow reader; then disconnect */
-#define CONN_HANDSHAKE_BYTES_MAX (16u * 1024u)    /* from a peer that has proved no key yet */
+#define CONN_QUEUE_BYTES_MAX (4u * 1024u * 1024u) /* output to a slow reader; more disconnects it */
+#define CONN_HANDSHAKE_BYTES_MAX (16u * 1024u)    /* from a peer that has not proved a key yet */
 #define CONNS_MAX 16000u
 #define HELLO_TIMEOUT_US (5u * 1000000u)
 
@@ -24,7 +24,7 @@
 #define RANKS_LISTED_MAX 1024u  /* in one page of the ranks of a job */
 #define JOBS_ACTIVE_MAX 100000u /* queued, starting, running, restarting */
 
-#define PRIORITY_MIN (-1000) /* of a job; a point is worth a minute of waiting */
+#define PRIORITY_MIN (-1000) /* of a job; a point is worth a minute of waiting time */
 #define PRIORITY_MAX 1000
 #define ARRAY_JOBS_MAX 1000u /* of one --array */
 #define ARRAY_INDEX_MAX 999999u
@@ -37,21 +37,21 @@
 #define DRAINS_MAX 512u        /* nodes and slots that operators drained */
 
 #define PRINCIPALS_MAX 8192u         /* nodes and users with a key */
-#define SECRETS_PER_PRINCIPAL_MAX 2u /* the new one, and the old one while a rotation overlaps */
+#define SECRETS_PER_PRINCIPAL_MAX 2u /* the new one, and during a rotation the old one */
 
 #define PRINCIPAL_URL_BYTES_MAX 384u  /* ddp://HOST:PORT,.../NAME#SECRET, see common/key.h */
 #define SERVERS_MAX 9u                /* rendezvous of one cluster */
-#define SERVER_ADDRESS_BYTES_MAX 320u /* of one that a server names: HOST:PORT, or unix:PATH */
-#define NODE_NAME_BYTES_MAX 64u       /* with the final NUL, as all below */
+#define SERVER_ADDRESS_BYTES_MAX 320u /* of a server, in messages: HOST:PORT or unix:PATH */
+#define NODE_NAME_BYTES_MAX 64u       /* including the final NUL, as all below */
 #define JOB_NAME_BYTES_MAX 64u
 #define USER_NAME_BYTES_MAX 64u
 #define ADDRESS_BYTES_MAX 64u
 #define REASON_BYTES_MAX 256u
-#define FAILURES_FIRST_MAX 2u      /* failures of a job that are kept: its first */
-#define FAILURES_KEPT_MAX 32u      /* with these and the newest */
-#define FAILED_RANKS_MAX 64u       /* of one generation, that a client is shown */
+#define FAILURES_FIRST_MAX 2u      /* of each job the first failures are kept, */
+#define FAILURES_KEPT_MAX 32u      /* and the newest, so many in all */
+#define FAILED_RANKS_MAX 64u       /* of one generation, shown to a client */
 #define DOING_BYTES_MAX 64u        /* what a rank does, in words */
-#define STACKS_BYTES_MAX 3072u     /* where the ranks of a hung generation stood, that is kept */
+#define STACKS_BYTES_MAX 3072u     /* where the ranks of a hung generation were */
 #define LOOK_STACK_BYTES_MAX 2048u /* of one rank */
 #define LOOK_WHERE_BYTES_MAX 128u
 #define TAIL_BYTES_MAX 2048u /* the last lines of a failed rank */
@@ -61,7 +61,7 @@
 #define ENV_MAX 1024u
 #define LAUNCH_MAX 32u                        /* launch options of a job */
 #define STAGE_BYTES_MAX (64u * 1024u * 1024u) /* the archive of a staged working directory */
-#define STAGE_CHUNK_BYTES_MAX (512u * 1024u)  /* of it in one message */
+#define STAGE_CHUNK_BYTES_MAX (512u * 1024u)  /* of such an archive, in one message */
 #define STAGE_HASH_CHARS 64u                  /* SHA-256 in hex */
 #define LOG_CHUNK_BYTES_MAX (32u * 1024u)
 #define NODE_PEERS_ASKED_MAX 64u           /* other nodes in one question to a node */
@@ -69,17 +69,18 @@
 #define LOG_RUNS_MAX 128u                  /* runs of stdout and stderr in one log_data */
 #define STDIN_BYTES_MAX (16u * 1024u)      /* of one input */
 
-/* Times. A node may miss a few beats before it gets no new jobs (suspect), and a dozen before its
- * jobs restart elsewhere (lost). The lease is longer than both: a node that cannot reach the server
- * kills its workers then, and a restarted server waits that long for the nodes of its stored jobs. */
+/* Times. A node that misses a few beats gets no new jobs (suspect); after a dozen its jobs restart
+ * elsewhere (lost). The lease is longer than both: when it ends, a node that cannot reach the
+ * server kills its workers. A restarted server waits that long for the nodes of its stored jobs. */
 #define BEAT_INTERVAL_US 1000000u
 #define NODE_SUSPECT_US 5000000u
 #define NODE_LOST_US 15000000u
-#define GROW_US 60000000u /* --grow-after: on as many nodes as before */
+#define GROW_US 60000000u /* --grow-after: how long a generation runs before the job may grow */
 #define LEASE_DEFAULT_US 60000000u
-#define GRACE_DEFAULT_US 30000000u /* from a stop's signal to SIGKILL; as torchrun's */
+#define GRACE_DEFAULT_US 30000000u /* from a stop's signal to SIGKILL; torchrun's default */
 
-/* Of the server's store (rendezvous/store); ddpctl upgrade compares it with the server's. */
+/* The schema version of the server's store (rendezvous/store). ddpctl upgrade compares it with the
+ * server's. */
 #define STORE_SCHEMA_VERSION 8
 
 #endif

@@ -23,14 +23,14 @@ static struct {
     enum log_level level;
     bool as_json;
     bool never_waits;
-    uint64_t dropped; /* lines, since the last one that was written */
+    uint64_t dropped; /* lines dropped since the last one that was written */
     void (*write)(const char *bytes, size_t byte_count);
 } settings = {.module = "-", .level = LOG_INFO};
 
 static const char *const level_names[] = {
     [LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARNING] = "warning", [LOG_ERROR] = "error"};
 
-/* A line that is built in place; what does not fit is cut. */
+/* A line under construction; what does not fit is cut. */
 struct line {
     char bytes[LINE_BYTES_MAX];
     size_t count;
@@ -153,7 +153,8 @@ static void format_json(struct line *line, enum log_level level, const struct lo
     line->count += 2;
 }
 
-/* Without waiting. A pipe that has room has it for PIPE_BUF bytes, pipe(7); no line is longer. */
+/* Whether a write would not block. A pipe that polls writable takes PIPE_BUF bytes, pipe(7), and no
+ * line is longer. */
 static bool has_room(void)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -181,7 +182,7 @@ static void write_out(const struct line *line)
     }
 }
 
-/* The first line after some that were dropped tells their number. */
+/* Whether to drop the line. The first line after some that were dropped reports their number. */
 static bool is_dropped(void)
 {
     uint64_t count = settings.dropped;

@@ -18,14 +18,15 @@ struct log_about {
 };
 #define LOG_ABOUT_NONE ((struct log_about){.rank = -1})
 
-/* To be called once, at the start. `module` ("rendezvous") is borrowed for ever. DDP_LOG_LEVEL
- * (debug, info, warning, error) and DDP_LOG_FORMAT (text, json) override level and form. Control
- * characters in a line are escaped. */
+/* Call once, at the start. `module` ("rendezvous") must stay valid. DDP_LOG_LEVEL (debug, info,
+ * warning, error) and DDP_LOG_FORMAT (text, json) override level and form. Control characters in a
+ * line are escaped. */
 void log_open(const char *module, enum log_level level, bool as_json);
-/* From now on each line, with its line feed, goes to `write` and not to stderr. NULL: to stderr. */
+/* From now on each line, with its line feed, is passed to `write` instead of stderr. NULL: stderr
+ * again. */
 void log_use(void (*write)(const char *bytes, size_t byte_count));
-/* From now on a line that stderr (a pipe that nobody reads) does not take at once is dropped. When it
- * takes lines again, one says how many were. */
+/* From now on a line that stderr does not take at once (a pipe that nobody reads) is dropped. When
+ * stderr takes lines again, one says how many were dropped. */
 void log_never_wait(void);
 void log_line(enum log_level level, struct log_about about, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,5 +1,5 @@
-/* The declarations of msg.h's messages between a client and the server: fields, types, ranges. Included by
- * msg.h alone, which explains them and makes the structs. */
+/* The messages between a client and the server: fields, types, ranges. Included only by msg.h,
+ * which explains the declarations and makes the structs. */
 #ifndef COMMON_MSG_CLIENT_H
 #define COMMON_MSG_CLIENT_H
 
@@ -60,7 +60,7 @@
     F(U64, version, 1, UINT64_MAX)                                                                 \
     L(jobs, job, 1)                                                                                \
     L(ranks, job_rank, RANKS_LISTED_MAX)                                                           \
-    F(BOOL, more_ranks, 0, 0)                    /* there are ranks behind the last of these */    \
+    F(BOOL, more_ranks, 0, 0)                    /* there are ranks after the last of these */     \
     F(I32, failed_rank, -1, RANKS_PER_JOB_MAX - 1) /* of the last failed generation */             \
     F(LINE, failed_node, 0, NODE_NAME_BYTES_MAX - 1)                                               \
     F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)                                                           \
@@ -103,7 +103,7 @@
 #define MSG_NODE_LIST(F, E, L)                                                                     \
     F(BOOL, all, 0, 0)                           /* lost ones too */                               \
     F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1)    /* not empty: of that one, with all its slots */  \
-    F(LINE, after, 0, NODE_NAME_BYTES_MAX - 1)   /* those behind this name; empty: from the first */ \
+    F(LINE, after, 0, NODE_NAME_BYTES_MAX - 1)   /* those after this name; empty: from the first */ \
     F(U32, limit, 1, NODES_LISTED_MAX)
 
 /* server -> client: a page of the list, by name. It ends early where the slots of the next node have
@@ -111,7 +111,7 @@
 #define MSG_NODES(F, E, L)                                                                         \
     L(nodes, node, NODES_LISTED_MAX)                                                               \
     L(slots, slot, SLOTS_LISTED_MAX)             /* of these nodes: closed ones; all of a named node */ \
-    F(BOOL, more, 0, 0)                          /* there are nodes behind the last of these */
+    F(BOOL, more, 0, 0)                          /* there are nodes after the last of these */
 
 /* client -> server: no new ranks there; answer: nodes or error */
 #define MSG_NODE_DRAIN(F, E, L)                                                                    \
@@ -273,7 +273,7 @@
 /* client -> server, of an admin; answer: principals, by name */
 #define MSG_PRINCIPAL_LIST(F, E, L)                                                                \
     F(BOOL, nodes, 0, 0)                         /* nodes; else users and admins */                \
-    F(LINE, after, 0, NODE_NAME_BYTES_MAX - 1)   /* those behind this name; empty: from the first */ \
+    F(LINE, after, 0, NODE_NAME_BYTES_MAX - 1)   /* those after this name; empty: from the first */ \
     F(U32, limit, 1, 500)
 
 #define MSG_PRINCIPALS(F, E, L)                                                                    \

@@ -1,4 +1,4 @@
-/* Bytes to a message: json_strict, then one walk over the tables of msg_table.h. */
+/* Decodes messages: json_strict, then one walk over the tables of msg_table.h. */
 #include "common/msg.h"
 
 #include <assert.h>
@@ -176,8 +176,8 @@ static uint32_t count_children(const cJSON *value)
     return count;
 }
 
-/* Memory for the children of an array or object: their count is checked first. With none, *items is
- * NULL. */
+/* Allocates memory for the children of an array or object, after checking their count. Without
+ * children *items is NULL. */
 static enum status alloc_items(struct decoder *decoder, const struct msg_field *field,
                                uint32_t count, const char *what, size_t item_bytes, void **items)
 {
@@ -309,7 +309,7 @@ static const struct msg_field *find_field(const struct msg_shape *shape, const c
     return NULL;
 }
 
-/* The field came after that version. */
+/* Whether the field was introduced after that version. */
 static bool is_later(const struct msg_shape *shape, const struct msg_field *field, uint32_t version)
 {
     return version < PROTOCOL_VERSION && msg_field_since(shape->name, field->name) > version;
@@ -324,8 +324,8 @@ static enum status refuse_unknown(struct decoder *decoder, const char *name)
                       shown);
 }
 
-/* What a field is that an earlier version does not have. false: it cannot be left out. `into` is
- * all zeros. */
+/* Sets the value that stands for a field which an earlier version does not have. False: the field
+ * cannot be left out. `into` is zeroed. */
 static bool set_default(const struct msg_field *field, void *into)
 {
     static const char nothing[] = "";
@@ -365,8 +365,8 @@ static enum status check_all_seen(struct decoder *decoder, const struct msg_shap
     return STATUS_OK;
 }
 
-/* The members of `object` from `first` on into `record`: each field of `shape`, and nothing else,
- * unless the decoder is lenient or the peer's version is a later one. */
+/* Decodes the members of `object`, from `first` on, into `record`: all fields of `shape` and
+ * nothing else, unless the decoder is lenient or the peer has a later version. */
 static enum status decode_members(struct decoder *decoder, const struct msg_shape *shape,
                                   const cJSON *first, decode_one *decode, char *record)
 {
@@ -459,8 +459,8 @@ static enum status decode_type(struct decoder *decoder, const cJSON *value, enum
                    shown);
 }
 
-/* A first message says its maker's version, and is read as one of that version. Version 1 has none in
- * its welcome. */
+/* A first message contains its sender's version and is decoded as of that version. Version 1 has
+ * none in its welcome. */
 static void take_version(struct decoder *decoder, const cJSON *root, enum msg_type type)
 {
     const cJSON *said = json_member(root, "protocol");

@@ -1,4 +1,4 @@
-/* A message to bytes, by the tables of msg_table.h, straight into the buffer. */
+/* Encodes messages by the tables of msg_table.h, straight into the buffer. */
 #include "common/msg.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@
 
 struct encoder {
     struct buf *out;
-    uint32_t version; /* the reader's, where it is an earlier one */
+    uint32_t version; /* of the reader, if that is earlier than ours */
     struct msg_where where;
     struct err *err;
 };
@@ -257,8 +257,8 @@ static enum status encode_field(struct encoder *encoder, const struct msg_field 
     return STATUS_BAD_INPUT;
 }
 
-/* "name":value of every field that the reader knows, with commas between; `has_before`: one before the
- * first too. */
+/* Writes "name":value for every field that the reader knows, separated by commas; `has_before`: a
+ * comma also before the first. */
 static enum status encode_members(struct encoder *encoder, const struct msg_shape *shape,
                                   bool has_before, encode_one *encode, const char *record)
 {

@@ -1,5 +1,5 @@
-/* The enumerations of messages, declared once: constants, names on the wire. Functions in msg_names.c,
- * which a core links without a heap. */
+/* The enumerations in messages, declared once: constants and names on the wire. The functions are
+ * in msg_names.c, which a core can link without a heap. */
 #ifndef COMMON_MSG_ENUM_H
 #define COMMON_MSG_ENUM_H
 
@@ -34,10 +34,10 @@
     X(FREE, "free")                                                                                \
     X(BUSY, "busy")               /* a shim has it */                                              \
     X(CHECKING, "checking")       /* its GPU is being proved free */                               \
-    X(QUARANTINED, "quarantined") /* a process is on its GPU; open again when it is gone */        \
+    X(QUARANTINED, "quarantined") /* a process is on it; open again when it is gone */             \
     X(UNKNOWN, "unknown")         /* NVML does not answer; open again when it does */              \
     X(DRAINED, "drained")         /* a fault, or an operator: until it is resumed */
-/* Whose failure a failure is. */
+/* What a failure is attributed to. */
 #define FAILURE_CLASS_TABLE(X)                                                                     \
     X(UNSAID, "unsaid")                                                                            \
     X(PROGRAM, "program") /* a rank exited, was killed, or its command cannot be run */            \
@@ -61,7 +61,7 @@
     X(LISTEN, "listen")   /* to listen on ports for others to try */                               \
     X(CONNECT, "connect") /* to try the ports of others */
 
-/* What a worker does; only while it trains does it owe steps. */
+/* What a worker is doing. Only in STEPS is it expected to make steps. */
 #define PROGRESS_PHASE_TABLE(X)                                                                    \
     X(STEPS, "steps")         /* training steps, or it does not say */                             \
     X(PREPARING, "preparing") /* before a step: it loads, compiles, measures */                    \
@@ -69,13 +69,13 @@
     X(SAVING, "saving") /* writes a checkpoint, and no steps meanwhile */                          \
     X(ENDING, "ending") /* its last step is done */
 
-/* Where a rank stands, as far as its stack tells. */
+/* What a rank is waiting for, as far as its stack shows. */
 #define LOOK_PLACE_TABLE(X)                                                                        \
     X(UNKNOWN, "unknown")                                                                          \
     X(COLLECTIVE, "collective") /* it waits for other ranks */                                     \
     X(ELSEWHERE, "elsewhere")
 
-/* Processes that wait on a spare node for a job. */
+/* Warm processes of a job on its spare node. */
 #define WARM_STATE_TABLE(X)                                                                        \
     X(STARTING, "starting")                                                                        \
     X(READY, "ready")   /* they wait for their place */                                            \

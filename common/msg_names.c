@@ -1,4 +1,4 @@
-/* The names of msg.h's enumerations. Apart from the codec, so that a core links them without a
+/* The names of msg.h's enumerations. In a file of their own, so that a core can link them without a
  * heap. */
 #include "common/msg.h"
 

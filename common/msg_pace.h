@@ -1,5 +1,5 @@
-/* The messages about the pace of ranks: what they tell of their progress, and what a node is asked when they
- * hang. A part of msg.h, which says what the declarations mean. */
+/* The messages about the pace of ranks: their progress, and what a node is asked when they seem to
+ * hang. A part of msg.h, which explains the declarations. */
 #ifndef COMMON_MSG_PACE_H
 #define COMMON_MSG_PACE_H
 
@@ -16,14 +16,14 @@
     F(LINE, where, 0, LOOK_WHERE_BYTES_MAX - 1)  /* "load_data (train.py:5)"; or "" */             \
     F(TEXT, stack, 0, LOOK_STACK_BYTES_MAX - 1)  /* lines for people, or why there are none */
 
-/* server -> node: do the ranks of this generation on you idle, and where do they stand? */
+/* server -> node: are this generation's ranks on this node idle, and where are they? */
 #define MSG_LOOK(F, E, L)                                                                          \
     F(U64, request_id, 1, JOB_ID_MAX)                                                              \
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
     F(U32, generation, 1, GENERATION_MAX)                                                          \
     F(BOOL, with_stacks, 0, 0)
 
-/* node -> server: the answer, within 10 s; of what could not be looked at nothing */
+/* node -> server: the answer, within 10 s, without what could not be examined */
 #define MSG_LOOKED(F, E, L)                                                                        \
     F(U64, request_id, 1, JOB_ID_MAX)                                                              \
     F(BOOL, is_deaf, 0, 0)                       /* their shim is stopped: what they tell waits */ \

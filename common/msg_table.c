@@ -1,6 +1,6 @@
-/* Every function here holds the table of one struct; inside, `self` names that struct, because the
- * declarations of msg.h do not name the struct that they belong to. (The one typedef of a struct: it ends
- * with its function.) */
+/* Each function here contains the table of one struct. Inside, `self` is a typedef of that struct,
+ * since the declarations of msg.h do not name it. (These are the only typedefs of structs; each
+ * ends with its function.) */
 #include "common/msg_table.h"
 
 #include <assert.h>

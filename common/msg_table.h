@@ -1,5 +1,5 @@
-/* The declarations of msg.h as tables, for walks that treat all messages alike: the codec, and
- * tests that make random messages. Not for daily use. */
+/* The declarations of msg.h as tables, for code that treats all messages alike: the codec, and
+ * tests that make random messages. Other code should not use it. */
 #ifndef COMMON_MSG_TABLE_H
 #define COMMON_MSG_TABLE_H
 

@@ -1,17 +1,17 @@
-/* Versions of the messages. Programs of neighbouring versions, N and N - 1, understand one another, so
- * that a cluster is upgraded program by program while jobs run.
+/* Versions of the messages. Programs of neighbouring versions, N and N - 1, understand one another, so that a
+ * cluster can be upgraded program by program while jobs run.
  *
- * Each side says its version in its first message: node_hello, client_hello and shim_hello; the server
- * in its welcome. From then on the later of the two leaves out the fields that the earlier one does
- * not know, and takes messages without them. The earlier one passes over fields that it does not know.
- * Everything else stays strict, and between two sides of one version all is.
+ * Each side sends its version in its first message: node_hello, client_hello and shim_hello; the server in its
+ * welcome. After that the later of the two leaves out the fields that the earlier one does not know, and accepts
+ * messages without them. The earlier one skips fields that it does not know. Everything else stays strict, and
+ * between two sides of one version everything is strict.
  *
- * To add a field: count PROTOCOL_VERSION up if the last release has this number, declare the field in
- * msg.h, and add a row to the table in msg_version.c. Left out it must mean what it meant before there
- * was such a field: 0, false, the first value of an enumeration, or empty. Fields are not removed or
- * changed within a version. Workers and shims have no hello: a shim says its version in
- * DDP_SHIM_PROTOCOL, and takes what its workers say with and without later fields. A new message has a row in the other table there, and is sent only to
- * a peer that knows it. */
+ * To add a field: increment PROTOCOL_VERSION if the last release has the present number, declare the field in
+ * msg.h, and add a row to the table in msg_version.c. A missing field must mean what things meant before the field
+ * existed: 0, false, the first value of an enumeration, or empty. Fields are not removed or changed within a
+ * version. Workers and shims have no hello between them: a shim puts its version into DDP_SHIM_PROTOCOL and accepts
+ * its workers' messages with and without later fields. A new message gets a row in the other table there, and is
+ * only sent to a peer that knows it. */
 #ifndef COMMON_MSG_VERSION_H
 #define COMMON_MSG_VERSION_H
 
@@ -20,34 +20,35 @@
 
 #include "common/msg.h"
 
-/* The version that each side of a connection speaks; `peer` is taken to be `own` until it says. */
+/* The versions of both sides of a connection. `peer` counts as equal to `own` until the peer sends
+ * it. */
 struct msg_protocols {
     uint32_t own, peer;
 };
 
-/* What this program speaks: PROTOCOL_VERSION. In msg_protocol.c alone, so that a test links programs
- * that speak another one. */
+/* The version that this program speaks: PROTOCOL_VERSION. It is in a file of its own,
+ * msg_protocol.c, so that tests can link programs that speak another one. */
 uint32_t msg_protocol(void);
 
-/* The release that this program says it is, to its peers and with --version: the project's version. Beside msg_protocol()
- * for the same reason. A static text. */
+/* The release that this program reports to its peers and with --version: the project's version. In
+ * the same file for the same reason. A static text. */
 const char *msg_release(void);
 
-/* The two versions are the same or neighbours. */
+/* Whether the two versions are equal or neighbours. */
 bool msg_protocol_is_near(uint32_t own, uint32_t peer);
 
-/* Messages of this type say the version of who sends them: the hellos and welcomes. */
+/* Whether messages of this type contain the version of their sender: hellos and welcomes do. */
 bool msg_says_protocol(enum msg_type type);
-/* The version that a hello says; 0: it is none. */
+/* The version in a hello; 0: the message is no hello. */
 uint32_t msg_hello_protocol(const struct msg *msg);
 
-/* Whether this is how a server of version 1 refuses a hello of `own`: it takes no version but its own,
- * so who speaks the next one has to begin again as version 1. */
+/* Whether a server of version 1 refuses a hello of `own` with this error. It accepts only its own
+ * version, so a program of the next version has to start again as version 1. */
 bool msg_wants_first_protocol(const struct msg_error *error, uint32_t own);
 
-/* The version that the message came with. */
+/* The version that introduced the message. */
 uint32_t msg_type_since(enum msg_type type);
-/* The version that the field, of the message or part of that name, came with. */
+/* The version that introduced the field of that message or part. */
 uint32_t msg_field_since(const char *shape, const char *field);
 
 #endif

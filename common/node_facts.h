@@ -1,6 +1,6 @@
-/* What a node finds out about itself for `ddpctl doctor`: plain facts, declared once for both sides. The
- * node collects them (launcherd/doctor), ddpctl judges them (ddpctl/doctor.h). As JSON, "ddp.facts.v1":
- * an object with a member for each fact that is known, and an array for each list. */
+/* Facts that a node collects about itself for `ddpctl doctor`, declared once for both sides. The
+ * node collects them (launcherd/doctor), ddpctl judges them (ddpctl/doctor.h). The JSON,
+ * "ddp.facts.v1", is an object with a member for each known fact and an array for each list. */
 #ifndef COMMON_NODE_FACTS_H
 #define COMMON_NODE_FACTS_H
 
@@ -10,8 +10,8 @@
 #include "common/buf.h"
 #include "common/status.h"
 
-#define FACT_UNKNOWN (-1)               /* of a number; a text that is not known is empty */
-#define FACT_UNLIMITED 9000000000000000 /* of a limit; JSON has it exactly, as 9e15 */
+#define FACT_UNKNOWN (-1)               /* for numbers; an unknown text is empty */
+#define FACT_UNLIMITED 9000000000000000 /* for limits; exactly representable in JSON, as 9e15 */
 #define FACTS_SCHEMA "ddp.facts.v1"
 
 /* clang-format off */
@@ -147,9 +147,9 @@ struct node_facts {
     FACT_LISTS(FACT_LIST)
 };
 
-/* Nothing is known, no list has a row. */
+/* Sets all facts to unknown and all lists to empty. */
 void node_facts_init(struct node_facts *facts);
-/* The next row of a list, with nothing known; NULL: the list is full. */
+/* Appends a row to a list, with nothing known. NULL: the list is full. */
 struct disk_facts *node_facts_add_disks(struct node_facts *facts);
 struct gpu_health *node_facts_add_gpu(struct node_facts *facts);
 struct fabric_facts *node_facts_add_fabric(struct node_facts *facts);
@@ -157,9 +157,9 @@ struct name_facts *node_facts_add_names(struct node_facts *facts);
 struct gap_facts *node_facts_add_gaps(struct node_facts *facts);
 /* Appends one JSON object. */
 void node_facts_write(const struct node_facts *facts, struct buf *out);
-/* Adds what is in the JSON to the facts: members of other names are passed over, texts become printable
- * and are cut, rows beyond a list's end are dropped. STATUS_BAD_INPUT, STATUS_TOO_BIG, STATUS_MEMORY;
- * then nothing is added. */
+/* Adds the facts in the JSON. Members of other names are skipped, texts are made printable and
+ * truncated, and rows that do not fit are dropped. Errors, with nothing added: STATUS_BAD_INPUT,
+ * STATUS_TOO_BIG, STATUS_MEMORY. */
 enum status node_facts_read(struct node_facts *facts, const char *json, size_t byte_count,
                             struct err *err);
 

@@ -129,7 +129,8 @@ static const char *const hint_words[] = {
     [OPTION_HINT_SIGNAL] = "signal",
 };
 
-/* Verbs may use one letter for different options; here it has the value of the first. */
+/* Verbs may use one letter for different options. Completion uses the first option with the
+ * letter. */
 static bool is_first_with_letter(const struct option_table *table, size_t index)
 {
     const char letter = table->rows[index].letter;
@@ -161,7 +162,7 @@ static void put_values(struct buf *out, const struct option_table *table)
     buf_add_text(out, "    *) return 1 ;;\n    esac\n");
 }
 
-/* What the words after the options are; $2: which of them, from 0. */
+/* Completes the arguments after the options; $2 is the argument's index, from 0. */
 static void put_words(struct buf *out, const struct option_docs *docs)
 {
     const struct option_verb positional = {.name = "", .usage = docs->table->usage};

@@ -1,5 +1,5 @@
-/* What is made from tables of options beside --help: the options of a manual page, and completion
- * for shells. Pure. Options without help are left out, as in --help. */
+/* Other output made from option tables, besides --help: the options of a manual page, and
+ * completion scripts for shells. Pure. Options without help text are left out, as in --help. */
 #ifndef COMMON_OPTION_DOCS_H
 #define COMMON_OPTION_DOCS_H
 

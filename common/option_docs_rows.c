@@ -99,7 +99,7 @@ void option_verb_actions(const struct option_verb *verb, char words[OPTION_WORDS
     option_words(choices, words);
 }
 
-/* The last word of the usage names what the verb is about. */
+/* The last word of the usage tells what kind of argument the verb has. */
 enum option_hint option_verb_hint(const struct option_verb *verb)
 {
     const char *last = strrchr(verb->usage, ' ');

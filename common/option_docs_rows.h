@@ -1,4 +1,5 @@
-/* What the makers of manual pages and of completion ask of a row. Private to common/option_*.c. */
+/* Functions about option rows that the manual page and the completion scripts share. Private to
+ * common/option_*.c. */
 #ifndef COMMON_OPTION_DOCS_ROWS_H
 #define COMMON_OPTION_DOCS_ROWS_H
 
@@ -6,7 +7,7 @@
 
 #define OPTION_WORDS_BYTES 256u
 
-/* What a shell can offer as a value. */
+/* What a shell offers as completion of a value. */
 enum option_hint {
     OPTION_HINT_NONE,
     OPTION_HINT_WORDS,
@@ -18,18 +19,18 @@ enum option_hint {
 };
 
 bool option_row_takes_value(const struct option_row *row);
-/* "NAME"; for a flag NULL. */
+/* The name of its value, "NAME"; NULL for a flag. */
 const char *option_row_value(const struct option_row *row);
 /* Whether --help shows it for a verb. `bit` 0: for all verbs. */
 bool option_row_is_shown(const struct option_row *row, uint32_t bit);
 enum option_hint option_row_hint(const struct option_row *row);
 /* The words among "auto|step=N|0,4-7", separated by spaces. */
 void option_words(const char *choices, char words[OPTION_WORDS_BYTES]);
-/* The actions of a verb, "show drain list" of "node show|drain NAME, node list". */
+/* The actions of a verb: "show drain list" for "node show|drain NAME, node list". */
 void option_verb_actions(const struct option_verb *verb, char words[OPTION_WORDS_BYTES]);
-/* What the words of a verb name: "status [-w] JOB". */
+/* What the arguments of a verb are, from its usage: "status [-w] JOB". */
 enum option_hint option_verb_hint(const struct option_verb *verb);
-/* A name of a shell's function: '-' becomes '_'. */
+/* A program's name as part of a shell function's name: '-' becomes '_'. */
 void option_function_name(const char *program, char name[OPTION_NAME_BYTES]);
 
 void option_docs_man(const struct option_docs *docs, struct buf *out);

@@ -4,7 +4,8 @@
 
 #include "common/option_docs_rows.h"
 
-/* Text in which nothing is a request or an escape; '-' stays what a terminal copies. */
+/* Escapes text so that roff finds no request or escape in it; '-' is written so that it can be
+ * copied from a terminal. */
 static void put_text(struct buf *out, const char *text)
 {
     bool at_start = out->byte_count == 0 || out->bytes[out->byte_count - 1] == '\n';
@@ -78,7 +79,7 @@ static void put_row(struct buf *out, const struct option_table *table, const str
         buf_add_text(out, ".");
     }
     options_variable(table, row, variable);
-    if (row->env != NULL) { /* those of a prefix are a rule, which the page says once */
+    if (row->env != NULL) { /* a prefix is a rule, which the page says once */
         buf_add_text(out, " Variable: \\fB");
         put_text(out, variable);
         buf_add_text(out, "\\fR.");

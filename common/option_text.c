@@ -13,7 +13,7 @@ static void add_texts(const struct option_texts *texts, struct buf *out)
         buf_printf(out, "%s%s", i > 0 ? " " : "", texts->items[i]);
 }
 
-/* In the fewest of two numbers of digits that read back as the same value. */
+/* Tries two numbers of digits and uses the shorter one that reads back as the same value. */
 static void add_real(double value, bool is_f32, struct buf *out)
 {
     char text[40];

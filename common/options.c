@@ -72,8 +72,8 @@ static const struct option_row *find_letter(const struct option_table *table, ch
     return NULL;
 }
 
-/* The nearest name by the Levenshtein distance, where a swap of neighbours counts once (Damerau
- * 1964). */
+/* The Damerau-Levenshtein distance (Damerau 1964): a swap of neighbours counts once. Used to find
+ * the nearest name. */
 
 static size_t min3(size_t a, size_t b, size_t c)
 {

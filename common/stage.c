@@ -44,7 +44,7 @@ void stage_digest_add(struct stage_digest *digest, const void *bytes, size_t byt
 {
     int ok = EVP_DigestUpdate(digest->sha256, bytes, byte_count);
 
-    assert(ok == 1); /* SHA-256 in memory has nothing that can fail */
+    assert(ok == 1); /* SHA-256 in memory cannot fail */
     (void)ok;
 }
 

@@ -1,8 +1,8 @@
-/* A staged working directory: `ddpctl submit --stage DIR` sends DIR as a tar archive to the server,
- * which gives it to the nodes of the job that have no such folder.
+/* Staged working directories: `ddpctl submit --stage DIR` sends DIR as a tar archive to the server, which passes
+ * it on to those of the job's nodes that have no such folder.
  *
- * An archive is named by the SHA-256 of its bytes, in hex. A job that uses one has "stage:HASH" as its
- * working directory, where other jobs have an absolute path. */
+ * An archive is named by the SHA-256 of its bytes, in hex. The working directory of a job that uses one is
+ * "stage:HASH" instead of an absolute path. */
 #ifndef COMMON_STAGE_H
 #define COMMON_STAGE_H
 
@@ -16,21 +16,21 @@
 #define STAGE_PREFIX "stage:"
 #define STAGE_CWD_BYTES_MAX (sizeof STAGE_PREFIX + STAGE_HASH_CHARS)
 
-/* The hash of a working directory "stage:HASH". False: it is another path. */
+/* Extracts the hash of a working directory "stage:HASH". False: it is another path. */
 bool stage_of_cwd(const char *cwd, char hash[STAGE_HASH_CHARS + 1]);
 /* True: 64 lower-case hex digits. */
 bool stage_is_hash(const char *text);
 
-/* SHA-256 of bytes that come piece by piece (FIPS 180-4). */
+/* SHA-256 of bytes that are added piece by piece (FIPS 180-4). */
 struct stage_digest;
 /* NULL: no memory. */
 struct stage_digest *stage_digest_new(void);
 void stage_digest_add(struct stage_digest *digest, const void *bytes, size_t byte_count);
 /* Writes the hash of everything that was added, and frees the digest. */
 void stage_digest_end(struct stage_digest **digest, char hash[STAGE_HASH_CHARS + 1]);
-/* Without a result. */
+/* Frees the digest without a result. */
 void stage_digest_free(struct stage_digest **digest);
-/* Of a whole file, from its first byte. STATUS_IO, STATUS_MEMORY. */
+/* The hash of a whole file, from its first byte. STATUS_IO, STATUS_MEMORY. */
 enum status stage_digest_file(int fd, char hash[STAGE_HASH_CHARS + 1], uint64_t *byte_count,
                               struct err *err);
 

@@ -26,7 +26,7 @@ enum status {
 #undef STATUS_ENUM
 };
 
-/* An expected failure. Untouched on success. */
+/* An expected failure. Not touched on success. */
 struct err {
     enum status status;
     int code;       /* errno, uv, SQLite, oneDNN, CUDA or NCCL code; 0 when none */
@@ -37,7 +37,7 @@ struct err {
 const char *status_name(enum status status);
 
 /* Fills `err` (may be NULL) and returns `kind`, for `return err_set(...)`. Text that does not fit
- * is truncated. A macro, so that a compiler or analyzer sees that the result is `kind`, which is
+ * is truncated. A macro, so that compilers and analyzers see that the result is `kind`; it is
  * evaluated twice. */
 #define err_set(err, kind, code, ...)                                                              \
     ((enum status)(err_fill((err), (kind), (code), __VA_ARGS__), (kind)))

@@ -1,4 +1,4 @@
-/* Small questions about strings. */
+/* Small string helpers. */
 #ifndef COMMON_TEXT_H
 #define COMMON_TEXT_H
 

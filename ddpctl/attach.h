@@ -27,13 +27,13 @@
 
 struct attach;
 
-/* The next bytes of a rank's log or metrics. */
+/* A piece of a rank's log or metrics. */
 struct attach_piece {
     uint32_t generation, rank;
     const uint8_t *bytes;
     uint32_t byte_count;
     bool is_final;       /* of that generation */
-    const char *problem; /* not empty: why it cannot be read (further) */
+    const char *problem; /* not empty: why no more can be read */
 };
 
 struct attach_options {
@@ -41,32 +41,33 @@ struct attach_options {
     const char *job;                 /* number, name or @last */
     struct follow_options follow;
     struct view_options view;
-    bool show_logs;        /* or hand them to on_log */
+    bool show_logs;        /* false: passed to on_log instead */
     bool hide_progress;    /* no progress bar */
-    bool job_decides;      /* the exit code is the job's; signals cancel it */
+    bool job_decides;      /* the exit code is the job's, and signals cancel the job */
     bool can_detach;       /* the job goes on without us */
-    bool first_is_patient; /* the server is being started */
+    bool first_is_patient; /* the server is just being started: wait for it */
     bool term_is_final;    /* SIGTERM never kills, however often it comes */
     uint32_t first_signal; /* of the first Ctrl-C; 0: SIGINT */
-    bool has_stdin;        /* our stdin goes to this rank: */
+    bool has_stdin;        /* our stdin is sent to this rank: */
     uint32_t stdin_rank;
-    bool has_terminal; /* the ranks have terminals: ours, where it is one, is theirs */
+    bool has_terminal; /* the ranks have terminals; ours, if stdin is one, is connected to them */
     uint64_t patience_us;
-    /* Takes what was read of a log instead of showing it; NULL: it is shown. False: stop, all is well. */
+    /* Takes a piece of a log instead of showing it; NULL: it is shown. False: stop; that is no
+     * failure. */
     bool (*on_log)(struct attach *attach, const struct attach_piece *piece);
     void (*on_submitted)(struct attach *attach, uint64_t job_id, bool is_new); /* may be NULL */
     void (*on_done)(struct attach *attach); /* exit_code is set, all handles are closing */
     void *owner;
 };
 
-#define ATTACH_CAUSES 16 /* generations of which it is kept why they ended */
+#define ATTACH_CAUSES 16 /* number of generations for which the cause of their end is kept */
 
 struct attach_rank {
     struct view views[2]; /* stdout, stderr */
     char node[NODE_NAME_BYTES_MAX];
 };
 
-/* How many logs are read over one connection: the server keeps no more requests waiting for one. */
+/* Logs read over one connection: the server lets no more requests of a connection wait. */
 #define ATTACH_RANKS_PER_CONN 48u
 struct attach {
     struct ctl *ctl;
@@ -87,44 +88,44 @@ struct attach {
     struct follow follow;
     struct attach_rank *ranks; /* [world] */
     uint32_t world;            /* the largest that it can have */
-    uint32_t world_now;        /* of the generation at hand */
+    uint32_t world_now;        /* of the current generation */
     int rank_width, node_width;
-    uint32_t shown_generation; /* that the views were made for */
-    uint32_t named_generation; /* that the nodes of all ranks are known of */
-    uint32_t next_rank;        /* 0, or the first whose node is to be asked for */
+    uint32_t shown_generation; /* the generation that the views were made for */
+    uint32_t named_generation; /* the generation for which the nodes of all ranks are known */
+    uint32_t next_rank;        /* 0, or the first rank whose node must be asked for */
 
     uint32_t generation; /* of the job, in the last answer */
-    bool causes_wanted;  /* it has grown: read the events, for the cause, before more logs */
-    bool news_wanted;    /* the job has changed: read the events, for news of its nodes */
-    uint32_t running_generation, said_generation; /* the newest that was seen to run, and said to */
-    uint64_t event_id;                            /* newest that was read */
+    bool causes_wanted;  /* it has grown: read the events for the cause before more logs */
+    bool news_wanted;    /* the job has changed: read the events for news of its nodes */
+    uint32_t running_generation, said_generation; /* seen running; reported as running */
+    uint64_t event_id;                            /* the newest event that was read */
     struct causes causes;
     struct cause cause_items[ATTACH_CAUSES];
     uint64_t checkpoint_step;
     struct bar bar;
     struct wait_note wait_note;
     struct buf end_json, end_text; /* made when the job ends */
-    bool has_failed;               /* the job, then */
+    bool has_failed;               /* the job has failed */
 
     int exit_code;
     bool exit_is_ours;
 };
 
-/* Starts; on_done follows. `attach` is zeroed by the caller. */
+/* Starts; on_done follows. `attach` must be zeroed. */
 void attach_start(struct attach *attach, struct ctl *ctl, uv_loop_t *loop,
                   const struct attach_options *options);
-/* SIGTERM came in another way: interrupt_term. */
+/* Handles a SIGTERM that came in another way (interrupt_term). */
 void attach_term(struct attach *attach);
 /* Gives up: on_done sees `exit_code`. */
 void attach_stop(struct attach *attach, int exit_code);
 /* After the loop has ended. */
 void attach_free(struct attach *attach);
-/* 0: the job is not submitted yet. */
+/* 0: the job has not been submitted yet. */
 uint64_t attach_job_id(const struct attach *attach);
 
 /* Shows how the job ended, as a line or a JSON object; for on_done. */
 void attach_show_end(struct attach *attach);
-/* All of this on a loop of its own; returns the exit code. */
+/* Does all this on a loop of its own. Returns the exit code. */
 int attach_run(struct ctl *ctl, const struct attach_options *options);
 
 #endif

@@ -2,9 +2,9 @@
  *
  *   [======>             ]  34%  epoch 3/10  step 1.2k/3.6k  loss 0.4321  5.1k/s  ETA 12m  2 restarts
  *
- * A narrow terminal loses parts of it, the least important first. The time left follows from the steps
- * of the last minute in this generation; it is not known before two seconds of them, nor when steps
- * have stopped to come. Pure. */
+ * On a narrow terminal the least important parts are left out. The remaining time is computed from
+ * the steps of the last minute in this generation. It is unknown during their first two seconds and
+ * when no steps come. Pure. */
 #ifndef DDPCTL_BAR_H
 #define DDPCTL_BAR_H
 
@@ -41,8 +41,9 @@ struct bar {
     uint32_t sample_count;
 };
 
-/* Appends the line to show, at most `columns` - 1 wide and ASCII. Nothing: no bar is to be shown, as
- * before the first progress and after the end. `bar` is zeroed before the first event. */
+/* Appends the line to show: ASCII, at most `columns` - 1 wide. Appends nothing if no bar should be
+ * shown, as before the first progress and after the end. `bar` must be zeroed before the first
+ * event. */
 void bar_step(struct bar *bar, const struct bar_event *event, struct buf *line);
 
 #endif

@@ -1,4 +1,4 @@
-/* A chart as SVG inside a page: curves over steps with axes, restarts and checkpoints marked on them. Its
+/* A chart as SVG in a page: curves over steps with axes, with restarts and checkpoints marked. Its
  * colours are the page's (classes c0, c1, c2). Pure. */
 #ifndef DDPCTL_CHART_H
 #define DDPCTL_CHART_H
@@ -13,8 +13,8 @@ enum { CHART_CURVES_MAX = 3 };
 
 struct chart {
     const char *id, *title, *unit; /* names of ours; unit: for the description, may be empty */
-    bool from_zero;                /* else the axis has the range of the values */
-    bool may_be_log; /* of values that are all above 0 and span more than two decades */
+    bool from_zero;                /* false: the axis has the range of the values */
+    bool may_be_log; /* logarithmic if all values are above 0 and span more than two decades */
     struct {
         const char *name;
         enum report_curve curve;

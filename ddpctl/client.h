@@ -1,6 +1,7 @@
 /* A connection to the server that reconnects: when it is lost, it tries again until `patience_us`
- * is over. Of several servers it looks for the one that leads, which takes no longer than CLIENT_FAILOVER_US where one stands
- * by. An edge on a libuv loop. It does not repeat requests: its owner does, in on_open. */
+ * is over. Of several servers it looks for the leader, for at least CLIENT_FAILOVER_US if one of
+ * them is a standby. An edge on a libuv loop. It does not repeat requests; its owner does that in
+ * on_open. */
 #ifndef DDPCTL_CLIENT_H
 #define DDPCTL_CLIENT_H
 
@@ -13,7 +14,7 @@
 #include "common/io/server_list.h"
 #include "ddpctl/server.h"
 
-#define CLIENT_FAILOVER_US 20000000u /* the least patience while servers change places */
+#define CLIENT_FAILOVER_US 20000000u /* the least patience while the lead moves to another server */
 
 struct client;
 
@@ -25,9 +26,9 @@ struct client_handlers {
                        const struct msg_client_welcome *welcome); /* may be NULL */
     void (*on_waiting)(struct client *client,
                        const struct err *err); /* lost for 2 s, still trying; once for each loss */
-    /* `patience_us` is over, or trying again cannot help; nothing follows. STATUS_REFUSED: the
-     * server wants a key, and does not accept ours or we have none. STATUS_BUSY: there are several servers, and none
-     * that leads is reached. */
+    /* `patience_us` is over, or trying again cannot help; no other handler follows. STATUS_REFUSED:
+     * the server requires a key and does not accept ours, or we have none. STATUS_BUSY: there are
+     * several servers, and no leader could be reached. */
     void (*on_failed)(struct client *client, const struct err *err);
 };
 
@@ -41,19 +42,19 @@ struct client {
     uint64_t patience_us;  /* how long to try to reach a server that was reached before; 0: give up
                             * at once */
     bool first_is_patient; /* also try so long for a server that was never reached */
-    bool is_once; /* what was sent must not be sent again: no more patience than patience_us */
+    bool is_once;          /* requests must not be sent twice: try no longer than patience_us */
     struct server_list list;
-    struct tls_context *tls; /* of the attempt at hand; borrowed */
-    bool is_referred;        /* this connection is over: the server stands by */
-    bool stands_by;          /* a server has said so since one led */
+    struct tls_context *tls; /* for the current attempt; borrowed */
+    bool is_referred;        /* this connection is over, because the server is a standby */
+    bool stands_by;          /* a server has been a standby since a leader was last connected */
     uint64_t lost_at_us;     /* 0: not lost */
     uint64_t delay_ms;
     uint64_t expect_us; /* client_expect */
     bool was_open, conn_live, open, closing, loss_reported;
-    bool is_answered;                  /* on this connection */
-    bool speaks_earlier, begins_again; /* the server is of version 1; now we begin as version 1 */
-    char leader[SERVER_ADDRESS_BYTES_MAX]; /* is_referred: to whom */
-    struct err problem;                    /* why nobody can be called at all */
+    bool is_answered;                      /* on this connection */
+    bool speaks_earlier, begins_again;     /* the server speaks version 1; we begin again so */
+    char leader[SERVER_ADDRESS_BYTES_MAX]; /* is_referred: the leader's address */
+    struct err problem;                    /* why no server can be called at all */
     struct err why;
 };
 
@@ -62,10 +63,10 @@ void client_open(struct client *client, uv_loop_t *loop, const struct server *se
                  uint64_t patience_us, const struct client_handlers *handlers, void *owner);
 /* Queues a message; does nothing while not connected. A message over its limits: as conn_send. */
 enum status client_send(struct client *client, struct msg *msg, struct err *err);
-/* An answer must come within `timeout_us`, or the connection counts as lost; 0: no answer is
+/* Requires an answer within `timeout_us`; otherwise the connection counts as lost. 0: no answer is
  * expected. */
 void client_expect(struct client *client, uint64_t timeout_us);
-/* A second call does nothing. The struct is free once the loop has no handles left. */
+/* A second call does nothing. The struct may be freed once the loop has no handles left. */
 void client_close(struct client *client);
 
 #endif

@@ -1,5 +1,6 @@
-/* A snapshot of the cluster: what the server lists of jobs and nodes, and what nodes showed of themselves.
- * `top` draws it, `http` serves it. Filled page by page from the server's answers. Pure but for the heap. */
+/* A snapshot of the cluster: the server's lists of jobs and nodes, and the nodes' gauges. `top`
+ * draws it, `http` serves it. Filled page by page from the server's answers. Pure, apart from the
+ * heap. */
 #ifndef DDPCTL_CLUSTER_H
 #define DDPCTL_CLUSTER_H
 
@@ -12,8 +13,8 @@
 
 struct cluster_job {
     struct part_job part;
-    uint64_t step_us;   /* when its step was first seen to be this one; our boot clock */
-    double steps_per_s; /* of late; NaN: not known */
+    uint64_t step_us;   /* when this step was first seen; our boot clock */
+    double steps_per_s; /* recently; NaN: not known */
 };
 
 struct cluster_node {
@@ -22,33 +23,33 @@ struct cluster_node {
     uint32_t closed_count;
 };
 
-/* What a node showed last. It outlives snapshots. */
+/* The last gauges of a node. They outlive snapshots. */
 struct gauges_row {
     char node[NODE_NAME_BYTES_MAX];
     uint64_t read_us;  /* 0: never; our boot clock */
-    uint64_t asked_us; /* 0: no question is open */
-    uint64_t tried_us; /* when it was asked last */
+    uint64_t asked_us; /* 0: no question is pending */
+    uint64_t tried_us; /* when it was last asked */
     bool is_known;
     struct node_gauges gauges;
-    char problem[REASON_BYTES_MAX]; /* of the last question; empty: none */
+    char problem[REASON_BYTES_MAX]; /* with the last question; empty: none */
 };
 struct gauges_table {
     struct gauges_row *rows; /* [count], in the order of strcmp, owned */
     uint32_t count;
 };
 
-/* What the server says of itself. */
+/* What the server reports about itself. */
 struct cluster_server {
     char version[32];
     bool is_known;
-    struct msg_server_info info; /* `version` in it is not kept */
+    struct msg_server_info info; /* its `version` is not kept */
 };
 
 struct cluster {
     struct arena arena;         /* texts and closed slots */
-    struct cluster_job *jobs;   /* [job_count] that wait and run, by number; owned */
-    struct cluster_job *newest; /* [newest_count] the newest, ended ones too, by number; owned */
-    struct cluster_node *nodes; /* [node_count] as the server lists them, lost ones too; owned */
+    struct cluster_job *jobs;   /* [job_count] waiting and running ones, by id; owned */
+    struct cluster_job *newest; /* [newest_count] the newest ones, also ended, by id; owned */
+    struct cluster_node *nodes; /* [node_count] as the server lists them, also lost ones; owned */
     uint32_t job_count, job_capacity, newest_count, newest_capacity, node_count, node_capacity;
     uint32_t jobs_by_state[JOB_CANCELLED + 1]; /* of `jobs` */
     struct cluster_server server;
@@ -56,7 +57,7 @@ struct cluster {
     int64_t wall_ms;   /* the same, of the wall */
 };
 
-/* Add a page of an answer. False: no memory. `before`: the snapshot before, for what is known over time;
+/* Add a page of an answer. False: no memory. `before`: the previous snapshot, for values over time;
  * may be NULL. */
 bool cluster_add_jobs(struct cluster *cluster, const struct msg_jobs *jobs,
                       const struct cluster *before, uint64_t now_us);
@@ -64,15 +65,16 @@ bool cluster_add_newest(struct cluster *cluster, const struct msg_jobs *jobs);
 bool cluster_add_nodes(struct cluster *cluster, const struct msg_nodes *nodes);
 void cluster_free(struct cluster *cluster);
 
-/* Of the nodes that are up. */
+/* Sums over the nodes that are up. */
 struct cluster_sums {
     uint32_t up, slots, free_slots;
 };
 struct cluster_sums cluster_sums(const struct cluster *cluster);
-/* NULL: it is none of those that wait and run. */
+/* NULL: no such waiting or running job. */
 const struct cluster_job *cluster_find_job(const struct cluster *cluster, uint64_t job_id);
 
-/* Makes the table have exactly the snapshot's nodes. False: no memory, and the table is as it was. */
+/* Adds and removes rows so that the table has exactly the snapshot's nodes. False: no memory, and
+ * the table is unchanged. */
 bool gauges_table_fit(struct gauges_table *table, const struct cluster *cluster);
 /* NULL: there is no such node. */
 struct gauges_row *gauges_table_find(const struct gauges_table *table, const char *node);

@@ -1,7 +1,7 @@
-/* Keeps a snapshot of the cluster (cluster.h) that is at most `interval_us` old, and gauges of the nodes that
- * its owner wants. An edge on a libuv loop: two connections to the server, one for its lists, one for
- * questions to nodes. A reading that takes long makes the pause after it longer, so that a large cluster is not
- * read all the time.
+/* Keeps a snapshot of the cluster (cluster.h) up to date within `interval_us`, and gauges of those
+ * nodes that its owner wants. An edge on a libuv loop: two connections to the server, one for its
+ * lists, one for questions to nodes. After a reading that took long it pauses longer, so that a
+ * large cluster is not read all the time.
  *
  *   job_list -> jobs ...      pages of the jobs that wait and run
  *   job_get @last, job_list   the newest jobs, ended ones too
@@ -25,13 +25,13 @@
 struct collect;
 
 struct collect_handlers {
-    /* A new snapshot is complete: `collect->cluster`. What was borrowed from the old one is gone. */
+    /* A new snapshot is complete: `collect->cluster`. Pointers into the old one are invalid. */
     void (*on_snapshot)(struct collect *collect);
-    /* Gauges of that node came, or the question failed. May be NULL. */
+    /* Gauges of that node arrived, or the question failed. May be NULL. */
     void (*on_gauges)(struct collect *collect, const struct gauges_row *row);
     /* The server does not answer; still trying. */
     void (*on_waiting)(struct collect *collect, const struct err *err);
-    /* Nothing follows but closed handles. */
+    /* Nothing follows except that handles close. */
     void (*on_failed)(struct collect *collect, const struct err *err);
 };
 
@@ -40,7 +40,7 @@ struct collect_options {
     const struct server *server;
     uint64_t interval_us;  /* from one snapshot to the next */
     uint64_t patience_us;  /* how long to try to reach the server */
-    bool first_is_patient; /* also one that was never reached */
+    bool first_is_patient; /* also for a server that was never reached */
     uint32_t newest;       /* how many of the newest jobs are wanted; 0: none */
     const struct collect_handlers *handlers;
     void *owner;
@@ -62,26 +62,26 @@ struct collect {
     uv_timer_t timer;
     enum collect_stage stage;
     bool is_closed;
-    struct cluster cluster, next; /* what is complete, and what is being read */
+    struct cluster cluster, next; /* the complete one, and the one being read */
     struct gauges_table gauges;
     char watched_name[JOB_NAME_BYTES_MAX];  /* empty: none */
     struct job_pages watched, watched_next; /* `watched`: has a job once one was read */
     char watched_problem[512];              /* not empty: why it was not */
-    uint64_t begun_us, took_us;             /* the reading at hand; the last one */
+    uint64_t begun_us, took_us;             /* the current reading; the last one */
     uint64_t last_id;                       /* of the page before */
     uint64_t newest_id;                     /* of all jobs */
     char last_node[NODE_NAME_BYTES_MAX];
     uint64_t lost_us;   /* since when the server has not answered; 0: it does */
     char lost_why[256]; /* empty: it does */
     uint32_t asked_count;
-    uint64_t gauges_off_until_us; /* the server or a version of it refuses such questions */
+    uint64_t gauges_off_until_us; /* the server does not support or allow such questions */
 };
 
 void collect_open(struct collect *collect, const struct collect_options *options);
-/* Asks that node for its gauges, unless they are younger than `age_us`, are asked for, or too many questions
- * are open. False: too many are open. */
+/* Asks that node for its gauges, unless they are younger than `age_us`, a question is pending, or
+ * too many questions are. False: too many are. */
 bool collect_want(struct collect *collect, const char *node, uint64_t age_us);
-/* Reads that job with its ranks, too; a number, name or @last. Empty: none. */
+/* From now on also reads that job with its ranks; an id, a name or @last. Empty: none. */
 void collect_watch(struct collect *collect, const char *job);
 /* Reads a new snapshot now, if none is being read. */
 void collect_now(struct collect *collect);

@@ -9,7 +9,7 @@
 struct command {
     const char *name;
     enum verb verb;
-    bool stops_at_word; /* the first word starts a command, which has options of its own */
+    bool stops_at_word; /* the first word begins a command with options of its own */
     bool is_attached;
     const char *usage, *summary;
     const char *examples; /* lines, NULL: none */
@@ -19,12 +19,12 @@ struct command {
 extern const struct command commands[];
 extern const size_t command_count;
 
-/* NULL: no such verb. `name` may be a synonym: kill and stop are cancel, list and ls are ps. */
+/* NULL: no such verb. `name` may be a synonym: kill and stop mean cancel, list and ls mean ps. */
 const struct command *command_find(const char *name);
-/* What to write instead of a verb that other programs have and this one has not, as a sentence;
+/* For a verb that other programs have and this one has not: what to write instead, as a sentence.
  * NULL: not known. */
 const char *command_advice(const char *name);
-/* The verb that was probably meant; NULL: none is near. */
+/* The verb that was probably meant; NULL: none is similar. */
 const char *command_guess(const char *name);
 
 #endif

@@ -19,7 +19,7 @@ enum ctl_exit {
     CTL_DENIED = 4,
     CTL_UNREACHABLE = 5,
     CTL_TIMEOUT = 124, /* of attached verbs */
-    CTL_OURS = 125,    /* any of the above except the time-out */
+    CTL_OURS = 125,    /* with attached verbs, for any of the above except the time-out */
 };
 
 struct ctl {
@@ -38,14 +38,14 @@ int ctl_fail(struct ctl *ctl, enum ctl_exit code, const char *message, const cha
 int ctl_fail_err(struct ctl *ctl, enum ctl_exit code, const struct err *err, const char *hint);
 /* The same for an `error` message of the server. */
 int ctl_fail_answer(struct ctl *ctl, const struct msg_error *error);
-/* The same for a server that could not be reached. */
+/* The same if the server could not be reached. */
 int ctl_fail_server(struct ctl *ctl, const struct err *err);
-/* The same for a message that is no answer to the request. */
+/* The same for a message that does not answer the request. */
 int ctl_fail_unexpected(struct ctl *ctl, const struct msg *msg);
 
 /* The exit code of an attached verb for an ended job. */
 int ctl_job_exit(const struct part_job *job);
-/* "--server ADDRESS" for commands to copy, when it was not the default; else NULL. */
+/* "--server ADDRESS" for commands to copy; NULL: the default server is used. */
 const char *ctl_server_shown(const struct ctl *ctl);
 
 #endif

@@ -1,6 +1,6 @@
-/* One of our daemons as a child process. Its log goes to a file; it is ready when it has printed a
- * line; it is started again when it ends by itself; it is killed when it does not stop in time. An
- * edge on the loop of the caller. */
+/* One of our daemons as a child process. Its log goes to a file. It is ready when it has printed a
+ * line. If it ends by itself it is started again; if it does not stop in time it is killed. An edge
+ * on the caller's loop. */
 #ifndef DDPCTL_DAEMON_H
 #define DDPCTL_DAEMON_H
 
@@ -19,7 +19,7 @@ struct daemon_handlers {
     void (*on_ready)(struct daemon *daemon); /* at each start */
     void (*on_restart)(struct daemon *daemon, const char *how_it_ended);
     void (*on_failed)(struct daemon *daemon,
-                      const char *text); /* it ends again and again; on_stopped does not follow */
+                      const char *text);       /* it keeps ending; on_stopped does not follow */
     void (*on_stopped)(struct daemon *daemon); /* after daemon_stop */
 };
 
@@ -37,19 +37,20 @@ struct daemon {
     uv_pipe_t out;
     uint32_t handles_open;
     uint64_t started_us;
-    uint32_t quick_ends; /* how often in a row it ended soon after the start */
+    uint32_t quick_ends; /* how often in a row it ended soon after its start */
     bool running, is_ready, stopping, finished;
     char ended[64];
-    char ready_line[512]; /* what it printed, without its end, cut if it is longer */
+    char ready_line[512]; /* the line that it printed, without its end, possibly cut */
     size_t ready_bytes;
 };
 
 /* Adds one argument, printf-like. The first one is the path of the program. */
 void daemon_arg(struct daemon *daemon, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Starts it. name, program, log_path, arguments, environ, handlers, owner are set before. */
+/* Starts it. Set name, program, log_path, arguments, environ, handlers and owner first. */
 enum status daemon_start(struct daemon *daemon, uv_loop_t *loop, struct err *err);
-/* Sends stop_signal(); on_stopped follows, at once where it does not run. A second call does nothing. */
+/* Sends stop_signal(); on_stopped follows, at once if it is not running. A second call does
+ * nothing. */
 void daemon_stop(struct daemon *daemon);
 /* Sends SIGKILL. */
 void daemon_kill(struct daemon *daemon);

@@ -1,4 +1,4 @@
-/* The manual page and completion for shells, made from the tables of verbs and options. */
+/* The manual page and shell completion, made from the tables of verbs and options. */
 #ifndef DDPCTL_DOCS_H
 #define DDPCTL_DOCS_H
 

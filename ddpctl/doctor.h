@@ -1,5 +1,5 @@
-/* `ddpctl doctor`: what nodes found out about themselves (common/node_facts.h), judged. Pure: facts to
- * findings. docs/doctor.md has the table of all checks.
+/* `ddpctl doctor`: judges the facts that nodes collected about themselves (common/node_facts.h).
+ * Pure: facts to findings. docs/doctor.md has the table of all checks.
  *
  *   doctor_machine.c  one node: its settings, limits, memory, disks
  *   doctor_gpu.c      one node: GPUs, fabric, the versions of its Python
@@ -17,7 +17,7 @@
 
 /* clang-format off */
 
-/* X(constant suffix, name, what is looked at, remedy) */
+/* X(constant suffix, name, what is checked, remedy) */
 #define DOCTOR_CHECK_TABLE(X)                                                                      \
     X(SERVER, "server", "the server answers, and how fast",                                        \
       "start rendezvous there, or name another server with --server")                              \
@@ -126,7 +126,7 @@ const char *doctor_level_name(enum doctor_level level);
 struct doctor_finding {
     enum doctor_check check;
     enum doctor_level level;
-    char node[NODE_NAME_BYTES_MAX]; /* empty: of the client, the server, or several nodes */
+    char node[NODE_NAME_BYTES_MAX]; /* empty: about the client, the server, or several nodes */
     char text[360];
 };
 
@@ -135,60 +135,61 @@ struct doctor_findings {
     struct doctor_finding *items; /* owned; doctor_findings_free */
     uint32_t count, capacity;
     bool failed;      /* no memory: some are missing */
-    const char *node; /* of the findings that are added now */
+    const char *node; /* of the findings that are being added */
 };
 void doctor_say(struct doctor_findings *out, enum doctor_check check, enum doctor_level level,
                 const char *format, ...) __attribute__((format(printf, 4, 5)));
 void doctor_findings_free(struct doctor_findings *out);
 
-/* What one node is, beside its facts. */
+/* Properties of a node besides its facts. */
 struct doctor_node {
     char name[NODE_NAME_BYTES_MAX];
     struct node_facts facts;
     bool has_facts;
     bool has_clock;
-    int64_t clock_off_ms;      /* against the server's: above 0 is ahead */
-    int64_t clock_accuracy_ms; /* it may be off by so much more or less */
+    int64_t clock_off_ms;      /* relative to the server's; above 0 is ahead */
+    int64_t clock_accuracy_ms; /* plus or minus */
 };
 
-/* What is common to all nodes. */
+/* What is the same for all nodes. */
 struct doctor_case {
-    bool has_job;   /* one job's nodes are looked at */
-    uint32_t nodes; /* how many of them */
+    bool has_job;   /* only the nodes of one job are checked */
+    uint32_t nodes; /* how many */
 };
 
-/* One node alone; `out->node` is its name. */
+/* Judges one node by itself; `out->node` is its name. */
 void doctor_judge_machine(const struct doctor_case *about, const struct doctor_node *node,
                           struct doctor_findings *out);
 void doctor_judge_gpus(const struct doctor_case *about, const struct doctor_node *node,
                        struct doctor_findings *out);
 void doctor_judge_clock(const char *whose, int64_t off_ms, int64_t accuracy_ms,
                         struct doctor_findings *out);
-/* All nodes against one another; those without facts are passed over. */
+/* Compares all nodes with one another; nodes without facts are skipped. */
 void doctor_compare(const struct doctor_case *about, const struct doctor_node *nodes,
                     uint32_t count, struct doctor_findings *out);
 
-/* One attempt to connect, as the node says it: ok, refused, timeout, no-route, silent, large, broken. */
+/* One attempt to connect, with the node's result: ok, refused, timeout, no-route, silent, large,
+ * broken. */
 struct doctor_try {
     char peer[NODE_NAME_BYTES_MAX];
     uint32_t port;
     char result[16], error[80];
     int64_t us;
 };
-/* Reads the answer to the question `connect`. STATUS_BAD_INPUT, STATUS_MEMORY. */
+/* Decodes the answer to the question `connect`. STATUS_BAD_INPUT, STATUS_MEMORY. */
 enum status doctor_read_tries(const char *json, size_t byte_count, struct doctor_try *tries,
                               uint32_t most, uint32_t *count, struct err *err);
-/* The attempts of one node, `from`, to its peers. */
+/* Judges the attempts of the node `from` to connect to its peers. */
 void doctor_judge_tries(const char *from, const struct doctor_try *tries, uint32_t count,
                         struct doctor_findings *out);
 
-/* The pairs to try: all of them up to 16 nodes, else a ring and random ones. Peer k of node i, or
- * UINT32_MAX: none; no peer comes twice. */
+/* The pairs to try: all pairs of up to 16 nodes, otherwise a ring and random ones. Returns peer k
+ * of node i; UINT32_MAX: none. No peer comes twice. */
 #define DOCTOR_ALL_PAIRS 16u
 #define DOCTOR_PEERS_OF_ONE 15u
 uint32_t doctor_peer(uint32_t nodes, uint32_t i, uint32_t k, uint64_t seed);
 
-/* Text for people, or one JSON object. */
+/* Writes text for people, or one JSON object. */
 struct output_style;
 void doctor_show(const struct doctor_findings *findings, uint32_t nodes,
                  const struct output_style *style, struct buf *out);

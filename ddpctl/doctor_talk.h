@@ -13,19 +13,19 @@ struct doctor_ask {
     int64_t sent_ms;               /* wall clock */
     int64_t node_ms, server_ms;    /* 0: not known */
     char problem[REASON_BYTES_MAX];
-    char *json; /* owned, by doctor_asks_free; NULL: there was a problem */
+    char *json; /* owned, freed by doctor_asks_free; NULL: there is a problem */
     size_t json_bytes;
 };
 
-/* Asks until each is answered. Returns CTL_OK, or the exit code of the error that was shown. `note`,
- * if not NULL, is shown as the progress line with how many are answered. */
+/* Asks until every question is answered. Returns CTL_OK, or the exit code of the error that was
+ * shown. `note`: if not NULL, shown as the progress line with the number of answers. */
 int doctor_talk(struct ctl *ctl, struct doctor_ask *asks, uint32_t count, const char *note);
 void doctor_asks_free(struct doctor_ask *asks, uint32_t count);
 
-/* How long the server takes for one question, and what it says of itself. */
+/* The server's round-trip time, and what it reports about itself. */
 struct doctor_greeting {
     char version[32], cluster[40];
-    uint32_t protocol; /* 1: a server that does not say */
+    uint32_t protocol; /* 1: it reports none */
     uint64_t round_trip_us;
     struct err err; /* not STATUS_OK: it cannot be reached */
 };

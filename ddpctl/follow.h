@@ -1,9 +1,9 @@
 /* Follows the logs or the metrics of a job, with a position (generation, rank, byte offset) for each selected
  * rank. Pure: decides what to request next, takes the answers, and knows when everything was shown.
  *
- * Ranks advance to the next generation together, when each log of this one was read to its end: so
- * generations are shown in order. After a lost connection requests are repeated; their offsets make
- * repeated answers harmless. */
+ * Ranks advance to the next generation together, when all logs of the current one have been read to
+ * their end. So generations are shown in order. After a lost connection requests are repeated;
+ * offsets make repeated answers harmless. */
 #ifndef DDPCTL_FOLLOW_H
 #define DDPCTL_FOLLOW_H
 
@@ -16,9 +16,9 @@
 struct follow_options {
     enum log_kind what;
     bool keep_on;        /* -f: wait for more, go through restarts, until the job has ended */
-    uint32_t generation; /* only this one; 0: the current one, and with keep_on those after it */
-    uint32_t from_generation; /* with generation 0: begin here; 0: the current one */
-    bool to_current;          /* without keep_on: from from_generation through the current one */
+    uint32_t generation; /* only this one; 0: the current one, and with keep_on also later ones */
+    uint32_t from_generation; /* if generation is 0: begin here; 0: the current one */
+    bool to_current;          /* without keep_on: read from from_generation to the current one */
     bool previous;            /* only the one before the current one */
     bool ranks_all;           /* at most FOLLOW_RANKS_MAX: those of the first ranks */
     bool ranks_failed;
@@ -30,52 +30,52 @@ struct follow_options {
 
 struct follow_rank {
     bool wanted, asked, final;
-    uint32_t ordinal;   /* among those that are wanted */
-    bool begun;         /* an answer with bytes came: the offset counts, not tail_lines */
+    uint32_t ordinal;   /* its position among the selected ranks */
+    bool begun;         /* bytes have come: use offset, not tail_lines */
     uint32_t problems;  /* errors in a row */
     uint64_t offset;    /* of the next byte */
-    uint64_t end;       /* without keep_on: the size when it was first read; 0: not known */
+    uint64_t end;       /* without keep_on: the size at the first read; 0: not known */
     uint64_t ask_at_us; /* earliest time of the next request */
 };
 
-/* The most ranks that a generation of the job can have. */
+/* The most ranks that any generation of the job can have. */
 uint32_t follow_world(const struct part_job *job);
 
 struct follow {
     struct follow_options options;
     uint64_t job_id;
     uint32_t world;      /* the largest that it can have */
-    bool changes_size;   /* not every generation has all these ranks */
+    bool changes_size;   /* some generations have fewer ranks */
     uint32_t generation; /* being read; 0: none yet */
     uint32_t current;    /* of the job */
     bool ended, only_one;
-    uint32_t next_rank; /* requested next: ranks take turns */
+    uint32_t next_rank; /* the next to request: ranks take turns */
     struct follow_rank ranks[RANKS_PER_JOB_MAX];
 };
 
 enum follow_data {
     FOLLOW_SHOW,    /* show bytes[skip..] */
     FOLLOW_NOTHING, /* nothing new */
-    FOLLOW_GAP,     /* bytes are missing before these: show a message, then the bytes */
-    FOLLOW_PROBLEM, /* gave up on this log: show `problem` */
+    FOLLOW_GAP,     /* bytes before these are missing: show a message, then the bytes */
+    FOLLOW_PROBLEM, /* this log was given up: show `problem` */
 };
 
 void follow_init(struct follow *follow, const struct follow_options *options);
 /* Takes the state of the job. STATUS_NOT_FOUND: a selected rank or generation does not exist; `err`
  * names it. */
 enum status follow_job(struct follow *follow, const struct msg_job_info *info, struct err *err);
-/* The next request; false: none now. request_id is the rank. Lowers `*ask_at_us`, which the caller
- * presets, to the time of the next call where a rank waits. */
+/* The next request; request_id is the rank. False: none now. If a rank waits, lowers `*ask_at_us`,
+ * which the caller presets, to the time of the next call. */
 bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *read,
                  uint64_t *ask_at_us);
 /* Takes an answer. `*rank` and `*skip`: what to show; `*is_final`: these are the last bytes of that
  * log. */
 enum follow_data follow_take(struct follow *follow, const struct msg_log_data *data,
                              uint64_t now_us, uint32_t *rank, uint32_t *skip, bool *is_final);
-/* A connection was lost: the requests for the ranks with the ordinals first, first + stride, ... will
+/* A connection was lost: requests for the ranks with the ordinals first, first + stride, ... will
  * not be answered. */
 void follow_lost(struct follow *follow, uint32_t first, uint32_t stride);
-/* True: this generation was read to its end and there is a later one, to which it has advanced. */
+/* True: this generation was read to its end and a later one exists; advances to that. */
 bool follow_turn(struct follow *follow);
 /* True: all selected logs were read to their end. */
 bool follow_done(const struct follow *follow);

@@ -1,4 +1,4 @@
-/* Text from jobs in a page. Pure. */
+/* Escapes text from jobs for an HTML page. Pure. */
 #ifndef DDPCTL_HTML_H
 #define DDPCTL_HTML_H
 
@@ -6,7 +6,8 @@
 
 #include "common/buf.h"
 
-/* As escape_text, with &, <, >, " and ' as entities: for content and for quoted attributes. */
+/* Like escape_text, and with &, <, >, " and ' as entities: for content and for quoted
+ * attributes. */
 void html_text(const char *text, size_t byte_count, struct buf *out);
 void html_words(const char *text, struct buf *out);
 

@@ -1,6 +1,7 @@
-/* What the page of one job shows, read from the server when somebody looks at it: the job and its ranks, its
- * events, metrics of all generations, the end of one rank's log. What is known is kept, so a look again reads
- * only what is new. Pure but for the heap: it says what to ask next, and takes the answers. */
+/* The content of a job's page, read from the server when somebody opens the page: the job and its
+ * ranks, its events, metrics of all generations, the end of one rank's log. It is kept, so that a
+ * reload reads only what is new. Pure, apart from the heap: it decides what to request next and
+ * takes the answers. */
 #ifndef DDPCTL_HTTP_JOB_H
 #define DDPCTL_HTTP_JOB_H
 
@@ -24,23 +25,23 @@ enum http_job_stage {
 
 struct http_job {
     uint64_t job_id;
-    int64_t rank_asked; /* -1: the failed one, or rank 0 */
+    int64_t rank_asked; /* -1: the failed rank, or rank 0 */
     enum http_job_stage stage;
     char job_text[24];
     uint64_t read_us; /* when it was complete; 0: never */
-    uint64_t used_us; /* when somebody looked last */
-    int code;         /* of HTTP, once it was read: 200, 404, 502 */
+    uint64_t used_us; /* when somebody last opened it */
+    int code;         /* HTTP status once it was read: 200, 404, 502 */
     char problem[512];
 
     struct job_pages pages, next; /* what is complete, and what is being read */
-    bool has_events;              /* `events` knows the job */
+    bool has_events;              /* `events` has been set up */
     struct report_events events;
     struct report_data data;
     struct metric_lines lines;
-    uint32_t generation; /* whose metrics are read */
+    uint32_t generation; /* whose metrics are being read */
     uint64_t offset;
-    uint32_t chunks; /* of this reading */
-    bool is_partial; /* there are more metrics than one reading takes */
+    uint32_t chunks; /* read so far in this reading */
+    bool is_partial; /* there are more metrics than one reading reads */
     uint32_t log_rank, log_generation;
     uint64_t log_offset;
     bool log_begun;
@@ -51,11 +52,11 @@ struct http_job {
 /* `job` is zeroed. */
 void http_job_init(struct http_job *job, uint64_t job_id, int64_t rank);
 void http_job_free(struct http_job *job);
-/* A new reading: sets the stage. */
+/* Starts a new reading: sets the stage. */
 void http_job_begin(struct http_job *job);
 /* The request of this stage, borrowing from `job`. */
 void http_job_ask(struct http_job *job, struct msg *msg);
-/* Takes the answer, an error too; then the stage is the next one. */
+/* Takes the answer, which may be an error, and moves on to the next stage. */
 void http_job_take(struct http_job *job, const struct msg *msg, uint64_t now_us);
 /* Ends the reading: the server does not answer. */
 void http_job_fail(struct http_job *job, int code, const char *problem, uint64_t now_us);

@@ -1,5 +1,5 @@
 /* A snapshot as Prometheus' text format 0.0.4, or as OpenMetrics 1.0. Names follow
- * prometheus.io/docs/practices/naming. Pure but for the heap. */
+ * prometheus.io/docs/practices/naming. Pure, apart from the heap. */
 #ifndef DDPCTL_HTTP_METRICS_H
 #define DDPCTL_HTTP_METRICS_H
 
@@ -24,7 +24,7 @@ struct http_family {
 extern const struct http_family http_families[];
 extern const size_t http_family_count;
 
-/* Without a server that answers there is nothing but ddp_up 0: old values would look like new ones. */
+/* If the server does not answer, writes only ddp_up 0: old values would look like current ones. */
 void http_metrics_write(const struct http_view *view, bool openmetrics, struct buf *out);
 
 #endif

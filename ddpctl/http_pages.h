@@ -1,5 +1,6 @@
-/* The overview of the cluster as an HTML page: jobs, nodes, GPUs. Needs no script; everything that comes from
- * jobs and nodes is escaped; lists have a limit and say what they leave out. Pure but for the heap. */
+/* The overview of the cluster as an HTML page: jobs, nodes, GPUs. Needs no script. Everything from
+ * jobs and nodes is escaped. Lists are limited and say how much they leave out. Pure, apart from
+ * the heap. */
 #ifndef DDPCTL_HTTP_PAGES_H
 #define DDPCTL_HTTP_PAGES_H
 
@@ -14,11 +15,11 @@ struct http_index {
     struct http_view view;
     const char *server; /* its address */
     uint32_t page;      /* of the nodes, from 1 */
-    uint32_t refresh_s; /* 0: the page stays */
+    uint32_t refresh_s; /* 0: the page does not reload */
 };
 
 void http_index_write(const struct http_index *index, struct buf *out);
-/* A page with one sentence, for what went wrong. `up`: the way to the overview, "" or "../". */
+/* A page with one sentence about a problem. `up`: the path to the overview, "" or "../". */
 void http_problem_write(const char *title, const char *text, const char *up, struct buf *out);
 /* The style of all pages. */
 void http_style_write(struct buf *out);

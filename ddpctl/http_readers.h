@@ -1,5 +1,6 @@
-/* Reads the jobs that somebody looks at (http_job.h): some connections to the server, each with one job at a
- * time; other jobs wait for one. What was read is kept, the longest unused goes first. */
+/* Reads the jobs that somebody looks at (http_job.h) over a few connections to the server, one job
+ * at a time on each; other jobs wait. Results are kept; the one unused for longest is replaced
+ * first. */
 #ifndef DDPCTL_HTTP_READERS_H
 #define DDPCTL_HTTP_READERS_H
 
@@ -25,7 +26,7 @@ struct http_readers {
     uv_loop_t *loop;
     const struct server *server;
     void *owner;
-    /* The job was read, or could not be: `code` says so. */
+    /* The job has been read, or could not be: see its `code`. */
     void (*on_read)(void *owner, const struct http_job *job);
     struct http_reader items[HTTP_READERS_MAX];
     struct http_job *jobs[HTTP_JOBS_MAX]; /* owned; NULL: free */
@@ -33,8 +34,8 @@ struct http_readers {
     bool is_closed;
 };
 
-/* The job as it was read within the last `age_us`; else it is read, on_read follows, and the answer is NULL.
- * `*is_full`: NULL, since all places are in use. */
+/* Returns the job if it was read within the last `age_us`. Otherwise starts to read it and returns
+ * NULL; on_read follows. `*is_full`: NULL because all places are in use. */
 const struct http_job *http_readers_get(struct http_readers *readers, uint64_t job_id, int64_t rank,
                                         uint64_t age_us, bool *is_full);
 void http_readers_close(struct http_readers *readers);

@@ -1,5 +1,5 @@
-/* What a request for the HTTP pages wants, and whether it may: path, query, Host, key. Everything here comes
- * from strangers. Pure. */
+/* Decides what a request for the HTTP pages wants and whether it is allowed: path, query, Host,
+ * key. All input comes from strangers. Pure. */
 #ifndef DDPCTL_HTTP_ROUTE_H
 #define DDPCTL_HTTP_ROUTE_H
 
@@ -24,20 +24,20 @@ enum http_what {
     HTTP_NO_KEY,
 };
 
-/* NULL: the request has none. `path` is decoded, without the query. */
+/* Members are NULL if the request does not have them. `path` is decoded and without the query. */
 struct http_request {
     const char *method, *path, *host, *authorization, *accept;
     const char *page, *rank, *refresh; /* of the query, decoded */
 };
 struct http_rules {
-    const char *token;                 /* NULL: no key is wanted */
-    const char *hosts[HTTP_HOSTS_MAX]; /* further names of this server */
+    const char *token;                 /* NULL: no key is required */
+    const char *hosts[HTTP_HOSTS_MAX]; /* other names of this server */
     uint32_t host_count;
 };
 struct http_route {
     enum http_what what;
     uint64_t job_id;    /* HTTP_JOB */
-    int64_t rank;       /* whose log; -1: not said */
+    int64_t rank;       /* whose log; -1: not given */
     uint32_t page;      /* of the nodes, from 1 */
     uint32_t refresh_s; /* 0: the page stays */
     bool has_refresh;
@@ -46,9 +46,9 @@ struct http_route {
 
 void http_route(const struct http_request *request, const struct http_rules *rules,
                 struct http_route *route);
-/* Takes as long for a wrong key as for the right one. */
+/* Compares in constant time. */
 bool http_token_matches(const char *given, size_t given_bytes, const char *token);
-/* The host of a Host header without its port: "[::1]:80" is "::1". False: it is none. */
+/* The host of a Host header without its port: "[::1]:80" gives "::1". False: malformed. */
 bool http_host_name(const char *header, char *name, size_t name_bytes);
 /* One line of a key file: HTTP_TOKEN_MIN to HTTP_TOKEN_MAX - 1 printable characters. */
 enum status http_token_parse(const char *text, size_t byte_count, char token[HTTP_TOKEN_MAX],

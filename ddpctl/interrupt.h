@@ -1,12 +1,11 @@
-/* How a person or a signal ends an attached verb: detach, cancel the job, kill it at once. An edge:
- * the signals, the question on Ctrl-C, and the connection on which the job is cancelled.
+/* How a person or a signal ends an attached verb: detach, cancel the job, or kill it. An edge: it has the signals,
+ * the question on Ctrl-C, and the connection for the cancel.
  *
- *   Ctrl-C         asks, where the job can go on without us and a terminal is there; else each one goes a
- *                  step further: SIGINT to every rank (or --signal), SIGTERM, SIGKILL; then no more
- *                  waiting
- *   SIGTERM        the same, from SIGTERM on
- *   SIGHUP         detaches where the job can go on without us: a closed laptop never kills it; else as
- *                  SIGTERM. Ignored where it was when we began (nohup) */
+ *   Ctrl-C         asks, if the job can go on without us and there is a terminal. Otherwise each one goes a step
+ *                  further: SIGINT to every rank (or --signal), SIGTERM, SIGKILL; then we stop waiting
+ *   SIGTERM        the same, beginning with SIGTERM
+ *   SIGHUP         detaches if the job can go on without us, so that a closed laptop never kills it; otherwise like
+ *                  SIGTERM. Ignored if it was ignored at our start (nohup) */
 #ifndef DDPCTL_INTERRUPT_H
 #define DDPCTL_INTERRUPT_H
 
@@ -23,17 +22,17 @@ struct interrupt_options {
     uint64_t patience_us;
     bool is_on;            /* false: signals keep their default, and nothing here happens */
     bool can_detach;       /* the job goes on without us */
-    bool keyboard_is_used; /* by the job: Ctrl-C is not asked about */
-    bool term_is_final;    /* SIGTERM may come several times, and kills nothing: --slurm */
+    bool keyboard_is_used; /* by the job: Ctrl-C asks no question */
+    bool term_is_final;    /* --slurm: SIGTERM may come several times and never kills */
     uint32_t first_signal; /* of the first Ctrl-C; 0: SIGINT */
     void *owner;
-    /* It is over; the owner calls interrupt_close. */
+    /* Stop waiting; the owner calls interrupt_close. */
     void (*on_stop)(void *owner, int exit_code);
 };
 
 struct interrupt {
     struct interrupt_options options;
-    struct client client; /* to cancel on */
+    struct client client; /* the connection for the cancel */
     uv_signal_t signals[3];
     bool is_watched[3]; /* the others stay ignored */
     uv_poll_t keyboard;
@@ -46,7 +45,7 @@ struct interrupt {
         INTERRUPT_KILL
     } requested,
         sent;
-    int count;         /* of signals since the last answer */
+    int count;         /* signals since the last answer */
     int signal_number; /* of the first one that cancelled; 0: none */
     char job[24];      /* its number; empty: not known yet */
 };
@@ -54,12 +53,12 @@ struct interrupt {
 void interrupt_open(struct interrupt *interrupt, const struct interrupt_options *options);
 /* The handles are free after the loop's next turn. */
 void interrupt_close(struct interrupt *interrupt);
-/* What the owner learns about the job. A cancel that was requested before is sent now. */
+/* The job's id is known now. A cancel that was requested before is sent. */
 void interrupt_job_known(struct interrupt *interrupt, uint64_t job_id);
 void interrupt_job_ended(struct interrupt *interrupt);
-/* As SIGTERM, which may come here and in other ways: the second one does nothing. */
+/* Like a SIGTERM. SIGTERM may arrive in several ways; the second one does nothing. */
 void interrupt_term(struct interrupt *interrupt);
-/* Cancels the job, as a signal does, but without a line for people. */
+/* Cancels the job as a signal does, but prints nothing. */
 void interrupt_cancel(struct interrupt *interrupt);
 
 #endif

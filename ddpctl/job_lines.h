@@ -10,7 +10,7 @@
 #define JOB_LINE_ID_BYTES 48
 
 struct job_line {
-    struct part_job job;        /* of several: their ranks added up, and `note` as the reason */
+    struct part_job job;        /* of several: ranks added up, and `note` as the reason */
     char id[JOB_LINE_ID_BYTES]; /* "41", "12_3", "12_[0-2,7]" */
     char note[REASON_BYTES_MAX];
 };

@@ -88,7 +88,7 @@ int job_pages_read(struct ctl *ctl, struct request *request, struct job_pages *p
     do {
         request->msg->job_get.first_rank = pages->next_rank;
         rc = request_run(ctl, request);
-        request->msg->job_get.after_version = 0; /* of the pages behind the first */
+        request->msg->job_get.after_version = 0; /* for the pages after the first */
         request->msg->job_get.wait_us = 0;
     } while (rc == CTL_OK && pages->info.more_ranks);
     return rc;

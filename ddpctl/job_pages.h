@@ -1,4 +1,4 @@
-/* A job with all its ranks: the pages of the server's answer in one. */
+/* A job with all its ranks, put together from the pages of the server's answer. */
 #ifndef DDPCTL_JOB_PAGES_H
 #define DDPCTL_JOB_PAGES_H
 
@@ -16,11 +16,11 @@ struct job_pages {
     uint32_t rank_count, next_rank;
 };
 
-/* Takes one answer with exactly one job; the next request is for `next_rank`, while info.more_ranks. False: no
- * memory. */
+/* Takes one answer, which has exactly one job. While info.more_ranks, the next request is for
+ * `next_rank`. False: no memory. */
 bool job_pages_take(struct job_pages *pages, const struct msg_job_info *info);
-/* Sends `request`, a job_get, and again for further pages. `request`'s on_answer and context are set
- * here. Returns the exit code; `pages` is zeroed by the caller, and freed by job_pages_free. */
+/* Sends `request`, a job_get, and repeats it for further pages. Sets on_answer and context of
+ * `request`. Returns the exit code. `pages` must be zeroed; free it with job_pages_free. */
 int job_pages_read(struct ctl *ctl, struct request *request, struct job_pages *pages);
 void job_pages_free(struct job_pages *pages);
 

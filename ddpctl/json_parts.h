@@ -1,4 +1,4 @@
-/* How the JSON of ddpctl writes values: what is not known is null. */
+/* Writes values as ddpctl's JSON does: unknown values are null. */
 #ifndef DDPCTL_JSON_PARTS_H
 #define DDPCTL_JSON_PARTS_H
 
@@ -12,7 +12,7 @@
 struct part_job; /* common/msg.h */
 struct part_node;
 
-/* An object is built and printed at once. Without memory the buf is marked as failed. */
+/* An object is built and printed at once. If memory is short, the buf is marked as failed. */
 static inline cJSON *object_new(void)
 {
     cJSON *object = cJSON_CreateObject();
@@ -77,7 +77,7 @@ static inline void add_signal(cJSON *object, uint32_t signal)
 
 /* The fields of a job that all verbs show. In output_json.c. */
 void output_add_job(cJSON *object, const struct part_job *job);
-/* The same of a node, without its slots. */
+/* The same for a node, without its slots. */
 void output_add_node(cJSON *item, const struct part_node *node);
 
 #endif

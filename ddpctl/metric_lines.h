@@ -1,5 +1,5 @@
-/* The lines of a job's metrics: JSON objects that any program may have written (docs/watching.md), so
- * everything in them is checked and bounded. Pure. */
+/* Reads the lines of a job's metrics: JSON objects (docs/watching.md). Any program may have written
+ * them, so everything is checked and limited. Pure. */
 #ifndef DDPCTL_METRIC_LINES_H
 #define DDPCTL_METRIC_LINES_H
 
@@ -14,7 +14,7 @@ struct cJSON; /* cjson/cJSON.h */
 #define METRIC_LINE_BYTES_MAX (16u * 1024u)
 #define METRIC_FIELDS_MAX 256u /* in a line */
 
-/* A line that is one JSON object without objects or arrays in it. */
+/* A line with one flat JSON object. */
 struct metric_line {
     uint32_t generation, rank; /* in which it was written */
     const struct cJSON *object;
@@ -23,23 +23,23 @@ struct metric_line {
 struct metric_lines {
     void (*take)(void *owner, const struct metric_line *line); /* each good line, in order */
     void *owner;
-    uint64_t good, bad; /* lines; a bad one is passed over */
-    struct buf line;    /* the begin of the next one */
-    bool is_too_long;   /* its rest is passed over too */
+    uint64_t good, bad; /* bad lines are skipped */
+    struct buf line;    /* the beginning of the next line */
+    bool is_too_long;   /* skip the rest of it */
 };
 
-/* Takes the next bytes of a file, in order. With `is_final` what follows the last line feed is a line
- * too: its writer may have been killed within it. */
+/* Takes the next bytes of a file, in order. With `is_final` the text after the last line feed is a
+ * line, too: its writer may have been killed. */
 void metric_lines_take(struct metric_lines *lines, uint32_t generation, uint32_t rank,
                        const void *bytes, size_t byte_count, bool is_final);
 void metric_lines_close(struct metric_lines *lines);
 
-/* The number of that name; NaN: there is none. images_per_s and samples_per_s are one name. */
+/* The number of that name; NaN: there is none. images_per_s and samples_per_s are synonyms. */
 double metric_number(const struct cJSON *object, const char *name);
-/* The text of that name, not escaped; NULL: there is none. */
+/* The text of that name, unescaped; NULL: there is none. */
 const char *metric_text(const struct cJSON *object, const char *name);
-/* The field as it is shown: a number with all its digits, or a text. False: there is none, and `out`
- * is as before. */
+/* Appends the field for display: a number with all its digits, or a text. False: there is none, and
+ * `out` is unchanged. */
 bool metric_shown(const struct cJSON *object, const char *name, struct buf *out);
 
 #endif

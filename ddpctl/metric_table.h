@@ -1,4 +1,4 @@
-/* Metrics as a table, as CSV, or as JSON, a line at a time. Everything in them may be hostile: texts are
+/* Formats metrics as a table, as CSV or as JSON, line by line. Texts may be hostile and are
  * escaped. Pure. */
 #ifndef DDPCTL_METRIC_TABLE_H
 #define DDPCTL_METRIC_TABLE_H
@@ -16,17 +16,18 @@ enum { METRIC_COLUMNS_MAX = 32, METRIC_NAME_BYTES = 64 };
 
 struct metric_table {
     enum metric_form form;
-    bool is_chosen; /* by --field: lines without any of the fields are left out */
+    bool is_chosen; /* --field was given: lines without any of the fields are left out */
     char fields[METRIC_COLUMNS_MAX][METRIC_NAME_BYTES];
     uint32_t field_count;
     uint64_t job_id;
     bool has_head;
 };
 
-/* `format`: table, csv, json or NULL. `fields`: names with commas between, or NULL. STATUS_BAD_INPUT. */
+/* `format`: table, csv, json or NULL. `fields`: comma-separated names, or NULL.
+ * STATUS_BAD_INPUT. */
 enum status metric_table_init(struct metric_table *table, const char *format, const char *fields,
                               struct err *err);
-/* Appends the line, before the first one the head. */
+/* Appends the line; before the first one the heading. */
 void metric_table_line(struct metric_table *table, const struct metric_line *line, struct buf *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* What a node shows of itself (`ddp.gauges.v1`, docs/watching.md), as ddpctl reads it. It comes from a node,
- * so nothing in it is trusted. Pure but for the heap. */
+/* Parses a node's gauges (`ddp.gauges.v1`, docs/watching.md). They come from a node, so nothing in
+ * them is trusted. Pure, apart from the heap. */
 #ifndef DDPCTL_NODE_GAUGES_H
 #define DDPCTL_NODE_GAUGES_H
 
@@ -15,12 +15,12 @@
 struct slot_gauges {
     uint32_t slot;
     enum slot_state state;
-    uint64_t job_id; /* on it; 0: none */
+    uint64_t job_id; /* the job on it; 0: none */
     uint32_t generation, rank;
-    bool has_gpu; /* the rest is of its GPU */
+    bool has_gpu; /* the other fields are about its GPU */
     char gpu[64], uuid[64];
     double utilization_percent, memory_used, memory_total, temperature_c, power_w, power_limit_w;
-    double age_s;   /* of these values when the node sent them */
+    double age_s;   /* age of these values when the node sent them */
     char error[64]; /* empty: none */
 };
 
@@ -30,8 +30,8 @@ struct node_gauges {
     struct slot_gauges *slots; /* [slot_count], owned */
 };
 
-/* `gauges` is zero or holds older ones, which are freed. STATUS_BAD_INPUT with the reason, STATUS_MEMORY;
- * then `gauges` is as it was. */
+/* `gauges`: zeroed, or older values, which are freed. STATUS_BAD_INPUT with the reason,
+ * STATUS_MEMORY; `gauges` is unchanged then. */
 enum status node_gauges_parse(struct node_gauges *gauges, const char *text, size_t byte_count,
                               struct err *err);
 void node_gauges_free(struct node_gauges *gauges);

@@ -1,14 +1,14 @@
-/* --nproc-per-node gpu, cpu or auto with the nodes of a server. */
+/* --nproc-per-node gpu, cpu or auto for a job on a server's nodes. */
 #ifndef DDPCTL_NPROC_H
 #define DDPCTL_NPROC_H
 
 #include "ddpctl/ctl.h"
 
-/* Whether these words stand for what a machine has, as with torchrun. */
+/* Whether the text is one of torchrun's words for what a machine has. */
 bool nproc_is_word(const char *text);
-/* Asks the server for its nodes: the GPUs (gpu), the slots of nodes without GPUs (cpu), or the GPUs
- * where there are any (auto). They become the value of ctl->options.nproc_per_node. Returns an exit
- * code: an error was shown if there is no such node, or if nodes differ. */
+/* Asks the server for its nodes and sets ctl->options.nproc_per_node to their number of GPUs (gpu),
+ * to the slots of nodes without GPUs (cpu), or to the GPUs if there are any (auto). Returns an exit
+ * code: an error was shown if there is no such node or if nodes differ. */
 int nproc_of_nodes(struct ctl *ctl);
 
 #endif

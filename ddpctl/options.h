@@ -7,7 +7,7 @@
 
 #include "common/options.h"
 
-/* the preset of numbers and durations for which "not given" matters */
+/* The preset of numbers and durations whose absence matters. */
 #define OPTION_NO_NUMBER UINT32_MAX
 #define OPTION_NO_DURATION UINT64_MAX
 
@@ -49,7 +49,7 @@ struct options {
     const char *nodes, *nproc_per_node, *name, *cwd, *stage;
     struct option_texts env, after;
     bool env_clear, module, no_python, no_store, run_path, virtual_local_rank;
-    bool use_env; /* of torch.distributed.launch: LOCAL_RANK is always there */
+    bool use_env; /* from torch.distributed.launch: LOCAL_RANK is set anyway */
     const char *role, *rdzv_id, *env_style, *local_rank_arg;
     const char *redirects, *tee, *local_ranks_filter, *node_rank; /* torchrun.h */
     uint32_t max_restarts;

@@ -1,5 +1,5 @@
-/* What the report of a job shows of its metrics: curves, restarts, checkpoints, epochs. Lines of steps
- * that a later generation does again are forgotten. Pure but for the heap. */
+/* The data of a job's report: curves, restarts, checkpoints, epochs. Lines of steps that a later
+ * generation repeats are dropped. Pure, apart from the heap. */
 #ifndef DDPCTL_REPORT_DATA_H
 #define DDPCTL_REPORT_DATA_H
 
@@ -29,7 +29,7 @@ enum { REPORT_MARKS_MAX = 512, REPORT_EPOCHS_MAX = 256, REPORT_PROBLEMS_MAX = 8 
 
 struct report_restart {
     uint32_t generation;
-    double step; /* after which it began; NaN: it has written nothing with a step */
+    double step; /* the step after which it began; NaN: it wrote no step */
 };
 /* One validation, or the end of an epoch; NaN: not known. */
 struct report_epoch {
@@ -39,16 +39,16 @@ struct report_data {
     struct series curves[CURVE_COUNT];
     struct report_restart restarts[REPORT_MARKS_MAX]; /* the last ones */
     uint32_t restart_count;
-    double checkpoints[REPORT_MARKS_MAX]; /* steps; of more than these every second is left out */
+    double checkpoints[REPORT_MARKS_MAX]; /* steps; with more, every second is dropped */
     uint32_t checkpoint_count;
     struct report_epoch epochs[REPORT_EPOCHS_MAX]; /* the last ones */
     uint32_t epoch_count;
     uint64_t epochs_seen;
     uint32_t generation; /* of the last line */
-    bool is_fresh;       /* no line of it had a step yet */
+    bool is_fresh;       /* none of its lines had a step yet */
     double step;         /* of the last line that had one */
     bool failed;         /* no memory */
-    /* why metrics of a generation could not be read */
+    /* Why metrics of a generation could not be read. */
     char problems[REPORT_PROBLEMS_MAX][REASON_BYTES_MAX + 32];
     uint32_t problem_count;
 };

@@ -9,16 +9,16 @@
 struct report_events {
     struct causes causes;
     struct cause cause_items[REPORT_CAUSES_MAX];
-    struct part_event items[REPORT_EVENTS_MAX]; /* a ring: event i of all is at i % its size */
+    struct part_event items[REPORT_EVENTS_MAX]; /* a ring: event i is at i modulo its size */
     char texts[REPORT_EVENTS_MAX][REASON_BYTES_MAX];
     uint64_t count, last_id;
 };
 
-/* `events` is zeroed by the caller, and stays where it is. */
+/* `events` must be zeroed, and must not move afterwards. */
 void report_events_init(struct report_events *events, const struct part_job *job);
-/* An answer with events behind last_id. True: there are more. */
+/* Takes an answer with the events after last_id. True: there are more. */
 bool report_events_take(struct report_events *events, const struct msg_events *answer);
-/* Fills the page's events and causes: the ring as an array, the oldest first. */
+/* Fills the page's events and causes: the ring as an array, oldest first. */
 void report_events_show(const struct report_events *events,
                         struct part_event ordered[REPORT_EVENTS_MAX], struct report_page *page);
 

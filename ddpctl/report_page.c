@@ -370,7 +370,7 @@ static void put_rank(const struct msg_job_info *info, const struct part_job_rank
     buf_add_text(out, "</td></tr>\n");
 }
 
-/* The first ranks, and behind them those that ended badly. */
+/* The first ranks, and after them those that ended badly. */
 static void put_ranks(const struct msg_job_info *info, struct buf *out)
 {
     uint32_t shown = 0, left_out = 0;

@@ -1,5 +1,6 @@
-/* The report of a job as one HTML page: needs no network, no script, no other file. Everything that comes
- * from the job is escaped; lists have a limit, and say what they leave out. Pure but for the heap. */
+/* The report of a job as one HTML page that needs no network, no script and no other file.
+ * Everything from the job is escaped. Lists are limited and say how much they leave out. Pure,
+ * apart from the heap. */
 #ifndef DDPCTL_REPORT_PAGE_H
 #define DDPCTL_REPORT_PAGE_H
 
@@ -14,9 +15,9 @@
 
 enum { REPORT_RANKS_MAX = 256, REPORT_EVENTS_MAX = 200, REPORT_CAUSES_MAX = 1024 };
 
-/* What the page has beside that where it is served, and reads itself again (http_server.h). */
+/* Additional content if the page is served and reloads itself (http_server.h). */
 struct report_live {
-    uint32_t refresh_s; /* 0: it stays */
+    uint32_t refresh_s; /* 0: it does not reload */
     uint32_t rank, generation;
     const char *log; /* the last lines of that rank; may be empty */
     size_t log_bytes;
@@ -33,7 +34,7 @@ struct report_page {
     uint32_t event_count;
     uint64_t events_left_out;
     int64_t now_ms;
-    const struct report_live *live; /* NULL: the page is a file of its own */
+    const struct report_live *live; /* NULL: the page is a file */
 };
 
 void report_page_write(const struct report_page *page, struct buf *out);

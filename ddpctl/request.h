@@ -1,5 +1,5 @@
 /* One request to the server and its answer, on a loop of its own. After a lost connection the
- * request is sent again, as long as `patience_us` lasts: so every request must be harmless when
+ * request is sent again until `patience_us` is over. So every request must be harmless when
  * repeated. */
 #ifndef DDPCTL_REQUEST_H
 #define DDPCTL_REQUEST_H
@@ -14,13 +14,13 @@ struct request {
     bool first_is_patient;   /* also try so long for a server that was never reached */
     uint64_t server_wait_us; /* how long the request allows the server to wait before it answers */
     enum msg_type answer;
-    bool is_optional; /* nothing is shown of a server that is too old to know the request */
+    bool is_optional; /* show nothing if the server is too old to know the request */
     /* `msg` is of type `answer`, borrowed for the call. Returns the exit code. */
     int (*on_answer)(struct ctl *ctl, const struct msg *msg, void *context);
     void *context;
 };
 
-/* Returns what on_answer returned, or the exit code of the error that was shown. */
+/* Returns the result of on_answer, or the exit code of the error that was shown. */
 int request_run(struct ctl *ctl, const struct request *request);
 
 #endif

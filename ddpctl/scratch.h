@@ -1,6 +1,8 @@
-/* The temporary folder of `run --standalone`, and what is left of earlier ones. A folder has a lock that is
- * held as long as its ddpctl lives; so the next run removes what a killed one has left, and nothing else:
- * only folders of this user with our name and our lock file, whose lock is free and whose shims have ended. */
+/* The temporary folder of `run --standalone`, and removal of old ones. Each folder has a lock that
+ * is held as long as its ddpctl lives. So the next run can remove what a killed one has left, and
+ * nothing else: only folders of this user and this machine with our name and lock file, whose lock is
+ * free and whose
+ * shims have ended. */
 #ifndef DDPCTL_SCRATCH_H
 #define DDPCTL_SCRATCH_H
 
@@ -12,13 +14,13 @@
 #define SCRATCH_PATH_BYTES (PATH_MAX - 64)
 
 struct scratch {
-    char dir[SCRATCH_PATH_BYTES]; /* empty: none was made */
+    char dir[SCRATCH_PATH_BYTES]; /* empty: there is none */
     int lock_fd;
 };
 
 /* Makes one under TMPDIR or /tmp. STATUS_IO. */
 enum status scratch_make(struct scratch *scratch, struct err *err);
-/* With all that is in it. Does nothing where there is none. */
+/* Removes it with everything in it. Does nothing if there is none. */
 void scratch_remove(struct scratch *scratch);
 /* Removes the folders that killed runs have left; returns how many. */
 uint32_t scratch_sweep(void);

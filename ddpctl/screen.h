@@ -1,5 +1,5 @@
-/* The output channels of ddpctl: results on stdout; messages, and errors as text or JSON, on
- * stderr; and a progress line, which is wiped before anything else is written. */
+/* The output of ddpctl: results on stdout; messages and errors, as text or JSON, on stderr; and a
+ * progress line, which is wiped before anything else is written. */
 #ifndef DDPCTL_SCREEN_H
 #define DDPCTL_SCREEN_H
 
@@ -15,12 +15,12 @@ struct screen {
     bool color, err_color; /* of stdout, of stderr */
     bool out_is_tty, err_is_tty;
     bool line_shown;      /* the progress line is visible */
-    bool err_is_mid_line; /* the same of stderr alone */
-    bool is_mid_line; /* what was written last has no line feed yet: no progress line behind it */
-    bool out_failed;  /* writes to stdout fail: a closed pipe, a full disk */
-    bool is_raw;      /* the terminal: a line of ours needs its own return */
-    bool err_failed;  /* the same of stderr */
-    struct buf line;  /* what the progress line shows */
+    bool err_is_mid_line; /* the last output on stderr had no line feed */
+    bool is_mid_line;     /* the last output had no line feed: show no progress line after it */
+    bool out_failed;      /* writes to stdout fail: a closed pipe, a full disk */
+    bool is_raw;          /* the terminal is in raw mode: our lines need a carriage return */
+    bool err_failed;      /* the same of stderr */
+    struct buf line;      /* what the progress line shows */
 };
 
 /* `color`: auto, always, never, or NULL. NO_COLOR and CLICOLOR_FORCE apply to auto.
@@ -32,18 +32,18 @@ struct output_style screen_style(const struct screen *screen);
 
 /* Writes `out` to stdout and empties it. STATUS_IO once stdout fails. */
 enum status screen_out(struct screen *screen, struct buf *out);
-/* The same to stderr, for what a job writes there; also with -q. */
+/* The same to stderr, for a job's stderr; not suppressed by -q. */
 enum status screen_err_out(struct screen *screen, struct buf *out);
 /* A message on stderr; nothing with -q or --json. */
 void screen_message(struct screen *screen, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* "ddpctl: MESSAGE" and the hint, or the JSON error object with `code`. */
 void screen_error(struct screen *screen, const char *code, const char *message, const char *hint);
-/* A progress line can be shown: stdout and stderr are terminals that can wipe a line, so nothing else is
- * written over it, and nothing of it gets into a file. */
+/* Whether a progress line can be shown: stdout and stderr are terminals that can wipe a line. Then
+ * it does not get into a file. */
 bool screen_has_line(const struct screen *screen);
 uint32_t screen_columns(void);
-/* Shows `text` as the progress line, where there is one. NULL: wipes it. */
+/* Shows `text` as the progress line, if there can be one. NULL: wipes it. */
 void screen_line(struct screen *screen, const char *text);
 
 #endif

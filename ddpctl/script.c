@@ -63,7 +63,7 @@ static const char *find_python(void)
     return is_on_path("python") && !is_on_path("python3") ? "python" : "python3";
 }
 
-/* --local-rank-arg: behind the script or the module, where torch.distributed.launch puts it. */
+/* --local-rank-arg: after the script or the module, where torch.distributed.launch puts it. */
 static enum status take_local_rank(struct submission *submission, const struct ctl *ctl,
                                    uint32_t first, struct err *err)
 {

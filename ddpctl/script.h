@@ -4,8 +4,8 @@
 
 #include "ddpctl/submit.h"
 
-/* Makes the job's argv of ctl->words, whose first one is the program; none: argv stays as it is. The
- * working directory is known. STATUS_TOO_BIG, STATUS_BAD_INPUT. */
+/* Makes the job's argv from ctl->words, whose first one is the program. Without words argv is
+ * unchanged. The working directory must be known. STATUS_TOO_BIG, STATUS_BAD_INPUT. */
 enum status script_take(struct submission *submission, struct ctl *ctl, struct err *err);
 
 #endif

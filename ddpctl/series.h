@@ -1,5 +1,5 @@
-/* A curve: values over steps, in order. Of a long one points are left out, but never the lowest and the
- * highest of their neighbours, so spikes stay. Pure but for the heap. */
+/* A curve: values over steps, in order. Points of a long curve are left out, but never the lowest
+ * and highest of their neighbours, so spikes are kept. Pure, apart from the heap. */
 #ifndef DDPCTL_SERIES_H
 #define DDPCTL_SERIES_H
 
@@ -13,14 +13,14 @@ struct series_point {
 };
 
 struct series {
-    struct series_point *points; /* [count], owned; steps never fall */
+    struct series_point *points; /* [count], owned; steps never decrease */
     uint32_t count, capacity;
 };
 
-/* Adds a point; one before the last step, or that is not finite (or absurdly large), is passed
- * over. False: no memory. */
+/* Adds a point. A point before the last step, or a value that is not finite (or absurdly large), is
+ * skipped. False: no memory. */
 bool series_add(struct series *series, double step, double value);
-/* Forgets the points after `step`: the work was lost, and is done again. */
+/* Drops the points after `step`: that work was lost and is done again. */
 void series_drop_after(struct series *series, double step);
 /* Leaves at most two points for each of `buckets` equal parts of the range of steps. */
 void series_reduce(struct series *series, uint32_t buckets);

@@ -1,6 +1,5 @@
-/* Which server ddpctl talks to, and with which key. In this order: --server or DDP_SERVER, the server
- * of the key that `ddpctl login` kept, the default of
- * common/io/default_server.h. */
+/* Which server ddpctl talks to, and with which key. In this order: --server or DDP_SERVER, the
+ * server of the key that `ddpctl login` saved, the default (common/io/default_server.h). */
 #ifndef DDPCTL_SERVER_H
 #define DDPCTL_SERVER_H
 
@@ -12,22 +11,22 @@
 #include "common/status.h"
 
 struct server {
-    const char
-        *address;    /* of the servers, as server_list.h reads it; borrowed, or here; never NULL */
-    bool is_default; /* nobody named it */
+    const char *address; /* of the servers (server_list.h); borrowed, or in `socket`; never NULL */
+    bool is_default;     /* no address was given */
     char socket[PATH_MAX];   /* the default address */
-    struct key key;          /* where there is `tls` or `referred_tls` */
-    struct tls_context *tls; /* owned; NULL: nobody is asked for a key there */
-    /* Owned; without `tls`, with the key of `ddpctl login`, if there is one: for a server on the network that one of these
-     * refers to. They are on this machine, so what they say is trusted, and whoever is there must have the key. */
+    struct key key;          /* valid if `tls` or `referred_tls` is set */
+    struct tls_context *tls; /* owned; NULL: no key is needed there */
+    /* Owned; used without `tls`, if `ddpctl login` saved a key: for a server on the network that
+     * one of these servers refers to. The servers here are on this machine, so their referral is
+     * trusted, and the server that they name must have the key. */
     struct tls_context *referred_tls;
     /* Not STATUS_OK: why this server cannot be called. STATUS_REFUSED: we have no key for it. */
     struct err problem;
 };
 
-/* `named`: NULL, or the address that was named. */
+/* `named`: the address that was given, or NULL. */
 void server_choose(struct server *server, const char *named);
-/* This server with this key, which login tries. Errors as tls_client_new. */
+/* Uses this server with this key; login tries it out. Errors as tls_client_new. */
 enum status server_with_key(struct server *server, const struct key *key, struct err *err);
 void server_free(struct server *server);
 

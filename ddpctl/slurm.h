@@ -1,5 +1,5 @@
-/* `run --slurm`: inside an allocation of Slurm, one srun starts a private rendezvous on the first node
- * and a launcherd on each (slurm_node.h), and the job runs in the foreground as with --standalone.
+/* `run --slurm`: inside a Slurm allocation, one srun starts a private rendezvous on the first node
+ * and a launcherd on each node (slurm_node.h). The job runs in the foreground as with --standalone.
  *
  *     ddpctl  --(1) srun-->  task on each node:   here
  *             (2) names of all nodes -->  node 0:  a key for each, one for us, the server's addresses
@@ -7,18 +7,19 @@
  *                                                  others have reached
  *             (4) submit, attach by TLS with our key; the end of the job ends the tasks
  *
- * Slurm's signals (time limit, scancel, --signal, requeue) reach the tasks or us, and go to the ranks. */
+ * Slurm's signals (time limit, scancel, --signal, requeue) reach the tasks or us, and go to the
+ * ranks. */
 #ifndef DDPCTL_SLURM_H
 #define DDPCTL_SLURM_H
 
 #include "ddpctl/attach.h"
 #include "ddpctl/spec.h"
 
-/* Sets the nodes and the ranks of each node in `spec` from the allocation, where they are not given.
+/* Sets the nodes and the ranks of each node in `spec` from the allocation, if they are not given.
  *   STATUS_NOT_FOUND, STATUS_TOO_BIG, STATUS_BAD_INPUT  as slurm_env.h */
 enum status slurm_take(struct spec *spec, const struct options *options, struct err *err);
-/* Our environment without what is about a single task of Slurm's; its texts are borrowed, the array is
- * the caller's to free. NULL: no memory. */
+/* Our environment without variables about a single Slurm task. The texts are borrowed; the caller
+ * frees the array. NULL: no memory. */
 char **slurm_rank_environ(void);
 /* Runs `options` (server is set here); returns the exit code. */
 int slurm_run(struct ctl *ctl, const struct attach_options *options);

@@ -1,5 +1,5 @@
-/* Finds out by which of its addresses a server can be reached from here: tries them one after the
- * other, again and again, until one connects or the time is over. An edge on the caller's loop. */
+/* Finds out by which of its addresses a server can be reached from here. Tries them one after
+ * another, repeatedly, until one connects or the time is over. An edge on the caller's loop. */
 #ifndef DDPCTL_SLURM_REACH_H
 #define DDPCTL_SLURM_REACH_H
 
@@ -23,8 +23,8 @@ struct slurm_reach {
     uint32_t index;
     char address[KEY_HOST_BYTES_MAX +
                  8]; /* that is being tried; in the end the one that connected */
-    /* STATUS_OK: `address` is reached; else `text` says why the last one was not. Not called after
-     * slurm_reach_close. */
+    /* STATUS_OK: `address` can be reached; otherwise `text` says why the last one cannot. Not
+     * called after slurm_reach_close. */
     void (*done)(struct slurm_reach *reach, enum status status, const char *text);
     void *owner;
 };
@@ -34,8 +34,8 @@ void slurm_reach_start(struct slurm_reach *reach, uv_loop_t *loop, const char *l
 /* The handles are free when the loop has ended. A second call does nothing. */
 void slurm_reach_close(struct slurm_reach *reach);
 
-/* The addresses by which other machines may reach `port` here, as such a list: that of the way to
- * `peer` first (NULL: none), then those of other interfaces; loopback at the end, for nodes on one
+/* The addresses by which other machines may reach `port` here, as such a list: first the one on the
+ * route to `peer` (NULL: none), then those of other interfaces, last loopback, for nodes on one
  * machine. */
 void slurm_reach_own(const char *peer, uint16_t port, char list[SLURM_LINE_BYTES_MAX]);
 

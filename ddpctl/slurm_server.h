@@ -1,5 +1,5 @@
-/* What the task on the first node of `run --slurm` asks of the server that it has started there, over
- * the server's unix socket DIR/rendezvous.sock. Each call blocks until the answer is there. */
+/* Requests of the task on the first node of `run --slurm` to the server that it has started, over
+ * the server's unix socket DIR/rendezvous.sock. Each call blocks until the answer has come. */
 #ifndef DDPCTL_SLURM_SERVER_H
 #define DDPCTL_SLURM_SERVER_H
 
@@ -14,7 +14,7 @@ enum status slurm_server_add_key(const char *dir, const char *name, enum role ro
                                  struct err *err);
 /* Cancels the job with SIGTERM and its grace, if there is one. */
 void slurm_server_cancel(const char *dir);
-/* Whether it has no job that waits or runs, or does not answer. */
+/* True: the server has no waiting or running job, or does not answer. */
 bool slurm_server_is_idle(const char *dir);
 
 #endif

@@ -1,5 +1,5 @@
 /* The specification of a job, from a JSON file, options and the environment; and the submit request
- * made of it. */
+ * that is made from it. */
 #ifndef DDPCTL_SPEC_H
 #define DDPCTL_SPEC_H
 
@@ -15,7 +15,7 @@
 #define SPEC_RESTARTS_DEFAULT 3u
 #define SPEC_FILE_BYTES_MAX (1024u * 1024u)
 
-/* Texts are in the arena that it was made with. */
+/* Texts are in the arena that was passed to spec_init. */
 struct spec {
     const char *name;                          /* NULL: from argv */
     const char *cwd;                           /* NULL: where ddpctl runs */
@@ -41,11 +41,12 @@ struct spec {
 
 /* Sets the defaults. STATUS_MEMORY. */
 enum status spec_init(struct spec *spec, struct arena *arena, struct err *err);
-/* Reads a JSON job specification over the values that are set. Keys: name nodes nproc_per_node argv
- * env launch cwd max_restarts grace time requeue_at_limit priority wait_for_nodes nodes_min spares replace_stragglers
- * hang_timeout warn after array, which are the options of those names (times as "5m" or a number of seconds). Strict: an unknown key is
- * an error, with its line and the nearest known key. `file` is for the message. STATUS_BAD_INPUT,
- * STATUS_TOO_BIG, STATUS_MEMORY. */
+/* Reads a JSON job specification over the present values. Keys: name nodes nproc_per_node argv env
+ * launch cwd max_restarts grace time requeue_at_limit priority wait_for_nodes nodes_min spares
+ * replace_stragglers hang_timeout warn after array. They correspond to the options of those names
+ * (times as "5m" or a number of seconds). An unknown key is an error; the message names its line
+ * and the nearest known key. `file`: for the message. STATUS_BAD_INPUT, STATUS_TOO_BIG,
+ * STATUS_MEMORY. */
 enum status spec_parse(struct spec *spec, struct arena *arena, const char *file, const char *text,
                        size_t byte_count, struct err *err);
 /* Sets or replaces a variable; `name`: [A-Za-z_][A-Za-z0-9_]*. Variables of the platform (DDP_*)
@@ -55,16 +56,16 @@ enum status spec_set_env(struct spec *spec, struct arena *arena, const char *nam
 /* Sets or replaces a launch option; `value` is borrowed. */
 enum status spec_set_launch(struct spec *spec, enum launch_option option, const char *value,
                             struct err *err);
-/* Whether the ranks get a c10d store (docs/c10d-store.md): as the specification says, else for every
- * program but ddp-worker, unless the job has torchrun's TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. `none`:
- * never. */
+/* Decides whether the ranks get a c10d store (docs/c10d-store.md): as the specification says;
+ * otherwise every program except ddp-worker gets one, unless the job has torchrun's
+ * TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. `none`: never. */
 enum status spec_choose_store(struct spec *spec, bool none, struct err *err);
 /* "NAME=VALUE", or "NAME" with the value of `environ`. */
 enum status spec_set_env_text(struct spec *spec, struct arena *arena, const char *text,
                               struct err *err);
-/* Variables that are not sent, by name, for one line to a person. */
+/* Variables that are not sent, by name, for one line to the user. */
 struct spec_left_out {
-    uint32_t ours, invalid; /* DDP_* and secrets; whose name or value no message can carry */
+    uint32_t ours, invalid;               /* DDP_* and secrets; those that no message can carry */
     struct buf ours_names, invalid_names; /* "MASTER_ADDR RANK", escaped, a few; to be freed */
 };
 
@@ -72,22 +73,22 @@ struct spec_left_out {
  * options. */
 enum status spec_add_environ(struct spec *spec, struct arena *arena, char *const *environ,
                              struct spec_left_out *left_out, struct err *err);
-/* "N" or "MIN:MAX": `nodes` is N or MAX. */
+/* Parses "N" or "MIN:MAX"; `nodes` gets N or MAX. */
 enum status spec_nodes_parse(const char *text, uint32_t *nodes, uint32_t *nodes_min,
                              struct err *err);
 /* "5m"; "off". */
 enum status spec_hang_parse(struct spec *spec, const char *text, struct err *err);
 /* "60s:USR1" */
 enum status spec_warn_parse(struct spec *spec, const char *text, struct err *err);
-/* "12,name:any" (common/after_spec.h), beside those that the spec has; the list is in `arena`. */
+/* Adds "12,name:any" (common/after_spec.h) to those that the spec has; the list is in `arena`. */
 enum status spec_after_parse(struct spec *spec, struct arena *arena, const char *text,
                              struct err *err);
 /* "-5", "10": PRIORITY_MIN..PRIORITY_MAX. */
 enum status spec_priority_parse(const char *text, int32_t *priority, struct err *err);
-/* A name from the command: "python3 -u x/train.py" is "train", "/usr/bin/env" is "env". Never
- * empty. */
+/* Makes a name from the command: "python3 -u x/train.py" gives "train", "/usr/bin/env" gives "env".
+ * Never empty. */
 void spec_default_name(const struct msg_text_list *argv, char name[JOB_NAME_BYTES_MAX]);
-/* True: a name that the server takes. */
+/* Whether the server accepts the name. */
 bool spec_name_is_valid(const char *name);
 /* Makes the request, which borrows from `spec`. A value over a limit is an error. */
 enum status spec_request(const struct spec *spec, const char *request_id, const char *name,

@@ -14,11 +14,12 @@ struct stage_packed {
     uint32_t file_count;
 };
 
-/* Files, folders and symbolic links below `dir`, in the order of their names, without owner: the same
- * content gives the same archive. `.git` and `__pycache__` folders are left out.
+/* Packs files, folders and symbolic links below `dir`, ordered by name and without owners, so that
+ * equal content gives equal archives. `.git` and `__pycache__` folders are left out.
  *   STATUS_NOT_FOUND    there is no folder `dir`
  *   STATUS_TOO_BIG      more than STAGE_BYTES_MAX; `err` names the largest entry
  *   STATUS_UNSUPPORTED  a socket, device or FIFO
+ *   STATUS_LIBRARY      libarchive is not installed
  *   STATUS_IO, STATUS_MEMORY */
 enum status stage_pack(const char *dir, struct stage_packed *packed, struct err *err);
 

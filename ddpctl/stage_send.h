@@ -5,8 +5,9 @@
 #include "ddpctl/ctl.h"
 #include "ddpctl/stage_pack.h"
 
-/* Until the server has all of it on its disk; nothing is sent if it has it already. 0, or the exit
- * code of the error that was shown. After a lost connection it begins again, for at most 60 s. */
+/* Sends until the server has the whole archive on its disk; sends nothing if it has it already.
+ * Returns 0, or the exit code of the error that was shown. After a lost connection it starts again,
+ * for at most 60 s. */
 int stage_send(struct ctl *ctl, const struct stage_packed *packed);
 
 #endif

@@ -1,12 +1,12 @@
-/* `run --standalone`: a private rendezvous and launcherds as children, the job in the foreground;
- * in the end no process and no file is left.
+/* `run --standalone`: a private rendezvous and launcherds as children, the job in the foreground.
+ * At the end no process and no file is left.
  *
  * The directory is a fresh one under $TMPDIR (mode 0700, removed at the end), or --state-dir
  * (kept):
  *   rendezvous.sock, rendezvous/, rendezvous.log   the server: socket, state, log
  *   node0/, node0.log, node1/, ...                 each launcherd: state and logs of ranks, its log
  * With --log-dir the logs of ranks are there. Each node has GPUs of its own (standalone_gpus.h).
- * Meanwhile `ddpctl --server unix:DIR/rendezvous.sock status @last` works. */
+ * During the run `ddpctl --server unix:DIR/rendezvous.sock status @last` works. */
 #ifndef DDPCTL_STANDALONE_H
 #define DDPCTL_STANDALONE_H
 

@@ -1,5 +1,5 @@
-/* The GPUs of a private run: those of the machine, or of CUDA_VISIBLE_DEVICES, divided among its
- * nodes. launcherd counts them (--list-gpus), since it is what uses NVML. */
+/* The GPUs of a private run, those of the machine or of CUDA_VISIBLE_DEVICES, divided among its
+ * nodes. launcherd counts them (--list-gpus), because it uses NVML. */
 #ifndef DDPCTL_STANDALONE_GPUS_H
 #define DDPCTL_STANDALONE_GPUS_H
 
@@ -22,12 +22,12 @@ struct standalone_gpus {
 enum status standalone_gpus_find(struct standalone_gpus *gpus, const char *launcherd,
                                  const char *visible, struct err *err);
 
-/* What `launcherd --gpus` gets for node `node` of `nodes`, each with `workers` workers; "": no such
- * option. Where each worker can have a GPU, it gets one. Where not, the workers of one node share
- * them, and those of several nodes get none. */
+/* The value of `launcherd --gpus` for node `node` of `nodes`, each with `workers` workers; "": no
+ * such option. If there is a GPU for each worker, each gets one. If not, the workers of a single
+ * node share them, and those of several nodes get none. */
 void standalone_gpus_share(const struct standalone_gpus *gpus, uint32_t nodes, uint32_t workers,
                            uint32_t node, char *text, size_t text_bytes);
-/* Why workers share a GPU or have none, where there are GPUs; "": each has one. */
+/* Why workers share a GPU or have none although there are GPUs; "": each has one. */
 void standalone_gpus_explain(const struct standalone_gpus *gpus, uint32_t nodes, uint32_t workers,
                              char *text, size_t text_bytes);
 

@@ -1,4 +1,4 @@
-/* Makes a submit request of options, a job specification, and the environment. */
+/* Makes a submit request from options, a job specification, and the environment. */
 #ifndef DDPCTL_SUBMIT_H
 #define DDPCTL_SUBMIT_H
 
@@ -16,10 +16,10 @@ struct submission {
     char request_id[REQUEST_ID_CHARS + 1];
     char name[JOB_NAME_BYTES_MAX];
     char cwd[4096];
-    bool is_staged; /* `packed` is to be sent before `request` */
+    bool is_staged; /* `packed` must be sent before `request` */
     struct stage_packed packed;
     struct msg_submit request; /* borrows from here */
-    struct view_hidden hidden; /* of what run shows */
+    struct view_hidden hidden; /* what run does not show */
     char terminal_size[SUBMISSION_SIZE_BYTES];
 };
 

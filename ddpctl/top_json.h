@@ -1,4 +1,4 @@
-/* A picture of `ddpctl top` as one JSON object and a line feed. Pure but for the heap. */
+/* The content of `ddpctl top` as one JSON object and a line feed. Pure, apart from the heap. */
 #ifndef DDPCTL_TOP_JSON_H
 #define DDPCTL_TOP_JSON_H
 

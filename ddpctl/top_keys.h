@@ -1,4 +1,4 @@
-/* Keys out of the bytes that a terminal sends. Pure. */
+/* Decodes keys from the bytes that a terminal sends. Pure. */
 #ifndef DDPCTL_TOP_KEYS_H
 #define DDPCTL_TOP_KEYS_H
 
@@ -20,7 +20,8 @@ enum top_key {
     TOP_KEY_QUIT,
 };
 
-/* The first key of `bytes`; `*used` gets its length, at least 1. TOP_KEY_NONE: a key without a meaning here. */
+/* The first key in `bytes`; `*used` gets its length, at least 1. TOP_KEY_NONE: a key without
+ * meaning here. */
 enum top_key top_key_read(const char *bytes, size_t byte_count, size_t *used);
 
 #endif

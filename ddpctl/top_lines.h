@@ -1,4 +1,4 @@
-/* Lines of a picture for a terminal: cells of a fixed width, clipped at the columns. Pure. */
+/* Builds lines for a terminal from cells of fixed width, clipped at the right edge. Pure. */
 #ifndef DDPCTL_TOP_LINES_H
 #define DDPCTL_TOP_LINES_H
 
@@ -12,8 +12,8 @@ struct top_lines {
     uint32_t rows, columns; /* of the terminal */
     uint32_t row, column;   /* where the next cell begins */
     bool has_color;
-    bool is_plain;     /* no styles: it is no terminal */
-    const char *style; /* of the line at hand, to return to after a cell with its own; "" */
+    bool is_plain;     /* no styles: the output is no terminal */
+    const char *style; /* the current line's, restored after a cell with its own; "" */
 };
 
 #define TOP_BOLD "\x1b[1m"
@@ -23,11 +23,11 @@ struct top_lines {
 #define TOP_YELLOW "\x1b[33m"
 #define TOP_DIM "\x1b[2m"
 
-/* False: there is no row left, and nothing of this line is drawn. `style`: TOP_... or "". */
+/* False: no row is left, and nothing of this line is drawn. `style`: TOP_... or "". */
 bool top_line_begin(struct top_lines *lines, const char *style);
 void top_line_end(struct top_lines *lines);
-/* A cell of `width` columns, above 0 left-aligned, below 0 right-aligned, 0: as wide as the text. Text is
- * escaped; what does not fit is cut, with a ~ in its last column. A space follows. */
+/* A cell of `width` columns: above 0 left-aligned, below 0 right-aligned, 0: as wide as the text.
+ * Text is escaped. Text that does not fit is cut, with a ~ in the last column. A space follows. */
 void top_cell(struct top_lines *lines, int width, const char *text);
 /* The same in a colour, where there are colours. */
 void top_cell_in(struct top_lines *lines, int width, const char *color, const char *text);

@@ -1,4 +1,4 @@
-/* The order in which `ddpctl top` lists jobs and nodes. Pure but for the heap. */
+/* The order in which `ddpctl top` lists jobs and nodes. Pure, apart from the heap. */
 #ifndef DDPCTL_TOP_ORDER_H
 #define DDPCTL_TOP_ORDER_H
 

@@ -22,7 +22,7 @@ void top_row_slots_head(struct top_lines *lines);
 void top_row_slot(struct top_lines *lines, const struct top_view *view,
                   const struct slot_gauges *slot, bool is_chosen);
 
-/* NULL: that node has not shown any yet. */
+/* NULL: the node has sent none yet. */
 const struct node_gauges *top_gauges(const struct top_view *view, const char *node);
 
 #endif

@@ -1,7 +1,8 @@
-/* The picture of `ddpctl top`, and what keys do to it. Pure but for the heap: a snapshot, a state and a size in,
- * lines out; no more lines than rows, no line wider than the columns. Text from jobs and nodes is escaped.
+/* Draws `ddpctl top` and handles its keys. Pure, apart from the heap: a snapshot, a state and a
+ * size in, lines out. It never has more lines than rows, nor a line wider than the columns. Text
+ * from jobs and nodes is escaped.
  *
- *   overview   jobs above, nodes below; one of the two has the keys
+ *   overview   jobs above, nodes below; one of them has the focus
  *   a job      what it does, and its ranks with their GPUs
  *   a node     its load and its slots
  *   help */
@@ -32,32 +33,32 @@ struct top_view {
     uint64_t now_us;
     int64_t now_ms;
     uint32_t rows, columns;
-    bool is_terminal; /* keys work, so the chosen row and the keys are shown */
+    bool is_terminal; /* keys work, so the selected row and the keys are shown */
     bool has_color;
 };
 
-/* Where the keys are in a list. */
+/* The selection in a list. */
 struct top_place {
-    uint32_t at, first; /* the chosen row, the first one that is visible */
+    uint32_t at, first; /* the selected row, the first visible one */
 };
 
 /* Zero it. */
 struct top_state {
-    enum top_screen screen, below; /* `below`: what help lies over */
+    enum top_screen screen, below; /* `below`: the screen under the help */
     enum top_pane pane;
     uint32_t sorts[2];         /* of the jobs, of the nodes */
     struct top_place lists[2]; /* of the overview */
     struct top_place ranks, slots;
     char job[JOB_NAME_BYTES_MAX];   /* TOP_JOB: number, name or @last */
     char node[NODE_NAME_BYTES_MAX]; /* TOP_NODE */
-    bool job_is_fixed;              /* TOP_JOB is all that was asked for */
+    bool job_is_fixed;              /* only TOP_JOB was requested */
     bool is_over;
 };
 
 void top_key(struct top_state *state, const struct top_view *view, enum top_key key);
 /* Appends the lines, each with a line feed. */
 void top_draw(struct top_state *state, const struct top_view *view, struct buf *out);
-/* Calls `want` with each node whose gauges are on the picture, after top_draw. False from `want`: stop. */
+/* After top_draw, calls `want` for each node whose gauges are shown. If it returns false, stops. */
 void top_wanted(const struct top_state *state, const struct top_view *view,
                 bool (*want)(void *owner, const char *node), void *owner);
 

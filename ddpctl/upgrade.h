@@ -1,10 +1,9 @@
-/* What an upgrade of a cluster to the version of this ddpctl takes: which program comes after which, what each
- * step does to running jobs, and what speaks against it. Pure; verb_upgrade.c collects the facts and
- * shows the plan.
+/* Plans the upgrade of a cluster to the version of this ddpctl: the order of programs, what each step does to running
+ * jobs, and what makes it unsafe. Pure; verb_upgrade.c collects the facts and shows the plan.
  *
- * The order: a copy of the store, where its schema goes up; the servers, those that stand by first; the
- * nodes, one after another, those without jobs first; then clients elsewhere. Programs of neighbouring
- * protocols understand one another, so every mixture on the way works. */
+ * The order: a copy of the store, if its schema changes; the servers, standbys first; the nodes one after another,
+ * those without jobs first; then clients on other machines. Programs of neighbouring protocols understand one
+ * another, so every intermediate state works. */
 #ifndef DDPCTL_UPGRADE_H
 #define DDPCTL_UPGRADE_H
 
@@ -16,18 +15,18 @@
 
 #define UPGRADE_NOTES_MAX 64u
 
-/* What is there; texts are borrowed. */
+/* The present state; texts are borrowed. */
 struct upgrade_facts {
-    const char *version; /* of this ddpctl: where to */
+    const char *version; /* of this ddpctl: the target */
     uint32_t protocol, schema;
     const char *server_version, *server_name;
     uint32_t server_protocol, server_schema; /* 0: not known */
     bool store_is_low;
-    const struct part_server *servers; /* several on one etcd; none: the one of server_name */
+    const struct part_server *servers; /* several on one etcd; none: only the one of server_name */
     uint32_t server_count;
     const struct part_node *nodes; /* lost ones too */
     uint32_t node_count;
-    uint32_t jobs_running, jobs_moving; /* that start or restart now */
+    uint32_t jobs_running, jobs_moving; /* jobs_moving: those that are starting or restarting */
 };
 
 enum upgrade_kind {
@@ -40,21 +39,21 @@ enum upgrade_kind {
 
 struct upgrade_step {
     enum upgrade_kind kind;
-    const char *name, *version; /* version: what is there now; empty: not known */
-    bool stops_jobs;            /* else jobs do not notice */
+    const char *name, *version; /* version: the present one; empty: not known */
+    bool stops_jobs;            /* false: jobs are not affected */
 };
 
 struct upgrade_plan {
     const struct upgrade_facts *facts;
     struct upgrade_step *steps; /* [step_count]; room for upgrade_steps_max() */
     uint32_t step_count;
-    uint32_t problem_count, warning_count; /* of the notes that are kept */
+    uint32_t problem_count, warning_count; /* how many notes are kept */
     char problems[UPGRADE_NOTES_MAX][192]; /* why it is not safe */
     char warnings[UPGRADE_NOTES_MAX][192];
 };
 
 uint32_t upgrade_steps_max(const struct upgrade_facts *facts);
-/* Fills all of `plan` but `steps`, which is the caller's. */
+/* Fills all of `plan` except `steps`, which the caller provides. */
 void upgrade_make(struct upgrade_plan *plan, const struct upgrade_facts *facts);
 static inline bool upgrade_is_safe(const struct upgrade_plan *plan)
 {

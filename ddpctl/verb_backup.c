@@ -23,7 +23,7 @@ static void add(struct arguments *arguments, const char *name, const char *value
     arguments->items[arguments->count++] = value;
 }
 
-/* Does not come back, but for a failure. */
+/* Returns only after a failure. */
 static int run(struct ctl *ctl, const char *what)
 {
     const struct options *options = &ctl->options;

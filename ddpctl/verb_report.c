@@ -26,7 +26,7 @@ struct report_run {
     struct report_data data;
     struct metric_lines lines;
     struct report_events events;
-    bool more_events; /* behind the last answer */
+    bool more_events; /* after the last answer */
 };
 
 static int on_events(struct ctl *ctl, const struct msg *msg, void *context)

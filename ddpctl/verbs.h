@@ -28,25 +28,26 @@ int verb_why(struct ctl *ctl);
 int verb_http(struct ctl *ctl);
 int verb_top(struct ctl *ctl);
 
-/* Exit codes: CTL_OK, or that of the error that was shown. A job must be named; there are at most `most`
- * words. */
+/* These return CTL_OK, or the exit code of the error that was shown. verb_need_job: a job must be
+ * given. verb_too_many: there may be at most `most` words. */
 int verb_need_job(struct ctl *ctl);
-int verb_need_one_job(struct ctl *ctl); /* and no word more */
+int verb_need_one_job(struct ctl *ctl); /* and no other word */
 int verb_too_many(struct ctl *ctl, int most);
-int verb_check_job(struct ctl *ctl, const char *word); /* its form */
+int verb_check_job(struct ctl *ctl, const char *word); /* checks its form */
 
-/* add, list, remove, rotate: the words of `node` and `user` that are about keys. */
+/* Whether the word is about keys: add, list, remove, rotate, for `node` and `user`. */
 bool verb_key_is(const char *word);
 int verb_key_node(struct ctl *ctl);
 
-/* For these verbs: one request; the end of an output; before a view is drawn again, which wipes the last one
- * at a terminal. */
+/* For these verbs: sends one request; ends an output; prepares to redraw a view, which wipes the
+ * last one on a terminal. */
 int verb_ask(struct ctl *ctl, struct msg *msg, enum msg_type answer,
              int (*on_answer)(struct ctl *, const struct msg *, void *), void *context);
 int verb_done(struct ctl *ctl, struct buf *out);
 void verb_begin_picture(struct ctl *ctl, struct buf *out);
 void verb_pause_ms(long ms);
-/* Shows all jobs; or (array_job not 0) those of this array, also ended ones. `any_left`: one has not ended. */
+/* Shows all jobs, or (array_job not 0) those of this array, including ended ones. `any_left`: one
+ * of them has not ended. */
 int verb_list_once(struct ctl *ctl, uint64_t array_job, bool *any_left);
 #define VERB_WATCH_INTERVAL_MS 1000
 

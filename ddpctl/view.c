@@ -152,7 +152,7 @@ static void show_plain(struct view *view, const char *bytes, size_t byte_count, 
     const char *at, *end;
     size_t whole;
 
-    buf_add(&view->line, bytes, byte_count); /* behind an incomplete character */
+    buf_add(&view->line, bytes, byte_count); /* after an incomplete character */
     whole = whole_characters(&view->line);
     at = view->line.bytes;
     end = at + whole;

@@ -67,7 +67,7 @@ bool why_key_text(const char *key, int32_t *rank, struct buf *out);
 
 /* The failure that is shown in full; NULL: there is none. */
 const struct part_failure *why_shown(const struct why *why);
-/* The job runs, and no rank has told of progress for WHY_STILL_US, or one of them has not. */
+/* The job runs, but no rank, or one of them, has reported progress for WHY_STILL_US. */
 bool why_stands_still(const struct msg_why_info *info);
 /* Marks the ranks that the others wait for in `marks` [world], by the store alone; how many. */
 uint32_t why_blockers(const struct why *why, bool *marks, uint32_t world);

@@ -56,7 +56,7 @@ enum ddp_status ddp_fence(struct ddp *ddp, const char *folder, struct ddp_error 
 
 /* -- commit ------------------------------------------------------------------------------------ */
 
-/* "a/b": below the folder, and not above it. */
+/* Whether the name is below the folder: "a/b", without "..". */
 static bool is_below(const char *name)
 {
     const char *at = name;
@@ -115,7 +115,8 @@ static enum status move(const char *folder, const char *from, const char *to, st
     return status;
 }
 
-/* With the fence's lock held between the check and the rename, so that no newer owner commits there. */
+/* Holds the fence's lock from the check to the rename, so that no newer owner can commit between
+ * them. */
 static enum status commit(struct ddp *ddp, const char *from, const char *to, struct err *err)
 {
     enum status status;
@@ -162,6 +163,6 @@ enum ddp_status ddp_commit(struct ddp *ddp, uint64_t step, const char *from, con
     if (status != STATUS_OK)
         return result(status, &err, error);
     (void)ddp_committed(ddp, step, NULL);
-    (void)tell_now(ddp, NULL); /* the checkpoint stands, whether the launcher hears of it or not */
+    (void)tell_now(ddp, NULL); /* the checkpoint is committed in any case */
     return DDP_OK;
 }

@@ -72,7 +72,7 @@ void ddp_leave(struct ddp **out)
     if (!is_forked(ddp)) {
         (void)tell_now(ddp, NULL);
         fence_close(&ddp->fence);
-    } else if (ddp->fence.lock_fd >= 0) { /* the file of our life is the parent's */
+    } else if (ddp->fence.lock_fd >= 0) { /* the lock file of our life belongs to the parent */
         (void)close(ddp->fence.lock_fd);
         (void)close(ddp->fence.life_fd);
     }

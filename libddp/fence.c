@@ -14,7 +14,7 @@
 
 enum { TEXT_BYTES = 512, ID_CHARS = 16 };
 
-/* The lines of `.lock`. A version that knows the first alone writes and compares no other. */
+/* The lines of `.lock`. Older versions write and compare only the first. */
 struct owner {
     char name[FENCE_TEXT_BYTES];    /* "generation 2 of job 7 (0123456789abcdef)" */
     char job[FENCE_TEXT_BYTES];     /* "job 7 of CLUSTER"; "": no launcher, or not known */
@@ -57,7 +57,7 @@ static void read_owner(const struct fence *fence, struct owner *owner)
     (void)take_line(at, owner->process);
 }
 
-/* The lock that we hold is the one that others find. */
+/* Whether the lock file that we hold is still the one that others find. */
 static bool is_same_file(const struct fence *fence)
 {
     char path[FENCE_PATH_BYTES];
@@ -86,7 +86,7 @@ enum status fence_check(const struct fence *fence, struct err *err)
                    fence->owner);
 }
 
-/* The file that the owner of that name holds locked; "": the name has no number. */
+/* The path of the file that the owner of that name keeps locked; "": the name has no number. */
 static void life_path(const struct fence *fence, const char *name, char path[FENCE_PATH_BYTES])
 {
     const char *id = strrchr(name, '(');
@@ -97,7 +97,7 @@ static void life_path(const struct fence *fence, const char *name, char path[FEN
                        ID_CHARS, id + 1);
 }
 
-/* Whether some process holds the file locked. The file of one that is gone is removed. */
+/* Whether some process holds the file locked. Removes the file of a process that is gone. */
 static bool is_alive(const char *path)
 {
     const int fd = path[0] == '\0' ? -1 : open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -112,7 +112,7 @@ static bool is_alive(const char *path)
     return is_held;
 }
 
-/* Numbers of one job only grow, whatever the order in which its generations come here. */
+/* Generations of one job only grow, whatever the order in which they come here. */
 static bool is_later_generation(const struct owner *owner, const struct fence_claim *claim)
 {
     static const char word[] = "generation ";
@@ -128,7 +128,7 @@ static enum status check_owner(const struct fence *fence, const struct owner *ow
     bool lives;
 
     life_path(fence, owner->name, path);
-    lives = is_alive(path); /* removes what a dead one has left */
+    lives = is_alive(path); /* also removes the file of a dead one */
     if (job[0] != '\0' && strcmp(job, owner->job) == 0) {
         if (!is_later_generation(owner, claim))
             return STATUS_OK;
@@ -151,8 +151,7 @@ static enum status begin_life(struct fence *fence, const struct fence_claim *cla
     if (fence->life_fd < 0)
         return err_set(err, STATUS_IO, errno, "%s %.100s: cannot write there: %s", claim->what,
                        fence->folder, strerror(errno));
-    (void)flock(fence->life_fd,
-                LOCK_EX | LOCK_NB); /* without locks there, nobody sees that we live */
+    (void)flock(fence->life_fd, LOCK_EX | LOCK_NB); /* without locks nobody can see that we live */
     return STATUS_OK;
 }
 

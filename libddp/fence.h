@@ -1,8 +1,7 @@
-/* Who owns a folder of checkpoints. `.lock` in the folder names the owner, `.lock-<number of the owner>` is
- * locked as long as the owner lives.
- *
- * The last process that took the folder owns it, and an earlier owner is refused at its next commit.
- * Owner and commit are guarded by one lock. An owner of another job is left in place while it lives. */
+/* The owner of a checkpoint folder. `.lock` in the folder names the owner; the owner keeps
+ * `.lock-<its number>` locked as long as it lives. The last process that took the folder owns it,
+ * and an earlier owner is refused at its next commit. One lock guards both the owner's name and
+ * commits. A living owner from another job is not replaced. */
 #ifndef LIBDDP_FENCE_H
 #define LIBDDP_FENCE_H
 
@@ -20,29 +19,31 @@ struct fence {
     char owner[FENCE_TEXT_BYTES]; /* first line of the lock file while we own the folder */
     int lock_fd;
     char life_path[FENCE_PATH_BYTES];
-    int life_fd; /* locked as long as we live */
+    int life_fd; /* kept locked as long as we live */
 };
 
-/* Who takes the folder. */
+/* The process that wants the folder. */
 struct fence_claim {
     const char *job_id;  /* "": no launcher */
-    const char *cluster; /* whose server gave the job's number; "": no launcher */
+    const char *cluster; /* of the server that gave the job's id; "": no launcher */
     uint32_t generation;
-    bool takes_over;    /* also from a living owner of another job */
+    bool takes_over;    /* also takes it from a living owner of another job */
     const char *what;   /* the folder in messages: "--checkpoint-dir" */
-    const char *remedy; /* against another owner: "give another folder" */
+    const char *remedy; /* advice if another job owns it: "give another folder" */
 };
 
-/* Opens the lock file of the folder, which exists, and locks it. On failure all is closed. Errors:
- * STATUS_IO. */
+/* Opens the lock file of an existing folder, and this process's own lock. On failure everything is
+ * closed. Errors: STATUS_IO. */
 enum status fence_open(struct fence *fence, const char *folder, const char *what, struct err *err);
 /* This process is no longer seen as a living owner. */
 void fence_close(struct fence *fence);
-/* The lock that guards the owner's name and each commit; held for moments. Errors: STATUS_IO. */
+/* Takes the lock that guards the owner's name and each commit; held only briefly. Errors:
+ * STATUS_IO. */
 enum status fence_lock(const struct fence *fence, struct err *err);
 void fence_unlock(const struct fence *fence);
-/* With the lock held: makes this process the owner. Errors: STATUS_BUSY (the owner is of another job, and
- * lives), STATUS_CONFLICT (it is a later generation of this job), STATUS_IO, STATUS_SYSTEM. */
+/* With the lock held: makes this process the owner. Errors: STATUS_BUSY (the owner is a living
+ * process of another job), STATUS_CONFLICT (the owner is a later generation of this job),
+ * STATUS_IO, STATUS_SYSTEM. */
 enum status fence_take(struct fence *fence, const struct fence_claim *claim, struct err *err);
 /* With the lock held: whether this process still owns the folder. Errors: STATUS_CONFLICT. */
 enum status fence_check(const struct fence *fence, struct err *err);

@@ -1,4 +1,4 @@
-/* The handle, and what the files of the library share. */
+/* The handle, and functions that the library's files share. */
 #ifndef LIBDDP_INTERNAL_H
 #define LIBDDP_INTERNAL_H
 
@@ -19,31 +19,32 @@ struct ddp {
     struct ddp_place place; /* never changes */
     pid_t pid;              /* of the process that opened it */
     locale_t c_locale;
-    /* Set when the shim has said so. The time of the kill first, so that who sees the stop sees it. */
+    /* Set when the shim announces a stop. The time of the kill is set first, so that whoever sees
+     * the stop also sees the time. */
     _Atomic uint64_t kill_at_us; /* on CLOCK_BOOTTIME */
     atomic_bool is_stopping, is_link_closed;
-    atomic_bool stop_saved; /* ddp_should_checkpoint has answered for the stop */
+    atomic_bool stop_saved; /* ddp_should_checkpoint has returned 1 for the stop */
 
-    /* `lock` covers these; it is held for moments. */
+    /* Guarded by `lock`, which is held only briefly. */
     pthread_mutex_t lock;
     struct link link;
     bool is_joining, has_world;
-    bool has_joined; /* a ddp_join has returned the world: any call may have received it before */
+    bool has_joined; /* a ddp_join has returned the world, which any call may have received */
     uint32_t blob_bytes;
     uint8_t blob[BLOB_BYTES_MAX];
-    struct ddp_progress progress; /* `doing` points into the next */
+    struct ddp_progress progress; /* `doing` points into the next field */
     char doing[DOING_BYTES_MAX];
     struct wire_times times;
     bool tells_later; /* the shim knows fields of version 2 */
     uint64_t committed_step, told_step, committed_us, reported_us;
-    bool is_unsent; /* `progress` has not left */
+    bool is_unsent; /* `progress` has not been sent */
 
-    /* `store_lock` covers these; it is held through waits. */
+    /* Guarded by `store_lock`, which is held during waits. */
     pthread_mutex_t store_lock;
     struct store store;
     uint64_t gather_count, broadcast_count;
-    bool is_gathering;  /* it has added its part, and waits for the others */
-    bool is_store_lost; /* in the middle of a call of all ranks */
+    bool is_gathering;  /* this rank has entered and waits for the others */
+    bool is_store_lost; /* the connection failed in the middle of a call of all ranks */
 
     pthread_mutex_t fence_lock;
     struct fence fence;
@@ -61,23 +62,23 @@ bool is_forked(const struct ddp *ddp);
 
 /* -- report.c -- */
 
-/* With the lock held: reads what the shim has sent, and sends what has waited. */
+/* With the lock held: reads messages from the shim and sends what is queued. */
 enum status pump(struct ddp *ddp, struct err *err);
-/* With the lock held: adds a frame and sends what the socket takes. Frees the frame. */
+/* With the lock held: queues a frame and sends what the socket takes. Frees the frame. */
 enum status send_frame(struct ddp *ddp, struct buf *frame, struct err *err);
 /* Without the lock: waits for the shim's socket at most `ms`. */
 void wait_link(const struct ddp *ddp, short events, int ms);
-/* Tells the newest progress and checkpoint, waiting a second at most. */
+/* Sends the newest progress and checkpoint, waiting a second at most. */
 enum status tell_now(struct ddp *ddp, struct err *err);
 
 /* -- stop.c -- */
 
-/* A signal was caught that asks for the end. */
+/* Whether a signal that asks for a stop has been caught. */
 bool stop_is_caught(void);
 
 /* -- together.c -- */
 
-/* All ranks: gives rank 0's bytes to all through the store, of any size up to `room`. */
+/* All ranks: copies rank 0's bytes to all through the store; any size up to `room`. */
 enum status share(struct ddp *ddp, void *bytes, size_t *byte_count, size_t room,
                   const struct store_limit *limit, struct err *err);
 

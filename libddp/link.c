@@ -10,7 +10,7 @@
 
 enum {
     READ_BYTES = 4096,
-    READS_MAX = 64 /* in one call: a shim that never stops is read in turns */
+    READS_MAX = 64 /* in one call: a shim that sends without pause must not keep us here */
 };
 
 static enum status closed(struct link *link, struct err *err)
@@ -104,7 +104,7 @@ enum status link_read(struct link *link,
         if (n <= 0)
             return closed(link, err);
         if (link->broken.text[0] != '\0')
-            continue; /* read, so that the shim need not keep it */
+            continue; /* read and dropped, so that the shim need not keep it */
         buf_add(&link->in, bytes, (size_t)n);
         if (link->in.failed)
             return err_set(err, STATUS_MEMORY, 0, "no memory for a message of the shim");

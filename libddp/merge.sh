@@ -1,5 +1,5 @@
 #!/bin/sh
-# An archive of one object, in which what is hidden is local: merge.sh ARCHIVE FOLDER OBJECT...
+# Makes an archive of one object in which hidden symbols are local: merge.sh ARCHIVE FOLDER OBJECT...
 set -eu
 
 archive=$1

@@ -11,7 +11,7 @@ struct numbers {
     uint64_t job_id, generation, shim_fd, checkpoint_step;
 };
 
-/* `*value` stays where the variable is not set. */
+/* `*value` is unchanged if the variable is not set. */
 static enum status read_number(const char *name, uint64_t max, uint64_t *value, struct err *err)
 {
     const char *text = getenv(name); /* NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile */

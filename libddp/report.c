@@ -1,4 +1,4 @@
-/* What goes to the shim, and what comes from it. */
+/* Sending to the shim and receiving from it. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +41,7 @@ enum status send_frame(struct ddp *ddp, struct buf *frame, struct err *err)
     if (!frame->failed)
         buf_add(&ddp->link.out, frame->bytes, frame->byte_count);
     if (frame->failed || ddp->link.out.failed) {
-        ddp->link.out.failed = false; /* it was not added, and what is there is whole */
+        ddp->link.out.failed = false; /* the frame was not added; the queue has only whole frames */
         status = err_set(err, STATUS_MEMORY, 0, "no memory for a message to the shim");
     }
     buf_free(frame);
@@ -60,7 +60,7 @@ static bool is_told(const struct ddp *ddp)
     return !ddp->is_unsent && ddp->told_step == ddp->committed_step;
 }
 
-/* With the lock held. What is in `out` goes first; then one report at a time. */
+/* With the lock held: sends what is queued first, then one report at a time. */
 static enum status tell(struct ddp *ddp, struct err *err)
 {
     enum status status = pump(ddp, err);
@@ -99,7 +99,7 @@ enum status tell_now(struct ddp *ddp, struct err *err)
     return status == STATUS_CLOSED || status == STATUS_MEMORY ? status : STATUS_OK;
 }
 
-/* With the lock held. True: it is to leave at once. */
+/* With the lock held. True: send it at once. */
 static bool take_progress(struct ddp *ddp, const struct ddp_progress *progress)
 {
     const bool is_last = progress->steps > 0 && progress->step >= progress->steps;

@@ -19,7 +19,7 @@
 enum { SLICE_MS = 200, BACKOFF_FIRST_MS = 10, BACKOFF_MAX_MS = 500 };
 
 #define CONNECT_US 300000000u /* at most, as PyTorch's client */
-#define ANSWER_US 30000000u   /* what is no wait is answered at once, or not at all */
+#define ANSWER_US 30000000u   /* requests that need not wait are answered at once or not at all */
 #define MAGIC 0x3C85F7CEu
 
 enum command {
@@ -56,13 +56,13 @@ static struct store_limit at_most(const struct store_limit *limit, uint64_t us)
                                 limit->is_stopped};
 }
 
-/* For what is no wait: a short limit of the caller must not cut an answer off. */
+/* For requests that need not wait: a short limit of the caller must not interrupt the answer. */
 static struct store_limit for_answer(const struct store_limit *limit)
 {
     return (struct store_limit){mono_us() + ANSWER_US, limit->is_stopped};
 }
 
-/* Waits for the socket, or with fd -1 for time alone, at most `most_ms`. True: it is ready. */
+/* Waits at most `most_ms` for the socket; fd -1: just waits. True: it is ready. */
 static bool wait_ready(int fd, short events, const struct store_limit *limit, int most_ms)
 {
     const uint64_t now_us = mono_us();
@@ -190,7 +190,7 @@ static void begin(struct store *store, enum command command)
     add_number(&store->out, command, 1);
 }
 
-/* The request was answered, or the connection is of no use any more. */
+/* The request was answered, or the connection cannot be used any more. */
 static enum status finish(struct store *store, enum status status)
 {
     if (status != STATUS_OK)
@@ -336,7 +336,7 @@ static enum status timed_out(const char *key, struct err *err)
     return err_set(err, STATUS_TIMEOUT, 0, "the key %.100s did not come in time", key);
 }
 
-/* One question, for a limit that is over already. */
+/* Asks once, for a limit that has already passed. */
 static enum status check(struct store *store, const char *key, const struct store_limit *limit,
                          struct err *err)
 {
@@ -369,10 +369,10 @@ enum status store_wait(struct store *store, const char *key, const struct store_
                          (unsigned)answer);
     if (status == STATUS_TIMEOUT)
         (void)timed_out(key, err);
-    return finish(store, status); /* with the connection ends the wait */
+    return finish(store, status); /* closing the connection ends the wait */
 }
 
-/* Reads a value that has no room, so that the next answer can be read. */
+/* Reads and drops a value that does not fit, so that the next answer can be read. */
 static enum status pass_over(struct store *store, uint64_t byte_count,
                              const struct store_limit *limit, struct err *err)
 {

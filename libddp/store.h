@@ -1,5 +1,5 @@
-/* A client of the c10d store (docs/c10d-store.md), one connection. Blocking, with a time limit. Not
- * locked: the caller's lock covers it. */
+/* A client of the c10d store (docs/c10d-store.md) with one connection. Blocking, with a time limit.
+ * Not locked: the caller's lock protects it. */
 #ifndef LIBDDP_STORE_H
 #define LIBDDP_STORE_H
 
@@ -25,21 +25,23 @@ struct store {
 };
 
 void store_close(struct store *store);
-/* Connects to MASTER_ADDR:MASTER_PORT unless it is connected; tries again while nobody listens there.
+/* Connects to MASTER_ADDR:MASTER_PORT unless it is connected; retries while nobody listens there.
  * Errors: STATUS_UNSUPPORTED (they are not set), STATUS_TIMEOUT, STATUS_CLOSED, STATUS_IO. */
 enum status store_connect(struct store *store, const struct store_limit *limit, struct err *err);
 
-/* All of these need a connection, and close it when they fail: what the answer would have been is not
- * known then. Keys are without the slash that goes before them on the wire. Errors: STATUS_CLOSED,
- * STATUS_IO, STATUS_TIMEOUT, STATUS_BAD_INPUT (not a store's answer), STATUS_MEMORY. */
+/* All of these need a connection. They close it when they fail, since the pending answer could be
+ * taken for that of the next request. Keys are given without the "/" that precedes them on the
+ * wire. Errors: STATUS_CLOSED, STATUS_IO, STATUS_TIMEOUT, STATUS_BAD_INPUT (not a store's answer),
+ * STATUS_MEMORY. */
 enum status store_set(struct store *store, const char *key, const void *bytes, size_t byte_count,
                       const struct store_limit *limit, struct err *err);
 enum status store_add(struct store *store, const char *key, int64_t addend, int64_t *sum,
                       const struct store_limit *limit, struct err *err);
-/* STATUS_TIMEOUT: the key did not come. */
+/* Waits for the key. STATUS_TIMEOUT: it was not set in time. */
 enum status store_wait(struct store *store, const char *key, const struct store_limit *limit,
                        struct err *err);
-/* Of a key that is there. `*byte_count`: in, the room; out, the size. STATUS_TOO_BIG keeps the connection. */
+/* Reads a key that exists. `*byte_count`: in: the room; out: the size. STATUS_TOO_BIG keeps the
+ * connection. */
 enum status store_get(struct store *store, const char *key, void *bytes, size_t *byte_count,
                       const struct store_limit *limit, struct err *err);
 enum status store_delete(struct store *store, const char *key, const struct store_limit *limit,

@@ -1,4 +1,4 @@
-/* What all ranks do together, through the store. Only commands that every 2.x store has. */
+/* Calls of all ranks, through the store. They use only commands that every 2.x store has. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void make_key(char key[KEY_BYTES], const char *what, uint64_t number, con
     (void)snprintf(key, KEY_BYTES, "libddp/%s/%" PRIu64 "%s", what, number, more);
 }
 
-/* Adds one rank and its vote; the last rank says how many votes there were. */
+/* Adds one rank and its vote. The last rank publishes how many votes there were. */
 static enum status enter(struct ddp *ddp, uint32_t vote, const struct store_limit *limit,
                          struct err *err)
 {
@@ -37,11 +37,11 @@ static enum status enter(struct ddp *ddp, uint32_t vote, const struct store_limi
         status = store_set(&ddp->store, all, text, strlen(text), limit, err);
     }
     ddp->is_gathering = status == STATUS_OK;
-    ddp->is_store_lost = status != STATUS_OK; /* nobody knows whether we were counted */
+    ddp->is_store_lost = status != STATUS_OK; /* unknown whether this rank was counted */
     return status;
 }
 
-/* All have entered this one, so nobody needs the keys of the one before. */
+/* All ranks have entered this barrier, so the keys of the one before can be deleted. */
 static void forget_last(struct ddp *ddp, const struct store_limit *limit)
 {
     char key[KEY_BYTES], all[KEY_BYTES];
@@ -54,7 +54,7 @@ static void forget_last(struct ddp *ddp, const struct store_limit *limit)
         (void)store_delete(&ddp->store, all, limit, NULL);
 }
 
-/* Waits until all ranks are here; `*votes` (may be NULL): how many had a vote. */
+/* Waits until all ranks have entered; `*votes` (may be NULL): how many voted. */
 static enum status gather(struct ddp *ddp, uint32_t vote, uint32_t *votes,
                           const struct store_limit *limit, struct err *err)
 {
@@ -187,7 +187,7 @@ enum ddp_status ddp_broadcast(struct ddp *ddp, void *bytes, size_t byte_count, d
 
 /* -- keys of the program ----------------------------------------------------------------------- */
 
-/* With the store's lock, which it leaves held. */
+/* Takes the store's lock and leaves it held. */
 static enum status begin_key(struct ddp *ddp, const char *key, double limit_s,
                              struct store_limit *limit, struct err *err)
 {

@@ -26,7 +26,7 @@ static size_t skip_space(const char *json, size_t at, size_t end)
     return at;
 }
 
-/* Behind the string that begins at `at`. */
+/* The index after the string that begins at `at`. */
 static size_t skip_string(const char *json, size_t at)
 {
     for (at++; json[at] != '"'; at++)
@@ -34,7 +34,7 @@ static size_t skip_string(const char *json, size_t at)
     return at + 1;
 }
 
-/* Behind the value that begins at `at`. */
+/* The index after the value that begins at `at`. */
 static size_t skip_value(const char *json, size_t at, size_t end)
 {
     uint32_t depth = 0;
@@ -64,8 +64,8 @@ static bool is_name(const struct text *text, const char *name)
            memcmp(text->bytes + 1, name, text->byte_count - 2) == 0;
 }
 
-/* The value of the member `name` of the object. Errors: STATUS_BAD_INPUT (there is none, or there are
- * several, or a key is written with escapes, which could hide one). */
+/* Finds the value of the member `name`. Errors: STATUS_BAD_INPUT (there is none, or several, or a
+ * key is written with escapes, which could hide one). */
 static enum status find(const struct text *object, const char *name, struct text *value,
                         struct err *err)
 {
@@ -186,7 +186,7 @@ enum status wire_decode(const char *json, size_t byte_count, struct wire_message
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-/* A frame's head is written when its payload is there. */
+/* A frame's head is written when its payload is complete. */
 static size_t begin(struct buf *out)
 {
     static const char head[FRAME_HEAD_BYTES];
@@ -216,7 +216,7 @@ void wire_add_join(struct buf *out, uint32_t rank, uint32_t generation, const vo
     end(out, at);
 }
 
-/* The protocol has neither NaN nor infinity. */
+/* JSON has neither NaN nor infinity. */
 static double fit(double value, double least, double other)
 {
     return isfinite(value) && value >= least && value <= 1e300 ? value : other;
@@ -296,7 +296,8 @@ void wire_add_progress(struct buf *out, const struct ddp_place *place,
     end(out, at);
 }
 
-/* One character of at most four bytes; a quote, a backslash or a control character as JSON has it. */
+/* Adds one character of at most four bytes, with JSON's escapes for quotes, backslashes and control
+ * characters. */
 static void add_character(struct buf *out, const char *text, size_t byte_count)
 {
     const unsigned char c = (unsigned char)text[0];
@@ -321,7 +322,7 @@ void wire_add_error(struct buf *out, const char *text)
         if (step > 0)
             add_character(out, text + i, step);
         else if (utf8_next(text + i, length - i) > 0)
-            break; /* whole, and cut here */
+            break; /* the next whole character does not fit */
         else
             buf_add(out, "?", 1);
         i += step > 0 ? step : 1;

@@ -1,5 +1,5 @@
-/* The messages between a worker and its shim, as bytes: those of common/msg.h that a worker sends and
- * gets, without cJSON. Pure but for the heap of struct buf. */
+/* The messages between a worker and its shim as bytes: those of common/msg.h that a worker sends
+ * and receives, without cJSON. Pure, apart from the heap of struct buf. */
 #ifndef LIBDDP_WIRE_H
 #define LIBDDP_WIRE_H
 
@@ -13,7 +13,7 @@
 #include "libddp/ddp.h"
 
 enum wire_kind {
-    WIRE_OTHER, /* of a later version, or none of a worker's: passed over */
+    WIRE_OTHER, /* of a later version, or not for workers: skipped */
     WIRE_WORLD,
     WIRE_STOP,
 };
@@ -27,26 +27,27 @@ struct wire_message {
     uint64_t kill_at_us; /* STOP: on CLOCK_BOOTTIME */
 };
 
-/* Decodes the payload of one frame. Fields that are not known are passed over. Errors: STATUS_BAD_INPUT,
+/* Decodes the payload of one frame. Unknown fields are skipped. Errors: STATUS_BAD_INPUT,
  * STATUS_TOO_BIG. */
 enum status wire_decode(const char *json, size_t byte_count, struct wire_message *message,
                         struct err *err);
 
-/* Microseconds of what a caller says; 0 for what is no time. */
+/* Converts a caller's seconds to microseconds; 0 for invalid values. */
 uint64_t wire_us(double seconds);
 
-/* Each adds a whole frame; buf->failed tells a want of memory. */
+/* Each appends a whole frame; buf->failed: no memory. */
 void wire_add_join(struct buf *out, uint32_t rank, uint32_t generation, const void *blob,
                    size_t blob_bytes);
-/* Of this generation: how many steps were timed, and what they took. */
+/* Totals of this generation: how many steps were timed, and their times. */
 struct wire_times {
     uint64_t steps, step_us, data_us, compute_us, update_us, wait_us;
 };
-/* `times` NULL: for a shim of version 1, which does not know what came later. `c_locale`: where a number has a point. Values that the protocol has no room for are made to fit. */
+/* `times` NULL: the shim speaks version 1, which has no later fields. `c_locale`: a locale whose
+ * decimal separator is a point. Values out of the protocol's range are clamped. */
 void wire_add_progress(struct buf *out, const struct ddp_place *place,
                        const struct ddp_progress *progress, const struct wire_times *times,
                        uint64_t checkpoint_step, locale_t c_locale);
-/* The text is cut after TAIL_BYTES_MAX - 1 bytes; what is no UTF-8 becomes '?'. */
+/* The text is cut after TAIL_BYTES_MAX - 1 bytes; invalid UTF-8 becomes '?'. */
 void wire_add_error(struct buf *out, const char *text);
 
 #endif

@@ -1,7 +1,9 @@
 /* A worker that is started before it has a place: on a spare node of a job (docs/elastic.md). Its launcher has set DDP_WARM_FD, a
- * socket. The worker loads what any rank needs, writes one byte there and waits. Then it gets its place: one byte,
+ * socket. The worker loads what any rank needs, writes one byte there, 'a', and waits. Then it gets its place: one byte,
  * and with it, as SCM_RIGHTS, five descriptors: stdin, stdout, stderr, the socket to its shim, and a file
- * with the whole environment, "NAME=value" with a NUL after each. From there on it is as if it had been started with these. */
+ * with the whole environment, "NAME=value" with a NUL after each. It takes them and writes 't'. From there on it is as if it had been
+ * started with these. A worker that has not written 't' within 5 s is killed. One whose first byte is another one ('r', of earlier
+ * versions) need not write it. */
 #ifndef WORKER_WARM_H
 #define WORKER_WARM_H
 

@@ -295,7 +295,7 @@ enum status address_connect(const char *address, int *fd, struct err *err)
                                     : connect_to_tcp(address, fd, err);
 }
 
-/* Removes the file at `path` if it is a socket on which nobody answers. */
+/* Removes the file at `path` if it is a socket that nobody listens on. */
 static enum status remove_stale(const char *path, const struct sockaddr_un *resolved,
                                 struct err *err)
 {
@@ -322,8 +322,8 @@ static enum status remove_stale(const char *path, const struct sockaddr_un *reso
     return STATUS_OK;
 }
 
-/* The file never has more rights than `mode`: Linux creates it with those of the inode of the
- * socket, less the umask (unix_bind); chmod then restores the rights that the umask removed. */
+/* The file never has more permissions than `mode`. Linux creates it with the permissions of the
+ * socket's inode less the umask (unix_bind); chmod then restores those that the umask removed. */
 static enum status bind_path(int fd, const char *path, int mode, const struct sockaddr_un *resolved,
                              struct stat *made, struct err *err)
 {
@@ -343,8 +343,8 @@ static enum status bind_path(int fd, const char *path, int mode, const struct so
     return STATUS_OK;
 }
 
-/* Holds a lock on the directory: of two processes that start at the same time, neither then removes
- * the fresh socket of the other. */
+/* Holds a lock on the directory, so that of two processes that start at the same time neither
+ * removes the fresh socket of the other. */
 static enum status listen_locked(const char *path, int mode, const struct sockaddr_un *resolved,
                                  int *fd, struct stat *made, struct err *err)
 {
@@ -388,9 +388,10 @@ bool address_is_local(const struct sockaddr_storage *resolved)
            is_loopback(resolved);
 }
 
-/* The address of a name of this machine. Distributions give the host name a loopback address
- * (Debian: 127.0.1.1 in /etc/hosts), on which no other machine can reach us: others go first, and
- * such a one alone is refused. Blocks for as long as the resolver takes. */
+/* Resolves a name of this machine. Distributions give the host name a loopback address (Debian:
+ * 127.0.1.1 in /etc/hosts), which other machines cannot reach. So other addresses are preferred,
+ * and a name that has only a loopback address is refused. Blocks for as long as the resolver
+ * takes. */
 static enum status resolve_own_name(const char *address, const char *host, in_port_t port,
                                     struct sockaddr_storage *resolved, socklen_t *byte_count,
                                     struct err *err)

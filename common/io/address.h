@@ -1,5 +1,6 @@
 /* Sockets by address: "unix:PATH" or "HOST:PORT", where HOST is a loopback address or localhost.
- * Blocking, but local. Every descriptor is close-on-exec and does not block. */
+ * These calls block, but only for local work. Every descriptor is close-on-exec and
+ * non-blocking. */
 #ifndef COMMON_IO_ADDRESS_H
 #define COMMON_IO_ADDRESS_H
 
@@ -15,11 +16,11 @@
 #define ADDRESS_UNIX_PREFIX "unix:"
 
 bool address_is_unix(const char *address);
-/* "unix:PATH": PATH. */
+/* The PATH of an address "unix:PATH". */
 const char *address_path(const char *address);
 
-/* "HOST:PORT" or "[HOST]:PORT" into its parts; `port` is in network order, 0 allowed. False: not of
- * that form (an IPv6 address needs brackets), or HOST does not fit in `host_bytes` with its NUL. */
+/* Splits "HOST:PORT" or "[HOST]:PORT"; `port` is in network order and may be 0. False: malformed
+ * (an IPv6 address needs brackets), or HOST does not fit in `host_bytes` with its NUL. */
 bool address_split_tcp(const char *address, char *host, size_t host_bytes, in_port_t *port);
 /* Resolves HOST:PORT ("[::1]:0", "localhost:7400").
  *   STATUS_BAD_INPUT  not of that form
@@ -27,10 +28,10 @@ bool address_split_tcp(const char *address, char *host, size_t host_bytes, in_po
 enum status address_parse_tcp(const char *address, const char *verb,
                               struct sockaddr_storage *resolved, socklen_t *byte_count,
                               struct err *err);
-/* HOST:PORT whose HOST is localhost or a numeric loopback address: nobody outside this machine hears
- * what is said there. */
+/* Whether HOST is localhost or a numeric loopback address, so that nobody outside this machine can
+ * listen in. */
 bool address_is_loopback(const char *address);
-/* Whether only this machine reaches it: a loopback address. */
+/* Whether it is a loopback address. */
 bool address_is_local(const struct sockaddr_storage *resolved);
 /* "127.0.0.1:5000", "[::1]:5000" into `text` of `text_bytes`. */
 void address_format_tcp(const struct sockaddr_storage *resolved, char *text, size_t text_bytes);

@@ -1,8 +1,7 @@
 /* The states of a connection:
  *   open
- *   closing   conn_close was called. What is queued is written, our side is shut down, then the
- *             end of the peer is awaited for a moment, so that a reset does not destroy what it
- *             has not read
+ *   closing   conn_close was called. Queued bytes are written, our side is shut down, then we wait a moment for
+ *             the peer's end, because a reset could destroy bytes that the peer has not read yet
  *   finished  the handles are being closed; on_closed follows
  * When the peer closes, breaks or is too slow, open goes to finished at once. */
 #include "common/io/conn.h"
@@ -77,7 +76,7 @@ static void on_deadline(uv_timer_t *timer)
     struct conn *conn = timer->data;
     char text[160];
 
-    if (conn->closing || conn->broken) { /* the time for closing is over */
+    if (conn->closing || conn->broken) { /* the time limit for closing is over */
         conn_drop(conn, STATUS_CLOSED, "the peer closed the connection");
         return;
     }
@@ -111,7 +110,7 @@ static void on_shut_down(uv_shutdown_t *request, int code)
     arm(conn, LINGER_TIMEOUT_US);
 }
 
-/* Tells the peer that our end of the stream is meant, not an attacker's cut. */
+/* Tells the peer that this end of the stream is intended, not an attacker's truncation. */
 static void end_tls(struct conn *conn)
 {
     struct buf wire = {0};
@@ -155,7 +154,7 @@ void conn_deadline(struct conn *conn, uint64_t timeout_us, const char *what)
     arm(conn, timeout_us);
 }
 
-/* A write failed. The peer may have sent the reason before: that is still read, until its end. */
+/* A write failed. The peer may have sent the reason before, so we still read to the end. */
 static void break_off(struct conn *conn)
 {
     if (conn->closing) {
@@ -254,7 +253,7 @@ static enum status write_secure(struct conn *conn, struct buf *plain, struct err
     return status;
 }
 
-/* We speak the version that our hello says, which may be an earlier one than we could. */
+/* From now on we speak the version in our hello, which may be earlier than our latest. */
 static void take_own_version(struct conn *conn, const struct msg *msg)
 {
     uint32_t said = msg_hello_protocol(msg);
@@ -358,7 +357,7 @@ static void take_bytes(struct conn *conn, const char *bytes, size_t byte_count)
         buf_free(&conn->in); /* a large frame is rare */
 }
 
-/* The handshake is over: what waited for it is sent. */
+/* The handshake is over: sends what has waited for it. */
 static void send_unsent(struct conn *conn)
 {
     struct buf plain = conn->unsent;
@@ -368,7 +367,7 @@ static void send_unsent(struct conn *conn)
         (void)write_secure(conn, &plain, NULL); /* a failure closes the connection */
 }
 
-/* Bytes of a TLS session. The alert of one that failed is still written. */
+/* Takes bytes of a TLS session. If the session fails, its alert is still written. */
 static void take_secure_bytes(struct conn *conn, const char *bytes, size_t byte_count)
 {
     const bool was_ready = tls_is_ready(conn->tls);
@@ -412,7 +411,7 @@ static void on_ended(struct conn *conn, int code)
     if (conn->closing) {
         (void)uv_read_stop(&conn->handle.stream);
         if (conn->shut_down)
-            finish(conn); /* if not, when everything is written, or at the time-out */
+            finish(conn); /* otherwise when everything is written, or at the time-out */
         return;
     }
     if (code != UV_EOF)

@@ -43,15 +43,15 @@ struct conn {
         uv_pipe_t pipe;
         uv_tcp_t tcp;
     } handle;
-    uv_timer_t deadline; /* of the owner; while closing, ours */
+    uv_timer_t deadline; /* the owner's; while closing, ours */
     uv_shutdown_t shutdown;
     struct buf in;
     struct arena arena;
     struct tls *tls;                /* NULL: plain. See conn_secure */
-    struct buf unsent;              /* frames that wait for the end of the TLS handshake */
+    struct buf unsent;              /* frames that wait until the TLS handshake is over */
     size_t handshake_bytes;         /* received before that */
-    size_t payload_max;             /* of frames that the peer may send */
-    struct msg_protocols protocols; /* as the hellos of both sides say */
+    size_t payload_max;             /* limit for frames of the peer */
+    struct msg_protocols protocols; /* as negotiated by the hellos of both sides */
     const struct conn_handlers *handlers;
     void *owner; /* for the owner's use */
     size_t queued_bytes;
@@ -59,7 +59,7 @@ struct conn {
     uint64_t deadline_us;
     char deadline_what[64];
     bool closing;
-    bool broken;     /* writes fail; what the peer sent before is still read */
+    bool broken;     /* writes fail; bytes that the peer sent earlier are still read */
     bool peer_ended; /* nothing more will be read */
     bool shut_down;  /* everything is written, and our side is shut down */
     enum status close_status;
@@ -82,15 +82,15 @@ enum status conn_open_fd(struct conn *conn, uv_loop_t *loop, int fd, size_t payl
 enum status conn_open_to(struct conn *conn, uv_loop_t *loop, const char *address,
                          size_t payload_max, const struct conn_handlers *handlers, struct err *err);
 
-/* Puts TLS between the frames and the socket. Call it right after a conn_open_* that succeeded, once.
- * A client's handshake begins at once; messages that are sent before it is over are queued, and
- * none is delivered. A handshake that fails, or that takes more than CONN_HANDSHAKE_BYTES_MAX,
- * closes the connection: on_closed gets STATUS_REFUSED (the key) or STATUS_BAD_INPUT. Its time is
- * limited by the owner's conn_deadline. `context` must outlive the connection. */
+/* Adds TLS between the frames and the socket. Call it once, right after a successful conn_open_*. A
+ * client's handshake begins at once. Until it is over, outgoing messages are queued and none is
+ * delivered. If it fails, or takes more than CONN_HANDSHAKE_BYTES_MAX, the connection closes:
+ * on_closed gets STATUS_REFUSED (the key) or STATUS_BAD_INPUT. The owner's conn_deadline limits its
+ * time. `context` must outlive the connection. */
 enum status conn_secure(struct conn *conn, struct tls_context *context, struct err *err);
-/* The peer has proved that it has the key of conn_identity. False without TLS. */
+/* Whether the peer has proved that it has the key of conn_identity. False without TLS. */
 bool conn_is_proved(const struct conn *conn);
-/* On a server's side, once proved: the peer's identity, see common/key.h. Else "". */
+/* On the server's side, once proved: the peer's identity (common/key.h). Otherwise "". */
 const char *conn_identity(const struct conn *conn);
 
 /* Encode, write or queue. A message over its limits is STATUS_TOO_BIG or STATUS_BAD_INPUT
@@ -98,18 +98,19 @@ const char *conn_identity(const struct conn *conn);
  * slowly, and the connection closes now. In every case on_closed comes only later, from the loop.
  */
 enum status conn_send(struct conn *conn, struct msg *msg, struct err *err);
-/* Nothing is read until conn_resume; deadlines go on. For a connection that has read nothing yet. */
+/* Stops reading until conn_resume; deadlines go on. Only for a connection that has not read
+ * anything yet. */
 void conn_pause(struct conn *conn);
 void conn_resume(struct conn *conn);
-/* Closes the connection unless conn_deadline is called again within `timeout_us`; 0 disarms. `what`
- * is for the message. */
+/* Closes the connection unless conn_deadline is called again within `timeout_us`; 0 disarms it.
+ * `what` is used in the message. */
 void conn_deadline(struct conn *conn, uint64_t timeout_us, const char *what);
 /* Writes what is queued, for at most 2 s, then closes; on_closed follows with `why`. No more
  * messages are delivered. A second call does nothing. */
 void conn_close(struct conn *conn, enum status why, const char *text);
 /* Closes at once, without writing what is queued; on_closed follows. */
 void conn_abort(struct conn *conn, enum status why, const char *text);
-/* User and pid of the peer of a unix socket, from the kernel. */
+/* The user and pid of the peer of a unix socket, from the kernel. */
 enum status conn_peer(const struct conn *conn, uid_t *uid, pid_t *pid, struct err *err);
 
 /* Listens on "unix:PATH" (a stale socket file, on which nobody answers, is replaced; a live one is
@@ -124,16 +125,16 @@ struct listener {
     } handle;
     char bound[4200];       /* the address with the port that the kernel chose: "127.0.0.1:41235" */
     char unlink_path[4096]; /* empty: nothing to remove */
-    dev_t unlink_device;    /* removed only while it is still this file */
+    dev_t unlink_device;    /* the file is removed only if it is still this one */
     ino_t unlink_inode;
-    bool is_network; /* other machines can reach it: TCP, and not on a loopback address */
+    bool is_network; /* other machines can reach it: TCP on an address that is not loopback */
     void *owner;
     void (*on_connection)(struct listener *listener);
 };
 enum status listener_open(struct listener *listener, uv_loop_t *loop, const char *address, int mode,
                           struct err *err);
-/* The two halves of listener_open. After listener_bind the address is taken and `bound` is known;
- * over TCP nobody can connect until listener_start. */
+/* listener_open in two steps. After listener_bind the address is taken and `bound` is set; over TCP
+ * nobody can connect before listener_start. */
 enum status listener_bind(struct listener *listener, uv_loop_t *loop, const char *address, int mode,
                           struct err *err);
 enum status listener_start(struct listener *listener, struct err *err);

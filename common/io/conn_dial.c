@@ -7,7 +7,7 @@
 
 #include "common/io/address.h"
 
-/* A name may lead anywhere: what counts is where the socket is connected. */
+/* Checks the connected address, because a name may resolve to anything. */
 static bool peer_is_loopback(int fd)
 {
     struct sockaddr_storage peer = {0};

@@ -1,4 +1,4 @@
-/* How a connection begins: accepted, connected, or a descriptor that was there; with TLS or without. */
+/* Opens connections: accepted, connected, or from a descriptor; with TLS or without. */
 #include "common/io/conn.h"
 
 #include <assert.h>

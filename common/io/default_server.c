@@ -22,7 +22,7 @@ struct places {
     uint32_t count;
 };
 
-/* Leaves out what is too long for the address of a socket. */
+/* Adds a place, unless its path is too long for a socket address. */
 static void add(struct places *places, const char *dir, const char *below)
 {
     struct sockaddr_un limit;

@@ -80,7 +80,7 @@ static void on_poll_closed(uv_handle_t *handle)
         try_next(dial);
 }
 
-/* The attempt at hand is over without a connection. */
+/* The current attempt has failed. */
 static void give_up(struct dial *dial, int code)
 {
     char to[64];
@@ -106,7 +106,7 @@ static void on_writable(uv_poll_t *poll, int code, int events)
     (void)events;
     if (uv_is_closing((uv_handle_t *)poll))
         return;
-    /* libuv says EBADF for every POLLERR: the socket knows the error itself. */
+    /* libuv reports EBADF for every POLLERR: ask the socket for the error. */
     if (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &error, &byte_count) < 0)
         error = errno;
     else if (error == 0 && code < 0)

@@ -5,8 +5,8 @@
  *      most DIAL_ATTEMPT_US.
  *   3. `done` gets the first socket that connects, else the error of the last address.
  *
- * The socket has TCP keepalive and TCP_USER_TIMEOUT set: a peer that is gone without a word (power,
- * cable) is noticed within about DIAL_PEER_TIMEOUT_US. */
+ * The socket has TCP keepalive and TCP_USER_TIMEOUT set: a peer that vanishes (power, cable) is
+ * noticed within about DIAL_PEER_TIMEOUT_US. */
 #ifndef COMMON_IO_DIAL_H
 #define COMMON_IO_DIAL_H
 
@@ -31,14 +31,14 @@ struct dial;
  *   STATUS_SYSTEM     any other error of the kernel */
 typedef void (*dial_done)(struct dial *dial, enum status status, int fd, const char *text);
 
-/* Embedded by its owner; its memory is free only in or after `done`. */
+/* Embedded by its owner. Its memory may be freed in or after `done`. */
 struct dial {
     uv_loop_t *loop;
     uv_getaddrinfo_t lookup;
     uv_poll_t poll;
     uv_timer_t timer;
-    struct addrinfo *addresses, *next; /* of the lookup; the one to try next */
-    int fd;                            /* of the attempt at hand; -1: none */
+    struct addrinfo *addresses, *next; /* the result of the lookup; the next address to try */
+    int fd;                            /* of the current attempt; -1: none */
     uint32_t handles_open;             /* poll, timer */
     bool is_looking_up, is_over;
     enum status status;
@@ -52,7 +52,8 @@ struct dial {
  * (an IPv6 address needs brackets). */
 enum status dial_start(struct dial *dial, uv_loop_t *loop, const char *address, dial_done done,
                        struct err *err);
-/* `done` follows with STATUS_CLOSED, after a lookup that runs has ended. A second call does nothing. */
+/* `done` follows with STATUS_CLOSED, once a running lookup has ended. A second call does
+ * nothing. */
 void dial_cancel(struct dial *dial);
 
 /* Keepalive as above, for an accepted socket. Failures are ignored: a unix socket has none. */

@@ -103,7 +103,7 @@ enum status listener_open(struct listener *listener, uv_loop_t *loop, const char
     return status;
 }
 
-/* Only our own file: another process may have put its socket there. */
+/* Removes only our own file: another process may have put its socket there. */
 static void remove_file(const struct listener *listener)
 {
     struct stat info;

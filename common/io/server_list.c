@@ -16,7 +16,7 @@ static bool is_address(const char *text)
     return address_is_unix(text) || address_split_tcp(text, host, sizeof host, &port);
 }
 
-/* Whether an address begins at `text`, which may have more after it. */
+/* Whether an address begins at `text`; other text may follow it. */
 static bool begins_address(const char *text)
 {
     char first[HOST_BYTES_MAX + 16];
@@ -96,7 +96,7 @@ void server_list_failed(struct server_list *list)
 {
     list->failures++;
     if (list->is_referred)
-        list->is_referred = false; /* `current` referred us there: its next is due */
+        list->is_referred = false; /* `current` referred us to the leader: continue after it */
     list->current = (list->current + 1) % list->count;
 }
 

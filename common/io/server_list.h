@@ -1,6 +1,6 @@
-/* The addresses of the servers of one cluster: "ADDRESS,ADDRESS,...", each unix:PATH or HOST:PORT. One of them leads, the
- * others refer to it (error `standby`). A client goes to the leader where it was referred to one, else from address to
- * address; how long to wait between two attempts is up to its owner.
+/* The addresses of the servers of one cluster: "ADDRESS,ADDRESS,...", each unix:PATH or HOST:PORT. One server leads, and
+ * the others refer to it (error `standby`). A client connects to the leader if it was referred to one, otherwise to one
+ * address after another. Its owner decides how long to wait between attempts.
  *
  * A comma in the path of a unix socket belongs to the path unless an address follows it. */
 #ifndef COMMON_IO_SERVER_LIST_H
@@ -13,7 +13,8 @@
 #include "common/status.h"
 
 #define SERVER_LIST_BYTES_MAX 8192u
-/* Referrals that are followed at once, one after the other. A server that has just ended is still named for a while. */
+/* How many successive referrals are followed at once. A leader that has just ended is still named
+ * for a while. */
 #define SERVER_LIST_HASTE 2u
 
 struct server_list {
@@ -21,26 +22,27 @@ struct server_list {
     uint32_t failures; /* attempts since the last success */
     uint32_t referrals;
     bool is_referred;                      /* the next attempt goes to `leader` */
-    char leader[SERVER_ADDRESS_BYTES_MAX]; /* named by a server */
+    char leader[SERVER_ADDRESS_BYTES_MAX]; /* as named by a server */
     uint32_t starts[SERVERS_MAX];          /* of the addresses in `text` */
-    char text[SERVER_LIST_BYTES_MAX];      /* NUL after each */
+    char text[SERVER_LIST_BYTES_MAX];      /* with a NUL after each address */
 };
 
-/* STATUS_BAD_INPUT: `err` says which address is none; STATUS_TOO_BIG. */
+/* STATUS_BAD_INPUT: `err` says which address is invalid; STATUS_TOO_BIG. */
 enum status server_list_parse(struct server_list *list, const char *text, struct err *err);
-/* Where to connect now. Valid until the next call about the list. */
+/* The address to connect to now. Valid until the next call with this list. */
 const char *server_list_address(const struct server_list *list);
-/* The address at that place, below `count`. */
+/* The i-th address, i < `count`. */
 const char *server_list_at(const struct server_list *list, uint32_t i);
-/* Whether it was named by a server, and is not among the addresses that a person gave. */
+/* Whether the current address came from a server and is not among those that a person gave. */
 bool server_list_is_foreign(const struct server_list *list);
-/* The attempt failed, or the connection ended: the next one goes to the next address. */
+/* The attempt failed or the connection ended: moves on to the next address. */
 void server_list_failed(struct server_list *list);
-/* What is there stands by and names the leader, or nobody (""). True: try that at once. */
+/* The server is a standby and names the leader, or none (""). True: connect to the leader at
+ * once. */
 bool server_list_referred(struct server_list *list, const char *leader);
-/* The server at this address does its work. */
+/* The server at this address is working. */
 void server_list_reached(struct server_list *list);
-/* Every address was tried since the last success. */
+/* Whether every address was tried since the last success. */
 bool server_list_all_failed(const struct server_list *list);
 /* Whether `address` is one of those in `text`. */
 bool server_list_has(const char *text, const char *address);

@@ -27,8 +27,9 @@ struct tls {
     struct tls_context *context;
     char identity[KEY_IDENTITY_BYTES_MAX]; /* of the key that was offered; proved once is_ready */
     bool is_ready, is_closed, is_failed;
-    bool is_known; /* the server knows the identity; for the log alone */
-    /* borrowed while a call of ours runs, else NULL: what SSL reads from and writes to */
+    bool is_known; /* the server knows the identity; only for the log */
+    /* Set only while one of our calls runs, otherwise NULL: the buffers that SSL reads and
+     * writes. */
     const char *in;
     size_t in_bytes;
     struct buf *out;
@@ -88,8 +89,8 @@ static BIO_METHOD *bio_method_new(void)
 
 /* -- keys -------------------------------------------------------------------------------------- */
 
-/* TLS_AES_128_GCM_SHA256, which every TLS 1.3 has (RFC 8446, section 9.1). An external key belongs
- * to one hash. */
+/* TLS_AES_128_GCM_SHA256, which every TLS 1.3 implementation has (RFC 8446, section 9.1). An
+ * external key is bound to one hash. */
 static SSL_SESSION *session_of(SSL *ssl, const uint8_t secret[KEY_SECRET_BYTES])
 {
     static const unsigned char cipher_id[2] = {0x13, 0x01};
@@ -106,8 +107,8 @@ static SSL_SESSION *session_of(SSL *ssl, const uint8_t secret[KEY_SECRET_BYTES])
     return session;
 }
 
-/* OpenSSL asks the server for the key of an identity. An unknown one gets a random key, so that a
- * stranger cannot tell the names that exist. */
+/* OpenSSL asks the server for the key of an identity. An unknown identity gets a random key, so
+ * that a stranger cannot find out which names exist. */
 static int on_find_session(SSL *ssl, const unsigned char *identity, size_t byte_count,
                            SSL_SESSION **session)
 {
@@ -167,7 +168,7 @@ static bool set_up(struct tls_context *context)
     (void)SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
     (void)SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_AUTO_RETRY);
     (void)SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
-    /* A peer that shows a certificate in place of the key is refused: nothing signs for us. */
+    /* A peer that offers a certificate instead of the key is refused: we trust no signer. */
     SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     if (context->is_server) {
         SSL_CTX_set_verify(ssl, SSL_VERIFY_NONE, NULL); /* it has the client's key, or no session */
@@ -270,7 +271,7 @@ void tls_free(struct tls **tls)
     *tls = NULL;
 }
 
-/* What a failure of the handshake means to the person who reads it. */
+/* Turns a failed handshake into a message that a person understands. */
 static enum status refuse(struct tls *tls, int reason, struct err *err)
 {
     char text[128];
@@ -308,7 +309,7 @@ static enum status fail(struct tls *tls, struct err *err)
     return status;
 }
 
-/* False, with the session failed: it was not the key that let the peer in. */
+/* False: the peer was let in by something other than the key. The session is failed. */
 static bool check_peer(const struct tls *tls)
 {
     return SSL_session_reused(tls->ssl) == 1 && SSL_version(tls->ssl) == TLS1_3_VERSION;

@@ -1,15 +1,15 @@
 /* TLS 1.3 with one external pre-shared key per principal (RFC 8446, sections 2.2 and 4.2.11), over
  * bytes that the caller moves: no socket, no loop, no thread of its own.
  *
- * What it gives: both sides prove that they have the key (there is no certificate), everything after the
- * first flight is encrypted, each session has fresh keys (psk_dhe_ke only: a key that leaks later
- * opens no recorded session), and a recorded session cannot be replayed (no early data, no
- * tickets). What it shows to a listener: the client's identity, sizes and times.
+ * Properties: both sides prove that they have the key (there are no certificates). Everything after
+ * the first flight is encrypted. Each session has fresh keys (psk_dhe_ke only), so a key that leaks
+ * later does not decrypt recorded sessions. A recorded session cannot be replayed (no early data,
+ * no tickets). An eavesdropper sees the client's identity, sizes and times.
  *
- * Use: bytes from the socket go to tls_receive, which appends what they say to `plain` and what
- * must be sent to `wire`; bytes to say go to tls_send, which appends to `wire`. Each session begins with
- * tls_start. Any failure ends the session: what stands in `wire` (an alert) is sent, then the
- * connection is closed. */
+ * Use: pass bytes from the socket to tls_receive, which appends the plain text to `plain` and what
+ * must be sent to `wire`. Pass plain text to tls_send, which appends to `wire`. Each session begins
+ * with tls_start. Any failure ends the session: send what is in `wire` (an alert), then close the
+ * connection. */
 #ifndef COMMON_IO_TLS_H
 #define COMMON_IO_TLS_H
 
@@ -24,12 +24,12 @@
 struct tls_context; /* one for each listener, or for each key of a client; outlives its sessions */
 struct tls;         /* one for each connection */
 
-/* The secret of an identity ("NAME:ID", [byte_count], not terminated, from an unauthenticated peer). False: there is
- * none; the peer then sees what it would see with a wrong secret. Must not block. */
+/* Finds the secret of an identity ("NAME:ID", [byte_count], not terminated, from an unauthenticated
+ * peer). False: there is none; the peer cannot tell this from a wrong secret. Must not block. */
 typedef bool (*tls_find_secret)(void *user, const char *identity, size_t byte_count,
                                 uint8_t secret[KEY_SECRET_BYTES]);
 
-/* STATUS_LIBRARY: OpenSSL cannot do what is asked; `err` has its words. */
+/* STATUS_LIBRARY: OpenSSL failed; `err` has its message. */
 enum status tls_server_new(struct tls_context **context, tls_find_secret find, void *user,
                            struct err *err);
 /* Keeps a copy of the secret until tls_context_free. */
@@ -39,25 +39,25 @@ void tls_context_free(struct tls_context **context);
 enum status tls_new(struct tls **tls, struct tls_context *context, struct err *err);
 void tls_free(struct tls **tls);
 
-/* A client's first flight; a server waits for it and sends nothing. */
+/* Writes a client's first flight. A server sends nothing yet. */
 enum status tls_start(struct tls *tls, struct buf *wire, struct err *err);
-/* All of `bytes` is taken. Errors: STATUS_REFUSED (the key is unknown or wrong: each side has its
- * own sentence), STATUS_BAD_INPUT (not TLS 1.3, or damaged), STATUS_TOO_BIG (a buf at its limit),
- * STATUS_LIBRARY. */
+/* Takes all of `bytes`. Errors: STATUS_REFUSED (the key is unknown or wrong; each side has its own
+ * error text), STATUS_BAD_INPUT (not TLS 1.3, or damaged), STATUS_TOO_BIG (a buf reached its
+ * limit), STATUS_LIBRARY. */
 enum status tls_receive(struct tls *tls, const void *bytes, size_t byte_count, struct buf *plain,
                         struct buf *wire, struct err *err);
 /* Only while tls_is_ready. Errors: STATUS_TOO_BIG (`wire` is at its limit), STATUS_LIBRARY. */
 enum status tls_send(struct tls *tls, const void *bytes, size_t byte_count, struct buf *wire,
                      struct err *err);
-/* The end of what we say. Without one the peer takes the end of the stream for an attack or a crash;
- * so does tls_is_closed here. */
+/* Tells the peer that we send no more. Without this the peer takes the end of the stream for an
+ * attack or a crash, and so does tls_is_closed on our side. */
 void tls_end(struct tls *tls, struct buf *wire);
 
 /* The handshake is over and the peer has proved its key. */
 bool tls_is_ready(const struct tls *tls);
-/* The peer has said that no more comes. */
+/* The peer has told us that it sends no more. */
 bool tls_is_closed(const struct tls *tls);
-/* Of a server's session that is ready: the identity whose key the peer has. Never NULL. */
+/* For a server's session that is ready: the identity that the peer proved. Never NULL. */
 const char *tls_identity(const struct tls *tls);
 
 #endif

@@ -1,4 +1,4 @@
-/* Writing to a blocking descriptor. */
+/* Writes to a blocking descriptor. */
 #ifndef COMMON_IO_WRITE_ALL_H
 #define COMMON_IO_WRITE_ALL_H
 
@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <unistd.h>
 
-/* All bytes, going on after signals and short writes. False: errno says why not all were taken. */
+/* Writes all bytes, continuing after signals and short writes. False: errno says why not all were
+ * written. */
 static inline bool write_all(int fd, const void *bytes, size_t byte_count)
 {
     const char *at = bytes;

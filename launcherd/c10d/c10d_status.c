@@ -16,7 +16,7 @@ static double seconds_since(uint64_t since_us, uint64_t now_us)
     return (double)ms / 1000;
 }
 
-/* "10.0.0.2" of "10.0.0.2:41235"; an IPv4 address that came as IPv6 without its prefix. */
+/* The host of "10.0.0.2:41235". An IPv4 address that came as IPv6 loses its prefix. */
 static void host_of(const char *label, char host[ADDRESS_BYTES_MAX])
 {
     static const char mapped[] = "::ffff:";
@@ -38,7 +38,7 @@ static void host_of(const char *label, char host[ADDRESS_BYTES_MAX])
     host[bytes] = '\0';
 }
 
-/* "" where two nodes share the address. */
+/* The name of the node with that address; "" if two nodes share it. */
 static const char *node_of(const struct msg_pair_list *nodes, const char *host)
 {
     const char *found = "";
@@ -105,7 +105,7 @@ static bool add_client(cJSON *list, const struct c10d_server *server,
            cJSON_AddNumberToObject(one, "missing_count", info->missing_keys) != NULL;
 }
 
-/* Those that wait, or the others, while there is room. */
+/* Adds the clients that wait, or the others, while there is room. */
 static bool add_clients(cJSON *list, const struct c10d_server *server,
                         const struct msg_pair_list *nodes, uint64_t now_us, bool that_wait,
                         uint32_t *room)

@@ -1,12 +1,16 @@
-/* Horovod's rendezvous: an HTTP key-value store on the port of the c10d store, for `--env-style horovod`. What its Gloo
- * controller sends is in horovod/common/gloo/http_store.cc, what it expects in horovod/runner/http/http_server.py (0.28):
+/* Horovod's rendezvous: an HTTP key-value store on the port of the c10d store, for `--env-style horovod`. The requests of
+ * its Gloo controller are in horovod/common/gloo/http_store.cc, the expected answers in
+ * horovod/runner/http/http_server.py (0.28):
  *
  *     PUT /SCOPE/KEY      with Content-Length and the value: 200
- *     GET /SCOPE/KEY      200 and the value; 404 as long as there is none: the client asks again
- *     DELETE /SCOPE/KEY   200. A rank says so that it needs the scope no more; when all keys of the scope are deleted they are
- *                         gone, so that a second hvd.init() finds an empty one. Until then they are still read
+ *     GET /SCOPE/KEY      200 and the value; 404 while there is none: the client asks again
+ *     DELETE /SCOPE/KEY   200. A rank no longer needs the scope. The scope is emptied when all its keys have been
+ *                         deleted, so that a second hvd.init() finds it empty. Until then they can still be read
  *
- * Any other path is answered with 400, any other bytes end the connection. Private to the core. */
+ * http_server.py deletes the keys of scopes that it was not told of at once; here they can still be read, as above. It
+ * closes each connection after its answer; here a client may send several requests.
+ *
+ * Any other path is answered with 400; any other bytes end the connection. Private to the core. */
 #ifndef LAUNCHERD_C10D_HTTP_H
 #define LAUNCHERD_C10D_HTTP_H
 
@@ -23,16 +27,17 @@ enum http_method { HTTP_GET, HTTP_PUT, HTTP_DELETE };
 
 struct http_request {
     enum http_method method;
-    struct text path, body; /* in the text that was scanned */
+    struct text path, body; /* borrowed from the scanned text */
     size_t byte_count;      /* of the request */
 };
 
-/* Whether a client that begins with this byte speaks HTTP. c10d's clients begin with 0. */
+/* Whether a client whose first byte this is speaks HTTP. Clients of c10d begin with 0. */
 bool http_begins(char first);
-/* `text` begins with a request. */
+/* Scans the request at the beginning of `text`. */
 enum scan_result http_scan(struct text text, uint64_t message_bytes_max,
                            struct http_request *request, enum c10d_reason *reason);
-/* Carries it out and adds the answer to core->reply. False: *reason says why the client must go. */
+/* Carries out the request and adds the answer to core->reply. False: *reason says why the client
+ * must be closed. */
 bool http_carry_out(struct c10d *core, const struct http_request *request,
                     enum c10d_reason *reason);
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One allocation a key: the table's node, then the key, the value, and room to append to it. */
+/* One allocation for each key: the table's node, the key, the value, and room to append to it. */
 struct entry {
     struct table_node node;
     uint32_t value_bytes, capacity; /* of the value */
@@ -126,7 +126,7 @@ static enum keys_result add_entry(struct keys *keys, struct text key, struct tex
     return KEYS_DONE;
 }
 
-/* NULL: no memory, and the entry is as before. */
+/* NULL: no memory, and the entry is unchanged. */
 static struct entry *resize(struct keys *keys, struct entry *entry, size_t capacity)
 {
     const uintptr_t old = (uintptr_t)entry;
@@ -285,7 +285,7 @@ uint64_t keys_first(const struct keys *keys, struct text key, struct text *value
     return queue->count;
 }
 
-/* A queue without entries is no queue: nothing is left of a key that was used once. */
+/* An empty queue is removed, so that nothing is left of a key that was used once. */
 void keys_drop_first(struct keys *keys, struct text key)
 {
     struct queue *queue = find_queue(keys, key);

@@ -1,4 +1,5 @@
-/* What is stored: values by key, and queues by key. A name may be both, and neither sees the other. */
+/* The store's content: values by key, and queues by key. A value and a queue may have the same key;
+ * they are independent. */
 #ifndef LAUNCHERD_C10D_KEYS_H
 #define LAUNCHERD_C10D_KEYS_H
 
@@ -15,19 +16,19 @@ struct keys {
     uint64_t count, limit; /* values and entries of queues */
 };
 
-/* KEYS_REFUSED: *reason says why, and nothing has changed. */
+/* KEYS_REFUSED: *reason says why, and nothing was changed. */
 enum keys_result { KEYS_DONE, KEYS_REFUSED };
 
 bool keys_init(struct keys *keys, struct memory *memory, uint64_t limit, const uint64_t seed[2]);
 void keys_close(struct keys *keys);
 
-/* The value, borrowed until the next change; false: there is none. */
+/* The value, borrowed until the next change. False: there is none. */
 bool keys_get(const struct keys *keys, struct text key, struct text *value);
 enum keys_result keys_set(struct keys *keys, struct text key, struct text value,
                           enum c10d_reason *reason);
 enum keys_result keys_append(struct keys *keys, struct text key, struct text value,
                              enum c10d_reason *reason);
-/* The value is a decimal number; a missing one counts as 0. */
+/* Adds to a value, which must be a decimal number; a missing one counts as 0. */
 enum keys_result keys_add(struct keys *keys, struct text key, int64_t delta, int64_t *sum,
                           enum c10d_reason *reason);
 /* False: there was none. */
@@ -35,11 +36,11 @@ bool keys_delete(struct keys *keys, struct text key);
 
 enum keys_result keys_push(struct keys *keys, struct text key, struct text value,
                            enum c10d_reason *reason);
-/* The first entry, borrowed until keys_drop_first; the number of entries, 0 for none. */
+/* The first entry, borrowed until keys_drop_first. Returns the number of entries. */
 uint64_t keys_first(const struct keys *keys, struct text key, struct text *value);
 void keys_drop_first(struct keys *keys, struct text key);
 
-/* A value, or a queue with an entry. */
+/* Whether the key has a value or a queue with an entry. */
 bool keys_has(const struct keys *keys, struct text key);
 
 #endif

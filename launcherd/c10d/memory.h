@@ -1,4 +1,4 @@
-/* The core's memory: from the caller's heap, counted, with a limit. */
+/* The core's memory: from the caller's heap, counted and limited. */
 #ifndef LAUNCHERD_C10D_MEMORY_H
 #define LAUNCHERD_C10D_MEMORY_H
 
@@ -12,14 +12,14 @@ struct memory {
     uint64_t used, limit;
 };
 
-/* Bytes that are not owned and may be anything: a key, a value. */
+/* Borrowed bytes of any kind: a key, a value. */
 struct text {
     const char *bytes;
     size_t byte_count;
 };
 
-/* `bytes` of `old_bytes` become `new_bytes`; NULL and 0 is a new allocation. NULL: over the limit or no memory, and nothing has
- * changed; also after new_bytes == 0. */
+/* Resizes `bytes` from `old_bytes` to `new_bytes`; NULL and 0 allocate, new_bytes 0 frees and
+ * returns NULL. Otherwise NULL means over the limit or no memory, and nothing was changed. */
 void *memory_resize(struct memory *memory, void *bytes, size_t old_bytes, size_t new_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* The commands, each with its whole request at hand. */
+/* Carries out the commands. Each gets its complete request. */
 #include <assert.h>
 #include <string.h>
 
@@ -18,8 +18,9 @@ static enum request_result bad(enum c10d_reason *reason, enum c10d_reason why)
 
 /* -- replies ----------------------------------------------------------------------------------- */
 
-/* Room for `byte_count` more bytes of reply, and one more for the answer to the client's own wait, which the same request
- * may end. The limit is that of one message: what earlier requests of the step put there does not count. */
+/* Reserves `byte_count` more bytes of reply, and one more byte because the same request may end the
+ * client's own wait, which has to be answered, too. The limit is that of one message: replies to
+ * earlier requests of the step do not count. */
 static enum request_result reserve(struct c10d *core, uint64_t byte_count, enum c10d_reason *reason)
 {
     size_t capacity = core->reply_capacity * 2;
@@ -86,7 +87,8 @@ bool request_reply(struct c10d *core, struct text text, enum c10d_reason *reason
 
 /* -- waiting ----------------------------------------------------------------------------------- */
 
-/* The client's own request may end its own wait: then the answer is part of its reply (see reserve). */
+/* A request of a client may end the wait of the same client. Then the answer is part of its reply
+ * (see reserve). */
 static void on_woken(void *owner, struct waiting *waiting)
 {
     static const char stop = STOP_WAITING;
@@ -168,8 +170,9 @@ static enum request_result on_set(struct c10d *core, unsigned command, struct fi
     return REQUEST_DONE;
 }
 
-/* Missing and something expected: nothing is stored and the reply is what was expected, as PyTorch documents. PyTorch's
- * server wakes who waits for the key even then, and they find nothing; here they go on waiting. */
+/* If the key is missing and a value was expected, nothing is stored and the reply is the expected
+ * value, as PyTorch documents. PyTorch's server wakes the key's waiters even then, and they find
+ * nothing; here they go on waiting. */
 static enum request_result on_compare_set(struct c10d *core, struct fields *fields,
                                           enum c10d_reason *reason)
 {
@@ -231,7 +234,8 @@ static enum request_result on_wait(struct c10d *core, struct fields *fields,
     return wait_for(core, &core->waits, *fields, key_count, missing, reason);
 }
 
-/* Counts this client in; the one that makes the number complete lets all go. Who waits for the key itself has it now. */
+/* Counts this client in. The client that completes the number releases them all. The barrier's key
+ * now exists for those who wait for it. */
 static enum request_result on_barrier(struct c10d *core, struct fields fields,
                                       enum c10d_reason *reason)
 {
@@ -295,7 +299,7 @@ static enum request_result on_push(struct c10d *core, struct fields *fields,
     return REQUEST_DONE;
 }
 
-/* The length before the pop, then the entry where there is one. */
+/* Replies with the length before the pop, then with the entry if there is one. */
 static enum request_result on_pop(struct c10d *core, struct fields *fields,
                                   enum c10d_reason *reason)
 {
@@ -337,7 +341,8 @@ static enum request_result on_validate(struct c10d *core, struct fields *fields,
     return REQUEST_DONE;
 }
 
-/* PyTorch's clients have one wait at a time; with two, nobody could tell which one an answer is for. */
+/* PyTorch's clients have at most one wait at a time. With two, nobody could tell which one an
+ * answer belongs to. */
 static enum request_result on_waiting_command(struct c10d *core, unsigned command,
                                               struct fields fields, enum c10d_reason *reason)
 {

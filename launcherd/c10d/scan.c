@@ -48,7 +48,8 @@ struct text fields_text(struct fields *fields)
     return text;
 }
 
-/* How many bytes the field at scan->at has. A length or count over its limit is refused as soon as it is read. */
+/* The length of the field at scan->at. A length or count over its limit is refused as soon as it
+ * has been read. */
 static enum scan_result field_bytes(struct scan *scan, struct text text, uint64_t *byte_count,
                                     enum c10d_reason *reason)
 {
@@ -75,7 +76,7 @@ static enum scan_result field_bytes(struct scan *scan, struct text text, uint64_
     return SCAN_WHOLE;
 }
 
-/* After a field: the next one; the first of the next item where the request is a list. */
+/* Moves on to the next field; in a list, to the first field of the next item. */
 static void next_field(struct scan *scan)
 {
     const char *format = formats[scan->command];

@@ -1,4 +1,5 @@
-/* Requests in a stream of bytes: where the first one ends, and its fields in order. Private to the core. */
+/* Finds where the first request in a stream of bytes ends, and reads its fields in order. Private
+ * to the core. */
 #ifndef LAUNCHERD_C10D_SCAN_H
 #define LAUNCHERD_C10D_SCAN_H
 
@@ -9,8 +10,8 @@
 #include "launcherd/c10d/c10d.h"
 #include "launcherd/c10d/memory.h"
 
-/* X(name, number, fields): k a key and b a blob (u64 length and bytes), 4 a u32, 8 an i64, n a u64 count of what follows
- * it. Numbers are little-endian. */
+/* X(name, number, fields): k is a key and b a blob (u64 length, then bytes), 4 a u32, 8 an i64, n a
+ * u64 count of repetitions of the fields after it. Numbers are little-endian. */
 #define COMMAND_TABLE(X)                                                                           \
     X(VALIDATE, 0, "4")                                                                            \
     X(SET, 1, "kb")                                                                                \
@@ -38,9 +39,10 @@ enum command {
 #undef COMMAND_ENUM
 };
 
-/* Where the scan of the first request stands, so that bytes that come later are scanned once. Zero it for the next. */
+/* The progress of the scan of one request, so that each byte is scanned once. Zero it for the next
+ * request. */
 struct scan {
-    size_t at; /* bytes of the request seen so far; all of them when it is whole */
+    size_t at; /* bytes of the request seen so far; its length once it is complete */
     uint64_t items_left;
     unsigned field;
     uint8_t command; /* valid when at > 0 */
@@ -48,13 +50,13 @@ struct scan {
 
 enum scan_result { SCAN_WHOLE, SCAN_MORE, SCAN_BAD };
 
-/* `text` begins with the request and holds what `scan` has seen, and perhaps more. */
+/* `text` begins with the request: the bytes that `scan` has seen, and possibly more. */
 enum scan_result scan_request(struct scan *scan, struct text text, uint64_t message_bytes_max,
                               enum c10d_reason *reason);
-/* "SET"; "command 77" has none: "". */
+/* "SET"; "" for unknown commands. */
 const char *scan_command_name(unsigned command);
 
-/* The fields of a whole request, in order. */
+/* The fields of a complete request, in order. */
 struct fields {
     const char *bytes;
     size_t at;

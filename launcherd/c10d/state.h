@@ -12,16 +12,16 @@
 #include "launcherd/c10d/waits.h"
 
 struct client {
-    struct waiting waiting; /* first: waits_woken gets it and needs the client */
+    struct waiting waiting; /* must be first: waits_woken gets it and finds the client */
     uint32_t number;
     bool is_validated, is_paused;
-    bool is_http; /* Horovod's: http.h */
+    bool is_http; /* it speaks Horovod's HTTP (http.h) */
     enum c10d_waits waits;
     uint32_t pid; /* 0: it sent no PING */
     uint64_t connected_us, waits_since_us;
-    char *in; /* what came and is not carried out yet */
+    char *in; /* bytes that have come and are not carried out yet */
     size_t in_bytes, in_capacity;
-    struct scan scan; /* of the request that `in` begins with */
+    struct scan scan; /* of the first request in `in` */
 };
 
 struct c10d {
@@ -32,11 +32,11 @@ struct c10d {
     struct client **clients; /* [limits.clients_max] */
     uint32_t client_count;
 
-    /* Of the step: its client, time, actions, and the reply to the client. */
+    /* The current step: its client, time, actions, and the reply to the client. */
     struct client *current;
     uint64_t now_us;
     struct c10d_action
-        *actions; /* [action_capacity], which is enough for one action and a reply a client */
+        *actions; /* [action_capacity]: enough for one action and one reply for each client */
     size_t action_count, action_capacity;
     char *reply;
     size_t reply_bytes, reply_capacity;
@@ -44,11 +44,12 @@ struct c10d {
 
 enum request_result { REQUEST_DONE, REQUEST_BAD };
 
-/* Carries out one whole request of core->current. REQUEST_BAD: *reason says why the client must go. */
+/* Carries out one complete request of core->current. REQUEST_BAD: *reason says why the client must
+ * be closed. */
 enum request_result request_carry_out(struct c10d *core, unsigned command, struct fields fields,
                                       enum c10d_reason *reason);
 
-/* Adds bytes to the reply. False: *reason says why the client must go. */
+/* Adds bytes to the reply. False: *reason says why the client must be closed. */
 bool request_reply(struct c10d *core, struct text text, enum c10d_reason *reason);
 
 #endif

@@ -18,7 +18,7 @@
 #include "launcherd/c10d/c10d_status.h"
 
 #define CLIENTS_MAX 65536u
-#define OTHER_FDS 64u /* descriptors that are no client's */
+#define OTHER_FDS 64u /* descriptors that do not belong to clients */
 #define READERS_MAX 16u
 #define READERS_BACKLOG 16
 
@@ -31,7 +31,7 @@ struct store {
     uint32_t readers;
 };
 
-/* One who asks for the status. */
+/* A connection that gets the status. */
 struct reader {
     uv_pipe_t pipe;
     uv_write_t write;
@@ -100,7 +100,7 @@ static void on_end(uv_signal_t *handle, int number)
     uv_close((uv_handle_t *)&store->end, NULL);
 }
 
-/* As many clients as there can be open files. */
+/* As many clients as files can be open. */
 static uint32_t clients_max(void)
 {
     struct rlimit files;
@@ -175,7 +175,7 @@ int store_main(int count, char *const *arguments)
     log_open("store", LOG_WARNING, false);
     log_never_wait();
     stop_signal_shield();
-    (void)signal(SIGHUP, SIG_IGN); /* as the shim: the end of a terminal is no end of the job */
+    (void)signal(SIGHUP, SIG_IGN); /* like the shim: closing a terminal does not end the job */
     (void)fcntl(STORE_LISTEN_FD, F_SETFD, FD_CLOEXEC);
     (void)fcntl(STORE_STATUS_FD, F_SETFD, FD_CLOEXEC);
     enum status status = read_nodes(&store, count - 1, arguments + 1, &err);

@@ -92,7 +92,7 @@ struct table_node *table_find(const struct table *table, struct text key)
     return NULL;
 }
 
-/* A chain of the old half belongs to the same bucket or to its twin in the new half. */
+/* Doubles the table. The nodes of a bucket stay in it or move to its twin in the new half. */
 static bool grow(struct table *table, struct memory *memory)
 {
     const size_t half = table->bucket_count, bytes = half * sizeof(struct table_node *);

@@ -115,7 +115,8 @@ void waits_wake(struct waits *waits, struct text key, bool only_first, waits_wok
         leave(waits, waiter);
         if (--waiting->missing > 0)
             continue;
-        /* A key that was named twice: its second waiter is the one that ends the wait, so `next` is another client's. */
+        /* If a key was named twice, its second waiter ended the wait. So `next` belongs to another
+         * client. */
         waits_drop(waits, waiting);
         woken(owner, waiting);
     }

@@ -10,7 +10,7 @@
 
 /* Empties the list, at the start of a step. */
 void launcher_actions_begin(struct launcher_actions *actions);
-/* Returns the new action, to fill in; valid until launcher_actions_begin. */
+/* Appends an action and returns it, to be filled in; valid until launcher_actions_begin. */
 struct launcher_action *launcher_add(struct launcher_actions *actions,
                                      struct launcher_action action);
 /* These two return the message of the new action, to fill in. */
@@ -20,7 +20,7 @@ struct msg *launcher_send_shim(struct launcher_actions *actions, const struct la
 /* A line for launcherd's own log. There is room for every line that one step can write. */
 void launcher_log(struct launcher_actions *actions, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The server's event of the slot of a GPU. `text` is copied. */
+/* Sends the server an event about the slot of a GPU. `text` is copied. */
 void launcher_send_event(struct launcher_actions *actions, uint32_t slot, const char *text);
 
 #endif

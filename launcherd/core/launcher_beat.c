@@ -24,9 +24,9 @@ static uint32_t list_shims(const struct launcher *launcher, struct part_beat_shi
     return count;
 }
 
-/* Sends one message for each shim at most: a dead one's report until it is acknowledged, and a
- * request to one that has not reported since the welcome. Both are repeated at every beat, since
- * either may get lost. */
+/* Sends at most one message for each shim: the report of a dead one until it is acknowledged, and a
+ * request to one that has not reported since the welcome. Both may get lost, so both are repeated
+ * at every beat. */
 static void report_shims(const struct launcher *launcher, uint64_t now_us,
                          struct launcher_actions *actions)
 {

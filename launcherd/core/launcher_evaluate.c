@@ -44,7 +44,7 @@ static bool is_stranger(const struct gpu_process *process)
     return process->job_id == 0 && !process->is_gone;
 }
 
-/* The process to name: preferably not one that a job left. At least one is there. */
+/* The process to name in messages, preferably one that no job left. There is at least one. */
 static const struct gpu_process *main_holder(const struct gpu_facts *facts)
 {
     assert(facts->process_count > 0);
@@ -92,8 +92,8 @@ static bool is_clean(const struct launcher_slot *slot, const struct gpu_facts *f
     return facts->used_bytes <= slot->baseline_bytes + GPU_SLACK_BYTES;
 }
 
-/* The baseline is what an idle GPU uses: at the first answer in a boot, or less later. A display's
- * memory is part of it, whether it grows or shrinks. */
+/* The baseline is what an idle GPU uses: the first answer in a boot, and lower ones later. The
+ * memory of a display belongs to it and may grow or shrink. */
 static void learn_baseline(struct launcher *launcher, struct launcher_slot *slot,
                            const struct gpu_facts *facts)
 {
@@ -107,7 +107,8 @@ static void learn_baseline(struct launcher *launcher, struct launcher_slot *slot
     launcher->slots_dirty = true;
 }
 
-/* A slot is a whole GPU: NVML's memory and processes of one that is divided prove nothing about it. */
+/* A slot is a whole GPU. If the GPU is divided (MIG), NVML's memory and processes do not show
+ * whether it is free. */
 static void refuse_mig(struct launcher *launcher, const struct gpu_facts *facts, uint64_t now_us,
                        struct launcher_actions *actions)
 {
@@ -178,7 +179,7 @@ static void evaluate_ecc(struct launcher *launcher, const struct gpu_facts *fact
         slot->contained_seen = false;
     }
     slot->has_ecc = true;
-    slot->ecc_uncorrected = facts->ecc_uncorrected; /* a reload of the driver sets it to 0 */
+    slot->ecc_uncorrected = facts->ecc_uncorrected; /* reloading the driver sets it to 0 */
     launcher->slots_dirty = true;
 }
 

@@ -13,7 +13,7 @@ void launcher_leave(struct launcher *launcher, uint64_t now_us, struct launcher_
         return;
     *leaving = (struct launcher_leaving){
         .is_on = true, .since_us = now_us, .alone_at_us = now_us + LAUNCHER_ALONE_US};
-    launcher->slots_changed = true; /* so the next beat leaves at once */
+    launcher->slots_changed = true; /* so that the next beat is sent at once */
     launcher_log(actions, "this node leaves: its jobs are stopped with their grace");
 }
 
@@ -40,7 +40,8 @@ void launcher_leave_acked(struct launcher *launcher, uint64_t sent_us)
         leaving->is_known = true;
 }
 
-/* Its server does not stop it: there is none, it is another one, or too old to know of leaving. */
+/* Whether no server will stop the shim: there is none, it belongs to another one, or the server's
+ * version does not know of leaving. */
 static bool is_alone(const struct launcher *launcher, const struct launcher_shim *shim)
 {
     return !shim->dead &&
@@ -54,7 +55,7 @@ bool launcher_leave_alone(struct launcher *launcher, uint64_t now_us,
 
     if (!launcher->leaving.is_on || now_us < launcher->leaving.alone_at_us)
         return false;
-    launcher->leaving.alone_at_us = now_us + LAUNCHER_ALONE_US; /* one that was not connected */
+    launcher->leaving.alone_at_us = now_us + LAUNCHER_ALONE_US; /* shims that were not connected */
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         struct launcher_shim *shim = &launcher->shims[i];
 
@@ -84,7 +85,7 @@ static bool is_empty(const struct launcher *launcher, uint64_t now_us)
         if (is_alone(launcher, shim) && shim->phase != SHIM_ENDED)
             return false;
         if (launcher->welcomed && launcher_is_ours(launcher, shim))
-            return false; /* until the server has recorded its end, and has it forgotten */
+            return false; /* wait until the server has recorded its end and sends `forget` */
     }
     return launcher->welcomed ? launcher->leaving.is_known
                               : now_us >= launcher->leaving.since_us + LAUNCHER_ALONE_US;

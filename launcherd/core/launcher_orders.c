@@ -9,7 +9,7 @@
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
 
-/* The server knows nothing of a shim that another server has started. */
+/* Describes who uses the slot. The server does not know shims that another server has started. */
 static void describe_user(const struct launcher *launcher, const struct launcher_shim *shim,
                           uint64_t slot_mask, char *cause, size_t cause_bytes)
 {
@@ -55,7 +55,7 @@ static bool start_is_refused(const struct launcher *launcher, const struct msg_s
     return false;
 }
 
-/* Its numbers agree with one another; each by itself is checked by the decoder. */
+/* Whether the numbers agree with one another. The decoder checks each one alone. */
 static bool is_sound(const struct msg_start *start)
 {
     return (uint32_t)__builtin_popcountll(start->slot_mask) == start->local_count &&
@@ -80,9 +80,9 @@ void launcher_start(struct launcher *launcher, const struct launcher_event *even
     struct launcher_shim *shim = launcher_table_find(launcher, start->job_id, start->generation);
 
     if (strcmp(start->cluster, launcher->cluster) != 0)
-        return; /* another cluster than in the welcome of this server */
+        return; /* not the cluster of this server's welcome */
     if (shim != NULL && launcher_is_ours(launcher, shim))
-        return; /* repeated */
+        return; /* a repeated order */
     if (shim != NULL && !shim->dead) {
         launcher_report_absent(actions, start->job_id, start->generation,
                                "a job of another server, with this number, runs here");
@@ -150,9 +150,10 @@ void launcher_order(struct launcher *launcher, const struct launcher_event *even
     if (!launcher->welcomed)
         return;
     if (shim != NULL && !launcher_is_ours(launcher, shim))
-        shim = NULL; /* the same number, but a job of another server */
-    /* The start order was lost, or the shim was forgotten: it has ended. The server waits for the
-     * end of every part before it starts the next generation, so it must be answered. */
+        shim = NULL; /* the same id, but a job of another server */
+    /* A stop for an unknown shim: its start order was lost, or it ended and was forgotten. The
+     * server waits for the end of every part before it starts the next generation, so it needs an
+     * answer. */
     if (shim == NULL && event->msg->type == MSG_TYPE_STOP)
         launcher_report_absent(actions, job_id, generation, "this node does not know the job");
     if (shim == NULL)

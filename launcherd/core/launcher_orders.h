@@ -4,7 +4,8 @@
 
 #include "launcherd/core/launcher.h"
 
-/* `start`: enters the shim and spawns it, or reports at once why not. Again is nothing. */
+/* Carries out `start`: adds the shim and spawns it, or reports at once why it cannot. Does nothing
+ * the second time. */
 void launcher_start(struct launcher *launcher, const struct launcher_event *event,
                     struct launcher_actions *actions);
 /* Any other order (go, world, stop, forget, report_ack): passes it on to the shim, or carries it

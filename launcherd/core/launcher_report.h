@@ -4,11 +4,11 @@
 
 #include "launcherd/core/launcher_actions.h"
 
-/* Sends how the generation of the dead `shim` ended here: its own last report where it had recorded
- * one, else all its ranks are lost. At most LAUNCHER_REPORTS_MAX in one step. */
+/* Reports how the generation of the dead `shim` ended here: its own last report if it had recorded
+ * one, otherwise all its ranks as lost. At most LAUNCHER_REPORTS_MAX in one step. */
 void launcher_report_dead(struct launcher_actions *actions, const struct launcher_shim *shim,
                           uint64_t now_us);
-/* Sends that there is no such shim here, because of `cause` (borrowed until the next step). */
+/* Reports that there is no such shim here, because of `cause` (borrowed until the next step). */
 void launcher_report_absent(struct launcher_actions *actions, uint64_t job_id, uint32_t generation,
                             const char *cause);
 

@@ -13,13 +13,13 @@ void launcher_on_shim(struct launcher *launcher, const struct launcher_event *ev
 /* Connects to the shims for which the time of the next attempt has come. */
 void launcher_shims_connect(struct launcher *launcher, uint64_t now_us,
                             struct launcher_actions *actions);
-/* The shim must have carried out a stop, or what else it was told, by `at_us` (boot clock); of
- * several times the first counts. */
+/* The shim must have carried out its order by `at_us` (boot clock); the earliest such time
+ * counts. */
 void launcher_shim_end_by(struct launcher_shim *shim, uint64_t at_us);
-/* Kills shims that have not ended in time, and gives up one whose processes cannot be killed. */
+/* Kills shims that have not ended in time. Gives up shims whose processes cannot be killed. */
 void launcher_shims_enforce(struct launcher *launcher, uint64_t now_us,
                             struct launcher_actions *actions);
-/* When there is something to do for these two; UINT64_MAX: never. */
+/* When one of these two has something to do; UINT64_MAX: never. */
 uint64_t launcher_shims_timer_us(const struct launcher *launcher);
 
 #endif

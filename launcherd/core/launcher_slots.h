@@ -19,11 +19,12 @@
 #include "launcherd/core/launcher_actions.h"
 
 #define GPU_SLACK_BYTES (64ull << 20) /* above the baseline, and still idle */
-/* The most that an idle GPU uses, where its baseline is not known yet. A driver takes some hundred
- * MiB; more than this is somebody's whom NVML does not see, as in another container. */
+/* The most that an idle GPU uses while its baseline is not known. The driver takes some hundred
+ * MiB. More than this belongs to a process that NVML does not see, for example in another
+ * container. */
 #define GPU_FIRST_BYTES_MAX (2ull << 30)
 
-/* How many slots have a GPU: those from 0. */
+/* How many slots have a GPU. They are the first ones. */
 uint32_t launcher_slots_with_gpu(const struct launcher *launcher);
 /* NULL: slot `index` has no GPU. */
 struct launcher_slot *launcher_slot_find(struct launcher *launcher, uint32_t index);
@@ -33,29 +34,31 @@ int launcher_slots_first_closed(const struct launcher *launcher, uint64_t mask);
 /* Fills `out` [SLOTS_PER_NODE_MAX] with the slots that are not free; returns how many. */
 uint32_t launcher_slots_list_closed(const struct launcher *launcher, struct part_slot_closed *out);
 
-/* Restores what was saved. A record of another boot is ignored: the machine was restarted. */
+/* Restores the saved record. One from another boot is ignored, since a restart of the machine
+ * resets GPUs. */
 void launcher_slots_load(struct launcher *launcher, const struct slots_record *record);
-/* Once all shims are adopted: every idle GPU must be proved free. */
+/* Call once all shims are adopted: every idle GPU must be proved free. */
 void launcher_slots_begin(struct launcher *launcher, uint64_t now_us);
-/* At the end of every step: slots whose shim has ended, questions that are due, the record. */
+/* At the end of every step: handles slots whose shim has ended, asks due questions, saves the
+ * record. */
 void launcher_slots_settle(struct launcher *launcher, uint64_t now_us,
                            struct launcher_actions *actions);
-/* When the slots need the next step; UINT64_MAX: not. */
+/* When the slots need another step; UINT64_MAX: never. */
 uint64_t launcher_slots_timer_us(const struct launcher *launcher);
 
-/* Writes a line about a GPU to the log and, while connected, as an event to the server. */
+/* Logs a line about a GPU and, while connected, sends it to the server as an event. */
 void launcher_slot_event(struct launcher *launcher, uint32_t index, const char *text,
                          struct launcher_actions *actions);
 void launcher_slot_open(struct launcher *launcher, uint32_t index,
                         struct launcher_actions *actions);
-/* A drained slot stays drained. */
+/* Sets a state that is not FREE, with its reason. A drained slot stays drained. */
 void launcher_slot_close(struct launcher *launcher, uint32_t index, enum slot_state state,
                          struct launcher_actions *actions, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/* `what`: the fault in words, to which `fault` adds what to do about it. A slot that is drained
- * already keeps the reason of its first fault, unless the new one needs a restart of the machine.
- * Either way the slot gets a new incident number, so that a resume sent before this fault does not
- * clear it. */
+/* Drains a slot. `what`: the fault in words; the remedy of `fault` is appended. A slot that is
+ * drained already keeps the reason of its first fault, unless the new one needs a restart of the
+ * machine. Either way it gets a new incident number, so that a resume that was sent before this
+ * fault does not clear it. */
 void launcher_slot_drain(struct launcher *launcher, uint32_t index, const struct fault *fault,
                          const char *what, uint64_t now_us, struct launcher_actions *actions);
 void launcher_slot_resume(struct launcher *launcher, const struct msg_slot_resume *resume,

@@ -10,29 +10,29 @@
 #include "launcherd/core/launcher.h"
 #include "launcherd/core/launcher_actions.h"
 
-/* The revision of our own report about a dead shim: the newest that there can be, so that no report
- * of the shim's own counts after it. */
+/* The revision of our own report about a dead shim: the highest one, so that no report of the shim
+ * itself counts after it. */
 #define LAUNCHER_REVISION_LAST UINT32_MAX
 
 /* NULL: there is none. */
 struct launcher_shim *launcher_table_find(struct launcher *launcher, uint64_t job_id,
                                           uint32_t generation);
-/* A new entry, all zero. A full table first drops one dead shim of another server; NULL: it is full
+/* A new zeroed entry. If the table is full, one dead shim of another server is dropped. NULL: full
  * of others. */
 struct launcher_shim *launcher_table_add(struct launcher *launcher,
                                          struct launcher_actions *actions);
-/* Drops the entry and its run directory (LAUNCHER_REMOVE). */
+/* Removes the entry and its run directory (LAUNCHER_REMOVE). */
 void launcher_table_remove(struct launcher *launcher, struct launcher_shim *shim,
                            struct launcher_actions *actions);
-/* Does the shim belong to the server that we are connected to? Other shims are neither listed nor
- * given orders. Before the first welcome the server is not known, and all count as its own. */
+/* Whether the shim belongs to the server that we are connected to. Other shims are not listed and
+ * get no orders. Before the first welcome all shims count as the server's. */
 bool launcher_is_ours(const struct launcher *launcher, const struct launcher_shim *shim);
-/* Its workers may run: it has slots that no other shim may get. */
+/* Whether its workers may run: no other shim may get its slots. */
 bool launcher_shim_is_active(const struct launcher_shim *shim);
-/* Its process is gone: from now on we report instead of it. */
+/* Its process is gone: from now on we report in its place. */
 void launcher_shim_set_dead(struct launcher_shim *shim, uint64_t now_us);
-/* Why the shim could not do its work, made printable: the text may quote a path or a user's name,
- * and a report with a text that no message can carry would never arrive. */
+/* Sets why the shim failed. The text may quote a path or a user's name. It is made printable,
+ * because a report with a text that no message can carry would never arrive. */
 void launcher_shim_set_cause(struct launcher_shim *shim, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The slots of all active shims. */

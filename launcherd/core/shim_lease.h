@@ -4,8 +4,8 @@
 
 #include "launcherd/core/shim.h"
 
-/* Takes a longer lease, if that is what the event brings. To be called before the end of the lease is
- * looked at: a shim that was stopped for long may read only now that it was renewed. */
+/* Takes a longer lease, if the event brings one. Call this before checking whether the lease has
+ * ended: a shim that was stopped for a long time may only now read that it was renewed. */
 void shim_lease_take(struct shim *shim, const struct shim_event *event);
 
 #endif

@@ -11,9 +11,9 @@
 
 #include "launcherd/core/shim.h"
 
-/* Ranks may still use the store. */
+/* Whether ranks may still use the store. */
 bool shim_store_is_needed(const struct shim *shim, uint64_t now_us);
-/* After each event: END_STORE, once it is not needed and no other process is left. */
+/* After each event: ends the store when it is not needed and no other process is left. */
 void shim_store_check(struct shim *shim, uint64_t now_us, struct shim_actions *actions);
 /* When to look again; UINT64_MAX: no need. */
 uint64_t shim_store_timer_us(const struct shim *shim);

@@ -1,5 +1,5 @@
-/* What launcherd keeps of its GPUs' slots over its own restarts, within one boot of the machine:
- * baselines, counters and faults. This is the form in memory; node/slots_file.h has the file. */
+/* What launcherd keeps of its GPUs' slots across its own restarts, within one boot of the machine:
+ * baselines, counters and faults. node/slots_file.h has the file format. */
 #ifndef LAUNCHERD_CORE_SLOTS_RECORD_H
 #define LAUNCHERD_CORE_SLOTS_RECORD_H
 
@@ -11,7 +11,7 @@
 struct slot_record {
     uint32_t slot;
     bool has_baseline;
-    uint64_t baseline_bytes; /* of the GPU's memory, in use while nobody is on it */
+    uint64_t baseline_bytes; /* GPU memory in use while the GPU is idle */
     bool has_ecc;
     uint64_t ecc_uncorrected; /* the counter as last seen */
     bool remap_failed;
@@ -20,7 +20,7 @@ struct slot_record {
 };
 
 struct slots_record {
-    char boot_id[64]; /* of the boot in which it was written; in another boot it is ignored */
+    char boot_id[64]; /* the boot in which it was written; in another boot it is ignored */
     uint32_t gpus;    /* number of GPUs then */
     uint32_t count;
     struct slot_record slots[SLOTS_PER_NODE_MAX]; /* [count], each slot once */

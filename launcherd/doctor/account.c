@@ -1,4 +1,5 @@
-/* The account of the question: may it run here, can it write where jobs write, what is its Python. */
+/* Checks the account of the question: whether it may run jobs here, where it can write, and its
+ * Python. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,8 +14,8 @@
 
 #define ANSWER_BYTES_MAX 8192u
 
-/* Prints a line NAME=VALUE for each version. It asks NVML whether there are GPUs, so that no context is
- * made on one that a job has. */
+/* Prints a line NAME=VALUE for each version. It asks NVML whether there are GPUs, because
+ * torch.cuda would create a context on a GPU that a job uses. */
 static const char versions_script[] =
     "import sys, os\n"
     "os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'] = '1'\n"
@@ -28,7 +29,7 @@ static const char versions_script[] =
     "    print('cudnn=' + str(torch.backends.cudnn.version()))\n"
     "print('torch_sees_gpu=' + str(int(torch.cuda.is_available())))\n";
 
-/* The order that a job of this question would have, for what reads one. */
+/* Makes a start order like that of a job of this question, for functions that need one. */
 static struct msg_start start_of(const struct doctor *doctor, const struct msg_text_list *argv)
 {
     const struct msg_node_ask *ask = doctor->ask;
@@ -90,14 +91,15 @@ void doctor_account(const struct doctor *doctor, struct node_facts *facts)
     facts->uid = result.account.uid;
     if (ask->job_id > 0)
         (void)snprintf(facts->job_problem, sizeof facts->job_problem, "%s", result.text);
-    doctor_disk("tmp", "/tmp", facts); /* this process is the account now */
+    doctor_disk("tmp", "/tmp", facts); /* this process runs as the account now */
     if (ask->cwd[0] == '/')
         doctor_disk("job", ask->cwd, facts);
 }
 
 /* -- its Python -- */
 
-/* The program that would run the job's script: its own, if that is a Python. NULL: it runs none. */
+/* The Python that would run the job's script: the job's program, if that is a Python. NULL:
+ * none. */
 static const char *python_of(const struct msg_node_ask *ask)
 {
     const char *program, *name;
@@ -151,7 +153,7 @@ void doctor_python_lines(const char *lines, struct node_facts *facts)
         lines += line_bytes + (lines[line_bytes] == '\n');
     }
     if (facts->torch_sees_gpu >= 0)
-        facts->python_problem[0] = '\0'; /* what it printed besides was no exception */
+        facts->python_problem[0] = '\0'; /* its other output was no exception */
 }
 
 static void read_answer(int fd, struct node_facts *facts)
@@ -217,7 +219,7 @@ void doctor_python(const struct doctor *doctor, struct node_facts *facts)
     if (python == NULL || account_own(&own, &err) != STATUS_OK ||
         account_choose(&doctor->policy, &own, doctor->ask->user, &account, &as_self, &err) !=
             STATUS_OK)
-        return; /* the part "account" says why */
+        return; /* the part "account" reports why */
     run_python(doctor, python, &account, as_self, facts);
     account_free(&account);
 }

@@ -18,7 +18,7 @@
 
 #define PART_BYTES_MAX 65536u
 
-/* One part: a process that collects, and what it has written so far. */
+/* One part: the process that collects it, and its output so far. */
 struct part {
     const char *name;
     void (*collect)(const struct doctor *doctor, struct node_facts *facts);
@@ -112,7 +112,7 @@ static void end_part(struct part *part)
     part->fd = -1;
 }
 
-/* The part has written all it has, or fails. */
+/* Takes the complete output of a part, or notes its failure. */
 static void take(struct part *part, struct node_facts *facts)
 {
     char chunk[4096];
@@ -135,13 +135,13 @@ static void give_up(struct part *part, struct node_facts *facts)
 {
     char problem[64];
 
-    (void)kill(part->pid, SIGKILL); /* one that waits in the kernel stays: it is not waited for */
+    (void)kill(part->pid, SIGKILL); /* one that hangs in the kernel stays, and is not waited for */
     end_part(part);
     (void)snprintf(problem, sizeof problem, "no answer within %u s", part->patience_ms / 1000);
     add_gap(facts, part, problem);
 }
 
-/* Until every part has answered, or its time is over. */
+/* Collects until every part has answered or its time is over. */
 static void collect(struct node_facts *facts, uint64_t begin_ms)
 {
     struct pollfd polls[PART_COUNT];

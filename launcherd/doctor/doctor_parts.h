@@ -1,4 +1,4 @@
-/* The parts of a node's facts. Each runs in a process of its own, which may block. */
+/* Collects the parts of a node's facts. Each part runs in a process of its own and may block. */
 #ifndef LAUNCHERD_DOCTOR_DOCTOR_PARTS_H
 #define LAUNCHERD_DOCTOR_DOCTOR_PARTS_H
 
@@ -18,24 +18,25 @@ void doctor_network(const struct doctor *doctor, struct node_facts *facts);
 void doctor_names(const struct doctor *doctor, struct node_facts *facts);
 void doctor_disks(const struct doctor *doctor, struct node_facts *facts);
 void doctor_gpus(const struct doctor *doctor, struct node_facts *facts);
-/* As the account of the question: may it run here, its folders, the job's program. */
+/* Runs as the account of the question: whether it may run jobs here, its folders, the job's
+ * program. */
 void doctor_account(const struct doctor *doctor, struct node_facts *facts);
 void doctor_python(const struct doctor *doctor, struct node_facts *facts);
 
 /* The devices below `root` ("/sys/class/infiniband"). */
 void doctor_fabric(const char *root, struct node_facts *facts);
-/* One record of /dev/kmsg: is it an Xid that takes a GPU out of use? */
+/* Checks one record of /dev/kmsg for an Xid that takes a GPU out of use. */
 void doctor_kernel_record(const char *record, struct node_facts *facts);
-/* The lines NAME=VALUE that the Python of the job printed. */
+/* Takes the lines NAME=VALUE that the job's Python printed. */
 void doctor_python_lines(const char *lines, struct node_facts *facts);
-/* The disk of a folder, and whether this process may write there. */
+/* Describes the disk of a folder, and whether this process may write there. */
 void doctor_disk(const char *what, const char *path, struct node_facts *facts);
 
-/* NULL: it cannot be read; else the first line, without its end. Static memory. */
+/* The first line without its end, in static memory. NULL: the file cannot be read. */
 const char *doctor_read_line(const char *path);
 
-/* In this process, as nobody where it is root. They return the exit code, after their answer is written to
- * stdout. */
+/* These run in this process; if that is root, as nobody. They write their answer to stdout and
+ * return the exit code. */
 int doctor_listen(const struct doctor *doctor);
 int doctor_connect(const struct doctor *doctor);
 

@@ -1,4 +1,4 @@
-/* GPUs by NVML and the kernel's log, and the devices of InfiniBand and RoCE. */
+/* Facts about GPUs, from NVML and the kernel's log, and about InfiniBand and RoCE devices. */
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -104,7 +104,7 @@ void doctor_kernel_record(const char *record, struct node_facts *facts)
     (void)snprintf(facts->xid_remedy, sizeof facts->xid_remedy, "%s", fault_remedy(fault->action));
 }
 
-/* Records that were overwritten while we read (EPIPE) are passed over. */
+/* Reads the kernel's log. Records that are overwritten during the read (EPIPE) are skipped. */
 static void read_kernel_log(struct node_facts *facts)
 {
     int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -125,7 +125,7 @@ static void read_kernel_log(struct node_facts *facts)
         (void)close(fd);
 }
 
-/* One file of a port; its text without the number in front: "4: ACTIVE". */
+/* Reads one file of a port, without the number in front: "4: ACTIVE". */
 static void read_port(const char *port_dir, const char *name, char *out, size_t out_bytes)
 {
     char path[600];

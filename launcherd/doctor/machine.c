@@ -65,7 +65,7 @@ static void limits(struct node_facts *facts)
         facts->stack = limit_of(limit.rlim_cur);
 }
 
-/* The numbers of /proc/meminfo are in KiB, but for the count of huge pages. */
+/* The values of /proc/meminfo are in KiB, except the counts of huge pages. */
 static void memory(struct node_facts *facts)
 {
     int64_t swap_free = 0, huge_kib = 0, huge_total = 0, huge_free = 0;
@@ -103,7 +103,7 @@ static void shared_memory(struct node_facts *facts)
     facts->shm_free_bytes = (int64_t)(shm.f_bavail * shm.f_frsize);
 }
 
-/* "always [madvise] never": the word in brackets. */
+/* Finds the word in brackets in "always [madvise] never". */
 static void huge_pages(struct node_facts *facts)
 {
     const char *line = doctor_read_line("/sys/kernel/mm/transparent_hugepage/enabled");

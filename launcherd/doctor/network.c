@@ -10,7 +10,8 @@
 #include "launcherd/doctor/doctor_parts.h"
 #include "launcherd/process/interface.h"
 
-/* The first address of a name, or `wanted`, if it has that. False: `problem` says why it has none. */
+/* Resolves a name to `wanted`, if it has that address, or to its first one. False: `problem` says
+ * why there is none. */
 static bool resolve(const char *name, const char *wanted, char address[64], char problem[160])
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -35,7 +36,7 @@ static bool resolve(const char *name, const char *wanted, char address[64], char
     return !is_first;
 }
 
-/* By ioctl, not /sys: what /sys shows may be another network namespace's. */
+/* Uses ioctl, because /sys may show another network namespace. */
 static void interface(struct node_facts *facts)
 {
     struct ifreq request = {0};

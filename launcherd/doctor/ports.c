@@ -1,7 +1,7 @@
-/* Real connections between two nodes. One listens on a few ports that the kernel chose, as a job's
- * libraries do, and echoes; the other connects from its job's address, sends a little, and then more than
- * fits in many packets: where the small echo comes and the large one does not, an MTU is wrong. The
- * listener ends when every node that was named has been there on every port. */
+/* Tests real connections between two nodes. One node listens on a few ports that the kernel chooses, as a job's
+ * libraries do, and echoes. The other connects from its job's address and sends a few bytes, and then more than fits
+ * into many packets: if the small echo comes and the large one does not, an MTU is wrong. The listener ends when
+ * every named node has connected to every port. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #define PORTS 3u
 #define GUESTS_MAX 192u
 #define LISTEN_MS 20000u
-#define CONNECT_MS 5000u /* for one connection and its echoes: more than three lost SYNs */
+#define CONNECT_MS 5000u /* for one connection and its echoes: longer than three lost SYNs */
 #define SMALL_BYTES 16u
 #define LARGE_BYTES 65536u
 #define TRIES_MAX (NODE_PEERS_ASKED_MAX * PORTS)
@@ -30,7 +30,8 @@ static int complain(const char *text)
     return 1;
 }
 
-/* Root of a user namespace without other users, which outside is one ordinary user: user_namespaces(7). */
+/* Whether we are root of a user namespace without other users, so in fact one ordinary user
+ * (user_namespaces(7)). */
 static bool is_only_user(void)
 {
     const char *map = doctor_read_line("/proc/self/uid_map");
@@ -45,7 +46,7 @@ static bool is_only_user(void)
     return inside == 0 && outside != 0 && count == 1;
 }
 
-/* No file and no process of anybody is in reach of what these connections may bring. */
+/* Gives up all rights, so that these connections cannot reach any file or process. */
 static bool become_nobody(void)
 {
     static const struct account nobody = {.uid = 65534, .gid = 65534};
@@ -71,7 +72,7 @@ static bool make_address(const char *text, uint16_t port, struct sockaddr_storag
     return true;
 }
 
-/* Until `end_us`, for poll. */
+/* Time left until `end_us`, for poll. */
 static int left_ms(uint64_t end_us)
 {
     const uint64_t now_us = mono_us();
@@ -81,7 +82,7 @@ static int left_ms(uint64_t end_us)
 
 /* -- listen -- */
 
-/* Everything that a guest has sent and was not given back yet. */
+/* A connection, with the bytes that it sent and that are not echoed yet. */
 struct guest {
     int fd;
     size_t held;
@@ -112,7 +113,7 @@ static bool open_door(const char *own_address, int *fd, uint16_t *port)
     return true;
 }
 
-/* Only the nodes that the question names may come in. */
+/* Only nodes that the question names may connect. */
 static bool is_invited(const struct doctor *doctor, const struct sockaddr_storage *from,
                        socklen_t from_bytes)
 {
@@ -143,7 +144,7 @@ static void let_in(const struct doctor *doctor, struct house *house, int door)
     house->guests[house->guest_count++].held = 0;
 }
 
-/* Takes what came and gives back what it can. False: the guest has gone. */
+/* Reads and echoes what it can. False: the connection has closed. */
 static bool echo(struct guest *guest)
 {
     size_t room = sizeof guest->bytes - guest->held;
@@ -213,7 +214,7 @@ int doctor_listen(const struct doctor *doctor)
 
 /* -- connect -- */
 
-/* One connection: first all, then the small echo, then the large one. */
+/* One connection: it sends a small part, waits for its echo, then sends a large one. */
 struct
 try {
     const char *peer;
@@ -262,7 +263,7 @@ static void begin_try(struct try *try, const char *own, const char *address)
         end_try(try, result_of(errno), errno);
 }
 
-/* Sends what may be sent now: the large part only after the small echo. */
+/* Sends what may be sent now. The large part follows only after the echo of the small one. */
 static bool send_more(struct try *try)
 {
     static const char zeros[LARGE_BYTES];
@@ -341,14 +342,14 @@ static const char *address_of(const struct doctor *doctor, const char *peer)
     return "";
 }
 
-/* "7001,7002,7003" of the peer. */
+/* Adds the peer's ports, "7001,7002,7003". */
 static uint32_t add_tries(const struct doctor *doctor, struct try *tries, uint32_t count,
                           const struct msg_pair *ports)
 {
     const char *at = ports->value;
 
     if (address_of(doctor, ports->name)[0] == '\0')
-        return count; /* no node of the question */
+        return count; /* the question does not name this node */
 
     for (uint32_t i = 0; i < PORTS && count < TRIES_MAX; i++) {
         char *end;
@@ -375,7 +376,7 @@ int doctor_connect(const struct doctor *doctor)
         begin_try(&tries[i], doctor->address, address_of(doctor, tries[i].peer));
     run_tries(tries, count, mono_us() + CONNECT_MS * 1000ull);
     (void)printf("{\"tries\":[");
-    for (uint32_t i = 0; i < count; i++) /* names of nodes need no escapes */
+    for (uint32_t i = 0; i < count; i++) /* node names need no escaping */
         (void)printf(
             "%s{\"peer\":\"%s\",\"port\":%u,\"result\":\"%s\",\"error\":\"%s\",\"us\":%llu}",
             i > 0 ? "," : "", tries[i].peer, tries[i].port, tries[i].result,

@@ -1,5 +1,6 @@
-/* What a node shows of itself to those who look at the cluster: its load, memory and disk, and of each
- * slot with a GPU what NVML says. Plain values, and their JSON ("ddp.gauges.v1", docs/watching.md). */
+/* Gauges that a node shows to people who watch the cluster: its load, memory and disk, and NVML's
+ * values for each slot with a GPU. Plain values and their JSON ("ddp.gauges.v1",
+ * docs/watching.md). */
 #ifndef LAUNCHERD_GPU_GAUGES_H
 #define LAUNCHERD_GPU_GAUGES_H
 
@@ -10,31 +11,31 @@
 #include "common/limits.h"
 #include "common/msg_enum.h"
 
-#define GAUGE_UNKNOWN (-1) /* of every signed value here */
+#define GAUGE_UNKNOWN (-1) /* for every signed value here */
 
-/* One GPU, as NVML said it last. */
+/* One GPU, as last read from NVML. */
 struct gpu_gauges {
     uint64_t read_us; /* boot clock; 0: never read */
     char name[96], uuid[96];
     int32_t utilization_percent, temperature_c;
     int64_t power_mw, power_limit_mw;
     int64_t memory_used_bytes, memory_total_bytes;
-    char error[64]; /* of the last read; empty: none, and then the values are of read_us */
+    char error[64]; /* of the last read, which left the values as of read_us; empty: none */
 };
 
 struct slot_gauges {
     enum slot_state state;
-    uint64_t job_id; /* on it; 0: none */
+    uint64_t job_id; /* the job on it; 0: none */
     uint32_t generation, rank;
     char reason[REASON_BYTES_MAX]; /* why it is closed */
 };
 
 struct host_gauges {
-    double load[3]; /* of 1, 5 and 15 minutes; below 0: not known */
+    double load[3]; /* over 1, 5 and 15 minutes; below 0: not known */
     uint32_t cpus;
-    double cpu_percent; /* of all of them, since the last reading; below 0: not known */
+    double cpu_percent; /* of all processors, since the last reading; below 0: not known */
     int64_t memory_total_bytes, memory_available_bytes;
-    int64_t disk_total_bytes, disk_free_bytes; /* where the logs are */
+    int64_t disk_total_bytes, disk_free_bytes; /* of the disk with the logs */
     uint64_t up_s;                             /* since the machine was started */
 };
 
@@ -47,20 +48,19 @@ struct gauges {
     struct gpu_gauges gpus[SLOTS_PER_NODE_MAX];
 };
 
-/* Appends one JSON object. Pure but for the heap. */
+/* Appends one JSON object. Pure, apart from the heap. */
 void gauges_write(const struct gauges *gauges, struct buf *out);
 
-/* The times that the processors spent, of /proc/stat: zero before the first reading. */
+/* Times from /proc/stat; zero before the first reading. */
 struct cpu_times {
     uint64_t busy, all, read_us;
-    double
-        percent; /* between the last two readings that are far enough apart; below 0: not known */
+    double percent; /* between the last two readings that are far enough apart; below 0: unknown */
 };
-/* Reads the files of the kernel and asks the file system of `disk_path`. May hang with that disk: not for
+/* Reads the kernel's files and the free space at `disk_path`. May hang if that disk does: not for
  * the loop thread. */
 void host_gauges_read(struct host_gauges *host, struct cpu_times *times, uint64_t now_us,
                       const char *disk_path);
-/* The same from the texts of /proc/stat, for tests. */
+/* The CPU part of it, from a text of /proc/stat; also for tests. */
 void cpu_times_take(struct cpu_times *times, const char *stat, uint64_t now_us);
 
 #endif

@@ -1,5 +1,5 @@
-/* Describes the process of a pid that NVML names, and finds the processes that have a device file
- * open; from /proc. May block on a slow user database: not for the loop thread. */
+/* Describes processes that NVML names and finds processes that have a device file open, from /proc.
+ * May block on a slow user database: not for the loop thread. */
 #ifndef LAUNCHERD_GPU_GPU_HOLDERS_H
 #define LAUNCHERD_GPU_GPU_HOLDERS_H
 

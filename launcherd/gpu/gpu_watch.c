@@ -28,7 +28,7 @@ struct xid {
 
 /* Shared with the threads; `lock` protects all fields below it. */
 struct gpu_watch {
-    struct nvml nvml; /* its functions; the first thread fills them before the second one starts */
+    struct nvml nvml; /* its functions are set before the second thread starts */
     uv_async_t async;
     struct gpu_watch_handlers handlers;
     void *owner;
@@ -45,8 +45,8 @@ struct gpu_watch {
     struct question questions[SLOTS];
     uint64_t answered; /* facts that the loop has not taken; one bit for each slot */
     struct gpu_facts facts[SLOTS];
-    uint64_t gauges_wanted; /* one bit for each slot; read when no question waits */
-    uint64_t gauges_now_us; /* when they were wanted last */
+    uint64_t gauges_wanted; /* one bit for each slot; read when no question is pending */
+    uint64_t gauges_now_us; /* when they were last requested */
     struct gpu_gauges gauges[SLOTS];
     uint32_t xid_count;
     struct xid xids[XIDS_MAX];
@@ -94,7 +94,7 @@ struct event_set {
     void *devices[SLOTS];
 };
 
-/* NVML counts its inits, so this thread has one of its own. */
+/* NVML counts its inits, so this thread makes one of its own. */
 static bool events_open(const struct nvml *nvml, struct event_set *events)
 {
     unsigned count = 0;
@@ -120,7 +120,7 @@ static void events_close(const struct nvml *nvml, struct event_set *events)
     events->set = NULL;
 }
 
-/* False: the device is not of this node. Called with the lock. */
+/* False: the device does not belong to this node. Called with the lock held. */
 static bool find_slot(const struct gpu_watch *watch, uint32_t device, uint32_t *slot)
 {
     *slot = device;
@@ -218,9 +218,9 @@ static int init_and_count(struct gpu_watch *watch, bool *is_ready)
     return code;
 }
 
-/* Starts the second thread once NVML is loaded and a question was asked: a node that has the
- * library but no GPU would otherwise init it again and again. Without this thread the counters are
- * still queried. Called with the lock. */
+/* Starts the second thread once NVML is loaded and a question was asked. Otherwise a node that has
+ * the library but no GPU would initialise it again and again. Without this thread the counters are
+ * still queried. Called with the lock held. */
 static void begin_events(struct gpu_watch *watch)
 {
     struct err err;
@@ -288,8 +288,8 @@ static void post_facts(struct gpu_watch *watch, const struct gpu_facts *facts)
     pthread_mutex_unlock(&watch->lock);
 }
 
-/* After an error that is not of the GPU itself NVML is initialised again with the next question:
- * the driver may have been loaded again. */
+/* After an error that does not concern the GPU itself, NVML is initialised again with the next
+ * question: the driver may have been reloaded. */
 static void answer(struct gpu_watch *watch, uint32_t slot, const struct question *question,
                    bool *is_ready)
 {
@@ -325,7 +325,7 @@ static void read_gauges(struct gpu_watch *watch, uint32_t slot, const struct que
         gpu_printable(nvml_error_text(&watch->nvml, code), gauges.error, sizeof gauges.error);
     pthread_mutex_lock(&watch->lock);
     watch->gauges[slot] = gauges;
-    if (question->asked_us == watch->gauges_now_us) /* else newer ones are wanted meanwhile */
+    if (question->asked_us == watch->gauges_now_us) /* otherwise newer values have been requested */
         watch->gauges_wanted &= ~(1ull << slot);
     pthread_cond_broadcast(&watch->changed);
     pthread_mutex_unlock(&watch->lock);
@@ -518,5 +518,5 @@ bool gpu_watch_close(struct gpu_watch **out, uint64_t timeout_us)
     pthread_mutex_unlock(&watch->lock);
     if (all_ended)
         watch_free(watch);
-    return all_ended; /* else a thread still uses the memory */
+    return all_ended; /* otherwise a thread still uses the memory */
 }

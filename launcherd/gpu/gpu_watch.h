@@ -4,7 +4,7 @@
  * never come; the core notices that (core/launcher_slots.h). A thread that hangs is abandoned at
  * the end of the process.
  *
- *   gpu_watch_new      the thread loads and initialises NVML and counts the GPUs
+ *   gpu_watch_new      a thread loads and initialises NVML and counts the GPUs
  *   gpu_watch_count    waits for that
  *   gpu_watch_attach   answers come on this loop from now on
  *   gpu_watch_ask      the thread queries the GPU (nvml_look), then on_facts; on_xid at any time
@@ -40,20 +40,22 @@ enum status gpu_watch_new(struct gpu_watch **watch, struct err *err);
  * After the last two, questions may be asked all the same: the threads try again. */
 enum status gpu_watch_count(struct gpu_watch *watch, uint64_t timeout_us, uint32_t *count,
                             struct err *err);
-/* Slot i is the i-th of these devices; without this call it is GPU i. Before gpu_watch_attach. */
+/* Sets which GPU each slot has: slot i has the i-th of these devices. Without this call it has GPU
+ * i. Call before gpu_watch_attach. */
 void gpu_watch_choose(struct gpu_watch *watch, const struct devices *devices);
-/* Answers come on `loop` from now on. At most once. */
+/* From now on answers come on `loop`. Call at most once. */
 enum status gpu_watch_attach(struct gpu_watch *watch, uv_loop_t *loop,
                              const struct gpu_watch_handlers *handlers, void *owner,
                              struct err *err);
-/* A question replaces an earlier one about the same slot that no thread has taken. */
+/* Asks about a slot's GPU. An earlier question about the slot that no thread has taken yet is
+ * replaced. */
 void gpu_watch_ask(struct gpu_watch *watch, uint32_t slot, uint64_t asked_us, uint64_t bytes_max);
-/* What the first `count` slots' GPUs show of themselves. Those that were read more than `age_us` ago are
- * read again, which is waited for at most `timeout_us`; then the last known values stand, with the time of
- * their reading. From any thread but the loop's, and not after gpu_watch_close. */
+/* The gauges of the first `count` slots' GPUs. Values older than `age_us` are read again, which may
+ * take `timeout_us`; after that the last known values are returned, with the time of their reading.
+ * May be called from any thread except the loop's, and not after gpu_watch_close. */
 void gpu_watch_gauges(struct gpu_watch *watch, uint32_t count, uint64_t now_us, uint64_t age_us,
                       uint64_t timeout_us, struct gpu_gauges gauges[]);
-/* No more answers; the handle on the loop is closed. NULL is allowed. */
+/* No answers come after this; the handle on the loop is closed. NULL is allowed. */
 void gpu_watch_detach(struct gpu_watch *watch);
 /* After the loop has ended. Waits up to `timeout_us` for the threads. False: one hangs in NVML, and
  * the process must end with _exit, since destructors of NVML may hang too. NULL is allowed. */

@@ -8,10 +8,10 @@
 
 #include "launcherd/gpu/gauges.h"
 
-#define APART_US 500000u /* readings closer than this say nothing about the load */
+#define APART_US 500000u /* closer readings do not give a usable load */
 #define FILE_BYTES_MAX 16384u
 
-/* The begin of a file of the kernel; empty: it cannot be read. */
+/* Reads the beginning of a kernel file; empty: it cannot be read. */
 static void read_file(const char *path, char text[FILE_BYTES_MAX])
 {
     FILE *file = fopen(path, "re");

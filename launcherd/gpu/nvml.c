@@ -18,7 +18,7 @@ static bool find(const struct nvml *nvml, const char *name, void *function)
     return symbol != NULL;
 }
 
-/* The newest version that this driver has; both fill the same struct. */
+/* Finds the newest version that this driver has; all versions fill the same struct. */
 static void find_processes(const struct nvml *nvml, const char *base, void *function)
 {
     char name[80];

@@ -79,23 +79,22 @@ struct nvml {
     int (*events_free)(void *set);
 };
 
-/* Loads the library and finds its functions, without initialising it.
- *   STATUS_NOT_FOUND  there is none: no NVIDIA driver
- *   STATUS_LIBRARY    a function is missing that every NVML has */
+/* Loads the library and finds its functions, without initialising it. STATUS_NOT_FOUND: there is no
+ * library, so no NVIDIA driver. STATUS_LIBRARY: a function is missing that every NVML has. */
 enum status nvml_load(struct nvml *nvml, struct err *err);
 void nvml_unload(struct nvml *nvml);
 /* The text of an error; never NULL, printable. */
 const char *nvml_error_text(const struct nvml *nvml, int code);
-/* Queries GPU `index` and fills all of the facts but `asked_us`. Processes that have the device
- * file open are searched for where more than `bytes_max` is used and NVML names no process. */
+/* Queries GPU `index` and fills all facts except `asked_us`. If more than `bytes_max` is used and
+ * NVML names no process, looks for processes that have the device file open. */
 void nvml_look(const struct nvml *nvml, uint32_t index, uint64_t bytes_max,
                struct gpu_facts *facts);
-/* Reads what GPU `index` shows of itself; what its driver does not know is GAUGE_UNKNOWN. After an error
- * the values are as they were. `now_us`: boot clock, becomes read_us. */
+/* Reads the gauges of GPU `index`. A value that the driver does not have is GAUGE_UNKNOWN. After an
+ * error the values are unchanged. `now_us`: boot clock, stored as read_us. */
 void nvml_gauges(const struct nvml *nvml, uint32_t index, uint64_t now_us,
                  struct gpu_gauges *gauges);
 
-/* The health of a GPU; each value GAUGE_UNKNOWN where this GPU or driver does not tell it. */
+/* The health of a GPU. A value that this GPU or driver does not report is GAUGE_UNKNOWN. */
 struct nvml_health {
     int64_t retire_pending, has_persistence;
     int64_t throttle; /* bits: nvmlClocksThrottleReasons */
@@ -103,7 +102,7 @@ struct nvml_health {
     int64_t links_up, links_down; /* NVLinks */
 };
 void nvml_health(const struct nvml *nvml, uint32_t index, struct nvml_health *health);
-/* The version of the driver, and the newest CUDA that it runs: 1000 major + 10 minor. */
+/* The driver's version, and the newest CUDA that it supports: 1000 major + 10 minor. */
 int64_t nvml_driver(const struct nvml *nvml, char *version, size_t version_bytes);
 
 #endif

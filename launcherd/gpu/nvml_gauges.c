@@ -1,4 +1,4 @@
-/* What NVML says about a GPU for people who look at it. Nothing is decided on it. */
+/* Gauges of a GPU from NVML, for display only: no decision depends on them. */
 #include <string.h>
 
 #include "launcherd/gpu/gpu_holders.h"
@@ -6,7 +6,7 @@
 
 #define TEMPERATURE_GPU 0 /* nvmlTemperatureSensors_t */
 
-/* A value that this driver or this GPU does not have is no error. */
+/* A value that this driver or GPU does not have is GAUGE_UNKNOWN, not an error. */
 static int64_t number(int (*get)(void *, unsigned *), void *device)
 {
     unsigned value = 0;

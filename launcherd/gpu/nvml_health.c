@@ -1,4 +1,4 @@
-/* What NVML says about the health of a GPU, for `ddpctl doctor`. */
+/* The health of a GPU from NVML, for `ddpctl doctor`. */
 #include <string.h>
 
 #include "launcherd/gpu/gpu_holders.h"

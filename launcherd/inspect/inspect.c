@@ -126,7 +126,7 @@ static bool wait_readable(int fd)
     return poll(&poll_fd, 1, STORE_MS) > 0;
 }
 
-/* The folder is entered first: a path in it may be too long for the address of a socket. */
+/* Enters the folder first: the whole path may be too long for a socket address. */
 static int dial_store(const char *run_dir)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "store.sock"};

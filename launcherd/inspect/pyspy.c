@@ -22,7 +22,7 @@
 
 enum outcome { PRINTED, FAILED, REFUSED, NOT_THERE };
 
-/* Up to the first NUL. */
+/* Reads the output up to the first NUL. */
 static void take_output(int fd, char *text)
 {
     char *bytes = calloc(1, PYSPY_BYTES_MAX);
@@ -33,7 +33,7 @@ static void take_output(int fd, char *text)
     free(bytes);
 }
 
-/* False: it took too long, and is killed. */
+/* False: it took too long and was killed. */
 static bool wait_for(pid_t pid, int *status)
 {
     struct pollfd poll_fd = {.fd = proc_pidfd(pid), .events = POLLIN};
@@ -128,7 +128,7 @@ static bool is_roots_alone(const char *path, mode_t type)
            (stat_of.st_mode & 022) == 0;
 }
 
-/* The first py-spy of a PATH, if nobody but root can have put it there. */
+/* Finds the first py-spy in a PATH, if only root can have put it there. */
 static bool find_roots_own(const char *path, char out[PATH_MAX])
 {
     while (*path != '\0') {

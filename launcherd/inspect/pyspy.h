@@ -1,7 +1,7 @@
-/* The stack of a Python process, by `py-spy dump`, where that is installed. It runs as the user of the job,
- * in the job's cgroup, from the job's PATH or the node's: it is no more than the job itself could run.
- * Where the kernel refuses that (kernel.yama.ptrace_scope) and we are root, a py-spy that is root's own,
- * in the node's PATH, runs as root. The process is not stopped for it. */
+/* The stack of a Python process from `py-spy dump`, if that is installed. py-spy runs as the job's
+ * user, in the job's cgroup, from the job's PATH or the node's, so it can do no more than the job
+ * itself. If the kernel forbids that (kernel.yama.ptrace_scope) and we are root, a py-spy in the
+ * node's PATH that belongs to root runs as root. The process is not stopped. */
 #ifndef LAUNCHERD_INSPECT_PYSPY_H
 #define LAUNCHERD_INSPECT_PYSPY_H
 

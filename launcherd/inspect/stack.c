@@ -78,7 +78,7 @@ static void add_kernel_stack(const char *dir, cJSON *out)
         add_frames(list, text);
 }
 
-/* What a thread and a process have in common. False: it is gone. */
+/* Adds what threads and processes have in common. False: it is gone. */
 static bool add_task(const char *dir, cJSON *out, struct proc_stat *stat)
 {
     char wchan[128];

@@ -12,11 +12,11 @@ struct cJSON;
 #define STACK_CHILDREN_MAX 64u
 #define STACK_FRAMES_MAX 64u
 
-/* Adds the fields from `pid` to `children`. False: the process is gone, or is no longer a child of
- * `parent`, so that its number may be another one's. */
+/* Adds all fields from `pid` to `children`. False: the process is gone, or is no child of `parent`
+ * any more, so that its pid may belong to another process. */
 bool stack_describe(pid_t pid, pid_t parent, struct cJSON *out);
-/* The process itself or, where that is a shell for instance, its first descendant that is a Python; 0:
- * none is. */
+/* The process itself if it is a Python, otherwise its first descendant that is one (it may be a
+ * shell, for instance); 0: none. */
 pid_t stack_find_python(pid_t pid);
 
 #endif

@@ -17,7 +17,7 @@ static const char *text_of(const cJSON *object, const char *name)
     return cJSON_IsString(item) ? item->valuestring : "";
 }
 
-/* Whole lines alone. */
+/* Adds a line only if it fits completely. */
 __attribute__((format(printf, 2, 3))) static void add_line(struct summary *out, const char *format,
                                                            ...)
 {
@@ -72,7 +72,7 @@ static bool has(const char *line, size_t length, const char *part)
     return memmem(line, length, part, strlen(part)) != NULL;
 }
 
-/* Where a rank stands that waits for others, if nothing else is wrong with it. */
+/* Whether the frame is one in which a healthy rank waits for other ranks. */
 static bool waits_for_others(const char *line, size_t length)
 {
     return has(line, length, "torch/distributed/") || has(line, length, "_engine_run_backward") ||

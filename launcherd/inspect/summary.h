@@ -1,5 +1,5 @@
-/* What ddp.stack.v1 (inspect.h) says of a rank, in few words: for the server, when a job hangs. Pure but
- * for cJSON's heap. */
+/* A short summary of ddp.stack.v1 (inspect.h) of one rank, for the server when a job hangs. Pure,
+ * apart from cJSON's heap. */
 #ifndef LAUNCHERD_INSPECT_SUMMARY_H
 #define LAUNCHERD_INSPECT_SUMMARY_H
 
@@ -15,11 +15,12 @@ struct summary {
     enum look_place place;
 };
 
-/* `json` need not be JSON: then that is what the stack says. The stack has lines for people: state and wait
- * channel, kernel frames, what py-spy has printed of the main thread. A Python is in a collective when its
- * main thread has a frame of torch.distributed, or waits for the device or for backward to end. */
+/* Makes the summary. If `json` is no JSON, the summary's stack says so. The stack has lines for
+ * people: state and wait channel, kernel frames, and py-spy's frames of the main thread. A Python
+ * process is in a collective if its main thread has a frame of torch.distributed, or waits for the
+ * device or for the end of backward. */
 void summary_make(const char *json, size_t byte_count, struct summary *out);
-/* There is none, for this reason. */
+/* There is no stack, for this reason. */
 void summary_of_problem(const char *problem, struct summary *out);
 
 #endif

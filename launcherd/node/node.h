@@ -28,40 +28,41 @@ struct node_options {
     const char *server; /* "unix:PATH" or "HOST:PORT" */
     const char *state_dir;
     const struct key *key; /* for a server over TCP; NULL: none */
-    bool key_is_new;       /* it becomes the one in the state directory once the server takes it */
-    bool address_is_fixed; /* core.address; else it is that of the way to the server */
+    bool key_is_new;       /* from --join: saved once the server accepts it */
+    bool address_is_fixed; /* core.address is given; else found on the way to the server */
     const char *logs_dir;  /* logs of jobs */
     uint64_t log_max;      /* bytes of the log of a rank; 0: no limit */
     uint64_t keep_logs_us; /* how long logs are kept after the end of their job */
     struct launcher_options core;
     struct devices devices;    /* the GPUs of the slots */
-    bool allow_root;           /* runs jobs of root and of accounts of the system */
+    bool allow_root;           /* jobs of root and of system accounts may run */
     uint64_t job_memory_bytes; /* the limit of a job here; 0: none */
-    bool exit_with_parent;     /* a private run: its shims end with launcherd */
-    struct gpu_watch *gpus;    /* NULL: none; borrowed until node_free, then to be closed */
+    bool exit_with_parent;     /* a private run: shims end together with launcherd */
+    struct gpu_watch *gpus;    /* NULL: none; borrowed until node_free, closed by the caller */
     void *owner;
     void (*on_ready)(void *owner); /* the server has welcomed us for the first time */
-    /* No server takes this node until a person acts, and nothing runs here: node_end is called. */
+    /* No server accepts this node until a person acts, and nothing runs here: call node_end. */
     void (*on_refused)(void *owner, const char *why);
-    void (*on_left)(void *owner); /* of node_leave: nothing runs here; node_end is called */
+    void (*on_left)(void *owner); /* after node_leave: nothing runs here any more; call node_end */
 };
 
 struct node;
 
-/* Takes the state directory (STATUS_BUSY: another launcherd has it), adopts the shims that it finds
- * there and begins to call the server. STATUS_REFUSED: a limit of memory was asked for, and there is
- * no cgroup to hold it. `options` and its texts are borrowed until node_free. */
+/* Locks the state directory (STATUS_BUSY: another launcherd has it), adopts the shims that it finds
+ * there, and begins to connect to the server. STATUS_REFUSED: a memory limit was requested, but
+ * there is no cgroup to enforce it. `options` and its texts are borrowed until node_free. */
 enum status node_open(struct node **node, uv_loop_t *loop, const struct node_options *options,
                       struct err *err);
-/* Orderly end: closes everything, so that the loop's run returns. Shims live on, unless
- * exit_with_parent: then they are ended first, within 2 s by themselves, else killed. */
+/* Closes everything in order, so that the loop ends. Shims live on, unless exit_with_parent: then
+ * they have 2 s to end and are killed after that. */
 void node_end(struct node *node);
-/* The jobs on this node are stopped with their grace, here and by the server; then on_left. */
+/* The node leaves: its jobs are stopped with their grace, by the server or here; then on_left is
+ * called. */
 void node_leave(struct node *node);
-/* Of a node_end: everything is closed. What may still hold up the loop is the lookup of a name,
- * which cannot be stopped. */
+/* Whether everything is closed after node_end. Only a name lookup, which cannot be cancelled, may
+ * still keep the loop running. */
 bool node_has_ended(const struct node *node);
-/* After the loop has run out. */
+/* Call when the loop has ended. */
 void node_free(struct node *node);
 
 #endif

@@ -16,7 +16,8 @@
 #define INTERVAL_MAX_MS 3600000u
 #define CLUSTER_CHARS 32u /* hex digits, as rendezvous makes them */
 
-/* "<cluster>-<job>", of the form that rendezvous gives. Nothing else in the folder is ours. */
+/* Parses "<cluster>-<job>", as rendezvous names clusters and jobs. Nothing else in the folder is
+ * ours. */
 static bool parse_name(const char *name, struct node_expire_use *use)
 {
     size_t digits = strspn(name, "0123456789abcdef");
@@ -40,8 +41,8 @@ static bool is_used(const struct node_expire *expire, const struct node_expire_u
     return false;
 }
 
-/* The folder, by descriptor, and no link is followed: a part of what is in it belongs to the user of
- * the job. NULL: it is none. */
+/* Opens the folder by descriptor without following links, since the user of the job owns a part of
+ * it. NULL: it is no folder. */
 static DIR *open_folder(int parent_fd, const char *name)
 {
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -1,6 +1,6 @@
 /* Removes the logs of jobs that ended long ago (--keep-logs), from time to time, on a thread of
  * libuv. A folder of logs is removed when no shim of its job is known here and nothing in it was
- * written for that time; the end of a shim counts as a write (node_expire_touch). */
+ * written for that long. The end of a shim counts as a write (node_expire_touch). */
 #ifndef LAUNCHERD_NODE_NODE_EXPIRE_H
 #define LAUNCHERD_NODE_NODE_EXPIRE_H
 
@@ -20,15 +20,15 @@ struct node_expire {
     uv_work_t work;
     bool is_working;
     atomic_bool is_stopping;
-    /* of the work that goes on */
+    /* The current run of the thread. */
     struct node_expire_use used[SHIMS_PER_NODE_MAX]; /* [used_count]: jobs with a shim here */
     uint32_t used_count, removed;
 };
 
 void node_expire_open(struct node_expire *expire, const struct node_host *host);
-/* The loop then runs until the work at hand has stopped. */
+/* Closes; the loop ends when the thread has stopped. */
 void node_expire_close(struct node_expire *expire);
-/* The time of a job's logs counts from now. */
+/* Counts the age of a job's logs from now on. */
 void node_expire_touch(const struct node_host *host, const char *cluster, uint64_t job_id);
 
 #endif

@@ -7,8 +7,8 @@
 #include "common/io/conn.h"
 
 #define FRESH_US 900000u  /* what is younger is not read again: clients ask once a second */
-#define DRIVER_US 500000u /* how long NVML may take; then its last values are shown */
-#define PATIENCE_MS 3000u /* how long the whole reading may take: a disk may hang */
+#define DRIVER_US 500000u /* how long NVML may take; after that its last values are shown */
+#define PATIENCE_MS 3000u /* how long the whole reading may take, as a disk may hang */
 
 void node_gauges_open(struct node_gauges *gauges, const struct node_host *host,
                       struct gpu_watch *watch)
@@ -20,7 +20,7 @@ void node_gauges_open(struct node_gauges *gauges, const struct node_host *host,
     gauges->work.data = gauges;
 }
 
-/* The slot's number among those of its shim is the local rank. */
+/* The local rank is the slot's position among the slots of its shim. */
 static uint32_t rank_of(const struct launcher_shim *shim, uint32_t slot)
 {
     return shim->rank_base + (uint32_t)__builtin_popcountll(shim->slot_mask & ((1ull << slot) - 1));

@@ -11,20 +11,21 @@ struct node_gpus {
     struct gpu_watch *watch; /* borrowed; NULL: none */
 };
 
-/* Counts this node's GPUs. Where NVML does not answer: as many as the driver's files list, or as
- * the record of this boot has. Blocks up to `timeout_us`; problems are logged. NULL: there is
- * nothing to watch them with. */
+/* Finds this node's GPUs. If NVML does not answer, counts those in the driver's files or in this
+ * boot's record. Blocks up to `timeout_us`; problems are logged. NULL: there is no way to watch
+ * GPUs. */
 struct gpu_watch *node_gpus_find(const char *state_dir, const char *boot_id, uint64_t timeout_us,
                                  uint32_t *gpus);
 
-/* Starts to watch, and gives the record to the core (SLOTS_LOADED). Before any shim is adopted. */
+/* Starts to watch, and passes the record to the core (SLOTS_LOADED). Call before any shim is
+ * adopted. */
 enum status node_gpus_open(struct node_gpus *gpus, const struct node_host *host,
                            struct gpu_watch *watch, struct err *err);
 /* LAUNCHER_ASK_GPU. */
 void node_gpus_ask(struct node_gpus *gpus, const struct launcher_action *action);
 /* LAUNCHER_SAVE_SLOTS. */
 void node_gpus_save(const struct node_gpus *gpus, const struct slots_record *record);
-/* No more answers. Also where node_gpus_open was never called or failed. */
+/* No answers come after this. May be called even if node_gpus_open was not called or failed. */
 void node_gpus_close(struct node_gpus *gpus);
 
 #endif

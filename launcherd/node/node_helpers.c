@@ -39,7 +39,7 @@ static void kill_process(const struct node_helper *helper)
         (void)syscall(SYS_pidfd_send_signal, helper->pidfd, SIGKILL, NULL, 0);
 }
 
-/* The question is answered: with what the process wrote, or with the reason why there is nothing. */
+/* Answers the question with what the process wrote, or with the reason why there is nothing. */
 static void finish(struct node_helper *helper, const char *problem)
 {
     struct node_helpers *helpers = helper->helpers;
@@ -54,7 +54,7 @@ static void finish(struct node_helper *helper, const char *problem)
     uv_close((uv_handle_t *)&helper->timer, on_closed);
 }
 
-/* One line that is no JSON object is the reason. */
+/* A line that is no JSON object is the reason why there is no answer. */
 static void finish_read(struct node_helper *helper)
 {
     char problem[REASON_BYTES_MAX];
@@ -98,7 +98,7 @@ static void on_timer(uv_timer_t *timer)
     finish(helper, "its process for such questions does not answer");
 }
 
-/* The question as the process reads it: a file in memory. -1: errno. */
+/* Writes the question into a file in memory, the process's stdin. -1: errno. */
 static int make_question(const struct msg_node_ask *ask)
 {
     const struct msg msg = {.type = MSG_TYPE_NODE_ASK, .node_ask = *ask};

@@ -1,5 +1,5 @@
-/* Processes of `launcherd --doctor` (launcherd/doctor) that answer questions about this machine, so that
- * nothing that hangs holds up the loop. At most NODE_HELPERS_MAX at a time. */
+/* Helper processes, `launcherd --doctor` (launcherd/doctor), that answer questions about this
+ * machine, so that a check that hangs never blocks the loop. At most NODE_HELPERS_MAX at a time. */
 #ifndef LAUNCHERD_NODE_NODE_HELPERS_H
 #define LAUNCHERD_NODE_NODE_HELPERS_H
 
@@ -10,11 +10,11 @@ enum { NODE_HELPERS_MAX = 8 };
 
 struct node_helpers;
 
-/* One question, from the start of its process until that has ended. */
+/* One question, until its process has ended. */
 struct node_helper {
     struct node_helpers *helpers;
-    bool is_used;     /* one of the handles is open, or the process lives */
-    bool is_answered; /* so what it still does is its own business */
+    bool is_used;     /* a handle is open, or the process is alive */
+    bool is_answered; /* answered; whatever its process still does is ignored */
     pid_t pid;        /* 0: reaped */
     int pidfd;
     uint32_t handles_open;
@@ -27,7 +27,7 @@ struct node_helper {
 
 struct node_helpers {
     const struct node_host *host;
-    /* `json` is borrowed for the call. `problem` not empty: why there is none. */
+    /* `json` is borrowed for the call. `problem` not empty: why there is no answer. */
     void (*on_answer)(void *owner, uint64_t request_id, const struct buf *json,
                       const char *problem);
     void *owner;
@@ -35,12 +35,12 @@ struct node_helpers {
     struct node_helper items[NODE_HELPERS_MAX];
 };
 
-/* on_answer follows, perhaps within this call; not after node_helpers_close. */
+/* on_answer follows, possibly within this call, unless node_helpers_close is called first. */
 void node_helpers_ask(struct node_helpers *helpers, const struct msg_node_ask *ask);
 /* A child of this process was reaped. */
 void node_helpers_reaped(struct node_helpers *helpers, pid_t pid);
 bool node_helpers_have(const struct node_helpers *helpers, pid_t pid);
-/* Ends the processes, too. */
+/* Also kills the processes. */
 void node_helpers_close(struct node_helpers *helpers);
 
 #endif

@@ -1,5 +1,5 @@
-/* What node.c gives to the parts of launcherd's edge that it owns: node_shims, node_gpus,
- * node_logs. They call it back through this, and never include node.h. */
+/* What node.c offers to the parts that it owns: node_shims, node_gpus, node_logs and others. They
+ * call it back through this struct and never include node.h. */
 #ifndef LAUNCHERD_NODE_NODE_HOST_H
 #define LAUNCHERD_NODE_NODE_HOST_H
 
@@ -17,24 +17,25 @@ struct node_host {
     const char *state_dir, *logs_dir;
     uint64_t log_max;              /* bytes of the log of a rank; 0: no limit */
     uint64_t keep_logs_us;         /* for how long after the end of a job */
-    const struct launcher *core;   /* to read */
+    const struct launcher *core;   /* read only */
     const struct devices *devices; /* the GPUs of the slots */
-    const char *cgroups;           /* the folder for the cgroups of jobs; empty: none */
+    const char *cgroups;           /* the folder for the jobs' cgroups; empty: none */
     uint64_t job_memory_bytes;     /* the limit of a job here; 0: none */
-    bool allow_root;               /* runs jobs of root and of accounts of the system */
+    bool allow_root;               /* jobs of root and of system accounts may run */
     bool ends_shims; /* exit_with_parent: a private run, whose shims and folders end with it */
     bool ending;     /* node_end was called: no more orders */
     bool closed;     /* all handles are closing: no more events */
     void *owner;
-    /* Gives an event from a callback of the loop to the core, and carries out what follows. */
+    /* Passes an event from a callback of the loop to the core, and carries out the actions. */
     void (*step)(void *owner, struct launcher_event event);
-    /* Queues an event from within an action, until the step is over. `event.text` is copied. */
+    /* Queues an event from within an action until the step is over. `event.text` is copied. */
     void (*post)(void *owner, struct launcher_event event);
     void (*send_server)(void *owner, const struct msg *msg);
-    /* Of the children that are no shims: is this one ours, so that a sweep spares it; it was reaped. */
+    /* Whether this child is a helper and not a shim, so that a sweep spares it; the child was
+     * reaped. */
     bool (*is_helper)(void *owner, pid_t pid);
     void (*helper_reaped)(void *owner, const siginfo_t *info);
-    /* What of the facts is not explained by processes that wait here (node_warm.h). */
+    /* Removes from the facts what belongs to warm processes (node_warm.h). */
     void (*explain_gpu)(void *owner, struct gpu_facts *facts);
 };
 

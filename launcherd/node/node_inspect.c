@@ -23,7 +23,7 @@ extern char **environ;
 struct inspect_request {
     struct inspect_request *next;
     struct msg_log_read read;
-    inspect_answered *on_answer; /* of this node itself; NULL: the server's */
+    inspect_answered *on_answer; /* for a question of this node itself; NULL: of the server */
     void *owner;
 };
 
@@ -83,7 +83,8 @@ static void send_page(struct node_inspect *inspect, const struct msg_log_read *r
                            .size = answer->byte_count});
 }
 
-/* From the beginning: a new one. To read on: one that was read a short while ago. */
+/* From offset 0, finds an answer that is still fresh; to read on, one that was read a short while
+ * ago. */
 static struct inspect_answer *find_answer(struct node_inspect *inspect,
                                           const struct inspect_key *key, bool reads_on)
 {
@@ -100,7 +101,7 @@ static struct inspect_answer *find_answer(struct node_inspect *inspect,
     return NULL;
 }
 
-/* In the place of an earlier one of that key, or of the one that was used longest ago. Takes `bytes`. */
+/* Replaces an earlier answer for that key, or the one that was used longest ago. Takes `bytes`. */
 static struct inspect_answer *keep_answer(struct node_inspect *inspect,
                                           const struct inspect_key *key, char *bytes,
                                           uint32_t byte_count)
@@ -143,7 +144,8 @@ static void answer_one(struct node_inspect *inspect, const struct inspect_reques
         refuse(inspect, &request->read, "%s", problem);
 }
 
-/* Calls for every request that waits for the key, and frees it. `answer` NULL: `problem` says why. */
+/* Answers and frees every request that waits for the key. `answer` NULL: `problem` says why there
+ * is none. */
 static void answer_all(struct node_inspect *inspect, const struct inspect_key *key,
                        struct inspect_answer *answer, const char *problem)
 {
@@ -215,7 +217,7 @@ static void on_ended(uv_poll_t *poll, int status, int events)
     close_run(run);
 }
 
-/* Nothing more can be looked at. */
+/* All places are taken by processes that do not end. */
 static bool all_are_late(const struct node_inspect *inspect)
 {
     for (uint32_t i = 0; i < INSPECT_RUNS; i++)
@@ -300,7 +302,7 @@ static bool begin(struct inspect_run *run, const struct node_shim *shim, struct 
     return true;
 }
 
-/* NULL: `err` says why there is nothing to look at. */
+/* The shim to look at. NULL: `err` says why there is nothing to look at. */
 static const struct node_shim *find_live(const struct node_inspect *inspect,
                                          const struct inspect_key *key, struct err *err)
 {
@@ -325,7 +327,7 @@ static const struct inspect_run *find_run(const struct node_inspect *inspect,
     return NULL;
 }
 
-/* The oldest request that nothing is done about. */
+/* The oldest request that no process works on. */
 static const struct inspect_request *find_idle(const struct node_inspect *inspect)
 {
     for (const struct inspect_request *at = inspect->waiting; at != NULL; at = at->next) {

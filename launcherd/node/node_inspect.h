@@ -1,9 +1,9 @@
-/* log_read of what is made for the request: the stack of a live rank, the status of its generation's store.
- * A process of its own makes it (inspect/inspect.h), so that nothing that hangs there holds up the loop;
- * after INSPECT_MS it is killed, and while the kernel keeps it its place stays taken.
+/* log_read for content that is made on request: the stack of a live rank, or the status of its generation's
+ * store. A process of its own makes it (inspect/inspect.h), so that a hang there never blocks the loop. After
+ * INSPECT_MS the process is killed; if the kernel keeps it, its place stays taken.
  *
- * What was made stays for a while: it is read in pages, and the same question within a second gets the
- * same answer, so that nobody can have py-spy run without end. */
+ * Answers are kept for a while, because they are read in pages. The same question within a second gets the
+ * same answer, so that nobody can make py-spy run without end. */
 #ifndef LAUNCHERD_NODE_NODE_INSPECT_H
 #define LAUNCHERD_NODE_NODE_INSPECT_H
 
@@ -12,15 +12,15 @@
 enum {
     INSPECT_RUNS = 8,
     INSPECT_MS = 8000,          /* the server gives a node 10 s to answer */
-    INSPECT_ANSWERS_KEPT = 8,   /* of 1 MiB at most */
-    INSPECT_SAME_MS = 1000,     /* who asks within that time gets the same answer */
-    INSPECT_READ_ON_MS = 10000, /* who has read a page of it may read on for that time */
+    INSPECT_ANSWERS_KEPT = 8,   /* each is 1 MiB at most */
+    INSPECT_SAME_MS = 1000,     /* the same question within this time gets the same answer */
+    INSPECT_READ_ON_MS = 10000, /* how long the next page may be read after one was */
     INSPECT_WAITING_MAX = 256,
 };
 
-struct inspect_request; /* one that waits */
+struct inspect_request; /* one waiting request */
 
-/* What was asked of which rank. */
+/* Which question about which rank. */
 struct inspect_key {
     uint64_t job_id;
     uint32_t generation, rank;
@@ -29,14 +29,14 @@ struct inspect_key {
 
 struct inspect_answer {
     struct inspect_key key;
-    uint64_t made_ms, used_ms; /* of the loop; 0: none */
+    uint64_t made_ms, used_ms; /* on the loop's clock; 0: none */
     uint32_t byte_count;
     char *bytes; /* owned */
 };
 
 struct inspect_run {
     struct node_inspect *inspect;
-    bool is_busy, is_late; /* late: answered, but its process does not end */
+    bool is_busy, is_late; /* is_late: it was answered, but its process does not end */
     uint32_t handles_open;
     struct inspect_key key;
     int output_fd, pidfd;
@@ -57,15 +57,16 @@ void node_inspect_init(struct node_inspect *inspect, const struct node_host *hos
                        const struct node_shims *shims);
 /* Answers `request` with log_data, now or later. */
 void node_inspect_read(struct node_inspect *inspect, const struct msg_log_read *request);
-/* The same for this node itself: one answer follows, perhaps within this call, unless node_inspect_close is
- * called before. `json` is borrowed; NULL: `problem` says why there is none. */
+/* The same question about this node itself: one answer follows, possibly within this call, unless
+ * node_inspect_close is called first. `json` is borrowed; NULL: `problem` says why there is
+ * none. */
 typedef void inspect_answered(void *owner, const char *json, size_t byte_count,
                               const char *problem);
 void node_inspect_ask(struct node_inspect *inspect, const struct inspect_key *key,
                       inspect_answered *on_answer, void *owner);
 /* Drops all requests; the loop must run once more. */
 void node_inspect_close(struct node_inspect *inspect);
-/* After that. */
+/* Call after the loop has run. */
 void node_inspect_free(struct node_inspect *inspect);
 
 #endif

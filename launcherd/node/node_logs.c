@@ -15,7 +15,7 @@
 
 enum {
     SCAN_BYTES = 16384,
-    TAIL_SCAN_BYTES_MAX = 1 << 20 /* a file without line feeds has a tail too */
+    TAIL_SCAN_BYTES_MAX = 1 << 20 /* lines are only sought in this much before the end */
 };
 
 /* A request, from its arrival to its answer. */
@@ -25,11 +25,11 @@ struct log_wait {
     struct msg_log_read request;
     uv_timer_t timer;
     uv_fs_event_t watch;
-    uint32_t handles_open;     /* 0 until the first look found nothing */
-    bool is_watched;           /* the folder of the file itself */
-    bool must_answer;          /* even if there is nothing new */
+    uint32_t handles_open;     /* 0 until the first look has found nothing */
+    bool is_watched;           /* the watch is on the file's own folder */
+    bool must_answer;          /* its time is over: answer even without anything new */
     bool is_wanted;            /* a look is to be made */
-    struct log_reader *reader; /* that looks now */
+    struct log_reader *reader; /* the one that looks now */
 };
 
 void node_logs_init(struct node_logs *logs, const struct node_host *host)
@@ -44,7 +44,7 @@ static void answer(struct node_logs *logs, struct msg_log_data data)
     logs->host->send_server(logs->host->owner, &msg);
 }
 
-/* The folder in which the file of a request is. */
+/* The folder that has the file of a request. */
 static void make_dir(const struct node_logs *logs, const struct msg_log_read *request,
                      char dir[PATH_MAX])
 {
@@ -69,7 +69,7 @@ static void make_path(const struct node_logs *logs, const struct msg_log_read *r
         rundir_rank_log(path, dir, request->generation, request->rank);
 }
 
-/* More may still be written: its shim is known, has that rank, and has not ended. */
+/* Whether more may still be written: the shim is known, has that rank, and has not ended. */
 static bool may_grow(const struct node_logs *logs, const struct msg_log_read *request)
 {
     const struct launcher_shim *shim =
@@ -80,7 +80,7 @@ static bool may_grow(const struct node_logs *logs, const struct msg_log_read *re
 
 /* -- in a thread of the pool -- */
 
-/* The next offset from `offset` on that is not in the hole of a log whose middle was cut
+/* The next offset, from `offset` on, that is outside the hole of a log whose middle was cut out
  * (shim/log_file.h). */
 static uint64_t skip_hole(int fd, uint64_t offset, uint64_t size)
 {
@@ -88,8 +88,8 @@ static uint64_t skip_hole(int fd, uint64_t offset, uint64_t size)
     return data > (off_t)offset ? (uint64_t)data : offset;
 }
 
-/* Reads up to `byte_count` bytes of one piece, at the next offset that is not in a hole. A read
- * that met a cut gave zeros: it is done again. */
+/* Reads up to `byte_count` bytes of one piece, from the next offset outside a hole. If the middle
+ * was cut out during the read, the bytes are zeros, and the read is repeated. */
 static ssize_t read_piece(int fd, uint64_t *offset, uint64_t size, uint8_t *bytes,
                           size_t byte_count)
 {
@@ -107,8 +107,8 @@ static ssize_t read_piece(int fd, uint64_t *offset, uint64_t size, uint8_t *byte
     }
 }
 
-/* The offset at which the last `lines` lines of the first `size` bytes begin. Lines before a cut, and
- * those that begin more than TAIL_SCAN_BYTES_MAX before the end, do not count. */
+/* The offset at which the last `lines` lines of the first `size` bytes begin. Only lines after a
+ * hole, and within TAIL_SCAN_BYTES_MAX of the end, are counted. */
 static uint64_t tail_offset(int fd, uint64_t size, uint32_t lines)
 {
     char bytes[SCAN_BYTES];
@@ -134,7 +134,7 @@ static uint64_t tail_offset(int fd, uint64_t size, uint32_t lines)
     return begin;
 }
 
-/* What a rank writes itself is in a folder of the job's user. -1: `*access` says why. */
+/* Opens a file that a rank wrote into the folder of the job's user. -1: `*access` says why. */
 static int open_rank_file(const char *path, enum log_access *access)
 {
     enum foreign_file what;
@@ -157,7 +157,8 @@ static int open_rank_file(const char *path, enum log_access *access)
     return fd;
 }
 
-/* Says which of the bytes are stderr. Where there are too many runs for an answer, it gets fewer bytes. */
+/* Determines which of the bytes are stderr. If there are too many runs for one answer, the answer
+ * gets fewer bytes. */
 static void read_runs(struct log_reader *reader)
 {
     uint32_t known;
@@ -281,7 +282,8 @@ static void on_changed(uv_fs_event_t *watch, const char *name, int events, int s
     look(watch->data);
 }
 
-/* Watches the folder of the file, or, as long as that is not there, the one in which it will be made. */
+/* Watches the folder of the file. While that folder does not exist, watches the one in which it
+ * will be made. */
 static void watch(struct log_wait *wait)
 {
     const struct node_logs *logs = wait->logs;
@@ -315,14 +317,14 @@ static void on_worked(uv_work_t *work, int status)
     struct node_logs *logs = reader->logs;
     struct log_wait *wait = reader->wait, *next;
 
-    (void)status; /* only what was dropped is cancelled */
+    (void)status; /* only dropped requests are cancelled */
     if (wait != NULL) {
         wait->reader = NULL;
         if (try_answer(logs, reader, wait->must_answer)) {
             end_wait(wait);
         } else if (wait->handles_open == 0) {
             begin_wait(wait);
-            wait->is_wanted = true; /* for what was written before the watch began */
+            wait->is_wanted = true; /* for what was written before the watch started */
         } else if (!wait->is_watched) {
             watch(wait);
             wait->is_wanted = wait->is_watched;
@@ -344,7 +346,7 @@ static struct log_reader *idle_reader(struct node_logs *logs)
     return NULL;
 }
 
-/* Has a thread look, now or when one is free. */
+/* Starts a thread that looks at the file, now or when one is free. */
 static void look(struct log_wait *wait)
 {
     struct node_logs *logs = wait->logs;

@@ -1,7 +1,7 @@
-/* log_read: the server asks for bytes of a file of one rank (log, metrics, error file), from an offset. A request that has all the
- * bytes there are waits here until there are more, the log is final, or its time is over. A log is
- * final once its generation has no process left on this node. Files are read by threads of libuv's
- * pool, so a slow disk delays answers and nothing else. */
+/* log_read: the server asks for bytes of a rank's file (log, metrics, error file) from an offset.
+ * If the request has reached the end of the file, it waits here until there is more, the log is
+ * final, or its time is over. A log is final when its generation has no process left on this node.
+ * Threads of libuv's pool read the files, so a slow disk delays only answers. */
 #ifndef LAUNCHERD_NODE_NODE_LOGS_H
 #define LAUNCHERD_NODE_NODE_LOGS_H
 
@@ -19,11 +19,11 @@ enum {
 enum log_access {
     LOG_READABLE,
     LOG_MISSING,
-    LOG_NEVER_WRITTEN, /* metrics or the error file of a rank that wrote none */
-    LOG_FOREIGN,       /* of those: no plain file of the job's user is there */
+    LOG_NEVER_WRITTEN, /* a rank that wrote no metrics or error file */
+    LOG_FOREIGN,       /* metrics, error file: it is no plain file of the job's user */
 };
 
-/* What a thread does for a request, and found. */
+/* The work of a thread for one request, and its result. */
 struct log_reader {
     uv_work_t work;
     struct node_logs *logs;
@@ -32,11 +32,11 @@ struct log_reader {
     char path[PATH_MAX];
     bool is_busy;
     enum log_access access;
-    bool may_grow; /* asked before the size: the log of an ended rank no longer grows */
+    bool may_grow; /* determined before the size: the log of an ended rank no longer grows */
     uint64_t size, offset;
     ssize_t got;
     uint8_t bytes[LOG_CHUNK_BYTES_MAX];
-    uint32_t run_count; /* which of the bytes are stderr, and when they came */
+    uint32_t run_count; /* runs of bytes: which are stderr, and when they came */
     struct part_log_run runs[LOG_RUNS_MAX];
 };
 
@@ -51,7 +51,7 @@ void node_logs_init(struct node_logs *logs, const struct node_host *host);
 void node_logs_read(struct node_logs *logs, const struct msg_log_read *request);
 /* After each step of the core: answers the requests whose log has become final. */
 void node_logs_check(struct node_logs *logs);
-/* Drops all requests; what they hold is free once the loop has run. */
+/* Drops all requests; their memory is freed by the loop. */
 void node_logs_close(struct node_logs *logs);
 
 #endif

@@ -30,13 +30,13 @@ struct look_rank {
 };
 
 struct look {
-    struct node_look *looks; /* NULL: the node is closing, and frees it after the thread */
+    struct node_look *looks; /* NULL: the node is closing; freed after the thread */
     struct look *next;
     struct msg_look ask;
     uv_work_t work;
     uv_timer_t timer;
     bool is_working, is_sent, timer_closed;
-    uint32_t waits_for; /* stacks */
+    uint32_t waits_for; /* number of stacks */
     pid_t shim_pid;
     uint64_t slot_mask;
     uint32_t gpus;
@@ -48,7 +48,7 @@ struct look {
 
 /* -- in a thread of the pool ------------------------------------------------------------------- */
 
-/* The processes below the shim, and what they have used. */
+/* Samples the CPU time of the processes below the shim. */
 static uint32_t take_samples(pid_t shim, struct proc_found *found, struct sample *samples)
 {
     const uint32_t count = proc_find_descendants(shim, NULL, NULL, found, PROCESSES_MAX);
@@ -69,7 +69,7 @@ static bool uses_processor(pid_t shim)
     struct proc_found *found = calloc(PROCESSES_MAX, sizeof *found);
     struct sample *samples = calloc(PROCESSES_MAX, sizeof *samples);
     const uint64_t most = (uint64_t)sysconf(_SC_CLK_TCK) * BUSY_PERCENT / 100;
-    bool is_busy = found == NULL || samples == NULL; /* not known to idle */
+    bool is_busy = found == NULL || samples == NULL; /* unknown counts as busy */
 
     if (!is_busy) {
         const uint32_t count = take_samples(shim, found, samples);
@@ -133,7 +133,7 @@ static void on_timer_closed(uv_handle_t *timer)
     drop_if_over(look);
 }
 
-/* It is no longer among those that are not answered. */
+/* Removes it from the unanswered questions. */
 static void end(struct look *look)
 {
     struct look **at = &look->looks->first;
@@ -164,7 +164,7 @@ static void send_answer(const struct node_look *looks, const struct msg_look *as
                                                      .stack = rank->summary.stack};
     }
     if (look != NULL) {
-        msg.looked.is_busy = look->is_working || look->is_busy; /* not known to idle */
+        msg.looked.is_busy = look->is_working || look->is_busy; /* unknown counts as busy */
         msg.looked.is_deaf = !look->is_working && look->is_deaf;
     }
     msg.looked.ranks.items = ranks;
@@ -197,7 +197,8 @@ static void on_timeout(uv_timer_t *timer)
     finish(timer->data);
 }
 
-/* `json` NULL: there is no stack, and `problem` says why. Not after node_inspect_close. */
+/* Takes one stack. `json` NULL: there is none, and `problem` says why. Not called after
+ * node_inspect_close. */
 static void on_stack(void *owner, const char *json, size_t byte_count, const char *problem)
 {
     struct look_rank *rank = owner;
@@ -223,7 +224,8 @@ static void find_slots(const struct node_host *host, struct look *look)
             look->slot_mask = host->core->shims[i].slot_mask;
 }
 
-/* Answers may come within the call, so all are counted before the first is asked for. */
+/* Answers may come within the call, so all ranks are counted before the first one is asked
+ * about. */
 static void ask_stacks(struct look *look, const struct node_shim *shim)
 {
     const struct node_look *looks = look->looks;
@@ -284,7 +286,7 @@ void node_look_close(struct node_look *looks)
     while (looks->first != NULL) {
         struct look *look = looks->first;
 
-        look->waits_for = 0; /* node_inspect_close answers nobody */
+        look->waits_for = 0; /* node_inspect_close has dropped the requests */
         end(look);
     }
 }

@@ -1,8 +1,8 @@
-/* The server asks whether a job hangs here (msg look): do its ranks idle, and where does each stand? All
- * ranks at once, within LOOK_MS: what was not found out by then is left out of the answer.
+/* Answers whether a job hangs here (msg look): are its ranks idle, and where is each? All ranks are examined at
+ * once, within LOOK_MS; what is not known by then is left out of the answer.
  *
- * A rank is busy if it and the processes below it use more than a twentieth of a processor over a second,
- * or if the GPU of its slot is in use. A thread of the pool finds that out. Stacks come from node_inspect.h. */
+ * A rank is busy if it and its descendants use more than a twentieth of a processor over a second, or if the GPU
+ * of its slot is in use. A thread of the pool measures that. Stacks come from node_inspect.h. */
 #ifndef LAUNCHERD_NODE_NODE_LOOK_H
 #define LAUNCHERD_NODE_NODE_LOOK_H
 
@@ -11,7 +11,7 @@
 
 enum { LOOK_MS = 9000, LOOKS_MAX = 16 };
 
-struct look; /* one question that is not answered yet */
+struct look; /* one question that has not been answered yet */
 
 struct node_look {
     const struct node_host *host;
@@ -24,7 +24,7 @@ struct node_look {
 void node_look_init(struct node_look *looks, const struct node_host *host,
                     struct node_inspect *inspect, struct gpu_watch *watch);
 void node_look_ask(struct node_look *looks, const struct msg_look *ask);
-/* Before node_inspect_close. The loop must run once more. */
+/* Call before node_inspect_close. The loop must run once more. */
 void node_look_close(struct node_look *looks);
 
 #endif

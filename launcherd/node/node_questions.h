@@ -1,5 +1,4 @@
-/* node_ask: what clients want to know of this node itself. Each question is answered once, with
- * node_data. */
+/* node_ask: questions of clients about this node. Each is answered once, with node_data. */
 #ifndef LAUNCHERD_NODE_NODE_QUESTIONS_H
 #define LAUNCHERD_NODE_NODE_QUESTIONS_H
 

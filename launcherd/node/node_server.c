@@ -19,7 +19,7 @@ enum status node_server_init(struct node_server *server, struct err *err)
     enum status status = server_list_parse(&server->list, options->server, err);
 
     assert(server->host != NULL && options != NULL && server->on_message != NULL);
-    /* a key that was kept was taken once: its server's name has been right */
+    /* A saved key was accepted once, so its server's name was right. */
     server->was_welcomed = options->key != NULL && !options->key_is_new;
     if (status != STATUS_OK || options->key == NULL)
         return status;
@@ -33,13 +33,13 @@ void node_server_free(struct node_server *server)
 
 /* -- failures ---------------------------------------------------------------------------------- */
 
-/* `why`: NULL, or why trying again cannot help. */
+/* `why`: why trying again cannot help; NULL: it may help. */
 static struct launcher_event closed_event(const char *why)
 {
     return (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_CLOSED, .text = why};
 }
 
-/* One line for a series of failures. */
+/* Logs one line for a series of failures. */
 static void show_failure(struct node_server *server, const char *text)
 {
     if (!server->is_failure_shown)
@@ -48,8 +48,8 @@ static void show_failure(struct node_server *server, const char *text)
     server->is_failure_shown = true;
 }
 
-/* Why no connection came about stays as it is. NULL: it may pass. A name that led to the server once
- * is a right name, whatever the name servers say now. */
+/* Why trying again cannot help when no connection came about; NULL: it may help. If a name led to
+ * the server once, it is right, whatever the name servers answer now. */
 static const char *explain_dial(struct node_server *server, enum status status, const char *text)
 {
     const char *remedy = NULL;
@@ -65,7 +65,7 @@ static const char *explain_dial(struct node_server *server, enum status status, 
     return server->why;
 }
 
-/* Why a connection ended before the server welcomed us stays as it is. */
+/* Why trying again cannot help when a connection ended before the welcome; NULL: it may help. */
 static const char *explain_close(struct node_server *server, enum status status, const char *text)
 {
     const char *address = server_list_address(&server->list);
@@ -89,7 +89,7 @@ static const char *explain_close(struct node_server *server, enum status status,
                        address, text);
     else
         return NULL;
-    /* What was right once may be wrong for a moment only: another program on the port. */
+    /* If it worked before, it may be wrong only for a moment: another program on the port. */
     return status == STATUS_REFUSED || !server->was_welcomed ? server->why : NULL;
 }
 
@@ -107,7 +107,8 @@ static void on_message(struct conn *conn, const struct msg *msg)
     conn_close(conn, STATUS_BUSY, "it stands by");
 }
 
-/* `stays`: NULL, or why trying again does not help here. One of several servers may not know yet what the others do. */
+/* `stays`: why trying again does not help with this server, or NULL. Another of several servers may
+ * accept what this one refuses. */
 static const char *after_failure(struct node_server *server, const char *stays)
 {
     server_list_failed(&server->list);
@@ -127,7 +128,7 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
         server->host->step(server->host->owner, closed_event(NULL));
         return;
     }
-    /* The server closes a connection that is not TLS where it wants a key. */
+    /* A server that requires a key closes a connection without TLS. */
     (void)snprintf(line, sizeof line, "the connection to %.100s ended (%s: %.200s)%s",
                    server_list_address(&server->list), status_name(why), text,
                    !server->uses_tls && !address_is_unix(server_list_address(&server->list)) &&
@@ -142,8 +143,8 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
 
 static const struct conn_handlers handlers = {on_message, on_closed};
 
-/* This end of the connection: where others reach this node, if they reach the server as we do.
- * NULL: keep what the options say. */
+/* The address of this end of the connection: other nodes can reach us there if they reach the
+ * server the same way. NULL: keep the one from the options. */
 static const char *own_address(struct node_server *server)
 {
     struct sockaddr_storage own = {0};
@@ -218,7 +219,7 @@ void node_server_connect(struct node_server *server)
         host->post(host->owner, open_event(server));
 }
 
-/* A key that the server has not taken never replaces one that it takes. */
+/* Saves the key. A key that the server has not accepted must never replace one that it accepts. */
 static void keep_key(struct node_server *server)
 {
     char path[PATH_MAX];

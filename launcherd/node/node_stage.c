@@ -16,8 +16,8 @@
 #include "common/stage.h"
 #include "launcherd/process/rundir.h"
 
-#define ANSWER_MS 60000u                /* without a piece for so long, the start fails */
-#define CACHE_BYTES_MAX (1024ull << 20) /* of archives that are kept for the next job */
+#define ANSWER_MS 60000u                /* the start fails after this long without a piece */
+#define CACHE_BYTES_MAX (1024ull << 20) /* of archives that are kept for later jobs */
 
 /* A start order that waits for its archive. */
 struct stage_order {
@@ -49,7 +49,7 @@ static void order_free(struct stage_order *order)
     free(order);
 }
 
-/* The part that was fetched is thrown away. */
+/* Ends the fetch and removes the part that has been fetched. */
 static void fetch_end(struct node_stage *stage)
 {
     if (stage->fd >= 0)
@@ -98,7 +98,7 @@ static void spawn_held(struct node_stage *stage, const struct stage_order *order
     arena_reset(&arena);
 }
 
-/* Every order for this archive goes on, or fails with `problem`. */
+/* The archive is complete, or `problem` says why not: every order for it continues or fails. */
 static void settle(struct node_stage *stage, const char *hash, const char *problem)
 {
     struct stage_order **at = &stage->first;
@@ -129,7 +129,8 @@ static void give_up(struct node_stage *stage, const char *problem)
     fetch_next(stage);
 }
 
-/* What actions posted outside of a step is carried out by the next one. */
+/* Has a step run soon: actions that were posted outside of a step are carried out by the next
+ * one. */
 static void wake(const struct node_stage *stage)
 {
     stage->host->step(stage->host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_TICK});
@@ -153,7 +154,7 @@ static void ask(struct node_stage *stage)
     uv_timer_start(&stage->timer, on_timer, ANSWER_MS, 0);
 }
 
-/* Begins with the archive of the first order, if there is one and none is under way. */
+/* Starts to fetch the archive of the first order, unless a fetch is in progress. */
 static void fetch_next(struct node_stage *stage)
 {
     char path[PATH_MAX];
@@ -173,7 +174,7 @@ static void fetch_next(struct node_stage *stage)
     }
 }
 
-/* Is it here, as a whole? It counts as used now. */
+/* Whether the complete archive is here. This counts as a use. */
 static bool has_archive(const struct node_stage *stage, const char *wanted)
 {
     char path[PATH_MAX], hash[STAGE_HASH_CHARS + 1] = "";
@@ -291,7 +292,7 @@ static void complete(struct node_stage *stage)
     }
     memcpy(hash, stage->first->hash, sizeof hash);
     fetch_end(stage);
-    settle(stage, hash, NULL); /* each shim has a link to it: it may go from the cache */
+    settle(stage, hash, NULL); /* each shim has its own link: the cache may drop it */
     trim(stage);
     fetch_next(stage);
 }
@@ -325,7 +326,7 @@ void node_stage_data(struct node_stage *stage, const struct msg_stage_data *data
 {
     if (stage->first == NULL || stage->fd < 0 || strcmp(data->hash, stage->first->hash) != 0 ||
         data->offset != stage->have)
-        return; /* the answer to a question of before the connection was lost */
+        return; /* the answer to a request from before the connection was lost */
     take(stage, data);
     wake(stage);
 }

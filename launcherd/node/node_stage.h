@@ -1,8 +1,8 @@
-/* Start orders whose working directory is staged (common/stage.h). The node fetches the archive from
- * the server into STATE_DIR/stage/HASH.tar, piece by piece, and holds the order back until it is
- * there. Archives that are there already are used again; the oldest go when there are too many.
+/* Start orders whose working directory is staged (common/stage.h). The node fetches the archive from the server
+ * into STATE_DIR/stage/HASH.tar, in pieces, and holds the order back until the archive is complete. Archives are
+ * kept and reused; the oldest are removed when there are too many.
  *
- * Orders without one pass at once. */
+ * Orders without a staged directory pass at once. */
 #ifndef LAUNCHERD_NODE_NODE_STAGE_H
 #define LAUNCHERD_NODE_NODE_STAGE_H
 
@@ -23,27 +23,29 @@ struct node_stage {
     struct node_shims *shims;
     char dir[PATH_MAX];
     struct stage_order *first; /* orders held back, in order of arrival; owned */
-    /* the fetch at hand: of the archive of the first order */
+    /* The current fetch: the archive of the first order. */
     int fd; /* of HASH.part; -1: none */
     uint64_t have;
     struct stage_digest *digest;
-    uv_timer_t timer; /* the server's time to answer */
+    uv_timer_t timer; /* limits the server's time to answer */
 };
 
 void node_stage_init(struct node_stage *stage, const struct node_host *host,
                      struct node_shims *shims);
-/* Closes the timer, drops what is held back. */
+/* Closes the timer and drops the orders that are held back. */
 void node_stage_close(struct node_stage *stage);
-/* LAUNCHER_SPAWN_SHIM: now or later. If the archive cannot be had: SHIM_FAILED with the reason. */
+/* Carries out LAUNCHER_SPAWN_SHIM, now or later. If the archive cannot be fetched: SHIM_FAILED with
+ * the reason. */
 void node_stage_spawn(struct node_stage *stage, const struct msg *start);
-/* LAUNCHER_REMOVE: an order that is held back is dropped. */
+/* For LAUNCHER_REMOVE: drops the order if it is held back. */
 void node_stage_cancel(struct node_stage *stage, uint64_t job_id, uint32_t generation);
-/* The same, where its shim is to be killed: it has none yet, and its end is posted with the reason `why`. */
+/* For LAUNCHER_KILL_SHIM: the same if the shim has not been started yet; its end is posted with the
+ * reason `why`. */
 void node_stage_kill(struct node_stage *stage, uint64_t job_id, uint32_t generation,
                      const char *why);
-/* stage_data of the server. */
+/* Takes stage_data of the server. */
 void node_stage_data(struct node_stage *stage, const struct msg_stage_data *data);
-/* The server is connected again: what is missing is asked for again. */
+/* The server is connected again: asks again for what is missing. */
 void node_stage_connected(struct node_stage *stage);
 
 #endif

@@ -38,7 +38,7 @@ uint32_t node_sweep_kill_described(const struct rundir_shim *process)
     return count + proc_kill_token(process->token);
 }
 
-/* Kills what is left of its processes; returns how many were found. */
+/* Kills the remaining processes of a shim. Returns how many were found. */
 static uint32_t kill_rest(struct node_shim *shim)
 {
     struct rundir_shim process;
@@ -48,7 +48,7 @@ static uint32_t kill_rest(struct node_shim *shim)
         count += proc_kill_descendants(getpid(), is_live_child, shim->shims);
     if (rundir_read_shim(shim->dir, &process, &err) == STATUS_OK)
         count += node_sweep_kill_described(&process);
-    return count; /* without shim.json it had not started any process */
+    return count; /* without shim.json it had not started anything */
 }
 
 static void report_gone(struct node_shim *shim, const struct msg *end)
@@ -92,7 +92,7 @@ static void on_sweep_timer(uv_timer_t *timer)
     struct node_shims *shims = timer->data;
     uint32_t delay_ms = shims->sweeps < 6 ? 1u << shims->sweeps : SWEEP_MAX_MS;
     if (shims->sweeps >= SWEEPS_FAST)
-        delay_ms = SWEEP_SLOW_MS; /* they wait in the kernel */
+        delay_ms = SWEEP_SLOW_MS; /* the rest hang in the kernel */
     bool again = false;
     for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
         if (shim->exited && !shim->reported && !sweep_shim(shim)) {

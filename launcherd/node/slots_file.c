@@ -24,8 +24,8 @@ static enum status damaged(struct err *err, const char *what)
     return err_set(err, STATUS_BAD_INPUT, 0, "the record of the slots is damaged: %s", what);
 }
 
-/* These leave `*out` as it is where the field is missing. False: it is there, but has no such
- * value. */
+/* These leave `*out` unchanged if the field is missing. False: the field has another type or an
+ * invalid value. */
 static bool take_bool(const cJSON *object, const char *name, bool *out)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
@@ -208,6 +208,6 @@ enum status slots_file_write(const char *state_dir, const struct slots_record *r
     buf_free(&buf);
     rundir_join(old, state_dir, SLOTS_NAME_OLD);
     if (status == STATUS_OK)
-        (void)unlink(old); /* it is older than slots.json from now on */
+        (void)unlink(old); /* slots.json is newer from now on */
     return status;
 }

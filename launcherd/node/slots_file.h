@@ -18,15 +18,15 @@
 #include "common/status.h"
 #include "launcherd/core/slots_record.h"
 
-/* STATUS_NOT_FOUND: there is none. STATUS_BAD_INPUT: it is damaged, `err` says where. `record` is
- * void then. */
+/* STATUS_NOT_FOUND: there is no file. STATUS_BAD_INPUT: it is damaged, and `err` says where;
+ * `record` is not valid then. */
 enum status slots_file_read(const char *state_dir, struct slots_record *record, struct err *err);
-/* The new content replaces the old one as a whole. Not synced: it is void after a restart of the
- * machine anyway. */
+/* Replaces the file as a whole. It is not synced, because a restart of the machine makes it invalid
+ * anyway. */
 enum status slots_file_write(const char *state_dir, const struct slots_record *record,
                              struct err *err);
 
-/* The content alone, for tests. STATUS_BAD_INPUT, and for encode STATUS_MEMORY. */
+/* Only the content, for tests. STATUS_BAD_INPUT, and for encode STATUS_MEMORY. */
 enum status slots_file_decode(const char *bytes, size_t byte_count, struct slots_record *record,
                               struct err *err);
 enum status slots_file_encode(const struct slots_record *record, struct buf *out, struct err *err);

@@ -1,5 +1,5 @@
-/* The account on this node that a job runs as. A job names its submitter; what that name means is
- * decided by the user database of each node, so machines need not agree on numbers. */
+/* The account on this node that a job runs as. A job names its submitter; the user database of each
+ * node decides what that name means, so machines need not agree on uids. */
 #ifndef LAUNCHERD_PROCESS_ACCOUNT_H
 #define LAUNCHERD_PROCESS_ACCOUNT_H
 
@@ -9,11 +9,11 @@
 
 #include "common/status.h"
 
-/* Below it are root (0) and the accounts of the system. As in Debian's /etc/login.defs, UID_MIN. */
+/* root (0) and system accounts are below it; UID_MIN in Debian's /etc/login.defs. */
 #define ACCOUNT_UID_MIN 1000u
 #define ACCOUNT_GROUPS_MAX 65536 /* Linux: NGROUPS_MAX */
-/* For functions that run in a child which shares our memory and stack and never return from it: the
- * marks that a sanitizer leaves on the stack would stay. */
+/* Marks functions that run in a child which shares our memory and stack and never returns from
+ * them. A sanitizer's marks on the stack would stay behind. */
 #define IN_CHILD __attribute__((no_sanitize("address")))
 
 struct account {
@@ -26,27 +26,28 @@ struct account {
     char shell[128];
 };
 
-/* What this launcherd may do. */
+/* Which accounts this launcherd may use. */
 struct account_policy {
     const char *node;
     bool allow_root; /* --allow-root */
 };
 
-/* The account `name`: uid, groups, home, shell. STATUS_NOT_FOUND without a text: there is none. May
- * block (LDAP). */
+/* Looks up the account `name`: uid, groups, home, shell. STATUS_NOT_FOUND without a text: it does
+ * not exist. May block (LDAP). */
 enum status account_find(struct account *account, const char *name, struct err *err);
-/* The account of this process, also where the user database does not have it. */
+/* The account of this process, even if the user database does not have it. */
 enum status account_own(struct account *account, struct err *err);
 void account_free(struct account *account);
 
-/* Who a job of `user` runs as. `as_self`: as this process, without a change of user. STATUS_REFUSED,
- * STATUS_NOT_FOUND with a text for the submitter. `own`: account_own. */
+/* Which account a job of `user` runs as. "uid1234" is this process's own account by its number, unless
+ * that is root. `own`: from account_own. `as_self`: without a change of user. STATUS_REFUSED,
+ * STATUS_NOT_FOUND: with a text for the submitter. */
 enum status account_choose(const struct account_policy *policy, const struct account *own,
                            const char *user, struct account *account, bool *as_self,
                            struct err *err);
 
-/* In a child: groups, group and user, for good. True only if root cannot be had back. Uses system
- * calls, not glibc's functions, which change the user of every thread. */
+/* In a child: sets groups, group and user for good. True only if root cannot be regained. Uses
+ * system calls directly, since glibc's functions change the user of every thread. */
 bool account_become(const struct account *account);
 
 #endif

@@ -34,7 +34,7 @@ static bool write_file(const char *dir, const char *name, const char *text)
     return done;
 }
 
-/* The whole file; files of /proc have no size, and are read until their end. */
+/* Reads the whole file. Files of /proc have no size, so they are read to the end. */
 static bool read_path(const char *path, char *out, size_t out_bytes)
 {
     size_t used = 0;
@@ -60,7 +60,7 @@ static bool read_file(const char *dir, const char *name, char *out, size_t out_b
     return make_path(path, dir, name) && read_path(path, out, out_bytes);
 }
 
-/* The number of the line "KEY NUMBER" of a flat keyed file. */
+/* The number in the line "KEY NUMBER" of a flat keyed file. */
 static uint64_t read_key(const char *dir, const char *name, const char *key)
 {
     char text[4096], *rest = NULL;
@@ -154,7 +154,7 @@ static int move_child(const char *dir)
     return WIFEXITED(how) ? WEXITSTATUS(how) : EIO;
 }
 
-/* Rights, delegation, kinds of groups and the namespace all matter, so it is tried out. */
+/* Tries it out, because permissions, delegation, group types and the namespace all matter. */
 static enum status try_base(const char *base, struct err *err)
 {
     char dir[PATH_MAX], name[32];
@@ -186,7 +186,7 @@ enum status cgroup_find_base(char base[PATH_MAX], struct err *err)
         return err_set(err, STATUS_REFUSED, errno, "%.150s cannot be made: %s", base,
                        strerror(errno));
     static const char *const controllers[] = {"+memory", "+pids"};
-    for (int i = 0; i < 2; i++) { /* each by itself: one that is missing refuses the whole line */
+    for (int i = 0; i < 2; i++) { /* one by one: a missing one refuses the whole line */
         (void)write_file(parent, "cgroup.subtree_control", controllers[i]);
         (void)write_file(base, "cgroup.subtree_control", controllers[i]);
     }
@@ -201,7 +201,7 @@ enum status cgroup_limit(const char *dir, const struct cgroup_limits *limits, st
         if (!write_file(dir, "memory.max", text))
             return err_set(err, STATUS_SYSTEM, errno, "memory.max of %.150s cannot be set: %s", dir,
                            strerror(errno));
-        (void)write_file(dir, "memory.swap.max", "0"); /* not there without swap */
+        (void)write_file(dir, "memory.swap.max", "0"); /* the file is missing without swap */
     }
     (void)write_file(dir, "memory.oom.group", "1"); /* a rank alone cannot go on */
     (void)snprintf(text, sizeof text, "%u", limits->pids);

@@ -13,7 +13,7 @@ static enum status refuse(const char *text, struct err *err)
                    text, SLOTS_PER_NODE_MAX - 1);
 }
 
-/* A number below SLOTS_PER_NODE_MAX; NULL: there is none at `at`. */
+/* Parses a number below SLOTS_PER_NODE_MAX. NULL: there is none at `at`. */
 static const char *take_number(const char *at, uint32_t *number)
 {
     char *end;

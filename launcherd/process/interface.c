@@ -26,7 +26,8 @@ static bool to_text(const struct ifaddrs *at, char text[INET6_ADDRSTRLEN])
            inet_ntop(AF_INET6, v6_of(at), text, INET6_ADDRSTRLEN) != NULL;
 }
 
-/* Of the same address there is one text here: inet_ntop's. False: not numeric. */
+/* Rewrites an address in inet_ntop's form, so that equal addresses have equal texts. False: not
+ * numeric. */
 static bool normalize(const char *address, char text[INET6_ADDRSTRLEN])
 {
     struct in6_addr v6;

@@ -8,11 +8,12 @@
 #include "common/limits.h"
 #include "common/status.h"
 
-/* The interface that has the numeric `address`; an IPv6 address may end in %ZONE. False: none. */
+/* The interface with that numeric `address`; an IPv6 address may end in %ZONE. False: none has
+ * it. */
 bool interface_of_address(const char *address, char name[IF_NAMESIZE]);
-/* The address by which other machines reach this one on the interface: its first IPv4 address, else
- * its first IPv6 address that is not link-local. STATUS_NOT_FOUND: no such interface, or it has no
- * such address. */
+/* The address of an interface by which other machines can reach it: its first IPv4 address,
+ * otherwise its first IPv6 address that is not link-local. STATUS_NOT_FOUND: no such interface or
+ * address. */
 enum status interface_address(const char *name, char address[ADDRESS_BYTES_MAX], struct err *err);
 
 #endif

@@ -37,7 +37,7 @@ static void make_path(const char *log_path, char path[PATH_MAX])
         strcmp(log_path + length - (sizeof log_end - 1), log_end) == 0)
         length -= sizeof log_end - 1;
     if (snprintf(path, PATH_MAX, "%.*s%s", (int)length, log_path, index_end) >= PATH_MAX)
-        path[0] = '\0'; /* then it is never found */
+        path[0] = '\0'; /* an empty path: it is never found */
 }
 
 /* -- the writer -------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static void fail(struct log_index *index)
     index->has_failed = true;
 }
 
-/* The file is there, and the one that was opened: somebody may have deleted it. */
+/* Whether the file still is the one that was opened: it may have been deleted. */
 static bool is_writable(struct log_index *index)
 {
     struct stat stat;
@@ -121,7 +121,7 @@ static bool write_records(const char *path, const struct log_index_record *recor
     return false;
 }
 
-/* Keeps what is before `mark` and from `end` on. [count + 2] */
+/* Keeps the records before `mark` and from `end` on. [count + 2] */
 static size_t filter(struct log_index_record *records, size_t count, uint64_t mark, uint64_t begin,
                      uint64_t end)
 {
@@ -141,7 +141,7 @@ static size_t filter(struct log_index_record *records, size_t count, uint64_t ma
     return kept + 2 + (count - from);
 }
 
-/* Written anew and put in its place: who reads it meanwhile has the one from before. */
+/* Writes a new file and renames it: readers have either the old or the new one. */
 void log_index_cut(struct log_index *index, uint64_t mark, uint64_t begin, uint64_t end)
 {
     size_t count = (size_t)index->count;
@@ -158,7 +158,7 @@ void log_index_cut(struct log_index *index, uint64_t mark, uint64_t begin, uint6
             index->fd = open(index->path, O_WRONLY | O_CLOEXEC);
             index->count = count;
         } else {
-            fail(index); /* it is longer than it need be, and still right */
+            fail(index); /* the old one is longer than needed, and still right */
         }
     }
     free(records);

@@ -51,7 +51,7 @@ bool proc_stat_read(const char *dir, struct proc_stat *stat)
         if (at == NULL)
             return false;
         at++;
-        if (field == 13 || field == 14) /* now at the one after it */
+        if (field == 13 || field == 14) /* the loop is one field ahead */
             stat->cpu_ticks += strtoull(at, NULL, 10);
     }
     stat->is.start_ticks = strtoull(at, NULL, 10);
@@ -150,7 +150,7 @@ pid_t proc_next_pid(DIR *dir)
     return 0;
 }
 
-/* It is read in pieces that overlap by the length of `entry`. */
+/* The environment is read in pieces that overlap by the length of `entry`. */
 bool proc_environment_has(pid_t pid, const char *entry, size_t entry_bytes)
 {
     char path[64], bytes[16384];
@@ -161,7 +161,7 @@ bool proc_environment_has(pid_t pid, const char *entry, size_t entry_bytes)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    bytes[0] = '\0'; /* as if the first entry came after another one */
+    bytes[0] = '\0'; /* as if the first entry followed another one */
     for (;;) {
         ssize_t got = read(fd, bytes + kept, sizeof bytes - kept);
         if (got <= 0)
@@ -179,7 +179,8 @@ bool proc_environment_has(pid_t pid, const char *entry, size_t entry_bytes)
     return found;
 }
 
-/* "program\0WORD\0PATH\0...": its second word, and its third names the same directory. */
+/* Whether the command line is "program\0WORD\0PATH\0..." with that word and the wanted
+ * directory. */
 static bool is_command(pid_t pid, const char *word, const struct stat *wanted)
 {
     char path[64], bytes[PATH_MAX + 512];
@@ -232,7 +233,7 @@ pid_t proc_find_command(const char *word, const char *path)
     return pid;
 }
 
-/* The pidfd is opened before the environment is read: the kill then cannot hit another process that
+/* Opens the pidfd before it reads the environment, so that the kill cannot hit another process that
  * got the same pid. */
 static bool kill_if_token(pid_t pid, const char *entry)
 {
@@ -312,7 +313,7 @@ static uint32_t visit_below(const struct proc_table *table, pid_t parent, uint32
 {
     uint32_t count = 0;
     if (depth > 1000)
-        return 0; /* a pid that was used again while reading could close a cycle */
+        return 0; /* a pid that was reused during the scan could close a cycle */
     for (uint32_t i = 0; i < table->count; i++) {
         const struct proc_stat *stat = &table->items[i];
         if (stat->ppid != parent || stat->is.pid == getpid())

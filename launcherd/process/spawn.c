@@ -78,10 +78,11 @@ IN_CHILD static bool arrange_fds(const struct child *child)
     return syscall(SYS_close_range, first, ~0u, CLOSE_RANGE_CLOEXEC) == 0;
 }
 
-/* Many open files, where the hard limit allows them: data sets and connections need more than the
- * usual 1024. No core files: they would have the job's data and keys, and would fill the disk. A job
- * can raise that limit again. The umask is what a login has on most systems: with 077 nobody else
- * could read a checkpoint in a folder that a group shares. Our own files do not depend on it. */
+/* Raises the limit of open files as far as the hard limit allows: data sets and connections need
+ * more than the usual 1024. Disables core files, which would contain the job's data and keys and
+ * fill the disk; a job can raise that limit again. The umask is that of a login on most systems:
+ * with 077 nobody else could read a checkpoint in a shared folder. Our own files do not depend on
+ * the umask. */
 IN_CHILD static bool set_limits(void)
 {
     struct rlimit limit;
@@ -99,16 +100,16 @@ IN_CHILD static bool set_limits(void)
     return setrlimit(RLIMIT_CORE, &limit) == 0;
 }
 
-/* As execvp(3): tries each path, skips those that do not exist, and remembers one that may not be
- * run. Unlike execvp it gives no file to /bin/sh: what is neither a program nor begins with #! may be of any
- * language, and a shell would execute whatever is in backticks in it. */
+/* Like execvp(3): tries each path, skips those that do not exist, and remembers one that may not be
+ * run. Unlike execvp it passes no file to /bin/sh. A file that is neither a program nor begins with
+ * #! may be in any language, and a shell would execute whatever it has in backticks. */
 IN_CHILD static void run_program(struct child *child)
 {
     int code = ENOENT;
     for (char **path = child->paths; *path != NULL; path++) {
         execve(*path, child->order->argv, child->order->envp);
         if (errno == ENOEXEC)
-            return; /* this is the one that is meant: a later one of its name would be another program */
+            return; /* this one is meant: a later one of its name is another program */
         if (errno != ENOENT && errno != ENOTDIR && (code == ENOENT || errno != EACCES))
             code = errno;
     }
@@ -207,7 +208,7 @@ bool spawn_find_program(const char *name, const char *search, int *code)
     for (char **path = paths; path != NULL && *path != NULL && !found; path++) {
         bool is_there = stat(*path, &stat_of) == 0;
         if (!is_there && is_searched && errno == EACCES)
-            continue; /* a folder of the PATH that this user may not enter has nothing for it */
+            continue; /* this user may not enter that folder of the PATH */
         found = is_there && faccessat(AT_FDCWD, *path, X_OK, AT_EACCESS) == 0;
         if (found && S_ISDIR(stat_of.st_mode)) {
             found = false;
@@ -238,7 +239,8 @@ static void close_fds(const int fds[4])
             close(fds[i]);
 }
 
-/* Opened here: the kernel checks the rights of who opened it, and the child loses them. */
+/* Opened in the parent: the kernel checks the rights of the process that opened it, and the child
+ * gives its rights up. */
 static bool open_cgroup(const char *dir, int *fd)
 {
     char path[PATH_MAX];
@@ -250,7 +252,8 @@ static bool open_cgroup(const char *dir, int *fd)
     return *fd >= 0;
 }
 
-/* Signals are blocked, so that none of our handlers runs in the child, which shares our memory. */
+/* All signals are blocked, so that none of our handlers runs in the child, which shares our
+ * memory. */
 static pid_t start(struct child *child)
 {
     sigset_t all, before;
@@ -330,7 +333,7 @@ enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit
         if (*pid < 0)
             child_fail(&child, STAGE_DESCRIPTORS);
         else if (child.stage != STAGE_NONE)
-            waitpid(*pid, NULL, 0); /* reaped here: it never became a worker */
+            waitpid(*pid, NULL, 0); /* reap it: it never became a worker */
     }
     if (child.stage != STAGE_NONE)
         status = explain(&child, exit_code, err);

@@ -15,7 +15,7 @@
 #define SPAWN_EXTRA_FD 3 /* extra_fd has this number in the new process */
 
 struct spawn_order {
-    const char *path; /* the program; NULL: argv[0], looked up in `search` unless it has a slash */
+    const char *path; /* the program; NULL: argv[0], searched in `search` unless it has a slash */
     char *const *argv;
     char *const *envp;
     const char *search;         /* a PATH; NULL: argv[0] is a path */
@@ -24,22 +24,22 @@ struct spawn_order {
     const char *cgroup;         /* its folder; NULL: ours */
     int stdin_fd, stdout_fd, stderr_fd;
     int extra_fd;          /* -1: none */
-    bool has_terminal;     /* stdout_fd is a terminal: it becomes the one of the new session */
-    bool is_job;           /* with the limits and the umask of jobs, and no new privileges */
-    bool dies_with_parent; /* it gets SIGKILL when we end, in whatever way */
+    bool has_terminal;     /* stdout_fd is a terminal, which becomes that of the new session */
+    bool is_job;           /* with the limits and umask of jobs, and no new privileges */
+    bool dies_with_parent; /* it gets SIGKILL when we end, however that happens */
 };
 
-/* The process leads a session of its own. Only the named descriptors are open in it, and its
- * signals are at their defaults. On failure `exit_code` is what a shell would return: 127 not
- * found, 126 found but not runnable, 125 any other failure; `err` has the reason. */
+/* The process leads a session of its own, has only the named descriptors open, and has default
+ * signal handling. On failure `exit_code` is what a shell would return: 127 not found, 126 found
+ * but not runnable, 125 any other failure; `err` has the reason. */
 enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit_code,
                           struct err *err);
 
-/* A file in memory for what a process prints, of all zeros, close-on-exec. It does not grow: a write beyond
- * `byte_count` fails. -1: errno. */
+/* A file in memory for a process's output: close-on-exec, filled with zeros, and fixed in size, so
+ * that a write beyond `byte_count` fails. -1: errno. */
 int spawn_open_output(size_t byte_count);
 
-/* Whether `name` can be run here and now, by the rules of spawn_process; else `code` is errno. */
+/* Whether spawn_process could run `name` now; otherwise `code` is errno. */
 bool spawn_find_program(const char *name, const char *search, int *code);
 
 #endif

@@ -16,6 +16,7 @@ enum status stage_make_dir(const char *dir, const struct account *account, struc
  * generations of the job: where it is, nothing is done. It appears as a whole. No entry can leave it:
  * absolute names, ".." and names through symbolic links are errors.
  *   STATUS_BAD_INPUT, STATUS_TOO_BIG  no such archive
+ *   STATUS_LIBRARY                    libarchive is not installed
  *   STATUS_IO                         the disk */
 enum status stage_unpack(const struct stage_source *source, struct err *err);
 

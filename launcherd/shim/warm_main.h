@@ -4,6 +4,9 @@
  * stay its children, and the shim is one like any other from its first line on. It finds them in WARM_VARIABLE
  * (warm_workers.h).
  *
+ *   shim.json        in the directory of SHIM_ARG_RUN_DIR (rundir.h): what it writes about itself before it starts
+ *                    a worker. So whatever kills it, launcherd or the next one finds what is left, by the token in
+ *                    the environment and by the cgroup, which becomes that of the shim
  *   stdin            the order, msg warm, as a frame
  *   SPAWN_EXTRA_FD   the link to launcherd. To it: WARM_IS_READY, once all workers wait. From it: the start, as
  *                    warm_order_build makes it. When it closes, the workers are killed, and this process ends
@@ -15,7 +18,7 @@
 #define WARM_ARGUMENT "--warm"
 #define WARM_IS_READY 'r'
 
-/* `arguments`: [SHIM_ARG_COUNT], of which the run directory is empty. */
+/* `arguments`: [SHIM_ARG_COUNT]. The run directory is rundir_warm_path. */
 int warm_main(char *const *arguments);
 
 #endif

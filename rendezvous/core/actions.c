@@ -9,7 +9,7 @@
 void actions_begin(struct output *out, struct rdzv_actions *actions, uint64_t now_us,
                    int64_t wall_ms)
 {
-    assert(out->reserved == 0); /* the step before has published all that it changed */
+    assert(out->reserved == 0); /* the step before has published all its changes */
     out->now_us = now_us;
     out->wall_ms = wall_ms;
     out->actions = actions;

@@ -3,7 +3,7 @@
 #include "rendezvous/core/after_list.h"
 #include "rendezvous/core/state.h"
 
-/* One of these has not ended. */
+/* Whether a job of this entry has not ended yet. */
 static bool any_left(const struct rdzv *rdzv, const struct rdzv_after_item *item)
 {
     for (uint32_t i = job_index_from(rdzv, item->first); i < rdzv->job_count; i++) {

@@ -1,28 +1,30 @@
-/* What a waiting job waits for beside slots: the end of other jobs (--after), and its turn in its
+/* What a waiting job waits for besides slots: the end of other jobs (--after), and its turn in its
  * array (--array ...%N).
  *
- * Jobs that are waited for have smaller ids, so no two wait for each other. A job that waits for the
- * success of one that fails, or is cancelled, ends as cancelled. What the store has is the wait alone;
- * a restarted server is told by its edge how those jobs have ended (rdzv_event.after). */
+ * A job can only wait for jobs with smaller ids, so two jobs never wait for each other. If a job waits
+ * for the success of another, and that one fails or is cancelled, the waiting job ends as cancelled.
+ * The store has only the list of jobs to wait for. After a restart of the server its edge looks up how
+ * those jobs ended (rdzv_event.after). */
 #ifndef RENDEZVOUS_CORE_AFTER_H
 #define RENDEZVOUS_CORE_AFTER_H
 
 #include "rendezvous/core/queue.h"
 
 enum after_answer {
-    AFTER_READY, /* it waits for no job */
+    AFTER_READY, /* it waits for no other job */
     AFTER_WAITS,
-    AFTER_NEVER, /* one that it waits for has not succeeded */
+    AFTER_NEVER, /* a job whose success it waits for did not succeed */
 };
 
-/* About a job in the queue. The first READY of a job that has waited is stored: it needs
- * JOB_ACTIONS_MAX. With NEVER its reason says why; its end is left to the caller. */
+/* Whether a queued job may start as far as other jobs are concerned. The first AFTER_READY for a
+ * job that has waited is stored, which takes JOB_ACTIONS_MAX actions. With AFTER_NEVER the job's
+ * reason says why; the caller ends the job. */
 enum after_answer after_ask(struct rdzv *rdzv, struct job *job);
-/* For how many entries of its list it still waits; *first: the first of them. */
+/* How many entries of its list the job still waits for; *first: the first of them. */
 uint32_t after_left(const struct rdzv *rdzv, const struct job *job, struct rdzv_after_item *first);
-/* A job has ended, and may be one that others wait for. */
+/* A job has ended. Other jobs may have waited for it. */
 void after_ended(struct rdzv *rdzv, const struct job *ended);
-/* How many jobs of an array run, start, or wait for their next try. */
+/* How many jobs of an array are starting, running, or waiting for a restart. */
 uint32_t after_array_active(const struct rdzv *rdzv, const struct job *job);
 
 #endif

@@ -7,7 +7,8 @@
 static_assert(TAIL_BYTES_MAX >= (AFTER_MAX - 1) * sizeof "9007199254740992-9007199254740992:any ",
               "the longest list fits");
 
-/* Digits of an id that is not 0; returns what is behind them. NULL: there is none. */
+/* Reads the digits of an id, which must not be 0. Returns what follows them; NULL: there is no
+ * id. */
 static const char *read_id(const char *at, uint64_t *id)
 {
     *id = 0;

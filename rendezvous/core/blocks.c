@@ -6,11 +6,12 @@
 
 #define UNITS_PER_CHUNK (1u << (BLOCK_ORDERS - 1))
 
-/* The mark of a block's first unit; 0 of the others. */
-#define MARK_TAKEN 0x40u /* and the order */
+/* marks[unit]: one of these plus the order at a block's first unit; 0 at its other units. */
+#define MARK_TAKEN 0x40u
 #define MARK_FREE 0x80u
 
-/* At the start of a free block: its neighbours in the list of its order, as unit + 1. */
+/* Lies at the start of a free block: the previous and next free block of its order, as unit + 1; 0:
+ * none. */
 struct link {
     uint32_t next, before;
 };
@@ -60,7 +61,8 @@ static void take(struct blocks *blocks, uint32_t unit, uint32_t order)
     blocks->marks[unit] = 0;
 }
 
-/* A free block of that order or the next larger one there is, as unit + 1; 0: none. */
+/* The first free block of `order`, or of the next higher order that has one, as unit + 1; 0:
+ * none. */
 static uint32_t find(struct blocks *blocks, uint32_t order, uint32_t *found)
 {
     for (*found = order; *found < BLOCK_ORDERS; ++*found)

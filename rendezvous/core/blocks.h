@@ -1,6 +1,6 @@
-/* Memory of many sizes within one region that the caller owns: a buddy allocator (Knuth, The Art of
- * Computer Programming, volume 1, section 2.5). Pages of the region that no block ever lay in stay
- * untouched. */
+/* A buddy allocator (Knuth, The Art of Computer Programming, volume 1, section 2.5): blocks of
+ * different sizes within one region that the caller owns. Pages of the region that never held a
+ * block are never touched. */
 #ifndef RENDEZVOUS_CORE_BLOCKS_H
 #define RENDEZVOUS_CORE_BLOCKS_H
 
@@ -12,21 +12,21 @@
 
 struct blocks {
     char *base;
-    uint32_t chunk_count, chunks_used; /* of BLOCK_BYTES_MAX */
-    uint8_t *marks;                    /* [chunk_count * BLOCK_BYTES_MAX / BLOCK_BYTES_MIN]; of a
-                                        * block's first unit, see blocks.c */
+    uint32_t chunk_count, chunks_used; /* of BLOCK_BYTES_MAX each */
+    uint8_t *marks; /* [chunk_count * BLOCK_BYTES_MAX / BLOCK_BYTES_MIN]; see blocks.c */
     uint32_t free[BLOCK_ORDERS]; /* the first free block of each order, as unit + 1; 0: none */
     uint32_t taken_count;
 };
 
-/* Bytes of `marks` and of `base` for so many chunks; both zeroed. */
+/* The bytes that `marks` and `base` need for that many chunks. Both must be zeroed. */
 uint64_t blocks_mark_bytes(uint32_t chunk_count);
 uint64_t blocks_base_bytes(uint32_t chunk_count);
 void blocks_init(struct blocks *blocks, void *base, void *marks, uint32_t chunk_count);
-/* Zeroed, aligned to BLOCK_BYTES_MIN. NULL: no room, or `byte_count` is over BLOCK_BYTES_MAX. */
+/* A zeroed block, aligned to BLOCK_BYTES_MIN. NULL: no room, or `byte_count` is over
+ * BLOCK_BYTES_MAX. */
 void *blocks_alloc(struct blocks *blocks, uint32_t byte_count);
 void blocks_free(struct blocks *blocks, void *block);
-/* Asserts that the marks and the lists agree. Looks at every unit. */
+/* Asserts that the marks and the lists agree. Scans every unit. */
 void blocks_check(const struct blocks *blocks);
 
 #endif

@@ -144,7 +144,7 @@ static void check_owed(const struct job *job, enum order order)
                 ~bits_below(gang->part_count % 64)) == 0);
 }
 
-/* With `count` of its parts, from `first` on. */
+/* Checks a job and `count` of its parts, from `first` on. */
 static void check_job(const struct rdzv *rdzv, const struct job *job, uint32_t first,
                       uint32_t count)
 {
@@ -169,7 +169,7 @@ static void check_job(const struct rdzv *rdzv, const struct job *job, uint32_t f
     }
 }
 
-/* What the queue and the users' counts were made from. */
+/* Checks that the queue and the users' counts agree with the jobs. */
 static void check_queue(const struct rdzv *rdzv)
 {
     uint32_t waiting = 0, after_count = 0;
@@ -217,7 +217,7 @@ static void check_node(const struct rdzv *rdzv, const struct node *node)
         assert(&rdzv->nodes[i] == node || rdzv->views[i].conn != node->conn);
 }
 
-/* Blocks are taken by the gangs of jobs and by nothing else. */
+/* Checks that only the gangs of jobs take blocks. */
 static void check_blocks(const struct rdzv *rdzv)
 {
     uint32_t taken = 0;
@@ -240,8 +240,8 @@ static bool is_on(const struct rdzv *rdzv, uint32_t node, const struct job *job)
     return false;
 }
 
-/* A spare is of a job that wants it and has no part there, and its slots are nobody else's; `taken`: by
- * parts. */
+/* A spare must belong to a job that wants spares and has no part on the node, and no one else may
+ * have its slots. `taken`: slots with parts. */
 static void check_spares(const struct rdzv *rdzv, const uint64_t taken[NODES_MAX])
 {
     uint32_t spare_count = 0, spare_jobs = 0, warm_count = 0;
@@ -273,7 +273,7 @@ static void check_spares(const struct rdzv *rdzv, const uint64_t taken[NODES_MAX
     assert(spare_count == 0 && warm_count == 0 && spare_jobs == rdzv->spare_jobs);
 }
 
-/* A slot is given to one job at most. */
+/* A slot may be given to one job only. */
 static void check_slots(const struct rdzv *rdzv)
 {
     uint64_t taken[NODES_MAX] = {0};
@@ -295,7 +295,7 @@ static void check_slots(const struct rdzv *rdzv)
             taken[job->gang.parts[k].node] |= mask;
         }
     }
-    assert(part_count == 0); /* no node has a part that is not one */
+    assert(part_count == 0); /* every part on a node was found above */
     check_spares(rdzv, taken);
 }
 
@@ -323,7 +323,7 @@ void rdzv_check(const struct rdzv *rdzv)
     check_blocks(rdzv);
 }
 
-/* One job in each step, and so many of its parts. */
+/* Each step checks one job, and this many of its parts. */
 #define PARTS_CHECKED 64u
 
 void check_step(struct rdzv *rdzv)

@@ -30,7 +30,7 @@ static bool add_drain(struct rdzv *rdzv, const struct rdzv_event *event, uint32_
     struct rdzv_drain *drain;
 
     if (slots_drain_of(rdzv, request->name, slot) != NULL)
-        return true; /* it is drained already; the first reason is kept */
+        return true; /* already drained: the first reason is kept */
     if (rdzv->drain_count == DRAINS_MAX)
         return false;
     drain = &rdzv->drains[rdzv->drain_count++];
@@ -55,7 +55,7 @@ static void reply_node(struct rdzv *rdzv, uint64_t client, const struct node *no
     action->text = node->name;
 }
 
-/* The node of a request, which must have all slots of the mask; NULL: an error was answered. */
+/* The node of a request. It must have all slots of the mask. NULL: an error was answered. */
 static struct node *find_node(struct rdzv *rdzv, uint64_t client, const char *name, uint64_t mask)
 {
     struct node *node = roster_find(rdzv, name);
@@ -114,8 +114,8 @@ static void drop_drains(struct rdzv *rdzv, const struct rdzv_event *event, uint6
     (void)action_add(&rdzv->out, RDZV_PERSIST_DRAINS);
 }
 
-/* A slot that the node itself drained for a fault. The order names the fault, in case there is a
- * newer one by then; the slot stays drained until the node lists it no longer. */
+/* Resumes a slot that the node itself drained for a fault. The order names the fault, because a
+ * newer one may have come. The slot stays drained until the node no longer lists it. */
 static void resume_fault(struct rdzv *rdzv, struct node *node, uint32_t index)
 {
     struct node_slot *slot = &node->slot_states[index];

@@ -1,4 +1,4 @@
-/* What operators ask for: drain a node or slots of it, resume them. */
+/* Requests of operators: drain a node or some of its slots, and resume them. */
 #ifndef RENDEZVOUS_CORE_DRAINS_H
 #define RENDEZVOUS_CORE_DRAINS_H
 

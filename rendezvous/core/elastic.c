@@ -17,7 +17,8 @@ uint32_t elastic_nodes(const struct rdzv_record *record, uint32_t fit, uint64_t 
     return count < record->nodes_min ? 0 : count;
 }
 
-/* How many slots the job may have for its user's sake, beside what the first that waits needs. */
+/* How many slots the job's user may still have for this job, after reserving what the first job
+ * that waits needs. */
 static uint64_t quota(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
 {
     uint64_t used, most = rdzv->options.max_slots_per_user;
@@ -39,11 +40,13 @@ uint32_t elastic_choose(const struct rdzv *rdzv, const struct pass *pass,
 
     assert(pool_fits(pool, entry->nodes, entry->nproc));
     if (job->spare_count > 0 &&
-        fit > job->record.nodes) /* spares are for lost nodes, not to grow */
+        fit > job->record.nodes) /* spares replace lost nodes, they do not add nodes */
         fit =
             fit - job->spare_count > job->record.nodes ? fit - job->spare_count : job->record.nodes;
     count = elastic_nodes(&job->record, fit, quota(rdzv, pass, job));
-    return count > 0 ? count : entry->nodes; /* of a job that restarts, whatever its user has */
+    return count > 0
+               ? count
+               : entry->nodes; /* it restarts and has them already, whatever its user's quota */
 }
 
 bool elastic_waits(const struct rdzv *rdzv, const struct pass *pass, struct job *job)
@@ -73,8 +76,9 @@ void elastic_checkpoint(struct rdzv *rdzv, struct job *job)
 
 /* -- planned ends -- */
 
-/* Nodes with room for a part of a running job, by what is free and by what it has itself: its spares too, if
- * it is to leave a node; but not on the node that it leaves, NULL: none. */
+/* How many nodes have room for a part of a running job, counting free slots and its own. If it is
+ * to leave the node `leaves`, its spares count as well and that node does not; NULL: it leaves
+ * none. */
 static uint32_t count_nodes(const struct rdzv *rdzv, const struct pool *pool, const struct job *job,
                             const struct node *left)
 {
@@ -96,7 +100,7 @@ static uint32_t count_nodes(const struct rdzv *rdzv, const struct pool *pool, co
     return count;
 }
 
-/* A node that an operator has drained slots of this job on; NULL: none. */
+/* A node on which an operator has drained slots of this job; NULL: none. */
 static const struct node *drained_node(const struct rdzv *rdzv, const struct job *job)
 {
     for (uint32_t i = 0; i < job->record.part_count; i++) {
@@ -111,7 +115,7 @@ static const struct node *drained_node(const struct rdzv *rdzv, const struct job
     return NULL;
 }
 
-/* It would lose its turn to a job that is before it in the queue. */
+/* A stopped job would have to wait behind the first job of the queue. */
 static bool is_behind(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
 {
     const struct queued entry = queue_entry(rdzv, job);
@@ -119,7 +123,7 @@ static bool is_behind(const struct rdzv *rdzv, const struct pass *pass, const st
     return pass->is_settling || (pass->is_blocked && queue_is_before(&pass->first, &entry));
 }
 
-/* It has run for long enough on its nodes, and would lose nothing. */
+/* The job has run long enough since its nodes last changed, and would lose no steps. */
 static bool may_change(const struct rdzv *rdzv, const struct job *job)
 {
     return job->has_new_checkpoint && job->running_at_us != UINT64_MAX &&
@@ -133,7 +137,7 @@ static bool may_grow(const struct rdzv *rdzv, const struct pass *pass, const str
            !is_behind(rdzv, pass, job);
 }
 
-/* The node of a straggler, which a spare could replace (--replace-stragglers); NULL: none. */
+/* The node of a straggler that a spare could replace (--replace-stragglers); NULL: none. */
 static const struct node *slow_node(const struct rdzv *rdzv, const struct job *job)
 {
     struct straggler slow;
@@ -174,7 +178,7 @@ static void consider(struct rdzv *rdzv, const struct pass *pass, struct job *job
     (void)generation_stop_planned(rdzv, job, why);
 }
 
-/* Onto other nodes, while it runs. */
+/* Whether the job may move to other nodes while it runs. */
 static bool may_move(const struct job *job)
 {
     return elastic_is(&job->record) || job->spare_count > 0;
@@ -206,14 +210,15 @@ bool elastic_stop(struct rdzv *rdzv, const struct pass *pass)
 
 /* -- gone nodes -- */
 
-/* The end of the generation does not wait for a part on a node that closed its connection. */
+/* Whether the end of the generation need not wait for parts on nodes that closed their
+ * connection. */
 static bool may_leave(const struct rdzv *rdzv, const struct job *job)
 {
     return may_move(job) && (fence_is_own(job) || !rdzv->options.waits_for_lease) &&
            (job->record.stopping == STOP_FAILURE || job->record.stopping == STOP_PLANNED);
 }
 
-/* A rank on another node has failed, as it does for want of the ranks of this one. */
+/* A rank on another node has failed, probably because its peers on this node are gone. */
 static bool is_missed(const struct job *job, const struct node *node)
 {
     const struct rdzv_record *record = &job->record;
@@ -223,14 +228,15 @@ static bool is_missed(const struct job *job, const struct node *node)
            node->closed_at_us <= job->failed_at_us + FAILURE_BEFORE_US;
 }
 
-/* When to look at the node again; UINT64_MAX: never. */
+/* Gives up the parts on a gone node that nobody need wait for. Returns when to look again;
+ * UINT64_MAX: never. */
 static uint64_t leave(struct rdzv *rdzv, const struct node *node)
 {
     uint64_t at_us = UINT64_MAX;
     char cause[REASON_BYTES_MAX];
 
     text_format(cause, "node %s is gone: its connection closed", node->name);
-    for (uint32_t i = roster_part_count(rdzv, node); i-- > 0;) { /* one that is lost leaves */
+    for (uint32_t i = roster_part_count(rdzv, node); i-- > 0;) { /* a lost part leaves the list */
         struct job *job;
         uint64_t gone_at_us;
         uint32_t part;

@@ -8,20 +8,20 @@
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
-/* The nodes as one job sees them. */
+/* Counts over all nodes, as one job sees them. */
 struct sight {
     uint32_t fit_count;  /* nodes with enough free slots */
     uint32_t up_count;   /* nodes that are up */
     uint32_t able_count; /* nodes that would have enough were they empty */
-    uint32_t best_free;  /* the most free slots of a node that does not fit */
+    uint32_t best_free;  /* the most free slots of any node without room */
     uint32_t closed_count;
-    const char *excluded;           /* the name of a node that the job excludes; NULL: none */
-    const struct node *closed_node; /* of one closed slot, to name; NULL: none is */
+    const char *excluded;           /* a node that the job excludes; NULL: none */
+    const struct node *closed_node; /* a node with a closed slot to name; NULL: none */
     uint32_t closed_slot;
 };
 
-/* Keeps one closed slot to name as the reason. A slot that is being checked opens by itself within
- * seconds, so any other closed slot is the better one to name. */
+/* Remembers one closed slot to name in the reason. A slot that is being checked opens by itself
+ * within seconds, so any other closed slot is preferred. */
 static void take_closed(struct sight *sight, const struct node *node)
 {
     uint64_t mask = slots_closed_mask(node) & bits_below(node->slots);

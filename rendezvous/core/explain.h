@@ -4,17 +4,17 @@
 
 #include "rendezvous/core/sched.h"
 
-/* It has too few free slots. */
+/* Too few slots are free for it. */
 void explain_blocked(struct rdzv *rdzv, const struct pass *pass, struct job *job);
-/* The slots that it could have are reserved, or others are too few. */
+/* Its slots are reserved for another job, or too few other slots are free. */
 void explain_behind(struct rdzv *rdzv, struct job *job);
 void explain_many(struct rdzv *rdzv, struct job *job);
 void explain_quota(struct rdzv *rdzv, struct job *job);
 void explain_settling(struct rdzv *rdzv, struct job *job);
-/* For other jobs; for others of its array. */
+/* It waits for other jobs, or for other jobs of its array. */
 void explain_after(struct rdzv *rdzv, struct job *job);
 void explain_array(struct rdzv *rdzv, struct job *job);
-/* For the job that has preempted it. */
+/* It waits for the job that preempted it. */
 void explain_preempted(struct rdzv *rdzv, struct job *job);
 void explain_memory(struct rdzv *rdzv, struct job *job);
 

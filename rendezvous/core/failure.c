@@ -7,7 +7,7 @@
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
-/* The record has the table as text: "gpu01 2 gpu02 1". */
+/* Writes the table into the record as text: "gpu01 2 gpu02 1". */
 static void write_faults(struct rdzv *rdzv, struct job *job)
 {
     char *out = job->record.node_faults;
@@ -26,7 +26,7 @@ static bool is_excluded(const struct rdzv *rdzv, const struct node_fault *fault)
     return fault->failures >= EXCLUDE_FAILURES && rdzv->out.now_us < fault->until_us;
 }
 
-/* The index of that node's entry; fault_count: it has none. */
+/* The index of that node's entry; fault_count: none. */
 static uint32_t fault_of(const struct job *job, const char *node)
 {
     uint32_t i = 0;
@@ -36,7 +36,7 @@ static uint32_t fault_of(const struct job *job, const char *node)
     return i;
 }
 
-/* One entry of the text; returns what is behind it. NULL: there is none. */
+/* Reads one entry of the text and returns what follows it; NULL: there is none. */
 static const char *read_fault(const char *at, struct node_fault *fault)
 {
     size_t length;
@@ -58,14 +58,15 @@ void failure_restore(struct rdzv *rdzv, struct job *job)
     const char *at = job->record.node_faults;
 
     if (job->record.failed_class == FAILURE_UNSAID)
-        job->record.failed_class = FAILURE_PROGRAM; /* of a version that did not store it */
+        job->record.failed_class = FAILURE_PROGRAM; /* from a version that did not store it */
     job->fault_count = 0;
     while (job->fault_count < NODE_FAULTS_MAX && (at = read_fault(at, &fault)) != NULL)
         if (fault_of(job, fault.node) == job->fault_count)
             job->faults[job->fault_count++] = fault;
 }
 
-/* The entry of that node; a new one takes the place of the one that failed longest ago. */
+/* The entry of that node, moved to the end of the table. A new one replaces the node whose last
+ * failure is oldest. */
 static struct node_fault *find_fault(struct job *job, const char *node)
 {
     uint32_t at = fault_of(job, node);
@@ -78,7 +79,7 @@ static struct node_fault *find_fault(struct job *job, const char *node)
         job->faults[at] = (struct node_fault){0};
         (void)snprintf(job->faults[at].node, sizeof job->faults[at].node, "%s", node);
     }
-    for (; at + 1 < job->fault_count; at++) { /* the newest is the last */
+    for (; at + 1 < job->fault_count; at++) { /* move it to the end: the newest is the last */
         struct node_fault fault = job->faults[at];
 
         job->faults[at] = job->faults[at + 1];
@@ -116,7 +117,8 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
     write_faults(rdzv, job);
 }
 
-/* As a bad processor, memory or GPU makes programs end; SIGABRT is rather the program's own. */
+/* Whether the failure looks like that of a bad processor, memory or GPU. SIGABRT does not: programs
+ * raise it themselves. */
 static bool is_crash(const struct rdzv_record *record)
 {
     const uint32_t signal = record->failed_signal;
@@ -126,7 +128,7 @@ static bool is_crash(const struct rdzv_record *record)
            strstr(record->tail, "CUDA error") != NULL;
 }
 
-/* Nodes that could have a part of the job, but for those that are excluded and this one. */
+/* Whether enough nodes could run the job without this one and those that are excluded already. */
 static bool can_spare(const struct rdzv *rdzv, const struct job *job, const char *name)
 {
     uint32_t count = 0;
@@ -166,7 +168,7 @@ static void count_crash(struct rdzv *rdzv, struct job *job)
     write_faults(rdzv, job);
 }
 
-/* A rank that failed on a GPU that its node has drained for a fault was failed by the node. */
+/* If the rank's GPU was drained by its node for a fault, the failure is the node's. */
 static void settle_class(const struct rdzv *rdzv, struct job *job)
 {
     struct rdzv_record *record = &job->record;
@@ -187,7 +189,8 @@ static void settle_class(const struct rdzv *rdzv, struct job *job)
     }
 }
 
-/* A rank that failed when another node of the generation was already gone has failed for want of it. */
+/* If a rank failed when another node of the generation was already gone, it failed because it lost
+ * its peers. */
 static void settle_gone(struct rdzv *rdzv, struct job *job)
 {
     struct rdzv_record *record = &job->record;
@@ -227,9 +230,9 @@ void failure_count(struct rdzv *rdzv, struct job *job)
     job_set_dirty(rdzv, job);
 }
 
-#define EARLY_NEVER 2u /* of early_failure: the program has run for longer once, so it can work */
+#define EARLY_NEVER 2u /* early_failure: the program has run for longer once, so it can work */
 
-/* The last line of output that is not empty, without the "[rank3]: " that PyTorch puts before it. */
+/* The last line of output that is not empty, without PyTorch's prefix "[rank3]: ". */
 static size_t last_line(const char *tail, const char **line)
 {
     size_t end = strlen(tail), begin;
@@ -248,7 +251,7 @@ static size_t last_line(const char *tail, const char **line)
     return *line < tail + end ? (size_t)(tail + end - *line) : 0;
 }
 
-/* From the moment when all ranks ran; 0: one has failed before that. */
+/* How long all ranks had run when the first failed; 0: they never all ran. */
 static uint64_t ran_us(const struct job *job)
 {
     return job->running_at_us == UINT64_MAX || job->failed_at_us < job->running_at_us
@@ -256,7 +259,8 @@ static uint64_t ran_us(const struct job *job)
                : job->failed_at_us - job->running_at_us;
 }
 
-/* Stands for exit code and last line (FNV-1a), with 1 in the low bits; 0: this failure does not count. */
+/* A hash (FNV-1a) of exit code and last line, with 1 in the low two bits; 0: this failure does not
+ * count. */
 static uint64_t early_mark(const struct job *job)
 {
     const struct rdzv_record *record = &job->record;
@@ -302,7 +306,7 @@ bool failure_early(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX
 
 #define SAME_MAX 3u
 
-/* Stands for how the program failed (FNV-1a); 0: this failure does not count. */
+/* A hash (FNV-1a) of how the program failed; 0: this failure does not count. */
 static uint64_t same_mark(const struct job *job)
 {
     const struct rdzv_record *record = &job->record;
@@ -380,7 +384,7 @@ uint64_t failure_excluded_until(const struct rdzv *rdzv, const struct job *job)
 
 bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job)
 {
-    /* nodes that are not here may come, where there ever was more than one */
+    /* If there ever was more than one node, the others may come back. */
     if (failure_excluded_until(rdzv, job) == UINT64_MAX || rdzv->node_most > 1 ||
         rdzv->out.now_us < rdzv->settled_at_us)
         return true;
@@ -398,7 +402,7 @@ void failure_pardon(struct rdzv *rdzv, const char *node)
             job->faults[k] = job->faults[--job->fault_count];
             rdzv->sched_due = true;
             if (actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
-                write_faults(rdzv, job); /* else a restarted server excludes it once more */
+                write_faults(rdzv, job); /* otherwise a restarted server would exclude it again */
             break;
         }
     }

@@ -26,7 +26,7 @@ static const char *keep(char *to, size_t byte_count, const char *text)
     return to;
 }
 
-/* The part that has that rank; NULL: there is none. */
+/* The part that the rank belongs to; NULL: none. */
 static const struct rdzv_part *part_of(const struct rdzv_record *record, int32_t rank)
 {
     for (uint32_t i = 0; rank >= 0 && i < record->part_count; i++)
@@ -49,7 +49,7 @@ static void take_rank(const struct job *job, struct part_failure *failure)
     failure->signal = rank->signal;
 }
 
-/* Between the time when all ranks ran and the failure; -1: they never all ran. */
+/* How long all ranks had run when the failure came; -1: they never all ran. */
 static int64_t ran_us(const struct job *job)
 {
     if (job->running_at_us == UINT64_MAX)
@@ -95,7 +95,7 @@ void failure_note_cause(struct rdzv *rdzv, struct job *job, const struct msg_shi
     job_set_dirty(rdzv, job);
 }
 
-/* The report of an earlier step is gone; what it said is stored. */
+/* Drops pointers into the report of an earlier step. Its content has been stored. */
 static void drop_borrowed(struct failure_note *note)
 {
     if (!note->is_dirty)
@@ -120,7 +120,8 @@ void failure_note_more(struct rdzv *rdzv, struct job *job, const struct msg_shim
     job_set_dirty(rdzv, job);
 }
 
-/* This server has started since: the cause is in the store, and the record has most of it. */
+/* This server was started after the failure: fills the note from the record. The store has the rest
+ * of the cause. */
 static void restore(struct rdzv *rdzv, struct job *job)
 {
     job->failed_at_us = rdzv->out.now_us;

@@ -4,7 +4,7 @@
 
 #define RANK_BYTES                                                                                 \
     (sizeof(struct rdzv_rank) + sizeof(struct hang_rank) + sizeof(struct straggler_rank))
-/* Of a part with one rank; three times, for the rounding to blocks and the holes between them. */
+/* For a part with one rank; times three, for rounding up to block sizes and for fragmentation. */
 #define BYTES_PER_SLOT (3 * (sizeof(struct rdzv_part) + sizeof(struct part_state) + RANK_BYTES))
 
 _Static_assert(ORDER_COUNT *(NODES_PER_JOB_MAX / 64 + 1) * sizeof(uint64_t) +
@@ -26,7 +26,7 @@ bool gang_new(struct blocks *blocks, struct gang *gang, uint32_t part_count, uin
     uint32_t words = (part_count + 63) / 64;
     uint32_t owed_bytes = ORDER_COUNT * words * (uint32_t)sizeof(uint64_t);
     uint32_t place_bytes = part_count * (uint32_t)sizeof(struct rdzv_part);
-    uint32_t told_at = owed_bytes + place_bytes; /* what has 64-bit members comes first */
+    uint32_t told_at = owed_bytes + place_bytes; /* arrays with 64-bit members come first */
     uint32_t paces_at = told_at + world * (uint32_t)sizeof(struct hang_rank);
     uint32_t ranks_at = paces_at + world * (uint32_t)sizeof(struct straggler_rank);
     uint32_t parts_at = ranks_at + world * (uint32_t)sizeof(struct rdzv_rank);

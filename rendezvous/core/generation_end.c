@@ -15,8 +15,8 @@
 #define EXIT_TIME_LIMIT 124
 #define EXIT_OURS 125
 
-/* FORGETs of an older generation that have not left by now are dropped: its nodes go on listing its
- * shims, and are answered (reconcile.c). */
+/* Keeps the ended generation in `last`. FORGETs of an older generation that have not left are
+ * dropped: its nodes go on listing its shims, and are answered then (reconcile.c). */
 static void keep_ended(struct rdzv *rdzv, struct job *job)
 {
     struct rdzv_action *action = action_add(&rdzv->out, RDZV_PERSIST_RANKS);
@@ -31,8 +31,8 @@ static void keep_ended(struct rdzv *rdzv, struct job *job)
     action->generation = job->record.generation;
 }
 
-/* No process of the generation is left on the nodes that can be reached: its shims may go, its
- * slots are free. */
+/* No process of the generation is left on any node that can be reached: its shims may be forgotten,
+ * and its slots are free. */
 static void close_generation(struct rdzv *rdzv, struct job *job)
 {
     assert(parts_all_over(job));
@@ -74,8 +74,8 @@ void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t e
     after_ended(rdzv, job);
 }
 
-/* The job waits for its next generation; one `is_queued` as those do that have not run yet: it holds no
- * slots. */
+/* The job waits for its next generation. `is_queued`: in the queue without slots, like jobs that
+ * have not run yet. */
 static void start_again(struct rdzv *rdzv, struct job *job, uint64_t delay_us, bool is_queued)
 {
     job->retry_at_us = rdzv->out.now_us + delay_us;
@@ -89,8 +89,8 @@ static void start_again(struct rdzv *rdzv, struct job *job, uint64_t delay_us, b
     queue_add(rdzv, job);
 }
 
-/* Restart or end. The exit code of the job is that of the rank that failed first; 125 where no rank
- * did (a lost node, a start order that cannot be made). */
+/* After a failure: restarts the job or ends it. The job's exit code is that of the rank that failed
+ * first, or 125 if no rank failed (a lost node, a start order that cannot be made). */
 static void conclude_failure(struct rdzv *rdzv, struct job *job)
 {
     struct restart_case failed;
@@ -126,8 +126,8 @@ static void conclude_failure(struct rdzv *rdzv, struct job *job)
     failure_note_fence(rdzv, job, answer.delay_us);
 }
 
-/* Ranks that ended on the signal, with whatever code, have not ended by themselves: a program may exit 0
- * once it has written its checkpoint. */
+/* Whether the job is done although it was being stopped. Ranks that ended on the signal do not
+ * count, whatever their exit code: a program may exit 0 once it has written its checkpoint. */
 static bool is_done(const struct job *job)
 {
     for (uint32_t i = 0; i < job->record.part_count; i++)
@@ -147,7 +147,8 @@ static void conclude_planned(struct rdzv *rdzv, struct job *job)
     start_again(rdzv, job, 0, job->record.preempted_by != 0);
 }
 
-/* Back into the queue, behind those that wait already: with its old place nobody else would get a turn. */
+/* Puts the job back into the queue, behind those that wait already: with its old place no other job
+ * would get a turn. */
 static void requeue(struct rdzv *rdzv, struct job *job)
 {
     struct rdzv_record *record = &job->record;

@@ -4,7 +4,8 @@
 
 #include "rendezvous/core/job.h"
 
-/* Every part has ended: the job restarts, or ends. A cancel wins over whatever else has happened meanwhile. */
+/* Call when every part has ended: restarts the job or ends it. A cancel takes precedence over
+ * whatever else has happened. */
 void generation_conclude(struct rdzv *rdzv, struct job *job);
 
 #endif

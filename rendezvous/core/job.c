@@ -68,7 +68,7 @@ struct job *job_add_refused(struct rdzv *rdzv, uint64_t job_id)
 {
     struct job *job = add_within(rdzv, job_id, rdzv->options.jobs_max + 1);
 
-    assert(job != NULL); /* the one before was dropped at the start of this step */
+    assert(job != NULL); /* the one before was dropped when this step began */
     return job;
 }
 
@@ -92,7 +92,8 @@ void job_live_remove(struct rdzv *rdzv, struct job *job)
     rdzv->jobs[last].live_index = job->live_index;
 }
 
-/* Those of all jobs that this step has not changed: what the others have is about to be stored. */
+/* Frees the ended gangs of all jobs that this step has not changed: those of changed jobs are still
+ * to be stored. */
 static void give_up_ended(struct rdzv *rdzv)
 {
     for (uint32_t i = 0; i < rdzv->job_count; i++) {
@@ -137,7 +138,7 @@ void jobs_drop_ended(struct rdzv *rdzv)
     }
 }
 
-/* The first change of a job in a step reserves the room in which it will be published. */
+/* The first change of a job in a step reserves room for the actions that publish it. */
 static void touch(struct rdzv *rdzv, struct job *job)
 {
     if (job->dirty || job->changed)

@@ -1,4 +1,4 @@
-/* Actions for a node as messages. */
+/* Makes the messages to nodes from actions. */
 #include <assert.h>
 
 #include "rendezvous/core/rdzv.h"

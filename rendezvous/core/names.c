@@ -46,11 +46,11 @@ int names_compare(const char *first, const char *second)
     }
     if (*a != '\0' || *b != '\0')
         return *a != '\0' ? 1 : -1;
-    return strcmp(first, second); /* node1 and node01 */
+    return strcmp(first, second); /* for names such as node1 and node01 */
 }
 
-/* Where the number at the end of a name begins; its end, if it has none of 1 to 9 digits without a
- * leading zero. */
+/* Where the number at the end of a name begins. A number has 1 to 9 digits and no leading zero; the
+ * end of the name if there is none. */
 static size_t number_at(const char *name, uint32_t *number)
 {
     size_t length = strlen(name), at = length;
@@ -74,7 +74,7 @@ static bool follows(const char *before, const char *after)
            strncmp(before, after, at) == 0 && second == first + 1;
 }
 
-/* "gpu7" or "gpu[1-3]" of names[first] to names[last]. */
+/* Writes "gpu7" or "gpu[1-3]" for names[first] to names[last]. */
 static int print_run(const char *const *names, uint32_t first, uint32_t last, char *out,
                      size_t byte_count)
 {

@@ -30,7 +30,7 @@ void orders_cancel(struct job *job, enum order first, enum order last)
     }
 }
 
-/* NULL: it cannot be reached. */
+/* The part's node; NULL: it cannot be reached. */
 static const struct node *node_of(const struct rdzv *rdzv, const struct job *job, uint32_t part,
                                   enum order order)
 {
@@ -54,7 +54,7 @@ static struct rdzv_action *add(struct rdzv *rdzv, const struct job *job, const s
     return action;
 }
 
-/* Node rank 0 has reserved the master port, and its address is where the others find it. */
+/* Node rank 0 has reserved the master port. Its address is the master address for the others. */
 static void send_go(struct rdzv *rdzv, const struct job *job, const struct node *node)
 {
     const struct part_state *master = &job->gang.parts[0];
@@ -67,7 +67,8 @@ static void send_go(struct rdzv *rdzv, const struct job *job, const struct node 
     action->master_port = master->master_port;
 }
 
-/* While the generation is not being stopped: to a shim that only keeps the store. */
+/* Sends a stop. If the generation is not being stopped, this one goes to a shim that only keeps the
+ * store. */
 static void send_stop(struct rdzv *rdzv, const struct job *job, const struct node *node)
 {
     struct rdzv_action *action = add(rdzv, job, node, RDZV_SEND_STOP);
@@ -126,7 +127,7 @@ static bool send_all(struct rdzv *rdzv, struct job *job, enum order order)
 
 void orders_send(struct rdzv *rdzv)
 {
-    assert(rdzv->out.reserved == 0); /* what they are about is stored before they leave */
+    assert(rdzv->out.reserved == 0); /* their changes have been published */
     for (uint32_t order = 0; order < ORDER_COUNT; order++)
         for (uint32_t i = 0; i < rdzv->owing_count; i++)
             if (!send_all(rdzv, &rdzv->jobs[rdzv->owing[i]], (enum order)order)) {

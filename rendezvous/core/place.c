@@ -58,7 +58,7 @@ struct choice {
     uint64_t taken[NODES_MAX / 64u + 1]; /* bit i: node i */
 };
 
-/* The part of one node rank on a node; `before`: its slots in the last generation. */
+/* Places the part of one node rank on a node. `before`: its slots in the last generation. */
 static void place(struct choice *choice, uint32_t node_rank, uint32_t node, uint64_t before)
 {
     uint32_t count = choice->job->record.nproc_per_node;
@@ -75,7 +75,7 @@ static void place(struct choice *choice, uint32_t node_rank, uint32_t node, uint
     choice->missing--;
 }
 
-/* How many slots are free on a node that can be taken; 0: it is not one. */
+/* The number of free slots on a node that may be chosen; 0: it may not. */
 static uint32_t room(const struct choice *choice, uint32_t node)
 {
     uint32_t count = bits_count(choice->pool->masks[node]);
@@ -118,8 +118,9 @@ static void place_on_spares(struct choice *choice)
     }
 }
 
-/* Of the nodes with the most free slots that are needed (`*most`), how many are taken: those with
- * fewer are all taken. */
+/* The nodes with the fewest free slots are chosen first. *most: the number of free slots of the
+ * largest node that is needed. Returns how many nodes with exactly *most slots are chosen; all
+ * nodes with fewer are. */
 static uint32_t count_largest(const struct choice *choice, uint32_t *most)
 {
     uint32_t counts[SLOTS_PER_NODE_MAX + 1] = {0}, missing = choice->missing;

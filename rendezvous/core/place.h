@@ -1,4 +1,4 @@
-/* On which nodes a job starts: slots that may be given out, by node. */
+/* Choosing the nodes that a job starts on, from a pool of free slots by node. */
 #ifndef RENDEZVOUS_CORE_PLACE_H
 #define RENDEZVOUS_CORE_PLACE_H
 
@@ -9,19 +9,20 @@ struct pool {
     uint32_t fit[SLOTS_PER_NODE_MAX + 1]; /* [k]: nodes with at least k slots */
 };
 
-/* Into an empty pool. */
+/* Puts a node's slots into a pool that does not have the node yet. */
 void pool_put(struct pool *pool, uint32_t node, uint64_t mask);
-/* Beside what is there. */
+/* Adds slots to those that the pool has. */
 void pool_add(struct pool *pool, uint32_t node, uint64_t mask);
-/* Those of `mask` that are there. */
+/* Removes those slots of `mask` that the pool has. */
 void pool_take(struct pool *pool, uint32_t node, uint64_t mask);
-/* So many nodes have so many slots. */
+/* Whether at least `nodes` nodes have at least `slots` slots each. */
 bool pool_fits(const struct pool *pool, uint32_t nodes, uint32_t slots);
 
-/* Places for all parts of a job on so many nodes, which the pool has, into parts [nodes]. Nodes that had a
- * part of its last generation keep it, with their ranks and, where they are free, their slots; where the
- * number of nodes is another one, they are the first, in the order that they had. Then come the job's spares. Of the others the
- * smallest hole that fits goes first, so that large holes stay whole; then by name. */
+/* Chooses places for all parts of a job on `nodes` nodes, which the pool must have, into parts
+ * [nodes]. The order of preference: 1. Nodes that had a part of the job's last generation keep it,
+ * with their ranks and, where they are free, their slots. If the number of nodes changes, they come
+ * first, in their old order. 2. The job's spares. 3. The nodes with the fewest free slots that
+ * still fit, so that large nodes stay free for large jobs; among equals by name. */
 void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct job *job,
                uint32_t nodes, struct rdzv_part *parts);
 

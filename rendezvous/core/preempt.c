@@ -12,7 +12,7 @@ static bool is_candidate(const struct job *job, const struct job *first)
     return job->record.priority < first->record.priority && generation_may_stop(job);
 }
 
-/* Slots of a node that the first that waits could have, were nothing on them. */
+/* The slots of a node that the first job that waits could have if nothing ran on them. */
 static uint64_t usable_mask(const struct rdzv *rdzv, const struct pass *pass,
                             const struct job *first, uint32_t node)
 {
@@ -21,7 +21,8 @@ static uint64_t usable_mask(const struct rdzv *rdzv, const struct pass *pass,
     return rdzv->views[node].able & ~pass->held[node];
 }
 
-/* Spares on a node that the first that waits cannot have: those of jobs of its priority, or a higher one. */
+/* Spares on a node that the first job that waits cannot have: those of jobs of the same or a higher
+ * priority. */
 static uint64_t kept_spares(const struct rdzv *rdzv, const struct job *first, uint32_t node)
 {
     const struct node_spares *on = &rdzv->spares_on[node];
@@ -33,7 +34,8 @@ static uint64_t kept_spares(const struct rdzv *rdzv, const struct job *first, ui
     return mask;
 }
 
-/* What is free without any victim, now or at any moment; `with_spares`: and when other spares are given up. */
+/* Fills the pool with slots that are free without any victim, now or soon. `with_spares`: also
+ * those that other jobs would give up. */
 static void find_room(const struct rdzv *rdzv, struct pass *pass, const struct job *first,
                       bool with_spares)
 {
@@ -75,7 +77,7 @@ static void take_back(struct pass *pass, const struct job *victim)
             pool_take(&pass->room, victim->gang.parts[k].node, victim->record.parts[k].slot_mask);
 }
 
-/* Which of two jobs loses less. */
+/* Whether stopping `a` loses less than stopping `b`. */
 static bool is_cheaper(const struct job *a, const struct job *b)
 {
     bool a_shrinks = a->record.nodes > a->record.nodes_min;
@@ -85,12 +87,12 @@ static bool is_cheaper(const struct job *a, const struct job *b)
         return a->record.priority < b->record.priority;
     if (a_shrinks != b_shrinks)
         return a_shrinks;
-    if (a->running_at_us != b->running_at_us) /* UINT64_MAX: it does not run yet */
+    if (a->running_at_us != b->running_at_us) /* UINT64_MAX: not running yet */
         return a->running_at_us > b->running_at_us;
     return a->record.job_id > b->record.job_id;
 }
 
-/* The VICTIMS_MAX cheapest, the cheapest first. */
+/* Collects the VICTIMS_MAX cheapest candidates, sorted with the cheapest first. */
 static uint32_t find_candidates(const struct rdzv *rdzv, struct pass *pass, const struct job *first)
 {
     uint32_t count = 0;
@@ -111,7 +113,8 @@ static uint32_t find_candidates(const struct rdzv *rdzv, struct pass *pass, cons
     return count;
 }
 
-/* Leaves the victims that are needed in pass->victims. 0: nobody is to stop. */
+/* Leaves the victims that are really needed in pass->victims. Returns their number; 0: no job is to
+ * stop. */
 static uint32_t choose(const struct rdzv *rdzv, struct pass *pass, const struct job *first)
 {
     const struct queued entry = queue_entry(rdzv, first);
@@ -124,7 +127,7 @@ static uint32_t choose(const struct rdzv *rdzv, struct pass *pass, const struct 
         give(rdzv, pass, first, &rdzv->jobs[pass->victims[count++]]);
     if (!pool_fits(&pass->room, entry.nodes, entry.nproc))
         return 0;
-    for (uint32_t i = count; i-- > 0;) { /* the dearest first: perhaps it may stay */
+    for (uint32_t i = count; i-- > 0;) { /* the costliest first: it may not be needed */
         take_back(pass, &rdzv->jobs[pass->victims[i]]);
         if (pool_fits(&pass->room, entry.nodes, entry.nproc))
             pass->victims[i] = VICTIM_NONE;
@@ -149,7 +152,7 @@ static void stop(struct rdzv *rdzv, struct job *victim, const struct job *first)
     (void)generation_stop_planned(rdzv, victim, why);
 }
 
-/* Where spares of jobs of a lower priority are all that is in the way, they are given up. */
+/* If spares of jobs with a lower priority are all that is missing, they are given up. */
 static bool drop_spares(struct rdzv *rdzv, struct pass *pass, const struct job *first)
 {
     const struct queued entry = queue_entry(rdzv, first);
@@ -159,7 +162,7 @@ static bool drop_spares(struct rdzv *rdzv, struct pass *pass, const struct job *
         return false;
     find_room(rdzv, pass, first, false);
     if (pool_fits(&pass->room, entry.nodes, entry.nproc))
-        return false; /* it has to wait for a moment only */
+        return false; /* it only has to wait for a moment */
     find_room(rdzv, pass, first, true);
     if (!pool_fits(&pass->room, entry.nodes, entry.nproc))
         return false;
@@ -169,7 +172,7 @@ static bool drop_spares(struct rdzv *rdzv, struct pass *pass, const struct job *
         if (job->spare_count == 0 || job->record.priority >= first->record.priority)
             continue;
         if (!actions_have_room(&rdzv->out, 2 * JOB_ACTIONS_MAX))
-            break; /* the next pass goes on */
+            break; /* the next pass continues */
         count += job->spare_count;
         job_log(rdzv, job, "its spares are given to a job of a higher priority");
         spare_table_remove_all(rdzv, job);
@@ -181,9 +184,9 @@ bool preempt_for(struct rdzv *rdzv, struct pass *pass, struct job *job)
 {
     uint32_t count;
 
-    if (!rdzv->options.preempts || pass->again) /* the next pass knows who is the first */
+    if (!rdzv->options.preempts || pass->again) /* the next pass determines the first job */
         return false;
-    if (rdzv->out.now_us < rdzv->settled_at_us) { /* nodes with room may come back */
+    if (rdzv->out.now_us < rdzv->settled_at_us) { /* nodes with room may still come back */
         if (rdzv->settled_at_us < rdzv->sched_at_us)
             rdzv->sched_at_us = rdzv->settled_at_us;
         return false;
@@ -194,7 +197,7 @@ bool preempt_for(struct rdzv *rdzv, struct pass *pass, struct job *job)
     }
     count = choose(rdzv, pass, job);
     for (uint32_t i = 0; i < count; i++) {
-        if (!actions_have_room(&rdzv->out, 2 * JOB_ACTIONS_MAX)) { /* one is for the job itself */
+        if (!actions_have_room(&rdzv->out, 2 * JOB_ACTIONS_MAX)) { /* one is for `job` itself */
             actions_continue(&rdzv->out);
             pass->again = true;
             break;

@@ -29,7 +29,7 @@ struct queued queue_entry(const struct rdzv *rdzv, const struct job *job)
     };
 }
 
-/* The index of the first entry that is not before this one. */
+/* The index at which the entry belongs: that of the first entry that does not come before it. */
 static uint32_t find_place(const struct rdzv *rdzv, const struct queued *entry)
 {
     uint32_t low = 0, high = rdzv->queue_count;

@@ -1,23 +1,23 @@
 /* The server's core: jobs, generations, the join round, loss of nodes, restarts. Pure:
  * rdzv_step(state, event) -> actions.
  *
- * Nodes report what is there: a beat lists the shims of the node; a report has all of one shim and
- * is repeated until it is acked. The core holds what should be there, and orders what closes the
- * gap. Every order is idempotent and fenced by (job, generation).
+ * Nodes report what is on them: a beat lists the node's shims; a report describes one shim in full and is
+ * repeated until it is acknowledged. The core holds what should be there and orders what closes the gap.
+ * Every order is idempotent and fenced by (job, generation).
  *
- * The edge (rendezvous/server) carries actions out in order. All RDZV_PERSIST... of one step are one
- * durable transaction, committed before the first message of that step leaves. So what is
+ * The edge (rendezvous/server) carries the actions out in order. All RDZV_PERSIST... of one step are one
+ * durable transaction, committed before the first message of that step leaves. So everything that is
  * acknowledged is durable, and a generation is stored before it is used.
  *
  * A generation:
- *   START to every node    a shim is prepared there and reports ready
- *   GO, when all are       workers spawn, and join
- *   WORLD, when all have   every member gets rank 0's blob; training
- *   every rank exits 0, every shim has ended: FORGET, the job has succeeded
+ *   START to every node      a shim is prepared on each and reports ready
+ *   GO, when all are ready   workers spawn, and join
+ *   WORLD, when all joined   every member gets rank 0's blob; training begins
+ *   every rank exits 0       every shim ends: FORGET, the job has succeeded
  * A failure:
  *   the first cause is recorded, STOP to every node
- *   every shim has ended, or its node is lost: the restart policy (restart.h) decides on the next
- *   generation or the end of the job */
+ *   when every shim has ended or its node is lost, the restart policy (restart.h) decides: the next
+ *   generation, or the end of the job */
 #ifndef RENDEZVOUS_CORE_RDZV_H
 #define RENDEZVOUS_CORE_RDZV_H
 
@@ -37,9 +37,9 @@ struct rdzv_options {
     uint64_t lease_us;
     uint64_t beat_interval_us;
     uint64_t suspect_us, lost_us; /* since the last beat */
-    uint64_t grow_us; /* a generation runs for so long before its job grows, see elastic.h */
+    uint64_t grow_us; /* how long a generation runs before its job may grow (elastic.h) */
     uint64_t hang_least_us, hang_first_us; /* see hang.h; 0: the defaults there */
-    bool waits_for_lease;                  /* before a job starts again elsewhere, see fence.h */
+    bool waits_for_lease;                  /* before a job restarts elsewhere (fence.h) */
     uint32_t max_queued_per_user;          /* jobs that have not started; 0: no limit */
     uint32_t max_slots_per_user;           /* in use at a time; 0: no limit */
     bool preempts;                         /* by priority, see preempt.h */
@@ -47,7 +47,7 @@ struct rdzv_options {
     char cluster[33];
 };
 
-/* A node or slot that gets no new ranks: set by an operator, until an operator resumes it. */
+/* An operator's drain: the node or slot gets no new ranks until an operator resumes it. */
 struct rdzv_drain {
     char node[NODE_NAME_BYTES_MAX];
     uint32_t slot; /* RDZV_WHOLE_NODE: all of it */
@@ -57,36 +57,37 @@ struct rdzv_drain {
 };
 #define RDZV_WHOLE_NODE SLOTS_PER_NODE_MAX
 
-/* One rank as last reported. rank = index. */
+/* One rank as last reported. Arrays of these are indexed by rank. */
 struct rdzv_rank {
     uint32_t pid;
     uint32_t failed_ms; /* of the first that failed on its node: when, on the boot clock, the low 32
                          * bits; 0: not known */
-    uint32_t moved_ms;  /* its newest progress, likewise; 0: none yet */
+    uint32_t moved_ms;  /* its newest progress, on the same clock; 0: none yet */
     uint8_t state;      /* enum rank_state */
     uint8_t exit_code;
     uint8_t signal;
     bool joined;
 };
 
-/* What jobs a job waits for (--after): all of these. */
+/* The jobs that a job waits for (--after). It waits for all of them. */
 struct rdzv_after {
     uint32_t count;
     struct rdzv_after_item {
-        uint64_t first, last; /* by id: one job, or those of an array */
-        bool any;             /* until they have ended; else, have succeeded */
+        uint64_t first, last; /* by id: one job, or the jobs of an array */
+        bool any;             /* until they have ended; false: until they have succeeded */
     } items[AFTER_MAX];
-    /* of those that must succeed, one that has not, or is not stored any more; 0: none */
+    /* A job that should have succeeded and did not, or is not stored any more; 0: none. */
     uint64_t failed_id;
-    enum job_state failed_state; /* failed or cancelled; else it is not stored any more */
+    enum job_state failed_state; /* failed or cancelled; any other: it is not stored any more */
 };
 
-/* What has happened; the fields that are set beside now_us, wall_ms, paused_us and type.
- *   TICK           none: the timer, or at any time
+/* What has happened. Each line lists the fields that are set beside now_us, wall_ms, paused_us and
+ * type.
+ *   TICK           none: the timer has expired; allowed at any time
  *   RESTORE        record, after (failed_id and failed_state alone): at the start, each stored job that
  *                  has not ended, by rising id
  *   RESTORE_DRAIN  drain: at the start, each stored drain
- *   RESTORED       next_job_id: the last of these; before it no other event comes
+ *   RESTORED       next_job_id: ends the restore; before it no other event comes
  *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event
  *   NODE_CLOSED    conn
  *   SUBMIT         client, msg, user, uid, is_admin, after: the store does not have the request id yet;
@@ -115,12 +116,12 @@ enum rdzv_event_type {
 struct rdzv_event {
     uint64_t now_us; /* boot clock, when the edge saw it */
     int64_t wall_ms;
-    /* For how long before now_us this process could not read what nodes sent, because it was stopped
-     * or waited for a disk; 0, as usual: it was not late. */
+    /* For how long before now_us this process could not read what nodes sent, because it was
+     * stopped or waited for a disk. Usually 0. */
     uint64_t paused_us;
     enum rdzv_event_type type;
-    uint64_t conn;   /* of a node: chosen by the edge, rising in the order of their begin */
-    uint64_t client; /* of a client's request, likewise; comes back in the answer */
+    uint64_t conn;   /* of a node: chosen by the edge, higher for each new connection */
+    uint64_t client; /* of a client's request, chosen likewise; returned in the answer */
     uint64_t job_id;
     uint32_t generation;
     uint32_t part;
@@ -140,7 +141,7 @@ struct rdzv_event {
     bool all_answered, is_deaf, is_busy; /* every node; one of them */
 };
 
-/* What the edge must do; the fields that are set beside type.
+/* What the edge must do. Each line lists the fields that are set beside type.
  *   PERSIST           job_id: write rdzv_job_record(job_id); of a new job also the event's spec
  *                     (argv, env, cwd)
  *   PERSIST_RANKS     job_id, generation: it has ended; write its ranks' last states from
@@ -157,16 +158,16 @@ struct rdzv_event {
  *   SEND_FORGET       conn, job_id, generation
  *   SEND_REPORT_ACK   conn, job_id, generation, revision
  *   SEND_SLOT_RESUME  conn, slot, incident
- *   SEND_WARM         conn, job_id, slot_mask: a wish, which may be dropped; argv, env and cwd are in the store
+ *   SEND_WARM         conn, job_id, slot_mask: may be dropped; argv, env and cwd are in the store
  *   SEND_COOL         conn, job_id
  *   LOOK              job_id, generation, with_stacks: ask every node of the job (msg look); LOOKED follows
  *   CLOSE_NODE        conn, status, text: send it as msg error, and close; no NODE_CLOSED
- *                     follows. STATUS_CONFLICT: another process has its name
+ *                     follows. STATUS_CONFLICT: another process has the node's name
  *   REPLY_SUBMITTED   client, job_id; of an array: its first job, with the event of its last one
  *   REPLY_CANCELLED   client, job_id: answer with job_info
  *   REPLY_NODE        client, text (its name): answer with nodes, of that one
  *   REPLY_ERROR       client, status, text
- *   JOB_CHANGED       job_id: its version grew; wake the requests that wait for it
+ *   JOB_CHANGED       job_id: its version grew; wake the requests that watch the job
  *   JOB_ENDED         job_id: after its PERSIST. The core drops the job in one of the next steps; the
  *                     store has all of it */
 enum rdzv_action_type {
@@ -205,79 +206,86 @@ struct rdzv_action {
     uint64_t incident, slot_mask;
     enum status status;
     bool with_stacks;
-    const char *text;      /* borrowed from the core until the next step */
+    const char *text;      /* borrowed likewise */
     struct msg_bytes blob; /* likewise */
 };
 
-/* Work that does not fit into one step is left to the next, and timer_at_us is now. */
+/* The most actions of one step. Work that does not fit is left to the next step, and timer_at_us is
+ * now. */
 #define RDZV_ACTIONS_MAX 2048u
 struct rdzv_actions {
     uint32_t count;
-    uint64_t timer_at_us; /* send a TICK then at the latest; UINT64_MAX: no need */
+    uint64_t timer_at_us; /* send a TICK at the latest then; UINT64_MAX: none needed */
     struct rdzv_action items[RDZV_ACTIONS_MAX];
 };
 
-/* Bytes that rdzv_init needs, zeroed and aligned for any type, from the caller. */
+/* The size of the memory that rdzv_init needs. */
 uint64_t rdzv_bytes(const struct rdzv_options *options);
-/* `memory`: rdzv_bytes(options) zeroed bytes, owned by the caller, in use until it is freed. */
+/* `memory`: rdzv_bytes(options) zeroed bytes, aligned for any type. The caller owns them and frees
+ * them after the last call. */
 struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options);
-/* `actions` is overwritten. */
+/* Takes one event and overwrites `actions`. */
 void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_actions *actions);
 
-/* Of a SUBMIT: unless it is refused, further jobs of the same array come with the next events, in the same
- * transaction. */
+/* Of a SUBMIT: true if further jobs of the same array must come with the next events, in the same
+ * transaction, unless this one is refused. */
 bool rdzv_has_more(const struct rdzv_event *event);
 /* Whether an action is carried out on a node's connection: SEND_..., CLOSE_NODE. */
 bool rdzv_is_for_node(enum rdzv_action_type type);
-/* The message to a node that `action` stands for, of one of the actions of the last step; it
- * borrows from the core. False: not one that the core knows all of (SEND_WELCOME), or none. Of a
- * START the caller adds cluster, cwd, argv and env, which are not in the core, and the nodes; of a WARM all
- * but the nodes. */
+/* Makes the message to a node for one of the last step's actions; it borrows from the core. False:
+ * the action is no message, or one that the core cannot make (SEND_WELCOME). The core does not have
+ * everything: for a START the caller adds cluster, cwd, argv, env and the nodes; for a WARM the
+ * same without the nodes. */
 bool rdzv_order(const struct rdzv *rdzv, const struct rdzv_action *action, struct msg *msg);
 
-/* The nodes of the job's generation and the addresses of their workers, for a START of its first part.
- * Returns how many; 0: not every address is known yet, as some node has not called since the server
- * started. `out`: [NODES_PER_JOB_MAX]; borrows from the core. */
+/* The nodes of the job's generation with the addresses of their workers, for the START of its first
+ * part. Returns how many; 0: some address is not known yet, because its node has not connected
+ * since the server started. `out`: [NODES_PER_JOB_MAX]; borrows from the core. */
 uint32_t rdzv_job_nodes(const struct rdzv *rdzv, uint64_t job_id, struct msg_pair *out);
 
-/* Asserts that the tables agree with one another: each step does so in part, tests call this. */
+/* Asserts that the tables agree with one another. Each step checks a part of this; tests call it
+ * for all. */
 void rdzv_check(const struct rdzv *rdzv);
 
-/* Reading, for the edge and for tests. NULL: no such active job. */
+/* Reading, for the edge and for tests. NULL: the core has no such active job. */
 const struct rdzv_record *rdzv_job_record(const struct rdzv *rdzv, uint64_t job_id);
 const struct rdzv_rank *rdzv_ranks(const struct rdzv *rdzv,
                                    uint64_t job_id); /* [world] while the record has parts */
-/* How a generation failed, of a RDZV_PERSIST_FAILURE of the last step; borrows from the core and from
- * that step's event. An `error`, `stacks` or `core` that is NULL is as it was stored. `*is_restored`: this server
- * saw only the end of it, so what is stored of its beginning is better. */
+/* How a generation failed, for a RDZV_PERSIST_FAILURE of the last step. The result borrows from the
+ * core and from that step's event. If `error`, `stacks` or `core` is NULL, the stored one stays.
+ * `*is_restored`: this server was started during the failure and saw only its end; keep what is
+ * stored about its beginning. */
 const struct part_failure *rdzv_failure(const struct rdzv *rdzv, uint64_t job_id,
                                         bool *is_restored);
-/* Since when all ranks of the generation at hand run; UINT64_MAX: they do not. */
+/* Since when all ranks of the current generation have been running; UINT64_MAX: not all are
+ * running. */
 uint64_t rdzv_running_since(const struct rdzv *rdzv, uint64_t job_id);
-/* Of the last generation that ended: ranks [sum of local_count], and the parts they ran on. */
+/* The ranks of the last generation that ended, [sum of local_count], and the parts that they ran
+ * on. */
 const struct rdzv_rank *rdzv_ended_ranks(const struct rdzv *rdzv, uint64_t job_id);
 const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_id,
                                          uint32_t *part_count);
-/* The summary of a job of the table, with its running ranks. */
+/* The summary of an active job, with the number of its running ranks. */
 void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *out);
-/* Grows with every change; 0 when there is no such active job. */
+/* Grows with every change; 0: no such active job. */
 uint64_t rdzv_job_version(const struct rdzv *rdzv, uint64_t job_id);
 uint32_t rdzv_job_count(const struct rdzv *rdzv);
-/* The i-th active job by rising id. */
+/* The active job with the index-th smallest id. */
 uint64_t rdzv_job_at(const struct rdzv *rdzv, uint32_t index);
 uint32_t rdzv_node_count(const struct rdzv *rdzv);
 /* The index-th node by name; borrows from the core. */
 void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, struct part_node *out);
-/* The index of the first node whose name is behind `name`, which need not be there; "": the first. */
+/* The index of the first node whose name comes after `name`, which need not exist; "": the first
+ * node. */
 uint32_t rdzv_node_after(const struct rdzv *rdzv, const char *name);
-/* The slots of the index-th node by name, all or only closed ones. Returns how many; borrows from
- * the core. */
+/* The slots of the index-th node by name: all of them, or only the closed ones. Returns how many;
+ * borrows from the core. */
 uint32_t rdzv_node_slots(const struct rdzv *rdzv, uint32_t index, bool all,
                          struct part_slot out[SLOTS_PER_NODE_MAX]);
 bool rdzv_has_node(const struct rdzv *rdzv, const char *name);
 /* [*count] */
 const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count);
-/* The connection of a node that is up, 0 when there is none: to forward log_read. */
+/* The connection of a node that is up, to forward log_read; 0: it has none. */
 uint64_t rdzv_node_conn(const struct rdzv *rdzv, const char *name);
 
 #endif

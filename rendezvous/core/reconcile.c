@@ -7,8 +7,8 @@
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
-/* A node lists a shim of no current generation: stop it, or, if it has ended, let the node forget
- * it. */
+/* A node lists a shim that belongs to no current generation: stop it, or forget it if it has
+ * ended. */
 static void clear(struct rdzv *rdzv, const struct node *node, uint64_t job_id, uint32_t generation,
                   enum shim_phase phase)
 {
@@ -24,7 +24,7 @@ static void clear(struct rdzv *rdzv, const struct node *node, uint64_t job_id, u
                 (unsigned long long)job_id);
 }
 
-/* The job and the part that a shim on this node belongs to; NULL: none, or of another generation. */
+/* The job and part of a shim on this node; NULL: there is none in the current generation. */
 static struct job *find_part(const struct rdzv *rdzv, const struct node *node, uint64_t job_id,
                              uint32_t generation, uint32_t *part)
 {
@@ -49,7 +49,7 @@ void reconcile_list(struct rdzv *rdzv, struct node *node)
         else
             generation_listed(rdzv, job, part, shim->phase);
     }
-    for (uint32_t i = roster_part_count(rdzv, node); i-- > 0;) { /* one that is lost leaves */
+    for (uint32_t i = roster_part_count(rdzv, node); i-- > 0;) { /* a lost part leaves the list */
         struct job *job;
 
         if (i >= roster_part_count(rdzv, node))
@@ -79,7 +79,7 @@ void reconcile_report(struct rdzv *rdzv, struct node *node, const struct msg_shi
         return;
     }
     if (report->phase == SHIM_ENDED && job->gang.parts[part].phase != SHIM_ENDED)
-        slots_left(rdzv, node, job->record.parts[part].slot_mask); /* no beat need have listed it */
+        slots_left(rdzv, node, job->record.parts[part].slot_mask); /* maybe never listed */
     roster_refresh(rdzv, node);
     generation_report(rdzv, job, part, report);
 }
@@ -91,7 +91,7 @@ static bool lose_parts(struct rdzv *rdzv, const struct node *node)
 
     text_format(cause, "node %s was lost: silent for %llu s", node->name,
                 (unsigned long long)(node->silent_us / 1000000));
-    for (uint32_t i = roster_part_count(rdzv, node); i-- > 0;) { /* one that is lost leaves */
+    for (uint32_t i = roster_part_count(rdzv, node); i-- > 0;) { /* a lost part leaves the list */
         struct job *job;
         uint32_t part;
 
@@ -130,7 +130,7 @@ void reconcile_leaving(struct rdzv *rdzv, const struct node *node)
     for (uint32_t i = roster_part_count(rdzv, node); node->is_leaving && i-- > 0;) {
         uint32_t part;
 
-        if (i >= roster_part_count(rdzv, node)) /* one that never started has ended at once */
+        if (i >= roster_part_count(rdzv, node)) /* ended at once: it never started */
             continue;
         if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
             return; /* at the next beat */

@@ -1,4 +1,4 @@
-/* What nodes list and report against what should be; what closes the gap. */
+/* Compares what nodes list and report with what should be there, and orders what closes the gap. */
 #ifndef RENDEZVOUS_CORE_RECONCILE_H
 #define RENDEZVOUS_CORE_RECONCILE_H
 
@@ -8,10 +8,10 @@
 void reconcile_list(struct rdzv *rdzv, struct node *node);
 /* The node has sent the report of one shim. */
 void reconcile_report(struct rdzv *rdzv, struct node *node, const struct msg_shim_report *report);
-/* Stops the jobs on a node that leaves, so that they go on elsewhere. At every beat: what finds no room
- * comes with the next one. */
+/* Stops the jobs on a node that is leaving, so that they continue elsewhere. Called at every beat;
+ * jobs for which there is no room follow at the next beat. */
 void reconcile_leaving(struct rdzv *rdzv, const struct node *node);
-/* Fails what runs on nodes that were lost; with too little room, the rest in the next steps. */
+/* Fails the parts on nodes that were lost. If there is too little room, the next steps continue. */
 void reconcile_lost(struct rdzv *rdzv);
 
 #endif

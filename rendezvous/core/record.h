@@ -1,5 +1,5 @@
-/* The record of one job: what the core keeps, what the store has as a row, and what clients are
- * shown of it, declared once. */
+/* The record of one job, declared once: the core keeps it, the store has it as a row, and clients
+ * see a part of it. */
 #ifndef RENDEZVOUS_CORE_RECORD_H
 #define RENDEZVOUS_CORE_RECORD_H
 
@@ -9,7 +9,7 @@
 #include "common/limits.h"
 #include "common/msg.h"
 
-#define NODE_FAULTS_MAX 8u /* nodes whose failures a job remembers: the newest */
+#define NODE_FAULTS_MAX 8u /* how many faulty nodes a job remembers: the newest */
 #define NODE_FAULTS_BYTES_MAX (NODE_FAULTS_MAX * (NODE_NAME_BYTES_MAX + 2u))
 
 /* X(kind, field, column, audience, bytes)
@@ -96,40 +96,41 @@
     X(U64,   steps,                     steps,                     SHOWN, 0)                       \
     X(F64,   loss,                      loss,                      SHOWN, 0)                       \
     X(F64,   samples_per_s,             samples_per_s,             SHOWN, 0)
-/* nodes: of the generation at hand, or of the next one; nodes_min..nodes_max: as it was asked for.
- * after_job..after_last: the jobs whose end it waits for (more than one: of an array); 0 once all have ended.
- * Meanwhile tail, which it has no other use for, has further ones (after_list.h).
- * array_job: the first job of its array, which names it, and the others have the next ids; 0: of none.
- * array_min..array_max: of the indices of the array.
- * stopping: enum stop_cause of the generation at hand; stop_signal and stop_grace_us are what its
- * nodes are told, and cannot_start, errno_exit, failed_exit and failed_signal what its failure means
- * for the job (generation.c). So a server that starts in the middle of a stop goes on with it.
- * preempted_by: the job that the newest generation has ended for, or is ended for; 0: for none; and which
- * generation that job had then (preempt.h).
- * planned: the newest generation has ended without a failure, for the sake of the next one.
- * failed_class: enum failure_class of that failure. node_failures: restarts since the newest checkpoint
- * that were not for a failure of the program; node_faults: which nodes failed it, see failure.c.
- * early_failure: stands for exit code and last line of the newest failure of the program, if it came right
- * after the start (failure_early); bit 1 of it: two in a row had
- * that. 2: the program has run for longer; else 0.
- * resumed_step: the checkpoint that the newest generation began from.
- * same_failure: stands for rank, exit and last line of the newest failure of the program, same_step for the step
- * that was told last before it; same_count: so many in a row were so (failure_same).
- * told_generation: the newest generation whose ranks have told of a step (hang.h).
- * running_ms: wall clock, when the newest generation that ran had all its ranks running; 0: none has.
- * retry_at_ms: wall clock, restarting: no try before; 0: at once.
- * limited_step: the newest checkpoint when its time limit was last over, and it went back into the queue;
- * requeued_ms: when that was, by the wall clock; 0: it has not.
- * limit_at_ms: wall clock, when the time limit of the running generation is over; 0: none.
- * failed_rank, failed_node, tail: the first cause of the last failed generation; rank -1: none, or
- * no rank was the cause. where: the nodes of the newest generation, "node0,node1". */
+/* nodes: of the current generation, or of the next one. nodes_min..nodes_max: as requested.
+ * after_job..after_last: the ids of the jobs whose end it waits for (several: an array); 0 once all have
+ *   ended. While the job waits, `tail` has further ids (after_list.h); it is not used for anything else then.
+ * array_job: the first job of its array, whose id names the array; the others have the next ids. 0: no array.
+ * array_min..array_max: the range of the array's indices.
+ * stopping: enum stop_cause of the current generation. stop_signal and stop_grace_us are sent to its nodes.
+ *   cannot_start, errno_exit, failed_exit and failed_signal say what its failure means for the job
+ *   (generation.c). With these a server that starts in the middle of a stop can continue it.
+ * preempted_by: the job that the newest generation has ended for, or is being ended for; 0: none.
+ *   preempted_at: the generation that job had then (preempt.h).
+ * planned: the newest generation ended as planned, without a failure, so that the next one can follow.
+ * failed_class: enum failure_class of the failure. node_failures: restarts since the newest checkpoint that
+ *   were not for a failure of the program. node_faults: the nodes that failed it (failure.c).
+ * early_failure: a hash of the exit code and last line of the newest failure of the program, if it came right
+ *   after the start (failure_early); its bit 1 is set if the last two were the same. 2: the program has run
+ *   for longer once. 0: neither.
+ * resumed_step: the checkpoint that the newest generation resumed from.
+ * same_failure: a hash of the rank, exit and last line of the newest failure of the program. same_step: the
+ *   last step reported before it. same_count: how many in a row were the same (failure_same).
+ * told_generation: the newest generation whose ranks have reported a step (hang.h).
+ * running_ms: wall clock, when all ranks of the newest generation that got so far were running; 0: none yet.
+ * retry_at_ms: wall clock, restarting: not before this; 0: at once.
+ * limited_step: the newest checkpoint when the job last reached its time limit and was queued again.
+ * requeued_ms: when that was, by the wall clock; 0: never.
+ * limit_at_ms: wall clock, when the running generation reaches its time limit; 0: no limit.
+ * failed_rank, failed_node, tail: the first cause of the last failed generation. Rank -1: no failure, or no
+ *   rank was the cause.
+ * where: the nodes of the newest generation, "node0,node1". */
 
 /* One node's share of a generation. */
 struct rdzv_part {
     char node[NODE_NAME_BYTES_MAX];
     uint32_t rank_base;
     uint32_t local_count;
-    uint64_t slot_mask; /* local rank i has the i-th slot that is set */
+    uint64_t slot_mask; /* local rank i has the i-th set bit */
 };
 
 #define RDZV_FIELD_U32(field, bytes) uint32_t field;
@@ -144,12 +145,13 @@ struct rdzv_part {
 struct rdzv_record {
     RDZV_RECORD_TABLE(RDZV_FIELD)
     uint32_t part_count;     /* of the current generation; 0 while it has none */
-    struct rdzv_part *parts; /* [part_count], at most NODES_PER_JOB_MAX; elsewhere */
+    struct rdzv_part *parts; /* [part_count], at most NODES_PER_JOB_MAX; not stored in the record */
 };
 #undef RDZV_FIELD
 /* clang-format on */
 
-/* What a client is shown of a record; `out` borrows its texts. Its ranks_running is 0. */
+/* The fields of a record that clients are shown; `out` borrows its texts. Sets ranks_running to
+ * 0. */
 void rdzv_summary(const struct rdzv_record *record, struct part_job *out);
 /* succeeded, failed, cancelled */
 bool rdzv_state_is_final(enum job_state state);

@@ -7,8 +7,8 @@
 #include "rendezvous/core/names.h"
 #include "rendezvous/core/state.h"
 
-/* When the slots of a running job are free, as far as it is known; early rather than late, since
- * others must be gone by then. 0: soon; UINT64_MAX: nobody knows. */
+/* When the slots of a running job become free, as far as known. Rather too early than too late,
+ * since other jobs must be gone by then. 0: soon; UINT64_MAX: unknown. */
 static uint64_t end_of(const struct rdzv *rdzv, const struct job *job)
 {
     if (job->record.stopping != STOP_NONE)
@@ -30,7 +30,7 @@ static void note_end(struct pass *pass, uint32_t node, uint64_t mask, uint64_t e
         pass->slot_ends[node][__builtin_ctzll(mask)] = end_us;
 }
 
-/* Spares are held as long as the job lasts. */
+/* Spares are held as long as their job runs. */
 static void note_spares(const struct rdzv *rdzv, struct pass *pass)
 {
     for (uint32_t i = 0; rdzv->spare_jobs > 0 && i < rdzv->node_count; i++) {
@@ -46,7 +46,7 @@ static void note_spares(const struct rdzv *rdzv, struct pass *pass)
     }
 }
 
-/* Which slots are taken by jobs whose end is known, and when it is; and by others. */
+/* Sorts the taken slots of all nodes: those whose end is known, with that time, and the others. */
 static void find_ends(struct rdzv *rdzv, struct pass *pass)
 {
     memset(pass->known, 0, sizeof pass->known);
@@ -65,7 +65,7 @@ static void find_ends(struct rdzv *rdzv, struct pass *pass)
     note_spares(rdzv, pass);
 }
 
-/* Adds the slots of `from` that are free first to the option, until it has `count`. */
+/* Adds the slots of `from` that are free first to the option until it has `count` of them. */
 static void add_first(const uint64_t ends[SLOTS_PER_NODE_MAX], uint64_t from, uint32_t count,
                       struct reserve_option *option)
 {
@@ -81,8 +81,8 @@ static void add_first(const uint64_t ends[SLOTS_PER_NODE_MAX], uint64_t from, ui
     }
 }
 
-/* The slots of one node that are free first: those that are or will be at any moment, those with a
- * known end, the others. */
+/* Chooses the slots of one node that are free first: free or soon free ones, then those with a
+ * known end, then the others. */
 static struct reserve_option make_option(const struct rdzv *rdzv, const struct pass *pass,
                                          uint32_t node, uint32_t count)
 {
@@ -111,7 +111,7 @@ static bool is_better(const struct reserve_option *a, const struct reserve_optio
     return a->place < b->place;
 }
 
-/* The worst is at the top of the heap. */
+/* Restores the heap, whose top is the worst option. */
 static void sift_down(struct reserve_option *heap, uint32_t count, uint32_t at)
 {
     for (uint32_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
@@ -128,7 +128,8 @@ static void sift_down(struct reserve_option *heap, uint32_t count, uint32_t at)
     }
 }
 
-/* The best options of all nodes, best[0] the worst of them. How many there are. */
+/* Collects the best options of all nodes; best[0] is the worst of them. Returns how many there
+ * are. */
 static uint32_t find_best(const struct rdzv *rdzv, struct pass *pass, const struct job *job)
 {
     uint32_t wanted = job->record.nodes_min, count = 0;
@@ -154,7 +155,7 @@ static uint32_t find_best(const struct rdzv *rdzv, struct pass *pass, const stru
     return count;
 }
 
-/* Its slots may still be had one day. */
+/* Whether a job may still get the reserved slots one day. */
 static bool is_valid(const struct rdzv *rdzv, const struct reservation *reservation)
 {
     for (uint32_t i = 0; i < reservation->part_count; i++) {
@@ -166,7 +167,7 @@ static bool is_valid(const struct rdzv *rdzv, const struct reservation *reservat
     return true;
 }
 
-/* Names the nodes of pass->best, by name. */
+/* Sets the reservation's text to the names of the nodes in pass->best. */
 static void set_text(struct rdzv *rdzv, uint32_t count)
 {
     struct reservation *reservation = &rdzv->reservation;

@@ -24,7 +24,7 @@ static uint64_t back_off_us(uint32_t attempt, uint64_t *random)
     return delay_us / 2 + next_random(random) % (delay_us / 2);
 }
 
-/* The node, or the way to it, has failed: the program is not to blame. */
+/* A failure of the node or of the network, not of the program. */
 static struct restart_answer decide_for_machine(const struct restart_case *failed, uint64_t *random)
 {
     uint32_t attempt = failed->node_failures + (failed->class == FAILURE_NODE);
@@ -52,7 +52,7 @@ struct restart_answer restart_decide(const struct restart_case *failed, uint64_t
         return (struct restart_answer){.why_not = "restarts are off (--max-restarts 0)"};
     if (failed->class != FAILURE_PROGRAM && failed->class != FAILURE_HANG)
         return decide_for_machine(failed, random);
-    if (failed->early != NULL) /* or the same step */
+    if (failed->early != NULL) /* or failed at the same step again (failure_same) */
         return (struct restart_answer){.why_not = failed->early};
     if (done >= failed->max_restarts)
         return (struct restart_answer){.why_not =

@@ -8,8 +8,8 @@
 #include "rendezvous/core/state.h"
 
 enum {
-    SILENT_MIN = 2,    /* nodes, before the server doubts itself */
-    DRAIN_US = 1000000 /* to read what nodes have sent during a pause */
+    SILENT_MIN = 2,    /* this many nodes must be silent before the server doubts itself */
+    DRAIN_US = 1000000 /* time to read what nodes sent during a pause */
 };
 
 uint32_t roster_index(const struct rdzv *rdzv, const struct node *node)
@@ -153,7 +153,7 @@ static bool is_in_use(const struct rdzv *rdzv, const struct node *node)
            rdzv->spares_on[roster_index(rdzv, node)].count > 0;
 }
 
-/* A free entry, or the one of the node that was lost longest ago. NULL: full. */
+/* A free entry, or that of the unused node that was lost longest ago. NULL: full. */
 static struct node *place_for_new(struct rdzv *rdzv)
 {
     struct node *oldest = NULL;
@@ -193,7 +193,7 @@ static void remove_name(struct rdzv *rdzv, const struct node *node)
             (rdzv->node_count - at) * sizeof *rdzv->by_name);
 }
 
-/* As it was at first. */
+/* Resets the entry to its first state. */
 static void clear(const struct rdzv *rdzv, struct node *node)
 {
     uint32_t index = roster_index(rdzv, node);
@@ -224,7 +224,7 @@ static struct node *add(struct rdzv *rdzv, const char *name)
     return node;
 }
 
-/* `why`: STATUS_CONFLICT: another process has the name of the node. */
+/* Closes a connection. `why` STATUS_CONFLICT: another process has the name of the node. */
 static struct rdzv_action *close_conn(struct rdzv *rdzv, uint64_t conn, enum status why)
 {
     struct rdzv_action *action = action_add(&rdzv->out, RDZV_CLOSE_NODE);
@@ -237,21 +237,22 @@ static struct rdzv_action *close_conn(struct rdzv *rdzv, uint64_t conn, enum sta
 
 static void take_shims(struct node *node, const struct part_beat_shim *shims, uint32_t count)
 {
-    assert(count <= SHIMS_PER_NODE_MAX); /* the decoder has checked it */
+    assert(count <= SHIMS_PER_NODE_MAX); /* the decoder checked it */
     node->shim_count = count;
     node->shims = count <= SHIMS_FEW ? node->few : node->many;
     if (count > 0)
         memcpy(node->shims, shims, count * sizeof *shims);
 }
 
-/* A node may be silent for too long then. */
+/* Some node may have been silent for too long at that time. */
 static void expect_at(struct rdzv *rdzv, uint64_t at_us)
 {
     if (at_us < rdzv->roster_at_us)
         rdzv->roster_at_us = at_us;
 }
 
-/* What became of the node, to those who watch the jobs on it. ddpctl knows these lines by their beginning. */
+/* Logs what became of the node for all jobs on it. ddpctl recognises these lines by how they
+ * begin. */
 static void tell_jobs(struct rdzv *rdzv, const struct node *node, const char *text)
 {
     for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
@@ -274,18 +275,18 @@ static void set_alive(struct rdzv *rdzv, struct node *node)
     }
     node->state = NODE_UP;
     node->has_beat = true;
-    node->has_lost_parts = false; /* those that are left are compared with its list */
+    node->has_lost_parts = false; /* reconcile.c compares the remaining ones with its list */
     node->beat_at_us = rdzv->out.now_us;
     node->lost_at_us = rdzv->out.now_us + rdzv->options.lost_us;
     expect_at(rdzv, rdzv->out.now_us + rdzv->options.suspect_us);
     expect_at(rdzv, node->lost_at_us);
     if (rdzv->doubts_itself)
-        expect_at(rdzv, rdzv->out.now_us); /* there may be no more reason to */
+        expect_at(rdzv, rdzv->out.now_us); /* the server may have no more reason to doubt itself */
 }
 
-/* Two processes with one name: one that still beats keeps it, a silent one is replaced. The hello of a
- * connection that its process has given up for a newer one says what was true before. True: the
- * hello is refused. */
+/* Whether to refuse a hello because the name is taken. Of two processes with one name, one that
+ * still beats keeps it; a silent one is replaced. A hello on an older connection of the same
+ * process is out of date and refused, too. */
 static bool is_taken(struct rdzv *rdzv, const struct node *node, uint64_t conn,
                      const struct msg_node_hello *hello)
 {
@@ -308,7 +309,7 @@ static bool is_taken(struct rdzv *rdzv, const struct node *node, uint64_t conn,
     return false;
 }
 
-/* What is on it then is stopped in reconcile.c. */
+/* reconcile.c stops what runs on a leaving node. */
 static void take_leaving(struct rdzv *rdzv, struct node *node, bool is_leaving)
 {
     if (is_leaving && !node->is_leaving) {
@@ -340,7 +341,7 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
     node->gpus = hello->gpus;
     node->protocol = hello->protocol;
     node->drains_on_term = hello->drains_on_term;
-    node->is_leaving = false; /* a new process, or the next beat says so again */
+    node->is_leaving = false; /* a new process; if it leaves, its next beat says so */
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%s", hello->boot_id);
     (void)snprintf(node->address, sizeof node->address, "%s", hello->address);
     (void)snprintf(node->version, sizeof node->version, "%s", hello->version);
@@ -415,8 +416,8 @@ struct node *roster_expect(struct rdzv *rdzv, const char *name)
     return node;
 }
 
-/* Its shims may still run. If the node connects again, they are stopped (reconcile.c); if not, each
- * shim kills its workers when the lease ends. */
+/* Marks the node as lost. Its shims may still run. If the node connects again, they are stopped
+ * (reconcile.c); if not, each shim kills its workers when the lease ends. */
 static void lose(struct rdzv *rdzv, struct node *node)
 {
     node->state = NODE_LOST;
@@ -431,15 +432,16 @@ static void lose(struct rdzv *rdzv, struct node *node)
     roster_refresh(rdzv, node);
 }
 
-/* Connected, and silent all the same. A node whose connection was closed is gone, not silent. */
+/* Whether the node is connected and silent. A node whose connection was closed is gone, not
+ * silent. */
 static bool is_silent(const struct rdzv *rdzv, const struct node *node)
 {
     return node->conn != 0 && node->state != NODE_LOST &&
            rdzv->out.now_us >= node->beat_at_us + rdzv->options.suspect_us;
 }
 
-/* Several nodes, and more than half of those that are here, are silent at once: more likely this
- * server cannot hear them. Then they have until the end of their lease. */
+/* If several nodes, and more than half of the connected ones, are silent at once, more likely this
+ * server cannot hear them. Then they count as lost only at the end of their lease. */
 static void doubt(struct rdzv *rdzv)
 {
     uint32_t silent = 0, here = 0;
@@ -470,7 +472,7 @@ static uint64_t lost_at_us(const struct rdzv *rdzv, const struct node *node)
                : node->lost_at_us;
 }
 
-/* Looks at one node. Its next deadline; UINT64_MAX: none. */
+/* Checks one node. Returns its next deadline; UINT64_MAX: none. */
 static uint64_t tick_node(struct rdzv *rdzv, struct node *node)
 {
     uint64_t suspect_at_us = node->beat_at_us + rdzv->options.suspect_us;
@@ -481,7 +483,7 @@ static uint64_t tick_node(struct rdzv *rdzv, struct node *node)
         return UINT64_MAX;
     if (rdzv->out.now_us >= at_us) {
         if (!actions_have_room(&rdzv->out, NODE_ACTIONS_MAX + JOB_ACTIONS_MAX))
-            return rdzv->out.now_us; /* in the next step */
+            return rdzv->out.now_us; /* continue in the next step */
         lose(rdzv, node);
         return UINT64_MAX;
     }
@@ -490,7 +492,7 @@ static uint64_t tick_node(struct rdzv *rdzv, struct node *node)
     if (rdzv->out.now_us < suspect_at_us)
         return suspect_at_us < at_us ? suspect_at_us : at_us;
     if (!actions_have_room(&rdzv->out, NODE_ACTIONS_MAX))
-        return rdzv->out.now_us; /* in the next step */
+        return rdzv->out.now_us; /* continue in the next step */
     node->state = NODE_SUSPECT;
     text_format(text, "does not answer: silent for %llu s",
                 (unsigned long long)((rdzv->out.now_us - node->beat_at_us) / 1000000));

@@ -13,7 +13,7 @@
 #include "rendezvous/core/spares.h"
 #include "rendezvous/core/state.h"
 
-/* What a job in the queue was told last, so that it need not be told again. */
+/* What a queued job was last told, so that it is not told again. */
 enum told {
     TOLD_NOTHING,
     TOLD_QUOTA,
@@ -23,10 +23,10 @@ enum told {
     TOLD_AFTER,
     TOLD_ARRAY,
     TOLD_PREEMPTED,
-    TOLD_BEHIND /* and the serial */
+    TOLD_BEHIND /* plus the reservation's serial */
 };
 
-/* A part of a job is on these slots. */
+/* A job has a part on these slots. */
 static void take_part(struct pass *pass, uint32_t node, uint64_t mask)
 {
     pool_take(&pass->free, node, mask);
@@ -59,7 +59,8 @@ static void count_slots(struct rdzv *rdzv, struct pass *pass)
     }
 }
 
-/* A job that restarts keeps the slots of its last generation while it waits for its next try. */
+/* While a restarting job waits for its next try, the slots of its last generation are held for
+ * it. */
 static void hold(struct rdzv *rdzv, struct pass *pass, const struct job *job, uint64_t until_us)
 {
     for (uint32_t i = 0; i < job->last.part_count; i++) {
@@ -103,7 +104,7 @@ static void tell(struct rdzv *rdzv, struct pass *pass, struct queued *entry, uin
         explain_behind(rdzv, job);
 }
 
-/* True: it has started. False: there is no memory for its ranks, which it is told. */
+/* True: the job has started. False: there is no memory for its ranks; its reason says so. */
 static bool start(struct rdzv *rdzv, struct pass *pass, struct queued *entry,
                   const struct pool *pool)
 {
@@ -119,14 +120,14 @@ static bool start(struct rdzv *rdzv, struct pass *pass, struct queued *entry,
     place_job(rdzv, pool, job, nodes, gang.places);
     generation_start(rdzv, job, &gang);
     spares_started(rdzv, job);
-    pass->again = pass->again || pass->has_preempted; /* one of those may wait for this */
+    pass->again = pass->again || pass->has_preempted; /* may have waited for this one */
     pass->array_active += pass->array_job != 0 && job->record.array_job == pass->array_job;
     for (uint32_t i = 0; i < gang.part_count; i++)
         take_part(pass, gang.parts[i].node, gang.places[i].slot_mask);
     return true;
 }
 
-/* A job with this time limit that starts now is gone by the time of the reservation. */
+/* Whether a job with this time limit, started now, ends before the reservation's time. */
 static bool is_over_before(const struct rdzv *rdzv, const struct job *job)
 {
     const struct rdzv_record *record = &job->record;
@@ -136,7 +137,7 @@ static bool is_over_before(const struct rdzv *rdzv, const struct job *job)
                rdzv->reservation.start_us;
 }
 
-/* True: it has started in a place that the first that waits does not need. */
+/* True: the job has started on slots that the first job that waits does not need. */
 static bool try_behind(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     struct job *job = &rdzv->jobs[entry->job];
@@ -151,7 +152,8 @@ static bool try_behind(struct rdzv *rdzv, struct pass *pass, struct queued *entr
     return true;
 }
 
-/* The first that waits must find room in its user's quota, too. */
+/* Whether the job would exceed its user's quota. The first job that waits has its share of that
+ * quota reserved. */
 static bool is_over_quota(const struct rdzv *rdzv, const struct pass *pass,
                           const struct queued *entry)
 {
@@ -171,7 +173,7 @@ static void wait_settled(struct rdzv *rdzv, struct pass *pass)
         rdzv->sched_at_us = rdzv->settled_at_us;
 }
 
-/* It cannot start: it is the first that waits, or one that holds nobody up. */
+/* The job cannot start: it becomes the first that waits, or it is one that holds nobody up. */
 static void block(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     struct job *job = &rdzv->jobs[entry->job];
@@ -180,7 +182,7 @@ static void block(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
     pass->reasons++;
     if (reserve(rdzv, job)) {
         if (preempt_for(rdzv, pass, job))
-            (void)reserve(rdzv, job); /* their slots are free soon */
+            (void)reserve(rdzv, job); /* the other jobs' slots are free soon */
         pass->is_blocked = true;
         pass->first = *entry;
         pass->first_user = entry->user;
@@ -196,8 +198,8 @@ static void block(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
         explain_blocked(rdzv, pass, job);
 }
 
-/* A job that cannot start on what is free and its spares holds up nobody with them: the next pass gives them
- * out, in the order of the queue. */
+/* If a job cannot start on free slots and its spares together, it gives up its spares so that they
+ * hold up nobody: the next pass gives them out in the order of the queue. */
 static void give_up_spares(struct rdzv *rdzv, struct pass *pass, struct job *job)
 {
     if (job->spare_count == 0)
@@ -207,7 +209,8 @@ static void give_up_spares(struct rdzv *rdzv, struct pass *pass, struct job *job
     pass->again = true;
 }
 
-/* True: it has started. In its turn: neither its time of retry nor a limit keeps it. */
+/* True: the job has started. Called in its turn, when neither a retry time nor a limit holds it
+ * back. */
 static bool try_start(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     if (pass->is_blocked) {
@@ -226,11 +229,11 @@ static bool try_start(struct rdzv *rdzv, struct pass *pass, struct queued *entry
     }
     if (!start(rdzv, pass, entry, &pass->free))
         return false;
-    reserve_nothing(rdzv); /* what it took may have been reserved for a later one */
+    reserve_nothing(rdzv); /* it may have taken slots reserved for a later job */
     return true;
 }
 
-/* The same for a job with excluded nodes: meanwhile their slots are not in the pools. */
+/* The same for a job with excluded nodes: their slots are out of the pools meanwhile. */
 static bool try_start_elsewhere(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     const struct job *job = &rdzv->jobs[entry->job];
@@ -260,7 +263,8 @@ static bool try_start_elsewhere(struct rdzv *rdzv, struct pass *pass, struct que
     return has_started;
 }
 
-/* Jobs of an array are beside one another in the queue, so each array is counted once in a pass. */
+/* Whether the array has as many active jobs as it may. Jobs of an array are adjacent in the queue,
+ * so each array is counted once in a pass. */
 static bool is_array_full(const struct rdzv *rdzv, struct pass *pass, const struct job *job)
 {
     if (job->record.array_at_most == 0 || job->record.state == JOB_RESTARTING)
@@ -280,7 +284,7 @@ static bool has_to_wait(struct rdzv *rdzv, struct pass *pass, struct queued *ent
     switch (after_ask(rdzv, job)) {
     case AFTER_WAITS:
         if (job->record.tail[0] != '\0')
-            entry->told = TOLD_NOTHING; /* they end one by one */
+            entry->told = TOLD_NOTHING; /* reset the reason: they end one by one */
         tell(rdzv, pass, entry, TOLD_AFTER);
         return true;
     case AFTER_NEVER:
@@ -332,7 +336,7 @@ static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
                                 : try_start(rdzv, pass, entry);
 }
 
-/* The same, with the job's spares among what is free. */
+/* The same, with the job's spares added to the free slots. */
 static bool consider_with_spares(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
     const struct job *job = &rdzv->jobs[entry->job];
@@ -351,7 +355,7 @@ void sched_newcomer(struct rdzv *rdzv, const struct job *job)
     rdzv->sched_new = (uint32_t)(job - rdzv->jobs);
 }
 
-/* What the last pass knows is all that decides about this job. */
+/* Whether the last pass's results decide about this job without looking at any other. */
 static bool is_alone(const struct pass *pass, const struct queued *entry)
 {
     return pass->is_complete && !pass->has_held && !pass->is_settling &&
@@ -393,8 +397,8 @@ static bool run_newcomer(struct rdzv *rdzv)
     return spares_seek(rdzv, rdzv->pass) && !rdzv->pass->again;
 }
 
-/* Nobody could get what has changed. The slots are counted when somebody asks: every node of a large job
- * that starts or ends changes them, and each count looks at all nodes. */
+/* True: no job could use what has changed. The slots are counted only when a job asks: every node
+ * of a large job that starts or ends changes them, and each count looks at all nodes. */
 static bool is_idle(const struct rdzv *rdzv)
 {
     return rdzv->queue_count == 0 && rdzv->sched_new == NEWCOMER_NONE && elastic_is_idle(rdzv) &&

@@ -5,7 +5,7 @@
 
 #include "rendezvous/core/state.h"
 
-/* All slots of a node that gets nothing new. */
+/* A mask of all slots of a node that is drained as a whole. */
 static uint64_t whole_mask(const struct node *node)
 {
     return node->is_drained || node->is_leaving ? UINT64_MAX : 0;
@@ -21,7 +21,7 @@ uint64_t slots_closed_long_mask(const struct node *node)
     return whole_mask(node) | node->drain_mask | (node->closed_mask & ~node->checking_mask);
 }
 
-/* The state of a slot that is reported; the masks of the node follow. */
+/* Sets the reported state of a slot and updates the node's masks. */
 static void set_state(struct node *node, uint32_t slot, enum slot_state state)
 {
     uint64_t bit = 1ull << slot;
@@ -31,7 +31,7 @@ static void set_state(struct node *node, uint32_t slot, enum slot_state state)
     node->checking_mask = (node->checking_mask & ~bit) | (state == SLOT_CHECKING ? bit : 0);
 }
 
-/* An empty reason over an empty one touches no memory. */
+/* Writing an empty reason over an empty one would touch a page for nothing. */
 static void set_reason(struct node *node, uint32_t slot, const char *reason)
 {
     if (strcmp(node->reasons[slot], reason) != 0)
@@ -85,13 +85,13 @@ void slots_send_resume(struct rdzv *rdzv, const struct node *node, uint32_t slot
     action->incident = node->slot_states[slot].incident;
 }
 
-/* One entry of a node's list. The same incident again is not news; a fault whose resume has not
- * reached the node is resumed again. */
+/* Takes one entry of a node's list. A known incident is not logged again. A fault that was resumed
+ * is resumed again if the order has not reached the node. */
 static void take_one(struct rdzv *rdzv, struct node *node, uint32_t index,
                      const struct part_slot_closed *listed)
 {
     struct node_slot *slot = &node->slot_states[index];
-    bool is_log_worthy = listed->state != SLOT_CHECKING; /* after every job on a GPU */
+    bool is_log_worthy = listed->state != SLOT_CHECKING; /* that happens after every job on a GPU */
 
     if (slot->state != listed->state || slot->incident != listed->incident) {
         slot->since_ms = rdzv->out.wall_ms;
@@ -105,7 +105,7 @@ static void take_one(struct rdzv *rdzv, struct node *node, uint32_t index,
     set_reason(node, index, listed->reason);
     if (listed->state == SLOT_DRAINED && listed->incident == slot->resume_incident &&
         slot->resume_incident != 0)
-        slots_send_resume(rdzv, node, index); /* the order did not arrive */
+        slots_send_resume(rdzv, node, index); /* the node has not received the order */
 }
 
 static void open_one(struct rdzv *rdzv, struct node *node, uint32_t index)
@@ -127,7 +127,7 @@ void slots_take(struct rdzv *rdzv, struct node *node, const struct part_slot_clo
             closed[i].state == SLOT_BUSY)
             continue;
         if ((listed >> closed[i].slot & 1) != 0)
-            continue; /* the first of two entries for one slot counts */
+            continue; /* a slot is listed twice: the first entry counts */
         listed |= 1ull << closed[i].slot;
         take_one(rdzv, node, closed[i].slot, &closed[i]);
     }

@@ -10,13 +10,13 @@ void spares_review(struct rdzv *rdzv)
         const struct node_spares *on = &rdzv->spares_on[node];
         char text[REASON_BYTES_MAX];
 
-        for (uint32_t k = on->count; k-- > 0;) { /* one that is dropped leaves */
+        for (uint32_t k = on->count; k-- > 0;) { /* downwards: a dropped spare leaves the list */
             struct job *job = &rdzv->jobs[on->items[k].job];
 
             if ((on->items[k].slot_mask & ~rdzv->views[node].able) == 0)
                 continue;
             if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
-                return; /* in the next pass, which follows: there is no room for this one either */
+                return; /* no room for this one either: the next pass, which follows, continues */
             text_format(
                 text, "node %s is no longer a spare of the job: it %s", rdzv->nodes[node].name,
                 rdzv->nodes[node].state == NODE_LOST ? "was lost" : "was drained, or has a fault");
@@ -75,7 +75,7 @@ static bool is_over_quota(const struct rdzv *rdzv, const struct pass *pass, cons
     return used > most;
 }
 
-/* The node with the smallest hole that fits; then by name. NODE_NONE: there is none. */
+/* The node with the fewest free slots that fit; among equals by name. NODE_NONE: none. */
 static uint32_t find_node(const struct rdzv *rdzv, const struct pool *pool, const struct job *job)
 {
     uint32_t best = NODE_NONE, least = UINT32_MAX;
@@ -94,7 +94,7 @@ static uint32_t find_node(const struct rdzv *rdzv, const struct pool *pool, cons
     return best;
 }
 
-/* When a node is excluded for the job no longer. */
+/* Schedules a pass for when the job's first exclusion ends. */
 static void look_again(struct rdzv *rdzv, const struct job *job)
 {
     const uint64_t until_us = failure_excluded_until(rdzv, job);
@@ -103,7 +103,7 @@ static void look_again(struct rdzv *rdzv, const struct job *job)
         rdzv->sched_at_us = until_us;
 }
 
-/* False: no room was left. */
+/* Seeks spares for one job. False: no room was left for actions. */
 static bool seek(struct rdzv *rdzv, struct pass *pass, struct job *job)
 {
     struct pool *pool = pass->is_blocked ? &pass->open : &pass->free;
@@ -131,7 +131,7 @@ static bool seek(struct rdzv *rdzv, struct pass *pass, struct job *job)
     return true;
 }
 
-/* The first that waits has a higher priority, and may need any slot. */
+/* Whether the first job that waits has a higher priority. It may need any slot. */
 static bool is_outranked(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
 {
     return pass->is_blocked && rdzv->jobs[pass->first.job].record.priority > job->record.priority;

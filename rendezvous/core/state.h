@@ -1,23 +1,23 @@
-/* All that the core knows: the tables of its layers in one struct. For the files of this folder
- * alone. A layer calls those above it in this list, never one below:
+/* All that the core knows: the tables of its layers in one struct. Only files of this folder may include it.
+ * A layer calls those above it in this list, never one below:
  *
- *   actions     what a step produces; blocks: memory; gang: that of one generation
- *   job         jobs: table, state, publishing; queue: those that wait, and users
- *   after       what waits for other jobs
+ *   actions      what a step produces; blocks: memory; gang: the memory of one generation
+ *   job          jobs: table, state, publishing; queue: those that wait, and users
+ *   after        jobs that wait for other jobs
  *   spare_table  slots that are held as spares
- *   slots       which slots of a node are closed
- *   roster      nodes: who is here, what they list, when silence means lost
- *   fence       how long a lost node keeps a job from starting again
- *   failure     whose failure it was; nodes that are excluded for a job
- *   generation  the life of one generation; orders: what it owes its nodes;
- *               parts: what is known of all its parts
- *   pace        hangs and stragglers; hang, straggler: their rules
- *   reconcile   what a node lists against what should be; drains: what operators ask for; warm: processes
- *               that wait on spares
- *   preempt     which jobs stop for one of a higher priority
- *   sched       which job gets which slots; place: on which nodes; reserve: for the first that waits;
- *               elastic: jobs whose number of nodes changes; spares: nodes that are held for lost ones
- *   rdzv        the step; view: reading; check: invariants */
+ *   slots        which slots of a node are closed
+ *   roster       nodes: which are connected, what they list, when a silent one is lost
+ *   fence        how long a lost node keeps a job from restarting
+ *   failure      the class of a failure; nodes that are excluded for a job
+ *   generation   the life of one generation; orders: what it owes its nodes;
+ *                parts: questions about all its parts
+ *   pace         hangs and stragglers; hang, straggler: their rules
+ *   reconcile    what a node lists against what should be there; drains: requests of operators; warm:
+ *                processes that wait on spares
+ *   preempt      which jobs stop for one of a higher priority
+ *   sched        which job gets which slots; place: on which nodes; reserve: for the first job that waits;
+ *                elastic: jobs whose number of nodes changes; spares: nodes held in case one is lost
+ *   rdzv         the step; view: reading; check: invariants */
 #ifndef RENDEZVOUS_CORE_STATE_H
 #define RENDEZVOUS_CORE_STATE_H
 
@@ -40,45 +40,45 @@ struct rdzv {
     struct output out;
     uint32_t job_count;
     uint32_t check_next;   /* index of the job that the next step checks, */
-    uint32_t check_part;   /* from this part on */
-    struct job_key *order; /* [options.jobs_max + 1]; jobs by rising id */
-    struct blocks blocks;  /* of gangs */
+    uint32_t check_part;   /* starting at this part */
+    struct job_key *order; /* [options.jobs_max + 1]; jobs in the order of their ids */
+    struct blocks blocks;  /* the memory of all gangs */
     uint32_t job_high;     /* entries of `jobs` that were ever used */
     uint32_t free_count, live_count, touched_count, owing_count;
     uint32_t *free_jobs;     /* entries that are free again, [free_count] */
     uint32_t *live;          /* jobs that are not in the queue, [live_count] */
     uint32_t *touched;       /* jobs that this step has changed, [touched_count] */
     uint32_t *owing;         /* jobs that owe orders, [owing_count] */
-    uint32_t ended_count;    /* jobs that have ended, and are not dropped yet */
-    uint64_t limit_at_us;    /* no time limit is over before; UINT64_MAX: there is none */
-    uint64_t pace_at_us;     /* no job is to be judged for a hang before; see pace.h */
-    uint64_t heard_since_us; /* nothing was heard before: this server was paused */
-    uint64_t roster_at_us;   /* no node is silent for too long before */
-    uint64_t gone_at_us;     /* then elastic.c looks for nodes that are gone; UINT64_MAX: never */
+    uint32_t ended_count;    /* jobs that have ended and are not dropped yet */
+    uint64_t limit_at_us;    /* no job reaches its time limit earlier; UINT64_MAX: none has one */
+    uint64_t pace_at_us;     /* no job needs judging for a hang earlier (pace.h) */
+    uint64_t heard_since_us; /* when this server could last not hear anything */
+    uint64_t roster_at_us;   /* no node is silent for too long earlier */
+    uint64_t gone_at_us;     /* when elastic.c looks for gone nodes again; UINT64_MAX: never */
     bool doubts_itself;      /* more than half of the nodes are silent at once */
-    bool any_lost_parts;     /* of some node */
+    bool any_lost_parts;     /* some node has has_lost_parts */
     struct node *nodes;      /* [options.nodes_max], as are the next three */
     struct part_beat_shim (*many_shims)[SHIMS_PER_NODE_MAX];
     struct node_slot (*slot_states)[SLOTS_PER_NODE_MAX];
     char (*slot_reasons)[SLOTS_PER_NODE_MAX][REASON_BYTES_MAX];
     struct job *jobs;                  /* [options.jobs_max + 1]; see job_add_refused */
-    uint32_t queue_count, after_count; /* those that wait for slots; of them, for other jobs */
-    struct queued *queue;              /* [options.jobs_max + 1]; by place */
+    uint32_t queue_count, after_count; /* jobs waiting for slots; of them, for jobs */
+    struct queued *queue;              /* [options.jobs_max + 1]; in the order of their places */
     struct user *users;                /* [USERS_MAX] */
-    uint32_t node_count, node_most;    /* the most that there were at a time */
-    uint16_t by_name[NODES_MAX];       /* indices into `nodes`, by name */
+    uint32_t node_count, node_most;    /* now; the most at any time */
+    uint16_t by_name[NODES_MAX];       /* indices into `nodes`, sorted by name */
     struct node_view views[NODES_MAX];
-    uint16_t conn_nodes[2 * NODES_MAX]; /* by connection, modulo: the index of a node that had it */
+    uint16_t conn_nodes[2 * NODES_MAX]; /* [conn modulo size]: index of a node */
     struct node_parts *parts_on;        /* [options.nodes_max] */
     struct node_spares *spares_on;      /* [options.nodes_max] */
     uint32_t spare_jobs;                /* jobs that want spares */
-    uint32_t sched_new;      /* a job that has come since, if nothing else has changed; else NONE */
-    bool any_new_checkpoint; /* of an elastic job that could be larger */
+    uint32_t sched_new;      /* the only change since the last pass is this new job; NONE: not so */
+    bool any_new_checkpoint; /* from an elastic job that could grow */
     bool sched_due;          /* what jobs could start has changed since the last pass */
-    uint64_t sched_at_us;    /* or changes by then; UINT64_MAX: it does not */
+    uint64_t sched_at_us;    /* when that changes by itself; UINT64_MAX: it does not */
     uint64_t settled_at_us;  /* until then a restarted server waits for its nodes */
     struct reservation reservation;
-    struct pass *pass; /* of the pass at hand */
+    struct pass *pass; /* the current pass */
     uint32_t drain_count;
     struct rdzv_drain drains[DRAINS_MAX];
 };

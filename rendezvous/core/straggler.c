@@ -12,7 +12,8 @@ static uint32_t per_step(uint64_t us, uint64_t steps)
     return one < UINT32_MAX ? (uint32_t)one : UINT32_MAX;
 }
 
-/* Totals that went back are those of a program that counts anew. */
+/* The growth of a total. A total that went back belongs to a program that started counting
+ * again. */
 static uint64_t since(uint64_t now, uint64_t before)
 {
     return now > before ? now - before : 0;
@@ -41,13 +42,14 @@ static void take_block(struct straggler_rank *rank, const struct straggler_total
 
 /* -- medians ----------------------------------------------------------------------------------- */
 
-/* The own time is part STRAGGLER_PARTS here. */
+/* STRAGGLER_PARTS stands for the rank's own time. */
 static uint32_t value_of(const struct straggler_rank *rank, uint32_t part)
 {
     return part == STRAGGLER_PARTS ? rank->times.own_us : rank->times.part_us[part];
 }
 
-/* The `place`-th smallest, from 0, of the ranks with times: byte by byte from the highest. */
+/* The place-th smallest value (from 0) of the ranks with times: a radix selection, highest byte
+ * first. */
 static uint32_t select_value(const struct straggler_rank *ranks, uint32_t world, uint32_t part,
                              uint32_t place)
 {
@@ -68,7 +70,7 @@ static uint32_t select_value(const struct straggler_rank *ranks, uint32_t world,
     return found;
 }
 
-/* False: not enough ranks have told of a block. */
+/* False: not enough ranks have reported a block. */
 static bool compute_medians(struct straggler_job *job, const struct straggler_rank *ranks,
                             uint32_t world, uint64_t now_us)
 {
@@ -94,7 +96,8 @@ static bool is_over(uint32_t own_us, uint32_t median_us, uint32_t percent)
     return (uint64_t)own_us * 100 > (uint64_t)median_us * percent;
 }
 
-/* A block speaks for a change of the rank's state: slow of a rank that is well, or the other way. */
+/* Whether the newest block argues for a change of the rank's state: it is slow and the rank is not
+ * a straggler, or the reverse. */
 static bool speaks_for_change(const struct straggler_job *job, const struct straggler_rank *rank)
 {
     const uint32_t own_us = rank->times.own_us, median_us = job->median.own_us;
@@ -146,7 +149,7 @@ enum straggler_news straggler_step(struct straggler_job *job, struct straggler_r
     steps = totals->steps - mine->from.steps;
     if (steps < STRAGGLER_BLOCK_STEPS)
         return STRAGGLER_NOTHING;
-    /* The first steps of a generation are warm-up: their block is not judged. */
+    /* The first steps of a generation are warm-up: their block is not used. */
     if (mine->from.steps > 0 || mine->has_times)
         take_block(mine, totals);
     if (mine->has_times && compute_medians(job, ranks, world, now_us))

@@ -50,7 +50,7 @@ static bool is_over_quota(const struct rdzv *rdzv, const struct rdzv_event *even
     return true;
 }
 
-/* STATUS_OK, or why the job is not taken. */
+/* STATUS_OK, or the reason for refusing the job. */
 static enum status check_submit(const struct rdzv *rdzv, const struct rdzv_event *event,
                                 char why[REASON_BYTES_MAX])
 {
@@ -92,7 +92,7 @@ static enum status check_submit(const struct rdzv *rdzv, const struct rdzv_event
     return STATUS_OK;
 }
 
-/* What of the record stays as it was asked for. */
+/* Fills the fields of the record that stay as requested. */
 static void fill(struct rdzv_record *record, const struct rdzv_event *event)
 {
     const struct msg_submit *request = &event->msg->submit;
@@ -119,7 +119,7 @@ static void fill(struct rdzv_record *record, const struct rdzv_event *event)
     (void)snprintf(record->user, sizeof record->user, "%s", event->user);
 }
 
-/* The request id belongs to the first job of an array. */
+/* Fills the fields of an array. Only its first job has the request id. */
 static void fill_array(struct rdzv_record *record, const struct rdzv_event *event)
 {
     const struct array_spec *array = event->array;
@@ -154,7 +154,7 @@ static void add(struct rdzv *rdzv, const struct rdzv_event *event)
     struct job *job = job_add(rdzv, rdzv->next_job_id);
     struct rdzv_action *action;
 
-    assert(job != NULL); /* check_submit has seen that there is room for all */
+    assert(job != NULL); /* check_submit made sure that all have room */
     rdzv->next_job_id++;
     fill(&job->record, event);
     fill_array(&job->record, event);

@@ -1,4 +1,4 @@
-/* What each user has in the queue, and in use. */
+/* How many jobs each user has in the queue, and how many slots in use. */
 #ifndef RENDEZVOUS_CORE_USERS_H
 #define RENDEZVOUS_CORE_USERS_H
 
@@ -11,17 +11,18 @@
 struct user {
     char name[USER_NAME_BYTES_MAX];
     uint32_t jobs;   /* in the table; 0: the entry is free */
-    uint32_t queued; /* that have not started yet */
-    uint32_t slots;  /* of those that run, start or restart */
-    bool was_used;   /* a search goes on behind it */
+    uint32_t queued; /* jobs that have not started yet */
+    uint32_t slots;  /* slots of jobs that are starting, running or restarting */
+    bool was_used;   /* an entry that was used before: a search must continue past it */
 };
 
-/* The user of that name; USER_NONE: none of the jobs is theirs. */
+/* The index of the user of that name; USER_NONE: no job in the table is theirs. */
 uint32_t users_find(const struct rdzv *rdzv, const char *name);
-/* From now on the job counts for its user. Where USERS_MAX others have jobs, it counts for nobody. */
+/* Counts the job for its user from now on. If USERS_MAX other users have jobs, it counts for
+ * nobody. */
 void users_add(struct rdzv *rdzv, struct job *job);
 void users_remove(struct rdzv *rdzv, struct job *job);
-/* The job's state has changed: what it counts for. */
+/* Updates the user's counts after the job's state has changed. */
 void users_count(struct rdzv *rdzv, struct job *job);
 
 #endif

@@ -6,7 +6,7 @@
 
 /* X(message, roles): every message, so that a new one does not compile without a row. */
 #define ACCESS_TABLE(X)                                                                            \
-    X(NODE_HELLO, ACCESS_NODE) /* with the node's own name alone, see hello.c */                   \
+    X(NODE_HELLO, ACCESS_NODE) /* only with the node's own name (hello.c) */                       \
     X(BEAT, ACCESS_NODE)                                                                           \
     X(NODE_EVENT, ACCESS_NODE)                                                                     \
     X(SHIM_REPORT, ACCESS_NODE)                                                                    \
@@ -19,15 +19,15 @@
     X(CLIENT_HELLO, ACCESS_PERSON)                                                                 \
     X(STAGE_PUT, ACCESS_PERSON)                                                                    \
     X(SUBMIT, ACCESS_PERSON)                                                                       \
-    X(JOB_GET, ACCESS_PERSON) /* a user: of their own jobs, as in all below */                     \
+    X(JOB_GET, ACCESS_PERSON) /* users: only their own jobs, also below */                         \
     X(WHY_GET, ACCESS_PERSON)                                                                      \
     X(JOB_LIST, ACCESS_PERSON)                                                                     \
     X(CANCEL, ACCESS_PERSON)                                                                       \
     X(EVENT_LIST, ACCESS_PERSON)                                                                   \
     X(LOG_READ, ACCESS_PERSON)                                                                     \
-    X(INPUT, ACCESS_PERSON) /* of the job's owner alone */                                         \
+    X(INPUT, ACCESS_PERSON) /* only the job's owner */                                             \
     X(NODE_LIST, ACCESS_PERSON)                                                                    \
-    X(NODE_READ, ACCESS_PERSON) /* about a job: of their own */                                    \
+    X(NODE_READ, ACCESS_PERSON) /* about a job: their own */                                       \
     X(SERVER_GET, ACCESS_PERSON)                                                                   \
     X(NODE_DRAIN, ACCESS_ADMIN)                                                                    \
     X(NODE_RESUME, ACCESS_ADMIN)                                                                   \
@@ -35,7 +35,7 @@
     X(PRINCIPAL_ROTATE, ACCESS_ADMIN)                                                              \
     X(PRINCIPAL_REMOVE, ACCESS_ADMIN)                                                              \
     X(PRINCIPAL_LIST, ACCESS_ADMIN)                                                                \
-    X(NODE_WELCOME, NOBODY) /* from here on: what the server sends, and what never reaches it */   \
+    X(NODE_WELCOME, NOBODY) /* from here on: messages that only the server sends */                \
     X(BEAT_ACK, NOBODY)                                                                            \
     X(SLOT_RESUME, NOBODY)                                                                         \
     X(NODE_ASK, NOBODY)                                                                            \

@@ -16,8 +16,8 @@
 
 #define OUT_BYTES (KEY_HOST_BYTES_MAX + 8)
 
-/* The name of this machine with its domain, if the resolver knows it. One without a domain is of
- * little use elsewhere. */
+/* This machine's name with its domain, if the resolver knows it. A name without a domain is of
+ * little use on other machines. */
 static bool full_name(char *out, size_t out_bytes)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_CANONNAME};
@@ -36,7 +36,7 @@ static bool full_name(char *out, size_t out_bytes)
     return is_known;
 }
 
-/* The first IPv4 address of an interface that is up, but for loopback. */
+/* The first IPv4 address of an interface that is up, except loopback. */
 static bool interface_address(char *out, size_t out_bytes)
 {
     struct ifaddrs *all = NULL;

@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "rendezvous/store/store.h"
 
-#define VARIABLE "DDP_RENDEZVOUS_AGAIN" /* for the next start alone */
+#define VARIABLE "DDP_RENDEZVOUS_AGAIN" /* only set for the next start */
 
 static char **arguments;
 static char text[4200];
@@ -37,7 +37,7 @@ const char *again_bound(void)
     return text;
 }
 
-/* Descriptors of libraries that did not mark theirs. */
+/* Closes all descriptors: libraries may have some that are not close-on-exec. */
 static void close_all(void)
 {
     if (syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC) == 0)

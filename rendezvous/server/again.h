@@ -1,17 +1,18 @@
-/* Starts this process anew, with its pid and its command line. Nothing of the memory is left; connections are closed, and
- * what is in their queues is not sent. */
+/* Restarts this process with exec: same pid and command line. All memory is gone, connections are
+ * closed, and data in their queues is not sent. */
 #ifndef RENDEZVOUS_SERVER_AGAIN_H
 #define RENDEZVOUS_SERVER_AGAIN_H
 
 #include <stdbool.h>
 
-/* At the start of main; `argv` outlives the process. */
+/* Call at the start of main. `argv` must stay valid. */
 void again_init(char **argv);
-/* Whether again_start has begun this process. */
+/* Whether this process was started by again_start. */
 bool again_is_set(void);
-/* What again_start was given; else "". */
+/* The text that again_start was given; "" otherwise. */
 const char *again_bound(void);
-/* Does not return. From any thread. `bound`: a text for the next start, of at most 4,199 bytes. */
+/* Does not return. May be called from any thread. `bound`: a text for the next start, at most 4,199
+ * bytes. */
 _Noreturn void again_start(const char *bound);
 
 #endif

@@ -1,5 +1,5 @@
-/* Answers about jobs, nodes and events: the core has those that are active, the store those that
- * ended. */
+/* Answers about jobs, nodes and events. Active jobs come from the core, ended ones from the
+ * store. */
 #include <assert.h>
 
 #include "rendezvous/server/internal.h"
@@ -15,7 +15,7 @@ bool job_is_active(const struct server *server, uint64_t job_id)
 /* One page of the ranks of a job. */
 struct rank_page {
     struct part_job_rank *items; /* [RANKS_LISTED_MAX + 1]: one more than are sent */
-    uint32_t first, count;       /* of `first` and behind */
+    uint32_t first, count;       /* the ranks from `first` on */
 };
 
 static void fill_part(struct rank_page *page, const struct rdzv_part *part,
@@ -47,7 +47,7 @@ static void fill_ranks(struct rank_page *page, const struct rdzv_record *record,
             fill_part(page, &record->parts[i], ranks);
 }
 
-/* False: it cannot be read. */
+/* False: the job cannot be read. */
 static bool fill_job(struct server *server, uint64_t job_id, struct rank_page *page,
                      struct rdzv_record *record, struct part_job *part, uint64_t *version)
 {
@@ -67,7 +67,8 @@ static bool fill_job(struct server *server, uint64_t job_id, struct rank_page *p
     return true;
 }
 
-/* Whose logs have the reason, although a later generation may have failed without one. */
+/* Finds the generation whose logs show the reason: a later generation may have failed without
+ * one. */
 static void find_crash(struct server *server, const struct rdzv_record *record,
                        struct msg_job_info *info)
 {
@@ -122,7 +123,7 @@ void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank)
     arena_reset(&server->arena);
 }
 
-/* The ranks that stand still the longest, of those that have told of progress; how many. */
+/* The ranks without progress for longest, among those that report progress. Returns how many. */
 static uint32_t fill_moves(const struct server *server, uint64_t job_id,
                            struct part_rank_move moves[FAILED_RANKS_MAX])
 {
@@ -197,7 +198,7 @@ void answer_why(struct peer *peer, uint64_t job_id, uint32_t generation)
     arena_reset(&server->arena);
 }
 
-/* One page of the list of nodes: the nodes, and slots of theirs. */
+/* One page of the list of nodes, and some of their slots. */
 struct node_page {
     struct part_node *nodes; /* [NODES_LISTED_MAX] */
     struct part_slot *slots; /* [SLOTS_LISTED_MAX] */

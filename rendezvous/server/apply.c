@@ -1,5 +1,5 @@
-/* One event through the core; its actions, in order: first all that must be durable, in one
- * transaction, then the sends. */
+/* Passes one event through the core and carries out its actions: first everything that must be
+ * durable, in one transaction, then the sends. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,11 +7,11 @@
 #include "common/log.h"
 #include "rendezvous/server/internal.h"
 
-/* The longest sleep: libuv's clock stands still while the machine is suspended, the boot clock does
+/* The longest sleep. libuv's clock stops while the machine is suspended and the boot clock does
  * not, so a longer timer could be late. */
 #define TICK_US_MAX 1000000u
 #define PAUSE_MIN_US 1000000u
-/* One start order more still fits into the queue of a connection. */
+/* Leaves room for one more start order in the queue of a connection. */
 #define START_WINDOW_BYTES (CONN_QUEUE_BYTES_MAX - 2u * FRAME_LARGE_BYTES_MAX)
 
 static void write_spec(struct server *server, uint64_t job_id, const struct rdzv_event *event)
@@ -20,15 +20,15 @@ static void write_spec(struct server *server, uint64_t job_id, const struct rdzv
     server->counts.submitted++;
 }
 
-/* The spec is written once, with the row of the new job. A request id is unique for each user alone
- * (store_find_request), so another user's job may have the same. */
+/* The spec is written once, with the row of the new job. Request ids are unique only within a user
+ * (store_find_request), so another user's job may have the same one. */
 static void write_job(struct server *server, uint64_t job_id, const struct rdzv_event *event)
 {
     const struct rdzv_record *record = rdzv_job_record(server->core, job_id);
 
     assert(record != NULL);
     store_write_job(server->store, record);
-    server->counts.succeeded += record->state == JOB_SUCCEEDED; /* it is not written again */
+    server->counts.succeeded += record->state == JOB_SUCCEEDED; /* an ended job is written once */
     server->counts.failed += record->state == JOB_FAILED;
     server->counts.cancelled += record->state == JOB_CANCELLED;
     if (event->type == RDZV_EVENT_SUBMIT && event->array_place == 0 &&
@@ -80,9 +80,9 @@ static void on_flush(uv_timer_t *timer)
     server_flush(timer->data);
 }
 
-/* A submit waits for the other submits of this turn of the loop, and all of them share one
- * transaction: an fsync for each would bound how many jobs a second can be taken. So its step may
- * only do what can wait: write the job, log events about it, answer its client. */
+/* A submit waits for the other submits of this turn of the loop, and they all share one
+ * transaction: with an fsync for each, few jobs a second could be accepted. So the step of a submit
+ * may only do what can wait: write the job, log events about it, answer its client. */
 static bool can_wait(const struct server *server, const struct rdzv_event *event)
 {
     const struct rdzv_actions *actions = server->actions;
@@ -105,7 +105,7 @@ static bool can_wait(const struct server *server, const struct rdzv_event *event
     return job_id != 0;
 }
 
-/* The answers of submits that are durable now. */
+/* Answers the submits that are durable now. */
 static void answer_submitted(struct server *server)
 {
     struct msg msg = {.type = MSG_TYPE_SUBMITTED};
@@ -115,7 +115,7 @@ static void answer_submitted(struct server *server)
         struct peer *peer = peer_find(server, server->submitted[i].client);
 
         if (peer == NULL)
-            continue; /* it may ask again: the request id is kept */
+            continue; /* it may ask again with the same request id */
         peer->is_submitting = false;
         msg.submitted =
             (struct msg_submitted){.job_id = server->submitted[i].job_id, .is_new = true};
@@ -147,8 +147,9 @@ void server_flush_soon(struct server *server)
         flush_in(server, EVENT_FLUSH_US);
 }
 
-/* Durable when this returns, but for events alone: they wait up to EVENT_FLUSH_US, so that many share
- * one transaction; and for submits, which wait until the end of this turn. */
+/* Everything is durable when this returns, with two exceptions: events without other writes wait up
+ * to EVENT_FLUSH_US, so that many share one transaction; submits wait until the end of this
+ * turn. */
 static void persist(struct server *server, const struct rdzv_event *event, bool waits)
 {
     const struct rdzv_actions *actions = server->actions;
@@ -196,9 +197,9 @@ static enum status load_spec(struct server *server, uint64_t job_id)
     return status;
 }
 
-/* A start order that cannot be made becomes an event for the core after this step. One is enough for
- * each generation: the core stops it as a whole. Where the table is full nothing is noted: the
- * node's next beat lacks the shim, and the core orders it again. */
+/* A start order that cannot be made becomes an event for the core after this step. One for each
+ * generation is enough, because the core stops the whole generation. If the table is full, nothing
+ * is noted: the node's next beat lacks the shim, and the core orders it again. */
 static void start_failed(struct server *server, const struct rdzv_action *action, const char *text)
 {
     struct start_failure *failure = server->start_failures;
@@ -214,8 +215,9 @@ static void start_failed(struct server *server, const struct rdzv_action *action
     (void)snprintf(failure->text, sizeof failure->text, "%s", text);
 }
 
-/* Without memory or an address that the order has to name, or with START_WINDOW_BYTES on their way to the
- * node already, nothing is sent: the node's next beat lacks the shim, and the core orders it again. */
+/* Sends nothing if memory is short, if the order needs an address that is not known yet, or if
+ * START_WINDOW_BYTES are already on their way to the node. Then the node's next beat lacks the
+ * shim, and the core orders it again. */
 static void send_start(struct server *server, struct peer *peer, const struct rdzv_action *action,
                        struct msg *msg)
 {
@@ -254,7 +256,7 @@ static void send_start(struct server *server, struct peer *peer, const struct rd
     }
 }
 
-/* A wish: whatever keeps it from being sent costs a cold start, and no more. */
+/* Optional: if it cannot be sent, the job's start on the spare is merely slower. */
 static void send_warm(struct server *server, struct peer *peer, const struct rdzv_action *action,
                       struct msg *msg)
 {
@@ -322,7 +324,7 @@ static void send_to_node(struct server *server, const struct rdzv_action *action
         send_welcome(server, peer);
     } else if (action->type == RDZV_CLOSE_NODE) {
         peer->is_core_node = false;
-        /* a name may be taken by an old connection of the same node, so it tries again for a while */
+        /* An old connection of the same node may hold the name, so the node retries for a while. */
         peer_error(peer, action->status == STATUS_CONFLICT ? "busy" : code_of(action->status), "",
                    "%s", action->text);
         peer_close(peer, action->status, action->text);
@@ -362,7 +364,7 @@ static void answer_when_durable(struct server *server, const struct rdzv_action 
         peer->is_submitting = true;
 }
 
-/* What is not durable state: that was written before anything is sent. */
+/* Carries out the actions that are no durable state. That has been written before. */
 static void carry_out(struct server *server, const struct rdzv_action *action)
 {
     if (rdzv_is_for_node(action->type))
@@ -384,8 +386,9 @@ static void on_tick(uv_timer_t *timer)
     server_step(timer->data, &event);
 }
 
-/* A core that has work left asks for a tick now: the timer of 0 ms fires in the next iteration of the
- * loop, after connections have been read, so a long piece of work does not keep nodes waiting. */
+/* If the core has work left, it asks for a tick now. The timer of 0 ms fires in the loop's next
+ * iteration, after connections have been read, so a long piece of work does not keep nodes
+ * waiting. */
 static void arm_tick(struct server *server, uint64_t now_us)
 {
     uint64_t at_us = server->actions->timer_at_us, in_us;
@@ -404,8 +407,8 @@ static void arm_tick(struct server *server, uint64_t now_us)
     server->tick_at_us = now_us + in_us;
 }
 
-/* A tick that is late by more than any load explains: this process was stopped, its machine was, or
- * a commit waited for the disk. What nodes have sent meanwhile is still to be read. */
+/* Detects a tick that is later than any load explains: this process or its machine was stopped, or
+ * a commit waited for the disk. What nodes sent meanwhile is still to be read. */
 static uint64_t paused_us(const struct server *server, uint64_t now_us)
 {
     if (server->tick_at_us == 0 || now_us < server->tick_at_us + PAUSE_MIN_US)
@@ -417,7 +420,7 @@ static void step(struct server *server, struct rdzv_event *event)
 {
     bool waits;
 
-    assert(!server->is_stepping); /* sending and closing only queue: nothing calls back from here */
+    assert(!server->is_stepping); /* sends and closes only queue: nothing calls back from here */
     server->is_stepping = true;
     server_check_lead(server);
     event->now_us = clock_boot_us();

@@ -1,9 +1,7 @@
-/* How many clients there may be, and how long one may stay that wants nothing.
- *
- * Nodes always find room, since clients may have a part of all connections only. Of these one user may
- * have a quarter, so nobody locks out the others, and admins have a few of their own, so that
- * one can always look. A client that has asked for nothing for some time, and waits for nothing, is
- * closed; ddpctl connects again when it needs to. */
+/* Limits on clients. Nodes always find room, since clients may only have a part of all connections.
+ * One user may have a quarter of that part, so that nobody locks out others. Admins have a few
+ * places of their own, so that one can always look. A client that has asked for nothing for some
+ * time and waits for nothing is closed; ddpctl connects again when it needs to. */
 #include "rendezvous/server/internal.h"
 
 #define PER_USER_MIN 16u
@@ -23,7 +21,7 @@ static uint32_t per_user_max(const struct server *server)
     return quarter > PER_USER_MIN ? quarter : PER_USER_MIN;
 }
 
-/* Those of one key; or, without keys, of one uid. */
+/* Whether both have the same key, or without keys the same uid. */
 static bool is_same_user(const struct peer *one, const struct peer *other)
 {
     return one->principal_serial == other->principal_serial &&

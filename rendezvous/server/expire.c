@@ -1,5 +1,5 @@
-/* Ended jobs leave the store after --keep-jobs. From time to time all jobs are looked at, a few in
- * each turn of the loop. */
+/* Removes ended jobs from the store after --keep-jobs. From time to time a sweep looks at all jobs,
+ * a few in each turn of the loop. */
 #include "common/log.h"
 #include "rendezvous/server/internal.h"
 

@@ -1,9 +1,9 @@
 /* Who a connection is, and what it may send.
  *
- * Over TLS the key says it: the peer has proved that it has the secret of one principal, whose role
- * counts. On a unix socket the kernel names the peer's user (SO_PEERCRED): root and the server's own
- * user may be an admin or a node, any other user is a user. Loopback TCP without TLS has nothing like
- * it: any peer counts as the server's own user. */
+ * Over TLS its key decides: the peer has proved that it has the secret of one principal, and has that
+ * principal's role. On a unix socket the kernel names the peer's user (SO_PEERCRED): root and the server's own
+ * user may be an admin or a node, any other user is a user. Loopback TCP without TLS has nothing of the kind:
+ * every peer counts as the server's own user. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static bool identify_by_key(struct peer *peer)
 {
     const struct principal *principal = keys_take_peer(peer);
 
-    if (principal == NULL) { /* removed since the handshake */
+    if (principal == NULL) { /* removed after the handshake */
         peer_error(peer, "refused", "ask an admin of the server for a new key",
                    "this key was removed");
         peer_close(peer, STATUS_REFUSED, "its key was removed");
@@ -38,7 +38,7 @@ static bool identify(struct peer *peer)
     return true;
 }
 
-/* The hello of a connection whose role is another one. */
+/* Refuses a hello that does not fit the connection's role. */
 static void refuse_hello(struct peer *peer, const struct msg *msg)
 {
     const char *user = peer_user(peer);
@@ -75,7 +75,7 @@ static void refuse(struct peer *peer, const struct msg *msg)
     } else {
         peer_error(peer, "bad_request", "", "a %s may not send %s", is_node ? "node" : "client",
                    msg_type_name(msg->type));
-        if (is_node) /* a client waits for answers, and may go on */
+        if (is_node) /* a client may go on waiting for its answers */
             peer_close(peer, STATUS_BAD_INPUT, "it sent what a node may not send");
     }
 }
@@ -118,7 +118,7 @@ static void become(struct peer *peer, enum peer_kind kind, uint32_t roles)
     assert(peer->kind == PEER_UNKNOWN);
     peer->server->client_count += kind == PEER_CLIENT;
     peer->kind = kind;
-    peer->roles &= roles; /* the hello has chosen */
+    peer->roles &= roles; /* the hello has chosen the role */
     conn_deadline(&peer->conn, 0, "");
 }
 

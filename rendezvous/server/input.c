@@ -1,6 +1,6 @@
-/* input: what the owner of a job gives to one of its ranks to read. It goes to the node of the rank under an id
- * of ours, and the answer back under the client's. Nothing of it is kept here: a client sends again
- * what was not answered, and the rank's shim counts the bytes. */
+/* Input of a job's owner for one of its ranks. It is forwarded to the rank's node under an id of
+ * ours, and the answer goes back under the client's id. The server stores none of it: a client
+ * sends unanswered input again, and the rank's shim counts the bytes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 #define INPUT_ANSWER_US 10000000u
 
-/* Never: the client stops. */
+/* A final refusal: the client stops. */
 static void refuse(struct peer *peer, const struct msg_input *request, const char *problem)
 {
     struct msg msg = {
@@ -33,7 +33,7 @@ static void forward(struct peer *peer, struct peer *node, const struct msg_input
         peer_send(node, &msg);
 }
 
-/* Not even an admin types into the job of somebody else. */
+/* Only the owner of a job may type into it, not even an admin. */
 static bool is_owner(struct peer *peer, uint64_t job_id)
 {
     const struct rdzv_record *record = rdzv_job_record(peer->server->core, job_id);
@@ -72,7 +72,7 @@ void input_answer(struct peer *node, const struct msg_input_state *state)
     struct peer *peer;
 
     if (!wait_take_forwarded(node, WAIT_INPUT, state->request_id, &waiter))
-        return; /* too late: the client sends it again */
+        return; /* too late: the client has sent it again */
     peer = peer_find(node->server, waiter.peer_id);
     msg.input_state.request_id = waiter.after;
     if (peer != NULL)

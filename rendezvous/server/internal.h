@@ -18,22 +18,22 @@
 #define ENDPOINTS_MAX 2u        /* the unix socket; TCP */
 #define PEERS_UNKNOWN_MAX 64u   /* connections without a hello, of each endpoint */
 #define PEERS_PER_SOURCE_MAX 8u /* of them, from one network address */
-#define PEERS_PARKED_MAX 256u /* connections of one user of the unix socket that wait for a place */
-#define PEERS_MAX (CONNS_MAX + 64u) /* the last of them get error `full`, and are closed */
+#define PEERS_PARKED_MAX 256u /* connections of one user on the unix socket that wait for a place */
+#define PEERS_MAX (CONNS_MAX + 64u) /* those above CONNS_MAX get error `full`, and are closed */
 #define CLIENTS_MAX                                                                                \
     (CONNS_MAX - NODES_MAX - ENDPOINTS_MAX * PEERS_UNKNOWN_MAX) /* nodes always find room */
 #define WAITERS_MAX 4096u
 #define WAITERS_PER_PEER_MAX 64u
 #define SUBMITTED_MAX 1024u      /* submits that share one transaction */
-#define EVENT_FLUSH_US 50000u    /* an event alone waits this long for its transaction */
-#define LOG_ANSWER_US 10000000u  /* a node's time to answer, above the wait that was asked for */
-#define VERSION_ENDED UINT64_MAX /* of a job that ended: above any other */
+#define EVENT_FLUSH_US 50000u    /* an event without other writes is committed after this */
+#define LOG_ANSWER_US 10000000u  /* a node's time to answer, beyond the wait that was asked for */
+#define VERSION_ENDED UINT64_MAX /* version of an ended job: higher than any other */
 
 #define REFUSED_LINES_MAX 10u       /* log lines about refused connections in each ... */
 #define REFUSED_WINDOW_US 10000000u /* ... of this time */
 
 #define NAMES_KNOWN_MAX 256u /* users whose names are kept */
-#define NAMES_LOOKUPS_MAX 2u /* at a time: libuv has four threads, and files need some */
+#define NAMES_LOOKUPS_MAX 2u /* at a time: libuv has four threads, and file requests need some */
 
 enum peer_kind { PEER_UNKNOWN, PEER_CLIENT, PEER_NODE, PEER_REFUSED };
 
@@ -41,32 +41,32 @@ enum peer_kind { PEER_UNKNOWN, PEER_CLIENT, PEER_NODE, PEER_REFUSED };
 struct peer {
     struct conn conn;
     struct server *server;
-    uint64_t id; /* never used twice: a serial above, the index in server->peers below */
+    uint64_t id; /* never reused: a serial in the high bits, the index in server->peers below */
     enum peer_kind kind;
     bool is_closing;    /* conn_close was called: nothing more is sent or read */
-    bool is_core_node;  /* the core knows this connection: its end is an event */
-    bool knows_user;    /* `user` is looked up */
-    bool is_submitting; /* a submit of it is not answered yet */
+    bool is_core_node;  /* the core knows this connection: its close is an event */
+    bool knows_user;    /* `user` is valid */
+    bool is_submitting; /* one of its submits is not answered yet */
     struct endpoint *endpoint;
     uint32_t roles;            /* ACCESS_...; 0 until the first message */
-    uint64_t principal_serial; /* whose key it has proved; 0: none, or not yet */
-    uint32_t uid;              /* on a unix socket; else see peer_uid */
-    uint64_t names_since_us;   /* since when its user's name is wanted; 0: it is not */
-    bool is_looked_up;         /* a thread does that */
-    bool is_parked;            /* nothing is read from it until there is a place */
-    int user_code;             /* errno, where that failed */
-    uint64_t heard_us;         /* its last message, or the last time that it waited for an answer */
+    uint64_t principal_serial; /* the principal whose key it has proved; 0: none yet */
+    uint32_t uid;              /* on a unix socket; otherwise see peer_uid */
+    uint64_t names_since_us;   /* since when it has waited for its user's name; 0: it does not */
+    bool is_looked_up;         /* a thread looks the name up now */
+    bool is_parked;            /* not read from until there is a place */
+    int user_code;             /* errno if the lookup failed */
+    uint64_t heard_us;         /* its last message, or when it last waited for an answer */
     uint32_t waiter_count;
-    uint8_t source[16]; /* of TCP: its address, as IPv6 */
+    uint8_t source[16]; /* on TCP: its address, as IPv6 */
     char user[USER_NAME_BYTES_MAX];
     char name[NODE_NAME_BYTES_MAX]; /* of a node */
-    struct stage_upload *upload;    /* a staged directory that it sends; NULL: none */
+    struct stage_upload *upload;    /* the staged directory that it is sending; NULL: none */
 };
 
 enum waiter_kind {
     WAIT_JOB,       /* for version > after of job_id */
     WAIT_EVENTS,    /* for an event with id > after */
-    WAIT_LOG_RANK,  /* for the rank to be somewhere */
+    WAIT_LOG_RANK,  /* for the rank to be placed on a node */
     WAIT_LOG_NODE,  /* for a node's log_data with forward_id */
     WAIT_INPUT,     /* for a shim's input_state with forward_id; `after`: the client's request_id */
     WAIT_NODE_DATA, /* for a node's node_data with forward_id; `after`: the client's request_id */
@@ -89,7 +89,7 @@ struct start_failure {
     char text[REASON_BYTES_MAX];
 };
 
-/* What the user of a uid was called last. */
+/* The last known name of a uid. */
 struct known_name {
     uint32_t uid;
     char name[USER_NAME_BYTES_MAX];
@@ -100,7 +100,7 @@ struct submitted {
     uint64_t client, job_id;
 };
 
-/* Since the start of the server, for those who watch it. */
+/* Counts since the start of the server, for monitoring. */
 struct server_counts {
     uint64_t submitted, succeeded, failed, cancelled;
 };
@@ -131,8 +131,8 @@ struct server {
     char addresses[8500];
     struct principals principals;
     struct tls_context *tls;                /* NULL: no endpoint uses it */
-    char advertise[KEY_HOST_BYTES_MAX + 8]; /* HOST:PORT of keys */
-    uint64_t refused_since_us;              /* the log's window */
+    char advertise[KEY_HOST_BYTES_MAX + 8]; /* HOST:PORT for keys */
+    uint64_t refused_since_us;              /* start of the log's window */
     uint32_t refused_lines, refused_omitted;
     struct peer *peers[PEERS_MAX];
     uint32_t conns_max; /* CONNS_MAX, or what the descriptor limit allows */
@@ -148,31 +148,32 @@ struct server {
     uint64_t client_idle_us;
     uint32_t lookup_count, known_count, parked_count;
     struct known_name known[NAMES_KNOWN_MAX];
-    uint32_t expired_count;  /* of the sweep that goes on */
-    struct arena arena;      /* of the answer at hand */
-    struct arena spec_arena; /* `spec`, which is spec_job_id's, for the step at hand */
+    uint32_t expired_count;  /* removed by the current sweep */
+    struct arena arena;      /* for the current answer */
+    struct arena spec_arena; /* has `spec` of job spec_job_id, for the current step */
     struct store_spec spec;
     uint64_t spec_job_id;                           /* 0: none */
-    struct msg_pair start_nodes[NODES_PER_JOB_MAX]; /* of the start order that is being sent */
+    struct msg_pair start_nodes[NODES_PER_JOB_MAX]; /* for the start order that is being sent */
     uint32_t start_failure_count;
     struct start_failure start_failures[RDZV_ACTIONS_MAX];
     uint32_t submitted_count;
-    struct submitted submitted[SUBMITTED_MAX]; /* answered once they are */
+    struct submitted submitted[SUBMITTED_MAX]; /* answered once they are durable */
     char stage_dir[4200];                      /* archives of staged working directories */
     bool survives_power;                       /* see store_open */
-    uint64_t stepped_at_us, tick_at_us; /* the last step; the tick that it asked for, 0: none */
-    struct look *looks;                 /* of jobs that may hang: their nodes are asked */
+    uint64_t stepped_at_us, tick_at_us;        /* the last step; the next tick, 0: none */
+    struct look *looks;                        /* jobs that may hang, whose nodes were asked */
     bool is_stepping, is_stopping;
     uint64_t opened_at_us;
     struct server_counts counts;
 };
 
-/* warm.c: whether a spare on that node is to be kept warm for the job whose spec is loaded. */
+/* warm.c: whether a spare on that node should be kept warm for the job whose spec is loaded. */
 bool server_can_warm(const struct server *server, const struct peer *peer);
 
-/* Does not return if this server led and must not act any more. It may find that out late: it was stopped, or a commit took
- * long. So it looks at its clock before each step of the core and before each message. What it would write besides, etcd
- * refuses (rendezvous/store). */
+/* Returns only if this server may act; otherwise the process restarts. A server may notice late
+ * that it lost the lead, because it was stopped or a commit took long. So this is called before
+ * each step of the core and before each message. etcd itself refuses writes of a server that no
+ * longer leads (rendezvous/store). */
 static inline void server_check_lead(const struct server *server)
 {
     if (server->election != NULL && !server->stands_by)
@@ -181,9 +182,10 @@ static inline void server_check_lead(const struct server *server)
 
 /* peer.c */
 struct peer *peer_find(const struct server *server, uint64_t peer_id); /* NULL: gone or closing */
-/* Errors: STATUS_CLOSED, the peer is closing; those of conn_send, which are logged here. */
+/* Errors: STATUS_CLOSED: the peer is closing; those of conn_send. They are logged here. */
 enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err);
-/* The same without a status. A client whose answer cannot be encoded gets error `internal`. */
+/* The same without a status. If the answer to a client cannot be encoded, it gets error
+ * `internal`. */
 void peer_send(struct peer *peer, struct msg *msg);
 void peer_close(struct peer *peer, enum status why, const char *text);
 /* Send msg error. `code` as in msg.h; `hint` may be "". */
@@ -191,35 +193,38 @@ void peer_error(struct peer *peer, const char *code, const char *hint, const cha
     __attribute__((format(printf, 4, 5)));
 bool peer_is_admin(const struct peer *peer);
 struct store_viewer peer_viewer(struct peer *peer); /* borrows from `peer` */
-/* Looks up the name of the peer's account. STATUS_SYSTEM in `err`: not possible now. */
+/* Looks up the name of the peer's account. False: not possible now; `err` says why. */
 bool peer_find_user(const struct peer *peer, struct err *err);
 /* The name of the peer's account, which owns its jobs. */
 const char *peer_user(struct peer *peer);
-/* The uid of that account on this machine, for information; UINT32_MAX: it has none here. */
+/* The uid of that account on this machine, for information; UINT32_MAX: none. */
 uint32_t peer_uid(const struct peer *peer);
 
-/* Each file calls those above it in this list: access, principals, peer, clients, names, stage, answer, waiter, relay, input, look (which gives its answer to apply), apply, expire, keys, request, hello;
+/* Layers: each file calls only those before it in this list: access, principals, peer, clients, names, stage,
+ * answer, waiter, relay, input, look (which passes its answer to apply), apply, expire, keys, request, hello.
  * listen.c calls them all. */
 
 /* standby.c: one of several servers. */
-/* Its first message came to a server that stands by: names the one that leads, and closes. */
+/* A connection's first message came to a standby: answers with the address of the leader, and
+ * closes. */
 void standby_refer(struct peer *peer, const struct msg *hello);
-/* How nodes and clients reach this server and the others: HOST:PORT,... for keys. */
+/* The addresses of this server and the others, for keys: HOST:PORT,... */
 void standby_addresses(const struct server *server, char out[KEY_SERVERS_BYTES_MAX]);
-/* The servers, of which the first leads; of a server that is alone none. Returns how many. */
+/* The servers, the leader first; none if this server is the only one. Returns how many. */
 uint32_t standby_list(const struct server *server, struct election_view *view,
                       struct part_server servers[SERVERS_MAX]);
-/* clients.c: how many there may be, and for how long. */
-/* Whether there is room for this client. False: it was answered so, and is closed. */
+/* clients.c: limits for the number of clients and for how long an idle one stays. */
+/* Whether there is room for this client. False: it was told so, and is closed. */
 bool clients_take(struct peer *peer);
-/* From now on clients that want nothing for so long are closed; 0: none. */
+/* From now on clients that are idle for that long are closed; 0: never. */
 void clients_begin(struct server *server, uint64_t client_idle_us);
 
 /* names.c: the names of local users. */
 void names_open(struct server *server);
-/* Nothing is read from this new connection, which has no key, before its uid and `user` are known. */
+/* Starts the lookup for a new connection without a key. Nothing is read from it until its uid and
+ * `user` are known. */
 void names_find(struct peer *peer);
-/* Sets its uid, as the kernel says it. */
+/* Sets its uid as the kernel reports it. */
 void names_uid(struct peer *peer);
 void names_stop(struct server *server);
 
@@ -227,32 +232,32 @@ void names_stop(struct server *server);
 enum status stage_open(struct server *server, const char *state_dir, struct err *err);
 void stage_put(struct peer *peer, const struct msg_stage_put *put);
 void stage_get(struct peer *peer, const struct msg_stage_get *get);
-/* What this connection has sent of one is dropped. */
+/* Drops the unfinished upload of this connection. */
 void stage_drop(struct peer *peer);
-/* Is it a working directory that a job can have? False: it was answered so. */
+/* Whether a job can have this working directory. False: the reason was answered. */
 bool stage_check_cwd(struct peer *peer, const char *cwd);
 
-/* answer.c: what is known about jobs, nodes and events, as answers. */
+/* answer.c: answers about jobs, nodes and events. */
 bool job_is_active(const struct server *server, uint64_t job_id);
-/* With a page of its ranks, from that one on. */
+/* Includes one page of its ranks, from first_rank on. */
 void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank);
-/* The failures of a job that are kept, and the ranks of one generation that failed. */
+/* The stored failures of a job, and the failed ranks of one generation. */
 void answer_why(struct peer *peer, uint64_t job_id, uint32_t generation);
-/* A page of the list of nodes, with their closed slots: those behind that name. */
+/* A page of the list of nodes, with their closed slots: the nodes after that name. */
 void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t limit);
 /* One node that the core knows, with all its slots. */
 void answer_node(struct peer *peer, const char *name);
 /* Answer if there are events for it; with `now`, even if there are none. True: it was answered. */
 void answer_server(struct peer *peer, uint64_t request_id);
 bool answer_events(struct peer *peer, uint64_t job_id, uint64_t after_id, uint32_t limit, bool now);
-/* To a node_read that gets no answer, for this reason. */
+/* Tells the client why its node_read gets no answer. */
 void answer_question_problem(struct peer *peer, uint64_t request_id, const char *problem);
 
-/* To an input that was not given to its rank, for this reason; it may be sent again. */
+/* Tells the client why its input did not reach the rank. The client may send it again. */
 void answer_input_problem(struct peer *peer, uint64_t request_id, const char *problem);
 
-/* waiter.c: requests that wait, and logs. */
-/* Where that rank runs in that generation, which is the current one. False: nowhere. */
+/* waiter.c: requests that wait, and reading of logs. */
+/* Finds the node on which that rank of the current generation runs. False: on none. */
 bool wait_rank_node(const struct server *server, uint64_t job_id, uint32_t generation,
                     uint32_t rank, char node[NODE_NAME_BYTES_MAX]);
 bool wait_add(struct peer *peer, const struct waiter *waiter,
@@ -262,53 +267,57 @@ void wait_events_changed(struct server *server);
 void wait_peer_gone(struct server *server, const struct peer *peer);
 void log_request(struct peer *peer, const struct msg_log_read *request);
 void log_answer(struct peer *node, const struct msg_log_data *data);
-/* The waiter of `kind` whose question went to this node under that id. False: there is none. */
+/* Takes the waiter of `kind` whose question was forwarded to this node under that id. False: there
+ * is none. */
 bool wait_take_forwarded(const struct peer *node, enum waiter_kind kind, uint64_t forward_id,
                          struct waiter *waiter);
 
-/* relay.c: questions to nodes. */
+/* relay.c: questions of clients to nodes. */
 void relay_request(struct peer *peer, const struct msg_node_read *request);
 void relay_answer(struct peer *node, const struct msg_node_data *data);
 
-/* input.c: what ranks read. */
+/* input.c: input for ranks. */
 void input_request(struct peer *peer, const struct msg_input *request);
 void input_answer(struct peer *node, const struct msg_input_state *state);
 
-/* look.c: do the ranks of a job idle, and where do they stand? `done` gets the answer as an event. */
+/* look.c: asks the nodes of a job whether its ranks are idle and where they are. `done` gets the
+ * answer as an event. */
 typedef void (*look_done)(struct server *server, struct rdzv_event *event);
 void look_begin(struct server *server, const struct rdzv_action *action, look_done done);
 void look_answer(const struct peer *node, const struct msg_looked *looked);
 void look_stop(struct server *server);
 
-/* apply.c: one event through the core, its actions carried out. The times are set here. */
+/* apply.c: passes one event to the core and carries out the actions. Sets the event's times. */
 void server_step(struct server *server, struct rdzv_event *event);
-/* Commit what waits: submits, which are answered then, and events, for those who follow them. */
+/* Commits pending writes: submits, which are then answered, and events, which are then sent to
+ * those who follow them. */
 void server_flush(struct server *server);
 
-/* Commit soon, with what else comes meanwhile. */
+/* Commits soon, together with whatever else comes until then. */
 void server_flush_soon(struct server *server);
 
 /* keys.c: keys and the principals that have them. */
-/* Reads them from the store. Before endpoints are opened. Errors: STATUS_LIBRARY, STATUS_MEMORY. */
+/* Reads the keys from the store. Call before endpoints are opened. Errors: STATUS_LIBRARY,
+ * STATUS_MEMORY. */
 enum status keys_open(struct server *server, struct err *err);
 void keys_close(struct server *server);
-/* Opens an endpoint that uses TLS, or says in the log what it waits for. Errors: listener_start's. */
+/* Opens an endpoint that uses TLS, or logs what it waits for. Errors: listener_start's. */
 enum status keys_start_endpoint(struct server *server, struct endpoint *endpoint, struct err *err);
-/* The principal whose key the peer has proved now has one connection more. NULL: it is gone. The
- * pointer is valid until the next principal is added or removed. */
+/* Counts a connection for the principal whose key the peer has proved. NULL: the principal was
+ * removed. The pointer is valid until the next principal is added or removed. */
 const struct principal *keys_take_peer(struct peer *peer);
 void keys_peer_gone(struct peer *peer);
 void keys_request(struct peer *peer, const struct msg *msg);
 
-/* expire.c: removes jobs that ended `keep_jobs_us` ago or before, from now on; 0: none. */
+/* expire.c: from now on removes jobs that ended at least `keep_jobs_us` ago; 0: never. */
 void expire_begin(struct server *server, uint64_t keep_jobs_us);
 
 /* request.c: the requests of clients. */
 void client_request(struct peer *peer, const struct msg *msg);
 
-/* hello.c: who a connection is, and whether it may send this message. False: it was answered. */
+/* hello.c: whether this connection may send this message. False: it was told so. */
 bool peer_may_send(struct peer *peer, const struct msg *msg);
-/* Its first message, which it may send. */
+/* Handles a connection's first message. */
 void peer_hello(struct peer *peer, const struct msg *msg);
 
 #endif

@@ -1,8 +1,7 @@
-/* Keys: the table in memory, its rows in the store, and the endpoints that wait for the first one.
- *
- * A key is made, rotated and removed by an admin. A removed one ends its connections at once; an old
- * secret that has run out only refuses new handshakes. The store is written before the answer
- * leaves, so a key that was shown is never lost. */
+/* Keys: the table in memory, its rows in the store, and endpoints that wait for the first key. An
+ * admin makes, rotates and removes keys. Removing one ends its connections at once; an expired old
+ * secret only refuses new handshakes. The store is written before the answer leaves, so a key that
+ * was shown is never lost. */
 #include <assert.h>
 #include <openssl/crypto.h>
 #include <stdarg.h>
@@ -12,9 +11,9 @@
 #include "common/log.h"
 #include "rendezvous/server/internal.h"
 
-#define EXPIRE_CHECK_MAX_MS 3600000 /* the wall clock may be set meanwhile */
+#define EXPIRE_CHECK_MAX_MS 3600000 /* the wall clock may be set */
 
-/* An event for people; the caller commits. */
+/* Logs an event for people; the caller commits. */
 static void note(struct server *server, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static void note(struct server *server, const char *format, ...)
@@ -99,7 +98,7 @@ enum status keys_open(struct server *server, struct err *err)
 
 void server_keys_begin(struct server *server)
 {
-    assert(server->stands_by); /* no peer of it holds a principal */
+    assert(server->stands_by); /* on a standby no peer has a principal */
     principals_free(&server->principals);
 }
 
@@ -146,7 +145,8 @@ enum status keys_start_endpoint(struct server *server, struct endpoint *endpoint
     return status;
 }
 
-/* True: there is an endpoint on which a key can be used, open from now on. */
+/* Opens the endpoints that waited for a key. True: there is an endpoint on which a key can be
+ * used. */
 static bool open_network(struct peer *peer)
 {
     struct server *server = peer->server;
@@ -216,7 +216,8 @@ void keys_peer_gone(struct peer *peer)
         found->connection_count--;
 }
 
-/* Also one that has proved the key and said no hello yet. */
+/* Closes the principal's connections, including those that have proved the key but not said hello
+ * yet. */
 static void cut_connections(struct server *server, const char *name, uint64_t serial)
 {
     char proved[NODE_NAME_BYTES_MAX];
@@ -300,7 +301,7 @@ static void on_add(struct peer *peer, const struct msg_principal_add *request)
     answer_key(peer, &found->stored);
 }
 
-/* NULL: there is none of that kind, and that was answered. */
+/* The principal of that name and kind. NULL: there is none, and that was answered. */
 static struct principal *find(struct peer *peer, const char *name, bool is_node)
 {
     struct principal *found = principals_find(&peer->server->principals, name);

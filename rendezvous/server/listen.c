@@ -33,8 +33,8 @@ static void accept_waiting(struct server *server)
     }
 }
 
-/* A line about a connection that was refused, or that sent what is no message. Anyone on the network
- * can cause them, so few are written. */
+/* Logs a connection that was refused or sent something that is no message. Anyone on the network
+ * can cause such lines, so their number is limited. */
 static void log_refused(struct server *server, const char *who, const char *text)
 {
     uint64_t now_us = clock_boot_us();
@@ -55,7 +55,7 @@ static void log_refused(struct server *server, const char *who, const char *text
     log_line(LOG_WARNING, LOG_ABOUT_NONE, "connection from %s was refused: %s", who, text);
 }
 
-/* It has said hello, or is gone. */
+/* The connection has said hello or is gone. */
 static void drop_unknown(struct peer *peer)
 {
     struct endpoint *endpoint = peer->endpoint;
@@ -151,7 +151,7 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
 
 static const struct conn_handlers handlers = {.on_message = on_message, .on_closed = on_closed};
 
-/* NULL: there is no place. Above conns_max there are a few, for those that are told so. */
+/* NULL: there is no place. A few connections above conns_max are accepted, only to be told so. */
 static struct peer *peer_new(struct endpoint *endpoint)
 {
     struct server *server = endpoint->server;
@@ -187,7 +187,7 @@ static void find_source(struct peer *peer)
     }
 }
 
-/* As many of that address as may be have said no hello yet. */
+/* Whether too many connections from that address have not said hello yet. */
 static bool is_crowded(const struct peer *peer)
 {
     const struct endpoint *endpoint = peer->endpoint;
@@ -198,7 +198,8 @@ static bool is_crowded(const struct peer *peer)
     return count >= PEERS_PER_SOURCE_MAX;
 }
 
-/* What a TCP connection gets: keepalive; on the network also TLS, and a limit for its address. */
+/* Sets up a TCP connection: keepalive; for network addresses also TLS and the limit for each
+ * address. */
 static void admit_tcp(struct peer *peer)
 {
     uv_os_fd_t fd;
@@ -217,8 +218,9 @@ static void admit_tcp(struct peer *peer)
     }
 }
 
-/* Whether a connection of the unix socket may say hello now. One user has half of the places, and all
- * users but root and ours three quarters, so that neither can lock those out. */
+/* Whether a connection of the unix socket may say hello now. One user may have half of the places;
+ * all users other than root and the server's own, three quarters. So they cannot lock those two
+ * out. */
 static bool has_place(const struct peer *peer)
 {
     const struct endpoint *endpoint = peer->endpoint;
@@ -239,7 +241,8 @@ static void give_place(struct peer *peer)
         names_find(peer);
 }
 
-/* It waits here, not in the kernel's backlog, where those of other users would wait behind it. */
+/* The connection waits here and not in the kernel's backlog, where those of other users would have
+ * to wait behind it. */
 static void park(struct peer *peer)
 {
     const struct server *server = peer->server;
@@ -266,7 +269,7 @@ static void unpark(struct peer *peer)
     peer->is_parked = false;
 }
 
-/* Places are free: the connections that have waited longest get them. */
+/* Places have become free: admits the connections that have waited longest. */
 static void admit_parked(struct server *server)
 {
     struct peer *next;
@@ -287,8 +290,8 @@ static void admit_parked(struct server *server)
     } while (!server->is_stopping);
 }
 
-/* On the network: while too many connections have sent no hello, further ones stay in the kernel's
- * backlog. So a burst of clients is served in turn, and a silent one makes room within
+/* On the network, while too many connections have sent no hello, further ones stay in the kernel's
+ * backlog. So a burst of clients is served in turn, and a silent connection frees its place within
  * HELLO_TIMEOUT_US. */
 static void on_connection(struct listener *listener)
 {
@@ -313,7 +316,7 @@ static void on_connection(struct listener *listener)
         admit_tcp(peer);
     if (peer->is_closing)
         return;
-    if (server->peer_count > server->conns_max && endpoint->uses_tls) { /* it could not read why */
+    if (server->peer_count > server->conns_max && endpoint->uses_tls) { /* it cannot read why */
         peer->kind = PEER_REFUSED;
         peer->is_closing = true;
         conn_abort(&peer->conn, STATUS_BUSY, "too many connections");
@@ -353,8 +356,7 @@ static enum status listen_on(struct server *server, const char *address, int mod
     return keys_start_endpoint(server, endpoint, err);
 }
 
-/* The core's tables have their largest size. They are mapped, so pages that are never touched take no
- * memory. */
+/* Maps the core's tables at their largest size. Pages that are never touched take no memory. */
 static enum status core_open(struct server *server, const struct server_options *options,
                              struct err *err)
 {
@@ -388,7 +390,7 @@ static enum status core_open(struct server *server, const struct server_options 
     return STATUS_OK;
 }
 
-/* More than DRAINS_MAX are read, so that the core names those that it cannot take. */
+/* Reads more than DRAINS_MAX, so that the core names those that it cannot take. */
 static enum status restore_drains(struct server *server, struct err *err)
 {
     struct rdzv_drain *drains = calloc(2 * DRAINS_MAX, sizeof *drains);
@@ -421,12 +423,11 @@ static void restore_job(struct server *server, uint64_t job_id)
     event.record = &record;
     if (record.after_job != 0 && after_list_read(&record, &event.after))
         store_find_failed(server->store, &event.after);
-    server_step(server, &event); /* answers nobody, so the arena stays as it is */
+    server_step(server, &event); /* it answers nobody, so the arena stays as it is */
     arena_reset(&server->arena);
 }
 
-/* Every job that has not ended goes back into the core, by rising id. One that the core cannot take
- * ends as failed. */
+/* By ascending id. A job that the core cannot take ends as failed. */
 static void restore_jobs(struct server *server)
 {
     struct rdzv_event event = {.type = RDZV_EVENT_RESTORED};
@@ -473,7 +474,6 @@ static enum status advertise(struct server *server, const char *wanted, struct e
     return status;
 }
 
-/* The store, and in the core what it has. */
 static enum status restore(struct server *server, const struct server_options *options,
                            struct err *err)
 {

@@ -1,6 +1,7 @@
-/* A job may hang: the core wants to know whether its ranks idle and where they stand (RDZV_LOOK). Every
- * node of the job is asked at once; when all have answered, or after LOOK_ANSWER_US, the core gets what
- * has come (RDZV_EVENT_LOOKED). A node that does not answer holds up nobody else. */
+/* A job may hang, and the core wants to know whether its ranks are idle and where they are
+ * (RDZV_LOOK). All nodes of the job are asked at once. When all have answered, or after
+ * LOOK_ANSWER_US, the core gets what has come (RDZV_EVENT_LOOKED). A node that does not answer
+ * delays no other. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,16 +10,16 @@
 #include "rendezvous/server/stacks_text.h"
 
 #define LOOK_ANSWER_US 10000000u
-#define LOOK_STACKS_MAX 1024u /* of more ranks the state alone is kept */
+#define LOOK_STACKS_MAX 1024u /* with more ranks only their states are kept */
 
 struct look {
     struct look *next;
     struct server *server;
     look_done done;
-    uint64_t job_id, first_id; /* part i has been asked under first_id + i */
+    uint64_t job_id, first_id; /* part i was asked under first_id + i */
     uint32_t generation, part_count, asked_count, answered_count, world;
     bool is_deaf, is_busy, with_stacks;
-    uint64_t *peers;              /* [part_count]: who was asked; 0: nobody, or it has answered */
+    uint64_t *peers;              /* [part_count]: the node asked; 0: none, or it has answered */
     struct part_rank_look *looks; /* [world] */
     uint32_t look_count;
     struct arena arena; /* of their texts */
@@ -75,7 +76,7 @@ static void on_timer(uv_timer_t *timer)
     finish(timer->data);
 }
 
-/* Of a rank that this part has. */
+/* Takes the answer about one rank of this part. */
 static void take_rank(struct look *look, const struct part_rank_look *from)
 {
     struct part_rank_look *rank = &look->looks[look->look_count];
@@ -133,7 +134,7 @@ static void ask_nodes(struct look *look, const struct rdzv_record *record)
     }
 }
 
-/* Without memory nothing happens: the core waits for the answer no longer than it has to. */
+/* If memory is short nothing happens: the core stops waiting for the answer by itself. */
 void look_begin(struct server *server, const struct rdzv_action *action, look_done done)
 {
     const struct rdzv_record *record = rdzv_job_record(server->core, action->job_id);

@@ -1,6 +1,6 @@
-/* The names of local users. A user database may be on the network (LDAP, NIS) and hang, so threads look
- * names up, and nothing is read from a connection before the name of its user is known. A name that takes
- * long is taken from the last time that it was known, so that those who were here before are let in. */
+/* Looks up the names of local users. A user database may be on the network (LDAP, NIS) and may
+ * hang. So threads look names up, and a connection is not read before the name of its user is
+ * known. If a lookup takes long, the last known name is used, so that known users are let in. */
 #include <assert.h>
 #include <errno.h>
 #include <pwd.h>
@@ -16,7 +16,7 @@
 #define LOOK_MS 250u
 #define LATE_END_MS 1000u
 
-/* In a thread of the pool, which may outlive its connection. */
+/* Used by a thread of the pool. May outlive its connection. */
 struct lookup {
     uv_work_t work;
     struct server *server;
@@ -26,8 +26,9 @@ struct lookup {
     char name[USER_NAME_BYTES_MAX];
 };
 
-/* "Not found" has many numbers, getpwuid_r(3). With any other one (no descriptor left, say) nobody knows
- * who it is: taken for "uid0", root's job would run nowhere. */
+/* "Not found" has many error numbers (getpwuid_r(3)). With any other error (no free descriptor, for
+ * example) the user is unknown. Using "uid0" instead would give root's jobs a user that exists
+ * nowhere. */
 static int find_name(uid_t uid, char name[USER_NAME_BYTES_MAX])
 {
     struct passwd entry, *found = NULL;
@@ -59,7 +60,7 @@ static struct known_name *find_known(struct server *server, uid_t uid)
     return NULL;
 }
 
-/* Of more users than that the ones are kept that came first. */
+/* If there are more users than the table holds, the first ones are kept. */
 static void keep(struct server *server, uid_t uid, const char *name)
 {
     struct known_name *known = find_known(server, uid);
@@ -84,7 +85,7 @@ static void go_on(struct peer *peer, const char *name, int code)
 
 static void on_worked(uv_work_t *work, int status);
 
-/* Where no thread is free the connection waits; its name may be known from before. */
+/* Starts a lookup. If no thread is free, the connection waits, unless its name is already known. */
 static void look_up(struct peer *peer)
 {
     struct server *server = peer->server;
@@ -102,7 +103,7 @@ static void look_up(struct peer *peer)
     (void)uv_queue_work(server->loop, &lookup->work, on_work, on_worked);
 }
 
-/* The one that has waited longest. */
+/* Starts the lookup for the connection that has waited longest. */
 static void look_up_next(struct server *server)
 {
     struct peer *next = NULL;
@@ -135,7 +136,7 @@ static void on_worked(uv_work_t *work, int status)
     look_up_next(server);
 }
 
-/* Those that have waited for too long. */
+/* Lets in connections that have waited too long, by the last known name. */
 static void on_timer(uv_timer_t *timer)
 {
     struct server *server = timer->data;
@@ -162,7 +163,7 @@ void names_uid(struct peer *peer)
     uid_t uid;
     pid_t pid;
 
-    peer->uid = geteuid(); /* on loopback TCP the kernel does not say more */
+    peer->uid = geteuid(); /* on loopback TCP the kernel does not tell the user */
     if (conn_peer(&peer->conn, &uid, &pid, NULL) == STATUS_OK)
         peer->uid = uid;
 }
@@ -185,7 +186,7 @@ static void on_late_end(uv_timer_t *timer)
     _exit(EXIT_SUCCESS);
 }
 
-/* A thread that hangs would keep the process for ever. Everything is stored by then. */
+/* A lookup that hangs would keep the process for ever, so a timer ends it. Everything is stored by then. */
 void names_stop(struct server *server)
 {
     if (server->lookup_count > 0)

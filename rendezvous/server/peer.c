@@ -23,8 +23,9 @@ void peer_close(struct peer *peer, enum status why, const char *text)
     conn_close(&peer->conn, why, text);
 }
 
-/* A client waits for an answer to each request. One that cannot be encoded (a stored row is damaged,
- * a list is too long) becomes an error; an error that cannot be encoded is only logged. */
+/* A client waits for an answer to each request. If it cannot be encoded (a stored row is damaged, a
+ * list is too long), an error is sent instead. If that cannot be encoded either, it is only
+ * logged. */
 static void answer_unsent(struct peer *peer, const struct msg *msg, const struct err *err)
 {
     char text[sizeof err->text];

@@ -14,7 +14,7 @@ void principals_free(struct principals *principals)
     *principals = (struct principals){0};
 }
 
-/* The first whose name is not below (with `above`: that is above) this one. */
+/* The first whose name is at least this one, or with `above` greater than it. */
 static uint32_t lower_bound(const struct principals *principals, const char *name, bool above)
 {
     uint32_t low = 0, high = principals->count;
@@ -45,7 +45,7 @@ uint32_t principals_after(const struct principals *principals, const char *name)
     return lower_bound(principals, name, true);
 }
 
-/* Twice the room. Not realloc, which would leave secrets behind in freed memory. */
+/* Doubles the table. Not with realloc, which could leave secrets in freed memory. */
 static enum status grow(struct principals *principals, struct err *err)
 {
     uint32_t capacity = principals->capacity == 0 ? 16 : 2 * principals->capacity;
@@ -131,7 +131,7 @@ static bool is_valid(const struct store_secret *secret, int64_t now_ms)
     return secret->until_ms == 0 || now_ms < secret->until_ms;
 }
 
-/* A list of `count` secrets. */
+/* Sets the number of secrets and erases the others. */
 static void keep_secrets(struct principal *principal, uint32_t count)
 {
     for (uint32_t i = count; i < SECRETS_PER_PRINCIPAL_MAX; i++)
@@ -160,7 +160,7 @@ enum status principal_rotate(struct principal *principal, int64_t until_ms, int6
     return status;
 }
 
-/* Only the last of the list can end: the first is the newest. */
+/* Only the last secret of the list can expire; the first is the newest. */
 bool principal_expire(struct principal *principal, int64_t now_ms)
 {
     const struct store_principal *stored = &principal->stored;

@@ -1,7 +1,7 @@
-/* node_read: a client's question to a node, which the server passes on as node_ask under an id of its
- * own, with what it knows: whose rights count, the job's command, where other nodes are. The node's
- * node_data goes back under the client's id. Anybody may ask about any node; about a job, who may see
- * it. */
+/* node_read: a client's question to a node. The server forwards it as node_ask under an id of its
+ * own and adds what it knows: whose rights count, the job's command, where other nodes are. The
+ * node's node_data goes back under the client's id. Anybody may ask about any node; about a job
+ * only those who may see it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 #define RELAY_ANSWER_US 60000000u
 
-/* The command of the job that the question is about, and its user. False: it was answered. */
+/* Adds the command and user of the job that the question is about. False: an error was answered. */
 static bool add_job(struct peer *peer, const char *job, struct msg_node_ask *ask)
 {
     struct server *server = peer->server;
@@ -41,7 +41,7 @@ static bool add_job(struct peer *peer, const char *job, struct msg_node_ask *ask
     return true;
 }
 
-/* Where the other nodes are. False: no memory. */
+/* Adds the addresses of the other nodes. False: no memory. */
 static bool add_peers(struct server *server, const struct msg_text_list *names,
                       struct msg_pair_list *peers)
 {
@@ -134,7 +134,7 @@ void relay_answer(struct peer *node, const struct msg_node_data *data)
     struct peer *peer;
 
     if (!wait_take_forwarded(node, WAIT_NODE_DATA, data->request_id, &waiter))
-        return; /* too late: the client was told so */
+        return; /* too late: the client has been told that there is no answer */
     peer = peer_find(node->server, waiter.peer_id);
     msg.node_data.request_id = waiter.after;
     msg.node_data.server_ms = clock_wall_ms();

@@ -8,7 +8,7 @@
 #include "common/log.h"
 #include "rendezvous/server/internal.h"
 
-/* 0: not found, and that was answered. Jobs of other users are not found either. */
+/* 0: not found, which was answered. Jobs of other users count as not found. */
 static uint64_t find_job(struct peer *peer, const char *text)
 {
     uint64_t job_id = store_find_job(peer->server->store, text, peer_viewer(peer));
@@ -22,7 +22,8 @@ static uint64_t find_job(struct peer *peer, const char *text)
     return 0;
 }
 
-/* A job of --after; of an array by its number: all its jobs. False: there is none, and that was answered. */
+/* Finds what one item of --after names: a job, or all jobs of an array. False: not found, which was
+ * answered. */
 static bool find_after(struct peer *peer, const struct after_spec_item *wanted,
                        struct rdzv_after_item *item)
 {
@@ -42,7 +43,8 @@ static bool find_after(struct peer *peer, const struct after_spec_item *wanted,
     return true;
 }
 
-/* Of a job that is named twice, both are asked for: its success, unless its end is enough for both. */
+/* Adds an item. If a job is named twice, both conditions must hold: its success is required, unless
+ * both items accept any end. */
 static void add_after(struct rdzv_after *after, const struct rdzv_after_item *item)
 {
     for (uint32_t i = 0; i < after->count; i++)
@@ -53,7 +55,7 @@ static void add_after(struct rdzv_after *after, const struct rdzv_after_item *it
     after->items[after->count++] = *item;
 }
 
-/* False: that was answered. */
+/* False: an error was answered. */
 static bool find_all_after(struct peer *peer, const struct msg_submit *submit,
                            struct rdzv_after *after)
 {
@@ -85,8 +87,8 @@ static bool was_refused(const struct server *server)
     return false;
 }
 
-/* One step for each job of an array, and one transaction for all of them: the core does nothing else
- * before the last. */
+/* Steps the core once for each job of an array, in one transaction. The core does nothing else
+ * before the last job. */
 static void submit_all(struct peer *peer, struct rdzv_event *event)
 {
     static struct array_spec array;
@@ -119,7 +121,7 @@ static void on_submit(struct peer *peer, const struct msg *msg)
     event.is_admin = peer_is_admin(peer);
     if (store_find_request(server->store, msg->submit.request_id, event.user,
                            &answer.submitted.job_id)) {
-        server_flush(server); /* it may have come in this turn */
+        server_flush(server); /* the first request may have come in this turn */
         peer_send(peer, &answer);
         return;
     }
@@ -243,7 +245,7 @@ static void on_cancel(struct peer *peer, const struct msg *msg)
     if (job_is_active(peer->server, event.job_id))
         server_step(peer->server, &event);
     else
-        answer_job(peer, event.job_id, 0); /* it has ended: as it is */
+        answer_job(peer, event.job_id, 0); /* it has ended: answers its final state */
 }
 
 static void on_node_list(struct peer *peer, const struct msg_node_list *request)
@@ -269,7 +271,7 @@ static void on_event_list(struct peer *peer, const struct msg_event_list *reques
 {
     char number[24];
 
-    server_flush(peer->server); /* an event that is shown must be durable */
+    server_flush(peer->server); /* an event must be durable before it is shown */
     (void)snprintf(number, sizeof number, "%llu", (unsigned long long)request->job_id);
     if (request->job_id != 0 && find_job(peer, number) == 0)
         return;
@@ -284,14 +286,15 @@ static void on_event_list(struct peer *peer, const struct msg_event_list *reques
                        request->wait_us);
 }
 
-/* What adds to the state. What ends jobs, or shows them, goes on with a full disk. */
+/* Requests that add to the state are refused while the disk is nearly full; those that end or show
+ * jobs are not. */
 static bool needs_room(enum msg_type type)
 {
     return type == MSG_TYPE_SUBMIT || type == MSG_TYPE_STAGE_PUT ||
            type == MSG_TYPE_PRINCIPAL_ADD || type == MSG_TYPE_PRINCIPAL_ROTATE;
 }
 
-/* Jobs are shown, and answers leave in the order of the requests, once submits are durable. Only
+/* Submits are made durable before jobs are shown, and answers leave in the order of requests. Only
  * submits of different clients share a transaction. */
 void client_request(struct peer *peer, const struct msg *msg)
 {

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #define RANKS_BYTES 80u
-#define LAST_LINE_BYTES 80u /* room that is kept for the last line */
+#define LAST_LINE_BYTES 80u /* reserved for the last line */
 
-/* Equal stacks lie together, in each by rising rank. */
+/* Sorts equal stacks together, and within them by rank. */
 static int by_stack(const void *a, const void *b)
 {
     const struct part_rank_look *left = a, *right = b;
@@ -48,7 +48,7 @@ static void write_ranks(const struct part_rank_look *looks, uint32_t count, char
     }
 }
 
-/* False: it does not fit. */
+/* False: the group does not fit. */
 static bool add_group(const struct part_rank_look *looks, uint32_t count, size_t *used,
                       char text[STACKS_BYTES_MAX])
 {
@@ -81,7 +81,7 @@ void stacks_text(struct part_rank_look *looks, uint32_t count, uint32_t missing,
     text[0] = '\0';
     if (count > 0)
         qsort(looks, count, sizeof *looks, by_stack);
-    while (left > 0) { /* groups by their size */
+    while (left > 0) { /* smallest group first */
         uint32_t next = UINT32_MAX;
         bool fits = true;
 

@@ -1,12 +1,13 @@
-/* Where the ranks of a hung generation stand, as one text for people: ranks with the same stack together,
- * the fewest first, since those that stand elsewhere are the cause. Pure. */
+/* Describes where the ranks of a hung generation are, as one text for people. Ranks with the same
+ * stack are grouped. The smallest group comes first, since the ranks that are elsewhere are usually
+ * the cause. Pure. */
 #ifndef RENDEZVOUS_SERVER_STACKS_TEXT_H
 #define RENDEZVOUS_SERVER_STACKS_TEXT_H
 
 #include "common/msg.h"
 
-/* `looks` is sorted for it. `missing`: ranks of which nothing came. What does not fit is left out, and a
- * last line says so. */
+/* Sorts `looks`. `missing`: how many ranks sent nothing. If not everything fits, a last line says
+ * how much is left out. */
 void stacks_text(struct part_rank_look *looks, uint32_t count, uint32_t missing,
                  char text[STACKS_BYTES_MAX]);
 

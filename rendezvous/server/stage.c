@@ -1,9 +1,8 @@
-/* The archives of staged working directories (common/stage.h): files STATE_DIR/stage/HASH.tar.
- *
- * A client sends one piece by piece over one connection, into a file of its own, HASH-PEER.part. It
- * becomes HASH.tar once all bytes are there, have that hash and are on the disk. Nodes read it piece
- * by piece. One that no active job names is removed a day after its last use, when the next upload
- * begins. */
+/* The archives of staged working directories (common/stage.h): files STATE_DIR/stage/HASH.tar. A
+ * client sends an archive in pieces over one connection, into a file of its own, HASH-PEER.part.
+ * The file becomes HASH.tar once all bytes are there, have that hash and are on the disk. Nodes
+ * read it in pieces. An archive that no active job names is removed a day after its last use, when
+ * the next upload begins. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -22,7 +21,7 @@
 #define TOTAL_BYTES_MAX (8ull << 30) /* of all archives; further uploads are refused */
 #define SUFFIX ".tar"
 
-/* One upload. It belongs to its connection until all bytes are there. */
+/* One upload. It belongs to its connection until it is complete. */
 struct stage_upload {
     struct server *server;
     uint64_t peer_id;
@@ -39,7 +38,7 @@ static void archive_path(const struct server *server, const char *hash, char pat
     (void)snprintf(path, 4200, "%.4000s/%s" SUFFIX, server->stage_dir, hash);
 }
 
-/* True: it is there. It counts as used now. */
+/* True: the archive exists. This counts as a use. */
 static bool touch(const struct server *server, const char *hash)
 {
     char path[4200];
@@ -61,14 +60,14 @@ enum status stage_open(struct server *server, const char *state_dir, struct err 
     if (dir == NULL)
         return err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", server->stage_dir,
                        strerror(errno));
-    while ((entry = readdir(dir)) != NULL) /* of uploads that an earlier server did not finish */
+    while ((entry = readdir(dir)) != NULL) /* an earlier server's unfinished uploads */
         if (strstr(entry->d_name, ".part") != NULL)
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
     (void)closedir(dir);
     return STATUS_OK;
 }
 
-/* Removes what nobody needs; the bytes of what is left. */
+/* Removes archives that nobody needs. Returns the bytes of the others. */
 static uint64_t collect(struct server *server)
 {
     const int64_t oldest_ms = clock_wall_ms() - KEEP_MS;
@@ -190,7 +189,7 @@ static void on_synced(uv_fs_t *request)
     publish(upload, code);
 }
 
-/* All bytes are there. The wait for the disk is not the loop's. */
+/* All bytes have come. Syncing is done by a thread, so that the loop does not wait. */
 static void finish(struct peer *peer)
 {
     struct stage_upload *upload = peer->upload;

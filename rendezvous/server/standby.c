@@ -1,4 +1,4 @@
-/* One of several servers on one etcd: what a standby answers, and who the others are. */
+/* One of several servers on one etcd: what a standby answers, and the list of servers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "common/msg_version.h"
 #include "rendezvous/server/internal.h"
 
-/* Of version 1: it takes any error as "try again". */
+/* Refuses a peer of protocol version 1, which takes any error as "try again". */
 static void refuse_earlier(struct peer *peer, const char *leader)
 {
     peer_error(peer, "full", leader[0] != '\0' ? "name that server" : "try again",

@@ -11,7 +11,7 @@
 #define PATIENCE_US 15000000u
 #define LEASE_S 60u
 #define RENEW_US 10000000u
-#define QUOTA_BYTES (UINT64_C(2) << 30) /* no new work is taken here, so nothing depends on it */
+#define QUOTA_BYTES (UINT64_C(2) << 30) /* nothing depends on it: no new work is accepted here */
 
 struct transfer {
     const struct transfer_options *options;
@@ -19,13 +19,13 @@ struct transfer {
     struct etcd_client *client;
     int64_t lease;
     uint64_t renewed_at_us;
-    struct store *store; /* open where this process alone may use it */
+    struct store *store; /* a store that only this process uses */
     struct backup_facts facts;
 };
 
-/* -- alone on etcd: as the server that leads -- */
+/* -- on etcd: holds the lead, so that no server runs -- */
 
-/* Before each request. Where the lease cannot be renewed, it is what is left of it. */
+/* Called before each request. If the lease cannot be renewed, returns what is left of it. */
 static uint64_t until_us(void *context)
 {
     struct transfer *transfer = context;
@@ -39,7 +39,7 @@ static uint64_t until_us(void *context)
     return transfer->renewed_at_us + LEASE_S * UINT64_C(1000000);
 }
 
-/* Its value, for who reads it: nobody answers at that address. */
+/* The value of the leader key, for people: nobody answers at that address. */
 static const char holder[] = "none\nddpctl backup or restore";
 
 static enum status claim(struct transfer *transfer, int64_t *revision, struct err *err)
@@ -64,7 +64,7 @@ static enum status claim(struct transfer *transfer, int64_t *revision, struct er
     if (status == STATUS_OK && answer.is_met)
         *revision = answer.revision;
     else if (status == STATUS_OK && answer.row_count == 1 &&
-             answer.rows[0].lease == transfer->lease) /* by a copy whose answer was lost */
+             answer.rows[0].lease == transfer->lease) /* an earlier copy of the request made it */
         *revision = answer.rows[0].created;
     else if (status == STATUS_OK)
         status = err_set(err, STATUS_BUSY, 0,
@@ -90,7 +90,7 @@ static enum status open_alone(struct transfer *transfer, struct err *err)
     return status == STATUS_OK ? store_open_etcd(&transfer->store, &lead, err) : status;
 }
 
-/* -- what is asked -- */
+/* -- backup and restore -- */
 
 static enum status back_up(struct transfer *transfer, struct err *err)
 {

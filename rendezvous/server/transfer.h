@@ -1,5 +1,6 @@
-/* `rendezvous --backup FILE` and `--restore FILE`, which `ddpctl backup` and `ddpctl restore` run: a state to a file and
- * back (rendezvous/store/backup.h). No server runs in this process. */
+/* `rendezvous --backup FILE` and `--restore FILE`, which `ddpctl backup` and `ddpctl restore` run:
+ * writes a state to a file or reads it back (rendezvous/store/backup.h). No server runs in this
+ * process. */
 #ifndef RENDEZVOUS_SERVER_TRANSFER_H
 #define RENDEZVOUS_SERVER_TRANSFER_H
 
@@ -10,12 +11,12 @@
 
 struct transfer_options {
     const char *path;         /* the file */
-    bool is_restore, is_move; /* is_move: of a backup; the state is not used here any more */
-    const char *state_dir;    /* where etcd.url is NULL */
+    bool is_restore, is_move; /* is_move: back up, and make the old state unusable */
+    const char *state_dir;    /* used if etcd.url is NULL */
     struct etcd_settings etcd;
 };
 
-/* Prints what was done as one line on stdout. */
+/* Prints the result as one line on stdout. */
 enum status transfer_run(const struct transfer_options *options, struct err *err);
 
 #endif

@@ -1,10 +1,10 @@
-/* Requests that wait: for a job's next version, for events, for a log on some node, for
- * a node's answer to a question (relay.c).
+/* Requests that wait: for a job's next version, for events, for a log on some node, or for a node's answer to a
+ * question (relay.c).
  *
- * Logs: the bytes are on the node that ran the rank. A log_read goes there under an id of ours and
- * its log_data comes back to the client under the client's id. While the rank has run on no node
- * yet (queued, or a later generation) the request waits here; at the end of its wait it is
- * answered with no bytes, and the client asks again. */
+ * Logs: the bytes are on the node that ran the rank. A log_read is forwarded to that node under an id of ours,
+ * and its log_data goes back to the client under the client's id. If the rank has not run on any node yet
+ * (queued, or a later generation), the request waits here. When its time is over, it is answered without bytes,
+ * and the client asks again. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +51,7 @@ bool wait_add(struct peer *peer, const struct waiter *waiter, uint64_t timeout_u
     return true;
 }
 
-/* Takes the i-th waiter out; another one takes its place in the table. */
+/* Removes the i-th waiter; another one takes its place in the table. */
 static struct waiter take(struct server *server, uint32_t i)
 {
     struct waiter waiter = server->waiters[i];
@@ -75,7 +75,7 @@ static void send_log(struct peer *peer, const struct msg_log_read *request, bool
     peer_send(peer, &msg);
 }
 
-/* The wait is over without what was waited for. */
+/* The time is over, and what the request waited for did not happen. */
 static void answer_late(struct server *server, const struct waiter *waiter)
 {
     struct peer *peer = peer_find(server, waiter->peer_id);
@@ -136,7 +136,7 @@ bool wait_rank_node(const struct server *server, uint64_t job_id, uint32_t gener
     return false;
 }
 
-/* Where that rank ran in that generation. */
+/* The node on which that rank ran in that generation. */
 static bool find_node(struct server *server, const struct msg_log_read *request,
                       char node[NODE_NAME_BYTES_MAX])
 {
@@ -169,7 +169,7 @@ static void log_nowhere(struct peer *peer, const struct msg_log_read *request)
     send_log(peer, request, true, problem);
 }
 
-/* Why this node cannot be asked; false: it can. */
+/* Why this node cannot be asked for the log; false: it can. */
 static bool find_log_problem(const struct peer *node, const struct msg_log_read *request,
                              const char *name, char problem[REASON_BYTES_MAX])
 {
@@ -258,14 +258,14 @@ void log_answer(struct peer *node, const struct msg_log_data *data)
     struct peer *peer;
 
     if (!wait_take_forwarded(node, WAIT_LOG_NODE, data->request_id, &waiter))
-        return; /* too late: the client has been asked to try again */
+        return; /* too late: the client has been told to try again */
     peer = peer_find(node->server, waiter.peer_id);
     msg.log_data.request_id = waiter.log.request_id;
     if (peer != NULL)
         peer_send(peer, &msg);
 }
 
-/* One waiter whose job has changed. True: it was taken out. */
+/* Answers one waiter whose job has changed. True: it was removed. */
 static bool job_changed(struct server *server, uint32_t i)
 {
     const struct waiter *found = &server->waiters[i];

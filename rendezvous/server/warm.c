@@ -1,4 +1,4 @@
-/* Which programs a spare node is asked to keep warm. */
+/* Decides which programs a spare node is asked to keep warm. */
 #include <string.h>
 
 #include "common/launch.h"
@@ -6,7 +6,7 @@
 #include "common/stage.h"
 #include "rendezvous/server/internal.h"
 
-/* It waits where DDP_WARM_FD is set. Another program of that name finds no number in RANK, and ends. */
+/* It waits if DDP_WARM_FD is set. Another program of that name finds no number in RANK and ends. */
 #define WARM_PROGRAM "ddp-worker"
 
 bool server_can_warm(const struct server *server, const struct peer *peer)

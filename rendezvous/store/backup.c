@@ -64,7 +64,7 @@ static enum status put_all(struct writing *writing, struct rows *rows)
     return backup_file_put(writing->file, 'E', text, strlen(text), writing->err);
 }
 
-/* All tables, as they are at one moment. */
+/* Writes all tables as of one moment. */
 static enum status write_file(struct rows *rows, const char *path, struct backup_facts *facts,
                               struct err *err)
 {
@@ -105,7 +105,8 @@ static enum status read_cluster(struct store *store, struct backup_facts *facts,
 
 /* -- from a file -- */
 
-/* Another program may have the file open: nothing is written to it, and its log stays. */
+/* Opens the state read-only. Its server may be running: nothing is written to the file, and its log
+ * stays. */
 static enum status open_reader(struct store *store, struct err *err)
 {
     int64_t version = 0;
@@ -162,7 +163,7 @@ uint64_t backup_jobs_left(const char *dir)
     struct err err;
 
     (void)snprintf(store.path, sizeof store.path, "%.4000s/state.db", dir);
-    (void)open_reader(&store, &err); /* of an earlier version too: there are jobs in it */
+    (void)open_reader(&store, &err); /* an earlier version may have jobs, too */
     if (store.db == NULL ||
         store_number(&store, "SELECT count(*) FROM main.meta WHERE name IN ('moved', 'restoring')",
                      &marks, &err) != STATUS_OK ||
@@ -198,7 +199,7 @@ enum status backup_etcd(struct etcd_client *client, const char *prefix, const ch
     return status;
 }
 
-/* -- from an open store, which it ends -- */
+/* -- from an open store, which is unusable afterwards -- */
 
 enum status backup_move(struct store *store, const char *path, int64_t now_ms,
                         struct backup_facts *facts, struct err *err)

@@ -113,7 +113,7 @@ static enum status damaged(const struct backup_file *file, const char *why, stru
     return err_set(err, STATUS_BAD_INPUT, 0, "%s is not a whole backup: %s", file->path, why);
 }
 
-/* The checksum is over all but itself. */
+/* Compares the checksum with that of the bytes before it. */
 static enum status check_sum(struct backup_file *file, struct err *err)
 {
     uint8_t bytes[65536], sum[EVP_MAX_MD_SIZE], stored[SUM_BYTES];

@@ -15,7 +15,7 @@
 
 #define REWRITE_BYTES ((size_t)1 << 20)
 
-/* mkdir -p, where what is made is for us alone. */
+/* Like mkdir -p. New folders get mode 0700. */
 static enum status make_dir(const char *dir, struct err *err)
 {
     char path[4096];
@@ -79,7 +79,8 @@ static int64_t byte_count(const char *path)
     return stat(path, &info) == 0 ? (int64_t)info.st_size : -1;
 }
 
-/* Its own result, whatever closing says: what was written is synced where that matters. */
+/* Closes and returns `rc`. An error of close does not matter: writes that must be durable were
+ * synced before. */
 static int close_with(int fd, int rc)
 {
     int code = errno;
@@ -109,7 +110,7 @@ static int sync_path(const char *path)
     return close_with(fd, fd < 0 ? -1 : fsync(fd));
 }
 
-/* 0: at the end of the file; else how many bytes were written again, -1 with errno. */
+/* Writes one piece again in place. Returns its length; 0: end of file; -1 with errno. */
 static ssize_t rewrite_piece(int fd, char *bytes, off_t at)
 {
     ssize_t count = pread(fd, bytes, REWRITE_BYTES, at), done = 0, rc;
@@ -136,7 +137,7 @@ static int rewrite(const char *path)
     return close_with(fd, count < 0 ? -1 : fsync(fd));
 }
 
-/* The size stays: SQLite takes the file's end from it. */
+/* The size stays the same, because SQLite takes the end of the file from it. */
 static int allocate(const char *path, int *kept_fd, uint64_t wanted_bytes)
 {
     int fd = kept_fd != NULL && *kept_fd >= 0 ? *kept_fd : open(path, O_WRONLY | O_CLOEXEC);

@@ -1,4 +1,4 @@
-/* Rows of drains: what operators took out of use. */
+/* Rows of drains: what operators have taken out of use. */
 #include <assert.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* Where a state on etcd is, as options give it: the URL, files of TLS, a user. */
+/* Where a state on etcd is, as given by options: the URL, TLS files, a user. */
 #ifndef RENDEZVOUS_STORE_ETCD_PLACE_H
 #define RENDEZVOUS_STORE_ETCD_PLACE_H
 
@@ -8,14 +8,14 @@
 
 struct etcd_settings {
     const char *url; /* NULL: none */
-    /* Of TLS. NULL: the system's authorities; no certificate of our own. */
+    /* TLS. NULL: the system's certificate authorities; no client certificate. */
     const char *ca_path, *cert_path, *key_path;
     const char *user, *password_path; /* both or neither */
 };
 
 #define ETCD_URL_ONCE "name all members of etcd in one, with commas: etcd://h1,h2,h3"
 
-/* Rows of an option table: --store-ca and so on. `field` of `type` is a struct etcd_settings. */
+/* Rows for an option table: --store-ca and so on. `field` of `type` is a struct etcd_settings. */
 #define ETCD_OPTION_ROWS(type, field)                                                              \
     {.name = "store-ca",                                                                           \
      .kind = OPTION_TEXT,                                                                          \
@@ -51,11 +51,11 @@ struct etcd_place {
     char password[ETCD_PASSWORD_BYTES_MAX];
 };
 
-/* `place->options` borrows from `settings` and from `place`. Errors: STATUS_BAD_INPUT; STATUS_REFUSED: others may read the
- * password's file. */
+/* Makes the client's options. `place->options` borrows from `settings` and from `place`. Errors:
+ * STATUS_BAD_INPUT; STATUS_REFUSED: others may read the password file. */
 enum status etcd_place_make(struct etcd_place *place, const struct etcd_settings *settings,
                             struct err *err);
-/* Whether the files of TLS are there and fit together. Errors: STATUS_BAD_INPUT. */
+/* Checks that the TLS files exist and fit together. Errors: STATUS_BAD_INPUT. */
 enum status etcd_files_check(const struct etcd_options *options, struct err *err);
 
 #endif

@@ -36,7 +36,8 @@ static bool is_port(const char *text, size_t byte_count)
     return port >= 1 && port <= 65535;
 }
 
-/* "HOST", "HOST:PORT", "[ADDRESS]" or "[ADDRESS]:PORT" to one with a port. */
+/* Parses "HOST", "HOST:PORT", "[ADDRESS]" or "[ADDRESS]:PORT", and adds the default port if there
+ * is none. */
 static bool take_endpoint(const char *text, size_t byte_count, char out[ETCD_ENDPOINT_BYTES_MAX])
 {
     size_t host_bytes =

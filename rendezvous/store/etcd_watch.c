@@ -1,4 +1,4 @@
-/* A watch: one request whose answer is a stream of JSON objects, one a line, for as long as it is wanted. */
+/* A watch: one request whose answer is an endless stream of JSON objects, one a line. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "rendezvous/store/etcd_json.h"
 
 #define CONNECT_MS 5000L
-/* So long without a byte, and the stream ends: nothing else tells that its member is gone without a word. */
+/* The watch ends after this long without a byte: nothing else shows that a member has vanished. */
 #define IDLE_S 60L
 
 struct watch {
@@ -25,7 +25,7 @@ static bool end(struct watch *watch, enum status status)
     return false;
 }
 
-/* It ended after the call before this watch, which would have got another: the next one gets it. */
+/* The token expired after the last call. Drops it, so that the next call gets a new one. */
 static enum status drop_token(struct etcd_client *client, const char *words, struct err *err)
 {
     client->token[0] = '\0';
@@ -33,7 +33,7 @@ static enum status drop_token(struct etcd_client *client, const char *words, str
                    etcd_endpoint(client), words);
 }
 
-/* False: the stream ends. */
+/* False: end the stream. */
 static bool take_reply(struct watch *watch, const struct etcd_reply *reply)
 {
     const char *who = etcd_endpoint(watch->client);
@@ -74,7 +74,7 @@ static bool take_line(struct watch *watch, const char *line, size_t byte_count)
     return goes_on;
 }
 
-/* Lines that are whole are taken, the rest is kept. */
+/* curl's callback: takes the complete lines and keeps the rest. */
 static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
 {
     struct watch *watch = context;
@@ -98,7 +98,7 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
     return byte_count;
 }
 
-/* What only a watch sets; `watch` NULL: as before. */
+/* Sets the curl options that only a watch needs; `watch` NULL: resets them. */
 static void set_up(struct etcd_client *client, struct watch *watch)
 {
     const struct curl_library *curl = &client->curl;

@@ -1,9 +1,10 @@
-/* Removes jobs that ended long ago, in pieces that never keep the server's loop for long. */
+/* Removes jobs that ended long ago, in small pieces so that the server's loop is never blocked for
+ * long. */
 #include <assert.h>
 
 #include "rendezvous/store/internal.h"
 
-/* `after_id` is where the search goes on. Returns how many ids there are. */
+/* Finds jobs to remove, from `*after_id` on, and advances it. Returns how many. */
 static uint32_t find_ended(struct store *store, int64_t before_ms, uint64_t *after_id,
                            bool *is_at_end, uint64_t ids[STORE_EXPIRE_MAX])
 {

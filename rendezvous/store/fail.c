@@ -1,4 +1,4 @@
-/* What ends the store, and what does not. */
+/* Which errors end the process, and which do not. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -36,7 +36,7 @@ static void write_row(struct store *store, uint64_t job_id, const struct part_fa
     store_run(store, stmt, "drop old failures of");
 }
 
-/* A number that no message can carry would keep all failures of the job from everybody. */
+/* Clamps a number: with one that no message can carry, none of the job's failures could be sent. */
 static int64_t within(int64_t value, int64_t min, uint64_t max)
 {
     if (value < min)
@@ -44,7 +44,7 @@ static int64_t within(int64_t value, int64_t min, uint64_t max)
     return value > 0 && (uint64_t)value > max ? (int64_t)max : value;
 }
 
-/* Never NULL, and as a message can carry it. */
+/* A text that a message can carry; never NULL. */
 static const char *take_text(sqlite3_stmt *stmt, int column, struct arena *arena, size_t byte_max,
                              bool is_line)
 {
@@ -83,7 +83,7 @@ static enum failure_class read_class(const char *name)
 
 static void read_row(sqlite3_stmt *stmt, struct arena *arena, struct part_failure *failure)
 {
-    int column = 1; /* the first is there so that the list of names may begin with a comma */
+    int column = 1; /* the first column is there so that the list can begin with a comma */
 
     PART_FAILURE(READ, READ_CLASS, )
 }

@@ -1,4 +1,4 @@
-/* The file of the state, its log, its schema. */
+/* The state's file, its log and its schema. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #define COLUMN_TYPE_F64 "REAL"
 #define COLUMN_TYPE_STATE "TEXT"
 #define COLUMN_TYPE_TEXT "TEXT"
-/* What an old row has in a new column. */
+/* The default of a new column in old rows. */
 #define COLUMN_EMPTY_U32 "0"
 #define COLUMN_EMPTY_I32 "0"
 #define COLUMN_EMPTY_U64 "0"
@@ -52,11 +52,11 @@
     "CREATE TABLE failures (job_id INTEGER NOT NULL," PART_FAILURE(                                \
         FAILURE_COLUMN, FAILURE_CLASS_COLUMN, ) " PRIMARY KEY (job_id, generation));"
 #define RESERVE_SQL "CREATE TABLE reserve (bytes BLOB);" /* see room.c */
-/* On columns that the oldest versions do not have. */
+/* Indices on columns that the oldest versions do not have. */
 #define LATER_SQL                                                                                  \
     "CREATE INDEX IF NOT EXISTS jobs_array ON jobs (array_job, array_index) WHERE array_job <> 0;"
-/* Version STORE_SCHEMA_VERSION. A change of it needs a step from the version before. In pieces, as the
- * language has a limit for the length of a string. */
+/* The schema of STORE_SCHEMA_VERSION. A change needs a step in `upgrades`. In pieces, because C
+ * limits the length of a string literal. */
 /* clang-format off */
 static const char *const schema_sql[] = {
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -77,20 +77,20 @@ static const char *const schema_sql[] = {
     "CREATE INDEX events_job ON events (job_id, id);"
     REQUESTS_SQL PRINCIPALS_SQL DRAINS_SQL RESERVE_SQL FAILURES_SQL LATER_SQL};
 /* clang-format on */
-/* What makes version i + 2 from version i + 1, in one transaction. */
+/* upgrades[i] turns version i + 1 into version i + 2, in one transaction. */
 static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
     DRAINS_SQL,
-    /* users have names, and keys: a request id belongs to the user of its job */
+    /* users got names and keys: a request id belongs to the user of its job */
     "ALTER TABLE request_ids RENAME TO old_request_ids;" REQUESTS_SQL
     "INSERT OR IGNORE INTO request_ids SELECT r.request_id, j.user, r.job_id"
     " FROM old_request_ids r JOIN jobs j ON j.id = r.job_id;"
     "DROP TABLE old_request_ids;" PRINCIPALS_SQL,
     RESERVE_SQL, "ALTER TABLE ranks ADD COLUMN failed_ms INTEGER NOT NULL DEFAULT 0;" FAILURES_SQL,
     "ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '{}'", "",
-    "", /* columns of jobs alone, see add_columns */
+    "", /* only new columns of jobs, see add_columns */
 };
 
-/* Columns of `jobs` and `failures`, with what an old row has in a new one. */
+/* The columns of `jobs` and `failures`, with the default for old rows. */
 struct column {
     const char *table, *name, *declaration;
 };
@@ -143,8 +143,8 @@ enum status store_make_cluster(char cluster[33], struct err *err)
     return STATUS_OK;
 }
 
-/* Fills a new database without journal and syncs: it still has its temporary name, and one that is
- * cut short by a crash is made again. Its mode is 0600 before SQLite opens it, because SQLite gives
+/* Fills a new database without journal and syncs. It still has its temporary name, and if a crash
+ * interrupts this, it is made again. Its mode is 0600 before SQLite opens it, because SQLite gives
  * its -wal and -shm files the same mode. */
 static enum status fill_new(const char *path, const char *vfs, struct err *err)
 {
@@ -208,7 +208,7 @@ enum status store_make_file(const struct store *store, const char *dir, struct e
                        strerror(errno));
     }
     (void)snprintf(path, sizeof path, "%s.new", store->path);
-    (void)disk->remove(path); /* left by one that was killed here */
+    (void)disk->remove(path); /* left by a process that was killed here */
     if (disk->make(path) < 0)
         return err_set(err, STATUS_IO, errno, "cannot make %s: %s", path, strerror(errno));
     status = fill_new(path, disk->vfs, err);
@@ -236,7 +236,7 @@ enum status store_rewrite_log(const struct store *store, struct err *err)
                    strerror(errno));
 }
 
-/* A file of an older version lacks the columns that the record has got since. */
+/* Adds the columns that a file of an older version lacks. */
 static enum status add_columns(struct store *store, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -272,8 +272,8 @@ static enum status upgrade(struct store *store, int64_t version, struct err *err
     return status == STATUS_OK ? store_execute(store, text, err) : status;
 }
 
-/* A file of an earlier version is brought up to this one. A file of a newer version, or of another
- * program, is left as it is. */
+/* Upgrades a file of an earlier version. A file of a newer version or of another program is not
+ * changed. */
 enum status store_check_schema(struct store *store, struct err *err)
 {
     int64_t version = 0, application = 0;

@@ -50,8 +50,8 @@ static const char *text_of(const cJSON *object, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Without memory, or with more parts than a job can have, the record has none: the core then refuses
- * the job by name, as its parts do not fit its state. */
+/* If memory is short or there are more parts than a job can have, the record gets none. The core
+ * then fails the job, because its parts do not fit its state. */
 static void parts_from_json(const char *json, struct arena *arena, struct rdzv_record *record)
 {
     cJSON *array = cJSON_Parse(json);
@@ -99,7 +99,7 @@ void store_write_job(struct store *store, const struct rdzv_record *record)
     store_place_ranks(store, record);
 }
 
-/* What a summary may have in that field, as for every column; 0 to 0: it has no such field. */
+/* The range that a summary can carry in a field; 0 to 0: it has no such field. */
 struct range {
     int64_t min;
     uint64_t max;
@@ -120,8 +120,7 @@ static void find_ranges(void)
                 ranges[i] = (struct range){job->fields[k].min, job->fields[k].max};
 }
 
-/* A number that no summary can carry would keep the list of all jobs from everybody: the nearest that
- * one can carry is taken in its place. */
+/* Clamps a number: with one that no summary can carry, the list of all jobs could not be sent. */
 static int64_t within(uint32_t index, int64_t value)
 {
     const struct range *range = &ranges[index];
@@ -133,7 +132,7 @@ static int64_t within(uint32_t index, int64_t value)
     return value > 0 && (uint64_t)value > range->max ? (int64_t)range->max : value;
 }
 
-/* Every I64 of a record is a time; differences of times then have no overflow. */
+/* Every I64 of a record is a time. This keeps differences of times from overflowing. */
 static int64_t not_before_1970(int64_t ms)
 {
     return ms > 0 ? ms : 0;
@@ -153,7 +152,7 @@ static int64_t not_before_1970(int64_t ms)
 #define READ_STATE(field, index) field = read_state(store_text(stmt, column++))
 #define READ(kind, field, name, audience, bytes) READ_##kind(record->field, RANGE_##field);
 
-/* Rows with another name are never among the active ones; people see them as failed. */
+/* A row with an unknown state is never active, and is shown as failed. */
 static enum job_state read_state(const char *name)
 {
     enum job_state state;
@@ -195,7 +194,7 @@ uint32_t store_active_ids(struct store *store, uint64_t after_id, uint64_t *ids,
     (void)sqlite3_bind_int64(stmt, 2, max);
     while (count < max && store_row(store, stmt, "read the jobs of")) {
         ids[count] = (uint64_t)sqlite3_column_int64(stmt, 0);
-        if (ids[count] > after_id) /* else the index is damaged, and a caller would never end */
+        if (ids[count] > after_id) /* else the index is damaged, and a caller would loop */
             after_id = ids[count++];
     }
     (void)sqlite3_reset(stmt);

@@ -8,7 +8,7 @@
 #define DIGITS 16u
 #define GROWTH 4u
 
-/* TABLE/, then the number. */
+/* The length of "TABLE/", before the number. */
 static size_t table_bytes(const struct key_span *span, struct etcd_bytes key)
 {
     const char *slash = key.byte_count > span->skip
@@ -59,7 +59,7 @@ struct etcd_bytes key_span_end(const struct key_span *span, struct etcd_bytes fr
         (void)snprintf(text + at, text_bytes - at, "%016" PRIx64, number + span->width);
         end.byte_count = at + DIGITS;
     } else {
-        text[at - 1] = '/' + 1; /* all of this table */
+        text[at - 1] = '/' + 1; /* the end of this table */
     }
     return is_before(end, to) ? end : to;
 }
@@ -83,6 +83,6 @@ void key_span_learn(struct key_span *span, struct etcd_bytes from, struct etcd_b
                read_number(last, at, &end) && count > 0) {
         span->width = times((end - begin) / count + 1, limit);
     } else {
-        span->width = limit; /* one key for each number */
+        span->width = limit; /* one for each key */
     }
 }

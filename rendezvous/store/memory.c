@@ -1,4 +1,4 @@
-/* A state in memory, whose rows are elsewhere. */
+/* A state in memory whose durable rows are on etcd. */
 #include <stdio.h>
 #include <stdlib.h>
 

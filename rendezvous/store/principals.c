@@ -7,7 +7,7 @@
 #include "common/log.h"
 #include "rendezvous/store/internal.h"
 
-/* Of the messages' kind NAME. */
+/* The characters of the message kind NAME. */
 #define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
 static void bind_name(sqlite3_stmt *stmt, const char *name)
@@ -68,7 +68,7 @@ void store_drop_principal(struct store *store, const char *name)
     drop_secrets(store, name);
 }
 
-/* The columns that a principal's rows have in common. False: they are malformed. */
+/* Reads the columns that all rows of a principal share. False: malformed. */
 static bool read_principal(sqlite3_stmt *stmt, struct store_principal *out)
 {
     const char *name = (const char *)sqlite3_column_text(stmt, 0);

@@ -33,7 +33,7 @@ static void write_rank(struct store *store, uint64_t job_id, uint32_t generation
     store_run(store, stmt, "write a rank to");
 }
 
-/* On the wall clock; 0: not known. */
+/* When the rank failed, on the wall clock; 0: not known. */
 static int64_t failed_ms(const struct rdzv_rank *rank, struct store_clock clock)
 {
     if (rank->failed_ms == 0)

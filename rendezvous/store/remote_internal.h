@@ -1,4 +1,4 @@
-/* Between remote.c and remote_load.c. */
+/* Shared by remote.c, remote_load.c and remote_apply.c. */
 #ifndef RENDEZVOUS_STORE_REMOTE_INTERNAL_H
 #define RENDEZVOUS_STORE_REMOTE_INTERNAL_H
 
@@ -12,11 +12,11 @@
 
 #define REMOTE_KEY_BYTES_MAX (ETCD_PREFIX_BYTES_MAX + 160u)
 
-/* Of the request that is made next. */
+/* The deadline of the next request. */
 uint64_t remote_deadline(struct remote *remote);
 __attribute__((format(printf, 3, 4))) struct etcd_bytes
 remote_key(const struct remote *remote, char *key, const char *format, ...);
-/* NULL: the answer does not have that key. */
+/* The row of that key; NULL: the answer does not have it. */
 const struct etcd_row *remote_row(const struct etcd_answer *answer, struct etcd_bytes key);
 enum status remote_lost(struct err *err);
 enum status remote_write(struct remote *remote, const struct etcd_op *ops, uint32_t op_count,
@@ -25,13 +25,13 @@ enum status remote_write(struct remote *remote, const struct etcd_op *ops, uint3
 /* Adds a write to the next commit, with key and value in remote->text. False: no memory. */
 bool remote_add_op(struct remote *remote, size_t key_at, size_t key_bytes, size_t value_at,
                    size_t value_bytes, bool is_delete);
-/* The same with their texts. */
+/* The same, given as texts. */
 bool remote_add_text(struct remote *remote, const char *key, const char *value);
-/* The writes of remote->ops, whose commit is valid already. */
+/* Carries out the writes of remote->ops, whose commit is valid already. */
 enum status remote_carry_out(struct remote *remote, const char *valid, struct err *err);
-/* Commits what was added. */
+/* Commits the writes that were added. */
 enum status remote_commit_ops(struct remote *remote, struct err *err);
-/* The writes of remote->ops, done to the copy of the rows too. */
+/* Applies the writes of remote->ops to the copy of the rows as well. */
 enum status remote_apply_ops(struct remote *remote, struct err *err);
 struct etcd_op remote_etcd_op(const struct remote *remote, const struct remote_op *op);
 

@@ -1,9 +1,9 @@
-/* Room on the disk of the state directory, so that what running jobs need can still be written when the
- * disk is full to the last byte:
- *   - state.db has free pages of its own: a large row was written and deleted again. Blocks behind the
- *     end would not do, since SQLite cuts the file to its pages when it has copied its log into it;
- *   - its log has blocks, behind its end too. It is removed when the server ends, so that old secrets
- *     do not stay in it, but not while the disk is nearly full. */
+/* Reserves room on the disk of the state directory, so that what running jobs need can be written even when
+ * the disk is completely full:
+ *   - state.db has free pages inside: a large row was written and deleted again. Blocks beyond its end would
+ *     not help, since SQLite truncates the file to its pages after it has copied the log into it;
+ *   - its log has blocks, also beyond its end. The log is removed when the server ends, so that no old secrets
+ *     stay in it, except while the disk is nearly full. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +20,9 @@
 #define ENOUGH_BYTES (LOW_BYTES + LOG_BYTES + FILE_BYTES)
 #define RESERVE_EVERY 64 /* transactions */
 
-/* Blocks for all pages of the file. Its descriptor stays open as long as SQLite's: closing any other
- * one of this process would drop the locks that SQLite holds on the file. */
+/* Allocates blocks for all pages of the file. The descriptor stays open as long as SQLite's:
+ * closing another descriptor of the same file would drop the locks that this process holds on
+ * it. */
 static bool allocate_file(struct store *store)
 {
     int64_t byte_count = store->disk->byte_count(store->path);
@@ -74,7 +75,7 @@ static void reserve(struct store *store)
 void store_room_open(struct store *store)
 {
     if (!store->survives_power)
-        return; /* a private run, whose state nobody needs after it */
+        return; /* a private run, whose state is not needed afterwards */
     store->watches_room = true;
     if (!store_is_low(store))
         reserve(store);

@@ -1,5 +1,5 @@
-/* Values of a row as bytes: numbers of 7 bits a byte, the lowest first; texts and blobs by their length.
- * Pure. */
+/* Encodes the values of a row as bytes: numbers with 7 bits a byte, lowest first; texts and blobs
+ * with their length. Pure. */
 #ifndef RENDEZVOUS_STORE_ROW_CODE_H
 #define RENDEZVOUS_STORE_ROW_CODE_H
 
@@ -15,7 +15,7 @@ struct row_value {
     enum row_kind kind;
     int64_t integer;
     double real;
-    const char *bytes; /* TEXT (no NUL behind it), BLOB; borrowed */
+    const char *bytes; /* TEXT (no NUL after it), BLOB; borrowed */
     size_t byte_count;
 };
 
@@ -27,7 +27,7 @@ struct row_reader {
     size_t byte_count, at;
 };
 
-/* False: there is none, or it is malformed. */
+/* False: there is no number, or it is malformed. */
 bool row_take_number(struct row_reader *reader, uint64_t *number);
 bool row_take(struct row_reader *reader, struct row_value *value);
 

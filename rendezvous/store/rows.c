@@ -10,7 +10,7 @@
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyz0123456789_"
 #define SQL_BYTES_MAX (2 * ROWS_LAYOUT_BYTES_MAX)
 
-/* Tables whose rows are many, small, and written together. */
+/* Tables with many small rows that are written together. */
 static const struct {
     const char *name;
     uint32_t shift;
@@ -31,7 +31,7 @@ static bool is_name(const char *name)
     return length > 0 && length < ROWS_NAME_BYTES_MAX && strspn(name, NAME_CHARS) == length;
 }
 
-/* Columns by rising number; pk counts from 1 in the order of the key. */
+/* Takes one column, in order of number. `pk` is its position in the primary key, from 1. */
 static bool take_column(struct rows_table *table, const char *name, const char *type, int pk)
 {
     size_t at = strlen(table->columns);
@@ -139,7 +139,7 @@ struct rows_table *rows_find(struct rows *rows, const char *name, size_t byte_co
 
 /* -- what was written -- */
 
-/* "NEW.job_id,NEW.rank>>6": the key of a row's value. */
+/* Adds the SQL of a value's key, such as "NEW.job_id,NEW.rank>>6". */
 static void add_key(struct buf *sql, const struct rows_table *table, const char *row)
 {
     for (uint32_t i = 0; i < table->key_count; i++) {
@@ -182,7 +182,7 @@ static enum status finish(struct rows *rows, struct buf *sql, sqlite3_stmt **stm
     return status;
 }
 
-/* Triggers and not sqlite3_update_hook: that one tells nothing of tables without rowid. */
+/* Uses triggers, since sqlite3_update_hook reports nothing for tables without rowid. */
 static enum status watch_table(struct rows *rows, struct rows_table *table, struct err *err)
 {
     const char *last = table->keys[table->key_count - 1];
@@ -277,8 +277,9 @@ static void put_column(struct buf *out, sqlite3_stmt *stmt, int column)
     row_put(out, &value);
 }
 
-/* "jobs/0000000000000001", "request_ids/1f3a/alice": numbers have one width, so that keys are in their
- * order; of texts all but letters, digits and . - _ is escaped. */
+/* Makes keys such as "jobs/0000000000000001" and "request_ids/1f3a/alice". Numbers have a fixed
+ * width, so that keys sort like numbers. In texts everything but letters, digits and . - _ is
+ * escaped. */
 static void make_key(const struct rows_table *table, sqlite3_stmt *stmt, struct buf *out)
 {
     buf_add_text(out, table->name);
@@ -309,7 +310,7 @@ static void put_row(struct buf *out, const struct rows_table *table, sqlite3_stm
         put_column(out, stmt, (int)i);
 }
 
-/* The rows of the key that `changed` stands at. False: SQLite's error, or no memory. */
+/* Encodes the rows of the key at which `changed` stands. False: SQLite's error, or no memory. */
 static bool read_group(struct rows_table *table, struct buf *value, uint32_t *row_count)
 {
     sqlite3_stmt *stmt = table->group;
@@ -365,7 +366,7 @@ bool rows_forget(struct rows *rows)
     return is_good;
 }
 
-/* -- reading them again -- */
+/* -- reading values -- */
 
 static bool has_column(const struct rows_table *table, const char *name, size_t byte_count)
 {

@@ -1,4 +1,4 @@
-/* Keys and values that another server wrote, as rows. */
+/* Turns keys and values that another server wrote back into rows. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static bool bind_number(sqlite3_stmt *stmt, int at, const char *text, size_t byt
     return sqlite3_bind_int64(stmt, at, (sqlite3_int64)number) == SQLITE_OK;
 }
 
-/* Letters, digits and . - _ are there as they are, other bytes as %7e. */
+/* Letters, digits and . - _ stand for themselves; other bytes are written as %7e. */
 static bool bind_text(sqlite3_stmt *stmt, int at, const char *text, size_t byte_count)
 {
     char out[ROWS_KEY_BYTES_MAX];
@@ -79,7 +79,7 @@ static enum status prepare(struct rows *rows, struct rows_table *table, struct e
                                        sqlite3_errmsg(rows->db));
 }
 
-/* Removes the rows of the key, of which `text` is what follows TABLE. */
+/* Removes the rows of a key. `text`: what follows TABLE in it. */
 static enum status remove_rows(struct rows *rows, struct rows_table *table, const char *text,
                                size_t byte_count, struct err *err)
 {

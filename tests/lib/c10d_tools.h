@@ -1,4 +1,4 @@
-/* One c10d core with the heap of the test, requests to it, and what it sends to whom. */
+/* One c10d core on the test's heap, requests to it, and what it sends to which client. */
 #ifndef TESTS_LIB_C10D_TOOLS_H
 #define TESTS_LIB_C10D_TOOLS_H
 
@@ -13,22 +13,22 @@
 struct c10d_tools {
     struct c10d *core;
     uint64_t now_us;
-    struct buf got[TOOL_CLIENTS_MAX];          /* sent to each client and not looked at yet */
+    struct buf got[TOOL_CLIENTS_MAX];          /* sent to each client and not checked yet */
     bool is_open[TOOL_CLIENTS_MAX];            /* connected, and not closed by the core */
     bool is_paused[TOOL_CLIENTS_MAX];          /* no DRAINED has followed */
     enum c10d_reason reason[TOOL_CLIENTS_MAX]; /* of those that the core closed */
     const char *command[TOOL_CLIENTS_MAX];
-    uint64_t allocations_left; /* then there is no memory; UINT64_MAX: without end */
+    uint64_t allocations_left; /* after that many there is no memory; UINT64_MAX: no limit */
     uint64_t blocks;           /* not freed yet */
 };
 
 extern const struct c10d_limits tool_limits;
 
 void tools_open(struct c10d_tools *tools, const struct c10d_limits *limits);
-/* With memory for so many allocations. False: it was not enough for the core. */
+/* Opens a core with memory for that many allocations. False: too few for the core. */
 bool tools_try_open(struct c10d_tools *tools, const struct c10d_limits *limits,
                     uint64_t allocations);
-/* Checks that all memory is free again. */
+/* Closes and checks that all memory was freed. */
 void tools_close(struct c10d_tools *tools);
 void tools_connect(struct c10d_tools *tools, uint32_t client);
 void tools_send(struct c10d_tools *tools, uint32_t client, const void *bytes, size_t byte_count);

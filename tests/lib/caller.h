@@ -1,5 +1,6 @@
-/* A client's side of one framed connection, with or without TLS, on a non-blocking socket. For tools that hold thousands
- * of connections or send what common/io/conn refuses to. No loop: the owner polls `fd`. */
+/* The client's side of one framed connection, with or without TLS, on a non-blocking socket. For
+ * tools that hold thousands of connections or send what common/io/conn refuses to send. No loop:
+ * the owner polls `fd`. */
 #ifndef TESTS_LIB_CALLER_H
 #define TESTS_LIB_CALLER_H
 
@@ -12,7 +13,7 @@
 #include "common/msg.h"
 #include "common/status.h"
 
-/* Where a server is. */
+/* A server's address. */
 struct caller_place {
     struct sockaddr_storage address;
     socklen_t byte_count;

@@ -7,7 +7,7 @@
 #define DISK_REGIONS_MAX 16 /* of shared memory */
 
 struct disk_file {
-    uint8_t *cache, *stored; /* what programs read, what is on the disk; zeros behind the end */
+    uint8_t *cache, *stored; /* the page cache; the disk; zeros after the end */
     uint8_t *dirty;          /* [sector] */
     uint64_t cache_bytes, stored_bytes, room_bytes, reserved_bytes;
     uint32_t open_count;

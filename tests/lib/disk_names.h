@@ -1,5 +1,5 @@
-/* The folder of the disk of disk_vfs.h: its names as programs see them, as they are on the disk, and the
- * changes that are not there yet, in order. */
+/* The folder of disk_vfs.h's disk: its names as programs see them, as they are on the disk, and in
+ * order the changes that have not reached the disk. */
 #ifndef TESTS_LIB_DISK_NAMES_H
 #define TESTS_LIB_DISK_NAMES_H
 
@@ -28,12 +28,12 @@ struct disk_names {
 /* -1: none */
 int disk_names_find(struct disk_names *names, const char *path);
 void disk_names_change(struct disk_names *names, const char *gone, const char *made, int file);
-/* The first `count` changes reach the disk. */
+/* The first `count` changes have reached the disk. */
 void disk_names_store(struct disk_names *names, uint32_t count);
-/* The other ones are lost. */
+/* The remaining changes are lost. */
 void disk_names_lose(struct disk_names *names);
 bool disk_names_have(const struct disk_names *names, int file);
-/* Now, or after a power cut. */
+/* Whether the file may have a name, now or after a power cut. */
 bool disk_names_may_have(const struct disk_names *names, int file);
 
 #endif

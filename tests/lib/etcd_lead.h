@@ -6,11 +6,11 @@
 
 #include "rendezvous/store/etcd_client.h"
 
-/* Of etcd at that port of loopback, without TLS. Fails the test where it cannot. */
+/* Options for etcd at that port of loopback, without TLS. Fails the test on an error. */
 void etcd_lead_options(uint16_t port, struct etcd_options *options);
 /* A client of it; the caller closes it with etcd_close. */
 struct etcd_client *etcd_lead_connect(uint16_t port);
-/* Takes the leadership from whoever has it: makes PREFIX "leader" anew. Returns the revision of that. */
+/* Takes the lead from whoever has it: creates PREFIX "leader" anew. Returns its create revision. */
 int64_t etcd_lead_take(struct etcd_client *client, const char *prefix);
 
 #endif

@@ -1,5 +1,5 @@
-/* A reader of TensorBoard's event files, for tests: written from event.proto and summary.proto, with
- * nothing of the writer's. Any bytes may be given: nothing is read outside them. */
+/* A reader of TensorBoard's event files, for tests. Written from event.proto and summary.proto,
+ * independently of the writer. The bytes may be anything: it never reads outside them. */
 #ifndef TESTS_LIB_EVENT_READER_H
 #define TESTS_LIB_EVENT_READER_H
 
@@ -33,7 +33,7 @@ struct event_seen {
     size_t value_count;
 };
 
-/* The record at `*at` of a file's bytes; moves `*at` behind it. `*found` is false at the end, and
+/* The record at `*at` of a file's bytes; moves `*at` past it. `*found` is false at the end, and
  * where the last record is not whole: then `*at` stays in front of it. Errors: STATUS_BAD_INPUT (a
  * wrong CRC, or bytes that are no event; err names the offset), STATUS_TOO_BIG (over the limits
  * above). */

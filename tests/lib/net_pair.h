@@ -1,5 +1,5 @@
-/* Two nets of one model with equal weights, one on the CPU backend, one on another, that are fed
- * the same batches and compared: losses, gradients, parameters, buffers, scaler. */
+/* Two nets of one model with equal weights, one on the CPU backend and one on another, that get the
+ * same batches and are compared: losses, gradients, parameters, buffers, scaler. */
 #ifndef TESTS_LIB_NET_PAIR_H
 #define TESTS_LIB_NET_PAIR_H
 
@@ -22,7 +22,7 @@ struct pair_options {
     bool bytes;     /* the other net gets its images as bytes, normalised as ImageNet's; the first
                        one as floats of them */
     bool overflows; /* a dynamic loss scale: steps may be skipped */
-    bool halves;    /* the other backend has a reducer that halves: the CPU does it by its scale */
+    bool halves;    /* the other backend has a reducer that halves; the CPU halves by its scale */
     float label_smoothing;
     const struct backend *backend; /* NULL: backend_cuda */
     const struct backend *plain;   /* what it is held against; NULL: the CPU, which then merges
@@ -39,7 +39,7 @@ struct pair {
 };
 
 /* Cuts between layers that the built-in models do not have: channels that are no multiple of 8,
- * also behind a flatten, a value added to itself, residuals of one and two types, biases
+ * also after a flatten, a value added to itself, residuals of one and two types, biases
  * everywhere. For images of 3 x 12 x 12 and 10 classes. */
 struct graph *pair_odd_graph(void);
 
@@ -52,12 +52,13 @@ struct pair pair_new(const struct pair_options *options);
 /* Of pair_residual_graph. */
 struct pair pair_new_residual(const char *level, bool bf16, const struct backend *plain);
 void pair_free(struct pair *pair);
-/* `steps` steps with batches of seeded noise, compared behind each. */
+/* Trains `steps` steps on seeded noise and compares after each. */
 void pair_train(struct pair *pair, uint32_t steps);
-/* One step of `n` images; announced whole where nothing is compared in between. */
+/* One step of `n` images. `whole`: nothing is compared within the step, so it is announced as
+ * graphable. */
 void pair_step(struct pair *pair, uint32_t n, bool whole);
 void pair_check(struct pair *pair);
-/* Trains `plain` alone, then carries its whole state over to the other through the host. */
+/* Trains only `plain`, then copies its whole state to the other net through the host. */
 void pair_resume(struct pair *pair, uint32_t steps);
 /* Forward without training. */
 void pair_evaluate(struct pair *pair, uint32_t n);

@@ -1,5 +1,5 @@
-/* What a store must contain after commits: jobs, drains, principals, events, written to a store and to
- * this model alike, and compared after a restart. */
+/* A model of what a store must contain after commits: jobs, drains, principals, events. Changes are
+ * made to a store and to the model alike and compared after a restart. */
 #ifndef TESTS_LIB_STORE_MODEL_H
 #define TESTS_LIB_STORE_MODEL_H
 
@@ -35,10 +35,10 @@ struct model_random {
 uint64_t model_draw(struct model_random *random, uint64_t limit);
 
 void model_init(struct model *model);
-/* One random change, in the store's open transaction too. `big`: now and then a job with an
+/* Makes one random change, also in the store's open transaction. `big`: sometimes a job with an
  * environment of 200 KB. */
 void model_change(struct model *model, struct model_random *random, struct store *store, bool big);
-/* Whether the store has exactly this; else `text` has the first difference. */
+/* Whether the store has exactly the model's content; otherwise `text` has the first difference. */
 bool model_matches(const struct model *model, struct store *store, char *text, size_t text_bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* A relay between a client and a port of this machine that can be switched off: connections end, and new ones end at once. It has
- * a thread of its own. */
+/* A relay between a client and a port of this machine that can be switched off: connections end,
+ * and new ones end at once. It has its own thread. */
 #ifndef TESTS_LIB_TCP_SWITCH_H
 #define TESTS_LIB_TCP_SWITCH_H
 
@@ -8,10 +8,10 @@
 
 struct tcp_switch;
 
-/* On. */
+/* Opens it, switched on. */
 struct tcp_switch *tcp_switch_open(uint16_t port);
 uint16_t tcp_switch_port(const struct tcp_switch *relay);
-/* When this returns, off is off: nothing passes any more. */
+/* When this returns after switching off, nothing passes any more. */
 void tcp_switch_set(struct tcp_switch *relay, bool is_on);
 void tcp_switch_close(struct tcp_switch *relay);
 

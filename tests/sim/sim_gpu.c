@@ -1,5 +1,5 @@
 /* The GPUs of the simulation: what is true of them, NVML's answers (late ones too), and those who
- * make trouble with them; and the operators. Whatever goes wrong is mended again within minutes, so
+ * make trouble with them; and the operators. Whatever goes wrong is repaired within minutes, so
  * that every job can end. */
 #include "tests/sim/sim.h"
 

@@ -37,7 +37,7 @@ struct options {
 
 /* Of one process, shared with its parent. */
 struct progress {
-    uint64_t next;   /* index of the seed at hand */
+    uint64_t next;   /* index of the current seed */
     bool is_running; /* it has not ended */
     uint64_t events, simulated_us, seeds;
     uint32_t failed;

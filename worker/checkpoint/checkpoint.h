@@ -1,19 +1,19 @@
-/* Checkpoints in a folder: rank 0 writes them, a later generation resumes from the newest whole
- * one. Also public: writer.h (a thread that writes them beside training), safetensors.h (the format of the
- * tensors), copy.h (checkpoints on several nodes that share no disk).
+/* Checkpoints in a folder: rank 0 writes them, and a later generation resumes from the newest complete one. Other
+ * public headers: writer.h (a thread that writes them during training), safetensors.h (the format of the tensors),
+ * copy.h (checkpoints on several nodes that share no disk).
  *
- * Files: `step-<8 digits>.safetensors` has the tensors, `step-<8 digits>.json` has the state, with
- * size and SHA-256 of the former, and a SHA-256 of the state itself. Both are written under a temporary name, synced and renamed. The
- * .json comes last and is the commit. A crash leaves the earlier checkpoints whole, and at most
+ * Files: `step-<8 digits>.safetensors` has the tensors. `step-<8 digits>.json` has the state, the size and SHA-256
+ * of the tensors' file, and a SHA-256 of the state itself. Both are written under a temporary name, synced and
+ * renamed. The .json comes last and is the commit. A crash leaves the earlier checkpoints intact and at most
  * temporary files, which the next checkpoint_dir_open() removes.
  *
- * Fence: the last process that opened the folder owns it. The lock file names the owner by
- * generation, job and a random number. An earlier owner (say, of an old generation that lost its
- * connection) is refused at its next commit with STATUS_CONFLICT; owner and commit are guarded by
- * one lock. So open a folder only when all ranks of this generation are connected. An owner of another
- * job is left in place while it lives, which a second lock shows: it holds that one to its end.
+ * Fence: the last process that opened the folder owns it. The lock file names the owner by generation, job and a
+ * random number. An earlier owner, such as an old generation that lost its connection, is refused at its next
+ * commit with STATUS_CONFLICT. One lock guards owner and commit. So open a folder only when all ranks of this
+ * generation are connected. A living owner of another job is not replaced; it holds a second lock as long as it
+ * lives.
  *
- * All calls block; one thread at a time uses a folder. */
+ * All calls block; only one thread at a time may use a folder. */
 #ifndef WORKER_CHECKPOINT_CHECKPOINT_H
 #define WORKER_CHECKPOINT_CHECKPOINT_H
 
@@ -36,8 +36,8 @@ struct checkpoint_state {
     /* Progress: `step_in_epoch` steps of epoch `epoch` are done, `step` steps in all. */
     uint32_t epoch, step_in_epoch;
     uint32_t step;
-    /* Who trains, which may change. `parts` are the first steps of this epoch, where others than this
-     * world and batch have done them; in the order of time. */
+    /* World and batch size, which may change. `parts`: the first steps of this epoch if they were
+     * done with others, in order of time. */
     uint32_t world, batch;
     uint32_t accumulation_steps; /* 1 where the file has none */
     struct sampler_part parts[CHECKPOINT_PARTS_MAX];
@@ -46,8 +46,8 @@ struct checkpoint_state {
     char arch[CHECKPOINT_TEXT_BYTES];
     char data[CHECKPOINT_TEXT_BYTES]; /* the set: "digits", "idx", "folder" */
     uint64_t data_hash;               /* of the training set: struct source; 0: unknown */
-    /* Of what is done to images: to all of them, and to those of training alone. May differ, which is told;
-     * 0: unknown. */
+    /* Hashes of what is done to images: to all of them, and to training images alone. A difference
+     * is reported, but allowed; 0: unknown. */
     uint64_t image_rules, training_rules;
     uint32_t image_count; /* in the training set */
     uint64_t seed;
@@ -62,12 +62,11 @@ struct checkpoint_state {
     bool early_has_best; /* early stopping */
     double early_best;
     uint32_t early_count;
-    uint64_t
-        base_images; /* of a step of the first generation, which --lr is for; 0: the file has none */
-    uint32_t threads; /* of the CPU a rank; 0: none, or the file has none */
+    uint64_t base_images; /* of a step of the first generation, for which --lr is; 0: unknown */
+    uint32_t threads;     /* of the CPU a rank; 0: none, or the file has none */
     /* "adamw", "sgd + lookahead (paper)"; "sgd" where the file has none. */
     char optimizer[CHECKPOINT_TEXT_BYTES];
-    /* Not in the file: it is of a version that stored no checksum of the state itself. */
+    /* Not in the file: the file is from a version that stored no checksum of the state. */
     bool is_unchecked;
 };
 
@@ -76,8 +75,8 @@ struct checkpoint_dir;
 struct checkpoint_options {
     const char *path;    /* created if missing */
     const char *job_id;  /* "": no launcher */
-    const char *cluster; /* whose server gave the job's number; "": no launcher */
-    bool takes_over;     /* also from a living owner of another job */
+    const char *cluster; /* of the server that gave the job's id; "": no launcher */
+    bool takes_over;     /* also takes the folder from a living owner of another job */
     uint32_t generation;
     uint32_t keep; /* number of newest checkpoints to keep, at least 1 */
     /* The step at which training starts. Checkpoints of later steps are from another run: they are
@@ -116,7 +115,8 @@ struct checkpoint_best {
  * STATUS_NOT_FOUND (it is not there), STATUS_IO, STATUS_CONFLICT (a newer generation owns the folder). */
 enum status checkpoint_best_mark(struct checkpoint_dir *dir, const struct checkpoint_best *best,
                                  struct err *err);
-/* Errors: STATUS_NOT_FOUND (none is named, or it is gone), STATUS_BAD_INPUT, STATUS_IO. */
+/* Reads the mark of the best. Errors: STATUS_NOT_FOUND (no mark, or its checkpoint is gone),
+ * STATUS_BAD_INPUT, STATUS_IO. */
 enum status checkpoint_best_read(const char *dir, struct checkpoint_best *best, struct err *err);
 
 /* An opened, verified checkpoint. */
@@ -134,18 +134,18 @@ enum status checkpoint_open_step(struct checkpoint *checkpoint, const char *path
                                  struct err *err);
 void checkpoint_close(struct checkpoint *checkpoint);
 
-/* Which checkpoints of a folder will do. */
+/* Which checkpoints of a folder are acceptable. */
 struct checkpoint_choice {
     const struct checkpoint_state *like; /* checkpoint_check() must succeed; NULL: any run */
     const char *job_id;                  /* only of this job; NULL: of any */
-    /* Called for every checkpoint that was passed over, newest first. */
+    /* Called for every checkpoint that was skipped, newest first. */
     void (*skipped)(void *user, const struct err *why);
     void *user;
 };
-/* Opens the newest whole checkpoint in the folder `path` that will do. Errors: STATUS_NOT_FOUND
- * (there is none, or no such folder), STATUS_BAD_INPUT (there are some, and all are damaged),
- * STATUS_CONFLICT (all whole ones are from another run; the
- * text says how the newest differs). */
+/* Opens the newest complete and acceptable checkpoint in the folder `path`. Errors:
+ * STATUS_NOT_FOUND (no checkpoint or no folder), STATUS_BAD_INPUT (there are some, and all are
+ * damaged), STATUS_CONFLICT (all complete ones are from other runs; the text says how the newest
+ * differs). */
 enum status checkpoint_open_newest(struct checkpoint *checkpoint, const char *path,
                                    const struct checkpoint_choice *choice, struct err *err);
 /* Whether training with `like` can resume from `state`. Errors: STATUS_CONFLICT (names the first

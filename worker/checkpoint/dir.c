@@ -39,8 +39,8 @@ static int64_t best_step(const char *path)
     return checkpoint_best_read(path, &best, NULL) == STATUS_OK ? (int64_t)best.step : -1;
 }
 
-/* All but the newest `keep` and the best; true: there were more. Removes the .json first, so that there is
- * never a .json without its tensors. */
+/* Removes all checkpoints except the newest `keep` and the best. True: there were more. The .json
+ * goes first, so that no .json is ever without its tensors. */
 static bool remove_old(const struct checkpoint_dir *dir, uint32_t keep)
 {
     const int64_t best = best_step(dir->path);
@@ -111,7 +111,7 @@ static void remove_file(const char *dir, const char *name)
         (void)unlink(path);
 }
 
-/* A token (copy.h) that a killed rank has left. Those of a meeting that goes on are seconds old. */
+/* A token (copy.h) left by a killed rank. Tokens of a meeting in progress are only seconds old. */
 static bool is_old_token(const char *dir, const char *name)
 {
     char path[PATH_BYTES];

@@ -39,23 +39,23 @@ enum status checkpoint_list_steps(const char *path, const char *ending, uint32_t
 
 /* mkdir -p; `path` is shorter than a struct checkpoint_dir's. */
 enum status checkpoint_make_dirs(const char *path, struct err *err);
-/* Renames both temporary files of `step`, then removes all but the best and the newest `keep` checkpoints. With an error,
- * those of checkpoint_save, the temporary files are removed. */
+/* Renames both temporary files of `step`, then removes all checkpoints except the best and the
+ * newest `keep`. After an error (those of checkpoint_save) the temporary files are removed. */
 enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
                               uint32_t step, struct err *err);
-/* Removes the checkpoints that would go after the next commit. False: there is none; the newest stays
- * in any case. */
+/* Removes the checkpoints that the next commit would remove. False: there are none; the newest
+ * always stays. */
 bool checkpoint_make_room(struct checkpoint_dir *dir);
 void checkpoint_remove_temps(const struct checkpoint_paths *paths);
 
 /* -- mark.c -- */
 
-/* The checkpoint that `path` names: itself, or of "DIR/best.json" the step's. Errors: STATUS_NOT_FOUND,
- * STATUS_BAD_INPUT, STATUS_IO, STATUS_TOO_BIG. */
+/* Resolves `path`: a checkpoint's own path, or "DIR/best.json" to the checkpoint that it names.
+ * Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_IO, STATUS_TOO_BIG. */
 enum status checkpoint_resolve(char out[CHECKPOINT_PATH_BYTES], const char *path, struct err *err);
-/* Names the newest; -1: there is none. A failure is ignored: no reader needs it. */
+/* Marks the newest; -1: none. A failure is ignored, since no reader needs the mark. */
 void checkpoint_latest_mark(const char *dir, int64_t step);
-/* Moves the name of the best, with the checkpoint that it names. */
+/* Moves the mark of the best along with the checkpoint that it names. */
 void checkpoint_best_move(const char *from, const char *to);
 
 /* -- checkpoint.c -- */

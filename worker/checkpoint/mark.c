@@ -1,6 +1,6 @@
-/* `best.json` and `latest.json`: small files that name a checkpoint of the folder by its step, and beside
- * each a symbolic link to the weights, best.safetensors and latest.safetensors, for people and scripts.
- * Only the best has to be there; the newest is found without its name. */
+/* `best.json` and `latest.json`: small files that name a checkpoint of the folder by its step.
+ * Beside each is a symbolic link to the weights, best.safetensors and latest.safetensors, for
+ * people and scripts. Only the best needs its mark; the newest is found without one. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -187,7 +187,7 @@ enum status checkpoint_best_mark(struct checkpoint_dir *dir, const struct checkp
     return status;
 }
 
-/* Without a sync, which would cost more than the name is worth. */
+/* Written without a sync, which would cost more than this mark is worth. */
 static bool write_plain(const char *path, const char *text)
 {
     FILE *file = fopen(path, "we");

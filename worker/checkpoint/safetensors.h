@@ -92,8 +92,8 @@ enum status safetensors_read(const struct safetensors *file,
                              const struct safetensors_tensor *tensor, void *values,
                              struct err *err);
 
-/* Whether `values` may be the weights of that name: all are finite, and those of a `.running_var` are not
- * negative. Errors: STATUS_BAD_INPUT (names the tensor and the first element). */
+/* Whether `values` can be the weights of that name: all finite, and for a `.running_var` not
+ * negative. Errors: STATUS_BAD_INPUT (names the tensor and the first bad element). */
 enum status safetensors_check_values(const char *name, const float *values, size_t count,
                                      struct err *err);
 

@@ -47,7 +47,7 @@ static const struct field {
     {"seed", FIELD_U64, AT(seed), 0, 0}, /* a decimal string: JSON numbers are doubles */
     {"has_momentum", FIELD_BOOL, AT(has_momentum), 0, 0},
     /* Optional from here on (FIRST_FIELDS): added by later versions. checkpoint_state_parse() sets
-     * their values for a file without them. */
+     * defaults for files without them. */
     {"opt_level", FIELD_TEXT, AT(opt_level), 0, 0},
     {"loss_scale", FIELD_F32, AT(loss_scale), 0, 0},
     {"unskipped", FIELD_U32, AT(unskipped), 0, UINT32_MAX},
@@ -128,8 +128,9 @@ static cJSON *add_field(cJSON *json, const struct field *field,
     return NULL;
 }
 
-/* cJSON leaves digits out where a double changes in its last bit alone, which decides about ties. Readers
- * compute the checksum from the numbers as cJSON prints them, so these digits come after it. */
+/* cJSON leaves out digits if a double differs only in its last bit, but that bit can decide about
+ * ties. Readers compute the checksum from the numbers as cJSON prints them, so these digits are
+ * added after it. */
 cJSON *checkpoint_exact_number(double number)
 {
     char digits[32];

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Where training keeps every core busy, the thread must not take its time. */
+/* Training keeps every core busy, and this thread must not take its time. */
 enum { NICENESS = 10 };
 
 enum phase {

@@ -1,5 +1,5 @@
-/* A thread that writes checkpoints while training goes on: one at a time, from a copy of the tensors
- * that stays as it is until the outcome was taken.
+/* A thread that writes checkpoints during training, one at a time, from a copy of the tensors that must not change
+ * until the outcome has been taken.
  *
  *     checkpoint_writer_begin(writer, &state, tensors, count);
  *     ... training goes on ...

@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-enum { TRIES = 8 }; /* the quickest round trip counts: it says the most */
+enum { TRIES = 8 }; /* the fastest round trip counts: it is the most precise */
 
 enum status comm_clock_measure(struct comm *comm, uint32_t rank, uint32_t peer,
                                uint64_t (*now)(void *user), void *user, struct comm_clock *clock,
@@ -23,7 +23,7 @@ enum status comm_clock_measure(struct comm *comm, uint32_t rank, uint32_t peer,
             status = comm_multicast(comm, &told, sizeof told, back, 2, err);
         if (status != STATUS_OK || rank != peer)
             continue;
-        /* told was read between asked and asked + trip. */
+        /* The peer read `told` between asked and asked + trip. */
         trip = now(user) - asked;
         if (i > 0 && (trip + 1) / 2 >= clock->error_us)
             continue;

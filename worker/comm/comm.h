@@ -53,8 +53,8 @@ enum status comm_connect(struct comm **comm, const struct comm_options *options,
  * fails with STATUS_PEER_LOST, "rank 2 has left". Rank 0 waits up to a second for the others to
  * leave. *comm may be NULL. */
 void comm_close(struct comm **comm);
-/* How many collectives this rank has begun; `*what`: the name of the one that goes on, a constant, NULL:
- * none. From any thread, between comm_connect and comm_close. */
+/* How many collectives this rank has begun. `*what`: the name of the current one, a constant; NULL:
+ * none. May be called from any thread, between comm_connect and comm_close. */
 uint64_t comm_now(const struct comm *comm, const char **what);
 
 /* Blocking collectives. Every rank calls them in the same order, from one thread at a time.

@@ -1,11 +1,10 @@
-/* Data-parallel training over one net: equal parameters at the start, averaged gradients at every
- * step.
+/* Data-parallel training over one net: equal parameters at the start, averaged gradients at every step.
  *
- * ddp_new makes the ranks equal. ddp_reducer is the net's reducer on the host: a communication
- * thread reduces bucket after bucket, in index order on every rank, while backward goes on.
- * fp32 gradients (accumulated ones always are) are multiplied by 1 / world before the sum, as PyTorch
- * does, 16-bit ones after it, as Apex does; with a predivide factor p all by 1 / p before and by p / world after it. Where the device reduces instead
- * (net_device_reducer), ddp_reducer is not called and there is no thread. */
+ * ddp_new makes the ranks equal. ddp_reducer is the net's reducer on the host: a communication thread reduces
+ * bucket after bucket, in index order on every rank, while backward goes on. fp32 gradients (accumulated ones are
+ * always fp32) are multiplied by 1 / world before the sum, as PyTorch does; 16-bit ones after it, as Apex does.
+ * With a predivide factor p all are multiplied by 1 / p before and by p / world after the sum. If the device
+ * reduces instead (net_device_reducer), ddp_reducer is not called and there is no thread. */
 #ifndef WORKER_COMM_DDP_H
 #define WORKER_COMM_DDP_H
 
@@ -46,16 +45,16 @@ void ddp_free(struct ddp **ddp);
 enum status ddp_forward_begin(struct ddp *ddp, struct err *err);
 /* The reducer for net_set_reducer: collectives of `comm`. Once for each ddp; starts the thread,
  * which ddp_free ends. It is valid until then. Its finish returns when every bucket is reduced on
- * this rank. Where a collective fails, the rest of the step's buckets are passed over and finish
+ * this rank. Where a collective fails, the rest of the step's buckets are skipped and finish
  * returns the first error. Errors: STATUS_SYSTEM (no thread). */
 enum status ddp_reducer(struct ddp *ddp, struct reducer *reducer, struct err *err);
 /* Sums `values`, [count], over all ranks in the middle of forward or backward, on the caller's
- * thread: first the buckets that are ready are reduced, so that all ranks make their collectives in
- * one order. For net_options.norm_sum. */
+ * thread. Buckets that are ready are reduced first, so that all ranks make their collectives in the
+ * same order. For net_options.norm_sum. */
 enum status ddp_sum(struct ddp *ddp, double *values, size_t count, struct err *err);
 struct ddp_times ddp_times(const struct ddp *ddp);
-/* The bucket that is being reduced, from 1, and how many there are; 0: none is. From any thread, until
- * ddp_free. */
+/* The bucket that is being reduced, counted from 1, and how many there are; 0: none. May be called
+ * from any thread, until ddp_free. */
 uint32_t ddp_bucket_now(const struct ddp *ddp, uint32_t *bucket_count);
 
 #endif

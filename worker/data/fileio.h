@@ -40,8 +40,8 @@ enum status fileio_write_file(const char *path, const void *bytes, size_t byte_c
 /* rename(2), then fsync(2) of the directory `dir`, so that the rename survives a crash. */
 enum status fileio_rename(const char *from, const char *to, const char *dir, struct err *err);
 
-/* A file that is written from its start to its end, hashed on the way, so that nobody reads it again
- * for its SHA-256. Its bytes go to the disk while later ones are hashed. */
+/* A file that is written from start to end and hashed at the same time, so that it need not be read
+ * again for its SHA-256. Its bytes go to the disk while later ones are hashed. */
 struct fileio_out {
     int fd;
     struct evp_md_ctx_st *digest; /* OpenSSL's EVP_MD_CTX; NULL: not hashed */

@@ -18,7 +18,7 @@ struct folder_options {
 /* Errors: those of folder_list_read(). */
 enum status folder_open(struct source **source, const char *path,
                         const struct folder_options *options, struct err *err);
-/* Of a source that folder_open() made; borrowed. */
+/* The list of a source that folder_open() made; borrowed. */
 const struct folder_list *folder_list_of(const struct source *source);
 
 #endif

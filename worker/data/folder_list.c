@@ -57,7 +57,7 @@ struct place {
 
 struct walk {
     struct folder_list *list;
-    struct place *places; /* of the class at hand */
+    struct place *places; /* of the current class */
     uint32_t place_count, place_room, linked_count;
     size_t file_room;
     uint32_t class;

@@ -30,11 +30,11 @@ enum loader_unreadable { LOADER_REPLACES, LOADER_LEAVES_OUT, LOADER_FAILS };
 struct loader_memory {
     void *(*allocate)(void *user, size_t bytes); /* NULL: out of memory */
     void (*release)(void *user, void *memory);
-    /* Waits until nobody reads a batch in `memory` any more. NULL: nobody does once its time is
-     * over, see loader_next. */
+    /* Waits until nobody reads a batch in `memory` any more. NULL: no reader is left once the
+     * batch's time is over (loader_next). */
     enum status (*settle)(void *user, const void *memory, struct err *err);
     void *user;
-    uint32_t held; /* further batches until settle is called: it should not have to wait then */
+    uint32_t held; /* settle is called this many batches later */
 };
 
 struct loader_options {

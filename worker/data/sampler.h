@@ -19,7 +19,8 @@ struct sampler_options {
     uint64_t seed;
     bool shuffle;
     bool drop_last;
-    /* Rank r takes the r-th of `world` equal pieces of the order, not every world-th image. */
+    /* Rank r takes the r-th of `world` equal consecutive pieces of the order instead of every
+     * world-th image. */
     bool contiguous;
     /* Makes the order of an epoch, [image_count], in place of the permutation; every rank must get the same.
      * NULL: a permutation, or without shuffle 0, 1, 2, ... */
@@ -27,7 +28,7 @@ struct sampler_options {
     void *user;
 };
 
-/* Steps of an epoch that some world has done, which may be another than the one that goes on. */
+/* Steps of an epoch that a world has done, possibly another one than the present. */
 struct sampler_part {
     uint32_t world, batch, accumulation_steps, steps;
 };
@@ -38,8 +39,7 @@ struct sampler_part {
 struct sampler {
     struct sampler_options options;
     int64_t *order; /* [left] of [image_count], owned */
-    size_t
-        left; /* images of the epoch that this world shares; image_count but after sampler_skip */
+    size_t left; /* images of the epoch for this world; after sampler_skip fewer than image_count */
     size_t count; /* images of this rank per epoch, or of the rest of this one */
 };
 
@@ -50,7 +50,7 @@ void sampler_close(struct sampler *sampler);
 /* Makes the order of `epoch`, counted from 0: DistributedSampler.set_epoch(). */
 void sampler_set_epoch(struct sampler *sampler, uint64_t epoch);
 /* Takes away what `parts` have seen of this epoch, in their order; this world shares the rest as it would
- * share a whole epoch. So each image is seen once an epoch, but for those that pad it. Errors:
+ * share a whole epoch. So each image is seen once an epoch, except for those that pad it. Errors:
  * STATUS_BAD_INPUT (more steps than that world has in an epoch). */
 enum status sampler_skip(struct sampler *sampler, const struct sampler_part *parts,
                          size_t part_count, struct err *err);

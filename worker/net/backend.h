@@ -5,7 +5,7 @@
  * tensor is stored. Only the backend reads or writes memory that it has allocated, since that may
  * be a GPU's. Layers and tensors are named by their index in the graph.
  *
- * Threads: one thread calls, but for view_open and view_close of a bucket. Calls that return no
+ * Threads: one thread calls, except for view_open and view_close of a bucket. Calls that return no
  * status queue work that may run later, in order; a failure there is reported by a later call that
  * returns a status. */
 #ifndef WORKER_NET_BACKEND_H
@@ -158,8 +158,8 @@ struct backend {
     /* Whether the hardware computes the layer, one in fp16 or bf16, in its type. NULL: as
      * stores_types. */
     bool (*computes_half)(const void *state, uint32_t layer);
-    /* Threads of the CPU with which the backend computes what the calling thread asks for. NULL: a
-     * device computes. */
+    /* Threads of the CPU with which the backend computes for the calling thread. NULL: a device
+     * computes. */
     uint32_t (*threads)(void);
     /* Bytes that the backend has allocated for itself. */
     size_t (*bytes)(const void *state);

@@ -1,4 +1,5 @@
-/* First fit, largest first. The number of buffers is a few hundred, so squares are nothing. */
+/* First fit, largest first. There are only a few hundred buffers, so quadratic time does not
+ * matter. */
 #include "worker/net/memory_plan.h"
 
 #include <assert.h>

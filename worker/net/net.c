@@ -71,7 +71,8 @@ static bool make_states(struct net *net, const struct optim *optim)
     return true;
 }
 
-/* Into net->grads, zeroed. What is not the backend's is zeroed through it, piece by piece. */
+/* Allocates net->grads, zeroed. Memory that is not the backend's is zeroed through the backend,
+ * piece by piece. */
 static bool make_grads(struct net *net, const struct net_memory *memory)
 {
     static const char zeros[1 << 16];

@@ -14,7 +14,7 @@
  * Parameters live in one arena in forward order, gradients in one arena in reverse order, both in
  * the layout that the backend chose. A bucket is a slice of the gradient arena.
  *
- * One thread calls, but for net_bucket_open, net_bucket_close and net_now. Calls queue work on the backend:
+ * One thread calls, except for net_bucket_open, net_bucket_close and net_now. Calls queue work on the backend:
  * a failure of the device may be reported by a later call. */
 #ifndef WORKER_NET_NET_H
 #define WORKER_NET_NET_H
@@ -42,7 +42,8 @@ typedef void (*net_graph_seen)(void *user, const char *pass, const struct graph 
  * backward. On the caller's thread; blocks. Every rank calls it in the same order. */
 typedef enum status (*net_sum)(void *user, double *values, size_t count, struct err *err);
 
-/* Where gradients lie, when not in the backend's own memory: NCCL works faster on some of its own. */
+/* Where gradients lie, if not in the backend's own memory: NCCL is faster on memory that it
+ * allocated. */
 struct net_memory {
     void *context;
     /* Memory of the backend's device, 256-byte aligned, with any contents. NULL: there is none, and
@@ -150,14 +151,14 @@ void net_images_free(struct net *net, void *memory);
 /* Waits until the device has read all images of earlier steps in this memory. Errors:
  * STATUS_LIBRARY. */
 enum status net_images_settle(struct net *net, const void *memory, struct err *err);
-/* After so many further steps it does not have to wait. */
+/* The number of further steps after which net_images_settle does not have to wait. */
 uint32_t net_images_held(const struct net *net);
 
-/* A promise about the step that begins with the next call: it is a training net_forward without
+/* Promises that the step that begins with the next call consists of a training net_forward without
  * `result`, net_backward_reduce, net_clip (in every such step or in none) and net_update, with the
- * options of all other promised steps but for the learning rates; net_outcome_take may come
- * anywhere between. So the backend may capture the step once and replay it. Without effect where
- * the reducer is not graphable. */
+ * same options in all promised steps except for the learning rates. net_outcome_take may come
+ * anywhere between. So the backend may capture the step once and replay it. Has no effect if the
+ * reducer is not graphable. */
 void net_step_graphable(struct net *net);
 /* Frees the captured steps; there are no further steps. Call before destroying a communicator: NCCL
  * waits for every captured graph that contains one of its collectives, even on abort. Does not wait
@@ -209,8 +210,9 @@ void net_update(struct net *net, const struct optim *optim);
  * anything that the device reported since. */
 enum status net_outcome_take(struct net *net, bool wait, struct net_outcome *outcome, bool *taken,
                              struct err *err);
-/* Where the walk over the layers is: "forward conv1 (conv2d)", "backward layer1.0 (relu)"; empty outside of
- * one. What the host does: a device may be behind. From any thread, until net_free. */
+/* Where the walk over the layers is: "forward conv1 (conv2d)", "backward layer1.0 (relu)"; empty
+ * outside of a walk. This is what the host does; a device may be behind. May be called from any
+ * thread, until net_free. */
 void net_now(const struct net *net, char *text, size_t byte_limit);
 /* Names the first infinity or NaN of the last step: "the output of layer NAME" in forward order,
  * else "the gradient of NAME" in backward order; "" when all are finite. After net_update, before

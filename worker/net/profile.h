@@ -39,8 +39,8 @@ struct net_half_layer {
 /* Entry `index` of the profile; false past the last, or without net_options.profile. On a GPU it
  * covers the steps that net_update has ended, each of which waited for the device. */
 bool net_profile(const struct net *net, uint32_t index, struct net_profile *profile);
-/* Between two steps, with net_options.profile: whether the steps to come are timed. The counts
- * stay. A step that is not timed runs as in a net without a profile. */
+/* Between two steps, with net_options.profile: sets whether later steps are timed. Counts are kept.
+ * A step that is not timed runs as in a net without a profile. */
 void net_profile_set(struct net *net, bool is_on);
 
 /* The index-th layer in a 16-bit type; false past the last. */

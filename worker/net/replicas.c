@@ -33,7 +33,7 @@ struct replicas {
     struct replica *others; /* [options.count - 1] */
     pthread_mutex_t mutex;
     pthread_cond_t work, done;
-    /* Of the command that runs; written while no replica is busy. */
+    /* The current command; written while no replica is busy. */
     const struct graph *graph;
     const struct net_options *net_options;
     struct net_view source; /* COPY */

@@ -37,7 +37,7 @@ enum status replicas_new(struct replicas **replicas, struct net *net, const stru
 void replicas_free(struct replicas **replicas);
 
 /* The images of replica `index` in a batch of `n` for `count` replicas: how many, and the first of them; 0:
- * it has none. Source: torch.chunk, whose parts have ceil(n / count) images but for the last ones. */
+ * it has none. Source: torch.chunk, whose parts have ceil(n / count) images except for the last ones. */
 uint32_t replicas_part(uint32_t n, uint32_t count, uint32_t index, uint32_t *first);
 
 /* net_forward_images of all parts; `result` has the sums over them. Errors name the replica. */

@@ -6,7 +6,7 @@
 
 #include "worker/net/internal.h"
 
-/* Before the layers of a walk: a store without an order, as only a person reads it. */
+/* Notes the current layer before it runs. A relaxed store is enough, since only people read it. */
 static void note_walk(struct net *net, uint32_t layer, bool is_backward)
 {
     atomic_store_explicit(&net->walk, 2 * layer + 2 + (is_backward ? 1U : 0U),
@@ -131,8 +131,8 @@ enum status net_forward(struct net *net, const float *images, const int64_t *lab
     return net_forward_images(net, &floats, labels, n, training, result, err);
 }
 
-/* The sums of the step before are still there, for whoever looks at a step's gradients. Adding them
- * to gradients that backward will write over clears them. */
+/* The sums of the previous step are still there, for readers of a step's gradients. Clears them by
+ * adding them to gradients that backward will overwrite. */
 static void drop_old_sums(struct net *net)
 {
     if (!net->sums_are_old)
@@ -176,8 +176,8 @@ static struct backend_span kept_span(const struct net *net, uint32_t index)
                                  GRAPH_F32};
 }
 
-/* Brings what was kept and the gradients of the last batch together: in fp32 gradients themselves,
- * so that nothing is left of the sum; else in the sum. */
+/* Adds what was kept to the gradients of the last batch: for fp32 into the gradients themselves,
+ * which empties the sum; otherwise into the sum. */
 static void join_kept(struct net *net, uint32_t index)
 {
     const struct backend_span kept = kept_span(net, index);

@@ -76,8 +76,8 @@ void train_add_result(struct net_result *sums, const struct net_result *result)
     sums->top5 += result->top5;
 }
 
-/* Running statistics are not broadcast here, unlike in PyTorch's DDP: no training step reads them,
- * and rank 0's are broadcast before each validation. */
+/* Running statistics are not broadcast here, unlike in PyTorch's DDP: training steps do not read
+ * them, and rank 0's are broadcast before each validation. */
 enum status train_group(struct train *train, struct train_pending *pending, uint64_t *wait_us,
                         struct err *err)
 {

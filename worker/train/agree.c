@@ -13,8 +13,8 @@ static bool is_equal(const struct agree_report *a, const struct agree_report *b)
     return a->has_checkpoint && b->has_checkpoint && !is_newer(a, b) && !is_newer(b, a);
 }
 
-/* The rank with the newest; of several the first, so rank 0 where it has it. AGREE_NO_FOLDER: none
- * has one. */
+/* The rank with the newest checkpoint; of several the first, so rank 0 if it has it.
+ * AGREE_NO_FOLDER: none has one. */
 static uint32_t find_newest(const struct agree_question *question)
 {
     const struct agree_report *reports = question->reports;
@@ -46,7 +46,8 @@ static enum status refuse_none(const struct agree_question *question, struct err
                    question->known_step, question->path);
 }
 
-/* Nobody has a whole one. A new start is no answer to files that are damaged: their owner decides. */
+/* No rank has a complete checkpoint. If there are damaged files, their owner must decide: training
+ * does not start anew by itself. */
 static enum status check_none(const struct agree_question *question, struct err *err)
 {
     for (uint32_t i = 0; i < question->world; i++)

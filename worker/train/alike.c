@@ -1,6 +1,7 @@
-/* Whether all ranks train the same: each compares its options, its data and its model with rank 0's before
- * anything else is shared, and all say which rank differs, in what, and both values. Otherwise a rank
- * with another option would hang the others in a collective, or spoil the weights in silence. */
+/* Checks that all ranks train the same. Each rank compares its options, data and model with rank
+ * 0's before anything else is shared. All ranks report which rank differs, in what, and both
+ * values. Otherwise a rank with another option would make the others hang in a collective, or
+ * silently spoil the weights. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ struct difference {
     char text[248];
 };
 
-/* A list has NAME NUL VALUE NUL for each thing that must be the same. */
+/* Adds an entry, NAME NUL VALUE NUL: something that must be equal on all ranks. */
 static void add(struct buf *list, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static void add(struct buf *list, const char *name, const char *format, ...)

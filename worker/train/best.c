@@ -1,9 +1,9 @@
-/* --best: the checkpoint with the best validation is kept beside the newest ones.
+/* --best: the checkpoint with the best validation is kept, beside the newest ones.
  *
- * A checkpoint is begun before the validation of its weights, and may be written while that runs. So a
- * validation only notes that its checkpoint is the best; once the checkpoint is committed, every rank
- * that writes to a folder names it there. best.json is the only memory of the best value, so
- * training that resumes compares with the best of the checkpoints that are there. */
+ * A checkpoint is begun before its weights are validated, and may still be written during the validation. So a
+ * validation only notes that its checkpoint is the best. Once that checkpoint is committed, every rank that writes
+ * to a folder marks it there. best.json alone stores the best value, so training that resumes compares with the
+ * best of the existing checkpoints. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -72,7 +72,7 @@ enum status train_best_open(struct train *train, struct err *err)
     return status;
 }
 
-/* The checkpoint of best_wanted is committed, or never will be. */
+/* The checkpoint of best_wanted has been committed, or never will be. */
 static enum status mark(struct train *train, struct err *err)
 {
     struct err why;

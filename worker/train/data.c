@@ -22,11 +22,11 @@ enum { PADDING = 4, PICTURE_THREADS = 4 };
 
 /* -- kinds of data -- */
 
-/* Opens the training or the validation set of `dir`. */
+/* Opens the training or validation set of `dir`. */
 typedef enum status (*open_set)(struct train *train, const char *dir, bool is_training,
                                 struct source **set, struct err *err);
 
-/* What DATA can be: the first of the table whose files are there. */
+/* A kind of DATA. The first kind in the table whose files exist is used. */
 struct data_kind {
     const char *name; /* in checkpoints: never changed */
     bool (*is_in)(const char *dir);
@@ -130,7 +130,7 @@ static enum status find_kind(const char *dir, const struct data_kind **kind, str
 
 /* -- opening -- */
 
-/* Drawn images are kept in memory, so there are fewer large ones. */
+/* Drawn images are kept in memory, so large ones are fewer. */
 static size_t dummy_count(const struct dataset_shape *shape, size_t usual)
 {
     const size_t room = DUMMY_BYTES / ((size_t)shape->channels * shape->height * shape->width);
@@ -200,7 +200,7 @@ static enum status find_normal(struct train *train, struct err *err)
     return STATUS_OK;
 }
 
-/* Random crops of images that have one size already. */
+/* Wraps the set for random crops of images that already have one size. */
 static enum status pad(struct train *train, struct err *err)
 {
     const enum options_augment augment = train->options->images.augment;
@@ -272,7 +272,7 @@ static enum status check_steps(const struct train *train, struct err *err)
                    options->epochs, train->steps_per_epoch, steps, CHECKPOINT_STEP_MAX);
 }
 
-/* Both sets have the same classes, in the same order: else labels would mean two things. */
+/* Both sets must have the same classes in the same order, so that labels mean the same. */
 static enum status check_classes(const struct source *a, const struct source *b, struct err *err)
 {
     const uint32_t count =

@@ -1,6 +1,6 @@
-/* Checkpoint folders on several nodes: who shares one, from which checkpoint all go on (agree.h
- * decides), and the copies on nodes that do not share rank 0's folder. Rank 0 writes a checkpoint;
- * a copy has the same bytes. One rank a folder reads and writes there. */
+/* Checkpoint folders on several nodes: which ranks share one, which checkpoint all resume from
+ * (agree.h decides), and copies on nodes that do not share rank 0's folder. Rank 0 writes a
+ * checkpoint; a copy has the same bytes. One rank for each folder reads and writes there. */
 #include "worker/train/internal.h"
 
 #include <assert.h>
@@ -43,8 +43,8 @@ static bool has_folder(const struct train *train)
            train->reports[train->place->rank].folder == train->place->rank;
 }
 
-/* The token of each node's first rank is in its folder: the first of these ranks whose token is
- * seen here. Looks them up by name, which also works where listings of a folder are cached. */
+/* The first rank whose token is seen here: the first rank of each node leaves one in its folder.
+ * Looks tokens up by name, which works even where directory listings are cached. */
 static uint32_t first_seen(const struct train *train, uint64_t meeting)
 {
     uint32_t rank = 0;
@@ -99,11 +99,11 @@ bool train_resumes_from_dir(const struct train *train)
         return false;
     if (options->resume != NULL && strcmp(options->resume, "none") == 0)
         return false;
-    return is_resume_auto(train) || train->place->generation > 1; /* restarted: by itself */
+    return is_resume_auto(train) || train->place->generation > 1; /* restarted */
 }
 
-/* Once a job has committed a checkpoint, its own have priority. A restarted job that did not ask
- * for --resume auto never goes on from another job's. Errors: those of checkpoint_open_newest. */
+/* Once a job has committed a checkpoint, its own have priority. A restarted job without --resume
+ * auto never resumes from another job's. Errors: those of checkpoint_open_newest. */
 static enum status look(struct train *train, struct agree_report *report, struct err *err)
 {
     struct checkpoint_choice choice = {.like = &train->state,
@@ -286,7 +286,7 @@ static uint32_t place_in(const uint32_t *ranks, uint32_t count, uint32_t rank)
     return at;
 }
 
-/* Bytes that cannot be read are sent as zeros: the receivers then find that the sum is wrong. */
+/* Sends zeros for bytes that cannot be read: the receivers then find a wrong checksum. */
 static void read_chunk(struct train *train, const struct checkpoint_source *source, uint64_t offset,
                        uint8_t *chunk, size_t byte_count)
 {
@@ -327,7 +327,8 @@ static enum status send_tensors(struct train *train, const struct parcel *parcel
     return status;
 }
 
-/* On the ranks that receive. `*why` says why there is no copy; it is no error of the collective. */
+/* On the ranks that receive. `*why`: the reason why there is no copy; that is no error of the
+ * collective. */
 static enum status receive(struct train *train, const struct parcel *parcel, const uint32_t *ranks,
                            uint32_t count, struct err *why, struct err *err)
 {
@@ -364,8 +365,8 @@ static enum status send_parcel(struct train *train, const struct parcel *parcel,
 }
 
 /* Sends the checkpoint of `step` from ranks[0] to the other ranks of ranks[count]; all ranks call.
- * Where ranks[0] cannot read it, nothing is sent, which all ranks learn. `*why`, on a rank
- * that receives: why it has no copy now; its status stays STATUS_OK where it has one. */
+ * If ranks[0] cannot read it, nothing is sent, and all ranks learn that. `*why`, on a rank that
+ * receives: why it has no copy; status STATUS_OK if it has one. */
 static enum status deliver(struct train *train, uint32_t step, const uint32_t *ranks,
                            uint32_t count, struct err *why, struct err *err)
 {
@@ -433,7 +434,7 @@ static void report_answer(const struct train *train, const struct agree_answer *
                  answer->step);
 }
 
-/* ranks: [world + 1]; the receivers are behind the sender. */
+/* ranks: [world + 1]; the sender, then the receivers. */
 static enum status fetch(struct train *train, const struct agree_answer *answer, uint32_t *ranks,
                          struct err *err)
 {

@@ -1,6 +1,6 @@
-/* What rank 0 writes while it trains: --metrics, the file that DDP_METRICS names, --tensorboard.
- * None of it ends a training that has begun: the first failure of a writer is a warning, and it
- * goes on when it can. */
+/* What rank 0 writes during training: --metrics, the file of DDP_METRICS, --tensorboard. None of it
+ * ends a training that has begun: the first failure of a writer is a warning, and the writer
+ * continues when it can. */
 #include "worker/train/internal.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 #include "worker/metrics/picture_png.h"
 #include "worker/net/state.h"
 
-#define QUIET_US 10000000u /* without a step's line for so long, the next step has one */
+#define QUIET_US 10000000u /* after this long without a written step, the next one is written */
 
 enum { LINE_FILES = 2 };
 
@@ -132,7 +132,8 @@ static enum status open_board(struct train *train, struct err *err)
     return STATUS_OK;
 }
 
-/* The first lines of a generation. A reader of a file that goes on drops what was of later steps. */
+/* The first lines of a generation. When a file is continued, its readers drop what it has of later
+ * steps. */
 static void write_start(struct train *train, bool has_lines)
 {
     struct metrics_line line = {
@@ -194,7 +195,7 @@ void train_metrics_close(struct train *train)
 
 /* -- what happens -- */
 
-/* It is written beside later steps, and so may be of the epoch before. */
+/* The checkpoint is written during later steps, so it may belong to the previous epoch. */
 void train_metrics_checkpoint(struct train *train)
 {
     const struct checkpoint_state *state = &train->state;
@@ -259,8 +260,8 @@ void train_metrics_step(struct train *train, const struct train_report *report, 
     if (train->metrics == NULL)
         return;
     train_metrics_checkpoint(train);
-    /* The first step of a run always: TensorBoard's server drops older points of the steps that are
-     * done again when it sees a new point, not by the START record. */
+    /* The first step of a run is always written: when steps are repeated, TensorBoard's server
+     * drops the older points when it sees a new point, not at the START record. */
     if (!is_due && train->metrics->told_us > 0 && mono_us() - train->metrics->told_us < QUIET_US)
         return;
     train->metrics->told_us = mono_us();

@@ -61,7 +61,7 @@ static enum status build_file(const struct train *train, const struct dataset_sh
     return model_file_build(graph, file, &shape, err);
 }
 
-/* The first batch norm that gets one value of a channel from each image; "": there is none. */
+/* The first batch norm that gets only one value for each channel and image; "": none. */
 static void find_lone_norm(struct train *train, const struct graph *graph)
 {
     train->lone_norm[0] = '\0';

@@ -243,7 +243,8 @@ enum status train_nccl_open(struct train *train, struct err *err)
     return status == STATUS_OK ? nccl_guard_new(&train->nccl_guard, &guard, err) : status;
 }
 
-/* Captured graphs first: NCCL's abort, on the guard's thread, and its finalize wait for them. */
+/* Drops captured graphs first: NCCL's abort, on the guard's thread, and its finalize wait for
+ * them. */
 void train_nccl_close(struct train *train)
 {
     if (train->net != NULL)

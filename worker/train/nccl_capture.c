@@ -1,7 +1,7 @@
-/* Whether collectives of the communicator can be captured, tried once before training. NCCL without
- * blocking queues them from a thread of its own, which a capture may not follow; then all ranks take
- * a blocking communicator instead. They have to agree on that, since making one takes all of them.
- */
+/* Tests once, before training, whether collectives of the communicator can be captured. A
+ * non-blocking NCCL communicator queues them from a thread of its own, which a capture may not see.
+ * In that case all ranks make a blocking communicator instead. They have to agree on that, since
+ * making one needs all of them. */
 #include "worker/train/internal.h"
 
 #include <time.h>
@@ -28,7 +28,7 @@ static enum status sum(const struct trial *trial, struct err *err)
                                                  trial->stream, err);
 }
 
-/* Until the stream has passed the event; a lost peer would keep it for ever. */
+/* Waits until the stream has passed the event; gives up if a peer is lost. */
 static enum status wait_passed(const struct trial *trial, struct err *err)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -48,7 +48,7 @@ static enum status wait_passed(const struct trial *trial, struct err *err)
     return status;
 }
 
-/* The capture is thrown away: a launch of it would be a collective of all ranks. */
+/* The captured graph is discarded: launching it would be a collective of all ranks. */
 static enum status capture(const struct trial *trial, struct err *err)
 {
     struct CUgraphExec_st *graph = NULL;

@@ -1,4 +1,5 @@
-/* What this rank does at an instant, for a thread that tells it: the collective, else the layer. */
+/* What this rank is doing right now, for the thread that reports it: the collective, or else the
+ * layer. */
 #include "worker/train/internal.h"
 
 #include <inttypes.h>

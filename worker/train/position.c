@@ -1,11 +1,11 @@
-/* Where in the data training is, and what follows from it: the order of the images that are left, the steps
- * of the epoch and of the training, the rate.
+/* The position in the data, and what follows from it: the order of the remaining images, the steps of the epoch
+ * and of the training, the learning rate.
  *
- * The order of an epoch over all images depends on seed and epoch alone. The ranks of a world take its images in
- * turn, so after so many steps a certain part of it is behind. A checkpoint says which: state.parts has the
- * steps that other worlds (or batch sizes) have done in this epoch, the rest of step_in_epoch was
- * done by state.world. When the world changes, its steps become one more part, and the new world
- * shares what is left of the order. */
+ * The order of all images of an epoch depends only on seed and epoch. The ranks of a world take images from it in
+ * turn, so after each step a known part of it has been used. A checkpoint records that part: state.parts lists the
+ * steps that other worlds (or batch sizes) did in this epoch; the remaining steps of step_in_epoch were done by
+ * state.world. When the world changes, its steps become one more part, and the new world shares the rest of the
+ * order. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -78,8 +78,8 @@ uint64_t train_total_steps(const struct train *train)
     return max > 0 && max < steps ? max : steps;
 }
 
-/* A schedule counts steps of an epoch that this world does alone. In an epoch that others have begun it
- * stands where as many steps are left. */
+/* A schedule counts the steps of an epoch that this world does alone. In an epoch that others have
+ * begun, it is placed so that the same number of steps is left. */
 struct schedule_now train_rate(const struct train *train)
 {
     const struct checkpoint_state *state = &train->state;
@@ -117,7 +117,7 @@ void train_set_base_rate(struct train *train)
     train->schedule.base_lr = rate;
 }
 
-/* A rate that the schedule has found by itself was found in another world. */
+/* A rate that the schedule computed from metrics was computed for another world. */
 static void take_rate(struct train *train, const struct checkpoint_state *from)
 {
     struct checkpoint_state *state = &train->state;
@@ -171,7 +171,7 @@ static void say_other_rules(const struct train *train, const struct checkpoint_s
                  "changed");
 }
 
-/* What `from` has done of its epoch, as parts; nothing where this world goes on as it was. */
+/* What `from` has done of its epoch, as parts; no new part if this world is the same. */
 static enum status take_parts(struct checkpoint_state *state, const struct checkpoint_state *from,
                               struct err *err)
 {
@@ -205,7 +205,7 @@ static enum status check_unchecked(const struct train *train, const struct check
                    from->step, from->step_in_epoch, from->epoch + 1, train->steps_per_epoch);
 }
 
-/* Threads decide in which order oneDNN sums. */
+/* The number of threads decides the order of oneDNN's sums. */
 static enum status check_threads(const struct train *train, const struct checkpoint_state *from,
                                  const char *path, struct err *err)
 {

@@ -12,16 +12,16 @@ struct progress {
     uint64_t images;     /* over all ranks, in the window */
     uint64_t wait_us;    /* spent waiting for batches */
     uint64_t comm_us;    /* spent inside collectives */
-    uint64_t exposed_us; /* of comm_us, what a step waited for */
+    uint64_t exposed_us; /* the part of comm_us that a step waited for */
     uint32_t steps;
     double images_per_s; /* of the last finished window, or of this one so far */
 
-    /* Of this rank's finished steps of the epoch, since its beginning or the resume: */
-    struct net_result epoch; /* loss_sum: of the losses that are finite */
-    uint32_t finite_images;  /* that loss_sum is over */
+    /* Of this rank's finished steps since the beginning of the epoch or the resume: */
+    struct net_result epoch; /* loss_sum: only of finite losses */
+    uint32_t finite_images;  /* how many images loss_sum is over */
 };
 
-/* Of a step, over the window. */
+/* Means per step over the window. */
 struct progress_means {
     double step_ms;
     double data_ms; /* waiting for the batch */
@@ -34,7 +34,7 @@ struct progress_place {
     double lr;              /* of that step */
 };
 
-/* Begins an epoch and a window, which so contains no validation. */
+/* Begins an epoch and a new window, so that the window does not include a validation. */
 void progress_begin(struct progress *progress);
 /* A step is queued. */
 void progress_add(struct progress *progress, uint64_t images, uint64_t wait_us, uint64_t comm_us,
@@ -42,7 +42,7 @@ void progress_add(struct progress *progress, uint64_t images, uint64_t wait_us, 
 /* A step is finished: this rank's sums. */
 void progress_count(struct progress *progress, const struct net_result *sums);
 struct progress_means progress_means(const struct progress *progress);
-/* Of `images`; 0 for none. */
+/* As percent of `images`; 0 if there are none. */
 double progress_percent(uint32_t right, uint32_t images);
 /* "Epoch [1/10], Step [100/600], Loss: 2.1626, 5210 images/s, lr 0.01, Acc@1 11.20 Acc@5 50.12,
  * time 19.19 ms/step, data 0.05 ms/step, ..." and begins the next window. Accuracies are means over

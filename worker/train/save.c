@@ -1,19 +1,19 @@
 /* Checkpoints while training goes on.
  *
- * At a step's end rank 0 copies the net's tensors, and a thread (worker/checkpoint/writer.h) writes the copy
- * while the next steps run. One checkpoint at a time: the next one waits for it. Its outcome is
- * looked for between later steps:
+ * At the end of a step rank 0 copies the net's tensors, and a thread (worker/checkpoint/writer.h) writes the copy
+ * while the next steps run. Only one checkpoint is written at a time; the next one waits for it. Its outcome is
+ * checked between later steps:
  *   committed            the other nodes get their copies of the file, then the server is told
- *   a full disk          a warning; the earlier checkpoints stand
+ *   a full disk          a warning; the earlier checkpoints stay
  *   a newer owner, or a weight that is not finite    training ends
  *
- * Copies are collectives, so all ranks must begin them between the same two steps, but rank 0
- * alone knows when its file is committed. So while a checkpoint is being written, and only then, it
- * broadcasts one word between any two steps. All ranks know that one is being written: they begin them at
- * the same steps. Where all nodes share the folder there are no copies and no such word.
+ * Copies are collectives, so all ranks must begin them between the same two steps. But only rank 0 knows when its
+ * file is committed. So while a checkpoint is being written, and only then, rank 0 broadcasts one word between any
+ * two steps. All ranks know when that is, since they begin checkpoints at the same steps. If all nodes share the
+ * folder, there are no copies and no such word.
  *
- * A checkpoint that a signal has asked for is rank 0's alone: the others know nothing of it, so there are
- * no copies of it and no word. Every other one waits for its end. */
+ * A checkpoint that a signal asked for is rank 0's alone. The other ranks do not know of it, so it has no copies
+ * and no word. Every other checkpoint waits for its end. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -64,7 +64,7 @@ static enum status diverged(const struct err *why, struct err *err)
                    why->text);
 }
 
-/* Rank 0: what became of the checkpoint that is being written. */
+/* Rank 0: gets the outcome of the checkpoint that is being written. */
 static enum status look(struct train *train, int64_t step, bool wait, enum word *word,
                         struct err *err)
 {
@@ -95,7 +95,7 @@ static enum status copy(struct train *train, struct err *err)
     return status == STATUS_OK ? train_copy(train, (uint32_t)train->saving_step, err) : status;
 }
 
-/* What became of the checkpoint that a signal has asked for. */
+/* Gets the outcome of the checkpoint that a signal asked for. */
 static enum status look_at_asked(struct train *train, bool wait, struct err *err)
 {
     enum word word = WORD_NONE;
@@ -204,7 +204,7 @@ enum status train_save_asked(struct train *train, volatile bool *is_asked, struc
     return status;
 }
 
-/* All weights, where no checkpoint has shown that they are finite. */
+/* Checks all weights, unless a checkpoint has already shown that they are finite. */
 static enum status check_weights(struct train *train, struct err *err)
 {
     enum status status = STATUS_OK;

@@ -1,5 +1,5 @@
-/* Set-up: data, net, world, checkpoint, in this order. What fails on a single rank fails before
- * that rank joins the others. */
+/* Set-up: data, net, world, checkpoint, in this order. Failures that concern a single rank come
+ * before that rank joins the others. */
 #include "worker/train/internal.h"
 
 #include <assert.h>
@@ -40,7 +40,7 @@ static enum status sum_over_ranks(void *user, double *values, size_t count, stru
     return train->ddp != NULL ? ddp_sum(train->ddp, values, count, err) : STATUS_OK;
 }
 
-/* Images of an epoch's last step, where they are fewer; 0: they are not, or it never comes. */
+/* Images of an epoch's last step if they are fewer; 0: they are not, or that step never comes. */
 static uint32_t last_batch(const struct train *train)
 {
     const uint32_t rest = (uint32_t)(train->sampler.count % train->options->batch);
@@ -50,8 +50,9 @@ static uint32_t last_batch(const struct train *train)
     return comes ? rest : 0;
 }
 
-/* One thread a rank, so that neither the place of the ranks nor the machine changes the order of sums;
- * all where there is one rank, unless its bits shall be the same everywhere. 0: OpenMP's choice. */
+/* Threads of each rank. With several ranks one each, so that neither their placement nor the
+ * machine changes the order of sums. A single rank uses all, unless its results must be
+ * bit-identical everywhere. 0: OpenMP's choice. */
 static uint32_t threads_of(const struct train *train)
 {
     const struct options *options = train->options;
@@ -176,7 +177,8 @@ static enum status meet(struct train *train, struct err *err)
     return status == STATUS_OK ? train_nccl_open(train, err) : status;
 }
 
-/* Who averages the gradients of all ranks: decided here and nowhere else. Alone, nobody. */
+/* Decides which reducer averages the gradients of all ranks; none if there is one rank. Nothing
+ * else decides this. */
 static enum status choose_reducer(struct train *train, struct err *err)
 {
     struct reducer reducer;

@@ -45,7 +45,7 @@ static enum status check_rate(const struct train *train, const struct schedule_n
         train->state.step + 1, now->lr, now->momentum);
 }
 
-/* A loss that is not finite makes weights that are not, and no later step mends them. */
+/* A loss that is not finite makes weights that are not finite, and no later step repairs them. */
 static enum status check_loss(struct train *train, const struct train_pending *pending, double loss,
                               struct err *err)
 {
@@ -92,7 +92,8 @@ static enum status report_progress(struct train *train, const struct train_pendi
         .update_us = train->timed.update_us,
         .wait_us = train->timed.wait_us,
     };
-    /* A new checkpoint is reported at once: a restart must not take its absence for a new job. */
+    /* A new checkpoint is reported at once: otherwise a restart could take the job for one without
+     * a checkpoint. */
     const bool is_urgent =
         train->told_step != train->saved_step || pending->step >= train_total_steps(train);
 
@@ -101,7 +102,7 @@ static enum status report_progress(struct train *train, const struct train_pendi
     return agent_report(train->agent, &progress, is_urgent);
 }
 
-/* As many digits as a double has. The first failure is told, and ends the log. */
+/* With as many digits as a double has. The first failure is printed and ends the log. */
 static void log_loss(struct train *train, const struct progress_place *place, double loss)
 {
     if (fprintf(train->loss_log, "%u %u %.17g\n", place->epoch, place->step, loss) >= 0 &&
@@ -174,8 +175,9 @@ enum status train_settle(struct train *train, bool all, struct err *err)
     return status;
 }
 
-/* With a dynamic loss scale the rate depends on whether the step before was skipped. The host waits
- * for that outcome after it has queued this step's gradients, so the device has work meanwhile. */
+/* With a dynamic loss scale the rate depends on whether the previous step was skipped. The host
+ * waits for that outcome only after it has queued this step's gradients, so that the device has
+ * work meanwhile. */
 static enum status compute(struct train *train, struct train_pending *pending, uint64_t *wait_us,
                            struct err *err)
 {
@@ -207,8 +209,8 @@ static enum status compute(struct train *train, struct train_pending *pending, u
     return STATUS_OK;
 }
 
-/* Under NCCL the host cannot tell computing from waiting for others, both are on the device: all of it counts
- * as waiting, so a rank is slow by its data alone. */
+/* Under NCCL the host cannot distinguish computing from waiting for other ranks, since both happen
+ * on the device. So all of it counts as waiting, and a rank is found slow only by its data time. */
 static void add_times(struct train *train, uint64_t step_us, uint64_t data_us, uint64_t exposed_us)
 {
     struct train_timed *timed = &train->timed;

@@ -1,9 +1,8 @@
-/* --trace: where the time of some steps goes, on all ranks and one clock.
+/* --trace: where the time of some steps goes, on all ranks and on one clock.
  *
- * Without "%r" in its name there is one file: rank 0 writes its spans as they come, and after the
- * last step that is traced the other ranks send it theirs. With "%r" each rank writes its own file,
- * and nothing is sent. Times are rank 0's: ranks of one machine have its clock, the others measure
- * how far theirs is off. */
+ * Without "%r" in the name there is one file: rank 0 writes its spans as they come, and after the last traced step
+ * the other ranks send it theirs. With "%r" each rank writes its own file, and nothing is sent. Times are on rank
+ * 0's clock: ranks on the same machine share it, the others measure the offset of theirs. */
 #include "worker/train/internal.h"
 
 #include <assert.h>
@@ -25,7 +24,7 @@ static uint64_t read_clock(void *user)
     return mono_us();
 }
 
-/* What names the running of this machine's kernel, and so its monotonic clock; "": unknown. */
+/* Identifies this boot of the machine, and so its monotonic clock; "": unknown. */
 static void read_boot(char boot[BOOT_BYTES])
 {
     const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -113,7 +112,8 @@ static enum status open_trace(struct train *train, const struct comm_clock *cloc
                : err_set(err, status, why.code, "--trace %.120s: %.80s", path, why.text);
 }
 
-/* All ranks go on together, also where one cannot open its file: that one's failure ends them. */
+/* If a rank cannot open its file, all ranks still continue together; the failure of that rank then
+ * ends them. */
 enum status train_trace_open(struct train *train, struct err *err)
 {
     struct comm_clock clock;
@@ -131,7 +131,7 @@ enum status train_trace_open(struct train *train, struct err *err)
 
 /* -- writing -- */
 
-/* A writer that fails is told once, and the trace goes on without what it could not write. */
+/* A failing writer is reported once, and the trace continues without what could not be written. */
 static void tell(struct train *train, enum status status, const struct err *why)
 {
     if (status == STATUS_OK || train->trace_has_failed)

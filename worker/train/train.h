@@ -27,7 +27,7 @@
 struct device;
 struct train;
 
-/* What a training is made with. Everything is borrowed until train_free. */
+/* What a training needs. Everything is borrowed until train_free. */
 struct train_setup {
     const struct options *options;
     const struct agent_place *place;
@@ -35,27 +35,28 @@ struct train_setup {
     struct agent *agent;         /* NULL: there is no launcher */
 };
 
-/* Gets data and net ready and, with several ranks, connects to them and takes rank 0's parameters;
- * resumes from a checkpoint where --resume names one. Blocks until all ranks have joined. On
- * failure too train_free has to be called: it may take long to free a device's memory, and the
- * caller bounds that time. */
+/* Prepares data and net. With several ranks, connects to them and takes rank 0's parameters.
+ * Resumes from a checkpoint if --resume asks for it. Blocks until all ranks have joined. train_free
+ * must be called after a failure, too; freeing a device's memory may take long, and the caller
+ * bounds that time. */
 enum status train_new(struct train **train, const struct train_setup *setup, struct err *err);
-/* Loads NCCL where the device has it, which otherwise train_new does; a failure is left to that. */
+/* Loads NCCL in advance if the device has it. train_new does so otherwise, and reports a
+ * failure. */
 void train_load_nccl(const struct device *device);
 /* Prints the graph after each pass and what the net takes, on stdout. */
 enum status train_print_graph(const struct train_setup *setup, struct err *err);
 void train_free(struct train **train);
 
-/* What handlers of signals ask of a training, at any time. */
+/* Requests of signal handlers; may be set at any time. */
 struct train_signals {
     volatile bool stop;
     volatile bool save; /* train_run clears it */
 };
 
-/* Trains to the end, or until `stop` becomes true: then finishes the step, rank 0 writes a
- * checkpoint, and the status is STATUS_CLOSED. Where `save` becomes true on rank 0, it writes a checkpoint
- * at the end of the step, and training goes on. Rank 0 prints. With --evaluate it only validates,
- * with --profile it only measures. */
+/* Trains to the end. When `stop` becomes true, it finishes the step, rank 0 writes a checkpoint,
+ * and the status is STATUS_CLOSED. When `save` becomes true on rank 0, it writes a checkpoint at
+ * the end of the step, and training goes on. Rank 0 prints. With --evaluate it only validates, with
+ * --profile it only measures. */
 enum status train_run(struct train *train, struct train_signals *signals, struct err *err);
 
 #endif

@@ -145,7 +145,7 @@ static void fill_lists(const struct msg_shape *shape, struct msg *msg)
 }
 
 /* What is in range must be sendable: no cap on frames may be hit by values that the ranges allow,
- * but for argv and env. */
+ * except for argv and env. */
 TEST(the_longest_message_of_every_type_fits_its_frame)
 {
     static const char *const one[] = {"x"};

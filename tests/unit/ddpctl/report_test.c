@@ -175,7 +175,7 @@ TEST(steps_that_are_done_again_replace_those_that_were_lost)
     CHECK_EQ(data.restart_count, 1);
     CHECK(data.restarts[0].step == 100);
     say(2, "{\"kind\":\"step\",\"step\":101,\"loss\":1}");
-    say(3, "{\"kind\":\"step\",\"step\":51,\"loss\":2}"); /* a program that tells of no resume */
+    say(3, "{\"kind\":\"step\",\"step\":51,\"loss\":2}"); /* a program that reports no resume */
     CHECK_EQ(data.curves[CURVE_LOSS].count, 51);
     CHECK_EQ(data.restart_count, 2);
     CHECK(data.restarts[1].step == 50 && data.restarts[1].generation == 3);

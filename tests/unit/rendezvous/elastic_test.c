@@ -226,7 +226,7 @@ static void await_leaving(uint64_t wait_us)
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
 }
 
-/* The node is gone with its workers: ranks elsewhere fail for want of them. --max-restarts does not count
+/* The node is gone with its workers: ranks elsewhere fail because they are missing. --max-restarts does not count
  * that, and nobody waits until the node counts as lost. */
 TEST(a_gone_node_is_not_awaited)
 {
@@ -272,7 +272,7 @@ TEST(a_gone_node_that_nobody_misses_has_a_second)
     await_leaving(ELASTIC_GONE_US);
 }
 
-/* Nobody dies of SIGKILL for want of a peer: that is the program's failure, and counts. */
+/* Nobody dies of SIGKILL because a peer is missing: that is the program's failure, and counts. */
 TEST(a_rank_that_was_killed_misses_nobody)
 {
     begin(3);

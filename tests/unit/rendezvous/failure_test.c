@@ -218,7 +218,7 @@ TEST(a_job_that_has_run_waits_for_its_only_node)
 /* The excluded node is neither kept nor reserved for the job: others start there at once. What it
  * waits for is the other node. */
 /* The shims' own words decide, where they say a class: a part that was cut off is not its node's
- * failure, and a worker that could not be spawned for want of memory is. */
+ * failure, and a worker that could not be spawned because memory ran out is. */
 TEST(the_class_of_the_report_counts)
 {
     uint64_t id;
@@ -330,7 +330,7 @@ TEST(a_lost_node_costs_no_restart_and_is_not_excluded)
     CHECK_STR(job(id)->node_faults, "");
 }
 
-/* A script that tells of no checkpoint: an hour of running brings its restarts back. */
+/* A script that reports no checkpoint: an hour of running brings its restarts back. */
 TEST(time_renews_the_restarts_of_a_silent_program)
 {
     uint64_t id;

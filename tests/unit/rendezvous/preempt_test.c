@@ -438,7 +438,7 @@ static void check_start(struct played *job)
             played[i].preempted_by = 0; /* it has had its turn */
 }
 
-/* It has waited in vain, and the core may have dropped it by now. */
+/* It has not got the slots, and the core may have dropped it by now. */
 static void take_cancelled(struct played *job)
 {
     const struct rdzv_record *record = job->state == WAITS ? record_of(job->id) : NULL;

@@ -1,4 +1,4 @@
-/* What conv.c, the step, and conv_choose.c share: how a convolution is computed. */
+/* How a convolution is computed; shared by conv.c, the step, and conv_choose.c. */
 #ifndef WORKER_BACKEND_CPU_CONV_H
 #define WORKER_BACKEND_CPU_CONV_H
 
@@ -8,7 +8,7 @@
 #include "worker/backend/cpu/half.h"
 #include "worker/backend/cpu/product.h"
 
-/* One of four ways: in fp32 over the blocks of the values; in fp32 on copies of them; in bf16; in
+/* One of four ways: in fp32 on the values' channel blocks; in fp32 on copies of them; in bf16; in
  * bf16 as a matrix product over pixels. */
 struct cpu_conv {
     struct cpu_product product;

@@ -57,7 +57,8 @@ struct cpu_operation {
     struct cpu_shape in, out; /* their gradients have the same shapes */
 };
 
-/* The instruction sets that matter here, each with all before it. ONEDNN_MAX_CPU_ISA hides some. */
+/* The instruction sets that matter here, in ascending order: each includes those before it.
+ * ONEDNN_MAX_CPU_ISA hides some. */
 enum cpu_isa {
     CPU_ISA_ANY,
     CPU_ISA_AVX2,
@@ -102,9 +103,10 @@ void cpu_descriptor_free(struct cpu_descriptor **descriptor);
 /* The layout that it chose for the weights, or for their gradient. Free it. */
 enum status cpu_descriptor_weights(struct cpu_layout **layout,
                                    const struct cpu_descriptor *descriptor, struct err *err);
-/* oneDNN's general code, without vectors: very slow. */
+/* Whether oneDNN would use its general code, without vectors, which is very slow. */
 bool cpu_descriptor_is_general(const struct cpu_descriptor *descriptor);
-/* Computes in bf16 with the best that this CPU has for it, CPU_ISA_AVX512_BF16 or CPU_ISA_AMX. */
+/* Whether it computes in bf16 with the best that this CPU has for it, CPU_ISA_AVX512_BF16 or
+ * CPU_ISA_AMX. */
 bool cpu_descriptor_is_bf16(const struct cpu_descriptor *descriptor);
 
 /* The memory of a primitive: the tensors of the operation, or their gradients; a conversion reads
@@ -121,7 +123,7 @@ enum status cpu_prim_new_convert(struct cpu_prim **prim, struct cpu_dnnl *dnnl,
                                  const struct cpu_layout *from, const struct cpu_layout *to,
                                  const char *layer, struct err *err);
 void cpu_prim_free(struct cpu_prim **prim);
-/* What the primitive has no use for may be NULL. */
+/* Runs the primitive. Memory that it does not use may be NULL. */
 enum status cpu_prim_run(struct cpu_dnnl *dnnl, struct cpu_prim *prim,
                          const void *const memory[CPU_MEMORIES], struct err *err);
 

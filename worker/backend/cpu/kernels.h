@@ -79,8 +79,8 @@ struct cpu_kernels {
     /* The gradients of a convolution with respect to its weights and its bias:
      *   weights[o][i][ky][kx] = sum of dy[o][y][x] * x[i][y * stride + ky - pad][x * stride + kx - pad]
      *   bias[o] = sum of dy[o][y][x]; NULL: it has none
-     * `area`: of dy. For what oneDNN has no vector code on a CPU: its general code is a hundred times
-     * slower than this. */
+     * `area`: of dy. For shapes for which oneDNN has no vector code on a CPU: its general code is a
+     * hundred times slower than this. */
     void (*conv_weights)(const struct cpu_area *area, const struct cpu_rows_conv *conv,
                          const float *x, const float *dy, float *weights, float *bias);
     /* n floats, padding included; y may be x, dx may be dy. */

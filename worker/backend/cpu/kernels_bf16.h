@@ -1,7 +1,7 @@
 /* Loops over values that are kept in bf16: channels last, [images][pixels][channels], without
- * padding. Arithmetic is fp32, sums end in double, and every
- * bf16 that is written is rounded to nearest even; a NaN stays a NaN. One table per instruction set.
- * Results, sums included, are to the bit those of kernels.h over the same numbers in fp32, rounded.
+ * padding. Arithmetic is fp32, sums end in double, and every bf16 that is written is rounded to
+ * nearest even; a NaN stays a NaN. One table per instruction set. Results, including sums, are
+ * bit-identical to those of kernels.h over the same numbers in fp32, rounded.
  *
  * Arrays of `channels` hold one number per channel. Deterministic, on the calling thread. */
 #ifndef WORKER_BACKEND_CPU_KERNELS_BF16_H

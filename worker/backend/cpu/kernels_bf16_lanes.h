@@ -1,5 +1,5 @@
-/* What the bf16 loops are written in: vectors of CPU_BLOCK numbers, compiled once per instruction
- * set, and one number at a time for the channels that do not fill a vector. */
+/* Vectors of CPU_BLOCK numbers for the bf16 loops, compiled once per instruction set, and single
+ * numbers for the channels that do not fill a vector. */
 #ifndef WORKER_BACKEND_CPU_KERNELS_BF16_LANES_H
 #define WORKER_BACKEND_CPU_KERNELS_BF16_LANES_H
 

@@ -1,5 +1,5 @@
-/* Copies of values as fp32 without padding, in an order that is not their own: for convolutions
- * that oneDNN computes faster so. */
+/* Copies of values as fp32 without padding, in another order, for convolutions that oneDNN computes
+ * faster that way. */
 #ifndef WORKER_BACKEND_CPU_ORDER_H
 #define WORKER_BACKEND_CPU_ORDER_H
 

@@ -12,8 +12,8 @@
 
 #define CPU_PRODUCT_SETS_MAX 8
 
-/* Describes the layer for n images, as a direction computes it: orders of values may differ between
- * directions, dimensions do not. */
+/* Describes the layer for n images as a direction computes it. Orders of values may differ between
+ * directions, dimensions may not. */
 typedef struct cpu_operation (*cpu_describe)(const struct cpu *cpu, const struct cpu_layer *layer,
                                              uint32_t n, enum cpu_direction direction);
 

@@ -152,7 +152,7 @@ static enum status get(struct reader *reader, int64_t index, struct picture *pic
 enum { GROUP = 5, GROUP_BYTES = 16 }; /* pixels in a register, and its size */
 
 #if defined(__x86_64__)
-/* Five pixels are reversed in a register of 16 bytes; what is behind them is written over by the
+/* Five pixels are reversed in a register of 16 bytes; what is after them is written over by the
  * next. Returns how many pixels it did. */
 __attribute__((target("ssse3"))) static uint32_t mirror_groups(const uint8_t *from, uint32_t size,
                                                                uint8_t *to)

@@ -245,7 +245,7 @@ static enum status open_right(struct cache_file *file, uint64_t need_bytes, uint
                : refuse(file->path, state, &header, &file->key, err);
 }
 
-/* Of the whole file as large as it can get: pages behind the end of a file are there as soon as it
+/* Of the whole file as large as it can get: pages after the end of a file are there as soon as it
  * grows. */
 static enum status map(struct cache_file *file, struct err *err)
 {
@@ -362,7 +362,7 @@ enum cache_find cache_file_find(struct cache_file *file, uint64_t index, struct 
     return CACHE_FOUND;
 }
 
-/* One write, appended by the kernel behind whatever other processes append. */
+/* One write, appended by the kernel after whatever other processes append. */
 static enum status append(struct cache_file *file, const struct picture *picture, size_t byte_count,
                           uint64_t *offset, struct err *err)
 {

@@ -50,7 +50,7 @@ enum cache_find cache_file_find(struct cache_file *file, uint64_t index, struct 
 /* Errors: STATUS_IO, after which nothing more is added. */
 enum status cache_file_add(struct cache_file *file, uint64_t index, const struct picture *picture,
                            uint32_t label, struct err *err);
-/* Whether a cache is there: then its size need not be foretold. */
+/* Whether a cache exists: then its size need not be estimated. */
 bool cache_file_is_there(const char *path);
 
 #endif

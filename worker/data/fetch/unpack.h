@@ -7,9 +7,9 @@
 #include "common/status.h"
 
 /* Writes `folder`/NAME of the archive as `dir`/`folder`/NAME, for each of `names` (ends with NULL).
- * All other names in the archive are passed over, so nothing is written elsewhere. A file gets its
+ * All other names in the archive are skipped, so nothing is written elsewhere. A file gets its
  * name when it is whole. Errors: STATUS_BAD_INPUT (damaged; a name is missing), STATUS_TOO_BIG,
- * STATUS_IO, STATUS_MEMORY. */
+ * STATUS_LIBRARY (no libarchive), STATUS_IO, STATUS_MEMORY. */
 enum status unpack_files(const char *archive_path, const char *dir, const char *folder,
                          const char *const *names, struct err *err);
 /* Whether all of them are there. */

@@ -22,7 +22,7 @@ struct picture_box {
     uint32_t x, y, width, height;
 };
 
-/* Takes the next row of the box: [width][3], with RESAMPLE_ROW_PAD readable bytes behind it. */
+/* Takes the next row of the box: [width][3], with RESAMPLE_ROW_PAD readable bytes after it. */
 typedef void picture_take_row(void *context, const uint8_t *row);
 
 /* A decoder keeps its own state between the calls, one picture at a time. */

@@ -11,7 +11,7 @@ const uint8_t huffman_natural[COEFFICIENTS] = {
     41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-/* Zero runs and damaged data may lead behind the block. */
+/* Zero runs and damaged data may lead past the block. */
 const uint8_t huffman_places[HUFFMAN_PLACES] = {
     0,  2,  33, 16, 35, 4,  6,  37, 18, 48, 1,  50, 20, 39, 8,  10, 41, 22, 52, 3,  49, 17, 51, 5,
     54, 24, 43, 12, 14, 45, 26, 56, 7,  53, 19, 32, 34, 21, 55, 9,  58, 28, 47, 30, 60, 11, 57, 23,
@@ -96,7 +96,7 @@ static void fill(struct huffman *huffman, uint32_t code, uint32_t bits)
 
 /* Two whole codes at one look, in 64 bits; 0 where the first is not whole.
  *   0-5 their length in bits, 8-11 run before the first, 12-16 step from the first to the second,
- *   20-29 step behind both, 32-47 the second value, 48-63 the first
+ *   20-29 step after both, 32-47 the second value, 48-63 the first
  * With one code only, or where a code ends the block, the value that is not there is 0.
  * Few branches: what follows what is hard to predict. */
 static uint64_t pair_of(const struct huffman *huffman, uint32_t bits)
@@ -236,7 +236,7 @@ static inline __attribute__((always_inline)) int32_t extra(struct huffman_bits b
 
 /* -- blocks ------------------------------------------------------------------------------------ */
 
-/* One code, of the coefficient `k` or behind it. Returns where the next one is: above COEFFICIENTS
+/* One code, of the coefficient `k` or after it. Returns where the next one is: above COEFFICIENTS
  * where the data is damaged, END more where the block ends. `block` NULL: passed over. */
 static inline __attribute__((always_inline)) uint32_t read_one(struct huffman_bits *bits,
                                                                const struct huffman *table,
@@ -262,7 +262,7 @@ static inline __attribute__((always_inline)) uint32_t read_one(struct huffman_bi
     return k + 1;
 }
 
-/* Where the codes behind `k` lead; 0: they are to be read one by one, as they are not known from one
+/* Where the codes after `k` lead; 0: they are to be read one by one, as they are not known from one
  * look, or may be those of the next block. */
 static inline __attribute__((always_inline)) uint32_t read_look(struct huffman_bits *bits,
                                                                 const struct huffman *table,
@@ -283,7 +283,7 @@ static inline __attribute__((always_inline)) uint32_t read_look(struct huffman_b
         uint32_t first = k + ((uint32_t)pair >> 8 & 15u);
         uint32_t second = first + ((uint32_t)pair >> 12 & 31u);
 
-        /* 0 where there is no value, which is not read yet and 0 already, or behind the block. */
+        /* 0 where there is no value, which is not read yet and 0 already, or after the block. */
         block[huffman_places[first]] = (int16_t)((int32_t)((int64_t)pair >> 48) * quant[first]);
         block[huffman_places[second]] = (int16_t)(((uint32_t)(pair >> 32) * quant[second]));
         length = (uint32_t)pair & 63u;
@@ -295,7 +295,7 @@ static inline __attribute__((always_inline)) uint32_t read_look(struct huffman_b
     return next;
 }
 
-/* The coefficients behind the first; `block` NULL: passed over. `last` is -1 where they are damaged. */
+/* The coefficients after the first; `block` NULL: passed over. `last` is -1 where they are damaged. */
 static inline __attribute__((always_inline)) struct huffman_bits
 read_rest(struct huffman_bits bits, const struct huffman *table, const uint16_t *quant,
           int16_t *block, int32_t *last)

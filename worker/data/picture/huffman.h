@@ -8,8 +8,8 @@
 
 enum {
     HUFFMAN_COEFFICIENTS = 64,
-    HUFFMAN_PLACES = 96,    /* with room for the runs of two codes behind them */
-    HUFFMAN_BLOCK = 80,     /* coefficients, and what behind them is written to */
+    HUFFMAN_PLACES = 96,    /* with room for the runs of two codes after them */
+    HUFFMAN_BLOCK = 80,     /* coefficients, and room that is written after them */
     HUFFMAN_LOOK_BITS = 10, /* looked up at once */
 };
 
@@ -35,7 +35,7 @@ struct huffman {
 bool huffman_set(struct huffman *huffman, bool is_dc, const uint8_t *counts,
                  const uint8_t *symbols);
 
-enum { HUFFMAN_PAD = 1024 }; /* more than a block can have, behind the data */
+enum { HUFFMAN_PAD = 1024 }; /* more than a block can have, after the data */
 
 /* Bits of the coded data between two markers. */
 struct huffman_bits {

@@ -13,7 +13,7 @@ struct jpeg_kernels; /* kernels_jpeg.h */
 struct picture_kernels {
     const char *name;
     const struct jpeg_kernels *jpeg;
-    /* One row along x: out [axis->count][3], and a byte behind it; `row` begins at column
+    /* One row along x: out [axis->count][3], and a byte after it; `row` begins at column
      * axis->in_begin. */
     void (*resample_x)(const struct resample_axis *axis, const uint8_t *row, uint8_t *out);
     /* One output row: the weighted sum of `n` rows. */

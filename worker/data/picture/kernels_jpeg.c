@@ -303,7 +303,7 @@ static inline void put_rgb(__m128i red, __m128i green, __m128i blue, uint8_t *rg
         _mm_setr_epi8(-1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15, -1, -1)};
 
     for (int i = 0; i < 3; i++) {
-        /* Green is a byte behind red, and blue behind green. */
+        /* Green is a byte after red, and blue a byte after green. */
         __m128i g =
             i == 0 ? _mm_setr_epi8(-1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1)
             : i == 1

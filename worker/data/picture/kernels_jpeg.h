@@ -11,7 +11,7 @@
 struct jpeg_widen {
     const uint8_t *near, *other; /* the row that it is in, and the next nearest */
     bool is_two_rows;            /* else `other` is not looked at */
-    bool has_left, has_right;    /* there are samples before and behind */
+    bool has_left, has_right;    /* there are samples before and after */
     uint32_t count;              /* of samples; twice as many come out */
 };
 

@@ -241,7 +241,7 @@ enum status picture_decode(struct picture_reader *reader, const void *bytes, siz
     return status;
 }
 
-/* Gives the rows of `box` to the resampling, each with the readable bytes that it wants behind it. */
+/* Gives the rows of `box` to the resampling, each with the readable bytes that it wants after it. */
 static enum status give_rows(struct picture_reader *reader, const struct picture *picture,
                              const struct picture_box *box, struct err *err)
 {

@@ -2,7 +2,7 @@
  * are dropped, gamma and profiles are ignored; of 16 bits the high byte is taken, except for grey
  * without alpha, where Pillow clips at 255.
  *
- * All rows are decompressed, also those behind the box, so that a damaged file is refused whatever
+ * All rows are decompressed, also those after the box, so that a damaged file is refused whatever
  * the box is. libpng ends in longjmp() on errors. All that must outlive one is in `struct png`. */
 #include <setjmp.h>
 #include <stdio.h>

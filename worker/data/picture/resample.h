@@ -14,7 +14,7 @@
 #include "common/status.h"
 
 enum {
-    RESAMPLE_ROW_PAD = 64, /* readable bytes behind every row */
+    RESAMPLE_ROW_PAD = 64, /* readable bytes after every row */
     RESAMPLE_BITS = 22,    /* of a weight's fraction */
     RESAMPLE_LOW_BITS = 8, /* of a weight that is split, so that both parts have 16 bits */
     RESAMPLE_GROUP = 4,    /* taps whose parts are together */
@@ -37,7 +37,7 @@ struct resample_axis {
     uint32_t in_begin, in_end; /* inputs that are used at all */
     uint32_t *begin, *taps;    /* [count] */
     int32_t *weights;          /* [count][taps_max] */
-    int16_t *parts;            /* the same, split, 0 behind the last tap:
+    int16_t *parts;            /* the same, split, 0 after the last tap:
                                   [count][groups][high, low][RESAMPLE_GROUP] */
     uint32_t parts_stride;     /* of one output */
     size_t slots_allocated, weights_allocated, parts_allocated;

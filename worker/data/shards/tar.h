@@ -30,7 +30,7 @@ typedef enum status (*tar_take)(void *user, const struct tar_member *member, str
 
 /* Calls `take` for each regular file of `path`, open as `fd`, in the order of the tar. Files with an
  * absolute name or one with "..", links, devices, sparse and empty files, and files over
- * TAR_MEMBER_BYTES_MAX are left out and counted; folders are passed over. Errors: STATUS_BAD_INPUT
+ * TAR_MEMBER_BYTES_MAX are left out and counted; folders are skipped. Errors: STATUS_BAD_INPUT
  * (no tar, or cut off: names the tar and the byte), STATUS_UNSUPPORTED (compressed), STATUS_IO,
  * STATUS_MEMORY, and those of `take`. */
 enum status tar_walk(int fd, const char *path, tar_take take, void *user,
