@@ -1,10 +1,10 @@
-/* libcurl, loaded when it is needed: it brings thirty libraries, and a program that uses none of it
- * should not wait for them. Only its header is needed to build. */
+/* libcurl, loaded when it is needed: it brings thirty libraries. */
 #ifndef COMMON_CURL_LIBRARY_H
 #define COMMON_CURL_LIBRARY_H
 
 #include <curl/curl.h>
 
+#include "common/dl_library.h"
 #include "common/status.h"
 
 /* X(member, function) */
@@ -20,16 +20,15 @@
     X(slist_append, curl_slist_append)                                                             \
     X(slist_free_all, curl_slist_free_all)
 
-/* The functions of curl.h are macros too, with checks of types: they do not see calls by pointer. */
+/* curl.h also defines macros of these names that check types. Calls through these pointers bypass
+ * them. */
 struct curl_library {
     void *handle; /* of dlopen; NULL: not loaded */
-#define CURL_LIBRARY_MEMBER(member, function) __typeof__(&(function)) member;
-    CURL_LIBRARY_FUNCTIONS(CURL_LIBRARY_MEMBER)
-#undef CURL_LIBRARY_MEMBER
+    CURL_LIBRARY_FUNCTIONS(DL_MEMBER)
 };
 
-/* `needed_by` begins the message ("downloads need"), `otherwise` ends it ("..., or download the files in
- * another way"). Errors: STATUS_LIBRARY; then there is nothing to close. */
+/* `needed_by` begins the error message ("downloads need"), `otherwise` ends it ("..., or download
+ * the files in another way"). Errors: STATUS_LIBRARY; then there is nothing to close. */
 enum status curl_library_open(struct curl_library *library, const char *needed_by,
                               const char *otherwise, struct err *err);
 void curl_library_close(struct curl_library *library);

@@ -143,8 +143,8 @@ struct msg_bytes {
     F(BOOL, is_error, 0, 0)                      /* stderr; else stdout */                         \
     F(I64, at_ms, 0, TIME_US_MAX)                /* wall clock of the node, within 0.1 s */
 
-/* Events of a job about a node that it runs on begin like this: they are news, and no reason why its
- * generation ends. */
+/* Events of a job about one of its nodes begin with this. They do not say why a generation
+ * ended. */
 #define EVENT_ABOUT_NODE "its node "
 
 /* one event, for people */
@@ -192,7 +192,8 @@ struct msg_bytes {
     F(LINE, straggler, 0, REASON_BYTES_MAX - 1)  /* the slowest of its slow ranks, for people; or "" */ \
     F(U32, spares, 0, NODES_PER_JOB_MAX)         /* nodes that it wants held beside its own, */    \
     F(U32, spares_held, 0, NODES_PER_JOB_MAX)    /* and has; */                                    \
-    F(U32, spares_warm, 0, NODES_PER_JOB_MAX)    /* those on which processes of it wait */
+    F(U32, spares_warm, 0, NODES_PER_JOB_MAX)    /* those on which processes of it wait */         \
+    F(U32, progress_generation, 0, GENERATION_MAX) /* whose ranks told epoch to samples_per_s; 0: not said */
 
 /* how one generation failed */
 #define PART_FAILURE(F, E, L)                                                                      \
@@ -207,7 +208,7 @@ struct msg_bytes {
     F(U32, pid, 0, INT32_MAX)                                                                      \
     F(I32, exit_code, 0, 255)                                                                      \
     F(U32, signal, 0, 64)                                                                          \
-    F(BOOL, oom, 0, 0)                           /* the kernel killed it for want of memory */     \
+    F(BOOL, oom, 0, 0)                           /* the kernel killed it as memory ran out */      \
     F(LINE, core, 0, REASON_BYTES_MAX - 1)       /* where its core file is, or who has it */       \
     F(LINE, cause, 0, REASON_BYTES_MAX - 1)                                                        \
     F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)         /* its last lines */                              \
@@ -230,7 +231,7 @@ struct msg_bytes {
     F(I32, exit_code, 0, 255)                                                                      \
     F(U32, signal, 0, 64)                                                                          \
     F(I64, after_us, -1, TIME_US_MAX)            /* the first failure; -1: not known */
-/* one rank of a running generation that has told of progress */
+/* one rank of a running generation that has reported progress */
 #define PART_RANK_MOVE(F, E, L)                                                                    \
     F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
     F(I64, age_us, 0, TIME_US_MAX)               /* since its newest progress */
@@ -311,7 +312,8 @@ struct msg_bytes {
     F(U64, warn_after_us, 0, DURATION_US_MAX)    /* since its ranks run on the node: */            \
     F(U32, warn_signal, 0, 64)                   /* this signal to them, once; 0: none */
 
-/* server -> node: a wish: keep processes warm for a job whose spare the node is. All fields as in `start` */
+/* server -> node: please keep processes warm for a job that has a spare on this node; may be
+ * ignored. All fields as in `start` */
 #define MSG_WARM(F, E, L)                                                                          \
     F(NAME, cluster, 1, 32)                                                                        \
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
@@ -322,7 +324,7 @@ struct msg_bytes {
     F(PAIRS, env, 0, ENV_MAX)                                                                      \
     F(PAIRS, launch, 0, LAUNCH_MAX)
 
-/* server -> node: the node is no spare of the job any more */
+/* server -> node: the job has no spare on this node any more */
 #define MSG_COOL(F, E, L)                                                                          \
     F(U64, job_id, 1, JOB_ID_MAX)
 
@@ -368,8 +370,9 @@ struct msg_bytes {
     F(LINE, cause, 0, REASON_BYTES_MAX - 1)      /* as text, when failed or lost */                \
     F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)         /* last lines of failed_rank */                   \
     F(TEXT, error, 0, TAIL_BYTES_MAX - 1)        /* its exception: message, end of the traceback */ \
-    F(BOOL, failed_oom, 0, 0)                    /* the kernel killed it for want of memory */     \
+    F(BOOL, failed_oom, 0, 0)                    /* the kernel killed it as memory ran out */      \
     F(LINE, failed_core, 0, REASON_BYTES_MAX - 1) /* where its core file is, or who has it */      \
+    F(BOOL, warm_late, 0, 0)                     /* warm processes did not take their ranks in time */ \
     L(ranks, report_rank, SLOTS_PER_NODE_MAX)
 
 /* server -> node -> shim */
@@ -556,30 +559,31 @@ struct arena;         /* common/arena.h */
 struct buf;           /* common/buf.h */
 struct msg_protocols; /* common/msg_version.h */
 
-/* The name on the wire; "unknown" for what is no type. In msg_names.c, which needs no heap. */
+/* The name on the wire; "unknown" for an invalid type. In msg_names.c, which needs no heap. */
 const char *msg_type_name(enum msg_type type);
 
-/* Decode one frame's payload. `msg` borrows from `arena`. Errors: STATUS_BAD_INPUT or
- * STATUS_TOO_BIG with the message, the field and what was expected in `err`; then `msg` is not to
- * be used. Pure but for the arena and cJSON's heap. */
+/* Decodes the payload of one frame. `msg` borrows from `arena`. Errors: STATUS_BAD_INPUT or
+ * STATUS_TOO_BIG; `err` names the message, the field and what was expected, and `msg` must not be
+ * used. Pure, apart from the arena and cJSON's heap. */
 enum status msg_decode(const char *json, size_t byte_count, struct arena *arena, struct msg *msg,
                        struct err *err);
-/* The same from a peer that may be of a neighbouring version, see msg_version.h. A message that says
- * its maker's version sets `protocols->peer`. */
+/* The same for a peer that may have a neighbouring version (msg_version.h). A message that contains
+ * its sender's version sets `protocols->peer`. */
 enum status msg_decode_between(const char *json, size_t byte_count, struct msg_protocols *protocols,
                                struct arena *arena, struct msg *msg, struct err *err);
-/* The same for a message in a file, which an earlier or a later version may have written: fields that
- * this version does not know are passed over, and a field that is missing is 0, false, the first
- * value, or empty, if its range allows that. */
+/* The same for a message in a file, which an earlier or later version may have written: unknown
+ * fields are skipped. A missing field is 0, false, the first value, or empty, if its range allows
+ * that. */
 enum status msg_decode_stored(const char *json, size_t byte_count, struct arena *arena,
                               struct msg *msg, struct err *err);
-/* Append a whole frame (length and JSON) to `out`. A value out of its range is a programmer's
- * mistake in what we make ourselves, but may come from a user (argv too long): STATUS_TOO_BIG or
- * STATUS_BAD_INPUT, without memory STATUS_MEMORY, and `out` is as before. A NULL text is the empty
- * one. NaN and infinity are out of every range, JSON has neither: who sends `progress` with a loss
- * that is not finite puts a finite value in its place. */
+/* Appends a whole frame (length and JSON) to `out`. A value out of range is a programmer's mistake
+ * if we made it, but may also come from a user (argv too long). Errors: STATUS_TOO_BIG,
+ * STATUS_BAD_INPUT, STATUS_MEMORY; `out` is unchanged then. A NULL text counts as empty. NaN and
+ * infinity are always out of range, since JSON has neither: a sender of `progress` with a loss that
+ * is not finite replaces it by a finite value. */
 enum status msg_encode(const struct msg *msg, struct buf *out, struct err *err);
-/* The same for a peer that may be of an earlier version: without the fields that it does not know. */
+/* The same for a peer that may have an earlier version: fields that it does not know are left
+ * out. */
 enum status msg_encode_between(const struct msg *msg, const struct msg_protocols *protocols,
                                struct buf *out, struct err *err);
 

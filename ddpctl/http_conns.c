@@ -1,8 +1,9 @@
 #include "ddpctl/http_conns.h"
 
-#include <microhttpd.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+
+#include "ddpctl/microhttpd_library.h"
 
 #define SECOND_US 1000000u
 
@@ -17,7 +18,7 @@ struct http_conn *http_conns_add(struct http_conns *conns, struct MHD_Connection
                                  uint64_t now_us)
 {
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        conns->mhd->get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct http_conn *conn = calloc(1, sizeof *conn);
 
     if (conn == NULL)
@@ -50,10 +51,10 @@ void http_conn_enter(struct http_conn *conn, enum http_conn_state state, uint64_
     conn->since_us = now_us;
 }
 
-static void resume(struct http_conn *conn, uint64_t now_us)
+static void resume(const struct http_conns *conns, struct http_conn *conn, uint64_t now_us)
 {
     http_conn_enter(conn, HTTP_CONN_ANSWERS, now_us);
-    MHD_resume_connection(conn->connection);
+    conns->mhd->resume_connection(conn->connection);
 }
 
 void http_conns_resume(struct http_conns *conns, uint64_t job_id, int64_t rank, uint64_t now_us)
@@ -62,7 +63,7 @@ void http_conns_resume(struct http_conns *conns, uint64_t job_id, int64_t rank, 
         if (conn->state == HTTP_CONN_WAITS &&
             (job_id == 0 || (conn->job_id == job_id && conn->rank == rank))) {
             conn->is_late = job_id == 0;
-            resume(conn, now_us);
+            resume(conns, conn, now_us);
         }
 }
 
@@ -75,7 +76,7 @@ bool http_conns_sweep(struct http_conns *conns, uint64_t now_us)
             continue;
         if (conn->state == HTTP_CONN_WAITS) {
             conn->is_late = true;
-            resume(conn, now_us);
+            resume(conns, conn, now_us);
             is_resumed = true;
         } else if (conn->fd >= 0) {
             (void)shutdown(conn->fd, SHUT_RDWR); /* libmicrohttpd sees the end, and closes it */

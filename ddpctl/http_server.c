@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -29,7 +28,7 @@ static void turn(struct http_server *http)
 {
     if (http->is_closed)
         return;
-    (void)MHD_run(http->daemon);
+    (void)http->mhd.run(http->daemon);
     arm(http);
 }
 
@@ -49,7 +48,7 @@ static void arm(struct http_server *http)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms;
 
-    if (MHD_get_timeout(http->daemon, &wait_ms) == MHD_YES)
+    if (http->mhd.get_timeout(http->daemon, &wait_ms) == MHD_YES)
         (void)uv_timer_start(&http->timer, on_timer, wait_ms, 0);
     else
         (void)uv_timer_stop(&http->timer);
@@ -58,7 +57,8 @@ static void arm(struct http_server *http)
 /* -- answers -- */
 
 /* Nothing of a page may load or run anything but its style; no other page may show it in a frame. */
-static void add_headers(struct MHD_Response *response, const char *type)
+static void add_headers(const struct http_server *http, struct MHD_Response *response,
+                        const char *type)
 {
     static const char *const headers[][2] = {
         {"Content-Security-Policy",
@@ -71,55 +71,59 @@ static void add_headers(struct MHD_Response *response, const char *type)
         {"Cache-Control", "no-store"},
     };
 
-    (void)MHD_add_response_header(response, "Content-Type", type);
+    (void)http->mhd.add_response_header(response, "Content-Type", type);
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
-        (void)MHD_add_response_header(response, headers[i][0], headers[i][1]);
+        (void)http->mhd.add_response_header(response, headers[i][0], headers[i][1]);
 }
 
 /* NULL: no memory. `text` is emptied. */
-static struct MHD_Response *make_response(struct buf *text, const char *type)
+static struct MHD_Response *make_response(const struct http_server *http, struct buf *text,
+                                          const char *type)
 {
     struct MHD_Response *response = NULL;
 
     if (!text->failed)
-        response =
-            MHD_create_response_from_buffer(text->byte_count, text->bytes, MHD_RESPMEM_MUST_COPY);
+        response = http->mhd.create_response_from_buffer(text->byte_count, text->bytes,
+                                                         MHD_RESPMEM_MUST_COPY);
     buf_free(text);
     *text = (struct buf){0};
     if (response != NULL)
-        add_headers(response, type);
+        add_headers(http, response, type);
     return response;
 }
 
-static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned code,
+static enum MHD_Result send_response(const struct http_server *http,
+                                     struct MHD_Connection *connection, unsigned code,
                                      struct MHD_Response *response)
 {
-    return response != NULL ? MHD_queue_response(connection, code, response) : MHD_NO;
+    return response != NULL ? http->mhd.queue_response(connection, code, response) : MHD_NO;
 }
 
 /* A short answer that nobody else gets. */
-static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned code, struct buf *text,
-                                 const char *type, const char *const header[2])
+static enum MHD_Result send_text(const struct http_server *http, struct MHD_Connection *connection,
+                                 unsigned code, struct buf *text, const char *type,
+                                 const char *const header[2])
 {
-    struct MHD_Response *response = make_response(text, type);
+    struct MHD_Response *response = make_response(http, text, type);
     enum MHD_Result result;
 
     if (response != NULL && header != NULL)
-        (void)MHD_add_response_header(response, header[0], header[1]);
-    result = send_response(connection, code, response);
+        (void)http->mhd.add_response_header(response, header[0], header[1]);
+    result = send_response(http, connection, code, response);
     if (response != NULL)
-        MHD_destroy_response(response);
+        http->mhd.destroy_response(response);
     return result;
 }
 
-static enum MHD_Result send_problem(struct MHD_Connection *connection, unsigned code,
+static enum MHD_Result send_problem(const struct http_server *http,
+                                    struct MHD_Connection *connection, unsigned code,
                                     const char *title, const char *text, const char *up)
 {
     static const char *const later[2] = {"Retry-After", "5"};
     struct buf page = {0};
 
     http_problem_write(title, text, up, &page);
-    return send_text(connection, code, &page, "text/html; charset=utf-8",
+    return send_text(http, connection, code, &page, "text/html; charset=utf-8",
                      code >= 500 ? later : NULL);
 }
 
@@ -153,18 +157,19 @@ static struct MHD_Response *make_page(const struct http_server *http,
 
     if (route->what == HTTP_INDEX) {
         http_index_write(&index, &text);
-        return make_response(&text, "text/html; charset=utf-8");
+        return make_response(http, &text, "text/html; charset=utf-8");
     }
     http_metrics_write(&index.view, route->openmetrics, &text);
-    return make_response(&text, route->openmetrics
-                                    ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                                    : "text/plain; version=0.0.4; charset=utf-8");
+    return make_response(http, &text,
+                         route->openmetrics
+                             ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                             : "text/plain; version=0.0.4; charset=utf-8");
 }
 
-static void drop_cached(struct http_cached *cached)
+static void drop_cached(const struct http_server *http, struct http_cached *cached)
 {
     if (cached->response != NULL)
-        MHD_destroy_response(cached->response);
+        http->mhd.destroy_response(cached->response);
     *cached = (struct http_cached){0};
 }
 
@@ -194,7 +199,7 @@ static struct MHD_Response *find_page(struct http_server *http, const struct htt
     }
     if (is_same(place, route) && now_us < place->made_us + FRESH_US)
         return place->response;
-    drop_cached(place);
+    drop_cached(http, place);
     *place = (struct http_cached){.what = route->what,
                                   .page = route->page,
                                   .refresh_s = route->refresh_s,
@@ -211,7 +216,8 @@ static enum MHD_Result send_health(const struct http_server *http,
     struct buf text = {0};
 
     buf_add_text(&text, is_well ? "ok\n" : "the server does not answer\n");
-    return send_text(connection, is_well ? 200 : 503, &text, "text/plain; charset=utf-8", NULL);
+    return send_text(http, connection, is_well ? 200 : 503, &text, "text/plain; charset=utf-8",
+                     NULL);
 }
 
 static enum MHD_Result send_job(struct http_server *http, struct MHD_Connection *connection,
@@ -226,7 +232,7 @@ static enum MHD_Result send_job(struct http_server *http, struct MHD_Connection 
     struct buf page = {0};
 
     if (is_full || conn->is_late)
-        return send_problem(connection, is_full ? 503 : 504, "Not now",
+        return send_problem(http, connection, is_full ? 503 : 504, "Not now",
                             is_full ? "Too many jobs are looked at; try again in some seconds."
                                     : "The server or a node takes long to answer; try again.",
                             "../");
@@ -234,17 +240,19 @@ static enum MHD_Result send_job(struct http_server *http, struct MHD_Connection 
         http_conn_enter(conn, HTTP_CONN_WAITS, now_us);
         conn->job_id = route->job_id;
         conn->rank = route->rank;
-        MHD_suspend_connection(connection);
+        http->mhd.suspend_connection(connection);
         return MHD_YES;
     }
     if (job->code != 200)
-        return send_problem(connection, (unsigned)job->code, "No such page", job->problem, "../");
+        return send_problem(http, connection, (unsigned)job->code, "No such page", job->problem,
+                            "../");
     http_job_page(job, clock_wall_ms(),
                   job->pages.job.ended && !route->has_refresh ? 0 : route->refresh_s, &page);
-    return send_text(connection, 200, &page, "text/html; charset=utf-8", NULL);
+    return send_text(http, connection, 200, &page, "text/html; charset=utf-8", NULL);
 }
 
-static enum MHD_Result refuse(struct MHD_Connection *connection, enum http_what what)
+static enum MHD_Result refuse(const struct http_server *http, struct MHD_Connection *connection,
+                              enum http_what what)
 {
     static const char *const methods[2] = {"Allow", "GET, HEAD"};
     static const char *const key[2] = {"WWW-Authenticate",
@@ -253,23 +261,23 @@ static enum MHD_Result refuse(struct MHD_Connection *connection, enum http_what 
 
     if (what == HTTP_BAD_METHOD) {
         buf_add_text(&text, "only GET and HEAD: nothing can be changed here\n");
-        return send_text(connection, 405, &text, "text/plain; charset=utf-8", methods);
+        return send_text(http, connection, 405, &text, "text/plain; charset=utf-8", methods);
     }
     if (what == HTTP_NO_KEY) {
         buf_add_text(&text, "a key is wanted: Authorization: Bearer KEY, or the key as the "
                             "password of any user\n");
-        return send_text(connection, 401, &text, "text/plain; charset=utf-8", key);
+        return send_text(http, connection, 401, &text, "text/plain; charset=utf-8", key);
     }
     if (what == HTTP_BAD_HOST) {
         buf_add_text(&text, "this is not the name of this server; ddpctl http --host NAME adds "
                             "one\n");
-        return send_text(connection, 421, &text, "text/plain; charset=utf-8", NULL);
+        return send_text(http, connection, 421, &text, "text/plain; charset=utf-8", NULL);
     }
     if (what == HTTP_BAD_QUERY) {
         buf_add_text(&text, "the query is not understood: page, rank and refresh are numbers\n");
-        return send_text(connection, 400, &text, "text/plain; charset=utf-8", NULL);
+        return send_text(http, connection, 400, &text, "text/plain; charset=utf-8", NULL);
     }
-    return send_problem(connection, 404, "No such page",
+    return send_problem(http, connection, 404, "No such page",
                         "There are / , /jobs/NUMBER , /metrics and /healthz .", "/");
 }
 
@@ -283,9 +291,9 @@ static enum MHD_Result answer(struct http_server *http, struct MHD_Connection *c
     case HTTP_INDEX:
     case HTTP_METRICS:
         http->gauges_until_us = now_us + GAUGES_WANTED_US;
-        return send_response(connection, 200, find_page(http, route, now_us));
+        return send_response(http, connection, 200, find_page(http, route, now_us));
     case HTTP_STYLE:
-        return send_response(connection, 200, http->style);
+        return send_response(http, connection, 200, http->style);
     case HTTP_HEALTH:
         return send_health(http, connection, now_us);
     case HTTP_JOB:
@@ -297,17 +305,19 @@ static enum MHD_Result answer(struct http_server *http, struct MHD_Connection *c
     case HTTP_NO_KEY:
         break;
     }
-    return refuse(connection, route->what);
+    return refuse(http, connection, route->what);
 }
 
-static const char *header_of(struct MHD_Connection *connection, const char *name)
+static const char *header_of(const struct http_server *http, struct MHD_Connection *connection,
+                             const char *name)
 {
-    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+    return http->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
-static const char *query_of(struct MHD_Connection *connection, const char *name)
+static const char *query_of(const struct http_server *http, struct MHD_Connection *connection,
+                            const char *name)
 {
-    return MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, name);
+    return http->mhd.lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
 static enum MHD_Result on_request(void *owner, struct MHD_Connection *connection, const char *path,
@@ -316,16 +326,17 @@ static enum MHD_Result on_request(void *owner, struct MHD_Connection *connection
 {
     struct http_server *http = owner;
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        http->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct http_conn *conn = info != NULL ? info->socket_context : NULL;
     const struct http_request request = {.method = method,
                                          .path = path,
-                                         .host = header_of(connection, "Host"),
-                                         .authorization = header_of(connection, "Authorization"),
-                                         .accept = header_of(connection, "Accept"),
-                                         .page = query_of(connection, "page"),
-                                         .rank = query_of(connection, "rank"),
-                                         .refresh = query_of(connection, "refresh")};
+                                         .host = header_of(http, connection, "Host"),
+                                         .authorization =
+                                             header_of(http, connection, "Authorization"),
+                                         .accept = header_of(http, connection, "Accept"),
+                                         .page = query_of(http, connection, "page"),
+                                         .rank = query_of(http, connection, "rank"),
+                                         .refresh = query_of(http, connection, "refresh")};
     struct http_route route;
 
     (void)version;
@@ -363,11 +374,11 @@ static void on_connection(void *owner, struct MHD_Connection *connection, void *
 static void on_completed(void *owner, struct MHD_Connection *connection, void **context,
                          enum MHD_RequestTerminationCode code)
 {
+    const struct http_server *http = owner;
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        http->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct http_conn *conn = info != NULL ? info->socket_context : NULL;
 
-    (void)owner;
     (void)context;
     (void)code;
     if (conn == NULL)
@@ -471,15 +482,15 @@ static enum status start_daemon(struct http_server *http, struct err *err)
     if (options->cert != NULL) {
         size_t at = sizeof items / sizeof items[0] - 3;
 
-        if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
+        if (http->mhd.is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
             return err_set(err, STATUS_UNSUPPORTED, 0, "this libmicrohttpd has no TLS");
         items[at] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, NULL};
         memcpy(&items[at].ptr_value, &options->cert, sizeof options->cert);
         items[at + 1] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, NULL};
         memcpy(&items[at + 1].ptr_value, &options->key, sizeof options->key);
     }
-    http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, items,
-                                    MHD_OPTION_END);
+    http->daemon = http->mhd.start_daemon(flags, 0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY,
+                                          items, MHD_OPTION_END);
     if (http->daemon == NULL)
         return err_set(err, STATUS_SYSTEM, 0, "no HTTP server: %s",
                        options->cert != NULL ? "are --cert and --cert-key PEM files that belong "
@@ -496,15 +507,18 @@ enum status http_server_open(struct http_server *http, const struct http_server_
     enum status status;
 
     *http = (struct http_server){.options = *options, .gauges_budget = GAUGES_PER_S};
-    status = start_daemon(http, err);
+    http->conns.mhd = &http->mhd;
+    status = microhttpd_library_open(&http->mhd, err);
+    if (status == STATUS_OK)
+        status = start_daemon(http, err);
     if (status != STATUS_OK) {
         (void)close(options->fd);
         return status;
     }
-    info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    info = http->mhd.get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     assert(info != NULL); /* MHD_USE_EPOLL */
     http_style_write(&style);
-    http->style = make_response(&style, "text/css; charset=utf-8");
+    http->style = make_response(http, &style, "text/css; charset=utf-8");
     (void)uv_poll_init(options->loop, &http->poll, info->epoll_fd);
     (void)uv_timer_init(options->loop, &http->timer);
     (void)uv_timer_init(options->loop, &http->sweep);
@@ -533,7 +547,7 @@ void http_server_close(struct http_server *http)
     http->is_closed = true;
     http_conns_resume(&http->conns, 0, 0,
                       clock_boot_us()); /* a daemon cannot stop with any suspended */
-    (void)MHD_run(http->daemon);
+    (void)http->mhd.run(http->daemon);
     uv_close((uv_handle_t *)&http->poll, NULL);
     uv_close((uv_handle_t *)&http->timer, NULL);
     uv_close((uv_handle_t *)&http->sweep, NULL);
@@ -544,11 +558,11 @@ void http_server_close(struct http_server *http)
 void http_server_free(struct http_server *http)
 {
     if (http->daemon != NULL)
-        MHD_stop_daemon(http->daemon);
+        http->mhd.stop_daemon(http->daemon);
     for (size_t i = 0; i < HTTP_CACHED_MAX; i++)
-        drop_cached(&http->cached[i]);
+        drop_cached(http, &http->cached[i]);
     if (http->style != NULL)
-        MHD_destroy_response(http->style);
+        http->mhd.destroy_response(http->style);
     collect_free(&http->collect);
     http_readers_free(&http->readers);
 }

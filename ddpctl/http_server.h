@@ -1,7 +1,8 @@
-/* HTTP for those who look: pages and metrics, made from a snapshot of the cluster that is read at most once a
- * second, however many readers there are. An edge: libmicrohttpd on the caller's libuv loop, one thread.
+/* Serves pages and metrics over HTTP, from a snapshot of the cluster that is read at most once a
+ * second, however many readers there are. An edge: libmicrohttpd on the caller's libuv loop, one
+ * thread.
  *
- *   http_route        what the request wants, and whether it may
+ *   http_route        what a request wants, and whether it is allowed
  *   http_pages, http_metrics, http_job   the answers
  *   http_conns        who is connected, for how long
  *   http_readers      reads single jobs from the server, a few at a time */
@@ -17,13 +18,11 @@
 #include "ddpctl/http_conns.h"
 #include "ddpctl/http_readers.h"
 #include "ddpctl/http_route.h"
-
-struct MHD_Daemon;
-struct MHD_Response;
+#include "ddpctl/microhttpd_library.h"
 
 enum { HTTP_CACHED_MAX = 8 };
 
-/* A page that many read. */
+/* A page for many readers, made once. */
 struct http_cached {
     enum http_what what;
     uint32_t page, refresh_s;
@@ -36,16 +35,17 @@ struct http_server_options {
     uv_loop_t *loop;
     const struct server *server; /* of ddpctl */
     struct http_rules rules;
-    int fd;                 /* bound; becomes ours */
+    int fd;                 /* bound; taken over */
     bool is_local;          /* only this machine reaches it */
     const char *cert, *key; /* PEM texts for TLS; NULL: none */
     void *owner;
-    /* The server cannot be used (our key is not accepted): http_server_close was called. */
+    /* The server cannot be used (it does not accept our key): call http_server_close. */
     void (*on_failed)(void *owner, const struct err *err);
 };
 
 struct http_server {
     struct http_server_options options;
+    struct microhttpd_library mhd;
     struct MHD_Daemon *daemon;
     uv_poll_t poll;
     uv_timer_t timer, sweep;
@@ -56,15 +56,15 @@ struct http_server {
     struct http_readers readers;
     struct http_cached cached[HTTP_CACHED_MAX];
     struct MHD_Response *style;
-    uint64_t gauges_until_us; /* gauges are read until then: somebody has looked */
+    uint64_t gauges_until_us; /* read gauges until then, because somebody has looked */
     uint32_t gauges_next;     /* the node that is asked next */
-    uint32_t gauges_budget;   /* questions that may be asked in this second */
+    uint32_t gauges_budget;   /* questions left in this second */
 };
 
-/* STATUS_SYSTEM, STATUS_BAD_INPUT (the certificate). Then `fd` is closed. */
+/* STATUS_LIBRARY (no libmicrohttpd), STATUS_SYSTEM, STATUS_UNSUPPORTED. `fd` is closed then. */
 enum status http_server_open(struct http_server *http, const struct http_server_options *options,
                              struct err *err);
-/* Everything is free after the loop has run out. */
+/* Everything may be freed after the loop has ended. */
 void http_server_close(struct http_server *http);
 /* After the loop has ended. */
 void http_server_free(struct http_server *http);

@@ -13,12 +13,12 @@
 
 struct output_style {
     bool color;
-    bool folds_arrays; /* of a list of jobs: a line for each array */
+    bool folds_arrays; /* list of jobs: one line for each array */
     int64_t now_ms;    /* wall clock, for ages */
-    const char *why;   /* of a status: how the job failed, in one line; NULL: not known */
+    const char *why;   /* for a status: how the job failed, in one line; NULL: not known */
 };
 
-/* The next generation of a job that is followed. */
+/* The next generation of a job that is being followed. */
 struct output_turn {
     uint64_t job_id;
     uint32_t generation, world;
@@ -33,7 +33,7 @@ struct output_log {
     const char *node;
     bool is_error;  /* stderr */
     int64_t at_ms;  /* when it was written; 0: not known */
-    bool continues; /* a piece of a long line, which goes on in the next one */
+    bool continues; /* a part of a long line that continues in the next one */
     const char *text;
     size_t byte_count;
 };
@@ -53,6 +53,8 @@ void output_time(int64_t wall_ms, char *text, size_t text_bytes);
 /* One line, without a line feed: "epoch 3/10  step 1.2k/6k  20%  loss 0.1234  5.1k/s"; empty before
  * the first progress. */
 void output_progress(const struct part_job *job, struct buf *out);
+/* An earlier generation has told it: the newest has told nothing yet. */
+bool output_progress_is_old(const struct part_job *job);
 /* "2 of 1:4 nodes"; empty for a job whose number of nodes is fixed. */
 void output_nodes_of(const struct part_job *job, char text[TEXT_BYTES]);
 /* The state or the end of a job, in a sentence without a line feed: "r50 (41) failed: rank 3 on
@@ -64,7 +66,7 @@ void output_turn(const struct output_turn *turn, struct buf *out);
 void output_submitted(const struct msg_submit *submit, uint64_t job_id, bool is_new,
                       const char *server, struct buf *out);
 
-/* JSON: one object and a line feed each. */
+/* JSON: each writes one object and a line feed. */
 void output_jobs_json(const struct msg_jobs *jobs, struct buf *out);
 void output_status_json(const struct msg_job_info *info, struct buf *out);
 void output_nodes_json(const struct msg_nodes *nodes, struct buf *out);
@@ -74,17 +76,17 @@ void output_events_json(const struct msg_events *events, struct buf *out);
 void output_keys_json(const struct part_principal *items, uint32_t count, struct buf *out);
 void output_key_json(const char *name, const struct msg_principal_key *key, struct buf *out);
 void output_key_removed_json(const struct part_principal *gone, struct buf *out);
-/* Who is logged in where; NULL: nobody. */
+/* Who is logged in, and where; NULL: nobody. */
 void output_login_json(const char *server, const char *name, struct buf *out);
 void output_event_line_json(const struct part_event *event, struct buf *out);
-/* The request as a job specification, which `submit` takes again. */
+/* Writes the request as a job specification that `submit` accepts. */
 void output_submit_json(const struct msg_submit *submit, struct buf *out);
 void output_submitted_json(const struct msg_submit *submit, uint64_t job_id, bool is_new,
                            struct buf *out);
 void output_log_json(const struct output_log *log, struct buf *out);
 /* {"type":"generation"}: the next one of a job that is followed. */
 void output_turn_json(const struct output_turn *turn, struct buf *out);
-/* The end of an attached verb: `code` is what ddpctl exits with. `info` may be NULL. */
+/* The end of an attached verb; `code`: ddpctl's exit code. `info` may be NULL. */
 void output_exit_json(const struct msg_job_info *info, int code, bool is_ours, struct buf *out);
 void output_error_json(const char *code, const char *message, const char *hint, struct buf *out);
 

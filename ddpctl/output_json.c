@@ -42,6 +42,8 @@ static void add_progress(cJSON *object, const struct part_job *job)
     add_known(progress, "steps", (double)job->steps, job->steps > 0);
     add_known(progress, "loss", job->loss, is_known);
     add_known(progress, "samples_per_s", job->samples_per_s, is_known);
+    add_known(progress, "generation", job->progress_generation,
+              is_known && job->progress_generation > 0);
     add_known(progress, "checkpoint_step", (double)job->checkpoint_step, job->checkpoint_step > 0);
 }
 

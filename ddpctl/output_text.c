@@ -95,10 +95,14 @@ static void table_write(struct table *table, const char *const *colors, uint32_t
 
 void output_nodes_of(const struct part_job *job, char text[TEXT_BYTES])
 {
-    text[0] = '\0';
+    const bool has_nodes = job->state != JOB_QUEUED && job->state != JOB_RESTARTING;
+    const int used = has_nodes ? snprintf(text, TEXT_BYTES, "%u of ", job->nodes) : 0;
+
     if (job->nodes_min < job->nodes_max)
-        (void)snprintf(text, TEXT_BYTES, "%u of %u:%u nodes", job->nodes, job->nodes_min,
+        (void)snprintf(text + used, TEXT_BYTES - (size_t)used, "%u:%u nodes", job->nodes_min,
                        job->nodes_max);
+    else
+        text[0] = '\0';
 }
 
 static void up_text(const struct part_job *job, int64_t now_ms, char text[TEXT_BYTES])
@@ -112,6 +116,12 @@ static void up_text(const struct part_job *job, int64_t now_ms, char text[TEXT_B
 static bool has_progress(const struct part_job *job)
 {
     return job->step > 0 || job->epoch > 0 || job->samples_per_s > 0;
+}
+
+bool output_progress_is_old(const struct part_job *job)
+{
+    return !job->ended && job->progress_generation != 0 &&
+           job->progress_generation < job->generation;
 }
 
 static void progress_cell(struct table *table, const struct part_job *job)
@@ -142,7 +152,7 @@ static void job_row(struct table *table, const struct job_line *line, int64_t no
     cell(table, "%s", job->where);
     progress_cell(table, job);
     count_text(job->samples_per_s, text);
-    if (job->samples_per_s > 0)
+    if (job->samples_per_s > 0 && !output_progress_is_old(job))
         cell(table, "%s/s", text);
     else
         cell(table, "-");
@@ -195,6 +205,8 @@ void output_progress(const struct part_job *job, struct buf *out)
     if (job->steps > 0)
         buf_printf(out, "/%s  %.0f%%", steps, (double)job->step * 100 / (double)job->steps);
     buf_printf(out, "  loss %.4f  %s/s", job->loss, rate);
+    if (output_progress_is_old(job))
+        buf_printf(out, "  (of generation %u, the newest that told any)", job->progress_generation);
 }
 
 static void count_of(uint32_t count, const char *noun, struct buf *out)

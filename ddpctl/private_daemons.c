@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/service.h"
+
 extern char **environ;
 
 enum status private_program(const char *bindir, const char *name, char path[PATH_MAX],
@@ -67,17 +69,21 @@ enum status private_folder(const char *wanted, const char *option, char *whole, 
 
 char **private_environ(char *more)
 {
+    static char starter[sizeof SERVICE_STARTER_VARIABLE + 16];
     size_t count = 0, kept = 0;
     char **ours;
 
     while (environ[count])
         count++;
-    ours = calloc(count + 2, sizeof *ours);
+    (void)snprintf(starter, sizeof starter, SERVICE_STARTER_VARIABLE "=%ld", (long)getpid());
+    ours = calloc(count + 3, sizeof *ours);
     for (size_t i = 0; ours && i < count; i++)
         if (strncmp(environ[i], "DDP_", 4) != 0 || strncmp(environ[i], "DDP_LOG_", 8) == 0)
             ours[kept++] = environ[i];
-    if (ours)
+    if (ours) {
+        ours[kept++] = starter;
         ours[kept] = more;
+    }
     return ours;
 }
 

@@ -15,9 +15,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/io/write_all.h"
+
 #define NAME "ddp-XXXXXX"
 #define PREFIX "ddp-"
 #define LOCK "standalone.lock"
+#define HOST_BYTES 256
 
 static const char *temp_dir(void)
 {
@@ -26,16 +29,26 @@ static const char *temp_dir(void)
     return temp && *temp ? temp : "/tmp";
 }
 
+/* This machine, as it stands in the lock. */
+static void own_name(char name[HOST_BYTES])
+{
+    if (gethostname(name, HOST_BYTES) != 0)
+        name[0] = '\0';
+    name[HOST_BYTES - 1] = '\0';
+}
+
 /* The lock is taken before it has its name: so one that is there and free belongs to nobody. */
 static int make_lock(const char *dir)
 {
-    char made[PATH_MAX], path[PATH_MAX];
+    char made[PATH_MAX], path[PATH_MAX], host[HOST_BYTES];
     int fd;
 
     (void)snprintf(made, sizeof made, "%s/" LOCK ".new", dir);
     (void)snprintf(path, sizeof path, "%s/" LOCK, dir);
     fd = open(made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && rename(made, path) == 0)
+    own_name(host);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && write_all(fd, host, strlen(host)) &&
+        rename(made, path) == 0)
         return fd;
     if (fd >= 0)
         (void)close(fd);
@@ -48,7 +61,8 @@ enum status scratch_make(struct scratch *scratch, struct err *err)
 
     *scratch = (struct scratch){.lock_fd = -1};
     if (snprintf(dir, sizeof dir, "%s/" NAME, temp_dir()) >= (int)sizeof dir || !mkdtemp(dir))
-        return err_set(err, STATUS_IO, errno, "make a directory under %.160s: %s", temp_dir(),
+        return err_set(err, STATUS_IO, errno,
+                       "make a directory under %.100s: %s; TMPDIR names another place", temp_dir(),
                        strerror(errno));
     (void)snprintf(scratch->dir, sizeof scratch->dir, "%s", dir);
     scratch->lock_fd = make_lock(dir);
@@ -89,6 +103,18 @@ void scratch_remove(struct scratch *scratch)
 
 /* -- what others have left --------------------------------------------------------------------- */
 
+/* On a file system that nodes share, a lock may hold on its own node alone (NFS with local_lock, Lustre with
+ * localflock), and sockets always do: what another node has made looks like nobody's. */
+static bool is_of_another_machine(int lock_fd)
+{
+    char host[HOST_BYTES], own[HOST_BYTES];
+    const ssize_t bytes = pread(lock_fd, host, sizeof host - 1, 0);
+
+    own_name(own);
+    host[bytes > 0 ? bytes : 0] = '\0';
+    return host[0] != '\0' && strcmp(host, own) != 0;
+}
+
 /* Takes the lock of a folder that may be ours; -1: it is not, or it is in use. */
 static int take_lock(const char *dir)
 {
@@ -101,7 +127,8 @@ static int take_lock(const char *dir)
         return -1;
     fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, &of_lock) == 0 && S_ISREG(of_lock.st_mode) &&
-        of_lock.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        of_lock.st_uid == geteuid() && !is_of_another_machine(fd) &&
+        flock(fd, LOCK_EX | LOCK_NB) == 0)
         return fd;
     if (fd >= 0)
         (void)close(fd);

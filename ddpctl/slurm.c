@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/io/conn.h"
@@ -15,6 +16,7 @@
 #include "ddpctl/slurm_env.h"
 #include "ddpctl/slurm_node.h"
 #include "ddpctl/slurm_reach.h"
+#include "ddpctl/slurm_srun.h"
 #include "ddpctl/slurm_talk.h"
 
 extern char **environ;
@@ -22,8 +24,8 @@ extern char **environ;
 #define TICK_MS 1000u
 #define WAITING_TICKS 10u /* then it is said what is missing; again six times as late */
 #define STOP_TIMEOUT_MS 30000u
+#define UNHEARD_TIMEOUT_MS 3000u /* the same where no task has said a word: srun waits for nodes */
 #define SIGNALS 5u
-#define ARGS 24u
 
 static const int signal_numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
@@ -36,7 +38,7 @@ struct slurm {
     uv_pipe_t in, out; /* of srun */
     uv_timer_t tick, stop_timer;
     uv_signal_t signals[SIGNALS];
-    bool srun_running, is_stopping, attach_started, attach_done, use_said, is_reached;
+    bool srun_running, srun_termed, is_stopping, attach_started, attach_done, use_said, is_reached;
     char (*names)[NODE_NAME_BYTES_MAX]; /* [nodes]; empty: not here yet */
     uint32_t nodes, here_count, ticks;  /* nodes: with spares */
     struct slurm_lines lines;
@@ -136,6 +138,13 @@ static void on_stop_timeout(uv_timer_t *timer)
 {
     struct slurm *slurm = timer->data;
 
+    if (slurm->here_count == 0 && !slurm->srun_termed) {
+        slurm->srun_termed = true;
+        if (slurm->srun_running)
+            (void)uv_process_kill(&slurm->srun, SIGTERM);
+        (void)uv_timer_start(timer, on_stop_timeout, STOP_TIMEOUT_MS, 0);
+        return;
+    }
     screen_message(&slurm->ctl->screen, "-- srun does not end; it is killed --");
     if (slurm->srun_running)
         (void)uv_process_kill(&slurm->srun, SIGKILL);
@@ -178,7 +187,8 @@ static void stop(struct slurm *slurm, int exit_code)
     uv_close((uv_handle_t *)&slurm->tick, NULL);
     for (uint32_t i = 0; i < SIGNALS; i++)
         uv_close((uv_handle_t *)&slurm->signals[i], NULL);
-    (void)uv_timer_start(&slurm->stop_timer, on_stop_timeout, STOP_TIMEOUT_MS, 0);
+    (void)uv_timer_start(&slurm->stop_timer, on_stop_timeout,
+                         slurm->here_count > 0 ? STOP_TIMEOUT_MS : UNHEARD_TIMEOUT_MS, 0);
     if (slurm->srun_running)
         say_goodbye(slurm);
     close_if_over(slurm);
@@ -248,8 +258,16 @@ static void say_names(struct slurm *slurm)
 
 static void take_here(struct slurm *slurm, const struct slurm_line *line)
 {
-    if (slurm->names[line->node][0] != '\0')
+    if (slurm->names[line->node][0] != '\0') {
+        char message[NODE_NAME_BYTES_MAX + 80];
+
+        (void)snprintf(message, sizeof message, "srun has started two tasks as number %u, on %s",
+                       line->node, slurm->names[line->node]);
+        fail(slurm, message,
+             "it should start one on each node: does a wrapper of srun, or a hostfile, change "
+             "that?");
         return;
+    }
     (void)snprintf(slurm->names[line->node], NODE_NAME_BYTES_MAX, "%s", line->text);
     slurm->here_count++;
     say_names(slurm);
@@ -290,10 +308,17 @@ static void take_failed(struct slurm *slurm, const struct slurm_line *line)
 static void take_line(void *owner, const char *bytes)
 {
     struct slurm *slurm = owner;
+    const char *ours = slurm_line_find(bytes);
+    const size_t others = ours != NULL ? (size_t)(ours - bytes) : strlen(bytes);
     struct slurm_line line;
 
-    if (!slurm_line_parse(bytes, &line)) {
-        screen_message(&slurm->ctl->screen, "%s", bytes); /* of a prolog, or of Slurm */
+    if (ours == NULL || others > 0) /* of a prolog, or of Slurm */
+        screen_message(&slurm->ctl->screen, "%.*s", (int)others, bytes);
+    if (ours == NULL)
+        return;
+    if (!slurm_line_parse(ours, &line)) {
+        screen_message(&slurm->ctl->screen, "-- a line from the nodes is damaged: what else writes "
+                                            "into the output of srun? --");
         return;
     }
     if (slurm->is_stopping || line.node > slurm->nodes ||
@@ -362,33 +387,6 @@ static void on_srun_exit(uv_process_t *process, int64_t code, int signal)
     close_if_over(slurm);
 }
 
-/* The words of srun's command line, behind which those of slurm_node_args follow. */
-static uint32_t srun_args(char nodes[2][32], const char *args[ARGS])
-{
-    static const char *const fixed[] = {
-        "--ntasks-per-node=1",
-        "--overlap", /* the step in which we run ourselves may have the nodes' CPUs */
-        "--cpu-bind=none",
-        "--mpi=none",
-        "--input=all",
-        "--output=all", /* to our pipe, from all tasks */
-        "--error=all",
-        "--wait=0",
-        "--kill-on-bad-exit=0", /* a node that fails is the server's business */
-        "--no-kill",
-        "--export=ALL",
-        "--job-name=ddpctl",
-    };
-    uint32_t count = 0;
-
-    args[count++] = "srun";
-    args[count++] = nodes[0];
-    args[count++] = nodes[1];
-    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
-        args[count++] = fixed[i];
-    return count;
-}
-
 static enum status start_srun(struct slurm *slurm, struct err *err)
 {
     const struct msg_submit *submit = slurm->options.submit;
@@ -400,16 +398,14 @@ static enum status start_srun(struct slurm *slurm, struct err *err)
         .log_dir = slurm->log_dir,
         .bindir = bindir != NULL ? bindir : "",
     };
-    const char *args[ARGS + SLURM_NODE_ARGS + 2];
+    const char *args[SLURM_SRUN_ARGS + SLURM_NODE_ARGS + 2];
     char own[PATH_MAX], nodes[2][32], slots[16];
     ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
     uint32_t count;
     int code;
 
     own[length > 0 ? length : 0] = '\0';
-    (void)snprintf(nodes[0], sizeof nodes[0], "--nodes=%u", slurm->nodes);
-    (void)snprintf(nodes[1], sizeof nodes[1], "--ntasks=%u", slurm->nodes);
-    count = srun_args(nodes, args);
+    count = slurm_srun_args(slurm->nodes, nodes, args);
     args[count++] = own;
     slurm_node_args(&node, slots, args + count);
     args[count + SLURM_NODE_ARGS] = NULL;
@@ -526,10 +522,15 @@ static enum status choose_folders(struct slurm *slurm, struct err *err)
         if (snprintf(wanted, sizeof wanted, "%s/%s.%u", options->state_dir, slurm->env.job_id, i) >=
             (int)sizeof wanted)
             return err_set(err, STATUS_TOO_BIG, 0, "--state-dir: the path is too long");
-        if (access(wanted, F_OK) == 0)
+        if (i == 0)
+            status = private_folder(options->state_dir, "--state-dir", slurm->state_dir,
+                                    sizeof slurm->state_dir, err);
+        /* Of runs that begin at the same time only one makes it. */
+        if (status == STATUS_OK && mkdir(wanted, 0700) != 0 && errno == EEXIST)
             continue;
-        return private_folder(wanted, "--state-dir", slurm->state_dir, sizeof slurm->state_dir,
-                              err);
+        return status != STATUS_OK ? status
+                                   : private_folder(wanted, "--state-dir", slurm->state_dir,
+                                                    sizeof slurm->state_dir, err);
     }
     return status;
 }

@@ -17,7 +17,7 @@ static const char *find(char *const *environ, const char *name)
     return NULL;
 }
 
-/* The number at *at, which then stands behind it. False: there is none, or a larger one. */
+/* Parses the number at *at and moves *at past it. False: there is none, or a larger one. */
 static bool take_number(const char **at, uint32_t *number)
 {
     uint64_t value = 0;
@@ -111,6 +111,13 @@ enum status slurm_env_read(char *const *environ, struct slurm_env *env, struct e
     enum status status;
 
     *env = (struct slurm_env){.nodes = 0};
+    if (find(environ, "SLURM_HET_SIZE") != NULL)
+        return err_set(
+            err, STATUS_BAD_INPUT, 0,
+            "Slurm's job %.20s is heterogeneous (components separated by \":\"); --slurm "
+            "runs on the nodes of one allocation: ask for all nodes with the same "
+            "options",
+            id != NULL ? id : "");
     if (id == NULL || id[0] == '\0')
         return err_set(err, STATUS_NOT_FOUND, 0,
                        "--slurm runs inside an allocation of Slurm, and SLURM_JOB_ID is not set: "
@@ -124,6 +131,8 @@ enum status slurm_env_read(char *const *environ, struct slurm_env *env, struct e
     if (status == STATUS_OK)
         status = take_count(environ, "SLURM_RESTART_COUNT", &env->restart_count, err);
     if (status == STATUS_OK)
+        status = take_count(environ, "SLURM_STEP_NUM_TASKS", &env->step_tasks, err);
+    if (status == STATUS_OK)
         status = take_list(environ, "SLURM_TASKS_PER_NODE", &env->tasks, &env->tasks_differ, err);
     if (status == STATUS_OK)
         status = take_list(environ, "SLURM_JOB_CPUS_PER_NODE", &env->cpus, &env->cpus_differ, err);
@@ -136,6 +145,11 @@ enum status slurm_env_read(char *const *environ, struct slurm_env *env, struct e
                          "Slurm does not say how many nodes job %s has: neither "
                          "SLURM_JOB_NUM_NODES nor SLURM_NNODES is set",
                          env->job_id);
+    if (status == STATUS_OK && env->step_tasks > 1)
+        status = err_set(err, STATUS_BAD_INPUT, 0,
+                         "srun has started ddpctl run --slurm %u times, and each one would run the "
+                         "whole job: leave out srun, ddpctl calls it itself",
+                         env->step_tasks);
     return status;
 }
 
@@ -200,9 +214,10 @@ enum status slurm_env_nproc(const struct slurm_env *env, const char *word, uint3
     if (*nproc <= SLOTS_PER_NODE_MAX)
         return STATUS_OK;
     return err_set(err, STATUS_TOO_BIG, 0,
-                   "Slurm's job %s has %u tasks on a node; a node has at most %u ranks: give "
+                   "Slurm's job %s has %u %s on a node; a node has at most %u ranks: give "
                    "--nproc-per-node",
-                   env->job_id, *nproc, SLOTS_PER_NODE_MAX);
+                   env->job_id, *nproc, *nproc == env->tasks ? "tasks" : "GPUs",
+                   SLOTS_PER_NODE_MAX);
 }
 
 /* Whether `variable` has one of these names; a name that ends in * is the beginning of one. */
@@ -273,6 +288,7 @@ bool slurm_env_is_of_srun(const char *variable)
                                         "SLURM_NO_KILL",
                                         "SLURM_MULTI",
                                         "SLURM_ARBITRARY*",
+                                        "SLURM_HOSTFILE", /* nodes would be in it twice */
                                         "SLURM_RELATIVE",
                                         "SLURM_CPU_BIND*",
                                         "SLURM_MEM_BIND*",

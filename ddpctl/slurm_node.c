@@ -169,6 +169,9 @@ static void on_daemon_failed(struct daemon *daemon, const char *how)
 
     node->daemons_running--;
     private_last_line(daemon->log_path, words, sizeof words);
+    if (words[0] == '\0') /* nor can it say so */
+        (void)snprintf(words, sizeof words, "its log %.300s is empty; is that disk full?",
+                       daemon->log_path);
     (void)snprintf(text, sizeof text, "%s could not be kept running: %.180s: %s", daemon->name, how,
                    words);
     if (!node->is_stopping)
@@ -221,17 +224,24 @@ static void add_key(struct node *node, uint32_t of_node, const char *name, enum 
     explicit_bzero(url, sizeof url);
 }
 
-/* The name of the principal that the job is of: our account's. */
-static const char *user_name(void)
+/* The name of the principal that the job is of: our account's, or as launcherd names its own account by
+ * its number (account_choose), where a key cannot have the name: "first@corp.example", or none. */
+static void user_name(char name[NODE_NAME_BYTES_MAX])
 {
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     const struct passwd *user = getpwuid(geteuid());
+    const size_t bytes = user != NULL ? strlen(user->pw_name) : 0;
 
-    return user != NULL ? user->pw_name : "slurm-user";
+    if (bytes > 0 && bytes < NODE_NAME_BYTES_MAX && strspn(user->pw_name, allowed) == bytes)
+        memcpy(name, user->pw_name, bytes + 1);
+    else
+        (void)snprintf(name, NODE_NAME_BYTES_MAX, "uid%u", (unsigned)geteuid());
 }
 
 static void on_server_ready(struct node *node)
 {
-    char list[SLURM_LINE_BYTES_MAX];
+    char list[SLURM_LINE_BYTES_MAX], user[NODE_NAME_BYTES_MAX];
     const uint16_t port = port_of(node->server.ready_line);
 
     if (node->server_is_ready)
@@ -240,7 +250,8 @@ static void on_server_ready(struct node *node)
     (void)snprintf(node->listen, PATH_MAX, "0.0.0.0:%u", port); /* also after a restart */
     slurm_reach_own(getenv("SLURM_LAUNCH_NODE_IPADDR"), port, list);
     say(SLURM_SERVER, node->id, list);
-    add_key(node, node->nodes, user_name(), ROLE_USER);
+    user_name(user);
+    add_key(node, node->nodes, user, ROLE_USER);
 }
 
 static void on_daemon_ready(struct daemon *daemon)
@@ -487,6 +498,18 @@ static void open_handles(struct node *node)
         fail(node, "its stdin is no pipe: ddpctl run --slurm starts this by srun");
 }
 
+/* Slurm's signals wait until there are handlers for them: a task that ended before would leave its
+ * folder. */
+static void hold_signals(int how)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    for (uint32_t i = 0; i < SIGNALS; i++)
+        (void)sigaddset(&set, signal_numbers[i]);
+    (void)sigprocmask(how, &set, NULL);
+}
+
 static int run(struct node *node)
 {
     int rc = uv_loop_init(&node->loop);
@@ -495,6 +518,7 @@ static int run(struct node *node)
     node->reach.owner = node;
     node->reach.done = on_reached;
     open_handles(node);
+    hold_signals(SIG_UNBLOCK);
     if (!node->is_stopping)
         say(SLURM_HERE, node->id, node->name);
     if (!node->is_stopping && node->id == 0)
@@ -515,10 +539,14 @@ int slurm_node_main(const struct slurm_node_options *options)
     if (node == NULL)
         return EXIT_FAILURE;
     node->options = options;
-    if (prepare(node, &err) == STATUS_OK)
+    hold_signals(SIG_BLOCK);
+    if (prepare(node, &err) == STATUS_OK) {
         code = run(node);
-    else
+    } else {
+        if (node->name[0] != '\0')
+            say(SLURM_HERE, node->id, node->name); /* so that the message names the node */
         say(SLURM_FAILED, node->id, err.text);
+    }
     scratch_remove(&node->scratch);
     key_forget(&node->key);
     free(node->environ);

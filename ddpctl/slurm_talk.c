@@ -51,6 +51,11 @@ static bool take_node(const char **at, struct slurm_line *line)
     return true;
 }
 
+const char *slurm_line_find(const char *bytes)
+{
+    return strstr(bytes, PREFIX);
+}
+
 bool slurm_line_parse(const char *bytes, struct slurm_line *line)
 {
     const char *at = bytes + sizeof PREFIX - 1;

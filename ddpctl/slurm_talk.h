@@ -1,8 +1,8 @@
-/* The lines that `run --slurm` and its tasks on the nodes say to one another. Pure.
+/* The lines that `run --slurm` and its tasks on the nodes exchange. Pure.
  *
- * srun carries both ways: what the tasks print comes out of srun's stdout, and its stdin goes to every
- * task. So no key is in a command line, in an environment or in a shared folder. Both sides are the
- * same program; each line is
+ * srun carries them in both directions: the tasks' output comes out of srun's stdout, and srun's
+ * stdin goes to every task. So no key is in a command line, in an environment or in a shared
+ * folder. Both sides are the same program; each line is
  *
  *     ddp-slurm: WORD NODE TEXT
  *
@@ -19,7 +19,7 @@
  *                    alive 0              every second: silence means that ddpctl is gone
  *                    stop 0               the job is over
  *
- * Any other line (of a prolog, for example) is none of ours. */
+ * Any other line (from a prolog, for example) is not ours, and neither is what precedes our text in a line. */
 #ifndef DDPCTL_SLURM_TALK_H
 #define DDPCTL_SLURM_TALK_H
 
@@ -53,6 +53,9 @@ struct slurm_line {
 /* Writes a line with its end. Bytes of `text` that would end it become spaces; what does not fit is
  * cut. */
 void slurm_line_add(struct buf *out, enum slurm_word word, uint32_t node, const char *text);
+/* Where our line begins in `bytes`, behind what a wrapper of srun or a prolog has printed without an end
+ * of line; NULL: nowhere. Nothing from there on is to be shown: it may be a key. */
+const char *slurm_line_find(const char *bytes);
 /* `bytes`: a line without its end, and a NUL. False: none of ours. */
 bool slurm_line_parse(const char *bytes, struct slurm_line *line);
 

@@ -250,10 +250,14 @@ enum status spec_warn_parse(struct spec *spec, const char *text, struct err *err
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--warn %.40s: a time and a signal are expected, as 60s:USR1", text);
     status = signal_parse(colon + 1, &spec->warn_signal, err);
-    if (status == STATUS_OK && (spec->warn_signal == SIGKILL || spec->warn_signal == SIGSTOP))
+    if (status != STATUS_OK)
+        return err_set(err, status, 0,
+                       "--warn %.40s: '%.20s' is no signal; examples: USR1, INT, 10", text,
+                       colon + 1);
+    if (spec->warn_signal == SIGKILL || spec->warn_signal == SIGSTOP)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--warn %.40s: no program can catch that signal: it warns of nothing", text);
-    return status;
+    return STATUS_OK;
 }
 
 enum status spec_after_parse(struct spec *spec, struct arena *arena, const char *text,

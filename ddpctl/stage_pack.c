@@ -1,7 +1,5 @@
 #include "ddpctl/stage_pack.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
@@ -13,11 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/archive_library.h"
 #include "common/stage.h"
 
 #define READ_BYTES (64u * 1024u)
 
 struct packing {
+    struct archive_library lib;
     struct archive *archive;
     size_t dir_chars; /* of the top folder's path */
     uint64_t byte_count;
@@ -34,10 +34,10 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 
 static enum status archive_failed(struct packing *packing, const char *path, struct err *err)
 {
-    const char *why = archive_error_string(packing->archive);
+    const char *why = packing->lib.error_string(packing->archive);
 
-    return err_set(err, STATUS_IO, archive_errno(packing->archive), "staging %.150s: %.80s", path,
-                   why != NULL ? why : "libarchive gives no reason");
+    return err_set(err, STATUS_IO, packing->lib.get_errno(packing->archive),
+                   "staging %.150s: %.80s", path, why != NULL ? why : "libarchive gives no reason");
 }
 
 static bool is_left_out(const FTSENT *item)
@@ -79,7 +79,7 @@ static enum status put_content(struct packing *packing, const FTSENT *item, stru
         if (got <= 0)
             status = err_set(err, STATUS_IO, got < 0 ? errno : 0, "staging %.150s: %s",
                              item->fts_path, got < 0 ? strerror(errno) : "it became shorter");
-        else if (archive_write_data(packing->archive, bytes, (size_t)got) != got)
+        else if (packing->lib.write_data(packing->archive, bytes, (size_t)got) != got)
             status = archive_failed(packing, item->fts_path, err);
         else
             left -= (uint64_t)got;
@@ -90,28 +90,28 @@ static enum status put_content(struct packing *packing, const FTSENT *item, stru
 
 static enum status put_header(struct packing *packing, const FTSENT *item, struct err *err)
 {
-    struct archive_entry *entry = archive_entry_new();
+    struct archive_entry *entry = packing->lib.entry_new();
     char target[PATH_MAX];
     ssize_t length = 0;
     enum status status = STATUS_OK;
 
     if (entry == NULL)
         return err_set(err, STATUS_MEMORY, ENOMEM, "no memory");
-    archive_entry_set_pathname(entry, item->fts_path + packing->dir_chars + 1);
-    archive_entry_set_mode(entry, item->fts_statp->st_mode);
-    archive_entry_set_mtime(entry, item->fts_statp->st_mtime, 0);
-    archive_entry_set_size(entry, item->fts_info == FTS_F ? item->fts_statp->st_size : 0);
+    packing->lib.entry_set_pathname(entry, item->fts_path + packing->dir_chars + 1);
+    packing->lib.entry_set_mode(entry, item->fts_statp->st_mode);
+    packing->lib.entry_set_mtime(entry, item->fts_statp->st_mtime, 0);
+    packing->lib.entry_set_size(entry, item->fts_info == FTS_F ? item->fts_statp->st_size : 0);
     if (item->fts_info == FTS_SL || item->fts_info == FTS_SLNONE) {
         length = readlink(item->fts_accpath, target, sizeof target - 1);
         target[length > 0 ? length : 0] = '\0';
-        archive_entry_set_symlink(entry, target);
+        packing->lib.entry_set_symlink(entry, target);
     }
     if (length < 0)
         status =
             err_set(err, STATUS_IO, errno, "staging %.150s: %s", item->fts_path, strerror(errno));
-    else if (archive_write_header(packing->archive, entry) < ARCHIVE_WARN)
+    else if (packing->lib.write_header(packing->archive, entry) < ARCHIVE_WARN)
         status = archive_failed(packing, item->fts_path, err);
-    archive_entry_free(entry);
+    packing->lib.entry_free(entry);
     return status;
 }
 
@@ -189,28 +189,28 @@ static enum status write_archive(struct packing *packing, const char *dir, int f
     while (strlen(path) > 1 && path[strlen(path) - 1] == '/')
         path[strlen(path) - 1] = '\0';
     packing->dir_chars = strcmp(path, "/") == 0 ? 0 : strlen(path);
-    packing->archive = archive_write_new();
+    packing->archive = packing->lib.write_new();
     tree = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);
     if (packing->archive == NULL || tree == NULL)
         status = err_set(err, STATUS_MEMORY, ENOMEM, "no memory to stage %.150s", dir);
-    else if (archive_write_set_format_pax_restricted(packing->archive) != ARCHIVE_OK ||
-             archive_write_set_bytes_per_block(packing->archive, 0) != ARCHIVE_OK ||
-             archive_write_open_fd(packing->archive, fd) != ARCHIVE_OK)
+    else if (packing->lib.write_set_format_pax_restricted(packing->archive) != ARCHIVE_OK ||
+             packing->lib.write_set_bytes_per_block(packing->archive, 0) != ARCHIVE_OK ||
+             packing->lib.write_open_fd(packing->archive, fd) != ARCHIVE_OK)
         status = archive_failed(packing, dir, err);
     else
         status = put_all(packing, tree, err);
     if (status == STATUS_OK && packing->byte_count <= STAGE_BYTES_MAX &&
-        archive_write_close(packing->archive) != ARCHIVE_OK)
+        packing->lib.write_close(packing->archive) != ARCHIVE_OK)
         status = archive_failed(packing, dir, err);
     if (tree != NULL)
         (void)fts_close(tree);
-    (void)archive_write_free(packing->archive);
+    (void)packing->lib.write_free(packing->archive);
     return status;
 }
 
 enum status stage_pack(const char *dir, struct stage_packed *packed, struct err *err)
 {
-    struct packing packing = {0};
+    struct packing packing = {.archive = NULL};
     enum status status;
     struct stat info;
 
@@ -221,7 +221,9 @@ enum status stage_pack(const char *dir, struct stage_packed *packed, struct err 
     if (packed->fd < 0)
         return err_set(err, STATUS_SYSTEM, errno, "no memory to stage %.150s: %s", dir,
                        strerror(errno));
-    status = write_archive(&packing, dir, packed->fd, err);
+    status = archive_library_open(&packing.lib, "--stage needs", err);
+    if (status == STATUS_OK)
+        status = write_archive(&packing, dir, packed->fd, err);
     packed->file_count = packing.file_count;
     if (status == STATUS_OK)
         status = check_size(&packing, dir, 0, err);

@@ -31,7 +31,7 @@ struct standalone {
     struct leftover leftover;
     uv_timer_t timer; /* the time limit for the daemons to get ready, then for their end */
     struct attach attach;
-    bool attach_started, attach_done, stopping;
+    bool nodes_started, attach_started, attach_done, stopping;
     struct daemon *daemons; /* [daemon_count]: rendezvous first */
     uint32_t daemon_count, daemons_running;
     char **environ; /* the environment of the daemons */
@@ -167,9 +167,40 @@ static enum status start_daemon(struct standalone *standalone, struct daemon *da
     return status;
 }
 
+/* Those that the job may use, and its spares. */
+static uint32_t count_nodes(const struct standalone *standalone)
+{
+    const struct msg_submit *submit = standalone->options.submit;
+
+    return submit->nodes + submit->spares;
+}
+
+/* A job that could do with fewer nodes, or has spares, takes what is there when it starts. */
+static bool waits_for_nodes(const struct standalone *standalone)
+{
+    const struct msg_submit *submit = standalone->options.submit;
+    bool all_are_ready = true;
+
+    for (uint32_t i = 1; i < standalone->daemon_count; i++)
+        all_are_ready = all_are_ready && standalone->daemons[i].is_ready;
+    return !all_are_ready && (submit->nodes_min < submit->nodes || submit->spares > 0);
+}
+
+static void attach_job(struct standalone *standalone)
+{
+    if (standalone->attach_started || standalone->stopping || waits_for_nodes(standalone))
+        return;
+    (void)uv_timer_stop(&standalone->timer);
+    standalone->attach_started = true;
+    attach_start(&standalone->attach, standalone->ctl, &standalone->loop, &standalone->options);
+    (void)sigprocmask(SIG_SETMASK, &standalone->signals_before, NULL);
+}
+
 static void start_nodes(struct standalone *standalone)
 {
     struct err err = {0};
+
+    standalone->nodes_started = true;
 
     for (uint32_t i = 1; i < standalone->daemon_count; i++) {
         if (start_daemon(standalone, &standalone->daemons[i], &err) != STATUS_OK) {
@@ -177,28 +208,29 @@ static void start_nodes(struct standalone *standalone)
             return;
         }
     }
-    (void)uv_timer_stop(&standalone->timer);
-    standalone->attach_started = true;
-    attach_start(&standalone->attach, standalone->ctl, &standalone->loop, &standalone->options);
-    (void)sigprocmask(SIG_SETMASK, &standalone->signals_before, NULL);
 }
 
 static void on_daemon_ready(struct daemon *daemon)
 {
     struct standalone *standalone = daemon->owner;
 
-    if (daemon == &standalone->daemons[0] && !standalone->attach_started)
+    if (daemon == &standalone->daemons[0] && !standalone->nodes_started)
         start_nodes(standalone);
+    attach_job(standalone);
 }
 
 static void on_ready_timeout(uv_timer_t *timer)
 {
     struct standalone *standalone = timer->data;
-    char words[512];
+    char message[128], words[512];
+    uint32_t late = 0;
 
-    private_last_line(standalone->daemons[0].log_path, words, sizeof words);
-    stop(standalone,
-         ctl_fail(standalone->ctl, CTL_FAILED, "rendezvous did not get ready within 20 s", words));
+    while (late + 1 < standalone->daemon_count && standalone->daemons[late].is_ready)
+        late++;
+    private_last_line(standalone->daemons[late].log_path, words, sizeof words);
+    (void)snprintf(message, sizeof message, "%s did not get ready within 20 s",
+                   standalone->daemons[late].name);
+    stop(standalone, ctl_fail(standalone->ctl, CTL_FAILED, message, words));
 }
 
 static const struct daemon_handlers daemon_handlers = {
@@ -215,8 +247,8 @@ static void describe_node(const struct standalone *standalone, uint32_t node, st
     const char *nproc = standalone->ctl->options.nproc_per_node;
     char gpus[PATH_MAX];
 
-    standalone_gpus_share(&standalone->gpus, submit->nodes, submit->nproc_per_node, node, gpus,
-                          sizeof gpus);
+    standalone_gpus_share(&standalone->gpus, count_nodes(standalone), submit->nproc_per_node, node,
+                          gpus, sizeof gpus);
     if (gpus[0] && nproc && strcmp(nproc, "cpu") == 0)
         (void)snprintf(gpus, sizeof gpus, "none");
     private_node_args(daemon, submit->nproc_per_node, gpus, standalone->log_dir);
@@ -271,8 +303,8 @@ static enum status find_gpus(struct standalone *standalone, struct err *err)
             standalone_gpus_find(&standalone->gpus, launcherd, getenv("CUDA_VISIBLE_DEVICES"), err);
     if (status != STATUS_OK || (nproc && strcmp(nproc, "cpu") == 0))
         return status;
-    standalone_gpus_explain(&standalone->gpus, submit->nodes, submit->nproc_per_node, words,
-                            sizeof words);
+    standalone_gpus_explain(&standalone->gpus, count_nodes(standalone), submit->nproc_per_node,
+                            words, sizeof words);
     if (words[0])
         screen_message(&standalone->ctl->screen, "-- %s --", words);
     return STATUS_OK;
@@ -281,14 +313,15 @@ static enum status find_gpus(struct standalone *standalone, struct err *err)
 static enum status prepare(struct standalone *standalone, struct err *err)
 {
     const char *log_dir = standalone->ctl->options.log_dir;
-    uint32_t nodes = standalone->options.submit->nodes;
+    uint32_t nodes = count_nodes(standalone);
     enum status status;
 
     if (nodes > STANDALONE_NODES_MAX)
-        return err_set(err, STATUS_TOO_BIG, 0,
-                       "--standalone starts every node on this machine: %u are more than %u; for "
-                       "more, start a server and a launcherd on each machine",
-                       nodes, STANDALONE_NODES_MAX);
+        return err_set(
+            err, STATUS_TOO_BIG, 0,
+            "--standalone starts every node on this machine, spares too: %u are more than %u; for "
+            "more, start a server and a launcherd on each machine",
+            nodes, STANDALONE_NODES_MAX);
     status = make_dir(standalone, err);
     if (status == STATUS_OK && log_dir)
         status = private_folder(log_dir, "--log-dir", standalone->log_dir,

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "ddpctl/output.h"
 #include "ddpctl/units.h"
 
 const struct node_gauges *top_gauges(const struct top_view *view, const char *node)
@@ -76,7 +77,7 @@ static void put_progress(struct top_lines *lines, const struct cluster_job *job)
     top_cell(lines, -8, part->step > 0 ? text : "-");
     count_text(part->samples_per_s, text);
     (void)snprintf(step, sizeof step, "%.30s/s", text);
-    top_cell(lines, -8, part->samples_per_s > 0 ? step : "-");
+    top_cell(lines, -8, part->samples_per_s > 0 && !output_progress_is_old(part) ? step : "-");
     left_text(job, text);
     top_cell(lines, -6, text);
 }

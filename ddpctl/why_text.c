@@ -170,7 +170,10 @@ static void others_lines(const struct why *why, const struct part_failure *failu
     if (failure->failed_too > shown)
         buf_printf(out, "  %u%s rank%s failed too\n", failure->failed_too - shown,
                    shown > 0 ? " more" : " other", failure->failed_too - shown == 1 ? "" : "s");
-    if (all_stopped == 1)
+    if (failure->class == FAILURE_HANG && failure->rank < 0 && all_stopped > 0) /* none is named */
+        buf_printf(out, "  its %u rank%s stopped because of it\n", all_stopped,
+                   all_stopped == 1 ? " was" : "s were");
+    else if (all_stopped == 1)
         buf_add_text(out, "  one other rank was stopped because of it\n");
     else if (all_stopped > 1)
         buf_printf(out, "  the other %u ranks were stopped because of it\n", all_stopped);
@@ -222,6 +225,10 @@ static void advice_line(const struct part_failure *failure, struct buf *out)
                  "that GPU (nvidia-smi there)";
     else if (strstr(failure->cause, "No space left on device") != NULL)
         advice = "a disk is full: df -h on that node says which";
+    else if (strstr(failure->cause, "MPI_Init") != NULL ||
+             strstr(failure->tail, "MPI_Init") != NULL)
+        advice = "ranks that ddpctl starts are no MPI world: run mpirun as the program "
+                 "(docs/from-mpi.md), or meet by torch.distributed";
     else if (is_collective_timeout(failure->cause) || is_collective_timeout(failure->tail))
         advice =
             "a rank waited in vain for another one in a collective: ddpctl why --stacks, while it "

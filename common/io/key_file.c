@@ -19,7 +19,8 @@ static void hide_memory(void)
     (void)prctl(PR_SET_DUMPABLE, 0);
 }
 
-/* Up to the end of the file, or of the line when `one_line`, as after a paste at a terminal. */
+/* Reads to the end of the file, or with `one_line` to the end of the line, for keys pasted at a
+ * terminal. */
 static enum status read_text(int fd, bool one_line, const char *shown, char text[TEXT_BYTES],
                              struct err *err)
 {
@@ -30,6 +31,12 @@ static enum status read_text(int fd, bool one_line, const char *shown, char text
         n = read(fd, text + used, TEXT_BYTES - 1 - used);
         if (n < 0 && errno == EINTR)
             continue;
+        if (n < 0 && errno == EISDIR)
+            return err_set(
+                err, STATUS_IO, errno,
+                "%.100s is a folder, no file with a key. On Kubernetes: the Secret has no "
+                "entry for this node; make one (keys node NAME), then delete the pod",
+                shown);
         if (n < 0)
             return err_set(err, STATUS_IO, errno, "read the key from %.150s: %s", shown,
                            strerror(errno));
@@ -106,7 +113,7 @@ enum status key_file_read(const char *path, struct key *key, struct err *err)
     return status;
 }
 
-/* The new name is on the disk, too. */
+/* Syncs the folder, so that the new name is durable, too. */
 static void sync_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -132,7 +139,7 @@ enum status key_file_write(const char *path, const struct key *key, struct err *
     if (snprintf(temp, sizeof temp, "%s.new", path) >= (int)sizeof temp)
         return err_set(err, STATUS_TOO_BIG, 0, "the path of the key file is too long: %.120s",
                        path);
-    (void)unlink(temp); /* of a write that was killed; its mode is not trusted */
+    (void)unlink(temp); /* left by a write that was killed; its mode cannot be trusted */
     fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set(err, STATUS_IO, errno, "create %.180s: %s", temp, strerror(errno));

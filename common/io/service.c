@@ -1,12 +1,16 @@
 #include "common/io/service.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/buf.h"
@@ -28,7 +32,7 @@ int service_complain(const struct option_table *table, const char *format, ...)
     return SERVICE_EXIT_USAGE;
 }
 
-/* --help=man, bash, zsh or fish. */
+/* Handles --help=man, bash, zsh or fish. */
 static bool service_docs(const struct option_table *table, int argc, char *const *argv)
 {
     const struct option_docs docs = {.table = table};
@@ -85,6 +89,27 @@ void service_state_dir(const char *name, char dir[PATH_MAX])
         (void)snprintf(dir, PATH_MAX, "%s/.local/state/ddp%s", home != NULL ? home : "", name);
 }
 
+/* Whether the process that started us, as it says, has ended, a zombie included. It may have ended before
+ * main began, when getppid() is that of another one already. It need not be our parent: there may be a
+ * wrapper between us. */
+static bool starter_has_ended(void)
+{
+    const char *said = getenv(SERVICE_STARTER_VARIABLE);
+    const long pid = said != NULL ? strtol(said, NULL, 10) : 0;
+    struct pollfd ended = {.events = POLLIN};
+    bool has_ended;
+
+    (void)unsetenv(SERVICE_STARTER_VARIABLE); /* of nobody whom we start */
+    if (pid <= 0 || pid > INT_MAX || getppid() == pid)
+        return false;
+    ended.fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+    if (ended.fd < 0)
+        return errno == ESRCH;
+    has_ended = poll(&ended, 1, 0) == 1;
+    (void)close(ended.fd);
+    return has_ended;
+}
+
 bool service_begin(const char *program, const struct service_settings *settings, pid_t parent)
 {
     log_open(program, LOG_INFO, settings->log_format == 1);
@@ -95,11 +120,12 @@ bool service_begin(const char *program, const struct service_settings *settings,
         return true;
     (void)signal(SIGHUP, SIG_IGN); /* the parent decides what the end of a terminal means */
     /* the signal only comes for an end from now on, so check that the parent is still alive */
-    return prctl(PR_SET_PDEATHSIG, stop_signal()) == 0 && getppid() == parent;
+    return prctl(PR_SET_PDEATHSIG, stop_signal()) == 0 && getppid() == parent &&
+           !starter_has_ended();
 }
 
-/* A limit of 1 byte is too small for a file, and is what the kernel takes for "not to a pipe either";
- * with 0 a collector behind a pipe would still get the memory. */
+/* Kernels treat a limit of 1 byte as "no core file and no pipe either". With 0, a collector behind
+ * a pipe would still get the memory. */
 void service_no_core(void)
 {
     struct rlimit limit;

@@ -1,5 +1,5 @@
-/* What the two daemons share: options, the line that reports that they are ready, and the signals
- * that end them. Only for main: these functions print. */
+/* What both daemons share: options, the ready line, and the signals that end them. Only for main,
+ * as these functions print. */
 #ifndef COMMON_IO_SERVICE_H
 #define COMMON_IO_SERVICE_H
 
@@ -12,13 +12,16 @@
 #include "common/options.h"
 
 #define SERVICE_EXIT_USAGE 2
+/* By which whoever starts a daemon with --exit-with-parent says its pid; not needed, but without it an
+ * end before main is not seen. */
+#define SERVICE_STARTER_VARIABLE "DDP_STARTER_PID"
 
 struct service_settings {
     uint32_t log_format; /* index in "text|json" */
     bool exit_with_parent;
 };
 
-/* The rows of these options; `member` of `type` is a struct service_settings, `stop` is what
+/* The rows for these options. `member` of `type` is a struct service_settings; `stop` says what
  * --exit-with-parent does. */
 /* clang-format off */
 #define SERVICE_OPTION_ROWS(type, member, stop)                                                    \
@@ -38,7 +41,7 @@ struct service_settings {
 /* Parses a command line that has only options into `settings`. Returns -1, or the exit code: help
  * or the version was printed, or an error. */
 int service_parse(const struct option_table *table, int argc, char *const *argv, void *settings);
-/* "PROGRAM: ...; see PROGRAM --help" on stderr; SERVICE_EXIT_USAGE. */
+/* Prints "PROGRAM: ...; see PROGRAM --help" on stderr and returns SERVICE_EXIT_USAGE. */
 int service_complain(const struct option_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -47,22 +50,23 @@ int service_complain(const struct option_table *table, const char *format, ...)
 void service_state_dir(const char *name, char dir[PATH_MAX]);
 
 /* Sets up the process: log lines carry `program`, and SIGPIPE is ignored. With exit_with_parent,
- * stop_signal() comes when `parent` ends, which was getppid() at the start of main, and SIGHUP is ignored.
- * False: it has ended already. */
+ * SIGHUP is ignored, and the process gets stop_signal() when `parent` ends; `parent` is getppid()
+ * at the start of main. False: the parent has ended already. */
 bool service_begin(const char *program, const struct service_settings *settings, pid_t parent);
-/* The memory of this process, which has keys, is never written to a core file, nor given to a
- * program that collects them (core(5)). */
+/* Keeps the memory of this process, which has keys, out of core files and of programs that collect
+ * them (core(5)). */
 void service_no_core(void);
 /* Prints one line on stdout, "PROGRAM: ready ...", and notifies systemd. */
 void service_ready(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Watches SIGTERM (not in a step of Slurm: stop_signal.h) and SIGINT, without keeping the loop running. Zero it first. */
+/* Watches SIGTERM (except in a step of Slurm, see stop_signal.h) and SIGINT without keeping the
+ * loop running. Zero it first. */
 struct service_signals {
     uv_signal_t handles[2];
 };
 
-/* `data` of the handles that `on_signal` gets is `owner`. Returns 0 or a code of libuv below 0;
- * then there is nothing to close. */
+/* `on_signal` gets handles whose `data` is `owner`. Returns 0 or a negative libuv code; then there
+ * is nothing to close. */
 int service_signals_open(struct service_signals *signals, uv_loop_t *loop, uv_signal_cb on_signal,
                          void *owner);
 /* Restores the default action of the signals. The handles are free after the next turn of the loop.

@@ -6,9 +6,8 @@
 #include "launcherd/c10d/http.h"
 #include "launcherd/c10d/state.h"
 
-#define REPLY_PAUSE_BYTES                                                                          \
-    (1024u * 1024u)                    /* of replies in one step; then they must be written first */
-#define REPLY_KEPT_BYTES (64u * 1024u) /* of a longer reply's buffer, for the next step */
+#define REPLY_PAUSE_BYTES (1024u * 1024u) /* of replies in one step; then they must be written */
+#define REPLY_KEPT_BYTES (64u * 1024u) /* how much of a reply's buffer is kept for the next step */
 #define VALIDATE_BYTES 5u
 
 const char *c10d_reason_words(enum c10d_reason reason)
@@ -28,7 +27,7 @@ static void act(struct c10d *core, struct c10d_action action)
     core->actions[core->action_count++] = action;
 }
 
-/* A step has at most one action a client, and for its own client a reply and one more. */
+/* A step has at most one action for each client, and for its own client a reply and one more. */
 static bool reserve_actions(struct c10d *core, size_t client_count)
 {
     size_t capacity = core->action_capacity * 2;
@@ -78,7 +77,7 @@ static void forget(struct c10d *core, struct client *client)
     (void)memory_resize(&core->memory, client, sizeof *client, 0);
 }
 
-/* Also of a core that was made in part. */
+/* Also frees a core that is only partly built. */
 void c10d_free(struct c10d **owned)
 {
     struct c10d *core = *owned;
@@ -109,7 +108,7 @@ void c10d_free(struct c10d **owned)
     *owned = NULL;
 }
 
-/* After what the client is still to get, should there be something. */
+/* Sends the reply, after what the client is still to get. */
 static void send_reply(struct c10d *core)
 {
     if (core->reply_bytes > 0)
@@ -186,7 +185,8 @@ static void drop(struct c10d *core, struct client *client, size_t byte_count)
     client->in_capacity = 0;
 }
 
-/* A first command that is not VALIDATE. PyTorch 1.x begins with one of its commands 0 to 8 and the length of a key. */
+/* Why a first command that is not VALIDATE is refused. PyTorch 1.x begins with one of its commands
+ * 0 to 8 and the length of a key. */
 static enum c10d_reason why_not_valid(struct text text)
 {
     const unsigned char *bytes = (const unsigned char *)text.bytes;
@@ -224,7 +224,7 @@ static enum scan_result carry_out_http(struct c10d *core, struct client *client,
     return result;
 }
 
-/* Carries out the request that `text` begins with, if it is whole; *byte_count: of the request. */
+/* Carries out the first request in `text` if it is complete. *byte_count: its length. */
 static enum scan_result carry_out_next(struct c10d *core, struct client *client, struct text text,
                                        size_t *byte_count, enum c10d_reason *reason)
 {
@@ -246,8 +246,9 @@ static enum scan_result carry_out_next(struct c10d *core, struct client *client,
     return result;
 }
 
-/* Carries out the whole requests of `text`; the result is how many bytes they have. *reason and SCAN_BAD in *end: the
- * client must go. SCAN_WHOLE in *end: there may be more, but the replies must be written first. */
+/* Carries out the complete requests in `text` and returns how many bytes they have. *end is
+ * SCAN_BAD: close the client, for *reason. *end is SCAN_WHOLE: there may be more requests, but the
+ * replies must be written first. */
 static size_t carry_out(struct c10d *core, struct client *client, struct text text,
                         enum scan_result *end, enum c10d_reason *reason)
 {
@@ -268,7 +269,7 @@ static size_t carry_out(struct c10d *core, struct client *client, struct text te
     return at;
 }
 
-/* `text` is the client's buffer, or came now while that is empty. */
+/* `text`: the client's buffer, or new bytes if that is empty. */
 static void take(struct c10d *core, struct client *client, struct text text)
 {
     enum c10d_reason reason = C10D_REASON_NO_MEMORY;
@@ -326,7 +327,7 @@ static void on_tick(struct c10d *core)
     }
 }
 
-/* The buffer of a long reply is not kept. */
+/* Starts a step. The buffer of a long reply is freed. */
 static void begin_step(struct c10d *core, uint64_t now_us)
 {
     char *smaller;
@@ -373,7 +374,7 @@ struct c10d_actions c10d_step(struct c10d *core, const struct c10d_event *event)
     return (struct c10d_actions){.items = core->actions, .count = core->action_count};
 }
 
-/* -- who waits --------------------------------------------------------------------------------- */
+/* -- clients that wait --------------------------------------------------------------------------- */
 
 bool c10d_next_client(const struct c10d *core, uint32_t from, struct c10d_client_info *info)
 {

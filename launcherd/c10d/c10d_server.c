@@ -28,8 +28,7 @@
 #define UNREAD_BYTES_DEFAULT (1024ull * 1024u * 1024u)
 #define KEEPALIVE_S 60u
 #define NO_NUMBER UINT32_MAX
-#define CLOSED_TOLD_MAX                                                                            \
-    32u /* lines about closed clients in CLOSED_TICKS: whoever reaches the port can cause them */
+#define CLOSED_TOLD_MAX 32u /* lines about closed clients in CLOSED_TICKS: anyone can cause them */
 #define CLOSED_TICKS 60u
 
 struct connection {
@@ -37,7 +36,7 @@ struct connection {
     struct connection *next, *previous;
     struct c10d_server *server;
     uint32_t number;   /* NO_NUMBER: not admitted */
-    bool is_forgotten; /* by the core: it gets no more events */
+    bool is_forgotten; /* the core no longer knows it and gets no more events */
     bool is_paused;    /* the core waits for C10D_EVENT_DRAINED */
     bool is_reading;
     size_t unread_bytes;
@@ -59,20 +58,20 @@ struct c10d_server {
     struct c10d *core;
     struct in6_addr *peers; /* [peer_count]; IPv4 ones mapped */
     size_t peer_count;
-    struct connection *first;        /* all, also those that are not admitted */
-    struct connection *spare;        /* for the next one to connect; NULL: no memory for one */
+    struct connection *first;        /* all, including those that are not admitted */
+    struct connection *spare;        /* for the next connection; NULL: no memory for one */
     struct connection **connections; /* [clients_max], by number */
     uint32_t *free_numbers;          /* [free_count]: a stack */
     uint32_t free_count;
     uint64_t unread_bytes, unread_bytes_max;
     size_t handles_open;
-    uint64_t closed_count; /* clients that were closed for a reason, in the newest CLOSED_TICKS */
+    uint64_t closed_count; /* clients closed for a reason within the last CLOSED_TICKS */
     uint32_t closed_ticks;
-    bool accept_waits; /* a connection, for `spare` */
+    bool accept_waits; /* a connection waits for `spare` */
     bool is_closing;
     void (*on_closed)(void *owner);
     void *owner;
-    char read[READ_BYTES]; /* one for all: it is used up within a callback */
+    char read[READ_BYTES]; /* shared: used up within each callback */
 };
 
 static void *resize(void *owner, void *bytes, size_t byte_count)
@@ -181,7 +180,7 @@ static void on_read(uv_stream_t *stream, ssize_t byte_count, const uv_buf_t *buf
                                                      .byte_count = (size_t)byte_count});
 }
 
-/* Nothing is read from a client that has replies to read. */
+/* Starts or stops reading: nothing is read from a client that has replies to read. */
 static void read_or_not(struct connection *connection)
 {
     const bool wanted = connection->unread_bytes == 0 && !connection->is_paused &&
@@ -196,7 +195,7 @@ static void read_or_not(struct connection *connection)
         close_connection(connection);
 }
 
-/* The core's pause ends when everything is written. */
+/* Everything is written: ends the core's pause. */
 static void drained(struct connection *connection)
 {
     while (connection->is_paused && connection->unread_bytes == 0 && !connection->is_forgotten &&
@@ -305,7 +304,8 @@ static void close_for(struct connection *connection, const struct c10d_action *a
     close_connection(connection);
 }
 
-/* One client's event leads to no event of another one within the step: closing reports later, from the loop. */
+/* The event of one client causes no event of another within the step: closing is reported later,
+ * from the loop. */
 static void step(struct c10d_server *server, struct c10d_event event)
 {
     struct c10d_actions actions;
@@ -348,7 +348,7 @@ static struct in6_addr mapped(const struct sockaddr_storage *address)
     return ip;
 }
 
-/* Whether the peer may stay; its name goes into the label. */
+/* Whether the peer may connect. Its name is added to the label. */
 static bool is_peer(struct connection *connection)
 {
     const struct c10d_server *server = connection->server;
@@ -382,7 +382,7 @@ static int open_connection(struct c10d_server *server, struct connection *connec
     return uv_accept((uv_stream_t *)&server->listener, (uv_stream_t *)&connection->tcp);
 }
 
-/* False: refused, with a line in the log. */
+/* False: refused, and logged. */
 static bool admit(struct c10d_server *server, struct connection *connection)
 {
     if (!is_peer(connection))
@@ -396,8 +396,9 @@ static bool admit(struct c10d_server *server, struct connection *connection)
     return true;
 }
 
-/* There is always a handle to accept with, else libuv would listen no more: while there is no memory for the next one, a
- * connection is accepted only to be closed, and its handle is the next. */
+/* A handle to accept with must always exist, because libuv would stop listening otherwise. While
+ * there is no memory for another one, a connection is accepted only to be closed, and its handle is
+ * used for the next. */
 static void on_connection(uv_stream_t *listener, int code)
 {
     struct c10d_server *server = listener->data;
@@ -409,7 +410,7 @@ static void on_connection(uv_stream_t *listener, int code)
     }
     server->accept_waits = connection == NULL;
     if (connection == NULL)
-        return; /* until on_connection_closed */
+        return; /* wait for on_connection_closed */
     server->spare = calloc(1, sizeof *connection);
     if (open_connection(server, connection) < 0 || !admit(server, connection)) {
         close_connection(connection);
@@ -437,7 +438,7 @@ static enum status read_peers(struct c10d_server *server, const char *const *pee
         char peer[ADDRESS_BYTES_MAX];
 
         (void)snprintf(peer, sizeof peer, "%s", peers[server->peer_count]);
-        peer[strcspn(peer, "%")] = '\0'; /* the zone of a link-local address */
+        peer[strcspn(peer, "%")] = '\0'; /* cut off the zone of a link-local address */
         *ip = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
         if (inet_pton(AF_INET, peer, &ip->s6_addr[12]) != 1 && inet_pton(AF_INET6, peer, ip) != 1)
             return err_set(err, STATUS_BAD_INPUT, 0,
@@ -509,7 +510,7 @@ static enum status bind_address(const char *address, int *fd, struct err *err)
     return address_listen(address, 0, fd, &made, err);
 }
 
-/* After a failure the server is freed here or when its handles are closed. */
+/* After a failure the server is freed here, or when its handles have closed. */
 static enum status start(struct c10d_server *server, int fd, struct err *err)
 {
     struct sockaddr_storage bound = {0};

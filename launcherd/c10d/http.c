@@ -6,10 +6,10 @@
 
 #include "launcherd/c10d/state.h"
 
-/* Names of our keys, which no client of c10d can have: those begin with "/". */
+/* Prefixes of our keys. Clients of c10d cannot have such keys, because theirs begin with "/". */
 #define VALUE_PREFIX "horovod:"
 #define ENDED_PREFIX "horovod!" /* of the same key: its rank has deleted it */
-#define COUNT_PREFIX "horovod#" /* of a scope: how many keys are not deleted */
+#define COUNT_PREFIX "horovod#" /* of a scope: the number of keys that are not deleted */
 #define PREFIX_BYTES (sizeof VALUE_PREFIX - 1)
 #define NAME_BYTES (PREFIX_BYTES + HTTP_PATH_BYTES_MAX)
 
@@ -26,7 +26,7 @@ static enum scan_result bad(enum c10d_reason *reason, enum c10d_reason why)
     return SCAN_BAD;
 }
 
-/* Takes a line without its end from `text`, whose head is known to be whole. */
+/* Takes one line off `text`, without its end. The head must be complete. */
 static struct text take_line(struct text *text)
 {
     const char *end = memchr(text->bytes, '\n', text->byte_count);
@@ -74,22 +74,49 @@ static bool is_header(struct text line, const char *name)
     return true;
 }
 
-/* The number behind "content-length:". */
+static bool is_space(char byte)
+{
+    return byte == ' ' || byte == '\t';
+}
+
+/* Parses the number after "content-length:". */
 static bool take_length(struct text line, uint64_t *length)
 {
     size_t at = sizeof "content-length:" - 1, digits = 0;
 
-    while (at < line.byte_count && line.bytes[at] == ' ')
+    while (at < line.byte_count && is_space(line.bytes[at]))
         at++;
     for (*length = 0; at < line.byte_count && isdigit((unsigned char)line.bytes[at]); at++)
         if (digits++ < 12)
             *length = *length * 10 + (uint64_t)(line.bytes[at] - '0');
-    while (at < line.byte_count && line.bytes[at] == ' ')
+    while (at < line.byte_count && is_space(line.bytes[at]))
         at++;
     return digits > 0 && digits <= 12 && at == line.byte_count;
 }
 
-/* The bytes of the head with the empty line at its end; 0: it is not whole. */
+/* The headers, of which only the length matters. False: a length in another form, two different ones,
+ * or none where there must be one: where the next request begins would be a guess. */
+static bool take_headers(struct text rest, enum http_method method, uint64_t *length)
+{
+    bool has_length = method != HTTP_PUT;
+    uint64_t said = UINT64_MAX;
+
+    for (*length = 0; rest.byte_count > 0;) {
+        const struct text line = take_line(&rest);
+
+        if (is_header(line, "transfer-encoding"))
+            return false;
+        if (!is_header(line, "content-length"))
+            continue;
+        if (!take_length(line, length) || (said != UINT64_MAX && said != *length))
+            return false;
+        said = *length;
+        has_length = true;
+    }
+    return has_length;
+}
+
+/* The length of the head, including the empty line at its end; 0: it is not complete. */
 static size_t head_bytes(struct text text)
 {
     for (size_t i = 0; i < text.byte_count; i++) {
@@ -115,15 +142,9 @@ enum scan_result http_scan(struct text text, uint64_t message_bytes_max,
     if (head == 0)
         return text.byte_count < HTTP_HEAD_BYTES_MAX ? SCAN_MORE
                                                      : bad(reason, C10D_REASON_NOT_HTTP);
-    if (!take_request_line(take_line(&rest), request))
+    if (!take_request_line(take_line(&rest), request) ||
+        !take_headers(rest, request->method, &length))
         return bad(reason, C10D_REASON_NOT_HTTP);
-    while (rest.byte_count > 0) {
-        const struct text line = take_line(&rest);
-
-        if (is_header(line, "transfer-encoding") ||
-            (is_header(line, "content-length") && !take_length(line, &length)))
-            return bad(reason, C10D_REASON_NOT_HTTP);
-    }
     if (length > C10D_VALUE_BYTES_MAX)
         return bad(reason, C10D_REASON_VALUE_TOO_LONG);
     if (head + length > message_bytes_max)
@@ -219,7 +240,7 @@ static void clear(struct c10d *core, struct text scope)
         next = table_next(values, node);
         if (!is_in(key, scope))
             continue;
-        memcpy(name.bytes, key.bytes, key.byte_count); /* the node goes */
+        memcpy(name.bytes, key.bytes, key.byte_count); /* the node is freed */
         (void)keys_delete(&core->keys, (struct text){name.bytes, key.byte_count});
     }
     (void)keys_delete(&core->keys, name_of(&name, COUNT_PREFIX, scope));

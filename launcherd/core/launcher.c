@@ -18,13 +18,15 @@
 #define RETRY_FIRST_US 5000u
 #define RETRY_BASE_US 10000u
 #define RETRY_MAX_US 1000000u
-/* For a reason that stays, while jobs run here: often enough for a person who mends it. */
+/* The retry interval if the reason does not go away by itself while jobs run here: short enough for
+ * the person who repairs it. */
 #define RETRY_REFUSED_US 30000000u
-/* An earlier connection of this node may still count at the server, when its end got lost with the
- * network: until the server has missed its beats. */
+/* How long "busy" may be answered: the server may still count an earlier connection of this node,
+ * whose end was lost with the network, until that connection has missed its beats. */
 #define BUSY_MAX_US NODE_LOST_US
 #define SILENT_BEATS 5u
-/* While servers change places, nobody takes this node: each attempt may be the first that finds the new one. */
+/* While the lead moves to another server, all servers refuse this node: each attempt may be the
+ * first that finds the new leader. */
 #define RETRY_STANDBY_MAX_US 500000u
 #define REFERRALS_FOLLOWED_AT_ONCE 2u /* the last leader is still named for a while */
 
@@ -83,9 +85,9 @@ static bool has_living_shim(const struct launcher *launcher)
     return false;
 }
 
-/* The server does not take this node, and will not as long as nobody acts. Without jobs here the
- * process ends, so that whoever started it sees that. With jobs it stays: they run on until their
- * lease ends, and what is wrong may be mended before. */
+/* The server refuses this node and will go on refusing it until a person acts. Without jobs here
+ * the process ends, so that whoever started it notices. With jobs it stays: they run until their
+ * lease ends, and the problem may be repaired before that. */
 static void on_refused(struct launcher *launcher, const char *why, struct launcher_actions *actions)
 {
     if (!has_living_shim(launcher)) {
@@ -109,7 +111,7 @@ static void on_hello_error(struct launcher *launcher, const struct msg_error *er
 
     if (!launcher->speaks_earlier && msg_wants_first_protocol(error, launcher->options.protocol)) {
         launcher->speaks_earlier = true;
-        launcher->failures = 0; /* so it is tried again at once */
+        launcher->failures = 0; /* so that it is tried again at once */
         launcher_log(actions, "the server is of the version before: speaking protocol %u with it",
                      launcher->options.protocol - 1);
         return;
@@ -128,10 +130,10 @@ static void on_hello_error(struct launcher *launcher, const struct msg_error *er
                 : strcmp(error->code, "refused") == 0 || strcmp(error->code, "bad_request") == 0)
         on_refused(launcher, why, actions);
     else if (!is_busy && launcher->failures <= 1)
-        launcher_log(actions, "%s", why); /* once in a series */
+        launcher_log(actions, "%s", why); /* logged once in a series */
 }
 
-/* It stands by: the edge connects to the leader that it names, if any. */
+/* The server is a standby: the edge connects to the leader that it names, if any. */
 static void on_refer(struct launcher *launcher, const struct msg_refer *refer,
                      struct launcher_actions *actions)
 {
@@ -195,7 +197,7 @@ static void extend_lease(struct launcher *launcher, uint64_t sent_us,
     }
 }
 
-/* Another server than before: shims of the last one keep the lease that it gave. */
+/* The server is another one than before: shims of the last one keep the lease that it gave. */
 static void leave_cluster(struct launcher *launcher)
 {
     for (uint32_t i = 0; launcher->cluster[0] != '\0' && i < launcher->shim_count; i++)
@@ -343,6 +345,7 @@ static void on_event(struct launcher *launcher, const struct launcher_event *eve
     case LAUNCHER_EVENT_SERVER_MSG:
         on_server_msg(launcher, event, actions);
         break;
+    case LAUNCHER_EVENT_SHIM_WARM:
     case LAUNCHER_EVENT_SHIM_OPEN:
     case LAUNCHER_EVENT_SHIM_MSG:
     case LAUNCHER_EVENT_SHIM_CLOSED:
@@ -356,6 +359,10 @@ static void on_event(struct launcher *launcher, const struct launcher_event *eve
         break;
     case LAUNCHER_EVENT_XID:
         launcher_on_xid(launcher, event, actions);
+        break;
+    case LAUNCHER_EVENT_START_POSSIBLE:
+        if (launcher->welcomed)
+            launcher_beat(launcher, event->now_us, actions);
         break;
     case LAUNCHER_EVENT_LEAVE:
         launcher_leave(launcher, event->now_us, actions);

@@ -33,18 +33,18 @@ struct launcher_options {
     char boot_id[64];
     char address[ADDRESS_BYTES_MAX]; /* where other nodes reach this one */
     char version[32];
-    uint32_t protocol; /* what this program speaks, see common/msg_version.h */
+    uint32_t protocol; /* the version that this program speaks (common/msg_version.h) */
     uint64_t instance; /* random for each process */
     uint32_t pid;
     uint32_t slots, gpus; /* slot i is GPU i for every i < gpus */
-    bool drains_on_term;  /* SIGTERM will be a LEAVE; for the server to show */
+    bool drains_on_term;  /* SIGTERM will be a LEAVE; sent to the server for display */
     uint64_t seed;        /* for the jitter of reconnecting */
     /* How long an answer of NVML may take, and how long the processes and the memory of a job that
      * ended may stay on a GPU, before the slot is closed; idle GPUs are queried as often. */
     uint64_t gpu_timeout_us;
 };
 
-/* How a generation ended here: the last report of its shim, which is dead now. */
+/* How a generation ended on this node: the last report of its shim, which is dead now. */
 struct launcher_end {
     bool is_known;
     int32_t failed_rank, failed_errno_exit;
@@ -64,18 +64,19 @@ struct launcher_shim {
     uint64_t slot_mask;
     uint32_t rank_base, local_count;
     bool connected; /* its socket is open */
-    bool dead;      /* its process is gone and its processes are killed: we report instead of it */
-    bool forgotten; /* `forget` came; the entry goes when its process has */
+    bool dead;      /* its process is gone and its workers are killed: we report in its place */
+    bool forgotten; /* `forget` came; the entry is removed once its process is gone */
     bool adopted;   /* found at the start of launcherd */
     uint32_t revision, acked; /* of our own report, once dead; a living shim counts its own */
     bool reported;            /* the shim has reported since the last welcome */
     uint64_t connect_at_us;   /* when to connect again; 0: no attempt is due */
     uint32_t connect_failures;
-    uint64_t started_at_us; /* SPAWN_SHIM was ordered; 0: adopted */
-    uint64_t
-        foreign_until_us; /* the lease that the server gave, where it is not ours any more; 0: unknown */
-    uint64_t end_by_us;    /* by when it must have done a stop or forget; 0: none was ordered */
-    uint64_t killed_at_us; /* it is killed, or has ended and its processes are; 0: not */
+    uint64_t started_at_us;    /* SPAWN_SHIM was ordered; 0: adopted */
+    uint64_t take_by_us;       /* its process was warm and must say hello by then; 0: it was not */
+    bool warm_late;            /* a warm process did not, and another one was started */
+    uint64_t foreign_until_us; /* its own server's lease, if that is not ours; 0: unknown */
+    uint64_t end_by_us;    /* when it must have carried out a stop or forget; 0: none was ordered */
+    uint64_t killed_at_us; /* when it was killed, or ended and its workers were killed; 0: not */
     uint64_t gone_at_us;
     char cluster[33]; /* of the server that ordered it */
     char cause[REASON_BYTES_MAX];
@@ -111,26 +112,26 @@ struct launcher_leaving {
     bool is_known; /* to this server, since its welcome */
     bool has_left;
     uint64_t since_us;
-    uint64_t told_us;     /* the first beat with it, since the welcome; 0: none yet */
-    uint64_t alone_at_us; /* when shims that no server stops are stopped from here */
+    uint64_t told_us;     /* the first beat that said so, since the welcome; 0: none */
+    uint64_t alone_at_us; /* when the node itself stops shims that no server stops */
 };
 
 struct launcher {
     struct launcher_options options;
     bool server_open, welcomed;
-    bool speaks_earlier; /* the server is of version 1, so the hello says the version before ours */
+    bool speaks_earlier; /* the server speaks version 1: our hello names an earlier one */
     uint32_t failures;   /* connection attempts in a row */
-    bool refused;        /* the last one failed for a reason that stays */
-    bool referred;       /* what answered on this connection stands by for another server */
+    bool refused;        /* the last one failed for a reason that does not go away by itself */
+    bool referred;       /* the server on this connection is a standby */
     uint32_t referrals;  /* since the last welcome */
     bool busy;           /* the server answered "busy" on this connection */
-    uint64_t busy_at_us; /* and on each one before it, since then; 0: not */
+    uint64_t busy_at_us; /* since when every connection has been answered "busy"; 0: not */
     uint64_t retry_at_us, beat_at_us; /* UINT64_MAX: not armed */
     uint64_t silent_at_us;            /* when to close a silent connection; UINT64_MAX: not armed */
     uint64_t beat_interval_us, lease_us;
     uint64_t hello_at_us;    /* when the hello was sent: the first lease counts from it */
     uint64_t lease_until_us; /* boot clock; 0: none was given yet */
-    char cluster[33];        /* of the last welcome; shims of other clusters are left alone */
+    char cluster[33];        /* of the last welcome; shims of other clusters get no orders */
     uint64_t random;
     uint64_t used_mask; /* slots with an active shim, after the last step */
     bool slots_changed; /* since the last beat */
@@ -156,7 +157,8 @@ enum launcher_event_type {
                                    * where trying again cannot help; else NULL */
     LAUNCHER_EVENT_SERVER_MSG, /* msg: refer, node_welcome, beat_ack, start, go, world, stop, forget,
                                    * report_ack, slot_resume, error */
-    /* The following six have job_id and generation. */
+    /* The following seven have job_id and generation. */
+    LAUNCHER_EVENT_SHIM_WARM,   /* after SPAWN_SHIM: a process that was warm got the order */
     LAUNCHER_EVENT_SHIM_OPEN,   /* its socket is connected; msg: shim_hello */
     LAUNCHER_EVENT_SHIM_MSG,    /* msg: shim_report, progress */
     LAUNCHER_EVENT_SHIM_CLOSED, /* its socket is closed; the process may still be alive */
@@ -166,7 +168,9 @@ enum launcher_event_type {
                                  * ended ("was killed (signal 9)"); msg: as for ADOPT */
     LAUNCHER_EVENT_GPU,         /* gpu: the answer to an ASK_GPU; may come late or never */
     LAUNCHER_EVENT_XID,         /* slot, xid: the driver reports a fault */
-    LAUNCHER_EVENT_LEAVE,       /* end, but not before the jobs here have: LEFT follows */
+    LAUNCHER_EVENT_START_POSSIBLE, /* what held up a start order is gone: a beat is sent at once, so
+                                    * that the server repeats the order */
+    LAUNCHER_EVENT_LEAVE,          /* end when the jobs here have ended: LEFT follows */
 };
 
 struct launcher_event {
@@ -187,9 +191,10 @@ enum launcher_action_type {
     LAUNCHER_CONNECT_SERVER,
     LAUNCHER_CLOSE_SERVER, /* text; SERVER_CLOSED follows */
     LAUNCHER_END,          /* text: end the process; a person must act. No shim is alive */
-    LAUNCHER_LEFT,         /* of LEAVE: nothing is here any more; end the process */
+    LAUNCHER_LEFT,         /* after LEAVE: no shim is left; end the process */
     LAUNCHER_SEND_SERVER,  /* msg */
     LAUNCHER_SPAWN_SHIM,   /* msg (start): write the run directory, spawn, connect to its socket */
+    LAUNCHER_SPAWN_AGAIN,  /* job_id, generation: as SPAWN_SHIM, for a shim that is gone */
     LAUNCHER_ASK_GPU,    /* slot, asked_us, bytes_max: query this GPU, off the loop. Where more than
                             * bytes_max is used and NVML names no process, find those that have the
                             * device file open */
@@ -214,8 +219,8 @@ struct launcher_action {
     struct msg msg; /* to send; borrows from the core or the event */
 };
 
-/* A node that leaves stops its shims itself where no server has done so after this; it does not know
- * the grace of a job. */
+/* When the node leaves and no server has stopped its shims after this time, the node stops them
+ * itself. It does not know the jobs' grace. */
 #define LAUNCHER_ALONE_US 10000000u
 #define LAUNCHER_ALONE_GRACE_US 30000000u
 
@@ -223,12 +228,15 @@ struct launcher_action {
 #define LAUNCHER_GPU_TIMEOUT_US 5000000u
 
 /* A shim carries out a stop, and the end of the lease, by itself. If it is stuck (stopped, or its
- * disk hangs), it is killed this long after the time of the workers' SIGKILL. */
+ * disk hangs), it is killed this long after the time at which it should have sent SIGKILL. */
 #define LAUNCHER_STOP_SLACK_US 10000000u
 #define LAUNCHER_LEASE_SLACK_US 5000000u
-/* From the start order to "ready": a staged folder may have to come first. */
+/* The time from the start order to "ready". A staged folder may have to be fetched first. */
 #define LAUNCHER_PREPARE_US 600000000u
-/* A killed process that is still there after this waits in the kernel, and may do so for ever. */
+/* A warm process that has got the order must execute the shim, which says hello. That takes some 10
+ * ms. The limit is the same as for its ranks (shim_take.h). */
+#define LAUNCHER_TAKE_US 5000000u
+/* A killed process that still exists after this time hangs in the kernel, perhaps for ever. */
 #define LAUNCHER_UNKILLABLE_US 60000000u
 
 /* Bounds of one step. Each is the sum of what its producers can give:
@@ -257,7 +265,7 @@ struct launcher_actions {
     struct slots_record slots;
     struct part_report_rank ranks[LAUNCHER_REPORTS_MAX][SLOTS_PER_NODE_MAX];
     char log_texts[LAUNCHER_LOGS_MAX][320];
-    char end_text[LAUNCHER_END_BYTES]; /* of END */
+    char end_text[LAUNCHER_END_BYTES]; /* the text of END */
     char event_texts[LAUNCHER_EVENTS_MAX][REASON_BYTES_MAX];
     uint32_t rank_rows, log_count, event_count; /* used of these three */
     bool has_beat;

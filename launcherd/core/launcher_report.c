@@ -42,6 +42,7 @@ void launcher_report_dead(struct launcher_actions *actions, const struct launche
         .error = shim->end.is_known ? shim->end.error : "",
         .failed_oom = shim->end.is_known && shim->end.failed_oom,
         .failed_core = shim->end.is_known ? shim->end.failed_core : "",
+        .warm_late = shim->warm_late,
     };
     report->ranks.items = ranks;
     report->ranks.count = shim->end.is_known ? shim->end.rank_count : shim->local_count;

@@ -71,7 +71,8 @@ void launcher_adopt(struct launcher *launcher, const struct launcher_event *even
     shim->reported = false;
     shim->connect_at_us = 0;
     shim->connect_failures = 0;
-    shim->started_at_us = shim->foreign_until_us = 0;
+    shim->started_at_us = shim->foreign_until_us = shim->take_by_us = 0;
+    shim->warm_late = false;
     shim->end_by_us = 0;
     shim->killed_at_us = 0;
     shim->end.is_known = false;
@@ -100,6 +101,7 @@ static void on_shim_open(struct launcher *launcher, struct launcher_shim *shim,
     shim->connected = true;
     shim->connect_at_us = 0;
     shim->connect_failures = 0;
+    shim->take_by_us = 0;
     shim->reported = false;
     set_phase(shim, event->msg->shim_hello.phase);
     if (!launcher_is_ours(launcher, shim) || launcher->cluster[0] == '\0')
@@ -130,6 +132,8 @@ static void on_shim_msg(struct launcher *launcher, struct launcher_shim *shim,
         shim->reported = true;
     launcher_send_server(actions, msg->type);
     actions->items[actions->count - 1].msg = *msg;
+    if (msg->type == MSG_TYPE_SHIM_REPORT && shim->warm_late)
+        actions->items[actions->count - 1].msg.shim_report.warm_late = true;
 }
 
 static void on_shim_closed(struct launcher_shim *shim, uint64_t now_us)
@@ -144,11 +148,35 @@ static void on_shim_closed(struct launcher_shim *shim, uint64_t now_us)
     shim->connect_at_us = now_us + delay_us;
 }
 
+/* A warm process ended or was killed before it said hello: nothing of the job has begun, so another
+ * one is started. */
+static void start_again(struct launcher_shim *shim, uint64_t now_us,
+                        struct launcher_actions *actions)
+{
+    shim->warm_late = true;
+    shim->take_by_us = shim->killed_at_us = shim->connect_at_us = 0;
+    shim->connect_failures = 0;
+    shim->connected = false;
+    shim->started_at_us = now_us;
+    launcher_log(actions,
+                 "job %llu, generation %u: the process that was warm for it has not become its "
+                 "shim; another one is started",
+                 (unsigned long long)shim->job_id, shim->generation);
+    launcher_add(actions, (struct launcher_action){.type = LAUNCHER_SPAWN_AGAIN,
+                                                   .job_id = shim->job_id,
+                                                   .generation = shim->generation});
+}
+
 static void on_shim_gone(struct launcher *launcher, struct launcher_shim *shim,
                          const struct launcher_event *event, struct launcher_actions *actions)
 {
     if (shim->forgotten) {
         launcher_table_remove(launcher, shim, actions);
+        return;
+    }
+    if (shim->take_by_us != 0 && shim->end_by_us == 0 && !shim->dead && launcher->welcomed &&
+        launcher_is_ours(launcher, shim)) {
+        start_again(shim, event->now_us, actions);
         return;
     }
     on_death(launcher, shim, event);
@@ -184,7 +212,9 @@ void launcher_on_shim(struct launcher *launcher, const struct launcher_event *ev
     struct launcher_shim *shim = launcher_table_find(launcher, event->job_id, event->generation);
     if (shim == NULL)
         return;
-    if (event->type == LAUNCHER_EVENT_SHIM_OPEN)
+    if (event->type == LAUNCHER_EVENT_SHIM_WARM)
+        shim->take_by_us = event->now_us + LAUNCHER_TAKE_US;
+    else if (event->type == LAUNCHER_EVENT_SHIM_OPEN)
         on_shim_open(launcher, shim, event, actions);
     else if (event->type == LAUNCHER_EVENT_SHIM_MSG)
         on_shim_msg(launcher, shim, event, actions);
@@ -212,7 +242,7 @@ void launcher_shims_connect(struct launcher *launcher, uint64_t now_us,
     }
 }
 
-/* -- shims that do not do what they must -- */
+/* -- shims that do not carry out what they were told -- */
 
 void launcher_shim_end_by(struct launcher_shim *shim, uint64_t at_us)
 {
@@ -220,8 +250,8 @@ void launcher_shim_end_by(struct launcher_shim *shim, uint64_t at_us)
         shim->end_by_us = at_us;
 }
 
-/* When the shim must be killed or, if it was, given up; UINT64_MAX: never. `why`: for what it is
- * killed. */
+/* When the shim must be killed or, if it was killed, given up; UINT64_MAX: never. `why`: the reason
+ * for the kill. */
 static uint64_t due_us(const struct launcher *launcher, const struct launcher_shim *shim,
                        const char **why)
 {
@@ -247,11 +277,15 @@ static uint64_t due_us(const struct launcher *launcher, const struct launcher_sh
         at_us = shim->started_at_us + LAUNCHER_PREPARE_US;
         *why = "it has not got ready in 10 minutes";
     }
+    if (shim->phase == SHIM_PREPARING && shim->take_by_us != 0 && shim->take_by_us < at_us) {
+        at_us = shim->take_by_us;
+        *why = "it was warm, and has not taken the start order in 5 s";
+    }
     return at_us;
 }
 
-/* The server gets its report, so that the job goes on elsewhere. A GPU on which the processes may
- * still be is drained; a CPU slot is free again. */
+/* Gives up a shim whose processes cannot be killed. The server gets its report, so that the job can
+ * go on elsewhere. A GPU that may still have its processes is drained; a CPU slot is free again. */
 static void give_up(struct launcher *launcher, struct launcher_shim *shim, uint64_t now_us,
                     struct launcher_actions *actions)
 {
@@ -283,7 +317,7 @@ void launcher_shims_enforce(struct launcher *launcher, uint64_t now_us,
             continue;
         if (shim->killed_at_us != 0) {
             give_up(launcher, shim, now_us, actions);
-            return; /* it may have left the table; the others in the next step, at once */
+            return; /* the table may have changed: the others follow in the next step, at once */
         }
         shim->killed_at_us = now_us;
         launcher_add(actions, (struct launcher_action){.type = LAUNCHER_KILL_SHIM,

@@ -32,19 +32,40 @@ int launcher_slots_first_closed(const struct launcher *launcher, uint64_t mask)
     return -1;
 }
 
+/* Slots of shims that the server knows nothing of: it would give them to its own jobs, which would be refused here. */
+static uint64_t foreign_mask(const struct launcher *launcher)
+{
+    uint64_t mask = 0;
+    for (uint32_t i = 0; i < launcher->shim_count; i++)
+        if (launcher_shim_is_active(&launcher->shims[i]) &&
+            !launcher_is_ours(launcher, &launcher->shims[i]))
+            mask |= launcher->shims[i].slot_mask;
+    return mask;
+}
+
 uint32_t launcher_slots_list_closed(const struct launcher *launcher, struct part_slot_closed *out)
 {
+    uint64_t foreign = foreign_mask(launcher);
     uint32_t count = 0;
     for (uint32_t i = 0; i < launcher_slots_with_gpu(launcher); i++) {
         const struct launcher_slot *slot = &launcher->slots[i];
-        if (slot->state != SLOT_FREE)
-            out[count++] = (struct part_slot_closed){
-                .slot = i,
-                .state = slot->state,
-                .incident = slot->state == SLOT_DRAINED ? slot->incident : 0,
-                .reason = slot->reason,
-            };
+        if (slot->state == SLOT_FREE)
+            continue;
+        foreign &= ~(1ull << i);
+        out[count++] = (struct part_slot_closed){
+            .slot = i,
+            .state = slot->state,
+            .incident = slot->state == SLOT_DRAINED ? slot->incident : 0,
+            .reason = slot->reason,
+        };
     }
+    for (; foreign != 0; foreign &= foreign - 1)
+        out[count++] = (struct part_slot_closed){
+            .slot = (uint32_t)__builtin_ctzll(foreign),
+            .state = SLOT_QUARANTINED,
+            .reason = "a job of another server, or of its state before a restore, uses it until "
+                      "its lease ends",
+        };
     return count;
 }
 
@@ -98,7 +119,7 @@ void launcher_slot_close(struct launcher *launcher, uint32_t index, enum slot_st
     launcher->slots_changed = true;
 }
 
-/* A slot that is being checked has no reason: that is the usual end of a job. */
+/* Begins to check a slot. It has no reason text: this is the usual end of a job. */
 static void begin_check(struct launcher *launcher, uint32_t index, uint64_t now_us)
 {
     struct launcher_slot *slot = &launcher->slots[index];

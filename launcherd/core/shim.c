@@ -1,19 +1,18 @@
 #include "launcherd/core/shim.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <string.h>
 
-#include "common/utf8.h"
 #include "launcherd/core/shim_lease.h"
 #include "launcherd/core/shim_progress.h"
 #include "launcherd/core/shim_stop.h"
 #include "launcherd/core/shim_store.h"
+#include "launcherd/core/shim_take.h"
 #include "launcherd/core/shim_warn.h"
 
 #define REPORT_AGAIN_US 1000000u
 #define KEEP_AFTER_LEASE_US (3600u * 1000000ull)
-#define SIGNAL_UNKNOWN_EXIT 128 /* as a shell has 128 + N for signal N */
+#define SIGNAL_UNKNOWN_EXIT 128 /* like a shell, which exits with 128 + N after signal N */
 
 void shim_init(struct shim *shim, const struct shim_options *options)
 {
@@ -26,26 +25,6 @@ void shim_init(struct shim *shim, const struct shim_options *options)
     shim->lease_until_us = options->lease_until_us;
 }
 
-/* The cause may quote a command or a path, which can have any bytes. A report with a text that no
- * message can carry would never arrive, so the text is made printable here. */
-__attribute__((format(printf, 5, 6))) static void fail(struct shim *shim,
-                                                       const struct shim_event *event,
-                                                       enum failure_class class, int32_t rank,
-                                                       const char *format, ...)
-{
-    if (shim->has_failed)
-        return; /* the first failure is the cause */
-    shim->has_failed = true;
-    va_list args;
-    va_start(args, format);
-    utf8_printable_format(shim->cause, sizeof shim->cause, format, args);
-    va_end(args);
-    shim->failed_class = class;
-    shim->failed_rank = rank;
-    shim->failed_at_us = event->now_us - (event->age_us < event->now_us ? event->age_us : 0);
-    shim_change(shim);
-}
-
 static int32_t global_rank(const struct shim *shim, uint32_t local)
 {
     return (int32_t)(shim->options.rank_base + local);
@@ -56,7 +35,8 @@ static uint32_t errno_exit(int32_t code)
     return code == 126 || code == 127 ? (uint32_t)code : 0;
 }
 
-/* 125: not the command, but the machine, which has no process or no memory for it. */
+/* Exit code 125 stands for the machine, which has no process or no memory left, and not for the
+ * command. */
 static enum failure_class class_of_code(int32_t code)
 {
     return errno_exit(code) != 0 ? FAILURE_PROGRAM : FAILURE_NODE;
@@ -67,8 +47,8 @@ static void on_port(struct shim *shim, const struct shim_event *event)
     if (shim->phase != SHIM_PREPARING)
         return;
     if (event->port == 0) {
-        fail(shim, event, FAILURE_NODE, -1, "%s",
-             event->text != NULL ? event->text : "no port could be reserved");
+        shim_fail(shim, event, FAILURE_NODE, -1, "%s",
+                  event->text != NULL ? event->text : "no port could be reserved");
         shim_set_phase(shim, SHIM_ENDED, event->now_us);
         return;
     }
@@ -91,7 +71,7 @@ static void on_cannot_start(struct shim *shim, const struct shim_event *event)
 {
     if (shim->phase != SHIM_PREPARING)
         return;
-    fail(shim, event, class_of_code(event->code), -1, "%s", event->text);
+    shim_fail(shim, event, class_of_code(event->code), -1, "%s", event->text);
     shim->failed_errno_exit = errno_exit(event->code);
     shim_set_phase(shim, SHIM_ENDED, event->now_us);
 }
@@ -104,11 +84,11 @@ static void on_spawned(struct shim *shim, const struct shim_event *event,
     assert(shim->go_taken && rank->state == RANK_WAITING && event->pid != 0);
     rank->state = RANK_RUNNING;
     rank->pid = event->pid;
+    shim_take_begin(rank, event);
     shim->tree_empty = false;
     shim_change(shim);
     if (shim->phase == SHIM_STOPPING) {
-        shim_kill_tree(shim,
-                       actions); /* the signal to the others came before this one was spawned */
+        shim_kill_tree(shim, actions); /* it was spawned after the others got the signal */
         return;
     }
     for (uint32_t i = 0; i < shim->options.local_count; i++)
@@ -129,7 +109,8 @@ static void on_spawn_failed(struct shim *shim, const struct shim_event *event,
     shim_change(shim);
     if (!shim->has_failed && shim->phase != SHIM_STOPPING) {
         int32_t failed = global_rank(shim, event->local);
-        fail(shim, event, class_of_code(event->code), failed, "rank %d: %s", failed, event->text);
+        shim_fail(shim, event, class_of_code(event->code), failed, "rank %d: %s", failed,
+                  event->text);
         shim->failed_errno_exit = errno_exit(event->code);
     }
     shim_stop_now(shim, event->now_us, actions);
@@ -144,17 +125,18 @@ static void fail_by_exit(struct shim *shim, const struct shim_event *event)
     const char *name = shim_signal_name(event->signal);
 
     if (event->signal == 0)
-        fail(shim, event, FAILURE_PROGRAM, rank, "rank %d exited with code %d%s%s", rank,
-             event->code, colon, more);
+        shim_fail(shim, event, FAILURE_PROGRAM, rank, "rank %d exited with code %d%s%s", rank,
+                  event->code, colon, more);
     else if (name != NULL)
-        fail(shim, event, FAILURE_PROGRAM, rank, "rank %d was killed by signal %u (%s)%s%s", rank,
-             event->signal, name, colon, more);
+        shim_fail(shim, event, FAILURE_PROGRAM, rank, "rank %d was killed by signal %u (%s)%s%s",
+                  rank, event->signal, name, colon, more);
     else
-        fail(shim, event, FAILURE_PROGRAM, rank, "rank %d was killed by signal %u%s%s", rank,
-             event->signal, colon, more);
+        shim_fail(shim, event, FAILURE_PROGRAM, rank, "rank %d was killed by signal %u%s%s", rank,
+                  event->signal, colon, more);
 }
 
-/* Its end comes when the file is written. Its peers, and the server, need not wait for that. */
+/* A worker died and is still writing a core file. Its peers and the server need not wait for
+ * that. */
 static void on_dumping(struct shim *shim, const struct shim_event *event,
                        struct shim_actions *actions)
 {
@@ -173,14 +155,15 @@ static void on_dumping(struct shim *shim, const struct shim_event *event,
     if (event->signal != 0)
         fail_by_exit(shim, &how);
     else
-        fail(shim, event, FAILURE_PROGRAM, global_rank(shim, event->local),
-             "rank %d was killed by a signal: %s", global_rank(shim, event->local), how.text);
+        shim_fail(shim, event, FAILURE_PROGRAM, global_rank(shim, event->local),
+                  "rank %d was killed by a signal: %s", global_rank(shim, event->local), how.text);
     shim_stop_peers(shim, event->now_us, actions);
     if (shim_workers_are_gone(shim))
         shim_workers_gone(shim, event->now_us, false, actions);
 }
 
-/* Its peers have noticed its failure before its process ended; some never end by themselves. */
+/* A worker has raised an exception. Its peers are stopped now, because some processes never end by
+ * themselves after that. */
 static void on_raised(struct shim *shim, const struct shim_event *event,
                       struct shim_actions *actions)
 {
@@ -191,13 +174,13 @@ static void on_raised(struct shim *shim, const struct shim_event *event,
         return;
     rank->state = RANK_EXITED;
     rank->is_raised = true;
-    rank->exit_code = 1; /* Python's; EXITED may say another one */
-    fail(shim, event, FAILURE_PROGRAM, global_rank(shim, event->local), "rank %d %s",
-         global_rank(shim, event->local), event->text);
+    rank->exit_code = 1; /* Python's exit code; EXITED may bring another one */
+    shim_fail(shim, event, FAILURE_PROGRAM, global_rank(shim, event->local), "rank %d %s",
+              global_rank(shim, event->local), event->text);
     shim_stop_peers(shim, event->now_us, actions);
 }
 
-/* It failed before it was told to stop, although it ended later. */
+/* Whether it failed before it was told to stop, although it ended later. */
 static bool failed_before_stop(const struct shim *shim, const struct shim_event *event)
 {
     return event->age_us != 0 && event->age_us < event->now_us &&
@@ -211,10 +194,13 @@ static void on_exited(struct shim *shim, const struct shim_event *event,
     struct shim_rank *rank = &shim->ranks[event->local];
     if (rank->state != RANK_RUNNING && !rank->is_dumping && !rank->is_raised)
         return;
+    if (shim_take_exited(shim, rank, event, actions))
+        return;
     bool by_itself = shim->phase != SHIM_STOPPING || rank->is_dumping || rank->is_raised ||
                      failed_before_stop(shim, event);
     rank->state = by_itself ? RANK_EXITED : RANK_STOPPED;
-    /* Else it says SIGKILL if we cut its file, or how we ended what had failed. */
+    /* Otherwise EXITED says SIGKILL if we cut the core file short, or how we ended the rank that
+     * had failed. */
     if (rank->is_raised ? event->code != 0 : !rank->is_dumping || rank->signal == 0) {
         rank->exit_code = event->code;
         rank->signal = event->signal;
@@ -238,8 +224,8 @@ static void on_store_exited(struct shim *shim, const struct shim_event *event,
         return;
     shim->store_runs = false;
     if (shim_store_is_needed(shim, event->now_us)) {
-        fail(shim, event, event->code != 0 ? FAILURE_PROGRAM : FAILURE_NODE, -1,
-             "the c10d store of the job ended before its ranks: %s", event->text);
+        shim_fail(shim, event, event->code != 0 ? FAILURE_PROGRAM : FAILURE_NODE, -1,
+                  "the c10d store of the job ended before its ranks: %s", event->text);
         shim_stop_peers(shim, event->now_us, actions);
     }
     shim_end_if_over(shim, event->now_us);
@@ -261,9 +247,10 @@ static void on_join(struct shim *shim, const struct shim_event *event, struct sh
     if (join->generation != shim->options.generation ||
         (int32_t)join->rank != global_rank(shim, event->local))
         return;
-    if (rank->joined || rank->state != RANK_RUNNING)
+    if (rank->joined || rank->is_late || rank->state != RANK_RUNNING)
         return;
     rank->joined = true;
+    shim_take_done(rank);
     if (join->rank == 0) {
         assert(join->blob.count <= BLOB_BYTES_MAX);
         if (join->blob.count > 0)
@@ -345,8 +332,8 @@ static void on_launcher_msg(struct shim *shim, const struct shim_event *event,
     }
 }
 
-/* A node that lost the server ends its workers when its lease ends. The server starts the job
- * elsewhere only after that, so no two generations ever run at the same time. */
+/* When a node has lost the server, it ends its workers at the end of its lease. The server restarts
+ * the job elsewhere only after that, so two generations never run at the same time. */
 static void check_lease(struct shim *shim, const struct shim_event *event,
                         struct shim_actions *actions)
 {
@@ -355,9 +342,9 @@ static void check_lease(struct shim *shim, const struct shim_event *event,
     if (shim->phase == SHIM_ENDED || shim->kill_at_us == UINT64_MAX ||
         event->now_us < shim->lease_until_us)
         return;
-    fail(shim, event, FAILURE_NETWORK, -1,
-         "cut off from the server for longer than the lease (%llu s)",
-         (unsigned long long)(shim->options.lease_us / 1000000));
+    shim_fail(shim, event, FAILURE_NETWORK, -1,
+              "cut off from the server for longer than the lease (%llu s)",
+              (unsigned long long)(shim->options.lease_us / 1000000));
     shim_stop_now(shim, event->now_us, actions);
     shim_end_if_over(shim, event->now_us);
 }
@@ -402,7 +389,8 @@ static uint64_t next_timer_us(const struct shim *shim)
                              UINT64_MAX,
                              shim_progress_timer_us(shim),
                              shim_store_timer_us(shim),
-                             shim_warn_timer_us(shim)};
+                             shim_warn_timer_us(shim),
+                             shim_take_timer_us(shim)};
 
     if (shim->launcher_open && shim->acked < shim->revision)
         candidates[0] = shim->report_at_us;
@@ -444,6 +432,10 @@ static void on_event(struct shim *shim, const struct shim_event *event,
     case SHIM_EVENT_SPAWNED:
         on_spawned(shim, event, actions);
         break;
+    case SHIM_EVENT_TAKEN:
+        assert(event->local < shim->options.local_count);
+        shim_take_done(&shim->ranks[event->local]);
+        break;
     case SHIM_EVENT_SPAWN_FAILED:
         on_spawn_failed(shim, event, actions);
         break;
@@ -480,7 +472,7 @@ static void check_ranks(const struct shim *shim)
         assert(rank->state != RANK_RUNNING || rank->pid != 0);
         assert(!rank->world_sent || (rank->joined && shim->has_world));
         if (shim->phase == SHIM_RUNNING)
-            assert(rank->state != RANK_WAITING);
+            assert(rank->state != RANK_WAITING || rank->is_late);
         if (shim->phase == SHIM_ENDED)
             assert(rank->state != RANK_RUNNING);
     }
@@ -516,6 +508,7 @@ void shim_step(struct shim *shim, const struct shim_event *event, struct shim_ac
     shim_check_grace(shim, event->now_us, actions);
     shim_store_check(shim, event->now_us, actions);
     shim_warn_check(shim, event->now_us, actions);
+    shim_take_check(shim, event, actions);
     shim_progress_send(shim, event->now_us,
                        event->type == SHIM_EVENT_EXITED ? event->local : UINT32_MAX, actions);
     report_if_due(shim, event->now_us, actions);

@@ -24,8 +24,7 @@ struct shim_options {
     uint32_t generation;
     uint32_t rank_base, local_count, world, node_count;
     uint64_t grace_us;
-    uint64_t
-        warn_after_us; /* --warn: so long after the ranks run they get this signal once; 0: none */
+    uint64_t warn_after_us; /* --warn: ranks that run this long get this signal once; 0: none */
     uint32_t warn_signal;
     /* When the lease that launcherd had at the spawn ends; 0: it had none yet, and the lease runs
      * for `lease_us` from the first step. */
@@ -40,16 +39,18 @@ struct shim_rank {
     int32_t exit_code;
     uint32_t signal;
     bool joined, world_sent;
-    bool is_dumping; /* EXITED, but its process still writes a core file */
-    bool is_raised;  /* EXITED, but its process has not ended yet */
+    uint64_t take_by_us; /* it was warm, and must report by then that it took its rank; 0: not */
+    bool is_late;        /* it did not, and is killed: another one follows its end */
+    bool is_dumping;     /* EXITED, but its process still writes a core file */
+    bool is_raised;      /* EXITED, but its process has not ended yet */
 };
 
 /* What a worker said last. */
 struct shim_progress {
     struct msg_progress newest;
-    char doing[DOING_BYTES_MAX]; /* newest.doing */
-    bool is_waiting;             /* it was not sent yet */
-    uint64_t next_us;            /* not before then */
+    char doing[DOING_BYTES_MAX]; /* text of newest.doing */
+    bool is_waiting;             /* the newest has not been sent yet */
+    uint64_t next_us;            /* the next one is not sent before this */
 };
 
 struct shim {
@@ -57,30 +58,30 @@ struct shim {
     enum shim_phase phase;
     bool launcher_open;
     uint32_t revision, acked, reported; /* reported: last revision sent on this connection */
-    uint64_t report_at_us;              /* when to send it again */
+    uint64_t report_at_us;              /* when to repeat the report */
     uint64_t lease_until_us;
-    uint64_t stopping_at_us; /* since then it is stopping or has ended; 0: it is not */
-    uint64_t kill_at_us;     /* stopping: when the grace is over; UINT64_MAX: killed already */
-    bool tree_empty;         /* the edge saw no process of ours left, beside the store */
+    uint64_t stopping_at_us; /* since when it has been stopping or ended; 0: it has not */
+    uint64_t kill_at_us;     /* stopping: when the grace is over; UINT64_MAX: already killed */
+    bool tree_empty;         /* the edge has found no process left, except the store */
     bool store_runs, store_end_ordered;
-    bool store_released; /* by the server's `stop` */
+    bool store_released; /* the server's `stop` has released it */
     bool has_world, forgotten;
+    bool warm_late;       /* see msg.h */
     bool has_failed;      /* cause, failed_*: the first failure */
     bool go_taken;        /* SPAWN_ALL was ordered */
     bool exit_ordered;    /* SHIM_EXIT was ordered */
     uint32_t stop_signal; /* last sent; 0: none */
-    uint64_t check_at_us; /* stopping with grace, all workers gone: when to look again; else 0 */
+    uint64_t check_at_us; /* stopping, all workers gone: when to look again; else 0 */
     uint64_t left_at_us;  /* all workers exited 0: when what they left gets SIGTERM; else 0 */
     uint64_t ended_at_us;
-    uint64_t
-        warn_at_us; /* running: when the warning is due; 0: not known yet, UINT64_MAX: it was given */
+    uint64_t warn_at_us; /* running: when the warning is due; 0: unknown, UINT64_MAX: sent */
     uint32_t master_port;
     int32_t failed_rank; /* global; -1: none */
     uint64_t failed_at_us;
     enum failure_class failed_class;
-    uint32_t failed_errno_exit; /* also without a failed rank: none was started */
+    uint32_t failed_errno_exit; /* set even if no rank failed because none was started */
     char cause[REASON_BYTES_MAX];
-    struct msg_bytes blob; /* into blob_bytes */
+    struct msg_bytes blob; /* points into blob_bytes */
     uint8_t blob_bytes[BLOB_BYTES_MAX];
     uint8_t world_bytes[BLOB_BYTES_MAX];
     uint32_t world_byte_count;
@@ -96,12 +97,13 @@ enum shim_event_type {
     SHIM_EVENT_LAUNCHER_OPEN, /* launcherd connected (again) */
     SHIM_EVENT_LAUNCHER_CLOSED,
     SHIM_EVENT_LAUNCHER_MSG, /* msg: go, world, stop, forget, report_ack, lease, report_request */
-    SHIM_EVENT_SPAWNED,      /* local, pid */
+    SHIM_EVENT_SPAWNED,      /* local, pid; must_take: it was warm, and TAKEN follows */
+    SHIM_EVENT_TAKEN,        /* local */
     SHIM_EVENT_SPAWN_FAILED, /* local, code (126, 127, or 125 for ours), text */
     SHIM_EVENT_EXITED, /* local, code or signal, text: more about it ("core dumped", its exception), or "" */
-    SHIM_EVENT_DUMPING, /* local: it has died and writes a core file; signal, 0: not known.
+    SHIM_EVENT_DUMPING,       /* local: it has died and writes a core file; signal, 0: not known.
                               * EXITED follows, which can take minutes */
-    SHIM_EVENT_RAISED, /* local: it has raised an exception, text, and not ended yet. EXITED follows */
+    SHIM_EVENT_RAISED,        /* local, text: it has raised an exception. EXITED follows */
     SHIM_EVENT_WORKER_MSG,    /* local, msg: worker_join, progress, worker_error */
     SHIM_EVENT_STORE_STARTED, /* before the first SPAWNED, where this shim has a store */
     SHIM_EVENT_STORE_EXITED,  /* text: how, code: 1 where the job's limits were the cause; else 0 */
@@ -113,9 +115,10 @@ struct shim_event {
     enum shim_event_type type;
     const struct msg *msg;
     uint32_t local, pid, port;
+    bool must_take;
     int32_t code;
     uint32_t signal;
-    uint64_t age_us; /* EXITED, RAISED: since when it has failed, where that is known; else 0 */
+    uint64_t age_us; /* EXITED, RAISED: how long ago it failed, if known; else 0 */
     const char *text;
 };
 
@@ -123,31 +126,33 @@ enum shim_action_type {
     SHIM_RESERVE_PORT,
     SHIM_SPAWN_ALL, /* text: master address, port: every local rank; SPAWNED or SPAWN_FAILED follows
                        for each */
+    SHIM_KILL_ONE,  /* local: SIGKILL to its process group; EXITED follows */
+    SHIM_SPAWN_ONE, /* local: SPAWNED or SPAWN_FAILED follows */
     SHIM_SIGNAL,    /* signal: to the process group of every running worker */
     SHIM_WARN,      /* signal: to every running worker itself; nothing is being stopped */
-    SHIM_SIGNAL_LEFT, /* signal, is_told: to what workers that have ended left, each process once */
+    SHIM_SIGNAL_LEFT, /* signal, is_told: to processes that ended workers left behind, each once */
     SHIM_KILL_TREE,   /* SIGKILL every descendant, until none is left; TREE_EMPTY follows. is_told:
                        * because the grace is over */
     SHIM_CHECK_TREE,  /* TREE_EMPTY follows when no descendant is left, at once or later */
     SHIM_END_STORE,   /* STORE_EXITED follows */
-    SHIM_SEND_REPORT, /* what shim_report() makes; the edge adds what it has of failed_rank */
+    SHIM_SEND_REPORT, /* the report of shim_report(); the edge adds what it has about failed_rank */
     SHIM_SEND_PROGRESS, /* progress, to launcherd */
     SHIM_SEND_WORLD,    /* local: msg world with the blob to that worker */
-    SHIM_EXIT,          /* the end is reported and recorded: close all, exit */
+    SHIM_EXIT,          /* the end is reported and recorded: close everything and exit */
 };
 
 struct shim_action {
     enum shim_action_type type;
     uint32_t local, signal, port;
-    bool is_told;     /* the logs of the ranks say which processes it is about */
+    bool is_told;     /* write into the logs of the ranks which processes were signalled */
     const char *text; /* both are borrowed until the next step */
     const struct msg_progress *progress;
 };
 
-/* Bound of one step: `world` and progress for each worker, and of every other action at most one for
- * the lease, two for the event, two for the grace, one for the store
- * and one for the warning. */
-#define SHIM_ACTIONS_MAX (2 * SLOTS_PER_NODE_MAX + 10)
+/* The most actions of one step: for each worker a `world`, a progress and a kill. Of every other
+ * action at most one for the lease, two for the event, two for the grace, one for the store and one
+ * for the warning. */
+#define SHIM_ACTIONS_MAX (3 * SLOTS_PER_NODE_MAX + 10)
 struct shim_actions {
     uint32_t count;
     uint64_t timer_at_us;
@@ -162,7 +167,8 @@ void shim_init(struct shim *shim, const struct shim_options *options);
  * START. A second `go` or `world` is ignored; a second `stop` can shorten the grace or change the
  * signal; `forget` before the end kills at once. Asserts the invariants of the state. */
 void shim_step(struct shim *shim, const struct shim_event *event, struct shim_actions *actions);
-/* The report as of now; `ranks` [SLOTS_PER_NODE_MAX] backs its list; tail, error and what else the edge knows is empty. */
+/* Makes the report as of now. `ranks` [SLOTS_PER_NODE_MAX] backs its list. tail, error and whatever
+ * else only the edge knows are left empty. */
 void shim_report(const struct shim *shim, uint64_t now_us, struct part_report_rank *ranks,
                  struct msg_shim_report *report);
 

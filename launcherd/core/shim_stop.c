@@ -1,6 +1,9 @@
 #include "launcherd/core/shim_stop.h"
 
 #include <assert.h>
+#include <stdarg.h>
+
+#include "common/utf8.h"
 
 #define TREE_CHECK_US 20000u
 #define SIGNAL_KILL 9u
@@ -15,6 +18,22 @@ void shim_add(struct shim_actions *actions, struct shim_action action)
 void shim_change(struct shim *shim)
 {
     shim->revision++;
+}
+
+void shim_fail(struct shim *shim, const struct shim_event *event, enum failure_class class,
+               int32_t rank, const char *format, ...)
+{
+    if (shim->has_failed)
+        return; /* the first failure is the cause */
+    shim->has_failed = true;
+    va_list args;
+    va_start(args, format);
+    utf8_printable_format(shim->cause, sizeof shim->cause, format, args);
+    va_end(args);
+    shim->failed_class = class;
+    shim->failed_rank = rank;
+    shim->failed_at_us = event->now_us - (event->age_us < event->now_us ? event->age_us : 0);
+    shim_change(shim);
 }
 
 void shim_set_phase(struct shim *shim, enum shim_phase phase, uint64_t now_us)
@@ -82,7 +101,7 @@ void shim_stop_gently(struct shim *shim, uint64_t now_us, uint32_t signal, uint6
     if (shim->phase != SHIM_STOPPING)
         shim_set_phase(shim, SHIM_STOPPING, now_us);
     if (shim->kill_at_us == 0 || kill_at_us < shim->kill_at_us)
-        shim->kill_at_us = kill_at_us; /* a second stop cannot make the grace longer */
+        shim->kill_at_us = kill_at_us; /* a second stop cannot extend the grace */
     if (shim->stop_signal == signal)
         return;
     shim->stop_signal = signal;
@@ -106,7 +125,7 @@ static bool is_dumping(const struct shim *shim)
     return false;
 }
 
-/* Processes of the workers may be left. */
+/* Begins to end processes that the workers may have left. */
 static void begin_end_of_left(struct shim *shim, uint64_t now_us)
 {
     uint64_t grace_us = shim->options.grace_us;
@@ -124,7 +143,7 @@ void shim_workers_gone(struct shim *shim, uint64_t now_us, bool in_success,
     if (shim->phase == SHIM_ENDED || shim->kill_at_us == UINT64_MAX)
         return; /* the kill goes on until no process is left */
     if ((in_success && shim->options.grace_us == 0) || is_dumping(shim)) {
-        shim_stop_now(shim, now_us, actions); /* which spares a core file for some seconds */
+        shim_stop_now(shim, now_us, actions); /* a core file gets some seconds more */
         return;
     }
     if (in_success && shim->phase != SHIM_STOPPING)

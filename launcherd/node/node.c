@@ -30,9 +30,9 @@
 #include "launcherd/process/rundir.h"
 
 #define END_SHIMS_MS 2000u
-/* What one step and the events that it posts can post: each action CONNECT_SHIM, SPAWN_SHIM and
- * CONNECT_SERVER one event, and none of these leads to a second CONNECT or SPAWN in the same
- * turn. */
+/* The most events that one step, and the events that it posts, can post: one for each action
+ * CONNECT_SHIM, SPAWN_SHIM and CONNECT_SERVER. None of these leads to a second CONNECT or SPAWN in
+ * the same turn. */
 #define POSTED_MAX LAUNCHER_ACTIONS_MAX
 
 struct node {
@@ -58,13 +58,13 @@ struct node {
     struct launcher_actions actions;
     uint32_t posted_count, posted_at; /* events queued by actions, and the next one of them */
     struct launcher_event posted[POSTED_MAX];
-    char posted_texts[POSTED_MAX][256]; /* the text of the event with the same index */
+    char posted_texts[POSTED_MAX][256]; /* by index of the event */
 };
 
 static void step(void *owner, struct launcher_event event);
 static void post(void *owner, struct launcher_event event);
 
-/* By processes that waited for another order: until they are gone. The server repeats it. */
+/* Whether warm processes of another order are still on the slots. The server repeats the order. */
 static bool is_blocked(struct node *node, const struct msg_start *start)
 {
     return node_shim_find(&node->shims, start->job_id, start->generation) == NULL &&
@@ -179,6 +179,9 @@ static void act(struct node *node, const struct launcher_action *action)
         break;
     case LAUNCHER_SPAWN_SHIM:
         node_stage_spawn(&node->stage, &action->msg);
+        break;
+    case LAUNCHER_SPAWN_AGAIN:
+        node_shim_spawn_again(&node->shims, action->job_id, action->generation);
         break;
     case LAUNCHER_CONNECT_SHIM:
         node_shim_connect(&node->shims, action->job_id, action->generation);
@@ -315,8 +318,8 @@ static enum status lock_state(struct node *node, struct err *err)
     return STATUS_OK;
 }
 
-/* As root: the users of jobs may pass through to their own files (error files), but not list the
- * folders. */
+/* When we are root, users of jobs may pass through these folders to their own files (error files),
+ * but not list them. */
 static enum status make_folders(const struct node *node, struct err *err)
 {
     mode_t mode = geteuid() == 0 ? 0711 : 0700;
@@ -328,7 +331,7 @@ static enum status make_folders(const struct node *node, struct err *err)
     return rundir_make(path, 0700, err);
 }
 
-/* Without cgroups jobs run as well, but for a limit of memory, which nothing else could hold. */
+/* Jobs can run without cgroups. Only a memory limit needs them. */
 static enum status find_cgroups(struct node *node, struct err *err)
 {
     struct err why = {0};

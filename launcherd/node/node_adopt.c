@@ -11,6 +11,7 @@
 #include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/shim/shim_io.h"
+#include "launcherd/shim/warm_main.h"
 
 enum { KILL_TURNS_MAX = 500, KILL_PAUSE_NS = 10000000 };
 
@@ -26,8 +27,8 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
     node_sweep_begin(shim);
 }
 
-/* False: the process is gone. Its start time is compared a second time when the pidfd is open: only
- * then the pid can no longer be given to another process. */
+/* Watches the process. False: it is gone. Its start time is compared again once the pidfd is open,
+ * because only then the pid cannot be reused by another process. */
 static bool watch(struct node_shim *shim, const struct rundir_shim *process)
 {
     if (proc_start_ticks(process->pid) != process->start_ticks)
@@ -59,11 +60,12 @@ static void fill_core_shim(struct launcher_shim *out, const struct msg_start *st
     (void)snprintf(out->cluster, sizeof out->cluster, "%s", start->cluster);
 }
 
-/* Kills what is found of a shim; `process`: what it wrote about itself, NULL: not known. False: nothing
- * was found. All that its workers started is below the shim, which is a subreaper, so it goes last. */
-static bool kill_found(const char *dir, const struct rundir_shim *process)
+/* Kills what is found of a shim, or with WARM_ARGUMENT of a process that keeps others warm.
+ * `process`: what it wrote about itself; NULL: unknown. False: nothing was found. The shim is a
+ * subreaper, so all that its workers started is below it; it is killed last. */
+static bool kill_found(const char *word, const char *dir, const struct rundir_shim *process)
 {
-    pid_t pid = proc_find_command(SHIM_ARGUMENT, dir);
+    pid_t pid = proc_find_command(word, dir);
     bool found = pid != 0;
 
     if (pid != 0 && proc_kill_descendants(pid, NULL, NULL) == 0)
@@ -73,9 +75,9 @@ static bool kill_found(const char *dir, const struct rundir_shim *process)
     return found;
 }
 
-/* Kills all processes of a shim that nobody can account for, and waits until they are gone. False:
- * some are still there after KILL_TURNS_MAX. */
-static bool kill_all(const struct node_host *host, const char *dir)
+/* Kills all processes of a shim whose state is unknown, and waits until they are gone. False: some
+ * are still there after KILL_TURNS_MAX. */
+static bool kill_all(const struct node_host *host, const char *word, const char *dir)
 {
     const struct timespec pause = {.tv_nsec = KILL_PAUSE_NS};
     struct rundir_shim process;
@@ -84,7 +86,7 @@ static bool kill_all(const struct node_host *host, const char *dir)
                     strcmp(process.boot_id, host->core->options.boot_id) == 0;
 
     for (uint32_t i = 0; i < KILL_TURNS_MAX; i++) {
-        if (!kill_found(dir, is_known ? &process : NULL))
+        if (!kill_found(word, dir, is_known ? &process : NULL))
             return true;
         (void)nanosleep(&pause, NULL);
     }
@@ -92,7 +94,7 @@ static bool kill_all(const struct node_host *host, const char *dir)
     return false;
 }
 
-/* A shim that died in this boot counts as alive until its processes are swept, then SHIM_GONE
+/* A shim that died in this boot counts as alive until its processes have been swept. Then SHIM_GONE
  * follows. */
 static void adopt_shim(struct node_shim *shim, const struct msg_start *start, struct arena *arena)
 {
@@ -110,7 +112,7 @@ static void adopt_shim(struct node_shim *shim, const struct msg_start *start, st
     if (!lives && proc_find_command(SHIM_ARGUMENT, shim->dir) != 0) {
         log_line(LOG_ERROR, node_shim_about(shim),
                  "its shim lives, but %s/shim.json does not describe it: it is killed", shim->dir);
-        (void)kill_all(host, shim->dir);
+        (void)kill_all(host, SHIM_ARGUMENT, shim->dir);
     }
     fill_core_shim(&core, start);
     core.phase = has_end ? SHIM_ENDED : SHIM_PREPARING;
@@ -129,15 +131,18 @@ static void adopt_shim(struct node_shim *shim, const struct msg_start *start, st
     else if (!lives)
         shim->exited = shim->reported = true;
     host->step(host->owner, event);
+    if (lives && proc_find_command(SHIM_ARGUMENT, shim->dir) == 0)
+        node_sweep_kill(shim->shims, shim->job_id, shim->generation,
+                        "it was warm, and has not taken the start order");
 }
 
-/* Without its start order nobody knows the slots of a shim, so it must not go on. */
+/* Without the start order a shim's slots are not known, so it must not go on. */
 static void remove_unknown(const struct node_host *host, const char *dir, const struct err *why)
 {
     log_line(LOG_ERROR, node_about(host),
              "%s has no start order that can be read (%s): what runs of it is killed", dir,
              why->text);
-    if (kill_all(host, dir))
+    if (kill_all(host, SHIM_ARGUMENT, dir))
         rundir_remove(dir);
 }
 
@@ -164,20 +169,36 @@ static void adopt_dir(struct node_shims *shims, const char *dir)
     arena_reset(&arena);
 }
 
-void node_adopt(struct node_shims *shims)
+/* They ended with the launcherd before, unless the process that keeps them was killed or stopped, too. */
+static void end_warm(struct node_shims *shims, const char *dir)
 {
-    char run[PATH_MAX], path[PATH_MAX];
+    if (!kill_all(shims->host, WARM_ARGUMENT, dir))
+        return;
+    node_shim_remove_cgroup(dir);
+    rundir_remove(dir);
+}
+
+static void for_each_dir(struct node_shims *shims, const char *name,
+                         void (*with)(struct node_shims *shims, const char *dir))
+{
+    char parent[PATH_MAX], path[PATH_MAX];
     struct dirent *entry;
 
-    rundir_join(run, shims->host->state_dir, "run");
-    DIR *dir = opendir(run);
+    rundir_join(parent, shims->host->state_dir, name);
+    DIR *dir = opendir(parent);
     if (dir == NULL)
         return;
     while ((entry = readdir(dir)) != NULL) {
         if (entry->d_name[0] == '.')
             continue;
-        rundir_join(path, run, entry->d_name);
-        adopt_dir(shims, path);
+        rundir_join(path, parent, entry->d_name);
+        with(shims, path);
     }
     closedir(dir);
+}
+
+void node_adopt(struct node_shims *shims)
+{
+    for_each_dir(shims, "run", adopt_dir);
+    for_each_dir(shims, "warm", end_warm);
 }

@@ -60,8 +60,8 @@ struct node_shim *node_shim_find(const struct node_shims *shims, uint64_t job_id
     return NULL;
 }
 
-/* Frees what was removed and has no handle open. Never from a callback of a shim, which may still
- * look at it. */
+/* Frees removed shims without open handles. Must not be called from a callback of a shim, which may
+ * still use it. */
 static void collect(struct node_shims *shims)
 {
     for (struct node_shim **at = &shims->first; *at != NULL;) {
@@ -75,10 +75,10 @@ static void collect(struct node_shims *shims)
     }
 }
 
-struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start *start)
+static struct node_shim *make_shim(struct node_shims *shims, const struct msg_start *start)
 {
-    collect(shims);
     struct node_shim *shim = calloc(1, sizeof *shim);
+
     if (shim == NULL)
         return NULL;
     shim->shims = shims;
@@ -91,6 +91,12 @@ struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start
     shim->next = shims->first;
     shims->first = shim;
     return shim;
+}
+
+struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start *start)
+{
+    collect(shims);
+    return make_shim(shims, start);
 }
 
 static void note_ranks(struct node_shim *shim, const struct msg_shim_report *report)
@@ -202,7 +208,7 @@ static enum status make_dirs(const struct node_shim *shim, const struct msg *sta
     enum status status = rundir_make(log_dir, geteuid() == 0 ? 0711 : 0700, err);
     if (status != STATUS_OK)
         return status;
-    rundir_remove(shim->dir); /* of a start that was refused half-way */
+    rundir_remove(shim->dir); /* left by a start that was refused half-way */
     status = rundir_make(shim->dir, 0700, err);
     if (status != STATUS_OK)
         return status;
@@ -283,7 +289,7 @@ static enum status spawn(struct node_shim *shim, const struct shim_texts *texts,
     return status;
 }
 
-/* A new process, or one that has waited for this order. `*fd`: the connection to it. */
+/* Starts a process, or takes a warm one that waits for this order. `*fd`: the connection to it. */
 static enum status make_process(struct node_shim *shim, const struct msg_start *start,
                                 const char *log_dir, int *fd, struct err *err)
 {
@@ -296,6 +302,7 @@ static enum status make_process(struct node_shim *shim, const struct msg_start *
                        &shim->pid, fd)) {
         log_line(LOG_INFO, node_shim_about(shim), "process %d, which was warm, is its shim",
                  (int)shim->pid);
+        shim->was_warm = true;
         return STATUS_OK;
     }
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
@@ -330,22 +337,63 @@ static enum status start_shim(struct node_shim *shim, const struct msg *start, s
     return STATUS_OK;
 }
 
-void node_shim_spawn(struct node_shims *shims, const struct msg *start)
+/* `shim`: NULL: no memory. */
+static void spawn_for(struct node_shims *shims, struct node_shim *shim, const struct msg *start)
 {
     struct err err = {0};
-    struct node_shim *shim = node_shim_new(shims, &start->start);
     struct launcher_event event = {.type = LAUNCHER_EVENT_SHIM_FAILED,
                                    .job_id = start->start.job_id,
                                    .generation = start->start.generation,
                                    .text = "no memory"};
-    if (shim != NULL && start_shim(shim, start, &err) == STATUS_OK)
+
+    if (shim != NULL && start_shim(shim, start, &err) == STATUS_OK) {
+        if (shim->was_warm)
+            post(shims, node_shim_event(shim, LAUNCHER_EVENT_SHIM_WARM));
         return;
+    }
     if (shim != NULL) {
         shim->exited = shim->reported = true;
         event.text = err.text;
         log_line(LOG_ERROR, node_shim_about(shim), "the shim was not started: %s", err.text);
     }
     post(shims, event);
+}
+
+void node_shim_spawn(struct node_shims *shims, const struct msg *start)
+{
+    spawn_for(shims, node_shim_new(shims, &start->start), start);
+}
+
+void node_shim_remove_cgroup(const char *dir)
+{
+    struct rundir_shim process;
+    struct err err;
+    if (rundir_read_shim(dir, &process, &err) == STATUS_OK && process.cgroup[0] != '\0')
+        cgroup_remove(process.cgroup);
+}
+
+void node_shim_spawn_again(struct node_shims *shims, uint64_t job_id, uint32_t generation)
+{
+    struct node_shim *last = node_shim_find(shims, job_id, generation);
+    struct launcher_event event = {
+        .type = LAUNCHER_EVENT_SHIM_FAILED, .job_id = job_id, .generation = generation};
+    struct arena arena = {0};
+    struct msg start;
+    struct err err = {.text = "its order is gone"};
+
+    if (last != NULL &&
+        rundir_read_msg(last->dir, "start.msg", &arena, &start, &err) == STATUS_OK &&
+        start.type == MSG_TYPE_START) {
+        last->removed = true;
+        node_shim_remove_cgroup(last->dir); /* the next one describes itself in its place */
+        if (last->conn_open)
+            conn_close(&last->conn, STATUS_OK, "another one is started");
+        spawn_for(shims, make_shim(shims, &start.start), &start); /* `last` is still in use */
+    } else {
+        event.text = err.text;
+        post(shims, event);
+    }
+    arena_reset(&arena);
 }
 
 static void on_poll_closed(uv_handle_t *handle)
@@ -365,10 +413,7 @@ void node_shim_close_poll(struct node_shim *shim)
 
 static void remove_dir(const struct node_shim *shim)
 {
-    struct rundir_shim process;
-    struct err err;
-    if (rundir_read_shim(shim->dir, &process, &err) == STATUS_OK && process.cgroup[0] != '\0')
-        cgroup_remove(process.cgroup);
+    node_shim_remove_cgroup(shim->dir);
     rundir_remove(shim->dir);
 }
 
@@ -376,7 +421,7 @@ void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t genera
 {
     struct node_shim *shim = node_shim_find(shims, job_id, generation);
     if (shim == NULL)
-        return; /* it was refused before it came to be */
+        return; /* it was refused before it was created */
     remove_dir(shim);
     node_expire_touch(shims->host, shim->cluster, job_id);
     shim->removed = true;

@@ -28,20 +28,21 @@ struct node_shim {
     int pidfd; /* of an adopted one; else -1 */
     uv_poll_t pidfd_poll;
     bool poll_open;
-    bool exited;        /* its process is gone, or never was */
+    bool exited;        /* its process is gone or was never started */
     bool exit_reported; /* SHIM_EXITED was given to the core */
-    bool reported;      /* SHIM_GONE or SHIM_FAILED was given to the core; until then it is swept */
+    bool reported;      /* the core has got SHIM_GONE or SHIM_FAILED; it is swept until then */
     bool removed;
-    char how[96]; /* how it ended */
+    bool was_warm; /* a warm process has become this shim */
+    char how[96];  /* how it ended */
     uint32_t rank_base, rank_count;
-    pid_t pids[SLOTS_PER_NODE_MAX]; /* of its ranks, by its newest report; 0: does not run */
+    pid_t pids[SLOTS_PER_NODE_MAX]; /* of its ranks, from its newest report; 0: not running */
 };
 
 struct node_warm;
 
 struct node_shims {
     const struct node_host *host;
-    struct node_warm *warm;  /* processes that wait for a shim; NULL: none can */
+    struct node_warm *warm;  /* warm processes; NULL: not supported */
     struct node_shim *first; /* owned */
     uv_timer_t sweep_timer;
     uint32_t sweeps; /* since the last shim exited */
@@ -52,24 +53,28 @@ void node_shims_init(struct node_shims *shims, const struct node_host *host);
 void node_shims_close(struct node_shims *shims);
 void node_shims_free(struct node_shims *shims);
 
-/* A new entry, not started. NULL: no memory. */
+/* A new entry; nothing is started. NULL: no memory. */
 struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start *start);
 /* NULL: not known. */
 struct node_shim *node_shim_find(const struct node_shims *shims, uint64_t job_id,
                                  uint32_t generation);
-/* The process of a rank that runs; 0: it does not. */
+/* The process of a rank; 0: it is not running. */
 pid_t node_shim_rank_pid(const struct node_shim *shim, uint32_t rank);
 /* An event of this shim; `msg` and `text` are to be filled in. */
 struct launcher_event node_shim_event(const struct node_shim *shim, enum launcher_event_type type);
 struct log_about node_shim_about(const struct node_shim *shim);
 void node_shim_close_poll(struct node_shim *shim);
 
-/* The actions of core/launcher.h. */
+/* These carry out the actions of core/launcher.h. */
 void node_shim_spawn(struct node_shims *shims, const struct msg *start);
+/* Starts it again, from the order in its run directory. */
+void node_shim_spawn_again(struct node_shims *shims, uint64_t job_id, uint32_t generation);
+/* Removes the cgroup that the shim.json in a run directory names. */
+void node_shim_remove_cgroup(const char *dir);
 void node_shim_connect(struct node_shims *shims, uint64_t job_id, uint32_t generation);
 void node_shim_send(struct node_shims *shims, uint64_t job_id, uint32_t generation,
                     const struct msg *msg);
-/* What a rank reads next: to its shim, whose answer goes to the server. */
+/* Passes input for a rank to its shim. The shim's answer goes to the server. */
 void node_shim_input(struct node_shims *shims, const struct msg *msg);
 void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t generation);
 

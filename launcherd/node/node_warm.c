@@ -14,6 +14,8 @@
 #include "common/buf.h"
 #include "common/frame.h"
 #include "common/log.h"
+#include "launcherd/node/node_sweep.h"
+#include "launcherd/process/cgroup.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/process/spawn.h"
@@ -22,6 +24,7 @@
 #include "launcherd/shim/warm_order.h"
 
 #define KILL_AFTER_MS 5000u
+#define SWEEP_MS 20u
 #define WARM_LOG "warm.log"
 
 extern char **environ;
@@ -30,8 +33,9 @@ struct node_warm_job {
     struct node_warm *warm;
     struct node_warm_job *next;
     enum warm_state state;
-    pid_t pid; /* 0: none, or reaped */
-    int link;  /* -1: closed */
+    pid_t pid;     /* 0: none, or reaped */
+    bool has_left; /* reaped, and processes that it started are still there */
+    int link;      /* -1: closed */
     uv_poll_t poll;
     bool poll_open, removed;
     struct arena arena;
@@ -51,7 +55,8 @@ void node_warm_init(struct node_warm *warm, const struct node_host *host)
     *warm = (struct node_warm){.host = host};
     (void)uv_timer_init(host->loop, &warm->kill_timer);
     (void)uv_timer_init(host->loop, &warm->lease_timer);
-    warm->kill_timer.data = warm->lease_timer.data = warm;
+    (void)uv_timer_init(host->loop, &warm->sweep_timer);
+    warm->kill_timer.data = warm->lease_timer.data = warm->sweep_timer.data = warm;
 }
 
 static struct node_warm_job *find(const struct node_warm *warm, uint64_t job_id)
@@ -112,6 +117,61 @@ static void remove_job(struct node_warm_job *job)
     free_job(job);
 }
 
+static void warm_dir(const struct node_warm_job *job, char out[PATH_MAX])
+{
+    rundir_warm_path(out, job->warm->host->state_dir, job->order.warm.cluster,
+                     job->order.warm.job_id);
+}
+
+/* Its process removes what it wrote about itself when it ends in order: then it has left nothing. */
+static bool has_left(const struct node_warm_job *job)
+{
+    struct rundir_shim process;
+    struct err err;
+    char dir[PATH_MAX];
+
+    warm_dir(job, dir);
+    if (rundir_read_shim(dir, &process, &err) == STATUS_OK) {
+        if (node_sweep_kill_described(&process) > 0)
+            return true;
+        if (process.cgroup[0] != '\0')
+            cgroup_remove(process.cgroup);
+    }
+    rundir_remove(dir);
+    return false;
+}
+
+/* Looks for what ended processes have left, and whether a start order that was dropped can be
+ * repeated: it can once no process is left that is being ended. */
+static void on_sweep_timer(uv_timer_t *timer)
+{
+    struct node_warm *warm = timer->data;
+    const struct node_host *host = warm->host;
+    struct node_warm_job *next;
+    bool again = false, any_ends = false;
+
+    for (struct node_warm_job *job = warm->first; job != NULL; job = next) {
+        next = job->next;
+        if (job->removed)
+            continue;
+        if (job->has_left) {
+            job->has_left = has_left(job);
+            again = again || job->has_left;
+            if (!job->has_left && job->state == WARM_ENDING) {
+                remove_job(job);
+                continue;
+            }
+        }
+        any_ends = any_ends || (job->state == WARM_ENDING && (job->pid > 0 || job->has_left));
+    }
+    if (again)
+        (void)uv_timer_start(timer, on_sweep_timer, SWEEP_MS, 0);
+    if (!warm->holds_up_order || any_ends)
+        return;
+    warm->holds_up_order = false;
+    host->step(host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_START_POSSIBLE});
+}
+
 static void on_kill_timer(uv_timer_t *timer)
 {
     const struct node_warm *warm = timer->data;
@@ -133,7 +193,8 @@ static void end_job(struct node_warm_job *job, const char *why)
     log_line(LOG_INFO, about(job), "what waited for it ends: %s", why);
     job->state = WARM_ENDING;
     if (job->pid == 0) {
-        remove_job(job);
+        if (!job->has_left) /* else the sweep removes it */
+            remove_job(job);
         return;
     }
     close_link(job);
@@ -166,10 +227,11 @@ void node_warm_close(struct node_warm *warm)
 
     uv_close((uv_handle_t *)&warm->kill_timer, NULL);
     uv_close((uv_handle_t *)&warm->lease_timer, NULL);
+    uv_close((uv_handle_t *)&warm->sweep_timer, NULL);
     for (struct node_warm_job *job = warm->first; job != NULL; job = next) {
         next = job->next;
         if (!job->removed)
-            remove_job(job); /* its end is seen by nobody; its process sees ours */
+            remove_job(job); /* its process ends because our end of the link is closed */
     }
 }
 
@@ -239,7 +301,7 @@ static void on_link(uv_poll_t *poll, int status, int events)
     log_line(LOG_INFO, about(job), "process %d is warm", (int)job->pid);
 }
 
-/* The order as the process reads it. -1: errno. */
+/* Writes the order into a file in memory, the process's stdin. -1: errno. */
 static int make_stdin(struct node_warm_job *job, const struct msg_warm *order)
 {
     const struct msg msg = {.type = MSG_TYPE_WARM, .warm = *order};
@@ -268,7 +330,8 @@ static enum status spawn(struct node_warm_job *job, int stdin_fd, int link_fd, s
 {
     const struct node_host *host = job->warm->host;
     static char program[] = "launcherd", mode[] = WARM_ARGUMENT, none[] = "";
-    char log_dir[PATH_MAX], path[PATH_MAX], gpus[DEVICES_TEXT_BYTES];
+    char dir[PATH_MAX], log_dir[PATH_MAX], path[PATH_MAX], gpus[DEVICES_TEXT_BYTES];
+    char cgroups[PATH_MAX];
     char name[NODE_NAME_BYTES_MAX], address[ADDRESS_BYTES_MAX];
     char allow_root[2] = {host->allow_root ? '1' : '0', '\0'};
     char *argv[SHIM_ARG_COUNT + 3] = {program, mode};
@@ -278,13 +341,19 @@ static enum status spawn(struct node_warm_job *job, int stdin_fd, int link_fd, s
     for (uint32_t i = 0; i < SHIM_ARG_COUNT; i++)
         argv[2 + i] = none;
     rundir_log_dir(log_dir, host->logs_dir, job->order.warm.cluster, job->order.warm.job_id);
+    warm_dir(job, dir);
     status = rundir_make(log_dir, geteuid() == 0 ? 0711 : 0700, err);
+    if (status == STATUS_OK)
+        status = rundir_make(dir, 0700, err);
     if (status != STATUS_OK)
         return status;
+    (void)snprintf(cgroups, sizeof cgroups, "%s", host->cgroups);
     (void)snprintf(name, sizeof name, "%s", host->core->options.name);
     (void)snprintf(address, sizeof address, "%s", host->core->options.address);
     devices_format(host->devices, host->core->options.gpus, gpus);
     rundir_join(path, log_dir, WARM_LOG);
+    argv[2 + SHIM_ARG_RUN_DIR] = dir;
+    argv[2 + SHIM_ARG_CGROUPS] = cgroups;
     argv[2 + SHIM_ARG_LOG_DIR] = log_dir;
     argv[2 + SHIM_ARG_NODE_NAME] = name;
     argv[2 + SHIM_ARG_NODE_ADDRESS] = address;
@@ -350,7 +419,7 @@ void node_warm_order(struct node_warm *warm, const struct msg_warm *order)
     }
     job->next = warm->first;
     warm->first = job;
-    /* What they have before they are in the job's cgroup would not count there. */
+    /* Memory that they use before they enter the job's cgroup would not count against its limit. */
     if (warm->host->job_memory_bytes > 0)
         (void)err_set(&err, STATUS_UNSUPPORTED, 0, "--job-memory counts from a start");
     else if (start(job, stdin_fd, &err) == STATUS_OK)
@@ -377,11 +446,23 @@ bool node_warm_blocks(struct node_warm *warm, const struct msg_start *start)
         is_stopped = job->pid > 0 && proc_is_stopped(job->pid);
         if (job->state == WARM_READY && !is_stopped && warm_fits(&job->order.warm, start))
             continue;
-        blocks = blocks || job->pid > 0;
+        blocks = blocks || job->pid > 0 || job->has_left;
         end_job(job, is_stopped ? "its process is stopped (SIGSTOP, or a debugger)"
                                 : "a start order for its slots does not fit");
     }
+    warm->holds_up_order = warm->holds_up_order || blocks;
     return blocks;
+}
+
+/* From then on they are those of the run directory, or again those of ours: at no moment nobody's. */
+static bool move_description(const struct node_warm_job *job, const char *run_dir, bool to_it)
+{
+    char dir[PATH_MAX], ours[PATH_MAX], its[PATH_MAX];
+
+    warm_dir(job, dir);
+    rundir_join(ours, dir, "shim.json");
+    rundir_join(its, run_dir, "shim.json");
+    return to_it ? rename(ours, its) == 0 : rename(its, ours) == 0;
 }
 
 bool node_warm_take(struct node_warm *warm, const struct msg_start *start,
@@ -390,6 +471,7 @@ bool node_warm_take(struct node_warm *warm, const struct msg_start *start,
     struct node_warm_job *job = find(warm, start->job_id);
     const char *texts[SHIM_ARG_COUNT + 1];
     struct buf order = {0};
+    char dir[PATH_MAX];
     int link;
 
     if (job == NULL || job->state != WARM_READY || job->pid == 0 ||
@@ -398,7 +480,8 @@ bool node_warm_take(struct node_warm *warm, const struct msg_start *start,
     memcpy(texts, arguments, SHIM_ARG_COUNT * sizeof *texts);
     texts[SHIM_ARG_COUNT] = log;
     link = fcntl(job->link, F_DUPFD_CLOEXEC, 0); /* the loop still knows the other number */
-    if (link >= 0 && warm_order_build(&order, texts, SHIM_ARG_COUNT + 1) &&
+    if (link >= 0 && move_description(job, arguments[SHIM_ARG_RUN_DIR], true) &&
+        warm_order_build(&order, texts, SHIM_ARG_COUNT + 1) &&
         send(link, order.bytes, order.byte_count, MSG_DONTWAIT | MSG_NOSIGNAL) ==
             (ssize_t)order.byte_count) {
         *pid = job->pid;
@@ -407,9 +490,12 @@ bool node_warm_take(struct node_warm *warm, const struct msg_start *start,
         job->removed = true;
         uv_close((uv_handle_t *)&job->poll, on_poll_closed);
         buf_free(&order);
+        warm_dir(job, dir);
+        rundir_remove(dir);
         return true;
     }
     buf_free(&order);
+    (void)move_description(job, arguments[SHIM_ARG_RUN_DIR], false);
     if (link >= 0)
         (void)close(link);
     end_job(job, "it does not take the start order");
@@ -435,8 +521,14 @@ bool node_warm_reaped(struct node_warm *warm, const siginfo_t *info)
     if (job == NULL)
         return false;
     job->pid = 0;
+    job->has_left = has_left(job);
+    if (job->has_left && !warm->host->closed)
+        (void)uv_timer_start(&warm->sweep_timer, on_sweep_timer, SWEEP_MS, 0);
     if (job->state == WARM_ENDING) {
-        remove_job(job);
+        if (!job->has_left)
+            remove_job(job);
+        if (warm->holds_up_order && !warm->host->closed)
+            (void)uv_timer_start(&warm->sweep_timer, on_sweep_timer, 0, 0);
         return true;
     }
     log_line(LOG_WARNING, about(job),
@@ -448,7 +540,7 @@ bool node_warm_reaped(struct node_warm *warm, const siginfo_t *info)
     return true;
 }
 
-/* Its workers are children of a process of ours. */
+/* Whether the process is a child of one of our warm processes. */
 static bool is_warm(const struct node_warm *warm, uint32_t pid)
 {
     struct proc_stat stat;
@@ -476,7 +568,8 @@ void node_warm_explain(const struct node_warm *warm, struct gpu_facts *facts)
     for (uint32_t i = 0; i < listed; i++) {
         const struct gpu_process process = facts->processes[i];
 
-        /* one that is not here is in another PID namespace, as theirs may be */
+        /* A process that is not visible here is in another PID namespace. The job's processes may
+         * be, too. */
         if (!process.is_gone && !is_warm(warm, process.pid))
             facts->processes[kept++] = process;
     }

@@ -1,14 +1,16 @@
-/* Processes that wait on this node for the ranks of jobs whose spare it is: each job's in one
- * `launcherd --warm` (shim/warm_main.h). The server asks for them (msg warm) and takes that back (cool); its beats
- * tell it what is here. All of it is a wish: whatever is not as it should be ends them, and the start order
- * that they waited for starts others.
+/* Warm processes: they wait on this node for the ranks of jobs that have a spare here. All processes of one job
+ * are in one `launcherd --warm` (shim/warm_main.h). The server asks for them (msg warm) and takes that back (cool);
+ * beats tell it which ones are here. They are optional: if anything is wrong they are ended, and the start order
+ * starts other processes.
  *
  *   starting  they load
  *   ready     they wait; a start order that fits takes them
  *   failed    they have ended by themselves. Remembered, so that they are not started again and again
- *   ending    they were told to end, and have not yet. A start order for their slots waits for that
+ *   ending    they were told to end, and have not ended yet. A start order for their slots waits for that
  *
- * They end with the connection to them, so with launcherd in whatever way. Without the server they go on for as
+ * They end when their connection to launcherd closes, however launcherd ends. If the process that keeps
+ * them was killed, what is left of them is found by what it wrote about itself (rundir_warm_path), by
+ * this launcherd or the next one. Without the server they stay for as
  * long as a shim would: its lease. */
 #ifndef LAUNCHERD_NODE_NODE_WARM_H
 #define LAUNCHERD_NODE_NODE_WARM_H
@@ -26,9 +28,12 @@ struct node_warm_job;
 struct node_warm {
     const struct node_host *host;
     struct node_warm_job *first; /* owned */
-    uv_timer_t kill_timer;       /* of those that do not end */
-    uv_timer_t lease_timer;      /* without the server */
+    uv_timer_t kill_timer;       /* kills those that do not end */
+    uv_timer_t lease_timer;      /* runs while the server is not connected */
+    uv_timer_t sweep_timer;      /* kills what was left of them */
     bool has_server;
+    bool
+        holds_up_order; /* a start order was dropped because of processes that have not ended yet */
 };
 
 void node_warm_init(struct node_warm *warm, const struct node_host *host);
@@ -38,24 +43,25 @@ void node_warm_free(struct node_warm *warm);
 
 void node_warm_order(struct node_warm *warm, const struct msg_warm *order);
 void node_warm_cool(struct node_warm *warm, uint64_t job_id);
-/* After each step of the core: whether the server is there. */
+/* After each step of the core: checks whether the server is connected. */
 void node_warm_check(struct node_warm *warm);
-/* Returns how many. `out`: [SLOTS_PER_NODE_MAX]. */
+/* Lists them for a beat; returns how many. `out`: [SLOTS_PER_NODE_MAX]. */
 uint32_t node_warm_list(const struct node_warm *warm, struct part_warm_job *out);
 
-/* A new start order has come. True: processes that do not fit are on its slots, and are being ended. The server
- * repeats the order with the next beat. */
+/* A new start order has come. True: its slots have warm processes that do not fit, and these are
+ * being ended. The server repeats the order at the next beat, which is sent when they are gone. */
 bool node_warm_blocks(struct node_warm *warm, const struct msg_start *start);
-/* Those that wait for this order, if there are any, become its shim, with these arguments (shim_io.h) and this
- * log. True: `*pid` is it, `*fd` the connection to it. */
+/* If processes wait for this order, they become its shim, with these arguments (shim_io.h) and this
+ * log. True: `*pid` is the shim, `*fd` the connection to it. */
 bool node_warm_take(struct node_warm *warm, const struct msg_start *start,
                     const char *const *arguments, const char *log, pid_t *pid, int *fd);
 
-/* Of the children of this process. */
+/* Whether this child of launcherd is one of them. */
 bool node_warm_has(const struct node_warm *warm, pid_t pid);
 bool node_warm_reaped(struct node_warm *warm, const siginfo_t *info);
 
-/* What is on a GPU beside them: while they are on its slot, memory that belongs to nobody else is theirs. */
+/* Removes from the facts of a GPU what belongs to warm processes on its slot: they and memory that
+ * belongs to no other process. */
 void node_warm_explain(const struct node_warm *warm, struct gpu_facts *facts);
 
 #endif

@@ -132,9 +132,16 @@ enum status account_choose(const struct account_policy *policy, const struct acc
                            struct err *err)
 {
     struct err why = {0};
+    char by_number[24];
     bool is_own = strcmp(own->name, user) == 0;
 
     memset(account, 0, sizeof *account);
+    (void)snprintf(by_number, sizeof by_number, "uid%u", (unsigned)own->uid);
+    if (own->uid != 0 &&
+        strcmp(by_number, user) == 0) { /* a key cannot have every account's name */
+        *as_self = true;
+        return account_own(account, err);
+    }
     if (own->uid != 0 && !is_own)
         return err_set(err, STATUS_REFUSED, 0,
                        "launcherd on %s runs as %.40s and cannot start jobs of %.40s: run it as "
@@ -151,7 +158,8 @@ enum status account_choose(const struct account_policy *policy, const struct acc
     if (status != STATUS_OK)
         return err_set(err, status, why.code, "node %s: %.180s", policy->node, why.text);
     *as_self = account->uid == own->uid;
-    /* A launcherd that is not root can only run its own user, whoever that is. */
+    /* A launcherd that is not root can only run jobs as its own user, so that user is not
+     * checked. */
     status = own->uid == 0 ? check_uid(policy, account, err) : STATUS_OK;
     if (status != STATUS_OK)
         account_free(account);
@@ -166,6 +174,6 @@ IN_CHILD bool account_become(const struct account *account)
         return false;
     if (account->uid == 0 || syscall(SYS_setuid, 0) != 0)
         return true;
-    errno = EPERM; /* root came back: a capability was kept */
+    errno = EPERM; /* root could be regained: a capability was kept */
     return false;
 }

@@ -32,6 +32,13 @@ void rundir_path(char out[PATH_MAX], const char *state_dir, const char *cluster,
                    (unsigned long long)job_id, generation);
 }
 
+void rundir_warm_path(char out[PATH_MAX], const char *state_dir, const char *cluster,
+                      uint64_t job_id)
+{
+    (void)snprintf(out, PATH_MAX, "%.*s/warm/%s-%llu", PATH_MAX - 300, state_dir, cluster,
+                   (unsigned long long)job_id);
+}
+
 void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id)
 {
     (void)snprintf(out, PATH_MAX, "%.*s/%s-%llu", PATH_MAX - 300, logs_dir, cluster,
@@ -76,7 +83,7 @@ enum status rundir_make(const char *path, mode_t mode, struct err *err)
     }
 }
 
-/* What we put there is removed by its name, which needs no descriptor: launcherd may have none left. */
+/* Removes our own files by name. That needs no descriptor, and launcherd may have none left. */
 void rundir_remove(const char *path)
 {
     static const char *const names[] = {"start.msg", "start.msg.new", "shim.json", "shim.json.new",
@@ -99,7 +106,7 @@ void rundir_remove(const char *path)
     rmdir(path);
 }
 
-/* Not synced: a crash of the machine, which may lose the rename, also ends the processes that the
+/* Not synced: a crash of the machine may lose the rename, but it also ends the processes that the
  * file describes. */
 enum status rundir_link_stage(const char *dir, const char *state_dir, const char *cwd,
                               struct err *err)
@@ -254,7 +261,7 @@ enum status rundir_read_shim(const char *dir, struct rundir_shim *shim, struct e
             take_text(object, "boot_id", shim->boot_id, sizeof shim->boot_id) &&
             take_text(object, "token", shim->token, sizeof shim->token)) {
             if (!take_text(object, "cgroup", shim->cgroup, sizeof shim->cgroup))
-                shim->cgroup[0] = '\0'; /* of a launcherd before there were cgroups */
+                shim->cgroup[0] = '\0'; /* written by a launcherd from before there were cgroups */
             shim->pid = (pid_t)pid->valuedouble;
             shim->start_ticks = strtoull(ticks, NULL, 10);
         } else {

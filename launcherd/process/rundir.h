@@ -7,6 +7,9 @@
  *     shim.sock                                 the socket on which the shim listens
  *     shim.json                                 the process of the shim
  *     end.msg                                   its last report, once it has ended
+ *   STATE/warm/<cluster>-<job>/                 of processes that wait for a start order (shim/warm_main.h)
+ *     shim.json                                 the process that keeps them. A start order moves it to the run
+ *                                               directory: that process becomes the shim
  *   STATE/logs/<cluster>-<job>/                 stays; under --log-dir where that is given
  *     shim-g<generation>.log                    the log of the shim
  *     warm.log                                  of processes that waited for a start order (shim/warm_main.h)
@@ -30,7 +33,7 @@
 #include "common/msg.h"
 #include "common/status.h"
 
-/* The process of a shim, and the token in the environment of all its descendants. */
+/* A shim's process, and the token in the environment of all its descendants. */
 struct rundir_shim {
     pid_t pid;
     uint64_t start_ticks;
@@ -41,31 +44,34 @@ struct rundir_shim {
 
 void rundir_path(char out[PATH_MAX], const char *state_dir, const char *cluster, uint64_t job_id,
                  uint32_t generation);
+void rundir_warm_path(char out[PATH_MAX], const char *state_dir, const char *cluster,
+                      uint64_t job_id);
 /* `logs_dir`: STATE/logs, or launcherd's --log-dir. */
 void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id);
 void rundir_rank_log(char out[PATH_MAX], const char *log_dir, uint32_t generation, uint32_t rank);
-/* The folder of that generation in which the ranks may write, and in it the files of a rank: metrics, error. */
+/* The folder of that generation where the ranks may write, and the files of a rank in it: metrics,
+ * error. */
 void rundir_rank_dir(char out[PATH_MAX], const char *log_dir, uint32_t generation);
 void rundir_rank_metrics(char out[PATH_MAX], const char *rank_dir, uint32_t rank);
 void rundir_rank_error(char out[PATH_MAX], const char *rank_dir, uint32_t rank);
-/* DIR/NAME, truncated where it does not fit. */
+/* DIR/NAME, truncated if it does not fit. */
 void rundir_join(char out[PATH_MAX], const char *dir, const char *name);
 
-/* Makes `path` and its parents with `mode`. Those that are there stay as they are. */
+/* Makes `path` and its parents with `mode`. Existing ones are not changed. */
 enum status rundir_make(const char *path, mode_t mode, struct err *err);
 /* Removes a run directory and the files in it. It has no subfolders. */
 void rundir_remove(const char *path);
 
-/* Gives a shim with a staged working directory the archive, as `stage.tar` in its run directory, where it
- * stays as long as the shim needs it. STATUS_OK for other working directories. */
+/* Links the staged archive as `stage.tar` into the run directory, where it stays as long as the
+ * shim needs it. STATUS_OK, without a link, for other working directories. */
 enum status rundir_link_stage(const char *dir, const char *state_dir, const char *cwd,
                               struct err *err);
-/* Removes the folder `name` of the folder `parent_fd` (or AT_FDCWD) with everything below it, also if it
- * belongs to another user, who may change it meanwhile: no symbolic link is followed. What cannot be
- * removed stays. */
+/* Removes the folder `name` of the folder `parent_fd` (or AT_FDCWD) with everything in it. It may
+ * belong to another user, who may change it at the same time, so no symbolic link is followed. What
+ * cannot be removed stays. */
 void rundir_remove_all(int parent_fd, const char *name);
 
-/* Replaces the file by a rename, so it has either the old or the new content. */
+/* Replaces the file by a rename: it has either the old or the new content. */
 enum status rundir_write(const char *dir, const char *name, const void *bytes, size_t byte_count,
                          struct err *err);
 /* The bytes of DIR/NAME, from `arena`. STATUS_NOT_FOUND when there is no such file. */

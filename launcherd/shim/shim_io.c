@@ -24,6 +24,7 @@
 #include "launcherd/shim/shim_workers.h"
 #include "launcherd/shim/worker_stop.h"
 #include "launcherd/shim/worker_ends.h"
+#include "launcherd/shim/worker_spawn.h"
 #include "launcherd/process/spawn.h"
 #include "launcherd/shim/workers_store.h"
 
@@ -142,6 +143,12 @@ static void act(struct shim_io *io, const struct shim_action *action)
         break;
     case SHIM_SPAWN_ALL:
         shim_workers_spawn(&io->workers, action->text, action->port);
+        break;
+    case SHIM_KILL_ONE:
+        shim_workers_kill_one(&io->workers, action->local);
+        break;
+    case SHIM_SPAWN_ONE:
+        shim_workers_spawn_one(&io->workers, action->local);
         break;
     case SHIM_SIGNAL:
         worker_stop_tell(&io->workers, action->signal, io->core.kill_at_us);
@@ -350,6 +357,18 @@ static void on_connection(struct listener *listener)
         take_link(io, link);
 }
 
+/* Token and cgroup of the warm workers, which launcherd has described in the run directory. */
+static void take_warm(const struct shim_io *io, struct warm_workers *warm, struct rundir_shim *self)
+{
+    struct rundir_shim before;
+    struct err err;
+
+    (void)snprintf(self->token, sizeof self->token, "%s", warm->token);
+    if (rundir_read_shim(io->run_dir, &before, &err) == STATUS_OK &&
+        strcmp(before.token, warm->token) == 0)
+        (void)snprintf(warm->cgroup, sizeof warm->cgroup, "%s", before.cgroup);
+}
+
 /* The name of the job's cgroup; the token makes it the only one of that name. */
 static void name_cgroup(const struct shim_io *io, const char *base, const char *token,
                         char out[PATH_MAX])
@@ -361,19 +380,20 @@ static void name_cgroup(const struct shim_io *io, const char *base, const char *
                        (unsigned long long)start->job_id, start->generation, token);
 }
 
-static enum status introduce(struct shim_io *io, const char *cgroup_base,
-                             const struct warm_workers *warm, struct rundir_shim *self,
-                             struct err *err)
+static enum status introduce(struct shim_io *io, const char *cgroup_base, struct warm_workers *warm,
+                             struct rundir_shim *self, struct err *err)
 {
     char address[PATH_MAX + 8];
 
     *self = (struct rundir_shim){.pid = getpid(), .start_ticks = proc_start_ticks(getpid())};
-    if (warm->count > 0) /* it is in the environment of the warm workers */
-        (void)snprintf(self->token, sizeof self->token, "%s", warm->token);
+    if (warm->count > 0)
+        take_warm(io, warm, self);
     else
         proc_token_make(self->token);
     proc_boot_id(self->boot_id, sizeof self->boot_id);
     name_cgroup(io, cgroup_base, self->token, self->cgroup);
+    if (warm->cgroup[0] != '\0')
+        (void)snprintf(self->cgroup, sizeof self->cgroup, "%s", warm->cgroup);
     (void)snprintf(address, sizeof address, "unix:%s/shim.sock", io->run_dir);
     io->listener.owner = io;
     io->listener.on_connection = on_connection;
@@ -499,7 +519,7 @@ static void begin_preflight(struct shim_io *io, char *const *arguments)
     rundir_join(tar, io->run_dir, "stage.tar");
     if (io->stage_dir[0] != '\0')
         stage.tar_fd = open(tar, O_RDONLY | O_CLOEXEC);
-    shim_workers_facts(&io->workers, &env);
+    worker_facts(&io->workers, &env);
     io->preflight.owner = io;
     io->preflight.on_done = on_preflight;
     preflight_begin(&io->preflight, &io->loop, &policy, &env,

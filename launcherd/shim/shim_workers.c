@@ -13,26 +13,19 @@
 #include <unistd.h>
 
 #include "common/log.h"
-#include "launcherd/process/interface.h"
+#include "launcherd/core/shim_take.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/process/spawn.h"
 #include "launcherd/shim/core_file.h"
 #include "launcherd/shim/dumps.h"
-#include "launcherd/shim/worker_argv.h"
 #include "launcherd/shim/worker_ends.h"
+#include "launcherd/shim/worker_spawn.h"
+#include "launcherd/shim/worker_take.h"
 #include "launcherd/shim/workers_store.h"
 
 #define SWEEP_FIRST_MS 5u
 #define SWEEP_MAX_MS 1000u
 #define LOGS_END_MS 2000u
-
-static struct log_about about(const struct shim_worker *worker)
-{
-    const struct msg_start *start = worker->workers->options.start;
-    return (struct log_about){.job_id = start->job_id,
-                              .generation = start->generation,
-                              .rank = (int32_t)(start->rank_base + worker->local)};
-}
 
 static void post(struct shim_workers *workers, struct shim_event event)
 {
@@ -84,6 +77,8 @@ void shim_workers_close(struct shim_workers *workers)
         return;
     workers->closed = true;
     warm_workers_drop(&workers->warm);
+    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
+        worker_take_close(&workers->items[i]);
     uv_close((uv_handle_t *)&workers->sweep_timer, NULL);
     dumps_close(workers);
     store_child_close(&workers->store);
@@ -116,8 +111,9 @@ static void on_worker_message(struct conn *conn, const struct msg *msg)
     else if (msg->type == MSG_TYPE_WORKER_JOIN &&
              (msg->worker_join.generation != start->generation ||
               msg->worker_join.rank != start->rank_base + worker->local))
-        log_line(LOG_WARNING, about(worker), "a join as rank %u of generation %u was ignored",
-                 msg->worker_join.rank, msg->worker_join.generation);
+        log_line(LOG_WARNING, worker_about(worker),
+                 "a join as rank %u of generation %u was ignored", msg->worker_join.rank,
+                 msg->worker_join.generation);
     workers->options.step(
         workers->options.owner,
         (struct shim_event){.type = SHIM_EVENT_WORKER_MSG, .local = worker->local, .msg = msg});
@@ -128,29 +124,10 @@ static void on_worker_closed(struct conn *conn, enum status why, const char *tex
     struct shim_worker *worker = conn->owner;
     worker->conn_open = false;
     if (why != STATUS_OK && why != STATUS_CLOSED)
-        log_line(LOG_WARNING, about(worker), "its connection was closed: %s", text);
+        log_line(LOG_WARNING, worker_about(worker), "its connection was closed: %s", text);
 }
 
 static const struct conn_handlers worker_handlers = {on_worker_message, on_worker_closed};
-
-void shim_workers_facts(const struct shim_workers *workers, struct worker_env_facts *facts)
-{
-    const struct shim_workers_options *options = &workers->options;
-    *facts = (struct worker_env_facts){
-        .start = options->start,
-        .node_name = options->node_name,
-        .node_address = options->node_address,
-        .gpus = options->gpus,
-        .devices = options->devices,
-        .hides_gpus = options->hides_gpus,
-        .tools_dir = tools_folder(workers->tools.programs),
-        .python_dir = tools_folder(workers->tools.python),
-        .token = options->token,
-        .error_dir = workers->error_dir,
-        .shim_fd = SPAWN_EXTRA_FD,
-        .has_store = store_child_is_wanted(options->start),
-    };
-}
 
 static enum status make_error_dir(struct shim_workers *workers, struct err *err)
 {
@@ -187,81 +164,30 @@ enum status shim_workers_prepare(struct shim_workers *workers, struct account *a
     enum status status = make_error_dir(workers, err);
     if (status != STATUS_OK || workers->options.cgroup[0] == '\0')
         return status;
-    workers->has_cgroup = cgroup_make(workers->options.cgroup, limits, &why) == STATUS_OK;
+    status = workers->warm.cgroup[0] != '\0' ? cgroup_limit(workers->options.cgroup, limits, &why)
+                                             : cgroup_make(workers->options.cgroup, limits, &why);
+    workers->has_cgroup = status == STATUS_OK;
     if (workers->has_cgroup)
         return make_rank_cgroup(workers, err);
     if (limits->memory_bytes > 0)
         return err_set(err, why.status, why.code, "node %s: %.200s", workers->options.node_name,
                        why.text);
-    log_line(LOG_WARNING, about(&workers->items[0]), "%s: the job runs without it", why.text);
+    log_line(LOG_WARNING, worker_about(&workers->items[0]), "%s: the job runs without it",
+             why.text);
     return STATUS_OK;
 }
 
-/* What all workers of this start share. */
-struct start_facts {
-    struct worker_env_facts env;
-    char interface[IF_NAMESIZE];
-};
-
-static void prepare(struct start_facts *facts, const struct shim_workers *workers,
-                    const char *master_addr, uint32_t master_port)
-{
-    shim_workers_facts(workers, &facts->env);
-    facts->env.master_addr = master_addr;
-    facts->env.master_port = master_port;
-    if (interface_of_address(workers->options.node_address, facts->interface))
-        facts->env.interface = facts->interface;
-    facts->env.user = workers->account.name;
-    facts->env.home = workers->account.home;
-    facts->env.shell = workers->account.shell;
-}
-
-/* A warm one takes the place, or a new one is started. */
-static enum status place_one(struct shim_worker *worker, const struct spawn_order *order,
-                             const struct worker_ends *ends, int *exit_code, struct err *err)
-{
-    if (warm_workers_give(&worker->workers->warm, worker->local, ends, order->stdin_fd, order->envp,
-                          order->cgroup, &worker->pid)) {
-        log_line(LOG_INFO, about(worker), "takes over warm, pid %d", (int)worker->pid);
-        return STATUS_OK;
-    }
-    return spawn_process(order, &worker->pid, exit_code, err);
-}
-
-static enum status spawn_one(struct shim_worker *worker, struct start_facts *facts, int null_fd,
-                             int *exit_code, struct err *err)
+static enum status spawn_one(struct shim_worker *worker, struct worker_spawn_facts *facts,
+                             int null_fd, int *exit_code, struct err *err)
 {
     struct worker_ends ends;
-    struct arena arena = {0};
     enum status status = worker_ends_open(worker, &worker_handlers, &ends, err);
 
     *exit_code = 125;
     if (status == STATUS_OK && worker->local == 0 && worker->workers->has_store)
         status = workers_store_spawn(worker->workers, ends.stderr_fd, err);
-    if (status == STATUS_OK) {
-        char **envp = worker_env_build(&facts->env, worker->local, &arena);
-        char **argv = worker_argv_build(facts->env.start, worker->local, &arena);
-        struct spawn_order order = {
-            .argv = argv,
-            .envp = envp,
-            .search = envp == NULL ? "" : worker_env_path(envp),
-            .cwd = facts->env.start->cwd,
-            .user = worker->workers->as_self ? NULL : &worker->workers->account,
-            .cgroup = worker->workers->has_cgroup ? worker->workers->rank_cgroup : NULL,
-            .stdin_fd = ends.stdin_fd >= 0 ? ends.stdin_fd : null_fd,
-            .stdout_fd = ends.stdout_fd,
-            .stderr_fd = ends.stderr_fd,
-            .extra_fd = ends.conn_fd,
-            .has_terminal = ends.has_terminal,
-            .is_job = true,
-            .dies_with_parent = true,
-        };
-        status = envp == NULL || argv == NULL
-                     ? err_set(err, STATUS_MEMORY, ENOMEM, "no memory to start a rank")
-                     : place_one(worker, &order, &ends, exit_code, err);
-        worker->group = status == STATUS_OK ? worker->pid : 0;
-    }
-    arena_reset(&arena);
+    if (status == STATUS_OK)
+        status = worker_spawn(worker, facts, null_fd, &ends, exit_code, err);
     worker_ends_close(&ends);
     return status;
 }
@@ -270,11 +196,23 @@ static void fail_spawn(struct shim_worker *worker, int exit_code, const struct e
 {
     worker->pid = 0;
     (void)snprintf(worker->spawn_text, sizeof worker->spawn_text, "%s", err->text);
-    log_line(LOG_ERROR, about(worker), "%s", err->text);
+    log_line(LOG_ERROR, worker_about(worker), "%s", err->text);
     post(worker->workers, (struct shim_event){.type = SHIM_EVENT_SPAWN_FAILED,
                                               .local = worker->local,
                                               .code = exit_code,
                                               .text = worker->spawn_text});
+}
+
+static void tell_spawned(struct shim_worker *worker, enum status status, int exit_code,
+                         const struct err *err)
+{
+    if (status == STATUS_OK)
+        post(worker->workers, (struct shim_event){.type = SHIM_EVENT_SPAWNED,
+                                                  .local = worker->local,
+                                                  .pid = (uint32_t)worker->pid,
+                                                  .must_take = worker->take != NULL});
+    else
+        fail_spawn(worker, exit_code, err);
 }
 
 static void on_room(void *owner)
@@ -303,25 +241,53 @@ static enum status open_writer(struct shim_workers *workers, struct err *err)
 
 void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, uint32_t master_port)
 {
-    struct start_facts facts = {0};
+    struct worker_spawn_facts facts = {0};
     struct err err = {0};
     int exit_code = 125;
     int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     enum status ready = open_writer(workers, &err);
 
-    prepare(&facts, workers, master_addr, master_port);
+    (void)snprintf(workers->master_addr, sizeof workers->master_addr, "%s", master_addr);
+    workers->master_port = master_port;
+    worker_spawn_prepare(&facts, workers);
 
     for (uint32_t i = 0; i < workers->options.start->local_count; i++) {
         struct shim_worker *worker = &workers->items[i];
         enum status status =
             ready != STATUS_OK ? ready : spawn_one(worker, &facts, null_fd, &exit_code, &err);
-        if (status == STATUS_OK)
-            post(workers, (struct shim_event){.type = SHIM_EVENT_SPAWNED,
-                                              .local = i,
-                                              .pid = (uint32_t)worker->pid});
-        else
-            fail_spawn(worker, exit_code, &err);
+        tell_spawned(worker, status, exit_code, &err);
     }
+    if (null_fd >= 0)
+        close(null_fd);
+}
+
+void shim_workers_kill_one(const struct shim_workers *workers, uint32_t local)
+{
+    const struct shim_worker *worker = &workers->items[local];
+
+    log_line(LOG_WARNING, worker_about(worker),
+             "process %d, which waited for this rank, has not taken it in %u s: it is killed",
+             (int)worker->pid, SHIM_TAKE_US / 1000000);
+    (void)kill(-worker->pid, SIGKILL);
+}
+
+void shim_workers_spawn_one(struct shim_workers *workers, uint32_t local)
+{
+    struct shim_worker *worker = &workers->items[local];
+    struct worker_spawn_facts facts = {0};
+    struct worker_ends ends;
+    struct err err = {.text = "its ends are closed"};
+    int exit_code = 125, null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    enum status status = STATUS_SYSTEM;
+
+    worker_spawn_prepare(&facts, workers);
+    if (worker_take_ends(worker, &ends)) {
+        status = worker_spawn(worker, &facts, null_fd, &ends, &exit_code, &err);
+        worker_ends_close(&ends);
+    }
+    if (status == STATUS_OK)
+        log_line(LOG_INFO, worker_about(worker), "starts anew, pid %d", (int)worker->pid);
+    tell_spawned(worker, status, exit_code, &err);
     if (null_fd >= 0)
         close(null_fd);
 }
@@ -336,7 +302,7 @@ void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const
     msg.world.generation = workers->options.start->generation;
     msg.world.blob = (struct msg_bytes){.items = bytes, .count = byte_count};
     if (worker->conn_open && conn_send(&worker->conn, &msg, &err) != STATUS_OK)
-        log_line(LOG_WARNING, about(worker), "the world was not sent to it: %s", err.text);
+        log_line(LOG_WARNING, worker_about(worker), "the world was not sent to it: %s", err.text);
 }
 
 /* Each worker leads a process group. Until it is reaped, no other group can get its number. */
@@ -406,7 +372,7 @@ static void on_sweep(uv_timer_t *timer)
         return;
     uint32_t count = kill_all(workers);
     if (++workers->sweeps == 12 && !dumps_spare_any(workers))
-        log_line(LOG_WARNING, about(&workers->items[0]),
+        log_line(LOG_WARNING, worker_about(&workers->items[0]),
                  "%u processes do not end although they were killed", count);
     if (tree_is_empty(workers)) {
         if (end_kill(workers))
@@ -474,8 +440,10 @@ static void step_exited(struct shim_worker *worker, const siginfo_t *info)
     struct shim_event event = {.type = SHIM_EVENT_EXITED, .local = worker->local, .text = ""};
 
     worker->pid = 0;
-    input_close(&worker->input);
-    output_drain(&worker->output); /* so that the report has its last lines */
+    worker_take_look(worker);
+    if (worker->take == NULL)
+        input_close(&worker->input); /* else another process may have this rank */
+    output_drain(&worker->output);   /* so that the report has its last lines */
     if (info->si_code == CLD_EXITED)
         event.code = info->si_status;
     else

@@ -37,7 +37,8 @@ struct shim_workers_options {
     bool hides_gpus;
     uint64_t log_max; /* bytes of the log of a rank; 0: no limit */
     const char *token;
-    const char *cgroup; /* the folder for the workers' cgroup, not made yet; empty: none */
+    const char *
+        cgroup; /* the folder for the workers' cgroup, not made yet but for that of `warm`; empty: none */
     const struct warm_workers *warm; /* NULL: none */
     void *owner;
     void (*post)(void *owner, struct shim_event event); /* queues an event from within an action */
@@ -46,6 +47,8 @@ struct shim_workers_options {
     void (*step)(void *owner, struct shim_event event); /* gives an event from a callback to the
                                                          * core */
 };
+
+struct worker_take; /* launcherd/shim/worker_take.h */
 
 struct shim_worker {
     struct shim_workers *workers;
@@ -65,6 +68,7 @@ struct shim_worker {
     char error[TAIL_BYTES_MAX];       /* its exception, once it has failed */
     char core[REASON_BYTES_MAX];      /* where its core file is; empty: it left none */
     bool was_oom;
+    struct worker_take *take; /* owned; NULL: it has its place, or was started for it */
 };
 
 struct shim_workers {
@@ -77,11 +81,13 @@ struct shim_workers {
     struct log_writer writer;
     struct failures failures;
     bool closed, disk_hangs;
-    int port_fd;            /* bound to the master port, to reserve it */
-    struct account account; /* of the workers */
-    bool as_self;           /* they run as the user of this process */
-    bool has_cgroup;        /* made, and to be removed */
-    uint64_t memory_bytes;  /* its limit; 0: none */
+    int port_fd;                         /* bound to the master port, to reserve it */
+    struct account account;              /* of the workers */
+    bool as_self;                        /* they run as the user of this process */
+    bool has_cgroup;                     /* made, and to be removed */
+    uint64_t memory_bytes;               /* its limit; 0: none */
+    char master_addr[ADDRESS_BYTES_MAX]; /* of SPAWN_ALL */
+    uint32_t master_port;
     char rank_cgroup
         [PATH_MAX]; /* of the workers without the store; that of `options` where there is none */
     struct store_child store;
@@ -99,8 +105,6 @@ void shim_workers_close(struct shim_workers *workers);
 /* After that and the loop. False: a disk hangs, and with it a thread: the process has to end by _exit. */
 bool shim_workers_are_closed(const struct shim_workers *workers);
 
-/* What the environment of every worker has; without account, master_addr and master_port. */
-void shim_workers_facts(const struct shim_workers *workers, struct worker_env_facts *facts);
 /* Before the first action: the account of the workers, whose `groups` are taken; makes their folder
  * for error files and their cgroup. Without a limit of memory the cgroup may fail: it is logged. */
 enum status shim_workers_prepare(struct shim_workers *workers, struct account *account,
@@ -110,6 +114,9 @@ enum status shim_workers_prepare(struct shim_workers *workers, struct account *a
  * SPAWN_FAILED, TREE_EMPTY. */
 void shim_workers_spawn(struct shim_workers *workers, const char *master_addr,
                         uint32_t master_port);
+/* One that was warm and has not taken its rank, and the one that is started in its place. */
+void shim_workers_kill_one(const struct shim_workers *workers, uint32_t local);
+void shim_workers_spawn_one(struct shim_workers *workers, uint32_t local);
 void shim_workers_signal(struct shim_workers *workers, int signal);
 /* To each worker itself, not to its process group: what it has started, such as the processes of a
  * DataLoader, would die of a signal that it does not know. */

@@ -1,7 +1,5 @@
 #include "launcherd/shim/stage_unpack.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/archive_library.h"
 #include "common/limits.h"
 #include "launcherd/process/rundir.h"
 
@@ -18,35 +17,40 @@
     (ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_SECURE_SYMLINKS |               \
      ARCHIVE_EXTRACT_SECURE_NODOTDOT | ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS)
 
-static enum status archive_failed(struct archive *archive, struct err *err)
-{
-    const char *why = archive_error_string(archive);
+struct unpacking {
+    struct archive_library lib;
+    struct archive *from, *to;
+};
 
-    return err_set(err, STATUS_BAD_INPUT, archive_errno(archive), "the staged directory: %.180s",
+static enum status archive_failed(const struct unpacking *u, struct archive *archive,
+                                  struct err *err)
+{
+    const char *why = u->lib.error_string(archive);
+
+    return err_set(err, STATUS_BAD_INPUT, u->lib.get_errno(archive), "the staged directory: %.180s",
                    why != NULL ? why : "not a tar archive");
 }
 
-static enum status copy_content(struct archive *from, struct archive *to, uint64_t *left,
-                                struct err *err)
+static enum status copy_content(const struct unpacking *u, uint64_t *left, struct err *err)
 {
     const void *bytes;
     size_t byte_count;
     la_int64_t offset;
     int rc;
 
-    while ((rc = archive_read_data_block(from, &bytes, &byte_count, &offset)) == ARCHIVE_OK) {
+    while ((rc = u->lib.read_data_block(u->from, &bytes, &byte_count, &offset)) == ARCHIVE_OK) {
         if (byte_count > *left)
             return err_set(err, STATUS_TOO_BIG, 0, "the staged directory: more than %u MiB",
                            STAGE_BYTES_MAX >> 20);
         *left -= byte_count;
-        if (archive_write_data_block(to, bytes, byte_count, offset) < ARCHIVE_WARN)
-            return archive_failed(to, err);
+        if (u->lib.write_data_block(u->to, bytes, byte_count, offset) < ARCHIVE_WARN)
+            return archive_failed(u, u->to, err);
     }
-    return rc == ARCHIVE_EOF ? STATUS_OK : archive_failed(from, err);
+    return rc == ARCHIVE_EOF ? STATUS_OK : archive_failed(u, u->from, err);
 }
 
 /* Into the current directory. */
-static enum status copy_entries(struct archive *from, struct archive *to, struct err *err)
+static enum status copy_entries(const struct unpacking *u, struct err *err)
 {
     struct archive_entry *entry;
     uint64_t left = STAGE_BYTES_MAX;
@@ -54,40 +58,44 @@ static enum status copy_entries(struct archive *from, struct archive *to, struct
     int rc = ARCHIVE_OK;
 
     for (uint32_t i = 0; status == STATUS_OK; i++) {
-        rc = archive_read_next_header(from, &entry);
+        rc = u->lib.read_next_header(u->from, &entry);
         if (rc == ARCHIVE_EOF)
             break;
         if (rc < ARCHIVE_WARN || i == ENTRIES_MAX)
-            return archive_failed(from, err);
-        archive_entry_set_perm(entry, archive_entry_perm(entry) & 0777);
-        if (archive_write_header(to, entry) < ARCHIVE_WARN)
-            status = archive_failed(to, err);
-        if (status == STATUS_OK && archive_entry_size(entry) > 0)
-            status = copy_content(from, to, &left, err);
-        if (status == STATUS_OK && archive_write_finish_entry(to) < ARCHIVE_WARN)
-            status = archive_failed(to, err);
+            return archive_failed(u, u->from, err);
+        u->lib.entry_set_perm(entry, u->lib.entry_perm(entry) & 0777);
+        if (u->lib.write_header(u->to, entry) < ARCHIVE_WARN)
+            status = archive_failed(u, u->to, err);
+        if (status == STATUS_OK && u->lib.entry_size(entry) > 0)
+            status = copy_content(u, &left, err);
+        if (status == STATUS_OK && u->lib.write_finish_entry(u->to) < ARCHIVE_WARN)
+            status = archive_failed(u, u->to, err);
     }
     return status;
 }
 
 static enum status extract(int tar_fd, struct err *err)
 {
-    struct archive *from = archive_read_new(), *to = archive_write_disk_new();
-    enum status status = STATUS_OK;
+    struct unpacking u = {.from = NULL};
+    enum status status = archive_library_open(&u.lib, "a job with --stage needs", err);
 
-    if (from == NULL || to == NULL)
+    if (status != STATUS_OK)
+        return status;
+    u.from = u.lib.read_new();
+    u.to = u.lib.write_disk_new();
+    if (u.from == NULL || u.to == NULL)
         status = err_set(err, STATUS_MEMORY, ENOMEM, "no memory to unpack the staged directory");
-    else if (archive_read_support_format_tar(from) != ARCHIVE_OK ||
-             archive_read_open_fd(from, tar_fd, BLOCK_BYTES) != ARCHIVE_OK)
-        status = archive_failed(from, err);
-    else if (archive_write_disk_set_options(to, DISK_FLAGS) != ARCHIVE_OK)
-        status = archive_failed(to, err);
+    else if (u.lib.read_support_format_tar(u.from) != ARCHIVE_OK ||
+             u.lib.read_open_fd(u.from, tar_fd, BLOCK_BYTES) != ARCHIVE_OK)
+        status = archive_failed(&u, u.from, err);
+    else if (u.lib.write_disk_set_options(u.to, DISK_FLAGS) != ARCHIVE_OK)
+        status = archive_failed(&u, u.to, err);
     else
-        status = copy_entries(from, to, err);
-    if (to != NULL && archive_write_close(to) != ARCHIVE_OK && status == STATUS_OK)
-        status = archive_failed(to, err);
-    (void)archive_read_free(from);
-    (void)archive_write_free(to);
+        status = copy_entries(&u, err);
+    if (u.to != NULL && u.lib.write_close(u.to) != ARCHIVE_OK && status == STATUS_OK)
+        status = archive_failed(&u, u.to, err);
+    (void)u.lib.read_free(u.from);
+    (void)u.lib.write_free(u.to);
     return status;
 }
 

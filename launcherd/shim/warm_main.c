@@ -19,6 +19,7 @@
 #include "common/frame.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
+#include "launcherd/process/cgroup.h"
 #include "launcherd/process/devices.h"
 #include "launcherd/process/interface.h"
 #include "launcherd/process/proc.h"
@@ -69,19 +70,24 @@ static struct log_about about(const struct warm_shim *shim)
     return (struct log_about){.job_id = shim->start.job_id, .rank = -1};
 }
 
-/* All that was started goes first: nobody else would look for it. */
+/* All that was started goes first. */
 static void leave(const struct warm_shim *shim, int code, const char *why)
 {
     const struct timespec pause = {.tv_nsec = WAITING_SHARE_MS * 1000000L};
     siginfo_t info;
 
     log_line(code == 0 ? LOG_INFO : LOG_WARNING, about(shim), "ends: %s", why);
+    if (shim->workers.cgroup[0] != '\0')
+        (void)cgroup_kill(shim->workers.cgroup);
     while (proc_kill_descendants(getpid(), NULL, NULL) > 0 ||
            waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
         while (proc_reap(&info))
             ;
         (void)nanosleep(&pause, NULL);
     }
+    if (shim->workers.cgroup[0] != '\0')
+        cgroup_remove(shim->workers.cgroup);
+    rundir_remove(shim->arguments[SHIM_ARG_RUN_DIR]);
     _exit(code);
 }
 
@@ -168,6 +174,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     (void)uv_poll_stop(poll); /* its end comes as SIGCHLD */
     if (recv(shim->workers.items[wait - shim->waits].fd, &byte, 1, MSG_DONTWAIT) != 1)
         return;
+    shim->workers.items[wait - shim->waits].answers = byte == WARM_ANSWERS;
     if (++shim->ready_count < shim->start.local_count)
         return;
     log_line(LOG_INFO, about(shim), "%u processes wait", shim->ready_count);
@@ -213,11 +220,39 @@ static enum status spawn_one(struct warm_shim *shim, uint32_t local, struct err 
         .extra_fd = pair[1],
         .is_job = true,
         .dies_with_parent = true,
+        .cgroup = shim->workers.cgroup[0] != '\0' ? shim->workers.cgroup : NULL,
     };
     status = spawn_process(&order, &worker->pid, &exit_code, err);
     (void)close(pair[1]);
     worker->fd = pair[0];
     return status;
+}
+
+/* Written before the cgroup is there, and before the first worker. Without a cgroup they wait as well. */
+static enum status describe(struct warm_shim *shim, struct err *err)
+{
+    const struct msg_start *start = &shim->start;
+    const char *base = shim->arguments[SHIM_ARG_CGROUPS];
+    const struct cgroup_limits none = {0};
+    struct rundir_shim self = {.pid = getpid(), .start_ticks = proc_start_ticks(getpid())};
+    struct err why;
+    enum status status;
+
+    (void)snprintf(self.token, sizeof self.token, "%s", shim->workers.token);
+    proc_boot_id(self.boot_id, sizeof self.boot_id);
+    if (base[0] != '\0')
+        (void)snprintf(self.cgroup, sizeof self.cgroup, "%.*s/%s-%llu-warm-%.8s", PATH_MAX - 300,
+                       base, start->cluster, (unsigned long long)start->job_id, self.token);
+    status = rundir_write_shim(shim->arguments[SHIM_ARG_RUN_DIR], &self, err);
+    if (status != STATUS_OK || base[0] == '\0')
+        return status;
+    if (cgroup_make(self.cgroup, &none, &why) == STATUS_OK) {
+        (void)snprintf(shim->workers.cgroup, sizeof shim->workers.cgroup, "%s", self.cgroup);
+        return STATUS_OK;
+    }
+    log_line(LOG_WARNING, about(shim), "%s: they wait without it", why.text);
+    self.cgroup[0] = '\0';
+    return rundir_write_shim(shim->arguments[SHIM_ARG_RUN_DIR], &self, err);
 }
 
 static void on_preflight(void *owner, struct preflight_result *result)
@@ -233,6 +268,8 @@ static void on_preflight(void *owner, struct preflight_result *result)
     shim->env.user = shim->account.name;
     shim->env.home = shim->account.home;
     shim->env.shell = shim->account.shell;
+    if (describe(shim, &err) != STATUS_OK)
+        leave(shim, 1, err.text);
     for (uint32_t i = 0; i < shim->start.local_count; i++) {
         struct warm_wait *wait = &shim->waits[i];
 

@@ -39,11 +39,13 @@ void warm_workers_read(struct warm_workers *warm)
     memcpy(warm->token, at, PROC_TOKEN_CHARS);
     at += PROC_TOKEN_CHARS + 1;
     while (*at != '\0' && warm->count < SLOTS_PER_NODE_MAX) {
-        const int pid = take_number(&at, ':'), fd = take_number(&at, ' ');
+        const int pid = take_number(&at, ':'), fd = take_number(&at, ':');
+        const int answers = take_number(&at, ' ');
 
-        if (pid <= 0 || fd < 0)
+        if (pid <= 0 || fd < 0 || answers < 0)
             break; /* whoever has written this was not us */
-        warm->items[warm->count++] = (struct warm_worker){.pid = pid, .fd = fd};
+        warm->items[warm->count++] =
+            (struct warm_worker){.pid = pid, .fd = fd, .answers = answers != 0};
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     }
     (void)unsetenv(WARM_VARIABLE); /* NOLINT(concurrency-mt-unsafe): as above */
@@ -51,12 +53,12 @@ void warm_workers_read(struct warm_workers *warm)
 
 bool warm_workers_write(const struct warm_workers *warm)
 {
-    char text[SLOTS_PER_NODE_MAX * 24 + PROC_TOKEN_CHARS + 1];
+    char text[SLOTS_PER_NODE_MAX * 26 + PROC_TOKEN_CHARS + 1];
     size_t at = (size_t)snprintf(text, sizeof text, "%s", warm->token);
 
     for (uint32_t i = 0; i < warm->count; i++) {
-        at += (size_t)snprintf(text + at, sizeof text - at, " %d:%d", (int)warm->items[i].pid,
-                               warm->items[i].fd);
+        at += (size_t)snprintf(text + at, sizeof text - at, " %d:%d:%d", (int)warm->items[i].pid,
+                               warm->items[i].fd, warm->items[i].answers);
         if (fcntl(warm->items[i].fd, F_SETFD, 0) != 0)
             return false;
     }
@@ -135,11 +137,13 @@ static bool is_alive(pid_t pid)
 }
 
 bool warm_workers_give(struct warm_workers *warm, uint32_t local, const struct worker_ends *ends,
-                       int null_fd, char *const *envp, const char *cgroup, pid_t *pid)
+                       int null_fd, char *const *envp, const char *cgroup, pid_t *pid,
+                       int *answer_fd)
 {
     struct warm_worker *worker = local < warm->count ? &warm->items[local] : NULL;
     bool lives, done;
 
+    *answer_fd = -1;
     if (worker == NULL || worker->pid == 0)
         return false;
     lives = is_alive(worker->pid);
@@ -149,7 +153,10 @@ bool warm_workers_give(struct warm_workers *warm, uint32_t local, const struct w
         *pid = worker->pid;
     else if (lives)
         (void)kill(-worker->pid, SIGKILL);
-    (void)close(worker->fd);
+    if (done && worker->answers)
+        *answer_fd = worker->fd;
+    else
+        (void)close(worker->fd);
     worker->pid = 0;
     return done;
 }

@@ -9,12 +9,12 @@
 #include "launcherd/process/rundir.h"
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#define OURS_MAX 96u
+#define OURS_MAX 128u
 
 struct list {
     struct arena *arena;
     char **items;
-    uint32_t count, ours;
+    uint32_t count, max, ours;
     bool failed;
 };
 
@@ -31,7 +31,7 @@ static void set_text(struct list *list, const char *name, const char *value)
 {
     size_t bytes = strlen(name) + strlen(value) + 2;
     char *text = arena_alloc(list->arena, bytes);
-    if (text == NULL) {
+    if (text == NULL || list->count == list->max) {
         list->failed = true;
         return;
     }
@@ -222,6 +222,20 @@ static void set_horovod_rendezvous(struct list *list, const struct worker_env_fa
         set_default(list, "HOROVOD_GLOO_IFACE", facts->interface);
 }
 
+/* A rank that calls MPI_Init without mpirun would be the only one of a world of its own, and all ranks would do the same work. With these
+ * variables MPI_Init fails instead: without its component `orte` Open MPI 4 knows no start of a single process; MPICH finds nobody at the
+ * address of its process manager. mpirun as the program of a rank (docs/from-mpi.md) works: it tells its processes by other variables,
+ * which come first. What a job sets itself stands. */
+static void refuse_mpi_worlds_of_one(struct list *list, const struct worker_env_facts *facts)
+{
+    const char *styles = launch_value(&facts->start->launch, LAUNCH_ENV_STYLE);
+
+    if (styles == NULL || !launch_has_word(styles, "mpi") || facts->start->world < 2)
+        return;
+    set_default(list, "OMPI_MCA_schizo", "^orte");
+    set_default(list, "PMI_PORT", "127.0.0.1:1");
+}
+
 /* --env-style: the rank variables of other launchers, beside torchrun's. */
 static void set_styles(struct list *list, const struct worker_env_facts *facts, uint32_t local)
 {
@@ -322,9 +336,9 @@ static void extend_path(struct list *list, const char *name, const char *dir)
 char **worker_env_build(const struct worker_env_facts *facts, uint32_t local, struct arena *arena)
 {
     const struct msg_pair_list *env = &facts->start->env;
-    struct list list = {.arena = arena};
+    struct list list = {.arena = arena, .max = (uint32_t)env->count + OURS_MAX};
 
-    list.items = arena_alloc(arena, (env->count + OURS_MAX + 1) * sizeof *list.items);
+    list.items = arena_alloc(arena, (list.max + (size_t)1) * sizeof *list.items);
     if (list.items == NULL)
         return NULL;
     set_own(&list, facts, local);
@@ -339,6 +353,7 @@ char **worker_env_build(const struct worker_env_facts *facts, uint32_t local, st
     if (facts->interface != NULL)
         set_interface(&list, facts->interface);
     set_horovod_rendezvous(&list, facts);
+    refuse_mpi_worlds_of_one(&list, facts);
     /* What a script has printed is in the log at once, and not lost when it crashes. */
     set_default(&list, "PYTHONUNBUFFERED", "1");
     set_default(&list, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");

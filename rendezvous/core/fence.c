@@ -10,12 +10,18 @@ bool fence_is_own(const struct job *job)
     return false;
 }
 
+/* No worker is spawned before the go, which leaves when all shims are ready. */
+static bool has_no_worker(const struct job *job)
+{
+    return job->is_ours && !job->go_sent;
+}
+
 void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node)
 {
     const uint16_t index = (uint16_t)roster_index(rdzv, node);
     uint64_t until_us = node->beat_at_us + rdzv->options.lease_us;
 
-    if (!rdzv->options.waits_for_lease || fence_is_own(job))
+    if (!rdzv->options.waits_for_lease || fence_is_own(job) || has_no_worker(job))
         return;
     job->fence_node = job->fence_until_us == 0 || job->fence_node == index ? index : NODE_NONE;
     if (until_us > job->fence_until_us)

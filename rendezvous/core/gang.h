@@ -1,5 +1,5 @@
-/* The memory of one generation of a job: its parts and ranks. As large as the generation, from one
- * region for all jobs; a job that waits has none. */
+/* The memory of one generation of a job: its parts and ranks. Each gang has the size that its
+ * generation needs, from one region for all jobs. A waiting job has none. */
 #ifndef RENDEZVOUS_CORE_GANG_H
 #define RENDEZVOUS_CORE_GANG_H
 
@@ -10,24 +10,25 @@
 
 #define NODE_NONE UINT16_MAX
 
-/* Orders to nodes. They leave in this sequence, all of one kind first: a slot's last shim is
- * forgotten before the next one is started on it. */
+/* The kinds of orders to nodes. All orders of one kind leave before those of the next: a slot's
+ * last shim is forgotten before the next one starts on it. */
 enum order { ORDER_FORGET, ORDER_STOP, ORDER_START, ORDER_GO, ORDER_WORLD, ORDER_COUNT };
 
 /* What the server knows of one part of the current generation. */
 struct part_state {
     uint16_t node;    /* index into rdzv->nodes; NODE_NONE: its node has no entry */
-    bool is_reported; /* a report came since the start order, or since this server started */
-    bool is_lost;     /* its node was lost, or no longer knows it: counts as ended */
+    bool is_reported; /* a report came since the start order or since this server started */
+    bool is_lost;     /* its node was lost or no longer knows it: counts as ended */
     bool has_world;
-    bool has_joined; /* all its ranks have */
+    bool has_joined; /* all its ranks have joined */
+    bool warm_late;  /* see msg.h; the job's events have it already */
     enum shim_phase phase;
     uint32_t master_port;
 };
 
 struct gang {
-    uint32_t part_count;          /* 0: there is none */
-    uint32_t word_count;          /* of each order */
+    uint32_t part_count;          /* 0: no generation */
+    uint32_t word_count;          /* 64-bit words of one kind in `owed` */
     struct rdzv_part *places;     /* [part_count] */
     struct part_state *parts;     /* [part_count] */
     struct rdzv_rank *ranks;      /* [world] */
@@ -36,13 +37,13 @@ struct gang {
     uint64_t *owed; /* [ORDER_COUNT][word_count]: orders that have not left; bit i: part i */
 };
 
-/* Zeroed. False: there is no room. */
+/* A zeroed gang. False: there is no room. */
 bool gang_new(struct blocks *blocks, struct gang *gang, uint32_t part_count, uint32_t world);
 void gang_free(struct blocks *blocks, struct gang *gang);
-/* How much memory the gangs of such a core may need. */
+/* How many chunks of memory the gangs of a core with these options may need. */
 uint32_t gang_chunks(const struct rdzv_options *options);
 
-/* The words of one order, [word_count]. */
+/* The bits of one kind of order, [word_count]. */
 static inline uint64_t *gang_owed(const struct gang *gang, enum order order)
 {
     return gang->owed + (uint32_t)order * gang->word_count;

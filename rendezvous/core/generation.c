@@ -16,7 +16,7 @@
 #define EXIT_OURS 125
 #define HANG_GRACE_US 5000000u
 
-/* "node0,node1": the names of the nodes, or the first and a count where they do not fit. */
+/* Sets `where` to "node0,node1", or to the first names and a count if not all fit. */
 static void set_where(struct rdzv_record *record)
 {
     size_t used = 0;
@@ -69,6 +69,7 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
     job->pace = (struct straggler_job){0};
     job->slow[0] = '\0';
     job->has_new_checkpoint = false;
+    job->is_ours = true;
     job->go_sent = job->world_sent = false;
     job->blob_byte_count = 0;
     job->limit_at_us = UINT64_MAX;
@@ -90,7 +91,7 @@ void generation_limit(struct rdzv *rdzv, struct job *job, uint64_t at_us)
 {
     assert(at_us >= rdzv->out.now_us);
     if (at_us >= job->limit_at_us)
-        return; /* it must be gone earlier, for a job that its slots are reserved for */
+        return; /* it has an earlier limit, for a job that has its slots reserved */
     job->limit_at_us = at_us;
     if (at_us < rdzv->limit_at_us)
         rdzv->limit_at_us = at_us;
@@ -158,7 +159,8 @@ static void set_cause(struct rdzv *rdzv, struct job *job, uint32_t part, enum fa
     job_log(rdzv, job, record->reason);
 }
 
-/* The first failure of a generation; later ones are its consequences and change nothing. */
+/* Records the first failure of a generation. Later ones are consequences of it and change
+ * nothing. */
 static void fail(struct rdzv *rdzv, struct job *job, uint32_t part, enum failure_class class,
                  const char *cause)
 {
@@ -210,13 +212,14 @@ void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
 void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
 {
     if (part >= job->record.part_count)
-        return; /* it has ended meanwhile */
+        return; /* the generation has ended meanwhile */
     if (job->record.stopping == STOP_NONE)
         job->record.cannot_start = true;
     generation_part_lost(rdzv, job, part, FAILURE_PROGRAM, cause);
 }
 
-/* The wall clock may have been set meanwhile: never longer than a back-off can be. */
+/* Sets the restart's time from the record. The wall clock may have been set since, so the delay is
+ * capped at the longest back-off. */
 static void restore_retry(struct rdzv *rdzv, struct job *job)
 {
     int64_t left_ms = job->record.retry_at_ms - rdzv->out.wall_ms;
@@ -239,13 +242,16 @@ static void restore_running(struct rdzv *rdzv, struct job *job)
     else if (job->record.state == JOB_RUNNING)
         job->running_at_us = rdzv->out.now_us;
     if (job->record.state == JOB_RUNNING && job->record.running_ms == 0)
-        job->record.running_ms = rdzv->out.wall_ms; /* of a version that did not store it */
+        job->record.running_ms = rdzv->out.wall_ms; /* written by a version that did not store it */
+    if (job->record.state == JOB_RUNNING)
+        rdzv->pace_at_us = rdzv->out.now_us; /* it may hang even if no other job begins */
 }
 
 void generation_restore(struct rdzv *rdzv, struct job *job)
 {
     char cause[REASON_BYTES_MAX];
 
+    job->told_generation = job->record.told_generation;
     restore_retry(rdzv, job);
     restore_running(rdzv, job);
     failure_restore(rdzv, job);
@@ -265,7 +271,8 @@ void generation_restore(struct rdzv *rdzv, struct job *job)
     }
 }
 
-/* Ranks that are not on this part are ignored: a node can only report what it was given. */
+/* Takes the ranks of a report. Ranks outside this part are ignored: a node can only report what it
+ * was given. */
 static void take_ranks(struct job *job, uint32_t part, const struct msg_shim_report *report)
 {
     const struct rdzv_part *place = &job->record.parts[part];
@@ -291,9 +298,8 @@ static void take_ranks(struct job *job, uint32_t part, const struct msg_shim_rep
             job->gang.parts[part].has_joined = false;
 }
 
-/* The rank that failed first, of those whose failure is known so far: reports of two nodes may arrive in
- * another order. A message that was under way for long makes a failure look later than it was, never
- * earlier. */
+/* Whether this rank failed before the one that is recorded as the cause: reports of two nodes may
+ * arrive in the wrong order. Delays make a failure look later than it was, never earlier. */
 static bool is_earlier(const struct rdzv *rdzv, const struct job *job,
                        const struct msg_shim_report *report)
 {
@@ -302,7 +308,7 @@ static bool is_earlier(const struct rdzv *rdzv, const struct job *job,
            rdzv->out.now_us - report->failed_age_us < job->failed_at_us;
 }
 
-/* A later report of the rank that is the cause may have been under way for less time. */
+/* A later report of the rank that is the cause may have had less delay, and gives a better time. */
 static void refine_time(struct rdzv *rdzv, struct job *job, const struct msg_shim_report *report)
 {
     if (job->record.stopping == STOP_FAILURE && report->failed_rank >= 0 &&
@@ -328,7 +334,8 @@ static void take_rank(struct job *job, int32_t failed, const struct msg_shim_rep
     (void)snprintf(record->tail, sizeof record->tail, "%s", report->tail);
 }
 
-/* A launcherd of version 1 says no class: without a rank that failed, it is the node. */
+/* The class of a reported failure. A launcherd of protocol 1 sends no class: if no rank failed, the
+ * node did. */
 static enum failure_class class_of(const struct msg_shim_report *report, int32_t failed)
 {
     if (report->failed_class != FAILURE_UNSAID)
@@ -336,8 +343,9 @@ static enum failure_class class_of(const struct msg_shim_report *report, int32_t
     return failed < 0 && report->failed_errno_exit < 126 ? FAILURE_NODE : FAILURE_PROGRAM;
 }
 
-/* The cause is a rank that failed, the first of them, or a shim that ended although not all of its
- * ranks exited 0. Ranks that die because their peers were killed have failed later. */
+/* Finds the cause of a reported failure: the first rank that failed, or a shim that ended although
+ * not all its ranks exited 0. Ranks that die because their peers were killed fail later than
+ * that. */
 static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
                          const struct msg_shim_report *report)
 {
@@ -360,7 +368,7 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
             failure_note_more(rdzv, job, report);
         return;
     }
-    if (cause[0] == '\0') { /* its shim was stopped, and not by this server */
+    if (cause[0] == '\0') { /* something other than this server stopped its shim */
         text_format(text,
                     "node %s stopped its part of the job, and this server did not order that: its "
                     "launcherd was told to leave while no server answered, or somebody ended the "
@@ -378,13 +386,25 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
     failure_note_cause(rdzv, job, report);
 }
 
+static void note_late(struct rdzv *rdzv, const struct job *job, uint32_t part)
+{
+    char text[REASON_BYTES_MAX];
+
+    job->gang.parts[part].warm_late = true;
+    text_format(text,
+                "node %s: processes that waited for their ranks have not taken them within 5 s, "
+                "or have ended: others are started",
+                job->record.parts[part].node);
+    job_log(rdzv, job, text);
+}
+
 void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
                        const struct msg_shim_report *report)
 {
     struct part_state *state = &job->gang.parts[part];
 
     if (state->is_reported && report->phase < state->phase)
-        return; /* phases only go forward: this one is late */
+        return; /* phases only go forward: this report is out of date */
     state->is_reported = true;
     state->phase = report->phase;
     state->has_world = report->has_world;
@@ -395,12 +415,14 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
         job->blob_byte_count = report->blob.count;
     }
     take_ranks(job, part, report);
+    if (report->warm_late && !state->warm_late)
+        note_late(rdzv, job, part);
     job_set_changed(rdzv, job);
     take_failure(rdzv, job, part, report);
     settle(rdzv, job);
 }
 
-/* A beat lists the part: repeat what it has not taken yet. */
+/* The node lists the part: repeats the orders that it has not carried out yet. */
 void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum shim_phase phase)
 {
     if (phase == SHIM_ENDED)
@@ -415,10 +437,11 @@ void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum s
         orders_owe(rdzv, job, 0, ORDER_STOP);
 }
 
-/* A node does not know its part. Either the start order never came, or the shim is gone without a
- * trace. While the generation is being stopped, a stop settles it: launcherd answers a stop for a
- * shim that it does not know with an ended report. An older shim on its slots is stopped before it
- * is started there (another machine may have had the node's name when they were given out). */
+/* The node does not list its part: the start order never arrived, or the shim is gone without a
+ * trace. While the generation is being stopped, another stop settles it: launcherd answers a stop
+ * for an unknown shim with an ended report. If an older shim is on the part's slots, it is stopped
+ * before the part is started there. (Another machine may have had the node's name when the slots
+ * were given out.) */
 void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
 {
     const struct part_state *state = &job->gang.parts[part];
@@ -439,9 +462,9 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
     }
 }
 
-/* The shim of rank 0 has ended, and launcherd, which reports in its stead, does not know the master
- * port: a part that is still ready can never be sent a go. (This needs a server that restarts after
- * the go to one node and before the go to another.) */
+/* Whether a ready part can never get its go. The go needs the master port. If the shim of rank 0
+ * has ended, launcherd reports in its place and does not know that port. (This takes a server that
+ * restarts after sending the go to one node and before sending it to another.) */
 static bool cannot_go(const struct job *job)
 {
     const struct part_state *master = &job->gang.parts[0];
@@ -488,7 +511,7 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
     }
 }
 
-/* Whatever follows from what is known now: go, world, running, the end. */
+/* Does what the present state of the parts allows: go, world, running, the end. */
 static void settle(struct rdzv *rdzv, struct job *job)
 {
     if (job->ended || job->record.part_count == 0)

@@ -7,8 +7,8 @@
 
 #define GAP_FIRST_US 1000000u
 #define GAPS_PER_DOUBLING 4u
-#define GAPS_FULL 10000u        /* then older steps count half */
-#define QUIET_LEAST_US 5000000u /* a rank that tells again and again is quiet after so long */
+#define GAPS_FULL 10000u        /* at this count all counts are halved */
+#define QUIET_LEAST_US 5000000u /* limit for ranks that send regularly */
 
 static uint64_t later(uint64_t a, uint64_t b)
 {
@@ -20,9 +20,10 @@ static uint64_t age(uint64_t now_us, uint64_t since_us)
     return now_us > since_us ? now_us - since_us : 0;
 }
 
-/* -- how long steps take ----------------------------------------------------------------------- */
+/* -- durations of steps ---------------------------------------------------------------------------- */
 
-/* The most that belongs to that place of `gaps`: 1 s, 1.25 s, 1.5 s, 1.75 s, 2 s, 2.5 s and so on. */
+/* The longest duration that gaps[place] counts: 1 s, 1.25 s, 1.5 s, 1.75 s, 2 s, 2.5 s and so
+ * on. */
 static uint64_t gap_top_us(uint32_t place)
 {
     const uint64_t octave_us = (uint64_t)GAP_FIRST_US << place / GAPS_PER_DOUBLING;
@@ -58,9 +59,9 @@ uint64_t hang_p99_us(const struct hang_job *job)
     return 0;
 }
 
-/* -- what ranks tell --------------------------------------------------------------------------- */
+/* -- what ranks report ----------------------------------------------------------------------------- */
 
-/* Steps of the job: the first rank that tells of them. */
+/* The first rank that reports a new step moves the job's step forward. */
 static void step_forward(struct hang_job *job, uint64_t steps, uint64_t now_us)
 {
     if (job->stepped_us > job->floor_us)
@@ -113,11 +114,11 @@ void hang_begin_anew(struct hang_job *job, uint64_t now_us)
 
 /* -- the rule ---------------------------------------------------------------------------------- */
 
-/* What the ranks that run have told. */
+/* Summary of what the running ranks have reported. */
 struct told {
     bool all_tell_again, in_phase, is_preparing;
     int32_t silent_rank, oldest_rank;
-    uint64_t silent_since_us, silent_limit_us, silent_at_us; /* at: the first that will be silent */
+    uint64_t silent_since_us, silent_limit_us, silent_at_us; /* when the next one will be silent */
     uint64_t oldest_us;
 };
 
@@ -154,7 +155,7 @@ static struct told look_at_all(const struct hang_job *job, const struct hang_ran
                                const struct rdzv_rank *states, uint32_t world,
                                const struct hang_limits *limits, uint64_t now_us)
 {
-    bool any_heard = false; /* not by a server that was restarted, yet */
+    bool any_heard = false; /* false in a restarted server, until a message comes */
     struct told told = {.all_tell_again = true,
                         .silent_rank = -1,
                         .oldest_rank = -1,
@@ -170,7 +171,8 @@ static struct told look_at_all(const struct hang_job *job, const struct hang_ran
     return told;
 }
 
-/* Steps: the job's newest, or that of a rank that stays behind the others for so long. */
+/* Judges steps: the newest of the job, or those of a rank that stays behind the others for too
+ * long. */
 static struct hang_doubt judge_steps(const struct hang_job *job, const struct told *told,
                                      const struct hang_limits *limits)
 {
@@ -211,8 +213,8 @@ static struct hang_doubt judge_others(const struct hang_job *job, const struct t
     return doubt;
 }
 
-/* A rank that works although no step comes may do what it does not tell of, until first_us. While that can
- * be, its nodes are asked every quarter of the limit. */
+/* A rank that is busy although no step comes may be doing something that it does not report, until
+ * first_us. In that case its nodes are asked again every quarter of the limit. */
 static void wait_for_idle(const struct hang_job *job, const struct hang_limits *limits,
                           uint64_t now_us, struct hang_doubt *doubt)
 {
@@ -268,13 +270,13 @@ void hang_heard_idle(struct hang_job *job, const struct hang_doubt *doubt, bool 
     if (!idles) {
         job->idle_since_us = 0;
         if (doubt->why == HANG_IDLE)
-            job->floor_us = now_us; /* it works: that is all that is known of its progress */
+            job->floor_us = now_us; /* it is busy: nothing else is known of its progress */
     } else if (job->idle_since_us == 0) {
         job->idle_since_us = now_us;
     }
 }
 
-/* -- for whom the others wait ------------------------------------------------------------------ */
+/* -- which rank the others wait for ---------------------------------------------------------------- */
 
 static void add(struct hang_blame *out, enum hang_reason reason, uint32_t rank, const char *where)
 {
@@ -285,7 +287,8 @@ static void add(struct hang_blame *out, enum hang_reason reason, uint32_t rank, 
     out->where = where;
 }
 
-/* What it told before it was stopped says more than the stack of a program that tells. */
+/* A stopped process. For a program that reports progress, the last report before it was stopped
+ * says more than its stack. */
 static void blame_stopped(const struct hang_rank *ranks, uint32_t world,
                           const struct part_rank_look *looks, uint32_t count,
                           struct hang_blame *out)
@@ -299,14 +302,14 @@ static void blame_stopped(const struct hang_rank *ranks, uint32_t world,
     }
 }
 
-/* Only if others still tell. */
-static void blame_quiet(const struct hang_rank *ranks, uint32_t world, uint64_t now_us,
-                        struct hang_blame *out)
+/* A quiet rank counts only if others still report. */
+static void blame_quiet(const struct hang_rank *ranks, const struct rdzv_rank *states,
+                        uint32_t world, uint64_t now_us, struct hang_blame *out)
 {
     uint32_t others = 0;
 
     for (uint32_t i = 0; i < world; i++) {
-        if (ranks[i].again_us == 0)
+        if (ranks[i].again_us == 0 || states[i].state != RANK_RUNNING)
             continue;
         if (age(now_us, ranks[i].heard_us) >=
             later(QUIET_LEAST_US, HANG_STEP_FACTOR * ranks[i].again_us))
@@ -318,9 +321,10 @@ static void blame_quiet(const struct hang_rank *ranks, uint32_t world, uint64_t 
         *out = (struct hang_blame){.rank = -1, .where = ""};
 }
 
-/* The ranks with the lowest number, if others have a higher one. Ranks that tell none do not count. */
-static void blame_lowest(const struct hang_rank *ranks, uint32_t world, bool by_collective,
-                         struct hang_blame *out)
+/* Names the ranks with the lowest number, if others have a higher one. Ranks that report no number
+ * are ignored. */
+static void blame_lowest(const struct hang_rank *ranks, const struct rdzv_rank *states,
+                         uint32_t world, bool by_collective, struct hang_blame *out)
 {
     uint64_t lowest = UINT64_MAX, highest = 0;
 
@@ -329,11 +333,12 @@ static void blame_lowest(const struct hang_rank *ranks, uint32_t world, bool by_
 
         if (ranks[i].heard_us == 0 || number == 0)
             continue;
-        lowest = number < lowest ? number : lowest;
+        if (states[i].state == RANK_RUNNING && number < lowest)
+            lowest = number;
         highest = later(highest, number);
     }
     for (uint32_t i = 0; i < world && lowest < highest; i++)
-        if (ranks[i].heard_us != 0 &&
+        if (ranks[i].heard_us != 0 && states[i].state == RANK_RUNNING &&
             (by_collective ? ranks[i].collectives : ranks[i].step) == lowest)
             add(out, by_collective ? HANG_BEHIND : HANG_STEP, i, ranks[i].doing);
     out->its = lowest;
@@ -352,19 +357,20 @@ static void blame_elsewhere(const struct part_rank_look *looks, uint32_t count,
             add(out, HANG_ELSEWHERE, looks[i].rank, looks[i].where);
 }
 
-void hang_blame(const struct hang_rank *ranks, uint32_t world, const struct part_rank_look *looks,
-                uint32_t look_count, uint64_t now_us, struct hang_blame *out)
+void hang_blame(const struct hang_rank *ranks, const struct rdzv_rank *states, uint32_t world,
+                const struct part_rank_look *looks, uint32_t look_count, uint64_t now_us,
+                struct hang_blame *out)
 {
     *out = (struct hang_blame){.rank = -1, .where = ""};
     blame_stopped(ranks, world, looks, look_count, out);
     if (out->count == 0)
-        blame_quiet(ranks, world, now_us, out);
+        blame_quiet(ranks, states, world, now_us, out);
     if (out->count == 0)
-        blame_lowest(ranks, world, true, out);
+        blame_lowest(ranks, states, world, true, out);
     if (out->count == 0)
         blame_elsewhere(looks, look_count, out);
     if (out->count == 0)
-        blame_lowest(ranks, world, false, out);
+        blame_lowest(ranks, states, world, false, out);
     for (uint32_t i = 0; i < look_count && out->where[0] == '\0' && out->count > 0; i++)
         if ((int32_t)looks[i].rank == out->rank)
             out->where = looks[i].where;

@@ -45,7 +45,7 @@ static void drop_lease(struct leader *leader)
     leader->until_us = 0;
 }
 
-/* etcd has begun to count the lease after `sent_us`. */
+/* etcd started to count the lease after `sent_us`. */
 static void count_lease(struct leader *leader, const struct leader_event *event)
 {
     leader->lease_us = event->ttl_us;
@@ -53,7 +53,7 @@ static void count_lease(struct leader *leader, const struct leader_event *event)
     leader->renew_at_us = event->sent_us + renew_every_us(leader);
 }
 
-/* The leader key as CLAIM or READ has found it. */
+/* Takes the state of the leader key that CLAIM or READ found. */
 static void on_key(struct leader *leader, const struct leader_event *event)
 {
     const bool is_ours =
@@ -67,10 +67,10 @@ static void on_key(struct leader *leader, const struct leader_event *event)
     else if (leader->free_at_us == 0)
         leader->free_at_us = event->now_us;
     if (leader->state == LEADER_LEADING && (!is_ours || event->key_revision != leader->revision))
-        leader->state = LEADER_ENDED; /* somebody has removed it */
+        leader->state = LEADER_ENDED; /* something removed our key */
     if (leader->state != LEADER_STANDBY || !is_ours || leader->is_resigning)
         return;
-    /* Too late: the lease may have ended at etcd since. RENEW tells, and then READ. */
+    /* Too late: the lease may have ended at etcd. RENEW shows that, and then READ. */
     if (event->now_us >= leader->until_us) {
         leader->renew_at_us = event->now_us;
         leader->read_at_us = event->now_us;
@@ -87,7 +87,7 @@ static void on_answer(struct leader *leader, const struct leader_event *event)
     leader->asked = LEADER_WAIT;
     if (!event->is_ok) {
         leader->retry_at_us = event->now_us + jitter(leader, read_every_us(leader));
-        if (asked == LEADER_REVOKE) /* it ends by itself */
+        if (asked == LEADER_REVOKE) /* it expires by itself */
             drop_lease(leader);
         return;
     }
@@ -116,11 +116,19 @@ static enum leader_request resign(struct leader *leader)
     return LEADER_WAIT;
 }
 
-/* A claim needs time enough for its answer. */
+/* When this server may claim, counted from when the key was first found gone. The server that has
+ * read the fewest rows waits longest, since it would need most time to get the state. */
+static uint64_t claim_after_us(const struct leader *leader, uint32_t missing_pm)
+{
+    assert(missing_pm <= 1000);
+    return missing_pm == 0 ? 0 : LEADER_BEHIND_US + leader->lease_us * missing_pm / 1000;
+}
+
+/* Whether to claim now. There must be enough time left for the answer. */
 static bool claims(const struct leader *leader, const struct leader_event *event)
 {
     return leader->state == LEADER_STANDBY && leader->may_claim &&
-           (!event->is_behind || event->now_us >= leader->free_at_us + LEADER_BEHIND_US) &&
+           event->now_us >= leader->free_at_us + claim_after_us(leader, event->missing_pm) &&
            event->now_us + renew_every_us(leader) < leader->until_us;
 }
 
@@ -156,7 +164,7 @@ static uint64_t next_time_us(const struct leader *leader)
     return at_us;
 }
 
-/* A request must leave time for another try before the lease is over. */
+/* The time-out of a request: it leaves time for one more try before the lease ends. */
 static uint64_t timeout_us(const struct leader *leader)
 {
     const uint64_t us = renew_every_us(leader);

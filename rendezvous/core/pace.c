@@ -6,9 +6,9 @@
 #include "rendezvous/core/generation.h"
 #include "rendezvous/core/state.h"
 
-#define EVERY_US 500000u  /* the jobs that are due are judged together */
-#define LOOK_US 15000000u /* the edge has 10 s for its answer; it may have been lost */
-#define LATE_BEATS 3u     /* so many intervals, and a second, is a node silent at most */
+#define EVERY_US 500000u  /* jobs that are due within this time are judged together */
+#define LOOK_US 15000000u /* the edge answers within 10 s; the answer may be lost */
+#define LATE_BEATS 3u     /* a node is never silent longer than this many intervals and a second */
 #define LATE_MORE_US 1000000u
 
 static bool is_watched(const struct job *job)
@@ -17,7 +17,7 @@ static bool is_watched(const struct job *job)
            job->record.stopping == STOP_NONE && job->running_at_us != UINT64_MAX;
 }
 
-/* -- what ranks tell --------------------------------------------------------------------------- */
+/* -- what ranks report ----------------------------------------------------------------------------- */
 
 static const struct rdzv_part *part_of(const struct rdzv_record *record, uint32_t rank)
 {
@@ -71,7 +71,8 @@ static void tell_news(struct rdzv *rdzv, struct job *job, uint32_t rank, enum st
         describe_slow(job, &slow, job->slow);
 }
 
-/* The server that restarts knows by this that ranks tell steps, although none comes any more. */
+/* Notes that the generation reports steps, so that a restarted server knows it even if no step
+ * comes any more. */
 static void note_told(struct rdzv *rdzv, struct job *job)
 {
     if (!job->hang.has_step || job->record.told_generation == job->record.generation)
@@ -101,14 +102,14 @@ bool pace_progress(struct rdzv *rdzv, struct job *job, uint32_t rank,
     if (news != STRAGGLER_NOTHING || was_slow)
         tell_news(rdzv, job, rank, news);
     if (job->hang.stage == HANG_WATCHED && rdzv->out.now_us + EVERY_US < rdzv->pace_at_us &&
-        job->hang.due_us == UINT64_MAX) { /* it tells for the first time */
+        job->hang.due_us == UINT64_MAX) { /* its first report */
         job->hang.due_us = rdzv->out.now_us + EVERY_US;
         rdzv->pace_at_us = job->hang.due_us;
     }
     return moves;
 }
 
-/* -- what could not be heard ------------------------------------------------------------------- */
+/* -- time in which nothing could be heard ----------------------------------------------------------- */
 
 bool pace_is_late(const struct rdzv *rdzv, const struct node *node)
 {
@@ -161,7 +162,7 @@ static struct hang_doubt judge(const struct rdzv *rdzv, struct job *job)
     if (job->hang.floor_us < job->running_at_us)
         job->hang.floor_us = job->running_at_us;
     if (job->record.told_generation == job->record.generation)
-        job->hang.has_told = job->hang.has_step = true; /* also if an earlier server heard it */
+        job->hang.has_told = job->hang.has_step = true; /* also if an earlier server received it */
     return hang_judge(&job->hang, job->gang.told, job->gang.ranks, job_world(job), &limits, now_us);
 }
 
@@ -204,7 +205,7 @@ static void describe_why(const struct job *job, const struct hang_doubt *doubt, 
     }
 }
 
-/* The rank that the rule itself names, where nothing else tells one from the others. */
+/* If nothing else singles out a rank, blames the one that the rule names. */
 static void blame_doubted(const struct job *job, const struct hang_doubt *doubt,
                           struct hang_blame *blame)
 {
@@ -225,8 +226,8 @@ static void end_hung(struct rdzv *rdzv, struct job *job, const struct hang_doubt
     char why[REASON_BYTES_MAX], whom[REASON_BYTES_MAX], cause[REASON_BYTES_MAX];
     uint32_t look_count = event != NULL ? event->look_count : 0;
 
-    hang_blame(job->gang.told, job_world(job), event != NULL ? event->looks : NULL, look_count,
-               rdzv->out.now_us, &blame);
+    hang_blame(job->gang.told, job->gang.ranks, job_world(job), event != NULL ? event->looks : NULL,
+               look_count, rdzv->out.now_us, &blame);
     if (blame.rank >= (int32_t)job_world(job))
         blame = (struct hang_blame){.rank = -1, .where = ""};
     blame_doubted(job, doubt, &blame);
@@ -238,7 +239,7 @@ static void end_hung(struct rdzv *rdzv, struct job *job, const struct hang_doubt
                     event != NULL && event->text != NULL ? event->text : "");
 }
 
-/* The nodes have answered, or `event` NULL: they have not in time. */
+/* Handles the answers of the nodes. `event` NULL: they did not come in time. */
 static void take_answer(struct rdzv *rdzv, struct job *job, const struct rdzv_event *event)
 {
     const enum hang_stage stage = job->hang.stage;

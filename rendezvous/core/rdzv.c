@@ -18,7 +18,7 @@
 #include "rendezvous/core/submit.h"
 #include "rendezvous/core/warm.h"
 
-/* The tables, one behind the other: where each begins, and where the last ends. */
+/* Offsets of the tables, one after another in the core's memory, and the end of the last. */
 struct layout {
     uint64_t nodes, many_shims, slot_states, slot_reasons, parts_on, spares_on, jobs, order,
         indices, queue, users, pass, slot_ends;
@@ -130,8 +130,8 @@ static void on_cancel(struct rdzv *rdzv, const struct rdzv_event *event)
     action->job_id = event->job_id;
 }
 
-/* A stored job that cannot go on ends as failed, by name. The fields that made it unreadable are
- * dropped, the others stay as they were stored. */
+/* A stored job that cannot go on is kept and ends as failed. The fields that are unusable are
+ * dropped, the others stay as stored. */
 static void refuse_record(struct rdzv *rdzv, const struct rdzv_record *record, const char *problem)
 {
     struct job *job = job_add_refused(rdzv, record->job_id);
@@ -140,7 +140,7 @@ static void refuse_record(struct rdzv *rdzv, const struct rdzv_record *record, c
     job->record.part_count = 0;
     job->record.parts = NULL;
     job->record.failed_rank = -1;
-    job->record.stopping = STOP_NONE; /* it has no parts that could be stopped */
+    job->record.stopping = STOP_NONE; /* it has no parts to stop */
     if (record->nodes == 0 || record->nodes > NODES_PER_JOB_MAX)
         job->record.nodes = 1;
     if (record->nproc_per_node == 0 || record->nproc_per_node > SLOTS_PER_NODE_MAX ||
@@ -159,7 +159,8 @@ static void refuse_record(struct rdzv *rdzv, const struct rdzv_record *record, c
     job_end(rdzv, job, JOB_FAILED, 125, 0, true);
 }
 
-/* What is left of its time limit by the wall clock, the only one that is known to have gone on. */
+/* Computes what is left of the time limit by the wall clock, the only clock that is known to have
+ * run on. */
 static void restore_limit(struct rdzv *rdzv, struct job *job)
 {
     const struct rdzv_record *record = &job->record;
@@ -196,7 +197,7 @@ static void on_restore(struct rdzv *rdzv, const struct rdzv_event *event)
         return;
     }
     job->record = *record;
-    if (record->nodes_max == 0) /* written by a server that did not know of these */
+    if (record->nodes_max == 0) /* written by a server that did not know these fields */
         job->record.nodes_min = job->record.nodes_max = record->nodes;
     job->after_failed_id = event->after.failed_id;
     job->after_failed_state = event->after.failed_state;
@@ -215,7 +216,7 @@ static void on_restore(struct rdzv *rdzv, const struct rdzv_event *event)
     if (job->record.part_count == 0)
         queue_add(rdzv, job);
     if (job->record.cancel_wanted && job->record.stopping == STOP_NONE) {
-        job->record.stopping = STOP_CANCEL; /* of a version that did not store it */
+        job->record.stopping = STOP_CANCEL; /* written by a version that did not store it */
         job->record.stop_signal = SIGTERM;
         job->record.stop_grace_us = job->record.grace_us;
     }
@@ -257,6 +258,7 @@ static void on_progress(struct rdzv *rdzv, const struct node *node,
     job->record.steps = progress->steps;
     job->record.loss = progress->loss;
     job->record.samples_per_s = progress->samples_per_s;
+    job->told_generation = job->record.generation;
     job_set_changed(rdzv, job);
     if (progress->checkpoint_step > job->record.checkpoint_step &&
         restart_believes(job->record.checkpoint_step, progress->checkpoint_step, ran_us)) {
@@ -268,7 +270,7 @@ static void on_progress(struct rdzv *rdzv, const struct node *node,
     }
 }
 
-/* The event is logged with the job that is on the slot. */
+/* Logs the event with the job that runs on the slot. */
 static void on_node_event(struct rdzv *rdzv, const struct node *node,
                           const struct msg_node_event *event)
 {
@@ -305,7 +307,7 @@ static void on_node_msg(struct rdzv *rdzv, const struct rdzv_event *event)
         return;
     }
     if (node == NULL)
-        return; /* it was replaced or lost meanwhile: its connection is being closed */
+        return; /* it was replaced or lost: its connection is being closed */
     if (event->msg->type == MSG_TYPE_BEAT) {
         if (pace_is_late(rdzv, node))
             pace_heard_again(rdzv, node);
@@ -329,7 +331,7 @@ static void on_node_msg(struct rdzv *rdzv, const struct rdzv_event *event)
     }
 }
 
-/* The limit counts from the moment at which every worker runs. */
+/* The time limit counts from the moment at which every worker is running. */
 static void enforce_time_limits(struct rdzv *rdzv)
 {
     bool is_due = rdzv->out.now_us >= rdzv->limit_at_us;
@@ -354,7 +356,7 @@ static void enforce_time_limits(struct rdzv *rdzv)
         actions_wake_at(&rdzv->out, rdzv->limit_at_us);
 }
 
-/* False: the next event belongs to the same change. */
+/* False: the next event belongs to the same transaction. */
 static bool dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
 {
     struct node *node;
@@ -372,7 +374,7 @@ static bool dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
         rdzv->next_job_id = event->next_job_id;
         rdzv->is_restored = true;
         rdzv->sched_due = true;
-        if (event->next_job_id > 1) /* it has had nodes, which it does not know yet */
+        if (event->next_job_id > 1) /* it has had nodes before and must wait for them to connect */
             rdzv->settled_at_us = rdzv->out.now_us + rdzv->options.lost_us;
         break;
     case RDZV_EVENT_NODE_MSG:

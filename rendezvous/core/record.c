@@ -16,9 +16,10 @@ void rdzv_summary(const struct rdzv_record *record, struct part_job *out)
 {
     memset(out, 0, sizeof *out);
     RDZV_RECORD_TABLE(SHOW)
+    out->progress_generation = record->told_generation;
     out->ended = rdzv_state_is_final(record->state);
     if (record->part_count == 0 && !out->ended)
-        out->where = ""; /* it is nowhere now */
+        out->where = ""; /* it is on no node now */
 }
 
 uint32_t rdzv_part_slot(const struct rdzv_part *part, uint32_t local_rank)

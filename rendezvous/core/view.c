@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Who has drained a node that leaves, and why. */
+/* Shown as the operator who drained a node that is leaving. */
 #define LEAVING_BY "its launcherd"
 #define LEAVING_WHY "it was told to end, and waits for its jobs"
 
@@ -96,6 +96,8 @@ void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *ou
     out->straggler = job->slow;
     out->spares_held = job->spare_count;
     out->spares_warm = job->warm_count;
+    if (job->told_generation != 0)
+        out->progress_generation = job->told_generation;
     for (uint32_t i = 0; job->record.part_count > 0 && i < job_world(job); i++)
         out->ranks_running += job->gang.ranks[i].state == RANK_RUNNING;
 }
@@ -105,7 +107,7 @@ uint32_t rdzv_node_count(const struct rdzv *rdzv)
     return rdzv->node_count;
 }
 
-/* An operator's drain, or the node's own. */
+/* Fills in the operator's drain or the node's own. */
 static void fill_drain(const struct node *node, const struct rdzv_drain *drain,
                        struct part_node *out)
 {
@@ -171,8 +173,8 @@ static void fill_spare(const struct rdzv *rdzv, uint32_t node, uint32_t slot, st
         }
 }
 
-/* The job on a slot: by the node's list (the server may have given that job up), else by the parts
- * of jobs. */
+/* Finds the job on a slot: from the node's list (which may have a job that the server has given
+ * up), otherwise from the parts of jobs. */
 static void fill_job(const struct rdzv *rdzv, const struct node *node, uint32_t slot,
                      struct part_slot *out)
 {
@@ -198,7 +200,7 @@ static void fill_job(const struct rdzv *rdzv, const struct node *node, uint32_t 
     fill_spare(rdzv, roster_index(rdzv, node), slot, out);
 }
 
-/* An operator's drain is shown before the node's own state of the slot. */
+/* An operator's drain takes precedence over the node's own state of the slot. */
 static void fill_slot(const struct rdzv *rdzv, const struct node *node, uint32_t slot,
                       struct part_slot *out)
 {

@@ -128,6 +128,9 @@ TEST(an_argument_names_a_file)
     CHECK_STR(key.name, "gpu01");
     (void)snprintf(argument, sizeof argument, "@%s/none", dir);
     CHECK_EQ(key_argument(argument, &key, &err), STATUS_NOT_FOUND);
+    (void)snprintf(argument, sizeof argument, "@%s", dir);
+    CHECK_EQ(key_argument(argument, &key, &err), STATUS_IO);
+    CHECK(strstr(err.text, " is a folder, no file with a key. On Kubernetes") != NULL);
     end();
 }
 

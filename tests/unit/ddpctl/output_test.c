@@ -14,7 +14,8 @@
 
 static const struct output_style style = {.now_ms = NOW_MS};
 
-static const struct part_job elastic = {.nodes = 2, .nodes_min = 1, .nodes_max = 4};
+static const struct part_job elastic = {
+    .state = JOB_RUNNING, .nodes = 2, .nodes_min = 1, .nodes_max = 4};
 
 static const struct part_job running = {.job_id = 41,
                                         .name = "r50",
@@ -285,12 +286,38 @@ TEST(ends_and_errors)
 
 TEST(a_job_says_how_many_of_its_nodes_it_has)
 {
+    struct part_job waiting = elastic;
     char text[TEXT_BYTES];
 
+    waiting.state = JOB_QUEUED;
     output_nodes_of(&elastic, text);
     CHECK_STR(text, "2 of 1:4 nodes");
+    output_nodes_of(&waiting, text);
+    CHECK_STR(text, "1:4 nodes");
     output_nodes_of(&running, text);
     CHECK_STR(text, "");
+}
+
+TEST(progress_says_of_which_generation_it_is)
+{
+    struct part_job job = running;
+    struct buf out = {0};
+
+    job.progress_generation = 2;
+    output_progress(&job, &out);
+    buf_add_text(&out, "\n");
+    job.progress_generation = 1;
+    output_progress(&job, &out);
+    buf_add(&out, "", 1);
+    CHECK_STR(out.bytes,
+              "epoch 2/10  step 12.4k/90k  14%  loss 2.3126  5.1k/s\n"
+              "epoch 2/10  step 12.4k/90k  14%  loss 2.3126  5.1k/s  (of generation 1, the "
+              "newest that told any)");
+    buf_free(&out);
+    output_jobs(&(struct msg_jobs){.jobs = {.items = &job, .count = 1}}, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "5.1k/s") == NULL); /* nobody makes steps at that rate now */
+    buf_free(&out);
 }
 
 TEST_MAIN

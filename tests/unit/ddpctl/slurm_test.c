@@ -30,6 +30,16 @@ TEST(an_allocation_is_needed)
     CHECK_EQ(READ("SLURM_JOB_ID=7", "SLURM_NNODES=99999999999"), STATUS_BAD_INPUT);
 }
 
+TEST(what_would_run_the_job_wrongly_is_refused)
+{
+    CHECK_EQ(READ(ID, "SLURM_HET_SIZE=2"), STATUS_BAD_INPUT);
+    CHECK(strstr(err.text, "job 12 is heterogeneous") != NULL);
+    CHECK_EQ(READ("SLURM_JOB_ID=7", "SLURM_HET_SIZE=2"), STATUS_BAD_INPUT); /* it has no size */
+    CHECK_EQ(READ(ID, "SLURM_STEP_NUM_TASKS=2"), STATUS_BAD_INPUT);
+    CHECK(strstr(err.text, "leave out srun") != NULL);
+    CHECK_EQ(READ(ID, "SLURM_STEP_NUM_TASKS=1"), STATUS_OK); /* an interactive step */
+}
+
 static void expect_nproc(const char *word, uint32_t wanted)
 {
     uint32_t nproc = 0;
@@ -91,6 +101,10 @@ TEST(lists_of_nodes_are_strict)
     CHECK_EQ(READ(ID, "SLURM_TASKS_PER_NODE=65(x3)"), STATUS_OK);
     uint32_t nproc;
     CHECK_EQ(slurm_env_nproc(&env, NULL, &nproc, &err), STATUS_TOO_BIG);
+    CHECK(strstr(err.text, "has 65 tasks on a node") != NULL);
+    CHECK_EQ(READ(ID, "SLURM_GPUS_ON_NODE=65"), STATUS_OK);
+    CHECK_EQ(slurm_env_nproc(&env, NULL, &nproc, &err), STATUS_TOO_BIG);
+    CHECK(strstr(err.text, "has 65 GPUs on a node") != NULL);
 }
 
 static void expect_nodes(uint32_t wanted, uint32_t least, uint32_t spares, uint32_t nodes)
@@ -127,6 +141,7 @@ TEST(variables_of_a_task_go_to_nobody)
     CHECK(!slurm_env_is_of_task("CUDA_VISIBLE_DEVICES=0"));
     CHECK(slurm_env_is_of_srun("SLURM_NTASKS_PER_NODE=8"));
     CHECK(slurm_env_is_of_srun("SLURM_CPUS_PER_TASK=8"));
+    CHECK(slurm_env_is_of_srun("SLURM_HOSTFILE=nodes"));
     CHECK(!slurm_env_is_of_srun("SLURM_JOB_ID=1"));
     CHECK(!slurm_env_is_of_srun("SLURM_GPUS_PER_NODE=1"));
 }
@@ -170,6 +185,15 @@ TEST(other_lines_are_none_of_ours)
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CHECK(!slurm_line_parse(bad[i], &line));
+}
+
+TEST(our_line_is_found_behind_other_bytes)
+{
+    static const char glued[] = "Loading modules... ddp-slurm: here 1 n0";
+
+    CHECK_STR(slurm_line_find(glued), "ddp-slurm: here 1 n0");
+    CHECK_STR(slurm_line_find("ddp-slurm: here 1 n0"), "ddp-slurm: here 1 n0");
+    CHECK(slurm_line_find("ddp-slurm") == NULL);
 }
 
 struct taken {

@@ -102,6 +102,7 @@ TEST(times_warnings_and_jobs_before)
     CHECK(spec.warn_us == 60000000u && spec.warn_signal == 10);
     CHECK_EQ(spec_warn_parse(&spec, "60s", &err), STATUS_BAD_INPUT);
     CHECK_EQ(spec_warn_parse(&spec, "60s:NO", &err), STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "--warn 60s:NO: 'NO' is no signal; examples: USR1, INT, 10");
     CHECK_EQ(spec_warn_parse(&spec, ":USR1", &err), STATUS_BAD_INPUT);
     CHECK_EQ(spec_after_parse(&spec, &arena, "@last:any", &err), STATUS_OK);
     CHECK_STR(spec.after, "@last:any");

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ddpctl/http_pages.h"
 #include "ddpctl/top_json.h"
 #include "ddpctl/top_view.h"
 #include "tests/lib/test.h"
@@ -96,6 +97,31 @@ TEST(one_picture_without_a_terminal_has_all_rows_and_no_keys)
     top_json_write(&view, &out);
     check_json(&out);
     check_golden("top-json", &out);
+    fixture_close(&fixture);
+}
+
+TEST(the_rate_of_an_older_generation_is_not_shown)
+{
+    struct fixture fixture;
+    struct top_state state = {0};
+    struct top_view view;
+    struct buf out = {0};
+
+    fixture_open(&fixture);
+    view = view_of(&fixture, 16, 120);
+    for (uint32_t old = 0; old < 2; old++) {
+        struct part_job *first = &fixture.cluster.jobs[0].part;
+
+        first->progress_generation = first->generation - old;
+        top_draw(&state, &view, &out);
+        buf_add(&out, "", 1);
+        CHECK_EQ(strstr(out.bytes, "5.1k/s") == NULL, old == 1);
+        buf_free(&out);
+        http_index_write(&(struct http_index){.view = fixture.view, .server = "unix:x"}, &out);
+        buf_add(&out, "", 1);
+        CHECK_EQ(strstr(out.bytes, "5.1k/s") == NULL, old == 1);
+        buf_free(&out);
+    }
     fixture_close(&fixture);
 }
 

@@ -215,6 +215,8 @@ TEST(what_to_do)
     check_hint("rank 0 exited with code 1: RuntimeError: CUDA out of memory. Tried",
                "GPU's memory");
     check_hint("rank 0 exited with code 1: OSError: [Errno 28] No space left on device", "df -h");
+    check_hint("rank 0 exited with code 1: *** An error occurred in MPI_Init",
+               "mpirun as the program");
     check_hint("rank 0 exited with code 1: ValueError: no", NULL);
 }
 
@@ -233,6 +235,28 @@ TEST(a_lost_node)
     failures[0].lost = 4;
     failures[0].decision = "restarted at once (--max-restarts does not count it)";
     check_text("why-lost");
+}
+
+TEST(a_hang_for_which_no_rank_is_named)
+{
+    struct buf out = {0};
+
+    begin(JOB_FAILED);
+    add_failure(3, 0);
+    failures[0].class = FAILURE_HANG;
+    failures[0].rank = -1;
+    failures[0].node = failures[0].tail = failures[0].error = failures[0].stacks = "";
+    failures[0].stopped = failures[0].world = 1;
+    why_text(&why, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "  its 1 rank was stopped because of it\n") != NULL);
+    CHECK(strstr(out.bytes, "other rank") == NULL); /* there is no other */
+    buf_free(&out);
+    failures[0].stopped = failures[0].world = 8;
+    why_text(&why, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "  its 8 ranks were stopped because of it\n") != NULL);
+    buf_free(&out);
 }
 
 TEST(a_job_that_is_being_stopped)

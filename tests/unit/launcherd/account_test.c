@@ -42,6 +42,11 @@ TEST(an_ordinary_launcherd_runs_only_its_own_user)
               "launcherd on b runs as bob and cannot start jobs of alice: run it as root, "
               "or submit as bob");
     CHECK_EQ(choose(&strict, 4242, "bob", "root", &as_self), STATUS_REFUSED);
+    CHECK_EQ(choose(&strict, 4242, "first@corp.example", "uid4243", &as_self), STATUS_REFUSED);
+    CHECK_EQ(choose(&strict, 4242, "first@corp.example", "uid4242", &as_self), STATUS_OK);
+    CHECK(as_self);
+    as_self = false;
+    CHECK_EQ(choose(&open_to_root, 0, "root", "uid0", &as_self), STATUS_NOT_FOUND);
     struct account own;
     CHECK_EQ(account_own(&own, &err), STATUS_OK);
     if (own.uid != 0)

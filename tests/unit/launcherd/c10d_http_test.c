@@ -156,6 +156,8 @@ TEST(what_is_no_such_request_ends_the_connection_alone)
         "PUT /s/k HTTP/1.1\r\nContent-Length: 1x\r\n\r\n",
         "PUT /s/k HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
         "PUT /s/k HTTP/1.1\r\nContent-Length:\r\n\r\n",
+        "PUT /s/k HTTP/1.1\r\nHost: h\r\n\r\nvalue", /* how long? */
+        "PUT /s/k HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
     };
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -166,6 +168,16 @@ TEST(what_is_no_such_request_ends_the_connection_alone)
         expect(1, MISSING);
         tools_close(&tools);
     }
+}
+
+TEST(a_length_may_have_tabs_and_be_said_twice)
+{
+    open_store(&tool_limits);
+    send_text(0, "PUT /s/k HTTP/1.1\r\ncontent-length:\t2 \t\r\nContent-Length: 2\r\n\r\nab");
+    expect_value(0, "");
+    ask(0, "GET", "/s/k", "");
+    expect_value(0, "ab");
+    tools_close(&tools);
 }
 
 TEST(heads_and_values_have_limits)

@@ -5,6 +5,14 @@
 #include "tests/lib/test.h"
 #include "tests/unit/launcherd/launcher_tools.h"
 
+static const struct msg_beat *last_beat(void)
+{
+    for (uint32_t i = actions.count; i > 0; i--)
+        if (actions.items[i - 1].msg.type == MSG_TYPE_BEAT)
+            return &actions.items[i - 1].msg.beat;
+    return NULL;
+}
+
 static const struct msg_shim_report *last_report(void)
 {
     for (uint32_t i = actions.count; i > 0; i--)
@@ -47,6 +55,16 @@ TEST(beats_and_leases)
     CHECK_STR(beat_ack(5 + BEAT_US, 3), "");           /* an older one */
     CHECK_STR(beat_ack(5 + BEAT_US, 9 + BEAT_US), ""); /* of the future */
     CHECK_EQ(launcher.lease_until_us, 3 + BEAT_US + LEASE_US);
+}
+
+/* The server repeats orders at a beat, so the beat comes when the order can be carried out. */
+TEST(an_order_that_was_held_up_is_asked_for_at_once)
+{
+    connected();
+    CHECK_STR(event(10, LAUNCHER_EVENT_START_POSSIBLE), "beat(0)");
+    CHECK_EQ(actions.timer_at_us, 10 + BEAT_US);
+    event(11, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK_STR(event(12, LAUNCHER_EVENT_START_POSSIBLE), "");
 }
 
 TEST(silence_closes_the_connection)
@@ -129,7 +147,7 @@ TEST(a_server_that_is_named_is_tried_at_once)
     begin();
     event(1, LAUNCHER_EVENT_ADOPTED);
     for (uint64_t now_us = SECOND_US; now_us < 20 * SECOND_US; now_us += SECOND_US)
-        event(now_us, LAUNCHER_EVENT_SERVER_CLOSED); /* in vain */
+        event(now_us, LAUNCHER_EVENT_SERVER_CLOSED); /* the attempt has failed */
     CHECK_EQ(refer(21 * SECOND_US, "head2:7400"), 5000);
     CHECK_EQ(refer(22 * SECOND_US, "head1:7400"), 5000);
     /* Two that name each other: later and later, but not so late that the new one waits long. */
@@ -387,6 +405,9 @@ TEST(another_server_cannot_give_orders_to_these_shims)
     shim_open(3, 1, 1, SHIM_RUNNING);
     event(4, LAUNCHER_EVENT_SERVER_OPEN);
     CHECK_STR(welcome(5, "one"), "beat(0)");
+    CHECK_EQ(last_beat()->closed.count, 1); /* so that it gives them to no job */
+    CHECK_EQ(last_beat()->closed.items[0].slot, 1);
+    CHECK_EQ(last_beat()->closed.items[0].state, SLOT_QUARANTINED);
     CHECK_STR(order(6, MSG_TYPE_FORGET, 1, 1), "");
     CHECK_STR(order(6, MSG_TYPE_STOP, 1, 1), "shim_report(1.1 ended)"); /* not passed on */
     CHECK_STR(last_report()->cause, "this node does not know the job");
@@ -401,7 +422,9 @@ TEST(another_server_cannot_give_orders_to_these_shims)
     order(9, MSG_TYPE_FORGET, 2, 1);
     shim_event(10, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "ended");
     CHECK_STR(order(10, MSG_TYPE_STOP, 1, 1), "shim_report(1.1 ended)");
-    CHECK_STR(start(11, 1, 1, 1), "remove(1.1) spawn(1.1)");
+    event(BEAT_US + 10, LAUNCHER_EVENT_TICK);
+    CHECK_EQ(last_beat()->closed.count, 0);
+    CHECK_STR(start(BEAT_US + 11, 1, 1, 1), "remove(1.1) spawn(1.1)");
 }
 
 TEST(a_shim_that_has_ended_never_gets_its_slot_back)

@@ -31,6 +31,7 @@ static void describe(const struct launcher_action *action, char *out, size_t out
     static const char *const names[] = {[LAUNCHER_CONNECT_SERVER] = "connect",
                                         [LAUNCHER_CLOSE_SERVER] = "close",
                                         [LAUNCHER_SPAWN_SHIM] = "spawn",
+                                        [LAUNCHER_SPAWN_AGAIN] = "spawn-again",
                                         [LAUNCHER_CONNECT_SHIM] = "connect",
                                         [LAUNCHER_KILL_SHIM] = "kill",
                                         [LAUNCHER_REMOVE] = "remove",

@@ -18,6 +18,12 @@ static const char *action_text(const struct shim_action *action)
     case SHIM_SPAWN_ALL:
         (void)snprintf(text, sizeof text, "spawn(%s:%u)", action->text, action->port);
         return text;
+    case SHIM_KILL_ONE:
+        (void)snprintf(text, sizeof text, "kill-one(%u)", action->local);
+        return text;
+    case SHIM_SPAWN_ONE:
+        (void)snprintf(text, sizeof text, "spawn-one(%u)", action->local);
+        return text;
     case SHIM_SIGNAL:
         (void)snprintf(text, sizeof text, "signal(%u)", action->signal);
         return text;

@@ -79,6 +79,54 @@ TEST(a_shim_that_never_gets_ready_is_killed)
 }
 
 /* Its processes wait in the kernel: the server must not wait for them. */
+static bool last_is_late(void)
+{
+    const struct launcher_action *last = &actions.items[actions.count - 1];
+
+    CHECK_EQ(last->msg.type, MSG_TYPE_SHIM_REPORT);
+    return last->msg.shim_report.warm_late;
+}
+
+/* From 10 on: a process that was warm has the order. */
+static void warm_shim(void)
+{
+    connected();
+    CHECK_STR(start(10, 1, 1, 3), "spawn(1.1)");
+    CHECK_STR(shim_event(10, LAUNCHER_EVENT_SHIM_WARM, 1, 1, NULL, NULL), "");
+}
+
+TEST(one_that_was_warm_and_does_not_take_the_order_is_killed_and_another_one_started)
+{
+    const uint64_t due_us = 10 + LAUNCHER_TAKE_US;
+
+    warm_shim();
+    beat_until(11, due_us);
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+    (void)shim_event(due_us + 1, LAUNCHER_EVENT_SHIM_CLOSED, 1, 1, NULL, NULL);
+    CHECK_STR(shim_event(due_us + 2, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "was killed (signal 9)"),
+              "spawn-again(1.1)");
+    CHECK(strstr(event(due_us + LAUNCHER_TAKE_US, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    (void)shim_open(due_us + LAUNCHER_TAKE_US, 1, 1, SHIM_PREPARING);
+    CHECK_STR(shim_reports(due_us + LAUNCHER_TAKE_US, 1, 1, SHIM_READY), "shim_report(1.1 ready)");
+    CHECK(last_is_late());
+    CHECK_STR(shim_event(due_us + LAUNCHER_TAKE_US + 1, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL,
+                         "was killed (signal 9)"),
+              "shim_report(1.1 ended)"); /* once only */
+}
+
+TEST(one_that_was_warm_and_takes_the_order_is_a_shim_as_any_other)
+{
+    warm_shim();
+    (void)shim_open(11, 1, 1, SHIM_PREPARING);
+    beat_until(12, 10 + 2 * LAUNCHER_TAKE_US);
+    CHECK(strstr(event(10 + 2 * LAUNCHER_TAKE_US, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK_STR(shim_event(11 + 2 * LAUNCHER_TAKE_US, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL,
+                         "was killed (signal 9)"),
+              "shim_report(1.1 ended)");
+    CHECK(!last_is_late());
+}
+
 TEST(what_cannot_be_killed_is_given_up)
 {
     const uint64_t due_us = 30 + LAUNCHER_UNKILLABLE_US;

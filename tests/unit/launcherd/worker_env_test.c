@@ -181,6 +181,28 @@ TEST(other_launchers_variables_come_on_request_and_beat_inherited_ones)
     arena_reset(&arena);
 }
 
+TEST(mpi_init_of_several_ranks_is_refused_unless_the_job_says_otherwise)
+{
+    const struct msg_pair launch[] = {{"env-style", "mpi"}};
+    const struct msg_pair mine[] = {{"PMI_PORT", "head:7"}};
+    struct msg_start start = start_of(3, 2);
+    char **envp = build(&start, 0, 1);
+
+    CHECK(value_of(envp, "OMPI_MCA_schizo") == NULL);
+    start.launch = (struct msg_pair_list){launch, 1};
+    envp = build(&start, 0, 1);
+    CHECK_STR(value_of(envp, "OMPI_MCA_schizo"), "^orte");
+    CHECK_STR(value_of(envp, "PMI_PORT"), "127.0.0.1:1");
+    start.env = (struct msg_pair_list){mine, 1};
+    CHECK_STR(value_of(build(&start, 0, 1), "PMI_PORT"), "head:7");
+    start.world = 1; /* a world of one is right */
+    start.rank_base = 0;
+    start.local_count = 1;
+    envp = build(&start, 0, 0);
+    CHECK(value_of(envp, "OMPI_MCA_schizo") == NULL);
+    arena_reset(&arena);
+}
+
 TEST(a_job_of_an_array_knows_its_index)
 {
     const struct msg_pair launch[] = {{"env-style", "slurm"}};

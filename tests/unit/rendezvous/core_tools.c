@@ -202,6 +202,7 @@ void step_rank_report(uint64_t conn, struct rank_report report)
                                       .tail = report.tail != NULL ? report.tail : "",
                                       .error = report.error != NULL ? report.error : "",
                                       .failed_oom = report.error != NULL,
+                                      .warm_late = report.warm_late,
                                       .failed_core = ""}};
 
     msg.shim_report.ranks.items = &rank;

@@ -41,12 +41,13 @@ struct rank_report {
     enum shim_phase phase;
     uint32_t generation;
     int32_t exit_code;
-    uint32_t signal;                  /* the rank failed by it */
+    uint32_t signal; /* the rank failed by it */
+    bool warm_late;
     bool joined, is_lost, is_stopped; /* is_stopped: it ended on the signal */
     uint64_t failed_age_us;
     enum failure_class failed_class;
     const char *cause, *tail;
-    const char *error; /* also: the kernel killed it for want of memory */
+    const char *error; /* also: the kernel killed it because memory ran out */
 };
 void step_rank_report(uint64_t conn, struct rank_report report);
 /* A report of all ranks of a part, the first of its shim. */

@@ -13,16 +13,18 @@ static void report(uint64_t conn, enum shim_phase phase, bool joined)
     step_rank_report(conn, (struct rank_report){.job_id = 1, .phase = phase, .joined = joined});
 }
 
-/* Job 1 runs on node a, which is lost 15 s later; b and c are there, with a free slot each. */
-static void lose(bool joined)
+static void submit_to_a(void)
 {
     begin_fenced(4, 3);
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
     hello(1, "a");
     CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3}),
              1);
-    report(1, SHIM_READY, false);
-    report(1, SHIM_RUNNING, joined);
+}
+
+/* Node a is lost 15 s later; b and c are there, with a free slot each. */
+static void lose_a(void)
+{
     hello(2, "b");
     hello(3, "c");
     for (uint32_t i = 0; i < 5; i++) {
@@ -31,6 +33,15 @@ static void lose(bool joined)
         step_beat(3, NULL, 0);
     }
     CHECK_EQ(rdzv_node_conn(core, "a"), 0);
+}
+
+/* Job 1 runs on it. */
+static void lose(bool joined)
+{
+    submit_to_a();
+    report(1, SHIM_READY, false);
+    report(1, SHIM_RUNNING, joined);
+    lose_a();
 }
 
 static void check(enum job_state state, uint32_t generation)
@@ -74,6 +85,20 @@ TEST(others_wait_until_the_lease_is_over)
     check(JOB_RESTARTING, 1);
     pass(1);
     check(JOB_STARTING, 2);
+}
+
+/* Before the go no worker is spawned anywhere. */
+TEST(nobody_waits_for_workers_that_never_were)
+{
+    submit_to_a();
+    lose_a();
+    check(JOB_STARTING, 2);
+
+    submit_to_a();
+    report(1, SHIM_READY, false);
+    CHECK_EQ(count_of(RDZV_SEND_GO), 1);
+    lose_a(); /* its report that they run may have been lost */
+    check(JOB_RESTARTING, 1);
 }
 
 TEST(or_until_the_node_is_back_without_them)

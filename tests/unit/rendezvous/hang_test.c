@@ -143,7 +143,7 @@ TEST(no_first_step_for_ten_minutes)
     CHECK_EQ(judge().why, HANG_FIRST);
 }
 
-/* A program that tells of steps alone may validate without saying so. */
+/* A program that reports only steps may validate without saying so. */
 TEST(steps_alone_hang_when_all_idle_or_after_ten_minutes)
 {
     struct hang_doubt doubt;
@@ -262,7 +262,7 @@ static void blame_is(const struct part_rank_look *looks, uint32_t count, enum ha
     struct hang_blame blame;
     char text[REASON_BYTES_MAX];
 
-    hang_blame(ranks, WORLD, looks, count, now_us, &blame);
+    hang_blame(ranks, states, WORLD, looks, count, now_us, &blame);
     CHECK_EQ(blame.reason, reason);
     CHECK_EQ(blame.rank, rank);
     hang_describe(&blame, "gpu01", WORLD, text);
@@ -297,6 +297,20 @@ TEST(the_rank_that_the_others_wait_for)
     blame_is(NULL, 0, HANG_NOBODY, -1);
 }
 
+/* It has exited 0, and so tells nothing more; what it told last may be less than what the others do. */
+TEST(a_rank_that_has_ended_is_not_named)
+{
+    begin();
+    train(10, SECOND_US);
+    for (uint32_t i = 0; i < WORLD; i++)
+        ranks[i].collectives = i == 2 ? 41 : 42;
+    states[2].state = states[3].state = RANK_EXITED;
+    stand(12 * SECOND_US, 3);
+    for (uint32_t i = 0; i < WORLD; i++)
+        ranks[i].collectives = i == 1 || i == 2 ? 41 : 42;
+    blame_is(NULL, 0, HANG_BEHIND, 1);
+}
+
 /* The nodes answer in any order. */
 TEST(of_several_the_lowest_is_named)
 {
@@ -307,7 +321,7 @@ TEST(of_several_the_lowest_is_named)
     struct hang_blame blame;
 
     begin();
-    hang_blame(ranks, WORLD, looks, 3, now_us, &blame);
+    hang_blame(ranks, states, WORLD, looks, 3, now_us, &blame);
     CHECK_EQ(blame.rank, 1);
     CHECK_EQ(blame.count, 3);
     CHECK_STR(blame.where, "b");
@@ -323,12 +337,12 @@ TEST(a_stopped_rank_is_where_it_told_last)
 
     begin();
     (void)snprintf(ranks[1].doing, sizeof ranks[1].doing, "forward layer2.0.conv1 (conv2d)");
-    hang_blame(ranks, WORLD, looks, 1, now_us, &blame);
+    hang_blame(ranks, states, WORLD, looks, 1, now_us, &blame);
     hang_describe(&blame, "gpu01", WORLD, text);
     CHECK_STR(text, "the others wait for rank 1 on gpu01, whose process is stopped (SIGSTOP, or a "
                     "debugger): forward layer2.0.conv1 (conv2d)");
     ranks[1].doing[0] = '\0';
-    hang_blame(ranks, WORLD, looks, 1, now_us, &blame);
+    hang_blame(ranks, states, WORLD, looks, 1, now_us, &blame);
     CHECK_STR(blame.where, "do_signal_stop");
 }
 

@@ -54,6 +54,29 @@ TEST(a_forged_step_does_not_renew_the_budget)
     CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_FAILED);
 }
 
+/* What a generation has told stays until the next one tells something; the summary says whose it is. */
+TEST(progress_is_that_of_the_generation_that_told_it)
+{
+    struct part_job part;
+
+    begin_with(4, 1);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    step_hello(1, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 1});
+    CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 2}),
+             1);
+    run(1);
+    rdzv_job_part(core, 1, &part);
+    CHECK_EQ(part.progress_generation, 0);
+    say(1, 7);
+    report(SHIM_ENDED, 1, 1);
+    run(2);
+    rdzv_job_part(core, 1, &part);
+    CHECK(part.generation == 2 && part.step == 7 && part.progress_generation == 1);
+    say(2, 8);
+    rdzv_job_part(core, 1, &part);
+    CHECK(part.step == 8 && part.progress_generation == 2);
+}
+
 /* So does a job that goes on from a checkpoint which this server does not know. */
 TEST(what_time_allows_is_believed)
 {

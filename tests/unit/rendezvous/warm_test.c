@@ -113,6 +113,20 @@ TEST(how_far_it_is_is_told)
     CHECK_EQ(warm_count(job_id), 0);
 }
 
+TEST(what_does_not_take_its_ranks_is_an_event)
+{
+    const uint64_t job_id = run_one();
+    const struct rank_report late = {
+        .job_id = job_id, .phase = SHIM_RUNNING, .joined = true, .warm_late = true};
+
+    step_rank_report(1, late);
+    CHECK_STR(find(RDZV_LOG_EVENT)->text,
+              "node a: processes that waited for their ranks have not taken them within 5 s, or "
+              "have ended: others are started");
+    step_rank_report(1, late);
+    CHECK_EQ(count_of(RDZV_LOG_EVENT), 0);
+}
+
 TEST(what_is_no_spare_any_more_is_cooled)
 {
     const uint64_t job_id = run_one();

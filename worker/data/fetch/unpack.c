@@ -9,9 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <archive.h>
-#include <archive_entry.h>
-
+#include "common/archive_library.h"
 #include "worker/data/fileio.h"
 
 enum { READ_BYTES = 65536, NAMES_MAX = 32 };
@@ -19,6 +17,7 @@ enum { READ_BYTES = 65536, NAMES_MAX = 32 };
 static const int64_t file_bytes_max = 1 << 30;
 
 struct unpack {
+    struct archive_library lib;
     struct archive *archive;
     const char *path, *dir, *folder;
     const char *const *names;
@@ -38,7 +37,7 @@ static enum status path_of(const struct unpack *unpack, const char *before, cons
 
 static enum status damaged(const struct unpack *unpack, struct err *err)
 {
-    const char *why = archive_error_string(unpack->archive);
+    const char *why = unpack->lib.error_string(unpack->archive);
 
     return err_set(err, STATUS_BAD_INPUT, 0, "%.150s cannot be unpacked: %.60s", unpack->path,
                    why != NULL ? why : "damaged");
@@ -47,12 +46,12 @@ static enum status damaged(const struct unpack *unpack, struct err *err)
 /* The number of the file among those that are wanted; -1: it is none of them. */
 static int wanted(const struct unpack *unpack, struct archive_entry *entry)
 {
-    const char *name = archive_entry_pathname(entry);
+    const char *name = unpack->lib.entry_pathname(entry);
     const size_t folder_bytes = strlen(unpack->folder);
 
-    if (name == NULL || archive_entry_filetype(entry) != AE_IFREG ||
-        archive_entry_hardlink(entry) != NULL || strncmp(name, unpack->folder, folder_bytes) != 0 ||
-        name[folder_bytes] != '/')
+    if (name == NULL || unpack->lib.entry_filetype(entry) != AE_IFREG ||
+        unpack->lib.entry_hardlink(entry) != NULL ||
+        strncmp(name, unpack->folder, folder_bytes) != 0 || name[folder_bytes] != '/')
         return -1;
     for (int i = 0; unpack->names[i] != NULL; i++)
         if (strcmp(name + folder_bytes + 1, unpack->names[i]) == 0)
@@ -66,7 +65,7 @@ static enum status copy_bytes(const struct unpack *unpack, int fd, const char *t
     la_ssize_t n;
     int64_t total = 0;
 
-    while ((n = archive_read_data(unpack->archive, bytes, sizeof bytes)) > 0) {
+    while ((n = unpack->lib.read_data(unpack->archive, bytes, sizeof bytes)) > 0) {
         enum status status;
 
         total += n;
@@ -115,7 +114,7 @@ static enum status take_files(struct unpack *unpack, struct err *err)
     enum status status = STATUS_OK;
     int rc;
 
-    while ((rc = archive_read_next_header(unpack->archive, &entry)) != ARCHIVE_EOF) {
+    while ((rc = unpack->lib.read_next_header(unpack->archive, &entry)) != ARCHIVE_EOF) {
         int number;
 
         if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN)
@@ -142,21 +141,23 @@ enum status unpack_files(const char *archive_path, const char *dir, const char *
     char made[PATH_MAX];
     enum status status = path_of(&unpack, "", "", "", made, err);
 
+    if (status == STATUS_OK)
+        status = archive_library_open(&unpack.lib, "--fetch needs", err);
     if (status != STATUS_OK)
         return status;
     if (mkdir(made, 0777) != 0 && errno != EEXIST)
         return err_set(err, STATUS_IO, errno, "%.180s: cannot make the folder: %s", made,
                        strerror(errno));
-    unpack.archive = archive_read_new();
+    unpack.archive = unpack.lib.read_new();
     if (unpack.archive == NULL)
         return err_set(err, STATUS_MEMORY, 0, "%.150s: no memory to unpack it", archive_path);
-    if (archive_read_support_format_tar(unpack.archive) != ARCHIVE_OK ||
-        archive_read_support_filter_gzip(unpack.archive) != ARCHIVE_OK ||
-        archive_read_open_filename(unpack.archive, archive_path, READ_BYTES) != ARCHIVE_OK)
+    if (unpack.lib.read_support_format_tar(unpack.archive) != ARCHIVE_OK ||
+        unpack.lib.read_support_filter_gzip(unpack.archive) != ARCHIVE_OK ||
+        unpack.lib.read_open_filename(unpack.archive, archive_path, READ_BYTES) != ARCHIVE_OK)
         status = damaged(&unpack, err);
     else
         status = take_files(&unpack, err);
-    (void)archive_read_free(unpack.archive);
+    (void)unpack.lib.read_free(unpack.archive);
     return status;
 }
 

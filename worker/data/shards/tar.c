@@ -7,9 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <archive.h>
-#include <archive_entry.h>
-
+#include "common/archive_library.h"
 #include "worker/data/fileio.h"
 
 enum { BLOCK_BYTES = 512, READ_BYTES = 65536 };
@@ -64,17 +62,17 @@ static const char *name_refusal(const char *name)
     return NULL;
 }
 
-static const char *entry_refusal(struct archive_entry *entry)
+static const char *entry_refusal(const struct archive_library *lib, struct archive_entry *entry)
 {
-    if (archive_entry_hardlink(entry) != NULL || archive_entry_filetype(entry) == AE_IFLNK)
+    if (lib->entry_hardlink(entry) != NULL || lib->entry_filetype(entry) == AE_IFLNK)
         return "a link";
-    if (archive_entry_filetype(entry) != AE_IFREG)
+    if (lib->entry_filetype(entry) != AE_IFREG)
         return "not a regular file";
-    if (archive_entry_sparse_count(entry) > 0)
+    if (lib->entry_sparse_count(entry) > 0)
         return "a sparse file, which does not lie in one piece: make the tar without --sparse";
-    if (archive_entry_size(entry) <= 0)
+    if (lib->entry_size(entry) <= 0)
         return "it is empty";
-    if ((uint64_t)archive_entry_size(entry) > TAR_MEMBER_BYTES_MAX)
+    if ((uint64_t)lib->entry_size(entry) > TAR_MEMBER_BYTES_MAX)
         return "it is over 1 GiB";
     return NULL;
 }
@@ -82,6 +80,7 @@ static const char *entry_refusal(struct archive_entry *entry)
 /* -- the walk -- */
 
 struct walk {
+    struct archive_library lib;
     struct archive *archive;
     const char *path;
     uint64_t tar_bytes;
@@ -93,8 +92,8 @@ struct walk {
 
 static enum status failed(struct walk *walk, struct err *err)
 {
-    const char *why = archive_error_string(walk->archive);
-    int64_t at = archive_filter_bytes(walk->archive, 0);
+    const char *why = walk->lib.error_string(walk->archive);
+    int64_t at = walk->lib.filter_bytes(walk->archive, 0);
 
     return err_set(err, STATUS_BAD_INPUT, 0, "%.110s: not a whole tar: %.60s at byte %lld",
                    walk->path, why != NULL ? why : "damaged", (long long)at);
@@ -102,18 +101,18 @@ static enum status failed(struct walk *walk, struct err *err)
 
 static enum status take_entry(struct walk *walk, struct archive_entry *entry, struct err *err)
 {
-    const char *name = archive_entry_pathname(entry);
-    const int64_t size = archive_entry_size(entry);
-    struct tar_member member = {.offset = (uint64_t)archive_filter_bytes(walk->archive, 0)};
+    const char *name = walk->lib.entry_pathname(entry);
+    const int64_t size = walk->lib.entry_size(entry);
+    struct tar_member member = {.offset = (uint64_t)walk->lib.filter_bytes(walk->archive, 0)};
     const char *why;
 
     if (name == NULL)
-        name = archive_entry_pathname_utf8(entry);
+        name = walk->lib.entry_pathname_utf8(entry);
     /* The size of an entry that is no file says nothing about the tar's. */
-    if (archive_entry_filetype(entry) == AE_IFREG && archive_entry_hardlink(entry) == NULL &&
+    if (walk->lib.entry_filetype(entry) == AE_IFREG && walk->lib.entry_hardlink(entry) == NULL &&
         size > 0) {
         member.byte_count = (uint64_t)size;
-        if (archive_entry_sparse_count(entry) == 0 &&
+        if (walk->lib.entry_sparse_count(entry) == 0 &&
             (member.offset > walk->tar_bytes ||
              member.byte_count > walk->tar_bytes - member.offset))
             return err_set(err, STATUS_BAD_INPUT, 0,
@@ -124,13 +123,13 @@ static enum status take_entry(struct walk *walk, struct archive_entry *entry, st
     }
     /* How much a sparse file takes in the tar is not known here; it takes less than it is long. */
     walk->end = member.offset;
-    if (archive_entry_sparse_count(entry) == 0)
+    if (walk->lib.entry_sparse_count(entry) == 0)
         walk->end += (member.byte_count + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
-    if (archive_entry_filetype(entry) == AE_IFDIR)
+    if (walk->lib.entry_filetype(entry) == AE_IFDIR)
         return STATUS_OK;
     why = name_refusal(name);
     if (why == NULL)
-        why = entry_refusal(entry);
+        why = entry_refusal(&walk->lib, entry);
     if (why != NULL) {
         tar_refuse(walk->refusals, walk->path, name != NULL ? name : "?", why);
         return STATUS_OK;
@@ -146,7 +145,7 @@ static enum status walk_entries(struct walk *walk, struct err *err)
     struct archive_entry *entry;
     int rc;
 
-    while ((rc = archive_read_next_header(walk->archive, &entry)) != ARCHIVE_EOF) {
+    while ((rc = walk->lib.read_next_header(walk->archive, &entry)) != ARCHIVE_EOF) {
         enum status status;
 
         if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN)
@@ -176,14 +175,17 @@ enum status tar_walk(int fd, const char *path, tar_take take, void *user,
     if (lseek(fd, 0, SEEK_SET) != 0)
         return err_set(err, STATUS_IO, errno, "%.120s: cannot read it from its start: %s", path,
                        strerror(errno));
-    walk.archive = archive_read_new();
+    status = archive_library_open(&walk.lib, "tar shards need", err);
+    if (status != STATUS_OK)
+        return status;
+    walk.archive = walk.lib.read_new();
     if (walk.archive == NULL)
         return err_set(err, STATUS_MEMORY, 0, "%.120s: no memory to read it", path);
-    if (archive_read_support_format_tar(walk.archive) != ARCHIVE_OK ||
-        archive_read_open_fd(walk.archive, fd, READ_BYTES) != ARCHIVE_OK)
+    if (walk.lib.read_support_format_tar(walk.archive) != ARCHIVE_OK ||
+        walk.lib.read_open_fd(walk.archive, fd, READ_BYTES) != ARCHIVE_OK)
         status = failed(&walk, err);
     else
         status = walk_entries(&walk, err);
-    (void)archive_read_free(walk.archive);
+    (void)walk.lib.read_free(walk.archive);
     return status;
 }
