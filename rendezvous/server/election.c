@@ -26,7 +26,7 @@ struct election {
     char value[VALUE_BYTES_MAX];
     uv_thread_t thread;
     uv_async_t changed;
-    uv_mutex_t lock; /* what follows it, but the atomics */
+    uv_mutex_t lock; /* guards the fields below, except the atomics */
     uv_cond_t wake;
     bool is_resigning;
     struct election_view view;
@@ -34,7 +34,7 @@ struct election {
     _Atomic int64_t token;          /* 0: not elected */
 };
 
-/* -- what others ask ---------------------------------------------------------------------------- */
+/* -- called by other threads ----------------------------------------------------------------------- */
 
 bool election_leads(const struct election *election)
 {
@@ -77,7 +77,7 @@ void election_view(struct election *election, struct election_view *view)
 
 /* -- requests to etcd --------------------------------------------------------------------------- */
 
-/* "ADDRESS\nHOST" */
+/* Parses "ADDRESS\nHOST". */
 static void read_server(struct etcd_bytes value, struct election_server *server)
 {
     const char *end = memchr(value.bytes, '\n', value.byte_count);
@@ -90,7 +90,7 @@ static void read_server(struct etcd_bytes value, struct election_server *server)
                    end != NULL ? end + 1 : "");
 }
 
-/* The rows of READ and CLAIM: the leader key, and the servers. */
+/* Takes the rows of READ and CLAIM: the leader key and the list of servers. */
 static void read_rows(struct election *election, const struct etcd_answer *answer,
                       struct leader_event *event)
 {
@@ -113,7 +113,7 @@ static void read_rows(struct election *election, const struct etcd_answer *answe
 
         if (etcd_bytes_are(row->key, election->leader_key) ||
             (event->has_key && (uint64_t)row->lease == event->key_lease_id))
-            continue; /* that leads */
+            continue; /* the leader, which is listed already */
         read_server(row->value, &view.servers[view.count++]);
     }
     uv_mutex_lock(&election->lock);
@@ -133,7 +133,7 @@ static enum status ask(struct election *election, const struct etcd_txn *txn, ui
     return status;
 }
 
-/* READ, and CLAIM where `claims`. */
+/* Carries out READ, or CLAIM if `claims`. */
 static enum status read_keys(struct election *election, bool claims, uint64_t deadline_us,
                              struct leader_event *event, struct err *err)
 {
@@ -235,7 +235,8 @@ static void note_problem(struct election *election, const char *text)
     uv_mutex_unlock(&election->lock);
 }
 
-/* etcd gives and renews leases for anybody: that does not tell whether user and password are good. */
+/* Whether the success of this request shows that all is well. etcd grants and renews leases without
+ * checking user and password. */
 static bool tells_all_is_well(const struct election *election, enum leader_request request)
 {
     return request == LEADER_ANNOUNCE || request == LEADER_CLAIM || request == LEADER_READ ||
@@ -254,7 +255,7 @@ static struct leader_event carry_out(struct election *election, const struct lea
     return event;
 }
 
-/* Until the core wants to be stepped, or it is time to resign. */
+/* Waits until the core wants to be stepped, or until it is time to resign. */
 static struct leader_event wait_until(struct election *election, uint64_t at_us)
 {
     const uint64_t now_us = clock_boot_us();
@@ -272,7 +273,7 @@ static struct leader_event wait_until(struct election *election, uint64_t at_us)
     return event;
 }
 
-/* What the other threads see of the core. */
+/* Publishes the core's state for other threads. */
 static void publish(struct election *election)
 {
     const struct leader *leader = &election->leader;
@@ -302,7 +303,7 @@ static void run(void *arg)
 
     for (;;) {
         event.now_us = clock_boot_us();
-        event.is_behind = election->options.is_behind(election->options.owner);
+        event.missing_pm = election->options.missing_pm(election->options.owner);
         action = leader_step(&election->leader, &event);
         publish(election);
         if (election->leader.state == LEADER_ENDED && !election->leader.is_resigning)
@@ -332,7 +333,7 @@ static void fill_texts(struct election *election, const struct election_options 
     (void)snprintf(election->servers_from, sizeof election->servers_from, "%sservers/",
                    options->prefix);
     (void)snprintf(election->servers_to, sizeof election->servers_to, "%sservers0",
-                   options->prefix); /* '0' follows '/' */
+                   options->prefix); /* '0' comes after '/' */
     (void)snprintf(election->value, sizeof election->value, "%s\n%s", options->address, host);
 }
 
@@ -361,7 +362,7 @@ enum status election_open(struct election **out, uv_loop_t *loop,
     uv_unref((uv_handle_t *)&election->changed);
     election->changed.data = election;
     if (uv_thread_create(&election->thread, run, election) != 0)
-        abort(); /* the kernel gives no thread to a process that has just begun */
+        abort(); /* the kernel refuses a thread to a process that has just started */
     *out = election;
     return STATUS_OK;
 }

@@ -1,5 +1,6 @@
-/* The edge of rendezvous/core/leader.h: this server's part in the election, on a thread of its own. So neither a long step
- * of the server nor a commit that waits delays the renewal of its lease; and etcd that does not answer never holds up the loop.
+/* The edge of rendezvous/core/leader.h: this server's part in the election, on a thread of its own.
+ * So neither a long step of the server nor a slow commit delays the renewal of its lease, and an
+ * etcd that does not answer never blocks the loop.
  *
  * In etcd, with PREFIX of the URL:
  *   PREFIXleader       ADDRESS\nHOST of the server that leads, under its lease; its create revision is the fencing token
@@ -20,16 +21,17 @@
 struct election;
 
 struct election_options {
-    const struct etcd_options *etcd; /* this and the texts are borrowed for election_open */
+    const struct etcd_options *etcd; /* this and the texts are borrowed only for election_open */
     const char *prefix;              /* as etcd_url_parse gives it */
     const char *address;             /* how nodes and clients reach this server */
     uint64_t lease_us;
     void *owner;
-    /* From the loop: election_leads or election_view may give another answer. */
+    /* Called on the loop's thread: election_leads or election_view may have changed. */
     void (*on_changed)(void *owner);
-    /* From the thread, cheap: whether this server would have to read all rows before it leads. */
-    bool (*is_behind)(void *owner);
-    /* From the thread: this server led and must not act any more. Does not return. */
+    /* Called on the election's thread; must be fast. Returns leader_event.missing_pm. */
+    uint32_t (*missing_pm)(void *owner);
+    /* Called on the election's thread: this server led and must not act any more. Must not
+     * return. */
     void (*on_lost)(void *owner, const char *why);
 };
 
@@ -43,25 +45,28 @@ struct election_server {
 struct election_view {
     uint32_t count; /* the one that leads first */
     struct election_server servers[SERVERS_MAX];
-    char problem[256]; /* why etcd could not be asked last; empty: it was */
+    char problem[256]; /* why the last request to etcd failed; empty: it did not */
 };
 
 /* Errors: STATUS_MEMORY, STATUS_LIBRARY, STATUS_SYSTEM. The async handle does not keep the loop running. */
 enum status election_open(struct election **election, uv_loop_t *loop,
                           const struct election_options *options, struct err *err);
-/* This server was elected and leads, or led. */
+/* Whether this server was elected, even if it may not act any more. */
 bool election_leads(const struct election *election);
-/* Whether this server may act now. False: it never will again. Any thread; cheap. */
+/* Whether this server may act now. Once it was elected, false is final. May be called from any
+ * thread; fast. */
 bool election_may_act(const struct election *election);
-/* By clock_boot_us; renewals move it on. 0: it may not act. */
+/* Until when it may act, by clock_boot_us; renewals extend it. 0: it may not act. */
 uint64_t election_acts_until_us(const struct election *election);
-/* Does not return unless this server may act now: on_lost. */
+/* Returns only if this server may act now; otherwise calls on_lost. */
 void election_check(const struct election *election);
-/* Of the leader key, once elected: every write to the store holds only while it has this create revision. */
+/* The leader key, once elected. Every write to the store is conditional on the key's create
+ * revision. */
 const char *election_key(const struct election *election);
 int64_t election_token(const struct election *election);
 void election_view(struct election *election, struct election_view *view);
-/* Gives up the lease, so that another server leads at once; waits for that for a second at most. The loop must run once more. */
+/* Revokes the lease, so that another server can lead at once; waits a second at most. The loop must
+ * run once more. */
 void election_close(struct election **election);
 
 #endif

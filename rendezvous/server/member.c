@@ -12,9 +12,11 @@
 #include "rendezvous/store/backup.h"
 #include "rendezvous/store/store_copy.h"
 
-#define KEYS_EVERY_MS 3000u        /* a standby reads which keys there are */
+#define KEYS_EVERY_MS 3000u        /* how often a standby reads the keys */
 #define PROBLEM_EVERY_US 10000000u /* each member of etcd may have another problem */
-#define KEYS_TIME_US 1000000u      /* its loop waits for etcd so long */
+#define KEYS_TIME_US 1000000u      /* how long the loop waits for etcd */
+#define CERT_EVERY_US UINT64_C(86400000000)
+#define CERT_SOON_S (14 * 86400)
 
 static enum status open_server(struct member *member, bool stands_by, struct err *err)
 {
@@ -28,7 +30,7 @@ static enum status open_server(struct member *member, bool stands_by, struct err
     return server_open(&member->server, member->loop, &options, err);
 }
 
-/* What is new in the election, once each. */
+/* Logs each change in the election once. */
 static void log_changes(struct member *member, const struct election_view *view)
 {
     const char *leader = view->count > 0 && view->servers[0].leads ? view->servers[0].address : "";
@@ -60,9 +62,10 @@ static void on_changed(void *owner)
     if (member->election == NULL || member->is_ending)
         return;
     election_view(member->election, &view);
+    store_copy_hurry(member->copy, view.count == 0 || !view.servers[0].leads);
     log_changes(member, &view);
     if (election_leads(member->election) && server_stands_by(member->server))
-        server_stop(member->server); /* member_run goes on */
+        server_stop(member->server); /* member_run continues */
 }
 
 /* From any thread. */
@@ -93,11 +96,43 @@ static uint64_t keys_until_us(void *context)
     return clock_boot_us() + KEYS_TIME_US;
 }
 
-static bool is_behind(void *owner)
+static uint32_t missing_pm(void *owner)
 {
-    struct member *member = owner;
+    const struct member *member = owner;
 
-    return !store_copy_is_ready(member->copy);
+    return store_copy_missing_pm(member->copy);
+}
+
+/* How far the state has come, as a standby sees it. */
+static void note_seen(struct member *member)
+{
+    struct seen seen;
+    struct err err;
+
+    if (store_copy_seen(member->copy, &seen) &&
+        seen_write(member->seen_path, &seen, &err) != STATUS_OK && !member->is_seen_failed) {
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s: an etcd that is put back may not be noticed",
+                 err.text);
+        member->is_seen_failed = true;
+    }
+}
+
+/* Connections that are open outlive it: without a word before, all servers would fail at the first new ones. */
+static void warn_of_certificate(struct member *member)
+{
+    const char *path = member->options->etcd.cert_path;
+    const uint64_t now_us = clock_boot_us();
+    int64_t left_s = 0;
+
+    if (path == NULL || (member->cert_at_us != 0 && now_us < member->cert_at_us + CERT_EVERY_US))
+        return;
+    member->cert_at_us = now_us;
+    if (etcd_files_left(path, &left_s) && left_s < CERT_SOON_S)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "the certificate of --store-cert, %s, %s%" PRId64
+                 " days%s: put a new one and its key in their places, no restart is needed",
+                 path, left_s < 0 ? "ended " : "ends in ", (left_s < 0 ? -left_s : left_s) / 86400,
+                 left_s < 0 ? " ago" : "");
 }
 
 static void log_copy(struct member *member)
@@ -109,7 +144,8 @@ static void log_copy(struct member *member)
         log_line(is_warning ? LOG_WARNING : LOG_INFO, LOG_ABOUT_NONE, "%s", text);
 }
 
-/* Nodes and clients with a key are referred too, so a standby must know the keys. They are few and change seldom. */
+/* A standby also refers nodes and clients that have a key, so it must know the keys. They are few
+ * and seldom change. */
 static void on_keys_timer(uv_timer_t *timer)
 {
     struct member *member = timer->data;
@@ -121,10 +157,12 @@ static void on_keys_timer(uv_timer_t *timer)
     if (server == NULL || !server_stands_by(server) || member->is_ending)
         return;
     log_copy(member);
+    warn_of_certificate(member);
+    note_seen(member);
     server_keys_begin(server);
     if (store_read_principals(&lead, server_keys_add, server, &err) == STATUS_OK)
         member->key_failures = 0;
-    else if (++member->key_failures == 2) /* the first may come before there is a state */
+    else if (++member->key_failures == 2) /* on the first failure there may be no state yet */
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
                  "no client with a key is referred: the keys could not be read: %s", err.text);
     server_keys_end(server);
@@ -138,7 +176,7 @@ static enum status join(struct member *member, struct err *err)
                                        .lease_us = member->options->leader_lease_us,
                                        .owner = member,
                                        .on_changed = on_changed,
-                                       .is_behind = is_behind,
+                                       .missing_pm = missing_pm,
                                        .on_lost = on_lost};
     enum status status;
 
@@ -153,7 +191,8 @@ static enum status join(struct member *member, struct err *err)
     return status;
 }
 
-/* Jobs of the time before --store: nobody would see that they are missing. */
+/* Warns of jobs in the state directory from before --store was used: nobody would notice that they
+ * are missing. */
 static void warn_of_left_jobs(const struct member_options *options)
 {
     const char *dir = options->server.state_dir;
@@ -168,14 +207,14 @@ static void warn_of_left_jobs(const struct member_options *options)
                  dir, count, dir, options->etcd.url);
 }
 
-/* Everything on etcd that needs no server yet. */
+/* Prepares everything on etcd that needs no server yet. */
 static enum status prepare(struct member *member, struct err *err)
 {
     const struct member_options *options = member->options;
     enum status status = etcd_place_make(&member->place, &options->etcd, err);
 
     if (status == STATUS_OK &&
-        !again_is_set()) /* files that are being replaced now end no server that ran */
+        !again_is_set()) /* a server that ran must not end while files are replaced */
         status = etcd_files_check(&member->place.options, err);
     if (status == STATUS_OK)
         status = store_hold(options->server.state_dir, &member->lock_fd, err);
@@ -187,10 +226,13 @@ static enum status prepare(struct member *member, struct err *err)
         status = store_copy_open(&member->copy, &member->place.options, member->place.prefix, err);
     if (status != STATUS_OK)
         return status;
+    (void)snprintf(member->seen_path, sizeof member->seen_path, "%.4000s/etcd-seen",
+                   options->server.state_dir);
     member->lead = (struct store_lead){.client = member->etcd,
                                        .prefix = member->place.prefix,
                                        .quota_bytes = options->etcd_quota_bytes,
                                        .copy = member->copy,
+                                       .seen_path = member->seen_path,
                                        .until_us = acts_until_us,
                                        .on_lost = on_store_lost,
                                        .context = member};
@@ -220,7 +262,7 @@ enum status member_open(struct member *member, uv_loop_t *loop,
     return join(member, err);
 }
 
-/* This server was elected while the loop ran: it leads from here on. */
+/* This server was elected while the loop ran: it leads from now on. */
 static enum status lead(struct member *member, struct err *err)
 {
     uint64_t begun_us = clock_boot_us();
@@ -234,7 +276,7 @@ static enum status lead(struct member *member, struct err *err)
     status = open_server(member, false, err);
     if (status == STATUS_TIMEOUT || status == STATUS_CONFLICT)
         on_lost(member, err->text);
-    election_check(member->election); /* reading the store may have taken too long */
+    election_check(member->election); /* reading the store may have taken too long to lead */
     if (status == STATUS_OK)
         log_line(LOG_INFO, LOG_ABOUT_NONE, "this server has its state %.2f s after its election",
                  (double)(clock_boot_us() - begun_us) / 1e6);

@@ -1,6 +1,6 @@
-/* The server of a process: the only one; or, with a store on etcd, one of several. Such a one stands by until it is elected
- * and leads then. When it has led and must not act any more, the process starts anew as a standby (again.h): so nothing of
- * what it knew, and nothing that it was about to send, is left. */
+/* The server of a process: the only one, or with a store on etcd one of several. One of several
+ * stands by until it is elected, and then leads. When it must not lead any more, the process starts
+ * anew as a standby (again.h), so that nothing it knew or was about to send is left. */
 #ifndef RENDEZVOUS_SERVER_MEMBER_H
 #define RENDEZVOUS_SERVER_MEMBER_H
 
@@ -26,27 +26,30 @@ struct member {
     uv_loop_t *loop;
     struct server *server;
     struct election *election; /* NULL: the only server */
-    struct etcd_client *etcd;  /* of the loop; likewise */
-    struct store_copy *copy;   /* of a standby; likewise */
+    struct etcd_client *etcd;  /* used on the loop's thread; NULL likewise */
+    struct store_copy *copy;   /* while it stands by; NULL likewise */
     struct store_lead lead;
-    uv_timer_t keys_timer; /* of a standby */
+    uv_timer_t keys_timer; /* while it stands by */
     uint32_t key_failures; /* in a row */
     int lock_fd;           /* of the state directory; 0: none */
     struct etcd_place place;
-    char bound[4200];       /* of TCP; a port that was free is used again */
-    char problem[256];      /* of etcd, said last */
-    uint64_t problem_at_us; /* when it was said */
-    char leader[320];       /* likewise */
-    bool is_ending;
+    char seen_path[4200];   /* the file of store/seen.h */
+    char bound[4200];       /* the TCP address, so that the same port is used again */
+    char problem[256];      /* the last logged problem with etcd */
+    uint64_t problem_at_us; /* when it was logged */
+    char leader[320];       /* the last logged leader */
+    uint64_t cert_at_us;    /* when the end of our certificate was last checked; 0: never */
+    bool is_ending, is_seen_failed;
 };
 
-/* Listens, as a standby where there are several. Errors: as server_open, election_open, etcd_place_make. */
+/* Starts to listen; as a standby if there are several servers. Errors: as server_open,
+ * election_open, etcd_place_make. */
 enum status member_open(struct member *member, uv_loop_t *loop,
                         const struct member_options *options, struct err *err);
-/* Serves until member_stop. Errors: as server_open; then it has failed to lead. */
+/* Serves until member_stop. Errors: as server_open, if it was elected and could not lead. */
 enum status member_run(struct member *member, struct err *err);
 void member_stop(struct member *member);
-/* After member_open, whatever it returned; the loop is to run until it is empty. */
+/* Call after member_open, whatever it returned; then run the loop until it is empty. */
 void member_close(struct member *member);
 
 #endif

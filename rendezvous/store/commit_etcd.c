@@ -1,4 +1,4 @@
-/* Commits of a store on etcd. */
+/* Sends the transactions of a store to etcd. */
 #include <stdlib.h>
 
 #include "common/log.h"
@@ -24,8 +24,12 @@ void store_commit_remote(struct store *store)
 {
     struct err err;
 
-    if (remote_commit(store->remote, &err) != STATUS_OK)
-        lost(store, &err);
+    if (remote_commit(store->remote, &err) == STATUS_OK) {
+        store_note_seen(store, false);
+        return;
+    }
+    store_note_seen(store, true);
+    lost(store, &err);
 }
 
 void store_close_remote(struct store *store)

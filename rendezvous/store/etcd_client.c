@@ -17,11 +17,12 @@
 
 #define REPLY_BYTES_MAX ((size_t)512 << 20)
 #define TRY_US_MIN 250000u  /* one try at one member, if there is time */
-#define TOKENS_MAX 3        /* of one call at one member: one may end before it is used */
+#define TOKENS_MAX 3        /* logins in a call at one member: a token may expire */
+#define LOGIN_US 10000000u  /* a login may take this long, however short its request's limit is */
 #define PAUSE_US_MIN 20000u /* when no member has answered */
 #define PAUSE_US_MAX 500000u
 
-/* gRPC's codes, of the body of an answer. */
+/* gRPC's status codes, in the body of an answer. */
 enum grpc_code {
     GRPC_INVALID = 3,
     GRPC_NOT_FOUND = 5,
@@ -55,7 +56,7 @@ static bool has(const char *text, const char *words)
     return strstr(text, words) != NULL;
 }
 
-/* Of a request without a token, with one that has ended, or with one from before a change of etcd's users. */
+/* The request had no token, an expired one, or one from before a change of etcd's users. */
 bool etcd_wants_token(const char *words)
 {
     return has(words, "user name is empty") || has(words, "invalid auth token") ||
@@ -72,8 +73,8 @@ static enum try_result refuse_token(const struct etcd_client *client, const char
     return TRY_TOKEN;
 }
 
-/* An answer that is no success. Members that cannot answer now (no leader, too many requests, stopping)
- * are passed over. */
+/* Decides what an error answer means. If a member cannot answer now (no leader, too many requests,
+ * stopping), the next one is tried. */
 enum try_result etcd_judge(const struct etcd_client *client, long http_code, struct err *err)
 {
     char words[160];
@@ -90,7 +91,9 @@ enum try_result etcd_judge(const struct etcd_client *client, long http_code, str
     else if (has(words, "larger than max") || has(words, "too large"))
         (void)err_set(err, STATUS_TOO_BIG, 0, "etcd at %s: %s", who, words);
     else if (code == GRPC_OUT_OF_RANGE)
-        (void)err_set(err, STATUS_NOT_FOUND, ETCD_COMPACTED, "etcd at %s: %s", who, words);
+        (void)err_set(err, STATUS_NOT_FOUND,
+                      has(words, "future revision") ? ETCD_FUTURE : ETCD_COMPACTED,
+                      "etcd at %s: %s", who, words);
     else if (code == GRPC_NOT_FOUND)
         (void)err_set(err, STATUS_NOT_FOUND, 0, "etcd at %s: %s", who, words);
     else if (code == GRPC_DENIED)
@@ -140,19 +143,26 @@ void etcd_set_request(struct etcd_client *client, const char *path, struct curl_
     (void)curl->easy_setopt(client->easy, CURLOPT_TIMEOUT_MS, limit_ms);
 }
 
-/* What to look at, where a member refuses us, or we refuse it. */
+/* What the user should check when a member refuses us or we refuse it. */
 static const char *advice(const struct etcd_client *client, const char *words, CURLcode code)
 {
+    int64_t left_s = 0;
+
     if (code == CURLE_GOT_NOTHING && !client->uses_tls)
         return ": if it has TLS, write etcds://";
     if (code == CURLE_PEER_FAILED_VERIFICATION)
         return ": its certificate must be signed by --store-ca and name that host";
+    if (has(words, " alert ") && client->cert_path != NULL &&
+        etcd_files_left(client->cert_path, &left_s) && left_s < 0)
+        return ": the certificate of --store-cert has ended: put a new one in its place, no "
+               "restart is needed";
     if (has(words, " alert "))
         return ": does it take the certificate of --store-cert?";
     return has(words, "wrong version number") ? ": if it has no TLS, write etcd://" : "";
 }
 
-/* curl's own words say more than its code: which name a certificate lacks, what a peer has against ours. */
+/* curl's message says more than its code: which name a certificate lacks, or why the peer refuses
+ * ours. */
 enum status etcd_unanswered(const struct etcd_client *client, CURLcode code, struct err *err)
 {
     const char *words = client->words[0] != '\0' ? client->words : client->curl.easy_strerror(code);
@@ -217,8 +227,8 @@ static enum status timed_out(struct err *err, const struct err *last)
                    last->text[0] != '\0' ? last->text : "no time was left to ask it");
 }
 
-/* Whether the reply can be read; one that cannot counts as none, since something else than etcd, or a
- * broken connection, may have made it. */
+/* Decodes the reply. One that cannot be decoded counts as no reply: it may come from another
+ * program or a broken connection. */
 static enum try_result read_reply(const struct etcd_client *client, struct arena *arena,
                                   struct etcd_reply *reply, struct err *err)
 {
@@ -235,14 +245,15 @@ static enum try_result read_reply(const struct etcd_client *client, struct arena
 
 static enum status get_token(struct etcd_client *client, uint64_t deadline_us, struct err *err);
 
-/* The last try may have had a few milliseconds: what was said before tells more. */
+/* Keeps the older reason if the last try merely ran out of time: it may have had only
+ * milliseconds. */
 static void keep_reason(struct err *last, const struct err *why)
 {
     if (why->code != CURLE_OPERATION_TIMEDOUT || last->text[0] == '\0')
         *last = *why;
 }
 
-/* The request is in client->request. */
+/* Sends client->request. */
 static enum status post(struct etcd_client *client, const char *path, uint64_t deadline_us,
                         struct arena *arena, struct etcd_reply *reply, struct err *err)
 {
@@ -276,7 +287,7 @@ static enum status post(struct etcd_client *client, const char *path, uint64_t d
         if (result != TRY_NEXT)
             return err_set(err, why.status, why.code, "%s", why.text);
         keep_reason(&last, &why);
-        token_count = 0; /* each member counts the life of a token by itself */
+        token_count = 0; /* each member has its own time limit for tokens */
         client->current = (client->current + 1) % client->endpoint_count;
         if (++failed_in_a_row % client->endpoint_count != 0)
             continue;
@@ -288,7 +299,7 @@ static enum status post(struct etcd_client *client, const char *path, uint64_t d
     return timed_out(err, &last);
 }
 
-/* A string of JSON: names and passwords may have any character. */
+/* Adds a JSON string: names and passwords may have any character. */
 static void add_json_text(struct buf *out, const char *text)
 {
     buf_add_text(out, "\"");
@@ -301,9 +312,13 @@ static void add_json_text(struct buf *out, const char *text)
     buf_add_text(out, "\"");
 }
 
-/* The request at hand is kept for the next try. */
+/* Logs in to etcd. The current request is kept for the next try. A login has a time limit of its own: etcd
+ * hashes the password, which takes longer than a short request may where the processors are busy, and
+ * each login that is given up makes them busier. If the request's time is over then, the token is
+ * there for the next request. */
 static enum status get_token(struct etcd_client *client, uint64_t deadline_us, struct err *err)
 {
+    const uint64_t login_us = clock_boot_us() + LOGIN_US;
     struct buf kept = client->request;
     struct etcd_reply reply;
     struct arena arena = {0};
@@ -312,7 +327,7 @@ static enum status get_token(struct etcd_client *client, uint64_t deadline_us, s
     char user[sizeof client->user];
 
     (void)snprintf(user, sizeof user, "%s", client->user);
-    client->user[0] = '\0'; /* this request asks for no token */
+    client->user[0] = '\0'; /* the login itself needs no token */
     client->token[0] = '\0';
     client->request = (struct buf){0};
     buf_add_text(&client->request, "{\"name\":");
@@ -320,7 +335,8 @@ static enum status get_token(struct etcd_client *client, uint64_t deadline_us, s
     buf_add_text(&client->request, ",\"password\":");
     add_json_text(&client->request, client->password);
     buf_add_text(&client->request, "}");
-    status = post(client, "auth/authenticate", deadline_us, &arena, &reply, &why);
+    status = post(client, "auth/authenticate", deadline_us > login_us ? deadline_us : login_us,
+                  &arena, &reply, &why);
     if (status != STATUS_OK)
         (void)err_set(err, status, why.code, "%s", why.text);
     if (status == STATUS_BAD_INPUT) /* "authentication failed, invalid user ID or password" */
@@ -384,7 +400,7 @@ static enum status ask(struct etcd_client *client, const char *path, uint64_t de
     return status;
 }
 
-/* etcd is told the number, so that a second copy of the request makes no second lease. */
+/* We choose the lease's number, so that a second copy of the request makes no second lease. */
 enum status etcd_lease_grant(struct etcd_client *client, uint32_t ttl_s, uint64_t deadline_us,
                              int64_t *lease, struct err *err)
 {
@@ -399,7 +415,7 @@ enum status etcd_lease_grant(struct etcd_client *client, uint32_t ttl_s, uint64_
     buf_printf(etcd_begin(client), "{\"TTL\":\"%" PRIu32 "\",\"ID\":\"%" PRId64 "\"}", ttl_s, id);
     status = ask(client, "lease/grant", deadline_us, &reply, &why);
     if (status == STATUS_BAD_INPUT && has(why.text, "lease already exists"))
-        status = STATUS_OK; /* by an earlier try */
+        status = STATUS_OK; /* an earlier try has made it */
     if (status != STATUS_OK)
         return err_set(err, status, why.code, "%s", why.text);
     *lease = id;
@@ -421,7 +437,8 @@ enum status etcd_lease_keep(struct etcd_client *client, int64_t lease, uint64_t 
     return status;
 }
 
-/* To give up what `name` numbers. That it is gone already is as good: etcd then answers `gone_code`; 0: any that says so. */
+/* Revokes or compacts `name`. If that has been done already, etcd answers `gone_code`, which counts
+ * as success; 0: any code that says so. */
 static enum status give_up(struct etcd_client *client, const char *path, const char *name,
                            int64_t number, int gone_code, uint64_t deadline_us, struct err *err)
 {
@@ -544,6 +561,7 @@ enum status etcd_open(struct etcd_client **out, const struct etcd_options *optio
                        options->user != NULL ? options->user : "");
         (void)snprintf(client->password, sizeof client->password, "%s",
                        options->password != NULL ? options->password : "");
+        client->cert_path = options->cert_path != NULL ? strdup(options->cert_path) : NULL;
         client->easy = client->curl.easy_init();
         if (client->easy == NULL || !set_up(client, options))
             status = err_set(err, STATUS_LIBRARY, 0, "libcurl cannot be used for etcd");
@@ -564,6 +582,7 @@ void etcd_close(struct etcd_client **out)
     curl_library_close(&client->curl);
     buf_free(&client->request);
     buf_free(&client->body);
+    free(client->cert_path);
     OPENSSL_cleanse(client, sizeof *client);
     free(client);
     *out = NULL;

@@ -1,4 +1,5 @@
-/* Files of TLS, read before the first connection. libcurl would try a bad one again with each request, and waiting mends none. */
+/* Checks TLS files before the first connection. libcurl would try a bad file again with each
+ * request, and waiting does not repair it. */
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -8,7 +9,7 @@
 
 #include "rendezvous/store/etcd_place.h"
 
-/* NULL: `err` says why. */
+/* NULL: failed, and `err` says why. */
 static FILE *open_file(const char *option, const char *path, struct err *err)
 {
     FILE *file = fopen(path, "re");
@@ -40,7 +41,7 @@ static enum status read_certificate(const char *option, const char *path, X509 *
     return STATUS_OK;
 }
 
-/* Nobody is there to type a passphrase. */
+/* Never ask for a passphrase: nobody is there to type it. */
 static int no_passphrase(char *bytes, int size, int is_writing, void *context)
 {
     (void)bytes, (void)size, (void)is_writing, (void)context;
@@ -81,6 +82,21 @@ static enum status check_pair(const char *certificate_path, const char *key_path
     X509_free(certificate);
     EVP_PKEY_free(key);
     return status;
+}
+
+bool etcd_files_left(const char *path, int64_t *left_s)
+{
+    X509 *certificate = NULL;
+    struct err err;
+    int days = 0, seconds = 0;
+    bool is_known;
+
+    if (read_certificate("", path, &certificate, &err) != STATUS_OK)
+        return false;
+    is_known = ASN1_TIME_diff(&days, &seconds, NULL, X509_get0_notAfter(certificate)) == 1;
+    X509_free(certificate);
+    *left_s = (int64_t)days * 86400 + seconds;
+    return is_known;
 }
 
 enum status etcd_files_check(const struct etcd_options *options, struct err *err)

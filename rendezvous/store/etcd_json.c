@@ -54,7 +54,7 @@ static void add_compare(struct buf *out, const struct etcd_compare *compare)
     }
 }
 
-/* The members of its object. */
+/* Adds the members of an operation's JSON object. */
 static void add_op(struct buf *out, const struct etcd_op *op)
 {
     add_bytes(out, "key", op->key);
@@ -134,8 +134,8 @@ static enum status expected(const struct reading *reading, const char *name, con
                    what);
 }
 
-/* 64-bit integers are strings here, small ones may be numbers. A member that is not there is 0, as
- * everywhere in these answers. */
+/* etcd sends 64-bit integers as strings; small ones may be numbers. A missing member is 0, by
+ * protobuf's JSON rules. */
 static enum status read_integer(const struct reading *reading, const cJSON *object,
                                 const char *name, int64_t *out)
 {
@@ -203,8 +203,10 @@ static enum status read_range(struct reading *reading, const cJSON *object)
 {
     struct etcd_answer *answer = &reading->reply->answer;
     const cJSON *rows = json_member(object, "kvs"), *row;
-    enum status status = STATUS_OK;
+    enum status status = read_integer(reading, object, "count", &answer->key_count);
 
+    if (status != STATUS_OK)
+        return status;
     answer->has_more = answer->has_more || cJSON_IsTrue(json_member(object, "more"));
     if (rows != NULL && !cJSON_IsArray(rows))
         return expected(reading, "kvs", "a list");
@@ -324,7 +326,7 @@ static enum status read_rest(struct reading *reading, const cJSON *object)
     return status;
 }
 
-/* Only the first value is read: a stream of answers has one for each request, and we send one. */
+/* Reads only the first JSON value: a stream has one answer for each request, and we send one. */
 enum status etcd_json_reply(const char *text, size_t byte_count, struct arena *arena,
                             struct etcd_reply *reply, struct err *err)
 {
@@ -364,7 +366,7 @@ int etcd_json_error(const char *text, size_t byte_count, char *message, size_t m
     if (json_strict_parse(text, byte_count, &reply_limits, &whole, &err) != STATUS_OK)
         return -1;
     error = json_member(whole, "error");
-    error = cJSON_IsObject(error) ? error : whole; /* an answer of a stream has it within */
+    error = cJSON_IsObject(error) ? error : whole; /* in a stream: nested */
     code = json_member(error, "code");
     code = code != NULL ? code : json_member(error, "grpc_code");
     if (cJSON_IsNumber(code) && code->valuedouble >= 0 && code->valuedouble <= 1000)

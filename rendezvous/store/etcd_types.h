@@ -1,4 +1,4 @@
-/* What is asked of etcd, and what it answers. */
+/* Requests to etcd and its answers. */
 #ifndef RENDEZVOUS_STORE_ETCD_TYPES_H
 #define RENDEZVOUS_STORE_ETCD_TYPES_H
 
@@ -13,7 +13,7 @@ struct etcd_bytes {
 
 enum etcd_target { ETCD_CREATED, ETCD_MODIFIED, ETCD_VALUE };
 
-/* True: the key's revision of that kind (0: there is no such key), or its value, is this one. */
+/* True if the key's revision of that kind (0: no such key), or its value, equals this one. */
 struct etcd_compare {
     enum etcd_target target;
     struct etcd_bytes key;
@@ -26,7 +26,7 @@ enum etcd_op_kind { ETCD_PUT, ETCD_DELETE, ETCD_RANGE };
 struct etcd_op {
     enum etcd_op_kind kind;
     struct etcd_bytes key;
-    struct etcd_bytes end; /* not PUT: all keys from `key` to before this one; none: `key` alone */
+    struct etcd_bytes end;   /* not PUT: keys from `key` to before this; none: `key` alone */
     struct etcd_bytes value; /* PUT */
     int64_t lease;           /* PUT; 0: none */
     int64_t revision;        /* RANGE: as it was at that revision; 0: now */
@@ -42,16 +42,17 @@ struct etcd_txn {
 struct etcd_row {
     struct etcd_bytes key, value;
     int64_t created, modified, lease;
-    bool is_removed; /* of a watch: the key was removed at `modified` */
+    bool is_removed; /* in a watch: the key was removed at revision `modified` */
 };
 
-/* Lives in the arena of the call. */
+/* Lives in the arena that was passed to the call. */
 struct etcd_answer {
     bool is_met;        /* of a transaction: all comparisons held, and `then` was done */
     bool has_more;      /* of a range: the limit cut it off */
-    int64_t revision;   /* of the whole store, when it answered */
-    uint32_t tries;     /* how often the request was sent: 1, or more */
-    uint32_t row_count; /* of all ranges, in their order */
+    int64_t revision;   /* etcd's revision when it answered */
+    uint32_t tries;     /* how often the request was sent, at least 1 */
+    uint32_t row_count; /* of all ranges, in order */
+    int64_t key_count;  /* keys in the last range, with those beyond the limit */
     struct etcd_row *rows;
 };
 

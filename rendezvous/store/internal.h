@@ -7,9 +7,10 @@
 #include <stdint.h>
 
 #include "rendezvous/store/disk.h"
+#include "rendezvous/store/seen.h"
 #include "rendezvous/store/store.h"
 
-/* Statements that are prepared once; their SQL is in store.c. */
+/* Statements that are prepared once. store.c has their SQL. */
 enum store_statement {
     STORE_BEGIN,
     STORE_COMMIT,
@@ -76,56 +77,81 @@ struct store {
     bool survives_power, in_transaction;
     int checkpoint_code; /* SQLite's, of the newest copy of the log into the file */
     uint64_t next_event_id;
-    struct remote *remote; /* on etcd; NULL: the file is what must survive */
+    struct remote *remote; /* for a state on etcd; NULL: the file is durable */
+    uint64_t seen_at_us;   /* of store_note_seen */
 };
 
 /* At the end of store_open. */
 void store_room_open(struct store *store);
-/* At the end: the log stays where the disk is nearly full. */
+/* Called when the store closes. The log is kept if the disk is nearly full. */
 void store_room_close(struct store *store);
-/* A transaction begins. */
+/* Called when a transaction begins. */
 void store_room_used(struct store *store);
-/* Ends the process: see store.h. `doing` completes "cannot ...". */
+/* Ends the process (store.h). `doing` completes the sentence "cannot ...". */
 __attribute__((noreturn)) void store_fail(struct store *store, const char *doing);
-/* An error of SQLite that ends nothing: no room, or another program has the file locked. */
+/* Whether the store can go on after this SQLite error: no room, or another program has locked the
+ * file. */
 bool store_is_passing(const struct store *store, int code);
-/* A kept statement, reset and with no values bound. */
+/* A prepared statement, reset and without bound values. */
 sqlite3_stmt *store_use(struct store *store, enum store_statement which);
 /* Step a statement that gives no rows. */
 void store_run(struct store *store, sqlite3_stmt *stmt, const char *doing);
-/* Step a query: true, there is a row. */
+/* Steps a query. True: there is a row. */
 bool store_row(struct store *store, sqlite3_stmt *stmt, const char *doing);
 
 /* Never NULL: a damaged file may have a NULL, or an empty blob, in any column. */
 const char *store_text(sqlite3_stmt *stmt, int column);
 
-/* store.c: prepares the statements of a database that has its tables, and reads what is kept of it. */
+/* store.c: prepares the statements of a database that has its tables, and reads the cached
+ * values. */
 enum status store_prepare(struct store *store, struct err *err);
-/* After a failed store_open. */
+/* Frees a store after a failed store_open. */
 void store_release(struct store *store);
 
-/* open_etcd.c: in memory, without rows, with room for its part on etcd; to be released whatever is returned, unless it is NULL. */
+/* open_etcd.c: makes a store in memory without rows, with its remote part. Unless *store is NULL,
+ * release it whatever is returned. */
 enum status store_make_empty(struct store **store, const struct store_lead *lead, struct err *err);
-/* open_etcd.c: an empty database in memory, with its tables. */
+/* memory.c: an empty database in memory, with its tables. */
 enum status store_open_memory(struct store *store, struct err *err);
 
-/* commit_etcd.c: what was written goes to etcd; ends the process where it cannot. */
+/* commit_etcd.c: sends what was written to etcd. Ends the process if that is impossible. */
 void store_commit_remote(struct store *store);
 void store_close_remote(struct store *store);
 
+/* gap.c: of a state of the past, whose numbers may have been given since. STORE_ID_GAP of them above what is known are left out. */
+struct store_gap {
+    const char *cluster;       /* its new cluster id */
+    int64_t now_ms;            /* of the wall clock */
+    uint64_t job_id, event_id; /* known to have been given; 0: no more than in the state */
+    const char *event_sql;     /* the text of the event that says it, as SQL */
+};
+enum status store_leave_gap(struct store *store, const struct store_gap *gap, struct err *err);
+
+/* The highest number of a job that may have been given. */
+#define STORE_NEWEST_JOB_SQL                                                                       \
+    "max(coalesce((SELECT max(id) FROM main.jobs), 0), coalesce((SELECT CAST(value AS INTEGER)"    \
+    " FROM main.meta WHERE name = 'job_id_floor'), 0))"
+
+/* seen_state.c: the state on etcd as this server sees it now. */
+enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, struct err *err);
+/* Writes that to the leader's file, at most once in a second, or now. */
+void store_note_seen(struct store *store, bool now);
+/* After the rows were read: if this server has seen a later commit of the same state, its numbers are not given again. */
+enum status store_check_seen(struct store *store, struct err *err);
+
 /* file.c */
-/* The tables of a new database. */
+/* Creates the tables of a new database. */
 enum status store_make_tables(struct store *store, struct err *err);
 /* 32 hex digits. */
 enum status store_make_cluster(char cluster[33], struct err *err);
 enum status store_make_file(const struct store *store, const char *dir, struct err *err);
-/* Before SQLite opens it. */
+/* Call before SQLite opens the file. */
 enum status store_rewrite_log(const struct store *store, struct err *err);
 enum status store_check_schema(struct store *store, struct err *err);
 enum status store_execute(struct store *store, const char *sql, struct err *err);
-/* The first column of the first row. */
+/* Runs a query for one number: the first column of the first row. */
 enum status store_number(struct store *store, const char *sql, int64_t *number, struct err *err);
-/* Rows for the ranks of the record's generation, unless they are there. */
+/* Adds rows for the ranks of the record's generation, unless they exist. */
 void store_place_ranks(struct store *store, const struct rdzv_record *record);
 
 #endif

@@ -1,4 +1,4 @@
-/* A store on etcd: SQLite in memory, and its rows in etcd. */
+/* Opens a store on etcd: SQLite in memory as a copy of the rows in etcd. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 #include "rendezvous/store/remote.h"
 #include "rendezvous/store/store_copy.h"
 
-/* The first commit, with what every state has. */
+/* The first commit: the rows that every state has. */
 static enum status make_new(struct store *store, struct err *err)
 {
     char cluster[33], text[128];
@@ -40,7 +40,7 @@ enum status store_read_principals(const struct store_lead *lead, store_on_princi
     return status;
 }
 
-/* The rows that this server has kept while it stood by; NULL: all are to be read. */
+/* Takes the rows that this server kept while it stood by; NULL: all rows have to be read. */
 static struct store *take_copy(const struct store_lead *lead)
 {
     struct store *store = lead->copy != NULL ? store_copy_take(lead->copy, lead->revision) : NULL;
@@ -68,6 +68,8 @@ enum status store_open_etcd(struct store **out, const struct store_lead *lead, s
     }
     if (status == STATUS_OK && store->remote->is_fresh)
         status = make_new(store, err);
+    if (status == STATUS_OK)
+        status = store_check_seen(store, err);
     if (status == STATUS_OK)
         status = store_prepare(store, err);
     if (status != STATUS_OK) {

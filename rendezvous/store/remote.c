@@ -1,4 +1,4 @@
-/* Commits. The load is in remote_load.c. */
+/* Commits to etcd. remote_load.c reads. */
 #include "rendezvous/store/remote.h"
 
 #include <assert.h>
@@ -12,11 +12,10 @@
 
 #define REQUEST_US 10000000u
 #define CHUNK_BYTES (512u * 1024u)
-#define OPS_PER_TXN (ETCD_OPS_MAX - 2u) /* seq, or the end of `pending`, goes with them */
+#define OPS_PER_TXN (ETCD_OPS_MAX - 2u) /* the rest: `seq`, or the end of `pending` */
 #define COMPACT_COMMITS 1000u
-#define KEEP_US                                                                                    \
-    120000000u /* what keys had before: a server that reads all rows as they were at its begin needs it */
-#define KEEP_PART 16u /* of the quota, at most */
+#define KEEP_US 120000000u /* how long history is kept: reading all rows of one revision needs it */
+#define KEEP_PART 16u      /* of the quota, at most */
 #define HEALTH_US 10000000u
 #define HEALTH_WAIT_US 500000u
 #define LOW_PART 9u /* tenths of the quota */
@@ -59,8 +58,9 @@ enum status remote_lost(struct err *err)
                    "another server leads: this one's writes are not taken any more");
 }
 
-/* The writes, where the leader's key is ours and `guard` is as it should be. `*is_done`: false: the guard
- * did not hold, though we lead; `value` then has what is there (in the arena; NULL: nothing). */
+/* Carries out the writes if the leader key is ours and `guard` is as expected. `*is_done` false:
+ * the guard did not hold although we lead; `value` then has what etcd has instead (in the arena;
+ * NULL: nothing). */
 enum status remote_write(struct remote *remote, const struct etcd_op *ops, uint32_t op_count,
                          const struct etcd_compare *guard, bool *is_done,
                          const struct etcd_row **value, struct err *err)
@@ -114,7 +114,7 @@ bool remote_add_op(struct remote *remote, size_t key_at, size_t key_bytes, size_
     return true;
 }
 
-/* The key is PREFIX `folder` `key`; a NULL `value`: it is removed. */
+/* Adds a write of PREFIX `folder` `key`; `value` NULL: the key is removed. */
 static bool add_op(struct remote *remote, const char *folder, const char *key, const char *value,
                    size_t value_bytes)
 {
@@ -172,7 +172,7 @@ static void make_seq(const struct remote *remote, struct seq *seq)
     seq->op = (struct etcd_op){.kind = ETCD_PUT, .key = key, .value = etcd_text(seq->after)};
 }
 
-/* ops[op_count] is free: it gets the new `seq`. */
+/* Commits the writes in one transaction. ops[op_count] must be free: it gets the new `seq`. */
 static enum status commit_ops(struct remote *remote, struct etcd_op *ops, uint32_t op_count,
                               struct err *err)
 {
@@ -186,7 +186,7 @@ static enum status commit_ops(struct remote *remote, struct etcd_op *ops, uint32
     status = remote_write(remote, ops, op_count + 1, &seq.guard, &is_done, &row, err);
     if (status != STATUS_OK)
         return status;
-    /* done by a copy of the request whose answer was lost */
+    /* An earlier copy of the request did it; its answer was lost. */
     if (!is_done && row != NULL && etcd_bytes_are(row->value, seq.after))
         is_done = true;
     if (!is_done)
@@ -227,7 +227,8 @@ static void put_ops(const struct remote *remote, struct buf *out)
     }
 }
 
-/* Guarded by the `seq` before this commit: a copy of such a request that arrives later does nothing. */
+/* Each chunk is guarded by the `seq` before this commit, so a late copy of the request does
+ * nothing. */
 static enum status stage_chunks(struct remote *remote, const struct buf *all, uint32_t *chunk_count,
                                 struct err *err)
 {
@@ -254,8 +255,8 @@ static enum status stage_chunks(struct remote *remote, const struct buf *all, ui
     return status;
 }
 
-/* All writes in groups, each while `pending/valid` is still this one, which ends with the last group. So a
- * late copy of a group does nothing. */
+/* Carries out the writes in groups. Each is guarded by `pending/valid` still naming this commit,
+ * and the last group removes that key. So a late copy of a group does nothing. */
 enum status remote_carry_out(struct remote *remote, const char *valid, struct err *err)
 {
     char valid_key[REMOTE_KEY_BYTES_MAX], from[REMOTE_KEY_BYTES_MAX], to[REMOTE_KEY_BYTES_MAX];
@@ -289,7 +290,7 @@ enum status remote_carry_out(struct remote *remote, const char *valid, struct er
         status = remote_write(remote, ops, count, &guard, &is_done, &row, err);
         if (status != STATUS_OK)
             return status;
-        if (!is_done && !(is_last && row == NULL)) /* else a copy of the last one was done */
+        if (!is_done && !(is_last && row == NULL)) /* else an earlier copy did it */
             return err_set(err, STATUS_CONFLICT, 0,
                            "a commit in etcd was changed by something else while it was carried "
                            "out");
@@ -321,7 +322,7 @@ static enum status commit_in_pieces(struct remote *remote, struct err *err)
 
 /* -- its room -- */
 
-/* Nothing waits for it but this server. */
+/* A short deadline: only this server waits for the answer. */
 static uint64_t health_deadline(struct remote *remote)
 {
     uint64_t until_us = remote_deadline(remote), limit_us = clock_boot_us() + HEALTH_WAIT_US;
@@ -329,7 +330,8 @@ static uint64_t health_deadline(struct remote *remote)
     return until_us < limit_us ? until_us : limit_us;
 }
 
-/* etcd keeps what keys had before until it is told to drop it: up to the mark before the last one. */
+/* etcd keeps old values of keys until it is told to compact: drops history up to the mark before
+ * the last one. */
 static void compact(struct remote *remote)
 {
     struct remote_mark *mark = &remote->mark;

@@ -1,4 +1,5 @@
-/* Changes in etcd that others made, or that this server made for a leader that is gone, done to the copy of the rows too. */
+/* Applies changes in etcd to the copy of the rows: changes of other servers, or those that this
+ * server made for a leader that is gone. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +7,7 @@
 
 #include "rendezvous/store/remote_internal.h"
 
-/* What is behind `name` in the key; NULL: it does not begin so. */
+/* What follows `name` in the key; NULL: the key does not begin with it. */
 static const char *behind(const struct remote *remote, struct etcd_bytes key, const char *name,
                           size_t *byte_count)
 {
@@ -20,7 +21,7 @@ static const char *behind(const struct remote *remote, struct etcd_bytes key, co
     return key.bytes + prefix_bytes + name_bytes;
 }
 
-/* "TABLE/N": columns that are not known yet. */
+/* Key "TABLE/N": a layout that is not known yet. */
 static enum status apply_layout(struct remote *remote, const char *name, size_t byte_count,
                                 struct etcd_bytes value, struct err *err)
 {
@@ -47,12 +48,13 @@ static enum status apply_layout(struct remote *remote, const char *name, size_t 
 
 static enum status apply_format(struct etcd_bytes value, struct err *err)
 {
-    int format = 0, schema = 0;
-    char text[32];
+    char text[32], *end, *last;
+    long format, schema;
 
     (void)snprintf(text, sizeof text, "%.*s", (int)value.byte_count, value.bytes);
-    if (sscanf(text, "%d %d", &format, &schema) == 2 && format <= REMOTE_FORMAT &&
-        schema <= STORE_SCHEMA_VERSION)
+    format = strtol(text, &end, 10); /* "FORMAT SCHEMA"; a number that is too large is LONG_MAX */
+    schema = strtol(end, &last, 10);
+    if (end != text && last != end && format <= REMOTE_FORMAT && schema <= STORE_SCHEMA_VERSION)
         return STATUS_OK;
     return err_set(err, STATUS_UNSUPPORTED, 0,
                    "the state in etcd has the format %.20s, which this rendezvous (" DDP_VERSION
@@ -60,7 +62,8 @@ static enum status apply_format(struct etcd_bytes value, struct err *err)
                    text);
 }
 
-/* `is_rows`: rows are taken, else what says how to read them. */
+/* Applies one change in one of two rounds. `is_rows` false: layouts, which say how to read rows;
+ * true: rows. */
 static enum status apply_one(struct remote *remote, bool is_rows, struct etcd_bytes key,
                              struct etcd_bytes value, bool is_removed, struct err *err)
 {
@@ -94,7 +97,13 @@ static enum status apply(struct remote *remote, const struct etcd_answer *change
 
     for (uint32_t i = 0; status == STATUS_OK && i < changes->row_count; i++) {
         const struct etcd_row *row = &changes->rows[i];
+        size_t more = 1;
 
+        if (!is_rows && !row->is_removed && behind(remote, row->key, "seq", &more) != NULL &&
+            more == 0 && !remote_take_point(&remote->point, row))
+            status = err_set(err, STATUS_UNSUPPORTED, 0, "a commit in etcd has no number");
+        if (status != STATUS_OK)
+            break;
         status = apply_one(remote, is_rows, row->key, row->value, row->is_removed, err);
         if (row->modified > remote->revision)
             remote->revision = row->modified;

@@ -1,5 +1,5 @@
-/* What a new leader reads: a commit that its predecessor did not finish is carried out first, then all rows
- * as they are at one revision. */
+/* What a new leader reads: it first finishes a commit that its predecessor did not finish, then
+ * reads all rows as of one revision. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -20,12 +20,13 @@
 
 struct load {
     struct remote *remote;
-    int64_t revision; /* that is read; 0: the newest */
+    int64_t revision; /* the revision to read; 0: the newest */
     uint32_t page_rows;
     uint64_t row_count;
-    struct rows_table *table;       /* whose rows are read; NULL: their keys say it */
-    bool has_rows;                  /* they were copied already */
-    const struct remote_pace *pace; /* NULL: as fast as it goes */
+    uint64_t row_total;             /* with a pace: about how many rows there are */
+    struct rows_table *table;       /* the table whose rows are read; NULL: the keys name it */
+    bool has_rows;                  /* the rows were copied before */
+    const struct remote_pace *pace; /* NULL: without pauses */
     struct err *err;
 };
 
@@ -39,8 +40,8 @@ static enum status damaged(const struct load *load, const char *what)
 
 /* -- pages -- */
 
-/* A leader that reads what there is changes nothing and answers nobody, and its lease is renewed meanwhile: a slow page is no
- * reason to give up before the lease is lost. */
+/* A leader that is still reading changes nothing and answers nobody, and its lease is renewed
+ * meanwhile. So a slow page is no reason to give up before the lease is lost. */
 static uint64_t read_deadline(struct remote *remote)
 {
     return remote->lead.revision != 0 ? clock_boot_us() + READ_US : remote_deadline(remote);
@@ -76,7 +77,7 @@ static void fit_page(struct load *load, const struct etcd_answer *answer)
         load->page_rows /= 2;
 }
 
-/* The page was read: where the next one begins. */
+/* Sets the range to what follows the page that was read. */
 static enum status go_on(struct load *load, struct key_span *span, struct etcd_op *range,
                          const struct etcd_answer *answer, char *next, size_t next_bytes)
 {
@@ -100,14 +101,14 @@ static enum status go_on(struct load *load, struct key_span *span, struct etcd_o
 
 typedef enum status on_row(struct load *load, const char *key, struct etcd_bytes value);
 
-/* All keys below `name`; the callback gets what is behind it. */
+/* Calls `take` for all keys that begin with `name`, with the rest of the key. */
 static enum status each(struct load *load, const char *name, on_row *take)
 {
     char from[REMOTE_KEY_BYTES_MAX], to[REMOTE_KEY_BYTES_MAX];
     char next[REMOTE_KEY_BYTES_MAX + ROWS_KEY_BYTES_MAX], end[sizeof next + KEY_SPAN_BYTES_MORE];
     struct remote *remote = load->remote;
     struct etcd_op range = {.kind = ETCD_RANGE, .key = remote_key(remote, from, "%s/", name)};
-    struct etcd_bytes last_end = remote_key(remote, to, "%s0", name); /* '0' is behind '/' */
+    struct etcd_bytes last_end = remote_key(remote, to, "%s0", name); /* '0' comes after '/' */
     struct key_span span = {.skip = range.key.byte_count};
     struct etcd_answer answer;
     enum status status = STATUS_OK;
@@ -120,7 +121,8 @@ static enum status each(struct load *load, const char *name, on_row *take)
             status = take(load, answer.rows[i].key.bytes + span.skip, answer.rows[i].value);
         is_last = status == STATUS_OK && !answer.has_more && range.end.bytes == last_end.bytes;
         load->row_count += status == STATUS_OK ? answer.row_count : 0;
-        if (load->pace != NULL && !load->pace->goes_on(load->row_count, load->pace->context))
+        if (load->pace != NULL &&
+            !load->pace->goes_on(load->row_count, load->row_total, load->pace->context))
             status = err_set(load->err, STATUS_CLOSED, 0, "the rows are not wanted any more");
         if (status == STATUS_OK && !is_last)
             status = go_on(load, &span, &range, &answer, next, sizeof next);
@@ -142,7 +144,7 @@ static bool take_bytes(struct row_reader *reader, struct etcd_bytes *bytes)
     return true;
 }
 
-/* remote->text is the chunks. */
+/* Reads the writes from the chunks in remote->text. */
 static enum status read_ops(struct load *load)
 {
     struct remote *remote = load->remote;
@@ -189,7 +191,7 @@ static bool read_two(const char *text, uint64_t *first, uint64_t *second)
     return *end == '\0' && errno == 0;
 }
 
-/* `valid`: "SEQ CHUNKS" */
+/* Finishes the commit that `valid` names: "SEQ CHUNKS". */
 static enum status finish_pending(struct load *load, const char *valid)
 {
     struct remote *remote = load->remote;
@@ -218,7 +220,7 @@ static enum status finish_pending(struct load *load, const char *valid)
 
 /* -- rows -- */
 
-/* TABLE/N */
+/* Key TABLE/N. */
 static enum status take_layout(struct load *load, const char *key, struct etcd_bytes value)
 {
     size_t name_bytes = strcspn(key, "/");
@@ -237,7 +239,7 @@ static enum status take_layout(struct load *load, const char *key, struct etcd_b
     return rows_add_layout(table, &load->remote->rows, (uint32_t)id, value.bytes, load->err);
 }
 
-/* TABLE/KEY */
+/* Key TABLE/KEY. */
 static enum status take_row(struct load *load, const char *key, struct etcd_bytes value)
 {
     struct rows_table *table =
@@ -248,7 +250,7 @@ static enum status take_row(struct load *load, const char *key, struct etcd_byte
     return rows_load(&load->remote->rows, table, value.bytes, value.byte_count, load->err);
 }
 
-/* As they are at the newest revision that was seen. */
+/* Reads all rows as of the newest revision that was seen. */
 static enum status load_rows(struct load *load)
 {
     struct rows *rows = &load->remote->rows;
@@ -270,9 +272,9 @@ static enum status load_rows(struct load *load)
     return status;
 }
 
-/* -- columns of what is written -- */
+/* -- layouts for writing -- */
 
-/* The number under which etcd has the columns of the table, or a new one, which goes with the next
+/* Finds the number under which etcd has the table's columns, or adds a new one to the next
  * commit. */
 static enum status choose_layout(struct load *load, struct rows_table *table)
 {
@@ -326,7 +328,7 @@ static enum status check_format(struct load *load, const char *text, int *schema
     return STATUS_OK;
 }
 
-/* Nothing but the keys of servers may be under the prefix. */
+/* A new state needs an empty prefix: only the keys of servers may be there. */
 static enum status check_empty(struct load *load)
 {
     static const char *const names[] = {"rows", "layout", "pending"};
@@ -351,7 +353,7 @@ struct head {
     const struct etcd_row *format, *seq, *valid;
 };
 
-/* The few keys that say what there is, at one revision. */
+/* Reads the few keys that describe the state, at one revision. */
 static enum status read_head(struct load *load, struct head *head)
 {
     static const char *const names[] = {"leader", "format", "seq", "pending/valid"};
@@ -380,7 +382,7 @@ static enum status read_head(struct load *load, struct head *head)
     return STATUS_OK;
 }
 
-/* Chunks of a commit that never became valid. */
+/* Removes the chunks of a commit that never became valid. */
 static enum status drop_chunks(struct load *load, struct etcd_bytes seq)
 {
     struct remote *remote = load->remote;
@@ -408,7 +410,7 @@ static enum status take_seq(struct load *load, const struct etcd_row *row)
     return *end == '\0' ? STATUS_OK : damaged(load, "it has no number of its newest commit");
 }
 
-/* What an earlier commit left. Who only reads leaves it to the server that leads. */
+/* Cleans up after an earlier commit. A server that only reads leaves that to the leader. */
 static enum status settle(struct load *load, const struct head *head)
 {
     if (load->remote->lead.revision == 0)
@@ -421,11 +423,28 @@ static enum status settle(struct load *load, const struct head *head)
     return drop_chunks(load, head->seq->value);
 }
 
+/* The rows were copied up to a revision after which nobody committed: etcd's newest commit must be the copy's. */
+static enum status check_copy(const struct load *load, int64_t copied, const struct head *head)
+{
+    const struct remote *remote = load->remote;
+    struct remote_point now = {.commit = 0};
+
+    if (remote->revision >= copied && head->seq != NULL && remote_take_point(&now, head->seq) &&
+        now.commit == remote->point.commit && now.at == remote->point.at)
+        return STATUS_OK;
+    return err_set(load->err, STATUS_NOT_FOUND, ETCD_WENT_BACK,
+                   "etcd does not have its commit %" PRIu64 " as this server has seen it",
+                   remote->point.commit);
+}
+
 static enum status load_once(struct load *load, int *schema)
 {
     struct head head;
+    int64_t copied = load->remote->revision;
     enum status status = read_head(load, &head);
 
+    if (status == STATUS_OK && load->has_rows)
+        status = check_copy(load, copied, &head);
     if (status != STATUS_OK)
         return status;
     if (head.format == NULL) {
@@ -440,7 +459,8 @@ static enum status load_once(struct load *load, int *schema)
     return status == STATUS_OK && !load->has_rows ? load_rows(load) : status;
 }
 
-/* The leader may be in the middle of a commit, and others may drop the revision that is read. */
+/* Reads everything. Retries, since the leader may be in the middle of a commit, and the revision
+ * that is read may be compacted away. */
 static enum status load_state(struct load *load, int *schema)
 {
     const struct timespec rest = {.tv_nsec = 100000000};
@@ -458,7 +478,7 @@ static enum status load_state(struct load *load, int *schema)
     return status;
 }
 
-/* The rows are there: what the leader that writes them needs besides. */
+/* Once the rows are there: prepares what a leader needs for writing. */
 static enum status make_ready(struct load *load, int schema)
 {
     struct remote *remote = load->remote;
@@ -486,7 +506,24 @@ enum status remote_adopt(struct remote *remote, const struct store_lead *lead, s
     return status == STATUS_OK ? make_ready(&load, schema) : status;
 }
 
-/* A commit that is being carried out is left to the leader: its writes come as changes. */
+static enum status count_rows(struct load *load)
+{
+    char from[REMOTE_KEY_BYTES_MAX], to[REMOTE_KEY_BYTES_MAX];
+    struct remote *remote = load->remote;
+    struct etcd_op range = {.kind = ETCD_RANGE,
+                            .key = remote_key(remote, from, "rows/"),
+                            .end = remote_key(remote, to, "rows0"),
+                            .limit = 1};
+    struct etcd_answer answer = {0};
+    enum status status = etcd_range(remote->lead.client, &range, read_deadline(remote),
+                                    &remote->arena, &answer, load->err);
+
+    load->row_total = answer.key_count > 0 ? (uint64_t)answer.key_count : 0;
+    arena_reset(&remote->arena);
+    return status;
+}
+
+/* An unfinished commit is left to the leader: its writes will arrive as changes. */
 static enum status copy_once(struct load *load)
 {
     struct head head;
@@ -498,8 +535,13 @@ static enum status copy_once(struct load *load)
                          load->remote->lead.prefix);
     if (status == STATUS_OK)
         status = check_format(load, head.format->value.bytes, &schema);
+    if (status == STATUS_OK &&
+        (head.seq == NULL || !remote_take_point(&load->remote->point, head.seq)))
+        status = damaged(load, "it has no number of its newest commit");
     arena_reset(&load->remote->arena);
     load->row_count = 0;
+    if (status == STATUS_OK)
+        status = count_rows(load);
     return status == STATUS_OK ? load_rows(load) : status;
 }
 

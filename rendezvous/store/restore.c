@@ -8,6 +8,7 @@
 #include "rendezvous/store/backup_file.h"
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/rows.h"
+#include "rendezvous/store/seen.h"
 
 #define LAYOUT 1
 #define COMMIT_BYTES (2u << 20) /* of rows in one transaction */
@@ -22,7 +23,7 @@ struct restoring {
     struct err *err;
 };
 
-/* -- what the file says of itself -- */
+/* -- what the file says about itself -- */
 
 static const char *find_fact(const char *text, const char *name)
 {
@@ -55,7 +56,7 @@ static enum status take_head(struct restoring *restoring)
     return STATUS_OK;
 }
 
-/* -- the store that it goes to -- */
+/* -- the target store -- */
 
 static enum status check_new(struct restoring *restoring)
 {
@@ -151,54 +152,33 @@ static enum status take_parts(struct restoring *restoring)
     return status;
 }
 
-/* -- what makes it the state of this store -- */
+/* -- adapting the state to this store -- */
 
-/* What jobs of a copy did when it was made goes on under the old cluster id until the leases of its shims end;
- * their slots are taken until then. A cancel is done with. */
-static enum status stop_running(struct restoring *restoring, int64_t now_ms)
-{
-    enum status status = execute(restoring,
-                                 "UPDATE main.jobs SET state = 'cancelled', ended_ms = %" PRId64
-                                 ", parts = '[]', stopping = 0 WHERE cancel_wanted AND state IN"
-                                 " ('starting','running','restarting')",
-                                 now_ms);
-
-    if (status == STATUS_OK)
-        status = execute(restoring,
-                         "UPDATE main.jobs SET state = 'restarting', parts = '[]', stopping = 0,"
-                         " running_ms = 0, retry_at_ms = %" PRId64
-                         ", reason = 'the state was restored from a backup: it starts again when"
-                         " the leases of what ran before have ended'"
-                         " WHERE state IN ('starting','running','restarting')",
-                         now_ms + LEASE_DEFAULT_US / 1000);
-    return status;
-}
-
-/* Of a copy: the cluster id is the new store's own, and numbers that may have been given since the copy was
- * made are not given again. */
+/* For a copy: keeps the new store's own cluster id. */
 static enum status leave_gap(struct restoring *restoring, int64_t now_ms)
 {
     const struct backup_facts *facts = restoring->facts;
-    enum status status =
-        execute(restoring, "UPDATE main.meta SET value = '%s' WHERE name = 'cluster'",
-                store_cluster(restoring->store));
+    char event[160];
+    const struct store_gap gap = {
+        .cluster = store_cluster(restoring->store), .now_ms = now_ms, .event_sql = event};
 
-    if (status == STATUS_OK)
-        status = stop_running(restoring, now_ms);
-    if (status == STATUS_OK)
-        status =
-            execute(restoring,
-                    "INSERT OR REPLACE INTO main.meta SELECT 'job_id_floor',"
-                    " max(coalesce((SELECT max(id) FROM main.jobs), 0), coalesce((SELECT"
-                    " CAST(value AS INTEGER) FROM main.meta WHERE name = 'job_id_floor'), 0)) + %u",
-                    BACKUP_ID_GAP);
-    if (status == STATUS_OK)
-        status = execute(restoring,
-                         "INSERT INTO main.events SELECT coalesce(max(id), 0) + %u, %" PRId64
-                         ", 0, 0, 'restored from a backup of ' || datetime(%" PRId64
-                         " / 1000, 'unixepoch') || ' UTC, of cluster %s' FROM main.events",
-                         BACKUP_ID_GAP, now_ms, facts->made_ms, facts->cluster);
-    return status;
+    (void)snprintf(event, sizeof event,
+                   "'restored from a backup of ' || datetime(%" PRId64
+                   " / 1000, 'unixepoch') || ' UTC, of cluster %s'",
+                   facts->made_ms, facts->cluster);
+    store_begin(restoring->store);
+    return store_leave_gap(restoring->store, &gap, restoring->err);
+}
+
+/* A state that was moved keeps its cluster id, but begins its commits anew (seen.h). */
+static enum status note_restore(struct restoring *restoring)
+{
+    char id[SEEN_ID_BYTES];
+    enum status status = store_make_cluster(id, restoring->err);
+
+    return status == STATUS_OK
+               ? execute(restoring, "INSERT OR REPLACE INTO main.meta VALUES ('restore', '%s')", id)
+               : status;
 }
 
 static enum status load(struct restoring *restoring, int64_t now_ms)
@@ -213,6 +193,8 @@ static enum status load(struct restoring *restoring, int64_t now_ms)
         status = take_parts(restoring);
     if (status == STATUS_OK && !restoring->facts->is_moved)
         status = leave_gap(restoring, now_ms);
+    if (status == STATUS_OK)
+        status = note_restore(restoring);
     if (status == STATUS_OK)
         status = execute(restoring, "DELETE FROM main.meta WHERE name = 'restoring'");
     store_commit(restoring->store);

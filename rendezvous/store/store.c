@@ -10,9 +10,9 @@
 
 #include "rendezvous/store/internal.h"
 
-#define BUSY_TIMEOUT_MS 5000 /* another program reads the file */
+#define BUSY_TIMEOUT_MS 5000 /* waits this long while another program reads the file */
 #define FREE_BYTES_MIN (1u << 20)
-#define CHECKPOINT_PAGES 1000 /* of the log, as SQLite has it */
+#define CHECKPOINT_PAGES 1000 /* of the log; SQLite's default */
 
 #define COLUMN_NAME(kind, field, column, audience, bytes) #column ","
 #define COLUMN_VALUE(kind, field, column, audience, bytes) "?,"
@@ -20,7 +20,7 @@
 
 #define RANK_NAMES                                                                                 \
     "job_id, generation, rank, local_rank, node, slot, pid, state, exit_code, signal, failed_ms"
-/* The columns of `failures` behind job_id are the fields of PART_FAILURE. */
+/* After job_id, the columns of `failures` are the fields of PART_FAILURE. */
 #define FAILURE_NAME(kind, name, min, max) "," #name
 #define FAILURE_CLASS_NAME(name, tag, TABLE) "," #name
 #define FAILURE_VALUE(kind, name, min, max) ",?"
@@ -46,10 +46,9 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_JOB_FAILED] = "SELECT id, state FROM jobs WHERE id BETWEEN ? AND ? AND state IN"
                          " ('failed','cancelled') ORDER BY id LIMIT 1",
     [STORE_JOB_COUNT] = "SELECT count(*) FROM jobs WHERE id BETWEEN ? AND ?",
-    [STORE_JOB_NEXT] = "SELECT max((SELECT coalesce(max(id), 0) FROM jobs), coalesce((SELECT"
-                       " CAST(value AS INTEGER) FROM meta WHERE name = 'job_id_floor'), 0)) + 1",
-    /* The job and the event with the greatest ids stay: the next ids are counted from them, and no
-     * id is ever given twice. */
+    [STORE_JOB_NEXT] = "SELECT " STORE_NEWEST_JOB_SQL " + 1",
+    /* The job and the event with the highest ids are kept: the next ids are counted from them, and
+     * no id is ever given twice. */
     [STORE_JOB_ENDED] = "SELECT id, CASE WHEN state IN ('succeeded','failed','cancelled') AND"
                         " id < (SELECT max(id) FROM jobs) THEN ended_ms ELSE 0 END"
                         " FROM jobs WHERE id > ? ORDER BY id LIMIT ?",
@@ -57,7 +56,7 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_REQUEST_DROP] = "DELETE FROM request_ids WHERE request_id ="
                            " (SELECT request_id FROM jobs WHERE id = ?1) AND user ="
                            " (SELECT user FROM jobs WHERE id = ?1)",
-    /* The jobs of an array have one spec, that of its first job, and it goes with the last of them. */
+    /* All jobs of an array share the spec of its first job. It is removed with the last of them. */
     [STORE_SPEC_DROP] =
         "DELETE FROM specs WHERE job_id = (SELECT coalesce(nullif(array_job, 0), id)"
         " FROM jobs WHERE id = ?1) AND NOT EXISTS (SELECT 1 FROM jobs WHERE"
@@ -134,7 +133,7 @@ sqlite3_stmt *store_use(struct store *store, enum store_statement which)
     sqlite3_stmt *stmt = store->statements[which];
 
     assert(stmt != NULL);
-    (void)sqlite3_reset(stmt); /* gives again the error of the last step, which was dealt with */
+    (void)sqlite3_reset(stmt); /* returns the last step's error once more; it was handled then */
     (void)sqlite3_clear_bindings(stmt);
     return stmt;
 }
@@ -201,8 +200,9 @@ const char *store_cluster(const struct store *store)
     return store->cluster;
 }
 
-/* After a commit, like SQLite's own hook, which ignores every error: a failed fsync must be seen. The
- * error is kept for store_commit, since nothing may end within SQLite. */
+/* Runs after each commit, in place of SQLite's own hook. That one ignores all errors, but a failed
+ * fsync must be seen. The error is kept for store_commit, because the process must not end inside
+ * SQLite. */
 static int on_log(void *context, sqlite3 *db, const char *name, int page_count)
 {
     struct store *store = context;
@@ -216,9 +216,9 @@ static int on_log(void *context, sqlite3 *db, const char *name, int page_count)
     return SQLITE_OK;
 }
 
-/* Small caches: the state is small, and rows are found by key. WAL with FULL: a commit is one
- * fdatasync of the log (sqlite.org/pragma.html#pragma_synchronous); with OFF it is a write to the
- * kernel, which a killed process does not take back. */
+/* Small caches: the state is small, and rows are found by key. WAL with synchronous=FULL: a commit
+ * is one fdatasync of the log (sqlite.org/pragma.html#pragma_synchronous). With OFF it is a write
+ * to the kernel, which survives a kill of this process. */
 static enum status open_file(struct store *store, struct err *err)
 {
     enum status status;
@@ -246,8 +246,8 @@ static enum status open_file(struct store *store, struct err *err)
     return status;
 }
 
-/* Numbers of jobs and events count up from 1 and travel in messages. One that no message can carry
- * would also give its successors such numbers. */
+/* Ids of jobs and events count up from 1 and travel in messages. If one were larger than a message
+ * can carry, all later ids would be as well. */
 static enum status check_ids(struct store *store, struct err *err)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_ID_STRAY);
@@ -263,7 +263,7 @@ static enum status check_ids(struct store *store, struct err *err)
     return status;
 }
 
-/* Left by backup_move and by a restore that was cut short. */
+/* Checks for the marks that backup_move and an interrupted restore leave. */
 static enum status check_marks(struct store *store, struct err *err)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_MARK_GET);
@@ -323,10 +323,10 @@ void store_release(struct store *store)
     free(store);
 }
 
-/* The log that an earlier process left is written again before anything of it is trusted. If that
- * process ended because an fsync had failed, then the kernel may still show us pages that are not on
- * the disk and that it takes for clean, so no later fsync would write them. Commits behind them would
- * be lost with them when the power goes. Written again in place, they need no room. */
+/* Before the log of an earlier process is trusted, it is written again. If that process ended
+ * because an fsync failed, the kernel may still show us pages that it takes for clean and that are
+ * not on the disk. No later fsync would write them, so commits in them could be lost in a power
+ * failure. Writing in place needs no free space. */
 enum status store_open_on(struct store **out, const struct store_disk *disk, const char *dir,
                           bool survives_power, struct err *err)
 {

@@ -11,32 +11,33 @@
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/remote.h"
 
-#define FOLLOW_US 2000000u /* who takes the rows waits so long for the last changes */
+#define FOLLOW_US 2000000u /* how long store_copy_take waits for the last changes */
 #define REST_US_MIN 200000u
 #define REST_US_MAX 30000000u
 #define REQUEST_US 5000000u
 #define LOOK_NS 50000000u
-#define KEY_BYTES_MAX (ETCD_PREFIX_BYTES_MAX + 16u)
 
 enum copy_state {
     COPY_READING,
     COPY_FOLLOWING, /* `store` has the rows of `revision` */
-    COPY_RESTING,   /* after a failure, or where there is no state: tries again later */
-    COPY_ENDED,     /* given away, or not wanted */
+    COPY_RESTING,   /* after a failure, or without a state: tries again later */
+    COPY_ENDED,     /* its rows were taken, or it was closed */
 };
 
 struct store_copy {
-    struct etcd_client *client; /* the thread's */
+    struct etcd_client *client; /* used only by the thread */
     char prefix[ETCD_PREFIX_BYTES_MAX];
     uv_thread_t thread;
-    uv_mutex_t lock; /* what follows it */
+    uv_mutex_t lock; /* guards the fields below */
     uv_cond_t changed;
     enum copy_state state;
-    struct store *store; /* COPY_FOLLOWING: used with the lock alone */
-    bool is_wanted;      /* somebody waits for it: no pauses */
-    bool is_none;        /* there is no state in etcd */
-    bool was_too_slow;   /* of the thread: what it read was dropped meanwhile */
-    struct err err;      /* of a change that could not be taken */
+    struct store *store; /* COPY_FOLLOWING: only used under the lock */
+    bool is_wanted;      /* store_copy_take waits: no pauses */
+    bool is_urgent;      /* nobody leads: no pauses between pages */
+    bool is_none;        /* etcd has no state */
+    uint32_t missing_pm; /* COPY_READING */
+    bool was_too_slow;   /* used only by the thread: the revision it read was compacted away */
+    struct err err;      /* of a change that could not be applied */
     bool is_warning;
     char note[384]; /* to be logged */
 };
@@ -69,7 +70,7 @@ __attribute__((format(printf, 3, 4))) static void set_note(struct store_copy *co
     va_end(args);
 }
 
-/* At most; a wish for the rows ends it. */
+/* Sleeps at most `us`; ends early when the rows are wanted. */
 static void rest(struct store_copy *copy, uint64_t us)
 {
     uint64_t until_us = clock_boot_us() + us, now_us;
@@ -87,13 +88,24 @@ struct pace {
     uint64_t at_us;
 };
 
-/* After each page as long a pause: half of etcd's time is left to the server that leads. */
-static bool on_page(uint64_t row_count, void *context)
+static uint32_t missing_pm(uint64_t row_count, uint64_t of)
+{
+    return row_count < of ? 1 + (uint32_t)((of - row_count) * (STORE_COPY_MISSING_ALL - 1) / of)
+                          : 1;
+}
+
+/* Pauses after each page for as long as the page took: half of etcd's time is left to the leader,
+ * if there is one. */
+static bool on_page(uint64_t row_count, uint64_t of, void *context)
 {
     struct pace *pace = context;
+    bool is_urgent;
 
-    (void)row_count;
-    if (!pace->copy->was_too_slow)
+    uv_mutex_lock(&pace->copy->lock);
+    pace->copy->missing_pm = missing_pm(row_count, of);
+    is_urgent = pace->copy->is_urgent;
+    uv_mutex_unlock(&pace->copy->lock);
+    if (!pace->copy->was_too_slow && !is_urgent)
         rest(pace->copy, clock_boot_us() - pace->at_us);
     pace->at_us = clock_boot_us();
     return !has_ended(pace->copy);
@@ -118,7 +130,7 @@ static enum status read_rows(struct store_copy *copy, struct store **store, stru
 
 /* -- following ---------------------------------------------------------------------------------- */
 
-/* Thread: copy. The rows may be given away meanwhile. */
+/* Runs on the copy's thread. The rows may have been taken meanwhile. */
 static bool on_changes(const struct etcd_answer *changes, void *context)
 {
     struct store_copy *copy = context;
@@ -142,24 +154,35 @@ int64_t store_copy_revision(struct store_copy *copy)
     return revision;
 }
 
-/* A small request before each watch: for a token of etcd's users, and for a member that answers. */
-static enum status ask(struct store_copy *copy, struct err *err)
+/* A small request before each watch: it logs in to etcd, finds a member that answers, and notices an
+ * etcd that was put back to an earlier state. Sets the revision from which to watch on; 0: the rows
+ * were taken by the caller. */
+static enum status ask(struct store_copy *copy, int64_t *from, struct err *err)
 {
-    char key[KEY_BYTES_MAX];
-    struct etcd_op range = {.kind = ETCD_RANGE};
-    struct etcd_answer answer;
-    struct arena arena = {0};
+    struct remote_point point = {.commit = 0};
+    int64_t revision = 0;
     enum status status;
 
-    (void)snprintf(key, sizeof key, "%sseq", copy->prefix);
-    range.key = etcd_text(key);
-    status = etcd_range(copy->client, &range, clock_boot_us() + REQUEST_US, &arena, &answer, err);
-    arena_reset(&arena);
+    uv_mutex_lock(&copy->lock);
+    if (copy->store != NULL) {
+        revision = copy->store->remote->revision;
+        point = copy->store->remote->point;
+    }
+    uv_mutex_unlock(&copy->lock);
+    *from = 0;
+    if (revision == 0)
+        return STATUS_OK;
+    status = remote_check_history(copy->client, copy->prefix, revision, &point,
+                                  clock_boot_us() + REQUEST_US, err);
+    if (status == STATUS_OK)
+        *from = revision + 1;
+    else if (status == STATUS_NOT_FOUND && err->code == ETCD_WENT_BACK)
+        set_note(copy, true, STORE_WENT_BACK ": %s. It reads all rows again", err->text);
     return status;
 }
 
-/* Until the rows are given away, or a change cannot be had or taken. All keys of the prefix are watched: the leader's key among
- * them tells that nothing is missing. */
+/* Follows changes until the rows are taken or a change cannot be received or applied. Watches all
+ * keys of the prefix: the leader key among them shows whether anything is missing. */
 static enum status follow(struct store_copy *copy, struct err *err)
 {
     const struct etcd_watch_options options = {.on_changes = on_changes, .context = copy};
@@ -169,13 +192,12 @@ static enum status follow(struct store_copy *copy, struct err *err)
     int64_t known = 0;
 
     (void)snprintf(end, sizeof end, "%s", copy->prefix);
-    end[strlen(end) - 1]++; /* '0' is behind '/' */
+    end[strlen(end) - 1]++; /* '0' comes after '/' */
     range.end = etcd_text(end);
     while (!has_ended(copy) && copy->err.text[0] == '\0') {
-        enum status status = ask(copy, err);
+        enum status status = ask(copy, &range.revision, err);
 
-        range.revision = store_copy_revision(copy) + 1;
-        if (status == STATUS_OK && range.revision > 1)
+        if (status == STATUS_OK && range.revision > 0)
             status = etcd_watch(copy->client, &range, &options, err);
         if (status != STATUS_OK && status != STATUS_TIMEOUT)
             return status;
@@ -192,7 +214,7 @@ static enum status follow(struct store_copy *copy, struct err *err)
 
 /* -- the thread --------------------------------------------------------------------------------- */
 
-/* False: it has ended, and `store` is the caller's. */
+/* False: the thread must end, and `store` now belongs to the caller. */
 static bool set_state(struct store_copy *copy, enum copy_state state, struct store *store)
 {
     struct store *old = NULL;
@@ -203,6 +225,7 @@ static bool set_state(struct store_copy *copy, enum copy_state state, struct sto
     if (is_set) {
         old = copy->store;
         copy->state = state;
+        copy->missing_pm = state == COPY_FOLLOWING ? 0 : STORE_COPY_MISSING_ALL;
         copy->store = store;
         copy->err = (struct err){.text = ""};
     }
@@ -213,7 +236,7 @@ static bool set_state(struct store_copy *copy, enum copy_state state, struct sto
     return is_set;
 }
 
-/* From nothing, until it fails. */
+/* Reads all rows, then follows changes until that fails. */
 static enum status keep(struct store_copy *copy, bool *had_rows, struct err *err)
 {
     struct store *store = NULL;
@@ -257,7 +280,19 @@ static void run(void *arg)
     }
 }
 
-/* -- what others ask ---------------------------------------------------------------------------- */
+/* -- called by other threads ----------------------------------------------------------------------- */
+
+bool store_copy_seen(struct store_copy *copy, struct seen *seen)
+{
+    struct err err;
+    bool is_known;
+
+    uv_mutex_lock(&copy->lock);
+    is_known = copy->state == COPY_FOLLOWING &&
+               store_seen(copy->store, seen, copy->store->remote->point.commit, &err) == STATUS_OK;
+    uv_mutex_unlock(&copy->lock);
+    return is_known;
+}
 
 bool store_copy_note(struct store_copy *copy, bool *is_warning, char *text, size_t text_bytes)
 {
@@ -269,14 +304,21 @@ bool store_copy_note(struct store_copy *copy, bool *is_warning, char *text, size
     return text[0] != '\0';
 }
 
-bool store_copy_is_ready(struct store_copy *copy)
+uint32_t store_copy_missing_pm(struct store_copy *copy)
 {
-    bool is_ready;
+    uint32_t missing;
 
     uv_mutex_lock(&copy->lock);
-    is_ready = copy->state == COPY_FOLLOWING || copy->is_none;
+    missing = copy->is_none ? 0 : copy->missing_pm;
     uv_mutex_unlock(&copy->lock);
-    return is_ready;
+    return missing;
+}
+
+void store_copy_hurry(struct store_copy *copy, bool is_urgent)
+{
+    uv_mutex_lock(&copy->lock);
+    copy->is_urgent = is_urgent;
+    uv_mutex_unlock(&copy->lock);
 }
 
 struct store *store_copy_take(struct store_copy *copy, int64_t revision)
@@ -318,6 +360,7 @@ enum status store_copy_open(struct store_copy **out, const struct etcd_options *
     *out = NULL;
     if (copy == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for a copy of the state");
+    copy->missing_pm = STORE_COPY_MISSING_ALL;
     (void)snprintf(copy->prefix, sizeof copy->prefix, "%s", prefix);
     mine.goes_on = goes_on;
     mine.context = copy;
@@ -329,7 +372,7 @@ enum status store_copy_open(struct store_copy **out, const struct etcd_options *
     (void)uv_mutex_init(&copy->lock);
     (void)uv_cond_init(&copy->changed);
     if (uv_thread_create(&copy->thread, run, copy) != 0)
-        abort(); /* the kernel gives no thread to a process that has just begun */
+        abort(); /* the kernel refuses a thread to a process that has just started */
     *out = copy;
     return STATUS_OK;
 }

@@ -1,8 +1,9 @@
-/* The rows of a state on etcd, kept by a server that stands by: read once, then each change as etcd tells it, on a thread of
- * its own. So a server that begins to lead need not read them first. What the rows take in memory they take in each server.
+/* For a server that stands by: a copy of all rows of a state on etcd. A thread reads them once and then follows
+ * each change that etcd reports, so that the server need not read them when it begins to lead. The copy takes
+ * as much memory in each server as the rows do in the leader.
  *
- * Refused: to ask etcd for what has changed since a revision (min_mod_revision), since it reads every row for that, and tells
- * nothing of rows that were removed. */
+ * Refused: asking etcd for what has changed since a revision (min_mod_revision). etcd reads every row for that,
+ * and does not report rows that were removed. */
 #ifndef RENDEZVOUS_STORE_STORE_COPY_H
 #define RENDEZVOUS_STORE_STORE_COPY_H
 
@@ -11,6 +12,9 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "rendezvous/store/seen.h"
+
+#define STORE_COPY_MISSING_ALL 1000u
 
 struct etcd_options;
 struct store;
@@ -19,16 +23,23 @@ struct store_copy;
 /* `options` and `prefix` are borrowed for the call. Errors: STATUS_MEMORY, STATUS_LIBRARY, STATUS_BAD_INPUT. */
 enum status store_copy_open(struct store_copy **copy, const struct etcd_options *options,
                             const char *prefix, struct err *err);
-/* It has rows, and they were the newest a moment ago; or there is no state yet. Any thread. */
-bool store_copy_is_ready(struct store_copy *copy);
-/* Of etcd, whose rows it has; 0: none now. Any thread. */
+/* How much it still has to read, in per mille of the rows. 0: it has all rows and was up to date a
+ * moment ago, or there is no state yet. STORE_COPY_MISSING_ALL: everything; also if it cannot read
+ * now. May be called from any thread. */
+uint32_t store_copy_missing_pm(struct store_copy *copy);
+/* `is_urgent`: read without pauses, because no server leads that they could help. May be called
+ * from any thread. */
+void store_copy_hurry(struct store_copy *copy, bool is_urgent);
+/* etcd's revision that the rows are of; 0: it has none now. May be called from any thread. */
 int64_t store_copy_revision(struct store_copy *copy);
-/* What is to be logged since the last call; false: nothing. The thread itself logs nothing. */
+/* The newest commit that it has; false: it has no rows now. May be called from any thread. */
+bool store_copy_seen(struct store_copy *copy, struct seen *seen);
+/* Text to be logged since the last call; false: nothing. The thread logs nothing itself. */
 bool store_copy_note(struct store_copy *copy, bool *is_warning, char *text, size_t text_bytes);
-/* The rows as they were at `revision` or later; NULL: it has not got them, and will not. Waits for a reading that has begun. Of
- * the caller then; once. */
+/* Takes the rows as of `revision` or later; may be called once, and the caller then owns them.
+ * Waits for a read that has begun. NULL: it does not have them and will not get them. */
 struct store *store_copy_take(struct store_copy *copy, int64_t revision);
-/* Waits for its thread, a second or two. */
+/* Ends the thread and waits for it, a second or two. */
 void store_copy_close(struct store_copy **copy);
 
 #endif

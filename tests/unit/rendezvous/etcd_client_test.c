@@ -3,6 +3,7 @@
 #include "rendezvous/store/etcd_client.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -361,6 +362,68 @@ TEST(a_watch_that_wants_a_token_is_tried_again)
         CHECK(waitpid(pid, &code, 0) == pid && WIFEXITED(code) && WEXITSTATUS(code) == 0);
         (void)close(fd);
     }
+}
+
+/* A member that wants a token, and takes a second for each login (a password's hash costs that on a busy machine). */
+static pid_t answer_slow_logins(int fd)
+{
+    static const char refused[] = "{\"error\":\"etcdserver: user name is empty\",\"code\":3,"
+                                  "\"message\":\"etcdserver: user name is empty\"}";
+    static const char token[] = "{\"header\":{\"revision\":\"1\"},\"token\":\"t.1\"}";
+    static const char kept[] =
+        "{\"result\":{\"header\":{\"revision\":\"1\"},\"ID\":\"1\",\"TTL\":\"9\"}}";
+    pid_t pid = fork();
+
+    CHECK(pid >= 0);
+    if (pid != 0)
+        return pid;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)signal(SIGPIPE, SIG_IGN); /* the client may have given up */
+    for (;;) {
+        char request[4096] = "", text[1024];
+        const int conn = accept(fd, NULL, NULL);
+        size_t got = 0;
+        ssize_t n;
+
+        while (strchr(request, '}') == NULL &&
+               (n = read(conn, request + got, sizeof request - 1 - got)) > 0)
+            got += (size_t)n;
+        const bool is_login = strstr(request, "auth/authenticate") != NULL;
+        const bool has_token = strstr(request, "Authorization: t.1") != NULL;
+        const char *body = is_login ? token : has_token ? kept : refused;
+
+        if (is_login)
+            (void)poll(NULL, 0, 1000);
+        (void)snprintf(text, sizeof text,
+                       "HTTP/1.1 %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                       "Content-Length: %zu\r\n\r\n%s",
+                       is_login || has_token ? "200 OK" : "400 Bad Request", strlen(body), body);
+        (void)!write(conn, text, strlen(text));
+        (void)close(conn);
+    }
+}
+
+/* A login has its own time limit. With the request's it could never end where that is short, and each further one would keep
+ * etcd busier. */
+TEST(a_login_may_take_longer_than_its_request)
+{
+    struct etcd_client *client;
+    char url[64];
+    uint32_t ttl_s = 0;
+    uint16_t port;
+    int fd = open_silent(&port);
+    pid_t pid = answer_slow_logins(fd);
+
+    (void)snprintf(url, sizeof url, "etcd://127.0.0.1:%u", port);
+    client = open_url(url);
+    (void)snprintf(client->user, sizeof client->user, "ddp");
+    CHECK_EQ(etcd_lease_keep(client, 1, clock_boot_us() + 300000, &ttl_s, &err), STATUS_TIMEOUT);
+    CHECK_STR(client->token, "t.1");
+    CHECK_EQ(etcd_lease_keep(client, 1, soon(), &ttl_s, &err), STATUS_OK);
+    CHECK_EQ(ttl_s, 9);
+    etcd_close(&client);
+    CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+    (void)close(fd);
 }
 
 TEST(no_answer_is_a_time_out_with_its_reason)

@@ -53,7 +53,7 @@ static struct leader_action key(uint64_t lease_id, uint64_t revision)
                                       .key_revision = revision});
 }
 
-/* Has a lease and is announced; the first READ is at hand. */
+/* Has a lease and is announced; the first READ is pending. */
 static void begin(void)
 {
     now_us = 1000000;
@@ -114,6 +114,58 @@ TEST(somebody_else_was_faster)
     CHECK_EQ(key(0, 0).request, LEADER_CLAIM);
     CHECK_EQ(key(3, 5).request, LEADER_ANNOUNCE);
     CHECK_EQ(leader.state, LEADER_STANDBY);
+}
+
+/* How long after the key was found gone it is claimed, while it reads the rows; the key stays free. */
+static uint64_t claimed_after_us(uint32_t missing_pm)
+{
+    const uint64_t step_us = 10000;
+    uint64_t free_us;
+    struct leader_action action;
+
+    begin();
+    free_us = now_us;
+    action = step((struct leader_event){
+        .type = LEADER_EVENT_ANSWER, .is_ok = true, .missing_pm = missing_pm});
+    while (action.request != LEADER_CLAIM && now_us < free_us + 10 * LEASE_US) {
+        struct leader_event event = {.type = LEADER_EVENT_TICK, .missing_pm = missing_pm};
+
+        now_us += step_us;
+        if (action.request != LEADER_WAIT)
+            event = (struct leader_event){.type = LEADER_EVENT_ANSWER,
+                                          .is_ok = true,
+                                          .ttl_us = LEASE_US,
+                                          .missing_pm = missing_pm};
+        action = step(event);
+    }
+    return now_us - free_us;
+}
+
+/* Who has more of the rows claims earlier; who has none claims too. */
+TEST(it_waits_by_the_rows_that_it_has_still_to_read)
+{
+    const uint64_t most_us = LEADER_BEHIND_US + LEASE_US;
+
+    CHECK_EQ(claimed_after_us(0), 0);
+    CHECK_NEAR(claimed_after_us(1), LEADER_BEHIND_US, 50000);
+    CHECK_NEAR(claimed_after_us(250), LEADER_BEHIND_US + LEASE_US / 4, 50000);
+    CHECK_NEAR(claimed_after_us(750), LEADER_BEHIND_US + 3 * LEASE_US / 4, 50000);
+    CHECK_NEAR(claimed_after_us(1000), most_us, 50000);
+}
+
+/* It had none of the rows, and has them now: nothing to wait for. */
+TEST(it_claims_when_it_has_the_rows)
+{
+    begin();
+    CHECK(
+        step((struct leader_event){.type = LEADER_EVENT_ANSWER, .is_ok = true, .missing_pm = 1000})
+            .request == LEADER_ANNOUNCE);
+    now_us += 700000; /* more than LEADER_BEHIND_US */
+    CHECK(
+        step((struct leader_event){
+                 .type = LEADER_EVENT_ANSWER, .is_ok = true, .ttl_us = LEASE_US, .missing_pm = 900})
+            .request == LEADER_READ);
+    CHECK_EQ(key(0, 0).request, LEADER_CLAIM);
 }
 
 TEST(the_lease_counts_from_the_sending)

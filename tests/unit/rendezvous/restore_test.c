@@ -75,6 +75,45 @@ TEST(an_exit_code_survives)
     CHECK_EQ(rdzv_job_record(core, 1)->failed_rank, 0);
 }
 
+static void tell_step(uint64_t conn, uint32_t rank, uint64_t told)
+{
+    struct msg msg = {.type = MSG_TYPE_PROGRESS,
+                      .progress = {.job_id = 1,
+                                   .generation = 1,
+                                   .rank = rank,
+                                   .step = told,
+                                   .again_us = SECOND_US,
+                                   .doing = ""}};
+
+    step_node(conn, &msg);
+}
+
+/* No other job begins, and nothing else makes the new server look. */
+TEST(a_hang_is_found_after_a_restart)
+{
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
+    uint32_t looks = 0;
+
+    begin(3, 0);
+    restart();
+    now_us += 2 * SECOND_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK}); /* nobody has called yet */
+    hello(3, "a", SHIM_RUNNING);
+    hello(4, "b", SHIM_RUNNING);
+    report(3, 0, SHIM_RUNNING, 0);
+    report(4, 1, SHIM_RUNNING, 0);
+    for (int i = 0; i < 45 && looks == 0; i++) {
+        now_us += SECOND_US;
+        for (uint32_t rank = 0; rank < NODES; rank++) {
+            step_beat(3 + rank, &shim, 1);
+            looks += count_of(RDZV_LOOK);
+            tell_step(3 + rank, rank, 10);
+            looks += count_of(RDZV_LOOK);
+        }
+    }
+    CHECK_EQ(looks, 1);
+}
+
 TEST(a_time_limit_that_was_reached_ends_the_job)
 {
     begin(3, 10 * SECOND_US);

@@ -146,8 +146,8 @@ TEST(a_copy_of_a_live_state_gives_no_number_twice)
     store_close(&store);
     store = open_dir("new");
     CHECK(strcmp(store_cluster(store), store_cluster(live)) != 0);
-    CHECK_EQ(store_next_job_id(store), model.next_job_id + BACKUP_ID_GAP);
-    CHECK_EQ(store_last_event_id(store), model.last_event_id + BACKUP_ID_GAP);
+    CHECK_EQ(store_next_job_id(store), model.next_job_id + STORE_ID_GAP);
+    CHECK_EQ(store_last_event_id(store), model.last_event_id + STORE_ID_GAP);
     CHECK(store_next_job_id(store) > later.next_job_id);
     CHECK_EQ(store_events(store, (struct store_viewer){.sees_all = true}, 0, model.last_event_id, 1,
                           &arena, events),
@@ -160,7 +160,7 @@ TEST(a_copy_of_a_live_state_gives_no_number_twice)
     store_close(&store);
     store = open_dir("third");
     CHECK_EQ(backup_restore(store, path_of("c"), NOW_MS, &facts, &err), STATUS_OK);
-    CHECK_EQ(store_next_job_id(store), model.next_job_id + BACKUP_ID_GAP);
+    CHECK_EQ(store_next_job_id(store), model.next_job_id + STORE_ID_GAP);
     store_close(&store);
     arena_reset(&arena);
 }

@@ -348,6 +348,61 @@ TEST(a_commit_that_was_cut_short_is_ended)
     etcd_member_kill(&member);
 }
 
+#define SAMPLES_MAX 64u
+
+/* What is missing at each request of a copy. */
+struct samples {
+    struct store_copy *_Atomic copy; /* requests wait until it is there, */
+    atomic_bool is_over;             /* or it is not looked at any more */
+    uint32_t missing_pm[SAMPLES_MAX];
+    _Atomic uint32_t count;
+};
+
+static enum proxy_fault sample(uint64_t number, void *context)
+{
+    struct samples *samples = context;
+    const uint32_t i = atomic_load(&samples->count);
+
+    (void)number;
+    while (atomic_load(&samples->copy) == NULL)
+        rest();
+    if (!atomic_load(&samples->is_over) && i < SAMPLES_MAX) {
+        samples->missing_pm[i] = store_copy_missing_pm(atomic_load(&samples->copy));
+        atomic_store(&samples->count, i + 1);
+    }
+    return PROXY_PASSES;
+}
+
+/* More than one page of rows: some requests find a part missing, and less each time. */
+TEST(it_tells_how_much_it_has_still_to_read)
+{
+    static struct samples samples;
+    uint32_t least = STORE_COPY_MISSING_ALL, parts = 0;
+    struct leading leading;
+    struct store_copy *copy;
+    struct proxy *proxy;
+
+    begin(5);
+    leading = lead(member.port, NULL);
+    work(leading.store, 200, false);
+    proxy = proxy_open(member.port, sample, &samples);
+    copy = copy_at(proxy_port(proxy));
+    atomic_store(&samples.copy, copy);
+    await(copy, 1);
+    CHECK_EQ(store_copy_missing_pm(copy), 0);
+    for (uint32_t i = 0; i < atomic_load(&samples.count) && samples.missing_pm[i] > 0; i++) {
+        CHECK(samples.missing_pm[i] <= least);
+        parts += samples.missing_pm[i] < least;
+        least = samples.missing_pm[i];
+    }
+    CHECK(parts > 0 && least > 1 && least < STORE_COPY_MISSING_ALL);
+    atomic_store(&samples.is_over, true);
+    store_copy_close(&copy);
+    proxy_close(proxy);
+    resign(&leading);
+    etcd_member_kill(&member);
+}
+
 /* Where nothing comes, it says so at once. */
 TEST(without_etcd_there_is_no_copy)
 {
@@ -356,7 +411,8 @@ TEST(without_etcd_there_is_no_copy)
 
     tcp_switch_set(relay, false);
     copy = copy_at(tcp_switch_port(relay));
-    CHECK(!store_copy_is_ready(copy) && store_copy_revision(copy) == 0);
+    CHECK_EQ(store_copy_missing_pm(copy), STORE_COPY_MISSING_ALL);
+    CHECK_EQ(store_copy_revision(copy), 0);
     CHECK(store_copy_take(copy, 1) == NULL);
     store_copy_close(&copy);
     tcp_switch_close(relay);

@@ -1,0 +1,60 @@
+/* What makes a copy of the past a state of its own: a new cluster id, by which nodes keep its jobs apart from what ran before, and
+ * numbers of jobs and events above any that were given since it was made. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/store/internal.h"
+
+__attribute__((format(printf, 3, 4))) static enum status
+execute(struct store *store, struct err *err, const char *format, ...)
+{
+    char sql[640];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(sql, sizeof sql, format, args);
+    va_end(args);
+    return store_execute(store, sql, err);
+}
+
+/* What jobs of a copy did when it was made goes on under the old cluster id until the leases of its shims end;
+ * their slots are taken until then. A cancel is done with. */
+static enum status stop_running(struct store *store, int64_t now_ms, struct err *err)
+{
+    enum status status = execute(store, err,
+                                 "UPDATE main.jobs SET state = 'cancelled', ended_ms = %" PRId64
+                                 ", parts = '[]', stopping = 0 WHERE cancel_wanted AND state IN"
+                                 " ('starting','running','restarting')",
+                                 now_ms);
+
+    if (status == STATUS_OK)
+        status = execute(store, err,
+                         "UPDATE main.jobs SET state = 'restarting', parts = '[]', stopping = 0,"
+                         " running_ms = 0, retry_at_ms = %" PRId64
+                         ", reason = 'the state was restored from a backup: it starts again when"
+                         " the leases of what ran before have ended'"
+                         " WHERE state IN ('starting','running','restarting')",
+                         now_ms + LEASE_DEFAULT_US / 1000);
+    return status;
+}
+
+enum status store_leave_gap(struct store *store, const struct store_gap *gap, struct err *err)
+{
+    enum status status = execute(
+        store, err, "UPDATE main.meta SET value = '%s' WHERE name = 'cluster'", gap->cluster);
+
+    if (status == STATUS_OK)
+        status = stop_running(store, gap->now_ms, err);
+    if (status == STATUS_OK)
+        status = execute(store, err,
+                         "INSERT OR REPLACE INTO main.meta SELECT 'job_id_floor', max(%" PRIu64
+                         ", " STORE_NEWEST_JOB_SQL ") + %u",
+                         gap->job_id, STORE_ID_GAP);
+    if (status == STATUS_OK)
+        status = execute(store, err,
+                         "INSERT INTO main.events SELECT max(%" PRIu64
+                         ", coalesce(max(id), 0)) + %u, %" PRId64 ", 0, 0, %s FROM main.events",
+                         gap->event_id, STORE_ID_GAP, gap->now_ms, gap->event_sql);
+    return status;
+}

@@ -1,0 +1,27 @@
+/* See remote_history.c. */
+#ifndef RENDEZVOUS_STORE_REMOTE_HISTORY_H
+#define RENDEZVOUS_STORE_REMOTE_HISTORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/store/etcd_client.h"
+
+/* Begins the messages of both who find it. */
+#define STORE_WENT_BACK "etcd has an earlier state than this server has seen"
+
+/* A commit, and the revision of etcd at which it was made. */
+struct remote_point {
+    uint64_t commit;
+    int64_t at;
+};
+
+/* Of the row `seq`. False: it is damaged. */
+bool remote_take_point(struct remote_point *point, const struct etcd_row *row);
+/* Whether the newest commit at `revision` is still this one. Errors: STATUS_NOT_FOUND with ETCD_WENT_BACK: it is not; with
+ * ETCD_COMPACTED: that revision was dropped. */
+enum status remote_check_history(struct etcd_client *client, const char *prefix, int64_t revision,
+                                 const struct remote_point *point, uint64_t deadline_us,
+                                 struct err *err);
+
+#endif

@@ -1,0 +1,103 @@
+/* How far a state on etcd has come, kept by the server that leads (seen.h), and looked at by the next one. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/io/conn.h"
+#include "common/log.h"
+#include "rendezvous/store/internal.h"
+#include "rendezvous/store/remote.h"
+
+#define NOTE_US 1000000u
+
+static enum status read_meta(struct store *store, const char *name, char out[SEEN_ID_BYTES],
+                             struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    enum status status = STATUS_OK;
+
+    (void)snprintf(out, SEEN_ID_BYTES, "-");
+    if (sqlite3_prepare_v2(store->db, "SELECT value FROM main.meta WHERE name = ?", -1, &stmt,
+                           NULL) != SQLITE_OK ||
+        sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC) != SQLITE_OK)
+        status = err_set(err, STATUS_IO, 0, "SQLite: %s", sqlite3_errmsg(store->db));
+    else if (sqlite3_step(stmt) == SQLITE_ROW)
+        (void)snprintf(out, SEEN_ID_BYTES, "%s", store_text(stmt, 0));
+    (void)sqlite3_finalize(stmt);
+    return status;
+}
+
+enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, struct err *err)
+{
+    int64_t job_id = 0, event_id = 0;
+    enum status status;
+
+    *seen = (struct seen){.commit = commit};
+    status = read_meta(store, "cluster", seen->cluster, err);
+    if (status == STATUS_OK)
+        status = read_meta(store, "restore", seen->restore, err);
+    if (status == STATUS_OK)
+        status = store_number(store, "SELECT " STORE_NEWEST_JOB_SQL, &job_id, err);
+    if (status == STATUS_OK)
+        status =
+            store_number(store, "SELECT coalesce(max(id), 0) FROM main.events", &event_id, err);
+    seen->job_id = job_id > 0 ? (uint64_t)job_id : 0;
+    seen->event_id = event_id > 0 ? (uint64_t)event_id : 0;
+    return status;
+}
+
+/* A disk that is full ends nothing: then what is in the file is older. */
+void store_note_seen(struct store *store, bool now)
+{
+    const char *path = store->remote->lead.seen_path;
+    uint64_t now_us = clock_boot_us();
+    struct seen seen;
+    struct err err;
+
+    if (path == NULL || (!now && now_us < store->seen_at_us + NOTE_US))
+        return;
+    store->seen_at_us = now_us;
+    if (store_seen(store, &seen, store->remote->seq, &err) == STATUS_OK)
+        (void)seen_write(path, &seen, &err);
+}
+
+static enum status put_back(struct store *store, const struct seen *before, struct err *err)
+{
+    char cluster[SEEN_ID_BYTES], event[160];
+    const struct store_gap gap = {.cluster = cluster,
+                                  .now_ms = clock_wall_ms(),
+                                  .job_id = before->job_id,
+                                  .event_id = before->event_id,
+                                  .event_sql = event};
+    enum status status = store_make_cluster(cluster, err);
+
+    log_line(LOG_WARNING, LOG_ABOUT_NONE,
+             STORE_WENT_BACK
+             " (commit %" PRIu64 " of cluster %s, and %" PRIu64
+             " was seen), as after a restored snapshot. What was done since is lost; no number of "
+             "it is given again. The state gets a new cluster id: jobs that ran then start again "
+             "from their checkpoints in %u s, when the leases of what still runs of them are over",
+             store->remote->seq, before->cluster, before->commit, LEASE_DEFAULT_US / 1000000u);
+    (void)snprintf(event, sizeof event,
+                   "'etcd was put back to commit %" PRIu64 " of cluster %s; %" PRIu64
+                   " had been seen'",
+                   store->remote->seq, before->cluster, before->commit);
+    if (status == STATUS_OK)
+        status = store_leave_gap(store, &gap, err);
+    return status == STATUS_OK ? remote_commit(store->remote, err) : status;
+}
+
+enum status store_check_seen(struct store *store, struct err *err)
+{
+    const char *path = store->remote->lead.seen_path;
+    struct seen now, before;
+    enum status status;
+
+    if (path == NULL)
+        return STATUS_OK;
+    status = store_seen(store, &now, store->remote->seq, err);
+    if (status != STATUS_OK || !seen_read(path, &before) || !seen_is_same(&now, &before) ||
+        before.commit <= now.commit)
+        return status;
+    return put_back(store, &before, err);
+}
