@@ -11,7 +11,7 @@
 /* Written by the handler. */
 static atomic_bool stop_caught;
 static atomic_uint saves_caught;
-static _Atomic pid_t caught_by; /* the process that the signals are for; 0: none are caught */
+static _Atomic pid_t caught_by; /* the process that catches signals; 0: none */
 
 /* -- signals ----------------------------------------------------------------------------------- */
 
@@ -31,8 +31,9 @@ static void call_before(const struct sigaction *before, int number, siginfo_t *i
         before->sa_handler(number);
 }
 
-/* In a fork, as a DataLoader's worker: a stop of the whole group is not for it. A parent that ends it, as a
- * pool of multiprocessing ends its processes, and then waits for its end, must not wait for ever. */
+/* In a forked child, such as a DataLoader's worker: a stop of the whole process group does not
+ * concern it. But a parent that ends its children and waits for them, as multiprocessing's pool
+ * does, must not wait for ever. */
 static void end_as_before(const struct sigaction *before, int number, const siginfo_t *info)
 {
     if ((before->sa_flags & SA_SIGINFO) != 0 || before->sa_handler != SIG_DFL ||
@@ -63,7 +64,9 @@ static void on_signal(int number, siginfo_t *info, void *context)
 
 static enum status catch_one(struct caught *one, struct err *err)
 {
-    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
+    /* SA_ONSTACK: on the stack that the program has set for handlers, if it has (sigaltstack). */
+    struct sigaction action = {.sa_sigaction = on_signal,
+                               .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
 
     if (one->is_installed)
         return STATUS_OK;

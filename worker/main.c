@@ -16,7 +16,7 @@
 #include "worker/train/train.h"
 #include "worker/warm.h"
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, STOP_TIMEOUT_S = 8 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, STOP_TIMEOUT_S = 8, SIGNAL_STACK_BYTES = 65536 };
 
 static struct train_signals signals;
 static volatile sig_atomic_t stop_code =
@@ -71,9 +71,19 @@ static void on_bus_error(int signal_number)
     _exit(EXIT_FAILED);
 }
 
+/* Handlers of this thread run on a stack of their own: the kernels that oneDNN generates use the stack pointer as
+ * one more register, so what the kernel writes below it for a handler would be written into the heap. */
+static void open_signal_stack(void)
+{
+    static char bytes[SIGNAL_STACK_BYTES];
+    const stack_t stack = {.ss_sp = bytes, .ss_size = sizeof bytes};
+
+    (void)sigaltstack(&stack, NULL);
+}
+
 static void catch_signal(int signal_number, void (*handler)(int signal_number))
 {
-    const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART | SA_ONSTACK};
 
     (void)sigaction(signal_number, &action, NULL);
 }
@@ -216,6 +226,7 @@ int main(int argc, char **argv)
     struct agent_place place;
     struct err err = {0};
 
+    open_signal_stack();
     catch_signal(SIGUSR1, on_save); /* first: without it that signal ends a process */
     if (argc > 1 && strcmp(argv[1], "export") == 0)
         return export_weights(argc - 1, argv + 1);

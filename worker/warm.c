@@ -1,6 +1,7 @@
 #include "worker/warm.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,6 +12,9 @@
 
 #define WARM_VARIABLE "DDP_WARM_FD"
 #define SHIM_VARIABLE "DDP_SHIM_FD"
+
+#define READY "a" /* and it will say that it has taken its place */
+#define TAKEN "t"
 
 enum { TAKEN_STDIN, TAKEN_STDOUT, TAKEN_STDERR, TAKEN_SHIM, TAKEN_ENVIRONMENT, TAKEN_COUNT };
 
@@ -100,10 +104,10 @@ static enum status change_environment(int fd, struct err *err)
 
 enum status warm_wait(struct err *err)
 {
-    int from, shim = -1, fds[TAKEN_COUNT];
+    int from, answer, shim = -1, fds[TAKEN_COUNT];
     enum status status = read_number(WARM_VARIABLE, &from, err);
 
-    if (status == STATUS_OK && send(from, "r", 1, MSG_NOSIGNAL) != 1)
+    if (status == STATUS_OK && send(from, READY, 1, MSG_NOSIGNAL) != 1)
         status = err_set(err, STATUS_CLOSED, errno, "it was not needed");
     if (status == STATUS_OK)
         status = take(from, fds, err);
@@ -112,6 +116,7 @@ enum status warm_wait(struct err *err)
     status = change_environment(fds[TAKEN_ENVIRONMENT], err);
     if (status == STATUS_OK)
         status = read_number(SHIM_VARIABLE, &shim, err);
+    answer = fcntl(from, F_DUPFD_CLOEXEC, (shim > STDERR_FILENO ? shim : STDERR_FILENO) + 1);
     if (status == STATUS_OK &&
         (dup2(fds[TAKEN_STDIN], STDIN_FILENO) < 0 || dup2(fds[TAKEN_STDOUT], STDOUT_FILENO) < 0 ||
          dup2(fds[TAKEN_STDERR], STDERR_FILENO) < 0 || dup2(fds[TAKEN_SHIM], shim) < 0))
@@ -121,5 +126,10 @@ enum status warm_wait(struct err *err)
             (void)close(fds[i]);
     if (from != shim)
         (void)close(from);
+    if (status == STATUS_OK)
+        (void)send(answer, TAKEN, 1,
+                   MSG_NOSIGNAL); /* a launcher that does not listen has closed it */
+    if (answer >= 0)
+        (void)close(answer);
     return status;
 }

@@ -22,6 +22,28 @@ static enum status stopped(struct err *err)
 
 /* -- validation -- */
 
+/* A validation may take longer than all steps, so the server hears meanwhile that a checkpoint is written. Copies
+ * are collectives, for which the ranks do not meet here: with them it hears of it at the end. */
+static enum status tell_saved(struct train *train, struct err *err)
+{
+    const int64_t before = train->saved_step;
+    enum status status = train->copy_count == 0 ? train_saved(train, false, err) : STATUS_OK;
+
+    if (status == STATUS_OK && train->saved_step > 0 && train->saved_step != before)
+        agent_committed(train->agent, (uint64_t)train->saved_step);
+    return status;
+}
+
+/* Rank 0. */
+static enum status stop_validation(struct train *train, struct err *err)
+{
+    enum status status = train->options->evaluate ? STATUS_OK : train_save_last(train, err);
+
+    if (!train->options->evaluate && train->saved_step > 0) /* there is no later report */
+        agent_committed(train->agent, (uint64_t)train->saved_step);
+    return status == STATUS_OK ? stopped(err) : status;
+}
+
 static enum status count_batches(struct train *train, const volatile bool *stop,
                                  struct net_result *sums, struct err *err)
 {
@@ -34,9 +56,11 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
            batch.n > 0) {
         struct net_result result = {0};
 
-        if (*stop && train->place->rank == 0)
-            return stopped(err);
-        status = train_forward(train, &batch, false, &result, err);
+        if (*stop) /* other ranks can leave: rank 0 needs them no more */
+            return train->place->rank == 0 ? stop_validation(train, err) : stopped(err);
+        status = tell_saved(train, err);
+        if (status == STATUS_OK)
+            status = train_forward(train, &batch, false, &result, err);
         if (status != STATUS_OK)
             return status;
         train_add_result(sums, &result);
@@ -110,7 +134,8 @@ static void apply_metrics(struct train *train, const struct net_result *sums)
         progress_print_early_stop(options->early_stop_metric, stop.count);
 }
 
-/* Every rank has the same sums. A net whose loss is not finite is of no use, also where its weights are. */
+/* Every rank has the same sums. A net whose loss is not finite is useless, even if its weights are
+ * finite. */
 static enum status check_validation(const struct train *train, const struct net_result *sums,
                                     struct err *err)
 {
@@ -124,7 +149,7 @@ static enum status check_validation(const struct train *train, const struct net_
         train->state.step, isnan(loss) ? "nan" : "infinite");
 }
 
-/* Running statistics are rank 0's, as under PyTorch's DDP. */
+/* Uses rank 0's running statistics, like PyTorch's DDP. */
 static enum status validate(struct train *train, const volatile bool *stop, struct err *err)
 {
     const uint64_t begun_us = mono_us();
@@ -187,7 +212,7 @@ static enum status save(struct train *train, struct train_signals *signals, bool
 }
 
 /* After a signal rank 0 finishes its step and saves. The other ranks go on until rank 0 has left,
- * so that it can finish; main bounds the time for that. */
+ * so that it can finish; main bounds that time. */
 static enum status steps_of_epoch(struct train *train, struct train_signals *signals,
                                   struct err *err)
 {
@@ -231,7 +256,7 @@ static enum status begin_epoch(struct train *train, struct err *err)
     return STATUS_OK;
 }
 
-/* Noise has no accuracy: where --max-steps ends an epoch of --dummy, nobody waits for one. */
+/* Noise has no accuracy: if --max-steps ends an epoch of --dummy, validation is skipped. */
 static bool skips_validation(const struct train *train)
 {
     bool skips = train->options->dummy && train->state.step_in_epoch < train->epoch_steps;
@@ -263,7 +288,7 @@ static enum status run_epoch(struct train *train, struct train_signals *signals,
     return STATUS_OK;
 }
 
-/* Where rank 0 left because of a signal, the other ranks see a lost peer. */
+/* If rank 0 left because of a signal, the other ranks see a lost peer. */
 enum status train_run(struct train *train, struct train_signals *signals, struct err *err)
 {
     const uint64_t begun_us = mono_us();

@@ -68,9 +68,9 @@ static pid_t begin(struct warm_workers *warm)
     }
     (void)close(pair[1]);
     CHECK_EQ(recv(pair[0], &byte, 1, 0), 1);
-    CHECK_EQ(byte, 'r');
+    CHECK_EQ(byte, WARM_ANSWERS);
     *warm = (struct warm_workers){.count = 1, .token = "0123456789abcdef0123456789abcdef"};
-    warm->items[0] = (struct warm_worker){.pid = pid, .fd = pair[0]};
+    warm->items[0] = (struct warm_worker){.pid = pid, .fd = pair[0], .answers = true};
     return pid;
 }
 
@@ -102,6 +102,8 @@ TEST(it_runs_with_what_it_was_given)
     struct warm_workers warm;
     const pid_t pid = begin(&warm);
     int in[2], out[2], errors[2], shim[2];
+    char byte = 0;
+    int answer = -1;
     pid_t given = 0;
 
     CHECK_EQ(pipe2(in, O_CLOEXEC) + pipe2(out, O_CLOEXEC) + pipe2(errors, O_CLOEXEC) +
@@ -109,8 +111,12 @@ TEST(it_runs_with_what_it_was_given)
              0);
     CHECK(warm_workers_give(&warm, 0,
                             &(struct worker_ends){in[0], out[1], errors[1], shim[1], false}, -1,
-                            environment, NULL, &given));
+                            environment, NULL, &given, &answer));
     CHECK_EQ(given, pid);
+    CHECK_EQ(recv(answer, &byte, 1, 0), 1);
+    CHECK_EQ(byte, WARM_HAS_TAKEN);
+    CHECK_EQ(recv(answer, &byte, 1, 0), 0); /* it has closed it */
+    (void)close(answer);
     (void)close(in[0]);
     (void)close(out[1]);
     (void)close(errors[1]);
@@ -122,8 +128,8 @@ TEST(it_runs_with_what_it_was_given)
     read_all(shim[0], "shim\n");
     (void)close(in[1]);
     CHECK(!warm_workers_give(&warm, 0, &(struct worker_ends){-1, 1, 2, 1, false}, 0, environment,
-                             NULL, &given)); /* it is given away */
-    warm_workers_drop(&warm);                /* and stays as it is */
+                             NULL, &given, &answer)); /* it is given away */
+    warm_workers_drop(&warm);                         /* and stays as it is */
 }
 
 TEST(one_that_has_died_is_not_given)
@@ -131,12 +137,13 @@ TEST(one_that_has_died_is_not_given)
     struct warm_workers warm;
     const pid_t pid = begin(&warm);
     siginfo_t info;
+    int answer = -1;
     pid_t given = 0;
 
     CHECK_EQ(kill(pid, SIGKILL), 0);
     CHECK_EQ(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
     CHECK(!warm_workers_give(&warm, 0, &(struct worker_ends){-1, 1, 2, 1, false}, 0, environment,
-                             NULL, &given));
+                             NULL, &given, &answer));
     CHECK_EQ(given, 0);
     CHECK_EQ(warm.items[0].pid, 0);
 }
@@ -144,14 +151,15 @@ TEST(one_that_has_died_is_not_given)
 TEST(one_that_wants_a_terminal_or_another_cgroup_is_killed)
 {
     struct warm_workers warm;
+    int answer = -1;
     pid_t given = 0, pid = begin(&warm);
 
     CHECK(!warm_workers_give(&warm, 0, &(struct worker_ends){1, 1, 1, 1, true}, 0, environment,
-                             NULL, &given));
+                             NULL, &given, &answer));
     CHECK_EQ(end_of(pid), 128 + SIGKILL);
     pid = begin(&warm);
     CHECK(!warm_workers_give(&warm, 0, &(struct worker_ends){-1, 1, 2, 1, false}, 0, environment,
-                             "/nowhere", &given));
+                             "/nowhere", &given, &answer));
     CHECK_EQ(end_of(pid), 128 + SIGKILL);
     CHECK_EQ(given, 0);
 }
@@ -176,7 +184,7 @@ TEST(the_next_program_finds_them)
 
     CHECK_EQ(pipe2(fds, O_CLOEXEC), 0);
     warm.items[0] = (struct warm_worker){.pid = 11, .fd = fds[0]};
-    warm.items[1] = (struct warm_worker){.pid = 12, .fd = fds[1]};
+    warm.items[1] = (struct warm_worker){.pid = 12, .fd = fds[1], .answers = true};
     CHECK(warm_workers_write(&warm));
     CHECK_EQ(fcntl(fds[0], F_GETFD), 0);
     warm_workers_read(&read);
@@ -184,6 +192,7 @@ TEST(the_next_program_finds_them)
     CHECK_STR(read.token, warm.token);
     CHECK_EQ(read.items[1].pid, 12);
     CHECK_EQ(read.items[1].fd, fds[1]);
+    CHECK(!read.items[0].answers && read.items[1].answers);
     CHECK_EQ(fcntl(fds[1], F_GETFD), FD_CLOEXEC);
     CHECK(getenv(WARM_VARIABLE) == NULL);
     warm_workers_read(&read);

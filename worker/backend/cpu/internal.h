@@ -35,9 +35,9 @@
  */
 #define CPU_CHUNK_BYTES (512 * 1024)
 
-/* The output of a layer for the whole batch, and its gradient. A half value is an fp32 value that is
- * rounded, but where the CPU computes bf16 (cpu.has_bf16): there bf16 is kept as such, in the memory
- * behind the same pointers (cpu_bf16), channels last and without padding. */
+/* The output of a layer for the whole batch, and its gradient. A half value is a rounded fp32
+ * value. Only if the CPU computes bf16 (cpu.has_bf16), bf16 values are stored as bf16, through the
+ * same pointers (cpu_bf16), channels last and without padding. */
 struct cpu_value {
     float *data;
     float *grad; /* NULL where no layer needs it, and before cpu_memory_make */
@@ -197,10 +197,14 @@ void cpu_tensor_close(struct cpu_tensor *tensor);
 
 /* -- threads.c -- */
 
-/* From now on oneDNN computes with `count` threads what this thread asks for; 0: as it is. */
+/* From now on oneDNN computes with `count` threads for this thread; 0: unchanged. */
 void cpu_threads_use(uint32_t count);
-/* How many those are; for struct backend. */
+/* The number of these threads; for struct backend. */
 uint32_t cpu_threads(void);
+/* Starts these threads now, with all signals blocked in them: kernels that oneDNN generates use the
+ * stack pointer as one more register, so a signal handler must never run in such a thread (the main
+ * thread has another stack for handlers). Does nothing under an OpenMP runtime other than GCC's. */
+void cpu_threads_start(void);
 
 /* -- profile.c -- */
 
