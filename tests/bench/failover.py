@@ -6,23 +6,13 @@ say so; WARM 0: no waiting). From the kill to the first answer of the next leade
 
 import os
 import signal
-import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration", "ha"))
-from ha_lib import Cluster, wait_for  # noqa: E402
+from ha_lib import Cluster, restore, wait_for  # noqa: E402
 
 HAS_ROWS = "stands by with the rows"
-
-
-def restore(build, backup):
-    def fill(etcd):
-        begun = time.monotonic()
-        url = "etcd://" + ",".join("127.0.0.1:%d" % port for port in etcd.client_ports())
-        subprocess.run([build + "/ddpctl/ddpctl", "restore", "--store", url, backup], check=True)
-        print("restored in %.1f s" % (time.monotonic() - begun), flush=True)
-    return fill
 
 
 def wait_for_rows(cluster, leader):

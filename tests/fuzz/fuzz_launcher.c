@@ -118,6 +118,10 @@ static void carry_out(const struct launcher_action *action)
     case LAUNCHER_SPAWN_SHIM:
         spawn(action);
         break;
+    case LAUNCHER_SPAWN_AGAIN:
+        FUZZ_CHECK(dir != NULL && !dir->alive);
+        dir->alive = dir->connecting = true;
+        break;
     case LAUNCHER_ASK_GPU:
         if (world.ask_count < ASKS) {
             world.asks[world.ask_count].slot = action->slot;
@@ -294,7 +298,9 @@ static void shim_event(struct program *program, struct arena *arena)
 
     if (dir->job_id == 0 || !dir->alive)
         return;
-    if (dir->connecting && program_below(program, 4) != 0) {
+    if (dir->connecting && program_below(program, 8) == 7) {
+        shim_step(dir, LAUNCHER_EVENT_SHIM_WARM, NULL, NULL);
+    } else if (dir->connecting && program_below(program, 4) != 0) {
         dir->connecting = false;
         dir->connected = true;
         program_msg(program, arena, MSG_TYPE_SHIM_HELLO, &msg);
@@ -344,6 +350,8 @@ static void one_event(struct program *program)
     world.now_us += 1000;
     if (byte == 255)
         step((struct launcher_event){.type = LAUNCHER_EVENT_LEAVE});
+    else if (byte == 254)
+        step((struct launcher_event){.type = LAUNCHER_EVENT_START_POSSIBLE});
     else if (byte % 16 < 6)
         server_event(program, &arena);
     else if (byte % 16 < 11)

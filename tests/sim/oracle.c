@@ -309,4 +309,5 @@ void oracle_check(struct sim *sim)
     oracle_check_nodes(sim);
     oracle_check_jobs(sim);
     oracle_check_hangs(sim);
+    oracle_check_warm(sim);
 }

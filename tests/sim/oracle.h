@@ -1,5 +1,6 @@
-/* What must hold, judged by what happened: the edges of the simulation tell the oracle each thing that
- * they did or saw, with its true time. It reads no core. Each rule has a name, which a failure prints:
+/* The rules that every run must satisfy, judged by what really happened: the edges of the
+ * simulation tell the oracle each thing that they did or saw, with its true time. The oracle reads
+ * no core. Each rule has a name, which a failure prints:
  *
  *   lease            no worker outlives its lease: it counts from when the node sent the last beat
  *                    that was acknowledged; 5 s more where launcherd must kill a shim that is stuck
@@ -15,7 +16,7 @@
  *   back-off         the second restart without progress waits, and the time doubles
  *   cause            a generation is stopped as failed only if something of it failed: an outage of
  *                    the server that is shorter than the lease, or its own pause, touches nothing
- *   hang             a generation is stopped as hung only if one of its processes stands still. One that
+ *   hang             a generation is stopped as hung only if one of its processes stands still, or comes to no collective. One that
  *                    does is found within the bound of docs/hangs.md, if all could be heard meanwhile,
  *                    and named
  *   lost             a node that is gone is noticed
@@ -35,6 +36,9 @@
  *   after            a job that waits for another starts when that has ended as it was to end, and ends as
  *                    cancelled if it cannot
  *   array            all jobs of an array are in the store, or none; only so many as wanted run at once
+ *   requeue          at its time limit a job of --requeue-at-limit goes back into the queue, behind those that wait, if it has
+ *                    a newer checkpoint than at the last one; else it ends with 124
+ *   warm             processes wait for a job on slots of no other job, no rank runs beside them, and they end with the job
  *   warn             the warning of --warn comes once in a generation, that long before the time limit
  *   preempt          a running job is stopped for one that waits and whose priority is higher, and starts
  *                    after it
@@ -59,22 +63,23 @@ struct oracle *oracle_new(const struct sim_size *size);
 void oracle_free(struct oracle *oracle);
 
 /* -- the server (oracle_job.c, oracle_queue.c, oracle_roster.c) -- */
-/* Call it before the server stops, is stopped or waits for its disk. */
+/* Call this before the server stops, is stopped or waits for its disk. */
 void oracle_time(struct sim *sim);
 void oracle_wall_clock_set(struct sim *sim);
-/* is_old: an older version has written what is stored. */
+/* is_old: an older version wrote the stored state. */
 void oracle_server_started(struct sim *sim, bool is_old);
-/* A row is about to be written; before: what was there, or NULL. Then the whole transaction was. */
+/* oracle_write: a row is about to be written; before: the present row, or NULL. The second: the
+ * whole transaction was written. */
 void oracle_write(struct sim *sim, const struct rdzv_record *before,
                   const struct rdzv_record *after);
 void oracle_committed(struct sim *sim);
-/* The server sends this on a node's connection. */
+/* The server sends this message on a node's connection. */
 void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg);
-/* The server has taken this message of a node; `actions`: what it answered. */
+/* The server has processed this message of a node; `actions`: its response. */
 void oracle_server_hears(struct sim *sim, uint32_t conn, const struct msg *msg,
                          const struct rdzv_actions *actions);
 void oracle_conn_closed(struct sim *sim, uint32_t conn);
-/* An operator's request was acknowledged; is about to be made. */
+/* An operator's request was acknowledged, or is about to be made. */
 void oracle_drained(struct sim *sim, const char *node, uint64_t slot_mask);
 void oracle_resumed(struct sim *sim, const char *node);
 
@@ -85,29 +90,32 @@ void oracle_node_sends(struct sim *sim, uint32_t node, const struct msg *msg);
 void oracle_node_stops(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_shim_hears(struct sim *sim, uint32_t node, struct sim_shim *shim,
                        const struct msg *msg);
-/* Something of this part has failed, or is bound to. rank -1: no rank. */
+/* Something in this part has failed, or is certain to fail. rank -1: no rank. */
 void oracle_failed(struct sim *sim, const struct sim_shim *shim, uint32_t node, int32_t rank,
                    uint32_t number);
 void oracle_node_failed(struct sim *sim, uint32_t node);
 void oracle_ordered(struct sim *sim, uint32_t node, const struct msg_start *start);
-/* launcherd ends because nothing is on its node any more. */
+/* launcherd ends because nothing is left on its node. */
 void oracle_left(struct sim *sim, uint32_t node);
 void oracle_prepared(struct sim *sim, struct sim_shim *shim, uint32_t port);
 void oracle_goes(struct sim *sim, const struct sim_shim *shim, uint32_t port);
 void oracle_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim, uint32_t worker);
 void oracle_joined(struct sim *sim, const struct sim_shim *shim, uint32_t worker, uint8_t blob);
 void oracle_world(struct sim *sim, const struct sim_shim *shim, uint8_t blob);
+/* The newest checkpoint that workers of the job have committed. */
+uint64_t oracle_checkpoint(const struct sim *sim, uint64_t job_id);
 void oracle_said(struct sim *sim, const struct sim_shim *shim, uint64_t checkpoint_step);
 void oracle_succeeded(struct sim *sim, const struct sim_shim *shim, uint32_t worker);
-/* The shim gives its workers the signal of --warn. */
+/* The shim sends its workers the signal of --warn. */
 void oracle_warns(struct sim *sim, uint32_t node, const struct sim_shim *shim, uint32_t signal);
-/* The shim kills its workers; ends its store; launcherd kills the shim; it has ended. */
+/* In this order: the shim kills its workers; the shim ends its store; launcherd kills the shim; the
+ * shim has ended. */
 void oracle_kills(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_ends_store(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_ended(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 
-/* Into the trace: the jobs that have not ended. */
+/* Writes the jobs that have not ended into the trace. */
 void oracle_note_waiting(struct sim *sim);
 /* Now and then; at the end. */
 void oracle_check(struct sim *sim);

@@ -1,4 +1,4 @@
-/* What the oracle keeps: for its own files. */
+/* The oracle's state; only for its own files. */
 #ifndef TESTS_SIM_ORACLE_FACTS_H
 #define TESTS_SIM_ORACLE_FACTS_H
 
@@ -7,15 +7,15 @@
 #define ORACLE_CAUSES_MAX 24u
 #define ORACLE_STARTED_MAX 1024u
 #define ORACLE_DRAINS_MAX 64u
-#define DRIFT_PM 1u /* per mille: more than two clocks drift apart */
+#define DRIFT_PM 1u /* per mille: two clocks never drift apart faster */
 
-/* Something of a generation that failed. */
+/* A failure in a generation. */
 struct oracle_cause {
     uint64_t at_us;
     int32_t rank;    /* -1: none */
     uint32_t number; /* exit code, or 1000 and a signal */
-    bool was_told;   /* to the server: when it happened, by the age in the report */
-    bool came_late;  /* after its node was lost, so that its part counts as over */
+    bool was_told;   /* the server was told when it happened, by the age in the report */
+    bool came_late;  /* it came after its node was lost, so its part counts as over */
     uint64_t told_us;
 };
 
@@ -24,48 +24,49 @@ struct oracle_part {
     uint32_t rank_base, local_count;
     uint64_t slot_mask;
     bool is_ready;
-    bool end_was_told; /* to the server */
+    bool end_was_told; /* the server was told */
     bool was_lost;     /* with its node, before the next generation started */
-    bool was_gone;     /* its node was gone for so long that its part need not be awaited */
+    bool was_gone;     /* its node was gone too long for the part to be awaited */
 };
 
-/* What the server has heard of the progress of a rank. */
+/* What the server has heard about a rank's progress. */
 struct oracle_told {
-    uint64_t at_us;  /* 0: nothing */
+    uint64_t at_us;  /* 0: nothing yet */
     uint32_t server; /* which server */
 };
 
-/* One generation of a job, from what shims and workers did. */
+/* One generation of a job, from the actions of shims and workers. */
 struct oracle_gen {
     struct oracle_gen *older;
     uint64_t job_id;
     uint32_t generation;
-    uint64_t stored_us, running_us; /* in the store; there as running, 0: not yet */
+    uint64_t stored_us, running_us; /* when it was stored; as running, 0: not yet */
     uint32_t part_count, world;
     struct oracle_part *parts; /* [part_count] */
     uint16_t *node_of;         /* [world]: node + 1 of each rank that was ever spawned */
     bool *has_joined;          /* [world] */
     struct oracle_told *told;  /* [world] */
-    uint64_t step, step_us;    /* the highest that was told, and when; 0: none */
-    uint64_t gap_max_us;       /* between two of them */
-    uint64_t told_us;          /* the newest progress of any rank */
-    uint64_t heard_since_us;   /* all of it can be heard since then */
-    uint64_t stands_since_us;  /* no process of it has moved since then */
+    uint64_t step, step_us;    /* the highest step reported, and when; 0: none */
+    uint64_t gap_max_us;       /* the longest time between two reported steps */
+    uint64_t told_us;          /* the newest progress reported by any rank */
+    uint64_t heard_since_us;   /* since when all of its nodes can be heard */
+    uint64_t stands_since_us;  /* since when none of its processes has moved */
+    uint64_t still_since_us;   /* since when no rank has taken a step, nor will take one */
     uint32_t joined, exited_ok;
     uint8_t blob;
     uint32_t port;
-    uint32_t stopping;    /* as it is in the store */
+    uint32_t stopping;    /* the stored value */
     uint64_t stop_us;     /* when that was stored */
-    uint32_t stop_server; /* by which server */
+    uint32_t stop_server; /* which server stored it */
     uint64_t checkpoint;  /* the newest that its workers have committed */
-    bool has_hung;        /* the server has found that */
-    bool has_impostor;    /* another process has spoken for one of its nodes */
+    bool has_hung;        /* the server has found it to hang */
+    bool has_impostor;    /* another process has used the name of one of its nodes */
     uint32_t cause_count;
     struct oracle_cause causes[ORACLE_CAUSES_MAX];
 };
 
-/* Whose failure ended a generation: the program's; a machine's or the network's; or a rank's whose
- * GPU may have been the cause, or for want of a node that was gone; nobody's, as it was planned. */
+/* What ended a generation: the program; a machine or the network; a rank whose GPU or whose lost
+ * peers may be the cause; nothing, since it was planned. */
 enum oracle_blame { BLAME_PROGRAM, BLAME_MACHINE, BLAME_UNSURE, BLAME_NOBODY, BLAME_COUNT };
 
 struct oracle_job {
@@ -79,17 +80,18 @@ struct oracle_job {
     uint32_t closed_server;         /* by which server, */
     uint32_t closed_wall;           /* by which setting of the wall clock */
     int64_t place_ms;               /* in the queue */
-    bool is_old;                    /* an older version has written its row */
+    uint64_t limited_step; /* the checkpoint when its time limit was last over; 0: it was not */
+    bool is_old;           /* an older version has written its row */
 };
 
-/* What a node has told the server that is alive now, read from the messages that it acknowledged. */
+/* What a node has told the present server, from the messages that the server acknowledged. */
 struct oracle_node {
     uint32_t shim_count;
     struct part_beat_shim shims[SHIMS_PER_NODE_MAX];
     uint64_t closed_mask; /* listed as closed, or with a GPU whose shim has ended since the list */
     uint64_t left_mask;   /* with a GPU whose part has ended since; listed before or not */
-    uint32_t conn;        /* the server has taken it, and it is open; 0: none */
-    bool is_expected;     /* a restarted server has not heard it yet: it has a whole lease */
+    uint32_t conn;        /* the open connection that the server accepted; 0: none */
+    bool is_expected;     /* with a GPU, whose part has ended since; listed before or not */
     uint64_t heard_us;    /* on the clock of oracle_ran_us */
     uint64_t heard_at_us; /* true time */
     uint64_t closed_us;   /* true time: its connection closed; 0: never */
@@ -102,7 +104,7 @@ struct oracle_drain {
     uint64_t slot_mask; /* 0: all of it */
 };
 
-/* A preempted job, and the one that it has made room for, with its generation then. */
+/* A preempted job, the job that preempted it, and that job's generation at that time. */
 struct oracle_turn {
     uint64_t job_id, first_id;
     uint32_t first_generation;
@@ -113,7 +115,7 @@ struct oracle {
     struct oracle_job *jobs;
     uint32_t node_count;
     struct oracle_node *nodes;
-    uint64_t ran_us, ran_at_us; /* how long the server has run, until then */
+    uint64_t ran_us, ran_at_us; /* how long the server had run at ran_at_us */
     uint32_t wall_sets;
     uint64_t grown_id; /* a job that has committed a checkpoint in this transaction; 0: none */
     uint32_t started_count;
@@ -122,7 +124,7 @@ struct oracle {
     struct oracle_turn turns[ORACLE_STARTED_MAX]; /* preempted jobs that it starts again */
     uint32_t drain_count;
     struct oracle_drain drains[ORACLE_DRAINS_MAX];
-    /* the first job that waits, and what ran when it became that */
+    /* The first job that waits, and what was running when it became the first. */
     uint64_t first_id;
     uint32_t before_count;
     uint64_t before[ORACLE_STARTED_MAX];
@@ -133,11 +135,11 @@ struct oracle {
 struct oracle_job *oracle_job(const struct sim *sim, uint64_t job_id);
 struct oracle_gen *oracle_gen(const struct sim *sim, uint64_t job_id, uint32_t generation);
 struct oracle_part *oracle_part(const struct oracle_gen *gen, uint32_t node);
-/* How long the server has run in all; times in which it was stopped for more than 2 s do not count. */
+/* How long the server has run in total, without times in which it was stopped for more than 2 s. */
 uint64_t oracle_ran_us(const struct sim *sim);
 void oracle_add_cause(struct sim *sim, uint64_t job_id, uint32_t generation, int32_t rank,
                       uint32_t number);
-/* A node has been silent long enough to count as lost. */
+/* The node has been silent long enough to count as lost. */
 bool oracle_may_be_lost(struct sim *sim, uint32_t node);
 /* Slots of a node that could be given to this job, by what the server was told and has stored. */
 uint64_t oracle_free_mask(const struct sim *sim, uint32_t node, uint64_t job_id);
@@ -147,35 +149,42 @@ void oracle_check_queue(struct sim *sim);
 void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record);
 /* oracle_elastic.c */
 bool oracle_is_elastic(const struct sim *sim, uint64_t job_id);
-/* The end of such a generation need not wait for this node. */
+/* Whether the end of the generation need not wait for this node. */
 bool oracle_may_be_gone(const struct sim *sim, const struct oracle_gen *gen, uint32_t node);
 /* The node is back. */
 void oracle_is_back(struct sim *sim, uint32_t node);
 void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
                           const struct rdzv_record *after);
 void oracle_check_growth(struct sim *sim);
-/* No node is far from what the server was told of it. */
+/* Every node's state is close to what the server was told. */
 bool oracle_is_calm(const struct sim *sim);
 /* oracle_hang.c */
 bool oracle_has_hung(const struct sim *sim, const struct oracle_gen *gen);
-/* A hang is concluded. */
+/* The server has concluded that the generation hangs. */
 void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
                        const struct rdzv_record *after);
 void oracle_told_progress(struct sim *sim, struct oracle_gen *gen,
                           const struct msg_progress *progress);
 void oracle_check_hangs(struct sim *sim);
+/* oracle_warm.c: the server sends MSG_WARM; a rank runs; a regular check. */
+void oracle_warms(struct sim *sim, uint32_t node, const struct msg_warm *warm);
+void oracle_warm_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim,
+                         uint32_t worker);
+void oracle_check_warm(struct sim *sim);
 /* oracle_array.c */
 void oracle_check_arrays(struct sim *sim);
-/* As many jobs of its array as may be at once run, or restart. */
+/* As many jobs of its array as allowed are running or restarting. */
 bool oracle_array_is_full(const struct sim *sim, const struct rdzv_record *record);
-/* oracle_waits.c: a row is about to be written */
+/* oracle_requeue.c: the time limit has ended a generation, which is no failure. */
+void oracle_limit_ended(struct sim *sim, const struct rdzv_record *after);
+/* oracle_waits.c: a row is about to be written. */
 void oracle_check_waits(struct sim *sim, const struct rdzv_record *before,
                         const struct rdzv_record *after);
 /* After the transaction. */
 void oracle_check_turns(struct sim *sim);
-/* What the jobs of the client wait for has not succeeded. */
+/* Whether a job that the client's jobs wait for has not succeeded. */
 bool oracle_waits_in_vain(const struct sim *sim, const struct sim_client *client);
-/* oracle_job.c: a failure has been concluded */
+/* oracle_job.c: the server has concluded a failure. */
 void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
                         const struct rdzv_record *record);
 /* oracle_roster.c */

@@ -43,15 +43,25 @@ bool oracle_has_hung(const struct sim *sim, const struct oracle_gen *gen)
     for (uint32_t rank = 0; rank < gen->world; rank++) {
         const struct sim_worker *worker = worker_of(sim, gen, rank);
 
-        if (worker != NULL && worker->hung_until_us != 0)
+        if (worker != NULL && (worker->hung_until_us != 0 || worker->absent_until_us != 0))
             return true;
     }
     return false;
 }
 
+/* It is stopped, or comes to no collective: the others wait for it. */
 static bool stands(const struct sim *sim, const struct sim_worker *worker, uint64_t slack_us)
 {
-    return worker != NULL && worker->alive && sim->now_us < worker->hung_until_us + slack_us;
+    return worker != NULL && worker->alive &&
+           (sim->now_us < worker->hung_until_us + slack_us ||
+            (worker->absent_until_us != 0 && (sim->now_us < worker->absent_until_us ||
+                                              sim->now_us - worker->absent_until_us < slack_us)));
+}
+
+/* It takes a step, or will; not one that stands, nor one that waits for such a one. */
+static bool goes_on(const struct sim *sim, const struct sim_worker *worker)
+{
+    return worker != NULL && worker->alive && !stands(sim, worker, 0) && !worker->is_waiting;
 }
 
 /* Or till a moment ago. One that has ended, and does not die, stands too. */
@@ -63,20 +73,35 @@ static bool may_be_hung(const struct sim *sim, const struct oracle_gen *gen, uin
            (worker != NULL && worker->alive && worker->is_dying);
 }
 
+/* What can be seen tells one rank from the others: it is stopped, or others wait for it in a collective. */
+static bool can_be_named(const struct sim *sim, const struct oracle_gen *gen)
+{
+    bool any_is_stopped = false, any_is_absent = false, any_waits = false;
+
+    for (uint32_t rank = 0; rank < gen->world; rank++) {
+        const struct sim_worker *worker = worker_of(sim, gen, rank);
+
+        if (worker == NULL || !worker->alive)
+            continue;
+        any_is_stopped = any_is_stopped || sim->now_us < worker->hung_until_us;
+        any_is_absent = any_is_absent || sim->now_us < worker->absent_until_us;
+        any_waits = any_waits || worker->is_waiting;
+    }
+    return any_is_stopped || (any_is_absent && any_waits);
+}
+
 void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
                        const struct rdzv_record *after)
 {
     const int32_t named = after->failed_rank;
-    bool any_did = false, any_does = false;
+    bool any_did = false;
 
-    for (uint32_t rank = 0; rank < gen->world; rank++) {
+    for (uint32_t rank = 0; rank < gen->world; rank++)
         any_did = any_did || may_be_hung(sim, gen, rank);
-        any_does = any_does || stands(sim, worker_of(sim, gen, rank), 0);
-    }
     if (!any_did)
         sim_fail(sim, "hang", "job %llu g%u is stopped as hung, and all its processes go on",
                  (unsigned long long)gen->job_id, gen->generation);
-    else if (any_does && sim->now_us >= gen->heard_since_us + LEAST_US + LOOK_US &&
+    else if (can_be_named(sim, gen) && sim->now_us >= gen->heard_since_us + LEAST_US + LOOK_US &&
              (named < 0 || !may_be_hung(sim, gen, (uint32_t)named)))
         sim_fail(sim, "hang", "job %llu g%u hangs, and rank %d is named, which does not",
                  (unsigned long long)gen->job_id, gen->generation, named);
@@ -132,14 +157,17 @@ static void note_heard(const struct sim *sim, struct oracle_gen *gen)
     }
 }
 
-/* A rank that works is none that the others wait for. */
+/* A rank that works is none that the others wait for; one that spins works, for all that can be seen. */
 static void note_standing(const struct sim *sim, struct oracle_gen *gen)
 {
     gen->stands_since_us = later(gen->stands_since_us, later(gen->told_us, gen->heard_since_us));
+    gen->still_since_us = later(gen->still_since_us, gen->heard_since_us);
     for (uint32_t rank = 0; rank < gen->world; rank++) {
         const struct sim_worker *worker = worker_of(sim, gen, rank);
 
-        if (worker != NULL && worker->alive && sim->now_us >= worker->hung_until_us)
+        if (goes_on(sim, worker))
+            gen->still_since_us = sim->now_us;
+        if (goes_on(sim, worker) || (stands(sim, worker, 0) && worker->spins))
             gen->stands_since_us = sim->now_us;
     }
 }
@@ -182,6 +210,22 @@ static void check_silent(struct sim *sim, const struct oracle_gen *gen, uint64_t
     }
 }
 
+/* All ranks tell again and again that they are in the same step, whether they work or not. */
+static void check_still(struct sim *sim, const struct oracle_gen *gen, uint64_t again_us)
+{
+    const uint64_t limit_us =
+        later(LEAST_US, STEP_FACTOR * (gen->gap_max_us + gen->gap_max_us / 4));
+
+    for (uint32_t rank = 0; rank < gen->world; rank++) {
+        const struct sim_worker *worker = worker_of(sim, gen, rank);
+
+        if (stands(sim, worker, 0) && sim->now_us < worker->absent_until_us && gen->step > 0 &&
+            sim->now_us > later(gen->still_since_us, gen->step_us) + again_us + limit_us +
+                              2 * LOOK_US + FINE_US)
+            fail_late(sim, gen, "a rank comes to no collective");
+    }
+}
+
 static void check_gen(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *record)
 {
     const uint64_t again_us = client_of(sim, gen->job_id)->again_us;
@@ -194,6 +238,8 @@ static void check_gen(struct sim *sim, struct oracle_gen *gen, const struct rdzv
     check_idle(sim, gen);
     if (again_us != 0)
         check_silent(sim, gen, again_us);
+    if (again_us != 0)
+        check_still(sim, gen, again_us);
 }
 
 void oracle_check_hangs(struct sim *sim)

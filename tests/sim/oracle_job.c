@@ -39,7 +39,7 @@ static bool has_cause(struct sim *sim, const struct oracle_gen *gen)
     return false;
 }
 
-/* The first of those that the server was told of; NULL: none. */
+/* The first failure that the server was told of; NULL: none. */
 static const struct oracle_cause *first_told(const struct oracle_gen *gen)
 {
     const struct oracle_cause *first = NULL;
@@ -155,7 +155,7 @@ static enum oracle_blame blame_for(struct sim *sim, const struct oracle_gen *gen
         return BLAME_PROGRAM;
     if (shown == NULL || shown->number == 125)
         return BLAME_MACHINE;
-    if (cause_of_rank(gen, -1) != NULL) /* perhaps for want of a node that was gone already */
+    if (cause_of_rank(gen, -1) != NULL) /* a peer on a node that was gone may be the cause */
         return BLAME_UNSURE;
     return has_gpu(sim, gen, shown->rank) ? BLAME_UNSURE : BLAME_PROGRAM;
 }
@@ -166,14 +166,15 @@ static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv
 {
     struct oracle_job *job = oracle_job(sim, after->job_id);
     const bool has_failed = after->state == JOB_RESTARTING || after->state == JOB_QUEUED ||
-                            after->part_count > 0 ||
-                            (after->state == JOB_FAILED && before->stopping != STOPPING_TIME);
+                            after->part_count > 0 || after->state == JOB_FAILED;
 
     job->closed_us = sim->server.step_at_us;
     job->closed_server = sim->server.incarnation;
     job->closed_wall = sim->oracle->wall_sets;
     job->blame = BLAME_NOBODY;
-    if (gen->stopping == STOPPING_PLANNED && has_failed)
+    if (before->stopping == STOPPING_TIME)
+        oracle_limit_ended(sim, after);
+    if (before->stopping == STOPPING_TIME || (gen->stopping == STOPPING_PLANNED && has_failed))
         return;
     if (has_failed && gen->stopping == STOPPING_NOT) {
         gen->stop_us = sim->server.step_at_us;
@@ -254,7 +255,8 @@ static void on_new_gen(struct sim *sim, const struct rdzv_record *before,
     struct oracle_job *job = oracle_job(sim, after->job_id);
     struct oracle *oracle = sim->oracle;
 
-    if (before != NULL && (before->cancel_wanted || (before->stopping == STOPPING_TIME)))
+    if (before != NULL && (before->cancel_wanted || (before->stopping == STOPPING_TIME &&
+                                                     !client_of_record(sim, after)->requeues)))
         sim_fail(sim, "cancel", "job %llu g%u starts after a stored cancel or time limit",
                  (unsigned long long)after->job_id, after->generation);
     if (before != NULL && before->part_count > 0) /* it ended in the same step */
@@ -393,6 +395,8 @@ void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg)
                                                          : 0;
     const struct sim_row *row = job_id == 0 ? NULL : disk_row(sim, job_id);
 
+    if (msg->type == MSG_TYPE_WARM)
+        oracle_warms(sim, sim->conns[conn].node, &msg->warm);
     if (job_id == 0)
         return; /* it is about nothing that is stored */
     if (row == NULL) {

@@ -232,6 +232,7 @@ void oracle_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim,
                  (unsigned long long)shim->job_id, shim->generation, rank, node,
                  gen->node_of[rank] - 1u);
     gen->node_of[rank] = (uint16_t)(node + 1);
+    oracle_warm_spawned(sim, node, shim, worker);
     check_others(sim, node, shim, worker);
 }
 

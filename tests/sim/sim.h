@@ -1,11 +1,9 @@
-/* The three production cores in one process: a virtual clock, a network with faults, crashes, by
- * seed.
+/* The three production cores in one process, with a virtual clock, a network with faults, and crashes, all by seed.
  *
- * Every party is its core plus the smallest edge that can carry its actions out. Messages are
- * encoded and decoded by the real codec, and each connection is a stream: in order, each message
- * once, until it is cut. Each machine has a clock of its own, which drifts. What can go wrong is the
- * table of sim_faults.h; each seed has its own subset. oracle.h says what must hold. The same seed
- * gives the same run; a failure is made smaller (sim_shrink.c) and printed with its trace. */
+ * Every party is its core plus the smallest edge that can carry out its actions. The real codec encodes and decodes
+ * messages. Each connection is a stream: messages arrive in order and once, until it is cut. Each machine has a clock
+ * of its own, which drifts. sim_faults.h lists what can go wrong; each seed has its own subset. oracle.h lists what
+ * must hold. Equal seeds give equal runs. A failing run is made smaller (sim_shrink.c) and printed with its trace. */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
 
@@ -28,18 +26,19 @@
 #define SIM_CLIENT_OPERATOR UINT32_MAX
 #define SIM_TRACE_LINES 400u
 
-/* How large a run may be. A seed of the swarm is small, so that thousands run; `sim --large` has 64
- * nodes with 8 slots each and 1,000 jobs, `sim --limits` is one run with 256 nodes and 512 jobs. */
+/* The size of a run. A run of the swarm is small, so that thousands of seeds can run. `sim --large`
+ * has 64 nodes with 8 slots each and 1,000 jobs; `sim --limits` is one run with 256 nodes and 512
+ * jobs. */
 struct sim_size {
     uint32_t nodes, slots, jobs, conns;
-    uint64_t check_interval_us;   /* between two checks of all that takes time to look at */
+    uint64_t check_interval_us;   /* between two checks that are slow */
     uint32_t core_check_interval; /* steps of the server between two checks of all its tables */
     uint64_t cleanup_us;          /* from the end of the last job to the end of the run */
     uint64_t bound_us;            /* after the last fault: every job has ended by then */
-    uint32_t spinning;            /* so many events within a second: some timer spins */
+    uint32_t spinning;            /* so many events in a second: a timer spins */
 };
 
-/* A boot clock: it runs a little fast or slow, and began at some time of its own. */
+/* A boot clock: runs slightly fast or slow, and started at its own time. */
 struct sim_clock {
     uint64_t offset_us;
     int32_t drift_ppm;
@@ -48,9 +47,9 @@ struct sim_clock {
 /* What one side of a connection has sent and the other has not received: a stream. Messages arrive
  * in order, each once; from the moment that the stream is broken, none does. */
 struct sim_stream {
-    bool open;         /* the receiver has not closed it, nor learned of its end */
-    bool broken;       /* what is sent is lost */
-    uint64_t clear_us; /* by then all that was sent has arrived; an orderly close comes after it */
+    bool open;         /* the receiver has not closed it and does not know of its end */
+    bool broken;       /* everything that is sent is lost */
+    uint64_t clear_us; /* when all that was sent has arrived; an orderly close comes after that */
     struct sim_bytes *first, *last;
 };
 
@@ -60,34 +59,39 @@ struct sim_conn {
     bool is_impostor; /* another process with the name of the node */
     uint32_t node;
     uint32_t shim, shim_serial; /* index on the node */
-    uint32_t owner;             /* another one for each process that calls the server */
+    uint32_t owner;             /* differs for each process that connects to the server */
     struct sim_stream to_near, to_far;
 };
 
 struct sim_worker {
     bool alive;
     bool is_coming;       /* its spawn was ordered */
-    bool is_dying;        /* it does nothing any more */
-    uint32_t incarnation; /* events of an older one do not reach it */
+    bool is_dying;        /* it does nothing more */
+    uint32_t incarnation; /* events of earlier ones are ignored */
     uint32_t pid;
     bool has_world;
     uint32_t steps_left;
     uint64_t hung_at_us, hung_until_us, unkillable_until_us;
+    uint64_t absent_until_us; /* until then it enters no collective; UINT64_MAX: for ever; 0: not */
+    bool has_stepped;         /* in this generation */
+    bool spins;               /* busy while it is absent; otherwise idle */
+    bool is_waiting;          /* in a collective, for an absent rank */
 };
 
-/* What is true of the end of a shim's workers, whatever the shim knows; times of the node's clock. */
+/* The truth about the end of a shim's workers, whatever the shim knows; times are on the node's
+ * clock. */
 struct sim_shim_facts {
-    uint64_t failed_us;  /* a worker's failure has reached it; 0: none */
-    uint64_t stop_us;    /* by then the workers must be dead: the shim was told so; 0: never */
+    uint64_t failed_us;  /* when a worker's failure reached it; 0: none */
+    uint64_t stop_us;    /* when the workers must be dead, by the shim's orders; 0: never */
     bool kill_now;       /* it was told to kill without grace, or to forget */
-    uint64_t order_us;   /* the same as stop_us, told to launcherd */
-    uint64_t killed_us;  /* its process is gone, or launcherd has killed it; 0: not */
-    uint64_t free_us;    /* it has run without a pause since then */
+    uint64_t order_us;   /* the same, by launcherd's orders */
+    uint64_t killed_us;  /* when its process was gone or killed by launcherd; 0: not */
+    uint64_t free_us;    /* since when it has run without a pause */
     bool end_was_sent;   /* its end was reported to the server */
     bool spawned_late;   /* a worker was spawned after the stop, or after the failure */
     bool was_asked;      /* its workers got a signal, to end by themselves */
-    uint64_t lease_us;   /* the lease that the shim was told */
-    uint64_t running_us; /* its last worker was spawned; 0: not yet */
+    uint64_t lease_us;   /* the lease that the shim was last told */
+    uint64_t running_us; /* when its last worker was spawned; 0: not yet */
     bool was_warned;
 };
 
@@ -95,8 +99,8 @@ struct sim_shim {
     bool used;       /* the run directory is there */
     bool pending;    /* launcherd has not forked yet */
     bool alive;      /* the process */
-    uint32_t serial; /* another one for each run directory */
-    uint32_t boots;  /* of its machine when it began */
+    uint32_t serial; /* differs for each run directory */
+    uint32_t boots;  /* boots of its machine when it began */
     uint32_t incarnation;
     uint64_t paused_until_us;
     struct shim core;
@@ -119,11 +123,24 @@ struct sim_shim {
     struct sim_worker workers[SIM_WORKERS_MAX];
 };
 
-/* What is true of one GPU, whatever launcherd knows of it. */
+#define SIM_WARM_MAX 8u
+
+/* Processes that wait on a node for a job (sim_warm.c). */
+struct sim_warm {
+    bool used;
+    uint32_t serial; /* another one for each */
+    uint64_t job_id, slot_mask;
+    enum warm_state state;
+    bool holds_up_order; /* a start order was dropped because of it */
+    uint64_t heard_us;   /* the server, by launcherd */
+    uint64_t wanted_us;  /* for the oracle: until then there was a reason to keep them */
+};
+
+/* The truth about one GPU, whatever launcherd knows. */
 struct sim_gpu {
     uint64_t held_until_us;   /* a stranger is on it */
-    uint64_t leaked_until_us; /* memory of a job that has ended */
-    uint64_t zombie_until_us; /* a process of a job that does not die */
+    uint64_t leaked_until_us; /* until then it has memory of an ended job */
+    uint64_t zombie_until_us; /* until then it has a process of a job that does not die */
     uint64_t ecc;
     bool is_faulty; /* launcherd has seen a fault that drains, and no operator has resumed it */
 };
@@ -141,11 +158,11 @@ struct sim_node {
     uint32_t incarnation;
     uint64_t paused_until_us; /* launcherd */
     uint64_t frozen_until_us; /* the whole machine */
-    uint64_t steady_us;       /* launcherd has run without a pause since then; of its clock */
+    uint64_t steady_us;       /* since when launcherd has run without a pause; on its clock */
     bool is_welcome;          /* on this connection */
     bool has_welcome;         /* since launcherd started */
     uint64_t welcome_us;      /* is_welcome: since when, of its clock */
-    uint64_t hello_us, lease_end_us; /* of its clock; by what was acknowledged in truth */
+    uint64_t hello_us, lease_end_us; /* on its clock; by what was really acknowledged */
     bool is_leaving;                 /* launcherd was told to leave */
     uint64_t leave_told_us; /* on this connection: the first beat that says so; 0: none yet */
     bool leave_is_known;    /* it was acknowledged */
@@ -153,21 +170,22 @@ struct sim_node {
     uint64_t timer_us; /* of its clock */
     uint32_t conn;     /* to the server */
     struct sim_shim shims[SIM_SHIMS_MAX];
+    struct sim_warm warm[SIM_WARM_MAX];
 };
 
 struct sim_server {
     bool alive;
     bool is_loading;
-    bool commits; /* a transaction is on its way to the disk */
+    bool commits; /* a transaction is being written to the disk */
     uint32_t incarnation;
     uint32_t step_count;
     uint64_t started_us;
     struct sim_clock clock;
-    int64_t wall_ms; /* the wall clock less true time */
+    int64_t wall_ms; /* the wall clock minus true time */
     uint64_t paused_until_us;
-    uint64_t tick_us, stepped_us; /* of its clock; the edge's, to know of pauses */
-    uint64_t step_at_us;          /* when the last step was, before its transaction, */
-    int64_t step_wall_ms;         /* by the wall clock as it was then */
+    uint64_t tick_us, stepped_us; /* on its clock; kept by the edge to notice pauses */
+    uint64_t step_at_us;          /* when the last step was, before its transaction */
+    int64_t step_wall_ms;         /* the same, by the wall clock at that time */
     void *memory;
     struct rdzv *core;
     uint32_t tear; /* the server dies in its next step with a transaction: 1: before the commit;
@@ -179,7 +197,7 @@ struct sim_row {
     struct rdzv_part parts[SIM_JOB_PARTS_MAX]; /* the record's */
 };
 
-/* The server's disk: what was written, and what would be there after a loss of power. */
+/* The server's disk: what was written, and what a loss of power would leave. */
 struct sim_disk {
     uint32_t row_count, synced_count;
     struct sim_row *written, *synced; /* [size.jobs] */
@@ -190,7 +208,7 @@ struct sim_disk {
     uint64_t last_job_id;
 };
 
-/* One job as its user sees it. */
+/* One job, as its user sees it. */
 #define SIM_GROW_US (5 * SECOND_US)
 
 #define SIM_AFTER_MAX 3u
@@ -200,7 +218,7 @@ struct sim_client {
     uint32_t nodes, nodes_min, nproc; /* nodes_min: below nodes in an elastic job */
     uint32_t spares;
     bool joins; /* its workers are ddp-workers */
-    bool fails; /* a rank exits 3 in each generation: must end as failed */
+    bool fails; /* a rank exits 3 in each generation: the job must end as failed */
     uint32_t steps, max_restarts;
     int32_t priority;
     uint64_t time_limit_us, grace_us;
@@ -209,14 +227,15 @@ struct sim_client {
     int64_t cancel_grace_us; /* -1: the job's */
     bool acked, cancel_acked;
     uint64_t job_id;
-    uint32_t array_count; /* so many jobs alike, with consecutive ids from job_id on; 0: one job */
+    uint32_t array_count; /* this many equal jobs with consecutive ids from job_id on; 0: one job */
     uint32_t array_at_most; /* at a time; 0: all */
-    uint64_t again_us;      /* its workers tell their progress again so often; 0: not */
-    uint64_t warn_us; /* its workers get SIM_WARN_SIGNAL so long before the time limit; 0: never */
+    uint64_t again_us;      /* how often its workers repeat their progress; 0: never */
+    bool requeues;          /* at its time limit; its workers then resume from the checkpoint */
+    uint64_t warn_us;       /* SIM_WARN_SIGNAL comes this long before the time limit; 0: never */
     struct sim_after {
-        uint32_t client;      /* another one + 1, whose jobs these wait for; 0: none */
-        bool any;             /* however they end */
-        uint64_t first, last; /* asked for; 0: those were not acknowledged yet, so nothing */
+        uint32_t client;      /* these jobs wait for those of client `client` - 1; 0: for none */
+        bool any;             /* however those end */
+        uint64_t first, last; /* the ids asked for; 0: not acknowledged yet, so none */
     } after[SIM_AFTER_MAX];
 };
 
@@ -230,7 +249,7 @@ static inline uint32_t client_job_count(const struct sim_client *client)
 struct sim_event {
     uint64_t at_us, order;
     void (*run)(struct sim *sim, const struct sim_event *event);
-    enum sim_party party; /* who runs it: it waits while that one is stopped */
+    enum sim_party party; /* who handles it: it waits while that one is stopped */
     uint32_t conn, node, shim, worker, incarnation;
     bool to_far;
     uint32_t number, step;
@@ -245,11 +264,10 @@ struct sim {
     uint64_t order;
     uint64_t event_total;
     uint64_t check_at_us;
-    uint64_t second_start_us,
-        second_events; /* a timer that fires in the past spins: seen by counting */
+    uint64_t second_start_us, second_events; /* events in this second, to detect a spinning timer */
     uint64_t hash;
     bool failed, verbose, quiet;
-    char rule[32], why[256]; /* failed: what did not hold */
+    char rule[32], why[256]; /* after a failure: the rule, and how it was broken */
     struct sim_size size;
     uint32_t node_count, slots;
     uint64_t lease_us;
@@ -267,6 +285,7 @@ struct sim {
     uint32_t trace_count;
     char trace[SIM_TRACE_LINES][200]; /* the last lines, as a ring */
     bool operator_acked;
+    bool has_absent; /* some worker was */
     bool preempts;   /* as the server's option */
     bool has_spares; /* some jobs do */
     struct rdzv_actions server_actions;
@@ -279,15 +298,15 @@ uint64_t sim_draw(struct sim *sim, uint64_t below);
 bool sim_chance(struct sim *sim, uint32_t per_mille);
 void sim_at(struct sim *sim, uint64_t at_us, struct sim_event event);
 void sim_note(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A rule does not hold: the run ends here. */
+/* A rule is broken: the run ends here. */
 void sim_fail(struct sim *sim, const char *rule, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void sim_run(struct sim *sim);
-/* Zeroed, for a run of this size. */
+/* Prepares a zeroed run of this size. */
 void sim_begin(struct sim *sim, uint64_t seed, const struct sim_size *size);
 bool sim_all_ended(const struct sim *sim);
 void sim_free(struct sim *sim);
-/* What a clock shows now, and when it will show `local_us`, never before now. */
+/* The present time on a clock, and the true time when it will show `local_us`, at least now. */
 uint64_t sim_clock_us(const struct sim *sim, const struct sim_clock *clock);
 uint64_t sim_clock_at(const struct sim *sim, const struct sim_clock *clock, uint64_t local_us);
 static inline uint64_t sim_node_us(const struct sim *sim, uint32_t node)
@@ -297,17 +316,17 @@ static inline uint64_t sim_node_us(const struct sim *sim, uint32_t node)
 
 /* sim_setup.c: the kinds of runs */
 void sim_init(struct sim *sim, uint64_t seed, const struct sim_mask *mask, bool is_large);
-/* sim_limits.c: everything at its limit; what happens, happens to all at once. */
+/* sim_limits.c: everything at its limit; every event hits everything at once. */
 void sim_init_limits(struct sim *sim);
 
 /* sim_net.c */
 uint32_t net_open(struct sim *sim, bool is_server, uint32_t node, uint32_t shim);
 void net_send(struct sim *sim, uint32_t conn, bool from_near, struct msg *msg);
-/* One side closes; the other receives what was sent before, then learns of it; later when it is cut
- * off. */
+/* One side closes. The other side receives everything sent before and then notices, later if it is
+ * cut off. */
 void net_close(struct sim *sim, uint32_t conn, bool by_near);
-/* The connection breaks: some of what is under way is lost, both sides send into nothing, and learn
- * of it in their own time, within `unknown_us`. */
+/* The connection breaks: some messages in flight are lost. Both sides go on sending until they
+ * notice, each in its own time within `unknown_us`. */
 void net_break(struct sim *sim, uint32_t conn, uint64_t unknown_us);
 void net_free(struct sim *sim);
 /* The name of a node. */
@@ -317,28 +336,28 @@ uint32_t node_of_name(const char *name);
 /* sim_disk.c: the store, as the server's edge uses it */
 void disk_put(struct sim *sim, const struct rdzv_record *record);
 void disk_put_drains(struct sim *sim, const struct rdzv_drain *drains, uint32_t count);
-/* What was put is durable. */
+/* Makes everything that was put durable. */
 void disk_commit(struct sim *sim);
-/* The process or the machine is gone: what was not committed, too. */
+/* The process or machine is gone, and with it what was not committed. */
 void disk_crash(struct sim *sim);
-/* As an older version of the server would have written it. */
+/* Rewrites the rows as an older version of the server would have written them. */
 void disk_downgrade(struct sim *sim);
 /* NULL: no such job was written. */
 const struct sim_row *disk_row(const struct sim *sim, uint64_t job_id);
 
-/* sim_store.c: the real store beside these rows, in a share of the runs */
+/* sim_store.c: in some of the runs, the real store beside these rows. */
 void store_begin_run(struct sim *sim);
 void store_end_run(void);
 void store_put(const struct rdzv_record *record);
 void store_put_drains(const struct rdzv_drain *drains, uint32_t count);
 void store_commit_all(void);
-/* What was committed must be there. */
+/* Checks that everything committed is there. */
 void store_crash(struct sim *sim);
 
 /* sim_server.c */
 void server_start(struct sim *sim);
 void server_kill(struct sim *sim);
-/* It is there, and reads what it is sent. */
+/* The server is running and reads messages. */
 bool server_is_ready(const struct sim *sim);
 void server_step(struct sim *sim, struct rdzv_event event);
 /* The last step was a submit, and was refused. */
@@ -347,19 +366,30 @@ bool server_has_refused(const struct sim *sim);
 bool server_operate(struct sim *sim, enum rdzv_event_type type, const struct msg *msg);
 int64_t server_wall_ms(const struct sim *sim);
 
+/* sim_warm.c */
+/* Handles a message of the server. True: it was about warm processes, or is a start order that must
+ * wait until they are gone. */
+bool warm_takes(struct sim *sim, uint32_t node, const struct msg *msg);
+/* Lists them for a beat; returns how many. */
+uint32_t warm_list(const struct sim *sim, uint32_t node, struct part_warm_job out[SIM_WARM_MAX]);
+/* If some fit its order, they become this shim. */
+void warm_become_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim);
+/* Ends them all, together with launcherd. */
+void warm_end_all(struct sim *sim, uint32_t node);
+
 /* sim_jobs.c */
-/* What the store would say of the jobs that another one waits for. */
-/* What is known of them, as rendezvous/store/jobs.c finds it. */
+/* Looks up the jobs that another one waits for, as rendezvous/store/jobs.c does. */
 void jobs_find_failed(const struct sim *sim, struct rdzv_after *after);
 void client_start(struct sim *sim, uint32_t client);
-/* The client of a job; the first where there is none. */
+/* The client of a job; the first one if there is none. */
 const struct sim_client *client_of(const struct sim *sim, uint64_t job_id);
 const struct sim_client *client_of_record(const struct sim *sim, const struct rdzv_record *record);
 
 /* sim_node.c */
 void node_start(struct sim *sim, uint32_t node);
 void node_kill(struct sim *sim, uint32_t node);
-/* The machine: everything on it is gone, and its files stay; or it gets a new disk. */
+/* The machine loses its power: everything running is gone, its files stay, unless it gets a new
+ * disk. */
 void node_power_off(struct sim *sim, uint32_t node, bool new_disk);
 void node_step(struct sim *sim, uint32_t node, struct launcher_event event);
 struct sim_shim *node_find(struct sim *sim, uint32_t node, uint64_t job_id, uint32_t generation);
@@ -369,7 +399,7 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_kill(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_kill_store(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_event(struct sim *sim, uint32_t node, uint32_t shim, struct shim_event event);
-/* launcherd is told that the process is gone, and when all of its workers are. */
+/* Tells launcherd when the process is gone, and when all its workers are. */
 void shim_watch(struct sim *sim, uint32_t node, uint32_t shim, bool is_first);
 bool shim_has_workers(const struct sim_shim *shim);
 uint32_t shim_slot(const struct sim_shim *shim, uint32_t worker);
@@ -377,19 +407,19 @@ uint32_t shim_slot(const struct sim_shim *shim, uint32_t worker);
 /* sim_worker.c */
 void worker_spawn_all(struct sim *sim, uint32_t node, uint32_t shim);
 void worker_signal_all(struct sim *sim, uint32_t node, uint32_t shim, uint32_t signal);
-/* The same to what they have left. */
+/* The same for processes that the workers left. */
 void worker_signal_left(struct sim *sim, uint32_t node, uint32_t shim);
-/* SIGKILL to all of them, and what they have started. */
+/* Kills all of them with everything that they started. */
 void worker_kill_all(struct sim *sim, uint32_t node, uint32_t shim);
 void worker_world(struct sim *sim, uint32_t node, uint32_t shim, uint32_t worker);
-/* It ends by itself or by somebody else's hand; number: exit code, or 1000 + signal. */
+/* A worker ends by itself or is killed from outside. number: exit code, or 1000 + signal. */
 void worker_end(struct sim *sim, uint32_t node, uint32_t shim, uint32_t worker, uint32_t number);
 
 /* sim_gpu.c */
 /* Carries out ASK_GPU, SAVE_SLOTS. */
 void gpu_action(struct sim *sim, uint32_t node, const struct launcher_action *action);
 void gpu_restore(struct sim *sim, uint32_t node);
-/* A worker has ended on this slot. */
+/* A worker on this slot has ended. */
 void gpu_left(struct sim *sim, uint32_t node, uint32_t slot);
 /* An operator looks after the node until no slot is drained. */
 void gpu_resume_later(struct sim *sim, uint32_t node);
@@ -399,7 +429,8 @@ void gpu_hang(struct sim *sim);
 void gpu_fault(struct sim *sim);
 void gpu_drain(struct sim *sim);
 
-/* sim_shrink.c: the same failure with fewer faults and jobs; prints what is left and its trace. */
+/* sim_shrink.c: looks for the same failure with fewer faults and jobs, and prints the smallest run
+ * and its trace. */
 void sim_shrink(uint64_t seed, bool is_large);
 
 #endif

@@ -366,6 +366,27 @@ static void hang_worker(struct sim *sim)
     worker->hung_until_us = sim->faults.until_us + sim_draw(sim, 60 * SECOND_US);
 }
 
+/* One that the server may have heard of; who tells again and again is heard in any case, and may stay so. */
+static void keep_worker_away(struct sim *sim)
+{
+    uint32_t node, index, worker_index;
+    struct sim_worker *worker = NULL;
+    const struct sim_shim *shim;
+
+    for (int i = 0; i < 5 && (worker == NULL || !worker->has_stepped); i++)
+        worker = any_worker(sim, &node, &index, &worker_index);
+    if (worker == NULL || !worker->has_stepped || worker->is_waiting)
+        return;
+    shim = &sim->nodes[node].shims[index];
+    sim_note(sim, "node%u: worker %u of job %llu g%u lives, and comes to no collective", node,
+             worker_index, (unsigned long long)shim->job_id, shim->generation);
+    sim->has_absent = true;
+    worker->spins = client_of(sim, shim->job_id)->again_us != 0 && sim_chance(sim, 500);
+    worker->absent_until_us = client_of(sim, shim->job_id)->again_us != 0 && sim_chance(sim, 500)
+                                  ? UINT64_MAX
+                                  : sim->faults.until_us + sim_draw(sim, 60 * SECOND_US);
+}
+
 static void operator_comes(struct sim *sim, const struct sim_event *event)
 {
     gpu_resume_later(sim, event->node);
@@ -479,6 +500,9 @@ static void strike_process(struct sim *sim, enum sim_fault kind)
     case FAULT_WORKER_HANG:
         hang_worker(sim);
         break;
+    case FAULT_WORKER_ABSENT:
+        keep_worker_away(sim);
+        break;
     case FAULT_UNKILLABLE:
         stick_worker(sim);
         break;
@@ -518,6 +542,18 @@ static void plan(struct sim *sim, enum sim_fault kind, uint32_t count, const str
     }
 }
 
+/* With a random sequence of its own, so that the rest of a seed is as without it. */
+static void choose_absence(struct sim *sim, uint32_t chance_pm, uint32_t most,
+                           const struct sim_mask *mask)
+{
+    const uint64_t random = sim->random;
+
+    sim->random = (sim->seed * 53 + 17) * UINT64_C(0x9e3779b97f4a7c15);
+    if (sim_chance(sim, chance_pm))
+        plan(sim, FAULT_WORKER_ABSENT, 1 + (uint32_t)sim_draw(sim, most), mask);
+    sim->random = random;
+}
+
 void faults_choose(struct sim *sim, const struct sim_mask *mask)
 {
     static const struct {
@@ -533,6 +569,8 @@ void faults_choose(struct sim *sim, const struct sim_mask *mask)
     faults->late_max_us = 1 + sim_draw(sim, 4 * SECOND_US);
     faults->slow_kill_us = 1 + sim_draw(sim, 3 * SECOND_US);
     for (uint32_t kind = 0; kind < FAULT_COUNT; kind++) {
+        if (kind == FAULT_WORKER_ABSENT)
+            continue;
         uint32_t amount = 1 + (uint32_t)sim_draw(sim, kinds[kind].most);
 
         if (!sim_chance(sim, kinds[kind].chance_pm))
@@ -544,6 +582,8 @@ void faults_choose(struct sim *sim, const struct sim_mask *mask)
         if (kind < FAULT_RATES && !mask->kinds[kind])
             faults->amount[kind] = amount;
     }
+    choose_absence(sim, kinds[FAULT_WORKER_ABSENT].chance_pm, kinds[FAULT_WORKER_ABSENT].most,
+                   mask);
     for (uint32_t i = 0; i < sim->node_count && faults->amount[FAULT_UNKILLABLE] > 0; i++)
         sim_at(sim, faults->until_us + 420 * SECOND_US, /* whatever was drained meanwhile */
                (struct sim_event){.run = operator_comes, .node = i});

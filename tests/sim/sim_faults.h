@@ -12,8 +12,8 @@
 
 enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER };
 
-/* X(name, chance in per mille that a seed has it, the most of it, what it is)
- * Planned ones happen so many times; rates are per mille of what they concern. */
+/* X(name, chance in per mille that a seed has it, its maximum, what it is). Planned faults happen
+ * that many times; rates are per mille of the events they apply to. */
 #define SIM_PLANNED_TABLE(X)                                                                       \
     X(CUT, 350, 16, "a connection to the server is closed")                                        \
     X(HALF_OPEN, 250, 4, "a connection breaks, and neither side learns of it for long")            \
@@ -39,7 +39,8 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(STRANGER, 300, 8, "a program of somebody else is on a GPU")                                  \
     X(NVML_HANG, 250, 4, "NVML hangs")                                                             \
     X(GPU_FAULT, 300, 8, "a GPU has a fault")                                                      \
-    X(DRAIN, 300, 5, "an operator drains a slot or a node")
+    X(DRAIN, 300, 5, "an operator drains a slot or a node")                                        \
+    X(WORKER_ABSENT, 500, 3, "a worker lives, and comes to no collective")
 
 #define SIM_RATE_TABLE(X)                                                                          \
     X(BREAK, 300, 40, "messages after which the connection breaks")                                \
@@ -71,7 +72,7 @@ struct sim_planned {
     uint64_t at_us, seed;
 };
 
-/* What of a seed is left out. */
+/* The faults of a seed that are left out. */
 struct sim_mask {
     bool kinds[FAULT_COUNT];
     bool planned[SIM_PLANNED_MAX];
@@ -87,9 +88,9 @@ struct sim_faults {
 };
 
 const char *fault_text(enum sim_fault kind);
-/* Draws what this seed has, and plans it, without what `mask` leaves out. */
+/* Draws the faults of this seed and plans them, without those in `mask`. */
 void faults_choose(struct sim *sim, const struct sim_mask *mask);
-/* The faults go on, and this happens at that rate. */
+/* Whether this fault happens now, at its rate, while faults go on. */
 bool fault_strikes(struct sim *sim, enum sim_fault rate);
 
 #endif

@@ -126,6 +126,7 @@ static void submit(struct sim *sim, uint32_t index)
         .wait_for_nodes = true,
         .cwd = "/",
         .argv = {.items = argv, .count = 1},
+        .requeue_at_limit = client->requeues,
         .warn_us = client->warn_us,
         .warn_signal = client->warn_us == 0 ? 0 : SIM_WARN_SIGNAL,
     };

@@ -130,6 +130,8 @@ static void to_node(struct sim *sim, uint32_t id, const struct msg *msg)
     const struct sim_shim *shim = shim_of(sim, conn);
 
     if (conn->is_server && sim->nodes[conn->node].conn == id) {
+        if (warm_takes(sim, conn->node, msg))
+            return;
         oracle_node_hears(sim, conn->node, msg);
         node_step(sim, conn->node,
                   (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = msg});

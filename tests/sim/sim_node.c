@@ -164,6 +164,7 @@ static void spawn(struct sim *sim, uint32_t node, const struct msg_start *start)
         shim->warn_after_us = start->warn_after_us;
         shim->warn_signal = start->warn_signal;
         (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
+        warm_become_shim(sim, node, shim);
         sim_at(sim, sim->now_us + 1000 + sim_draw(sim, 3000), shim_event_at(sim, node, i, spawned));
         return;
     }
@@ -271,6 +272,7 @@ static void leave(struct sim *sim, uint32_t node)
 static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *action)
 {
     const uint32_t conn = sim->nodes[node].conn;
+    struct part_warm_job warm[SIM_WARM_MAX];
 
     switch (action->type) {
     case LAUNCHER_CONNECT_SERVER:
@@ -288,11 +290,18 @@ static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *ac
     case LAUNCHER_SEND_SERVER:
         if (conn == 0)
             break;
+        if (action->msg.type == MSG_TYPE_BEAT) {
+            action->msg.beat.warm.items = warm;
+            action->msg.beat.warm.count = warm_list(sim, node, warm);
+        }
         oracle_node_sends(sim, node, &action->msg);
         net_send(sim, conn, true, &action->msg);
         break;
     case LAUNCHER_SPAWN_SHIM:
         spawn(sim, node, &action->msg.start);
+        break;
+    case LAUNCHER_SPAWN_AGAIN:
+        sim_fail(sim, "warm", "a shim is started again, and nothing is warm here");
         break;
     case LAUNCHER_CONNECT_SHIM:
         connect_later(sim, node, action);
@@ -418,6 +427,7 @@ void node_kill(struct sim *sim, uint32_t index)
     sim_note(sim, "node%u: launcherd is killed", index);
     node->alive = false;
     node->paused_until_us = 0;
+    warm_end_all(sim, index);
     for (uint32_t i = 1; i < sim->conn_count; i++) {
         struct sim_conn *conn = &sim->conns[i];
 

@@ -76,6 +76,11 @@ static void make_message(struct sim *sim, const struct rdzv_action *action, stru
         assert(is_order);
         (void)is_order;
     }
+    if (msg->type == MSG_TYPE_WARM) {
+        msg->warm.cluster = "simulated";
+        msg->warm.cwd = "/";
+        msg->warm.argv = (struct msg_text_list){.items = argv, .count = 1};
+    }
     if (msg->type == MSG_TYPE_START) {
         msg->start.cluster = "simulated";
         msg->start.cwd = "/";
@@ -130,14 +135,19 @@ static void look_at_part(struct sim *sim, uint32_t node, struct rdzv_event *look
         has_answered = true;
         looked->is_deaf = looked->is_deaf || sim->now_us < shim->paused_until_us;
         for (uint32_t w = 0; w < shim->local_count; w++) {
-            const bool hangs = sim->now_us < shim->workers[w].hung_until_us;
+            const struct sim_worker *worker = &shim->workers[w];
+            const bool hangs = sim->now_us < worker->hung_until_us;
+            const bool idles = hangs || worker->is_waiting ||
+                               (sim->now_us < worker->absent_until_us && !worker->spins);
 
-            looked->is_busy = looked->is_busy || (shim->workers[w].alive && !hangs);
-            if (shim->workers[w].alive && looked->look_count < RANKS_LOOKED_AT)
-                looks[looked->look_count++] = (struct part_rank_look){.rank = shim->rank_base + w,
-                                                                      .state = hangs ? "T" : "S",
-                                                                      .where = "",
-                                                                      .stack = ""};
+            looked->is_busy = looked->is_busy || (worker->alive && !idles);
+            if (worker->alive && looked->look_count < RANKS_LOOKED_AT)
+                looks[looked->look_count++] = (struct part_rank_look){
+                    .rank = shim->rank_base + w,
+                    .state = hangs ? "T" : "S",
+                    .place = worker->is_waiting ? LOOK_COLLECTIVE : LOOK_ELSEWHERE,
+                    .where = "",
+                    .stack = ""};
         }
     }
     looked->all_answered = looked->all_answered && has_answered;
@@ -176,8 +186,8 @@ static void carry_out(struct sim *sim, const struct rdzv_action *action)
         return;
     }
 
-    if (action->type == RDZV_SEND_WARM || action->type == RDZV_SEND_COOL)
-        return; /* wishes that a node may pass over; their edge is not played here */
+    if (action->type == RDZV_SEND_WARM && !client_of(sim, action->job_id)->joins)
+        return; /* a program that cannot wait */
     if (rdzv_is_for_node(action->type)) {
         make_message(sim, action, &msg);
         note_order(sim, action, &msg);

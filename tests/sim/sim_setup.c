@@ -48,7 +48,8 @@ static void choose_after(const struct sim *sim, struct sim_client *client, uint3
     }
 }
 
-/* Every fifth client submits an array, every other time limit has a warning, and a third of the programs tell
+/* Every fifth client submits an array, every other time limit has a warning, half of the jobs that have one go back into the
+ * queue when it is over, and a third of the programs tell
  * their progress again and again. Not drawn either. */
 static void choose_more(const struct sim *sim, struct sim_client *client, uint32_t index)
 {
@@ -59,6 +60,11 @@ static void choose_more(const struct sim *sim, struct sim_client *client, uint32
         client->array_at_most = (uint32_t)(mixed >> 37) % SWARM_ARRAY_MAX;
     }
     client->again_us = (mixed >> 45) % 3 == 0 ? AGAIN_US : 0;
+    client->requeues = client->time_limit_us != 0 && (mixed >> 52 & 1) != 0;
+    if (client->requeues) { /* longer than its limit, mostly */
+        client->steps += 30;
+        client->time_limit_us = (4 + (mixed >> 53 & 7)) * SECOND_US;
+    }
     if (client->time_limit_us != 0 && (mixed >> 50 & 1) != 0)
         client->warn_us =
             SECOND_US + (mixed >> 20 & 0xffff) * SECOND_US / 1024 % (client->time_limit_us);

@@ -192,6 +192,10 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
         event.run = port;
         sim_at(sim, sim->now_us + 50, event);
         break;
+    case SHIM_KILL_ONE:
+    case SHIM_SPAWN_ONE:
+        sim_fail(sim, "warm", "a worker is started again, and nothing is warm here");
+        break;
     case SHIM_SPAWN_ALL:
         oracle_goes(sim, shim, action->port);
         spawn_store(sim, node, index);

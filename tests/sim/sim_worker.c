@@ -182,6 +182,10 @@ static void said(struct sim *sim, const struct sim_event *event)
             .checkpoint_step = rank == 0 ? event->step / 4 * 4 : 0,
             .again_us = client_of(sim, shim->job_id)->again_us,
         };
+    if (msg.type == MSG_TYPE_PROGRESS && msg.progress.again_us != 0) { /* one for each step */
+        msg.progress.collectives = event->step + event->asked_us;
+        msg.progress.in_collective = event->asked_us != 0;
+    }
     shim_event(
         sim, event->node, event->shim,
         (struct shim_event){.type = SHIM_EVENT_WORKER_MSG, .local = event->worker, .msg = &msg});
@@ -209,8 +213,45 @@ static void tell_again(struct sim *sim, const struct sim_event *event)
     if (worker == NULL || worker->is_dying)
         return;
     if (sim->now_us >= worker->hung_until_us)
-        say(sim, event, 2, client->steps - worker->steps_left, 0);
+        say(sim, event, 2, client->steps - worker->steps_left, worker->is_waiting);
     sim_at(sim, sim->now_us + client->again_us, *event);
+}
+
+/* Of its generation, and no further than it. */
+static bool waits_for_absent(const struct sim *sim, const struct sim_shim *shim,
+                             const struct sim_worker *worker)
+{
+    for (uint32_t n = 0; sim->has_absent && n < sim->node_count; n++)
+        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {
+            const struct sim_shim *other = &sim->nodes[n].shims[s];
+
+            for (uint32_t w = 0; other->used && other->job_id == shim->job_id &&
+                                 other->generation == shim->generation && w < other->local_count;
+                 w++)
+                if (other->workers[w].alive && sim->now_us < other->workers[w].absent_until_us &&
+                    other->workers[w].steps_left >= worker->steps_left)
+                    return true;
+        }
+    return false;
+}
+
+/* It is absent from the next collective, or waits in it. */
+static bool stands_still(struct sim *sim, const struct sim_event *event, struct sim_worker *worker)
+{
+    const struct sim_shim *shim = shim_at(sim, event);
+    const bool was_waiting = worker->is_waiting;
+
+    if (sim->now_us < worker->absent_until_us) {
+        if (worker->absent_until_us != UINT64_MAX)
+            sim_at(sim, worker->absent_until_us, *event);
+        return true;
+    }
+    worker->is_waiting = waits_for_absent(sim, shim, worker);
+    if (worker->is_waiting)
+        sim_at(sim, sim->now_us + 200000, *event);
+    if (worker->is_waiting && !was_waiting)
+        say(sim, event, 2, client_of(sim, shim->job_id)->steps - worker->steps_left, 1);
+    return worker->is_waiting;
 }
 
 /* Rank 0 commits a checkpoint in every fourth step. */
@@ -227,9 +268,12 @@ static void train(struct sim *sim, const struct sim_event *event)
         sim_at(sim, worker->hung_until_us, *event);
         return;
     }
+    if (stands_still(sim, event, worker))
+        return;
     if (worker->steps_left > 0) {
         uint32_t step = client->steps - --worker->steps_left;
 
+        worker->has_stepped = true;
         if (rank == 0)
             oracle_said(sim, shim, step / 4 * 4);
         say(sim, event, 2, step, 0);
@@ -311,6 +355,12 @@ static void spawned(struct sim *sim, const struct sim_event *event)
                                   .incarnation = ++sim->pid_next,
                                   .pid = sim->pid_next,
                                   .steps_left = client->steps};
+    if (client->requeues) { /* it goes on from there, and has that checkpoint */
+        const uint64_t checkpoint = oracle_checkpoint(sim, shim->job_id);
+
+        worker->steps_left -= (uint32_t)checkpoint;
+        oracle_said(sim, shim, checkpoint);
+    }
     shim->facts.spawned_late =
         shim->facts.spawned_late || shim->facts.stop_us != 0 || shim->facts.failed_us != 0;
     if (none_is_coming(shim))

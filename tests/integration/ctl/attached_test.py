@@ -207,19 +207,24 @@ def what_a_killed_run_has_left_is_removed():
         equal(len(left), 1)
         foreign = f"{case.temp}/ddp-abcdef"  # our name, no lock of ours
         os.mkdir(foreign)
+        elsewhere = f"{case.temp}/ddp-abcdeh"  # TMPDIR is shared, and another machine's locks are not seen here
+        os.mkdir(elsewhere)
+        with open(f"{elsewhere}/standalone.lock", "w", encoding="ascii") as lock:
+            lock.write("another-machine")
         starting = f"{case.temp}/ddp-abcdeg"  # its ddpctl lives, and has no daemons yet
         os.mkdir(starting)
         with open(f"{starting}/standalone.lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             done = case.ctl(*RUN, "--", "true")  # the first still runs
-            equal((done.returncode, sorted(os.listdir(case.temp))), (0, sorted([*left, "ddp-abcdef", "ddp-abcdeg"])))
+            equal((done.returncode, sorted(os.listdir(case.temp))), (0, sorted([*left, "ddp-abcdef", "ddp-abcdeg", "ddp-abcdeh"])))
         process.kill()
         process.communicate(timeout=WAIT_S)
         wait_until("the daemons' end", lambda: not case.processes())
         done = case.ctl("run", "--standalone", "--", "true")
-        equal((done.returncode, os.listdir(case.temp)), (0, ["ddp-abcdef"]), done.stderr)
+        equal((done.returncode, sorted(os.listdir(case.temp))), (0, ["ddp-abcdef", "ddp-abcdeh"]), done.stderr)
         assert "removed 2 temporary folders of earlier runs that were killed" in done.stderr, done.stderr
         os.rmdir(foreign)
+        shutil.rmtree(elsewhere)
 
 
 def torchrun_prints_the_same():

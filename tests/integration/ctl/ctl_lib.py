@@ -105,11 +105,11 @@ class Cluster:
     def start_server(self):
         self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock", *self.server_options)
 
-    def launch(self, name, program, *args):
+    def launch(self, name, program, *args, **environ):
         log = open(f"{self.case.dir}/{name}.log", "ab")
         daemon = subprocess.Popen([os.path.join(BUILD, program, program), *args, "--state-dir",
                                    f"{self.case.dir}/{name}", "--exit-with-parent"],
-                                  env=clean_environ(), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
+                                  env=clean_environ(**environ), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
         log.close()
         assert daemon.stdout.readline(), f"{name} did not get ready"
         self.daemons[name] = daemon

@@ -6,14 +6,16 @@ import contextlib
 import glob
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 
 from ctl_lib import BUILD, Case, DDPCTL, clean_environ, equal, run_tests
-from slurm_cluster import SlurmCluster, missing
+from slurm_cluster import SlurmCluster, missing, programs_path
 
 STAND_IN = os.environ.get("STAND_IN_DIR", os.path.join(BUILD, "tests", "standin", "nvml"))
 RUN = (DDPCTL, "run", "--slurm", "--max-restarts", "0")
@@ -47,6 +49,7 @@ while True:
     signal.pause()
 """
 REQUEUE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "packaging", "slurm", "requeue.sbatch")
+RUNS_AT_ONCE = 40
 LIMIT_S = 300  # Slurm looks at limits every half minute
 
 
@@ -243,6 +246,85 @@ def the_script_that_requeues_goes_on_from_the_checkpoint():
         CLUSTER.wait("the job's processes have ended", lambda: not case.processes())
 
 
+def with_srun(case, script):
+    """The PATH on which srun is this script; it may call {srun}."""
+    os.makedirs(f"{case.dir}/bin", exist_ok=True)
+    with open(f"{case.dir}/bin/srun", "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\n" + script.format(srun=shutil.which("srun", path=programs_path())))
+    os.chmod(f"{case.dir}/bin/srun", 0o755)
+    return f"{case.dir}/bin:{programs_path()}"
+
+
+def what_a_wrapper_of_srun_prints_does_no_harm():
+    with Case() as case:
+        path = with_srun(case, "printf 'Loading modules... '\nexec {srun} \"$@\"\n")
+        done = salloc(case, ["-N2"], *RUN, "--", "sh", "-c", 'echo "rank $RANK"', PATH=path)
+        equal(done.returncode, 0, done.stderr)
+        equal(sorted(done.stdout.splitlines()), ["rank 0", "rank 1"])
+        assert "Loading modules..." in done.stderr and "ddp-slurm:" not in done.stderr, done.stderr
+
+
+def a_key_in_a_damaged_line_is_not_shown():
+    with Case() as case:
+        path = with_srun(case, "{srun} \"$@\" | sed -u 's/ddp-slurm: key /ddp-slurm: kex /'\n")
+        done = salloc(case, ["-N1"], "timeout", "--signal=INT", "8", *RUN, "--", "true", PATH=path)
+        equal(done.returncode, 124, done.stderr)
+        assert "a line from the nodes is damaged" in done.stderr and "ddp://" not in done.stderr + done.stdout, done.stderr
+
+
+def tasks_that_share_a_node_are_told_of():
+    with Case() as case:
+        hosts = f"{case.dir}/hosts"
+        with open(hosts, "w", encoding="utf-8") as file:
+            file.write(f"{CLUSTER.nodes[1]}\n{CLUSTER.nodes[1]}\n")
+        options = ["-N2", "-w", ",".join(CLUSTER.nodes[:2])]
+        done = salloc(case, options, *RUN, "--", "true", SLURM_HOSTFILE=hosts)  # srun does not get it
+        equal(done.returncode, 0, done.stderr)
+        path = with_srun(case, f"export SLURM_HOSTFILE={hosts} SLURM_DISTRIBUTION=arbitrary\nexec {{srun}} \"$@\"\n")
+        done = salloc(case, options, *RUN, "--", "true", PATH=path)
+        equal(done.returncode, 125, done.stderr)
+        assert f"srun has started two tasks as number 0, on {CLUSTER.nodes[1]}" in done.stderr, done.stderr
+
+
+def an_srun_that_hangs_is_ended_soon():
+    with Case() as case:
+        path = with_srun(case, "exec sleep 600\n")
+        start = time.monotonic()
+        done = salloc(case, ["-N1"], "timeout", "--signal=INT", "1", *RUN, "--", "true", PATH=path)
+        equal(done.returncode, 124, done.stderr)
+        assert time.monotonic() - start < 25, "it was waited for"
+        assert "it is killed" not in done.stderr, done.stderr
+
+
+def several_runs_by_srun_and_heterogeneous_jobs_are_refused():
+    with Case() as case:
+        for options, command, words in ((["-N2"], ["srun", *RUN], "srun has started ddpctl run --slurm 2 times"),
+                                        (["-N1", ":", "-N1"], RUN, "is heterogeneous")):
+            done = salloc(case, options, *command, "--", "true")
+            equal(done.returncode, 125, done.stderr)
+            assert words in done.stderr, done.stderr
+
+
+def a_bad_disk_of_a_node_is_named():
+    with Case() as case:
+        done = salloc(case, ["-N1"], *RUN, "--", "true", TMPDIR="/proc")
+        equal(done.returncode, 125, done.stderr)
+        assert re.search(r"node n\d: make a directory under /proc: .*; TMPDIR names another place", done.stderr), done.stderr
+        done = salloc(case, ["-N1"], "sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *RUN, "--", "true")  # srun gives it on
+        equal(done.returncode, 125, done.stderr)
+        assert re.search(r"node n\d: rendezvous could not be kept running: .*/rendezvous.log is empty; is that disk full\?",
+                         done.stderr), done.stderr
+
+
+def runs_at_once_have_folders_of_their_own():
+    with Case() as case:
+        environ = CLUSTER.environ(**case.environ(SLURM_JOB_ID="7", SLURM_JOB_NUM_NODES="1", PATH=with_srun(case, "exit 1\n")))
+        runs = [subprocess.Popen([*RUN, "--state-dir", f"{case.dir}/state", "--", "true"], env=environ, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, text=True) for _ in range(RUNS_AT_ONCE)]
+        folders = {re.search(r"state and logs are in (\S+)", run.communicate(timeout=60)[1]).group(1) for run in runs}
+        equal(len(folders), RUNS_AT_ONCE)
+
+
 def named(case, name):
     """Our processes of this name, but for the tasks on the nodes."""
     found = []
@@ -302,7 +384,10 @@ def main():
             where_it_cannot_run_it_says_why, the_allocation_gives_the_size, gpus_of_the_allocation_are_given_out,
             the_exit_code_is_the_job_s, keys_are_in_no_command_line_and_no_environment, scancel_gives_the_ranks_their_grace,
             a_signal_goes_to_the_ranks_and_the_job_goes_on, a_requeued_job_runs_again,
-            nothing_is_left_when_ddpctl_or_srun_is_killed, a_daemon_that_dies_is_started_again], side_by_side=3)
+            nothing_is_left_when_ddpctl_or_srun_is_killed, a_daemon_that_dies_is_started_again, what_a_wrapper_of_srun_prints_does_no_harm,
+            a_key_in_a_damaged_line_is_not_shown, tasks_that_share_a_node_are_told_of, an_srun_that_hangs_is_ended_soon,
+            several_runs_by_srun_and_heterogeneous_jobs_are_refused, a_bad_disk_of_a_node_is_named,
+            runs_at_once_have_folders_of_their_own], side_by_side=3)
 
 
 if __name__ == "__main__":

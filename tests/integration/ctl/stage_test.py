@@ -126,7 +126,24 @@ def a_damaged_archive_in_the_cache_of_a_node_does_no_harm():
         assert digest in cluster.ctl("logs", job).stdout
 
 
+def a_node_without_libarchive_runs_all_but_staged_jobs():
+    with Case() as case, Cluster(case, nodes=0) as cluster:
+        libraries = os.path.join(case.dir, "libraries")
+        os.mkdir(libraries)
+        with open(os.path.join(libraries, "libarchive.so.13"), "wb"):
+            pass  # the loader takes this empty one, and fails
+        cluster.launch("node0", "launcherd", "--server", cluster.server, "--name", "node0", "--slots", "1", "--allow-root",
+                       LD_LIBRARY_PATH=libraries)
+        equal(cluster.ctl("wait", cluster.submit("--", "true")).returncode, 0)
+        top, _ = make_project(case)
+        job = cluster.submit("--stage", top, "--max-restarts", "0", "--", "./train.sh")
+        equal(cluster.ctl("wait", job).returncode, 125)
+        reason = cluster.status(job)["reason"]
+        assert "node node0: a job with --stage needs libarchive.so.13: install libarchive" in reason, reason
+
+
 if __name__ == "__main__":
     run_tests([a_staged_job_runs_in_its_copy_on_every_node, a_restart_finds_the_files_that_the_job_has_made,
                the_same_directory_is_sent_once, what_cannot_be_staged_is_refused_before_it_is_queued,
-               only_whole_archives_are_kept, a_damaged_archive_in_the_cache_of_a_node_does_no_harm], 3)
+               only_whole_archives_are_kept, a_damaged_archive_in_the_cache_of_a_node_does_no_harm,
+               a_node_without_libarchive_runs_all_but_staged_jobs], 3)

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 
-from ctl_lib import Case, DDPCTL, clean_environ, equal, run_tests, wait_until
+from ctl_lib import BUILD, Case, DDPCTL, clean_environ, equal, run_tests, wait_until
 
 RUN = ("run", "--standalone", "--max-restarts", "0")
 
@@ -47,6 +47,27 @@ def four_ranks_on_two_nodes_get_torchrun_s_environment():
             equal((env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["GROUP_WORLD_SIZE"]), ("4", "2", "2"))
             equal((env["MINE"], env["CLIENT"]), ("a b", "here"))
             equal(env["MASTER_PORT"], ranks[0]["MASTER_PORT"])
+
+
+def an_elastic_job_gets_all_nodes():
+    with Case() as case:
+        for _ in range(5):  # a race: each of the nodes starts by itself
+            done = case.ctl(*RUN, "--nnodes", "1:3", "--", "sh", "-c", "echo $WORLD_SIZE")
+            equal((done.returncode, done.stdout), (0, "3\n3\n3\n"), done.stderr)
+
+
+def a_spare_is_there():
+    with Case() as case:
+        run = case.start("run", "--standalone", "--state-dir", f"{case.dir}/state", "--spares", "1", "--",
+                         "sh", "-c", f"while [ ! -e {case.dir}/gate ]; do sleep 0.02; done")
+        server = f"unix:{case.dir}/state/rendezvous.sock"
+
+        def is_held():
+            done = case.ctl("--server", server, "status", "@last", "--json")
+            return done.returncode == 0 and json.loads(done.stdout)["job"]["spares_held"] == 1
+        wait_until("the spare", is_held)
+        open(f"{case.dir}/gate", "w").close()
+        equal((run.communicate(timeout=60)[0], run.returncode), ("", 0))
 
 
 def arguments_never_see_a_shell():
@@ -139,6 +160,21 @@ def a_killed_ddpctl_takes_its_daemons_along():
         wait_until("the end of all", lambda: not case.processes())
 
 
+def a_daemon_ends_if_ddpctl_has_ended_before_it_began():
+    for is_zombie in (False, True):
+        for program in ("rendezvous", "launcherd"):
+            with Case() as case:
+                ended = subprocess.Popen(["true"])
+                os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+                if not is_zombie:
+                    ended.wait()
+                daemon = subprocess.run([os.path.join(BUILD, program, program), "--exit-with-parent", "--state-dir", f"{case.dir}/state",
+                                         *(["--allow-root"] if program == "launcherd" else [])], check=False, timeout=60,
+                                        env=case.environ(DDP_STARTER_PID=str(ended.pid)), capture_output=True, text=True)
+                ended.wait()
+                equal(daemon.stdout, "", daemon.stderr)  # it was never ready
+
+
 def what_is_wrong_is_said_at_once():
     with Case() as case:
         for args, code, text in (((*RUN, "--nnodes", "2:1", "--", "x"), 125, "MIN:MAX"),
@@ -209,9 +245,9 @@ def a_closed_pipe_ends_the_run():
 
 if __name__ == "__main__":
     run_tests([exit_codes_are_the_job_s, the_first_failing_rank_decides,
-               four_ranks_on_two_nodes_get_torchrun_s_environment, arguments_never_see_a_shell,
+               four_ranks_on_two_nodes_get_torchrun_s_environment, an_elastic_job_gets_all_nodes, a_spare_is_there, arguments_never_see_a_shell,
                one_rank_s_bytes_are_exact, hostile_text_is_escaped, restarts_are_told, a_signal_cancels_and_cleans_up,
-               killed_daemons_come_back_and_the_job_goes_on, a_killed_ddpctl_takes_its_daemons_along,
+               killed_daemons_come_back_and_the_job_goes_on, a_killed_ddpctl_takes_its_daemons_along, a_daemon_ends_if_ddpctl_has_ended_before_it_began,
                what_is_wrong_is_said_at_once, what_is_not_kept_is_not_synced, scripts_run_as_with_torchrun,
                an_executable_file_without_an_interpreter_is_no_shell_script, what_a_crashed_script_printed_is_in_the_log,
                a_closed_pipe_ends_the_run])

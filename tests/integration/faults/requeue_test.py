@@ -62,6 +62,17 @@ def pause_until_the_limit(cluster, job, generation, before):
     return status["progress"]["checkpoint_step"]
 
 
+def check_validation(cluster):
+    """The server hears of the last checkpoint while the validation after it goes on: the time limit may come then."""
+    job = cluster.submit("--name", "validates", "--", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "-b", "1", "--max-steps", "3",
+                         "-p", "1", "--checkpoint-dir", f"{cluster.folder}/validates")
+    wait_status(cluster, job, lambda status: status["progress"]["checkpoint_step"] == 3, "the checkpoint")
+    assert cluster.status(job)["state"] == "running", cluster.status(job)
+    assert "Val: Acc@1" not in cluster.ctl("logs", str(job)).stdout, "the validation was over"
+    cluster.ctl("cancel", str(job))
+    cluster.wait_end(job)
+
+
 def main():
     with Cluster(sys.argv[1], nodes=1, slots=1) as cluster:
         data = write_patterns(f"{cluster.folder}/data", IMAGES)
@@ -82,6 +93,7 @@ def main():
             == status["generation"] - 1, events
         found = [line for generation in range(1, status["generation"] + 1) for line in losses(cluster, job, generation)]
         assert found == expected, f"the losses are not those of an undisturbed run: {len(found)} steps of {len(expected)}"
+        check_validation(cluster)
         print(f"{status['generation']} generations, {len(found)} losses as without a limit")
 
 

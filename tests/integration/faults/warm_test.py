@@ -4,13 +4,21 @@ usage: warm_test.py BUILD CASE
     killed    one of them dies: the spare takes over with processes that are started then
     stopped   all of them are stopped (SIGSTOP), as is the process that keeps them: the same
     worker    one of them is stopped: the same
+    silent    one of them gets its rank and does not take it: it is killed after 5 s, and another one started in its place
+    ended     one of them ends instead of taking its rank: likewise, at once
+    parent    the process that keeps them does not take the start order: all are killed after 5 s, and others started
     left      the process that keeps them is killed: what they had started has ended, too
     launcherd its launcherd dies: they end with it, and the next one has others
+    both      its launcherd dies and the process that keeps them, too: the next launcherd ends what they had started
+    frozen    its launcherd dies while the process that keeps them is stopped: the next one ends all of them
+    group     they are in a cgroup, with what they had started, whatever that did to hide. It becomes that of the job on that node,
+              and is removed at each end: a killed keeper, a killed launcherd, a cancel, the job's end
     cancel    the job is cancelled: they end
     order     the job ends while they wait: the next job has the slot, and succeeds
     stuck     likewise, but they do not end by themselves: the next job does not start before they are killed
     beside    the shim of another job dies on that node, and what it left is swept: they stay"""
 
+import glob
 import os
 import signal
 import sys
@@ -20,6 +28,7 @@ from faults_lib import Cluster, is_alive, wait_until  # noqa: E402
 from warm_lib import warm_parents, warm_processes  # noqa: E402
 
 ENDED = ("failed", "succeeded", "cancelled")
+SKIPPED = 77
 
 
 def submit(cluster, nproc=2, program=None):
@@ -46,6 +55,12 @@ def wait_warm(cluster, job, count=2):
 
 def wait_gone(cluster, pids):
     wait_until(lambda: not any(is_alive(pid) for pid in pids), f"the end of {pids}")
+
+
+def wait_steps(cluster, job, generation):
+    """The status once the job has made steps in this generation. What the generation before told stays in the status until then."""
+    first = wait_status(cluster, job, lambda status: status["generation"] == generation and status["state"] == "running", f"generation {generation}")
+    return wait_status(cluster, job, lambda status: status["progress"]["step"] != first["progress"]["step"], f"a step of generation {generation}")
 
 
 def spare_of(status):
@@ -77,8 +92,7 @@ def take_over_stopped(cluster, choose):
         os.kill(pid, signal.SIGSTOP)
     spare, lost = spare_of(status), status["ranks"][0]["node"]
     cluster.kill_node(int(lost[4:]))
-    status = wait_status(cluster, job, lambda status: status["generation"] == 2 and status["state"] == "running" and (status["progress"]["step"] or 0) > 0,
-                         "the spare")
+    status = wait_steps(cluster, job, 2)
     assert spare in {rank["node"] for rank in status["ranks"] if rank["pid"]}, status["ranks"]
     cluster.ctl("cancel", str(job))
     cluster.nodes[int(lost[4:])].start()
@@ -92,12 +106,84 @@ def worker(cluster):
     take_over_stopped(cluster, lambda found: [min(found)])
 
 
-def left(cluster):
+def make_program(cluster, instead):
+    """A ddp-worker whose local rank 0 waits warm, and then does something else."""
     program = f"{cluster.folder}/ddp-worker"
     with open(program, "w", encoding="utf-8") as file:
-        file.write(f"#!/bin/sh\nsetsid sleep 1000 &\nexec {cluster.build}/worker/ddp-worker \"$@\"\n")
+        file.write("#!/usr/bin/env python3\nimport os, signal, socket, sys\n"
+                   "if os.environ.get('DDP_WARM_FD') and os.environ['LOCAL_RANK'] == '0':\n"
+                   "    link = socket.socket(fileno=int(os.environ['DDP_WARM_FD']))\n    link.send(b'a')\n"
+                   f"    {instead}\n"
+                   f"os.execv('{cluster.build}/worker/ddp-worker', sys.argv)\n")
     os.chmod(program, 0o755)
-    job = submit(cluster, program=program)
+    return program
+
+
+def take_over_late(cluster, job, spare, begin):
+    """The loss of a node, after which the job is to run on the spare although what waited there did not take over."""
+    lost = cluster.status(job)["ranks"][0]["node"]
+    cluster.kill_node(int(lost[4:]))
+    begin()
+    status = wait_steps(cluster, job, 2)
+    assert spare in {rank["node"] for rank in status["ranks"] if rank["pid"]}, status["ranks"]
+    late = f"node {spare}: processes that waited for their ranks have not taken them within 5 s"
+    wait_until(lambda: late in cluster.ctl("events", str(job)).stdout, f"the event that says: {late}")
+    assert cluster.ctl("events", str(job)).stdout.count(late) == 1, cluster.ctl("events", str(job)).stdout
+    cluster.ctl("cancel", str(job))
+    cluster.nodes[int(lost[4:])].start()
+
+
+def take_over_not_taken(cluster, instead, text):
+    job = submit(cluster, program=make_program(cluster, instead))
+    status, _ = wait_warm(cluster, job)
+    spare = spare_of(status)
+    take_over_late(cluster, job, spare, lambda: None)
+    (log,) = glob.glob(f"{cluster.folder}/{spare}/logs/*-{job}/shim-g2.log")
+    with open(log, encoding="utf-8") as file:
+        lines = file.read()
+    assert lines.count("takes over warm") == 2 and lines.count("starts anew") == 1, lines
+    assert text in lines and lines.count("is killed") == (1 if text else 0), lines
+
+
+def silent(cluster):
+    take_over_not_taken(cluster, "signal.pause()", "which waited for this rank, has not taken it in 5 s: it is killed")
+
+
+def ended(cluster):
+    take_over_not_taken(cluster, "link.recv(1); sys.exit(1)", "")
+
+
+def parent(cluster):
+    job = submit(cluster)
+    status, found = wait_warm(cluster, job)
+    spare = spare_of(status)
+    (keeper,) = warm_parents(cluster)
+    (folder,) = glob.glob(f"{cluster.folder}/{spare}/logs/*-{job}")
+    os.mkfifo(f"{folder}/shim-g2.log")  # it waits there for a reader when it becomes the shim
+    readers = []
+
+    def begin():
+        wait_gone(cluster, [keeper, *found])
+        readers.append(os.open(f"{folder}/shim-g2.log", os.O_RDONLY | os.O_NONBLOCK))  # the next one finds one
+
+    take_over_late(cluster, job, spare, begin)
+    with open(f"{cluster.folder}/{spare}.log", encoding="utf-8") as file:
+        lines = file.read()
+    assert f"process {keeper}, which was warm, is its shim" in lines, lines
+    assert "its shim is killed: it was warm, and has not taken the start order in 5 s" in lines, lines
+    os.close(readers[0])
+
+
+def make_wrapper(cluster, line):
+    program = f"{cluster.folder}/ddp-worker"
+    with open(program, "w", encoding="utf-8") as file:
+        file.write(f"#!/bin/sh\n{line}\nexec {cluster.build}/worker/ddp-worker \"$@\"\n")
+    os.chmod(program, 0o755)
+    return program
+
+
+def left(cluster):
+    job = submit(cluster, program=make_wrapper(cluster, "setsid sleep 1000 &"))
     wait_warm(cluster, job, 4)  # two sleeps have their environment
     found = warm_processes(cluster)
     os.kill(warm_parents(cluster)[0], signal.SIGKILL)
@@ -117,6 +203,107 @@ def launcherd(cluster):
     status, others = wait_warm(cluster, job)
     assert not set(found) & set(others) and status["generation"] == 1, (found, others, status)
     cluster.ctl("cancel", str(job))
+
+
+def kill_stopped(cluster, node, pids):
+    """Kills launcherd and these, so that none of them sees the end of another."""
+    os.kill(node.process.pid, signal.SIGSTOP)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    wait_gone(cluster, pids)
+    node.kill()
+
+
+def both(cluster):
+    job = submit(cluster, program=make_wrapper(cluster, "setsid sleep 1000 &"))
+    status, _ = wait_warm(cluster, job, 4)
+    node = cluster.nodes[int(spare_of(status)[4:])]
+    found = warm_processes(cluster)
+    kill_stopped(cluster, node, warm_parents(cluster))
+    wait_until(lambda: len([pid for pid in found if is_alive(pid)]) == 2, "the end of the workers alone: nobody is there to end what is in another session")
+    node.start()
+    wait_gone(cluster, found)
+    wait_warm(cluster, job, 4)
+    cluster.ctl("cancel", str(job))
+
+
+def frozen(cluster):
+    job = submit(cluster)
+    status, found = wait_warm(cluster, job)
+    node = cluster.nodes[int(spare_of(status)[4:])]
+    (keeper,) = warm_parents(cluster)
+    os.kill(keeper, signal.SIGSTOP)
+    node.kill()
+    assert all(is_alive(pid) for pid in [keeper, *found])
+    node.start()
+    wait_gone(cluster, [keeper, *found])
+    wait_warm(cluster, job)
+    cluster.ctl("cancel", str(job))
+
+
+def group_of(pid):
+    """The folder of its cgroup of version 2."""
+    with open("/proc/self/mountinfo", encoding="ascii") as mounts:
+        (mount, *_) = [line.split()[4] for line in mounts if " - cgroup2 " in line]
+    with open(f"/proc/{pid}/cgroup", encoding="ascii") as file:
+        (path,) = [line.strip()[3:] for line in file if line.startswith("0::")]
+    return mount + path
+
+
+def sleepers(folder):
+    """Those in that cgroup that hide: without our environment, in a session of their own."""
+    found = []
+    with open(f"{folder}/cgroup.procs", encoding="ascii") as file:
+        for pid in map(int, file.read().split()):
+            with open(f"/proc/{pid}/cmdline", "rb") as command:
+                if command.read().startswith(b"sleep\0"):
+                    found.append(pid)
+    return found
+
+
+def wait_group(cluster, job):
+    """The spare, the cgroup there, and who hides in it."""
+    spare = spare_of(wait_status(cluster, job, lambda status: status["state"] == "running" and status["spares_warm"] == 1, "a warm spare"))
+    (warm,) = [pid for pid, node in warm_processes(cluster).items() if node == spare]  # those that took over have that environment, too
+    folder = group_of(warm)
+    wait_until(lambda: len(sleepers(folder)) == 1, "a process that hides")
+    return spare, folder, sleepers(folder)
+
+
+def wait_removed(cluster, folder, hidden):
+    wait_gone(cluster, hidden)
+    wait_until(lambda: not os.path.exists(folder), f"the end of {folder}")
+
+
+def group(cluster):
+    with open(f"{cluster.folder}/node0.log", encoding="utf-8") as log:
+        if "no cgroups (" in log.read():
+            print("this machine has no cgroup v2 that groups can be made in: skipped")
+            return SKIPPED
+    job = submit(cluster, nproc=1, program=make_wrapper(cluster, "env -i setsid sleep 1000 &"))
+    spare, folder, hidden = wait_group(cluster, job)
+    os.kill(warm_parents(cluster)[0], signal.SIGKILL)
+    wait_removed(cluster, folder, hidden)
+    node = cluster.nodes[int(spare[4:])]  # what has ended by itself is not started again, but by another launcherd
+    node.kill()
+    node.start()
+    spare, folder, hidden = wait_group(cluster, job)
+    kill_stopped(cluster, node, warm_parents(cluster))
+    node.start()
+    wait_removed(cluster, folder, hidden)
+
+    spare, folder, hidden = wait_group(cluster, job)
+    lost = cluster.status(job)["ranks"][0]["node"]
+    cluster.kill_node(int(lost[4:]))
+    status = wait_status(cluster, job, lambda status: status["generation"] == 2 and status["state"] == "running", "the spare")
+    (rank,) = [rank for rank in status["ranks"] if rank["node"] == spare]
+    assert group_of(rank["pid"]) == folder and sleepers(folder) == hidden, (group_of(rank["pid"]), folder)
+    cluster.nodes[int(lost[4:])].start()
+    spare, next_folder, next_hidden = wait_group(cluster, job)
+    cluster.ctl("cancel", str(job))
+    wait_removed(cluster, folder, hidden)
+    wait_removed(cluster, next_folder, next_hidden)
+    return 0
 
 
 def cancel(cluster):
@@ -161,11 +348,12 @@ def beside(cluster):
 
 
 def main():
-    cases = {"killed": killed, "stopped": stopped, "worker": worker, "left": left, "launcherd": launcherd, "cancel": cancel, "order": order, "stuck": stuck, "beside": beside}
+    cases = {"killed": killed, "stopped": stopped, "worker": worker, "silent": silent, "ended": ended, "parent": parent, "left": left, "launcherd": launcherd, "both": both, "frozen": frozen, "group": group, "cancel": cancel, "order": order, "stuck": stuck, "beside": beside}
     with Cluster(sys.argv[1], nodes=3, slots=2) as cluster:
-        cases[sys.argv[2]](cluster)
+        code = cases[sys.argv[2]](cluster) or 0
         wait_until(lambda: not warm_processes(cluster) and not warm_parents(cluster), "the end of what waits")
-    return 0
+        wait_until(lambda: not glob.glob(f"{cluster.folder}/node*/warm/*"), "the end of what it wrote about itself")
+    return code
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Several servers on a real etcd of three members: the processes, the links between them, and what watches them."""
 
+import json
 import os
 import select
 import shutil
@@ -39,9 +40,11 @@ class Etcd:
     """Three members."""
 
     scheme, options = "etcd", []  # what a server is given
+    arguments, context = [], None  # of the members; of who asks them
 
     def __init__(self, folder):
         self.folder, self.processes = folder, [None] * 3
+        self.prepare()
         for _ in range(5):  # a port that was free may be taken when etcd starts
             self.ports = [free_port() for _ in range(6)]
             for i in range(3):
@@ -54,24 +57,33 @@ class Etcd:
                 shutil.rmtree(folder + "/etcd", ignore_errors=True)
         raise AssertionError("etcd does not start: see %s/etcd*.log" % folder)
 
+    def prepare(self):
+        pass
+
+    def client_url(self, i):
+        return "%s://127.0.0.1:%d" % ("https" if self.scheme == "etcds" else "http", self.ports[2 * i])
+
+    def ask(self, i, path, body=None, patience_s=2):
+        """What member `i` answers."""
+        data = None if body is None else json.dumps(body).encode()
+        with urllib.request.urlopen(urllib.request.Request("%s/%s" % (self.client_url(i), path), data), timeout=patience_s,
+                                    context=self.context) as answer:
+            return json.load(answer)
+
     def start(self, i):
-        client, peer = ("http://127.0.0.1:%d" % self.ports[2 * i + j] for j in range(2))
+        client, peer = self.client_url(i), "http://127.0.0.1:%d" % self.ports[2 * i + 1]
         with open("%s/etcd%d.log" % (self.folder, i), "ab") as log:
             self.processes[i] = subprocess.Popen(
                 ["etcd", "--name", "m%d" % i, "--data-dir", "%s/etcd/m%d" % (self.folder, i),
                  "--listen-client-urls", client, "--advertise-client-urls", client,
                  "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--log-level", "error",
                  "--unsafe-no-fsync", "--initial-cluster",
-                 ",".join("m%d=http://127.0.0.1:%d" % (j, self.ports[2 * j + 1]) for j in range(3))],
+                 ",".join("m%d=http://127.0.0.1:%d" % (j, self.ports[2 * j + 1]) for j in range(3)), *self.arguments],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def is_up(self):
         try:
-            for i in range(3):
-                with urllib.request.urlopen("http://127.0.0.1:%d/health" % self.ports[2 * i], timeout=2) as answer:
-                    if b'"true"' not in answer.read():
-                        return False
-            return True
+            return all(self.ask(i, "health")["health"] == "true" for i in range(3))
         except OSError:
             return False
 
@@ -79,9 +91,22 @@ class Etcd:
         return self.ports[::2]
 
     def close(self):
-        for process in self.processes:
-            process.kill()
-            process.wait()
+        for i in range(3):
+            self.kill(i)
+
+    def kill(self, i):
+        self.processes[i].kill()
+        self.processes[i].wait()
+
+
+def restore(build, backup):
+    """Fills an etcd with what `ddpctl backup` has written."""
+    def fill(etcd):
+        begun = time.monotonic()
+        url = "etcd://" + ",".join("127.0.0.1:%d" % port for port in etcd.client_ports())
+        subprocess.run([build + "/ddpctl/ddpctl", "restore", "--store", url, backup], check=True)
+        print("restored in %.1f s" % (time.monotonic() - begun), flush=True)
+    return fill
 
 
 class Links:
@@ -167,6 +192,10 @@ class Daemon:
             log.seek(self.log_begin)
             return log.read().decode().rsplit("starting again as a standby", 1)[-1]
 
+    def all_said(self):
+        with open(self.log, encoding="utf-8") as log:
+            return log.read()
+
     def signal(self, number):
         self.process.send_signal(number)
 
@@ -212,6 +241,11 @@ class Seen:
                 self.first_at[token] = time.monotonic()
                 self.lock.notify_all()
 
+    def forget(self):
+        """Where etcd is put back to an earlier state its revisions go back, and tokens with them."""
+        with self.lock:
+            self.token = 0
+
     def wait_above(self, token):
         with self.lock:
             assert self.lock.wait_for(lambda: self.token > token or self.problem, PATIENCE_S), "nobody leads"
@@ -249,12 +283,21 @@ class Submitter(threading.Thread):
         super().__init__(daemon=True)
         self.servers, self.folder, self.every_s = servers, folder, every_s
         self.acked, self.is_ending, self.problem = {}, False, None
+        self.turn = threading.Lock()  # of one submit until it is answered
         self.start()
 
     def run(self):
         while not self.is_ending:
-            self.submit(ddpproto.request_id())
+            with self.turn:
+                self.submit(ddpproto.request_id())
             time.sleep(self.every_s)  # a rate
+
+    def pause(self):
+        """Returns when what was asked has been answered."""
+        self.turn.acquire()
+
+    def go_on(self):
+        self.turn.release()
 
     def submit(self, request):
         argv = ["/bin/sh", "-c", "echo %s >> %s/ran" % (request, self.folder)]

@@ -1,5 +1,6 @@
 """Several servers on a real etcd: leaders are killed, stopped, ended and cut off from etcd, while jobs are submitted and one
-trains. Usage: ha_test.py BUILD [ROUNDS [CUTS]]; by hand with more rounds (docs/results/several-servers.md).
+trains. Usage: ha_test.py BUILD [ROUNDS [CUTS [SEED [BACKUP]]]]; by hand with more rounds, and with the jobs of a backup
+(docs/results/2026-11-23-several-servers.md).
 
 After each fault another server leads. No request that was answered is lost or doubled, tokens never go back, and the job
 that runs all the time keeps its one generation."""
@@ -10,9 +11,11 @@ import signal
 import sys
 import time
 
-from ha_lib import PATIENCE_S, Cluster, ddpproto, wait_for
+from ha_lib import PATIENCE_S, Cluster, ddpproto, restore, wait_for
+from ha_times import Times
 
 LEASE = "2s"
+SLOW_S = 3.0  # where the time of a failover went is shown from here on
 
 
 def kill(cluster, leader):
@@ -77,6 +80,7 @@ def run_fault(cluster, fault):
     wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= acked)
     wait_for("a job begins", lambda: len(cluster.ran()) > begun)
     leader, token = cluster.leader(), cluster.seen.newest()
+    times = Times(cluster, fault.__name__, leader)
     begun = fault(cluster, leader)
     at = time.monotonic()
     next(begun)
@@ -84,6 +88,8 @@ def run_fault(cluster, fault):
     for _ in begun:
         pass
     cluster.check()
+    if found_at - at > SLOW_S:
+        times.show(found_at - at)
     return found_at - at
 
 
@@ -120,7 +126,8 @@ def main():
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 17
     cuts = int(sys.argv[3]) if len(sys.argv) > 3 else 3
     seed = int(sys.argv[4]) if len(sys.argv) > 4 else random.randrange(1 << 30)
-    cluster = Cluster(build, ["--leader-lease", LEASE])
+    fill = restore(build, sys.argv[5]) if len(sys.argv) > 5 else None
+    cluster = Cluster(build, ["--leader-lease", LEASE], fill=fill)
     took = {}
     try:
         training = train(cluster)

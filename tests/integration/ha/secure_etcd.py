@@ -37,13 +37,13 @@ class Authority:
         self.ca = self.base + ".crt"
         openssl("req", "-x509", *EC, "-keyout", self.base + ".key", "-out", self.ca, "-subj", "/CN=" + name, "-days", "3")
 
-    def sign(self, name, alternative="DNS:nobody"):
+    def sign(self, name, alternative="DNS:nobody", days=3):
         """etcd's own gateway uses the certificate of the server as a client's, so each is for both."""
         base = "%s/%s" % (self.folder, name)
         extensions = write(base + ".ext", "subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth\n" % alternative)
         openssl("req", *EC, "-keyout", base + ".key", "-out", base + ".csr", "-subj", "/O=ddp")
         openssl("x509", "-req", "-in", base + ".csr", "-CA", self.ca, "-CAkey", self.base + ".key", "-CAcreateserial",
-                "-days", "3", "-extfile", extensions, "-out", base + ".crt")
+                "-days", str(days), "-extfile", extensions, "-out", base + ".crt")
         return base + ".crt", base + ".key"
 
 
@@ -176,7 +176,7 @@ class UsersEtcd(SecureEtcd):
         """Whether this token is still good."""
         def ask():
             answer = self.call("kv/range", {"key": coded("/ddp/seq")}, token)
-            return answer if "header" in answer or "invalid auth token" in answer["error"] else None  # else it is busy
+            return answer if "header" in answer or "invalid auth token" in answer["message"] else None  # else it is busy
         return "header" in wait_for("etcd says whether it takes a token", ask)
 
 

@@ -22,6 +22,7 @@ PROGRAMS = {"rendezvous": "rendezvous/rendezvous", "launcherd": "launcherd/launc
 WRITTEN = {"ddp-control": {"/var/lib/ddp", "/run/ddp", "/tmp"},
            "ddp-worker": {"/var/lib/ddp", "/run/ddp", "/tmp", "/home/ddp", "/dev/shm"}}
 USER = 10001
+OLDEST = "1.25"  # of the schemas that kubernetes_validate has
 
 
 def load():
@@ -197,9 +198,10 @@ def check_schemas(files):
     count = 0
     for name, items in files.items():
         for item in items if name != "kustomization.yaml" else []:
-            kubernetes_validate.validate(item, "1.28", strict=True)
+            for version in (OLDEST, kubernetes_validate.latest_version()):
+                kubernetes_validate.validate(item, version, strict=True)
             count += 1
-    print(f"{count} objects are as Kubernetes' schemas say")
+    print(f"{count} objects are as Kubernetes' schemas say, {OLDEST} and {kubernetes_validate.latest_version()}")
 
 
 KUBECTL = """#!/usr/bin/env python3

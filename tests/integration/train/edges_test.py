@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -177,6 +178,50 @@ def test_a_loss_log_that_is_full(_folder):
     done = train("--max-steps", "5", "--loss-log", "/dev/full")
     check(done.returncode == 0 and "--loss-log /dev/full: cannot write: No space left on device" in done.stderr, done)
     check(done.stderr.count("--loss-log") == 1, done)
+
+
+def test_signals_change_no_number(_folder):
+    """Kernels of oneDNN have the heap below their stack pointer: a handler on that stack would write into it."""
+    args = [*COMMAND, "-a", "toynet", "--max-steps", "20", "--print-freq", "1"]
+    alone = subprocess.run(args, capture_output=True, text=True, timeout=300, check=False, env=ENV)
+    check(alone.returncode == 0, alone)
+    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV) as worker:
+        lines, count = [worker.stdout.readline()], 0  # the handler is there
+        os.set_blocking(worker.stdout.fileno(), False)
+        while worker.poll() is None:
+            worker.send_signal(signal.SIGUSR1)
+            count += 1
+            ready, _, _ = select.select([worker.stdout], [], [], 0.002)
+            lines += worker.stdout.readlines() if ready else []
+        lines += worker.stdout.readlines()
+    disturbed = subprocess.CompletedProcess(args, worker.returncode, "".join(lines), f"{count} signals")
+    check(disturbed.returncode == 0, disturbed)
+    losses = [re.findall(r"Step \[(\d+)/\d+\], Loss: ([0-9.e+-]+),", done.stdout) for done in (alone, disturbed)]
+    check(len(losses[0]) == 20 and losses[0] == losses[1], disturbed)
+
+
+def blocked_signals(pid):
+    """{thread: the mask of the signals that it blocks}."""
+    masks = {}
+    for path in glob.glob(f"/proc/{pid}/task/*/status"):
+        with open(path, encoding="ascii") as file:
+            masks[int(path.split("/")[4])] = int(re.search(r"^SigBlk:\s*([0-9a-f]+)", file.read(), re.MULTILINE).group(1), 16)
+    return masks
+
+
+def test_signals_reach_the_main_thread_alone(_folder):
+    """The threads of OpenMP run kernels of oneDNN, too, and have no other stack for handlers."""
+    args = [*COMMAND, "-a", "toynet", "--threads", "3", "--epochs", "1000", "--print-freq", "1"]
+    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV) as worker:
+        while "Step [2/" not in worker.stdout.readline():
+            assert worker.poll() is None, worker.returncode
+        masks = blocked_signals(worker.pid)
+        worker.kill()
+    own = masks.pop(worker.pid)
+    assert len(masks) >= 2, masks
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGALRM):
+        assert not own >> (number - 1) & 1, number
+        assert all(mask >> (number - 1) & 1 for mask in masks.values()), (number, masks)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 now: while it trains, `doing` names the layer, and the bucket that is reduced while it waits for the other rank.
 asked: SIGUSR1 writes a checkpoint at the end of the step, training goes on, and a later run resumes from it; on a folder that both ranks
-share, and on one of each, where checkpoints are copied. Without a folder it is a warning."""
+share, and on one of each, where checkpoints are copied. Without a folder it is a warning.
+validation: SIGTERM ends each rank at its next batch. SIGALRM is blocked, so the limit of 8 s for an end does not help."""
 
 import glob
 import os
@@ -34,7 +35,7 @@ class Peer(ddpproto.Peer):
 class Ranks:
     """Two ranks of one generation. Each has a folder and a log of its own."""
 
-    def __init__(self, build, folder, args, own_folders=False, generation=1):
+    def __init__(self, build, folder, args, own_folders=False, generation=1, blocked=()):
         self.processes, self.peers = [], []
         self.newest = [{}, {}]
         self.logs = [os.path.join(folder, f"rank{rank}.log") for rank in range(2)]
@@ -47,7 +48,8 @@ class Ranks:
                        "DDP_NODE_NAME": f"node{rank}", "DDP_CLUSTER": "test", "DDP_SHIM_PROTOCOL": str(ddpproto.PROTOCOL)}
             with open(self.logs[rank], "ab") as log:
                 self.processes.append(subprocess.Popen([f"{build}/worker/ddp-worker", *args], cwd=cwd, env=environ, stdin=subprocess.DEVNULL,
-                                                       stdout=log, stderr=subprocess.STDOUT, pass_fds=[theirs.fileno()]))
+                                                       stdout=log, stderr=subprocess.STDOUT, pass_fds=[theirs.fileno()],
+                                                       preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, blocked)))
             theirs.close()
             self.peers.append(Peer(ours))
         blob = self.await_join(0)["blob"]
@@ -123,8 +125,8 @@ def check_now(build, folder):
             assert message.get("in_collective", False) == in_collective, message
             return True
         return look
-    # A step takes longer than the second after which it is told what a rank does within it.
-    with Ranks(build, folder, ["-a", "resnet18", "--dummy", "--device", "cpu", "-b", "16", "--epochs", "100000"]) as ranks:
+    # Most of a step is layers. It must be much shorter than the 5 s after which rank 0 gives up the stopped one, also on a busy machine.
+    with Ranks(build, folder, ["-a", "resnet18", "--dummy", "--device", "cpu", "-b", "2", "--epochs", "100000"]) as ranks:
         layer = ranks.listen("a layer", telling(r"(forward|backward) \S+ \([a-z0-9_]+\)$", False))["doing"]
         ranks.processes[1].send_signal(signal.SIGSTOP)  # so the other one waits for it
         bucket = ranks.listen("a bucket", telling(r"all-reduce number \d+: bucket \d+ of \d+$", True))["doing"]
@@ -174,9 +176,19 @@ def check_no_folder(build, folder):
     print("ok no folder")
 
 
+def check_validation(build, folder):
+    args = ["-e", "-a", "resnet18", "--dummy", "--device", "cpu", "-b", "1"]  # minutes
+    with Ranks(build, folder, args, blocked={signal.SIGALRM}) as ranks:
+        for rank in range(2):
+            ranks.listen(f"rank {rank} validating", lambda of, message, rank=rank: of == rank and "validation: forward" in message.get("doing", ""))
+        ranks.stop()
+        assert [process.returncode for process in ranks.processes] == [128 + signal.SIGTERM] * 2, (ranks.said(), ranks.said(1))
+    print("ok validation")
+
+
 def main():
     build = os.path.abspath(sys.argv[1])
-    for check, more in ((check_now, ()), (check_asked, (False,)), (check_asked, (True,)), (check_no_folder, ())):
+    for check, more in ((check_now, ()), (check_asked, (False,)), (check_asked, (True,)), (check_no_folder, ()), (check_validation, ())):
         with tempfile.TemporaryDirectory(prefix="ddp-train-shim-") as folder:
             check(build, folder, *more)
     return 0

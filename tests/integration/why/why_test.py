@@ -67,7 +67,7 @@ def normal(text):
     """Without what differs from run to run, and from one Python to the next."""
     lines = [line for line in text.splitlines() if line.strip(" ~^") or not line.strip()]
     text = "\n".join(line for line in lines if not line.startswith("    kernel: "))  # root sees them, and each kernel has its own
-    text = re.sub(r"process \d+: state \w(, in \w+)?", "process N: state S", text)
+    text = re.sub(r"process \d+: state \w(, in [\w.]+)?", "process N: state S", text)
     text = re.sub(r"Connection (closed|reset) by peer", "Connection closed by peer", text)
     text = re.sub(r"\b\d+(\.\d+)? ?s\b|\b\d+[mh]\d*[ms]?\b", "TIME", text)
     return re.sub(r"\d+(\.\d+)?", "N", text)

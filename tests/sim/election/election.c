@@ -12,77 +12,13 @@
  *   job-lost        a job whose submit was answered is stored
  *   job-doubled     a request is stored once
  *   nobody-leads    after the last fault a server leads and answers submits, within 30 s
+ *   late            a leader is killed while both others still read the rows: the first of them to have them leads
  *   spins           a server makes no more than a thousand steps a second */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/draw.h"
-#include "rendezvous/core/leader.h"
-
-#define SERVERS 3u
-#define EVENTS_MAX 4096u
-#define REQUESTS_MAX 4000u
-#define LEASES_MAX 4000u
-#define SECOND 1000000u
-#define FAULTS_END_US (120u * SECOND)
-#define CALM_US (30u * SECOND)
-#define LEASE_US (2u * SECOND)
-#define FACTOR_ONE 1000 /* of a clock's rate */
-
-enum kind { STEP, ARRIVE, ANSWER, ACT, WRITE_ARRIVES, WRITE_ANSWERED, FAULT };
-
-struct event {
-    uint64_t at_us;
-    enum kind kind;
-    uint32_t server, incarnation;
-    enum leader_request request;
-    struct leader_event answer; /* ANSWER */
-    uint64_t lease_id, revision;
-    uint32_t job; /* WRITE_... */
-    bool is_ok;
-    uint64_t serial; /* of the request that it answers */
-};
-
-struct server {
-    struct leader leader;
-    uint32_t incarnation;
-    bool is_alive;
-    uint64_t stopped_until_us, cut_until_us;
-    int64_t clock_us; /* its clock is this and the time by its rate */
-    uint32_t rate;    /* thousandths */
-    uint64_t serial;  /* of its request at hand */
-    uint64_t steps, step_at_us;
-    bool is_writing;
-};
-
-struct lease {
-    uint64_t ttl_us, end_us; /* 0: gone */
-};
-
-struct etcd {
-    uint64_t revision, key_revision, key_lease; /* key_revision 0: there is no leader key */
-    uint64_t away_until_us;
-    struct lease leases[LEASES_MAX];
-    uint32_t lease_count;
-    uint32_t stored[REQUESTS_MAX]; /* how often each request is there */
-};
-
-struct world {
-    struct draw draw;
-    uint64_t now_us;
-    struct event events[EVENTS_MAX]; /* a heap by at_us */
-    uint32_t event_count;
-    struct server servers[SERVERS];
-    struct etcd etcd;
-    bool acked[REQUESTS_MAX];
-    uint32_t job; /* the request that is being submitted */
-    uint64_t last_ack_us;
-    uint32_t leaders;
-    bool is_verbose;
-    const char *rule;
-    char text[160];
-};
+#include "tests/sim/election/election.h"
 
 static struct world world;
 
@@ -168,12 +104,11 @@ static bool lives(uint64_t lease_id)
     return lease_id > 0 && world.etcd.leases[lease_id - 1].end_us != 0;
 }
 
-/* etcd ends a lease when it looks next, twice a second. */
 static void extend(uint64_t lease_id)
 {
     struct lease *lease = &world.etcd.leases[lease_id - 1];
 
-    lease->end_us = world.now_us + lease->ttl_us + below(SECOND / 2);
+    lease->end_us = world.now_us + lease->ttl_us + below(LEASE_LATE_US);
 }
 
 static struct leader_event carry_out(enum leader_request request, uint64_t lease_id)
@@ -233,18 +168,26 @@ static bool is_lost(const struct server *server)
 
 static void step(uint32_t i, struct leader_event event);
 
-static void begin(uint32_t i)
+/* It reads the rows for so long. */
+static void begin_in(uint32_t i, uint64_t reading_us)
 {
     struct server *server = &world.servers[i];
 
     server->incarnation++;
     server->is_alive = true;
     server->is_writing = false;
+    server->rows_begin_us = world.now_us;
+    server->rows_at_us = world.now_us + reading_us;
     leader_init(&server->leader, LEASE_US, draw_u64(&world.draw));
     add((struct event){.at_us = world.now_us + 1000,
                        .kind = STEP,
                        .server = i,
                        .incarnation = server->incarnation});
+}
+
+static void begin(uint32_t i)
+{
+    begin_in(i, below(READING_US));
 }
 
 static void send(uint32_t i, const struct leader_action *action)
@@ -267,6 +210,15 @@ static void send(uint32_t i, const struct leader_action *action)
     add(event);
 }
 
+static uint32_t missing_pm(const struct server *server)
+{
+    const uint64_t all_us = server->rows_at_us - server->rows_begin_us;
+
+    return world.now_us >= server->rows_at_us
+               ? 0
+               : 1 + (uint32_t)((server->rows_at_us - world.now_us) * 999 / all_us);
+}
+
 static void step(uint32_t i, struct leader_event event)
 {
     struct server *server = &world.servers[i];
@@ -280,13 +232,16 @@ static void step(uint32_t i, struct leader_event event)
         server->steps = 0;
     }
     event.now_us = clock_of(server);
+    event.missing_pm = missing_pm(server);
     action = leader_step(&server->leader, &event);
     if (server->leader.state == LEADER_LEADING && before != LEADER_LEADING) {
         world.leaders++;
-        add((struct event){.at_us = world.now_us + 1000 + below(100000),
-                           .kind = ACT,
-                           .server = i,
-                           .incarnation = server->incarnation});
+        add((struct event){
+            .at_us = 1000 + below(100000) +
+                     (world.now_us > server->rows_at_us ? world.now_us : server->rows_at_us),
+            .kind = ACT,
+            .server = i,
+            .incarnation = server->incarnation});
     }
     if (world.is_verbose && server->leader.state != before)
         (void)printf("[%9llu] server %u: state %d, revision %llu\n",
@@ -339,6 +294,7 @@ static void act(struct event event)
         begin(event.server); /* it has looked at its clock, as the edge does before each message */
         return;
     }
+    world.has_next = server->leader.revision != world.killed_revision;
     event.at_us = world.now_us + 1000 + below(50000);
     add(event);
     if (server->is_writing || is_cut(server))
@@ -386,12 +342,9 @@ static void write_answered(const struct event *event)
     struct server *server = &world.servers[event->server];
 
     server->is_writing = false;
-    if (!event->is_ok) {
-        begin(event->server); /* the store says that it leads no more */
-        return;
-    }
-    if (!may_act(event->server)) {
-        begin(event->server); /* stored, and not answered: asked again, the next leader has it */
+    /* The store says that it leads no more; or stored, and not answered: asked again, the next leader has it. */
+    if (!event->is_ok || !may_act(event->server)) {
+        begin(event->server);
         return;
     }
     world.acked[event->job] = true;
@@ -430,14 +383,58 @@ static void fault(void)
     add((struct event){.at_us = world.now_us + below(4 * SECOND), .kind = FAULT});
 }
 
+/* Who leads; SERVERS: nobody. */
+static uint32_t find_leader(void)
+{
+    for (uint32_t i = 0; i < SERVERS; i++)
+        if (world.servers[i].leader.state == LEADER_LEADING &&
+            world.servers[i].leader.revision == world.etcd.key_revision)
+            return i;
+    return SERVERS;
+}
+
+/* job: 0: the first standby begins anew; 1: the second one; 2: the leader is killed; 3: by now the first one leads. */
+static void fall_behind(struct event event)
+{
+    const uint32_t leader = find_leader();
+    const uint64_t rows_at_us = world.servers[(event.server + 1) % SERVERS].rows_at_us;
+    const uint64_t gone_us = world.now_us + LEASE_US + LEASE_LATE_US;
+
+    if (event.job == 0)
+        event.server = leader;
+    if (event.job == 3 ? !world.has_next : leader != event.server || leader == SERVERS)
+        fail(event.job == 3 ? "late" : "nobody-leads", event.server);
+    if (event.job == 3 || world.rule != NULL)
+        return;
+    if (event.job == 0) {
+        begin_in((leader + 1) % SERVERS, READING_US);
+        event.at_us += 2 * SECOND + below(3 * SECOND);
+    } else if (event.job == 1) {
+        begin_in((leader + 2) % SERVERS, READING_US);
+        event.at_us += below(3 * SECOND);
+    } else {
+        world.killed_revision = world.etcd.key_revision;
+        world.has_next = false;
+        begin_in(leader, READING_US);
+        event.at_us = CLAIM_US + (gone_us > rows_at_us ? gone_us : rows_at_us);
+    }
+    event.job++;
+    add(event);
+}
+
 /* -- a run -- */
+
+/* Of one server as it is now; others are under way, whatever became of who sent them. */
+static bool is_of_server(const struct event *event)
+{
+    return event->kind != FAULT && event->kind != BEHIND && event->kind != ARRIVE &&
+           event->kind != WRITE_ARRIVES;
+}
 
 static bool is_old(const struct event *event)
 {
     const struct server *server = &world.servers[event->server];
 
-    if (event->kind == FAULT || event->kind == ARRIVE || event->kind == WRITE_ARRIVES)
-        return false; /* under way, whatever became of who sent it */
     return event->incarnation != server->incarnation ||
            (event->kind == ANSWER && event->serial != server->serial);
 }
@@ -446,10 +443,9 @@ static void handle(struct event event)
 {
     struct server *server = &world.servers[event.server];
 
-    if (is_old(&event))
+    if (is_of_server(&event) && is_old(&event))
         return;
-    if (event.kind != FAULT && event.kind != ARRIVE && event.kind != WRITE_ARRIVES &&
-        is_stopped(server)) {
+    if (is_of_server(&event) && is_stopped(server)) {
         event.at_us = server->stopped_until_us; /* it wakes up with all that has come meanwhile */
         add(event);
         return;
@@ -476,6 +472,9 @@ static void handle(struct event event)
         break;
     case FAULT:
         fault();
+        break;
+    case BEHIND:
+        fall_behind(event);
     }
 }
 
@@ -499,6 +498,7 @@ static bool run(uint64_t seed, bool is_verbose)
         begin(i);
     }
     add((struct event){.at_us = 5 * SECOND, .kind = FAULT});
+    add((struct event){.at_us = FAULTS_END_US + BEHIND_AT_US, .kind = BEHIND});
     while (world.rule == NULL && world.event_count > 0 &&
            world.events[0].at_us < FAULTS_END_US + CALM_US) {
         struct event event = take();

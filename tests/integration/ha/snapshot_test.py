@@ -1,0 +1,162 @@
+"""etcd is put back to an earlier state under running servers, as by `etcdctl snapshot restore`: its revisions go back, and what
+was done since is gone. Jobs that were answered since are lost; nothing else may come of it: no number is given twice, no job that
+is answered from then on is taken for one that ran before, and the log says what happened.
+Usage: snapshot_test.py BUILD [TEST...]"""
+
+import shutil
+import signal
+import subprocess
+import sys
+
+from ha_lib import Cluster, Etcd, all_jobs, run_tests, wait_for
+
+BACK = "etcd has an earlier state than this server has seen"
+
+
+class OldEtcd(Etcd):
+    """Three members whose data can be kept, and put back."""
+
+    def all_down(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def all_up(self):
+        for i in range(3):
+            self.start(i)
+        wait_for("etcd answers", self.is_up)
+
+    def keep(self):
+        self.all_down()
+        shutil.copytree(self.folder + "/etcd", self.folder + "/kept")
+        self.all_up()
+
+    def put_back(self, while_down):
+        self.all_down()
+        shutil.rmtree(self.folder + "/etcd")
+        shutil.move(self.folder + "/kept", self.folder + "/etcd")
+        while_down()
+        self.all_up()
+
+
+def work_goes_on(cluster, jobs):
+    acked, begun = len(cluster.submitter.acked) + jobs, len(cluster.ran()) + jobs
+    wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= acked)
+    wait_for("jobs begin", lambda: len(cluster.ran()) >= begun)
+
+
+def begins(cluster, name):
+    """A job that runs until it is stopped; how often it has begun is in a file."""
+    with cluster.client() as client:
+        argv = ["/bin/sh", "-c", "echo begun >> %s/%s; sleep 100000" % (cluster.folder, name)]
+        number = client.submit(name=name, argv=argv)["job_id"]
+    wait_for("%s runs" % name, lambda: cluster.ctl("wait", "--for", "running", name).returncode == 0)
+    return number
+
+
+def go_back(cluster, while_down):
+    """Returns the numbers of jobs that were given before."""
+    etcd = cluster.etcd
+    begins(cluster, "train")
+    work_goes_on(cluster, 20)
+    etcd.keep()
+    work_goes_on(cluster, 20)
+    begins(cluster, "later")
+    work_goes_on(cluster, 20)
+    with cluster.client() as client:
+        given = {job["job_id"] for job in all_jobs(client)}
+    cluster.submitter.pause()
+    given |= set(cluster.submitter.acked.values())
+    acked = set(cluster.submitter.acked)
+    # the tokens of the state that is put back are lower
+    etcd.put_back(lambda: (while_down(), cluster.seen.forget()))
+    cluster.submitter.go_on()
+    return given, acked
+
+
+def check_back(cluster, given, acked_before, with_training):
+    submitter = cluster.submitter
+    wait_for("submits are answered again", lambda: len(submitter.acked) >= len(acked_before) + 40)
+    submitter.pause()
+    new = {request: number for request, number in submitter.acked.items() if request not in acked_before}
+    assert not given & set(new.values()), "numbers that were given twice: %s" % sorted(given & set(new.values()))[:10]
+
+    def all_ended():
+        with cluster.client() as client:
+            jobs = {job["name"]: job for job in all_jobs(client)}
+        return jobs if all(jobs[request]["ended"] for request in new) else None
+
+    jobs = wait_for("the new jobs have ended", all_ended)
+    failed = [jobs[request] for request in new if jobs[request]["state"] != "succeeded"]
+    assert failed == [], failed[:3]
+    begun = cluster.ran()
+    assert [request for request in new if begun.count(request) != 1] == []
+    assert "later" not in jobs, jobs["later"]
+    if with_training:  # when the leases of the nodes are over
+        wait_for("the training begins again", lambda: cluster.ctl("wait", "--for", "running", "train").returncode == 0)
+    assert any(BACK in server.all_said() for server in cluster.servers), "no server says what happened"
+    submitter.go_on()
+
+
+def under_running_servers(cluster):
+    given, acked = go_back(cluster, lambda: None)
+    check_back(cluster, given, acked, True)
+
+
+def all_start_again(cluster):
+    """They have nothing but their files then."""
+    for server in cluster.servers:
+        server.end(signal.SIGKILL)
+    for server in cluster.servers:
+        server.start().ready()
+
+
+def under_servers_that_start_again(cluster):
+    given, acked = go_back(cluster, lambda: all_start_again(cluster))
+    check_back(cluster, given, acked, False)
+
+
+def a_moved_state_is_no_earlier_one(cluster):
+    """It has the cluster id that its servers know, and its commits begin anew."""
+    begins(cluster, "train")
+    work_goes_on(cluster, 40)
+    cluster.submitter.pause()
+    for server in cluster.servers:
+        server.end(signal.SIGTERM)
+    url, file = cluster.servers[0].links.url, cluster.folder + "/moved"
+    ddpctl = cluster.build + "/ddpctl/ddpctl"
+    subprocess.run([ddpctl, "backup", "--move", "--store", url, file], check=True, timeout=120)
+    subprocess.run([ddpctl, "restore", "--store", url + "/other", file], check=True, timeout=120)
+    cluster.seen.forget()
+    for server in cluster.servers:
+        server.argv[server.argv.index("--store") + 1] += "/other"
+        server.start().ready()
+    cluster.submitter.go_on()
+    work_goes_on(cluster, 20)
+    with cluster.client() as client:
+        train = {job["name"]: job for job in all_jobs(client)}["train"]
+    assert (train["state"], train["generation"]) == ("running", 1), train
+    assert not any(BACK in server.all_said() for server in cluster.servers)
+    cluster.check_jobs(train["job_id"])
+
+
+TESTS = [under_running_servers, under_servers_that_start_again, a_moved_state_is_no_earlier_one]
+
+
+def main():
+    tests = [test for test in TESTS if len(sys.argv) < 3 or test.__name__ in sys.argv[2:]]
+    failed = 0
+    for test in tests:
+        cluster = Cluster(sys.argv[1], ["--leader-lease", "2s"], every_s=0.02, make_etcd=OldEtcd)
+        try:
+            failed += run_tests(cluster, [test])
+            if failed:
+                for server in cluster.servers:
+                    print(server.log, *[line for line in server.all_said().splitlines() if " job " not in line], sep="\n  ")
+        finally:
+            cluster.close()
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
