@@ -2,7 +2,7 @@
 """What meson knows of its tests.
 
 meson_tests.py summary BUILD...       counts over the last `meson test` of each folder, skipped tests with their
-                                      reasons, then the line "N passed, N failed, N skipped"; exit 1 on a failure.
+                                      reasons, failed ones with the end of their output, then the line "N passed, N failed, N skipped"; exit 1 on a failure.
                                       A test that failed and passed when run again counts as passed, and is named.
 meson_tests.py again BUILD            names of the failed tests, where all may run again: at most MOST_AGAIN, all of them
                                       integration tests, whose real processes run beside others
@@ -17,6 +17,7 @@ import sys
 PASSED = ("OK", "EXPECTEDFAIL")
 AGAIN = "again"  # name of the log of tests that ran again
 MOST_AGAIN = 3
+LAST_LINES = 12  # of the output of a failed test
 
 
 def runs(build, log="testlog"):
@@ -45,6 +46,16 @@ def reasons(test):
     return said
 
 
+def last_lines(test):
+    """Lines that name a failed case, and the last ones of stdout and of stderr."""
+    said = []
+    for stream in ("stdout", "stderr"):
+        lines = [line.rstrip() for line in (test.get(stream) or "").splitlines() if line.strip()]
+        early = [line for line in lines[:-LAST_LINES] if line.startswith("not ok")]
+        said += [f"  {line[:400]}" for line in early + lines[-LAST_LINES:]]
+    return said
+
+
 def summary(builds):
     count = {"passed": 0, "failed": 0, "skipped": 0}
     skipped, partly, unsteady, failed = [], [], [], []
@@ -66,10 +77,10 @@ def summary(builds):
                 skipped += [f"{name}: {reason}" for reason in reasons(test)]
             elif test["name"] in passed_again:
                 count["passed"] += 1
-                unsteady.append(f"{name}: {test['result']} at first, log in {build}/meson-logs/testlog.txt")
+                unsteady += [f"{name}: {test['result']} at first, log in {build}/meson-logs/testlog.txt", *last_lines(test)]
             else:
                 count["failed"] += 1
-                failed.append(f"{name}: {test['result']}, log in {build}/meson-logs/testlog.txt")
+                failed += [f"{name}: {test['result']}, log in {build}/meson-logs/testlog.txt", *last_lines(test)]
     for title, lines in (("Skipped:", skipped), ("Parts skipped of tests that passed:", partly),
                          ("Failed, then passed alone:", unsteady), ("Failed:", failed)):
         if lines:

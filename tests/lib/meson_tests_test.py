@@ -13,7 +13,8 @@ def write(build, log, results):
     os.makedirs(f"{build}/meson-logs", exist_ok=True)
     with open(f"{build}/meson-logs/{log}.json", "w", encoding="utf-8") as file:
         for name, result in results.items():
-            file.write(json.dumps({"name": name, "result": result, "stdout": "said"}) + "\n")
+            said = "not ok early: why\n" + "".join(f"line {i}\n" for i in range(20))
+            file.write(json.dumps({"name": name, "result": result, "stdout": said, "stderr": "the error\n"}) + "\n")
 
 
 def ask(verb, build):
@@ -37,7 +38,7 @@ def main():
     fine = {"ddp:unit+quick / core": "OK", "ddp:gpu / gpu": "SKIP", "ddp:unit / known": "EXPECTEDFAIL"}
     node, wait = "ddp:integration / node", "ddp:integration+quick / ctl-wait"
     check(fine, [], None, 0, "2 passed, 0 failed, 1 skipped")
-    check({**fine, node: "FAIL"}, ["node"], None, 1, "2 passed, 1 failed, 1 skipped", ["Failed:", f"{node}: FAIL"])
+    check({**fine, node: "FAIL"}, ["node"], None, 1, "2 passed, 1 failed, 1 skipped", ["Failed:", f"{node}: FAIL", "    not ok early: why\n    line 8\n", "    line 19\n    the error\n"])
     check({**fine, node: "TIMEOUT", wait: "FAIL"}, ["node", "ctl-wait"], {node: "OK", wait: "FAIL"}, 1,
           "3 passed, 1 failed, 1 skipped", ["Failed, then passed alone:", f"{node}: TIMEOUT at first", f"{wait}: FAIL, log"])
     check({**fine, node: "ERROR"}, ["node"], {node: "OK"}, 0, "3 passed, 0 failed, 1 skipped",

@@ -438,3 +438,8 @@ enum status comm_lost(struct comm *comm, const char *what, struct err *err)
 {
     return comm->watch != NULL ? comm_watch_lost(comm->watch, what, err) : STATUS_OK;
 }
+
+enum status comm_check_next(struct comm *comm, const char *what, struct err *err)
+{
+    return comm->watch != NULL ? comm_watch_check_next(comm->watch, what, err) : STATUS_OK;
+}

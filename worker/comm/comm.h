@@ -85,5 +85,8 @@ enum status comm_barrier(struct comm *comm, struct err *err);
  * other means, such as NCCL. `what` is what the text says was going on ("training"). Callable from
  * any thread; does not block. */
 enum status comm_lost(struct comm *comm, const char *what, struct err *err);
+/* As comm_lost(), and also STATUS_PEER_LOST once a rank has left in order: then the next collective,
+ * of the name `what`, cannot complete. */
+enum status comm_check_next(struct comm *comm, const char *what, struct err *err);
 
 #endif

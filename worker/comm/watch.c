@@ -336,8 +336,10 @@ static enum status stalled_error(const struct comm_watch *watch, const char *wha
         what, (unsigned long long)watch->seq, live->lost_rank, (unsigned long long)live->lost_seq);
 }
 
-/* The error for the loss that is known; STATUS_OK if there is none. Call with the lock held. */
-static enum status loss_error(const struct comm_watch *watch, const char *what, struct err *err)
+/* The error for the loss that is known and prevents the collective `seq`; STATUS_OK if there is none.
+ * Call with the lock held. */
+static enum status loss_error(const struct comm_watch *watch, uint64_t seq, const char *what,
+                              struct err *err)
 {
     static const char *const texts[COMM_WHYS] = {
         [COMM_WHY_CLOSED] = "connection closed",
@@ -345,7 +347,7 @@ static enum status loss_error(const struct comm_watch *watch, const char *what, 
     };
     const struct comm_live *live = &watch->live;
     const char *why = texts[live->lost_why];
-    uint32_t missing = comm_live_missing(live, watch->seq);
+    uint32_t missing = comm_live_missing(live, seq);
 
     if (live->lost_rank != COMM_RANK_NONE && live->lost_why == COMM_WHY_STALLED)
         return stalled_error(watch, what, err);
@@ -358,7 +360,7 @@ static enum status loss_error(const struct comm_watch *watch, const char *what, 
                        why == NULL ? "lost" : why, what);
     if (missing != COMM_RANK_NONE)
         return err_set(err, STATUS_PEER_LOST, 0, "rank %u has left, %s number %llu needs it",
-                       missing, what, (unsigned long long)watch->seq);
+                       missing, what, (unsigned long long)seq);
     return STATUS_OK;
 }
 
@@ -370,7 +372,7 @@ enum status comm_watch_begin(struct comm_watch *watch, const char *what, struct 
     assert(watch->seq_done <= watch->seq && !watch->leaving);
     watch->seq++;
     watch->what = what;
-    status = loss_error(watch, what, err);
+    status = loss_error(watch, watch->seq, what, err);
     (void)pthread_mutex_unlock(&watch->lock);
     return status;
 }
@@ -392,7 +394,18 @@ enum status comm_watch_lost(struct comm_watch *watch, const char *what, struct e
 
     (void)pthread_mutex_lock(&watch->lock);
     if (watch->live.lost_rank != COMM_RANK_NONE)
-        status = loss_error(watch, what, err);
+        status = loss_error(watch, watch->seq, what, err);
+    (void)pthread_mutex_unlock(&watch->lock);
+    return status;
+}
+
+enum status comm_watch_check_next(struct comm_watch *watch, const char *what, struct err *err)
+{
+    enum status status;
+
+    (void)pthread_mutex_lock(&watch->lock);
+    assert(watch->seq == watch->seq_done);
+    status = loss_error(watch, watch->seq + 1, what, err);
     (void)pthread_mutex_unlock(&watch->lock);
     return status;
 }
@@ -413,7 +426,7 @@ enum status comm_watch_explain(struct comm_watch *watch, const char *what, uint3
 
     (void)pthread_mutex_lock(&watch->lock);
     do
-        status = loss_error(watch, what, err);
+        status = loss_error(watch, watch->seq, what, err);
     while (status == STATUS_OK && wait_change(watch, deadline_us));
     (void)pthread_mutex_unlock(&watch->lock);
     if (status != STATUS_OK)

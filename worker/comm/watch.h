@@ -33,6 +33,8 @@ uint64_t comm_watch_now(struct comm_watch *watch, const char **what);
 /* STATUS_PEER_LOST or STATUS_TIMEOUT where a rank was lost or has stalled. A rank that left in
  * order is not lost. */
 enum status comm_watch_lost(struct comm_watch *watch, const char *what, struct err *err);
+/* The error that comm_watch_begin() would give now; begins nothing. Not within a collective. */
+enum status comm_watch_check_next(struct comm_watch *watch, const char *what, struct err *err);
 
 /* After a collective failed: waits up to 4 s for the star to tell the cause, and returns it as an
  * error. Where it tells none, the error names `suspect` (a rank or COMM_RANK_NONE) and `cause` (the

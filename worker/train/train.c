@@ -56,9 +56,12 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
            batch.n > 0) {
         struct net_result result = {0};
 
-        if (*stop) /* other ranks can leave: rank 0 needs them no more */
-            return train->place->rank == 0 ? stop_validation(train, err) : stopped(err);
+        if (*stop && train->place->rank == 0)
+            return stop_validation(train, err);
         status = tell_saved(train, err);
+        /* If rank 0 has not got the signal yet, it needs this rank's sums. If it has left, this rank leaves too. */
+        if (status == STATUS_OK && *stop)
+            status = comm_check_next(train->comm, "validation", err);
         if (status == STATUS_OK)
             status = train_forward(train, &batch, false, &result, err);
         if (status != STATUS_OK)

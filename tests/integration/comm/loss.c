@@ -111,6 +111,37 @@ TEST(a_loss_is_seen_outside_collectives_too)
     kill_each_of(4, work_elsewhere, NULL, " training");
 }
 
+/* Rank 0 leaves in order; the others, which wait in no collective, see it. */
+static int see_rank_0_leave(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
+{
+    struct err err = {.text = ""};
+
+    (void)world;
+    (void)user;
+    if (comm_barrier(comm, &err) != STATUS_OK)
+        FAIL("the barrier: %s", err.text);
+    while (rank != 0 && comm_check_next(comm, "validation", &err) == STATUS_OK)
+        (void)usleep(1000);
+    if (comm_lost(comm, "training", &err) != STATUS_OK)
+        FAIL("a rank that left in order counts as lost: %s", err.text);
+    (void)dprintf(out, "%s: %s\n", status_name(err.status), err.text);
+    return 0;
+}
+
+TEST(a_rank_that_left_is_seen_outside_collectives)
+{
+    struct group group = group_of(3, see_rank_0_leave, NULL);
+
+    group_start(&group);
+    group_release(&group);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        CHECK_EQ(group_wait(&group, rank), 0);
+        if (rank > 0 && strcmp(group.texts[rank],
+                               "PEER_LOST: rank 0 has left, validation number 2 needs it\n") != 0)
+            FAIL("rank %u: %s", rank, group.texts[rank]);
+    }
+}
+
 static struct script plain(void)
 {
     return (struct script){.idle_rank = UINT32_MAX, .leaving_rank = UINT32_MAX};

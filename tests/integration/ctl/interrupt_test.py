@@ -17,9 +17,12 @@ def said(text, name):
         sys.exit(0)
 for name in ("USR1", "TERM"):
     signal.signal(getattr(signal, "SIG" + name), lambda *_, name=name: said(name, name))
-print("up", flush=True)
+is_up = False
 while True:
     try:
+        if not is_up:
+            is_up = True
+            print("up", flush=True)
         while True:
             time.sleep(0.05)
     except KeyboardInterrupt:
