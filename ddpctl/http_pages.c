@@ -160,7 +160,7 @@ static void put_progress(const struct cluster_job *job, struct buf *out)
     if (part->step > 0)
         buf_printf(out, fabs(part->loss) < 1e6 ? "%.4f" : "%.3g", part->loss);
     buf_add_text(out, "</td><td data-l=\"Rate\">");
-    if (part->samples_per_s > 0 && !output_progress_is_old(part)) {
+    if (output_has_rate(part)) {
         count_text(part->samples_per_s, text);
         buf_printf(out, "%s/s", text);
     }

@@ -12,6 +12,15 @@ static void add_text(char *out, size_t bytes, const char *text)
     (void)snprintf(out + used, bytes - used, "%s", text);
 }
 
+void job_line_id(const struct part_job *job, char out[JOB_LINE_ID_BYTES])
+{
+    if (job->array_job != 0)
+        (void)snprintf(out, JOB_LINE_ID_BYTES, "%llu_%u", (unsigned long long)job->array_job,
+                       job->array_index);
+    else
+        (void)snprintf(out, JOB_LINE_ID_BYTES, "%llu", (unsigned long long)job->job_id);
+}
+
 /* "12_[0-2,7]"; what does not fit ends with "...]". */
 static void format_ids(const struct part_job *jobs, uint32_t count, char out[JOB_LINE_ID_BYTES])
 {
@@ -105,11 +114,8 @@ uint32_t job_lines_make(const struct part_job *jobs, uint32_t count, bool is_fol
         *line = (struct job_line){.job = jobs[i]};
         if (same > 1)
             fold(&jobs[i], same, line);
-        else if (jobs[i].array_job != 0)
-            (void)snprintf(line->id, sizeof line->id, "%llu_%u",
-                           (unsigned long long)jobs[i].array_job, jobs[i].array_index);
         else
-            (void)snprintf(line->id, sizeof line->id, "%llu", (unsigned long long)jobs[i].job_id);
+            job_line_id(&jobs[i], line->id);
         i += same;
     }
     return line_count;

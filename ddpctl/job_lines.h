@@ -15,6 +15,8 @@ struct job_line {
     char note[REASON_BYTES_MAX];
 };
 
+/* "41", or "12_3" for a job of an array. */
+void job_line_id(const struct part_job *job, char out[JOB_LINE_ID_BYTES]);
 /* `lines`: [count]; borrow from `jobs`, which rise by id. Returns how many lines there are. */
 uint32_t job_lines_make(const struct part_job *jobs, uint32_t count, bool is_folded,
                         struct job_line *lines);

@@ -55,6 +55,8 @@ void output_time(int64_t wall_ms, char *text, size_t text_bytes);
 void output_progress(const struct part_job *job, struct buf *out);
 /* An earlier generation has told it: the newest has told nothing yet. */
 bool output_progress_is_old(const struct part_job *job);
+/* There is a rate, and the newest generation has told it. */
+bool output_has_rate(const struct part_job *job);
 /* "2 of 1:4 nodes"; empty for a job whose number of nodes is fixed. */
 void output_nodes_of(const struct part_job *job, char text[TEXT_BYTES]);
 /* The state or the end of a job, in a sentence without a line feed: "r50 (41) failed: rank 3 on

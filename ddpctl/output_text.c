@@ -1,5 +1,4 @@
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +6,8 @@
 #include "ddpctl/escape.h"
 #include "ddpctl/job_lines.h"
 #include "ddpctl/output.h"
+#include "ddpctl/output_table.h"
 #include "ddpctl/units.h"
-
-#define CELL_BYTES 320
-#define COLUMNS_MAX 12
 
 static const char *state_color(enum job_state state)
 {
@@ -28,69 +25,6 @@ static const char *state_color(enum job_state state)
         return "\x1b[35m";
     }
     return "";
-}
-
-/* A table: its cells are collected, then written in columns as wide as their widest cell. */
-
-struct table {
-    struct buf cells; /* each followed by a NUL */
-    uint32_t columns, count;
-    const char *right; /* one character for each column; 'r': right-aligned */
-    size_t widths[COLUMNS_MAX];
-};
-
-/* The width of `text` in columns: the number of UTF-8 characters. Wide and combining ones count as
- * one. */
-static size_t text_width(const char *text)
-{
-    size_t width = 0;
-
-    for (; *text; text++)
-        width += ((unsigned char)*text & 0xc0) != 0x80;
-    return width;
-}
-
-__attribute__((format(printf, 2, 3))) static void cell(struct table *table, const char *format, ...)
-{
-    char text[CELL_BYTES];
-    uint32_t column = table->count++ % table->columns;
-    va_list args;
-
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (text[0] == '\0')
-        (void)snprintf(text, sizeof text, "-");
-    if (text_width(text) > table->widths[column])
-        table->widths[column] = text_width(text);
-    buf_add(&table->cells, text, strlen(text) + 1);
-}
-
-/* `colors`: one for each row after the head, or NULL, for column `color_column`. */
-static void table_write(struct table *table, const char *const *colors, uint32_t color_column,
-                        struct buf *out)
-{
-    const char *at = table->cells.bytes;
-
-    for (uint32_t i = 0; i < table->count; i++) {
-        uint32_t row = i / table->columns, column = i % table->columns;
-        size_t pad = table->widths[column] - text_width(at);
-        bool is_last = column == table->columns - 1, is_right = table->right[column] == 'r';
-        bool is_colored = colors && row > 0 && column == color_column;
-
-        if (is_right)
-            buf_printf(out, "%*s", (int)pad, "");
-        if (is_colored)
-            buf_add_text(out, colors[row - 1]);
-        buf_add_text(out, at);
-        if (is_colored)
-            buf_add_text(out, "\x1b[0m");
-        if (!is_right && !is_last)
-            buf_printf(out, "%*s", (int)pad, "");
-        buf_add_text(out, is_last ? "\n" : "  ");
-        at += strlen(at) + 1;
-    }
-    buf_free(&table->cells);
 }
 
 void output_nodes_of(const struct part_job *job, char text[TEXT_BYTES])
@@ -124,52 +58,58 @@ bool output_progress_is_old(const struct part_job *job)
            job->progress_generation < job->generation;
 }
 
-static void progress_cell(struct table *table, const struct part_job *job)
+bool output_has_rate(const struct part_job *job)
+{
+    return job->samples_per_s > 0 && !output_progress_is_old(job);
+}
+
+static void progress_cell(struct output_table *table, const struct part_job *job)
 {
     char step[TEXT_BYTES], steps[TEXT_BYTES];
 
     count_text((double)job->step, step);
     count_text((double)job->steps, steps);
     if (!has_progress(job))
-        cell(table, "-");
+        output_cell(table, "-");
     else if (job->steps > 0)
-        cell(table, "%s/%s %3.0f%%", step, steps, (double)job->step * 100 / (double)job->steps);
+        output_cell(table, "%s/%s %3.0f%%", step, steps,
+                    (double)job->step * 100 / (double)job->steps);
     else
-        cell(table, "%s", step);
+        output_cell(table, "%s", step);
 }
 
-static void job_row(struct table *table, const struct job_line *line, int64_t now_ms)
+static void job_row(struct output_table *table, const struct job_line *line, int64_t now_ms)
 {
     const struct part_job *job = &line->job;
     char text[TEXT_BYTES];
 
-    cell(table, "%s", line->id);
-    cell(table, "%s", job->name);
-    cell(table, "%s", job_state_name(job->state));
+    output_cell(table, "%s", line->id);
+    output_cell(table, "%s", job->name);
+    output_cell(table, "%s", job_state_name(job->state));
     output_nodes_of(job, text);
-    cell(table, "%u/%u%s%s", job->ranks_running, job->nodes * job->nproc_per_node,
-         text[0] != '\0' ? ", " : "", text);
-    cell(table, "%s", job->where);
+    output_cell(table, "%u/%u%s%s", job->ranks_running, job->nodes * job->nproc_per_node,
+                text[0] != '\0' ? ", " : "", text);
+    output_cell(table, "%s", job->where);
     progress_cell(table, job);
     count_text(job->samples_per_s, text);
-    if (job->samples_per_s > 0 && !output_progress_is_old(job))
-        cell(table, "%s/s", text);
+    if (output_has_rate(job))
+        output_cell(table, "%s/s", text);
     else
-        cell(table, "-");
+        output_cell(table, "-");
     if (has_progress(job))
-        cell(table, "%.3g", job->loss);
+        output_cell(table, "%.3g", job->loss);
     else
-        cell(table, "-");
+        output_cell(table, "-");
     up_text(job, now_ms, text);
-    cell(table, "%s", text);
-    cell(table, "%s", job->reason);
+    output_cell(table, "%s", text);
+    output_cell(table, "%s", job->reason);
 }
 
 void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, struct buf *out)
 {
     static const char *const heads[] = {"ID",       "NAME", "STATE", "RANKS", "WHERE",
                                         "PROGRESS", "RATE", "LOSS",  "UP",    "NOTE"};
-    struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "rllrllrrrl"};
+    struct output_table table = {.columns = sizeof heads / sizeof heads[0], .right = "rllrllrrrl"};
     struct job_line *lines = malloc(jobs->jobs.count * sizeof *lines + 1);
     const char **colors = malloc(jobs->jobs.count * sizeof *colors + 1);
     uint32_t count = 0;
@@ -178,12 +118,12 @@ void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, 
     if (lines != NULL && colors != NULL)
         count = job_lines_make(jobs->jobs.items, jobs->jobs.count, style->folds_arrays, lines);
     for (size_t i = 0; i < table.columns; i++)
-        cell(&table, "%s", heads[i]);
+        output_cell(&table, "%s", heads[i]);
     for (uint32_t i = 0; i < count; i++) {
         job_row(&table, &lines[i], style->now_ms);
         colors[i] = state_color(lines[i].job.state);
     }
-    table_write(&table, style->color ? colors : NULL, 2, out);
+    output_table_write(&table, style->color ? colors : NULL, 2, out);
     free(lines);
     free(colors);
 }
@@ -217,10 +157,11 @@ static void count_of(uint32_t count, const char *noun, struct buf *out)
 void output_verdict(const struct msg_job_info *info, struct buf *out)
 {
     const struct part_job *job = &info->jobs.items[0];
+    char id[JOB_LINE_ID_BYTES];
 
     assert(info->jobs.count == 1);
-    buf_printf(out, "%s (%llu) %s", job->name, (unsigned long long)job->job_id,
-               job_state_name(job->state));
+    job_line_id(job, id);
+    buf_printf(out, "%s (%s) %s", job->name, id, job_state_name(job->state));
     if (job->ended && job->state == JOB_SUCCEEDED) {
         char text[TEXT_BYTES];
 
@@ -323,41 +264,41 @@ static void times_line(const struct part_job *job, int64_t now_ms, struct buf *o
     buf_printf(out, ", %s %s\n", job->ended ? "took" : job->started_ms ? "up" : "waits for", up);
 }
 
-static void exit_cell(struct table *table, const struct part_job_rank *rank)
+static void exit_cell(struct output_table *table, const struct part_job_rank *rank)
 {
     char text[TEXT_BYTES];
 
     signal_text(rank->signal, text);
     if (rank->state == RANK_RUNNING || rank->state == RANK_WAITING || rank->state == RANK_LOST)
-        cell(table, "-");
+        output_cell(table, "-");
     else if (rank->signal)
-        cell(table, "%s", text);
+        output_cell(table, "%s", text);
     else
-        cell(table, "%d", rank->exit_code);
+        output_cell(table, "%d", rank->exit_code);
 }
 
 static void ranks_table(const struct msg_job_info *info, struct buf *out)
 {
     static const char *const heads[] = {"RANK", "LOCAL", "NODE", "SLOT", "PID", "STATE", "EXIT"};
-    struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "rrlrrll"};
+    struct output_table table = {.columns = sizeof heads / sizeof heads[0], .right = "rrlrrll"};
 
     for (size_t i = 0; i < table.columns; i++)
-        cell(&table, "%s", heads[i]);
+        output_cell(&table, "%s", heads[i]);
     for (uint32_t i = 0; i < info->ranks.count; i++) {
         const struct part_job_rank *rank = &info->ranks.items[i];
 
-        cell(&table, "%u", rank->rank);
-        cell(&table, "%u", rank->local_rank);
-        cell(&table, "%s", rank->node);
-        cell(&table, "%u", rank->slot);
+        output_cell(&table, "%u", rank->rank);
+        output_cell(&table, "%u", rank->local_rank);
+        output_cell(&table, "%s", rank->node);
+        output_cell(&table, "%u", rank->slot);
         if (rank->pid)
-            cell(&table, "%u", rank->pid);
+            output_cell(&table, "%u", rank->pid);
         else
-            cell(&table, "-");
-        cell(&table, "%s", rank_state_name(rank->state));
+            output_cell(&table, "-");
+        output_cell(&table, "%s", rank_state_name(rank->state));
         exit_cell(&table, rank);
     }
-    table_write(&table, NULL, 0, out);
+    output_table_write(&table, NULL, 0, out);
 }
 
 /* The logs of the rank that failed first, in the generation in which it did. */
@@ -396,12 +337,12 @@ static void next_commands(const struct msg_job_info *info, struct buf *out)
 
 static void head_line(const struct part_job *job, const struct output_style *style, struct buf *out)
 {
-    char nodes[TEXT_BYTES];
+    char nodes[TEXT_BYTES], id[JOB_LINE_ID_BYTES];
 
     output_nodes_of(job, nodes);
-    buf_printf(out, "%s (%llu) %s%s%s", job->name, (unsigned long long)job->job_id,
-               style->color ? state_color(job->state) : "", job_state_name(job->state),
-               style->color ? "\x1b[0m" : "");
+    job_line_id(job, id);
+    buf_printf(out, "%s (%s) %s%s%s", job->name, id, style->color ? state_color(job->state) : "",
+               job_state_name(job->state), style->color ? "\x1b[0m" : "");
     if (job->where[0])
         buf_printf(out, " on %s", job->where);
     if (job->ended)
@@ -461,23 +402,23 @@ void output_status(const struct msg_job_info *info, const struct output_style *s
     }
 }
 
-static void node_row(struct table *table, const struct part_node *node)
+static void node_row(struct output_table *table, const struct part_node *node)
 {
     uint32_t open = node->slots_free + node->slots_closed;
     char age[TEXT_BYTES];
 
     duration_text(node->beat_age_us > 0 ? (uint64_t)node->beat_age_us : 0, age);
-    cell(table, "%s", node->name);
-    cell(table, "%s%s", node_state_name(node->state), node->drained ? ", drained" : "");
-    cell(table, "%u/%u", node->slots > open ? node->slots - open : 0, node->slots);
-    cell(table, "%u", node->slots_closed);
-    cell(table, "%u", node->gpus);
-    cell(table, "%s", node->address);
+    output_cell(table, "%s", node->name);
+    output_cell(table, "%s%s", node_state_name(node->state), node->drained ? ", drained" : "");
+    output_cell(table, "%u/%u", node->slots > open ? node->slots - open : 0, node->slots);
+    output_cell(table, "%u", node->slots_closed);
+    output_cell(table, "%u", node->gpus);
+    output_cell(table, "%s", node->address);
     if (node->beat_age_us < 0)
-        cell(table, "never");
+        output_cell(table, "never");
     else
-        cell(table, "%s ago", age);
-    cell(table, "%s", node->version);
+        output_cell(table, "%s ago", age);
+    output_cell(table, "%s", node->version);
 }
 
 static bool is_drained_whole(const struct msg_nodes *nodes, const char *name)
@@ -522,11 +463,11 @@ static void nodes_table(const struct msg_nodes *nodes, const struct output_style
 {
     static const char *const heads[] = {"NAME", "STATE",   "USED", "CLOSED",
                                         "GPUS", "ADDRESS", "SEEN", "VERSION"};
-    struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "llrrrlrl"};
+    struct output_table table = {.columns = sizeof heads / sizeof heads[0], .right = "llrrrlrl"};
     const char *colors[NODES_MAX];
 
     for (size_t i = 0; i < table.columns; i++)
-        cell(&table, "%s", heads[i]);
+        output_cell(&table, "%s", heads[i]);
     for (uint32_t i = 0; i < nodes->nodes.count; i++) {
         const struct part_node *node = &nodes->nodes.items[i];
 
@@ -535,7 +476,7 @@ static void nodes_table(const struct msg_nodes *nodes, const struct output_style
                                 : node->drained        ? JOB_RESTARTING
                                                        : JOB_RUNNING);
     }
-    table_write(&table, style->color ? colors : NULL, 1, out);
+    output_table_write(&table, style->color ? colors : NULL, 1, out);
 }
 
 void output_nodes(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out)
@@ -547,7 +488,7 @@ void output_nodes(const struct msg_nodes *nodes, const struct output_style *styl
 void output_node(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out)
 {
     static const char *const heads[] = {"SLOT", "STATE", "JOB", "SINCE", "WHY"};
-    struct table table = {.columns = sizeof heads / sizeof heads[0], .right = "rlrll"};
+    struct output_table table = {.columns = sizeof heads / sizeof heads[0], .right = "rlrll"};
     char since[TEXT_BYTES];
 
     assert(nodes->nodes.count == 1);
@@ -555,29 +496,29 @@ void output_node(const struct msg_nodes *nodes, const struct output_style *style
     if (nodes->nodes.items[0].drained)
         drained_line(&nodes->nodes.items[0], out);
     for (size_t i = 0; i < table.columns; i++)
-        cell(&table, "%s", heads[i]);
+        output_cell(&table, "%s", heads[i]);
     for (uint32_t i = 0; i < nodes->slots.count; i++) {
         const struct part_slot *slot = &nodes->slots.items[i];
         struct buf why = {0};
 
         if (strcmp(slot->node, nodes->nodes.items[0].name) != 0)
             continue;
-        cell(&table, "%u", slot->slot);
-        cell(&table, "%s", slot_state_name(slot->state));
+        output_cell(&table, "%u", slot->slot);
+        output_cell(&table, "%s", slot_state_name(slot->state));
         if (slot->job_id != 0)
-            cell(&table, "%llu", (unsigned long long)slot->job_id);
+            output_cell(&table, "%llu", (unsigned long long)slot->job_id);
         else
-            cell(&table, "-");
+            output_cell(&table, "-");
         time_text(slot->since_ms, since);
-        cell(&table, "%s", slot->since_ms > 0 ? since : "-");
+        output_cell(&table, "%s", slot->since_ms > 0 ? since : "-");
         escape_text(slot->reason, strlen(slot->reason), &why);
         buf_add(&why, "", 1);
-        cell(&table, "%s%s%s%s", slot->drained_by[0] ? "by " : "", slot->drained_by,
-             slot->drained_by[0] ? ": " : "", why.failed ? "" : why.bytes);
+        output_cell(&table, "%s%s%s%s", slot->drained_by[0] ? "by " : "", slot->drained_by,
+                    slot->drained_by[0] ? ": " : "", why.failed ? "" : why.bytes);
         buf_free(&why);
     }
     buf_add_text(out, "\n");
-    table_write(&table, NULL, 0, out);
+    output_table_write(&table, NULL, 0, out);
 }
 
 void output_events(const struct msg_events *events, struct buf *out)

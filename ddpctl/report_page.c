@@ -7,6 +7,7 @@
 
 #include "ddpctl/chart.h"
 #include "ddpctl/html.h"
+#include "ddpctl/job_lines.h"
 #include "ddpctl/output.h"
 #include "ddpctl/report_style.h"
 #include "ddpctl/units.h"
@@ -458,6 +459,7 @@ static void put_log(const struct report_live *live, struct buf *out)
 static void put_head(const struct report_page *page, struct buf *out)
 {
     const struct part_job *job = &page->info->jobs.items[0];
+    char id[JOB_LINE_ID_BYTES];
     struct buf verdict = {0};
 
     buf_add_text(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
@@ -465,7 +467,8 @@ static void put_head(const struct report_page *page, struct buf *out)
     put_policy(page->live, out);
     buf_add_text(out, "<title>");
     html_words(job->name, out);
-    buf_printf(out, " (%llu)</title>\n", (unsigned long long)job->job_id);
+    job_line_id(job, id);
+    buf_printf(out, " (%s)</title>\n", id);
     if (page->live == NULL)
         buf_printf(out, "<style>\n%s</style>", report_style);
     buf_printf(out, "</head><body><main>\n%s<h1>",

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "ddpctl/job_lines.h"
 #include "ddpctl/output.h"
 #include "ddpctl/units.h"
 
@@ -77,7 +78,7 @@ static void put_progress(struct top_lines *lines, const struct cluster_job *job)
     top_cell(lines, -8, part->step > 0 ? text : "-");
     count_text(part->samples_per_s, text);
     (void)snprintf(step, sizeof step, "%.30s/s", text);
-    top_cell(lines, -8, part->samples_per_s > 0 && !output_progress_is_old(part) ? step : "-");
+    top_cell(lines, -8, output_has_rate(part) ? step : "-");
     left_text(job, text);
     top_cell(lines, -6, text);
 }
@@ -275,10 +276,11 @@ void top_row_job_facts(const struct top_view *view, struct top_lines *lines)
     const struct cluster_job *known = cluster_find_job(view->cluster, part->job_id);
     const struct cluster_job job = {
         .part = *part, .steps_per_s = known != NULL ? known->steps_per_s : (double)NAN};
+    char id[JOB_LINE_ID_BYTES];
 
+    job_line_id(part, id);
     if (top_line_begin(lines, TOP_BOLD)) {
-        top_cellf(lines, 0, "%s (%llu) of %s:", part->name, (unsigned long long)part->job_id,
-                  part->user);
+        top_cellf(lines, 0, "%s (%s) of %s:", part->name, id, part->user);
         top_cell_in(lines, 0, job_color(part->state), job_state_name(part->state));
         top_cellf(lines, 0, "generation %u, %u of %u ranks run, %u restart%s", part->generation,
                   part->ranks_running, part->nodes * part->nproc_per_node, part->restarts,

@@ -3,17 +3,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ddpctl/job_lines.h"
+
 void wait_note_take(struct wait_note *note, const struct part_job *job, uint64_t now_us)
 {
-    char text[sizeof note->text] = "";
+    char text[sizeof note->text] = "", id[JOB_LINE_ID_BYTES];
 
+    job_line_id(job, id);
     if (job->state == JOB_QUEUED)
-        (void)snprintf(text, sizeof text, "%.60s (%llu) waits: %s", job->name,
-                       (unsigned long long)job->job_id,
+        (void)snprintf(text, sizeof text, "%.60s (%s) waits: %s", job->name, id,
                        job->reason[0] ? job->reason : "it has just been queued");
     else if (job->state == JOB_RESTARTING)
-        (void)snprintf(text, sizeof text, "%.60s (%llu) waits to start again: %s", job->name,
-                       (unsigned long long)job->job_id,
+        (void)snprintf(text, sizeof text, "%.60s (%s) waits to start again: %s", job->name, id,
                        job->reason[0] ? job->reason : "it has just failed");
     if (strcmp(text, note->text) == 0)
         return;

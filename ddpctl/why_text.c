@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ddpctl/escape.h"
+#include "ddpctl/job_lines.h"
 #include "ddpctl/units.h"
 #include "ddpctl/why.h"
 
@@ -329,10 +330,11 @@ static void other_failures(const struct why *why, const struct part_failure *sho
 static void head(const struct part_job *job, const struct output_style *style, struct buf *out)
 {
     bool is_bad = job->state == JOB_FAILED || job->state == JOB_RESTARTING;
+    char id[JOB_LINE_ID_BYTES];
 
-    buf_printf(out, "%s (%llu) %s%s%s", job->name, (unsigned long long)job->job_id,
-               style->color && is_bad ? "\x1b[31m" : "", job_state_name(job->state),
-               style->color && is_bad ? "\x1b[0m" : "");
+    job_line_id(job, id);
+    buf_printf(out, "%s (%s) %s%s%s", job->name, id, style->color && is_bad ? "\x1b[31m" : "",
+               job_state_name(job->state), style->color && is_bad ? "\x1b[0m" : "");
 }
 
 static void failed_text(const struct why *why, const struct part_failure *failure, struct buf *out)

@@ -60,8 +60,9 @@ static enum status count_batches(struct train *train, const volatile bool *stop,
             return stop_validation(train, err);
         status = tell_saved(train, err);
         /* If rank 0 has not got the signal yet, it needs this rank's sums. If it has left, this rank leaves too. */
-        if (status == STATUS_OK && *stop)
-            status = comm_check_next(train->comm, "validation", err);
+        if (status == STATUS_OK && *stop &&
+            comm_check_next(train->comm, "validation", err) != STATUS_OK)
+            status = stopped(err);
         if (status == STATUS_OK)
             status = train_forward(train, &batch, false, &result, err);
         if (status != STATUS_OK)

@@ -23,8 +23,9 @@ COMPARED = 50  # steps after the take-over
 
 
 def submit(cluster, data, name, *options):
+    """It trains until it is cancelled."""
     return cluster.submit("--name", name, "--nodes", str(NODES), "--max-restarts", "0" if name == "stays" else "1", *options, "--",
-                          f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "-b", "4", "--lr", "0.03", "--epochs", "1", "-p", "1",
+                          f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "-b", "4", "--lr", "0.03", "--epochs", "1000", "-p", "1",
                           "--checkpoint-every", "50", "--checkpoint-dir", f"{cluster.folder}/{name}", data)
 
 

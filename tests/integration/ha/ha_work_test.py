@@ -129,16 +129,23 @@ def finish(cluster, job):
     return [rank["pid"] for rank in status["ranks"]]
 
 
+def processes(cluster, job):
+    """Of all ranks. Empty while a new leader has not heard of each."""
+    done = cluster.ctl("status", str(job), "--json")
+    pids = [rank["pid"] for rank in json.loads(done.stdout)["job"]["ranks"]] if done.returncode == 0 else [None]
+    return [] if None in pids else pids
+
+
 def disturb(cluster, name, steps):
     """Kills two leaders while it trains. Returns None where it had ended by then."""
     job = train(cluster, name, steps)
     for least in (1, steps // 5):
         wait_for("it trains", lambda one=least: steps_done(cluster, name) > one, WORK_S)
-        status = json.loads(cluster.ctl("status", str(job), "--json").stdout)["job"]
-        pids = [rank["pid"] for rank in status["ranks"]]
+        pids = wait_for("the leader knows the processes", lambda: processes(cluster, job), WORK_S)
         kill_leader(cluster)
     trained_on = steps_done(cluster, name) < steps
-    assert finish(cluster, job) == pids and len(set(pids)) == RANKS, (pids, status)
+    at_end = finish(cluster, job)
+    assert at_end == pids and len(set(pids)) == RANKS, (pids, at_end)
     return job if trained_on else None
 
 

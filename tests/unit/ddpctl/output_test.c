@@ -145,6 +145,14 @@ TEST(sentences)
                                   .world = 16,
                                   .checkpoint_step = 12000,
                                   .cause = "rank 9 was killed by signal 9 (SIGKILL)"};
+    struct part_job swept = {.job_id = 9,
+                             .array_job = 7,
+                             .array_index = 2,
+                             .array_count = 4,
+                             .name = "sweep",
+                             .state = JOB_QUEUED,
+                             .reason = ""};
+    const struct msg_job_info swept_info = {.jobs = {.items = &swept, .count = 1}};
     struct output_turn again = {.job_id = 41, .generation = 3, .world = 1, .cause = ""};
     struct buf out = {0};
 
@@ -153,6 +161,8 @@ TEST(sentences)
     output_turn(&again, &out);
     buf_add_text(&out, "\n");
     output_verdict(&failed_info, &out);
+    buf_add_text(&out, "\n");
+    output_verdict(&swept_info, &out);
     buf_add_text(&out, "\n");
     output_progress(&running, &out);
     buf_add_text(&out, "\n");
