@@ -82,7 +82,7 @@ def the_spare_takes_its_place(cluster, data):
     assert resumed > 0, "the spare began from the start"
     # Its node is excluded: it is no spare again, though it is free.
     assert cluster.status(job)["spares_held"] == 0, cluster.status(job)
-    cluster.ctl("cancel", str(job), "--now", "--wait")
+    cluster.ctl("cancel", str(job), "--wait")
     return {step: found[step] for step in range(resumed + 1, resumed + COMPARED + 1)}
 
 
@@ -105,7 +105,7 @@ def it_is_named_until_it_is_over(cluster, data, compared):
     assert cluster.status(job)["generation"] == 1
     found, _ = losses(cluster, job, 1)
     assert {step: found.get(step) for step in compared} == compared, "the losses are not those of a run whose slow rank stayed"
-    cluster.ctl("cancel", str(job), "--now", "--wait")
+    cluster.ctl("cancel", str(job), "--wait")
     return told
 
 
