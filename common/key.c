@@ -8,10 +8,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-
 #include "common/base64.h"
+#include "common/openssl_library.h"
 
 #define SCHEME "ddp://"
 #define SECRET_PADDED_CHARS (KEY_SECRET_CHARS + 1) /* as RFC 4648 section 4 writes it */
@@ -53,8 +51,8 @@ static bool secret_decode(const char *chars, uint8_t secret[KEY_SECRET_BYTES])
         is_good = false;
     else
         memcpy(secret, bytes, KEY_SECRET_BYTES);
-    OPENSSL_cleanse(padded, sizeof padded);
-    OPENSSL_cleanse(bytes, sizeof bytes);
+    explicit_bzero(padded, sizeof padded);
+    explicit_bzero(bytes, sizeof bytes);
     return is_good;
 }
 
@@ -66,7 +64,7 @@ static void secret_encode(const uint8_t secret[KEY_SECRET_BYTES], char chars[KEY
     base64_encode(secret, KEY_SECRET_BYTES, padded);
     for (size_t i = 0; i < KEY_SECRET_CHARS; i++)
         chars[i] = padded[i] == '+' ? '-' : padded[i] == '/' ? '_' : padded[i];
-    OPENSSL_cleanse(padded, sizeof padded);
+    explicit_bzero(padded, sizeof padded);
 }
 
 static enum status bad(struct err *err, const char *what)
@@ -166,7 +164,7 @@ void key_format(const struct key *key, char *url)
 
 void key_forget(struct key *key)
 {
-    OPENSSL_cleanse(key->secret, sizeof key->secret);
+    explicit_bzero(key->secret, sizeof key->secret);
 }
 
 enum status key_secret_new(uint8_t secret[KEY_SECRET_BYTES], struct err *err)
@@ -183,13 +181,17 @@ enum status key_id(const uint8_t secret[KEY_SECRET_BYTES], char id[KEY_ID_CHARS 
 {
     static const char label[] = "ddp key id";
     uint8_t bytes[sizeof label - 1 + KEY_SECRET_BYTES], hash[EVP_MAX_MD_SIZE];
+    const struct openssl_library *openssl = openssl_library(err);
     unsigned hash_bytes = 0;
     int is_done;
 
+    if (openssl == NULL)
+        return STATUS_LIBRARY;
     memcpy(bytes, label, sizeof label - 1);
     memcpy(bytes + sizeof label - 1, secret, KEY_SECRET_BYTES);
-    is_done = EVP_Digest(bytes, sizeof bytes, hash, &hash_bytes, EVP_sha256(), NULL);
-    OPENSSL_cleanse(bytes, sizeof bytes);
+    is_done =
+        openssl->evp_digest(bytes, sizeof bytes, hash, &hash_bytes, openssl->evp_sha256(), NULL);
+    explicit_bzero(bytes, sizeof bytes);
     if (is_done != 1 || hash_bytes < KEY_ID_CHARS / 2)
         return err_set(err, STATUS_LIBRARY, 0, "OpenSSL has no SHA-256 for the id of a key");
     for (size_t i = 0; i < KEY_ID_CHARS / 2; i++)

@@ -23,14 +23,14 @@ bool stage_is_hash(const char *text);
 
 /* SHA-256 of bytes that are added piece by piece (FIPS 180-4). */
 struct stage_digest;
-/* NULL: no memory. */
-struct stage_digest *stage_digest_new(void);
+/* STATUS_MEMORY; STATUS_LIBRARY: no OpenSSL. Then `*digest` is NULL. */
+enum status stage_digest_new(struct stage_digest **digest, struct err *err);
 void stage_digest_add(struct stage_digest *digest, const void *bytes, size_t byte_count);
 /* Writes the hash of everything that was added, and frees the digest. */
 void stage_digest_end(struct stage_digest **digest, char hash[STAGE_HASH_CHARS + 1]);
 /* Frees the digest without a result. */
 void stage_digest_free(struct stage_digest **digest);
-/* The hash of a whole file, from its first byte. STATUS_IO, STATUS_MEMORY. */
+/* The hash of a whole file, from its first byte. STATUS_IO, STATUS_MEMORY, STATUS_LIBRARY. */
 enum status stage_digest_file(int fd, char hash[STAGE_HASH_CHARS + 1], uint64_t *byte_count,
                               struct err *err);
 

@@ -4,13 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <openssl/bio.h>
-#include <openssl/crypto.h>
-#include <openssl/err.h>
-#include <openssl/rand.h>
-#include <openssl/ssl.h>
+#include "common/openssl_library.h"
 
 #define PLAIN_BYTES 16384 /* what one TLS record holds at most */
+
+/* Set before the first context is made. */
+static const struct openssl_library *openssl;
 
 struct tls_context {
     SSL_CTX *ssl;
@@ -39,12 +38,12 @@ struct tls {
 
 static int on_bio_read(BIO *bio, char *bytes, size_t byte_count, size_t *taken)
 {
-    struct tls *tls = BIO_get_data(bio);
+    struct tls *tls = openssl->bio_get_data(bio);
     size_t n = tls->in_bytes < byte_count ? tls->in_bytes : byte_count;
 
-    BIO_clear_retry_flags(bio);
+    openssl->bio_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
     if (n == 0) {
-        BIO_set_retry_read(bio);
+        openssl->bio_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
         return 0;
     }
     memcpy(bytes, tls->in, n);
@@ -56,9 +55,9 @@ static int on_bio_read(BIO *bio, char *bytes, size_t byte_count, size_t *taken)
 
 static int on_bio_write(BIO *bio, const char *bytes, size_t byte_count, size_t *written)
 {
-    struct tls *tls = BIO_get_data(bio);
+    struct tls *tls = openssl->bio_get_data(bio);
 
-    BIO_clear_retry_flags(bio);
+    openssl->bio_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
     assert(tls->out != NULL); /* OpenSSL writes within our calls alone */
     buf_add(tls->out, bytes, byte_count);
     if (tls->out->failed)
@@ -77,12 +76,13 @@ static long on_bio_control(BIO *bio, int command, long number, void *pointer)
 
 static BIO_METHOD *bio_method_new(void)
 {
-    BIO_METHOD *method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "ddp");
+    BIO_METHOD *method =
+        openssl->bio_meth_new(openssl->bio_get_new_index() | BIO_TYPE_SOURCE_SINK, "ddp");
 
     if (method != NULL) {
-        (void)BIO_meth_set_read_ex(method, on_bio_read);
-        (void)BIO_meth_set_write_ex(method, on_bio_write);
-        (void)BIO_meth_set_ctrl(method, on_bio_control);
+        (void)openssl->bio_meth_set_read_ex(method, on_bio_read);
+        (void)openssl->bio_meth_set_write_ex(method, on_bio_write);
+        (void)openssl->bio_meth_set_ctrl(method, on_bio_control);
     }
     return method;
 }
@@ -94,14 +94,15 @@ static BIO_METHOD *bio_method_new(void)
 static SSL_SESSION *session_of(SSL *ssl, const uint8_t secret[KEY_SECRET_BYTES])
 {
     static const unsigned char cipher_id[2] = {0x13, 0x01};
-    const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, cipher_id);
-    SSL_SESSION *session = SSL_SESSION_new();
+    const SSL_CIPHER *cipher = openssl->ssl_cipher_find(ssl, cipher_id);
+    SSL_SESSION *session = openssl->ssl_session_new();
 
     if (session != NULL &&
-        (cipher == NULL || SSL_SESSION_set1_master_key(session, secret, KEY_SECRET_BYTES) != 1 ||
-         SSL_SESSION_set_cipher(session, cipher) != 1 ||
-         SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1)) {
-        SSL_SESSION_free(session);
+        (cipher == NULL ||
+         openssl->ssl_session_set1_master_key(session, secret, KEY_SECRET_BYTES) != 1 ||
+         openssl->ssl_session_set_cipher(session, cipher) != 1 ||
+         openssl->ssl_session_set_protocol_version(session, TLS1_3_VERSION) != 1)) {
+        openssl->ssl_session_free(session);
         session = NULL;
     }
     return session;
@@ -112,7 +113,7 @@ static SSL_SESSION *session_of(SSL *ssl, const uint8_t secret[KEY_SECRET_BYTES])
 static int on_find_session(SSL *ssl, const unsigned char *identity, size_t byte_count,
                            SSL_SESSION **session)
 {
-    struct tls *tls = SSL_get_app_data(ssl);
+    struct tls *tls = openssl->ssl_get_ex_data(ssl, 0);
     uint8_t secret[KEY_SECRET_BYTES];
 
     *session = NULL;
@@ -122,20 +123,20 @@ static int on_find_session(SSL *ssl, const unsigned char *identity, size_t byte_
     tls->identity[byte_count] = '\0';
     tls->is_known =
         tls->context->find(tls->context->user, (const char *)identity, byte_count, secret);
-    if (!tls->is_known && RAND_bytes(secret, sizeof secret) != 1)
+    if (!tls->is_known && openssl->rand_bytes(secret, sizeof secret) != 1)
         return 0;
     *session = session_of(ssl, secret);
-    OPENSSL_cleanse(secret, sizeof secret);
+    explicit_bzero(secret, sizeof secret);
     return *session != NULL;
 }
 
 static int on_use_session(SSL *ssl, const EVP_MD *hash, const unsigned char **identity,
                           size_t *byte_count, SSL_SESSION **session)
 {
-    struct tls *tls = SSL_get_app_data(ssl);
+    struct tls *tls = openssl->ssl_get_ex_data(ssl, 0);
 
     *session = NULL;
-    if (hash != NULL && EVP_MD_get_type(hash) != EVP_MD_get_type(EVP_sha256()))
+    if (hash != NULL && openssl->evp_md_get_type(hash) != NID_sha256)
         return 1; /* a server that chose another hash does not get the key */
     *identity = (const unsigned char *)tls->context->identity;
     *byte_count = strlen(tls->context->identity);
@@ -148,46 +149,55 @@ static int on_use_session(SSL *ssl, const EVP_MD *hash, const unsigned char **id
 static enum status library_error(struct err *err, const char *what)
 {
     char text[160] = "no reason given";
-    unsigned long code = ERR_peek_last_error();
+    unsigned long code = openssl->err_peek_last_error();
 
     if (code != 0)
-        ERR_error_string_n(code, text, sizeof text);
-    ERR_clear_error();
+        openssl->err_error_string_n(code, text, sizeof text);
+    openssl->err_clear_error();
     return err_set(err, STATUS_LIBRARY, (int)code, "TLS: %s: %s", what, text);
 }
 
 static bool set_up(struct tls_context *context)
 {
+    static char groups[] = "X25519:P-256";
     SSL_CTX *ssl = context->ssl;
 
-    if (SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) != 1 ||
-        SSL_CTX_set_max_proto_version(ssl, TLS1_3_VERSION) != 1 ||
-        SSL_CTX_set_ciphersuites(ssl, "TLS_AES_128_GCM_SHA256") != 1 ||
-        SSL_CTX_set1_groups_list(ssl, "X25519:P-256") != 1 || SSL_CTX_set_num_tickets(ssl, 0) != 1)
+    if (openssl->ssl_ctx_ctrl(ssl, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, NULL) != 1 ||
+        openssl->ssl_ctx_ctrl(ssl, SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION, NULL) != 1 ||
+        openssl->ssl_ctx_set_ciphersuites(ssl, "TLS_AES_128_GCM_SHA256") != 1 ||
+        openssl->ssl_ctx_ctrl(ssl, SSL_CTRL_SET_GROUPS_LIST, 0, groups) != 1 ||
+        openssl->ssl_ctx_set_num_tickets(ssl, 0) != 1)
         return false;
-    (void)SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
-    (void)SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_AUTO_RETRY);
-    (void)SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+    (void)openssl->ssl_ctx_set_options(ssl, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
+    (void)openssl->ssl_ctx_ctrl(ssl, SSL_CTRL_MODE, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_AUTO_RETRY,
+                                NULL);
+    (void)openssl->ssl_ctx_ctrl(ssl, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL);
     /* A peer that offers a certificate instead of the key is refused: we trust no signer. */
-    SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    openssl->ssl_ctx_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     if (context->is_server) {
-        SSL_CTX_set_verify(ssl, SSL_VERIFY_NONE, NULL); /* it has the client's key, or no session */
-        SSL_CTX_set_psk_find_session_callback(ssl, on_find_session);
-        (void)SSL_CTX_set_max_early_data(ssl, 0);
+        openssl->ssl_ctx_set_verify(ssl, SSL_VERIFY_NONE,
+                                    NULL); /* it has the client's key, or no session */
+        openssl->ssl_ctx_set_psk_find_session_callback(ssl, on_find_session);
+        (void)openssl->ssl_ctx_set_max_early_data(ssl, 0);
     } else {
-        SSL_CTX_set_psk_use_session_callback(ssl, on_use_session);
+        openssl->ssl_ctx_set_psk_use_session_callback(ssl, on_use_session);
     }
     return true;
 }
 
 static enum status context_new(struct tls_context **out, bool is_server, struct err *err)
 {
-    struct tls_context *context = calloc(1, sizeof *context);
+    struct tls_context *context;
 
+    openssl = openssl_library(err);
+    if (openssl == NULL)
+        return STATUS_LIBRARY;
+    context = calloc(1, sizeof *context);
     if (context == NULL)
         return err_set(err, STATUS_MEMORY, 0, "TLS: no memory for a context");
     context->is_server = is_server;
-    context->ssl = SSL_CTX_new(is_server ? TLS_server_method() : TLS_client_method());
+    context->ssl = openssl->ssl_ctx_new(is_server ? openssl->tls_server_method()
+                                                  : openssl->tls_client_method());
     context->bio = bio_method_new();
     if (context->ssl == NULL || context->bio == NULL || !set_up(context)) {
         tls_context_free(&context);
@@ -227,9 +237,9 @@ void tls_context_free(struct tls_context **context)
 {
     if (*context == NULL)
         return;
-    SSL_CTX_free((*context)->ssl);
-    BIO_meth_free((*context)->bio);
-    OPENSSL_cleanse((*context)->secret, KEY_SECRET_BYTES);
+    openssl->ssl_ctx_free((*context)->ssl);
+    openssl->bio_meth_free((*context)->bio);
+    explicit_bzero((*context)->secret, KEY_SECRET_BYTES);
     free(*context);
     *context = NULL;
 }
@@ -244,20 +254,20 @@ enum status tls_new(struct tls **out, struct tls_context *context, struct err *e
     if (tls == NULL)
         return err_set(err, STATUS_MEMORY, 0, "TLS: no memory for a session");
     tls->context = context;
-    tls->ssl = SSL_new(context->ssl);
-    bio = tls->ssl != NULL ? BIO_new(context->bio) : NULL;
+    tls->ssl = openssl->ssl_new(context->ssl);
+    bio = tls->ssl != NULL ? openssl->bio_new(context->bio) : NULL;
     if (bio == NULL) {
         tls_free(&tls);
         return library_error(err, "no memory for a session");
     }
-    BIO_set_data(bio, tls);
-    BIO_set_init(bio, 1);
-    SSL_set_bio(tls->ssl, bio, bio);
-    (void)SSL_set_app_data(tls->ssl, tls);
+    openssl->bio_set_data(bio, tls);
+    openssl->bio_set_init(bio, 1);
+    openssl->ssl_set_bio(tls->ssl, bio, bio);
+    (void)openssl->ssl_set_ex_data(tls->ssl, 0, tls);
     if (context->is_server)
-        SSL_set_accept_state(tls->ssl);
+        openssl->ssl_set_accept_state(tls->ssl);
     else
-        SSL_set_connect_state(tls->ssl);
+        openssl->ssl_set_connect_state(tls->ssl);
     *out = tls;
     return STATUS_OK;
 }
@@ -266,7 +276,7 @@ void tls_free(struct tls **tls)
 {
     if (*tls == NULL)
         return;
-    SSL_free((*tls)->ssl);
+    openssl->ssl_free((*tls)->ssl);
     free(*tls);
     *tls = NULL;
 }
@@ -287,14 +297,14 @@ static enum status refuse(struct tls *tls, int reason, struct err *err)
         return err_set(err, STATUS_REFUSED, reason,
                        "the server does not take this key: it was removed or rotated, or is of "
                        "another server");
-    ERR_error_string_n(ERR_peek_error(), text, sizeof text);
+    openssl->err_error_string_n(openssl->err_peek_error(), text, sizeof text);
     return err_set(err, STATUS_BAD_INPUT, reason, "not TLS 1.3 with a key of this server: %s",
                    text);
 }
 
 static enum status fail(struct tls *tls, struct err *err)
 {
-    int reason = ERR_GET_REASON(ERR_peek_error());
+    int reason = ERR_GET_REASON(openssl->err_peek_error());
     enum status status;
 
     tls->is_failed = true;
@@ -305,22 +315,23 @@ static enum status fail(struct tls *tls, struct err *err)
     else
         status = err_set(err, STATUS_BAD_INPUT, reason, "TLS: a damaged record from \"%s\"",
                          tls->identity);
-    ERR_clear_error();
+    openssl->err_clear_error();
     return status;
 }
 
 /* False: the peer was let in by something other than the key. The session is failed. */
 static bool check_peer(const struct tls *tls)
 {
-    return SSL_session_reused(tls->ssl) == 1 && SSL_version(tls->ssl) == TLS1_3_VERSION;
+    return openssl->ssl_session_reused(tls->ssl) == 1 &&
+           openssl->ssl_version(tls->ssl) == TLS1_3_VERSION;
 }
 
 static enum status handshake(struct tls *tls, struct err *err)
 {
     int code;
 
-    ERR_clear_error();
-    code = SSL_do_handshake(tls->ssl);
+    openssl->err_clear_error();
+    code = openssl->ssl_do_handshake(tls->ssl);
     if (code == 1) {
         if (!check_peer(tls)) {
             tls->is_failed = true;
@@ -329,7 +340,8 @@ static enum status handshake(struct tls *tls, struct err *err)
         tls->is_ready = true;
         return STATUS_OK;
     }
-    return SSL_get_error(tls->ssl, code) == SSL_ERROR_WANT_READ ? STATUS_OK : fail(tls, err);
+    return openssl->ssl_get_error(tls->ssl, code) == SSL_ERROR_WANT_READ ? STATUS_OK
+                                                                         : fail(tls, err);
 }
 
 static enum status read_all(struct tls *tls, struct buf *plain, struct err *err)
@@ -338,16 +350,16 @@ static enum status read_all(struct tls *tls, struct buf *plain, struct err *err)
     size_t n;
 
     for (;;) {
-        ERR_clear_error();
+        openssl->err_clear_error();
         n = 0;
-        if (SSL_read_ex(tls->ssl, bytes, sizeof bytes, &n) == 1) {
+        if (openssl->ssl_read_ex(tls->ssl, bytes, sizeof bytes, &n) == 1) {
             buf_add(plain, bytes, n);
             if (plain->failed)
                 return err_set(err, STATUS_TOO_BIG, 0, "TLS: too much from \"%s\" waits already",
                                tls->identity);
             continue;
         }
-        switch (SSL_get_error(tls->ssl, 0)) {
+        switch (openssl->ssl_get_error(tls->ssl, 0)) {
         case SSL_ERROR_WANT_READ:
             return STATUS_OK;
         case SSL_ERROR_ZERO_RETURN:
@@ -408,9 +420,9 @@ enum status tls_send(struct tls *tls, const void *bytes, size_t byte_count, stru
     assert(tls->is_ready && !tls->is_failed);
     tls->out = wire;
     while (byte_count > 0 && status == STATUS_OK) {
-        ERR_clear_error();
+        openssl->err_clear_error();
         n = 0;
-        if (SSL_write_ex(tls->ssl, from, byte_count, &n) != 1)
+        if (openssl->ssl_write_ex(tls->ssl, from, byte_count, &n) != 1)
             status = fail(tls, err);
         from += n;
         byte_count -= n;
@@ -424,8 +436,8 @@ void tls_end(struct tls *tls, struct buf *wire)
     if (!tls->is_ready || tls->is_failed)
         return;
     tls->out = wire;
-    (void)SSL_shutdown(tls->ssl);
-    ERR_clear_error();
+    (void)openssl->ssl_shutdown(tls->ssl);
+    openssl->err_clear_error();
     tls->out = NULL;
 }
 

@@ -161,16 +161,21 @@ static void fetch_next(struct node_stage *stage)
     struct err err;
     while (stage->first != NULL && stage->fd < 0) {
         archive_path(stage, stage->first->hash, ".part", path);
-        if (rundir_make(stage->dir, 0700, &err) == STATUS_OK) {
+        enum status status = rundir_make(stage->dir, 0700, &err);
+        if (status == STATUS_OK)
+            status = stage_digest_new(&stage->digest, &err);
+        if (status == STATUS_OK) {
             stage->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-            stage->digest = stage_digest_new();
+            if (stage->fd < 0)
+                (void)err_set(&err, STATUS_IO, errno, "no file for it in the state directory: %s",
+                              strerror(errno));
         }
-        if (stage->fd >= 0 && stage->digest != NULL) {
+        if (stage->fd >= 0) {
             ask(stage);
             return;
         }
         fetch_end(stage);
-        settle(stage, stage->first->hash, "no file for it in the state directory");
+        settle(stage, stage->first->hash, err.text);
     }
 }
 

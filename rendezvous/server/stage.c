@@ -149,10 +149,11 @@ static void begin(struct peer *peer, const struct msg_stage_put *put)
     memcpy(upload->hash, put->hash, sizeof upload->hash);
     (void)snprintf(upload->path, sizeof upload->path, "%.4000s/%s-%llu.part", server->stage_dir,
                    put->hash, (unsigned long long)peer->id);
-    upload->digest = stage_digest_new();
     upload->fd = open(upload->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (upload->digest == NULL || upload->fd < 0)
-        fail(peer, "cannot make a file", upload->fd < 0 ? errno : ENOMEM);
+    if (upload->fd < 0)
+        fail(peer, "cannot make a file", errno);
+    else if (stage_digest_new(&upload->digest, NULL) != STATUS_OK)
+        fail(peer, "cannot make a digest", ENOMEM);
 }
 
 static void publish(struct stage_upload *upload, int code)

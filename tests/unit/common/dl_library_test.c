@@ -3,6 +3,7 @@
 
 #include "common/archive_library.h"
 #include "common/dl_library.h"
+#include "common/openssl_library.h"
 #include "tests/lib/test.h"
 
 struct math_library {
@@ -67,6 +68,16 @@ TEST(archive_can_be_opened_again)
     archive = first.read_new();
     CHECK(archive != NULL);
     CHECK_EQ(second.read_free(archive), ARCHIVE_OK);
+}
+
+TEST(openssl_is_one_for_the_process)
+{
+    const struct openssl_library *openssl;
+    struct err err;
+
+    openssl = openssl_library(&err);
+    CHECK(openssl != NULL && openssl == openssl_library(NULL));
+    CHECK(openssl->evp_md_get_type(openssl->evp_sha256()) == NID_sha256);
 }
 
 TEST_MAIN

@@ -265,10 +265,10 @@ TEST(the_working_directory_of_a_staged_job)
 {
     char hash[STAGE_HASH_CHARS + 1];
     const char *sha_of_nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-    struct stage_digest *digest = stage_digest_new();
+    struct stage_digest *digest;
     char cwd[STAGE_CWD_BYTES_MAX];
 
-    CHECK(digest != NULL);
+    CHECK_EQ(stage_digest_new(&digest, NULL), STATUS_OK);
     stage_digest_end(&digest, hash);
     CHECK_STR(hash, sha_of_nothing);
     (void)snprintf(cwd, sizeof cwd, STAGE_PREFIX "%s", sha_of_nothing);

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Which libraries a start loads: shims and ddpctl's verbs start often, and OpenSSL alone takes as long to load as all the rest."""
+import os
+import subprocess
+
+from ctl_lib import BUILD, Case, Cluster, DDPCTL, equal, run_tests, wait_until
+
+LATER = ("libssl", "libcrypto", "libarchive", "libcurl", "libmicrohttpd")  # loaded when they are first needed
+LAUNCHERD = os.path.join(os.path.abspath(BUILD), "launcherd", "launcherd")
+
+
+def loaded(pid):
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+        maps = file.read()
+    return sorted(name for name in LATER if f"/{name}." in maps)
+
+
+def loaded_by(program):
+    """What the dynamic loader loads before main."""
+    done = subprocess.run(["ldd", program], capture_output=True, text=True, check=True)
+    return sorted(name for name in LATER if f"{name}." in done.stdout)
+
+
+def the_programs_start_without_them():
+    for program in (DDPCTL, LAUNCHERD):
+        equal(loaded_by(program), [], program)
+
+
+def a_shim_needs_none():
+    with Case() as case, Cluster(case) as cluster:
+        job = cluster.submit("--nproc-per-node", "2", "--", "sleep", "600")
+        shims = wait_until("the shim", lambda: [pid for pid in case.processes() if "--shim" in command_of(pid)])
+        wait_until("the job runs", lambda: cluster.status(job)["state"] == "running")
+        for pid in shims:
+            equal(loaded(pid), [])
+        equal(cluster.ctl("cancel", "--now", "--wait", job).returncode, 0)
+
+
+def command_of(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().decode().split("\0")
+    except FileNotFoundError:
+        return []
+
+
+if __name__ == "__main__":
+    run_tests([the_programs_start_without_them, a_shim_needs_none])
