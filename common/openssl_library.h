@@ -1,5 +1,5 @@
 /* OpenSSL, loaded when a key, a TLS connection or a digest of a staged archive is needed: it takes half of the time that the start
- * of launcherd takes, and a shim, of which there is one for each rank, needs none of it. */
+ * of launcherd takes, and a shim, which is launcherd started for a job on a node, needs none of it. */
 #ifndef COMMON_OPENSSL_LIBRARY_H
 #define COMMON_OPENSSL_LIBRARY_H
 
