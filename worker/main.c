@@ -1,10 +1,6 @@
 /* ddp-worker: one rank of a training. */
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/log.h"
 #include "common/utf8.h"
@@ -13,80 +9,11 @@
 #include "worker/device.h"
 #include "worker/options.h"
 #include "worker/pth/export.h"
+#include "worker/signals.h"
 #include "worker/train/train.h"
 #include "worker/warm.h"
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, STOP_TIMEOUT_S = 8, SIGNAL_STACK_BYTES = 65536 };
-
-static struct train_signals signals;
-static volatile sig_atomic_t stop_code =
-    128 + SIGTERM; /* the exit code when stopped by a signal, */
-static volatile sig_atomic_t late_code = 128 + SIGTERM; /* and when ending takes too long */
-
-static void on_alarm(int signal_number)
-{
-    (void)signal_number;
-    _exit(late_code);
-}
-
-/* SIGTERM or SIGINT. The step is finished first, within a bound: a peer may be gone. A second Ctrl-C at a
- * terminal does not wait for that. */
-static void on_stop(int signal_number)
-{
-    if (signals.stop && signal_number == SIGINT)
-        _exit(128 + SIGINT);
-    signals.stop = true;
-    stop_code = late_code = 128 + signal_number;
-    (void)alarm(STOP_TIMEOUT_S);
-}
-
-/* SIGUSR1, as `ddpctl submit --warn` and Slurm's --signal send it: a checkpoint, and training goes on. */
-static void on_save(int signal_number)
-{
-    (void)signal_number;
-    signals.save = true;
-}
-
-/* A pipe has lost its reader. Where that is our output, we end as any program would; where it is a file
- * of --metrics and its kin, the write fails and is told, and training goes on. */
-static void on_pipe(int signal_number)
-{
-    struct pollfd outputs[] = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}};
-    const int saved = errno;
-
-    if (poll(outputs, 2, 0) > 0 && ((outputs[0].revents | outputs[1].revents) & POLLERR) != 0)
-        _exit(128 + signal_number);
-    errno = saved;
-}
-
-/* A file that is mapped, as that of --cache, has become shorter than what was read of it. */
-static void on_bus_error(int signal_number)
-{
-    static const char text[] =
-        "ddp-worker: a file was cut off while it was read (SIGBUS): is another program writing to "
-        "the file of --cache?\n";
-
-    (void)signal_number;
-    (void)!write(STDERR_FILENO, text, sizeof text - 1);
-    _exit(EXIT_FAILED);
-}
-
-/* Handlers of this thread run on a stack of their own: the kernels that oneDNN generates use the stack pointer as
- * one more register, so what the kernel writes below it for a handler would be written into the heap. */
-static void open_signal_stack(void)
-{
-    static char bytes[SIGNAL_STACK_BYTES];
-    const stack_t stack = {.ss_sp = bytes, .ss_size = sizeof bytes};
-
-    (void)sigaltstack(&stack, NULL);
-}
-
-static void catch_signal(int signal_number, void (*handler)(int signal_number))
-{
-    const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART | SA_ONSTACK};
-
-    (void)sigaction(signal_number, &action, NULL);
-}
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /* A text may quote a file, which can have any bytes: none of them may command a terminal. */
 static void print_error(const struct err *err)
@@ -100,7 +27,7 @@ static void print_error(const struct err *err)
 static int fail(struct agent *agent, const struct err *err)
 {
     if (err->status == STATUS_CLOSED) /* stopped on request: no error to report */
-        return signals.stop ? (int)stop_code : EXIT_FAILED;
+        return signals_exit_code(EXIT_FAILED);
     print_error(err);
     agent_fail(agent, err->text);
     return EXIT_FAILED;
@@ -131,23 +58,19 @@ static int run(const struct options *options, const struct agent_place *place)
     int code = 0;
     enum status status = agent_open(&setup.agent, place, &err);
 
-    catch_signal(SIGALRM, on_alarm);
-    catch_signal(SIGPIPE, on_pipe);
-    catch_signal(SIGBUS, on_bus_error);
+    signals_begin_run();
     if (status == STATUS_OK)
         status = open_device(&device, options, place, &err);
     if (status == STATUS_OK)
         status = train_new(&train, &setup, &err);
     if (status == STATUS_OK) {
-        catch_signal(SIGTERM, on_stop);
-        catch_signal(SIGINT, on_stop);
-        status = train_run(train, &signals, &err);
+        signals_catch_stop();
+        status = train_run(train, signals_of_training(), &err);
     }
     if (status != STATUS_OK)
         code = fail(setup.agent, &err);
-    late_code = code; /* freeing the GPU is bounded by the alarm */
-    if (train != NULL)
-        (void)alarm(STOP_TIMEOUT_S);
+    if (train != NULL) /* freeing the GPU may hang */
+        signals_limit_end(code);
     train_free(&train);
     device_close(&device);
     agent_close(&setup.agent);
@@ -226,8 +149,10 @@ int main(int argc, char **argv)
     struct agent_place place;
     struct err err = {0};
 
-    open_signal_stack();
-    catch_signal(SIGUSR1, on_save); /* first: without it that signal ends a process */
+    if (signals_open(&err) != STATUS_OK) { /* first: without it SIGUSR1 ends a process */
+        print_error(&err);
+        return EXIT_FAILED;
+    }
     if (argc > 1 && strcmp(argv[1], "export") == 0)
         return export_weights(argc - 1, argv + 1);
     if (options_print_docs(stdout, argc, argv))

@@ -16,7 +16,7 @@ bool warm_is_wanted(void);
 /* Opens the device, which loads its libraries and makes its context there. It stays open; device_open opens it again
  * at little cost. `asked`: as for device_open. Errors: those of device_open; STATUS_BAD_INPUT (LOCAL_RANK). */
 enum status warm_up(struct device *device, const char *asked, struct err *err);
-/* Says that it is ready, and takes its place. Changes the environment: no thread may run. Errors: STATUS_CLOSED (the
+/* Says that it is ready, and takes its place. Changes the environment: no thread that reads it may run. Errors: STATUS_CLOSED (the
  * launcher has closed the socket: it is not wanted), STATUS_BAD_INPUT, STATUS_SYSTEM. */
 enum status warm_wait(struct err *err);
 

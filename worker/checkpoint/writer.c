@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -56,19 +55,6 @@ static void *run(void *user)
     return NULL;
 }
 
-/* With all signals blocked: the main thread handles them. */
-static int start(struct checkpoint_writer *writer)
-{
-    sigset_t all, before;
-    int code;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    code = pthread_create(&writer->thread, NULL, run, writer);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return code;
-}
-
 enum status checkpoint_writer_new(struct checkpoint_writer **out, struct checkpoint_dir *dir,
                                   struct err *err)
 {
@@ -80,7 +66,7 @@ enum status checkpoint_writer_new(struct checkpoint_writer **out, struct checkpo
     writer->dir = dir;
     (void)pthread_mutex_init(&writer->mutex, NULL);
     (void)pthread_cond_init(&writer->changed, NULL);
-    code = start(writer);
+    code = pthread_create(&writer->thread, NULL, run, writer);
     if (code == 0) {
         *out = writer;
         return STATUS_OK;

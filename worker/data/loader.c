@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,11 +243,9 @@ static void *run(void *user)
     return NULL;
 }
 
-/* With all signals blocked: the main thread handles them. */
 static enum status start_thread(struct loader *loader, struct err *err)
 {
     struct start *start = malloc(sizeof *start);
-    sigset_t all, before;
     enum status status;
     int code;
 
@@ -260,10 +257,7 @@ static enum status start_thread(struct loader *loader, struct err *err)
         free(start);
         return status;
     }
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
     code = pthread_create(&loader->threads[loader->thread_count], NULL, run, start);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code == 0) {
         loader->thread_count++;
         return STATUS_OK;

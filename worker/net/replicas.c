@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -289,13 +288,8 @@ static enum status finish_reduction(void *context, struct err *err)
 
 static enum status start_thread(struct replica *replica, struct err *err)
 {
-    sigset_t all, before;
-    int code;
+    const int code = pthread_create(&replica->thread, NULL, run, replica);
 
-    (void)sigfillset(&all); /* signals are the main thread's */
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    code = pthread_create(&replica->thread, NULL, run, replica);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code != 0)
         return err_set(err, STATUS_SYSTEM, code, "no thread for replica %u: %s", replica->index,
                        strerror(code));

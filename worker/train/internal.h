@@ -209,7 +209,7 @@ void train_trace_reducer(struct train *train, struct reducer *reducer);
 /* -- profile.c -- */
 
 /* --profile instead of training; rank 0 prints. */
-enum status train_profile(struct train *train, const volatile bool *stop, struct err *err);
+enum status train_profile(struct train *train, const atomic_bool *stop, struct err *err);
 /* Adds a part of the time before the first step. If it has the name of the last part, the time is
  * added to that. */
 void train_stage_add(struct train *train, const char *name, uint64_t us);
@@ -366,7 +366,7 @@ enum status train_save_last(struct train *train, struct err *err);
 /* Rank 0 alone, after SIGUSR1: begins to write a checkpoint of this position. If another one is
  * being written, leaves `*is_asked` set for the next step. Without copies, since the other ranks do
  * not know of it. Errors: as train_saved. */
-enum status train_save_asked(struct train *train, volatile bool *is_asked, struct err *err);
+enum status train_save_asked(struct train *train, atomic_bool *is_asked, struct err *err);
 /* At the end of training: makes sure that the last checkpoint is written and all weights are
  * finite. Errors: STATUS_IO, STATUS_BAD_INPUT, STATUS_MEMORY, those of train_saved. */
 enum status train_check_end(struct train *train, struct err *err);

@@ -46,7 +46,7 @@ static enum status begin(struct train *train, int64_t **indices, struct err *err
 }
 
 /* `ms`: of one step, until the device has finished what it queued. */
-static enum status run(struct train *train, uint32_t steps, const volatile bool *stop, double *ms,
+static enum status run(struct train *train, uint32_t steps, const atomic_bool *stop, double *ms,
                        struct err *err)
 {
     const uint64_t begun_us = mono_us();
@@ -96,7 +96,7 @@ static enum status report(struct train *train, const struct profile_facts *facts
     return status;
 }
 
-static enum status time_layers(struct train *train, const volatile bool *stop,
+static enum status time_layers(struct train *train, const atomic_bool *stop,
                                struct profile_facts *facts, struct err *err)
 {
     const uint32_t steps = train->options->profile_steps;
@@ -112,7 +112,7 @@ static enum status time_layers(struct train *train, const volatile bool *stop,
     return status;
 }
 
-enum status train_profile(struct train *train, const volatile bool *stop, struct err *err)
+enum status train_profile(struct train *train, const atomic_bool *stop, struct err *err)
 {
     struct profile_facts facts = {.steps = 0};
     int64_t *indices = NULL;

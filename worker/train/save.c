@@ -176,7 +176,7 @@ enum status train_save_last(struct train *train, struct err *err)
     return status;
 }
 
-enum status train_save_asked(struct train *train, volatile bool *is_asked, struct err *err)
+enum status train_save_asked(struct train *train, atomic_bool *is_asked, struct err *err)
 {
     const bool is_due = train->saving_step == (int64_t)train->state.step;
     enum status status;

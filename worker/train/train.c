@@ -44,7 +44,7 @@ static enum status stop_validation(struct train *train, struct err *err)
     return status == STATUS_OK ? stopped(err) : status;
 }
 
-static enum status count_batches(struct train *train, const volatile bool *stop,
+static enum status count_batches(struct train *train, const atomic_bool *stop,
                                  struct net_result *sums, struct err *err)
 {
     struct loader_batch batch;
@@ -154,7 +154,7 @@ static enum status check_validation(const struct train *train, const struct net_
 }
 
 /* Uses rank 0's running statistics, like PyTorch's DDP. */
-static enum status validate(struct train *train, const volatile bool *stop, struct err *err)
+static enum status validate(struct train *train, const atomic_bool *stop, struct err *err)
 {
     const uint64_t begun_us = mono_us();
     struct net_result sums = {0};
@@ -189,7 +189,7 @@ static bool is_checkpoint_due(const struct train *train)
 }
 
 /* `is_stopped`: there is no later step. */
-static enum status save(struct train *train, struct train_signals *signals, bool is_stopped,
+static enum status save(struct train *train, struct signals *signals, bool is_stopped,
                         struct err *err)
 {
     const uint64_t begun_us = trace_now(train->trace);
@@ -217,8 +217,7 @@ static enum status save(struct train *train, struct train_signals *signals, bool
 
 /* After a signal rank 0 finishes its step and saves. The other ranks go on until rank 0 has left,
  * so that it can finish; main bounds that time. */
-static enum status steps_of_epoch(struct train *train, struct train_signals *signals,
-                                  struct err *err)
+static enum status steps_of_epoch(struct train *train, struct signals *signals, struct err *err)
 {
     enum status status = STATUS_OK;
 
@@ -270,7 +269,7 @@ static bool skips_validation(const struct train *train)
     return skips;
 }
 
-static enum status run_epoch(struct train *train, struct train_signals *signals, struct err *err)
+static enum status run_epoch(struct train *train, struct signals *signals, struct err *err)
 {
     enum status status = begin_epoch(train, err);
 
@@ -293,7 +292,7 @@ static enum status run_epoch(struct train *train, struct train_signals *signals,
 }
 
 /* If rank 0 left because of a signal, the other ranks see a lost peer. */
-enum status train_run(struct train *train, struct train_signals *signals, struct err *err)
+enum status train_run(struct train *train, struct signals *signals, struct err *err)
 {
     const uint64_t begun_us = mono_us();
     struct err verdict = {.text = ""}; /* a lost peer is first seen as some failure of the device */

@@ -23,6 +23,7 @@
 #include "common/status.h"
 #include "worker/agent.h"
 #include "worker/options.h"
+#include "worker/signals.h"
 
 struct device;
 struct train;
@@ -47,16 +48,10 @@ void train_load_nccl(const struct device *device);
 enum status train_print_graph(const struct train_setup *setup, struct err *err);
 void train_free(struct train **train);
 
-/* Requests of signal handlers; may be set at any time. */
-struct train_signals {
-    volatile bool stop;
-    volatile bool save; /* train_run clears it */
-};
-
 /* Trains to the end. When `stop` becomes true, it finishes the step, rank 0 writes a checkpoint,
  * and the status is STATUS_CLOSED. When `save` becomes true on rank 0, it writes a checkpoint at
  * the end of the step, and training goes on. Rank 0 prints. With --evaluate it only validates, with
  * --profile it only measures. */
-enum status train_run(struct train *train, struct train_signals *signals, struct err *err);
+enum status train_run(struct train *train, struct signals *signals, struct err *err);
 
 #endif

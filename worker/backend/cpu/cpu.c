@@ -201,7 +201,6 @@ static enum status cpu_open(void **state, const struct graph *graph,
         return cpu_out_of_memory(NULL, err);
     }
     cpu_threads_use(cpu->threads);
-    cpu_threads_start();
     status = cpu_dnnl_open(&cpu->dnnl, err);
     if (status == STATUS_OK)
         status = open_layers(cpu, err);

@@ -201,10 +201,6 @@ void cpu_tensor_close(struct cpu_tensor *tensor);
 void cpu_threads_use(uint32_t count);
 /* The number of these threads; for struct backend. */
 uint32_t cpu_threads(void);
-/* Starts these threads now, with all signals blocked in them: kernels that oneDNN generates use the
- * stack pointer as one more register, so a signal handler must never run in such a thread (the main
- * thread has another stack for handlers). Does nothing under an OpenMP runtime other than GCC's. */
-void cpu_threads_start(void);
 
 /* -- profile.c -- */
 

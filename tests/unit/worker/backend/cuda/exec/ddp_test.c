@@ -270,7 +270,7 @@ static void run_training(const struct run *run)
                     (char *)(uintptr_t)run->dir};
     const struct agent_place place = {.world = 1, .local_world = 1, .generation = 1, .shim_fd = -1};
     const struct device device = {.backend = run->backend};
-    struct train_signals signals = {.stop = false};
+    struct signals signals = {.stop = false};
     struct options options;
     const struct train_setup setup = {&options, &place, &device, NULL};
     struct train *train = NULL;
