@@ -47,7 +47,7 @@ static void ask_events(struct attach *attach)
         attach_stop(attach, ctl_fail_err(attach->ctl, CTL_FAILED, &err, ""));
 }
 
-/* One request at a time, since answers have no number. */
+/* One request at a time, because an answer does not say which request it belongs to. */
 static void ask_next(struct attach *attach)
 {
     if (attach->causes_wanted || attach->news_wanted)
@@ -93,7 +93,8 @@ static bool first_info(struct attach *attach, const struct part_job *job)
     return !attach->done;
 }
 
-/* A page of ranks is read: the next one, until the nodes of all ranks of this generation are known. */
+/* Called after each page of ranks. Requests the next page until the nodes of all ranks of this
+ * generation are known. */
 static void turn_page(struct attach *attach, const struct msg_job_info *info)
 {
     bool is_later_page = attach->next_rank > 0;
@@ -179,7 +180,7 @@ static void on_job_open(struct client *client)
         return;
     }
     msg.submit =
-        *attach->options.submit; /* the same request id is the same job, however often it is sent */
+        *attach->options.submit; /* sending the same request id again does not make a second job */
     client_expect(client, ANSWER_TIMEOUT_US);
     if (client_send(client, &msg, &err) != STATUS_OK && err.status != STATUS_CLOSED)
         attach_stop(attach,
@@ -240,7 +241,7 @@ static void open_interrupt(struct attach *attach)
     interrupt_open(&attach->interrupt, &options);
 }
 
-/* Ctrl-] at a raw terminal: the job goes on where it can. */
+/* Ctrl-] three times at a raw terminal: detaches, or cancels a job that cannot go on without us. */
 static void on_escape(void *owner)
 {
     struct attach *attach = owner;

@@ -32,7 +32,7 @@ struct attach_piece {
     uint32_t generation, rank;
     const uint8_t *bytes;
     uint32_t byte_count;
-    bool is_final;       /* of that generation */
+    bool is_final;       /* the last piece of that generation */
     const char *problem; /* not empty: why no more can be read */
 };
 
@@ -44,16 +44,16 @@ struct attach_options {
     bool show_logs;        /* false: passed to on_log instead */
     bool hide_progress;    /* no progress bar */
     bool job_decides;      /* the exit code is the job's, and signals cancel the job */
-    bool can_detach;       /* the job goes on without us */
+    bool can_detach;       /* the job can go on without us */
     bool first_is_patient; /* the server is just being started: wait for it */
     bool term_is_final;    /* SIGTERM never kills, however often it comes */
-    uint32_t first_signal; /* of the first Ctrl-C; 0: SIGINT */
-    bool has_stdin;        /* our stdin is sent to this rank: */
+    uint32_t first_signal; /* what the first Ctrl-C sends; 0: SIGINT */
+    bool has_stdin;        /* our stdin is sent to the rank `stdin_rank` */
     uint32_t stdin_rank;
-    bool has_terminal; /* the ranks have terminals; ours, if stdin is one, is connected to them */
+    bool has_terminal; /* ranks have terminals; our stdin, if a terminal, is connected to them */
     uint64_t patience_us;
-    /* Takes a piece of a log instead of showing it; NULL: it is shown. False: stop; that is no
-     * failure. */
+    /* Called with each piece of a log, which is then not shown; NULL: logs are shown. It returns
+     * false to stop reading; that is not a failure. */
     bool (*on_log)(struct attach *attach, const struct attach_piece *piece);
     void (*on_submitted)(struct attach *attach, uint64_t job_id, bool is_new); /* may be NULL */
     void (*on_done)(struct attach *attach); /* exit_code is set, all handles are closing */
@@ -67,7 +67,7 @@ struct attach_rank {
     char node[NODE_NAME_BYTES_MAX];
 };
 
-/* Logs read over one connection: the server lets no more requests of a connection wait. */
+/* Logs read over one connection: the server keeps no more waiting requests of one connection. */
 #define ATTACH_RANKS_PER_CONN 48u
 struct attach {
     struct ctl *ctl;
@@ -87,15 +87,15 @@ struct attach {
     bool ended;
     struct follow follow;
     struct attach_rank *ranks; /* [world] */
-    uint32_t world;            /* the largest that it can have */
-    uint32_t world_now;        /* of the current generation */
+    uint32_t world;            /* the largest number of ranks that the job can have */
+    uint32_t world_now;        /* number of ranks in the current generation */
     int rank_width, node_width;
     uint32_t shown_generation; /* the generation that the views were made for */
     uint32_t named_generation; /* the generation for which the nodes of all ranks are known */
     uint32_t next_rank;        /* 0, or the first rank whose node must be asked for */
 
-    uint32_t generation; /* of the job, in the last answer */
-    bool causes_wanted;  /* it has grown: read the events for the cause before more logs */
+    uint32_t generation; /* the job's generation in the last answer */
+    bool causes_wanted;  /* `generation` grew: read the events for the cause before more logs */
     bool news_wanted;    /* the job has changed: read the events for news of its nodes */
     uint32_t running_generation, said_generation; /* seen running; reported as running */
     uint64_t event_id;                            /* the newest event that was read */
@@ -116,9 +116,9 @@ void attach_start(struct attach *attach, struct ctl *ctl, uv_loop_t *loop,
                   const struct attach_options *options);
 /* Handles a SIGTERM that came in another way (interrupt_term). */
 void attach_term(struct attach *attach);
-/* Gives up: on_done sees `exit_code`. */
+/* Stops early: on_done follows, with this `exit_code`. */
 void attach_stop(struct attach *attach, int exit_code);
-/* After the loop has ended. */
+/* Call it after the loop has ended. */
 void attach_free(struct attach *attach);
 /* 0: the job has not been submitted yet. */
 uint64_t attach_job_id(const struct attach *attach);

@@ -5,7 +5,7 @@
 
 #include "common/msg_version.h"
 
-#define LOG_TIMEOUT_US 30000000u /* an answer of a node: how long it may wait, plus a margin */
+#define LOG_TIMEOUT_US 30000000u /* how long a node may wait before it answers, plus a margin */
 
 static void hand_over(struct attach *attach, const struct msg_log_data *data, enum follow_data what,
                       uint32_t rank, uint32_t skip, bool is_final)
@@ -103,8 +103,8 @@ void attach_open_logs(struct attach *attach)
     }
 }
 
-/* Requests all logs that can be requested now, once the nodes of all ranks are known, and advances to
- * the next generation when this one is read. */
+/* Requests all logs that can be requested now, once the nodes of all ranks are known. Advances to
+ * the next generation when this one has been read. */
 void attach_pump_logs(struct attach *attach)
 {
     struct msg msg = {.type = MSG_TYPE_LOG_READ};

@@ -1,5 +1,5 @@
-/* The parts of attach.h: attach.c has the job, attach_logs.c its logs, attach_view.c what people
- * see, attach_end.c how it ends. Each calls only those after it in this list. */
+/* The parts of attach.h: attach.c has the job, attach_logs.c its logs, attach_view.c the output,
+ * attach_end.c the end. Each file calls only those after it in this list. */
 #ifndef DDPCTL_ATTACH_PARTS_H
 #define DDPCTL_ATTACH_PARTS_H
 

@@ -7,7 +7,7 @@
 
 #include "ddpctl/escape.h"
 
-#define WAIT_NOTE_US 1000000u /* a job that starts at once is not said to wait */
+#define WAIT_NOTE_US 1000000u /* shorter waits are not reported: a job may start at once */
 
 void attach_show(struct attach *attach, bool is_error, struct buf *out)
 {
@@ -20,13 +20,13 @@ void attach_show(struct attach *attach, bool is_error, struct buf *out)
         return;
     if (!attach->options.job_decides || attach->options.can_detach)
         attach_stop(attach,
-                    attach->options.job_decides ? CTL_OURS : CTL_OK); /* stdout is closed, as by `|
-                                                                       * head` */
+                    attach->options.job_decides ? CTL_OURS : CTL_OK); /* stdout was closed, for
+                                                                       * example by `| head` */
     else
         interrupt_cancel(&attach->interrupt);
 }
 
-/* Which of the data's bytes is in a run that begins at *at; all of it, where runs are not known. */
+/* The run that begins at byte `at`. If the runs are not known, one run has all remaining bytes. */
 static struct part_log_run next_run(const struct msg_log_data *data, uint32_t *i, uint32_t at)
 {
     struct part_log_run run = {.bytes = data->bytes.count - at};
@@ -34,7 +34,8 @@ static struct part_log_run next_run(const struct msg_log_data *data, uint32_t *i
     if (*i < data->runs.count)
         run = data->runs.items[(*i)++];
     if (run.bytes > data->bytes.count - at)
-        run.bytes = data->bytes.count - at; /* it is said wrongly: every byte is shown once */
+        run.bytes =
+            data->bytes.count - at; /* a run too long by mistake: still show each byte once */
     return run;
 }
 
@@ -72,7 +73,7 @@ static struct view_target target_of(const struct attach *attach, bool is_error)
                                 .has_ranks = attach->world > 1};
 }
 
-/* The views of one rank. */
+/* Makes the two views of one rank: stdout and stderr. */
 static void make_views(struct attach *attach, uint32_t number)
 {
     const struct view_options *options = &attach->options.view;
@@ -86,7 +87,8 @@ static void make_views(struct attach *attach, uint32_t number)
 
         view->form = screen->json ? VIEW_JSON : view_choose(options, &target);
         if (view->form == VIEW_PLAIN && attach->options.has_terminal)
-            view->form = VIEW_EXACT; /* what a program does with its terminal */
+            view->form =
+                VIEW_EXACT; /* what the program writes to its terminal is shown unchanged */
         view->has_times = options->has_times;
         view->source = (struct view_source){.job_id = attach->job_id,
                                             .generation = attach->follow.generation,
@@ -215,7 +217,7 @@ void attach_show_news(struct attach *attach, const struct part_event *event)
     buf_free(&text);
 }
 
-/* Once for each generation, and after the line that says why there is a new one. */
+/* Reports each generation once, after the line that says why there is a new one. */
 void attach_show_running(struct attach *attach)
 {
     if (attach->said_generation >= attach->running_generation ||
@@ -227,7 +229,8 @@ void attach_show_running(struct attach *attach)
                        attach->job_text, attach->running_generation);
 }
 
-/* Says why the job waits: at once to a reader of its logs, after a moment to who started it. */
+/* Says why the job waits: at once for a reader of its logs, after WAIT_NOTE_US for the attached
+ * user who started the job. */
 void attach_show_wait(struct attach *attach)
 {
     const char *text = wait_note_due(&attach->wait_note, clock_boot_us(),
@@ -266,7 +269,7 @@ void attach_show_end(struct attach *attach)
     else if (attach->exit_code != 0 || ctl->screen.err_is_tty)
         screen_message(&ctl->screen, "-- %s --", attach->end_text.bytes);
     if (attach->has_failed && !ctl->options.standalone &&
-        !ctl->options.slurm) { /* whose server ends with it */
+        !ctl->options.slurm) { /* their server ends with the job */
         const char *server = ctl_server_shown(ctl);
 
         screen_message(&ctl->screen, "-- more: ddpctl%s%s why %s --",

@@ -6,10 +6,10 @@
 
 #include "ddpctl/units.h"
 
-#define WINDOW_US 60000000u  /* whose steps give the rate */
-#define KNOWN_US 2000000u    /* of steps that are needed for a rate */
-#define STALLED_US 10000000u /* without a step the rate is no longer known, or three times a step */
-#define BAR_MIN 10u          /* columns between the brackets, or a multiple */
+#define WINDOW_US 60000000u  /* the rate comes from the steps of this time */
+#define KNOWN_US 2000000u    /* steps over at least this time are needed for a rate */
+#define STALLED_US 10000000u /* no step for so long, or for 3 steps if longer: no rate */
+#define BAR_MIN 10u          /* columns between the brackets, or a multiple of this */
 #define BAR_MAX 30u
 
 /* In the order in which they are shown. */
@@ -66,7 +66,7 @@ static void take_job(struct bar *bar, const struct part_job *job, uint64_t now_u
         add_sample(bar, now_us, job->step);
 }
 
-/* False: nobody knows. */
+/* False: the remaining time is not known. */
 static bool time_left(const struct bar *bar, uint64_t now_us, uint64_t *left_us)
 {
     const struct bar_sample *first = &bar->samples[0], *last;
@@ -171,7 +171,8 @@ static void write_line(const struct bar *bar, const struct bar_event *event, str
         used += width;
     }
     if (bar->steps > 0 && used + 2 + 2 + BAR_MIN <= room) {
-        uint32_t columns = (room - used - 4) / BAR_MIN * BAR_MIN; /* does not move with the texts */
+        uint32_t columns =
+            (room - used - 4) / BAR_MIN * BAR_MIN; /* rounded, so that it rarely changes */
 
         draw(fraction(bar), columns < BAR_MAX ? columns : BAR_MAX, line);
         is_first = false;

@@ -14,16 +14,16 @@
 #define RIGHT 10.0
 #define TOP 20.0
 #define BOTTOM 34.0
-#define POINTS 300  /* of a curve: twice as many at most, the lowest and the highest of each part */
-#define DOTS_MAX 40 /* a curve of so few points shows them */
+#define POINTS 300  /* parts of a curve: each keeps at most its lowest and its highest point */
+#define DOTS_MAX 40 /* up to so many points are drawn as dots */
 #define TICKS 5
-#define LABEL_ROOM 16.0 /* between the numbers of restarts */
-#define MARK_ROOM 5.0   /* between the marks of checkpoints */
+#define LABEL_ROOM 16.0 /* least distance between the numbers of restarts */
+#define MARK_ROOM 5.0   /* least distance between the marks of checkpoints */
 #define LOG_DECADES 2.0
 
 /* Where values are in the picture. */
 struct plane {
-    double x_min, x_max, y_min, y_max; /* y: logarithms, where is_log */
+    double x_min, x_max, y_min, y_max; /* y: logarithms if is_log */
     bool is_log;
 };
 
@@ -54,7 +54,7 @@ static double place_y(const struct plane *plane, double y)
            (at - plane->y_min) / (plane->y_max - plane->y_min) * (HEIGHT - TOP - BOTTOM);
 }
 
-/* 1, 2 or 5 times a power of ten, so that the range has about `ticks` of them. */
+/* The distance between ticks: 1, 2 or 5 times a power of ten, for about `ticks` ticks. */
 static double tick_width(double range, double ticks)
 {
     double raw = range / ticks, power = pow(10, floor(log10(raw))), part = raw / power;
@@ -85,7 +85,7 @@ static struct plane make_plane(const struct chart *chart, const struct report_da
     } else if (chart->from_zero && plane.y_min > 0) {
         plane.y_min = 0;
     }
-    if (plane.y_max - plane.y_min <= fabs(plane.y_max) * 1e-9) { /* one value */
+    if (plane.y_max - plane.y_min <= fabs(plane.y_max) * 1e-9) { /* all values are equal */
         double half = plane.y_max != 0 ? fabs(plane.y_max) / 2 : 0.5;
 
         plane.y_max += half;
@@ -99,7 +99,7 @@ static struct plane make_plane(const struct chart *chart, const struct report_da
     return plane;
 }
 
-/* "12k", "0.05", "1e-04": as short as it is exact. */
+/* "12k", "0.05", "1e-05": the label of a tick. */
 static void axis_text(double value, double width, char text[TEXT_BYTES])
 {
     double magnitude = fabs(value);
@@ -126,7 +126,7 @@ static void write_y_tick(const struct plane *plane, double value, double width, 
                LEFT, y, WIDTH - RIGHT, LEFT - 5, y + 3.5, text);
 }
 
-/* How many ticks there are from `first` on. */
+/* How many ticks there are from `first` to `max`. */
 static uint32_t tick_count(double first, double width, double max)
 {
     double count = floor((max - first) / width) + 1;
@@ -234,7 +234,7 @@ static void range_of(const struct series *series, double *low, double *high)
     }
 }
 
-/* For who does not see the picture. */
+/* A description in words, for readers who cannot see the picture. */
 static void write_words(const struct chart *chart, const struct report_data *data, struct buf *out)
 {
     buf_printf(out, "<title id=\"%s-t\">", chart->id);
@@ -257,7 +257,7 @@ static void write_words(const struct chart *chart, const struct report_data *dat
     buf_add_text(out, "</desc>\n");
 }
 
-/* Four digits, and all of a whole number. */
+/* Four digits; large values as whole numbers with all digits. */
 static void value_text(double value, char text[TEXT_BYTES])
 {
     bool is_large = fabs(value) >= 1000 && fabs(value) < 1e9;

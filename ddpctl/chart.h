@@ -12,8 +12,8 @@
 enum { CHART_CURVES_MAX = 3 };
 
 struct chart {
-    const char *id, *title, *unit; /* names of ours; unit: for the description, may be empty */
-    bool from_zero;                /* false: the axis has the range of the values */
+    const char *id, *title, *unit; /* not from a job; unit: for the description, may be empty */
+    bool from_zero;                /* false: the axis has only the range of the values */
     bool may_be_log; /* logarithmic if all values are above 0 and span more than two decades */
     struct {
         const char *name;
@@ -22,7 +22,7 @@ struct chart {
     uint32_t curve_count;
 };
 
-/* Whether one of its curves has a point. */
+/* Whether at least one of the chart's curves has a point. */
 bool chart_has_points(const struct chart *chart, const struct report_data *data);
 /* Adds a figure. The axis of steps goes from `step_min` to `step_max`. */
 void chart_write(const struct chart *chart, const struct report_data *data, double step_min,

@@ -21,7 +21,8 @@ static void fail(struct client *client, enum status status, const char *text)
     client->handlers->on_failed(client, &client->why);
 }
 
-/* How long to go on trying. Several servers are all tried once; and while they change places there is nobody for a while. */
+/* How long to go on trying. With several servers there may be no leader for a while, until another
+ * one takes over. */
 static uint64_t patience_of(const struct client *client)
 {
     const bool is_patient = client->was_open || client->first_is_patient;
@@ -32,7 +33,8 @@ static uint64_t patience_of(const struct client *client)
     return is_patient ? client->patience_us : 0;
 }
 
-/* At once while there are servers that were not tried; else later and later, at random in the upper half. */
+/* 0 while there are servers that were not tried. Otherwise the delay doubles each time; the result
+ * is random, between half of it and all of it. */
 static uint64_t next_delay_ms(struct client *client, bool is_hasty)
 {
     const uint64_t delay_ms = client->delay_ms;
@@ -43,7 +45,7 @@ static uint64_t next_delay_ms(struct client *client, bool is_hasty)
     return delay_ms / 2 + uv_hrtime() % (delay_ms / 2 + 1);
 }
 
-/* `is_hasty`: another server was named, which has not been tried. */
+/* `is_hasty`: the server named another server, which we have not tried yet: try it at once. */
 static void lost(struct client *client, enum status status, const char *text, bool is_hasty)
 {
     const uint64_t now_us = clock_boot_us();
@@ -77,21 +79,21 @@ static void failed(struct client *client, enum status status, const char *text)
     lost(client, status, text, false);
 }
 
-/* The server wants a key, and ours is none that it takes. */
+/* Why the server does not accept our key or a client without a key; NULL: it was not that. */
 static const char *refusal(const struct client *client, enum status why)
 {
     const bool is_first_answer = !client->is_answered;
 
     if (client->tls != NULL && why == STATUS_REFUSED)
         return "it was removed or rotated, or is of another server";
-    /* TLS, where we expected frames */
+    /* the server answered with TLS, and we expected frames of our protocol */
     if (client->tls == NULL && !address_is_unix(server_list_address(&client->list)) &&
         is_first_answer && (why == STATUS_TOO_BIG || why == STATUS_BAD_INPUT))
         return "it takes only clients with a key";
     return NULL;
 }
 
-/* The server stands by, and this connection to it is over. */
+/* The server is a standby, and this connection to it is over. */
 static void refer(struct client *client)
 {
     char text[SERVER_ADDRESS_BYTES_MAX + 80];
@@ -122,14 +124,15 @@ static void on_conn_closed(struct conn *conn, enum status why, const char *text)
         refer(client);
         return;
     }
-    /* One of several may not know the key yet. */
+    /* One of several servers may not know the key yet: try the others first. */
     if (refused != NULL && !client->closing && client->list.failures + 1 >= client->list.count)
         fail(client, STATUS_REFUSED, refused);
     else
         failed(client, why == STATUS_REFUSED ? STATUS_CLOSED : why, text);
 }
 
-/* One of several servers that is stopped, or whose machine hangs, must not hold up for long who could ask another. */
+/* With several servers the first answer must come soon: if a server is stopped or its machine
+ * hangs, we can ask another one. */
 static void arm_deadline(struct client *client)
 {
     if (!client->is_answered && client->list.count > 1)
@@ -174,7 +177,7 @@ static void on_conn_message(struct conn *conn, const struct msg *msg)
 static const struct conn_handlers conn_handlers = {.on_message = on_conn_message,
                                                    .on_closed = on_conn_closed};
 
-/* Connected. The TLS handshake, where there is one, counts as part of the first answer. */
+/* Connected. A TLS handshake counts as part of the first answer. */
 static void opened(struct client *client)
 {
     struct msg hello = {.type = MSG_TYPE_CLIENT_HELLO,
@@ -193,13 +196,13 @@ static void opened(struct client *client)
         client->handlers->on_open(client);
 }
 
-/* STATUS_REFUSED is for keys: here it means that nobody listens. */
+/* STATUS_REFUSED would mean a refused key; here it means that no process listens there. */
 static void not_connected(struct client *client, enum status status, const char *text)
 {
     failed(client, status == STATUS_REFUSED ? STATUS_NOT_FOUND : status, text);
 }
 
-/* Without a key only what is on this machine is called: conn_dial.h refuses anything else. */
+/* Without a key we connect only to servers on this machine: conn_dial.h refuses all others. */
 static struct tls_context *tls_for(const struct client *client)
 {
     const char *address = server_list_address(&client->list);
@@ -226,8 +229,9 @@ static void on_dialed(struct conn_dial *dial, enum status status, const char *te
     }
 }
 
-/* We were referred to a server that takes only clients with a key, and have none. Its name is worth an answer at once; but who
- * was served before waits, for the server that we may talk to may lead again. */
+/* We were referred to a server that takes only clients with a key, and we have none. The first time
+ * the user gets an error with its address at once. If we were connected before, we keep trying: the
+ * server that we may talk to may become the leader again. */
 static void fail_referred(struct client *client)
 {
     char text[SERVER_ADDRESS_BYTES_MAX + 100];

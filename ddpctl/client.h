@@ -26,7 +26,7 @@ struct client_handlers {
                        const struct msg_client_welcome *welcome); /* may be NULL */
     void (*on_waiting)(struct client *client,
                        const struct err *err); /* lost for 2 s, still trying; once for each loss */
-    /* `patience_us` is over, or trying again cannot help; no other handler follows. STATUS_REFUSED:
+    /* `patience_us` is over, or trying again cannot help. No other handler follows. STATUS_REFUSED:
      * the server requires a key and does not accept ours, or we have none. STATUS_BUSY: there are
      * several servers, and no leader could be reached. */
     void (*on_failed)(struct client *client, const struct err *err);
@@ -39,9 +39,9 @@ struct client {
     const struct server *server; /* borrowed */
     const struct client_handlers *handlers;
     void *owner;
-    uint64_t patience_us;  /* how long to try to reach a server that was reached before; 0: give up
-                            * at once */
-    bool first_is_patient; /* also try so long for a server that was never reached */
+    uint64_t patience_us;  /* how long to try to reach a server that was reached before; 0: stop
+                            * trying at once */
+    bool first_is_patient; /* try as long for a server that was never reached */
     bool is_once;          /* requests must not be sent twice: try no longer than patience_us */
     struct server_list list;
     struct tls_context *tls; /* for the current attempt; borrowed */
@@ -51,8 +51,8 @@ struct client {
     uint64_t delay_ms;
     uint64_t expect_us; /* client_expect */
     bool was_open, conn_live, open, closing, loss_reported;
-    bool is_answered;                      /* on this connection */
-    bool speaks_earlier, begins_again;     /* the server speaks version 1; we begin again so */
+    bool is_answered;                      /* the server has answered on this connection */
+    bool speaks_earlier, begins_again;     /* the server speaks version 1; we reconnect with it */
     char leader[SERVER_ADDRESS_BYTES_MAX]; /* is_referred: the leader's address */
     struct err problem;                    /* why no server can be called at all */
     struct err why;

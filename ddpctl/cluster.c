@@ -11,7 +11,7 @@ static const char *keep(struct arena *arena, const char *text)
     return arena_text(arena, text, strlen(text));
 }
 
-/* Room for one more. */
+/* Makes room for one more item. NULL: no memory. */
 static void *grow(void *items, uint32_t count, uint32_t *capacity, size_t item_bytes)
 {
     uint32_t wanted = *capacity > 0 ? *capacity * 2 : 64;
@@ -37,7 +37,8 @@ static bool keep_job(struct arena *arena, const struct part_job *job, struct clu
            kept->part.reason != NULL && kept->part.straggler != NULL;
 }
 
-/* Since when the step is this one, and how fast they come. A step of a new generation begins anew. */
+/* Sets step_us, the time when this step was first seen, and the rate of steps. In a new generation
+ * both start from nothing. */
 static void take_pace(struct cluster_job *job, const struct cluster_job *before, uint64_t now_us)
 {
     double rate;
@@ -111,7 +112,7 @@ static bool keep_node(struct arena *arena, const struct part_node *node, struct 
            kept->part.version != NULL;
 }
 
-/* The slots of a node are together in the answer, in the order of the nodes. */
+/* Copies the closed slots of `node` from the answer. */
 static bool keep_closed(struct arena *arena, const struct msg_nodes *nodes,
                         struct cluster_node *node)
 {
@@ -189,7 +190,8 @@ static int by_row_name(const void *a, const void *b)
     return strcmp(((const struct gauges_row *)a)->node, ((const struct gauges_row *)b)->node);
 }
 
-/* The rows are in the order of strcmp, to be found; the server lists node2 before node10. */
+/* The rows are sorted by strcmp for gauges_table_find. The server's order differs: it lists node2
+ * before node10. */
 bool gauges_table_fit(struct gauges_table *table, const struct cluster *cluster)
 {
     struct gauges_row *rows = calloc(cluster->node_count + 1u, sizeof *rows);

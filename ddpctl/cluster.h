@@ -31,7 +31,7 @@ struct gauges_row {
     uint64_t tried_us; /* when it was last asked */
     bool is_known;
     struct node_gauges gauges;
-    char problem[REASON_BYTES_MAX]; /* with the last question; empty: none */
+    char problem[REASON_BYTES_MAX]; /* why the last question failed; empty: it did not */
 };
 struct gauges_table {
     struct gauges_row *rows; /* [count], in the order of strcmp, owned */
@@ -51,10 +51,10 @@ struct cluster {
     struct cluster_job *newest; /* [newest_count] the newest ones, also ended, by id; owned */
     struct cluster_node *nodes; /* [node_count] as the server lists them, also lost ones; owned */
     uint32_t job_count, job_capacity, newest_count, newest_capacity, node_count, node_capacity;
-    uint32_t jobs_by_state[JOB_CANCELLED + 1]; /* of `jobs` */
+    uint32_t jobs_by_state[JOB_CANCELLED + 1]; /* how many of `jobs` are in each state */
     struct cluster_server server;
     uint64_t taken_us; /* when it was complete; our boot clock */
-    int64_t wall_ms;   /* the same, of the wall */
+    int64_t wall_ms;   /* the same by the wall clock */
 };
 
 /* Add a page of an answer. False: no memory. `before`: the previous snapshot, for values over time;

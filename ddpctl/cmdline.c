@@ -14,7 +14,7 @@ static bool is_spec_file(const char *word)
            (strcmp(dot, ".json") == 0 || strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
 }
 
-/* The options before the verb: with `verb` 0, those that all verbs take. */
+/* A table of options. `verb` 0: only those that all verbs take, which may come before the verb. */
 static struct option_table make_table(const char *program, uint32_t verb)
 {
     return (struct option_table){.program = program,
@@ -51,8 +51,8 @@ static enum status take_verb(struct ctl *ctl, const struct option_result *rest,
                    rest->rest[0]);
 }
 
-/* The variables of options that all verbs take were read before. An option before the verb is
- * stronger than a variable. */
+/* Leaves out the variables of options that all verbs take: they were read before. An option before
+ * the verb overrides its variable. */
 static const char *variable_of_verb(const char *name)
 {
     const struct option_table table = make_table("ddpctl", 0);

@@ -7,9 +7,9 @@
 #include "common/io/conn.h"
 
 #define PAGE_JOBS 500u
-#define ANSWER_US 10000000u      /* for the server to answer */
-#define NODE_ANSWER_US 20000000u /* for a node to answer through the server */
-#define REST 4u                  /* a pause is at least so many times as long as the reading was */
+#define ANSWER_US 10000000u      /* how long the server may take to answer */
+#define NODE_ANSWER_US 20000000u /* how long a node may take to answer through the server */
+#define REST 4u                  /* a pause is at least so many times as long as the last reading */
 #define GAUGES_OFF_US 60000000u  /* how long nodes are not asked after the server refused that */
 
 static void begin(struct collect *collect);
@@ -76,7 +76,7 @@ static void on_timer(uv_timer_t *timer)
     begin(timer->data);
 }
 
-/* The pause follows from how long the reading took: a large cluster is not read all the time. */
+/* The pause after a slow reading is longer, so that a large cluster is not read all the time. */
 static void arm(struct collect *collect)
 {
     uint64_t pause_us = collect->options.interval_us;
@@ -108,7 +108,7 @@ static void complete(struct collect *collect)
     collect->cluster = collect->next;
     collect->next = (struct cluster){0};
     (void)gauges_table_fit(&collect->gauges, &collect->cluster);
-    count_asked(collect); /* a node that was asked may be gone */
+    count_asked(collect); /* a node with a pending question may be gone */
     arm(collect);
     collect->options.handlers->on_snapshot(collect);
 }
@@ -152,7 +152,7 @@ static void on_watched(struct collect *collect, const struct msg_job_info *info)
     } else {
         job_pages_free(&collect->watched);
         collect->watched = collect->watched_next;
-        collect->watched.info.jobs.items = &collect->watched.job; /* it has moved */
+        collect->watched.info.jobs.items = &collect->watched.job; /* `job` was copied to here */
         collect->watched_next = (struct job_pages){0};
         collect->watched_problem[0] = '\0';
         complete(collect);
@@ -232,9 +232,9 @@ static void on_watched_error(struct collect *collect, const struct msg_error *er
 
 static void on_error(struct collect *collect, const struct msg_error *error)
 {
-    if (collect->stage == COLLECT_LAST) /* there is no job yet */
+    if (collect->stage == COLLECT_LAST) /* the cluster has no job yet */
         ask_nodes(collect);
-    else if (collect->stage == COLLECT_SERVER) /* it is of a version that does not say */
+    else if (collect->stage == COLLECT_SERVER) /* an old server does not know this request */
         after_server(collect);
     else if (collect->stage == COLLECT_WATCHED)
         on_watched_error(collect, error);
@@ -314,7 +314,7 @@ static void answered(struct collect *collect, struct gauges_row *row, const char
         collect->options.handlers->on_gauges(collect, row);
 }
 
-/* The id of a question is its time, which no two open questions share. */
+/* The id of a question is the time when it was asked; no two pending questions share it. */
 static struct gauges_row *find_asked(struct collect *collect, uint64_t request_id)
 {
     for (uint32_t i = 0; i < collect->gauges.count; i++)
@@ -336,7 +336,7 @@ static void on_node_message(struct client *client, const struct msg *msg)
     struct gauges_row *row;
     struct err err = {.text = ""};
 
-    if (msg->type == MSG_TYPE_ERROR) { /* it does not say which question it is about */
+    if (msg->type == MSG_TYPE_ERROR) { /* an error does not say which question it is about */
         if (strcmp(msg->error.code, "bad_request") == 0)
             collect->gauges_off_until_us = clock_boot_us() + GAUGES_OFF_US;
         forget_asked(collect);

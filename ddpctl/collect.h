@@ -6,7 +6,7 @@
  *   job_list -> jobs ...      pages of the jobs that wait and run
  *   job_get @last, job_list   the newest jobs, ended ones too
  *   node_list -> nodes ...    pages of all nodes
- *   server_get                how the server does
+ *   server_get                the server's state: connections, disk writes and so on
  *   job_get -> job_info ...   one job with its ranks, if one is watched
  *   node_read -> node_data    gauges of a node, a few at a time, on the second connection */
 #ifndef DDPCTL_COLLECT_H
@@ -20,7 +20,7 @@
 #include "ddpctl/cluster.h"
 #include "ddpctl/job_pages.h"
 
-#define COLLECT_ASKED_MAX 32u /* questions to nodes at a time */
+#define COLLECT_ASKED_MAX 32u /* most questions to nodes at a time */
 
 struct collect;
 
@@ -31,7 +31,7 @@ struct collect_handlers {
     void (*on_gauges)(struct collect *collect, const struct gauges_row *row);
     /* The server does not answer; still trying. */
     void (*on_waiting)(struct collect *collect, const struct err *err);
-    /* Nothing follows except that handles close. */
+    /* The server cannot be used. No other handler follows; the handles are closing. */
     void (*on_failed)(struct collect *collect, const struct err *err);
 };
 
@@ -40,7 +40,7 @@ struct collect_options {
     const struct server *server;
     uint64_t interval_us;  /* from one snapshot to the next */
     uint64_t patience_us;  /* how long to try to reach the server */
-    bool first_is_patient; /* also for a server that was never reached */
+    bool first_is_patient; /* try as long for a server that was never reached */
     uint32_t newest;       /* how many of the newest jobs are wanted; 0: none */
     const struct collect_handlers *handlers;
     void *owner;
@@ -65,21 +65,21 @@ struct collect {
     struct cluster cluster, next; /* the complete one, and the one being read */
     struct gauges_table gauges;
     char watched_name[JOB_NAME_BYTES_MAX];  /* empty: none */
-    struct job_pages watched, watched_next; /* `watched`: has a job once one was read */
-    char watched_problem[512];              /* not empty: why it was not */
-    uint64_t begun_us, took_us;             /* the current reading; the last one */
-    uint64_t last_id;                       /* of the page before */
-    uint64_t newest_id;                     /* of all jobs */
+    struct job_pages watched, watched_next; /* `watched` is empty until a job was read */
+    char watched_problem[512];              /* not empty: why the job could not be read */
+    uint64_t begun_us, took_us; /* start of the current reading; duration of the last one */
+    uint64_t last_id;           /* the last job of the previous page */
+    uint64_t newest_id;         /* the newest of all jobs */
     char last_node[NODE_NAME_BYTES_MAX];
     uint64_t lost_us;   /* since when the server has not answered; 0: it does */
-    char lost_why[256]; /* empty: it does */
+    char lost_why[256]; /* why it does not; empty: it does */
     uint32_t asked_count;
     uint64_t gauges_off_until_us; /* the server does not support or allow such questions */
 };
 
 void collect_open(struct collect *collect, const struct collect_options *options);
-/* Asks that node for its gauges, unless they are younger than `age_us`, a question is pending, or
- * too many questions are. False: too many are. */
+/* Asks that node for its gauges, unless they are younger than `age_us`, its answer is pending, or
+ * too many questions are pending. False: too many are pending. */
 bool collect_want(struct collect *collect, const char *node, uint64_t age_us);
 /* From now on also reads that job with its ranks; an id, a name or @last. Empty: none. */
 void collect_watch(struct collect *collect, const char *job);

@@ -26,7 +26,7 @@ static int verb_help(struct ctl *ctl)
     const char *topic = ctl->word_count > 0 ? ctl->words[0] : NULL;
 
     if (topic && command_find(topic))
-        topic = command_find(topic)->name; /* of a synonym */
+        topic = command_find(topic)->name; /* `topic` may be a synonym */
     if (!help_write(commands, command_count, topic, &out)) {
         const char *guess = command_guess(topic);
         char message[160];
@@ -219,7 +219,7 @@ static const struct {
     const char *word, *verb;
 } synonyms[] = {{"kill", "cancel"}, {"stop", "cancel"}, {"list", "ps"}, {"ls", "ps"}};
 
-/* Verbs of Docker, Kubernetes, Slurm and torchrun. */
+/* Verbs of Docker, Kubernetes, Slurm and torchrun, and what to write here instead. */
 static const struct {
     const char *word, *advice;
 } advices[] = {

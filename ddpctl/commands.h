@@ -21,7 +21,7 @@ extern const size_t command_count;
 
 /* NULL: no such verb. `name` may be a synonym: kill and stop mean cancel, list and ls mean ps. */
 const struct command *command_find(const char *name);
-/* For a verb that other programs have and this one has not: what to write instead, as a sentence.
+/* For a verb that only other programs have: what to write instead, as a sentence.
  * NULL: not known. */
 const char *command_advice(const char *name);
 /* The verb that was probably meant; NULL: none is similar. */

@@ -82,7 +82,7 @@ static int fail_key(struct ctl *ctl, const struct err *err)
 int ctl_fail_server(struct ctl *ctl, const struct err *err)
 {
     const bool is_local = ctl->server.is_default && address_is_unix(ctl->server.address);
-    /* The server closes such a connection as soon as it is not TLS. */
+    /* A server that takes only TLS closes a connection without TLS at once. */
     const bool wants_key = err->status == STATUS_CLOSED && ctl->server.tls == NULL &&
                            !address_is_unix(ctl->server.address);
     char message[512];

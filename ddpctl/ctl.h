@@ -18,7 +18,7 @@ enum ctl_exit {
     CTL_NOT_FOUND = 3,
     CTL_DENIED = 4,
     CTL_UNREACHABLE = 5,
-    CTL_TIMEOUT = 124, /* of attached verbs */
+    CTL_TIMEOUT = 124, /* only with attached verbs */
     CTL_OURS = 125,    /* with attached verbs, for any of the above except the time-out */
 };
 

@@ -85,7 +85,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(bytes, sizeof bytes);
 }
 
-/* The first line on stdout reports that the daemon is ready. */
+/* The daemon prints its first line on stdout when it is ready. */
 static void on_output(uv_stream_t *stream, ssize_t byte_count, const uv_buf_t *buf)
 {
     struct daemon *daemon = stream->data;

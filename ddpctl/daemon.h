@@ -16,10 +16,10 @@
 struct daemon;
 
 struct daemon_handlers {
-    void (*on_ready)(struct daemon *daemon); /* at each start */
+    void (*on_ready)(struct daemon *daemon); /* after each start */
     void (*on_restart)(struct daemon *daemon, const char *how_it_ended);
     void (*on_failed)(struct daemon *daemon,
-                      const char *text);       /* it keeps ending; on_stopped does not follow */
+                      const char *text); /* it ends again and again; on_stopped does not follow */
     void (*on_stopped)(struct daemon *daemon); /* after daemon_stop */
 };
 
@@ -37,7 +37,7 @@ struct daemon {
     uv_pipe_t out;
     uint32_t handles_open;
     uint64_t started_us;
-    uint32_t quick_ends; /* how often in a row it ended soon after its start */
+    uint32_t quick_ends; /* how many times in a row it ended soon after its start */
     bool running, is_ready, stopping, finished;
     char ended[64];
     char ready_line[512]; /* the line that it printed, without its end, possibly cut */

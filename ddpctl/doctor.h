@@ -126,7 +126,8 @@ const char *doctor_level_name(enum doctor_level level);
 struct doctor_finding {
     enum doctor_check check;
     enum doctor_level level;
-    char node[NODE_NAME_BYTES_MAX]; /* empty: about the client, the server, or several nodes */
+    char node
+        [NODE_NAME_BYTES_MAX]; /* empty: the finding is about the client, the server, or several nodes */
     char text[360];
 };
 
@@ -134,8 +135,8 @@ struct doctor_finding {
 struct doctor_findings {
     struct doctor_finding *items; /* owned; doctor_findings_free */
     uint32_t count, capacity;
-    bool failed;      /* no memory: some are missing */
-    const char *node; /* of the findings that are being added */
+    bool failed;      /* no memory: some findings are missing */
+    const char *node; /* the node of the findings that are being added */
 };
 void doctor_say(struct doctor_findings *out, enum doctor_check check, enum doctor_level level,
                 const char *format, ...) __attribute__((format(printf, 4, 5)));
@@ -147,14 +148,14 @@ struct doctor_node {
     struct node_facts facts;
     bool has_facts;
     bool has_clock;
-    int64_t clock_off_ms;      /* relative to the server's; above 0 is ahead */
-    int64_t clock_accuracy_ms; /* plus or minus */
+    int64_t clock_off_ms;      /* relative to the server's clock; above 0: ahead */
+    int64_t clock_accuracy_ms; /* the true value is within plus or minus this */
 };
 
 /* What is the same for all nodes. */
 struct doctor_case {
     bool has_job;   /* only the nodes of one job are checked */
-    uint32_t nodes; /* how many */
+    uint32_t nodes; /* how many nodes are checked */
 };
 
 /* Judges one node by itself; `out->node` is its name. */
@@ -183,8 +184,8 @@ enum status doctor_read_tries(const char *json, size_t byte_count, struct doctor
 void doctor_judge_tries(const char *from, const struct doctor_try *tries, uint32_t count,
                         struct doctor_findings *out);
 
-/* The pairs to try: all pairs of up to 16 nodes, otherwise a ring and random ones. Returns peer k
- * of node i; UINT32_MAX: none. No peer comes twice. */
+/* The pairs to try: all pairs of up to 16 nodes, otherwise a ring and random pairs. Returns peer k
+ * of node i; UINT32_MAX: there is none. No node has a peer twice. */
 #define DOCTOR_ALL_PAIRS 16u
 #define DOCTOR_PEERS_OF_ONE 15u
 uint32_t doctor_peer(uint32_t nodes, uint32_t i, uint32_t k, uint64_t seed);

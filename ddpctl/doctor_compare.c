@@ -1,4 +1,4 @@
-/* Nodes against one another, and the connections between them. */
+/* Compares the nodes with one another, and judges the connections between them. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static bool take(char value[VALUE_BYTES], const char *text)
     return text[0] != '\0';
 }
 
-/* The nodes whose value is not the first one's: "gpu02 has 1500, gpu01 has 9000". */
+/* Reports the nodes whose value differs from the first node's: "MTU: 1500 here, 9000 on gpu01". */
 static void compare(enum doctor_check check, enum doctor_level level, const char *what,
                     value_of *get, const struct doctor_node *nodes, uint32_t count,
                     struct doctor_findings *out)
@@ -100,7 +100,7 @@ static bool gpus(const struct node_facts *facts, char value[VALUE_BYTES])
     return facts->gpu_count > 0;
 }
 
-/* The rates of its ports in order. */
+/* The rates of the node's fabric ports, in order. */
 static bool fabric(const struct node_facts *facts, char value[VALUE_BYTES])
 {
     value[0] = '\0';
@@ -121,7 +121,7 @@ static const struct disk_facts *disk_of_job(const struct node_facts *facts)
     return NULL;
 }
 
-/* A disk on the network is known by its source; a local one by the machine besides. */
+/* Identifies a network disk by its type and source; a local disk also by its machine. */
 static bool job_disk(const struct node_facts *facts, char value[VALUE_BYTES])
 {
     static const char *const shared[] = {"nfs",    "nfs4",     "lustre",         "gpfs",
@@ -149,7 +149,8 @@ static const struct name_facts *name_on(const struct doctor_node *node, const ch
     return NULL;
 }
 
-/* Names that no node resolves are no host names, and nothing uses them as such. */
+/* Compares the addresses that the nodes find for a name. A name that no node resolves is not a host
+ * name, and nothing uses it as one. */
 static bool compare_name(const char *name, const struct doctor_node *nodes, uint32_t count,
                          struct doctor_findings *out)
 {

@@ -5,7 +5,8 @@
 
 #include "ddpctl/doctor.h"
 
-/* nvmlClocksThrottleReasons, of NVML's reference: bits that mean heat or power, not a choice. */
+/* Bits of nvmlClocksThrottleReasons (NVML's reference) for heat or power limits. Bits for limits
+ * that somebody set on purpose are left out. */
 static const struct {
     int64_t bit;
     const char *text;

@@ -1,4 +1,4 @@
-/* One node: its network, settings, limits, memory and disks. Each check says exactly one thing. */
+/* One node: its network, settings, limits, memory and disks. Each check reports one thing. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ void doctor_say(struct doctor_findings *out, enum doctor_check check, enum docto
     *finding = (struct doctor_finding){.check = check, .level = level};
     (void)snprintf(finding->node, sizeof finding->node, "%s", out->node != NULL ? out->node : "");
     va_start(args, format);
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is begun one line above */
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
     (void)vsnprintf(finding->text, sizeof finding->text, format, args);
     va_end(args);
 }
@@ -270,7 +270,8 @@ static void judge_cgroup(const struct node_facts *facts, struct doctor_findings 
         doctor_say(out, DOCTOR_CGROUP, DOCTOR_OK, "cgroups with the memory controller");
 }
 
-/* 0: any process of the same user; 1: descendants; 2: root; 3: nobody. */
+/* ptrace_scope says what a process may trace. 0: all processes of its user; 1: its descendants;
+ * 2: only root may trace; 3: nobody may. */
 static void judge_ptrace(const struct node_facts *facts, struct doctor_findings *out)
 {
     if (facts->ptrace_scope < 0)
@@ -317,7 +318,7 @@ static void judge_huge_pages(const struct node_facts *facts, struct doctor_findi
 
 static void judge_governor(const struct node_facts *facts, struct doctor_findings *out)
 {
-    /* intel_pstate and amd-pstate-epp choose the speed by load under this name. */
+    /* With these two drivers the governor "powersave" still raises the speed under load. */
     const bool is_dynamic = strcmp(facts->scaling_driver, "intel_pstate") == 0 ||
                             strcmp(facts->scaling_driver, "amd-pstate-epp") == 0;
 

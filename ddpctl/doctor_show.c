@@ -1,5 +1,5 @@
-/* Findings as text: those that are not ok one by one, with the remedy; of what is ok a line for each
- * check. And as JSON. */
+/* Findings as text and as JSON. The text shows each problem with its remedy, and one line for each
+ * check that is ok. */
 #include <cjson/cJSON.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void add_level(enum doctor_level level, const struct output_style *style,
                style->color ? "\x1b[0m" : "");
 }
 
-/* The same is wrong on several nodes: it is said once. */
+/* Whether two findings differ only in the node: such a problem is shown once. */
 static bool is_same(const struct doctor_finding *one, const struct doctor_finding *other)
 {
     return one->check == other->check && one->level == other->level &&
@@ -82,8 +82,8 @@ static void show_bad(const struct doctor_findings *findings, enum doctor_level l
     }
 }
 
-/* One line for a check: its only finding, or how many there are. Node by node, GPU by GPU would be too
- * much. */
+/* One line for a check: the text that all its findings share, or how many findings there are. One
+ * for each node or GPU would be too much. */
 static void show_good(const struct doctor_findings *findings, enum doctor_check check,
                       enum doctor_level level, const struct output_style *style, struct buf *out)
 {

@@ -8,8 +8,8 @@
 #include "common/io/mono.h"
 #include "ddpctl/client.h"
 
-#define ASKED_MAX 32u       /* questions on their way: the server takes 64 of one client */
-#define ANSWER_US 75000000u /* above the server's patience with a node */
+#define ASKED_MAX 32u       /* most questions at a time; the server takes 64 of one client */
+#define ANSWER_US 75000000u /* longer than the server waits for a node */
 #define GREETING_US 10000000u
 
 /* -- many questions -- */
@@ -52,7 +52,7 @@ static void send_more(struct talk *talk)
     client_expect(&talk->client, ANSWER_US);
 }
 
-/* Also after a loss: what was not answered is asked again. */
+/* Also called after a lost connection: questions without an answer are sent again. */
 static void on_open(struct client *client)
 {
     struct talk *talk = client->owner;
@@ -173,7 +173,7 @@ static void on_greeting_open(struct client *client)
     client_expect(client, GREETING_US);
 }
 
-/* What comes before the welcome is connecting and the handshake. */
+/* The round trip is measured from here, so it does not include connecting and the handshake. */
 static void on_welcome(struct client *client, const struct msg_client_welcome *welcome)
 {
     struct greeting *greeting = client->owner;

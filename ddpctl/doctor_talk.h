@@ -25,9 +25,9 @@ void doctor_asks_free(struct doctor_ask *asks, uint32_t count);
 /* The server's round-trip time, and what it reports about itself. */
 struct doctor_greeting {
     char version[32], cluster[40];
-    uint32_t protocol; /* 1: it reports none */
+    uint32_t protocol; /* 1: the server does not report its protocol */
     uint64_t round_trip_us;
-    struct err err; /* not STATUS_OK: it cannot be reached */
+    struct err err; /* not STATUS_OK: the server cannot be reached */
 };
 void doctor_greet(struct ctl *ctl, struct doctor_greeting *greeting);
 
