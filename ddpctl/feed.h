@@ -17,19 +17,19 @@ struct feed {
     bool is_terminal;
     uint32_t rank;
     uint32_t generation; /* 0: none is running yet */
-    uint64_t base;       /* offset of the first byte here */
+    uint64_t base;       /* offset of the first byte in `bytes` */
     uint32_t count;
     uint8_t bytes[STDIN_BYTES_MAX];
     bool is_end;  /* our stdin has ended */
     bool is_over; /* this generation takes no more input */
     bool in_flight;
     bool was_given;         /* this generation may have taken some input */
-    uint32_t rows, columns; /* to be sent; 0: unchanged */
+    uint32_t rows, columns; /* terminal size to be sent; 0: unchanged */
 };
 
 enum feed_answer {
     FEED_GOES_ON,
-    FEED_WAITS, /* not now: try again a little later */
+    FEED_WAITS, /* the rank took nothing: try again a little later */
     FEED_OVER,  /* the rank takes no more input */
 };
 
@@ -38,10 +38,10 @@ uint32_t feed_room(const struct feed *feed);
 void feed_add(struct feed *feed, const uint8_t *bytes, uint32_t byte_count);
 void feed_end(struct feed *feed);
 void feed_size(struct feed *feed, uint32_t rows, uint32_t columns);
-/* The job is in this generation. True: its rank gets an empty stdin, because an earlier generation
- * took some input. */
+/* The job is now in this generation. True: its rank gets an empty stdin, because the generation
+ * before it took some input. */
 bool feed_generation(struct feed *feed, uint32_t generation);
-/* The next request, without the job. False: none now. Its bytes belong to `feed`. */
+/* Fills the next request, except its job. False: none now. Its bytes belong to `feed`. */
 bool feed_next(struct feed *feed, struct msg_input *request);
 enum feed_answer feed_take(struct feed *feed, const struct msg_input_state *state);
 /* The connection was lost: what was sent may or may not have been taken. */

@@ -6,8 +6,8 @@
 #include "common/options.h"
 
 #define WAIT_US 10000000u        /* how long the server may wait for new bytes before it answers */
-#define PROBLEM_PAUSE_US 100000u /* before a log that could not be read is requested again */
-#define PROBLEMS_MAX 50u         /* how often, once the log is no longer written to */
+#define PROBLEM_PAUSE_US 100000u /* pause before a log that could not be read is requested again */
+#define PROBLEMS_MAX 50u         /* most errors in a row for a log that is no longer written to */
 
 void follow_init(struct follow *follow, const struct follow_options *options)
 {
@@ -77,7 +77,7 @@ static enum status choose_generation(struct follow *follow, struct err *err)
         wanted = options->from_generation;
     if (wanted > follow->current) {
         if (options->keep_on && !follow->ended)
-            return STATUS_OK; /* it may still come */
+            return STATUS_OK; /* that generation may still start */
         return err_set(err, STATUS_NOT_FOUND, 0,
                        "there is no generation %u: the job is at generation %u", wanted,
                        follow->current);
@@ -114,7 +114,7 @@ enum status follow_job(struct follow *follow, const struct msg_job_info *info, s
     return STATUS_OK;
 }
 
-/* The logs of the generation that is read are no longer written to. */
+/* Whether the logs of the generation that we read are no longer written to. */
 static bool is_over(const struct follow *follow)
 {
     return follow->ended || follow->generation < follow->current;
@@ -155,7 +155,7 @@ bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *re
     return false;
 }
 
-/* A rank that this generation did not have, of a job whose generations differ in size. */
+/* Whether this generation did not have the rank, in a job whose generations differ in size. */
 static bool is_absent(const struct follow *follow, const struct msg_log_data *data)
 {
     return follow->changes_size && follow->options.ranks_all && data->is_final;
@@ -207,7 +207,7 @@ enum follow_data follow_take(struct follow *follow, const struct msg_log_data *d
             cursor->offset = data->offset + data->bytes.count;
     }
     if (!follow->options.keep_on && cursor->end == 0)
-        cursor->end = data->size; /* a log that grows while it is read has an end all the same */
+        cursor->end = data->size; /* read only up to here, even if the log grows meanwhile */
     if (data->is_final || (data->bytes.count == 0 && !follow->options.keep_on) ||
         (cursor->end > 0 && cursor->offset >= cursor->end))
         cursor->final = *is_final = true;
@@ -235,7 +235,7 @@ bool follow_turn(struct follow *follow)
     if (follow->only_one || !(follow->options.keep_on || follow->options.to_current) ||
         follow->generation >= follow->current || !generation_read(follow))
         return false;
-    follow->options.tail_lines = 0; /* for the first generation only */
+    follow->options.tail_lines = 0; /* it applies only to the first generation */
     begin_generation(follow, follow->generation + 1);
     return true;
 }
@@ -244,7 +244,7 @@ bool follow_done(const struct follow *follow)
 {
     if (follow->world == 0)
         return false;
-    if (follow->generation == 0) /* it never started */
+    if (follow->generation == 0) /* the job has not started yet, or never did */
         return follow->ended || !follow->options.keep_on;
     if (!generation_read(follow))
         return false;

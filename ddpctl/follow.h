@@ -15,25 +15,26 @@
 
 struct follow_options {
     enum log_kind what;
-    bool keep_on;        /* -f: wait for more, go through restarts, until the job has ended */
+    bool keep_on; /* -f: wait for more output, also after restarts, until the job has ended */
     uint32_t generation; /* only this one; 0: the current one, and with keep_on also later ones */
     uint32_t from_generation; /* if generation is 0: begin here; 0: the current one */
     bool to_current;          /* without keep_on: read from from_generation to the current one */
-    bool previous;            /* only the one before the current one */
-    bool ranks_all;           /* at most FOLLOW_RANKS_MAX: those of the first ranks */
+    bool previous;            /* only the generation before the current one */
+    bool ranks_all;           /* all ranks, but at most the first FOLLOW_RANKS_MAX */
     bool ranks_failed;
-    const uint8_t *rank_mask; /* else: bit (rank % 8) of byte (rank / 8); [RANKS_PER_JOB_MAX / 8] */
-    uint32_t tail_lines;      /* start so many lines before the end; 0: at the start */
+    const uint8_t
+        *rank_mask;      /* otherwise: bit (rank % 8) of byte (rank / 8); [RANKS_PER_JOB_MAX / 8] */
+    uint32_t tail_lines; /* start so many lines before the end; 0: at the start */
 };
 
-#define FOLLOW_RANKS_MAX 1024u /* logs that are read at a time */
+#define FOLLOW_RANKS_MAX 1024u /* most logs that are read at a time */
 
 struct follow_rank {
     bool wanted, asked, final;
     uint32_t ordinal;   /* its position among the selected ranks */
     bool begun;         /* bytes have come: use offset, not tail_lines */
     uint32_t problems;  /* errors in a row */
-    uint64_t offset;    /* of the next byte */
+    uint64_t offset;    /* offset of the next byte */
     uint64_t end;       /* without keep_on: the size at the first read; 0: not known */
     uint64_t ask_at_us; /* earliest time of the next request */
 };
@@ -44,12 +45,12 @@ uint32_t follow_world(const struct part_job *job);
 struct follow {
     struct follow_options options;
     uint64_t job_id;
-    uint32_t world;      /* the largest that it can have */
+    uint32_t world;      /* the largest number of ranks that the job can have */
     bool changes_size;   /* some generations have fewer ranks */
     uint32_t generation; /* being read; 0: none yet */
-    uint32_t current;    /* of the job */
+    uint32_t current;    /* the job's current generation */
     bool ended, only_one;
-    uint32_t next_rank; /* the next to request: ranks take turns */
+    uint32_t next_rank; /* the next rank to request: ranks take turns */
     struct follow_rank ranks[RANKS_PER_JOB_MAX];
 };
 
@@ -57,15 +58,15 @@ enum follow_data {
     FOLLOW_SHOW,    /* show bytes[skip..] */
     FOLLOW_NOTHING, /* nothing new */
     FOLLOW_GAP,     /* bytes before these are missing: show a message, then the bytes */
-    FOLLOW_PROBLEM, /* this log was given up: show `problem` */
+    FOLLOW_PROBLEM, /* we stopped reading this log: show `problem` */
 };
 
 void follow_init(struct follow *follow, const struct follow_options *options);
 /* Takes the state of the job. STATUS_NOT_FOUND: a selected rank or generation does not exist; `err`
  * names it. */
 enum status follow_job(struct follow *follow, const struct msg_job_info *info, struct err *err);
-/* The next request; request_id is the rank. False: none now. If a rank waits, lowers `*ask_at_us`,
- * which the caller presets, to the time of the next call. */
+/* The next request; request_id is the rank. False: none now. The caller presets `*ask_at_us`; it is
+ * lowered to the time when a rank that must wait can be requested. */
 bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *read,
                  uint64_t *ask_at_us);
 /* Takes an answer. `*rank` and `*skip`: what to show; `*is_final`: these are the last bytes of that
@@ -75,7 +76,8 @@ enum follow_data follow_take(struct follow *follow, const struct msg_log_data *d
 /* A connection was lost: requests for the ranks with the ordinals first, first + stride, ... will
  * not be answered. */
 void follow_lost(struct follow *follow, uint32_t first, uint32_t stride);
-/* True: this generation was read to its end and a later one exists; advances to that. */
+/* Advances to the next generation if this one was read to its end and a later one exists. True: it
+ * did. */
 bool follow_turn(struct follow *follow);
 /* True: all selected logs were read to their end. */
 bool follow_done(const struct follow *follow);

@@ -6,7 +6,7 @@
 
 #include "common/buf.h"
 
-/* Like escape_text, and with &, <, >, " and ' as entities: for content and for quoted
+/* Like escape_text, and writes &, <, >, " and ' as entities: for content and for quoted
  * attributes. */
 void html_text(const char *text, size_t byte_count, struct buf *out);
 void html_words(const char *text, struct buf *out);

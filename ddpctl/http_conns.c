@@ -79,7 +79,7 @@ bool http_conns_sweep(struct http_conns *conns, uint64_t now_us)
             resume(conns, conn, now_us);
             is_resumed = true;
         } else if (conn->fd >= 0) {
-            (void)shutdown(conn->fd, SHUT_RDWR); /* libmicrohttpd sees the end, and closes it */
+            (void)shutdown(conn->fd, SHUT_RDWR); /* libmicrohttpd sees this and closes the socket */
         }
     }
     return is_resumed;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CHUNKS_MAX 128u /* of metrics in one reading: 4 MiB */
+#define CHUNKS_MAX 128u /* most chunks of metrics in one reading: 4 MiB */
 #define LOG_CHUNKS_MAX 8u
 
 static void on_line(void *owner, const struct metric_line *line)
@@ -96,7 +96,7 @@ static void finish(struct http_job *job, uint64_t now_us)
     job->next_log = (struct buf){0};
 }
 
-/* The rank that was asked for, else the one that failed, else rank 0. */
+/* Starts to read a log: that of the requested rank, else of the failed rank, else of rank 0. */
 static void begin_log(struct http_job *job)
 {
     const struct msg_job_info *info = &job->pages.info;
@@ -117,7 +117,7 @@ static void begin_log(struct http_job *job)
 static void after_events(struct http_job *job, uint64_t now_us)
 {
     if (job->pages.job.generation == 0)
-        finish(job, now_us); /* it has never run */
+        finish(job, now_us); /* the job has never run */
     else
         job->stage = HTTP_JOB_METRICS;
 }
@@ -133,7 +133,7 @@ static void take_info(struct http_job *job, const struct msg_job_info *info, uin
     job_pages_free(&job->pages);
     job->pages = job->next;
     job->next = (struct job_pages){0};
-    job->pages.info.jobs.items = &job->pages.job; /* it has moved */
+    job->pages.info.jobs.items = &job->pages.job; /* `job` was copied to here */
     if (!job->has_events)
         report_events_init(&job->events, &job->pages.job);
     job->has_events = true;
@@ -149,7 +149,8 @@ static void note_problem(struct http_job *job, const char *problem)
                        "Generation %u: %s", job->generation, problem);
 }
 
-/* The file of this generation has no more, now or ever. */
+/* The metrics file of this generation has no more for now: goes on to the next generation, or to
+ * the log. */
 static void end_metrics(struct http_job *job)
 {
     if (job->generation < job->pages.job.generation) {
@@ -165,7 +166,7 @@ static void take_metrics(struct http_job *job, const struct msg_log_data *data)
     bool is_last = job->generation >= job->pages.job.generation;
 
     if (data->problem[0] != '\0') {
-        if (!is_last) /* of the current one it may be mended */
+        if (!is_last) /* the current generation's metrics may be readable later */
             note_problem(job, data->problem);
         end_metrics(job);
         return;

@@ -16,7 +16,7 @@
 enum { HTTP_LOG_BYTES_MAX = 64 * 1024, HTTP_LOG_LINES = 100 };
 
 enum http_job_stage {
-    HTTP_JOB_DONE, /* nothing is to be asked */
+    HTTP_JOB_DONE, /* no request is needed */
     HTTP_JOB_INFO,
     HTTP_JOB_EVENTS,
     HTTP_JOB_METRICS,
@@ -25,22 +25,22 @@ enum http_job_stage {
 
 struct http_job {
     uint64_t job_id;
-    int64_t rank_asked; /* -1: the failed rank, or rank 0 */
+    int64_t rank_asked; /* -1: none was given: the failed rank, or rank 0 */
     enum http_job_stage stage;
     char job_text[24];
-    uint64_t read_us; /* when it was complete; 0: never */
+    uint64_t read_us; /* when the last reading was complete; 0: never */
     uint64_t used_us; /* when somebody last opened it */
-    int code;         /* HTTP status once it was read: 200, 404, 502 */
+    int code;         /* HTTP status of the last reading: 200, 404, 502 */
     char problem[512];
 
-    struct job_pages pages, next; /* what is complete, and what is being read */
+    struct job_pages pages, next; /* the complete one, and the one being read */
     bool has_events;              /* `events` has been set up */
     struct report_events events;
     struct report_data data;
     struct metric_lines lines;
     uint32_t generation; /* whose metrics are being read */
     uint64_t offset;
-    uint32_t chunks; /* read so far in this reading */
+    uint32_t chunks; /* number of chunks in this reading so far */
     bool is_partial; /* there are more metrics than one reading reads */
     uint32_t log_rank, log_generation;
     uint64_t log_offset;
@@ -49,7 +49,7 @@ struct http_job {
     char log_problem[REASON_BYTES_MAX];
 };
 
-/* `job` is zeroed. */
+/* `job` must be zeroed. */
 void http_job_init(struct http_job *job, uint64_t job_id, int64_t rank);
 void http_job_free(struct http_job *job);
 /* Starts a new reading: sets the stage. */
@@ -60,7 +60,7 @@ void http_job_ask(struct http_job *job, struct msg *msg);
 void http_job_take(struct http_job *job, const struct msg *msg, uint64_t now_us);
 /* Ends the reading: the server does not answer. */
 void http_job_fail(struct http_job *job, int code, const char *problem, uint64_t now_us);
-/* The page, where `code` is 200. */
+/* Writes the page; only if `code` is 200. */
 void http_job_page(const struct http_job *job, int64_t now_ms, uint32_t refresh_s, struct buf *out);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GAUGES_STALE_US 120000000u /* older ones are not shown */
+#define GAUGES_STALE_US 120000000u /* older gauges are not shown */
 
 enum family {
     FAMILY_UP,
@@ -133,8 +133,8 @@ struct writing {
     struct buf *out;
 };
 
-/* Before the first sample of a family: one without samples is left out. OpenMetrics names a family of
- * counters without _total. */
+/* Called before each sample; writes HELP and TYPE before the first one, so that a family without
+ * samples is left out. OpenMetrics names a family of counters without _total. */
 static void head(struct writing *writing)
 {
     const struct http_family *family = &http_families[writing->family];
@@ -159,7 +159,8 @@ static void put_value(struct writing *writing, double value)
         buf_add_text(writing->out, isnan(value) ? " NaN\n" : value > 0 ? " +Inf\n" : " -Inf\n");
 }
 
-/* A value of a label: backslash, quote and line feed are escaped. Texts of messages are valid UTF-8. */
+/* Writes a label; backslash, quote and line feed in its value are escaped. Texts of messages are
+ * valid UTF-8. */
 static void put_label(struct writing *writing, const char *name, const char *value, bool is_first)
 {
     buf_printf(writing->out, "%s%s=\"", is_first ? "" : ",", name);
@@ -219,7 +220,7 @@ static void put_server(struct writing *writing)
     labelled(writing, "state", "cancelled", (double)info->cancelled);
 }
 
-/* A slot of a lost node has no state. */
+/* Slots of a lost node have no state: they are counted in the last element of `states`. */
 static void count_slots(const struct cluster *cluster, uint64_t states[SLOT_DRAINED + 2])
 {
     for (uint32_t i = 0; i < cluster->node_count; i++) {
@@ -253,7 +254,7 @@ static void put_sums(struct writing *writing)
     labelled(writing, "state", "lost", (double)states[SLOT_DRAINED + 1]);
 }
 
-/* What the server says of the node. NaN: nothing. */
+/* What the server reports about the node. NaN: nothing. */
 static double node_value(enum family family, const struct part_node *node)
 {
     switch ((int)family) {
@@ -273,7 +274,7 @@ static double node_value(enum family family, const struct part_node *node)
     return NAN;
 }
 
-/* What the node says of itself. */
+/* What the node reports about itself. */
 static double host_value(enum family family, const struct gauges_row *row, uint64_t now_us)
 {
     switch ((int)family) {

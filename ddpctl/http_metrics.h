@@ -11,7 +11,7 @@
 #include "ddpctl/cluster.h"
 
 struct http_view {
-    const struct cluster *cluster; /* taken_us is 0: there was none yet */
+    const struct cluster *cluster; /* taken_us 0: there is no snapshot yet */
     const struct gauges_table *gauges;
     uint64_t now_us;
     int64_t now_ms;
@@ -24,7 +24,7 @@ struct http_family {
 extern const struct http_family http_families[];
 extern const size_t http_family_count;
 
-/* If the server does not answer, writes only ddp_up 0: old values would look like current ones. */
+/* If the server does not answer, writes only ddp_up 0, because old values would look current. */
 void http_metrics_write(const struct http_view *view, bool openmetrics, struct buf *out);
 
 #endif

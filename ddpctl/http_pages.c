@@ -209,7 +209,7 @@ static void put_jobs_head(const char *caption, struct buf *out)
     buf_add_text(out, "</tr></thead><tbody>\n");
 }
 
-/* Those that have slots first, then the queue, each by number. */
+/* Lists the jobs that have slots first, then the queue, each sorted by number. */
 static void put_jobs(const struct http_view *view, struct buf *out)
 {
     const struct cluster *cluster = view->cluster;
@@ -254,7 +254,7 @@ static void put_ended(const struct http_view *view, struct buf *out)
         buf_add_text(out, "</tbody></table>\n");
 }
 
-/* "3: 87 %, 41 GiB, 64 C, 410 W, job 41"; a slot without a GPU has its state alone. */
+/* "3: 87 %, 41 GiB, 64 C, 410 W, job 41"; for a slot without a GPU only its state. */
 static void put_slot(const struct slot_gauges *slot, struct buf *out)
 {
     bool is_closed = slot->state != SLOT_FREE && slot->state != SLOT_BUSY;

@@ -13,8 +13,8 @@ enum { HTTP_JOBS_SHOWN = 200, HTTP_ENDED_SHOWN = 20, HTTP_NODES_SHOWN = 64 };
 
 struct http_index {
     struct http_view view;
-    const char *server; /* its address */
-    uint32_t page;      /* of the nodes, from 1 */
+    const char *server; /* the server's address */
+    uint32_t page;      /* which page of the list of nodes, from 1 */
     uint32_t refresh_s; /* 0: the page does not reload */
 };
 

@@ -62,7 +62,8 @@ static void on_waiting(struct client *client, const struct err *err)
     finish(reader);
 }
 
-/* Our key is not accepted any more. The lists' connection is told so too, and ends the program. */
+/* Our key is not accepted any more. The connection for the lists fails in the same way, and that
+ * ends the program. */
 static void on_failed(struct client *client, const struct err *err)
 {
     on_waiting(client, err);
@@ -86,7 +87,7 @@ static void start(struct http_reader *reader, struct http_job *job)
     }
 }
 
-/* Gives jobs that wait to readers that have none. */
+/* Gives each idle reader a job that waits to be read. */
 static void give(struct http_readers *readers)
 {
     for (size_t i = 0; i < HTTP_READERS_MAX && !readers->is_closed; i++) {
@@ -122,7 +123,7 @@ static size_t find(const struct http_readers *readers, uint64_t job_id, int64_t 
     return HTTP_JOBS_MAX;
 }
 
-/* A free place, or that of the job which nobody has looked at for the longest time. */
+/* A free place, or the place of the job that nobody has opened for the longest time. */
 static size_t make_place(struct http_readers *readers)
 {
     size_t oldest = HTTP_JOBS_MAX;

@@ -19,7 +19,7 @@ struct http_reader {
     struct http_readers *readers;
     struct client client;
     bool is_open;         /* client_open was called */
-    struct http_job *job; /* that it reads; NULL: none */
+    struct http_job *job; /* the job that it reads; NULL: none */
 };
 
 struct http_readers {

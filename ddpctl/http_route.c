@@ -12,7 +12,7 @@
 #define PAGES_MAX 100000u
 #define REFRESH_DEFAULT_S 5u
 
-/* Digits alone. False: it is no number of at most `max`. */
+/* Parses a number that has only digits. False: it is not a number, or above `max`. */
 static bool number(const char *text, uint64_t max, uint64_t *value)
 {
     *value = 0;
@@ -65,9 +65,9 @@ bool http_host_is_loopback(const char *host)
     return strcmp(host, "::1") == 0 || strcasecmp(host, "localhost") == 0;
 }
 
-/* A page of another site can have its own name lead to this address (DNS rebinding), and a browser then lets it
- * read what is here. Such a request names that site as its host. An address as the host is no name, so nobody
- * can have redirected it. */
+/* Protects against DNS rebinding: another site points its own name to this address, and then a
+ * browser lets that site's page read our pages. Such a request has that site's name as its Host. An
+ * IP address as the Host cannot have been redirected. */
 static bool host_is_ours(const char *header, const struct http_rules *rules)
 {
     char host[256];
@@ -167,7 +167,8 @@ void http_route(const struct http_request *request, const struct http_rules *rul
         route->what = HTTP_BAD_HOST;
         return;
     }
-    if (rules->token != NULL && strcmp(request->path, "/healthz") != 0 && /* says yes or no alone */
+    if (rules->token != NULL &&
+        strcmp(request->path, "/healthz") != 0 && /* it only says yes or no */
         !has_key(request->authorization, rules->token)) {
         route->what = HTTP_NO_KEY;
         return;

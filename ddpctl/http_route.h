@@ -31,15 +31,15 @@ struct http_request {
 };
 struct http_rules {
     const char *token;                 /* NULL: no key is required */
-    const char *hosts[HTTP_HOSTS_MAX]; /* other names of this server */
+    const char *hosts[HTTP_HOSTS_MAX]; /* other host names of this server */
     uint32_t host_count;
 };
 struct http_route {
     enum http_what what;
     uint64_t job_id;    /* HTTP_JOB */
     int64_t rank;       /* whose log; -1: not given */
-    uint32_t page;      /* of the nodes, from 1 */
-    uint32_t refresh_s; /* 0: the page stays */
+    uint32_t page;      /* which page of the list of nodes, from 1 */
+    uint32_t refresh_s; /* 0: the page does not reload */
     bool has_refresh;
     bool openmetrics;
 };

@@ -10,15 +10,15 @@
 #include "common/io/conn.h"
 #include "ddpctl/http_pages.h"
 
-#define FRESH_US 1000000u /* a page is made at most so often */
+#define FRESH_US 1000000u /* a page younger than this is sent again */
 #define JOB_FRESH_US 1000000u
 #define STALE_US 30000000u /* a snapshot that is older counts as no answer */
 #define GAUGES_WANTED_US                                                                           \
-    90000000u                  /* gauges are read for so long after a look: Prometheus comes back */
-#define GAUGES_AGE_US 1000000u /* of a node that is not asked again yet */
-#define GAUGES_PER_S 256u      /* questions to nodes: a large cluster takes turns */
+    90000000u /* gauges are read for so long after a request: Prometheus asks again */
+#define GAUGES_AGE_US 1000000u /* a node with younger gauges is not asked again */
+#define GAUGES_PER_S 256u      /* most questions per second; nodes take turns */
 #define NEWEST_JOBS 100u
-#define CONN_BYTES_MAX (16u * 1024u) /* of a request's line and headers, and for the answer's */
+#define CONN_BYTES_MAX (16u * 1024u) /* for a request's line and headers, and the answer's */
 
 /* -- libmicrohttpd on the loop -- */
 
@@ -56,7 +56,7 @@ static void arm(struct http_server *http)
 
 /* -- answers -- */
 
-/* Nothing of a page may load or run anything but its style; no other page may show it in a frame. */
+/* A page may load nothing but its style and run no script; no page may show it in a frame. */
 static void add_headers(const struct http_server *http, struct MHD_Response *response,
                         const char *type)
 {
@@ -99,7 +99,7 @@ static enum MHD_Result send_response(const struct http_server *http,
     return response != NULL ? http->mhd.queue_response(connection, code, response) : MHD_NO;
 }
 
-/* A short answer that nobody else gets. */
+/* A short answer that is not kept for other readers. */
 static enum MHD_Result send_text(const struct http_server *http, struct MHD_Connection *connection,
                                  unsigned code, struct buf *text, const char *type,
                                  const char *const header[2])
@@ -181,7 +181,7 @@ static bool is_same(const struct http_cached *cached, const struct http_route *r
                 : cached->page == route->page && cached->refresh_s == route->refresh_s);
 }
 
-/* The page as it was made within the last second, for whomever. */
+/* A page that was made within the last second, for any reader, or a new one. */
 static struct MHD_Response *find_page(struct http_server *http, const struct http_route *route,
                                       uint64_t now_us)
 {
@@ -236,7 +236,7 @@ static enum MHD_Result send_job(struct http_server *http, struct MHD_Connection 
                             is_full ? "Too many jobs are looked at; try again in some seconds."
                                     : "The server or a node takes long to answer; try again.",
                             "../");
-    if (job == NULL) { /* this is called again when it is read */
+    if (job == NULL) { /* this function is called again when the job is read */
         http_conn_enter(conn, HTTP_CONN_WAITS, now_us);
         conn->job_id = route->job_id;
         conn->rank = route->rank;
@@ -350,7 +350,7 @@ static enum MHD_Result on_request(void *owner, struct MHD_Connection *connection
         *context = conn;
         return MHD_YES;
     }
-    if (*body_bytes > 0) { /* nobody wants it */
+    if (*body_bytes > 0) { /* the body is ignored */
         *body_bytes = 0;
         return MHD_YES;
     }
@@ -370,7 +370,7 @@ static void on_connection(void *owner, struct MHD_Connection *connection, void *
     }
 }
 
-/* The next request of the same connection may come. */
+/* A request is complete. The connection now waits for its next request. */
 static void on_completed(void *owner, struct MHD_Connection *connection, void **context,
                          enum MHD_RequestTerminationCode code)
 {
@@ -389,7 +389,8 @@ static void on_completed(void *owner, struct MHD_Connection *connection, void **
 
 /* -- what is read from the server -- */
 
-/* Nodes take turns: a few questions are open at a time, and so many are asked in a second. */
+/* Nodes take turns: few questions are pending at a time, and gauges_budget limits how many are
+ * asked in a second. */
 static void ask_gauges(struct http_server *http)
 {
     const struct cluster *cluster = &http->collect.cluster;
@@ -401,7 +402,7 @@ static void ask_gauges(struct http_server *http)
             &cluster->nodes[http->gauges_next % cluster->node_count].part;
 
         if (node->state == NODE_UP && !collect_want(&http->collect, node->name, GAUGES_AGE_US))
-            return; /* on_gauges goes on here */
+            return; /* on_gauges calls this again */
         http->gauges_budget--;
         http->gauges_next = (http->gauges_next + 1) % cluster->node_count;
     }
@@ -546,7 +547,7 @@ void http_server_close(struct http_server *http)
         return;
     http->is_closed = true;
     http_conns_resume(&http->conns, 0, 0,
-                      clock_boot_us()); /* a daemon cannot stop with any suspended */
+                      clock_boot_us()); /* libmicrohttpd cannot stop while one is suspended */
     (void)http->mhd.run(http->daemon);
     uv_close((uv_handle_t *)&http->poll, NULL);
     uv_close((uv_handle_t *)&http->timer, NULL);

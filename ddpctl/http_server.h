@@ -4,7 +4,7 @@
  *
  *   http_route        what a request wants, and whether it is allowed
  *   http_pages, http_metrics, http_job   the answers
- *   http_conns        who is connected, for how long
+ *   http_conns        the connections, and how long they may last
  *   http_readers      reads single jobs from the server, a few at a time */
 #ifndef DDPCTL_HTTP_SERVER_H
 #define DDPCTL_HTTP_SERVER_H
@@ -33,9 +33,9 @@ struct http_cached {
 
 struct http_server_options {
     uv_loop_t *loop;
-    const struct server *server; /* of ddpctl */
+    const struct server *server; /* the server that ddpctl uses */
     struct http_rules rules;
-    int fd;                 /* bound; taken over */
+    int fd;                 /* a bound socket; we close it */
     bool is_local;          /* only this machine reaches it */
     const char *cert, *key; /* PEM texts for TLS; NULL: none */
     void *owner;
@@ -61,7 +61,7 @@ struct http_server {
     uint32_t gauges_budget;   /* questions left in this second */
 };
 
-/* STATUS_LIBRARY (no libmicrohttpd), STATUS_SYSTEM, STATUS_UNSUPPORTED. `fd` is closed then. */
+/* STATUS_LIBRARY (no libmicrohttpd), STATUS_SYSTEM, STATUS_UNSUPPORTED: `fd` is closed. */
 enum status http_server_open(struct http_server *http, const struct http_server_options *options,
                              struct err *err);
 /* Everything may be freed after the loop has ended. */

@@ -41,7 +41,7 @@ static void on_cancel_message(struct client *client, const struct msg *msg)
     if (msg->type == MSG_TYPE_ERROR)
         screen_error(&interrupt->options.ctl->screen, msg->error.code, msg->error.message,
                      msg->error.hint);
-    client_expect(client, 0); /* stays open, for a second one */
+    client_expect(client, 0); /* the connection stays open for a second cancel */
 }
 
 static void on_cancel_failed(struct client *client, const struct err *err)
@@ -62,7 +62,7 @@ static void send_if_requested(struct interrupt *interrupt)
     if (interrupt->client_open) {
         if (interrupt->sent != INTERRUPT_NONE)
             send_cancel(&interrupt->client);
-        return; /* else it is not connected yet, and will send what is wanted then */
+        return; /* if not connected yet, send_cancel runs when it is */
     }
     interrupt->client_open = true;
     client_open(&interrupt->client, interrupt->options.loop, &interrupt->options.ctl->server,
@@ -98,7 +98,7 @@ static enum interrupt_step next_step(const struct interrupt *interrupt, int numb
     return interrupt->options.first_signal == SIGKILL ? INTERRUPT_KILL : INTERRUPT_FIRST;
 }
 
-/* What happens now, and what the next signal does. */
+/* Says what happens now, and what the next signal will do. */
 static void announce(struct interrupt *interrupt)
 {
     struct screen *screen = &interrupt->options.ctl->screen;
@@ -207,7 +207,7 @@ static void on_signal(uv_signal_t *signal, int number)
     struct interrupt *interrupt = signal->data;
 
     if (number == SIGHUP && interrupt->options.can_detach && interrupt->job[0] != '\0') {
-        detach(interrupt, 128 + SIGHUP); /* a closed laptop never kills the job */
+        detach(interrupt, 128 + SIGHUP); /* closing a laptop never kills the job */
         return;
     }
     if (number == SIGTERM && interrupt->options.term_is_final) {

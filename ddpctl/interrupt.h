@@ -1,5 +1,5 @@
-/* How a person or a signal ends an attached verb: detach, cancel the job, or kill it. An edge: it has the signals,
- * the question on Ctrl-C, and the connection for the cancel.
+/* How a person or a signal ends an attached verb: detach, cancel the job, or kill it. An edge: it
+ * handles the signals, the question on Ctrl-C, and the connection for the cancel.
  *
  *   Ctrl-C         asks, if the job can go on without us and there is a terminal. Otherwise each one goes a step
  *                  further: SIGINT to every rank (or --signal), SIGTERM, SIGKILL; then we stop waiting
@@ -21,12 +21,12 @@ struct interrupt_options {
     uv_loop_t *loop;
     uint64_t patience_us;
     bool is_on;            /* false: signals keep their default, and nothing here happens */
-    bool can_detach;       /* the job goes on without us */
+    bool can_detach;       /* the job can go on without us */
     bool keyboard_is_used; /* by the job: Ctrl-C asks no question */
     bool term_is_final;    /* --slurm: SIGTERM may come several times and never kills */
-    uint32_t first_signal; /* of the first Ctrl-C; 0: SIGINT */
+    uint32_t first_signal; /* what the first Ctrl-C sends; 0: SIGINT */
     void *owner;
-    /* Stop waiting; the owner calls interrupt_close. */
+    /* Called when we stop waiting for the job; the owner then calls interrupt_close. */
     void (*on_stop)(void *owner, int exit_code);
 };
 
@@ -34,7 +34,7 @@ struct interrupt {
     struct interrupt_options options;
     struct client client; /* the connection for the cancel */
     uv_signal_t signals[3];
-    bool is_watched[3]; /* the others stay ignored */
+    bool is_watched[3]; /* false: the signal stays ignored */
     uv_poll_t keyboard;
     bool client_open, keyboard_open, is_closed;
     bool job_ended;
@@ -45,9 +45,9 @@ struct interrupt {
         INTERRUPT_KILL
     } requested,
         sent;
-    int count;         /* signals since the last answer */
-    int signal_number; /* of the first one that cancelled; 0: none */
-    char job[24];      /* its number; empty: not known yet */
+    int count;         /* signals since the last answer to the question */
+    int signal_number; /* the first signal that cancelled; 0: none */
+    char job[24];      /* the job's number; empty: not known yet */
 };
 
 void interrupt_open(struct interrupt *interrupt, const struct interrupt_options *options);
@@ -56,7 +56,7 @@ void interrupt_close(struct interrupt *interrupt);
 /* The job's id is known now. A cancel that was requested before is sent. */
 void interrupt_job_known(struct interrupt *interrupt, uint64_t job_id);
 void interrupt_job_ended(struct interrupt *interrupt);
-/* Like a SIGTERM. SIGTERM may arrive in several ways; the second one does nothing. */
+/* Does what a SIGTERM does. A SIGTERM may reach us in several ways; the second one does nothing. */
 void interrupt_term(struct interrupt *interrupt);
 /* Cancels the job as a signal does, but prints nothing. */
 void interrupt_cancel(struct interrupt *interrupt);

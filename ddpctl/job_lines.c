@@ -21,7 +21,7 @@ void job_line_id(const struct part_job *job, char out[JOB_LINE_ID_BYTES])
         (void)snprintf(out, JOB_LINE_ID_BYTES, "%llu", (unsigned long long)job->job_id);
 }
 
-/* "12_[0-2,7]"; what does not fit ends with "...]". */
+/* Writes "12_[0-2,7]"; a list that does not fit ends with "...]". */
 static void format_ids(const struct part_job *jobs, uint32_t count, char out[JOB_LINE_ID_BYTES])
 {
     char range[32];
@@ -45,7 +45,7 @@ static void format_ids(const struct part_job *jobs, uint32_t count, char out[JOB
     add_text(out, JOB_LINE_ID_BYTES, "]");
 }
 
-/* "2 running, 8 queued: waits for ..."; the reason is that of the first one that waits. */
+/* "2 running, 8 queued: waits for ..."; the reason is that of the first queued job. */
 static void format_note(const struct part_job *jobs, uint32_t count, struct job_line *line)
 {
     static const enum job_state order[] = {JOB_RUNNING,   JOB_STARTING, JOB_RESTARTING, JOB_QUEUED,
@@ -61,7 +61,7 @@ static void format_note(const struct part_job *jobs, uint32_t count, struct job_
     }
     for (size_t i = sizeof order / sizeof order[0]; i-- > 0;)
         if (counts[order[i]] > 0)
-            line->job.state = order[i]; /* the first of the order that there is */
+            line->job.state = order[i]; /* ends with the first state of `order` that a job has */
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         if (counts[order[i]] == 0)
             continue;

@@ -10,14 +10,14 @@
 #define JOB_LINE_ID_BYTES 48
 
 struct job_line {
-    struct part_job job;        /* of several: ranks added up, and `note` as the reason */
+    struct part_job job; /* a line for several jobs: the sum of ranks, and `note` as the reason */
     char id[JOB_LINE_ID_BYTES]; /* "41", "12_3", "12_[0-2,7]" */
     char note[REASON_BYTES_MAX];
 };
 
 /* "41", or "12_3" for a job of an array. */
 void job_line_id(const struct part_job *job, char out[JOB_LINE_ID_BYTES]);
-/* `lines`: [count]; borrow from `jobs`, which rise by id. Returns how many lines there are. */
+/* `lines`: [count]; they borrow from `jobs`, which is sorted by id. Returns how many there are. */
 uint32_t job_lines_make(const struct part_job *jobs, uint32_t count, bool is_folded,
                         struct job_line *lines);
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* False: no memory, and `*text` is as it was. */
+/* Replaces `*text` by a copy in the arena. False: no memory, and `*text` is unchanged. */
 static bool keep(struct job_pages *pages, const char **text)
 {
     const char *copy = arena_text(&pages->arena, *text, strlen(*text));
@@ -50,7 +50,7 @@ static bool keep_ranks(struct job_pages *pages, const struct msg_job_info *info)
     return true;
 }
 
-/* A generation that came meanwhile begins the list anew. */
+/* If the job has a new generation since the first page, the list begins again. */
 bool job_pages_take(struct job_pages *pages, const struct msg_job_info *info)
 {
     bool is_kept = true;
@@ -88,7 +88,7 @@ int job_pages_read(struct ctl *ctl, struct request *request, struct job_pages *p
     do {
         request->msg->job_get.first_rank = pages->next_rank;
         rc = request_run(ctl, request);
-        request->msg->job_get.after_version = 0; /* for the pages after the first */
+        request->msg->job_get.after_version = 0; /* only the first page waits for news */
         request->msg->job_get.wait_us = 0;
     } while (rc == CTL_OK && pages->info.more_ranks);
     return rc;

@@ -77,7 +77,7 @@ static inline void add_signal(cJSON *object, uint32_t signal)
 
 /* The fields of a job that all verbs show. In output_json.c. */
 void output_add_job(cJSON *object, const struct part_job *job);
-/* The same for a node, without its slots. */
+/* The fields of a node that all verbs show, without its slots. */
 void output_add_node(cJSON *item, const struct part_node *node);
 
 #endif

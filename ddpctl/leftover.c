@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOMENT_MS 500 /* for processes that are ending by themselves */
+#define MOMENT_MS 500 /* how long processes may end by themselves before we kill them */
 #define KILL_MS 5000
 
 static bool have_children(void)
@@ -60,7 +60,7 @@ void leftover_stop(struct leftover *leftover)
         uv_close((uv_handle_t *)&leftover->child_ended, NULL);
 }
 
-/* The parent of the process `name` (digits), field 4 of /proc/PID/stat; -1: it is gone. */
+/* The parent of the process `name` (its pid): field 4 of /proc/PID/stat; -1: it is gone. */
 static long parent_of(const char *name)
 {
     char path[64], text[512], *end;
@@ -91,7 +91,7 @@ static int kill_children(void)
     return killed;
 }
 
-/* True: we have no child left. */
+/* Reaps all children that have ended. True: we have no child left. */
 static bool reap(void)
 {
     for (;;) {

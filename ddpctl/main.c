@@ -23,7 +23,7 @@ static int run(struct ctl *ctl, const struct command *command)
     int code;
 
     if (ctl->options.standalone || ctl->options.slurm)
-        ctl->server.address = ""; /* it makes its own */
+        ctl->server.address = ""; /* these two start a server of their own */
     else
         server_choose(&ctl->server, ctl->options.server);
     ctl->options.server = ctl->server.address;

@@ -113,7 +113,7 @@ const char *metric_text(const cJSON *object, const char *name)
     return cJSON_GetStringValue(find(object, name));
 }
 
-/* The fewest digits that give the same number again. */
+/* Writes the number with the fewest digits, at least 6, from which strtod gives it back. */
 static void number_text(double value, char *text, size_t text_bytes)
 {
     for (int digits = 6; digits <= 17; digits++) {

@@ -12,16 +12,17 @@
 struct cJSON; /* cjson/cJSON.h */
 
 #define METRIC_LINE_BYTES_MAX (16u * 1024u)
-#define METRIC_FIELDS_MAX 256u /* in a line */
+#define METRIC_FIELDS_MAX 256u /* most fields in a line */
 
 /* A line with one flat JSON object. */
 struct metric_line {
-    uint32_t generation, rank; /* in which it was written */
+    uint32_t generation, rank; /* by which it was written */
     const struct cJSON *object;
 };
 
 struct metric_lines {
-    void (*take)(void *owner, const struct metric_line *line); /* each good line, in order */
+    void (*take)(void *owner,
+                 const struct metric_line *line); /* called for each good line, in order */
     void *owner;
     uint64_t good, bad; /* bad lines are skipped */
     struct buf line;    /* the beginning of the next line */
@@ -29,7 +30,7 @@ struct metric_lines {
 };
 
 /* Takes the next bytes of a file, in order. With `is_final` the text after the last line feed is a
- * line, too: its writer may have been killed. */
+ * line, too, because its writer may have been killed. */
 void metric_lines_take(struct metric_lines *lines, uint32_t generation, uint32_t rank,
                        const void *bytes, size_t byte_count, bool is_final);
 void metric_lines_close(struct metric_lines *lines);

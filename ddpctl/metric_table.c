@@ -10,7 +10,7 @@
 #define FIELDS_DEFAULT "loss,lr,images_per_s,acc1,acc5"
 #define CELL_COLUMNS 12
 
-/* Ours, before the fields; in JSON they replace fields of the same name. */
+/* The columns before the fields. In JSON our own keys replace fields of the same name. */
 static const char *const heads[] = {"generation", "time", "kind", "epoch", "step"};
 static const char *const reserved[] = {"schema", "type", "job_id", "generation", "rank"};
 
@@ -60,7 +60,7 @@ static bool has_field(const struct metric_table *table, const struct metric_line
     return found;
 }
 
-/* At least `columns` wide; right-aligned. */
+/* A right-aligned cell, at least `columns` wide. */
 static void table_cell(const char *text, size_t byte_count, int columns, struct buf *out)
 {
     struct buf shown = {0};
@@ -75,7 +75,8 @@ static void table_cell(const char *text, size_t byte_count, int columns, struct 
     buf_free(&shown);
 }
 
-/* RFC 4180. A text that a spreadsheet would compute begins with an apostrophe. */
+/* A cell of RFC 4180. A text that a spreadsheet would take for a formula gets an apostrophe before
+ * it. */
 static void csv_cell(const char *text, size_t byte_count, bool is_text, struct buf *out)
 {
     struct buf shown = {0};

@@ -27,7 +27,7 @@ struct metric_table {
  * STATUS_BAD_INPUT. */
 enum status metric_table_init(struct metric_table *table, const char *format, const char *fields,
                               struct err *err);
-/* Appends the line; before the first one the heading. */
+/* Appends the line, and the heading before the first line. */
 void metric_table_line(struct metric_table *table, const struct metric_line *line, struct buf *out);
 
 #endif

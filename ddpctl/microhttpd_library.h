@@ -1,5 +1,5 @@
-/* libmicrohttpd, loaded by `ddpctl http` alone: it brings GnuTLS and ten more libraries, a third of the time that the start of
- * every verb would take. */
+/* libmicrohttpd, which only `ddpctl http` loads: it needs GnuTLS and ten more libraries, which
+ * would take a third of the start time of every verb. */
 #ifndef DDPCTL_MICROHTTPD_LIBRARY_H
 #define DDPCTL_MICROHTTPD_LIBRARY_H
 

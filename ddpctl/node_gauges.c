@@ -9,9 +9,9 @@
 #include "common/json_strict.h"
 #include "common/msg.h"
 
-#define FIELDS_MAX 16u /* of a slot, and of the whole */
+#define FIELDS_MAX 16u /* most fields of a slot, and of the whole object */
 
-/* Counts and bytes: at least 0, and exact as a double. */
+/* A number from 0 to 1e18; NaN: there is none. */
 static double number(const cJSON *object, const char *name)
 {
     const cJSON *item = json_member(object, name);
@@ -21,7 +21,7 @@ static double number(const cJSON *object, const char *name)
     return item->valuedouble;
 }
 
-/* 0: it is not there, or no integer up to `max`. */
+/* 0: the field is missing, or not an integer up to `max`. */
 static uint64_t integer(const cJSON *object, const char *name, uint64_t max)
 {
     double value = number(object, name);

@@ -11,7 +11,7 @@
 #include "common/msg_enum.h"
 #include "common/status.h"
 
-/* NaN: not known. */
+/* In the numbers NaN means not known. */
 struct slot_gauges {
     uint32_t slot;
     enum slot_state state;
@@ -30,8 +30,8 @@ struct node_gauges {
     struct slot_gauges *slots; /* [slot_count], owned */
 };
 
-/* `gauges`: zeroed, or older values, which are freed. STATUS_BAD_INPUT with the reason,
- * STATUS_MEMORY; `gauges` is unchanged then. */
+/* `gauges`: zeroed, or older values, which are freed. On failure it is unchanged: STATUS_BAD_INPUT
+ * with the reason, STATUS_MEMORY. */
 enum status node_gauges_parse(struct node_gauges *gauges, const char *text, size_t byte_count,
                               struct err *err);
 void node_gauges_free(struct node_gauges *gauges);

@@ -7,7 +7,7 @@
 
 #define PATIENCE_US 5000000u
 
-/* False: no memory, and `*text` is as it was. */
+/* Replaces `*text` by a copy in the arena. False: no memory, and `*text` is unchanged. */
 static bool keep(struct node_pages *pages, const char **text)
 {
     const char *copy = arena_text(&pages->arena, *text, strlen(*text));
@@ -35,7 +35,7 @@ static bool keep_slot(struct node_pages *pages, const struct part_slot *slot)
     return keep(pages, &kept->node) && keep(pages, &kept->reason) && keep(pages, &kept->drained_by);
 }
 
-/* Room for the nodes and slots of one more page. */
+/* Makes room for the nodes and slots of one more page. */
 static bool grow(struct node_pages *pages, const struct msg_nodes *page)
 {
     struct part_node *nodes =
@@ -62,7 +62,7 @@ static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
     return is_kept ? CTL_OK : ctl_fail(ctl, CTL_FAILED, "out of memory", "");
 }
 
-/* More than NODES_MAX are listed only if names change while the pages are read. */
+/* Stops at NODES_MAX: the server lists more only if names change while the pages are read. */
 int node_pages_read(struct ctl *ctl, bool with_lost, struct node_pages *pages)
 {
     int rc;

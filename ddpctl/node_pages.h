@@ -9,7 +9,7 @@
 #include "ddpctl/ctl.h"
 
 struct node_pages {
-    struct arena arena; /* of the texts */
+    struct arena arena; /* has the texts */
     struct part_node *nodes;
     struct part_slot *slots; /* closed ones */
     uint32_t node_count, slot_count;

@@ -5,9 +5,9 @@
 
 #include "ddpctl/node_pages.h"
 
-/* Of nodes with GPUs, or of nodes without. */
+/* The numbers of slots of all nodes with GPUs, or of all nodes without GPUs. */
 struct counts {
-    uint32_t least, most; /* slots of a node; most 0: there is no such node */
+    uint32_t least, most; /* fewest and most slots of a node; most 0: there is no such node */
     char least_node[NODE_NAME_BYTES_MAX], most_node[NODE_NAME_BYTES_MAX];
 };
 bool nproc_is_word(const char *text)
@@ -29,7 +29,7 @@ static void count(struct counts *counts, const char *node, uint32_t number)
 
 int nproc_of_nodes(struct ctl *ctl)
 {
-    static char number[12]; /* of options, until the program ends */
+    static char number[12]; /* ctl->options points to it until the program ends */
     const char *word = ctl->options.nproc_per_node;
     struct node_pages pages = {.more = false};
     struct counts gpus = {0}, cpus = {0};

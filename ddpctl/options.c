@@ -5,8 +5,8 @@
 
 #define JOB (VERB_RUN | VERB_SUBMIT)
 #define STATE (VERB_BACKUP | VERB_RESTORE)
-/* options of torchrun, accepted so that its command lines work: torchrun.h says what there is in their
- * place */
+/* options of torchrun, accepted without effect so that its command lines work; torchrun_instead
+ * names what replaces them */
 /* clang-format off */
 #define IGNORED(option) {.name = (option), .kind = OPTION_IGNORED, .verbs = JOB}
 #define TEXT(option, field, of_verbs, word, text)                                                  \

@@ -7,7 +7,7 @@
 
 #include "common/options.h"
 
-/* The preset of numbers and durations whose absence matters. */
+/* Presets of numbers and durations: the option was not given. */
 #define OPTION_NO_NUMBER UINT32_MAX
 #define OPTION_NO_DURATION UINT64_MAX
 
@@ -41,7 +41,7 @@ enum verb {
 };
 
 struct options {
-    /* all verbs; server: NULL, see server.h */
+    /* all verbs; server may be NULL, see server.h */
     const char *server, *color;
     bool json, quiet;
     uint64_t patience_us;
@@ -49,7 +49,7 @@ struct options {
     const char *nodes, *nproc_per_node, *name, *cwd, *stage;
     struct option_texts env, after;
     bool env_clear, module, no_python, no_store, run_path, virtual_local_rank;
-    bool use_env; /* from torch.distributed.launch: LOCAL_RANK is set anyway */
+    bool use_env; /* from torch.distributed.launch; no effect: LOCAL_RANK is always set */
     const char *role, *rdzv_id, *env_style, *local_rank_arg;
     const char *redirects, *tee, *local_ranks_filter, *node_rank; /* torchrun.h */
     uint32_t max_restarts;
@@ -96,7 +96,7 @@ struct options {
 
 /* Presets everything to "not given". */
 void options_init(struct options *options);
-/* The rows of all verbs. Each has a variable: DDP_ and its name. */
+/* The options of all verbs. Each also has an environment variable: DDP_ and its name. */
 extern const struct option_row options_rows[];
 extern const size_t options_row_count;
 

@@ -13,9 +13,9 @@
 
 struct output_style {
     bool color;
-    bool folds_arrays; /* list of jobs: one line for each array */
+    bool folds_arrays; /* in a list of jobs, one line for each array */
     int64_t now_ms;    /* wall clock, for ages */
-    const char *why;   /* for a status: how the job failed, in one line; NULL: not known */
+    const char *why;   /* for `status`: how the job failed, in one line; NULL: not known */
 };
 
 /* The next generation of a job that is being followed. */
@@ -23,7 +23,7 @@ struct output_turn {
     uint64_t job_id;
     uint32_t generation, world;
     uint64_t checkpoint_step; /* from which it resumes; 0: from the start */
-    const char *cause;        /* why the last one ended; may be empty */
+    const char *cause;        /* why the generation before it ended; may be empty */
 };
 
 /* A line of a log, without its line feed. */
@@ -38,7 +38,7 @@ struct output_log {
     size_t byte_count;
 };
 
-/* Text. */
+/* The functions that write text: */
 void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, struct buf *out);
 void output_status(const struct msg_job_info *info, const struct output_style *style,
                    struct buf *out);
@@ -53,9 +53,9 @@ void output_time(int64_t wall_ms, char *text, size_t text_bytes);
 /* One line, without a line feed: "epoch 3/10  step 1.2k/6k  20%  loss 0.1234  5.1k/s"; empty before
  * the first progress. */
 void output_progress(const struct part_job *job, struct buf *out);
-/* An earlier generation has told it: the newest has told nothing yet. */
+/* Whether the progress is of an earlier generation, since the newest has reported none yet. */
 bool output_progress_is_old(const struct part_job *job);
-/* There is a rate, and the newest generation has told it. */
+/* Whether there is a rate, reported by the newest generation. */
 bool output_has_rate(const struct part_job *job);
 /* "2 of 1:4 nodes"; empty for a job whose number of nodes is fixed. */
 void output_nodes_of(const struct part_job *job, char text[TEXT_BYTES]);
@@ -86,7 +86,7 @@ void output_submit_json(const struct msg_submit *submit, struct buf *out);
 void output_submitted_json(const struct msg_submit *submit, uint64_t job_id, bool is_new,
                            struct buf *out);
 void output_log_json(const struct output_log *log, struct buf *out);
-/* {"type":"generation"}: the next one of a job that is followed. */
+/* {"type":"generation"}: the next generation of a job that is followed. */
 void output_turn_json(const struct output_turn *turn, struct buf *out);
 /* The end of an attached verb; `code`: ddpctl's exit code. `info` may be NULL. */
 void output_exit_json(const struct msg_job_info *info, int code, bool is_ours, struct buf *out);

@@ -175,7 +175,7 @@ static void add_drained(cJSON *object, const struct part_node *node)
     add_time(drained, "at", node->drained_ms);
 }
 
-/* The slots of this node. */
+/* Adds the slots of this node. */
 static void add_slots(cJSON *object, const char *name, const struct msg_nodes *nodes,
                       const struct part_node *node)
 {

@@ -1,4 +1,4 @@
-/* The server, and those that stand by for it, as text and JSON. */
+/* The server and its standbys, as text and JSON. */
 #include "ddpctl/json_parts.h"
 #include "ddpctl/output.h"
 

@@ -301,7 +301,8 @@ static void ranks_table(const struct msg_job_info *info, struct buf *out)
     output_table_write(&table, NULL, 0, out);
 }
 
-/* The logs of the rank that failed first, in the generation in which it did. */
+/* The command that shows the logs of the rank that failed first, in the generation of that failure.
+ * After success, or if no rank is known to have failed: the logs of the job. */
 static void crash_command(const struct msg_job_info *info, struct buf *out)
 {
     const struct part_job *job = &info->jobs.items[0];

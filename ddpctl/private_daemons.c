@@ -110,7 +110,7 @@ void private_last_line(const char *path, char *text, size_t text_bytes)
 
 void private_node_args(struct daemon *daemon, uint32_t slots, const char *gpus, const char *log_dir)
 {
-    daemon_arg(daemon, "--allow-root"); /* it runs only the jobs of its own user */
+    daemon_arg(daemon, "--allow-root"); /* this launcherd runs only jobs of its own user */
     daemon_arg(daemon, "--slots");
     daemon_arg(daemon, "%u", slots);
     if (gpus[0]) {
@@ -120,7 +120,7 @@ void private_node_args(struct daemon *daemon, uint32_t slots, const char *gpus, 
     if (log_dir[0]) {
         daemon_arg(daemon, "--log-dir");
         daemon_arg(daemon, "%s", log_dir);
-        daemon_arg(daemon, "--keep-logs"); /* they are the user's */
+        daemon_arg(daemon, "--keep-logs"); /* they are the user's: do not delete them */
         daemon_arg(daemon, "3660d");
     }
 }

@@ -17,9 +17,9 @@ enum status private_program(const char *bindir, const char *name, char path[PATH
 /* Like mkdir -p; `whole` gets the absolute path. `option`: named in the message. */
 enum status private_folder(const char *wanted, const char *option, char *whole, size_t whole_bytes,
                            struct err *err);
-/* Our environment without variables that would change the daemons' set-up, with our pid, by which they
- * notice our end however early it comes, and with `more` (NULL: nothing). The texts are borrowed; the
- * caller frees the array. NULL: no memory. */
+/* Our environment without variables that would change the daemons' set-up, with `more` (NULL:
+ * nothing), and with our pid, by which the daemons notice our end even if it comes early. The texts
+ * are borrowed; the caller frees the array. NULL: no memory. */
 char **private_environ(char *more);
 /* The last line of a log, as a hint; "": there is none. */
 void private_last_line(const char *path, char *text, size_t text_bytes);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Where a field of a line goes, by the kind of the line. */
+/* The curve of a field, for lines of a validation and for other lines. */
 static const struct {
     const char *name;
     bool of_validation;
@@ -17,7 +17,7 @@ static const struct {
     {"loss_scale", false, CURVE_SCALE},
 };
 
-/* Training goes on after `step`: what was written of later ones is done again. */
+/* Training goes on after `step`. Drops what was written about later steps: they are done again. */
 static void begin_after(struct report_data *data, double step)
 {
     for (uint32_t i = 0; i < CURVE_COUNT; i++)
@@ -55,7 +55,7 @@ static void add_checkpoint(struct report_data *data, double step)
     data->checkpoints[data->checkpoint_count++] = step;
 }
 
-/* The row of that epoch: its end and its validation are one. */
+/* The row of that epoch. The end of an epoch and its validation share a row. */
 static struct report_epoch *epoch_row(struct report_data *data, double epoch, double step)
 {
     struct report_epoch *row;
@@ -106,7 +106,7 @@ void report_data_take(struct report_data *data, const struct metric_line *line)
         begin_generation(data, line->generation);
     if (kind != NULL && strcmp(kind, "restart") == 0)
         return;
-    if (isnan(step)) /* of a program that counts nothing */
+    if (isnan(step)) /* the program does not count steps */
         step = is_validation ? data->step : data->step + 1;
     if (kind != NULL && strcmp(kind, "resume") == 0) {
         begin_after(data, step);

@@ -29,7 +29,7 @@ enum { REPORT_MARKS_MAX = 512, REPORT_EPOCHS_MAX = 256, REPORT_PROBLEMS_MAX = 8 
 
 struct report_restart {
     uint32_t generation;
-    double step; /* the step after which it began; NaN: it wrote no step */
+    double step; /* the step after which the generation began; NaN: it wrote no step */
 };
 /* One validation, or the end of an epoch; NaN: not known. */
 struct report_epoch {
@@ -37,16 +37,16 @@ struct report_epoch {
 };
 struct report_data {
     struct series curves[CURVE_COUNT];
-    struct report_restart restarts[REPORT_MARKS_MAX]; /* the last ones */
+    struct report_restart restarts[REPORT_MARKS_MAX]; /* the newest restarts */
     uint32_t restart_count;
-    double checkpoints[REPORT_MARKS_MAX]; /* steps; with more, every second is dropped */
+    double checkpoints[REPORT_MARKS_MAX]; /* their steps; when full, every second one is dropped */
     uint32_t checkpoint_count;
-    struct report_epoch epochs[REPORT_EPOCHS_MAX]; /* the last ones */
+    struct report_epoch epochs[REPORT_EPOCHS_MAX]; /* the newest epochs */
     uint32_t epoch_count;
     uint64_t epochs_seen;
-    uint32_t generation; /* of the last line */
-    bool is_fresh;       /* none of its lines had a step yet */
-    double step;         /* of the last line that had one */
+    uint32_t generation; /* the generation of the last line */
+    bool is_fresh;       /* no line of this generation has had a step yet */
+    double step;         /* the step of the last line that had one */
     bool failed;         /* no memory */
     /* Why metrics of a generation could not be read. */
     char problems[REPORT_PROBLEMS_MAX][REASON_BYTES_MAX + 32];

@@ -4,7 +4,7 @@
 
 #include "ddpctl/report_page.h"
 
-#define REPORT_EVENTS_PAGE 200u /* asked for at a time */
+#define REPORT_EVENTS_PAGE 200u /* most events in one request */
 
 struct report_events {
     struct causes causes;

@@ -86,7 +86,7 @@ __attribute__((format(printf, 3, 4))) static void put_fact_of(const char *name, 
     put_fact(name, text, out);
 }
 
-/* Line feeds stay: the page keeps them. */
+/* Escapes text line by line, so that line feeds stay: the page shows them. */
 static void put_lines(const char *text, size_t byte_count, struct buf *out)
 {
     while (byte_count > 0) {
@@ -147,7 +147,7 @@ static void put_facts(const struct report_page *page, struct buf *out)
     const struct report_data *data = page->data;
     double checkpoint = (double)job->checkpoint_step;
 
-    if (data->checkpoint_count > 0) /* progress is told once a second, metrics at once */
+    if (data->checkpoint_count > 0) /* metrics may be newer: progress comes once a second */
         checkpoint = fmax(checkpoint, data->checkpoints[data->checkpoint_count - 1]);
     buf_add_text(out, "<dl>\n");
     put_fact("User", job->user, out);
@@ -170,7 +170,7 @@ static void put_facts(const struct report_page *page, struct buf *out)
     buf_add_text(out, "</dl>\n");
 }
 
-/* The newest that is known. */
+/* The newest known cause; NULL: none is known. */
 static const struct cause *last_cause(const struct report_page *page)
 {
     const struct cause *cause = NULL;
@@ -196,7 +196,7 @@ static void put_failure(const struct report_page *page, struct buf *out)
     buf_add_text(out, info->tail[0] ? "</pre>\n" : "");
 }
 
-/* The range of steps of all that is drawn. */
+/* The range of steps of all curves. */
 static bool find_steps(const struct report_data *data, double *min, double *max)
 {
     *min = INFINITY;
@@ -214,7 +214,7 @@ static bool find_steps(const struct report_data *data, double *min, double *max)
     return *min <= *max;
 }
 
-/* A value that never changes from 1 is no news. */
+/* A chart without points is left out, and so is a loss scale that is always 1. */
 static bool is_worth_it(const struct chart *chart, const struct report_data *data)
 {
     const struct series *scale = &data->curves[CURVE_SCALE];
@@ -351,7 +351,7 @@ static void put_end(const struct part_job_rank *rank, struct buf *out)
     }
 }
 
-/* By itself: not because another one had failed. */
+/* Whether the rank failed by itself, not because another rank had failed. */
 static bool is_bad(const struct part_job_rank *rank)
 {
     return rank->state == RANK_LOST ||
@@ -371,7 +371,7 @@ static void put_rank(const struct msg_job_info *info, const struct part_job_rank
     buf_add_text(out, "</td></tr>\n");
 }
 
-/* The first ranks, and after them those that ended badly. */
+/* Lists the first ranks, and after them those that ended badly. */
 static void put_ranks(const struct msg_job_info *info, struct buf *out)
 {
     uint32_t shown = 0, left_out = 0;
@@ -424,7 +424,7 @@ static void put_events(const struct report_page *page, struct buf *out)
     buf_add_text(out, "</tbody></table>\n");
 }
 
-/* Of a served page the server says what it may load (http_server.c). */
+/* What the page may load. For a served page the HTTP headers say that (http_server.c). */
 static void put_policy(const struct report_live *live, struct buf *out)
 {
     if (live == NULL) {
@@ -475,7 +475,8 @@ static void put_head(const struct report_page *page, struct buf *out)
                page->live != NULL ? "<nav><a href=\"../\">all jobs and nodes</a></nav>\n" : "");
     html_words(job->name, out);
     buf_printf(out, "</h1>\n<p class=\"verdict %s\"><b>", job_state_name(job->state));
-    output_verdict(page->info, &verdict); /* escaped for a terminal; here for a page */
+    output_verdict(page->info,
+                   &verdict); /* escaped for a terminal; html_text escapes it for the page */
     html_text(verdict.bytes, verdict.byte_count, out);
     out->failed = out->failed || verdict.failed;
     buf_free(&verdict);

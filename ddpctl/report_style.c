@@ -1,6 +1,6 @@
 #include "ddpctl/report_style.h"
 
-/* Texts have a contrast of at least 4.5 against what is behind them, curves one of at least 3. */
+/* Contrast to the background is at least 4.5 for text and at least 3 for curves. */
 const char report_style[] =
     ":root{color-scheme:light dark;--bg:#fff;--panel:#f6f8fa;--line:#d0d7de;--text:#1f2328;"
     "--dim:#57606a;--c0:#0b62c4;--c1:#b3480a;--c2:#1a7f37;--bad:#c01c28;--good:#1a7f37}\n"

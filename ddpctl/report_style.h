@@ -1,4 +1,4 @@
-/* The style of the report's page: light and dark, 360 px and wide, screen and paper. */
+/* The style of the report's page, for light and dark, from 360 px to wide, screen and paper. */
 #ifndef DDPCTL_REPORT_STYLE_H
 #define DDPCTL_REPORT_STYLE_H
 

@@ -86,7 +86,7 @@ int request_run(struct ctl *ctl, const struct request *request)
     int rc;
 
     assert(request->msg != NULL && request->on_answer != NULL);
-    assert(request->answer != MSG_TYPE_ERROR); /* it is handled here */
+    assert(request->answer != MSG_TYPE_ERROR); /* errors are handled here */
     if (uv_loop_init(&loop) != 0)
         return ctl_fail(ctl, CTL_FAILED, "no event loop: out of files or memory", "");
     client_open(&asking.client, &loop, &ctl->server, request->patience_us, &handlers, &asking);

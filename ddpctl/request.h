@@ -11,7 +11,7 @@
 struct request {
     struct msg *msg;
     uint64_t patience_us;    /* how long to try to reach a server that was reached before */
-    bool first_is_patient;   /* also try so long for a server that was never reached */
+    bool first_is_patient;   /* try as long for a server that was never reached */
     uint64_t server_wait_us; /* how long the request allows the server to wait before it answers */
     enum msg_type answer;
     bool is_optional; /* show nothing if the server is too old to know the request */

@@ -29,7 +29,7 @@ static const char *temp_dir(void)
     return temp && *temp ? temp : "/tmp";
 }
 
-/* This machine, as it stands in the lock. */
+/* This machine's name, as written into the lock file. */
 static void own_name(char name[HOST_BYTES])
 {
     if (gethostname(name, HOST_BYTES) != 0)
@@ -37,7 +37,8 @@ static void own_name(char name[HOST_BYTES])
     name[HOST_BYTES - 1] = '\0';
 }
 
-/* The lock is taken before it has its name: so one that is there and free belongs to nobody. */
+/* We lock the file before we give it its final name. So if a file of that name is not locked, its
+ * owner is gone. */
 static int make_lock(const char *dir)
 {
     char made[PATH_MAX], path[PATH_MAX], host[HOST_BYTES];
@@ -80,7 +81,8 @@ static int remove_entry(const char *path, const struct stat *stat_of, int type, 
     return 0;
 }
 
-/* The lock goes last: if this process is killed meanwhile, others find by it that the folder is nobody's. */
+/* The lock file is removed last: if this process is killed meanwhile, the free lock tells the next
+ * run that the folder's owner is gone. */
 static void remove_tree(const char *dir)
 {
     char path[PATH_MAX + sizeof LOCK];
@@ -101,10 +103,11 @@ void scratch_remove(struct scratch *scratch)
     *scratch = (struct scratch){.lock_fd = -1};
 }
 
-/* -- what others have left --------------------------------------------------------------------- */
+/* -- folders that other runs have left --------------------------------------------------------- */
 
-/* On a file system that nodes share, a lock may hold on its own node alone (NFS with local_lock, Lustre with
- * localflock), and sockets always do: what another node has made looks like nobody's. */
+/* On a file system that nodes share, a lock may exist only on its own node (NFS with local_lock,
+ * Lustre with localflock), and a socket always does. So a folder in use on another node looks
+ * unused from here. */
 static bool is_of_another_machine(int lock_fd)
 {
     char host[HOST_BYTES], own[HOST_BYTES];
@@ -115,7 +118,7 @@ static bool is_of_another_machine(int lock_fd)
     return host[0] != '\0' && strcmp(host, own) != 0;
 }
 
-/* Takes the lock of a folder that may be ours; -1: it is not, or it is in use. */
+/* Takes the lock of a folder that may be one of ours; -1: it is not, or it is in use. */
 static int take_lock(const char *dir)
 {
     char path[PATH_MAX];
@@ -135,7 +138,7 @@ static int take_lock(const char *dir)
     return -1;
 }
 
-/* Somebody listens there, or it cannot be known. */
+/* Whether a process listens on this socket, or may: also true if we cannot find out. */
 static bool is_listened_on(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -154,8 +157,8 @@ static bool is_listened_on(const char *path)
     return !is_free;
 }
 
-/* Daemons end with their ddpctl, and shims with their launcherd, or a little later when their lease is
- * over: as long as one is there, the folder is in use. */
+/* Daemons end with their ddpctl. Shims end with their launcherd, or a little later when their lease
+ * is over. As long as one of these runs, the folder is in use. */
 static bool is_in_use(const char *dir)
 {
     char pattern[PATH_MAX + 64];

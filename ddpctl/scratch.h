@@ -1,8 +1,7 @@
 /* The temporary folder of `run --standalone`, and removal of old ones. Each folder has a lock that
- * is held as long as its ddpctl lives. So the next run can remove what a killed one has left, and
- * nothing else: only folders of this user and this machine with our name and lock file, whose lock is
- * free and whose
- * shims have ended. */
+ * is held as long as its ddpctl lives. So the next run can remove the folder of a killed one, and
+ * nothing else: only folders of this user and this machine with our name and lock file, whose lock
+ * is free and whose daemons and shims have ended. */
 #ifndef DDPCTL_SCRATCH_H
 #define DDPCTL_SCRATCH_H
 
@@ -14,7 +13,7 @@
 #define SCRATCH_PATH_BYTES (PATH_MAX - 64)
 
 struct scratch {
-    char dir[SCRATCH_PATH_BYTES]; /* empty: there is none */
+    char dir[SCRATCH_PATH_BYTES]; /* empty: there is no folder */
     int lock_fd;
 };
 

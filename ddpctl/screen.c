@@ -102,7 +102,7 @@ static void draw_line(struct screen *screen)
     screen->line_shown = true;
 }
 
-/* Lines of ours on stderr. */
+/* Writes our own lines to stderr; in raw mode with carriage returns. */
 static void write_lines(const struct screen *screen, const char *text, size_t byte_count)
 {
     while (screen->is_raw && byte_count > 0) {
@@ -118,7 +118,7 @@ static void write_lines(const struct screen *screen, const char *text, size_t by
     (void)write_all(STDERR_FILENO, text, byte_count);
 }
 
-/* What a job has begun on this line stays whole. */
+/* Ends a line that a job has begun, so that our text starts on a new line. */
 static void end_line(struct screen *screen)
 {
     if (screen->err_is_mid_line ||

@@ -9,7 +9,7 @@
 
 #include "common/text.h"
 
-/* Whether this file says by its first line what runs it. */
+/* Whether the file's first line names its interpreter (#!). */
 static bool names_interpreter(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -23,8 +23,8 @@ static bool names_interpreter(const char *path)
     return names;
 }
 
-/* As torchrun does: `train.py` is run by python3, unbuffered, unless it is executable and begins with
- * #!. */
+/* Whether to run `word` with python3 -u. As with torchrun that is done for `train.py`, but not if
+ * the file is executable and begins with #!. */
 static bool wants_python(const struct ctl *ctl, const char *word, const char *cwd)
 {
     char path[PATH_MAX];
@@ -53,7 +53,8 @@ static bool is_on_path(const char *program)
     return false;
 }
 
-/* torchrun's variable, else the name that this machine's PATH has: nodes look it up in theirs. */
+/* torchrun's variable, else the name that is in this machine's PATH. Nodes look for that name in
+ * their own PATH. */
 static const char *find_python(void)
 {
     const char *given = getenv("PYTHON_EXEC");
@@ -63,7 +64,7 @@ static const char *find_python(void)
     return is_on_path("python") && !is_on_path("python3") ? "python" : "python3";
 }
 
-/* --local-rank-arg: after the script or the module, where torch.distributed.launch puts it. */
+/* --local-rank-arg: its place is after the script or the module, as in torch.distributed.launch. */
 static enum status take_local_rank(struct submission *submission, const struct ctl *ctl,
                                    uint32_t first, struct err *err)
 {

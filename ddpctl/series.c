@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define STEP_MAX 1e15   /* so that differences of steps, */
-#define VALUE_MAX 1e300 /* and ranges of values, are numbers */
+#define STEP_MAX 1e15   /* so that differences of steps are finite */
+#define VALUE_MAX 1e300 /* so that ranges of values are finite */
 
 bool series_add(struct series *series, double step, double value)
 {
@@ -33,7 +33,8 @@ void series_drop_after(struct series *series, double step)
         series->count--;
 }
 
-/* The points from `first` up to `end`: the lowest and the highest value go to `kept`, in their order. */
+/* Copies the lowest and the highest of the points [first, end) to index `kept`, in their order.
+ * Returns the new end. */
 static uint32_t keep_extremes(struct series_point *points, uint32_t first, uint32_t end,
                               uint32_t kept)
 {

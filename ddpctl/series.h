@@ -1,5 +1,5 @@
-/* A curve: values over steps, in order. Points of a long curve are left out, but never the lowest
- * and highest of their neighbours, so spikes are kept. Pure, apart from the heap. */
+/* A curve: values over steps, in order. A long curve loses points, but of neighbouring points the
+ * lowest and the highest stay, so spikes are kept. Pure, apart from the heap. */
 #ifndef DDPCTL_SERIES_H
 #define DDPCTL_SERIES_H
 

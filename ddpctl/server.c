@@ -49,7 +49,7 @@ static bool is_key_of(const struct key *key, const struct server_list *list)
     return false;
 }
 
-/* The first of them that takes only clients with a key; NULL: none. */
+/* The first server that takes only clients with a key; NULL: none does. */
 static const char *find_remote(const struct server_list *list)
 {
     for (uint32_t i = 0; i < list->count; i++) {
@@ -69,7 +69,8 @@ static bool has_tcp(const struct server_list *list)
     return false;
 }
 
-/* Over TCP with the key of that server, else plain on a loopback address alone. */
+/* Uses the servers that `named` lists. Over TCP we use the key that is for them; without one, only
+ * a loopback address can be called. */
 static void choose_named(struct server *server, const char *named)
 {
     struct err err = {.status = STATUS_OK}, unused;
