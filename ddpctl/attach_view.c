@@ -34,8 +34,7 @@ static struct part_log_run next_run(const struct msg_log_data *data, uint32_t *i
     if (*i < data->runs.count)
         run = data->runs.items[(*i)++];
     if (run.bytes > data->bytes.count - at)
-        run.bytes =
-            data->bytes.count - at; /* a run too long by mistake: still show each byte once */
+        run.bytes = data->bytes.count - at; /* a wrong length: show each byte only once */
     return run;
 }
 
@@ -87,8 +86,7 @@ static void make_views(struct attach *attach, uint32_t number)
 
         view->form = screen->json ? VIEW_JSON : view_choose(options, &target);
         if (view->form == VIEW_PLAIN && attach->options.has_terminal)
-            view->form =
-                VIEW_EXACT; /* what the program writes to its terminal is shown unchanged */
+            view->form = VIEW_EXACT; /* terminal output is shown unchanged */
         view->has_times = options->has_times;
         view->source = (struct view_source){.job_id = attach->job_id,
                                             .generation = attach->follow.generation,

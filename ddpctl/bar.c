@@ -171,8 +171,7 @@ static void write_line(const struct bar *bar, const struct bar_event *event, str
         used += width;
     }
     if (bar->steps > 0 && used + 2 + 2 + BAR_MIN <= room) {
-        uint32_t columns =
-            (room - used - 4) / BAR_MIN * BAR_MIN; /* rounded, so that it rarely changes */
+        uint32_t columns = (room - used - 4) / BAR_MIN * BAR_MIN; /* rounded: rarely changes */
 
         draw(fraction(bar), columns < BAR_MAX ? columns : BAR_MAX, line);
         is_first = false;

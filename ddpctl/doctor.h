@@ -126,8 +126,7 @@ const char *doctor_level_name(enum doctor_level level);
 struct doctor_finding {
     enum doctor_check check;
     enum doctor_level level;
-    char node
-        [NODE_NAME_BYTES_MAX]; /* empty: the finding is about the client, the server, or several nodes */
+    char node[NODE_NAME_BYTES_MAX]; /* empty: about the client, the server, or several nodes */
     char text[360];
 };
 

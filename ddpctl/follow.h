@@ -22,9 +22,8 @@ struct follow_options {
     bool previous;            /* only the generation before the current one */
     bool ranks_all;           /* all ranks, but at most the first FOLLOW_RANKS_MAX */
     bool ranks_failed;
-    const uint8_t
-        *rank_mask;      /* otherwise: bit (rank % 8) of byte (rank / 8); [RANKS_PER_JOB_MAX / 8] */
-    uint32_t tail_lines; /* start so many lines before the end; 0: at the start */
+    const uint8_t *rank_mask; /* else: bit (rank % 8) of byte (rank / 8); [RANKS_PER_JOB_MAX / 8] */
+    uint32_t tail_lines;      /* start so many lines before the end; 0: at the start */
 };
 
 #define FOLLOW_RANKS_MAX 1024u /* most logs that are read at a time */

@@ -167,8 +167,7 @@ void http_route(const struct http_request *request, const struct http_rules *rul
         route->what = HTTP_BAD_HOST;
         return;
     }
-    if (rules->token != NULL &&
-        strcmp(request->path, "/healthz") != 0 && /* it only says yes or no */
+    if (rules->token != NULL && strcmp(request->path, "/healthz") != 0 && /* only says yes or no */
         !has_key(request->authorization, rules->token)) {
         route->what = HTTP_NO_KEY;
         return;

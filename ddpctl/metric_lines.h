@@ -21,8 +21,7 @@ struct metric_line {
 };
 
 struct metric_lines {
-    void (*take)(void *owner,
-                 const struct metric_line *line); /* called for each good line, in order */
+    void (*take)(void *owner, const struct metric_line *line); /* each good line, in order */
     void *owner;
     uint64_t good, bad; /* bad lines are skipped */
     struct buf line;    /* the beginning of the next line */

@@ -475,8 +475,7 @@ static void put_head(const struct report_page *page, struct buf *out)
                page->live != NULL ? "<nav><a href=\"../\">all jobs and nodes</a></nav>\n" : "");
     html_words(job->name, out);
     buf_printf(out, "</h1>\n<p class=\"verdict %s\"><b>", job_state_name(job->state));
-    output_verdict(page->info,
-                   &verdict); /* escaped for a terminal; html_text escapes it for the page */
+    output_verdict(page->info, &verdict); /* escaped for a terminal; now for a page */
     html_text(verdict.bytes, verdict.byte_count, out);
     out->failed = out->failed || verdict.failed;
     buf_free(&verdict);

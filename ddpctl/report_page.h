@@ -30,8 +30,7 @@ struct report_page {
     const struct report_data *data;
     uint64_t lines, bad_lines;
     const struct causes *causes;
-    const struct part_event
-        *events; /* [event_count], the newest events, the oldest of them first */
+    const struct part_event *events; /* [event_count], the newest ones, the oldest first */
     uint32_t event_count;
     uint64_t events_left_out;
     int64_t now_ms;

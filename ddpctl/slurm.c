@@ -22,9 +22,9 @@
 extern char **environ;
 
 #define TICK_MS 1000u
-#define WAITING_TICKS 10u /* then it is said what is missing; again six times as late */
+#define WAITING_TICKS 10u /* so often a message says what is missing */
 #define STOP_TIMEOUT_MS 30000u
-#define UNHEARD_TIMEOUT_MS 3000u /* the same where no task has said a word: srun waits for nodes */
+#define UNHEARD_TIMEOUT_MS 3000u /* the same if no task has sent a line: srun waits for nodes */
 #define SIGNALS 5u
 
 static const int signal_numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
@@ -53,7 +53,7 @@ struct slurm {
 
 /* -- the job's size ---------------------------------------------------------------------------- */
 
-/* Leaves out the variables that are bad; returns `variables`, which may be NULL. */
+/* Removes the variables for which is_bad is true; returns `variables`, which may be NULL. */
 static char **without(char **variables, bool (*is_bad)(const char *variable))
 {
     char **kept = variables;
@@ -150,7 +150,7 @@ static void on_stop_timeout(uv_timer_t *timer)
         (void)uv_process_kill(&slurm->srun, SIGKILL);
 }
 
-/* The pipe is closed when the tasks have been told. */
+/* The pipe is closed once all lines have been written to the tasks. */
 static void on_in_shut(uv_shutdown_t *shutdown, int status)
 {
     struct slurm *slurm = shutdown->data;
@@ -247,7 +247,7 @@ static void on_reached(struct slurm_reach *reach, enum status status, const char
     start_attach(slurm);
 }
 
-/* Node 0 makes a key for each, once its server runs. */
+/* Sends the names of all nodes to node 0, which makes a key for each, once its server runs. */
 static void say_names(struct slurm *slurm)
 {
     if (slurm->here_count < slurm->nodes || !slurm->has_server)
@@ -287,7 +287,7 @@ static void take_key(struct slurm *slurm, const struct slurm_line *line)
     }
 }
 
-/* Slurm is ending the allocation: its time is over, scancel, requeue. */
+/* Slurm is ending the allocation: time limit, scancel or requeue. */
 static void take_term(struct slurm *slurm)
 {
     if (slurm->attach_started)
@@ -312,7 +312,7 @@ static void take_line(void *owner, const char *bytes)
     const size_t others = ours != NULL ? (size_t)(ours - bytes) : strlen(bytes);
     struct slurm_line line;
 
-    if (ours == NULL || others > 0) /* of a prolog, or of Slurm */
+    if (ours == NULL || others > 0) /* text from a prolog, or from Slurm */
         screen_message(&slurm->ctl->screen, "%.*s", (int)others, bytes);
     if (ours == NULL)
         return;
@@ -443,7 +443,7 @@ static enum status start_srun(struct slurm *slurm, struct err *err)
 
 /* -- the loop ---------------------------------------------------------------------------------- */
 
-/* Says which node is missing, while one is. */
+/* Says what we wait for: nodes that have not started their part, or the server. */
 static void tell_waiting(struct slurm *slurm)
 {
     const uint32_t nodes = slurm->nodes;
@@ -467,8 +467,8 @@ static void on_tick(uv_timer_t *timer)
         tell_waiting(slurm);
 }
 
-/* Ctrl-C and its kin belong to the attached job once there is one (interrupt.h). srun passes the
- * others on to every process of the step, and so to the ranks. */
+/* Once a job is attached, interrupt.h handles SIGINT, SIGTERM and SIGHUP. srun passes SIGUSR1 and
+ * SIGUSR2 on to every process of the step, and so to the ranks. */
 static void on_signal(uv_signal_t *signal, int number)
 {
     struct slurm *slurm = signal->data;
@@ -525,7 +525,7 @@ static enum status choose_folders(struct slurm *slurm, struct err *err)
         if (i == 0)
             status = private_folder(options->state_dir, "--state-dir", slurm->state_dir,
                                     sizeof slurm->state_dir, err);
-        /* Of runs that begin at the same time only one makes it. */
+        /* If several runs begin at the same time, mkdir succeeds for only one of them. */
         if (status == STATUS_OK && mkdir(wanted, 0700) != 0 && errno == EEXIST)
             continue;
         return status != STATUS_OK ? status

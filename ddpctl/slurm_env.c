@@ -17,7 +17,7 @@ static const char *find(char *const *environ, const char *name)
     return NULL;
 }
 
-/* Parses the number at *at and moves *at past it. False: there is none, or a larger one. */
+/* Parses the number at *at and moves *at past it. False: there is none, or it is too large. */
 static bool take_number(const char **at, uint32_t *number)
 {
     uint64_t value = 0;
@@ -39,7 +39,7 @@ static enum status complain(const char *name, const char *value, struct err *err
                    name, value);
 }
 
-/* A plain number; stays as it is where there is no such variable. */
+/* Reads a plain number; `*count` is unchanged if there is no such variable. */
 static enum status take_count(char *const *environ, const char *name, uint32_t *count,
                               struct err *err)
 {
@@ -50,7 +50,7 @@ static enum status take_count(char *const *environ, const char *name, uint32_t *
     return take_number(&at, count) && *at == '\0' ? STATUS_OK : complain(name, value, err);
 }
 
-/* "8(x3)" or "8(x2),4": a number for each node, the same one after another counted. */
+/* "8(x3)" or "8(x2),4": a number for each node; "(x3)" repeats it for 3 nodes. */
 static enum status take_list(char *const *environ, const char *name, uint32_t *each, bool *differ,
                              struct err *err)
 {
@@ -126,7 +126,7 @@ enum status slurm_env_read(char *const *environ, struct slurm_env *env, struct e
         return complain("SLURM_JOB_ID", id, err);
     (void)snprintf(env->job_id, sizeof env->job_id, "%s", id);
     status = take_count(environ, "SLURM_NNODES", &env->nodes, err);
-    if (status == STATUS_OK) /* of the allocation, where the other one is of a step */
+    if (status == STATUS_OK) /* of the allocation; SLURM_NNODES may be of a step */
         status = take_count(environ, "SLURM_JOB_NUM_NODES", &env->nodes, err);
     if (status == STATUS_OK)
         status = take_count(environ, "SLURM_RESTART_COUNT", &env->restart_count, err);
@@ -138,7 +138,7 @@ enum status slurm_env_read(char *const *environ, struct slurm_env *env, struct e
         status = take_list(environ, "SLURM_JOB_CPUS_PER_NODE", &env->cpus, &env->cpus_differ, err);
     if (status == STATUS_OK)
         status = take_gpus(environ, &env->gpus, err);
-    if (status == STATUS_OK) /* of this node: in a batch script, and also with --gres */
+    if (status == STATUS_OK) /* of this node; set in a batch script, and with --gres */
         status = take_count(environ, "SLURM_GPUS_ON_NODE", &env->gpus, err);
     if (status == STATUS_OK && env->nodes == 0)
         status = err_set(err, STATUS_NOT_FOUND, 0,
@@ -220,7 +220,7 @@ enum status slurm_env_nproc(const struct slurm_env *env, const char *word, uint3
                    SLOTS_PER_NODE_MAX);
 }
 
-/* Whether `variable` has one of these names; a name that ends in * is the beginning of one. */
+/* Whether `variable` has one of these names; "NAME*" stands for all names that begin with NAME. */
 static bool is_one_of(const char *variable, const char *const *names)
 {
     for (; *names != NULL; names++) {
@@ -288,7 +288,7 @@ bool slurm_env_is_of_srun(const char *variable)
                                         "SLURM_NO_KILL",
                                         "SLURM_MULTI",
                                         "SLURM_ARBITRARY*",
-                                        "SLURM_HOSTFILE", /* nodes would be in it twice */
+                                        "SLURM_HOSTFILE", /* it may list a node more than once */
                                         "SLURM_RELATIVE",
                                         "SLURM_CPU_BIND*",
                                         "SLURM_MEM_BIND*",

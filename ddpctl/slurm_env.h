@@ -14,7 +14,7 @@ struct slurm_env {
     char job_id[SLURM_ID_BYTES];
     uint32_t nodes;
     uint32_t restart_count; /* how often Slurm has requeued the job */
-    uint32_t step_tasks;    /* of the step that we are in; 0: in none */
+    uint32_t step_tasks;    /* of the step that we are in; 0: we are in no step */
     /* For each node; 0: Slurm does not say, or nodes differ. */
     uint32_t tasks, gpus, cpus;
     bool tasks_differ, cpus_differ;
@@ -25,8 +25,8 @@ struct slurm_env {
  *   STATUS_BAD_INPUT  a variable has not the form that Slurm gives it, the job is heterogeneous, or
  *                     srun has started several of us */
 enum status slurm_env_read(char *const *environ, struct slurm_env *env, struct err *err);
-/* *nodes: of the job; in: what it asks for, 0: all that there are; `nodes_min`: it goes on with so few,
- * 0: with no fewer. `spares`: nodes beside them.
+/* Chooses the job's nodes. `*nodes`: in, what it asks for, 0: all that there are; out, what it
+ * gets. `nodes_min`: the fewest that it can go on with, 0: no fewer. `spares`: further nodes.
  *   STATUS_TOO_BIG  the allocation has fewer */
 enum status slurm_env_nodes(const struct slurm_env *env, uint32_t nodes_min, uint32_t spares,
                             uint32_t *nodes, struct err *err);

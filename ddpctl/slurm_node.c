@@ -23,7 +23,7 @@
 #include "ddpctl/standalone_gpus.h"
 
 #define TICK_MS 1000u
-#define SILENT_TICKS 60u     /* ddpctl says something in every one */
+#define SILENT_TICKS 60u     /* ddpctl is gone if so many ticks pass without a line from it */
 #define SILENT_TERM_TICKS 3u /* the same when Slurm is ending the allocation */
 #define STOP_TIMEOUT_MS 5000u
 #define SIGNALS 5u
@@ -39,8 +39,8 @@ struct node {
     uv_timer_t tick, stop_timer;
     uv_signal_t signals[SIGNALS];
     struct leftover leftover;
-    struct daemon server, launcher; /* the server: of node 0 alone */
-    char *listen;                   /* its argument */
+    struct daemon server, launcher; /* server: only on node 0 */
+    char *listen;                   /* the server's --listen argument */
     uint32_t daemons_running;
     struct slurm_lines lines;
     struct slurm_reach reach;
@@ -104,7 +104,7 @@ static void fail(struct node *node, const char *text)
     stop(node);
 }
 
-/* ddpctl is gone: the ranks get SIGTERM and their grace, then all ends. */
+/* Called when ddpctl is gone: the ranks get SIGTERM and their grace, then everything ends. */
 static void end(struct node *node)
 {
     if (node->is_ending || node->is_stopping)
@@ -114,7 +114,7 @@ static void end(struct node *node)
         slurm_server_cancel(node->scratch.dir);
 }
 
-/* Whether nothing of the job runs any more: on this node, and as far as its server knows. */
+/* Whether nothing of the job runs any more on this node and, on node 0, the server is idle. */
 static bool is_over(const struct node *node)
 {
     char pattern[PATH_MAX];
@@ -138,7 +138,7 @@ static void on_tick(uv_timer_t *timer)
         end(node);
 }
 
-/* Every process here gets what Slurm sends: the ranks too. Only the end concerns us. */
+/* Slurm sends its signals to every process of the step, so also to the ranks. We act on SIGTERM. */
 static void on_signal(uv_signal_t *signal, int number)
 {
     struct node *node = signal->data;
@@ -169,7 +169,7 @@ static void on_daemon_failed(struct daemon *daemon, const char *how)
 
     node->daemons_running--;
     private_last_line(daemon->log_path, words, sizeof words);
-    if (words[0] == '\0') /* nor can it say so */
+    if (words[0] == '\0') /* with a full disk it cannot log that either */
         (void)snprintf(words, sizeof words, "its log %.300s is empty; is that disk full?",
                        daemon->log_path);
     (void)snprintf(text, sizeof text, "%s could not be kept running: %.180s: %s", daemon->name, how,
@@ -203,7 +203,7 @@ static void start(struct node *node, struct daemon *daemon)
     fail(node, err.text);
 }
 
-/* "rendezvous: ready unix:PATH 0.0.0.0:PORT" */
+/* The port in the line "rendezvous: ready unix:PATH 0.0.0.0:PORT"; 0: there is none. */
 static uint16_t port_of(const char *ready)
 {
     const char *colon = strrchr(ready, ':');
@@ -224,8 +224,8 @@ static void add_key(struct node *node, uint32_t of_node, const char *name, enum 
     explicit_bzero(url, sizeof url);
 }
 
-/* The name of the principal that the job is of: our account's, or as launcherd names its own account by
- * its number (account_choose), where a key cannot have the name: "first@corp.example", or none. */
+/* The name of the principal that owns the job: our account's name. If a key cannot have that name
+ * ("first@corp.example"), or there is none: "uidN", as in account_choose of launcherd. */
 static void user_name(char name[NODE_NAME_BYTES_MAX])
 {
     static const char allowed[] =
@@ -308,12 +308,12 @@ static void start_server(struct node *node)
     daemon_arg(daemon, "--state-dir");
     daemon_arg(daemon, "%s/rendezvous", node->dir);
     daemon_arg(daemon,
-               "--no-fsync"); /* a lost node ends the allocation's first node, and the run */
+               "--no-fsync"); /* if this node is lost, the run ends, and its state is not needed */
     daemon_arg(daemon, "--exit-with-parent");
     start(node, daemon);
 }
 
-/* The GPUs that Slurm gave to this task, in the words of launcherd --gpus; "": all that there are. */
+/* The GPUs that Slurm gave to this task, as a value of launcherd --gpus; "": all GPUs. */
 static enum status find_gpus(const struct node *node, const char *launcherd, char *text,
                              size_t text_bytes, struct err *err)
 {
@@ -404,7 +404,7 @@ static void take_line(void *owner, const char *bytes)
     if (node->is_stopping || !slurm_line_parse(bytes, &line))
         return;
     node->silent_ticks = 0;
-    /* The first node uses the address that others have reached, so that its ranks are found by it. */
+    /* The first node joins by the address that others have reached, so that they find its ranks. */
     if ((line.word == SLURM_SERVER && node->id != 0) || (line.word == SLURM_USE && node->id == 0))
         slurm_reach_start(&node->reach, &node->loop, line.text);
     else if (line.word == SLURM_HERE && node->id == 0)
@@ -464,7 +464,7 @@ static enum status prepare(struct node *node, struct err *err)
         return err_set(err, STATUS_TOO_BIG, 0, "the node name %.100s is longer than %u characters",
                        name, NODE_NAME_BYTES_MAX - 1);
     (void)snprintf(node->name, sizeof node->name, "%s", name);
-    (void)setenv(STOP_SIGNAL_VARIABLE, "1", 1); /* for daemon_stop too */
+    (void)setenv(STOP_SIGNAL_VARIABLE, "1", 1); /* daemon_stop reads it too */
     node->environ = private_environ(in_step);
     if (node->environ == NULL)
         return err_set(err, STATUS_MEMORY, 0, "out of memory");
@@ -498,8 +498,8 @@ static void open_handles(struct node *node)
         fail(node, "its stdin is no pipe: ddpctl run --slurm starts this by srun");
 }
 
-/* Slurm's signals wait until there are handlers for them: a task that ended before would leave its
- * folder. */
+/* Blocks Slurm's signals until they have handlers, or unblocks them: a task that a signal kills
+ * before that would leave its folder. */
 static void hold_signals(int how)
 {
     sigset_t set;
@@ -544,7 +544,7 @@ int slurm_node_main(const struct slurm_node_options *options)
         code = run(node);
     } else {
         if (node->name[0] != '\0')
-            say(SLURM_HERE, node->id, node->name); /* so that the message names the node */
+            say(SLURM_HERE, node->id, node->name); /* so that ddpctl's message can name the node */
         say(SLURM_FAILED, node->id, err.text);
     }
     scratch_remove(&node->scratch);

@@ -55,7 +55,7 @@ static void try_next(struct slurm_reach *reach)
             finish(reach, STATUS_BAD_INPUT, "the first node has no address");
             return;
         }
-        reach->index = UINT32_MAX; /* the first one follows */
+        reach->index = UINT32_MAX; /* on_dialed adds 1: the first address is next */
         on_dialed(&reach->dial, STATUS_REFUSED, -1, "none of its addresses answers");
         return;
     }
@@ -119,7 +119,7 @@ static void add(struct own *own, const struct sockaddr *address, bool loopback)
         (void)inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
         (void)snprintf(item, sizeof item, "%s:%u", host, own->port);
     } else {
-        return; /* the server listens on 0.0.0.0 */
+        return; /* no IPv6: the server listens on 0.0.0.0 */
     }
     if (own->count >= SLURM_ADDRESSES_MAX || is_there(own, item))
         return;
@@ -129,7 +129,7 @@ static void add(struct own *own, const struct sockaddr *address, bool loopback)
     own->count++;
 }
 
-/* The address that the kernel would send from on the way to `peer`. Nothing is sent. */
+/* Adds our address from which the kernel would send to `peer`. Nothing is sent. */
 static void add_source(struct own *own, const char *peer)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)}, from = {0};

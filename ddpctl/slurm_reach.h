@@ -22,14 +22,14 @@ struct slurm_reach {
     char list[SLURM_LINE_BYTES_MAX]; /* A,B,C */
     uint32_t index;
     char address[KEY_HOST_BYTES_MAX +
-                 8]; /* that is being tried; in the end the one that connected */
+                 8]; /* the one that is being tried; in the end, the one that connected */
     /* STATUS_OK: `address` can be reached; otherwise `text` says why the last one cannot. Not
      * called after slurm_reach_close. */
     void (*done)(struct slurm_reach *reach, enum status status, const char *text);
     void *owner;
 };
 
-/* `done` and `owner` are set. */
+/* `done` and `owner` must be set. */
 void slurm_reach_start(struct slurm_reach *reach, uv_loop_t *loop, const char *list);
 /* The handles are free when the loop has ended. A second call does nothing. */
 void slurm_reach_close(struct slurm_reach *reach);

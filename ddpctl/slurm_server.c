@@ -6,7 +6,7 @@
 
 #include "ddpctl/request.h"
 
-/* Asks `msg`; the exit code of request_run. */
+/* Sends the request `msg`; returns the exit code of request_run. */
 static int ask(const char *dir, struct msg *msg, enum msg_type answer,
                int (*on_answer)(struct ctl *ctl, const struct msg *msg, void *context),
                void *context)

@@ -8,14 +8,14 @@ uint32_t slurm_srun_args(uint32_t nodes, char text[2][32], const char *args[SLUR
 {
     static const char *const fixed[] = {
         "--ntasks-per-node=1",
-        "--overlap", /* the step in which we run ourselves may have the nodes' CPUs */
+        "--overlap", /* a step that we run in ourselves may hold the nodes' CPUs */
         "--cpu-bind=none",
         "--mpi=none",
         "--input=all",
         "--output=all", /* to our pipe, from all tasks */
         "--error=all",
         "--wait=0",
-        "--kill-on-bad-exit=0", /* a node that fails is the server's business */
+        "--kill-on-bad-exit=0", /* the server handles a node that fails */
         "--no-kill",
         "--export=ALL",
         "--job-name=ddpctl",

@@ -6,8 +6,8 @@
 
 #define SLURM_SRUN_ARGS 16u
 
-/* Writes srun and its options for one task on each of `nodes` into `args`, numbers into `text`; returns
- * how many. What each task runs is to follow. */
+/* Writes srun and its options for one task on each of `nodes` into `args`, numbers into `text`.
+ * Returns how many arguments there are. The caller adds the command that each task runs. */
 uint32_t slurm_srun_args(uint32_t nodes, char text[2][32], const char *args[SLURM_SRUN_ARGS]);
 
 #endif

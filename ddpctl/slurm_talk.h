@@ -53,10 +53,10 @@ struct slurm_line {
 /* Writes a line with its end. Bytes of `text` that would end it become spaces; what does not fit is
  * cut. */
 void slurm_line_add(struct buf *out, enum slurm_word word, uint32_t node, const char *text);
-/* Where our line begins in `bytes`, behind what a wrapper of srun or a prolog has printed without an end
- * of line; NULL: nowhere. Nothing from there on is to be shown: it may be a key. */
+/* Where our line begins in `bytes`, after text that a wrapper of srun or a prolog has printed
+ * without a line feed; NULL: nowhere. Never show anything from there on: it may be a key. */
 const char *slurm_line_find(const char *bytes);
-/* `bytes`: a line without its end, and a NUL. False: none of ours. */
+/* `bytes`: a line without its end, and a NUL. False: it is not one of our lines. */
 bool slurm_line_parse(const char *bytes, struct slurm_line *line);
 
 /* Collects lines from a stream. */

@@ -138,7 +138,7 @@ enum status spec_set_env_text(struct spec *spec, struct arena *arena, const char
     return spec_set_env(spec, arena, name, value, err);
 }
 
-/* DDP_SERVER and the like, which say something to ddpctl itself. */
+/* Whether the variable sets an option of ddpctl itself, as DDP_SERVER does. */
 static bool is_of_option(const char *name)
 {
     if (strncmp(name, "DDP_", 4) != 0)
@@ -192,7 +192,7 @@ enum status spec_add_environ(struct spec *spec, struct arena *arena, char *const
         }
         if (!env_name_is_valid(name) || !utf8_is_valid(equals + 1, strlen(equals + 1))) {
             note_left_out(&left_out->invalid, &left_out->invalid_names, name, length);
-            continue; /* exported functions of a shell have such names */
+            continue; /* for example the exported functions of a shell */
         }
         status = spec_set_env(spec, arena, name, equals + 1, err);
         if (status != STATUS_OK)
@@ -269,7 +269,7 @@ enum status spec_after_parse(struct spec *spec, struct arena *arena, const char 
                                 spec->after ? "," : "", text);
     enum status status = after_spec_parse(text, &after, err);
 
-    if (status == STATUS_OK) /* with those that were given before it, too */
+    if (status == STATUS_OK) /* checks the whole list, with the jobs that were given before */
         status = length < (int)sizeof list
                      ? after_spec_parse(list, &after, err)
                      : err_set(err, STATUS_TOO_BIG, 0, "--after: the list of jobs is too long");
@@ -327,7 +327,7 @@ void spec_default_name(const struct msg_text_list *argv, char name[JOB_NAME_BYTE
         (void)snprintf(name, JOB_NAME_BYTES_MAX, "job");
 }
 
-/* Options that do not go together, or not with their values. */
+/* Refuses options that exclude one another, or whose values do. */
 static enum status check_together(const struct spec *spec, struct err *err)
 {
     struct array_spec array;

@@ -17,9 +17,9 @@
 
 /* Texts are in the arena that was passed to spec_init. */
 struct spec {
-    const char *name;                          /* NULL: from argv */
+    const char *name;                          /* NULL: made from argv */
     const char *cwd;                           /* NULL: where ddpctl runs */
-    uint32_t nodes, nodes_min, nproc_per_node; /* nodes_min 0: `nodes` */
+    uint32_t nodes, nodes_min, nproc_per_node; /* nodes_min 0: same as `nodes` */
     bool nproc_given;
     uint32_t spares;
     bool replace_stragglers, requeue_at_limit;
@@ -35,7 +35,7 @@ struct spec {
     struct msg_text_list argv;
     struct msg_pair *env; /* [env_count], room for ENV_MAX; names are unique */
     uint32_t env_count;
-    struct msg_pair launch[LAUNCH_COUNT]; /* [launch_count]; by common/launch.h */
+    struct msg_pair launch[LAUNCH_COUNT]; /* [launch_count]; options of common/launch.h */
     uint32_t launch_count;
 };
 
@@ -60,7 +60,7 @@ enum status spec_set_launch(struct spec *spec, enum launch_option option, const 
  * otherwise every program except ddp-worker gets one, unless the job has torchrun's
  * TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. `none`: never. */
 enum status spec_choose_store(struct spec *spec, bool none, struct err *err);
-/* "NAME=VALUE", or "NAME" with the value of `environ`. */
+/* Sets "NAME=VALUE", or "NAME" with its value in our environment. */
 enum status spec_set_env_text(struct spec *spec, struct arena *arena, const char *text,
                               struct err *err);
 /* Variables that are not sent, by name, for one line to the user. */
@@ -76,14 +76,14 @@ enum status spec_add_environ(struct spec *spec, struct arena *arena, char *const
 /* Parses "N" or "MIN:MAX"; `nodes` gets N or MAX. */
 enum status spec_nodes_parse(const char *text, uint32_t *nodes, uint32_t *nodes_min,
                              struct err *err);
-/* "5m"; "off". */
+/* Parses "5m" or "off". */
 enum status spec_hang_parse(struct spec *spec, const char *text, struct err *err);
-/* "60s:USR1" */
+/* Parses "60s:USR1". */
 enum status spec_warn_parse(struct spec *spec, const char *text, struct err *err);
 /* Adds "12,name:any" (common/after_spec.h) to those that the spec has; the list is in `arena`. */
 enum status spec_after_parse(struct spec *spec, struct arena *arena, const char *text,
                              struct err *err);
-/* "-5", "10": PRIORITY_MIN..PRIORITY_MAX. */
+/* Parses "-5" or "10": PRIORITY_MIN..PRIORITY_MAX. */
 enum status spec_priority_parse(const char *text, int32_t *priority, struct err *err);
 /* Makes a name from the command: "python3 -u x/train.py" gives "train", "/usr/bin/env" gives "env".
  * Never empty. */

@@ -15,7 +15,7 @@ struct source {
     size_t byte_count;
 };
 
-/* The line of the first `"key"` in the text; the decoder has checked that no key is there twice. */
+/* The line of the first `"key"` in the text; the decoder has checked that no key occurs twice. */
 static unsigned key_line(const struct source *source, const char *key)
 {
     char quoted[80];
@@ -189,7 +189,7 @@ static const char *const keys[] = {"name",
                                    "array",
                                    "requeue_at_limit"};
 
-/* A key whose value is written as that of the option. */
+/* Reads a key whose value has the same form as the value of its option. */
 static enum status read_as_option(const struct source *source, const cJSON *item, struct err *err)
 {
     struct spec *spec = source->spec;

@@ -19,10 +19,10 @@
 struct packing {
     struct archive_library lib;
     struct archive *archive;
-    size_t dir_chars; /* of the top folder's path */
+    size_t dir_chars; /* length of the top folder's path */
     uint64_t byte_count;
     uint32_t file_count;
-    /* of each entry of the top folder, to name the largest */
+    /* the largest entry of the top folder so far, and the current entry: name and size */
     char largest[NAME_MAX + 1], current[NAME_MAX + 1];
     uint64_t largest_bytes, current_bytes;
 };
@@ -46,7 +46,7 @@ static bool is_left_out(const FTSENT *item)
            (strcmp(item->fts_name, ".git") == 0 || strcmp(item->fts_name, "__pycache__") == 0);
 }
 
-/* The sizes of the top folder's entries, one after the other. */
+/* Adds up the sizes of the top folder's entries, one entry after the other. */
 static void count_size(struct packing *packing, const FTSENT *item)
 {
     if (item->fts_level == 1) {
@@ -147,7 +147,7 @@ static enum status put(struct packing *packing, const FTSENT *item, struct err *
     return status;
 }
 
-/* All of it is looked at even when it is too big, so that the message names the largest entry. */
+/* When it is too big, the rest is still counted, so that the message can name the largest entry. */
 static enum status put_all(struct packing *packing, FTS *tree, struct err *err)
 {
     enum status status = STATUS_OK;

@@ -19,7 +19,7 @@ struct sending {
     int exit_code;
 };
 
-/* The piece at `offset`; with no bytes, the question what the server has. */
+/* Sends the piece at `offset`. Without bytes it only asks how much the server has. */
 static void send_piece(struct sending *sending, uint64_t offset, size_t byte_count)
 {
     struct msg msg = {.type = MSG_TYPE_STAGE_PUT};
@@ -27,7 +27,7 @@ static void send_piece(struct sending *sending, uint64_t offset, size_t byte_cou
     ssize_t got =
         byte_count > 0 ? pread(sending->packed->fd, sending->chunk, byte_count, (off_t)offset) : 0;
 
-    assert(got == (ssize_t)byte_count); /* a file in memory that nobody else has */
+    assert(got == (ssize_t)byte_count); /* the file is in memory, and only we have it */
     (void)got;
     msg.stage_put = (struct msg_stage_put){
         .hash = sending->packed->hash,

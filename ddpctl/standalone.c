@@ -167,7 +167,7 @@ static enum status start_daemon(struct standalone *standalone, struct daemon *da
     return status;
 }
 
-/* Those that the job may use, and its spares. */
+/* The number of nodes that the job may use, and of its spares. */
 static uint32_t count_nodes(const struct standalone *standalone)
 {
     const struct msg_submit *submit = standalone->options.submit;
@@ -175,7 +175,8 @@ static uint32_t count_nodes(const struct standalone *standalone)
     return submit->nodes + submit->spares;
 }
 
-/* A job that could do with fewer nodes, or has spares, takes what is there when it starts. */
+/* Whether to submit later, when all nodes are ready. A job that can run on fewer nodes, or has
+ * spares, takes the nodes that are ready when it starts. */
 static bool waits_for_nodes(const struct standalone *standalone)
 {
     const struct msg_submit *submit = standalone->options.submit;
@@ -240,7 +241,7 @@ static const struct daemon_handlers daemon_handlers = {
     .on_stopped = on_daemon_stopped,
 };
 
-/* The slots of a node, its GPUs, and where its logs are kept. */
+/* Adds the arguments for the slots of a node, its GPUs, and where its logs are kept. */
 static void describe_node(const struct standalone *standalone, uint32_t node, struct daemon *daemon)
 {
     const struct msg_submit *submit = standalone->options.submit;
@@ -394,7 +395,7 @@ int standalone_run(struct ctl *ctl, const struct attach_options *options)
     standalone->options.on_submitted = NULL;
     standalone->options.owner = standalone;
     (void)sigemptyset(
-        &signals); /* until attach.h watches for signals: the directory is removed in any case */
+        &signals); /* blocked until attach.h handles them, so that the directory is removed */
     (void)sigaddset(&signals, SIGINT);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGHUP);

@@ -12,8 +12,8 @@
 
 extern char **environ;
 
-/* What the program prints, up to `text_bytes`; false: it failed. launcherd waits for NVML for a
- * limited time only. */
+/* Reads what `launcherd --list-gpus` prints, up to `text_bytes`; false: it failed. It ends soon:
+ * launcherd waits for NVML for a limited time only. */
 static bool read_output(const char *program, char *text, size_t text_bytes)
 {
     char name[] = "launcherd", option[] = "--list-gpus";
@@ -64,7 +64,8 @@ static void take_list(struct standalone_gpus *gpus, const char *text)
     }
 }
 
-/* As CUDA reads it: the list ends before the first number that is no GPU. */
+/* Limits the GPUs to `visible`, read as CUDA does: the list ends before the first number that is no
+ * GPU or is repeated. */
 static enum status limit(struct standalone_gpus *gpus, const char *visible, struct err *err)
 {
     struct standalone_gpus of_machine = *gpus;

@@ -11,7 +11,7 @@
 #include "common/status.h"
 
 struct standalone_gpus {
-    bool is_limited; /* CUDA_VISIBLE_DEVICES says which, or none */
+    bool is_limited; /* CUDA_VISIBLE_DEVICES selects them, or selects none */
     uint32_t count;
     uint32_t items[SLOTS_PER_NODE_MAX]; /* NVML's numbers */
 };

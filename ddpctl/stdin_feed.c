@@ -51,7 +51,7 @@ static void on_resized(uv_signal_t *signal, int number)
     pump(input);
 }
 
-/* Whether these bytes complete the escape. They go to the program as well. */
+/* Whether these bytes complete Ctrl-] three times. They go to the program as well. */
 static bool is_escape(struct stdin_feed *input, const uint8_t *bytes, size_t byte_count)
 {
     for (size_t i = 0; input->is_raw && i < byte_count; i++) {
@@ -71,7 +71,7 @@ static bool is_escape(struct stdin_feed *input, const uint8_t *bytes, size_t byt
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-/* False: nothing is there now. */
+/* Reads from stdin once. False: nothing can be read now. */
 static bool read_some(struct stdin_feed *input)
 {
     uint8_t bytes[STDIN_BYTES_MAX];
@@ -99,7 +99,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         pump(input);
 }
 
-/* The rank takes no more, so who writes into our stdin hears of it. */
+/* The rank takes no more input. Closes our stdin, so that a program that writes into it notices. */
 static void stop_reading(struct stdin_feed *input)
 {
     int null_fd;
@@ -127,7 +127,7 @@ static void read_when_there_is_room(struct stdin_feed *input)
         (void)uv_poll_start(&input->poll, UV_READABLE, on_readable);
     input->is_polled = is_wanted && input->has_poll;
     if (is_wanted && !input->has_poll && input->feed.generation > 0)
-        (void)read_some(input); /* a file: it never has to be waited for */
+        (void)read_some(input); /* a file: it can be read without waiting */
 }
 
 /* -- sending ----------------------------------------------------------------------------------- */
@@ -204,8 +204,8 @@ static const struct client_handlers handlers = {
 
 /* -- for attach.c ------------------------------------------------------------------------------ */
 
-/* A description of our own, where the system gives one: without waiting, which must not become true for the
- * programs that share our stdin. */
+/* Opens stdin again with O_NONBLOCK, if possible. This file description is our own: programs that
+ * share our stdin do not get O_NONBLOCK. */
 static int open_stdin(void)
 {
     int fd = open("/proc/self/fd/0", O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
@@ -226,7 +226,7 @@ void stdin_feed_open(struct stdin_feed *input, const struct stdin_feed_options *
     if (input->fd < 0)
         feed_end(&input->feed); /* there is no stdin */
     else if (uv_poll_init(options->loop, &input->poll, input->fd) == 0)
-        input->has_poll = true; /* else it is a file */
+        input->has_poll = true; /* otherwise stdin is a file */
     input->poll.data = input;
     make_raw(input);
     if (input->is_raw) {

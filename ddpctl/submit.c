@@ -30,7 +30,7 @@ extern char **environ;
 
 #define ARENA_BYTES_MAX (8u * 1024u * 1024u)
 
-/* With daemons of its own, not those of a server that is there. */
+/* Whether the job gets daemons of its own, instead of an existing server's. */
 static bool is_private(const struct options *options)
 {
     return options->standalone || options->slurm;
@@ -106,7 +106,7 @@ static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct e
         return status;
     }
     if (ctl->options.slurm)
-        return STATUS_OK; /* slurm_take knows */
+        return STATUS_OK; /* slurm_take handles it */
     status = standalone_machine(ctl, &cores, &gpus, err);
     if (status != STATUS_OK)
         return status;
@@ -124,7 +124,7 @@ static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct e
     return STATUS_OK;
 }
 
-/* "24x80": of the terminal that we are at, or of a usual one. */
+/* "24x80": the size of our terminal; 24x80 if we have none. */
 static void terminal_size(char text[SUBMISSION_SIZE_BYTES])
 {
     struct winsize size = {0};
@@ -174,7 +174,7 @@ static enum status take_options(struct submission *submission, const struct ctl 
         spec->grace_us = options->grace_us;
     if (options->time_us != OPTION_NO_DURATION)
         spec->time_limit_us = options->time_us;
-    /* The nodes of --standalone are still starting: a server that knows only some would refuse. */
+    /* Nodes of our own are still starting: a server that knows only some would refuse the job. */
     spec->wait_for_nodes = spec->wait_for_nodes || options->wait_for_nodes || is_private(options);
     if (options->nodes)
         status = spec_nodes_parse(options->nodes, &spec->nodes, &spec->nodes_min, err);
@@ -186,7 +186,7 @@ static enum status take_options(struct submission *submission, const struct ctl 
         status = spec_hang_parse(spec, options->hang_timeout, err);
     if (status == STATUS_OK && options->warn)
         status = spec_warn_parse(spec, options->warn, err);
-    spec->after = options->after.count > 0 ? NULL : spec->after; /* not those of the file */
+    spec->after = options->after.count > 0 ? NULL : spec->after; /* replaces the file's list */
     for (uint32_t i = 0; status == STATUS_OK && i < options->after.count; i++)
         status = spec_after_parse(spec, &submission->arena, options->after.items[i], err);
     if (options->array)
@@ -206,7 +206,7 @@ static enum status take_options(struct submission *submission, const struct ctl 
     return status;
 }
 
-/* --cwd, else the one of the file, made absolute; else the current directory. */
+/* The working directory, absolute: --cwd, else that of the file, else the current directory. */
 static enum status choose_cwd(struct submission *submission, const struct ctl *ctl, struct err *err)
 {
     const char *wanted = ctl->options.cwd ? ctl->options.cwd : submission->spec.cwd;
@@ -215,7 +215,7 @@ static enum status choose_cwd(struct submission *submission, const struct ctl *c
     int length;
 
     if (ctl->options.stage)
-        wanted = ctl->options.stage; /* until it is packed */
+        wanted = ctl->options.stage; /* replaced once it is packed */
 
     if (!getcwd(here, sizeof here))
         return err_set(err, STATUS_SYSTEM, errno, "the current directory is gone: %s",
@@ -238,7 +238,7 @@ static enum status choose_cwd(struct submission *submission, const struct ctl *c
     return STATUS_OK;
 }
 
-/* What of our environment the ranks do not get, in one line for each reason. */
+/* Says which of our variables the ranks do not get, in one line for each reason. */
 static void tell_left_out(struct ctl *ctl, struct spec_left_out *left_out)
 {
     buf_add(&left_out->ours_names, "", 1);
@@ -276,7 +276,7 @@ static enum status take_environ(struct submission *submission, struct ctl *ctl, 
     return status;
 }
 
-/* --stage: the working directory is the archive. */
+/* --stage: packs the directory; the job's working directory then names the archive. */
 static enum status pack(struct submission *submission, struct ctl *ctl, struct err *err)
 {
     struct stage_packed *packed = &submission->packed;
@@ -427,7 +427,7 @@ static void on_run_done(struct attach *attach)
     attach_show_end(attach);
 }
 
-/* What --prefix, --stream, --timestamps and --raw say. */
+/* Reads --prefix, --stream, --timestamps and --raw. */
 static int take_view(struct ctl *ctl, bool splits, struct view_options *view)
 {
     struct err err = {0};
@@ -439,7 +439,7 @@ static int take_view(struct ctl *ctl, bool splits, struct view_options *view)
     return CTL_OK;
 }
 
-/* --stdin and --tty. */
+/* Reads --stdin and --tty. */
 static int take_stdin(struct ctl *ctl, const struct submission *submission,
                       struct attach_options *options)
 {
@@ -497,7 +497,7 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
     return attach_run(ctl, &options);
 }
 
-/* --rank, before the job is there: a rank that it will not have is a mistake in the command. */
+/* Checks --rank before the job exists: a rank that it will not have is a mistake in the command. */
 static int check_ranks(struct ctl *ctl, const struct submission *submission)
 {
     static uint8_t mask[RANKS_PER_JOB_MAX / 8];

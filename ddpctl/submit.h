@@ -18,8 +18,8 @@ struct submission {
     char cwd[4096];
     bool is_staged; /* `packed` must be sent before `request` */
     struct stage_packed packed;
-    struct msg_submit request; /* borrows from here */
-    struct view_hidden hidden; /* what run does not show */
+    struct msg_submit request; /* borrows from this struct */
+    struct view_hidden hidden; /* output that `run` does not show */
     char terminal_size[SUBMISSION_SIZE_BYTES];
 };
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* As xterm, the Linux console and most others send them, with the cursor keys in either mode. */
+/* Keys as xterm, the Linux console and most terminals send them; cursor keys in both modes. */
 static const struct {
     const char *bytes;
     enum top_key key;
@@ -66,5 +66,5 @@ enum top_key top_key_read(const char *bytes, size_t byte_count, size_t *used)
     }
     *used = bytes[0] == '\x1b' ? sequence_length(bytes, byte_count) : 1;
     return bytes[0] == '\x1b' && *used == 1 ? TOP_KEY_BACK
-                                            : TOP_KEY_NONE; /* the Escape key itself */
+                                            : TOP_KEY_NONE; /* BACK: the Escape key itself */
 }

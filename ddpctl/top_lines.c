@@ -20,14 +20,14 @@ bool top_line_begin(struct top_lines *lines, const char *style)
 
 void top_line_end(struct top_lines *lines)
 {
-    if (lines->style[0] != '\0') { /* the whole line has it */
+    if (lines->style[0] != '\0') { /* the style fills the whole row */
         if (lines->column < lines->columns)
             buf_printf(lines->out, "%*s", (int)(lines->columns - lines->column), "");
         buf_add_text(lines->out, TOP_PLAIN);
     }
     while (lines->style[0] == '\0' && lines->out->byte_count > 0 &&
            lines->out->bytes[lines->out->byte_count - 1] == ' ')
-        lines->out->byte_count--; /* blanks of the last cells */
+        lines->out->byte_count--; /* drops spaces at the end */
     buf_add_text(lines->out, "\n");
     lines->row++;
 }
@@ -46,7 +46,7 @@ static uint32_t width_of(const struct buf *text)
     return width;
 }
 
-/* The first `count` characters. */
+/* The number of bytes of the first `count` characters. */
 static size_t bytes_of(const struct buf *text, uint32_t count)
 {
     size_t at = 0;
@@ -71,7 +71,7 @@ void top_cell_in(struct top_lines *lines, int width, const char *color, const ch
     if (room == 0)
         return;
     escape_text(text, strlen(text), &escaped);
-    for (size_t i = 0; i < escaped.byte_count; i++) /* a tab is no column */
+    for (size_t i = 0; i < escaped.byte_count; i++) /* a tab is wider than one column */
         escaped.bytes[i] = escaped.bytes[i] == '\t' ? ' ' : escaped.bytes[i];
     lines->out->failed = lines->out->failed || escaped.failed;
     shown = width_of(&escaped);

@@ -13,7 +13,7 @@ struct top_lines {
     uint32_t row, column;   /* where the next cell begins */
     bool has_color;
     bool is_plain;     /* no styles: the output is no terminal */
-    const char *style; /* the current line's, restored after a cell with its own; "" */
+    const char *style; /* the current line's, restored after a cell with a colour; "": none */
 };
 
 #define TOP_BOLD "\x1b[1m"
@@ -29,7 +29,7 @@ void top_line_end(struct top_lines *lines);
 /* A cell of `width` columns: above 0 left-aligned, below 0 right-aligned, 0: as wide as the text.
  * Text is escaped. Text that does not fit is cut, with a ~ in the last column. A space follows. */
 void top_cell(struct top_lines *lines, int width, const char *text);
-/* The same in a colour, where there are colours. */
+/* Like top_cell, in a colour if colours are on. */
 void top_cell_in(struct top_lines *lines, int width, const char *color, const char *text);
 __attribute__((format(printf, 3, 4))) void top_cellf(struct top_lines *lines, int width,
                                                      const char *format, ...);

@@ -13,7 +13,7 @@ static double progress_of(const struct part_job *job)
     return job->steps > 0 ? (double)job->step / (double)job->steps : -1;
 }
 
-/* Those that have slots before those that wait; then by the sort; then by number. */
+/* Jobs that have slots come before jobs that wait; then by the chosen sort; then by job number. */
 static int compare_jobs(const void *a, const void *b, void *context)
 {
     const struct ordering *ordering = context;
@@ -30,7 +30,7 @@ static int compare_jobs(const void *a, const void *b, void *context)
     return order != 0 ? order : (x->job_id > y->job_id) - (x->job_id < y->job_id);
 }
 
-/* What an operator has to look at: lost before silent before drained before closed slots. */
+/* How much a node needs an operator: first lost, then silent, then drained, then closed slots. */
 static uint32_t trouble_of(const struct part_node *node)
 {
     if (node->state == NODE_LOST)
@@ -52,7 +52,7 @@ static int compare_nodes(const void *a, const void *b, void *context)
         order = (x->slots_free < y->slots_free) - (x->slots_free > y->slots_free);
     else if (ordering->sort == TOP_BY_TROUBLE)
         order = (trouble_of(x) < trouble_of(y)) - (trouble_of(x) > trouble_of(y));
-    return order != 0 ? order : (*i > *k) - (*i < *k); /* as the server lists them: node2, node10 */
+    return order != 0 ? order : (*i > *k) - (*i < *k); /* the server's order: node2, node10 */
 }
 
 uint32_t *top_order_new(const struct cluster *cluster, enum top_pane pane, uint32_t sort)

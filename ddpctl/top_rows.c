@@ -134,7 +134,7 @@ void top_row_jobs_head(struct top_lines *lines)
     top_line_end(lines);
 }
 
-/* "87 3 - 99": the use of its GPUs in percent; `x` is a closed one. */
+/* "87 3 - 99": the utilization of each GPU in percent; "x": its slot is closed. */
 static void put_gpus(struct top_lines *lines, const struct node_gauges *gauges)
 {
     for (uint32_t i = 0; gauges != NULL && i < gauges->slot_count; i++) {

@@ -16,14 +16,14 @@ static const char *const sort_names[2][3] = {{"queue", "progress", "rate"},
 
 /* -- where things are -- */
 
-/* Rows of the two lists of the overview, without their headings: each gets half, and what the other one does not
- * need. */
+/* Divides the rows of the overview between its two lists, without their headings. Each list gets
+ * half, and the rows that the other one does not need. */
 static void share_rows(const struct top_view *view, uint32_t shares[2])
 {
     uint32_t all = view->rows - HEAD_ROWS - FOOT_ROWS - 2, half = all / 2;
     uint32_t jobs = view->cluster->job_count, nodes = view->cluster->node_count;
 
-    jobs = jobs > 0 ? jobs : 1; /* a sentence */
+    jobs = jobs > 0 ? jobs : 1; /* an empty list shows a sentence */
     nodes = nodes > 0 ? nodes : 1;
     if (jobs < half)
         shares[TOP_JOBS] = jobs;
@@ -37,7 +37,7 @@ static uint32_t count_of(const struct top_view *view, enum top_pane pane)
     return pane == TOP_JOBS ? view->cluster->job_count : view->cluster->node_count;
 }
 
-/* The chosen row exists and is visible. */
+/* Moves the selection and the visible part so that the selected row exists and is visible. */
 static void fit(struct top_place *place, uint32_t count, uint32_t rows)
 {
     if (place->at >= count)
@@ -89,7 +89,7 @@ static void move(struct top_place *place, enum top_key key, uint32_t count, uint
     fit(place, count, rows);
 }
 
-/* Enters what is chosen in the overview. */
+/* Opens the selected job or node of the overview. */
 static void open_chosen(struct top_state *state, const struct top_view *view)
 {
     uint32_t *order = top_order_new(view->cluster, state->pane, state->sorts[state->pane]);

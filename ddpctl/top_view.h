@@ -24,11 +24,11 @@ enum top_sort_nodes { TOP_BY_NAME, TOP_BY_FREE, TOP_BY_TROUBLE, TOP_SORTS_OF_NOD
 enum { TOP_ROWS_MIN = 8, TOP_COLUMNS_MIN = 30 };
 
 struct top_view {
-    const struct cluster *cluster; /* taken_us is 0: there was none yet */
+    const struct cluster *cluster; /* taken_us 0: there is no snapshot yet */
     const struct gauges_table *gauges;
     const char *server;
     const char *lost_why;           /* empty: the server answers */
-    const struct msg_job_info *job; /* of TOP_JOB, with its ranks; NULL: not read yet */
+    const struct msg_job_info *job; /* for TOP_JOB, with its ranks; NULL: not read yet */
     const char *job_problem;        /* not empty: why it cannot be read */
     uint64_t now_us;
     int64_t now_ms;
@@ -42,7 +42,7 @@ struct top_place {
     uint32_t at, first; /* the selected row, the first visible one */
 };
 
-/* Zero it. */
+/* It must be zeroed first. */
 struct top_state {
     enum top_screen screen, below; /* `below`: the screen under the help */
     enum top_pane pane;

@@ -65,7 +65,7 @@ const char *torchrun_instead(const char *option)
     return "the server does that";
 }
 
-/* "3", or "0:1,1:2": of all local ranks, or of some: 0 none, 1 stdout, 2 stderr, 3 both. */
+/* Parses "3" (all local ranks) or "0:1,1:2" (some): 0 none, 1 stdout, 2 stderr, 3 both. */
 static enum status parse_streams(const char *option, const char *text,
                                  uint8_t streams[SLOTS_PER_NODE_MAX], struct err *err)
 {
@@ -91,7 +91,7 @@ static enum status parse_streams(const char *option, const char *text,
     }
 }
 
-/* "0,2": the local ranks that are shown. */
+/* Parses "0,2": the local ranks that are shown. */
 static enum status parse_local_ranks(const char *text, uint32_t ranks_per_node, uint64_t *mask,
                                      struct err *err)
 {

@@ -56,7 +56,7 @@ void time_text(int64_t wall_ms, char text[TEXT_BYTES])
     struct tm tm;
     size_t used;
 
-    assert(wall_ms >= 0); /* the messages' range */
+    assert(wall_ms >= 0); /* times in messages are never negative */
     if (!gmtime_r(&seconds, &tm) || tm.tm_year > 9999 - 1900) {
         (void)snprintf(text, TEXT_BYTES, "9999-12-31T23:59:59.999Z");
         return;

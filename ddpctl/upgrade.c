@@ -37,7 +37,7 @@ static bool is_there(const struct upgrade_facts *facts, const char *version, uin
     return strcmp(version, facts->version) == 0 && (protocol == 0 || protocol == facts->protocol);
 }
 
-/* Does what speaks `protocol` understand the version to come? 0: not known, and nothing is said. */
+/* Whether a program of `protocol` understands the target version. 0: not known; counts as yes. */
 static bool is_near(const struct upgrade_facts *facts, uint32_t protocol)
 {
     return protocol == 0 || msg_protocol_is_near(facts->protocol, protocol);
@@ -194,7 +194,7 @@ static const char *action(const struct upgrade_step *step)
     return "install where users have ddpctl";
 }
 
-/* A name may come from elsewhere: a node's is checked by its type, an address is of our own servers. */
+/* Names need no escape: a node's name is checked by its type, an address is that of our server. */
 static void write_steps(const struct upgrade_plan *plan, struct buf *out)
 {
     int width = 4;

@@ -22,7 +22,7 @@ struct upgrade_facts {
     const char *server_version, *server_name;
     uint32_t server_protocol, server_schema; /* 0: not known */
     bool store_is_low;
-    const struct part_server *servers; /* several on one etcd; none: only the one of server_name */
+    const struct part_server *servers; /* servers on one etcd; none: only the server server_name */
     uint32_t server_count;
     const struct part_node *nodes; /* lost ones too */
     uint32_t node_count;

@@ -1,5 +1,5 @@
-/* backup, restore: the state of the server as a file, by `rendezvous --backup` and `--restore`, which know both
- * kinds of store. No server is asked: they read and write the state where it is. */
+/* backup, restore: save the server's state to a file or put it back, by `rendezvous --backup` and
+ * `--restore`, which know both kinds of store. They access the store itself and ask no server. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

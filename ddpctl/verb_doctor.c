@@ -49,7 +49,7 @@ static void look_at_key(struct ward *ward)
                    "%s, of %s, mode %03o", path, server->key.name, (unsigned)(file.st_mode & 0777));
 }
 
-/* False: nothing else can be asked. */
+/* False: the server cannot be reached, so nothing else can be asked. */
 static bool look_at_server(struct ward *ward)
 {
     const char *address = ward->ctl->server.address;
@@ -194,8 +194,8 @@ static struct doctor_ask *make_asks(const struct ward *ward, enum node_question 
     return asks;
 }
 
-/* The server's clock was read between our two readings, and the node's not later than the server's: so
- * both are known up to the time that all took. */
+/* The server read its clock between our two readings, and the node read its own not later than the
+ * server. So their difference is known up to the time that the question took. */
 static void take_clock(struct doctor_node *node, const struct doctor_ask *ask)
 {
     const int64_t took_ms = (int64_t)((ask->answered_us - ask->sent_us) / 1000);
@@ -267,12 +267,12 @@ static int ask_facts(struct ward *ward)
 
 /* -- the network between them -- */
 
-/* Who connects to whom. */
+/* Which nodes connect to which, to test the network. */
 struct visits {
-    uint32_t (*peers)[DOCTOR_PEERS_OF_ONE];      /* [count]: of node i; UINT32_MAX: none */
-    const char *(*guests)[NODE_PEERS_ASKED_MAX]; /* [count]: those that come to node i */
+    uint32_t (*peers)[DOCTOR_PEERS_OF_ONE]; /* [count]: the targets of node i; UINT32_MAX: none */
+    const char *(*guests)[NODE_PEERS_ASKED_MAX]; /* [count]: the nodes that connect to node i */
     uint32_t *guest_count;
-    char (*ports)[PORTS_TEXT_BYTES];              /* [count]: "1,2,3"; empty: it does not listen */
+    char (*ports)[PORTS_TEXT_BYTES]; /* [count]: node i's, "1,2,3"; empty: it does not listen */
     struct msg_pair (*args)[DOCTOR_PEERS_OF_ONE]; /* [count]: the questions to connect */
     const char *(*names)[DOCTOR_PEERS_OF_ONE];
 };
@@ -299,7 +299,8 @@ static void visits_free(struct visits *visits)
     free(visits->names);
 }
 
-/* A node takes as many guests as one question names; who finds no room there does not try. */
+/* Chooses the connections. A question names at most NODE_PEERS_ASKED_MAX nodes; a node beyond that
+ * does not try to connect. */
 static void plan_visits(const struct ward *ward, struct visits *visits)
 {
     for (uint32_t i = 0; i < ward->count; i++)
@@ -314,7 +315,7 @@ static void plan_visits(const struct ward *ward, struct visits *visits)
         }
 }
 
-/* {"ports":[1,2,3]} as "1,2,3". */
+/* Writes {"ports":[1,2,3]} as "1,2,3". */
 static void take_ports(const struct doctor_ask *ask, char text[PORTS_TEXT_BYTES])
 {
     const char *begin = ask->json != NULL ? memchr(ask->json, '[', ask->json_bytes) : NULL;

@@ -31,7 +31,7 @@ struct http_run {
     int exit_code;
 };
 
-/* NULL: `err` says why. A secret is for its owner alone. */
+/* NULL: `err` says why. A secret must be readable only by its owner. */
 static char *read_file(const char *path, bool is_secret, struct err *err)
 {
     char *text = calloc(1, FILE_BYTES_MAX);
@@ -97,7 +97,7 @@ static enum status read_cert(struct http_run *run, struct err *err)
     return run->cert_key != NULL ? STATUS_OK : err->status;
 }
 
-/* Whoever reaches an address of the network gets pages only with a key. */
+/* An address that the network can reach serves pages only to clients with a key. */
 static enum status bind_socket(struct http_run *run, struct err *err)
 {
     const char *address =
@@ -142,7 +142,7 @@ static void on_failed(void *owner, const struct err *err)
     service_signals_close(&run->signals);
 }
 
-/* One line on stdout, as the daemons have: with the port that was taken for port 0. */
+/* Prints one line on stdout, as the daemons do, with the port that the system chose for port 0. */
 static void say_ready(struct http_run *run)
 {
     struct sockaddr_storage bound;

@@ -1,4 +1,4 @@
-/* Who may connect over the network: node add, list, remove, rotate, and the same of user; which key
+/* Who may connect over the network: node add, list, remove, rotate, and the same for user. Which key
  * this user has: login, logout. */
 #include <errno.h>
 #include <limits.h>
@@ -18,10 +18,10 @@
 #define PAGE 500u
 #define OVERLAP_DEFAULT_US (UINT64_C(3600) * 1000000)
 
-/* words[0] says what, words[1] whom. */
+/* words[0]: what to do; words[1]: the name of the node or user. */
 struct key_verb {
-    bool is_node; /* else of a user */
-    /* list: what the pages gave so far, with the names in `arena` */
+    bool is_node; /* false: it is about a user */
+    /* list: the entries of the pages so far, with the names in `arena` */
     struct arena arena;
     struct part_principal *items;
     uint32_t count;
@@ -61,7 +61,7 @@ static int check_name(struct ctl *ctl, const struct key_verb *verb, const char *
 
 /* -- add, rotate ------------------------------------------------------------------------------- */
 
-/* Around the command that hands the key on: who types it where, and what becomes of an old key. */
+/* Explains the command that hands the key on: who runs it where, and how long an old key works. */
 static void explain_key(struct ctl *ctl, const struct key_verb *verb,
                         const struct msg_principal_key *key)
 {
@@ -111,8 +111,8 @@ static int on_key(struct ctl *ctl, const struct msg *msg, void *context)
     return rc;
 }
 
-/* Not repeated when the answer is lost: the key would be gone, and a second add would find the
- * first. The message of the server or `list` shows that, and rotate gives a new key. */
+/* The request is not repeated when the answer is lost: the key is lost with it, and a second add
+ * would find the first. The server's message or `list` shows that, and rotate gives a new key. */
 static int ask_key(struct ctl *ctl, struct key_verb *verb)
 {
     struct msg msg = {0};
@@ -294,7 +294,7 @@ int verb_user(struct ctl *ctl)
 
 /* -- login, logout ----------------------------------------------------------------------------- */
 
-/* The two folders above the file, private to the user. */
+/* Makes the folders above the file, private to the user. */
 static void make_folders(const char *path)
 {
     char folder[PATH_MAX];
@@ -306,10 +306,10 @@ static void make_folders(const char *path)
         (void)mkdir(folder, 0700);
         *at = '/';
     }
-    (void)mkdir(folder, 0700); /* where one cannot be made, the write of the key says so */
+    (void)mkdir(folder, 0700); /* if this fails, writing the key reports it */
 }
 
-/* The server knows the key and answers its user: only now it may replace the one before. */
+/* The server has accepted the new key. Only now it may replace the old key. */
 static int on_proved(struct ctl *ctl, const struct msg *msg, void *context)
 {
     const struct key *key = &ctl->server.key;

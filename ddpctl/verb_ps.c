@@ -12,7 +12,7 @@ struct job_page {
     struct part_job *jobs;
     uint32_t count, capacity;
     uint64_t last_id;
-    uint64_t array_job; /* 0: all that there are, else those of this array */
+    uint64_t array_job; /* 0: all jobs, else only those of this array */
     bool more;
 };
 
@@ -50,7 +50,7 @@ static int on_jobs(struct ctl *ctl, const struct msg *msg, void *context)
         if (job->job_id <= before)
             continue;
         if (page->array_job != 0 && job->array_job != page->array_job) {
-            page->more = false; /* its jobs are beside one another */
+            page->more = false; /* the jobs of an array have adjacent ids */
             return CTL_OK;
         }
         if (!copy_job(page, job))

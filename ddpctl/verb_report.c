@@ -26,7 +26,7 @@ struct report_run {
     struct report_data data;
     struct metric_lines lines;
     struct report_events events;
-    bool more_events; /* after the last answer */
+    bool more_events; /* there are more after the last answer */
 };
 
 static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
@@ -120,7 +120,8 @@ static int read_metrics(struct report_run *run)
     return attach_run(run->ctl, &options);
 }
 
-/* Beside the file first, then in its place: nobody sees half a page. A pipe or a device would be replaced, too. */
+/* Writes a new file beside `path` and renames it, so that nobody sees half a page. A pipe or a
+ * device is refused, because the rename would replace it. */
 static enum status write_file(const char *path, const struct buf *page, struct err *err)
 {
     char beside[PATH_MAX];
@@ -160,7 +161,7 @@ static enum status write_file(const char *path, const struct buf *page, struct e
     return err_set(err, STATUS_IO, code, "cannot write %.200s: %s", path, strerror(code));
 }
 
-/* Which file it is, as JSON. */
+/* Reports as JSON which file was written. */
 static int say_file(struct screen *screen, const char *path)
 {
     cJSON *object = cJSON_CreateObject();

@@ -1,4 +1,4 @@
-/* ddpctl server: which one leads, and who stands by. */
+/* ddpctl server: which server leads, and which ones are standbys. */
 #include "ddpctl/output.h"
 #include "ddpctl/verbs.h"
 

@@ -1,5 +1,5 @@
 /* ddpctl top: jobs, nodes and GPUs, live at a terminal (top_view.h), once, or as JSON. Only nodes that are on the
- * picture are asked for their values. The terminal is as it was after every end: signals restore it too. */
+ * screen are asked for their values. The terminal is restored at every end, also after a signal. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,13 +15,13 @@
 #include "ddpctl/top_view.h"
 #include "ddpctl/verbs.h"
 
-#define DRAW_MS 50u        /* what comes within this is one picture */
+#define DRAW_MS 50u        /* changes within this time are drawn together */
 #define ONCE_WAIT_MS 2000u /* how long --once waits for nodes */
-#define ONCE_ROWS 5000u    /* all jobs and nodes, within reason */
+#define ONCE_ROWS 5000u    /* for --once: enough for all jobs and nodes */
 #define ROWS_DEFAULT 24u
-#define COLUMNS_DEFAULT 400u /* where there is no terminal */
+#define COLUMNS_DEFAULT 400u /* if there is no terminal */
 
-/* The other screen, no cursor, no line that goes on in the next one. */
+/* The alternate screen, no cursor, no line wrap. */
 #define TERMINAL_BEGIN "\x1b[?1049h\x1b[?25l\x1b[?7l"
 #define TERMINAL_END "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
@@ -38,7 +38,7 @@ struct top_run {
     uv_signal_t signals[SIGNALS];
     bool is_live, has_keyboard, is_closed, is_first_read;
     char lost_why[256];
-    char keys[64]; /* the begin of a key */
+    char keys[64]; /* the first bytes of a key */
     size_t key_bytes;
     int exit_code;
 };
@@ -48,7 +48,7 @@ struct top_run {
 static struct termios saved_terminal;
 static volatile sig_atomic_t terminal_is_changed;
 
-/* For handlers of signals too. */
+/* Signal handlers call it too. */
 static void restore_terminal(void)
 {
     if (!terminal_is_changed)
@@ -131,7 +131,7 @@ static void ask_gauges(struct top_run *run)
         top_wanted(&run->state, &view, want, run);
 }
 
-/* The whole picture in one write, over the last one, so that nothing flickers. */
+/* Draws the whole screen in one write, over the old one, so that nothing flickers. */
 static void draw(struct top_run *run)
 {
     struct top_view view = make_view(run);
@@ -170,7 +170,7 @@ static void close_all(struct top_run *run, int exit_code)
         uv_close((uv_handle_t *)&run->signals[i], NULL);
 }
 
-/* What --once and --json print. */
+/* Prints the output of --once and --json. */
 static void print(struct top_run *run)
 {
     const struct options *options = &run->ctl->options;
@@ -252,7 +252,7 @@ static void on_failed(struct collect *collect, const struct err *err)
 {
     struct top_run *run = collect->options.owner;
 
-    close_all(run, CTL_FAILED); /* the terminal first, then what it shows */
+    close_all(run, CTL_FAILED); /* restores the terminal before the error is shown */
     run->exit_code = ctl_fail_server(run->ctl, err);
 }
 
@@ -304,7 +304,7 @@ static void on_signal(uv_signal_t *handle, int number)
     } else if (number == SIGTSTP) {
         restore_terminal();
         (void)raise(SIGSTOP);
-        change_terminal(); /* we go on */
+        change_terminal(); /* we were continued */
         draw_soon(run, 0);
     } else {
         close_all(run, 128 + number);

@@ -11,7 +11,7 @@
 #define PAGE 500u
 
 struct found {
-    struct arena arena; /* of the texts */
+    struct arena arena; /* has the texts */
     struct upgrade_facts facts;
     struct part_server servers[SERVERS_MAX];
     struct node_pages pages;

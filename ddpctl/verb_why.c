@@ -1,5 +1,5 @@
-/* ddpctl why: asks the server how a job failed and, of a live one, the nodes where its ranks stand. What
- * cannot be asked is said; the rest is shown all the same. */
+/* ddpctl why: asks the server how a job failed and, if it is live, the nodes where its ranks stand.
+ * Says what could not be asked, and shows the rest. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,8 +185,8 @@ static int ask_ranks(struct why_run *run)
 
 /* -- the nodes ---------------------------------------------------------------------------------- */
 
-/* Which ranks are looked at: those that the others wait for, those without progress for longest, the
- * first ones; at most WHY_STACKS_MAX. */
+/* Chooses the ranks whose stacks are shown: those that the others wait for, then those without
+ * progress for longest, then the first ones; at most WHY_STACKS_MAX. */
 static uint32_t choose_ranks(const struct why_run *run, uint32_t chosen[WHY_STACKS_MAX])
 {
     uint32_t world = run->job.nodes * run->job.nproc_per_node, count = 0;
@@ -249,7 +249,7 @@ static void ask_store(struct why_run *run)
 
     why_ask(run->ctl, run->job.job_id, run->job.generation, &question, 1);
     if (question.problem[0] != '\0') {
-        if (strstr(question.problem, "has no store here") == NULL) /* as those of ddp-worker */
+        if (strstr(question.problem, "has no store here") == NULL) /* as jobs of ddp-worker */
             not_known(run, "who waits for whom in the c10d store", question.problem);
     } else if (why_store_parse(question.answer.bytes, question.answer.byte_count, run->why.job,
                                &run->arena, &run->why.store, &err) != STATUS_OK)

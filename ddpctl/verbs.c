@@ -42,7 +42,8 @@ static int on_why_line(struct ctl *ctl, const struct msg *msg, void *context)
     return CTL_OK;
 }
 
-/* The line of a job that failed or restarts; it stays empty for others, and where nothing is kept. */
+/* Asks how a job failed or why it restarts, in one line. It stays empty for other jobs, and if the
+ * server keeps nothing about it. */
 static int ask_why_line(struct ctl *ctl, const struct part_job *job, struct buf *line)
 {
     char number[24];
@@ -215,7 +216,7 @@ int verb_events(struct ctl *ctl)
     return rc;
 }
 
-/* What of a job tells whether it belongs to an array. */
+/* The fields of a job that tell whether it belongs to an array. */
 struct member {
     uint64_t job_id, array_job;
     uint32_t array_count;
@@ -227,7 +228,7 @@ static struct member member_of(const struct part_job *job)
 }
 
 struct waiting {
-    struct member job; /* that was waited for last */
+    struct member job; /* the job that was waited for last */
     uint64_t version;
     bool for_running;
     uint64_t for_step; /* 0: it does not wait for a step */
@@ -315,7 +316,7 @@ static int wait_job(struct ctl *ctl, const char *word, uint64_t deadline_us,
     return rc;
 }
 
-/* A job, or all of an array. `first`: the first exit code that is not 0. */
+/* Waits for a job, or all jobs of an array. `first`: the first exit code that is not 0. */
 static int wait_word(struct ctl *ctl, const char *word, uint64_t deadline_us,
                      struct waiting *waiting, int *first)
 {
@@ -409,7 +410,8 @@ static int wait_cancelled(struct ctl *ctl, const char *word)
     return rc;
 }
 
-/* A job, or all of an array: those that wait first, so that none of them starts meanwhile. */
+/* Cancels a job, or all jobs of an array: after the named job the last ones first, so that none
+ * that waits starts meanwhile. */
 static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg)
 {
     struct member job = {0}, other;

@@ -71,7 +71,7 @@ void view_close(struct view *view)
     buf_free(&view->line);
 }
 
-/* Writes the current line and a line feed. `goes_on`: it is a piece of a line. */
+/* Writes the current line and a line feed. `goes_on`: the line goes on in the next piece. */
 static void show_line(const struct view *view, bool goes_on, struct buf *out)
 {
     const struct view_source *source = &view->source;
@@ -152,7 +152,7 @@ static void show_plain(struct view *view, const char *bytes, size_t byte_count, 
     const char *at, *end;
     size_t whole;
 
-    buf_add(&view->line, bytes, byte_count); /* after an incomplete character */
+    buf_add(&view->line, bytes, byte_count); /* `line` may have an incomplete character */
     whole = whole_characters(&view->line);
     at = view->line.bytes;
     end = at + whole;
@@ -170,7 +170,7 @@ static void show_plain(struct view *view, const char *bytes, size_t byte_count, 
     buf_drop(&view->line, whole);
 }
 
-/* All up to the last end of a line, and all where a line is too long to wait for its end. */
+/* Shows everything up to the last line end, or all if the line is too long to wait for its end. */
 static void show_whole(struct view *view, const char *bytes, size_t byte_count, struct buf *out)
 {
     size_t count = byte_count;

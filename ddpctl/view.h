@@ -38,16 +38,16 @@ struct view_options {
     bool hides_out, hides_error;
     bool has_times, is_raw;
     bool
-        splits; /* as a program that runs here: stderr goes to stderr, and a pipe gets no prefixes */
+        splits; /* like a program that runs here: stderr goes to stderr, and a pipe gets no prefixes */
 };
 
 /* Where a stream is shown. */
 struct view_target {
     bool is_terminal;
-    bool has_ranks; /* more than one: without prefixes they would mix */
+    bool has_ranks; /* several ranks: without prefixes their lines would mix */
 };
 
-/* The log that it shows, for VIEW_JSON. */
+/* The log that a view shows, for VIEW_JSON. */
 struct view_source {
     uint64_t job_id;
     uint32_t generation, rank;
@@ -70,7 +70,7 @@ struct view {
     bool line_begun;    /* PLAIN: a part of the line was shown */
     bool after_return;  /* the last byte was \r */
     bool has_times;     /* PREFIXED: the time comes before the line */
-    int64_t at_ms;      /* when the bytes that come were written, set by the owner; 0: not known */
+    int64_t at_ms;      /* when the next bytes were written, set by the owner; 0: not known */
     int64_t line_at_ms; /* the same of the line */
     uint64_t bar_at_us; /* when a state of a bar was last shown */
 };
@@ -80,7 +80,7 @@ enum status view_options_parse(const char *prefix, const char *stream, struct vi
                                struct err *err);
 bool view_hides(const struct view_options *options, uint32_t rank, bool is_error);
 bool view_has_prefix(const struct view_options *options, const struct view_target *target);
-/* How a stream is shown that is not JSON. */
+/* Chooses how a stream is shown, unless as JSON. */
 enum view_form view_choose(const struct view_options *options, const struct view_target *target);
 
 void view_init(struct view *view, enum view_form form, const char *prefix);

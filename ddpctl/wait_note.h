@@ -1,4 +1,4 @@
-/* Why a job still waits, in the queue or to start again, for whoever waits for its logs. Pure. */
+/* Why a job still waits, in the queue or for a restart: for a user who waits for its logs. Pure. */
 #ifndef DDPCTL_WAIT_NOTE_H
 #define DDPCTL_WAIT_NOTE_H
 
@@ -16,7 +16,7 @@ struct wait_note {
 
 /* Takes the state of the job. */
 void wait_note_take(struct wait_note *note, const struct part_job *job, uint64_t now_us);
-/* The text, once, when it has been true for `after_us`; else NULL. */
+/* Returns the text once, when it has been true for `after_us`; otherwise NULL. */
 const char *wait_note_due(struct wait_note *note, uint64_t now_us, uint64_t after_us);
 
 #endif

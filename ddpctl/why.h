@@ -1,6 +1,6 @@
 /* Why a job failed, waits or stands still: what the server and the nodes say of it, as text or JSON. Pure:
- * facts to buf; verb_why.c gathers the facts. What programs wrote is escaped, and what the nodes
- * answer is strictly parsed. */
+ * facts to buf; verb_why.c gathers the facts. Text of programs is escaped, and answers of nodes are
+ * strictly parsed. */
 #ifndef DDPCTL_WHY_H
 #define DDPCTL_WHY_H
 
@@ -39,7 +39,7 @@ struct why_store {
 struct why_stack {
     uint32_t rank, pid;
     const char *state, *wchan, *kernel,
-        *python; /* kernel: its top, "a < b < c"; empty: not known */
+        *python; /* kernel: its innermost frames, "a < b < c"; empty: not known */
     const char *kernel_problem, *python_problem;
 };
 
@@ -47,17 +47,17 @@ struct why {
     const struct msg_why_info *info;
     const struct msg_job_info *job;  /* with the ranks; NULL: not asked */
     const struct msg_nodes *nodes;   /* of a job that waits; NULL: not asked */
-    const struct part_event *cancel; /* who asked for it; NULL: not known */
+    const struct part_event *cancel; /* says who cancelled the job; NULL: not known */
     struct why_store store;
     struct why_stack stacks[WHY_STACKS_MAX];
     uint32_t stack_count;
-    uint32_t generation; /* to be shown in full; 0: the one that decided */
+    uint32_t generation; /* the one to show in full; 0: the one that decided */
     char unknown[WHY_UNKNOWN_MAX][WHY_UNKNOWN_BYTES]; /* what could not be asked, and why */
     uint32_t unknown_count;
 };
 
-/* The answers of nodes. The texts are in `arena`. STATUS_BAD_INPUT, STATUS_MEMORY. `job`: its ranks
- * tell which rank a process is. */
+/* Parse the answers of nodes. The texts are in `arena`. STATUS_BAD_INPUT, STATUS_MEMORY. `job`: has
+ * the ranks, from which the rank of a process is known. */
 enum status why_store_parse(const char *json, size_t byte_count, const struct msg_job_info *job,
                             struct arena *arena, struct why_store *store, struct err *err);
 enum status why_stack_parse(const char *json, size_t byte_count, uint32_t rank, struct arena *arena,
@@ -67,19 +67,21 @@ bool why_key_text(const char *key, int32_t *rank, struct buf *out);
 
 /* The failure that is shown in full; NULL: there is none. */
 const struct part_failure *why_shown(const struct why *why);
-/* The job runs, but no rank, or one of them, has reported progress for WHY_STILL_US. */
+/* The job has run for WHY_STILL_US, and no rank has reported any progress, or one rank has
+ * reported none for so long. */
 bool why_stands_still(const struct msg_why_info *info);
-/* Marks the ranks that the others wait for in `marks` [world], by the store alone; how many. */
+/* Marks the ranks that the others wait for, by the store alone, in `marks` [world]. Returns their
+ * number. */
 uint32_t why_blockers(const struct why *why, bool *marks, uint32_t world);
 
 void why_text(const struct why *why, const struct output_style *style, struct buf *out);
 void why_json(const struct why *why, struct buf *out);
-/* How a job failed or why it restarts, in one line for its status; nothing for another job. */
+/* How a job failed or why it restarts, in one line for its status; empty for other jobs. */
 void why_line(const struct msg_why_info *info, struct buf *out);
 /* One line of a failure without a line feed: "rank 3 on gpu03 exited with code 1 after 12s: ..." */
 void why_failure_line(const struct part_failure *failure, struct buf *out);
 
-/* Shared between the files of the text. */
+/* Shared between why_text.c and why_live.c. */
 void why_live_text(const struct why *why, struct buf *out);
 void why_waits_text(const struct why *why, struct buf *out);
 

@@ -6,7 +6,7 @@
 
 #include "ddpctl/client.h"
 
-#define WAIT_US 10000000u /* how long a node may look: it has to ask other programs */
+#define WAIT_US 10000000u /* how long a node may take: it has to ask other programs */
 #define ANSWER_US 25000000u
 
 struct asking {
@@ -55,7 +55,7 @@ static void on_open(struct client *client)
         client_expect(client, ANSWER_US);
 }
 
-/* The end of the answer, or of an attempt at it. */
+/* One question is done: it was answered, or it failed. */
 static void finish(struct asking *asking)
 {
     if (--asking->left == 0)

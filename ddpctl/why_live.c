@@ -102,7 +102,7 @@ static uint32_t mark_connected(const struct why_store *store, bool *marks, uint3
     return count;
 }
 
-/* Ranks that others wait for by the keys that only they set. */
+/* Marks the ranks that others wait for, by the keys that only those ranks set. */
 static uint32_t mark_missing(const struct why_store *store, bool *marks, uint32_t world)
 {
     uint32_t count = 0;
@@ -142,7 +142,7 @@ uint32_t why_blockers(const struct why *why, bool *marks, uint32_t world)
         return count;
     if (mark_connected(store, marks, world) == 0) {
         memset(marks, 0, world * sizeof *marks);
-        return 0; /* their processes are not known */
+        return 0; /* no connection's rank is known */
     }
     for (uint32_t i = 0; i < world; i++) {
         marks[i] = !marks[i];
@@ -151,7 +151,7 @@ uint32_t why_blockers(const struct why *why, bool *marks, uint32_t world)
     return count;
 }
 
-/* Who waits for the same first key, in one line. */
+/* One line: the ranks that wait for the same first key as client `first`. */
 static void waiting_line(const struct why_store *store, uint32_t first, bool *done, uint32_t world,
                          struct buf *out)
 {
@@ -241,7 +241,7 @@ static void store_text(const struct why *why, struct buf *out)
 
 /* -- ranks -------------------------------------------------------------------------------------- */
 
-/* Of what py-spy prints the threads and their frames. */
+/* Whether a line of py-spy's output is a thread or a frame. */
 static bool is_frame(const char *line, size_t length)
 {
     return length > 0 && strncmp(line, "Process ", 8) != 0 && strncmp(line, "Python v", 8) != 0;
@@ -294,7 +294,7 @@ static void stack_text(const struct why *why, const struct why_stack *stack, str
     }
 }
 
-/* Those that the others wait for come first. */
+/* Ranks that the others wait for come first. */
 static void stacks_text(const struct why *why, const bool *blockers, struct buf *out)
 {
     for (int turn = 0; turn < 2; turn++)
@@ -394,7 +394,7 @@ void why_live_text(const struct why *why, struct buf *out)
         add_escaped(job->reason, out);
         buf_add_text(out, "\n");
         if (strncmp(job->reason, "waits for", 9) !=
-            0) /* for other jobs (core/explain.c), not for slots */
+            0) /* it waits for other jobs (core/explain.c), not for slots */
             why_waits_text(why, out);
     } else if (job->state == JOB_STARTING) {
         starting_text(why, out);

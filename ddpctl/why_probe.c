@@ -7,7 +7,7 @@
 #include "common/json_strict.h"
 #include "ddpctl/why.h"
 
-#define STATUS_TOKENS_MAX 400000u /* of a store with as many clients as it lists */
+#define STATUS_TOKENS_MAX 400000u /* enough for a store with the most clients that it lists */
 #define KERNEL_FRAMES_SHOWN 5u
 
 static const char *text_of(const cJSON *object, const char *name, struct arena *arena)
@@ -34,7 +34,7 @@ static uint32_t count_of(const cJSON *object, const char *name)
     return number < (double)INT32_MAX ? (uint32_t)number : INT32_MAX;
 }
 
-/* Only what names itself as that schema is believed. */
+/* Parses an answer. One that does not name this schema is refused. */
 static enum status parse(const char *json, size_t byte_count, const char *schema, cJSON **out,
                          struct err *err)
 {
@@ -52,7 +52,7 @@ static enum status parse(const char *json, size_t byte_count, const char *schema
     return err_set(err, STATUS_BAD_INPUT, 0, "the node's answer is no %s", schema);
 }
 
-/* A process of the job is known by its node and its number there. */
+/* The rank of a process, found by its node and its pid there; -1: not known. */
 static int32_t rank_of(const struct msg_job_info *job, const char *node, uint32_t pid)
 {
     for (uint32_t i = 0; job != NULL && pid != 0 && i < job->ranks.count; i++)
@@ -154,7 +154,7 @@ enum status why_stack_parse(const char *json, size_t byte_count, uint32_t rank, 
 
 /* -- keys of PyTorch's process groups ----------------------------------------------------------- */
 
-/* Passes over `prefix`; false: it is not there. */
+/* Moves *at past `prefix`; false: it is not there. */
 static bool pass(const char **at, const char *prefix)
 {
     size_t length = strlen(prefix);
@@ -165,7 +165,7 @@ static bool pass(const char **at, const char *prefix)
     return true;
 }
 
-/* A number and what follows it; false: there is none. */
+/* Parses a number and moves *at past it; false: there is none. */
 static bool take_number(const char **at, uint32_t *number)
 {
     char *end;
@@ -178,9 +178,9 @@ static bool take_number(const char **at, uint32_t *number)
     return true;
 }
 
-/* "default_pg/0//cpu//0/2" is what rank 2 of the default group offers to Gloo; "default_pg/0//cuda//0" the
- * id of a communicator of NCCL, set by the group's first rank. A group of new_group has its name
- * in between: "default_pg/0//1//cpu//0/2". Seen with PyTorch 2.15. */
+/* "default_pg/0//cpu//0/2" is what rank 2 of the default group sets for Gloo.
+ * "default_pg/0//cuda//0" is the id of an NCCL communicator, set by the group's first rank. A group
+ * of new_group has its name in between: "default_pg/0//1//cpu//0/2". Seen with PyTorch 2.15. */
 bool why_key_text(const char *key, int32_t *rank, struct buf *out)
 {
     uint32_t group = 0, sequence = 0, member = 0;

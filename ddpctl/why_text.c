@@ -27,7 +27,7 @@ static void add_escaped(const char *text, struct buf *out)
     escape_text(text, strlen(text), out);
 }
 
-/* Its last line that is not empty: where it begins, and in `*length` how long it is. */
+/* Returns where the last line that is not empty begins; `*length` gets its length. */
 static size_t last_line(const char *text, size_t *length)
 {
     size_t end = strlen(text), from;
@@ -40,7 +40,8 @@ static size_t last_line(const char *text, size_t *length)
     return from;
 }
 
-/* The exception first, in full, which the cause may have cut off; then how the program came there. */
+/* Writes the exception first, in full, since the cause may have cut it off; then the traceback that
+ * led to it. */
 static void add_error(const char *error, const char *more, struct buf *out)
 {
     size_t length, from = last_line(error, &length);
@@ -79,7 +80,7 @@ static void exit_text(int32_t exit_code, uint32_t signal, struct buf *out)
         buf_printf(out, "exited with code %d", exit_code);
 }
 
-/* "rank 3 on gpu03 exited with code 1"; where no rank failed, or none was started, the cause. */
+/* "rank 3 on gpu03 exited with code 1"; the cause, if no rank failed or none was started. */
 static void how_text(const struct part_failure *failure, struct buf *out)
 {
     bool has_exit = failure->rank >= 0 && (failure->exit_code != 0 || failure->signal != 0) &&
@@ -138,7 +139,7 @@ void why_line(const struct msg_why_info *info, struct buf *out)
     }
 }
 
-/* A program that ends one rank before the others lets them wait for it. */
+/* Names ranks that ended early with code 0: the other ranks may have waited for them. */
 static void left_line(const struct part_failure *failure, struct buf *out)
 {
     if (failure->left == 1)
@@ -171,7 +172,7 @@ static void others_lines(const struct why *why, const struct part_failure *failu
     if (failure->failed_too > shown)
         buf_printf(out, "  %u%s rank%s failed too\n", failure->failed_too - shown,
                    shown > 0 ? " more" : " other", failure->failed_too - shown == 1 ? "" : "s");
-    if (failure->class == FAILURE_HANG && failure->rank < 0 && all_stopped > 0) /* none is named */
+    if (failure->class == FAILURE_HANG && failure->rank < 0 && all_stopped > 0) /* no rank named */
         buf_printf(out, "  its %u rank%s stopped because of it\n", all_stopped,
                    all_stopped == 1 ? " was" : "s were");
     else if (all_stopped == 1)
@@ -198,14 +199,14 @@ static void step_line(const struct part_failure *failure, struct buf *out)
     buf_add_text(out, "\n");
 }
 
-/* As Gloo and NCCL say it. */
+/* Whether the text is a time-out message of Gloo or NCCL. */
 static bool is_collective_timeout(const char *text)
 {
     return strstr(text, "Timed out waiting") != NULL ||
            strstr(text, "caught collective operation timeout") != NULL;
 }
 
-/* What to do, where the way it ended says so by itself. */
+/* A hint what to do, if the way the rank ended suggests one. */
 static void advice_line(const struct part_failure *failure, struct buf *out)
 {
     const char *advice = NULL;
@@ -264,7 +265,7 @@ static void more_commands(const struct why *why, const struct part_failure *fail
                    failure->generation, failure->rank);
 }
 
-/* All of one failure below its head. */
+/* Everything about one failure, below its first line. */
 static void failure_body(const struct why *why, const struct part_failure *failure, struct buf *out)
 {
     const char *more = cause_more(failure);
@@ -373,7 +374,7 @@ static void asked_text(const struct why *why, const struct part_failure *failure
     other_failures(why, NULL, out);
 }
 
-/* It has failed, and not all of its ranks have ended yet. */
+/* For a job that has failed, and whose ranks have not all ended yet. */
 static void stopping_text(const struct why *why, const struct part_failure *failure,
                           struct buf *out)
 {
