@@ -6,9 +6,9 @@
 
 #include "ddpctl/units.h"
 
-#define WINDOW_US 60000000u  /* the rate comes from the steps of this time */
-#define KNOWN_US 2000000u    /* steps over at least this time are needed for a rate */
-#define STALLED_US 10000000u /* no step for so long, or for 3 steps if longer: no rate */
+#define WINDOW_US 60000000u  /* the rate is that of the steps in this time window */
+#define KNOWN_US 2000000u    /* a rate needs steps over at least this time */
+#define STALLED_US 10000000u /* no step for this time (or 3 steps' time, if longer): no rate */
 #define BAR_MIN 10u          /* columns between the brackets, or a multiple of this */
 #define BAR_MAX 30u
 

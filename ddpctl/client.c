@@ -21,8 +21,8 @@ static void fail(struct client *client, enum status status, const char *text)
     client->handlers->on_failed(client, &client->why);
 }
 
-/* How long to go on trying. With several servers there may be no leader for a while, until another
- * one takes over. */
+/* How long to go on trying. Several servers are all tried at least once, and there may be no leader
+ * for a while until another one takes over. */
 static uint64_t patience_of(const struct client *client)
 {
     const bool is_patient = client->was_open || client->first_is_patient;
@@ -33,8 +33,8 @@ static uint64_t patience_of(const struct client *client)
     return is_patient ? client->patience_us : 0;
 }
 
-/* 0 while there are servers that were not tried. Otherwise the delay doubles each time; the result
- * is random, between half of it and all of it. */
+/* 0 if `is_hasty` or while some servers were not tried. Otherwise the delay doubles each time; the
+ * result is random, between half of it and all of it. */
 static uint64_t next_delay_ms(struct client *client, bool is_hasty)
 {
     const uint64_t delay_ms = client->delay_ms;

@@ -38,7 +38,7 @@ static bool keep_job(struct arena *arena, const struct part_job *job, struct clu
 }
 
 /* Sets step_us, the time when this step was first seen, and the rate of steps. In a new generation
- * both start from nothing. */
+ * both start anew. */
 static void take_pace(struct cluster_job *job, const struct cluster_job *before, uint64_t now_us)
 {
     double rate;
@@ -112,7 +112,7 @@ static bool keep_node(struct arena *arena, const struct part_node *node, struct 
            kept->part.version != NULL;
 }
 
-/* Copies the closed slots of `node` from the answer. */
+/* Copies the closed slots of `node` from the answer, which lists slots in the nodes' order. */
 static bool keep_closed(struct arena *arena, const struct msg_nodes *nodes,
                         struct cluster_node *node)
 {

@@ -82,8 +82,8 @@ static void show_bad(const struct doctor_findings *findings, enum doctor_level l
     }
 }
 
-/* One line for a check: the text that all its findings share, or how many findings there are. One
- * for each node or GPU would be too much. */
+/* One line for a check: the text that all its findings share, or how many findings there are.
+ * A line for each node or GPU would be too much. */
 static void show_good(const struct doctor_findings *findings, enum doctor_check check,
                       enum doctor_level level, const struct output_style *style, struct buf *out)
 {

@@ -56,7 +56,7 @@ static void arm(struct http_server *http)
 
 /* -- answers -- */
 
-/* A page may load nothing but its style and run no script; no page may show it in a frame. */
+/* A page may load nothing but its style and run no script; no other page may frame it. */
 static void add_headers(const struct http_server *http, struct MHD_Response *response,
                         const char *type)
 {

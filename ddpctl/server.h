@@ -30,8 +30,8 @@ void server_choose(struct server *server, const char *named);
 enum status server_with_key(struct server *server, const struct key *key, struct err *err);
 void server_free(struct server *server);
 
-/* The path of the key file that `ddpctl login` writes. STATUS_NOT_FOUND: neither XDG_CONFIG_HOME nor
- * HOME is set. */
+/* The path of the key file that `ddpctl login` writes. STATUS_NOT_FOUND: neither XDG_CONFIG_HOME
+ * nor HOME is set. */
 enum status server_key_path(char path[PATH_MAX], struct err *err);
 
 #endif

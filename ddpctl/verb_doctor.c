@@ -300,7 +300,7 @@ static void visits_free(struct visits *visits)
 }
 
 /* Chooses the connections. A question names at most NODE_PEERS_ASKED_MAX nodes; a node beyond that
- * does not try to connect. */
+ * does not try to connect to this one. */
 static void plan_visits(const struct ward *ward, struct visits *visits)
 {
     for (uint32_t i = 0; i < ward->count; i++)

@@ -1,5 +1,5 @@
-/* Who may connect over the network: node add, list, remove, rotate, and the same for user. Which key
- * this user has: login, logout. */
+/* Who may connect over the network: node add, list, remove, rotate, and the same for user. Which
+ * key this user has: login, logout. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

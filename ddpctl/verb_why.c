@@ -249,7 +249,7 @@ static void ask_store(struct why_run *run)
 
     why_ask(run->ctl, run->job.job_id, run->job.generation, &question, 1);
     if (question.problem[0] != '\0') {
-        if (strstr(question.problem, "has no store here") == NULL) /* as jobs of ddp-worker */
+        if (strstr(question.problem, "has no store here") == NULL) /* ddp-worker uses none */
             not_known(run, "who waits for whom in the c10d store", question.problem);
     } else if (why_store_parse(question.answer.bytes, question.answer.byte_count, run->why.job,
                                &run->arena, &run->why.store, &err) != STATUS_OK)

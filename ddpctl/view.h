@@ -37,8 +37,7 @@ struct view_options {
     enum view_prefixing prefix;
     bool hides_out, hides_error;
     bool has_times, is_raw;
-    bool
-        splits; /* like a program that runs here: stderr goes to stderr, and a pipe gets no prefixes */
+    bool splits; /* like a local program: stderr goes to stderr, and a pipe gets no prefixes */
 };
 
 /* Where a stream is shown. */
