@@ -1,6 +1,6 @@
 /* Adam and AdamW with unscaling and the half copy in one pass over memory. Bound by memory: per
  * element (f32 gradient) 16 bytes are read and 14 written. The number of steps is read on the
- * device; one thread per block computes the scalars that depend on it, which is little work beside
+ * device. One thread per block computes the scalars that depend on it, which costs little beside
  * the 4096 elements of the block. */
 #include "kernels/multi.cuh"
 

@@ -68,7 +68,7 @@ static void write_stats(const struct kernel_norm *norm, uint32_t c, double mean,
     stats[KERNEL_NORM_BETA * channels + c] = values_get(beta, norm->param_type, c);
 }
 
-/* A running statistic moves towards the one of the batch. */
+/* Moves a running statistic towards the statistic of the batch. */
 static void update_running(const struct kernel_norm *norm, float *statistic, double batch)
 {
     const double momentum = (double)norm->momentum;
@@ -86,7 +86,7 @@ void kernel_norm_finish_ref(const struct kernel_norm *norm, const double *sums, 
     for (uint32_t c = 0; c < norm->channels; c++) {
         const double mean = sums[c] / count;
         const double square = sums[norm->channels + c] / count - mean * mean;
-        const double var = square < 0.0 ? 0.0 : square; /* a NaN stays one */
+        const double var = square < 0.0 ? 0.0 : square; /* a NaN stays a NaN */
 
         if (running_mean != NULL)
             update_running(norm, &running_mean[c], mean);
@@ -123,7 +123,7 @@ void kernel_norm_apply_ref(const struct kernel_norm *norm, const void *x, const 
         values_set(y, norm->type, i, out);
         if (!norm->relu || mask == NULL)
             continue;
-        /* of the rounded output, which is what backward sees */
+        /* The mask is made from the rounded output, because backward sees the rounded output. */
         if (i % pack == 0)
             mask[i / pack] = 0;
         if (!(values_get(y, norm->type, i) <= 0.0F))

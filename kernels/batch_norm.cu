@@ -1,6 +1,6 @@
 /* Batch norm forward. Bound by memory: for halves, norm_sums reads 2 bytes per element, norm_apply
- * reads 2 (4 with a residual) and writes 2 and a bit of mask. What is computed once per channel is
- * done by one thread, in double. */
+ * reads 2 (4 with a residual) and writes 2 and a bit of mask. Values that are computed once per
+ * channel take one thread, in double. */
 #include "kernels/columns.cuh"
 #include "kernels/batch_norm.h"
 #include "kernels/batch_norm.cuh"
@@ -36,7 +36,7 @@ template <typename T, int N> struct moments {
     }
 };
 
-/* Stores the sums, moved from relative to the channel's first value to relative to 0:
+/* Stores the sums of x and x^2. The input sums are relative to s, the channel's first value:
  *   sum x   = sum (x - s) + n s
  *   sum x^2 = sum (x - s)^2 + 2 s sum (x - s) + n s^2 */
 template <typename T> struct unshifted {
@@ -70,7 +70,7 @@ int kernel_norm_sums(const struct kernel_norm *norm, const void *x, double *sums
     });
 }
 
-/* The type is a parameter of the kernel, not of a template: one value per thread is read. */
+/* `type` is an argument, not a template parameter, because each thread reads only one value. */
 static __device__ float param_of(const void *params, enum kernel_type type, uint32_t i)
 {
     return type == KERNEL_F32   ? ((const float *)params)[i]

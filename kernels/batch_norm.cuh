@@ -1,5 +1,5 @@
-/* What the kernels of batch norm share: how threads cover [rows][channels] where every element is
- * written. A thread keeps its channels for all of its rows, so it reads their statistics once. */
+/* Shared by the batch norm kernels: how threads cover [rows][channels] in kernels that write every
+ * element. A thread keeps its channels for all of its rows, so it reads their statistics once. */
 #ifndef KERNELS_BATCH_NORM_CUH
 #define KERNELS_BATCH_NORM_CUH
 

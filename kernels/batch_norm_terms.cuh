@@ -1,8 +1,8 @@
-/* Batch norm's backward pass over [rows][channels]: the sums, for each channel of d and of
- * d * (x - mean), and what is made of them, where d is the gradient of the norm's output. Whoever has it in another form (behind
- * a mask, or a pool) brings a type with
+/* Batch norm's backward pass over [rows][channels]: the sums of d and of d * (x - mean) for each
+ * channel, and the gradients computed from them. d is the gradient of the norm's output. The caller
+ * provides d through a type (one applies a mask, another goes back through a pool) with
  *     __device__ void read(size_t element, float d[N]) const
- * for one pack of N channels that begins at `element`. */
+ * which reads one pack of N channels that begins at `element`. */
 #ifndef KERNELS_BATCH_NORM_TERMS_CUH
 #define KERNELS_BATCH_NORM_TERMS_CUH
 
@@ -39,7 +39,7 @@ template <typename T, int N, typename Gradient> struct batch_norm_products {
     }
 };
 
-/* Where they go: [2][channels], then the number of rows. */
+/* Stores the sums: [2][channels], then the number of rows. */
 struct batch_norm_sums {
     size_t rows;
     uint32_t channels;
@@ -54,7 +54,7 @@ struct batch_norm_sums {
     }
 };
 
-/* Both, as a launch. */
+/* Launches the sums: batch_norm_products for the terms, batch_norm_sums for the result. */
 template <typename T, int N, typename Gradient>
 static int batch_norm_launch_sums(const struct kernel_norm *norm, const void *x, const float *stats,
                                   const Gradient &gradient, double *sums, void *scratch,
@@ -65,8 +65,8 @@ static int batch_norm_launch_sums(const struct kernel_norm *norm, const void *x,
                                 norm->channels, scratch, stream);
 }
 
-/* dx = a * d + b * (x - mean) + c, with the coefficients of kernel_norm_backward_finish; dskip, unless
- * NULL, gets d. */
+/* dx = a * d + b * (x - mean) + c, with the coefficients of kernel_norm_backward_finish. dskip = d;
+ * NULL: not needed. */
 template <typename T, int N, typename Gradient>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
     batch_norm_apply(size_t rows, uint32_t channels, const T *x, const Gradient gradient,

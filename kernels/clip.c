@@ -1,5 +1,5 @@
-/* Reference of clip.cu. Sums are split over the threads of the grid as there, so that both give the
- * same bits. */
+/* Reference of clip.cu. Sums are split over the threads of the grid as in clip.cu, so that both
+ * give the same bits. */
 #include "kernels/gradients.h"
 
 #include <assert.h>

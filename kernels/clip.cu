@@ -1,5 +1,6 @@
-/* Gradient clipping. Bound by memory: 4 bytes are read per value, and 8 read and written where it
- * is changed. Nothing is copied to the host: the last launch reads the factor from the scratch. */
+/* Gradient clipping. Bound by memory: 4 bytes are read per value, and 8 read and written if the
+ * value changes. Nothing is copied to the host: the last launch reads the factor from the
+ * scratch. */
 #include "kernels/gradients.h"
 #include "kernels/launch.cuh"
 

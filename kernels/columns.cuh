@@ -7,9 +7,9 @@
 #include "kernels/launch.cuh"
 
 /* First launch: the sums of each block.
- *   source.begin(channel): reads once what a thread needs of its channels
+ *   source.begin(channel): reads once what a thread needs to know about its channels
  *   source.add(at, element, sums): adds the terms of N elements from index `element` to sums[K][N];
- *       `at` is what begin() returned
+ *   `at` is what begin() returned
  *   partials: [gridDim.y][K][channels], written */
 template <int K, int N, typename S>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
@@ -64,7 +64,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
     }
 }
 
-/* Second launch: adds the blocks. 32 channels a block, COLUMNS_MERGE threads a channel.
+/* Second launch: adds the sums of the blocks. 32 channels a block, COLUMNS_MERGE threads a channel.
  *   give(channel, sums): stores the K sums of a channel */
 template <int K, typename G>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)

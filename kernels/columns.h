@@ -1,14 +1,14 @@
 /* How a sum over the rows of [rows][channels] is split over blocks and threads, and in which order
  * the parts are added. Kernel and reference follow the same order.
  *
- * - A block is COLUMNS_PACKS packs of channels wide: 128 bytes, one cache line, for 8 halves or 4
- *   floats a pack. It is COLUMNS_LANES lanes of rows high.
+ * - A block is COLUMNS_PACKS packs of channels wide: 128 bytes, one cache line, for packs of 8
+ *   halves or 4 floats. It is COLUMNS_LANES lanes of rows high.
  * - gridDim.y blocks share the rows of these channels: block y takes the groups of COLUMNS_LANES
  *   rows y, y + gridDim.y, ...
  * - A lane adds runs of COLUMNS_RUN rows in f32, and the runs in double. A run is too short to lose
  *   digits, and there are too few doubles to cost time.
- * - Then come the 4 lanes of a warp, the 8 warps of the block and, in a second launch, the blocks.
- */
+ * - Then the 4 lanes of a warp are added, then the 8 warps of the block and, in a second launch,
+ *   the blocks. */
 #ifndef KERNELS_COLUMNS_H
 #define KERNELS_COLUMNS_H
 

@@ -45,8 +45,8 @@ struct kernel_clip {
 #define KERNEL_CLIP_BLOCKS 1024
 #define KERNEL_CLIP_SCRATCH_BYTES ((KERNEL_CLIP_BLOCKS + 1) * 8)
 
-/* Clip all spans together. The values are gradients times *scale and stay so; the limits are for
- * gradients without it:
+/* Clips all spans together. The values are gradients times *scale, before and after the call. The
+ * limits apply to the gradients without the scale:
  *   v = min(max(v, -value * scale), value * scale)        where value > 0; a NaN stays a NaN
  *   v = v * min(1, norm / (|all v| / scale + 1e-6))       where norm > 0
  * A NaN makes every value a NaN in the second line, as in torch.

@@ -58,11 +58,11 @@ static inline uint16_t half_f16_from(float value)
 
     if (magnitude > 0x7f800000U)
         return 0x7fff;
-    if (magnitude >= 0x477ff000U) /* 65520: rounds to 65536, which is infinity here */
+    if (magnitude >= 0x477ff000U) /* 65520: rounds to 65536, which is infinity in f16 */
         return (uint16_t)(sign | 0x7c00U);
     if (magnitude < 0x38800000U)
         return (uint16_t)(sign | half_f16_subnormal(magnitude));
-    magnitude -= 112U << 23; /* the bias: 127 here, 15 there */
+    magnitude -= 112U << 23; /* the exponent bias is 127 in f32, 15 in f16 */
     return (uint16_t)(sign | ((magnitude + 0xfffU + ((magnitude >> 13) & 1U)) >> 13));
 }
 

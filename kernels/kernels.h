@@ -1,4 +1,4 @@
-/* The project's own GPU kernels: everything of a training step that cuDNN and cuBLASLt do not do.
+/* The project's own GPU kernels: every part of a training step that cuDNN and cuBLASLt do not do.
  *
  *     elements.h    casts, additions, ReLU: any array of elements
  *     layers.h      input images, pools, the loss, sums of columns, flatten
@@ -12,14 +12,14 @@
  *
  * Reference: the reference defines the result. The kernel does the same arithmetic in the same
  * order, and both round after every operation (no fused multiply-add). So they agree to the bit on
- * finite values, and the tests compare bits. The CPU backend calls some references as they are.
+ * finite values, and the tests compare bits. The CPU backend calls some references directly.
  *
- * Memory: a kernel takes device pointers, a reference takes host pointers. Where a table (an array
- * of tensors, a struct of options) is passed by pointer, it is host memory for both and is read
- * before the call returns.
+ * Memory: a kernel takes device pointers, a reference takes host pointers. A table that is passed
+ * by pointer (an array of tensors, a struct of options) is host memory for both and is read before
+ * the call returns.
  *
  * Streams: a kernel is queued on `stream`. It allocates nothing and waits for nothing, so every
- * kernel can be captured in a CUDA graph. A reference returns when the result is there.
+ * kernel can be captured in a CUDA graph. A reference returns when its result is complete.
  *
  * Errors: a kernel returns 0 or the CUDA error of its launch, cudaErrorInvalidValue for arguments
  * that break its contract. A reference asserts its contract.

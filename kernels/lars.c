@@ -189,8 +189,8 @@ void kernel_lars_ref(const struct kernel_lars_tensor *tensors, uint32_t tensor_c
     }
 }
 
-/* The ratios of one launch's tensors, then two sums for each chunk. Tables are launched one after the
- * other on a stream, so they share one workspace. */
+/* The ratios of one launch's tensors, then two sums for each chunk. Several launches run one after
+ * another on a stream, so they share one workspace. */
 size_t kernel_lars_workspace(const struct kernel_lars_tensor *tensors, uint32_t tensor_count)
 {
     size_t chunks = 0;

@@ -1,7 +1,7 @@
-/* What the kernels share: launches, conversions, wide reads, sums over a block in a fixed order.
+/* Shared by the kernels: launches, conversions, wide reads, sums over a block in a fixed order.
  *
  * Kernels are compiled with -fmad=false: a product and a sum are each rounded, as in the
- * references, so that both give the same bits. It costs no time, since the kernels are bound by
+ * references, so that both give the same bits. This costs no time, since the kernels are bound by
  * memory. */
 #ifndef KERNELS_LAUNCH_CUH
 #define KERNELS_LAUNCH_CUH
@@ -16,7 +16,8 @@
 
 constexpr uint32_t LAUNCH_THREADS = 256;
 /* Most blocks of a grid-stride loop. A multiprocessor holds 2048 threads, so 108 of them (A100) to
- * 148 (B200) hold 864 to 1184 blocks at once. About four times as many even out the end. */
+ * 148 (B200) hold 864 to 1184 blocks at once. About four times as many blocks keep all
+ * multiprocessors busy until near the end. */
 constexpr uint32_t LAUNCH_BLOCKS_MAX = 4736;
 constexpr uint32_t LAUNCH_GRID_Y_MAX = 65535; /* CUDA's limit on blocks along y */
 constexpr uint32_t WARP = 32;

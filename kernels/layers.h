@@ -30,9 +30,9 @@ struct kernel_images {
 
 /* Normalisation of the input:
  *   y[n][h][w][c] = (x - mean[c]) / std[c]       x = byte / 255, or the f32
- * in fp32, each operation rounded, then rounded to `type`: a product with 1 / std would differ from
+ * Each operation is rounded to fp32, the result to `type`. A product with 1 / std would differ from
  * torchvision's quotient in the last bit.
- *   x: as from_bytes and is_planar say
+ *   x: type and order according to from_bytes and is_planar
  *   y: [images][height][width][4]
  * Speed: bound by memory; bytes to halves reads 3 bytes and writes 8 per pixel.
  * Source: torchvision's ToTensor and Normalize. */

@@ -1,5 +1,6 @@
-/* Lookahead around another optimizer. Both launches are made in every step, so that a captured step
- * is the same in each replay. In most steps each block reads the number of steps and returns. */
+/* Lookahead around another optimizer. Both launches are queued in every step, so that a captured
+ * step is the same in each replay. In most steps each block reads the number of steps and
+ * returns. */
 #include "kernels/multi.cuh"
 
 #include "kernels/optimizer.h"

@@ -1,5 +1,5 @@
-/* Reference of loss.cu. Sums are split over the threads of a block as there, so that both give the
- * same bits. */
+/* Reference of loss.cu. Sums are split over the threads of a block as in loss.cu, so that both give
+ * the same bits. */
 #include "kernels/layers.h"
 
 #include <assert.h>
@@ -61,7 +61,7 @@ static void rank_row(const struct kernel_loss *loss, struct row *row, struct ker
     const uint32_t before = isnan(own) ? loss->classes : count_before(loss, row, own);
 
     out->loss = exponent_log(row->sum) - ((double)own - row->max);
-    if (smoothing > 0.0) /* else a score of -infinity would make 0 * infinity */
+    if (smoothing > 0.0) /* without smoothing a score of -infinity would give 0 * infinity */
         out->loss = exponent_log(row->sum) - (1.0 - smoothing) * ((double)own - row->max) -
                     smoothing / loss->classes * row->all;
     out->top1 = !isnan(own) && before < 1;

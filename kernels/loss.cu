@@ -74,7 +74,7 @@ static __device__ struct row reduce_row(const struct kernel_loss &loss, const T 
         const bool is_ranked = own == own;
 
         out->loss = exponent_log(row.sum) - off;
-        if (smoothing > 0.0) /* else a score of -infinity would make 0 * infinity */
+        if (smoothing > 0.0) /* without smoothing a score of -infinity would give 0 * infinity */
             out->loss =
                 exponent_log(row.sum) - (1.0 - smoothing) * off - smoothing / loss.classes * all;
         out->top1 = is_ranked && before < 1;

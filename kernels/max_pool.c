@@ -1,6 +1,6 @@
-/* Reference of max_pool.cu. The kernel gathers, for each input, the windows that cover it, row by
- * row. Here the windows are walked in that order and scatter, so each input adds the same terms in
- * the same order. */
+/* Reference of max_pool.cu. For each input the kernel gathers the windows that cover it, row by
+ * row. The reference visits the windows in that order and scatters, so each input adds the same
+ * terms in the same order. */
 #include "kernels/layers.h"
 
 #include <assert.h>

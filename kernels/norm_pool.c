@@ -1,4 +1,4 @@
-/* Reference of norm_pool.cu: by definition, the references of both one after the other. */
+/* Reference of norm_pool.cu: the reference of batch norm, then the reference of max pool. */
 #include "kernels/norm_pool.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@ static size_t out_count(const struct kernel_pool *pool)
     return (size_t)pool->images * pool->out_height * pool->out_width * pool->channels;
 }
 
-/* Memory for what is between the two. */
+/* Memory for the norm's output, which is the pool's input. */
 static void *new_inside(const struct kernel_norm *norm, const struct kernel_pool *pool)
 {
     void *inside = malloc(norm->rows * norm->channels * sizeof(float));
@@ -34,7 +34,7 @@ void kernel_norm_pool_ref(const struct kernel_norm *norm, const struct kernel_po
     free(inside);
 }
 
-/* The gradient of what is between the two. */
+/* The gradient of the norm's output, which is the pool's input. */
 static void *gradient(const struct kernel_norm *norm, const struct kernel_pool *pool,
                       const void *dy, const uint8_t *places)
 {

@@ -1,6 +1,7 @@
-/* Batch norm and max pool as one. Bound by memory. Forward, a thread makes one pack of channels of
- * one pooled pixel, and normalises every input of its window: up to nine loads, of which the cache has
- * most. Backward gathers over the windows that cover an input, in the sums and again in apply. */
+/* Batch norm and max pool as one. Bound by memory. Forward, a thread computes one pack of channels
+ * of one pooled pixel and normalises every input of its window: up to nine loads, most of them from
+ * the cache. Backward gathers over the windows that cover an input, once in the sums and once in
+ * apply. */
 #include "kernels/norm_pool.h"
 
 #include "kernels/batch_norm.cuh"
@@ -13,13 +14,13 @@ namespace
 /* `places` of N channels: one byte each, the first channel in the lowest byte. */
 template <int N> using bytes = std::conditional_t<N == 8, uint64_t, uint32_t>;
 
-/* What both sides of the pool need to know of it. */
+/* The pool's shape, for forward and backward. */
 struct shape {
     uint32_t height, width, out_height, out_width, packs; /* packs of channels */
     uint32_t kernel, stride, pad;
 };
 
-/* What comes back through the pool and the ReLU, for one pack of the norm's input. */
+/* The gradient that passes back through the pool and the ReLU, for one pack of the norm's input. */
 template <typename T, int N> struct pooled {
     const T *dy;
     const uint8_t *places;
@@ -33,7 +34,8 @@ template <typename T, int N> struct pooled {
         *first = padded < shape.kernel ? 0 : (padded - shape.kernel) / shape.stride + 1;
         *last = min(padded / shape.stride + 1, out);
     }
-    /* element: of the norm's input, the first of the pack. Rounded as if it had been in memory. */
+    /* element: index in the norm's input of the first channel of the pack. The sum is rounded as if
+     * it had been stored in memory. */
     __device__ void read(size_t element, float d[N]) const
     {
         const uint32_t i = (uint32_t)(element / N), pixel = i / shape.packs;
@@ -72,7 +74,7 @@ template <typename T, int N> struct pooled {
 };
 } // namespace
 
-/* The value of the window's best input, and which it is. */
+/* Stores the maximum of each window, and which input it was. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
     forward(const struct shape shape, bool relu, const T *x, const float *stats, T *y,
@@ -167,7 +169,7 @@ int kernel_norm_pool(const struct kernel_norm *norm, const struct kernel_pool *p
     });
 }
 
-/* f(t, n, gradient): as batch_norm_packed() calls it, with what comes back through the pool. */
+/* Calls f(t, n, gradient) as batch_norm_packed() does; `gradient` is a `pooled`. */
 template <typename F>
 static int pooled_packed(const struct kernel_norm *norm, const struct kernel_pool *pool,
                          const void *dy, const uint8_t *places, F f)

@@ -25,7 +25,7 @@ extern "C" {
 /* Marks a window whose maximum the ReLU set to 0: no gradient goes back. */
 #define KERNEL_NORM_POOL_STOPPED 255
 
-/* y = max pool of (x - mean) * scale + beta, with norm.relu of max(0, that).
+/* y = max pool of v = (x - mean) * scale + beta;  with norm.relu: v = max(0, v)
  *   x:      [images][height][width][channels]
  *   y:      [images][out_height][out_width][channels]
  *   places: as y, u8: max_pool's `best`, or KERNEL_NORM_POOL_STOPPED; NULL in evaluation */
@@ -34,8 +34,8 @@ void kernel_norm_pool_ref(const struct kernel_norm *norm, const struct kernel_po
 int kernel_norm_pool(const struct kernel_norm *norm, const struct kernel_pool *pool, const void *x,
                      const float *stats, void *y, uint8_t *places, struct CUstream_st *stream);
 
-/* norm_backward_sums, where d is the gradient that comes back through the pool and the ReLU. dy,
- * places: as y. */
+/* norm_backward_sums, where d is the gradient that passes back through the pool and the ReLU. dy
+ * and places have the shape of y. */
 void kernel_norm_pool_backward_sums_ref(const struct kernel_norm *norm,
                                         const struct kernel_pool *pool, const void *x,
                                         const void *dy, const uint8_t *places, const float *stats,
@@ -45,7 +45,7 @@ int kernel_norm_pool_backward_sums(const struct kernel_norm *norm, const struct 
                                    const float *stats, double *sums, void *scratch,
                                    struct CUstream_st *stream);
 
-/* norm_backward_apply with that d. dx: as x, and may be x. */
+/* norm_backward_apply with the same d. dx has the shape of x, and may be x. */
 void kernel_norm_pool_backward_apply_ref(const struct kernel_norm *norm,
                                          const struct kernel_pool *pool, const void *x,
                                          const void *dy, const uint8_t *places, const float *stats,

@@ -27,7 +27,8 @@ extern "C" {
 
 /* ---- rates ---- */
 
-/* What a schedule changes from step to step. A captured step reads it anew in every replay. */
+/* What a schedule changes from step to step. A captured step reads these values again in every
+ * replay. */
 struct kernel_rates {
     float lr, momentum;     /* SGD, LARS */
     double wide_lr, beta1;  /* Adam */

@@ -1,5 +1,5 @@
-/* The order in which a block of 256 threads adds one value of each: block_sum() of launch.cuh, for
- * the references. */
+/* The order in which a block of 256 threads adds one value from each thread. block_sum() of
+ * launch.cuh uses this order on the device, sums_block() in the references. */
 #ifndef KERNELS_SUMS_H
 #define KERNELS_SUMS_H
 
@@ -8,8 +8,8 @@
 #define SUMS_THREADS 256
 #define SUMS_WARP 32
 
-/* Each warp folds its 32 values in halves, then the warps are added one after the other. Overwrites
- * `values`. */
+/* In each warp the 32 values are folded in halves, then the warps are added one after the other.
+ * Overwrites `values`. */
 static inline double sums_block(double values[SUMS_THREADS])
 {
     double sum = 0.0;

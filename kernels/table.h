@@ -1,11 +1,11 @@
 /* Every kernel by its name, for programs that load the CUDA module at run time and so cannot link
- * them.
+ * the kernels.
  *
- * KERNEL_TABLE is the one list of kernels. The module answers from it (table.c), the worker asks by
- * it (worker/backend/cuda/exec/kernels.h), and a fake is made from it.
+ * KERNEL_TABLE is the only list of kernels. The module looks names up in it (table.c), the worker
+ * resolves its kernels with it (worker/backend/cuda/exec/kernels.h), and fake modules are made from
+ * it.
  *
- *     int error = KERNEL(find, add)(y, a, b, type, relu, count, stream);
- */
+ *     int error = KERNEL(find, add)(y, a, b, type, relu, count, stream); */
 #ifndef KERNELS_TABLE_H
 #define KERNELS_TABLE_H
 
@@ -13,8 +13,9 @@
 extern "C" {
 #endif
 
-/* X(name): kernel_name is a kernel. It takes a stream, last, and returns 0 or a CUDA error. What
- * only computes a size (kernel_columns_bytes, kernel_lars_workspace) is host code and not here. */
+/* X(name): kernel_name is a kernel. Its last argument is a stream; it returns 0 or a CUDA error.
+ * Functions that only compute a size (kernel_columns_bytes, kernel_lars_workspace) are host code
+ * and not in this table. */
 #define KERNEL_TABLE(X)                                                                            \
     X(accumulate)                                                                                  \
     X(adam)                                                                                        \
@@ -51,10 +52,11 @@ extern "C" {
 
 typedef void (*kernel_function)(void);
 
-/* "add" is kernel_add; NULL where there is none. In the module alone. */
+/* The kernel of this name ("add": kernel_add); NULL: there is none. Only the module defines this
+ * function. */
 kernel_function kernel_find(const char *name);
 
-/* kernel_NAME as `find` (a kernel_find) has it, with its own type. */
+/* kernel_NAME with its own type, looked up with `find`, which is a kernel_find. */
 #define KERNEL(find, name) ((__typeof__(&kernel_##name))(find)(#name))
 
 #ifdef __cplusplus
