@@ -42,7 +42,7 @@ bool cifar_is_there(const char *dir)
            has(dir, "", packed);
 }
 
-/* Where the files are: `dir` or the folder that the archive has. */
+/* Finds the files: in `dir`, or in the folder that the archive contains. */
 static enum status find_folder(const char *dir, const char *name, const char **between,
                                struct err *err)
 {
@@ -58,7 +58,7 @@ static enum status find_folder(const char *dir, const char *name, const char **b
                    dir, name);
 }
 
-/* From planes to pixels. */
+/* Converts records: planes become pixels. */
 static enum status take_records(const char *path, const char *bytes, uint8_t *pixels,
                                 uint16_t *labels, struct err *err)
 {

@@ -10,8 +10,8 @@
 #include "worker/data/hash.h"
 #include "worker/data/source.h"
 
-/* An image of a drawn set. Several threads may draw it at the same time, each into memory of its
- * own; the first keeps its copy for later reads. */
+/* State of an image of a drawn set. Several threads may draw the same image at the same time, each
+ * into memory of its own; the first one stores its copy for later reads. */
 enum drawn { NOT_DRAWN, BEING_KEPT, DRAWN };
 
 struct dataset {

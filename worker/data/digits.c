@@ -160,8 +160,7 @@ static struct point place(const struct hand *hand, struct point p)
                           hand->middle_y + hand->yx * x + hand->yy * y};
 }
 
-/* First and last pixel of [lo - reach, hi + reach] on the sheet; *last < *first if there is none.
- */
+/* First and last pixel of [lo - reach, hi + reach] on the sheet; *last < *first if no pixel is. */
 static void reach_of(float lo, float hi, float reach, int *first, int *last)
 {
     lo -= reach;

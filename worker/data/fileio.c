@@ -227,8 +227,8 @@ enum status fileio_out_open(struct fileio_out *out, const char *path, struct err
     return status;
 }
 
-/* Tells the kernel to begin with what is written so far, a share at a time. Without it all of a
- * large file waits for the fsync. */
+/* Tells the kernel to start writing to disk, a share at a time. Otherwise all of a large file would
+ * wait for the fsync. */
 static void begin_writeback(const struct fileio_out *out, uint64_t added)
 {
     const uint64_t from = out->byte_count / WRITEBACK_BYTES * WRITEBACK_BYTES;
@@ -238,7 +238,7 @@ static void begin_writeback(const struct fileio_out *out, uint64_t added)
         (void)sync_file_range(out->fd, (off_t)from, (off_t)(to - from), SYNC_FILE_RANGE_WRITE);
 }
 
-/* A piece is hashed and written while it is in the cache. */
+/* Each piece is hashed and written while it is in the CPU's cache. */
 enum status fileio_out_write(struct fileio_out *out, const void *bytes, uint64_t byte_count,
                              struct err *err)
 {
@@ -341,7 +341,8 @@ enum status fileio_rename(const char *from, const char *to, const char *dir, str
     return sync_dir(dir, err);
 }
 
-/* Whether the text has a NUL, raw or as an escape: cJSON uses C strings, which would end there. */
+/* Whether the text has a NUL, raw or as an escape: cJSON returns C strings, which would end
+ * there. */
 static bool has_nul(const char *bytes, size_t byte_count)
 {
     if (memchr(bytes, '\0', byte_count) != NULL)

@@ -1,5 +1,5 @@
-/* Files: reads and writes of all bytes, and replacing a file so that a crash leaves the old or the
- * new one. All calls block. */
+/* Files: complete reads and writes, and replacing a file so that a crash leaves either the old or
+ * the new one. All calls block. */
 #ifndef WORKER_DATA_FILEIO_H
 #define WORKER_DATA_FILEIO_H
 
@@ -24,38 +24,38 @@ enum status fileio_read_file(const char *path, uint64_t byte_limit, char **bytes
                              uint64_t *byte_count, struct err *err);
 /* SHA-256 of a file as 64 lower-case hex digits, `hex` [65], and its size. */
 enum status fileio_sha256(const char *path, char *hex, uint64_t *byte_count, struct err *err);
-/* MD5 as 32 digits, `hex` [33]: against damage on the way, not against forgery. */
+/* MD5 as 32 digits, `hex` [33]: protects against transfer errors, not against forgery. */
 enum status fileio_md5(const char *path, char *hex, uint64_t *byte_count, struct err *err);
 
-/* The same of bytes in memory. Errors: STATUS_LIBRARY. */
+/* SHA-256 of bytes in memory, `hex` [65]. Errors: STATUS_LIBRARY. */
 enum status fileio_sha256_bytes(const void *bytes, size_t byte_count, char *hex, struct err *err);
 
 /* Creates `path` for writing, mode 0644 less the umask; fails if it exists. */
 enum status fileio_create(const char *path, int *fd, struct err *err);
 /* fsync and close; the descriptor is closed in any case. */
 enum status fileio_finish(int fd, const char *path, struct err *err);
-/* Writes `bytes` as the new file `path`, in place of one that may be there, and syncs it. */
+/* Writes `bytes` as the new file `path`, replaces an existing file, and syncs it. */
 enum status fileio_write_file(const char *path, const void *bytes, size_t byte_count,
                               struct err *err);
 /* rename(2), then fsync(2) of the directory `dir`, so that the rename survives a crash. */
 enum status fileio_rename(const char *from, const char *to, const char *dir, struct err *err);
 
-/* A file that is written from start to end and hashed at the same time, so that it need not be read
- * again for its SHA-256. Its bytes go to the disk while later ones are hashed. */
+/* A file that is written from start to end and hashed at the same time, so that its SHA-256 needs
+ * no second read. Earlier bytes go to the disk while later ones are hashed. */
 struct fileio_out {
     int fd;
     struct evp_md_ctx_st *digest; /* OpenSSL's EVP_MD_CTX; NULL: not hashed */
     uint64_t byte_count;          /* so far */
 };
 
-/* A new file in place of one that may be there. On success close with fileio_out_finish or
+/* Creates the file, in place of an existing one. After success close it with fileio_out_finish or
  * fileio_out_drop. Errors: STATUS_IO, STATUS_LIBRARY. */
 enum status fileio_out_open(struct fileio_out *out, const char *path, struct err *err);
 enum status fileio_out_write(struct fileio_out *out, const void *bytes, uint64_t byte_count,
                              struct err *err);
-/* fsync and close; `hex` [65] gets the SHA-256. Closed in any case. */
+/* fsync and close; `hex` [65] gets the SHA-256. The file is closed also on failure. */
 enum status fileio_out_finish(struct fileio_out *out, const char *path, char *hex, struct err *err);
-/* Closes; the file stays as it is. */
+/* Closes the file and leaves its content as it is. */
 void fileio_out_drop(struct fileio_out *out);
 
 /* Parses strict JSON of exactly `byte_count` bytes: only white space after the value, no NUL (raw

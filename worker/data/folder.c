@@ -52,7 +52,8 @@ static enum status reader_new(struct source *source, void **out, struct err *err
     return STATUS_OK;
 }
 
-/* What the machine lacks ends the training; any other failure is one of this file. */
+/* If the machine lacks a resource, the training ends (STATUS_SYSTEM); any other failure concerns
+ * only this file. */
 static enum status cannot_open(const char *path, int code, struct err *err)
 {
     const bool is_machine = code == EMFILE || code == ENFILE || code == ENOMEM;
@@ -88,7 +89,7 @@ static enum status read_bytes(struct reader *reader, int fd, const char *path, s
     if (status != STATUS_IO)
         return status;
     if (err != NULL)
-        err->status = STATUS_NOT_FOUND; /* of this file alone */
+        err->status = STATUS_NOT_FOUND; /* a read error concerns only this file */
     return STATUS_NOT_FOUND;
 }
 
@@ -106,7 +107,7 @@ static enum status folder_read_file(struct source *source, void *user, int64_t i
     n = snprintf(path, sizeof reader->path, "%s/%s", file->dir, file->name);
     if (n < 0 || (size_t)n >= sizeof reader->path)
         return cannot_open(file->name, ENAMETOOLONG, err);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe is not waited for */
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* do not wait for a pipe */
     if (fd < 0)
         return cannot_open(path, errno, err);
     status = read_bytes(reader, fd, path, &byte_count, err);
@@ -139,7 +140,7 @@ static void folder_close(struct source *source)
     free(folder);
 }
 
-/* Of names below `path`, so that it does not matter where the folder is. */
+/* Hashes the names below `path`, so that the folder's own place does not matter. */
 static uint64_t hash_of(const struct folder_list *list, const char *path)
 {
     const size_t above = strlen(path);

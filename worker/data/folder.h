@@ -1,5 +1,6 @@
-/* A source: the pictures of a folder, as torchvision's ImageFolder finds them (folder_list.h) and as
- * its transforms make them (picture/picture.h). A file is read when its sample is. */
+/* A source: the pictures of a folder, found by the rules of torchvision's ImageFolder
+ * (folder_list.h) and transformed by the rules of its transforms (picture/picture.h). A file is
+ * read when its sample is read. */
 #ifndef WORKER_DATA_FOLDER_H
 #define WORKER_DATA_FOLDER_H
 

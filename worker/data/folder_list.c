@@ -46,10 +46,10 @@ static const char *keep_name(struct names **names, const char *name)
 
 /* -- the walk -- */
 
-/* A folder that was found; the folders above it are found through `above`. */
+/* A folder that was found; `above` is the index of its parent. */
 struct place {
     const char *path;
-    uint32_t above; /* the place itself: a class */
+    uint32_t above; /* its own index for a class */
     bool is_linked; /* reached through a symbolic link inside of its class */
     dev_t dev;
     ino_t ino;
@@ -109,7 +109,7 @@ static bool is_above(const struct walk *walk, uint32_t place, const struct stat 
     }
 }
 
-/* `above`: the folder it is in, or UINT32_MAX for a class. */
+/* `above`: index of the parent folder, or UINT32_MAX for a class. */
 static enum status add_place(struct walk *walk, const char *path, uint32_t above, bool by_link,
                              struct err *err)
 {

@@ -1,11 +1,11 @@
 /* Which pictures a folder has, by the rules of torchvision's ImageFolder: every sub-folder is a
- * class, in the order of their names; its pictures are the files below it, at any depth and also
- * through symbolic links, whose names end as FOLDER_ENDINGS says. They are sorted by folder, then by
- * name.
+ * class, in the order of their names. A class's pictures are the files below it, at any depth and
+ * also through symbolic links, whose names end with one of FOLDER_ENDINGS. They are sorted by
+ * folder, then by name.
  *
  * Names are compared as bytes, which for UTF-8 is Python's order. Two differences to torchvision: a
- * folder that is reached through itself by a symbolic link is entered once, and what cannot be
- * listed is told, not silently left out. */
+ * symbolic link that leads back to a folder above it is not followed, and folders that cannot be
+ * listed are reported, not silently left out. */
 #ifndef WORKER_DATA_FOLDER_LIST_H
 #define WORKER_DATA_FOLDER_LIST_H
 
@@ -17,7 +17,7 @@
 
 #define FOLDER_ENDINGS ".jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp"
 #define FOLDER_CLASSES_MAX 65536U
-#define FOLDER_FILES_MAX (UINT32_MAX / 20 - 1) /* that a sampler can order */
+#define FOLDER_FILES_MAX (UINT32_MAX / 20 - 1) /* as many as a sampler can order */
 #define FOLDER_LINKED_MAX 50000U /* folders that are reached through links inside of classes */
 #define FOLDER_PROBLEMS 10
 
@@ -31,7 +31,7 @@ struct folder_list {
     uint32_t class_count;
     struct folder_file *files;
     size_t file_count;
-    /* Folders that were left out: the reasons of the first ones. */
+    /* Reasons why the first of the left-out folders were left out. */
     struct err problems[FOLDER_PROBLEMS];
     uint32_t problem_count;
     struct names *names; /* what all names point into */

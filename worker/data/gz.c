@@ -24,7 +24,7 @@ struct gz {
     uint8_t input[INPUT_BYTES];
 };
 
-/* More input, if none is left. */
+/* Reads more input if none is left. */
 static enum status fill(struct gz *gz, struct err *err)
 {
     ssize_t n;
@@ -122,7 +122,7 @@ static enum status read_plain(struct gz *gz, uint8_t *bytes, uint64_t byte_count
     return status;
 }
 
-/* Between two members: the next one begins, or zeros follow to the end. */
+/* Between two members: the next one begins, or only zeros follow until the end. */
 static enum status next_member(struct gz *gz, struct err *err)
 {
     enum status status = fill(gz, err);
@@ -148,7 +148,7 @@ static enum status inflate_more(struct gz *gz, struct err *err)
     const int code = inflate(&gz->stream, Z_NO_FLUSH);
 
     if (code == Z_STREAM_END)
-        gz->is_inside = false; /* its CRC and its length are right */
+        gz->is_inside = false; /* zlib has checked its CRC and its length */
     if (code == Z_STREAM_END || code == Z_OK || (code == Z_BUF_ERROR && !gz->is_at_end))
         return STATUS_OK;
     if (code == Z_MEM_ERROR)

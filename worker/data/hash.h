@@ -1,5 +1,5 @@
-/* A hash of what a data set consists of, to tell sets apart that were mixed up. Not a cryptographic
- * one. The same on every machine. */
+/* A hash over the description of a data set, to notice when two sets were mixed up. Not a
+ * cryptographic hash. The same on every machine. */
 #ifndef WORKER_DATA_HASH_H
 #define WORKER_DATA_HASH_H
 

@@ -14,8 +14,8 @@
 enum { PATH_BYTES = 1024, DIMS_MAX = 3 };
 enum { TYPE_U8 = 0x08 };
 
-/* The best compression of deflate (zlib's technical details). It limits what a header can make us
- * allocate for a compressed file. */
+/* The best compression ratio of deflate (zlib's technical details). It limits how much memory the
+ * header of a compressed file can make this program allocate. */
 enum { DEFLATE_RATIO_MAX = 1032 };
 
 struct idx_file {
@@ -56,7 +56,7 @@ static enum status open_either(struct idx_file *file, const char *dir, const cha
         dir, prefix, kind, prefix, kind);
 }
 
-/* Reads `byte_count` bytes; the error says what ended the file early. */
+/* Reads `byte_count` bytes; the error tells why the file ended early. */
 static enum status read_exactly(struct idx_file *file, uint8_t *bytes, uint64_t byte_count,
                                 const char *what, struct err *err)
 {

@@ -1,5 +1,5 @@
-/* A ring of slots, one a batch. Images are claimed in the order of the list, a few at a time where
- * they are small; a batch is complete when all of its images are. */
+/* A ring of slots, one per batch. Threads claim images in the order of the list, several at a time
+ * if the images are small. A batch is complete when all of its images are. */
 #include "worker/data/loader.h"
 
 #include <assert.h>
@@ -9,15 +9,15 @@
 #include <string.h>
 
 enum {
-    CLAIM_BYTES = 65536, /* of images that a thread claims at once; at least one image */
+    CLAIM_BYTES = 65536, /* bytes of images that a thread claims at once; at least one image */
     ALIGNMENT = 64,
 };
 
 struct slot {
     uint8_t *images;
     int64_t *labels;
-    bool *missing;   /* [batch_max]: left out */
-    uint32_t left;   /* images that are not done */
+    bool *missing;   /* [batch_max]: images that were left out */
+    uint32_t left;   /* images that are not read yet */
     uint32_t failed; /* samples that could not be read */
     enum status status;
     uint32_t status_at; /* the first image that failed, if status is not STATUS_OK */
@@ -30,21 +30,21 @@ struct loader {
     enum loader_unreadable unreadable;
     struct loader_memory memory;
     struct slot *slots;
-    void *reader; /* of the caller's thread, where there is no other */
+    void *reader; /* the caller's, if there are no threads */
 
-    /* Only by the caller's thread. */
+    /* Used only by the caller's thread. */
     size_t unreadable_count;
     uint64_t epoch;
     const int64_t *indices;
 
-    /* Under the mutex. */
+    /* Protected by the mutex. */
     size_t index_count;
-    size_t claimed; /* images */
-    size_t taken;   /* batches returned since loader_begin; the last one is in use */
+    size_t claimed; /* images, from the start of the list */
+    size_t taken;   /* batches returned since loader_begin; the caller is using the last one */
     uint32_t first; /* the slot of batch 0 */
     uint32_t reading;
     bool ending;
-    uint8_t *has_reason; /* [count], a bit a sample */
+    uint8_t *has_reason; /* [count], one bit per sample */
     struct err reasons[LOADER_REASONS];
     uint32_t reason_count, reasons_taken;
 
@@ -57,13 +57,13 @@ struct loader {
 
 struct claim {
     struct slot *slot;
-    size_t at; /* in the list */
+    size_t at; /* index in the list */
     uint32_t first, n;
 };
 
 /* -- one image -- */
 
-/* Keeps the reason of a sample that had none. */
+/* Stores why the sample could not be read, unless it already has a reason. */
 static void note(struct loader *loader, int64_t index, const struct err *why)
 {
     const size_t byte = (size_t)index / 8;
@@ -181,7 +181,7 @@ static struct claim take_claim(struct loader *loader)
     return claim;
 }
 
-/* Reads what was claimed. Call with the mutex held; it is released meanwhile. */
+/* Reads the claimed images. Call with the mutex held; it is released while reading. */
 static void carry_out(struct loader *loader, void *reader, const struct claim *claim)
 {
     struct slot *slot = claim->slot;
@@ -294,7 +294,7 @@ static void end_threads(struct loader *loader)
     free(loader->threads);
 }
 
-/* -- making and ending -- */
+/* -- creating and freeing -- */
 
 static void *own_allocate(void *user, size_t bytes)
 {
@@ -345,7 +345,7 @@ static void free_slots(struct loader *loader)
     free(loader->has_reason);
 }
 
-/* Batches that `threads` threads fill at the same time. */
+/* How many batches `threads` threads fill at the same time. */
 static uint32_t batches_at_once(const struct loader *loader, uint32_t threads)
 {
     const uint64_t images = (uint64_t)threads * loader->per_claim;
@@ -414,13 +414,13 @@ void loader_free(struct loader **out)
 
 /* -- an epoch -- */
 
-/* The slots of the last batches that were returned stay as they are: the first of the new list is
- * the one after them. */
+/* The slots of the last returned batches stay as they are: the new list starts with the slot after
+ * them. */
 void loader_begin(struct loader *loader, uint64_t epoch, const int64_t *indices, size_t count)
 {
     atomic_store(&loader->dropping, true);
     (void)pthread_mutex_lock(&loader->mutex);
-    loader->index_count = 0; /* nothing more is claimed */
+    loader->index_count = 0; /* prevents further claims */
     while (loader->reading > 0)
         (void)pthread_cond_wait(&loader->done, &loader->mutex);
     atomic_store(&loader->dropping, false);
@@ -434,7 +434,7 @@ void loader_begin(struct loader *loader, uint64_t epoch, const int64_t *indices,
     (void)pthread_mutex_unlock(&loader->mutex);
 }
 
-/* Waits until the next batch is complete, or reads it where there is no thread. */
+/* Waits until the next batch is complete, or reads it if there are no threads. */
 static void complete_next(struct loader *loader)
 {
     const size_t end = loader->taken * loader->batch_max + size_of(loader, loader->taken);
@@ -451,7 +451,7 @@ static void complete_next(struct loader *loader)
     }
 }
 
-/* Moves the images together; returns how many there are. */
+/* Closes the gaps that left-out images leave; returns the number of images. */
 static uint32_t close_gaps(const struct loader *loader, const struct slot *slot, uint32_t n)
 {
     const size_t bytes = source_image_bytes(loader->source);
@@ -469,7 +469,7 @@ static uint32_t close_gaps(const struct loader *loader, const struct slot *slot,
     return kept;
 }
 
-/* The slot that threads may write once the next batch is taken. */
+/* Settles the slot that threads may overwrite once the next batch is taken. */
 static enum status settle_oldest(struct loader *loader, struct err *err)
 {
     const struct loader_memory *memory = &loader->memory;

@@ -1,6 +1,6 @@
 /* PyTorch's CPU generator. Every draw uses the same numbers of the generator in the same order as
  * torch. Normal draws of 16 and more values differ from torch's AVX2 code in the last bits, since
- * that has its own logarithm and sine. */
+ * torch's code has its own logarithm and sine. */
 #include "worker/data/rng.h"
 
 #include <assert.h>

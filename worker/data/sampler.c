@@ -6,7 +6,7 @@
 
 #include "worker/data/rng.h"
 
-/* Images per rank, where `world` ranks share `n`. */
+/* Images per rank if `world` ranks share `n`. */
 static size_t rank_count(const struct sampler_options *options, size_t n, size_t world)
 {
     if (options->drop_last && n % world != 0)
@@ -14,8 +14,8 @@ static size_t rank_count(const struct sampler_options *options, size_t n, size_t
     return (n + world - 1) / world;
 }
 
-/* Where in an order of `n` images a rank's image number `position` of `count` is. The padding repeats the order:
- * image number n + k is image number k. */
+/* The position, in an order of `n` images, of a rank's image number `position` of `count`. The
+ * padding repeats the order: image number n + k is image number k. */
 static size_t place_of(const struct sampler_options *options, size_t n, size_t count, size_t world,
                        size_t rank, size_t position)
 {
@@ -72,7 +72,8 @@ void sampler_set_epoch(struct sampler *sampler, uint64_t epoch)
     sampler->count = rank_count(&sampler->options, sampler->left, sampler->options.world);
 }
 
-/* Takes away what one part has seen: marks it by its complement, which is negative, then closes the gaps. */
+/* Removes the images that one part has seen: marks each with its complement, which is negative,
+ * then closes the gaps. */
 static enum status skip_part(struct sampler *sampler, const struct sampler_part *part,
                              struct err *err)
 {

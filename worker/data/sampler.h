@@ -22,18 +22,18 @@ struct sampler_options {
     /* Rank r takes the r-th of `world` equal consecutive pieces of the order instead of every
      * world-th image. */
     bool contiguous;
-    /* Makes the order of an epoch, [image_count], in place of the permutation; every rank must get the same.
-     * NULL: a permutation, or without shuffle 0, 1, 2, ... */
+    /* Writes the order of an epoch, [image_count], in place of the permutation; every rank must get
+     * the same order. NULL: a permutation, or without shuffle 0, 1, 2, ... */
     void (*make_order)(void *user, uint64_t epoch, int64_t *order, size_t image_count);
     void *user;
 };
 
-/* Steps of an epoch that a world has done, possibly another one than the present. */
+/* Steps of an epoch that were done by a world, possibly of another size than this one. */
 struct sampler_part {
     uint32_t world, batch, accumulation_steps, steps;
 };
 
-/* Above this torch.randperm draws other numbers: at::native::randperm_cpu. */
+/* Above this size torch.randperm draws other numbers: at::native::randperm_cpu. */
 #define SAMPLER_IMAGES_MAX (UINT32_MAX / 20 - 1)
 
 struct sampler {
@@ -49,9 +49,9 @@ enum status sampler_init(struct sampler *sampler, const struct sampler_options *
 void sampler_close(struct sampler *sampler);
 /* Makes the order of `epoch`, counted from 0: DistributedSampler.set_epoch(). */
 void sampler_set_epoch(struct sampler *sampler, uint64_t epoch);
-/* Takes away what `parts` have seen of this epoch, in their order; this world shares the rest as it would
- * share a whole epoch. So each image is seen once an epoch, except for those that pad it. Errors:
- * STATUS_BAD_INPUT (more steps than that world has in an epoch). */
+/* Removes the images that `parts` have seen in this epoch, in their order; this world shares the
+ * rest as it would share a whole epoch. So each image is seen once an epoch, except for those that
+ * pad it. Errors: STATUS_BAD_INPUT (more steps than that world has in an epoch). */
 enum status sampler_skip(struct sampler *sampler, const struct sampler_part *parts,
                          size_t part_count, struct err *err);
 /* The index of image number `position` of this rank in this epoch; position < sampler->count. */

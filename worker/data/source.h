@@ -2,9 +2,9 @@
  * number of threads. Implemented by sets in memory (dataset.h), folders of pictures, caches, and
  * shards.
  *
- * A sample is its index, 0 to count - 1. What augmentation draws for it depends on the source's
- * seed, the epoch and the index alone, so the same sample of the same epoch is the same bytes
- * whatever thread or rank reads it, and in whatever order. */
+ * A sample is its index, 0 to count - 1. Its augmentation depends only on the source's seed, the
+ * epoch and the index, so the same sample of the same epoch has the same bytes, whatever thread or
+ * rank reads it, and in whatever order. */
 #ifndef WORKER_DATA_SOURCE_H
 #define WORKER_DATA_SOURCE_H
 
@@ -17,7 +17,7 @@
 
 struct source;
 
-/* A picture as it lies in its file. */
+/* A picture file in memory. */
 struct source_file {
     const uint8_t *bytes;
     size_t byte_count;
@@ -26,8 +26,8 @@ struct source_file {
 };
 
 struct source_ops {
-    /* What one thread needs to read: buffers, decoders. NULL functions: nothing, and `reader` is
-     * NULL. Errors: STATUS_MEMORY, STATUS_LIBRARY. */
+    /* What one thread needs to read: buffers, decoders. NULL functions: nothing is needed, and
+     * `reader` is NULL. Errors: STATUS_MEMORY, STATUS_LIBRARY. */
     enum status (*reader_new)(struct source *source, void **reader, struct err *err);
     void (*reader_free)(void *reader);
     /* Reads sample `index` as it is in `epoch`. Calls with different readers may run at the same
@@ -40,8 +40,8 @@ struct source_ops {
     enum status (*read)(struct source *source, void *reader, uint64_t epoch, int64_t index,
                         uint8_t *image, int64_t *label, struct err *err);
     void (*close)(struct source *source);
-    /* The file of sample `index`; it lives until the next call with this reader. NULL: the samples
-     * are not files of pictures. Errors: as read(). */
+    /* The file of sample `index`; valid until the next call with this reader. NULL: the samples are
+     * not picture files. Errors: as read(). */
     enum status (*read_file)(struct source *source, void *reader, int64_t index,
                              struct source_file *file, struct err *err);
 };
@@ -51,8 +51,8 @@ struct source {
     const struct source_ops *ops;
     struct dataset_shape shape; /* of what read() writes */
     size_t count;
-    const char *const *class_names; /* [shape.classes], of the source; NULL: they have none */
-    uint64_t hash; /* of what tells this set from others: names, labels (hash.h); 0: unknown */
+    const char *const *class_names; /* [shape.classes], owned by the source; NULL: none */
+    uint64_t hash; /* of the set's names and labels (hash.h), to recognise the set; 0: unknown */
 };
 
 static inline size_t source_image_bytes(const struct source *source)

@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "worker/data/cache/file.h"
 
-enum { PROBES = 16 }; /* pictures whose sizes foretell that of the file */
+enum { PROBES = 16 }; /* pictures that are read to estimate the file's size */
 
 struct cache {
     struct source source;
@@ -79,7 +79,7 @@ static enum status make_room(struct reader *reader, size_t byte_count, struct er
     return STATUS_OK;
 }
 
-/* Brings the shorter side down to `side`. */
+/* Resizes the picture so that its shorter side is `side`; smaller pictures stay as they are. */
 static enum status shrink(struct reader *reader, uint32_t side, struct picture *picture,
                           struct err *err)
 {
@@ -114,7 +114,7 @@ static enum status decode(struct reader *reader, int64_t index, struct picture *
     return shrink(reader, cache->options.rules.resize, picture, err);
 }
 
-/* From the file, or decoded and added to it. */
+/* Takes the picture from the file; if it is missing there, decodes it and adds it. */
 static enum status get(struct reader *reader, int64_t index, struct picture *picture,
                        int64_t *label, struct err *err)
 {
@@ -149,11 +149,11 @@ static enum status get(struct reader *reader, int64_t index, struct picture *pic
 
 /* -- what the net is given -- */
 
-enum { GROUP = 5, GROUP_BYTES = 16 }; /* pixels in a register, and its size */
+enum { GROUP = 5, GROUP_BYTES = 16 }; /* pixels in a register, and the register's bytes */
 
 #if defined(__x86_64__)
-/* Five pixels are reversed in a register of 16 bytes; what is after them is written over by the
- * next. Returns how many pixels it did. */
+/* Reverses five pixels in a register of 16 bytes. The byte after them is overwritten by the next
+ * group. Returns the number of pixels written. */
 __attribute__((target("ssse3"))) static uint32_t mirror_groups(const uint8_t *from, uint32_t size,
                                                                uint8_t *to)
 {
@@ -194,7 +194,7 @@ static void mirror_row(const uint8_t *from, uint32_t size, uint8_t *to)
         memcpy(to + (size_t)i * 3, from + (size_t)(size - 1 - i) * 3, 3);
 }
 
-/* A square cut out, mirrored or not: as fast as memory. */
+/* Cuts out a square, mirrored or not, at the speed of memory. */
 static void cut(const struct picture *picture, uint32_t x, uint32_t y, uint32_t size, bool mirror,
                 uint8_t *image)
 {
@@ -212,7 +212,7 @@ static void cut(const struct picture *picture, uint32_t x, uint32_t y, uint32_t 
     }
 }
 
-/* The draws are in the order of picture.h: the top, the left, the flip. */
+/* Draws in the order of picture.h: the top, the left, the flip. */
 static void cut_random(const struct cache_options *options, const struct picture *picture,
                        uint64_t epoch, uint64_t index, uint8_t *image)
 {
@@ -226,7 +226,7 @@ static void cut_random(const struct cache_options *options, const struct picture
     cut(picture, x, y, size, mirror, image);
 }
 
-/* Python's round() of half the difference: a half goes to the even number. */
+/* Python's round() of half the difference: a half is rounded to the even number. */
 static uint32_t centre(uint32_t side, uint32_t size)
 {
     const uint32_t half = (side - size) / 2;
@@ -234,7 +234,8 @@ static uint32_t centre(uint32_t side, uint32_t size)
     return (side - size) % 2 == 0 ? half : half + half % 2;
 }
 
-/* Whether it has the size after Resize already, so that only CenterCrop is left. */
+/* Whether the picture already has the size that Resize gives it, so that only CenterCrop is
+ * left. */
 static bool is_resized(const struct picture_rules *rules, const struct picture *picture)
 {
     const uint32_t shorter = picture->width < picture->height ? picture->width : picture->height;
@@ -269,7 +270,7 @@ static enum status cache_read(struct source *source, void *user, uint64_t epoch,
 
 /* -- opening -- */
 
-/* What all pixels will take, from some of the pictures; 0: not known. */
+/* Estimates the bytes of all pixels from some of the pictures; 0: not known. */
 static uint64_t foretell(struct cache *cache)
 {
     struct reader *reader;

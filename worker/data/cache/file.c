@@ -32,7 +32,7 @@ struct header {
     uint64_t magic;
     uint64_t version;
     uint64_t source, count, side; /* the key */
-    uint64_t rebuilt_for;         /* the job that asked for it; 0: none */
+    uint64_t rebuilt_for;         /* the job that asked for a rebuild; 0: none */
     uint64_t check;               /* of all above */
 };
 
@@ -45,7 +45,7 @@ struct entry {
 
 /* -- checksums -- */
 
-/* Four sums side by side, which is as fast as memory. */
+/* Four interleaved sums, which run at the speed of memory. */
 static uint64_t check_pixels(const uint8_t *bytes, size_t byte_count)
 {
     uint64_t lanes[LANES] = {HASH_BEGIN, HASH_BEGIN + 1, HASH_BEGIN + 2, HASH_BEGIN + 3};
@@ -76,7 +76,7 @@ static uint64_t check_entry(const struct cache_file *file, uint64_t index,
     return hash == 0 ? 1 : hash;
 }
 
-/* -- making -- */
+/* -- creating -- */
 
 static struct header header_of(const struct cache_key *key, uint64_t rebuilt_for)
 {
@@ -102,7 +102,7 @@ static enum status check_room(int fd, const char *path, uint64_t need_bytes, str
     uint64_t room;
 
     if (fstatvfs(fd, &disk) != 0 || disk.f_blocks == 0)
-        return STATUS_OK; /* not known: the writes will tell */
+        return STATUS_OK; /* not known: later writes report a full disk */
     room = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (room >= need_bytes)
         return STATUS_OK;
@@ -111,7 +111,7 @@ static enum status check_room(int fd, const char *path, uint64_t need_bytes, str
                    (double)need_bytes / 0x1p30, (double)room / 0x1p30);
 }
 
-/* The header comes last: a file without it is empty to whoever finds it. */
+/* Writes the header last: a process that finds a file without a header treats it as empty. */
 static enum status make(int fd, const char *path, const struct cache_key *key, uint64_t need_bytes,
                         uint64_t rebuilt_for, struct err *err)
 {
@@ -125,7 +125,7 @@ static enum status make(int fd, const char *path, const struct cache_key *key, u
     if (code == 0 && pwrite(fd, &header, sizeof header, 0) != (ssize_t)sizeof header)
         code = errno != 0 ? errno : ENOSPC;
     if (code != 0) {
-        (void)!ftruncate(fd, 0); /* what is left of it is refused by its header */
+        (void)!ftruncate(fd, 0); /* if this fails, the header check refuses the file */
         return err_set(err, STATUS_IO, code, "%.160s: cannot make the cache: %s", path,
                        strerror(code));
     }
@@ -151,7 +151,7 @@ static enum state state_of(int fd, const struct cache_key *key, struct header *h
     for (size_t i = 0; i < sizeof *header / sizeof all_zero; i++)
         all_zero |= ((const uint64_t *)header)[i];
     if (all_zero == 0)
-        return TORN; /* was being made */
+        return TORN; /* its creation was interrupted */
     if (header->magic != HEADER_MAGIC)
         return NO_CACHE;
     if (header->check != check_header(header))
@@ -180,7 +180,7 @@ static enum status refuse(const char *path, enum state state, const struct heade
                    (unsigned long long)key->source);
 }
 
-/* Puts a new, empty file in the place of the old one: others that have it open keep the old one. */
+/* Replaces the old file with a new, empty one: processes that have the old file open keep it. */
 static enum status begin_anew(const char *path, int *fd, struct err *err)
 {
     char temp[PATH_MAX];
@@ -204,14 +204,15 @@ static enum status begin_anew(const char *path, int *fd, struct err *err)
     return STATUS_OK;
 }
 
-/* The file at `path`, locked. Another process may put a new one there before the lock is ours. */
+/* Opens and locks the file at `path`. Another process may replace the file before this one has the
+ * lock, so it checks and tries again. */
 static enum status open_locked(const char *path, int *fd, struct err *err)
 {
     for (int i = 0; i < OPENS_MAX; i++) {
         struct stat opened, named;
 
         *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-        if (*fd < 0 && (errno == EACCES || errno == EROFS)) /* somebody else's, to read */
+        if (*fd < 0 && (errno == EACCES || errno == EROFS)) /* a file of another user: read only */
             *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (*fd < 0)
             return err_set(err, STATUS_IO, errno, "%.160s: cannot make the cache: %s", path,
@@ -245,8 +246,8 @@ static enum status open_right(struct cache_file *file, uint64_t need_bytes, uint
                : refuse(file->path, state, &header, &file->key, err);
 }
 
-/* Of the whole file as large as it can get: pages after the end of a file are there as soon as it
- * grows. */
+/* Maps the file at the largest size that it can reach: pages beyond its end become readable as the
+ * file grows. */
 static enum status map(struct cache_file *file, struct err *err)
 {
     const uint64_t largest = (uint64_t)file->key.side * file->key.side * 3 * ASPECT_MAX;
@@ -325,8 +326,8 @@ static uint64_t entry_at(uint64_t index)
     return HEADER_BYTES + index * sizeof(struct entry);
 }
 
-/* Read and compared with the size of the file each time: a file that somebody cuts off while it is
- * mapped must not end the process. */
+/* The entry is read, and compared with the file's size, on every call: if someone truncates the
+ * file while it is mapped, the process must not crash. */
 enum cache_find cache_file_find(struct cache_file *file, uint64_t index, struct picture *picture,
                                 uint32_t *label)
 {
@@ -362,7 +363,7 @@ enum cache_find cache_file_find(struct cache_file *file, uint64_t index, struct 
     return CACHE_FOUND;
 }
 
-/* One write, appended by the kernel after whatever other processes append. */
+/* One write in append mode: the kernel places it after the writes of other processes. */
 static enum status append(struct cache_file *file, const struct picture *picture, size_t byte_count,
                           uint64_t *offset, struct err *err)
 {
@@ -396,7 +397,7 @@ enum status cache_file_add(struct cache_file *file, uint64_t index, const struct
     if (!file->is_building ||
         byte_count > (uint64_t)file->key.side * file->key.side * 3 * ASPECT_MAX ||
         picture->width > SIDE_MAX || picture->height > SIDE_MAX)
-        return STATUS_OK; /* a picture as long as that is decoded each time */
+        return STATUS_OK; /* a picture with so long a side is not kept, but decoded each time */
     status = append(file, picture, byte_count, &entry.offset, err);
     if (status == STATUS_OK) {
         entry.pixel_check = check_pixels(picture->pixels, byte_count);

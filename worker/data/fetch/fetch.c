@@ -20,7 +20,7 @@ enum { SUMS_BYTES_MAX = 16 << 20, MD5_DIGITS = 32 };
 
 /* -- what there is -- */
 
-/* The MD5s are those that torchvision checks; nobody publishes others for these files. */
+/* The MD5s are those that torchvision checks; no other hashes of these files are published. */
 static const struct fetch_item mnist_items[] = {
     {"train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9912422},
     {"train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", 28881},
@@ -38,7 +38,7 @@ static const struct fetch_set {
     const char *name, *mirror;
     const struct fetch_item *items;
     size_t item_count;
-    const char *folder; /* of the archive; NULL: nothing is unpacked */
+    const char *folder; /* in the archive; NULL: nothing is unpacked */
     const char *const *files;
 } sets[] = {
     {"mnist", "https://ossci-datasets.s3.amazonaws.com/mnist", mnist_items,
@@ -52,7 +52,7 @@ static const struct fetch_set {
 struct fetch {
     const struct fetch_options *options;
     const char *mirror;
-    struct http *http; /* NULL: nothing was needed so far */
+    struct http *http; /* NULL: no file had to be downloaded so far */
 };
 
 static enum status join(char *path, const char *dir, const char *before, const char *name,
@@ -77,7 +77,7 @@ static enum status check_hash(const char *path, const struct fetch_item *item, b
     return status;
 }
 
-/* A file of that name that is there already: the right one, or somebody's own. */
+/* Checks a file of that name that already exists: the right file, or another file of the user. */
 static enum status look_at(const char *path, const struct fetch_item *item, bool *is_there,
                            struct err *err)
 {
@@ -93,7 +93,7 @@ static enum status look_at(const char *path, const struct fetch_item *item, bool
                    found);
 }
 
-/* Appends to `part` what is missing. */
+/* Appends the missing bytes to `part`. */
 static enum status load(struct fetch *fetch, const struct fetch_item *item, int fd, uint64_t from,
                         struct err *err)
 {
@@ -111,7 +111,7 @@ static enum status load(struct fetch *fetch, const struct fetch_item *item, int 
         status = http_open(&fetch->http, err);
     if (status == STATUS_OK)
         status = http_get(fetch->http, &request, err);
-    if (status == STATUS_CONFLICT) { /* the server sends no parts */
+    if (status == STATUS_CONFLICT) { /* the server does not support ranges */
         request.from = 0;
         if (ftruncate(fd, 0) != 0)
             return err_set(err, STATUS_IO, errno, "%s: cannot empty it: %s", item->name,
@@ -127,7 +127,7 @@ static enum status load(struct fetch *fetch, const struct fetch_item *item, int 
     return status;
 }
 
-/* One try: *is_whole tells whether the hash is right; if not, `part` is gone. */
+/* One try: *is_whole tells whether the hash is right; if it is wrong, `part` is deleted. */
 static enum status try_part(struct fetch *fetch, const struct fetch_item *item, const char *part,
                             uint64_t *from, bool *is_whole, char *found, struct err *err)
 {
@@ -137,7 +137,7 @@ static enum status try_part(struct fetch *fetch, const struct fetch_item *item, 
     if (fd < 0)
         return err_set(err, STATUS_IO, errno, "%.180s: cannot make it: %s", part, strerror(errno));
     status = fileio_size(fd, part, from, err);
-    if (status == STATUS_OK && *from > 0) /* all of it, by a run that was ended before the name */
+    if (status == STATUS_OK && *from > 0) /* complete, if a run ended before the rename */
         status = check_hash(part, item, is_whole, found, err);
     if (status == STATUS_OK && !*is_whole) {
         status = load(fetch, item, fd, *from, err);
@@ -163,7 +163,7 @@ static enum status download(struct fetch *fetch, const struct fetch_item *item, 
     if (status == STATUS_OK)
         status = try_part(fetch, item, part, &from, &is_whole, found, err);
     if ((status == STATUS_OK && !is_whole && from > 0) ||
-        (status == STATUS_TOO_BIG && from > 0)) /* what was there before may have been the fault */
+        (status == STATUS_TOO_BIG && from > 0)) /* perhaps the earlier bytes were wrong */
         status = try_part(fetch, item, part, &from, &is_whole, found, err);
     if (status != STATUS_OK)
         return status;
@@ -247,8 +247,8 @@ static enum status fetch_list(struct fetch *fetch, struct err *err)
     return status;
 }
 
-/* Without a lock, on file systems that have none, two processes could write to one part. The hash
- * would tell. */
+/* On file systems without locks two processes could write to one part. The hash check would find
+ * this. */
 static enum status lock_folder(const char *dir, int *fd, struct err *err)
 {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)

@@ -1,7 +1,7 @@
 /* --fetch: downloads a data set into a folder, each file checked by its hash.
  *
- * A file arrives as `.NAME.part` and gets its name when its hash is right; a download that was cut
- * off goes on where it ended. One process at a time downloads into a folder, others wait for it.
+ * A file is downloaded as `.NAME.part` and renamed when its hash is right; an interrupted download
+ * continues where it ended. Only one process at a time downloads into a folder, others wait for it.
  *
  *     fetch.h    this
  *     http.h     one download, by libcurl
@@ -15,10 +15,10 @@
 #include "common/status.h"
 
 struct fetch_options {
-    const char *what;   /* mnist, cifar10, or a file of sums as md5sum or sha256sum print it */
-    const char *dir;    /* made where it is not there */
-    const char *mirror; /* where the files lie; NULL: $DDP_MIRROR, else the set's own */
-    uint32_t timeout_s; /* without a byte */
+    const char *what;   /* mnist, cifar10, or a file of hashes as md5sum or sha256sum print it */
+    const char *dir;    /* created if it does not exist */
+    const char *mirror; /* URL of the files' folder; NULL: $DDP_MIRROR, else the set's own */
+    uint32_t timeout_s; /* longest time without a byte */
 };
 
 /* Prints a line for each file. Errors name the file and what to do: STATUS_BAD_INPUT (the hash, the

@@ -43,8 +43,8 @@ void http_close(struct http **out)
 struct transfer {
     const struct http *http;
     const struct http_request *request;
-    uint64_t byte_count; /* of the whole file, so far */
-    enum status status;  /* of our side */
+    uint64_t byte_count; /* of the whole file, received so far */
+    enum status status;  /* an error of this program, not of libcurl */
     struct err *err;
 };
 

@@ -1,4 +1,4 @@
-/* Downloads by libcurl, which is loaded when it is needed: it brings thirty libraries, and a training
+/* Downloads by libcurl. It is loaded only when needed: it brings thirty libraries, and a training
  * should not wait for them. */
 #ifndef WORKER_DATA_FETCH_HTTP_H
 #define WORKER_DATA_FETCH_HTTP_H
@@ -14,11 +14,11 @@ enum status http_open(struct http **http, struct err *err);
 void http_close(struct http **http);
 
 struct http_request {
-    const char *url;     /* http or https; from https only to https */
+    const char *url;     /* http or https; https redirects only to https */
     int fd;              /* the body is appended here */
-    uint64_t from;       /* the first byte that is wanted */
-    uint64_t byte_limit; /* of the whole file */
-    uint32_t timeout_s;  /* without a byte */
+    uint64_t from;       /* the first byte to download */
+    uint64_t byte_limit; /* limit on the whole file's size */
+    uint32_t timeout_s;  /* longest time without a byte */
 };
 
 /* Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (the server does not send parts: `from` must be 0),

@@ -43,7 +43,7 @@ static enum status damaged(const struct unpack *unpack, struct err *err)
                    why != NULL ? why : "damaged");
 }
 
-/* The number of the file among those that are wanted; -1: it is none of them. */
+/* The index of the file in the list of wanted files; -1: not wanted. */
 static int wanted(const struct unpack *unpack, struct archive_entry *entry)
 {
     const char *name = unpack->lib.entry_pathname(entry);
@@ -92,7 +92,7 @@ static enum status take_file(const struct unpack *unpack, const char *name, stru
         status = path_of(unpack, "", "", "", folder, err);
     if (status != STATUS_OK)
         return status;
-    (void)unlink(part); /* of a run that was ended */
+    (void)unlink(part); /* left by an earlier run that was interrupted */
     status = fileio_create(part, &fd, err);
     if (status != STATUS_OK)
         return status;

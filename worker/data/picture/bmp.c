@@ -20,7 +20,7 @@ static bool bmp_is_this(const struct picture_file *file)
     return file->byte_count >= 2 && memcmp(file->bytes, "BM", 2) == 0;
 }
 
-/* The palette of 8-bit pixels, blue first; else every value stands for itself. */
+/* The palette of 8-bit pixels, blue first; without a palette every value is its own grey. */
 static enum status set_colours(struct plain *plain, size_t at, uint32_t count, struct err *err)
 {
     for (uint32_t i = 0; i < 256; i++)

@@ -1,5 +1,5 @@
-/* What the decoders of all formats share: a picture is opened, which reads its size alone, and then
- * gives the rows of a box. */
+/* Shared by the decoders of all formats: open() reads only the picture's size, then rows() gives
+ * the rows of a box. */
 #ifndef WORKER_DATA_PICTURE_DECODER_H
 #define WORKER_DATA_PICTURE_DECODER_H
 
@@ -31,13 +31,13 @@ struct picture_format {
     bool (*is_this)(const struct picture_file *file);
     enum status (*decoder_new)(void **decoder, struct err *err);
     void (*decoder_free)(void *decoder);
-    /* Reads the header. The file must stay until the last row. */
+    /* Reads the header. The file must stay valid until the last row. */
     enum status (*open)(void *decoder, const struct picture_file *file, uint32_t *width,
                         uint32_t *height, struct err *err);
-    /* May be NULL: makes the picture smaller by 2, 4 or 8 as it is decoded; its new size. */
+    /* May be NULL: reduces the picture by 2, 4 or 8 while it is decoded; returns its new size. */
     enum status (*reduce)(void *decoder, uint32_t by, uint32_t *width, uint32_t *height,
                           struct err *err);
-    /* The rows of `box`, from top to bottom; some were given where it fails. */
+    /* Gives the rows of `box`, from top to bottom. On failure some rows may have been given. */
     enum status (*rows)(void *decoder, const struct picture_box *box, picture_take_row *take,
                         void *context, struct err *err);
 };

@@ -3,7 +3,7 @@
 #include <string.h>
 
 enum { COEFFICIENTS = HUFFMAN_COEFFICIENTS, LENGTH_MAX = 16, SIZE_MAX_DC = 11, SIZE_MAX_AC = 10 };
-enum { RUN_NONE = 64, RUN_END = 127 }; /* no code; the end of the block */
+enum { RUN_NONE = 64, RUN_END = 127 }; /* no such code; the end of the block */
 enum { LOOKS = 1 << HUFFMAN_LOOK_BITS, END = 256 };
 
 const uint8_t huffman_natural[COEFFICIENTS] = {
@@ -11,7 +11,7 @@ const uint8_t huffman_natural[COEFFICIENTS] = {
     41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-/* Zero runs and damaged data may lead past the block. */
+/* Longer than a block, because zero runs and damaged data may lead past its end. */
 const uint8_t huffman_places[HUFFMAN_PLACES] = {
     0,  2,  33, 16, 35, 4,  6,  37, 18, 48, 1,  50, 20, 39, 8,  10, 41, 22, 52, 3,  49, 17, 51, 5,
     54, 24, 43, 12, 14, 45, 26, 56, 7,  53, 19, 32, 34, 21, 55, 9,  58, 28, 47, 30, 60, 11, 57, 23,
@@ -28,8 +28,8 @@ static int32_t extend(uint32_t bits, uint32_t size)
                                              : (int32_t)bits - (1 << size) + 1;
 }
 
-/* What a code stands for, in 32 bits. With as many of the extra bits as fit into a look it is looked up
- * whole: then the size is 0.
+/* A table entry for a code, in 32 bits. If the extra bits fit into the look-up index too, the entry
+ * has the value itself and size is 0.
  *   0-4 its length in bits, 5-8 size: extra bits that are still to be read,
  *   9-15 run: coefficients of 0 before this one, 16-31 its value */
 static uint32_t pack(uint32_t length, uint32_t size, uint32_t run, int32_t value)
@@ -63,7 +63,7 @@ static bool is_whole(uint32_t code)
     return code != 0 && size_of(code) == 0;
 }
 
-/* Coefficients that the code stands for; END where it ends the block. */
+/* How many coefficients the code stands for; END if it ends the block. */
 static uint32_t step_of(uint32_t code)
 {
     return run_of(code) == RUN_END ? END : run_of(code) + 1;
@@ -73,12 +73,12 @@ static uint32_t code_of(bool is_dc, uint8_t symbol, uint32_t length)
 {
     if (is_dc)
         return pack(length, symbol, 0, 0);
-    if ((symbol & 15u) == 0 && symbol != 0xf0) /* which is 16 zeros */
+    if ((symbol & 15u) == 0 && symbol != 0xf0) /* 0xf0 is a run of 16 zeros */
         return pack(length, 0, RUN_END, 0);
     return pack(length, symbol & 15u, symbol >> 4, 0);
 }
 
-/* All entries of `look` that begin with the code. */
+/* Fills all entries of `look` whose index begins with the code. */
 static void fill(struct huffman *huffman, uint32_t code, uint32_t bits)
 {
     uint32_t free_bits = HUFFMAN_LOOK_BITS - length_of(code);
@@ -94,11 +94,11 @@ static void fill(struct huffman *huffman, uint32_t code, uint32_t bits)
     }
 }
 
-/* Two whole codes at one look, in 64 bits; 0 where the first is not whole.
+/* Two whole codes for one look-up, in 64 bits; 0 if the first is not whole.
  *   0-5 their length in bits, 8-11 run before the first, 12-16 step from the first to the second,
  *   20-29 step after both, 32-47 the second value, 48-63 the first
- * With one code only, or where a code ends the block, the value that is not there is 0.
- * Few branches: what follows what is hard to predict. */
+ * With only one code, or if a code ends the block, the missing value is 0.
+ * Few branches, because they would be hard to predict. */
 static uint64_t pair_of(const struct huffman *huffman, uint32_t bits)
 {
     uint32_t first = huffman->look[bits];
@@ -117,8 +117,8 @@ static uint64_t pair_of(const struct huffman *huffman, uint32_t bits)
     return is_whole(first) ? pair : 0;
 }
 
-/* The same where values are not wanted, so that extra bits may be missing: 0-5 the length, from 6 on
- * the step. 0 where the first code is longer than a look. */
+/* The same if values are not needed, so that extra bits may lie outside of the look-up index: 0-5
+ * the length, from 6 on the step. 0 if the first code is longer than the index. */
 static uint16_t skip_of(uint32_t first, uint64_t pair)
 {
     uint32_t one = (length_of(first) + size_of(first)) | step_of(first) << 6;
@@ -189,8 +189,9 @@ bool huffman_is_at_end(const struct huffman_bits *bits)
     return left(bits) >= 0 && left(bits) < 8;
 }
 
-/* At least 56 bits: enough for two codes with their extra bits. By value, so that all of it stays in
- * registers. Source: Giesen 2018, "Reading bits in far too many ways", variant 4. */
+/* Refills to at least 56 bits: enough for two codes with their extra bits. Takes and returns the
+ * struct by value, so that it stays in registers. Source: Giesen 2018, "Reading bits in far too
+ * many ways", variant 4. */
 static inline __attribute__((always_inline)) struct huffman_bits refill(struct huffman_bits bits)
 {
     uint64_t next;
@@ -213,7 +214,7 @@ static inline __attribute__((always_inline)) struct huffman_bits drop(struct huf
     return bits;
 }
 
-/* A code that is longer than a look; RUN_NONE where there is none. */
+/* Finds a code that is longer than the look-up index; RUN_NONE if there is none. */
 static uint32_t find_long(const struct huffman *huffman, bool is_dc, uint64_t bits)
 {
     for (uint32_t length = HUFFMAN_LOOK_BITS + 1; length <= LENGTH_MAX; length++) {
@@ -225,19 +226,20 @@ static uint32_t find_long(const struct huffman *huffman, bool is_dc, uint64_t bi
     return pack(0, 0, RUN_NONE, 0);
 }
 
-/* The value of the extra bits that are next. */
+/* The value of the next `size` extra bits. */
 static inline __attribute__((always_inline)) int32_t extra(struct huffman_bits bits, uint32_t size)
 {
     uint32_t value = (uint32_t)(bits.bits >> (64 - size));
 
-    /* Less (2^size - 1) where the first bit is 0. */
+    /* Subtracts (2^size - 1) if the first bit is 0. */
     return (int32_t)value - (int32_t)((1u << size) - 1) * (int32_t)(~bits.bits >> 63);
 }
 
 /* -- blocks ------------------------------------------------------------------------------------ */
 
-/* One code, of the coefficient `k` or after it. Returns where the next one is: above COEFFICIENTS
- * where the data is damaged, END more where the block ends. `block` NULL: passed over. */
+/* Reads one code; its coefficient is `k` or a later one. Returns the index of the next coefficient:
+ * above COEFFICIENTS if the data is damaged, plus END if the block ends. `block` NULL: skips the
+ * values. */
 static inline __attribute__((always_inline)) uint32_t read_one(struct huffman_bits *bits,
                                                                const struct huffman *table,
                                                                const uint16_t *quant,
@@ -262,8 +264,8 @@ static inline __attribute__((always_inline)) uint32_t read_one(struct huffman_bi
     return k + 1;
 }
 
-/* Where the codes after `k` lead; 0: they are to be read one by one, as they are not known from one
- * look, or may be those of the next block. */
+/* Reads the codes of one look-up. Returns the index of the next coefficient; 0: read them one by
+ * one, because one look-up does not find them, or because they may belong to the next block. */
 static inline __attribute__((always_inline)) uint32_t read_look(struct huffman_bits *bits,
                                                                 const struct huffman *table,
                                                                 const uint16_t *quant,
@@ -283,7 +285,8 @@ static inline __attribute__((always_inline)) uint32_t read_look(struct huffman_b
         uint32_t first = k + ((uint32_t)pair >> 8 & 15u);
         uint32_t second = first + ((uint32_t)pair >> 12 & 31u);
 
-        /* 0 where there is no value, which is not read yet and 0 already, or after the block. */
+        /* Without a value this writes 0: to a coefficient that is not read yet and is 0 already, or
+         * to the padding after the block. */
         block[huffman_places[first]] = (int16_t)((int32_t)((int64_t)pair >> 48) * quant[first]);
         block[huffman_places[second]] = (int16_t)(((uint32_t)(pair >> 32) * quant[second]));
         length = (uint32_t)pair & 63u;
@@ -295,7 +298,8 @@ static inline __attribute__((always_inline)) uint32_t read_look(struct huffman_b
     return next;
 }
 
-/* The coefficients after the first; `block` NULL: passed over. `last` is -1 where they are damaged. */
+/* Reads the coefficients after the first; `block` NULL: skips them. `last` is -1 if they are
+ * damaged. */
 static inline __attribute__((always_inline)) struct huffman_bits
 read_rest(struct huffman_bits bits, const struct huffman *table, const uint16_t *quant,
           int16_t *block, int32_t *last)
@@ -313,7 +317,7 @@ read_rest(struct huffman_bits bits, const struct huffman *table, const uint16_t 
     if (k >= END)
         k -= END;
     else if (k > COEFFICIENTS)
-        k = 0; /* no code, or more zeros than a block has */
+        k = 0; /* no valid code, or a run beyond the block */
     *last = (int32_t)k - 1;
     return bits;
 }

@@ -1,13 +1,14 @@
-/* JPEG. The usual kind of file is decoded by region.h; libjpeg-turbo reads its header, and decodes all
- * other kinds and everything that is damaged, with Pillow's settings: the accurate integer IDCT and
+/* JPEG. The usual kind of file is decoded by region.h. libjpeg-turbo reads its header, and decodes
+ * all other kinds and all damaged files, with Pillow's settings: the accurate integer IDCT and
  * fancy upsampling. Both give the same pixels.
  *
- * Of the box libjpeg computes only its rows and columns: jpeg_skip_scanlines() passes over the rows
- * above and jpeg_crop_scanline() the blocks beside it; rows below are never read. libjpeg upsamples
- * the first and last column that it decodes from one neighbour, so a margin is decoded beside the
- * box and the pixels of the box are those of a whole decode.
+ * libjpeg computes only the rows and columns of the box: jpeg_skip_scanlines() skips the rows above
+ * and jpeg_crop_scanline() the blocks beside it; rows below are never read. libjpeg upsamples the
+ * first and last column that it decodes from one neighbour only, so a margin is decoded beside the
+ * box, and the pixels of the box equal those of a whole decode.
  *
- * libjpeg ends in longjmp() on errors. All that must outlive one is in `struct jpeg`. */
+ * libjpeg reports errors with longjmp(). Everything that must outlive an error is in `struct
+ * jpeg`. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +24,8 @@
 #include "worker/data/picture/resample.h"
 
 enum {
-    SCANS_MAX = 500, /* of a progressive file; each costs a pass over the whole picture */
-    MARGIN = 2,      /* columns beside the box that upsampling looks at */
+    SCANS_MAX = 500, /* of a progressive file; each one costs a pass over the whole picture */
+    MARGIN = 2,      /* columns beside the box that upsampling reads */
 };
 
 struct jpeg {
@@ -37,8 +38,8 @@ struct jpeg {
     bool is_cut_off, has_too_many_scans;
     struct picture_file file;
     struct picture_box box;
-    uint32_t left;       /* the column of the picture that decoded rows begin with */
-    uint32_t rows_above; /* the box, that are decoded all the same */
+    uint32_t left;       /* the picture's column with which decoded rows begin */
+    uint32_t rows_above; /* rows above the box that are decoded too */
     picture_take_row *take;
     void *context;
     struct huffman tables[2][NUM_HUFF_TBLS];            /* DC, AC */
@@ -59,7 +60,7 @@ static _Noreturn void on_error(j_common_ptr common)
 
 static void on_message(j_common_ptr common)
 {
-    (void)common; /* a warning: damaged data is shown as it decodes, as Pillow shows it */
+    (void)common; /* a warning: damaged data is shown as decoded, as Pillow does */
 }
 
 static void on_source(j_decompress_ptr cinfo)
@@ -95,7 +96,7 @@ static void on_progress(j_common_ptr common)
     longjmp(jpeg->failed, 1);
 }
 
-/* Why libjpeg gave up, as a status of ours. */
+/* Converts libjpeg's error to a status. */
 static enum status fail(struct jpeg *jpeg, struct err *err)
 {
     int code = jpeg->errors.msg_code;
@@ -118,7 +119,8 @@ static enum status fail(struct jpeg *jpeg, struct err *err)
                    jpeg->text);
 }
 
-/* Runs `step`, which calls libjpeg. It keeps nothing in local variables that outlives an error. */
+/* Runs `step`, which calls libjpeg. This function has no local variables that must outlive an
+ * error. */
 static enum status guard(struct jpeg *jpeg, void (*step)(struct jpeg *jpeg), struct err *err)
 {
     if (setjmp(jpeg->failed) != 0)
@@ -178,8 +180,8 @@ static void read_header(struct jpeg *jpeg)
     (void)jpeg_read_header(&jpeg->cinfo, TRUE);
 }
 
-/* Whether an end marker follows the header. Only a part of the data may be read later, so a cut file
- * is found here, whatever the box is. */
+/* Whether an end marker follows the header. Later only a part of the data may be read, so a
+ * truncated file is found here, whatever the box is. */
 static bool has_end(const struct jpeg *jpeg)
 {
     const uint8_t *at = jpeg->file.bytes + jpeg->file.byte_count;
@@ -204,7 +206,7 @@ static enum status jpeg_open(void *decoder, const struct picture_file *file, uin
     struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
     enum status status;
 
-    jpeg_abort_decompress(cinfo); /* of the picture before */
+    jpeg_abort_decompress(cinfo); /* ends the decode of the picture before */
     jpeg->file = *file;
     jpeg->is_cut_off = jpeg->has_too_many_scans = false;
     jpeg->text[0] = '\0';
@@ -246,7 +248,7 @@ static enum status jpeg_reduce(void *decoder, uint32_t by, uint32_t *width, uint
 }
 
 /* Whether a progressive file ends before all bits of its coefficients: then libjpeg smooths across
- * blocks, and where it does so depends on which blocks it decodes. */
+ * blocks, and the result depends on which blocks it decodes. */
 static bool is_smoothed(const struct jpeg_decompress_struct *cinfo)
 {
     if (!cinfo->progressive_mode || cinfo->coef_bits == NULL)
@@ -258,7 +260,7 @@ static bool is_smoothed(const struct jpeg_decompress_struct *cinfo)
     return false;
 }
 
-/* Begins, and passes over what is above and beside the box. */
+/* Starts decoding and skips the rows above and the columns beside the box. */
 static void start(struct jpeg *jpeg)
 {
     struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
@@ -276,7 +278,7 @@ static void start(struct jpeg *jpeg)
     width = cinfo->output_width - left;
     if (width > box->x - left + box->width + MARGIN)
         width = box->x - left + box->width + MARGIN;
-    /* Of a reduced picture jpeg_crop_scanline() takes too few columns of the colours. */
+    /* On a reduced picture jpeg_crop_scanline() takes too few columns of the colours. */
     if (width < cinfo->output_width && cinfo->scale_denom == 1) {
         jpeg_crop_scanline(cinfo, &left, &width);
         jpeg->left = left;
@@ -307,7 +309,7 @@ static void read_rows(struct jpeg *jpeg)
     jpeg_abort_decompress(cinfo);
 }
 
-/* The usual kind of file for region.h; false where it is another. */
+/* Fills `source` if this is the usual kind of file for region.h; otherwise returns false. */
 static bool set_source(struct jpeg *jpeg, struct region_source *source)
 {
     const struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
@@ -337,7 +339,7 @@ static bool set_source(struct jpeg *jpeg, struct region_source *source)
     return true;
 }
 
-/* The tables that the scan names, which must all be there. */
+/* Looks up the tables that the scan names; all of them must exist. */
 static bool set_tables(struct jpeg *jpeg, struct region_source *source)
 {
     const struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;

@@ -16,11 +16,11 @@ static uint8_t clip(int32_t sum)
 
 #ifdef __AVX2__
 
-/* The weighted sums of three colours. Four taps at once: their colours are brought together in pairs, and
- * a 16-bit multiply-add takes the high and the low part of two weights each. */
+/* The weighted sums of three colours, four taps at once: the colours are arranged in pairs, and a
+ * 16-bit multiply-add multiplies them by the high and the low parts of two weights. */
 #ifdef __AVX512BW__
 
-/* Lanes 0 and 1 have the high parts of taps 0 and 1, and 2 and 3; lanes 2 and 3 the low parts. */
+/* Lanes 0 and 1 have the high parts of taps 0, 1 and of taps 2, 3; lanes 2 and 3 the low parts. */
 static inline __m128i sums_of(const uint8_t *in, const int16_t *parts, uint32_t taps)
 {
     const __m512i colours = _mm512_broadcast_i64x4(

@@ -1,5 +1,5 @@
-/* The loops over pixels, once for each instruction set; picture_kernels() has the best one for this
- * processor. All give the same bytes. */
+/* The loops over pixels, compiled for each instruction set; picture_kernels() returns the best
+ * table for this processor. All give the same bytes. */
 #ifndef WORKER_DATA_PICTURE_KERNELS_H
 #define WORKER_DATA_PICTURE_KERNELS_H
 
@@ -13,8 +13,8 @@ struct jpeg_kernels; /* kernels_jpeg.h */
 struct picture_kernels {
     const char *name;
     const struct jpeg_kernels *jpeg;
-    /* One row along x: out [axis->count][3], and a byte after it; `row` begins at column
-     * axis->in_begin. */
+    /* One row along x: out [axis->count][3], and one byte after it is overwritten; `row` begins at
+     * column axis->in_begin. */
     void (*resample_x)(const struct resample_axis *axis, const uint8_t *row, uint8_t *out);
     /* One output row: the weighted sum of `n` rows. */
     void (*resample_y)(const uint8_t *const *rows, const int32_t *weights, uint32_t n,

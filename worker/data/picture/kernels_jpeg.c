@@ -6,7 +6,8 @@
 #include <immintrin.h>
 #endif
 
-/* Twice what a picture has at either step. Four of them fit into 16 bits, in which libjpeg-turbo adds. */
+/* Twice the largest value that a real picture has in either pass. A sum of four such values fits
+ * into 16 bits, in which libjpeg-turbo adds. */
 #define LARGEST 8192u
 
 enum { LANES = 8, FRACTION = 13, KEPT = 2 }; /* CONST_BITS, PASS1_BITS of jidctint.c */
@@ -18,15 +19,15 @@ static uint8_t clip(int32_t value)
 
 #ifdef __AVX2__
 
-/* The sums of both products of each pair. */
+/* For each pair the sum of its two products. */
 static inline __m256i sums(__m256i pairs, int16_t even, int16_t odd)
 {
     return _mm256_madd_epi16(
         pairs, _mm256_set1_epi32((int32_t)((uint32_t)(uint16_t)odd << 16 | (uint16_t)even)));
 }
 
-/* One dimension, 8 at a time, with the products of jidctint.c multiplied out, as libjpeg-turbo has
- * them. in: pairs of 16 bits, of rows 0 and 4, 2 and 6, 7 and 1, 3 and 5; out: 8 rows. */
+/* One dimension, 8 at a time, with the products of jidctint.c multiplied out, as in libjpeg-turbo.
+ * in: pairs of 16 bits, of rows 0 and 4, 2 and 6, 7 and 1, 3 and 5; out: 8 rows. */
 static inline __attribute__((always_inline)) void idct_pairs(const __m256i *in, __m256i *out,
                                                              int shift)
 {
@@ -51,7 +52,7 @@ static inline __attribute__((always_inline)) void idct_pairs(const __m256i *in, 
     }
 }
 
-/* Whether all are from -LARGEST to LARGEST - 1. */
+/* Whether all values are from -LARGEST to LARGEST - 1. */
 static inline __attribute__((always_inline)) bool are_usual(const __m256i *pairs)
 {
     const __m256i largest = _mm256_set1_epi16((int16_t)LARGEST);
@@ -62,12 +63,12 @@ static inline __attribute__((always_inline)) bool are_usual(const __m256i *pairs
     return _mm256_testz_si256(bits, _mm256_set1_epi16((int16_t) ~(2 * LARGEST - 1))) != 0;
 }
 
-/* 8 rows to the pairs of their columns, saturated to 16 bits. */
+/* Converts 8 rows to pairs of their columns, saturated to 16 bits. */
 static inline __attribute__((always_inline)) void to_pairs(const __m256i *rows, __m256i *pairs)
 {
     const __m256i order = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 14, 15, 2, 3, 6, 7, 10, 11));
-    __m256i a[4]; /* rows i and i + 4, a 32-bit lane for each pair */
+    __m256i a[4]; /* rows i and i + 4, one 32-bit lane per pair */
     __m256i b[4];
 
     for (int i = 0; i < 4; i++)
@@ -83,7 +84,7 @@ static inline __attribute__((always_inline)) void to_pairs(const __m256i *rows, 
     pairs[3] = _mm256_unpackhi_epi64(b[1], b[3]);
 }
 
-/* 4 columns to bytes: the lanes are the rows 0 to 3 and 4 to 7, with 4 bytes for each. */
+/* Converts 4 columns to bytes: the lanes are the rows 0 to 3 and 4 to 7, with 4 bytes for each. */
 static inline __m256i to_bytes(const __m256i *columns)
 {
     const __m256i order = _mm256_broadcastsi128_si256(
@@ -154,8 +155,8 @@ static inline __attribute__((always_inline)) void transpose(lanes *rows)
     }
 }
 
-/* One dimension, 8 at a time, with jidctint.c's names. Source: Loeffler, Ligtenberg and Moschytz
- * 1989, figure 1, with the constants times 2^13. */
+/* One dimension, 8 at a time, with the names of jidctint.c. Source: Loeffler, Ligtenberg and
+ * Moschytz 1989, figure 1, with the constants times 2^13. */
 static inline __attribute__((always_inline)) void idct_lanes(lanes *in, int shift)
 {
     lanes z1 = (in[2] + in[6]) * 4433u;
@@ -190,7 +191,7 @@ static inline __attribute__((always_inline)) void idct_lanes(lanes *in, int shif
     in[4] = (lanes)((signed_lanes)(tmp13 - tmp0) >> shift);
 }
 
-/* Whether all are from -LARGEST to LARGEST - 1. */
+/* Whether all values are from -LARGEST to LARGEST - 1. */
 static inline __attribute__((always_inline)) bool are_usual(const lanes *rows)
 {
     lanes bits = rows[0] + LARGEST;
@@ -251,7 +252,7 @@ static bool idct(const int16_t *block, int32_t last, uint8_t *out, size_t stride
     return block[0] >= -(int32_t)(LARGEST >> KEPT) && block[0] < (int32_t)(LARGEST >> KEPT);
 }
 
-/* The samples' own row counts 3 times as much as the other, and so does the own column. */
+/* The nearer row has weight 3 and the other row weight 1; columns have the same weights. */
 static void widen(const struct jpeg_widen *rows, uint16_t *restrict sums, uint8_t *restrict out)
 {
     const uint8_t *near = rows->near - (rows->has_left ? 1 : 0);
@@ -259,7 +260,7 @@ static void widen(const struct jpeg_widen *rows, uint16_t *restrict sums, uint8_
     uint16_t *first = sums + (rows->has_left ? 0 : 1);
     uint32_t n = rows->count + (rows->has_left ? 1u : 0) + (rows->has_right ? 1u : 0);
     uint32_t shift = rows->is_two_rows ? 4 : 2;
-    uint32_t even = rows->is_two_rows ? 8 : 1; /* what is rounded up and what down alternates */
+    uint32_t even = rows->is_two_rows ? 8 : 1; /* even and odd round as in jdsample.c */
     uint32_t odd = rows->is_two_rows ? 7 : 2;
 
     if (rows->is_two_rows)
@@ -280,7 +281,7 @@ static void widen(const struct jpeg_widen *rows, uint16_t *restrict sums, uint8_
 
 #ifdef __AVX2__
 
-/* Pairs of 16 values and constants, rounded, without the fraction: (a * ka + b * kb + 2^15) / 2^16. */
+/* 16 results of (a * ka + b * kb + 2^15) / 2^16, rounded to integers. */
 static inline __m256i mix(__m256i a, __m256i b, int16_t ka, int16_t kb)
 {
     const __m256i factors =
@@ -294,7 +295,7 @@ static inline __m256i mix(__m256i a, __m256i b, int16_t ka, int16_t kb)
     return _mm256_packs_epi32(low, high);
 }
 
-/* 16 pixels of three planes, side by side. */
+/* Stores 16 pixels, interleaved from three planes. */
 static inline void put_rgb(__m128i red, __m128i green, __m128i blue, uint8_t *rgb)
 {
     const __m128i from[3] = {
@@ -303,7 +304,7 @@ static inline void put_rgb(__m128i red, __m128i green, __m128i blue, uint8_t *rg
         _mm_setr_epi8(-1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15, -1, -1)};
 
     for (int i = 0; i < 3; i++) {
-        /* Green is a byte after red, and blue a byte after green. */
+        /* Green is one byte after red, and blue one byte after green. */
         __m128i g =
             i == 0 ? _mm_setr_epi8(-1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1)
             : i == 1
@@ -322,7 +323,8 @@ static inline void put_rgb(__m128i red, __m128i green, __m128i blue, uint8_t *rg
     }
 }
 
-/* The formulas below, with what is over 1 taken out of each factor, so that they have 16 bits. */
+/* The formulas of the plain version below, with the integer part of each factor added separately,
+ * so that the rest has 16 bits. */
 static void to_rgb(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint32_t n,
                    uint8_t *restrict rgb)
 {

@@ -19,7 +19,7 @@ struct picture_reader {
     uint32_t pixels_max;
     uint8_t *pixels; /* of a whole picture */
     size_t pixels_allocated;
-    uint8_t *next_row; /* into pixels */
+    uint8_t *next_row; /* position in pixels */
     size_t row_bytes;
     uint8_t *padded_row;
     size_t padded_allocated;
@@ -61,7 +61,7 @@ void picture_reader_limit(struct picture_reader *reader, uint32_t pixels_max)
     reader->pixels_max = pixels_max;
 }
 
-/* The beginnings of formats that people have and that are not read here. */
+/* Signatures of common formats that are not supported here. */
 static const char *foreign_name(const struct picture_file *file)
 {
     static const struct {
@@ -122,8 +122,9 @@ static enum status open_picture(struct picture_reader *reader, const struct pict
     return STATUS_OK;
 }
 
-/* Sets up the resampling of `view`, of a picture that is `by` times smaller than it was when it was
- * decided. Without reduction the box alone is the input, as torchvision crops before it resizes. */
+/* Sets up the resampling of `view`. The picture is `by` times smaller than the one for which `view`
+ * was chosen. Without reduction only the box is the input, as torchvision crops before it
+ * resizes. */
 static enum status begin_view(struct picture_reader *reader, const struct view *view,
                               const struct picture_rules *rules, uint32_t by, uint32_t width,
                               uint32_t height, uint8_t *image, struct err *err)
@@ -151,7 +152,7 @@ static enum status begin_view(struct picture_reader *reader, const struct view *
     return resample_begin(&reader->resample, &x, &y, image, err);
 }
 
-/* The rows and columns of the picture that the resampling takes. */
+/* The rows and columns of the picture that the resampling reads. */
 static struct picture_box needed_box(const struct resample *resample, const struct view *view,
                                      uint32_t by)
 {
@@ -164,7 +165,8 @@ static struct picture_box needed_box(const struct resample *resample, const stru
                                 .height = y->in_end - y->in_begin};
 }
 
-/* By how much a picture may be reduced as it is decoded, so that no output has less than a pixel. */
+/* The factor by which a picture may be reduced while it is decoded, so that every output still has
+ * at least one pixel. */
 static uint32_t reduction(const struct view *view)
 {
     for (uint32_t by = 8; by > 1; by /= 2)
@@ -241,7 +243,7 @@ enum status picture_decode(struct picture_reader *reader, const void *bytes, siz
     return status;
 }
 
-/* Gives the rows of `box` to the resampling, each with the readable bytes that it wants after it. */
+/* Gives the rows of `box` to the resampling, each followed by the readable bytes that it needs. */
 static enum status give_rows(struct picture_reader *reader, const struct picture *picture,
                              const struct picture_box *box, struct err *err)
 {

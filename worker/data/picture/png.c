@@ -1,9 +1,10 @@
-/* PNG by libpng, with the colours of Pillow's convert("RGB"): palettes are looked up, alpha and tRNS
- * are dropped, gamma and profiles are ignored; of 16 bits the high byte is taken, except for grey
- * without alpha, where Pillow clips at 255.
+/* PNG by libpng, with the colours of Pillow's convert("RGB"): palettes are looked up, alpha and
+ * tRNS are dropped, gamma and profiles are ignored. Of 16-bit values the high byte is taken, except
+ * for grey without alpha, where Pillow clips at 255.
  *
- * All rows are decompressed, also those after the box, so that a damaged file is refused whatever
- * the box is. libpng ends in longjmp() on errors. All that must outlive one is in `struct png`. */
+ * All rows are decompressed, also those below the box, so that a damaged file is refused whatever
+ * the box is. libpng reports errors with longjmp(). Everything that must outlive an error is in
+ * `struct png`. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,13 +25,13 @@ struct png {
     char text[128];
     bool is_out_of_memory;
     struct picture_file file;
-    size_t taken; /* bytes of the file that libpng has */
+    size_t taken; /* bytes of the file that libpng has read */
     bool is_deep_grey, is_interlaced;
     uint32_t width, height, bytes_per_pixel;
     struct picture_box box;
     picture_take_row *take;
     void *context;
-    uint8_t *rows; /* of the box where it is interlaced, else one */
+    uint8_t *rows; /* all rows of the box and one more if interlaced, else one row */
     uint8_t *rgb;
     size_t rows_allocated, rgb_allocated;
 };
@@ -45,7 +46,7 @@ static void on_error(png_structp reading, png_const_charp message)
 
 static void on_warning(png_structp reading, png_const_charp message)
 {
-    (void)reading; /* of chunks that are not looked at */
+    (void)reading; /* concerns chunks that are ignored */
     (void)message;
 }
 
@@ -80,7 +81,8 @@ static void close_picture(struct png *png)
     png_destroy_read_struct(&png->png, &png->info, NULL);
 }
 
-/* Runs `step`, which calls libpng. It keeps nothing in local variables that outlives an error. */
+/* Runs `step`, which calls libpng. This function has no local variables that must outlive an
+ * error. */
 static enum status guard(struct png *png, void (*step)(struct png *png), struct err *err)
 {
     if (setjmp(png->failed) == 0) {
@@ -174,7 +176,7 @@ static void start(struct png *png)
         png_error(png->png, "rows of an unexpected size");
 }
 
-/* A row as decoded, as it leaves. */
+/* Gives a decoded row, converted to 8-bit RGB if it is 16-bit grey. */
 static void give(struct png *png, const uint8_t *row)
 {
     row += (size_t)png->box.x * png->bytes_per_pixel;
@@ -197,7 +199,7 @@ static void read_rows(struct png *png)
     }
 }
 
-/* Every pass has some pixels of all rows. Those of rows outside of the box go into one more row. */
+/* Every pass has some pixels of all rows. Rows outside of the box share one extra row. */
 static void read_passes(struct png *png)
 {
     const struct picture_box *box = &png->box;

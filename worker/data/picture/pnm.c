@@ -11,8 +11,8 @@ static bool pnm_is_this(const struct picture_file *file)
            file->bytes[1] <= '6' && isspace(file->bytes[2]);
 }
 
-/* The next number of the header, after white space and comments; false where there is none, or one
- * over 9 digits. */
+/* The next number of the header, after white space and comments; false if there is none, or if it
+ * has over 9 digits. */
 static bool next_number(const struct picture_file *file, size_t *at, uint32_t *number)
 {
     size_t digits = 0;

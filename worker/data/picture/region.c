@@ -9,7 +9,7 @@
 
 enum { BLOCK = 8, BLOCKS_MAX = 6 }; /* of an MCU */
 
-/* MCUs, which are 8 h by 8 v pixels, that are decoded. */
+/* The MCUs (8 h by 8 v pixels) that are decoded. */
 struct part {
     uint32_t mcus_x, mcus_y; /* of the picture */
     uint32_t x_begin, x_end, y_begin, y_end;
@@ -22,12 +22,12 @@ static uint32_t round_up(uint32_t n, uint32_t by)
 
 bool region_is_possible(const struct region_source *source, const struct picture_box *box)
 {
-    /* libjpeg does not smooth colours that are 2 samples wide. */
+    /* libjpeg does not smooth colour planes that are 2 samples wide. */
     return (source->h == 1 || round_up(source->width, source->h) > 2) &&
            (uint64_t)box->width * box->height <= REGION_PIXELS_MAX;
 }
 
-/* A colour's sample takes part in the pixels beside it, so one more on each side is needed. */
+/* A colour sample contributes to the pixels beside it, so one more on each side is needed. */
 static struct part part_of(const struct region_source *source, const struct picture_box *box)
 {
     uint32_t mcu_width = BLOCK * source->h;
@@ -48,7 +48,7 @@ static struct part part_of(const struct region_source *source, const struct pict
     return part;
 }
 
-/* Bytes of a row with room for whole vectors. */
+/* Bytes of a row, with room for whole vectors. */
 static size_t piece_bytes(const struct picture_box *box)
 {
     return ((size_t)box->width + 4 + RESAMPLE_ROW_PAD) / 16 * 16 + 16;
@@ -94,8 +94,8 @@ static bool skip_mcu(const struct region_source *source, struct huffman_bits *bi
     return true;
 }
 
-/* All blocks are read before the first is transformed: to load coefficients as vectors right after
- * they were stored one by one is slow. */
+/* All blocks are read before the first is transformed: loading coefficients as vectors right after
+ * storing them one by one is slow. */
 static bool read_mcu(struct region *region, const struct region_source *source, uint32_t x,
                      uint32_t y, struct huffman_bits *bits, int32_t *dc)
 {
@@ -171,7 +171,8 @@ static const uint8_t *row_of(const struct region_plane *plane, int64_t y)
     return plane->samples + (size_t)(y - plane->y) * plane->stride;
 }
 
-/* Row `y` of a colour at full resolution, from column `x` of the picture on, which is even where h is 2. */
+/* Row `y` of a colour at full resolution, from column `x` of the picture on; `x` is even if h is
+ * 2. */
 static void widen(const struct region *region, uint32_t i, uint32_t y, uint32_t x, uint32_t count,
                   uint8_t *sums, uint8_t *out)
 {
@@ -203,7 +204,7 @@ static void give_grey(const struct region *region, uint32_t y, uint8_t *rgb)
 void region_rows(struct region *region, picture_take_row *take, void *context)
 {
     const struct picture_box *box = &region->box;
-    uint32_t x = box->x / region->h * region->h; /* what is widened begins here */
+    uint32_t x = box->x / region->h * region->h; /* upsampled rows begin here */
     uint32_t count = box->x + box->width - x;
     size_t piece = piece_bytes(box);
     uint8_t *rgb = region->line;

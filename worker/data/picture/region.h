@@ -1,7 +1,7 @@
-/* The pixels of a part of a baseline JPEG: what libjpeg gives with the accurate integer IDCT and fancy
- * upsampling, to the bit, in less time: blocks outside of the part are only passed over, and codes
- * are looked up with their values. It takes the usual kind of file only, and nothing that is damaged:
- * jpeg.c falls back to libjpeg for all others, which also says what is wrong with them. */
+/* Decodes a part of a baseline JPEG: the same bits as libjpeg with the accurate integer IDCT and
+ * fancy upsampling, in less time, because blocks outside of the part are only skipped, and codes
+ * are looked up together with their values. It takes only the usual kind of file, and no damaged
+ * data: for all others jpeg.c falls back to libjpeg, which also tells what is wrong with them. */
 #ifndef WORKER_DATA_PICTURE_REGION_H
 #define WORKER_DATA_PICTURE_REGION_H
 
@@ -14,7 +14,7 @@
 
 enum {
     REGION_COMPONENTS_MAX = 3,
-    REGION_PIXELS_MAX = 1 << 24, /* of a part; memory is 3 bytes for each */
+    REGION_PIXELS_MAX = 1 << 24, /* of a part; it needs 3 bytes of memory for each */
 };
 
 /* A file with one scan of all components: grey, or YCbCr with its colours at full resolution, at
@@ -22,7 +22,7 @@ enum {
 struct region_source {
     uint32_t width, height; /* of the picture */
     uint32_t component_count;
-    uint32_t h, v; /* samples of Y for one of the colours: 1 or 2; v is 2 only if h is */
+    uint32_t h, v; /* samples of Y per colour sample: 1 or 2; v is 2 only if h is */
     uint32_t restart_interval;
     const uint8_t *data, *end; /* coded */
     struct {
@@ -31,7 +31,7 @@ struct region_source {
     } components[REGION_COMPONENTS_MAX];
 };
 
-/* A component's samples: those of whole blocks around the box. */
+/* A component's samples, for the whole blocks around the box. */
 struct region_plane {
     uint8_t *samples;
     size_t samples_allocated, stride;
@@ -50,7 +50,7 @@ struct region {
 
 /* Whether the part is small enough, and the picture wide enough for fancy upsampling. */
 bool region_is_possible(const struct region_source *source, const struct picture_box *box);
-/* Decodes what the rows of `box` need. False where the data is damaged or memory is short. */
+/* Decodes what the rows of `box` need. False if the data is damaged or there is no memory. */
 bool region_decode(struct region *region, const struct region_source *source,
                    const struct picture_box *box);
 /* Gives the rows of the box. */

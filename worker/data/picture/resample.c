@@ -8,7 +8,7 @@
 #include "worker/data/picture/grow.h"
 #include "worker/data/picture/kernels.h"
 
-/* Weights of one output pixel, as precompute_coeffs() and normalize_coeffs_8bpc() have them. */
+/* Weights of one output pixel, as in precompute_coeffs() and normalize_coeffs_8bpc(). */
 static void weigh(struct resample_axis *axis, uint32_t slot, double middle, double support,
                   uint32_t in_count)
 {
@@ -29,7 +29,7 @@ static void weigh(struct resample_axis *axis, uint32_t slot, double middle, doub
 
         for (int64_t t = 0; t < end - first; t++) {
             double distance =
-                fabs(((double)(t + first) - middle + 0.5) * (1.0 / support)); /* filter's width 1 */
+                fabs(((double)(t + first) - middle + 0.5) * (1.0 / support)); /* filter width 1 */
             double weight = distance < 1 ? 1 - distance : 0;
 
             sum += weight;
@@ -41,7 +41,7 @@ static void weigh(struct resample_axis *axis, uint32_t slot, double middle, doub
     }
 }
 
-/* The weights of one output as the kernels take them. */
+/* Stores the weights of one output in the form that the kernels read. */
 static void split(struct resample_axis *axis, uint32_t slot)
 {
     const int32_t *weights = axis->weights + (size_t)slot * axis->taps_max;
@@ -96,8 +96,8 @@ static enum status axis_begin(struct resample_axis *axis, const struct resample_
     return STATUS_OK;
 }
 
-/* Whether Pillow 13 resamples along y first: found by trying sizes; the same for every picture of a
- * size. tests/numerics/pictures compares both sides of the rule. */
+/* Whether Pillow 13 resamples along y first. The rule was found by trying sizes; it depends only on
+ * the sizes. tests/numerics/pictures compares both sides of the rule. */
 static bool goes_down_first(const struct resample_want *x, const struct resample_want *y)
 {
     double narrower = x->end - x->begin - (double)x->out_count;
@@ -142,7 +142,7 @@ static uint8_t *ring_row(const struct resample *resample, uint32_t row)
     return resample->ring + (row % resample->ring_rows) * (resample->ring_bytes + RESAMPLE_ROW_PAD);
 }
 
-/* Output row `i`, of which all input rows are in the ring. */
+/* Writes output row `i`; all of its input rows are in the ring. */
 static void put_row(struct resample *resample, uint32_t i)
 {
     const struct picture_kernels *kernels = picture_kernels();

@@ -1,8 +1,8 @@
-/* Pillow's antialiased bilinear resampling, to the bit: a triangle filter whose width grows with the
- * reduction, weights in fixed point, first along x and then along y, each rounded to 8 bits. Tall
- * pictures are resampled along y first, as Pillow 13 does (goes_down_first() has the rule); older
- * versions never do, which differs by 1 of 255 in some pixels.
- * Rows come in one by one, and only those that the outputs need are kept.
+/* Pillow's antialiased bilinear resampling, to the bit: a triangle filter whose width grows with
+ * the reduction, weights in fixed point, first along x and then along y, each rounded to 8 bits.
+ * Tall pictures are resampled along y first, as in Pillow 13 (goes_down_first() has the rule);
+ * older versions never do this, which makes a difference of 1 in 255 in some pixels.
+ * Rows are given one by one, and only those that the outputs need are kept.
  * Source: Pillow 13, src/libImaging/Resample.c. */
 #ifndef WORKER_DATA_PICTURE_RESAMPLE_H
 #define WORKER_DATA_PICTURE_RESAMPLE_H
@@ -15,17 +15,17 @@
 
 enum {
     RESAMPLE_ROW_PAD = 64, /* readable bytes after every row */
-    RESAMPLE_BITS = 22,    /* of a weight's fraction */
-    RESAMPLE_LOW_BITS = 8, /* of a weight that is split, so that both parts have 16 bits */
-    RESAMPLE_GROUP = 4,    /* taps whose parts are together */
+    RESAMPLE_BITS = 22,    /* fraction bits of a weight */
+    RESAMPLE_LOW_BITS = 8, /* bits of a split weight's low part, so that both parts have 16 bits */
+    RESAMPLE_GROUP = 4,    /* taps whose parts are stored together */
 };
 
-/* What is wanted along one axis. */
+/* What to compute along one axis. */
 struct resample_want {
     uint32_t in_count;  /* pixels of the input along the axis */
-    double begin, end;  /* the part of it that is resized */
-    uint64_t out_count; /* to so many pixels */
-    uint64_t first;     /* of which these come out: first to first + count - 1 */
+    double begin, end;  /* the part of the input that is resized */
+    uint64_t out_count; /* the pixels that this part is resized to */
+    uint64_t first;     /* of these, first to first + count - 1 are the output */
     uint32_t count;
     bool is_flipped; /* in reverse order */
 };
@@ -34,7 +34,7 @@ struct resample_want {
  * below taps[i]. */
 struct resample_axis {
     uint32_t count, taps_max;
-    uint32_t in_begin, in_end; /* inputs that are used at all */
+    uint32_t in_begin, in_end; /* range of inputs that are used */
     uint32_t *begin, *taps;    /* [count] */
     int32_t *weights;          /* [count][taps_max] */
     int16_t *parts;            /* the same, split, 0 after the last tap:
@@ -59,9 +59,9 @@ struct resample {
  * Errors: STATUS_MEMORY. */
 enum status resample_begin(struct resample *resample, const struct resample_want *x,
                            const struct resample_want *y, uint8_t *out, struct err *err);
-/* The next row: [x.in_end - x.in_begin][3], and RESAMPLE_ROW_PAD bytes that are readable. */
+/* Takes the next row: [x.in_end - x.in_begin][3], followed by RESAMPLE_ROW_PAD readable bytes. */
 void resample_row(struct resample *resample, const uint8_t *row);
-/* All rows were given, and all outputs are written. */
+/* Whether all rows were given and all outputs are written. */
 bool resample_is_done(const struct resample *resample);
 void resample_close(struct resample *resample);
 

@@ -1,12 +1,12 @@
-/* Which part of a picture is looked at: torchvision's RandomResizedCrop, RandomHorizontalFlip,
- * Resize and CenterCrop, as numbers. A core: no pixels here. */
+/* Which part of a picture becomes the output: torchvision's RandomResizedCrop,
+ * RandomHorizontalFlip, Resize and CenterCrop, as numbers. A core: no pixels here. */
 #ifndef WORKER_DATA_PICTURE_VIEW_H
 #define WORKER_DATA_PICTURE_VIEW_H
 
 #include "worker/data/picture/picture.h"
 
-/* The box is resized to `resized_width` by `resized_height`; of that, the square of `size` at
- * (left, top) comes out, mirrored where `is_flipped`. */
+/* The box is resized to `resized_width` by `resized_height`; the output is the square of `size` at
+ * (left, top) of the result, mirrored if `is_flipped`. */
 struct view {
     uint32_t x, y, width, height; /* the box, in the picture */
     uint64_t resized_width, resized_height;

@@ -17,8 +17,8 @@ struct shard_walk {
     const char *path;
     int fd;
     uint32_t shard;
-    size_t first;                     /* sample of this shard */
-    char key[TAR_NAME_BYTES_MAX + 1]; /* of the files that are being put together; "": none */
+    size_t first;                     /* index of this shard's first sample */
+    char key[TAR_NAME_BYTES_MAX + 1]; /* of the files that make up the current sample; "": none */
     bool has_picture, has_label;
     struct index_sample sample;
 };
@@ -68,8 +68,8 @@ static bool is_picture(const char *ending)
     return false;
 }
 
-/* How much of a name is its key: all before the first dot of its last part, as WebDataset splits, or
- * before the last dot. */
+/* The length of a name's key: everything before the first dot of its last part, as WebDataset
+ * splits, or before the last dot. */
 static size_t key_length(const char *name, bool first_dot)
 {
     const char *part = last_part(name);
@@ -101,7 +101,7 @@ static enum status close_group(struct shard_walk *walk, struct err *err)
     return status;
 }
 
-/* A whole number, which white space may follow. */
+/* Parses a whole number; white space may follow. */
 static bool parse_label(const char *text, size_t byte_count, uint32_t *label)
 {
     uint64_t value = 0;
@@ -189,7 +189,8 @@ static enum status take_keyed(void *user, const struct tar_member *member, struc
 
 /* -- samples of class/name.jpg -- */
 
-/* The place of a class among `classes`, sorted; where it is not, the place where it belongs. */
+/* The index of a class in the sorted `classes`; if it is not there, the index at which to insert
+ * it. */
 static uint32_t class_place(const struct index *index, const char *name, size_t name_bytes,
                             bool *found)
 {
@@ -237,7 +238,7 @@ static enum status add_class(struct index *index, const char *name, size_t name_
     return STATUS_OK;
 }
 
-/* The folder that the file lies in directly. False: in none. */
+/* The folder directly above the file. False: there is none. */
 static bool class_of(const char *name, const char **class_name, size_t *class_bytes)
 {
     const char *end = strrchr(name, '/'), *begin = end;
@@ -272,7 +273,7 @@ static enum status take_foldered(void *user, const struct tar_member *member, st
 
 /* -- a shard -- */
 
-/* Two samples of one shard with the same key are the same sample twice. */
+/* Two samples of one shard with the same key are duplicates. */
 static int compare_keys(const struct index *index, size_t a, size_t b)
 {
     const char *left = index_name(index, &index->samples[a]);
@@ -292,7 +293,7 @@ static int by_key(const void *a, const void *b, void *user)
     return order != 0 ? order : (x > y) - (x < y);
 }
 
-/* Of samples with one key the first in the shard is kept. */
+/* Of several samples with one key the first in the shard is kept. */
 static enum status drop_doubles(struct shard_walk *walk, struct err *err)
 {
     struct index *index = walk->index;

@@ -1,4 +1,4 @@
-/* Which tars DATA means. See shards.h. */
+/* Which tars the option DATA names. See shards.h. */
 #include "worker/data/shards/shards.h"
 
 #include <dirent.h>
@@ -21,8 +21,7 @@ static enum status list_add(struct shard_list *list, const char *path, struct er
 {
     if (list->count >= SHARDS_MAX)
         return err_set(err, STATUS_TOO_BIG, 0, "over %u shards", SHARDS_MAX);
-    if ((list->count & (list->count - 1)) ==
-        0) { /* full: room is for a power of two, or for none */
+    if ((list->count & (list->count - 1)) == 0) { /* full: the capacity is a power of two, or 0 */
         const size_t room = list->count == 0 ? 1 : 2 * list->count;
         char **more = realloc((void *)list->paths, room * sizeof *more);
 
@@ -153,7 +152,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Adds the files of `dir` whose names fit. */
+/* Adds the files of `dir` whose names match. */
 static enum status from_folder(struct shard_list *list, const char *dir, const char *names,
                                struct err *err)
 {

@@ -22,8 +22,8 @@ struct shards {
     struct index index;
     char **paths;
     size_t path_count;
-    size_t *first;         /* [path_count + 1]: a shard's first sample; at the end: their count */
-    uint32_t *shard_order; /* [path_count], of shards_order() */
+    size_t *first;         /* [path_count + 1]: a shard's first sample; the last is their count */
+    uint32_t *shard_order; /* [path_count], from shards_order() */
 };
 
 /* -- reading -- */
@@ -207,7 +207,7 @@ static enum status index_all(struct shards *shards, const struct shard_list *lis
     return status;
 }
 
-/* Of the samples, wherever the shards are. */
+/* Hashes the samples; the hash does not depend on where the shards are. */
 static uint64_t hash_of(const struct shards *shards)
 {
     uint64_t hash = hash_u64(HASH_BEGIN, shards->index.class_count);
@@ -272,8 +272,8 @@ static void shuffle(struct draw *draw, uint32_t *items, uint32_t count)
     }
 }
 
-/* As if the samples went through a buffer of `window` of them, of which a random one leaves whenever
- * the next comes. */
+/* Shuffles as if the samples went through a buffer of `window` samples: whenever the next one
+ * comes, a random one leaves. */
 static void shuffle_window(struct draw *draw, uint32_t window, int64_t *order, size_t count)
 {
     for (size_t i = 0; window > 1 && i + 1 < count; i++) {

@@ -45,7 +45,7 @@ static enum status check_compression(int fd, const char *path, uint64_t byte_cou
     return status;
 }
 
-/* Why a member with this name is left out; NULL: it is not. */
+/* Why a member with this name is left out; NULL: it is not left out. */
 static const char *name_refusal(const char *name)
 {
     if (name == NULL)
@@ -108,7 +108,7 @@ static enum status take_entry(struct walk *walk, struct archive_entry *entry, st
 
     if (name == NULL)
         name = walk->lib.entry_pathname_utf8(entry);
-    /* The size of an entry that is no file says nothing about the tar's. */
+    /* Only the data of a regular file takes room in the tar. */
     if (walk->lib.entry_filetype(entry) == AE_IFREG && walk->lib.entry_hardlink(entry) == NULL &&
         size > 0) {
         member.byte_count = (uint64_t)size;
@@ -121,7 +121,8 @@ static enum status take_entry(struct walk *walk, struct archive_entry *entry, st
                            (unsigned long long)(member.offset + member.byte_count),
                            (unsigned long long)walk->tar_bytes);
     }
-    /* How much a sparse file takes in the tar is not known here; it takes less than it is long. */
+    /* The bytes that a sparse file takes in the tar are not known here; they are fewer than its
+     * size. */
     walk->end = member.offset;
     if (walk->lib.entry_sparse_count(entry) == 0)
         walk->end += (member.byte_count + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
@@ -154,7 +155,7 @@ static enum status walk_entries(struct walk *walk, struct err *err)
         if (status != STATUS_OK)
             return status;
     }
-    /* libarchive takes the end of the file for the end of the tar. */
+    /* libarchive takes the end of the file for the end of the tar, so check here. */
     if (walk->end + BLOCK_BYTES > walk->tar_bytes)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "%.120s is cut off: the tar's end mark is missing after byte %llu",

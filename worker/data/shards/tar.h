@@ -1,5 +1,5 @@
-/* Where the files in a tar are. The headers are read once, by libarchive; nothing is extracted. The
- * tar must not be compressed, so that each file lies in one piece and can be read at its offset. */
+/* Where the files in a tar are. libarchive reads the headers once; nothing is extracted. The tar
+ * must not be compressed, so that each file is in one piece and can be read at its offset. */
 #ifndef WORKER_DATA_SHARDS_TAR_H
 #define WORKER_DATA_SHARDS_TAR_H
 
@@ -17,7 +17,7 @@ struct tar_member {
     uint64_t offset, byte_count;
 };
 
-/* What was left out, and the first of it in words. */
+/* The number of left-out files, and the reason for the first. */
 struct tar_refusals {
     uint64_t count;
     char first[200];
