@@ -9,7 +9,7 @@
 /* First launch: the sums of each block.
  *   source.begin(channel): reads once what a thread needs to know about its channels
  *   source.add(at, element, sums): adds the terms of N elements from index `element` to sums[K][N];
- *   `at` is what begin() returned
+ *       `at` is what begin() returned
  *   partials: [gridDim.y][K][channels], written */
 template <int K, int N, typename S>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
