@@ -42,7 +42,7 @@ static enum status add_forward(struct cpu *cpu, struct cpu_layer *layer, struct 
     return STATUS_OK;
 }
 
-/* Floats [at, at + n) of the gradient of the sum go to both inputs. A copied gradient needs no
+/* Copies floats [at, at + n) of the sum's gradient to both inputs. A copied gradient needs no
  * rounding: pass_amp gives the sum and its inputs one type. */
 static void add_backward_piece(struct cpu *cpu, struct cpu_layer *layer, size_t at, size_t n)
 {

@@ -1,5 +1,5 @@
-/* What every layer of the CPU backend uses: memory, shapes, rounding, sums over ranks. Calls
- * nothing of the other files but dnnl.h. */
+/* Used by every layer of the CPU backend: memory, shapes, rounding, sums over ranks. Of the other
+ * files it calls only dnnl.h. */
 #include "worker/backend/cpu/internal.h"
 
 #include <assert.h>

@@ -1,15 +1,15 @@
 /* Convolution by oneDNN, in chunks of a few images whose output stays in the L2 cache.
  *
- * Batch norm: where one follows, its sums over a chunk are computed as soon as the chunk is made.
- * Backward, it computes dx of a chunk just before the two backward convolutions read it.
+ * Batch norm: if one follows, its sums over a chunk are computed as soon as the chunk is ready. In
+ * backward it computes dx of a chunk just before the two backward convolutions read it.
  *
- * Weights are stored in the layout that is best for forward. Where backward needs another one, they
- * are reordered once per step (some KiB). No gradient is computed for the network's input.
+ * Weights are stored in the layout that is best for forward. If backward needs another layout, the
+ * weights are reordered once per step (some KiB). No gradient is computed for the network's input.
  *
- * conv_choose.c decides in which type and order it is computed. Over bf16 (half.h) weights are
- * stored in the layout of their gradient, since forward and data read a 16-bit copy anyway. With AMX
- * a 1x1 convolution is a matrix product over pixels: oneDNN's inner product is up to five times as
- * fast as its convolution. */
+ * conv_choose.c chooses the type and the order of the computation. With bf16 values (half.h)
+ * weights are stored in the layout of their gradient, since forward and data read a 16-bit copy
+ * anyway. With AMX a 1x1 convolution is a matrix product over pixels: oneDNN's inner product is up
+ * to five times as fast as its convolution. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "worker/backend/cpu/order.h"
 
 #define WEIGHTS_PER_CHUNK                                                                          \
-    4 /* every chunk reads all weights: its output is at least this much larger */
+    4 /* every chunk reads all weights, so its output is at least this much larger */
 
 static uint32_t chunk_images(const struct cpu *cpu, const struct cpu_layer *layer)
 {
@@ -117,7 +117,7 @@ static uint32_t next_chunk(const struct cpu *cpu, const struct cpu_conv *conv, u
     return cpu->n - first < conv->chunk ? cpu->n - first : conv->chunk;
 }
 
-/* Runs one direction and counts its time as time inside oneDNN. */
+/* Runs one direction and counts its time as time in oneDNN. */
 static enum status run(struct cpu *cpu, struct cpu_layer *layer, struct cpu_product_set *set,
                        enum cpu_direction direction, const struct cpu_product_memory *memory,
                        struct err *err)
@@ -150,7 +150,7 @@ static const float *read_value(struct cpu *cpu, struct cpu_layer *layer,
     return read;
 }
 
-/* After the primitive wrote n images, to `copy` or to `memory`. */
+/* Call after the primitive wrote n images, to `copy` or to `memory`. */
 static void finish(struct cpu *cpu, struct cpu_layer *layer, enum cpu_direction direction,
                    const struct cpu_value *value, enum graph_dtype dtype, uint32_t n,
                    const float *copy, float *memory)
@@ -246,8 +246,7 @@ static void own_weights(struct cpu *cpu, struct cpu_layer *layer, uint32_t n, co
     cpu_count(cpu, layer, CPU_CONV_WEIGHTS, start);
 }
 
-/* Gradient of weights and bias over one chunk: written for the first chunk, added for the others.
- */
+/* Gradient of weights and bias over one chunk: the first chunk writes it, the others add to it. */
 static enum status backward_weights(struct cpu *cpu, struct cpu_layer *layer,
                                     struct cpu_product_set *set, uint32_t first, const float *dy,
                                     struct err *err)

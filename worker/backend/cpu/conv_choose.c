@@ -1,14 +1,14 @@
-/* How a convolution is computed, chosen by its shape alone, so that every run and every rank
- * computes it alike.
+/* How a convolution is computed. Only its shape decides, so that every run and every rank computes
+ * it in the same way.
  *
- * In fp32 the primitives work on the blocks of the values where they are, and count the channels of
- * padding: these hold 0, and oneDNN has no fast code for a part of a block. Otherwise they work on
- * copies of a few images without padding, channels last:
- * - where oneDNN has only its general code over blocks, which is hundreds of times slower (large
- *   strides and paddings);
- * - where the products with padding cost more than the copies (few channels, large windows).
- * Where that has only general code too, the copies are row-major: oneDNN then has its matrix
- * product. bf16 without fast code of oneDNN is computed in fp32 on copies. */
+ * In fp32 the primitives normally work directly on the values' channel blocks, and compute the
+ * padding channels too: these hold 0, and oneDNN has no fast code for a part of a block. In two
+ * cases they work on copies of a few images without padding, channels last:
+ * - oneDNN has only its general code for blocks, which is hundreds of times slower (large strides
+ *   and paddings);
+ * - the products with padding cost more than the copies (few channels, large windows).
+ * If oneDNN has only general code for channels last too, the copies are row-major: oneDNN then has
+ * its matrix product. If oneDNN has no fast bf16 code, bf16 is computed in fp32 on copies. */
 #include <assert.h>
 #include <string.h>
 
@@ -16,7 +16,8 @@
 #include "worker/backend/cpu/conv.h"
 #include "worker/backend/cpu/order.h"
 
-/* The time to copy a float, in products: about 100 products and 2.5 floats a nanosecond. */
+/* The time to copy a float, in units of one product: about 100 products and 2.5 floats a
+ * nanosecond. */
 #define COPY_COST 15.0
 
 static const struct cpu_conv *conv_of(const struct cpu_layer *layer)
@@ -46,7 +47,7 @@ static struct cpu_shape shape_of(const struct cpu *cpu, const struct cpu_conv *c
     if (conv->half.on)
         return cpu_half_shape(&conv->half, value, n);
     shape = cpu_value_shape(cpu, value, n);
-    shape.dim_count = 4; /* also of one pixel */
+    shape.dim_count = 4; /* also if an image is one pixel */
     shape.dims[1] = (int64_t)wide_channels(cpu, value);
     return shape;
 }
@@ -65,7 +66,7 @@ static struct cpu_operation describe(const struct cpu *cpu, const struct cpu_lay
                                   .out = shape_of(cpu, conv, &layer->out, n, direction)};
 }
 
-/* The pixels of n images as rows of a matrix. */
+/* Describes the convolution as a matrix product whose rows are the pixels of n images. */
 static struct cpu_operation describe_matrix(const struct cpu *cpu, const struct cpu_layer *layer,
                                             uint32_t n, enum cpu_direction direction)
 {
@@ -78,7 +79,7 @@ static struct cpu_operation describe_matrix(const struct cpu *cpu, const struct 
     return cpu_half_matrix(&conv_of(layer)->half, layer, &matrix);
 }
 
-/* The weights row-major, with all channels that the primitives see. */
+/* The weights row-major, with all channels that the primitives see, padding included. */
 static struct cpu_shape wide_weights(const struct cpu *cpu, const struct cpu_layer *layer)
 {
     const bool is_matrix = conv_of(layer)->is_matrix;
@@ -127,7 +128,7 @@ static enum status choose_own_weights(const struct cpu *cpu, const struct cpu_la
     return status;
 }
 
-/* Whether copies without padding take less time than the products with it, by estimate. */
+/* Whether, by estimate, copies without padding take less time than the products with padding. */
 static bool padding_costs(const struct cpu *cpu, const struct cpu_layer *layer)
 {
     const struct cpu_value *in = layer->in, *out = &layer->out;
@@ -136,14 +137,15 @@ static bool padding_costs(const struct cpu *cpu, const struct cpu_layer *layer)
     const double window = (double)layer->graph->window.kernel * layer->graph->window.kernel;
     const double i = in->dims[0], o = out->dims[0];
     const double wide_i = (double)wide_channels(cpu, in), wide_o = (double)wide_channels(cpu, out);
-    /* oneDNN still pads what it writes: outputs, of backward to the data inputs. */
+    /* oneDNN still pads what it writes: the outputs, and in backward to the data the inputs. */
     const double products = window * out_pixels * (2.0 * i * wide_o + wide_i * o);
     const double copies = 3.0 * in_pixels * wide_i + 2.0 * out_pixels * wide_o;
 
     return products + COPY_COST * copies < 3.0 * window * out_pixels * wide_i * wide_o;
 }
 
-/* On copies: channels last, or row-major in each direction where that has only general code. */
+/* Chooses copies: channels last, or row-major in each direction for which oneDNN has only general
+ * code. */
 static enum status choose_copies(const struct cpu *cpu, struct cpu_layer *layer,
                                  struct cpu_conv *conv, struct err *err)
 {
@@ -190,7 +192,7 @@ static enum status choose_f32(const struct cpu *cpu, struct cpu_layer *layer, st
     return choose_copies(cpu, layer, conv, err);
 }
 
-/* A value in bf16: computed in bf16 where that is possible, else in fp32. */
+/* For a bf16 value: computes in bf16 if possible, else in fp32. */
 static enum status choose_bf16(const struct cpu *cpu, struct cpu_layer *layer,
                                struct cpu_conv *conv, struct err *err)
 {

@@ -25,9 +25,9 @@ static const struct cpu_kernels *best_kernels(void)
     return &cpu_kernels_generic;
 }
 
-/* Whether bf16 is computed faster than fp32. With AVX512_BF16 alone it is on AMD's CPUs, where a dot
- * product of bf16 takes the time of an fp32 multiplication; on Intel's it takes twice that, and
- * oneDNN's convolutions are slower than in fp32 (docs/results). */
+/* Whether bf16 is computed faster than fp32. With AVX512_BF16 alone it is faster on AMD's CPUs,
+ * where a dot product of bf16 takes the time of an fp32 multiplication. On Intel's CPUs it takes
+ * twice that time, and oneDNN's convolutions are slower than in fp32 (docs/results). */
 static bool computes_bf16(void)
 {
     const enum cpu_isa isa = cpu_dnnl_isa();
@@ -48,15 +48,15 @@ static const struct cpu_op *const ops[] = {
     [GRAPH_AVG_POOL] = &cpu_op_avg_pool,
 };
 
-/* Layers with code of their own for values that are kept in bf16. */
+/* Layers with code of their own for values that are stored in bf16. */
 static const struct cpu_op *const ops_bf16[sizeof ops / sizeof ops[0]] = {
     [GRAPH_RELU] = &cpu_op_relu_bf16, [GRAPH_MAX_POOL] = &cpu_op_pool_bf16,
     [GRAPH_ADD] = &cpu_op_add_bf16,   [GRAPH_AVG_POOL] = &cpu_op_avg_pool_bf16,
     [GRAPH_CAST] = &cpu_op_cast_bf16,
 };
 
-/* fp32 values from the first convolution on are blocked. An input of few channels and features are
- * row-major. */
+/* fp32 values are stored in blocks from the first convolution on. An input of few channels, and
+ * features, are row-major. */
 static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
 {
     const struct graph_value *shape = &layer->graph->out;
@@ -67,7 +67,7 @@ static void shape_value(const struct cpu *cpu, struct cpu_layer *layer)
 
     if (layer->graph->op == GRAPH_RELU || layer->graph->op == GRAPH_ADD ||
         (is_cast && layer->in->type == type)) {
-        /* element-wise: the layout of the input, also of a flattened image */
+        /* element-wise: the layout of the input, even if it is a flattened image */
         *value = *layer->in;
         return;
     }
@@ -99,8 +99,8 @@ static void describe_value(const struct cpu *cpu, struct cpu_layer *layer)
          (layer->in2 != NULL && layer->in2->needs_grad));
 }
 
-/* A convolution whose only reader is a batch norm computes the sums of the norm chunk by chunk,
- * while its output is in the cache. */
+/* If a batch norm is the only reader of a convolution, the convolution computes the norm's sums
+ * chunk by chunk, while its output is in the cache. */
 static void link_norms(struct cpu *cpu)
 {
     for (uint32_t i = 0; i < cpu->graph->layer_count; i++) {
@@ -241,7 +241,7 @@ static enum status cpu_step_begin(void *state, const struct net_images *given,
 
     (void)err;
     assert(n > 0 && n <= cpu->batch_max);
-    cpu_threads_use(cpu->threads); /* a setting of the calling thread, which may be another one */
+    cpu_threads_use(cpu->threads); /* set per thread, and the calling thread may change */
     cpu->n = n;
     cpu->training = training;
     memcpy(cpu->labels, labels, n * sizeof *labels);
@@ -250,8 +250,8 @@ static enum status cpu_step_begin(void *state, const struct net_images *given,
     return STATUS_OK;
 }
 
-/* Whether a value is rounded after its layer. Not needed where the layer only selects or copies
- * rounded values; and convolution, batch norm and addition round their output piece by piece. */
+/* Whether a value is rounded after its layer. Layers that only select or copy rounded values need
+ * no rounding; convolution, batch norm and addition have rounded their output piece by piece. */
 static bool rounds_value(const struct cpu_layer *layer)
 {
     const enum graph_op op = layer->graph->op;
@@ -304,8 +304,8 @@ static enum status cpu_layer_forward(void *state, uint32_t index, struct err *er
     return status;
 }
 
-/* Another layer wrote its share of the input's gradient before: computes this layer's share in a
- * buffer of its own and adds it. */
+/* Used if another layer has written its share of the input's gradient before: computes this layer's
+ * share in a separate buffer and adds it. */
 static enum status backward_and_add(struct cpu *cpu, struct cpu_layer *layer, float grad_scale,
                                     struct err *err)
 {
@@ -343,8 +343,8 @@ static enum status cpu_layer_backward(void *state, uint32_t index, float grad_sc
 }
 
 /* The memory of the values has been reused by now. So forward runs again from the images, which are
- * kept for this, and each value is checked while it is there. Running statistics are updated a
- * second time, which does not matter: training stops after this. */
+ * kept for this, and each value is checked right after it is computed. Running statistics are
+ * updated a second time, which does not matter: training stops after this. */
 static uint32_t cpu_first_nonfinite(void *state)
 {
     struct cpu *cpu = state;

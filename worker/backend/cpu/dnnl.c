@@ -1,4 +1,4 @@
-/* What the C APIs of oneDNN 2 and 3 share. See dnnl.h. */
+/* Shared by the C APIs of oneDNN 2 and 3. See dnnl.h. */
 #include "worker/backend/cpu/dnnl.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@
 struct cpu_dnnl {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr; /* scratch memory is the caller's */
+    dnnl_primitive_attr_t attr; /* the caller provides the scratch memory */
     void *scratch;              /* for all primitives: they run one after the other */
     size_t scratch_bytes;
 };
@@ -27,12 +27,12 @@ struct cpu_prim {
     dnnl_primitive_t prim;
     const char *layer;
     dnnl_exec_arg_t args[CPU_MEMORIES + 1]; /* the scratch memory comes last */
-    enum cpu_memory memories[CPU_MEMORIES]; /* of each argument before it */
+    enum cpu_memory memories[CPU_MEMORIES]; /* which memory each argument before the last is */
     int arg_count;
 };
 
-/* One argument of a direction: oneDNN's number for it, and how to ask a descriptor for its layout.
- */
+/* One argument of a direction: oneDNN's number for it, and how to query its layout from a
+ * descriptor. */
 struct argument {
     int arg; /* 0: none */
     dnnl_query_t query;
@@ -154,7 +154,7 @@ static dnnl_status_t open_md(struct cpu_layout *layout, const struct cpu_shape *
                        shape->type == CPU_BF16 ? dnnl_bf16 : dnnl_f32, tag_of(shape));
 }
 
-/* Allocates; `shape` or else `md` is what it is made of. */
+/* Allocates a layout from `shape`, or from `md` if that is NULL. */
 static enum status new_layout(struct cpu_layout **layout, const struct cpu_shape *shape, cpu_md md,
                               const char *layer, struct err *err)
 {
@@ -328,8 +328,8 @@ static dnnl_status_t add_arg(const struct cpu_dnnl *dnnl, struct cpu_prim *prim,
     return rc;
 }
 
-/* Makes the primitive of `pd`. mds[k], args[k]: layout and oneDNN's number of memory k; NULL or an
- * empty layout where it has none. */
+/* Creates the primitive of `pd`. mds[k], args[k]: layout and oneDNN's number of memory k; NULL or
+ * an empty layout: there is none. */
 static enum status new_prim(struct cpu_prim **prim, struct cpu_dnnl *dnnl,
                             const_dnnl_primitive_desc_t pd, const cpu_md mds[CPU_MEMORIES],
                             const int args[CPU_MEMORIES], const char *layer, struct err *err)

@@ -1,4 +1,4 @@
-/* Inside of dnnl.h: what dnnl2.c and dnnl3.c provide to dnnl.c. */
+/* Internal to dnnl.h: what dnnl2.c and dnnl3.c provide to dnnl.c. */
 #ifndef WORKER_BACKEND_CPU_DNNL_API_H
 #define WORKER_BACKEND_CPU_DNNL_API_H
 
@@ -14,13 +14,13 @@ typedef const dnnl_memory_desc_t *cpu_md;
 #endif
 
 struct cpu_layout {
-    dnnl_memory_desc_t md; /* oneDNN 2: the descriptor; oneDNN 3: a handle, which it owns */
+    dnnl_memory_desc_t md; /* oneDNN 2: the descriptor; oneDNN 3: a handle, owned by the layout */
 };
 
 dnnl_status_t cpu_md_open(struct cpu_layout *layout, int dim_count, const dnnl_dims_t dims,
                           dnnl_data_type_t type, dnnl_format_tag_t tag);
 dnnl_status_t cpu_md_open_copy(struct cpu_layout *layout, cpu_md md);
-/* Also of a layout that is all zeros. */
+/* A layout of only zeros is allowed. */
 void cpu_md_close(struct cpu_layout *layout);
 cpu_md cpu_md_of(const struct cpu_layout *layout);
 

@@ -1,4 +1,4 @@
-/* Convolution and linear layers over bf16: shapes and copies. See half.h. */
+/* Convolution and linear layers on bf16 values: shapes and copies. See half.h. */
 #include "worker/backend/cpu/half.h"
 
 #include <assert.h>

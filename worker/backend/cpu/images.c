@@ -1,17 +1,16 @@
-/* The images of a step into the layout of the network's input. */
+/* Stores the images of a step in the layout of the network's input. */
 #include "worker/backend/cpu/internal.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Row-major [n][channels][pixels] into channel blocks; with `widens` [n][pixels] into every
- * channel. */
+/* Row-major [n][channels][pixels] to channel blocks; with `widens` [n][pixels] to every channel. */
 static void block_images(const struct cpu *cpu, const float *images)
 {
     const struct cpu_value *value = &cpu->layers[0].out;
     const size_t pixels = (size_t)value->dims[1] * value->dims[2], block = cpu->kernels->block;
 
-    if (value->dims[0] % block != 0) /* the channels of padding */
+    if (value->dims[0] % block != 0) /* set padding channels to 0 */
         memset(value->data, 0, cpu->n * value->image_size * sizeof(float));
     for (size_t i = 0; i < cpu->n; i++) {
         for (size_t c = 0; c < value->dims[0]; c++) {
@@ -25,7 +24,7 @@ static void block_images(const struct cpu *cpu, const float *images)
     }
 }
 
-/* Row-major [n][pixels] into every channel. */
+/* Copies row-major [n][pixels] to every channel. */
 static void widen_images(const struct cpu *cpu, const float *images)
 {
     const struct cpu_value *value = &cpu->layers[0].out;
@@ -36,7 +35,7 @@ static void widen_images(const struct cpu *cpu, const float *images)
                pixels * sizeof(float));
 }
 
-/* What each byte means, by channel; one channel for all where nothing is normalised. */
+/* The value of each byte, by channel; one table for all channels if nothing is normalised. */
 struct meaning {
     float of[NET_NORMAL_CHANNELS][256];
     uint32_t channels;
@@ -56,7 +55,7 @@ static void find_meaning(struct meaning *meaning, const struct net_normal *norma
         }
 }
 
-/* Row-major [n][pixels][channels] into the planes or the channel blocks of the input. */
+/* Row-major [n][pixels][channels] to the planes or the channel blocks of the input. */
 static void take_bytes(const struct cpu *cpu, const struct net_images *images)
 {
     const struct cpu_value *value = &cpu->layers[0].out;
@@ -66,7 +65,7 @@ static void take_bytes(const struct cpu *cpu, const struct net_images *images)
     struct meaning meaning;
 
     find_meaning(&meaning, images->normal, value->dims[0]);
-    if (channels % step != 0) /* the channels of padding */
+    if (channels % step != 0) /* set padding channels to 0 */
         memset(value->data, 0, cpu->n * value->image_size * sizeof(float));
     for (size_t i = 0; i < cpu->n; i++)
         for (size_t c = 0; c < channels; c++) {

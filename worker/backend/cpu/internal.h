@@ -1,13 +1,13 @@
-/* Inside of the CPU backend: values in channel blocks, layers as tables of functions, oneDNN
- * primitives. Who calls whom, from the top:
+/* Internal to the CPU backend: values in channel blocks, layers as tables of functions, oneDNN
+ * primitives. Calls go from top to bottom:
  *
  *     cpu.c                  struct backend: opens the layers, runs one at a time
- *     images.c, tensors.c    input images and parameters into the backend's layouts
+ *     images.c, tensors.c    convert input images and parameters to the backend's layouts
  *     outcome.c              the end of a step: finite check, clipping, optimizer, outcome
  *     memory.c               the memory plan: one arena for all values and buffers
  *     conv.c ... ops.c       the layers, a struct cpu_op each
- *     ops_bf16.c             the simple layers over values that are kept in bf16
- *     product.c, half.c      convolution and linear as oneDNN primitives; those of bf16 values
+ *     ops_bf16.c             the simple layers on values that are stored in bf16
+ *     product.c, half.c      convolution and linear as oneDNN primitives; half.c: on bf16 values
  *     dnnl.h                 oneDNN, version 2 or 3
  *     threads.c              how many threads oneDNN has
  *     profile.c              times
@@ -35,26 +35,26 @@
  */
 #define CPU_CHUNK_BYTES (512 * 1024)
 
-/* The output of a layer for the whole batch, and its gradient. A half value is a rounded fp32
+/* The output of a layer for the whole batch, and its gradient. A 16-bit value is a rounded fp32
  * value. Only if the CPU computes bf16 (cpu.has_bf16), bf16 values are stored as bf16, through the
  * same pointers (cpu_bf16), channels last and without padding. */
 struct cpu_value {
     float *data;
-    float *grad; /* NULL where no layer needs it, and before cpu_memory_make */
+    float *grad; /* NULL if no layer needs it, and before cpu_memory_make */
     enum cpu_type type;
     bool needs_grad;
     bool blocked;     /* fp32 in [n][blocks][height][width][block], see kernels.h; else row-major */
     uint32_t dims[3]; /* channels, height, width; 1 and 1 for features */
-    uint32_t blocks;  /* 0 where not blocked */
+    uint32_t blocks;  /* 0 if not blocked */
     size_t image_size; /* elements stored per image */
 };
 
 /* A parameter or buffer in the layout in which its layer reads it. */
 struct cpu_tensor {
     /* Of weights: row-major, and as stored. Both may have more output and input channels than the
-     * tensor, which are 0. NULL for a vector, which is [count] and padding. */
+     * tensor; the extra channels are 0. NULL for a vector, which is [count] and padding. */
     struct cpu_layout *plain, *stored;
-    struct cpu_shape shape, wide; /* of weights: the tensor's, and that of `plain` */
+    struct cpu_shape shape, wide; /* of weights: the tensor's shape, and the shape of `plain` */
     size_t count, size;           /* elements; elements with padding */
     float *param, *grad;
 };
@@ -76,8 +76,9 @@ enum cpu_part { CPU_IMAGES, CPU_FINITE, CPU_CLIP, CPU_UPDATE, CPU_PARTS };
 struct cpu;
 struct cpu_layer;
 
-/* What an operation does. open: chooses layouts and requests buffers; the values have no memory
- * yet. backward: writes the gradients of the inputs (adds where layer->adds) and of the tensors. */
+/* The functions of an operation. open: chooses layouts and requests buffers; the values have no
+ * memory yet. backward: writes the gradients of the inputs (adds if layer->adds) and of the
+ * tensors. */
 struct cpu_op {
     enum status (*open)(struct cpu *cpu, struct cpu_layer *layer, struct err *err);
     void (*close)(struct cpu_layer *layer);
@@ -94,12 +95,12 @@ struct cpu_layer {
     struct cpu_tensor *tensors; /* in the order of the graph */
     void *own;                  /* state of the operation */
     bool is_half;               /* computed in bf16, else in fp32 and rounded */
-    struct cpu_layer *norm;     /* CONV2D: the batch norm that is its only reader */
+    struct cpu_layer *norm;     /* CONV2D: the batch norm, if it is the only reader */
     struct cpu_layer *conv;     /* BATCH_NORM: the convolution whose `norm` it is */
     bool adds[2];               /* backward adds to the gradient of input k instead of writing it */
     float *spare;               /* with adds[0]: buffer for this layer's share of the gradient */
-    bool grad_is_value;         /* the gradient overwrites the value */
-    uint32_t grad_of;           /* the request whose memory is the gradient; GRAPH_NONE: none */
+    bool grad_is_value;         /* the gradient overwrites the value's memory */
+    uint32_t grad_of;           /* index of the gradient's memory request; GRAPH_NONE: none */
     uint64_t ns[CPU_WORKS], calls[CPU_WORKS];
 };
 
@@ -117,11 +118,11 @@ struct cpu {
     struct cpu_dnnl *dnnl;
     struct cpu_layer *layers;
     struct cpu_tensor *tensors;
-    uint32_t batch_max, threads; /* threads: of oneDNN; 0: as it is */
+    uint32_t batch_max, threads; /* threads: oneDNN's; 0: unchanged */
     bool evaluate_only;
-    bool has_profile, profile; /* net_options.profile; switched on now */
+    bool has_profile, profile; /* net_options.profile; whether it is on now */
     uint64_t part_ns[CPU_PARTS], part_calls[CPU_PARTS];
-    bool has_bf16; /* computes bf16: the machine can, and net_options allow it */
+    bool has_bf16; /* the machine can compute bf16 and net_options allow it */
     bool widens;   /* images of one channel are copied into all channels of the input */
     float label_smoothing;
     size_t bytes;
@@ -129,7 +130,7 @@ struct cpu {
     uint32_t request_count;
     void *arena; /* the memory of all requests */
 
-    /* the step */
+    /* the current step */
     uint32_t n;
     bool training;
     const struct scaler *scaler; /* its scale multiplies the gradient of the loss */
@@ -144,7 +145,7 @@ struct cpu {
 extern const struct cpu_op cpu_op_input, cpu_op_conv, cpu_op_norm, cpu_op_relu, cpu_op_pool;
 extern const struct cpu_op cpu_op_flatten, cpu_op_linear, cpu_op_add, cpu_op_cast, cpu_op_loss;
 extern const struct cpu_op cpu_op_avg_pool, cpu_op_norm_features;
-/* Where the output is kept in bf16; the cast: where its input or its output is. */
+/* For an output that is stored in bf16; the cast: input or output. */
 extern const struct cpu_op cpu_op_relu_bf16, cpu_op_pool_bf16, cpu_op_add_bf16;
 extern const struct cpu_op cpu_op_avg_pool_bf16, cpu_op_cast_bf16;
 
@@ -158,48 +159,50 @@ enum status cpu_out_of_memory(const struct cpu_layer *layer, struct err *err);
 void cpu_round(const struct cpu *cpu, enum graph_dtype dtype, float *values, size_t n);
 /* The shape of a blocked value for `images` images. */
 struct cpu_area cpu_area(const struct cpu_value *value, uint32_t images);
-/* grad += more where `adds`, else grad = more (which may be the same memory). */
+/* grad += more if `adds`, else grad = more (the two may be the same memory). */
 void cpu_add_grad(const struct cpu *cpu, float *grad, const float *more, size_t count, bool adds);
-/* The same for the gradient of a value, of `dtype`; the sum is rounded. `count`: elements. */
+/* The same for the gradient of a value, in the value's `dtype`; the sum is rounded. `count`:
+ * elements. */
 void cpu_value_add_grad(const struct cpu *cpu, const struct cpu_value *value,
                         enum graph_dtype dtype, float *grad, const float *more, size_t count,
                         bool adds);
-/* Of a max pool that is a layer of its own. */
+/* The shape of a max pool that is a separate layer. */
 struct cpu_pool_shape cpu_pool_shape(const struct cpu_layer *layer);
-/* layer->own: where the maximum of each window is, one byte per output; not where nothing trains. */
+/* Allocates layer->own, the position of each window's maximum, one byte per output; not if nothing
+ * trains. */
 enum status cpu_pool_open(struct cpu *cpu, struct cpu_layer *layer, struct err *err);
 void cpu_pool_close(struct cpu_layer *layer);
-/* A value that is kept in bf16, or its gradient. */
+/* The memory of a value that is stored in bf16, or of its gradient. */
 uint16_t *cpu_bf16(float *memory);
 const uint16_t *cpu_bf16_const(const float *memory);
 /* Bytes of n images of the value. */
 size_t cpu_value_bytes(const struct cpu_value *value, size_t n);
 /* Image `image` in the memory of the value or of its gradient. */
 float *cpu_image_at(const struct cpu_value *value, float *memory, size_t image);
-/* A value in bf16 as rows of channels, and as pixels. */
+/* A bf16 value as rows of channels, and as pixels. */
 struct cpu_rows cpu_rows(const struct cpu_value *value, uint32_t images);
 struct cpu_pixels cpu_pixels(const struct cpu_value *value, uint32_t images);
-/* Sums `values` over all ranks where statistics are synchronised and this is training. */
+/* Sums `values` over all ranks if statistics are synchronised and this is a training step. */
 enum status cpu_sync(struct cpu *cpu, const struct cpu_layer *layer, double *values, size_t count,
                      struct err *err);
 /* The shape of an fp32 value for n images. */
 struct cpu_shape cpu_value_shape(const struct cpu *cpu, const struct cpu_value *value, uint32_t n);
 /* A row-major fp32 shape of weights. */
 struct cpu_shape cpu_weights_shape(const int64_t *dims, int dim_count);
-/* The weights of `layer` (its first tensor): `shape` is row-major, and `wide` too, with as many
- * channels or more; `stored` has the dimensions of `wide` and is copied. */
+/* Sets the layouts of the weights of `layer` (its first tensor). `shape` is row-major; `wide` too,
+ * with as many channels or more; `stored` has the dimensions of `wide` and is copied. */
 enum status cpu_weights_set_layout(struct cpu_layer *layer, const struct cpu_shape *shape,
                                    const struct cpu_shape *wide, const struct cpu_layout *stored,
                                    struct err *err);
-/* A tensor of one dimension: `count` elements in room for `size`. */
+/* A tensor of one dimension: `count` elements in an array of `size`. */
 void cpu_tensor_set_vector(struct cpu_tensor *tensor, size_t count, size_t size);
 void cpu_tensor_close(struct cpu_tensor *tensor);
 
 /* -- threads.c -- */
 
-/* From now on oneDNN computes with `count` threads for this thread; 0: unchanged. */
+/* From now on oneDNN computes with `count` threads if called from this thread; 0: unchanged. */
 void cpu_threads_use(uint32_t count);
-/* The number of these threads; for struct backend. */
+/* How many threads oneDNN has; for struct backend. */
 uint32_t cpu_threads(void);
 
 /* -- profile.c -- */
@@ -216,10 +219,10 @@ void cpu_profile_set(void *state, bool is_on);
 /* -- memory.c -- */
 
 /* Requests a buffer for the times birth to death; *at is set after all layers are open. Its content
- * is undefined at birth. Errors: STATUS_MEMORY. */
+ * is undefined at time birth. Errors: STATUS_MEMORY. */
 enum status cpu_request(struct cpu *cpu, const struct cpu_layer *layer, float **at, size_t bytes,
                         uint32_t birth, uint32_t death, struct err *err);
-/* The same for the backward of `layer` only. */
+/* The same, only for the backward of `layer`. */
 enum status cpu_request_in_backward(struct cpu *cpu, const struct cpu_layer *layer, float **at,
                                     size_t bytes, struct err *err);
 /* Allocates the arena for all values, gradients and requested buffers. Errors: STATUS_MEMORY. */
@@ -238,7 +241,7 @@ enum status cpu_tensor_pack(void *state, uint32_t index, const float *row_major,
 enum status cpu_tensor_unpack(void *state, uint32_t index, const void *stored,
                               enum graph_dtype dtype, float *row_major, struct err *err);
 
-/* -- outcome.c, for struct backend: memory is the host's, every call is complete on return -- */
+/* -- outcome.c, for struct backend: host memory, every call is complete on return -- */
 
 enum status cpu_memory_read(void *state, const void *memory, void *host, size_t bytes,
                             struct err *err);

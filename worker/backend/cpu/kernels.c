@@ -34,7 +34,7 @@ static inline lanes pick(lanes_mask mask, lanes yes, lanes no)
     return (lanes)((mask & (lanes_mask)yes) | (~mask & (lanes_mask)no));
 }
 
-/* The larger of a and b; a NaN in `a` stays. */
+/* The larger of a and b; if `a` is a NaN, the result is. */
 static inline lanes max_of(lanes a, lanes b)
 {
     return pick(a < b, b, a);
@@ -350,7 +350,8 @@ static void clip(uint32_t out, const struct cpu_pool_shape *pool, uint32_t size,
         (*to)--;
 }
 
-/* The maximum of one window into y [B]; where it is into best [B] unless that is NULL. */
+/* The maximum of one window into y [B]; its position in the window into best [B] unless that is
+ * NULL. */
 static void pool_window(const struct cpu_area *area, const struct cpu_pool_shape *pool,
                         const float *in, uint32_t oh, uint32_t ow, float *y, uint8_t *best)
 {
@@ -458,7 +459,7 @@ static void round_bf16(const float *x, size_t n, float *y)
     }
 }
 
-/* Which outputs along one axis read a pixel of the input with this offset in the window. */
+/* Which outputs along one axis read an input pixel with this offset in the window. */
 struct span {
     uint32_t first, end;
 };
@@ -492,7 +493,7 @@ static lanes weight_of_image(const struct cpu_area *area, const struct cpu_rows_
     return sum;
 }
 
-/* The channels of a block that are no padding, each `stride` floats apart. */
+/* Adds the channels of a block without padding; the channels of `to` are `stride` floats apart. */
 static void add_channels(lanes sum, uint32_t channels, size_t stride, float *to)
 {
     for (uint32_t c = 0; c < channels; c++)

@@ -22,7 +22,7 @@ struct cpu_area {
     uint32_t images, blocks, height, width; /* with a pool: of its input */
 };
 
-/* A max pool that is a layer of its own, not fused. */
+/* A max pool that is a separate layer, not fused. */
 struct cpu_pool_shape {
     uint32_t kernel, stride, pad, out_height, out_width;
 };
@@ -50,8 +50,9 @@ struct cpu_kernels {
                        const float *offset, bool relu, float *y);
     /* The same with ReLU, then the maximum of each 2x2 window.
      *   y: [height / 2][width / 2] per block
-     *   best: as y: which of the four was the maximum, or CPU_POOL_DEAD; NULL in evaluation
-     *   x_best: as y: the x of the maximum; NULL in evaluation */
+     *   best: as y: which of the four elements was the maximum, or CPU_POOL_DEAD; NULL in
+     *       evaluation
+     *   x_best: as y: the value of x at the maximum; NULL in evaluation */
     void (*norm_pool_apply)(const struct cpu_area *area, const float *x, const float *scale,
                             const float *offset, float *y, uint8_t *best, float *x_best);
     /* Per channel:  sum += d,  products += d * (x - mean)
@@ -73,21 +74,22 @@ struct cpu_kernels {
 
     /* y[i][o] = bias[o] + sum over f of x[i][f] * weights[o][f]
      *   features: a multiple of the block; bias may be NULL
-     * For few outputs: there a general matrix product spends most of its time on packing. */
+     * For few outputs: a general matrix product would spend most of its time on packing. */
     void (*linear)(const float *x, const float *weights, const float *bias, uint32_t n,
                    size_t features, uint32_t outputs, float *y);
     /* The gradients of a convolution with respect to its weights and its bias:
-     *   weights[o][i][ky][kx] = sum of dy[o][y][x] * x[i][y * stride + ky - pad][x * stride + kx - pad]
-     *   bias[o] = sum of dy[o][y][x]; NULL: it has none
-     * `area`: of dy. For shapes for which oneDNN has no vector code on a CPU: its general code is a
-     * hundred times slower than this. */
+     *   weights[o][i][ky][kx] = sum of dy[o][y][x]
+     *       * x[i][y * stride + ky - pad][x * stride + kx - pad]
+     *   bias[o] = sum of dy[o][y][x]; NULL: there is no bias
+     * `area`: the shape of dy. For shapes for which oneDNN has no vector code on a CPU: its general
+     * code is a hundred times slower than this. */
     void (*conv_weights)(const struct cpu_area *area, const struct cpu_rows_conv *conv,
                          const float *x, const float *dy, float *weights, float *bias);
     /* n floats, padding included; y may be x, dx may be dy. */
     void (*relu)(const float *x, size_t n, float *y);
     void (*relu_backward)(const float *y, const float *dy, size_t n, float *dx);
-    /* best: where in its window the maximum is, ky * kernel + kx, the first of several equal ones;
-     * NULL in evaluation. */
+    /* best: position of the maximum in its window, ky * kernel + kx, the first of several equal
+     * ones; NULL in evaluation. */
     void (*max_pool)(const struct cpu_area *area, const struct cpu_pool_shape *pool, const float *x,
                      float *y, uint8_t *best);
     void (*max_pool_backward)(const struct cpu_area *area, const struct cpu_pool_shape *pool,

@@ -1,9 +1,9 @@
-/* Batch norm and element-wise loops over bf16. Compiled once per instruction set: CPU_KERNELS_BF16 is
+/* Batch norm and element-wise loops on bf16. Compiled once per instruction set: CPU_KERNELS_BF16 is
  * the name of the table. See kernels_bf16.h.
  *
- * Sums are per image in fp32, then added in double, in the order of kernels.c. An image is read tile
- * by tile, so that it comes through the cache once: in a tile a few channels at a time have their
- * sums in registers. Between tiles the sums wait in memory, for SLAB channels at once. */
+ * Sums are per image in fp32, then added in double, in the order of kernels.c. An image is read
+ * tile by tile, so that it is loaded into the cache only once: in a tile a few channels at a time
+ * have their sums in registers. Between tiles the sums of SLAB channels are kept in memory. */
 #include "worker/backend/cpu/kernels_bf16.h"
 
 #include <math.h>
@@ -11,9 +11,9 @@
 #include "worker/backend/cpu/kernels.h"
 #include "worker/backend/cpu/kernels_bf16_lanes.h"
 
-#define GROUP 2  /* vectors of channels whose sums are in registers: a cache line */
+#define GROUP 2  /* vectors of channels with sums in registers: a cache line */
 #define SLAB 256 /* channels: a multiple of GROUP * B */
-#define WAYS 4   /* sums of one channel: pixel p goes to number p % WAYS */
+#define WAYS 4   /* partial sums per channel: pixel p is added to number p % WAYS */
 #define TILE_BYTES 16384
 
 /* Sums of the channels of a slab over a part of an image. */
@@ -21,7 +21,7 @@ struct sums {
     float first[WAYS][SLAB], second[WAYS][SLAB];
 };
 
-/* A part of an image: rows of `channels` elements, of which the loops see `count`. The next part
+/* A part of an image: rows of `channels` elements, of which the loops read `count`. The next part
  * begins `ahead` elements later. */
 struct tile {
     size_t rows, channels, count, ahead;
@@ -54,7 +54,7 @@ static void add_double(float sums[WAYS][SLAB], size_t ways, size_t count, double
                               : (double)((sums[0][c] + sums[1][c]) + (sums[2][c] + sums[3][c]));
 }
 
-/* Functions that take `vectors` are inlined, so that it is a constant. */
+/* Functions that take `vectors` are inlined, so that `vectors` is a constant. */
 static inline void sum_group(const uint16_t *x, size_t vectors, struct tile tile, size_t c,
                              const float *shift, struct sums *sums)
 {
@@ -190,7 +190,7 @@ static void norm_apply(struct cpu_rows shape, const uint16_t *x, const float *sc
             norm_add_row(channels, x + at, scale, offset, add->other + at, false, least, y + at);
 }
 
-/* dy, cut by the ReLU after the norm; channel `c` on. */
+/* dy from channel `c` on, set to 0 where the ReLU after the norm was 0. */
 static inline lanes cut_lanes(const struct cpu_norm_relu *relu, const uint16_t *x, size_t c,
                               lanes dy)
 {
@@ -208,8 +208,8 @@ static inline float cut_one(const struct cpu_norm_relu *relu, uint16_t x, size_t
 
 static const struct cpu_norm_relu no_relu = {NULL, NULL};
 
-/* Where the gradients of a tile are and what cuts them: `relu`; or y, and then they are written back
- * cut. */
+/* The gradients of a tile, and the mask of the ReLU: `relu`; or y, and then the masked gradients
+ * are also written back. */
 struct gradients {
     const uint16_t *x, *dy, *y;
     uint16_t *cut_dy; /* dy itself, or NULL */
@@ -285,7 +285,7 @@ static float gradient_one(const struct gradients *g, size_t at, size_t c)
     return 0.0F;
 }
 
-/* Inlined with a constant for no ReLU, so that the loop has no branches. */
+/* Inlined; without a ReLU `relu` is a constant, so that the loop has no branches. */
 static inline void gradient_tile(const struct gradients *g, const struct cpu_norm_relu *relu,
                                  struct tile tile, struct sums *sums)
 {
@@ -424,7 +424,7 @@ static void widen(const uint16_t *x, size_t n, float *y)
         y[i] = half_bf16_to(x[i]);
 }
 
-/* The place of channel `c` of a pixel in channel blocks. */
+/* The index in channel blocks of channel `c` of a pixel. */
 static size_t blocked_at(const struct cpu_area *area, size_t image, size_t pixel, size_t c)
 {
     const size_t pixels = (size_t)area->height * area->width;

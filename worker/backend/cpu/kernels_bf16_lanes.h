@@ -1,5 +1,5 @@
-/* Vectors of CPU_BLOCK numbers for the bf16 loops, compiled once per instruction set, and single
- * numbers for the channels that do not fill a vector. */
+/* Vectors of CPU_BLOCK numbers for the bf16 loops, compiled once per instruction set, and scalar
+ * versions for the channels that do not fill a vector. */
 #ifndef WORKER_BACKEND_CPU_KERNELS_BF16_LANES_H
 #define WORKER_BACKEND_CPU_KERNELS_BF16_LANES_H
 
@@ -8,7 +8,7 @@
 
 #include "kernels/half.h"
 
-#ifndef CPU_BLOCK /* the build gives it to the loops */
+#ifndef CPU_BLOCK /* defined by the build when it compiles the loops */
 #define CPU_BLOCK 4
 #endif
 #define B CPU_BLOCK
@@ -19,7 +19,7 @@ typedef uint32_t lanes_bits __attribute__((vector_size(sizeof(uint32_t) * B), ma
 typedef uint16_t lanes_half __attribute__((vector_size(sizeof(uint16_t) * B), may_alias));
 typedef uint8_t lanes_byte __attribute__((vector_size(B), may_alias));
 
-/* Rows of channels are aligned to nothing. */
+/* Rows of channels may be unaligned. */
 static inline lanes load_half(const uint16_t *from)
 {
     lanes_half half;
@@ -46,7 +46,7 @@ static inline lanes_mask is_nan(lanes values)
     return ((lanes_mask)values & 0x7fffffff) > 0x7f800000;
 }
 
-/* Rounded to bf16, as the bits of the upper half. */
+/* Rounds to bf16; the result is in the upper half of the bits. */
 static inline lanes_bits round_bits(lanes values)
 {
     const lanes_bits bits = (lanes_bits)values;
@@ -78,7 +78,7 @@ static inline lanes pick(lanes_mask mask, lanes yes, lanes no)
     return (lanes)((mask & (lanes_mask)yes) | (~mask & (lanes_mask)no));
 }
 
-/* `least` where `values` is below it; a NaN stays. */
+/* max(least, values); a NaN stays. */
 static inline lanes at_least(float least, lanes values)
 {
     const lanes floor = (lanes){0} + least;
@@ -96,7 +96,7 @@ static inline float round_one(float value)
     return half_bf16_to(half_bf16_from(value));
 }
 
-/* Of positive numbers, those up to this one are rounded to 0. */
+/* Positive numbers up to this one are rounded to 0. */
 #define ROUNDS_TO_ZERO 0x1p-134F
 
 #endif

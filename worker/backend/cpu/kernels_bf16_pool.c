@@ -1,4 +1,4 @@
-/* Pools over bf16. Compiled once per instruction set: CPU_KERNELS_BF16_POOL is the name of the table.
+/* Pools on bf16. Compiled once per instruction set: CPU_KERNELS_BF16_POOL is the name of the table.
  * See kernels_bf16_pool.h. */
 #include "worker/backend/cpu/kernels_bf16_pool.h"
 
@@ -12,7 +12,7 @@ struct span {
     uint32_t first, end;
 };
 
-/* The part of a window that is inside the image: kernel indices. */
+/* The part of a window that is inside the image, as kernel indices. */
 static struct span inside(uint32_t out, const struct cpu_pool_shape *pool, uint32_t size)
 {
     const uint32_t start = out * pool->stride; /* in padded coordinates */
@@ -22,8 +22,8 @@ static struct span inside(uint32_t out, const struct cpu_pool_shape *pool, uint3
                          room < pool->kernel ? room : pool->kernel};
 }
 
-/* `windows` becomes those that read a pixel of an axis, at `at` in padded coordinates. Pixels are asked
- * for in rising order, from {0, 0} on: so nothing is divided. */
+/* Moves `windows` on to those that read the pixel at `at` (in padded coordinates) of an axis. Call
+ * for pixels in rising order, from {0, 0} on; this needs no division. */
 static void advance(struct span *windows, uint32_t at, const struct cpu_pool_shape *pool,
                     uint32_t out_size)
 {
@@ -33,11 +33,12 @@ static void advance(struct span *windows, uint32_t at, const struct cpu_pool_sha
         windows->first++;
 }
 
-/* Where one window is, and its maximum for a vector of channels and for a single one. */
+/* The position of one window. Its maximum is computed for a vector of channels or for a single
+ * one. */
 struct window {
     const uint16_t *x;
-    ptrdiff_t first;      /* where kernel index 0 is in x; it may be outside of the image */
-    size_t row, channels; /* elements of a row of pixels and of a pixel */
+    ptrdiff_t first;      /* index in x of kernel index 0; may be outside of the image */
+    size_t row, channels; /* elements of a row of pixels, and of a pixel */
     uint32_t kernel;
     struct span rows, columns;
 };
@@ -56,7 +57,7 @@ static void max_lanes(const struct window *window, size_t c, uint16_t *y, uint8_
     for (uint32_t ky = window->rows.first; ky < window->rows.end; ky++)
         for (uint32_t kx = window->columns.first; kx < window->columns.end; kx++) {
             const lanes value = load_half(pixel_of(window, ky, kx) + c);
-            const lanes_mask more = (value > max) | is_nan(value); /* as PyTorch: a NaN wins */
+            const lanes_mask more = (value > max) | is_nan(value); /* as in PyTorch: a NaN wins */
 
             at = (more & (int32_t)(ky * window->kernel + kx)) | (~more & at);
             max = pick(more, value, max);
@@ -123,7 +124,7 @@ static void max_pool(const struct cpu_pixels *in, const struct cpu_pool_shape *p
         }
 }
 
-/* One pixel of the input: the windows that read it, and its index in the first of them. */
+/* One pixel of the input: the windows that read it, and the pixel's index in the first of them. */
 struct covered {
     struct span rows, columns;
     uint32_t y, x; /* in padded coordinates */

@@ -1,5 +1,5 @@
-/* Pools over values that are kept in bf16, and every n-th pixel of one: [images][height][width]
- * [channels]. Rules: kernels_bf16.h. */
+/* Pools on values that are stored in bf16, and copies of every n-th pixel of one:
+ * [images][height][width][channels]. Rules: kernels_bf16.h. */
 #ifndef WORKER_BACKEND_CPU_KERNELS_BF16_POOL_H
 #define WORKER_BACKEND_CPU_KERNELS_BF16_POOL_H
 
@@ -13,8 +13,8 @@ struct cpu_pixels {
 };
 
 struct cpu_bf16_pool_kernels {
-    /* As max_pool and max_pool_backward of kernels.h. A gradient is rounded after all windows that
-     * share its pixel are added, in fp32. */
+    /* As max_pool and max_pool_backward of kernels.h. All windows that share a pixel are added in
+     * fp32, then the gradient is rounded. */
     void (*max_pool)(const struct cpu_pixels *in, const struct cpu_pool_shape *pool,
                      const uint16_t *x, uint16_t *y, uint8_t *best);
     void (*max_pool_backward)(const struct cpu_pixels *in, const struct cpu_pool_shape *pool,
@@ -23,7 +23,8 @@ struct cpu_bf16_pool_kernels {
     void (*avg_pool)(const struct cpu_pixels *in, const uint16_t *x, uint16_t *y);
     void (*avg_pool_backward)(const struct cpu_pixels *in, const uint16_t *dy, uint16_t *dx);
 
-    /* y = every `step`-th row and column of x; and back: the pixels in between become 0. */
+    /* gather: y = every `step`-th row and column of x. scatter: the reverse; the pixels in between
+     * become 0. */
     void (*gather)(const struct cpu_pixels *in, uint32_t step, const uint16_t *x, uint16_t *y);
     void (*scatter)(const struct cpu_pixels *in, uint32_t step, const uint16_t *y, uint16_t *x);
 };

@@ -21,7 +21,7 @@ static inline lanes cut(lanes_mask mask, lanes values)
     return (lanes)(mask & (lanes_mask)values);
 }
 
-/* `least` where `values` is below it; a NaN stays. */
+/* max(least, values); a NaN stays. */
 static inline lanes at_least(lanes least, lanes values)
 {
     const lanes_mask less = values < least;

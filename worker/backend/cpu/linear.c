@@ -1,5 +1,5 @@
-/* The linear layer. After a flatten it reads the blocked value in place: the columns of the weights
- * are stored in that order, so that activations are never reordered. */
+/* The linear layer. After a flatten it reads the blocked value directly: the columns of the weights
+ * are stored in the value's order, so that activations are never reordered. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -40,8 +40,8 @@ static bool has_own_loop(const struct cpu_layer *layer)
     return layer->in->blocked && layer->out.dims[0] <= OWN_OUTPUTS_MAX;
 }
 
-/* Over bf16 an image is a row of channels-last elements, so the weights are a matrix whose columns
- * are stored in that order. */
+/* For bf16: an image is a row of channels-last elements, so the columns of the weight matrix are
+ * stored in that order. */
 static enum status store_half(struct cpu_layer *layer, struct linear *linear,
                               const struct cpu_shape *plain, const struct cpu_shape *matrix,
                               struct err *err)
@@ -66,7 +66,7 @@ static enum status store_half(struct cpu_layer *layer, struct linear *linear,
     return status;
 }
 
-/* A value in bf16: computed in bf16 where that is possible, else in fp32. */
+/* For a bf16 value: computes in bf16 if possible, else in fp32. */
 static enum status choose_half(const struct cpu *cpu, struct cpu_layer *layer,
                                struct linear *linear, const struct cpu_shape *plain,
                                struct err *err)
@@ -90,8 +90,8 @@ static enum status choose_half(const struct cpu *cpu, struct cpu_layer *layer,
     return status == STATUS_OK ? store_half(layer, linear, plain, &matrix, err) : status;
 }
 
-/* The weights are [out][in] row-major, seen as [out][channels][height][width] where the input is an
- * image. After a blocked input their columns are stored in its order. */
+/* The weights are [out][in] row-major, or [out][channels][height][width] if the input is an image.
+ * After a blocked input their columns are stored in its order. */
 static enum status choose_layouts(const struct cpu *cpu, struct cpu_layer *layer,
                                   struct linear *linear, struct err *err)
 {
@@ -143,7 +143,7 @@ static void linear_close(struct cpu_layer *layer)
     layer->own = NULL;
 }
 
-/* A value as the primitive reads it. */
+/* A value in the form that the primitive reads. */
 static const float *read_value(const struct cpu *cpu, const struct cpu_layer *layer,
                                const struct cpu_value *value, const float *memory, float *copy)
 {

@@ -1,10 +1,10 @@
 /* The memory plan: which buffers a network needs, when each is in use, and which share memory.
  *
- * Shared besides the plan (worker/net/memory_plan.h):
+ * Shared in addition to the plan (worker/net/memory_plan.h):
  * - A flatten is a view: its value and gradient are those of its input.
- * - Where a batch norm is the only reader of a convolution, the gradient of the convolution's
- *   output overwrites that output.
- * - The gradient of a residual's skip input takes over the memory of the gradient of the sum, where
+ * - If a batch norm is the only reader of a convolution, the gradient of the convolution's output
+ *   overwrites that output.
+ * - The gradient of a residual's skip input takes over the memory of the gradient of the sum, if
  *   the addition is the first layer in backward that writes it. */
 #include "worker/backend/cpu/internal.h"
 
@@ -33,7 +33,7 @@ static uint32_t backward_end(const struct cpu *cpu, uint32_t layer)
     return memory_backward_time(cpu->graph, conv != NULL ? (uint32_t)(conv - cpu->layers) : layer);
 }
 
-/* Whether backward of `layer` reads the input, the output of its forward. */
+/* Whether backward of `layer` reads the layer's input, or the output. */
 static bool backward_reads_input(const struct graph_layer *layer)
 {
     return layer->op == GRAPH_CONV2D || layer->op == GRAPH_LINEAR || layer->op == GRAPH_BATCH_NORM;
@@ -96,7 +96,7 @@ static size_t value_bytes(const struct cpu *cpu, uint32_t index)
 }
 
 /* Whether the gradient of `index` can use the memory of the gradient of the sum that `user`
- * computes: no layer writes to it before `user` has finished reading it. */
+ * computes: true if no layer writes to it before `user` has finished reading it. */
 static bool takes_over(const struct cpu *cpu, uint32_t user, uint32_t index)
 {
     const struct graph_layer *layer = &cpu->graph->layers[user];
@@ -118,7 +118,7 @@ static enum status request_gradient(struct cpu *cpu, uint32_t index, struct err 
         return STATUS_OK;
     }
     if (takes_over(cpu, user, index)) {
-        layer->grad_of = cpu->layers[user].grad_of; /* its own, or that of a later sum */
+        layer->grad_of = cpu->layers[user].grad_of; /* the sum's own, or that of a later sum */
         cpu->requests[layer->grad_of].death =
             memory_later(cpu->requests[layer->grad_of].death, death);
         return STATUS_OK;
@@ -129,7 +129,7 @@ static enum status request_gradient(struct cpu *cpu, uint32_t index, struct err 
 }
 
 /* Sets layer->adds: inputs whose gradient another layer writes earlier in backward. Requests a
- * buffer for this layer's share where its operation cannot add by itself. */
+ * buffer for this layer's share if its operation cannot add directly. */
 static enum status request_spare(struct cpu *cpu, uint32_t index, struct err *err)
 {
     struct cpu_layer *layer = &cpu->layers[index];
@@ -146,7 +146,7 @@ static enum status request_spare(struct cpu *cpu, uint32_t index, struct err *er
     }
     if (!layer->adds[0] || !layer->in->needs_grad || graph->op == GRAPH_CONV2D ||
         graph->op == GRAPH_ADD)
-        return STATUS_OK; /* conv.c and add.c add by themselves */
+        return STATUS_OK; /* conv.c and add.c add directly */
     return cpu_request_in_backward(cpu, layer, &layer->spare,
                                    cpu_value_bytes(layer->in, cpu->batch_max), err);
 }

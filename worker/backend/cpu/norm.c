@@ -1,8 +1,9 @@
 /* Batch norm over channels, with the ReLU, addition and 2x2 max pool that were fused into it.
  *
- * Loops of our own instead of oneDNN's: norm, ReLU and pool take one pass over memory. After a
+ * Uses our own loops instead of oneDNN's: norm, ReLU and pool take one pass over memory. After a
  * convolution, statistics and dx need no pass of their own: conv.c calls cpu_norm_sums and
  * cpu_norm_backward_apply for each chunk. dx overwrites x, which is not read again.
+ *
  * Source: Ioffe and Szegedy 2015, algorithm 1 and section 3. */
 #include "worker/backend/cpu/internal.h"
 
@@ -106,8 +107,8 @@ static void add_sums(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, u
     }
 }
 
-/* The shift is the mean of the first image. Squares relative to it lose no digits to cancellation.
- */
+/* The shift is the mean of the first image. Squares relative to it lose no digits to
+ * cancellation. */
 static void choose_shift(struct cpu *cpu, struct cpu_layer *layer)
 {
     struct norm *norm = layer->own;
@@ -131,7 +132,7 @@ void cpu_norm_sums(struct cpu *cpu, struct cpu_layer *layer, uint32_t first, uin
     if (first == 0)
         choose_shift(cpu, layer);
     add_sums(cpu, layer, first, n);
-    if (layer->conv != NULL) /* else cpu_layer_forward counts it */
+    if (layer->conv != NULL) /* otherwise cpu_layer_forward counts it */
         cpu_count(cpu, layer, CPU_FORWARD, start);
 }
 
@@ -161,8 +162,9 @@ static enum status sync_sums(struct cpu *cpu, struct cpu_layer *layer, double *m
     return status;
 }
 
-/* Makes the sums relative to 0: each rank has its own shift, and only sums with a common one can be
- * added. In double this costs digits only where the mean is over a million times the deviation. */
+/* Converts the sums to sums relative to 0: each rank has its own shift, and only sums with a common
+ * shift can be added. In double this costs digits only if the mean is over a million times the
+ * deviation. */
 static void shift_to_zero(const struct cpu *cpu, struct cpu_layer *layer)
 {
     struct norm *norm = layer->own;
@@ -177,8 +179,8 @@ static void shift_to_zero(const struct cpu *cpu, struct cpu_layer *layer)
     }
 }
 
-/* Batch statistics from the sums, and the running ones, whose variance is unbiased as in PyTorch.
- */
+/* Computes the batch statistics from the sums, and updates the running ones, whose variance is
+ * unbiased as in PyTorch. */
 static enum status take_batch_statistics(struct cpu *cpu, struct cpu_layer *layer, struct err *err)
 {
     struct norm *norm = layer->own;
@@ -218,7 +220,7 @@ static void take_running_statistics(struct cpu_layer *layer)
     }
 }
 
-/* What the norm made, rounded already, and the addition after it. */
+/* Adds the second input to the norm's output, which is already rounded. */
 static void add_rounded(const struct cpu *cpu, struct cpu_layer *layer, size_t at, size_t count)
 {
     float *out = layer->out.data + at;
@@ -227,7 +229,7 @@ static void add_rounded(const struct cpu *cpu, struct cpu_layer *layer, size_t a
     cpu_round(cpu, layer->graph->out.dtype, out, count);
 }
 
-/* A value that is rounded is computed and rounded block by block, while it is in the cache. */
+/* A value that needs rounding is computed and rounded block by block, while it is in the cache. */
 static void apply(struct cpu *cpu, struct cpu_layer *layer)
 {
     const struct norm *norm = layer->own;
@@ -254,7 +256,7 @@ static void apply(struct cpu *cpu, struct cpu_layer *layer)
     }
 }
 
-/* Over an input in fp32. */
+/* For an input in fp32. */
 static void apply_f32(struct cpu *cpu, struct cpu_layer *layer)
 {
     const struct norm *norm = layer->own;
@@ -309,8 +311,8 @@ static enum status norm_forward(struct cpu *cpu, struct cpu_layer *layer, struct
     return status;
 }
 
-/* y where a ReLU was fused: no gradient flows where it is 0. NULL with a fused addition, for which
- * norm_add_backward_sums has applied it already. */
+/* y if a ReLU was fused: where y is 0, no gradient flows. NULL with a fused addition: there
+ * norm_add_backward_sums has applied the ReLU already. */
 static const float *relu_of(const struct cpu_layer *layer, uint32_t first)
 {
     return layer->graph->fused_relu && !layer->graph->fused_add
@@ -318,7 +320,7 @@ static const float *relu_of(const struct cpu_layer *layer, uint32_t first)
                : NULL;
 }
 
-/* The same over bf16: x tells where y is 0. */
+/* The same for bf16: computes from x where y is 0. */
 static struct cpu_norm_relu relu_of_bf16(const struct cpu_layer *layer)
 {
     const struct norm *norm = layer->own;
@@ -442,7 +444,7 @@ static enum status norm_backward(struct cpu *cpu, struct cpu_layer *layer, float
         norm->c[c] = (float)(-a * norm->sum[c] / m);
     }
     if (layer->graph->fused_add && layer->in2->grad != NULL)
-        /* a copy needs no rounding: it has the type of the sum */
+        /* a copy needs no rounding: its type is the sum's */
         cpu_value_add_grad(cpu, layer->in2, layer->graph->out.dtype, layer->in2->grad,
                            layer->out.grad, cpu->n * layer->out.image_size, layer->adds[1]);
     if (layer->conv == NULL && layer->in->grad != NULL)

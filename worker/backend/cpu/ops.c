@@ -1,4 +1,4 @@
-/* The layers of a few lines each: input, ReLU, max pool, flatten, cast, the loss. */
+/* Layers of a few lines each: input, ReLU, max pool, flatten, cast, the loss. */
 #include "worker/backend/cpu/internal.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* ReLU, pools, addition and cast over values that are kept in bf16. As their twins in ops.c and
- * add.c; the kernels round what they write. */
+/* ReLU, pools, addition and cast on values that are stored in bf16. As their counterparts in ops.c
+ * and add.c; the kernels round what they write. */
 #include "worker/backend/cpu/internal.h"
 
 #include <assert.h>
@@ -126,7 +126,8 @@ static enum status avg_backward(struct cpu *cpu, struct cpu_layer *layer, float 
 
 const struct cpu_op cpu_op_avg_pool_bf16 = {open_nothing, close_nothing, avg_forward, avg_backward};
 
-/* Row-major [n][channels][pixels] from and to channels last. Few channels or one pixel. */
+/* Converts row-major [n][channels][pixels] from and to channels last. For few channels or one
+ * pixel. */
 static void pack_planes(const struct cpu_value *value, uint32_t n, const float *x, uint16_t *y)
 {
     const size_t channels = value->dims[0], pixels = (size_t)value->dims[1] * value->dims[2];

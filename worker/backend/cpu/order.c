@@ -35,7 +35,7 @@ size_t cpu_order_bytes(const struct cpu_value *value, uint32_t n)
     return n * pixels_of(value) * value->dims[0] * sizeof(float);
 }
 
-/* Between rows of channels; inlined with a constant block, so that a whole block is one vector. */
+/* Converts rows of channels; inlined with a constant block, so that a whole block is one vector. */
 static inline void read_block(const float *from, size_t pixels, size_t block, size_t count,
                               struct steps steps, float *to)
 {
@@ -65,7 +65,7 @@ static inline void write_block(const float *from, struct steps steps, size_t pix
     }
 }
 
-/* Channels of block `index` that are no padding. */
+/* Channels of block `index` without padding. */
 static size_t channels_of(const struct cpu_value *value, size_t block, size_t index)
 {
     const size_t left = value->dims[0] - index * block;
@@ -107,7 +107,7 @@ static void write_blocks(const struct cpu_value *value, size_t block, const floa
     }
 }
 
-/* One image, [rows][columns] to [columns][rows]. */
+/* Transposes one image, [rows][columns] to [columns][rows]. */
 static void transpose(const float *from, size_t rows, size_t columns, float *to)
 {
     for (size_t r = 0; r < rows; r++)
@@ -115,7 +115,7 @@ static void transpose(const float *from, size_t rows, size_t columns, float *to)
             to[c * rows + r] = from[r * columns + c];
 }
 
-/* Over bf16 or fp32 in rows, each image from or to channels last. */
+/* For bf16 values, or fp32 values in rows: converts each image from or to channels last. */
 static void read_rows(const struct cpu *cpu, const struct cpu_value *value, const float *image,
                       enum cpu_order order, float *copy)
 {

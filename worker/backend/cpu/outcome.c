@@ -1,4 +1,4 @@
-/* The end of a step on the CPU. Memory is the host's, and every call is complete on return. */
+/* The end of a step on the CPU. All memory is host memory, and every call is complete on return. */
 #include "worker/backend/cpu/internal.h"
 
 #include <assert.h>
@@ -131,7 +131,7 @@ void cpu_refresh(void *state, const struct backend_param *param)
     copy_half(state, param);
 }
 
-/* Without a master, parameters and optimizer state are 16-bit values: rounds them. */
+/* Without master weights, parameters and optimizer state are 16-bit values: rounds them. */
 static void round_written(const struct cpu *cpu, const struct backend_param *param)
 {
     if (param->has_master)
@@ -179,7 +179,7 @@ void cpu_step_end(void *state, const struct scaler *scaler)
 {
     struct cpu *cpu = state;
 
-    if (cpu->outcome_count == NET_OUTCOMES) { /* the caller took none: the oldest is dropped */
+    if (cpu->outcome_count == NET_OUTCOMES) { /* the caller took none: drop the oldest */
         cpu->outcome_first = (cpu->outcome_first + 1) % NET_OUTCOMES;
         cpu->outcome_count--;
     }

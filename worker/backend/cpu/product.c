@@ -13,7 +13,7 @@ static bool runs(const struct cpu *cpu, const struct cpu_layer *layer, enum cpu_
 }
 
 /* How oneDNN would run a direction.
- *   forward: layout of the weights of forward, which oneDNN wants to know for backward too */
+ *   forward: layout of the weights in forward, which oneDNN needs for backward too */
 static enum status describe(const struct cpu *cpu, const struct cpu_operation *operation,
                             enum cpu_direction direction, const struct cpu_layout *forward,
                             const struct cpu_layout *weights, struct cpu_descriptor **made,
@@ -32,7 +32,7 @@ static enum status describe(const struct cpu *cpu, const struct cpu_operation *o
     return status;
 }
 
-/* Asks for a direction and keeps the layout that it chose for the weights. */
+/* Describes a direction and keeps the layout that oneDNN chose for the weights. */
 static enum status choose(const struct cpu *cpu, const struct cpu_layer *layer,
                           struct cpu_product *product, uint32_t n, enum cpu_direction direction,
                           const struct cpu_layout *read, const struct cpu_layout *written,
@@ -196,7 +196,7 @@ enum status cpu_product_find(struct cpu *cpu, struct cpu_layer *layer, struct cp
     return make_set(cpu, layer, product, *set, n, err);
 }
 
-/* Runs a conversion of weights, which is made the first time. */
+/* Runs a conversion of weights; creates its primitive the first time. */
 static enum status convert(struct cpu *cpu, const struct cpu_layer *layer, struct cpu_prim **prim,
                            const struct cpu_layout *from_layout, const float *from,
                            const struct cpu_layout *to_layout, float *to, struct err *err)

@@ -1,4 +1,5 @@
-/* Times of a step: a clock around the calls of layers and around the parts of the step's end. */
+/* Times of a step: the clock is read around the calls of layers and around the parts of the step's
+ * end. */
 #include "worker/backend/cpu/internal.h"
 
 #include <assert.h>
@@ -51,7 +52,7 @@ static void describe_layer(const struct cpu *cpu, uint32_t layer, enum cpu_work 
         [CPU_CONV_FORWARD] = {"conv forward", NET_PHASE_FORWARD},
         [CPU_CONV_DATA] = {"conv backward data", NET_PHASE_BACKWARD},
         [CPU_CONV_WEIGHTS] = {"conv backward weights", NET_PHASE_BACKWARD},
-        [CPU_CONV_COPIES] = {"16-bit copies", NET_PHASE_FORWARD}, /* backward's too */
+        [CPU_CONV_COPIES] = {"16-bit copies", NET_PHASE_FORWARD}, /* includes those of backward */
     };
 
     *profile = (struct net_profile){.layer = cpu->layers[layer].graph->name,

@@ -57,7 +57,7 @@ static void copy_rows(const struct cpu_tensor *tensor, const float *from,
                row * sizeof *to);
 }
 
-/* A row-major copy in the wider shape, all 0; NULL: out of memory. */
+/* A row-major copy in the wider shape, initially 0; NULL: out of memory. */
 static float *wide_new(const struct cpu_tensor *tensor)
 {
     return calloc(count_of(&tensor->wide, 0), sizeof(float));
@@ -119,7 +119,7 @@ enum status cpu_tensor_unpack(void *state, uint32_t index, const void *stored,
     const struct cpu *cpu = state;
     const struct cpu_tensor *tensor = &cpu->tensors[index];
 
-    (void)dtype; /* stored as fp32, whatever the type */
+    (void)dtype; /* stored as fp32, whatever the type is */
     if (is_widened(tensor))
         return unpack_wide(cpu, tensor, stored, row_major, err);
     if (tensor->stored != NULL)

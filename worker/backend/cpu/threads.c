@@ -1,5 +1,5 @@
-/* The threads of oneDNN, which are OpenMP's. The runtime is looked up by name: oneDNN brings its own,
- * and a second one, of another compiler, would have settings of its own. */
+/* oneDNN's threads, which are OpenMP's. The OpenMP runtime is looked up by name: oneDNN loads its
+ * own, and a second one, from another compiler, would have its own settings. */
 #include <dlfcn.h>
 #include <string.h>
 
